@@ -14,6 +14,7 @@
 
 #include "archive/ring.h"
 #include "archive/tree.h"
+#include "archive/unpack.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
@@ -32,7 +33,7 @@ struct extraction {
 	bool warned;
 	uint64_t zeros; /* at the end of what was read; END_MARK of them end a tar */
 	struct tree *tree;
-	const struct extract_options *options;
+	const struct unpack_options *options;
 	uint64_t reported_members, reported_bytes;
 	char *member; /* EXTRACT_MEMBER bytes */
 };
@@ -51,7 +52,7 @@ static void report(struct extraction *x, bool last)
 	x->options->progress(x->options->cookie, t->members.n, t->bytes);
 }
 
-static int check_cancel(const struct extract_options *options, struct penstock_error *err)
+static int check_cancel(const struct unpack_options *options, struct penstock_error *err)
 {
 	if (options->cancel && atomic_load_explicit(options->cancel, memory_order_relaxed))
 		return error_set(err, PENSTOCK_E_CANCELLED, "unpacking was cancelled");
@@ -280,7 +281,7 @@ static int write_ring(struct extraction *x, struct penstock_error *err)
 }
 
 int extract_ring(enum archive_kind kind, struct ring *in, struct tree *tree,
-	const struct extract_options *options, char *member, struct penstock_error *err)
+	const struct unpack_options *options, char *member, struct penstock_error *err)
 {
 	struct extraction x = {.kind = kind,
 		.in = {.ring = in},
@@ -293,7 +294,7 @@ int extract_ring(enum archive_kind kind, struct ring *in, struct tree *tree,
 }
 
 int extract_path(enum archive_kind kind, const char *path, struct tree *tree,
-	const struct extract_options *options, struct penstock_error *err)
+	const struct unpack_options *options, struct penstock_error *err)
 {
 	char member[EXTRACT_MEMBER] = "";
 	struct extraction x = {.kind = kind, .tree = tree, .options = options, .member = member};
@@ -333,7 +334,7 @@ static int amend_members(struct extraction *x, struct penstock_error *err)
 	}
 }
 
-int extract_amend_zip(const char *path, struct tree *tree, const struct extract_options *options,
+int extract_amend_zip(const char *path, struct tree *tree, const struct unpack_options *options,
 	struct penstock_error *err)
 {
 	char member[EXTRACT_MEMBER] = "";
@@ -345,7 +346,7 @@ int extract_amend_zip(const char *path, struct tree *tree, const struct extract_
 }
 
 int extract_single(struct ring *in, struct tree *tree, const char *name,
-	const struct extract_options *options, struct penstock_error *err)
+	const struct unpack_options *options, struct penstock_error *err)
 {
 	struct extraction x = {.tree = tree, .options = options};
 	uint64_t offset = 0;

@@ -2,20 +2,12 @@
 #ifndef ARCHIVE_EXTRACT_H
 #define ARCHIVE_EXTRACT_H
 
-#include <stdatomic.h>
-#include <stdint.h>
-
 #include "archive/detect.h"
 
 struct ring;
 struct tree;
+struct unpack_options;
 struct penstock_error;
-
-struct extract_options {
-	void (*progress)(void *cookie, uint64_t members, uint64_t bytes);
-	void *cookie;
-	const atomic_int *cancel;
-};
 
 /*
  * Extracts the members of the uncompressed tar, RAR or zip in `in`, and reads the rest of it. For a
@@ -25,22 +17,22 @@ struct extract_options {
  */
 #define EXTRACT_MEMBER 256
 int extract_ring(enum archive_kind kind, struct ring *in, struct tree *tree,
-	const struct extract_options *options, char *member, struct penstock_error *err);
+	const struct unpack_options *options, char *member, struct penstock_error *err);
 
 /* Extracts the members of the complete zip or 7z at `path`. */
 int extract_path(enum archive_kind kind, const char *path, struct tree *tree,
-	const struct extract_options *options, struct penstock_error *err);
+	const struct unpack_options *options, struct penstock_error *err);
 
 /*
  * Compares the members that extract_ring() wrote from a zip with the list at the end of the
  * complete file, and sets modes and links from it. Returns 0, or 1 if the two differ: then the list
  * is right, and extract_path() must repeat the extraction.
  */
-int extract_amend_zip(const char *path, struct tree *tree, const struct extract_options *options,
+int extract_amend_zip(const char *path, struct tree *tree, const struct unpack_options *options,
 	struct penstock_error *err);
 
 /* Writes all of `in` to the one file `name`. */
 int extract_single(struct ring *in, struct tree *tree, const char *name,
-	const struct extract_options *options, struct penstock_error *err);
+	const struct unpack_options *options, struct penstock_error *err);
 
 #endif

@@ -144,14 +144,6 @@ int tree_restart(struct tree *t, struct penstock_error *err)
 	return dir ? tree_init(t, dir, &options, err) : error_memory(err);
 }
 
-static void set_time(int parent, const char *base, const struct timespec *mtime)
-{
-	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, *mtime};
-
-	/* Times out of the file system's range are ignored. */
-	utimensat(parent, base, times, AT_SYMLINK_NOFOLLOW);
-}
-
 int tree_directory(struct tree *t, const char *name, mode_t mode, const struct timespec *mtime,
 	struct penstock_error *err)
 {
@@ -185,8 +177,12 @@ int tree_symlink(struct tree *t, const char *name, const char *target, const str
 	if (r == 0)
 		r = members_create(
 			&t->members, &place, &(struct member_new){S_IFLNK, 0, target, -1}, err);
-	if (r == 0 && mtime)
-		set_time(place.parent, place.base, mtime);
+	if (r == 0 && mtime) {
+		const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, *mtime};
+
+		/* Times out of the file system's range are ignored. */
+		utimensat(place.parent, place.base, times, AT_SYMLINK_NOFOLLOW);
+	}
 	return r;
 }
 

@@ -33,7 +33,6 @@
 struct unpacker {
 	char *name; /* owned, of the archive; also borrowed by the tree */
 	struct unpack_options options;
-	struct extract_options extract;
 	struct tree tree;
 	bool has_tree;
 	pthread_t front;
@@ -73,11 +72,11 @@ static void *back_main(void *arg)
 			&u->back_failure, PENSTOCK_E_CANCELLED, "the source ended");
 	} else if (archive_is_tar(p, (size_t)n, u->name)) {
 		u->back_is_tar = true;
-		u->back_result = extract_ring(ARCHIVE_KIND_TAR, &u->decoded, &u->tree, &u->extract,
+		u->back_result = extract_ring(ARCHIVE_KIND_TAR, &u->decoded, &u->tree, &u->options,
 			u->back_member, &u->back_failure);
 	} else {
 		single = archive_single_name(u->name, u->kind, u->gzip_name);
-		u->back_result = single ? extract_single(&u->decoded, &u->tree, single, &u->extract,
+		u->back_result = single ? extract_single(&u->decoded, &u->tree, single, &u->options,
 						  &u->back_failure)
 					: error_memory(&u->back_failure);
 	}
@@ -118,7 +117,7 @@ static int unpack_zip(struct unpacker *u, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 	char member[EXTRACT_MEMBER];
-	int r = extract_ring(ARCHIVE_KIND_ZIP, &u->fed, &u->tree, &u->extract, member, &why);
+	int r = extract_ring(ARCHIVE_KIND_ZIP, &u->fed, &u->tree, &u->options, member, &why);
 
 	u->needs_file = true;
 	u->result = UNPACK_TREE;
@@ -181,7 +180,7 @@ static int unpack_fed(struct unpacker *u, struct penstock_error *err)
 	case ARCHIVE_KIND_TAR:
 	case ARCHIVE_KIND_RAR:
 		u->result = UNPACK_TREE;
-		return extract_ring(u->kind, &u->fed, &u->tree, &u->extract, member, err);
+		return extract_ring(u->kind, &u->fed, &u->tree, &u->options, member, err);
 	default:
 		if (u->kind == ARCHIVE_KIND_GZIP)
 			u->gzip_name = decode_gzip_name(p, (size_t)n);
@@ -245,9 +244,6 @@ int unpacker_new(struct unpacker **out, const char *dir, const struct unpack_opt
 	if (!u)
 		return error_memory(err);
 	u->options = *options;
-	u->extract = (struct extract_options){.progress = options->progress,
-		.cookie = options->cookie,
-		.cancel = options->cancel};
 	r = prepare(u, dir, err);
 	if (r < 0) {
 		unpacker_free(u);
@@ -276,14 +272,14 @@ int unpacker_feed(struct unpacker *u, const void *data, size_t len, struct penst
 static int unpack_finished(struct unpacker *u, const char *path, struct penstock_error *err)
 {
 	if (u->zip_streamed) {
-		int r = extract_amend_zip(path, &u->tree, &u->extract, err);
+		int r = extract_amend_zip(path, &u->tree, &u->options, err);
 
 		if (r == 1)
 			r = tree_restart(&u->tree, err) < 0 ? -(int)err->code : 1;
 		if (r != 1)
 			return r;
 	}
-	return extract_path(u->kind, path, &u->tree, &u->extract, err);
+	return extract_path(u->kind, path, &u->tree, &u->options, err);
 }
 
 int unpacker_finish(struct unpacker *u, const char *path, struct unpack_stats *stats,

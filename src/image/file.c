@@ -1,5 +1,4 @@
-#include "image/file.h"
-
+/* Images in local files. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,7 +15,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "image/file.h"
 #include "image/manifest.h"
 #include "image/reference.h"
 #include "image/source.h"

@@ -44,32 +44,6 @@ static uint64_t bytes_below(const char *path)
 	return bytes;
 }
 
-static int read_layers(
-	struct image_kept *image, const struct image_store *store, struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
-	struct image_manifest manifest = {0};
-	int r = image_store_read(store, "manifests", image->digest, &text, err);
-
-	if (r == 0)
-		r = image_manifest_parse(&manifest, buf_str(&text), text.len, err);
-	if (r == 0) {
-		image->sizes = calloc(manifest.n_layers + 1, sizeof(*image->sizes));
-		r = image->sizes ? 0 : error_memory(err);
-	}
-	for (size_t i = 0; r == 0 && i < manifest.n_layers; i++) {
-		_cleanup_free_ char *path = image_store_layer_path(
-			store, manifest.layers[i].digest);
-
-		if (!path || strlist_add(&image->layers, path) < 0)
-			r = error_memory(err);
-		else
-			image->bytes += image->sizes[i] = bytes_below(path);
-	}
-	image_manifest_release(&manifest);
-	return r;
-}
-
 static int add(struct image_kept_list *list, const struct image_store *store, const char *name,
 	struct penstock_error *err)
 {
@@ -78,6 +52,9 @@ static int add(struct image_kept_list *list, const struct image_store *store, co
 	_cleanup_close_ int use = -1;
 	struct image_kept *image;
 	struct stat st;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
+	struct image_manifest manifest = {0};
+	int r;
 
 	if (!path || !grown)
 		return error_memory(err);
@@ -92,7 +69,24 @@ static int add(struct image_kept_list *list, const struct image_store *store, co
 	/* Test the lock without taking it, so that no other process is blocked. */
 	use = image_store_use_fd(store, image->digest);
 	image->in_use = use >= 0 && fs_lock_in_use(use);
-	return read_layers(image, store, err);
+	r = image_store_read(store, "manifests", image->digest, &text, err);
+	if (r == 0)
+		r = image_manifest_parse(&manifest, buf_str(&text), text.len, err);
+	if (r == 0) {
+		image->sizes = calloc(manifest.n_layers + 1, sizeof(*image->sizes));
+		r = image->sizes ? 0 : error_memory(err);
+	}
+	for (size_t i = 0; r == 0 && i < manifest.n_layers; i++) {
+		_cleanup_free_ char *layer = image_store_layer_path(
+			store, manifest.layers[i].digest);
+
+		if (!layer || strlist_add(&image->layers, layer) < 0)
+			r = error_memory(err);
+		else
+			image->bytes += image->sizes[i] = bytes_below(layer);
+	}
+	image_manifest_release(&manifest);
+	return r;
 }
 
 /* Each tag file contains "DIGEST\nNAME\n". */

@@ -24,11 +24,6 @@
 
 /* ---- members ---- */
 
-static bool is_whiteout(const struct stat *st)
-{
-	return S_ISCHR(st->st_mode) && st->st_rdev == makedev(0, 0);
-}
-
 /* Hides the directory of the same name in lower layers. */
 static int make_opaque(int fd, const char *name, struct penstock_error *err)
 {
@@ -131,7 +126,7 @@ int layer_directory(struct layer_tree *t, struct member_place *place, const stru
 	/* In place of a whiteout: a lower layer has the directory. */
 	bool hides = place->len &&
 		     fstatat(place->parent, place->base, &earlier, AT_SYMLINK_NOFOLLOW) == 0 &&
-		     is_whiteout(&earlier);
+		     (S_ISCHR(earlier.st_mode) && earlier.st_rdev == makedev(0, 0));
 	int fd, r = members_mkdir(&t->members, place, 0755, err);
 
 	if (r < 0)

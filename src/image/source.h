@@ -13,7 +13,9 @@ struct http_engine;
 struct penstock_error;
 struct ring;
 
+struct image_scratch;
 struct image_source;
+struct image_store;
 
 struct image_source_ops {
 	/* Fetches by digest, or by the reference's tag if `digest` is NULL. The caller verifies the
@@ -51,6 +53,10 @@ int registry_open(struct image_source **out, const struct registry_options *opti
 /* An OCI image layout: `oci-layout`, `index.json`, `blobs/`. */
 int layout_open(struct image_source **out, const char *dir, const atomic_int *cancel,
 	struct penstock_error *err);
+/* The image file or layout directory at `path`: an archived OCI layout as 'skopeo copy' writes it, or
+ * a 'docker save' archive, which is unpacked into `scratch`. */
+int file_source(struct image_source **out, const char *path, const struct image_store *store,
+	struct image_scratch *scratch, struct penstock_error *err);
 
 static inline void image_source_free(struct image_source *source)
 {

@@ -75,9 +75,8 @@ static void add_text(struct buf *out, const struct schema_key *key)
 static void add_whole(struct buf *out, const struct schema_key *key)
 {
 	buf_printf(out,
-		"{\"type\": [\"integer\", \"string\", \"null\"], \"minimum\": %lld, "
-		"\"maximum\": %lld, \"pattern\": "
-		"\"^([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$\"}",
+		"{\"type\": [\"integer\", \"string\", \"null\"], \"minimum\": %lld, \"maximum\": "
+		"%lld, \"pattern\": \"^([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$\"}",
 		(long long)key->min, (long long)key->max);
 }
 
@@ -179,9 +178,22 @@ static void add_key(struct generator *g, const struct schema_key *key)
 	buf_add_char(g->out, '}');
 }
 
-/* A required key that legacy.c moves into its map may be next to the map instead. */
-static void add_movable(struct buf *out, const struct schema *schema)
+static void add_definition(struct generator *g, const struct schema *schema)
 {
+	size_t n = 0;
+
+	json_add_text(g->out, schema->name);
+	buf_add_str(g->out, ": {\"type\": [\"object\", \"null\"]");
+	for (size_t i = 0; i < schema->n; i++) {
+		const struct schema_key *key = &schema->keys[i];
+
+		if (!(key->flags & KEY_REQUIRED) || (key->flags & KEY_MOVABLE))
+			continue;
+		buf_printf(g->out, "%s\"%s\"", n++ ? ", " : ", \"required\": [", key->name);
+	}
+	if (n)
+		buf_add_char(g->out, ']');
+	/* A required key that legacy.c moves into its map may be next to the map instead. */
 	for (size_t i = 0; i < schema->n; i++) {
 		const struct schema *below = schema->keys[i].below;
 
@@ -189,35 +201,12 @@ static void add_movable(struct buf *out, const struct schema *schema)
 			const char *name = below->keys[j].name;
 
 			if (below->keys[j].flags & KEY_MOVABLE)
-				buf_printf(out,
+				buf_printf(g->out,
 					", \"anyOf\": [{\"required\": [\"%s\"]}, {\"properties\": "
 					"{\"%s\": {\"required\": [\"%s\"]}}}]",
 					name, schema->keys[i].name, name);
 		}
 	}
-}
-
-static void add_required(struct buf *out, const struct schema *schema)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < schema->n; i++) {
-		const struct schema_key *key = &schema->keys[i];
-
-		if (!(key->flags & KEY_REQUIRED) || (key->flags & KEY_MOVABLE))
-			continue;
-		buf_printf(out, "%s\"%s\"", n++ ? ", " : ", \"required\": [", key->name);
-	}
-	if (n)
-		buf_add_char(out, ']');
-}
-
-static void add_definition(struct generator *g, const struct schema *schema)
-{
-	json_add_text(g->out, schema->name);
-	buf_add_str(g->out, ": {\"type\": [\"object\", \"null\"]");
-	add_required(g->out, schema);
-	add_movable(g->out, schema);
 	buf_add_str(g->out, ", \"properties\": {");
 	for (size_t i = 0; i < schema->n; i++) {
 		buf_add_str(g->out, i ? ", " : "");

@@ -4,11 +4,84 @@
 
 #include "base/cleanup.h"
 #include "base/limits.h"
-#include "workflow/document/json_writer.h"
+#include "workflow/document/canonical.h"
 #include "workflow/document/reference.h"
 #include "workflow/native/native.h"
 #include "workflow/workflow.h"
 #include "base/banned.h"
+
+/* ---- JSON for people: indented, one member on each line ---- */
+
+struct json_writer {
+	struct buf *out;
+	unsigned depth;
+	bool filled; /* the current level has a member */
+};
+
+static void next_line(struct json_writer *w)
+{
+	if (w->filled)
+		buf_add_char(w->out, ',');
+	w->filled = true;
+	buf_add_char(w->out, '\n');
+	for (unsigned i = 0; i < w->depth; i++)
+		buf_add_str(w->out, "  ");
+}
+
+static void add_key(struct json_writer *w, const char *key)
+{
+	if (w->depth)
+		next_line(w);
+	if (key) {
+		json_add_text(w->out, key);
+		buf_add_str(w->out, ": ");
+	}
+}
+
+/* A key is NULL in a list. Running out of memory sticks in `out`. */
+static void json_write_open(struct json_writer *w, const char *key, char bracket)
+{
+	add_key(w, key);
+	buf_add_char(w->out, bracket);
+	w->depth++;
+	w->filled = false;
+}
+
+static void json_write_close(struct json_writer *w, char bracket)
+{
+	bool filled = w->filled;
+
+	w->depth--;
+	w->filled = false;
+	if (filled)
+		next_line(w);
+	w->filled = true;
+	buf_add_char(w->out, bracket);
+}
+
+/* null if `value` is NULL */
+static void json_write_string(struct json_writer *w, const char *key, const char *value)
+{
+	add_key(w, key);
+	if (value)
+		json_add_text(w->out, value);
+	else
+		buf_add_str(w->out, "null");
+}
+
+static void json_write_number(struct json_writer *w, const char *key, int64_t value)
+{
+	add_key(w, key);
+	buf_printf(w->out, "%lld", (long long)value);
+}
+
+static void json_write_bool(struct json_writer *w, const char *key, bool value)
+{
+	add_key(w, key);
+	buf_add_str(w->out, value ? "true" : "false");
+}
+
+/* ---- values ---- */
 
 static void put_text(struct json_writer *w, const char *key, const struct workflow_text *text)
 {

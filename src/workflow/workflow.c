@@ -9,9 +9,6 @@
 #include "base/log.h"
 #include "workflow/document/canonical.h"
 #include "workflow/dialects/dialect.h"
-#include "workflow/dialects/dstack.h"
-#include "workflow/native/legacy.h"
-#include "workflow/native/overrides.h"
 #include "workflow/native/native.h"
 #include "workflow/document/reference.h"
 #include "workflow/document/secrets.h"
@@ -108,7 +105,7 @@ static struct node *job_of(struct reader *rd, struct node *root)
 	job = unwrap(rd->workflow->file, root, rd->found);
 	if (!job)
 		return NULL;
-	legacy_forms_normalize(rd->arena, rd->workflow->file, job, &schema_job, rd->found);
+	legacy_forms_normalize(rd->arena, rd->workflow->file, job, rd->found);
 	secrets_mark(rd->arena, job);
 	return job;
 }
@@ -139,7 +136,7 @@ static void read_document(struct reader *rd, const char *data, size_t len)
 	for (size_t i = 0; !rd->partial && env && i < env->n; i++)
 		overrides_env(&o, env->items[i]);
 	/* Again, for legacy forms in overrides. */
-	legacy_forms_normalize(rd->arena, wf->file, job, &schema_job, rd->found);
+	legacy_forms_normalize(rd->arena, wf->file, job, rd->found);
 	wf->own->job = job;
 	read_native(rd, job);
 }
@@ -349,7 +346,7 @@ int workflow_find_field(const char *name, const void *data, size_t len, const ch
 	if (f.root && !f.dialect) {
 		f.root = unwrap(name, f.root, &f.found);
 		if (f.root)
-			legacy_forms_normalize(&f.arena, name, f.root, &schema_job, &f.found);
+			legacy_forms_normalize(&f.arena, name, f.root, &f.found);
 	}
 	if (f.arena.no_memory || f.found.no_memory)
 		r = error_memory(err);

@@ -313,9 +313,8 @@ static bool check_mount(struct experiment *e, const struct node *item)
 	else if (!e->image && !e->image_was_wrong && *inside->text == '/' &&
 		 is_not_here(e, inside->text))
 		reader_error(e->rd, &inside->at,
-			"bind_mounts: %s is not on this machine, and without a container "
-			"nothing is created outside of the run: create it, or give "
-			"environment.image",
+			"bind_mounts: %s is not on this machine, and without a container nothing "
+			"is created outside of the run: create it, or give environment.image",
 			inside->text);
 	return e->rd->found->errors == before;
 }

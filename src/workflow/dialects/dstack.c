@@ -6,7 +6,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/dialects/dialect.h"
-#include "workflow/dialects/dstack.h"
 #include "base/banned.h"
 
 /* clang-format off */

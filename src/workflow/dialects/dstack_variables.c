@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "workflow/dialects/dstack.h"
+#include "workflow/dialects/dialect.h"
 #include "workflow/document/secrets.h"
 #include "base/banned.h"
 

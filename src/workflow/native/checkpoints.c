@@ -37,10 +37,9 @@ static void check_keep(struct reader *rd, const struct node *map, void *out)
 
 	c->keeps = c->latest.given || c->every.given || c->metric.value != NULL;
 	if (map->n == 0)
-		reader_error(rd, &map->at,
-			"`%s` is empty; leave it out to keep all checkpoints, or give latest: 1 to "
-			"keep only the newest",
-			buf_str(&rd->path));
+		reader_error_of(rd, &map->at, NULL,
+			"is empty; leave it out to keep all checkpoints, or give latest: 1 to "
+			"keep only the newest");
 }
 
 static const struct schema_key keep_keys[] = {

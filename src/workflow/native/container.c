@@ -80,7 +80,7 @@ static void check_image(struct reader *rd, struct workflow_text *image)
 		mistake = name_mistake(image->value);
 	}
 	if (mistake)
-		reader_error(rd, &image->at, "`%s` %s: %s", reader_field(rd, "image"), mistake,
+		reader_error_of(rd, &image->at, "image", "%s: %s", mistake,
 			quote(workflow_shown(image), quoted));
 }
 
@@ -109,8 +109,8 @@ static void check_registry(struct reader *rd, const struct workflow_container *c
 			"be a host such as ghcr.io, with http:// in front if it has no TLS, without "
 			"a path, which belongs in `image`");
 	else if (container->image.value && *container->image.value == '/')
-		reader_note(rd, &registry->at, "`%s` has no effect on an image that is a file",
-			reader_field(rd, "registry"));
+		reader_note_of(
+			rd, &registry->at, "registry", "has no effect on an image that is a file");
 }
 
 /* ---- mounts ---- */
@@ -130,8 +130,8 @@ static void check_mount(struct reader *rd, const struct node *map, void *out)
 	check_directory(rd, "hostDir", &mount->host_dir);
 	check_directory(rd, "containerDir", &mount->container_dir);
 	if (mount->container_dir.value && strcmp(mount->container_dir.value, "/") == 0)
-		reader_error(rd, &mount->container_dir.at, "`%s` would hide the whole image",
-			reader_field(rd, "containerDir"));
+		reader_error_of(
+			rd, &mount->container_dir.at, "containerDir", "would hide the whole image");
 }
 
 static const char *const mount_words[] = {"rw", "ro", NULL};

@@ -120,8 +120,8 @@ void read_variables(
 	const struct node *env = node_get(map, field);
 
 	if (env && env->kind != NODE_LIST)
-		reader_error(rd, &env->at, "`%s` must be a list of `key` and `value`, not %s",
-			reader_field(rd, field), node_kind_name(env));
+		reader_error_of(rd, &env->at, field, "must be a list of `key` and `value`, not %s",
+			node_kind_name(env));
 	else
 		out->items = reader_each(
 			rd, map, field, sizeof(*out->items), &out->n, read_variable);

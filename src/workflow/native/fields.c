@@ -69,8 +69,8 @@ static bool read_members(struct reader *rd, const struct node *map, const struct
 		return false;
 	reader_texts(rd, map, key->name, numbers, out);
 	if (node->kind == NODE_LIST && node->n == 0)
-		reader_error(rd, &node->at, "`%s` is empty; leave it out, or list what counts",
-			reader_field(rd, key->name));
+		reader_error_of(
+			rd, &node->at, key->name, "is empty; leave it out, or list what counts");
 	return true;
 }
 
@@ -202,7 +202,7 @@ static void read_flag(
 	if (key->preset)
 		flag->value = true;
 	if (reader_flag(rd, map, key->name, flag) && flag->value && key->note)
-		reader_note(rd, &flag->at, "`%s` %s", reader_field(rd, key->name), key->note);
+		reader_note_of(rd, &flag->at, key->name, "%s", key->note);
 }
 
 void reader_key(struct reader *rd, const struct node *map, const struct schema_key *key, void *out)

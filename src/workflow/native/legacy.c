@@ -1,13 +1,14 @@
-#include "workflow/native/legacy.h"
-
+/*
+ * Forms outside of the grammar that published workflows have and that can mean only one thing. The
+ * tree gets the form of the grammar, and a note says how the legacy form was read.
+ */
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "workflow/native/schema.h"
+#include "workflow/native/native.h"
 #include "base/banned.h"
 
 struct normalizer {
-	const struct schema *step;
 	struct workflow_arena *arena;
 	const char *file;
 	struct diagnostics *found;
@@ -148,13 +149,13 @@ static bool move_member(const struct normalizer *o, struct node *from, size_t i,
 /* Moves `command`, `resources`, `container` and so on from the step into its `run`. */
 static void move_into_run(const struct normalizer *o, struct node *step)
 {
-	const struct schema *run = schema_find(o->step, "run")->below;
+	const struct schema *run = schema_find(&schema_step, "run")->below;
 	size_t i = 0;
 
 	while (i < step->n) {
 		const struct node_entry *entry = &step->entries[i];
 
-		if (schema_find(o->step, entry->key) || !schema_find(run, entry->key))
+		if (schema_find(&schema_step, entry->key) || !schema_find(run, entry->key))
 			i++;
 		else if (node_is_null(entry->value)) /* as if it were left out */
 			node_remove(step, i);
@@ -166,7 +167,7 @@ static void move_into_run(const struct normalizer *o, struct node *step)
 /* The form of 2022: `image`, `registry` and `mounts` of `run` belong in `run.container`. */
 static void move_into_container(const struct normalizer *o, struct node *run)
 {
-	const struct schema *run_schema = schema_find(o->step, "run")->below;
+	const struct schema *run_schema = schema_find(&schema_step, "run")->below;
 	static const char *const keys[] = {"image", "registry", "mounts"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
@@ -233,10 +234,10 @@ static void normalize_steps(const struct normalizer *o, struct node *parent, con
 	}
 }
 
-void legacy_forms_normalize(struct workflow_arena *arena, const char *file, struct node *job,
-	const struct schema *schema, struct diagnostics *found)
+void legacy_forms_normalize(
+	struct workflow_arena *arena, const char *file, struct node *job, struct diagnostics *found)
 {
-	struct normalizer o = {schema_find(schema, "steps")->below, arena, file, found};
+	struct normalizer o = {arena, file, found};
 
 	rename_ntasks(&o, job);
 	rename_http(&o, node_get(job, "input"));
@@ -246,9 +247,9 @@ void legacy_forms_normalize(struct workflow_arena *arena, const char *file, stru
 }
 
 void legacy_module_normalize(struct workflow_arena *arena, const char *file, struct node *module,
-	const struct schema *step, struct diagnostics *found)
+	struct diagnostics *found)
 {
-	struct normalizer o = {step, arena, file, found};
+	struct normalizer o = {arena, file, found};
 	struct node_entry *least = node_find(module, "resources");
 
 	if (least && !node_find(module, "minimumResources")) {

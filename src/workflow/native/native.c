@@ -20,18 +20,16 @@ static void check_notify(struct reader *rd, const struct node *map, void *out)
 		(rd->options->places_only && strstr(url->value, "${{")))
 		return;
 	if (!str_starts(url->value, "http://") && !str_starts(url->value, "https://"))
-		reader_error(rd, &url->at,
-			"`%s` must begin with https:// or http:// (its value is a secret and not "
-			"shown)",
-			reader_field(rd, "url"));
+		reader_error_of(rd, &url->at, "url",
+			"must begin with https:// or http:// (its value is a secret and not "
+			"shown)");
 }
 
 static const char *const event_words[] = {"start", "end", "failure", NULL};
 
 static const struct schema_key notify_keys[] = {
 	{"url", CREDENTIAL(workflow_notify, url), .flags = KEY_REQUIRED, .value = "URL",
-		.says = "the address that is notified; it is a "
-			"[secret](#secrets-and-references)"},
+		.says = "the address that is notified; it is a [secret](#secrets-and-references)"},
 	{"events", WORDS(workflow_notify, events, event_words), .flags = KEY_SHOWN,
 		.preset = WORKFLOW_NOTIFY_START | WORKFLOW_NOTIFY_END | WORKFLOW_NOTIFY_FAILURE,
 		.otherwise = "all three",

@@ -20,6 +20,25 @@ extern const char *const notice_words[];
 /* Reads a whole workflow; `job` is without its wrapper. */
 void read_native(struct reader *rd, struct node *job);
 
+/* Replaces legacy forms in a workflow, without its `job:` wrapper, or in a module (legacy.c). */
+void legacy_forms_normalize(struct workflow_arena *arena, const char *file, struct node *job,
+	struct diagnostics *found);
+void legacy_module_normalize(struct workflow_arena *arena, const char *file, struct node *module,
+	struct diagnostics *found);
+
+struct overrides {
+	struct workflow_arena *arena;
+	const char *file;
+	struct diagnostics *found; /* gets the mistakes */
+	struct node *job; /* without the `job:` wrapper */
+};
+/* Apply "PATH=VALUE" of --set, and "KEY=VALUE" of --env. */
+void overrides_set(struct overrides *o, const char *path_and_value);
+void overrides_env(struct overrides *o, const char *key_and_value);
+/* The node at the path `text`, for fields as secrets_mark() names them; NULL if there is none. */
+const struct node *overrides_find(
+	struct workflow_arena *arena, const struct node *job, const char *text);
+
 /* Letters, digits and `_`, no digit first. */
 bool is_variable_name(const char *s);
 /* Reports a name that a variable cannot have, and returns false. */

@@ -192,8 +192,8 @@ static void check_interface(struct reader *rd, const struct node *map, void *out
 {
 	(void)out;
 	if (!!node_get(map, "wireguard") + !!node_get(map, "bore") + !!node_get(map, "vnet") != 1)
-		reader_error(rd, &map->at, "`%s` must be one of `wireguard`, `bore` and `vnet`",
-			buf_str(&rd->path));
+		reader_error_of(
+			rd, &map->at, NULL, "must be one of `wireguard`, `bore` and `vnet`");
 }
 
 static const struct schema_key interface_keys[] = {
@@ -233,10 +233,9 @@ void check_network(struct reader *rd, const struct node *map, const struct workf
 		const struct node *list = node_get(map, keys[i]);
 
 		if (list && (list->kind != NODE_LIST || list->n))
-			reader_error(rd, &list->at,
-				"`%s` needs a network of the step's own; add `network: slirp4netns` "
-				"or `network: pasta`",
-				reader_field(rd, keys[i]));
+			reader_error_of(rd, &list->at, keys[i],
+				"needs a network of the step's own; add `network: slirp4netns` "
+				"or `network: pasta`");
 	}
 }
 

@@ -1,5 +1,4 @@
-#include "workflow/native/overrides.h"
-
+/* `--set PATH=VALUE` and `--env KEY=VALUE` on the document tree, before it is read. */
 #include <string.h>
 
 #include "base/cleanup.h"

@@ -41,8 +41,7 @@ static void read_made_source(
 	if (!reader_read(rd, node, &schema_notice_source, &made))
 		return;
 	if (!node_get(node, "file") == !node_get(node, "command")) {
-		reader_error(rd, &node->at, "`%s` must have either `file` or `command`",
-			buf_str(&rd->path));
+		reader_error_of(rd, &node->at, NULL, "must have either `file` or `command`");
 		return;
 	}
 	out->kind = made.file.value ? WORKFLOW_NOTICE_FILE : WORKFLOW_NOTICE_COMMAND;
@@ -50,7 +49,7 @@ static void read_made_source(
 	if (reader_knows(rd, &made.file) && *made.file.value != '/')
 		reader_refuse(rd, &made.file, "file", "be an absolute path");
 	if (made.command.value && !made.command.value[strspn(made.command.value, " \t\r\n")])
-		reader_error(rd, &made.command.at, "`%s` is empty", reader_field(rd, "command"));
+		reader_error_of(rd, &made.command.at, "command", "is empty");
 }
 
 static bool read_source(struct reader *rd, struct node *node, void *out)
@@ -139,16 +138,15 @@ static void check_preemption(struct reader *rd, const struct node *map, void *ou
 	/* Signals are always notices, so that an empty list means signals only. */
 	p->sources_given = list != NULL;
 	if (list && list->n > LIMIT_NOTICE_SOURCES)
-		reader_error(rd, &list->at, "`%s` has more than %d members",
-			reader_field(rd, "sources"), LIMIT_NOTICE_SOURCES);
+		reader_error_of(
+			rd, &list->at, "sources", "has more than %d members", LIMIT_NOTICE_SOURCES);
 	else if (list)
 		p->sources = reader_each(
 			rd, map, "sources", sizeof(*p->sources), &p->n_sources, read_source);
 	read_signal(rd, map, p);
 	if (p->grace.given && p->reserve.given && p->reserve.value >= p->grace.value)
-		reader_error(rd, &p->reserve.at,
-			"`%s` must be shorter than `%s`, which includes it",
-			reader_field(rd, "reserve"), reader_field(rd, "grace"));
+		reader_error_of(rd, &p->reserve.at, "reserve",
+			"must be shorter than `%s`, which includes it", reader_field(rd, "grace"));
 }
 
 static const struct schema_key preemption_keys[] = {

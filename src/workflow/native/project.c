@@ -24,8 +24,7 @@ static void check_artifacts_of(struct reader *rd, const struct node *map, void *
 	struct workflow_artifacts *from = out;
 
 	if (node_get(map, "run") && node_get(map, "tag"))
-		reader_error(rd, &from->tag.at, "`%s` has both `run` and `tag`; keep one",
-			buf_str(&rd->path));
+		reader_error_of(rd, &from->tag.at, NULL, "has both `run` and `tag`; keep one");
 	else if (!node_get(map, "run") && !node_get(map, "tag"))
 		reader_missing(rd, map, &schema_artifacts_of, "run");
 }
@@ -47,8 +46,8 @@ static void check_context(struct reader *rd, const struct node *map, void *out)
 
 	rd->workflow->has_work_dir = true;
 	if (context->path.value && !*context->path.value)
-		reader_error(rd, &context->path.at, "`%s` is empty; the folder of this file is `.`",
-			reader_field(rd, "path"));
+		reader_error_of(
+			rd, &context->path.at, "path", "is empty; the folder of this file is `.`");
 	else if (context->path.value)
 		reader_anchor(rd, node_get(map, "path"), &context->path);
 }

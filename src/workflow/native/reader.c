@@ -14,12 +14,14 @@
 #include "workflow/document/secrets.h"
 #include "base/banned.h"
 
-static void __attribute__((format(printf, 4, 0)))
+static void __attribute__((format(printf, 5, 0)))
 report(struct reader *rd, enum diagnostic_severity severity, const struct workflow_place *at,
-	const char *fmt, va_list ap)
+	const char *field, const char *fmt, va_list ap)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 
+	if (field)
+		buf_printf(&text, "`%s` ", field);
 	buf_vprintf(&text, fmt, ap);
 	if (buf_failed(&text))
 		rd->arena->no_memory = true;
@@ -31,7 +33,7 @@ void reader_error(struct reader *rd, const struct workflow_place *at, const char
 	va_list ap;
 
 	va_start(ap, fmt);
-	report(rd, DIAGNOSTIC_ERROR, at, fmt, ap);
+	report(rd, DIAGNOSTIC_ERROR, at, NULL, fmt, ap);
 	va_end(ap);
 }
 
@@ -40,7 +42,27 @@ void reader_note(struct reader *rd, const struct workflow_place *at, const char 
 	va_list ap;
 
 	va_start(ap, fmt);
-	report(rd, DIAGNOSTIC_NOTE, at, fmt, ap);
+	report(rd, DIAGNOSTIC_NOTE, at, NULL, fmt, ap);
+	va_end(ap);
+}
+
+void reader_error_of(
+	struct reader *rd, const struct workflow_place *at, const char *key, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	report(rd, DIAGNOSTIC_ERROR, at, key ? reader_field(rd, key) : buf_str(&rd->path), fmt, ap);
+	va_end(ap);
+}
+
+void reader_note_of(
+	struct reader *rd, const struct workflow_place *at, const char *key, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	report(rd, DIAGNOSTIC_NOTE, at, key ? reader_field(rd, key) : buf_str(&rd->path), fmt, ap);
 	va_end(ap);
 }
 
@@ -56,8 +78,7 @@ void reader_refuse(struct reader *rd, const struct workflow_text *text, const ch
 	va_end(ap);
 	if (buf_failed(&what))
 		rd->arena->no_memory = true;
-	reader_error(rd, &text->at, "`%s` must %s, not %s",
-		key ? reader_field(rd, key) : buf_str(&rd->path), buf_str(&what),
+	reader_error_of(rd, &text->at, key, "must %s, not %s", buf_str(&what),
 		quote(workflow_shown(text), quoted));
 }
 
@@ -112,8 +133,7 @@ const char *reader_unknown(
 bool reader_check_map(struct reader *rd, const struct node *node, const struct schema *schema)
 {
 	if (node->kind != NODE_MAP) {
-		reader_error(rd, &node->at, "`%s` must be a map, not %s", buf_str(&rd->path),
-			node_kind_name(node));
+		reader_error_of(rd, &node->at, NULL, "must be a map, not %s", node_kind_name(node));
 		return false;
 	}
 	for (size_t i = 0; i < node->n; i++) {
@@ -130,7 +150,7 @@ static struct node *of_kind(
 
 	if (!node || node->kind == kind)
 		return node;
-	reader_error(rd, &node->at, "`%s` must be %s, not %s", reader_field(rd, key),
+	reader_error_of(rd, &node->at, key, "must be %s, not %s",
 		kind == NODE_MAP ? "a map" : "a list", node_kind_name(node));
 	return NULL;
 }
@@ -166,8 +186,8 @@ void reader_missing(
 		if (strcmp(r->key, key) == 0)
 			at = (struct workflow_place){.option = r->option};
 	}
-	reader_error(rd, &at, "`%s` is missing%s%.*s", reader_field(rd, key), hint ? ": " : "",
-		hint, hint ? row->says : "");
+	reader_error_of(
+		rd, &at, key, "is missing%s%.*s", hint ? ": " : "", hint, hint ? row->says : "");
 }
 
 /* Looks up a reference in the process environment. */
@@ -485,15 +505,15 @@ bool reader_flag(
 			(text[len] && strcmp(text + len, ",") != 0))
 			continue;
 		if (scalar_type(node) != SCALAR_BOOL)
-			reader_note(rd, &node->at, "`%s` is true or false: %s read as %s",
-				reader_field(rd, key), quote(node->text, quoted), words[i & 1]);
+			reader_note_of(rd, &node->at, key, "is true or false: %s read as %s",
+				quote(node->text, quoted), words[i & 1]);
 		node->text = words[i & 1];
 		node->quoted = false;
 		out->value = i & 1;
 		out->given = true;
 		return true;
 	}
-	reader_error(rd, &node->at, "`%s` must be true or false, not %s", reader_field(rd, key),
+	reader_error_of(rd, &node->at, key, "must be true or false, not %s",
 		node->kind == NODE_SCALAR ? quote(node->text, quoted) : node_kind_name(node));
 	return false;
 }
@@ -581,14 +601,12 @@ bool reader_texts(struct reader *rd, const struct node *map, const char *key, bo
 		return false;
 	out->at = node->at;
 	if (node->kind == NODE_MAP) {
-		reader_error(rd, &node->at, "`%s` must be a list, not %s", reader_field(rd, key),
-			node_kind_name(node));
+		reader_error_of(rd, &node->at, key, "must be a list, not %s", node_kind_name(node));
 		return false;
 	}
 	n = node->kind == NODE_LIST ? node->n : 1;
 	if (node->kind == NODE_SCALAR)
-		reader_note(rd, &node->at, "`%s` is a list: read as a list of one",
-			reader_field(rd, key));
+		reader_note_of(rd, &node->at, key, "is a list: read as a list of one");
 	out->items = workflow_arena_array(rd->arena, n + 1, sizeof(*out->items));
 	if (!out->items)
 		return false;

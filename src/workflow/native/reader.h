@@ -39,6 +39,11 @@ void reader_error(struct reader *rd, const struct workflow_place *at, const char
 	__attribute__((format(printf, 3, 4)));
 void reader_note(struct reader *rd, const struct workflow_place *at, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* The same about the field `key`, or about the current path if `key` is NULL: "`FIELD` TEXT". */
+void reader_error_of(struct reader *rd, const struct workflow_place *at, const char *key,
+	const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void reader_note_of(struct reader *rd, const struct workflow_place *at, const char *key,
+	const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
 /* Extends the path by `key`, or by [index] if `key` is NULL. Returns the argument for
  * reader_leave(). */

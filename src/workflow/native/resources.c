@@ -18,9 +18,8 @@ static void check_resources(struct reader *rd, const struct node *map, void *out
 	if (!res->gpus_per_task.given)
 		return;
 	if (res->gpus.given) {
-		reader_error(rd, &res->gpus_per_task.at,
-			"`%s` is the older form of `gpus` (GPUs of the whole job); keep one of them",
-			reader_field(rd, "gpusPerTask"));
+		reader_error_of(rd, &res->gpus_per_task.at, "gpusPerTask",
+			"is the older form of `gpus` (GPUs of the whole job); keep one of them");
 		return;
 	}
 	res->gpus.value = res->gpus_per_task.value * res->tasks.value;
@@ -56,9 +55,9 @@ static void check_share(struct reader *rd, const struct workflow_place *at, cons
 	int64_t need, int64_t have)
 {
 	if (need > have)
-		reader_error(rd, at,
-			"`%s` needs %lld %s, the whole job has %lld; raise `resources`",
-			buf_str(&rd->path), (long long)need, what, (long long)have);
+		reader_error_of(rd, at, NULL,
+			"needs %lld %s, the whole job has %lld; raise `resources`", (long long)need,
+			what, (long long)have);
 }
 
 static void check_step_resources(struct reader *rd, const struct node *map, void *out)

@@ -45,17 +45,15 @@ static void check_run(struct reader *rd, const struct node *map, void *out)
 	run->network_at = network ? network->at : map->at;
 	if (run->command.value && !run->container.given &&
 		!run->command.value[strspn(run->command.value, " \t\r\n")])
-		reader_error(rd, &run->command.at,
-			"`%s` is empty, which is only allowed in a container",
-			reader_field(rd, "command"));
+		reader_error_of(rd, &run->command.at, "command",
+			"is empty, which is only allowed in a container");
 	check_shell(rd, run);
 	read_step_resources(rd, map, run);
 	check_network(rd, map, run);
 	reader_flag(rd, map, "mapRoot", &root);
 	if (root.value && (run->map_uid.given || run->map_gid.given))
-		reader_error(rd, &root.at,
-			"`%s` is the older form of `mapUid: 0` and `mapGid: 0`; keep one of them",
-			reader_field(rd, "mapRoot"));
+		reader_error_of(rd, &root.at, "mapRoot",
+			"is the older form of `mapUid: 0` and `mapGid: 0`; keep one of them");
 	else if (root.value)
 		run->map_uid = run->map_gid = (struct workflow_number){0, true, root.at};
 	if (reader_knows(rd, &run->work_dir) && *run->work_dir.value != '/')

@@ -30,12 +30,10 @@ static void check_range(struct reader *rd, const struct node *map, void *out)
 	if (span >= 0)
 		loop->count = (uint64_t)(span / (increment > 0 ? increment : -increment)) + 1;
 	else
-		reader_note(rd, &map->at, "`%s` contains no index: the loop does nothing",
-			buf_str(&rd->path));
+		reader_note_of(rd, &map->at, NULL, "contains no index: the loop does nothing");
 	if (loop->count > LIMIT_WORKFLOW_ITERATIONS)
-		reader_error(rd, &map->at, "`%s` has %llu iterations; a loop has at most %d",
-			buf_str(&rd->path), (unsigned long long)loop->count,
-			LIMIT_WORKFLOW_ITERATIONS);
+		reader_error_of(rd, &map->at, NULL, "has %llu iterations; a loop has at most %d",
+			(unsigned long long)loop->count, LIMIT_WORKFLOW_ITERATIONS);
 }
 
 static const struct schema_key range_keys[] = {
@@ -58,16 +56,13 @@ static void check_for(struct reader *rd, const struct node *map, void *out)
 	const struct node *range = node_get(map, "range");
 
 	if (!node_get(map, "parallel"))
-		reader_note(rd, &map->at,
-			"`%s` does not say `parallel`: read as false, one iteration after the "
-			"other",
-			buf_str(&rd->path));
+		reader_note_of(rd, &map->at, NULL,
+			"does not say `parallel`: read as false, one iteration after the other");
 	if (items && range)
-		reader_error(rd, &map->at, "`%s` has both `items` and `range`; keep one of them",
-			buf_str(&rd->path));
+		reader_error_of(
+			rd, &map->at, NULL, "has both `items` and `range`; keep one of them");
 	else if (!items && !range)
-		reader_error(
-			rd, &map->at, "`%s` has neither `items` nor `range`", buf_str(&rd->path));
+		reader_error_of(rd, &map->at, NULL, "has neither `items` nor `range`");
 	step->loop.has_items = items != NULL;
 	if (items)
 		step->loop.count = step->loop.items.n;
@@ -160,21 +155,33 @@ static const struct {
 	{"use", WORKFLOW_STEP_USE},
 };
 
-/* Reads the body of the step; a step has at most one. */
-static void read_body(struct reader *rd, const struct node *node, struct workflow_step *step)
+static void check_step(struct reader *rd, const struct node *node, void *out)
 {
+	struct workflow_step *step = out;
+	struct workflow_texts *handles = &step->depends_on;
+	size_t kept = 0;
 	const char *first = NULL;
 
+	for (size_t i = 0; i < handles->n; i++) {
+		if (take_handle(rd, &handles->items[i], "dependsOn"))
+			handles->items[kept++] = handles->items[i];
+	}
+	handles->n = kept;
+	/* As in DeepSquare, an empty condition is true. */
+	if (step->condition.value &&
+		!step->condition.value[strspn(step->condition.value, " \t\r\n")])
+		step->condition.value = NULL;
+	/* Reads the body of the step; a step has at most one. */
 	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
 		const struct node_entry *entry = node_find(node, bodies[i].key);
 
 		if (!entry || node_is_null(entry->value))
 			continue;
 		if (first) {
-			reader_error(rd, &entry->key_at,
-				"`%s` has both `%s` and `%s`; a step has one of `run`, `steps`, "
+			reader_error_of(rd, &entry->key_at, NULL,
+				"has both `%s` and `%s`; a step has one of `run`, `steps`, "
 				"`for`, `launch` and `use`",
-				buf_str(&rd->path), first, bodies[i].key);
+				first, bodies[i].key);
 			continue;
 		}
 		first = bodies[i].key;
@@ -186,31 +193,11 @@ static void read_body(struct reader *rd, const struct node *node, struct workflo
 		else
 			reader_key(rd, node, schema_find(&schema_step, first), step);
 	}
-}
-
-static void check_step(struct reader *rd, const struct node *node, void *out)
-{
-	struct workflow_step *step = out;
-	struct workflow_texts *handles = &step->depends_on;
-	size_t kept = 0;
-
-	for (size_t i = 0; i < handles->n; i++) {
-		if (take_handle(rd, &handles->items[i], "dependsOn"))
-			handles->items[kept++] = handles->items[i];
-	}
-	handles->n = kept;
-	/* As in DeepSquare, an empty condition is true. */
-	if (step->condition.value &&
-		!step->condition.value[strspn(step->condition.value, " \t\r\n")])
-		step->condition.value = NULL;
-	read_body(rd, node, step);
 	read_steps(rd, node, "catch", &step->catch_steps);
 	read_steps(rd, node, "finally", &step->finally_steps);
 	if (step->kind == WORKFLOW_STEP_EMPTY && !step->finally_steps.n && !step->depends_on.n)
-		reader_note(rd, &node->at,
-			"`%s` has none of `run`, `steps`, `for`, `launch` and `use`: it does "
-			"nothing",
-			buf_str(&rd->path));
+		reader_note_of(rd, &node->at, NULL,
+			"has none of `run`, `steps`, `for`, `launch` and `use`: it does nothing");
 }
 
 static const struct schema_key step_keys[] = {

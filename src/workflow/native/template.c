@@ -712,21 +712,16 @@ static enum block_end action(struct template *t)
 	return BLOCK_TEXT;
 }
 
-/* The next "{{", except in "${{ secrets.NAME }}", which is a reference of the workflow. */
-static const char *next_brace(const char *text)
-{
-	const char *p = text;
-
-	while ((p = strstr(p, "{{")) && p > text && p[-1] == '$')
-		p += 2;
-	return p;
-}
-
 /* Reads up to the `else` or `end` of the calling block; BLOCK_TEXT: up to the end of the text. */
 static enum block_end block(struct template *t)
 {
 	while (!t->mistake && *t->p) {
-		const char *brace = next_brace(t->p);
+		const char *p = t->p;
+
+		/* The next "{{", except in "${{ secrets.NAME }}", which is a reference of the workflow. */
+		while ((p = strstr(p, "{{")) && p > t->p && p[-1] == '$')
+			p += 2;
+		const char *brace = p;
 		size_t len = brace ? (size_t)(brace - t->p) : strlen(t->p);
 		const char *text = t->p;
 		enum block_end end;

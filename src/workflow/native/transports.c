@@ -41,8 +41,8 @@ static void plain_dashes(struct reader *rd, const char *key, struct workflow_tex
 		rd->arena->no_memory = true;
 	if (!odd || buf_failed(&plain))
 		return;
-	reader_note(rd, &text->at, "`%s` has typographic hyphens: read as %s",
-		reader_field(rd, key), quote(buf_str(&plain), quoted));
+	reader_note_of(rd, &text->at, key, "has typographic hyphens: read as %s",
+		quote(buf_str(&plain), quoted));
 	text->value = workflow_arena_copy(rd->arena, buf_str(&plain), plain.len);
 }
 
@@ -109,8 +109,8 @@ static void check_url(struct reader *rd, const char *key, struct workflow_text *
 		rd->arena->no_memory = true;
 	mistake = url_mistake(url->value);
 	if (mistake)
-		reader_error(rd, &url->at, "`%s` %s: %s", reader_field(rd, key), mistake,
-			quote(workflow_shown(url), quoted));
+		reader_error_of(
+			rd, &url->at, key, "%s: %s", mistake, quote(workflow_shown(url), quoted));
 }
 
 static void check_http(struct reader *rd, const struct node *map, void *out)
@@ -165,10 +165,9 @@ static void refuse_bucket(struct reader *rd, const struct workflow_text *url, co
 
 	for (char *c = other; c && *c; c++)
 		*c = *c == '_' || *c == ' ' ? '-' : (char)tolower((unsigned char)*c);
-	reader_error(rd, &url->at,
-		"`%s` names the bucket %s: 3 to 63 lower-case letters, digits, `.` and `-`%s%s",
-		reader_field(rd, "bucketUrl"), quote(name, quoted),
-		other && is_s3_bucket(other) ? ", such as " : "",
+	reader_error_of(rd, &url->at, "bucketUrl",
+		"names the bucket %s: 3 to 63 lower-case letters, digits, `.` and `-`%s%s",
+		quote(name, quoted), other && is_s3_bucket(other) ? ", such as " : "",
 		other && is_s3_bucket(other) ? quote(other, hint) : "");
 }
 
@@ -187,8 +186,8 @@ static void check_bucket(struct reader *rd, struct workflow_s3 *s3, struct buf *
 	if (!reader_knows(rd, url))
 		return;
 	if (!str_starts(url->value, scheme)) {
-		reader_error(rd, &url->at, "`%s` must begin with %s, such as %smy-bucket: %s",
-			reader_field(rd, "bucketUrl"), scheme, scheme,
+		reader_error_of(rd, &url->at, "bucketUrl",
+			"must begin with %s, such as %smy-bucket: %s", scheme, scheme,
 			quote(workflow_shown(url), quoted));
 		return;
 	}
@@ -204,9 +203,9 @@ static void check_bucket(struct reader *rd, struct workflow_s3 *s3, struct buf *
 	}
 	if (len < 3 || len > 63 || !isalnum((unsigned char)*name) ||
 		!all_of(s3->bucket, LETTERS_AND_DIGITS "._-")) {
-		reader_error(rd, &url->at,
-			"`%s` names the bucket %s: 3 to 63 letters, digits, `.`, `_` and `-`",
-			reader_field(rd, "bucketUrl"), quote(s3->bucket, quoted));
+		reader_error_of(rd, &url->at, "bucketUrl",
+			"names the bucket %s: 3 to 63 letters, digits, `.`, `_` and `-`",
+			quote(s3->bucket, quoted));
 		return;
 	}
 	if (*slash && url->value[strlen(url->value) - 1] == '/')
@@ -226,21 +225,20 @@ static void check_path(struct reader *rd, struct workflow_s3 *s3, struct buf *pr
 		path->value = workflow_arena_printf(rd->arena, "/%s", path->value);
 		if (!path->value)
 			return;
-		reader_note(rd, &path->at, "`%s` begins with `/`: read as %s",
-			reader_field(rd, "path"), quote(workflow_shown(path), quoted));
+		reader_note_of(rd, &path->at, "path", "begins with `/`: read as %s",
+			quote(workflow_shown(path), quoted));
 	}
 	buf_add_str(prefix, path->value);
 	if (reader_has_dots(buf_str(prefix)))
-		reader_error(rd, &path->at, "`%s` must not contain `.` or `..`: %s",
-			reader_field(rd, "path"), quote(workflow_shown(path), quoted));
+		reader_error_of(rd, &path->at, "path", "must not contain `.` or `..`: %s",
+			quote(workflow_shown(path), quoted));
 	else if (prefix->len > LIMIT_WORKFLOW_PREFIX)
-		reader_error(rd, &path->at, "`%s` is longer than %d bytes",
-			reader_field(rd, "path"), LIMIT_WORKFLOW_PREFIX);
+		reader_error_of(
+			rd, &path->at, "path", "is longer than %d bytes", LIMIT_WORKFLOW_PREFIX);
 	else if (str_starts(buf_str(prefix), "/.penstock/") ||
 		 strcmp(buf_str(prefix), "/.penstock") == 0)
-		reader_error(rd, &path->at,
-			"`%s` is in .penstock/, which is reserved for the state of runs",
-			reader_field(rd, "path"));
+		reader_error_of(rd, &path->at, "path",
+			"is in .penstock/, which is reserved for the state of runs");
 }
 
 static void check_endpoint(struct reader *rd, struct workflow_s3 *s3)
@@ -256,10 +254,9 @@ static void check_endpoint(struct reader *rd, struct workflow_s3 *s3)
 	}
 	check_url(rd, "endpointUrl", endpoint);
 	if (reader_knows(rd, endpoint) && strpbrk(endpoint->value, "?#@"))
-		reader_error(rd, &endpoint->at,
-			"`%s` must be scheme, host and port only; credentials belong in "
-			"accessKeyId and secretAccessKey",
-			reader_field(rd, "endpointUrl"));
+		reader_error_of(rd, &endpoint->at, "endpointUrl",
+			"must be scheme, host and port only; credentials belong in "
+			"accessKeyId and secretAccessKey");
 }
 
 /* Published workflows have "EXO***" or "***" for keys. */
@@ -267,9 +264,8 @@ static void check_placeholder(
 	struct reader *rd, const char *key, const struct workflow_credential *credential)
 {
 	if (credential->value && str_ends(credential->value, "***"))
-		reader_note(rd, &credential->at,
-			"`%s` ends in ***, which looks like a placeholder for the real key",
-			reader_field(rd, key));
+		reader_note_of(rd, &credential->at, key,
+			"ends in ***, which looks like a placeholder for the real key");
 }
 
 static void check_store(struct reader *rd, const struct node *map, const struct schema *schema,
@@ -296,9 +292,8 @@ static void check_store(struct reader *rd, const struct node *map, const struct 
 	if (id != secret)
 		reader_missing(rd, map, schema, id ? "secretAccessKey" : "accessKeyId");
 	if (s3->service_account_key.value && (id || secret))
-		reader_error(rd, &s3->service_account_key.at,
-			"`%s` and an HMAC key are two identities; keep one",
-			reader_field(rd, "serviceAccountKey"));
+		reader_error_of(rd, &s3->service_account_key.at, "serviceAccountKey",
+			"and an HMAC key are two identities; keep one");
 	check_placeholder(rd, "accessKeyId", &s3->access_key_id);
 	check_placeholder(rd, "secretAccessKey", &s3->secret_access_key);
 }
@@ -370,7 +365,7 @@ static void check_local(struct reader *rd, const struct node *map, void *out)
 	struct workflow_text *path = out;
 
 	if (path->value && !*path->value)
-		reader_error(rd, &path->at, "`%s` is empty", reader_field(rd, "path"));
+		reader_error_of(rd, &path->at, "path", "is empty");
 	else if (path->value)
 		reader_anchor(rd, node_get(map, "path"), path);
 }
@@ -412,8 +407,8 @@ static enum workflow_transport transport_of(
 		if (!entry || node_is_null(entry->value))
 			continue;
 		if (first)
-			reader_error(rd, &entry->key_at, "`%s` has both `%s` and `%s`; keep one%s",
-				buf_str(&rd->path), first, keys[i],
+			reader_error_of(rd, &entry->key_at, NULL,
+				"has both `%s` and `%s`; keep one%s", first, keys[i],
 				is_input ? ", or list several sources in `inputs`" : "");
 		if (!first) {
 			first = keys[i];
@@ -422,7 +417,7 @@ static enum workflow_transport transport_of(
 	}
 	if (!first && !rd->partial &&
 		all_keys_known(map, is_input ? &schema_input : &schema_output))
-		reader_error(rd, &map->at, "`%s` needs %s", buf_str(&rd->path),
+		reader_error_of(rd, &map->at, NULL, "needs %s",
 			is_input ? "`http`, `s3`, `gs`, `local` or `artifacts`"
 				 : "`http`, `s3` or `gs`");
 	return kind;
@@ -441,9 +436,8 @@ static void check_sha256(struct reader *rd, struct workflow_input *input)
 		return;
 	}
 	if (input->kind == WORKFLOW_S3)
-		reader_error(rd, &sum->at,
-			"`%s` is for one file; each object of an S3 input is verified by itself",
-			reader_field(rd, "sha256"));
+		reader_error_of(rd, &sum->at, "sha256",
+			"is for one file; each object of an S3 input is verified by itself");
 	lower = workflow_arena_alloc(rd->arena, 2 * sizeof(bytes) + 1);
 	if (lower)
 		str_hex(bytes, sizeof(bytes), lower);
@@ -474,9 +468,8 @@ static void check_input(struct reader *rd, const struct node *map, void *out)
 	if (!input->s3.delete_sync.value)
 		return;
 	saved = reader_enter(rd, input->s3.google ? "gs" : "s3", 0);
-	reader_note(rd, &input->s3.delete_sync.at,
-		"`%s` has no effect: nothing is ever deleted from an input",
-		reader_field(rd, "deleteSync"));
+	reader_note_of(rd, &input->s3.delete_sync.at, "deleteSync",
+		"has no effect: nothing is ever deleted from an input");
 	reader_leave(rd, saved);
 }
 

@@ -6,7 +6,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/native/native.h"
-#include "workflow/native/legacy.h"
 #include "workflow/native/template.h"
 #include "base/banned.h"
 
@@ -59,7 +58,7 @@ static struct node *fetch(struct reader *rd, const struct workflow_use *use)
 	module = document_read(rd->arena, file, NULL, buf_str(&rendered), rendered.len, rd->found);
 	if (!module)
 		return NULL;
-	legacy_module_normalize(rd->arena, file, module, &schema_step, rd->found);
+	legacy_module_normalize(rd->arena, file, module, rd->found);
 	node_set_file(module, file);
 	return module;
 }
@@ -133,8 +132,7 @@ static bool read_key(struct reader *rd, const struct node *node, const struct sc
 	struct workflow_text *key)
 {
 	if (node->kind != NODE_MAP) {
-		reader_error(rd, &node->at, "`%s` must be a map, not %s", buf_str(&rd->path),
-			node_kind_name(node));
+		reader_error_of(rd, &node->at, NULL, "must be a map, not %s", node_kind_name(node));
 		return false;
 	}
 	if (!node_get(node, "key"))
