@@ -142,6 +142,15 @@ bool archive_is_torch_zip(const void *data, size_t len)
 	return memcmp(p + 30 + name_len - 9, "/data.pkl", 9) == 0;
 }
 
+static bool ends_in_any(const char *name, const char *const *suffixes, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (ends_nocase(name, suffixes[i]))
+			return true;
+	}
+	return false;
+}
+
 bool unpack_keeps_whole(const char *name)
 {
 	static const char *const suffixes[] = {/* checkpoints, arrays, models */
@@ -156,11 +165,7 @@ bool unpack_keeps_whole(const char *name)
 		/* block-compressed data that readers seek in */
 		".bam", ".bcf", ".vcf.gz", ".bgz", ".warc.gz", ".rds", ".rdata"};
 
-	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
-		if (ends_nocase(name, suffixes[i]))
-			return true;
-	}
-	return false;
+	return ends_in_any(name, suffixes, ARRAY_SIZE(suffixes));
 }
 
 bool archive_name_promises(const char *name)
@@ -169,11 +174,7 @@ bool archive_name_promises(const char *name)
 		".tzst", ".taz", ".zip", ".7z", ".rar", ".gz", ".bz2", ".xz", ".zst", ".lz4",
 		".lzma"};
 
-	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
-		if (ends_nocase(name, suffixes[i]))
-			return true;
-	}
-	return false;
+	return ends_in_any(name, suffixes, ARRAY_SIZE(suffixes));
 }
 
 static bool is_plain_name(const char *s)

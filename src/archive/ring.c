@@ -116,28 +116,27 @@ int ring_try_write(struct ring *r, const void *data, size_t len)
 	return 1;
 }
 
-void ring_close(struct ring *r)
+static void set_flag(struct ring *r, bool *flag, pthread_cond_t *changed)
 {
 	LOCK_SCOPE(&r->mutex);
 
-	r->closed = true;
-	pthread_cond_signal(&r->readable);
+	*flag = true;
+	pthread_cond_signal(changed);
+}
+
+void ring_close(struct ring *r)
+{
+	set_flag(r, &r->closed, &r->readable);
 }
 
 void ring_break(struct ring *r)
 {
-	LOCK_SCOPE(&r->mutex);
-
-	r->broken = true;
-	pthread_cond_signal(&r->readable);
+	set_flag(r, &r->broken, &r->readable);
 }
 
 void ring_abort(struct ring *r)
 {
-	LOCK_SCOPE(&r->mutex);
-
-	r->aborted = true;
-	pthread_cond_signal(&r->readable);
+	set_flag(r, &r->aborted, &r->readable);
 }
 
 ssize_t ring_peek(struct ring *r, const char **p)
@@ -181,10 +180,7 @@ ssize_t ring_next(struct ring_reader *reader, const char **p)
 
 void ring_refuse(struct ring *r)
 {
-	LOCK_SCOPE(&r->mutex);
-
-	r->refused = true;
-	pthread_cond_signal(&r->writable);
+	set_flag(r, &r->refused, &r->writable);
 }
 
 void ring_discard(struct ring *r)

@@ -13,15 +13,16 @@
 
 #include <stdatomic.h>
 
+struct image_source;
 struct penstock_error;
 struct ring;
 
 struct layer_input {
 	struct ring *ring;
 	const char *digest; /* "sha256:…" of the bytes in the ring */
-	/* The ring has space again; called from the calling thread. */
-	void (*drained)(void *cookie);
-	void *cookie;
+	/* The ring has space again; called from the calling thread with `source`. May be NULL. */
+	void (*drained)(struct image_source *source);
+	struct image_source *source;
 	const atomic_int *cancel; /* may be NULL */
 };
 

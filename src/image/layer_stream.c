@@ -60,7 +60,7 @@ static int refill(struct layer_stream *s)
 	if (s->span) {
 		ring_read(s->in, s->span);
 		if (s->input->drained)
-			s->input->drained(s->input->cookie);
+			s->input->drained(s->input->source);
 	}
 	s->span = 0;
 	if (s->ended)
@@ -68,14 +68,11 @@ static int refill(struct layer_stream *s)
 	if (s->input->cancel && atomic_load_explicit(s->input->cancel, memory_order_relaxed))
 		return error_set(&s->error, PENSTOCK_E_CANCELLED, "cancelled");
 	n = ring_read_span(s->in, &p);
-	if (n < 0) {
-		s->broken = true;
+	if (n < 0)
 		return error_set(&s->error, PENSTOCK_E_CANCELLED, "the source ended");
-	}
-	if (n == 0) {
-		s->ended = true;
+	s->ended = n == 0;
+	if (n == 0)
 		return 0;
-	}
 	checksum_update(&s->hash, p, (size_t)n);
 	s->left = s->span = (size_t)n;
 	s->data = s->kind == LAYER_GZIP ? append_span(s, p, (size_t)n) : p;
@@ -88,10 +85,8 @@ static int begin(struct layer_stream *s)
 	const char *at;
 	ssize_t n = ring_peek(s->in, &at);
 
-	if (n < 0) {
-		s->broken = true;
+	if (n < 0)
 		return error_set(&s->error, PENSTOCK_E_CANCELLED, "the source ended");
-	}
 	p = (const unsigned char *)at;
 	s->kind = LAYER_PLAIN;
 	s->whole = true;

@@ -31,7 +31,6 @@ struct layer_stream {
 	size_t left;
 	size_t span; /* bytes to return to the ring */
 	bool ended; /* end of input */
-	bool broken; /* the ring's writer failed */
 	bool whole; /* the decoder is at the end of a frame */
 	struct inflate_state *gzip;
 	char *copy; /* gzip only: the end of the last span, then the current one */

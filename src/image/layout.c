@@ -85,11 +85,6 @@ static int get_layer(struct image_source *source, const struct image_blob *blob,
 	return r;
 }
 
-static void drained(struct image_source *source)
-{
-	(void)source;
-}
-
 static void free_layout(struct image_source *source)
 {
 	struct layout *layout = (struct layout *)source;
@@ -102,7 +97,6 @@ static const struct image_source_ops layout_ops = {
 	.manifest = get_manifest,
 	.config = get_config,
 	.layer = get_layer,
-	.drained = drained,
 	.free = free_layout,
 };
 

@@ -124,22 +124,25 @@ int login_find(struct image_login *login, const struct image_reference *referenc
 	const char *docker = str_env("DOCKER_CONFIG");
 	const char *runtime = str_env("XDG_RUNTIME_DIR");
 	const char *home = str_env("HOME");
+	const struct {
+		const char *dir, *name;
+	} files[] = {
+		{file, ""},
+		{file ? NULL : runtime, "containers/auth.json"},
+		{home, ".config/containers/auth.json"},
+		{docker, "config.json"},
+		{docker ? NULL : home, ".docker/config.json"},
+	};
 	int r = 0;
 
 	*login = (struct image_login){0};
-	if (file)
-		r = from_file(login, strdup(file), reference, cancel, err);
-	if (r == 0 && !file && runtime)
-		r = from_file(
-			login, path_join(runtime, "containers/auth.json"), reference, cancel, err);
-	if (r == 0 && home)
-		r = from_file(login, path_join(home, ".config/containers/auth.json"), reference,
-			cancel, err);
-	if (r == 0 && docker)
-		r = from_file(login, path_join(docker, "config.json"), reference, cancel, err);
-	if (r == 0 && !docker && home)
-		r = from_file(
-			login, path_join(home, ".docker/config.json"), reference, cancel, err);
+	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(files); i++) {
+		if (files[i].dir)
+			r = from_file(login,
+				*files[i].name ? path_join(files[i].dir, files[i].name)
+					       : strdup(files[i].dir),
+				reference, cancel, err);
+	}
 	if (r > 0 && log_redact(login->password) < 0)
 		r = error_memory(err);
 	if (r < 0)

@@ -55,13 +55,6 @@ static void *fetch(void *arg)
 	return NULL;
 }
 
-static void notify_drained(void *cookie)
-{
-	struct image_source *source = cookie;
-
-	source->ops->drained(source);
-}
-
 /* One attempt: fetches and unpacks the layer concurrently. */
 static int pull_once(
 	struct pull *b, const struct image_blob *blob, const char *part, struct penstock_error *err)
@@ -82,13 +75,14 @@ static int pull_once(
 	r = layer_unpack(part,
 		&(struct layer_input){.ring = &ring,
 			.digest = blob->digest,
-			.drained = notify_drained,
-			.cookie = b->source,
+			.drained = b->source->ops->drained,
+			.source = b->source,
 			.cancel = &b->stop},
 		&why);
 	if (r < 0) {
 		ring_refuse(&ring);
-		b->source->ops->drained(b->source);
+		if (b->source->ops->drained)
+			b->source->ops->drained(b->source);
 	}
 	pthread_join(thread, NULL);
 	ring_release(&ring);

@@ -28,7 +28,7 @@ struct image_source_ops {
 	 * failure. Any thread. */
 	int (*layer)(struct image_source *source, const struct image_blob *blob, struct ring *ring,
 		struct penstock_error *err);
-	/* Reports that the ring's reader has freed space. Any thread. */
+	/* Reports that the ring's reader has freed space. Any thread. May be NULL. */
 	void (*drained)(struct image_source *source);
 	void (*free)(struct image_source *source);
 };

@@ -168,8 +168,7 @@ int image_store_use_fd(const struct image_store *store, const char *digest)
 
 static int try_lock(const struct image_store *store, const char *id)
 {
-	_cleanup_free_ char *path = image_store_path(store, "locks", id);
-	int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+	int fd = lock_file(store, id);
 
 	if (fd >= 0 && fs_lock(fd) != 0) {
 		close(fd);

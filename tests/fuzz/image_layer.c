@@ -44,11 +44,6 @@ static void check_devices(const char *dir, unsigned depth)
 		closedir(d);
 }
 
-static void nothing(void *cookie)
-{
-	(void)cookie;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -71,8 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	require(ring_init(&ring, size + 1) == 0);
 	require(ring_write(&ring, data + 1, size - 1) == 0);
 	ring_close(&ring);
-	int rc = layer_unpack(out,
-		&(struct layer_input){.ring = &ring, .digest = digest, .drained = nothing}, &err);
+	int rc = layer_unpack(out, &(struct layer_input){.ring = &ring, .digest = digest}, &err);
 
 	require_error(rc, &err);
 	require(rc < 0 || !(data[0] & 1));

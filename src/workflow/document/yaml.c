@@ -27,7 +27,6 @@ struct yaml {
 	yaml_parser_t parser;
 	struct anchor *anchors;
 	size_t n_anchors;
-	size_t cap_anchors;
 	size_t left; /* values that may still be read */
 	size_t depth;
 	size_t stray; /* the place of a comma that stopped the reading; 0 if there is none */
@@ -137,17 +136,11 @@ static struct node *read_node(struct yaml *y, const yaml_event_t *event);
 
 static int anchor_add(struct yaml *y, const yaml_char_t *name, size_t *index)
 {
-	if (y->n_anchors == y->cap_anchors) {
-		size_t cap = y->cap_anchors ? 2 * y->cap_anchors : 16;
-		struct anchor *grown = workflow_arena_array(y->arena, cap, sizeof(*grown));
-
-		if (!grown)
-			return -1;
-		if (y->n_anchors)
-			memcpy(grown, y->anchors, y->n_anchors * sizeof(*grown));
-		y->anchors = grown;
-		y->cap_anchors = cap;
-	}
+	if (!y->anchors)
+		y->anchors = workflow_arena_array(
+			y->arena, LIMIT_WORKFLOW_ANCHORS, sizeof(*y->anchors));
+	if (!y->anchors)
+		return -1;
 	*index = y->n_anchors++;
 	y->anchors[*index].node = NULL;
 	y->anchors[*index].name = workflow_arena_copy(

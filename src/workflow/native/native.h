@@ -11,7 +11,7 @@ extern const struct schema schema_context, schema_python, schema_artifacts_of;
 extern const struct schema schema_container, schema_mount;
 extern const struct schema schema_interface, schema_virtual_network;
 extern const struct schema schema_run, schema_use;
-extern const struct schema schema_preemption, schema_checkpoints, schema_retry;
+extern const struct schema schema_preemption, schema_checkpoints;
 /* The document at `use.source`; the record of a run has it at `use.module`. */
 extern const struct schema schema_module;
 /* Words in the printed model. */

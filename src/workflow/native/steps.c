@@ -303,19 +303,11 @@ struct handle {
 	const struct handle *before; /* launched before it, and in scope */
 };
 
-struct scope {
-	const struct handle *last;
-	const struct handle *own_end; /* handles from `last` to here were launched in this scope */
-};
-
-static const struct handle *handle_find(
-	const struct handle *from, const struct handle *until, const char *name)
+static const struct handle *handle_find(const struct handle *from, const char *name)
 {
-	for (const struct handle *h = from; h != until; h = h->before) {
-		if (strcmp(h->name, name) == 0)
-			return h;
-	}
-	return NULL;
+	while (from && strcmp(from->name, name) != 0)
+		from = from->before;
+	return from;
 }
 
 struct search {
@@ -362,57 +354,52 @@ static void report_handle(struct reader *rd, const struct workflow_steps *all,
 }
 
 static void handles_of_list(struct reader *rd, const struct workflow_steps *all,
-	const struct workflow_steps *steps, struct scope *scope);
-
-static void handles_within(struct reader *rd, const struct workflow_steps *all,
-	const struct workflow_steps *steps, const struct scope *outer)
-{
-	struct scope scope = {outer->last, outer->last};
-
-	handles_of_list(rd, all, steps, &scope);
-}
+	const struct workflow_steps *steps, const struct handle **last);
 
 static void handles_of_step(struct reader *rd, const struct workflow_steps *all,
-	const struct workflow_step *step, struct scope *scope)
+	const struct workflow_step *step, const struct handle **last)
 {
+	const struct workflow_steps *const below[] = {
+		&step->steps, &step->catch_steps, &step->finally_steps};
+	const char *name = step->kind == WORKFLOW_STEP_LAUNCH ? step->launch.handle.value : NULL;
 	bool closed = step->catch_steps.n || step->finally_steps.n;
+	const struct handle *other;
+	struct handle *h;
 
 	for (size_t i = 0; i < step->depends_on.n; i++) {
-		if (!handle_find(scope->last, NULL, step->depends_on.items[i].value))
+		if (!handle_find(*last, step->depends_on.items[i].value))
 			report_handle(rd, all, step, &step->depends_on.items[i]);
 	}
-	if (step->kind == WORKFLOW_STEP_GROUP && !closed)
-		handles_of_list(rd, all, &step->steps, scope);
-	else
-		handles_within(rd, all, &step->steps, scope);
-	handles_within(rd, all, &step->catch_steps, scope);
-	handles_within(rd, all, &step->finally_steps, scope);
-	if (step->kind == WORKFLOW_STEP_LAUNCH && step->launch.handle.value) {
-		struct handle *h = workflow_arena_new(rd->arena, struct handle);
-		const struct handle *other = handle_find(
-			scope->last, NULL, step->launch.handle.value);
+	for (size_t i = 0; i < ARRAY_SIZE(below); i++) {
+		const struct handle *own = *last; /* of a scope that ends with these steps */
+		bool open = i == 0 && step->kind == WORKFLOW_STEP_GROUP && !closed;
 
-		if (other)
-			reader_error(rd, &step->launch.handle.at,
-				"the handle %s is also used by `%s`; rename one of them",
-				step->launch.handle.value, other->step->path);
-		if (!h || closed) /* its scope ends with the step itself */
-			return;
-		*h = (struct handle){step->launch.handle.value, step, scope->last};
-		scope->last = h;
+		handles_of_list(rd, all, below[i], open ? last : &own);
 	}
+	if (!name)
+		return;
+	other = handle_find(*last, name);
+	if (other)
+		reader_error(rd, &step->launch.handle.at,
+			"the handle %s is also used by `%s`; rename one of them", name,
+			other->step->path);
+	h = workflow_arena_new(rd->arena, struct handle);
+	if (!h || closed) /* its scope ends with the step itself */
+		return;
+	*h = (struct handle){name, step, *last};
+	*last = h;
 }
 
 static void handles_of_list(struct reader *rd, const struct workflow_steps *all,
-	const struct workflow_steps *steps, struct scope *scope)
+	const struct workflow_steps *steps, const struct handle **last)
 {
 	for (size_t i = 0; i < steps->n; i++)
-		handles_of_step(rd, all, &steps->items[i], scope);
+		handles_of_step(rd, all, &steps->items[i], last);
 }
 
 void check_handles(struct reader *rd, const struct workflow_steps *steps)
 {
-	struct scope scope = {0};
+	const struct handle *last = NULL;
 
-	handles_of_list(rd, steps, steps, &scope);
+	handles_of_list(rd, steps, steps, &last);
 }

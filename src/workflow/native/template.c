@@ -456,8 +456,23 @@ static struct value variable(struct template *t)
 	return fields(t, found->value);
 }
 
+static bool is_literal(const char *p, size_t len, struct value *out)
+{
+	static const struct variable literals[] = {{"true", {.kind = VALUE_BOOL, .number = 1}},
+		{"false", {.kind = VALUE_BOOL}}, {"nil", {.kind = VALUE_NIL}}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(literals); i++) {
+		if (strlen(literals[i].name) == len && memcmp(p, literals[i].name, len) == 0) {
+			*out = literals[i].value;
+			return true;
+		}
+	}
+	return false;
+}
+
 static struct value operand(struct template *t)
 {
+	struct value v;
 	size_t len;
 
 	skip_space(t);
@@ -481,41 +496,25 @@ static struct value operand(struct template *t)
 		t->p = end;
 		return value_number(n);
 	}
-	if (len == 4 && strncmp(t->p, "true", len) == 0) {
+	if (is_literal(t->p, len, &v)) {
 		t->p += len;
-		return value_bool(true);
-	}
-	if (len == 5 && strncmp(t->p, "false", len) == 0) {
-		t->p += len;
-		return value_bool(false);
-	}
-	if (len == 3 && strncmp(t->p, "nil", len) == 0) {
-		t->p += len;
-		return nil();
+		return v;
 	}
 	return fail(t, "unsupported part of Go's templates:", t->p, len ? len : strnlen(t->p, 8));
-}
-
-static bool is_literal_name(const char *p, size_t len)
-{
-	return (len == 4 && strncmp(p, "true", len) == 0) ||
-	       (len == 5 && strncmp(p, "false", len) == 0) ||
-	       (len == 3 && strncmp(p, "nil", len) == 0);
 }
 
 /* A function with its arguments, or one operand; `piped` is the last argument. */
 static struct value command(struct template *t, const struct value *piped)
 {
-	struct value args[MAX_ARGUMENTS + 1];
+	struct value args[MAX_ARGUMENTS + 1], v;
 	const char *name;
 	size_t len, n = 0, which = 0;
 
 	skip_space(t);
 	name = t->p;
 	len = isalpha((unsigned char)*name) ? name_length(name) : 0;
-	if (!len || is_literal_name(name, len)) {
-		struct value v = operand(t);
-
+	if (!len || is_literal(name, len, &v)) {
+		v = operand(t);
 		skip_space(t);
 		return piped ? fail(t, "a function must follow `|`", "", 0) : v;
 	}
