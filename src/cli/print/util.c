@@ -91,23 +91,6 @@ void show_name(FILE *to, const char *name)
 
 /* ---- tables ---- */
 
-/* Returns a copy in which control characters are masked, so that no cell can move the cursor or
- * forge a line. */
-static char *printable(const char *text)
-{
-	char *copy = strdup(text), *to = copy;
-
-	for (const char *p = copy; p && *p;) {
-		size_t n = control_length(p);
-
-		*to++ = !n ? *p : *p == '\n' || *p == '\t' ? ' ' : '?';
-		p += n ? n : 1;
-	}
-	if (to)
-		*to = '\0';
-	return copy;
-}
-
 /* Counts characters, which for most scripts have one column each. */
 static size_t text_width(const char *text)
 {
@@ -142,9 +125,20 @@ struct grid grid_with(const char *const *titles)
 
 void grid_add(struct grid *grid, const char *cell)
 {
-	_cleanup_free_ char *safe = printable(cell && *cell ? cell : "-");
+	_cleanup_free_ char *safe = strdup(cell && *cell ? cell : "-");
+	char *to = safe;
 
-	if (!safe || strlist_add(&grid->cells, safe) < 0)
+	if (!safe)
+		abort();
+	/* No cell can move the cursor or forge a line. */
+	for (const char *p = safe; *p;) {
+		size_t n = control_length(p);
+
+		*to++ = !n ? *p : *p == '\n' || *p == '\t' ? ' ' : '?';
+		p += n ? n : 1;
+	}
+	*to = '\0';
+	if (strlist_add(&grid->cells, safe) < 0)
 		abort();
 }
 

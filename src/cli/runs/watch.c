@@ -209,20 +209,6 @@ static struct watched *watched_of(struct watch *watch, const struct records_run 
 	return w;
 }
 
-static int check_home(const struct watch *watch, struct penstock_error *err)
-{
-	struct stat st;
-
-	if (stat(watch->home, &st) < 0)
-		return error_errno(err, errno, "%s", watch->home);
-	if (st.st_uid == geteuid())
-		return 0;
-	return error_set(err, PENSTOCK_E_PERMISSION,
-		"%s belongs to user %u: 'penstock watch' resumes runs with the rights of its "
-		"caller, so only user %u may run it there",
-		watch->home, (unsigned)st.st_uid, (unsigned)st.st_uid);
-}
-
 /*
  * Starts the run if it is due. After a preemption that this process sees, the machine is about to
  * go away: wait `after_ms` before the restart. A run that was preempted before the first scan
@@ -311,6 +297,7 @@ static int run_watch(const struct cli *cli)
 		.cli = cli, .first = true, .once = cli_has(cli, "once")};
 	struct interrupts interrupts = {.event_fd = -1, .signal_fd = -1, .quit_fd = -1};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct stat st;
 	int64_t scan_ms;
 	int r;
 
@@ -321,8 +308,13 @@ static int run_watch(const struct cli *cli)
 	if (watch.once && cli_has(cli, "json"))
 		watch.started = json_array();
 	r = show_open(&watch.records, &watch.home, &err);
-	if (r == 0)
-		r = check_home(&watch, &err);
+	if (r == 0 && stat(watch.home, &st) < 0)
+		r = error_errno(&err, errno, "%s", watch.home);
+	else if (r == 0 && st.st_uid != geteuid())
+		r = error_set(&err, PENSTOCK_E_PERMISSION,
+			"%s belongs to user %u: 'penstock watch' resumes runs with the rights of its "
+			"caller, so only user %u may run it there",
+			watch.home, (unsigned)st.st_uid, (unsigned)st.st_uid);
 	if (r == 0 && watch.once) {
 		r = scan(&watch, &err);
 		while (r == 0 && take_ended(&watch) > 0)
