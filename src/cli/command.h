@@ -7,7 +7,7 @@
  *			{0, "json", NULL, "Print a list of objects"}),
  *		.run = run_ps };
  *
- * A verb also has a line in commands.h and in the table of main.c. Its row defines the parsing,
+ * A verb also has a line in commands.h. Its row defines the parsing,
  * `--help`, the man page, the completion and the check of the operands. The verb itself is
  *
  *	int ps_print(bool all, struct penstock_error *err);

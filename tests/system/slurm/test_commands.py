@@ -355,7 +355,7 @@ def test_each_option_that_slurm_is_given_is_in_the_table_with_its_release():
     given = set(re.findall(r'"(--[A-Za-z][A-Za-z-]*)', "".join(path.read_text() for path in sources)))
     given |= {f"--{name}" for name in re.findall(r'add_number\(options, "([a-z-]+)"', (TOP / "src/run/cluster/submit.c").read_text())}
     # Of penstock, or named in a message.
-    ours = {"--in-allocation", "--mpi-task", "--on", "--sbatch", "--slurm-sweep", "--slurm-task", "--test-only"}
+    ours = {"--in-allocation", "--mpi-task", "--on", "--sbatch", "--slurm-sweep", "--slurm-task", "--test-only", "--wrap"}
 
     rows = re.findall(r"^\| (?:sbatch|srun|squeue|scancel|sinfo)[^|]*\| (.*) \| (\d\d\.\d\d) \|$", (TOP / "docs/slurm.md").read_text(), re.M)
     since = {option: release for options, release in rows for option in re.findall(r"`(--[A-Za-z-]+)`", options)}
