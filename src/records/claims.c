@@ -136,24 +136,6 @@ static void add_missing(struct buf *b, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Sums up our user's claims, to compare them with limits. */
-static struct claim_limits claims_of_user(const struct claims_scan *scan)
-{
-	struct claim_limits sum = {0};
-
-	for (size_t i = 0; i < scan->n; i++) {
-		const struct claims_file *file = &scan->files[i];
-
-		if (file->ticket || file->uid != geteuid())
-			continue;
-		sum.cpus += file->cpus;
-		sum.memory += (int64_t)file->memory;
-		sum.gpus += file->gpus;
-		sum.runs++;
-	}
-	return sum;
-}
-
 enum { OVER_CPUS = 1, OVER_MEMORY = 2, OVER_GPUS = 4, OVER_RUNS = 8 };
 
 /* Returns the limits that `file` would exceed in addition to `there`. */
@@ -217,12 +199,21 @@ static bool is_held(const struct attempt *a, const struct claims_scan *scan, str
 	const struct claims_file **before)
 {
 	const struct claim_limits *limits = a->request->limits;
-	struct claim_limits there;
+	struct claim_limits there = {0}; /* the sum of our user's claims */
 	unsigned which;
 
 	if (!limits)
 		return false;
-	there = claims_of_user(scan);
+	for (size_t i = 0; i < scan->n; i++) {
+		const struct claims_file *file = &scan->files[i];
+
+		if (file->ticket || file->uid != geteuid())
+			continue;
+		there.cpus += file->cpus;
+		there.memory += (int64_t)file->memory;
+		there.gpus += file->gpus;
+		there.runs++;
+	}
 	which = over_limits(limits, &there, &a->wanted);
 	*before = which ? NULL : held_before_us(a, scan, &there, &which);
 	if (which & OVER_CPUS)

@@ -125,23 +125,6 @@ static int check_dirs(const struct run_layout *layout, struct penstock_error *er
 	return 0;
 }
 
-/* All users write there: sticky, like /tmp. Another user may have created it, but only as a
- * directory. */
-static int make_world_tmp(const char *path, struct penstock_error *err)
-{
-	struct stat st;
-
-	if (mkdir(path, 0777) == 0)
-		return chmod(path, 01777) < 0 ? error_errno(err, errno, "cannot share %s", path)
-					      : 0;
-	if (errno != EEXIST || lstat(path, &st) < 0)
-		return error_errno(err, errno, "cannot create %s", path);
-	if (!S_ISDIR(st.st_mode))
-		return error_set(
-			err, PENSTOCK_E_PERMISSION, "%s is not a directory; remove it", path);
-	return 0;
-}
-
 int run_layout_create(const struct run_layout *layout, struct penstock_error *err)
 {
 	_cleanup_free_ char *logs = path_join(layout->dir, "log");
@@ -157,7 +140,20 @@ int run_layout_create(const struct run_layout *layout, struct penstock_error *er
 		if (r < 0)
 			return r;
 	}
-	return make_world_tmp(layout->world_tmp, err);
+	/* All users write there: sticky, like /tmp. Another user may have created it, but only
+	 * as a directory. */
+	struct stat st;
+
+	if (mkdir(layout->world_tmp, 0777) == 0)
+		return chmod(layout->world_tmp, 01777) < 0
+			       ? error_errno(err, errno, "cannot share %s", layout->world_tmp)
+			       : 0;
+	if (errno != EEXIST || lstat(layout->world_tmp, &st) < 0)
+		return error_errno(err, errno, "cannot create %s", layout->world_tmp);
+	if (!S_ISDIR(st.st_mode))
+		return error_set(err, PENSTOCK_E_PERMISSION, "%s is not a directory; remove it",
+			layout->world_tmp);
+	return 0;
 }
 
 int run_layout_wipe(const struct run_layout *layout, struct penstock_error *err)

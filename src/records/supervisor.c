@@ -139,25 +139,6 @@ int supervisor_find(
 	return 0;
 }
 
-static int refuse(int fd, const char *id, struct penstock_error *err)
-{
-	const struct holder holder = read_holder(fd);
-	char since[CLOCK_RFC3339_SIZE] = "some time ago";
-	char name[128] = "unknown process";
-	struct stat st;
-
-	/* The file is written once, when the lock is taken. */
-	if (fstat(fd, &st) == 0)
-		clock_format_rfc3339(st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec, since);
-	if (holder.pid > 0)
-		snprintf(name, sizeof(name), "process %d%s%s", (int)holder.pid,
-			holder.host[0] ? " on " : "", holder.host);
-	return error_set(err, PENSTOCK_E_EXISTS,
-		"run %s is already running (%s, since %s); wait for it, or end it with "
-		"'penstock stop %s'",
-		id, name, since, id);
-}
-
 /* Returns true if the path still leads to the file: 'penstock rm' may have removed it while we
  * waited. */
 static bool is_at(const char *path, int fd)
@@ -196,8 +177,24 @@ int supervisor_begin(const char *path, const char *id, int *lock_fd, struct pens
 			clock_sleep_ms(FIND_POLL_MS);
 			continue;
 		}
-		if (r > 0)
-			return refuse(fd, id, err);
+		if (r > 0) {
+			const struct holder holder = read_holder(fd);
+			char since[CLOCK_RFC3339_SIZE] = "some time ago";
+			char name[128] = "unknown process";
+			struct stat st;
+
+			/* The file is written once, when the lock is taken. */
+			if (fstat(fd, &st) == 0)
+				clock_format_rfc3339(
+					st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec, since);
+			if (holder.pid > 0)
+				snprintf(name, sizeof(name), "process %d%s%s", (int)holder.pid,
+					holder.host[0] ? " on " : "", holder.host);
+			return error_set(err, PENSTOCK_E_EXISTS,
+				"run %s is already running (%s, since %s); wait for it, or end it with "
+				"'penstock stop %s'",
+				id, name, since, id);
+		}
 		if (!is_at(path, fd))
 			continue;
 		if (write_holder(fd) < 0)

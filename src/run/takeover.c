@@ -37,19 +37,6 @@ bool run_is_superseded(const struct attempt *attempt)
 	return access(attempt->layout.superseded, F_OK) == 0;
 }
 
-/* Before the state object names this home: if this attempt ends before it restores the newer
- * output, no flush may publish the older files here. */
-static int record_superseded(
-	const struct run *run, const struct lease_found *found, struct penstock_error *err)
-{
-	char text[128];
-	int n = snprintf(text, sizeof(text), "attempt %d on %s", found->attempt, found->host);
-
-	return run_is_superseded(&run->attempt) ? 0
-						: fs_write_atomic(run->attempt.layout.superseded,
-							  text, (size_t)n, 0600, err);
-}
-
 static int write_number(const char *path, int attempt, struct penstock_error *err)
 {
 	char text[16];
@@ -109,8 +96,18 @@ static int decide(void *cookie, const struct lease_found *found, int attempt, in
 
 	verdict->theirs = found->any && (!found->ours || found->attempt >= run->attempt.number ||
 						run_is_superseded(&run->attempt));
-	if (verdict->theirs)
-		r = record_superseded(run, found, err);
+	if (verdict->theirs) {
+		/* Before the state object names this home: if this attempt ends before it
+		 * restores the newer output, no flush may publish the older files here. */
+		char text[128];
+		int n = snprintf(
+			text, sizeof(text), "attempt %d on %s", found->attempt, found->host);
+
+		r = run_is_superseded(&run->attempt)
+			    ? 0
+			    : fs_write_atomic(
+				      run->attempt.layout.superseded, text, (size_t)n, 0600, err);
+	}
 	if (r < 0)
 		return r;
 	verdict->continuing = run->attempt.continuing;
@@ -158,7 +155,6 @@ static int take_lease(struct run *run, struct verdict *verdict, struct lease_fou
 			.held = run_layout_read_attempt(run->attempt.layout.held),
 		},
 		found, err);
-
 	if (r == 0)
 		object_client_gate(run->publisher.store->client, lease_gate(run->publisher.lease));
 	return r;

@@ -112,21 +112,6 @@ static int expand_item(struct expansion *e, const char *head, const char *at, si
 		e, buf_str(&name), open + 1, close + 1, (size_t)(at + len - close - 1), depth);
 }
 
-/* Returns the length of the item at `at`: up to the next comma outside of brackets. */
-static size_t item_length(const char *at)
-{
-	size_t n = 0;
-	bool inside = false;
-
-	for (; at[n] && (inside || at[n] != ','); n++) {
-		if (at[n] == '[')
-			inside = true;
-		else if (at[n] == ']')
-			inside = false;
-	}
-	return n;
-}
-
 static int check_item(const struct expansion *e, const char *at, size_t len)
 {
 	bool inside = false;
@@ -149,7 +134,16 @@ int hostlist_expand(const char *text, struct strlist *out, struct penstock_error
 	int r = 0;
 
 	for (const char *at = text; r == 0; at++) {
-		size_t len = item_length(at);
+		/* An item ends at the next comma outside of brackets. */
+		size_t len = 0;
+		bool inside = false;
+
+		for (; at[len] && (inside || at[len] != ','); len++) {
+			if (at[len] == '[')
+				inside = true;
+			else if (at[len] == ']')
+				inside = false;
+		}
 
 		r = check_item(&e, at, len);
 		if (r == 0)

@@ -28,9 +28,17 @@ enum { WAIT_MS = 50 };
 
 /* ---- the directory ---- */
 
-/* Expands "$NAME" and "${NAME}" from the environment; a missing variable is an error. */
-static int expand(const char *text, struct buf *out, struct penstock_error *err)
+/* Gets our own private directory, because `where` may be writable for everyone. The caller frees
+ * *out. */
+static int find_base(const char *where, char **out, struct penstock_error *err)
 {
+	_cleanup_(buf_release) struct buf dir = BUF_INIT(LIMIT_STRING);
+	_cleanup_free_ char *base = NULL;
+	struct stat st;
+	const char *text = where;
+	int r;
+
+	/* Expand "$NAME" and "${NAME}" from the environment; a missing variable is an error. */
 	while (*text) {
 		bool braced = text[0] == '$' && text[1] == '{';
 		const char *name = text + 1 + braced;
@@ -41,7 +49,7 @@ static int expand(const char *text, struct buf *out, struct penstock_error *err)
 		while (isalnum((unsigned char)name[len]) || name[len] == '_')
 			len++;
 		if (*text != '$' || len == 0 || (braced && name[len] != '}')) {
-			buf_add_char(out, *text++);
+			buf_add_char(&dir, *text++);
 			continue;
 		}
 		key = strndup(name, len);
@@ -51,21 +59,10 @@ static int expand(const char *text, struct buf *out, struct penstock_error *err)
 		if (!value)
 			return error_set(
 				err, PENSTOCK_E_NOT_FOUND, "$%s is not set on this node", key);
-		buf_add_str(out, value);
+		buf_add_str(&dir, value);
 		text = name + len + braced;
 	}
-	return buf_failed(out) ? buf_error(out, "the directory of the node", err) : 0;
-}
-
-/* Gets our own private directory, because `where` may be writable for everyone. The caller frees
- * *out. */
-static int find_base(const char *where, char **out, struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf dir = BUF_INIT(LIMIT_STRING);
-	_cleanup_free_ char *base = NULL;
-	struct stat st;
-	int r = expand(where, &dir, err);
-
+	r = buf_failed(&dir) ? buf_error(&dir, "the directory of the node", err) : 0;
 	if (r < 0)
 		return r;
 	if (*buf_str(&dir) != '/')
@@ -152,36 +149,6 @@ static int on_moved(void *cookie, size_t bytes, struct penstock_error *err)
 	return is_urgent(cookie) ? cancelled(err) : 0;
 }
 
-/* Copies to PATH.part, which is then renamed: a copy with the final name is complete. */
-static int copy(const struct node_inputs_spec *spec, const char *path, struct penstock_error *err)
-{
-	_cleanup_free_ char *part = NULL;
-	_cleanup_close_ int from = open(spec->from, O_RDONLY | O_DIRECTORY | O_CLOEXEC), to = -1;
-	int r;
-
-	if (asprintf(&part, "%s.part", path) < 0) {
-		part = NULL;
-		return error_memory(err);
-	}
-	if (from < 0)
-		return error_errno(err, errno, "cannot open %s", spec->from);
-	fs_remove_tree(part, NULL);
-	r = fs_mkdirs(part, 0700, err);
-	to = r == 0 ? open(part, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-	if (r == 0 && to < 0)
-		r = error_errno(err, errno, "cannot open %s", part);
-	if (r == 0)
-		r = copy_tree(&(struct copy_tree){.what = "copying the inputs to this node",
-				      .moved = on_moved,
-				      .cookie = (void *)(uintptr_t)spec},
-			from, to, err);
-	if (r == 0 && rename(part, path) < 0)
-		r = error_errno(err, errno, "cannot rename %s", part);
-	if (r < 0)
-		fs_remove_tree(part, NULL);
-	return r;
-}
-
 /* Waits for the exclusive lock (0), or until the copy exists, with a shared lock (1). */
 static int wait_for_copy(
 	int fd, const char *path, const struct node_inputs_spec *spec, struct penstock_error *err)
@@ -217,7 +184,35 @@ static int take(struct node_inputs *out, const struct node_inputs_spec *spec, co
 			continue;
 		if (r == 0) {
 			remove_others(base, spec->id, strrchr(out->path, '/') + 1);
-			r = copy(spec, out->path, err);
+			/* Copy to PATH.part, which is then renamed: a copy with the final
+			 * name is complete. */
+			_cleanup_free_ char *part = NULL;
+			_cleanup_close_ int from = open(
+						    spec->from, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+					    to = -1;
+
+			if (asprintf(&part, "%s.part", out->path) < 0) {
+				part = NULL;
+				return error_memory(err);
+			}
+			if (from < 0)
+				return error_errno(err, errno, "cannot open %s", spec->from);
+			fs_remove_tree(part, NULL);
+			r = fs_mkdirs(part, 0700, err);
+			to = r == 0 ? open(part, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+			if (r == 0 && to < 0)
+				r = error_errno(err, errno, "cannot open %s", part);
+			if (r == 0)
+				r = copy_tree(
+					&(struct copy_tree){
+						.what = "copying the inputs to this node",
+						.moved = on_moved,
+						.cookie = (void *)(uintptr_t)spec},
+					from, to, err);
+			if (r == 0 && rename(part, out->path) < 0)
+				r = error_errno(err, errno, "cannot rename %s", part);
+			if (r < 0)
+				fs_remove_tree(part, NULL);
 			if (r < 0)
 				return r;
 			flock(out->lock, LOCK_SH);

@@ -506,30 +506,6 @@ static bool a_peer_failed(const struct remote *r)
 	return false;
 }
 
-/* Every process of the step got the signal, including the task, but not the supervisor. */
-static void take_signal(struct remote *r)
-{
-	struct signalfd_siginfo info;
-	_cleanup_close_ int fd = -1;
-
-	while (read(r->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-		if (info.ssi_signo == SIGCONT)
-			continue;
-		if (r->launched) {
-			r->executor->signal(r->task, (int)info.ssi_signo);
-			continue;
-		}
-		if (r->signalled)
-			continue;
-		r->signalled = true;
-		if (!r->notice || a_peer_failed(r))
-			continue;
-		fd = open(r->notice, O_WRONLY | O_APPEND | O_CLOEXEC);
-		if (fd < 0 || fs_write_all(fd, "!", 1) < 0)
-			log_warn("%s: %s", r->notice, strerror(errno));
-	}
-}
-
 static void take_input(struct remote *r, bool read_more)
 {
 	char *end;
@@ -587,8 +563,29 @@ static int wait_for_end(struct remote *r)
 		if (poll(fds, ARRAY_SIZE(fds), r->to_notify ? NOTIFY_AGAIN_MS : -1) < 0 &&
 			errno != EINTR)
 			r->executor->kill(r->task);
-		if (fds[1].revents)
-			take_signal(r);
+		if (fds[1].revents) {
+			/* Every process of the step got the signal, including the task, but not
+			 * the supervisor. */
+			struct signalfd_siginfo info;
+			_cleanup_close_ int fd = -1;
+
+			while (read(r->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+				if (info.ssi_signo == SIGCONT)
+					continue;
+				if (r->launched) {
+					r->executor->signal(r->task, (int)info.ssi_signo);
+					continue;
+				}
+				if (r->signalled)
+					continue;
+				r->signalled = true;
+				if (!r->notice || a_peer_failed(r))
+					continue;
+				fd = open(r->notice, O_WRONLY | O_APPEND | O_CLOEXEC);
+				if (fd < 0 || fs_write_all(fd, "!", 1) < 0)
+					log_warn("%s: %s", r->notice, strerror(errno));
+			}
+		}
 		if (fds[2].revents)
 			take_input(r, true);
 	}

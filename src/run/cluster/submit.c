@@ -189,43 +189,6 @@ static void add_quoted(struct buf *out, const char *text)
 	buf_add_char(out, '\'');
 }
 
-/* Writes the script, which reports by itself if penstock or the home is missing on the node. */
-static int write_script(const char *path, const char *home, const char *id, int submission,
-	struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
-	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
-
-	if (!program)
-		return error_errno(err, errno, "cannot find the path of this program");
-	buf_printf(&text, "#!/bin/sh\n# The batch job of penstock's run %s.\nhome=", id);
-	add_quoted(&text, home);
-	buf_add_str(&text, "\nprogram=");
-	add_quoted(&text, program);
-	buf_printf(&text,
-		"\n"
-		"if [ ! -d \"$home/runs/%s\" ]; then\n"
-		"\techo \"penstock: $home is not shared with $(hostname): PENSTOCK_HOME must be "
-		"on a file system that all nodes see\" >&2\n"
-		"\texit 78\n"
-		"fi\n"
-		"if [ ! -x \"$program\" ]; then\n"
-		"\techo \"penstock: $program is not on $(hostname): install penstock there, or "
-		"on a file system that all nodes see\" | tee -a \"$home/runs/%s/slurm-error\" "
-		">&2\n"
-		"\texit 78\n"
-		"fi\n"
-		"PENSTOCK_HOME=$home\n"
-		"export PENSTOCK_HOME\n"
-		"PENSTOCK_SLURM_SUBMISSION=%d\n"
-		"export PENSTOCK_SLURM_SUBMISSION\n"
-		"exec \"$program\" resume --in-allocation %s\n",
-		id, id, submission, id);
-	if (buf_failed(&text))
-		return buf_error(&text, "the batch script", err);
-	return fs_write_atomic(path, text.data, text.len, 0700, err);
-}
-
 int slurm_submission_lock(const char *home, const char *id, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = NULL;
@@ -300,7 +263,39 @@ int slurm_submit(
 	memcpy(before, job->job, sizeof(before));
 	job->job[0] = '\0';
 	job->submissions++;
-	r = write_script(script, home, id, job->submissions, err);
+	/* Write the script, which reports by itself if penstock or the home is missing on the
+	 * node. */
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
+	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
+
+	if (!program)
+		return error_errno(err, errno, "cannot find the path of this program");
+	buf_printf(&text, "#!/bin/sh\n# The batch job of penstock's run %s.\nhome=", id);
+	add_quoted(&text, home);
+	buf_add_str(&text, "\nprogram=");
+	add_quoted(&text, program);
+	buf_printf(&text,
+		"\n"
+		"if [ ! -d \"$home/runs/%s\" ]; then\n"
+		"\techo \"penstock: $home is not shared with $(hostname): PENSTOCK_HOME must be "
+		"on a file system that all nodes see\" >&2\n"
+		"\texit 78\n"
+		"fi\n"
+		"if [ ! -x \"$program\" ]; then\n"
+		"\techo \"penstock: $program is not on $(hostname): install penstock there, or "
+		"on a file system that all nodes see\" | tee -a \"$home/runs/%s/slurm-error\" "
+		">&2\n"
+		"\texit 78\n"
+		"fi\n"
+		"PENSTOCK_HOME=$home\n"
+		"export PENSTOCK_HOME\n"
+		"PENSTOCK_SLURM_SUBMISSION=%d\n"
+		"export PENSTOCK_SLURM_SUBMISSION\n"
+		"exec \"$program\" resume --in-allocation %s\n",
+		id, id, job->submissions, id);
+	if (buf_failed(&text))
+		return buf_error(&text, "the batch script", err);
+	r = fs_write_atomic(script, text.data, text.len, 0700, err);
 	if (r == 0)
 		r = slurm_job_write(job, home, id, err);
 	if (r < 0)

@@ -28,31 +28,6 @@ static int take_beginning(void *cookie, const char *data, size_t len, struct pen
 	return 0;
 }
 
-/* Returns its exit status, or -1 if it could not be run or timed out. */
-static int ask(const struct notice_watch *watch, struct buf *line)
-{
-	const char *const argv[] = {"/bin/sh", "-c", watch->value, NULL};
-	int status = 0;
-	int r;
-
-	buf_clear(line);
-	r = process_run(
-		&(struct process_spec){
-			.argv = argv,
-			.stdin_fd = -1,
-			.stderr_fd = -1,
-			.new_session = true,
-			.die_with_parent = true,
-		},
-		&(struct process_run_options){.name = "it",
-			.timeout_ms = TIMEOUT_MS,
-			.cancel = watch->cancel,
-			.out = {.take = take_beginning, .cookie = line}},
-		&status, NULL);
-	buf_truncate(line, strcspn(buf_str(line), "\r\n"));
-	return r == 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 static bool wait_for_command(struct notice_watch *watch, struct notice *out)
 {
 	bool reported = watch->state != NULL;
@@ -60,7 +35,27 @@ static bool wait_for_command(struct notice_watch *watch, struct notice *out)
 
 	/* A command that fails to run has not withdrawn anything. */
 	do {
-		int status = ask(watch, &line);
+		const char *const argv[] = {"/bin/sh", "-c", watch->value, NULL};
+		int status = 0;
+		int r;
+
+		buf_clear(&line);
+		r = process_run(
+			&(struct process_spec){
+				.argv = argv,
+				.stdin_fd = -1,
+				.stderr_fd = -1,
+				.new_session = true,
+				.die_with_parent = true,
+			},
+			&(struct process_run_options){.name = "it",
+				.timeout_ms = TIMEOUT_MS,
+				.cancel = watch->cancel,
+				.out = {.take = take_beginning, .cookie = &line}},
+			&status, NULL);
+		buf_truncate(&line, strcspn(buf_str(&line), "\r\n"));
+		/* -1 if it could not be run or timed out. */
+		status = r == 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 
 		if (atomic_load(watch->cancel))
 			return false;

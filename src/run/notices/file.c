@@ -16,22 +16,6 @@
 
 enum { POLL_MS = 250 };
 
-/* It may be anything: a FIFO without a writer must not block, and the beginning of a large file is
- * enough. */
-static void describe(const char *path, struct notice *out)
-{
-	_cleanup_close_ int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	char line[160];
-	struct stat st;
-	ssize_t n = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)
-			    ? fs_pread_all(fd, line, sizeof(line) - 1, 0)
-			    : 0;
-
-	line[n > 0 ? n : 0] = '\0';
-	line[strcspn(line, "\r\n")] = '\0';
-	notice_set(out, "file", *line ? line : path);
-}
-
 static bool wait_for_file(struct notice_watch *watch, struct notice *out)
 {
 	bool reported = watch->state != NULL;
@@ -41,10 +25,23 @@ static bool wait_for_file(struct notice_watch *watch, struct notice *out)
 
 		if (there == reported)
 			continue;
-		if (there)
-			describe(watch->value, out);
-		else
+		if (there) {
+			/* It may be anything: a FIFO without a writer must not block, and the
+			 * beginning of a large file is enough. */
+			_cleanup_close_ int fd = open(
+				watch->value, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+			char line[160];
+			struct stat st;
+			ssize_t n = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)
+					    ? fs_pread_all(fd, line, sizeof(line) - 1, 0)
+					    : 0;
+
+			line[n > 0 ? n : 0] = '\0';
+			line[strcspn(line, "\r\n")] = '\0';
+			notice_set(out, "file", *line ? line : watch->value);
+		} else {
 			notice_set(out, "file", "the file was removed");
+		}
 		out->withdrawn = !there;
 		watch->state = there ? (void *)(uintptr_t)watch->value : NULL;
 		return true;

@@ -124,19 +124,6 @@ static int check_again(
 	return r;
 }
 
-/* Takes the output; checks twice if it was another run's. */
-static int take_from(struct lease *lease, const struct seen *owner, struct penstock_error *err)
-{
-	bool another = owner->run[0] && !strchr(owner->run, '/'); /* an invalid id names no run */
-	char checked[OBJECT_ETAG_SIZE] = "";
-	int r = another ? check_owner(lease, owner->run, checked, err) : 0;
-
-	if (r == 0)
-		r = write_owner(
-			lease, owner->etag, lease->options.run_id, lease->options.name, err);
-	return r == 0 && another ? check_again(lease, owner->run, checked, err) : r;
-}
-
 int lease_take_output(struct lease *lease, struct penstock_error *err)
 {
 	for (unsigned n = 0; n < TRIES; n++) {
@@ -151,7 +138,15 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 			snprintf(lease->output_etag, sizeof(lease->output_etag), "%s", owner.etag);
 			return 0;
 		}
-		r = take_from(lease, &owner, &e);
+		/* Check twice if it was another run's. */
+		bool another = owner.run[0] &&
+			       !strchr(owner.run, '/'); /* an invalid id names no run */
+		char checked[OBJECT_ETAG_SIZE] = "";
+		r = another ? check_owner(lease, owner.run, checked, &e) : 0;
+		if (r == 0)
+			r = write_owner(
+				lease, owner.etag, lease->options.run_id, lease->options.name, &e);
+		r = r == 0 && another ? check_again(lease, owner.run, checked, &e) : r;
 		if (r == 0)
 			return 0;
 		/* Another run was quicker, or a reply was lost. */

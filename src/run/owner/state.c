@@ -19,28 +19,6 @@
 #include "transfer/objects.h"
 #include "base/banned.h"
 
-static char *compose(struct lease *lease, const char *state)
-{
-	char now[CLOCK_RFC3339_SIZE];
-	char *text;
-	json_t *root;
-
-	clock_format_rfc3339(clock_wall_ns(), now);
-	root = json_pack(
-		"{s:i, s:s, s:s*, s:i, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:s, s:I, s:I, s:s, "
-		"s:s, s:s}, s:{s:i, s:I}, s:s}",
-		"format", LEASE_FORMAT, "run", lease->options.run_id, "name", lease->options.name,
-		"attempt", lease->options.attempt, "began", lease->began, "state", state, "class",
-		lease->class, "exit_code", lease->exit_code, "owner", "host", lease->host,
-		"boot_id", lease->boot_id, "pid_ns", lease->pid_ns, "pid", (json_int_t)getpid(),
-		"start_ticks", (json_int_t)lease->start_ticks, "home", lease->options.home,
-		"home_id", lease->options.home_id, "since", lease->since, "lease", "term_ms",
-		(int)lease->term_ms, "beat", (json_int_t)lease->beat, "updated", now);
-	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
-	json_decref(root);
-	return text;
-}
-
 int lease_write_text(struct lease *lease, const char *text, size_t len, struct penstock_error *err)
 {
 	struct object_put_options options = {
@@ -67,7 +45,22 @@ static int write_once(struct lease *lease, const char *state, struct penstock_er
 	_cleanup_free_ char *text = NULL;
 
 	lease->beat++;
-	text = compose(lease, state);
+	char now[CLOCK_RFC3339_SIZE];
+	json_t *root;
+
+	clock_format_rfc3339(clock_wall_ns(), now);
+	root = json_pack(
+		"{s:i, s:s, s:s*, s:i, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:s, s:I, s:I, s:s, "
+		"s:s, s:s}, s:{s:i, s:I}, s:s}",
+		"format", LEASE_FORMAT, "run", lease->options.run_id, "name", lease->options.name,
+		"attempt", lease->options.attempt, "began", lease->began, "state", state, "class",
+		lease->class, "exit_code", lease->exit_code, "owner", "host", lease->host,
+		"boot_id", lease->boot_id, "pid_ns", lease->pid_ns, "pid", (json_int_t)getpid(),
+		"start_ticks", (json_int_t)lease->start_ticks, "home", lease->options.home,
+		"home_id", lease->options.home_id, "since", lease->since, "lease", "term_ms",
+		(int)lease->term_ms, "beat", (json_int_t)lease->beat, "updated", now);
+	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+	json_decref(root);
 	return text ? lease_write_text(lease, text, strlen(text), err) : error_memory(err);
 }
 

@@ -173,26 +173,6 @@ static int identify(struct stage_state *state, const char *dir, struct penstock_
 	return 0;
 }
 
-/* Removes the files of an earlier staging of other inputs. */
-static int clear(const struct run_layout *layout, struct penstock_error *err)
-{
-	_cleanup_closedir_ DIR *dir = opendir(layout->state);
-	const struct dirent *e;
-	int r = fs_remove_tree(layout->input, err);
-
-	if (r == 0 && !dir)
-		r = error_errno(err, errno, "cannot list %s", layout->state);
-	while (r == 0 && (e = readdir(dir))) {
-		_cleanup_free_ char *path = NULL;
-
-		if (!str_starts(e->d_name, "stage-"))
-			continue;
-		path = path_join(layout->state, e->d_name);
-		r = path ? fs_remove_tree(path, err) : error_memory(err);
-	}
-	return r < 0 ? r : fs_mkdirs(layout->input, 0700, err);
-}
-
 /* JSON contains only Unicode; other bytes of a name are shown as %XX. */
 static char *printable(const char *source)
 {
@@ -262,7 +242,21 @@ static int open_state(
 		}
 		return 0;
 	}
-	r = clear(layout, err);
+	/* Remove the files of an earlier staging of other inputs. */
+	_cleanup_closedir_ DIR *dir = opendir(layout->state);
+	const struct dirent *e;
+	r = fs_remove_tree(layout->input, err);
+	if (r == 0 && !dir)
+		r = error_errno(err, errno, "cannot list %s", layout->state);
+	while (r == 0 && (e = readdir(dir))) {
+		_cleanup_free_ char *path = NULL;
+
+		if (!str_starts(e->d_name, "stage-"))
+			continue;
+		path = path_join(layout->state, e->d_name);
+		r = path ? fs_remove_tree(path, err) : error_memory(err);
+	}
+	r = r < 0 ? r : fs_mkdirs(layout->input, 0700, err);
 	if (r == 0)
 		r = identify(state, layout->input, err);
 	return r == 0 ? save(state, err) : r;

@@ -86,26 +86,6 @@ static int add_words(struct strlist *argv, const char *const *words, struct pens
 	return 0;
 }
 
-/* Names are resolved by the program that provides the step's network, unless the workflow names
- * servers. */
-static int write_resolv(const struct network_setup *s, const struct task_network *network,
-	struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
-	_cleanup_close_ int fd = -1;
-
-	for (size_t i = 0; network->dns && network->dns[i]; i++)
-		buf_printf(&text, "nameserver %s\n", network->dns[i]);
-	if (!text.len && network->kind == TASK_NETWORK_SLIRP4NETNS)
-		buf_add_str(&text, "nameserver 10.0.2.3\n");
-	else if (!text.len && fs_read("/etc/resolv.conf", &text, NULL) < 0)
-		buf_clear(&text);
-	fd = open(s->resolv, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-	if (buf_failed(&text) || fd < 0 || fs_write_all(fd, buf_str(&text), text.len) < 0)
-		return error_errno(err, errno, "cannot write %s", s->resolv);
-	return 0;
-}
-
 /* wg-quick takes the interface's name from that of the file. */
 static int add_wireguard(struct network_setup *s, const struct task_interface *interface, size_t i,
 	struct penstock_error *err)
@@ -172,10 +152,22 @@ int network_prepare(struct network_setup *s, const struct task_network *network,
 		r = add_words(&s->program, is_slirp ? slirp_words : pasta_words, err);
 	s->plan.reports_ready = is_slirp;
 	s->plan.program = (const char *const *)s->program.items;
-	if (r == 0)
-		r = write_resolv(s, network, err);
 	if (r < 0)
 		return r;
+	/* Names are resolved by the program that provides the step's network, unless the
+	 * workflow names servers. */
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	_cleanup_close_ int fd = -1;
+
+	for (size_t i = 0; network->dns && network->dns[i]; i++)
+		buf_printf(&text, "nameserver %s\n", network->dns[i]);
+	if (!text.len && network->kind == TASK_NETWORK_SLIRP4NETNS)
+		buf_add_str(&text, "nameserver 10.0.2.3\n");
+	else if (!text.len && fs_read("/etc/resolv.conf", &text, NULL) < 0)
+		buf_clear(&text);
+	fd = open(s->resolv, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (buf_failed(&text) || fd < 0 || fs_write_all(fd, buf_str(&text), text.len) < 0)
+		return error_errno(err, errno, "cannot write %s", s->resolv);
 	s->plan.commands = calloc(network->n_interfaces + 1, sizeof(*s->plan.commands));
 	s->argvs = calloc(network->n_interfaces + 1, sizeof(*s->argvs));
 	if (!s->plan.commands || !s->argvs)
@@ -328,22 +320,6 @@ static void make_interfaces(const struct network_plan *plan)
 	_exit(0);
 }
 
-static int add_commands(const struct network_plan *plan, struct seen *seen)
-{
-	int status = -1;
-	pid_t pid;
-
-	if (!plan->n_commands)
-		return 0;
-	pid = process_fork_in_body();
-	if (pid == 0)
-		make_interfaces(plan);
-	if (pid < 0 || seen_wait(pid, &status, seen) < 0)
-		return -1;
-	errno = EADDRNOTAVAIL;
-	return status == 0 ? 0 : -1;
-}
-
 int network_start(const struct network_plan *plan, struct seen *seen)
 {
 	int go[2];
@@ -369,7 +345,19 @@ int network_start(const struct network_plan *plan, struct seen *seen)
 	r = wait_until_ready(pid, ready[0], seen);
 	close(go[1]);
 	close(ready[0]);
-	return r == 0 ? add_commands(plan, seen) : r;
+	if (r < 0)
+		return r;
+	int status = -1;
+
+	if (!plan->n_commands)
+		return 0;
+	pid = process_fork_in_body();
+	if (pid == 0)
+		make_interfaces(plan);
+	if (pid < 0 || seen_wait(pid, &status, seen) < 0)
+		return -1;
+	errno = EADDRNOTAVAIL;
+	return status == 0 ? 0 : -1;
 }
 
 /* ---- errors ---- */
