@@ -23,7 +23,7 @@
 
 #define WRITE_STEP (1 * MIB) /* bytes that are summed and written while they are in the cache */
 #define FLUSH_STEP                                                                                 \
-	(8 * MIB) /* bytes after which the disk is told to begin, so that the commit waits less */
+	(8 * MIB) /* bytes after which the disk starts to write, so that the commit waits less */
 
 /* ---- files below the checkpoint ---- */
 

@@ -135,8 +135,8 @@ static int review(struct sync *s, unsigned reviews, struct penstock_error *err)
 	return rc < 0 ? rc : again == 0;
 }
 
-/* `anew`: scans and checks of earlier flushes do not count. */
-static int flush(struct sync *s, bool anew, int64_t deadline_ms, struct penstock_error *err)
+/* `fresh`: scans and checks of earlier flushes do not count. */
+static int flush(struct sync *s, bool fresh, int64_t deadline_ms, struct penstock_error *err)
 {
 	unsigned reviews = 0;
 	int state;
@@ -145,7 +145,7 @@ static int flush(struct sync *s, bool anew, int64_t deadline_ms, struct penstock
 	penstock_error_release(&s->flush_error);
 	penstock_error_release(&s->attach_error);
 	plan_flush_begin(&s->plan);
-	s->scans_wanted += anew;
+	s->scans_wanted += fresh;
 	s->attach_ms = 0;
 	pthread_cond_broadcast(&s->work);
 	sync_wake_owner(s);

@@ -274,7 +274,7 @@ int keep_add(struct sync *s, const char *path, const char *etag, const char *key
 void keep_free(struct sync *s);
 /* Without the lock: */
 /* Returns true if this run published the object, in this attempt or in one that it continues;
- * `older`: the object is known to be of an attempt before the run began anew. */
+ * `older`: the object is known to be of an attempt before the run started over. */
 bool keep_is_ours(const struct sync *s, const struct object_info *there, bool older);
 /* Keeps the object `there` under `key`. Returns 1 if it is kept and on record, 0 if it changed or
  * is gone: examine it again. */

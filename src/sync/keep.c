@@ -88,11 +88,11 @@ bool keep_is_ours(const struct sync *s, const struct object_info *there, bool ol
 		return true;
 	/* Another machine may have counted its attempts differently, so their numbers decide
 	 * last. */
-	if (older || s->o.anew > s->o.attempt)
+	if (older || s->o.began > s->o.attempt)
 		return false;
 	if (by)
 		str_to_u64(by, 0, INT32_MAX, &attempt);
-	return s->o.anew <= 0 || attempt >= (uint64_t)s->o.anew;
+	return s->o.began <= 0 || attempt >= (uint64_t)s->o.began;
 }
 
 static int hash_hex(const char *text, char out[static 33])

@@ -32,7 +32,7 @@ struct review {
 	bool memory;
 };
 
-/* Objects of an attempt before the run began anew are not checked, nor files that were deleted
+/* Objects of an attempt before the run started over are not checked, nor files that were deleted
  * here. */
 static bool is_expected(const struct entry *e)
 {

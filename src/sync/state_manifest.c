@@ -69,7 +69,7 @@ static int fetch_manifest(const struct sync_options *o, const char *state,
 struct merge {
 	struct sync *s;
 	bool newer; /* newer than the journal: another machine had the run since */
-	bool older; /* older than the attempt that began anew */
+	bool older; /* older than the attempt that started over */
 	uint64_t older_files, older_bytes;
 	bool memory;
 };
@@ -138,7 +138,7 @@ static int merge_locked(void *cookie, enum manifest_list list, const struct mani
 	LOCK_SCOPE(&m->s->lock);
 	m->newer = f->head->generation > m->s->journal_generation &&
 		   !leftovers_is_ours(m->s, f->info);
-	m->older = f->head->attempt < m->s->o.anew;
+	m->older = f->head->attempt < m->s->o.began;
 	if (list == MANIFEST_REPLACED) {
 		m->memory |= keep_add(m->s, item->path, item->etag, item->kept ? item->kept : "",
 				     item->size) < 0;
@@ -205,9 +205,9 @@ int state_attach(struct sync *s, struct penstock_error *err)
 	snprintf(s->manifest_etag, sizeof(s->manifest_etag), "%s", found ? info.etag : "");
 	s->manifest_ns = info.modified_ns;
 	restored = !found || s->restored_generation == head.generation;
-	/* If the run began anew there is nothing to restore: the objects are older, and never taken
+	/* If the run started over there is nothing to restore: the objects are older, and never taken
 	 * for this run's own. */
-	s->plan.may_retire = restored || head.attempt < s->o.anew;
+	s->plan.may_retire = restored || head.attempt < s->o.began;
 	s->plan.may_delete = s->o.delete_sync && restored;
 	if (s->o.delete_sync && !s->plan.may_delete)
 		sync_emit(s, SYNC_WARNING, NULL, 0,

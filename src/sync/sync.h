@@ -57,7 +57,7 @@ enum sync_event {
 	SYNC_DELETED, /* deleteSync removed the object */
 	/*
 	 * an object of others was kept before it was overwritten; detail: where. Without a path:
-	 * number of files from before the run began anew that will be kept if they are overwritten
+	 * number of files from before the run started over that will be kept if they are overwritten
 	 */
 	SYNC_KEPT,
 	SYNC_WARNING, /* detail: one line */
@@ -83,9 +83,9 @@ struct sync_options {
 	const char *state_prefix; /* below `prefix`, no trailing slash: ".penstock/runs/ID" */
 	const char *run_id;
 	int attempt; /* 1, 2, …; recorded in the manifest */
-	/* manifests of attempts before this one are neither restored nor deleted, as the run began
-	 * anew; 0 if it did not */
-	int anew;
+	/* attempt at which the run last started from scratch, 0 if there is none: manifests of
+	 * attempts before it are neither restored nor deleted */
+	int began;
 	const char *journal_path; /* local file, created 0600; NULL: no journal */
 	/* locally deleted files are deleted in the bucket, if this run published them and the
 	 * restore is complete */
@@ -118,7 +118,7 @@ int sync_start(struct sync **out, const struct sync_options *options, struct pen
 /*
  * Publishes everything that is not published yet, whole, and the manifest; returns when that is
  * durable. To be called when the tasks have ended. `deadline_ms` is a time of clock_monotonic_ms();
- * 0 waits for ever, through any failure that may pass. The newest checkpoint goes first. Errors:
+ * 0 waits without a limit, through any failure that may pass. The newest checkpoint goes first. Errors:
  * the first failure, with the number of files and bytes not sent (PENSTOCK_E_TIMEOUT, _PERMISSION,
  * _NOT_FOUND, _NO_SPACE, …); PENSTOCK_E_PRECONDITION if another run took the output over. The sync
  * goes on; the flush can be called again.

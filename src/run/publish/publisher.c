@@ -113,7 +113,7 @@ void publisher_sync_options(struct publisher *p, const char *journal, struct syn
 		.state_prefix = p->state_prefix,
 		.run_id = p->attempt->id,
 		.attempt = p->attempt->number,
-		.anew = run_layout_read_attempt(layout->began),
+		.began = run_layout_read_attempt(layout->began),
 		.journal_path = journal,
 		.delete_sync = workflow->output.s3.delete_sync.value,
 		.continuous = workflow->continuous_output_sync.value,
@@ -152,7 +152,7 @@ int publisher_start(struct publisher *p, struct penstock_error *err)
 		return error_memory(err);
 	publisher_sync_options(p, journal, &options);
 	if (!p->attempt->continuing)
-		options.anew = INT_MAX;
+		options.began = INT_MAX;
 	if (p->attempt->continuing) {
 		r = restore(p, &options, &restored, err);
 		if (r < 0)

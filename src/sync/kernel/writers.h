@@ -1,6 +1,6 @@
 /*
  * The processes that have a file open for writing, and how they ended. The kernel reports the close
- * of a killed writer like any other; this tells them apart.
+ * of a killed writer like any other; this distinguishes them.
  *
  * A process is looked up while it has the file open (writers_find()) and kept by its pidfd. At the
  * close it is either alive (a true close), or exiting: then its exit code shows whether a signal

@@ -80,7 +80,7 @@ struct job {
 	uint64_t grown_crc;
 	int64_t partial_ms; /* since it went there; INT64_MAX if never */
 	char etag[ENTRY_ETAG_SIZE]; /* of the object; "" if this run published none */
-	bool older; /* the object is of an attempt before the run began anew */
+	bool older; /* the object is of an attempt before the run started over */
 };
 
 enum job_outcome {
@@ -117,7 +117,7 @@ struct plan {
 	int quiet_ms, append_ms, workers;
 	bool continuous; /* else jobs come only while flushing */
 	bool may_delete; /* deleteSync, and the restore is complete */
-	bool may_retire; /* the restore is complete, or the run began anew */
+	bool may_retire; /* the restore is complete, or the run started over */
 	bool always_dirty; /* stores through mmap leave no trace here: a close is a change */
 	bool flushing;
 	bool stopped; /* ownership lost */

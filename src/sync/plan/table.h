@@ -62,7 +62,7 @@ enum entry_flag {
 	ENTRY_IN_PARTIAL = 1 << 4, /* partial/ holds a version of it */
 	ENTRY_SEEN = 1 << 5, /* found by the scan under way */
 	ENTRY_WARNED = 1 << 6, /* one warning per name */
-	ENTRY_OLDER = 1 << 7, /* the object is of an attempt before the run began anew */
+	ENTRY_OLDER = 1 << 7, /* the object is of an attempt before the run started over */
 	ENTRY_THERE = 1 << 8, /* the review under way found its object */
 	ENTRY_LINE = 1 << 9, /* it has a place in the line, in any state */
 	ENTRY_AGAIN = 1 << 10, /* it was closed again in that place */

@@ -255,7 +255,7 @@ static int find_newer(struct restore *r, struct penstock_error *err)
 
 /* ---- fetching ---- */
 
-/* The parents of `path`, none of them a link: what stands in the way is set aside. */
+/* The parents of `path`, none of them a link: a file in the way is set aside. */
 static int make_parents(struct restore *r, const char *path, struct penstock_error *err)
 {
 	_cleanup_free_ char *part = strdup(path);

@@ -1,0 +1,114 @@
+/* The operation that a request line selects, or the error that refuses it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "server/op/op.h"
+#include "server/request/request.h"
+#include "server/route.h"
+
+static const struct row {
+	const char *method, *bucket, *key, *query;
+	request_fn fn; /* NULL if it is refused */
+	bool worker; /* it waits for the disk, so it does not run on the event loop */
+	unsigned status; /* of the refusal */
+} rows[] = {
+	{"GET", "", NULL, NULL, op_list_buckets, true},
+	{"GET", "b", NULL, NULL, op_list_objects, true},
+	{"GET", "b", NULL, "list-type=2", op_list_objects_v2, true},
+	{"GET", "b", NULL, "versions", op_list_versions, true},
+	{"GET", "b", NULL, "uploads", op_list_uploads, true},
+	{"GET", "b", NULL, "location", op_bucket_location, false},
+	{"HEAD", "b", NULL, NULL, op_head_bucket, false},
+	{"PUT", "b", NULL, NULL, op_create_bucket, true},
+	{"DELETE", "b", NULL, NULL, op_delete_bucket, true},
+	{"POST", "b", NULL, "delete", op_delete_objects, true},
+	{"GET", "b", "k", NULL, op_get_object, false},
+	{"GET", "b", "k", "versionId=null", op_get_object, false},
+	{"HEAD", "b", "k", "partNumber=1", op_get_object, false},
+	{"GET", "b", "k", "attributes", op_object_attributes, false},
+	{"DELETE", "b", "k", NULL, op_delete_object, true},
+	{"POST", "b", "k", "uploads", op_create_upload, true},
+	{"GET", "b", "k", "uploadId=u", op_list_parts, true},
+	{"POST", "b", "k", "uploadId=u", op_complete_upload, true},
+	{"DELETE", "b", "k", "uploadId=u", op_abort_upload, true},
+	/* A parameter that is no subresource changes nothing; of several the first in order counts. */
+	{"GET", "b", "k", "response-expires=x", op_get_object, false},
+	{"GET", "b", "k", "partNumber=1&uploadId=u", op_list_parts, true},
+	{"GET", "b", "k", "versionId=3", NULL, false, 404},
+	{"PUT", "b", "k", "retention", NULL, false, 501},
+	{"GET", "b", "k", "torrent", NULL, false, 501},
+	{"PUT", "b", NULL, "policy", NULL, false, 501},
+	{"POST", "b", "k", NULL, NULL, false, 405},
+	{"PATCH", "b", "k", NULL, NULL, false, 405},
+	{"PUT", "", NULL, NULL, NULL, false, 405},
+};
+
+static void a_request_line_selects_its_operation(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct row *r = &rows[i];
+		char path[] = "/b/k", key[] = "k";
+		struct request *req = calloc(1, sizeof(*req));
+
+		req->path = path;
+		req->method = r->method;
+		req->query = r->query;
+		req->key = r->key ? key : NULL;
+		snprintf(req->bucket, sizeof(req->bucket), "%s", r->bucket);
+		request_route(req);
+		print_message("%s %s/%s?%s\n", r->method, r->bucket, r->key ? r->key : "",
+			r->query ? r->query : "");
+		if (!r->fn) {
+			assert_non_null(req->response);
+			assert_int_equal(req->status, r->status);
+			MHD_destroy_response(req->response);
+		} else {
+			assert_null(req->response);
+			assert_ptr_equal(r->worker ? req->work : req->finish, r->fn);
+			assert_true(r->worker ? req->finish != r->fn : !req->work);
+		}
+		body_release(req);
+		arena_release(&req->arena);
+		free(req);
+	}
+}
+
+/* A configuration that a bucket cannot have is reported as missing, which takes a look at the store. */
+static void a_missing_configuration_is_no_unknown_request(void **state)
+{
+	static const char *const queries[] = {"policy", "cors", "lifecycle", "encryption"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++) {
+		char path[] = "/b";
+		struct request *req = calloc(1, sizeof(*req));
+
+		req->path = path;
+		req->method = "GET";
+		req->query = queries[i];
+		req->bucket[0] = 'b';
+		request_route(req);
+		assert_null(req->response);
+		assert_non_null(req->finish);
+		body_release(req);
+		arena_release(&req->arena);
+		free(req);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_request_line_selects_its_operation),
+		cmocka_unit_test(a_missing_configuration_is_no_unknown_request),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
