@@ -14,21 +14,6 @@
 #include "store/internal.h"
 #include "base/banned.h"
 
-static int lock_root(struct store *store, struct penstock_error *err)
-{
-	store->lock_fd = openat(store->root_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (store->lock_fd < 0)
-		return error_errno(err, errno, "cannot open %s/lock", store->root);
-	if (flock(store->lock_fd, LOCK_EX | LOCK_NB) == 0)
-		return 0;
-	if (errno == EWOULDBLOCK)
-		return error_set(err, PENSTOCK_E_EXISTS,
-			"the store at %s is in use by another process; use that server, or "
-			"another --root",
-			store->root);
-	return error_errno(err, errno, "cannot lock %s/lock", store->root);
-}
-
 static int prepare_root(struct store *store, struct penstock_error *err)
 {
 	_cleanup_free_ char *data = path_join(store->root, "data");
@@ -42,10 +27,17 @@ static int prepare_root(struct store *store, struct penstock_error *err)
 	store->root_fd = open(store->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (store->root_fd < 0)
 		return error_errno(err, errno, "cannot open %s", store->root);
-	rc = lock_root(store, err);
-	if (rc == 0)
-		rc = fs_mkdirs(data, 0700, err);
-	return rc;
+	store->lock_fd = openat(store->root_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (store->lock_fd < 0)
+		return error_errno(err, errno, "cannot open %s/lock", store->root);
+	if (flock(store->lock_fd, LOCK_EX | LOCK_NB) < 0)
+		return errno != EWOULDBLOCK
+			       ? error_errno(err, errno, "cannot lock %s/lock", store->root)
+			       : error_set(err, PENSTOCK_E_EXISTS,
+					 "the store at %s is in use by another process; use that "
+					 "server, or another --root",
+					 store->root);
+	return fs_mkdirs(data, 0700, err);
 }
 
 /*

@@ -260,7 +260,7 @@ int leftovers_replay(struct sync *s, const struct journal_record *r); /* -1 if o
 void leftovers_free(struct sync *s);
 /* Without the lock: an upload in parts begins, gets its id, or has ended, as
  * object_put_options.parts says. */
-void leftovers_parts(struct sync *s, const char *key, const char *id, bool over);
+void leftovers_parts(void *sync, const char *key, const char *id, bool over);
 /* Ends the uploads that the journal has as begun, and removes probes; `earlier`: there is a
  * manifest of an earlier sync. Without the lock, before the sync is attached. */
 void leftovers_end(struct sync *s, bool earlier);

@@ -121,8 +121,9 @@ int leftovers_replay(struct sync *s, const struct journal_record *r)
 }
 
 /* Written at once: a kill may follow the request. */
-void leftovers_parts(struct sync *s, const char *key, const char *id, bool over)
+void leftovers_parts(void *sync, const char *key, const char *id, bool over)
 {
+	struct sync *s = sync;
 	struct leftover **at, *l;
 
 	LOCK_SCOPE(&s->lock);

@@ -30,6 +30,7 @@ struct review {
 	char first[128]; /* name of the first of those */
 	bool blind; /* the credentials may not read */
 	bool memory;
+	struct strlist paths; /* of files to be requested */
 };
 
 /* Objects of an attempt before the run started over are not checked, nor files that were deleted
@@ -86,24 +87,16 @@ static void judge(struct review *r, struct entry *e, const char *path, bool ther
 	}
 }
 
-struct batch {
-	struct review *review;
-	struct strlist paths;
-};
-
 static int collect(void *cookie, struct entry *e)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
-	struct batch *b = cookie;
+	struct review *r = cookie;
 
 	if (!is_expected(e) || (e->flags & ENTRY_THERE) || e->work)
 		return 0;
 	entry_path(e, &path);
-	if (buf_failed(&path) || strlist_add(&b->paths, buf_str(&path)) < 0) {
-		b->review->memory = true;
-		return 1;
-	}
-	return b->paths.n == BATCH;
+	r->memory |= buf_failed(&path) || strlist_add(&r->paths, buf_str(&path)) < 0;
+	return r->memory || r->paths.n == BATCH;
 }
 
 static int ask_for(struct review *r, const char *path, struct penstock_error *err)
@@ -128,26 +121,23 @@ static int ask_for(struct review *r, const char *path, struct penstock_error *er
 
 static int ask_for_rest(struct review *r, struct penstock_error *err)
 {
+	struct sync *s = r->s;
+	bool more = true;
 	int rc = 0;
 
-	for (;;) {
-		struct batch b = {.review = r};
-		struct sync *s = r->s;
-
+	while (more && rc == 0 && !r->memory && !r->blind) {
 		pthread_mutex_lock(&s->lock);
-		table_each(&s->table, collect, &b);
+		table_each(&s->table, collect, r);
 		pthread_mutex_unlock(&s->lock);
-		for (size_t i = 0; i < b.paths.n && rc == 0 && !r->memory && !r->blind; i++)
+		more = r->paths.n > 0;
+		for (size_t i = 0; i < r->paths.n && rc == 0 && !r->memory && !r->blind; i++)
 			rc = s->o.cancel && atomic_load(s->o.cancel)
 				     ? error_set(err, PENSTOCK_E_CANCELLED,
 					       "the flush of the output was interrupted")
-				     : ask_for(r, b.paths.items[i], err);
-		if (b.paths.n == 0 || rc < 0 || r->memory || r->blind) {
-			strlist_release(&b.paths);
-			return rc < 0 ? rc : r->memory ? error_memory(err) : 0;
-		}
-		strlist_release(&b.paths);
+				     : ask_for(r, r->paths.items[i], err);
+		strlist_release(&r->paths);
 	}
+	return rc < 0 ? rc : r->memory ? error_memory(err) : 0;
 }
 
 int review_output(struct sync *s, uint64_t *again, struct penstock_error *err)

@@ -68,6 +68,8 @@ static int fetch_manifest(const struct sync_options *o, const char *state,
 
 struct merge {
 	struct sync *s;
+	const struct manifest_head *head; /* read before the first item */
+	const struct object_info *info; /* likewise */
 	bool newer; /* newer than the journal: another machine had the run since */
 	bool older; /* older than the attempt that started over */
 	uint64_t older_files, older_bytes;
@@ -123,22 +125,15 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 		e->flags |= ENTRY_KEEP;
 }
 
-struct fetched {
-	struct merge merge;
-	const struct manifest_head *head; /* read before the first item */
-	const struct object_info *info; /* likewise */
-};
-
-static int merge_locked(void *cookie, enum manifest_list list, const struct manifest_item *item)
+static int merge_item(void *cookie, enum manifest_list list, const struct manifest_item *item)
 {
-	struct fetched *f = cookie;
-	struct merge *m = &f->merge;
+	struct merge *m = cookie;
 	struct entry *e;
 
 	LOCK_SCOPE(&m->s->lock);
-	m->newer = f->head->generation > m->s->journal_generation &&
-		   !leftovers_is_ours(m->s, f->info);
-	m->older = f->head->attempt < m->s->o.began;
+	m->newer = m->head->generation > m->s->journal_generation &&
+		   !leftovers_is_ours(m->s, m->info);
+	m->older = m->head->attempt < m->s->o.began;
 	if (list == MANIFEST_REPLACED) {
 		m->memory |= keep_add(m->s, item->path, item->etag, item->kept ? item->kept : "",
 				     item->size) < 0;
@@ -172,26 +167,26 @@ int state_attach(struct sync *s, struct penstock_error *err)
 {
 	struct manifest_head head = {.generation = 0};
 	_cleanup_(object_info_release) struct object_info info = {0};
-	struct fetched fetched = {.merge.s = s, .head = &head, .info = &info};
+	struct merge merge = {.s = s, .head = &head, .info = &info};
 	struct object_conditions honoured = {0};
 	bool found, restored;
 	int rc = object_probe_conditions(sync_at(s, s->state), &honoured, err);
 
 	if (rc < 0)
 		return rc;
-	rc = fetch_manifest(&s->o, s->state, &head, &info, merge_locked, &fetched, err);
+	rc = fetch_manifest(&s->o, s->state, &head, &info, merge_item, &merge, err);
 	found = rc == 0;
 	if (error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
 		rc = 0;
-	if (rc == 0 && fetched.merge.memory)
+	if (rc == 0 && merge.memory)
 		rc = error_memory(err);
 	if (rc == 0)
 		rc = keep_find(s, err);
 	if (rc < 0)
 		return rc;
-	if (fetched.merge.older_files)
-		sync_emit(s, SYNC_KEPT, NULL, fetched.merge.older_bytes, "%" PRIu64 " file%s",
-			fetched.merge.older_files, fetched.merge.older_files == 1 ? "" : "s");
+	if (merge.older_files)
+		sync_emit(s, SYNC_KEPT, NULL, merge.older_bytes, "%" PRIu64 " file%s",
+			merge.older_files, merge.older_files == 1 ? "" : "s");
 	leftovers_end(s, found);
 	pthread_mutex_lock(&s->lock);
 	s->conditions = honoured.put;
@@ -215,7 +210,7 @@ int state_attach(struct sync *s, struct penstock_error *err)
 			"restored");
 	table_each(&s->table, settle_gone, s);
 	/* An attempt that continues this one must not take older objects for its own. */
-	s->plan.manifest_dirty |= fetched.merge.older;
+	s->plan.manifest_dirty |= merge.older;
 	/* The last publications of an attempt that was killed are in the journal, and perhaps in no
 	 * manifest. */
 	s->plan.manifest_dirty |= s->continued;

@@ -214,25 +214,19 @@ static int resolve_conflict(struct upload *u, struct object_info *info, struct p
 		"be kept and is not overwritten");
 }
 
-/* Checks first what the store cannot check, and saves sending many bytes only to be refused. */
-static bool looks_first(const struct upload *u)
-{
-	const struct sync *s = u->s;
-	bool checked = u->ident.size > LIMIT_PUT_SINGLE ? s->complete_conditions : s->conditions;
-
-	return !checked || (!u->etag[0] && u->ident.size >= HEAD_FIRST);
-}
-
 static int send(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist metadata = {0};
 	struct sync *s = u->s;
+	bool checked = u->ident.size > LIMIT_PUT_SINGLE ? s->complete_conditions : s->conditions;
 	int rc;
 
 	if (add_metadata(s, u, &metadata) < 0)
 		return error_memory(err);
 	for (unsigned n = 0;; n++) {
-		if (n == 0 && looks_first(u)) {
+		/* It checks first what the store cannot check, and saves sending many bytes only to
+		 * be refused. */
+		if (n == 0 && (!checked || (!u->etag[0] && u->ident.size >= HEAD_FIRST))) {
 			rc = resolve_conflict(u, info, err);
 			if (rc)
 				return rc < 0 ? rc : 0;
@@ -303,15 +297,6 @@ static void succeed(struct upload *u, struct job_result *r, struct object_info *
 	object_info_release(info);
 }
 
-static int memory_file(const struct frozen *f, struct penstock_error *err)
-{
-	_cleanup_close_ int fd = memfd_create("penstock-copy", MFD_CLOEXEC);
-
-	if (fd < 0 || fs_pwrite_all(fd, f->data, f->len, 0) < 0)
-		return error_errno(err, errno, "cannot copy the file");
-	return take_fd(fd);
-}
-
 /* The file may have been closed again since the job was made. Files that were closed before it was
  * read must have their place in the queue first, or a marker appears before its data. */
 static bool is_in_turn(struct upload *u)
@@ -340,9 +325,9 @@ static bool take_small(
 			return false;
 		}
 	}
-	*copy = memory_file(f, err);
-	if (*copy < 0) {
-		fail(r, *copy, err);
+	*copy = memfd_create("penstock-copy", MFD_CLOEXEC);
+	if (*copy < 0 || fs_pwrite_all(*copy, f->data, f->len, 0) < 0) {
+		fail(r, error_errno(err, errno, "cannot copy the file"), err);
 		return false;
 	}
 	u->ident = f->ident;
@@ -484,19 +469,9 @@ static void run_grown(struct upload *u, struct job_result *r, struct penstock_er
 		succeed(u, r, &info);
 }
 
-/* Returns true if the published object is still there, for stores that do not compare ETags
- * themselves. */
-static int still_there(const struct upload *u, bool *ours, struct penstock_error *err)
-{
-	_cleanup_(object_info_release) struct object_info there = {0};
-	int rc = object_head(sync_at(u->s, buf_str(&u->key)), &there, err);
-
-	*ours = rc == 0 && strcmp(there.etag, u->etag) == 0;
-	return error_expected(rc, PENSTOCK_E_NOT_FOUND, err) ? 0 : rc;
-}
-
 static void run_delete(struct upload *u, struct job_result *r, struct penstock_error *err)
 {
+	_cleanup_(object_info_release) struct object_info there = {0};
 	struct sync *s = u->s;
 	bool ours = u->etag[0] != '\0';
 	struct stat st;
@@ -506,8 +481,13 @@ static void run_delete(struct upload *u, struct job_result *r, struct penstock_e
 		r->outcome = JOB_CHANGED;
 		return;
 	}
-	if (ours && !s->remove_conditions)
-		rc = still_there(u, &ours, err);
+	if (ours && !s->remove_conditions) {
+		/* The store does not compare ETags itself. */
+		rc = object_head(sync_at(s, buf_str(&u->key)), &there, err);
+		ours = rc == 0 && strcmp(there.etag, u->etag) == 0;
+		if (error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
+			rc = 0;
+	}
 	if (rc == 0 && ours)
 		rc = object_delete(
 			sync_at(s, buf_str(&u->key)), s->remove_conditions ? u->etag : NULL, err);
@@ -546,11 +526,6 @@ void upload_run(struct sync *s, const struct job *job, const char *path, struct 
 	buf_release(&u.key);
 }
 
-static void on_partial_parts(void *cookie, const char *key, const char *id, bool over)
-{
-	leftovers_parts(cookie, key, id, over);
-}
-
 int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 	const atomic_int *cancel, struct penstock_error *err)
 {
@@ -563,6 +538,6 @@ int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 			"its key below partial/ would be longer than S3 allows; use shorter names");
 	return object_put_file(sync_at(s, buf_str(&key)), fd, size,
 		&(struct object_put_options){
-			.cancel = cancel, .parts = on_partial_parts, .cookie = s},
+			.cancel = cancel, .parts = leftovers_parts, .cookie = s},
 		NULL, err);
 }

@@ -322,15 +322,12 @@ static void write_parts(struct request *req, struct buf *xml, const struct store
 
 	if (max > 1000)
 		max = 1000;
-	for (size_t i = 0; i < object->n_parts; i++) {
+	for (size_t i = 0; i < object->n_parts && !truncated; i++) {
 		const struct store_part *p = &object->parts[i];
 
-		if (p->number <= marker)
+		truncated = p->number > marker && n == max;
+		if (p->number <= marker || truncated)
 			continue;
-		if (n == max) {
-			truncated = true;
-			break;
-		}
 		n++;
 		last = p->number;
 		xml_open(&list, "Part");

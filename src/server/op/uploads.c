@@ -190,10 +190,9 @@ static bool pick_part(struct completion *c, const struct s3_part *wanted, struct
 		etag++;
 		len -= 2;
 	}
-	if (!found || strlen(found->etag) != len || memcmp(found->etag, etag, len) != 0)
-		return reply_error(c->req, S3_E_INVALID_PART);
-	if (kind && wanted->checksums[kind] &&
-		strcmp(wanted->checksums[kind], found->checksum) != 0)
+	if (!found || strlen(found->etag) != len || memcmp(found->etag, etag, len) != 0 ||
+		(kind && wanted->checksums[kind] &&
+			strcmp(wanted->checksums[kind], found->checksum) != 0))
 		return reply_error(c->req, S3_E_INVALID_PART);
 	*out = *found;
 	return true;

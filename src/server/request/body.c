@@ -37,9 +37,7 @@ static bool start_hash(struct request *req, struct checksum *c, enum checksum_ki
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (*has)
-		return true;
-	if (checksum_init(c, kind, &err) < 0)
+	if (!*has && checksum_init(c, kind, &err) < 0)
 		return reply_failure(req, &err);
 	*has = true;
 	return true;
@@ -279,11 +277,36 @@ bool body_is_whole(const struct request *req)
 	return !b->decoding && b->declared != STORE_SIZE_UNKNOWN && b->received == b->declared;
 }
 
-static bool check_extra(struct request *req)
+bool body_finish(struct request *req)
 {
 	struct request_body *b = &req->body;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char text[CHECKSUM_TEXT_SIZE], hex[65];
 
+	if (b->decoding && chunked_decoder_finish(&b->decoder, &err) < 0) {
+		penstock_error_release(&err);
+		return !request_replied(req) &&
+		       reply_error(
+			       req, b->decoder.error ? b->decoder.error : S3_E_INCOMPLETE_BODY);
+	}
+	if (b->declared != STORE_SIZE_UNKNOWN && b->received != b->declared)
+		return reply_error(req, S3_E_INCOMPLETE_BODY);
+	if (b->has_sha256) {
+		checksum_final(&b->sha256, digest);
+		str_hex(digest, 32, hex);
+		if (strcasecmp(request_header(req, "x-amz-content-sha256"), hex) != 0)
+			return reply_error(req, S3_E_XAMZ_CONTENT_SHA256_MISMATCH);
+	}
+	if (b->has_md5) {
+		const char *wanted = request_header(req, "content-md5");
+
+		checksum_final(&b->md5, digest);
+		str_hex(digest, 16, b->etag);
+		checksum_format(CHECKSUM_MD5, digest, text);
+		if (wanted && strcmp(wanted, text) != 0)
+			return reply_error(req, S3_E_BAD_DIGEST);
+	}
 	if (!b->has_extra)
 		return true;
 	checksum_final(&b->extra, digest);
@@ -291,58 +314,8 @@ static bool check_extra(struct request *req)
 	if (b->extra_in_trailer && !b->extra_wanted[0])
 		return reply_errorf(req, S3_E_MALFORMED_TRAILER,
 			"The trailer announced by x-amz-trailer is missing");
-	if (b->extra_wanted[0] && strcmp(b->extra_wanted, b->extra_value) != 0)
-		return reply_errorf(req, S3_E_BAD_DIGEST,
-			"The %s you specified did not match the calculated checksum",
-			checksum_name(b->extra_kind));
-	return true;
-}
-
-static bool check_md5(struct request *req)
-{
-	struct request_body *b = &req->body;
-	const char *wanted = request_header(req, "content-md5");
-	uint8_t digest[CHECKSUM_MAX_SIZE];
-	char text[CHECKSUM_TEXT_SIZE];
-
-	if (!b->has_md5)
-		return true;
-	checksum_final(&b->md5, digest);
-	str_hex(digest, 16, b->etag);
-	checksum_format(CHECKSUM_MD5, digest, text);
-	if (!wanted || strcmp(wanted, text) == 0)
-		return true;
-	return reply_error(req, S3_E_BAD_DIGEST);
-}
-
-static bool check_sha256(struct request *req)
-{
-	struct request_body *b = &req->body;
-	uint8_t digest[CHECKSUM_MAX_SIZE];
-	char text[65];
-
-	if (!b->has_sha256)
-		return true;
-	checksum_final(&b->sha256, digest);
-	str_hex(digest, 32, text);
-	if (strcasecmp(request_header(req, "x-amz-content-sha256"), text) == 0)
-		return true;
-	return reply_error(req, S3_E_XAMZ_CONTENT_SHA256_MISMATCH);
-}
-
-bool body_finish(struct request *req)
-{
-	struct request_body *b = &req->body;
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-
-	if (b->decoding && chunked_decoder_finish(&b->decoder, &err) < 0) {
-		if (!request_replied(req))
-			reply_error(
-				req, b->decoder.error ? b->decoder.error : S3_E_INCOMPLETE_BODY);
-		penstock_error_release(&err);
-		return false;
-	}
-	if (b->declared != STORE_SIZE_UNKNOWN && b->received != b->declared)
-		return reply_error(req, S3_E_INCOMPLETE_BODY);
-	return check_sha256(req) && check_md5(req) && check_extra(req);
+	return !b->extra_wanted[0] || strcmp(b->extra_wanted, b->extra_value) == 0 ||
+	       reply_errorf(req, S3_E_BAD_DIGEST,
+		       "The %s you specified did not match the calculated checksum",
+		       checksum_name(b->extra_kind));
 }

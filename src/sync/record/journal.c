@@ -45,57 +45,39 @@ void journal_format(struct buf *out, const struct journal_record *r)
 	record_line_end(out, begin);
 }
 
-static bool parse_octal(const char *s, uint32_t *out)
-{
-	uint32_t v = 0;
-
-	if (!*s || strlen(s) > 7)
-		return false;
-	for (; *s; s++) {
-		if (*s < '0' || *s > '7')
-			return false;
-		v = v * 8 + (uint32_t)(*s - '0');
-	}
-	*out = v;
-	return true;
-}
-
-static bool parse_hex(const char *s, uint64_t *out)
+/* A number of at most `most` digits, out of `digits`, to that base. */
+static bool parse_digits(const char *s, const char *digits, size_t most, int base, uint64_t *out)
 {
 	size_t len = strlen(s);
-	char padded[17] = "0000000000000000";
-	unsigned char bytes[8];
 
-	if (!len || len > 16)
+	if (!len || len > most || strspn(s, digits) != len)
 		return false;
-	memcpy(padded + 16 - len, s, len);
-	if (str_unhex(padded, bytes, 8) < 0)
-		return false;
-	*out = 0;
-	for (size_t i = 0; i < 8; i++)
-		*out = *out << 8 | bytes[i];
+	*out = strtoull(s, NULL, base);
 	return true;
 }
 
 bool journal_parse(char *line, struct journal_record *r)
 {
 	char *f[FIELDS];
+	uint64_t mode;
 
 	if (!record_line_is_whole(line, strlen(line)) ||
 		record_line_split(line + RECORD_LINE_TEXT, f, FIELDS) != FIELDS ||
-		strlen(f[0]) != 1 || !strchr("HCPASDXKMRUV", f[0][0]))
+		strlen(f[0]) != 1 || !strchr("HCPASDXKMRUV", f[0][0]) ||
+		!parse_digits(f[6], "01234567", 7, 8, &mode))
 		return false;
 	*r = (struct journal_record){.type = (enum journal_type)f[0][0],
 		.path = f[1],
 		.etag = f[7],
+		.mode = (uint32_t)mode,
 		.has_crc = strcmp(f[8], "-") != 0,
 		.key = f[9]};
 	return str_to_u64(f[2], 0, UINT64_MAX, &r->ident.size) &&
 	       str_to_i64(f[3], INT64_MIN, INT64_MAX, &r->ident.mtime_ns) &&
 	       str_to_i64(f[4], INT64_MIN, INT64_MAX, &r->ident.ctime_ns) &&
-	       str_to_u64(f[5], 0, UINT64_MAX, &r->ident.ino) && parse_octal(f[6], &r->mode) &&
-	       (!r->has_crc || parse_hex(f[8], &r->crc)) && record_decode(f[1]) &&
-	       record_decode(f[7]) && record_decode(f[9]);
+	       str_to_u64(f[5], 0, UINT64_MAX, &r->ident.ino) &&
+	       (!r->has_crc || parse_digits(f[8], "0123456789abcdefABCDEF", 16, 16, &r->crc)) &&
+	       record_decode(f[1]) && record_decode(f[7]) && record_decode(f[9]);
 }
 
 int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skipped,

@@ -163,18 +163,13 @@ static bool get_mode(json_t *object, struct manifest_item *item)
 {
 	const char *type = json_string_value(json_object_get(object, "type"));
 	const char *mode = json_string_value(json_object_get(object, "mode"));
-	mode_t bits = 0;
 
-	if (!type || !mode || strlen(mode) != 4)
+	if (!type || !mode || strlen(mode) != 4 || strspn(mode, "01234567") != 4)
 		return false;
-	for (; *mode; mode++) {
-		if (*mode < '0' || *mode > '7')
-			return false;
-		bits = bits * 8 + (mode_t)(*mode - '0');
-	}
-	item->mode = bits | (strcmp(type, "dir") == 0		? S_IFDIR
-				    : strcmp(type, "link") == 0 ? S_IFLNK
-								: S_IFREG);
+	item->mode = (mode_t)strtoul(mode, NULL, 8) |
+		     (strcmp(type, "dir") == 0		 ? S_IFDIR
+			     : strcmp(type, "link") == 0 ? S_IFLNK
+							 : S_IFREG);
 	return strcmp(type, "file") == 0 || S_ISDIR(item->mode) ||
 	       (S_ISLNK(item->mode) && item->link && *item->link);
 }
