@@ -64,8 +64,8 @@ struct commit *save_describe(const struct save *s, const char *run)
 	c->attempt = s->o.attempt;
 	c->world_size = s->o.world_size;
 	c->time_ns = clock_wall_ns();
-	for (size_t i = 0; i < s->n_files; i++) {
-		if (commit_add_file(c, s->files[i].name, s->files[i].size, s->files[i].crc) < 0)
+	for (const struct save_file *f = s->files; f; f = f->hh.next) {
+		if (commit_add_file(c, f->name, f->size, f->crc) < 0)
 			return NULL;
 	}
 	return take_pointer(c);

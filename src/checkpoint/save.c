@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -78,39 +77,37 @@ static int check_name(const struct save *s, const char *name, struct penstock_er
 	return 0;
 }
 
-static struct save_file *find_file(struct save *s, const char *name)
+static struct save_file *find_file(const struct save *s, const char *name)
 {
-	size_t i;
+	struct save_file *f;
 
-	return file_index_find(&s->names, name, &i) ? &s->files[i] : NULL;
+	HASH_FIND_STR(s->files, name, f);
+	return f;
 }
 
 static struct save_file *new_file(struct save *s, const char *name, struct penstock_error *err)
 {
-	struct save_file file = {.name = strdup(name)}, *files;
+	struct save_file *f;
 
-	if (s->n_files == LIMIT_CHECKPOINT_FILES) {
-		free(file.name);
+	if (HASH_COUNT(s->files) == LIMIT_CHECKPOINT_FILES) {
 		error_set(err, PENSTOCK_E_LIMIT, "checkpoint '%s' has more than %d files", s->path,
 			LIMIT_CHECKPOINT_FILES);
 		return NULL;
 	}
-	files = array_grow(s->files, s->n_files, sizeof(*files));
-	if (files)
-		s->files = files;
-	if (!file.name || !files || checksum_init(&file.sum, CHECKSUM_CRC64NVME, err) < 0) {
-		free(file.name);
-		error_memory(err);
-		return NULL;
+	f = calloc(1, sizeof(*f));
+	if (f)
+		f->name = strdup(name);
+	if (f && f->name && checksum_init(&f->sum, CHECKSUM_CRC64NVME, err) == 0) {
+		HASH_ADD_KEYPTR(hh, s->files, f->name, strlen(f->name), f);
+		if (f->hh.tbl)
+			return f;
+		checksum_release(&f->sum);
 	}
-	if (file_index_add(&s->names, file.name, s->n_files) < 0) {
-		checksum_release(&file.sum);
-		free(file.name);
-		error_memory(err);
-		return NULL;
-	}
-	s->files[s->n_files] = file;
-	return &s->files[s->n_files++];
+	if (f)
+		free(f->name);
+	free(f);
+	error_memory(err);
+	return NULL;
 }
 
 static void close_out(struct save *s)
@@ -126,7 +123,7 @@ static int open_out(struct save *s, const char *name, struct penstock_error *err
 	struct save_file *f = find_file(s, name);
 	bool fresh = !f;
 
-	if (s->out >= 0 && f == &s->files[s->open])
+	if (s->out >= 0 && f == s->open)
 		return 0;
 	if (f && f->done)
 		return error_set(err, PENSTOCK_E_INVALID, "cannot append to '%s/%s': it was added",
@@ -136,7 +133,7 @@ static int open_out(struct save *s, const char *name, struct penstock_error *err
 		f = new_file(s, name, err);
 	if (!f)
 		return err ? -(int)err->code : -(int)PENSTOCK_E_MEMORY;
-	s->open = (size_t)(f - s->files);
+	s->open = f;
 	s->out = open_in(s, name, O_WRONLY | (fresh ? O_CREAT | O_TRUNC : O_APPEND));
 	return s->out < 0 ? raise(s, name, err) : 0;
 }
@@ -154,7 +151,7 @@ int save_write(
 		s->failed = true;
 		return r;
 	}
-	f = &s->files[s->open];
+	f = s->open;
 	while (size) {
 		size_t n = size < WRITE_STEP ? size : WRITE_STEP;
 
@@ -420,11 +417,12 @@ static int seal(struct save *s, struct penstock_error *err)
 	close_out(s);
 	if (s->o.world_size == 1)
 		r = add_tree(s, s->fd, "", 0, err);
-	for (size_t i = 0; r == 0 && i < s->n_files; i++)
-		r = seal_file(s, &s->files[i], err);
-	for (size_t i = 0; r == 0 && i < s->n_files; i++) {
-		if (i == 0 || !same_parent(s->files[i - 1].name, s->files[i].name))
-			r = seal_parents(s, s->files[i].name, err);
+	for (struct save_file *f = s->files; r == 0 && f; f = f->hh.next)
+		r = seal_file(s, f, err);
+	for (struct save_file *f = s->files, *before = NULL; r == 0 && f; f = f->hh.next) {
+		if (!before || !same_parent(before->name, f->name))
+			r = seal_parents(s, f->name, err);
+		before = f;
 	}
 	return r == 0 ? save_sync_dir(s->fd, s->path, err) : r;
 }
@@ -500,18 +498,19 @@ static void remove_own(struct save *s)
 		return;
 	}
 	ranks_give_up(s);
-	for (size_t i = 0; i < s->n_files; i++) {
-		_cleanup_close_ int parent = open_parent(s, s->files[i].name, false);
-		const char *slash = strrchr(s->files[i].name, '/');
+	for (const struct save_file *f = s->files; f; f = f->hh.next) {
+		_cleanup_close_ int parent = open_parent(s, f->name, false);
+		const char *slash = strrchr(f->name, '/');
 
 		if (parent >= 0)
-			unlinkat(parent, slash ? slash + 1 : s->files[i].name, 0);
+			unlinkat(parent, slash ? slash + 1 : f->name, 0);
 	}
 }
 
 void save_free(struct save *s)
 {
 	_cleanup_free_ char *commit = NULL;
+	struct save_file *f, *next;
 
 	if (!s)
 		return;
@@ -522,15 +521,15 @@ void save_free(struct save *s)
 	if (s->pid == getpid() && s->fd >= 0 && !s->committed && commit &&
 		access(commit, F_OK) < 0 && errno == ENOENT)
 		remove_own(s);
-	for (size_t i = 0; i < s->n_files; i++) {
-		free(s->files[i].name);
-		checksum_release(&s->files[i].sum);
+	HASH_ITER (hh, s->files, f, next) {
+		HASH_DEL(s->files, f);
+		free(f->name);
+		checksum_release(&f->sum);
+		free(f);
 	}
 	if (s->fd >= 0)
 		close(s->fd);
 	commit_free(s->metrics);
-	file_index_release(&s->names);
-	free(s->files);
 	free(s->path);
 	free(s->dir);
 	free(s->run);

@@ -5,7 +5,11 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "checkpoint/file_index.h"
+/* Clang reports a fall-through in uthash's default hash. */
+#define HASH_FUNCTION(key, len, value) HASH_OAT(key, len, value)
+#define HASH_NONFATAL_OOM	       1
+#include <uthash.h>
+
 #include "checkpoint/save.h"
 #include "s3/sum/checksum.h"
 
@@ -18,6 +22,7 @@ struct save_file {
 	struct checksum sum; /* of the bytes written; unused once `done` */
 	uint64_t crc;
 	bool done; /* added by save_add(): nothing can be appended */
+	UT_hash_handle hh; /* by name, in the order in which they were added */
 };
 
 struct save {
@@ -28,9 +33,7 @@ struct save {
 	char *run;
 	uint64_t step;
 	struct save_file *files;
-	size_t n_files;
-	struct file_index names; /* of the files, by number */
-	size_t open; /* the file that `out` belongs to */
+	struct save_file *open; /* the file that `out` belongs to */
 	int out; /* -1 if closed */
 	struct commit *metrics; /* a commit with only these */
 	/* with several ranks: rank 0's own, or the one that this rank has answered */
