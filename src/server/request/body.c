@@ -287,8 +287,7 @@ bool body_finish(struct request *req)
 	if (b->decoding && chunked_decoder_finish(&b->decoder, &err) < 0) {
 		penstock_error_release(&err);
 		return !request_replied(req) &&
-		       reply_error(
-			       req, b->decoder.error ? b->decoder.error : S3_E_INCOMPLETE_BODY);
+		       reply_error(req, b->decoder.error ? b->decoder.error : S3_E_INCOMPLETE_BODY);
 	}
 	if (b->declared != STORE_SIZE_UNKNOWN && b->received != b->declared)
 		return reply_error(req, S3_E_INCOMPLETE_BODY);
