@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/must.h"
 #include "base/str.h"
 #include "cli/objects/batch_lines.h"
 #include "copy/place.h"
@@ -153,6 +154,7 @@ static void plan_copy(struct batch_line *line, const struct place *places, size_
 	bool move = strcmp(cli_verb(line->cli), "mv") == 0;
 	bool into = target->directory || n > 2 || places[0].wildcard;
 
+	MUST(n > 1);
 	for (size_t i = 0; i < n - 1; i++) {
 		const struct place *source = &places[i];
 		bool tree = source->wildcard || recursive || source->directory;
