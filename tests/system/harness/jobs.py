@@ -1,8 +1,10 @@
 """The published CIFAR-10 workflows, with what the tests' machine does not have replaced."""
 import json
 import re
+import subprocess
+import tempfile
 
-from .program import SHARED, TOP
+from .program import SHARED, TOP, environment
 
 EXAMPLE = TOP / "examples" / "cifar10"
 PUBLISHED = SHARED / "seeds" / "1-deepsquare-persisting-data.md"
@@ -45,6 +47,13 @@ def localise(workflow, store, dataset_url, options=SMALL, path=None):
 def write(workflow, path):
     path.write_text(json.dumps(workflow, indent=2))
     return path
+
+
+def unbroken(pictures, options=SMALL, program=EXAMPLE / "main.py"):
+    """The hash of the weights that the same training ends with when penstock does not run it."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["/usr/bin/python3", program, f"--dataset={pictures}", f"--checkpoint_out={folder}/ckpt.pth", *options.split()]
+        return weights(subprocess.run(words, env=environment(), capture_output=True, text=True, check=True).stdout)
 
 
 def weights(text):

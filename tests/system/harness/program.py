@@ -25,6 +25,20 @@ def binary():
     return path
 
 
+def environment(home=None):
+    """
+    What the program gets, and a training that a test starts without it. Nothing of the caller's environment is in it that selects
+    the instructions or threads of torch, its BLAS or the C library: they change the last bits of trained weights.
+    """
+    return {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": str(home or os.environ["HOME"]),
+        "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    } | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
 @dataclass
 class Result:
     arguments: list
@@ -155,16 +169,11 @@ class Penstock:
             path.mkdir(parents=True, exist_ok=True)
         self.started = []
         self.prefix = []  # what comes before the program: another user, another network
-        self.env = {
-            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            "LANG": "C.UTF-8",
-            "HOME": str(self.user_home),
-            "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
+        self.env = environment(self.user_home) | {
             "PENSTOCK_HOME": str(self.home),
             "PENSTOCK_CLAIMS_DIR": str(self.claims),
             "PENSTOCK_PREEMPTION_SOURCES": "none",  # the machine of the tests may be one of a cloud
-            "PYTHONDONTWRITEBYTECODE": "1",
-        } | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        }
 
     def popen(self, *arguments, env=None, cwd=None, stdin=subprocess.DEVNULL):
         merged = {key: value for key, value in (self.env | (env or {})).items() if value is not None}

@@ -41,11 +41,6 @@ def test_keeps_tests_out_of_the_home_of_who_runs_them():
     assert not [name for name in os.environ if name.startswith("AWS_") and name != "AWS_EC2_METADATA_DISABLED"]
 
 
-def test_directly_started_trainings_get_no_settings_of_the_shell_for_their_libraries(penstock):
-    numeric = ("OPENBLAS_", "MKL_", "OMP_", "DNNL_", "ATEN_")
-    assert not [name for name in [*os.environ, *penstock.env] if name.startswith(numeric)]
-
-
 def test_server_serves_ranges_and_conditions(http_server):
     content = bytes(range(256)) * 1000
     url = http_server.add("/a.bin", content)

@@ -1,6 +1,5 @@
 """examples/cifar10 by itself: the data set it draws, and a training that goes on exactly where it stopped."""
 import json
-import os
 import pickle
 import re
 import signal
@@ -10,21 +9,11 @@ import time
 
 import pytest
 
-from harness.program import TOP
+from harness.jobs import EXAMPLE, SMALL, unbroken, weights
+from harness.program import TOP, environment
 from harness.waiting import wait_for
 
-EXAMPLE = TOP / "examples" / "cifar10"
 PYTHON = "/usr/bin/python3"
-SMALL = ["--width", "0.07", "--epochs", "2", "--batch-size", "32", "--limit-train", "320", "--limit-test", "100",
-         "--steps-per-checkpoint", "3", "--log-every", "5", "--threads", "1"]  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def pictures(cifar_archive, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures")
-    with tarfile.open(cifar_archive) as tar:
-        tar.extractall(folder)
-    return folder
 
 
 @pytest.fixture
@@ -34,8 +23,8 @@ def train(pictures, tmp_path):
 
     def start(*options, env=None):
         log = open(tmp_path / f"log-{len(started)}", "w+b")
-        command = [PYTHON, EXAMPLE / "main.py", "--dataset", pictures, *SMALL, *options]
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | (env or {}))
+        command = [PYTHON, EXAMPLE / "main.py", "--dataset", pictures, *SMALL.split(), *options]
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment() | (env or {}))
         process.text = lambda: (tmp_path / log.name).read_text()
         process.log = log
         started.append(process)
@@ -53,15 +42,9 @@ def finished(process):
     return process.text()
 
 
-def weights(text):
-    return re.search(r"^weights sha256 ([0-9a-f]{64})$", text, re.M).group(1)
-
-
-@pytest.fixture(scope="session")
-def unbroken_weights(pictures, tmp_path_factory):
-    out = tmp_path_factory.mktemp("unbroken") / "ckpt.pth"
-    command = [PYTHON, EXAMPLE / "main.py", "--dataset", pictures, "--checkpoint_out", out, *SMALL]
-    return weights(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+@pytest.fixture(scope="module")
+def unbroken_weights(pictures):
+    return unbroken(pictures)
 
 
 # The promise on which all resuming stands: interrupted without warning, and nobody can tell from the weights.

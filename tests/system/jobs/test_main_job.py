@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from harness.jobs import EXAMPLE, SMALL, localise, published, published_text, weights, write
+from harness.jobs import EXAMPLE, SMALL, localise, published, published_text, unbroken, weights, write
 from harness.waiting import wait_for
 
 SLOWLY = SMALL + " --step-delay 0.25"
@@ -26,12 +26,8 @@ def first(store, dataset_url, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def unbroken_weights(cifar_archive, tmp_path_factory):
-    """What the same training ends with when nothing runs it but a shell."""
-    folder = tmp_path_factory.mktemp("unbroken")
-    subprocess.run(["tar", "-C", folder, "-xzf", cifar_archive], check=True)
-    command = ["/usr/bin/python3", EXAMPLE / "main.py", "--dataset", folder, "--checkpoint_out", folder / "c.pth", *SMALL.split()]
-    return weights(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+def unbroken_weights(pictures):
+    return unbroken(pictures)
 
 
 def checkpoint_weights(content, folder):

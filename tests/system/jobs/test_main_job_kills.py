@@ -6,14 +6,13 @@ import fcntl
 import os
 import random
 import re
-import subprocess
 import threading
 import time
 from collections import Counter
 
 import pytest
 
-from harness.jobs import EXAMPLE, SMALL, localise, published, weights, write
+from harness.jobs import SMALL, localise, published, unbroken, weights, write
 from harness.kills import Job, Round, World
 from harness.kills_proxy import Hold
 from harness.kills_states import STATES, damage, killed_once
@@ -22,12 +21,8 @@ MANY_STEPS = SMALL.replace("--epochs 2", "--epochs 8") + " --step-delay 0.05"
 
 
 @pytest.fixture(scope="module")
-def unbroken_weights(cifar_archive, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("unbroken")
-    subprocess.run(["tar", "-C", folder, "-xzf", cifar_archive], check=True)
-    options = MANY_STEPS.replace("--step-delay 0.05", "").split()
-    command = ["/usr/bin/python3", EXAMPLE / "main.py", "--dataset", folder, "--checkpoint_out", folder / "c.pth", *options]
-    return weights(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+def unbroken_weights(pictures):
+    return unbroken(pictures, MANY_STEPS.replace("--step-delay 0.05", ""))
 
 
 def train_through_kills(penstock, workflow, rng, longest_s):

@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,8 @@ import pytest
 from PIL import Image
 
 from harness.http_server import Server
-from harness.program import TOP, Penstock
+from harness.jobs import weights
+from harness.program import TOP, Penstock, environment
 from harness.waiting import wait_for
 
 EXAMPLE = TOP / "examples" / "preemptible"
@@ -40,24 +40,16 @@ exec(compile(open(sys.argv[0]).read(), sys.argv[0], "exec"))
 
 
 @pytest.fixture(scope="session")
-def cifar(cifar_archive, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cifar")
-    with tarfile.open(cifar_archive) as tar:
-        tar.extractall(folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def folders(cifar, tmp_path_factory):
+def folders(pictures, tmp_path_factory):
     """Some of the pictures as PNGs, a folder for each of two classes."""
     root = tmp_path_factory.mktemp("folders")
-    with open(cifar / "cifar-10-batches-py" / "data_batch_1", "rb") as file:
+    with open(pictures / "cifar-10-batches-py" / "data_batch_1", "rb") as file:
         batch = pickle.load(file, encoding="bytes")
-    pictures, labels = np.asarray(batch[b"data"]).reshape(-1, 3, 32, 32), np.asarray(batch[b"labels"])
+    pixels, labels = np.asarray(batch[b"data"]).reshape(-1, 3, 32, 32), np.asarray(batch[b"labels"])
     for label in (0, 1):
         (root / f"class-{label}").mkdir()
         for at in np.flatnonzero(labels == label)[:10]:
-            Image.fromarray(pictures[at].transpose(1, 2, 0)).save(root / f"class-{label}" / f"{at:04d}.png")
+            Image.fromarray(pixels[at].transpose(1, 2, 0)).save(root / f"class-{label}" / f"{at:04d}.png")
     return root
 
 
@@ -73,7 +65,7 @@ class Trainer:
         with open(log, "wb") as out:
             self.process = subprocess.Popen(
                 [*held, EXAMPLE / program, "--dataset", dataset, *options], stdout=out, stderr=subprocess.STDOUT, cwd=output,
-                env=os.environ | {"PYTHONPATH": str(PACKAGE), "EXAMPLE": str(EXAMPLE), "HOLD": str(self.hold), "HOLD_AT": str(hold_at),
+                env=environment() | {"PYTHONPATH": str(PACKAGE), "EXAMPLE": str(EXAMPLE), "HOLD": str(self.hold), "HOLD_AT": str(hold_at),
                                   "DEEPSQUARE_OUTPUT": str(output)} | (env or {}),
             )  # fmt: skip
 
@@ -108,10 +100,6 @@ def start(tmp_path):
         one.process.wait()
 
 
-def weights(text):
-    return re.search(r"^weights sha256 ([0-9a-f]{64})$", text, re.M).group(1)
-
-
 def resumed_at(text):
     return int(re.search(r"^resumed after batch \d+ of epoch \d+ \(step (\d+)\)$", text, re.M).group(1))
 
@@ -135,17 +123,17 @@ def unbroken(cifar_archive, folders, tmp_path_factory):
 
 
 # Killed without a word in the first epoch, told in the second; each epoch has 40 batches.
-def test_the_cnn_goes_on_after_a_kill_and_after_a_notice(start, cifar, tmp_path, unbroken):
+def test_the_cnn_goes_on_after_a_kill_and_after_a_notice(start, pictures, tmp_path, unbroken):
     notice = tmp_path / "preempt"
 
-    killed = start("cifar10.py", cifar, CIFAR, hold_at=17).reached()
+    killed = start("cifar10.py", pictures, CIFAR, hold_at=17).reached()
     wait_for(lambda: list((tmp_path / "output" / "checkpoints").glob("step-000000000014-1/COMMIT.json")), 60)
     killed.process.kill()
     killed.ended(-signal.SIGKILL)
-    noticed = start("cifar10.py", cifar, CIFAR, hold_at=52, env={"PENSTOCK_PREEMPT_FILE": str(notice)}).reached()
+    noticed = start("cifar10.py", pictures, CIFAR, hold_at=52, env={"PENSTOCK_PREEMPT_FILE": str(notice)}).reached()
     notice.write_text("{}")
     by_notice = noticed.let_go().ended(143)
-    last = start("cifar10.py", cifar, CIFAR, env={"PENSTOCK_DONE_FILE": str(tmp_path / "done")}).ended()
+    last = start("cifar10.py", pictures, CIFAR, env={"PENSTOCK_DONE_FILE": str(tmp_path / "done")}).ended()
 
     assert resumed_at(by_notice) == 14 and "stopped after batch 13 of epoch 2; saved step 53" in by_notice
     assert resumed_at(last) == 53 and weights(last) == weights(unbroken["cifar10.py"])
@@ -154,13 +142,13 @@ def test_the_cnn_goes_on_after_a_kill_and_after_a_notice(start, cifar, tmp_path,
 
 # A run resumes on a machine with more processors, or its step gets fewer of them than the shell. With this type of core OpenBLAS
 # rounds differently on one thread and on two.
-def test_the_number_of_processors_changes_no_bit_of_the_weights(start, cifar, tmp_path):
+def test_the_number_of_processors_changes_no_bit_of_the_weights(start, pictures, tmp_path):
     processors = os.sched_getaffinity(0)
 
     def trained(allowed):
         os.sched_setaffinity(0, allowed)
         try:
-            text = start("cifar10.py", cifar, CIFAR, env={"OPENBLAS_CORETYPE": "Haswell"}).ended()
+            text = start("cifar10.py", pictures, CIFAR, env={"OPENBLAS_CORETYPE": "Haswell"}).ended()
         finally:
             os.sched_setaffinity(0, processors)
         shutil.rmtree(tmp_path / "output")

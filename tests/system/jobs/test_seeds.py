@@ -9,7 +9,6 @@ import pickle
 import re
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +17,7 @@ from botocore.exceptions import ClientError
 
 from harness import debian_image
 from harness.http_server import Server
-from harness.jobs import EXAMPLE, PUBLISHED, SMALL, published, published_text
+from harness.jobs import EXAMPLE, PUBLISHED, SMALL, published, published_text, unbroken, weights
 from harness.program import TOP, Penstock, Store
 from harness.registry import BUSYBOX, Registry, busybox, image, layer
 from harness.waiting import wait_for
@@ -133,21 +132,6 @@ def pages(world, penstock, tmp_path):
     shutil.rmtree(penstock.home / "images", ignore_errors=True)  # large, and pytest keeps the directories of three sessions
 
 
-@pytest.fixture(scope="module")
-def pictures(cifar_archive, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures")
-    subprocess.run(["tar", "-C", folder, "-xzf", cifar_archive], check=True)
-    return folder
-
-
-def weights(text):
-    return re.findall(r"weights sha256 ([0-9a-f]{64})", text)[-1]
-
-
-def unbroken(command, pictures, out):
-    return weights(subprocess.run(["/usr/bin/python3", *command, f"--dataset={pictures}", f"--checkpoint_out={out}"], capture_output=True, text=True, check=True).stdout)
-
-
 def checkpoint(store):
     """The one in the store; None: it is not there yet."""
     try:
@@ -167,7 +151,7 @@ def test_the_committed_copies_are_what_the_page_says_but_for_keys():
         assert text == (TOP / "tests/system/data" / copy).read_text()
 
 
-def test_the_story_of_the_page(world, pages, penstock, pictures, tmp_path):
+def test_the_story_of_the_page(world, pages, penstock, pictures):
     # Stage, train, publish all the time, stop; then the second file goes on from the checkpoint in the store.
     world.registry.push("deepsquare-io/cifar-10-example:latest", small_image())
     first, second = pages.file("first"), pages.file("resume")
@@ -189,7 +173,7 @@ def test_the_story_of_the_page(world, pages, penstock, pictures, tmp_path):
     assert published_while_training and "stopping: saved epoch 2" in stopped.out
     assert [run["state"] for run in penstock.ps()] == ["succeeded", "stopped"]
     assert "resumed at epoch 2 from /deepsquare/input/ckpt.pth\nepoch 3" in resumed.out and "cifar-10-batches-py/data_batch_1\n" in resumed.out
-    assert weights(resumed.out) == unbroken([SMALL_TRAINER], pictures, tmp_path / "unbroken.pth")
+    assert weights(resumed.out) == unbroken(pictures, "", SMALL_TRAINER)
     assert pickle.loads(checkpoint(store))["epoch"] == 4
     logs = [store.bytes("cifar10", key).decode() for key in store.keys("cifar10", ".penstock/runs/") if "/log/" in key]
     assert len(logs) == 2 and any("epoch 4 " in log for log in logs)
@@ -216,7 +200,7 @@ def kill_the_supervisor(training):
 
 
 @pytest.mark.long
-def test_the_first_file_goes_on_after_kill_9(world, pages, penstock, pictures, tmp_path):
+def test_the_first_file_goes_on_after_kill_9(world, pages, penstock, pictures):
     world.registry.push("deepsquare-io/cifar-10-example:latest", small_image())
     store = pages.store("first")
     (pages.tmp / "hold-2").touch()
@@ -229,12 +213,12 @@ def test_the_first_file_goes_on_after_kill_9(world, pages, penstock, pictures, t
     again = penstock.run("run", pages.file("first"), *LESS).ok()
 
     assert "resumed at epoch 2 from /deepsquare/output/ckpt.pth" in again.out
-    assert weights(again.out) == unbroken([SMALL_TRAINER], pictures, tmp_path / "unbroken.pth")
+    assert weights(again.out) == unbroken(pictures, "", SMALL_TRAINER)
     assert [(run["state"], run["attempt"]) for run in penstock.ps()] == [("succeeded", 2)]
 
 
 @pytest.mark.long
-def test_the_story_of_the_page_with_pytorch(world, pages, penstock, pictures, tmp_path):
+def test_the_story_of_the_page_with_pytorch(world, pages, penstock, pictures):
     world.registry.push("deepsquare-io/cifar-10-example:latest", torch_image())
     store = pages.store("first")
     (pages.tmp / "hold-1").touch()
@@ -250,7 +234,7 @@ def test_the_story_of_the_page_with_pytorch(world, pages, penstock, pictures, tm
 
     step = re.search(r"stopping: SIGTERM; saved step (\d+)", stopped.out).group(1)
     assert f"resumed at step {step} from /deepsquare/input/ckpt.pth" in resumed.out
-    assert weights(resumed.out) == unbroken([EXAMPLE / "main.py", *SMALL.split()], pictures, tmp_path / "unbroken.pth")
+    assert weights(resumed.out) == unbroken(pictures)
     shown = penstock.run("show", penstock.ps()[0]["id"], "--json").json()
     assert {entry["name"] for entry in shown["attempts"][-1]["provenance"]["images"]} == {
         "ghcr.io/deepsquare-io/cifar-10-example:latest", "docker.io/curlimages/curl:latest"}  # fmt: skip
