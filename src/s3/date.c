@@ -6,15 +6,20 @@
 #include "base/clock.h"
 #include "base/banned.h"
 
-static const char months[12][4] = {
+static const char *const months[] = {
 	"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-static const char days[7][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
-static const char long_days[7][10] = {
+static const char *const days[] = {
 	"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
+
+/* Formats have the letters of strftime(), %e without a leading zero, and %f for milliseconds. */
+#define HTTP_FORMAT  "%a, %d %b %Y %H:%M:%S GMT"
+#define BASIC_FORMAT "%Y%m%dT%H%M%SZ"
+#define ISO_FORMAT   "%Y-%m-%dT%H:%M:%S"
 
 struct civil {
 	int year, month, day; /* month and day from 1 */
-	int hour, minute, second;
+	int hour, minute, second, millisecond;
+	int weekday; /* from Sunday, 0 */
 };
 
 /* Days since 1970-01-01. timegm() takes 190 ns and the time zone lock of the C library, and
@@ -47,19 +52,14 @@ static void civil_of_days(int64_t days_since, struct civil *c)
 	c->year = (int)(year_of_era + era * 400 + (c->month <= 2));
 }
 
-static int days_in_month(int year, int month)
-{
-	static const int8_t n[12] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-	bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-
-	return month == 2 && leap ? 29 : n[month - 1];
-}
-
 static bool civil_to_seconds(const struct civil *c, int64_t *seconds)
 {
+	static const int8_t length[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+	bool leap = (c->year % 4 == 0 && c->year % 100 != 0) || c->year % 400 == 0;
+
 	if (c->month < 1 || c->month > 12 || c->day < 1 ||
-		c->day > days_in_month(c->year, c->month) || c->hour > 23 || c->minute > 59 ||
-		c->second > 60)
+		c->day > length[c->month - 1] + (c->month == 2 && leap) || c->hour > 23 ||
+		c->minute > 59 || c->second > 60)
 		return false;
 	/* A leap second is the first second of the next minute, as in POSIX. */
 	*seconds = days_of_civil(c->year, c->month, c->day) * 86400 + c->hour * 3600 +
@@ -84,241 +84,136 @@ static void civil_of_seconds(int64_t seconds, struct civil *c)
 		day--;
 	}
 	civil_of_days(day, c);
+	c->weekday = (int)(((day + 4) % 7 + 7) % 7);
 	c->hour = (int)(rest / 3600);
 	c->minute = (int)(rest / 60 % 60);
 	c->second = (int)(rest % 60);
 }
 
-/* A cursor that every step advances, and that stays NULL after the first mismatch. */
-static void take_number(const char **at, int digits, int *out)
+static int *number_of(struct civil *c, char letter, int *digits)
 {
-	int value = 0;
-
-	for (int i = 0; i < digits && *at; i++) {
-		char c = (*at)[i];
-
-		if (c < '0' || c > '9')
-			*at = NULL;
-		else
-			value = value * 10 + (c - '0');
-	}
-	if (*at) {
-		*at += digits;
-		*out = value;
+	*digits = letter == 'Y' ? 4 : letter == 'f' ? 3 : 2;
+	switch (letter) {
+	case 'Y':
+	case 'y':
+		return &c->year;
+	case 'm':
+		return &c->month;
+	case 'd':
+	case 'e':
+		return &c->day;
+	case 'H':
+		return &c->hour;
+	case 'M':
+		return &c->minute;
+	case 'S':
+		return &c->second;
+	default:
+		return &c->millisecond;
 	}
 }
 
-static void take_text(const char **at, const char *text)
+/* Returns the rest of `s`; NULL if it does not begin as the format says. */
+static const char *scan(const char *s, const char *format, struct civil *c)
 {
-	size_t n = strlen(text);
+	for (; *format; format++) {
+		int digits, *out;
 
-	if (*at)
-		*at = strncmp(*at, text, n) == 0 ? *at + n : NULL;
-}
-
-static void take_month(const char **at, int *month)
-{
-	if (!*at)
-		return;
-	for (int i = 0; i < 12; i++) {
-		if (strncmp(*at, months[i], 3) == 0) {
-			*month = i + 1;
-			*at += 3;
-			return;
+		if (*format != '%') {
+			if (*s++ != *format)
+				return NULL;
+			continue;
 		}
-	}
-	*at = NULL;
-}
+		if (*++format == 'a' || *format == 'A' || *format == 'b') {
+			const char *const *names = *format == 'b' ? months : days;
+			int i = *format == 'b' ? 12 : 7;
+			size_t n = 3;
 
-static bool take_day_name(const char **at, const char *names, size_t stride, int *day)
-{
-	for (int i = 0; i < 7; i++) {
-		const char *name = names + (size_t)i * stride;
-		size_t n = strlen(name);
-
-		if (strncmp(*at, name, n) == 0) {
-			*at += n;
-			*day = i;
-			return true;
+			while (i-- > 0) {
+				n = *format == 'A' ? strlen(names[i]) : 3;
+				if (strncmp(s, names[i], n) == 0)
+					break;
+			}
+			if (i < 0)
+				return NULL;
+			s += n;
+			/* The name of the day is not checked: some senders get it wrong although
+			 * the date is right. */
+			if (*format == 'b')
+				c->month = i + 1;
+			continue;
 		}
+		out = number_of(c, *format, &digits);
+		if (*format == 'e' && *s == ' ') {
+			digits = 1;
+			s++;
+		}
+		for (*out = 0; digits > 0; digits--, s++) {
+			if (*s < '0' || *s > '9')
+				return NULL;
+			*out = *out * 10 + (*s - '0');
+		}
+		if (*format == 'y')
+			c->year += c->year < 70 ? 2000 : 1900;
 	}
-	return false;
+	return s;
 }
 
-static void take_time(const char **at, struct civil *c)
+/* True if the format matches all of `s`. */
+static bool parse(const char *s, const char *format, int64_t *seconds)
 {
-	take_number(at, 2, &c->hour);
-	take_text(at, ":");
-	take_number(at, 2, &c->minute);
-	take_text(at, ":");
-	take_number(at, 2, &c->second);
-}
+	struct civil c = {0};
 
-/* "Sun, 06 Nov 1994 08:49:37 GMT", after the comma. */
-static void take_fixdate(const char **at, struct civil *c)
-{
-	take_text(at, " ");
-	take_number(at, 2, &c->day);
-	take_text(at, " ");
-	take_month(at, &c->month);
-	take_text(at, " ");
-	take_number(at, 4, &c->year);
-	take_text(at, " ");
-	take_time(at, c);
-	take_text(at, " GMT");
-}
-
-/* "Sunday, 06-Nov-94 08:49:37 GMT", after the comma. Two-digit years are 1970 to 2069. */
-static void take_rfc850(const char **at, struct civil *c)
-{
-	take_text(at, " ");
-	take_number(at, 2, &c->day);
-	take_text(at, "-");
-	take_month(at, &c->month);
-	take_text(at, "-");
-	take_number(at, 2, &c->year);
-	take_text(at, " ");
-	take_time(at, c);
-	take_text(at, " GMT");
-	c->year += c->year < 70 ? 2000 : 1900;
-}
-
-/* "Sun Nov  6 08:49:37 1994", after the name of the day. */
-static void take_asctime(const char **at, struct civil *c)
-{
-	take_text(at, " ");
-	take_month(at, &c->month);
-	take_text(at, " ");
-	if (*at && **at == ' ') {
-		(*at)++;
-		take_number(at, 1, &c->day);
-	} else {
-		take_number(at, 2, &c->day);
-	}
-	take_text(at, " ");
-	take_time(at, c);
-	take_text(at, " ");
-	take_number(at, 4, &c->year);
+	s = scan(s, format, &c);
+	return s && !*s && civil_to_seconds(&c, seconds);
 }
 
 bool date_parse_http(const char *s, int64_t *seconds)
 {
-	struct civil c = {0};
-	const char *at = s;
-	int day = 0;
-	int64_t value;
-
-	if (take_day_name(&at, long_days[0], sizeof(long_days[0]), &day) && *at == ',') {
-		at++;
-		take_rfc850(&at, &c);
-	} else {
-		at = s;
-		if (!take_day_name(&at, days[0], sizeof(days[0]), &day))
-			return false;
-		if (*at == ',') {
-			at++;
-			take_fixdate(&at, &c);
-		} else {
-			take_asctime(&at, &c);
-		}
-	}
-	if (!at || *at != '\0' || !civil_to_seconds(&c, &value))
-		return false;
-	/* The name of the day is not checked: some senders get it wrong although the date is
-	 * right. */
-	*seconds = value;
-	return true;
-}
-
-static void take_basic(const char **at, struct civil *c)
-{
-	take_number(at, 4, &c->year);
-	take_number(at, 2, &c->month);
-	take_number(at, 2, &c->day);
-	take_text(at, "T");
-	take_number(at, 2, &c->hour);
-	take_number(at, 2, &c->minute);
-	take_number(at, 2, &c->second);
-	take_text(at, "Z");
+	return parse(s, HTTP_FORMAT, seconds) || parse(s, "%A, %d-%b-%y %H:%M:%S GMT", seconds) ||
+	       parse(s, "%a %b %e %H:%M:%S %Y", seconds);
 }
 
 bool date_parse_basic(const char *s, int64_t *seconds)
 {
-	struct civil c = {0};
-	const char *at = s;
-	int64_t value;
-
-	take_basic(&at, &c);
-	if (!at || *at != '\0' || !civil_to_seconds(&c, &value))
-		return false;
-	*seconds = value;
-	return true;
+	return parse(s, BASIC_FORMAT, seconds);
 }
 
 /* Reads ".123…" as nanoseconds; digits after the ninth are dropped. */
-static void take_fraction(const char **at, int64_t *ns)
+static const char *scan_fraction(const char *s, int64_t *ns)
 {
 	int64_t unit = NS_PER_S / 10;
 
-	if (!*at || **at != '.')
-		return;
-	(*at)++;
-	if (**at < '0' || **at > '9') {
-		*at = NULL;
-		return;
-	}
-	for (; **at >= '0' && **at <= '9'; (*at)++) {
-		*ns += unit * (**at - '0');
+	if (*s != '.')
+		return s;
+	if (*++s < '0' || *s > '9')
+		return NULL;
+	for (; *s >= '0' && *s <= '9'; s++) {
+		*ns += unit * (*s - '0');
 		unit /= 10;
 	}
-}
-
-static void take_zone(const char **at, int64_t *offset)
-{
-	int hours = 0, minutes = 0;
-
-	if (!*at)
-		return;
-	char sign = **at;
-
-	if (sign == 'Z') {
-		(*at)++;
-		return;
-	}
-	if (sign != '+' && sign != '-') {
-		*at = NULL;
-		return;
-	}
-	(*at)++;
-	take_number(at, 2, &hours);
-	take_text(at, ":");
-	take_number(at, 2, &minutes);
-	if (*at && (hours > 23 || minutes > 59))
-		*at = NULL;
-	*offset = (hours * 3600 + minutes * 60) * (sign == '-' ? -1 : 1);
+	return s;
 }
 
 static bool parse_iso(const char *s, int64_t *seconds, int64_t *fraction)
 {
-	struct civil c = {0};
-	const char *at = s;
-	int64_t offset = 0;
+	struct civil c = {0}, zone = {0};
+	char sign;
 
 	*fraction = 0;
 	if (date_parse_basic(s, seconds))
 		return true;
-	take_number(&at, 4, &c.year);
-	take_text(&at, "-");
-	take_number(&at, 2, &c.month);
-	take_text(&at, "-");
-	take_number(&at, 2, &c.day);
-	take_text(&at, "T");
-	take_time(&at, &c);
-	take_fraction(&at, fraction);
-	take_zone(&at, &offset);
-	if (!at || *at != '\0' || !civil_to_seconds(&c, seconds))
+	s = scan(s, ISO_FORMAT, &c);
+	if (s)
+		s = scan_fraction(s, fraction);
+	sign = s ? *s++ : '\0';
+	if (sign == '+' || sign == '-')
+		s = scan(s, "%H:%M", &zone);
+	else if (sign != 'Z')
 		return false;
-	*seconds -= offset;
+	if (!s || *s || zone.hour > 23 || zone.minute > 59 || !civil_to_seconds(&c, seconds))
+		return false;
+	*seconds -= (zone.hour * 3600 + zone.minute * 60) * (sign == '-' ? -1 : 1);
 	return true;
 }
 
@@ -344,30 +239,26 @@ bool date_parse_iso_end(const char *s, int64_t *ns)
 	return true;
 }
 
-static char *put_number(char *out, int value, int digits)
+static void put(char *out, const char *format, struct civil *c)
 {
-	for (int i = digits - 1; i >= 0; i--) {
-		out[i] = (char)('0' + value % 10);
-		value /= 10;
+	for (; *format; format++) {
+		int digits, value;
+
+		if (*format != '%') {
+			*out++ = *format;
+			continue;
+		}
+		if (*++format == 'a' || *format == 'b') {
+			memcpy(out, *format == 'a' ? days[c->weekday] : months[c->month - 1], 3);
+			out += 3;
+			continue;
+		}
+		value = *number_of(c, *format, &digits);
+		for (int i = digits - 1; i >= 0; i--, value /= 10)
+			out[i] = (char)('0' + value % 10);
+		out += digits;
 	}
-	return out + digits;
-}
-
-static char *put_text(char *out, const char *text)
-{
-	size_t n = strlen(text);
-
-	memcpy(out, text, n);
-	return out + n;
-}
-
-static char *put_time(char *out, const struct civil *c)
-{
-	out = put_number(out, c->hour, 2);
-	*out++ = ':';
-	out = put_number(out, c->minute, 2);
-	*out++ = ':';
-	return put_number(out, c->second, 2);
+	*out = '\0';
 }
 
 void date_format_http(int64_t seconds, char out[static DATE_HTTP_SIZE])
@@ -375,20 +266,7 @@ void date_format_http(int64_t seconds, char out[static DATE_HTTP_SIZE])
 	struct civil c;
 
 	civil_of_seconds(seconds, &c);
-	int64_t day = days_of_civil(c.year, c.month, c.day);
-	int weekday = (int)(((day + 4) % 7 + 7) % 7);
-
-	out = put_text(out, days[weekday]);
-	out = put_text(out, ", ");
-	out = put_number(out, c.day, 2);
-	*out++ = ' ';
-	out = put_text(out, months[c.month - 1]);
-	*out++ = ' ';
-	out = put_number(out, c.year, 4);
-	*out++ = ' ';
-	out = put_time(out, &c);
-	out = put_text(out, " GMT");
-	*out = '\0';
+	put(out, HTTP_FORMAT, &c);
 }
 
 void date_format_basic(int64_t seconds, char out[static DATE_BASIC_SIZE])
@@ -396,37 +274,17 @@ void date_format_basic(int64_t seconds, char out[static DATE_BASIC_SIZE])
 	struct civil c;
 
 	civil_of_seconds(seconds, &c);
-	out = put_number(out, c.year, 4);
-	out = put_number(out, c.month, 2);
-	out = put_number(out, c.day, 2);
-	*out++ = 'T';
-	out = put_number(out, c.hour, 2);
-	out = put_number(out, c.minute, 2);
-	out = put_number(out, c.second, 2);
-	*out++ = 'Z';
-	*out = '\0';
+	put(out, BASIC_FORMAT, &c);
 }
 
 void date_format_iso(int64_t ns, char out[static DATE_ISO_SIZE])
 {
 	struct civil c;
-	int64_t seconds = ns / NS_PER_S;
 	int64_t rest = ns % NS_PER_S;
 
-	if (rest < 0) {
+	if (rest < 0)
 		rest += NS_PER_S;
-		seconds--;
-	}
-	civil_of_seconds(seconds, &c);
-	out = put_number(out, c.year, 4);
-	*out++ = '-';
-	out = put_number(out, c.month, 2);
-	*out++ = '-';
-	out = put_number(out, c.day, 2);
-	*out++ = 'T';
-	out = put_time(out, &c);
-	*out++ = '.';
-	out = put_number(out, (int)(rest / NS_PER_MS), 3);
-	*out++ = 'Z';
-	*out = '\0';
+	civil_of_seconds(ns / NS_PER_S - (ns % NS_PER_S < 0), &c);
+	c.millisecond = (int)(rest / NS_PER_MS);
+	put(out, ISO_FORMAT ".%fZ", &c);
 }
