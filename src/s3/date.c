@@ -1,6 +1,6 @@
 #include "s3/date.h"
 
-#include <stdio.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -90,27 +90,21 @@ static void civil_of_seconds(int64_t seconds, struct civil *c)
 	c->second = (int)(rest % 60);
 }
 
-static int *number_of(struct civil *c, char letter, int *digits)
+/* The member of a letter. A table, because listings parse a date for each object. */
+static const uint8_t members['z'] = {['Y'] = offsetof(struct civil, year),
+	['y'] = offsetof(struct civil, year),
+	['m'] = offsetof(struct civil, month),
+	['d'] = offsetof(struct civil, day),
+	['e'] = offsetof(struct civil, day),
+	['H'] = offsetof(struct civil, hour),
+	['M'] = offsetof(struct civil, minute),
+	['S'] = offsetof(struct civil, second),
+	['f'] = offsetof(struct civil, millisecond)};
+
+static inline int *number_of(struct civil *c, char letter, int *digits)
 {
 	*digits = letter == 'Y' ? 4 : letter == 'f' ? 3 : 2;
-	switch (letter) {
-	case 'Y':
-	case 'y':
-		return &c->year;
-	case 'm':
-		return &c->month;
-	case 'd':
-	case 'e':
-		return &c->day;
-	case 'H':
-		return &c->hour;
-	case 'M':
-		return &c->minute;
-	case 'S':
-		return &c->second;
-	default:
-		return &c->millisecond;
-	}
+	return (int *)(void *)((char *)c + members[(unsigned char)letter]);
 }
 
 /* Returns the rest of `s`; NULL if it does not begin as the format says. */
@@ -195,17 +189,16 @@ static const char *scan_fraction(const char *s, int64_t *ns)
 	return s;
 }
 
-static bool parse_iso(const char *s, int64_t *seconds, int64_t *fraction)
+static bool parse_iso(const char *text, int64_t *seconds, int64_t *fraction)
 {
 	struct civil c = {0}, zone = {0};
+	const char *s;
 	char sign;
 
 	*fraction = 0;
-	if (date_parse_basic(s, seconds))
-		return true;
-	s = scan(s, ISO_FORMAT, &c);
-	if (s)
-		s = scan_fraction(s, fraction);
+	if (!(s = scan(text, ISO_FORMAT, &c)))
+		return date_parse_basic(text, seconds);
+	s = scan_fraction(s, fraction);
 	sign = s ? *s++ : '\0';
 	if (sign == '+' || sign == '-')
 		s = scan(s, "%H:%M", &zone);
