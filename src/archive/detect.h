@@ -31,11 +31,6 @@ enum archive_kind archive_detect(const void *data, size_t len, const char *name)
 /* True for the header of a tar member, or for the end of an empty archive whose name says tar. */
 bool archive_is_tar(const void *data, size_t len, const char *name);
 
-static inline bool archive_is_compression(enum archive_kind kind)
-{
-	return kind >= ARCHIVE_KIND_GZIP;
-}
-
 /* True for the suffix of an archive or a compressed file. */
 bool archive_name_promises(const char *name);
 

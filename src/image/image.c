@@ -61,17 +61,6 @@ static bool has_all_layers(const struct getting *g)
 	return true;
 }
 
-static bool is_stored(const struct getting *g)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
-	_cleanup_(buf_release) struct buf config = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
-
-	return has_all_layers(g) &&
-	       image_store_read(&g->store, "manifests", g->digest, &text, NULL) == 0 &&
-	       image_store_read(&g->store, "configs", g->manifest.config.digest, &config, NULL) ==
-		       0;
-}
-
 static bool is_above(const struct image_manifest *manifest, size_t i)
 {
 	for (size_t j = i + 1; j < manifest->n_layers; j++) {
@@ -201,6 +190,7 @@ static void progress(void *cookie, int64_t bytes)
 
 static int pull(struct getting *g, struct penstock_error *err)
 {
+	_cleanup_(buf_release) struct buf known = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
 	int r = pull_config(g, err);
 
 	for (size_t i = 0; i < g->manifest.n_layers; i++) {
@@ -209,7 +199,7 @@ static int pull(struct getting *g, struct penstock_error *err)
 	}
 	if (r == 0)
 		r = image_store_pull_layers(&g->store, g->source, &g->manifest, err);
-	if (r == 0)
+	if (r == 0 && image_store_read(&g->store, "manifests", g->digest, &known, NULL) < 0)
 		r = image_store_write(&g->store, "manifests", g->digest, &g->text, err);
 	return r;
 }
@@ -272,10 +262,8 @@ static int get(struct image **out, struct getting *g, struct penstock_error *err
 	if (*out)
 		return 0;
 	snprintf(known, sizeof(known), "%s", g->digest);
-	if (!is_stored(g)) {
-		g->pulled = true;
-		r = pull(g, err);
-	}
+	g->pulled = !has_all_layers(g);
+	r = pull(g, err);
 	if (r == 0)
 		r = load(out, g, known, err);
 	if (r == 0 && !g->is_file)

@@ -87,9 +87,4 @@ struct image_request {
 int image_get(struct image **out, const struct image_request *request, struct penstock_error *err);
 void image_free(struct image *image);
 
-static inline void image_freep(struct image **image)
-{
-	image_free(*image);
-}
-
 #endif

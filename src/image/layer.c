@@ -174,9 +174,11 @@ static int write_member(
 		return layer_directory(&u->tree, &place, &meta, err);
 	case AE_IFLNK:
 		target = archive_entry_symlink(entry);
-		return layer_symlink(&u->tree, &place, target ? target : "", &meta, err);
+		return layer_entry(&u->tree, &place,
+			&(struct member_new){S_IFLNK, 0, target ? target : "", -1}, &meta, err);
 	case AE_IFIFO:
-		return layer_fifo(&u->tree, &place, &meta, err);
+		return layer_entry(&u->tree, &place, &(struct member_new){S_IFIFO, 0600, NULL, -1},
+			&meta, err);
 	default:
 		return 0; /* a device or a socket */
 	}

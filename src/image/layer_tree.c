@@ -142,22 +142,12 @@ int layer_directory(struct layer_tree *t, struct member_place *place, const stru
 	return 0;
 }
 
-int layer_symlink(struct layer_tree *t, struct member_place *place, const char *target,
+int layer_entry(struct layer_tree *t, struct member_place *place, const struct member_new *what,
 	const struct layer_meta *meta, struct penstock_error *err)
 {
-	int r = members_create(
-		&t->members, place, &(struct member_new){S_IFLNK, 0, target, -1}, err);
+	int r = members_create(&t->members, place, what, err);
 
-	return r < 0 ? r : set_meta(t, place, meta, -1, false, err);
-}
-
-int layer_fifo(struct layer_tree *t, struct member_place *place, const struct layer_meta *meta,
-	struct penstock_error *err)
-{
-	int r = members_create(
-		&t->members, place, &(struct member_new){S_IFIFO, 0600, NULL, -1}, err);
-
-	return r < 0 ? r : set_meta(t, place, meta, -1, true, err);
+	return r < 0 ? r : set_meta(t, place, meta, -1, what->type == S_IFIFO, err);
 }
 
 int layer_file_end(struct layer_tree *t, const struct member_place *place,

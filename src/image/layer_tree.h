@@ -33,10 +33,9 @@ void layer_tree_release(struct layer_tree *t);
 
 int layer_directory(struct layer_tree *t, struct member_place *place, const struct layer_meta *meta,
 	struct penstock_error *err);
-int layer_symlink(struct layer_tree *t, struct member_place *place, const char *target,
+/* A symbolic link or a FIFO. */
+int layer_entry(struct layer_tree *t, struct member_place *place, const struct member_new *what,
 	const struct layer_meta *meta, struct penstock_error *err);
-int layer_fifo(struct layer_tree *t, struct member_place *place, const struct layer_meta *meta,
-	struct penstock_error *err);
 /* Sets the attributes and closes `fd`, also after a failure. */
 int layer_file_end(struct layer_tree *t, const struct member_place *place,
 	const struct layer_meta *meta, int fd, struct penstock_error *err);

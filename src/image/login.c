@@ -23,7 +23,7 @@
 
 /* ---- helpers: docker-credential-NAME get ---- */
 
-static bool parse_helper(struct image_login *login, const struct buf *text)
+static void parse_helper(struct image_login *login, const struct buf *text)
 {
 	json_auto_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
 	const char *username = json_string_value(json_object_get(root, "Username"));
@@ -31,10 +31,9 @@ static bool parse_helper(struct image_login *login, const struct buf *text)
 
 	/* "<token>" marks an identity token, which cannot be used as a password. */
 	if (!username || !secret || !*username || strcmp(username, "<token>") == 0)
-		return false;
+		return;
 	login->username = strdup(username);
 	login->password = strdup(secret);
-	return login->username && login->password;
 }
 
 static void ask_helper(

@@ -324,15 +324,6 @@ bool image_challenge_parse(struct image_challenge *challenge, const char *header
 	return false;
 }
 
-static bool is_token(const char *text)
-{
-	for (; *text; text++) {
-		if ((unsigned char)*text <= ' ' || *text == 0x7F)
-			return false;
-	}
-	return true;
-}
-
 char *image_token_parse(const char *data, size_t len)
 {
 	json_auto_t *root = json_loadb(data, len, 0, NULL);
@@ -340,7 +331,11 @@ char *image_token_parse(const char *data, size_t len)
 
 	if (!token || !*token)
 		token = text_of(root, "access_token");
-	return token && *token && is_token(token) ? strdup(token) : NULL;
+	for (const char *c = token ? token : ""; *c; c++) {
+		if ((unsigned char)*c <= ' ' || *c == 0x7F)
+			return NULL;
+	}
+	return token && *token ? strdup(token) : NULL;
 }
 
 /* ---- login files ---- */
@@ -409,8 +404,7 @@ static int take_auth(struct image_login *login, const json_t *entry, struct pens
 }
 
 /* Finds the longest key that names the registry or a prefix of the repository. */
-static const json_t *find_entry(
-	json_t *entries, const char *host, const char *path, const char **found)
+static const json_t *find_entry(json_t *entries, const char *host, const char *path)
 {
 	const json_t *best = NULL;
 	const char *key;
@@ -422,8 +416,6 @@ static const json_t *find_entry(
 			continue;
 		best = value;
 		length = strlen(key);
-		if (found)
-			*found = key;
 	}
 	return best;
 }
@@ -447,12 +439,12 @@ int image_login_parse(struct image_login *login, const char *data, size_t len, c
 	*login = (struct image_login){0};
 	if (!root)
 		return -(int)PENSTOCK_E_PROTOCOL;
-	entry = find_entry(json_object_get(root, "auths"), host, repository, NULL);
+	entry = find_entry(json_object_get(root, "auths"), host, repository);
 	r = take_auth(login, entry, err);
 	if (r != 0)
 		return r;
 	helper = json_string_value(
-		find_entry(json_object_get(root, "credHelpers"), host, repository, NULL));
+		find_entry(json_object_get(root, "credHelpers"), host, repository));
 	login->named = helper || entry;
 	/* The default helper may have logins for registries that the file does not list, as the one
 	 * for Amazon ECR does. */

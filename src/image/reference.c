@@ -152,13 +152,9 @@ static bool path_is_valid(const char *path, size_t len)
 
 static bool tag_is_valid(const char *tag, size_t len)
 {
-	if (len == 0 || len > 128 || tag[0] == '.' || tag[0] == '-')
-		return false;
-	for (size_t i = 0; i < len; i++) {
-		if (!isalnum((unsigned char)tag[i]) && !strchr("._-", tag[i]))
-			return false;
-	}
-	return true;
+	return len > 0 && len <= 128 && tag[0] != '.' && tag[0] != '-' &&
+	       strspn(tag, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") >=
+		       len;
 }
 
 static int bad(const char *text, const char *why, struct penstock_error *err)

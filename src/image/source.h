@@ -64,11 +64,6 @@ static inline void image_source_free(struct image_source *source)
 		source->ops->free(source);
 }
 
-static inline void image_source_freep(struct image_source **source)
-{
-	image_source_free(*source);
-}
-
 /* Finds the user's login for the registry in $REGISTRY_AUTH_FILE, podman's auth.json and Docker's
  * config.json. Its strings are NULL if there is none. The password is passed to log_redact(). */
 int login_find(struct image_login *login, const struct image_reference *reference,

@@ -453,7 +453,6 @@ struct workflow {
 	size_t n_artifacts;
 	bool has_work_dir; /* steps start in a directory of their own: one of the above is given */
 	enum workflow_resume resume;
-	struct workflow_place resume_at;
 	struct workflow_timeouts timeouts; /* of the whole run, from its first step */
 	struct workflow_number ports; /* number of free ports for its steps */
 	struct workflow_notify notify;

@@ -231,25 +231,6 @@ int workflow_write_record(const struct workflow *workflow, struct buf *out)
 	return record_write(workflow->own->job, out);
 }
 
-/* Finds "LIST[2].NAME" if the member of the list is the text "NAME=VALUE"; `value` is the part
- * after `=`. */
-static const struct node *find_pair(struct workflow_arena *arena, const struct node *root,
-	const char *field, const char **value)
-{
-	const char *dot = strrchr(field, '.');
-	const char *parent = dot ? workflow_arena_copy(arena, field, (size_t)(dot - field)) : NULL;
-	const struct node *node = parent ? overrides_find(arena, root, parent) : NULL;
-	size_t len;
-
-	if (!node || node->kind != NODE_SCALAR)
-		return NULL;
-	len = strlen(dot + 1);
-	if (strncmp(node->text, dot + 1, len) != 0 || node->text[len] != '=')
-		return NULL;
-	*value = node->text + len + 1;
-	return node;
-}
-
 struct finding {
 	struct workflow_arena arena;
 	struct diagnostics found; /* not reported to the user */
@@ -258,13 +239,24 @@ struct finding {
 	const char *pair; /* the value, if it is the end of its node's text */
 };
 
+/* Finds the scalar at `field`; "LIST[2].NAME" is a member of a list that is the text "NAME=VALUE". */
 static const struct node *find_node(struct finding *f, const char *field)
 {
 	const struct node *node = overrides_find(&f->arena, f->root, field);
+	const char *dot = strrchr(field, '.');
+	const char *parent;
+	size_t len;
 
 	f->pair = NULL;
-	if (!node)
-		node = find_pair(&f->arena, f->root, field, &f->pair);
+	if (!node && dot) {
+		len = strlen(dot + 1);
+		parent = workflow_arena_copy(&f->arena, field, (size_t)(dot - field));
+		node = parent ? overrides_find(&f->arena, f->root, parent) : NULL;
+		if (!node || node->kind != NODE_SCALAR || strncmp(node->text, dot + 1, len) != 0 ||
+			node->text[len] != '=')
+			return NULL;
+		f->pair = node->text + len + 1;
+	}
 	return node && node->kind == NODE_SCALAR && !node_is_null(node) ? node : NULL;
 }
 

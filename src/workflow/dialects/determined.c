@@ -457,10 +457,7 @@ static void put_command(struct experiment *e)
 	if (!text)
 		return;
 	/* "model_def:MyTrial" */
-	if (strchr(text, ':') && !strpbrk(text, " /\t\n;&|") &&
-		text[strspn(text,
-			"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:")] ==
-			'\0') {
+	if (strchr(text, ':') && !text[strspn(text, LETTERS_AND_DIGITS "_.:")]) {
 		reader_error(e->rd, &entrypoint->at,
 			"the entrypoint `%s` is a trial class, which needs Determined's harness; "
 			"give a script, such as python3 train.py",

@@ -274,8 +274,7 @@ const char *dialect_quoted(struct reader *rd, const char *text)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
 
-	if (*text && text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				       "0123456789_./:=@%+,-")] == '\0')
+	if (*text && !text[strspn(text, LETTERS_AND_DIGITS "_./:=@%+,-")])
 		return text;
 	buf_add_char(&out, '\'');
 	for (; *text; text++) {

@@ -60,7 +60,6 @@ void native_text(struct reader *rd, struct node *parent, const char *key, const 
 void native_number(struct reader *rd, struct node *parent, const char *key, int64_t value,
 	const struct workflow_place *at);
 /* {key: NAME, value: VALUE} into a list. */
-void native_variable(struct reader *rd, struct node *list, const char *name, struct node *value);
 void native_variable_text(struct reader *rd, struct node *list, const char *name, const char *value,
 	const struct workflow_place *at);
 /* Adds a map of names to values, or a list of "NAME=VALUE" and "NAME", to a list of variables. */

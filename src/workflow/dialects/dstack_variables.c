@@ -47,18 +47,11 @@ static void find_maps(struct variables *v)
 	v->own = map_at(all, v->workflow);
 }
 
-/* The value after "NAME=" on the command line. */
-static const char *of_arguments(const struct variables *v, const char *name)
-{
-	const struct strlist *given = v->rd->options->arguments;
-
-	return given ? strlist_get(given, name) : NULL;
-}
-
 static const char *value_of(struct variables *v, const char *name)
 {
 	const struct node *node = v->own ? node_get(v->own, name) : NULL;
-	const char *given = of_arguments(v, name);
+	const struct strlist *arguments = v->rd->options->arguments;
+	const char *given = arguments ? strlist_get(arguments, name) : NULL;
 
 	if (strcmp(name, "run.name") == 0)
 		return v->workflow;

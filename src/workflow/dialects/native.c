@@ -52,7 +52,8 @@ void native_number(struct reader *rd, struct node *parent, const char *key, int6
 		native_put(rd, parent, key, node_scalar(rd->arena, text, false, *at));
 }
 
-void native_variable(struct reader *rd, struct node *list, const char *name, struct node *value)
+static void native_variable(
+	struct reader *rd, struct node *list, const char *name, struct node *value)
 {
 	if (value)
 		native_put(rd, list, NULL, node_variable(rd->arena, name, value->at, value));

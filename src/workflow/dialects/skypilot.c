@@ -240,13 +240,9 @@ static void put_variables(struct task *t)
 
 		for (size_t k = 0; map && k < map->n; k++) {
 			const struct node_entry *entry = &map->entries[k];
-			bool given = false;
+			const struct strlist *env = t->rd->options->env;
+			bool given = env && strlist_get(env, entry->key);
 
-			for (size_t g = 0; t->rd->options->env && g < t->rd->options->env->n; g++)
-				given = given ||
-					(str_starts(t->rd->options->env->items[g], entry->key) &&
-						t->rd->options->env->items[g][strlen(entry->key)] ==
-							'=');
 			/* A value that the command line has to give. */
 			if (node_is_null(entry->value) && !given && i == 1)
 				reader_error(t->rd, &entry->key_at,
@@ -293,8 +289,7 @@ static const char *expanded(struct task *t, const struct node *node, const char 
 			break;
 		brace = text[1] == '{';
 		text += brace ? 2 : 1;
-		len = strspn(
-			text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+		len = strspn(text, LETTERS_AND_DIGITS "_");
 		name = workflow_arena_copy(t->rd->arena, text, len);
 		value = name && envs && envs->kind == NODE_MAP ? dialect_text(envs, name) : NULL;
 		if (!value) {

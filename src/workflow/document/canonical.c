@@ -145,16 +145,11 @@ static int write_value(const struct node *node, const char *key, struct buf *out
 	return buf_add_char(out, ']');
 }
 
-int canonical_write(const struct node *job, struct buf *out)
-{
-	return write_value(job, NULL, out);
-}
-
 int canonical_digest(const struct node *job, char digest[static 65])
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_WORKFLOW_CANONICAL);
 	unsigned char sum[32];
-	int r = canonical_write(job, &text);
+	int r = write_value(job, NULL, &text);
 
 	if (text.failure == BUF_OVER_LIMIT)
 		return -PENSTOCK_E_LIMIT;

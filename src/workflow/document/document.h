@@ -13,6 +13,8 @@
 #include "workflow/document/arena.h"
 #include "workflow/document/diagnostics.h"
 
+#define LETTERS_AND_DIGITS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
 /* A limit as a part of a message. */
 #define TEXT_OF_(x) #x
 #define TEXT_OF(x)  TEXT_OF_(x)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "workflow/document/document.h"
 #include "base/banned.h"
 
 static const char *const prefixes[] = {
@@ -21,16 +22,7 @@ const char *reference_prefix(enum workflow_source source)
 /* Names of variables are words; names of fields may contain anything but outer spaces. */
 static bool is_word(const char *s, size_t len)
 {
-	static const char letters[] =
-		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
-
-	if (len == 0 || (*s >= '0' && *s <= '9'))
-		return false;
-	for (size_t i = 0; i < len; i++) {
-		if (!memchr(letters, s[i], sizeof(letters) - 1))
-			return false;
-	}
-	return true;
+	return len && !(*s >= '0' && *s <= '9') && strspn(s, LETTERS_AND_DIGITS "_") >= len;
 }
 
 static bool parse_name(const char *s, size_t len, struct reference *out)

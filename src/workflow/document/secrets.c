@@ -135,11 +135,7 @@ static bool is_secret_parameter(const char *p, size_t len)
 /* "auth=basic", "sign=true": redacting such a common word would hide parts of every line. */
 static bool is_word(const char *value, size_t len)
 {
-	for (size_t i = 0; i < len; i++) {
-		if (!((value[i] >= 'a' && value[i] <= 'z') || (value[i] >= 'A' && value[i] <= 'Z')))
-			return false;
-	}
-	return len < 8;
+	return len < 8 && strspn(value, LOWER UPPER) >= len;
 }
 
 static bool query_is_secret(const char *query)

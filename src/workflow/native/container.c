@@ -26,7 +26,7 @@ static const char *name_mistake(const char *name)
 	const char *slash = memrchr(name, '/', len);
 	const char *colon = memchr(
 		slash ? slash : name, ':', len - (size_t)((slash ? slash : name) - name));
-	const char *host_end = memchr(name, '/', len);
+	const char *path = memchr(name, '/', len) ? strchr(name, '/') : name;
 
 	if (at && !is_digest(at + 1))
 		return "has no digest after `@`: sha256: and 64 hexadecimal digits";
@@ -35,25 +35,18 @@ static const char *name_mistake(const char *name)
 
 		if (tag == 0 || tag > 128)
 			return "has no tag of 1 to 128 characters after `:`";
-		for (size_t i = 0; i < tag; i++) {
-			if (!isalnum((unsigned char)colon[1 + i]) && !strchr("._-", colon[1 + i]))
-				return "has a tag with other characters than letters, digits, `.`, "
-				       "`_` and `-`";
-		}
+		if (strspn(colon + 1, LETTERS_AND_DIGITS "._-") < tag)
+			return "has a tag with other characters than letters, digits, `.`, `_` and "
+			       "`-`";
 		len = (size_t)(colon - name);
 	}
 	if (len == 0)
 		return "names no image";
-	for (size_t i = 0; i < len; i++) {
-		bool in_host = host_end && name + i < host_end;
-
-		if (isupper((unsigned char)name[i]) && !in_host)
-			return "has capital letters, which are not allowed in the name of an image";
-		if (!isalnum((unsigned char)name[i]) && !strchr("/._-", name[i]) &&
-			!(name[i] == ':' && in_host))
-			return "has other characters than lower-case letters, digits, `/`, `.`, "
-			       "`_` and `-`";
-	}
+	if (strspn(name, LETTERS_AND_DIGITS "._-:") < (size_t)(path - name) ||
+		strspn(path, "abcdefghijklmnopqrstuvwxyz0123456789/._-") <
+			len - (size_t)(path - name))
+		return "has other characters than lower-case letters, digits, `/`, `.`, `_` and "
+		       "`-`";
 	if (name[0] == '/' || name[len - 1] == '/' || memmem(name, len, "//", 2))
 		return "has an empty part between two `/`";
 	return NULL;

@@ -17,15 +17,9 @@ static const struct schema_key env_keys[] = {
 };
 const struct schema schema_env = {SCHEMA("variable", "an entry of `env`", env_keys)};
 
-bool is_variable_name(const char *s)
+static bool is_variable_name(const char *s)
 {
-	if (!isalpha((unsigned char)*s) && *s != '_')
-		return false;
-	for (; *s; s++) {
-		if (!isalnum((unsigned char)*s) && *s != '_')
-			return false;
-	}
-	return true;
+	return *s && !isdigit((unsigned char)*s) && !s[strspn(s, LETTERS_AND_DIGITS "_")];
 }
 
 bool check_variable_name(struct reader *rd, const char *key, const struct workflow_place *at)

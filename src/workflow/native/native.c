@@ -1,6 +1,6 @@
 /* The whole workflow: DeepSquare's grammar with its older keys, and penstock's own keys. */
 #include <ctype.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -101,23 +101,17 @@ static void read_input_mode(struct reader *rd, const struct node *job)
 {
 	struct workflow_number *mode = &rd->workflow->input_mode;
 	const struct node *node = node_get(job, "inputMode");
-	unsigned octal;
-	int used = 0;
+	const char *text = node && node->kind == NODE_SCALAR ? node->text : "";
+	uint64_t decimal;
 
 	/* 755 was probably meant as octal 0755; as a decimal number it is out of range. */
-	if (node && node->kind == NODE_SCALAR && strlen(node->text) <= 4 &&
-		sscanf(node->text, "%o%n", &octal, &used) == 1 && !node->text[used] &&
-		octal <= 0777) {
-		uint64_t decimal;
-
-		if (str_to_u64(node->text, 512, 9999, &decimal)) {
-			mode->at = node->at;
-			reader_error(rd, &node->at,
-				"`inputMode` must be the decimal value of the mode, at most 511: for "
-				"octal %03o write %u",
-				octal, octal);
-			return;
-		}
+	if (str_to_u64(text, 512, 777, &decimal) && !text[strspn(text, "01234567")]) {
+		mode->at = node->at;
+		reader_error_of(rd, &node->at, "inputMode",
+			"must be the decimal value of the mode, at most 511: for octal %03llu write "
+			"%lu",
+			(unsigned long long)decimal, strtoul(text, NULL, 8));
+		return;
 	}
 	if (reader_number(rd, job, schema_find(&schema_job, "inputMode"), mode) &&
 		!rd->workflow->n_inputs)
@@ -173,15 +167,12 @@ static void read_job_steps(struct reader *rd, const struct node *job)
 static void check_job(struct reader *rd, const struct node *job, void *out)
 {
 	struct workflow *wf = out;
-	const struct node *resume = node_get(job, "resume");
 	const struct workflow_checkpoints *c;
-	static const char allowed[] =
-		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
 	/* The name is part of paths and of object keys. */
 	if (reader_knows(rd, &wf->name) &&
 		(!isalnum((unsigned char)*wf->name.value) ||
-			wf->name.value[strspn(wf->name.value, allowed)] ||
+			wf->name.value[strspn(wf->name.value, LETTERS_AND_DIGITS "._-")] ||
 			strlen(wf->name.value) > LIMIT_WORKFLOW_NAME))
 		reader_refuse(rd, &wf->name, "name",
 			"be 1 to %d letters, digits, `.`, `_` and `-`, beginning with a letter or "
@@ -207,7 +198,6 @@ static void check_job(struct reader *rd, const struct node *job, void *out)
 		reader_note(rd, &c->pattern.at,
 			"files that match `checkpoints.pattern` have no metrics: "
 			"`checkpoints.keep.best` keeps none of them");
-	wf->resume_at = resume ? resume->at : job->at;
 }
 
 static const char *const resume_words[] = {

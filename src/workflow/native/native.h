@@ -39,8 +39,6 @@ void overrides_env(struct overrides *o, const char *key_and_value);
 const struct node *overrides_find(
 	struct workflow_arena *arena, const struct node *job, const char *text);
 
-/* Letters, digits and `_`, no digit first. */
-bool is_variable_name(const char *s);
 /* Reports a name that a variable cannot have, and returns false. */
 bool check_variable_name(struct reader *rd, const char *key, const struct workflow_place *at);
 /* A list of `key` and `value` at `field` of the map. */

@@ -95,11 +95,9 @@ static const struct schema schema_for = {SCHEMA("for", "`for`", for_keys), .chec
 /* Handles are case-insensitive: upper case, as in PID_NAME. */
 static bool take_handle(struct reader *rd, struct workflow_text *text, const char *key)
 {
-	static const char allowed[] =
-		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
 	char *upper;
 
-	if (!*text->value || text->value[strspn(text->value, allowed)] ||
+	if (!*text->value || text->value[strspn(text->value, LETTERS_AND_DIGITS "_")] ||
 		strlen(text->value) > LIMIT_WORKFLOW_NAME) {
 		reader_refuse(
 			rd, text, key, "be 1 to %d letters, digits and `_`", LIMIT_WORKFLOW_NAME);

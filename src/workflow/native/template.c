@@ -333,11 +333,7 @@ static bool is_name(char c)
 
 static size_t name_length(const char *p)
 {
-	size_t n = 0;
-
-	while (is_name(p[n]))
-		n++;
-	return n;
+	return strspn(p, LETTERS_AND_DIGITS "_");
 }
 
 /* At "}}", "-}}", "|" or ")". */

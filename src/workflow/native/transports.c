@@ -134,8 +134,6 @@ static bool all_of(const char *s, const char *allowed)
 	return s[strspn(s, allowed)] == '\0';
 }
 
-#define LETTERS_AND_DIGITS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-
 static void check_region(struct reader *rd, const struct node *map, struct workflow_s3 *s3)
 {
 	if (!node_get(map, "region") && s3->embedded)
