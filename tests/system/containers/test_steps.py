@@ -167,7 +167,7 @@ def test_a_registrys_login_stands_in_the_workflow_or_in_a_secret(penstock, tmp_p
     finally:
         registry.close()
 
-    assert " ann" in wrong.err
+    assert "ann" in wrong.err
     assert right.out == referred.out == "inside\n"
     kept = b"".join(file.read_bytes() for file in penstock.home.rglob("*") if file.is_file())
     assert b"s3cret-pass" not in kept and b"wrong-pass" not in kept
