@@ -340,21 +340,17 @@ static bool may_hold(struct store_body *body, size_t len, int *rc, struct pensto
 	return false;
 }
 
-static int hold(struct store_body *body, const void *data, size_t len, struct penstock_error *err)
-{
-	if (len)
-		memcpy(body->held + body->size, data, len);
-	body->size += len;
-	return body->size == body->announced && !body->written ? write_held(body, err) : 0;
-}
-
 int store_body_write(
 	struct store_body *body, const void *data, size_t len, struct penstock_error *err)
 {
 	int rc = 0;
 
-	if (may_hold(body, len, &rc, err))
-		return hold(body, data, len, err);
+	if (may_hold(body, len, &rc, err)) {
+		if (len)
+			memcpy(body->held + body->size, data, len);
+		body->size += len;
+		return body->size == body->announced && !body->written ? write_held(body, err) : 0;
+	}
 	if (rc < 0)
 		return rc;
 	if (!body->blob && body->may_inline && body->size + len <= STORE_INLINE_MAX) {

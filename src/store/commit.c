@@ -7,7 +7,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/thread.h"
 #include "base/banned.h"
 
@@ -134,33 +133,26 @@ int txn_delete_upload(
 	return rc ? rc : db_exec(store->writer, SQL_UPLOAD_DELETE, "ibt", bucket, key, key_len, id);
 }
 
-/* Drops the references of all parts. */
-static int unref_parts(struct store *store, const char *id)
-{
-	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_PART_ALL, "t", id);
-	int rc;
-
-	while ((rc = db_step(store->writer, st)) == SQLITE_ROW) {
-		rc = txn_unref_layout(
-			store, sqlite3_column_blob(st, 4), (size_t)sqlite3_column_bytes(st, 4));
-		if (rc)
-			return rc;
-	}
-	return rc == SQLITE_DONE ? 0 : rc;
-}
-
 int txn_drop_upload(
 	struct store *store, int64_t bucket, const char *key, size_t key_len, const char *id)
 {
 	/* The caller's strings may be columns of a row that is being deleted. */
 	_cleanup_free_ char *key_copy = strndup(key, key_len);
 	_cleanup_free_ char *id_copy = strdup(id);
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
 	int rc;
 
 	if (!key_copy || !id_copy)
 		return SQLITE_NOMEM;
-	rc = unref_parts(store, id_copy);
-	return rc ? rc : txn_delete_upload(store, bucket, key_copy, key_len, id_copy);
+	st = db_bound(store->writer, SQL_PART_ALL, "t", id_copy);
+	while ((rc = db_step(store->writer, st)) == SQLITE_ROW) {
+		rc = txn_unref_layout(
+			store, sqlite3_column_blob(st, 4), (size_t)sqlite3_column_bytes(st, 4));
+		if (rc)
+			return rc;
+	}
+	return rc == SQLITE_DONE ? txn_delete_upload(store, bucket, key_copy, key_len, id_copy)
+				 : rc;
 }
 
 /* --- batches ------------------------------------------------------------------------------- */
@@ -279,15 +271,6 @@ static struct txn *queue_take(struct store *store, bool *due)
 	return list;
 }
 
-static void sync_point(struct store *store)
-{
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-
-	if (relaxed_sync_point(store, false, &err) < 0)
-		log_warn("store %s: %s", store->root, err.message ? err.message : "out of memory");
-	penstock_error_release(&err);
-}
-
 static void *committer_main(void *arg)
 {
 	struct store *store = arg;
@@ -296,7 +279,7 @@ static void *committer_main(void *arg)
 
 	while ((list = queue_take(store, &due)) != NULL || due) {
 		if (due)
-			sync_point(store);
+			relaxed_sync_or_warn(store, false);
 		else
 			batch_run(store, list);
 		while (list) {

@@ -179,7 +179,7 @@ int relaxed_recover(struct store *store, struct penstock_error *err);
 /* Called when the database is open and not yet in use. */
 int relaxed_start(struct store *store, struct penstock_error *err);
 /* Called by the committer, or after it has ended; `last` if the store is being closed. */
-int relaxed_sync_point(struct store *store, bool last, struct penstock_error *err);
+void relaxed_sync_or_warn(struct store *store, bool last);
 /* Writes the mark that is required before any change; store->mark_missing says if it is due. */
 int relaxed_mark(struct store *store, struct penstock_error *err);
 /* Returns how long the committer may wait before the next sync point is due, or -1 if there is no

@@ -357,28 +357,12 @@ static int assembly_add(struct assembly *a, const void *layout, size_t len)
 	return 0;
 }
 
-static int assembly_drop(struct assembly *a, const void *layout, size_t len)
-{
-	buf_add(&a->dropped, &len, sizeof(len));
-	buf_add(&a->dropped, layout, len);
-	return buf_failed(&a->dropped) ? SQLITE_NOMEM : 0;
-}
-
-/* Returns true if a row is the part named by the caller. */
-static bool part_matches(sqlite3_stmt *st, const struct store_part *wanted)
-{
-	char etag[STORE_ETAG_SIZE], checksum[STORE_CHECKSUM_SIZE];
-
-	db_column_text(st, 2, etag, sizeof(etag));
-	db_column_text(st, 3, checksum, sizeof(checksum));
-	return strcmp(etag, wanted->etag) == 0 && strcmp(checksum, wanted->checksum) == 0;
-}
-
 /* Walks the stored and the named parts in parallel, both ascending. */
 static int assemble(
 	struct store *store, struct txn *txn, const struct store_complete *c, struct assembly *a)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_PART_ALL, "t", c->upload);
+	char etag[STORE_ETAG_SIZE], checksum[STORE_CHECKSUM_SIZE];
 	size_t at = 0;
 	bool small = false;
 	int rc;
@@ -392,10 +376,15 @@ static int assemble(
 		if (at < c->n_parts && c->parts[at].number < number)
 			break; /* named, but missing */
 		if (at == c->n_parts || c->parts[at].number != number) {
-			rc = assembly_drop(a, layout, len);
+			buf_add(&a->dropped, &len, sizeof(len));
+			buf_add(&a->dropped, layout, len);
+			rc = buf_failed(&a->dropped) ? SQLITE_NOMEM : 0;
 		} else {
-			if (!part_matches(st, &c->parts[at]))
-				break;
+			db_column_text(st, 2, etag, sizeof(etag));
+			db_column_text(st, 3, checksum, sizeof(checksum));
+			if (strcmp(etag, c->parts[at].etag) != 0 ||
+				strcmp(checksum, c->parts[at].checksum) != 0)
+				break; /* the caller named another */
 			small = small || (at + 1 < c->n_parts && size < LIMIT_S3_PART_MIN);
 			a->size += size;
 			at++;

@@ -108,7 +108,8 @@ static int copy_log(struct store *store, bool *whole, struct penstock_error *err
 	return -PENSTOCK_E_IO;
 }
 
-int relaxed_sync_point(struct store *store, bool last, struct penstock_error *err)
+/* `last`: the store is being closed. */
+static int relaxed_sync_point(struct store *store, bool last, struct penstock_error *err)
 {
 	bool whole = false;
 	int rc;
@@ -130,6 +131,14 @@ int relaxed_sync_point(struct store *store, bool last, struct penstock_error *er
 	if (rc == 0 && whole)
 		blob_unlink_kept(store);
 	return rc;
+}
+
+void relaxed_sync_or_warn(struct store *store, bool last)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (relaxed_sync_point(store, last, &err) < 0)
+		log_warn("store %s: %s", store->root, err.message ? err.message : "out of memory");
 }
 
 /* Called by SQLite after each commit. */

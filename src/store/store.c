@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/log.h"
 #include "base/thread.h"
 #include "store/internal.h"
 #include "base/banned.h"
@@ -199,7 +198,6 @@ bool store_is_relaxed(const struct store *store)
 
 void store_close(struct store *store)
 {
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	bool swept = true;
 
 	if (!store)
@@ -213,9 +211,8 @@ void store_close(struct store *store)
 	committer_stop(store);
 	cache_free(store->cache); /* removes data that only the cache kept */
 	store->cache = NULL;
-	if (store->relaxed && relaxed_sync_point(store, true, &err) < 0)
-		log_warn("store %s: %s", store->root, err.message ? err.message : "out of memory");
-	penstock_error_release(&err);
+	if (store->relaxed)
+		relaxed_sync_or_warn(store, true);
 	if (swept && !atomic_load(&store->in_doubt))
 		meta_set(store, "clean", 1, NULL);
 	store_dispose(store);

@@ -71,15 +71,6 @@ static void commit_body(struct request *req, struct store_put *put, request_fn a
 		hashed(req);
 }
 
-static void note_checksum(const struct request_body *body, struct store_checksum *out)
-{
-	if (!body->extra_kind)
-		return;
-	snprintf(out->algorithm, sizeof(out->algorithm), "%s", checksum_name(body->extra_kind));
-	snprintf(out->type, sizeof(out->type), "FULL_OBJECT");
-	snprintf(out->value, sizeof(out->value), "%s", body->extra_value);
-}
-
 /* --- PutObject ------------------------------------------------------------------------------- */
 
 static void put_object_after(struct request *req)
@@ -95,9 +86,16 @@ static void put_object_after(struct request *req)
 
 static void op_put_object(struct request *req)
 {
+	const struct request_body *body = &req->body;
 	struct store_put *put = &req->put;
+	struct store_checksum *sum = &put->checksum;
 
-	note_checksum(&req->body, &put->checksum);
+	if (body->extra_kind) {
+		snprintf(sum->algorithm, sizeof(sum->algorithm), "%s",
+			checksum_name(body->extra_kind));
+		snprintf(sum->type, sizeof(sum->type), "FULL_OBJECT");
+		snprintf(sum->value, sizeof(sum->value), "%s", body->extra_value);
+	}
 	put->headers = req->stored_headers.data;
 	put->headers_len = req->stored_headers.len;
 	commit_body(req, put, put_object_after);

@@ -46,27 +46,6 @@ struct hasher {
 	uint8_t *data;
 };
 
-/* Continues with the request's job, on this thread. */
-static void lane_end(struct hasher *hasher, struct lane *lane)
-{
-	struct request *req = lane->req;
-
-	lane->req = NULL;
-	hasher->busy--;
-	req->job(req);
-}
-
-static void lane_fail(struct hasher *hasher, struct lane *lane, struct penstock_error *err)
-{
-	struct request *req = lane->req;
-
-	lane->req = NULL;
-	hasher->busy--;
-	req->after = NULL;
-	reply_failure(req, err);
-	request_wake(req);
-}
-
 static int lane_fill(struct lane *lane, struct penstock_error *err)
 {
 	const struct store_body *body = lane->req->body.object;
@@ -86,19 +65,24 @@ static int lane_fill(struct lane *lane, struct penstock_error *err)
 static size_t lane_ready(struct hasher *hasher, struct lane *lane)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct request *req = lane->req;
 	uint8_t digest[16];
 
-	if (lane->used == lane->have && lane->read < lane->size) {
-		if (lane_fill(lane, &err) < 0) {
-			lane_fail(hasher, lane, &err);
-			return 0;
-		}
+	if (lane->used == lane->have && lane->read < lane->size && lane_fill(lane, &err) < 0) {
+		lane->req = NULL;
+		hasher->busy--;
+		req->after = NULL;
+		reply_failure(req, &err);
+		request_wake(req);
+		return 0;
 	}
 	if (lane->have - lane->used >= MD5_BLOCK)
 		return (lane->have - lane->used) / MD5_BLOCK;
 	md5_lane_end(&lane->md5, lane->at + lane->used, lane->have - lane->used, digest);
-	str_hex(digest, sizeof(digest), lane->req->body.etag);
-	lane_end(hasher, lane);
+	str_hex(digest, sizeof(digest), req->body.etag);
+	lane->req = NULL;
+	hasher->busy--;
+	req->job(req);
 	return 0;
 }
 
