@@ -203,24 +203,28 @@ static void *front_main(void *arg)
 
 /* ---- interface ---- */
 
-static int prepare(struct unpacker *u, const char *dir, struct penstock_error *err)
+int unpacker_new(struct unpacker **out, const char *dir, const struct unpack_options *options,
+	struct penstock_error *err)
 {
-	struct tree_options tree = {.max_bytes = u->options.max_bytes,
-		.max_members = u->options.max_members ? u->options.max_members
-						      : LIMIT_ARCHIVE_MEMBERS,
-		.max_ratio = u->options.max_ratio ? u->options.max_ratio : LIMIT_ARCHIVE_RATIO,
-		.packed = &u->packed,
-		.budget = u->options.budget};
+	_cleanup_(unpacker_freep) struct unpacker *u = calloc(1, sizeof(*u));
+	struct tree_options tree = {.max_bytes = options->max_bytes,
+		.max_members = options->max_members ? options->max_members : LIMIT_ARCHIVE_MEMBERS,
+		.max_ratio = options->max_ratio ? options->max_ratio : LIMIT_ARCHIVE_RATIO,
+		.budget = options->budget};
 	const char *ratio = getenv("PENSTOCK_UNPACK_RATIO");
 	uint64_t room;
 	int r = 0;
 
-	if (ratio && !u->options.max_ratio)
+	if (!u)
+		return error_memory(err);
+	if (ratio && !options->max_ratio)
 		str_to_u64(ratio, 1, UINT64_MAX, &tree.max_ratio);
-	u->name = strdup(u->options.name);
+	u->options = *options;
+	u->name = strdup(options->name);
 	if (!u->name || ring_init(&u->fed, LIMIT_ARCHIVE_QUEUE) < 0)
 		return error_memory(err);
 	tree.archive = u->options.name = u->name;
+	tree.packed = &u->packed;
 	if (tree.max_bytes == 0) {
 		r = fs_free_bytes(dir, &room, err);
 		tree.max_bytes = r == 0 ? room - room / 20 : 0;
@@ -231,25 +235,10 @@ static int prepare(struct unpacker *u, const char *dir, struct penstock_error *e
 		return r;
 	u->has_tree = true;
 	r = thread_start(&u->front, "decode", front_main, u, err);
-	u->front_runs = r == 0;
-	return r;
-}
-
-int unpacker_new(struct unpacker **out, const char *dir, const struct unpack_options *options,
-	struct penstock_error *err)
-{
-	struct unpacker *u = calloc(1, sizeof(*u));
-	int r;
-
-	if (!u)
-		return error_memory(err);
-	u->options = *options;
-	r = prepare(u, dir, err);
-	if (r < 0) {
-		unpacker_free(u);
+	if (r < 0)
 		return r;
-	}
-	*out = u;
+	u->front_runs = true;
+	*out = take_pointer(u);
 	return 0;
 }
 
