@@ -23,12 +23,6 @@
 
 enum { FLUSH_CHECK_MS = 1000, FLUSH_PATIENCE_MS = 120000, CLOCK_CHECK_MS = 200 };
 
-/* Time without any progress, while uploads fail, after which a flush gives up. */
-static int64_t flush_patience_ms(void)
-{
-	return wait_from_env_ms("PENSTOCK_FLUSH_PATIENCE", FLUSH_PATIENCE_MS);
-}
-
 /* Distinguishes a slow upload from a stuck one. */
 struct flush_watch {
 	int64_t moved_ms; /* the last progress */
@@ -57,7 +51,8 @@ static bool is_hopeless(
 	/* A store that is silent but has not failed may be assembling a large object. */
 	if (counters.retries == watch->retries && !status->last_error[0])
 		return false;
-	return now - watch->moved_ms > flush_patience_ms();
+	return now - watch->moved_ms >
+	       wait_from_env_ms("PENSTOCK_FLUSH_PATIENCE", FLUSH_PATIENCE_MS);
 }
 
 /* True if the machine goes before more can be published: the time is up, or the rest would not

@@ -164,12 +164,6 @@ static int put_in_place(const struct fetch *f, struct penstock_error *err)
 	return fs_remove_tree(f->in->fetch_dir, err);
 }
 
-/* A bad archive is not kept, because the source may be corrected. */
-static bool is_bad_archive(int r)
-{
-	return r == -PENSTOCK_E_CORRUPT || r == -PENSTOCK_E_INVALID || r == -PENSTOCK_E_UNSUPPORTED;
-}
-
 static int fetch_input(struct fetch *f, struct stage_mark *mark, struct penstock_error *err)
 {
 	int r = fs_mkdirs(f->in->fetch_dir, 0700, err);
@@ -192,7 +186,8 @@ static int fetch_input(struct fetch *f, struct stage_mark *mark, struct penstock
 			log_debug("input %s: %s with %llu members", f->in->source, f->stats.format,
 				(unsigned long long)f->stats.members);
 	}
-	if (is_bad_archive(r))
+	/* A bad archive is not kept, because the source may be corrected. */
+	if (r == -PENSTOCK_E_CORRUPT || r == -PENSTOCK_E_INVALID || r == -PENSTOCK_E_UNSUPPORTED)
 		fs_remove_tree(f->in->fetch_dir, NULL);
 	if (r == 0)
 		r = put_in_place(f, err);

@@ -11,7 +11,6 @@
 #include "run/step/group.h"
 #include "run/step/host.h"
 #include "run/step/run.h"
-#include "run/step/shares.h"
 #include "run/task/executor.h"
 
 struct output_task;

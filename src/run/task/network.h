@@ -2,7 +2,7 @@
  * The private network of a step: slirp4netns or pasta connects it to the machine's, and further
  * interfaces are created in it.
  *
- *	network_prepare(&setup, &spec->network, box, err);	// finds the programs, writes their files
+ *	network_prepare(&setup, &spec->network, box, err);	// finds the programs
  *	network_start(&setup.plan, &seen);	// in the init, without allocating memory
  *	network_release(&setup);
  */

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "run/process/cgroups.h"
-#include "run/step/shares.h"
+#include "run/step/host.h"
 
 /* A made-up /sys/fs/cgroup: a kernel would put the files of a new group there, so a helper does. */
 struct fixture {
