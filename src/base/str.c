@@ -291,9 +291,9 @@ int strlist_set(struct strlist *list, const char *key, const char *value)
 	return 0;
 }
 
-/* Returns the length in bytes of the character at `s`, or 0 if it is not valid UTF-8. */
-static size_t utf8_length(const unsigned char *s)
+size_t str_utf8_length(const char *text, size_t len)
 {
+	const unsigned char *s = (const unsigned char *)text;
 	unsigned char low = 0x80, high = 0xbf;
 	size_t n = *s < 0x80   ? 1
 		   : *s < 0xc2 ? 0
@@ -302,6 +302,8 @@ static size_t utf8_length(const unsigned char *s)
 		   : *s < 0xf5 ? 4
 			       : 0;
 
+	if (n > len)
+		return 0;
 	/* Reject overlong forms, surrogates, and values beyond U+10FFFF. */
 	low = *s == 0xe0 ? 0xa0 : *s == 0xf0 ? 0x90 : low;
 	high = *s == 0xed ? 0x9f : *s == 0xf4 ? 0x8f : high;
@@ -314,10 +316,20 @@ static size_t utf8_length(const unsigned char *s)
 	return n;
 }
 
+bool str_is_utf8(const char *s, size_t len)
+{
+	for (size_t n; len > 0; s += n, len -= n) {
+		n = str_utf8_length(s, len);
+		if (!n)
+			return false;
+	}
+	return true;
+}
+
 void str_make_utf8(char *text)
 {
 	while (*text) {
-		size_t n = utf8_length((const unsigned char *)text);
+		size_t n = str_utf8_length(text, strlen(text));
 
 		if (!n)
 			*text = '?';

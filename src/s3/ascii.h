@@ -83,8 +83,4 @@ static inline size_t ascii_encode(char *out, const char *s, size_t n, bool keep_
 	return (size_t)(out - start);
 }
 
-/* Returns true for well-formed UTF-8: shortest forms only, no surrogates, nothing above
- * U+10FFFF. */
-bool ascii_is_utf8(const char *s, size_t n);
-
 #endif

@@ -246,7 +246,7 @@ const char *s3_key_problem(const char *key, size_t n)
 		return "must not be longer than 1024 bytes";
 	if (memchr(key, '\0', n))
 		return "must not contain a NUL byte";
-	if (!ascii_is_utf8(key, n))
+	if (!str_is_utf8(key, n))
 		return "must be UTF-8";
 	return NULL;
 }

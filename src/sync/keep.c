@@ -266,7 +266,7 @@ static int on_found(void *cookie, const struct object_info *info)
 	if (!path || !*++path || str_starts(path, LONG_NAME))
 		return 0;
 	/* The key is that of a name that is not UTF-8. */
-	if (names_decode(&decoded, path) == 0 && !names_is_utf8(decoded.data, decoded.len))
+	if (names_decode(&decoded, path) == 0 && !str_is_utf8(decoded.data, decoded.len))
 		path = buf_str(&decoded);
 	LOCK_SCOPE(&search->s->lock);
 	search->memory |= keep_add(search->s, path, info->etag, info->key, info->size) < 0;

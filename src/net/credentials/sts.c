@@ -137,11 +137,6 @@ static void sts_free(void *cookie)
 	free(sts);
 }
 
-static const char *path_of(const struct sts *sts)
-{
-	return strchr(strstr(sts->url, "://") + 3, '/');
-}
-
 static int add_header(
 	struct http_request *request, const struct sigv4_header *h, struct penstock_error *err)
 {
@@ -178,7 +173,7 @@ static int sign(const struct sts *sts, const atomic_int *cancel, struct http_req
 		headers[n++] = (struct sigv4_header){"x-amz-security-token", keys.session_token};
 	r = sigv4_sign(&signer,
 		&(struct sigv4_request){.method = "POST",
-			.path = path_of(sts),
+			.path = strchr(strstr(sts->url, "://") + 3, '/'),
 			.query = "",
 			.headers = headers,
 			.n_headers = n,

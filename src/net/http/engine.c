@@ -165,19 +165,13 @@ static struct http_handle *handle_take(struct http_engine *engine)
 	return handle;
 }
 
-/*
- * Older versions of libcurl keep a pointer to the last header of the previous transfer in the
- * handle; a reply whose first header line is folded then reads freed memory. Connections belong to
- * the multi handle, so a new handle costs little.
- */
-static bool handles_can_be_reused(void)
-{
-	return curl_version_info(CURLVERSION_NOW)->version_num >= 0x080200;
-}
-
 static void handle_give(struct http_engine *engine, struct http_handle *handle)
 {
-	if (engine->n_pool >= LIMIT_HTTP_IDLE_HANDLES || !handles_can_be_reused()) {
+	/* libcurl before 8.2 keeps a pointer to the last header of the previous transfer in the
+	 * handle; a reply whose first header line is folded then reads freed memory. Connections
+	 * belong to the multi handle, so a new handle costs little. */
+	if (engine->n_pool >= LIMIT_HTTP_IDLE_HANDLES ||
+		curl_version_info(CURLVERSION_NOW)->version_num < 0x080200) {
 		http_handle_free(handle);
 		return;
 	}
@@ -402,21 +396,6 @@ static void tick_list(struct http_engine *engine, struct call_list *list, unsign
 	}
 }
 
-static void tick_queues(struct http_engine *engine, struct http_host *host)
-{
-	tick_list(engine, &host->queue, &engine->n_queued);
-	tick_list(engine, &host->bulk, &engine->n_queued);
-}
-
-static void count_progress(struct http_engine *engine)
-{
-	uint64_t bytes = engine->bytes_done;
-
-	for (const struct call *call = engine->active.first; call; call = call->next)
-		bytes += call->source_read;
-	atomic_store(&engine->counters.progress, bytes);
-}
-
 static void resend(struct http_engine *engine, struct call *call)
 {
 	log_debug("%s: silent for %lld ms, sent again on another connection",
@@ -429,27 +408,18 @@ static void resend(struct http_engine *engine, struct call *call)
 	attempt_ended(engine, call, CURLE_OPERATION_TIMEDOUT);
 }
 
-static void tick_paces(struct http_engine *engine, int64_t now)
-{
-	unsigned most = 0;
-
-	for (struct http_host *host = engine->hosts; host; host = host->next) {
-		pace_tick(&host->pace, now,
-			!host->bulk.first && host->active_bulk < host->pace.limit);
-		if (host->pace.limit > most)
-			most = host->pace.limit;
-	}
-	atomic_store(&engine->counters.bulk_limit, most);
-}
-
 static void tick(struct http_engine *engine)
 {
 	int64_t now = clock_monotonic_ms();
+	uint64_t bytes = engine->bytes_done;
+	unsigned most = 0;
 
 	if (now - engine->last_tick_ms < TICK_MS)
 		return;
 	engine->last_tick_ms = now;
-	count_progress(engine);
+	for (const struct call *call = engine->active.first; call; call = call->next)
+		bytes += call->source_read;
+	atomic_store(&engine->counters.progress, bytes);
 	for (struct call *call = engine->active.first, *next; call; call = next) {
 		enum penstock_code code = call_overdue(engine, call, now);
 
@@ -467,9 +437,17 @@ static void tick(struct http_engine *engine)
 		}
 	}
 	tick_list(engine, &engine->waiting, NULL);
-	for (struct http_host *host = engine->hosts; host; host = host->next)
-		tick_queues(engine, host);
-	tick_paces(engine, now);
+	for (struct http_host *host = engine->hosts; host; host = host->next) {
+		tick_list(engine, &host->queue, &engine->n_queued);
+		tick_list(engine, &host->bulk, &engine->n_queued);
+	}
+	for (struct http_host *host = engine->hosts; host; host = host->next) {
+		pace_tick(&host->pace, now,
+			!host->bulk.first && host->active_bulk < host->pace.limit);
+		if (host->pace.limit > most)
+			most = host->pace.limit;
+	}
+	atomic_store(&engine->counters.bulk_limit, most);
 }
 
 /* ---- the loop ---- */

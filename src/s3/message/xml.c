@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "s3/ascii.h"
 #include "s3/date.h"
 #include "base/banned.h"
@@ -48,7 +49,7 @@ static size_t character_length(const char *s, size_t n)
 	const unsigned char *p = (const unsigned char *)s;
 	size_t len = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
 
-	if (len > n || !ascii_is_utf8(s, len))
+	if (len > n || !str_is_utf8(s, len))
 		return 0;
 	if (len == 1 && p[0] < 0x20 && p[0] != '\t' && p[0] != '\n' && p[0] != '\r')
 		return 0;

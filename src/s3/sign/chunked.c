@@ -42,11 +42,6 @@ static bool is_signed(const struct chunked_decoder *d)
 	return d->options.mode != CHUNKED_UNSIGNED_TRAILER;
 }
 
-static bool has_trailer(const struct chunked_decoder *d)
-{
-	return d->options.mode != CHUNKED_SIGNED;
-}
-
 static int fail(struct chunked_decoder *d, enum s3_error error, struct penstock_error *err,
 	const char *text)
 {
@@ -189,7 +184,7 @@ static int parse_trailer(struct chunked_decoder *d, struct penstock_error *err)
 	char *line = d->line.data;
 	char *colon = strchr(line, ':');
 
-	if (!has_trailer(d))
+	if (d->options.mode == CHUNKED_SIGNED)
 		return fail(d, S3_E_MALFORMED_TRAILER, err,
 			"unexpected trailers: x-amz-content-sha256 does not announce them");
 	if (!colon || colon == line || strlen(line) != d->line.len)

@@ -90,15 +90,6 @@ static bool hash_failed(struct sigv4 *ws)
 	return failed;
 }
 
-static void sha256(struct sigv4 *ws, const void *data, size_t len, uint8_t out[32])
-{
-	memset(out, 0, 32);
-	if (!hash_begin(ws))
-		return;
-	EVP_DigestUpdate(ws->md, data, len);
-	EVP_DigestFinal_ex(ws->md, out, NULL);
-}
-
 static void hmac(struct sigv4 *ws, const void *key, size_t key_len, const void *data, size_t len,
 	uint8_t out[32])
 {
@@ -201,10 +192,13 @@ static void add_scope(const struct sigv4 *ws, struct buf *out, const struct sigv
 
 static void add_hash(struct sigv4 *ws, const char *data, size_t len, struct buf *out)
 {
-	uint8_t digest[32];
+	uint8_t digest[32] = {0};
 	char hex[65];
 
-	sha256(ws, data, len, digest);
+	if (hash_begin(ws)) {
+		EVP_DigestUpdate(ws->md, data, len);
+		EVP_DigestFinal_ex(ws->md, digest, NULL);
+	}
 	str_hex(digest, sizeof(digest), hex);
 	buf_add(out, hex, 64);
 }

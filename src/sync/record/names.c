@@ -6,50 +6,13 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-/* The length of the well-formed UTF-8 sequence at `s`; 0 if there is none. */
-static size_t utf8_length(const unsigned char *s, size_t len)
-{
-	static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-	size_t n = s[0] < 0x80	  ? 1
-		   : s[0] >= 0xf5 ? 0
-		   : s[0] >= 0xf0 ? 4
-		   : s[0] >= 0xe0 ? 3
-		   : s[0] >= 0xc2 ? 2
-				  : 0;
-	uint32_t c;
-
-	if (n < 2)
-		return n;
-	if (n > len)
-		return 0;
-	c = s[0] & (0x7fu >> n);
-	for (size_t i = 1; i < n; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		c = c << 6 | (s[i] & 0x3fu);
-	}
-	return c < least[n] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff) ? 0 : n;
-}
-
-bool names_is_utf8(const char *s, size_t len)
-{
-	for (size_t i = 0; i < len;) {
-		size_t n = utf8_length((const unsigned char *)s + i, len - i);
-
-		if (!n)
-			return false;
-		i += n;
-	}
-	return true;
-}
-
 void names_encode(struct buf *out, const char *path)
 {
 	size_t len = strlen(path);
 
 	for (size_t i = 0; i < len;) {
 		unsigned char c = (unsigned char)path[i];
-		size_t n = utf8_length((const unsigned char *)path + i, len - i);
+		size_t n = str_utf8_length(path + i, len - i);
 
 		if (!n || c <= ' ' || c == 0x7f || c == '%' || c == '"' || c == '\\') {
 			buf_printf(out, "%%%02X", c);
@@ -82,7 +45,7 @@ int names_decode(struct buf *out, const char *text)
 
 bool names_key(struct buf *out, const char *path)
 {
-	if (names_is_utf8(path, strlen(path))) {
+	if (str_is_utf8(path, strlen(path))) {
 		buf_add_str(out, path);
 		return false;
 	}

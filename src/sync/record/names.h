@@ -10,9 +10,6 @@
 
 #include "base/buf.h"
 
-/* Well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
-bool names_is_utf8(const char *s, size_t len);
-
 /* Appends `path` with '%', '"', '\\', space, control characters and bytes that are not UTF-8 as
  * "%XX". */
 void names_encode(struct buf *out, const char *path);

@@ -226,7 +226,7 @@ static int on_listed(void *cookie, const struct object_info *info)
 	struct entry *e;
 
 	/* Such a key is what a name that is not UTF-8 became. */
-	if (path && names_decode(&decoded, path) == 0 && !names_is_utf8(decoded.data, decoded.len))
+	if (path && names_decode(&decoded, path) == 0 && !str_is_utf8(decoded.data, decoded.len))
 		path = buf_str(&decoded);
 	if (decoded.failure == BUF_NO_MEMORY) {
 		l->rc = error_memory(l->err);

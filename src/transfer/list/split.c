@@ -142,7 +142,7 @@ static void make_text(char *out)
 {
 	size_t len = strlen(out);
 
-	while (len && !ascii_is_utf8(out, len))
+	while (len && !str_is_utf8(out, len))
 		out[--len] = '\0';
 }
 

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
+#include "base/str.h"
 #include "sync/record/names.h"
 
 /* Any name comes back as it was, and its text holds nothing that JSON or a line would mind. */
@@ -21,7 +22,7 @@ static void every_name_survives_its_text_form(void **state)
 		struct buf text = BUF_INIT(1000), back = BUF_INIT(1000);
 
 		names_encode(&text, names[i]);
-		assert_true(names_is_utf8(text.data, text.len));
+		assert_true(str_is_utf8(text.data, text.len));
 		assert_null(strpbrk(text.data, " \"\\\n\t\x01\x7f"));
 		assert_int_equal(names_decode(&back, text.data), 0);
 		assert_string_equal(buf_str(&back), names[i]);
@@ -59,8 +60,7 @@ static void utf8_is_told_from_what_looks_like_it(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-		assert_int_equal(
-			names_is_utf8(cases[i].text, strlen(cases[i].text)), cases[i].good);
+		assert_int_equal(str_is_utf8(cases[i].text, strlen(cases[i].text)), cases[i].good);
 }
 
 /* A key is the path where it can be, else its text form. */

@@ -1,4 +1,5 @@
 /* Streams of objects: from several ranges at a time, and from stores that do not play along. */
+#include "base/str.h"
 #include "transfer/listing.h"
 
 #include "objects_fixture.h"
@@ -527,7 +528,7 @@ static void models_make_usable_cuts(void **state)
 			keys.items[i + n], UINT64_C(1) << (unsigned)rand_r(&seed) % 30);
 		if (cut) {
 			assert_true(strcmp(cut, keys.items[i + n]) > 0);
-			assert_true(ascii_is_utf8(cut, strlen(cut)));
+			assert_true(str_is_utf8(cut, strlen(cut)));
 		}
 		free(model);
 	}
