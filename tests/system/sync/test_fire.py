@@ -504,7 +504,7 @@ def test_what_somebody_removes_or_replaces_meanwhile_is_sent_again(syncs, store)
     assert [len(sync.events("published", name)) for name in ("stays", "d/stays", "gone")] == [1, 1, 2]
     (kept,) = sync.manifest_list("replaced")
     assert store.bytes(Syncer.BUCKET, kept["kept"]) == b"theirs"
-    assert sum("meanwhile" in warning for warning in sync.warnings()) == 4
+    assert sum("its object was" in warning for warning in sync.warnings()) == 4
     published = len(sync.events("published"))
     assert len(sync.flush().events("published")) == published
 

@@ -24,9 +24,9 @@ def rewrite_journal(path, change):
     lines = []
     for line in path.read_bytes().splitlines():
         fields = line.split(b" ")
-        assert len(fields) == 11 and int(fields[0], 16) == zlib.crc32(line[8:])
-        rest = b" " + b" ".join(change(fields[1:]))
-        lines.append(b"%08x%s\n" % (zlib.crc32(rest), rest))
+        assert len(fields) == 11 and int(fields[0], 16) == zlib.crc32(line[9:])
+        rest = b" ".join(change(fields[1:]))
+        lines.append(b"%08x %s\n" % (zlib.crc32(rest), rest))
     path.write_bytes(b"".join(lines))
 
 
