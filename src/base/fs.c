@@ -509,3 +509,18 @@ char *fs_find_tool(const char *name)
 			       "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 			       name);
 }
+
+int fs_open_unnamed(const char *what, struct penstock_error *err)
+{
+	const char *dir = getenv("TMPDIR");
+	int fd;
+
+	if (!dir || !*dir)
+		dir = "/var/tmp";
+	fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	return fd >= 0 ? fd
+		       : error_errno(err, errno,
+				 "cannot create a file in '%s' for %s; set TMPDIR to another "
+				 "directory",
+				 dir, what);
+}

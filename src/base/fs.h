@@ -103,4 +103,7 @@ char *fs_find_program(const char *path, const char *name);
 /* Searches our own PATH, then the system directories (sbin), which a user's PATH may lack. */
 char *fs_find_tool(const char *name);
 
+/* Opens an unnamed file in TMPDIR, for data that memory may not hold; `what` is for the message. */
+int fs_open_unnamed(const char *what, struct penstock_error *err);
+
 #endif

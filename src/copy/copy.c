@@ -373,7 +373,7 @@ int copy_make_target(
 	return fs_mkdirs(directory ? target->base : dirname(parent), 0777, err);
 }
 
-/* Whether two endpoints have an address in common. An endpoint that cannot be resolved has none. */
+/* True if two endpoints have an address in common. An endpoint that cannot be resolved has none. */
 static bool same_address(const char *a, const char *b)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found[2] = {NULL, NULL};

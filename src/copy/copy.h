@@ -56,7 +56,7 @@ struct copy_options {
 	struct http_engine *engine;
 	struct http_engine *twin; /* of bulk_options */
 	struct object_client *from, *to; /* NULL if that side is not in a store */
-	bool same_store; /* both clients reach one store, under whatever name */
+	bool same_store; /* both clients reach one store, under any name */
 
 	bool move; /* remove each source after its target was verified */
 	bool dry_run;
@@ -109,11 +109,11 @@ void copy_cancel(struct copy *c);
 /* Cancels what is in flight, unreported, and frees everything. */
 void copy_end(struct copy *c);
 
-/* Whether two endpoint URLs lead to one store: the same address, or both Amazon. */
+/* True if two endpoint URLs lead to one store: the same address, or both Amazon. */
 bool copy_is_same_store(const char *a, const char *b);
 
 /* Replaces PENSTOCK_E_NOT_FOUND of an object by a message about its bucket if that is missing: the
- * reply to a HEAD cannot tell. `text` names the object. Returns the -code. */
+ * reply to a HEAD does not show it. `text` names the object. Returns the -code. */
 int copy_explain_missing(struct object_ref object, const char *text, struct penstock_error *err);
 /* An object_stream_fn that writes to standard output; `cookie` points to the pointer to a cancel
  * flag, which may be NULL. */
@@ -127,7 +127,7 @@ struct copy_request {
 	const struct place *target;
 	bool recursive;
 };
-/* Whether items get names below the target, instead of its own name. */
+/* True if items get names below the target, instead of its own name. */
 bool copy_is_into(const struct copy_request *request);
 /* Refuses pairs that cannot be copied, and names that would be given twice. Needs no copy. */
 int copy_check(const struct copy_request *request, bool move, struct penstock_error *err);

@@ -51,7 +51,7 @@ static inline struct object_ref place_object(
 {
 	return object_at(client, place->bucket, place->key);
 }
-/* Whether '*' and '?' of the place match a path below its base. Returns -1 if out of memory. */
+/* True if '*' and '?' of the place match a path below its base. Returns -1 if out of memory. */
 int place_matches(const struct place *place, const char *path);
 /* The last component without a slash; "" if there is none. NULL if out of memory. free() it. */
 char *place_name(const struct place *place);
@@ -72,7 +72,7 @@ void target_release(struct target *target);
 /* PENSTOCK_E_INVALID if `name` cannot be a path below a directory: it is absolute, or has an empty
  * part, ".", ".." or a part of more than 255 bytes. One "/" at its end is allowed. */
 int place_check_file_name(const char *name, struct penstock_error *err);
-/* Whether penstock's own state for runs has this relative path or key. */
+/* True if penstock's own state for runs has this relative path or key. */
 bool place_is_of_runs(const char *path);
 
 #endif

@@ -105,24 +105,9 @@ static void set_rules(struct syncing *s)
 		.cancel = o->cancel};
 }
 
-static int open_gone(struct syncing *s, struct penstock_error *err)
-{
-	const char *dir = getenv("TMPDIR");
-	int fd = open(dir && *dir ? dir : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-
-	s->gone = fd >= 0 ? fdopen(fd, "w+") : NULL;
-	if (s->gone)
-		return 0;
-	if (fd >= 0)
-		close(fd);
-	return error_errno(err, errno,
-		"cannot write the names to delete to a file in %s; TMPDIR names another place",
-		dir && *dir ? dir : "/var/tmp");
-}
-
 static int note_gone(struct syncing *s, const struct entry *entry, struct penstock_error *err)
 {
-	int r;
+	int fd;
 
 	if (!s->sync->remove)
 		return 0;
@@ -133,15 +118,23 @@ static int note_gone(struct syncing *s, const struct entry *entry, struct pensto
 		s->copy->spared++;
 		return 0;
 	}
-	if (!s->gone && (r = open_gone(s, err)) < 0)
-		return r;
+	if (!s->gone) {
+		fd = fs_open_unnamed("the names to delete", err);
+		if (fd < 0)
+			return fd;
+		s->gone = fdopen(fd, "w+");
+		if (!s->gone) {
+			close(fd);
+			return error_memory(err);
+		}
+	}
 	if (fwrite(entry->path, entry->path_len + 1, 1, s->gone) != 1)
 		return error_errno(err, errno, "cannot write the names to delete");
 	s->n_gone++;
 	return 0;
 }
 
-/* Whether the object holds the target of the local link. */
+/* True if the object holds the target of the local link. */
 static bool same_link(const struct syncing *s, const struct entry *from, const struct entry *to)
 {
 	_cleanup_free_ char *path = NULL;
@@ -164,7 +157,7 @@ static int on_verdict(void *cookie, enum compare_verdict verdict, const struct e
 	const struct entry *to, struct penstock_error *err)
 {
 	struct syncing *s = cookie;
-	/* A link at the target is replaced, whatever it leads to. */
+	/* A link at the target is replaced in any case. */
 	bool link = to && to->kind == ENTRY_LINK;
 
 	s->found += from != NULL;

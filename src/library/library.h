@@ -29,7 +29,7 @@ struct penstock_transfer {
 };
 
 /* Copies the members that the caller's header knows of a struct that starts with its size; members
- * that only a newer library knows must be zero. `size` is that of ours; `given` may be NULL. */
+ * that only a newer library knows must be zero. `size` is that of `own`; `given` may be NULL. */
 int library_adopt(
 	void *own, size_t size, const void *given, const char *what, struct penstock_error *err);
 

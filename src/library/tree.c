@@ -27,7 +27,7 @@ static void tree_call_release(struct tree_call *call)
 	penstock_error_release(&call->first);
 }
 
-static void tell(const struct tree_call *call, const struct copy_item *item,
+static void report(const struct tree_call *call, const struct copy_item *item,
 	const struct penstock_error *error)
 {
 	if (call->options.each)
@@ -44,7 +44,7 @@ static void on_done(void *cookie, const struct copy_item *item)
 		call->result.copied++;
 		call->result.bytes += item->size;
 	}
-	tell(call, item, NULL);
+	report(call, item, NULL);
 }
 
 static void on_same(void *cookie, const struct copy_item *item)
@@ -65,7 +65,7 @@ static void on_failed(void *cookie, const struct copy_item *item, const struct p
 	call->result.failed++;
 	if (!call->first.code)
 		error_set(&call->first, err->code, "%s: %s", item->from ? item->from : "", message);
-	tell(call, item, err);
+	report(call, item, err);
 }
 
 static void on_moved(void *cookie, int64_t bytes)
@@ -84,7 +84,7 @@ static int add_all(struct strlist *to, const char *const *from, struct penstock_
 	return 0;
 }
 
-/* What is in it, not the tree itself under its name. */
+/* The contents of the tree, without its own name. */
 static int parse(struct place *out, const char *text, struct penstock_error *err)
 {
 	_cleanup_free_ char *whole = NULL;

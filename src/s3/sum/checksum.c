@@ -1,15 +1,22 @@
 #include "s3/sum/checksum.h"
 
 #include <endian.h>
+#include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
 #include "s3/ascii.h"
 #include "s3/sum/crc.h"
 #include "s3/sum/digest.h"
 #include "base/banned.h"
+
+#define FILE_BLOCK ((size_t)256 * KIB)
 
 static const struct {
 	const char *name;
@@ -153,6 +160,33 @@ int checksum_of(enum checksum_kind kind, const void *data, size_t len,
 	checksum_final(&c, digest);
 	checksum_release(&c);
 	return 0;
+}
+
+int checksum_of_file(int fd, enum checksum_kind kind, uint64_t offset, uint64_t length,
+	const atomic_int *cancel, uint8_t digest[static CHECKSUM_MAX_SIZE],
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *block = malloc(FILE_BLOCK);
+	_cleanup_(checksum_release) struct checksum sum = {0};
+	int r = block ? checksum_init(&sum, kind, err) : error_memory(err);
+
+	for (uint64_t end = offset + length; r == 0 && offset < end;) {
+		size_t want = end - offset < FILE_BLOCK ? (size_t)(end - offset) : FILE_BLOCK;
+		ssize_t n = fs_pread_all(fd, block, want, (off_t)offset);
+
+		if (cancel && atomic_load(cancel))
+			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+		if (n < 0)
+			return error_errno(err, errno, "cannot read the file");
+		if ((size_t)n < want)
+			return error_set(err, PENSTOCK_E_CHANGED,
+				"the file became shorter while it was read");
+		checksum_update(&sum, block, want);
+		offset += want;
+	}
+	if (r == 0)
+		checksum_final(&sum, digest);
+	return r;
 }
 
 size_t checksum_size(enum checksum_kind kind)

@@ -16,6 +16,7 @@
 #ifndef S3_SUM_CHECKSUM_H
 #define S3_SUM_CHECKSUM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -54,6 +55,10 @@ void checksum_final(struct checksum *c, uint8_t digest[static CHECKSUM_MAX_SIZE]
 /* Computes the digest in one call. */
 int checksum_of(enum checksum_kind kind, const void *data, size_t len,
 	uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err);
+/* The checksum of a range of a file. PENSTOCK_E_CHANGED if the file is shorter. */
+int checksum_of_file(int fd, enum checksum_kind kind, uint64_t offset, uint64_t length,
+	const atomic_int *cancel, uint8_t digest[static CHECKSUM_MAX_SIZE],
+	struct penstock_error *err);
 
 size_t checksum_size(enum checksum_kind kind);
 /* Returns "CRC64NVME", as in x-amz-checksum-algorithm and <ChecksumAlgorithm>; NULL for none and

@@ -21,47 +21,42 @@
 
 /* ---- upload ---- */
 
-struct source {
-	struct bulk_task *task;
-	int fd;
-	struct stat st; /* from when it was opened */
-};
-
-static void source_progress(void *cookie, int64_t bytes)
+void bulk_source_progress(void *cookie, int64_t bytes)
 {
-	const struct source *source = cookie;
+	const struct upload_source *source = cookie;
 	const struct bulk_options *o = &source->task->bulk->options;
 
 	if (o->progress)
 		o->progress(o->cookie, bytes);
 }
 
-bool bulk_same_file(const struct stat *a, const struct stat *b)
+static bool same_file(const struct stat *a, const struct stat *b)
 {
 	return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
 	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-static bool source_valid(void *cookie)
+bool bulk_source_valid(void *cookie)
 {
-	const struct source *source = cookie;
+	const struct upload_source *source = cookie;
 	struct stat now;
 
-	return fstat(source->fd, &now) == 0 && bulk_same_file(&source->st, &now);
+	return fstat(source->fd, &now) == 0 && same_file(&source->st, &now);
 }
 
-int bulk_open_source(const char *path, struct stat *st, int *fd, struct penstock_error *err)
+int bulk_source_open(struct upload_source *source, struct penstock_error *err)
 {
+	const char *path = source->task->item.path;
 	/* Do not block on a pipe in place of a file. */
-	_cleanup_close_ int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
-	if (opened < 0)
+	if (fd < 0)
 		return error_errno(err, errno, "cannot open '%s'", path);
-	if (fstat(opened, st) < 0)
+	if (fstat(fd, &source->st) < 0)
 		return error_errno(err, errno, "cannot read '%s'", path);
-	if (!S_ISREG(st->st_mode))
+	if (!S_ISREG(source->st.st_mode))
 		return error_set(err, PENSTOCK_E_INVALID, "'%s' is not a regular file", path);
-	*fd = take_fd(opened);
+	source->fd = take_fd(fd);
 	return 0;
 }
 
@@ -86,7 +81,7 @@ static int upload_link(struct bulk_task *task, const struct stat *st, struct pen
 }
 
 /* Uploads a file to a web server with PUT. */
-static int upload_url(struct source *source, struct penstock_error *err)
+static int upload_url(struct upload_source *source, struct penstock_error *err)
 {
 	struct bulk_task *task = source->task;
 	struct object_put_options options;
@@ -105,13 +100,13 @@ static int upload_url(struct source *source, struct penstock_error *err)
 		r = http_request_header(&request, "If-None-Match", "*");
 	r = r < 0 ? error_memory(err) : http_perform(task->bulk->engine, &request, NULL, err);
 	strlist_release(&request.headers);
-	if (r == 0 && !source_valid(source))
+	if (r == 0 && !bulk_source_valid(source))
 		r = error_set(
 			err, PENSTOCK_E_CHANGED, "'%s' changed while it was sent", task->item.path);
 	return r;
 }
 
-static int upload_object(struct source *source, struct penstock_error *err)
+static int upload_object(struct upload_source *source, struct penstock_error *err)
 {
 	struct bulk_task *task = source->task;
 	_cleanup_(strlist_release) struct strlist metadata = {0};
@@ -121,8 +116,8 @@ static int upload_object(struct source *source, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	bulk_put_options(task, &metadata, &options);
-	options.progress = source_progress;
-	options.still_valid = source_valid;
+	options.progress = bulk_source_progress;
+	options.still_valid = bulk_source_valid;
 	options.cookie = source;
 	return object_put_file(task->item.to, source->fd, (uint64_t)source->st.st_size, &options,
 		&task->info, err);
@@ -131,14 +126,14 @@ static int upload_object(struct source *source, struct penstock_error *err)
 static int upload(struct bulk_task *task, struct penstock_error *err)
 {
 	const struct bulk_options *o = &task->bulk->options;
-	struct source source = {.task = task, .fd = -1};
+	struct upload_source source = {.task = task, .fd = -1};
 	int r;
 
 	if (o->preserve && o->symlinks && lstat(task->item.path, &source.st) == 0 &&
 		S_ISLNK(source.st.st_mode) && !task->item.to_url) {
 		r = upload_link(task, &source.st, err);
 	} else {
-		r = bulk_open_source(task->item.path, &source.st, &source.fd, err);
+		r = bulk_source_open(&source, err);
 		if (r < 0)
 			return r;
 		task->bytes = (uint64_t)source.st.st_size;
@@ -146,27 +141,19 @@ static int upload(struct bulk_task *task, struct penstock_error *err)
 		close(source.fd);
 	}
 	task->has_info = r == 0 && !task->item.to_url;
-	return r < 0 ? error_prefix(err, "%s", task->item.path)
-		     : bulk_upload_done(task, &source.st, err);
+	return r < 0 ? error_prefix(err, "%s", task->item.path) : bulk_source_done(&source, err);
 }
 
-/* True if the name still leads to the file that was sent. */
-static bool is_what_was_sent(const char *path, const struct stat *sent)
+int bulk_source_done(const struct upload_source *source, struct penstock_error *err)
 {
+	const char *path = source->task->item.path;
+	const struct stat *sent = &source->st;
 	struct stat now;
-	int r = S_ISLNK(sent->st_mode) ? lstat(path, &now) : stat(path, &now);
 
-	return r == 0 && now.st_dev == sent->st_dev && now.st_ino == sent->st_ino &&
-	       bulk_same_file(&now, sent);
-}
-
-int bulk_upload_done(struct bulk_task *task, const struct stat *sent, struct penstock_error *err)
-{
-	const char *path = task->item.path;
-
-	if (!task->item.remove_source)
+	if (!source->task->item.remove_source)
 		return 0;
-	if (!is_what_was_sent(path, sent))
+	if ((S_ISLNK(sent->st_mode) ? lstat(path, &now) : stat(path, &now)) < 0 ||
+		now.st_dev != sent->st_dev || now.st_ino != sent->st_ino || !same_file(&now, sent))
 		return error_set(err, PENSTOCK_E_CHANGED,
 			"copied '%s' but did not remove it: it was replaced meanwhile; move it "
 			"again",

@@ -26,8 +26,8 @@ void bulk_flight_free(struct bulk_flight *flight)
 	put_request_release(&flight->put);
 	put_body_release(&flight->body);
 	checksum_release(&flight->sum);
-	if (flight->fd >= 0)
-		close(flight->fd);
+	cleanup_closep(&flight->source.fd);
+	cleanup_closep(&flight->fd);
 	if (flight->part)
 		unlink(flight->part);
 	free(flight->part);
@@ -298,6 +298,7 @@ int bulk_flight_prepare(struct bulk_task *task, enum bulk_way *way, struct penst
 	if (!f)
 		return error_memory(err);
 	f->fd = f->body.fd = -1;
+	f->source = (struct upload_source){.task = task, .fd = -1};
 	f->task = task;
 	f->plain = task->item.to_url || task->item.from_url;
 	*way = BULK_STRAIGHT;

@@ -26,10 +26,10 @@ struct bulk_flight {
 
 	char *data; /* the whole body if it is small, in both directions */
 	size_t size, got;
-	int fd; /* of the file, in both directions */
+	struct upload_source source;
+	int fd; /* of a new file */
 	struct bulk_dir *dir; /* of a new file */
 	char *part; /* the temporary name; NULL for an unnamed file */
-	struct stat st; /* of the file that is sent */
 	struct checksum sum;
 	enum checksum_kind kind;
 	uint8_t wanted[CHECKSUM_MAX_SIZE];

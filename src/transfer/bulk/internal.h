@@ -30,6 +30,13 @@ struct bulk_dir {
 	char path[]; /* for messages */
 };
 
+/* The file that an upload sends. */
+struct upload_source {
+	struct bulk_task *task;
+	int fd; /* -1: not open */
+	struct stat st; /* from when it was opened */
+};
+
 struct bulk_list {
 	struct bulk_task *first, *last;
 	size_t n;
@@ -133,15 +140,16 @@ static inline bool bulk_stopped(const struct bulk *bulk)
 
 /* blocking.c: the whole of an upload, download or copy. */
 int bulk_run(struct bulk_task *task, struct penstock_error *err);
-/* Opens a regular file for reading. */
-int bulk_open_source(const char *path, struct stat *st, int *fd, struct penstock_error *err);
-/* True if a file is unchanged. */
-bool bulk_same_file(const struct stat *a, const struct stat *b);
+/* Opens the task's file, which must be a regular one. */
+int bulk_source_open(struct upload_source *source, struct penstock_error *err);
+/* The hooks of its upload, with the source as the cookie. */
+void bulk_source_progress(void *cookie, int64_t bytes);
+bool bulk_source_valid(void *cookie);
 /* The options of one upload, from the item and the bulk's options. */
 void bulk_put_options(const struct bulk_task *task, const struct strlist *metadata,
 	struct object_put_options *out);
-/* Removes the source of a move; `sent` is its stat when it was sent, and a newer file stays. */
-int bulk_upload_done(struct bulk_task *task, const struct stat *sent, struct penstock_error *err);
+/* Removes the source of a move; a file that is newer than the sent one stays. */
+int bulk_source_done(const struct upload_source *source, struct penstock_error *err);
 
 /* stream.c: copies an object of one store through this machine into another. */
 int bulk_stream(struct bulk_task *task, struct penstock_error *err);

@@ -11,23 +11,6 @@
 #include "net/http/http.h"
 #include "base/banned.h"
 
-static void body_progress(void *cookie, int64_t bytes)
-{
-	const struct bulk_flight *f = cookie;
-	const struct bulk_options *o = &f->task->bulk->options;
-
-	if (o->progress)
-		o->progress(o->cookie, bytes);
-}
-
-static bool body_valid(void *cookie)
-{
-	const struct bulk_flight *f = cookie;
-	struct stat now;
-
-	return fstat(f->fd, &now) == 0 && bulk_same_file(&f->st, &now);
-}
-
 /* Reads a small file into memory. If it changed meanwhile, a worker handles it. */
 static int load(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err)
 {
@@ -36,13 +19,13 @@ static int load(struct bulk_flight *f, enum bulk_way *way, struct penstock_error
 	f->data = malloc(f->size + 1);
 	if (!f->data)
 		return error_memory(err);
-	n = fs_pread_all(f->fd, f->data, f->size, 0);
+	n = fs_pread_all(f->source.fd, f->data, f->size, 0);
 	if (n < 0)
 		return error_errno(err, errno, "cannot read '%s'", f->task->item.path);
-	if ((size_t)n < f->size || !body_valid(f))
+	if ((size_t)n < f->size || !bulk_source_valid(&f->source))
 		*way = BULK_TO_WORKER;
-	close(f->fd);
-	f->fd = -1;
+	close(f->source.fd);
+	f->source.fd = -1;
 	return 0;
 }
 
@@ -57,7 +40,7 @@ static int prepare_url(
 	request->source = (struct http_source){
 		.kind = f->data ? HTTP_SOURCE_MEMORY : HTTP_SOURCE_FD,
 		.data = f->data,
-		.fd = f->fd,
+		.fd = f->source.fd,
 		.length = f->size};
 	if (http_request_header(request, "Content-Type",
 		    options->content_type ? options->content_type : "application/octet-stream") < 0)
@@ -72,18 +55,18 @@ static int prepare_object(
 	_cleanup_(strlist_release) struct strlist metadata = {0};
 	struct object_put_options options = *asked;
 	struct s3_op *op = &f->put.op;
-	int r = bulk_file_metadata(task, &f->st, &metadata, err);
+	int r = bulk_file_metadata(task, &f->source.st, &metadata, err);
 
 	if (r < 0)
 		return r;
 	options.metadata = &metadata;
 	f->body = (struct put_body){.data = f->data,
-		.fd = f->fd,
+		.fd = f->source.fd,
 		.length = f->size,
 		.last = true,
-		.still_valid = f->data ? NULL : body_valid,
-		.progress = body_progress,
-		.cookie = f};
+		.still_valid = f->data ? NULL : bulk_source_valid,
+		.progress = bulk_source_progress,
+		.cookie = &f->source};
 	s3_op_init(op, "PUT", task->item.to);
 	put_headers(op, &options);
 	r = put_body_attach(
@@ -104,13 +87,12 @@ int bulk_upload_prepare(struct bulk_flight *f, enum bulk_way *way, struct pensto
 		*way = BULK_TO_WORKER;
 		return 0;
 	}
-	r = bulk_open_source(task->item.path, &f->st, &f->fd, err);
+	r = bulk_source_open(&f->source, err);
 	if (r < 0)
 		return r;
 	bulk_put_options(task, NULL, &options);
-	f->size = (size_t)f->st.st_size;
-	if (f->st.st_size > (off_t)LIMIT_BULK_SMALL ||
-		(options.part_size && f->size > options.part_size)) {
+	f->size = (size_t)f->source.st.st_size;
+	if (f->size > LIMIT_BULK_SMALL || (options.part_size && f->size > options.part_size)) {
 		*way = BULK_TO_WORKER;
 		return 0;
 	}
@@ -128,20 +110,19 @@ int bulk_upload_complete(struct bulk_flight *f, enum bulk_way *way, struct penst
 
 	/* The web server received a mixture: a worker sends the file again, or reports the
 	 * change. */
-	if (f->plain && !f->data && !body_valid(f)) {
+	if (f->plain && !f->data && !bulk_source_valid(&f->source)) {
 		*way = BULK_TO_WORKER;
 		return 0;
 	}
 	if (!f->plain)
 		r = put_body_verify(&f->put.op, &f->body, err);
 	if (r == 0 && (f->plain || f->body.inline_body))
-		body_progress(f, (int64_t)f->size);
+		bulk_source_progress(&f->source, (int64_t)f->size);
 	if (r == 0 && !f->plain) {
 		r = object_info_from_reply(&f->put.op.reply, &task->info, err);
 		task->info.size = f->size;
 		task->has_info = r == 0;
 	}
 	task->bytes = f->size;
-	return r < 0 ? error_prefix(err, "%s", task->item.path)
-		     : bulk_upload_done(task, &f->st, err);
+	return r < 0 ? error_prefix(err, "%s", task->item.path) : bulk_source_done(&f->source, err);
 }

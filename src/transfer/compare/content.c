@@ -50,30 +50,6 @@ static int read_block(int fd, const struct entry *entry, char *block, uint64_t a
 	return 0;
 }
 
-/* The digest of a range of the file. */
-static int digest_file(int fd, const struct entry *entry, enum checksum_kind kind, uint64_t offset,
-	uint64_t length, const atomic_int *cancel, uint8_t digest[static CHECKSUM_MAX_SIZE],
-	struct penstock_error *err)
-{
-	_cleanup_free_ char *block = malloc(BLOCK);
-	struct checksum sum = {0};
-	int r = block ? checksum_init(&sum, kind, err) : error_memory(err);
-
-	while (r == 0 && length) {
-		size_t n = length < BLOCK ? (size_t)length : BLOCK;
-
-		r = read_block(fd, entry, block, offset, n, cancel, err);
-		if (r == 0)
-			checksum_update(&sum, block, n);
-		offset += n;
-		length -= n;
-	}
-	if (r == 0)
-		checksum_final(&sum, digest);
-	checksum_release(&sum);
-	return r;
-}
-
 /* ---- ETags of uploads in parts ---- */
 
 /* Part sizes that give this number of parts for the size. */
@@ -147,9 +123,11 @@ static int file_and_object(const struct compare_rules *rules, const struct compa
 	if (fd < 0)
 		return fd;
 	if (object_etag_md5(object->etag, theirs)) {
-		r = digest_file(fd, file, CHECKSUM_MD5, 0, file->size, rules->cancel, own, err);
-		if (r < 0 || memcmp(own, theirs, 16) == 0)
-			return r < 0 ? r : 1;
+		r = checksum_of_file(fd, CHECKSUM_MD5, 0, file->size, rules->cancel, own, err);
+		if (r < 0)
+			return error_prefix(err, "%s", file->path);
+		if (memcmp(own, theirs, 16) == 0)
+			return 1;
 	}
 	for (size_t i = 0; i < n; i++) {
 		r = try_parts(fd, file, object->etag, sizes[i], rules->cancel, err);
@@ -160,8 +138,9 @@ static int file_and_object(const struct compare_rules *rules, const struct compa
 	r = head_checksum(objects, object, rules->cancel, &kind, theirs, err);
 	if (r < 0 || kind == CHECKSUM_NONE)
 		return r;
-	r = digest_file(fd, file, kind, 0, file->size, rules->cancel, own, err);
-	return r < 0 ? r : memcmp(own, theirs, checksum_size(kind)) == 0;
+	r = checksum_of_file(fd, kind, 0, file->size, rules->cancel, own, err);
+	return r < 0 ? error_prefix(err, "%s", file->path)
+		     : memcmp(own, theirs, checksum_size(kind)) == 0;
 }
 
 static int two_objects(const struct compare_rules *rules, const struct entry *from,

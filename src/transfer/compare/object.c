@@ -25,7 +25,7 @@ static int same_parts(int fd, uint64_t size, const struct s3_op *head, enum chec
 		const struct get_part_sum *part = &parts.parts[i];
 		uint8_t own[CHECKSUM_MAX_SIZE];
 
-		r = file_digest(fd, kind, part->offset, part->length, cancel, own, err);
+		r = checksum_of_file(fd, kind, part->offset, part->length, cancel, own, err);
 		if (r == 0)
 			r = memcmp(own, part->digest, checksum_size(kind)) == 0;
 	}
@@ -68,7 +68,7 @@ int compare_with_object(int fd, uint64_t size, struct object_ref at, const char 
 	if (kind == CHECKSUM_NONE && object_reply_md5(&head.reply, theirs))
 		kind = CHECKSUM_MD5;
 	if (kind != CHECKSUM_NONE) {
-		r = file_digest(fd, kind, 0, size, cancel, ours, err);
+		r = checksum_of_file(fd, kind, 0, size, cancel, ours, err);
 		return r < 0 ? r : memcmp(ours, theirs, checksum_size(kind)) == 0;
 	}
 	kind = object_reply_part_checksum(&head.reply, there);

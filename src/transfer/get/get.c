@@ -108,7 +108,7 @@ static int check_parts_file(struct download *d, struct penstock_error *err)
 		const struct get_part_sum *part = &parts.parts[i];
 		uint8_t got[CHECKSUM_MAX_SIZE];
 
-		r = file_digest(
+		r = checksum_of_file(
 			d->part.fd, d->part_kind, part->offset, part->length, o->cancel, got, err);
 		if (r == 0 && memcmp(got, part->digest, checksum_size(d->part_kind)) != 0)
 			r = get_part_damaged(part, i + 1, d->part_kind, err);

@@ -114,33 +114,6 @@ void parts_etag_sum_release(struct parts_etag_sum *sum)
 	*sum = (struct parts_etag_sum){0};
 }
 
-int file_digest(int fd, enum checksum_kind kind, uint64_t offset, uint64_t length,
-	const atomic_int *cancel, uint8_t digest[static CHECKSUM_MAX_SIZE],
-	struct penstock_error *err)
-{
-	_cleanup_free_ char *block = malloc(BLOCK);
-	_cleanup_(checksum_release) struct checksum sum = {0};
-	int r = block ? checksum_init(&sum, kind, err) : error_memory(err);
-
-	for (uint64_t end = offset + length; r == 0 && offset < end;) {
-		size_t want = end - offset < BLOCK ? (size_t)(end - offset) : BLOCK;
-		ssize_t n = fs_pread_all(fd, block, want, (off_t)offset);
-
-		if (cancel && atomic_load(cancel))
-			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-		if (n < 0)
-			return error_errno(err, errno, "cannot read the fetched file");
-		if ((size_t)n < want)
-			return error_set(err, PENSTOCK_E_CHANGED,
-				"the file became shorter while it was read");
-		checksum_update(&sum, block, want);
-		offset += want;
-	}
-	if (r == 0)
-		checksum_final(&sum, digest);
-	return r;
-}
-
 int parts_etag_of_file(int fd, uint64_t size, uint64_t part, uint64_t count,
 	const atomic_int *cancel, char out[static MULTIPART_ETAG_SIZE], struct penstock_error *err)
 {
@@ -152,7 +125,7 @@ int parts_etag_of_file(int fd, uint64_t size, uint64_t part, uint64_t count,
 		uint64_t length = size - offset < part ? size - offset : part;
 		uint8_t digest[CHECKSUM_MAX_SIZE];
 
-		r = file_digest(fd, CHECKSUM_MD5, offset, length, cancel, digest, err);
+		r = checksum_of_file(fd, CHECKSUM_MD5, offset, length, cancel, digest, err);
 		if (r == 0)
 			memcpy(digests[i], digest, sizeof(digests[i]));
 	}

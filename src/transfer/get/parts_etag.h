@@ -9,10 +9,6 @@
 
 /* The count after the "-" of such an ETag; 0 for any other ETag. */
 uint64_t parts_etag_count(const char *etag);
-/* The checksum of a range of a file. PENSTOCK_E_CHANGED if the file is shorter. */
-int file_digest(int fd, enum checksum_kind kind, uint64_t offset, uint64_t length,
-	const atomic_int *cancel, uint8_t digest[static CHECKSUM_MAX_SIZE],
-	struct penstock_error *err);
 /* The ETag of the first `size` bytes of a file in `count` parts of `part` bytes, of which the last
  * may be empty. */
 int parts_etag_of_file(int fd, uint64_t size, uint64_t part, uint64_t count,

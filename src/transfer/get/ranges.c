@@ -460,7 +460,7 @@ static int check_ranges(struct download *d, struct penstock_error *err)
 static int check_file(struct download *d, struct penstock_error *err)
 {
 	uint8_t got[CHECKSUM_MAX_SIZE];
-	int r = file_digest(d->part.fd, d->kind, 0, d->size, d->options->cancel, got, err);
+	int r = checksum_of_file(d->part.fd, d->kind, 0, d->size, d->options->cancel, got, err);
 
 	return r < 0 ? r : check_digest(d, got, err);
 }

@@ -225,18 +225,6 @@ static int hand_over(
 
 /* ---- a store without ranges ---- */
 
-/* Opens an unnamed temporary file. */
-static int open_held(struct penstock_error *err)
-{
-	const char *dir = getenv("TMPDIR");
-	int fd = open(dir && *dir ? dir : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-
-	return fd >= 0 ? fd
-		       : error_errno(err, errno,
-				 "cannot hold the object in '%s'; set TMPDIR to another directory",
-				 dir && *dir ? dir : "/var/tmp");
-}
-
 static int fetch_whole(struct stream *s, int fd, struct penstock_error *err)
 {
 	struct stream_slot slot = {.stream = s};
@@ -264,7 +252,7 @@ static int hand_over_held(
 	int r = block ? 0 : error_memory(err);
 
 	if (r == 0)
-		r = fd = open_held(err);
+		r = fd = fs_open_unnamed("the object", err);
 	if (r >= 0)
 		r = fetch_whole(s, fd, err);
 	for (uint64_t at = 0; r == 0 && at < s->size;) {

@@ -192,21 +192,6 @@ static int grow(void **array, size_t *cap, size_t wanted, size_t first, size_t i
 
 /* ---- to the file and back ---- */
 
-static int file_open(struct list_sorter *s, struct penstock_error *err)
-{
-	const char *dir = getenv("TMPDIR");
-
-	if (!dir || !*dir)
-		dir = "/var/tmp";
-	if (s->fd < 0)
-		s->fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	return s->fd < 0 ? error_errno(err, errno,
-				   "cannot create a file in '%s' to sort a long list; set "
-				   "TMPDIR to another directory",
-				   dir)
-			 : 0;
-}
-
 static int file_write(
 	struct list_sorter *s, const char *data, size_t len, struct penstock_error *err)
 {
@@ -229,7 +214,9 @@ static int run_write(struct list_sorter *s, size_t from, struct penstock_error *
 		s->runs = grown;
 	if (!grown || !out)
 		return error_memory(err);
-	r = file_open(s, err);
+	if (s->fd < 0)
+		s->fd = fs_open_unnamed("a long list", err);
+	r = s->fd < 0 ? s->fd : 0;
 	for (size_t i = from; r == 0 && i < s->n_items; i++) {
 		const char *record = s->text + s->items[i].at;
 		size_t size = record_size(head_at(record));

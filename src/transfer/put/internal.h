@@ -41,10 +41,9 @@ int put_body_attach(
 	struct s3_op *op, struct put_body *body, enum guard guard, struct penstock_error *err);
 /* Detects our own store by "penstock/…": it takes trailers, so files need to be read only once. */
 void put_learn_store(struct object_client *client, const struct http_reply *reply);
-/* The checksum (of `kind`) of the whole body into `digest`, by reading it. */
-int put_body_digest(struct put_body *body, struct penstock_error *err);
-int put_body_md5(struct put_body *body, uint8_t digest[static CHECKSUM_MAX_SIZE],
-	struct penstock_error *err);
+/* The checksum of the whole body, by reading it. */
+int put_body_sum(const struct put_body *body, enum checksum_kind kind,
+	uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err);
 /* Verifies after success that the store has the sent bytes. PENSTOCK_E_CORRUPT if not. */
 int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_error *err);
 

@@ -34,7 +34,7 @@ static bool has_md5_of(const struct upload *u, uint64_t offset, uint64_t length,
 		.fd = u->fd, .offset = offset, .length = length};
 	uint8_t stored[16], md5[CHECKSUM_MAX_SIZE];
 
-	return object_etag_md5(etag, stored) && put_body_md5(&body, md5, NULL) == 0 &&
+	return object_etag_md5(etag, stored) && put_body_sum(&body, CHECKSUM_MD5, md5, NULL) == 0 &&
 	       memcmp(stored, md5, sizeof(stored)) == 0;
 }
 

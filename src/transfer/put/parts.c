@@ -213,10 +213,10 @@ static bool has_same_bytes(struct upload *u, unsigned number)
 		return false;
 	if (u->guard == GUARD_MD5)
 		same = object_etag_md5(result->etag, stored) &&
-		       put_body_md5(&body, body.digest, NULL) == 0 &&
+		       put_body_sum(&body, CHECKSUM_MD5, body.digest, NULL) == 0 &&
 		       memcmp(body.digest, stored, sizeof(stored)) == 0;
 	else
-		same = put_body_digest(&body, NULL) == 0 &&
+		same = put_body_sum(&body, body.kind, body.digest, NULL) == 0 &&
 		       memcmp(body.digest, result->digest, checksum_size(body.kind)) == 0;
 	if (same && u->options->progress)
 		u->options->progress(u->options->cookie, (int64_t)body.length);

@@ -23,10 +23,10 @@ static bool put_was_done(struct s3_op *op, struct put_body *body)
 		return false;
 	checksum = http_reply_header(&head.reply, checksum_header(op->at.client->guard_kind));
 	if (checksum && checksum_parse(op->at.client->guard_kind, checksum, stored))
-		return put_body_digest(body, NULL) == 0 &&
+		return put_body_sum(body, body->kind, body->digest, NULL) == 0 &&
 		       memcmp(stored, body->digest, checksum_size(op->at.client->guard_kind)) == 0;
-	return object_reply_md5(&head.reply, stored) && put_body_md5(body, sent, NULL) == 0 &&
-	       memcmp(stored, sent, 16) == 0;
+	return object_reply_md5(&head.reply, stored) &&
+	       put_body_sum(body, CHECKSUM_MD5, sent, NULL) == 0 && memcmp(stored, sent, 16) == 0;
 }
 
 static int put_once(struct object_ref at, struct put_body *body,

@@ -16,8 +16,7 @@
 /* A file up to this size is read at once and sent with its headers. */
 #define SMALL_FILE_MAX (64 * KIB)
 /* Data bytes per chunk of an aws-chunked body. */
-#define CHUNK	  (1 * MIB)
-#define READ_SIZE (256 * KIB)
+#define CHUNK (1 * MIB)
 
 /* ---- the body ---- */
 
@@ -161,37 +160,13 @@ void put_body_release(struct put_body *body)
 	*body = (struct put_body){.fd = -1};
 }
 
-/* The checksum of the whole body, before any of it is sent. */
-int put_body_digest(struct put_body *body, struct penstock_error *err)
+/* By reading the body, before it is sent or once more. */
+int put_body_sum(const struct put_body *body, enum checksum_kind kind,
+	uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err)
 {
-	_cleanup_(checksum_release) struct checksum sum = {0};
-	_cleanup_free_ char *block = NULL;
-	int r = checksum_init(&sum, body->kind, err);
-
-	if (r < 0)
-		return r;
-	if (body->data) {
-		checksum_update(&sum, body->data, body->length);
-	} else {
-		block = malloc(READ_SIZE);
-		if (!block)
-			return error_memory(err);
-	}
-	for (uint64_t at = 0; !body->data && at < body->length;) {
-		size_t want = body->length - at < READ_SIZE ? (size_t)(body->length - at)
-							    : READ_SIZE;
-		ssize_t n = fs_pread_all(body->fd, block, want, (off_t)(body->offset + at));
-
-		if (n < 0)
-			return error_errno(err, errno, "cannot read the file");
-		if ((size_t)n < want)
-			return error_set(err, PENSTOCK_E_CHANGED,
-				"the file became shorter while it was sent");
-		checksum_update(&sum, block, want);
-		at += want;
-	}
-	checksum_final(&sum, body->digest);
-	return 0;
+	return body->data ? checksum_of(kind, body->data, body->length, digest, err)
+			  : checksum_of_file(
+				    body->fd, kind, body->offset, body->length, NULL, digest, err);
 }
 
 /* Reads a small file into memory. */
@@ -283,7 +258,7 @@ int put_body_attach(
 	if (guard == GUARD_TRAILER)
 		return attach_trailer(op, body, err);
 	if (guard == GUARD_HEADER) {
-		r = put_body_digest(body, err);
+		r = put_body_sum(body, body->kind, body->digest, err);
 		if (r == 0)
 			add_checksum(op, body->digest);
 		return r;
@@ -295,34 +270,6 @@ int put_body_attach(
 }
 
 /* ---- verifying the reply ---- */
-
-/* The MD5 of the body by reading it once more; only for the first PUT to a store of unknown
- * kind. */
-int put_body_md5(
-	struct put_body *body, uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err)
-{
-	struct checksum sum;
-	_cleanup_free_ char *block = malloc(READ_SIZE);
-	int r = block ? checksum_init(&sum, CHECKSUM_MD5, err) : error_memory(err);
-
-	if (r < 0)
-		return r;
-	for (uint64_t at = 0; r == 0 && at < body->length;) {
-		size_t want = body->length - at < READ_SIZE ? (size_t)(body->length - at)
-							    : READ_SIZE;
-		const char *from = body->data ? body->data + at : block;
-
-		if (!body->data && fs_pread_all(body->fd, block, want,
-					   (off_t)(body->offset + at)) != (ssize_t)want)
-			r = error_set(err, PENSTOCK_E_CHANGED,
-				"the file became shorter while it was sent");
-		checksum_update(&sum, from, want);
-		at += want;
-	}
-	checksum_final(&sum, digest);
-	checksum_release(&sum);
-	return r;
-}
 
 static int corrupt(struct penstock_error *err, const struct s3_op *op, const char *what)
 {
@@ -341,7 +288,7 @@ static int verify_etag(struct s3_op *op, struct put_body *body, struct penstock_
 	if (body->guard == GUARD_MD5)
 		checksum_final(&body->sum, sent);
 	else
-		r = put_body_md5(body, sent, err);
+		r = put_body_sum(body, CHECKSUM_MD5, sent, err);
 	if (r < 0)
 		return r;
 	return memcmp(stored, sent, 16) == 0 ? 0 : corrupt(err, op, "ETag");

@@ -60,26 +60,14 @@ static ssize_t stream_read(struct upload *u, char *out, size_t want, struct pens
 	return (ssize_t)got;
 }
 
-static int spool_open(struct part_slot *slot, struct penstock_error *err)
-{
-	const char *dir = getenv("TMPDIR");
-
-	if (slot->spool >= 0)
-		return 0;
-	slot->spool = open(dir && *dir ? dir : "/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	return slot->spool < 0 ? error_errno(err, errno,
-					 "cannot create a file in '%s' for a part of the "
-					 "upload; set TMPDIR to another directory",
-					 dir && *dir ? dir : "/var/tmp")
-			       : 0;
-}
-
 static int fill_spool(struct upload *u, struct part_slot *slot, uint64_t want, uint64_t *got,
 	struct penstock_error *err)
 {
-	int r = spool_open(slot, err);
-
-	for (*got = 0; r == 0 && !u->ended && *got < want;) {
+	if (slot->spool < 0)
+		slot->spool = fs_open_unnamed("a part of the upload", err);
+	if (slot->spool < 0)
+		return slot->spool;
+	for (*got = 0; !u->ended && *got < want;) {
 		ssize_t n = stream_read(u, slot->memory, STREAM_BLOCK, err);
 
 		if (n < 0)
@@ -89,7 +77,7 @@ static int fill_spool(struct upload *u, struct part_slot *slot, uint64_t want, u
 				err, errno, "cannot write a part of the upload to TMPDIR");
 		*got += (uint64_t)n;
 	}
-	return r;
+	return 0;
 }
 
 /* Reads the next part of a stream into its slot. `length` is 0 at the end. */
