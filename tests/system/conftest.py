@@ -84,6 +84,17 @@ def wait_for():
 
 
 @pytest.fixture
+def tmp_path(request, tmp_path):
+    """pytest's own. With the mark `users`, a directory that every user can enter: each session of pytest closes those above its own."""
+    if not request.node.get_closest_marker("users"):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-user-") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
 def penstock(tmp_path):
     """The program under test; each test has a home and claims of its own."""
     program = Penstock(tmp_path / "p")
