@@ -42,7 +42,8 @@ struct member_place {
 struct member_policy {
 	bool absolute; /* a leading '/' is ignored, not refused */
 	bool exact; /* a mode or time that cannot be set is an error */
-	mode_t dir_mode; /* of directories that no member names; with `exact` independent of the umask */
+	/* Mode of directories that no member names; with `exact` independent of the umask. */
+	mode_t dir_mode;
 	/* Opens a directory whose path leads through a link or a file. Returns -1 with errno.
 	 * NULL: such a path is refused. */
 	int (*open_linked)(const struct members *m, const char *path);

@@ -404,8 +404,8 @@ static int check_entry(int from, int to, const char *name, struct penstock_error
 	return check_move(sub_from, sub_to, NULL, err);
 }
 
-/* Verifies that everything below `from` can be moved into `to`: no file onto a directory, no directory
- * onto anything else, nothing at the top onto `keep`. */
+/* Verifies that everything below `from` can be moved into `to`: no file onto a directory, no
+ * directory onto anything else, nothing at the top onto `keep`. */
 static int check_move(int from, int to, const char *keep, struct penstock_error *err)
 {
 	_cleanup_closedir_ DIR *dir = list(from);

@@ -1,7 +1,7 @@
 /*
  * The tree that members are written to: a temporary directory below the target, which tree_commit()
- * moves into place as a whole and tree_release() removes otherwise. A member below a link is refused,
- * and so is a link that leads out of the tree.
+ * moves into place as a whole and tree_release() removes otherwise. A member below a link is
+ * refused, and so is a link that leads out of the tree.
  *
  * Used by one thread at a time. Names are bytes; an error names the member.
  */

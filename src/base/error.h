@@ -38,7 +38,8 @@ int error_memory(struct penstock_error *err);
 /* Moves `src` into `dst`. If `dst` is NULL the message is dropped. Returns -code. */
 int error_move(struct penstock_error *dst, struct penstock_error *src);
 
-/* Returns true, and releases `err`, if the result `r` is -code: a failure that the caller expects. */
+/* Returns true, and releases `err`, if the result `r` is -code: a failure that the caller
+ * expects. */
 bool error_expected(int r, enum penstock_code code, struct penstock_error *err);
 
 /* Maps an errno value to a code. */

@@ -220,8 +220,8 @@ void commit_list_release(struct commit_list *list)
 	*list = (struct commit_list){0};
 }
 
-/* The path of the checkpoint for a name in `dir`; NULL if it is not a commit, or with errno ENOMEM. A name
- * that no save creates is ignored: it could have a line break and appear in lists. */
+/* The path of the checkpoint for a name in `dir`; NULL if it is not a commit, or with errno ENOMEM.
+ * A name that no save creates is ignored: it could have a line break and appear in lists. */
 static char *path_of(const char *dir, const char *name)
 {
 	_cleanup_free_ char *path = NULL, *file = NULL;

@@ -205,7 +205,8 @@ int image_kept_remove(const char *dir, const struct image_kept *image, struct pe
 
 /* ---- pruning ---- */
 
-/* True if one of the first `n` images that are not removed contains the layer. `gone` may be NULL. */
+/* True if one of the first `n` images that are not removed contains the layer. `gone` may be
+ * NULL. */
 static bool is_in_first(
 	const struct image_kept_list *list, const bool *gone, size_t n, const char *path)
 {

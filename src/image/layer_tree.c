@@ -45,7 +45,8 @@ static int open_linked(const struct members *m, const char *path)
 }
 
 /* Removes the entry that an earlier member of that name left. Its parent may be reached through
- * links of the layer, which lead elsewhere while the layer is not "/", so never use the whole path. */
+ * links of the layer, which lead elsewhere while the layer is not "/", so never use the whole
+ * path. */
 static int replace_earlier(
 	struct members *m, struct member_place *place, struct penstock_error *err)
 {

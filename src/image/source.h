@@ -53,8 +53,8 @@ int registry_open(struct image_source **out, const struct registry_options *opti
 /* An OCI image layout: `oci-layout`, `index.json`, `blobs/`. */
 int layout_open(struct image_source **out, const char *dir, const atomic_int *cancel,
 	struct penstock_error *err);
-/* The image file or layout directory at `path`: an archived OCI layout as 'skopeo copy' writes it, or
- * a 'docker save' archive, which is unpacked into `scratch`. */
+/* The image file or layout directory at `path`: an archived OCI layout as 'skopeo copy' writes it,
+ * or a 'docker save' archive, which is unpacked into `scratch`. */
 int file_source(struct image_source **out, const char *path, const struct image_store *store,
 	struct image_scratch *scratch, struct penstock_error *err);
 

@@ -250,7 +250,8 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	/* Permanently: a second signal must not cut the orderly exit short. */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	/* A connection takes a descriptor, and the usual soft limit is below the server's own limit. */
+	/* A connection takes a descriptor, and the usual soft limit is below the server's own
+	 * limit. */
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
 		limit.rlim_cur = limit.rlim_max;
 		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)

@@ -353,8 +353,8 @@ enum store_status store_complete(
 enum store_status store_completed_get(struct store *store, const char *bucket, const char *key,
 	const char *id, struct store_object **out, struct penstock_error *err);
 
-/* Lists the unfinished uploads. `after_id` continues among the uploads of the key `query->after` itself; NULL continues after
- * that key. */
+/* Lists the unfinished uploads. `after_id` continues among the uploads of the key `query->after`
+ * itself; NULL continues after that key. */
 enum store_status store_upload_list(struct store *store, const struct store_list_query *query,
 	const char *after_id, struct store_list *out, struct penstock_error *err);
 

@@ -184,7 +184,7 @@ static int refuse(const struct sync *s, const char *commit, const struct object_
 static int look_for_commit(struct sync *s, const char *commit, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};
-	int r = upload_head(s, commit, &there, err);
+	int r = sync_head(s, commit, &there, err);
 
 	if (error_expected(r, PENSTOCK_E_NOT_FOUND, err))
 		return 0;
@@ -299,7 +299,7 @@ int sync_verify_object(struct sync *s, const char *path, uint64_t size, struct p
 	if (!settled)
 		return error_set(err, PENSTOCK_E_CHANGED,
 			"%s is not published in its present version", path);
-	r = upload_head(s, path, &there, err);
+	r = sync_head(s, path, &there, err);
 	if (r < 0)
 		return error_prefix(err, "%s", path);
 	return there.size == size && (!etag[0] || strcmp(etag, there.etag) == 0)

@@ -165,6 +165,7 @@ void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t
 	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 /* Calls on_event for what was remembered. Without the lock. */
 void sync_deliver(struct sync *s);
+void sync_drop_events(struct sync *s);
 void sync_wake_owner(struct sync *s);
 
 /* flush.c; under lock. Everything of this flush is sent, or cannot be. */
@@ -180,17 +181,22 @@ void observe_name(struct sync *s, struct dir *dir, const char *name, int64_t now
 void observe_warn_name(struct sync *s, struct entry *e, const char *why);
 enum lease observe_lease(struct sync *s, const char *path);
 
-/* scan.c; under lock */
+/* dirs.c; under lock */
 void dirs_push_first(struct sync *s, struct dir *d);
 void dirs_push_all(struct sync *s);
+void dirs_remove(struct sync *s, struct dir *d);
 struct dir *dirs_of_watch(struct sync *s, int wd);
 void dirs_unwatch(struct sync *s, struct dir *d);
+void dirs_watch(struct sync *s, struct dir *d, int fd);
 /* The directory is gone. */
 void dirs_forget(struct sync *s, struct dir *d);
 /* Some name cannot be dealt with now: another scan comes soon, and a flush waits for it. */
 void observe_again(struct sync *s, int64_t now_ms);
-/* The same if memory is short, with a warning. */
+/* The same if memory or descriptors are short, with a warning. */
+void observe_short(struct sync *s, const char *what);
 void observe_no_memory(struct sync *s);
+
+/* scan.c; under lock */
 void observe_start(struct sync *s);
 /* Reads a part of what is to be scanned; returns how long it may wait for the next call, in ms. */
 int observe_scan(struct sync *s, int64_t now_ms);
@@ -214,8 +220,8 @@ void upload_run(struct sync *s, const struct job *job, const char *path, struct 
 /* The key of a path below the prefix. Returns -PENSTOCK_E_LIMIT if it is longer than S3 allows. */
 int upload_key(struct sync *s, const char *middle, const char *path, struct buf *key,
 	struct penstock_error *err);
-/* Asks for the object of the file `path`. */
-int upload_head(
+/* keep.c: asks for the object of the file `path`. */
+int sync_head(
 	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err);
 /* Sends the content of a suspect file to partial/; also for restore/. */
 int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,

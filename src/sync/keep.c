@@ -17,6 +17,18 @@
 #include "sync/internal.h"
 #include "base/banned.h"
 
+int sync_head(
+	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
+
+	buf_add_str(&key, s->o.prefix);
+	names_key(&key, path);
+	if (buf_failed(&key))
+		return buf_error(&key, "the key of a file", err);
+	return object_head(sync_at(s, buf_str(&key)), there, err);
+}
+
 #define TOKEN_SIZE 65 /* bytes of an ETag in a key, and a NUL */
 #define NAMES	   9 /* names to try if another object has the name of the copy */
 #define LONG_NAME  "long-name-"

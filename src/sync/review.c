@@ -105,7 +105,7 @@ static int ask_for(struct review *r, const char *path, struct penstock_error *er
 	struct sync *s = r->s;
 	char etag[ENTRY_ETAG_SIZE];
 	struct entry *e;
-	int rc = upload_head(s, path, &there, err);
+	int rc = sync_head(s, path, &there, err);
 
 	r->blind = error_expected(rc, PENSTOCK_E_PERMISSION, err);
 	if (r->blind || (rc < 0 && !error_expected(rc, PENSTOCK_E_NOT_FOUND, err)))

@@ -200,8 +200,8 @@ int state_attach(struct sync *s, struct penstock_error *err)
 	snprintf(s->manifest_etag, sizeof(s->manifest_etag), "%s", found ? info.etag : "");
 	s->manifest_ns = info.modified_ns;
 	restored = !found || s->restored_generation == head.generation;
-	/* If the run started over there is nothing to restore: the objects are older, and never taken
-	 * for this run's own. */
+	/* If the run started over there is nothing to restore: the objects are older, and never
+	 * taken for this run's own. */
 	s->plan.may_retire = restored || head.attempt < s->o.began;
 	s->plan.may_delete = s->o.delete_sync && restored;
 	if (s->o.delete_sync && !s->plan.may_delete)

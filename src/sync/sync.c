@@ -31,66 +31,6 @@
 #define SEE_STEPS	2000 /* of 512 names each, at a task's end */
 #define READS_PER_ROUND 64 /* event buffers read before the lock is given up for a moment */
 
-/* ---- events ---- */
-
-static void event_free(struct event_line *line)
-{
-	free(line->path);
-	free(line->detail);
-	free(line);
-}
-
-void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t bytes,
-	const char *fmt, ...)
-{
-	struct event_line *line;
-	va_list ap;
-
-	if (!s->o.on_event)
-		return;
-	line = calloc(1, sizeof(*line));
-	if (!line)
-		return; /* a report may be lost */
-	line->event = event;
-	line->bytes = bytes;
-	line->path = path ? strdup(path) : NULL;
-	va_start(ap, fmt);
-	if (vasprintf(&line->detail, fmt, ap) < 0)
-		line->detail = NULL;
-	va_end(ap);
-	pthread_mutex_lock(&s->event_lock);
-	DL_APPEND(s->events, line);
-	pthread_mutex_unlock(&s->event_lock);
-}
-
-void sync_deliver(struct sync *s)
-{
-	struct event_line *line;
-
-	if (!s->o.on_event)
-		return;
-	pthread_mutex_lock(&s->event_lock);
-	while (!s->delivering && (line = s->events)) {
-		DL_DELETE(s->events, line);
-		s->delivering = true;
-		pthread_mutex_unlock(&s->event_lock);
-		s->o.on_event(s->o.cookie, line->event, line->path, line->bytes,
-			line->detail ? line->detail : "");
-		event_free(line);
-		pthread_mutex_lock(&s->event_lock);
-		s->delivering = false;
-	}
-	pthread_mutex_unlock(&s->event_lock);
-}
-
-void sync_wake_owner(struct sync *s)
-{
-	uint64_t one = 1;
-
-	while (write(s->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
-		;
-}
-
 /* ---- the workers ---- */
 
 static void remember_failure(
@@ -489,12 +429,7 @@ void sync_free(struct sync *s)
 	table_release(&s->table);
 	procs_release(&s->procs);
 	keep_free(s);
-	while (s->events) {
-		struct event_line *line = s->events;
-
-		DL_DELETE(s->events, line);
-		event_free(line);
-	}
+	sync_drop_events(s);
 	penstock_error_release(&s->flush_error);
 	penstock_error_release(&s->attach_error);
 	if (s->root_fd >= 0)

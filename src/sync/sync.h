@@ -57,7 +57,8 @@ enum sync_event {
 	SYNC_DELETED, /* deleteSync removed the object */
 	/*
 	 * an object of others was kept before it was overwritten; detail: where. Without a path:
-	 * number of files from before the run started over that will be kept if they are overwritten
+	 * number of files from before the run started over that will be kept if they are
+	 * overwritten
 	 */
 	SYNC_KEPT,
 	SYNC_WARNING, /* detail: one line */
@@ -118,10 +119,10 @@ int sync_start(struct sync **out, const struct sync_options *options, struct pen
 /*
  * Publishes everything that is not published yet, whole, and the manifest; returns when that is
  * durable. To be called when the tasks have ended. `deadline_ms` is a time of clock_monotonic_ms();
- * 0 waits without a limit, through any failure that may pass. The newest checkpoint goes first. Errors:
- * the first failure, with the number of files and bytes not sent (PENSTOCK_E_TIMEOUT, _PERMISSION,
- * _NOT_FOUND, _NO_SPACE, …); PENSTOCK_E_PRECONDITION if another run took the output over. The sync
- * goes on; the flush can be called again.
+ * 0 waits without a limit, through any failure that may pass. The newest checkpoint goes first.
+ * Errors: the first failure, with the number of files and bytes not sent (PENSTOCK_E_TIMEOUT,
+ * _PERMISSION, _NOT_FOUND, _NO_SPACE, …); PENSTOCK_E_PRECONDITION if another run took the output
+ * over. The sync goes on; the flush can be called again.
  */
 int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
 /* Continues a flush that failed, if no file was written since: files that were checked are not

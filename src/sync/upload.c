@@ -70,18 +70,6 @@ int upload_key(struct sync *s, const char *middle, const char *path, struct buf 
 	return 0;
 }
 
-int upload_head(
-	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
-
-	buf_add_str(&key, s->o.prefix);
-	names_key(&key, path);
-	if (buf_failed(&key))
-		return buf_error(&key, "the key of a file", err);
-	return object_head(sync_at(s, buf_str(&key)), there, err);
-}
-
 /* Returns true if the file still holds the bytes of the start of the upload. A rename over it
  * changes only the inode. */
 static bool file_unchanged(const struct upload *u)

@@ -239,7 +239,8 @@ struct finding {
 	const char *pair; /* the value, if it is the end of its node's text */
 };
 
-/* Finds the scalar at `field`; "LIST[2].NAME" is a member of a list that is the text "NAME=VALUE". */
+/* Finds the scalar at `field`; "LIST[2].NAME" is a member of a list that is the text
+ * "NAME=VALUE". */
 static const struct node *find_node(struct finding *f, const char *field)
 {
 	const struct node *node = overrides_find(&f->arena, f->root, field);

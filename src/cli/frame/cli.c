@@ -236,8 +236,9 @@ int cli_main(int argc, char **argv, const struct command *const *commands)
 			&cli, argv[1], argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL));
 	code = cli_parse(&cli, argc, argv);
 	command = cli.operands.n ? find_command(commands, cli.operands.items[0]) : NULL;
-	/* Words for another program are visible anyway, and `exec` needs its command line unchanged:
-	 * before it enters a container, it re-executes itself with it (enter_prepare()). */
+	/* Words for another program are visible anyway, and `exec` needs its command line
+	 * unchanged: before it enters a container, it re-executes itself with it
+	 * (enter_prepare()). */
 	if (!command || !command->own_operands)
 		hide_arguments(argc, argv);
 	return check_stdout(code ? code : dispatch(&cli));

@@ -25,8 +25,8 @@
 struct batch_lines;
 struct batch_line;
 
-/* A place that a line reads or writes. Two overlap if they are the same, or one is a tree and begins
- * the other. */
+/* A place that a line reads or writes. Two overlap if they are the same, or one is a tree and
+ * begins the other. */
 struct batch_place {
 	char *text;
 	bool tree;

@@ -85,7 +85,8 @@ int copying_open(struct copying *v, const struct place *from, const struct place
 	int r = open_stores(v, from && place_is_object(from) ? from : NULL,
 		place_is_object(to) ? to : NULL, err);
 
-	/* The progress of uploads is kept in our home: next to the source it would be part of it. */
+	/* The progress of uploads is kept in our home: next to the source it would be part of
+	 * it. */
 	if (r == 0 && (resume || delta))
 		r = records_home(&home, err);
 	if (r == 0 && resume && !(v->resume_dir = path_join(home, "transfers")))

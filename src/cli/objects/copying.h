@@ -6,7 +6,8 @@
  *	r = copying_options(&v, cli);
  *	place_parse(&from, "data", false, &err);
  *	r = copying_open(&v, &from, &to, &err);
- *	copy_sources(&v.copy, &(struct copy_request){.sources = &from, .n = 1, .target = &to}, &err);
+ *	copy_sources(&v.copy, &(struct copy_request){
+ *		.sources = &from, .n = 1, .target = &to}, &err);
  *	return copying_end(&v, r, &err);
  */
 #ifndef CLI_OBJECTS_COPYING_H

@@ -143,9 +143,9 @@ static void close_remote(struct remote *remote)
 
 /*
  * Each request has buffers of some hundred KiB. If they were returned to the kernel after each
- * request, the kernel would have to clear the pages of the next ones. One thread allocates the pages
- * of a listing and another frees them, so a heap for each thread grows (a sync of a million files:
- * 71 MiB instead of 46).
+ * request, the kernel would have to clear the pages of the next ones. One thread allocates the
+ * pages of a listing and another frees them, so a heap for each thread grows (a sync of a million
+ * files: 71 MiB instead of 46).
  */
 void remote_many_requests(void)
 {

@@ -10,8 +10,8 @@
  *
  * "--endpoint-url embedded" is the embedded store, joined or started as for workflows. After
  * remote_open() SIGINT, SIGTERM and SIGHUP set `cancel`, which ends every request of the engine;
- * pass it to calls that take a flag. The verb then fails, and remote_fail() returns the shell's exit
- * code for the signal.
+ * pass it to calls that take a flag. The verb then fails, and remote_fail() returns the shell's
+ * exit code for the signal.
  */
 #ifndef CLI_OBJECTS_REMOTE_H
 #define CLI_OBJECTS_REMOTE_H
@@ -101,12 +101,13 @@ int remote_location(
 
 typedef int (*remote_operand_fn)(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err);
-/* Opens the store and calls `fn` for each operand, until one fails; then ends `stream`, which may be
- * NULL. Returns the exit code. */
+/* Opens the store and calls `fn` for each operand, until one fails; then ends `stream`, which may
+ * be NULL. Returns the exit code. */
 int remote_operands(const struct cli *cli, bool needs_key, remote_operand_fn fn, void *cookie,
 	struct json_stream *stream);
 
-/* Like object_list(), but sends several requests at a time, and always in byte order of the keys. */
+/* Like object_list(), but sends several requests at a time, and always in byte order of the
+ * keys. */
 int remote_list(struct remote *remote, const char *bucket, const char *prefix,
 	const char *delimiter, object_list_fn fn, void *cookie, struct penstock_error *err);
 

@@ -20,8 +20,8 @@ struct follow {
 	int64_t lines; /* of the existing log, print only the last `lines`; -1 for all */
 };
 
-/* Prints everything since the last call. Does nothing if there is no file yet. Fails if it cannot be
- * read or standard output cannot be written. */
+/* Prints everything since the last call. Does nothing if there is no file yet. Fails if it cannot
+ * be read or standard output cannot be written. */
 int follow_print(struct follow *log, struct penstock_error *err);
 void follow_close(struct follow *log);
 

@@ -31,8 +31,8 @@ bool show_colours(int fd);
 /* Returns the columns of the terminal `fd`; 0 if it is not a terminal. */
 unsigned show_width(int fd);
 
-/* Columns as wide as their widest cell. Cells are added row by row; on a terminal the last column is
- * cut to what fits. Control characters are shown as '?'. */
+/* Columns as wide as their widest cell. Cells are added row by row; on a terminal the last column
+ * is cut to what fits. Control characters are shown as '?'. */
 struct grid {
 	struct strlist cells;
 	size_t columns;

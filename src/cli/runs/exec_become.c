@@ -29,8 +29,8 @@ static bool add_pair(void *cookie, const char *pair)
 	return !copying->no_memory;
 }
 
-/* Joins the step: its control groups, so that the command counts as part of it and ends with it, its
- * CPUs and its directory. */
+/* Joins the step: its control groups, so that the command counts as part of it and ends with it,
+ * its CPUs and its directory. */
 static int go_there(const struct live_step *step, pid_t pid, struct penstock_error *err)
 {
 	char path[32];
@@ -66,7 +66,8 @@ int exec_become(char **words, const struct live_step *step, pid_t pid, struct pe
 	_cleanup_(strlist_release) struct strlist env = {0};
 	struct copying copying = {.env = &env};
 	const char *name = words ? words[0] : NULL, *term = getenv("TERM");
-	/* The environment that the task was started with: later changes by the task are not visible. */
+	/* The environment that the task was started with: later changes by the task are not
+	 * visible. */
 	int r = process_environment(pid, add_pair, &copying, err);
 	int errnum;
 

@@ -157,7 +157,8 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 			.places_only = given->places_only,
 		},
 		&found, err);
-	/* The lines of the copy mean nothing to the user: diagnostics name only the original file. */
+	/* The lines of the copy mean nothing to the user: diagnostics name only the original
+	 * file. */
 	for (size_t i = 0; i < found.n; i++)
 		found.items[i].line = found.items[i].column = 0;
 	load_print_found(&found);

@@ -87,8 +87,8 @@ static int save(json_t *json, const char *path, struct penstock_error *err)
 
 #define KEYRING_MS 120000 /* the user may have to unlock it first */
 
-/* Runs secret-tool's `verb` for a secret, with `input` as its standard input, and appends its output
- * to `output`; both may be NULL. */
+/* Runs secret-tool's `verb` for a secret, with `input` as its standard input, and appends its
+ * output to `output`; both may be NULL. */
 static int keyring(const char *verb, const char *name, const char *input, struct buf *output,
 	struct penstock_error *err)
 {

@@ -262,8 +262,8 @@ static void delete_object(struct plan *p, struct entry *e, int64_t now_ms)
 	const bool busy = w && w->send != SEND_IDLE;
 	const bool published = (e->flags & ENTRY_PUBLISHED) != 0;
 
-	/* The journal forgets an object of an attempt before the run started over, which is not this
-	 * attempt's to delete, and one that is only on its way. */
+	/* The journal forgets an object of an attempt before the run started over, which is not
+	 * this attempt's to delete, and one that is only on its way. */
 	plan_note(p, published && !(e->flags & ENTRY_OLDER) ? JOURNAL_GONE : JOURNAL_FORGET, e,
 		published && w ? &w->published : &e->seen);
 	if ((!plan_may_delete(p, e) || (e->flags & ENTRY_OLDER)) && !busy) {

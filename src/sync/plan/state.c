@@ -190,7 +190,8 @@ void plan_make_suspect(struct plan *p, struct entry *e, struct work *w)
 	e->flags &= (uint16_t)~ENTRY_KEEP;
 	if (w->send == SEND_SAME)
 		w->send = SEND_CHANGED;
-	/* A log keeps its lines: those at its end are as good as those that were published of it. */
+	/* A log keeps its lines: those at its end are as good as those that were published of
+	 * it. */
 	if ((e->flags & ENTRY_APPENDED) || w->appender) {
 		plan_set_state(p, e, EVENT_KILLED, ENTRY_CLOSED);
 		w->ready_ms = w->changed_ms;

@@ -5,7 +5,7 @@
  *	get_blocks_init(&b, size, kind, err);
  *	get_blocks_load(&b, journal, fd, err);	// optional: resume from the journal
  *	while (get_blocks_next(&b, &at, most, &offset, &length))
- *		get_blocks_add(&b, &run, offset, data, len);	// each piece of that range, in order
+ *		get_blocks_add(&b, &run, offset, data, len);  // each piece of that range, in order
  *	get_blocks_digest(&b, digest);	// once all blocks are present
  *	get_blocks_release(&b);
  *

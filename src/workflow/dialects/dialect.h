@@ -41,8 +41,8 @@ extern const struct dialect dialect_dstack;
 extern const struct dialect dialect_determined;
 extern const struct dialect dialect_skypilot;
 
-/* Replaces each `${{ name }}` below a workflow of dstack by the variable's value. Returns false if a
- * variable is unknown. */
+/* Replaces each `${{ name }}` below a workflow of dstack by the variable's value. Returns false if
+ * a variable is unknown. */
 bool dstack_expand(struct reader *rd, struct node *workflow);
 /* Reports arguments of the command line that the workflow, not expanded yet, does not use. Returns
  * false if there is one. */

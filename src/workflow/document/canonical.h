@@ -8,9 +8,9 @@
 void json_add_text(struct buf *out, const char *s);
 
 /*
- * The digest of a workflow: SHA-256, in lower-case hexadecimal, of its JSON with keys sorted by their
- * bytes, no space, nulls and credentials left out, variables that hold secrets as null, URLs without
- * user and signature. Comments, order of keys, JSON or YAML, and the `job:` wrapper make no
+ * The digest of a workflow: SHA-256, in lower-case hexadecimal, of its JSON with keys sorted by
+ * their bytes, no space, nulls and credentials left out, variables that hold secrets as null, URLs
+ * without user and signature. Comments, order of keys, JSON or YAML, and the `job:` wrapper make no
  * difference. Returns -PENSTOCK_E_LIMIT if it is too large, or -PENSTOCK_E_MEMORY.
  */
 int canonical_digest(const struct node *job, char digest[static 65]);

@@ -1,7 +1,6 @@
-/* Finding keys and reading values by the rows of a schema. */
+/* Reading values by the rows of a schema. */
 #include "workflow/native/reader.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -9,89 +8,6 @@
 #include "base/str.h"
 #include "workflow/native/native.h"
 #include "base/banned.h"
-
-/* ---- keys ---- */
-
-const struct schema_key *schema_find(const struct schema *schema, const char *name)
-{
-	for (size_t i = 0; i < schema->n; i++) {
-		if (strcmp(schema->keys[i].name, name) == 0 &&
-			!(schema->keys[i].flags & KEY_LEGACY))
-			return &schema->keys[i];
-	}
-	return NULL;
-}
-
-/* Compares without case, `_` and `-`: cpus_per_task is cpusPerTask. */
-static bool is_same_word(const char *a, const char *b)
-{
-	for (;;) {
-		while (*a == '_' || *a == '-')
-			a++;
-		while (*b == '_' || *b == '-')
-			b++;
-		if (tolower((unsigned char)*a) != tolower((unsigned char)*b))
-			return false;
-		if (!*a)
-			return true;
-		a++;
-		b++;
-	}
-}
-
-/* The same letters in another order: two edits, which is too many for a short word. */
-static bool is_shuffled(const char *a, const char *b)
-{
-	int counts[256] = {0};
-
-	for (; *a; a++)
-		counts[(unsigned char)*a]++;
-	for (; *b; b++)
-		counts[(unsigned char)*b]--;
-	for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
-		if (counts[i])
-			return false;
-	}
-	return true;
-}
-
-/* The only key that begins with `name`: endpoint for endpointUrl. */
-static const char *only_longer(const struct schema *schema, const char *name)
-{
-	const char *longer = NULL;
-
-	for (size_t i = 0; strlen(name) >= 3 && i < schema->n; i++) {
-		if (!str_starts(schema->keys[i].name, name) || (schema->keys[i].flags & KEY_LEGACY))
-			continue;
-		if (longer)
-			return NULL;
-		longer = schema->keys[i].name;
-	}
-	return longer;
-}
-
-const char *schema_nearest(const struct schema *schema, const char *name)
-{
-	const char *names[40];
-	const char *nearest;
-	size_t n = 0;
-
-	for (size_t i = 0; i < schema->n && n < ARRAY_SIZE(names); i++) {
-		if (schema->keys[i].flags & KEY_LEGACY)
-			continue;
-		if (is_same_word(schema->keys[i].name, name) ||
-			is_shuffled(schema->keys[i].name, name))
-			return schema->keys[i].name;
-		names[n++] = schema->keys[i].name;
-	}
-	/* The cost of a distance is the product of both lengths. */
-	if (strlen(name) > 64)
-		return NULL;
-	nearest = str_nearest(name, names, n);
-	return nearest ? nearest : only_longer(schema, name);
-}
-
-/* ---- values ---- */
 
 static void *member_of(const struct schema_key *key, void *out)
 {

@@ -75,12 +75,6 @@ static const struct schema schema_retry = {
 
 /* ---- resources of a workflow without `resources` ---- */
 
-void take_larger(struct workflow_number *number, int64_t value)
-{
-	if (value > number->value)
-		number->value = value;
-}
-
 static int take_largest(void *cookie, const struct workflow_step *step)
 {
 	struct workflow_resources *job = cookie;

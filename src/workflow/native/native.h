@@ -52,7 +52,11 @@ void read_step_resources(struct reader *rd, const struct node *run, struct workf
 /* Addresses, and keys that need a network of the step's own. */
 void check_network(struct reader *rd, const struct node *map, const struct workflow_run *run);
 /* Raises the number to at least `value`. */
-void take_larger(struct workflow_number *number, int64_t value);
+static inline void take_larger(struct workflow_number *number, int64_t value)
+{
+	if (value > number->value)
+		number->value = value;
+}
 void read_inputs(struct reader *rd, const struct node *job);
 /* Reports a path at `key` (NULL: the current path) that is not below the directory `where`. */
 bool check_below(

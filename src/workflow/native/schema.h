@@ -5,8 +5,8 @@
  *	#include "workflow/model.h"
  *
  *	static const struct schema_key retry_keys[] = {
- *		{"max", NUMBER(workflow_retry, max, 1, LIMIT_WORKFLOW_RETRIES), .flags = KEY_REQUIRED,
- *			.says = "attempts after failures"},
+ *		{"max", NUMBER(workflow_retry, max, 1, LIMIT_WORKFLOW_RETRIES),
+ *			.flags = KEY_REQUIRED, .says = "attempts after failures"},
  *	};
  *	const struct schema schema_retry = {SCHEMA("retry", "`retry`", retry_keys)};
  *

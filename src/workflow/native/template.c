@@ -713,7 +713,8 @@ static enum block_end block(struct template *t)
 	while (!t->mistake && *t->p) {
 		const char *p = t->p;
 
-		/* The next "{{", except in "${{ secrets.NAME }}", which is a reference of the workflow. */
+		/* The next "{{", except in "${{ secrets.NAME }}", which is a reference of the
+		 * workflow. */
 		while ((p = strstr(p, "{{")) && p > t->p && p[-1] == '$')
 			p += 2;
 		const char *brace = p;

@@ -37,7 +37,8 @@ static const struct row {
 	{"GET", "b", "k", "uploadId=u", op_list_parts, true},
 	{"POST", "b", "k", "uploadId=u", op_complete_upload, true},
 	{"DELETE", "b", "k", "uploadId=u", op_abort_upload, true},
-	/* A parameter that is no subresource changes nothing; of several the first in order counts. */
+	/* A parameter that is no subresource changes nothing; of several the first in order
+	 * counts. */
 	{"GET", "b", "k", "response-expires=x", op_get_object, false},
 	{"GET", "b", "k", "partNumber=1&uploadId=u", op_list_parts, true},
 	{"GET", "b", "k", "versionId=3", NULL, false, 404},
@@ -80,7 +81,8 @@ static void a_request_line_selects_its_operation(void **state)
 	}
 }
 
-/* A configuration that a bucket cannot have is reported as missing, which takes a look at the store. */
+/* A configuration that a bucket cannot have is reported as missing, which takes a look at the
+ * store. */
 static void a_missing_configuration_is_no_unknown_request(void **state)
 {
 	static const char *const queries[] = {"policy", "cors", "lifecycle", "encryption"};
