@@ -180,6 +180,9 @@ def test_a_flush_of_a_lost_run(penstock, job):
     step = "echo $PENSTOCK_ATTEMPT >> $DEEPSQUARE_OUTPUT/a; echo up; [ $PENSTOCK_ATTEMPT = 2 ] || exec sleep 1000"
     path = job(step, name="gone", output=output)
     run = begin(penstock, path, "up")
+    # A file whose close was not seen would be suspect, and sent to partial/.
+    (journal,) = penstock.home.glob("runs/*/state/sync")
+    wait_for(lambda: re.search(r"^\w+ [CP] a ", journal.read_text(), re.M))
     run.send(signal.SIGKILL)
     run.wait()
     assert "penstock flush" in penstock.run("rm", "gone").exits(73).err

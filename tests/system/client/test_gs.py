@@ -220,7 +220,7 @@ def test_mistakes_in_keys_are_one_line_without_the_key(penstock, gcs, tmp_path, 
         (["ls", "gs://train", "s3://train"], "need a command each"),
         (["ls", "--endpoint-url", "embedded", "gs://train"], "embedded store speaks S3"),
         (["cat", "gs://train/none"], "no such object"),
-        (["ls", "gs://B_"], "the bucket name"),
+        (["ls", "gs://B_"], "3 to 63 characters"),
     ],
 )
 def test_mistakes_in_operands_are_named(penstock, gcs, arguments, says):

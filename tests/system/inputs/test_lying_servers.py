@@ -114,7 +114,7 @@ FAILS = {
     "claims more each time": (forever(claim=10 * MIB, headers={"ETag": None}, ignore_range=True), ""),
     "sends another range": (forever(headers={"Content-Range": "bytes 5-99/41000"}), "Content-Range"),
     "sends a login page": (forever(status=200, body=LOGIN_PAGE, headers={"Content-Type": "text/html; charset=utf-8"}), ""),
-    "encodes it unasked": (forever(rewrite=gzip.compress, ignore_range=True, headers={"Content-Encoding": "gzip"}), "Content-Encoding: gzip"),
+    "encodes it unasked": (forever(rewrite=gzip.compress, ignore_range=True, headers={"Content-Encoding": "gzip"}), "Content-Encoding.*gzip"),
     "sends headers without end": (forever(endless="headers"), ""),
     "redirects in a circle": (forever(status=302, headers={"Location": "/small.csv"}), ""),
     "redirects to another scheme": (forever(status=302, headers={"Location": "file:///etc/passwd"}), ""),
