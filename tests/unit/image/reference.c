@@ -100,7 +100,7 @@ static void a_digest_has_64_lower_case_digits(void **state)
 	assert_true(image_digest_is_valid(DIGEST));
 	assert_false(image_digest_is_valid(DIGEST "0"));
 	assert_false(image_digest_is_valid("sha256:ABC"));
-	assert_false(image_digest_is_valid(DIGEST + 1));
+	assert_false(image_digest_is_valid(&DIGEST[1]));
 }
 
 int main(void)
