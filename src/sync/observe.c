@@ -123,7 +123,9 @@ static void see_clean(struct sync *s, struct entry *e, const char *path, const s
 	/* In a flush the tasks are gone, and it has rested long enough. */
 	if (lease == LEASE_UNKNOWN && s->plan.flushing)
 		lease = LEASE_FREE;
-	if (lease != LEASE_FREE)
+	if (lease == LEASE_WRITER)
+		rc = plan_refused(&s->plan, e, CLOSE_UNSEEN, now_ms);
+	else if (lease == LEASE_UNKNOWN)
 		rc = plan_changed(&s->plan, e, now_ms);
 	else
 		rc = plan_closed(&s->plan, e, ident, st->st_mode, CLOSE_UNSEEN, now_ms);
@@ -325,6 +327,7 @@ static void see_closed(
 	struct ident ident;
 	struct stat st;
 	bool reopened;
+	int rc;
 
 	if (!e || !e->work || e->below || S_ISLNK(e->mode)) {
 		/* The kind of file may have changed, and a name may be new: check first. */
@@ -353,10 +356,8 @@ static void see_closed(
 	 * written in between is not recorded either.
 	 */
 	reopened = kind != CLOSE_KILLED && observe_lease(s, buf_str(&path)) == LEASE_WRITER;
-	if (reopened)
-		kind = CLOSE_EXIT;
-	if (plan_closed(&s->plan, e, &ident, st.st_mode, kind, now_ms) < 0 ||
-		(reopened && plan_changed(&s->plan, e, now_ms) < 0))
+	rc = plan_closed(&s->plan, e, &ident, st.st_mode, reopened ? CLOSE_EXIT : kind, now_ms);
+	if (rc < 0 || (reopened && plan_refused(&s->plan, e, kind, now_ms) < 0))
 		observe_no_memory(s);
 }
 

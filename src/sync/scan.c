@@ -152,12 +152,15 @@ int64_t observe_writers(struct sync *s, int64_t now_ms)
 	size_t n = 0, looked = 0;
 
 	MUST_HOLD(&s->lock);
-	for (struct work *w = s->table.works; w && looked < LOOK_WORKS; w = w->all_next, looked++) {
+	for (struct work *w = s->table.works, *after; w && looked < LOOK_WORKS;
+		w = after, looked++) {
 		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
 		struct opening *o = w->opening;
+		struct ident ident;
 		int64_t due;
 		struct stat st;
 
+		after = w->all_next; /* a close may free the work */
 		if (w->entry->state != ENTRY_OPEN || o->looked >= LOOK_TIMES || o->writers[0])
 			continue;
 		due = o->opened_ms + again_ms[o->looked];
@@ -173,6 +176,14 @@ int64_t observe_writers(struct sync *s, int64_t now_ms)
 		if (!wanted || buf_failed(&path) ||
 			fstatat(s->root_fd, buf_str(&path), &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
+		/* The writer was at the end of its close when the lease was refused. */
+		if (o->by_lease && o->looked && observe_lease(s, buf_str(&path)) == LEASE_FREE) {
+			ident_of_stat(&ident, &st);
+			if (plan_closed(&s->plan, w->entry, &ident, st.st_mode, o->closed_as,
+				    now_ms) < 0)
+				observe_no_memory(s);
+			continue;
+		}
 		w->entry->seen.size = (uint64_t)st.st_size;
 		wanted[n++] = (struct wanted){.dev = st.st_dev, .ino = st.st_ino, .tag = w};
 		if (++o->looked < LOOK_TIMES)

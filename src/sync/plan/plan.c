@@ -83,10 +83,22 @@ int plan_changed(struct plan *p, struct entry *e, int64_t now_ms)
 	w->changed_ms = now_ms;
 	w->modified = true;
 	w->settled = false;
+	w->opening->by_lease = false;
 	if (w->send != SEND_IDLE)
 		w->send = SEND_CHANGED;
 	plan_check(p, e);
 	return 0;
+}
+
+int plan_refused(struct plan *p, struct entry *e, enum close_kind kind, int64_t now_ms)
+{
+	int rc = plan_changed(p, e, now_ms);
+
+	if (rc == 0) {
+		e->work->opening->by_lease = true;
+		e->work->opening->closed_as = (uint8_t)kind;
+	}
+	return rc;
 }
 
 void plan_rewritten(struct entry *e)

@@ -149,6 +149,8 @@ void plan_set_state(struct plan *p, struct entry *e, enum entry_event event, enu
 /* The file was written to, or is there and a writer has it open. Returns 0, or -1 if out of
  * memory. */
 int plan_changed(struct plan *p, struct entry *e, int64_t now_ms);
+/* The same if only a refused lease says so; `kind` is how the file was closed last. */
+int plan_refused(struct plan *p, struct entry *e, enum close_kind kind, int64_t now_ms);
 /* It was closed, or moved into place; `ident` and `mode` are its present ones. */
 int plan_closed(struct plan *p, struct entry *e, const struct ident *ident, uint32_t mode,
 	enum close_kind kind, int64_t now_ms);

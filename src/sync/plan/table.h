@@ -106,6 +106,10 @@ struct opening {
 	int64_t grown_cost_ms; /* how long that took */
 	int64_t partial_ms; /* when it last went to partial/; 0 if never */
 	uint8_t looked; /* how often its writers were searched for */
+	/* Only a refused lease says that it is open, and its last close was of this kind. The
+	 * kernel reports a close before it counts the writer out: no other close may come. */
+	bool by_lease;
+	uint8_t closed_as; /* enum close_kind */
 };
 
 /* A small file as it was at one moment; published as such also if the file changes (freeze.c). */
