@@ -98,10 +98,11 @@ static char *target_text(const struct bulk_item *item)
 
 static const char *name_below(const struct bulk_item *item)
 {
-	const char *name = item->path + item->path_root;
+	const char *name;
 
 	if (item->kind != BULK_DOWNLOAD || !item->path_root)
 		return NULL;
+	name = item->path + item->path_root;
 	return *name == '/' ? name + 1 : name;
 }
 
