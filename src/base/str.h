@@ -24,9 +24,9 @@ void str_format_size(uint64_t bytes, char out[static STR_SIZE_SIZE]);
 
 /* Writes `len` bytes as lower-case hexadecimal, and a NUL. */
 void str_hex(const void *data, size_t len, char *out);
-/* Returns the length in bytes of the character at `s`, or 0 if it is not valid UTF-8: shortest
+/* Returns the length in bytes of the character at `text`, or 0 if it is not valid UTF-8: shortest
  * forms only, no surrogates, nothing above U+10FFFF. */
-size_t str_utf8_length(const char *s, size_t len);
+size_t str_utf8_length(const char *text, size_t len);
 bool str_is_utf8(const char *s, size_t len);
 /* Replaces each byte that is not valid UTF-8, such as a truncated character, by '?', in place. */
 void str_make_utf8(char *text);

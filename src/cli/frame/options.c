@@ -282,7 +282,7 @@ bool cli_duration_ms(
 	if (!value)
 		return true;
 	number = isdigit((unsigned char)*value) ? strtod(value, &end) : -1;
-	for (size_t i = 0; number >= 0 && number <= 1e9 && i < ARRAY_SIZE(units); i++) {
+	for (size_t i = 0; end && number >= 0 && number <= 1e9 && i < ARRAY_SIZE(units); i++) {
 		if (strcmp(end, units[i].name) == 0) {
 			*out_ms = (int64_t)(number * (double)units[i].ms);
 			return true;

@@ -30,8 +30,10 @@ static bool parse_source(struct request *req, char **bucket, char **key)
 	size_t len = version ? (size_t)(version - text) : strlen(text);
 	char *slash;
 
-	if (version && strcmp(version, "?versionId=null") != 0)
-		return reply_error(req, S3_E_NO_SUCH_VERSION);
+	if (version && strcmp(version, "?versionId=null") != 0) {
+		reply_error(req, S3_E_NO_SUCH_VERSION);
+		return false;
+	}
 	if (len && *text == '/') {
 		text++;
 		len--;
@@ -39,16 +41,17 @@ static bool parse_source(struct request *req, char **bucket, char **key)
 	if (uri_decode(&plain, text, len, URI_PLUS_LITERAL) < 0 || !plain.len ||
 		!(slash = strchr(plain.data, '/')) || slash == plain.data || !slash[1]) {
 		req->no_memory = req->no_memory || buf_failed(&plain);
-		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
+		reply_errorf(req, S3_E_INVALID_ARGUMENT,
 			"Copy Source must mention the source bucket and key: "
 			"sourcebucket/sourcekey");
+		return false;
 	}
 	*slash = '\0';
 	*bucket = request_strdup(req, plain.data);
 	*key = request_strdup(req, slash + 1);
-	if (*bucket && *key)
-		return true;
-	return reply_error(req, S3_E_SLOW_DOWN);
+	if (!*bucket || !*key)
+		reply_error(req, S3_E_SLOW_DOWN);
+	return *bucket && *key;
 }
 
 static bool check_source(struct request *req, const struct store_object *source)

@@ -147,7 +147,7 @@ bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16]);
 
 /* Every store returns an object's ETag. A reply without one came from something else (a proxy, a
  * login page): PENSTOCK_E_PROTOCOL. An `on_headers` whose cookie begins with the op. */
-int s3_op_check_etag(void *op, const struct http_reply *reply, struct penstock_error *err);
+int s3_op_check_etag(void *cookie, const struct http_reply *reply, struct penstock_error *err);
 
 /* Several requests of one transfer in flight, submitted by one thread. */
 struct fan {

@@ -99,7 +99,7 @@ static void read_input_mode(struct reader *rd, const struct node *job)
 	uint64_t decimal;
 
 	/* 755 was probably meant as octal 0755; as a decimal number it is out of range. */
-	if (str_to_u64(text, 512, 777, &decimal) && !text[strspn(text, "01234567")]) {
+	if (node && str_to_u64(text, 512, 777, &decimal) && !text[strspn(text, "01234567")]) {
 		mode->at = node->at;
 		reader_error_of(rd, &node->at, "inputMode",
 			"must be the decimal value of the mode, at most 511: for octal %03llu write "

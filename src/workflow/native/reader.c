@@ -360,11 +360,6 @@ bool reader_is_open(const struct reader *rd, const struct workflow_text *text)
 	       strstr(text->value, "${{");
 }
 
-bool reader_knows(const struct reader *rd, const struct workflow_text *text)
-{
-	return text->value && !reader_is_open(rd, text);
-}
-
 static const struct {
 	const char *name;
 	int64_t ms;

@@ -104,7 +104,10 @@ bool reader_word(struct reader *rd, const struct workflow_text *text, const char
 /* Returns true if references in the text were left unresolved on purpose: its value is unknown. */
 bool reader_is_open(const struct reader *rd, const struct workflow_text *text);
 /* Returns true if the text was given and its value is known. */
-bool reader_knows(const struct reader *rd, const struct workflow_text *text);
+static inline bool reader_knows(const struct reader *rd, const struct workflow_text *text)
+{
+	return text->value && !reader_is_open(rd, text);
+}
 /* Reports "`FIELD` must EXPECTED, not TEXT" for the text at `key`, or at the current path if `key`
  * is NULL. */
 void reader_refuse(struct reader *rd, const struct workflow_text *text, const char *key,
