@@ -109,17 +109,17 @@ WATCH_THREADS := TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressio
 check-tsan: build-tsan/build.ninja
 	$(NICE) ninja -C build-tsan
 	$(WATCH_THREADS) tools/meson-test build-tsan --suite unit
-	$(WATCH_THREADS) PENSTOCK=build-tsan/penstock $(PYTEST) tests/system --timeout 900
+	$(WATCH_THREADS) PENSTOCK=build-tsan/penstock tools/test-system --timeout 900
 
 build-tsan/build.ninja:
 	meson setup build-tsan -Db_sanitize=thread -Db_lundef=false
 
 check-system-asan: build-asan/build.ninja
 	$(NICE) ninja -C build-asan
-	$(SANITIZE) PENSTOCK=build-asan/penstock $(PYTEST) tests/system --timeout 900
+	$(SANITIZE) PENSTOCK=build-asan/penstock tools/test-system --timeout 900
 
 check-long: all
-	$(PYTEST) tests/system -m long --timeout 3600
+	tools/test-system -m long --timeout 3600
 	PENSTOCK_PYTHON=$(BUILD)/python $(PYTEST) tests/python -m long --timeout 3600
 	ALLOCATIONS=all $(BUILD)/tests/unit/test-sync-alloc
 
