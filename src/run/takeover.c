@@ -196,7 +196,7 @@ int run_take_lease_to_flush(struct run *run, struct penstock_error *err)
 
 	if (run_is_superseded(&run->attempt))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s went on elsewhere: %s is newer than the output here, which "
+			"run %s continued elsewhere: %s is newer than the output here, which "
 			"would replace it",
 			run->attempt.id,
 			fs_read(run->attempt.layout.superseded, &text, NULL) == 0

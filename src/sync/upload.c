@@ -188,7 +188,7 @@ static int look_first(struct upload *u, struct object_info *info, struct penstoc
 	return 0;
 }
 
-/* Repeats that until the object stays the same. */
+/* Keeps the object that is there, again if another program replaces it meanwhile. */
 static int resolve_conflict(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	for (unsigned n = 0; n < CONFLICTS; n++) {

@@ -112,7 +112,7 @@ static int number_attempt(struct lease *lease, const struct lease_found *found,
 
 	if (o->completes && is_superseded(lease, found, seen))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s went on elsewhere: attempt %d on %s is newer than the output "
+			"run %s continued elsewhere: attempt %d on %s is newer than the output "
 			"here, which would replace it",
 			o->run_id, seen->attempt, seen->host);
 	if (o->attempt <= seen->attempt)

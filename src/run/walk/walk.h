@@ -51,7 +51,7 @@ struct launch {
 	struct outcome outcome;
 	bool stopping; /* it was signalled */
 	bool killed; /* it was killed */
-	bool awaited; /* that the run waits for its end was reported */
+	bool awaited; /* the user was notified that the run waits for it */
 	int64_t kill_at_ms; /* 0 if undecided */
 };
 

@@ -83,8 +83,8 @@ static void done_whole(struct plan *p, const struct ended *d)
 			w->how = HOW_COPY;
 		else if (w->how == HOW_COPY)
 			w->how = HOW_FILE;
-		/* It goes behind copies that were made together with the one just sent, but not
-		 * behind files that were closed later. */
+		/* The file goes behind the copies that were made together with the one just sent,
+		 * but not behind files that were closed later. */
 		if (e->state == ENTRY_OPEN || (waits && job->frozen))
 			queue_remove(p, w);
 		if (waits && !w->queued)
@@ -143,7 +143,7 @@ static void done_delete(struct plan *p, struct entry *e)
 	table_remove(p->table, e);
 }
 
-/* Waiting does not help this one, so it must not hold up its directory. */
+/* Sets aside a file for which waiting does not help, so that it does not hold up its directory. */
 static void set_aside(struct plan *p, const struct ended *d)
 {
 	struct work *w = d->job->work;

@@ -48,7 +48,8 @@ void get_blocks_release(struct get_blocks *b);
 int64_t get_blocks_load(
 	struct get_blocks *b, struct record_file *journal, int fd, struct penstock_error *err);
 
-/* The next missing bytes from *at on: at most `most`, which is a multiple of GET_BLOCK_MAX. */
+/* Finds the next missing bytes from *at on, at most `most` of them (a multiple of GET_BLOCK_MAX),
+ * and moves *at behind them. Returns false if no more are missing. */
 bool get_blocks_next(const struct get_blocks *b, uint64_t *at, uint64_t most, uint64_t *offset,
 	uint64_t *length);
 
