@@ -2,12 +2,10 @@
  * Begin of a run: its identity, the checks that may refuse it, and what it continues from earlier
  * attempts.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

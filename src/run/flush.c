@@ -5,18 +5,15 @@
 #include "run/internal.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/log.h"
 #include "run/publish/checkpoints.h"
 #include "run/owner/lease.h"
 #include "run/process/live.h"
-#include "run/publish/log.h"
 #include "run/process/strays.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"

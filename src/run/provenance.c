@@ -1,7 +1,6 @@
 #include "run/provenance.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 

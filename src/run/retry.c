@@ -2,10 +2,8 @@
 
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -13,7 +11,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/log.h"
 #include "base/str.h"
 #include "run/owner/lease.h"
 #include "run/internal.h"

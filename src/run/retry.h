@@ -6,11 +6,9 @@
 #ifndef RUN_RETRY_H
 #define RUN_RETRY_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
-#include "run/run.h"
-
+struct penstock_error;
 struct run;
 
 /* Decides, once the end is known and before it is recorded, if the run is retried; records and

@@ -5,7 +5,6 @@
 #include "run/internal.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/str.h"
 #include "records/records.h"
 #include "records/supervisor.h"
 #include "run/owner/lease.h"

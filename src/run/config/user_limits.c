@@ -1,9 +1,7 @@
 #include "run/config/user_limits.h"
 
-#include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

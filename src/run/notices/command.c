@@ -2,8 +2,6 @@
  * A command that is run every five seconds; exit code 0 means that the machine goes away, and its
  * first line of output is the reason.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 

@@ -3,7 +3,6 @@
  * the last value, so no change between two requests is missed, and asks for a reply after a minute
  * in any case.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "base/log.h"
 #include "net/metadata.h"
 #include "run/notices/notice.h"
 #include "run/notices/replies.h"

@@ -1,18 +1,14 @@
 #include "run/notices/notice.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"

@@ -17,7 +17,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "run/attempt/attempt.h"
 #include "run/notices/interrupts.h"

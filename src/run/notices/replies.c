@@ -5,7 +5,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/clock.h"
 #include "s3/date.h"
 #include "base/banned.h"
 

@@ -1,6 +1,5 @@
 #include "run/notices/settings.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -9,7 +8,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/str.h"
 #include "run/config/times.h"
 #include "run/config/user_limits.h"
 #include "workflow/document/document.h"

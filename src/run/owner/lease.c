@@ -1,22 +1,15 @@
 #include "run/owner/lease.h"
 
-#include <errno.h>
-#include <jansson.h>
-#include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/must.h"
 #include "base/process.h"

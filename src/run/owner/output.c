@@ -5,20 +5,15 @@
  * renewed.
  */
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/limits.h"
-#include "base/log.h"
 #include "base/process.h"
-#include "base/str.h"
 #include "records/layout.h"
 #include "run/owner/lease_internal.h"
 #include "transfer/objects.h"

@@ -1,7 +1,6 @@
 #include "run/process/cgroups.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,7 +1,6 @@
 /* Selects the processes of a task that get a notice. */
 #include <dirent.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +13,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/process.h"
-#include "base/str.h"
 #include "run/process/leaders.h"
 #include "base/banned.h"
 

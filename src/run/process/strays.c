@@ -1,7 +1,5 @@
 #include "run/process/strays.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,11 +9,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/limits.h"
 #include "base/process.h"
 #include "base/str.h"
 #include "run/task/executor.h"

@@ -6,15 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/limits.h"
-#include "base/log.h"
 #include "base/str.h"
 #include "checkpoint/read.h"
 #include "checkpoint/save.h"

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "base/thread.h"
 #include "net/http/http.h"
 #include "run/config/times.h"

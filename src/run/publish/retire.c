@@ -2,7 +2,6 @@
 #include "run/publish/keeper.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,7 +9,6 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"

@@ -15,7 +15,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "transfer/http_fetch.h"
 #include "base/banned.h"
 

@@ -1,14 +1,12 @@
 #include "run/stage/stores.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "net/http/http.h"
 #include "run/config/times.h"
 #include "transfer/objects.h"

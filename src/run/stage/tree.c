@@ -5,10 +5,8 @@
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <penstock/error.h>
 

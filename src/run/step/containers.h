@@ -16,7 +16,6 @@
 #include "base/str.h"
 #include "run/step/environment.h"
 #include "run/task/executor.h"
-#include "records/layout.h"
 #include "workflow/model.h"
 
 struct buf;

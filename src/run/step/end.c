@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/limits.h"
 #include "run/step/run.h"
 #include "base/banned.h"

@@ -8,7 +8,6 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/fs.h"
 #include "base/limits.h"
 #include "base/banned.h"
 

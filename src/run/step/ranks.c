@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"

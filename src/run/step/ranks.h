@@ -6,7 +6,6 @@
 #define RUN_STEP_RANKS_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "base/str.h"
 #include "run/task/executor.h"

@@ -11,7 +11,6 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"

@@ -15,7 +15,6 @@
 #define RUN_STEP_RUN_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

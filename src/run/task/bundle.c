@@ -1,9 +1,7 @@
 #include "run/task/bundle.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -11,10 +9,7 @@
 
 #include <jansson.h>
 
-#include <penstock/error.h>
-
 #include "base/cleanup.h"
-#include "base/error.h"
 #include "base/fs.h"
 #include "image/image.h"
 #include "run/task/executor.h"

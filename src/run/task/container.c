@@ -9,13 +9,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <penstock/error.h>
@@ -24,7 +22,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/limits.h"
 #include "base/process.h"
 #include "base/str.h"
 #include "image/image.h"

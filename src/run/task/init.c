@@ -9,7 +9,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/wait.h>
 #include <linux/magic.h>
 #include <unistd.h>
 

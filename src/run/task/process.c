@@ -1,7 +1,6 @@
 /* Steps as processes of this machine. */
 #include "run/task/executor.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

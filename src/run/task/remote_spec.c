@@ -12,7 +12,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/limits.h"
 #include "image/image.h"
 #include "base/banned.h"
 

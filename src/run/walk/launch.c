@@ -1,6 +1,4 @@
 /* Launches, and the scopes that end them. */
-#include <ctype.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,8 @@
 /* Main loop of the steps: waits for executions, requests and deadlines, and advances the walk. */
 #include "run/walk/steps.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,7 +23,6 @@
 #include "run/step/host.h"
 #include "run/step/run.h"
 #include "run/walk/walk.h"
-#include "sync/sync.h"
 #include "base/banned.h"
 
 enum {

@@ -1,9 +1,7 @@
 #include "run/walk/walk.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"

@@ -14,8 +14,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/limits.h"
-#include "base/str.h"
 #include "run/workdir/context.h"
 #include "run/workdir/context_commit.h"
 #include "run/report/output.h"
