@@ -29,6 +29,12 @@ int64_t clock_wall_ns(void)
 	return now_ns(CLOCK_REALTIME);
 }
 
+double clock_wall_s(int64_t monotonic_ms)
+{
+	return (double)clock_wall_ns() / NS_PER_S +
+	       (double)(monotonic_ms - clock_monotonic_ms()) / 1000;
+}
+
 void clock_format_rfc3339(int64_t wall_ns, char out[static CLOCK_RFC3339_SIZE])
 {
 	time_t seconds = (time_t)(wall_ns / NS_PER_S);

@@ -20,6 +20,9 @@ static inline int64_t clock_monotonic_ms(void)
 	return clock_monotonic_ns() / NS_PER_MS;
 }
 
+/* Unix time in seconds at a time of the monotonic clock. */
+double clock_wall_s(int64_t monotonic_ms);
+
 /* "2026-11-21T09:05:00.123Z" and its NUL. */
 #define CLOCK_RFC3339_SIZE 25
 void clock_format_rfc3339(int64_t wall_ns, char out[static CLOCK_RFC3339_SIZE]);

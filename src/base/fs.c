@@ -221,6 +221,26 @@ int fs_open_in_root(int root, const char *path, int flags)
 	return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
 }
 
+struct dirent *fs_next_entry(DIR *dir)
+{
+	struct dirent *e;
+
+	do {
+		e = readdir(dir);
+	} while (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
+	return e;
+}
+
+DIR *fs_list_at(int dir, const char *name)
+{
+	_cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *list = fd < 0 ? NULL : fdopendir(fd);
+
+	if (list)
+		fd = -1;
+	return list;
+}
+
 /* A removal in progress. At most REMOVE_DEPTH descriptors are open, regardless of the depth of the
  * tree. */
 struct removal {
@@ -239,15 +259,10 @@ static int raise_removal(const struct removal *removal)
 /* Opens a directory; makes it writable and readable first if it is ours. */
 static DIR *open_for_removal(int parent, const char *name)
 {
-	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-	int fd = openat(parent, name, flags);
-	DIR *dir;
+	DIR *dir = fs_list_at(parent, name);
 
-	if (fd < 0 && errno == EACCES && fchmodat(parent, name, 0700, 0) == 0)
-		fd = openat(parent, name, flags);
-	dir = fd < 0 ? NULL : fdopendir(fd);
-	if (!dir && fd >= 0)
-		close(fd);
+	if (!dir && errno == EACCES && fchmodat(parent, name, 0700, 0) == 0)
+		dir = fs_list_at(parent, name);
 	return dir;
 }
 
@@ -293,11 +308,9 @@ static int remove_hard(struct removal *removal, int dir, const char *name, int d
 
 static int remove_children(struct removal *removal, DIR *dir, int depth)
 {
-	for (struct dirent *e; (e = readdir(dir));) {
+	for (struct dirent *e; (e = fs_next_entry(dir));) {
 		int r;
 
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
 		if (unlinkat(dirfd(dir), e->d_name, 0) == 0 || errno == ENOENT)
 			continue;
 		r = remove_hard(removal, dirfd(dir), e->d_name, depth);

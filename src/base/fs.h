@@ -5,6 +5,7 @@
 #ifndef BASE_FS_H
 #define BASE_FS_H
 
+#include <dirent.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,6 +45,12 @@ int fs_write_atomic(
 int fs_rename_new(const char *from, const char *to);
 
 int fs_fsync_dir(const char *path, struct penstock_error *err);
+
+/* Returns the next entry of a directory other than "." and "..", or NULL at the end. */
+struct dirent *fs_next_entry(DIR *dir);
+/* Opens the directory `name` below `dir`, not through a symbolic link, for fs_next_entry(). Returns
+ * NULL with errno. */
+DIR *fs_list_at(int dir, const char *name);
 
 /* Write or read all of `len` bytes, through EINTR and short counts. Return -1 with errno;
  * fs_pread_all() returns less than `len` at the end of the file. */

@@ -151,6 +151,18 @@ int str_unhex(const char *s, void *out, size_t len)
 	return 0;
 }
 
+char *str_printf(const char *fmt, ...)
+{
+	char *text;
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vasprintf(&text, fmt, ap) < 0)
+		text = NULL;
+	va_end(ap);
+	return text;
+}
+
 const char *str_env(const char *name)
 {
 	const char *value = getenv(name);
@@ -247,6 +259,15 @@ int strlist_addf(struct strlist *list, const char *fmt, ...)
 		s = NULL;
 	va_end(ap);
 	return strlist_adopt(list, s);
+}
+
+int strlist_add_all(struct strlist *list, const char *const *items)
+{
+	for (; items && *items; items++) {
+		if (strlist_add(list, *items) < 0)
+			return -1;
+	}
+	return 0;
 }
 
 void strlist_release(struct strlist *list)

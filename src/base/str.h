@@ -33,6 +33,9 @@ void str_make_utf8(char *text);
 /* Returns -1 unless `s` is exactly 2 * len hexadecimal digits. */
 int str_unhex(const char *s, void *out, size_t len);
 
+/* Formats a string, which the caller frees. Returns NULL if out of memory. */
+char *str_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
 /* Returns an environment variable, or NULL if it is unset or empty. */
 const char *str_env(const char *name);
 
@@ -50,6 +53,8 @@ struct strlist {
 };
 int strlist_add(struct strlist *list, const char *s); /* copies; returns -1 if out of memory */
 int strlist_addf(struct strlist *list, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Adds each of `items`, which is NULL-terminated, or NULL. */
+int strlist_add_all(struct strlist *list, const char *const *items);
 void strlist_release(struct strlist *list);
 /* Returns the value after "KEY=" in a list of such strings, or NULL. */
 const char *strlist_get(const struct strlist *list, const char *key);

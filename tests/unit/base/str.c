@@ -132,6 +132,19 @@ static void lists_hold_variables(void **state)
 	assert_null(strlist_get(&list, "X"));
 	assert_int_equal(list.n, 3);
 	assert_null(list.items[3]);
+	assert_int_equal(strlist_add_all(&list, (const char *const[]){"d", "e", NULL}), 0);
+	assert_int_equal(strlist_add_all(&list, NULL), 0);
+	assert_int_equal(list.n, 5);
+	assert_string_equal(list.items[4], "e");
+}
+
+/* A formatted string belongs to the caller. */
+static void strings_are_formatted(void **state)
+{
+	_cleanup_free_ char *text = str_printf("%s-%d", "a", 7);
+
+	(void)state;
+	assert_string_equal(text, "a-7");
 }
 
 /* Prefixes and suffixes match. */
@@ -155,6 +168,7 @@ int main(void)
 		cmocka_unit_test(secrets_are_compared_whole),
 		cmocka_unit_test(the_nearest_word_is_near),
 		cmocka_unit_test(lists_hold_variables),
+		cmocka_unit_test(strings_are_formatted),
 		cmocka_unit_test(beginnings_and_ends_match),
 	};
 
