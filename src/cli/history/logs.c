@@ -72,14 +72,16 @@ static int show_attempt(const struct cli *cli, const char *home, const struct re
 	bool live = attempt == run->last.attempt && run_state_is_live(run->last.state);
 	int r = run_layout_init(&layout, home, run->id, attempt, err);
 
-	if (r == 0 && live)
+	if (r == 0 && live && cli_has(cli, "follow")) {
 		r = supervisor_find(home, run->id, &supervisor, err);
+		r = r > 0 ? 0 : r;
+	}
 	if (r == 0 && attempt != run->last.attempt)
 		r = fetch_log(home, run, attempt, layout.log, err);
 	if (r < 0)
 		return r;
 	log.path = layout.log;
-	if (cli_has(cli, "follow") && supervisor.pidfd >= 0) {
+	if (supervisor.pidfd >= 0) {
 		struct pollfd ended = {supervisor.pidfd, POLLIN, 0};
 
 		do

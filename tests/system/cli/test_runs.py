@@ -135,6 +135,19 @@ def test_logs_show_lines_and_attempts(penstock, job):
     assert "2" in penstock.run("logs", "talk", "--attempt", "3").exits(64).err
 
 
+# All that a live run has printed so far; nothing is waited for.
+def test_logs_of_a_live_run_show_the_lines_until_now(penstock, job):
+    run = begin(penstock, job("echo first; echo second; sleep 1000", name="live"), "second")
+
+    log = wait_for(lambda: "second\n" in (out := penstock.run("logs", "live").ok().out) and out)
+    last = penstock.run("logs", "live", "-n", "1").ok().out
+    everything = penstock.run("logs", "live", "--all").ok().out
+
+    assert log == everything == "first\nsecond\n" and last == "second\n"
+    run.send(signal.SIGINT)
+    run.wait().exits(130)
+
+
 # The tail of a growing log, line by line, until the run ends by itself.
 def test_logs_follow_until_the_end(penstock, job, tmp_path):
     gate = tmp_path / "gate"
