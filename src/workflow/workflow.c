@@ -65,7 +65,6 @@ static const struct dialect *dialect_of(const struct node *root, const char *fil
 static struct node *unwrap(const char *file, struct node *root, struct diagnostics *found)
 {
 	struct node *job;
-	char quoted[QUOTE_SIZE];
 
 	if (root->kind != NODE_MAP) {
 		diagnostics_add(found, DIAGNOSTIC_ERROR, file, &root->at,
@@ -80,7 +79,7 @@ static struct node *unwrap(const char *file, struct node *root, struct diagnosti
 			diagnostics_add(found, DIAGNOSTIC_ERROR, file, &root->entries[i].key_at,
 				"%s is next to `job`, which contains the whole workflow; move "
 				"it into `job`",
-				quote(root->entries[i].key, quoted));
+				quote(root->entries[i].key));
 	}
 	if (job->kind == NODE_MAP)
 		return job;

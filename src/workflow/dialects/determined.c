@@ -546,7 +546,6 @@ static void put_storage(struct experiment *e)
 	const struct node *storage = node_get(e->root, "checkpoint_storage");
 	const char *type = storage ? dialect_text(storage, "type") : NULL;
 	const char *nearest;
-	char quoted[QUOTE_SIZE];
 
 	if (!type)
 		return;
@@ -561,8 +560,8 @@ static void put_storage(struct experiment *e)
 		reader_error(e->rd, &node_get(storage, "type")->at,
 			"`checkpoint_storage.type` must be s3, gcs, shared_fs or directory, not "
 			"%s%s%s%s",
-			quote(type, quoted), nearest ? "; did you mean `" : "",
-			nearest ? nearest : "", nearest ? "`?" : "");
+			quote(type), nearest ? "; did you mean `" : "", nearest ? nearest : "",
+			nearest ? "`?" : "");
 	}
 }
 

@@ -160,7 +160,6 @@ static bool check_list(struct reader *rd, struct node *list, const struct schema
 
 static bool check_value(struct reader *rd, struct node *node, const struct schema_key *field)
 {
-	char quoted[QUOTE_SIZE];
 	bool fits = field->kinds & KEY_ANY;
 
 	if (node->kind == NODE_SCALAR)
@@ -175,7 +174,7 @@ static bool check_value(struct reader *rd, struct node *node, const struct schem
 		return true;
 	reader_error(rd, &node->at, "`%s` must be %s, not %s%s%s", buf_str(&rd->path),
 		kinds_text(rd, field),
-		node->kind == NODE_SCALAR && *node->text && !node->field ? quote(node->text, quoted)
+		node->kind == NODE_SCALAR && *node->text && !node->field ? quote(node->text)
 		: node->kind == NODE_SCALAR				 ? "empty"
 									 : node_kind_name(node),
 		takes_one(field) && field->refused ? ": " : "",

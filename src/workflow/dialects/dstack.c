@@ -175,7 +175,6 @@ static bool find_provider(struct chosen *c, const char *word, const struct workf
 	const char *names[PROVIDERS];
 	size_t len = strcspn(word, " @");
 	char *name = workflow_arena_copy(c->rd->arena, word, len);
-	char quoted[QUOTE_SIZE];
 	const char *nearest;
 
 	if (!name)
@@ -199,7 +198,7 @@ static bool find_provider(struct chosen *c, const char *word, const struct workf
 		return false;
 	}
 	nearest = str_nearest(name, names, PROVIDERS);
-	reader_error(c->rd, at, "unknown provider %s%s%s%s", quote(name, quoted),
+	reader_error(c->rd, at, "unknown provider %s%s%s%s", quote(name),
 		nearest ? ", did you mean `"
 			: "; the providers are python, torchrun, bash, docker and curl",
 		nearest ? nearest : "", nearest ? "`?" : "");
@@ -366,7 +365,6 @@ static void put_memory(
 {
 	const char *slash = strchr(memory->text, '/');
 	const char *amount = memory->text;
-	char quoted[QUOTE_SIZE];
 	int64_t bytes, each = 1;
 
 	if (slash) {
@@ -379,7 +377,7 @@ static void put_memory(
 		reader_error(c->rd, &memory->at,
 			"`memory` must be an amount such as 32GB, 512MiB or, with GPUs, "
 			"16GB/gpu, not %s",
-			quote(memory->text, quoted));
+			quote(memory->text));
 		return;
 	}
 	native_number(c->rd, out, "memPerCpu", (bytes / MIB * each + cpus - 1) / cpus, &memory->at);
@@ -455,7 +453,6 @@ static void put_dep(
 	const char *tag = colon && strcmp(colon, ":latest") != 0 ? colon + 1 : NULL;
 	const char *name = colon ? workflow_arena_copy(c->rd->arena, text, (size_t)(colon - text))
 				 : text;
-	char quoted[QUOTE_SIZE];
 	struct node *input, *from;
 
 	if (!name)
@@ -463,7 +460,7 @@ static void put_dep(
 	if (strchr(text, '/') || (!*name && !tag)) {
 		reader_error(c->rd, at,
 			"this project has no dependency %s; give the name of a workflow, or :tag",
-			quote(text, quoted));
+			quote(text));
 		return;
 	}
 	input = native_map(c->rd, inputs, NULL, at);
@@ -572,7 +569,6 @@ static const struct node *pick(struct reader *rd, const struct node *list)
 	const char *wanted = rd->options->pick;
 	const struct node *found = NULL;
 	_cleanup_(buf_release) struct buf names = BUF_INIT(LIMIT_STRING);
-	char quoted[QUOTE_SIZE];
 
 	for (size_t i = 0; i < list->n; i++) {
 		const struct node *item = list->entries[i].value;
@@ -588,8 +584,8 @@ static const struct node *pick(struct reader *rd, const struct node *list)
 		if (wanted && strcmp(name, wanted) != 0)
 			continue;
 		if (found && wanted)
-			reader_error(rd, &item->at, "there are two workflows named %s",
-				quote(name, quoted));
+			reader_error(
+				rd, &item->at, "there are two workflows named %s", quote(name));
 		found = item;
 	}
 	if (found && found->kind != NODE_MAP)
@@ -602,7 +598,7 @@ static const struct node *pick(struct reader *rd, const struct node *list)
 	}
 	if (!found && wanted)
 		reader_error(rd, &list->at, "there is no workflow %s; the workflows are %s",
-			quote(wanted, quoted), names.len ? buf_str(&names) : "none");
+			quote(wanted), names.len ? buf_str(&names) : "none");
 	else if (!found && !list->n)
 		reader_error(rd, &list->at, "`workflows` is empty: there is nothing to run");
 	return found;

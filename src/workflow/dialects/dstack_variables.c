@@ -75,7 +75,6 @@ static void report(struct variables *v, const struct node *node, const char *nam
 {
 	const char *names[64];
 	const char *nearest;
-	char quoted[QUOTE_SIZE];
 	size_t n = 0;
 
 	for (size_t i = 0; v->own && i < v->own->n && n < ARRAY_SIZE(names); i++)
@@ -85,7 +84,7 @@ static void report(struct variables *v, const struct node *node, const char *nam
 	nearest = str_nearest(name, names, n);
 	reader_error(v->rd, &node->at,
 		"unknown variable %s%s%s%s; give it in .dstack/variables.yaml, or as --%s VALUE",
-		quote(name, quoted), nearest ? ", did you mean `" : "", nearest ? nearest : "",
+		quote(name), nearest ? ", did you mean `" : "", nearest ? nearest : "",
 		nearest ? "`?" : "", name);
 	v->good = false;
 	v->unknown = true;

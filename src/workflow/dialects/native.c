@@ -201,7 +201,6 @@ static char *plain_name(struct reader *rd, const char *text)
 
 void native_name(struct reader *rd, struct node *job, const struct node *name)
 {
-	char quoted[QUOTE_SIZE];
 	const char *plain;
 
 	if (!name || name->kind != NODE_SCALAR)
@@ -213,7 +212,7 @@ void native_name(struct reader *rd, struct node *job, const struct node *name)
 		reader_note(rd, &name->at,
 			"the run is named `%s`: a name has only letters, digits, `.`, `_` and "
 			"`-`, not %s",
-			plain, quote(name->text, quoted));
+			plain, quote(name->text));
 	native_text(rd, job, "name", plain, &name->at);
 }
 

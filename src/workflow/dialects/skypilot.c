@@ -89,7 +89,6 @@ static void read_accelerators(struct task *t, const struct node *node)
 {
 	const char *text = node->text, *colon;
 	uint64_t count = 1;
-	char quoted[QUOTE_SIZE];
 
 	if (node->kind == NODE_LIST && node->n) {
 		text = node->entries[0].value->text;
@@ -119,7 +118,7 @@ static void read_accelerators(struct task *t, const struct node *node)
 		reader_error(t->rd, &node->at,
 			"`resources.accelerators` must be a kind and a number, such as H100:8, "
 			"not %s",
-			quote(text, quoted));
+			quote(text));
 		return;
 	}
 	t->gpus = (int64_t)count;
@@ -132,7 +131,6 @@ static int64_t read_cpus(struct task *t, const struct node *node)
 {
 	char *number = workflow_arena_copy(t->rd->arena, node->text, strlen(node->text));
 	uint64_t cpus = 1;
-	char quoted[QUOTE_SIZE];
 
 	if (number && str_ends(number, "+"))
 		number[strlen(number) - 1] = '\0';
@@ -140,7 +138,7 @@ static int64_t read_cpus(struct task *t, const struct node *node)
 		reader_error(t->rd, &node->at,
 			"`resources.cpus` must be a number such as 4 or 4+, from 1 to 65536, "
 			"not %s",
-			quote(node->text, quoted));
+			quote(node->text));
 	return (int64_t)cpus;
 }
 
@@ -150,7 +148,6 @@ static void put_memory(struct task *t, struct node *out, const struct node *node
 	char *amount = workflow_arena_copy(t->rd->arena, node->text, strlen(node->text));
 	bool each = false;
 	int64_t bytes;
-	char quoted[QUOTE_SIZE];
 
 	if (!amount)
 		return;
@@ -167,7 +164,7 @@ static void put_memory(struct task *t, struct node *out, const struct node *node
 	if (!dialect_memory(amount, &bytes) || bytes > (INT64_C(1) << 50)) {
 		reader_error(t->rd, &node->at,
 			"`resources.memory` must be an amount in GiB such as 32 or 32+, not %s",
-			quote(node->text, quoted));
+			quote(node->text));
 		return;
 	}
 	native_number(t->rd, out, "memPerCpu", each ? bytes / MIB : (bytes / MIB + cpus - 1) / cpus,

@@ -102,8 +102,10 @@ enum scalar_type scalar_type(const struct node *node);
 const char *node_kind_name(const struct node *node);
 
 #define QUOTE_SIZE 128
-/* `text` shortened to 60 characters and without control characters, in backquotes. */
-const char *quote(const char *text, char out[static QUOTE_SIZE]);
+/* `text` shortened to 60 characters and without control characters, in backquotes. Valid until the
+ * end of the block. */
+#define quote(text) quote_into((text), (char[QUOTE_SIZE]){0})
+const char *quote_into(const char *text, char out[static QUOTE_SIZE]);
 
 /* Appends "parent.key", "key" at the top, "parent[index]" for a NULL key, or "parent["a.b"]" for a
  * key with dots. */

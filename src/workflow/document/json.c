@@ -251,7 +251,6 @@ static struct node *read_literal(struct json *j)
 {
 	const char *start = j->p;
 	struct workflow_place at = place_at(j, start);
-	char quoted[QUOTE_SIZE];
 	struct node *node;
 	char *text;
 
@@ -269,7 +268,7 @@ static struct node *read_literal(struct json *j)
 		diagnostics_add(j->found, DIAGNOSTIC_ERROR, j->file, &at,
 			"%s is not a JSON value: true, false, null, a number without leading "
 			"zeros, or a text in double quotes",
-			quote(text, quoted));
+			quote(text));
 		return NULL;
 	}
 	node = node_scalar(j->arena, text, false, at);

@@ -109,7 +109,6 @@ static int by_key(const void *left, const void *right)
 void node_check_duplicates(const struct node *map, const char *file, struct diagnostics *found)
 {
 	_cleanup_free_ const struct node_entry **sorted = NULL;
-	char quoted[QUOTE_SIZE];
 
 	if (map->n < 2)
 		return;
@@ -126,7 +125,7 @@ void node_check_duplicates(const struct node *map, const char *file, struct diag
 			continue;
 		diagnostics_add(found, DIAGNOSTIC_ERROR, file, &sorted[i]->key_at,
 			"duplicate key %s in this map, first on line %d; remove one",
-			quote(sorted[i]->key, quoted), sorted[i - 1]->key_at.line);
+			quote(sorted[i]->key), sorted[i - 1]->key_at.line);
 	}
 }
 
@@ -245,7 +244,7 @@ const char *node_kind_name(const struct node *node)
 #define QUOTED_CHARACTERS 60
 
 /* Allocates nothing: a message must not lose the text that it quotes. */
-const char *quote(const char *text, char out[static QUOTE_SIZE])
+const char *quote_into(const char *text, char out[static QUOTE_SIZE])
 {
 	static const char cut[] = "…`";
 	size_t characters = 0, n = 0;

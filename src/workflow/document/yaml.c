@@ -152,7 +152,6 @@ static struct node *read_alias(struct yaml *y, const yaml_event_t *event)
 {
 	const char *name = (const char *)event->data.alias.anchor;
 	struct workflow_place at = place_of(y, &event->start_mark);
-	char quoted[QUOTE_SIZE];
 
 	/* The last anchor of a name counts. */
 	for (size_t i = y->n_anchors; i-- > 0;) {
@@ -170,7 +169,7 @@ static struct node *read_alias(struct yaml *y, const yaml_event_t *event)
 		return copy;
 	}
 	diagnostics_add(y->found, DIAGNOSTIC_ERROR, y->file, &at,
-		"there is no anchor &%s before it", quote(name, quoted));
+		"there is no anchor &%s before it", quote(name));
 	return NULL;
 }
 

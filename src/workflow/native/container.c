@@ -54,7 +54,6 @@ static const char *name_mistake(const char *name)
 
 static void check_image(struct reader *rd, struct workflow_text *image)
 {
-	char quoted[QUOTE_SIZE];
 	const char *mistake = NULL;
 
 	if (!reader_knows(rd, image))
@@ -73,8 +72,8 @@ static void check_image(struct reader *rd, struct workflow_text *image)
 		mistake = name_mistake(image->value);
 	}
 	if (mistake)
-		reader_error_of(rd, &image->at, "image", "%s: %s", mistake,
-			quote(workflow_shown(image), quoted));
+		reader_error_of(
+			rd, &image->at, "image", "%s: %s", mistake, quote(workflow_shown(image)));
 }
 
 static void check_registry(struct reader *rd, const struct workflow_container *container)

@@ -24,12 +24,10 @@ static bool is_variable_name(const char *s)
 
 bool check_variable_name(struct reader *rd, const char *key, const struct workflow_place *at)
 {
-	char quoted[QUOTE_SIZE];
-
 	if (!is_variable_name(key)) {
 		reader_error(rd, at,
 			"%s is not a variable name: use letters, digits and _, and no digit first",
-			quote(key, quoted));
+			quote(key));
 		return false;
 	}
 	if (strcmp(key, "PATH") == 0 || strcmp(key, "LD_LIBRARY_PATH") == 0) {
@@ -46,8 +44,6 @@ bool check_variable_name(struct reader *rd, const char *key, const struct workfl
 static bool keep_variable(struct reader *rd, struct workflow_env *env, const char *key,
 	const struct workflow_place *key_at, const struct workflow_text *value)
 {
-	char quoted[QUOTE_SIZE];
-
 	if (!check_variable_name(rd, key, key_at))
 		return false;
 	*env = (struct workflow_env){.key = key, .value = *value, .at = *key_at};
@@ -60,7 +56,7 @@ static bool keep_variable(struct reader *rd, struct workflow_env *env, const cha
 	} else if (!value->shown && *value->value == '$' && is_variable_name(value->value + 1)) {
 		reader_note(rd, &value->at,
 			"the value of `%s` is %s literally; variables in it are not replaced", key,
-			quote(value->value, quoted));
+			quote(value->value));
 	}
 	return true;
 }
@@ -69,8 +65,6 @@ static bool keep_variable(struct reader *rd, struct workflow_env *env, const cha
 static void take_value(
 	struct reader *rd, struct node *node, const char *key, struct workflow_text *out)
 {
-	char quoted[QUOTE_SIZE];
-
 	out->at = node->at;
 	/* Redact it before a note quotes it. */
 	if (node->kind == NODE_SCALAR && secret_variable(key, node->text) &&
@@ -83,8 +77,8 @@ static void take_value(
 		return;
 	}
 	if (node->literal) {
-		reader_note(rd, &node->at, "the value of `%s` is the text %s", key,
-			quote(node->text, quoted));
+		reader_note(
+			rd, &node->at, "the value of `%s` is the text %s", key, quote(node->text));
 		node->literal = false;
 	}
 	reader_text_of(rd, node, reader_field(rd, "value"), out);

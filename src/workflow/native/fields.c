@@ -24,7 +24,6 @@ bool reader_word(struct reader *rd, const struct workflow_text *text, const char
 {
 	const char *const *words = key->words;
 	_cleanup_(buf_release) struct buf list = BUF_INIT(LIMIT_STRING);
-	char quoted[QUOTE_SIZE];
 
 	for (size_t i = 0; words[i]; i++) {
 		if (strcmp(text->value, words[i]) == 0) {
@@ -37,7 +36,7 @@ bool reader_word(struct reader *rd, const struct workflow_text *text, const char
 	if (buf_failed(&list))
 		rd->arena->no_memory = true;
 	reader_error(rd, &text->at, "`%s` must be %s, not %s%s%s", field, buf_str(&list),
-		quote(workflow_shown(text), quoted), key->refused ? "; " : "",
+		quote(workflow_shown(text)), key->refused ? "; " : "",
 		key->refused ? key->refused : "");
 	return false;
 }
@@ -100,7 +99,6 @@ static void read_wholes(
 	struct workflow_texts texts = {0};
 	int **items = member_of(key, out);
 	size_t *n = length_of(key, out);
-	char quoted[QUOTE_SIZE];
 	int64_t number;
 
 	if (!read_members(rd, map, key, true, &texts))
@@ -113,8 +111,7 @@ static void read_wholes(
 			reader_error(rd, &texts.items[i].at,
 				"members of `%s` must be whole numbers from %lld to %lld, not %s",
 				reader_field(rd, key->name), (long long)key->min,
-				(long long)key->max,
-				quote(workflow_shown(&texts.items[i]), quoted));
+				(long long)key->max, quote(workflow_shown(&texts.items[i])));
 	}
 }
 

@@ -64,7 +64,6 @@ static void rename_http(const struct normalizer *o, struct node *transport)
 static void split_variable(const struct normalizer *o, struct node_entry *entry)
 {
 	struct node *text = entry->value;
-	char quoted[QUOTE_SIZE];
 	const char *equals;
 	struct node *map;
 	char *name;
@@ -80,7 +79,7 @@ static void split_variable(const struct normalizer *o, struct node_entry *entry)
 		return;
 	entry->value = map;
 	diagnostics_add(o->found, DIAGNOSTIC_NOTE, o->file, &text->at,
-		"%s is read as the key before and the value after `=`", quote(name, quoted));
+		"%s is read as the key before and the value after `=`", quote(name));
 }
 
 /* A map of names to values, or a list of "NAME=VALUE", instead of a list of `key` and `value`. */

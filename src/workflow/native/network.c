@@ -160,7 +160,6 @@ static void check_vnet(struct reader *rd, const struct node *map, void *out)
 	const struct workflow *wf = rd->workflow;
 	struct workflow_interface *interface = out;
 	const struct workflow_text *name = &interface->vnet.name;
-	char quoted[QUOTE_SIZE];
 
 	(void)map;
 	interface->kind = WORKFLOW_VNET;
@@ -174,7 +173,7 @@ static void check_vnet(struct reader *rd, const struct node *map, void *out)
 			return;
 	}
 	reader_error(rd, &name->at, "`%s`: `virtualNetworks` has no network %s",
-		reader_field(rd, "name"), quote(workflow_shown(name), quoted));
+		reader_field(rd, "name"), quote(workflow_shown(name)));
 }
 
 static const struct schema_key vnet_keys[] = {
@@ -245,7 +244,6 @@ static void check_virtual_network(struct reader *rd, const struct node *map, voi
 {
 	const struct workflow *wf = rd->workflow;
 	const struct workflow_virtual_network *net = out;
-	char quoted[QUOTE_SIZE];
 
 	(void)map;
 	check_cidr(rd, "gatewayAddress", &net->gateway_address);
@@ -253,7 +251,7 @@ static void check_virtual_network(struct reader *rd, const struct node *map, voi
 		net->name.value && other < net; other++) {
 		if (other->name.value && strcmp(other->name.value, net->name.value) == 0)
 			reader_error(rd, &net->name.at, "a second network has the name %s",
-				quote(workflow_shown(&net->name), quoted));
+				quote(workflow_shown(&net->name)));
 	}
 }
 

@@ -177,13 +177,12 @@ static bool key_is_known(
 	const struct overrides *o, const char *option, const struct schema *schema, const char *key)
 {
 	_cleanup_(buf_release) struct buf message = BUF_INIT(LIMIT_STRING);
-	char quoted[QUOTE_SIZE];
 	const char *nearest;
 
 	if (!schema || schema_find(schema, key))
 		return true;
 	nearest = schema_nearest(schema, key);
-	buf_printf(&message, "unknown key %s in %s", quote(key, quoted), schema->what);
+	buf_printf(&message, "unknown key %s in %s", quote(key), schema->what);
 	if (nearest)
 		buf_printf(&message, ", did you mean `%s`?", nearest);
 	else if (schema == &schema_step && schema_find(&schema_run, key))
@@ -199,7 +198,6 @@ static struct node_entry *add_member(const struct overrides *o, const char *opti
 {
 	struct workflow_place at = {.option = option};
 	_cleanup_(buf_release) struct buf message = BUF_INIT(LIMIT_STRING);
-	char quoted[QUOTE_SIZE];
 	uint64_t index = segment->index;
 	const char *key = NULL;
 	bool is_index = !segment->key ||
@@ -215,7 +213,7 @@ static struct node_entry *add_member(const struct overrides *o, const char *opti
 				(size_t)index);
 		else
 			buf_printf(&message, "no entry of the list has the name %s",
-				quote(segment->key, quoted));
+				quote(segment->key));
 		fail_with(o, option, &message);
 		return NULL;
 	}

@@ -70,7 +70,6 @@ void reader_refuse(struct reader *rd, const struct workflow_text *text, const ch
 	const char *expected, ...)
 {
 	_cleanup_(buf_release) struct buf what = BUF_INIT(LIMIT_STRING);
-	char quoted[QUOTE_SIZE];
 	va_list ap;
 
 	va_start(ap, expected);
@@ -78,8 +77,8 @@ void reader_refuse(struct reader *rd, const struct workflow_text *text, const ch
 	va_end(ap);
 	if (buf_failed(&what))
 		rd->arena->no_memory = true;
-	reader_error_of(rd, &text->at, key, "must %s, not %s", buf_str(&what),
-		quote(workflow_shown(text), quoted));
+	reader_error_of(
+		rd, &text->at, key, "must %s, not %s", buf_str(&what), quote(workflow_shown(text)));
 }
 
 size_t reader_enter(struct reader *rd, const char *key, size_t index)
@@ -110,11 +109,10 @@ const char *reader_unknown(
 {
 	_cleanup_(buf_release) struct buf keys = BUF_INIT(LIMIT_STRING);
 	const char *nearest = schema_nearest(schema, entry->key);
-	char quoted[QUOTE_SIZE];
 
 	if (nearest) {
 		reader_error(rd, &entry->key_at, "unknown key %s in %s, did you mean `%s`?",
-			quote(entry->key, quoted), schema->what, nearest);
+			quote(entry->key), schema->what, nearest);
 		return nearest;
 	}
 	for (size_t i = 0; i < schema->n; i++) {
@@ -126,7 +124,7 @@ const char *reader_unknown(
 	if (buf_failed(&keys))
 		rd->arena->no_memory = true;
 	reader_error(rd, &entry->key_at, "unknown key %s in %s, whose keys are %s",
-		quote(entry->key, quoted), schema->what, buf_str(&keys));
+		quote(entry->key), schema->what, buf_str(&keys));
 	return NULL;
 }
 
@@ -439,7 +437,6 @@ static bool read_whole(struct reader *rd, struct node *node, const struct schema
 	struct workflow_number *out)
 {
 	const char *field = reader_field(rd, key->name);
-	char quoted[QUOTE_SIZE];
 	int64_t value;
 
 	if (node->kind != NODE_SCALAR) {
@@ -450,7 +447,7 @@ static bool read_whole(struct reader *rd, struct node *node, const struct schema
 	}
 	if (!parse_whole(node->text, &value)) {
 		reader_error(rd, &node->at, "`%s` must be a whole number from %lld to %lld, not %s",
-			field, (long long)key->min, (long long)key->max, quote(node->text, quoted));
+			field, (long long)key->min, (long long)key->max, quote(node->text));
 		return false;
 	}
 	if (value < key->min || value > key->max) {
@@ -460,7 +457,7 @@ static bool read_whole(struct reader *rd, struct node *node, const struct schema
 	}
 	if (node->quoted)
 		reader_note(rd, &node->at, "`%s` is a number: the text %s read as %lld", field,
-			quote(node->text, quoted), (long long)value);
+			quote(node->text), (long long)value);
 	node->text = workflow_arena_printf(rd->arena, "%lld", (long long)value);
 	node->quoted = false;
 	out->value = value;
@@ -485,7 +482,6 @@ bool reader_flag(
 {
 	static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
 	struct node *node = node_get(map, key);
-	char quoted[QUOTE_SIZE];
 
 	out->at = map->at;
 	if (!node)
@@ -501,7 +497,7 @@ bool reader_flag(
 			continue;
 		if (scalar_type(node) != SCALAR_BOOL)
 			reader_note_of(rd, &node->at, key, "is true or false: %s read as %s",
-				quote(node->text, quoted), words[i & 1]);
+				quote(node->text), words[i & 1]);
 		node->text = words[i & 1];
 		node->quoted = false;
 		out->value = i & 1;
@@ -509,7 +505,7 @@ bool reader_flag(
 		return true;
 	}
 	reader_error_of(rd, &node->at, key, "must be true or false, not %s",
-		node->kind == NODE_SCALAR ? quote(node->text, quoted) : node_kind_name(node));
+		node->kind == NODE_SCALAR ? quote(node->text) : node_kind_name(node));
 	return false;
 }
 

@@ -27,7 +27,6 @@ static size_t hyphen_length(const char *s)
 static void plain_dashes(struct reader *rd, const char *key, struct workflow_text *text)
 {
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_STRING);
-	char quoted[QUOTE_SIZE];
 	bool odd = false;
 
 	for (const char *p = text->value; *p;) {
@@ -41,8 +40,8 @@ static void plain_dashes(struct reader *rd, const char *key, struct workflow_tex
 		rd->arena->no_memory = true;
 	if (!odd || buf_failed(&plain))
 		return;
-	reader_note_of(rd, &text->at, key, "has typographic hyphens: read as %s",
-		quote(buf_str(&plain), quoted));
+	reader_note_of(
+		rd, &text->at, key, "has typographic hyphens: read as %s", quote(buf_str(&plain)));
 	text->value = workflow_arena_copy(rd->arena, buf_str(&plain), plain.len);
 }
 
@@ -95,7 +94,6 @@ static void check_url(struct reader *rd, const char *key, struct workflow_text *
 {
 	_cleanup_(buf_release) struct buf masked = BUF_INIT(LIMIT_STRING);
 	const char *mistake;
-	char quoted[QUOTE_SIZE];
 
 	if (!url->value)
 		return;
@@ -109,8 +107,7 @@ static void check_url(struct reader *rd, const char *key, struct workflow_text *
 		rd->arena->no_memory = true;
 	mistake = url_mistake(url->value);
 	if (mistake)
-		reader_error_of(
-			rd, &url->at, key, "%s: %s", mistake, quote(workflow_shown(url), quoted));
+		reader_error_of(rd, &url->at, key, "%s: %s", mistake, quote(workflow_shown(url)));
 }
 
 static void check_http(struct reader *rd, const struct node *map, void *out)
@@ -159,14 +156,13 @@ static bool is_s3_bucket(const char *name)
 static void refuse_bucket(struct reader *rd, const struct workflow_text *url, const char *name)
 {
 	char *other = workflow_arena_copy(rd->arena, name, strlen(name));
-	char quoted[QUOTE_SIZE], hint[QUOTE_SIZE];
 
 	for (char *c = other; c && *c; c++)
 		*c = *c == '_' || *c == ' ' ? '-' : (char)tolower((unsigned char)*c);
 	reader_error_of(rd, &url->at, "bucketUrl",
 		"names the bucket %s: 3 to 63 lower-case letters, digits, `.` and `-`%s%s",
-		quote(name, quoted), other && is_s3_bucket(other) ? ", such as " : "",
-		other && is_s3_bucket(other) ? quote(other, hint) : "");
+		quote(name), other && is_s3_bucket(other) ? ", such as " : "",
+		other && is_s3_bucket(other) ? quote(other) : "");
 }
 
 /* Sets `bucket`, and appends the rest of the URL to `prefix`. */
@@ -174,7 +170,6 @@ static void check_bucket(struct reader *rd, struct workflow_s3 *s3, struct buf *
 {
 	struct workflow_text *url = &s3->bucket_url;
 	const char *name, *slash;
-	char quoted[QUOTE_SIZE];
 	size_t len;
 	const char *scheme = s3->google ? "gs://" : "s3://";
 
@@ -186,7 +181,7 @@ static void check_bucket(struct reader *rd, struct workflow_s3 *s3, struct buf *
 	if (!str_starts(url->value, scheme)) {
 		reader_error_of(rd, &url->at, "bucketUrl",
 			"must begin with %s, such as %smy-bucket: %s", scheme, scheme,
-			quote(workflow_shown(url), quoted));
+			quote(workflow_shown(url)));
 		return;
 	}
 	name = url->value + strlen(scheme);
@@ -203,7 +198,7 @@ static void check_bucket(struct reader *rd, struct workflow_s3 *s3, struct buf *
 		!all_of(s3->bucket, LETTERS_AND_DIGITS "._-")) {
 		reader_error_of(rd, &url->at, "bucketUrl",
 			"names the bucket %s: 3 to 63 letters, digits, `.`, `_` and `-`",
-			quote(s3->bucket, quoted));
+			quote(s3->bucket));
 		return;
 	}
 	if (*slash && url->value[strlen(url->value) - 1] == '/')
@@ -215,7 +210,6 @@ static void check_bucket(struct reader *rd, struct workflow_s3 *s3, struct buf *
 static void check_path(struct reader *rd, struct workflow_s3 *s3, struct buf *prefix)
 {
 	struct workflow_text *path = &s3->path;
-	char quoted[QUOTE_SIZE];
 
 	if (!reader_knows(rd, path))
 		return;
@@ -224,12 +218,12 @@ static void check_path(struct reader *rd, struct workflow_s3 *s3, struct buf *pr
 		if (!path->value)
 			return;
 		reader_note_of(rd, &path->at, "path", "begins with `/`: read as %s",
-			quote(workflow_shown(path), quoted));
+			quote(workflow_shown(path)));
 	}
 	buf_add_str(prefix, path->value);
 	if (reader_has_dots(buf_str(prefix)))
 		reader_error_of(rd, &path->at, "path", "must not contain `.` or `..`: %s",
-			quote(workflow_shown(path), quoted));
+			quote(workflow_shown(path)));
 	else if (prefix->len > LIMIT_WORKFLOW_PREFIX)
 		reader_error_of(
 			rd, &path->at, "path", "is longer than %d bytes", LIMIT_WORKFLOW_PREFIX);
