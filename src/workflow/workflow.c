@@ -112,9 +112,9 @@ static struct node *job_of(struct reader *rd, struct node *root)
 static void read_document(struct reader *rd, const char *data, size_t len)
 {
 	struct workflow *wf = rd->workflow;
-	struct node *root = document_read(rd->arena, wf->file, NULL, data, len, rd->found);
+	struct node *root = document_read(rd->arena, wf->file, data, len, rd->found);
 	struct node *job = root ? job_of(rd, root) : NULL;
-	struct overrides o = {rd->arena, wf->file, rd->found, job};
+	struct overrides o = {{.arena = rd->arena, .file = wf->file, .found = rd->found}, job};
 	const struct strlist *sets = rd->options->sets;
 	const struct strlist *env = rd->options->env;
 	int r;
@@ -206,7 +206,7 @@ int workflow_names(const void *data, size_t len, struct strlist *out, struct pen
 	struct workflow_arena arena = {0};
 	struct diagnostics found = {0};
 	struct node *root = len <= LIMIT_WORKFLOW_FILE
-				    ? document_read(&arena, "", NULL, data, len, &found)
+				    ? document_read(&arena, "", data, len, &found)
 				    : NULL;
 	const struct node *list = root && root->kind == NODE_MAP ? node_get(root, "workflows")
 								 : NULL;
@@ -333,7 +333,7 @@ int workflow_find_field(const char *name, const void *data, size_t len, const ch
 	int r;
 
 	if (len <= LIMIT_WORKFLOW_RECORD)
-		f.root = document_read(&f.arena, name, NULL, data, len, &f.found);
+		f.root = document_read(&f.arena, name, data, len, &f.found);
 	f.dialect = f.root ? dialect_of(f.root, name) : NULL;
 	if (f.root && !f.dialect) {
 		f.root = unwrap(name, f.root, &f.found);

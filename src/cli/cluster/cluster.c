@@ -89,7 +89,7 @@ static int read_config(struct cluster *cluster, const char *path, struct penstoc
 	r = fs_read(path, &text, err);
 	if (r < 0 || text.len == 0)
 		return r;
-	root = document_read(&arena, path, NULL, buf_str(&text), text.len, &found);
+	root = document_read(&arena, path, buf_str(&text), text.len, &found);
 	if (found.n && diagnostic_format(&found.items[0], &mistake) == 0)
 		r = error_set(err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
 	else if (!root || root->kind != NODE_MAP)

@@ -158,7 +158,7 @@ static int read_file(const struct config *c,
 	r = fs_read(c->path, &text, c->err);
 	if (r < 0 || text.len == 0)
 		return r;
-	root = document_read(&arena, c->path, NULL, buf_str(&text), text.len, &found);
+	root = document_read(&arena, c->path, buf_str(&text), text.len, &found);
 	if (found.n && diagnostic_format(&found.items[0], &mistake) == 0)
 		r = error_set(c->err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
 	else if (!root || root->kind != NODE_MAP)

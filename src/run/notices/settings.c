@@ -44,7 +44,7 @@ static int read_file(struct notice_settings *out, const char *path, struct penst
 	r = fs_read(path, &text, err);
 	if (r < 0 || text.len == 0)
 		return r;
-	root = document_read(&out->arena, name, NULL, buf_str(&text), text.len, &found);
+	root = document_read(&out->arena, name, buf_str(&text), text.len, &found);
 	map = root && root->kind == NODE_MAP ? node_get(root, "preemption") : NULL;
 	if (map)
 		workflow_read_preemption(&out->arena, name, map, &preemption, &found);

@@ -72,7 +72,7 @@ static json_t *read_file(const char *path)
 	json_t *json = NULL;
 
 	if (fs_read(path, &text, NULL) == 0)
-		node = document_read(&arena, path, NULL, buf_str(&text), text.len, &found);
+		node = document_read(&arena, path, buf_str(&text), text.len, &found);
 	if (node && !found.errors && node->kind == NODE_MAP)
 		json = from_node(node);
 	else

@@ -34,8 +34,8 @@ static void find_maps(struct variables *v)
 
 	if (!o->variables)
 		return;
-	root = document_read(v->rd->arena, o->variables_name, NULL, o->variables, o->variables_len,
-		v->rd->found);
+	root = document_read(
+		v->rd->arena, o->variables_name, o->variables, o->variables_len, v->rd->found);
 	all = root && root->kind == NODE_MAP ? node_get(root, "variables") : NULL;
 	if (root && (!all || all->kind != NODE_MAP)) {
 		diagnostics_add(v->rd->found, DIAGNOSTIC_ERROR, o->variables_name, &root->at,

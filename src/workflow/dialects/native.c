@@ -236,8 +236,7 @@ void native_default_output(
 
 	if (!o->defaults || !o->defaults_len)
 		return;
-	root = document_read(
-		rd->arena, o->defaults_name, NULL, o->defaults, o->defaults_len, rd->found);
+	root = document_read(rd->arena, o->defaults_name, o->defaults, o->defaults_len, rd->found);
 	output = root && root->kind == NODE_MAP ? node_get(root, "output") : NULL;
 	if (!output)
 		return;

@@ -94,6 +94,14 @@ char *workflow_arena_copy(struct workflow_arena *arena, const char *s, size_t le
 	return copy;
 }
 
+char *workflow_arena_take(struct workflow_arena *arena, const struct buf *b)
+{
+	if (!buf_failed(b))
+		return workflow_arena_copy(arena, buf_str(b), b->len);
+	arena->no_memory = true;
+	return NULL;
+}
+
 char *workflow_arena_printf(struct workflow_arena *arena, const char *fmt, ...)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_WORKFLOW_FILE);
@@ -102,9 +110,5 @@ char *workflow_arena_printf(struct workflow_arena *arena, const char *fmt, ...)
 	va_start(ap, fmt);
 	buf_vprintf(&text, fmt, ap);
 	va_end(ap);
-	if (buf_failed(&text)) {
-		arena->no_memory = true;
-		return NULL;
-	}
-	return workflow_arena_copy(arena, buf_str(&text), text.len);
+	return workflow_arena_take(arena, &text);
 }

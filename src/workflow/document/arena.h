@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct buf;
 struct workflow_arena_block;
 struct workflow_arena {
 	struct workflow_arena_block *blocks;
@@ -20,6 +21,8 @@ void *workflow_arena_alloc(struct workflow_arena *arena, size_t len);
 void *workflow_arena_array(struct workflow_arena *arena, size_t n, size_t size);
 /* A copy with a terminating NUL. */
 char *workflow_arena_copy(struct workflow_arena *arena, const char *s, size_t len);
+/* A copy of the buffer. NULL if it failed, or if out of memory. */
+char *workflow_arena_take(struct workflow_arena *arena, const struct buf *b);
 char *workflow_arena_printf(struct workflow_arena *arena, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 

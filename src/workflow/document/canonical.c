@@ -12,38 +12,22 @@
 #include "workflow/document/secrets.h"
 #include "base/banned.h"
 
-/* Characters that text_check() of document.h does not allow literally. */
-static size_t odd_character(const char *s, unsigned *c)
-{
-	const unsigned char *p = (const unsigned char *)s;
-
-	if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) {
-		*c = p[1];
-		return 2;
-	}
-	if (p[0] == 0xef && ((p[1] == 0xbb && p[2] == 0xbf) || (p[1] == 0xbf && p[2] >= 0xbe))) {
-		*c = 0xf000U | (p[1] & 0x3fU) << 6 | (p[2] & 0x3fU);
-		return 3;
-	}
-	return 0;
-}
-
 void json_add_text(struct buf *out, const char *s)
 {
 	buf_add_char(out, '"');
 	while (*s) {
-		unsigned c = (unsigned char)*s;
-		size_t odd = odd_character(s, &c);
+		unsigned c;
+		size_t control = text_control(s, &c);
 
 		if (c == '\n')
 			buf_add_str(out, "\\n");
-		else if (odd || c < 0x20 || c == 0x7f)
+		else if (control)
 			buf_printf(out, "\\u%04x", c);
 		else if (c == '"' || c == '\\')
 			buf_printf(out, "\\%c", *s);
 		else
 			buf_add_char(out, *s);
-		s += odd ? odd : 1;
+		s += control ? control : 1;
 	}
 	buf_add_char(out, '"');
 }

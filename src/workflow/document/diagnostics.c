@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -44,54 +45,56 @@ static void flatten(char *text)
 	}
 }
 
-static int diagnostic_fill(
-	struct diagnostic *d, const char *file, const struct workflow_place *at, const char *text)
+/* Moves the message into the list. */
+static void append(struct diagnostics *list, struct diagnostic *d)
 {
-	struct buf redacted = BUF_INIT(LIMIT_STRING);
+	struct diagnostic *grown = array_grow(list->items, list->n, sizeof(*grown));
 
-	log_redact_into(&redacted, text);
-	d->message = buf_take(&redacted);
-	buf_release(&redacted);
-	flatten(d->message);
-	d->file = strdup(at && at->file ? at->file : file);
-	if (at) {
-		d->line = at->line;
-		d->column = at->column;
-		if (at->option) {
-			d->option = strdup(at->option);
-			if (!d->option)
-				return -1;
-			flatten(d->option);
-		}
+	if (!grown) {
+		list->no_memory = true;
+		return;
 	}
-	return d->message && d->file ? 0 : -1;
+	list->items = grown;
+	list->items[list->n++] = *d;
+	*d = (struct diagnostic){0};
 }
 
-void diagnostics_add(struct diagnostics *list, enum diagnostic_severity severity, const char *file,
-	const struct workflow_place *at, const char *fmt, ...)
+void diagnostics_vadd(struct diagnostics *list, enum diagnostic_severity severity, const char *file,
+	const struct workflow_place *at, const char *fmt, va_list ap)
 {
+	static const struct workflow_place nowhere;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
-	struct diagnostic d = {.severity = severity};
-	struct diagnostic *grown;
-	va_list ap;
+	_cleanup_(buf_release) struct buf redacted = BUF_INIT(LIMIT_STRING);
+	_cleanup_(diagnostic_release) struct diagnostic d = {.severity = severity};
 
 	if (severity == DIAGNOSTIC_ERROR)
 		list->errors++;
 	if (!has_room(list, severity))
 		return;
-	va_start(ap, fmt);
+	at = at ? at : &nowhere;
 	buf_vprintf(&text, fmt, ap);
-	va_end(ap);
-	grown = realloc(list->items, (list->n + 1) * sizeof(*grown));
-	if (grown)
-		list->items = grown;
-	if (!grown || text.failure == BUF_NO_MEMORY ||
-		diagnostic_fill(&d, file, at, buf_str(&text)) < 0) {
-		diagnostic_release(&d);
+	log_redact_into(&redacted, buf_str(&text));
+	d.message = text.failure == BUF_NO_MEMORY ? NULL : buf_take(&redacted);
+	d.file = strdup(at->file ? at->file : file);
+	d.option = at->option ? strdup(at->option) : NULL;
+	d.line = at->line;
+	d.column = at->column;
+	flatten(d.message);
+	flatten(d.option);
+	if (d.message && d.file && !d.option == !at->option)
+		append(list, &d);
+	else
 		list->no_memory = true;
-		return;
-	}
-	list->items[list->n++] = d;
+}
+
+void diagnostics_add(struct diagnostics *list, enum diagnostic_severity severity, const char *file,
+	const struct workflow_place *at, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	diagnostics_vadd(list, severity, file, at, fmt, ap);
+	va_end(ap);
 }
 
 static bool has_same(const struct diagnostics *list, const struct diagnostic *d)
@@ -114,21 +117,12 @@ void diagnostics_take(struct diagnostics *list, struct diagnostics *from)
 	list->no_memory |= from->no_memory;
 	for (size_t i = 0; i < from->n; i++) {
 		struct diagnostic *d = &from->items[i];
-		struct diagnostic *grown;
 		bool same = has_same(list, d);
 
 		if (same && d->severity == DIAGNOSTIC_ERROR)
 			list->errors--;
-		if (same || !has_room(list, d->severity))
-			continue;
-		grown = realloc(list->items, (list->n + 1) * sizeof(*grown));
-		if (!grown) {
-			list->no_memory = true;
-			break;
-		}
-		list->items = grown;
-		list->items[list->n++] = *d;
-		*d = (struct diagnostic){0};
+		if (!same && has_room(list, d->severity))
+			append(list, d);
 	}
 	diagnostics_release(from);
 	diagnostics_sort(list);
@@ -146,18 +140,12 @@ bool diagnostics_all_of(const struct diagnostics *list, const char *file)
 	return list->errors > 0;
 }
 
-static int by_position(const void *left, const void *right)
+static bool is_after(const struct diagnostic *a, const struct diagnostic *b)
 {
-	const struct diagnostic *a = left;
-	const struct diagnostic *b = right;
 	int line_a = a->line ? a->line : INT_MAX;
 	int line_b = b->line ? b->line : INT_MAX;
 
-	if (line_a != line_b)
-		return line_a < line_b ? -1 : 1;
-	if (a->column != b->column)
-		return a->column < b->column ? -1 : 1;
-	return 0;
+	return line_a > line_b || (line_a == line_b && a->column > b->column);
 }
 
 /* Insertion sort: stable, and the list is short and nearly in order. */
@@ -167,7 +155,7 @@ void diagnostics_sort(struct diagnostics *list)
 		struct diagnostic d = list->items[i];
 		size_t j = i;
 
-		for (; j > 0 && by_position(&list->items[j - 1], &d) > 0; j--)
+		for (; j > 0 && is_after(&list->items[j - 1], &d); j--)
 			list->items[j] = list->items[j - 1];
 		list->items[j] = d;
 	}

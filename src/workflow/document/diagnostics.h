@@ -11,6 +11,7 @@
 #ifndef WORKFLOW_DOCUMENT_DIAGNOSTICS_H
 #define WORKFLOW_DOCUMENT_DIAGNOSTICS_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -50,6 +51,9 @@ void diagnostics_release(struct diagnostics *list);
 void diagnostics_add(struct diagnostics *list, enum diagnostic_severity severity, const char *file,
 	const struct workflow_place *at, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
+void diagnostics_vadd(struct diagnostics *list, enum diagnostic_severity severity, const char *file,
+	const struct workflow_place *at, const char *fmt, va_list ap)
+	__attribute__((format(printf, 5, 0)));
 /* Moves messages that `list` does not have yet; `from` is empty afterwards. */
 void diagnostics_take(struct diagnostics *list, struct diagnostics *from);
 /* Returns true if there are mistakes and all are in that file, which may be NULL: none is. */

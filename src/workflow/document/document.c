@@ -1,87 +1,87 @@
 #include "workflow/document/document.h"
 
-#include <stdint.h>
+#include <stdarg.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "base/banned.h"
 
-/* The length of the UTF-8 sequence at `p`, of which `left` bytes are there; 0 if it is invalid. */
-static size_t utf8_length(const unsigned char *p, size_t left, uint32_t *character)
+struct workflow_place source_place(const struct document_source *from, size_t line, size_t column)
 {
-	static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-	size_t len = p[0] < 0x80 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-	uint32_t c;
+	if (from->option)
+		return (struct workflow_place){.option = from->option};
+	return (struct workflow_place){.line = (int)line, .column = (int)column};
+}
 
-	if (len == 1) {
-		*character = p[0];
+void *source_fail(
+	const struct document_source *from, struct workflow_place at, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	diagnostics_vadd(from->found, DIAGNOSTIC_ERROR, from->file, &at, fmt, ap);
+	va_end(ap);
+	return NULL;
+}
+
+size_t text_control(const char *text, unsigned *c)
+{
+	const unsigned char *p = (const unsigned char *)text;
+
+	*c = p[0];
+	if (p[0] < 0x20 || p[0] == 0x7f)
 		return 1;
+	if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) {
+		*c = p[1];
+		return 2;
 	}
-	if (p[0] < 0xc2 || p[0] > 0xf4 || len > left)
-		return 0;
-	c = p[0] & (0xffU >> (len + 1));
-	for (size_t i = 1; i < len; i++) {
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-		c = c << 6 | (p[i] & 0x3fU);
+	if (p[0] == 0xef && ((p[1] == 0xbb && p[2] == 0xbf) || (p[1] == 0xbf && p[2] >= 0xbe))) {
+		*c = 0xf000U | (p[1] & 0x3fU) << 6 | (p[2] & 0x3fU);
+		return 3;
 	}
-	if (c < smallest[len] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
-		return 0;
-	*character = c;
-	return len;
+	return 0;
 }
 
-/* Printable characters by the rules of YAML; JSON's are practically the same. */
-static bool is_text(uint32_t c)
+bool text_check(const struct document_source *from, const char *data, size_t len)
 {
-	if (c < 0x20)
-		return c == '\t' || c == '\n' || c == '\r';
-	if (c >= 0x7f && c < 0xa0)
-		return c == 0x85;
-	return c != 0xfeff && c != 0xfffe && c != 0xffff;
-}
+	size_t line = 1, column = 1;
 
-bool text_check(const char *file, const char *option, const char *data, size_t len,
-	struct diagnostics *found)
-{
-	struct workflow_place at = {1, 1, option};
-	uint32_t c = 0;
+	for (size_t i = 0, n; i < len; i += n, column++) {
+		unsigned c;
 
-	for (size_t i = 0, n; i < len; i += n) {
-		n = utf8_length((const unsigned char *)data + i, len - i, &c);
-		if (n == 0 || !is_text(c)) {
-			if (option)
-				at.line = at.column = 0;
-			if (n == 0)
-				diagnostics_add(found, DIAGNOSTIC_ERROR, file, &at,
-					"the byte 0x%02x is not UTF-8; save the file as UTF-8",
-					(unsigned char)data[i]);
-			else
-				diagnostics_add(found, DIAGNOSTIC_ERROR, file, &at,
-					"the control character U+%04X is not allowed here; "
-					"remove it",
-					c);
+		n = str_utf8_length(data + i, len - i);
+		if (!n) {
+			source_fail(from, source_place(from, line, column),
+				"the byte 0x%02x is not UTF-8; save the file as UTF-8",
+				(unsigned char)data[i]);
 			return false;
 		}
-		if (c == '\n') {
-			at.line++;
-			at.column = 1;
-		} else {
-			at.column++;
+		/* The printable characters of YAML; JSON's are practically the same. */
+		if (text_control(data + i, &c) && c != '\t' && c != '\n' && c != '\r' &&
+			c != 0x85) {
+			source_fail(from, source_place(from, line, column),
+				"the control character U+%04X is not allowed here; remove it", c);
+			return false;
+		}
+		if (data[i] == '\n') {
+			line++;
+			column = 0;
 		}
 	}
 	return true;
 }
 
-struct node *document_read(struct workflow_arena *arena, const char *file, const char *option,
-	const char *data, size_t len, struct diagnostics *found)
+struct node *document_read(struct workflow_arena *arena, const char *file, const char *data,
+	size_t len, struct diagnostics *found)
 {
+	const struct document_source from = {.arena = arena, .file = file, .found = found};
 	size_t start = 0;
 
 	if (len >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0) {
 		data += 3;
 		len -= 3;
 	}
-	if (!text_check(file, option, data, len, found))
+	if (!text_check(&from, data, len))
 		return NULL;
 	while (start < len && strchr(" \t\r\n", data[start]))
 		start++;
@@ -89,7 +89,5 @@ struct node *document_read(struct workflow_arena *arena, const char *file, const
 		diagnostics_add(found, DIAGNOSTIC_ERROR, file, NULL, "the workflow is empty");
 		return NULL;
 	}
-	if (data[start] == '{')
-		return json_read(arena, file, option, data, len, found);
-	return yaml_read(arena, file, option, data, len, found);
+	return data[start] == '{' ? json_read(&from, data, len) : yaml_read(&from, data, len);
 }

@@ -55,19 +55,31 @@ enum scalar_type { SCALAR_NULL, SCALAR_BOOL, SCALAR_INT, SCALAR_FLOAT, SCALAR_TE
 
 /*
  * Reads `data` as JSON (if it begins with `{`) or YAML. NULL if there is a mistake, which was added
- * to `found`, or if out of memory (`arena->no_memory`). A non-NULL `option` is the place of all its
- * values ("--set x"); `file` is the display name.
+ * to `found`, or if out of memory (`arena->no_memory`). `file` is the display name.
  */
-struct node *document_read(struct workflow_arena *arena, const char *file, const char *option,
-	const char *data, size_t len, struct diagnostics *found);
+struct node *document_read(struct workflow_arena *arena, const char *file, const char *data,
+	size_t len, struct diagnostics *found);
+
+/* The origin of a text. */
+struct document_source {
+	struct workflow_arena *arena;
+	const char *file; /* the display name */
+	const char *option; /* the place of all its values ("--set x"); NULL: a file */
+	struct diagnostics *found; /* gets the mistakes */
+};
+/* The position in the file, or the option. */
+struct workflow_place source_place(const struct document_source *from, size_t line, size_t column);
+/* Adds a mistake. Returns NULL. */
+void *source_fail(const struct document_source *from, struct workflow_place at, const char *fmt,
+	...) __attribute__((format(printf, 3, 4)));
 /* The readers of both formats; `data` is valid UTF-8 without a byte order mark. */
-struct node *json_read(struct workflow_arena *arena, const char *file, const char *option,
-	const char *data, size_t len, struct diagnostics *found);
-struct node *yaml_read(struct workflow_arena *arena, const char *file, const char *option,
-	const char *data, size_t len, struct diagnostics *found);
-/* Checks that `data` is UTF-8 text without control characters; adds a mistake to `found` if not. */
-bool text_check(const char *file, const char *option, const char *data, size_t len,
-	struct diagnostics *found);
+struct node *json_read(const struct document_source *from, const char *data, size_t len);
+struct node *yaml_read(const struct document_source *from, const char *data, size_t len);
+/* Checks that `data` is UTF-8 text without control characters; adds a mistake if not. */
+bool text_check(const struct document_source *from, const char *data, size_t len);
+/* The length of the control character, or the like that YAML does not print, at the beginning of
+ * the UTF-8 text, and its code; 0 if there is none. */
+size_t text_control(const char *text, unsigned *c);
 
 struct node *node_new(struct workflow_arena *arena, enum node_kind kind, struct workflow_place at);
 struct node *node_scalar(

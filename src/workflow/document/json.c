@@ -3,7 +3,6 @@
  * syntax error, because later ones would be guesses.
  */
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -13,16 +12,13 @@
 #include "base/banned.h"
 
 struct json {
-	struct workflow_arena *arena;
-	struct diagnostics *found;
-	const char *file;
-	const char *option;
+	const struct document_source *from;
 	const char *p;
 	const char *end;
-	int line;
+	size_t line;
 	const char *line_start;
 	const char *mark; /* the last counted place, so that long lines take linear time */
-	int mark_column;
+	size_t mark_column;
 	size_t nodes;
 	size_t depth;
 };
@@ -30,23 +26,18 @@ struct json {
 /* The position of `p`, which is on the current line. */
 static struct workflow_place place_at(struct json *j, const char *p)
 {
-	if (j->option)
-		return (struct workflow_place){0, 0, j->option};
 	if (!j->mark || j->mark < j->line_start || j->mark > p) {
 		j->mark = j->line_start;
 		j->mark_column = 1;
 	}
 	for (; j->mark < p; j->mark++)
 		j->mark_column += ((unsigned char)*j->mark & 0xc0) != 0x80;
-	return (struct workflow_place){j->line, j->mark_column, NULL};
+	return source_place(j->from, j->line, j->mark_column);
 }
 
-static struct node *fail_at(struct json *j, const char *p, const char *message)
+static void *fail_at(struct json *j, const char *p, const char *message)
 {
-	struct workflow_place at = place_at(j, p);
-
-	diagnostics_add(j->found, DIAGNOSTIC_ERROR, j->file, &at, "%s", message);
-	return NULL;
+	return source_fail(j->from, place_at(j, p), "%s", message);
 }
 
 static int peek(const struct json *j)
@@ -74,14 +65,13 @@ static bool starts(const struct json *j, const char *word)
 }
 
 /* Reports a character that begins no value. */
-static struct node *fail_value(struct json *j, const char *expected)
+static void *fail_value(struct json *j, const char *expected)
 {
 	int c = peek(j);
-	char message[160];
 
 	if (c < 0)
 		return fail_at(j, j->p,
-			j->option
+			j->from->option
 				? "the value ends in the middle; a `}` or `]` is missing"
 				: "the file ends in the middle of the workflow; a `}` is missing");
 	if (starts(j, "//") || starts(j, "/*") || c == '#')
@@ -91,9 +81,8 @@ static struct node *fail_value(struct json *j, const char *expected)
 		return fail_at(j, j->p, "JSON texts are in double quotes");
 	if (starts(j, "\xe2\x80\x9c") || starts(j, "\xe2\x80\x9d"))
 		return fail_at(j, j->p, "this is a typographic quote; JSON texts are in \" quotes");
-	snprintf(message, sizeof(message),
+	return source_fail(j->from, place_at(j, j->p),
 		"%s expected (a file that begins with `{` is read as JSON)", expected);
-	return fail_at(j, j->p, message);
 }
 
 static bool read_hex4(struct json *j, uint32_t *unit)
@@ -113,21 +102,12 @@ static bool read_hex4(struct json *j, uint32_t *unit)
 
 static void add_utf8(struct buf *out, uint32_t c)
 {
-	if (c < 0x80) {
-		buf_add_char(out, (char)c);
-	} else if (c < 0x800) {
-		buf_add_char(out, (char)(0xc0 | c >> 6));
-		buf_add_char(out, (char)(0x80 | (c & 0x3f)));
-	} else if (c < 0x10000) {
-		buf_add_char(out, (char)(0xe0 | c >> 12));
-		buf_add_char(out, (char)(0x80 | (c >> 6 & 0x3f)));
-		buf_add_char(out, (char)(0x80 | (c & 0x3f)));
-	} else {
-		buf_add_char(out, (char)(0xf0 | c >> 18));
-		buf_add_char(out, (char)(0x80 | (c >> 12 & 0x3f)));
-		buf_add_char(out, (char)(0x80 | (c >> 6 & 0x3f)));
-		buf_add_char(out, (char)(0x80 | (c & 0x3f)));
-	}
+	static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
+	unsigned more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+
+	buf_add_char(out, (char)(first[more] | c >> 6 * more));
+	while (more--)
+		buf_add_char(out, (char)(0x80 | (c >> 6 * more & 0x3f)));
 }
 
 /* After `\u`. Returns NULL, or the mistake. */
@@ -182,69 +162,49 @@ static const char *read_text(struct json *j)
 	while (j->p < j->end && *j->p != '"') {
 		const char *here = j->p;
 
-		if (*here == '\n' || *here == '\r') {
-			fail_at(j, start,
+		if (*here == '\n' || *here == '\r')
+			return fail_at(j, start,
 				"the text that begins here has no closing `\"` on its line");
-			return NULL;
-		}
-		if (*here == '\t') {
-			fail_at(j, here, "a tab in a text must be written \\t");
-			return NULL;
-		}
+		if (*here == '\t')
+			return fail_at(j, here, "a tab in a text must be written \\t");
 		j->p++;
 		if (*here == '\\') {
 			const char *wrong = read_escape(j, &text);
 
-			if (wrong) {
-				fail_at(j, here, wrong);
-				return NULL;
-			}
+			if (wrong)
+				return fail_at(j, here, wrong);
 		} else {
 			buf_add_char(&text, *here);
 		}
 	}
-	if (j->p == j->end) {
-		fail_at(j, start, "the text that begins here has no closing `\"`");
-		return NULL;
-	}
+	if (j->p == j->end)
+		return fail_at(j, start, "the text that begins here has no closing `\"`");
 	j->p++;
-	if (buf_failed(&text)) {
-		j->arena->no_memory = true;
-		return NULL;
-	}
-	return workflow_arena_copy(j->arena, buf_str(&text), text.len);
+	return workflow_arena_take(j->from->arena, &text);
 }
 
 /* A number of RFC 8259, or true, false, null. */
 static bool is_json_literal(const char *s)
 {
+	static const char digits[] = "0123456789";
+	size_t n;
+
 	if (strcmp(s, "true") == 0 || strcmp(s, "false") == 0 || strcmp(s, "null") == 0)
 		return true;
 	s += *s == '-';
-	if (*s == '0')
-		s++;
-	else if (*s >= '1' && *s <= '9')
-		s += strspn(s, "0123456789");
-	else
-		return false;
-	if (*s == '.') {
-		size_t n = strspn(s + 1, "0123456789");
-
-		if (!n)
-			return false;
-		s += 1 + n;
-	}
-	if (*s == 'e' || *s == 'E') {
-		size_t n;
-
-		s++;
-		s += *s == '-' || *s == '+';
-		n = strspn(s, "0123456789");
-		if (!n)
-			return false;
+	n = *s == '0' ? 1 : strspn(s, digits);
+	s += n;
+	if (n && *s == '.') {
+		n = strspn(++s, digits);
 		s += n;
 	}
-	return *s == '\0';
+	if (n && (*s == 'e' || *s == 'E')) {
+		s++;
+		s += *s == '-' || *s == '+';
+		n = strspn(s, digits);
+		s += n;
+	}
+	return n && !*s;
 }
 
 static struct node *read_literal(struct json *j)
@@ -258,20 +218,19 @@ static struct node *read_literal(struct json *j)
 		j->p++;
 	if (j->p == start)
 		return fail_value(j, "a value");
-	text = workflow_arena_copy(j->arena, start, (size_t)(j->p - start));
+	text = workflow_arena_copy(j->from->arena, start, (size_t)(j->p - start));
 	if (!text)
 		return NULL;
 	if (!is_json_literal(text)) {
 		j->p = start;
 		if (strchr("/#'", *start) || (unsigned char)*start >= 0x80)
 			return fail_value(j, "a value");
-		diagnostics_add(j->found, DIAGNOSTIC_ERROR, j->file, &at,
+		return source_fail(j->from, at,
 			"%s is not a JSON value: true, false, null, a number without leading "
 			"zeros, or a text in double quotes",
 			quote(text));
-		return NULL;
 	}
-	node = node_scalar(j->arena, text, false, at);
+	node = node_scalar(j->from->arena, text, false, at);
 	if (node)
 		node->literal = true;
 	return node;
@@ -283,9 +242,7 @@ static struct node *read_value(struct json *j);
  * mistake, which is reported and sets `*bad`. */
 static bool next_member(struct json *j, char close, bool *bad)
 {
-	const char *behind = j->p;
-	int line = j->line;
-	const char *line_start = j->line_start;
+	struct workflow_place behind = place_at(j, j->p);
 
 	skip_space(j);
 	if (peek(j) == close) {
@@ -293,13 +250,12 @@ static bool next_member(struct json *j, char close, bool *bad)
 		return false;
 	}
 	if (peek(j) == ',') {
-		const char *comma = j->p++;
-		struct json at_comma = *j;
+		struct workflow_place comma = place_at(j, j->p++);
 
 		skip_space(j);
 		if (peek(j) != '}' && peek(j) != ']')
 			return true;
-		fail_at(&at_comma, comma, "JSON allows no `,` after the last value; remove it");
+		source_fail(j->from, comma, "JSON allows no `,` after the last value; remove it");
 	} else if (peek(j) < 0) {
 		fail_value(j, "`,`");
 	} else if (peek(j) == '}' || peek(j) == ']') {
@@ -307,11 +263,7 @@ static bool next_member(struct json *j, char close, bool *bad)
 			close == '}' ? "`}` expected, to close the map"
 				     : "`]` expected, to close the list");
 	} else if (peek(j) == '"' || peek(j) == '{' || peek(j) == '[') {
-		struct json at_end = *j;
-
-		at_end.line = line;
-		at_end.line_start = line_start;
-		fail_at(&at_end, behind, "a `,` is missing after this value");
+		source_fail(j->from, behind, "a `,` is missing after this value");
 	} else {
 		fail_value(j, "`,`");
 	}
@@ -319,64 +271,12 @@ static bool next_member(struct json *j, char close, bool *bad)
 	return false;
 }
 
-static struct node *read_map(struct json *j, struct node *map)
-{
-	bool bad = false;
-
-	skip_space(j);
-	if (peek(j) == '}') {
-		j->p++;
-		return map;
-	}
-	do {
-		struct workflow_place key_at;
-		struct node *value;
-		const char *key;
-
-		skip_space(j);
-		if (peek(j) != '"')
-			return fail_value(j, "a key in double quotes");
-		key_at = place_at(j, j->p);
-		key = read_text(j);
-		if (!key)
-			return NULL;
-		skip_space(j);
-		if (peek(j) != ':')
-			return fail_value(j, "`:` after the key");
-		j->p++;
-		skip_space(j);
-		value = read_value(j);
-		if (!value || node_add(j->arena, map, key, key_at, value) < 0)
-			return NULL;
-	} while (next_member(j, '}', &bad));
-	return bad ? NULL : map;
-}
-
-static struct node *read_list(struct json *j, struct node *list)
-{
-	struct workflow_place nowhere = {0};
-	bool bad = false;
-
-	skip_space(j);
-	if (peek(j) == ']') {
-		j->p++;
-		return list;
-	}
-	do {
-		struct node *value;
-
-		skip_space(j);
-		value = read_value(j);
-		if (!value || node_add(j->arena, list, NULL, nowhere, value) < 0)
-			return NULL;
-	} while (next_member(j, ']', &bad));
-	return bad ? NULL : list;
-}
-
 static struct node *read_container(struct json *j)
 {
-	bool is_map = *j->p == '{';
-	struct node *node = node_new(j->arena, is_map ? NODE_MAP : NODE_LIST, place_at(j, j->p));
+	bool is_map = *j->p == '{', bad = false;
+	char close = is_map ? '}' : ']';
+	struct node *node = node_new(
+		j->from->arena, is_map ? NODE_MAP : NODE_LIST, place_at(j, j->p));
 
 	if (!node)
 		return NULL;
@@ -384,13 +284,40 @@ static struct node *read_container(struct json *j)
 		return fail_at(j, j->p,
 			"maps and lists nest too deep here (the limit is " TEXT_OF(
 				LIMIT_WORKFLOW_DEPTH) ")");
-	j->depth++;
 	j->p++;
-	node = is_map ? read_map(j, node) : read_list(j, node);
+	skip_space(j);
+	if (peek(j) == close) {
+		j->p++;
+		return node;
+	}
+	j->depth++;
+	do {
+		struct workflow_place key_at = {0};
+		const char *key = NULL;
+		struct node *value;
+
+		skip_space(j);
+		if (is_map) {
+			if (peek(j) != '"')
+				return fail_value(j, "a key in double quotes");
+			key_at = place_at(j, j->p);
+			key = read_text(j);
+			if (!key)
+				return NULL;
+			skip_space(j);
+			if (peek(j) != ':')
+				return fail_value(j, "`:` after the key");
+			j->p++;
+			skip_space(j);
+		}
+		value = read_value(j);
+		if (!value || node_add(j->from->arena, node, key, key_at, value) < 0)
+			return NULL;
+	} while (next_member(j, close, &bad));
 	j->depth--;
-	if (node && is_map)
-		node_check_duplicates(node, j->file, j->found);
-	return node;
+	if (is_map && !bad)
+		node_check_duplicates(node, j->from->file, j->from->found);
+	return bad ? NULL : node;
 }
 
 static struct node *read_value(struct json *j)
@@ -409,20 +336,16 @@ static struct node *read_value(struct json *j)
 	case '"':
 		at = place_at(j, j->p);
 		text = read_text(j);
-		return text ? node_scalar(j->arena, text, true, at) : NULL;
+		return text ? node_scalar(j->from->arena, text, true, at) : NULL;
 	default:
 		return read_literal(j);
 	}
 }
 
-struct node *json_read(struct workflow_arena *arena, const char *file, const char *option,
-	const char *data, size_t len, struct diagnostics *found)
+struct node *json_read(const struct document_source *from, const char *data, size_t len)
 {
 	struct json j = {
-		.arena = arena,
-		.found = found,
-		.file = file,
-		.option = option,
+		.from = from,
 		.p = data,
 		.end = data + len,
 		.line = 1,

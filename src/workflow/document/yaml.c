@@ -18,10 +18,7 @@ struct anchor {
 };
 
 struct yaml {
-	struct workflow_arena *arena;
-	struct diagnostics *found;
-	const char *file;
-	const char *option;
+	const struct document_source *from;
 	const char *data;
 	size_t len;
 	yaml_parser_t parser;
@@ -34,17 +31,12 @@ struct yaml {
 
 static struct workflow_place place_of(const struct yaml *y, const yaml_mark_t *mark)
 {
-	if (y->option)
-		return (struct workflow_place){0, 0, y->option};
-	return (struct workflow_place){(int)mark->line + 1, (int)mark->column + 1, NULL};
+	return source_place(y->from, mark->line + 1, mark->column + 1);
 }
 
-static struct node *fail_at(struct yaml *y, const yaml_mark_t *mark, const char *message)
+static void *fail_at(struct yaml *y, const yaml_mark_t *mark, const char *message)
 {
-	struct workflow_place at = place_of(y, mark);
-
-	diagnostics_add(y->found, DIAGNOSTIC_ERROR, y->file, &at, "%s", message);
-	return NULL;
+	return source_fail(y->from, place_of(y, mark), "%s", message);
 }
 
 /* The byte of the character at `index`, which libyaml counts in characters; the length at the
@@ -77,9 +69,8 @@ static bool is_stray_comma(const struct yaml *y, size_t at)
 }
 
 /* A better message than libyaml's, if the text shows the cause. */
-static const char *explain(const struct yaml *y, const char *problem, size_t index)
+static const char *explain(const struct yaml *y, const char *problem, size_t at)
 {
-	size_t at = byte_at(y, index);
 	int c = at < y->len ? (unsigned char)y->data[at] : -1;
 
 	if (c == '\t')
@@ -101,22 +92,29 @@ static const char *explain(const struct yaml *y, const char *problem, size_t ind
 	return NULL;
 }
 
-static void fail_parser(struct yaml *y)
+/* The next event, which the caller deletes. Returns false after a mistake, which is reported. */
+static bool next_event(struct yaml *y, yaml_event_t *event)
 {
 	const yaml_parser_t *p = &y->parser;
-	const char *problem = p->problem ? p->problem : "it cannot be read";
-	const char *better = explain(y, problem, p->problem_mark.index);
-	struct workflow_place at = place_of(y, &p->problem_mark);
+	struct workflow_place at;
+	const char *problem, *better;
+	size_t byte;
 
+	if (yaml_parser_parse(&y->parser, event))
+		return true;
 	if (p->error == YAML_MEMORY_ERROR) {
-		y->arena->no_memory = true;
-		return;
+		y->from->arena->no_memory = true;
+		return false;
 	}
-	if (!y->option && is_stray_comma(y, byte_at(y, p->problem_mark.index))) {
-		y->stray = byte_at(y, p->problem_mark.index);
-		diagnostics_add(y->found, DIAGNOSTIC_NOTE, y->file, &at,
+	problem = p->problem ? p->problem : "it cannot be read";
+	byte = byte_at(y, p->problem_mark.index);
+	better = explain(y, problem, byte);
+	at = place_of(y, &p->problem_mark);
+	if (!y->from->option && is_stray_comma(y, byte)) {
+		y->stray = byte;
+		diagnostics_add(y->from->found, DIAGNOSTIC_NOTE, y->from->file, &at,
 			"a `,` after a value has no meaning in YAML and is ignored");
-		return;
+		return false;
 	}
 	/* Report the place where the quote was opened, not the end of the file. */
 	if (p->context && strstr(p->context, "quoted scalar") && strstr(problem, "end of stream")) {
@@ -124,12 +122,11 @@ static void fail_parser(struct yaml *y)
 		better = "the quoted text that begins here never ends";
 	}
 	if (better)
-		diagnostics_add(y->found, DIAGNOSTIC_ERROR, y->file, &at, "%s", better);
-	else if (p->context)
-		diagnostics_add(
-			y->found, DIAGNOSTIC_ERROR, y->file, &at, "%s %s", p->context, problem);
+		source_fail(y->from, at, "%s", better);
 	else
-		diagnostics_add(y->found, DIAGNOSTIC_ERROR, y->file, &at, "%s", problem);
+		source_fail(y->from, at, "%s%s%s", p->context ? p->context : "",
+			p->context ? " " : "", problem);
+	return false;
 }
 
 static struct node *read_node(struct yaml *y, const yaml_event_t *event);
@@ -138,20 +135,19 @@ static int anchor_add(struct yaml *y, const yaml_char_t *name, size_t *index)
 {
 	if (!y->anchors)
 		y->anchors = workflow_arena_array(
-			y->arena, LIMIT_WORKFLOW_ANCHORS, sizeof(*y->anchors));
+			y->from->arena, LIMIT_WORKFLOW_ANCHORS, sizeof(*y->anchors));
 	if (!y->anchors)
 		return -1;
 	*index = y->n_anchors++;
 	y->anchors[*index].node = NULL;
 	y->anchors[*index].name = workflow_arena_copy(
-		y->arena, (const char *)name, strlen((const char *)name));
+		y->from->arena, (const char *)name, strlen((const char *)name));
 	return y->anchors[*index].name ? 0 : -1;
 }
 
 static struct node *read_alias(struct yaml *y, const yaml_event_t *event)
 {
 	const char *name = (const char *)event->data.alias.anchor;
-	struct workflow_place at = place_of(y, &event->start_mark);
 
 	/* The last anchor of a name counts. */
 	for (size_t i = y->n_anchors; i-- > 0;) {
@@ -162,15 +158,14 @@ static struct node *read_alias(struct yaml *y, const yaml_event_t *event)
 		if (!y->anchors[i].node)
 			return fail_at(
 				y, &event->start_mark, "this alias is inside its own anchor");
-		copy = node_copy(y->arena, y->anchors[i].node, &y->left);
-		if (!copy && !y->arena->no_memory)
+		copy = node_copy(y->from->arena, y->anchors[i].node, &y->left);
+		if (!copy && !y->from->arena->no_memory)
 			return fail_at(y, &event->start_mark,
 				"with its aliases the workflow has too many values");
 		return copy;
 	}
-	diagnostics_add(y->found, DIAGNOSTIC_ERROR, y->file, &at,
+	return source_fail(y->from, place_of(y, &event->start_mark),
 		"there is no anchor &%s before it", quote(name));
-	return NULL;
 }
 
 /* Tags of the core schema; `quoted` is set for text. */
@@ -205,17 +200,9 @@ static struct node *read_scalar(struct yaml *y, const yaml_event_t *event)
 			y, &event->start_mark, "a workflow cannot contain the character U+0000");
 	if (!tag_is_known((const char *)event->data.scalar.tag, &quoted))
 		return fail_at(y, &event->start_mark, "custom tags are not supported; remove it");
-	text = workflow_arena_copy(y->arena, value, len);
-	return text ? node_scalar(y->arena, text, quoted, place_of(y, &event->start_mark)) : NULL;
-}
-
-/* The next event, which the caller deletes. Returns false after a mistake, which is reported. */
-static bool next_event(struct yaml *y, yaml_event_t *event)
-{
-	if (yaml_parser_parse(&y->parser, event))
-		return true;
-	fail_parser(y);
-	return false;
+	text = workflow_arena_copy(y->from->arena, value, len);
+	return text ? node_scalar(y->from->arena, text, quoted, place_of(y, &event->start_mark))
+		    : NULL;
 }
 
 /* The key of a map; NULL after a mistake, which is reported. */
@@ -223,20 +210,15 @@ static const char *read_key(struct yaml *y, const yaml_event_t *event)
 {
 	const struct node *key;
 
-	if (event->type == YAML_ALIAS_EVENT) {
-		fail_at(y, &event->start_mark, "an alias cannot be a key");
-		return NULL;
-	}
-	if (event->type != YAML_SCALAR_EVENT) {
-		fail_at(y, &event->start_mark, "a key must be a plain word, not a map or a list");
-		return NULL;
-	}
+	if (event->type == YAML_ALIAS_EVENT)
+		return fail_at(y, &event->start_mark, "an alias cannot be a key");
+	if (event->type != YAML_SCALAR_EVENT)
+		return fail_at(
+			y, &event->start_mark, "a key must be a plain word, not a map or a list");
 	key = read_scalar(y, event);
-	if (key && strcmp(key->text, "<<") == 0 && !key->quoted) {
-		fail_at(y, &event->start_mark,
+	if (key && strcmp(key->text, "<<") == 0 && !key->quoted)
+		return fail_at(y, &event->start_mark,
 			"the merge key `<<` is not part of YAML 1.2; write the keys out");
-		return NULL;
-	}
 	return key ? key->text : NULL;
 }
 
@@ -263,7 +245,7 @@ static bool read_members(struct yaml *y, struct node *node, yaml_event_type_t en
 		} else {
 			value = read_node(y, &event);
 		}
-		if (!value || node_add(y->arena, node, key, key_at, value) < 0)
+		if (!value || node_add(y->from->arena, node, key, key_at, value) < 0)
 			return false;
 	}
 }
@@ -274,7 +256,7 @@ static struct node *read_container(struct yaml *y, const yaml_event_t *event)
 	const yaml_char_t *tag = is_map ? event->data.mapping_start.tag
 					: event->data.sequence_start.tag;
 	struct node *node = node_new(
-		y->arena, is_map ? NODE_MAP : NODE_LIST, place_of(y, &event->start_mark));
+		y->from->arena, is_map ? NODE_MAP : NODE_LIST, place_of(y, &event->start_mark));
 	bool quoted = false;
 
 	if (!node)
@@ -290,7 +272,7 @@ static struct node *read_container(struct yaml *y, const yaml_event_t *event)
 		return NULL;
 	y->depth--;
 	if (is_map)
-		node_check_duplicates(node, y->file, y->found);
+		node_check_duplicates(node, y->from->file, y->from->found);
 	return node;
 }
 
@@ -346,8 +328,8 @@ static struct node *read_stream(struct yaml *y)
 			break;
 		case YAML_STREAM_END_EVENT:
 			if (!root)
-				diagnostics_add(y->found, DIAGNOSTIC_ERROR, y->file, NULL,
-					"the workflow is empty");
+				diagnostics_add(y->from->found, DIAGNOSTIC_ERROR, y->from->file,
+					NULL, "the workflow is empty");
 			return root;
 		default:
 			root = read_node(y, &event);
@@ -358,14 +340,11 @@ static struct node *read_stream(struct yaml *y)
 }
 
 /* Sets `stray` to the place of a comma that has to go before the next try; 0 if there is none. */
-static struct node *read_once(struct workflow_arena *arena, const char *file, const char *option,
-	const char *data, size_t len, struct diagnostics *found, size_t *stray)
+static struct node *read_once(
+	const struct document_source *from, const char *data, size_t len, size_t *stray)
 {
 	struct yaml y = {
-		.arena = arena,
-		.found = found,
-		.file = file,
-		.option = option,
+		.from = from,
 		.data = data,
 		.len = len,
 		.left = LIMIT_WORKFLOW_NODES,
@@ -373,7 +352,7 @@ static struct node *read_once(struct workflow_arena *arena, const char *file, co
 	struct node *root;
 
 	if (!yaml_parser_initialize(&y.parser)) {
-		arena->no_memory = true;
+		from->arena->no_memory = true;
 		return NULL;
 	}
 	yaml_parser_set_encoding(&y.parser, YAML_UTF8_ENCODING);
@@ -384,24 +363,23 @@ static struct node *read_once(struct workflow_arena *arena, const char *file, co
 	return root;
 }
 
-struct node *yaml_read(struct workflow_arena *arena, const char *file, const char *option,
-	const char *data, size_t len, struct diagnostics *found)
+struct node *yaml_read(const struct document_source *from, const char *data, size_t len)
 {
 	size_t stray = 0;
-	struct node *root = read_once(arena, file, option, data, len, found, &stray);
+	struct node *root = read_once(from, data, len, &stray);
 	char *text = NULL;
 
 	/* Each try reads everything before the comma again, so their number is limited. */
 	for (unsigned tries = 0; stray && tries < LIMIT_WORKFLOW_STRAY_COMMAS; tries++) {
 		if (!text)
-			text = workflow_arena_copy(arena, data, len);
+			text = workflow_arena_copy(from->arena, data, len);
 		if (!text)
 			return NULL;
 		text[stray] = ' ';
-		root = read_once(arena, file, option, text, len, found, &stray);
+		root = read_once(from, text, len, &stray);
 	}
 	if (stray)
-		diagnostics_add(found, DIAGNOSTIC_ERROR, file, NULL,
+		diagnostics_add(from->found, DIAGNOSTIC_ERROR, from->file, NULL,
 			"more than %d lines end with a `,` that YAML does not allow",
 			LIMIT_WORKFLOW_STRAY_COMMAS);
 	return root;

@@ -27,9 +27,7 @@ void legacy_module_normalize(struct workflow_arena *arena, const char *file, str
 	struct diagnostics *found);
 
 struct overrides {
-	struct workflow_arena *arena;
-	const char *file;
-	struct diagnostics *found; /* gets the mistakes */
+	struct document_source from; /* its `option` is the one that is being applied */
 	struct node *job; /* without the `job:` wrapper */
 };
 /* Apply "PATH=VALUE" of --set, and "KEY=VALUE" of --env. */

@@ -117,41 +117,45 @@ const struct node *overrides_find(
 	return node;
 }
 
-static void fail(const struct overrides *o, const char *option, const char *message)
+static struct workflow_place here(const struct overrides *o)
 {
-	struct workflow_place at = {.option = option};
+	return source_place(&o->from, 0, 0);
+}
 
-	diagnostics_add(o->found, DIAGNOSTIC_ERROR, o->file, &at, "%s", message);
+static void *fail(const struct overrides *o, const char *message)
+{
+	return source_fail(&o->from, here(o), "%s", message);
 }
 
 /* The value after `=`: JSON or YAML if it begins like that, else the text itself, typed by the
  * reader of the field. NULL if it is invalid, which is reported. */
-static struct node *parse_value(const struct overrides *o, const char *option, const char *text)
+static struct node *parse_value(const struct overrides *o, const char *text)
 {
-	struct workflow_place at = {.option = option};
 	struct diagnostics json_mistakes = {0}, yaml_mistakes = {0};
+	struct document_source from = o->from;
 	size_t len = strlen(text);
 	struct node *node = NULL;
 	char *copy;
 
-	if (!text_check(o->file, option, text, len, o->found))
+	if (!text_check(&from, text, len))
 		return NULL;
-	if (strchr("{[\"", *text) && *text) {
-		node = json_read(o->arena, o->file, option, text, len, &json_mistakes);
+	if (*text == '{' || *text == '[' || *text == '"') {
+		from.found = &json_mistakes;
+		node = json_read(&from, text, len);
+		from.found = &yaml_mistakes;
 		if (!node && *text != '"')
-			node = yaml_read(o->arena, o->file, option, text, len, &yaml_mistakes);
+			node = yaml_read(&from, text, len);
 		if (!node && *text != '"')
-			fail(o, option,
-				json_mistakes.n ? json_mistakes.items[0].message : "out of memory");
+			fail(o, json_mistakes.n ? json_mistakes.items[0].message : "out of memory");
 		else if (node && node->kind != NODE_SCALAR && json_mistakes.errors == 0)
-			o->found->no_memory |= json_mistakes.no_memory;
+			o->from.found->no_memory |= json_mistakes.no_memory;
 		diagnostics_release(&json_mistakes);
 		diagnostics_release(&yaml_mistakes);
 		if (node || *text != '"')
 			return node;
 	}
-	copy = workflow_arena_copy(o->arena, text, len);
-	return copy ? node_scalar(o->arena, copy, !*copy, at) : NULL;
+	copy = workflow_arena_copy(from.arena, text, len);
+	return copy ? node_scalar(from.arena, copy, !*copy, here(o)) : NULL;
 }
 
 /* The schema below a field; NULL if it has none. */
@@ -165,78 +169,60 @@ static const struct schema *schema_below(const struct schema *schema, const stru
 	return field ? field->below : NULL;
 }
 
-static void fail_with(const struct overrides *o, const char *option, const struct buf *message)
-{
-	if (buf_failed(message))
-		o->arena->no_memory = true;
-	fail(o, option, buf_str(message));
-}
-
 /* Reports a key that is neither in the map nor in the grammar. */
-static bool key_is_known(
-	const struct overrides *o, const char *option, const struct schema *schema, const char *key)
+static bool key_is_known(const struct overrides *o, const struct schema *schema, const char *key)
 {
-	_cleanup_(buf_release) struct buf message = BUF_INIT(LIMIT_STRING);
 	const char *nearest;
 
 	if (!schema || schema_find(schema, key))
 		return true;
 	nearest = schema_nearest(schema, key);
-	buf_printf(&message, "unknown key %s in %s", quote(key), schema->what);
 	if (nearest)
-		buf_printf(&message, ", did you mean `%s`?", nearest);
-	else if (schema == &schema_step && schema_find(&schema_run, key))
-		buf_printf(&message, "; it belongs in `run`");
-	fail_with(o, option, &message);
+		source_fail(&o->from, here(o), "unknown key %s in %s, did you mean `%s`?",
+			quote(key), schema->what, nearest);
+	else
+		source_fail(&o->from, here(o), "unknown key %s in %s%s", quote(key), schema->what,
+			schema == &schema_step && schema_find(&schema_run, key)
+				? "; it belongs in `run`"
+				: "");
 	return false;
 }
 
 /* Adds the member of `node` that `segment` names. NULL on failure, which is reported. */
-static struct node_entry *add_member(const struct overrides *o, const char *option,
-	struct node *node, const struct schema *schema, const struct segment *segment,
-	struct node *value)
+static struct node_entry *add_member(const struct overrides *o, struct node *node,
+	const struct schema *schema, const struct segment *segment, struct node *value)
 {
-	struct workflow_place at = {.option = option};
-	_cleanup_(buf_release) struct buf message = BUF_INIT(LIMIT_STRING);
 	uint64_t index = segment->index;
 	const char *key = NULL;
 	bool is_index = !segment->key ||
 			(node->kind == NODE_LIST &&
 				str_to_u64(segment->key, 0, LIMIT_WORKFLOW_NODES, &index));
 
-	if (node->kind == NODE_LIST && (!is_index || index != node->n)) {
-		if (is_index && node->n)
-			buf_printf(&message, "the list ends with [%zu]; there is no [%zu]",
-				node->n - 1, (size_t)index);
-		else if (is_index)
-			buf_printf(&message, "the list begins with [0]; there is no [%zu]",
-				(size_t)index);
-		else
-			buf_printf(&message, "no entry of the list has the name %s",
-				quote(segment->key));
-		fail_with(o, option, &message);
-		return NULL;
-	}
+	if (node->kind == NODE_LIST && !is_index)
+		return source_fail(&o->from, here(o), "no entry of the list has the name %s",
+			quote(segment->key));
+	if (node->kind == NODE_LIST && index != node->n)
+		return source_fail(&o->from, here(o), "the list %s with [%zu]; there is no [%zu]",
+			node->n ? "ends" : "begins", node->n ? node->n - 1 : 0, (size_t)index);
 	if (node->kind == NODE_MAP) {
-		if (!segment->key) {
-			fail(o, option, "this is a map, which has no index");
+		if (!segment->key)
+			return fail(o, "this is a map, which has no index");
+		if (!key_is_known(o, schema, segment->key))
 			return NULL;
-		}
-		if (!key_is_known(o, option, schema, segment->key))
-			return NULL;
-		key = workflow_arena_copy(o->arena, segment->key, strlen(segment->key));
+		key = workflow_arena_copy(o->from.arena, segment->key, strlen(segment->key));
 		if (!key)
 			return NULL;
 	}
-	if (node_add(o->arena, node, key, at, value) < 0)
+	if (node_add(o->from.arena, node, key, here(o), value) < 0)
 		return NULL;
 	return &node->entries[node->n - 1];
 }
 
 /* Sets variable `key` in `env`, a list or map of variables. */
-static void set_variable(const struct overrides *o, struct node *env, const char *key,
-	struct node *value, struct workflow_place at)
+static void set_variable(
+	const struct overrides *o, struct node *env, const char *key, struct node *value)
 {
+	struct workflow_place at = here(o);
 	struct segment segment = {.key = key};
 	struct node_entry *entry = find_member(env, &segment);
 
@@ -246,54 +232,52 @@ static void set_variable(const struct overrides *o, struct node *env, const char
 		if (old)
 			old->value = value;
 		else
-			node_add(o->arena, entry->value, "value", at, value);
+			node_add(o->from.arena, entry->value, "value", at, value);
 	} else if (entry) {
 		entry->value = value;
 		entry->key_at = at;
 	} else {
-		const char *copy = workflow_arena_copy(o->arena, key, strlen(key));
+		const char *copy = workflow_arena_copy(o->from.arena, key, strlen(key));
 		bool is_map = env->kind == NODE_MAP;
 
 		if (copy && !is_map)
-			value = node_variable(o->arena, copy, at, value);
+			value = node_variable(o->from.arena, copy, at, value);
 		if (copy && value)
-			node_add(o->arena, env, is_map ? copy : NULL, at, value);
+			node_add(o->from.arena, env, is_map ? copy : NULL, at, value);
 	}
 }
 
 /* Sets or removes what the last segment names in `node`. */
-static void set_last(const struct overrides *o, const char *option, struct node *node,
-	const struct schema *schema, const struct segment *segment, struct node *value)
+static void set_last(const struct overrides *o, struct node *node, const struct schema *schema,
+	const struct segment *segment, struct node *value)
 {
-	struct workflow_place at = {.option = option};
 	struct node_entry *entry = find_member(node, segment);
 
 	if (schema == &schema_env && segment->key && node->kind == NODE_LIST &&
 		value->kind == NODE_SCALAR && !node_is_null(value)) {
-		set_variable(o, node, segment->key, value, at);
+		set_variable(o, node, segment->key, value);
 	} else if (!node_is_null(value)) {
 		if (!entry) {
-			add_member(o, option, node, schema, segment, value);
+			add_member(o, node, schema, segment, value);
 		} else {
 			entry->value = value;
-			entry->key_at = at;
+			entry->key_at = here(o);
 		}
 	} else if (entry) {
 		/* A message about its absence names the option. */
 		if (entry->key)
-			node_forget(o->arena, node, entry->key, option);
+			node_forget(o->from.arena, node, entry->key, o->from.option);
 		node_remove(node, (size_t)(entry - node->entries));
 	} else if (node->kind == NODE_MAP && segment->key) {
-		key_is_known(o, option, schema, segment->key);
+		key_is_known(o, schema, segment->key);
 	}
 }
 
 /* One level down, creating missing maps and lists. NULL on failure, which is reported, or if there
  * is nothing to remove. */
-static struct node *descend(const struct overrides *o, const char *option, struct node *node,
+static struct node *descend(const struct overrides *o, struct node *node,
 	const struct schema *schema, const struct path *path, size_t i, bool removing)
 {
-	struct workflow_place at = {.option = option};
 	struct node_entry *entry = find_member(node, &path->items[i]);
 	enum node_kind kind = path->items[i + 1].key ? NODE_MAP : NODE_LIST;
 	struct node *made;
@@ -301,25 +285,23 @@ static struct node *descend(const struct overrides *o, const char *option, struc
 	if (entry && !node_is_null(entry->value)) {
 		if (entry->value->kind != NODE_SCALAR)
 			return entry->value;
-		fail(o, option,
-			"the path continues below a field that is neither a map nor a list");
-		return NULL;
+		return fail(o, "the path continues below a field that is neither a map nor a list");
 	}
 	if (removing) {
 		if (!entry && node->kind == NODE_MAP && path->items[i].key)
-			key_is_known(o, option, schema, path->items[i].key);
+			key_is_known(o, schema, path->items[i].key);
 		return NULL;
 	}
 	if (path->items[i].key && schema_below(schema, &path->items[i]) == &schema_env)
 		kind = NODE_LIST;
-	made = node_new(o->arena, kind, at);
+	made = node_new(o->from.arena, kind, here(o));
 	if (!made)
 		return NULL;
 	if (entry) {
 		entry->value = made;
 		return made;
 	}
-	return add_member(o, option, node, schema, &path->items[i], made) ? made : NULL;
+	return add_member(o, node, schema, &path->items[i], made) ? made : NULL;
 }
 
 void overrides_set(struct overrides *o, const char *path_and_value)
@@ -331,29 +313,30 @@ void overrides_set(struct overrides *o, const char *path_and_value)
 	const char *option;
 	char *name;
 
-	name = workflow_arena_copy(o->arena, path_and_value,
+	o->from.option = "--set";
+	name = workflow_arena_copy(o->from.arena, path_and_value,
 		equals ? (size_t)(equals - path_and_value) : strlen(path_and_value));
 	if (!name)
 		return;
-	option = workflow_arena_printf(o->arena, "--set %s", name);
 	if (!equals) {
 		/* Without `=` the text may be a misplaced value, perhaps a secret: do not show
 		 * it. */
-		fail(o, "--set", "takes PATH=VALUE, such as resources.tasks=1");
+		fail(o, "takes PATH=VALUE, such as resources.tasks=1");
 		return;
 	}
-	if (!path_parse(o->arena, name, &path)) {
-		if (o->arena->no_memory)
-			return;
-		fail(o, *name ? option : "--set",
-			"this is not a path; write it like steps[0].run.workDir");
+	option = workflow_arena_printf(o->from.arena, "--set %s", name);
+	if (*name && option)
+		o->from.option = option;
+	if (!path_parse(o->from.arena, name, &path)) {
+		if (!o->from.arena->no_memory)
+			fail(o, "this is not a path; write it like steps[0].run.workDir");
 		return;
 	}
-	value = parse_value(o, option, equals + 1);
+	value = parse_value(o, equals + 1);
 	if (!value)
 		return;
 	for (size_t i = 0; i + 1 < path.n; i++) {
-		node = descend(o, option, node, schema, &path, i, node_is_null(value));
+		node = descend(o, node, schema, &path, i, node_is_null(value));
 		if (!node)
 			return;
 		/* Members of a list have the schema of the list. */
@@ -362,45 +345,45 @@ void overrides_set(struct overrides *o, const char *path_and_value)
 		else if (path.items[i].key && schema && schema_find(schema, path.items[i].key))
 			schema = NULL;
 	}
-	set_last(o, option, node, schema, &path.items[path.n - 1], value);
+	set_last(o, node, schema, &path.items[path.n - 1], value);
 }
 
 void overrides_env(struct overrides *o, const char *key_and_value)
 {
 	const char *equals = strchr(key_and_value, '=');
-	struct workflow_place at = {0};
 	struct node_entry *entry = node_find(o->job, "env");
 	struct node *env, *value;
-	const char *text;
+	const char *text, *option;
 	char *key;
 
+	o->from.option = "--env";
 	if (!equals || equals == key_and_value) {
-		fail(o, "--env", "takes KEY=VALUE");
+		fail(o, "takes KEY=VALUE");
 		return;
 	}
-	key = workflow_arena_copy(o->arena, key_and_value, (size_t)(equals - key_and_value));
-	text = workflow_arena_copy(o->arena, equals + 1, strlen(equals + 1));
-	if (!key || !text)
+	key = workflow_arena_copy(o->from.arena, key_and_value, (size_t)(equals - key_and_value));
+	text = workflow_arena_copy(o->from.arena, equals + 1, strlen(equals + 1));
+	option = workflow_arena_printf(o->from.arena, "--env %s", key ? key : "");
+	if (!key || !text || !option)
 		return;
-	at.option = workflow_arena_printf(o->arena, "--env %s", key);
-	if (!text_check(o->file, at.option, text, strlen(text), o->found) ||
-		!text_check(o->file, at.option, key, strlen(key), o->found))
+	o->from.option = option;
+	if (!text_check(&o->from, text, strlen(text)) || !text_check(&o->from, key, strlen(key)))
 		return;
-	value = node_scalar(o->arena, text, true, at);
+	value = node_scalar(o->from.arena, text, true, here(o));
 	if (!value)
 		return;
 	if (entry && entry->value->kind != NODE_SCALAR) {
-		set_variable(o, entry->value, key, value, at);
+		set_variable(o, entry->value, key, value);
 		return;
 	}
 	if (entry && !node_is_null(entry->value))
 		return; /* The reader reports its wrong kind. */
-	env = node_new(o->arena, NODE_LIST, at);
+	env = node_new(o->from.arena, NODE_LIST, here(o));
 	if (!env)
 		return;
-	set_variable(o, env, key, value, at);
+	set_variable(o, env, key, value);
 	if (entry)
 		entry->value = env;
 	else
-		node_add(o->arena, o->job, "env", at, env);
+		node_add(o->from.arena, o->job, "env", here(o), env);
 }

@@ -55,7 +55,7 @@ static struct node *fetch(struct reader *rd, const struct workflow_use *use)
 		reader_error(rd, &at, "%s", mistake);
 		return NULL;
 	}
-	module = document_read(rd->arena, file, NULL, buf_str(&rendered), rendered.len, rd->found);
+	module = document_read(rd->arena, file, buf_str(&rendered), rendered.len, rd->found);
 	if (!module)
 		return NULL;
 	legacy_module_normalize(rd->arena, file, module, rd->found);
