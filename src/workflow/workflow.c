@@ -14,6 +14,8 @@
 #include "workflow/document/secrets.h"
 #include "base/banned.h"
 
+static const struct workflow_options no_options;
+
 struct workflow_own {
 	struct workflow_arena arena;
 	struct node *job; /* overrides applied, legacy forms normalized */
@@ -61,31 +63,32 @@ static const struct dialect *dialect_of(const struct node *root, const char *fil
 	return best;
 }
 
-/* The workflow inside the optional `job:` wrapper. NULL if it is invalid, which is reported. */
-static struct node *unwrap(const char *file, struct node *root, struct diagnostics *found)
+/* The workflow inside the optional `job:` wrapper, without legacy forms. NULL if it is invalid,
+ * which is reported. */
+static struct node *unwrap(struct reader *rd, struct node *root)
 {
 	struct node *job;
 
 	if (root->kind != NODE_MAP) {
-		diagnostics_add(found, DIAGNOSTIC_ERROR, file, &root->at,
-			"a workflow is a map with `steps`, not %s", node_kind_name(root));
+		reader_error(rd, &root->at, "a workflow is a map with `steps`, not %s",
+			node_kind_name(root));
 		return NULL;
 	}
 	job = node_get(root, "job");
-	if (!job)
-		return root;
-	for (size_t i = 0; i < root->n; i++) {
+	for (size_t i = 0; job && i < root->n; i++) {
 		if (strcmp(root->entries[i].key, "job") != 0)
-			diagnostics_add(found, DIAGNOSTIC_ERROR, file, &root->entries[i].key_at,
+			reader_error(rd, &root->entries[i].key_at,
 				"%s is next to `job`, which contains the whole workflow; move "
 				"it into `job`",
 				quote(root->entries[i].key));
 	}
-	if (job->kind == NODE_MAP)
-		return job;
-	diagnostics_add(found, DIAGNOSTIC_ERROR, file, &job->at, "`job` must be a map, not %s",
-		node_kind_name(job));
-	return NULL;
+	job = job ? job : root;
+	if (job->kind != NODE_MAP) {
+		reader_error(rd, &job->at, "`job` must be a map, not %s", node_kind_name(job));
+		return NULL;
+	}
+	legacy_forms_normalize(rd, job);
+	return job;
 }
 
 /* The native tree of the document, with its secrets marked. NULL if there is none; reported. */
@@ -101,11 +104,9 @@ static struct node *job_of(struct reader *rd, struct node *root)
 		rd->partial = rd->found->errors > 0;
 		return job;
 	}
-	job = unwrap(rd->workflow->file, root, rd->found);
-	if (!job)
-		return NULL;
-	legacy_forms_normalize(rd->arena, rd->workflow->file, job, rd->found);
-	secrets_mark(rd->arena, job);
+	job = unwrap(rd, root);
+	if (job)
+		secrets_mark(rd->arena, job);
 	return job;
 }
 
@@ -135,7 +136,7 @@ static void read_document(struct reader *rd, const char *data, size_t len)
 	for (size_t i = 0; !rd->partial && env && i < env->n; i++)
 		overrides_env(&o, env->items[i]);
 	/* Again, for legacy forms in overrides. */
-	legacy_forms_normalize(rd->arena, wf->file, job, rd->found);
+	legacy_forms_normalize(rd, job);
 	wf->own->job = job;
 	read_native(rd, job);
 }
@@ -160,10 +161,9 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 	const struct workflow_options *options, struct diagnostics *found,
 	struct penstock_error *err)
 {
-	static const struct workflow_options none = {0};
 	_cleanup_(workflow_freep) struct workflow *wf = NULL;
 	struct reader rd = {
-		.options = options ? options : &none,
+		.options = options ? options : &no_options,
 		.found = found,
 		.path = BUF_INIT(LIMIT_WORKFLOW_FILE),
 		.number = BUF_INIT(LIMIT_STRING),
@@ -230,73 +230,60 @@ int workflow_write_record(const struct workflow *workflow, struct buf *out)
 	return record_write(workflow->own->job, out);
 }
 
-struct finding {
-	struct workflow_arena arena;
-	struct diagnostics found; /* not reported to the user */
-	const struct dialect *dialect;
-	struct node *root;
-	const char *pair; /* the value, if it is the end of its node's text */
-};
-
-/* Finds the scalar at `field`; "LIST[2].NAME" is a member of a list that is the text
- * "NAME=VALUE". */
-static const struct node *find_node(struct finding *f, const char *field)
+/* Finds the scalar at `field`. "LIST[2].NAME" is a member of a list that is the text "NAME=VALUE";
+ * `*value` is then its VALUE. NULL if there is none. */
+static const struct node *find_scalar(
+	struct reader *rd, const struct node *root, const char *field, const char **value)
 {
-	const struct node *node = overrides_find(&f->arena, f->root, field);
+	const struct node *node = overrides_find(rd->arena, root, field);
 	const char *dot = strrchr(field, '.');
 	const char *parent;
 	size_t len;
 
-	f->pair = NULL;
 	if (!node && dot) {
 		len = strlen(dot + 1);
-		parent = workflow_arena_copy(&f->arena, field, (size_t)(dot - field));
-		node = parent ? overrides_find(&f->arena, f->root, parent) : NULL;
+		parent = workflow_arena_copy(rd->arena, field, (size_t)(dot - field));
+		node = parent ? overrides_find(rd->arena, root, parent) : NULL;
 		if (!node || node->kind != NODE_SCALAR || strncmp(node->text, dot + 1, len) != 0 ||
 			node->text[len] != '=')
 			return NULL;
-		f->pair = node->text + len + 1;
+		*value = node->text + len + 1;
+		return node;
 	}
-	return node && node->kind == NODE_SCALAR && !node_is_null(node) ? node : NULL;
+	if (!node || node->kind != NODE_SCALAR || node_is_null(node))
+		return NULL;
+	*value = node->text;
+	return node;
 }
 
 /* Puts the values of dstack's variables into the workflow that contains `field`. A text with an
  * unknown variable is removed. */
-static void expand_variables(
-	struct finding *f, const char *name, const char *field, const struct workflow_options *o)
+static void expand_variables(struct reader *rd, const struct node *root, const char *field)
 {
-	struct reader rd = {
-		.workflow = &(struct workflow){.file = name},
-		.arena = &f->arena,
-		.options = o,
-		.found = &f->found,
-		.path = BUF_INIT(LIMIT_WORKFLOW_FILE),
-	};
-	const struct node *list = node_get(f->root, "workflows");
+	const struct node *list = node_get(root, "workflows");
 	size_t i;
 
-	if (f->dialect != &dialect_dstack || !str_starts(field, "workflows["))
+	if (!str_starts(field, "workflows["))
 		return;
 	i = strtoul(field + strlen("workflows["), NULL, 10);
 	if (list && list->kind == NODE_LIST && i < list->n)
-		dstack_expand(&rd, list->entries[i].value);
-	buf_release(&rd.path);
+		dstack_expand(rd, list->entries[i].value);
 }
 
 /* Appends `text` with its references resolved. Returns false if one has no value. */
-static bool add_resolved(struct workflow_arena *arena, const char *text,
-	const struct workflow_options *o, struct buf *value)
+static bool add_resolved(struct reader *rd, const char *text, struct buf *value)
 {
+	const struct workflow_options *o = rd->options;
 	struct reference ref;
 	int found;
 
 	while ((found = reference_find(text, &ref)) == 1) {
-		const char *name = workflow_arena_copy(arena, ref.name, ref.name_len);
+		const char *name = workflow_arena_copy(rd->arena, ref.name, ref.name_len);
 
 		if (ref.source != WORKFLOW_FROM_ENV && ref.source != WORKFLOW_FROM_SECRET)
 			return false;
 		buf_add(value, text, (size_t)(ref.start - text));
-		if (!name || !o || !o->resolve || !o->resolve(o->cookie, ref.source, name, value))
+		if (!name || !o->resolve || !o->resolve(o->cookie, ref.source, name, value))
 			return false;
 		text = ref.end;
 	}
@@ -304,50 +291,50 @@ static bool add_resolved(struct workflow_arena *arena, const char *text,
 	return found == 0;
 }
 
-static int find_value(struct finding *f, const char *name, const char *field,
-	const struct workflow_options *options, struct buf *value, struct penstock_error *err)
-{
-	const struct node *node = find_node(f, field);
-	size_t saved = value->len;
-	bool good;
-
-	if (node && options && strstr(node->text, "${{")) {
-		expand_variables(f, name, field, options);
-		node = find_node(f, field);
-	}
-	good = node && add_resolved(&f->arena, f->pair ? f->pair : node->text, options, value);
-	if (f->arena.no_memory || f->found.no_memory)
-		return error_memory(err);
-	if (buf_failed(value))
-		return buf_error(value, field, err);
-	if (good)
-		return 0;
-	buf_truncate(value, saved);
-	return error_set(err, PENSTOCK_E_NOT_FOUND, "%s no longer contains %s", name, field);
-}
-
 int workflow_find_field(const char *name, const void *data, size_t len, const char *field,
 	const struct workflow_options *options, struct buf *value, struct penstock_error *err)
 {
-	struct finding f = {0};
-	int r;
+	struct workflow_arena arena = {0};
+	struct diagnostics mistakes = {0}; /* not reported to the user */
+	struct reader rd = {
+		.workflow = &(struct workflow){.file = name},
+		.arena = &arena,
+		.options = options ? options : &no_options,
+		.found = &mistakes,
+		.path = BUF_INIT(LIMIT_WORKFLOW_FILE),
+	};
+	struct node *root = len <= LIMIT_WORKFLOW_RECORD
+				    ? document_read(&arena, name, data, len, &mistakes)
+				    : NULL;
+	const struct dialect *dialect = root ? dialect_of(root, name) : NULL;
+	const struct node *node = NULL;
+	const char *text = NULL;
+	size_t saved = value->len;
+	bool good;
+	int r = 0;
 
-	if (len <= LIMIT_WORKFLOW_RECORD)
-		f.root = document_read(&f.arena, name, data, len, &f.found);
-	f.dialect = f.root ? dialect_of(f.root, name) : NULL;
-	if (f.root && !f.dialect) {
-		f.root = unwrap(name, f.root, &f.found);
-		if (f.root)
-			legacy_forms_normalize(&f.arena, name, f.root, &f.found);
+	if (root && !dialect)
+		root = unwrap(&rd, root);
+	if (root)
+		node = find_scalar(&rd, root, field, &text);
+	if (node && options && dialect == &dialect_dstack && strstr(node->text, "${{")) {
+		expand_variables(&rd, root, field);
+		node = find_scalar(&rd, root, field, &text);
 	}
-	if (f.arena.no_memory || f.found.no_memory)
+	good = node && add_resolved(&rd, text, value);
+	if (arena.no_memory || mistakes.no_memory) {
 		r = error_memory(err);
-	else if (!f.root)
+	} else if (!root) {
 		r = error_set(err, PENSTOCK_E_INVALID, "%s cannot be read as a workflow", name);
-	else
-		r = find_value(&f, name, field, options, value, err);
-	workflow_arena_release(&f.arena);
-	diagnostics_release(&f.found);
+	} else if (buf_failed(value)) {
+		r = buf_error(value, field, err);
+	} else if (!good) {
+		buf_truncate(value, saved);
+		r = error_set(err, PENSTOCK_E_NOT_FOUND, "%s no longer contains %s", name, field);
+	}
+	buf_release(&rd.path);
+	workflow_arena_release(&arena);
+	diagnostics_release(&mistakes);
 	return r;
 }
 

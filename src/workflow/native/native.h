@@ -21,10 +21,8 @@ extern const char *const notice_words[];
 void read_native(struct reader *rd, struct node *job);
 
 /* Replaces legacy forms in a workflow, without its `job:` wrapper, or in a module (legacy.c). */
-void legacy_forms_normalize(struct workflow_arena *arena, const char *file, struct node *job,
-	struct diagnostics *found);
-void legacy_module_normalize(struct workflow_arena *arena, const char *file, struct node *module,
-	struct diagnostics *found);
+void legacy_forms_normalize(struct reader *rd, struct node *job);
+void legacy_module_normalize(struct reader *rd, struct node *module);
 
 struct overrides {
 	struct document_source from; /* its `option` is the one that is being applied */

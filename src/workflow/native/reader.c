@@ -14,56 +14,20 @@
 #include "workflow/document/secrets.h"
 #include "base/banned.h"
 
-static void __attribute__((format(printf, 5, 0)))
-report(struct reader *rd, enum diagnostic_severity severity, const struct workflow_place *at,
-	const char *field, const char *fmt, va_list ap)
+void reader_report(struct reader *rd, enum diagnostic_severity severity,
+	const struct workflow_place *at, const char *field, const char *fmt, ...)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	va_list ap;
 
 	if (field)
 		buf_printf(&text, "`%s` ", field);
+	va_start(ap, fmt);
 	buf_vprintf(&text, fmt, ap);
+	va_end(ap);
 	if (buf_failed(&text))
 		rd->arena->no_memory = true;
 	diagnostics_add(rd->found, severity, rd->workflow->file, at, "%s", buf_str(&text));
-}
-
-void reader_error(struct reader *rd, const struct workflow_place *at, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	report(rd, DIAGNOSTIC_ERROR, at, NULL, fmt, ap);
-	va_end(ap);
-}
-
-void reader_note(struct reader *rd, const struct workflow_place *at, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	report(rd, DIAGNOSTIC_NOTE, at, NULL, fmt, ap);
-	va_end(ap);
-}
-
-void reader_error_of(
-	struct reader *rd, const struct workflow_place *at, const char *key, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	report(rd, DIAGNOSTIC_ERROR, at, key ? reader_field(rd, key) : buf_str(&rd->path), fmt, ap);
-	va_end(ap);
-}
-
-void reader_note_of(
-	struct reader *rd, const struct workflow_place *at, const char *key, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	report(rd, DIAGNOSTIC_NOTE, at, key ? reader_field(rd, key) : buf_str(&rd->path), fmt, ap);
-	va_end(ap);
 }
 
 void reader_refuse(struct reader *rd, const struct workflow_text *text, const char *key,
@@ -97,8 +61,11 @@ void reader_leave(struct reader *rd, size_t saved)
 const char *reader_field(struct reader *rd, const char *key)
 {
 	const char *field;
-	size_t saved = reader_enter(rd, key, 0);
+	size_t saved;
 
+	if (!key)
+		return buf_str(&rd->path);
+	saved = reader_enter(rd, key, 0);
 	field = workflow_arena_copy(rd->arena, buf_str(&rd->path), rd->path.len);
 	reader_leave(rd, saved);
 	return field ? field : key;

@@ -35,21 +35,23 @@ struct reader {
 	size_t index; /* of the member that reader_each() reads */
 };
 
-void reader_error(struct reader *rd, const struct workflow_place *at, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-void reader_note(struct reader *rd, const struct workflow_place *at, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-/* The same about the field `key`, or about the current path if `key` is NULL: "`FIELD` TEXT". */
-void reader_error_of(struct reader *rd, const struct workflow_place *at, const char *key,
-	const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-void reader_note_of(struct reader *rd, const struct workflow_place *at, const char *key,
-	const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+/* Adds a mistake or a note, about a field if that is not NULL: "`FIELD` TEXT". */
+void reader_report(struct reader *rd, enum diagnostic_severity severity,
+	const struct workflow_place *at, const char *field, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+#define reader_error(rd, at, ...) reader_report((rd), DIAGNOSTIC_ERROR, (at), NULL, __VA_ARGS__)
+#define reader_note(rd, at, ...)  reader_report((rd), DIAGNOSTIC_NOTE, (at), NULL, __VA_ARGS__)
+/* The same about the field `key`, or about the current path if `key` is NULL. */
+#define reader_error_of(rd, at, key, ...)                                                          \
+	reader_report((rd), DIAGNOSTIC_ERROR, (at), reader_field((rd), (key)), __VA_ARGS__)
+#define reader_note_of(rd, at, key, ...)                                                           \
+	reader_report((rd), DIAGNOSTIC_NOTE, (at), reader_field((rd), (key)), __VA_ARGS__)
 
 /* Extends the path by `key`, or by [index] if `key` is NULL. Returns the argument for
  * reader_leave(). */
 size_t reader_enter(struct reader *rd, const char *key, size_t index);
 void reader_leave(struct reader *rd, size_t saved);
-/* The full name of `key` in the current path, for messages; owned by the arena. */
+/* The full name of `key` in the current path, for messages; NULL: the path itself. */
 const char *reader_field(struct reader *rd, const char *key);
 
 /*

@@ -58,8 +58,8 @@ static struct node *fetch(struct reader *rd, const struct workflow_use *use)
 	module = document_read(rd->arena, file, buf_str(&rendered), rendered.len, rd->found);
 	if (!module)
 		return NULL;
-	legacy_module_normalize(rd->arena, file, module, rd->found);
 	node_set_file(module, file);
+	legacy_module_normalize(rd, module);
 	return module;
 }
 
