@@ -288,32 +288,6 @@ const char *dialect_quoted(struct reader *rd, const char *text)
 	return workflow_arena_copy(rd->arena, buf_str(&out), out.len);
 }
 
-static void add_lines(struct buf *out, const struct node *lines)
-{
-	if (!lines)
-		return;
-	if (lines->kind == NODE_SCALAR)
-		buf_printf(out, "\n%s", lines->text);
-	for (size_t i = 0; lines->kind == NODE_LIST && i < lines->n; i++)
-		buf_printf(out, "\n%s", lines->entries[i].value->text);
-}
-
-const char *dialect_script(struct reader *rd, const struct node *first, const struct node *then)
-{
-	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
-
-	buf_add_str(&out, "set -e");
-	add_lines(&out, first);
-	add_lines(&out, then);
-	buf_add_char(&out, '\n');
-	if (out.failure == BUF_NO_MEMORY)
-		rd->arena->no_memory = true;
-	if (buf_failed(&out))
-		reader_error(rd, &then->at, "the commands are longer than %zu bytes",
-			(size_t)LIMIT_STRING);
-	return workflow_arena_copy(rd->arena, buf_str(&out), out.len);
-}
-
 bool dialect_memory(const char *text, int64_t *bytes)
 {
 	static const char letters[] = "KMGTP";

@@ -87,8 +87,6 @@ bool node_whole(const struct node *node, int64_t *out);
 const char *dialect_quoted(struct reader *rd, const char *text);
 /* Names the run: characters that a name cannot have become `-`, with a note. */
 void native_name(struct reader *rd, struct node *job, const struct node *name);
-/* A shell script of the commands of both nodes that exits at the first failure. */
-const char *dialect_script(struct reader *rd, const struct node *first, const struct node *then);
 /* Bytes of "32GB", "512 MiB", "16g"; units are decimal without "i". False if `text` is no size. */
 bool dialect_memory(const char *text, int64_t *bytes);
 /* `node` as JSON, with null for secrets. */

@@ -323,15 +323,25 @@ static void add_curl(struct chosen *c, struct buf *out)
 			dialect_quoted(c->rd, output), dialect_quoted(c->rd, url));
 }
 
+/* Each member of a list, or one text, as a line. */
+static void add_lines(struct buf *out, const struct node *lines)
+{
+	if (lines && lines->kind == NODE_SCALAR)
+		buf_printf(out, "%s\n", lines->text);
+	for (size_t i = 0; lines && i < lines->n; i++)
+		buf_printf(out, "%s\n", lines->entries[i].value->text);
+}
+
 /* The shell command of the one step. */
 static const char *command_of(struct chosen *c)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
 	const struct node *commands = node_get(c->map, "commands");
 	const char *dir = dialect_text(c->map, "working_dir");
-	const char *before = dialect_script(c->rd, node_get(c->map, "before_run"), NULL);
 
-	buf_printf(&out, "%sexport JOB_ID=\"$PENSTOCK_RUN_ID\"\n", before ? before : "");
+	buf_add_str(&out, "set -e\n");
+	add_lines(&out, node_get(c->map, "before_run"));
+	buf_add_str(&out, "export JOB_ID=\"$PENSTOCK_RUN_ID\"\n");
 	if (dir)
 		buf_printf(&out, "cd %s\n", dialect_quoted(c->rd, dir));
 	if (c->provider == PYTHON || c->provider == TORCHRUN) {
@@ -346,8 +356,7 @@ static const char *command_of(struct chosen *c)
 	} else if (commands->kind == NODE_SCALAR) {
 		buf_add_str(&out, commands->text);
 	} else {
-		for (size_t i = 0; i < commands->n; i++)
-			buf_printf(&out, "%s\n", commands->entries[i].value->text);
+		add_lines(&out, commands);
 	}
 	if (out.failure == BUF_NO_MEMORY)
 		c->rd->arena->no_memory = true;

@@ -605,6 +605,28 @@ static void sizes_are_bounded(void **state)
 	assert_null(bytes.wf);
 }
 
+/* A script that is too long is a mistake, wherever it is in the file. */
+static void long_scripts_are_refused(void **state)
+{
+	static const char *const files[] = {
+		"provider: bash\ncommands: [x]\nbefore_run: ", "provider: bash\ncommands: "};
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_WORKFLOW_RECORD);
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		_cleanup_(reading_release) struct reading read = {0};
+
+		buf_clear(&text);
+		buf_add_str(&text, files[i]);
+		for (size_t n = 0; n <= LIMIT_STRING; n++)
+			buf_add_char(&text, 'x');
+		read_with(&read, text.data, text.len, NULL);
+
+		assert_int_equal(read.r, -PENSTOCK_E_INVALID);
+		assert_non_null(strstr(buf_str(&read.lines), "1048576"));
+	}
+}
+
 /* A long line of many values is read in linear time: the suite's time limit is the assertion. */
 static void long_lines_stay_linear(void **state)
 {
@@ -676,6 +698,7 @@ int main(void)
 		cmocka_unit_test(mistakes_are_bounded),
 		cmocka_unit_test(an_alias_bomb_is_defused),
 		cmocka_unit_test(sizes_are_bounded),
+		cmocka_unit_test(long_scripts_are_refused),
 		cmocka_unit_test(long_lines_stay_linear),
 		cmocka_unit_test(prefixes_end_in_one_slash),
 	};
