@@ -29,12 +29,9 @@
 static ssize_t source_fd(struct call *call, char *data, size_t size, struct penstock_error *err)
 {
 	const struct http_source *source = &call->request->source;
-	uint64_t left = source->length - call->source_read;
-	ssize_t n;
+	ssize_t n = fs_pread_all(
+		source->fd, data, size, (off_t)(source->offset + call->source_read));
 
-	if (size > left)
-		size = (size_t)left;
-	n = fs_pread_all(source->fd, data, size, (off_t)(source->offset + call->source_read));
 	if (n < 0)
 		return error_errno(err, errno, "cannot read the file to send"), -1;
 	if ((size_t)n < size) {
@@ -42,17 +39,6 @@ static ssize_t source_fd(struct call *call, char *data, size_t size, struct pens
 		return -1;
 	}
 	return n;
-}
-
-static ssize_t source_memory(struct call *call, char *data, size_t size)
-{
-	const struct http_source *source = &call->request->source;
-	uint64_t left = source->length - call->source_read;
-
-	if (size > left)
-		size = (size_t)left;
-	memcpy(data, (const char *)source->data + call->source_read, size);
-	return (ssize_t)size;
 }
 
 static ssize_t source_callback(
@@ -80,22 +66,27 @@ static int ask_gate(const struct call *call, struct penstock_error *err)
 static size_t on_read(char *data, size_t size, size_t n, void *cookie)
 {
 	struct call *call = cookie;
+	const struct http_source *source = &call->request->source;
+	uint64_t left = source->length - call->source_read;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	size_t most;
 	ssize_t got = 0;
 
 	size *= n;
+	most = size < left ? size : (size_t)left;
 	if (call->request->gate && ask_gate(call, &err) < 0) {
 		call_raise_fatal(call, &err);
 		return CURL_READFUNC_ABORT;
 	}
-	switch (call->request->source.kind) {
+	switch (source->kind) {
 	case HTTP_SOURCE_NONE:
 		break;
 	case HTTP_SOURCE_MEMORY:
-		got = source_memory(call, data, size);
+		memcpy(data, (const char *)source->data + call->source_read, most);
+		got = (ssize_t)most;
 		break;
 	case HTTP_SOURCE_FD:
-		got = source_fd(call, data, size, &err);
+		got = source_fd(call, data, most, &err);
 		break;
 	case HTTP_SOURCE_CALLBACK:
 		got = source_callback(call, data, size, &err);
@@ -108,7 +99,7 @@ static size_t on_read(char *data, size_t size, size_t n, void *cookie)
 	call->source_read += (uint64_t)got;
 	call->window_moved += (uint64_t)got;
 	call->moved += (uint64_t)got;
-	if (got == 0 || call->source_read == call->request->source.length)
+	if (got == 0 || call->source_read == source->length)
 		call->sent_ms = clock_monotonic_ms();
 	return (size_t)got;
 }
@@ -228,17 +219,6 @@ void http_handle_free(struct http_handle *handle)
 
 /* ---- setting up an attempt ---- */
 
-static bool has_header(const struct strlist *headers, const char *name)
-{
-	size_t len = strlen(name);
-
-	for (size_t i = 0; i < headers->n; i++) {
-		if (strncasecmp(headers->items[i], name, len) == 0 && headers->items[i][len] == ':')
-			return true;
-	}
-	return false;
-}
-
 /* Passes the request's header strings to curl without copying them. */
 static int setup_headers(struct call *call)
 {
@@ -258,7 +238,8 @@ static int setup_headers(struct call *call)
 		handle->nodes_cap = cap;
 	}
 	handle->nodes[n++].data = no_expect;
-	if (call->request->source.kind != HTTP_SOURCE_NONE && !has_header(headers, "Content-Type"))
+	if (call->request->source.kind != HTTP_SOURCE_NONE &&
+		!http_has_header(headers, "Content-Type"))
 		handle->nodes[n++].data = no_type;
 	for (size_t i = 0; i < headers->n; i++)
 		handle->nodes[n++].data = headers->items[i];

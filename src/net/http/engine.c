@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
+#include <utlist.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -18,42 +18,6 @@
 #define TICK_MS	    50 /* between checks of cancel flags, deadlines and stalls */
 #define POLL_MAX_MS 100 /* while requests are in flight */
 #define IDLE_MS	    60000 /* while none are; a wake-up ends it */
-
-void call_list_add(struct call_list *list, struct call *call)
-{
-	call->next = NULL;
-	call->prev = list->last;
-	if (list->last)
-		list->last->next = call;
-	else
-		list->first = call;
-	list->last = call;
-}
-
-static void call_list_add_first(struct call_list *list, struct call *call)
-{
-	call->prev = NULL;
-	call->next = list->first;
-	if (list->first)
-		list->first->prev = call;
-	else
-		list->last = call;
-	list->first = call;
-}
-
-void call_list_remove(struct call_list *list, struct call *call)
-{
-	if (call->prev)
-		call->prev->next = call->next;
-	else
-		list->first = call->next;
-	if (call->next)
-		call->next->prev = call->prev;
-	else
-		list->last = call->prev;
-	call->next = NULL;
-	call->prev = NULL;
-}
 
 /* ---- completion ---- */
 
@@ -68,15 +32,13 @@ void call_free(struct call *call)
  * more. */
 static void call_end(struct http_engine *engine, struct call *call, struct penstock_error *err)
 {
-	struct http_request *request = call->request;
-
 	atomic_fetch_add(&engine->counters.requests, 1);
 	if (err)
 		atomic_fetch_add(&engine->counters.failures, 1);
 	if (call->host)
 		call->host->calls--;
-	if (request->done)
-		request->done(request->cookie, request, call->reply, err);
+	if (call->done)
+		call->done(call->cookie, call->request, call->reply, err);
 	if (err)
 		penstock_error_release(err);
 	call_free(call);
@@ -94,16 +56,6 @@ static void call_fail(
 
 /* ---- hosts ---- */
 
-static size_t host_length(const char *url)
-{
-	const char *p = strstr(url, "://");
-
-	if (!p)
-		return strlen(url);
-	p += 3;
-	return (size_t)(p - url) + strcspn(p, "/?#");
-}
-
 static unsigned bulk_connections(const struct http_engine *engine)
 {
 	unsigned most = engine->options.max_host_connections;
@@ -115,7 +67,8 @@ static unsigned bulk_connections(const struct http_engine *engine)
 
 static struct http_host *host_of(struct http_engine *engine, const char *url)
 {
-	size_t len = host_length(url);
+	const char *at = strstr(url, "://");
+	size_t len = at ? (size_t)(at + 3 - url) + strcspn(at + 3, "/?#") : strlen(url);
 	struct http_host *host;
 
 	for (host = engine->hosts; host; host = host->next) {
@@ -182,20 +135,20 @@ static void handle_give(struct http_engine *engine, struct http_handle *handle)
 
 /* ---- attempts ---- */
 
-static struct call_list *queue_of(struct call *call)
+static struct call **queue_of(struct call *call)
 {
 	return call->request->bulk ? &call->host->bulk : &call->host->queue;
 }
 
 static void call_queue(struct http_engine *engine, struct call *call)
 {
-	struct call_list *queue = queue_of(call);
+	struct call **queue = queue_of(call);
 
 	/* Retries come before new calls. */
 	if (call->attempt)
-		call_list_add_first(queue, call);
+		DL_PREPEND(*queue, call);
 	else
-		call_list_add(queue, call);
+		DL_APPEND(*queue, call);
 	engine->n_queued++;
 }
 
@@ -204,9 +157,9 @@ static struct call *next_call(const struct http_engine *engine, const struct htt
 {
 	if (host->active >= engine->options.max_host_connections)
 		return NULL;
-	if (host->queue.first)
-		return host->queue.first;
-	return host->active_bulk < host->pace.limit ? host->bulk.first : NULL;
+	if (host->queue)
+		return host->queue;
+	return host->active_bulk < host->pace.limit ? host->bulk : NULL;
 }
 
 /* Detaches an active call from its handle. */
@@ -215,7 +168,7 @@ static void call_detach(struct http_engine *engine, struct call *call)
 	curl_multi_remove_handle(engine->multi, call->handle->curl);
 	handle_give(engine, call->handle);
 	call->handle = NULL;
-	call_list_remove(&engine->active, call);
+	DL_DELETE(engine->active, call);
 	engine->n_active--;
 	call->host->active--;
 	call->host->active_bulk -= call->request->bulk;
@@ -248,7 +201,7 @@ static bool call_start(struct http_engine *engine, struct call *call)
 		return false;
 	}
 	atomic_fetch_add(&engine->counters.attempts, 1);
-	call_list_add(&engine->active, call);
+	DL_APPEND(engine->active, call);
 	call->host->active++;
 	call->host->active_bulk += call->request->bulk;
 	engine->n_active++;
@@ -271,7 +224,7 @@ static unsigned start_calls(struct http_engine *engine)
 				continue;
 			if (engine->n_active >= engine->options.max_connections)
 				break;
-			call_list_remove(queue_of(call), call);
+			DL_DELETE(*queue_of(call), call);
 			engine->n_queued--;
 			started += call_start(engine, call);
 			again = true;
@@ -311,7 +264,7 @@ static void attempt_ended(struct http_engine *engine, struct call *call, CURLcod
 			(long long)(call->not_before_ms - clock_monotonic_ms()));
 		penstock_error_release(&err);
 		atomic_fetch_add(&engine->counters.retries, 1);
-		call_list_add(&engine->waiting, call);
+		DL_APPEND(engine->waiting, call);
 		return;
 	}
 	if (outcome == OUTCOME_SUCCESS)
@@ -336,22 +289,17 @@ static void read_messages(struct http_engine *engine)
 
 /* ---- cancel flags, deadlines, stalls ---- */
 
-static bool call_cancelled(const struct http_engine *engine, const struct call *call)
-{
-	const struct http_request *request = call->request;
-
-	return (request->cancel && atomic_load(request->cancel)) ||
-	       (engine->options.cancel && !request->tidies_up &&
-		       atomic_load(engine->options.cancel));
-}
-
 /* Returns the reason why the call must end now, or 0. */
 static enum penstock_code call_overdue(
 	const struct http_engine *engine, const struct call *call, int64_t now)
 {
-	if (call_cancelled(engine, call))
+	const struct http_request *request = call->request;
+
+	if ((request->cancel && atomic_load(request->cancel)) ||
+		(engine->options.cancel && !request->tidies_up &&
+			atomic_load(engine->options.cancel)))
 		return PENSTOCK_E_CANCELLED;
-	if (call->request->deadline_ms && now >= call->request->deadline_ms)
+	if (request->deadline_ms && now >= request->deadline_ms)
 		return PENSTOCK_E_TIMEOUT;
 	return PENSTOCK_OK;
 }
@@ -379,17 +327,17 @@ static bool call_stalled(struct http_engine *engine, struct call *call, int64_t 
 	return moved == 0 || moved * 1000 < engine->options.stall_bytes_per_s * (uint64_t)limit;
 }
 
-static void tick_list(struct http_engine *engine, struct call_list *list, unsigned *count)
+static void tick_list(struct http_engine *engine, struct call **list, unsigned *count)
 {
 	int64_t now = clock_monotonic_ms();
 
-	for (struct call *call = list->first, *next; call; call = next) {
+	for (struct call *call = *list, *next; call; call = next) {
 		enum penstock_code code = call_overdue(engine, call, now);
 
 		next = call->next;
 		if (!code)
 			continue;
-		call_list_remove(list, call);
+		DL_DELETE(*list, call);
 		if (count)
 			(*count)--;
 		call_end_overdue(engine, call, code);
@@ -417,10 +365,10 @@ static void tick(struct http_engine *engine)
 	if (now - engine->last_tick_ms < TICK_MS)
 		return;
 	engine->last_tick_ms = now;
-	for (const struct call *call = engine->active.first; call; call = call->next)
+	for (const struct call *call = engine->active; call; call = call->next)
 		bytes += call->source_read;
 	atomic_store(&engine->counters.progress, bytes);
-	for (struct call *call = engine->active.first, *next; call; call = next) {
+	for (struct call *call = engine->active, *next; call; call = next) {
 		enum penstock_code code = call_overdue(engine, call, now);
 
 		next = call->next;
@@ -442,8 +390,7 @@ static void tick(struct http_engine *engine)
 		tick_list(engine, &host->bulk, &engine->n_queued);
 	}
 	for (struct http_host *host = engine->hosts; host; host = host->next) {
-		pace_tick(&host->pace, now,
-			!host->bulk.first && host->active_bulk < host->pace.limit);
+		pace_tick(&host->pace, now, !host->bulk && host->active_bulk < host->pace.limit);
 		if (host->pace.limit > most)
 			most = host->pace.limit;
 	}
@@ -457,8 +404,7 @@ static void take_incoming(struct http_engine *engine, bool *ending, bool *resume
 	struct call *call;
 
 	pthread_mutex_lock(&engine->synced.lock);
-	call = engine->synced.incoming.first;
-	engine->synced.incoming = (struct call_list){0};
+	call = take_pointer(engine->synced.incoming);
 	*ending = engine->synced.ending;
 	*resume = engine->synced.resume;
 	engine->synced.resume = false;
@@ -482,18 +428,18 @@ static void wake_waiting(struct http_engine *engine)
 {
 	int64_t now = clock_monotonic_ms();
 
-	for (struct call *call = engine->waiting.first, *next; call; call = next) {
+	for (struct call *call = engine->waiting, *next; call; call = next) {
 		next = call->next;
 		if (call->not_before_ms > now)
 			continue;
-		call_list_remove(&engine->waiting, call);
+		DL_DELETE(engine->waiting, call);
 		call_queue(engine, call);
 	}
 }
 
 static void unpause(struct http_engine *engine)
 {
-	for (struct call *call = engine->active.first, *next; call; call = next) {
+	for (struct call *call = engine->active, *next; call; call = next) {
 		next = call->next;
 		if (!call->paused)
 			continue;
@@ -510,10 +456,10 @@ static int poll_timeout(struct http_engine *engine)
 	int64_t timeout = POLL_MAX_MS;
 	int64_t now;
 
-	if (!engine->n_active && !engine->n_queued && !engine->waiting.first)
+	if (!engine->n_active && !engine->n_queued && !engine->waiting)
 		return IDLE_MS;
 	now = clock_monotonic_ms();
-	for (const struct call *call = engine->waiting.first; call; call = call->next) {
+	for (const struct call *call = engine->waiting; call; call = call->next) {
 		if (call->not_before_ms - now < timeout)
 			timeout = call->not_before_ms - now;
 	}
@@ -525,17 +471,17 @@ static void cancel_all(struct http_engine *engine)
 	static const char why[] = "the transfer engine is shutting down";
 	struct call *call;
 
-	while ((call = engine->active.first)) {
+	while ((call = engine->active)) {
 		call_detach(engine, call);
 		call_fail(engine, call, PENSTOCK_E_CANCELLED, why);
 	}
-	while ((call = engine->waiting.first)) {
-		call_list_remove(&engine->waiting, call);
+	while ((call = engine->waiting)) {
+		DL_DELETE(engine->waiting, call);
 		call_fail(engine, call, PENSTOCK_E_CANCELLED, why);
 	}
 	for (struct http_host *host = engine->hosts; host; host = host->next) {
-		while ((call = host->queue.first ? host->queue.first : host->bulk.first)) {
-			call_list_remove(queue_of(call), call);
+		while ((call = host->queue ? host->queue : host->bulk)) {
+			DL_DELETE(*queue_of(call), call);
 			engine->n_queued--;
 			call_fail(engine, call, PENSTOCK_E_CANCELLED, why);
 		}

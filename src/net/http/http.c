@@ -1,7 +1,6 @@
 /* Helpers for requests, replies and URLs. */
-#include "net/http/http.h"
+#include "net/http/internal.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,34 +9,35 @@
 #include "base/cleanup.h"
 #include "base/banned.h"
 
-/* Returns the value after "name:" if `line` is that header, else NULL. */
-static const char *header_value(const char *line, const char *name, size_t len)
+/* Returns the index of the first header called `name`, in any case, or `headers->n`. */
+static size_t header_find(const struct strlist *headers, const char *name)
 {
-	if (strncasecmp(line, name, len) != 0 || line[len] != ':')
-		return NULL;
-	line += len + 1;
-	while (*line == ' ' || *line == '\t')
-		line++;
-	return line;
+	size_t len = strlen(name), i = 0;
+
+	while (i < headers->n &&
+		(strncasecmp(headers->items[i], name, len) != 0 || headers->items[i][len] != ':'))
+		i++;
+	return i;
+}
+
+bool http_has_header(const struct strlist *headers, const char *name)
+{
+	return header_find(headers, name) < headers->n;
 }
 
 int http_request_header(struct http_request *request, const char *name, const char *value)
 {
 	struct strlist *headers = &request->headers;
-	size_t len = strlen(name);
+	size_t i = header_find(headers, name);
+	char *line = NULL;
 
-	for (size_t i = 0; i < headers->n; i++) {
-		char *line = NULL;
-
-		if (!header_value(headers->items[i], name, len))
-			continue;
-		if (asprintf(&line, "%s: %s", name, value) < 0)
-			return -1;
-		free(headers->items[i]);
-		headers->items[i] = line;
-		return 0;
-	}
-	return strlist_addf(headers, "%s: %s", name, value);
+	if (i == headers->n)
+		return strlist_addf(headers, "%s: %s", name, value);
+	if (asprintf(&line, "%s: %s", name, value) < 0)
+		return -1;
+	free(headers->items[i]);
+	headers->items[i] = line;
+	return 0;
 }
 
 void http_reply_release(struct http_reply *reply)
@@ -50,33 +50,24 @@ void http_reply_release(struct http_reply *reply)
 
 const char *http_reply_header(const struct http_reply *reply, const char *name)
 {
-	size_t len = strlen(name);
+	size_t i = header_find(&reply->headers, name);
+	const char *value = i < reply->headers.n ? reply->headers.items[i] + strlen(name) + 1
+						 : NULL;
 
-	for (size_t i = 0; i < reply->headers.n; i++) {
-		const char *value = header_value(reply->headers.items[i], name, len);
-
-		if (value)
-			return value;
-	}
-	return NULL;
+	return value ? value + strspn(value, " \t") : NULL;
 }
 
 void http_url_display(const char *url, struct buf *out)
 {
 	const char *rest = url + strcspn(url, ":/?#");
-	size_t authority;
-	const char *at = NULL;
+	const char *at;
 
 	if (strncmp(rest, "://", 3) != 0) {
 		buf_add(out, url, strcspn(url, "?#"));
 		return;
 	}
 	rest += 3;
-	authority = strcspn(rest, "/?#");
-	for (size_t i = 0; i < authority; i++) {
-		if (rest[i] == '@')
-			at = rest + i;
-	}
+	at = memrchr(rest, '@', strcspn(rest, "/?#"));
 	buf_add(out, url, (size_t)(rest - url));
 	if (at)
 		rest = at + 1;

@@ -16,16 +16,11 @@
 
 #define HTTP_VALIDATOR_SIZE 256
 
-struct call_list {
-	struct call *first;
-	struct call *last;
-};
-
 /* Connections are limited per "scheme://host:port". */
 struct http_host {
 	struct http_host *next;
-	struct call_list queue;
-	struct call_list bulk; /* calls that wait for their turn by `pace` */
+	struct call *queue;
+	struct call *bulk; /* calls that wait for their turn by `pace` */
 	unsigned active;
 	unsigned active_bulk;
 	struct pace pace;
@@ -47,9 +42,11 @@ struct http_handle {
 };
 
 struct call {
-	struct call *next;
-	struct call *prev;
+	struct call *next, *prev; /* in one of the lists of <utlist.h> */
 	struct http_request *request;
+	void (*done)(void *cookie, struct http_request *request, struct http_reply *reply,
+		struct penstock_error *err);
+	void *cookie; /* for done */
 	struct http_reply *reply; /* the caller's, or `own` */
 	struct http_reply own;
 	struct http_host *host;
@@ -104,7 +101,7 @@ struct http_engine {
 
 	struct {
 		pthread_mutex_t lock;
-		struct call_list incoming;
+		struct call *incoming;
 		bool started; /* the thread exists */
 		bool ending;
 		bool resume;
@@ -113,8 +110,8 @@ struct http_engine {
 	/* Owned by the engine thread. */
 	struct http_host *hosts;
 	unsigned n_hosts;
-	struct call_list active;
-	struct call_list waiting; /* for their next attempt */
+	struct call *active;
+	struct call *waiting; /* for their next attempt */
 	unsigned n_active;
 	unsigned n_queued;
 	struct http_handle *pool;
@@ -135,8 +132,6 @@ struct http_engine {
 void *http_engine_main(void *arg);
 void http_hosts_trim(struct http_engine *engine, unsigned more_than);
 void call_free(struct call *call);
-void call_list_add(struct call_list *list, struct call *call);
-void call_list_remove(struct call_list *list, struct call *call);
 
 /* slow.c: bulk requests that are slow compared with others. */
 enum pace_kind call_pace_kind(const struct call *call);
@@ -150,6 +145,9 @@ struct http_handle *http_handle_new(struct http_engine *engine);
 void http_handle_free(struct http_handle *handle);
 /* Prepares the call's next attempt on its handle. Returns -code with `call->error` set. */
 int attempt_setup(struct http_engine *engine, struct call *call);
+
+/* http.c */
+bool http_has_header(const struct strlist *headers, const char *name);
 
 /* reply.c: the reply of an attempt. */
 /* Records the error of a hook or sink: it ends the request unless its code is retryable. */

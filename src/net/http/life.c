@@ -5,11 +5,13 @@
 #include "net/http/http.h"
 
 #include <errno.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -21,34 +23,23 @@
 #include "net/http/internal.h"
 #include "base/banned.h"
 
-static const char *first_env(const char *const *names, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		const char *value = getenv(names[i]);
-
-		if (value && *value)
-			return value;
-	}
-	return NULL;
-}
-
 /* Selects the trusted authorities: the option, the variables that other S3 and HTTP tools use, or
  * the system's. */
 static int engine_trust(struct http_engine *engine, struct penstock_error *err)
 {
 	static const char *const names[] = {"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
 	const char *file = engine->options.ca_file;
-	const char *dir = getenv("SSL_CERT_DIR");
+	const char *dir = str_env("SSL_CERT_DIR");
 
-	if (!file)
-		file = first_env(names, ARRAY_SIZE(names));
+	for (size_t i = 0; !file && i < ARRAY_SIZE(names); i++)
+		file = str_env(names[i]);
 	if (file) {
 		if (access(file, R_OK) < 0)
 			return error_errno(err, errno, "cannot read the CA file %s", file);
 		engine->ca_file = strdup(file);
 		if (!engine->ca_file)
 			return error_memory(err);
-	} else if (dir && *dir && !strchr(dir, ':')) {
+	} else if (dir && !strchr(dir, ':')) {
 		engine->ca_path = strdup(dir);
 		if (!engine->ca_path)
 			return error_memory(err);
@@ -64,19 +55,13 @@ static void curl_start(void)
 	curl_started = curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* $PENSTOCK_NETWORK_STALL, in seconds. */
-static int64_t stall_wanted_ms(void)
-{
-	const char *given = getenv("PENSTOCK_NETWORK_STALL");
-	uint64_t seconds;
-
-	if (given && str_to_u64(given, 1, 24 * 3600, &seconds))
-		return (int64_t)seconds * 1000;
-	return 30 * 1000;
-}
-
 static void engine_defaults(struct http_engine_options *o)
 {
+	const char *stall = getenv("PENSTOCK_NETWORK_STALL");
+	uint64_t stall_s = 30;
+
+	if (stall)
+		str_to_u64(stall, 1, 24 * 3600, &stall_s);
 	if (!o->max_connections)
 		o->max_connections = LIMIT_HTTP_CONNECTIONS;
 	if (!o->max_host_connections)
@@ -88,7 +73,7 @@ static void engine_defaults(struct http_engine_options *o)
 	if (!o->connect_timeout_ms)
 		o->connect_timeout_ms = 10 * 1000;
 	if (!o->stall_timeout_ms)
-		o->stall_timeout_ms = stall_wanted_ms();
+		o->stall_timeout_ms = (int64_t)stall_s * 1000;
 	if (!o->stall_bytes_per_s)
 		o->stall_bytes_per_s = 64;
 	if (!o->retry_base_ms)
@@ -121,10 +106,10 @@ static void redact_proxies(void)
 		"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "HTTP_PROXY"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		const char *url = getenv(names[i]);
+		const char *url = str_env(names[i]);
 		char *whole = NULL;
 
-		if (!url || !*url)
+		if (!url)
 			continue;
 		if (strstr(url, "://"))
 			log_redact_user(url);
@@ -252,8 +237,11 @@ void http_resume(struct http_engine *engine)
 		curl_multi_wakeup(engine->multi);
 }
 
-int http_submit(struct http_engine *engine, struct http_request *request, struct http_reply *reply,
-	struct penstock_error *err)
+typedef void (*done_fn)(void *cookie, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err);
+
+static int submit(struct http_engine *engine, struct http_request *request,
+	struct http_reply *reply, done_fn done, void *cookie, struct penstock_error *err)
 {
 	struct call *call = calloc(1, sizeof(*call));
 	bool ending;
@@ -263,6 +251,8 @@ int http_submit(struct http_engine *engine, struct http_request *request, struct
 	if (!call)
 		return error_memory(err);
 	call->request = request;
+	call->done = done;
+	call->cookie = cookie;
 	call->own = (struct http_reply)HTTP_REPLY_INIT;
 	call->reply = reply ? reply : &call->own;
 	http_reply_release(call->reply);
@@ -273,11 +263,11 @@ int http_submit(struct http_engine *engine, struct http_request *request, struct
 	pthread_mutex_lock(&engine->synced.lock);
 	ending = engine->synced.ending;
 	/* The engine takes the whole list at once, so one wake-up per list is enough. */
-	wake = !engine->synced.incoming.first;
+	wake = !engine->synced.incoming;
 	if (!ending && !engine->synced.started)
 		r = start_thread(engine, err);
 	if (!ending && r == 0)
-		call_list_add(&engine->synced.incoming, call);
+		DL_APPEND(engine->synced.incoming, call);
 	pthread_mutex_unlock(&engine->synced.lock);
 	if (ending || r < 0) {
 		call_free(call);
@@ -290,4 +280,46 @@ int http_submit(struct http_engine *engine, struct http_request *request, struct
 	else if (wake)
 		curl_multi_wakeup(engine->multi);
 	return 0;
+}
+
+int http_submit(struct http_engine *engine, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	return submit(engine, request, reply, request->done, request->cookie, err);
+}
+
+/* ---- the blocking form ---- */
+
+struct waiter {
+	sem_t ended;
+	struct penstock_error *err;
+	int result;
+};
+
+static void waiter_done(void *cookie, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct waiter *w = cookie;
+
+	(void)request;
+	(void)reply;
+	w->result = err ? error_move(w->err, err) : 0;
+	sem_post(&w->ended);
+}
+
+int http_perform(struct http_engine *engine, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct waiter w = {.err = err};
+	int r;
+
+	sem_init(&w.ended, 0, 0);
+	r = submit(engine, request, reply, waiter_done, &w, err);
+	if (r == 0) {
+		while (sem_wait(&w.ended) < 0 && errno == EINTR)
+			;
+		r = w.result;
+	}
+	sem_destroy(&w.ended);
+	return r;
 }

@@ -23,45 +23,37 @@ struct curl_meaning {
 	CURLcode code;
 	enum penstock_code means;
 	bool retryable;
+	bool absent; /* the server is absent or not ready */
 	const char *hint; /* NULL for curl's own message */
 };
 
 static const struct curl_meaning meanings[] = {
-	{CURLE_COULDNT_RESOLVE_HOST, PENSTOCK_E_UNAVAILABLE, true, NULL},
-	{CURLE_COULDNT_RESOLVE_PROXY, PENSTOCK_E_UNAVAILABLE, true, NULL},
-	{CURLE_COULDNT_CONNECT, PENSTOCK_E_UNAVAILABLE, true, NULL},
-	{CURLE_OPERATION_TIMEDOUT, PENSTOCK_E_TIMEOUT, true, NULL},
-	{CURLE_PARTIAL_FILE, PENSTOCK_E_UNAVAILABLE, true, "the connection was cut"},
-	{CURLE_GOT_NOTHING, PENSTOCK_E_UNAVAILABLE, true,
+	{CURLE_COULDNT_RESOLVE_HOST, PENSTOCK_E_UNAVAILABLE, true, true, NULL},
+	{CURLE_COULDNT_RESOLVE_PROXY, PENSTOCK_E_UNAVAILABLE, true, true, NULL},
+	{CURLE_COULDNT_CONNECT, PENSTOCK_E_UNAVAILABLE, true, true, NULL},
+	{CURLE_OPERATION_TIMEDOUT, PENSTOCK_E_TIMEOUT, true, true, NULL},
+	{CURLE_PARTIAL_FILE, PENSTOCK_E_UNAVAILABLE, true, true, "the connection was cut"},
+	{CURLE_GOT_NOTHING, PENSTOCK_E_UNAVAILABLE, true, true,
 		"the connection was closed without a reply"},
-	{CURLE_SEND_ERROR, PENSTOCK_E_UNAVAILABLE, true, NULL},
-	{CURLE_RECV_ERROR, PENSTOCK_E_UNAVAILABLE, true, NULL},
-	{CURLE_WEIRD_SERVER_REPLY, PENSTOCK_E_PROTOCOL, true, NULL},
-	{CURLE_HTTP2, PENSTOCK_E_UNAVAILABLE, true, NULL},
-	{CURLE_SSL_CONNECT_ERROR, PENSTOCK_E_UNAVAILABLE, true, NULL},
-	{CURLE_SEND_FAIL_REWIND, PENSTOCK_E_UNAVAILABLE, true, "the connection was cut"},
-	{CURLE_PEER_FAILED_VERIFICATION, PENSTOCK_E_PERMISSION, false, NULL},
-	{CURLE_SSL_CACERT_BADFILE, PENSTOCK_E_INVALID, false, NULL},
-	{CURLE_SSL_CERTPROBLEM, PENSTOCK_E_PERMISSION, false, NULL},
-	{CURLE_URL_MALFORMAT, PENSTOCK_E_INVALID, false, "this is not a URL"},
-	{CURLE_UNSUPPORTED_PROTOCOL, PENSTOCK_E_INVALID, false, NULL},
-	{CURLE_TOO_MANY_REDIRECTS, PENSTOCK_E_PROTOCOL, false, "more than 10 redirects"},
-	{CURLE_OUT_OF_MEMORY, PENSTOCK_E_MEMORY, false, "out of memory"},
+	{CURLE_SEND_ERROR, PENSTOCK_E_UNAVAILABLE, true, true, NULL},
+	{CURLE_RECV_ERROR, PENSTOCK_E_UNAVAILABLE, true, true, NULL},
+	{CURLE_WEIRD_SERVER_REPLY, PENSTOCK_E_PROTOCOL, true, false, NULL},
+	{CURLE_HTTP2, PENSTOCK_E_UNAVAILABLE, true, false, NULL},
+	{CURLE_SSL_CONNECT_ERROR, PENSTOCK_E_UNAVAILABLE, true, false, NULL},
+	{CURLE_SEND_FAIL_REWIND, PENSTOCK_E_UNAVAILABLE, true, true, "the connection was cut"},
+	{CURLE_PEER_FAILED_VERIFICATION, PENSTOCK_E_PERMISSION, false, false, NULL},
+	{CURLE_SSL_CACERT_BADFILE, PENSTOCK_E_INVALID, false, false, NULL},
+	{CURLE_SSL_CERTPROBLEM, PENSTOCK_E_PERMISSION, false, false, NULL},
+	{CURLE_URL_MALFORMAT, PENSTOCK_E_INVALID, false, false, "this is not a URL"},
+	{CURLE_UNSUPPORTED_PROTOCOL, PENSTOCK_E_INVALID, false, false, NULL},
+	{CURLE_TOO_MANY_REDIRECTS, PENSTOCK_E_PROTOCOL, false, false, "more than 10 redirects"},
+	{CURLE_OUT_OF_MEMORY, PENSTOCK_E_MEMORY, false, false, "out of memory"},
 };
-
-/* Returns true if the transfer failed because the server is absent or not ready. */
-static bool means_absent(CURLcode code)
-{
-	return code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_RESOLVE_PROXY ||
-	       code == CURLE_COULDNT_CONNECT || code == CURLE_OPERATION_TIMEDOUT ||
-	       code == CURLE_PARTIAL_FILE || code == CURLE_GOT_NOTHING ||
-	       code == CURLE_SEND_ERROR || code == CURLE_RECV_ERROR ||
-	       code == CURLE_SEND_FAIL_REWIND;
-}
 
 static const struct curl_meaning *meaning_of(CURLcode code)
 {
-	static const struct curl_meaning unknown = {CURLE_OK, PENSTOCK_E_UNAVAILABLE, true, NULL};
+	static const struct curl_meaning unknown = {
+		CURLE_OK, PENSTOCK_E_UNAVAILABLE, true, false, NULL};
 
 	for (size_t i = 0; i < ARRAY_SIZE(meanings); i++) {
 		if (meanings[i].code == code)
@@ -200,7 +192,7 @@ static bool transfer_failed(struct call *call, CURLcode result, struct penstock_
 		error_move(err, &call->error);
 		return retryable;
 	}
-	call->absent = means_absent(result);
+	call->absent = meaning->absent;
 	if (meaning->hint)
 		text = meaning->hint;
 	else if (!*text)

@@ -104,20 +104,13 @@ static int check_partial(struct call *call, struct penstock_error *err)
 	return 0;
 }
 
-static const char *validator_of(const struct http_reply *reply)
-{
-	const char *etag = http_reply_header(reply, "ETag");
-
-	if (etag && strncmp(etag, "W/", 2) != 0)
-		return etag;
-	return http_reply_header(reply, "Last-Modified");
-}
-
 /* Remembers the validator of the resource, or checks that the rest belongs to the same one. */
 static int check_validator(struct call *call, struct penstock_error *err)
 {
-	const char *validator = validator_of(call->reply);
+	const char *validator = http_reply_header(call->reply, "ETag");
 
+	if (!validator || strncmp(validator, "W/", 2) == 0)
+		validator = http_reply_header(call->reply, "Last-Modified");
 	if (!call->kept) {
 		size_t len = validator ? strlen(validator) : 0;
 
