@@ -21,6 +21,13 @@ void buf_release(struct buf *b)
 	*b = (struct buf)BUF_INIT(b->limit);
 }
 
+void buf_wipe(struct buf *b)
+{
+	if (b->data)
+		explicit_bzero(b->data, b->cap);
+	buf_release(b);
+}
+
 void buf_clear(struct buf *b)
 {
 	b->len = 0;

@@ -38,6 +38,8 @@ enum buf_failure { BUF_OVER_LIMIT = 1, BUF_NO_MEMORY = 2 };
 
 void buf_init(struct buf *b, size_t limit);
 void buf_release(struct buf *b);
+/* Overwrites the contents, then releases the buffer. For secrets. */
+void buf_wipe(struct buf *b);
 /* Empties the buffer and clears a failure, but keeps the memory. */
 void buf_clear(struct buf *b);
 

@@ -159,8 +159,7 @@ static int drop_locked(const char *text)
 			continue;
 		if (--state.uses[i])
 			return 0;
-		explicit_bzero(state.secrets[i], strlen(state.secrets[i]));
-		free(state.secrets[i]);
+		str_wipe(state.secrets[i]);
 		state.n_secrets--;
 		state.secrets[i] = state.secrets[state.n_secrets];
 		state.uses[i] = state.uses[state.n_secrets];
@@ -197,8 +196,7 @@ static int with_url_encoded(const char *secret, const char *kept, bool lower, fo
 		}
 	}
 	r = fn(text);
-	explicit_bzero(text, len);
-	free(text);
+	str_wipe(text);
 	return r;
 }
 
@@ -226,8 +224,7 @@ static int with_base64(const char *secret, size_t before, const char *digits, fo
 	}
 	if (n >= ENCODED_MIN)
 		r = fn(text);
-	explicit_bzero(text, n);
-	free(text);
+	str_wipe(text);
 	return r;
 }
 
@@ -290,8 +287,7 @@ int log_redact_part(const char *secret, size_t len)
 		return withhold_all();
 	}
 	r = log_redact(copy);
-	explicit_bzero(copy, strlen(copy));
-	free(copy);
+	str_wipe(copy);
 	return r;
 }
 

@@ -170,6 +170,19 @@ const char *str_env(const char *name)
 	return value && *value ? value : NULL;
 }
 
+bool str_copy(char **to, const char *from)
+{
+	*to = from ? strdup(from) : NULL;
+	return *to || !from;
+}
+
+void str_wipe(char *secret)
+{
+	if (secret)
+		explicit_bzero(secret, strlen(secret));
+	free(secret);
+}
+
 bool str_equal_secret(const char *a, const char *b)
 {
 	size_t len = strlen(a);

@@ -39,6 +39,11 @@ char *str_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Returns an environment variable, or NULL if it is unset or empty. */
 const char *str_env(const char *name);
 
+/* Copies a string; NULL gives NULL. Returns false if out of memory. */
+bool str_copy(char **to, const char *from);
+
+/* Overwrites and frees a secret; NULL is allowed. */
+void str_wipe(char *secret);
 /* Compares secrets: takes the same time regardless of where they differ. */
 bool str_equal_secret(const char *a, const char *b);
 

@@ -228,24 +228,18 @@ void penstock_object_release(struct penstock_object *object)
 	object->struct_size = size;
 }
 
-static bool copy_text(char **to, const char *from)
-{
-	*to = from ? strdup(from) : NULL;
-	return *to || !from;
-}
-
 static int describe(
 	struct penstock_object *out, const struct object_info *info, struct penstock_error *err)
 {
 	struct penstock_object own = {
 		.size = info->size, .modified_ns = info->modified_ns, .is_prefix = info->is_prefix};
-	bool done = copy_text(&own.key, info->key) && copy_text(&own.etag, info->etag) &&
-		    copy_text(&own.version, info->version_id);
+	bool done = str_copy(&own.key, info->key) && str_copy(&own.etag, info->etag) &&
+		    str_copy(&own.version, info->version_id);
 
 	own.metadata = done ? calloc(info->metadata.n + 1, sizeof(*own.metadata)) : NULL;
 	done = own.metadata != NULL;
 	for (size_t i = 0; done && i < info->metadata.n; i++)
-		done = copy_text(&own.metadata[i], info->metadata.items[i]);
+		done = str_copy(&own.metadata[i], info->metadata.items[i]);
 	if (!done) {
 		release_members(&own);
 		return error_memory(err);

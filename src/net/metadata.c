@@ -43,7 +43,7 @@ int metadata_aws_token(struct http_engine *engine, const char *base, unsigned tt
 	struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
-	_cleanup_(buf_release) struct buf reply = BUF_INIT(LIMIT_HTTP_HEADERS);
+	_cleanup_(buf_wipe) struct buf reply = BUF_INIT(LIMIT_HTTP_HEADERS);
 	char ttl[64];
 	int r;
 
@@ -67,6 +67,5 @@ int metadata_aws_token(struct http_engine *engine, const char *base, unsigned tt
 		return error_set(err, PENSTOCK_E_PROTOCOL, "the session token is invalid");
 	buf_clear(header);
 	buf_printf(header, "X-aws-ec2-metadata-token: %s", buf_str(&reply));
-	explicit_bzero(reply.data, reply.cap);
 	return buf_failed(header) ? buf_error(header, "the session token", err) : 0;
 }

@@ -20,10 +20,7 @@ void aws_config_release(struct aws_config *config)
 	for (size_t i = 0; i < config->n; i++) {
 		free(config->entries[i].section);
 		free(config->entries[i].key);
-		/* It may be a secret. */
-		if (config->entries[i].value)
-			explicit_bzero(config->entries[i].value, strlen(config->entries[i].value));
-		free(config->entries[i].value);
+		str_wipe(config->entries[i].value); /* it may be a secret */
 	}
 	free(config->entries);
 	free(config->config_path);
@@ -215,17 +212,13 @@ static char *file_path(const char *variable, const char *name)
 static int load_file(
 	struct aws_config *config, const char *path, bool credentials, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
+	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
 	int r;
 
 	if (!path || access(path, F_OK) < 0)
 		return 0;
 	r = fs_read(path, &text, err);
-	if (r == 0)
-		r = aws_config_parse(config, path, buf_str(&text), credentials, err);
-	if (text.data)
-		explicit_bzero(text.data, text.len);
-	return r;
+	return r < 0 ? r : aws_config_parse(config, path, buf_str(&text), credentials, err);
 }
 
 int aws_config_load(struct aws_config *out, struct penstock_error *err)

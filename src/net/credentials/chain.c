@@ -46,56 +46,39 @@ static const char *region_of(const struct chain *chain, const char *profile)
 		      : first(aws_config_get(chain->config, profile, "region"), "us-east-1");
 }
 
-static int pair_complete(
-	const char *id, const char *secret, const char *where, struct penstock_error *err)
-{
-	if (id && secret)
-		return 0;
-	return error_set(err, PENSTOCK_E_INVALID, "%s give%s %s but no %s; give both or neither",
-		where, strcmp(where, "the environment") == 0 ? "s" : "",
-		id ? "an access key id" : "a secret access key",
-		id ? "secret access key" : "access key id");
-}
-
-/* --- places. Each returns 1 if found, 0 if absent, negative if present but invalid
- * ------------- */
+/* --- places. Each returns 1 if found, 0 if absent, negative if present but invalid ----------- */
 
 static int from_environment(
 	struct chain *chain, struct credentials_provider **out, struct penstock_error *err)
 {
-	const char *id = str_env("AWS_ACCESS_KEY_ID");
-	const char *secret = str_env("AWS_SECRET_ACCESS_KEY");
-	int r;
-
-	if (!id && !secret)
-		return 0;
-	r = pair_complete(id, secret, "the environment", err);
-	if (r == 0)
-		r = credentials_provider_new_static(
-			out, id, secret, str_env("AWS_SESSION_TOKEN"), err);
 	chain->source = "environment";
-	return r < 0 ? r : 1;
+	return credential_source_pair(out, str_env("AWS_ACCESS_KEY_ID"),
+		str_env("AWS_SECRET_ACCESS_KEY"), str_env("AWS_SESSION_TOKEN"), "the environment",
+		err);
+}
+
+static char *amazon_url(const char *service, const char *region)
+{
+	char *url = NULL;
+
+	if (asprintf(&url, "https://%s.%s.amazonaws.com%s", service, region,
+		    str_starts(region, "cn-") ? ".cn" : "") < 0)
+		return NULL;
+	return url;
 }
 
 /* Returns the STS URL from the environment or the profile, or that of the region; the caller frees
  * it. */
 static char *sts_url(const struct chain *chain, const char *profile)
 {
-	const char *region = region_of(chain, profile);
 	const char *url = NULL;
-	char *made = NULL;
 
 	if (!env_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")) {
 		url = first(str_env("AWS_ENDPOINT_URL_STS"), str_env("AWS_ENDPOINT_URL"));
 		if (!url)
 			url = aws_config_endpoint(chain->config, profile, "sts");
 	}
-	if (url)
-		return strdup(url);
-	if (asprintf(&made, "https://sts.%s.amazonaws.com%s", region,
-		    str_starts(region, "cn-") ? ".cn" : "") < 0)
-		return NULL;
-	return made;
+	return url ? strdup(url) : amazon_url("sts", region_of(chain, profile));
 }
 
 static int web_identity(struct chain *chain, const char *profile, const char *token_file,
@@ -172,18 +155,12 @@ static int from_instance(
 static int from_profile_keys(struct chain *chain, const char *profile,
 	struct credentials_provider **out, struct penstock_error *err)
 {
-	const char *id = aws_config_get(chain->config, profile, "aws_access_key_id");
-	const char *secret = aws_config_get(chain->config, profile, "aws_secret_access_key");
-	int r;
-
-	if (!id && !secret)
-		return 0;
-	r = pair_complete(id, secret, "the profile's files", err);
-	if (r == 0)
-		r = credentials_provider_new_static(out, id, secret,
-			aws_config_get(chain->config, profile, "aws_session_token"), err);
 	chain->source = "profile";
-	return r < 0 ? r : 1;
+	return credential_source_pair(out,
+		aws_config_get(chain->config, profile, "aws_access_key_id"),
+		aws_config_get(chain->config, profile, "aws_secret_access_key"),
+		aws_config_get(chain->config, profile, "aws_session_token"), "the profile's files",
+		err);
 }
 
 static int from_profile(struct chain *chain, const char *profile, struct credentials_provider **out,
@@ -321,14 +298,9 @@ static int resolve_credentials(
 		chain->source = "anonymous";
 		return credentials_provider_new_anonymous(out, err);
 	}
-	if (given->access_key_id || given->secret_access_key) {
-		chain->source = "given";
-		r = pair_complete(
-			given->access_key_id, given->secret_access_key, "the options", err);
-		return r < 0 ? r
-			     : credentials_provider_new_static(out, given->access_key_id,
-				       given->secret_access_key, given->session_token, err);
-	}
+	chain->source = "given";
+	r = credential_source_pair(out, given->access_key_id, given->secret_access_key,
+		given->session_token, "the options", err);
 	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(named); i++)
 		r = (given->profile ? named : unnamed)[i](chain, out, err);
 	if (r != 0)
@@ -343,16 +315,6 @@ static int resolve_credentials(
 	if (chain->instance.message)
 		error_suffix(err, " (%s)", chain->instance.message);
 	return -PENSTOCK_E_PERMISSION;
-}
-
-static char *default_endpoint(const char *region)
-{
-	char *url = NULL;
-
-	if (asprintf(&url, "https://s3.%s.amazonaws.com%s", region,
-		    str_starts(region, "cn-") ? ".cn" : "") < 0)
-		return NULL;
-	return url;
 }
 
 static int resolve_place(
@@ -370,7 +332,7 @@ static int resolve_place(
 		return error_set(err, PENSTOCK_E_INVALID,
 			"invalid endpoint '%s': it must begin with http:// or https://", endpoint);
 	s->region = strdup(region);
-	s->endpoint_url = endpoint ? strdup(endpoint) : default_endpoint(region);
+	s->endpoint_url = endpoint ? strdup(endpoint) : amazon_url("s3", region);
 	return s->region && s->endpoint_url ? 0 : error_memory(err);
 }
 

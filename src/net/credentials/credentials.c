@@ -10,8 +10,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "base/thread.h"
 #include "net/credentials/google.h"
+#include "net/credentials/sources.h"
 #include "base/banned.h"
 
 /* Fetched keys are replaced this long before they expire, so that no request uses expired keys. */
@@ -50,34 +52,23 @@ struct credentials_provider {
 	unsigned next_earlier;
 };
 
-static void wipe(char **s)
-{
-	if (*s)
-		explicit_bzero(*s, strlen(*s));
-	free(*s);
-	*s = NULL;
-}
-
 void credentials_release(struct credentials *c)
 {
-	wipe(&c->access_key_id);
-	wipe(&c->secret_access_key);
-	wipe(&c->session_token);
-	wipe(&c->bearer);
-	c->expires_at_ns = 0;
+	str_wipe(c->access_key_id);
+	str_wipe(c->secret_access_key);
+	str_wipe(c->session_token);
+	str_wipe(c->bearer);
+	*c = (struct credentials){0};
 }
 
 static int credentials_copy(const struct credentials *from, struct credentials *out)
 {
 	struct credentials copy = {.expires_at_ns = from->expires_at_ns};
 
-	copy.access_key_id = from->access_key_id ? strdup(from->access_key_id) : NULL;
-	copy.secret_access_key = from->secret_access_key ? strdup(from->secret_access_key) : NULL;
-	copy.session_token = from->session_token ? strdup(from->session_token) : NULL;
-	copy.bearer = from->bearer ? strdup(from->bearer) : NULL;
-	if (!copy.access_key_id != !from->access_key_id ||
-		!copy.secret_access_key != !from->secret_access_key ||
-		!copy.session_token != !from->session_token || !copy.bearer != !from->bearer) {
+	if (!str_copy(&copy.access_key_id, from->access_key_id) ||
+		!str_copy(&copy.secret_access_key, from->secret_access_key) ||
+		!str_copy(&copy.session_token, from->session_token) ||
+		!str_copy(&copy.bearer, from->bearer)) {
 		credentials_release(&copy);
 		return -1;
 	}
@@ -162,6 +153,22 @@ int credentials_provider_new_static(struct credentials_provider **out, const cha
 	return 0;
 }
 
+int credential_source_pair(struct credentials_provider **out, const char *id, const char *secret,
+	const char *session_token, const char *where, struct penstock_error *err)
+{
+	int r;
+
+	if (!id && !secret)
+		return 0;
+	if (!id || !secret)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot use the keys of %s: there is %s but no %s; give both or neither",
+			where, id ? "an access key id" : "a secret access key",
+			id ? "secret access key" : "access key id");
+	r = credentials_provider_new_static(out, id, secret, session_token, err);
+	return r < 0 ? r : 1;
+}
+
 int credentials_provider_new_anonymous(
 	struct credentials_provider **out, struct penstock_error *err)
 {
@@ -179,8 +186,11 @@ int credentials_provider_new_fetcher(struct credentials_provider **out,
 {
 	struct credentials_provider *provider = provider_new();
 
-	if (!provider)
+	if (!provider) {
+		if (fetcher->release)
+			fetcher->release(fetcher->cookie);
 		return error_memory(err);
+	}
 	provider->fetcher = *fetcher;
 	*out = provider;
 	return 0;

@@ -11,6 +11,7 @@
 #include "net/credentials/aws_config.h"
 #include "net/credentials/credentials.h"
 #include "net/credentials/google.h"
+#include "net/credentials/sources.h"
 #include "base/banned.h"
 
 #define ENDPOINT   "https://storage.googleapis.com"
@@ -44,21 +45,11 @@ static int resolve_place(
 
 /* ---- credentials. Each returns 1 if found, 0 if absent, negative if present but invalid ---- */
 
-static int hmac_keys(struct s3_settings *s, const char *id, const char *secret, const char *what,
+static int hmac_keys(struct s3_settings *s, const char *id, const char *secret, const char *where,
 	const char *source, struct penstock_error *err)
 {
-	int r;
-
-	if (!id && !secret)
-		return 0;
-	if (!id || !secret)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"%s has %s but no %s; give both or neither", what,
-			id ? "an access key id" : "a secret access key",
-			id ? "secret access key" : "access key id");
 	s->source = source;
-	r = credentials_provider_new_static(&s->credentials, id, secret, NULL, err);
-	return r < 0 ? r : 1;
+	return credential_source_pair(&s->credentials, id, secret, NULL, where, err);
 }
 
 static int key_file(
@@ -235,8 +226,7 @@ int gs_settings_resolve(
 		return r;
 	if (!project && s.key)
 		project = s.key->project_id;
-	s.project = project ? strdup(project) : NULL;
-	if (project && !s.project)
+	if (!str_copy(&s.project, project))
 		return error_memory(err);
 	*out = s;
 	s = (struct s3_settings){0};

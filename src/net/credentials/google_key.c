@@ -26,13 +26,6 @@
 #define RSA_MAX	     1024 /* bytes of a signature */
 #define PEM_LINE_MIN 16 /* bytes of a line of the key's text; shorter ones reveal nothing */
 
-static void wipe(char *text)
-{
-	if (text)
-		explicit_bzero(text, strlen(text));
-	free(text);
-}
-
 void google_key_free(struct google_key *key)
 {
 	if (!key)
@@ -41,8 +34,8 @@ void google_key_free(struct google_key *key)
 	free(key->private_key_id);
 	EVP_PKEY_free(key->rsa);
 	free(key->client_id);
-	wipe(key->client_secret);
-	wipe(key->refresh_token);
+	str_wipe(key->client_secret);
+	str_wipe(key->refresh_token);
 	free(key->token_uri);
 	free(key->project_id);
 	free(key);
@@ -228,17 +221,13 @@ int google_key_parse(
 
 int google_key_load(struct google_key **out, const char *path, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_GOOGLE_KEY);
+	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_GOOGLE_KEY);
 	int r = fs_read(path, &text, err);
 
-	if (r == 0) {
-		r = google_key_parse(out, buf_str(&text), text.len, err);
-		if (r < 0)
-			error_prefix(err, "%s", path);
-	}
-	if (text.data)
-		explicit_bzero(text.data, text.cap);
-	return r;
+	if (r < 0)
+		return r;
+	r = google_key_parse(out, buf_str(&text), text.len, err);
+	return r < 0 ? error_prefix(err, "%s", path) : 0;
 }
 
 /* ---- signing ---- */

@@ -21,12 +21,6 @@
 #define METADATA_ATTEMPTS   3
 #define TOKEN_TIMEOUT_MS    20000
 
-static void wipe(struct buf *b)
-{
-	if (b->data)
-		explicit_bzero(b->data, b->cap);
-}
-
 /* Adds the reason from {"error": "invalid_grant", "error_description": "…"}. A rejected key is
  * rejected for good. */
 static int explain(const struct http_reply *reply, struct penstock_error *err)
@@ -49,7 +43,7 @@ static int ask(struct http_request *request, const char *header, const atomic_in
 {
 	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
+	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
 	int64_t now = clock_wall_ns();
 	int r = http_engine_new(&engine, &(struct http_engine_options){.cancel = cancel}, err);
 
@@ -64,7 +58,6 @@ static int ask(struct http_request *request, const char *header, const atomic_in
 	if (r == 0)
 		r = google_token_parse(buf_str(&text), text.len, now, out, err);
 	strlist_release(&request->headers);
-	wipe(&text);
 	return r;
 }
 
@@ -72,7 +65,7 @@ static int ask(struct http_request *request, const char *header, const atomic_in
 
 static int form_of(const struct google_key *key, struct buf *form, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf jwt = BUF_INIT(LIMIT_GOOGLE_KEY);
+	_cleanup_(buf_wipe) struct buf jwt = BUF_INIT(LIMIT_GOOGLE_KEY);
 	int r = 0;
 
 	if (key->kind == GOOGLE_SERVICE_ACCOUNT) {
@@ -85,7 +78,6 @@ static int form_of(const struct google_key *key, struct buf *form, struct pensto
 		uri_query_add(form, "client_secret", key->client_secret);
 		uri_query_add(form, "refresh_token", key->refresh_token);
 	}
-	wipe(&jwt);
 	return r == 0 && buf_failed(form) ? buf_error(form, "the token request", err) : r;
 }
 
@@ -93,7 +85,7 @@ static int fetch_with_key(
 	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
 	const struct google_key *key = cookie;
-	_cleanup_(buf_release) struct buf form = BUF_INIT(2 * LIMIT_GOOGLE_KEY);
+	_cleanup_(buf_wipe) struct buf form = BUF_INIT(2 * LIMIT_GOOGLE_KEY);
 	int r = form_of(key, &form, err);
 
 	if (r == 0) {
@@ -107,7 +99,6 @@ static int fetch_with_key(
 		r = ask(&request, "Content-Type: application/x-www-form-urlencoded", cancel, out,
 			err);
 	}
-	wipe(&form);
 	return r;
 }
 
@@ -140,24 +131,20 @@ static int fetch_instance(
 
 int credential_source_google_instance(struct credentials_provider **out, struct penstock_error *err)
 {
-	const char *host = getenv("GCE_METADATA_HOST");
+	const char *host = str_env("GCE_METADATA_HOST");
 	char *url = NULL;
-	int r;
 
-	if (!host || !*host)
+	if (!host)
 		host = METADATA_HOST;
 	if (strpbrk(host, "/?#@ "))
 		return error_set(
 			err, PENSTOCK_E_INVALID, "GCE_METADATA_HOST must be a host or HOST:PORT");
 	if (asprintf(&url, "http://%s" METADATA_PATH, host) < 0)
 		return error_memory(err);
-	r = credentials_provider_new_fetcher(out,
+	return credentials_provider_new_fetcher(out,
 		&(struct credentials_fetcher){.name = "the machine's metadata",
 			.fetch = fetch_instance,
 			.release = free,
 			.cookie = url},
 		err);
-	if (r < 0)
-		free(url);
-	return r;
 }

@@ -50,12 +50,10 @@ static int take_json(const json_t *json, struct credentials *out, struct penstoc
 			err, PENSTOCK_E_PROTOCOL, "invalid Expiration \"%.40s\"", expiration);
 	if (!token)
 		token = text_of(json, "Token");
-	out->access_key_id = strdup(id);
-	out->secret_access_key = strdup(secret);
-	out->session_token = token ? strdup(token) : NULL;
-	if (!out->access_key_id || !out->secret_access_key || (token && !out->session_token))
-		return error_memory(err);
-	return 0;
+	return str_copy(&out->access_key_id, id) && str_copy(&out->secret_access_key, secret) &&
+			       str_copy(&out->session_token, token)
+		       ? 0
+		       : error_memory(err);
 }
 
 int credentials_from_json(
@@ -101,9 +99,7 @@ static void metadata_free(void *cookie)
 
 	free(m->url);
 	free(m->token_file);
-	if (m->token)
-		explicit_bzero(m->token, strlen(m->token));
-	free(m->token);
+	str_wipe(m->token);
 	free(m);
 }
 
@@ -119,21 +115,6 @@ static int ask(struct http_engine *engine, const struct metadata *m, const char 
 			.attempts = m->attempts,
 		},
 		out, NULL, err);
-}
-
-static int new_provider(struct credentials_provider **out, const char *name,
-	int (*fetch)(void *cookie, const atomic_int *cancel, struct credentials *out,
-		struct penstock_error *err),
-	struct metadata *m, struct penstock_error *err)
-{
-	int r = credentials_provider_new_fetcher(out,
-		&(struct credentials_fetcher){
-			.name = name, .fetch = fetch, .release = metadata_free, .cookie = m},
-		err);
-
-	if (r < 0)
-		metadata_free(m);
-	return r;
 }
 
 /* --- EC2 ------------------------------------------------------------------------------------- */
@@ -153,8 +134,8 @@ static int fetch_instance(
 	const struct metadata *m = cookie;
 	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
-	_cleanup_(buf_release) struct buf header = BUF_INIT(LIMIT_HTTP_HEADERS);
-	_cleanup_(buf_release) struct buf reply = BUF_INIT(LIMIT_METADATA_REPLY);
+	_cleanup_(buf_wipe) struct buf header = BUF_INIT(LIMIT_HTTP_HEADERS);
+	_cleanup_(buf_wipe) struct buf reply = BUF_INIT(LIMIT_METADATA_REPLY);
 	char role[256];
 	int r = http_engine_new(&engine, &(struct http_engine_options){.cancel = cancel}, err);
 
@@ -177,7 +158,6 @@ static int fetch_instance(
 		r = ask(engine, m, buf_str(&url), buf_str(&header), &reply, err);
 	if (r == 0)
 		r = credentials_from_json(buf_str(&reply), reply.len, out, err);
-	explicit_bzero(reply.data, reply.cap);
 	return r;
 }
 
@@ -204,15 +184,20 @@ int credential_source_instance(struct credentials_provider **out, struct penstoc
 		return error_memory(err);
 	m->timeout_ms = (int64_t)timeout_s * 1000;
 	m->attempts = (unsigned)n;
-	m->url = strdup(url);
+	len = strlen(url);
+	while (len && url[len - 1] == '/')
+		len--;
+	m->url = strndup(url, len);
 	if (!m->url) {
 		metadata_free(m);
 		return error_memory(err);
 	}
-	len = strlen(m->url);
-	while (len && m->url[len - 1] == '/')
-		m->url[--len] = '\0';
-	return new_provider(out, "the instance's metadata", fetch_instance, m, err);
+	return credentials_provider_new_fetcher(out,
+		&(struct credentials_fetcher){.name = "the instance's metadata",
+			.fetch = fetch_instance,
+			.release = metadata_free,
+			.cookie = m},
+		err);
 }
 
 /* --- ECS and EKS ----------------------------------------------------------------------------- */
@@ -221,7 +206,7 @@ int credential_source_instance(struct credentials_provider **out, struct penstoc
 static int container_header(
 	const struct metadata *m, struct buf *header, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_HTTP_HEADERS);
+	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_HTTP_HEADERS);
 	const char *token = m->token;
 	size_t len;
 
@@ -251,8 +236,8 @@ static int fetch_container(
 {
 	const struct metadata *m = cookie;
 	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
-	_cleanup_(buf_release) struct buf header = BUF_INIT(LIMIT_HTTP_HEADERS);
-	_cleanup_(buf_release) struct buf reply = BUF_INIT(LIMIT_METADATA_REPLY);
+	_cleanup_(buf_wipe) struct buf header = BUF_INIT(LIMIT_HTTP_HEADERS);
+	_cleanup_(buf_wipe) struct buf reply = BUF_INIT(LIMIT_METADATA_REPLY);
 	int r = container_header(m, &header, err);
 
 	if (r == 0)
@@ -261,8 +246,6 @@ static int fetch_container(
 		r = ask(engine, m, m->url, header.len ? buf_str(&header) : NULL, &reply, err);
 	if (r == 0)
 		r = credentials_from_json(buf_str(&reply), reply.len, out, err);
-	if (reply.data)
-		explicit_bzero(reply.data, reply.cap);
 	return r;
 }
 
@@ -328,11 +311,15 @@ int credential_source_container(struct credentials_provider **out, struct pensto
 	if (asprintf(&m->url, "%s%s", relative ? CONTAINER_URL : "", relative ? relative : full) <
 		0)
 		m->url = NULL;
-	m->token_file = file ? strdup(file) : NULL;
-	m->token = token && !file ? strdup(token) : NULL;
-	if (!m->url || (file && !m->token_file) || (token && !file && !m->token)) {
+	if (!m->url || !str_copy(&m->token_file, file) ||
+		!str_copy(&m->token, file ? NULL : token)) {
 		metadata_free(m);
 		return error_memory(err);
 	}
-	return new_provider(out, "the container's metadata", fetch_container, m, err);
+	return credentials_provider_new_fetcher(out,
+		&(struct credentials_fetcher){.name = "the container's metadata",
+			.fetch = fetch_container,
+			.release = metadata_free,
+			.cookie = m},
+		err);
 }

@@ -65,13 +65,11 @@ static int run(
 static int fetch(
 	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
+	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_METADATA_REPLY);
 	int r = run(cookie, cancel, &text, err);
 
 	if (r == 0)
 		r = credentials_from_json(buf_str(&text), text.len, out, err);
-	if (text.data)
-		explicit_bzero(text.data, text.cap);
 	return r;
 }
 
@@ -79,17 +77,13 @@ int credential_source_process(
 	struct credentials_provider **out, const char *command, struct penstock_error *err)
 {
 	char *copy = strdup(command);
-	int r;
 
 	if (!copy)
 		return error_memory(err);
-	r = credentials_provider_new_fetcher(out,
+	return credentials_provider_new_fetcher(out,
 		&(struct credentials_fetcher){.name = "the profile's credential_process",
 			.fetch = fetch,
 			.release = free,
 			.cookie = copy},
 		err);
-	if (r < 0)
-		free(copy);
-	return r;
 }

@@ -22,6 +22,13 @@ struct credentials;
 struct credentials_provider;
 
 /*
+ * Fixed keys. Returns 1 if both are given, 0 if neither, PENSTOCK_E_INVALID for one without the
+ * other; `where` is for the message.
+ */
+int credential_source_pair(struct credentials_provider **out, const char *id, const char *secret,
+	const char *session_token, const char *where, struct penstock_error *err);
+
+/*
  * The role of this EC2 instance, from version 2 of its metadata service (with a session token). The
  * address is AWS_EC2_METADATA_SERVICE_ENDPOINT, else that of AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE
  * ("IPv4", "IPv6"); AWS_METADATA_SERVICE_TIMEOUT (seconds, default 1) and

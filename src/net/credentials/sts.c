@@ -238,9 +238,9 @@ static int fetch(
 	void *cookie, const atomic_int *cancel, struct credentials *out, struct penstock_error *err)
 {
 	const struct sts *sts = cookie;
-	_cleanup_(buf_release) struct buf token = BUF_INIT(LIMIT_HTTP_HEADERS);
-	_cleanup_(buf_release) struct buf form = BUF_INIT(4 * LIMIT_HTTP_HEADERS);
-	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_(buf_wipe) struct buf token = BUF_INIT(LIMIT_HTTP_HEADERS);
+	_cleanup_(buf_wipe) struct buf form = BUF_INIT(4 * LIMIT_HTTP_HEADERS);
+	_cleanup_(buf_wipe) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
 	int r = 0;
 
 	if (sts->token_file) {
@@ -251,26 +251,23 @@ static int fetch(
 			r = error_set(err, PENSTOCK_E_INVALID, "%s is empty", sts->token_file);
 		if (r < 0)
 			return error_prefix(err, "the web identity token");
-		log_redact(buf_str(&token));
+		if (log_redact(buf_str(&token)) < 0)
+			return error_memory(err);
 	}
 	r = form_of(sts, sts->token_file ? buf_str(&token) : NULL, &form, err);
 	if (r == 0)
 		r = post(sts, cancel, &form, &xml, err);
 	if (r == 0)
 		r = credentials_from_sts(buf_str(&xml), xml.len, out, err);
-	if (form.data)
-		explicit_bzero(form.data, form.cap);
-	if (xml.data)
-		explicit_bzero(xml.data, xml.cap);
 	return r;
 }
 
 /* --- constructors ---------------------------------------------------------------------------- */
 
+/* Copies a text; "" counts as missing. */
 static bool copy(char **to, const char *from)
 {
-	*to = from && *from ? strdup(from) : NULL;
-	return *to || !from || !*from;
+	return str_copy(to, from && *from ? from : NULL);
 }
 
 /* Sets URL and host. The path is signed: "" becomes "/". A query is not allowed. */
@@ -318,21 +315,10 @@ static int sts_new(struct sts **out, const struct sts_role *role, struct penstoc
 	return 0;
 }
 
-static int new_provider(struct credentials_provider **out, const char *name, struct sts *sts,
+/* Takes over `source`, which is NULL for a web identity. */
+static int new_provider(struct credentials_provider **out, const char *name,
+	const struct sts_role *role, struct credentials_provider *source,
 	struct penstock_error *err)
-{
-	int r = credentials_provider_new_fetcher(out,
-		&(struct credentials_fetcher){
-			.name = name, .fetch = fetch, .release = sts_free, .cookie = sts},
-		err);
-
-	if (r < 0)
-		sts_free(sts);
-	return r;
-}
-
-int credential_source_role(struct credentials_provider **out, const struct sts_role *role,
-	struct credentials_provider *source, struct penstock_error *err)
 {
 	struct sts *sts = NULL;
 	int r = sts_new(&sts, role, err);
@@ -342,14 +328,20 @@ int credential_source_role(struct credentials_provider **out, const struct sts_r
 		return r;
 	}
 	sts->source = source;
-	return new_provider(out, "an assumed role", sts, err);
+	return credentials_provider_new_fetcher(out,
+		&(struct credentials_fetcher){
+			.name = name, .fetch = fetch, .release = sts_free, .cookie = sts},
+		err);
+}
+
+int credential_source_role(struct credentials_provider **out, const struct sts_role *role,
+	struct credentials_provider *source, struct penstock_error *err)
+{
+	return new_provider(out, "an assumed role", role, source, err);
 }
 
 int credential_source_web_identity(
 	struct credentials_provider **out, const struct sts_role *role, struct penstock_error *err)
 {
-	struct sts *sts = NULL;
-	int r = sts_new(&sts, role, err);
-
-	return r < 0 ? r : new_provider(out, "a web identity", sts, err);
+	return new_provider(out, "a web identity", role, NULL, err);
 }
