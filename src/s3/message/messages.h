@@ -46,6 +46,7 @@ struct s3_list_entry {
 
 /* ListObjects (v1: ListBucketResult with Marker) and ListObjectsV2. */
 struct s3_list {
+	struct arena arena; /* of a parsed document; the first member */
 	int version; /* 1 or 2; set by a parse */
 	const char *bucket;
 	const char *prefix; /* written even if empty */
@@ -62,7 +63,6 @@ struct s3_list {
 	size_t n_entries;
 	const char **prefixes; /* common prefixes */
 	size_t n_prefixes;
-	struct arena arena; /* of a parsed list, arrays included */
 };
 int s3_list_parse(const char *xml, size_t len, struct s3_list *out, struct penstock_error *err);
 void s3_list_write(struct buf *out, const struct s3_list *list);
@@ -74,10 +74,10 @@ struct s3_bucket {
 };
 /* ListAllMyBucketsResult. */
 struct s3_buckets {
+	struct arena arena;
 	struct s3_owner owner;
 	struct s3_bucket *buckets;
 	size_t n;
-	struct arena arena;
 };
 int s3_buckets_parse(
 	const char *xml, size_t len, struct s3_buckets *out, struct penstock_error *err);
@@ -94,6 +94,7 @@ struct s3_upload {
 };
 /* ListMultipartUploadsResult. */
 struct s3_uploads {
+	struct arena arena;
 	const char *bucket, *prefix, *delimiter;
 	const char *key_marker, *upload_id_marker, *next_key_marker, *next_upload_id_marker;
 	bool url_encoded, truncated;
@@ -103,7 +104,6 @@ struct s3_uploads {
 	size_t n_uploads;
 	const char **prefixes;
 	size_t n_prefixes;
-	struct arena arena;
 };
 int s3_uploads_parse(
 	const char *xml, size_t len, struct s3_uploads *out, struct penstock_error *err);
@@ -120,6 +120,7 @@ struct s3_part {
 };
 /* ListPartsResult. */
 struct s3_parts {
+	struct arena arena;
 	const char *etag; /* of the object; only in object attributes */
 	const char *bucket, *key, *upload_id, *storage_class, *checksum_algorithm, *checksum_type;
 	struct s3_owner owner;
@@ -127,7 +128,6 @@ struct s3_parts {
 	bool url_encoded, truncated;
 	struct s3_part *parts;
 	size_t n;
-	struct arena arena;
 };
 int s3_parts_parse(const char *xml, size_t len, struct s3_parts *out, struct penstock_error *err);
 /* Parses a GetObjectAttributesResponse; reads only the ETag and the parts. */
@@ -142,10 +142,10 @@ void s3_parts_release(struct s3_parts *parts);
  * list.
  */
 struct s3_complete {
+	struct arena arena;
 	struct s3_part *parts;
 	size_t n;
 	enum s3_error problem; /* after a failed parse: the error for the reply */
-	struct arena arena;
 };
 int s3_complete_parse(
 	const char *xml, size_t len, struct s3_complete *out, struct penstock_error *err);
@@ -159,11 +159,11 @@ struct s3_delete_item {
 	const char *etag; /* for a conditional delete */
 };
 struct s3_delete {
+	struct arena arena;
 	bool quiet;
 	struct s3_delete_item *items;
 	size_t n;
 	enum s3_error problem; /* after a failed parse */
-	struct arena arena;
 };
 int s3_delete_parse(const char *xml, size_t len, struct s3_delete *out, struct penstock_error *err);
 void s3_delete_write(struct buf *out, const struct s3_delete *del);
@@ -177,9 +177,9 @@ struct s3_delete_outcome {
 	const char *message; /* of the error */
 };
 struct s3_delete_result {
+	struct arena arena;
 	struct s3_delete_outcome *outcomes;
 	size_t n;
-	struct arena arena;
 };
 int s3_delete_result_parse(
 	const char *xml, size_t len, struct s3_delete_result *out, struct penstock_error *err);
@@ -202,6 +202,7 @@ enum s3_reply_kind {
 	S3_REPLY_KIND_COUNT_
 };
 struct s3_reply {
+	struct arena arena;
 	enum s3_reply_kind kind;
 	const char *bucket, *key, *upload_id; /* initiate; bucket and key also complete */
 	/* complete, copies; `location` also holds the location constraint */
@@ -211,7 +212,7 @@ struct s3_reply {
 	int64_t modified_ns; /* copies */
 	const char *code, *message, *resource, *request_id, *host_id; /* error */
 	const char *region; /* error: the bucket's region */
-	struct arena arena;
+	const char *text; /* of the root itself; of a parsed reply only */
 };
 int s3_reply_parse(const char *xml, size_t len, struct s3_reply *out, struct penstock_error *err);
 void s3_reply_write(struct buf *out, const struct s3_reply *reply);

@@ -13,11 +13,24 @@
 
 #define AT(base, offset, type) (*(type *)(void *)((base) + (offset)))
 
-static char *current_item(const struct parse *p)
-{
-	size_t n = AT(p->out, p->table->count, size_t);
+struct parse {
+	const struct table *table;
+	char *out; /* the struct */
+	struct arena *arena;
+	size_t root_len; /* of "/Root" */
+	size_t item_cap, prefix_cap;
+	const char *item_path; /* the repeated element that is open */
+	bool url_encoded;
+};
 
-	return AT(p->out, p->table->array, char *) + (n - 1) * p->table->item_size;
+static char *item_at(const struct table *t, char *out, size_t i)
+{
+	return AT(out, t->array, char *) + i * t->item_size;
+}
+
+static size_t count_items(const struct table *t, char *out)
+{
+	return t->item_size ? AT(out, t->count, size_t) : 0;
 }
 
 /* Makes room for one more element in an array of the arena; the old array stays in the arena. */
@@ -43,28 +56,33 @@ static int add_item(struct parse *p, struct penstock_error *err)
 	void *array;
 
 	if (*n >= t->max_items)
-		return error_set(err, PENSTOCK_E_PROTOCOL, "%s has more than %zu entries", p->what,
+		return error_set(err, PENSTOCK_E_PROTOCOL, "%s has more than %zu entries", t->what,
 			t->max_items);
 	array = grown_array(p, AT(p->out, t->array, void *), *n, &p->item_cap, t->item_size);
 	if (!array)
 		return error_memory(err);
 	AT(p->out, t->array, void *) = array;
-	(*n)++;
-	memset(current_item(p), 0, t->item_size);
+	memset(item_at(t, p->out, (*n)++), 0, t->item_size);
 	return 0;
 }
 
-int table_on_start(void *cookie, const char *path, struct penstock_error *err)
+static int on_start(void *cookie, const char *path, struct penstock_error *err)
 {
 	struct parse *p = cookie;
 	const struct table *t = p->table;
 
 	if (p->root_len == 0) {
+		size_t kind = 0;
+
 		p->root_len = strlen(path);
-		if ((t->root && strcmp(path + 1, t->root) != 0) || p->root_len >= sizeof(p->root))
+		while (kind < ARRAY_SIZE(t->roots) && t->roots[kind] &&
+			strcmp(path + 1, t->roots[kind]) != 0)
+			kind++;
+		if (kind == ARRAY_SIZE(t->roots) || !t->roots[kind])
 			return error_set(err, PENSTOCK_E_PROTOCOL, "%s is a <%.60s> document",
-				p->what, path + 1);
-		memcpy(p->root, path + 1, p->root_len);
+				t->what, path + 1);
+		if (t->kind)
+			AT(p->out, t->kind, enum s3_reply_kind) = (enum s3_reply_kind)kind;
 		return 0;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(t->items) && t->items[i]; i++) {
@@ -77,13 +95,13 @@ int table_on_start(void *cookie, const char *path, struct penstock_error *err)
 }
 
 static int bad_value(
-	const struct parse *p, const char *path, const char *text, struct penstock_error *err)
+	const struct table *t, const char *path, const char *text, struct penstock_error *err)
 {
-	return error_set(err, PENSTOCK_E_PROTOCOL, "%s has '%.40s' in %s", p->what, text, path);
+	return error_set(err, PENSTOCK_E_PROTOCOL, "%s has '%.40s' in %s", t->what, text, path);
 }
 
 /* Strips the white space around a number or boolean. */
-static const char *trimmed(const char *text, size_t len, char *out, size_t size)
+static void trimmed(const char *text, size_t len, char *out, size_t size)
 {
 	while (len > 0 && ascii_space(*text)) {
 		text++;
@@ -95,10 +113,9 @@ static const char *trimmed(const char *text, size_t len, char *out, size_t size)
 		len = size - 1;
 	memcpy(out, text, len);
 	out[len] = '\0';
-	return out;
 }
 
-int table_set_text(struct parse *p, const char **field, const char *text, size_t len,
+static int set_text(struct parse *p, const char **field, const char *text, size_t len,
 	struct penstock_error *err)
 {
 	*field = arena_copy(p->arena, text, len);
@@ -112,54 +129,54 @@ static int add_prefix(struct parse *p, const char *text, size_t len, struct pens
 
 	if (*n >= LIMIT_S3_LIST_KEYS)
 		return error_set(err, PENSTOCK_E_PROTOCOL, "%s has more than %d common prefixes",
-			p->what, LIMIT_S3_LIST_KEYS);
+			p->table->what, LIMIT_S3_LIST_KEYS);
 	array = grown_array(p, array, *n, &p->prefix_cap, sizeof(*array));
 	if (!array)
 		return error_memory(err);
 	AT(p->out, p->table->prefixes, const char **) = array;
-	return table_set_text(p, &array[(*n)++], text, len, err);
+	return set_text(p, &array[(*n)++], text, len, err);
 }
 
 static int set_field(struct parse *p, const struct field *f, char *base, const char *text,
 	size_t len, struct penstock_error *err)
 {
-	char small[48] = "";
+	bool part = f->type == PART_NUMBER;
+	char small[48];
 	uint64_t number;
 	int64_t date;
 
+	trimmed(text, len, small, sizeof(small));
 	switch (f->type) {
 	case TEXT:
 	case URL_TEXT:
-		return table_set_text(p, &AT(base, f->offset, const char *), text, len, err);
+		return set_text(p, &AT(base, f->offset, const char *), text, len, err);
 	case NUMBER:
-		if (!str_to_u64(trimmed(text, len, small, sizeof(small)), 0, UINT64_MAX, &number))
-			return bad_value(p, f->path, small, err);
-		AT(base, f->offset, uint64_t) = number;
+		if (!str_to_u64(small, 0, UINT64_MAX, &AT(base, f->offset, uint64_t)))
+			return bad_value(p->table, f->path, small, err);
 		return 0;
 	case SMALL:
-		if (!str_to_u64(trimmed(text, len, small, sizeof(small)), 0, UINT32_MAX, &number))
-			return bad_value(p, f->path, small, err);
+	case PART_NUMBER:
+		if (!str_to_u64(small, part, part ? LIMIT_S3_PARTS : UINT32_MAX, &number))
+			return bad_value(p->table, f->path, small, err);
 		AT(base, f->offset, unsigned) = (unsigned)number;
 		return 0;
 	case BOOLEAN:
-		trimmed(text, len, small, sizeof(small));
-		if (!ascii_equal(small, strlen(small), "true") &&
-			!ascii_equal(small, strlen(small), "false"))
-			return bad_value(p, f->path, small, err);
-		AT(base, f->offset, bool) = ascii_lower(small[0]) == 't';
+		AT(base, f->offset, bool) = ascii_equal(small, strlen(small), "true");
+		if (!AT(base, f->offset, bool) && !ascii_equal(small, strlen(small), "false"))
+			return bad_value(p->table, f->path, small, err);
 		return 0;
 	case DATE:
-		if (date_parse_iso(trimmed(text, len, small, sizeof(small)), &date))
+		if (date_parse_iso(small, &date))
 			AT(base, f->offset, int64_t) = date;
 		return 0;
 	case PREFIX:
 		return add_prefix(p, text, len, err);
 	case URL_ENCODING:
-		trimmed(text, len, small, sizeof(small));
 		p->url_encoded = ascii_equal(small, strlen(small), "url");
+		AT(base, f->offset, bool) = p->url_encoded;
 		return 0;
 	case VERSION_2:
-		AT(base, p->table->version, int) = 2;
+		AT(base, f->offset, int) = 2;
 		return 0;
 	}
 	return 0;
@@ -168,7 +185,7 @@ static int set_field(struct parse *p, const struct field *f, char *base, const c
 static int set_fields(struct parse *p, const struct field *f, char *base, const char *path,
 	const char *text, size_t len, struct penstock_error *err)
 {
-	for (; f->path; f++) {
+	for (; f && f->path; f++) {
 		if (strcmp(path, f->path) != 0)
 			continue;
 		int rc = set_field(p, f, base, text, len, err);
@@ -179,7 +196,7 @@ static int set_fields(struct parse *p, const struct field *f, char *base, const 
 	return 0;
 }
 
-int table_on_end(
+static int on_end(
 	void *cookie, const char *path, const char *text, size_t len, struct penstock_error *err)
 {
 	struct parse *p = cookie;
@@ -193,14 +210,15 @@ int table_on_end(
 			return 0;
 		}
 		if (str_starts(below, p->item_path))
-			return set_fields(p, p->table->item_fields, current_item(p), below + n,
-				text, len, err);
+			return set_fields(p, p->table->item_fields,
+				item_at(p->table, p->out, count_items(p->table, p->out) - 1),
+				below + n, text, len, err);
 	}
 	return set_fields(p, p->table->fields, p->out, below, text, len, err);
 }
 
 /* Decodes in place: decoded text is never longer. */
-static int url_decode(const struct parse *p, const char *text, struct penstock_error *err)
+static int url_decode(const struct table *t, const char *text, struct penstock_error *err)
 {
 	char *in = (char *)(uintptr_t)text; /* in the arena, hence writable */
 	char *out = in = in ? in + strcspn(in, "%+") : NULL;
@@ -212,7 +230,7 @@ static int url_decode(const struct parse *p, const char *text, struct penstock_e
 			int value = ascii_hex_byte(in + 1);
 
 			if (value <= 0)
-				return bad_value(p, "a URL-encoded name", text, err);
+				return bad_value(t, "a URL-encoded name", text, err);
 			c = (char)value;
 			in += 2;
 		} else if (c == '+') {
@@ -226,35 +244,73 @@ static int url_decode(const struct parse *p, const char *text, struct penstock_e
 }
 
 static int url_decode_fields(
-	const struct parse *p, const struct field *f, char *base, struct penstock_error *err)
+	const struct table *t, const struct field *f, char *base, struct penstock_error *err)
 {
 	int rc = 0;
 
 	for (; f && f->path && rc == 0; f++) {
 		if (f->type == URL_TEXT)
-			rc = url_decode(p, AT(base, f->offset, const char *), err);
+			rc = url_decode(t, AT(base, f->offset, const char *), err);
 	}
 	return rc;
 }
 
-int table_url_decode(const struct parse *p, struct penstock_error *err)
+static int url_decode_all(const struct table *t, char *out, struct penstock_error *err)
 {
-	const struct table *t = p->table;
-	int rc = url_decode_fields(p, t->fields, p->out, err);
+	int rc = url_decode_fields(t, t->fields, out, err);
 
-	for (size_t i = 0; t->item_size && i < AT(p->out, t->count, size_t) && rc == 0; i++)
-		rc = url_decode_fields(
-			p, t->item_fields, AT(p->out, t->array, char *) + i * t->item_size, err);
-	for (size_t i = 0; t->prefixes && i < AT(p->out, t->n_prefixes, size_t) && rc == 0; i++)
-		rc = url_decode(p, AT(p->out, t->prefixes, const char **)[i], err);
+	for (size_t i = 0; i < count_items(t, out) && rc == 0; i++)
+		rc = url_decode_fields(t, t->item_fields, item_at(t, out, i), err);
+	for (size_t i = 0; t->prefixes && i < AT(out, t->n_prefixes, size_t) && rc == 0; i++)
+		rc = url_decode(t, AT(out, t->prefixes, const char **)[i], err);
 	return rc;
 }
 
-int table_parse(struct parse *p, const char *xml, size_t len, struct penstock_error *err)
+static int check_item(const struct table *t, char *item, struct penstock_error *err)
 {
-	const struct xml_events events = {
-		.start = table_on_start, .end = table_on_end, .cookie = p};
-	int rc = xml_parse(xml, len, &events, p->what, err);
+	for (const struct field *f = t->item_fields; f->path; f++) {
+		bool missing = f->needed;
 
-	return rc == 0 && p->url_encoded ? table_url_decode(p, err) : rc;
+		if (missing && f->type == PART_NUMBER) {
+			missing = AT(item, f->offset, unsigned) == 0;
+		} else if (missing) {
+			const char *text = AT(item, f->offset, const char *);
+
+			missing = !text || !*text;
+		}
+		if (missing)
+			return error_set(err, PENSTOCK_E_PROTOCOL, "%s has an entry without <%s>",
+				t->what, f->path + 1);
+	}
+	return 0;
+}
+
+int table_finish(const struct table *t, void *out, bool url_encoded, struct penstock_error *err)
+{
+	size_t n = count_items(t, out);
+	int rc = url_encoded ? url_decode_all(t, out, err) : 0;
+
+	if (rc == 0 && t->not_empty && n == 0)
+		rc = error_set(err, PENSTOCK_E_PROTOCOL, "%s has no entries", t->what);
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = check_item(t, item_at(t, out, i), err);
+	if (rc < 0) {
+		arena_release(out);
+		memset(out, 0, t->size);
+	}
+	return rc;
+}
+
+int table_parse(
+	const struct table *t, void *out, const char *xml, size_t len, struct penstock_error *err)
+{
+	struct parse p = {.table = t, .out = out, .arena = out};
+	const struct xml_events events = {.start = on_start, .end = on_end, .cookie = &p};
+	int rc = xml_parse(xml, len, &events, t->what, err);
+
+	if (rc == 0)
+		return table_finish(t, out, p.url_encoded, err);
+	arena_release(p.arena);
+	memset(out, 0, t->size);
+	return rc;
 }

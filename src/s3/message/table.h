@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "s3/message/arena.h"
+#include "s3/message/messages.h"
 
 struct penstock_error;
 
@@ -19,61 +19,59 @@ enum field_type {
 	URL_TEXT, /* percent-encoded if the document's EncodingType is url */
 	NUMBER, /* uint64_t */
 	SMALL, /* unsigned */
+	PART_NUMBER, /* unsigned, 1 to LIMIT_S3_PARTS */
 	BOOLEAN,
 	DATE, /* int64_t nanoseconds; 0 if invalid */
 	PREFIX, /* one more common prefix of the document */
-	URL_ENCODING,
-	VERSION_2, /* its presence marks a V2 list */
+	URL_ENCODING, /* bool */
+	VERSION_2, /* int; its presence marks a V2 list */
 };
 
 struct field {
-	const char *path; /* below the root, or below the item */
+	const char *path; /* below the root, or below the item; "" is the root itself */
 	enum field_type type;
 	size_t offset;
+	bool needed; /* each item must have this text or part number, and it is not empty */
 };
 
+/* Describes a struct whose first member is its arena. */
 struct table {
-	const char *root; /* NULL for any root */
+	const char *what; /* for messages */
+	const char *roots[S3_REPLY_KIND_COUNT_]; /* the names that the root may have */
 	const char *items[2]; /* paths of the repeated elements below the root */
 	const struct field *fields;
-	const struct field *item_fields; /* both end with a NULL path */
-	size_t item_size, max_items;
+	const struct field *item_fields; /* both end with a NULL path, or are NULL */
+	size_t size, item_size, max_items;
 	/* Offsets into the struct. A document without items has item_size 0; without common
-	 * prefixes `prefixes` is 0 (they are never the first member). */
-	size_t array, count, prefixes, n_prefixes, version;
-};
-
-struct parse {
-	const struct table *table;
-	const char *what;
-	char *out; /* the struct */
-	struct arena *arena;
-	size_t root_len; /* of "/Root" */
-	char root[64];
-	size_t item_cap, prefix_cap;
-	const char *item_path; /* the repeated element that is open */
-	bool url_encoded;
+	 * prefixes `prefixes` is 0. */
+	size_t array, count, prefixes, n_prefixes;
+	size_t kind; /* gets the index of the root's name; 0 if that is not wanted */
+	bool not_empty; /* there must be an item */
 };
 
 #define END                                                                                        \
 	{                                                                                          \
-		NULL, TEXT, 0                                                                      \
+		NULL, TEXT, 0, false                                                               \
 	}
 #define D(path, type, structure, member)                                                           \
 	{                                                                                          \
-		path, type, offsetof(struct structure, member)                                     \
+		path, type, offsetof(struct structure, member), false                              \
 	}
+#define NEEDED(path, type, structure, member)                                                      \
+	{                                                                                          \
+		path, type, offsetof(struct structure, member), true                               \
+	}
+/* The repeated elements are in an array that is a member of the struct. */
+#define ITEMS(structure, member, counter, most)                                                    \
+	.size = sizeof(struct structure), .array = offsetof(struct structure, member),             \
+	.count = offsetof(struct structure, counter),                                              \
+	.item_size = sizeof(*((struct structure *)NULL)->member), .max_items = (most)
 
-/* Parses a document into `p->out`. */
-int table_parse(struct parse *p, const char *xml, size_t len, struct penstock_error *err);
-/* Decodes the URL-encoded texts of a filled struct. */
-int table_url_decode(const struct parse *p, struct penstock_error *err);
-/* Sets a text field to a copy in the arena. */
-int table_set_text(struct parse *p, const char **field, const char *text, size_t len,
-	struct penstock_error *err);
-/* Callbacks of table_parse() for xml_parse(); `cookie` is a struct parse. */
-int table_on_start(void *cookie, const char *path, struct penstock_error *err);
-int table_on_end(
-	void *cookie, const char *path, const char *text, size_t len, struct penstock_error *err);
+/* Parses a document into the zeroed struct `out`, which is released on failure. */
+int table_parse(
+	const struct table *t, void *out, const char *xml, size_t len, struct penstock_error *err);
+/* The second half of it for a struct that was filled in another way: decodes its URL-encoded texts
+ * if there are any, and checks its items. */
+int table_finish(const struct table *t, void *out, bool url_encoded, struct penstock_error *err);
 
 #endif
