@@ -193,29 +193,40 @@ bool str_equal_secret(const char *a, const char *b)
 	return !differs;
 }
 
-/* Levenshtein distance, case-insensitive; words longer than 63 bytes never match. */
+static bool same_letter(char a, char b)
+{
+	return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+/* Edits between two words: letters that are inserted, removed or replaced, and neighbours that are
+ * swapped. Case-insensitive; words longer than 63 bytes never match. */
 static size_t edit_distance(const char *a, const char *b)
 {
-	size_t row[64];
+	size_t rows[3][64];
+	size_t *two_above = rows[0], *above = rows[1], *row = rows[2];
 	size_t n = strlen(b);
 
-	if (n >= ARRAY_SIZE(row) || strlen(a) >= ARRAY_SIZE(row))
+	if (n >= ARRAY_SIZE(rows[0]) || strlen(a) >= ARRAY_SIZE(rows[0]))
 		return SIZE_MAX;
 	for (size_t j = 0; j <= n; j++)
 		row[j] = j;
 	for (size_t i = 0; a[i]; i++) {
-		size_t diagonal = row[0];
+		size_t *oldest = two_above;
 
+		two_above = above;
+		above = row;
+		row = oldest;
 		row[0] = i + 1;
 		for (size_t j = 0; j < n; j++) {
-			size_t cost = diagonal + (tolower((unsigned char)a[i]) !=
-							 tolower((unsigned char)b[j]));
+			size_t cost = above[j] + !same_letter(a[i], b[j]);
 
-			diagonal = row[j + 1];
-			if (row[j + 1] + 1 < cost)
-				cost = row[j + 1] + 1;
+			if (above[j + 1] + 1 < cost)
+				cost = above[j + 1] + 1;
 			if (row[j] + 1 < cost)
 				cost = row[j] + 1;
+			if (i && j && same_letter(a[i], b[j - 1]) && same_letter(a[i - 1], b[j]) &&
+				two_above[j - 1] + 1 < cost)
+				cost = two_above[j - 1] + 1;
 			row[j + 1] = cost;
 		}
 	}

@@ -107,6 +107,8 @@ static void the_nearest_word_is_near(void **state)
 	(void)state;
 	assert_string_equal(str_nearest("resourcez", words, 3), "resources");
 	assert_string_equal(str_nearest("rum", words, 3), "run");
+	assert_string_equal(str_nearest("rnu", words, 3), "run");
+	assert_string_equal(str_nearest("reusme", words, 3), "resume");
 	assert_string_equal(str_nearest("RESUME", words, 3), "resume");
 	assert_null(str_nearest("image", words, 3));
 	assert_null(str_nearest("", words, 3));
