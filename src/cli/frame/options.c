@@ -59,15 +59,22 @@ static bool take_variable(struct cli *cli, int argc, char **argv)
 	return true;
 }
 
-static int refuse_word(const struct cli *cli, const char *word)
+/* Returns the option nearest to the beginning of `word` up to "=", or NULL if none is near. */
+static const char *nearest_option(const struct cli *cli, const char *word)
 {
-	_cleanup_free_ char *name = strndup(word + 2, strcspn(word + 2, "="));
-	const char *names[64], *near;
+	_cleanup_free_ char *name = strndup(word, strcspn(word, "="));
+	const char *names[64];
 	size_t n = 0;
 
 	for (; n < ARRAY_SIZE(names) && options_at(cli->command, n); n++)
 		names[n] = options_at(cli->command, n)->name;
-	near = name ? str_nearest(name, names, n) : NULL;
+	return name ? str_nearest(name, names, n) : NULL;
+}
+
+static int refuse_word(const struct cli *cli, const char *word)
+{
+	const char *near = nearest_option(cli, word + 2);
+
 	return cli_misuse(cli, "unknown option %.*s%s%s%s", (int)strcspn(word, "="), word,
 		near ? ", did you mean --" : "", near ? near : "", near ? "?" : "");
 }
@@ -84,6 +91,21 @@ int cli_refuse_variables(const struct cli *cli)
 	if (asprintf(&word, "--%s", cli->variables.items[0]) < 0)
 		abort();
 	return refuse_word(cli, word);
+}
+
+/* A mistyped option that took the operand for the value of a variable is the mistake to report. */
+static int refuse_missing(const struct cli *cli)
+{
+	for (size_t i = 0; i < cli->variables.n; i++) {
+		_cleanup_free_ char *word = NULL;
+
+		if (!nearest_option(cli, cli->variables.items[i]))
+			continue;
+		if (asprintf(&word, "--%s", cli->variables.items[i]) < 0)
+			abort();
+		return refuse_word(cli, word);
+	}
+	return cli_misuse(cli, "missing %s", cli->command->operands);
 }
 
 static int refuse_option(const struct cli *cli, char **argv, int letter)
@@ -202,7 +224,7 @@ int cli_parse(struct cli *cli, int argc, char **argv)
 	if (code || !c || cli->help)
 		return code;
 	if (cli->operands.n < c->min_operands)
-		return cli_misuse(cli, "missing %s", c->operands);
+		return refuse_missing(cli);
 	if (cli->operands.n > c->max_operands)
 		return cli_misuse(
 			cli, "unexpected operand '%s'", cli->operands.items[c->max_operands]);

@@ -122,6 +122,23 @@ static void test_unknown_options_are_variables_of_the_workflow(void **state)
 	assert_int_equal(cli_n_operands(&cli), 1);
 }
 
+/* The mistyped option swallowed the operand; the option is the mistake. */
+static void test_a_mistyped_option_is_reported_before_a_missing_operand(void **state)
+{
+	struct command command = taker;
+	_cleanup_(cli_release) struct cli mistyped = {.command = &command};
+	_cleanup_(cli_release) struct cli missing = {.command = &command};
+
+	(void)state;
+	command.min_operands = 1;
+	command.operands = "WORKFLOW";
+	assert_int_equal(PARSE(&mistyped, "--quite", "wf"), CLI_EXIT_USAGE);
+	assert_non_null(strstr(said, "--quite"));
+	assert_non_null(strstr(said, "--quiet"));
+	assert_int_equal(PARSE(&missing, "--epochs", "3"), CLI_EXIT_USAGE);
+	assert_non_null(strstr(said, "WORKFLOW"));
+}
+
 static void test_durations_have_units(void **state)
 {
 	static const struct {
@@ -200,6 +217,7 @@ int main(void)
 		cmocka_unit_test(test_mistakes_name_the_word),
 		cmocka_unit_test(test_words_after_the_command_belong_to_it),
 		cmocka_unit_test(test_unknown_options_are_variables_of_the_workflow),
+		cmocka_unit_test(test_a_mistyped_option_is_reported_before_a_missing_operand),
 		cmocka_unit_test(test_durations_have_units),
 		cmocka_unit_test(test_words_are_split_like_in_a_shell),
 		cmocka_unit_test(test_text_is_wrapped_and_indented),
