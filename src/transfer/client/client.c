@@ -621,9 +621,14 @@ static enum http_verdict judge_document(struct s3_op *op, const struct s3_reply 
 	const struct http_reply *reply, struct penstock_error *err)
 {
 	const struct s3_error_info *info;
+	const char *message = document->message ? document->message : "";
+	size_t length = strlen(message);
 	const char *hint;
 	bool retryable;
 
+	/* Some stores end it with a full stop. */
+	while (length && strchr(". \n", message[length - 1]))
+		length--;
 	op->error = s3_error_find(document->code ? document->code : "");
 	info = s3_error_info(op->error ? op->error : s3_error_of_status(reply->status));
 	hint = hint_of(op->error);
@@ -631,9 +636,8 @@ static enum http_verdict judge_document(struct s3_op *op, const struct s3_reply 
 		op->error	       ? info->means
 		: reply->status >= 300 ? s3_code_of_status(reply->status)
 				       : PENSTOCK_E_UNAVAILABLE,
-		"%s%s%s%s%s", document->code ? document->code : "error",
-		document->message ? ": " : "", document->message ? document->message : "",
-		hint ? "; " : "", hint ? hint : "");
+		"%s%s%.*s%s%s", document->code ? document->code : "error", length ? ": " : "",
+		(int)length, message, hint ? "; " : "", hint ? hint : "");
 	err->http_status = reply->status;
 	if (document->region && (op->error == S3_E_AUTHORIZATION_HEADER_MALFORMED ||
 					op->error == S3_E_PERMANENT_REDIRECT))

@@ -316,6 +316,7 @@ static void refusals_say_what_to_do(void **state)
 		assert_non_null(strstr(f.err.message, cases[i].code));
 		assert_non_null(strstr(f.err.message, cases[i].says));
 		assert_null(strstr(f.err.message, "very/secret"));
+		assert_null(strstr(f.err.message, ".;"));
 		assert_int_equal(403, f.err.http_status);
 		assert_int_equal(1, f.server.requests);
 		end(&f);

@@ -120,7 +120,7 @@ static inline bool answer_error(int fd, const char *status, const char *code, co
 	char body[512];
 
 	snprintf(body, sizeof(body),
-		"<?xml version=\"1.0\"?><Error><Code>%s</Code><Message>said so</Message></Error>",
+		"<?xml version=\"1.0\"?><Error><Code>%s</Code><Message>said so.</Message></Error>",
 		code);
 	return mini_reply(fd, status, more, body, strlen(body));
 }
