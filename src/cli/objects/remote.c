@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -214,6 +215,20 @@ int remote_open_engine(struct remote *remote, struct penstock_error *err)
 	return r;
 }
 
+/* Without credentials and an endpoint, the output of a run in the embedded store may be meant. */
+static void hint_at_embedded(const struct store_place *place, struct penstock_error *err)
+{
+	_cleanup_free_ char *home = NULL;
+	_cleanup_free_ char *root = NULL;
+
+	if (err->code != PENSTOCK_E_PERMISSION || place->endpoint_url || place->google)
+		return;
+	if (records_home(&home, NULL) == 0)
+		root = path_join(home, "store");
+	if (root && access(root, F_OK) == 0)
+		error_suffix(err, "; this machine's own store is --endpoint-url embedded");
+}
+
 static int open_new(struct remote *remote, struct store_place *place, struct penstock_error *err)
 {
 	_cleanup_free_ char *home = NULL;
@@ -227,7 +242,12 @@ static int open_new(struct remote *remote, struct store_place *place, struct pen
 		if (r == 0)
 			r = join_embedded(home, &remote->embedded, place, err);
 	}
-	return r < 0 ? r : object_client_open(&remote->client, remote->engine, place, err);
+	if (r == 0) {
+		r = object_client_open(&remote->client, remote->engine, place, err);
+		if (r < 0)
+			hint_at_embedded(place, err);
+	}
+	return r;
 }
 
 static int open_shared(struct remote *remote, struct store_place *place, struct penstock_error *err)

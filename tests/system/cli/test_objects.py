@@ -122,6 +122,17 @@ def test_what_to_do_without_credentials(penstock):
     assert "set AWS_ACCESS_KEY_ID" in told and len(told) < 200 and told.count("\n") == 1
 
 
+# The output of a first run is in the embedded store, where a listing without an endpoint does not look.
+def test_without_credentials_the_embedded_store_is_named_if_there_is_one(penstock):
+    env = {"AWS_EC2_METADATA_DISABLED": "true"}
+    penstock.run("mb", "s3://bucket", "--endpoint-url", "embedded", env=env).ok()
+
+    result = penstock.run("ls", "s3://bucket", env=env).exits(77)
+
+    assert "--endpoint-url embedded" in result.err and result.err.count("\n") == 1
+    penstock.run("ls", "s3://bucket", "--endpoint-url", "embedded", env=env).ok()
+
+
 def raw(s3, *urls):
     return subprocess.run([binary(), "cat", *urls], env=s3.penstock.env | s3.env, stdout=subprocess.PIPE, timeout=120, check=True).stdout
 
