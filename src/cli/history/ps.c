@@ -106,6 +106,8 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 	_cleanup_free_ char *last = NULL;
 	_cleanup_free_ char *notice = NULL;
 	char text[64];
+	char how[SHOW_MESSAGE_SIZE];
+	const char *message = show_message(run, how);
 
 	/* Hide an ended run after a day, if it needs no attention. */
 	if (!listing->all && !run_state_is_live(a->state) && !a->unflushed &&
@@ -129,10 +131,10 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 		last = NULL;
 	notice = notice_of(listing, run);
 	grid_add_cut(&listing->grid,
-		notice	     ? notice
-		: last	     ? last
-		: a->message ? a->message
-			     : run->workflow,
+		notice	  ? notice
+		: last	  ? last
+		: message ? message
+			  : run->workflow,
 		show_width(STDOUT_FILENO) ? SIZE_MAX : MESSAGE_WIDTH);
 	return 0;
 }

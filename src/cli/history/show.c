@@ -165,6 +165,8 @@ static void add_state(struct grid *grid, const struct records_run *run)
 	const struct records_attempt *a = &run->last;
 	char begin[SHOW_TIME_SIZE];
 	char took[SHOW_DURATION_SIZE];
+	char how[SHOW_MESSAGE_SIZE];
+	const char *message = show_message(run, how);
 	int64_t until = a->ended_ns ? a->ended_ns : clock_wall_ns();
 
 	grid_add(grid, "  state");
@@ -173,8 +175,8 @@ static void add_state(struct grid *grid, const struct records_run *run)
 		grid_addf(grid, "%s (%s)", run_state_name(a->state), run_class_name(a->class));
 	else
 		grid_add(grid, run_state_name(a->state));
-	if (a->message)
-		add_line(grid, "message", a->message);
+	if (message)
+		add_line(grid, "message", message);
 	grid_add(grid, "  attempt");
 	if (a->state == RUN_LOST)
 		grid_addf(grid, "%d, started %s", a->attempt, show_time(a->started_ns, begin));

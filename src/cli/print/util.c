@@ -306,6 +306,14 @@ void json_add_attempt(json_t *object, const struct records_attempt *a)
 			live ? json_integer(a->pid) : json_null()));
 }
 
+const char *show_message(const struct records_run *run, char out[static SHOW_MESSAGE_SIZE])
+{
+	if (run->last.message || run->last.state != RUN_LOST)
+		return run->last.message;
+	snprintf(out, SHOW_MESSAGE_SIZE, "killed; 'penstock resume %s' continues it", run->id);
+	return out;
+}
+
 /* ---- times ---- */
 
 const char *show_time(int64_t wall_ns, char out[static SHOW_TIME_SIZE])

@@ -69,6 +69,10 @@ json_t *json_time(int64_t wall_ns);
 /* Adds an attempt's fields to `object`. */
 void json_add_attempt(json_t *object, const struct records_attempt *attempt);
 
+/* The message of the last attempt, for a lost run how to continue it; NULL if there is none. */
+#define SHOW_MESSAGE_SIZE 80
+const char *show_message(const struct records_run *run, char out[static SHOW_MESSAGE_SIZE]);
+
 /* "2026-11-21 10:05:00", local; "-" for 0. */
 #define SHOW_TIME_SIZE 24
 const char *show_time(int64_t wall_ns, char out[static SHOW_TIME_SIZE]);

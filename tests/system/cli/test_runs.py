@@ -252,7 +252,10 @@ def test_a_killed_run_is_lost(penstock, job):
 
     run.kill()
 
-    assert penstock.ps()[0]["state"] == "lost"
+    (seen,) = penstock.ps()
+    assert seen["state"] == "lost"
+    for verb in (["ps"], ["show", "doomed"]):
+        assert f"penstock resume {seen['id']}" in penstock.run(*verb).ok().out
     penstock.run("stop", "doomed").ok()
     penstock.run("rm", "doomed").ok()  # and ends the step that was left
     assert penstock.ps() == []
