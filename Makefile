@@ -33,7 +33,8 @@ deps:
 	@tools/install-deps
 
 .PHONY: tables
-tables: all
+tables: $(BUILD)/build.ninja
+	ninja -C $(BUILD) penstock
 	tools/fill-tables $(BUILD)/penstock
 
 .PHONY: install
