@@ -11,7 +11,7 @@
  *	copy_end(&copy);
  *
  * Many items are in flight at a time (transfer/bulk.h). Each appears whole or not at all, and is
- * verified. An item that fails is reported, and the others go on. The engine prints nothing.
+ * verified. An item that fails is reported, and the others continue. The engine prints nothing.
  */
 #ifndef COPY_COPY_H
 #define COPY_COPY_H

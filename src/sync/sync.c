@@ -453,7 +453,7 @@ void sync_task_ended(struct sync *s, bool killed)
 
 	pthread_mutex_lock(&s->lock);
 	/* The closes of killed processes are in the queue of the watch already; files that they
-	 * made in new directories are found by a scan. Processes that live on may go on writing:
+	 * made in new directories are found by a scan. Processes that stay alive may keep writing:
 	 * uploads and the owner thread get their turn, and there is an end. */
 	for (observe_catch_up(s); (s->scan_dir || s->scan_first) && n < SEE_STEPS;
 		observe_catch_up(s), n++) {

@@ -122,7 +122,7 @@ int sync_start(struct sync **out, const struct sync_options *options, struct pen
  * 0 waits without a limit, through any failure that may pass. The newest checkpoint goes first.
  * Errors: the first failure, with the number of files and bytes not sent (PENSTOCK_E_TIMEOUT,
  * _PERMISSION, _NOT_FOUND, _NO_SPACE, …); PENSTOCK_E_PRECONDITION if another run took the output
- * over. The sync goes on; the flush can be called again.
+ * over. The sync continues; the flush can be called again.
  */
 int sync_flush(struct sync *s, int64_t deadline_ms, struct penstock_error *err);
 /* Continues a flush that failed, if no file was written since: files that were checked are not

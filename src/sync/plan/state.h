@@ -9,7 +9,7 @@
 
 /*
  * A condition that always holds. Where it does not, the plan has a defect: a debug build and the
- * tests abort. A release build goes on, as a crash would end the run's steps; but from then on it
+ * tests abort. A release build continues, as a crash would end the run's steps; but from then on it
  * deletes no object, and each flush fails with what was wrong, so that the output here is kept and
  * `penstock flush` can publish it from the journal.
  */
