@@ -13,7 +13,6 @@
 #include "base/fs.h"
 #include "run/publish/checkpoints.h"
 #include "run/owner/lease.h"
-#include "run/process/live.h"
 #include "run/process/strays.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
@@ -146,9 +145,7 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 		return 0;
 	}
 	if (r == 0 && last.state == RUN_LOST) {
-		r = strays_end(run->attempt.id, run->attempt.layout.storage, STRAYS_GRACE_MS, err);
-		if (r >= 0)
-			live_end(run->attempt.layout.dir);
+		r = strays_end(run->attempt.id, &run->attempt.layout, STRAYS_GRACE_MS, err);
 		r = r > 0 ? 0 : r;
 	}
 	if (r == 0 && access(run->attempt.layout.output, F_OK) < 0)

@@ -16,7 +16,6 @@
 #include "run/cluster/slurm.h"
 #include "run/config/user_limits.h"
 #include "run/internal.h"
-#include "run/process/live.h"
 #include "run/process/strays.h"
 #include "run/provenance.h"
 #include "run/report/notify.h"
@@ -29,13 +28,6 @@
 #include "sync/sync.h"
 #include "base/banned.h"
 
-static void on_warning(void *cookie, const char *text)
-{
-	const struct run *run = cookie;
-
-	run_event(&run->attempt.voice, RUN_EVENT_WARNING, text, 0, 0);
-}
-
 /* Prepares storage, log, stores and the sources of notices, after the attempt is recorded. */
 static int set_up(struct run *run, struct penstock_error *err)
 {
@@ -46,12 +38,8 @@ static int set_up(struct run *run, struct penstock_error *err)
 	r = run_layout_init(
 		&run->attempt.layout, run->attempt.home, run->attempt.id, run->attempt.number, err);
 	atomic_store(&run->reaction.laid_out, r == 0);
-	if (r == 0 && run->strays) {
-		/* Processes that hid their environment are found by their control group. */
-		r = strays_end(run->attempt.id, run->attempt.layout.storage, STRAYS_GRACE_MS, err);
-
-		r = r < 0 ? r : r + live_end(run->attempt.layout.dir);
-	}
+	if (r == 0 && run->strays)
+		r = strays_end(run->attempt.id, &run->attempt.layout, STRAYS_GRACE_MS, err);
 	if (r > 0)
 		run_say(&run->attempt.voice, RUN_EVENT_WARNING,
 			"killed %d process%s that the last attempt left running", r,
@@ -72,8 +60,8 @@ static int set_up(struct run *run, struct penstock_error *err)
 		r = stores_init(&run->stores, run->options->embedded,
 			&(struct stores_patience){
 				.cancel = &run->reaction.interrupts.cancel,
-				.waiting = on_warning,
-				.cookie = run,
+				.waiting = run_voice_warning,
+				.cookie = &run->attempt.voice,
 			},
 			err);
 	run->host.containers.engine = run->stores.engine;
@@ -93,13 +81,6 @@ static int set_up(struct run *run, struct penstock_error *err)
 
 /* ---- the stages before the steps ---- */
 
-static void on_claim_wait(void *cookie, const char *text)
-{
-	const struct run *run = cookie;
-
-	run_event(&run->attempt.voice, RUN_EVENT_MESSAGE, text, 0, 0);
-}
-
 static int claim(struct run *run, struct penstock_error *err)
 {
 	struct claim_limits limits;
@@ -115,17 +96,10 @@ static int claim(struct run *run, struct penstock_error *err)
 	return claim_acquire(&run->host.claim, &run->host.machine, &request,
 		&(struct claim_wait){
 			.cancel = &run->reaction.interrupts.cancel,
-			.on_wait = on_claim_wait,
-			.cookie = run,
+			.on_wait = run_voice_message,
+			.cookie = &run->attempt.voice,
 		},
 		err);
-}
-
-static void on_stage_progress(void *cookie, const char *name, uint64_t done, uint64_t total)
-{
-	const struct run *run = cookie;
-
-	run_event(&run->attempt.voice, RUN_EVENT_STAGE, name, done, total);
 }
 
 static int stage(struct run *run, struct penstock_error *err)
@@ -136,9 +110,8 @@ static int stage(struct run *run, struct penstock_error *err)
 			.workflow = run->attempt.workflow,
 			.stores = &run->stores,
 			.layout = &run->attempt.layout,
-			.progress = on_stage_progress,
-			.warn = on_warning,
-			.cookie = run,
+			.progress = run_voice_stage,
+			.cookie = &run->attempt.voice,
 			.cancel = &run->reaction.interrupts.cancel,
 		},
 		&inputs, err);

@@ -18,7 +18,6 @@
 #include "records/records.h"
 #include "records/supervisor.h"
 #include "run/owner/lease.h"
-#include "run/process/live.h"
 #include "run/process/strays.h"
 #include "transfer/objects.h"
 #include "base/banned.h"
@@ -63,19 +62,9 @@ int run_record_start(const struct attempt *attempt, struct penstock_error *err)
 	return r < 0 ? r : record_continuing(attempt, err);
 }
 
-static void on_waiting(void *cookie, const char *text)
+static void on_lost(void *voice, const char *owner)
 {
-	const struct run *run = cookie;
-
-	run_event(&run->attempt.voice, RUN_EVENT_WARNING, text, 0, 0);
-}
-
-static void on_lost(void *cookie, const char *owner)
-{
-	const struct run *run = cookie;
-
-	run_say(&run->attempt.voice, RUN_EVENT_WARNING, "%s: nothing more is published from here",
-		owner);
+	run_say(voice, RUN_EVENT_WARNING, "%s: nothing more is published from here", owner);
 }
 
 /*
@@ -144,11 +133,11 @@ static int take_lease(struct run *run, struct verdict *verdict, struct lease_fou
 			.home_id = home_id,
 			.attempt = run->attempt.number,
 			.cancel = &run->reaction.interrupts.cancel,
-			.waiting = on_waiting,
+			.waiting = run_voice_warning,
 			.lost = on_lost,
 			.decide = verdict ? decide : NULL,
 			.decide_cookie = verdict,
-			.cookie = run,
+			.cookie = &run->attempt.voice,
 			.completes = !verdict,
 			.held = run_layout_read_attempt(run->attempt.layout.held),
 		},
@@ -176,15 +165,12 @@ static int end_strays_of(struct run *run, const char *home, struct penstock_erro
 		(st.st_mode & 022) ||
 		supervisor_begin(layout.lock, run->attempt.id, &lock, NULL) < 0)
 		return 0;
-	r = strays_end(run->attempt.id, layout.storage, STRAYS_GRACE_MS, err);
-	if (r < 0)
-		return r;
-	r += live_end(layout.dir);
+	r = strays_end(run->attempt.id, &layout, STRAYS_GRACE_MS, err);
 	if (r > 0)
 		run_say(&run->attempt.voice, RUN_EVENT_WARNING,
 			"killed %d process%s that the last attempt left running under %s", r,
 			r == 1 ? "" : "es", home);
-	return 0;
+	return r < 0 ? r : 0;
 }
 
 int run_take_lease_to_flush(struct run *run, struct penstock_error *err)

@@ -11,7 +11,6 @@
 #include "cli/print/util.h"
 #include "records/supervisor.h"
 #include "records/layout.h"
-#include "run/process/live.h"
 #include "run/process/strays.h"
 #include "base/banned.h"
 
@@ -98,9 +97,7 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 		return CLI_EXIT_OUTPUT;
 	}
 	/* Steps of a supervisor that was killed may still be running and writing there. */
-	r = strays_end(run.id, layout.storage, STRAYS_GRACE_MS, err);
-	if (r >= 0)
-		live_end(layout.dir);
+	r = strays_end(run.id, &layout, STRAYS_GRACE_MS, err);
 	/* Remove the record last, so that the removal can be repeated after a crash. */
 	if (r >= 0)
 		r = fs_remove_tree(layout.dir, err);

@@ -13,7 +13,6 @@
 #include "cli/print/util.h"
 #include "records/supervisor.h"
 #include "records/layout.h"
-#include "run/process/live.h"
 #include "run/run.h"
 #include "run/process/strays.h"
 #include "run/config/times.h"
@@ -57,10 +56,7 @@ static int end_strays(const struct cli *cli, const char *home, const struct reco
 		return r;
 	r = supervisor_begin(layout.lock, run->id, &lock, err);
 	if (r == 0)
-		r = strays_end(
-			run->id, layout.storage, grace_ms < INT_MAX ? (int)grace_ms : INT_MAX, err);
-	if (r >= 0)
-		r += live_end(layout.dir);
+		r = strays_end(run->id, &layout, grace_ms < INT_MAX ? (int)grace_ms : INT_MAX, err);
 	if (r > 0 && !cli_quiet(cli))
 		log_info("ended %d process%s of the last attempt", r, r == 1 ? "" : "es");
 	return r < 0 ? r : 0;

@@ -14,6 +14,8 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "base/str.h"
+#include "records/layout.h"
+#include "run/process/live.h"
 #include "run/task/executor.h"
 #include "base/banned.h"
 
@@ -129,33 +131,29 @@ static bool wait_gone(const struct marks *wanted, int ms)
 	return true;
 }
 
-int strays_end(const char *run_id, const char *storage, int grace_ms, struct penstock_error *err)
+int strays_end(const char *run_id, const struct run_layout *layout, int grace_ms,
+	struct penstock_error *err)
 {
-	_cleanup_(marks_release) struct marks marks = {0};
-	const struct marks *wanted = &marks;
+	_cleanup_(marks_release) struct marks wanted = {
+		.run = str_printf("PENSTOCK_RUN_ID=%s", run_id),
+		.storage = str_printf("STORAGE_PATH=%s", layout->storage),
+	};
+	bool gone;
 	int count;
 
-	if (asprintf(&marks.run, "PENSTOCK_RUN_ID=%s", run_id) < 0)
-		marks.run = NULL;
-	if (asprintf(&marks.storage, "STORAGE_PATH=%s", storage) < 0)
-		marks.storage = NULL;
-	if (!marks.run || !marks.storage)
+	if (!wanted.run || !wanted.storage)
 		return error_memory(err);
-	count = for_each(wanted, 0);
-	if (!count)
-		return 0;
-	if (grace_ms > 0) {
-		for_each(wanted, SIGTERM);
-		if (wait_gone(wanted, grace_ms))
-			return count;
+	count = for_each(&wanted, grace_ms > 0 ? SIGTERM : 0);
+	gone = !count || (grace_ms > 0 && wait_gone(&wanted, grace_ms));
+	/* A process may fork while it is being killed. */
+	for (int round = 0; round < 3 && !gone; round++) {
+		for_each(&wanted, SIGKILL);
+		gone = wait_gone(&wanted, KILL_WAIT_MS);
 	}
-	for (int round = 0; round < 3; round++) { /* a process may fork while it is being killed */
-		for_each(wanted, SIGKILL);
-		if (wait_gone(wanted, KILL_WAIT_MS))
-			return count;
-	}
-	return error_set(err, PENSTOCK_E_EXISTS,
-		"processes of an earlier attempt of run %s do not end; see PENSTOCK_RUN_ID in "
-		"/proc/*/environ",
-		run_id);
+	if (!gone)
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"processes of an earlier attempt of run %s do not end; see PENSTOCK_RUN_ID "
+			"in /proc/*/environ",
+			run_id);
+	return count + live_end(layout->dir);
 }

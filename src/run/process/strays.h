@@ -6,15 +6,17 @@
 #define RUN_PROCESS_STRAYS_H
 
 struct penstock_error;
+struct run_layout;
 
 #define STRAYS_GRACE_MS 5000 /* grace period, unless the user sets another */
 
 /*
  * Sends SIGTERM, and after `grace_ms` SIGKILL, to every process of the run except our own
- * ancestors. `storage` is that of the run: the same workflow under another PENSTOCK_HOME has the
- * same id, but is not affected. Returns the number of processes, or a negative code if some do not
- * end.
+ * ancestors; then kills those that hid their environment, found by their control group. The same
+ * workflow under another PENSTOCK_HOME has the same id, but is not affected. Returns the number of
+ * processes, or a negative code if some do not end.
  */
-int strays_end(const char *run_id, const char *storage, int grace_ms, struct penstock_error *err);
+int strays_end(const char *run_id, const struct run_layout *layout, int grace_ms,
+	struct penstock_error *err);
 
 #endif

@@ -30,3 +30,18 @@ void run_say(const struct run_voice *voice, enum run_event_kind kind, const char
 	va_end(ap);
 	run_event(voice, kind, buf_str(&text), 0, 0);
 }
+
+void run_voice_message(void *voice, const char *text)
+{
+	run_event(voice, RUN_EVENT_MESSAGE, text, 0, 0);
+}
+
+void run_voice_warning(void *voice, const char *text)
+{
+	run_event(voice, RUN_EVENT_WARNING, text, 0, 0);
+}
+
+void run_voice_stage(void *voice, const char *name, uint64_t done, uint64_t total)
+{
+	run_event(voice, RUN_EVENT_STAGE, name, done, total);
+}

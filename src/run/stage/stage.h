@@ -31,7 +31,6 @@ struct stage_options {
 	/* Called from any thread, now and then: the input's name for display, bytes so far and in
 	 * total (0 if unknown). */
 	void (*progress)(void *cookie, const char *name, uint64_t done, uint64_t total);
-	void (*warn)(void *cookie, const char *text);
 	void *cookie;
 	const atomic_int *cancel;
 };

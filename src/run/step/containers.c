@@ -46,20 +46,6 @@ static struct container_image *find_image(
 	return NULL;
 }
 
-static void on_progress(void *cookie, const char *name, uint64_t done, uint64_t total)
-{
-	const struct containers *containers = cookie;
-
-	run_event(&containers->attempt->voice, RUN_EVENT_STAGE, name, done, total);
-}
-
-static void on_say(void *cookie, const char *text)
-{
-	const struct containers *containers = cookie;
-
-	run_event(&containers->attempt->voice, RUN_EVENT_WARNING, text, 0, 0);
-}
-
 /* Path of an image file: in the run's storage if it is there, else on this machine. */
 static char *file_of(const struct containers *containers, const char *path)
 {
@@ -140,9 +126,9 @@ static int bring(struct containers *containers, const struct workflow_container 
 			.dir = dir,
 			.engine = containers->engine,
 			.cancel = containers->cancel,
-			.progress = on_progress,
-			.say = on_say,
-			.cookie = containers,
+			.progress = run_voice_stage,
+			.say = run_voice_warning,
+			.cookie = (void *)(uintptr_t)&containers->attempt->voice,
 		},
 		err);
 	if (r < 0) {
