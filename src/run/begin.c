@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 #include "run/config/user_limits.h"
 #include "run/internal.h"
 #include "run/run.h"
+#include "s3/sum/checksum.h"
 #include "workflow/document/secrets.h"
 #include "workflow/workflow.h"
 #include "base/banned.h"
@@ -118,8 +118,9 @@ int run_clear_storage(struct run *run, struct penstock_error *err)
 	if (run->attempt.continuing)
 		return 0;
 	if (run->only_copy && attempt_has_output(&run->attempt)) {
-		if (asprintf(&aside, "%s/" RUN_ASIDE_PREFIX "%d", run->attempt.layout.dir,
-			    run->attempt.number) < 0)
+		aside = str_printf(
+			"%s/" RUN_ASIDE_PREFIX "%d", run->attempt.layout.dir, run->attempt.number);
+		if (!aside)
 			return error_memory(err);
 		if (rename(run->attempt.layout.output, aside) < 0)
 			return error_errno(
@@ -132,12 +133,9 @@ int run_clear_storage(struct run *run, struct penstock_error *err)
 
 char *run_describe_output(const struct workflow_output *output)
 {
-	char *text = NULL;
-
-	if (output->kind == WORKFLOW_S3 &&
-		asprintf(&text, "%s://%s/%s", output->s3.google ? "gs" : "s3", output->s3.bucket,
-			output->s3.prefix) >= 0)
-		return text;
+	if (output->kind == WORKFLOW_S3)
+		return str_printf("%s://%s/%s", output->s3.google ? "gs" : "s3", output->s3.bucket,
+			output->s3.prefix);
 	if (output->kind == WORKFLOW_HTTP) {
 		_cleanup_(buf_release) struct buf shown = BUF_INIT(LIMIT_STRING);
 
@@ -150,9 +148,8 @@ char *run_describe_output(const struct workflow_output *output)
 static int record_begin(struct run *run, struct penstock_error *err)
 {
 	_cleanup_free_ char *output = run_describe_output(&run->attempt.workflow->output);
-	int attempt = run->attempt.number, r;
-
-	r = records_begin(run->attempt.records,
+	int attempt = run->attempt.number;
+	int r = records_begin(run->attempt.records,
 		&(struct records_begin){
 			.id = run->attempt.id,
 			.name = run->attempt.workflow->name.value,
@@ -251,20 +248,13 @@ static void add_field(struct buf *b, const char *field)
 		buf_add_str(b, "-,");
 }
 
-/* Adds a URL without its password or signature: a URL that is signed again is the same place. */
-static void add_url(struct buf *b, const char *url)
-{
-	_cleanup_(buf_release) struct buf masked = BUF_INIT(LIMIT_STRING);
-
-	add_field(b, secret_mask_url(url, &masked) ? buf_str(&masked) : url);
-}
-
 int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE],
 	struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
-	unsigned char digest[32];
-	char hex[65];
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING),
+					  masked = BUF_INIT(LIMIT_STRING);
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	int r;
 
 	add_field(&text, workflow->name.value ? "name" : "digest");
 	add_field(&text, workflow->name.value ? workflow->name.value : workflow->digest);
@@ -279,7 +269,10 @@ int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE
 		break;
 	case WORKFLOW_HTTP:
 		add_field(&text, "http");
-		add_url(&text, workflow->output.http_url.value);
+		/* Without its password or signature: signed again it is the same place. */
+		add_field(&text, secret_mask_url(workflow->output.http_url.value, &masked)
+					 ? buf_str(&masked)
+					 : workflow->output.http_url.value);
 		break;
 	default:
 		add_field(&text, NULL);
@@ -287,9 +280,8 @@ int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE
 	}
 	if (buf_failed(&text))
 		return buf_error(&text, "the run's identity", err);
-	if (!EVP_Digest(text.data, text.len, digest, NULL, EVP_sha256(), NULL))
-		return error_set(err, PENSTOCK_E_INTERNAL, "SHA-256 is not available");
-	str_hex(digest, sizeof(digest), hex);
-	snprintf(id, RECORDS_ID_SIZE, "%.12s", hex);
-	return 0;
+	r = checksum_of(CHECKSUM_SHA256, text.data, text.len, digest, err);
+	if (r == 0)
+		str_hex(digest, RECORDS_ID_SIZE / 2, id);
+	return r;
 }

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -92,13 +91,6 @@ bool attempt_has_output(const struct attempt *attempt)
 {
 	const char *path = attempt->layout.output;
 	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;
-	struct dirent *e;
 
-	if (!path)
-		return false;
-	while (dir && (e = readdir(dir))) {
-		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-			return true;
-	}
-	return false;
+	return dir && fs_next_entry(dir);
 }

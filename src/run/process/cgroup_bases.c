@@ -109,15 +109,12 @@ static struct cgroup_base *add_base(enum cgroup_kind kind, const char *dir)
  * ours. */
 static char *own_dir(const char *hierarchy, const char *path)
 {
-	char *dir = NULL;
+	char *dir = str_printf("%s%s", hierarchy, strcmp(path, "/") == 0 ? "" : path);
 
-	if (asprintf(&dir, "%s%s", hierarchy, strcmp(path, "/") == 0 ? "" : path) < 0)
-		return NULL;
-	if (!is_dir(dir)) {
-		free(dir);
-		dir = strdup(hierarchy);
-	}
-	return dir;
+	if (!dir || is_dir(dir))
+		return dir;
+	free(dir);
+	return strdup(hierarchy);
 }
 
 static void find_v1(const char *controllers, const char *path)
@@ -222,12 +219,10 @@ static void find_line(char *line)
 
 /* Removes empty groups of killed runs that were never resumed, and the groups in them; a group with
  * processes stays. */
-static void sweep(int dir_fd)
+static void sweep(int parent, const char *name)
 {
-	_cleanup_closedir_ DIR *d = dir_fd < 0 ? NULL : fdopendir(dir_fd);
+	_cleanup_closedir_ DIR *d = fs_list_at(parent, name);
 
-	if (!d && dir_fd >= 0)
-		close(dir_fd);
 	for (struct dirent *e; d && (e = readdir(d));) {
 		int pid;
 
@@ -236,7 +231,7 @@ static void sweep(int dir_fd)
 			continue;
 		if (unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR) == 0 || errno == ENOENT)
 			continue;
-		sweep(openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+		sweep(dirfd(d), e->d_name);
 		unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR);
 	}
 }
@@ -260,7 +255,7 @@ struct cgroup_bases *cgroup_bases(void)
 	while (rest && (line = strsep(&rest, "\n")))
 		find_line(line);
 	for (size_t i = 0; i < machine.n; i++)
-		sweep(open(machine.base[i].dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+		sweep(AT_FDCWD, machine.base[i].dir);
 	return &machine;
 }
 

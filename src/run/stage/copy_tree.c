@@ -145,9 +145,7 @@ static int copy_entries(
 	const struct dirent *e;
 	int r = 0;
 
-	while (r == 0 && (e = readdir(list))) {
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
+	while (r == 0 && (e = fs_next_entry(list))) {
 		if (len + strlen(e->d_name) + 2 > sizeof(c->path))
 			return error_set(err, PENSTOCK_E_LIMIT, "%s: a path below %s is too long",
 				c->options->what, c->path);
@@ -165,16 +163,12 @@ static int copy_entries(
 static int copy_dir(struct copy *c, int from, int to, size_t depth, struct penstock_error *err)
 {
 	const struct copy_tree *options = c->options;
-	int own = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	_cleanup_closedir_ DIR *list = own < 0 ? NULL : fdopendir(own);
+	_cleanup_closedir_ DIR *list = fs_list_at(from, ".");
 	int r = 0;
 
-	if (!list) {
-		r = error_errno(err, errno, "cannot list directory %s", *c->path ? c->path : "it");
-		if (own >= 0)
-			close(own);
-		return r;
-	}
+	if (!list)
+		return error_errno(
+			err, errno, "cannot list directory %s", *c->path ? c->path : "it");
 	if (depth > LIMIT_ARCHIVE_DEPTH)
 		return error_set(err, PENSTOCK_E_LIMIT, "%s is deeper than %d directories", c->path,
 			LIMIT_ARCHIVE_DEPTH);

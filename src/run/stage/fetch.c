@@ -26,6 +26,7 @@ struct fetch {
 	struct unpacker *unpacker; /* NULL if not wanted, or finished */
 	struct unpack_options unpack;
 	char *path; /* owned; of the fetched file */
+	char *placed; /* owned; its final place, next to the files unpacked from it */
 	struct http_fetch_result result;
 	struct unpack_stats stats;
 	bool reserved; /* its space was reserved */
@@ -97,11 +98,11 @@ static int fetch_once(struct fetch *f, struct penstock_error *err)
 		.patience_ms = atomic_load(&f->in->options->stores->patience_ms),
 		.cancel = f->in->cancel,
 	};
-	int r;
-	unpacker_free(f->unpacker);
-	f->unpacker = NULL;
-	r = f->in->input->unpack.value ? unpacker_new(&f->unpacker, f->in->dir, &f->unpack, err)
-				       : 0;
+	int r = 0;
+
+	unpacker_free(take_pointer(f->unpacker));
+	if (w->unpack.value)
+		r = unpacker_new(&f->unpacker, f->in->dir, &f->unpack, err);
 	if (r < 0)
 		return r;
 	return http_fetch(f->in->options->stores->engine,
@@ -136,31 +137,17 @@ static bool has_size(const char *path, uint64_t size)
 static bool was_fetched(const struct fetch *f, struct stage_mark *mark)
 {
 	const struct stage_mark *known = &f->in->state->marks[f->in->index];
-	_cleanup_free_ char *placed = path_join(f->in->dir, f->in->file_name);
 
-	if (!known->fetched || !placed)
-		return false;
-	if (!has_size(f->path, known->bytes) &&
-		(!has_size(placed, known->bytes) || access(f->path, F_OK) == 0 ||
-			rename(placed, f->path) < 0))
+	if (!known->fetched ||
+		(!has_size(f->path, known->bytes) &&
+			(!has_size(f->placed, known->bytes) || access(f->path, F_OK) == 0 ||
+				rename(f->placed, f->path) < 0)))
 		return false;
 	mark->fetched = true;
 	mark->bytes = known->bytes;
 	mark->etag = known->etag ? strdup(known->etag) : NULL;
 	memcpy(mark->sha256, known->sha256, sizeof(mark->sha256));
 	return true;
-}
-
-/* Moves the file next to the files unpacked from it. */
-static int put_in_place(const struct fetch *f, struct penstock_error *err)
-{
-	_cleanup_free_ char *to = path_join(f->in->dir, f->in->file_name);
-
-	if (!to)
-		return error_memory(err);
-	if (rename(f->path, to) < 0)
-		return error_errno(err, errno, "cannot move the file to %s", to);
-	return fs_remove_tree(f->in->fetch_dir, err);
 }
 
 static int fetch_input(struct fetch *f, struct stage_mark *mark, struct penstock_error *err)
@@ -179,8 +166,7 @@ static int fetch_input(struct fetch *f, struct stage_mark *mark, struct penstock
 			r = unpacker_finish(f->unpacker, f->path, &f->stats, err);
 		else
 			r = unpack_file(f->path, f->in->dir, &f->unpack, &f->stats, err);
-		unpacker_free(f->unpacker);
-		f->unpacker = NULL;
+		unpacker_free(take_pointer(f->unpacker));
 		if (r == 0 && f->stats.result != UNPACK_PLAIN)
 			log_debug("input %s: %s with %llu members", f->in->source, f->stats.format,
 				(unsigned long long)f->stats.members);
@@ -188,10 +174,13 @@ static int fetch_input(struct fetch *f, struct stage_mark *mark, struct penstock
 	/* A bad archive is not kept, because the source may be corrected. */
 	if (r == -PENSTOCK_E_CORRUPT || r == -PENSTOCK_E_INVALID || r == -PENSTOCK_E_UNSUPPORTED)
 		fs_remove_tree(f->in->fetch_dir, NULL);
-	if (r == 0)
-		r = put_in_place(f, err);
 	mark->files = 1 + f->stats.members;
-	return r;
+	if (r < 0)
+		return r;
+	/* Move the file next to the files unpacked from it. */
+	if (rename(f->path, f->placed) < 0)
+		return error_errno(err, errno, "cannot move the file to %s", f->placed);
+	return fs_remove_tree(f->in->fetch_dir, err);
 }
 
 int stage_fetch_file(struct stage_input *in, struct stage_mark *mark, struct penstock_error *err)
@@ -205,11 +194,11 @@ int stage_fetch_file(struct stage_input *in, struct stage_mark *mark, struct pen
 		.budget = in->space,
 		.cancel = in->cancel};
 	f.path = path_join(in->fetch_dir, in->file_name);
-	if (!f.path)
-		return error_memory(err);
-	r = fetch_input(&f, mark, err);
+	f.placed = path_join(in->dir, in->file_name);
+	r = f.path && f.placed ? fetch_input(&f, mark, err) : error_memory(err);
 	unpacker_free(f.unpacker);
 	http_fetch_result_release(&f.result);
 	free(f.path);
+	free(f.placed);
 	return r;
 }

@@ -1,11 +1,8 @@
 #include "run/stage/input.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <openssl/evp.h>
 
 #include <penstock/error.h>
 
@@ -15,6 +12,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "s3/sum/checksum.h"
 #include "transfer/http_fetch.h"
 #include "base/banned.h"
 
@@ -30,24 +28,18 @@ static char *public_url(const char *url)
 	size_t authority = strcspn(host, "/?#");
 	const char *at = memrchr(host, '@', authority);
 	const char *from = at ? at + 1 : host;
-	char *text;
 
-	if (asprintf(&text, "%.*s%.*s", (int)(host - url), url, (int)strcspn(from, "?#"), from) < 0)
-		return NULL;
-	return text;
+	return str_printf("%.*s%.*s", (int)(host - url), url, (int)strcspn(from, "?#"), from);
 }
 
 /* A relative path starts at the workflow's directory, if the workflow is a local file. */
 static char *resolve_local(const char *file, const char *path)
 {
 	const char *slash = file ? strrchr(file, '/') : NULL;
-	char *text;
 
 	if (path[0] == '/' || !slash || strstr(file, "://"))
 		return strdup(path);
-	if (asprintf(&text, "%.*s/%s", (int)(slash - file), file, path) < 0)
-		return NULL;
-	return text;
+	return str_printf("%.*s/%s", (int)(slash - file), file, path);
 }
 
 static const char *or_empty(const char *s)
@@ -66,7 +58,8 @@ static int identify(struct stage_input *in, struct penstock_error *err)
 							    : or_empty(w->s3.endpoint_url.value),
 		or_empty(w->s3.bucket), or_empty(w->s3.prefix), or_empty(w->path.value),
 		or_empty(w->sha256.value)};
-	unsigned char digest[EVP_MAX_MD_SIZE];
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	int r;
 
 	buf_printf(&text, "%d %d %d", (int)w->kind, w->unpack.value, w->unpack.given);
 	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
@@ -75,10 +68,10 @@ static int identify(struct stage_input *in, struct penstock_error *err)
 	}
 	if (buf_failed(&text))
 		return buf_error(&text, "an input's address", err);
-	if (EVP_Digest(text.data, text.len, digest, NULL, EVP_sha256(), NULL) != 1)
-		return error_set(err, PENSTOCK_E_INTERNAL, "SHA-256 is not available");
-	str_hex(digest, 32, in->id);
-	return 0;
+	r = checksum_of(CHECKSUM_SHA256, text.data, text.len, digest, err);
+	if (r == 0)
+		str_hex(digest, 32, in->id);
+	return r;
 }
 
 static int name_file(struct stage_input *in, const char *url, struct penstock_error *err)
@@ -102,9 +95,8 @@ static int name_source(struct stage_input *in, struct penstock_error *err)
 		in->source = public_url(workflow_shown(&w->http_url));
 		return in->source ? name_file(in, w->http_url.value, err) : error_memory(err);
 	case WORKFLOW_S3:
-		if (asprintf(&in->source, "%s%s", workflow_shown(&w->s3.bucket_url),
-			    workflow_shown(&w->s3.path)) < 0)
-			in->source = NULL;
+		in->source = str_printf(
+			"%s%s", workflow_shown(&w->s3.bucket_url), workflow_shown(&w->s3.path));
 		return in->source ? 0 : error_memory(err);
 	case WORKFLOW_LOCAL:
 		in->local = resolve_local(in->options->workflow->file, w->local_path.value);
@@ -137,11 +129,9 @@ int stage_input_init(struct stage_input *in, const struct stage_options *options
 		in->dir = w->path.value && w->path.value[0]
 				  ? path_join(options->layout->input, w->path.value)
 				  : strdup(options->layout->input);
-		if (!in->dir || asprintf(&in->fetch_dir, "%s/stage-%.16s", options->layout->state,
-					in->id) < 0) {
-			in->fetch_dir = NULL;
+		in->fetch_dir = str_printf("%s/stage-%.16s", options->layout->state, in->id);
+		if (!in->dir || !in->fetch_dir)
 			r = error_memory(err);
-		}
 	}
 	if (r < 0)
 		stage_input_release(in);

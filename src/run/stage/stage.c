@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <penstock/error.h>
 
@@ -195,23 +194,16 @@ static int prepare(struct stage *s, struct penstock_error *err)
  */
 static int set_mode(int dir, mode_t mode, const char *path, struct penstock_error *err)
 {
-	_cleanup_closedir_ DIR *list = NULL;
+	_cleanup_closedir_ DIR *list = fs_list_at(dir, ".");
 	const struct dirent *e;
-	int own = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	list = own >= 0 ? fdopendir(own) : NULL;
-	if (!list) {
-		if (own >= 0)
-			close(own);
+	if (!list)
 		return error_errno(err, errno, "cannot list a directory below %s", path);
-	}
-	while ((e = readdir(list))) {
+	while ((e = fs_next_entry(list))) {
 		_cleanup_close_ int sub = -1;
 		struct stat st;
 		int r;
 
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
 		if (fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return error_errno(err, errno, "cannot get the status of %s", e->d_name);
 		if (S_ISLNK(st.st_mode))

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,36 +17,27 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "base/banned.h"
 
 #define FORMAT 1 /* of the file; other formats are ignored */
 
-static void decrefp(json_t **json)
-{
-	json_decref(*json);
-}
-
 /* ---- writing ---- */
 
 static json_t *mark_json(const struct stage_mark *m)
 {
-	json_t *o = json_pack("{s:s, s:b, s:b, s:s, s:I, s:I}", "id", m->id, "fetched", m->fetched,
-		"complete", m->complete, "source", m->source, "bytes", (json_int_t)m->bytes,
-		"files", (json_int_t)m->files);
-
-	if (o && m->etag)
-		json_object_set_new(o, "etag", json_string(m->etag));
-	if (o && m->sha256[0])
-		json_object_set_new(o, "sha256", json_string(m->sha256));
-	return o;
+	return json_pack("{s:s, s:b, s:b, s:s, s:I, s:I, s:s*, s:s*}", "id", m->id, "fetched",
+		m->fetched, "complete", m->complete, "source", m->source, "bytes",
+		(json_int_t)m->bytes, "files", (json_int_t)m->files, "etag", m->etag, "sha256",
+		m->sha256[0] ? m->sha256 : NULL);
 }
 
 /* Call it with the lock held. */
 static int save(const struct stage_state *state, struct penstock_error *err)
 {
-	_cleanup_(decrefp) json_t *root = json_pack("{s:i, s:s, s:b, s:I, s:I, s:I, s:[]}",
-		"format", FORMAT, "boot", state->boot, "mode_set", state->mode_set, "device",
+	json_auto_t *root = json_pack("{s:i, s:s, s:b, s:I, s:I, s:I, s:[]}", "format", FORMAT,
+		"boot", state->boot, "mode_set", state->mode_set, "device",
 		(json_int_t)state->device, "inode", (json_int_t)state->inode, "birth",
 		(json_int_t)state->birth_ns, "inputs");
 	_cleanup_free_ char *text = NULL;
@@ -99,7 +89,7 @@ bool stage_state_is_complete(const struct stage_state *state)
 int stage_state_provenance(
 	const struct stage_state *state, struct buf *out, struct penstock_error *err)
 {
-	_cleanup_(decrefp) json_t *list = json_array();
+	json_auto_t *list = json_array();
 	_cleanup_free_ char *text = NULL;
 
 	for (size_t i = 0; list && i < state->n; i++) {
@@ -144,25 +134,13 @@ static bool matches(const struct stage_state *state, const json_t *root)
 	return true;
 }
 
-/* Returns NULL if there is no file, or if it is invalid, which is treated the same. */
-static json_t *load(const char *path)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_JSON_DOCUMENT);
-
-	if (fs_read(path, &text, NULL) < 0)
-		return NULL;
-	return json_loadb(buf_str(&text), text.len, 0, NULL);
-}
-
 /* ---- the directory ---- */
 
 static int identify(struct stage_state *state, const char *dir, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf boot = BUF_INIT(sizeof(state->boot) - 1);
 	struct statx st;
 
-	if (fs_read("/proc/sys/kernel/random/boot_id", &boot, NULL) == 0)
-		snprintf(state->boot, sizeof(state->boot), "%.36s", buf_str(&boot));
+	process_boot_id(state->boot);
 	if (statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME, &st) < 0)
 		return error_errno(err, errno, "cannot get the status of %s", dir);
 	state->device = (uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor;
@@ -176,7 +154,7 @@ static int identify(struct stage_state *state, const char *dir, struct penstock_
 /* JSON contains only Unicode; other bytes of a name are shown as %XX. */
 static char *printable(const char *source)
 {
-	_cleanup_(decrefp) json_t *probe = json_string(source);
+	json_auto_t *probe = json_string(source);
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
 
 	if (probe)
@@ -209,7 +187,8 @@ static int make_marks(struct stage_state *state, const char *const *ids, const c
 static int open_state(
 	struct stage_state *state, const struct run_layout *layout, struct penstock_error *err)
 {
-	_cleanup_(decrefp) json_t *root = NULL;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_JSON_DOCUMENT);
+	json_auto_t *root = NULL;
 	int r;
 
 	state->path = path_join(layout->state, "stage.json");
@@ -222,7 +201,9 @@ static int open_state(
 		r = identify(state, layout->input, err);
 	if (r < 0)
 		return r;
-	root = load(state->path);
+	/* An invalid file counts as a missing one. */
+	if (fs_read(state->path, &text, NULL) == 0)
+		root = json_loadb(buf_str(&text), text.len, 0, NULL);
 	if (root && matches(state, root)) {
 		state->mode_set = json_is_true(json_object_get(root, "mode_set"));
 		for (size_t i = 0; i < state->n; i++) {

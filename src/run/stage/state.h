@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/process.h"
 #include "records/layout.h"
 
 struct penstock_error;
@@ -31,7 +32,7 @@ struct stage_mark {
 struct stage_state {
 	char *path; /* owned */
 	uint64_t device, inode, birth_ns; /* of the input directory */
-	char boot[40]; /* of the machine; "" if unknown */
+	char boot[PROCESS_BOOT_ID_SIZE]; /* of the machine; "" if unknown */
 	pthread_mutex_t lock;
 
 	/* under lock */

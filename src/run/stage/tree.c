@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,6 +17,7 @@
 #include "base/str.h"
 #include "copy/copy.h"
 #include "run/stage/copy_tree.h"
+#include "s3/sum/checksum.h"
 #include "base/banned.h"
 
 /* ---- S3 ---- */
@@ -49,42 +49,32 @@ static void count_bytes(void *cookie, int64_t bytes)
 	stage_input_moved(d->in, bytes);
 }
 
-/* Each ETag is hashed with its name, so that two objects that swap places count. */
-static bool add_to_sum(unsigned char sum[static SHA256_BYTES], const char *path, const char *etag)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
-	unsigned char one[SHA256_BYTES];
-
-	buf_add(&text, path, strlen(path) + 1);
-	buf_add_str(&text, etag);
-	if (buf_failed(&text) ||
-		EVP_Digest(text.data, text.len, one, NULL, EVP_sha256(), NULL) != 1)
-		return false;
-	for (size_t i = 0; i < SHA256_BYTES; i++)
-		sum[i] ^= one[i];
-	return true;
-}
-
 /* The ETag of one object is its own. */
 static char *sum_as_etag(const struct download *d, uint64_t objects)
 {
 	char hex[2 * SHA256_BYTES + 1];
-	char *text;
 
 	if (objects == 1)
 		return strdup(d->etag);
 	str_hex(d->sum, SHA256_BYTES, hex);
-	return asprintf(&text, "all-%s", hex) < 0 ? NULL : text;
+	return str_printf("all-%s", hex);
 }
 
 /* An object that is there, fetched now or by an earlier attempt. */
 static void note_object(void *cookie, const struct copy_item *item)
 {
 	struct download *d = cookie;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	uint8_t one[CHECKSUM_MAX_SIZE] = {0};
 
 	snprintf(d->etag, sizeof(d->etag), "%s", item->etag);
-	if (!add_to_sum(d->sum, item->name, d->etag))
-		d->no_memory = true;
+	/* Each ETag is hashed with its name, so that two objects that swap places count. */
+	buf_add(&text, item->name, strlen(item->name) + 1);
+	buf_add_str(&text, d->etag);
+	d->no_memory |= buf_failed(&text) ||
+			checksum_of(CHECKSUM_SHA256, text.data, text.len, one, NULL) < 0;
+	for (size_t i = 0; i < SHA256_BYTES; i++)
+		d->sum[i] ^= one[i];
 	if (!d->in->input->unpack.value || d->too_many)
 		return;
 	d->too_many = d->names.n >= LIMIT_STAGE_UNPACK;

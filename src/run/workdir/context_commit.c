@@ -105,7 +105,7 @@ static int prepare(struct repository *r, struct penstock_error *err)
 {
 	static const char *const settings[] = {"LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1",
 		"GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0",
-		"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1", "GIT_NO_REPLACE_OBJECTS=1"};
+		"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1", "GIT_NO_REPLACE_OBJECTS=1", NULL};
 	const char *path = str_env("PATH");
 	int rc;
 
@@ -119,11 +119,8 @@ static int prepare(struct repository *r, struct penstock_error *err)
 		rc = write_file(r, "gitconfig", "[safe]\n\tdirectory = *\n", err);
 	if (rc < 0)
 		return rc;
-	for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
-		if (strlist_add(&r->env, settings[i]) < 0)
-			return error_memory(err);
-	}
-	if (strlist_addf(&r->env, "PATH=%s", path ? path : "/usr/bin:/bin") < 0 ||
+	if (strlist_add_all(&r->env, settings) < 0 ||
+		strlist_addf(&r->env, "PATH=%s", path ? path : "/usr/bin:/bin") < 0 ||
 		strlist_addf(&r->env, "HOME=%s", r->dir) < 0 ||
 		strlist_addf(&r->env, "GIT_CONFIG_GLOBAL=%s/gitconfig", r->dir) < 0)
 		return error_memory(err);
@@ -218,7 +215,7 @@ static int read_tree(const struct repository *r, struct penstock_error *err)
 static int make_own(struct repository *r, struct penstock_error *err)
 {
 	static const char *const dirs[] = {"refs", "objects/info"};
-	_cleanup_free_ char *alternates = NULL;
+	_cleanup_free_ char *alternates = str_printf("%s\n", r->objects);
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(dirs); i++) {
@@ -226,13 +223,10 @@ static int make_own(struct repository *r, struct penstock_error *err)
 
 		rc = dir ? fs_mkdirs(dir, 0700, err) : error_memory(err);
 	}
-	if (rc < 0)
-		return rc;
-	if (asprintf(&alternates, "%s\n", r->objects) < 0) {
-		alternates = NULL;
-		return error_memory(err);
-	}
-	rc = write_file(r, "HEAD", "ref: refs/heads/none\n", err);
+	if (rc == 0 && !alternates)
+		rc = error_memory(err);
+	if (rc == 0)
+		rc = write_file(r, "HEAD", "ref: refs/heads/none\n", err);
 	if (rc == 0)
 		rc = write_file(r, "objects/info/alternates", alternates, err);
 	if (rc == 0)
@@ -301,12 +295,11 @@ static int take_diff(void *cookie, const char *data, size_t len, struct penstock
 static char *exclusion(const struct repository *r)
 {
 	_cleanup_free_ char *home = realpath(r->spec->home, NULL);
-	char *word = NULL;
 	const char *rest;
 
 	if (!home || !is_below(home, r->spec->context, &rest) || !*rest)
 		return NULL;
-	return asprintf(&word, ":(exclude,literal)%s", rest) < 0 ? NULL : word;
+	return str_printf(":(exclude,literal)%s", rest);
 }
 
 static int run_diff(const struct repository *r, struct diff *diff, struct penstock_error *err)
@@ -331,14 +324,12 @@ static int run_diff(const struct repository *r, struct diff *diff, struct pensto
 /* Returns 1 if there are differences. */
 static int write_diff(const struct repository *r, struct diff *diff, struct penstock_error *err)
 {
-	_cleanup_free_ char *part = NULL;
+	_cleanup_free_ char *part = str_printf("%s.part", r->spec->diff);
 	_cleanup_close_ int fd = -1;
 	int rc;
 
-	if (asprintf(&part, "%s.part", r->spec->diff) < 0) {
-		part = NULL;
+	if (!part)
 		return error_memory(err);
-	}
 	fd = open(part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return error_errno(err, errno, "cannot write %s", part);
@@ -363,21 +354,6 @@ static int write_diff(const struct repository *r, struct diff *diff, struct pens
 
 /* ---- result ---- */
 
-static char *format_result(
-	const struct repository *r, int differs, bool cut, const struct penstock_error *why)
-{
-	_cleanup_(json_decrefp) json_t *root = json_object();
-
-	json_object_set_new(root, "commit", json_string(r->commit));
-	if (differs > 0)
-		json_object_set_new(root, "diff", json_string(r->spec->diff));
-	if (cut)
-		json_object_set_new(root, "cut", json_true());
-	if (differs < 0)
-		json_object_set_new(root, "unknown", json_string(why->message));
-	return json_dumps(root, JSON_COMPACT);
-}
-
 int context_commit_describe(
 	const struct context_commit_spec *spec, char **json, struct penstock_error *err)
 {
@@ -385,6 +361,7 @@ int context_commit_describe(
 		.spec = spec, .began_ms = clock_monotonic_ms()};
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 	struct diff diff = {.fd = -1, .pending = BUF_INIT(LIMIT_CONTEXT_DIFF)};
+	json_auto_t *root = NULL;
 	int rc;
 
 	*json = NULL;
@@ -399,6 +376,9 @@ int context_commit_describe(
 		return rc;
 	rc = write_diff(&r, &diff, &why);
 	buf_release(&diff.pending);
-	*json = format_result(&r, rc, diff.cut, &why);
+	root = json_pack("{s:s, s:s*, s:o*, s:s*}", "commit", r.commit, "diff",
+		rc > 0 ? spec->diff : NULL, "cut", diff.cut ? json_true() : NULL, "unknown",
+		rc < 0 ? why.message : NULL);
+	*json = json_dumps(root, JSON_COMPACT);
 	return *json ? 0 : error_memory(err);
 }

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/str.h"
 #include "run/workdir/context.h"
 #include "run/workdir/context_commit.h"
 #include "run/report/output.h"
@@ -29,14 +30,12 @@ static char *describe_context(const struct attempt *attempt, const atomic_int *c
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *context = realpath(attempt->workflow->context.path.value, NULL);
 	_cleanup_free_ char *dir = path_join(attempt->layout.dir, "context");
-	_cleanup_free_ char *diff = NULL;
+	_cleanup_free_ char *diff = dir ? str_printf("%s/%d.diff", dir, attempt->number) : NULL;
 	char *json = NULL;
 	int r;
 
-	if (!context || !dir || asprintf(&diff, "%s/%d.diff", dir, attempt->number) < 0) {
-		diff = NULL;
+	if (!context || !diff)
 		return NULL;
-	}
 	r = fs_mkdirs(dir, 0700, &err);
 	if (r == 0)
 		r = context_commit_describe(
@@ -141,13 +140,11 @@ static int link_entries(
 
 	if (!list)
 		return error_errno(err, errno, "cannot list %s", from);
-	while (r == 0 && (e = readdir(list))) {
+	while (r == 0 && (e = fs_next_entry(list))) {
 		_cleanup_free_ char *source = path_join(from, e->d_name);
 		_cleanup_free_ char *path = path_join(to, e->d_name);
 		struct stat a, b;
 
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
 		if (!source || !path)
 			return error_memory(err);
 		if (lstat(source, &a) == 0 && S_ISDIR(a.st_mode) && lstat(path, &b) == 0 &&
@@ -173,14 +170,12 @@ static char *source_of(const struct attempt *attempt, const struct workflow_inpu
 
 	if (!dir)
 		return NULL;
-	if (input->kind == WORKFLOW_LOCAL && stat(input->local_path.value, &st) == 0 &&
-		S_ISDIR(st.st_mode))
+	if (input->kind == WORKFLOW_S3 ||
+		(input->kind == WORKFLOW_LOCAL && stat(input->local_path.value, &st) == 0 &&
+			S_ISDIR(st.st_mode)) ||
+		!(list = opendir(dir)))
 		return take_pointer(dir);
-	if (input->kind == WORKFLOW_S3 || !(list = opendir(dir)))
-		return take_pointer(dir);
-	while ((e = readdir(list))) {
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
+	while ((e = fs_next_entry(list))) {
 		free(file);
 		file = path_join(dir, e->d_name);
 		n++;
@@ -191,28 +186,17 @@ static char *source_of(const struct attempt *attempt, const struct workflow_inpu
 	return take_pointer(dir);
 }
 
-static int link_inputs(const struct attempt *attempt, struct penstock_error *err)
+static int link_input(const struct attempt *attempt, const struct workflow_input *input,
+	struct penstock_error *err)
 {
-	for (size_t i = 0; i < attempt->workflow->n_inputs; i++) {
-		const struct workflow_input *input = &attempt->workflow->inputs[i];
-		_cleanup_free_ char *source = NULL;
-		_cleanup_free_ char *path = NULL;
-		int r;
+	_cleanup_free_ char *source = source_of(attempt, input);
+	_cleanup_free_ char *path = path_join(attempt->layout.work, input->link.value);
 
-		if (!input->link.value)
-			continue;
-		source = source_of(attempt, input);
-		path = path_join(attempt->layout.work, input->link.value);
-		if (!source || !path)
-			return error_memory(err);
-		if (strcmp(input->link.value, ".") == 0)
-			r = link_entries(attempt, source, attempt->layout.work, err);
-		else
-			r = link_one(attempt, source, path, err);
-		if (r < 0)
-			return r;
-	}
-	return 0;
+	if (!source || !path)
+		return error_memory(err);
+	return strcmp(input->link.value, ".") == 0
+		       ? link_entries(attempt, source, attempt->layout.work, err)
+		       : link_one(attempt, source, path, err);
 }
 
 /* ---- artifacts ---- */
@@ -256,13 +240,11 @@ static int move_into(const char *from, const char *to, bool keep, struct penstoc
 	list = opendir(from);
 	if (!list)
 		return error_errno(err, errno, "cannot list %s", from);
-	while ((e = readdir(list))) {
+	while ((e = fs_next_entry(list))) {
 		_cleanup_free_ char *source = path_join(from, e->d_name);
 		_cleanup_free_ char *target = path_join(to, e->d_name);
 		int r;
 
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
 		if (!source || !target)
 			return error_memory(err);
 		r = move_into(source, target, keep, err);
@@ -345,8 +327,10 @@ int project_lay_out(
 	if (!attempt->workflow->has_work_dir)
 		return 0;
 	r = copy_context(attempt, cancel, err);
-	if (r == 0)
-		r = link_inputs(attempt, err);
+	for (size_t i = 0; r == 0 && i < attempt->workflow->n_inputs; i++) {
+		if (attempt->workflow->inputs[i].link.value)
+			r = link_input(attempt, &attempt->workflow->inputs[i], err);
+	}
 	for (size_t i = 0; r == 0 && i < attempt->workflow->n_artifacts; i++)
 		r = link_artifact(attempt, attempt->workflow->artifacts[i].value, err);
 	return r;

@@ -2,13 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <openssl/evp.h>
 
 #include <penstock/error.h>
 
@@ -20,6 +17,7 @@
 #include "base/process.h"
 #include "base/process_run.h"
 #include "base/str.h"
+#include "s3/sum/checksum.h"
 #include "base/banned.h"
 
 enum { INCLUDES = 8 };
@@ -30,13 +28,13 @@ static int find_python(char **out, const char *version, struct penstock_error *e
 {
 	const char *given = str_env("PENSTOCK_PYTHON");
 	const char *path = str_env("PATH");
-	_cleanup_free_ char *name = NULL;
+	_cleanup_free_ char *name = str_printf("python%s", version ? version : "3");
 
 	if (given && !version) {
 		*out = strdup(given);
 		return *out ? 0 : error_memory(err);
 	}
-	if (asprintf(&name, "python%s", version ? version : "3") < 0)
+	if (!name)
 		return error_memory(err);
 	*out = fs_find_program(path ? path : "/usr/bin:/bin", name);
 	if (*out)
@@ -137,22 +135,13 @@ static int run_program(
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Makes sure that an environment marked complete is complete after a power failure, too. */
-static int sync_all(const char *dir, struct penstock_error *err)
-{
-	_cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	if (fd < 0 || syncfs(fd) < 0)
-		return error_errno(err, errno, "cannot sync %s", dir);
-	return 0;
-}
-
 static int make(const struct venv_spec *spec, const char *python, const char *dir,
 	struct penstock_error *err)
 {
 	_cleanup_free_ char *inner = path_join(dir, "bin/python3");
 	_cleanup_free_ char *mark = path_join(dir, ".complete");
 	const char *site = spec->system_packages ? "--system-site-packages" : "--clear";
+	_cleanup_close_ int fd = -1;
 	int r;
 
 	if (!inner || !mark)
@@ -179,30 +168,27 @@ static int make(const struct venv_spec *spec, const char *python, const char *di
 		return error_set(err, PENSTOCK_E_INVALID,
 			"pip cannot install %s (exit code %d); its output is in the run's log",
 			spec->shown, r);
-	if (r == 0)
-		r = sync_all(dir, err);
-	return r < 0 ? r : fs_write_atomic(mark, "", 0, 0600, err);
+	if (r < 0)
+		return r;
+	/* An environment marked complete is complete after a power failure, too. */
+	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || syncfs(fd) < 0)
+		return error_errno(err, errno, "cannot sync %s", dir);
+	return fs_write_atomic(mark, "", 0, 0600, err);
 }
 
 /* Waits for another process that makes the same environment. */
 static int take_lock(const char *path, const struct venv_spec *spec, struct penstock_error *err)
 {
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	int r;
 
 	if (fd < 0)
 		return error_errno(err, errno, "cannot open %s", path);
 	r = fs_lock_wait(fd, spec->cancel);
-	if (r > 0) {
-		close(fd);
+	if (r > 0)
 		return error_set(err, PENSTOCK_E_CANCELLED, "waiting for packages was cancelled");
-	}
-	if (r < 0) {
-		r = error_errno(err, errno, "cannot lock %s", path);
-		close(fd);
-		return r;
-	}
-	return fd;
+	return r < 0 ? error_errno(err, errno, "cannot lock %s", path) : take_fd(fd);
 }
 
 int venv_get(char **out, const struct venv_spec *spec, struct penstock_error *err)
@@ -221,7 +207,7 @@ int venv_get(char **out, const struct venv_spec *spec, struct penstock_error *er
 	/* The digest of everything that distinguishes environments. */
 	_cleanup_(buf_release) struct buf text = BUF_INIT(16 * LIMIT_STRING);
 	_cleanup_free_ char *real = realpath(python, NULL);
-	unsigned char digest[EVP_MAX_MD_SIZE];
+	uint8_t digest[CHECKSUM_MAX_SIZE];
 
 	buf_printf(&text, "1 %s %d\n", real ? real : python, spec->system_packages);
 	r = add_requirements(&text, spec->requirements, spec->shown, 0, err);
@@ -229,10 +215,11 @@ int venv_get(char **out, const struct venv_spec *spec, struct penstock_error *er
 		return r;
 	if (buf_failed(&text))
 		return buf_error(&text, "the requirements", err);
-	if (EVP_Digest(text.data, text.len, digest, NULL, EVP_sha256(), NULL) != 1)
-		return error_set(err, PENSTOCK_E_INTERNAL, "SHA-256 is not available");
+	r = checksum_of(CHECKSUM_SHA256, text.data, text.len, digest, err);
+	if (r < 0)
+		return r;
 	str_hex(digest, 32, id);
-	if (!all || asprintf(&dir, "%s/%s", all, id) < 0 || asprintf(&lock, "%s.lock", dir) < 0 ||
+	if (!all || !(dir = path_join(all, id)) || !(lock = str_printf("%s.lock", dir)) ||
 		!(mark = path_join(dir, ".complete")))
 		return error_memory(err);
 	r = fs_mkdirs(all, 0700, err);
