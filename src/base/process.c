@@ -449,6 +449,7 @@ bool process_info(pid_t pid, struct process_info *info)
 	char text[1024];
 	_cleanup_close_ int fd = -1;
 	unsigned long flags;
+	unsigned long pending;
 	unsigned long long start;
 	const char *after_name;
 	ssize_t n;
@@ -460,16 +461,17 @@ bool process_info(pid_t pid, struct process_info *info)
 		return false;
 	text[n] = '\0';
 	after_name = strrchr(text, ')'); /* the name in parentheses may contain anything */
-	/* proc(5): state ppid pgrp session tty tpgid flags, then 12 fields, then starttime. */
+	/* proc(5): state ppid pgrp session tty tpgid flags, 12 fields, starttime, 8 fields, the
+	 * pending signals. */
 	if (!after_name ||
 		sscanf(after_name + 1,
 			" %c %d %d %d %*d %*d %lu %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-			"%*s %*s %llu",
-			&info->state, &info->parent, &info->group, &info->session, &flags,
-			&start) != 6)
+			"%*s %*s %llu %*s %*s %*s %*s %*s %*s %*s %*s %lu",
+			&info->state, &info->parent, &info->group, &info->session, &flags, &start,
+			&pending) != 7)
 		return false;
 	info->pid = pid;
-	info->exiting = flags & 0x4;
+	info->exiting = (flags & 0x4) || (pending >> (SIGKILL - 1) & 1);
 	info->start_ticks = start;
 	return true;
 }

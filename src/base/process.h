@@ -124,7 +124,7 @@ struct process_info {
 	pid_t group;
 	pid_t session;
 	char state; /* R, S, D, Z, … */
-	bool exiting; /* the kernel has begun to end it (PF_EXITING) */
+	bool exiting; /* SIGKILL is pending, or the kernel has begun to end it (PF_EXITING) */
 	/* since boot; with the pid it identifies a process until the next boot */
 	uint64_t start_ticks;
 };

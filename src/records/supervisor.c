@@ -150,22 +150,29 @@ static bool is_at(const char *path, int fd)
 	       a.st_ino == b.st_ino;
 }
 
-/* A child that was forked just before its parent was killed holds the lock until it has executed
- * its program. */
-static bool holder_is_dead(int fd)
+/* The lock of a killed process is held until the kernel has closed its files, and by a child that
+ * was forked just before until that has executed its program. */
+static bool holder_is_dying(int fd)
 {
 	const struct holder holder = read_holder(fd);
+	struct process_info info;
 	struct utsname here;
 
 	/* Processes of other machines cannot be checked here. */
 	if (holder.host[0] && uname(&here) == 0 && strncmp(holder.host, here.nodename, 64) != 0)
 		return false;
-	return holder.pid > 0 && kill(holder.pid, 0) < 0 && errno == ESRCH;
+	if (holder.pid <= 0)
+		return false;
+	if (process_info(holder.pid, &info))
+		return info.exiting || info.state == 'Z' ||
+		       (holder.start_ticks && holder.start_ticks != info.start_ticks);
+	return kill(holder.pid, 0) < 0 && errno == ESRCH;
 }
 
 int supervisor_begin(const char *path, const char *id, int *lock_fd, struct penstock_error *err)
 {
 	int64_t deadline = clock_monotonic_ms() + CHILD_MS;
+	bool alive = false;
 
 	for (;;) {
 		_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -173,7 +180,11 @@ int supervisor_begin(const char *path, const char *id, int *lock_fd, struct pens
 
 		if (r < 0)
 			return error_errno(err, errno, "cannot lock %s", path);
-		if (r > 0 && holder_is_dead(fd) && clock_monotonic_ms() < deadline) {
+		bool dying = r > 0 && holder_is_dying(fd);
+
+		/* Look twice: for a moment a SIGKILL is neither pending nor visible as an exit. */
+		if (r > 0 && (dying || !alive) && clock_monotonic_ms() < deadline) {
+			alive = !dying;
 			clock_sleep_ms(FIND_POLL_MS);
 			continue;
 		}
