@@ -244,20 +244,18 @@ int penstock_commit_file_at(const struct penstock_commit *commit, size_t i,
 	struct penstock_commit_file *file, struct penstock_error *err)
 {
 	struct penstock_commit_file own = PENSTOCK_COMMIT_FILE_INIT;
-	size_t theirs = file->struct_size;
 
 	if (i >= commit->c.n_files)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"checkpoint '%s' has %zu files, no file %zu", commit->c.path,
 			commit->c.n_files, i);
-	if (theirs < sizeof(theirs))
+	if (file->struct_size < sizeof(file->struct_size))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"struct penstock_commit_file is not initialised: struct_size is %zu",
-			theirs);
+			file->struct_size);
 	own.name = commit->c.files[i].name;
 	own.size = commit->c.files[i].size;
 	own.crc64nvme = commit->c.files[i].crc;
-	own.struct_size = theirs;
-	memcpy(file, &own, theirs < sizeof(own) ? theirs : sizeof(own));
+	library_give(file, &own, sizeof(own));
 	return 0;
 }

@@ -33,6 +33,9 @@ struct penstock_transfer {
 int library_adopt(
 	void *own, size_t size, const void *given, const char *what, struct penstock_error *err);
 
+/* Copies the members that the caller's header knows to the caller's struct. */
+void library_give(void *to, const void *own, size_t size);
+
 /* The client for s3:// or gs://, opened at its first use. */
 int library_client(struct penstock_transfer *t, bool google, const atomic_int *cancel,
 	struct object_client **out, struct penstock_error *err);

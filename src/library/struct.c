@@ -29,3 +29,12 @@ int library_adopt(
 	memcpy(own, given, theirs < size ? theirs : size);
 	return 0;
 }
+
+void library_give(void *to, const void *own, size_t size)
+{
+	size_t theirs;
+
+	memcpy(&theirs, to, sizeof(theirs));
+	memcpy(to, own, theirs < size ? theirs : size);
+	memcpy(to, &theirs, sizeof(theirs));
+}

@@ -169,31 +169,43 @@ int library_client(struct penstock_transfer *t, bool google, const atomic_int *c
 	return 0;
 }
 
-/* A parsed object URL and its client. */
+/* A parsed object URL. */
 struct target {
-	struct location at;
-	struct object_client *client;
+	struct location location;
+	struct object_ref at; /* points into `location` */
 };
 
 static void target_release(struct target *target)
 {
-	location_release(&target->at);
+	location_release(&target->location);
 }
 
 static int target_of(struct target *out, struct penstock_transfer *t, const char *url,
 	bool needs_key, const struct penstock_cancel *cancel, struct penstock_error *err)
 {
-	int r = location_parse(&out->at, url, err);
+	struct location *location = &out->location;
+	int r = location_parse(location, url, err);
 
 	if (r < 0)
 		return r;
-	if (out->at.kind != LOCATION_OBJECT)
+	if (location->kind != LOCATION_OBJECT)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"invalid object URL '%s': expected s3://BUCKET/KEY or gs://BUCKET/KEY",
 			url);
-	if (needs_key && !*out->at.key)
+	if (needs_key && !*location->key)
 		return error_set(err, PENSTOCK_E_INVALID, "missing key in object URL '%s'", url);
-	return library_client(t, out->at.google, flag_of(cancel), &out->client, err);
+	out->at = object_at(NULL, location->bucket, location->key);
+	return library_client(t, location->google, flag_of(cancel), &out->at.client, err);
+}
+
+/* An object and the options of the call. */
+static int call_begin(struct target *out, struct penstock_call_options *call,
+	struct penstock_transfer *t, const char *url, bool needs_key,
+	const struct penstock_call_options *given, struct penstock_error *err)
+{
+	int r = call_options(call, given, err);
+
+	return r < 0 ? r : target_of(out, t, url, needs_key, call->cancel, err);
 }
 
 /* ---- descriptions ---- */
@@ -248,21 +260,6 @@ static int describe(
 	return 0;
 }
 
-/* Copies the members that fit the caller's struct, and frees the others. */
-static void give(struct penstock_object *to, struct penstock_object *own)
-{
-	size_t size = to->struct_size;
-
-	own->struct_size = size;
-	if (size >= sizeof(*own)) {
-		memcpy(to, own, sizeof(*own));
-		return;
-	}
-	memcpy(to, own, size);
-	memset(own, 0, size);
-	release_members(own);
-}
-
 /* Ends a call: takes `info`, and describes the object if the caller wants it. */
 static int finish(
 	int r, struct object_info *info, struct penstock_object *object, struct penstock_error *err)
@@ -274,7 +271,12 @@ static int finish(
 		if (r == 0)
 			r = describe(&own, info, err);
 		if (r == 0)
-			give(object, &own);
+			library_give(object, &own, sizeof(own));
+		/* Members that the caller's struct lacks. */
+		if (r == 0 && object->struct_size < sizeof(own)) {
+			memset(&own, 0, object->struct_size);
+			release_members(&own);
+		}
 	}
 	object_info_release(info);
 	return r;
@@ -298,10 +300,8 @@ static void put_release(struct put *put)
 static int put_begin(struct put *put, struct penstock_transfer *t, const char *url,
 	const struct penstock_call_options *given, struct penstock_error *err)
 {
-	int r = call_options(&put->call, given, err);
+	int r = call_begin(&put->target, &put->call, t, url, true, given, err);
 
-	if (r == 0)
-		r = target_of(&put->target, t, url, true, put->call.cancel, err);
 	for (const char *const *each = put->call.metadata; r == 0 && each && *each; each++) {
 		if (!strchr(*each, '='))
 			r = error_set(err, PENSTOCK_E_INVALID,
@@ -340,8 +340,7 @@ int penstock_put_file(struct penstock_transfer *t, const char *url, const char *
 	if (!S_ISREG(st.st_mode))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"'%s' is not a regular file; use penstock_put_stream() for a pipe", path);
-	r = object_put_file(object_at(put.target.client, put.target.at.bucket, put.target.at.key),
-		fd, (uint64_t)st.st_size, &put.options, &info, err);
+	r = object_put_file(put.target.at, fd, (uint64_t)st.st_size, &put.options, &info, err);
 	if (r < 0)
 		error_prefix(err, "%s", path);
 	return finish(r, &info, object, err);
@@ -356,9 +355,7 @@ int penstock_put_memory(struct penstock_transfer *t, const char *url, const void
 	int r = put_begin(&put, t, url, options, err);
 
 	if (r == 0)
-		r = object_put(
-			object_at(put.target.client, put.target.at.bucket, put.target.at.key), data,
-			size, &put.options, &info, err);
+		r = object_put(put.target.at, data, size, &put.options, &info, err);
 	return finish(r, &info, object, err);
 }
 
@@ -371,9 +368,7 @@ int penstock_put_stream(struct penstock_transfer *t, const char *url, int fd,
 	int r = put_begin(&put, t, url, options, err);
 
 	if (r == 0)
-		r = object_put_stream(
-			object_at(put.target.client, put.target.at.bucket, put.target.at.key), fd,
-			&put.options, &info, err);
+		r = object_put_stream(put.target.at, fd, &put.options, &info, err);
 	return finish(r, &info, object, err);
 }
 
@@ -383,10 +378,8 @@ static int get_begin(struct target *target, struct penstock_call_options *call,
 	struct object_get_options *options, struct penstock_transfer *t, const char *url,
 	const struct penstock_call_options *given, struct penstock_error *err)
 {
-	int r = call_options(call, given, err);
+	int r = call_begin(target, call, t, url, true, given, err);
 
-	if (r == 0)
-		r = target_of(target, t, url, true, call->cancel, err);
 	*options = (struct object_get_options){.if_match = call->if_match,
 		.offset = call->offset,
 		.length = call->length,
@@ -413,8 +406,7 @@ int penstock_get_file(struct penstock_transfer *t, const char *url, const char *
 			"streams",
 			url);
 	if (r == 0)
-		r = object_get_file(object_at(target.client, target.at.bucket, target.at.key), path,
-			&options, &info, err);
+		r = object_get_file(target.at, path, &options, &info, err);
 	return finish(r, &info, object, err);
 }
 
@@ -432,8 +424,7 @@ int penstock_get_memory(struct penstock_transfer *t, const char *url, void **dat
 	if (call.max_size)
 		bytes.limit = call.max_size < SIZE_MAX ? (size_t)call.max_size : SIZE_MAX - 1;
 	if (r == 0)
-		r = object_get(object_at(target.client, target.at.bucket, target.at.key), &options,
-			&bytes, &info, err);
+		r = object_get(target.at, &options, &bytes, &info, err);
 	/* An empty object has no memory yet. */
 	if (r == 0 && !bytes.data && buf_add_str(&bytes, "") < 0)
 		r = error_memory(err);
@@ -472,8 +463,7 @@ int penstock_get_stream(struct penstock_transfer *t, const char *url,
 	int r = get_begin(&target, &call, &options, t, url, given, err);
 
 	if (r == 0)
-		r = object_get_stream(object_at(target.client, target.at.bucket, target.at.key),
-			&options, hand_over, &writer, &info, err);
+		r = object_get_stream(target.at, &options, hand_over, &writer, &info, err);
 	return finish(r, &info, object, err);
 }
 
@@ -487,8 +477,7 @@ int penstock_head(struct penstock_transfer *t, const char *url, struct penstock_
 	int r = target_of(&target, t, url, true, NULL, err);
 
 	if (r == 0)
-		r = object_head(
-			object_at(target.client, target.at.bucket, target.at.key), &info, err);
+		r = object_head(target.at, &info, err);
 	return finish(r, &info, object, err);
 }
 
@@ -497,13 +486,9 @@ int penstock_delete(struct penstock_transfer *t, const char *url,
 {
 	_cleanup_(target_release) struct target target = {0};
 	struct penstock_call_options call;
-	int r = call_options(&call, given, err);
+	int r = call_begin(&target, &call, t, url, true, given, err);
 
-	if (r == 0)
-		r = target_of(&target, t, url, true, NULL, err);
-	return r < 0 ? r
-		     : object_delete(object_at(target.client, target.at.bucket, target.at.key),
-			       call.if_match, err);
+	return r < 0 ? r : object_delete(target.at, call.if_match, err);
 }
 
 int penstock_make_bucket(struct penstock_transfer *t, const char *url, struct penstock_error *err)
@@ -511,9 +496,9 @@ int penstock_make_bucket(struct penstock_transfer *t, const char *url, struct pe
 	_cleanup_(target_release) struct target target = {0};
 	int r = target_of(&target, t, url, false, NULL, err);
 
-	if (r == 0 && *target.at.key)
+	if (r == 0 && *target.location.key)
 		r = error_set(err, PENSTOCK_E_INVALID, "%s: unexpected key after the bucket", url);
-	return r < 0 ? r : bucket_create(target.client, target.at.bucket, err);
+	return r < 0 ? r : bucket_create(target.at.client, target.at.bucket, err);
 }
 
 /* ---- copying ---- */
@@ -526,11 +511,11 @@ static int copy_through(struct penstock_transfer *t, const struct target *from,
 	struct object_put_options put = {.if_none_match = call->if_none_match};
 	struct object_info known = {0};
 	struct bulk *bulk = NULL;
-	int r = object_head(object_at(from->client, from->at.bucket, from->at.key), &known, err);
+	int r = object_head(from->at, &known, err);
 
 	if (r == 0 && call->if_match && strcmp(call->if_match, known.etag) != 0)
 		r = error_set(err, PENSTOCK_E_PRECONDITION,
-			"%s: the object is not the expected one", from->at.text);
+			"%s: the object is not the expected one", from->location.text);
 	if (r == 0)
 		r = bulk_new(&bulk, t->engine,
 			&(struct bulk_options){.cancel = flag_of(call->cancel),
@@ -541,10 +526,8 @@ static int copy_through(struct penstock_transfer *t, const struct target *from,
 			err);
 	if (r == 0)
 		r = bulk_push(bulk,
-			&(struct bulk_item){.kind = BULK_COPY,
-				.from = object_at(from->client, from->at.bucket, from->at.key),
-				.to = object_at(to->client, to->at.bucket, to->at.key),
-				.known = &known},
+			&(struct bulk_item){
+				.kind = BULK_COPY, .from = from->at, .to = to->at, .known = &known},
 			err);
 	if (r == 0)
 		r = bulk_finish(bulk, NULL, err);
@@ -560,15 +543,12 @@ int penstock_copy(struct penstock_transfer *t, const char *from_url, const char 
 	_cleanup_(target_release) struct target from = {0}, to = {0};
 	struct penstock_call_options call;
 	struct object_info info = {0};
-	int r = call_options(&call, given, err);
+	int r = call_begin(&from, &call, t, from_url, true, given, err);
 
 	if (r == 0)
-		r = target_of(&from, t, from_url, true, call.cancel, err);
-	if (r == 0)
 		r = target_of(&to, t, to_url, true, call.cancel, err);
-	if (r == 0 && from.client == to.client)
-		r = object_copy(object_at(from.client, from.at.bucket, from.at.key),
-			object_at(from.client, to.at.bucket, to.at.key),
+	if (r == 0 && from.at.client == to.at.client)
+		r = object_copy(from.at, to.at,
 			&(struct object_copy_options){.if_match = call.if_match,
 				.if_none_match = call.if_none_match,
 				.progress = call.progress,
@@ -577,8 +557,8 @@ int penstock_copy(struct penstock_transfer *t, const char *from_url, const char 
 			&info, err);
 	else if (r == 0)
 		r = copy_through(t, &from, &to, &call, err);
-	if (r == 0 && object && from.client != to.client)
-		r = object_head(object_at(to.client, to.at.bucket, to.at.key), &info, err);
+	if (r == 0 && object && from.at.client != to.at.client)
+		r = object_head(to.at, &info, err);
 	return finish(r, &info, object, err);
 }
 
@@ -610,11 +590,9 @@ int penstock_list(struct penstock_transfer *t, const char *url, const char *deli
 	_cleanup_(target_release) struct target target = {0};
 	struct lister lister = {each, cookie};
 	struct penstock_call_options call;
-	int r = call_options(&call, given, err);
+	int r = call_begin(&target, &call, t, url, false, given, err);
 
-	if (r == 0)
-		r = target_of(&target, t, url, false, call.cancel, err);
 	return r < 0 ? r
-		     : object_list(object_at(target.client, target.at.bucket, target.at.key),
-			       delimiter, on_listed, &lister, flag_of(call.cancel), err);
+		     : object_list(
+			       target.at, delimiter, on_listed, &lister, flag_of(call.cancel), err);
 }

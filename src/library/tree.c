@@ -175,11 +175,7 @@ int penstock_copy_tree(struct penstock_transfer *t, const char *from, const char
 	copy_end(&copy);
 	if (r == 0 && call.first.code)
 		r = error_move(err, &call.first);
-	if (result && room.struct_size) {
-		call.result.struct_size = room.struct_size;
-		memcpy(result, &call.result,
-			room.struct_size < sizeof(call.result) ? room.struct_size
-							       : sizeof(call.result));
-	}
+	if (result && room.struct_size)
+		library_give(result, &call.result, sizeof(call.result));
 	return r;
 }
