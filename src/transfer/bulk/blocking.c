@@ -11,7 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "net/http/http.h"
+#include "transfer/client/internal.h"
 #include "transfer/http_fetch.h"
 #include "base/banned.h"
 
@@ -212,12 +212,6 @@ static int download_object(struct bulk_task *task, const char *path, struct pens
 	return r;
 }
 
-static int source_replaced(const struct bulk_item *item, struct penstock_error *err)
-{
-	return error_set(err, PENSTOCK_E_CHANGED, "s3://%s/%s: the object was replaced meanwhile",
-		item->from.bucket, item->from.key);
-}
-
 /* Returns 1 if the object is a link, which exists now. No other file gets its name meanwhile. */
 static int download_link(
 	struct bulk_task *task, const struct bulk_dir *dir, struct penstock_error *err)
@@ -239,7 +233,7 @@ static int download_link(
 		&(struct object_get_options){.if_match = info.etag, .cancel = &task->bulk->stop},
 		&target, &task->info, err);
 	if (r == -(int)PENSTOCK_E_PRECONDITION)
-		return source_replaced(item, err);
+		return object_replaced(item->from, err);
 	if (r == 0)
 		r = bulk_file_make_link(
 			task, dir, buf_str(&target), target.len, is_new_only(task), err);
@@ -316,7 +310,7 @@ static int condition_error(
 	int r = object_head(item->from, &now, NULL);
 
 	if (r == -(int)PENSTOCK_E_NOT_FOUND || (r == 0 && strcmp(now.etag, if_match) != 0))
-		return source_replaced(item, err);
+		return object_replaced(item->from, err);
 	return -(int)PENSTOCK_E_PRECONDITION;
 }
 

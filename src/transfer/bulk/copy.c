@@ -60,9 +60,8 @@ int bulk_copy_complete(struct bulk_flight *f, enum bulk_way *way, struct penstoc
 	}
 	if (object_etag_md5(task->known.etag, md5) && object_etag_md5(task->info.etag, md5) &&
 		strcmp(task->info.etag, task->known.etag) != 0 && !client->aws)
-		return error_set(err, PENSTOCK_E_CHANGED,
-			"COPY s3://%s/%s: the object was replaced while it was copied",
-			task->item.from.bucket, task->item.from.key);
+		return object_error(err, PENSTOCK_E_CHANGED, "COPY", task->item.from,
+			"the object was replaced while it was copied");
 	task->info.modified_ns = reply.modified_ns;
 	task->info.size = task->known.size;
 	task->bytes = task->known.size;

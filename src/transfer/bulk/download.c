@@ -92,19 +92,15 @@ static int parts_headers(
 	return 0;
 }
 
-/* Verifies that the reply is for the listed object: stores and caches may ignore If-Match. */
+/* Verifies that the reply is for the listed object. */
 static int object_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct bulk_flight *f = cookie;
 	const struct object_info *known = &f->task->known;
-	int r = s3_op_check_etag(&f->put.op, reply, err);
-	char etag[OBJECT_ETAG_SIZE];
+	int r = s3_op_check_same(&f->put.op, reply, known->etag, err);
 
 	if (r < 0)
 		return r;
-	object_etag_copy(etag, http_reply_header(reply, "ETag"));
-	if (known->etag[0] && strcmp(etag, known->etag) != 0)
-		return error_set(err, PENSTOCK_E_CHANGED, "the object was replaced meanwhile");
 	if (reply->total_size != HTTP_LENGTH_UNKNOWN && reply->total_size != known->size)
 		return error_set(err, PENSTOCK_E_CHANGED,
 			"it has %" PRIu64 " bytes, its listing says %" PRIu64, reply->total_size,
@@ -202,9 +198,7 @@ static int verify(struct bulk_flight *f, struct penstock_error *err)
 			atomic_store(&f->task->item.from.client->md5_etags, true);
 		return 0;
 	}
-	return error_set(err, PENSTOCK_E_CORRUPT,
-		"%s: the bytes do not have the stored checksum (%s)", f->put.op.what,
-		checksum_name(f->kind));
+	return object_corrupt(f->task->item.from, f->kind, err);
 }
 
 static int write_link(struct bulk_flight *f, struct penstock_error *err)

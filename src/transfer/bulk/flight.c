@@ -108,20 +108,13 @@ static bool needs_worker(const struct bulk_flight *f, const struct penstock_erro
 	       (f->task->item.kind == BULK_DOWNLOAD && err->code == PENSTOCK_E_UNSUPPORTED);
 }
 
-static int land(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err)
-{
-	switch (f->task->item.kind) {
-	case BULK_UPLOAD:
-		return bulk_upload_complete(f, way, err);
-	case BULK_DOWNLOAD:
-		return bulk_download_complete(f, way, err);
-	case BULK_COPY:
-		return bulk_copy_complete(f, way, err);
-	case BULK_DELETE:
-		break;
-	}
-	return 0;
-}
+/* The two halves of a flight, by kind. */
+static const struct {
+	int (*prepare)(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
+	int (*complete)(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
+} kinds[] = {[BULK_UPLOAD] = {bulk_upload_prepare, bulk_upload_complete},
+	[BULK_DOWNLOAD] = {bulk_download_prepare, bulk_download_complete},
+	[BULK_COPY] = {bulk_copy_prepare, bulk_copy_complete}};
 
 /* Ends the flight; the task continues with its report, a worker, or the deletion of its source. */
 static void flight_over(struct bulk_flight *f, enum bulk_way way, struct penstock_error *err)
@@ -232,15 +225,6 @@ void bulk_flight_start(struct bulk_task *task)
 		start_next(bulk, true, on_twin);
 }
 
-/* The only condition of a download or a copy is on the listed source: it was replaced meanwhile. */
-static void flight_failed(const struct bulk_flight *f, int r, struct penstock_error *err)
-{
-	if (r != -(int)PENSTOCK_E_PRECONDITION || f->task->item.kind == BULK_UPLOAD)
-		return;
-	error_set(err, PENSTOCK_E_CHANGED, "%s: the object was replaced meanwhile", f->put.op.what);
-	err->http_status = 412;
-}
-
 /* Runs on the thread of its engine. */
 static void flight_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
@@ -254,33 +238,20 @@ static void flight_done(void *cookie, struct http_request *request, struct http_
 	(void)request;
 	(void)reply;
 	if (err)
-		flight_failed(f, error_move(&own, err), &own);
-	else
-		land(f, &way, &own);
+		error_move(&own, err);
+	/* The only condition of a download or a copy is on the listed source. */
+	if (own.code == PENSTOCK_E_PRECONDITION && f->task->item.kind != BULK_UPLOAD && !f->plain) {
+		object_replaced(f->task->item.from, &own);
+		own.http_status = 412;
+	}
+	if (!err)
+		kinds[f->task->item.kind].complete(f, &way, &own);
 	if (own.code && needs_worker(f, &own)) {
 		log_debug("%s; retrying in a worker", own.message ? own.message : "failed");
 		way = BULK_TO_WORKER;
 	}
 	flight_over(f, way, &own);
 	start_next(bulk, true, on_twin);
-}
-
-/* ---- preparing ---- */
-
-static int prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err)
-{
-	switch (f->task->item.kind) {
-	case BULK_UPLOAD:
-		return bulk_upload_prepare(f, way, err);
-	case BULK_DOWNLOAD:
-		return bulk_download_prepare(f, way, err);
-	case BULK_COPY:
-		return bulk_copy_prepare(f, way, err);
-	case BULK_DELETE:
-		break;
-	}
-	*way = BULK_TO_WORKER;
-	return 0;
 }
 
 int bulk_flight_prepare(struct bulk_task *task, enum bulk_way *way, struct penstock_error *err)
@@ -292,7 +263,8 @@ int bulk_flight_prepare(struct bulk_task *task, enum bulk_way *way, struct penst
 	*way = BULK_TO_WORKER;
 	/* A condition needs a connection of its own, and a check of the object if a reply is
 	 * lost. */
-	if (task->item.if_match || task->item.if_none_match || task->bulk->put.if_none_match)
+	if (task->item.kind == BULK_DELETE || task->item.if_match || task->item.if_none_match ||
+		task->bulk->put.if_none_match)
 		return 0;
 	f = calloc(1, sizeof(*f));
 	if (!f)
@@ -302,7 +274,7 @@ int bulk_flight_prepare(struct bulk_task *task, enum bulk_way *way, struct penst
 	f->task = task;
 	f->plain = task->item.to_url || task->item.from_url;
 	*way = BULK_STRAIGHT;
-	r = prepare(f, way, err);
+	r = kinds[task->item.kind].prepare(f, way, err);
 	s3_op_cancel(&f->put.op, &task->bulk->stop);
 	if (r == 0 && *way == BULK_STRAIGHT && !f->plain)
 		r = s3_op_ready(&f->put.op, err);

@@ -86,9 +86,8 @@ static int through_pipe(
 	r = object_get_stream(item->from, &get, to_pipe, s, NULL, &own);
 	/* An incomplete download does not become an object. */
 	if (r == 0 && s->came != source->size)
-		r = error_set(&own, PENSTOCK_E_CHANGED,
-			"s3://%s/%s: %" PRIu64 " bytes received of %" PRIu64, item->from.bucket,
-			item->from.key, s->came, source->size);
+		r = object_error(&own, PENSTOCK_E_CHANGED, "GET", item->from,
+			"%" PRIu64 " bytes received of %" PRIu64, s->came, source->size);
 	atomic_store(&s->whole, r == 0);
 	close(s->in);
 	pthread_join(thread, NULL);
@@ -113,9 +112,7 @@ static int through_memory(
 
 	if (r == -(int)PENSTOCK_E_PRECONDITION ||
 		(r == 0 && (data.len != source->size || strcmp(came.etag, source->etag) != 0)))
-		r = error_set(err, PENSTOCK_E_CHANGED,
-			"s3://%s/%s: the object was replaced meanwhile", item->from.bucket,
-			item->from.key);
+		r = object_replaced(item->from, err);
 	return r < 0 ? r
 		     : object_put(item->to, buf_str(&data), data.len, &s->options, &s->info, err);
 }
@@ -143,11 +140,9 @@ static int check_itself(
 	if (there.size != source->size || there.modified_ns != source->modified_ns ||
 		strcmp(there.etag, source->etag) != 0)
 		return 0;
-	return error_set(err, PENSTOCK_E_INVALID,
-		"s3://%s/%s: the target seems to be the same object under another address, and "
-		"a move would lose it; if it is a copy in another store, remove the source with "
-		"'penstock rm'",
-		item->from.bucket, item->from.key);
+	return object_error(err, PENSTOCK_E_INVALID, "COPY", item->from,
+		"the target seems to be the same object under another address, and a move would "
+		"lose it; if it is a copy in another store, remove the source with 'penstock rm'");
 }
 
 int bulk_stream(struct bulk_task *task, struct penstock_error *err)
@@ -166,9 +161,7 @@ int bulk_stream(struct bulk_task *task, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	if (item->known && item->known->etag[0] && strcmp(item->known->etag, source.etag) != 0)
-		return error_set(err, PENSTOCK_E_CHANGED,
-			"s3://%s/%s: the object was replaced meanwhile", item->from.bucket,
-			item->from.key);
+		return object_replaced(item->from, err);
 	r = check_itself(task, &source, err);
 	if (r < 0)
 		return r;
@@ -192,9 +185,5 @@ int bulk_stream(struct bulk_task *task, struct penstock_error *err)
 	atomic_store(&s.whole, small);
 	r = small ? through_memory(&s, &source, err) : through_pipe(&s, &source, err);
 	memory_turn_give(bytes);
-	if (r == 0)
-		task->info = s.info;
-	else
-		object_info_release(&s.info);
-	return r;
+	return object_info_pass(r, &s.info, &task->info);
 }

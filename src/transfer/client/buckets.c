@@ -70,11 +70,9 @@ int bucket_list(struct object_client *client,
 	int r;
 
 	s3_op_init(&op, "GET", object_at(client, NULL, NULL));
-	r = s3_op_ask(&op, err);
+	r = s3_op_read(&op, s3_buckets_parse, &buckets, err);
 	if (r < 0)
 		return r;
-	if (s3_buckets_parse(op.document.data, op.document.len, &buckets, err) < 0)
-		return error_prefix(err, "%s", op.what);
 	/* Some stores list them in order of creation. */
 	if (buckets.n)
 		qsort(buckets.buckets, buckets.n, sizeof(*buckets.buckets), by_name);

@@ -104,19 +104,15 @@ static int parse_endpoint(struct object_client *client, const char *url, struct 
 	client->authority = strndup(rest, len);
 	if (!client->base_path || !client->authority)
 		return error_memory(err);
+	if (asprintf(&client->address, "%s://%s%s", client->https ? "https" : "http",
+		    client->authority, client->base_path) < 0) {
+		client->address = NULL;
+		return error_memory(err);
+	}
 	client->aws = str_ends(client->authority, ".amazonaws.com") ||
 		      str_ends(client->authority, ".amazonaws.com.cn");
 	client->google = client->settings.google || google_is_host(client->authority);
 	return 0;
-}
-
-static enum guard first_guard(const struct object_client *client)
-{
-	const char *wanted = getenv("AWS_REQUEST_CHECKSUM_CALCULATION");
-
-	if (wanted && strcasecmp(wanted, "when_required") == 0)
-		return GUARD_MD5;
-	return client->aws && client->https ? GUARD_TRAILER : GUARD_HEADER;
 }
 
 const char *object_client_scheme(const struct object_client *client)
@@ -124,22 +120,13 @@ const char *object_client_scheme(const struct object_client *client)
 	return client->google ? "gs" : "s3";
 }
 
-static int signers_init(struct object_client *client, struct penstock_error *err)
-{
-	int r = 0;
-
-	for (unsigned i = 0; r == 0 && i < CLIENT_SIGNERS; i++) {
-		r = sigv4_init(&client->signers[i].sigv4, err);
-		client->signers[i].sigv4.kind = client->google ? SIGV4_GOOG_HMAC : SIGV4_AWS;
-	}
-	return r;
-}
-
 int object_client_open(struct object_client **out, struct http_engine *engine,
 	const struct store_place *place, struct penstock_error *err)
 {
+	const char *sums = getenv("AWS_REQUEST_CHECKSUM_CALCULATION");
 	struct object_client *client = calloc(1, sizeof(*client));
 	struct store_place asked = *place;
+	enum guard guard;
 	int r;
 
 	if (!client)
@@ -152,14 +139,19 @@ int object_client_open(struct object_client **out, struct http_engine *engine,
 	r = s3_settings_resolve(&client->settings, &asked, err);
 	if (r == 0)
 		r = parse_endpoint(client, client->settings.endpoint_url, err);
-	if (r == 0)
-		r = signers_init(client, err);
+	for (unsigned i = 0; r == 0 && i < CLIENT_SIGNERS; i++) {
+		r = sigv4_init(&client->signers[i].sigv4, err);
+		client->signers[i].sigv4.kind = client->google ? SIGV4_GOOG_HMAC : SIGV4_AWS;
+	}
 	if (r < 0) {
 		object_client_free(client);
 		return r;
 	}
 	client->guard_kind = client->google ? CHECKSUM_CRC32C : CHECKSUM_CRC64NVME;
-	atomic_init(&client->guard, first_guard(client));
+	guard = client->aws && client->https ? GUARD_TRAILER : GUARD_HEADER;
+	if (sums && strcasecmp(sums, "when_required") == 0)
+		guard = GUARD_MD5;
+	atomic_init(&client->guard, guard);
 	*out = client;
 	return 0;
 }
@@ -175,6 +167,7 @@ void object_client_free(struct object_client *client)
 	pthread_mutex_destroy(&client->probe_lock);
 	free(client->authority);
 	free(client->base_path);
+	free(client->address);
 	s3_settings_release(&client->settings);
 	free(client);
 }
@@ -234,16 +227,12 @@ static int op_translate(void *cookie, struct http_reply *reply, struct penstock_
 	return google_reply(reply, err);
 }
 
-/* No certificate covers a dotted bucket as a host name. */
-static bool bucket_in_host(const struct object_client *client, const char *bucket)
-{
-	return client->aws && bucket && !(client->https && strchr(bucket, '.'));
-}
-
 static int op_names(struct s3_op *op, struct penstock_error *err)
 {
 	const struct object_client *client = op->at.client;
-	bool in_host = bucket_in_host(client, op->at.bucket);
+	/* No certificate covers a dotted bucket as a host name. */
+	bool in_host = client->aws && op->at.bucket &&
+		       !(client->https && strchr(op->at.bucket, '.'));
 	int r;
 
 	if (op->at.bucket && (!*op->at.bucket || strpbrk(op->at.bucket, "/?#@: ")))
@@ -661,6 +650,18 @@ int s3_op_check_etag(void *cookie, const struct http_reply *reply, struct pensto
 		op->at.client->authority);
 }
 
+int s3_op_check_same(struct s3_op *op, const struct http_reply *reply, const char *etag,
+	struct penstock_error *err)
+{
+	char there[OBJECT_ETAG_SIZE];
+	int r = s3_op_check_etag(op, reply, err);
+
+	object_etag_copy(there, http_reply_header(reply, "ETag"));
+	if (r < 0 || !*etag || strcmp(there, etag) == 0)
+		return r;
+	return error_set(err, PENSTOCK_E_CHANGED, "the object was replaced meanwhile");
+}
+
 /* True if the reply has a header that only stores send. */
 static bool has_store_header(const struct http_reply *reply)
 {
@@ -684,27 +685,18 @@ static bool is_web_page(const struct s3_op *op, const struct http_reply *reply)
 	       reply->content_length != 0 && !has_store_header(reply);
 }
 
-/* Credentials that expired during a transfer: fetch new ones, and retry the request with them. */
-static enum http_verdict judge_expiry(
-	struct s3_op *op, const struct http_reply *reply, enum http_verdict verdict)
-{
-	bool expired = op->error == S3_E_EXPIRED_TOKEN || (op->keys.bearer && reply->status == 401);
-
-	if (verdict != HTTP_VERDICT_FAIL || !expired || op->refusals >= REFUSALS_MAX ||
-		!credentials_refused(op->at.client->settings.credentials, &op->keys))
-		return verdict;
-	op->refusals++;
-	return HTTP_VERDICT_RETRY;
-}
-
-static void learn_kind(struct object_client *client, const struct http_reply *reply)
+/* Our own store takes trailers, so that files need to be read only once. */
+static void learn_store(struct object_client *client, const struct http_reply *reply)
 {
 	const char *server = atomic_load(&client->own_kind) || client->google
 				     ? NULL
 				     : http_reply_header(reply, "Server");
+	int header = GUARD_HEADER;
 
-	if (server && str_starts(server, "penstock/"))
-		atomic_store(&client->own_kind, true);
+	if (!server || !str_starts(server, "penstock/"))
+		return;
+	atomic_store(&client->own_kind, true);
+	atomic_compare_exchange_strong(&client->guard, &header, GUARD_TRAILER);
 }
 
 static enum http_verdict classify(
@@ -714,7 +706,7 @@ static enum http_verdict classify(
 	bool good = reply->status >= 200 && reply->status < 300;
 	const struct buf *body = good ? &op->document : &reply->error_body;
 
-	learn_kind(op->at.client, reply);
+	learn_store(op->at.client, reply);
 	if (good && is_web_page(op, reply)) {
 		error_set(err, PENSTOCK_E_PROTOCOL,
 			"the reply is a web page: a proxy or a login page in front of %s may "
@@ -736,8 +728,15 @@ static enum http_verdict op_classify(
 	void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct s3_op *op = cookie;
+	enum http_verdict verdict = classify(op, reply, err);
+	bool expired = op->error == S3_E_EXPIRED_TOKEN || (op->keys.bearer && reply->status == 401);
 
-	return judge_expiry(op, reply, classify(op, reply, err));
+	/* Credentials that expired during a transfer: fetch new ones, and retry with them. */
+	if (verdict != HTTP_VERDICT_FAIL || !expired || op->refusals >= REFUSALS_MAX ||
+		!credentials_refused(op->at.client->settings.credentials, &op->keys))
+		return verdict;
+	op->refusals++;
+	return HTTP_VERDICT_RETRY;
 }
 
 void s3_op_copy_source(struct s3_op *op, struct object_ref from, const char *etag)

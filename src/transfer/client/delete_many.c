@@ -18,10 +18,8 @@
 #define LOOK_AHEAD SINGLE_PARALLEL
 
 struct deletion {
+	const struct object_deletion *asked;
 	struct object_client *client;
-	const char *bucket;
-	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err);
-	void *cookie;
 	struct penstock_error first;
 
 	/* The current batch. */
@@ -34,29 +32,22 @@ struct deletion {
 
 static void deletion_failed(struct deletion *d, const char *key, struct penstock_error *err)
 {
-	if (d->on_error)
-		d->on_error(d->cookie, key, err);
+	if (d->asked->on_error)
+		d->asked->on_error(d->asked->cookie, key, err);
 	if (d->first.code)
 		penstock_error_release(err);
 	else
 		error_move(&d->first, err);
 }
 
+static struct object_ref object_of(const struct deletion *d, const char *key)
+{
+	return object_at(d->client, d->asked->bucket, key);
+}
+
 static const char *expected(const struct deletion *d, size_t i)
 {
 	return d->etags && d->etags[i][0] ? d->etags[i] : NULL;
-}
-
-/* Every store accepts Content-MD5 for a multi-delete; old ones require it. */
-static void add_md5(struct s3_op *op, const struct buf *body)
-{
-	uint8_t digest[CHECKSUM_MAX_SIZE];
-	char text[CHECKSUM_TEXT_SIZE];
-
-	if (checksum_of(CHECKSUM_MD5, body->data, body->len, digest, &op->failed) < 0)
-		return;
-	checksum_format(CHECKSUM_MD5, digest, text);
-	s3_op_header(op, "content-md5", text);
 }
 
 static bool was_asked(const struct deletion *d, const char *key)
@@ -87,11 +78,10 @@ static int report_outcomes(
 		/* The condition failed on a missing object: a reply was lost, and the request was
 		 * repeated. */
 		if (d->etags && e && s3_error_info(e)->means == PENSTOCK_E_PRECONDITION &&
-			object_head(object_at(d->client, d->bucket, key), NULL, NULL) ==
-				-(int)PENSTOCK_E_NOT_FOUND)
+			object_head(object_of(d, key), NULL, NULL) == -(int)PENSTOCK_E_NOT_FOUND)
 			continue;
-		error_set(&err, e ? s3_error_info(e)->means : PENSTOCK_E_UNAVAILABLE,
-			"DELETE s3://%s/%s: %s: %s", d->bucket, key, outcome->code,
+		object_error(&err, e ? s3_error_info(e)->means : PENSTOCK_E_UNAVAILABLE, "DELETE",
+			object_of(d, key), "%s: %s", outcome->code,
 			outcome->message ? outcome->message : "no reason given");
 		if (was_asked(d, key))
 			deletion_failed(d, key, &err);
@@ -110,6 +100,8 @@ static int delete_batch(struct deletion *d, struct penstock_error *err)
 	_cleanup_(buf_release) struct buf body = BUF_INIT(LIMIT_XML_BODY);
 	_cleanup_(s3_delete_result_release) struct s3_delete_result result = {0};
 	struct s3_delete_item items[LIMIT_S3_LIST_KEYS] = {{0}};
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char md5[CHECKSUM_TEXT_SIZE];
 	size_t n_items = 0;
 	int r;
 
@@ -121,17 +113,17 @@ static int delete_batch(struct deletion *d, struct penstock_error *err)
 	}
 	if (!n_items)
 		return 0;
-	s3_op_init(&op, "POST", object_at(d->client, d->bucket, NULL));
+	s3_op_init(&op, "POST", object_of(d, NULL));
 	s3_delete_write(&body, &(struct s3_delete){.quiet = true, .items = items, .n = n_items});
 	s3_op_query(&op, "delete", NULL);
 	s3_op_xml(&op, &body, "the list of keys");
-	add_md5(&op, &body);
-	r = s3_op_ask(&op, err);
-	if (r < 0)
-		return r;
-	if (s3_delete_result_parse(op.document.data, op.document.len, &result, err) < 0)
-		return error_prefix(err, "%s", op.what);
-	return report_outcomes(d, &result, err);
+	/* Every store accepts Content-MD5 for a multi-delete; old ones require it. */
+	if (checksum_of(CHECKSUM_MD5, body.data, body.len, digest, &op.failed) == 0) {
+		checksum_format(CHECKSUM_MD5, digest, md5);
+		s3_op_header(&op, "content-md5", md5);
+	}
+	r = s3_op_read(&op, s3_delete_result_parse, &result, err);
+	return r < 0 ? r : report_outcomes(d, &result, err);
 }
 
 /* ---- one key per request ---- */
@@ -150,22 +142,14 @@ struct single {
 static void single_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
-	struct s3_op *op = cookie;
-	struct single *single = (struct single *)(void *)op;
+	struct single *single = cookie;
 
 	(void)request;
 	(void)reply;
 	/* The failure of one key does not stop the others. */
 	if (err)
 		error_move(&single->error, err);
-	atomic_store(&single->flying, false);
-	fan_ended(single->fan, NULL);
-}
-
-static int replaced(const struct deletion *d, size_t i, struct penstock_error *err)
-{
-	return error_set(err, PENSTOCK_E_PRECONDITION, "s3://%s/%s was replaced meanwhile",
-		d->bucket, d->keys[i]);
+	fan_ended(single->fan, &single->flying, NULL);
 }
 
 static int compare_etag(
@@ -174,21 +158,23 @@ static int compare_etag(
 	char wanted[OBJECT_ETAG_SIZE];
 
 	object_etag_copy(wanted, expected(d, i));
-	return strcmp(there, wanted) == 0 ? 0 : replaced(d, i, err);
+	return strcmp(there, wanted) == 0
+		       ? 0
+		       : object_error(err, PENSTOCK_E_PRECONDITION, "DELETE",
+				 object_of(d, d->keys[i]), "it was replaced meanwhile");
 }
 
 /* Repeats the request in a call of its own, with renewed credentials. */
 static void once_more(struct deletion *d, struct single *single)
 {
 	_cleanup_(object_info_release) struct object_info info = {0};
-	const char *key = d->keys[single->i];
+	struct object_ref at = object_of(d, d->keys[single->i]);
 
 	penstock_error_release(&single->error);
 	credentials_invalidate(d->client->settings.credentials);
 	if (!single->look)
-		object_delete(object_at(d->client, d->bucket, key),
-			d->compares ? expected(d, single->i) : NULL, &single->error);
-	else if (object_head(object_at(d->client, d->bucket, key), &info, &single->error) == 0)
+		object_delete(at, d->compares ? expected(d, single->i) : NULL, &single->error);
+	else if (object_head(at, &info, &single->error) == 0)
 		compare_etag(d, single->i, info.etag, &single->error);
 }
 
@@ -209,8 +195,8 @@ static void single_collect(struct deletion *d, struct single *single)
 	 * attempt deleted it. */
 	gone = (single->error.http_status == 404 && single->op.error != S3_E_NO_SUCH_BUCKET) ||
 	       (single->error.http_status == 412 &&
-		       object_head(object_at(d->client, d->bucket, d->keys[single->i]), NULL,
-			       NULL) == -(int)PENSTOCK_E_NOT_FOUND);
+		       object_head(object_of(d, d->keys[single->i]), NULL, NULL) ==
+			       -(int)PENSTOCK_E_NOT_FOUND);
 	if (!single->look || gone || single->error.code)
 		d->settled[single->i] = true;
 	if (gone)
@@ -223,8 +209,7 @@ static void single_collect(struct deletion *d, struct single *single)
 
 static void single_start(struct deletion *d, struct single *single, struct fan *fan, size_t i)
 {
-	s3_op_init(&single->op, single->look ? "HEAD" : "DELETE",
-		object_at(d->client, d->bucket, d->keys[i]));
+	s3_op_init(&single->op, single->look ? "HEAD" : "DELETE", object_of(d, d->keys[i]));
 	single->used = true;
 	single->fan = fan;
 	single->i = i;
@@ -233,11 +218,9 @@ static void single_start(struct deletion *d, struct single *single, struct fan *
 		single->op.request.on_headers = s3_op_check_etag;
 	else if (d->compares)
 		s3_op_header(&single->op, "if-match", expected(d, i));
-	if (s3_op_ready(&single->op, &single->error) < 0)
-		return;
-	atomic_store(&single->flying, true);
-	if (fan_submit(fan, &single->op.request, &single->op.reply, &single->error) < 0)
-		atomic_store(&single->flying, false);
+	if (s3_op_ready(&single->op, &single->error) == 0)
+		fan_submit(fan, &single->op.request, &single->op.reply, &single->flying,
+			&single->error);
 }
 
 typedef bool (*wanted_fn)(const struct deletion *d, size_t i);
@@ -306,10 +289,7 @@ int object_delete_many(
 {
 	const struct strlist *keys = deletion->keys, *etags = deletion->etags;
 	const struct object_client *client = deletion->client;
-	struct deletion d = {.client = deletion->client,
-		.bucket = deletion->bucket,
-		.on_error = deletion->on_error,
-		.cookie = deletion->cookie};
+	struct deletion d = {.asked = deletion, .client = deletion->client};
 	_cleanup_free_ struct single *singles = calloc(SINGLE_PARALLEL, sizeof(*singles));
 	size_t most, at = 0;
 	int r = 0;

@@ -25,12 +25,10 @@ int s3_op_ask(struct s3_op *op, struct penstock_error *err)
 int s3_op_upload_id(struct s3_op *op, char **id, struct penstock_error *err)
 {
 	_cleanup_(s3_reply_release) struct s3_reply reply = {0};
-	int r = s3_op_ask(op, err);
+	int r = s3_op_read(op, s3_reply_parse, &reply, err);
 
 	if (r < 0)
 		return r;
-	if (s3_reply_parse(op->document.data, op->document.len, &reply, err) < 0)
-		return error_prefix(err, "%s", op->what);
 	if (reply.kind != S3_REPLY_INITIATE || !reply.upload_id || !*reply.upload_id)
 		return error_set(err, PENSTOCK_E_PROTOCOL, "%s: the store's reply has no upload id",
 			op->what);

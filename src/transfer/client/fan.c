@@ -1,5 +1,6 @@
 /* Several requests of one transfer in flight. */
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "transfer/client/internal.h"
@@ -22,7 +23,7 @@ void fan_release(struct fan *fan)
 }
 
 int fan_submit(struct fan *fan, struct http_request *request, struct http_reply *reply,
-	struct penstock_error *err)
+	atomic_bool *flying, struct penstock_error *err)
 {
 	int r;
 
@@ -30,12 +31,11 @@ int fan_submit(struct fan *fan, struct http_request *request, struct http_reply 
 	pthread_mutex_lock(&fan->lock);
 	fan->in_flight++;
 	pthread_mutex_unlock(&fan->lock);
+	if (flying)
+		atomic_store(flying, true);
 	r = http_submit(fan->engine, request, reply, err);
-	if (r < 0) {
-		pthread_mutex_lock(&fan->lock);
-		fan->in_flight--;
-		pthread_mutex_unlock(&fan->lock);
-	}
+	if (r < 0)
+		fan_ended(fan, flying, NULL);
 	return r;
 }
 
@@ -51,8 +51,10 @@ void fan_fail(struct fan *fan, struct penstock_error *err)
 	http_wake(fan->engine);
 }
 
-void fan_ended(struct fan *fan, struct penstock_error *err)
+void fan_ended(struct fan *fan, atomic_bool *flying, struct penstock_error *err)
 {
+	if (flying)
+		atomic_store(flying, false);
 	if (err)
 		fan_fail(fan, err);
 	pthread_mutex_lock(&fan->lock);
@@ -86,6 +88,20 @@ bool fan_wait(struct fan *fan, unsigned limit)
 	}
 	pthread_mutex_unlock(&fan->lock);
 	return fine;
+}
+
+bool fan_failed(struct fan *fan)
+{
+	LOCK_SCOPE(&fan->lock);
+	look_at_cancel(fan);
+	return atomic_load(&fan->stop);
+}
+
+void fan_stop(struct fan *fan)
+{
+	atomic_store(&fan->stop, 1);
+	http_wake(fan->engine);
+	fan_wait(fan, 1);
 }
 
 int fan_finish(struct fan *fan, struct penstock_error *err)

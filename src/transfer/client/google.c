@@ -151,14 +151,6 @@ static int add_metadata(struct http_reply *reply)
 	return 0;
 }
 
-/* Digits only: they go into later requests. */
-static bool is_generation(const char *text)
-{
-	uint64_t number;
-
-	return text && str_to_u64(text, 1, INT64_MAX, &number);
-}
-
 static int put_generation(struct http_reply *reply, const char *generation)
 {
 	char *line = NULL;
@@ -185,13 +177,15 @@ int google_reply(struct http_reply *reply, struct penstock_error *err)
 	const char *generation = http_reply_header(reply, "x-goog-generation");
 	const char *value = NULL;
 	size_t len = hash_of(reply, "crc32c=", &value);
+	uint64_t number;
 	int r = 0;
 
 	if (len)
 		r = strlist_addf(
 			&reply->headers, "%s: %.*s", "x-amz-checksum-crc32c", (int)len, value);
-	/* Last, because strlist_addf() may move the list, but not its strings. */
-	if (r == 0 && is_generation(generation))
+	/* Last, because strlist_addf() may move the list, but not its strings. Digits only: they go
+	 * into later requests. */
+	if (r == 0 && generation && str_to_u64(generation, 1, INT64_MAX, &number))
 		r = put_generation(reply, generation);
 	if (r == 0)
 		r = add_metadata(reply);

@@ -1,14 +1,51 @@
-/* Checks and deletes one object. */
+/* One object: its description, errors about it, HEAD and DELETE. */
 #include "transfer/client/internal.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "s3/date.h"
 #include "base/banned.h"
+
+int object_error(struct penstock_error *err, enum penstock_code code, const char *verb,
+	struct object_ref at, const char *fmt, ...)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	va_list args;
+
+	va_start(args, fmt);
+	buf_vprintf(&text, fmt, args);
+	va_end(args);
+	return error_set(err, code, "%s %s://%s%s%s: %s", verb, object_client_scheme(at.client),
+		at.bucket, at.key ? "/" : "", at.key ? at.key : "", buf_str(&text));
+}
+
+int object_replaced(struct object_ref at, struct penstock_error *err)
+{
+	return object_error(
+		err, PENSTOCK_E_CHANGED, "GET", at, "the object was replaced meanwhile");
+}
+
+int object_corrupt(struct object_ref at, enum checksum_kind kind, struct penstock_error *err)
+{
+	return object_error(err, PENSTOCK_E_CORRUPT, "GET", at,
+		"the bytes do not have the stored checksum (%s)",
+		kind == CHECKSUM_MD5 ? "MD5" : checksum_name(kind));
+}
+
+int object_info_pass(int r, struct object_info *found, struct object_info *out)
+{
+	if (r == 0 && out)
+		*out = *found;
+	else
+		object_info_release(found);
+	return r;
+}
 
 int object_info_from_reply(
 	const struct http_reply *reply, struct object_info *out, struct penstock_error *err)
@@ -66,11 +103,7 @@ int object_head(struct object_ref at, struct object_info *info, struct penstock_
 
 	if (r == 0)
 		r = object_info_from_reply(&op.reply, &found, err);
-	if (r == 0 && info)
-		*info = found;
-	else
-		object_info_release(&found);
-	return r;
+	return object_info_pass(r, &found, info);
 }
 
 int object_delete(struct object_ref at, const char *if_match, struct penstock_error *err)

@@ -43,6 +43,7 @@ struct object_client {
 	bool google; /* see google.h */
 	char *authority; /* "host:port"; no port if it is the scheme's default */
 	char *base_path; /* "" or "/prefix" */
+	char *address; /* all three: "https://host:port/prefix" */
 	struct client_signer signers[CLIENT_SIGNERS];
 	/* For GUARD_HEADER and GUARD_TRAILER: CRC64NVME, for Google CRC32C. */
 	enum checksum_kind guard_kind;
@@ -110,6 +111,14 @@ void s3_op_wants_document(struct s3_op *op);
 void s3_op_xml(struct s3_op *op, const struct buf *body, const char *what);
 /* s3_op_wants_document() and s3_op_perform(). */
 int s3_op_ask(struct s3_op *op, struct penstock_error *err);
+/* The same, and fills `out` from the document with a parser of s3/message/messages.h. */
+#define s3_op_read(op, parse, out, err)                                                            \
+	({                                                                                         \
+		int read_ = s3_op_ask(op, err);                                                    \
+		if (read_ == 0 && parse((op)->document.data, (op)->document.len, out, err) < 0)    \
+			read_ = error_prefix(err, "%s", (op)->what);                               \
+		read_;                                                                             \
+	})
 /* The same for a request that starts a multipart upload; free() its id. */
 int s3_op_upload_id(struct s3_op *op, char **id, struct penstock_error *err);
 /* Only the URL, in op->request.url. */
@@ -121,6 +130,17 @@ int s3_op_perform(struct s3_op *op, struct penstock_error *err);
 int s3_op_head(struct s3_op *op, struct object_ref at, const char *if_match, bool sums,
 	const atomic_int *cancel, struct penstock_error *err);
 
+/* Raises "VERB s3://BUCKET/KEY: …"; the key may be NULL. */
+int object_error(struct penstock_error *err, enum penstock_code code, const char *verb,
+	struct object_ref at, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* PENSTOCK_E_CHANGED: it is no longer the object that it was before. */
+int object_replaced(struct object_ref at, struct penstock_error *err);
+/* PENSTOCK_E_CORRUPT: its bytes have another checksum than the stored one, of this kind. */
+int object_corrupt(struct object_ref at, enum checksum_kind kind, struct penstock_error *err);
+
+/* Ends a call with the result `r`: moves `found` to `*out` after a success, unless `out` is NULL,
+ * else releases it. Returns r. */
+int object_info_pass(int r, struct object_info *found, struct object_info *out);
 /* Size, ETag, date, version and metadata from the reply's headers. `out` must be zeroed. */
 int object_info_from_reply(
 	const struct http_reply *reply, struct object_info *out, struct penstock_error *err);
@@ -148,6 +168,9 @@ bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16]);
 /* Every store returns an object's ETag. A reply without one came from something else (a proxy, a
  * login page): PENSTOCK_E_PROTOCOL. An `on_headers` whose cookie begins with the op. */
 int s3_op_check_etag(void *cookie, const struct http_reply *reply, struct penstock_error *err);
+/* The same, and the ETag must be this one ("": any): stores and caches may ignore If-Match. */
+int s3_op_check_same(struct s3_op *op, const struct http_reply *reply, const char *etag,
+	struct penstock_error *err);
 
 /* Several requests of one transfer in flight, submitted by one thread. */
 struct fan {
@@ -162,15 +185,19 @@ struct fan {
 void fan_init(struct fan *fan, struct http_engine *engine, const atomic_int *cancel);
 void fan_release(struct fan *fan);
 /* Submits a request whose `done` calls fan_ended() last. The first failure stops the others; their
- * memory may be freed after fan_finish(). */
+ * memory may be freed after fan_finish(). `*flying` (may be NULL) is true in between. */
 int fan_submit(struct fan *fan, struct http_request *request, struct http_reply *reply,
-	struct penstock_error *err);
+	atomic_bool *flying, struct penstock_error *err);
 /* `err` NULL: success; otherwise its contents are taken. */
-void fan_ended(struct fan *fan, struct penstock_error *err);
+void fan_ended(struct fan *fan, atomic_bool *flying, struct penstock_error *err);
 /* Reports a failure outside of a request: stops everything. */
 void fan_fail(struct fan *fan, struct penstock_error *err);
 /* Waits until fewer than `limit` are in flight; false if something failed or was cancelled. */
 bool fan_wait(struct fan *fan, unsigned limit);
+/* True if something failed or was cancelled. */
+bool fan_failed(struct fan *fan);
+/* Cancels the requests in flight, and waits for them. */
+void fan_stop(struct fan *fan);
 /* Waits for all requests in flight, and moves the first error to `err`. */
 int fan_finish(struct fan *fan, struct penstock_error *err);
 

@@ -28,72 +28,58 @@ int object_abort_upload(struct object_ref at, const char *id, struct penstock_er
 	return r == 0 || r == -(int)PENSTOCK_E_NOT_FOUND ? 0 : error_move(err, &own);
 }
 
-struct listing {
-	struct object_ref at;
-	object_upload_fn fn;
-	void *cookie;
-	struct buf key; /* start of the next page */
-	struct buf id;
-};
-
-/* Returns 1 if there is another page. */
-static int list_page(struct listing *l, struct penstock_error *err)
+/* Fetches a page, and replaces the two markers by those of the next. Returns 1 if there is one. */
+static int list_page(struct object_ref at, object_upload_fn fn, void *cookie, struct buf *key,
+	struct buf *id, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_(s3_uploads_release) struct s3_uploads page = {0};
 	int r;
 
-	s3_op_init(&op, "GET", object_at(l->at.client, l->at.bucket, NULL));
+	s3_op_init(&op, "GET", object_at(at.client, at.bucket, NULL));
 	s3_op_query(&op, "uploads", NULL);
 	s3_op_query(&op, "encoding-type", "url");
-	if (*l->at.key)
-		s3_op_query(&op, "prefix", l->at.key);
-	if (l->key.len)
-		s3_op_query(&op, "key-marker", l->key.data);
-	if (l->id.len)
-		s3_op_query(&op, "upload-id-marker", l->id.data);
-	r = s3_op_ask(&op, err);
+	if (at.key && *at.key)
+		s3_op_query(&op, "prefix", at.key);
+	if (key->len)
+		s3_op_query(&op, "key-marker", key->data);
+	if (id->len)
+		s3_op_query(&op, "upload-id-marker", id->data);
+	r = s3_op_read(&op, s3_uploads_parse, &page, err);
 	if (r < 0)
 		return r;
-	if (s3_uploads_parse(op.document.data, op.document.len, &page, err) < 0)
-		return error_prefix(err, "%s", op.what);
 	for (size_t i = 0; i < page.n_uploads; i++) {
 		const struct s3_upload *upload = &page.uploads[i];
 
 		if (upload->key && upload->upload_id &&
-			l->fn(l->cookie, upload->key, upload->upload_id, upload->initiated_ns))
+			fn(cookie, upload->key, upload->upload_id, upload->initiated_ns))
 			return 0;
 	}
 	if (!page.truncated)
 		return 0;
 	if (!page.next_key_marker ||
-		(strcmp(page.next_key_marker, buf_str(&l->key)) == 0 &&
+		(strcmp(page.next_key_marker, buf_str(key)) == 0 &&
 			strcmp(page.next_upload_id_marker ? page.next_upload_id_marker : "",
-				buf_str(&l->id)) == 0))
+				buf_str(id)) == 0))
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"%s: the store's listing makes no progress", op.what);
-	buf_clear(&l->key);
-	buf_clear(&l->id);
-	buf_add_str(&l->key, page.next_key_marker);
+	buf_clear(key);
+	buf_clear(id);
+	buf_add_str(key, page.next_key_marker);
 	if (page.next_upload_id_marker)
-		buf_add_str(&l->id, page.next_upload_id_marker);
-	return buf_failed(&l->key) ? buf_error(&l->key, "the listing's marker", err) : 1;
+		buf_add_str(id, page.next_upload_id_marker);
+	return buf_failed(key) ? buf_error(key, "the listing's marker", err) : 1;
 }
 
 int object_list_uploads(
 	struct object_ref at, object_upload_fn fn, void *cookie, struct penstock_error *err)
 {
-	struct listing l = {.at = object_at(at.client, at.bucket, at.key ? at.key : ""),
-		.fn = fn,
-		.cookie = cookie,
-		.key = BUF_INIT(LIMIT_STRING),
-		.id = BUF_INIT(LIMIT_STRING)};
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_STRING); /* of the next page */
+	_cleanup_(buf_release) struct buf id = BUF_INIT(LIMIT_STRING);
 	int r;
 
 	do {
-		r = list_page(&l, err);
+		r = list_page(at, fn, cookie, &key, &id, err);
 	} while (r > 0);
-	buf_release(&l.key);
-	buf_release(&l.id);
 	return r;
 }

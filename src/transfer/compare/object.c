@@ -9,30 +9,6 @@
 #include "transfer/get/parts_etag.h"
 #include "base/banned.h"
 
-/* Compares by the checksum of each part. Returns 1 if none differs, 0 if one does, or they are not
- * known. */
-static int same_parts(int fd, uint64_t size, const struct s3_op *head, enum checksum_kind kind,
-	const atomic_int *cancel, struct penstock_error *err)
-{
-	struct object_info of = {.size = size};
-	struct get_parts parts = {0};
-	int r;
-
-	object_etag_copy(of.etag, http_reply_header(&head->reply, "ETag"));
-	get_parts_learn(&parts, head->at, &of, kind, cancel);
-	r = parts.n > 0;
-	for (unsigned i = 0; r > 0 && i < parts.n; i++) {
-		const struct get_part_sum *part = &parts.parts[i];
-		uint8_t own[CHECKSUM_MAX_SIZE];
-
-		r = checksum_of_file(fd, kind, part->offset, part->length, cancel, own, err);
-		if (r == 0)
-			r = memcmp(own, part->digest, checksum_size(kind)) == 0;
-	}
-	get_parts_release(&parts);
-	return r;
-}
-
 /* Compares by an ETag that is made of the parts' MD5s. */
 static int same_etag(int fd, uint64_t size, const struct s3_op *head, const char *etag,
 	const atomic_int *cancel, struct penstock_error *err)
@@ -72,7 +48,12 @@ int compare_with_object(int fd, uint64_t size, struct object_ref at, const char 
 		return r < 0 ? r : memcmp(ours, theirs, checksum_size(kind)) == 0;
 	}
 	kind = object_reply_part_checksum(&head.reply, there);
-	r = kind == CHECKSUM_NONE ? 0 : same_parts(fd, size, &head, kind, cancel, err);
+	r = kind == CHECKSUM_NONE ? 0
+				  : get_parts_check(at, size, there, kind, fd, NULL, cancel, err);
+	if (r == -(int)PENSTOCK_E_CORRUPT) {
+		penstock_error_release(err);
+		return 0;
+	}
 	return r || object_reply_encrypted(&head.reply)
 		       ? r
 		       : same_etag(fd, size, &head, there, cancel, err);

@@ -60,15 +60,12 @@ static int download_run(struct download *d, struct penstock_error *err)
 		if (r < 0)
 			return download_replaced(d, err);
 		if (o->known && (d->size != o->known->size || strcmp(d->etag, o->known->etag) != 0))
-			return error_set(err, PENSTOCK_E_CHANGED,
-				"GET s3://%s/%s: the object was replaced meanwhile", d->at.bucket,
-				d->at.key);
+			return object_replaced(d->at, err);
 	}
 	if (ranged) {
 		if (o->offset >= d->size)
-			return error_set(err, PENSTOCK_E_INVALID,
-				"GET s3://%s/%s: the object ends before byte %" PRIu64,
-				d->at.bucket, d->at.key, o->offset);
+			return object_error(err, PENSTOCK_E_INVALID, "GET", d->at,
+				"the object ends before byte %" PRIu64, o->offset);
 		d->from = o->offset;
 		d->size -= o->offset;
 		if (o->length && o->length < d->size)
@@ -95,26 +92,14 @@ static int download_run(struct download *d, struct penstock_error *err)
 static int check_parts_file(struct download *d, struct penstock_error *err)
 {
 	const struct object_get_options *o = d->options;
-	struct object_info of = {.size = d->size};
-	struct get_parts parts = {0};
-	int r = 0;
+	int r;
 
 	if (d->kind != CHECKSUM_NONE || d->part_kind == CHECKSUM_NONE || d->parts_checked ||
 		o->offset || o->length)
 		return 0;
-	object_etag_copy(of.etag, d->etag);
-	get_parts_learn(&parts, d->at, &of, d->part_kind, o->cancel);
-	for (unsigned i = 0; r == 0 && i < parts.n; i++) {
-		const struct get_part_sum *part = &parts.parts[i];
-		uint8_t got[CHECKSUM_MAX_SIZE];
-
-		r = checksum_of_file(
-			d->part.fd, d->part_kind, part->offset, part->length, o->cancel, got, err);
-		if (r == 0 && memcmp(got, part->digest, checksum_size(d->part_kind)) != 0)
-			r = get_part_damaged(part, i + 1, d->part_kind, err);
-	}
-	d->parts_checked = r == 0 && parts.n > 0;
-	get_parts_release(&parts);
+	r = get_parts_check(
+		d->at, d->size, d->etag, d->part_kind, d->part.fd, NULL, o->cancel, err);
+	d->parts_checked = r > 0;
 	return r < 0 ? error_prefix(err, "GET s3://%s/%s", d->at.bucket, d->at.key) : 0;
 }
 
@@ -189,13 +174,11 @@ static int download_again(struct download *d, struct penstock_error *err)
 static int journal_source(const struct download *d, char **out, struct penstock_error *err)
 {
 	const struct object_get_options *o = d->options;
-	const struct object_client *c = d->at.client;
 
 	if (!o->resume || o->offset || o->length ||
 		(o->known && o->known->size <= LIMIT_GET_SINGLE))
 		return 0;
-	if (asprintf(out, "%s://%s%s\n%s\n%s", c->https ? "https" : "http", c->authority,
-		    c->base_path, d->at.bucket, d->at.key) < 0) {
+	if (asprintf(out, "%s\n%s\n%s", d->at.client->address, d->at.bucket, d->at.key) < 0) {
 		*out = NULL;
 		return error_memory(err);
 	}
@@ -262,9 +245,5 @@ int object_get_file(struct object_ref at, const char *path,
 	}
 	get_part_release(&d.part);
 	d.info.size = d.size;
-	if (r == 0 && info)
-		*info = d.info;
-	else
-		object_info_release(&d.info);
-	return r;
+	return object_info_pass(r, &d.info, info);
 }

@@ -18,29 +18,6 @@ struct memory_get {
 	char own_etag[MULTIPART_ETAG_SIZE];
 };
 
-/* Verifies a multipart object by the checksums of all its parts. Returns 1 if the store has
- * none. */
-static int verify_parts(const struct memory_get *g, enum checksum_kind kind,
-	const struct object_info *of, const char *data, struct penstock_error *err)
-{
-	struct get_parts parts = {0};
-	int r = 0;
-
-	get_parts_learn(&parts, g->at, of, kind, g->options->cancel);
-	if (!parts.n)
-		return 1;
-	for (unsigned i = 0; r == 0 && i < parts.n; i++) {
-		const struct get_part_sum *part = &parts.parts[i];
-		uint8_t got[CHECKSUM_MAX_SIZE];
-
-		r = checksum_of(kind, data + part->offset, part->length, got, err);
-		if (r == 0 && memcmp(got, part->digest, checksum_size(kind)) != 0)
-			r = get_part_damaged(part, i + 1, kind, err);
-	}
-	get_parts_release(&parts);
-	return r;
-}
-
 /* Verifies a multipart object without checksums by its ETag, which is usually made of the parts'
  * MD5s. */
 static int verify_etag(struct memory_get *g, const struct object_info *of, const char *data,
@@ -73,25 +50,23 @@ static int verify_memory(struct memory_get *g, const struct s3_op *op, const cha
 	uint8_t stored[CHECKSUM_MAX_SIZE];
 	uint8_t got[CHECKSUM_MAX_SIZE];
 	enum checksum_kind kind = object_reply_digest(&op->reply, stored);
-	int r = 1;
+	int r = 0;
 
 	if (kind != CHECKSUM_NONE) {
 		if (checksum_of(kind, data, len, got, err) < 0)
 			return -(int)PENSTOCK_E_MEMORY;
 		if (memcmp(stored, got, checksum_size(kind)) == 0)
 			return 0;
-		return error_set(err, PENSTOCK_E_CORRUPT,
-			"%s: the bytes do not have the stored checksum (%s)", op->what,
-			kind == CHECKSUM_MD5 ? "MD5" : checksum_name(kind));
+		return object_corrupt(op->at, kind, err);
 	}
 	if (!object_response_checksums())
 		return 0;
 	object_etag_copy(of.etag, http_reply_header(&op->reply, "ETag"));
 	kind = object_reply_part_checksum(&op->reply, of.etag);
 	if (kind != CHECKSUM_NONE)
-		r = verify_parts(g, kind, &of, data, err);
-	if (r > 0)
-		r = object_reply_encrypted(&op->reply) ? 0 : verify_etag(g, &of, data, err);
+		r = get_parts_check(op->at, len, of.etag, kind, -1, data, g->options->cancel, err);
+	if (r == 0 && !object_reply_encrypted(&op->reply))
+		r = verify_etag(g, &of, data, err);
 	return r < 0 ? error_prefix(err, "%s", op->what) : 0;
 }
 

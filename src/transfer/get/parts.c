@@ -34,9 +34,7 @@ static int ask(struct object_ref at, const char *etag, unsigned marker, const at
 	s3_op_cancel(&op, cancel);
 	op.request.max_attempts = 2;
 	op.request.resend = true;
-	r = s3_op_ask(&op, err);
-	if (r == 0)
-		r = s3_object_parts_parse(op.document.data, op.document.len, out, err);
+	r = s3_op_read(&op, s3_object_parts_parse, out, err);
 	/* Without its quotes here. */
 	if (r == 0 && (strlen(etag) < 2 || !out->etag ||
 			      strncmp(out->etag, etag + 1, strlen(etag) - 2) != 0 ||
@@ -73,7 +71,7 @@ static bool add(struct get_parts *parts, const struct s3_parts *page, uint64_t *
 	return true;
 }
 
-void get_parts_learn(struct get_parts *parts, struct object_ref at, const struct object_info *of,
+void get_parts_learn(struct get_parts *parts, struct object_ref at, uint64_t size, const char *etag,
 	enum checksum_kind kind, const atomic_int *cancel)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -85,14 +83,14 @@ void get_parts_learn(struct get_parts *parts, struct object_ref at, const struct
 	while (good && more) {
 		struct s3_parts page = {0};
 
-		good = ask(at, of->etag, marker, cancel, &page, &err) == 0 &&
+		good = ask(at, etag, marker, cancel, &page, &err) == 0 &&
 		       add(parts, &page, &end, kind);
 		more = page.truncated && page.next_marker > marker;
 		marker = page.next_marker;
 		s3_parts_release(&page);
 	}
 	/* They must cover the whole object. */
-	if (good && end == of->size)
+	if (good && end == size)
 		return;
 	log_debug("s3://%s/%s: no checksums of its parts%s%s", at.bucket, at.key,
 		err.message ? ": " : "", err.message ? err.message : "");
@@ -106,6 +104,28 @@ int get_part_damaged(const struct get_part_sum *part, unsigned number, enum chec
 		"the %" PRIu64 " bytes from %" PRIu64
 		" do not have the stored checksum of part %u (%s)",
 		part->length, part->offset, number, checksum_name(kind));
+}
+
+int get_parts_check(struct object_ref at, uint64_t size, const char *etag, enum checksum_kind kind,
+	int fd, const char *data, const atomic_int *cancel, struct penstock_error *err)
+{
+	struct get_parts parts = {0};
+	int r = 0;
+
+	get_parts_learn(&parts, at, size, etag, kind, cancel);
+	for (unsigned i = 0; r == 0 && i < parts.n; i++) {
+		const struct get_part_sum *part = &parts.parts[i];
+		uint8_t got[CHECKSUM_MAX_SIZE];
+
+		r = data ? checksum_of(kind, data + part->offset, part->length, got, err)
+			 : checksum_of_file(fd, kind, part->offset, part->length, cancel, got, err);
+		if (r == 0 && memcmp(got, part->digest, checksum_size(kind)) != 0)
+			r = get_part_damaged(part, i + 1, kind, err);
+	}
+	if (r == 0)
+		r = parts.n > 0;
+	get_parts_release(&parts);
+	return r;
 }
 
 const struct get_part_sum *get_parts_within(

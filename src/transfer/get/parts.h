@@ -2,7 +2,7 @@
  * The store's checksum of each part of a multipart object, so that a damaged part is found and
  * fetched again as soon as it has arrived.
  *
- *	get_parts_learn(&parts, at, info, kind, cancel);
+ *	get_parts_learn(&parts, at, size, etag, kind, cancel);
  *	while ((part = get_parts_within(&parts, &i, offset, length)))
  *		... compare part->digest
  *	get_parts_release(&parts);
@@ -23,10 +23,15 @@ struct get_parts {
 	unsigned n; /* 0 if unknown */
 };
 
-/* Fetches the parts' checksums (a CRC of `kind`). Leaves `parts` empty if the store keeps none or
- * the request fails, because the object can be fetched without them. */
-void get_parts_learn(struct get_parts *parts, struct object_ref at, const struct object_info *of,
+/* Fetches the parts' checksums (a CRC of `kind`) of the object with this size and ETag. Leaves
+ * `parts` empty if the store keeps none or the request fails, because the object can be fetched
+ * without them. */
+void get_parts_learn(struct get_parts *parts, struct object_ref at, uint64_t size, const char *etag,
 	enum checksum_kind kind, const atomic_int *cancel);
+/* Compares the bytes of a file, or `data` if that is not NULL, with the same. Returns 1 if all parts
+ * are right, 0 if their checksums are not known. */
+int get_parts_check(struct object_ref at, uint64_t size, const char *etag, enum checksum_kind kind,
+	int fd, const char *data, const atomic_int *cancel, struct penstock_error *err);
 void get_parts_release(struct get_parts *parts);
 /* PENSTOCK_E_CORRUPT: the bytes of part `number` have another checksum. */
 int get_part_damaged(const struct get_part_sum *part, unsigned number, enum checksum_kind kind,

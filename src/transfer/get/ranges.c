@@ -16,7 +16,7 @@
 
 /* A range in flight. */
 struct range_slot {
-	struct s3_op op;
+	struct s3_op op; /* first: hooks get its address */
 	struct download *download;
 	atomic_bool flying;
 	bool used;
@@ -158,9 +158,7 @@ static void slot_release(struct range_slot *slot)
 int download_replaced(const struct download *d, struct penstock_error *err)
 {
 	if (err && err->code == PENSTOCK_E_PRECONDITION && !d->options->if_match) {
-		error_set(err, PENSTOCK_E_CHANGED,
-			"GET s3://%s/%s: the object was replaced meanwhile", d->at.bucket,
-			d->at.key);
+		object_replaced(d->at, err);
 		err->http_status = 412;
 	}
 	return err ? -(int)err->code : -(int)PENSTOCK_E_CHANGED;
@@ -170,39 +168,22 @@ static int check_digest(struct download *d, const uint8_t *got, struct penstock_
 {
 	if (memcmp(got, d->wanted, checksum_size(d->kind)) == 0)
 		return 0;
-	return error_set(err, PENSTOCK_E_CORRUPT,
-		"GET s3://%s/%s: the bytes do not have the stored checksum (%s)", d->at.bucket,
-		d->at.key, d->kind == CHECKSUM_MD5 ? "MD5" : checksum_name(d->kind));
-}
-
-/* Verifies that the reply is for the expected object: stores and caches may ignore If-Match. */
-static int check_same(struct download *d, struct s3_op *op, const struct http_reply *reply,
-	struct penstock_error *err)
-{
-	int r = s3_op_check_etag(op, reply, err);
-	char etag[OBJECT_ETAG_SIZE];
-
-	object_etag_copy(etag, http_reply_header(reply, "ETag"));
-	if (r < 0 || !d->etag[0] || strcmp(d->etag, etag) == 0)
-		return r;
-	return error_set(err, PENSTOCK_E_CHANGED, "the object was replaced meanwhile");
+	return object_corrupt(d->at, d->kind, err);
 }
 
 static int range_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
-	struct s3_op *op = cookie;
-	struct range_slot *slot = (struct range_slot *)(void *)op; /* its first member */
+	struct range_slot *slot = cookie;
 
-	return check_same(slot->download, op, reply, err);
+	return s3_op_check_same(&slot->op, reply, slot->download->etag, err);
 }
 
 /* The headers of a whole GET: the size and the checksum are known from here on. */
 static int whole_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
-	struct s3_op *op = cookie;
-	struct range_slot *slot = (struct range_slot *)(void *)op; /* its first member */
+	struct range_slot *slot = cookie;
 	struct download *d = slot->download;
-	int r = check_same(d, op, reply, err);
+	int r = range_headers(cookie, reply, err);
 
 	if (r < 0)
 		return r;
@@ -291,8 +272,7 @@ static int check_parts(
 static enum http_verdict range_classify(
 	void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
-	struct s3_op *op = cookie;
-	struct range_slot *slot = (struct range_slot *)(void *)op; /* its first member */
+	struct range_slot *slot = cookie;
 	struct download *d = slot->download;
 	enum http_verdict verdict = slot->classify(cookie, reply, err);
 
@@ -315,8 +295,7 @@ static enum http_verdict range_classify(
 static void range_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
-	struct s3_op *op = cookie;
-	struct range_slot *slot = (struct range_slot *)(void *)op; /* its first member */
+	struct range_slot *slot = cookie;
 	struct download *d = slot->download;
 	struct penstock_error own = PENSTOCK_ERROR_INIT;
 
@@ -327,13 +306,11 @@ static void range_done(void *cookie, struct http_request *request, struct http_r
 	} else if (slot->at != slot->length) {
 		/* A server that does not send the object's size may call any part the whole
 		 * range. */
-		error_set(&own, PENSTOCK_E_CHANGED,
-			"GET s3://%s/%s: %" PRIu64 " bytes came of %" PRIu64, d->at.bucket,
-			d->at.key, slot->at, slot->length);
+		object_error(&own, PENSTOCK_E_CHANGED, "GET", d->at,
+			"%" PRIu64 " bytes came of %" PRIu64, slot->at, slot->length);
 		err = &own;
 	}
-	atomic_store(&slot->flying, false);
-	fan_ended(&d->fan, err);
+	fan_ended(&d->fan, &slot->flying, err);
 }
 
 static int range_start(struct download *d, struct range_slot *slot, uint64_t offset,
@@ -354,13 +331,8 @@ static int range_start(struct download *d, struct range_slot *slot, uint64_t off
 	slot->classify = slot->op.request.classify;
 	slot->op.request.classify = range_classify;
 	r = s3_op_ready(&slot->op, err);
-	if (r < 0)
-		return r;
-	atomic_store(&slot->flying, true);
-	r = fan_submit(&d->fan, &slot->op.request, &slot->op.reply, err);
-	if (r < 0)
-		atomic_store(&slot->flying, false);
-	return r;
+	return r < 0 ? r
+		     : fan_submit(&d->fan, &slot->op.request, &slot->op.reply, &slot->flying, err);
 }
 
 /* Returns a slot whose range has arrived, or an unused one. Its last bytes may still be queued for
@@ -385,12 +357,9 @@ static struct range_slot *free_slot(struct download *d)
 
 static void learn_parts(struct download *d)
 {
-	struct object_info of = {.size = d->size};
-
 	if (d->part_kind == CHECKSUM_NONE || d->part_kind != d->blocks.kind)
 		return;
-	object_etag_copy(of.etag, d->etag);
-	get_parts_learn(&d->parts, d->at, &of, d->part_kind, d->options->cancel);
+	get_parts_learn(&d->parts, d->at, d->size, d->etag, d->part_kind, d->options->cancel);
 	atomic_store(&d->parts_known, d->parts.n > 0);
 }
 
@@ -445,23 +414,20 @@ static int run_ranges(struct download *d, struct penstock_error *err)
 	return fan_finish(&d->fan, err);
 }
 
-static int check_ranges(struct download *d, struct penstock_error *err)
-{
-	uint8_t whole[CHECKSUM_MAX_SIZE];
-
-	get_blocks_digest(&d->blocks, whole);
-	return check_digest(d, whole, err);
-}
-
 /*
- * Verifies checksums that cannot be combined from those of ranges (MD5, SHA) by reading the file
- * once more. That takes longer than the transfer, and is done only if the store has nothing better.
+ * Compares the checksum of the whole object. One that cannot be combined from those of ranges (MD5,
+ * SHA) takes reading the file once more, which is longer than the transfer; it is used only if the
+ * store has nothing better.
  */
-static int check_file(struct download *d, struct penstock_error *err)
+static int check_whole(struct download *d, struct penstock_error *err)
 {
 	uint8_t got[CHECKSUM_MAX_SIZE];
-	int r = checksum_of_file(d->part.fd, d->kind, 0, d->size, d->options->cancel, got, err);
+	int r = 0;
 
+	if (checksum_is_crc(d->kind))
+		get_blocks_digest(&d->blocks, got);
+	else
+		r = checksum_of_file(d->part.fd, d->kind, 0, d->size, d->options->cancel, got, err);
 	return r < 0 ? r : check_digest(d, got, err);
 }
 
@@ -516,17 +482,15 @@ int download_ranges(struct download *d, struct penstock_error *err)
 	/* After a failed write, the requests usually fail with a consequence of it. */
 	if (failed && r != -(int)PENSTOCK_E_CANCELLED)
 		r = write_failed(failed, err);
-	if (r == 0 && checksum_is_crc(d->kind))
-		r = check_ranges(d, err);
 	/* Verify those that arrived before their checksums were known, or in several ranges. */
-	else if (r == 0)
+	if (r == 0 && !checksum_is_crc(d->kind))
 		r = check_parts(d, 0, d->size, err);
+	if (r == 0 && d->kind != CHECKSUM_NONE)
+		r = check_whole(d, err);
 	d->parts_checked = r == 0 && all_compared(d);
 	/* A store that has no checksums of the parts now will have none later. */
 	if (!d->parts.n)
 		d->part_kind = CHECKSUM_NONE;
-	if (r == 0 && d->kind != CHECKSUM_NONE && !checksum_is_crc(d->kind))
-		r = check_file(d, err);
 	atomic_store(&d->parts_known, false);
 	get_parts_release(&d->parts);
 	for (unsigned i = 0; i < d->n_slots; i++) {

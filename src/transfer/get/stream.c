@@ -54,50 +54,33 @@ struct stream {
 	struct checksum part_sum;
 };
 
-/* Stores and caches may ignore If-Match. */
 static int slot_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
-	struct s3_op *op = cookie;
-	struct stream_slot *slot = (struct stream_slot *)(void *)op;
-	const char *wanted = slot->stream->info.etag;
-	char etag[OBJECT_ETAG_SIZE];
-	int r = s3_op_check_etag(op, reply, err);
+	struct stream_slot *slot = cookie;
 
-	object_etag_copy(etag, http_reply_header(reply, "ETag"));
-	if (r < 0 || !wanted[0] || strcmp(etag, wanted) == 0)
-		return r;
-	return error_set(err, PENSTOCK_E_CHANGED, "another object was received");
-}
-
-static int replaced(const struct stream *s, struct penstock_error *err)
-{
-	return error_set(err, PENSTOCK_E_CHANGED,
-		"GET s3://%s/%s: the object was replaced while it was read", s->at.bucket,
-		s->at.key);
+	return s3_op_check_same(&slot->op, reply, slot->stream->info.etag, err);
 }
 
 static int fewer_bytes(const struct stream *s, struct penstock_error *err)
 {
-	return error_set(err, PENSTOCK_E_CHANGED,
-		"GET s3://%s/%s: received fewer bytes than the object has", s->at.bucket,
-		s->at.key);
+	return object_error(
+		err, PENSTOCK_E_CHANGED, "GET", s->at, "received fewer bytes than the object has");
 }
 
 static void slot_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
-	struct s3_op *op = cookie;
-	struct stream_slot *slot = (struct stream_slot *)(void *)op;
+	struct stream_slot *slot = cookie;
 	struct fan *fan = &slot->stream->fan;
 
 	(void)request;
 	(void)reply;
 	if (err && (err->code == PENSTOCK_E_PRECONDITION || err->code == PENSTOCK_E_CHANGED))
-		replaced(slot->stream, err);
+		object_replaced(slot->stream->at, err);
 	pthread_mutex_lock(&fan->lock);
 	slot->there = !err;
 	pthread_mutex_unlock(&fan->lock);
-	fan_ended(fan, err);
+	fan_ended(fan, NULL, err);
 }
 
 static void slot_release(struct stream_slot *slot)
@@ -134,7 +117,7 @@ static int slot_start(
 	slot->op.request.on_headers = slot_headers;
 	slot->op.request.done = slot_done;
 	r = s3_op_ready(&slot->op, err);
-	return r < 0 ? r : fan_submit(&s->fan, &slot->op.request, &slot->op.reply, err);
+	return r < 0 ? r : fan_submit(&s->fan, &slot->op.request, &slot->op.reply, NULL, err);
 }
 
 /* Waits for the range. Returns false if something failed. */
@@ -151,6 +134,13 @@ static bool slot_wait(struct stream *s, struct stream_slot *slot)
 		if (!limit || !fan_wait(&s->fan, limit))
 			return false;
 	}
+}
+
+/* Ends the message of PENSTOCK_E_CORRUPT. */
+static int warn_writer(struct penstock_error *err)
+{
+	error_suffix(err, "; do not use what was written");
+	return -(int)PENSTOCK_E_CORRUPT;
 }
 
 /* Bytes that complete a damaged part are not passed on. */
@@ -174,8 +164,8 @@ static int check_piece(struct stream *s, const char *data, size_t len, struct pe
 		s->part_at = 0;
 		if (memcmp(got, part->digest, checksum_size(kind)) != 0) {
 			get_part_damaged(part, s->part, kind, err);
-			error_suffix(err, "; do not use what was written");
-			return error_prefix(err, "GET s3://%s/%s", s->at.bucket, s->at.key);
+			error_prefix(err, "GET s3://%s/%s", s->at.bucket, s->at.key);
+			return warn_writer(err);
 		}
 		if (checksum_reset(&s->part_sum) < 0)
 			return error_memory(err);
@@ -238,7 +228,7 @@ static int fetch_whole(struct stream *s, int fd, struct penstock_error *err)
 	slot.op.request.on_headers = slot_headers;
 	r = s3_op_perform(&slot.op, err);
 	if (r == -(int)PENSTOCK_E_PRECONDITION || r == -(int)PENSTOCK_E_CHANGED)
-		r = replaced(s, err);
+		r = object_replaced(s->at, err);
 	s3_op_release(&slot.op);
 	return r;
 }
@@ -268,26 +258,17 @@ static int hand_over_held(
 
 /* ---- expected checksums ---- */
 
-static int corrupt(const struct stream *s, const char *what, struct penstock_error *err)
-{
-	return error_set(err, PENSTOCK_E_CORRUPT,
-		"GET s3://%s/%s: the bytes do not have %s; do not use what was written",
-		s->at.bucket, s->at.key, what);
-}
-
 static int check_whole(struct stream *s, struct penstock_error *err)
 {
 	uint8_t got[CHECKSUM_MAX_SIZE];
-	char what[64];
 
 	if (!s->sum.kind)
 		return 0;
 	checksum_final(&s->sum, got);
 	if (memcmp(got, s->wanted, checksum_size(s->sum.kind)) == 0)
 		return 0;
-	snprintf(what, sizeof(what), "the stored checksum (%s)",
-		s->sum.kind == CHECKSUM_MD5 ? "MD5" : checksum_name(s->sum.kind));
-	return corrupt(s, what, err);
+	object_corrupt(s->at, s->sum.kind, err);
+	return warn_writer(err);
 }
 
 /* For a multipart object without a checksum of the whole: uses those of its parts, else its ETag if
@@ -299,8 +280,8 @@ static int learn_parts(struct stream *s, const struct http_reply *reply, struct 
 	enum checksum_kind kind = object_reply_part_checksum(reply, s->info.etag);
 
 	if (kind != CHECKSUM_NONE)
-		get_parts_learn(&s->part_sums, object_at(client, s->at.bucket, s->at.key), &s->info,
-			kind, s->options->cancel);
+		get_parts_learn(
+			&s->part_sums, s->at, s->info.size, s->info.etag, kind, s->options->cancel);
 	if (s->part_sums.n)
 		return checksum_init(&s->part_sum, kind, err);
 
@@ -308,8 +289,7 @@ static int learn_parts(struct stream *s, const struct http_reply *reply, struct 
 		object_reply_encrypted(reply))
 		return 0;
 	if (count > 1)
-		part = parts_etag_part_size(object_at(client, s->at.bucket, s->at.key),
-			s->info.etag, s->size, s->options->cancel);
+		part = parts_etag_part_size(s->at, s->info.etag, s->size, s->options->cancel);
 	return part ? parts_etag_sum_init(&s->parts, part, count, err) : 0;
 }
 
@@ -327,11 +307,10 @@ static int learn(struct stream *s, struct penstock_error *err)
 		return r;
 	if (o->known &&
 		(s->info.size != o->known->size || strcmp(s->info.etag, o->known->etag) != 0))
-		return replaced(s, err);
+		return object_replaced(s->at, err);
 	if (o->offset && o->offset >= s->info.size)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"GET s3://%s/%s: the object ends before byte %" PRIu64, s->at.bucket,
-			s->at.key, o->offset);
+		return object_error(err, PENSTOCK_E_INVALID, "GET", s->at,
+			"the object ends before byte %" PRIu64, o->offset);
 	s->from = o->offset;
 	s->size = s->info.size - o->offset;
 	if (o->length && o->length < s->size)
@@ -409,7 +388,9 @@ static int check_parts(struct stream *s, struct penstock_error *err)
 			return 0;
 		}
 	}
-	return corrupt(s, "the MD5s in the object's ETag", err);
+	object_error(err, PENSTOCK_E_CORRUPT, "GET", s->at,
+		"the bytes do not match the MD5s in the object's ETag");
+	return warn_writer(err);
 }
 
 int object_get_stream(struct object_ref at, const struct object_get_options *options,
@@ -442,9 +423,5 @@ int object_get_stream(struct object_ref at, const struct object_get_options *opt
 	parts_etag_sum_release(&s.parts);
 	get_parts_release(&s.part_sums);
 	checksum_release(&s.part_sum);
-	if (r == 0 && info)
-		*info = s.info;
-	else
-		object_info_release(&s.info);
-	return r;
+	return object_info_pass(r, &s.info, info);
 }

@@ -20,8 +20,6 @@
 #include "transfer/put/parts.h"
 #include "base/banned.h"
 
-/* The store copies the bytes before it replies. */
-#define COPY_STALL_MS (10 * 60 * 1000)
 #define COPY_PARALLEL 8
 #define COPY_PART     (512 * MIB)
 
@@ -67,13 +65,6 @@ static bool copy_is_there(
 	*info = there.info;
 	there.info = (struct object_info){0};
 	return true;
-}
-
-/* A failed condition may be the source's, so the message names it. */
-static int copy_failed(const char *bucket, const char *key, struct penstock_error *err)
-{
-	error_suffix(err, " (copying s3://%s/%s)", bucket, key);
-	return -(int)err->code;
 }
 
 /* All properties of the copy in addition to its bytes: the requested ones, else the source's, of
@@ -128,7 +119,7 @@ static int copy_whole(const struct copy_source *source, struct object_ref to,
 	add_other_properties(&op, source, options);
 	s3_op_body(&op, NULL, 0);
 	s3_op_cancel(&op, options->cancel);
-	op.request.stall_timeout_ms = COPY_STALL_MS;
+	op.request.stall_timeout_ms = PUT_STALL_MS;
 	op.request.fresh_connection = options->if_none_match;
 	r = s3_op_ask(&op, &own);
 	if (r == -(int)PENSTOCK_E_PRECONDITION && op.reply.sent_before &&
@@ -137,7 +128,9 @@ static int copy_whole(const struct copy_source *source, struct object_ref to,
 		return 0;
 	}
 	if (r < 0) {
-		copy_failed(from.bucket, from.key, &own);
+		/* The failed condition may be the source's. */
+		error_suffix(&own, " (copying %s://%s/%s)", object_client_scheme(from.client),
+			from.bucket, from.key);
 		return error_move(err, &own);
 	}
 	r = s3_reply_parse(op.document.data, op.document.len, &reply, &own);
@@ -192,8 +185,8 @@ static int check_source(struct object_ref at, const char *expected, struct penst
 	if (at.client->aws || atomic_load(&at.client->own_kind) ||
 		object_head(at, &now, NULL) < 0 || strcmp(now.etag, expected) == 0)
 		return 0;
-	return error_set(err, PENSTOCK_E_PRECONDITION,
-		"COPY s3://%s/%s: the object was replaced while it was copied", at.bucket, at.key);
+	return object_error(err, PENSTOCK_E_PRECONDITION, "COPY", at,
+		"the object was replaced while it was copied");
 }
 
 int object_copy(struct object_ref from, struct object_ref to,
@@ -209,14 +202,13 @@ int object_copy(struct object_ref from, struct object_ref to,
 	if (r < 0)
 		return r;
 	if (o->if_match && strcmp(o->if_match, source.info.etag) != 0)
-		return error_set(err, PENSTOCK_E_PRECONDITION,
-			"COPY s3://%s/%s: the object is not the expected one", from.bucket,
-			from.key);
+		return object_error(err, PENSTOCK_E_PRECONDITION, "COPY", from,
+			"the object is not the expected one");
 	/* Ceph and MinIO ignore If-None-Match on a copy; other stores are asked with the condition
 	 * as well. */
 	if (o->if_none_match && object_head(to, NULL, NULL) == 0)
-		return error_set(err, PENSTOCK_E_PRECONDITION, "COPY s3://%s/%s: s3://%s/%s exists",
-			from.bucket, from.key, to.bucket, to.key);
+		return object_error(err, PENSTOCK_E_PRECONDITION, "COPY", from, "%s://%s/%s exists",
+			object_client_scheme(to.client), to.bucket, to.key);
 	if (source.info.size > (o->part_size ? o->part_size : LIMIT_S3_PUT_MAX) &&
 		!from.client->google) {
 		r = copy_in_parts(&source, to, o, &made, err);

@@ -39,11 +39,13 @@ int put_body_rewind(void *cookie);
 /* Makes it the body of `op`, and adds the headers of its guard. */
 int put_body_attach(
 	struct s3_op *op, struct put_body *body, enum guard guard, struct penstock_error *err);
-/* Detects our own store by "penstock/…": it takes trailers, so files need to be read only once. */
-void put_learn_store(struct object_client *client, const struct http_reply *reply);
 /* The checksum of the whole body, by reading it. */
 int put_body_sum(const struct put_body *body, enum checksum_kind kind,
 	uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err);
+/* Compares a digest of the guard's kind with the checksum that a reply has, if it has one. */
+enum put_sum { PUT_SUM_UNKNOWN, PUT_SUM_SAME, PUT_SUM_DIFFERS };
+enum put_sum put_compare_sum(
+	const struct object_client *client, const char *checksum, const uint8_t *digest);
 /* Verifies after success that the store has the sent bytes. PENSTOCK_E_CORRUPT if not. */
 int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_error *err);
 
@@ -57,6 +59,8 @@ struct put_request {
 	enum http_verdict (*classify)(
 		void *cookie, const struct http_reply *reply, struct penstock_error *err);
 };
+/* The store copies or assembles the bytes before it replies. */
+#define PUT_STALL_MS (10 * 60 * 1000)
 void put_request_hook(struct put_request *put, struct put_body *body);
 void put_request_release(struct put_request *put);
 
@@ -64,6 +68,8 @@ void put_request_release(struct put_request *put);
 int put_properties(const struct object_client *client, const struct http_reply *reply,
 	struct strlist *out, struct penstock_error *err);
 void put_headers(struct s3_op *op, const struct object_put_options *options);
+/* The caller's cancel flag, and no gate if the upload is ungated. */
+void put_control(struct s3_op *op, const struct object_put_options *options);
 void put_conditions(struct s3_op *op, const struct object_put_options *options);
 bool put_needs_one_request(
 	const struct object_client *client, const struct object_put_options *options);

@@ -9,27 +9,6 @@
 #include "s3/message/messages.h"
 #include "base/banned.h"
 
-static int parts_page(struct upload *u, unsigned after, struct s3_op *op, struct s3_parts *page,
-	struct penstock_error *err)
-{
-	char text[16];
-	int r;
-
-	s3_op_init(op, "GET", u->at);
-	snprintf(text, sizeof(text), "%u", after);
-	s3_op_query(op, "uploadId", u->id);
-	s3_op_query(op, "max-parts", "1000");
-	if (after)
-		s3_op_query(op, "part-number-marker", text);
-	s3_op_cancel(op, u->options->cancel);
-	r = s3_op_ask(op, err);
-	if (r < 0)
-		return r;
-	if (s3_parts_parse(op->document.data, op->document.len, page, err) < 0)
-		return error_prefix(err, "%s", op->what);
-	return 0;
-}
-
 int upload_list_parts(struct upload *u, void (*each)(struct upload *u, const struct s3_part *part),
 	struct penstock_error *err)
 {
@@ -40,8 +19,16 @@ int upload_list_parts(struct upload *u, void (*each)(struct upload *u, const str
 	while (r == 0 && more) {
 		_cleanup_(s3_op_release) struct s3_op op = {0};
 		_cleanup_(s3_parts_release) struct s3_parts page = {0};
+		char text[16];
 
-		r = parts_page(u, after, &op, &page, err);
+		s3_op_init(&op, "GET", u->at);
+		snprintf(text, sizeof(text), "%u", after);
+		s3_op_query(&op, "uploadId", u->id);
+		s3_op_query(&op, "max-parts", "1000");
+		if (after)
+			s3_op_query(&op, "part-number-marker", text);
+		s3_op_cancel(&op, u->options->cancel);
+		r = s3_op_read(&op, s3_parts_parse, &page, err);
 		for (size_t i = 0; r == 0 && i < page.n; i++)
 			each(u, &page.parts[i]);
 		more = r == 0 && page.truncated && page.n && page.parts[page.n - 1].number > after;

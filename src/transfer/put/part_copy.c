@@ -10,9 +10,6 @@
 #include "transfer/put/parts.h"
 #include "base/banned.h"
 
-/* The store copies the bytes before it replies. */
-#define COPY_STALL_MS (10 * 60 * 1000)
-
 void put_copy_part(const struct upload *u, struct part_slot *slot)
 {
 	struct s3_op *op = &slot->put.op;
@@ -24,7 +21,7 @@ void put_copy_part(const struct upload *u, struct part_slot *slot)
 	s3_op_header(op, "x-amz-copy-source-range", text);
 	s3_op_body(op, NULL, 0);
 	s3_op_wants_document(op);
-	op->request.stall_timeout_ms = COPY_STALL_MS;
+	op->request.stall_timeout_ms = PUT_STALL_MS;
 }
 
 /* Compares the MD5 in a part's ETag; false also if the ETag is no MD5. */
@@ -46,13 +43,14 @@ static bool has_md5_of(const struct upload *u, uint64_t offset, uint64_t length,
 static int verify_copy(struct upload *u, const struct part_slot *slot, struct part_result *result,
 	const char *checksum, struct penstock_error *err)
 {
-	enum checksum_kind kind = u->at.client->guard_kind;
-	uint8_t stored[CHECKSUM_MAX_SIZE];
+	enum put_sum sum;
 	bool right;
 
 	delta_crc(u->delta->sums, slot->body.offset, slot->body.length, result->digest);
-	if (u->guard != GUARD_MD5 && checksum && checksum_parse(kind, checksum, stored)) {
-		right = memcmp(stored, result->digest, checksum_size(kind)) == 0;
+	sum = u->guard == GUARD_MD5 ? PUT_SUM_UNKNOWN
+				    : put_compare_sum(u->at.client, checksum, result->digest);
+	if (sum != PUT_SUM_UNKNOWN) {
+		right = sum == PUT_SUM_SAME;
 		if (strlen(checksum) < sizeof(result->checksum))
 			memcpy(result->checksum, checksum, strlen(checksum) + 1);
 	} else {

@@ -19,9 +19,6 @@
 #include "s3/range.h"
 #include "base/banned.h"
 
-/* The store may assemble a large object before it replies. */
-#define COMPLETE_STALL_MS (10 * 60 * 1000)
-
 int upload_start(struct upload *u, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
@@ -35,15 +32,12 @@ int upload_start(struct upload *u, struct penstock_error *err)
 		sums ? checksum_name(u->at.client->guard_kind) : NULL);
 	s3_op_header(&op, "x-amz-checksum-type", sums ? "FULL_OBJECT" : NULL);
 	s3_op_body(&op, NULL, 0);
-	s3_op_cancel(&op, u->options->cancel);
-	if (u->options->ungated)
-		op.request.gate = NULL;
+	put_control(&op, u->options);
 	r = s3_op_upload_id(&op, &u->id, err);
 	if (r < 0) {
 		u->refused = sums && err && put_guard_refused(&op, err);
 		return r;
 	}
-	put_learn_store(u->at.client, &op.reply);
 	if (u->guard == GUARD_HEADER && atomic_load(&u->at.client->guard) == GUARD_TRAILER)
 		u->guard = GUARD_TRAILER;
 	return 0;
@@ -60,9 +54,7 @@ static void report_upload(const struct upload *u, bool over)
 static void part_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
-	struct put_request *put = cookie;
-	struct part_slot *slot = (struct part_slot *)(void *)put; /* its first member */
-	struct fan *fan = &slot->upload->fan;
+	struct part_slot *slot = cookie;
 
 	(void)request;
 	(void)reply;
@@ -70,11 +62,11 @@ static void part_done(void *cookie, struct http_request *request, struct http_re
 	/* A cancel does not mean that the store cannot copy. */
 	slot->uncopied = slot->copied && err && err->code != PENSTOCK_E_CANCELLED &&
 			 !error_is_retryable(err);
-	slot->refused = err && slot->body.guard != GUARD_MD5 && put_guard_refused(&put->op, err);
+	slot->refused = err && slot->body.guard != GUARD_MD5 &&
+			put_guard_refused(&slot->put.op, err);
 	if (slot->failed && slot->body.progress && slot->body.sent)
 		slot->body.progress(slot->body.cookie, -(int64_t)slot->body.sent);
-	atomic_store(&slot->flying, false);
-	fan_ended(fan, err);
+	fan_ended(&slot->upload->fan, &slot->flying, err);
 }
 
 /* Verifies and records a part that has returned, and empties its slot. */
@@ -86,17 +78,12 @@ int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstoc
 
 	if (!slot->number)
 		return 0;
-	if (slot->copied) {
-		r = put_copy_collect(u, slot, err);
-		put_request_release(&slot->put);
-		put_body_release(&slot->body);
-		slot->number = 0;
-		return r;
-	}
 	result = &u->results[slot->number - 1];
 	result->length = slot->body.length;
 	u->refused = u->refused || slot->refused;
-	if (!slot->failed) {
+	if (slot->copied) {
+		r = put_copy_collect(u, slot, err);
+	} else if (!slot->failed) {
 		r = put_body_verify(&slot->put.op, &slot->body, err);
 		object_etag_copy(result->etag, http_reply_header(&slot->put.op.reply, "ETag"));
 		memcpy(result->digest, slot->body.digest, sizeof(result->digest));
@@ -150,32 +137,25 @@ int upload_part_start(
 	s3_op_init(op, "PUT", u->at);
 	slot->number = number;
 	slot->failed = true; /* until it was sent */
-	s3_op_cancel(op, u->options->cancel);
-	if (u->options->ungated)
-		op->request.gate = NULL;
+	put_control(op, u->options);
 	s3_op_query(op, "partNumber", text);
 	s3_op_query(op, "uploadId", u->id);
 	if (slot->copied) {
 		slot->body.guard = GUARD_MD5;
 		put_copy_part(u, slot);
-		r = s3_op_ready(op, err);
+		r = 0;
 	} else {
 		r = put_body_attach(op, &slot->body, u->guard, err);
-		if (r == 0)
-			r = s3_op_ready(op, err);
-		if (r == 0)
-			put_request_hook(&slot->put, &slot->body);
+		put_request_hook(&slot->put, &slot->body);
 	}
+	if (r == 0)
+		r = s3_op_ready(op, err);
 	if (r < 0)
 		return r;
 	op->request.done = part_done;
 	/* A copy takes the store a while, and no bytes move here. */
 	op->request.bulk = op->request.resend = !slot->copied;
-	atomic_store(&slot->flying, true);
-	r = fan_submit(&u->fan, &op->request, &op->reply, err);
-	if (r < 0)
-		atomic_store(&slot->flying, false);
-	return r;
+	return fan_submit(&u->fan, &op->request, &op->reply, &slot->flying, err);
 }
 
 struct part_slot *upload_free_slot(struct upload *u)
@@ -223,12 +203,6 @@ static bool has_same_bytes(struct upload *u, unsigned number)
 	return same;
 }
 
-/* True if a part need not be sent. */
-static bool part_is_there(struct upload *u, unsigned number)
-{
-	return u->results[number - 1].listed && has_same_bytes(u, number);
-}
-
 static int upload_parts(struct upload *u, struct penstock_error *err)
 {
 	struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -241,7 +215,7 @@ static int upload_parts(struct upload *u, struct penstock_error *err)
 		if (!slot)
 			continue;
 		r = upload_part_collect(u, slot, &own);
-		if (r == 0 && !part_is_there(u, next))
+		if (r == 0 && !(u->results[next - 1].listed && has_same_bytes(u, next)))
 			r = upload_part_start(u, slot, next, &own);
 		next++;
 	}
@@ -292,23 +266,26 @@ static bool expected_etag(const struct upload *u, char etag[static MULTIPART_ETA
 	return known;
 }
 
+/* Compares the checksum of the whole object, if the upload had one. */
+static enum put_sum whole_sum(const struct upload *u, const char *checksum)
+{
+	return u->guard == GUARD_MD5 ? PUT_SUM_UNKNOWN
+				     : put_compare_sum(u->at.client, checksum, u->digest);
+}
+
 static int verify_object(
 	struct upload *u, const char *etag, const char *checksum, struct penstock_error *err)
 {
-	uint8_t stored[CHECKSUM_MAX_SIZE];
+	enum put_sum sum = whole_sum(u, checksum);
 	char expected[MULTIPART_ETAG_SIZE];
 
-	if (u->guard != GUARD_MD5 && checksum &&
-		checksum_parse(u->at.client->guard_kind, checksum, stored)) {
-		if (memcmp(stored, u->digest, checksum_size(u->at.client->guard_kind)) == 0)
-			return 0;
-	} else if (u->guard != GUARD_MD5 || u->fd < 0 || !etag || !strchr(etag, '-') ||
-		   !expected_etag(u, expected) || strcmp(etag, expected) == 0) {
+	if (sum == PUT_SUM_SAME ||
+		(sum == PUT_SUM_UNKNOWN &&
+			(u->guard != GUARD_MD5 || u->fd < 0 || !etag || !strchr(etag, '-') ||
+				!expected_etag(u, expected) || strcmp(etag, expected) == 0)))
 		return 0;
-	}
-	return error_set(err, PENSTOCK_E_CORRUPT,
-		"PUT s3://%s/%s: the store assembled other bytes than were sent", u->at.bucket,
-		u->at.key);
+	return object_error(err, PENSTOCK_E_CORRUPT, "PUT", u->at,
+		"the store assembled other bytes than were sent");
 }
 
 /* The reply to Complete was lost, and a retry got "no such upload": checks whether the object
@@ -318,21 +295,18 @@ static bool complete_was_done(struct upload *u, struct object_info *info)
 	_cleanup_(s3_op_release) struct s3_op head = {0};
 	char expected[MULTIPART_ETAG_SIZE];
 	const char *etag;
-	const char *checksum;
-	uint8_t stored[CHECKSUM_MAX_SIZE];
+	enum put_sum sum;
 
 	if (s3_op_head(&head, u->at, NULL, true, NULL, NULL) < 0 ||
 		head.reply.total_size != u->size)
 		return false;
 	etag = http_reply_header(&head.reply, "ETag");
-	checksum = http_reply_header(&head.reply, checksum_header(u->at.client->guard_kind));
-	if (u->guard != GUARD_MD5 && checksum &&
-		checksum_parse(u->at.client->guard_kind, checksum, stored)) {
-		if (memcmp(stored, u->digest, checksum_size(u->at.client->guard_kind)) != 0)
-			return false;
-	} else if (!etag || !expected_etag(u, expected) || strcmp(etag, expected) != 0) {
+	sum = whole_sum(
+		u, http_reply_header(&head.reply, checksum_header(u->at.client->guard_kind)));
+	if (sum == PUT_SUM_DIFFERS ||
+		(sum == PUT_SUM_UNKNOWN &&
+			(!etag || !expected_etag(u, expected) || strcmp(etag, expected) != 0)))
 		return false;
-	}
 	return object_info_from_reply(&head.reply, info, NULL) == 0;
 }
 
@@ -361,44 +335,24 @@ static int etag_of_object(struct upload *u, struct object_info *info, struct pen
 		(!expected_etag(u, expected) || strcmp(info->etag, expected) == 0))
 		return 0;
 	object_info_release(info);
-	return error_set(err, PENSTOCK_E_PRECONDITION,
-		"PUT s3://%s/%s: the object is not the one that was sent", u->at.bucket, u->at.key);
+	return object_error(err, PENSTOCK_E_PRECONDITION, "PUT", u->at,
+		"the object is not the one that was sent");
 }
 
 /* Verifies size, checksum and ETag by a HEAD. */
 static int look_at_object(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op head = {0};
-	uint8_t stored[CHECKSUM_MAX_SIZE];
-	const char *checksum;
 	int r = s3_op_head(&head, u->at, NULL, false, NULL, err);
 
 	if (r < 0)
 		return r;
-	checksum = http_reply_header(&head.reply, checksum_header(u->at.client->guard_kind));
 	if (head.reply.total_size != u->size ||
-		(u->guard != GUARD_MD5 && checksum &&
-			checksum_parse(u->at.client->guard_kind, checksum, stored) &&
-			memcmp(stored, u->digest, checksum_size(u->at.client->guard_kind)) != 0))
-		return error_set(err, PENSTOCK_E_CORRUPT,
-			"PUT %s://%s/%s: the object has other bytes than were sent",
-			object_client_scheme(u->at.client), u->at.bucket, u->at.key);
+		whole_sum(u, http_reply_header(&head.reply,
+				     checksum_header(u->at.client->guard_kind))) == PUT_SUM_DIFFERS)
+		return object_error(err, PENSTOCK_E_CORRUPT, "PUT", u->at,
+			"the object has other bytes than were sent");
 	return object_info_from_reply(&head.reply, info, err);
-}
-
-static void complete_headers(struct upload *u, struct s3_op *op)
-{
-	char text[CHECKSUM_TEXT_SIZE];
-	char size[24];
-
-	put_conditions(op, u->options);
-	if (u->guard == GUARD_MD5)
-		return;
-	checksum_format(u->at.client->guard_kind, u->digest, text);
-	snprintf(size, sizeof(size), "%" PRIu64, u->size);
-	s3_op_header(op, checksum_header(u->at.client->guard_kind), text);
-	s3_op_header(op, "x-amz-checksum-type", "FULL_OBJECT");
-	s3_op_header(op, "x-amz-mp-object-size", size);
 }
 
 static int complete_perform(struct upload *u, struct put_request *put, struct object_info *info,
@@ -449,12 +403,10 @@ static void take_etag(struct upload *u, const struct s3_part *part)
 	struct part_result *result = part->number >= 1 && part->number <= u->parts
 					     ? &u->results[part->number - 1]
 					     : NULL;
-	const char *sum = part->checksums[u->at.client->guard_kind];
-	uint8_t stored[CHECKSUM_MAX_SIZE];
 
-	if (result && part->size == result->length && sum &&
-		checksum_parse(u->at.client->guard_kind, sum, stored) &&
-		memcmp(stored, result->digest, checksum_size(u->at.client->guard_kind)) == 0)
+	if (result && part->size == result->length &&
+		put_compare_sum(u->at.client, part->checksums[u->at.client->guard_kind],
+			result->digest) == PUT_SUM_SAME)
 		object_etag_copy(result->etag, part->etag);
 }
 
@@ -467,22 +419,27 @@ static int complete_once(
 		.last = true,
 		.still_valid = u->options->still_valid,
 		.cookie = u->options->cookie};
+	char text[CHECKSUM_TEXT_SIZE], size[24];
 	int r = complete_body(u, err);
 
 	if (r < 0)
 		return r;
-	if (u->guard != GUARD_MD5)
-		whole_digest(u);
 	s3_op_init(&put.op, "POST", u->at);
 	s3_op_query(&put.op, "uploadId", u->id);
 	s3_op_xml(&put.op, &u->complete, "the list of parts");
-	complete_headers(u, &put.op);
+	put_conditions(&put.op, u->options);
+	if (u->guard != GUARD_MD5) {
+		whole_digest(u);
+		checksum_format(u->at.client->guard_kind, u->digest, text);
+		snprintf(size, sizeof(size), "%" PRIu64, u->size);
+		s3_op_header(&put.op, checksum_header(u->at.client->guard_kind), text);
+		s3_op_header(&put.op, "x-amz-checksum-type", "FULL_OBJECT");
+		s3_op_header(&put.op, "x-amz-mp-object-size", size);
+	}
 	s3_op_wants_document(&put.op);
 	put_request_hook(&put, &gate);
-	s3_op_cancel(&put.op, u->options->cancel);
-	if (u->options->ungated)
-		put.op.request.gate = NULL;
-	put.op.request.stall_timeout_ms = COMPLETE_STALL_MS;
+	put_control(&put.op, u->options);
+	put.op.request.stall_timeout_ms = PUT_STALL_MS;
 	put.op.request.fresh_connection = true;
 	r = complete_perform(u, &put, info, err);
 	*why = put.op.error;
@@ -651,10 +608,7 @@ int put_parts_of(struct object_ref at, int fd, uint64_t size,
 		int r = put_parts_once(&u, &found, &own);
 
 		found.size = size;
-		if (r == 0 && info)
-			*info = found;
-		else
-			object_info_release(&found);
+		object_info_pass(r, &found, info);
 		if (r == 0 && guard == GUARD_MD5)
 			atomic_store(&at.client->guard, GUARD_MD5);
 		if (r == 0)

@@ -14,17 +14,20 @@
 static bool put_was_done(struct s3_op *op, struct put_body *body)
 {
 	_cleanup_(s3_op_release) struct s3_op head = {0};
+	const struct object_client *client = op->at.client;
 	uint8_t stored[CHECKSUM_MAX_SIZE];
 	uint8_t sent[CHECKSUM_MAX_SIZE];
-	const char *checksum;
+	enum put_sum sum = PUT_SUM_UNKNOWN;
 
 	if (!op->reply.sent_before || s3_op_head(&head, op->at, NULL, true, NULL, NULL) < 0 ||
 		head.reply.total_size != body->length)
 		return false;
-	checksum = http_reply_header(&head.reply, checksum_header(op->at.client->guard_kind));
-	if (checksum && checksum_parse(op->at.client->guard_kind, checksum, stored))
-		return put_body_sum(body, body->kind, body->digest, NULL) == 0 &&
-		       memcmp(stored, body->digest, checksum_size(op->at.client->guard_kind)) == 0;
+	if (put_body_sum(body, body->kind, body->digest, NULL) == 0)
+		sum = put_compare_sum(client,
+			http_reply_header(&head.reply, checksum_header(client->guard_kind)),
+			body->digest);
+	if (sum != PUT_SUM_UNKNOWN)
+		return sum == PUT_SUM_SAME;
 	return object_reply_md5(&head.reply, stored) &&
 	       put_body_sum(body, CHECKSUM_MD5, sent, NULL) == 0 && memcmp(stored, sent, 16) == 0;
 }
@@ -44,10 +47,8 @@ static int put_once(struct object_ref at, struct put_body *body,
 	r = put_body_attach(&put.op, body, guard, err);
 	if (r < 0)
 		return r;
-	s3_op_cancel(&put.op, options->cancel);
+	put_control(&put.op, options);
 	put.op.request.fresh_connection = options->if_match || options->if_none_match;
-	if (options->ungated)
-		put.op.request.gate = NULL;
 	put_request_hook(&put, body);
 	r = s3_op_perform(&put.op, &own);
 	if (r == -(int)PENSTOCK_E_PRECONDITION && put_was_done(&put.op, body))
@@ -63,11 +64,7 @@ static int put_once(struct object_ref at, struct put_body *body,
 	if (r == 0)
 		r = object_info_from_reply(&put.op.reply, &found, err);
 	found.size = body->length;
-	if (r == 0 && info)
-		*info = found;
-	else
-		object_info_release(&found);
-	return r;
+	return object_info_pass(r, &found, info);
 }
 
 static int put_whole(struct object_ref at, const struct put_body *from,

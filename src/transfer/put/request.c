@@ -20,15 +20,10 @@
 
 /* ---- the body ---- */
 
-static uint64_t plain_left(const struct put_body *body)
-{
-	return body->length - body->sent;
-}
-
 /* Reads data straight into curl's buffer. */
 static ssize_t body_data(struct put_body *body, void *out, size_t size, struct penstock_error *err)
 {
-	uint64_t left = plain_left(body);
+	uint64_t left = body->length - body->sent;
 	ssize_t n;
 
 	if (size > left)
@@ -60,18 +55,6 @@ static ssize_t body_data(struct put_body *body, void *out, size_t size, struct p
 	return (ssize_t)size;
 }
 
-/* Sends the rest of `frame` first. */
-static size_t frame_out(struct put_body *body, char *out, size_t size)
-{
-	size_t n = body->frame_len - body->frame_at;
-
-	if (n > size)
-		n = size;
-	memcpy(out, body->frame + body->frame_at, n);
-	body->frame_at += n;
-	return n;
-}
-
 static void frame_set(struct put_body *body, size_t len)
 {
 	body->frame_at = 0;
@@ -81,7 +64,7 @@ static void frame_set(struct put_body *body, size_t len)
 /* The next framing of an aws-chunked body; false at the end of the body. */
 static bool frame_next(struct put_body *body)
 {
-	uint64_t left = plain_left(body);
+	uint64_t left = body->length - body->sent;
 
 	if (body->in_chunk) { /* its data was sent */
 		body->in_chunk = false;
@@ -111,8 +94,14 @@ static ssize_t body_chunked(
 	while (done < size) {
 		ssize_t n;
 
+		/* The rest of the frame goes first. */
 		if (body->frame_at < body->frame_len) {
-			done += frame_out(body, out + done, size - done);
+			size_t rest = body->frame_len - body->frame_at;
+			size_t now = rest < size - done ? rest : size - done;
+
+			memcpy(out + done, body->frame + body->frame_at, now);
+			body->frame_at += now;
+			done += now;
 			continue;
 		}
 		if (!body->in_chunk || body->chunk_left == 0) {
@@ -189,15 +178,6 @@ static int body_load(struct put_body *body, struct penstock_error *err)
 	return 0;
 }
 
-/* Adds the x-amz-checksum-… header. */
-static void add_checksum(struct s3_op *op, const uint8_t *digest)
-{
-	char text[CHECKSUM_TEXT_SIZE];
-
-	checksum_format(op->at.client->guard_kind, digest, text);
-	s3_op_header(op, checksum_header(op->at.client->guard_kind), text);
-}
-
 /* Goes before the object's own Content-Encoding, if it has one. */
 static void encode_chunked(struct s3_op *op)
 {
@@ -235,6 +215,7 @@ static int attach_trailer(struct s3_op *op, struct put_body *body, struct pensto
 int put_body_attach(
 	struct s3_op *op, struct put_body *body, enum guard guard, struct penstock_error *err)
 {
+	char text[CHECKSUM_TEXT_SIZE];
 	int r = body_load(body, err);
 
 	if (r < 0)
@@ -259,9 +240,11 @@ int put_body_attach(
 		return attach_trailer(op, body, err);
 	if (guard == GUARD_HEADER) {
 		r = put_body_sum(body, body->kind, body->digest, err);
-		if (r == 0)
-			add_checksum(op, body->digest);
-		return r;
+		if (r < 0)
+			return r;
+		checksum_format(body->kind, body->digest, text);
+		s3_op_header(op, checksum_header(body->kind), text);
+		return 0;
 	}
 	r = checksum_init(&body->sum, CHECKSUM_MD5, err);
 	if (r == 0 && body->inline_body)
@@ -294,56 +277,52 @@ static int verify_etag(struct s3_op *op, struct put_body *body, struct penstock_
 	return memcmp(stored, sent, 16) == 0 ? 0 : corrupt(err, op, "ETag");
 }
 
-void put_learn_store(struct object_client *client, const struct http_reply *reply)
+enum put_sum put_compare_sum(
+	const struct object_client *client, const char *checksum, const uint8_t *digest)
 {
-	const char *server = http_reply_header(reply, "Server");
-	int header = GUARD_HEADER;
+	uint8_t stored[CHECKSUM_MAX_SIZE];
 
-	if (client->google || !server || !str_starts(server, "penstock"))
-		return;
-	atomic_store(&client->own_kind, true);
-	atomic_compare_exchange_strong(&client->guard, &header, GUARD_TRAILER);
+	if (!checksum || !checksum_parse(client->guard_kind, checksum, stored))
+		return PUT_SUM_UNKNOWN;
+	return memcmp(stored, digest, checksum_size(client->guard_kind)) == 0 ? PUT_SUM_SAME
+									      : PUT_SUM_DIFFERS;
 }
 
 int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_error *err)
 {
-	const char *echo = http_reply_header(
-		&op->reply, checksum_header(op->at.client->guard_kind));
-	uint8_t stored[CHECKSUM_MAX_SIZE];
+	struct object_client *client = op->at.client;
+	enum put_sum sum = body->guard == GUARD_MD5
+				   ? PUT_SUM_UNKNOWN
+				   : put_compare_sum(client,
+					     http_reply_header(&op->reply,
+						     checksum_header(client->guard_kind)),
+					     body->digest);
 	int header = GUARD_HEADER;
 
-	put_learn_store(op->at.client, &op->reply);
-	if (body->guard != GUARD_MD5 && echo &&
-		checksum_parse(op->at.client->guard_kind, echo, stored))
-		return memcmp(stored, body->digest, checksum_size(op->at.client->guard_kind)) == 0
-			       ? 0
-			       : corrupt(err, op, "checksum");
+	if (sum == PUT_SUM_DIFFERS)
+		return corrupt(err, op, "checksum");
 	/* Google compares the header's checksum and refuses other bytes. */
-	if (op->at.client->google && body->guard != GUARD_MD5)
+	if (sum == PUT_SUM_SAME || (client->google && body->guard != GUARD_MD5))
 		return 0;
 	/* The store ignores checksums: compare ETags from now on. */
 	if (body->guard == GUARD_HEADER)
-		atomic_compare_exchange_strong(&op->at.client->guard, &header, GUARD_MD5);
+		atomic_compare_exchange_strong(&client->guard, &header, GUARD_MD5);
 	return verify_etag(op, body, err);
 }
 
 /* ---- object_put ---- */
-
-static int still_valid_now(const struct put_body *body, struct penstock_error *err)
-{
-	if (!body->still_valid || body->still_valid(body->cookie))
-		return 0;
-	return error_set(err, PENSTOCK_E_CHANGED, "the file changed while it was sent");
-}
 
 /* Asks `still_valid` before an attempt whose whole body goes out at once. */
 static int put_prepare(
 	void *cookie, struct http_request *request, unsigned attempt, struct penstock_error *err)
 {
 	struct put_request *put = cookie;
-	int r = put->body->inline_body && put->body->last ? still_valid_now(put->body, err) : 0;
+	const struct put_body *body = put->body;
 
-	return r < 0 ? r : put->sign(&put->op, request, attempt, err);
+	if (body->inline_body && body->last && body->still_valid &&
+		!body->still_valid(body->cookie))
+		return error_set(err, PENSTOCK_E_CHANGED, "the file changed while it was sent");
+	return put->sign(&put->op, request, attempt, err);
 }
 
 /* A reply without an ETag is not the store's, and proves nothing. */
@@ -424,6 +403,13 @@ int put_properties(const struct object_client *client, const struct http_reply *
 			return error_memory(err);
 	}
 	return 0;
+}
+
+void put_control(struct s3_op *op, const struct object_put_options *options)
+{
+	s3_op_cancel(op, options->cancel);
+	if (options->ungated)
+		op->request.gate = NULL;
 }
 
 void put_conditions(struct s3_op *op, const struct object_put_options *options)

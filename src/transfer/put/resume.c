@@ -149,15 +149,6 @@ static int write_begin(struct put_resume *r, const struct recorded *t)
 
 /* ---- the requested upload ---- */
 
-static int endpoint_of(const struct object_client *c, char **out)
-{
-	if (asprintf(out, "%s://%s%s", c->https ? "https" : "http", c->authority, c->base_path) >=
-		0)
-		return 0;
-	*out = NULL;
-	return -1;
-}
-
 static void digest_text(struct checksum *sum, const char *text)
 {
 	checksum_update(sum, text ? text : "", strlen(text ? text : "") + 1);
@@ -204,10 +195,11 @@ static bool path_of(int fd, struct stat *st, char **out)
 
 static bool wanted_now(const struct upload *u, struct recorded *t)
 {
+	t->endpoint = strdup(u->at.client->address);
 	t->bucket = strdup(u->at.bucket);
 	t->key = strdup(u->at.key);
-	return t->bucket && t->key && endpoint_of(u->at.client, &t->endpoint) == 0 &&
-	       path_of(u->fd, &t->st, &t->path) && digest_options(u, t->options) == 0;
+	return t->endpoint && t->bucket && t->key && path_of(u->fd, &t->st, &t->path) &&
+	       digest_options(u, t->options) == 0;
 }
 
 static bool same_target(const struct recorded *a, const struct recorded *b)
@@ -248,7 +240,7 @@ static bool is_stale(const struct recorded *t, const struct stat *journal)
 }
 
 /* Returns false if the store does not answer, so the other journals have to wait too. */
-static bool sweep_one(struct object_client *client, const char *endpoint, const char *path)
+static bool sweep_one(struct object_client *client, const char *path)
 {
 	_cleanup_(record_file_close) struct record_file file = RECORD_FILE_INIT;
 	_cleanup_(recorded_release) struct recorded t = {0};
@@ -258,7 +250,7 @@ static bool sweep_one(struct object_client *client, const char *endpoint, const 
 	if (record_file_open(&file, path, NULL) < 0 || fstat(file.fd, &st) < 0)
 		return true;
 	if (read_recorded(&file, &t)) {
-		if (!is_stale(&t, &st) || (t.id && strcmp(t.endpoint, endpoint) != 0))
+		if (!is_stale(&t, &st) || (t.id && strcmp(t.endpoint, client->address) != 0))
 			return true;
 		if (t.id &&
 			object_abort_upload(object_at(client, t.bucket, t.key), t.id, &err) < 0) {
@@ -274,17 +266,16 @@ static bool sweep_one(struct object_client *client, const char *endpoint, const 
 void put_resume_sweep(struct object_client *client, const char *dir)
 {
 	_cleanup_closedir_ DIR *d = NULL;
-	_cleanup_free_ char *endpoint = NULL;
 	struct dirent *e;
 
-	if (atomic_exchange(&client->swept, true) || endpoint_of(client, &endpoint) < 0)
+	if (atomic_exchange(&client->swept, true))
 		return;
 	d = opendir(dir);
 	while (d && (e = readdir(d))) {
 		_cleanup_free_ char *path = str_ends(e->d_name, SUFFIX) ? path_join(dir, e->d_name)
 									: NULL;
 
-		if (path && !sweep_one(client, endpoint, path))
+		if (path && !sweep_one(client, path))
 			break;
 	}
 }

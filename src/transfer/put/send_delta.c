@@ -28,15 +28,13 @@
 /* ---- the record ---- */
 
 /* DIR/DIGEST.sent; NULL if out of memory. */
-static char *record_path(
-	const struct object_client *c, const char *dir, const char *bucket, const char *key)
+static char *record_path(struct object_ref at, const char *dir)
 {
 	_cleanup_free_ char *target = NULL;
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	char hex[65], *path;
 
-	if (asprintf(&target, "%s://%s%s\n%s\n%s", c->https ? "https" : "http", c->authority,
-		    c->base_path, bucket, key) < 0) {
+	if (asprintf(&target, "%s\n%s\n%s", at.client->address, at.bucket, at.key) < 0) {
 		target = NULL;
 		return NULL;
 	}
@@ -92,7 +90,7 @@ static void delta_upload_release(struct delta_upload *d)
 static int open_record(struct delta_upload *d, struct penstock_error *err)
 {
 	const char *dir = d->options->delta_dir;
-	_cleanup_free_ char *path = record_path(d->at.client, dir, d->at.bucket, d->at.key);
+	_cleanup_free_ char *path = record_path(d->at, dir);
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 
 	if (!path)
@@ -198,11 +196,7 @@ int put_with_delta(struct object_ref at, int fd, uint64_t size,
 			      : delta_run(&d, &found, err);
 
 	delta_upload_release(&d);
-	if (r == 0 && info)
-		*info = found;
-	else
-		object_info_release(&found);
-	return r;
+	return object_info_pass(r, &found, info);
 }
 
 void object_remember(struct object_ref at, const char *etag, int fd, uint64_t size,

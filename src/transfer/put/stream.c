@@ -24,17 +24,11 @@
 #define STREAM_BLOCK	  (256 * KIB)
 #define STREAM_POLL_MS	  50 /* interval for checking `cancel` while no input arrives */
 
-/* The caller's cancel flag, or the engine's: no request in flight would notice it here. */
-static bool stream_cancelled(const struct upload *u)
-{
-	const atomic_int *all = http_engine_cancel(u->at.client->engine);
-
-	return (u->options->cancel && atomic_load(u->options->cancel)) || (all && atomic_load(all));
-}
-
 /* Reads up to `want` bytes; fewer only at end of file. The descriptor may be non-blocking. */
 static ssize_t stream_read(struct upload *u, char *out, size_t want, struct penstock_error *err)
 {
+	const atomic_int *cancel = u->options->cancel;
+	const atomic_int *all = http_engine_cancel(u->at.client->engine);
 	size_t got = 0;
 
 	while (got < want) {
@@ -42,7 +36,8 @@ static ssize_t stream_read(struct upload *u, char *out, size_t want, struct pens
 		int ready = poll(&p, 1, STREAM_POLL_MS);
 		ssize_t n;
 
-		if (stream_cancelled(u))
+		/* No request in flight would notice the engine's flag here. */
+		if ((cancel && atomic_load(cancel)) || (all && atomic_load(all)))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 		if (ready == 0 || (ready < 0 && errno == EINTR))
 			continue;
@@ -165,16 +160,6 @@ static int upload_stream(struct upload *u, struct penstock_error *err)
 	return upload_settle(u, err);
 }
 
-/* Sends the first part in one PUT if it is the whole stream. */
-static int put_first(struct upload *u, struct object_info *info, struct penstock_error *err)
-{
-	const struct put_body *body = &u->slots[0].body;
-
-	if (body->data)
-		return object_put(u->at, body->data, body->length, u->options, info, err);
-	return object_put_file(u->at, body->fd, body->length, u->options, info, err);
-}
-
 static int stream_run(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -253,7 +238,11 @@ int object_put_stream(struct object_ref at, int fd, const struct object_put_opti
 	if (r == 0)
 		r = part_fill(&u, &u.slots[0], 1, &length, err);
 	if (r == 0 && u.ended) {
-		r = put_first(&u, &found, err);
+		const struct put_body *body = &u.slots[0].body;
+
+		/* The first part is the whole stream. */
+		r = body->data ? object_put(at, body->data, length, u.options, &found, err)
+			       : object_put_file(at, body->fd, length, u.options, &found, err);
 	} else if (r == 0) {
 		r = put_needs_one_request(at.client, u.options) ? stream_aside(&u, &found, err)
 								: stream_run(&u, &found, err);
@@ -261,9 +250,5 @@ int object_put_stream(struct object_ref at, int fd, const struct object_put_opti
 	}
 	upload_release(&u);
 	memory_share_give(held, STREAM_MEMORY_MAX);
-	if (r == 0 && info)
-		*info = found;
-	else
-		object_info_release(&found);
-	return r;
+	return object_info_pass(r, &found, info);
 }
