@@ -110,7 +110,7 @@ static void download(const char *data, size_t size, bool begun)
  * nothing. */
 static void upload(const char *data, size_t size)
 {
-	static struct object_client client = {.authority = (char *)NOBODY, .base_path = (char *)""};
+	static struct object_client client = {.address = (char *)"http://" NOBODY};
 	struct record_file file = RECORD_FILE_INIT;
 
 	open_empty(&file, "0123.upload");

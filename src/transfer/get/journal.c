@@ -23,30 +23,6 @@
  *	B index checksum	a block (blocks.c)
  */
 
-/* True for our own file that cannot be a user's. */
-static bool is_plain(int fd, uint64_t inode)
-{
-	struct stat st;
-
-	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
-	       st.st_uid == geteuid() && (uint64_t)st.st_ino == inode;
-}
-
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
-static void source_digest(const char *source, char out[static 65])
-{
-	uint8_t digest[CHECKSUM_MAX_SIZE] = {0};
-
-	checksum_of(CHECKSUM_SHA256, source, strlen(source), digest, NULL);
-	str_hex(digest, 32, out);
-}
-
 /* The journal's record of an earlier call. */
 struct recorded {
 	char source[65];
@@ -88,24 +64,6 @@ static int read_recorded(struct record_file *journal, struct recorded *recorded)
 	return recorded->etag ? 0 : -1;
 }
 
-/* Opens the part file that the journal names. Returns -1 if it is missing, or another file. */
-static int open_recorded(const char *path, const struct recorded *recorded, char **out)
-{
-	_cleanup_free_ char *part = NULL;
-	_cleanup_close_ int fd = -1;
-
-	if (!recorded->inode || asprintf(&part, "%.*s%s", (int)(base_name(path) - path), path,
-					recorded->name) < 0) {
-		part = NULL;
-		return -1;
-	}
-	fd = open(part, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-	if (fd < 0 || !is_plain(fd, recorded->inode))
-		return -1;
-	*out = take_pointer(part);
-	return take_fd(fd);
-}
-
 static uint64_t inode_of(int fd)
 {
 	struct stat st;
@@ -113,10 +71,28 @@ static uint64_t inode_of(int fd)
 	return fstat(fd, &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
+/* Opens the part file that the journal names. Returns -1 if it is missing, or another file. */
+static int open_recorded(const char *path, const struct recorded *recorded, char **out)
+{
+	_cleanup_free_ char *part = NULL;
+	_cleanup_close_ int fd = -1;
+
+	if (!recorded->inode ||
+		asprintf(&part, "%.*s%s", (int)(basename(path) - path), path, recorded->name) < 0) {
+		part = NULL;
+		return -1;
+	}
+	fd = open(part, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0 || !part_file_is_private(fd) || inode_of(fd) != recorded->inode)
+		return -1;
+	*out = take_pointer(part);
+	return take_fd(fd);
+}
+
 static void note_part(const struct get_part *part, const char *path, struct buf *line)
 {
 	buf_printf(line, "S %s", part->source);
-	record_add_text(line, base_name(path));
+	record_add_text(line, basename(path));
 }
 
 /* Creates a part file under an unused name. */
@@ -156,6 +132,7 @@ int get_part_open(
 {
 	_cleanup_(recorded_release) struct recorded recorded = {0};
 	_cleanup_free_ char *name = NULL;
+	uint8_t digest[CHECKSUM_MAX_SIZE] = {0};
 	int r;
 
 	*part = (struct get_part)GET_PART_INIT;
@@ -164,7 +141,8 @@ int get_part_open(
 	r = part_file_name(path, ".journal", &name, err);
 	if (r < 0)
 		return r;
-	source_digest(source, part->source);
+	checksum_of(CHECKSUM_SHA256, source, strlen(source), digest, NULL);
+	str_hex(digest, 32, part->source);
 	part->journaled = record_file_open(&part->journal, name, NULL) == 0;
 	if (part->journaled && read_recorded(&part->journal, &recorded) < 0)
 		return error_memory(err);

@@ -1,16 +1,12 @@
 #include "transfer/get/parts_etag.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/fs.h"
 #include "base/limits.h"
 #include "base/banned.h"
-
-#define BLOCK ((size_t)256 * KIB)
 
 uint64_t parts_etag_count(const char *etag)
 {

@@ -36,19 +36,12 @@ static int put_base(struct buf *out, const char *name, size_t rest)
 	return buf_printf(out, ".%016" PRIx64, hash);
 }
 
-static const char *name_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 int part_file_name(const char *path, const char *middle, char **out, struct penstock_error *err)
 {
 	struct buf text = BUF_INIT(LIMIT_STRING);
 
-	buf_add(&text, path, (size_t)(name_of(path) - path));
-	put_base(&text, name_of(path), strlen(middle) + SUFFIX_LEN);
+	buf_add(&text, path, (size_t)(basename(path) - path));
+	put_base(&text, basename(path), strlen(middle) + SUFFIX_LEN);
 	buf_add_str(&text, middle);
 	buf_add_str(&text, OBJECT_PART_SUFFIX);
 	*out = buf_take(&text);
@@ -74,7 +67,7 @@ static int marked_name(const char *path, uint32_t number, char **out, struct pen
 	_cleanup_(buf_release) struct buf base = BUF_INIT(LIMIT_STRING);
 	char middle[MARK_LEN + 1];
 
-	put_base(&base, name_of(path), MARK_LEN + SUFFIX_LEN);
+	put_base(&base, basename(path), MARK_LEN + SUFFIX_LEN);
 	if (buf_failed(&base))
 		return error_memory(err);
 	snprintf(middle, sizeof(middle), ".%08" PRIx32 "%08" PRIx32, number,
@@ -178,13 +171,12 @@ bool part_file_is_ours(int dir, const char *name)
 
 /* ---- files ---- */
 
-/* True if the file still has its name and cannot be a user's. */
-static bool is_ours(int fd, const char *name)
+bool part_file_is_private(int fd)
 {
 	struct stat st;
 
 	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
-	       st.st_uid == geteuid() && fs_lock(fd) == 0 && fs_is_named(fd, name);
+	       st.st_uid == geteuid();
 }
 
 /* Returns -1 if another owner has it. */
@@ -192,7 +184,8 @@ static int take_over(const char *name)
 {
 	_cleanup_close_ int fd = open(
 		name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-	bool ours = fd >= 0 && is_ours(fd, name) && ftruncate(fd, 0) == 0;
+	bool ours = fd >= 0 && part_file_is_private(fd) && fs_lock(fd) == 0 &&
+		    fs_is_named(fd, name) && ftruncate(fd, 0) == 0;
 
 	return ours ? take_fd(fd) : -1;
 }

@@ -28,6 +28,9 @@ int part_file_first_name(const char *path, char **out, struct penstock_error *er
 /* True if a name (without its directory) is one of these two; `*stem` is the length of the target's
  * own name in it. */
 bool part_file_is_marked(const char *name, size_t *stem);
+/* True for a regular file of this user that has one name: it cannot be another user's, or linked to
+ * one. */
+bool part_file_is_private(int fd);
 /* True if a name in an open directory is that of an unfinished download: a marked one, a journal,
  * or a name in a journal next to it. A user's own file is not, regardless of its suffix. */
 bool part_file_is_ours(int dir, const char *name);

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
@@ -53,15 +52,6 @@ static int fetch_paths(struct fetch *f, const char *url, struct penstock_error *
 	return 0;
 }
 
-/* True for a file that cannot be a user's. */
-static bool is_ours(int fd)
-{
-	struct stat st;
-
-	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
-	       st.st_uid == geteuid();
-}
-
 /* Opens a new part file, or one that an earlier call left. Another program's file there may hold
  * anything, and is replaced. */
 static int open_part(struct fetch *f, struct penstock_error *err)
@@ -81,7 +71,7 @@ static int open_part(struct fetch *f, struct penstock_error *err)
 		if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
 			return error_set(err, PENSTOCK_E_EXISTS, "another process is fetching '%s'",
 				f->final_path);
-		if (f->fresh || is_ours(fd)) {
+		if (f->fresh || part_file_is_private(fd)) {
 			f->fd = take_fd(fd);
 			return 0;
 		}
@@ -110,12 +100,6 @@ static int fetch_open(struct fetch *f, struct penstock_error *err)
 static int fetch_init(struct fetch *f, struct penstock_error *err)
 {
 	f->fd = -1;
-	pthread_mutex_init(&f->lock, NULL);
-	clock_cond_init(&f->moved);
-	f->chunk = f->options->chunk_size ? f->options->chunk_size : LIMIT_FETCH_CHUNK;
-	if (f->chunk < LIMIT_FETCH_CHUNK_MIN)
-		f->chunk = LIMIT_FETCH_CHUNK_MIN;
-	f->size = HTTP_LENGTH_UNKNOWN;
 	f->block = malloc(LIMIT_FETCH_BLOCK);
 	if (!f->block)
 		return error_memory(err);
@@ -140,15 +124,12 @@ static void fetch_release(struct fetch *f)
 	free(f->final_path);
 	free(f->part_path);
 	free(f->journal_path);
-	penstock_error_release(&f->error);
-	pthread_cond_destroy(&f->moved);
-	pthread_mutex_destroy(&f->lock);
 }
 
 /* Forgets the resource; nothing was passed on yet. */
 static void fetch_reset(struct fetch *f)
 {
-	fetch_journal_remove(f);
+	unlink(f->journal_path);
 	free(take_pointer(f->etag));
 	free(take_pointer(f->last_modified));
 	free(take_pointer(f->slots));
@@ -159,10 +140,7 @@ static void fetch_reset(struct fetch *f)
 		f->chunk = LIMIT_FETCH_CHUNK_MIN;
 	f->stream_at = 0;
 	f->stream_high = 0;
-	f->stream_ended = false;
 	f->result->resumed = false;
-	atomic_store(&f->stop, 0);
-	penstock_error_release(&f->error);
 }
 
 /* ---- running ---- */
@@ -215,7 +193,7 @@ static int fetch_remote(struct fetch *f, struct penstock_error *err)
 		if (r == 0)
 			return 0;
 		if (own.code == PENSTOCK_E_CHANGED) {
-			fetch_journal_remove(f);
+			unlink(f->journal_path);
 			if (f->sha256 && !f->options->consume && checksum_reset(f->sha256) < 0)
 				return error_memory(err);
 			if (!f->options->consume)
@@ -270,11 +248,11 @@ static int publish(struct fetch *f, struct penstock_error *err)
 	if ((f->options->if_none_match ? fs_rename_new : rename)(f->part_path, f->final_path) < 0) {
 		if (errno != EEXIST || !f->options->if_none_match)
 			return error_errno(err, errno, "cannot rename '%s'", f->part_path);
-		fetch_journal_remove(f);
+		unlink(f->journal_path);
 		unlink(f->part_path);
 		return error_set(err, PENSTOCK_E_PRECONDITION, "'%s' exists", f->final_path);
 	}
-	fetch_journal_remove(f);
+	unlink(f->journal_path);
 	return f->options->no_sync ? 0 : fs_fsync_dir(f->options->directory, err);
 }
 
@@ -291,18 +269,11 @@ static int fetch_run(struct fetch *f, const char *local, struct penstock_error *
 		r = verify(f, err);
 		/* The fetched bytes are useless. */
 		if (r == -(int)PENSTOCK_E_CORRUPT || r == -(int)PENSTOCK_E_INVALID) {
-			fetch_journal_remove(f);
+			unlink(f->journal_path);
 			unlink(f->part_path);
 		}
 	}
 	return r < 0 ? r : publish(f, err);
-}
-
-/* A part file without a journal is useless. */
-static void drop_useless_part(struct fetch *f)
-{
-	if (f->fd >= 0 && access(f->journal_path, F_OK) < 0)
-		unlink(f->part_path);
 }
 
 /* Prefixes a message with the input's name. */
@@ -330,8 +301,9 @@ int http_fetch(struct http_engine *engine, const char *url,
 		r = fetch_paths(&f, url, &own);
 	if (r == 0) {
 		r = fetch_run(&f, local, &own);
-		if (r < 0)
-			drop_useless_part(&f);
+		/* A part file without a journal is useless. */
+		if (r < 0 && f.fd >= 0 && access(f.journal_path, F_OK) < 0)
+			unlink(f.part_path);
 	}
 	if (r == 0) {
 		found.path = take_pointer(f.final_path);

@@ -2,9 +2,7 @@
 #ifndef TRANSFER_WEB_INTERNAL_H
 #define TRANSFER_WEB_INTERNAL_H
 
-#include <pthread.h>
-
-#include "net/http/http.h"
+#include "transfer/client/internal.h"
 #include "transfer/http_fetch.h"
 
 #define FETCH_PARALLEL_MAX 64
@@ -58,24 +56,17 @@ struct fetch {
 	struct fetch_slot *slots;
 	unsigned n_slots;
 
-	/* Signalled by the engine's thread. */
-	pthread_mutex_t lock;
-	pthread_cond_t moved;
-	unsigned in_flight;
-	struct penstock_error error; /* the first */
-	atomic_int stop; /* cancel flag of every request */
+	struct fan fan; /* of the requests, from the first to the last */
 
 	/* One stream. */
 	_Atomic uint64_t stream_at; /* bytes in the file */
 	uint64_t stream_high; /* bytes present before the stream was restarted */
-	bool stream_ended;
 };
 
 /* ---- journal.c ---- */
 /* Returns true if the part file has bytes that an earlier call fetched from the same resource. */
 bool fetch_journal_load(struct fetch *f);
 int fetch_journal_save(struct fetch *f, struct penstock_error *err);
-void fetch_journal_remove(struct fetch *f);
 static inline bool fetch_done(const struct fetch *f, uint64_t chunk)
 {
 	return f->done[chunk / 8] >> (chunk % 8) & 1;
@@ -98,9 +89,6 @@ int fetch_local(struct fetch *f, const char *path, struct penstock_error *err);
 /* ---- progress.c ---- */
 /* Passes on the bytes between `consumed` and `until`. */
 int fetch_consume(struct fetch *f, uint64_t until, struct penstock_error *err);
-/* Waits a little for the engine's thread; forwards the caller's cancel flag. */
-void fetch_wait(struct fetch *f);
-bool fetch_failed(struct fetch *f);
 int fetch_announce(struct fetch *f, uint64_t missing, struct penstock_error *err);
 
 /* ---- kind.c: detects a reply that is not the file ---- */

@@ -90,22 +90,17 @@ static bool take_state(struct fetch *f, const json_t *json)
 	return f->etag || f->last_modified;
 }
 
-/* A record written by another user could claim bytes that were not fetched. */
-static bool is_ours(const char *path)
-{
-	struct stat st;
-
-	return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid();
-}
-
 bool fetch_journal_load(struct fetch *f)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_JSON_DOCUMENT);
 	json_auto_t *json = NULL;
 	char boot[PROCESS_BOOT_ID_SIZE];
 	char digest[65];
+	struct stat st;
 
-	if (!is_ours(f->journal_path) || fs_read(f->journal_path, &text, NULL) < 0)
+	/* A record written by another user could claim bytes that were not fetched. */
+	if (lstat(f->journal_path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
+		fs_read(f->journal_path, &text, NULL) < 0)
 		return false;
 	json = json_loadb(text.data, text.len, 0, NULL);
 	process_boot_id(boot);
@@ -139,9 +134,4 @@ int fetch_journal_save(struct fetch *f, struct penstock_error *err)
 	if (!text)
 		return error_memory(err);
 	return fs_write_atomic(f->journal_path, text, strlen(text), 0644, err);
-}
-
-void fetch_journal_remove(struct fetch *f)
-{
-	unlink(f->journal_path);
 }

@@ -12,17 +12,14 @@
 /* A page's first tag comes early, after blanks and a byte order mark. */
 #define PAGE_BYTES 512
 
-static bool ends_nocase(const char *s, const char *suffix)
-{
-	size_t n = strlen(s), m = strlen(suffix);
-
-	return n >= m && strcasecmp(s + n - m, suffix) == 0;
-}
-
 static bool ends_with_any(const char *s, const char *const *suffixes)
 {
+	size_t len = strlen(s);
+
 	for (; *suffixes; suffixes++) {
-		if (ends_nocase(s, *suffixes))
+		size_t n = strlen(*suffixes);
+
+		if (n <= len && strcasecmp(s + len - n, *suffixes) == 0)
 			return true;
 	}
 	return false;

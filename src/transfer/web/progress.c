@@ -1,9 +1,8 @@
-/* The progress of a fetch: waiting for bytes, and passing them on. */
+/* The progress of a fetch: its size is announced, and its bytes are passed on. */
 #include "transfer/http_fetch.h"
 #include <errno.h>
 #include <unistd.h>
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
@@ -11,30 +10,11 @@
 #include "transfer/web/internal.h"
 #include "base/banned.h"
 
-#define POLL_MS 50 /* interval for checking the caller's cancel flag */
-
 int fetch_announce(struct fetch *f, uint64_t missing, struct penstock_error *err)
 {
 	if (!f->options->on_size)
 		return 0;
 	return f->options->on_size(f->options->cookie, f->size, missing, err);
-}
-
-bool fetch_failed(struct fetch *f)
-{
-	LOCK_SCOPE(&f->lock);
-	if (f->options->cancel && atomic_load(f->options->cancel) && !f->error.code) {
-		error_set(&f->error, PENSTOCK_E_CANCELLED, "cancelled");
-		atomic_store(&f->stop, 1);
-	}
-	return f->error.code != PENSTOCK_OK;
-}
-
-void fetch_wait(struct fetch *f)
-{
-	pthread_mutex_lock(&f->lock);
-	clock_cond_wait_ms(&f->moved, &f->lock, POLL_MS);
-	pthread_mutex_unlock(&f->lock);
 }
 
 int fetch_consume(struct fetch *f, uint64_t until, struct penstock_error *err)

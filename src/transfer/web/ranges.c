@@ -14,6 +14,7 @@
 #include "base/banned.h"
 
 #define JOURNAL_EVERY_MS 1000
+#define POLL_MS		 50 /* interval for checking the caller's cancel flag */
 
 /* ---- shared by both ---- */
 
@@ -28,38 +29,15 @@ static void progress(struct fetch *f, int64_t bytes)
 /* The engine's thread made progress: wakes the calling thread. */
 static void signal_moved(struct fetch *f)
 {
-	pthread_mutex_lock(&f->lock);
-	pthread_cond_signal(&f->moved);
-	pthread_mutex_unlock(&f->lock);
+	LOCK_SCOPE(&f->fan.lock);
+	pthread_cond_signal(&f->fan.changed);
 }
 
-static void request_ended(struct fetch *f, struct penstock_error *err)
+/* Waits a little for that. */
+static void wait_for_bytes(struct fetch *f)
 {
-	pthread_mutex_lock(&f->lock);
-	if (err && !f->error.code)
-		error_move(&f->error, err);
-	if (err)
-		atomic_store(&f->stop, 1);
-	f->in_flight--;
-	pthread_cond_signal(&f->moved);
-	pthread_mutex_unlock(&f->lock);
-}
-
-static int submit(struct fetch *f, struct http_request *request, struct http_reply *reply,
-	struct penstock_error *err)
-{
-	int r;
-
-	pthread_mutex_lock(&f->lock);
-	f->in_flight++;
-	pthread_mutex_unlock(&f->lock);
-	r = http_submit(f->engine, request, reply, err);
-	if (r < 0) {
-		pthread_mutex_lock(&f->lock);
-		f->in_flight--;
-		pthread_mutex_unlock(&f->lock);
-	}
-	return r;
+	LOCK_SCOPE(&f->fan.lock);
+	clock_cond_wait_ms(&f->fan.changed, &f->fan.lock, POLL_MS);
 }
 
 static int write_at(
@@ -253,7 +231,6 @@ static void range_done(void *cookie, struct http_request *request, struct http_r
 	struct penstock_error *err)
 {
 	struct fetch_slot *slot = cookie;
-	struct fetch *f = slot->fetch;
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 
 	(void)request;
@@ -265,15 +242,13 @@ static void range_done(void *cookie, struct http_request *request, struct http_r
 			(uint64_t)slot->at, slot->length);
 		err = &own;
 	}
-	atomic_store(&slot->flying, false);
-	request_ended(f, err);
+	fan_ended(&slot->fetch->fan, &slot->flying, err);
 }
 
 static int range_start(
 	struct fetch *f, struct fetch_slot *slot, uint64_t index, struct penstock_error *err)
 {
 	const char *v = validator(f);
-	int r;
 
 	slot->fetch = f;
 	slot->index = index;
@@ -289,18 +264,13 @@ static int range_start(
 		.on_headers = range_headers,
 		.done = range_done,
 		.cookie = slot,
-		.patience_ms = f->options->patience_ms,
-		.cancel = &f->stop};
+		.patience_ms = f->options->patience_ms};
 	slot->used = true;
 	if (v && http_request_header(&slot->request, "If-Range", v) < 0)
 		return error_memory(err);
 	if (ask_plain(&slot->request, err) < 0)
 		return -(int)PENSTOCK_E_MEMORY;
-	atomic_store(&slot->flying, true);
-	r = submit(f, &slot->request, &slot->reply, err);
-	if (r < 0)
-		atomic_store(&slot->flying, false);
-	return r;
+	return fan_submit(&f->fan, &slot->request, &slot->reply, &slot->flying, err);
 }
 
 int fetch_recheck(struct fetch *f, struct penstock_error *err)
@@ -342,28 +312,19 @@ static void range_collect(struct fetch *f, struct fetch_slot *slot)
 	slot->used = false;
 }
 
-/* The next chunk that is neither present nor in flight; n_chunks at the end. */
-static uint64_t next_chunk(struct fetch *f)
-{
-	while (f->next < f->n_chunks && fetch_done(f, f->next))
-		f->next++;
-	return f->next;
-}
-
 static int ranges_pump(struct fetch *f, struct penstock_error *err)
 {
 	for (unsigned i = 0; i < f->n_slots; i++) {
 		struct fetch_slot *slot = &f->slots[i];
-		uint64_t index;
 
 		if (atomic_load(&slot->flying))
 			continue;
 		range_collect(f, slot);
-		index = next_chunk(f);
-		if (index == f->n_chunks || fetch_failed(f))
+		while (f->next < f->n_chunks && fetch_done(f, f->next))
+			f->next++;
+		if (f->next == f->n_chunks || fan_failed(&f->fan))
 			continue;
-		f->next++;
-		if (range_start(f, slot, index, err) < 0)
+		if (range_start(f, slot, f->next++, err) < 0)
 			return -(int)err->code;
 	}
 	return 0;
@@ -384,27 +345,20 @@ static uint64_t contiguous(const struct fetch *f)
 	return bytes;
 }
 
-static int journal_now_and_then(struct fetch *f, struct penstock_error *err)
-{
-	int64_t now = clock_monotonic_ms();
-
-	if (now - f->journal_ms < JOURNAL_EVERY_MS || !validator(f))
-		return 0;
-	f->journal_ms = now;
-	return fetch_journal_save(f, err);
-}
-
 static int ranges_loop(struct fetch *f, struct penstock_error *err)
 {
 	int r = 0;
 
-	while (r == 0 && !fetch_failed(f)) {
+	while (r == 0 && !fan_failed(&f->fan)) {
+		int64_t now = clock_monotonic_ms();
 		uint64_t edge;
 
 		r = ranges_pump(f, err);
 		edge = contiguous(f);
-		if (r == 0)
-			r = journal_now_and_then(f, err);
+		if (r == 0 && now - f->journal_ms >= JOURNAL_EVERY_MS && validator(f)) {
+			f->journal_ms = now;
+			r = fetch_journal_save(f, err);
+		}
 		if (r < 0)
 			break;
 		if (f->consumed < edge) {
@@ -418,22 +372,9 @@ static int ranges_loop(struct fetch *f, struct penstock_error *err)
 		}
 		if (f->prefix == f->n_chunks)
 			break;
-		fetch_wait(f);
+		wait_for_bytes(f);
 	}
 	return r;
-}
-
-/* Stops the ranges in flight and waits for them; their bytes are recorded. */
-static void ranges_end(struct fetch *f)
-{
-	atomic_store(&f->stop, 1);
-	http_wake(f->engine);
-	pthread_mutex_lock(&f->lock);
-	while (f->in_flight)
-		pthread_cond_wait(&f->moved, &f->lock);
-	pthread_mutex_unlock(&f->lock);
-	for (unsigned i = 0; i < f->n_slots; i++)
-		range_collect(f, &f->slots[i]);
 }
 
 int fetch_ranges(struct fetch *f, struct penstock_error *err)
@@ -449,12 +390,15 @@ int fetch_ranges(struct fetch *f, struct penstock_error *err)
 		return error_memory(err);
 	f->n_slots = n;
 	f->result->ranges = f->n_chunks > 1;
+	fan_init(&f->fan, f->engine, f->options->cancel);
 	r = ranges_loop(f, err);
-	ranges_end(f);
+	fan_stop(&f->fan);
+	for (unsigned i = 0; i < n; i++)
+		range_collect(f, &f->slots[i]);
 	complete = f->prefix == f->n_chunks && f->consumed == f->size;
-	if (r == 0 && !complete && f->error.code)
-		r = error_move(err, &f->error);
-	penstock_error_release(&f->error);
+	if (r == 0 && !complete)
+		r = fan_finish(&f->fan, err);
+	fan_release(&f->fan);
 	/* So that the next call resumes here. */
 	if (!complete && r != -(int)PENSTOCK_E_CHANGED && validator(f))
 		fetch_journal_save(f, NULL);
@@ -533,16 +477,13 @@ static void stream_done(void *cookie, struct http_request *request, struct http_
 
 	(void)request;
 	(void)reply;
-	pthread_mutex_lock(&f->lock);
-	f->stream_ended = true;
-	pthread_mutex_unlock(&f->lock);
-	request_ended(f, err);
+	fan_ended(&f->fan, NULL, err);
 }
 
-static bool stream_over(struct fetch *f)
+static bool stream_ended(struct fetch *f)
 {
-	LOCK_SCOPE(&f->lock);
-	return f->stream_ended;
+	LOCK_SCOPE(&f->fan.lock);
+	return !f->fan.in_flight;
 }
 
 static int stream_loop(struct fetch *f, struct penstock_error *err)
@@ -550,8 +491,8 @@ static int stream_loop(struct fetch *f, struct penstock_error *err)
 	bool announced = false;
 	int r = 0;
 
-	while (r == 0 && !fetch_failed(f)) {
-		bool over = stream_over(f);
+	while (r == 0 && !fan_failed(&f->fan)) {
+		bool over = stream_ended(f);
 		uint64_t edge = f->stream_at;
 
 		if (!announced && (edge || over)) {
@@ -564,7 +505,7 @@ static int stream_loop(struct fetch *f, struct penstock_error *err)
 		else if (over)
 			break;
 		else if (r == 0)
-			fetch_wait(f);
+			wait_for_bytes(f);
 	}
 	return r;
 }
@@ -582,25 +523,22 @@ int fetch_stream(struct fetch *f, struct penstock_error *err)
 		.on_headers = stream_headers,
 		.done = stream_done,
 		.cookie = f,
-		.patience_ms = f->options->patience_ms,
-		.cancel = &f->stop};
+		.patience_ms = f->options->patience_ms};
 	int r;
 
 	if (ftruncate(f->fd, 0) < 0)
 		return error_errno(err, errno, "cannot write '%s'", f->part_path);
 	if (ask_plain(&request, err) < 0)
 		return -(int)PENSTOCK_E_MEMORY;
-	r = submit(f, &request, &reply, err);
-	if (r < 0) {
-		strlist_release(&request.headers);
-		return r;
-	}
-	r = stream_loop(f, err);
-	ranges_end(f);
+	fan_init(&f->fan, f->engine, f->options->cancel);
+	r = fan_submit(&f->fan, &request, &reply, NULL, err);
+	if (r == 0)
+		r = stream_loop(f, err);
+	fan_stop(&f->fan);
+	if (r == 0)
+		r = fan_finish(&f->fan, err);
+	fan_release(&f->fan);
 	strlist_release(&request.headers);
-	if (r == 0 && f->error.code)
-		r = error_move(err, &f->error);
-	penstock_error_release(&f->error);
 	if (r == 0 && f->size == HTTP_LENGTH_UNKNOWN)
 		f->size = f->stream_at;
 	if (r == 0 && f->stream_at != f->size)
