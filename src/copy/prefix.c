@@ -1,5 +1,4 @@
 /* Everything below a prefix into a directory. */
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,15 +20,6 @@ struct fetch {
 	/* All entries, listed once: a store that is far away takes its time for each listing. */
 	struct list_sorter *found;
 	uint64_t missing, missing_bytes; /* objects that are not at the target yet */
-};
-
-/* The sorter's extra bytes for a key. */
-struct kept {
-	uint64_t size;
-	int64_t mtime_ns;
-	uint32_t cut; /* bytes of the key before the path */
-	enum entry_kind kind;
-	char etag[OBJECT_ETAG_SIZE];
 };
 
 static void fetch_release(struct fetch *f)
@@ -87,11 +77,6 @@ static int set_places(struct fetch *f, struct penstock_error *err)
 static int take_entry(struct fetch *f, struct source_tree *tree, const struct entry *entry,
 	struct penstock_error *err)
 {
-	struct kept kept = {.size = entry->size,
-		.mtime_ns = entry->mtime_ns,
-		.cut = (uint32_t)(entry->path - entry->key),
-		.kind = entry->kind};
-	size_t etag = strlen(entry->etag);
 	int r = source_tree_check(tree, entry, err);
 
 	if (r < 0)
@@ -106,15 +91,7 @@ static int take_entry(struct fetch *f, struct source_tree *tree, const struct en
 		f->missing += missing;
 		f->missing_bytes += missing ? entry->size : 0;
 	}
-	if (etag >= sizeof(kept.etag)) /* push_item() takes no longer one */
-		etag = 0;
-	memcpy(kept.etag, entry->etag, etag);
-	return list_sorter_add(f->found,
-		&(struct list_record){.text = entry->key,
-			.text_len = strlen(entry->key),
-			.extra = &kept,
-			.extra_len = offsetof(struct kept, etag) + etag + 1},
-		err);
+	return list_sorter_add_entry(f->found, entry, err);
 }
 
 /* Lists and checks all objects, the one of the prefix itself first. */
@@ -145,23 +122,11 @@ static int push_all(struct fetch *f, struct penstock_error *err)
 {
 	_cleanup_(source_tree_release) struct source_tree tree = {
 		.copy = f->copy, .source = &f->source, .target = &f->target, .under = ""};
-	struct list_record record;
+	struct entry entry;
 	int r = 0;
 
-	while (r == 0 && (r = list_sorter_next(f->found, &record, err)) > 0) {
-		struct kept kept;
-
-		memcpy(&kept, record.extra, offsetof(struct kept, etag));
-		r = source_tree_push(&tree,
-			&(struct entry){.path = record.text + kept.cut,
-				.path_len = record.text_len - kept.cut,
-				.kind = kept.kind,
-				.size = kept.size,
-				.mtime_ns = kept.mtime_ns,
-				.key = record.text,
-				.etag = (const char *)record.extra + offsetof(struct kept, etag)},
-			err);
-	}
+	while (r == 0 && (r = list_sorter_next_entry(f->found, &entry, err)) > 0)
+		r = source_tree_push(&tree, &entry, err);
 	return r < 0 ? r : source_tree_end(&tree, err);
 }
 

@@ -83,16 +83,6 @@ static size_t candidates(uint64_t size, uint64_t parts, uint64_t out[static MAX_
 	return n;
 }
 
-/* Returns 1 if the file in parts of this size has the ETag. */
-static int try_parts(int fd, const struct entry *file, const char *etag, uint64_t part,
-	const atomic_int *cancel, struct penstock_error *err)
-{
-	char own[MULTIPART_ETAG_SIZE];
-	int r = parts_etag_of_file(fd, file->size, part, parts_etag_count(etag), cancel, own, err);
-
-	return r < 0 ? error_prefix(err, "%s", file->path) : strcmp(own, etag) == 0;
-}
-
 /* ---- the store's own checksums ---- */
 
 static int head_checksum(const struct compare_side *side, const struct entry *object,
@@ -130,9 +120,13 @@ static int file_and_object(const struct compare_rules *rules, const struct compa
 			return 1;
 	}
 	for (size_t i = 0; i < n; i++) {
-		r = try_parts(fd, file, object->etag, sizes[i], rules->cancel, err);
-		if (r)
-			return r;
+		char etag[MULTIPART_ETAG_SIZE];
+
+		r = parts_etag_of_file(fd, file->size, sizes[i], parts, rules->cancel, etag, err);
+		if (r < 0)
+			return error_prefix(err, "%s", file->path);
+		if (strcmp(etag, object->etag) == 0)
+			return 1;
 	}
 	/* The ETag proves nothing: encrypted under keys, or of parts of unknown size. */
 	r = head_checksum(objects, object, rules->cancel, &kind, theirs, err);

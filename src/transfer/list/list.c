@@ -26,16 +26,6 @@ struct listing {
 	unsigned empty; /* consecutive pages without entries */
 };
 
-static int keep_page(
-	struct listing *l, const char *token, const char *first, struct penstock_error *err)
-{
-	buf_clear(&l->kept_token);
-	buf_clear(&l->kept_first);
-	buf_add_str(&l->kept_token, token);
-	buf_add_str(&l->kept_first, first);
-	return buf_failed(&l->kept_token) || buf_failed(&l->kept_first) ? error_memory(err) : 0;
-}
-
 /* Verifies that a page which leads to another one makes progress. */
 static int check_progress(
 	struct listing *l, const struct list_page *page, struct penstock_error *err)
@@ -50,7 +40,11 @@ static int check_progress(
 	if (l->pages++ < l->keep_at)
 		return 0;
 	l->keep_at = 2 * l->pages;
-	return keep_page(l, page->token, first, err);
+	buf_clear(&l->kept_token);
+	buf_clear(&l->kept_first);
+	buf_add_str(&l->kept_token, page->token);
+	buf_add_str(&l->kept_first, first);
+	return buf_failed(&l->kept_token) || buf_failed(&l->kept_first) ? error_memory(err) : 0;
 }
 
 static void give_page(struct listing *l, const struct list_page *page)

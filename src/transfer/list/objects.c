@@ -1,5 +1,4 @@
 /* The objects below a prefix as a stream. */
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "transfer/client/internal.h"
 #include "transfer/list/ranges.h"
 #include "transfer/list/sort.h"
 #include "transfer/list/listing_internal.h"
@@ -39,29 +39,19 @@ struct object_source {
 	struct penstock_error error; /* of on_listed() */
 };
 
-/* The sorter's extra bytes for a key. */
-struct kept {
-	uint64_t size;
-	int64_t modified_ns;
-	bool is_prefix;
-	char etag[OBJECT_ETAG_SIZE];
-};
-
 /* ---- falling back ---- */
 
 static int on_listed(void *cookie, const struct object_info *info)
 {
 	struct object_source *s = cookie;
-	struct kept kept = {info->size, info->modified_ns, info->is_prefix, ""};
-	size_t etag = strlen(info->etag);
+	const struct entry entry = {.path = info->key,
+		.kind = info->is_prefix ? ENTRY_PREFIX : ENTRY_FILE,
+		.size = info->size,
+		.mtime_ns = info->modified_ns,
+		.key = info->key,
+		.etag = info->etag};
 
-	memcpy(kept.etag, info->etag, etag + 1);
-	return list_sorter_add(s->sorter,
-		       &(struct list_record){.text = info->key,
-			       .text_len = strlen(info->key),
-			       .extra = &kept,
-			       .extra_len = offsetof(struct kept, etag) + etag + 1},
-		       &s->error) < 0;
+	return list_sorter_add_entry(s->sorter, &entry, &s->error) < 0;
 }
 
 static int sort_all(struct object_source *s, struct penstock_error *err)
@@ -94,9 +84,8 @@ static int check_passed(struct object_source *s, struct penstock_error *err)
 {
 	if (!s->again || s->manner != SORTED_HERE || s->passed == s->given)
 		return 0;
-	return error_set(err, PENSTOCK_E_PROTOCOL,
-		"GET s3://%s: the store's listing is unsorted, which showed too late; try again",
-		s->bucket);
+	return object_error(err, PENSTOCK_E_PROTOCOL, "GET", s->query.at,
+		"the store's listing is unsorted, which showed too late; try again");
 }
 
 /* Returns 0 if the key was returned before, or a negative error if the store's disorder makes that
@@ -118,11 +107,13 @@ static int is_new(struct object_source *s, const char *key, struct penstock_erro
 
 /* ---- the stream ---- */
 
-/* Keeps the last key before its page is freed: a later page may force a fallback. */
-static int page_done(struct object_source *s, struct penstock_error *err)
+/* Returns 1 if there is a page, 0 after the last. */
+static int next_page(struct object_source *s, struct penstock_error *err)
 {
 	const struct list_page *page = s->page;
+	int r = 0;
 
+	/* A later page may force a fallback. */
 	if (page && page->n && !s->again) {
 		buf_clear(&s->last);
 		if (buf_add_str(&s->last, list_page_key(page, page->n - 1)) < 0)
@@ -130,14 +121,6 @@ static int page_done(struct object_source *s, struct penstock_error *err)
 	}
 	list_page_free(s->page);
 	s->page = NULL;
-	return 0;
-}
-
-/* Returns 1 if there is a page, 0 after the last. */
-static int next_page(struct object_source *s, struct penstock_error *err)
-{
-	int r = page_done(s, err);
-
 	while (r == 0) {
 		r = list_ranges_next(s->ranges, &s->page, err);
 		if (r != LIST_RANGES_NO_START && r != LIST_RANGES_DISORDER)
@@ -172,27 +155,18 @@ static int next_listed(struct object_source *s, struct entry *entry, struct pens
 
 static int next_sorted(struct object_source *s, struct entry *entry, struct penstock_error *err)
 {
-	struct list_record record;
-	struct kept kept;
 	int r;
 
 	/* Such a store may list a key twice. */
 	do {
-		r = list_sorter_next(s->sorter, &record, err);
-	} while (r > 0 && s->before.len && strcmp(record.text, buf_str(&s->before)) == 0);
+		r = list_sorter_next_entry(s->sorter, entry, err);
+	} while (r > 0 && s->before.len && strcmp(entry->key, buf_str(&s->before)) == 0);
 	if (r <= 0)
 		return r;
 	buf_clear(&s->before);
-	if (buf_add(&s->before, record.text, record.text_len) < 0)
-		return buf_error(&s->before, "a key", err);
-	memcpy(&kept, record.extra, offsetof(struct kept, etag));
-	*entry = (struct entry){.kind = kept.is_prefix ? ENTRY_PREFIX : ENTRY_FILE,
-		.key = record.text,
-		.path_len = record.text_len,
-		.size = kept.size,
-		.mtime_ns = kept.modified_ns,
-		.etag = (const char *)record.extra + offsetof(struct kept, etag)};
-	return 1;
+	return buf_add(&s->before, entry->key, entry->path_len) < 0
+		       ? buf_error(&s->before, "a key", err)
+		       : 1;
 }
 
 /* Cuts the path out of the key. Returns false if the path is empty or filtered out. */

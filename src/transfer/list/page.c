@@ -19,24 +19,14 @@ void list_page_free(struct list_page *page)
 
 static int not_below(const struct list_query *q, const char *key, struct penstock_error *err)
 {
-	return error_set(err, PENSTOCK_E_PROTOCOL,
-		"GET s3://%s: the store lists %s, which is not below the requested %s",
-		q->at.bucket, key, q->at.key);
+	return object_error(err, PENSTOCK_E_PROTOCOL, "GET", q->at,
+		"the store lists %s, which is not below the requested %s", key, q->at.key);
 }
 
 int list_stuck(const struct list_query *q, struct penstock_error *err)
 {
-	return error_set(err, PENSTOCK_E_PROTOCOL,
-		"GET s3://%s: the store's listing makes no progress: it repeats entries",
-		q->at.bucket);
-}
-
-/* Taken as the end, it would make unlisted objects look missing, and a sync would delete them. */
-static int no_way_on(const struct list_query *q, struct penstock_error *err)
-{
-	return error_set(err, PENSTOCK_E_PROTOCOL,
-		"GET s3://%s: the store's listing is truncated without a token to continue",
-		q->at.bucket);
+	return object_error(err, PENSTOCK_E_PROTOCOL, "GET", q->at,
+		"the store's listing makes no progress: it repeats entries");
 }
 
 /* A caller relies on each name being below the prefix. */
@@ -113,14 +103,6 @@ static void add_entry(struct list_page *page, const struct s3_list_entry *e, siz
 	}
 }
 
-static void add_prefix(struct list_page *page, const char *prefix, size_t *at)
-{
-	struct list_item *item = &page->items[page->n++];
-
-	*item = (struct list_item){.is_prefix = true};
-	add_key(page, item, prefix, at);
-}
-
 /* Compares the last item with the one before. */
 static void check_order(struct list_page *page)
 {
@@ -152,8 +134,12 @@ static struct list_page *page_make(const struct s3_list *list)
 			(e < list->n_entries &&
 				strcmp(list->entries[e].key, list->prefixes[p]) < 0))
 			add_entry(page, &list->entries[e++], &at);
-		else
-			add_prefix(page, list->prefixes[p++], &at);
+		else {
+			struct list_item *item = &page->items[page->n++];
+
+			*item = (struct list_item){.is_prefix = true};
+			add_key(page, item, list->prefixes[p++], &at);
+		}
 		check_order(page);
 	}
 	return page;
@@ -181,12 +167,9 @@ int list_page_fetch(
 	else if (query->after)
 		s3_op_query(&op, query->v1 ? "marker" : "start-after", query->after);
 	s3_op_cancel(&op, query->cancel);
-	r = s3_op_ask(&op, err);
-	if (r < 0)
-		return r;
-	if (s3_list_parse(op.document.data, op.document.len, &list, err) < 0)
-		return error_prefix(err, "%s", op.what);
-	r = check_names(query, &list, err);
+	r = s3_op_read(&op, s3_list_parse, &list, err);
+	if (r == 0)
+		r = check_names(query, &list, err);
 	if (r < 0)
 		return r;
 	page = page_make(&list);
@@ -197,7 +180,12 @@ int list_page_fetch(
 	page->token = token ? strdup(token) : NULL;
 	if (token ? !page->token : list.truncated) {
 		list_page_free(page);
-		return token ? error_memory(err) : no_way_on(query, err);
+		/* Taken as the end, it would make unlisted objects look missing, and a sync would
+		 * delete them. */
+		return token ? error_memory(err)
+			     : object_error(err, PENSTOCK_E_PROTOCOL, "GET", query->at,
+				       "the store's listing is truncated without a token to "
+				       "continue");
 	}
 	*out = page;
 	return 0;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "transfer/listing.h"
+#include "transfer/objects.h"
 #include "base/banned.h"
 
 #define FIRST_TEXT  ((size_t)4 * KIB)
@@ -426,6 +429,54 @@ int list_sorter_next(struct list_sorter *s, struct list_record *record, struct p
 		return 0;
 	*record = record_at(s->runs[0].data + s->runs[0].at);
 	s->front_taken = true;
+	return 1;
+}
+
+/* The extra bytes of an entry, up to the end of its ETag. */
+struct kept {
+	uint64_t size;
+	int64_t mtime_ns;
+	uint32_t cut; /* bytes of the key before the path */
+	enum entry_kind kind;
+	char etag[OBJECT_ETAG_SIZE];
+};
+
+int list_sorter_add_entry(
+	struct list_sorter *s, const struct entry *entry, struct penstock_error *err)
+{
+	struct kept kept = {.size = entry->size,
+		.mtime_ns = entry->mtime_ns,
+		.cut = (uint32_t)(entry->path - entry->key),
+		.kind = entry->kind};
+	size_t etag = strlen(entry->etag);
+
+	if (etag >= sizeof(kept.etag)) /* no request takes a longer one */
+		etag = 0;
+	memcpy(kept.etag, entry->etag, etag);
+	return list_sorter_add(s,
+		&(struct list_record){.text = entry->key,
+			.text_len = strlen(entry->key),
+			.extra = &kept,
+			.extra_len = offsetof(struct kept, etag) + etag + 1},
+		err);
+}
+
+int list_sorter_next_entry(struct list_sorter *s, struct entry *entry, struct penstock_error *err)
+{
+	struct list_record record;
+	struct kept kept;
+	int r = list_sorter_next(s, &record, err);
+
+	if (r <= 0)
+		return r;
+	memcpy(&kept, record.extra, offsetof(struct kept, etag));
+	*entry = (struct entry){.path = record.text + kept.cut,
+		.path_len = record.text_len - kept.cut,
+		.kind = kept.kind,
+		.size = kept.size,
+		.mtime_ns = kept.mtime_ns,
+		.key = record.text,
+		.etag = (const char *)record.extra + offsetof(struct kept, etag)};
 	return 1;
 }
 

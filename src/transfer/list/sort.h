@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct entry;
 struct penstock_error;
 struct list_sorter;
 
@@ -35,6 +36,11 @@ int list_sorter_seal(struct list_sorter *s, struct penstock_error *err);
 /* Returns 1 with a record that is valid until the next call, 0 at the end. Equal texts come in any
  * order. */
 int list_sorter_next(struct list_sorter *s, struct list_record *record, struct penstock_error *err);
+
+/* The same for an entry of a store, whose text is its key. */
+int list_sorter_add_entry(
+	struct list_sorter *s, const struct entry *entry, struct penstock_error *err);
+int list_sorter_next_entry(struct list_sorter *s, struct entry *entry, struct penstock_error *err);
 
 /* Bytes of memory that the sorter holds. */
 size_t list_sorter_memory(const struct list_sorter *s);

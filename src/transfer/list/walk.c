@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -42,7 +43,7 @@ struct walk {
 	struct walk_options options;
 	char *root; /* for messages */
 	struct level *levels;
-	size_t n_levels, levels_cap;
+	size_t n_levels;
 	size_t memory; /* of the names of all levels */
 	struct buf path;
 	char *dirents;
@@ -267,19 +268,14 @@ static int level_push(struct walk *w, int fd, const struct stat *st, struct pens
 {
 	struct level level = {
 		.fd = fd, .dev = st->st_dev, .ino = st->st_ino, .path_len = w->path.len};
+	struct level *grown = array_grow(w->levels, w->n_levels, sizeof(*grown));
 	int r;
 
-	if (w->n_levels == w->levels_cap) {
-		size_t cap = w->levels_cap ? 2 * w->levels_cap : 16;
-		struct level *grown = realloc(w->levels, cap * sizeof(*grown));
-
-		if (!grown) {
-			close(fd);
-			return error_memory(err);
-		}
-		w->levels = grown;
-		w->levels_cap = cap;
+	if (!grown) {
+		close(fd);
+		return error_memory(err);
 	}
+	w->levels = grown;
 	/* Names are read before the levels above are counted, so that one list at a time exceeds
 	 * the limit. */
 	r = make_room(w, err);

@@ -288,19 +288,13 @@ static void search_run(
 	}
 }
 
-/* Number of pieces of at least `target` blocks, and less than twice that. */
-static unsigned pieces(uint64_t blocks, uint64_t target)
-{
-	uint64_t n = target ? blocks / target : blocks;
-
-	return n ? (unsigned)n : 1;
-}
-
 static int add_spans(struct delta_plan *plan, const struct delta_sums *now, uint64_t first,
 	uint64_t end, bool copy, uint64_t part, struct penstock_error *err)
 {
 	uint64_t blocks = end - first, target = (copy ? COPY_PART : part) / now->block;
-	unsigned n = pieces(blocks, target ? target : 1);
+	uint64_t pieces = blocks / (target ? target : 1);
+	/* Of at least `target` blocks, and less than twice that. */
+	unsigned n = pieces ? (unsigned)pieces : 1;
 	struct delta_span *grown = realloc(plan->spans, (plan->n + n) * sizeof(*grown));
 
 	if (!grown)

@@ -48,7 +48,6 @@ struct upload {
 	uint64_t size; /* of a stream: bytes so far */
 	uint64_t part_size; /* unused for a stream */
 	unsigned parts; /* of a stream: parts so far */
-	unsigned room; /* capacity of `results` */
 	const struct object_put_options *options;
 	enum guard guard;
 	char *id;

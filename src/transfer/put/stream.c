@@ -11,6 +11,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -105,38 +106,25 @@ static int part_fill(struct upload *u, struct part_slot *slot, unsigned number, 
 	return 0;
 }
 
-static int grow_results(struct upload *u, struct penstock_error *err)
-{
-	unsigned room = u->room ? 2 * u->room : 16;
-	struct part_result *grown;
-
-	if (u->parts == LIMIT_S3_PARTS)
-		return error_set(err, PENSTOCK_E_LIMIT,
-			"the input has more bytes than %d parts hold", LIMIT_S3_PARTS);
-	if (u->parts < u->room)
-		return 0;
-	grown = realloc(u->results, room * sizeof(*grown));
-	if (!grown)
-		return error_memory(err);
-	memset(grown + u->room, 0, (room - u->room) * sizeof(*grown));
-	u->results = grown;
-	u->room = room;
-	return 0;
-}
-
 /* The first part is read before the upload starts, so that short streams need none. */
 static int stream_part(struct upload *u, struct part_slot *slot, struct penstock_error *err)
 {
 	uint64_t length = slot->body.length;
+	struct part_result *grown;
 	int r = 0;
 
 	if (u->parts)
 		r = part_fill(u, slot, u->parts + 1, &length, err);
 	if (r < 0 || !length)
 		return r;
-	r = grow_results(u, err);
-	if (r < 0)
-		return r;
+	if (u->parts == LIMIT_S3_PARTS)
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"the input has more bytes than %d parts hold", LIMIT_S3_PARTS);
+	grown = array_grow(u->results, u->parts, sizeof(*grown));
+	if (!grown)
+		return error_memory(err);
+	u->results = grown;
+	u->results[u->parts] = (struct part_result){0};
 	u->size += length;
 	return upload_part_start(u, slot, ++u->parts, err);
 }
