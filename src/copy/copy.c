@@ -19,24 +19,6 @@
 
 /* ---- reports ---- */
 
-void copy_report_done(struct copy *c, const struct copy_item *item)
-{
-	if (c->o.report.done)
-		c->o.report.done(c->o.report.cookie, item);
-}
-
-void copy_report_same(struct copy *c, const struct copy_item *item)
-{
-	if (c->o.report.same)
-		c->o.report.same(c->o.report.cookie, item);
-}
-
-void copy_report_skipped(struct copy *c, const struct copy_item *item)
-{
-	if (c->o.report.skipped)
-		c->o.report.skipped(c->o.report.cookie, item);
-}
-
 /* The first error, with the name of its item if the message lacks it. */
 static void keep_first(
 	struct copy *c, const struct copy_item *item, const struct penstock_error *err)
@@ -64,6 +46,11 @@ void copy_report_failed(
 		c->o.report.failed(c->o.report.cookie, item, err);
 }
 
+int copy_refuse(struct penstock_error *err, const struct place *place, const char *why)
+{
+	return error_set(err, PENSTOCK_E_INVALID, "%s: %s", place->text, why);
+}
+
 char *copy_object_text(struct object_ref object)
 {
 	char *text = NULL;
@@ -74,36 +61,17 @@ char *copy_object_text(struct object_ref object)
 		       : text;
 }
 
-static char *url_text(const char *url)
+/* One side of an item for messages. free() it; NULL if out of memory. */
+static char *side_text(struct object_ref object, const char *url, const char *path)
 {
 	struct buf text = BUF_INIT(LIMIT_STRING);
 
+	if (object.key)
+		return copy_object_text(object);
+	if (!url)
+		return strdup(path);
 	http_url_display(url, &text);
 	return buf_take(&text);
-}
-
-static char *source_text(const struct bulk_item *item)
-{
-	if (item->from.key)
-		return copy_object_text(item->from);
-	return item->from_url ? url_text(item->from_url) : strdup(item->path);
-}
-
-static char *target_text(const struct bulk_item *item)
-{
-	if (item->to.key)
-		return copy_object_text(item->to);
-	return item->to_url ? url_text(item->to_url) : strdup(item->path);
-}
-
-static const char *name_below(const struct bulk_item *item)
-{
-	const char *name;
-
-	if (item->kind != BULK_DOWNLOAD || !item->path_root)
-		return NULL;
-	name = item->path + item->path_root;
-	return *name == '/' ? name + 1 : name;
 }
 
 /* The report of an item, and its texts. */
@@ -125,16 +93,21 @@ static void describe(struct copy *c, const struct bulk_item *item, struct descri
 		[BULK_COPY] = "copy",
 		[BULK_DELETE] = "delete"};
 	bool deletion = item->kind == BULK_DELETE;
+	const char *name = NULL;
 
-	*out = (struct described){.from = source_text(item)};
+	*out = (struct described){.from = side_text(item->from, item->from_url, item->path)};
 	if (!deletion)
-		out->to = target_text(item);
+		out->to = side_text(item->to, item->to_url, item->path);
+	if (item->kind == BULK_DOWNLOAD && item->path_root) {
+		name = item->path + item->path_root;
+		name += *name == '/';
+	}
 	c->no_memory |= !out->from || (!deletion && !out->to);
 	out->item = (struct copy_item){.action = actions[item->kind],
 		.moved = item->remove_source,
 		.from = out->from,
 		.to = out->to,
-		.name = name_below(item),
+		.name = name,
 		.tag = item->tag};
 }
 
@@ -170,11 +143,11 @@ static void on_done(void *cookie, const struct bulk_item *item, const struct obj
 		} else if (item->known) {
 			described.item.size = item->known->size;
 		}
-		copy_report_done(c, &described.item);
+		copy_report(c, c->o.report.done, &described.item);
 		return;
 	}
 	if (failure->code == PENSTOCK_E_PRECONDITION && c->o.no_clobber) {
-		copy_report_skipped(c, &described.item);
+		copy_report(c, c->o.report.skipped, &described.item);
 		return;
 	}
 	error_set(&err, failure->code, "%s", failure->message ? failure->message : "");
@@ -249,7 +222,7 @@ static int check_existing(struct copy *c, struct bulk_item *item)
 		return 0;
 	describe(c, item, &described);
 	if (exists && c->o.no_clobber) {
-		copy_report_skipped(c, &described.item);
+		copy_report(c, c->o.report.skipped, &described.item);
 		return 1;
 	}
 	if (exists) {
@@ -300,7 +273,7 @@ int copy_push(
 	}
 	describe(c, &own, &described);
 	described.item.size = size;
-	copy_report_done(c, &described.item);
+	copy_report(c, c->o.report.done, &described.item);
 	return copy_is_cancelled(c) ? error_set(err, PENSTOCK_E_CANCELLED, "cancelled") : 0;
 }
 

@@ -84,18 +84,6 @@ int directory_make(struct source_tree *tree, const struct entry *entry, const st
 
 /* ---- up ---- */
 
-static int empty_metadata(struct strlist *out, const struct strlist *given, const struct stat *st)
-{
-	int r = 0;
-
-	for (size_t i = 0; given && i < given->n; i++)
-		r |= strlist_add(out, given->items[i]);
-	r |= strlist_addf(
-		out, "mtime=%lld.%09ld", (long long)st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
-	r |= strlist_addf(out, "mode=0%o", (unsigned)st->st_mode);
-	return r;
-}
-
 int directory_put_empty(struct source_tree *tree, struct penstock_error *err)
 {
 	_cleanup_free_ char *relative = take_pointer(tree->empty), *path = NULL, *name = NULL;
@@ -116,7 +104,7 @@ int directory_put_empty(struct source_tree *tree, struct penstock_error *err)
 	}
 	if (lstat(path, &st) < 0)
 		return 0; /* removed meanwhile */
-	if (empty_metadata(&metadata, put.metadata, &st) < 0)
+	if (bulk_keep(&metadata, put.metadata, true, &st) < 0)
 		return error_memory(err);
 	put.metadata = &metadata;
 	put.content_type = "application/x-directory";

@@ -9,6 +9,8 @@ static inline bool copy_is_cancelled(const struct copy *c)
 	return c->o.cancel && atomic_load(c->o.cancel);
 }
 
+/* PENSTOCK_E_INVALID, with the place as it was given. */
+int copy_refuse(struct penstock_error *err, const struct place *place, const char *why);
 /* "s3://bucket/key" or gs://. free() it; NULL if out of memory. */
 char *copy_object_text(struct object_ref object);
 /* Fills in the target side of an item. */
@@ -21,10 +23,13 @@ bool copy_is_pipe(const struct place *source, const struct place *target);
 int copy_pipe(struct copy *c, const struct place *source, const struct place *target,
 	const char *name, struct penstock_error *err);
 
-/* Reports an item that never was in a bulk. */
-void copy_report_done(struct copy *c, const struct copy_item *item);
-void copy_report_same(struct copy *c, const struct copy_item *item);
-void copy_report_skipped(struct copy *c, const struct copy_item *item);
+/* Reports an item by one of the callbacks of copy_report, which may be NULL. */
+static inline void copy_report(struct copy *c,
+	void (*report)(void *cookie, const struct copy_item *item), const struct copy_item *item)
+{
+	if (report)
+		report(c->o.report.cookie, item);
+}
 /* Counts it as failed, too. Keeps the error. */
 void copy_report_failed(
 	struct copy *c, const struct copy_item *item, const struct penstock_error *err);

@@ -20,17 +20,12 @@
 
 enum { POLL_MS = 250 };
 
-static bool is_pipe_or_web(const struct place *place)
-{
-	return place->kind == LOCATION_STDIO || place->kind == LOCATION_HTTP;
-}
-
 bool copy_is_pipe(const struct place *source, const struct place *target)
 {
 	if (source->kind == LOCATION_STDIO || target->kind == LOCATION_STDIO)
 		return true;
 	/* A bulk copies between files and web servers. */
-	return (is_pipe_or_web(source) && target->kind != LOCATION_LOCAL) ||
+	return (source->kind == LOCATION_HTTP && target->kind != LOCATION_LOCAL) ||
 	       (target->kind == LOCATION_HTTP && source->kind != LOCATION_LOCAL);
 }
 
@@ -244,9 +239,9 @@ int copy_pipe(struct copy *c, const struct place *source, const struct place *ta
 	item.size = info.size;
 	item.etag = info.etag;
 	if (r == 0)
-		copy_report_done(c, &item);
+		copy_report(c, c->o.report.done, &item);
 	else if (r == -(int)PENSTOCK_E_PRECONDITION && c->o.no_clobber)
-		copy_report_skipped(c, &item);
+		copy_report(c, c->o.report.skipped, &item);
 	else
 		copy_report_failed(c, &item, &own);
 	return 0;

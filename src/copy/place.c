@@ -39,13 +39,6 @@ static bool ends_in_slash(const char *name, bool url)
 	return len && name[len - 1] == '/';
 }
 
-static bool is_directory(const char *path)
-{
-	struct stat st;
-
-	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 static int local_place(struct place *place, const struct location *at)
 {
 	size_t literal = location_literal_prefix(at);
@@ -54,7 +47,8 @@ static int local_place(struct place *place, const struct location *at)
 	place->path = strdup(at->key);
 	/* An existing file may have such a name. */
 	place->wildcard = place->wildcard && lstat(at->key, &st) < 0;
-	place->directory = ends_in_slash(at->key, false) || is_directory(at->key);
+	place->directory = ends_in_slash(at->key, false) ||
+			   (stat(at->key, &st) == 0 && S_ISDIR(st.st_mode));
 	if (!place->wildcard)
 		place->base = with_slash(at->key, strlen(at->key), false);
 	else
@@ -204,14 +198,6 @@ char *place_name(const struct place *place)
 
 /* ---- targets ---- */
 
-static int refuse_key(const char *key, const char *problem, struct penstock_error *err)
-{
-	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot use '%.200s%s' as the key of an object: a key %s; rename it or leave it "
-		"out",
-		key, strlen(key) > 200 ? "..." : "", problem);
-}
-
 static int resolve_key(struct target *target, const struct place *place, const char *name,
 	struct penstock_error *err)
 {
@@ -224,7 +210,11 @@ static int resolve_key(struct target *target, const struct place *place, const c
 		return error_memory(err);
 	}
 	problem = s3_key_problem(target->key, (size_t)n);
-	return problem ? refuse_key(target->key, problem, err) : 0;
+	return problem ? error_set(err, PENSTOCK_E_INVALID,
+				 "cannot use '%.200s%s' as the key of an object: a key %s; rename "
+				 "it or leave it out",
+				 target->key, n > 200 ? "..." : "", problem)
+		       : 0;
 }
 
 static int refuse_file(const char *name, const char *problem, struct penstock_error *err)

@@ -11,11 +11,6 @@
 
 /* ---- checks ---- */
 
-static int refuse(struct penstock_error *err, const struct place *place, const char *why)
-{
-	return error_set(err, PENSTOCK_E_INVALID, "%s: %s", place->text, why);
-}
-
 bool copy_is_into(const struct copy_request *request)
 {
 	return request->target->directory || request->n > 1 || request->sources[0].wildcard;
@@ -31,25 +26,25 @@ static int check_pair(const struct copy_request *request, const struct place *so
 
 	if (from != LOCATION_OBJECT && from != LOCATION_HTTP && to != LOCATION_OBJECT &&
 		to != LOCATION_HTTP)
-		return refuse(err, source,
+		return copy_refuse(err, source,
 			"neither it nor the target is s3:// or http(s)://; use 'cp' for that");
 	if (from == LOCATION_STDIO && request->n > 1)
-		return refuse(err, source, "standard input cannot be one of several sources");
+		return copy_refuse(err, source, "standard input cannot be one of several sources");
 	if (from == LOCATION_STDIO && copy_is_into(request))
-		return refuse(err, target,
+		return copy_refuse(err, target,
 			"standard input has no name; give the whole name of the target");
 	if (to == LOCATION_STDIO && several)
-		return refuse(err, source,
+		return copy_refuse(err, source,
 			"only one item goes to standard output; 'penstock cat' writes several");
 	if (from == LOCATION_OBJECT && to == LOCATION_HTTP && several)
-		return refuse(err, source,
+		return copy_refuse(err, source,
 			"cannot copy several objects to a web server; copy them to a directory "
 			"first");
 	if (from == LOCATION_HTTP && source->directory)
-		return refuse(err, source, "a web server lists nothing; name a file");
+		return copy_refuse(err, source, "a web server lists nothing; name a file");
 	if (move && (from == LOCATION_STDIO || from == LOCATION_HTTP || to == LOCATION_STDIO ||
 			    to == LOCATION_HTTP))
-		return refuse(err, source,
+		return copy_refuse(err, source,
 			"a pipe or a web server cannot be part of a move; use 'penstock cp'");
 	return 0;
 }
@@ -69,16 +64,6 @@ static int refuse_same(const struct place *a, const struct place *b, struct pens
 	return error_set(err, PENSTOCK_E_INVALID,
 		"%s and %s may get the same name at the target; copy one after the other", a->text,
 		b->text);
-}
-
-static int find_same(struct named *names, size_t n, struct penstock_error *err)
-{
-	qsort(names, n, sizeof(*names), by_name);
-	for (size_t i = 1; i < n; i++) {
-		if (strcmp(names[i - 1].name, names[i].name) == 0)
-			return refuse_same(names[i - 1].place, names[i].place, err);
-	}
-	return 0;
 }
 
 /* Two sources cannot have one name. */
@@ -108,8 +93,11 @@ static int check_names(const struct copy_request *request, bool move, struct pen
 				r = refuse_same(&request->sources[i ? 0 : 1], place, err);
 		}
 	}
-	if (r == 0)
-		r = find_same(names, n, err);
+	qsort(names, n, sizeof(*names), by_name);
+	for (size_t i = 1; r == 0 && i < n; i++) {
+		if (strcmp(names[i - 1].name, names[i].name) == 0)
+			r = refuse_same(names[i - 1].place, names[i].place, err);
+	}
 	for (size_t i = 0; i < n; i++)
 		free(names[i].name);
 	free(names);
@@ -131,7 +119,8 @@ int copy_check(const struct copy_request *request, bool move, struct penstock_er
 		if (!place_is_object(source))
 			continue;
 		if (object && object->google != source->google)
-			r = refuse(err, source, "sources of s3:// and gs:// need a command each");
+			r = copy_refuse(
+				err, source, "sources of s3:// and gs:// need a command each");
 		object = source;
 	}
 	return r;
@@ -155,7 +144,7 @@ static int check_itself(const struct copy *c, const struct copy_request *request
 	}
 	if (source->wildcard ? strcmp(target->base, source->base) == 0
 			     : request->recursive && str_starts(base, source->base))
-		return refuse(err, target, "the target is the source itself, or below it");
+		return copy_refuse(err, target, "the target is the source itself, or below it");
 	return 0;
 }
 

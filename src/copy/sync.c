@@ -39,11 +39,6 @@ static void syncing_release(struct syncing *s)
 
 /* ---- checks ---- */
 
-static int refuse(struct penstock_error *err, const struct place *place, const char *why)
-{
-	return error_set(err, PENSTOCK_E_INVALID, "%s: %s", place->text, why);
-}
-
 int copy_sync_check(const struct copy_sync *sync, struct penstock_error *err)
 {
 	const struct place *source = sync->source, *target = sync->target;
@@ -53,19 +48,19 @@ int copy_sync_check(const struct copy_sync *sync, struct penstock_error *err)
 		const struct place *place = i ? target : source;
 
 		if (place->kind != LOCATION_OBJECT && place->kind != LOCATION_LOCAL)
-			return refuse(
+			return copy_refuse(
 				err, place, "a sync is between directories and s3:// prefixes");
 	}
 	if (!place_is_object(source) && !place_is_object(target))
-		return refuse(
+		return copy_refuse(
 			err, source, "neither it nor the target is s3://; use rsync for that");
 	if (!place_is_object(source) && !source->directory)
 		return stat(source->path, &st) < 0
 			       ? error_errno(err, errno, "%s", source->path)
-			       : refuse(err, source,
+			       : copy_refuse(err, source,
 					 "it is not a directory; 'penstock cp' copies single files");
 	if (target->kind == LOCATION_LOCAL && !target->directory && stat(target->base, &st) == 0)
-		return refuse(err, target, "it exists and is not a directory");
+		return copy_refuse(err, target, "it exists and is not a directory");
 	return 0;
 }
 
@@ -77,7 +72,8 @@ int copy_sync_check_overlap(
 	if (!c->o.same_store || strcmp(sync->source->bucket, sync->target->bucket) != 0)
 		return 0;
 	if (str_starts(to, from) || str_starts(from, to))
-		return refuse(err, sync->target, "one of source and target is the other, or in it");
+		return copy_refuse(
+			err, sync->target, "one of source and target is the other, or in it");
 	return 0;
 }
 
@@ -88,21 +84,6 @@ static struct compare_side compare_side_of(const struct place *place, struct obj
 	if (place_is_object(place))
 		return (struct compare_side){.client = client, .bucket = place->bucket};
 	return (struct compare_side){.directory = place->base};
-}
-
-static void set_rules(struct syncing *s)
-{
-	const struct copy_sync *sync = s->sync;
-	const struct copy_options *o = &s->copy->o;
-	bool down = place_is_object(sync->source) && !place_is_object(sync->target);
-
-	/* With --preserve a file has the time that it had before it went into the store. */
-	s->rules = (struct compare_rules){.size_only = sync->size_only,
-		.exact_times = sync->exact_times,
-		.checksum = sync->checksum || (o->preserve && down && !sync->size_only),
-		.from = compare_side_of(sync->source, o->from),
-		.to = compare_side_of(sync->target, o->to),
-		.cancel = o->cancel};
 }
 
 static int note_gone(struct syncing *s, const struct entry *entry, struct penstock_error *err)
@@ -166,7 +147,7 @@ static int on_verdict(void *cookie, enum compare_verdict verdict, const struct e
 	if (verdict == COMPARE_NEW || !(link ? same_link(s, from, to) : verdict == COMPARE_SAME))
 		return source_tree_push(&s->tree, from, err);
 	if (from->kind != ENTRY_DIRECTORY)
-		copy_report_same(s->copy,
+		copy_report(s->copy, s->copy->o.report.same,
 			&(struct copy_item){
 				.name = from->path, .size = from->size, .etag = from->etag});
 	return source_tree_keep(&s->tree, from, err);
@@ -240,7 +221,7 @@ static int remove_one(struct syncing *s, const char *name, struct penstock_error
 		return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 	if (!c->o.dry_run && remove_file(s, name, &own) < 0)
 		return copy_item_failed(c, path, &own, err);
-	copy_report_done(c, &(struct copy_item){.action = "delete", .from = path});
+	copy_report(c, c->o.report.done, &(struct copy_item){.action = "delete", .from = path});
 	return 0;
 }
 
@@ -272,13 +253,20 @@ static int remove_gone(struct syncing *s, struct penstock_error *err)
 
 int copy_sync_trees(struct copy *c, const struct copy_sync *sync, struct penstock_error *err)
 {
+	bool down = place_is_object(sync->source) && !place_is_object(sync->target);
 	_cleanup_(syncing_release) struct syncing s = {.copy = c,
 		.sync = sync,
 		.root = -1,
 		.tree = {.copy = c, .source = sync->source, .target = sync->target, .under = ""}};
 	int r = copy_make_target(c, sync->target, true, err);
 
-	set_rules(&s);
+	/* With --preserve a file has the time that it had before it went into the store. */
+	s.rules = (struct compare_rules){.size_only = sync->size_only,
+		.exact_times = sync->exact_times,
+		.checksum = sync->checksum || (c->o.preserve && down && !sync->size_only),
+		.from = compare_side_of(sync->source, c->o.from),
+		.to = compare_side_of(sync->target, c->o.to),
+		.cancel = c->o.cancel};
 	if (r == 0)
 		r = compare(&s, err);
 	if (r == 0)

@@ -110,14 +110,6 @@ int source_tree_open(struct source_tree *tree, const struct place *place, struct
 
 /* ---- names that exclude each other ---- */
 
-static int refuse_clash(const char *clash, struct penstock_error *err)
-{
-	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot make a file and a directory of one name: '%s' is an object, too; rename one "
-		"or leave it out",
-		clash);
-}
-
 /* Names come in byte order. A name that would have to be a directory of this one came before, and
  * is among those that this one begins with. */
 static int check_clash(struct source_tree *tree, const char *name, struct penstock_error *err)
@@ -137,7 +129,10 @@ static int check_clash(struct source_tree *tree, const char *name, struct pensto
 	if (taken && str_starts(name, tree->taken) && (!name[taken] || name[taken] == '/'))
 		clash = tree->taken;
 	if (clash)
-		return refuse_clash(clash, err);
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot make a file and a directory of one name: '%s' is an object, too; "
+			"rename one or leave it out",
+			clash);
 	return strlist_add(shorter, name) < 0 ? error_memory(err) : 0;
 }
 
@@ -256,15 +251,11 @@ static int push_item(struct source_tree *tree, const struct entry *entry,
 	return copy_push(tree->copy, &item, entry->size, err);
 }
 
-/* Within one bucket, a name that this very copy has made. */
-static bool is_made_here(const struct source_tree *tree, const struct entry *entry)
+/* A wildcard also matches what lies below the target, if that is deeper than its base. */
+static bool is_below_target(const struct source_tree *tree, const char *key)
 {
-	const struct copy_options *o = &tree->copy->o;
-
-	return tree->source->wildcard && o->from && o->from == o->to &&
-	       strcmp(tree->source->bucket, tree->target->bucket) == 0 &&
-	       strlen(tree->target->base) > strlen(tree->source->base) &&
-	       str_starts(entry->key, tree->target->base);
+	return tree->source->wildcard && strlen(tree->target->base) > strlen(tree->source->base) &&
+	       str_starts(key, tree->target->base);
 }
 
 /* An object that is moved up a level may get a name below the source. It would be moved again, or
@@ -273,14 +264,12 @@ static int check_moved_into_source(
 	const struct source_tree *tree, const char *key, struct penstock_error *err)
 {
 	const struct place *source = tree->source, *target = tree->target;
-	bool below_target = source->wildcard && strlen(target->base) > strlen(source->base) &&
-			    str_starts(key, target->base); /* see is_made_here() */
 	size_t base = strlen(source->base);
 	int matches;
 
 	if (!tree->copy->o.move || !place_is_object(source) || !tree->copy->o.same_store ||
 		strcmp(source->bucket, target->bucket) != 0 || !str_starts(key, source->base) ||
-		below_target)
+		is_below_target(tree, key))
 		return 0;
 	matches = source->wildcard ? place_matches(source, key + base) : 1;
 	if (matches < 0)
@@ -313,16 +302,6 @@ static int check_link(
 	return 0;
 }
 
-static int check_marker(const struct entry *entry, struct penstock_error *err)
-{
-	if (entry->kind != ENTRY_DIRECTORY || !entry->size)
-		return 0;
-	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot make a directory of an object with %" PRIu64
-		" bytes; fetch it under another name, or leave it out",
-		entry->size);
-}
-
 static int resolve(struct source_tree *tree, const struct entry *entry, struct target *target,
 	struct penstock_error *err)
 {
@@ -333,8 +312,11 @@ static int resolve(struct source_tree *tree, const struct entry *entry, struct t
 		r = target_resolve(target, tree->target, name, err);
 	if (r == 0 && target->path)
 		r = check_clash(tree, entry->path, err);
-	if (r == 0 && target->path)
-		r = check_marker(entry, err);
+	if (r == 0 && target->path && entry->kind == ENTRY_DIRECTORY && entry->size)
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"cannot make a directory of an object with %" PRIu64
+			" bytes; fetch it under another name, or leave it out",
+			entry->size);
 	if (r == 0 && target->key)
 		r = check_moved_into_source(tree, target->key, err);
 	return r;
@@ -352,14 +334,6 @@ int source_tree_check(
 	return from ? error_prefix(err, "%s", from) : r;
 }
 
-static void report_same(struct source_tree *tree, const struct entry *entry)
-{
-	copy_report_same(tree->copy, &(struct copy_item){.action = "download",
-					     .name = entry->path,
-					     .size = entry->size,
-					     .etag = entry->etag});
-}
-
 static int take(struct source_tree *tree, const struct entry *entry, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -371,7 +345,11 @@ static int take(struct source_tree *tree, const struct entry *entry, struct pens
 	if (r == 0 && target.path && tree->copy->o.keep_same && entry->key && !directory)
 		r = same = is_same_file(tree, entry, &own);
 	if (same > 0) {
-		report_same(tree, entry);
+		copy_report(tree->copy, tree->copy->o.report.same,
+			&(struct copy_item){.action = "download",
+				.name = entry->path,
+				.size = entry->size,
+				.etag = entry->etag});
 		return 0;
 	}
 	if (r == 0 && target.path && directory)
@@ -400,7 +378,10 @@ int source_tree_push(
 		return r;
 	if (entry->kind == ENTRY_DIRECTORY && (local || tree->target->kind == LOCATION_HTTP))
 		return 0;
-	if (entry->key && is_made_here(tree, entry))
+	/* Within one bucket, a name that this very copy has made. */
+	if (entry->key && c->o.from && c->o.from == c->o.to &&
+		strcmp(tree->source->bucket, tree->target->bucket) == 0 &&
+		is_below_target(tree, entry->key))
 		return 0;
 	if (c->o.move && !c->o.force && place_is_of_runs(entry->path)) {
 		c->spared++;

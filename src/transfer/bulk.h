@@ -37,6 +37,7 @@
 struct penstock_error;
 struct http_engine;
 struct bulk;
+struct stat;
 
 enum bulk_kind {
 	BULK_UPLOAD, /* path -> to or to_url */
@@ -102,6 +103,10 @@ struct bulk_totals {
 	uint64_t failed; /* including cancelled items */
 };
 
+/* Adds `given` (may be NULL) and, with `preserve`, time and mode of a file. Returns -1 if out of
+ * memory. */
+int bulk_keep(
+	struct strlist *out, const struct strlist *given, bool preserve, const struct stat *st);
 /* Reads the metadata that `preserve` wrote. Returns false if missing. */
 bool bulk_kept_time(const struct strlist *metadata, struct timespec *out);
 /* includes the type of the file */

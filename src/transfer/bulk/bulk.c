@@ -16,50 +16,31 @@
 
 /* ---- tasks ---- */
 
-static size_t text_size(const char *s)
-{
-	return s ? strlen(s) + 1 : 0;
-}
-
-static const char *text_copy(char **at, const char *s)
-{
-	size_t n = text_size(s);
-	char *copy = *at;
-
-	if (!s)
-		return NULL;
-	memcpy(copy, s, n);
-	*at += n;
-	return copy;
-}
-
 static struct bulk_task *task_new(struct bulk *bulk, const struct bulk_item *item)
 {
-	const char *const texts[] = {item->from.bucket, item->from.key, item->to.bucket,
-		item->to.key, item->from_url, item->to_url, item->path, item->if_match,
-		item->content_type};
+	struct bulk_item own = *item;
+	const char **const texts[] = {&own.from.bucket, &own.from.key, &own.to.bucket, &own.to.key,
+		&own.from_url, &own.to_url, &own.path, &own.if_match, &own.content_type};
 	size_t size = sizeof(struct bulk_task);
 	struct bulk_task *task;
 	char *at;
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
-		size += text_size(texts[i]);
+		size += *texts[i] ? strlen(*texts[i]) + 1 : 0;
 	task = calloc(1, size);
 	if (!task)
 		return NULL;
 	at = (char *)(task + 1);
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+		size_t n = *texts[i] ? strlen(*texts[i]) + 1 : 0;
+
+		if (n)
+			*texts[i] = memcpy(at, *texts[i], n);
+		at += n;
+	}
 	task->bulk = bulk;
 	task->charge = size;
-	task->item = *item;
-	task->item.from.bucket = text_copy(&at, item->from.bucket);
-	task->item.from.key = text_copy(&at, item->from.key);
-	task->item.to.bucket = text_copy(&at, item->to.bucket);
-	task->item.to.key = text_copy(&at, item->to.key);
-	task->item.from_url = text_copy(&at, item->from_url);
-	task->item.to_url = text_copy(&at, item->to_url);
-	task->item.path = text_copy(&at, item->path);
-	task->item.if_match = text_copy(&at, item->if_match);
-	task->item.content_type = text_copy(&at, item->content_type);
+	task->item = own;
 	if (item->known) {
 		task->known.size = item->known->size;
 		task->known.modified_ns = item->known->modified_ns;
@@ -223,22 +204,6 @@ static const char *item_problem(const struct bulk_item *item)
 	return "unknown kind of item";
 }
 
-/* Counts the task as pushed, once there is room for it. */
-static int admit(struct bulk *bulk, struct bulk_task *task, struct penstock_error *err)
-{
-	int r;
-
-	pthread_mutex_lock(&bulk->lock);
-	r = make_room(bulk, task->charge, err);
-	if (r == 0) {
-		bulk->pending++;
-		bulk->charged += task->charge;
-		bulk->running++;
-	}
-	pthread_mutex_unlock(&bulk->lock);
-	return r;
-}
-
 int bulk_push(struct bulk *bulk, const struct bulk_item *item, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -252,7 +217,14 @@ int bulk_push(struct bulk *bulk, const struct bulk_item *item, struct penstock_e
 	if (!task)
 		return error_memory(err);
 	bulk_flight_prepare(task, &way, &own);
-	r = admit(bulk, task, err);
+	pthread_mutex_lock(&bulk->lock);
+	r = make_room(bulk, task->charge, err);
+	if (r == 0) {
+		bulk->pending++;
+		bulk->charged += task->charge;
+		bulk->running++;
+	}
+	pthread_mutex_unlock(&bulk->lock);
 	if (r < 0) {
 		task_free(task);
 		return r;

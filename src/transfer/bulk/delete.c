@@ -25,16 +25,6 @@ static void on_error(void *cookie, const char *key, const struct penstock_error 
 	}
 }
 
-/* A downloaded file must survive a power loss before its object is deleted. */
-static int sync_files(struct bulk_task *head, struct penstock_error *err)
-{
-	bool any = head->item.kind == BULK_DOWNLOAD;
-
-	for (const struct bulk_task *task = head->batch.first; task; task = task->next)
-		any = any || task->item.kind == BULK_DOWNLOAD;
-	return any ? bulk_sync(head->bulk, err) : 0;
-}
-
 /* The source of a move is deleted only if it is still the object that was copied. */
 static int add_key(struct strlist *keys, struct strlist *etags, const struct bulk_task *task)
 {
@@ -52,17 +42,20 @@ static int delete_sources(struct bulk_task *head, size_t *decided, struct pensto
 {
 	_cleanup_(strlist_release) struct strlist keys = {0}, etags = {0};
 	bool moved = head->item.kind != BULK_DELETE;
+	bool downloaded = head->item.kind == BULK_DOWNLOAD;
 	int r = add_key(&keys, &etags, head);
 
 	for (const struct bulk_task *task = head->batch.first; r == 0 && task; task = task->next) {
 		moved = moved || task->item.kind != BULK_DELETE;
+		downloaded = downloaded || task->item.kind == BULK_DOWNLOAD;
 		r = add_key(&keys, &etags, task);
 	}
 	if (r < 0)
 		return error_memory(err);
 	if (bulk_stopped(head->bulk))
 		return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-	r = sync_files(head, err);
+	/* A downloaded file must survive a power loss before its object is deleted. */
+	r = downloaded ? bulk_sync(head->bulk, err) : 0;
 	return r < 0 ? r
 		     : object_delete_many(
 			       &(struct object_deletion){.client = head->item.from.client,

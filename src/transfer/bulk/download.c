@@ -114,24 +114,18 @@ static int object_headers(void *cookie, const struct http_reply *reply, struct p
 	return r < 0 ? r : make_room(f, err);
 }
 
-/* The size of the whole resource, although a resumed reply only announces the rest;
- * HTTP_LENGTH_UNKNOWN if it is not sent. */
-static uint64_t plain_size(const struct http_reply *reply)
-{
-	if (reply->status != 206 || reply->total_size != HTTP_LENGTH_UNKNOWN ||
-		reply->content_length == HTTP_LENGTH_UNKNOWN)
-		return reply->total_size;
-	return reply->range_offset + reply->content_length;
-}
-
 /* Bodies that are large, of unknown length, encoded, or perhaps a login page are left to
  * http_fetch(). */
 static int plain_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct bulk_flight *f = cookie;
 	const char *type = http_reply_header(reply, "Content-Type");
-	uint64_t size = plain_size(reply);
+	uint64_t size = reply->total_size;
 
+	/* A resumed reply may only announce the rest. */
+	if (reply->status == 206 && size == HTTP_LENGTH_UNKNOWN &&
+		reply->content_length != HTTP_LENGTH_UNKNOWN)
+		size = reply->range_offset + reply->content_length;
 	if (size == HTTP_LENGTH_UNKNOWN || size > LIMIT_BULK_SMALL ||
 		http_reply_header(reply, "Content-Encoding") ||
 		(type && strncasecmp(type, "text/html", 9) == 0))

@@ -100,15 +100,6 @@ static int open_root(struct bulk_task *task, struct bulk_dir **out, struct penst
 	return r;
 }
 
-static int cannot_open(const char *path, int len, int errnum, struct penstock_error *err)
-{
-	if (errnum == ENOTDIR || errnum == ELOOP)
-		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot create directory '%.*s': a file is in the way; remove it", len,
-			path);
-	return error_errno(err, errnum, "cannot create directory '%.*s'", len, path);
-}
-
 static int open_below(
 	struct bulk_task *task, size_t len, struct bulk_dir **out, struct penstock_error *err)
 {
@@ -120,8 +111,13 @@ static int open_below(
 	if (r < 0)
 		return r;
 	fd = fs_open_below(root->fd, path + root_len, len - root_len, true, &at);
-	if (fd < 0)
-		r = cannot_open(path, (int)(root_len + at), errno, err);
+	if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
+		r = error_set(err, PENSTOCK_E_EXISTS,
+			"cannot create directory '%.*s': a file is in the way; remove it",
+			(int)(root_len + at), path);
+	else if (fd < 0)
+		r = error_errno(
+			err, errno, "cannot create directory '%.*s'", (int)(root_len + at), path);
 	bulk_dir_close(task->bulk, root);
 	if (r < 0)
 		return r;
@@ -150,13 +146,6 @@ int bulk_dir_open(struct bulk_task *task, struct bulk_dir **out, struct penstock
 	return r;
 }
 
-static const char *file_name(const struct bulk_task *task)
-{
-	const char *slash = strrchr(task->item.path, '/');
-
-	return slash ? slash + 1 : task->item.path;
-}
-
 /* Uses the directory's own name without /proc; then it is only known to be no link at this
  * moment. */
 int bulk_dir_path(const struct bulk_task *task, const struct bulk_dir *dir, char **out,
@@ -164,7 +153,7 @@ int bulk_dir_path(const struct bulk_task *task, const struct bulk_dir *dir, char
 {
 	int n = task->bulk->no_proc
 			? asprintf(out, "%s", task->item.path)
-			: asprintf(out, "/proc/self/fd/%d/%s", dir->fd, file_name(task));
+			: asprintf(out, "/proc/self/fd/%d/%s", dir->fd, basename(task->item.path));
 
 	if (n >= 0)
 		return 0;
@@ -234,7 +223,7 @@ static int publish(struct bulk_task *task, const struct bulk_dir *dir, int fd, c
 {
 	_cleanup_free_ char *path = NULL;
 
-	if (!*part && link_to(task->bulk, fd, dir->fd, file_name(task)) == 0)
+	if (!*part && link_to(task->bulk, fd, dir->fd, basename(task->item.path)) == 0)
 		return 0;
 	if (bulk_dir_path(task, dir, &path, err) < 0)
 		return -(int)PENSTOCK_E_MEMORY;
@@ -265,20 +254,27 @@ int bulk_file_publish(struct bulk_task *task, const struct bulk_dir *dir, int fd
 
 /* ---- metadata ---- */
 
-int bulk_file_metadata(struct bulk_task *task, const struct stat *st, struct strlist *out,
-	struct penstock_error *err)
+int bulk_keep(
+	struct strlist *out, const struct strlist *given, bool preserve, const struct stat *st)
 {
-	const struct strlist *given = task->bulk->put.metadata;
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && given && i < given->n; i++)
 		r = strlist_add(out, given->items[i]);
-	if (r == 0 && task->bulk->options.preserve)
+	if (r == 0 && preserve)
 		r = strlist_addf(out, "mtime=%lld.%09ld", (long long)st->st_mtim.tv_sec,
 			st->st_mtim.tv_nsec);
-	if (r == 0 && task->bulk->options.preserve)
+	if (r == 0 && preserve)
 		r = strlist_addf(out, "mode=0%o", (unsigned)st->st_mode);
-	return r < 0 ? error_memory(err) : 0;
+	return r;
+}
+
+int bulk_file_metadata(struct bulk_task *task, const struct stat *st, struct strlist *out,
+	struct penstock_error *err)
+{
+	return bulk_keep(out, task->bulk->put.metadata, task->bulk->options.preserve, st) < 0
+		       ? error_memory(err)
+		       : 0;
 }
 
 /* Parses "1700000000.123456789", with or without the fraction; false if it is invalid. */
@@ -432,11 +428,6 @@ int bulk_note_dir(struct bulk *bulk, const struct bulk_dir *dir, struct penstock
 	return 0;
 }
 
-static int sync_failed(const struct bulk *bulk, struct penstock_error *err)
-{
-	return error_errno(err, bulk->sync_errno, "cannot sync the fetched files to disk");
-}
-
 int bulk_sync(struct bulk *bulk, struct penstock_error *err)
 {
 	int fds[BULK_FILE_SYSTEMS];
@@ -456,5 +447,7 @@ int bulk_sync(struct bulk *bulk, struct penstock_error *err)
 		if (syncfs(fds[i]) < 0)
 			bulk->sync_errno = errno;
 	}
-	return bulk->sync_errno ? sync_failed(bulk, err) : 0;
+	return bulk->sync_errno
+		       ? error_errno(err, bulk->sync_errno, "cannot sync the fetched files to disk")
+		       : 0;
 }
