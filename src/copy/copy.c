@@ -19,29 +19,23 @@
 
 /* ---- reports ---- */
 
-/* The first error, with the name of its item if the message lacks it. */
-static void keep_first(
+void copy_report_failed(
 	struct copy *c, const struct copy_item *item, const struct penstock_error *err)
 {
 	const char *subject = item->from ? item->from : item->to;
 	const char *message = err->message ? err->message : penstock_code_name(err->code);
+	bool first = c->o.stop_at_first_error &&
+		     (!c->first.code || (c->first.code == PENSTOCK_E_CANCELLED &&
+						err->code != PENSTOCK_E_CANCELLED));
 
-	if (!c->o.stop_at_first_error ||
-		(c->first.code && (c->first.code != PENSTOCK_E_CANCELLED ||
-					  err->code == PENSTOCK_E_CANCELLED)))
-		return;
-	if (!subject || strstr(message, subject))
-		error_set(&c->first, err->code, "%s", message);
-	else
-		error_set(&c->first, err->code, "%s: %s", subject, message);
-	c->first.http_status = err->http_status;
-}
-
-void copy_report_failed(
-	struct copy *c, const struct copy_item *item, const struct penstock_error *err)
-{
 	c->failed += err->code != PENSTOCK_E_CANCELLED;
-	keep_first(c, item, err);
+	/* With the name of the item if the message lacks it. */
+	if (first && (!subject || strstr(message, subject)))
+		error_set(&c->first, err->code, "%s", message);
+	else if (first)
+		error_set(&c->first, err->code, "%s: %s", subject, message);
+	if (first)
+		c->first.http_status = err->http_status;
 	if (c->o.report.failed)
 		c->o.report.failed(c->o.report.cookie, item, err);
 }

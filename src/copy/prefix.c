@@ -118,21 +118,12 @@ static int survey(struct fetch *f, struct penstock_error *err)
 	return r < 0 ? r : list_sorter_seal(f->found, err);
 }
 
-static int push_all(struct fetch *f, struct penstock_error *err)
-{
-	_cleanup_(source_tree_release) struct source_tree tree = {
-		.copy = f->copy, .source = &f->source, .target = &f->target, .under = ""};
-	struct entry entry;
-	int r = 0;
-
-	while (r == 0 && (r = list_sorter_next_entry(f->found, &entry, err)) > 0)
-		r = source_tree_push(&tree, &entry, err);
-	return r < 0 ? r : source_tree_end(&tree, err);
-}
-
 int copy_prefix(struct copy *c, struct copy_prefix *prefix, struct penstock_error *err)
 {
 	_cleanup_(fetch_release) struct fetch f = {.copy = c, .prefix = prefix};
+	_cleanup_(source_tree_release) struct source_tree tree = {
+		.copy = c, .source = &f.source, .target = &f.target, .under = ""};
+	struct entry entry;
 	int r = set_places(&f, err);
 
 	prefix->objects = prefix->bytes = prefix->directories = 0;
@@ -144,5 +135,7 @@ int copy_prefix(struct copy *c, struct copy_prefix *prefix, struct penstock_erro
 		r = prefix->on_size(prefix->cookie, f.missing, f.missing_bytes, err);
 	if (r == 0)
 		r = copy_make_target(c, &f.target, true, err);
-	return r < 0 ? r : push_all(&f, err);
+	while (r == 0 && (r = list_sorter_next_entry(f.found, &entry, err)) > 0)
+		r = source_tree_push(&tree, &entry, err);
+	return r < 0 ? r : source_tree_end(&tree, err);
 }

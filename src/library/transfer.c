@@ -25,13 +25,6 @@
 
 #define MEMORY_DEFAULT (64 * MIB)
 
-static int call_options(struct penstock_call_options *own,
-	const struct penstock_call_options *given, struct penstock_error *err)
-{
-	*own = (struct penstock_call_options){0};
-	return library_adopt(own, sizeof(*own), given, "struct penstock_call_options", err);
-}
-
 /* ---- cancelling ---- */
 
 struct penstock_cancel *penstock_cancel_new(void)
@@ -135,14 +128,7 @@ void penstock_transfer_free(struct penstock_transfer *t)
 	free(t);
 }
 
-static struct object_client *client_present(struct penstock_transfer *t, bool google)
-{
-	LOCK_SCOPE(&t->lock);
-	return t->clients[google];
-}
-
-/* The client for s3:// or gs://, created on first use; if two are created at the same time, one is
- * kept. */
+/* If two are created at the same time, one is kept. */
 int library_client(struct penstock_transfer *t, bool google, const atomic_int *cancel,
 	struct object_client **out, struct penstock_error *err)
 {
@@ -150,7 +136,9 @@ int library_client(struct penstock_transfer *t, bool google, const atomic_int *c
 	struct object_client *made;
 	int r;
 
-	*out = client_present(t, google);
+	pthread_mutex_lock(&t->lock);
+	*out = t->clients[google];
+	pthread_mutex_unlock(&t->lock);
 	if (*out)
 		return 0;
 	place.cancel = cancel;
@@ -203,8 +191,10 @@ static int call_begin(struct target *out, struct penstock_call_options *call,
 	struct penstock_transfer *t, const char *url, bool needs_key,
 	const struct penstock_call_options *given, struct penstock_error *err)
 {
-	int r = call_options(call, given, err);
+	int r;
 
+	*call = (struct penstock_call_options){0};
+	r = library_adopt(call, sizeof(*call), given, "struct penstock_call_options", err);
 	return r < 0 ? r : target_of(out, t, url, needs_key, call->cancel, err);
 }
 
@@ -374,13 +364,24 @@ int penstock_put_stream(struct penstock_transfer *t, const char *url, int fd,
 
 /* ---- getting ---- */
 
-static int get_begin(struct target *target, struct penstock_call_options *call,
-	struct object_get_options *options, struct penstock_transfer *t, const char *url,
+struct get {
+	struct target target;
+	struct penstock_call_options call;
+	struct object_get_options options;
+};
+
+static void get_release(struct get *get)
+{
+	target_release(&get->target);
+}
+
+static int get_begin(struct get *get, struct penstock_transfer *t, const char *url,
 	const struct penstock_call_options *given, struct penstock_error *err)
 {
-	int r = call_begin(target, call, t, url, true, given, err);
+	const struct penstock_call_options *call = &get->call;
+	int r = call_begin(&get->target, &get->call, t, url, true, given, err);
 
-	*options = (struct object_get_options){.if_match = call->if_match,
+	get->options = (struct object_get_options){.if_match = call->if_match,
 		.offset = call->offset,
 		.length = call->length,
 		.parallel = call->parallel,
@@ -394,19 +395,17 @@ int penstock_get_file(struct penstock_transfer *t, const char *url, const char *
 	const struct penstock_call_options *given, struct penstock_object *object,
 	struct penstock_error *err)
 {
-	_cleanup_(target_release) struct target target = {0};
-	struct penstock_call_options call;
-	struct object_get_options options;
+	_cleanup_(get_release) struct get get = {0};
 	struct object_info info = {0};
-	int r = get_begin(&target, &call, &options, t, url, given, err);
+	int r = get_begin(&get, t, url, given, err);
 
-	if (r == 0 && (call.offset || call.length))
+	if (r == 0 && (get.call.offset || get.call.length))
 		r = error_set(err, PENSTOCK_E_INVALID,
 			"%s: a file gets the whole object; offset and length are for memory and "
 			"streams",
 			url);
 	if (r == 0)
-		r = object_get_file(target.at, path, &options, &info, err);
+		r = object_get_file(get.target.at, path, &get.options, &info, err);
 	return finish(r, &info, object, err);
 }
 
@@ -414,17 +413,16 @@ int penstock_get_memory(struct penstock_transfer *t, const char *url, void **dat
 	const struct penstock_call_options *given, struct penstock_object *object,
 	struct penstock_error *err)
 {
-	_cleanup_(target_release) struct target target = {0};
+	_cleanup_(get_release) struct get get = {0};
 	_cleanup_(buf_release) struct buf bytes = BUF_INIT(MEMORY_DEFAULT);
-	struct penstock_call_options call;
-	struct object_get_options options;
 	struct object_info info = {0};
-	int r = get_begin(&target, &call, &options, t, url, given, err);
+	int r = get_begin(&get, t, url, given, err);
 
-	if (call.max_size)
-		bytes.limit = call.max_size < SIZE_MAX ? (size_t)call.max_size : SIZE_MAX - 1;
+	if (get.call.max_size)
+		bytes.limit = get.call.max_size < SIZE_MAX ? (size_t)get.call.max_size
+							   : SIZE_MAX - 1;
 	if (r == 0)
-		r = object_get(target.at, &options, &bytes, &info, err);
+		r = object_get(get.target.at, &get.options, &bytes, &info, err);
 	/* An empty object has no memory yet. */
 	if (r == 0 && !bytes.data && buf_add_str(&bytes, "") < 0)
 		r = error_memory(err);
@@ -455,15 +453,13 @@ int penstock_get_stream(struct penstock_transfer *t, const char *url,
 	const struct penstock_call_options *given, struct penstock_object *object,
 	struct penstock_error *err)
 {
-	_cleanup_(target_release) struct target target = {0};
+	_cleanup_(get_release) struct get get = {0};
 	struct writer writer = {write, cookie};
-	struct penstock_call_options call;
-	struct object_get_options options;
 	struct object_info info = {0};
-	int r = get_begin(&target, &call, &options, t, url, given, err);
+	int r = get_begin(&get, t, url, given, err);
 
 	if (r == 0)
-		r = object_get_stream(target.at, &options, hand_over, &writer, &info, err);
+		r = object_get_stream(get.target.at, &get.options, hand_over, &writer, &info, err);
 	return finish(r, &info, object, err);
 }
 

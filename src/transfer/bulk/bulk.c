@@ -160,23 +160,16 @@ static void wait_a_little(struct bulk *bulk)
 	bulk->flush = false;
 }
 
-static int stopped(struct bulk *bulk, struct penstock_error *err)
-{
-	check_cancel(bulk);
-	if (!bulk_stopped(bulk))
-		return 0;
-	return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-}
-
 /* Call it with the lock held. */
 static int make_room(struct bulk *bulk, size_t charge, struct penstock_error *err)
 {
 	for (;;) {
-		int r = stopped(bulk, err);
-
+		check_cancel(bulk);
 		report_ended(bulk);
-		if (r < 0 || !bulk->pending || bulk->charged + charge <= LIMIT_BULK_MEMORY)
-			return r;
+		if (bulk_stopped(bulk))
+			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+		if (!bulk->pending || bulk->charged + charge <= LIMIT_BULK_MEMORY)
+			return 0;
 		help_out(bulk);
 		wait_a_little(bulk);
 	}

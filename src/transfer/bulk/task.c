@@ -163,18 +163,14 @@ void bulk_task_end(struct bulk_task *task, struct penstock_error *err)
 	pthread_mutex_unlock(&bulk->lock);
 }
 
-static bool same_request(const struct bulk_task *a, const struct bulk_task *b)
-{
-	return a->item.from.client == b->item.from.client &&
-	       strcmp(a->item.from.bucket, b->item.from.bucket) == 0;
-}
-
 void bulk_remove_source(struct bulk_task *task)
 {
 	struct bulk *bulk = task->bulk;
+	const struct object_ref *from = &task->item.from, *first;
 	LOCK_SCOPE(&bulk->lock);
 
-	if (bulk->removals.n && !same_request(bulk->removals.first, task))
+	first = bulk->removals.n ? &bulk->removals.first->item.from : from;
+	if (first->client != from->client || strcmp(first->bucket, from->bucket) != 0)
 		removals_close(bulk);
 	bulk_list_add(&bulk->removals, task);
 	bulk->running--;

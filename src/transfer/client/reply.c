@@ -64,8 +64,6 @@ bool object_response_checksums(void)
 	return !wanted || strcasecmp(wanted, "when_required") != 0;
 }
 
-/* The digest that the bytes of a whole reply must have: a checksum, else the MD5 in the ETag of an
- * object in one piece. */
 enum checksum_kind object_reply_digest(
 	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE])
 {

@@ -9,27 +9,14 @@
 #include "transfer/get/parts_etag.h"
 #include "base/banned.h"
 
-/* Compares by an ETag that is made of the parts' MD5s. */
-static int same_etag(int fd, uint64_t size, const struct s3_op *head, const char *etag,
-	const atomic_int *cancel, struct penstock_error *err)
-{
-	char own[MULTIPART_ETAG_SIZE];
-	uint64_t part = parts_etag_part_size(head->at, etag, size, cancel);
-	int r;
-
-	if (!part)
-		return 0;
-	r = parts_etag_of_file(fd, size, part, parts_etag_count(etag), cancel, own, err);
-	return r < 0 ? r : strcmp(own, etag) == 0;
-}
-
 int compare_with_object(int fd, uint64_t size, struct object_ref at, const char *etag,
 	const atomic_int *cancel, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op head = {0};
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	uint8_t theirs[CHECKSUM_MAX_SIZE], ours[CHECKSUM_MAX_SIZE];
-	char there[OBJECT_ETAG_SIZE];
+	char there[OBJECT_ETAG_SIZE], made[MULTIPART_ETAG_SIZE];
+	uint64_t part;
 	enum checksum_kind kind;
 	int r = s3_op_head(&head, at, NULL, true, cancel, &own);
 
@@ -54,7 +41,12 @@ int compare_with_object(int fd, uint64_t size, struct object_ref at, const char 
 		penstock_error_release(err);
 		return 0;
 	}
-	return r || object_reply_encrypted(&head.reply)
-		       ? r
-		       : same_etag(fd, size, &head, there, cancel, err);
+	if (r || object_reply_encrypted(&head.reply))
+		return r;
+	/* Its ETag may be made of the parts' MD5s. */
+	part = parts_etag_part_size(at, there, size, cancel);
+	if (!part)
+		return 0;
+	r = parts_etag_of_file(fd, size, part, parts_etag_count(there), cancel, made, err);
+	return r < 0 ? r : strcmp(made, there) == 0;
 }

@@ -87,43 +87,34 @@ static int download_run(struct download *d, struct penstock_error *err)
 	return download_whole(d, false, err);
 }
 
-/* Verifies the parts of a multipart object that were not verified on arrival: it was fetched in one
- * piece, or its parts do not align with our blocks. Reads the file once more. */
-static int check_parts_file(struct download *d, struct penstock_error *err)
-{
-	const struct object_get_options *o = d->options;
-	int r;
-
-	if (d->kind != CHECKSUM_NONE || d->part_kind == CHECKSUM_NONE || d->parts_checked ||
-		o->offset || o->length)
-		return 0;
-	r = get_parts_check(
-		d->at, d->size, d->etag, d->part_kind, d->part.fd, NULL, o->cancel, err);
-	d->parts_checked = r > 0;
-	return r < 0 ? error_prefix(err, "GET s3://%s/%s", d->at.bucket, d->at.key) : 0;
-}
-
-/* Without a checksum for a multipart object, its ETag may be the MD5 of the parts' MD5s; usually it
- * is. */
-static int check_parts_etag(struct download *d, struct penstock_error *err)
+/* Verifies what was not verified on arrival, by reading the file once more: a multipart object that
+ * was fetched in one piece, or whose parts do not align with our blocks. */
+static int check_parts(struct download *d, struct penstock_error *err)
 {
 	const struct object_get_options *o = d->options;
 	char own[MULTIPART_ETAG_SIZE];
 	uint64_t part;
-	int r;
+	int r = 0;
 
-	if (d->kind != CHECKSUM_NONE || d->parts_checked || o->offset || o->length ||
-		d->at.client->google || d->encrypted || atomic_load(&d->at.client->odd_etags) ||
-		!object_response_checksums() || !parts_etag_count(d->etag))
+	if (d->kind != CHECKSUM_NONE || d->parts_checked || o->offset || o->length)
 		return 0;
-	part = parts_etag_part_size(d->at, d->etag, d->size, o->cancel);
-	if (!part)
-		return 0;
-	r = parts_etag_of_file(
-		d->part.fd, d->size, part, parts_etag_count(d->etag), o->cancel, own, err);
-	if (r < 0)
-		return r;
-	r = parts_etag_judge(d->at.client, d->etag, own, d->own_etag, err);
+	if (d->part_kind != CHECKSUM_NONE)
+		r = get_parts_check(
+			d->at, d->size, d->etag, d->part_kind, d->part.fd, NULL, o->cancel, err);
+	d->parts_checked = r > 0;
+	/* Without checksums, the ETag is usually the MD5 of the parts' MD5s. */
+	if (r == 0 && !d->at.client->google && !d->encrypted &&
+		!atomic_load(&d->at.client->odd_etags) && object_response_checksums() &&
+		parts_etag_count(d->etag)) {
+		part = parts_etag_part_size(d->at, d->etag, d->size, o->cancel);
+		if (!part)
+			return 0;
+		r = parts_etag_of_file(
+			d->part.fd, d->size, part, parts_etag_count(d->etag), o->cancel, own, err);
+		if (r < 0)
+			return r;
+		r = parts_etag_judge(d->at.client, d->etag, own, d->own_etag, err);
+	}
 	return r < 0 ? error_prefix(err, "GET s3://%s/%s", d->at.bucket, d->at.key) : 0;
 }
 
@@ -190,14 +181,6 @@ static bool worth_keeping(const struct penstock_error *err)
 {
 	return err->code == PENSTOCK_E_CANCELLED || err->code == PENSTOCK_E_PERMISSION ||
 	       error_is_retryable(err);
-}
-
-/* Verifies what could not be verified on arrival. */
-static int check_parts(struct download *d, struct penstock_error *err)
-{
-	int r = check_parts_file(d, err);
-
-	return r < 0 ? r : check_parts_etag(d, err);
 }
 
 static int download(struct download *d, const char *path, struct penstock_error *err)

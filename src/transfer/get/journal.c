@@ -175,27 +175,12 @@ int get_part_restart(struct get_part *part, struct penstock_error *err)
 	return empty(part, err);
 }
 
-/* Starts the journal of a new object. */
-static bool write_begin(struct get_part *part, const char *etag, const struct get_blocks *blocks)
+int64_t get_part_begin(struct get_part *part, const char *etag, struct get_blocks *blocks,
+	struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf source = BUF_INIT(LIMIT_STRING);
 	_cleanup_(buf_release) struct buf file = BUF_INIT(LIMIT_STRING);
 	_cleanup_(buf_release) struct buf object = BUF_INIT(LIMIT_STRING);
-
-	note_part(part, part->path, &source);
-	buf_printf(&file, "P %" PRIu64, inode_of(part->fd));
-	buf_printf(&object, "O %" PRIu64, blocks->size);
-	record_add_text(&object, etag);
-	buf_printf(&object, " %s", checksum_name(blocks->kind));
-	return record_file_clear(&part->journal) == 0 &&
-	       record_file_add(&part->journal, &source) == 0 &&
-	       record_file_add(&part->journal, &file) == 0 &&
-	       record_file_add(&part->journal, &object) == 0;
-}
-
-int64_t get_part_begin(struct get_part *part, const char *etag, struct get_blocks *blocks,
-	struct penstock_error *err)
-{
 	int r;
 
 	if (!part->journaled)
@@ -206,7 +191,15 @@ int64_t get_part_begin(struct get_part *part, const char *etag, struct get_block
 	r = empty(part, err);
 	if (r < 0)
 		return r;
-	part->journaled = write_begin(part, etag, blocks);
+	note_part(part, part->path, &source);
+	buf_printf(&file, "P %" PRIu64, inode_of(part->fd));
+	buf_printf(&object, "O %" PRIu64, blocks->size);
+	record_add_text(&object, etag);
+	buf_printf(&object, " %s", checksum_name(blocks->kind));
+	part->journaled = record_file_clear(&part->journal) == 0 &&
+			  record_file_add(&part->journal, &source) == 0 &&
+			  record_file_add(&part->journal, &file) == 0 &&
+			  record_file_add(&part->journal, &object) == 0;
 	return part->journaled ? get_blocks_load(blocks, &part->journal, part->fd, err) : 0;
 }
 

@@ -54,29 +54,25 @@ static int on_listed(void *cookie, const struct object_info *info)
 	return list_sorter_add_entry(s->sorter, &entry, &s->error) < 0;
 }
 
-static int sort_all(struct object_source *s, struct penstock_error *err)
-{
-	const struct list_query *q = &s->query;
-	int r = list_sorter_new(&s->sorter, LIMIT_LIST_AHEAD / 2, err);
-
-	if (r == 0)
-		r = object_list(q->at, q->delimiter, on_listed, s, q->cancel, err);
-	if (r == 0 && s->error.code)
-		r = error_move(err, &s->error);
-	return r == 0 ? list_sorter_seal(s->sorter, err) : r;
-}
-
 static int begin(struct object_source *s, enum manner manner, struct penstock_error *err)
 {
+	const struct list_query *q = &s->query;
+	int r;
+
 	list_ranges_free(s->ranges);
 	s->ranges = NULL;
 	s->manner = manner;
 	s->again = s->given > 0;
 	s->passed = 0;
-	if (manner == SORTED_HERE)
-		return sort_all(s, err);
-	return list_ranges_new(
-		&s->ranges, &s->query, manner == IN_RANGES ? s->options.parallel : 1, err);
+	if (manner != SORTED_HERE)
+		return list_ranges_new(
+			&s->ranges, q, manner == IN_RANGES ? s->options.parallel : 1, err);
+	r = list_sorter_new(&s->sorter, LIMIT_LIST_AHEAD / 2, err);
+	if (r == 0)
+		r = object_list(q->at, q->delimiter, on_listed, s, q->cancel, err);
+	if (r == 0 && s->error.code)
+		r = error_move(err, &s->error);
+	return r == 0 ? list_sorter_seal(s->sorter, err) : r;
 }
 
 /* Once all earlier keys have been skipped, their number must be the same. */

@@ -196,13 +196,6 @@ static void range_finish(struct list_ranges *l, struct range *range)
 		l->reach /= 2;
 }
 
-/* The store has nothing after the keys of this range: close all later ones. */
-static void finish_behind(const struct range *range)
-{
-	for (struct range *r = range->next; r; r = r->next)
-		r->finished = r->finished || !r->begun;
-}
-
 /* ---- pages ---- */
 
 /* Drops known keys from the front, and keys of the next range from the end. */
@@ -265,11 +258,6 @@ static bool follows(struct list_ranges *l, const struct range *range, const stru
 	return true;
 }
 
-static bool meets_next(const struct range *range)
-{
-	return range->next && range->last && strcmp(range->last, range->next->after) == 0;
-}
-
 /* Takes ownership of the page. */
 static void accept(struct list_ranges *l, struct range *range, struct list_page *page)
 {
@@ -298,9 +286,13 @@ static void accept(struct list_ranges *l, struct range *range, struct list_page 
 		l->page_keys = (unsigned)all;
 	if (page->bytes > l->page_cost)
 		l->page_cost = page->bytes;
-	if (!range->token && page->n == all)
-		finish_behind(range);
-	if (!range->token || page->n < all || meets_next(range))
+	if (!range->token && page->n == all) {
+		/* The store has nothing after the keys of this range: close all later ones. */
+		for (struct range *r = range->next; r; r = r->next)
+			r->finished = r->finished || !r->begun;
+	}
+	if (!range->token || page->n < all ||
+		(range->next && range->last && strcmp(range->last, range->next->after) == 0))
 		range_finish(l, range);
 	else if (range->empty > LIMIT_S3_EMPTY_PAGES) {
 		list_stuck(&l->query, &err);
@@ -314,14 +306,6 @@ static void accept(struct list_ranges *l, struct range *range, struct list_page 
 	range->waiting++;
 	*range->tail = page;
 	range->tail = &page->next;
-}
-
-/* A start key that a store rejects is no failure of the listing. */
-static bool may_be_the_cut(const struct range *range, const struct penstock_error *err)
-{
-	return !range->begun && range->after &&
-	       (err->code == PENSTOCK_E_INVALID || err->code == PENSTOCK_E_UNSUPPORTED ||
-		       err->code == PENSTOCK_E_PROTOCOL);
 }
 
 /* ---- the threads ---- */
@@ -372,7 +356,10 @@ static void fetch(struct list_ranges *l, struct range *range)
 	l->counters.pages++;
 	if (r == 0)
 		accept(l, range, page);
-	else if (may_be_the_cut(range, &err))
+	/* A start key that a store rejects is no failure of the listing. */
+	else if (!range->begun && range->after &&
+		 (err.code == PENSTOCK_E_INVALID || err.code == PENSTOCK_E_UNSUPPORTED ||
+			 err.code == PENSTOCK_E_PROTOCOL))
 		say(l, LIST_RANGES_NO_START);
 	else
 		fail(l, &err);

@@ -38,7 +38,6 @@ int upload_list_parts(struct upload *u, void (*each)(struct upload *u, const str
 	return r;
 }
 
-/* Returns true if nothing of the upload is left. */
 bool upload_abort(struct upload *u)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -69,7 +69,6 @@ static void part_done(void *cookie, struct http_request *request, struct http_re
 	fan_ended(&slot->upload->fan, &slot->flying, err);
 }
 
-/* Verifies and records a part that has returned, and empties its slot. */
 int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err)
 {
 	struct part_result *result;
@@ -167,7 +166,6 @@ struct part_slot *upload_free_slot(struct upload *u)
 	return NULL;
 }
 
-/* Waits for the parts in flight, and collects them. */
 int upload_settle(struct upload *u, struct penstock_error *err)
 {
 	struct penstock_error own = PENSTOCK_ERROR_INIT;

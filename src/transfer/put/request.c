@@ -149,7 +149,6 @@ void put_body_release(struct put_body *body)
 	*body = (struct put_body){.fd = -1};
 }
 
-/* By reading the body, before it is sent or once more. */
 int put_body_sum(const struct put_body *body, enum checksum_kind kind,
 	uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err)
 {
@@ -198,24 +197,11 @@ static void encode_chunked(struct s3_op *op)
 	s3_op_header(op, "content-encoding", "aws-chunked");
 }
 
-static int attach_trailer(struct s3_op *op, struct put_body *body, struct penstock_error *err)
-{
-	char length[24];
-
-	snprintf(length, sizeof(length), "%llu", (unsigned long long)body->length);
-	encode_chunked(op);
-	s3_op_header(op, "x-amz-decoded-content-length", length);
-	s3_op_header(op, "x-amz-trailer", checksum_header(op->at.client->guard_kind));
-	op->payload_hash = SIGV4_STREAMING_UNSIGNED_TRAILER;
-	op->request.source.length = chunked_encoded_length(body->length, CHUNK, body->kind);
-	body->chunked = true;
-	return checksum_init(&body->sum, op->at.client->guard_kind, err);
-}
-
 int put_body_attach(
 	struct s3_op *op, struct put_body *body, enum guard guard, struct penstock_error *err)
 {
-	char text[CHECKSUM_TEXT_SIZE];
+	const char *header = checksum_header(op->at.client->guard_kind);
+	char text[CHECKSUM_TEXT_SIZE], length[24];
 	int r = body_load(body, err);
 
 	if (r < 0)
@@ -236,14 +222,22 @@ int put_body_attach(
 			.rewind = put_body_rewind,
 			.cookie = body};
 	}
-	if (guard == GUARD_TRAILER)
-		return attach_trailer(op, body, err);
+	if (guard == GUARD_TRAILER) {
+		snprintf(length, sizeof(length), "%llu", (unsigned long long)body->length);
+		encode_chunked(op);
+		s3_op_header(op, "x-amz-decoded-content-length", length);
+		s3_op_header(op, "x-amz-trailer", header);
+		op->payload_hash = SIGV4_STREAMING_UNSIGNED_TRAILER;
+		op->request.source.length = chunked_encoded_length(body->length, CHUNK, body->kind);
+		body->chunked = true;
+		return checksum_init(&body->sum, body->kind, err);
+	}
 	if (guard == GUARD_HEADER) {
 		r = put_body_sum(body, body->kind, body->digest, err);
 		if (r < 0)
 			return r;
 		checksum_format(body->kind, body->digest, text);
-		s3_op_header(op, checksum_header(body->kind), text);
+		s3_op_header(op, header, text);
 		return 0;
 	}
 	r = checksum_init(&body->sum, CHECKSUM_MD5, err);

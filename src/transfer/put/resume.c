@@ -202,12 +202,6 @@ static bool wanted_now(const struct upload *u, struct recorded *t)
 	       digest_options(u, t->options) == 0;
 }
 
-static bool same_target(const struct recorded *a, const struct recorded *b)
-{
-	return strcmp(a->endpoint, b->endpoint) == 0 && strcmp(a->bucket, b->bucket) == 0 &&
-	       strcmp(a->key, b->key) == 0 && strcmp(a->path, b->path) == 0;
-}
-
 /* DIR/DIGEST.upload; NULL if out of memory. */
 static char *journal_path(const char *dir, const struct recorded *t)
 {
@@ -326,7 +320,11 @@ int put_resume_find(struct put_resume *r, struct upload *u, struct penstock_erro
 	}
 	r->on = true;
 	/* A journal of this name is this target's, even if its first line is lost. */
-	if (read_recorded(&r->file, &earlier) ? same_target(&earlier, &now) : earlier.id != NULL)
+	if (read_recorded(&r->file, &earlier) ? strcmp(earlier.endpoint, now.endpoint) == 0 &&
+							strcmp(earlier.bucket, now.bucket) == 0 &&
+							strcmp(earlier.key, now.key) == 0 &&
+							strcmp(earlier.path, now.path) == 0
+					      : earlier.id != NULL)
 		adopt(r, u, &earlier, &now);
 	else if (write_begin(r, &now) < 0)
 		give_up(r);

@@ -103,12 +103,6 @@ static int open_record(struct delta_upload *d, struct penstock_error *err)
 	return delta_read(&d->file, &d->earlier, &d->etag) < 0 ? error_memory(err) : 0;
 }
 
-static bool may_copy(const struct delta_upload *d)
-{
-	return d->etag && !d->options->if_none_match && !atomic_load(&d->at.client->no_part_copy) &&
-	       (!d->options->if_match || strcmp(d->options->if_match, d->etag) == 0);
-}
-
 /* Returns 1 if the differing parts were sent, 0 if the whole file has to be sent. */
 static int send_parts(struct delta_upload *d, struct object_info *info, struct penstock_error *err)
 {
@@ -151,7 +145,8 @@ static void keep_record(
 
 static int delta_run(struct delta_upload *d, struct object_info *info, struct penstock_error *err)
 {
-	struct object_put_options options = *d->options;
+	const struct object_put_options *asked = d->options;
+	struct object_put_options options = *asked;
 	struct stat before;
 	int r = open_record(d, err);
 
@@ -169,7 +164,8 @@ static int delta_run(struct delta_upload *d, struct object_info *info, struct pe
 		if (r < 0)
 			return r;
 	}
-	if (may_copy(d))
+	if (d->etag && !asked->if_none_match && !atomic_load(&d->at.client->no_part_copy) &&
+		(!asked->if_match || strcmp(asked->if_match, d->etag) == 0))
 		r = send_parts(d, info, err);
 	options.delta_dir = NULL;
 	if (r == 0)

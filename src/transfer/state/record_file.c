@@ -194,18 +194,14 @@ char record_file_peek(struct record_file *f)
 
 unsigned record_file_next(struct record_file *f, char *fields[], unsigned max)
 {
-	while (f->at < f->text.len) {
+	while (record_file_peek(f)) {
 		char *line = f->text.data + f->at;
 		char *end = memchr(line, '\n', f->text.len - f->at);
 		unsigned n;
 
-		if (!end)
-			break;
 		f->at = (size_t)(end - f->text.data) + 1;
 		*end = '\0';
-		n = record_line_is_whole(line, (size_t)(end - line))
-			    ? record_line_split(line + RECORD_LINE_TEXT, fields, max)
-			    : 0;
+		n = record_line_split(line + RECORD_LINE_TEXT, fields, max);
 		if (n)
 			return n;
 	}

@@ -82,21 +82,6 @@ static int open_part(struct fetch *f, struct penstock_error *err)
 	}
 }
 
-static int fetch_open(struct fetch *f, struct penstock_error *err)
-{
-	int r = open_part(f, err);
-
-	if (r < 0)
-		return r;
-	/* If it was renamed or removed before we had the lock, its name is now another file's. */
-	if (fs_is_named(f->fd, f->part_path))
-		return 0;
-	close(f->fd);
-	f->fd = -1;
-	return error_set(
-		err, PENSTOCK_E_EXISTS, "another process has just fetched '%s'", f->final_path);
-}
-
 static int fetch_init(struct fetch *f, struct penstock_error *err)
 {
 	f->fd = -1;
@@ -258,10 +243,16 @@ static int publish(struct fetch *f, struct penstock_error *err)
 
 static int fetch_run(struct fetch *f, const char *local, struct penstock_error *err)
 {
-	int r = fetch_open(f, err);
+	int r = open_part(f, err);
 
 	if (r < 0)
 		return r;
+	/* If it was renamed or removed before we had the lock, its name is now another file's. */
+	if (!fs_is_named(f->fd, f->part_path)) {
+		close(take_fd(f->fd));
+		return error_set(err, PENSTOCK_E_EXISTS, "another process has just fetched '%s'",
+			f->final_path);
+	}
 	r = local ? fetch_local(f, local, err) : fetch_remote(f, err);
 	if (r == 0)
 		r = fetch_consume(f, f->size, err);

@@ -75,11 +75,20 @@ static int learn(struct fetch *f, const struct http_reply *reply, struct penstoc
 	return fetch_check_headers(f, reply, err);
 }
 
-/* Without it a server may choose an encoding. */
-static int ask_plain(struct http_request *request, struct penstock_error *err)
+/* A request of the resource; `if_range` may be NULL. Release its headers. */
+static int request_init(const struct fetch *f, struct http_request *request, const char *if_range,
+	struct penstock_error *err)
 {
-	return http_request_header(request, "Accept-Encoding", "identity") < 0 ? error_memory(err)
-									       : 0;
+	*request = (struct http_request){.method = "GET",
+		.url = f->url,
+		.follow_redirects = true,
+		.patience_ms = f->options->patience_ms,
+		.cancel = f->options->cancel};
+	/* Otherwise a server may choose an encoding. */
+	if (http_request_header(request, "Accept-Encoding", "identity") < 0 ||
+		(if_range && http_request_header(request, "If-Range", if_range) < 0))
+		return error_memory(err);
+	return 0;
 }
 
 /* ---- the first request ---- */
@@ -142,22 +151,19 @@ static bool dislikes_ranges(const struct penstock_error *err)
 int fetch_probe(struct fetch *f, enum fetch_way *way, struct penstock_error *err)
 {
 	struct probe p = {.fetch = f, .way = FETCH_WAY_STREAM};
-	struct http_request request = {.method = "GET",
-		.url = f->url,
-		.range = {.wanted = true, .length = f->chunk, .full_is_fine = true},
-		.sink = {.kind = HTTP_SINK_CALLBACK,
-			.write = probe_write,
-			.restart = probe_restart,
-			.cookie = &p},
-		.follow_redirects = true,
-		.on_headers = probe_headers,
-		.cookie = &p,
-		.patience_ms = f->options->patience_ms,
-		.cancel = f->options->cancel};
+	struct http_request request;
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	int r = ask_plain(&request, &own);
+	int r = request_init(f, &request, NULL, &own);
 
+	request.range = (struct http_range){
+		.wanted = true, .length = f->chunk, .full_is_fine = true};
+	request.sink = (struct http_sink){.kind = HTTP_SINK_CALLBACK,
+		.write = probe_write,
+		.restart = probe_restart,
+		.cookie = &p};
+	request.on_headers = probe_headers;
+	request.cookie = &p;
 	if (r == 0)
 		r = http_perform(f->engine, &request, &reply, &own);
 	strlist_release(&request.headers);
@@ -248,7 +254,8 @@ static void range_done(void *cookie, struct http_request *request, struct http_r
 static int range_start(
 	struct fetch *f, struct fetch_slot *slot, uint64_t index, struct penstock_error *err)
 {
-	const char *v = validator(f);
+	struct http_request *request = &slot->request;
+	int r;
 
 	slot->fetch = f;
 	slot->index = index;
@@ -256,44 +263,34 @@ static int range_start(
 	slot->length = f->size - slot->offset < f->chunk ? f->size - slot->offset : f->chunk;
 	slot->at = 0;
 	slot->reply = (struct http_reply)HTTP_REPLY_INIT;
-	slot->request = (struct http_request){.method = "GET",
-		.url = f->url,
-		.range = {.wanted = true, .offset = slot->offset, .length = slot->length},
-		.sink = {.kind = HTTP_SINK_CALLBACK, .write = range_write, .cookie = slot},
-		.follow_redirects = true,
-		.on_headers = range_headers,
-		.done = range_done,
-		.cookie = slot,
-		.patience_ms = f->options->patience_ms};
 	slot->used = true;
-	if (v && http_request_header(&slot->request, "If-Range", v) < 0)
-		return error_memory(err);
-	if (ask_plain(&slot->request, err) < 0)
-		return -(int)PENSTOCK_E_MEMORY;
-	return fan_submit(&f->fan, &slot->request, &slot->reply, &slot->flying, err);
+	r = request_init(f, request, validator(f), err);
+	if (r < 0)
+		return r;
+	request->range = (struct http_range){
+		.wanted = true, .offset = slot->offset, .length = slot->length};
+	request->sink = (struct http_sink){
+		.kind = HTTP_SINK_CALLBACK, .write = range_write, .cookie = slot};
+	request->on_headers = range_headers;
+	request->done = range_done;
+	request->cookie = slot;
+	return fan_submit(&f->fan, request, &slot->reply, &slot->flying, err);
 }
 
 int fetch_recheck(struct fetch *f, struct penstock_error *err)
 {
 	const char *v = validator(f);
 	struct fetch_slot slot = {.fetch = f};
-	struct http_request request = {.method = "GET",
-		.url = f->url,
-		.range = {.wanted = true, .offset = f->size - 1, .length = 1},
-		.follow_redirects = true,
-		.on_headers = range_headers,
-		.cookie = &slot,
-		.patience_ms = f->options->patience_ms,
-		.cancel = f->options->cancel};
+	struct http_request request;
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
 	int r;
 
 	if (!v)
 		return changed(err);
-	if (http_request_header(&request, "If-Range", v) < 0)
-		r = error_memory(err);
-	else
-		r = ask_plain(&request, err);
+	r = request_init(f, &request, v, err);
+	request.range = (struct http_range){.wanted = true, .offset = f->size - 1, .length = 1};
+	request.on_headers = range_headers;
+	request.cookie = &slot;
 	if (r == 0)
 		r = http_perform(f->engine, &request, &reply, err);
 	strlist_release(&request.headers);
@@ -513,25 +510,22 @@ static int stream_loop(struct fetch *f, struct penstock_error *err)
 int fetch_stream(struct fetch *f, struct penstock_error *err)
 {
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
-	struct http_request request = {.method = "GET",
-		.url = f->url,
-		.sink = {.kind = HTTP_SINK_CALLBACK,
-			.write = stream_write,
-			.restart = stream_restart,
-			.cookie = f},
-		.follow_redirects = true,
-		.on_headers = stream_headers,
-		.done = stream_done,
-		.cookie = f,
-		.patience_ms = f->options->patience_ms};
+	struct http_request request;
 	int r;
 
 	if (ftruncate(f->fd, 0) < 0)
 		return error_errno(err, errno, "cannot write '%s'", f->part_path);
-	if (ask_plain(&request, err) < 0)
-		return -(int)PENSTOCK_E_MEMORY;
+	r = request_init(f, &request, NULL, err);
+	request.sink = (struct http_sink){.kind = HTTP_SINK_CALLBACK,
+		.write = stream_write,
+		.restart = stream_restart,
+		.cookie = f};
+	request.on_headers = stream_headers;
+	request.done = stream_done;
+	request.cookie = f;
 	fan_init(&f->fan, f->engine, f->options->cancel);
-	r = fan_submit(&f->fan, &request, &reply, NULL, err);
+	if (r == 0)
+		r = fan_submit(&f->fan, &request, &reply, NULL, err);
 	if (r == 0)
 		r = stream_loop(f, err);
 	fan_stop(&f->fan);
