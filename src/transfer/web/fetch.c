@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/must.h"
 #include "base/str.h"
 #include "s3/sum/checksum.h"
 #include "transfer/web/internal.h"
@@ -56,6 +57,7 @@ static int fetch_paths(struct fetch *f, const char *url, struct penstock_error *
  * anything, and is replaced. */
 static int open_part(struct fetch *f, struct penstock_error *err)
 {
+	MUST(f->part_path);
 	for (int tries = 0;; tries++) {
 		_cleanup_close_ int fd = open(
 			f->part_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
