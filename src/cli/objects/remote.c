@@ -361,13 +361,28 @@ int remote_location(
 	return r;
 }
 
+/* A mistyped operand is refused before credentials are looked for. */
+static int check_operands(const struct cli *cli, bool needs_key, struct penstock_error *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++) {
+		_cleanup_(location_release) struct location at = {0};
+
+		r = remote_location(cli_operand(cli, i), needs_key, &at, err);
+	}
+	return r;
+}
+
 int remote_operands(const struct cli *cli, bool needs_key, remote_operand_fn fn, void *cookie,
 	struct json_stream *stream)
 {
 	_cleanup_(remote_release) struct remote remote = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	int r = remote_open(&remote, cli, &err);
+	int r = check_operands(cli, needs_key, &err);
 
+	if (r == 0)
+		r = remote_open(&remote, cli, &err);
 	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++) {
 		_cleanup_(location_release) struct location at = {0};
 

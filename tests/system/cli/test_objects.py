@@ -122,6 +122,12 @@ def test_what_to_do_without_credentials(penstock):
     assert "set AWS_ACCESS_KEY_ID" in told and len(told) < 200 and told.count("\n") == 1
 
 
+def test_an_operand_is_checked_before_credentials(penstock):
+    result = penstock.run("ls", "bucket", env={"AWS_EC2_METADATA_DISABLED": "true"}).exits(64)
+
+    assert "s3://" in result.err and result.err.count("\n") == 1
+
+
 # The output of a first run is in the embedded store, where a listing without an endpoint does not look.
 def test_without_credentials_the_embedded_store_is_named_if_there_is_one(penstock):
     env = {"AWS_EC2_METADATA_DISABLED": "true"}
