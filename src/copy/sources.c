@@ -263,7 +263,7 @@ static int push_key(struct copy *c, const struct copy_request *request, const st
 
 	if (tree && !request->recursive)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"it means everything below it; use --recursive to copy that");
+			"cannot copy a prefix as one object; use --recursive for all below it");
 	/* One of many has its HEAD in its turn, in parallel to the others. */
 	if (!tree && request->n > 1 && !request->recursive && !c->o.dry_run)
 		return push_one(c, request, source, NULL, 0, err);

@@ -360,9 +360,11 @@ static int pick(const struct session *s, const char *name, const struct commit_e
 		*out = e;
 		return 0;
 	}
+	if (name)
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "there is no checkpoint '%s'", name);
 	return error_set(err, PENSTOCK_E_NOT_FOUND,
-		name ? "there is no checkpoint '%s'" : "there is no intact checkpoint%s",
-		name ? name : "");
+		"there is no intact checkpoint; `path` and `pattern` of `checkpoints` in the "
+		"workflow select the files that are checkpoints");
 }
 
 static int verify_all(const struct session *s, const char *name, struct penstock_error *err)
