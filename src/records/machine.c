@@ -166,24 +166,6 @@ static const struct machine_capacity *limited(const struct machine_capacity *mac
 }
 
 static int check_fits(const struct machine_capacity *machine, const struct claim_request *request,
-	const char *whose, struct penstock_error *err);
-
-int claim_check_fits(const struct machine_capacity *machine, const struct claim_request *request,
-	struct penstock_error *err)
-{
-	struct machine_capacity copy;
-	int r = check_fits(machine, request, "this machine has", err);
-
-	if (r < 0 || !request->limits)
-		return r;
-	if (request->limits->runs == 0 || request->limits->cpus == 0)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"the limits of this user allow no runs; see 'penstock runners'");
-	return check_fits(limited(machine, request->limits, &copy), request,
-		"the limit of this user is", err);
-}
-
-static int check_fits(const struct machine_capacity *machine, const struct claim_request *request,
 	const char *whose, struct penstock_error *err)
 {
 	const char *path = request->path ? request->path : "resources";
@@ -209,4 +191,19 @@ static int check_fits(const struct machine_capacity *machine, const struct claim
 	buf_release(&m.there);
 	buf_release(&m.overrides);
 	return r;
+}
+
+int claim_check_fits(const struct machine_capacity *machine, const struct claim_request *request,
+	struct penstock_error *err)
+{
+	struct machine_capacity copy;
+	int r = check_fits(machine, request, "this machine has", err);
+
+	if (r < 0 || !request->limits)
+		return r;
+	if (request->limits->runs == 0 || request->limits->cpus == 0)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the limits of this user allow no runs; see 'penstock runners'");
+	return check_fits(limited(machine, request->limits, &copy), request,
+		"the limit of this user is", err);
 }

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/str.h"
-#include "records/layout.h"
+#include "records/supervisor.h"
 #include "base/banned.h"
 
 /* Incremented with every change of the tables; see migrate(). */
@@ -100,7 +100,7 @@ static enum penstock_code code_of(int code)
 	}
 }
 
-static int raise(const struct records *records, const char *what, struct penstock_error *err)
+static int raise_sqlite(const struct records *records, const char *what, struct penstock_error *err)
 {
 	enum penstock_code code = code_of(sqlite3_errcode(records->db));
 	const char *advice =
@@ -118,7 +118,7 @@ static int execute(struct records *records, const char *sql, struct penstock_err
 {
 	return sqlite3_exec(records->db, sql, NULL, NULL, NULL) == SQLITE_OK
 		       ? 0
-		       : raise(records, "write the records", err);
+		       : raise_sqlite(records, "write the records", err);
 }
 
 static void finalizep(sqlite3_stmt **statement)
@@ -167,7 +167,7 @@ static int change(struct records *records, struct penstock_error *err, const cha
 	statement = vprepare(records, sql, types, ap);
 	va_end(ap);
 	if (!statement || sqlite3_step(statement) != SQLITE_DONE)
-		return raise(records, "write the records", err);
+		return raise_sqlite(records, "write the records", err);
 	return 0;
 }
 
@@ -196,7 +196,7 @@ static int read_number(
 	_cleanup_statement_ sqlite3_stmt *s = prepare(records, sql, "");
 
 	if (!s || sqlite3_step(s) != SQLITE_ROW)
-		return raise(records, "read the records", err);
+		return raise_sqlite(records, "read the records", err);
 	*number = sqlite3_column_int64(s, 0);
 	return 0;
 }
@@ -238,7 +238,7 @@ static int set_journal(struct records *records, struct penstock_error *err)
 
 	while (sqlite3_exec(records->db, sql, NULL, NULL, NULL) != SQLITE_OK) {
 		if (sqlite3_errcode(records->db) != SQLITE_BUSY || clock_monotonic_ms() > until)
-			return raise(records, "open the records", err);
+			return raise_sqlite(records, "open the records", err);
 		clock_sleep_ms(5);
 	}
 	return 0;
@@ -254,7 +254,7 @@ static int open_database(struct records *records, struct penstock_error *err)
 	close(fd);
 	if (sqlite3_open_v2(records->path, &records->db,
 		    SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX, NULL) != SQLITE_OK)
-		return raise(records, "open the records", err);
+		return raise_sqlite(records, "open the records", err);
 	sqlite3_busy_timeout(records->db, BUSY_MS);
 	/* Keep the write-ahead log when the last connection closes: creating it again costs every
 	 * run five syncs. */
@@ -350,7 +350,7 @@ static int insert_attempt(struct records *records, const struct records_begin *b
 	last = prepare(
 		records, "SELECT coalesce(max(n), 0) FROM attempts WHERE run = ?1", "s", b->id);
 	if (!last || sqlite3_step(last) != SQLITE_ROW)
-		return raise(records, "read the records", err);
+		return raise_sqlite(records, "read the records", err);
 	*attempt = sqlite3_column_int(last, 0) + 1;
 	return change(records, err,
 		"INSERT INTO attempts (run, n, state, started, pid, provenance, steps_done)"
@@ -536,21 +536,6 @@ int records_remove(struct records *records, const char *id, struct penstock_erro
 
 /* ---- reading ---- */
 
-/* Returns true if the supervisor's lock is free, so that an attempt with a live state is lost. */
-static bool lock_is_free(const struct records *records, const char *id)
-{
-	_cleanup_free_ char *path = NULL;
-	_cleanup_close_ int fd = -1;
-
-	path = run_path(records->home, id, RUN_FILE_LOCK);
-	if (!path)
-		return false;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return errno == ENOENT;
-	return !fs_lock_held(fd);
-}
-
 #define ATTEMPT_COLUMNS                                                                            \
 	"a.n, a.state, a.class, a.exit_code, a.step_code, a.unflushed, a.flushed_state,"           \
 	" a.flushed_class, a.flushed_exit_code, a.steps_done, a.started, a.ended, a.pid, "         \
@@ -585,7 +570,7 @@ static void read_attempt(
 		.sync_error = column_text(s, 19),
 		.sync_at_ns = sqlite3_column_int64(s, 20),
 	};
-	if (run_state_is_live(a->state) && lock_is_free(records, id))
+	if (run_state_is_live(a->state) && !supervisor_lives(records->home, id))
 		a->state = RUN_LOST;
 }
 
@@ -624,7 +609,7 @@ int records_last_attempt(struct records *records, const char *id, struct records
 	if (code == SQLITE_DONE)
 		return error_set(err, PENSTOCK_E_NOT_FOUND, "there is no run %s", id);
 	if (code != SQLITE_ROW)
-		return raise(records, "read the records", err);
+		return raise_sqlite(records, "read the records", err);
 	read_attempt(records, id, s, out);
 	return 0;
 }
@@ -662,49 +647,31 @@ static int read_run(const struct records *records, sqlite3_stmt *s, struct recor
 	return 0;
 }
 
-/* Gets the first row of a query for runs; `more` is set if there was a second. */
-static int first_run(struct records *records, const char *sql, const char *word,
-	struct records_run *out, bool *more, struct penstock_error *err)
-{
-	_cleanup_statement_ sqlite3_stmt *s = prepare(records, sql, "s", word);
-	int code = s ? sqlite3_step(s) : SQLITE_ERROR;
-	int r;
-
-	*more = false;
-	if (code == SQLITE_DONE)
-		return -(int)PENSTOCK_E_NOT_FOUND;
-	if (code != SQLITE_ROW)
-		return raise(records, "read the records", err);
-	r = read_run(records, s, out, err);
-	if (r == 0)
-		*more = sqlite3_step(s) == SQLITE_ROW;
-	return r;
-}
-
 int records_find(struct records *records, const char *word, struct records_run *out,
 	struct penstock_error *err)
 {
-	bool more;
-	int r;
+	enum { BY_ID, BY_NAME, BY_PREFIX, WAYS };
+	static const char *const queries[WAYS] = {RUN_QUERY " WHERE r.id = ?1",
+		RUN_QUERY " WHERE r.name = ?1 ORDER BY a.started DESC",
+		RUN_QUERY " WHERE r.id GLOB ?1 || '*'"};
+	bool prefix = strlen(word) >= 4 && strspn(word, "0123456789abcdef") == strlen(word);
 
 	LOCK_SCOPE(&records->lock);
-	r = first_run(records, RUN_QUERY " WHERE r.id = ?1", word, out, &more, err);
-	if (r != -(int)PENSTOCK_E_NOT_FOUND)
-		return r;
-	r = first_run(records, RUN_QUERY " WHERE r.name = ?1 ORDER BY a.started DESC", word, out,
-		&more, err);
-	if (r != -(int)PENSTOCK_E_NOT_FOUND)
-		return r;
-	if (strlen(word) >= 4 && strspn(word, "0123456789abcdef") == strlen(word)) {
-		r = first_run(
-			records, RUN_QUERY " WHERE r.id GLOB ?1 || '*'", word, out, &more, err);
-		if (r == 0 && more) {
-			records_run_release(out);
-			return error_set(err, PENSTOCK_E_INVALID,
-				"several runs begin with %s; give more digits", word);
-		}
-		if (r != -(int)PENSTOCK_E_NOT_FOUND)
+	for (int way = BY_ID; way < (prefix ? WAYS : BY_PREFIX); way++) {
+		_cleanup_statement_ sqlite3_stmt *s = prepare(records, queries[way], "s", word);
+		int code = s ? sqlite3_step(s) : SQLITE_ERROR;
+		int r;
+
+		if (code == SQLITE_DONE)
+			continue;
+		if (code != SQLITE_ROW)
+			return raise_sqlite(records, "read the records", err);
+		r = read_run(records, s, out, err);
+		if (r < 0 || way != BY_PREFIX || sqlite3_step(s) != SQLITE_ROW)
 			return r;
+		records_run_release(out);
+		return error_set(err, PENSTOCK_E_INVALID,
+			"several runs begin with %s; give more digits", word);
 	}
 	return error_set(
 		err, PENSTOCK_E_NOT_FOUND, "there is no run %s; 'penstock ps -a' lists them", word);
@@ -729,7 +696,7 @@ int records_list(struct records *records, int (*fn)(void *cookie, const struct r
 		if (stop)
 			return 0;
 	}
-	return s && code == SQLITE_DONE ? 0 : raise(records, "read the records", err);
+	return s && code == SQLITE_DONE ? 0 : raise_sqlite(records, "read the records", err);
 }
 
 int records_attempts(struct records *records, const char *id,
@@ -752,7 +719,7 @@ int records_attempts(struct records *records, const char *id,
 		if (stop)
 			return 0;
 	}
-	return s && code == SQLITE_DONE ? 0 : raise(records, "read the records", err);
+	return s && code == SQLITE_DONE ? 0 : raise_sqlite(records, "read the records", err);
 }
 
 int records_steps(struct records *records, const char *id,
@@ -777,5 +744,5 @@ int records_steps(struct records *records, const char *id,
 		if (fn(cookie, &step))
 			return 0;
 	}
-	return s && code == SQLITE_DONE ? 0 : raise(records, "read the records", err);
+	return s && code == SQLITE_DONE ? 0 : raise_sqlite(records, "read the records", err);
 }

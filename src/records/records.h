@@ -108,7 +108,6 @@ int records_set_provenance(struct records *records, const char *id, int attempt,
 struct records_sync {
 	int64_t lag_ms; /* age of the oldest unpublished change; 0 if all are published */
 	uint64_t bytes_waiting;
-	uint64_t files_waiting;
 	uint64_t files_published;
 	uint64_t bytes_published;
 	const char *last_error; /* may be NULL */

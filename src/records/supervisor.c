@@ -27,7 +27,7 @@ bool supervisor_lives(const char *home, const char *id)
 	_cleanup_free_ char *path = run_path(home, id, RUN_FILE_LOCK);
 	_cleanup_close_ int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 
-	return fd >= 0 && fs_lock_held(fd);
+	return fd < 0 ? !path || errno != ENOENT : fs_lock_held(fd);
 }
 
 /* The holder of the lock, as recorded in its file. */
@@ -139,17 +139,6 @@ int supervisor_find(
 	return 0;
 }
 
-/* Returns true if the path still leads to the file: 'penstock rm' may have removed it while we
- * waited. */
-static bool is_at(const char *path, int fd)
-{
-	struct stat a;
-	struct stat b;
-
-	return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev &&
-	       a.st_ino == b.st_ino;
-}
-
 /* The lock of a killed process is held until the kernel has closed its files, and by a child that
  * was forked just before until that has executed its program. */
 static bool holder_is_dying(int fd)
@@ -175,7 +164,8 @@ int supervisor_begin(const char *path, const char *id, int *lock_fd, struct pens
 	bool alive = false;
 
 	for (;;) {
-		_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		_cleanup_close_ int fd = open(
+			path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 		int r = fd < 0 ? -1 : fs_lock(fd);
 
 		if (r < 0)
@@ -206,7 +196,8 @@ int supervisor_begin(const char *path, const char *id, int *lock_fd, struct pens
 				"'penstock stop %s'",
 				id, name, since, id);
 		}
-		if (!is_at(path, fd))
+		/* 'penstock rm' may have removed it while we waited. */
+		if (!fs_is_named(fd, path))
 			continue;
 		if (write_holder(fd) < 0)
 			return error_errno(err, errno, "cannot write %s", path);

@@ -30,7 +30,7 @@ int supervisor_begin(const char *path, const char *id, int *lock_fd, struct pens
 int supervisor_find(
 	const char *home, const char *id, struct process *out, struct penstock_error *err);
 
-/* Returns true if the lock is held. */
+/* Returns true if the lock is held, or if that cannot be determined. */
 bool supervisor_lives(const char *home, const char *id);
 
 #endif

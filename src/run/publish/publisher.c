@@ -234,7 +234,6 @@ void publisher_record(const struct publisher *p)
 		&(struct records_sync){
 			.lag_ms = status.lag_ms,
 			.bytes_waiting = status.bytes_waiting,
-			.files_waiting = status.files_waiting,
 			.files_published = status.files_published,
 			.bytes_published = status.bytes_published,
 			.last_error = status.last_error,
