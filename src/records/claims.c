@@ -34,7 +34,7 @@ struct attempt {
 	const struct machine_capacity *machine;
 	const struct claim_request *request;
 	struct claims_dirs dirs;
-	struct claims_file wanted; /* run_id and run_name borrowed */
+	struct claims_file wanted; /* its strings are borrowed */
 	struct claims_file ticket; /* name is "" if there is no ticket yet */
 	int ticket_fd;
 	int cpu_list[CLAIMS_MAX_CPUS];
@@ -74,9 +74,9 @@ static int choose_free(const struct claims_scan *scan, bool gpus, const int *all
 		for (size_t f = 0; f < scan->n && !taken; f++) {
 			const struct claims_file *file = &scan->files[f];
 
-			if (!file->ticket)
-				taken = gpus ? is_in(file->gpu_list, file->gpus, all[i])
-					     : is_in(file->cpu_list, file->cpus, all[i]);
+			if (!file->who.waiting)
+				taken = gpus ? is_in(file->gpu_list, file->who.gpus, all[i])
+					     : is_in(file->cpu_list, file->who.cpus, all[i]);
 		}
 		if (!taken)
 			chosen[n++] = all[i];
@@ -88,14 +88,14 @@ static int choose_free(const struct claims_scan *scan, bool gpus, const int *all
  * too. */
 static int free_cpus(struct attempt *a, const struct claims_scan *scan)
 {
-	int n = choose_free(
-		scan, false, a->machine->cpu_list, a->machine->n_cpus, a->wanted.cpus, a->cpu_list);
+	int n = choose_free(scan, false, a->machine->cpu_list, a->machine->n_cpus,
+		a->wanted.who.cpus, a->cpu_list);
 	int left = a->machine->cpus;
 
 	if (a->machine->cpus >= a->machine->n_cpus)
 		return n;
 	for (size_t i = 0; i < scan->n; i++)
-		left -= scan->files[i].ticket ? 0 : scan->files[i].cpus;
+		left -= scan->files[i].who.waiting ? 0 : scan->files[i].who.cpus;
 	left = left < 0 ? 0 : left;
 	return n < left ? n : left;
 }
@@ -105,7 +105,7 @@ static uint64_t free_memory(const struct attempt *a, const struct claims_scan *s
 	uint64_t left = a->machine->memory;
 
 	for (size_t i = 0; i < scan->n; i++) {
-		uint64_t taken = scan->files[i].ticket ? 0 : scan->files[i].memory;
+		uint64_t taken = scan->files[i].who.waiting ? 0 : scan->files[i].who.memory;
 
 		left -= taken < left ? taken : left;
 	}
@@ -118,7 +118,7 @@ static const struct claims_file *before_us(const struct attempt *a, const struct
 	for (size_t i = 0; i < scan->n; i++) {
 		const struct claims_file *file = &scan->files[i];
 
-		if (file->ticket && !file->held)
+		if (file->who.waiting && !file->held)
 			return strcmp(file->name, a->ticket.name) == 0 ? NULL : file;
 	}
 	return NULL;
@@ -138,27 +138,27 @@ static void add_missing(struct buf *b, const char *fmt, ...)
 
 enum { OVER_CPUS = 1, OVER_MEMORY = 2, OVER_GPUS = 4, OVER_RUNS = 8 };
 
-/* Returns the limits that `file` would exceed in addition to `there`. */
+/* Returns the limits that `who` would exceed in addition to `there`. */
 static unsigned over_limits(const struct claim_limits *limits, const struct claim_limits *there,
-	const struct claims_file *file)
+	const struct claim_holder *who)
 {
 	unsigned over = 0;
 
-	if (limits->cpus >= 0 && there->cpus + file->cpus > limits->cpus)
+	if (limits->cpus >= 0 && there->cpus + who->cpus > limits->cpus)
 		over |= OVER_CPUS;
-	if (limits->memory >= 0 && there->memory + (int64_t)file->memory > limits->memory)
+	if (limits->memory >= 0 && there->memory + (int64_t)who->memory > limits->memory)
 		over |= OVER_MEMORY;
-	if (limits->gpus >= 0 && there->gpus + file->gpus > limits->gpus)
+	if (limits->gpus >= 0 && there->gpus + who->gpus > limits->gpus)
 		over |= OVER_GPUS;
 	if (limits->runs >= 0 && there->runs + 1 > limits->runs)
 		over |= OVER_RUNS;
 	return over;
 }
 
-static unsigned asked_for(const struct claims_file *file)
+static unsigned asked_for(const struct claim_holder *who)
 {
-	return OVER_RUNS | (file->cpus ? OVER_CPUS : 0u) | (file->memory ? OVER_MEMORY : 0u) |
-	       (file->gpus ? OVER_GPUS : 0u);
+	return OVER_RUNS | (who->cpus ? OVER_CPUS : 0u) | (who->memory ? OVER_MEMORY : 0u) |
+	       (who->gpus ? OVER_GPUS : 0u);
 }
 
 /*
@@ -170,20 +170,20 @@ static const struct claims_file *held_before_us(const struct attempt *a,
 	const struct claims_scan *scan, const struct claim_limits *there, unsigned *over)
 {
 	const struct claims_file *before = NULL;
-	unsigned ours = asked_for(&a->wanted);
+	unsigned ours = asked_for(&a->wanted.who);
 	unsigned waited_for = 0;
 
 	for (size_t i = 0; i < scan->n && strcmp(scan->files[i].name, a->ticket.name) != 0; i++) {
 		const struct claims_file *file = &scan->files[i];
 		unsigned theirs;
 
-		if (!file->held || file->uid != geteuid())
+		if (!file->held || file->who.uid != geteuid())
 			continue;
-		theirs = over_limits(a->request->limits, there, file);
+		theirs = over_limits(a->request->limits, there, &file->who);
 		if (!theirs)
-			theirs = waited_for & asked_for(file);
+			theirs = waited_for & asked_for(&file->who);
 		if (!theirs)
-			theirs = asked_for(file);
+			theirs = asked_for(&file->who);
 		waited_for |= theirs;
 		if (!(theirs & ours))
 			continue;
@@ -207,14 +207,14 @@ static bool is_held(const struct attempt *a, const struct claims_scan *scan, str
 	for (size_t i = 0; i < scan->n; i++) {
 		const struct claims_file *file = &scan->files[i];
 
-		if (file->ticket || file->uid != geteuid())
+		if (file->who.waiting || file->who.uid != geteuid())
 			continue;
-		there.cpus += file->cpus;
-		there.memory += (int64_t)file->memory;
-		there.gpus += file->gpus;
+		there.cpus += file->who.cpus;
+		there.memory += (int64_t)file->who.memory;
+		there.gpus += file->who.gpus;
 		there.runs++;
 	}
-	which = over_limits(limits, &there, &a->wanted);
+	which = over_limits(limits, &there, &a->wanted.who);
 	*before = which ? NULL : held_before_us(a, scan, &there, &which);
 	if (which & OVER_CPUS)
 		add_missing(over, "%" PRId64 " CPUs", limits->cpus);
@@ -230,21 +230,21 @@ static bool is_held(const struct attempt *a, const struct claims_scan *scan, str
 
 /* ---- messages ---- */
 
-static void add_holder(struct buf *b, const struct claims_file *file)
+static void add_holder(struct buf *b, const struct claim_holder *who)
 {
 	char memory[4096];
 	struct passwd entry;
 	struct passwd *user = NULL;
 
-	buf_printf(b, "run %s", file->run_id);
-	if (file->run_name[0])
-		buf_printf(b, " (%s)", file->run_name);
-	if (file->uid == geteuid())
+	buf_printf(b, "run %s", who->run_id);
+	if (who->name[0])
+		buf_printf(b, " (%s)", who->name);
+	if (who->uid == geteuid())
 		return;
-	if (getpwuid_r(file->uid, &entry, memory, sizeof(memory), &user) == 0 && user)
+	if (getpwuid_r(who->uid, &entry, memory, sizeof(memory), &user) == 0 && user)
 		buf_printf(b, " of user %s", user->pw_name);
 	else
-		buf_printf(b, " of user %u", (unsigned)file->uid);
+		buf_printf(b, " of user %u", (unsigned)who->uid);
 }
 
 /* Appends the first three holders, of all users or only of our user. */
@@ -253,15 +253,15 @@ static void add_holders(struct buf *b, const struct claims_scan *scan, bool ours
 	int shown = 0;
 	int more = 0;
 
-	for (size_t i = 0; i < scan->n && !scan->files[i].ticket; i++) {
-		if (ours && scan->files[i].uid != geteuid())
+	for (size_t i = 0; i < scan->n && !scan->files[i].who.waiting; i++) {
+		if (ours && scan->files[i].who.uid != geteuid())
 			continue;
 		if (shown == 3) {
 			more++;
 			continue;
 		}
 		buf_add_str(b, shown++ ? ", " : "");
-		add_holder(b, &scan->files[i]);
+		add_holder(b, &scan->files[i].who);
 	}
 	if (more)
 		buf_printf(b, " and %d more", more);
@@ -276,7 +276,7 @@ static void report_wait(const struct claim_wait *wait, const struct claims_scan 
 		return;
 	if (missing->len == 0) {
 		buf_add_str(&text, "waiting in line after ");
-		add_holder(&text, before);
+		add_holder(&text, &before->who);
 	} else {
 		buf_printf(&text, "waiting for %s, held by ", buf_str(missing));
 		add_holders(&text, scan, false);
@@ -296,7 +296,7 @@ static void report_limit(const struct claim_wait *wait, const struct claims_scan
 		buf_printf(&text, ": the limit is %s", buf_str(over));
 	if (before) {
 		buf_add_str(&text, "; in line after ");
-		add_holder(&text, before);
+		add_holder(&text, &before->who);
 	} else {
 		buf_add_str(&text, ", held by ");
 		add_holders(&text, scan, true);
@@ -327,10 +327,10 @@ static int take_ticket(
 		return 0;
 	drop_ticket(a);
 	/* Files are sorted: the last one is the last in line. */
-	if (scan->n && scan->files[scan->n - 1].ticket)
+	if (scan->n && scan->files[scan->n - 1].who.waiting)
 		sequence = scan->files[scan->n - 1].sequence;
 	a->ticket = a->wanted;
-	a->ticket.ticket = true;
+	a->ticket.who.waiting = true;
 	a->ticket.held = held;
 	a->ticket.cpu_list = NULL;
 	a->ticket.gpu_list = NULL;
@@ -358,10 +358,10 @@ static int take_claim(struct attempt *a, struct claim **out, struct penstock_err
 		return error_memory(err);
 	claim->dir = claim->fd = -1;
 	claim->file = a->wanted;
-	claim->file.run_id = NULL; /* borrowed there */
-	claim->file.run_name = NULL;
-	claim->file.cpu_list = copy_list(a->cpu_list, a->wanted.cpus);
-	claim->file.gpu_list = copy_list(a->gpu_list, a->wanted.gpus);
+	claim->file.who.run_id = NULL; /* borrowed there */
+	claim->file.who.name = NULL;
+	claim->file.cpu_list = copy_list(a->cpu_list, a->wanted.who.cpus);
+	claim->file.gpu_list = copy_list(a->gpu_list, a->wanted.who.gpus);
 	a->wanted.cpu_list = claim->file.cpu_list;
 	a->wanted.gpu_list = claim->file.gpu_list;
 	snprintf(claim->file.name, sizeof(claim->file.name), "claim-%u-%d-%016" PRIx64,
@@ -403,16 +403,17 @@ static int try_once(struct attempt *a, const struct claim_wait *wait, bool repor
 		/* Stays empty if all wanted resources are free. */
 		int cpus = free_cpus(a, &scan);
 		int gpus = choose_free(&scan, true, a->machine->gpu_list, a->machine->gpus,
-			a->wanted.gpus, a->gpu_list);
+			a->wanted.who.gpus, a->gpu_list);
 
-		if (cpus < a->wanted.cpus)
-			add_missing(&missing, "%d CPU%s", a->wanted.cpus,
-				a->wanted.cpus == 1 ? "" : "s");
-		if (free_memory(a, &scan) < a->wanted.memory)
-			add_missing(&missing, "%" PRIu64 " MB of memory", a->wanted.memory / MIB);
-		if (gpus < a->wanted.gpus)
-			add_missing(&missing, "%d GPU%s", a->wanted.gpus,
-				a->wanted.gpus == 1 ? "" : "s");
+		if (cpus < a->wanted.who.cpus)
+			add_missing(&missing, "%d CPU%s", a->wanted.who.cpus,
+				a->wanted.who.cpus == 1 ? "" : "s");
+		if (free_memory(a, &scan) < a->wanted.who.memory)
+			add_missing(
+				&missing, "%" PRIu64 " MB of memory", a->wanted.who.memory / MIB);
+		if (gpus < a->wanted.who.gpus)
+			add_missing(&missing, "%d GPU%s", a->wanted.who.gpus,
+				a->wanted.who.gpus == 1 ? "" : "s");
 		if (!before && missing.len == 0) {
 			drop_ticket(a);
 			r = take_claim(a, out, err);
@@ -496,13 +497,13 @@ int claim_acquire(struct claim **out, const struct machine_capacity *machine,
 	a->request = request;
 	a->ticket_fd = -1;
 	a->wanted = (struct claims_file){
-		.uid = geteuid(),
-		.pid = getpid(),
-		.run_id = (char *)(uintptr_t)request->run_id,
-		.run_name = (char *)(uintptr_t)(request->name ? request->name : ""),
-		.cpus = (int)cpus,
-		.memory = (uint64_t)(cpus * request->mem_per_cpu) * MIB,
-		.gpus = (int)request->gpus,
+		.who = {.uid = geteuid(),
+			.pid = getpid(),
+			.run_id = request->run_id,
+			.name = request->name ? request->name : "",
+			.cpus = (int)cpus,
+			.memory = (uint64_t)(cpus * request->mem_per_cpu) * MIB,
+			.gpus = (int)request->gpus},
 	};
 	r = claims_dirs_open(&a->dirs, true, err);
 	if (r == 0) {
@@ -530,13 +531,13 @@ void claim_release(struct claim *claim)
 
 const int *claim_cpus(const struct claim *claim, size_t *n)
 {
-	*n = claim ? (size_t)claim->file.cpus : 0;
+	*n = claim ? (size_t)claim->file.who.cpus : 0;
 	return claim ? claim->file.cpu_list : NULL;
 }
 
 const int *claim_gpus(const struct claim *claim, size_t *n)
 {
-	*n = claim ? (size_t)claim->file.gpus : 0;
+	*n = claim ? (size_t)claim->file.who.gpus : 0;
 	return claim ? claim->file.gpu_list : NULL;
 }
 
@@ -556,19 +557,7 @@ int claims_list(int (*fn)(void *cookie, const struct claim_holder *holder), void
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < scan.n; i++) {
-		const struct claims_file *file = &scan.files[i];
-		const struct claim_holder holder = {
-			.run_id = file->run_id,
-			.name = file->run_name,
-			.uid = file->uid,
-			.pid = file->pid,
-			.waiting = file->ticket,
-			.cpus = file->cpus,
-			.memory = file->memory,
-			.gpus = file->gpus,
-		};
-
-		if (fn(cookie, &holder))
+		if (fn(cookie, &scan.files[i].who))
 			break;
 	}
 	claims_scan_release(&scan);

@@ -219,8 +219,8 @@ void claims_dirs_unlock(struct claims_dirs *dirs)
 
 static void release_file(struct claims_file *file)
 {
-	free(file->run_id);
-	free(file->run_name);
+	free((char *)(uintptr_t)file->who.run_id);
+	free((char *)(uintptr_t)file->who.name);
 	free(file->cpu_list);
 	free(file->gpu_list);
 	*file = (struct claims_file){0};
@@ -259,31 +259,32 @@ static char *shown_name(const char *text)
 
 static bool parse_json(struct claims_file *file, const json_t *root)
 {
+	struct claim_holder *who = &file->who;
 	const char *run;
 	const char *run_name;
 	json_int_t pid;
 	json_int_t memory;
 
 	if (json_unpack((json_t *)(uintptr_t)root, "{s:s, s:s, s:I, s:i, s:I, s:i}", "run", &run,
-		    "name", &run_name, "pid", &pid, "cpus", &file->cpus, "memory", &memory, "gpus",
-		    &file->gpus) < 0)
+		    "name", &run_name, "pid", &pid, "cpus", &who->cpus, "memory", &memory, "gpus",
+		    &who->gpus) < 0)
 		return false;
-	if (pid < 1 || pid > INT32_MAX || memory < 0 || file->cpus < 0 ||
-		file->cpus > CLAIMS_MAX_CPUS || file->gpus < 0 || file->gpus > CLAIMS_MAX_GPUS)
+	if (pid < 1 || pid > INT32_MAX || memory < 0 || who->cpus < 0 ||
+		who->cpus > CLAIMS_MAX_CPUS || who->gpus < 0 || who->gpus > CLAIMS_MAX_GPUS)
 		return false;
-	file->pid = (pid_t)pid;
-	file->memory = (uint64_t)memory;
-	file->run_id = shown_name(run);
-	file->run_name = shown_name(run_name);
-	if (!file->ticket) {
+	who->pid = (pid_t)pid;
+	who->memory = (uint64_t)memory;
+	who->run_id = shown_name(run);
+	who->name = shown_name(run_name);
+	if (!who->waiting) {
 		file->cpu_list = read_numbers(
-			json_object_get(root, "cpu_list"), file->cpus, CLAIMS_MAX_CPUS);
+			json_object_get(root, "cpu_list"), who->cpus, CLAIMS_MAX_CPUS);
 		file->gpu_list = read_numbers(
-			json_object_get(root, "gpu_list"), file->gpus, INT32_MAX);
+			json_object_get(root, "gpu_list"), who->gpus, INT32_MAX);
 		if (!file->cpu_list || !file->gpu_list)
 			return false;
 	}
-	return file->run_id && file->run_name;
+	return who->run_id && who->name;
 }
 
 static bool parse_name(struct claims_file *file, const char *name)
@@ -298,7 +299,7 @@ static bool parse_name(struct claims_file *file, const char *name)
 	file->held = sscanf(name, "limit-%16llu-", &sequence) == 1;
 	if (!file->held && sscanf(name, "ticket-%16llu-", &sequence) != 1)
 		return false;
-	file->ticket = true;
+	file->who.waiting = true;
 	file->sequence = sequence;
 	return true;
 }
@@ -325,7 +326,7 @@ static bool read_file(struct claims_file *file, int dir, const char *name, bool 
 	text = malloc((size_t)st.st_size + 1);
 	n = text ? fs_pread_all(fd, text, (size_t)st.st_size, 0) : -1;
 	root = n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
-	file->uid = st.st_uid;
+	file->who.uid = st.st_uid;
 	good = root && parse_json(file, root);
 	json_decref(root);
 	return good;
@@ -336,8 +337,8 @@ static int compare_files(const void *a, const void *b)
 	const struct claims_file *x = a;
 	const struct claims_file *y = b;
 
-	if (x->ticket != y->ticket)
-		return x->ticket ? 1 : -1;
+	if (x->who.waiting != y->who.waiting)
+		return x->who.waiting ? 1 : -1;
 	if (x->sequence != y->sequence)
 		return x->sequence < y->sequence ? -1 : 1;
 	return strcmp(x->name, y->name);
@@ -416,10 +417,11 @@ static json_t *numbers(const int *list, int n)
 
 static char *file_text(const struct claims_file *file)
 {
-	json_t *root = json_pack("{s:s, s:s, s:I, s:i, s:o, s:I, s:i, s:o}", "run", file->run_id,
-		"name", file->run_name, "pid", (json_int_t)file->pid, "cpus", file->cpus,
-		"cpu_list", numbers(file->cpu_list, file->cpus), "memory", (json_int_t)file->memory,
-		"gpus", file->gpus, "gpu_list", numbers(file->gpu_list, file->gpus));
+	const struct claim_holder *who = &file->who;
+	json_t *root = json_pack("{s:s, s:s, s:I, s:i, s:o, s:I, s:i, s:o}", "run", who->run_id,
+		"name", who->name, "pid", (json_int_t)who->pid, "cpus", who->cpus, "cpu_list",
+		numbers(file->cpu_list, who->cpus), "memory", (json_int_t)who->memory, "gpus",
+		who->gpus, "gpu_list", numbers(file->gpu_list, who->gpus));
 	char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
 
 	json_decref(root);

@@ -35,17 +35,10 @@ void claims_dirs_unlock(struct claims_dirs *dirs);
 
 struct claims_file {
 	char name[96];
-	bool ticket; /* it waits */
+	struct claim_holder who; /* a ticket if it waits; its strings are owned */
 	bool held; /* waits for other runs of its user, and blocks no other user */
 	uint64_t sequence; /* of a ticket */
-	uid_t uid;
-	pid_t pid;
-	char *run_id; /* owned */
-	char *run_name; /* owned */
-	int cpus;
-	int *cpu_list; /* owned; `cpus` of them for a claim, NULL for a ticket */
-	uint64_t memory;
-	int gpus;
+	int *cpu_list; /* owned; as many as `who` has of a claim, NULL for a ticket */
 	int *gpu_list; /* owned */
 };
 

@@ -53,14 +53,14 @@ static void claim(const uint8_t *data, size_t size, const char *name)
 	for (size_t i = 0; i < scan.n; i++) {
 		const struct claims_file *file = &scan.files[i];
 
-		require(file->pid > 0 && file->cpus >= 0 && file->gpus >= 0);
-		require(strlen(file->run_id) <= LIMIT_CLAIM_NAME);
-		require(strlen(file->run_name) <= LIMIT_CLAIM_NAME);
-		for (const char *p = file->run_name; *p; p++)
+		require(file->who.pid > 0 && file->who.cpus >= 0 && file->who.gpus >= 0);
+		require(strlen(file->who.run_id) <= LIMIT_CLAIM_NAME);
+		require(strlen(file->who.name) <= LIMIT_CLAIM_NAME);
+		for (const char *p = file->who.name; *p; p++)
 			require((unsigned char)*p >= ' ' && *p != 0x7f);
-		for (int k = 0; !file->ticket && k < file->cpus; k++)
+		for (int k = 0; !file->who.waiting && k < file->who.cpus; k++)
 			require(file->cpu_list[k] >= 0 && file->cpu_list[k] < CLAIMS_MAX_CPUS);
-		for (int k = 0; !file->ticket && k < file->gpus; k++)
+		for (int k = 0; !file->who.waiting && k < file->who.gpus; k++)
 			require(file->gpu_list[k] >= 0);
 	}
 	claims_scan_release(&scan);
