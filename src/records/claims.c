@@ -267,39 +267,25 @@ static void add_holders(struct buf *b, const struct claims_scan *scan, bool ours
 		buf_printf(b, " and %d more", more);
 }
 
-static void report_wait(const struct claim_wait *wait, const struct claims_scan *scan,
-	const struct buf *missing, const struct claims_file *before)
+/* `which` names the resources that are missing, or with `held` the limits of our user. */
+static void report_wait(const struct claim_wait *wait, const struct claims_scan *scan, bool held,
+	const struct buf *which, const struct claims_file *before)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
 
 	if (!wait || !wait->on_wait)
 		return;
-	if (missing->len == 0) {
-		buf_add_str(&text, "waiting in line after ");
-		add_holder(&text, &before->who);
-	} else {
-		buf_printf(&text, "waiting for %s, held by ", buf_str(missing));
-		add_holders(&text, scan, false);
-	}
-	wait->on_wait(wait->cookie, buf_str(&text));
-}
-
-static void report_limit(const struct claim_wait *wait, const struct claims_scan *scan,
-	const struct buf *over, const struct claims_file *before)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
-
-	if (!wait || !wait->on_wait)
-		return;
-	buf_add_str(&text, "waiting for other runs of this user");
-	if (over->len)
-		buf_printf(&text, ": the limit is %s", buf_str(over));
-	if (before) {
-		buf_add_str(&text, "; in line after ");
+	if (held)
+		buf_printf(&text, "waiting for other runs of this user%s%s",
+			which->len ? ": the limit is " : "", buf_str(which));
+	else
+		buf_printf(&text, "waiting%s%s", which->len ? " for " : "", buf_str(which));
+	if (before && (held || !which->len)) {
+		buf_add_str(&text, held ? "; in line after " : " in line after ");
 		add_holder(&text, &before->who);
 	} else {
 		buf_add_str(&text, ", held by ");
-		add_holders(&text, scan, true);
+		add_holders(&text, scan, held);
 	}
 	wait->on_wait(wait->cookie, buf_str(&text));
 }
@@ -385,43 +371,39 @@ static int try_once(struct attempt *a, const struct claim_wait *wait, bool repor
 	struct claim **out, struct penstock_error *err)
 {
 	_cleanup_(claims_scan_release) struct claims_scan scan = {0};
-	_cleanup_(buf_release) struct buf missing = BUF_INIT(LIMIT_LOG_LINE);
-	_cleanup_(buf_release) struct buf over = BUF_INIT(LIMIT_LOG_LINE);
+	_cleanup_(buf_release) struct buf which = BUF_INIT(LIMIT_LOG_LINE);
 	const struct claims_file *before = NULL;
+	bool held = false;
 	int r = claims_dirs_lock(&a->dirs, wait ? wait->cancel : NULL, err);
 
 	if (r < 0)
 		return r;
 	r = claims_scan_read(&scan, &a->dirs, true, err);
-	if (r == 0 && is_held(a, &scan, &over, &before)) {
-		/* In line it would block others. */
-		r = take_ticket(a, &scan, true, err);
-		if (r == 0 && report)
-			report_limit(wait, &scan, &over, before);
-	} else if (r == 0) {
-		before = before_us(a, &scan);
-		/* Stays empty if all wanted resources are free. */
+	if (r == 0)
+		held = is_held(a, &scan, &which, &before);
+	if (r == 0 && !held) {
 		int cpus = free_cpus(a, &scan);
 		int gpus = choose_free(&scan, true, a->machine->gpu_list, a->machine->gpus,
 			a->wanted.who.gpus, a->gpu_list);
 
+		before = before_us(a, &scan);
 		if (cpus < a->wanted.who.cpus)
-			add_missing(&missing, "%d CPU%s", a->wanted.who.cpus,
+			add_missing(&which, "%d CPU%s", a->wanted.who.cpus,
 				a->wanted.who.cpus == 1 ? "" : "s");
 		if (free_memory(a, &scan) < a->wanted.who.memory)
-			add_missing(
-				&missing, "%" PRIu64 " MB of memory", a->wanted.who.memory / MIB);
+			add_missing(&which, "%" PRIu64 " MB of memory", a->wanted.who.memory / MIB);
 		if (gpus < a->wanted.who.gpus)
-			add_missing(&missing, "%d GPU%s", a->wanted.who.gpus,
+			add_missing(&which, "%d GPU%s", a->wanted.who.gpus,
 				a->wanted.who.gpus == 1 ? "" : "s");
-		if (!before && missing.len == 0) {
-			drop_ticket(a);
-			r = take_claim(a, out, err);
-		} else {
-			r = take_ticket(a, &scan, false, err);
-			if (r == 0 && report)
-				report_wait(wait, &scan, &missing, before);
-		}
+	}
+	if (r == 0 && !held && !before && which.len == 0) {
+		drop_ticket(a);
+		r = take_claim(a, out, err);
+	} else if (r == 0) {
+		/* A held request would block others if it were in line. */
+		r = take_ticket(a, &scan, held, err);
+		if (r == 0 && report)
+			report_wait(wait, &scan, held, &which, before);
 	}
 	claims_dirs_unlock(&a->dirs);
 	return r;

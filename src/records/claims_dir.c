@@ -48,22 +48,15 @@ static int open_dir(const char *path, int *out, struct penstock_error *err)
 	return 0;
 }
 
-static int make_dir(const char *path, mode_t mode)
+/* Makes a directory for all users; the umask must not lock out the others. */
+static void make_shared(const char *path)
 {
-	int fd;
+	_cleanup_close_ int fd = -1;
 
-	if (mkdir(path, 0700) < 0)
-		return errno == EEXIST ? 0 : -1;
-	/* The umask must not lock out the other users. */
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return -1;
-	if (fchmod(fd, mode) < 0) {
-		close(fd);
-		return -1;
-	}
-	close(fd);
-	return 0;
+	if (mkdir(path, 0700) == 0)
+		fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0)
+		fchmod(fd, 01777);
 }
 
 static int open_given(
@@ -97,7 +90,7 @@ static int open_usual(struct claims_dirs *dirs, bool create, struct penstock_err
 
 		dirs->paths[i] = paths[i];
 		if (create && dirs->own < 0)
-			make_dir(paths[i], 01777);
+			make_shared(paths[i]);
 		r = open_dir(paths[i], &dirs->fds[i], err);
 		if (r < 0)
 			return r;
@@ -142,23 +135,21 @@ void claims_dirs_release(struct claims_dirs *dirs)
  * file. */
 static int open_lock_file(int dir)
 {
-	int fd = openat(dir, "lock", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	_cleanup_close_ int fd = openat(
+		dir, "lock", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	struct stat st;
 
 	if (fd < 0 && errno == ENOENT) {
 		fd = openat(
 			dir, "lock", O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-		if (fd >= 0 && fchmod(fd, 0644) < 0) { /* regardless of the umask */
-			close(fd);
+		if (fd >= 0 && fchmod(fd, 0644) < 0) /* regardless of the umask */
 			return -1;
-		}
 	}
 	if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
-		close(fd);
 		errno = EINVAL;
 		return -1;
 	}
-	return fd;
+	return take_fd(fd);
 }
 
 static int lock_one(int dir, const char *path, int *out, int64_t deadline_ms,
