@@ -30,6 +30,7 @@
 
 /* Clang warns about uthash's default hash, which falls through its cases. */
 #define HASH_FUNCTION(key, len, value) HASH_OAT(key, len, value)
+#define HASH_NONFATAL_OOM	       1
 #include <uthash.h>
 
 #include "base/process.h"

@@ -72,11 +72,12 @@ int keep_add(struct sync *s, const char *path, const char *etag, const char *key
 	k->path = strdup(path);
 	k->etag = strdup(etag);
 	k->key = strdup(key);
-	if (!k->path || !k->etag || !k->key) {
+	if (k->path && k->etag && k->key)
+		HASH_ADD_KEYPTR(hh, s->kept, k->key, strlen(k->key), k);
+	if (!k->hh.tbl) {
 		free_kept(k);
 		return -1;
 	}
-	HASH_ADD_KEYPTR(hh, s->kept, k->key, strlen(k->key), k);
 	if (s->journal)
 		journal_add(s->journal, &(struct journal_record){.type = JOURNAL_KEPT,
 						.path = path,
