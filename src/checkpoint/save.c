@@ -319,27 +319,26 @@ const char *save_path(const struct save *s)
 
 /* ---- committing ---- */
 
-/* Adds the files that the program wrote and did not name. */
-static int add_tree(
-	struct save *s, int at, const char *below, unsigned depth, struct penstock_error *err)
+/* Adds the files that the program wrote and did not name: those below `dir` in the open directory
+ * `at`, whose path in the checkpoint is `path`. */
+static int add_tree(struct save *s, int at, const char *dir, const char *path, unsigned depth,
+	struct penstock_error *err)
 {
-	_cleanup_closedir_ DIR *stream = NULL;
-	_cleanup_close_ int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_closedir_ DIR *stream = fs_list_at(at, dir);
 	struct dirent *d;
 	int r = 0;
 
-	if (fd < 0 || !(stream = fdopendir(fd)))
-		return error_errno(err, errno, "cannot read '%s'", s->path);
-	fd = -1;
+	if (!stream)
+		return error_errno(
+			err, errno, "cannot read '%s%s%s'", s->path, *path ? "/" : "", path);
 	while (r == 0 && (d = readdir(stream))) {
 		_cleanup_free_ char *name = NULL;
-		_cleanup_close_ int inner = -1;
 		struct stat st;
 
 		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
 			str_starts(d->d_name, COMMIT_HIDDEN))
 			continue;
-		if (asprintf(&name, "%s%s%s", below, *below ? "/" : "", d->d_name) < 0)
+		if (asprintf(&name, "%s%s%s", path, *path ? "/" : "", d->d_name) < 0)
 			return error_memory(err);
 		if (fstatat(dirfd(stream), d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return error_errno(err, errno, "cannot read '%s/%s'", s->path, name);
@@ -347,11 +346,7 @@ static int add_tree(
 			if (!find_file(s, name))
 				r = save_add(s, name, err);
 		} else if (S_ISDIR(st.st_mode) && depth < 64) {
-			inner = openat(dirfd(stream), d->d_name,
-				O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-			r = inner < 0
-				    ? error_errno(err, errno, "cannot read '%s/%s'", s->path, name)
-				    : add_tree(s, inner, name, depth + 1, err);
+			r = add_tree(s, dirfd(stream), d->d_name, name, depth + 1, err);
 		} else {
 			r = error_set(err, PENSTOCK_E_UNSUPPORTED,
 				"'%s/%s' is neither a file nor a directory; a checkpoint cannot "
@@ -416,7 +411,7 @@ static int seal(struct save *s, struct penstock_error *err)
 
 	close_out(s);
 	if (s->o.world_size == 1)
-		r = add_tree(s, s->fd, "", 0, err);
+		r = add_tree(s, s->fd, ".", "", 0, err);
 	for (struct save_file *f = s->files; r == 0 && f; f = f->hh.next)
 		r = seal_file(s, f, err);
 	for (struct save_file *f = s->files, *before = NULL; r == 0 && f; f = f->hh.next) {

@@ -338,15 +338,10 @@ static int compare_files(const void *a, const void *b)
 static int scan_dir(
 	struct claims_scan *scan, int dir, const char *path, bool sweep, struct penstock_error *err)
 {
-	_cleanup_closedir_ DIR *entries = NULL;
-	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_closedir_ DIR *entries = fs_list_at(dir, ".");
 
-	entries = fd < 0 ? NULL : fdopendir(fd);
-	if (!entries) {
-		if (fd >= 0)
-			close(fd);
+	if (!entries)
 		return error_errno(err, errno, "cannot read %s", path);
-	}
 	for (struct dirent *e; (e = readdir(entries));) {
 		struct claims_file file = {0};
 		struct claims_file *grown;

@@ -340,9 +340,7 @@ static int check_name(
 
 int restore_check_dir(struct restore *r, const char *path, struct penstock_error *err)
 {
-	int fd = openat(
-		r->s->root_fd, *path ? path : ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	_cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	_cleanup_closedir_ DIR *dir = fs_list_at(r->s->root_fd, *path ? path : ".");
 	struct dirent *d;
 	int rc = 0;
 

@@ -61,20 +61,17 @@ static int aside_send(
 	return 1;
 }
 
-/* Sends all regular files below `fd`, which is `dir`; 1: one could not be sent. `path` is where
- * they were in the output. */
-static int send_below(
-	struct sync *s, int fd, const char *dir, const char *path, struct penstock_error *err)
+/* Sends all regular files below `name` in the open directory `at`, which is `dir`; 1: one could not
+ * be sent. `path` is where they were in the output. */
+static int send_below(struct sync *s, int at, const char *name, const char *dir, const char *path,
+	struct penstock_error *err)
 {
-	_cleanup_closedir_ DIR *list = fdopendir(fd);
+	_cleanup_closedir_ DIR *list = fs_list_at(at, name);
 	const struct dirent *d;
 	int rc = 0;
 
-	if (!list) {
-		rc = error_errno(err, errno, "cannot list %s", dir);
-		close(fd);
-		return rc;
-	}
+	if (!list)
+		return errno == ENOMEM ? error_memory(err) : 0;
 	while (rc == 0 && (d = readdir(list))) {
 		_cleanup_free_ char *below = NULL, *file = path_join(dir, d->d_name);
 		struct stat st;
@@ -91,10 +88,7 @@ static int send_below(
 			rc = aside_send(s, below, file, err);
 			sync_deliver(s);
 		} else if (S_ISDIR(st.st_mode)) {
-			int child = openat(dirfd(list), d->d_name,
-				O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-			rc = child < 0 ? 0 : send_below(s, child, file, below, err);
+			rc = send_below(s, dirfd(list), d->d_name, file, below, err);
 		}
 	}
 	return rc;
@@ -124,14 +118,11 @@ static int aside_send_left(struct sync *s, struct penstock_error *err)
 	/* The oldest first: what was set aside last under a name is what stays there. */
 	for (int i = 0; i < n; i++) {
 		_cleanup_free_ char *dir = path_join(all, names[i]->d_name);
-		int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
 
 		if (!dir)
 			rc = error_memory(err);
-		else if (rc == 0 && fd >= 0)
-			rc = send_below(s, fd, dir, "", err);
-		else if (fd >= 0)
-			close(fd);
+		else if (rc == 0)
+			rc = send_below(s, AT_FDCWD, dir, dir, "", err);
 		free(names[i]);
 	}
 	free(names);

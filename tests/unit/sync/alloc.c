@@ -1,3 +1,4 @@
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -24,6 +25,7 @@
 #include "net/credentials/credentials.h"
 #include "net/http/http.h"
 #include "s3/uri.h"
+#include "sync/record/journal.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
 
@@ -385,6 +387,23 @@ static void assert_reason(int rc, const struct penstock_error *err)
 	}
 }
 
+/* No file or directory of the test is open. */
+static void assert_closed(const struct fixture *f)
+{
+	DIR *open_ones = opendir("/proc/self/fd");
+	char target[256];
+
+	assert_non_null(open_ones);
+	for (struct dirent *d; (d = readdir(open_ones));) {
+		ssize_t n = readlinkat(dirfd(open_ones), d->d_name, target, sizeof(target) - 1);
+
+		target[n > 0 ? n : 0] = '\0';
+		if (strncmp(target, f->top, strlen(f->top)) == 0)
+			fail_msg("%s is still open", target);
+	}
+	closedir(open_ones);
+}
+
 /* --- the scenarios --- */
 
 /* A sync from its start to its end, with two versions of each file. Returns whether one failed. */
@@ -448,6 +467,7 @@ static bool restore(struct fixture *f, size_t n)
 	assert_true(rc < 0 || restored.files_suspect == 0);
 	penstock_error_release(&err);
 	failed = alloc_fail_disarm();
+	assert_closed(f);
 	assert_files(f->out, 2);
 
 	rc = sync_restore(&o, &restored, &err);
@@ -477,11 +497,27 @@ static void a_sync_survives_the_failure_of_any_allocation(void **state)
 	each_allocation(*state, publish);
 }
 
+/* The journal has an object of another program that was kept. */
+static void note_kept(const struct fixture *f)
+{
+	struct buf line = BUF_INIT(OBJECT_MAX);
+	int fd = open(f->journal, O_WRONLY | O_APPEND);
+
+	journal_format(&line, &(struct journal_record){.type = JOURNAL_KEPT,
+				      .path = "a",
+				      .etag = "\"old\"",
+				      .key = ".penstock/runs/run/replaced/old/a"});
+	assert_int_equal(write(fd, line.data, line.len), line.len);
+	close(fd);
+	buf_release(&line);
+}
+
 static void a_restore_survives_the_failure_of_any_allocation(void **state)
 {
 	struct fixture *f = *state;
 
 	publish(f, SIZE_MAX);
+	note_kept(f);
 	each_allocation(f, restore);
 }
 
