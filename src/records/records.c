@@ -103,15 +103,22 @@ static enum penstock_code code_of(int code)
 static int raise_sqlite(const struct records *records, const char *what, struct penstock_error *err)
 {
 	enum penstock_code code = code_of(sqlite3_errcode(records->db));
-	const char *advice =
-		code == PENSTOCK_E_CORRUPT
-			? "; move it away to start with new records (the directories of "
-			  "runs are kept), or set PENSTOCK_HOME"
-		: code == PENSTOCK_E_UNAVAILABLE ? "; another process uses it; retry"
-						 : "";
+	const char *why = sqlite3_errmsg(records->db), *advice = "";
+	int errnum = sqlite3_system_errno(records->db);
 
-	return error_set(err, code, "%s: cannot %s: %s%s", records->path, what,
-		sqlite3_errmsg(records->db), advice);
+	/* Missing rights in the directory are an I/O error to SQLite. */
+	if (code == PENSTOCK_E_IO && error_code_of_errno(errnum) == PENSTOCK_E_PERMISSION) {
+		code = PENSTOCK_E_PERMISSION;
+		why = strerror(errnum);
+	}
+	if (code == PENSTOCK_E_PERMISSION)
+		advice = "; set PENSTOCK_HOME to a writable directory";
+	else if (code == PENSTOCK_E_CORRUPT)
+		advice = "; move it away to start with new records (the directories of "
+			 "runs are kept), or set PENSTOCK_HOME";
+	else if (code == PENSTOCK_E_UNAVAILABLE)
+		advice = "; another process uses it; retry";
+	return error_set(err, code, "%s: cannot %s: %s%s", records->path, what, why, advice);
 }
 
 static int execute(struct records *records, const char *sql, struct penstock_error *err)

@@ -479,6 +479,31 @@ static void many_processes_never_overdraw(void **state)
 	assert_int_equal(count_files(), 0);
 }
 
+/* A user with a limit of one GPU gets one, and no second one at the same time. */
+static void a_limit_is_reached_and_not_passed(void **state)
+{
+	const struct claim_limits limits = {.cpus = -1, .memory = -1, .gpus = 1, .runs = -1};
+	struct claim_request first = ask("aaa", 1, 1), second = ask("bbb", 1, 1);
+	const atomic_int cancelled = 1;
+	struct claim *a, *b = NULL;
+	size_t n;
+
+	(void)state;
+	first.limits = second.limits = &limits;
+
+	assert_int_equal(claim_acquire(&a, &machine, &first,
+				 &(struct claim_wait){.cancel = &cancelled}, NULL),
+		0);
+	assert_int_equal(claim_acquire(&b, &machine, &second,
+				 &(struct claim_wait){.cancel = &cancelled}, NULL),
+		-PENSTOCK_E_CANCELLED);
+
+	claim_gpus(a, &n);
+	assert_int_equal(n, 1);
+	assert_null(b);
+	claim_release(a);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -496,6 +521,7 @@ int main(void)
 		TEST(a_lock_that_is_a_link_is_refused),
 		TEST(an_unsafe_directory_is_refused),
 		TEST(a_quota_bounds_the_sum),
+		TEST(a_limit_is_reached_and_not_passed),
 		TEST(many_processes_never_overdraw),
 	};
 

@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -19,6 +21,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "records/layout.h"
 #include "records/records.h"
 #include "records/supervisor.h"
 
@@ -623,6 +626,77 @@ static void the_home_follows_the_environment(void **state)
 	assert_string_equal(third, path);
 }
 
+/* An id that a crash has damaged is replaced once, and nothing else is left in the home. */
+static void a_damaged_id_of_the_home_is_replaced(void **state)
+{
+	char path[128], first[RECORDS_HOME_ID_SIZE], second[RECORDS_HOME_ID_SIZE];
+	DIR *d;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/id", home);
+	assert_int_equal(fs_write_atomic(path, "damaged", 7, 0600, NULL), 0);
+
+	assert_int_equal(records_home_id(home, first, NULL), 0);
+	assert_int_equal(records_home_id(home, second, NULL), 0);
+
+	assert_string_equal(first, second);
+	d = opendir(home);
+	for (struct dirent *e; (e = readdir(d));)
+		assert_int_not_equal(strncmp(e->d_name, ".id-", 4), 0);
+	closedir(d);
+}
+
+/* The directory that all users share is made once, for all of them. */
+static void the_shared_directory_is_open_to_all(void **state)
+{
+	struct run_layout layout;
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(run_layout_init(&layout, home, ID, 1, NULL), 0);
+	free(layout.world_tmp);
+	layout.world_tmp = path_join(home, "world");
+
+	assert_int_equal(run_layout_create(&layout, NULL), 0);
+	assert_int_equal(stat(layout.world_tmp, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 01777);
+	assert_int_equal(run_layout_create(&layout, NULL), 0);
+	run_layout_release(&layout);
+}
+
+/* SQLite calls a directory without permission an I/O error; a user needs to read what is missing. */
+static void a_home_that_cannot_be_written_is_a_matter_of_permission(void **state)
+{
+	char path[128];
+	int status;
+	pid_t child;
+
+	(void)state;
+	records_freep(&records);
+	snprintf(path, sizeof(path), "%s/runs.db", home);
+	assert_int_equal(truncate(path, 0), 0);
+	assert_int_equal(chmod(path, 0666), 0);
+	assert_int_equal(fs_write_atomic(path, "", 0, 0666, NULL), 0);
+	snprintf(path, sizeof(path), "%s/runs.db-wal", home);
+	assert_int_equal(fs_write_atomic(path, "x", 1, 0666, NULL), 0);
+	assert_int_equal(chmod(home, 0555), 0);
+
+	child = fork();
+	if (child == 0) {
+		struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+		if (geteuid() == 0 && setresuid(65534, 65534, 65534) < 0)
+			_exit(9);
+		_exit(records_open(&records, home, &err) == -PENSTOCK_E_PERMISSION &&
+					strstr(err.message, strerror(EACCES))
+				? 0
+				: 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(chmod(home, 0755), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -645,6 +719,9 @@ int main(void)
 		TEST(many_begin_at_once),
 		TEST(readers_do_not_block_writers),
 		TEST(the_records_are_private),
+		TEST(a_damaged_id_of_the_home_is_replaced),
+		TEST(the_shared_directory_is_open_to_all),
+		TEST(a_home_that_cannot_be_written_is_a_matter_of_permission),
 		TEST(the_home_follows_the_environment),
 	};
 
