@@ -11,7 +11,7 @@
  *	recheck.c compares files with their objects
  *	review.c  checks that the objects are still there
  *	checkpoints.c commits of checkpoints
- *	state_journal.c the journal: written, replayed at the start, and after a stop of the machine
+ *	state_journal.c the journal: written, replayed, and judged after a stop of the machine
  *	state_manifest.c the manifest: attach to the one in the bucket, write the next
  *	restore/  bringing a directory back (needs no running sync)
  *	leftovers.c leftovers of a killed sync in the bucket

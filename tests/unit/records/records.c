@@ -664,7 +664,7 @@ static void the_shared_directory_is_open_to_all(void **state)
 	run_layout_release(&layout);
 }
 
-/* SQLite calls a directory without permission an I/O error; a user needs to read what is missing. */
+/* SQLite calls a directory without permission an I/O error; the user reads what is missing. */
 static void a_home_that_cannot_be_written_is_a_matter_of_permission(void **state)
 {
 	char path[128];
