@@ -28,8 +28,8 @@ struct get_parts {
  * without them. */
 void get_parts_learn(struct get_parts *parts, struct object_ref at, uint64_t size, const char *etag,
 	enum checksum_kind kind, const atomic_int *cancel);
-/* Compares the bytes of a file, or `data` if that is not NULL, with them. Returns 1 if all parts are
- * right, 0 if their checksums are not known. */
+/* Compares the bytes of a file, or `data` if not NULL, with them. Returns 1 if all parts are right,
+ * 0 if their checksums are not known. */
 int get_parts_check(struct object_ref at, uint64_t size, const char *etag, enum checksum_kind kind,
 	int fd, const char *data, const atomic_int *cancel, struct penstock_error *err);
 void get_parts_release(struct get_parts *parts);
