@@ -1,28 +1,9 @@
 #include "workflow/document/document.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 #include "base/str.h"
 #include "base/banned.h"
-
-struct workflow_place source_place(const struct document_source *from, size_t line, size_t column)
-{
-	if (from->option)
-		return (struct workflow_place){.option = from->option};
-	return (struct workflow_place){.line = (int)line, .column = (int)column};
-}
-
-void *source_fail(
-	const struct document_source *from, struct workflow_place at, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	diagnostics_vadd(from->found, DIAGNOSTIC_ERROR, from->file, &at, fmt, ap);
-	va_end(ap);
-	return NULL;
-}
 
 size_t text_control(const char *text, unsigned *c)
 {
