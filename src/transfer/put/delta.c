@@ -293,7 +293,7 @@ static int add_spans(struct delta_plan *plan, const struct delta_sums *now, uint
 {
 	uint64_t blocks = end - first, target = (copy ? COPY_PART : part) / now->block;
 	uint64_t pieces = blocks / (target ? target : 1);
-	/* Of at least `target` blocks, and less than twice that. */
+	/* At least `target` blocks, and less than twice that. */
 	unsigned n = pieces ? (unsigned)pieces : 1;
 	struct delta_span *grown = realloc(plan->spans, (plan->n + n) * sizeof(*grown));
 
