@@ -2,8 +2,6 @@
 #include "workflow/dialects/dialect.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,18 +20,6 @@
 static bool takes_one(const struct schema_key *field)
 {
 	return field->min && field->min == field->max;
-}
-
-bool node_whole(const struct node *node, int64_t *out)
-{
-	char *end;
-
-	if (!node || node->kind != NODE_SCALAR || node->text[strspn(node->text, "+-0123456789")] ||
-		!*node->text)
-		return false;
-	errno = 0;
-	*out = strtoll(node->text, &end, 10);
-	return !*end && !errno && end != node->text;
 }
 
 static bool is_flag(const struct node *node)

@@ -82,7 +82,6 @@ bool native_bucket(struct reader *rd, struct node *parent, const char *url,
 const char *dialect_text(const struct node *map, const char *key);
 /* The whole number at `key`; `fallback` if there is none. */
 int64_t dialect_whole(const struct node *map, const char *key, int64_t fallback);
-bool node_whole(const struct node *node, int64_t *out);
 /* `text` for a shell, in single quotes if it needs them. */
 const char *dialect_quoted(struct reader *rd, const char *text);
 /* Names the run: characters that a name cannot have become `-`, with a note. */

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "workflow/document/arena.h"
@@ -108,6 +109,9 @@ struct node *node_copy(struct workflow_arena *arena, const struct node *node, si
 void node_set_file(struct node *node, const char *file);
 
 bool node_is_null(const struct node *node);
+/* The whole number of a scalar, as the core schema writes it: 12, -3, +4, 0o17, 0xff. False if
+ * `node` is none, or NULL. */
+bool node_whole(const struct node *node, int64_t *out);
 /* The type of a NODE_SCALAR by the core schema. */
 enum scalar_type scalar_type(const struct node *node);
 /* "text", "a number", "a map", …, for messages. */

@@ -1,5 +1,6 @@
 #include "workflow/document/document.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,6 +237,23 @@ enum scalar_type scalar_type(const struct node *node)
 	if (is_integer(node->text))
 		return SCALAR_INT;
 	return is_float(node->text) ? SCALAR_FLOAT : SCALAR_TEXT;
+}
+
+bool node_whole(const struct node *node, int64_t *out)
+{
+	const char *text = node && node->kind == NODE_SCALAR ? node->text : "";
+	char *end;
+	int base = 10;
+
+	if (text[0] == '0' && (text[1] == 'o' || text[1] == 'x')) {
+		base = text[1] == 'o' ? 8 : 16;
+		text += 2;
+	}
+	if (text[strspn(text, base == 16 ? "0123456789abcdefABCDEF" : "+-0123456789")])
+		return false;
+	errno = 0;
+	*out = strtoll(text, &end, base);
+	return end != text && !*end && !errno;
 }
 
 bool node_is_null(const struct node *node)

@@ -330,23 +330,6 @@ static const struct {
 	int64_t ms;
 } units[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"min", 60000}, {"s", 1000}, {"ms", 1}};
 
-/* A whole number as the core schema writes it: 12, -3, +4, 0o17, 0xff. */
-static bool parse_whole(const char *text, int64_t *out)
-{
-	char *end;
-	int base = 10;
-
-	if (text[0] == '0' && (text[1] == 'o' || text[1] == 'x')) {
-		base = text[1] == 'o' ? 8 : 16;
-		text += 2;
-	}
-	if (text[strspn(text, base == 16 ? "0123456789abcdefABCDEF" : "+-0123456789")])
-		return false;
-	errno = 0;
-	*out = strtoll(text, &end, base);
-	return end != text && !*end && !errno;
-}
-
 /* Milliseconds of "90s", "500ms", "1.5h", "2d" or bare seconds; -1 if it is no duration. */
 static int64_t duration_ms(const char *text, int64_t max)
 {
@@ -412,7 +395,7 @@ static bool read_whole(struct reader *rd, struct node *node, const struct schema
 			key->refused ? key->refused : "");
 		return false;
 	}
-	if (!parse_whole(node->text, &value)) {
+	if (!node_whole(node, &value)) {
 		reader_error(rd, &node->at, "`%s` must be a whole number from %lld to %lld, not %s",
 			field, (long long)key->min, (long long)key->max, quote(node->text));
 		return false;
