@@ -1,6 +1,5 @@
 /* Determined's experiment files, as one trial on this machine. */
 #include <string.h>
-#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/limits.h"
@@ -284,13 +283,6 @@ static void check_propagation(struct experiment *e, const struct node *map)
 			node->text);
 }
 
-static bool is_read_only(const struct node *item)
-{
-	const char *flag = dialect_text(item, "read_only");
-
-	return flag && strchr("tTyYoO", *flag) && strcasecmp(flag, "off") != 0;
-}
-
 static bool is_not_here(const struct experiment *e, const char *path)
 {
 	return e->rd->options->is_here && !strstr(path, "${{") && !e->rd->options->is_here(path);
@@ -341,10 +333,10 @@ static void add_host_mount(struct experiment *e, const struct node *item, struct
 			to, to);
 	else
 		buf_printf(checks, "mkdir -p -- %s\n", to);
-	if (strcmp(host, inside) == 0 && !is_read_only(item))
+	if (strcmp(host, inside) == 0 && !dialect_flag(item, "read_only", false))
 		return;
 	buf_printf(mounts, "mount --bind -- %s %s\n", from, to);
-	if (is_read_only(item))
+	if (dialect_flag(item, "read_only", false))
 		buf_printf(remounts, "mount -o remount,bind,ro -- %s\n", to);
 }
 
@@ -393,8 +385,8 @@ static void put_mounts(struct experiment *e)
 
 		if (check_mount(e, item) && mounts)
 			put_mount(e, mounts, dialect_text(item, "host_path"),
-				dialect_text(item, "container_path"), is_read_only(item),
-				&item->at);
+				dialect_text(item, "container_path"),
+				dialect_flag(item, "read_only", false), &item->at);
 	}
 }
 
@@ -571,7 +563,6 @@ static void put_retention(struct experiment *e)
 	const struct node *storage = node_get(e->root, "checkpoint_storage");
 	const struct node *searcher = node_get(e->root, "searcher");
 	const struct node *metric = node_get(searcher, "metric");
-	const struct node *smaller = node_get(searcher, "smaller_is_better");
 	int64_t best, latest, all;
 	struct node *keep, *map;
 
@@ -603,7 +594,7 @@ static void put_retention(struct experiment *e)
 	map = native_map(e->rd, keep, "best", &storage->at);
 	native_text(e->rd, map, "metric", metric->text, &metric->at);
 	native_text(e->rd, map, "mode",
-		smaller && strcmp(smaller->text, "false") == 0 ? "max" : "min", &storage->at);
+		dialect_flag(searcher, "smaller_is_better", true) ? "min" : "max", &storage->at);
 	native_number(e->rd, map, "n", best > MOST_KEPT ? MOST_KEPT : best, &storage->at);
 }
 

@@ -22,17 +22,6 @@ static bool takes_one(const struct schema_key *field)
 	return field->min && field->min == field->max;
 }
 
-static bool is_flag(const struct node *node)
-{
-	static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
-
-	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-		if (strcasecmp(node->text, words[i]) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* "text, a whole number from 1 to 4 or a list of texts". */
 static const char *kinds_text(struct reader *rd, const struct schema_key *field)
 {
@@ -77,7 +66,7 @@ static bool scalar_fits(const struct node *node, const struct schema_key *field)
 		return true;
 	if ((field->kinds & KEY_TEXT) && node->text[strspn(node->text, " \t\r\n")])
 		return true;
-	if ((field->kinds & KEY_FLAG) && is_flag(node))
+	if ((field->kinds & KEY_FLAG) && flag_of_text(node->text, strlen(node->text)) >= 0)
 		return true;
 	return (field->kinds & KEY_WHOLE) && node_whole(node, &value) &&
 	       ((!field->min && !field->max) || (value >= field->min && value <= field->max));
@@ -253,6 +242,14 @@ int64_t dialect_whole(const struct node *map, const char *key, int64_t fallback)
 	int64_t value;
 
 	return node_whole(node_get(map, key), &value) ? value : fallback;
+}
+
+bool dialect_flag(const struct node *map, const char *key, bool fallback)
+{
+	const char *text = dialect_text(map, key);
+	int flag = text ? flag_of_text(text, strlen(text)) : -1;
+
+	return flag < 0 ? fallback : flag > 0;
 }
 
 const char *dialect_quoted(struct reader *rd, const char *text)

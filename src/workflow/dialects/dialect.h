@@ -82,6 +82,8 @@ bool native_bucket(struct reader *rd, struct node *parent, const char *url,
 const char *dialect_text(const struct node *map, const char *key);
 /* The whole number at `key`; `fallback` if there is none. */
 int64_t dialect_whole(const struct node *map, const char *key, int64_t fallback);
+/* The flag at `key`; `fallback` if there is none. */
+bool dialect_flag(const struct node *map, const char *key, bool fallback);
 /* `text` for a shell, in single quotes if it needs them. */
 const char *dialect_quoted(struct reader *rd, const char *text);
 /* Names the run: characters that a name cannot have become `-`, with a note. */

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/banned.h"
@@ -254,6 +255,17 @@ bool node_whole(const struct node *node, int64_t *out)
 	errno = 0;
 	*out = strtoll(text, &end, base);
 	return end != text && !*end && !errno;
+}
+
+int flag_of_text(const char *text, size_t len)
+{
+	static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+		if (strlen(words[i]) == len && strncasecmp(text, words[i], len) == 0)
+			return i & 1;
+	}
+	return -1;
 }
 
 bool node_is_null(const struct node *node)

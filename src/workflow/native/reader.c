@@ -430,33 +430,32 @@ bool reader_number(struct reader *rd, const struct node *map, const struct schem
 bool reader_flag(
 	struct reader *rd, const struct node *map, const char *key, struct workflow_flag *out)
 {
-	static const char *const words[] = {"false", "true", "no", "yes", "off", "on"};
 	struct node *node = node_get(map, key);
+	const char *text, *word;
+	size_t len;
+	int flag;
 
-	out->at = map->at;
+	out->at = node ? node->at : map->at;
 	if (!node)
 		return false;
-	out->at = node->at;
-	for (size_t i = 0; node->kind == NODE_SCALAR && i < ARRAY_SIZE(words); i++) {
-		const char *text = node->text;
-		size_t len = strlen(words[i]);
-
-		/* "true," is left over from a line of JSON. */
-		if (strncasecmp(text, words[i], len) != 0 ||
-			(text[len] && strcmp(text + len, ",") != 0))
-			continue;
-		if (scalar_type(node) != SCALAR_BOOL)
-			reader_note_of(rd, &node->at, key, "is true or false: %s read as %s",
-				quote(node->text), words[i & 1]);
-		node->text = words[i & 1];
-		node->quoted = false;
-		out->value = i & 1;
-		out->given = true;
-		return true;
+	text = node->kind == NODE_SCALAR ? node->text : "";
+	len = strlen(text);
+	/* "true," is left over from a line of JSON. */
+	flag = flag_of_text(text, len && text[len - 1] == ',' ? len - 1 : len);
+	if (flag < 0) {
+		reader_error_of(rd, &node->at, key, "must be true or false, not %s",
+			node->kind == NODE_SCALAR ? quote(text) : node_kind_name(node));
+		return false;
 	}
-	reader_error_of(rd, &node->at, key, "must be true or false, not %s",
-		node->kind == NODE_SCALAR ? quote(node->text) : node_kind_name(node));
-	return false;
+	word = flag ? "true" : "false";
+	if (scalar_type(node) != SCALAR_BOOL)
+		reader_note_of(
+			rd, &node->at, key, "is true or false: %s read as %s", quote(text), word);
+	node->text = word;
+	node->quoted = false;
+	out->value = flag;
+	out->given = true;
+	return true;
 }
 
 /* Sets the source of the credential. */
