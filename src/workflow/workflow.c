@@ -53,8 +53,10 @@ static const struct dialect *dialect_of(const struct node *root, const char *fil
 	if (root->kind != NODE_MAP || node_find(root, "steps") || node_find(root, "job"))
 		return NULL;
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
-		int keys = all[i]->recognise(root, file);
+		int keys = all[i]->recognise ? all[i]->recognise(root, file) : 0;
 
+		for (const char *const *key = all[i]->keys; key && *key; key++)
+			keys += node_find(root, *key) != NULL;
 		if (keys > most) {
 			most = keys;
 			best = all[i];

@@ -196,68 +196,50 @@ static struct node *constant_of(struct experiment *e, struct node *node)
 	return map;
 }
 
-static void put_hyperparameters(struct experiment *e)
-{
-	struct node *all = node_get(e->root, "hyperparameters");
-	struct node *values = all ? constant_of(e, all) : NULL;
-
-	native_variable_text(e->rd, e->env, "DET_HPARAMS",
-		values ? dialect_json(e->rd, values) : "{}", all ? &all->at : &e->root->at);
-}
-
 /* ---- the environment ---- */
 
-static void put_environment_variables(struct experiment *e, const struct node *environment)
-{
-	struct node *all = node_get(environment, "environment_variables");
-	struct node *cpu, *cuda;
-
-	if (!all)
-		return;
-	cpu = all->kind == NODE_MAP ? node_get(all, "cpu") : NULL;
-	cuda = all->kind == NODE_MAP ? node_get(all, "cuda") : NULL;
-	if (all->kind == NODE_MAP && !cuda)
-		cuda = node_get(all, "gpu");
-	if ((cpu && cpu->kind != NODE_SCALAR) || (cuda && cuda->kind != NODE_SCALAR))
-		native_variables(e->rd, e->env, e->slots ? cuda : cpu);
-	else
-		native_variables(e->rd, e->env, all);
-}
-
-/* Variables that Determined gives a task. The command exports those that are known only at its
- * start. */
-static void put_det_variables(struct experiment *e)
+/* The variables that Determined gives a task, then those of the file. The command exports those
+ * that are known only at its start. */
+static void put_variables(struct experiment *e, const struct node *environment)
 {
 	const struct workflow_place *at = &e->root->at;
 	const struct node *seeds = node_get(e->root, "reproducibility");
 	const struct node *storage = node_get(e->root, "checkpoint_storage");
+	const struct node *all = node_get(environment, "environment_variables");
+	const struct node *cpu = node_get(all, "cpu"), *cuda = node_get(all, "cuda");
+	struct node *params = node_get(e->root, "hyperparameters");
+	struct node *values = params ? constant_of(e, params) : NULL;
 
+	native_variable_text(e->rd, e->env, "DET_HPARAMS",
+		values ? dialect_json(e->rd, values) : "{}", params ? &params->at : at);
 	native_variable_text(e->rd, e->env, "DET_EXPERIMENT_ID", "1", at);
 	native_variable_text(e->rd, e->env, "DET_TRIAL_ID", "1", at);
 	native_variable_text(e->rd, e->env, "DET_TRIAL_SEED",
 		workflow_arena_printf(e->rd->arena, "%lld",
-			(long long)(seeds ? dialect_whole(seeds, "experiment_seed", 0) : 0)),
+			(long long)dialect_whole(seeds, "experiment_seed", 0)),
 		at);
 	native_variable_text(
 		e->rd, e->env, "DET_EXPERIMENT_CONFIG", dialect_json(e->rd, e->root), at);
 	if (storage)
 		native_variable_text(e->rd, e->env, "DET_STORAGE_CONFIG",
 			dialect_json(e->rd, storage), &storage->at);
+	/* Maps for the two kinds of machines, or the variables themselves. */
+	cuda = cuda ? cuda : node_get(all, "gpu");
+	if ((cpu && cpu->kind != NODE_SCALAR) || (cuda && cuda->kind != NODE_SCALAR))
+		all = e->slots ? cuda : cpu;
+	native_variables(e->rd, e->env, all);
 }
 
 static const struct node *image_of(const struct experiment *e, const struct node *environment)
 {
 	const struct node *image = node_get(environment, "image");
-	const struct node *found;
+	const struct node *found = image;
 
-	if (!image || image->kind == NODE_SCALAR)
-		return image;
-	if (!e->slots)
-		return node_get(image, "cpu");
-	found = node_get(image, "cuda");
-	return found			? found
-	       : node_get(image, "gpu") ? node_get(image, "gpu")
-					: node_get(image, "rocm");
+	if (image && image->kind == NODE_MAP)
+		found = node_get(image, e->slots ? "cuda" : "cpu");
+	if (!found && e->slots)
+		found = node_get(image, "gpu");
+	return found || !e->slots ? found : node_get(image, "rocm");
 }
 
 /* ---- mounts ---- */
@@ -392,18 +374,6 @@ static void put_mounts(struct experiment *e)
 
 /* ---- the command ---- */
 
-static const char *joined(struct experiment *e, const struct node *list)
-{
-	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
-
-	for (size_t i = 0; i < list->n; i++)
-		buf_printf(&out, "%s%s", i ? " " : "",
-			dialect_quoted(e->rd, list->entries[i].value->text));
-	if (buf_failed(&out))
-		e->rd->arena->no_memory = true;
-	return workflow_arena_copy(e->rd->arena, buf_str(&out), out.len);
-}
-
 /* Determined's launcher is that of torch.distributed with a chief to report to. */
 static const char *plain_launcher(
 	struct experiment *e, const struct node *entrypoint, const char *text)
@@ -436,6 +406,7 @@ static const char *plain_launcher(
 
 static void put_command(struct experiment *e)
 {
+	_cleanup_(buf_release) struct buf joined = BUF_INIT(LIMIT_STRING);
 	const struct node *entrypoint = node_get(e->root, "entrypoint");
 	const char *text;
 
@@ -445,7 +416,11 @@ static void put_command(struct experiment *e)
 				"`entrypoint` is missing: the command of the trial");
 		return;
 	}
-	text = entrypoint->kind == NODE_LIST ? joined(e, entrypoint) : entrypoint->text;
+	for (size_t i = 0; i < entrypoint->n; i++)
+		buf_printf(&joined, "%s%s", i ? " " : "",
+			dialect_quoted(e->rd, entrypoint->entries[i].value->text));
+	text = entrypoint->kind == NODE_LIST ? workflow_arena_take(e->rd->arena, &joined)
+					     : entrypoint->text;
 	if (!text)
 		return;
 	/* "model_def:MyTrial" */
@@ -583,11 +558,9 @@ static void put_retention(struct experiment *e)
 	map = native_map(e->rd, e->job, "checkpoints", &storage->at);
 	keep = native_map(e->rd, map, "keep", &storage->at);
 	/* The newest is always kept. */
-	if (latest || !best)
-		native_number(e->rd, keep, "latest",
-			latest > MOST_KEPT ? MOST_KEPT
-			: latest	   ? latest
-					   : 1,
+	latest = latest || best ? latest : 1;
+	if (latest)
+		native_number(e->rd, keep, "latest", latest > MOST_KEPT ? MOST_KEPT : latest,
 			&storage->at);
 	if (!best)
 		return;
@@ -635,9 +608,7 @@ static struct node *translate(struct reader *rd, struct node *root)
 	native_name(rd, e.job, node_get(root, "name"));
 	put_resources(&e);
 	e.env = native_list(rd, e.job, "env", &root->at);
-	put_hyperparameters(&e);
-	put_det_variables(&e);
-	put_environment_variables(&e, environment);
+	put_variables(&e, environment);
 	native_number(rd, native_context(rd, e.job, dialect_folder(rd), "detignore", &root->at),
 		"maxBytes", CONTEXT_BYTES, &root->at);
 	step = native_map(rd, native_list(rd, e.job, "steps", &root->at), NULL, &root->at);
@@ -661,17 +632,9 @@ static struct node *translate(struct reader *rd, struct node *root)
 	return e.job;
 }
 
-static int recognise(const struct node *root, const char *file)
-{
-	static const char *const keys[] = {"entrypoint", "searcher", "hyperparameters",
-		"bind_mounts", "checkpoint_storage", "max_restarts", "records_per_epoch",
-		"min_validation_period", "environment", "reproducibility", "scheduling_unit"};
-	int n = 0;
+static const char *const own_keys[] = {"entrypoint", "searcher", "hyperparameters", "bind_mounts",
+	"checkpoint_storage", "max_restarts", "records_per_epoch", "min_validation_period",
+	"environment", "reproducibility", "scheduling_unit", NULL};
 
-	(void)file;
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-		n += node_find(root, keys[i]) != NULL;
-	return n;
-}
-
-const struct dialect dialect_determined = {"determined", recognise, translate};
+const struct dialect dialect_determined = {
+	.name = "determined", .keys = own_keys, .translate = translate};

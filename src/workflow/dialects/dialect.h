@@ -30,7 +30,9 @@ bool dialect_is_missing(const struct node *map, const char *key);
 
 struct dialect {
 	const char *name;
-	/* The number of keys of `root` that only this dialect has; INT_MAX if that is certain. */
+	/* Keys that only this dialect has; NULL-terminated. Most keys of a file decide. */
+	const char *const *keys;
+	/* For a dialect without `keys`: their number; INT_MAX if `root` is certainly of it. */
 	int (*recognise)(const struct node *root, const char *file);
 	/* The native tree, without the parts that have mistakes, which are reported. NULL if
 	 * nothing can be translated. */

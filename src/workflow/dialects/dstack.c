@@ -702,4 +702,5 @@ static int recognise(const struct node *root, const char *file)
 	return node_find(root, "provider") ? 8 : 0;
 }
 
-const struct dialect dialect_dstack = {"dstack", recognise, translate};
+const struct dialect dialect_dstack = {
+	.name = "dstack", .recognise = recognise, .translate = translate};

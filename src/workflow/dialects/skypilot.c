@@ -126,14 +126,18 @@ static void read_accelerators(struct task *t, const struct node *node)
 		(long long)t->gpus, t->gpus == 1 ? "" : "s");
 }
 
+static char *without_suffix(struct task *t, const char *text, const char *suffix)
+{
+	return workflow_arena_copy(
+		t->rd->arena, text, strlen(text) - (str_ends(text, suffix) ? strlen(suffix) : 0));
+}
+
 /* "4", or "4+" for at least 4. */
 static int64_t read_cpus(struct task *t, const struct node *node)
 {
-	char *number = workflow_arena_copy(t->rd->arena, node->text, strlen(node->text));
+	char *number = without_suffix(t, node->text, "+");
 	uint64_t cpus = 1;
 
-	if (number && str_ends(number, "+"))
-		number[strlen(number) - 1] = '\0';
 	if (number && !str_to_u64(number, 1, 65536, &cpus))
 		reader_error(t->rd, &node->at,
 			"`resources.cpus` must be a number such as 4 or 4+, from 1 to 65536, "
@@ -145,18 +149,13 @@ static int64_t read_cpus(struct task *t, const struct node *node)
 /* "32" or "32+" in GiB, or "64GB", for all CPUs together; "2x" is multiplied by the CPUs. */
 static void put_memory(struct task *t, struct node *out, const struct node *node, int64_t cpus)
 {
-	char *amount = workflow_arena_copy(t->rd->arena, node->text, strlen(node->text));
-	bool each = false;
+	char *amount = without_suffix(t, node->text, "+");
+	bool each = amount && str_ends(amount, "x");
 	int64_t bytes;
 
+	amount = amount ? without_suffix(t, amount, "x") : NULL;
 	if (!amount)
 		return;
-	if (str_ends(amount, "+"))
-		amount[strlen(amount) - 1] = '\0';
-	if (str_ends(amount, "x")) {
-		amount[strlen(amount) - 1] = '\0';
-		each = true;
-	}
 	if (amount[strspn(amount, "0123456789.")] == '\0')
 		amount = workflow_arena_printf(t->rd->arena, "%sGiB", amount);
 	if (!amount)
@@ -181,13 +180,10 @@ static void put_recovery(struct task *t, const struct node *recovery)
 		return;
 	retry = native_map(t->rd, t->job, "retry", &codes->at);
 	native_number(t->rd, retry, "max", LIMIT_WORKFLOW_RETRIES, &codes->at);
-	if (codes->kind == NODE_LIST) {
+	if (codes->kind == NODE_LIST)
 		native_put(t->rd, retry, "codes", codes);
-	} else {
-		struct node *list = native_list(t->rd, retry, "codes", &codes->at);
-
-		native_put(t->rd, list, NULL, codes);
-	}
+	else
+		native_put(t->rd, native_list(t->rd, retry, "codes", &codes->at), NULL, codes);
 }
 
 static void put_resources(struct task *t)
@@ -200,10 +196,8 @@ static void put_resources(struct task *t)
 	struct node *out;
 	int64_t cpus;
 
-	if (recovery && recovery->kind == NODE_MAP) {
-		t->restarts = dialect_whole(recovery, "max_restarts_on_errors", 0);
-		put_recovery(t, recovery);
-	}
+	t->restarts = dialect_whole(recovery, "max_restarts_on_errors", 0);
+	put_recovery(t, recovery);
 	if (kinds)
 		read_accelerators(t, kinds);
 	if (!cpu && !memory && !t->gpus)
@@ -223,6 +217,7 @@ static void put_resources(struct task *t)
 static void put_variables(struct task *t)
 {
 	static const char *const maps[] = {"envs", "secrets"};
+	const struct strlist *env = t->rd->options->env;
 	const struct workflow_place *at = &t->root->at;
 
 	native_variable_text(t->rd, t->env, "SKYPILOT_NODE_RANK", "0", at);
@@ -233,35 +228,28 @@ static void put_variables(struct task *t)
 	native_variable_text(t->rd, t->env, "SKYPILOT_SETUP_NODE_RANK", "0", at);
 	native_variable_text(t->rd, t->env, "SKYPILOT_SETUP_NODE_IPS", "127.0.0.1", at);
 	for (size_t i = 0; i < ARRAY_SIZE(maps); i++) {
-		struct node *map = node_get(t->root, maps[i]);
+		const struct node *map = node_get(t->root, maps[i]);
+		struct node *plain = map ? native_map(t->rd, NULL, NULL, &map->at) : NULL;
 
-		for (size_t k = 0; map && k < map->n; k++) {
+		for (size_t k = 0; plain && k < map->n; k++) {
 			const struct node_entry *entry = &map->entries[k];
-			const struct strlist *env = t->rd->options->env;
-			bool given = env && strlist_get(env, entry->key);
 
-			/* A value that the command line has to give. */
-			if (node_is_null(entry->value) && !given && i == 1)
+			if (!node_is_null(entry->value))
+				native_put(t->rd, plain, entry->key, entry->value);
+			else if (env && strlist_get(env, entry->key))
+				continue; /* the command line gives the value */
+			else if (i == 1)
 				reader_error(t->rd, &entry->key_at,
 					"`secrets.%s` has no value; store one with 'penstock "
 					"secret set %s', and give --env '%s=${{ secrets.%s }}' "
 					"or write ${{ secrets.%s }} here",
 					entry->key, entry->key, entry->key, entry->key, entry->key);
-			else if (node_is_null(entry->value) && !given)
+			else
 				reader_error(t->rd, &entry->key_at,
 					"`%s.%s` has no value; give it with --env %s=VALUE",
 					maps[i], entry->key, entry->key);
 		}
-		if (map) {
-			struct node *plain = native_map(t->rd, NULL, NULL, &map->at);
-
-			for (size_t k = 0; plain && k < map->n; k++) {
-				if (!node_is_null(map->entries[k].value))
-					native_put(t->rd, plain, map->entries[k].key,
-						map->entries[k].value);
-			}
-			native_variables(t->rd, t->env, plain);
-		}
+		native_variables(t->rd, t->env, plain);
 	}
 }
 
@@ -297,9 +285,7 @@ static const char *expanded(struct task *t, const struct node *node, const char 
 		buf_add_str(&out, value);
 		text += len + (brace && text[len] == '}');
 	}
-	if (buf_failed(&out))
-		t->rd->arena->no_memory = true;
-	return workflow_arena_copy(t->rd->arena, buf_str(&out), out.len);
+	return workflow_arena_take(t->rd->arena, &out);
 }
 
 /* The place of a mount's target in the working directory. NULL if it is elsewhere, which is
@@ -493,16 +479,8 @@ static struct node *translate(struct reader *rd, struct node *root)
 	return t.job;
 }
 
-static int recognise(const struct node *root, const char *file)
-{
-	static const char *const keys[] = {
-		"run", "setup", "file_mounts", "workdir", "num_nodes", "envs", "service"};
-	int n = 0;
+static const char *const own_keys[] = {
+	"run", "setup", "file_mounts", "workdir", "num_nodes", "envs", "service", NULL};
 
-	(void)file;
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-		n += node_find(root, keys[i]) != NULL;
-	return n;
-}
-
-const struct dialect dialect_skypilot = {"skypilot", recognise, translate};
+const struct dialect dialect_skypilot = {
+	.name = "skypilot", .keys = own_keys, .translate = translate};
