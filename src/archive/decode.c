@@ -18,14 +18,11 @@
 #include "base/log.h"
 #include "base/banned.h"
 
-static bool is_cancelled(const atomic_int *cancel)
+int decode_check_cancel(const atomic_int *cancel, struct penstock_error *err)
 {
-	return cancel && atomic_load_explicit(cancel, memory_order_relaxed) != 0;
-}
-
-static int cancelled(struct penstock_error *err)
-{
-	return error_set(err, PENSTOCK_E_CANCELLED, "unpacking was cancelled");
+	if (cancel && atomic_load_explicit(cancel, memory_order_relaxed))
+		return error_set(err, PENSTOCK_E_CANCELLED, "unpacking was cancelled");
+	return 0;
 }
 
 static int refused(struct penstock_error *err)
@@ -105,10 +102,10 @@ static int gzip_member(struct gzip *z, const atomic_int *cancel, struct penstock
 		int r = gzip_refill(z, err);
 		unsigned long long at;
 
+		if (r == 0)
+			r = decode_check_cancel(cancel, err);
 		if (r < 0)
 			return r;
-		if (is_cancelled(cancel))
-			return cancelled(err);
 		room = ring_write_span(z->out, &p);
 		if (room == 0)
 			return refused(err);
@@ -265,8 +262,8 @@ static int decode_filter(enum archive_kind kind, struct ring *in, struct ring *o
 
 		if (room == 0)
 			return refused(err);
-		if (is_cancelled(cancel))
-			return cancelled(err);
+		if (decode_check_cancel(cancel, err) < 0)
+			return -(int)PENSTOCK_E_CANCELLED;
 		n = archive_read_data(a, p, room);
 		if (n < 0)
 			return filter_failed(a, kind, &source, err);

@@ -14,6 +14,9 @@ struct penstock_error;
 int decode_stream(enum archive_kind kind, struct ring *in, struct ring *out,
 	const atomic_int *cancel, struct penstock_error *err);
 
+/* Fails with PENSTOCK_E_CANCELLED if the flag, which may be NULL, is set. */
+int decode_check_cancel(const atomic_int *cancel, struct penstock_error *err);
+
 /* The file name in the gzip header at `data`, if it is within `len`; free() it. NULL if missing. */
 char *decode_gzip_name(const void *data, size_t len);
 

@@ -1,7 +1,6 @@
 #include "archive/detect.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -210,17 +209,12 @@ char *archive_single_name(const char *name, enum archive_kind kind, const char *
 		{ARCHIVE_KIND_COMPRESS, ".taz", ".tar"},
 		{ARCHIVE_KIND_COMPRESS, ".tz", ".tar"},
 	};
-	char *single;
-
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
-		if (table[i].kind != kind || !ends_nocase(name, table[i].suffix))
-			continue;
-		if (asprintf(&single, "%.*s%s", (int)(strlen(name) - strlen(table[i].suffix)), name,
-			    table[i].instead) < 0)
-			return NULL;
-		return single;
+		if (table[i].kind == kind && ends_nocase(name, table[i].suffix))
+			return str_printf("%.*s%s", (int)(strlen(name) - strlen(table[i].suffix)),
+				name, table[i].instead);
 	}
 	if (is_plain_name(stored) && strcmp(stored, name) != 0)
 		return strdup(stored);
-	return asprintf(&single, "%s.unpacked", name) < 0 ? NULL : single;
+	return str_printf("%s.unpacked", name);
 }

@@ -12,6 +12,7 @@
 
 #include <penstock/error.h>
 
+#include "archive/decode.h"
 #include "archive/ring.h"
 #include "archive/tree.h"
 #include "archive/unpack.h"
@@ -50,13 +51,6 @@ static void report(struct extraction *x, bool last)
 	x->reported_members = t->members.n;
 	x->reported_bytes = t->bytes;
 	x->options->progress(x->options->cookie, t->members.n, t->bytes);
-}
-
-static int check_cancel(const struct unpack_options *options, struct penstock_error *err)
-{
-	if (options->cancel && atomic_load_explicit(options->cancel, memory_order_relaxed))
-		return error_set(err, PENSTOCK_E_CANCELLED, "unpacking was cancelled");
-	return 0;
 }
 
 /* ---- reading ---- */
@@ -126,7 +120,7 @@ static int copy_data(struct extraction *x, const char *name, struct penstock_err
 			return failed(x, err);
 		r = tree_file_write(x->tree, name, p, n, (uint64_t)offset, err);
 		if (r == 0)
-			r = check_cancel(x->options, err);
+			r = decode_check_cancel(x->options->cancel, err);
 		if (r < 0)
 			return r;
 		report(x, false);
@@ -195,7 +189,7 @@ static int write_members(struct extraction *x, struct penstock_error *err)
 {
 	for (;;) {
 		struct archive_entry *entry;
-		int r = check_cancel(x->options, err);
+		int r = decode_check_cancel(x->options->cancel, err);
 
 		if (r < 0)
 			return r;
@@ -272,7 +266,7 @@ static int write_ring(struct extraction *x, struct penstock_error *err)
 
 	while (r == 0 && (n = read_ring(x->a, x, &p)) != 0)
 		r = n < 0 ? error_set(err, PENSTOCK_E_CANCELLED, "the source ended")
-			  : check_cancel(x->options, err);
+			  : decode_check_cancel(x->options->cancel, err);
 	if (r == 0 && x->kind == ARCHIVE_KIND_TAR && x->zeros < END_MARK)
 		log_warn("unpacking %s: the tar has no end mark; it may be truncated between two "
 			 "members",
@@ -310,7 +304,7 @@ static int amend_members(struct extraction *x, struct penstock_error *err)
 	for (;;) {
 		struct archive_entry *entry;
 		const char *name, *target;
-		int r = check_cancel(x->options, err);
+		int r = decode_check_cancel(x->options->cancel, err);
 
 		if (r < 0)
 			return r;
@@ -362,7 +356,7 @@ int extract_single(struct ring *in, struct tree *tree, const char *name,
 			break;
 		r = tree_file_write(tree, name, p, (size_t)n, offset, err);
 		if (r == 0)
-			r = check_cancel(options, err);
+			r = decode_check_cancel(options->cancel, err);
 		offset += (uint64_t)n;
 		ring_read(in, (size_t)n);
 		report(&x, false);

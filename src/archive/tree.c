@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -358,25 +357,6 @@ static int open_below(int dir, const char *name)
 	return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Opens a separate stream over the directory `fd`, from its start. */
-static DIR *list(int fd)
-{
-	int own = open_below(fd, ".");
-	DIR *dir;
-
-	if (own < 0)
-		return NULL;
-	dir = fdopendir(own);
-	if (!dir)
-		close(own);
-	return dir;
-}
-
-static bool is_dots(const char *name)
-{
-	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
-
 static int check_move(int from, int to, const char *keep, struct penstock_error *err);
 
 static int check_entry(int from, int to, const char *name, struct penstock_error *err)
@@ -399,8 +379,7 @@ static int check_entry(int from, int to, const char *name, struct penstock_error
 	sub_from = open_below(from, name);
 	sub_to = open_below(to, name);
 	if (sub_from < 0 || sub_to < 0)
-		return member_error(err, error_code_of_errno(errno), name, "cannot open it: %s",
-			strerror(errno));
+		return member_errno(err, name, "cannot open it");
 	return check_move(sub_from, sub_to, NULL, err);
 }
 
@@ -408,7 +387,7 @@ static int check_entry(int from, int to, const char *name, struct penstock_error
  * directory onto anything else, nothing at the top onto `keep`. */
 static int check_move(int from, int to, const char *keep, struct penstock_error *err)
 {
-	_cleanup_closedir_ DIR *dir = list(from);
+	_cleanup_closedir_ DIR *dir = fs_list_at(from, ".");
 
 	if (!dir)
 		return error_errno(err, errno, "cannot list the unpacked members");
@@ -417,11 +396,9 @@ static int check_move(int from, int to, const char *keep, struct penstock_error 
 		int r;
 
 		errno = 0;
-		e = readdir(dir);
+		e = fs_next_entry(dir);
 		if (!e)
 			break;
-		if (is_dots(e->d_name))
-			continue;
 		if (keep && strcmp(e->d_name, keep) == 0)
 			return member_error(err, PENSTOCK_E_EXISTS, e->d_name,
 				"it has the name of the archive itself and would replace it");
@@ -443,8 +420,7 @@ static int merge_dir(int from, int to, const char *name, struct penstock_error *
 	int r;
 
 	if (sub_from < 0 || sub_to < 0 || fstat(sub_from, &st) < 0)
-		return member_error(err, error_code_of_errno(errno), name, "cannot open it: %s",
-			strerror(errno));
+		return member_errno(err, name, "cannot open it");
 	r = move_entries(sub_from, sub_to, err);
 	if (r < 0)
 		return r;
@@ -456,44 +432,33 @@ static int merge_dir(int from, int to, const char *name, struct penstock_error *
 	return 0;
 }
 
-/* One pass; counts the entries in `moved`. */
-static int move_pass(int from, int to, size_t *moved, struct penstock_error *err)
-{
-	_cleanup_closedir_ DIR *dir = list(from);
-	const struct dirent *e;
-
-	*moved = 0;
-	if (!dir)
-		return error_errno(err, errno, "cannot list the unpacked members");
-	while ((e = readdir(dir))) {
-		if (is_dots(e->d_name))
-			continue;
-		++*moved;
-		if (renameat(from, e->d_name, to, e->d_name) == 0)
-			continue;
-		if (errno != ENOTEMPTY && errno != EEXIST)
-			return member_error(err, error_code_of_errno(errno), e->d_name,
-				"cannot move it into place: %s", strerror(errno));
-		int r = merge_dir(from, to, e->d_name, err);
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
 /* Moves the entries, merging directories of the same names; `from` is empty afterwards. */
 static int move_entries(int from, int to, struct penstock_error *err)
 {
-	size_t moved;
+	bool moved;
 
 	/* A listing may skip entries while others are removed: repeat until the directory is
 	 * empty. */
 	do {
-		int r = move_pass(from, to, &moved, err);
+		_cleanup_closedir_ DIR *dir = fs_list_at(from, ".");
+		const struct dirent *e;
 
-		if (r < 0)
-			return r;
-	} while (moved > 0);
+		moved = false;
+		if (!dir)
+			return error_errno(err, errno, "cannot list the unpacked members");
+		while ((e = fs_next_entry(dir))) {
+			int r;
+
+			moved = true;
+			if (renameat(from, e->d_name, to, e->d_name) == 0)
+				continue;
+			if (errno != ENOTEMPTY && errno != EEXIST)
+				return member_errno(err, e->d_name, "cannot move it into place");
+			r = merge_dir(from, to, e->d_name, err);
+			if (r < 0)
+				return r;
+		}
+	} while (moved);
 	return 0;
 }
 

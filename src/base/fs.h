@@ -80,7 +80,7 @@ int fs_remove_tree_at(int parent, const char *name, const char *shown, struct pe
  * copy of it are closed. Returns 1 if another process holds a lock, -1 with errno. */
 int fs_lock(int fd);
 /* Like fs_lock(), but waits for the lock. Returns 1 if `cancel` is set meanwhile; `cancel` may be
- * NULL. Holders must keep the lock only for a short time. */
+ * NULL. Polls every few milliseconds. */
 int fs_lock_wait(int fd, const atomic_int *cancel);
 /* Like fs_lock(), but shared: any number of processes can hold it if none holds it exclusively. */
 int fs_lock_shared(int fd);

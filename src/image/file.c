@@ -1,6 +1,5 @@
 /* Images in local files. */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -34,9 +33,9 @@ static bool has(const char *dir, const char *name)
 static int convert(
 	const char *path, const char *dir, const atomic_int *cancel, struct penstock_error *err)
 {
-	_cleanup_free_ char *from = NULL;
-	_cleanup_free_ char *to = NULL;
-	const char *argv[] = {SKOPEO, "--insecure-policy", "copy", "--quiet", NULL, NULL, NULL};
+	_cleanup_free_ char *from = str_printf("docker-archive:%s", path);
+	_cleanup_free_ char *to = str_printf("oci:%s:image", dir);
+	const char *const argv[] = {SKOPEO, "--insecure-policy", "copy", "--quiet", from, to, NULL};
 	int status = 0;
 	int r;
 
@@ -45,14 +44,8 @@ static int convert(
 			"'%s' was written by 'docker save', which only skopeo can read; install "
 			"skopeo, or write the file as an OCI archive",
 			path);
-	if (asprintf(&from, "docker-archive:%s", path) < 0)
-		from = NULL;
-	if (asprintf(&to, "oci:%s:image", dir) < 0)
-		to = NULL;
 	if (!from || !to)
 		return error_memory(err);
-	argv[4] = from;
-	argv[5] = to;
 	r = process_run(&(struct process_spec){.argv = argv,
 				.stdin_fd = -1,
 				.stdout_fd = -1,

@@ -213,9 +213,9 @@ static int use_stored(struct image **out, struct getting *g, struct penstock_err
 	image_store_tag_read(&g->store, g->name, known);
 	if (!*known || load(out, g, known, NULL) < 0)
 		return -(int)err->code;
-	if (asprintf(&text, "%s; using the stored image of '%s', %.19s", err->message, (*out)->name,
-		    known) >= 0 &&
-		g->request->say)
+	text = str_printf(
+		"%s; using the stored image of '%s', %.19s", err->message, (*out)->name, known);
+	if (text && g->request->say)
 		g->request->say(g->request->cookie, text);
 	penstock_error_release(err);
 	return 0;

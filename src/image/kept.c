@@ -313,7 +313,8 @@ int image_kept_sweep(const char *dir, uint64_t *bytes, struct penstock_error *er
 			continue;
 		*bytes += bytes_below(layer);
 		r = fs_remove_tree(layer, err);
-		if (r == 0 && asprintf(&mark, "%s.new", layer) >= 0)
+		mark = r == 0 ? str_printf("%s.new", layer) : NULL;
+		if (mark)
 			unlink(mark); /* the mark of a layer that is not synced */
 	}
 	return r;

@@ -2,7 +2,6 @@
  * Finds the user's registry login in the files of Docker and podman and through the credential
  * helpers they name.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,24 +22,13 @@
 
 /* ---- helpers: docker-credential-NAME get ---- */
 
-static void parse_helper(struct image_login *login, const struct buf *text)
-{
-	json_auto_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
-	const char *username = json_string_value(json_object_get(root, "Username"));
-	const char *secret = json_string_value(json_object_get(root, "Secret"));
-
-	/* "<token>" marks an identity token, which cannot be used as a password. */
-	if (!username || !secret || !*username || strcmp(username, "<token>") == 0)
-		return;
-	login->username = strdup(username);
-	login->password = strdup(secret);
-}
-
 static void ask_helper(
 	struct image_login *login, const char *program, const char *host, const atomic_int *cancel)
 {
 	const char *const argv[] = {program, "get", NULL};
-	struct buf text = BUF_INIT(LIMIT_IMAGE_LOGIN);
+	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_IMAGE_LOGIN);
+	json_auto_t *root = NULL;
+	const char *username, *secret;
 	int status = 0;
 	int r = process_run(&(struct process_spec){.argv = argv,
 				    .stderr_fd = -1,
@@ -54,22 +42,23 @@ static void ask_helper(
 		&status, NULL);
 
 	if (r == 0 && status == 0)
-		parse_helper(login, &text);
-	if (text.data)
-		explicit_bzero(text.data, text.cap);
-	buf_release(&text);
+		root = json_loadb(buf_str(&text), text.len, 0, NULL);
+	username = json_string_value(json_object_get(root, "Username"));
+	secret = json_string_value(json_object_get(root, "Secret"));
+	/* "<token>" marks an identity token, which cannot be used as a password. */
+	if (!username || !secret || !*username || strcmp(username, "<token>") == 0)
+		return;
+	login->username = strdup(username);
+	login->password = strdup(secret);
 }
 
 static void resolve_helper(struct image_login *login, const struct image_reference *reference,
 	const atomic_int *cancel)
 {
-	_cleanup_free_ char *name = NULL;
-	_cleanup_free_ char *program = NULL;
+	_cleanup_free_ char *name = str_printf("docker-credential-%s", login->helper);
+	_cleanup_free_ char *program = name ? fs_find_program(str_env("PATH"), name) : NULL;
 	bool hub = strcmp(reference->shown_host, "docker.io") == 0;
 
-	if (asprintf(&name, "docker-credential-%s", login->helper) < 0)
-		name = NULL;
-	program = name ? fs_find_program(str_env("PATH"), name) : NULL;
 	if (program)
 		ask_helper(login, program, hub ? "https://index.docker.io/v1/" : reference->host,
 			cancel);
@@ -86,7 +75,7 @@ static int from_file(struct image_login *login, char *owned,
 {
 	_cleanup_free_ char *path = owned;
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
-	struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
+	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
 	int r;
 
 	if (!path)
@@ -103,9 +92,6 @@ static int from_file(struct image_login *login, char *owned,
 		log_warn("cannot read the logins in '%s': %s", path, why.message);
 		r = 0;
 	}
-	if (text.data)
-		explicit_bzero(text.data, text.cap);
-	buf_release(&text);
 	if (r > 0 && login->helper)
 		resolve_helper(login, reference, cancel);
 	if (r < 0)

@@ -382,7 +382,7 @@ static bool key_matches(const char *key, const char *host, const char *path)
 static int take_auth(struct image_login *login, const json_t *entry, struct penstock_error *err)
 {
 	const char *auth = text_of(entry, "auth");
-	struct buf pair = BUF_INIT(LIMIT_IMAGE_LOGIN);
+	_cleanup_(buf_wipe) struct buf pair = BUF_INIT(LIMIT_IMAGE_LOGIN);
 	char *colon = NULL;
 
 	if (auth && base64_decode(&pair, auth, strlen(auth)) == 0 && pair.len)
@@ -392,9 +392,6 @@ static int take_auth(struct image_login *login, const json_t *entry, struct pens
 		login->username = strdup(pair.data);
 		login->password = strdup(colon + 1);
 	}
-	if (pair.data)
-		explicit_bzero(pair.data, pair.cap);
-	buf_release(&pair);
 	if (!colon)
 		return 0;
 	if (login->username && login->password)

@@ -15,7 +15,6 @@
 
 #include "archive/ring.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
@@ -27,8 +26,7 @@
 #include "image/store.h"
 #include "base/banned.h"
 
-#define LOCK_POLL_MS 20
-#define TRIES	     3
+#define TRIES 3
 /* Estimated unpacked bytes per compressed byte. */
 #define GROWTH 3
 
@@ -100,15 +98,13 @@ static int pull_once(
  * yet. */
 static int put_in_place(const char *part, const char *layer, struct penstock_error *err)
 {
-	_cleanup_free_ char *mark = NULL;
+	_cleanup_free_ char *mark = str_printf("%s.new", layer);
 	char boot[PROCESS_BOOT_ID_SIZE];
 	int fd;
 	bool written;
 
-	if (asprintf(&mark, "%s.new", layer) < 0) {
-		mark = NULL;
+	if (!mark)
 		return error_memory(err);
-	}
 	process_boot_id(boot);
 	fd = open(mark, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	written = fd >= 0 && fs_write_all(fd, boot, strlen(boot)) == 0 && fsync(fd) == 0;
@@ -124,13 +120,11 @@ static int put_in_place(const char *part, const char *layer, struct penstock_err
 static int pull_locked(struct pull *b, const struct image_blob *blob, const char *layer,
 	struct penstock_error *err)
 {
-	_cleanup_free_ char *part = NULL;
+	_cleanup_free_ char *part = str_printf("%s.part", layer);
 	int r = 0;
 
-	if (asprintf(&part, "%s.part", layer) < 0) {
-		part = NULL;
+	if (!part)
 		return error_memory(err);
-	}
 	for (int i = 0; i < TRIES; i++) {
 		r = fs_remove_tree(part, err);
 		if (r == 0)
@@ -155,22 +149,17 @@ static int pull_layer(struct pull *b, const struct image_blob *blob, struct pens
 						    b->store, "locks", strrchr(layer, '/') + 1)
 					  : NULL;
 	_cleanup_close_ int fd = lock ? open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+	int r;
 
 	if (!layer || !lock)
 		return error_memory(err);
 	if (fd < 0)
 		return error_errno(err, errno, "cannot open '%s'", lock);
-	for (;;) {
-		int r = fs_lock(fd);
-
-		if (r < 0)
-			return error_errno(err, errno, "cannot lock '%s'", lock);
-		if (r == 0)
-			break;
-		if (atomic_load(&b->stop))
-			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-		clock_sleep_ms(LOCK_POLL_MS);
-	}
+	r = fs_lock_wait(fd, &b->stop);
+	if (r < 0)
+		return error_errno(err, errno, "cannot lock '%s'", lock);
+	if (r > 0)
+		return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 	return access(layer, F_OK) == 0 ? 0 : pull_locked(b, blob, layer, err);
 }
 

@@ -1,7 +1,6 @@
 #include "image/reference.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -123,12 +122,10 @@ static size_t host_length(const char *text)
 {
 	size_t len = strcspn(text, "/");
 
-	if (text[len] != '/')
-		return 0;
-	if (memchr(text, '.', len) || memchr(text, ':', len) ||
-		(len == 9 && strncmp(text, "localhost", 9) == 0))
-		return len;
-	return 0;
+	return text[len] && (memchr(text, '.', len) || memchr(text, ':', len) ||
+				    (len == 9 && strncmp(text, "localhost", 9) == 0))
+		       ? len
+		       : 0;
 }
 
 static bool path_is_valid(const char *path, size_t len)
@@ -193,12 +190,9 @@ static int set_path(
 	if (!path_is_valid(path, len))
 		return bad(text,
 			"a path has lower-case letters, digits, '.', '_', '-' and single '/'", err);
-	if (strcmp(ref->host, HUB) == 0 && !memchr(path, '/', len)) {
-		if (asprintf(&ref->repository, "library/%.*s", (int)len, path) < 0)
-			ref->repository = NULL;
-	} else {
-		ref->repository = strndup(path, len);
-	}
+	ref->repository = str_printf("%s%.*s",
+		strcmp(ref->host, HUB) == 0 && !memchr(path, '/', len) ? "library/" : "", (int)len,
+		path);
 	return ref->repository && (ref->tag || ref->digest) ? 0 : error_memory(err);
 }
 
@@ -250,11 +244,6 @@ int image_reference_parse(struct image_reference *ref, const char *text, const c
 
 char *image_reference_name(const struct image_reference *ref)
 {
-	char *name;
-
-	if (asprintf(&name, "%s/%s%s%s%s%s", ref->shown_host, ref->repository, ref->tag ? ":" : "",
-		    ref->tag ? ref->tag : "", ref->digest ? "@" : "",
-		    ref->digest ? ref->digest : "") < 0)
-		return NULL;
-	return name;
+	return str_printf("%s/%s%s%s%s%s", ref->shown_host, ref->repository, ref->tag ? ":" : "",
+		ref->tag ? ref->tag : "", ref->digest ? "@" : "", ref->digest ? ref->digest : "");
 }

@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -54,7 +53,7 @@ static void set_secret(struct registry *reg, char *authorization, const char *se
 /* Returns "Basic …" for the login; free() it. NULL if there is none or out of memory. */
 static char *basic(const struct registry *reg)
 {
-	struct buf plain = BUF_INIT(LIMIT_IMAGE_LOGIN);
+	_cleanup_(buf_wipe) struct buf plain = BUF_INIT(LIMIT_IMAGE_LOGIN);
 	_cleanup_(buf_release) struct buf out = BUF_INIT(2 * LIMIT_IMAGE_LOGIN);
 
 	if (!reg->login.username)
@@ -63,9 +62,6 @@ static char *basic(const struct registry *reg)
 	buf_add_str(&out, "Basic ");
 	if (buf_failed(&plain) || base64_encode(&out, plain.data, plain.len) < 0)
 		buf_clear(&out);
-	if (plain.data)
-		explicit_bzero(plain.data, plain.cap);
-	buf_release(&plain);
 	return out.len ? buf_take(&out) : NULL;
 }
 
@@ -114,7 +110,7 @@ static int fetch_token(
 	struct registry *reg, const struct image_challenge *challenge, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
-	struct buf body = BUF_INIT(LIMIT_IMAGE_LOGIN);
+	_cleanup_(buf_wipe) struct buf body = BUF_INIT(LIMIT_IMAGE_LOGIN);
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
 	_cleanup_free_ char *login = basic(reg);
 	_cleanup_free_ char *token = NULL;
@@ -140,7 +136,8 @@ static int fetch_token(
 		r = refused(reg, err);
 	if (r == 0) {
 		token = image_token_parse(buf_str(&body), body.len);
-		if (!token || asprintf(&authorization, "Bearer %s", token) < 0)
+		authorization = token ? str_printf("Bearer %s", token) : NULL;
+		if (!authorization)
 			r = error_set(err, PENSTOCK_E_PROTOCOL,
 				"the token service of '%s' replied without a token",
 				reg->ref->shown_host);
@@ -149,9 +146,6 @@ static int fetch_token(
 	}
 	if (token)
 		explicit_bzero(token, strlen(token));
-	if (body.data)
-		explicit_bzero(body.data, body.cap);
-	buf_release(&body);
 	return r;
 }
 
@@ -239,19 +233,16 @@ static int explain(const struct registry *reg, const char *wanted, struct pensto
  * TLS. */
 static char *resolve(const struct registry *reg, const char *location)
 {
-	char *url = NULL;
-
 	if (str_starts(location, "https://") ||
 		(str_starts(location, "http://") && str_starts(reg->base, "http://")))
 		return strdup(location);
 	if (*location == '/' && location[1] != '/') {
 		const char *host = strstr(reg->base, "://") + 3;
 
-		if (asprintf(&url, "%.*s%s", (int)(host - reg->base + (int)strcspn(host, "/")),
-			    reg->base, location) < 0)
-			url = NULL;
+		return str_printf("%.*s%s", (int)(host - reg->base + (int)strcspn(host, "/")),
+			reg->base, location);
 	}
-	return url;
+	return NULL;
 }
 
 static bool is_moved(int status)
@@ -283,13 +274,12 @@ static int get_manifest(struct image_source *source, const char *digest, struct 
 	struct registry *reg = (struct registry *)source;
 	const char *wanted = digest ? digest : reg->ref->digest ? reg->ref->digest : reg->ref->tag;
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
-	_cleanup_free_ char *url = NULL;
-	struct http_request request = {.method = "GET", .sink = HTTP_SINK_TO_BUF(out)};
+	_cleanup_free_ char *url = str_printf("%s/manifests/%s", reg->base, wanted);
+	struct http_request request = {.method = "GET", .url = url, .sink = HTTP_SINK_TO_BUF(out)};
 	int r;
 
-	if (asprintf(&url, "%s/manifests/%s", reg->base, wanted) < 0)
+	if (!url)
 		return error_memory(err);
-	request.url = url;
 	r = http_request_header(&request, "Accept", ACCEPT) < 0
 		    ? error_memory(err)
 		    : perform(reg, &request, &reply, err);
@@ -370,8 +360,9 @@ static int get_blob(struct blob_get *get, const char *digest, struct penstock_er
 {
 	struct registry *reg = get->reg;
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
-	_cleanup_free_ char *url = NULL;
+	_cleanup_free_ char *url = str_printf("%s/blobs/%s", reg->base, digest);
 	struct http_request request = {.method = "GET",
+		.url = url,
 		.sink = {.kind = HTTP_SINK_CALLBACK,
 			.write = take,
 			.restart = restart,
@@ -380,9 +371,8 @@ static int get_blob(struct blob_get *get, const char *digest, struct penstock_er
 		.cookie = get};
 	int r;
 
-	if (asprintf(&url, "%s/blobs/%s", reg->base, digest) < 0)
+	if (!url)
 		return error_memory(err);
-	request.url = url;
 	r = perform(reg, &request, &reply, err);
 	strlist_release(&request.headers);
 	if (r < 0 && is_moved(reply.status)) {
@@ -438,17 +428,17 @@ static void drained(struct image_source *source)
 static int probe(const struct registry *reg, const char *scheme, struct penstock_error *err)
 {
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
-	_cleanup_free_ char *url = NULL;
+	_cleanup_free_ char *url = str_printf("%s://%s/v2/", scheme, reg->ref->host);
 	struct http_request request = {.method = "GET",
+		.url = url,
 		.expect = {200, 401},
 		.max_attempts = 1,
 		.connect_timeout_ms = PROBE_CONNECT_MS,
 		.direct = true,
 		.cancel = reg->options.cancel};
 
-	if (asprintf(&url, "%s://%s/v2/", scheme, reg->ref->host) < 0)
+	if (!url)
 		return error_memory(err);
-	request.url = url;
 	return http_perform(reg->options.engine, &request, &reply, err);
 }
 
@@ -522,9 +512,11 @@ int registry_open(struct image_source **out, const struct registry_options *opti
 	}
 	if (r == 0)
 		r = choose_scheme(reg, &scheme, &why);
-	if (r == 0 && asprintf(&reg->base, "%s://%s/v2/%s", scheme, reg->ref->host,
-			      reg->ref->repository) < 0)
-		r = error_memory(&why);
+	if (r == 0) {
+		reg->base = str_printf(
+			"%s://%s/v2/%s", scheme, reg->ref->host, reg->ref->repository);
+		r = reg->base ? 0 : error_memory(&why);
+	}
 	if (r < 0) {
 		free_registry(&reg->source);
 		return error_move(err, &why);

@@ -31,9 +31,7 @@
 
 char *image_store_path(const struct image_store *store, const char *kind, const char *name)
 {
-	char *path;
-
-	return asprintf(&path, "%s/%s/%s", store->dir, kind, name) < 0 ? NULL : path;
+	return str_printf("%s/%s/%s", store->dir, kind, name);
 }
 
 char *image_store_layer_path(const struct image_store *store, const char *digest)
