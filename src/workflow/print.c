@@ -1,5 +1,4 @@
 /* The model as JSON, by the rows of the schema: every default applied, no secrets. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -23,9 +22,7 @@ static void next_line(struct json_writer *w)
 	if (w->filled)
 		buf_add_char(w->out, ',');
 	w->filled = true;
-	buf_add_char(w->out, '\n');
-	for (unsigned i = 0; i < w->depth; i++)
-		buf_add_str(w->out, "  ");
+	json_add_line(w->out, w->depth);
 }
 
 static void add_key(struct json_writer *w, const char *key)
@@ -73,12 +70,6 @@ static void json_write_number(struct json_writer *w, const char *key, int64_t va
 {
 	add_key(w, key);
 	buf_printf(w->out, "%lld", (long long)value);
-}
-
-static void json_write_bool(struct json_writer *w, const char *key, bool value)
-{
-	add_key(w, key);
-	buf_add_str(w->out, value ? "true" : "false");
 }
 
 /* ---- values ---- */
@@ -253,26 +244,12 @@ static bool any_given(const struct schema *schema, const char *out)
 	return false;
 }
 
-static void put_number_of(
-	struct json_writer *w, const struct schema_key *key, const struct workflow_number *number)
-{
-	char text[32];
-
-	if (key->kinds & KEY_DURATION) {
-		snprintf(text, sizeof(text), "%lldms", (long long)number->value);
-		json_write_string(w, key->name, text);
-	} else if (number->value < key->min) { /* not limited */
-		json_write_string(w, key->name, NULL);
-	} else {
-		json_write_number(w, key->name, number->value);
-	}
-}
-
 static void put_value(struct json_writer *w, const struct schema_key *key, const char *out)
 {
 	const char *member = out + key->member - 1;
 	size_t length = length_at(key, out);
 	const struct workflow_texts *texts = (const void *)member;
+	const struct workflow_number *number = (const void *)member;
 
 	if (key->kinds & KEY_MAP) {
 		json_write_open(w, key->name, '{');
@@ -308,9 +285,16 @@ static void put_value(struct json_writer *w, const struct schema_key *key, const
 				key->words[key->size == sizeof(bool) ? *(const bool *)member
 								     : *(const unsigned *)member]);
 	} else if (key->kinds & KEY_FLAG) {
-		json_write_bool(w, key->name, ((const struct workflow_flag *)member)->value);
-	} else if (key->kinds & (KEY_WHOLE | KEY_DURATION)) {
-		put_number_of(w, key, (const void *)member);
+		add_key(w, key->name);
+		buf_add_str(
+			w->out, ((const struct workflow_flag *)member)->value ? "true" : "false");
+	} else if (key->kinds & KEY_DURATION) {
+		add_key(w, key->name);
+		buf_printf(w->out, "\"%lldms\"", (long long)number->value);
+	} else if ((key->kinds & KEY_WHOLE) && number->value < key->min) { /* not limited */
+		json_write_string(w, key->name, NULL);
+	} else if (key->kinds & KEY_WHOLE) {
+		json_write_number(w, key->name, number->value);
 	} else {
 		put_text(w, key->name, (const void *)member);
 	}

@@ -157,14 +157,6 @@ static bool check_value(struct reader *rd, struct node *node, const struct schem
 	return false;
 }
 
-/* The invalid parts of the value were removed. Returns true if the rest can be used. */
-static bool is_usable(const struct node *node, const struct schema_key *field)
-{
-	if (node->kind == NODE_MAP && field && (field->kinds & KEY_MAP))
-		return has_required(node, field->below);
-	return node->kind == NODE_LIST && field && (field->kinds & (KEY_TEXTS | KEY_LIST));
-}
-
 static bool check_entry(struct reader *rd, struct node *map, const struct node_entry *entry,
 	const struct schema *schema)
 {
@@ -206,13 +198,20 @@ bool dialect_check(struct reader *rd, struct node *node, const struct schema *sc
 	}
 	for (size_t i = 0; i < node->n;) {
 		const struct node_entry *entry = &node->entries[i];
+		const struct schema_key *field = schema_find(schema, entry->key);
+		const struct node *value = entry->value;
+		unsigned kinds;
 
 		if (check_entry(rd, node, entry, schema)) {
 			i++;
 			continue;
 		}
 		good = false;
-		if (is_usable(entry->value, schema_find(schema, entry->key)))
+		/* The invalid parts of the value were removed; the rest may be of use. */
+		kinds = field ? field->kinds : 0;
+		if ((value->kind == NODE_MAP && (kinds & KEY_MAP) &&
+			    has_required(value, field->below)) ||
+			(value->kind == NODE_LIST && (kinds & (KEY_TEXTS | KEY_LIST))))
 			i++;
 		else
 			dialect_remove(rd, node, i);
@@ -266,9 +265,7 @@ const char *dialect_quoted(struct reader *rd, const char *text)
 			buf_add_char(&out, *text);
 	}
 	buf_add_char(&out, '\'');
-	if (buf_failed(&out))
-		rd->arena->no_memory = true;
-	return workflow_arena_copy(rd->arena, buf_str(&out), out.len);
+	return workflow_arena_take(rd->arena, &out);
 }
 
 bool dialect_memory(const char *text, int64_t *bytes)

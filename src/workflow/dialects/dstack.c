@@ -267,38 +267,48 @@ static const char *script_of(struct chosen *c)
 	return script;
 }
 
-static int64_t gpus_of(const struct node *map)
+/* Either of two keys with the same meaning; NULL if both are missing. */
+static const struct node *either(const struct node *map, const char *key, const char *other)
 {
-	const struct node *resources = node_get(map, "resources");
-	const struct node *gpu = node_get(resources, "gpu");
-	int64_t count = 0;
+	const struct node *node = node_get(map, key);
 
-	gpu = gpu ? gpu : node_get(map, "gpu");
-	if (gpu && gpu->kind == NODE_MAP)
-		return dialect_whole(gpu, "count", 1);
-	return node_whole(gpu, &count) ? count : 0;
+	return node ? node : node_get(map, other);
+}
+
+static const struct node *gpu_of(const struct node *map)
+{
+	const struct node *gpu = node_get(node_get(map, "resources"), "gpu");
+
+	return gpu ? gpu : node_get(map, "gpu");
+}
+
+/* A number, or the `count` of a map. */
+static int64_t count_of(const struct node *node, int64_t fallback)
+{
+	int64_t count;
+
+	if (node && node->kind == NODE_MAP)
+		return dialect_whole(node, "count", 1);
+	return node_whole(node, &count) ? count : fallback;
 }
 
 static void add_python(struct chosen *c, struct buf *out)
 {
 	const char *script = script_of(c);
-	int64_t gpus = gpus_of(c->map);
-	const char *version = dialect_text(c->map, "python");
-	const struct node *args;
+	int64_t gpus = count_of(gpu_of(c->map), 0);
+	const struct node *version = either(c->map, "python", "version");
+	const struct node *args = node_get(c->map, "args");
 
-	if (!version)
-		version = dialect_text(c->map, "version");
 	if (!script)
 		return;
 	/* A virtual environment has a python3 of any version. */
-	buf_printf(
-		out, "exec python%s", version && !node_get(c->map, "requirements") ? version : "3");
+	buf_printf(out, "exec python%s",
+		version && !node_get(c->map, "requirements") ? version->text : "3");
 	if (c->provider == TORCHRUN)
 		buf_printf(out,
 			" -m torch.distributed.run --standalone --nnodes=1 --nproc_per_node=%lld",
 			(long long)dialect_whole(c->map, "nproc", gpus > 0 ? gpus : 1));
 	buf_printf(out, " %s", dialect_quoted(c->rd, script));
-	args = node_get(c->map, "args");
 	if (c->script_args && *c->script_args)
 		buf_printf(out, " %s", c->script_args);
 	if (args && args->kind == NODE_SCALAR && *args->text)
@@ -397,18 +407,14 @@ static void put_resources(struct chosen *c, struct node *job)
 	const struct node *resources = node_get(c->map, "resources");
 	const struct node *cpu = node_get(resources, "cpu");
 	const struct node *memory = node_get(resources, "memory");
-	const struct node *gpu = node_get(resources, "gpu");
-	int64_t cpus = 1, gpus = gpus_of(c->map);
+	const struct node *gpu = gpu_of(c->map);
+	int64_t cpus = count_of(cpu, 1), gpus = count_of(gpu, 0);
 	struct node *out;
 
-	gpu = gpu ? gpu : node_get(c->map, "gpu");
 	if (!cpu && !memory && !gpu)
 		return;
 	out = native_map(c->rd, job, "resources", resources ? &resources->at : &gpu->at);
 	native_number(c->rd, out, "tasks", 1, &c->map->at);
-	if (cpu)
-		cpus = cpu->kind == NODE_MAP ? dialect_whole(cpu, "count", 1)
-					     : (node_whole(cpu, &cpus), cpus);
 	native_number(c->rd, out, "cpusPerTask", cpus, cpu ? &cpu->at : &c->map->at);
 	if (memory && cpus > 0)
 		put_memory(c, out, memory, cpus, gpus);
@@ -419,11 +425,9 @@ static void put_resources(struct chosen *c, struct node *job)
 static void put_python(struct chosen *c, struct node *job)
 {
 	const struct node *requirements = node_get(c->map, "requirements");
-	const struct node *version = node_get(c->map, "python");
+	const struct node *version = either(c->map, "python", "version");
 	struct node *python;
 
-	if (!version)
-		version = node_get(c->map, "version");
 	if (!requirements && !version)
 		return;
 	if (requirements && c->provider == DOCKER) {
@@ -522,14 +526,13 @@ static void put_step(struct chosen *c, struct node *job)
 {
 	struct node *steps = native_list(c->rd, job, "steps", &c->map->at);
 	struct node *step = native_map(c->rd, steps, NULL, &c->map->at);
-	const struct node *image = node_get(c->map, "image");
+	const struct node *image = either(c->map, "image", "image_name");
 	struct node *run;
 
 	native_name(c->rd, step, node_get(c->map, "name"));
 	run = native_map(c->rd, step, "run", &c->map->at);
 	native_text(c->rd, run, "command", command_of(c), &c->at);
 	native_text(c->rd, run, "shell", c->provider == BASH ? "/bin/bash" : "/bin/sh", &c->at);
-	image = image ? image : node_get(c->map, "image_name");
 	if (image)
 		native_container(c->rd, run, image, node_get(c->map, "registry_auth"));
 	else if (c->provider == DOCKER && dialect_is_missing(c->map, "image") &&

@@ -144,7 +144,7 @@ int canonical_digest(const struct node *job, char digest[static 65])
 	return 0;
 }
 
-static void indent(struct buf *out, size_t depth)
+void json_add_line(struct buf *out, size_t depth)
 {
 	buf_add_char(out, '\n');
 	for (size_t i = 0; i < depth; i++)
@@ -192,7 +192,7 @@ static void record_node(
 
 		if (i)
 			buf_add_char(out, ',');
-		indent(out, depth + 1);
+		json_add_line(out, depth + 1);
 		field_append(path, entry->key, i);
 		if (node->kind == NODE_MAP)
 			record_member(node, entry, key, depth + 1, path, out);
@@ -201,7 +201,7 @@ static void record_node(
 		buf_truncate(path, saved);
 	}
 	if (node->n)
-		indent(out, depth);
+		json_add_line(out, depth);
 	buf_add_char(out, node->kind == NODE_MAP ? '}' : ']');
 }
 

@@ -6,6 +6,8 @@
 
 /* Appends `s` as a JSON string. */
 void json_add_text(struct buf *out, const char *s);
+/* Begins a line, indented for that many levels. */
+void json_add_line(struct buf *out, size_t depth);
 
 /*
  * The digest of a workflow: SHA-256, in lower-case hexadecimal, of its JSON with keys sorted by

@@ -191,17 +191,6 @@ static void read_map(
 	reader_leave(rd, saved);
 }
 
-static void read_flag(
-	struct reader *rd, const struct node *map, const struct schema_key *key, void *member)
-{
-	struct workflow_flag ignored = {0}, *flag = member ? member : &ignored;
-
-	if (key->preset)
-		flag->value = true;
-	if (reader_flag(rd, map, key->name, flag) && flag->value && key->note)
-		reader_note_of(rd, &flag->at, key->name, "%s", key->note);
-}
-
 void reader_key(struct reader *rd, const struct node *map, const struct schema_key *key, void *out)
 {
 	void *member = member_of(key, out);
@@ -214,9 +203,14 @@ void reader_key(struct reader *rd, const struct node *map, const struct schema_k
 		node->literal = false;
 	if (key->kinds & KEY_WORD)
 		read_word(rd, map, key, member);
-	else if (key->kinds & KEY_FLAG)
-		read_flag(rd, map, key, member);
-	else if (!member)
+	else if (key->kinds & KEY_FLAG) {
+		struct workflow_flag ignored = {0}, *flag = member ? member : &ignored;
+
+		if (key->preset)
+			flag->value = true;
+		if (reader_flag(rd, map, key->name, flag) && flag->value && key->note)
+			reader_note_of(rd, &flag->at, key->name, "%s", key->note);
+	} else if (!member)
 		return;
 	else if (key->kinds & KEY_MAP)
 		read_map(rd, map, key, member);

@@ -159,20 +159,16 @@ void reader_missing(
 static bool resolve_from_environment(
 	struct reader *rd, enum workflow_source source, const char *name, struct buf *value)
 {
-	_cleanup_(buf_release) struct buf variable = BUF_INIT(LIMIT_STRING);
-	const char *found;
+	const char *variable, *found;
 
 	if (source != WORKFLOW_FROM_ENV && source != WORKFLOW_FROM_SECRET)
 		return false;
-	buf_printf(
-		&variable, "%s%s", source == WORKFLOW_FROM_SECRET ? "PENSTOCK_SECRET_" : "", name);
-	if (buf_failed(&variable))
-		rd->arena->no_memory = true;
-	found = buf_failed(&variable) ? NULL : getenv(buf_str(&variable));
-	if (!found)
-		return false;
-	buf_add_str(value, found);
-	return true;
+	variable = workflow_arena_printf(
+		rd->arena, "%s%s", source == WORKFLOW_FROM_SECRET ? "PENSTOCK_SECRET_" : "", name);
+	found = variable ? getenv(variable) : NULL;
+	if (found)
+		buf_add_str(value, found);
+	return found != NULL;
 }
 
 static void report_unresolved(struct reader *rd, const struct node *node, const char *field,
@@ -201,18 +197,14 @@ static void report_unresolved(struct reader *rd, const struct node *node, const 
 	}
 }
 
-static bool is_of_place(const char *field)
-{
-	return str_starts(field, "output.") || str_starts(field, "input.") ||
-	       str_starts(field, "inputs[");
-}
-
 /* Appends the value of `ref`. Returns false if it has none, or if that is not text; reported. */
 static bool resolve(struct reader *rd, const struct node *node, const char *field,
 	const struct reference *ref, struct buf *out)
 {
 	_cleanup_(buf_release) struct buf value = BUF_INIT(LIMIT_STRING);
 	const char *name = workflow_arena_copy(rd->arena, ref->name, ref->name_len);
+	bool of_place = str_starts(field, "output.") || str_starts(field, "input.") ||
+			str_starts(field, "inputs[");
 	bool found;
 
 	if (!name)
@@ -225,7 +217,7 @@ static bool resolve(struct reader *rd, const struct node *node, const char *fiel
 		rd->arena->no_memory = true;
 		return false;
 	}
-	if (!found && rd->options->places_only && !is_of_place(field)) {
+	if (!found && rd->options->places_only && !of_place) {
 		buf_add(out, ref->start, (size_t)(ref->end - ref->start));
 		return true;
 	}
@@ -277,7 +269,7 @@ static const char *expand(struct reader *rd, const struct node *node, const char
 			(size_t)LIMIT_STRING);
 		return NULL;
 	}
-	return good ? workflow_arena_copy(rd->arena, buf_str(&out), out.len) : NULL;
+	return good ? workflow_arena_take(rd->arena, &out) : NULL;
 }
 
 bool reader_text_of(

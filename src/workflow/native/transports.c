@@ -27,6 +27,7 @@ static size_t hyphen_length(const char *s)
 static void plain_dashes(struct reader *rd, const char *key, struct workflow_text *text)
 {
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_STRING);
+	const char *copy;
 	bool odd = false;
 
 	for (const char *p = text->value; *p;) {
@@ -36,19 +37,17 @@ static void plain_dashes(struct reader *rd, const char *key, struct workflow_tex
 		odd = odd || len;
 		p += len ? len : 1;
 	}
-	if (buf_failed(&plain))
-		rd->arena->no_memory = true;
-	if (!odd || buf_failed(&plain))
+	copy = odd ? workflow_arena_take(rd->arena, &plain) : NULL;
+	if (!copy)
 		return;
-	reader_note_of(
-		rd, &text->at, key, "has typographic hyphens: read as %s", quote(buf_str(&plain)));
-	text->value = workflow_arena_copy(rd->arena, buf_str(&plain), plain.len);
+	reader_note_of(rd, &text->at, key, "has typographic hyphens: read as %s", quote(copy));
+	text->value = copy;
 }
 
 /* The mistake in `url`, for a message; NULL if there is none. */
 static const char *url_mistake(const char *url)
 {
-	const char *host;
+	const char *host, *at;
 	size_t len;
 
 	for (const char *p = url; *p; p++) {
@@ -62,9 +61,8 @@ static const char *url_mistake(const char *url)
 	else
 		return "must begin with https:// or http://";
 	len = strcspn(host, "/?#");
-	if (memrchr(host, '@', len)) {
-		const char *at = memrchr(host, '@', len);
-
+	at = memrchr(host, '@', len);
+	if (at) {
 		len -= (size_t)(at + 1 - host);
 		host = at + 1;
 	}
@@ -102,9 +100,7 @@ static void check_url(struct reader *rd, const char *key, struct workflow_text *
 	if (!reader_knows(rd, url))
 		return;
 	if (secret_mask_url(url->value, &masked) && !url->shown)
-		url->shown = workflow_arena_copy(rd->arena, buf_str(&masked), masked.len);
-	if (buf_failed(&masked))
-		rd->arena->no_memory = true;
+		url->shown = workflow_arena_take(rd->arena, &masked);
 	mistake = url_mistake(url->value);
 	if (mistake)
 		reader_error_of(rd, &url->at, key, "%s: %s", mistake, quote(workflow_shown(url)));
@@ -502,9 +498,7 @@ const struct schema schema_input = {SCHEMA("input", "an input", input_keys),
 
 static void check_output(struct reader *rd, const struct node *map, void *out)
 {
-	struct workflow_output *output = out;
-
-	output->kind = transport_of(rd, map, false);
+	((struct workflow_output *)out)->kind = transport_of(rd, map, false);
 }
 
 static const struct schema_key output_keys[] = {
