@@ -198,27 +198,15 @@ static void free_reader(struct archive **a)
 	archive_read_free(*a);
 }
 
-static int add_filter(struct archive *a, enum archive_kind kind)
-{
-	switch (kind) {
-	case ARCHIVE_KIND_BZIP2:
-		return archive_read_support_filter_bzip2(a);
-	case ARCHIVE_KIND_XZ:
-		return archive_read_support_filter_xz(a);
-	case ARCHIVE_KIND_LZMA:
-		return archive_read_support_filter_lzma(a);
-	case ARCHIVE_KIND_LZIP:
-		return archive_read_support_filter_lzip(a);
-	case ARCHIVE_KIND_ZSTD:
-		return archive_read_support_filter_zstd(a);
-	case ARCHIVE_KIND_LZ4:
-		return archive_read_support_filter_lz4(a);
-	case ARCHIVE_KIND_COMPRESS:
-		return archive_read_support_filter_compress(a);
-	default:
-		return ARCHIVE_FATAL;
-	}
-}
+static int (*const filters[])(struct archive *a) = {
+	[ARCHIVE_KIND_BZIP2] = archive_read_support_filter_bzip2,
+	[ARCHIVE_KIND_XZ] = archive_read_support_filter_xz,
+	[ARCHIVE_KIND_LZMA] = archive_read_support_filter_lzma,
+	[ARCHIVE_KIND_LZIP] = archive_read_support_filter_lzip,
+	[ARCHIVE_KIND_ZSTD] = archive_read_support_filter_zstd,
+	[ARCHIVE_KIND_LZ4] = archive_read_support_filter_lz4,
+	[ARCHIVE_KIND_COMPRESS] = archive_read_support_filter_compress,
+};
 
 static int filter_failed(struct archive *a, enum archive_kind kind,
 	const struct ring_reader *source, struct penstock_error *err)
@@ -243,7 +231,7 @@ static int decode_filter(enum archive_kind kind, struct ring *in, struct ring *o
 	if (!a)
 		return error_memory(err);
 	/* ARCHIVE_WARN would mean an external program in place of the library. */
-	if (add_filter(a, kind) != ARCHIVE_OK)
+	if (!filters[kind] || filters[kind](a) != ARCHIVE_OK)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"this libarchive was built without %s", archive_kind_name(kind));
 	archive_read_support_format_raw(a);

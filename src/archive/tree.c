@@ -210,34 +210,23 @@ int tree_file_begin(struct tree *t, const char *name, mode_t mode, struct pensto
 	return 0;
 }
 
-/* Refuses decompression bombs. */
-static int check_ratio(
-	const struct tree *t, const char *name, uint64_t bytes, struct penstock_error *err)
-{
-	uint64_t packed;
-	char size[STR_SIZE_SIZE], from[STR_SIZE_SIZE];
-
-	if (!t->options.packed || bytes < LIMIT_ARCHIVE_RATIO_FROM)
-		return 0;
-	packed = atomic_load_explicit(t->options.packed, memory_order_relaxed);
-	if (bytes / t->options.max_ratio <= packed)
-		return 0;
-	str_format_size(bytes, size);
-	str_format_size(packed, from);
-	return member_error(err, PENSTOCK_E_LIMIT, name,
-		"decompression bomb? %s of the archive unpack to %s, more than %llu times as "
-		"much; if intended, set PENSTOCK_UNPACK_RATIO to a higher number",
-		from, size, (unsigned long long)t->options.max_ratio);
-}
-
+/* Counts `n` more bytes. Refuses decompression bombs, and more than there is room for. */
 static int charge(struct tree *t, const char *name, uint64_t n, struct penstock_error *err)
 {
-	char size[STR_SIZE_SIZE];
-	int r = check_ratio(t, name, t->bytes + n, err);
+	char size[STR_SIZE_SIZE], from[STR_SIZE_SIZE];
+	uint64_t packed = t->options.packed
+				  ? atomic_load_explicit(t->options.packed, memory_order_relaxed)
+				  : UINT64_MAX;
 
-	if (r < 0)
-		return r;
-
+	if (t->bytes + n >= LIMIT_ARCHIVE_RATIO_FROM &&
+		(t->bytes + n) / t->options.max_ratio > packed) {
+		str_format_size(t->bytes + n, size);
+		str_format_size(packed, from);
+		return member_error(err, PENSTOCK_E_LIMIT, name,
+			"decompression bomb? %s of the archive unpack to %s, more than %llu times "
+			"as much; if intended, set PENSTOCK_UNPACK_RATIO to a higher number",
+			from, size, (unsigned long long)t->options.max_ratio);
+	}
 	if (n > t->options.max_bytes - t->bytes) {
 		str_format_size(t->options.max_bytes, size);
 		return member_error(err, PENSTOCK_E_LIMIT, name,

@@ -90,15 +90,6 @@ static int read_layer(struct image_blob *layer, const json_t *object, struct pen
 	return 0;
 }
 
-static bool is_platform(const json_t *platform)
-{
-	const char *os = text_of(platform, "os");
-	const char *architecture = text_of(platform, "architecture");
-
-	return os && architecture && strcmp(os, "linux") == 0 &&
-	       strcmp(architecture, image_architecture()) == 0;
-}
-
 static int read_index(
 	struct image_manifest *manifest, const json_t *list, struct penstock_error *err)
 {
@@ -109,14 +100,16 @@ static int read_index(
 	manifest->is_index = true;
 	json_array_foreach (list, i, item) {
 		const json_t *platform = json_object_get(item, "platform");
-		const char *os, *architecture;
+		const char *os = text_of(platform, "os");
+		const char *architecture = text_of(platform, "architecture");
+		bool named = os && architecture;
 
 		/* A hand-made layout may have one manifest without a platform. */
-		if (is_platform(platform) || (!platform && json_array_size(list) == 1))
+		if ((named && strcmp(os, "linux") == 0 &&
+			    strcmp(architecture, image_architecture()) == 0) ||
+			(!platform && json_array_size(list) == 1))
 			return read_blob(&manifest->config, item, "a manifest", err);
-		os = text_of(platform, "os");
-		architecture = text_of(platform, "architecture");
-		if (os && architecture && strcmp(os, "unknown") != 0)
+		if (named && strcmp(os, "unknown") != 0)
 			buf_printf(&platforms, "%s%.20s/%.20s", platforms.len ? ", " : "", os,
 				architecture);
 	}
@@ -417,14 +410,6 @@ static const json_t *find_entry(json_t *entries, const char *host, const char *p
 	return best;
 }
 
-static bool is_plain_word(const char *text)
-{
-	return *text &&
-	       text[strspn(text,
-		       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")] ==
-		       '\0';
-}
-
 int image_login_parse(struct image_login *login, const char *data, size_t len, const char *host,
 	const char *repository, struct penstock_error *err)
 {
@@ -447,7 +432,10 @@ int image_login_parse(struct image_login *login, const char *data, size_t len, c
 	 * for Amazon ECR does. */
 	if (!helper)
 		helper = text_of(root, "credsStore");
-	if (!helper || !is_plain_word(helper))
+	/* It becomes the name of a program. */
+	if (!helper || !*helper ||
+		helper[strspn(helper,
+			"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")])
 		return 0;
 	login->helper = strdup(helper);
 	return login->helper ? 1 : error_memory(err);

@@ -143,22 +143,6 @@ static void read_document(struct reader *rd, const char *data, size_t len)
 	read_native(rd, job);
 }
 
-static struct workflow *workflow_new(const char *name)
-{
-	struct workflow *wf = calloc(1, sizeof(*wf));
-
-	if (!wf)
-		return NULL;
-	wf->own = calloc(1, sizeof(*wf->own));
-	if (wf->own)
-		wf->file = workflow_arena_copy(&wf->own->arena, name, strlen(name));
-	if (!wf->file) {
-		workflow_free(wf);
-		return NULL;
-	}
-	return wf;
-}
-
 int workflow_read(struct workflow **out, const char *name, const void *data, size_t len,
 	const struct workflow_options *options, struct diagnostics *found,
 	struct penstock_error *err)
@@ -177,8 +161,12 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 		return error_set(err, PENSTOCK_E_INVALID,
 			"%s has %zu bytes; a workflow has at most %zu", name, len,
 			(size_t)LIMIT_WORKFLOW_FILE);
-	wf = workflow_new(name);
-	if (!wf)
+	wf = calloc(1, sizeof(*wf));
+	if (wf)
+		wf->own = calloc(1, sizeof(*wf->own));
+	if (wf && wf->own)
+		wf->file = workflow_arena_copy(&wf->own->arena, name, strlen(name));
+	if (!wf || !wf->file)
 		return error_memory(err);
 	rd.workflow = wf;
 	rd.arena = &wf->own->arena;

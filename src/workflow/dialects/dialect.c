@@ -11,7 +11,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/document/canonical.h"
-#include "workflow/document/secrets.h"
 #include "base/banned.h"
 
 /* ---- tables ---- */
@@ -320,7 +319,8 @@ static void json_scalar(struct buf *out, const struct node *node)
 	enum scalar_type type = scalar_type(node);
 	int64_t whole;
 
-	if (type == SCALAR_NULL)
+	/* With a field: "NAME=SECRET" in a list */
+	if (type == SCALAR_NULL || node->field)
 		buf_add_str(out, "null");
 	else if (type == SCALAR_BOOL)
 		buf_add_str(out, strcasecmp(node->text, "true") == 0 ? "true" : "false");
@@ -332,38 +332,11 @@ static void json_scalar(struct buf *out, const struct node *node)
 		json_add_text(out, node->text);
 }
 
-static void json_node(struct buf *out, const struct node *node, const char *key)
-{
-	if (node->kind == NODE_SCALAR) {
-		if (node->field) /* "NAME=SECRET" in a list */
-			buf_add_str(out, "null");
-		else
-			json_scalar(out, node);
-		return;
-	}
-	buf_add_char(out, node->kind == NODE_MAP ? '{' : '[');
-	for (size_t i = 0; i < node->n; i++) {
-		const struct node_entry *entry = &node->entries[i];
-
-		if (i)
-			buf_add_str(out, ", ");
-		if (node->kind == NODE_MAP) {
-			json_add_text(out, entry->key);
-			buf_add_str(out, ": ");
-		}
-		if (node->kind == NODE_MAP && secret_kind_of(node, entry, key) != SECRET_NONE)
-			buf_add_str(out, "null");
-		else
-			json_node(out, entry->value, entry->key);
-	}
-	buf_add_char(out, node->kind == NODE_MAP ? '}' : ']');
-}
-
 const char *dialect_json(struct reader *rd, const struct node *node)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
 
-	json_node(&out, node, NULL);
+	json_add_tree(&out, node, NULL, true, json_scalar);
 	if (out.failure == BUF_OVER_LIMIT)
 		reader_error(rd, &node->at, "this is longer than %zu bytes as JSON",
 			(size_t)LIMIT_STRING);

@@ -33,26 +33,6 @@ void workflow_arena_release(struct workflow_arena *arena)
 	*arena = (struct workflow_arena){0};
 }
 
-static struct workflow_arena_block *block_new(struct workflow_arena *arena, size_t size)
-{
-	struct workflow_arena_block *block = calloc(1, sizeof(*block) + size);
-
-	if (!block) {
-		arena->no_memory = true;
-		return NULL;
-	}
-	block->size = size;
-	/* A large piece goes after the block that still has room. */
-	if (arena->blocks && size != BLOCK_SIZE) {
-		block->next = arena->blocks->next;
-		arena->blocks->next = block;
-	} else {
-		block->next = arena->blocks;
-		arena->blocks = block;
-	}
-	return block;
-}
-
 void *workflow_arena_alloc(struct workflow_arena *arena, size_t len)
 {
 	struct workflow_arena_block *block = arena->blocks;
@@ -65,9 +45,19 @@ void *workflow_arena_alloc(struct workflow_arena *arena, size_t len)
 	}
 	len = (len + align - 1) / align * align;
 	if (!block || block->size - block->used < len) {
-		block = block_new(arena, len > BLOCK_SIZE / 4 ? len : BLOCK_SIZE);
-		if (!block)
+		size_t size = len > BLOCK_SIZE / 4 ? len : BLOCK_SIZE;
+		/* A large piece goes after the block that still has room. */
+		struct workflow_arena_block **place = block && size != BLOCK_SIZE ? &block->next
+										  : &arena->blocks;
+
+		block = calloc(1, sizeof(*block) + size);
+		if (!block) {
+			arena->no_memory = true;
 			return NULL;
+		}
+		block->size = size;
+		block->next = *place;
+		*place = block;
 	}
 	piece = block->data + block->used;
 	block->used += len;

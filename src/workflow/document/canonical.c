@@ -64,25 +64,6 @@ static int by_key(const void *left, const void *right)
 
 static int write_value(const struct node *node, const char *key, struct buf *out);
 
-/* The value of `entry` without its secret part. */
-static int write_masked(const struct node *map, const struct node_entry *entry, const char *map_key,
-	struct buf *out)
-{
-	_cleanup_(buf_release) struct buf masked = BUF_INIT(LIMIT_WORKFLOW_FILE);
-
-	switch (secret_kind_of(map, entry, map_key)) {
-	case SECRET_NONE:
-		return write_value(entry->value, entry->key, out);
-	case SECRET_URL:
-		secret_mask_url(entry->value->text, &masked);
-		json_add_text(out, buf_str(&masked));
-		return buf_failed(&masked) ? -1 : 0;
-	default:
-		buf_add_str(out, "null");
-		return 0;
-	}
-}
-
 static int write_map(const struct node *map, const char *key, struct buf *out)
 {
 	_cleanup_free_ const struct node_entry **sorted = NULL;
@@ -101,11 +82,22 @@ static int write_map(const struct node *map, const char *key, struct buf *out)
 	qsort(sorted, n, sizeof(const struct node_entry *), by_key);
 	buf_add_char(out, '{');
 	for (size_t i = 0; i < n; i++) {
+		_cleanup_(buf_release) struct buf masked = BUF_INIT(LIMIT_WORKFLOW_FILE);
+		enum secret_kind kind = secret_kind_of(map, sorted[i], key);
+
 		if (i)
 			buf_add_char(out, ',');
 		json_add_text(out, sorted[i]->key);
 		buf_add_char(out, ':');
-		if (write_masked(map, sorted[i], key, out) < 0)
+		if (kind == SECRET_NONE && write_value(sorted[i]->value, sorted[i]->key, out) < 0)
+			return -1;
+		if (kind == SECRET_URL) {
+			secret_mask_url(sorted[i]->value->text, &masked);
+			json_add_text(out, buf_str(&masked));
+		} else if (kind != SECRET_NONE) {
+			buf_add_str(out, "null");
+		}
+		if (buf_failed(&masked))
 			return -1;
 	}
 	return buf_add_char(out, '}');
@@ -142,6 +134,32 @@ int canonical_digest(const struct node *job, char digest[static 65])
 		return -PENSTOCK_E_MEMORY;
 	str_hex(sum, sizeof(sum), digest);
 	return 0;
+}
+
+void json_add_tree(struct buf *out, const struct node *node, const char *key, bool mask,
+	void (*scalar)(struct buf *out, const struct node *node))
+{
+	if (node->kind == NODE_SCALAR) {
+		scalar(out, node);
+		return;
+	}
+	buf_add_char(out, node->kind == NODE_MAP ? '{' : '[');
+	for (size_t i = 0; i < node->n; i++) {
+		const struct node_entry *entry = &node->entries[i];
+		bool is_map = node->kind == NODE_MAP;
+
+		if (i)
+			buf_add_str(out, ", ");
+		if (is_map) {
+			json_add_text(out, entry->key);
+			buf_add_str(out, ": ");
+		}
+		if (mask && is_map && secret_kind_of(node, entry, key) != SECRET_NONE)
+			buf_add_str(out, "null");
+		else
+			json_add_tree(out, entry->value, entry->key, mask, scalar);
+	}
+	buf_add_char(out, node->kind == NODE_MAP ? '}' : ']');
 }
 
 void json_add_line(struct buf *out, size_t depth)

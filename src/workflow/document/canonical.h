@@ -6,6 +6,10 @@
 
 /* Appends `s` as a JSON string. */
 void json_add_text(struct buf *out, const char *s);
+/* Appends a tree on one line; `scalar` appends its texts. With `mask`, secrets become null; `key`
+ * is that of `node` in its parent, or NULL. */
+void json_add_tree(struct buf *out, const struct node *node, const char *key, bool mask,
+	void (*scalar)(struct buf *out, const struct node *node));
 /* Begins a line, indented for that many levels. */
 void json_add_line(struct buf *out, size_t depth);
 

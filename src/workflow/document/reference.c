@@ -19,12 +19,6 @@ const char *reference_prefix(enum workflow_source source)
 	return prefixes[source];
 }
 
-/* Names of variables are words; names of fields may contain anything but outer spaces. */
-static bool is_word(const char *s, size_t len)
-{
-	return len && !(*s >= '0' && *s <= '9') && strspn(s, LETTERS_AND_DIGITS "_") >= len;
-}
-
 static bool parse_name(const char *s, size_t len, struct reference *out)
 {
 	for (size_t i = WORKFLOW_FROM_FILE; i < ARRAY_SIZE(prefixes); i++) {
@@ -35,8 +29,10 @@ static bool parse_name(const char *s, size_t len, struct reference *out)
 		out->source = (enum workflow_source)i;
 		out->name = s + n + 1;
 		out->name_len = len - n - 1;
+		/* Names of variables are words; names of fields may contain anything. */
 		return i == WORKFLOW_FROM_FILE || i == WORKFLOW_FROM_OPTION ||
-		       is_word(out->name, out->name_len);
+		       (!(*out->name >= '0' && *out->name <= '9') &&
+			       strspn(out->name, LETTERS_AND_DIGITS "_") >= out->name_len);
 	}
 	return false;
 }

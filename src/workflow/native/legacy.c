@@ -172,46 +172,39 @@ static void move_into_container(struct reader *rd, struct node *run)
 	}
 }
 
-static void normalize_steps(struct reader *rd, struct node *parent, const char *key);
-
-static void normalize_step(struct reader *rd, struct node *step)
+/* The steps in the list at `key`, which may be missing. */
+static void normalize_steps(struct reader *rd, const struct node *parent, const char *key)
 {
 	static const char *const blocks[] = {"for", "launch"};
-	struct node *run, *use;
+	const struct node *list = node_get(parent, key);
 
-	move_into_run(rd, step);
-	run = node_get(step, "run");
-	rename_ntasks(rd, run);
-	rename_gpus(rd, run);
-	list_variables(rd, run, "env");
-	move_into_container(rd, run);
-	for (size_t i = 0; i < ARRAY_SIZE(blocks); i++) {
-		struct node *map = node_get(step, blocks[i]);
-		const struct node_entry *steps = node_find(step, "steps");
+	for (size_t i = 0; list && list->kind == NODE_LIST && i < list->n; i++) {
+		struct node *step = list->entries[i].value, *run, *use;
 
-		/* `steps` next to `for` or `launch` */
-		if (map && steps && !node_get(step, "run"))
-			move_member(rd, step, (size_t)(steps - step->entries), map, blocks[i],
-				blocks[i]);
-		normalize_steps(rd, node_get(step, blocks[i]), "steps");
-	}
-	use = node_get(step, "use");
-	list_variables(rd, use, "args");
-	normalize_steps(rd, use, "steps");
-	normalize_steps(rd, step, "steps");
-	normalize_steps(rd, step, "catch");
-	normalize_steps(rd, step, "finally");
-}
+		if (step->kind != NODE_MAP)
+			continue;
+		move_into_run(rd, step);
+		run = node_get(step, "run");
+		rename_ntasks(rd, run);
+		rename_gpus(rd, run);
+		list_variables(rd, run, "env");
+		move_into_container(rd, run);
+		for (size_t k = 0; k < ARRAY_SIZE(blocks); k++) {
+			struct node *map = node_get(step, blocks[k]);
+			const struct node_entry *steps = node_find(step, "steps");
 
-static void normalize_steps(struct reader *rd, struct node *parent, const char *key)
-{
-	const struct node *steps = node_get(parent, key);
-
-	if (!steps || steps->kind != NODE_LIST)
-		return;
-	for (size_t i = 0; i < steps->n; i++) {
-		if (steps->entries[i].value->kind == NODE_MAP)
-			normalize_step(rd, steps->entries[i].value);
+			/* `steps` next to `for` or `launch` */
+			if (map && steps && !run)
+				move_member(rd, step, (size_t)(steps - step->entries), map,
+					blocks[k], blocks[k]);
+			normalize_steps(rd, map, "steps");
+		}
+		use = node_get(step, "use");
+		list_variables(rd, use, "args");
+		normalize_steps(rd, use, "steps");
+		normalize_steps(rd, step, "steps");
+		normalize_steps(rd, step, "catch");
+		normalize_steps(rd, step, "finally");
 	}
 }
 

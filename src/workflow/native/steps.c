@@ -351,48 +351,50 @@ static void report_handle(struct reader *rd, const struct workflow_steps *all,
 		step->path, handle->value, search.found->path);
 }
 
-static void handles_of_list(struct reader *rd, const struct workflow_steps *all,
-	const struct workflow_steps *steps, const struct handle **last);
-
-static void handles_of_step(struct reader *rd, const struct workflow_steps *all,
-	const struct workflow_step *step, const struct handle **last)
+/* The handle that the launch `step` adds to its scope, which has `before`. */
+static const struct handle *add_handle(
+	struct reader *rd, const struct workflow_step *step, const struct handle *before)
 {
-	const struct workflow_steps *const below[] = {
-		&step->steps, &step->catch_steps, &step->finally_steps};
-	const char *name = step->kind == WORKFLOW_STEP_LAUNCH ? step->launch.handle.value : NULL;
-	bool closed = step->catch_steps.n || step->finally_steps.n;
-	const struct handle *other;
+	const char *name = step->launch.handle.value;
+	const struct handle *other = handle_find(before, name);
 	struct handle *h;
 
-	for (size_t i = 0; i < step->depends_on.n; i++) {
-		if (!handle_find(*last, step->depends_on.items[i].value))
-			report_handle(rd, all, step, &step->depends_on.items[i]);
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(below); i++) {
-		const struct handle *own = *last; /* of a scope that ends with these steps */
-		bool open = i == 0 && step->kind == WORKFLOW_STEP_GROUP && !closed;
-
-		handles_of_list(rd, all, below[i], open ? last : &own);
-	}
-	if (!name)
-		return;
-	other = handle_find(*last, name);
 	if (other)
 		reader_error(rd, &step->launch.handle.at,
 			"the handle %s is also used by `%s`; rename one of them", name,
 			other->step->path);
+	if (step->catch_steps.n || step->finally_steps.n)
+		return before; /* its scope ends with the step itself */
 	h = workflow_arena_new(rd->arena, struct handle);
-	if (!h || closed) /* its scope ends with the step itself */
-		return;
-	*h = (struct handle){name, step, *last};
-	*last = h;
+	if (!h)
+		return before;
+	*h = (struct handle){name, step, before};
+	return h;
 }
 
+/* Checks the steps of a list; `*last` is the last handle in scope, of which `all` are the steps. */
 static void handles_of_list(struct reader *rd, const struct workflow_steps *all,
 	const struct workflow_steps *steps, const struct handle **last)
 {
-	for (size_t i = 0; i < steps->n; i++)
-		handles_of_step(rd, all, &steps->items[i], last);
+	for (size_t i = 0; i < steps->n; i++) {
+		const struct workflow_step *step = &steps->items[i];
+		bool open = step->kind == WORKFLOW_STEP_GROUP && !step->catch_steps.n &&
+			    !step->finally_steps.n;
+		const struct handle *own;
+
+		for (size_t k = 0; k < step->depends_on.n; k++) {
+			if (!handle_find(*last, step->depends_on.items[k].value))
+				report_handle(rd, all, step, &step->depends_on.items[k]);
+		}
+		own = *last; /* of a scope that ends with these steps */
+		handles_of_list(rd, all, &step->steps, open ? last : &own);
+		own = *last;
+		handles_of_list(rd, all, &step->catch_steps, &own);
+		own = *last;
+		handles_of_list(rd, all, &step->finally_steps, &own);
+		if (step->kind == WORKFLOW_STEP_LAUNCH && step->launch.handle.value)
+			*last = add_handle(rd, step, *last);
+	}
 }
 
 void check_handles(struct reader *rd, const struct workflow_steps *steps)

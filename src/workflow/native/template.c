@@ -122,26 +122,12 @@ static bool is_true(const struct value *v)
 
 /* ---- toYaml ---- */
 
-static void add_json(struct buf *out, const struct node *node)
+static void add_scalar(struct buf *out, const struct node *node)
 {
-	if (node->kind == NODE_SCALAR) {
-		if (scalar_type(node) == SCALAR_TEXT)
-			json_add_text(out, node->text);
-		else
-			buf_add_str(out, *node->text ? node->text : "null");
-		return;
-	}
-	buf_add_char(out, node->kind == NODE_MAP ? '{' : '[');
-	for (size_t i = 0; i < node->n; i++) {
-		if (i)
-			buf_add_str(out, ", ");
-		if (node->kind == NODE_MAP) {
-			json_add_text(out, node->entries[i].key);
-			buf_add_str(out, ": ");
-		}
-		add_json(out, node->entries[i].value);
-	}
-	buf_add_char(out, node->kind == NODE_MAP ? '}' : ']');
+	if (scalar_type(node) == SCALAR_TEXT)
+		json_add_text(out, node->text);
+	else
+		buf_add_str(out, *node->text ? node->text : "null");
 }
 
 /* One line for each member, so that the text fits into a list or map of its kind. */
@@ -163,7 +149,7 @@ static struct value to_yaml(struct template *t, const struct value *v)
 			json_add_text(&out, entry->key);
 			buf_add_str(&out, ": ");
 		}
-		add_json(&out, entry->value);
+		json_add_tree(&out, entry->value, NULL, false, add_scalar);
 	}
 	if (buf_failed(&out))
 		return fail(t, "the result of toYaml is too long", "", 0);

@@ -180,10 +180,20 @@ static bool read_input_of(struct reader *rd, struct node *node, void *out)
 	return true;
 }
 
-static void read_inputs_of(struct reader *rd, const struct node *module, struct workflow_use *use)
+static bool read_output_of(struct reader *rd, struct node *node, void *out)
 {
+	return read_key(rd, node, &schema_module_output, out);
+}
+
+static void check_module(struct reader *rd, const struct node *module, void *out)
+{
+	struct workflow_step *step = out;
+	struct workflow_use *use = &step->use;
+	struct workflow_number cpus = rd->workflow->resources.cpus_per_task;
 	const struct node *list = reader_list(rd, module, "inputs");
 
+	use->resolved = true;
+	read_minimum(rd, module, use);
 	rd->use = use;
 	use->env.items = reader_each(
 		rd, module, "inputs", sizeof(*use->env.items), &use->env.n, read_input_of);
@@ -200,25 +210,10 @@ static void read_inputs_of(struct reader *rd, const struct node *module, struct 
 			reader_error(
 				rd, &use->args.items[i].at, "the module has no input `%s`", key);
 	}
-}
-
-static bool read_output_of(struct reader *rd, struct node *node, void *out)
-{
-	return read_key(rd, node, &schema_module_output, out);
-}
-
-static void check_module(struct reader *rd, const struct node *module, void *out)
-{
-	struct workflow_step *step = out;
-	struct workflow_number cpus = rd->workflow->resources.cpus_per_task;
-
-	step->use.resolved = true;
-	read_minimum(rd, module, &step->use);
-	read_inputs_of(rd, module, &step->use);
-	step->use.outputs.items = reader_each(rd, module, "outputs",
-		sizeof(*step->use.outputs.items), &step->use.outputs.n, read_output_of);
+	use->outputs.items = reader_each(rd, module, "outputs", sizeof(*use->outputs.items),
+		&use->outputs.n, read_output_of);
 	if (rd->modules < READER_MODULES)
-		rd->chain[rd->modules] = workflow_shown(&step->use.source);
+		rd->chain[rd->modules] = workflow_shown(&use->source);
 	rd->modules++;
 	read_steps(rd, module, "steps", &step->steps);
 	rd->modules--;
