@@ -109,8 +109,8 @@ struct node *node_copy(struct workflow_arena *arena, const struct node *node, si
 void node_set_file(struct node *node, const char *file);
 
 bool node_is_null(const struct node *node);
-/* The whole number of a scalar, as the core schema writes it: 12, -3, +4, 0o17, 0xff. False if
- * `node` is none, or NULL. */
+/* The whole number of a scalar, as the core schema writes it: 12, -3, +4, 0o17, 0xff. Returns false
+ * for any other node and for NULL. */
 bool node_whole(const struct node *node, int64_t *out);
 /* 1 for "true", "yes" and "on", 0 for "false", "no" and "off", in any case; -1 for other texts. */
 int flag_of_text(const char *text, size_t len);
