@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/log.h"
 #include "base/banned.h"
 
@@ -93,6 +94,29 @@ static void replace_message(struct penstock_error *err, char *message)
 	err->message = message ? message : out_of_memory;
 }
 
+static __attribute__((format(printf, 1, 0))) char *formatted(const char *fmt, va_list ap)
+{
+	char *text;
+
+	return vasprintf(&text, fmt, ap) < 0 ? NULL : text;
+}
+
+/* Returns a text of three; NULL if one is NULL because memory ran out. */
+static char *joined(const char *a, const char *b, const char *c)
+{
+	char *text;
+
+	return !a || !c || asprintf(&text, "%s%s%s", a, b, c) < 0 ? NULL : text;
+}
+
+static int set(struct penstock_error *err, enum penstock_code code, char *message)
+{
+	replace_message(err, message);
+	err->code = code;
+	err->http_status = 0;
+	return -(int)code;
+}
+
 int error_set(struct penstock_error *err, enum penstock_code code, const char *fmt, ...)
 {
 	char *message;
@@ -101,53 +125,38 @@ int error_set(struct penstock_error *err, enum penstock_code code, const char *f
 	if (!err)
 		return -(int)code;
 	va_start(ap, fmt);
-	if (vasprintf(&message, fmt, ap) < 0)
-		message = NULL;
+	message = formatted(fmt, ap);
 	va_end(ap);
-	replace_message(err, message);
-	err->code = code;
-	err->http_status = 0;
-	return -(int)code;
+	return set(err, code, message);
 }
 
 int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 {
 	enum penstock_code code = error_code_of_errno(errnum);
+	_cleanup_free_ char *head = NULL;
 	char text[128];
-	char *head;
-	char *message;
 	va_list ap;
 
 	if (!err)
 		return -(int)code;
 	va_start(ap, fmt);
-	if (vasprintf(&head, fmt, ap) < 0)
-		head = NULL;
+	head = formatted(fmt, ap);
 	va_end(ap);
-	if (!head || asprintf(&message, "%s: %s", head, strerror_r(errnum, text, sizeof(text))) < 0)
-		message = NULL;
-	free(head);
-	replace_message(err, message);
-	err->code = code;
-	err->http_status = 0;
-	return -(int)code;
+	return set(err, code, joined(head, ": ", strerror_r(errnum, text, sizeof(text))));
 }
 
 int error_prefix(struct penstock_error *err, const char *fmt, ...)
 {
-	char *head;
+	_cleanup_free_ char *head = NULL;
 	char *message;
 	va_list ap;
 
 	if (!err)
 		return -(int)PENSTOCK_E_INTERNAL;
 	va_start(ap, fmt);
-	if (vasprintf(&head, fmt, ap) < 0)
-		head = NULL;
+	head = formatted(fmt, ap);
 	va_end(ap);
-	if (!head || asprintf(&message, "%s: %s", head, err->message ? err->message : "") < 0)
-		message = NULL;
-	free(head);
+	message = joined(head, ": ", err->message ? err->message : "");
 	if (message)
 		replace_message(err, message);
 	return -(int)err->code;
@@ -155,31 +164,23 @@ int error_prefix(struct penstock_error *err, const char *fmt, ...)
 
 void error_suffix(struct penstock_error *err, const char *fmt, ...)
 {
-	char *tail;
+	_cleanup_free_ char *tail = NULL;
 	char *message;
 	va_list ap;
 
 	if (!err)
 		return;
 	va_start(ap, fmt);
-	if (vasprintf(&tail, fmt, ap) < 0)
-		tail = NULL;
+	tail = formatted(fmt, ap);
 	va_end(ap);
-	if (!tail || asprintf(&message, "%s%s", err->message ? err->message : "", tail) < 0)
-		message = NULL;
-	free(tail);
+	message = joined(err->message ? err->message : "", "", tail);
 	if (message)
 		replace_message(err, message);
 }
 
 int error_memory(struct penstock_error *err)
 {
-	if (err) {
-		replace_message(err, NULL);
-		err->code = PENSTOCK_E_MEMORY;
-		err->http_status = 0;
-	}
-	return -(int)PENSTOCK_E_MEMORY;
+	return err ? set(err, PENSTOCK_E_MEMORY, NULL) : -(int)PENSTOCK_E_MEMORY;
 }
 
 int error_move(struct penstock_error *dst, struct penstock_error *src)

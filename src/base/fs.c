@@ -120,12 +120,11 @@ int fs_read_plain(const char *path, struct buf *out, struct penstock_error *err)
 	return fd < 0 ? fd : read_whole(fd, path, out, err);
 }
 
-int fs_write_all(int fd, const void *data, size_t len)
+/* Writes at the offset *at, or at the descriptor's own if `at` is NULL. */
+static int write_all(int fd, const char *p, size_t len, off_t *at)
 {
-	const char *p = data;
-
 	while (len) {
-		ssize_t n = write(fd, p, len);
+		ssize_t n = at ? pwrite(fd, p, len, *at) : write(fd, p, len);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -133,26 +132,20 @@ int fs_write_all(int fd, const void *data, size_t len)
 			return -1;
 		p += n;
 		len -= (size_t)n;
+		if (at)
+			*at += n;
 	}
 	return 0;
 }
 
+int fs_write_all(int fd, const void *data, size_t len)
+{
+	return write_all(fd, data, len, NULL);
+}
+
 int fs_pwrite_all(int fd, const void *data, size_t len, off_t offset)
 {
-	const char *p = data;
-
-	while (len) {
-		ssize_t n = pwrite(fd, p, len, offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -1;
-		p += n;
-		len -= (size_t)n;
-		offset += n;
-	}
-	return 0;
+	return write_all(fd, data, len, &offset);
 }
 
 ssize_t fs_pread_all(int fd, void *data, size_t len, off_t offset)
@@ -358,22 +351,41 @@ bool fs_is_named(int fd, const char *path)
 }
 
 /* Open file description locks: like flock(), but they can be queried. */
-int fs_lock(int fd)
+static int set_lock(int fd, short type)
 {
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET};
 
 	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
 		return 0;
 	return errno == EAGAIN || errno == EACCES ? 1 : -1;
 }
 
+/* Returns true if another lock excludes one of this type. */
+static bool is_excluded(int fd, short type)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET};
+
+	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+int fs_lock(int fd)
+{
+	return set_lock(fd, F_WRLCK);
+}
+
 int fs_lock_shared(int fd)
 {
-	struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+	return set_lock(fd, F_RDLCK);
+}
 
-	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
-		return 0;
-	return errno == EAGAIN || errno == EACCES ? 1 : -1;
+bool fs_lock_in_use(int fd)
+{
+	return is_excluded(fd, F_WRLCK);
+}
+
+bool fs_lock_held(int fd)
+{
+	return is_excluded(fd, F_RDLCK);
 }
 
 int fs_lock_wait(int fd, const atomic_int *cancel)
@@ -455,20 +467,6 @@ int fs_rename_new(const char *from, const char *to)
 	return rename(from, to);
 }
 
-bool fs_lock_in_use(int fd)
-{
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-
-	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-}
-
-bool fs_lock_held(int fd)
-{
-	struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-
-	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-}
-
 int fs_free_bytes(const char *path, uint64_t *bytes, struct penstock_error *err)
 {
 	struct statvfs st;
@@ -525,10 +523,10 @@ char *fs_find_tool(const char *name)
 
 int fs_open_unnamed(const char *what, struct penstock_error *err)
 {
-	const char *dir = getenv("TMPDIR");
+	const char *dir = str_env("TMPDIR");
 	int fd;
 
-	if (!dir || !*dir)
+	if (!dir)
 		dir = "/var/tmp";
 	fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	return fd >= 0 ? fd

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -48,22 +49,7 @@ void process_protect_memory(void)
 /* A supervisor has few children at a time: its tasks and an occasional tool. */
 static pthread_mutex_t spawned_lock = PTHREAD_MUTEX_INITIALIZER;
 static pid_t *spawned; /* under the lock; never freed */
-static size_t n_spawned, spawned_cap;
-
-/* Makes room for one more, before there is a child that could be lost. */
-static bool spawned_reserve(void)
-{
-	pid_t *grown;
-
-	if (n_spawned < spawned_cap)
-		return true;
-	grown = realloc(spawned, (spawned_cap + 16) * sizeof(*grown));
-	if (!grown)
-		return false;
-	spawned = grown;
-	spawned_cap += 16;
-	return true;
-}
+static size_t n_spawned;
 
 /* Reaps under the lock, so that the pid cannot be reused before it is removed from the list. */
 static int spawned_reap(pid_t pid, int *status)
@@ -301,14 +287,18 @@ static pid_t fork_child(const struct process_spec *spec, int report, pid_t self)
 	size_t to_join = spec->n_cgroups;
 	sigset_t all;
 	sigset_t before;
+	pid_t *room;
 	pid_t pid = -1;
 
 	/* None of our signal handlers may run in the child. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_mutex_lock(&spawned_lock);
+	/* Before there is a child that could be lost. */
+	room = array_grow(spawned, n_spawned, sizeof(*spawned));
 	errno = ENOMEM;
-	if (spawned_reserve()) {
+	if (room) {
+		spawned = room;
 		if (spec->born_in)
 			pid = fork_in_cgroup(spec->namespaces, *spec->born_in);
 		if (pid >= 0)
@@ -513,8 +503,7 @@ int process_environment(pid_t pid, bool (*fn)(void *cookie, const char *pair), v
 static struct process_info *read_all(size_t *n)
 {
 	_cleanup_closedir_ DIR *dir = opendir("/proc");
-	struct process_info *all = NULL;
-	size_t cap = 0;
+	struct process_info *all = NULL, *grown;
 
 	*n = 0;
 	for (struct dirent *e; dir && (e = readdir(dir));) {
@@ -522,15 +511,10 @@ static struct process_info *read_all(size_t *n)
 
 		if (!str_to_u64(e->d_name, 1, INT32_MAX, &pid))
 			continue;
-		if (*n == cap) {
-			struct process_info *grown;
-
-			cap = cap ? 2 * cap : 256;
-			grown = realloc(all, cap * sizeof(*all));
-			if (!grown)
-				break;
-			all = grown;
-		}
+		grown = array_grow(all, *n, sizeof(*all));
+		if (!grown)
+			break;
+		all = grown;
 		if (process_info((pid_t)pid, &all[*n]))
 			(*n)++;
 	}

@@ -123,17 +123,6 @@ void str_hex(const void *data, size_t len, char *out)
 	out[2 * len] = '\0';
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 int str_unhex(const char *s, void *out, size_t len)
 {
 	unsigned char *p = out;
@@ -141,8 +130,8 @@ int str_unhex(const char *s, void *out, size_t len)
 	if (strlen(s) != 2 * len)
 		return -1;
 	for (size_t i = 0; i < len; i++) {
-		int high = hex_digit(s[2 * i]);
-		int low = hex_digit(s[2 * i + 1]);
+		int high = str_hex_digit(s[2 * i]);
+		int low = str_hex_digit(s[2 * i + 1]);
 
 		if (high < 0 || low < 0)
 			return -1;

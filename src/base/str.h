@@ -30,6 +30,17 @@ size_t str_utf8_length(const char *text, size_t len);
 bool str_is_utf8(const char *s, size_t len);
 /* Replaces each byte that is not valid UTF-8, such as a truncated character, by '?', in place. */
 void str_make_utf8(char *text);
+/* Returns the value of a hexadecimal digit, or -1. */
+static inline int str_hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
 /* Returns -1 unless `s` is exactly 2 * len hexadecimal digits. */
 int str_unhex(const char *s, void *out, size_t len);
 

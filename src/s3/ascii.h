@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/str.h"
+
 static inline char ascii_lower(char c)
 {
 	return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
@@ -16,25 +18,25 @@ static inline bool ascii_space(char c)
 	return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-static inline int ascii_hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 /* Returns the byte of two hexadecimal digits, or -1. Reads the second only if the first is
  * valid. */
 static inline int ascii_hex_byte(const char *s)
 {
-	int high = ascii_hex_digit(s[0]);
-	int low = high < 0 ? -1 : ascii_hex_digit(s[1]);
+	int high = str_hex_digit(s[0]);
+	int low = high < 0 ? -1 : str_hex_digit(s[1]);
 
 	return low < 0 ? -1 : high * 16 + low;
+}
+
+/* Decodes the first character of `s`, which has n > 0 bytes: itself, "%XX", or a space for '+' if
+ * `plus` is set. Returns its length in `s`, or 0 for a '%' without two digits. */
+static inline size_t ascii_decode_byte(const char *s, size_t n, bool plus, char *out)
+{
+	const char first = *s; /* `out` may be `s` */
+	int value = first == '%' ? n > 2 ? ascii_hex_byte(s + 1) : -1 : (unsigned char)first;
+
+	*out = first == '+' && plus ? ' ' : (char)value;
+	return value < 0 ? 0 : first == '%' ? 3 : 1;
 }
 
 /* Returns true if `s`, n bytes, equals `word`, ignoring case. */

@@ -1,30 +1,26 @@
 #include "s3/range.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "s3/ascii.h"
 #include "base/banned.h"
 
-/* Reads decimal digits at *at. Returns false if there are none or the number does not fit. */
-static bool take_u64(const char **at, uint64_t *out)
+/* Reads decimal digits at *at. Returns false if there are none, or the number does not fit and is
+ * not to become UINT64_MAX. */
+static bool take_u64(const char **at, bool clamp, uint64_t *out)
 {
-	uint64_t value = 0;
-	const char *p = *at;
+	char *end;
 
-	if (*p < '0' || *p > '9')
+	if (**at < '0' || **at > '9')
 		return false;
-	for (; *p >= '0' && *p <= '9'; p++) {
-		uint64_t digit = (uint64_t)(*p - '0');
-
-		if (value > (UINT64_MAX - digit) / 10)
-			return false;
-		value = value * 10 + digit;
-	}
-	*at = p;
-	*out = value;
-	return true;
+	errno = 0;
+	*out = strtoull(*at, &end, 10);
+	*at = end;
+	return clamp || errno != ERANGE;
 }
 
 static const char *skip_blanks(const char *p)
@@ -32,22 +28,6 @@ static const char *skip_blanks(const char *p)
 	while (*p == ' ' || *p == '\t')
 		p++;
 	return p;
-}
-
-/* Reads any number of digits; values above 64 bits become UINT64_MAX. */
-static bool take_clamped(const char **at, uint64_t *out)
-{
-	const char *p = *at;
-
-	if (*p < '0' || *p > '9')
-		return false;
-	if (!take_u64(at, out)) {
-		*out = UINT64_MAX;
-		while (*p >= '0' && *p <= '9')
-			p++;
-		*at = p;
-	}
-	return true;
 }
 
 enum range_result range_parse(const char *header, uint64_t size, struct byte_range *out)
@@ -60,11 +40,11 @@ enum range_result range_parse(const char *header, uint64_t size, struct byte_ran
 	const char *p = skip_blanks(header + strlen("bytes="));
 
 	suffix = *p == '-';
-	if (!suffix && !take_clamped(&p, &first))
+	if (!suffix && !take_u64(&p, true, &first))
 		return RANGE_WHOLE;
 	if (*p++ != '-')
 		return RANGE_WHOLE;
-	bool has_last = take_clamped(&p, &last);
+	bool has_last = take_u64(&p, true, &last);
 
 	p = skip_blanks(p);
 	if (*p != '\0' || (suffix && !has_last) || (!suffix && last < first))
@@ -89,8 +69,8 @@ bool range_parse_copy_source(const char *header, struct byte_range *out)
 		return false;
 	const char *p = header + strlen("bytes=");
 
-	if (!take_u64(&p, &r.first) || *p++ != '-' || !take_u64(&p, &r.last) || *p != '\0' ||
-		r.last < r.first || r.last - r.first == UINT64_MAX)
+	if (!take_u64(&p, false, &r.first) || *p++ != '-' || !take_u64(&p, false, &r.last) ||
+		*p != '\0' || r.last < r.first || r.last - r.first == UINT64_MAX)
 		return false;
 	*out = r;
 	return true;
@@ -110,14 +90,14 @@ bool range_parse_content(
 	part = *p != '*';
 	if (!part)
 		p++;
-	else if (!take_u64(&p, &r.first) || *p++ != '-' || !take_u64(&p, &r.last) ||
+	else if (!take_u64(&p, false, &r.first) || *p++ != '-' || !take_u64(&p, false, &r.last) ||
 		 r.last < r.first)
 		return false;
 	if (*p++ != '/')
 		return false;
 	if (*p == '*')
 		p++;
-	else if (!take_u64(&p, &total) || total == RANGE_UNKNOWN_SIZE)
+	else if (!take_u64(&p, false, &total) || total == RANGE_UNKNOWN_SIZE)
 		return false;
 	if (*skip_blanks(p) != '\0')
 		return false;

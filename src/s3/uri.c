@@ -35,27 +35,13 @@ int uri_encode(struct buf *out, const char *s, size_t n, bool keep_slash)
 
 int uri_decode(struct buf *out, const char *s, size_t n, enum uri_plus plus)
 {
-	char *room = buf_reserve(out, n);
 	size_t before = out->len;
 
-	if (!room && out->failure == BUF_OVER_LIMIT) {
-		/* The encoded text is too long; decoded it may still fit. */
-		out->failure = 0;
-	} else if (!room) {
-		return -1;
-	}
-	for (size_t i = 0; i < n; i++) {
-		char c = s[i];
+	for (size_t i = 0, used; i < n; i += used) {
+		char c;
 
-		if (c == '%') {
-			int value = i + 2 < n ? ascii_hex_byte(s + i + 1) : -1;
-
-			c = value < 0 ? '\0' : (char)value;
-			i += 2;
-		} else if (c == '+' && plus == URI_PLUS_SPACE) {
-			c = ' ';
-		}
-		if (c == '\0' || buf_add_char(out, c) < 0) {
+		used = ascii_decode_byte(s + i, n - i, plus == URI_PLUS_SPACE, &c);
+		if (!used || c == '\0' || buf_add_char(out, c) < 0) {
 			buf_truncate(out, before);
 			return -1;
 		}
@@ -91,25 +77,14 @@ static bool name_is(const struct span *name, const char *want)
 {
 	size_t i = 0;
 
-	for (; *want; want++) {
-		if (i >= name->n)
-			return false;
-		char c = name->p[i++];
+	for (size_t used; i < name->n && *want; i += used, want++) {
+		char c;
 
-		if (c == '%') {
-			int value = i + 1 < name->n ? ascii_hex_byte(name->p + i) : -1;
-
-			if (value < 0)
-				return false;
-			c = (char)value;
-			i += 2;
-		} else if (c == '+') {
-			c = ' ';
-		}
-		if (c != *want)
+		used = ascii_decode_byte(name->p + i, name->n - i, true, &c);
+		if (!used || c != *want)
 			return false;
 	}
-	return i == name->n;
+	return i == name->n && !*want;
 }
 
 int uri_query_get(const char *query, const char *name, struct buf *out)

@@ -223,20 +223,13 @@ static int url_decode(const struct table *t, const char *text, struct penstock_e
 	char *in = (char *)(uintptr_t)text; /* in the arena, hence writable */
 	char *out = in = in ? in + strcspn(in, "%+") : NULL;
 
-	for (; in && *in; in++) {
-		char c = *in;
+	while (in && *in) {
+		/* A NUL is not a digit, so this does not read beyond the end. */
+		size_t used = ascii_decode_byte(in, 3, true, out);
 
-		if (c == '%') {
-			int value = ascii_hex_byte(in + 1);
-
-			if (value <= 0)
-				return bad_value(t, "a URL-encoded name", text, err);
-			c = (char)value;
-			in += 2;
-		} else if (c == '+') {
-			c = ' ';
-		}
-		*out++ = c;
+		if (!used || *out++ == '\0')
+			return bad_value(t, "a URL-encoded name", text, err);
+		in += used;
 	}
 	if (out)
 		*out = '\0';

@@ -15,19 +15,12 @@ static int64_t reencode(char *out, const char *s, size_t n, bool keep_slash, boo
 {
 	char *start = out;
 
-	for (size_t i = 0; i < n; i++) {
-		char c = s[i];
+	for (size_t i = 0, used; i < n; i += used) {
+		char c;
 
-		if (c == '%') {
-			int value = i + 2 < n ? ascii_hex_byte(s + i + 1) : -1;
-
-			if (value < 0)
-				return -1;
-			c = (char)value;
-			i += 2;
-		} else if (c == '+' && plus_is_space) {
-			c = ' ';
-		}
+		used = ascii_decode_byte(s + i, n - i, plus_is_space, &c);
+		if (!used)
+			return -1;
 		out += ascii_encode_byte(out, (unsigned char)c, keep_slash);
 	}
 	return out - start;

@@ -97,13 +97,17 @@ static int64_t take_line(struct chunked_decoder *d, const char *data, size_t len
 	return (int64_t)(n + (newline != NULL));
 }
 
+static int out_of_memory(struct chunked_decoder *d, struct penstock_error *err)
+{
+	d->state = FAILED;
+	return error_memory(err);
+}
+
 static int line_failed(struct chunked_decoder *d, enum s3_error error, struct penstock_error *err)
 {
-	if (d->line.failure == BUF_NO_MEMORY) {
-		d->state = FAILED;
-		return error_memory(err);
-	}
-	return fail(d, error, err, "a line between the chunks is too long");
+	return d->line.failure == BUF_NO_MEMORY
+		       ? out_of_memory(d, err)
+		       : fail(d, error, err, "a line between the chunks is too long");
 }
 
 /* Parses "10000;chunk-signature=<64 digits>", or only the size if chunks are not signed. */
@@ -113,10 +117,10 @@ static int parse_head(struct chunked_decoder *d, struct penstock_error *err)
 	uint64_t size = 0;
 	int digits = 0;
 
-	for (; ascii_hex_digit(*p) >= 0; p++, digits++) {
+	for (; str_hex_digit(*p) >= 0; p++, digits++) {
 		if (digits == 16)
 			return fail(d, S3_E_INVALID_CHUNK_SIZE, err, "a chunk size is too long");
-		size = size << 4 | (uint64_t)ascii_hex_digit(*p);
+		size = size << 4 | (uint64_t)str_hex_digit(*p);
 	}
 	if (digits == 0 || strlen(buf_str(&d->line)) != d->line.len)
 		return fail(d, S3_E_INVALID_CHUNK_SIZE, err,
@@ -140,42 +144,43 @@ static int parse_head(struct chunked_decoder *d, struct penstock_error *err)
 			"the chunks hold more than x-amz-decoded-content-length");
 	d->chunk_left = size;
 	buf_clear(&d->line);
-	if (is_signed(d) && checksum_reset(&d->hash) < 0) {
-		d->state = FAILED;
-		return error_memory(err);
-	}
+	if (is_signed(d) && checksum_reset(&d->hash) < 0)
+		return out_of_memory(d, err);
 	d->state = IN_DATA;
 	return 0;
 }
 
-static bool same_signature(const char *a, const char *b)
+/* Checks a signature of the data that was hashed, and continues the chain with it. */
+static int check_signature(struct chunked_decoder *d,
+	int (*signature_of)(struct sigv4 *ws, const struct sigv4_chain *chain, const char *sha256,
+		char out[static SIGV4_SIGNATURE_SIZE]),
+	const char *given, const char *problem, struct penstock_error *err)
 {
-	uint8_t ours[32], theirs[32];
+	uint8_t digest[CHECKSUM_MAX_SIZE], ours[32], theirs[32];
+	char hex[SIGV4_SIGNATURE_SIZE], expected[SIGV4_SIGNATURE_SIZE];
 
-	return str_unhex(a, ours, sizeof(ours)) == 0 && str_unhex(b, theirs, sizeof(theirs)) == 0 &&
-	       CRYPTO_memcmp(ours, theirs, sizeof(ours)) == 0;
+	checksum_final(&d->hash, digest);
+	str_hex(digest, 32, hex);
+	if (signature_of(d->options.ws, &d->chain, hex, expected) < 0)
+		return out_of_memory(d, err);
+	if (str_unhex(expected, ours, sizeof(ours)) < 0 ||
+		str_unhex(given, theirs, sizeof(theirs)) < 0 ||
+		CRYPTO_memcmp(ours, theirs, sizeof(ours)) != 0)
+		return fail(d, S3_E_SIGNATURE_DOES_NOT_MATCH, err, problem);
+	sigv4_chain_advance(&d->chain, expected);
+	return 0;
 }
 
 /* Called at the end of the data of a chunk. */
 static int finish_chunk(struct chunked_decoder *d, bool last, struct penstock_error *err)
 {
-	if (is_signed(d)) {
-		uint8_t digest[CHECKSUM_MAX_SIZE];
-		char hex[SIGV4_SIGNATURE_SIZE], expected[SIGV4_SIGNATURE_SIZE];
+	int rc = !is_signed(d) ? 0
+			       : check_signature(d, sigv4_chunk_signature, d->chunk_signature,
+					 "the signature of a chunk does not match its data", err);
 
-		checksum_final(&d->hash, digest);
-		str_hex(digest, 32, hex);
-		if (sigv4_chunk_signature(d->options.ws, &d->chain, hex, expected) < 0) {
-			d->state = FAILED;
-			return error_memory(err);
-		}
-		if (!same_signature(expected, d->chunk_signature))
-			return fail(d, S3_E_SIGNATURE_DOES_NOT_MATCH, err,
-				"the signature of a chunk does not match its data");
-		sigv4_chain_advance(&d->chain, expected);
-	}
-	d->state = last ? IN_TRAILER : AFTER_DATA;
-	return 0;
+	if (rc == 0)
+		d->state = last ? IN_TRAILER : AFTER_DATA;
+	return rc;
 }
 
 /* Adds "name: value" to the canonical list; the signature of the trailer is kept separately. */
@@ -225,26 +230,13 @@ static int parse_trailer(struct chunked_decoder *d, struct penstock_error *err)
 
 static int verify_trailers(struct chunked_decoder *d, struct penstock_error *err)
 {
-	uint8_t digest[CHECKSUM_MAX_SIZE];
-	char hex[SIGV4_SIGNATURE_SIZE], expected[SIGV4_SIGNATURE_SIZE];
-
 	if (!d->trailer_signature[0])
 		return fail(d, S3_E_MALFORMED_TRAILER, err, TRAILER_SIGNATURE " is missing");
-	if (checksum_reset(&d->hash) < 0) {
-		d->state = FAILED;
-		return error_memory(err);
-	}
+	if (checksum_reset(&d->hash) < 0)
+		return out_of_memory(d, err);
 	checksum_update(&d->hash, buf_str(&d->trailers), d->trailers.len);
-	checksum_final(&d->hash, digest);
-	str_hex(digest, 32, hex);
-	if (sigv4_trailer_signature(d->options.ws, &d->chain, hex, expected) < 0) {
-		d->state = FAILED;
-		return error_memory(err);
-	}
-	if (!same_signature(expected, d->trailer_signature))
-		return fail(d, S3_E_SIGNATURE_DOES_NOT_MATCH, err,
-			"the signature of the trailers does not match");
-	return 0;
+	return check_signature(d, sigv4_trailer_signature, d->trailer_signature,
+		"the signature of the trailers does not match", err);
 }
 
 /* Handles the empty line that ends the body. */

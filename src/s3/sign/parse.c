@@ -101,20 +101,11 @@ static bool decode_span(const struct span *v, char *out, size_t size)
 {
 	size_t at = 0;
 
-	for (size_t i = 0; i < v->n; i++) {
-		char c = v->p[i];
+	for (size_t i = 0, used; i < v->n; i += used) {
+		char c;
 
-		if (c == '%') {
-			int value = i + 2 < v->n ? ascii_hex_byte(v->p + i + 1) : -1;
-
-			if (value <= 0)
-				return false;
-			c = (char)value;
-			i += 2;
-		} else if (c == '+') {
-			c = ' ';
-		}
-		if (at + 1 >= size)
+		used = ascii_decode_byte(v->p + i, v->n - i, true, &c);
+		if (!used || c == '\0' || at + 1 >= size)
 			return false;
 		out[at++] = c;
 	}
@@ -161,7 +152,7 @@ static bool valid_signature(const char *s)
 {
 	size_t n = 0;
 
-	while (ascii_hex_digit(s[n]) >= 0)
+	while (str_hex_digit(s[n]) >= 0)
 		n++;
 	return s[n] == '\0' && n == SIGV4_SIGNATURE_SIZE - 1;
 }

@@ -73,12 +73,19 @@ void sigv4_release(struct sigv4 *ws)
 
 /* ---- hashing ---- */
 
-/* OpenSSL allocates memory for each hash. If that fails there is no hash, and `failed` is set. */
-static bool hash_begin(struct sigv4 *ws)
+/* Hashes two pieces of data. OpenSSL allocates memory for each hash; if that fails `failed` is set
+ * and `out` is zero. */
+static void hash(
+	struct sigv4 *ws, const void *a, size_t a_len, const void *b, size_t b_len, uint8_t out[32])
 {
-	if (!ws->failed && EVP_DigestInit_ex(ws->md, NULL, NULL) != 1)
+	if (ws->failed || EVP_DigestInit_ex(ws->md, NULL, NULL) != 1) {
 		ws->failed = true;
-	return !ws->failed;
+		memset(out, 0, 32);
+		return;
+	}
+	EVP_DigestUpdate(ws->md, a, a_len);
+	EVP_DigestUpdate(ws->md, b, b_len);
+	EVP_DigestFinal_ex(ws->md, out, NULL);
 }
 
 /* Returns true if a hash has failed since the last call. */
@@ -99,20 +106,10 @@ static void hmac(struct sigv4 *ws, const void *key, size_t key_len, const void *
 	memcpy(pad, key, key_len);
 	for (int i = 0; i < BLOCK; i++)
 		pad[i] ^= 0x36;
-	if (hash_begin(ws)) {
-		EVP_DigestUpdate(ws->md, pad, BLOCK);
-		EVP_DigestUpdate(ws->md, data, len);
-		EVP_DigestFinal_ex(ws->md, out, NULL);
-	}
+	hash(ws, pad, BLOCK, data, len, out);
 	for (int i = 0; i < BLOCK; i++)
 		pad[i] ^= 0x36 ^ 0x5c;
-	if (hash_begin(ws)) {
-		EVP_DigestUpdate(ws->md, pad, BLOCK);
-		EVP_DigestUpdate(ws->md, out, 32);
-		EVP_DigestFinal_ex(ws->md, out, NULL);
-	}
-	if (ws->failed)
-		memset(out, 0, 32);
+	hash(ws, pad, BLOCK, out, 32, out);
 	OPENSSL_cleanse(pad, sizeof(pad));
 }
 
@@ -129,11 +126,7 @@ static void derive_key(
 		memcpy(first, words->key_prefix, before);
 		memcpy(first + before, secret, n);
 	} else {
-		if (hash_begin(ws)) {
-			EVP_DigestUpdate(ws->md, words->key_prefix, before);
-			EVP_DigestUpdate(ws->md, secret, n);
-			EVP_DigestFinal_ex(ws->md, first, NULL);
-		}
+		hash(ws, words->key_prefix, before, secret, n, first);
 		key_len = 32;
 	}
 	hmac(ws, first, key_len, scope->date, strlen(scope->date), out);
@@ -192,13 +185,10 @@ static void add_scope(const struct sigv4 *ws, struct buf *out, const struct sigv
 
 static void add_hash(struct sigv4 *ws, const char *data, size_t len, struct buf *out)
 {
-	uint8_t digest[32] = {0};
+	uint8_t digest[32];
 	char hex[65];
 
-	if (hash_begin(ws)) {
-		EVP_DigestUpdate(ws->md, data, len);
-		EVP_DigestFinal_ex(ws->md, digest, NULL);
-	}
+	hash(ws, data, len, "", 0, digest);
 	str_hex(digest, sizeof(digest), hex);
 	buf_add(out, hex, 64);
 }

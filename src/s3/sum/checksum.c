@@ -227,79 +227,36 @@ bool checksum_is_crc(enum checksum_kind kind)
 	return is_kind(kind) && kinds[kind].polynomial != 0;
 }
 
-static const char base64_digits[] =
-	"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-static size_t encode64(char *out, const uint8_t *in, size_t n)
-{
-	char *start = out;
-
-	for (; n > 0; in += 3) {
-		size_t have = n < 3 ? n : 3;
-		uint32_t v = (uint32_t)in[0] << 16 | (have > 1 ? (uint32_t)in[1] << 8 : 0) |
-			     (have > 2 ? in[2] : 0);
-
-		*out++ = base64_digits[v >> 18];
-		*out++ = base64_digits[v >> 12 & 63];
-		*out++ = have > 1 ? base64_digits[v >> 6 & 63] : '=';
-		*out++ = have > 2 ? base64_digits[v & 63] : '=';
-		n -= have;
-	}
-	return (size_t)(out - start);
-}
-
-static int digit64(char c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	if (c == '+')
-		return 62;
-	return c == '/' ? 63 : -1;
-}
-
 /* Strict: padded, no other characters, unused bits zero. Returns the number of bytes, or -1. `out`
  * has room for n / 4 * 3. */
 static int64_t decode64(uint8_t *out, const char *text, size_t n)
 {
-	uint8_t *start = out;
+	uint8_t *start = out, three[3], again[5];
 
 	if (n % 4 != 0)
 		return -1;
 	for (size_t i = 0; i < n; i += 4) {
-		bool last = i + 4 == n;
-		int pad = !last || text[i + 3] != '=' ? 0 : text[i + 2] == '=' ? 2 : 1;
-		uint32_t v = 0;
+		const char *four = text + i;
+		size_t pad = i + 4 == n ? (size_t)(four[3] == '=') + (four[2] == '=') : 0;
 
-		for (int k = 0; k < 4; k++) {
-			int digit = k >= 4 - pad ? 0 : digit64(text[i + (size_t)k]);
-
-			if (digit < 0)
-				return -1;
-			v = v << 6 | (uint32_t)digit;
-		}
-		if ((pad == 1 && (v & 0xff)) || (pad == 2 && (v & 0xffff)))
+		/* OpenSSL is lenient. */
+		if (EVP_DecodeBlock(three, (const unsigned char *)four, 4) != 3 ||
+			EVP_EncodeBlock(again, three, (int)(3 - pad)) != 4 ||
+			memcmp(again, four, 4) != 0)
 			return -1;
-		*out++ = (uint8_t)(v >> 16);
-		if (pad < 2)
-			*out++ = (uint8_t)(v >> 8);
-		if (pad < 1)
-			*out++ = (uint8_t)v;
+		memcpy(out, three, 3 - pad);
+		out += 3 - pad;
 	}
 	return out - start;
 }
 
 int base64_encode(struct buf *out, const void *data, size_t len)
 {
-	size_t size = (len + 2) / 3 * 4;
-	char *room = buf_reserve(out, size);
+	char *room = buf_reserve(out, (len + 2) / 3 * 4);
 
 	if (!room)
 		return -1;
-	buf_grown(out, encode64(room, data, len));
+	buf_grown(out, (size_t)EVP_EncodeBlock((unsigned char *)room, data, (int)len));
 	return 0;
 }
 
@@ -317,7 +274,7 @@ int base64_decode(struct buf *out, const char *text, size_t len)
 void checksum_format(
 	enum checksum_kind kind, const uint8_t *digest, char out[static CHECKSUM_TEXT_SIZE])
 {
-	out[encode64(out, digest, checksum_size(kind))] = '\0';
+	EVP_EncodeBlock((unsigned char *)out, digest, (int)checksum_size(kind));
 }
 
 bool checksum_parse(
