@@ -472,9 +472,12 @@ void body_taken(struct store_body *body)
 	body->synced = false;
 }
 
-uint64_t body_blob(const struct store_body *body)
+int body_piece(const struct store_body *body, struct store_piece *out)
 {
-	return body->blob ? body->blob->id : 0;
+	MUST(body->blob);
+	*out = (struct store_piece){body->blob->id, 0, body->size};
+	return db_exec(
+		body->store->writer, SQL_BLOB_ADD, "ii", (int64_t)out->blob, (int64_t)out->length);
 }
 
 const void *body_data(const struct store_body *body)

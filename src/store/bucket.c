@@ -84,21 +84,17 @@ enum store_status store_bucket_get(
 {
 	_cleanup_reader_ struct db *db = db_reader(store, err);
 	_cleanup_reset_ sqlite3_stmt *st = NULL;
-	int rc;
+	enum store_status status;
 
 	if (!db)
 		return STORE_FAILED;
 	st = db_bound(db, SQL_BUCKET_GET, "t", name);
-	rc = db_step(db, st);
-	if (rc == SQLITE_DONE)
-		return STORE_NO_SUCH_BUCKET;
-	if (rc != SQLITE_ROW)
-		return db_error(db, rc, "look up a bucket", err);
-	if (out) {
+	status = db_look_up(db, st, STORE_NO_SUCH_BUCKET, "look up a bucket", err);
+	if (status == STORE_OK && out) {
 		snprintf(out->name, sizeof(out->name), "%s", name);
 		out->created_ns = sqlite3_column_int64(st, 1);
 	}
-	return STORE_OK;
+	return status;
 }
 
 enum store_status store_bucket_list(

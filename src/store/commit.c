@@ -108,11 +108,6 @@ int txn_unref_layout(struct store *store, const void *layout, size_t len)
 	return 0;
 }
 
-int txn_new_blob(struct store *store, uint64_t id, uint64_t size)
-{
-	return db_exec(store->writer, SQL_BLOB_ADD, "ii", (int64_t)id, (int64_t)size);
-}
-
 int64_t txn_bucket(struct store *store, struct txn *txn, const char *name)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_BUCKET_ID, "t", name);

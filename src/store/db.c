@@ -287,6 +287,23 @@ void db_column_text(sqlite3_stmt *st, int i, char *out, size_t size)
 	out[len] = '\0';
 }
 
+int db_column_add(sqlite3_stmt *st, int i, struct buf *out)
+{
+	const void *data = sqlite3_column_blob(st, i);
+
+	return buf_add(out, data, (size_t)sqlite3_column_bytes(st, i)) < 0 ? SQLITE_NOMEM : 0;
+}
+
+enum store_status db_look_up(struct db *db, sqlite3_stmt *st, enum store_status missing,
+	const char *what, struct penstock_error *err)
+{
+	int rc = db_step(db, st);
+
+	if (rc == SQLITE_ROW)
+		return STORE_OK;
+	return rc == SQLITE_DONE ? missing : db_error(db, rc, what, err);
+}
+
 struct db *db_reader(struct store *store, struct penstock_error *err)
 {
 	struct db *db;

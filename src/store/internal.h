@@ -48,6 +48,12 @@ enum store_status db_error(struct db *db, int rc, const char *what, struct penst
 /* Like db_error() for a statement that could not be prepared or stepped. */
 enum store_status db_failed(struct db *db, const char *what, struct penstock_error *err);
 void db_column_text(sqlite3_stmt *st, int i, char *out, size_t size);
+/* Appends a blob. Returns 0 or SQLITE_NOMEM. */
+int db_column_add(sqlite3_stmt *st, int i, struct buf *out);
+/* Steps to the only row: STORE_OK, `missing` if there is none, or the error; `what` is for its
+ * message. */
+enum store_status db_look_up(struct db *db, sqlite3_stmt *st, enum store_status missing,
+	const char *what, struct penstock_error *err);
 
 /* Gets a reader for the calling thread: _cleanup_reader_ struct db *db = db_reader(store, err); */
 struct db *db_reader(struct store *store, struct penstock_error *err);
@@ -95,7 +101,6 @@ int txn_touch(struct store *store, const char *bucket, const char *key);
 int txn_ref_pieces(
 	struct store *store, struct txn *txn, const struct store_piece *pieces, size_t n);
 int txn_unref_layout(struct store *store, const void *layout, size_t len);
-int txn_new_blob(struct store *store, uint64_t id, uint64_t size);
 /* Returns the row id of a bucket; 0 with STORE_NO_SUCH_BUCKET in txn->status if it does not exist;
  * a negative SQLite code on error. */
 int64_t txn_bucket(struct store *store, struct txn *txn, const char *name);
@@ -136,8 +141,8 @@ int blob_open(struct store *store, uint64_t id, struct penstock_error *err);
 const void *blob_map(struct store *store, struct store_blob *blob);
 /* Called after a change that took the body over was applied. */
 void body_taken(struct store_body *body);
-/* Returns the blob of a body that is a file, or 0 for an inline body. */
-uint64_t body_blob(const struct store_body *body);
+/* For apply functions: adds the row of the file of a body, and gets it as a piece. */
+int body_piece(const struct store_body *body, struct store_piece *out);
 const void *body_data(const struct store_body *body);
 /* Removes files that no row names; runs in its own thread. */
 void *blob_sweep(void *arg);
@@ -262,14 +267,13 @@ int64_t store_tick(struct store *store);
 int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object **out,
 	struct penstock_error *err);
 
-/* Gets the current state of a key, for apply functions: its ETag ("" if there is no object);
- * appends its layout to `old`. */
-int object_old(struct store *store, int64_t bucket, const char *key,
-	char etag[static STORE_ETAG_SIZE], struct buf *old);
+/* For apply functions: checks the condition against the current object of a key (sets txn->status
+ * if it does not hold) and appends the object's layout to `old`. */
+int object_old(struct store *store, struct txn *txn, int64_t bucket, const char *key,
+	const struct store_condition *condition, struct buf *old);
 struct object_row {
 	const char *key;
 	uint64_t size;
-	int64_t modified_ns;
 	const char *etag;
 	const struct store_checksum *checksum;
 	const char *headers;
@@ -278,7 +282,9 @@ struct object_row {
 	const struct buf *layout;
 	const void *body; /* `size` bytes; NULL if in the pieces */
 };
-int object_set(struct store *store, int64_t bucket, const struct object_row *row);
+/* Replaces the object and removes the references of its old layout. Gets the modification time. */
+int object_set(struct store *store, const char *bucket_name, int64_t bucket,
+	const struct object_row *row, const struct buf *old, int64_t *modified_ns);
 
 /* A put of an object, or of a part, whose `put` is its first member. */
 struct put_txn {
@@ -289,8 +295,5 @@ typedef int (*put_apply)(struct store *store, struct txn *txn);
 void put_submit(struct store *store, struct store_put *put, put_apply apply);
 enum store_status put_run(
 	struct store *store, struct store_put *put, put_apply apply, struct penstock_error *err);
-
-/* Checks conditions against the current object; `etag` is NULL if there is no object. */
-bool condition_holds(const struct store_condition *condition, const char *etag);
 
 #endif

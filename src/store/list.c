@@ -129,13 +129,11 @@ static enum store_status list_read(struct db *db, enum db_sql sql,
 	struct list_walk walk = {.query = query, .out = out};
 	enum walk_step step = WALK_SEEK;
 	char id[STORE_UPLOAD_ID_SIZE + 1] = "";
-	int rc = db_step(db, bucket);
+	enum store_status status = db_look_up(
+		db, bucket, STORE_NO_SUCH_BUCKET, "look up a bucket", err);
 
-	if (rc != SQLITE_ROW)
-		return rc == SQLITE_DONE ? STORE_NO_SUCH_BUCKET
-					 : db_error(db, rc, "look up a bucket", err);
-	if (!query->max)
-		return STORE_OK;
+	if (status != STORE_OK || !query->max)
+		return status;
 	walk.prefix = query->prefix ? query->prefix : "";
 	walk.delimiter = query->delimiter ? query->delimiter : "";
 	walk.prefix_len = strlen(walk.prefix);

@@ -63,16 +63,13 @@ enum store_status store_upload_get(struct store *store, const char *bucket, cons
 	enum store_status status = store_bucket_get(store, bucket, NULL, err);
 	_cleanup_reader_ struct db *db = status == STORE_OK ? db_reader(store, err) : NULL;
 	_cleanup_reset_ sqlite3_stmt *st = NULL;
-	int rc;
 
 	if (!db)
 		return status == STORE_OK ? STORE_FAILED : status;
 	st = db_bound(db, SQL_UPLOAD_GET, "tkt", bucket, key, id);
-	rc = db_step(db, st);
-	if (rc == SQLITE_DONE)
-		return STORE_NO_SUCH_UPLOAD;
-	if (rc != SQLITE_ROW)
-		return db_error(db, rc, "look up an upload", err);
+	status = db_look_up(db, st, STORE_NO_SUCH_UPLOAD, "look up an upload", err);
+	if (status != STORE_OK)
+		return status;
 	*out = (struct store_upload){.started_ns = sqlite3_column_int64(st, 0)};
 	snprintf(out->id, sizeof(out->id), "%s", id);
 	db_column_text(st, 1, out->checksum.algorithm, sizeof(out->checksum.algorithm));
@@ -102,11 +99,7 @@ static int upload_has(struct store *store, struct txn *txn, int64_t bucket, cons
 		txn->status = STORE_NO_SUCH_UPLOAD;
 	if (rc != SQLITE_ROW)
 		return rc == SQLITE_DONE ? 0 : rc;
-	if (headers && sqlite3_column_bytes(st, 0) &&
-		buf_add(headers, sqlite3_column_blob(st, 0), (size_t)sqlite3_column_bytes(st, 0)) <
-			0)
-		return SQLITE_NOMEM;
-	return 0;
+	return headers ? db_column_add(st, 0, headers) : 0;
 }
 
 static int apply_abort(struct store *store, struct txn *txn)
@@ -212,25 +205,21 @@ static int part_content(struct store *store, struct txn *txn, const struct store
 	struct buf *layout, uint64_t *size)
 {
 	const struct store_put *put = &part->put;
-	_cleanup_free_ struct store_piece *pieces = NULL;
-	size_t n = 0;
+	_cleanup_free_ struct store_piece *cut = NULL;
+	struct store_piece whole;
+	size_t n = 1;
 	int rc;
 
 	if (put->source) {
 		*size = part->length;
-		rc = cut_pieces(put->source, part->offset, part->length, &pieces, &n);
+		rc = cut_pieces(put->source, part->offset, part->length, &cut, &n);
 		if (rc == 0)
-			rc = txn_ref_pieces(store, txn, pieces, n);
+			rc = txn_ref_pieces(store, txn, cut, n);
 	} else {
-		pieces = calloc(1, sizeof(*pieces));
-		if (!pieces)
-			return SQLITE_NOMEM;
 		*size = store_body_size(put->body);
-		*pieces = (struct store_piece){body_blob(put->body), 0, *size};
-		n = 1;
-		rc = txn_new_blob(store, pieces->blob, *size);
+		rc = body_piece(put->body, &whole);
 	}
-	if (rc == 0 && layout_encode(layout, NULL, 0, pieces, n) < 0)
+	if (rc == 0 && layout_encode(layout, NULL, 0, cut ? cut : &whole, n) < 0)
 		rc = SQLITE_NOMEM;
 	return rc;
 }
@@ -241,10 +230,9 @@ static int part_old(struct store *store, const struct store_part_put *part, stru
 		store->writer, SQL_PART_OLD, "ti", part->upload, (int64_t)part->number);
 	int rc = db_step(store->writer, st);
 
-	if (rc == SQLITE_ROW &&
-		buf_add(old, sqlite3_column_blob(st, 0), (size_t)sqlite3_column_bytes(st, 0)) < 0)
-		return SQLITE_NOMEM;
-	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : rc;
+	if (rc == SQLITE_ROW)
+		return db_column_add(st, 0, old);
+	return rc == SQLITE_DONE ? 0 : rc;
 }
 
 static int apply_part(struct store *store, struct txn *txn)
@@ -455,13 +443,7 @@ static int complete_write(struct store *store, int64_t bucket, struct store_comp
 	if (layout_encode(&layout, c->parts, c->n_parts, (const struct store_piece *)a->pieces.data,
 		    a->pieces.len / sizeof(struct store_piece)) < 0)
 		return SQLITE_TOOBIG;
-	rc = txn_touch(store, c->bucket, c->key);
-	if (rc)
-		return rc;
-	row.modified_ns = c->modified_ns = store_tick(store);
-	rc = object_set(store, bucket, &row);
-	if (rc == 0 && old->len)
-		rc = txn_unref_layout(store, old->data, old->len);
+	rc = object_set(store, c->bucket, bucket, &row, old, &c->modified_ns);
 	if (rc == 0)
 		rc = drop_others(store, a);
 	if (rc == 0)
@@ -477,7 +459,6 @@ static int apply_complete(struct store *store, struct txn *txn)
 	struct assembly a = {
 		.pieces = BUF_INIT(LIMIT_STORE_LAYOUT), .dropped = BUF_INIT(LIMIT_STORE_LAYOUT)};
 	int64_t bucket = txn_bucket(store, txn, c->bucket);
-	char etag[STORE_ETAG_SIZE];
 	int rc;
 
 	if (bucket <= 0)
@@ -487,14 +468,9 @@ static int apply_complete(struct store *store, struct txn *txn)
 		return rc;
 	if (txn->status == STORE_NO_SUCH_UPLOAD)
 		return completed_before(store, txn, bucket, c);
-	rc = object_old(store, bucket, c->key, etag, &old);
-	if (rc)
+	rc = object_old(store, txn, bucket, c->key, &c->condition, &old);
+	if (rc || txn->status != STORE_OK)
 		return rc;
-	if (!condition_holds(&c->condition, etag[0] ? etag : NULL)) {
-		txn->status = c->condition.if_match && !etag[0] ? STORE_NO_SUCH_KEY
-								: STORE_PRECONDITION;
-		return 0;
-	}
 	rc = assemble(store, txn, c, &a);
 	if (rc == 0 && txn->status == STORE_OK) {
 		snprintf(c->final_etag, sizeof(c->final_etag), "%s", c->etag);

@@ -9,15 +9,18 @@
 #include "base/limits.h"
 #include "base/banned.h"
 
-/* Reads the row of `st`. Under the lock `pinning`, so that its files stay. */
+/* Reads the row of `st`, and pins its files before a change can remove them. */
 static enum store_status object_read(struct db *db, sqlite3_stmt *st, enum store_status missing,
 	struct store_object **out, struct penstock_error *err)
 {
-	int rc = db_step(db, st);
+	enum store_status status;
 
-	if (rc == SQLITE_ROW)
-		return object_from_row(db->store, st, out, err) < 0 ? STORE_FAILED : STORE_OK;
-	return rc == SQLITE_DONE ? missing : db_error(db, rc, "read an object", err);
+	pthread_rwlock_rdlock(&db->store->pinning);
+	status = db_look_up(db, st, missing, "read an object", err);
+	if (status == STORE_OK && object_from_row(db->store, st, out, err) < 0)
+		status = STORE_FAILED;
+	pthread_rwlock_unlock(&db->store->pinning);
+	return status;
 }
 
 enum store_status store_object_get(struct store *store, const char *bucket, const char *key,
@@ -35,18 +38,15 @@ enum store_status store_object_get(struct store *store, const char *bucket, cons
 	if (!db)
 		return STORE_FAILED;
 	st = db_bound(db, SQL_OBJECT_GET, "tk", bucket, key);
-	pthread_rwlock_rdlock(&store->pinning);
 	status = object_read(db, st, STORE_NO_SUCH_KEY, out, err);
-	pthread_rwlock_unlock(&store->pinning);
-	if (status == STORE_OK)
+	if (status == STORE_OK) {
 		cache_put(store->cache, bucket, key, ticket, *out);
-	else if (status == STORE_NO_SUCH_KEY) {
+	} else if (status == STORE_NO_SUCH_KEY) {
 		_cleanup_reset_ sqlite3_stmt *found = db_bound(db, SQL_BUCKET_ID, "t", bucket);
-		int rc = db_step(db, found);
+		enum store_status its_bucket = db_look_up(
+			db, found, STORE_NO_SUCH_BUCKET, "look up a bucket", err);
 
-		if (rc != SQLITE_ROW)
-			status = rc == SQLITE_DONE ? STORE_NO_SUCH_BUCKET
-						   : db_error(db, rc, "look up a bucket", err);
+		return its_bucket == STORE_OK ? STORE_NO_SUCH_KEY : its_bucket;
 	}
 	return status;
 }
@@ -56,15 +56,11 @@ enum store_status store_completed_get(struct store *store, const char *bucket, c
 {
 	_cleanup_reader_ struct db *db = db_reader(store, err);
 	_cleanup_reset_ sqlite3_stmt *st = NULL;
-	enum store_status status;
 
 	if (!db)
 		return STORE_FAILED;
 	st = db_bound(db, SQL_OBJECT_COMPLETED, "tkt", bucket, key, id);
-	pthread_rwlock_rdlock(&store->pinning);
-	status = object_read(db, st, STORE_NO_SUCH_UPLOAD, out, err);
-	pthread_rwlock_unlock(&store->pinning);
-	return status;
+	return object_read(db, st, STORE_NO_SUCH_UPLOAD, out, err);
 }
 
 /* --- changes ------------------------------------------------------------------------------- */
@@ -74,14 +70,16 @@ static bool tag_matches(const char *wanted, const char *etag)
 	return etag && (strcmp(wanted, "*") == 0 || strcmp(wanted, etag) == 0);
 }
 
-bool condition_holds(const struct store_condition *condition, const char *etag)
+/* `etag` is NULL if there is no object. */
+static bool condition_holds(const struct store_condition *condition, const char *etag)
 {
 	if (condition->if_match && !tag_matches(condition->if_match, etag))
 		return false;
 	return !condition->if_none_match || !tag_matches(condition->if_none_match, etag);
 }
 
-int object_old(struct store *store, int64_t bucket, const char *key,
+/* Gets the ETag of a key ("" if there is no object); appends its layout to `old`. */
+static int old_row(struct store *store, int64_t bucket, const char *key,
 	char etag[static STORE_ETAG_SIZE], struct buf *old)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(
@@ -92,23 +90,40 @@ int object_old(struct store *store, int64_t bucket, const char *key,
 	if (rc != SQLITE_ROW)
 		return rc == SQLITE_DONE ? 0 : rc;
 	db_column_text(st, 0, etag, STORE_ETAG_SIZE);
-	if (buf_add(old, sqlite3_column_blob(st, 1), (size_t)sqlite3_column_bytes(st, 1)) < 0)
-		return SQLITE_NOMEM;
-	return 0;
+	return db_column_add(st, 1, old);
 }
 
-int object_set(struct store *store, int64_t bucket, const struct object_row *row)
+int object_old(struct store *store, struct txn *txn, int64_t bucket, const char *key,
+	const struct store_condition *condition, struct buf *old)
+{
+	char etag[STORE_ETAG_SIZE];
+	int rc = old_row(store, bucket, key, etag, old);
+
+	if (rc == 0 && !condition_holds(condition, etag[0] ? etag : NULL))
+		txn->status = condition->if_match && !etag[0] ? STORE_NO_SUCH_KEY
+							      : STORE_PRECONDITION;
+	return rc;
+}
+
+int object_set(struct store *store, const char *bucket_name, int64_t bucket,
+	const struct object_row *row, const struct buf *old, int64_t *modified_ns)
 {
 	const struct store_checksum *ck = row->checksum;
 	const bool has = ck->algorithm[0] != '\0';
-	sqlite3_stmt *st = db_bound(store->writer, SQL_OBJECT_SET, "ikiittttbtb", bucket, row->key,
-		(int64_t)row->size, row->modified_ns, row->etag, has ? ck->algorithm : NULL,
+	sqlite3_stmt *st;
+	int rc = txn_touch(store, bucket_name, row->key);
+
+	if (rc)
+		return rc;
+	*modified_ns = store_tick(store);
+	st = db_bound(store->writer, SQL_OBJECT_SET, "ikiittttbtb", bucket, row->key,
+		(int64_t)row->size, *modified_ns, row->etag, has ? ck->algorithm : NULL,
 		has ? ck->type : NULL, has ? ck->value : NULL, row->headers, row->headers_len,
 		row->upload, row->layout->data, row->layout->len);
-
 	if (st && row->body)
 		sqlite3_bind_blob64(st, 12, row->size ? row->body : "", row->size, SQLITE_STATIC);
-	return db_run(st);
+	rc = db_run(st);
+	return rc || !old->len ? rc : txn_unref_layout(store, old->data, old->len);
 }
 
 /* Makes the layout of the new object and takes the references. */
@@ -127,15 +142,13 @@ static int put_content(struct store *store, struct txn *txn, const struct store_
 		pieces = put->source->pieces;
 		n = put->source->n_pieces;
 		rc = txn_ref_pieces(store, txn, pieces, n);
-	} else if (store_body_is_inline(put->body)) {
-		*size = store_body_size(put->body);
-		*body = body_data(put->body);
 	} else {
 		*size = store_body_size(put->body);
-		piece.blob = body_blob(put->body);
-		piece.length = *size;
-		n = 1;
-		rc = txn_new_blob(store, piece.blob, *size);
+		n = !store_body_is_inline(put->body);
+		if (n)
+			rc = body_piece(put->body, &piece);
+		else
+			*body = body_data(put->body);
 	}
 	if (rc == 0 && layout_encode(layout, put->parts, put->n_parts, pieces, n) < 0)
 		rc = SQLITE_NOMEM;
@@ -153,31 +166,18 @@ static int apply_put(struct store *store, struct txn *txn)
 		.headers = put->headers,
 		.headers_len = put->headers_len,
 		.layout = &layout};
-	char etag[STORE_ETAG_SIZE];
 	int64_t bucket = txn_bucket(store, txn, put->bucket);
 	int rc;
 
 	if (bucket <= 0)
 		return (int)-bucket;
-	rc = object_old(store, bucket, put->key, etag, &old);
-	if (rc)
+	rc = object_old(store, txn, bucket, put->key, &put->condition, &old);
+	if (rc || txn->status != STORE_OK)
 		return rc;
-	if (!condition_holds(&put->condition, etag[0] ? etag : NULL)) {
-		txn->status = put->condition.if_match && !etag[0] ? STORE_NO_SUCH_KEY
-								  : STORE_PRECONDITION;
-		return 0;
-	}
 	rc = put_content(store, txn, put, &layout, &row.size, &row.body);
 	if (rc || txn->status != STORE_OK)
 		return rc;
-	rc = txn_touch(store, put->bucket, put->key);
-	if (rc)
-		return rc;
-	row.modified_ns = put->modified_ns = store_tick(store);
-	rc = object_set(store, bucket, &row);
-	if (rc == 0 && old.len)
-		rc = txn_unref_layout(store, old.data, old.len);
-	return rc;
+	return object_set(store, put->bucket, bucket, &row, &old, &put->modified_ns);
 }
 
 static void put_end(struct store_put *put, enum store_status status)
@@ -243,7 +243,7 @@ static int delete_one(
 {
 	_cleanup_(buf_release) struct buf old = BUF_INIT(LIMIT_STORE_LAYOUT);
 	char etag[STORE_ETAG_SIZE];
-	int rc = object_old(store, bucket, item->key, etag, &old);
+	int rc = old_row(store, bucket, item->key, etag, &old);
 
 	item->status = STORE_OK;
 	item->existed = etag[0] != '\0';
