@@ -399,6 +399,15 @@ int fs_lock_wait(int fd, const atomic_int *cancel)
 	}
 }
 
+int fs_lock_file(const char *path, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	if (fd < 0 || fs_lock_wait(fd, NULL) < 0)
+		return error_errno(err, errno, "cannot lock %s", path);
+	return take_fd(fd);
+}
+
 static int open_one(int dir, const char *name, bool make)
 {
 	const int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;

@@ -82,6 +82,8 @@ int fs_lock(int fd);
 /* Like fs_lock(), but waits for the lock. Returns 1 if `cancel` is set meanwhile; `cancel` may be
  * NULL. Polls every few milliseconds. */
 int fs_lock_wait(int fd, const atomic_int *cancel);
+/* Opens `path`, which is created if missing, and waits for its lock. Returns the descriptor. */
+int fs_lock_file(const char *path, struct penstock_error *err);
 /* Like fs_lock(), but shared: any number of processes can hold it if none holds it exclusively. */
 int fs_lock_shared(int fd);
 /* Returns true if anyone else holds the lock, exclusive or shared. */

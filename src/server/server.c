@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/near_socket.h"
+#include "base/str.h"
 #include "server/request/request.h"
 #include "server/handle.h"
 #include "server/request/hash.h"
@@ -90,17 +91,12 @@ static int make_url(struct server *server, int fd, const char *address, struct p
 {
 	struct sockaddr_in6 bound = {0}; /* the port of an IPv4 address is at the same offset */
 	socklen_t len = sizeof(bound);
-	int n;
 
 	if (getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
 		return error_errno(err, errno, "cannot get the port");
-	n = asprintf(&server->url, bound.sin6_family == AF_INET ? "http://%s:%u" : "http://[%s]:%u",
+	server->url = str_printf(bound.sin6_family == AF_INET ? "http://%s:%u" : "http://[%s]:%u",
 		address, (unsigned)ntohs(bound.sin6_port));
-	if (n < 0) {
-		server->url = NULL;
-		return error_memory(err);
-	}
-	return 0;
+	return server->url ? 0 : error_memory(err);
 }
 
 _Static_assert(offsetof(struct sockaddr_in6, sin6_port) == offsetof(struct sockaddr_in, sin_port),

@@ -196,18 +196,14 @@ static bool find_job(const char *jobs, const char *job, const char *id, struct s
 static void explain_loss(const struct slurm_job *job, const struct slurm_status *status,
 	struct records_attempt *attempt)
 {
-	char *message = NULL;
-
 	if (attempt->state != RUN_LOST || attempt->class != RUN_CLASS_NONE || !job->job[0] ||
 		strchr(job->job, ';'))
 		return;
 	attempt->class = RUN_CLASS_NODE;
-	if (asprintf(&message, "Slurm job %s ended (%s)%s%s; the same command resumes it", job->job,
-		    status->known ? status->state : "no longer known to Slurm",
-		    *status->nodes ? " on " : "", status->nodes) < 0)
-		return;
 	free(attempt->message);
-	attempt->message = message;
+	attempt->message = str_printf("Slurm job %s ended (%s)%s%s; the same command resumes it",
+		job->job, status->known ? status->state : "no longer known to Slurm",
+		*status->nodes ? " on " : "", status->nodes);
 }
 
 bool cluster_view_correct(struct cluster_view *view, const char *home, const char *id,
@@ -215,7 +211,6 @@ bool cluster_view_correct(struct cluster_view *view, const char *home, const cha
 {
 	struct slurm_job job = {0};
 	struct slurm_status status = {0};
-	char *message = NULL;
 	bool waits;
 
 	if ((attempt->state != RUN_LOST && attempt->state != RUN_PREEMPTED) ||
@@ -227,11 +222,9 @@ bool cluster_view_correct(struct cluster_view *view, const char *home, const cha
 	waits = find_job(view->jobs, job.job, id, &status) && status.lives &&
 		(status.pending || attempt->state == RUN_LOST);
 	if (waits) {
-		if (asprintf(&message, "Slurm job %s: %s (%s)%s%s", job.job, status.state,
-			    status.reason, *status.nodes ? " on " : "", status.nodes) >= 0) {
-			free(attempt->message);
-			attempt->message = message;
-		}
+		free(attempt->message);
+		attempt->message = str_printf("Slurm job %s: %s (%s)%s%s", job.job, status.state,
+			status.reason, *status.nodes ? " on " : "", status.nodes);
 		attempt->state = RUN_QUEUED;
 		attempt->class = RUN_CLASS_NONE;
 		attempt->ended_ns = 0;

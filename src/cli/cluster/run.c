@@ -226,13 +226,11 @@ static void say_status(struct following *f, const char *job, const struct slurm_
 static void last_words(const struct following *f, const char *job, char line[static 400])
 {
 	_cleanup_free_ char *dir = run_path(f->home, f->id, RUN_FILE_DIR);
-	_cleanup_free_ char *path = NULL;
+	_cleanup_free_ char *path = dir ? str_printf("%s/slurm-%s.out", dir, job) : NULL;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
 	const char *at;
 
 	*line = '\0';
-	if (!dir || asprintf(&path, "%s/slurm-%s.out", dir, job) < 0)
-		path = NULL;
 	if (!path || fs_read(path, &text, NULL) < 0)
 		return;
 	for (at = buf_str(&text); *at;) {
@@ -261,16 +259,13 @@ static int record_gone(struct following *f, const struct slurm_job *job,
 	char words[400];
 
 	last_words(f, job->job, words);
-	if (asprintf(&message, "Slurm job %s ended (%s)%s%s%s%s", job->job,
-		    status->known ? status->state : "no longer known to Slurm",
-		    *status->nodes ? " on " : "", status->nodes,
-		    begun		  ? "; the same command resumes it"
-		    : cancelled || *words ? ""
-					  : "; is PENSTOCK_HOME on a file system that the "
-					    "nodes share?",
-		    words) < 0)
-		message = NULL;
-	end.message = message;
+	end.message = message = str_printf("Slurm job %s ended (%s)%s%s%s%s", job->job,
+		status->known ? status->state : "no longer known to Slurm",
+		*status->nodes ? " on " : "", status->nodes,
+		begun		      ? "; the same command resumes it"
+		: cancelled || *words ? ""
+				      : "; is PENSTOCK_HOME on a file system that the nodes share?",
+		words);
 	records_end(f->records, f->id, last->attempt, &end, NULL);
 	log_error("run %s %s: %s", f->id, run_state_name(end.state), message ? message : "");
 	return end.exit_code;
@@ -452,9 +447,8 @@ static int stop_waiting(struct records *records, const struct records_run *run, 
 
 	if (r < 0)
 		return r;
-	if (*job ? asprintf(&message, "Slurm job %s was cancelled before it %s", job, when) < 0
-		 : asprintf(&message, "its submission to Slurm did not finish") < 0)
-		message = NULL;
+	message = *job ? str_printf("Slurm job %s was cancelled before it %s", job, when)
+		       : strdup("its submission to Slurm did not finish");
 	/* If the job has started after all, its penstock was asked to stop and records its own
 	 * end. */
 	records_end_waiting(records, run->id, run->last.attempt,

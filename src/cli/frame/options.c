@@ -86,9 +86,9 @@ const struct strlist *cli_variables(const struct cli *cli)
 
 int cli_refuse_variables(const struct cli *cli)
 {
-	_cleanup_free_ char *word = NULL;
+	_cleanup_free_ char *word = str_printf("--%s", cli->variables.items[0]);
 
-	if (asprintf(&word, "--%s", cli->variables.items[0]) < 0)
+	if (!word)
 		abort();
 	return refuse_word(cli, word);
 }

@@ -97,22 +97,21 @@ static int print_dir(
 	for (int i = 0; i < n; i++) {
 		const char *name = entries[i]->d_name;
 		_cleanup_free_ char *path = path_join(dir, name);
-		_cleanup_free_ char *shown = NULL;
+		_cleanup_free_ char *shown = str_printf("%s%s", below, name);
 		struct stat st;
 
 		if (r < 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
 			free(entries[i]);
 			continue;
 		}
-		if (!path || asprintf(&shown, "%s%s", below, name) < 0)
+		if (!path || !shown)
 			r = error_memory(err);
 		else if (lstat(path, &st) < 0)
 			r = error_errno(err, errno, "cannot read the status of %s", path);
 		else if (S_ISDIR(st.st_mode)) {
-			_cleanup_free_ char *deeper = NULL;
+			_cleanup_free_ char *deeper = str_printf("%s/", shown);
 
-			r = asprintf(&deeper, "%s/", shown) < 0 ? error_memory(err)
-								: print_dir(l, path, deeper, err);
+			r = deeper ? print_dir(l, path, deeper, err) : error_memory(err);
 		} else {
 			print_line(l, (uint64_t)st.st_size, shown);
 		}
@@ -225,10 +224,8 @@ static int lock_tags(struct session *s, struct penstock_error *err)
 
 	if (r < 0)
 		return r;
-	s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (s->lock_fd < 0 || fs_lock_wait(s->lock_fd, NULL) < 0)
-		return error_errno(err, errno, "cannot lock %s", path);
-	return 0;
+	s->lock_fd = fs_lock_file(path, err);
+	return s->lock_fd < 0 ? s->lock_fd : 0;
 }
 
 /* A tag must not exist yet: runs that use it rely on its content. */
@@ -298,19 +295,15 @@ static int copy_object(void *cookie, const struct object_info *info)
 {
 	struct tagging *t = cookie;
 	const char *below = info->key + strlen(t->prefix);
-	_cleanup_free_ char *key = NULL;
+	_cleanup_free_ char *key = str_printf("%s%s", t->to, below);
 
 	if (str_starts(below, ".penstock/"))
 		return 0;
-	if (asprintf(&key, "%s%s", t->to, below) < 0) {
-		key = NULL;
-		t->r = error_memory(t->err);
-	} else {
-		t->r = object_copy(
-			object_at(t->s->place.store->client, t->s->place.store->bucket, info->key),
-			object_at(t->s->place.store->client, t->s->place.store->bucket, key),
-			&(struct object_copy_options){0}, NULL, t->err);
-	}
+	t->r = key ? object_copy(object_at(t->s->place.store->client, t->s->place.store->bucket,
+					 info->key),
+			     object_at(t->s->place.store->client, t->s->place.store->bucket, key),
+			     &(struct object_copy_options){0}, NULL, t->err)
+		   : error_memory(t->err);
 	t->copied++;
 	return t->r < 0;
 }
@@ -319,16 +312,10 @@ static int copy_object(void *cookie, const struct object_info *info)
  * them. */
 static int tag_objects(struct session *s, const char *tag, struct penstock_error *err)
 {
-	struct tagging t = {.s = s, .prefix = s->place.prefix, .err = err};
-	_cleanup_free_ char *to = NULL;
-	int r;
+	_cleanup_free_ char *to = str_printf("%s.penstock/tags/%s/", s->place.prefix, tag);
+	struct tagging t = {.s = s, .prefix = s->place.prefix, .to = to, .err = err};
+	int r = to ? remove_objects(s, to, err) : error_memory(err); /* left by a killed call */
 
-	if (asprintf(&to, "%s.penstock/tags/%s/", s->place.prefix, tag) < 0) {
-		to = NULL;
-		return error_memory(err);
-	}
-	t.to = to;
-	r = remove_objects(s, to, err); /* left by a call that was killed */
 	if (r == 0)
 		r = object_list(
 			object_at(s->place.store->client, s->place.store->bucket, s->place.prefix),
@@ -356,8 +343,8 @@ static int tag_dir(struct session *s, const char *tag, const char *from, const c
 
 static int tag_remove(struct session *s, const char *tag, struct penstock_error *err)
 {
-	_cleanup_free_ char *word = NULL, *path = NULL, *dir = NULL;
-	int r = asprintf(&word, ":%s", tag) < 0 ? error_memory(err) : lock_tags(s, err);
+	_cleanup_free_ char *word = str_printf(":%s", tag), *path = NULL, *dir = NULL;
+	int r = word ? lock_tags(s, err) : error_memory(err);
 
 	if (r == 0)
 		r = open_place(s, word, err);

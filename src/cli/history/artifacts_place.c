@@ -51,7 +51,8 @@ int artifacts_tag_path(char **out, const char *home, const char *tag, const char
 	if (str_ends(tag, ".json"))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"invalid tag '%s': it must not end with '.json'", tag);
-	return asprintf(out, "%s/tags/%s%s", home, tag, ending) < 0 ? error_memory(err) : 0;
+	*out = str_printf("%s/tags/%s%s", home, tag, ending);
+	return *out ? 0 : error_memory(err);
 }
 
 /* Finds the place of the run's output. */
@@ -162,11 +163,11 @@ static int resolve_one(struct workflow *workflow, struct workflow_input *input, 
 	const struct workflow_artifacts *from = &input->artifacts;
 	const struct workflow_text *name = from->tag.value ? &from->tag : &from->run;
 	_cleanup_(buf_release) struct buf at = BUF_INIT(LIMIT_STRING);
-	_cleanup_free_ char *word = NULL;
+	_cleanup_free_ char *word = str_printf("%s%s", from->tag.value ? ":" : "", name->value);
 	int r;
 
 	workflow_place_format(workflow, &name->at, &at);
-	if (asprintf(&word, "%s%s", from->tag.value ? ":" : "", name->value) < 0)
+	if (!word)
 		return error_memory(err);
 	r = artifacts_find(place, home, records, word, true, err);
 	if (r < 0)

@@ -58,13 +58,9 @@ static void session_release(struct session *s)
 
 static char *joined(const char *prefix, const char *path)
 {
-	char *out = NULL;
 	bool slash = *prefix && !str_ends(prefix, "/"), here = strcmp(path, ".") == 0;
 
-	return asprintf(&out, "%s%s%s%s", prefix, slash ? "/" : "", here ? "" : path,
-		       here ? "" : "/") < 0
-		       ? NULL
-		       : out;
+	return str_printf("%s%s%s%s", prefix, slash ? "/" : "", here ? "" : path, here ? "" : "/");
 }
 
 static int open_address(
@@ -219,16 +215,12 @@ static const char *shown(const struct commit_entry *e)
 
 static char *key_of(const struct session *s, const struct commit_entry *e, const char *file)
 {
-	char *key = NULL;
-
 	if (file && !e->single)
-		return asprintf(&key, "%s%s/%s", s->prefix, shown(e), file) < 0 ? NULL : key;
-	return asprintf(&key, "%s%s%s", s->prefix, shown(e),
-		       file	   ? ""
-		       : e->single ? COMMIT_SUFFIX
-				   : "/" COMMIT_NAME) < 0
-		       ? NULL
-		       : key;
+		return str_printf("%s%s/%s", s->prefix, shown(e), file);
+	return str_printf("%s%s%s", s->prefix, shown(e),
+		file	    ? ""
+		: e->single ? COMMIT_SUFFIX
+			    : "/" COMMIT_NAME);
 }
 
 /* ---- verify ---- */
@@ -393,6 +385,12 @@ static int verify_all(const struct session *s, const char *name, struct penstock
 		       : 0;
 }
 
+/* Returns the path of the commit of the local checkpoint `base`. */
+static char *commit_path(const char *base, bool single)
+{
+	return str_printf("%s%s", base, single ? COMMIT_SUFFIX : "/" COMMIT_NAME);
+}
+
 static int fetch(const struct session *s, const struct commit_entry *e, const char *file,
 	const char *to, struct penstock_error *err)
 {
@@ -457,9 +455,9 @@ static int get(
 	if (!s->client)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"the checkpoint is on this machine already: %s", e->path);
-	if (asprintf(&base, "%s/%s", to, shown(e)) < 0 ||
-		asprintf(&commit, e->commit->single ? "%s" COMMIT_SUFFIX : "%s/" COMMIT_NAME,
-			base) < 0)
+	base = str_printf("%s/%s", to, shown(e));
+	commit = base ? commit_path(base, e->commit->single) : NULL;
+	if (!commit)
 		return error_memory(err);
 	created = access(commit, F_OK) < 0; /* files that were there before are kept */
 	for (size_t i = 0; r == 0 && i < e->commit->n_files; i++) {
@@ -515,8 +513,8 @@ static int remove_local(const struct session *s, const char *name, struct pensto
 
 	if (!path || lstat(path, &st) < 0)
 		return 0;
-	if (asprintf(&commit, S_ISDIR(st.st_mode) ? "%s/" COMMIT_NAME : "%s" COMMIT_SUFFIX, path) <
-		0)
+	commit = commit_path(path, !S_ISDIR(st.st_mode));
+	if (!commit)
 		return error_memory(err);
 	unlink(commit);
 	return fs_remove_tree(path, err);

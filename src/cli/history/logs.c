@@ -43,11 +43,10 @@ static int fetch_log(const char *home, const struct records_run *run, int attemp
 			"the workflow, with an output in object storage, makes it available to "
 			"other machines",
 			attempt);
-	if (asprintf(&key, "%s" RUN_STATE_ROOT "%s/log/%d", place.workflow->output.s3.prefix,
-		    run->id, attempt) < 0) {
-		key = NULL;
+	key = str_printf("%s" RUN_STATE_ROOT "%s/log/%d", place.workflow->output.s3.prefix, run->id,
+		attempt);
+	if (!key)
 		return error_memory(err);
-	}
 	r = artifacts_open(&place, home, &e);
 	if (r == 0)
 		r = object_get_file(object_at(place.store->client, place.store->bucket, key), path,

@@ -71,11 +71,10 @@ static char *notice_of(const struct listing *listing, const struct records_run *
 	bool soon = json_is_true(json_object_get(notice, "soon"));
 	char *text = NULL;
 
-	if (reason && source && noticed && !json_is_true(json_object_get(notice, "withdrawn")) &&
-		asprintf(&text, "%s (%s: %s, %s)",
+	if (reason && source && noticed && !json_is_true(json_object_get(notice, "withdrawn")))
+		text = str_printf("%s (%s: %s, %s)",
 			soon ? "may be preempted soon" : "is being preempted", source, reason,
-			noticed) < 0)
-		text = NULL;
+			noticed);
 	json_decref(notice);
 	return text;
 }
@@ -127,8 +126,8 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 	grid_add(&listing->grid, show_time(a->started_ns, text));
 	grid_add(&listing->grid, show_sync(a, text));
 	/* A terminal truncates it to its width. */
-	if (ports && asprintf(&last, "ports %s: %s", ports, run->workflow) < 0)
-		last = NULL;
+	if (ports)
+		last = str_printf("ports %s: %s", ports, run->workflow);
 	notice = notice_of(listing, run);
 	grid_add_cut(&listing->grid,
 		notice	  ? notice

@@ -113,13 +113,11 @@ static struct batch_line *make_line(
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct batch_line *line;
-	char *where = NULL;
 	int r;
 
-	if (asprintf(&where, "%s:%llu: ", batch->name, (unsigned long long)batch->line) < 0)
-		abort();
-	line = batch_line_new(where);
-	if (!line)
+	line = batch_line_new(
+		str_printf("%s:%llu: ", batch->name, (unsigned long long)batch->line));
+	if (!line || !line->where)
 		abort();
 	line->lines = lines;
 	batch_line_take(line);

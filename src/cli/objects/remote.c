@@ -125,13 +125,9 @@ static struct {
 
 static char *name_of(const struct store_place *place)
 {
-	char *name = NULL;
-	int n = asprintf(&name, "%s\n%s\n%s\n%s\n%d %d",
-		place->endpoint_url ? place->endpoint_url : "",
+	return str_printf("%s\n%s\n%s\n%s\n%d %d", place->endpoint_url ? place->endpoint_url : "",
 		place->profile ? place->profile : "", place->region ? place->region : "",
 		place->google_key ? place->google_key : "", place->anonymous, place->google);
-
-	return n < 0 ? NULL : name;
 }
 
 static void close_remote(struct remote *remote)

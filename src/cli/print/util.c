@@ -154,7 +154,8 @@ void grid_add_cut(struct grid *grid, const char *cell, size_t width)
 	len = (int)bytes_of_width(cell, width - 1);
 	while (len > 0 && cell[len - 1] == ' ')
 		len--;
-	if (asprintf(&text, "%.*s…", len, cell) < 0)
+	text = str_printf("%.*s…", len, cell);
+	if (!text)
 		abort();
 	grid_add(grid, text);
 }

@@ -52,12 +52,10 @@ static int note_id(void *cookie, const struct object_info *info)
 static int get(struct search *search, const char *id, const char *name, struct buf *out,
 	struct penstock_error *err)
 {
-	_cleanup_free_ char *key = NULL;
+	_cleanup_free_ char *key = str_printf("%s%s/%s", search->prefix, id, name);
 
-	if (asprintf(&key, "%s%s/%s", search->prefix, id, name) < 0) {
-		key = NULL;
+	if (!key)
 		return error_memory(err);
-	}
 	return object_get(object_at(search->remote.client, search->at.bucket, key),
 		&(struct object_get_options){.cancel = search->remote.cancel}, out, NULL, err);
 }

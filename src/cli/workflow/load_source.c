@@ -39,14 +39,11 @@ static char *find_yaml(const char *dir, const char *name)
 	static const char *const endings[] = {"yaml", "yml"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(endings); i++) {
-		char *path;
+		_cleanup_free_ char *path = str_printf(
+			"%s/%s.%s", strcmp(dir, "/") == 0 ? "" : dir, name, endings[i]);
 
-		if (asprintf(&path, "%s/%s.%s", strcmp(dir, "/") == 0 ? "" : dir, name,
-			    endings[i]) < 0)
-			return NULL;
-		if (access(path, R_OK) == 0)
-			return path;
-		free(path);
+		if (!path || access(path, R_OK) == 0)
+			return take_pointer(path);
 	}
 	return NULL;
 }
@@ -115,9 +112,8 @@ static int read_variables_and_defaults(struct load_source *out, struct penstock_
 	if (str_ends(folder, "/.dstack"))
 		*strrchr(folder, '/') = '\0';
 	out->defaults_name = find_above(*folder ? folder : "/", "penstock");
-	if (config ? asprintf(&user, "%s/penstock", config) < 0
-		   : asprintf(&user, "%s/.config/penstock", home ? home : "") < 0)
-		user = NULL;
+	user = config ? path_join(config, "penstock")
+		      : str_printf("%s/.config/penstock", home ? home : "");
 	if (!out->defaults_name && user)
 		out->defaults_name = find_yaml(user, "config");
 	if (r == 0 && out->defaults_name)

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,8 +69,7 @@ static int repository_parse(const char *source, struct repository *r, struct pen
 		for (path = place; *path && (*path != '/' || ++slashes < 3);)
 			path++;
 		r->folder = strdup(*path ? path + 1 : "");
-		if (asprintf(&r->url, "https://%.*s", (int)(path - place), place) < 0)
-			r->url = NULL;
+		r->url = str_printf("https://%.*s", (int)(path - place), place);
 	}
 	if (!r->folder || !r->url)
 		return error_memory(err);
@@ -88,12 +86,12 @@ static int repository_parse(const char *source, struct repository *r, struct pen
 		return 0;
 	len = strlen(at + 1);
 	r->is_commit = len >= 7 && len <= 40 && strspn(at + 1, "0123456789abcdef") == len;
-	if (!is_url && !r->is_commit && *r->folder && !strchr(at + 1, '/')) {
-		if (asprintf(&r->ref, "%s/%s", r->folder, at + 1) < 0)
-			return error_memory(err);
-	} else if (!(r->ref = strdup(at + 1))) {
+	if (!is_url && !r->is_commit && *r->folder && !strchr(at + 1, '/'))
+		r->ref = str_printf("%s/%s", r->folder, at + 1);
+	else
+		r->ref = strdup(at + 1);
+	if (!r->ref)
 		return error_memory(err);
-	}
 	if (*r->ref == '-' || strpbrk(r->ref, " \t\n:^~?*[\\") || strstr(r->ref, ".."))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"invalid module '%s': the part after '@' is neither a tag nor a commit",
@@ -194,7 +192,7 @@ static void cache_release(struct cache *cache)
 
 static int cache_open(struct cache *cache, const struct repository *r, struct penstock_error *err)
 {
-	_cleanup_free_ char *home = NULL, *lock = NULL;
+	_cleanup_free_ char *home = NULL, *dir = NULL, *lock = NULL;
 	unsigned char sum[32];
 	char name[65];
 	int rc = records_home(&home, err);
@@ -205,26 +203,23 @@ static int cache_open(struct cache *cache, const struct repository *r, struct pe
 		return error_memory(err);
 	str_hex(sum, sizeof(sum), name);
 	name[24] = '\0';
-	if (asprintf(&cache->dir, "%s/modules/%s.git", home, name) < 0 ||
-		asprintf(&lock, "%s/modules/%s.lock", home, name) < 0)
+	dir = path_join(home, "modules");
+	cache->dir = str_printf("%s/modules/%s.git", home, name);
+	lock = str_printf("%s/modules/%s.lock", home, name);
+	if (!dir || !cache->dir || !lock)
 		return error_memory(err);
-	*strrchr(lock, '/') = '\0';
-	rc = fs_mkdirs(lock, 0700, err);
-	if (rc < 0)
-		return rc;
-	lock[strlen(lock)] = '/';
-	cache->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (cache->lock_fd < 0 || flock(cache->lock_fd, LOCK_EX) < 0)
-		return error_errno(err, errno, "cannot lock %s", lock);
-	return 0;
+	rc = fs_mkdirs(dir, 0700, err);
+	if (rc == 0)
+		rc = cache->lock_fd = fs_lock_file(lock, err);
+	return rc < 0 ? rc : 0;
 }
 
 /* Sets `commit` to the commit of `name` in the cache. Returns false if it is not there. */
 static bool find_commit(const char *dir, const char *name, struct buf *commit)
 {
-	_cleanup_free_ char *object = NULL;
+	_cleanup_free_ char *object = str_printf("%s^{commit}", name);
 
-	if (access(dir, F_OK) < 0 || asprintf(&object, "%s^{commit}", name) < 0)
+	if (access(dir, F_OK) < 0 || !object)
 		return false;
 	if (git(NULL, dir, (const char *const[]){"rev-parse", "--verify", "--quiet", object, NULL},
 		    commit, NULL) < 0)
@@ -279,8 +274,8 @@ static int fetch(
 				"+refs/heads/*:refs/penstock/heads/*",
 				"+refs/tags/*:refs/penstock/tags/*", NULL},
 			err);
-	if (asprintf(&spec, "+%s%s:%s", r->ref ? "refs/tags/" : "HEAD", r->ref ? r->ref : "", ref) <
-		0)
+	spec = str_printf("+%s%s:%s", r->ref ? "refs/tags/" : "HEAD", r->ref ? r->ref : "", ref);
+	if (!spec)
 		return error_memory(err);
 	rc = git_there(dir, r,
 		(const char *const[]){
@@ -308,11 +303,9 @@ static int read_repository(
 
 	if (rc < 0)
 		return rc;
-	if (r->is_commit)
-		ref = strdup(r->ref);
-	else if (asprintf(&ref, "refs/penstock/%s%s", r->ref ? "tags/" : "head",
-			 r->ref ? r->ref : "") < 0)
-		ref = NULL;
+	ref = r->is_commit ? strdup(r->ref)
+			   : str_printf("refs/penstock/%s%s", r->ref ? "tags/" : "head",
+				     r->ref ? r->ref : "");
 	if (!ref)
 		return error_memory(err);
 	/* A commit never changes; a tag may have been moved, like HEAD. */
@@ -331,8 +324,9 @@ static int read_repository(
 			buf_str(&commit));
 	else if (fetched)
 		log_debug("%s: fetched %s", r->url, buf_str(&commit));
-	if (asprintf(&object, "%s:%s%s" MODULE_FILE, buf_str(&commit), r->folder,
-		    *r->folder ? "/" : "") < 0)
+	object = str_printf(
+		"%s:%s%s" MODULE_FILE, buf_str(&commit), r->folder, *r->folder ? "/" : "");
+	if (!object)
 		return error_memory(err);
 	rc = git(
 		NULL, cache.dir, (const char *const[]){"cat-file", "blob", object, NULL}, text, &e);
@@ -357,7 +351,8 @@ static int find(const char *file, const char *source, bool online, struct buf *t
 			     : *file == '/' ? (int)(strrchr(file, '/') - file) + 1
 					    : 0;
 
-		if (asprintf(&path, "%.*s%s/" MODULE_FILE, folder, file, source) < 0)
+		path = str_printf("%.*s%s/" MODULE_FILE, folder, file, source);
+		if (!path)
 			return error_memory(err);
 		rc = fs_read(path, text, err);
 		return rc < 0 ? error_prefix(err, "cannot read module '%s'", source) : rc;

@@ -1,8 +1,6 @@
 #include "cli/workflow/secret_file.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +15,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/process_run.h"
+#include "base/str.h"
 #include "records/records.h"
 #include "base/banned.h"
 
@@ -124,14 +123,14 @@ static int keyring(const char *verb, const char *name, const char *input, struct
 bool secret_find(const char *name, struct buf *value)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_free_ char *variable = NULL;
+	_cleanup_free_ char *variable = str_printf("PENSTOCK_SECRET_%s", name);
 	_cleanup_free_ char *path = NULL;
 	json_t *json = NULL;
 	const json_t *entry;
 	const char *given;
 	bool found = false;
 
-	if (asprintf(&variable, "PENSTOCK_SECRET_%s", name) < 0)
+	if (!variable)
 		return false;
 	given = getenv(variable);
 	if (given)
@@ -173,14 +172,11 @@ static int change(const char *name, json_t *value, struct penstock_error *err)
 	json_t *json = NULL;
 	int r = file_path(&path, err);
 
-	if (r == 0 && asprintf(&lock, "%s.lock", path) < 0)
+	if (r == 0 && !(lock = str_printf("%s.lock", path)))
 		r = error_memory(err);
-	if (r == 0) {
-		fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-		if (fd < 0 || fs_lock_wait(fd, NULL) < 0)
-			r = error_errno(err, errno, "cannot lock %s", lock);
-	}
 	if (r == 0)
+		r = fd = fs_lock_file(lock, err);
+	if (r >= 0)
 		r = load(&json, path, err);
 	if (r == 0 && !value && !json_object_get(json, name))
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,

@@ -123,11 +123,11 @@ static void check_variables(
 {
 	for (size_t i = 0; i < given->n; i++) {
 		int len = (int)strcspn(given->items[i], "=");
-		_cleanup_free_ char *option = NULL;
+		_cleanup_free_ char *option = str_printf("--%.*s", len, given->items[i]);
 
 		if (used[i])
 			continue;
-		if (asprintf(&option, "--%.*s", len, given->items[i]) < 0) {
+		if (!option) {
 			found->no_memory = true;
 			return;
 		}

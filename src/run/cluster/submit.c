@@ -189,18 +189,9 @@ static void add_quoted(struct buf *out, const char *text)
 
 int slurm_submission_lock(const char *home, const char *id, struct penstock_error *err)
 {
-	_cleanup_free_ char *path = NULL;
-	_cleanup_close_ int fd = -1;
-	int r;
+	_cleanup_free_ char *path = run_path(home, id, RUN_FILE_SLURM_LOCK);
 
-	path = run_path(home, id, RUN_FILE_SLURM_LOCK);
-	if (!path)
-		return error_memory(err);
-	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return error_errno(err, errno, "%s", path);
-	r = fs_lock_wait(fd, NULL);
-	return r < 0 ? error_errno(err, errno, "cannot lock %s", path) : take_fd(fd);
+	return path ? fs_lock_file(path, err) : error_memory(err);
 }
 
 static int run_sbatch(struct slurm_job *job, const char *script, struct penstock_error *err)
