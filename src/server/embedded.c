@@ -30,15 +30,6 @@
 #define POLL_MS		   5
 #define STARTS		   3 /* attempts if the owner is killed while it starts */
 
-struct embedded_store {
-	int users_fd; /* holds the shared lock */
-	char *root;
-	char *endpoint;
-	struct account account;
-	int pid;
-	bool started;
-};
-
 /* Content of owner.json, if it belongs to the current holder of the lock. */
 struct owner_info {
 	char *endpoint;
@@ -75,17 +66,14 @@ static int lock_whole(int fd, int how, const char *what, struct penstock_error *
 
 /* --- existing owner --------------------------------------------------------------------------- */
 
-/* Checks if ROOT/lock is held. */
-static int owner_alive(const char *root, bool *alive, struct penstock_error *err)
+/* Returns 1 if ROOT/lock is held. */
+static int owner_alive(const char *root, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = open_in(root, "lock", err);
 
-	if (fd < 0)
-		return fd;
-	*alive = flock(fd, LOCK_EX | LOCK_NB) < 0;
-	if (*alive && errno != EWOULDBLOCK)
-		return error_errno(err, errno, "cannot lock %s/lock", root);
-	return 0;
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0)
+		return fd < 0 ? fd : 0;
+	return errno == EWOULDBLOCK ? 1 : error_errno(err, errno, "cannot lock %s/lock", root);
 }
 
 static bool read_text(const char *root, const char *name, struct buf *out)
@@ -284,13 +272,13 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 {
 	_cleanup_(buf_release) struct buf said = BUF_INIT(LIMIT_LOG_LINE);
 	_cleanup_(owner_info_release) struct owner_info info = {0};
-	bool alive = false;
 	int starts = 0, rc;
 
 	for (;;) {
-		rc = owner_alive(store->root, &alive, err);
-		if (rc < 0)
-			return rc;
+		int alive = owner_alive(store->root, err);
+
+		if (alive < 0)
+			return alive;
 		if (alive && read_owner(store->root, &info) && answers(info.endpoint, deadline_ms))
 			break;
 		owner_info_release(&info);
@@ -378,29 +366,4 @@ void embedded_store_free(struct embedded_store *store)
 	free(store->endpoint);
 	free(store->root);
 	free(store);
-}
-
-const char *embedded_store_endpoint(const struct embedded_store *store)
-{
-	return store->endpoint;
-}
-
-const char *embedded_store_access_key_id(const struct embedded_store *store)
-{
-	return store->account.access_key_id;
-}
-
-const char *embedded_store_secret_access_key(const struct embedded_store *store)
-{
-	return store->account.secret_access_key;
-}
-
-bool embedded_store_started(const struct embedded_store *store)
-{
-	return store->started;
-}
-
-int embedded_store_pid(const struct embedded_store *store)
-{
-	return store->pid;
 }

@@ -7,7 +7,7 @@
  *	if (embedded_store_acquire(&store, &(struct embedded_store_options){ .root = root },
  *			err) < 0)
  *		return -1;
- *	... embedded_store_endpoint(store) "http://127.0.0.1:40123", path-style addressing ...
+ *	... store->endpoint with the keys of store->account, path-style addressing ...
  *
  * Acquire takes a shared lock on ROOT/users; the owner stays while any process holds one. The
  * kernel drops the lock when its holder dies for any reason, so nothing has to be cleaned up after
@@ -35,8 +35,19 @@
 
 #include <stdbool.h>
 
+#include "server/request/account.h"
+
 struct penstock_error;
-struct embedded_store;
+
+/* Read-only for users. */
+struct embedded_store {
+	char *endpoint; /* "http://127.0.0.1:40123" */
+	struct account account; /* its keys */
+	int pid; /* of the owner */
+	bool started; /* by this call */
+	int users_fd; /* holds the shared lock */
+	char *root;
+};
 
 struct embedded_store_options {
 	const char *root; /* created (0700) if missing */
@@ -54,15 +65,6 @@ int embedded_store_acquire(struct embedded_store **out,
 	const struct embedded_store_options *options, struct penstock_error *err);
 /* Drops the lock; the owner exits by itself once it has no users. NULL is allowed. */
 void embedded_store_free(struct embedded_store *store);
-
-/* All valid until the store is freed. */
-const char *embedded_store_endpoint(const struct embedded_store *store);
-const char *embedded_store_access_key_id(const struct embedded_store *store);
-const char *embedded_store_secret_access_key(const struct embedded_store *store);
-/* Returns true if this call started the owner. */
-bool embedded_store_started(const struct embedded_store *store);
-/* Returns the pid of the owner. */
-int embedded_store_pid(const struct embedded_store *store);
 
 static inline void embedded_store_freep(struct embedded_store **store)
 {

@@ -110,16 +110,6 @@ static void remove_owner(const char *root)
 
 /* --- exit ------------------------------------------------------------------------------------ */
 
-static int open_users(struct owner *owner, struct penstock_error *err)
-{
-	_cleanup_free_ char *path = path_join(owner->options->root, "users");
-
-	if (!path)
-		return error_memory(err);
-	owner->users_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	return owner->users_fd < 0 ? error_errno(err, errno, "cannot open %s", path) : 0;
-}
-
 /* Returns true if an embedded owner may exit now. It then holds the users' lock, and a new user
  * waits for it until this process has exited. */
 static bool may_leave(struct owner *owner, int64_t *busy_ms)
@@ -213,8 +203,11 @@ static int announce(struct owner *owner, struct penstock_error *err)
 static int start(struct owner *owner, struct penstock_error *err)
 {
 	const struct serve_options *o = owner->options;
-	int rc = store_open(&owner->store,
-		&(struct store_options){.root = o->root, .relaxed = o->relaxed}, err);
+	_cleanup_free_ char *users = path_join(o->root, "users");
+	int rc = users ? store_open(&owner->store,
+				 &(struct store_options){.root = o->root, .relaxed = o->relaxed},
+				 err)
+		       : error_memory(err);
 
 	if (rc < 0)
 		return rc;
@@ -222,8 +215,11 @@ static int start(struct owner *owner, struct penstock_error *err)
 	rc = write_token(owner, err);
 	if (rc == 0)
 		rc = account_load(&owner->account, o->root, true, err);
-	if (rc == 0)
-		rc = open_users(owner, err);
+	if (rc == 0) {
+		owner->users_fd = open(users, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		if (owner->users_fd < 0)
+			rc = error_errno(err, errno, "cannot open %s", users);
+	}
 	if (rc == 0)
 		rc = server_start(&owner->server,
 			&(struct server_options){.store = owner->store,

@@ -102,13 +102,6 @@ static int make_url(struct server *server, int fd, const char *address, struct p
 _Static_assert(offsetof(struct sockaddr_in6, sin6_port) == offsetof(struct sockaddr_in, sin_port),
 	"the port is at the same offset");
 
-static unsigned loops(void)
-{
-	long n = sysconf(_SC_NPROCESSORS_ONLN);
-
-	return n < 2 ? 2 : n > LIMIT_SERVER_LOOPS ? LIMIT_SERVER_LOOPS : (unsigned)n;
-}
-
 /* Enlarges the send buffer, so that a reply of a quarter of a MiB is written at once if
  * possible. */
 static void on_connection(void *cls, struct MHD_Connection *connection, void **mine,
@@ -127,10 +120,15 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **m
  * closed again. */
 static struct MHD_Daemon *start_daemon(struct server *server, int fd)
 {
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned loops = cpus < 2		     ? 2
+			 : cpus > LIMIT_SERVER_LOOPS ? LIMIT_SERVER_LOOPS
+						     : (unsigned)cpus;
+
 	return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_TURBO |
 					MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
 		0, NULL, NULL, request_handle, server, MHD_OPTION_EXTERNAL_LOGGER, mhd_log, NULL,
-		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, loops(),
+		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, loops,
 		MHD_OPTION_CONNECTION_LIMIT, LIMIT_SERVER_CONNECTIONS, MHD_OPTION_NOTIFY_CONNECTION,
 		on_connection, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
 		(size_t)LIMIT_SERVER_CONNECTION, MHD_OPTION_CONNECTION_MEMORY_INCREMENT,
@@ -157,15 +155,6 @@ static void start_near(struct server *server, int tcp)
 		near_unlink(&server->near_name);
 }
 
-static int start_daemons(struct server *server, int fd, struct penstock_error *err)
-{
-	server->daemon = start_daemon(server, fd);
-	if (!server->daemon)
-		return error_set(err, PENSTOCK_E_IO, "cannot start the HTTP server");
-	start_near(server, fd);
-	return 0;
-}
-
 /* Stops accepting connections. */
 static int quiesce(struct MHD_Daemon *daemon)
 {
@@ -185,10 +174,6 @@ static void server_free(struct server *server)
 	hasher_stop(server->hasher); /* it passes work to the workers */
 	workers_stop(server->workers);
 	pthread_key_delete(server->signer);
-	if (server->secret_access_key)
-		explicit_bzero(server->secret_access_key, strlen(server->secret_access_key));
-	free(server->access_key_id);
-	free(server->secret_access_key);
 	free(server->url);
 	free(server);
 }
@@ -212,12 +197,9 @@ int server_start(
 	atomic_init(&server->next_id, seed);
 	atomic_init(&server->last_activity, clock_monotonic_ns());
 	server->store = options->store;
-	server->access_key_id = strdup(options->access_key_id);
-	server->secret_access_key = strdup(options->secret_access_key);
-	if (!server->access_key_id || !server->secret_access_key)
-		rc = error_memory(err);
-	else
-		rc = fd = open_socket(options, err);
+	server->access_key_id = options->access_key_id;
+	server->secret_access_key = options->secret_access_key;
+	rc = fd = open_socket(options, err);
 	if (rc >= 0)
 		rc = make_url(server, fd, options->address, err);
 	if (rc >= 0)
@@ -225,7 +207,11 @@ int server_start(
 	if (rc >= 0)
 		rc = hasher_start(&server->hasher, err);
 	if (rc >= 0) {
-		rc = start_daemons(server, fd, err);
+		server->daemon = start_daemon(server, fd);
+		if (server->daemon)
+			start_near(server, fd);
+		else
+			rc = error_set(err, PENSTOCK_E_IO, "cannot start the HTTP server");
 		fd = -1;
 	}
 	if (rc < 0) {

@@ -28,7 +28,7 @@ struct server_options {
 	struct store *store; /* borrowed; outlives the server */
 	const char *address; /* an IPv4 or IPv6 address, without brackets */
 	uint16_t port; /* 0 for a free one */
-	/* Keys of the only account; copied. */
+	/* Keys of the only account; borrowed, like the store. */
 	const char *access_key_id;
 	const char *secret_access_key;
 };

@@ -177,6 +177,10 @@ enum store_status store_object_get(struct store *store, const char *bucket, cons
 struct store_object *store_object_ref(struct store_object *object);
 /* NULL is allowed. */
 void store_object_unref(struct store_object *object);
+static inline void store_object_unrefp(struct store_object **object)
+{
+	store_object_unref(*object);
+}
 /* Returns the value of a stored header, or NULL. */
 const char *store_object_header(const struct store_object *object, const char *name);
 /* Gets the next pair: start with *p = NULL. Returns false at the end. */

@@ -31,9 +31,9 @@ static int join_embedded(
 	r = embedded_store_acquire(&store, &(struct embedded_store_options){.root = root}, err);
 	if (r < 0)
 		return r;
-	place->endpoint_url = embedded_store_endpoint(store);
-	place->access_key_id = embedded_store_access_key_id(store);
-	place->secret_access_key = embedded_store_secret_access_key(store);
+	place->endpoint_url = store->endpoint;
+	place->access_key_id = store->account.access_key_id;
+	place->secret_access_key = store->account.secret_access_key;
 	*handle = store;
 	return 0;
 }

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "s3/conditions.h"
-#include "s3/message/messages.h"
 #include "s3/range.h"
 #include "s3/uri.h"
 #include "server/request/headers.h"
@@ -16,8 +16,7 @@
 #include "server/request/request.h"
 #include "base/banned.h"
 
-#define NS INT64_C(1000000000)
-/* attempts if the source is replaced while it is copied */
+/* Attempts if the source is replaced while it is copied. */
 #define COPY_TRIES 8
 #define HASH_BLOCK (1 * MIB)
 
@@ -54,29 +53,24 @@ static bool parse_source(struct request *req, char **bucket, char **key)
 	return *bucket && *key;
 }
 
-static bool check_source(struct request *req, const struct store_object *source)
+/* Gets the current source after checking its conditions. Returns NULL with a reply set. */
+static struct store_object *open_source(struct request *req, const char *bucket, const char *key)
 {
+	_cleanup_(store_object_unrefp) struct store_object *source = reply_unless_found(
+		req, bucket, key);
 	struct conditions c = {.if_match = request_header(req, "x-amz-copy-source-if-match"),
 		.if_none_match = request_header(req, "x-amz-copy-source-if-none-match"),
 		.if_modified_since = request_header(req, "x-amz-copy-source-if-modified-since"),
 		.if_unmodified_since = request_header(
 			req, "x-amz-copy-source-if-unmodified-since")};
-	struct condition_state state = {
-		.exists = true, .etag = source->etag, .modified = source->modified_ns / NS};
 
-	if (!conditions_any(&c) || conditions_evaluate_copy_source(&c, &state) == CONDITION_PASS)
-		return true;
-	return reply_error(req, S3_E_PRECONDITION_FAILED);
-}
-
-/* Gets the current source after checking its conditions. Returns NULL with a reply set. */
-static struct store_object *open_source(struct request *req, const char *bucket, const char *key)
-{
-	struct store_object *source = reply_unless_found(req, bucket, key);
-
-	if (!source || check_source(req, source))
-		return source;
-	store_object_unref(source);
+	if (!source || !conditions_any(&c) ||
+		conditions_evaluate_copy_source(
+			&c, &(struct condition_state){.exists = true,
+				    .etag = source->etag,
+				    .modified = source->modified_ns / NS_PER_S}) == CONDITION_PASS)
+		return take_pointer(source);
+	reply_error(req, S3_E_PRECONDITION_FAILED);
 	return NULL;
 }
 
@@ -87,7 +81,7 @@ static int hash_range(struct store_object *source, uint64_t offset, uint64_t len
 	enum checksum_kind kind, char etag[static STORE_ETAG_SIZE],
 	char value[static STORE_CHECKSUM_SIZE], struct store_body *copy, struct penstock_error *err)
 {
-	struct checksum md5 = {0}, extra = {0};
+	_cleanup_(checksum_release) struct checksum md5 = {0}, extra = {0};
 	struct store_reader *reader = NULL;
 	_cleanup_free_ char *block = malloc(HASH_BLOCK);
 	uint8_t digest[CHECKSUM_MAX_SIZE];
@@ -123,28 +117,8 @@ static int hash_range(struct store_object *source, uint64_t offset, uint64_t len
 		checksum_final(&extra, digest);
 		checksum_format(kind, digest, value);
 	}
-	checksum_release(&md5);
-	checksum_release(&extra);
 	store_reader_free(reader);
 	return rc;
-}
-
-static void reply_copied(struct request *req, enum s3_reply_kind kind, const char *etag,
-	const struct store_checksum *checksum, int64_t modified_ns)
-{
-	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
-	enum checksum_kind ck = checksum_find(checksum->algorithm);
-	struct s3_reply reply = {.kind = kind, .modified_ns = modified_ns};
-	char quoted[STORE_ETAG_SIZE + 2];
-
-	snprintf(quoted, sizeof(quoted), "\"%s\"", etag);
-	reply.etag = quoted;
-	if (ck && checksum->value[0]) {
-		reply.checksums[ck] = checksum->value;
-		reply.checksum_type = checksum->type[0] ? checksum->type : NULL;
-	}
-	s3_reply_write(&xml, &reply);
-	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
 /* --- CopyObject ------------------------------------------------------------------------------ */
@@ -205,27 +179,43 @@ static bool copy_checksum(struct request *req, struct store_object *source)
 	return true;
 }
 
-static bool copy_is_change(struct request *req, const char *bucket, const char *key, bool replace)
+/* Calls `attempt`, which returns true if the reply is set, until the source stays the same. */
+static void copy_with(struct request *req,
+	bool (*attempt)(struct request *req, const char *bucket, const char *key))
 {
-	if (strcmp(bucket, req->bucket) != 0 || strcmp(key, req->key) != 0 || replace ||
-		request_header(req, "x-amz-storage-class") ||
-		request_header(req, "x-amz-website-redirect-location") ||
-		request_header(req, "x-amz-checksum-algorithm"))
-		return true;
-	return reply_errorf(req, S3_E_INVALID_REQUEST,
-		"This copy request is illegal because it is trying to copy an object to itself "
-		"without changing the object's metadata, storage class, website redirect "
-		"location or encryption attributes.");
+	char *bucket, *key;
+	int tries = 0;
+
+	if (!parse_source(req, &bucket, &key))
+		return;
+	while (!attempt(req, bucket, key)) {
+		if (++tries == COPY_TRIES) {
+			reply_error(req, S3_E_CONDITIONAL_REQUEST_CONFLICT);
+			return;
+		}
+	}
 }
 
-/* Makes one attempt. Returns true if the reply is set. */
-static bool try_copy(struct request *req, const char *bucket, const char *key, bool replace)
+static bool try_copy(struct request *req, const char *bucket, const char *key)
 {
+	const char *directive = request_header(req, "x-amz-metadata-directive");
+	bool replace = directive && strcmp(directive, "REPLACE") == 0;
+	_cleanup_(store_object_unrefp) struct store_object *source = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_object *source = open_source(req, bucket, key);
 	struct store_put *put = &req->put;
 	enum store_status status;
 
+	if (strcmp(bucket, req->bucket) == 0 && strcmp(key, req->key) == 0 && !replace &&
+		!request_header(req, "x-amz-storage-class") &&
+		!request_header(req, "x-amz-website-redirect-location") &&
+		!request_header(req, "x-amz-checksum-algorithm")) {
+		reply_errorf(req, S3_E_INVALID_REQUEST,
+			"This copy request is illegal because it is trying to copy an object to "
+			"itself without changing the object's metadata, storage class, website "
+			"redirect location or encryption attributes.");
+		return true;
+	}
+	source = open_source(req, bucket, key);
 	if (!source)
 		return true;
 	if (source->size > LIMIT_S3_PUT_MAX) {
@@ -233,13 +223,10 @@ static bool try_copy(struct request *req, const char *bucket, const char *key, b
 			"The specified copy source is larger than the maximum allowable size for a "
 			"copy source: %llu",
 			(unsigned long long)LIMIT_S3_PUT_MAX);
-		store_object_unref(source);
 		return true;
 	}
-	if (!copy_headers(req, source, replace) || !copy_checksum(req, source)) {
-		store_object_unref(source);
+	if (!copy_headers(req, source, replace) || !copy_checksum(req, source))
 		return true;
-	}
 	put->bucket = req->bucket;
 	put->key = req->key;
 	put->source = source;
@@ -248,28 +235,20 @@ static bool try_copy(struct request *req, const char *bucket, const char *key, b
 	put->n_parts = source->n_parts;
 	status = store_put(req->server->store, put, &err);
 	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err))
-		reply_copied(
+		reply_result(
 			req, S3_REPLY_COPY_OBJECT, source->etag, &put->checksum, put->modified_ns);
 	put->source = NULL;
-	store_object_unref(source);
 	return status != STORE_CHANGED;
 }
 
 void op_copy_object(struct request *req)
 {
 	const char *directive = request_header(req, "x-amz-metadata-directive");
-	bool replace = directive && strcmp(directive, "REPLACE") == 0;
-	char *bucket, *key;
-	int tries = 0;
 
-	if (directive && !replace && strcmp(directive, "COPY") != 0) {
+	if (directive && strcmp(directive, "REPLACE") != 0 && strcmp(directive, "COPY") != 0)
 		reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown metadata directive.");
-	} else if (parse_source(req, &bucket, &key) && copy_is_change(req, bucket, key, replace)) {
-		while (!try_copy(req, bucket, key, replace) && ++tries < COPY_TRIES)
-			;
-		if (tries == COPY_TRIES)
-			reply_error(req, S3_E_CONDITIONAL_REQUEST_CONFLICT);
-	}
+	else
+		copy_with(req, try_copy);
 }
 
 /* --- UploadPartCopy -------------------------------------------------------------------------- */
@@ -330,20 +309,15 @@ static int part_source(struct request *req, struct store_object *source,
 static bool try_part_copy(struct request *req, const char *bucket, const char *key)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_object *source = open_source(req, bucket, key);
+	_cleanup_(store_object_unrefp) struct store_object *source = open_source(req, bucket, key);
 	struct store_put *put = &req->part.put;
 	enum store_status status = STORE_OK;
 	char etag[STORE_ETAG_SIZE] = "";
 
-	if (!source)
+	if (!source || !choose_range(req, source))
 		return true;
-	if (!choose_range(req, source)) {
-		store_object_unref(source);
-		return true;
-	}
 	if (req->part.length > LIMIT_S3_PART_MAX) {
 		reply_error(req, S3_E_ENTITY_TOO_LARGE);
-		store_object_unref(source);
 		return true;
 	}
 	put->bucket = req->bucket;
@@ -355,21 +329,12 @@ static bool try_part_copy(struct request *req, const char *bucket, const char *k
 		status = store_part_put(req->server->store, &req->part, &err);
 	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err) &&
 		!request_replied(req))
-		reply_copied(req, S3_REPLY_COPY_PART, etag, &put->checksum, put->modified_ns);
+		reply_result(req, S3_REPLY_COPY_PART, etag, &put->checksum, put->modified_ns);
 	put->source = NULL;
-	store_object_unref(source);
 	return status != STORE_CHANGED;
 }
 
 void op_upload_part_copy(struct request *req)
 {
-	char *bucket, *key;
-	int tries = 0;
-
-	if (parse_source(req, &bucket, &key)) {
-		while (!try_part_copy(req, bucket, key) && ++tries < COPY_TRIES)
-			;
-		if (tries == COPY_TRIES)
-			reply_error(req, S3_E_CONDITIONAL_REQUEST_CONFLICT);
-	}
+	copy_with(req, try_part_copy);
 }

@@ -7,17 +7,15 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "s3/conditions.h"
-#include "s3/date.h"
 #include "s3/range.h"
 #include "s3/message/xml.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "base/banned.h"
-
-#define NS INT64_C(1000000000)
 
 /* Bytes per read of an object in several pieces. */
 #define READ_BLOCK (256 * KIB)
@@ -111,31 +109,22 @@ static struct MHD_Response *file_response(const struct store_object *object, con
 	return response;
 }
 
-/* Takes over the reference. */
 static struct MHD_Response *object_response(
 	struct request *req, struct store_object *object, const struct extent *e)
 {
 	struct MHD_Response *response;
 	const char *data;
 
-	if (req->head || e->length == 0) {
-		response = MHD_create_response_from_callback(e->length, 1024, no_read, NULL, NULL);
-		store_object_unref(object);
-		return response;
-	}
+	if (req->head || e->length == 0)
+		return MHD_create_response_from_callback(e->length, 1024, no_read, NULL, NULL);
 	response = file_response(object, e);
-	if (response) {
-		store_object_unref(object);
+	if (response)
 		return response;
-	}
 	data = store_object_map(object);
-	if (!data) {
-		response = stream_response(object, e);
-		store_object_unref(object);
-		return response;
-	}
-	response = MHD_create_response_from_buffer_with_free_callback_cls(
-		(size_t)e->length, (void *)(data + e->offset), free_object, object);
+	if (!data)
+		return stream_response(object, e);
+	response = MHD_create_response_from_buffer_with_free_callback_cls((size_t)e->length,
+		(void *)(data + e->offset), free_object, store_object_ref(object));
 	if (!response)
 		store_object_unref(object);
 	return response;
@@ -180,10 +169,9 @@ static void add_object_headers(
 	struct request *req, const struct store_object *object, const struct extent *e)
 {
 	const char *mode = request_header(req, "x-amz-checksum-mode");
-	char date[DATE_HTTP_SIZE], range[RANGE_TEXT_SIZE];
+	char range[RANGE_TEXT_SIZE];
 
-	date_format_http(object->modified_ns / NS, date);
-	reply_header(req, "Last-Modified", date);
+	reply_modified(req, object);
 	reply_etag(req, object->etag);
 	reply_header(req, "Accept-Ranges", "bytes");
 	add_stored_headers(req, object);
@@ -199,6 +187,12 @@ static void add_object_headers(
 }
 
 /* --- the requested range --------------------------------------------------------------------- */
+
+static struct condition_state state_of(const struct store_object *object)
+{
+	return (struct condition_state){
+		.exists = true, .etag = object->etag, .modified = object->modified_ns / NS_PER_S};
+}
 
 static bool choose_part(struct request *req, const struct store_object *object, struct extent *e)
 {
@@ -225,8 +219,7 @@ static bool choose_part(struct request *req, const struct store_object *object, 
 static bool choose_extent(struct request *req, const struct store_object *object, struct extent *e)
 {
 	const char *range = request_header(req, "range");
-	struct condition_state state = {
-		.exists = true, .etag = object->etag, .modified = object->modified_ns / NS};
+	struct condition_state state = state_of(object);
 	struct byte_range r;
 	char text[RANGE_TEXT_SIZE];
 
@@ -261,9 +254,7 @@ static bool check_conditions(struct request *req, const struct store_object *obj
 		.if_none_match = request_header(req, "if-none-match"),
 		.if_modified_since = request_header(req, "if-modified-since"),
 		.if_unmodified_since = request_header(req, "if-unmodified-since")};
-	struct condition_state state = {
-		.exists = true, .etag = object->etag, .modified = object->modified_ns / NS};
-	char date[DATE_HTTP_SIZE];
+	struct condition_state state = state_of(object);
 
 	if (!conditions_any(&c))
 		return true;
@@ -273,8 +264,7 @@ static bool check_conditions(struct request *req, const struct store_object *obj
 	case CONDITION_NOT_MODIFIED:
 		reply_error(req, S3_E_NOT_MODIFIED);
 		reply_etag(req, object->etag);
-		date_format_http(object->modified_ns / NS, date);
-		reply_header(req, "Last-Modified", date);
+		reply_modified(req, object);
 		return false;
 	case CONDITION_FAILED:
 		break;
@@ -284,15 +274,15 @@ static bool check_conditions(struct request *req, const struct store_object *obj
 
 void op_get_object(struct request *req)
 {
-	struct store_object *object = reply_unless_found(req, req->bucket, req->key);
+	_cleanup_(store_object_unrefp) struct store_object *object = reply_unless_found(
+		req, req->bucket, req->key);
 	struct extent e;
 
 	if (object && check_conditions(req, object) && choose_extent(req, object, &e)) {
 		reply_response(req, e.partial ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK,
-			object_response(req, store_object_ref(object), &e));
+			object_response(req, object, &e));
 		add_object_headers(req, object, &e);
 	}
-	store_object_unref(object);
 }
 
 /* --- GetObjectAttributes --------------------------------------------------------------------- */
@@ -378,8 +368,7 @@ void op_object_attributes(struct request *req)
 {
 	const char *attributes = request_header(req, "x-amz-object-attributes");
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
-	struct store_object *object;
-	char date[DATE_HTTP_SIZE];
+	_cleanup_(store_object_unrefp) struct store_object *object = NULL;
 
 	if (!attributes) {
 		reply_errorf(req, S3_E_INVALID_ARGUMENT,
@@ -392,7 +381,5 @@ void op_object_attributes(struct request *req)
 		return;
 	write_attributes(req, &xml, attributes, object);
 	reply_xml(req, MHD_HTTP_OK, &xml);
-	date_format_http(object->modified_ns / NS, date);
-	reply_header(req, "Last-Modified", date);
-	store_object_unref(object);
+	reply_modified(req, object);
 }

@@ -7,7 +7,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/str.h"
-#include "s3/message/messages.h"
 #include "s3/multipart.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"
@@ -172,7 +171,6 @@ struct completion {
 	struct store_part *parts; /* the selected ones */
 	char etag[MULTIPART_ETAG_SIZE];
 	struct store_checksum checksum;
-	uint64_t size;
 };
 
 /* Finds the stored part named by an entry of the document. Returns false with a reply set. */
@@ -198,23 +196,32 @@ static bool pick_part(struct completion *c, const struct s3_part *wanted, struct
 	return true;
 }
 
+/* Also checks the announced size of the object. */
 static bool pick_parts(struct completion *c)
 {
+	const char *text = request_header(c->req, "x-amz-mp-object-size");
+	uint64_t sum = 0, size;
+
 	c->parts = calloc(c->wanted.n, sizeof(*c->parts));
 	if (!c->parts)
 		return reply_error(c->req, S3_E_SLOW_DOWN);
 	for (size_t i = 0; i < c->wanted.n; i++) {
 		if (!pick_part(c, &c->wanted.parts[i], &c->parts[i]))
 			return false;
-		c->size += c->parts[i].size;
+		sum += c->parts[i].size;
 	}
-	return true;
+	if (!text || (str_to_u64(text, 0, UINT64_MAX, &size) && size == sum))
+		return true;
+	return reply_errorf(c->req, S3_E_INVALID_REQUEST,
+		"The provided 'x-amz-mp-object-size' header value %s does not match what was "
+		"computed: %llu",
+		text, (unsigned long long)sum);
 }
 
 static bool compute_etag(struct completion *c)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	uint8_t(*md5)[16] = calloc(c->wanted.n, sizeof(*md5));
+	_cleanup_free_ uint8_t(*md5)[16] = calloc(c->wanted.n, sizeof(*md5));
 	int rc = md5 ? 0 : error_memory(&err);
 	char quoted[MULTIPART_ETAG_SIZE];
 
@@ -223,7 +230,6 @@ static bool compute_etag(struct completion *c)
 			rc = error_set(&err, PENSTOCK_E_CORRUPT, "a part has no MD5");
 	if (rc == 0)
 		rc = multipart_etag(md5, c->wanted.n, quoted, &err);
-	free(md5);
 	if (rc < 0)
 		return reply_failure(c->req, &err);
 	snprintf(c->etag, sizeof(c->etag), "%s", etag_unquote(quoted));
@@ -233,7 +239,7 @@ static bool compute_etag(struct completion *c)
 /* Computes the checksum of the checksums. */
 static int composite(struct completion *c, enum checksum_kind kind, struct penstock_error *err)
 {
-	struct checksum whole = {0};
+	_cleanup_(checksum_release) struct checksum whole = {0};
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	char text[CHECKSUM_TEXT_SIZE];
 	int rc = checksum_init(&whole, kind, err);
@@ -249,7 +255,6 @@ static int composite(struct completion *c, enum checksum_kind kind, struct penst
 		checksum_format(kind, digest, text);
 		snprintf(c->checksum.value, sizeof(c->checksum.value), "%s-%zu", text, c->wanted.n);
 	}
-	checksum_release(&whole);
 	return rc;
 }
 
@@ -293,41 +298,6 @@ static bool compute_checksum(struct completion *c)
 		"The %s you specified did not match the calculated checksum", checksum_name(kind));
 }
 
-static bool check_size(struct completion *c)
-{
-	const char *text = request_header(c->req, "x-amz-mp-object-size");
-	uint64_t size;
-
-	if (!text || (str_to_u64(text, 0, UINT64_MAX, &size) && size == c->size))
-		return true;
-	return reply_errorf(c->req, S3_E_INVALID_REQUEST,
-		"The provided 'x-amz-mp-object-size' header value %s does not match what was "
-		"computed: %llu",
-		text, (unsigned long long)c->size);
-}
-
-static void reply_completed(
-	struct request *req, const char *etag, const struct store_checksum *checksum)
-{
-	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
-	_cleanup_free_ char *location = NULL;
-	enum checksum_kind kind = checksum_find(checksum->algorithm);
-	char quoted[STORE_ETAG_SIZE + 2];
-	struct s3_reply reply = {
-		.kind = S3_REPLY_COMPLETE, .bucket = req->bucket, .key = req->key, .etag = quoted};
-
-	if (asprintf(&location, "%s%s", req->server->url, req->path) < 0)
-		location = NULL;
-	snprintf(quoted, sizeof(quoted), "\"%s\"", etag);
-	reply.location = location;
-	if (kind) {
-		reply.checksums[kind] = checksum->value;
-		reply.checksum_type = checksum->type;
-	}
-	s3_reply_write(&xml, &reply);
-	reply_xml(req, MHD_HTTP_OK, &xml);
-}
-
 static void complete_store(struct completion *c)
 {
 	struct request *req = c->req;
@@ -342,20 +312,19 @@ static void complete_store(struct completion *c)
 		.condition = req->put.condition};
 
 	if (reply_unless_stored(req, store_complete(req->server->store, &complete, &err), &err))
-		reply_completed(req, complete.final_etag, &c->checksum);
+		reply_result(req, S3_REPLY_COMPLETE, complete.final_etag, &c->checksum, 0);
 }
 
 /* The reply to the first attempt may have been lost. */
 static void complete_again(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_object *object = NULL;
+	_cleanup_(store_object_unrefp) struct store_object *object = NULL;
 	enum store_status status = store_completed_get(
 		req->server->store, req->bucket, req->key, req->upload_id, &object, &err);
 
 	if (reply_unless_stored(req, status, &err))
-		reply_completed(req, object->etag, &object->checksum);
-	store_object_unref(object);
+		reply_result(req, S3_REPLY_COMPLETE, object->etag, &object->checksum, 0);
 }
 
 void op_complete_upload(struct request *req)
@@ -378,8 +347,8 @@ void op_complete_upload(struct request *req)
 			LIMIT_S3_PARTS, &c.stored, &err);
 	if (status == STORE_NO_SUCH_UPLOAD)
 		complete_again(req);
-	else if (reply_unless_stored(req, status, &err) && pick_parts(&c) && check_size(&c) &&
-		 compute_etag(&c) && compute_checksum(&c))
+	else if (reply_unless_stored(req, status, &err) && pick_parts(&c) && compute_etag(&c) &&
+		 compute_checksum(&c))
 		complete_store(&c);
 	s3_complete_release(&c.wanted);
 	store_upload_release(&c.upload);

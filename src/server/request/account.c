@@ -143,6 +143,7 @@ static int make_file(const char *path, struct penstock_error *err)
 	rc = buf_failed(&text) ? buf_error(&text, path, err)
 			       : fs_write_atomic(path, text.data, text.len, 0600, err);
 	explicit_bzero(secret, sizeof(secret));
+	explicit_bzero(text.data, text.len);
 	return rc;
 }
 

@@ -43,7 +43,7 @@ struct hasher {
 	/* Owned by the thread. */
 	struct lane lanes[MD5_LANES];
 	unsigned busy;
-	uint8_t *data;
+	uint8_t data[MD5_LANES][CHUNK];
 };
 
 static int lane_fill(struct lane *lane, struct penstock_error *err)
@@ -195,6 +195,13 @@ void hasher_submit(struct hasher *hasher, request_fn next, struct request *req)
 
 /* ---- life ---- */
 
+static void hasher_free(struct hasher *hasher)
+{
+	pthread_cond_destroy(&hasher->filled);
+	pthread_mutex_destroy(&hasher->lock);
+	free(hasher);
+}
+
 int hasher_start(struct hasher **out, struct penstock_error *err)
 {
 	struct hasher *hasher = calloc(1, sizeof(*hasher));
@@ -202,26 +209,17 @@ int hasher_start(struct hasher **out, struct penstock_error *err)
 
 	if (!hasher)
 		return error_memory(err);
-	hasher->data = malloc(MD5_LANES * CHUNK);
-	if (!hasher->data) {
-		free(hasher);
-		return error_memory(err);
-	}
 	for (size_t i = 0; i < MD5_LANES; i++)
-		hasher->lanes[i].data = hasher->data + i * CHUNK;
+		hasher->lanes[i].data = hasher->data[i];
 	hasher->tail = &hasher->head;
 	pthread_mutex_init(&hasher->lock, NULL);
 	clock_cond_init(&hasher->filled);
 	rc = thread_start(&hasher->thread, "hash", hasher_main, hasher, err);
-	if (rc < 0) {
-		pthread_cond_destroy(&hasher->filled);
-		pthread_mutex_destroy(&hasher->lock);
-		free(hasher->data);
-		free(hasher);
-		return rc;
-	}
-	*out = hasher;
-	return 0;
+	if (rc == 0)
+		*out = hasher;
+	else
+		hasher_free(hasher);
+	return rc;
 }
 
 void hasher_stop(struct hasher *hasher)
@@ -233,8 +231,5 @@ void hasher_stop(struct hasher *hasher)
 	pthread_cond_broadcast(&hasher->filled);
 	pthread_mutex_unlock(&hasher->lock);
 	pthread_join(hasher->thread, NULL);
-	pthread_cond_destroy(&hasher->filled);
-	pthread_mutex_destroy(&hasher->lock);
-	free(hasher->data);
-	free(hasher);
+	hasher_free(hasher);
 }

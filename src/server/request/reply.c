@@ -8,9 +8,10 @@
 #include <penstock/version.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
-#include "s3/message/messages.h"
-#include "server/request/request.h"
+#include "base/str.h"
+#include "s3/date.h"
 #include "base/banned.h"
 
 void reply_response(struct request *req, unsigned status, struct MHD_Response *response)
@@ -60,6 +61,14 @@ void reply_etag(struct request *req, const char *etag)
 	reply_headerf(req, "ETag", "\"%s\"", etag);
 }
 
+void reply_modified(struct request *req, const struct store_object *object)
+{
+	char date[DATE_HTTP_SIZE];
+
+	date_format_http(object->modified_ns / NS_PER_S, date);
+	reply_header(req, "Last-Modified", date);
+}
+
 void reply_xml(struct request *req, unsigned status, struct buf *xml)
 {
 	size_t len = xml->len;
@@ -75,6 +84,29 @@ void reply_xml(struct request *req, unsigned status, struct buf *xml)
 	if (!req->response)
 		free(data);
 	reply_header(req, "Content-Type", "application/xml");
+}
+
+void reply_result(struct request *req, enum s3_reply_kind kind, const char *etag,
+	const struct store_checksum *checksum, int64_t modified_ns)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_free_ char *location = str_printf("%s%s", req->server->url, req->path);
+	enum checksum_kind ck = checksum_find(checksum->algorithm);
+	char quoted[STORE_ETAG_SIZE + 2];
+	struct s3_reply reply = {.kind = kind,
+		.bucket = req->bucket,
+		.key = req->key,
+		.location = location,
+		.etag = quoted,
+		.modified_ns = modified_ns};
+
+	snprintf(quoted, sizeof(quoted), "\"%s\"", etag);
+	if (ck && checksum->value[0]) {
+		reply.checksums[ck] = checksum->value;
+		reply.checksum_type = checksum->type[0] ? checksum->type : NULL;
+	}
+	s3_reply_write(&xml, &reply);
+	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
 void reply_code(struct request *req, unsigned status, const char *code, const char *message)
@@ -94,21 +126,17 @@ void reply_code(struct request *req, unsigned status, const char *code, const ch
 		reply_xml(req, status, &xml);
 }
 
-static bool reply_error_message(struct request *req, enum s3_error error, const char *message)
+bool reply_error(struct request *req, enum s3_error error)
 {
 	const struct s3_error_info *info = s3_error_info(error);
 
-	reply_code(req, (unsigned)info->status, info->code, message ? message : info->message);
+	reply_code(req, (unsigned)info->status, info->code, info->message);
 	return false;
-}
-
-bool reply_error(struct request *req, enum s3_error error)
-{
-	return reply_error_message(req, error, NULL);
 }
 
 bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...)
 {
+	const struct s3_error_info *info = s3_error_info(error);
 	_cleanup_free_ char *message = NULL;
 	va_list ap;
 
@@ -116,7 +144,8 @@ bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...
 	if (vasprintf(&message, fmt, ap) < 0)
 		message = NULL;
 	va_end(ap);
-	return reply_error_message(req, error, message);
+	reply_code(req, (unsigned)info->status, info->code, message ? message : info->message);
+	return false;
 }
 
 bool reply_failure(struct request *req, struct penstock_error *err)

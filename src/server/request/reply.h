@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "s3/message/errors.h"
+#include "s3/message/messages.h"
 #include "server/request/request.h"
 #include "store/store.h"
 
@@ -39,5 +40,9 @@ void reply_header(struct request *req, const char *name, const char *value);
 void reply_headerf(struct request *req, const char *name, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void reply_etag(struct request *req, const char *etag);
+void reply_modified(struct request *req, const struct store_object *object);
+/* Replies with the result of an operation that made an object or a part. */
+void reply_result(struct request *req, enum s3_reply_kind kind, const char *etag,
+	const struct store_checksum *checksum, int64_t modified_ns);
 
 #endif

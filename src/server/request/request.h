@@ -30,8 +30,7 @@ struct server {
 	struct sockaddr_un near_name;
 	struct worker_pool *workers;
 	struct hasher *hasher;
-	char *access_key_id;
-	char *secret_access_key;
+	const char *access_key_id, *secret_access_key; /* borrowed */
 	char *url;
 	pthread_key_t signer; /* a struct sigv4 per thread */
 

@@ -90,12 +90,12 @@ static void users_share_one_owner_which_then_leaves(void **state)
 	struct fixture *f = *state;
 	struct embedded_store *first = acquire(f), *second = acquire(f);
 
-	assert_true(embedded_store_started(first));
-	assert_false(embedded_store_started(second));
-	assert_string_equal(embedded_store_endpoint(first), embedded_store_endpoint(second));
-	assert_int_equal(embedded_store_pid(first), embedded_store_pid(second));
-	assert_int_equal(strlen(embedded_store_secret_access_key(first)), 40);
-	assert_int_not_equal(getsid(embedded_store_pid(first)), getsid(0));
+	assert_true(first->started);
+	assert_false(second->started);
+	assert_string_equal(first->endpoint, second->endpoint);
+	assert_int_equal(first->pid, second->pid);
+	assert_int_equal(strlen(first->account.secret_access_key), 40);
+	assert_int_not_equal(getsid(first->pid), getsid(0));
 
 	embedded_store_free(first);
 	clock_sleep_ms(4000); /* longer than an owner stays without users */
@@ -117,7 +117,7 @@ static void a_killed_user_lets_go(void **state)
 	if (pid == 0) {
 		struct embedded_store *store = acquire(f);
 
-		(void)!write(fds[1], embedded_store_endpoint(store) ? "y" : "n", 1);
+		(void)!write(fds[1], store->endpoint ? "y" : "n", 1);
 		pause();
 	}
 	assert_int_equal(read(fds[0], &c, 1), 1);
@@ -136,17 +136,17 @@ static void a_killed_owner_is_replaced(void **state)
 {
 	struct fixture *f = *state;
 	struct embedded_store *first = acquire(f), *second;
-	int old = embedded_store_pid(first);
+	int old = first->pid;
 	char secret[64];
 
-	snprintf(secret, sizeof(secret), "%s", embedded_store_secret_access_key(first));
+	snprintf(secret, sizeof(secret), "%s", first->account.secret_access_key);
 	kill(old, SIGKILL);
 	assert_true(wait_gone(f));
 	second = acquire(f);
 
-	assert_true(embedded_store_started(second));
-	assert_int_not_equal(embedded_store_pid(second), old);
-	assert_string_equal(embedded_store_secret_access_key(second), secret);
+	assert_true(second->started);
+	assert_int_not_equal(second->pid, old);
+	assert_string_equal(second->account.secret_access_key, secret);
 	embedded_store_free(first);
 	embedded_store_free(second);
 }
@@ -183,7 +183,7 @@ static void an_owner_that_is_killed_while_it_starts_is_started_again(void **stat
 			    .root = f->root, .relaxed = true, .executable = path},
 		    &err) < 0)
 		fail_msg("%s", err.message);
-	assert_true(embedded_store_started(store));
+	assert_true(store->started);
 	assert_true(owner_alive(f));
 	embedded_store_free(store);
 }
@@ -251,8 +251,8 @@ static void an_owner_that_dies_when_it_is_asked_is_not_joined(void **state)
 
 	store = acquire(f);
 
-	assert_true(embedded_store_started(store));
-	assert_int_not_equal(embedded_store_pid(store), pid);
+	assert_true(store->started);
+	assert_int_not_equal(store->pid, pid);
 	waitpid(pid, &status, 0);
 	assert_int_equal(status, 0);
 	close(fds[0]);
@@ -277,7 +277,7 @@ static void newcomers_never_meet_a_leaving_owner(void **state)
 				/* around the 2.5 s after which it leaves */
 				clock_sleep_ms(i ? 2350 + 60 * k + 37 * i : 0);
 				store = acquire(f);
-				_exit(kill(embedded_store_pid(store), 0) == 0 ? 0 : 1);
+				_exit(kill(store->pid, 0) == 0 ? 0 : 1);
 			}
 		}
 		for (int k = 0; k < 4; k++) {
