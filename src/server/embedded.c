@@ -193,6 +193,7 @@ static int owner_environment(struct strlist *env)
 static void exec_owner(
 	const char *executable, char *const argv[], char *const envp[], int out_fd, int null_fd)
 {
+	static const char failed[] = "cannot execute the owner of the store\n";
 	sigset_t none;
 	pid_t pid;
 
@@ -212,7 +213,7 @@ static void exec_owner(
 	if (chdir("/") < 0)
 		_exit(1);
 	execve(executable, argv, envp);
-	(void)!write(2, "cannot execute the owner of the store\n", 33);
+	(void)!write(2, failed, sizeof(failed) - 1);
 	_exit(127);
 }
 

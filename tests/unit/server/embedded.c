@@ -308,6 +308,22 @@ static void a_failed_start_says_why(void **state)
 	penstock_error_release(&err);
 }
 
+/* The message of a program that cannot be executed is complete. */
+static void an_owner_that_cannot_be_executed_is_reported(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct embedded_store *store = NULL;
+
+	assert_int_equal(embedded_store_acquire(&store,
+				 &(struct embedded_store_options){
+					 .root = f->root, .executable = "/nonexistent"},
+				 &err),
+		-PENSTOCK_E_UNAVAILABLE);
+
+	assert_non_null(strstr(err.message, "owner of the store"));
+}
+
 /* Keys from the environment are taken as they are; half of a pair is refused. */
 static void keys_come_from_the_environment_or_a_private_file(void **state)
 {
@@ -394,6 +410,7 @@ int main(int argc, char **argv)
 		TEST(an_owner_that_is_killed_each_time_is_given_up),
 		TEST(an_owner_that_dies_when_it_is_asked_is_not_joined),
 		TEST(a_failed_start_says_why),
+		TEST(an_owner_that_cannot_be_executed_is_reported),
 		TEST(keys_come_from_the_environment_or_a_private_file),
 		TEST(listen_addresses_are_parsed),
 	};
