@@ -262,18 +262,6 @@ int strlist_add(struct strlist *list, const char *s)
 	return strlist_adopt(list, strdup(s));
 }
 
-char *str_printf(const char *fmt, ...)
-{
-	char *s = NULL;
-	va_list ap;
-
-	va_start(ap, fmt);
-	if (vasprintf(&s, fmt, ap) < 0)
-		s = NULL;
-	va_end(ap);
-	return s;
-}
-
 int strlist_addf(struct strlist *list, const char *fmt, ...)
 {
 	char *s;

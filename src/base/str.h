@@ -21,8 +21,6 @@ bool str_ends(const char *s, const char *suffix);
 /* "12.3 MB" (decimal units, as disks and networks use them). */
 #define STR_SIZE_SIZE 16
 void str_format_size(uint64_t bytes, char out[static STR_SIZE_SIZE]);
-/* Like asprintf(), but returns the string, or NULL if out of memory. The caller frees it. */
-char *str_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Writes `len` bytes as lower-case hexadecimal, and a NUL. */
 void str_hex(const void *data, size_t len, char *out);

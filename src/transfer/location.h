@@ -34,6 +34,12 @@ struct location {
 	const char *key;
 };
 
+/* True for s3:// and gs://. */
+static inline bool location_is_object(const char *text)
+{
+	return str_starts(text, "s3://") || str_starts(text, "gs://");
+}
+
 /* PENSTOCK_E_INVALID if empty, of an unknown scheme, or without a bucket name. */
 int location_parse(struct location *out, const char *text, struct penstock_error *err);
 void location_release(struct location *location);

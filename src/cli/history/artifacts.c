@@ -129,9 +129,8 @@ static int list(const struct cli *cli, struct session *s, struct penstock_error 
 	if (r < 0)
 		return r;
 	r = s->place.dir ? print_dir(&l, s->place.dir, "", err)
-			 : object_list(object_at(s->place.store->client, s->place.store->bucket,
-					       s->place.prefix),
-				   NULL, print_object, &l, NULL, err);
+			 : object_list(artifacts_object(&s->place, s->place.prefix), NULL,
+				   print_object, &l, NULL, err);
 	if (l.json && (r == 0 || l.stream.begun))
 		json_stream_end(&l.stream);
 	else if (r == 0 && !l.n && !cli_quiet(cli))
@@ -204,14 +203,13 @@ static int write_tag(struct session *s, const char *tag, const char *prefix, con
 	const char *name, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = NULL, *text = NULL;
-	json_t *json = json_pack("{s:o, s:o, s:o}", "run", json_text(run), "name", json_text(name),
-		"prefix", json_text(prefix));
+	json_auto_t *json = json_pack("{s:o, s:o, s:o}", "run", json_text(run), "name",
+		json_text(name), "prefix", json_text(prefix));
 	int r = artifacts_tag_path(&path, s->home, tag, ".json", err);
 
-	text = json_dumps(json, JSON_INDENT(2));
-	json_decref(json);
 	if (r < 0)
 		return r;
+	text = json_dumps(json, JSON_INDENT(2));
 	return text ? fs_write_atomic(path, text, strlen(text), 0600, err) : error_memory(err);
 }
 
@@ -244,65 +242,27 @@ static int check_free(struct session *s, const char *tag, struct penstock_error 
 	return 0;
 }
 
-/* Copies or removes the objects of a listing while it is read: the list may not fit in memory. */
+/* Copies the objects of a listing while it is read: the list may not fit in memory. */
 struct tagging {
 	struct session *s;
-	const char *prefix;
 	const char *to; /* prefix of the copies */
-	struct strlist keys; /* to be removed */
 	uint64_t copied;
 	int r;
 	struct penstock_error *err;
 };
 
-static void remove_noted(struct tagging *t)
-{
-	if (t->r == 0 && t->keys.n)
-		t->r = object_delete_many(
-			&(struct object_deletion){.client = t->s->place.store->client,
-				.bucket = t->s->place.store->bucket,
-				.keys = &t->keys},
-			NULL, t->err);
-	strlist_release(&t->keys);
-}
-
-static int note_to_remove(void *cookie, const struct object_info *info)
-{
-	struct tagging *t = cookie;
-
-	if (strlist_add(&t->keys, info->key) < 0)
-		t->r = error_memory(t->err);
-	else if (t->keys.n == LIMIT_S3_LIST_KEYS)
-		remove_noted(t);
-	return t->r < 0;
-}
-
-/* Removes all objects with this prefix. */
-static int remove_objects(struct session *s, const char *prefix, struct penstock_error *err)
-{
-	struct tagging t = {.s = s, .err = err};
-	int r = object_list(object_at(s->place.store->client, s->place.store->bucket, prefix), NULL,
-		note_to_remove, &t, NULL, err);
-
-	if (r == 0)
-		remove_noted(&t);
-	strlist_release(&t.keys);
-	return r < 0 ? r : t.r;
-}
-
 /* Skips penstock's own objects, and with them those that were copied already. */
 static int copy_object(void *cookie, const struct object_info *info)
 {
 	struct tagging *t = cookie;
-	const char *below = info->key + strlen(t->prefix);
+	const char *below = info->key + strlen(t->s->place.prefix);
 	_cleanup_free_ char *key = str_printf("%s%s", t->to, below);
 
 	if (str_starts(below, ".penstock/"))
 		return 0;
-	t->r = key ? object_copy(object_at(t->s->place.store->client, t->s->place.store->bucket,
-					 info->key),
-			     object_at(t->s->place.store->client, t->s->place.store->bucket, key),
-			     &(struct object_copy_options){0}, NULL, t->err)
+	t->r = key ? object_copy(artifacts_object(&t->s->place, info->key),
+			     artifacts_object(&t->s->place, key), &(struct object_copy_options){0},
+			     NULL, t->err)
 		   : error_memory(t->err);
 	t->copied++;
 	return t->r < 0;
@@ -313,13 +273,14 @@ static int copy_object(void *cookie, const struct object_info *info)
 static int tag_objects(struct session *s, const char *tag, struct penstock_error *err)
 {
 	_cleanup_free_ char *to = str_printf("%s.penstock/tags/%s/", s->place.prefix, tag);
-	struct tagging t = {.s = s, .prefix = s->place.prefix, .to = to, .err = err};
-	int r = to ? remove_objects(s, to, err) : error_memory(err); /* left by a killed call */
+	struct tagging t = {.s = s, .to = to, .err = err};
+	/* Objects may be left by a call that was killed. */
+	int r = to ? artifacts_remove(artifacts_object(&s->place, to), NULL, err)
+		   : error_memory(err);
 
 	if (r == 0)
-		r = object_list(
-			object_at(s->place.store->client, s->place.store->bucket, s->place.prefix),
-			NULL, copy_object, &t, NULL, err);
+		r = object_list(artifacts_object(&s->place, s->place.prefix), NULL, copy_object, &t,
+			NULL, err);
 	if (r == 0)
 		r = t.r;
 	if (r == 0 && t.copied == 0)
@@ -356,7 +317,7 @@ static int tag_remove(struct session *s, const char *tag, struct penstock_error 
 	if (r == 0 && unlink(path) < 0)
 		r = error_errno(err, errno, "cannot remove %s", path);
 	if (r == 0 && !s->place.dir)
-		r = remove_objects(s, s->place.prefix, err);
+		r = artifacts_remove(artifacts_object(&s->place, s->place.prefix), NULL, err);
 	return r < 0 ? r : fs_remove_tree(dir, err);
 }
 
@@ -369,8 +330,8 @@ static int tag_list(struct session *s, struct penstock_error *err)
 
 	for (int i = 0; i < n; i++) {
 		_cleanup_free_ char *path = path_join(dir, entries[i]->d_name);
-		json_t *json = path && str_ends(path, ".json") ? json_load_file(path, 0, NULL)
-							       : NULL;
+		json_auto_t *json = path && str_ends(path, ".json") ? json_load_file(path, 0, NULL)
+								    : NULL;
 
 		if (json) {
 			grid_addf(&grid, "%.*s", (int)strlen(entries[i]->d_name) - 5,
@@ -378,7 +339,6 @@ static int tag_list(struct session *s, struct penstock_error *err)
 			grid_add(&grid, json_string_value(json_object_get(json, "run")));
 			grid_add(&grid, json_string_value(json_object_get(json, "name")));
 		}
-		json_decref(json);
 		free(entries[i]);
 	}
 	free(entries);

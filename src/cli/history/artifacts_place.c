@@ -39,6 +39,45 @@ void artifacts_place_release(struct artifacts_place *place)
 	*place = (struct artifacts_place){0};
 }
 
+/* The keys of a listing are removed while it is read: the list may not fit in memory. */
+struct removal {
+	struct object_ref at;
+	struct strlist keys;
+	int r;
+	struct penstock_error *err;
+};
+
+static void remove_noted(struct removal *removal)
+{
+	removal->r = object_delete_many(&(struct object_deletion){.client = removal->at.client,
+						.bucket = removal->at.bucket,
+						.keys = &removal->keys},
+		NULL, removal->err);
+	strlist_release(&removal->keys);
+}
+
+static int note_to_remove(void *cookie, const struct object_info *info)
+{
+	struct removal *removal = cookie;
+
+	if (strlist_add(&removal->keys, info->key) < 0)
+		removal->r = error_memory(removal->err);
+	else if (removal->keys.n == LIMIT_S3_LIST_KEYS)
+		remove_noted(removal);
+	return removal->r < 0;
+}
+
+int artifacts_remove(struct object_ref at, const atomic_int *cancel, struct penstock_error *err)
+{
+	struct removal removal = {.at = at, .err = err};
+	int r = object_list(at, NULL, note_to_remove, &removal, cancel, err);
+
+	if (r == 0 && removal.r == 0 && removal.keys.n)
+		remove_noted(&removal);
+	strlist_release(&removal.keys);
+	return r < 0 ? r : removal.r;
+}
+
 int artifacts_tag_path(char **out, const char *home, const char *tag, const char *ending,
 	struct penstock_error *err)
 {
@@ -110,13 +149,13 @@ static int find_tag(struct artifacts_place *out, const char *home, struct record
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 	_cleanup_(records_run_release) struct records_run run = {0};
 	_cleanup_free_ char *path = NULL;
+	json_auto_t *json = NULL;
 	const char *id, *prefix;
-	json_t *json;
 	int r = artifacts_tag_path(&path, home, tag, ".json", err);
 
 	if (r < 0)
 		return r;
-	if (!path || access(path, F_OK) < 0)
+	if (access(path, F_OK) < 0)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"there is no tag '%s'; see 'penstock tag list'", tag);
 	r = fs_read(path, &text, err);
@@ -138,7 +177,6 @@ static int find_tag(struct artifacts_place *out, const char *home, struct record
 		if (r == 0 && !out->prefix)
 			r = error_memory(err);
 	}
-	json_decref(json);
 	free(out->name);
 	out->name = strdup(tag);
 	return r == 0 && !out->name ? error_memory(err) : r;

@@ -7,6 +7,7 @@
 
 #include "records/records.h"
 #include "run/stage/stores.h"
+#include "transfer/objects.h"
 #include "workflow/model.h"
 
 struct penstock_error;
@@ -32,6 +33,15 @@ void artifacts_place_release(struct artifacts_place *place);
 /* Returns HOME/tags/NAME + ending. Fails with PENSTOCK_E_INVALID if the name is invalid. */
 int artifacts_tag_path(char **out, const char *home, const char *tag, const char *ending,
 	struct penstock_error *err);
+
+/* An object of the opened place. */
+static inline struct object_ref artifacts_object(
+	const struct artifacts_place *place, const char *key)
+{
+	return object_at(place->store->client, place->store->bucket, key);
+}
+/* Removes all objects whose keys begin with that of `at`. */
+int artifacts_remove(struct object_ref at, const atomic_int *cancel, struct penstock_error *err);
 
 /* Replaces each input that is the output of another run by the place of that output. The workflow
  * refers to `places`, which has one entry per input. */

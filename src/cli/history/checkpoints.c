@@ -66,17 +66,13 @@ static char *joined(const char *prefix, const char *path)
 static int open_address(
 	struct session *s, const struct cli *cli, const char *path, struct penstock_error *err)
 {
-	int r = remote_open(&s->remote, cli, err);
+	int r = remote_open_at(&s->remote, cli, 1, false, &s->at, err);
 
-	if (r == 0)
-		r = remote_location(cli_operand(cli, 1), false, &s->at, err);
-	if (r == 0)
-		r = remote_fits(&s->remote, &s->at, err);
 	if (r < 0)
 		return r;
 	s->client = s->remote.client;
 	s->bucket = s->at.bucket;
-	s->prefix = joined(s->at.key ? s->at.key : "", path);
+	s->prefix = joined(s->at.key, path);
 	return s->prefix ? 0 : error_memory(err);
 }
 
@@ -86,10 +82,8 @@ static int open_run(
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
 	_cleanup_(records_run_release) struct records_run run = {0};
 	const char *path;
-	int r = show_open(&s->records, &s->home, err);
+	int r = show_run(cli, 1, &s->records, &s->home, &run, err);
 
-	if (r == 0)
-		r = records_find(s->records, cli_operand(cli, 1), &run, err);
 	if (r == 0)
 		r = artifacts_find(&s->place, s->home, s->records, run.id, false, err);
 	if (r == 0)
@@ -116,12 +110,20 @@ static int open_run(
 
 /* ---- checkpoints in a store ---- */
 
+struct noted {
+	struct strlist keys;
+	bool no_memory;
+};
+
 static int note_commit(void *cookie, const struct object_info *info)
 {
-	struct strlist *keys = cookie;
+	struct noted *noted = cookie;
 	const char *slash = strrchr(info->key, '/');
 
-	return commit_is_name(slash ? slash + 1 : info->key) ? strlist_add(keys, info->key) : 0;
+	if (commit_is_name(slash ? slash + 1 : info->key) &&
+		strlist_add(&noted->keys, info->key) < 0)
+		noted->no_memory = true;
+	return noted->no_memory;
 }
 
 /* Returns the name of the checkpoint below the prefix for the key of its commit. Returns NULL if
@@ -142,30 +144,32 @@ static int add_remote(struct session *s, const char *key, struct penstock_error 
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
-	struct commit_entry e = {.path = name_of_key(s, key), .attempt = UINT_MAX};
+	_cleanup_free_ char *path = name_of_key(s, key);
+	struct commit_entry e = {.single = !str_ends(key, "/" COMMIT_NAME), .attempt = UINT_MAX};
 	struct commit_entry *items;
 	int r;
 
-	if (!e.path)
-		return 0;
 	/* A name such as ".." would lead out of the target directory. */
-	if (!commit_name_is_good(e.path)) {
-		free(e.path);
+	if (!path || !commit_name_is_good(path))
 		return 0;
-	}
+	if (s->list.n == LIMIT_CHECKPOINTS)
+		return error_set(err, PENSTOCK_E_LIMIT, "there are more than %d checkpoints",
+			LIMIT_CHECKPOINTS);
+	items = reallocarray(s->list.items, s->list.n + 1, sizeof(e));
+	if (!items)
+		return error_memory(err);
+	s->list.items = items;
 	r = object_get(object_at(s->client, s->bucket, key), NULL, &text, NULL, &why);
-	e.single = !str_ends(key, "/" COMMIT_NAME);
 	if (r == 0)
 		r = commit_parse(&e.commit, text.data, text.len, key, &why);
 	if (r == 0)
-		r = commit_check_place(e.commit, e.path, e.single, &why);
+		r = commit_check_place(e.commit, path, e.single, &why);
 	if (r < 0)
 		commit_free(take_pointer(e.commit));
 	if (r < 0 && why.code != PENSTOCK_E_CORRUPT && why.code != PENSTOCK_E_UNSUPPORTED &&
-		why.code != PENSTOCK_E_LIMIT) {
-		free(e.path);
+		why.code != PENSTOCK_E_LIMIT)
 		return r == -(int)PENSTOCK_E_NOT_FOUND ? 0 : error_move(err, &why);
-	}
+	e.path = take_pointer(path);
 	if (r == 0) {
 		e.step = e.commit->step;
 		e.attempt = e.commit->attempt;
@@ -175,34 +179,26 @@ static int add_remote(struct session *s, const char *key, struct penstock_error 
 		commit_name_parse(e.path, &e.step, &e.attempt);
 		e.why = strdup(why.message);
 	}
-	items = reallocarray(s->list.items, s->list.n + 1, sizeof(e));
-	if (!items || s->list.n == LIMIT_CHECKPOINTS) {
-		s->list.items = items ? items : s->list.items;
-		commit_free(e.commit);
-		free(e.path);
-		free(e.why);
-		return items ? error_set(err, PENSTOCK_E_LIMIT,
-				       "there are more than %d checkpoints", LIMIT_CHECKPOINTS)
-			     : error_memory(err);
-	}
-	s->list.items = items;
 	items[s->list.n++] = e;
 	return 0;
 }
 
 static int read_list(struct session *s, struct penstock_error *err)
 {
-	_cleanup_(strlist_release) struct strlist keys = {0};
+	struct noted noted = {0};
 	int r;
 
 	if (!s->client)
 		return commit_list_read(&s->list, s->dir, err);
-	r = object_list(object_at(s->client, s->bucket, s->prefix), NULL, note_commit, &keys,
+	r = object_list(object_at(s->client, s->bucket, s->prefix), NULL, note_commit, &noted,
 		s->remote.cancel, err);
-	for (size_t i = 0; r == 0 && i < keys.n; i++)
-		r = add_remote(s, keys.items[i], err);
+	if (r == 0 && noted.no_memory)
+		r = error_memory(err);
+	for (size_t i = 0; r == 0 && i < noted.keys.n; i++)
+		r = add_remote(s, noted.keys.items[i], err);
 	if (r == 0)
 		commit_list_sort(&s->list);
+	strlist_release(&noted.keys);
 	return r;
 }
 
@@ -236,8 +232,8 @@ static int verify_object(const struct session *s, const char *key, const struct 
 	struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info info = {0};
+	_cleanup_(checksum_release) struct checksum sum = {0};
 	uint8_t digest[CHECKSUM_MAX_SIZE];
-	struct checksum sum;
 	uint64_t crc = 0;
 	int r = checksum_init(&sum, CHECKSUM_CRC64NVME, err);
 
@@ -247,7 +243,6 @@ static int verify_object(const struct session *s, const char *key, const struct 
 		&(struct object_get_options){.cancel = s->remote.cancel}, add_bytes, &sum, &info,
 		err);
 	checksum_final(&sum, digest);
-	checksum_release(&sum);
 	for (size_t i = 0; i < 8; i++)
 		crc = crc << 8 | digest[i];
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
@@ -278,43 +273,34 @@ static int verify(const struct session *s, const struct commit_entry *e, struct 
 
 /* ---- the verbs ---- */
 
-static int list_json(const struct session *s)
-{
-	json_t *list = json_array();
-
-	for (size_t i = 0; i < s->list.n; i++) {
-		const struct commit_entry *e = &s->list.items[i];
-		const struct commit *c = e->commit;
-		json_t *metrics = json_object();
-		json_t *json = c ? json_pack("{s:o, s:b, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:o}",
-					   "name", json_text(shown(e)), "readable", 1, "step",
-					   (json_int_t)c->step, "attempt", (json_int_t)c->attempt,
-					   "run", json_text(c->run), "time", json_time(c->time_ns),
-					   "world_size", (json_int_t)c->world_size, "files",
-					   (json_int_t)c->n_files, "bytes",
-					   (json_int_t)commit_size(c), "metrics", metrics)
-				 : json_pack("{s:o, s:b, s:o, s:o}", "name", json_text(shown(e)),
-					   "readable", 0, "why", json_text(e->why), "metrics",
-					   metrics);
-
-		for (size_t k = 0; c && k < c->n_metrics; k++)
-			json_object_set_new(
-				metrics, c->metrics[k].name, json_real(c->metrics[k].value));
-		json_array_append_new(list, json);
-	}
-	return show_json(list);
-}
-
-static int list(const struct session *s)
+static int list(const struct session *s, bool json)
 {
 	struct grid grid = grid_new("NAME", "STEP", "ATTEMPT", "SIZE", "TIME", "METRICS");
+	json_t *array = json ? json_array() : NULL;
 
 	for (size_t i = 0; i < s->list.n; i++) {
 		const struct commit_entry *e = &s->list.items[i];
-		_cleanup_(buf_release) struct buf metrics = BUF_INIT(LIMIT_STRING);
+		_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 		char size[STR_SIZE_SIZE], time[SHOW_TIME_SIZE];
 		const struct commit *c = e->commit;
+		json_t *metrics = json_object();
+		json_t *object =
+			c ? json_pack("{s:o, s:b, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:o}", "name",
+				    json_text(shown(e)), "readable", 1, "step", (json_int_t)c->step,
+				    "attempt", (json_int_t)c->attempt, "run", json_text(c->run),
+				    "time", json_time(c->time_ns), "world_size",
+				    (json_int_t)c->world_size, "files", (json_int_t)c->n_files,
+				    "bytes", (json_int_t)commit_size(c), "metrics", metrics)
+			  : json_pack("{s:o, s:b, s:o, s:o}", "name", json_text(shown(e)),
+				    "readable", 0, "why", json_text(e->why), "metrics", metrics);
 
+		for (size_t k = 0; c && k < c->n_metrics; k++) {
+			json_object_set_new(
+				metrics, c->metrics[k].name, json_real(c->metrics[k].value));
+			buf_printf(&text, "%s%s=%.6g", k ? " " : "", c->metrics[k].name,
+				c->metrics[k].value);
+		}
+		json_array_append_new(array, object);
 		grid_add(&grid, shown(e));
 		if (!c) {
 			for (size_t k = 0; k < 4; k++)
@@ -327,13 +313,9 @@ static int list(const struct session *s)
 		grid_addf(&grid, "%u", c->attempt);
 		grid_add(&grid, size);
 		grid_add(&grid, show_time(c->time_ns, time));
-		for (size_t k = 0; k < c->n_metrics; k++)
-			buf_printf(&metrics, "%s%s=%.6g", k ? " " : "", c->metrics[k].name,
-				c->metrics[k].value);
-		grid_add(&grid, buf_str(&metrics));
+		grid_add(&grid, buf_str(&text));
 	}
-	grid_print(&grid);
-	return 0;
+	return show_list(&grid, array, 0);
 }
 
 /* Chooses the named checkpoint, or the newest intact one. */
@@ -481,29 +463,20 @@ static int get(
 	return r;
 }
 
-static int note_key(void *cookie, const struct object_info *info)
-{
-	return info->is_prefix ? 0 : strlist_add(cookie, info->key);
-}
-
 /* Removes the commit first: without it the rest is not a checkpoint. Then removes all objects in
  * its directory, including those that the commit does not name. */
 static int remove_remote(
 	const struct session *s, const struct commit_entry *e, struct penstock_error *err)
 {
-	_cleanup_(strlist_release) struct strlist keys = {0};
 	_cleanup_free_ char *key = key_of(s, e, NULL), *below = key_of(s, e, "");
 	int r = key && below ? object_delete(object_at(s->client, s->bucket, key), NULL, err)
 			     : error_memory(err);
 
-	if (r == 0 && e->single)
-		return object_delete(object_at(s->client, s->bucket, below), NULL, err);
-	if (r == 0)
-		r = object_list(object_at(s->client, s->bucket, below), NULL, note_key, &keys,
-			s->remote.cancel, err);
-	for (size_t i = 0; r == 0 && i < keys.n; i++)
-		r = object_delete(object_at(s->client, s->bucket, keys.items[i]), NULL, err);
-	return r;
+	if (r < 0)
+		return r;
+	return e->single ? object_delete(object_at(s->client, s->bucket, below), NULL, err)
+			 : artifacts_remove(
+				   object_at(s->client, s->bucket, below), s->remote.cancel, err);
 }
 
 static int remove_local(const struct session *s, const char *name, struct penstock_error *err)
@@ -579,7 +552,7 @@ static int run_checkpoints(const struct cli *cli)
 		return cli_misuse(cli, "rm needs the NAME of a checkpoint");
 	if (strcmp(what, "list") == 0 && name)
 		return cli_misuse(cli, "unexpected operand '%s'", name);
-	if (str_starts(word, "s3://") || str_starts(word, "gs://"))
+	if (location_is_object(word))
 		r = open_address(&s, cli, path ? path : "checkpoints", &err);
 	else
 		r = open_run(&s, cli, path, &err);
@@ -588,7 +561,7 @@ static int run_checkpoints(const struct cli *cli)
 	if (r < 0)
 		return remote_fail(cli, &err);
 	if (strcmp(what, "list") == 0)
-		return cli_has(cli, "json") ? list_json(&s) : list(&s);
+		return list(&s, cli_has(cli, "json"));
 	if (strcmp(what, "get") == 0)
 		r = get(&s, name, to ? to : ".", &err);
 	else if (strcmp(what, "rm") == 0)

@@ -49,7 +49,7 @@ static int fetch_log(const char *home, const struct records_run *run, int attemp
 		return error_memory(err);
 	r = artifacts_open(&place, home, &e);
 	if (r == 0)
-		r = object_get_file(object_at(place.store->client, place.store->bucket, key), path,
+		r = object_get_file(artifacts_object(&place, key), path,
 			&(struct object_get_options){.relaxed = true}, NULL, &e);
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
@@ -126,7 +126,7 @@ static int run_logs(const struct cli *cli)
 		return CLI_EXIT_USAGE;
 	if (all && (attempt || cli_has(cli, "lines")))
 		return cli_misuse(cli, "--all prints whole logs of all attempts");
-	if (str_starts(cli_operand(cli, 0), "s3://") || str_starts(cli_operand(cli, 0), "gs://")) {
+	if (location_is_object(cli_operand(cli, 0))) {
 		if (cli_has(cli, "lines") || (all && cli_has(cli, "follow")))
 			return cli_misuse(cli, "%s for runs of this machine",
 				all ? "--all with --follow is" : "--lines is");
@@ -134,7 +134,7 @@ static int run_logs(const struct cli *cli)
 	}
 	if (cli_n_operands(cli) > 1)
 		return cli_misuse(cli, "unexpected operand '%s'", cli_operand(cli, 1));
-	r = show_run(cli, &records, &home, &run, &err);
+	r = show_run(cli, 0, &records, &home, &run, &err);
 	if (r < 0)
 		return cli_fail(cli, &err);
 	if (attempt > run.last.attempt)

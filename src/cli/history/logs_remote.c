@@ -90,13 +90,14 @@ static int read_state(
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
-	_cleanup_free_ char *key = NULL;
-	json_t *json;
+	_cleanup_free_ char *key = str_printf("%s%s/state.json", log->prefix, log->run);
+	json_auto_t *json = NULL;
+	const char *found;
 	int r;
 
 	*state = '\0';
 	*attempt = 0;
-	if (asprintf(&key, "%s%s/state.json", log->prefix, log->run) < 0)
+	if (!key)
 		return error_memory(err);
 	r = object_get(object_at(log->remote.client, log->at.bucket, key),
 		&(struct object_get_options){.cancel = log->remote.cancel}, &text, NULL, &e);
@@ -105,12 +106,9 @@ static int read_state(
 	if (r < 0)
 		return error_move(err, &e);
 	json = json_loads(buf_str(&text), 0, NULL);
-	snprintf(state, 16, "%s",
-		json_is_string(json_object_get(json, "state"))
-			? json_string_value(json_object_get(json, "state"))
-			: "");
+	found = json_string_value(json_object_get(json, "state"));
+	snprintf(state, 16, "%s", found ? found : "");
 	*attempt = json_integer_value(json_object_get(json, "attempt"));
-	json_decref(json);
 	return 0;
 }
 
@@ -120,11 +118,12 @@ static int print_more(
 {
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	_cleanup_(object_info_release) struct object_info info = {0};
-	_cleanup_free_ char *key = NULL;
+	_cleanup_free_ char *key = str_printf(
+		"%s%s/log/%lld", log->prefix, log->run, (long long)attempt);
 	struct object_get_options options = {.offset = *shown, .cancel = log->remote.cancel};
 	int r;
 
-	if (asprintf(&key, "%s%s/log/%lld", log->prefix, log->run, (long long)attempt) < 0)
+	if (!key)
 		return error_memory(err);
 	r = object_head(object_at(log->remote.client, log->at.bucket, key), &info, &e);
 	if (r == -PENSTOCK_E_NOT_FOUND || (r == 0 && info.size <= *shown))
@@ -200,19 +199,12 @@ int logs_remote(const struct cli *cli, int64_t attempt)
 {
 	_cleanup_(remote_log_release) struct remote_log log = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	int r = remote_open(&log.remote, cli, &err);
+	int r = remote_open_at(&log.remote, cli, 0, false, &log.at, &err);
 
-	if (r == 0)
-		r = remote_location(cli_operand(cli, 0), false, &log.at, &err);
-	if (r == 0)
-		r = remote_fits(&log.remote, &log.at, &err);
 	if (r == 0) {
-		const char *key = log.at.key ? log.at.key : "";
-		size_t len = strlen(key);
-
-		if (asprintf(&log.prefix, "%s%s" RUN_STATE_ROOT, key,
-			    len && key[len - 1] != '/' ? "/" : "") < 0)
-			r = error_memory(&err);
+		log.prefix = str_printf("%s%s" RUN_STATE_ROOT, log.at.key,
+			*log.at.key && !str_ends(log.at.key, "/") ? "/" : "");
+		r = log.prefix ? 0 : error_memory(&err);
 	}
 	if (r == 0)
 		r = find_run(&log, cli_operand(cli, 1), cli_has(cli, "follow"), &err);

@@ -64,19 +64,17 @@ static char *ports_of(const struct listing *listing, const struct records_run *r
 static char *notice_of(const struct listing *listing, const struct records_run *run)
 {
 	bool concerns = run_state_is_live(run->last.state) && !listing->elsewhere;
-	json_t *notice = concerns ? json_notice(listing->home, run) : json_null();
+	json_auto_t *notice = concerns ? json_notice(listing->home, run) : json_null();
 	const char *reason = json_string_value(json_object_get(notice, "reason"));
 	const char *source = json_string_value(json_object_get(notice, "source"));
 	const char *noticed = json_string_value(json_object_get(notice, "noticed"));
 	bool soon = json_is_true(json_object_get(notice, "soon"));
-	char *text = NULL;
 
 	if (reason && source && noticed && !json_is_true(json_object_get(notice, "withdrawn")))
-		text = str_printf("%s (%s: %s, %s)",
+		return str_printf("%s (%s: %s, %s)",
 			soon ? "may be preempted soon" : "is being preempted", source, reason,
 			noticed);
-	json_decref(notice);
-	return text;
+	return NULL;
 }
 
 static json_t *run_json(
@@ -169,18 +167,10 @@ static int list_runs(const struct cli *cli)
 	listing.home = home;
 	if (r == 0)
 		r = records_list(records, add_run, &listing, &err);
-	if (r == 0 && listing.array) {
-		r = show_json(listing.array);
-		listing.array = NULL;
-	} else if (r == 0) {
-		grid_print(&listing.grid);
-		if (listing.hidden && !cli_quiet(cli))
-			fprintf(stderr,
-				"penstock ps: %zu that ended over a day ago: -a shows them\n",
-				listing.hidden);
-	}
-	json_decref(listing.array);
-	grid_release(&listing.grid);
+	r = show_list(&listing.grid, listing.array, r);
+	if (r == 0 && listing.hidden && !cli_has(cli, "json") && !cli_quiet(cli))
+		fprintf(stderr, "penstock ps: %zu that ended over a day ago: -a shows them\n",
+			listing.hidden);
 	cluster_view_release(&listing.cluster);
 	return r < 0 ? cli_fail(cli, &err) : r;
 }
@@ -233,14 +223,7 @@ static int list_claims(const struct cli *cli)
 		.array = cli_has(cli, "json") ? json_array() : NULL};
 	int r = claims_list(add_claim, &listing, &err);
 
-	if (r == 0 && listing.array) {
-		r = show_json(listing.array);
-		listing.array = NULL;
-	} else if (r == 0) {
-		grid_print(&listing.grid);
-	}
-	json_decref(listing.array);
-	grid_release(&listing.grid);
+	r = show_list(&listing.grid, listing.array, r);
 	return r < 0 ? cli_fail(cli, &err) : r;
 }
 

@@ -339,7 +339,7 @@ static int run_show(const struct cli *cli)
 	struct cluster_view cluster = {0};
 	json_t *object = json_object(), *attempts, *steps;
 	bool elsewhere = false;
-	int r = show_run(cli, &records, &home, &run, &err);
+	int r = show_run(cli, 0, &records, &home, &run, &err);
 
 	if (r == 0)
 		elsewhere = cluster_view_correct(&cluster, home, run.id, &run.last);

@@ -15,6 +15,13 @@
 
 #define ANY_FILE "file:"
 
+static char *must(char *text)
+{
+	if (!text)
+		abort();
+	return text;
+}
+
 static bool leads_up(const char *path)
 {
 	while (*path) {
@@ -33,13 +40,10 @@ static char *real_path(const char *path)
 {
 	_cleanup_free_ char *known = NULL, *begin = NULL;
 	size_t len = strlen(path);
-	char *whole = NULL;
 
 	for (;;) {
 		free(begin);
-		begin = strndup(*path ? path : ".", len ? len : 1);
-		if (!begin)
-			abort();
+		begin = must(strndup(*path ? path : ".", len ? len : 1));
 		if (!len && *path != '/')
 			begin[0] = '.';
 		known = realpath(begin, NULL);
@@ -56,45 +60,33 @@ static char *real_path(const char *path)
 		len++;
 	if (leads_up(path + len))
 		return NULL;
-	if (asprintf(&whole, "file:%s%s%s", strcmp(known, "/") == 0 ? "" : known,
-		    path[len] ? "/" : "", path + len) < 0)
-		abort();
-	return whole;
+	return must(str_printf("file:%s%s%s", strcmp(known, "/") == 0 ? "" : known,
+		path[len] ? "/" : "", path + len));
 }
 
 static char *local_text(const char *path)
 {
 	char *text = real_path(path);
 
-	if (!text)
-		text = strdup(ANY_FILE);
-	if (!text)
-		abort();
-	return text;
+	return text ? text : must(strdup(ANY_FILE));
 }
 
 /* Returns the text of the place itself, or of `name` below it; NULL for a pipe. */
 static char *place_text(const struct place *place, const char *name)
 {
 	_cleanup_free_ char *path = NULL;
-	char *text = NULL;
 
 	switch (place->kind) {
 	case LOCATION_LOCAL:
 		if (!name)
 			return local_text(place->path);
-		if (asprintf(&path, "%s/%s", place->base, name) < 0)
-			abort();
+		path = must(str_printf("%s/%s", place->base, name));
 		return local_text(path);
 	case LOCATION_OBJECT:
-		if (asprintf(&text, "object:%s/%s%s", place->bucket,
-			    name ? place->base : place->key, name ? name : "") < 0)
-			abort();
-		return text;
+		return must(str_printf("object:%s/%s%s", place->bucket,
+			name ? place->base : place->key, name ? name : ""));
 	case LOCATION_HTTP:
-		if (asprintf(&text, "%s%s", name ? place->base : place->url, name ? name : "") < 0)
-			abort();
-		return text;
+		return must(str_printf("%s%s", name ? place->base : place->url, name ? name : ""));
 	case LOCATION_STDIO:
 		break;
 	}

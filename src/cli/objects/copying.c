@@ -13,11 +13,9 @@
 
 int copying_options(struct copying *v, const struct cli *cli)
 {
-	const struct strlist *metadata;
-	const char *part_size = cli_value(cli, "part-size");
 	struct copy_options *o = &v->options;
 	int64_t parallel;
-	int r = remote_metadata(cli, &metadata);
+	int r = remote_put_options(cli, &o->put);
 
 	if (r)
 		return r;
@@ -28,19 +26,12 @@ int copying_options(struct copying *v, const struct cli *cli)
 	o->force = cli_has(cli, "force");
 	o->filter = (struct path_filter){cli_values(cli, "include"), cli_values(cli, "exclude")};
 	o->skip_links = cli_has(cli, "no-follow-symlinks");
-	if (o->preserve && (strlist_get(metadata, "mtime") || strlist_get(metadata, "mode")))
+	if (o->preserve && o->put.metadata &&
+		(strlist_get(o->put.metadata, "mtime") || strlist_get(o->put.metadata, "mode")))
 		return cli_misuse(cli, "--preserve keeps mtime and mode, which --metadata names");
-	if (part_size && (!str_to_size(part_size, &o->put.part_size) ||
-				 o->put.part_size < LIMIT_S3_PART_MIN ||
-				 o->put.part_size > LIMIT_S3_PART_MAX))
-		return cli_misuse(cli, "--part-size must be 5MiB to 5GiB");
 	if (!cli_number(cli, "parallel", 1, LIMIT_HTTP_CONNECTIONS, 0, &parallel))
 		return CLI_EXIT_USAGE;
 	o->parallel = (unsigned)parallel;
-	o->put.if_none_match = cli_has(cli, "if-none-match");
-	o->put.content_type = cli_value(cli, "content-type");
-	o->put.storage_class = cli_value(cli, "storage-class");
-	o->put.metadata = metadata->n ? metadata : NULL;
 	o->resume = cli_has(cli, "resume");
 	report_begin(&v->report, cli, o->dry_run);
 	o->report = report_callbacks(&v->report);

@@ -1,6 +1,7 @@
 /* `cp` and `mv`: copy and move files and objects. */
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -54,10 +55,11 @@ static const struct place *first_object(const struct operands *o)
 	return NULL;
 }
 
-static int run(const struct cli *cli, bool move)
+static int run(const struct cli *cli)
 {
 	static const char *const over[] = {"no-clobber", "if-none-match", NULL};
 	_cleanup_(operands_release) struct operands operands = {0};
+	bool move = strcmp(cli_verb(cli), "mv") == 0;
 	struct copying v = COPYING_INIT;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct copy_request request = {
@@ -86,16 +88,6 @@ static int run(const struct cli *cli, bool move)
 		r = copy_finish(&v.copy, &err);
 	copying_warn_spared(&v, "moves");
 	return copying_end(&v, r, &err);
-}
-
-static int run_cp(const struct cli *cli)
-{
-	return run(cli, false);
-}
-
-static int run_mv(const struct cli *cli)
-{
-	return run(cli, true);
 }
 
 /* clang-format off */
@@ -138,7 +130,7 @@ const struct command command_cp = {
 			"Copy between two stores, through this machine"},
 		{"tar c . | penstock cp - s3://data/all.tar", "Store the output of a program"}),
 	.exits = EXITS(COPY_EXITS),
-	.run = run_cp,
+	.run = run,
 };
 
 const struct command command_mv = {
@@ -158,5 +150,5 @@ const struct command command_mv = {
 		{"penstock mv -r results/ s3://models/results/",
 			"Upload files and remove them here"}),
 	.exits = EXITS(COPY_EXITS),
-	.run = run_mv,
+	.run = run,
 };

@@ -28,7 +28,7 @@ static int sum_operand(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)
 {
 	struct sum *sum = cookie;
-	char size[STR_SIZE_SIZE + 8];
+	char size[REMOTE_SIZE_SIZE];
 	int r;
 
 	sum->objects = sum->bytes = 0;
@@ -41,10 +41,7 @@ static int sum_operand(
 				(json_int_t)sum->objects, "bytes", (json_int_t)sum->bytes));
 		return 0;
 	}
-	if (cli_has(sum->cli, "human"))
-		str_format_size(sum->bytes, size);
-	else
-		snprintf(size, sizeof(size), "%" PRIu64, sum->bytes);
+	remote_size(sum->cli, sum->bytes, size);
 	printf("%14s %12" PRIu64 " object%s  %s\n", size, sum->objects,
 		sum->objects == 1 ? " " : "s", at->text);
 	return 0;

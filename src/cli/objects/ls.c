@@ -13,8 +13,6 @@ struct listing {
 	const struct location *at;
 	size_t cut; /* bytes of each key that are not shown */
 	bool json;
-	bool wildcard;
-	bool found;
 	struct json_stream stream;
 };
 
@@ -22,11 +20,8 @@ static int on_entry(void *cookie, const struct object_info *info)
 {
 	struct listing *l = cookie;
 	char when[SHOW_TIME_SIZE];
-	char size[STR_SIZE_SIZE + 8];
+	char size[REMOTE_SIZE_SIZE];
 
-	if (l->wildcard && (info->is_prefix || !wildcard_match(l->at->key, info->key)))
-		return 0;
-	l->found = true;
 	if (l->json) {
 		json_t *object = info->is_prefix
 					 ? json_pack("{s:o}", "prefix", json_text(info->key))
@@ -36,10 +31,7 @@ static int on_entry(void *cookie, const struct object_info *info)
 		json_stream_add(&l->stream, object);
 		return ferror(stdout) != 0;
 	}
-	if (cli_has(l->cli, "human"))
-		str_format_size(info->size, size);
-	else
-		snprintf(size, sizeof(size), "%" PRIu64, info->size);
+	remote_size(l->cli, info->size, size);
 	printf("%19s %14s  ", info->is_prefix ? "" : show_time(info->modified_ns, when),
 		info->is_prefix ? "DIR" : size);
 	show_name(stdout, info->key + l->cut);
@@ -69,24 +61,13 @@ static int list_operand(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)
 {
 	struct listing *l = cookie;
-	size_t len = location_literal_prefix(at);
-	_cleanup_free_ char *prefix = strndup(at->key, len);
-	bool deep;
-	int r;
+	bool deep = location_has_wildcard(at) || cli_has(l->cli, "recursive");
 
-	if (!prefix)
-		return error_memory(err);
 	l->at = at;
-	l->wildcard = location_has_wildcard(at);
-	deep = l->wildcard || cli_has(l->cli, "recursive");
-	while (!deep && len && prefix[len - 1] != '/')
-		len--;
-	l->cut = deep ? 0 : len;
-	l->found = false;
-	r = remote_list(remote, at->bucket, prefix, deep ? NULL : "/", on_entry, l, err);
-	if (r == 0 && !l->found && *at->key)
-		r = error_set(err, PENSTOCK_E_NOT_FOUND, "%s: no such object", at->text);
-	return r;
+	l->cut = deep ? 0 : strlen(at->key);
+	while (l->cut && at->key[l->cut - 1] != '/')
+		l->cut--;
+	return remote_list(remote, at, deep ? NULL : "/", on_entry, l, err);
 }
 
 static int run_ls(const struct cli *cli)

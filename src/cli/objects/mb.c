@@ -7,39 +7,30 @@
 #include "cli/objects/remote.h"
 #include "base/banned.h"
 
-struct request {
-	const struct cli *cli;
-	bool make; /* else remove */
-};
-
 static int change_bucket(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)
 {
-	const struct request *request = cookie;
+	const struct cli *cli = cookie;
+	bool make = strcmp(cli_verb(cli), "mb") == 0;
 	const char *done = "removed";
 	int r;
 
 	if (*at->key)
 		return error_set(err, PENSTOCK_E_INVALID, "%s: a bucket has no key", at->text);
 	/* Many stores give the same reply whether the bucket existed or not. */
-	if (request->make)
+	if (make)
 		done = bucket_head(remote->client, at->bucket, NULL) == 0 ? "there already:"
 									  : "made";
-	r = request->make ? bucket_create(remote->client, at->bucket, err)
-			  : bucket_delete(remote->client, at->bucket, err);
-	if (r == 0 && !cli_quiet(request->cli))
+	r = make ? bucket_create(remote->client, at->bucket, err)
+		 : bucket_delete(remote->client, at->bucket, err);
+	if (r == 0 && !cli_quiet(cli))
 		printf("%s %s://%s\n", done, location_scheme(at), at->bucket);
 	return r;
 }
 
-static int run_mb(const struct cli *cli)
+static int run(const struct cli *cli)
 {
-	return remote_operands(cli, false, change_bucket, &(struct request){cli, true}, NULL);
-}
-
-static int run_rb(const struct cli *cli)
-{
-	return remote_operands(cli, false, change_bucket, &(struct request){cli, false}, NULL);
+	return remote_operands(cli, false, change_bucket, (void *)(uintptr_t)cli, NULL);
 }
 
 const struct command command_mb = {
@@ -53,7 +44,7 @@ const struct command command_mb = {
 	.examples = EXAMPLES({"penstock mb s3://cifar10", "Make a bucket"}),
 	.exits = EXITS({"69", "The store does not respond, or another account has the name"},
 		{"77", "The store denies access, or there are no credentials"}),
-	.run = run_mb,
+	.run = run,
 };
 
 const struct command command_rb = {
@@ -68,5 +59,5 @@ const struct command command_rb = {
 	.exits = EXITS({"66", "There is no such bucket"},
 		{"69", "The store does not respond, or the bucket is not empty"},
 		{"77", "The store denies access, or there are no credentials"}),
-	.run = run_rb,
+	.run = run,
 };

@@ -29,9 +29,7 @@ static int run_presign(const struct cli *cli)
 	if (strcmp(method, "GET") != 0 && strcmp(method, "PUT") != 0 &&
 		strcmp(method, "HEAD") != 0 && strcmp(method, "DELETE") != 0)
 		return cli_misuse(cli, "--method must be GET, HEAD, PUT or DELETE");
-	r = remote_location(cli_operand(cli, 0), true, &at, &err);
-	if (r == 0)
-		r = remote_open(&remote, cli, &err);
+	r = remote_open_at(&remote, cli, 0, true, &at, &err);
 	if (r == 0)
 		r = object_presign(object_at(remote.client, at.bucket, at.key), method,
 			(uint32_t)(expires_ms / 1000), &url, &err);

@@ -49,30 +49,18 @@ static int run_put(const struct cli *cli)
 	_cleanup_(location_release) struct location at = {0};
 	_cleanup_(object_info_release) struct object_info info = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	const char *part_size = cli_value(cli, "part-size");
 	struct transfer transfer = {0};
-	struct object_put_options options = {.if_none_match = cli_has(cli, "if-none-match"),
-		.if_match = cli_value(cli, "if-match"),
-		.content_type = cli_value(cli, "content-type"),
-		.storage_class = cli_value(cli, "storage-class"),
-		.progress = on_bytes,
-		.cookie = &transfer};
-	int r = remote_metadata(cli, &options.metadata);
+	struct object_put_options options = {
+		.if_match = cli_value(cli, "if-match"), .progress = on_bytes, .cookie = &transfer};
+	int r = remote_put_options(cli, &options);
 
 	if (r == 0)
 		r = cli_refuse_together(cli, conditions);
 	if (r)
 		return r;
-	if (part_size && (!str_to_size(part_size, &options.part_size) ||
-				 options.part_size < LIMIT_S3_PART_MIN ||
-				 options.part_size > LIMIT_S3_PART_MAX))
-		return cli_misuse(cli, "--part-size must be 5MiB to 5GiB");
 	if (isatty(STDIN_FILENO))
 		return cli_misuse(cli, "standard input is a terminal; pipe the content into it");
-	r = remote_location(cli_operand(cli, 0), true, &at, &err);
-	if (r == 0)
-		r = remote_open(&remote, cli, &err);
-	if (r < 0)
+	if (remote_open_at(&remote, cli, 0, true, &at, &err) < 0)
 		return remote_fail(cli, &err);
 	options.cancel = remote.cancel;
 	transfer.name = at.key;

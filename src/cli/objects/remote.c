@@ -1,5 +1,6 @@
 #include "cli/objects/remote.h"
 
+#include <inttypes.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -48,19 +49,6 @@ struct stores_embedded_ops remote_embedded_ops(const char *home)
 	return (struct stores_embedded_ops){join_embedded, leave_embedded, home};
 }
 
-bool remote_is_google(const struct cli *cli)
-{
-	bool google = false;
-
-	for (size_t i = 0; i < cli_n_operands(cli); i++) {
-		const char *text = cli_operand(cli, i);
-
-		if (str_starts(text, "s3://") || str_starts(text, "gs://"))
-			google = *text == 'g';
-	}
-	return google;
-}
-
 static bool is_printable(const char *value)
 {
 	for (; *value; value++) {
@@ -70,12 +58,12 @@ static bool is_printable(const char *value)
 	return true;
 }
 
-int remote_metadata(const struct cli *cli, const struct strlist **out)
+/* Returns the exit code of cli_misuse() if a value is not NAME=VALUE or cannot be a header. */
+static int check_metadata(const struct cli *cli, const struct strlist *given)
 {
 	/* Characters of a header name. */
 	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 				      "0123456789!#$%&'*+-.^_`|~";
-	const struct strlist *given = cli_values(cli, "metadata");
 
 	for (size_t i = 0; i < given->n; i++) {
 		const char *text = given->items[i], *value = strchr(text, '=');
@@ -98,11 +86,38 @@ int remote_metadata(const struct cli *cli, const struct strlist **out)
 					cli, "--metadata names '%.*s' twice", (int)n, text);
 		}
 	}
-	*out = given;
 	return 0;
 }
 
-int remote_fits(const struct remote *remote, const struct location *at, struct penstock_error *err)
+int remote_put_options(const struct cli *cli, struct object_put_options *out)
+{
+	const struct strlist *metadata = cli_values(cli, "metadata");
+	const char *part_size = cli_value(cli, "part-size");
+	int code = check_metadata(cli, metadata);
+
+	if (code)
+		return code;
+	if (part_size &&
+		(!str_to_size(part_size, &out->part_size) || out->part_size < LIMIT_S3_PART_MIN ||
+			out->part_size > LIMIT_S3_PART_MAX))
+		return cli_misuse(cli, "--part-size must be 5MiB to 5GiB");
+	out->if_none_match = cli_has(cli, "if-none-match");
+	out->content_type = cli_value(cli, "content-type");
+	out->storage_class = cli_value(cli, "storage-class");
+	out->metadata = metadata->n ? metadata : NULL;
+	return 0;
+}
+
+void remote_size(const struct cli *cli, uint64_t bytes, char out[static REMOTE_SIZE_SIZE])
+{
+	if (cli_has(cli, "human"))
+		str_format_size(bytes, out);
+	else
+		snprintf(out, REMOTE_SIZE_SIZE, "%" PRIu64, bytes);
+}
+
+/* Fails if the operand begins with gs:// and the opened store is not Google's, or vice versa. */
+static int fits(const struct remote *remote, const struct location *at, struct penstock_error *err)
 {
 	if (at->google == object_client_settings(remote->client)->google)
 		return 0;
@@ -283,12 +298,19 @@ static int open_given(struct remote *remote, struct store_place *place, struct p
 
 int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err)
 {
+	bool google = false;
+
+	/* The last operand that names an object decides. */
+	for (size_t i = 0; i < cli_n_operands(cli); i++) {
+		if (location_is_object(cli_operand(cli, i)))
+			google = *cli_operand(cli, i) == 'g';
+	}
 	return open_given(remote,
 		&(struct store_place){.endpoint_url = cli_value(cli, "endpoint-url"),
 			.profile = cli_value(cli, "profile"),
 			.region = cli_value(cli, "region"),
 			.anonymous = cli_has(cli, "no-sign-request"),
-			.google = remote_is_google(cli),
+			.google = google,
 			.google_key = cli_value(cli, "google-key")},
 		err);
 }
@@ -341,8 +363,8 @@ int remote_fail(const struct cli *cli, struct penstock_error *err)
 					    : exit_code;
 }
 
-int remote_location(
-	const char *text, bool needs_key, struct location *out, struct penstock_error *err)
+/* Parses an operand; without a key only if `needs_key` is false. */
+static int parse(const char *text, bool needs_key, struct location *out, struct penstock_error *err)
 {
 	int r = location_parse(out, text, err);
 
@@ -365,9 +387,19 @@ static int check_operands(const struct cli *cli, bool needs_key, struct penstock
 	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++) {
 		_cleanup_(location_release) struct location at = {0};
 
-		r = remote_location(cli_operand(cli, i), needs_key, &at, err);
+		r = parse(cli_operand(cli, i), needs_key, &at, err);
 	}
 	return r;
+}
+
+int remote_open_at(struct remote *remote, const struct cli *cli, size_t i, bool needs_key,
+	struct location *at, struct penstock_error *err)
+{
+	int r = parse(cli_operand(cli, i), needs_key, at, err);
+
+	if (r == 0)
+		r = remote_open(remote, cli, err);
+	return r == 0 ? fits(remote, at, err) : r;
 }
 
 int remote_operands(const struct cli *cli, bool needs_key, remote_operand_fn fn, void *cookie,
@@ -382,9 +414,9 @@ int remote_operands(const struct cli *cli, bool needs_key, remote_operand_fn fn,
 	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++) {
 		_cleanup_(location_release) struct location at = {0};
 
-		r = remote_location(cli_operand(cli, i), needs_key, &at, &err);
+		r = parse(cli_operand(cli, i), needs_key, &at, &err);
 		if (r == 0)
-			r = remote_fits(&remote, &at, &err);
+			r = fits(&remote, &at, &err);
 		if (r == 0)
 			r = fn(cookie, &remote, &at, &err);
 	}
@@ -393,16 +425,21 @@ int remote_operands(const struct cli *cli, bool needs_key, remote_operand_fn fn,
 	return r < 0 ? remote_fail(cli, &err) : 0;
 }
 
-int remote_list(struct remote *remote, const char *bucket, const char *prefix,
-	const char *delimiter, object_list_fn fn, void *cookie, struct penstock_error *err)
+int remote_list(struct remote *remote, const struct location *at, const char *delimiter,
+	object_list_fn fn, void *cookie, struct penstock_error *err)
 {
+	_cleanup_free_ char *prefix = strndup(at->key, location_literal_prefix(at));
 	_cleanup_(entry_source_freep) struct entry_source *source = NULL;
+	bool wildcard = location_has_wildcard(at), found = false;
 	struct entry entry;
-	int r = entry_source_objects(&source, object_at(remote->client, bucket, prefix),
+	int r;
+
+	if (!prefix)
+		return error_memory(err);
+	r = entry_source_objects(&source, object_at(remote->client, at->bucket, prefix),
 		&(struct object_source_options){
 			.whole_keys = true, .delimiter = delimiter, .cancel = remote->cancel},
 		err);
-
 	if (r < 0)
 		return r;
 	while ((r = entry_source_next(source, &entry, err)) > 0) {
@@ -411,54 +448,28 @@ int remote_list(struct remote *remote, const char *bucket, const char *prefix,
 			.modified_ns = entry.mtime_ns,
 			.is_prefix = entry.kind == ENTRY_PREFIX};
 
+		if (wildcard && !wildcard_match(at->key, info.key))
+			continue;
+		found = true;
 		snprintf(info.etag, sizeof(info.etag), "%s", entry.etag);
 		if (fn(cookie, &info))
 			return 0;
 	}
-	return r;
-}
-
-/* ---- the objects of an operand ---- */
-
-struct each {
-	const struct location *at;
-	bool wildcard;
-	bool found;
-	object_list_fn fn;
-	void *cookie;
-};
-
-static int on_object(void *cookie, const struct object_info *info)
-{
-	struct each *each = cookie;
-
-	if (each->wildcard && !wildcard_match(each->at->key, info->key))
-		return 0;
-	each->found = true;
-	return each->fn(each->cookie, info);
+	return r == 0 && !found && *at->key
+		       ? error_set(err, PENSTOCK_E_NOT_FOUND, "%s: no such object", at->text)
+		       : r;
 }
 
 int remote_each(struct remote *remote, const struct location *at, object_list_fn fn, void *cookie,
 	struct penstock_error *err)
 {
-	struct each each = {
-		.at = at, .wildcard = location_has_wildcard(at), .fn = fn, .cookie = cookie};
 	_cleanup_(object_info_release) struct object_info info = {0};
-	_cleanup_free_ char *prefix = strndup(at->key, location_literal_prefix(at));
-	int r;
+	struct object_ref object = object_at(remote->client, at->bucket, at->key);
 
-	if (!prefix)
-		return error_memory(err);
-	if (each.wildcard || !*at->key || (!at->literal && str_ends(at->key, "/"))) {
-		r = remote_list(remote, at->bucket, prefix, NULL, on_object, &each, err);
-		return r == 0 && !each.found && *at->key ? error_set(err, PENSTOCK_E_NOT_FOUND,
-								   "%s: no such object", at->text)
-							 : r;
-	}
-	r = object_head(object_at(remote->client, at->bucket, at->key), &info, err);
-	if (r < 0)
-		return copy_explain_missing(
-			object_at(remote->client, at->bucket, at->key), at->text, err);
+	if (location_has_wildcard(at) || !*at->key || (!at->literal && str_ends(at->key, "/")))
+		return remote_list(remote, at, NULL, fn, cookie, err);
+	if (object_head(object, &info, err) < 0)
+		return copy_explain_missing(object, at->text, err);
 	info.key = strdup(at->key);
 	if (!info.key)
 		return error_memory(err);

@@ -87,17 +87,16 @@ void remote_share_end(void);
 /* Like cli_fail(), but returns 128 + the signal's number if a signal ended the verb. */
 int remote_fail(const struct cli *cli, struct penstock_error *err);
 
-/* Reads --metadata. Returns 0, or the exit code of cli_misuse() if a value is not NAME=VALUE or
- * cannot be a header. */
-int remote_metadata(const struct cli *cli, const struct strlist **out);
-/* Returns true if the last operand that names an object begins with gs://: its store is opened. */
-bool remote_is_google(const struct cli *cli);
-/* Fails if the operand begins with gs:// and the opened store is not Google's, or vice versa. */
-int remote_fits(const struct remote *remote, const struct location *at, struct penstock_error *err);
-/* Parses an operand s3://BUCKET/KEY or gs://BUCKET/KEY; without a key only if `needs_key` is
- * false. */
-int remote_location(
-	const char *text, bool needs_key, struct location *out, struct penstock_error *err);
+/* Reads the options of a new object: --metadata, --part-size, --content-type, --storage-class and
+ * --if-none-match. Returns 0, or the exit code of cli_misuse(). */
+int remote_put_options(const struct cli *cli, struct object_put_options *out);
+/* Parses operand `i`, s3://BUCKET/KEY or gs://BUCKET/KEY, and opens its store. The key may be
+ * missing if `needs_key` is false. */
+int remote_open_at(struct remote *remote, const struct cli *cli, size_t i, bool needs_key,
+	struct location *at, struct penstock_error *err);
+/* Writes a number of bytes: with units if --human was given. */
+#define REMOTE_SIZE_SIZE 24
+void remote_size(const struct cli *cli, uint64_t bytes, char out[static REMOTE_SIZE_SIZE]);
 
 typedef int (*remote_operand_fn)(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err);
@@ -106,16 +105,15 @@ typedef int (*remote_operand_fn)(
 int remote_operands(const struct cli *cli, bool needs_key, remote_operand_fn fn, void *cookie,
 	struct json_stream *stream);
 
-/* Like object_list(), but sends several requests at a time, and always in byte order of the
- * keys. */
-int remote_list(struct remote *remote, const char *bucket, const char *prefix,
-	const char *delimiter, object_list_fn fn, void *cookie, struct penstock_error *err);
-
 /*
- * Calls `fn`, as object_list() does, for every object of an operand: the one with that key; with a
- * wildcard all that match; with a trailing "/" or without a key all below. Fails with
- * PENSTOCK_E_NOT_FOUND if there is none.
+ * Calls `fn`, as object_list() does, for every object whose key begins with that of `at` or matches
+ * its wildcard; sends several requests at a time, and always in byte order of the keys. Without a
+ * wildcard `delimiter` may be "/". Fails with PENSTOCK_E_NOT_FOUND if there is none.
  */
+int remote_list(struct remote *remote, const struct location *at, const char *delimiter,
+	object_list_fn fn, void *cookie, struct penstock_error *err);
+/* The same for every object of an operand: the one with that key; with a wildcard all that match;
+ * with a trailing "/" or without a key all below. */
 int remote_each(struct remote *remote, const struct location *at, object_list_fn fn, void *cookie,
 	struct penstock_error *err);
 

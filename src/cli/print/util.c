@@ -31,12 +31,12 @@ int show_open(struct records **records, char **home, struct penstock_error *err)
 	return r;
 }
 
-int show_run(const struct cli *cli, struct records **records, char **home, struct records_run *run,
-	struct penstock_error *err)
+int show_run(const struct cli *cli, size_t i, struct records **records, char **home,
+	struct records_run *run, struct penstock_error *err)
 {
 	int r = show_open(records, home, err);
 
-	return r < 0 ? r : records_find(*records, cli_operand(cli, 0), run, err);
+	return r < 0 ? r : records_find(*records, cli_operand(cli, i), run, err);
 }
 
 int show_write_ms(const char *home, const char *id, enum run_file file, int64_t ms,
@@ -246,6 +246,17 @@ int show_json(json_t *value)
 		return 0; /* a write error is reported on exit */
 	fprintf(stderr, "penstock: out of memory\n");
 	return CLI_EXIT_INTERNAL;
+}
+
+int show_list(struct grid *grid, json_t *array, int r)
+{
+	if (r == 0 && array)
+		r = show_json(json_incref(array));
+	else if (r == 0)
+		grid_print(grid);
+	json_decref(array);
+	grid_release(grid);
+	return r;
 }
 
 json_t *json_text(const char *text)

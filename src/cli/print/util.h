@@ -18,9 +18,9 @@ struct penstock_error;
 
 /* Opens the records of this user; the home (owned) too unless `home` is NULL. */
 int show_open(struct records **records, char **home, struct penstock_error *err);
-/* Opens them and finds the run of the first operand. */
-int show_run(const struct cli *cli, struct records **records, char **home, struct records_run *run,
-	struct penstock_error *err);
+/* Opens them and finds the run of operand `i`. */
+int show_run(const struct cli *cli, size_t i, struct records **records, char **home,
+	struct records_run *run, struct penstock_error *err);
 /* Writes a time for the supervisor of a run to read: RUN_FILE_GRACE or RUN_FILE_PREEMPT. */
 int show_write_ms(const char *home, const char *id, enum run_file file, int64_t ms,
 	struct penstock_error *err);
@@ -59,6 +59,9 @@ void show_name(FILE *to, const char *name);
 
 /* Prints a JSON value on stdout, indented, with a newline; takes the reference. */
 int show_json(json_t *value);
+/* If `r` is 0 prints the JSON list, or the table if that is NULL. Releases both. Returns `r`, or the
+ * exit code if printing fails. */
+int show_list(struct grid *grid, json_t *array, int r);
 /* Returns a string (bytes that are not UTF-8 become U+FFFD), or null for NULL and "". */
 json_t *json_text(const char *text);
 /* Returns the preemption notice of a run (run/reaction.h): source, reason, noticed, deadline, soon,

@@ -118,7 +118,7 @@ static int run_exec(const struct cli *cli)
 
 	if (!cli_number(cli, "rank", 0, 1000000, 0, &rank))
 		return CLI_EXIT_USAGE;
-	r = show_run(cli, &records, &home, &run, &err);
+	r = show_run(cli, 0, &records, &home, &run, &err);
 	if (r == 0)
 		r = find_step(home, &run, &choice, &err);
 	if (r == 0 && (size_t)rank >= choice.step.n)

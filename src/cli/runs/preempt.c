@@ -51,7 +51,7 @@ static int run_preempt(const struct cli *cli)
 
 	if (!cli_duration_ms(cli, "grace", STOP_GRACE_DEFAULT_MS, &grace_ms))
 		return CLI_EXIT_USAGE;
-	r = show_run(cli, &records, &home, &run, &err);
+	r = show_run(cli, 0, &records, &home, &run, &err);
 	if (r == 0)
 		r = supervisor_find(home, run.id, &supervisor, &err);
 	if (r == 0)

@@ -64,18 +64,14 @@ static int get(struct search *search, const char *id, const char *name, struct b
 static char *name_of(struct search *search, const char *id)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
-	const json_t *name;
-	char *copy = NULL;
-	json_t *root;
+	json_auto_t *root = NULL;
+	const char *name;
 
 	if (get(search, id, "state.json", &text, NULL) < 0)
 		return NULL;
 	root = json_loadb(buf_str(&text), text.len, 0, NULL);
-	name = json_object_get(root, "name");
-	if (json_is_string(name))
-		copy = strdup(json_string_value(name));
-	json_decref(root);
-	return copy;
+	name = json_string_value(json_object_get(root, "name"));
+	return name ? strdup(name) : NULL;
 }
 
 /* Chooses a run of the list. Fills in its name if that was read. */
@@ -124,10 +120,9 @@ static int list(struct search *search, struct penstock_error *err)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"%s: expected the id or the name of a run after the place of the output",
 			search->at.text);
-	if (asprintf(&search->prefix, "%.*s" RUN_STATE_ROOT, (int)len, key) < 0) {
-		search->prefix = NULL;
+	search->prefix = str_printf("%.*s" RUN_STATE_ROOT, (int)len, key);
+	if (!search->prefix)
 		return error_memory(err);
-	}
 	r = object_list(object_at(search->remote.client, search->at.bucket, search->prefix), "/",
 		note_id, search, search->remote.cancel, err);
 	if (r == 0 && search->no_memory)
@@ -152,9 +147,9 @@ static int fetch_workflow(struct search *search, const char *home, struct record
 		return error_move(err, &e);
 	dir = run_path(home, run->id, RUN_FILE_DIR);
 	path = run_path(home, run->id, RUN_FILE_WORKFLOW);
-	if (!dir || !path ||
-		asprintf(&run->workflow, "%s://%s/%s%s/workflow", location_scheme(&search->at),
-			search->at.bucket, search->prefix, run->id) < 0)
+	run->workflow = str_printf("%s://%s/%s%s/workflow", location_scheme(&search->at),
+		search->at.bucket, search->prefix, run->id);
+	if (!dir || !path || !run->workflow)
 		return error_memory(err);
 	r = fs_mkdirs(dir, 0700, err);
 	return r < 0 ? r : fs_write_atomic(path, text.data, text.len, 0600, err);
@@ -166,12 +161,8 @@ int resume_remote_find(const struct cli *cli, const char *home, struct records *
 	_cleanup_(search_release) struct search search = {0};
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	char id[RECORDS_ID_SIZE];
-	int r = remote_open(&search.remote, cli, err);
+	int r = remote_open_at(&search.remote, cli, 0, true, &search.at, err);
 
-	if (r == 0)
-		r = remote_location(cli_operand(cli, 0), true, &search.at, err);
-	if (r == 0)
-		r = remote_fits(&search.remote, &search.at, err);
 	if (r == 0)
 		r = list(&search, err);
 	if (r == 0)

@@ -93,7 +93,7 @@ static int run_stop(const struct cli *cli)
 
 	if (!cli_duration_ms(cli, "grace", STOP_GRACE_DEFAULT_MS, &grace_ms))
 		return CLI_EXIT_USAGE;
-	r = show_run(cli, &records, &home, &run, &err);
+	r = show_run(cli, 0, &records, &home, &run, &err);
 	if (r == 0 && cluster_has(home, run.id)) {
 		if (cli_has(cli, "grace"))
 			r = show_write_ms(home, run.id, RUN_FILE_GRACE, grace_ms, &err);

@@ -43,7 +43,7 @@ int location_parse(struct location *out, const char *text, struct penstock_error
 		r = error_set(err, PENSTOCK_E_INVALID, "empty path or URL");
 	} else if (strcmp(text, "-") == 0) {
 		at.kind = LOCATION_STDIO;
-	} else if (str_starts(text, "s3://") || str_starts(text, "gs://")) {
+	} else if (location_is_object(text)) {
 		at.kind = LOCATION_OBJECT;
 		at.google = *text == 'g';
 		r = parse_object(&at, err);
