@@ -157,11 +157,9 @@ int cluster_wanted(struct cluster *cluster, const struct cli *cli, struct pensto
 
 bool cluster_has(const char *home, const char *id)
 {
-	struct slurm_job job = {0};
-	bool has = slurm_job_read(&job, home, id, NULL) == 0;
+	_cleanup_(slurm_job_release) struct slurm_job job = {0};
 
-	slurm_job_release(&job);
-	return has;
+	return slurm_job_read(&job, home, id, NULL) == 0;
 }
 
 /* ---- the state of several runs ---- */
@@ -209,7 +207,7 @@ static void explain_loss(const struct slurm_job *job, const struct slurm_status 
 bool cluster_view_correct(struct cluster_view *view, const char *home, const char *id,
 	struct records_attempt *attempt)
 {
-	struct slurm_job job = {0};
+	_cleanup_(slurm_job_release) struct slurm_job job = {0};
 	struct slurm_status status = {0};
 	bool waits;
 
@@ -231,7 +229,6 @@ bool cluster_view_correct(struct cluster_view *view, const char *home, const cha
 	} else if (view->jobs && !status.lives) {
 		explain_loss(&job, &status, attempt);
 	}
-	slurm_job_release(&job);
 	return waits;
 }
 
@@ -260,20 +257,11 @@ static int gpus_of(const char *gres)
 	return sum;
 }
 
-/* "allocated/idle/other/all" */
-static void cpus_of(const char *text, int *used, int *all)
-{
-	int idle, other;
-
-	if (sscanf(text, "%d/%d/%d/%d", used, &idle, &other, all) != 4)
-		*used = *all = 0;
-}
-
 int cluster_show_nodes(bool json, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
 	struct grid grid = grid_new("NODE", "PARTITION", "STATE", "CPUS IN USE", "MEMORY", "GPUS");
-	json_t *array = json_array();
+	json_t *array = json ? json_array() : NULL;
 	_cleanup_free_ char *lines = NULL;
 	char *rest, *line;
 	int r = slurm_command((const char *const[]){"sinfo", "--noheader", "--Node",
@@ -284,13 +272,15 @@ int cluster_show_nodes(bool json, struct penstock_error *err)
 	while (rest && (line = strsep(&rest, "\n"))) {
 		char memory[STR_SIZE_SIZE], *fields[NODE_FIELDS];
 		uint64_t bytes;
-		int n = 0, used, all;
+		int n = 0, used, idle, other, all;
 
 		while (n < NODE_FIELDS && (fields[n] = strsep(&line, "|")))
 			n++;
 		if (n < NODE_FIELDS)
 			continue;
-		cpus_of(fields[2], &used, &all);
+		/* "allocated/idle/other/all" */
+		if (sscanf(fields[2], "%d/%d/%d/%d", &used, &idle, &other, &all) != 4)
+			used = all = 0;
 		bytes = strtoull(fields[3], NULL, 10) * MIB;
 		str_format_size(bytes, memory);
 		json_array_append_new(
@@ -306,11 +296,5 @@ int cluster_show_nodes(bool json, struct penstock_error *err)
 		grid_add(&grid, memory);
 		grid_addf(&grid, "%d", gpus_of(fields[4]));
 	}
-	if (r == 0 && json)
-		r = show_json(json_incref(array));
-	else if (r == 0)
-		grid_print(&grid);
-	json_decref(array);
-	grid_release(&grid);
-	return r;
+	return show_list(&grid, array, r);
 }

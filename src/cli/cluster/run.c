@@ -52,7 +52,7 @@ static bool is_submitting(const char *home, const char *id)
 static int refuse_if_alive(
 	const char *home, const char *id, int *submissions, struct penstock_error *err)
 {
-	struct slurm_job job = {0};
+	_cleanup_(slurm_job_release) struct slurm_job job = {0};
 	struct slurm_status status = {0};
 	int r = 0;
 
@@ -70,7 +70,6 @@ static int refuse_if_alive(
 			"run %s is live already (Slurm job %s, %s: %s); wait for it, or stop it "
 			"with 'penstock stop %s'",
 			id, job.job, status.state, status.reason, id);
-	slurm_job_release(&job);
 	return r;
 }
 
@@ -79,16 +78,12 @@ static int refuse_if_alive(
 static int refuse_if_unflushed(
 	const struct cluster_run *spec, const char *id, struct penstock_error *err)
 {
-	struct records_attempt last = {0};
-	bool restarted;
+	_cleanup_(records_attempt_release) struct records_attempt last = {0};
 
-	if (records_last_attempt(spec->records, id, &last, NULL) < 0)
-		return 0;
-	restarted = !spec->resume && (last.state == RUN_FAILED || last.state == RUN_STOPPED ||
-					     last.state == RUN_SUCCEEDED);
-	restarted = restarted && last.unflushed && !spec->fresh;
-	records_attempt_release(&last);
-	if (!restarted)
+	if (records_last_attempt(spec->records, id, &last, NULL) < 0 || spec->resume ||
+		spec->fresh || !last.unflushed ||
+		(last.state != RUN_FAILED && last.state != RUN_STOPPED &&
+			last.state != RUN_SUCCEEDED))
 		return 0;
 	return error_set(err, PENSTOCK_E_EXISTS,
 		"run %s has output that is not uploaded; 'penstock flush %s' uploads it, "
@@ -151,9 +146,8 @@ static int submit(const struct cluster_run *spec, const char *id, struct slurm_j
 int cluster_run(const struct cli *cli, const struct cluster_run *spec)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct slurm_job job = {0};
+	_cleanup_(slurm_job_release) struct slurm_job job = {0};
 	char id[RECORDS_ID_SIZE];
-	char number[SLURM_JOB_SIZE];
 	int code = 0;
 	int r = 0;
 
@@ -167,8 +161,6 @@ int cluster_run(const struct cli *cli, const struct cluster_run *spec)
 		r = slurm_check(spec->workflow, &err);
 	if (r == 0)
 		r = submit(spec, id, &job, &err);
-	snprintf(number, sizeof(number), "%s", job.job);
-	slurm_job_release(&job);
 	if (r < 0) {
 		bool live = err.code == PENSTOCK_E_EXISTS;
 		bool mistakes = err.code == PENSTOCK_E_INVALID;
@@ -177,7 +169,7 @@ int cluster_run(const struct cli *cli, const struct cluster_run *spec)
 		return live ? CLI_EXIT_UNAVAILABLE : mistakes ? CLI_EXIT_WORKFLOW : code;
 	}
 	if (!cli_quiet(cli))
-		log_info("run %s is Slurm job %s", id, number);
+		log_info("run %s is Slurm job %s", id, job.job);
 	if (spec->detach) {
 		printf("%s\n", id);
 		return 0;
@@ -295,7 +287,7 @@ static int ask_slurm(struct following *f, const struct records_attempt *last, bo
 	int *code, struct penstock_error *err)
 {
 	int64_t now = clock_monotonic_ms();
-	struct slurm_job job = {0};
+	_cleanup_(slurm_job_release) struct slurm_job job = {0};
 	struct slurm_status status = {0};
 	int r;
 
@@ -308,10 +300,8 @@ static int ask_slurm(struct following *f, const struct records_attempt *last, bo
 		return r;
 	/* A controller that does not respond for a while says nothing about the job. */
 	if (job.job[0] ? slurm_status_read(job.job, f->id, &status, NULL) < 0
-		       : is_submitting(f->home, f->id)) {
-		slurm_job_release(&job);
+		       : is_submitting(f->home, f->id))
 		return 0;
-	}
 	if (status.max_requeue) {
 		r = replace_held(f, &job, err);
 	} else if (status.lives) {
@@ -326,7 +316,6 @@ static int ask_slurm(struct following *f, const struct records_attempt *last, bo
 		*code = last->state == RUN_PREEMPTED ? last->exit_code
 						     : record_gone(f, &job, &status, last);
 	}
-	slurm_job_release(&job);
 	return r;
 }
 
@@ -347,15 +336,12 @@ static int wait_for_signal(struct following *f, int wait_ms)
 
 static int check(struct following *f, bool *ended, int *code, struct penstock_error *err)
 {
-	struct records_attempt last = {0};
+	_cleanup_(records_attempt_release) struct records_attempt last = {0};
 	int r = records_last_attempt(f->records, f->id, &last, NULL);
 
-	if (r < 0) /* withdrawn, and about to be recorded again */
+	/* It was withdrawn, and is about to be recorded again. */
+	if (r < 0 || last.attempt < f->first_attempt)
 		return 0;
-	if (last.attempt < f->first_attempt) { /* likewise */
-		records_attempt_release(&last);
-		return 0;
-	}
 	if (last.pid && last.attempt != f->attempt) {
 		bool next = f->attempt != 0;
 
@@ -388,7 +374,6 @@ static int check(struct following *f, bool *ended, int *code, struct penstock_er
 		if (last.message && (!last.pid || f->said_attempt == last.attempt))
 			log_error("run %s %s: %s", f->id, run_state_name(last.state), last.message);
 	}
-	records_attempt_release(&last);
 	return r;
 }
 
@@ -404,15 +389,14 @@ int cluster_follow(const struct cli *cli, struct records *records, const char *h
 		.log = {.fd = -1, .lines = lines},
 		.settle_ms = fs_is_network(home) ? SETTLE_FAR_MS : SETTLE_MS,
 	};
-	struct slurm_job job = {0};
+	_cleanup_(slurm_job_release) struct slurm_job job = {0};
 	bool ended = false;
 	sigset_t set;
 	int r = slurm_job_read(&job, home, id, err);
 
-	f.first_attempt = job.attempt;
-	slurm_job_release(&job);
 	if (r < 0)
 		return r;
+	f.first_attempt = job.attempt;
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGINT);
@@ -469,13 +453,11 @@ int cluster_stop(const struct cli *cli, struct records *records, const char *hom
 	int64_t patient_until = clock_monotonic_ms() + PATIENCE_MS;
 
 	for (;;) {
-		struct slurm_job job = {0};
+		_cleanup_(slurm_job_release) struct slurm_job job = {0};
 		struct slurm_status status = {0};
-		char number[SLURM_JOB_SIZE];
+		const char *number = job.job;
 		int r = slurm_job_read(&job, home, run->id, err);
 
-		snprintf(number, sizeof(number), "%s", job.job);
-		slurm_job_release(&job);
 		if (r < 0)
 			return r;
 		if (!*number && !is_submitting(home, run->id))

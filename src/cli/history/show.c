@@ -41,17 +41,13 @@ static int add_step(void *cookie, const struct records_step *step)
 static json_t *read_workflow(const char *workflow_path)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
-	json_t *root = NULL;
+	json_auto_t *root = NULL;
 	json_t *job;
 
 	if (fs_read(workflow_path, &text, NULL) == 0)
 		root = json_loadb(buf_str(&text), text.len, 0, NULL);
 	job = json_object_get(root, "job");
-	if (!job)
-		return root;
-	json_incref(job);
-	json_decref(root);
-	return job;
+	return json_incref(job ? job : root);
 }
 
 /* Adds the outputs that the local journal lists. */
@@ -59,22 +55,19 @@ static int collect_outputs(json_t *object, const struct run_layout *layout, cons
 	struct penstock_error *err)
 {
 	_cleanup_free_ char *journal = path_join(layout->state, "sync");
-	json_t *workflow = read_workflow(layout->workflow);
+	json_auto_t *workflow = read_workflow(layout->workflow);
 	json_t *resources = json_object_get(workflow, "resources");
 	const json_t *s3 = json_object_get(json_object_get(workflow, "output"), "s3");
 	const char *url = json_string_value(json_object_get(s3, "endpointUrl"));
-	int r;
 
 	/* The endpoint is unknown if the workflow has only a reference to it. */
 	if (url && !strstr(url, "://") && strcmp(url, "embedded") != 0)
 		url = NULL;
 	json_object_set_new(object, "resources", resources ? json_incref(resources) : json_null());
-	r = journal ? show_outputs_read(object,
-			      access(journal, F_OK) == 0 ? journal : layout->published, output, url,
-			      err)
-		    : error_memory(err);
-	json_decref(workflow);
-	return r;
+	return journal ? show_outputs_read(object,
+				 access(journal, F_OK) == 0 ? journal : layout->published, output,
+				 url, err)
+		       : error_memory(err);
 }
 
 static int collect(json_t *object, struct records *records, const char *home,
@@ -337,7 +330,7 @@ static int run_show(const struct cli *cli)
 	_cleanup_free_ char *home = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct cluster_view cluster = {0};
-	json_t *object = json_object(), *attempts, *steps;
+	json_auto_t *object = json_object();
 	bool elsewhere = false;
 	int r = show_run(cli, 0, &records, &home, &run, &err);
 
@@ -346,21 +339,16 @@ static int run_show(const struct cli *cli)
 	cluster_view_release(&cluster);
 	if (r == 0)
 		r = collect(object, records, home, &run, elsewhere, &err);
-	if (r < 0) {
-		json_decref(object);
+	if (r < 0)
 		return cli_fail(cli, &err);
-	}
 	if (cli_has(cli, "json"))
-		return show_json(object);
+		return show_json(json_incref(object));
 	print_summary(object, &run);
-	attempts = json_object_get(object, "attempts");
-	if (json_array_size(attempts) > 1)
-		print_attempts(attempts);
-	steps = json_object_get(object, "steps");
-	if (json_array_size(steps) > 0)
-		print_steps(steps);
+	if (json_array_size(json_object_get(object, "attempts")) > 1)
+		print_attempts(json_object_get(object, "attempts"));
+	if (json_array_size(json_object_get(object, "steps")) > 0)
+		print_steps(json_object_get(object, "steps"));
 	print_outputs(object);
-	json_decref(object);
 	return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "cli/print/util.h"
 #include "s3/uri.h"
 #include "sync/record/journal.h"
+#include "transfer/location.h"
 #include "sync/record/names.h"
 #include "base/banned.h"
 
@@ -177,8 +178,7 @@ static void keep(struct reading *reading, const struct journal_record *r)
 	json_t *object = json_pack("{s:o, s:o, s:o, s:I}", "path", json_text(r->path), "etag",
 		plain_etag(r->etag), "kept", json_text(r->key), "size", (json_int_t)r->ident.size);
 
-	if (reading->base &&
-		(str_starts(reading->base, "s3://") || str_starts(reading->base, "gs://"))) {
+	if (reading->base && location_is_object(reading->base)) {
 		const char *prefix = strchr(reading->base + 5, '/');
 
 		bucket = strndup(reading->base + 5,

@@ -1,34 +1,48 @@
-#include <string.h>
+#include <stdarg.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
-#include "base/error.h"
+#include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/machine/doctor.h"
 #include "cli/objects/remote.h"
-#include "cli/print/util.h"
+
 #include "base/banned.h"
+
+static const char *const verdict_names[] = {"ok", "warn", "fail"};
+
+void doctor_say(struct doctor *doctor, enum verdict verdict, const char *subject,
+	const char *advice, const char *fmt, ...)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(&text, fmt, ap);
+	va_end(ap);
+	if (verdict > doctor->worst)
+		doctor->worst = verdict;
+	json_array_append_new(doctor->array,
+		json_pack("{s:s, s:s, s:o, s:o}", "status", verdict_names[verdict], "subject",
+			subject, "detail", json_text(buf_str(&text)), "advice", json_text(advice)));
+	grid_add(&doctor->grid, verdict_names[verdict]);
+	grid_add(&doctor->grid, subject);
+	grid_addf(
+		&doctor->grid, "%s%s%s", buf_str(&text), advice ? "; " : "", advice ? advice : "");
+}
 
 static int run_doctor(const struct cli *cli)
 {
 	struct doctor doctor = {.grid = grid_new("STATUS", "SUBJECT", "DETAIL"),
 		.array = cli_has(cli, "json") ? json_array() : NULL};
-	int r = 0;
+	int r;
 
 	doctor.grid.state_column = 0;
 	doctor.grid.whole = true;
-	doctor_kernel(&doctor);
 	doctor_machine(&doctor);
-	doctor_places(&doctor);
-	doctor_libraries(&doctor);
 	doctor_store(&doctor, cli);
-	if (doctor.array)
-		r = show_json(doctor.array);
-	else
-		grid_print(&doctor.grid);
-	grid_release(&doctor.grid);
-	if (r)
-		return r;
-	return doctor.worst == VERDICT_FAIL ? CLI_EXIT_CONFIG : 0;
+	r = show_list(&doctor.grid, doctor.array, 0);
+	return r == 0 && doctor.worst == VERDICT_FAIL ? CLI_EXIT_CONFIG : r;
 }
 
 const struct command command_doctor = {

@@ -20,10 +20,8 @@ struct doctor {
 void doctor_say(struct doctor *doctor, enum verdict verdict, const char *subject,
 	const char *advice, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-void doctor_kernel(struct doctor *doctor);
+/* Checks the kernel, the resources and the directories. */
 void doctor_machine(struct doctor *doctor);
-void doctor_places(struct doctor *doctor);
-void doctor_libraries(struct doctor *doctor);
 /* Checks libraries and credentials; sends requests only with --bucket, for that bucket. */
 void doctor_store(struct doctor *doctor, const struct cli *cli);
 

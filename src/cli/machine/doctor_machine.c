@@ -64,24 +64,21 @@ static void check_inotify(struct doctor *doctor)
 {
 	uint64_t instances = read_number("/proc/sys/fs/inotify/max_user_instances");
 	uint64_t watches = read_number("/proc/sys/fs/inotify/max_user_watches");
-	int fd = inotify_init1(IN_CLOEXEC);
+	bool few = instances < INSTANCES_WANTED || watches < WATCHES_WANTED;
+	_cleanup_close_ int fd = inotify_init1(IN_CLOEXEC);
 
 	if (fd < 0)
 		doctor_say(doctor, VERDICT_WARN, "inotify",
 			"raise fs.inotify.max_user_instances; without inotify, output is found "
 			"by scanning, seconds later",
 			"%s", strerror(errno));
-	else if (instances < INSTANCES_WANTED || watches < WATCHES_WANTED)
-		doctor_say(doctor, VERDICT_WARN, "inotify",
-			"sysctl fs.inotify.max_user_watches=524288 "
-			"fs.inotify.max_user_instances=512 allows large outputs to be watched",
+	else
+		doctor_say(doctor, few ? VERDICT_WARN : VERDICT_OK, "inotify",
+			few ? "sysctl fs.inotify.max_user_watches=524288 "
+			      "fs.inotify.max_user_instances=512 allows large outputs to be watched"
+			    : NULL,
 			"%llu instances, %llu watches", (unsigned long long)instances,
 			(unsigned long long)watches);
-	else
-		doctor_say(doctor, VERDICT_OK, "inotify", NULL, "%llu instances, %llu watches",
-			(unsigned long long)instances, (unsigned long long)watches);
-	if (fd >= 0)
-		close(fd);
 }
 
 static void check_cgroups(struct doctor *doctor)
@@ -100,14 +97,13 @@ static void check_cgroups(struct doctor *doctor)
 static void check_files(struct doctor *doctor)
 {
 	struct rlimit limit;
+	bool few;
 
 	getrlimit(RLIMIT_NOFILE, &limit);
-	if (limit.rlim_cur < FILES_WANTED)
-		doctor_say(doctor, VERDICT_WARN, "open files", "raise it with 'ulimit -n 4096'",
-			"at most %llu", (unsigned long long)limit.rlim_cur);
-	else
-		doctor_say(doctor, VERDICT_OK, "open files", NULL, "at most %llu",
-			(unsigned long long)limit.rlim_cur);
+	few = limit.rlim_cur < FILES_WANTED;
+	doctor_say(doctor, few ? VERDICT_WARN : VERDICT_OK, "open files",
+		few ? "raise it with 'ulimit -n 4096'" : NULL, "at most %llu",
+		(unsigned long long)limit.rlim_cur);
 }
 
 static void check_clock(struct doctor *doctor)
@@ -129,15 +125,6 @@ static void check_clock(struct doctor *doctor)
 		doctor_say(doctor, VERDICT_OK, "clock", NULL, "synchronised");
 }
 
-void doctor_kernel(struct doctor *doctor)
-{
-	check_syscalls(doctor);
-	check_inotify(doctor);
-	check_cgroups(doctor);
-	check_files(doctor);
-	check_clock(doctor);
-}
-
 /* ---- resources ---- */
 
 static int count_holder(void *cookie, const struct claim_holder *holder)
@@ -148,10 +135,10 @@ static int count_holder(void *cookie, const struct claim_holder *holder)
 	return 0;
 }
 
-void doctor_machine(struct doctor *doctor)
+static void check_resources(struct doctor *doctor)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct machine_capacity *machine = malloc(sizeof(*machine));
+	_cleanup_free_ struct machine_capacity *machine = malloc(sizeof(*machine));
 	char memory[STR_SIZE_SIZE];
 	int claimed = 0;
 
@@ -170,7 +157,6 @@ void doctor_machine(struct doctor *doctor)
 		doctor_say(doctor, VERDICT_WARN, "GPU",
 			"install the driver's tools to see its utilization",
 			"nvidia-smi is missing");
-	free(machine);
 }
 
 /* ---- directories ---- */
@@ -249,8 +235,14 @@ static void check_certificates(struct doctor *doctor)
 		"no certificate authorities found");
 }
 
-void doctor_places(struct doctor *doctor)
+void doctor_machine(struct doctor *doctor)
 {
+	check_syscalls(doctor);
+	check_inotify(doctor);
+	check_cgroups(doctor);
+	check_files(doctor);
+	check_clock(doctor);
+	check_resources(doctor);
 	check_home(doctor);
 	check_certificates(doctor);
 }

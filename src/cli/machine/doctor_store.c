@@ -16,7 +16,7 @@
 #include "cli/objects/remote.h"
 #include "base/banned.h"
 
-void doctor_libraries(struct doctor *doctor)
+static void check_libraries(struct doctor *doctor)
 {
 	const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
 	bool tls = (curl->features & CURL_VERSION_SSL) != 0;
@@ -45,6 +45,7 @@ void doctor_store(struct doctor *doctor, const struct cli *cli)
 	const char *bucket_url = cli_value(cli, "bucket");
 	const struct s3_settings *s;
 
+	check_libraries(doctor);
 	if (remote_open(&remote, cli, &err) < 0) {
 		doctor_say(doctor, bucket_url ? VERDICT_FAIL : VERDICT_WARN, "credentials",
 			"without them only the embedded store works, and workflows with keys of "

@@ -32,12 +32,14 @@ static const char *digits_of(const struct image_kept *image)
 
 /* ---- list ---- */
 
-static int list_json(const struct image_kept_list *list)
+static int list(const struct image_kept_list *list, bool json)
 {
-	json_t *all = json_array();
+	struct grid grid = grid_new("DIGEST", "SIZE", "USED", "", "NAME");
+	json_t *all = json ? json_array() : NULL;
 
 	for (size_t i = list->n; i-- > 0;) {
 		const struct image_kept *image = &list->items[i];
+		char size[STR_SIZE_SIZE], used[SHOW_TIME_SIZE];
 		json_t *names = json_array();
 
 		for (size_t k = 0; k < image->names.n; k++)
@@ -46,24 +48,6 @@ static int list_json(const struct image_kept_list *list)
 			all, json_pack("{s:s, s:o, s:I, s:o, s:b}", "digest", image->digest,
 				     "names", names, "bytes", (json_int_t)image->bytes, "used",
 				     json_time(image->used_ns), "in_use", (int)image->in_use));
-	}
-	return show_json(all);
-}
-
-static int list_table(const struct image_kept_list *list)
-{
-	struct grid grid;
-
-	if (!list->n) {
-		fprintf(stderr, "no images\n");
-		return 0;
-	}
-	grid = grid_new("DIGEST", "SIZE", "USED", "", "NAME");
-	for (size_t i = list->n; i-- > 0;) {
-		const struct image_kept *image = &list->items[i];
-		char size[STR_SIZE_SIZE];
-		char used[SHOW_TIME_SIZE];
-
 		str_format_size(image->bytes, size);
 		grid_addf(&grid, "%.*s", SHORT_DIGITS, digits_of(image));
 		grid_add(&grid, size);
@@ -71,7 +55,10 @@ static int list_table(const struct image_kept_list *list)
 		grid_add(&grid, image->in_use ? "in use" : "");
 		grid_add(&grid, name_of(image));
 	}
-	grid_print(&grid);
+	if (json || list->n)
+		return show_list(&grid, all, 0);
+	grid_release(&grid);
+	fprintf(stderr, "no images\n");
 	return 0;
 }
 
@@ -125,7 +112,7 @@ static int rm(const struct cli *cli, const char *dir, const struct image_kept_li
 static int run_images(const struct cli *cli)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_(image_kept_release) struct image_kept_list list = {0};
+	_cleanup_(image_kept_release) struct image_kept_list images = {0};
 	_cleanup_free_ char *home = NULL;
 	_cleanup_free_ char *dir = NULL;
 	const char *what = cli_operand(cli, 0) ? cli_operand(cli, 0) : "list";
@@ -147,14 +134,14 @@ static int run_images(const struct cli *cli)
 	r = records_home(&home, &err);
 	if (r == 0) {
 		dir = path_join(home, "images");
-		r = dir ? image_kept_read(&list, dir, &err) : error_memory(&err);
+		r = dir ? image_kept_read(&images, dir, &err) : error_memory(&err);
 	}
 	if (r == 0 && strcmp(what, "list") == 0)
-		return cli_has(cli, "json") ? list_json(&list) : list_table(&list);
+		return list(&images, cli_has(cli, "json"));
 	if (r == 0 && strcmp(what, "rm") == 0)
-		r = rm(cli, dir, &list, &err);
+		r = rm(cli, dir, &images, &err);
 	else if (r == 0)
-		r = image_kept_prune(dir, &list,
+		r = image_kept_prune(dir, &images,
 			&(struct image_prune){
 				.before_ns = older_ms < 0 ? INT64_MIN
 							  : clock_wall_ns() - older_ms * NS_PER_MS,

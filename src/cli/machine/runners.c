@@ -148,7 +148,7 @@ static void print_table(const char *host, const struct machine_capacity *m, cons
 
 static int show_machine(const struct cli *cli)
 {
-	struct machine_capacity *machine = calloc(1, sizeof(*machine));
+	_cleanup_free_ struct machine_capacity *machine = calloc(1, sizeof(*machine));
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct claim_limits limits;
 	struct use use = {0};
@@ -165,7 +165,6 @@ static int show_machine(const struct cli *cli)
 		else
 			print_table(host, machine, &use, &limits);
 	}
-	free(machine);
 	return r < 0 ? cli_fail_as(cli, &err, CLI_EXIT_CONFIG) : r;
 }
 
@@ -180,7 +179,7 @@ static int run_runners(const struct cli *cli)
 	if (!cluster.slurm)
 		return show_machine(cli);
 	r = cluster_show_nodes(cli_has(cli, "json"), &err);
-	return r < 0 ? cli_fail(cli, &err) : 0;
+	return r < 0 ? cli_fail(cli, &err) : r;
 }
 
 const struct command command_runners = {

@@ -34,18 +34,20 @@ enum { GRACE_MS = 5000 };
  * them. */
 static int add_options(struct strlist *argv, const char *job, const char *node)
 {
+	static const char *const fixed[] = {"--overlap", "--nodes=1", "--ntasks=1", "--mem=0",
+		"--cpu-bind=none", "--mpi=none", "--job-name=exec", "--chdir=/", "--export=ALL",
+		"--quiet"};
 	const char *cluster = strchr(job, ';');
 
 	if (strlist_add(argv, "srun") < 0 ||
 		strlist_addf(argv, "--jobid=%.*s", (int)strcspn(job, ";"), job) < 0 ||
 		(cluster && strlist_addf(argv, "--clusters=%s", cluster + 1) < 0) ||
-		strlist_add(argv, "--overlap") < 0 || strlist_add(argv, "--nodes=1") < 0 ||
-		strlist_add(argv, "--ntasks=1") < 0 ||
-		strlist_addf(argv, "--nodelist=%s", node) < 0 || strlist_add(argv, "--mem=0") < 0 ||
-		strlist_add(argv, "--cpu-bind=none") < 0 || strlist_add(argv, "--mpi=none") < 0 ||
-		strlist_add(argv, "--job-name=exec") < 0 || strlist_add(argv, "--chdir=/") < 0 ||
-		strlist_add(argv, "--export=ALL") < 0 || strlist_add(argv, "--quiet") < 0)
+		strlist_addf(argv, "--nodelist=%s", node) < 0)
 		return -1;
+	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++) {
+		if (strlist_add(argv, fixed[i]) < 0)
+			return -1;
+	}
 	return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) ? strlist_add(argv, "--pty")
 							     : strlist_add(argv, "--unbuffered");
 }
@@ -57,31 +59,27 @@ int exec_on_cluster(const struct strlist *words, const char *home, const struct 
 	_cleanup_(strlist_release) struct strlist argv = {0};
 	_cleanup_free_ char *dir = NULL, *node = NULL;
 	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
-	struct slurm_job record = {0};
-	char job[SLURM_JOB_SIZE];
+	_cleanup_(slurm_job_release) struct slurm_job record = {0};
 	int r = slurm_job_read(&record, home, run->id, err);
 
 	if (r < 0)
 		return error_prefix(err, "cannot read the Slurm job of run %s", run->id);
-	snprintf(job, sizeof(job), "%s", record.job);
-	slurm_job_release(&record);
-	if (!*job)
+	if (!*record.job)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"run %s is not a Slurm job yet; see 'penstock ps'", run->id);
 	r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
 	if (r < 0)
 		return r;
-	if (asprintf(&dir, "%s/step-%lu", layout.tmp, step->serial) < 0) {
-		dir = NULL;
+	dir = str_printf("%s/step-%lu", layout.tmp, step->serial);
+	if (!dir)
 		return error_memory(err);
-	}
 	node = live_node(dir, (unsigned long)rank);
 	if (!node)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"task %" PRId64 " of '%s' has not started or has ended", rank, step->name);
-	if (!program || add_options(&argv, job, node) < 0 || strlist_add(&argv, program) < 0 ||
-		strlist_add(&argv, EXEC_NODE_WORD) < 0 || strlist_add(&argv, dir) < 0 ||
-		strlist_addf(&argv, "%" PRId64, rank) < 0)
+	if (!program || add_options(&argv, record.job, node) < 0 ||
+		strlist_add(&argv, program) < 0 || strlist_add(&argv, EXEC_NODE_WORD) < 0 ||
+		strlist_add(&argv, dir) < 0 || strlist_addf(&argv, "%" PRId64, rank) < 0)
 		return error_memory(err);
 	for (size_t i = 0; i < words->n; i++) {
 		if (strlist_add(&argv, words->items[i]) < 0)

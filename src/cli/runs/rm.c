@@ -121,8 +121,7 @@ static int run_rm(const struct cli *cli)
 	int code = 0;
 
 	for (size_t i = 0; i < cli_n_operands(cli); i++)
-		objects += str_starts(cli_operand(cli, i), "s3://") ||
-			   str_starts(cli_operand(cli, i), "gs://");
+		objects += location_is_object(cli_operand(cli, i));
 	if (objects != cli_n_operands(cli) && (objects || cli_has(cli, "uploads")))
 		return cli_misuse(cli, "cannot remove runs and objects in one command");
 	/* An ignored filter could lead to more being removed than intended. */

@@ -18,6 +18,7 @@
 #include "cli/command.h"
 #include "cli/workflow/load.h"
 #include "cli/print/progress.h"
+#include "cli/print/util.h"
 #include "cli/objects/remote.h"
 #include "cli/runs/resume_remote.h"
 #include "records/claims.h"
@@ -104,10 +105,8 @@ static void session_release(struct session *session)
 
 static int session_open(struct session *session, const struct cli *cli, struct penstock_error *err)
 {
-	int r = records_home(&session->home, err);
+	int r = show_open(&session->records, &session->home, err);
 
-	if (r == 0)
-		r = records_open(&session->records, session->home, err);
 	session->view.cli = cli;
 	session->embedded = remote_embedded_ops(session->home);
 	return r;
@@ -341,8 +340,8 @@ static int submit(const struct cli *cli, const struct session *session,
  * fields are kept. */
 static char *describe_overrides(const struct strlist *sets, const struct strlist *env)
 {
-	json_t *list = json_array(), *root = json_pack("{s:o}", "overrides", list);
-	char *text;
+	json_t *list = json_array();
+	json_auto_t *root = json_pack("{s:o}", "overrides", list);
 
 	for (size_t i = 0; i < sets->n + env->n; i++) {
 		bool set = i < sets->n;
@@ -351,9 +350,7 @@ static char *describe_overrides(const struct strlist *sets, const struct strlist
 		json_array_append_new(list, json_sprintf("--%s %.*s", set ? "set" : "env",
 						    (int)strcspn(item, "="), item));
 	}
-	text = json_dumps(root, JSON_COMPACT);
-	json_decref(root);
-	return text;
+	return json_dumps(root, JSON_COMPACT);
 }
 
 static int load_row(const struct cli *cli, struct row *row)
@@ -610,8 +607,7 @@ static int run_resume(const struct cli *cli)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct run_options options;
 	bool here;
-	bool remote = str_starts(cli_operand(cli, 0), "s3://") ||
-		      str_starts(cli_operand(cli, 0), "gs://");
+	bool remote = location_is_object(cli_operand(cli, 0));
 
 	/* The client of a store handles signals itself; its threads end before ours start. */
 	if (!remote)

@@ -1,3 +1,4 @@
+/* `penstock stop` and `preempt`. */
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -62,22 +63,34 @@ static int end_strays(const struct cli *cli, const char *home, const struct reco
 	return r < 0 ? r : 0;
 }
 
-static int report_end(struct records *records, const char *id, struct penstock_error *err)
+/* Prints the state of the run; a live one can only be a preempted one that is not waited for. Returns
+ * the exit code. */
+static int report(const struct cli *cli, struct records *records, const struct records_run *run,
+	bool preempt, struct penstock_error *err)
 {
-	struct records_attempt last = {0};
-	int r = records_last_attempt(records, id, &last, err);
+	_cleanup_(records_attempt_release) struct records_attempt last = {0};
+	int r = records_last_attempt(records, run->id, &last, err);
+	const char *state;
 
 	if (r < 0)
 		return r;
-	/* "stopped during 'train'; …" contains the state. */
-	if (last.message && str_starts(last.message, run_state_name(last.state)))
-		printf("run %s: %s\n", id, last.message);
-	else
-		printf("run %s: %s%s%s\n", id, run_state_name(last.state), last.message ? ": " : "",
+	state = run_state_name(last.state);
+	if (preempt && cli_has(cli, "json")) {
+		json_t *object = json_pack(
+			"{s:o, s:o}", "id", json_text(run->id), "name", json_text(run->name));
+
+		json_add_attempt(object, &last);
+		r = show_json(object);
+	} else if (preempt && run_state_is_live(last.state)) {
+		printf("run %s: %s, notified\n", run->id, state);
+	} else if (last.message && str_starts(last.message, state)) {
+		/* "stopped during 'train'; …" contains the state. */
+		printf("run %s: %s\n", run->id, last.message);
+	} else {
+		printf("run %s: %s%s%s\n", run->id, state, last.message ? ": " : "",
 			last.message ? last.message : "");
-	r = last.unflushed ? CLI_EXIT_OUTPUT : 0;
-	records_attempt_release(&last);
-	return r;
+	}
+	return r == 0 && last.unflushed ? CLI_EXIT_OUTPUT : r;
 }
 
 static int run_stop(const struct cli *cli)
@@ -122,7 +135,7 @@ static int run_stop(const struct cli *cli)
 		(run.last.state == RUN_LOST || run_state_is_live(run.last.state)))
 		r = end_strays(cli, home, &run, grace_ms, &err);
 	if (r >= 0)
-		r = report_end(records, run.id, &err);
+		r = report(cli, records, &run, false, &err);
 	return r < 0 ? cli_fail(cli, &err) : r;
 }
 
@@ -149,4 +162,67 @@ const struct command command_stop = {
 		{"69", "The run's process cannot be reached from here"},
 		{"73", "The run ended, but its output is not completely uploaded; see penstock flush"}),
 	.run = run_stop,
+};
+
+/* ---- preempt ---- */
+
+static int run_preempt(const struct cli *cli)
+{
+	_cleanup_(records_freep) struct records *records = NULL;
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_(process_release) struct process supervisor = PROCESS_INIT;
+	_cleanup_free_ char *home = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int64_t grace_ms;
+	int r;
+
+	if (!cli_duration_ms(cli, "grace", STOP_GRACE_DEFAULT_MS, &grace_ms))
+		return CLI_EXIT_USAGE;
+	r = show_run(cli, 0, &records, &home, &run, &err);
+	if (r == 0)
+		r = supervisor_find(home, run.id, &supervisor, &err);
+	if (r == 0)
+		r = error_set(&err, PENSTOCK_E_NOT_FOUND, "cannot preempt run %s: it is not live",
+			run.id);
+	if (r == 1)
+		r = show_write_ms(
+			home, run.id, RUN_FILE_PREEMPT, grace_ms > 0 ? grace_ms : 1, &err);
+	if (r == 0) {
+		struct pollfd ended = {supervisor.pidfd, POLLIN, 0};
+
+		process_signal(&supervisor, SIGUSR1);
+		if (!cli_has(cli, "no-wait"))
+			poll(&ended, 1, -1);
+		r = report(cli, records, &run, true, &err);
+	}
+	return r < 0 ? cli_fail(cli, &err) : r;
+}
+
+const struct command command_preempt = {
+	.name = "preempt",
+	.summary = "simulate a preemption of the run's machine",
+	.operands = "RUN",
+	.min_operands = 1,
+	.max_operands = 1,
+	.description =
+		"Gives a run the notice that a cloud gives before it takes a machine away: its "
+		"steps find a file and get a signal, may save, and are killed at the deadline; "
+		"complete files are published, and the run ends as 'preempted'. The same "
+		"'penstock run' resumes it.\n"
+		"\n"
+		"RUN is an id, the beginning of one, or a name.",
+	.options = OPTIONS(
+		{0, "grace", "TIME",
+			"Time until the simulated machine goes away, such as 30s or 2m; default 30s. "
+			"The steps get most of it, the rest is for publishing"},
+		{0, "no-wait", NULL,
+			"Return once the run is notified, instead of when it has ended"},
+		{0, "json", NULL, "Print the state of the run as JSON"}),
+	.examples = EXAMPLES({"penstock preempt cifar10",
+				     "Simulate a cloud that takes the machine in 30 seconds"},
+		{"penstock preempt --grace 10s 3f2a", "The same with 10 seconds"}),
+	.exits = EXITS({"66", "There is no such run, or it is not live"},
+		{"69", "The run's process cannot be reached from here"},
+		{"73", "The run ended, but its output is not completely uploaded; see penstock flush"}),
+	.run = run_preempt,
 };

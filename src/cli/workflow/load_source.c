@@ -17,6 +17,7 @@
 #include "cli/workflow/modules.h"
 #include "net/credentials/credentials.h"
 #include "net/http/http.h"
+#include "transfer/location.h"
 #include "transfer/objects.h"
 #include "base/banned.h"
 
@@ -137,8 +138,8 @@ static char *join_variables(const struct strlist *variables)
 
 static int fetch_object(const char *url, struct buf *bytes, struct penstock_error *err)
 {
+	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
 	struct object_client *client = NULL;
-	struct http_engine *engine = NULL;
 	_cleanup_free_ char *bucket = NULL;
 	const char *key = strchr(url + 5, '/');
 	int r;
@@ -156,7 +157,6 @@ static int fetch_object(const char *url, struct buf *bytes, struct penstock_erro
 	if (r == 0)
 		r = object_get(object_at(client, bucket, key + 1), NULL, bytes, NULL, err);
 	object_client_free(client);
-	http_engine_free(engine);
 	return r;
 }
 
@@ -171,7 +171,7 @@ static int load_bytes(struct load_source *out, const char *source, struct pensto
 		if (r < 0)
 			return error_prefix(err, "standard input");
 		out->shown = strdup("<stdin>");
-	} else if (str_starts(source, "s3://") || str_starts(source, "gs://")) {
+	} else if (location_is_object(source)) {
 		r = fetch_object(source, &out->bytes, err);
 		out->shown = strdup(source);
 	} else {

@@ -20,7 +20,7 @@ static int run_schema(const struct cli *cli)
 		buf_error(&text, "the schema", &err);
 		return cli_fail(cli, &err);
 	}
-	return show_json(json_loads(buf_str(&text), 0, NULL)) < 0 ? CLI_EXIT_INTERNAL : 0;
+	return show_json(json_loads(buf_str(&text), 0, NULL));
 }
 
 const struct command command_schema = {

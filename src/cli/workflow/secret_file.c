@@ -64,7 +64,7 @@ static int load(json_t **out, const char *path, struct penstock_error *err)
 
 static int save(json_t *json, const char *path, struct penstock_error *err)
 {
-	char *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS);
+	_cleanup_free_ char *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS);
 	int r;
 
 	if (!text)
@@ -78,7 +78,6 @@ static int save(json_t *json, const char *path, struct penstock_error *err)
 	else
 		r = fs_write_atomic(path, text, strlen(text), 0600, err);
 	explicit_bzero(text, strlen(text));
-	free(text);
 	return r;
 }
 
@@ -125,10 +124,9 @@ bool secret_find(const char *name, struct buf *value)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *variable = str_printf("PENSTOCK_SECRET_%s", name);
 	_cleanup_free_ char *path = NULL;
-	json_t *json = NULL;
+	json_auto_t *json = NULL;
 	const json_t *entry;
 	const char *given;
-	bool found = false;
 
 	if (!variable)
 		return false;
@@ -139,11 +137,8 @@ bool secret_find(const char *name, struct buf *value)
 		return false;
 	entry = json_object_get(json, name);
 	if (json_is_string(entry))
-		found = buf_add_str(value, json_string_value(entry)) == 0;
-	else if (entry)
-		found = keyring("lookup", name, NULL, value, &err) == 0 && value->len > 0;
-	json_decref(json);
-	return found;
+		return buf_add_str(value, json_string_value(entry)) == 0;
+	return entry && keyring("lookup", name, NULL, value, &err) == 0 && value->len > 0;
 }
 
 /* Removes the secret from the keyring, too. If that fails, the name stays on the list, so that `rm`
@@ -169,7 +164,7 @@ static int change(const char *name, json_t *value, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = NULL, *lock = NULL;
 	_cleanup_close_ int fd = -1;
-	json_t *json = NULL;
+	json_auto_t *json = NULL;
 	int r = file_path(&path, err);
 
 	if (r == 0 && !(lock = str_printf("%s.lock", path)))
@@ -189,7 +184,6 @@ static int change(const char *name, json_t *value, struct penstock_error *err)
 		json_object_del(json, name);
 	if (r == 0)
 		r = save(json, path, err);
-	json_decref(json);
 	json_decref(value);
 	return r;
 }
@@ -217,7 +211,8 @@ int secret_list(void (*fn)(void *cookie, const char *name, bool in_keyring), voi
 	struct penstock_error *err)
 {
 	_cleanup_free_ char *path = NULL;
-	json_t *json = NULL, *entry;
+	json_auto_t *json = NULL;
+	json_t *entry;
 	const char *name;
 	int r = file_path(&path, err);
 
@@ -227,6 +222,5 @@ int secret_list(void (*fn)(void *cookie, const char *name, bool in_keyring), voi
 		return r;
 	json_object_foreach (json, name, entry)
 		fn(cookie, name, json_is_null(entry));
-	json_decref(json);
 	return 0;
 }

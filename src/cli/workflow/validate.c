@@ -190,7 +190,7 @@ static int run_validate(const struct cli *cli)
 			.arguments = cli_variables(cli),
 			.keep_references = true},
 	};
-	int r = load_source_find(&files, &given, &err);
+	int code = 0, r = load_source_find(&files, &given, &err);
 
 	if (r < 0)
 		return cli_fail(cli, &err);
@@ -204,12 +204,12 @@ static int run_validate(const struct cli *cli)
 		r = read_all(&v, shown, &files, &given, &names, &err);
 	if (r < 0)
 		return cli_fail(cli, &err);
-	if (cli_has(cli, "json")) {
-		if (print_json(shown, &v) < 0)
-			return CLI_EXIT_INTERNAL;
-	} else {
+	if (cli_has(cli, "json"))
+		code = print_json(shown, &v);
+	else
 		print_plain(cli, shown, &names, &v);
-	}
+	if (code)
+		return code;
 	for (size_t i = 0; i < v.n; i++) {
 		if (v.list[i])
 			load_warn_of_keys(v.list[i]);
