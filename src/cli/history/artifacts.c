@@ -15,7 +15,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "cli/history/artifacts_place.h"

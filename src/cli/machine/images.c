@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/log.h"
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/print/util.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
 #include "base/must.h"
 #include "base/str.h"
 #include "cli/objects/batch_lines.h"

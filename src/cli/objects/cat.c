@@ -1,6 +1,5 @@
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/objects/remote.h"

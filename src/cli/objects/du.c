@@ -1,7 +1,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/objects/remote.h"

@@ -4,7 +4,6 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/print/progress.h"
 #include "cli/objects/remote.h"
