@@ -1,17 +1,53 @@
+/* `penstock doctor`: each part checks one aspect of the machine and reports its findings. */
+#include <archive.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <linux/close_range.h>
+#include <microhttpd.h>
+#include <openssl/crypto.h>
+#include <sqlite3.h>
 #include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/timex.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <penstock/version.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "cli/commands.h"
-#include "cli/machine/doctor.h"
 #include "cli/objects/remote.h"
-
+#include "cli/print/util.h"
+#include "records/claims.h"
 #include "base/banned.h"
+
+enum verdict { VERDICT_OK, VERDICT_WARN, VERDICT_FAIL };
+
+struct doctor {
+	struct grid grid;
+	json_t *array; /* NULL for the grid */
+	enum verdict worst;
+};
+
+/* Reports a finding. `advice` says what to do; NULL if there is nothing to do. */
 
 static const char *const verdict_names[] = {"ok", "warn", "fail"};
 
-void doctor_say(struct doctor *doctor, enum verdict verdict, const char *subject,
+/* Reports a finding. `advice` says what to do; NULL if there is nothing to do. */
+static void say(struct doctor *doctor, enum verdict verdict, const char *subject,
+	const char *advice, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+static void say(struct doctor *doctor, enum verdict verdict, const char *subject,
 	const char *advice, const char *fmt, ...)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
@@ -31,6 +67,293 @@ void doctor_say(struct doctor *doctor, enum verdict verdict, const char *subject
 		&doctor->grid, "%s%s%s", buf_str(&text), advice ? "; " : "", advice ? advice : "");
 }
 
+enum { INSTANCES_WANTED = 128, WATCHES_WANTED = 65536, FILES_WANTED = 1024 };
+
+/* ---- the kernel ---- */
+
+static bool has_syscall(long number, long a, long b)
+{
+	long fd = syscall(number, a, b, 0);
+
+	if (fd >= 0 && number == SYS_pidfd_open)
+		close((int)fd);
+	return fd >= 0 || errno != ENOSYS;
+}
+
+static void check_syscalls(struct doctor *doctor)
+{
+	struct utsname system;
+
+	uname(&system);
+	if (!has_syscall(SYS_pidfd_open, getpid(), 0))
+		say(doctor, VERDICT_FAIL, "kernel", "use Linux 5.3 or later",
+			"Linux %s has no pidfd_open", system.release);
+	/* an empty range fails with EINVAL if the call exists */
+	else if (!has_syscall(SYS_close_range, ~0U, 0))
+		say(doctor, VERDICT_WARN, "kernel",
+			"Linux 5.9 or later closes inherited descriptors in one call",
+			"Linux %s has no close_range", system.release);
+	else
+		say(doctor, VERDICT_OK, "kernel", NULL, "Linux %s on %s", system.release,
+			system.machine);
+}
+
+/* Returns the number in a file of /proc or /sys; 0 if there is none. */
+static uint64_t read_number(const char *path)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
+
+	return fs_read(path, &text, NULL) == 0 ? strtoull(buf_str(&text), NULL, 10) : 0;
+}
+
+static void check_inotify(struct doctor *doctor)
+{
+	uint64_t instances = read_number("/proc/sys/fs/inotify/max_user_instances");
+	uint64_t watches = read_number("/proc/sys/fs/inotify/max_user_watches");
+	bool few = instances < INSTANCES_WANTED || watches < WATCHES_WANTED;
+	_cleanup_close_ int fd = inotify_init1(IN_CLOEXEC);
+
+	if (fd < 0)
+		say(doctor, VERDICT_WARN, "inotify",
+			"raise fs.inotify.max_user_instances; without inotify, output is found "
+			"by scanning, seconds later",
+			"%s", strerror(errno));
+	else
+		say(doctor, few ? VERDICT_WARN : VERDICT_OK, "inotify",
+			few ? "sysctl fs.inotify.max_user_watches=524288 "
+			      "fs.inotify.max_user_instances=512 allows large outputs to be watched"
+			    : NULL,
+			"%llu instances, %llu watches", (unsigned long long)instances,
+			(unsigned long long)watches);
+}
+
+static void check_cgroups(struct doctor *doctor)
+{
+	if (access("/sys/fs/cgroup/cgroup.controllers", R_OK) == 0)
+		say(doctor, VERDICT_OK, "cgroups", NULL, "version 2");
+	else if (access("/sys/fs/cgroup/memory", R_OK) == 0)
+		say(doctor, VERDICT_WARN, "cgroups",
+			"version 2 gives more detail about steps that ran out of memory",
+			"version 1");
+	else
+		say(doctor, VERDICT_WARN, "cgroups", "limits of containers are not visible",
+			"/sys/fs/cgroup is not mounted");
+}
+
+static void check_files(struct doctor *doctor)
+{
+	struct rlimit limit;
+	bool few;
+
+	getrlimit(RLIMIT_NOFILE, &limit);
+	few = limit.rlim_cur < FILES_WANTED;
+	say(doctor, few ? VERDICT_WARN : VERDICT_OK, "open files",
+		few ? "raise it with 'ulimit -n 4096'" : NULL, "at most %llu",
+		(unsigned long long)limit.rlim_cur);
+}
+
+static void check_clock(struct doctor *doctor)
+{
+	struct timex state = {0};
+	int r = adjtimex(&state);
+	time_t now = time(NULL);
+
+	if (now < 1704067200) /* 2024: before this program was written */
+		say(doctor, VERDICT_FAIL, "clock",
+			"set it; object storage refuses requests if the clock is 15 minutes off",
+			"it shows %lld seconds since 1970", (long long)now);
+	else if (r < 0 || r == TIME_ERROR || (state.status & STA_UNSYNC))
+		say(doctor, VERDICT_WARN, "clock",
+			"run an NTP client; object storage refuses requests if the clock is 15 "
+			"minutes off",
+			"not synchronized");
+	else
+		say(doctor, VERDICT_OK, "clock", NULL, "synchronised");
+}
+
+/* ---- resources ---- */
+
+static int count_holder(void *cookie, const struct claim_holder *holder)
+{
+	int *cpus = cookie;
+
+	*cpus += holder->waiting ? 0 : holder->cpus;
+	return 0;
+}
+
+static void check_resources(struct doctor *doctor)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ struct machine_capacity *machine = malloc(sizeof(*machine));
+	char memory[STR_SIZE_SIZE];
+	int claimed = 0;
+
+	if (!machine)
+		abort();
+	machine_capacity(machine);
+	str_format_size(machine->memory, memory);
+	say(doctor, VERDICT_OK, "resources", NULL, "%d CPUs, %s of memory, %d GPUs", machine->cpus,
+		memory, machine->gpus);
+	if (claims_list(count_holder, &claimed, &err) < 0)
+		say(doctor, VERDICT_FAIL, "claims", NULL, "%s", err.message);
+	else
+		say(doctor, VERDICT_OK, "claims", NULL, "%d of %d CPUs are claimed by runs",
+			claimed, machine->cpus);
+	if (machine->gpus > 0 && access("/usr/bin/nvidia-smi", X_OK) != 0)
+		say(doctor, VERDICT_WARN, "GPU",
+			"install the driver's tools to see its utilization",
+			"nvidia-smi is missing");
+}
+
+/* ---- directories ---- */
+
+static void check_space(struct doctor *doctor, const char *subject, const char *path)
+{
+	char size[STR_SIZE_SIZE];
+	uint64_t bytes = 0;
+	struct statvfs fs;
+
+	if (fs_free_bytes(path, &bytes, NULL) < 0 || statvfs(path, &fs) < 0)
+		return;
+	str_format_size(bytes, size);
+	if (bytes < 1 * GIB)
+		say(doctor, VERDICT_FAIL, subject, "free some space, or set PENSTOCK_HOME",
+			"%s free in %s", size, path);
+	else if (fs.f_files && fs.f_favail < 10000)
+		say(doctor, VERDICT_WARN, subject, "remove files, or set PENSTOCK_HOME",
+			"%llu more files fit in %s", (unsigned long long)fs.f_favail, path);
+	else
+		say(doctor, bytes < 10 * GIB ? VERDICT_WARN : VERDICT_OK, subject,
+			bytes < 10 * GIB ? "large inputs may not fit" : NULL, "%s free in %s", size,
+			path);
+}
+
+static void check_home(struct doctor *doctor)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(records_freep) struct records *records = NULL;
+	_cleanup_free_ char *home = NULL;
+
+	if (show_open(&records, &home, &err) < 0) {
+		say(doctor, VERDICT_FAIL, "home",
+			"set PENSTOCK_HOME to a directory that you can write to", "%s",
+			err.message);
+		return;
+	}
+	if (fs_is_network(home))
+		say(doctor, VERDICT_WARN, "home",
+			"a local file system is faster and shows changes at once; set "
+			"PENSTOCK_HOME",
+			"%s is on a network file system", home);
+	else
+		say(doctor, VERDICT_OK, "home", NULL, "%s", home);
+	check_space(doctor, "space", home);
+}
+
+static void check_certificates(struct doctor *doctor)
+{
+	static const char *const usual[] = {"/etc/ssl/certs/ca-certificates.crt",
+		"/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"};
+	static const char *const given[] = {"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(given); i++) {
+		const char *path = getenv(given[i]);
+
+		if (!path || !*path)
+			continue;
+		if (access(path, R_OK) == 0)
+			say(doctor, VERDICT_OK, "certificates", NULL, "%s=%s", given[i], path);
+		else
+			say(doctor, VERDICT_FAIL, "certificates",
+				"name a readable file, or unset it", "%s=%s: %s", given[i], path,
+				strerror(errno));
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(usual); i++) {
+		if (access(usual[i], R_OK) == 0) {
+			say(doctor, VERDICT_OK, "certificates", NULL, "%s", usual[i]);
+			return;
+		}
+	}
+	say(doctor, VERDICT_WARN, "certificates",
+		"install ca-certificates, or set SSL_CERT_FILE; https does not work without",
+		"no certificate authorities found");
+}
+
+static void check_machine(struct doctor *doctor)
+{
+	check_syscalls(doctor);
+	check_inotify(doctor);
+	check_cgroups(doctor);
+	check_files(doctor);
+	check_clock(doctor);
+	check_resources(doctor);
+	check_home(doctor);
+	check_certificates(doctor);
+}
+
+/* ---- libraries and object storage ---- */
+
+static void check_libraries(struct doctor *doctor)
+{
+	const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
+	bool tls = (curl->features & CURL_VERSION_SSL) != 0;
+
+	say(doctor, tls ? VERDICT_OK : VERDICT_FAIL, "libcurl",
+		tls ? NULL : "install a libcurl that is built with TLS", "%s with %s",
+		curl->version, curl->ssl_version ? curl->ssl_version : "no TLS");
+	say(doctor, VERDICT_OK, "libraries", NULL,
+		"penstock %s, %s, SQLite %s, %s, libmicrohttpd %s", PENSTOCK_VERSION,
+		OpenSSL_version(OPENSSL_VERSION), sqlite3_libversion(), archive_version_string(),
+		MHD_get_version());
+}
+
+static int stop_at_once(void *cookie, const struct object_info *info)
+{
+	(void)cookie;
+	(void)info;
+	return 1;
+}
+
+/* Checks libraries and credentials; sends requests only with --bucket, for that bucket. */
+static void check_store(struct doctor *doctor, const struct cli *cli)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(remote_release) struct remote remote = {0};
+	_cleanup_free_ char *bucket = NULL;
+	const char *bucket_url = cli_value(cli, "bucket");
+	const struct s3_settings *s;
+
+	check_libraries(doctor);
+	if (remote_open(&remote, cli, &err) < 0) {
+		say(doctor, bucket_url ? VERDICT_FAIL : VERDICT_WARN, "credentials",
+			"without them only the embedded store works, and workflows with keys of "
+			"their own",
+			"%s", err.message);
+		return;
+	}
+	s = object_client_settings(remote.client);
+	say(doctor, VERDICT_OK, "credentials", NULL, "from %s, for %s in %s", s->source,
+		s->endpoint_url, s->region);
+	if (!bucket_url)
+		return;
+	bucket = strdup(str_starts(bucket_url, "s3://") ? bucket_url + 5 : bucket_url);
+	if (!bucket)
+		abort();
+	bucket[strcspn(bucket, "/")] = '\0';
+	if (object_list(object_at(remote.client, bucket, ""), NULL, stop_at_once, NULL,
+		    remote.cancel, &err) < 0)
+		say(doctor, VERDICT_FAIL, "bucket",
+			err.code == PENSTOCK_E_NOT_FOUND || err.code == PENSTOCK_E_PERMISSION
+				? NULL /* the message has the advice */
+				: "check the name, the endpoint, the keys and the clock",
+			"%s", err.message);
+	else
+		say(doctor, VERDICT_OK, "bucket", NULL, "%s can be listed", bucket);
+}
+
+/* ---- the verb ---- */
+
 static int run_doctor(const struct cli *cli)
 {
 	struct doctor doctor = {.grid = grid_new("STATUS", "SUBJECT", "DETAIL"),
@@ -39,8 +362,8 @@ static int run_doctor(const struct cli *cli)
 
 	doctor.grid.state_column = 0;
 	doctor.grid.whole = true;
-	doctor_machine(&doctor);
-	doctor_store(&doctor, cli);
+	check_machine(&doctor);
+	check_store(&doctor, cli);
 	r = show_list(&doctor.grid, doctor.array, 0);
 	return r == 0 && doctor.worst == VERDICT_FAIL ? CLI_EXIT_CONFIG : r;
 }

@@ -39,16 +39,6 @@ int show_run(const struct cli *cli, size_t i, struct records **records, char **h
 	return r < 0 ? r : records_find(*records, cli_operand(cli, i), run, err);
 }
 
-int show_write_ms(const char *home, const char *id, enum run_file file, int64_t ms,
-	struct penstock_error *err)
-{
-	_cleanup_free_ char *path = run_path(home, id, file);
-	char text[24];
-	int n = snprintf(text, sizeof(text), "%" PRId64, ms);
-
-	return path ? fs_write_atomic(path, text, (size_t)n, 0600, err) : error_memory(err);
-}
-
 bool show_colours(int fd)
 {
 	const char *no = getenv("NO_COLOR");

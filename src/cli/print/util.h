@@ -21,9 +21,6 @@ int show_open(struct records **records, char **home, struct penstock_error *err)
 /* Opens them and finds the run of operand `i`. */
 int show_run(const struct cli *cli, size_t i, struct records **records, char **home,
 	struct records_run *run, struct penstock_error *err);
-/* Writes a time for the supervisor of a run to read: RUN_FILE_GRACE or RUN_FILE_PREEMPT. */
-int show_write_ms(const char *home, const char *id, enum run_file file, int64_t ms,
-	struct penstock_error *err);
 
 /* Returns true if colors are wanted on this descriptor: it is a terminal, and NO_COLOR is not
  * set. */
@@ -59,8 +56,8 @@ void show_name(FILE *to, const char *name);
 
 /* Prints a JSON value on stdout, indented, with a newline; takes the reference. */
 int show_json(json_t *value);
-/* If `r` is 0 prints the JSON list, or the table if that is NULL. Releases both. Returns `r`, or the
- * exit code if printing fails. */
+/* If `r` is 0, prints the JSON list, or the table if that is NULL. Releases both. Returns `r`, or
+ * the exit code if printing fails. */
 int show_list(struct grid *grid, json_t *array, int r);
 /* Returns a string (bytes that are not UTF-8 become U+FFFD), or null for NULL and "". */
 json_t *json_text(const char *text);

@@ -1,4 +1,5 @@
 /* `penstock stop` and `preempt`. */
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -8,7 +9,9 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "cli/cluster/cluster.h"
 #include "cli/commands.h"
 #include "cli/print/util.h"
@@ -20,6 +23,17 @@
 #include "base/banned.h"
 
 enum { POLL_MS = 100 };
+
+/* Writes a time for the supervisor of a run to read: RUN_FILE_GRACE or RUN_FILE_PREEMPT. */
+static int write_ms(const char *home, const char *id, enum run_file file, int64_t ms,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *path = run_path(home, id, file);
+	char text[24];
+	int n = snprintf(text, sizeof(text), "%" PRId64, ms);
+
+	return path ? fs_write_atomic(path, text, (size_t)n, 0600, err) : error_memory(err);
+}
 
 /* Requests the end, kills steps that still run after the grace period, and waits for the end. */
 static void end_supervisor(const struct cli *cli, struct records *records, const char *id,
@@ -63,8 +77,8 @@ static int end_strays(const struct cli *cli, const char *home, const struct reco
 	return r < 0 ? r : 0;
 }
 
-/* Prints the state of the run; a live one can only be a preempted one that is not waited for. Returns
- * the exit code. */
+/* Prints the state of the run, which is live only after `preempt --no-wait`. Returns the exit
+ * code. */
 static int report(const struct cli *cli, struct records *records, const struct records_run *run,
 	bool preempt, struct penstock_error *err)
 {
@@ -109,7 +123,7 @@ static int run_stop(const struct cli *cli)
 	r = show_run(cli, 0, &records, &home, &run, &err);
 	if (r == 0 && cluster_has(home, run.id)) {
 		if (cli_has(cli, "grace"))
-			r = show_write_ms(home, run.id, RUN_FILE_GRACE, grace_ms, &err);
+			r = write_ms(home, run.id, RUN_FILE_GRACE, grace_ms, &err);
 		/* Without a live job its processes can only be on this machine. */
 		if (r == 0)
 			r = cluster_stop(cli, records, home, &run, grace_ms, &err);
@@ -122,7 +136,7 @@ static int run_stop(const struct cli *cli)
 	if (r == 0 && !on_cluster)
 		r = supervisor_find(home, run.id, &supervisor, &err);
 	if (r == 1 && cli_has(cli, "grace") &&
-		show_write_ms(home, run.id, RUN_FILE_GRACE, grace_ms, &err) < 0)
+		write_ms(home, run.id, RUN_FILE_GRACE, grace_ms, &err) < 0)
 		r = -1;
 	if (r == 1)
 		end_supervisor(cli, records, run.id, &supervisor, grace_ms);
@@ -185,8 +199,7 @@ static int run_preempt(const struct cli *cli)
 		r = error_set(&err, PENSTOCK_E_NOT_FOUND, "cannot preempt run %s: it is not live",
 			run.id);
 	if (r == 1)
-		r = show_write_ms(
-			home, run.id, RUN_FILE_PREEMPT, grace_ms > 0 ? grace_ms : 1, &err);
+		r = write_ms(home, run.id, RUN_FILE_PREEMPT, grace_ms > 0 ? grace_ms : 1, &err);
 	if (r == 0) {
 		struct pollfd ended = {supervisor.pidfd, POLLIN, 0};
 

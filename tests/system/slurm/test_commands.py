@@ -351,7 +351,7 @@ def test_what_stands_in_the_name_of_the_home_is_no_pattern(penstock, fake, workf
 
 def test_each_option_that_slurm_is_given_is_in_the_table_with_its_release():
     # 20.11 is the oldest that is to do: an option that came later has to be done without, or asked for.
-    sources = [*(TOP / "src/run/cluster").glob("*.[ch]"), TOP / "src/cli/runs/exec_cluster.c", TOP / "src/cli/cluster/cluster.c"]
+    sources = [*(TOP / "src/run/cluster").glob("*.[ch]"), TOP / "src/cli/runs/exec.c", TOP / "src/cli/cluster/cluster.c"]
     given = set(re.findall(r'"(--[A-Za-z][A-Za-z-]*)', "".join(path.read_text() for path in sources)))
     given |= {f"--{name}" for name in re.findall(r'add_number\(options, "([a-z-]+)"', (TOP / "src/run/cluster/submit.c").read_text())}
     # Of penstock, or named in a message.
