@@ -1,4 +1,4 @@
-/* `penstock logs`: of runs of this machine, and those that `enableLogging` keeps next to the output. */
+/* `penstock logs`: logs of this machine, and those that `enableLogging` keeps in the store. */
 #include <errno.h>
 #include <jansson.h>
 #include <poll.h>
@@ -295,8 +295,8 @@ static int show_remote(
 	return r;
 }
 
-/* The operands are the place of the output and, if more than one run logs there, the run. Returns the
- * exit code. */
+/* The operands are the place of the output and, if more than one run logs there, the run. Returns
+ * the exit code. */
 static int logs_remote(const struct cli *cli, int64_t attempt)
 {
 	_cleanup_(remote_log_release) struct remote_log log = {0};
