@@ -22,25 +22,14 @@ enum { OPEN_AT_A_TIME = 32 };
 static int open_made(const struct target *target, struct penstock_error *err)
 {
 	_cleanup_free_ char *root = strndup(target->path, target->path_root);
-	const char *below = target->path + target->path_root;
 	_cleanup_close_ int at = -1;
-	size_t failed = 0;
-	int fd;
 
 	if (!root)
 		return error_memory(err);
 	at = open(*root ? root : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (at < 0)
 		return error_errno(err, errno, "cannot open the directory %s", root);
-	fd = fs_open_below(at, below, strlen(below), true, &failed);
-	if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
-		return error_set(err, PENSTOCK_E_EXISTS,
-			"%.*s is in the way of a directory; remove it",
-			(int)(target->path_root + failed), target->path);
-	if (fd < 0)
-		return error_errno(err, errno, "cannot make the directory %.*s",
-			(int)(target->path_root + failed), target->path);
-	return fd;
+	return bulk_make_below(at, target->path, target->path_root, strlen(target->path), err);
 }
 
 /* Sets what --preserve has kept of the directory. */

@@ -25,11 +25,6 @@ struct penstock_commit {
 	struct commit c;
 };
 
-static const struct penstock_commit *outer(const struct commit *c)
-{
-	return (const struct penstock_commit *)c;
-}
-
 /* ---- saving ---- */
 
 static unsigned attempt_of(const struct penstock_checkpoint_options *o)
@@ -151,7 +146,7 @@ int penstock_checkpoint_list(const char *dir,
 	for (size_t i = 0; r == 0 && i < list.n; i++) {
 		const struct commit_entry *e = &list.items[i];
 
-		if (each(cookie, e->path, e->commit ? outer(e->commit) : NULL, e->why))
+		if (each(cookie, e->path, (const struct penstock_commit *)e->commit, e->why))
 			break;
 	}
 	return r;

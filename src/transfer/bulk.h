@@ -103,6 +103,10 @@ struct bulk_totals {
 	uint64_t failed; /* including cancelled items */
 };
 
+/* Opens (O_PATH) the directory that the first `len` bytes of `path` name. `root` is the descriptor
+ * of the first `root_len`; below it missing directories are made and no link is followed. */
+int bulk_make_below(
+	int root, const char *path, size_t root_len, size_t len, struct penstock_error *err);
 /* Adds `given` (may be NULL) and, with `preserve`, time and mode of a file. Returns -1 if out of
  * memory. */
 int bulk_keep(

@@ -100,27 +100,34 @@ static int open_root(struct bulk_task *task, struct bulk_dir **out, struct penst
 	return r;
 }
 
+int bulk_make_below(
+	int root, const char *path, size_t root_len, size_t len, struct penstock_error *err)
+{
+	size_t at = 0;
+	int fd = fs_open_below(root, path + root_len, len - root_len, true, &at);
+
+	if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
+		return error_set(err, PENSTOCK_E_EXISTS,
+			"cannot create directory '%.*s': a file is in the way; remove it",
+			(int)(root_len + at), path);
+	return fd < 0 ? error_errno(err, errno, "cannot create directory '%.*s'",
+				(int)(root_len + at), path)
+		      : fd;
+}
+
 static int open_below(
 	struct bulk_task *task, size_t len, struct bulk_dir **out, struct penstock_error *err)
 {
 	const char *path = task->item.path;
-	size_t root_len = task->item.path_root, at;
 	struct bulk_dir *root = NULL;
-	int fd, r = open_root(task, &root, err);
+	int fd = open_root(task, &root, err);
 
-	if (r < 0)
-		return r;
-	fd = fs_open_below(root->fd, path + root_len, len - root_len, true, &at);
-	if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
-		r = error_set(err, PENSTOCK_E_EXISTS,
-			"cannot create directory '%.*s': a file is in the way; remove it",
-			(int)(root_len + at), path);
-	else if (fd < 0)
-		r = error_errno(
-			err, errno, "cannot create directory '%.*s'", (int)(root_len + at), path);
+	if (fd < 0)
+		return fd;
+	fd = bulk_make_below(root->fd, path, task->item.path_root, len, err);
 	bulk_dir_close(task->bulk, root);
-	if (r < 0)
-		return r;
+	if (fd < 0)
+		return fd;
 	*out = dir_new(path, len, fd);
 	return *out ? 0 : error_memory(err);
 }

@@ -154,10 +154,8 @@ int bulk_stream(struct bulk_task *task, struct penstock_error *err)
 	struct stream s = {.task = task};
 	size_t least, bytes;
 	bool small;
-	int r = s3_op_head(&head, item->from, NULL, false, &task->bulk->stop, err);
+	int r = s3_op_head(&head, item->from, NULL, false, &task->bulk->stop, &source, err);
 
-	if (r == 0)
-		r = object_info_from_reply(&head.reply, &source, err);
 	if (r < 0)
 		return r;
 	if (item->known && item->known->etag[0] && strcmp(item->known->etag, source.etag) != 0)

@@ -84,25 +84,26 @@ int object_info_from_reply(
 }
 
 int s3_op_head(struct s3_op *op, struct object_ref at, const char *if_match, bool sums,
-	const atomic_int *cancel, struct penstock_error *err)
+	const atomic_int *cancel, struct object_info *info, struct penstock_error *err)
 {
+	int r;
+
 	s3_op_init(op, "HEAD", at);
 	s3_op_header(op, "if-match", if_match);
 	s3_op_header(op, "x-amz-checksum-mode", sums ? "ENABLED" : NULL);
 	s3_op_cancel(op, cancel);
 	op->request.on_headers = s3_op_check_etag;
 	op->request.resend = true;
-	return s3_op_perform(op, err);
+	r = s3_op_perform(op, err);
+	return r == 0 && info ? object_info_from_reply(&op->reply, info, err) : r;
 }
 
 int object_head(struct object_ref at, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	struct object_info found = {0};
-	int r = s3_op_head(&op, at, NULL, false, NULL, err);
+	int r = s3_op_head(&op, at, NULL, false, NULL, &found, err);
 
-	if (r == 0)
-		r = object_info_from_reply(&op.reply, &found, err);
 	return object_info_pass(r, &found, info);
 }
 

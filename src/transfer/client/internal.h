@@ -126,9 +126,10 @@ int s3_op_url(struct s3_op *op, struct penstock_error *err);
 /* The URL and the keys: the last step before http_submit(). s3_op_perform() includes it. */
 int s3_op_ready(struct s3_op *op, struct penstock_error *err);
 int s3_op_perform(struct s3_op *op, struct penstock_error *err);
-/* All of it for the HEAD of an object; `sums` asks for its checksums. */
+/* All of it for the HEAD of an object; `sums` asks for its checksums. Fills `info`, unless it is
+ * NULL, which must be zeroed; release it also after a failure. */
 int s3_op_head(struct s3_op *op, struct object_ref at, const char *if_match, bool sums,
-	const atomic_int *cancel, struct penstock_error *err);
+	const atomic_int *cancel, struct object_info *info, struct penstock_error *err);
 
 /* Raises "VERB s3://BUCKET/KEY: …"; the key may be NULL. */
 int object_error(struct penstock_error *err, enum penstock_code code, const char *verb,

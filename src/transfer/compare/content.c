@@ -90,8 +90,8 @@ static int head_checksum(const struct compare_side *side, const struct entry *ob
 	uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
-	int r = s3_op_head(
-		&op, object_at(side->client, side->bucket, object->key), NULL, true, cancel, err);
+	int r = s3_op_head(&op, object_at(side->client, side->bucket, object->key), NULL, true,
+		cancel, NULL, err);
 
 	if (r == 0)
 		*kind = object_reply_checksum(&op.reply, digest);

@@ -18,7 +18,7 @@ int compare_with_object(int fd, uint64_t size, struct object_ref at, const char 
 	char there[OBJECT_ETAG_SIZE], made[MULTIPART_ETAG_SIZE];
 	uint64_t part;
 	enum checksum_kind kind;
-	int r = s3_op_head(&head, at, NULL, true, cancel, &own);
+	int r = s3_op_head(&head, at, NULL, true, cancel, NULL, &own);
 
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
 		return 0;

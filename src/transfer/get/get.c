@@ -22,11 +22,10 @@ static int learn(struct download *d, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	int r = s3_op_head(&op, d->at, d->options->if_match, object_response_checksums(),
-		d->options->cancel, err);
+		d->options->cancel, &d->info, err);
 
 	if (r < 0)
 		return r;
-	r = object_info_from_reply(&op.reply, &d->info, err);
 	d->size = op.reply.total_size;
 	object_etag_copy(d->etag, d->info.etag);
 	d->encrypted = object_reply_encrypted(&op.reply);
@@ -210,11 +209,10 @@ int object_get_file(struct object_ref at, const char *path,
 	const struct object_get_options *options, struct object_info *info,
 	struct penstock_error *err)
 {
-	static const struct object_get_options none;
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *source = NULL;
 	struct download d = {.at = at,
-		.options = options ? options : &none,
+		.options = options ? options : &(struct object_get_options){0},
 		.size = HTTP_LENGTH_UNKNOWN,
 		.part = GET_PART_INIT};
 	int r = journal_source(&d, &source, err);

@@ -23,7 +23,7 @@ struct memory_get {
 static int verify_etag(struct memory_get *g, const struct object_info *of, const char *data,
 	struct penstock_error *err)
 {
-	struct parts_etag_sum sum = {0};
+	_cleanup_(parts_etag_sum_release) struct parts_etag_sum sum = {0};
 	char own[MULTIPART_ETAG_SIZE];
 	uint64_t count = parts_etag_count(of->etag), part = of->size;
 	int r;
@@ -39,7 +39,6 @@ static int verify_etag(struct memory_get *g, const struct object_info *of, const
 		parts_etag_sum_update(&sum, data, of->size);
 		r = parts_etag_sum_final(&sum, own, err);
 	}
-	parts_etag_sum_release(&sum);
 	return r < 0 ? r : parts_etag_judge(g->at.client, of->etag, own, g->own_etag, err);
 }
 
@@ -74,7 +73,7 @@ static int get_once(
 	struct memory_get *g, struct buf *out, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
-	_cleanup_(object_info_release) struct object_info found = {0};
+	struct object_info found = {0};
 	const struct object_get_options *o = g->options;
 	size_t start = out->len;
 	int r;
@@ -99,22 +98,17 @@ static int get_once(
 	if (r < 0) {
 		if (out->len > start)
 			buf_truncate(out, start);
-		return r;
+		return object_info_pass(r, &found, NULL);
 	}
 	if (o->progress)
 		o->progress(o->cookie, (int64_t)(out->len - start));
-	if (info) {
-		*info = found;
-		found = (struct object_info){0};
-	}
-	return 0;
+	return object_info_pass(0, &found, info);
 }
 
 int object_get(struct object_ref at, const struct object_get_options *options, struct buf *out,
 	struct object_info *info, struct penstock_error *err)
 {
-	static const struct object_get_options none;
-	const struct object_get_options *o = options ? options : &none;
+	const struct object_get_options *o = options ? options : &(struct object_get_options){0};
 	struct memory_get g = {.at = at, .options = o, .ranged = o->offset || o->length};
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	int r = get_once(&g, out, info, &own);

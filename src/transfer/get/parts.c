@@ -109,7 +109,7 @@ int get_part_damaged(const struct get_part_sum *part, unsigned number, enum chec
 int get_parts_check(struct object_ref at, uint64_t size, const char *etag, enum checksum_kind kind,
 	int fd, const char *data, const atomic_int *cancel, struct penstock_error *err)
 {
-	struct get_parts parts = {0};
+	_cleanup_(get_parts_release) struct get_parts parts = {0};
 	int r = 0;
 
 	get_parts_learn(&parts, at, size, etag, kind, cancel);
@@ -122,10 +122,7 @@ int get_parts_check(struct object_ref at, uint64_t size, const char *etag, enum 
 		if (r == 0 && memcmp(got, part->digest, checksum_size(kind)) != 0)
 			r = get_part_damaged(part, i + 1, kind, err);
 	}
-	if (r == 0)
-		r = parts.n > 0;
-	get_parts_release(&parts);
-	return r;
+	return r == 0 ? parts.n > 0 : r;
 }
 
 const struct get_part_sum *get_parts_within(

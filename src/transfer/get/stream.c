@@ -299,10 +299,9 @@ static int learn(struct stream *s, struct penstock_error *err)
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	bool ranged = o->offset || o->length;
 	enum checksum_kind kind;
-	int r = s3_op_head(&op, s->at, o->if_match, object_response_checksums(), o->cancel, err);
+	int r = s3_op_head(
+		&op, s->at, o->if_match, object_response_checksums(), o->cancel, &s->info, err);
 
-	if (r == 0)
-		r = object_info_from_reply(&op.reply, &s->info, err);
 	if (r < 0)
 		return r;
 	if (o->known &&
@@ -396,8 +395,8 @@ static int check_parts(struct stream *s, struct penstock_error *err)
 int object_get_stream(struct object_ref at, const struct object_get_options *options,
 	object_stream_fn fn, void *cookie, struct object_info *info, struct penstock_error *err)
 {
-	static const struct object_get_options none;
-	struct stream s = {.at = at, .options = options ? options : &none};
+	struct stream s = {
+		.at = at, .options = options ? options : &(struct object_get_options){0}};
 	int r = learn(&s, err);
 
 	if (r == 0) {

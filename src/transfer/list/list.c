@@ -10,9 +10,6 @@
 
 struct listing {
 	struct list_query query;
-	object_list_fn fn;
-	void *cookie;
-	bool stopped;
 
 	/*
 	 * A store may return pages in a cycle. Each page is compared with a kept one, which is
@@ -47,29 +44,14 @@ static int check_progress(
 	return buf_failed(&l->kept_token) || buf_failed(&l->kept_first) ? error_memory(err) : 0;
 }
 
-static void give_page(struct listing *l, const struct list_page *page)
-{
-	for (size_t i = 0; i < page->n && !l->stopped; i++) {
-		const struct list_item *item = &page->items[i];
-		struct object_info info = {.key = page->text + item->key,
-			.size = item->size,
-			.modified_ns = item->modified_ns,
-			.is_prefix = item->is_prefix};
-
-		object_etag_copy(info.etag, page->text + item->etag);
-		l->stopped = l->fn(l->cookie, &info) != 0;
-	}
-}
-
 int object_list(struct object_ref at, const char *delimiter, object_list_fn fn, void *cookie,
 	const atomic_int *cancel, struct penstock_error *err)
 {
 	struct listing l = {.query = {.at = at, .delimiter = delimiter, .cancel = cancel},
-		.fn = fn,
-		.cookie = cookie,
 		.kept_token = BUF_INIT(LIMIT_STRING),
 		.kept_first = BUF_INIT(LIMIT_STRING)};
 	struct list_page *page = NULL;
+	bool stopped = false;
 	int r;
 
 	for (;;) {
@@ -80,9 +62,17 @@ int object_list(struct object_ref at, const char *delimiter, object_list_fn fn, 
 		list_page_free(before); /* its token was used */
 		if (r == 0 && page->token)
 			r = check_progress(&l, page, err);
-		if (r == 0)
-			give_page(&l, page);
-		if (r < 0 || l.stopped || !page->token)
+		for (size_t i = 0; r == 0 && i < page->n && !stopped; i++) {
+			const struct list_item *item = &page->items[i];
+			struct object_info info = {.key = page->text + item->key,
+				.size = item->size,
+				.modified_ns = item->modified_ns,
+				.is_prefix = item->is_prefix};
+
+			object_etag_copy(info.etag, page->text + item->etag);
+			stopped = fn(cookie, &info) != 0;
+		}
+		if (r < 0 || stopped || !page->token)
 			break;
 		l.query.token = page->token;
 		l.query.v1 = page->v1;

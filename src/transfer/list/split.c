@@ -137,15 +137,6 @@ static bool extrapolate(const struct list_model *model, const char *first, const
 	return carry == 0 && borrow == 0;
 }
 
-/* Requests carry text: cut an incomplete character off the end. */
-static void make_text(char *out)
-{
-	size_t len = strlen(out);
-
-	while (len && !str_is_utf8(out, len))
-		out[--len] = '\0';
-}
-
 char *list_model_ahead(const struct list_model *model, const char *prefix, const char *first,
 	const char *last, const char *at, uint64_t times)
 {
@@ -165,7 +156,9 @@ char *list_model_ahead(const struct list_model *model, const char *prefix, const
 		free(out);
 		return NULL;
 	}
-	make_text(out);
+	/* Requests carry text: cut an incomplete character off the end. */
+	while (n && !str_is_utf8(out, strlen(out)))
+		out[--n] = '\0';
 	if (!str_starts(out, prefix) || strcmp(out, at) <= 0) {
 		free(out);
 		return NULL;

@@ -35,14 +35,6 @@ static void copy_source_release(struct copy_source *source)
 	object_info_release(&source->info);
 }
 
-static int look_at(struct copy_source *out, struct object_ref at, const atomic_int *cancel,
-	struct penstock_error *err)
-{
-	int r = s3_op_head(&out->head, at, NULL, true, cancel, err);
-
-	return r < 0 ? r : object_info_from_reply(&out->head.reply, &out->info, err);
-}
-
 /* The reply to a copy was lost or unclear: checks whether the object at `at` is the copy. Works
  * only if both have an ETag or a checksum to compare. */
 static bool copy_is_there(
@@ -53,7 +45,8 @@ static bool copy_is_there(
 	enum checksum_kind kind = object_reply_checksum(&source->head.reply, ours);
 	bool same;
 
-	if (look_at(&there, at, NULL, NULL) < 0 || there.info.size != source->info.size)
+	if (s3_op_head(&there.head, at, NULL, true, NULL, &there.info, NULL) < 0 ||
+		there.info.size != source->info.size)
 		return false;
 	same = object_etag_md5(source->info.etag, md5) &&
 	       strcmp(source->info.etag, there.info.etag) == 0;
@@ -193,11 +186,10 @@ int object_copy(struct object_ref from, struct object_ref to,
 	const struct object_copy_options *options, struct object_info *info,
 	struct penstock_error *err)
 {
-	static const struct object_copy_options none;
-	const struct object_copy_options *o = options ? options : &none;
+	const struct object_copy_options *o = options ? options : &(struct object_copy_options){0};
 	_cleanup_(copy_source_release) struct copy_source source = {0};
-	_cleanup_(object_info_release) struct object_info made = {0};
-	int r = look_at(&source, from, o->cancel, err);
+	struct object_info made = {0};
+	int r = s3_op_head(&source.head, from, NULL, true, o->cancel, &source.info, err);
 
 	if (r < 0)
 		return r;
@@ -223,11 +215,7 @@ int object_copy(struct object_ref from, struct object_ref to,
 		if (r < 0 && o->if_none_match)
 			object_delete(to, NULL, NULL);
 	}
-	if (r == 0 && info) {
-		*info = made;
-		made = (struct object_info){0};
-	}
-	return r;
+	return object_info_pass(r, &made, info);
 }
 
 /* ---- presigned URLs ---- */
@@ -264,7 +252,7 @@ int object_presign(struct object_ref at, const char *method, uint32_t expires_s,
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	_cleanup_(buf_release) struct buf query = BUF_INIT(LIMIT_STRING);
-	struct sigv4 signer = {0};
+	_cleanup_(sigv4_release) struct sigv4 signer = {0};
 	struct sigv4_credentials keys;
 	/* A key file signs without a token. */
 	bool offline = at.client->google && at.client->settings.key;
@@ -274,9 +262,8 @@ int object_presign(struct object_ref at, const char *method, uint32_t expires_s,
 	r = offline ? s3_op_url(&op, err) : s3_op_ready(&op, err);
 	if (r == 0)
 		r = sigv4_init(&signer, err);
-	if (r < 0)
-		return r;
-	r = presign_keys(&op, &signer, &keys, err);
+	if (r == 0)
+		r = presign_keys(&op, &signer, &keys, err);
 	if (r == 0) {
 		const struct sigv4_header host = {"host", buf_str(&op.host)};
 		const struct sigv4_request request = {.method = method,
@@ -292,7 +279,6 @@ int object_presign(struct object_ref at, const char *method, uint32_t expires_s,
 				at.client->google ? "storage" : "s3", now},
 			expires_s, &query, err);
 	}
-	sigv4_release(&signer);
 	if (r < 0)
 		return r;
 	buf_printf(out, "%s?%s", op.request.url, buf_str(&query));

@@ -9,8 +9,7 @@ int object_put_file(struct object_ref at, int fd, uint64_t size,
 	const struct object_put_options *options, struct object_info *info,
 	struct penstock_error *err)
 {
-	static const struct object_put_options none;
-	const struct object_put_options *o = options ? options : &none;
+	const struct object_put_options *o = options ? options : &(struct object_put_options){0};
 
 	if (o->delta_dir && size > LIMIT_DELTA_MIN && !put_needs_one_request(at.client, o))
 		return put_with_delta(at, fd, size, o, info, err);

@@ -24,17 +24,6 @@ void put_copy_part(const struct upload *u, struct part_slot *slot)
 	op->request.stall_timeout_ms = PUT_STALL_MS;
 }
 
-/* Compares the MD5 in a part's ETag; false also if the ETag is no MD5. */
-static bool has_md5_of(const struct upload *u, uint64_t offset, uint64_t length, const char *etag)
-{
-	_cleanup_(put_body_release) struct put_body body = {
-		.fd = u->fd, .offset = offset, .length = length};
-	uint8_t stored[16], md5[CHECKSUM_MAX_SIZE];
-
-	return object_etag_md5(etag, stored) && put_body_sum(&body, CHECKSUM_MD5, md5, NULL) == 0 &&
-	       memcmp(stored, md5, sizeof(stored)) == 0;
-}
-
 /*
  * Verifies that the store copied the bytes that the file has: some stores ignore the condition.
  * Uses the part's checksum in the reply, else its ETag; on stores known to verify the checksum of
@@ -56,7 +45,7 @@ static int verify_copy(struct upload *u, const struct part_slot *slot, struct pa
 	} else {
 		right = (u->guard != GUARD_MD5 &&
 				(u->at.client->aws || atomic_load(&u->at.client->own_kind))) ||
-			has_md5_of(u, slot->body.offset, slot->body.length, result->etag);
+			put_body_has_md5(&slot->body, result->etag);
 	}
 	return right ? 0
 		     : error_set(err, PENSTOCK_E_CORRUPT,

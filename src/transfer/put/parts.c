@@ -104,16 +104,6 @@ int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstoc
 	return r;
 }
 
-/* Offset and length of a part in the file. */
-static bool part_range(const struct upload *u, unsigned number, uint64_t *offset, uint64_t *length)
-{
-	if (!u->delta)
-		return multipart_range(u->size, u->part_size, number, offset, length);
-	*offset = u->delta->plan->spans[number - 1].offset;
-	*length = u->delta->plan->spans[number - 1].length;
-	return true;
-}
-
 int upload_part_start(
 	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err)
 {
@@ -125,8 +115,15 @@ int upload_part_start(
 	slot->refused = false;
 	slot->copied = u->from.key && (!u->delta || u->delta->plan->spans[number - 1].copy);
 	if (!u->stream) {
+		const struct delta_span *span = u->delta ? &u->delta->plan->spans[number - 1]
+							 : NULL;
+
 		slot->body = (struct put_body){.fd = u->fd};
-		if (!part_range(u, number, &slot->body.offset, &slot->body.length))
+		if (span) {
+			slot->body.offset = span->offset;
+			slot->body.length = span->length;
+		} else if (!multipart_range(u->size, u->part_size, number, &slot->body.offset,
+				   &slot->body.length))
 			return error_set(
 				err, PENSTOCK_E_INTERNAL, "part %u of %u", number, u->parts);
 	}
@@ -184,15 +181,12 @@ static bool has_same_bytes(struct upload *u, unsigned number)
 	struct part_result *result = &u->results[number - 1];
 	_cleanup_(put_body_release) struct put_body body = {
 		.fd = u->fd, .kind = u->at.client->guard_kind};
-	uint8_t stored[16];
 	bool same;
 
 	if (!multipart_range(u->size, u->part_size, number, &body.offset, &body.length))
 		return false;
 	if (u->guard == GUARD_MD5)
-		same = object_etag_md5(result->etag, stored) &&
-		       put_body_sum(&body, CHECKSUM_MD5, body.digest, NULL) == 0 &&
-		       memcmp(body.digest, stored, sizeof(stored)) == 0;
+		same = put_body_has_md5(&body, result->etag);
 	else
 		same = put_body_sum(&body, body.kind, body.digest, NULL) == 0 &&
 		       memcmp(body.digest, result->digest, checksum_size(body.kind)) == 0;
@@ -295,7 +289,7 @@ static bool complete_was_done(struct upload *u, struct object_info *info)
 	const char *etag;
 	enum put_sum sum;
 
-	if (s3_op_head(&head, u->at, NULL, true, NULL, NULL) < 0 ||
+	if (s3_op_head(&head, u->at, NULL, true, NULL, NULL, NULL) < 0 ||
 		head.reply.total_size != u->size)
 		return false;
 	etag = http_reply_header(&head.reply, "ETag");
@@ -341,7 +335,7 @@ static int etag_of_object(struct upload *u, struct object_info *info, struct pen
 static int look_at_object(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op head = {0};
-	int r = s3_op_head(&head, u->at, NULL, false, NULL, err);
+	int r = s3_op_head(&head, u->at, NULL, false, NULL, NULL, err);
 
 	if (r < 0)
 		return r;

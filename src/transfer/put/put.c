@@ -19,7 +19,7 @@ static bool put_was_done(struct s3_op *op, struct put_body *body)
 	uint8_t sent[CHECKSUM_MAX_SIZE];
 	enum put_sum sum = PUT_SUM_UNKNOWN;
 
-	if (!op->reply.sent_before || s3_op_head(&head, op->at, NULL, true, NULL, NULL) < 0 ||
+	if (!op->reply.sent_before || s3_op_head(&head, op->at, NULL, true, NULL, NULL, NULL) < 0 ||
 		head.reply.total_size != body->length)
 		return false;
 	if (put_body_sum(body, body->kind, body->digest, NULL) == 0)
@@ -113,8 +113,7 @@ int object_put(struct object_ref at, const void *data, size_t len,
 	const struct object_put_options *options, struct object_info *info,
 	struct penstock_error *err)
 {
-	static const struct object_put_options none;
-	const struct object_put_options *o = options ? options : &none;
+	const struct object_put_options *o = options ? options : &(struct object_put_options){0};
 	const struct put_body body = {.data = len ? data : "",
 		.fd = -1,
 		.length = len,

@@ -157,6 +157,14 @@ int put_body_sum(const struct put_body *body, enum checksum_kind kind,
 				    body->fd, kind, body->offset, body->length, NULL, digest, err);
 }
 
+bool put_body_has_md5(const struct put_body *body, const char *etag)
+{
+	uint8_t stored[16], md5[CHECKSUM_MAX_SIZE];
+
+	return object_etag_md5(etag, stored) && put_body_sum(body, CHECKSUM_MD5, md5, NULL) == 0 &&
+	       memcmp(stored, md5, sizeof(stored)) == 0;
+}
+
 /* Reads a small file into memory. */
 static int body_load(struct put_body *body, struct penstock_error *err)
 {

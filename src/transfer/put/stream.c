@@ -211,12 +211,11 @@ static int stream_aside(struct upload *u, struct object_info *info, struct penst
 int object_put_stream(struct object_ref at, int fd, const struct object_put_options *options,
 	struct object_info *info, struct penstock_error *err)
 {
-	static const struct object_put_options none;
 	struct object_info found = {0};
 	struct upload u = {.at = at,
 		.fd = fd,
 		.stream = true,
-		.options = options ? options : &none,
+		.options = options ? options : &(struct object_put_options){0},
 		.guard = (enum guard)atomic_load(&at.client->guard)};
 	uint64_t length;
 	unsigned held = memory_share_take(

@@ -36,23 +36,6 @@ void http_fetch_result_release(struct http_fetch_result *result)
 
 /* ---- preparing ---- */
 
-static int fetch_paths(struct fetch *f, const char *url, struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_STRING);
-
-	if (f->options->name)
-		buf_add_str(&name, f->options->name);
-	else
-		http_fetch_name(url, &name);
-	if (buf_failed(&name))
-		return buf_error(&name, "the file's name", err);
-	f->final_path = path_join(f->options->directory, buf_str(&name));
-	if (!f->final_path || part_file_first_name(f->final_path, &f->part_path, err) < 0 ||
-		asprintf(&f->journal_path, "%s.json", f->part_path) < 0)
-		return error_memory(err);
-	return 0;
-}
-
 /* Opens a new part file, or one that an earlier call left. Another program's file there may hold
  * anything, and is replaced. */
 static int open_part(struct fetch *f, struct penstock_error *err)
@@ -86,7 +69,22 @@ static int open_part(struct fetch *f, struct penstock_error *err)
 
 static int fetch_init(struct fetch *f, struct penstock_error *err)
 {
+	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_STRING);
+
 	f->fd = -1;
+	if (f->options->name)
+		buf_add_str(&name, f->options->name);
+	else
+		http_fetch_name(f->url, &name);
+	if (buf_failed(&name))
+		return buf_error(&name, "the file's name", err);
+	f->final_path = path_join(f->options->directory, buf_str(&name));
+	if (!f->final_path || part_file_first_name(f->final_path, &f->part_path, err) < 0)
+		return error_memory(err);
+	if (asprintf(&f->journal_path, "%s.json", f->part_path) < 0) {
+		f->journal_path = NULL;
+		return error_memory(err);
+	}
 	f->block = malloc(LIMIT_FETCH_BLOCK);
 	if (!f->block)
 		return error_memory(err);
@@ -290,8 +288,6 @@ int http_fetch(struct http_engine *engine, const char *url,
 	_cleanup_free_ char *local = fetch_local_path(url);
 	int r = fetch_init(&f, &own);
 
-	if (r == 0)
-		r = fetch_paths(&f, url, &own);
 	if (r == 0) {
 		r = fetch_run(&f, local, &own);
 		/* A part file without a journal is useless. */
