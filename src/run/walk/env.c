@@ -254,17 +254,10 @@ void walk_env_check(struct walk *walk, const struct frame *frame, struct step_en
 
 /* ---- modules ---- */
 
-static char *file_of(const struct run_layout *layout, const char *path)
-{
-	char *file = NULL;
-
-	return asprintf(&file, "%s.%s", layout->env_file, path) < 0 ? NULL : file;
-}
-
 int module_env_begin(
 	const struct run_layout *layout, const char *path, char **file, struct penstock_error *err)
 {
-	_cleanup_free_ char *name = file_of(layout, path);
+	_cleanup_free_ char *name = str_printf("%s.%s", layout->env_file, path);
 	_cleanup_close_ int fd = -1;
 
 	if (!name)
@@ -277,24 +270,24 @@ int module_env_begin(
 }
 
 /* A value of several lines is written between two marks that it does not contain. */
-static void add_variable(struct buf *out, const char *key, const char *value)
+static void add_variable(struct buf *out, const char *prefix, const char *key, const char *value)
 {
 	unsigned n = 0;
 	char mark[24] = "END";
 
 	if (!strchr(value, '\n')) {
-		buf_printf(out, "%s=%s\n", key, value);
+		buf_printf(out, "%s_%s=%s\n", prefix, key, value);
 		return;
 	}
 	while (strstr(value, mark))
 		snprintf(mark, sizeof(mark), "END_%u", n++);
-	buf_printf(out, "%s<<%s\n%s\n%s\n", key, mark, value, mark);
+	buf_printf(out, "%s_%s<<%s\n%s\n%s\n", prefix, key, mark, value, mark);
 }
 
 int module_env_export(const struct run_layout *layout, const char *path,
 	const struct workflow_use *use, const char *outer, struct penstock_error *err)
 {
-	_cleanup_free_ char *name = file_of(layout, path);
+	_cleanup_free_ char *name = str_printf("%s.%s", layout->env_file, path);
 	_cleanup_(strlist_release) struct strlist env = {0};
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_ENV_FILE);
 	_cleanup_close_ int fd = -1;
@@ -308,15 +301,11 @@ int module_env_export(const struct run_layout *layout, const char *path,
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < use->outputs.n; i++) {
-		const char *value = strlist_get(&env, use->outputs.items[i].value);
-		_cleanup_free_ char *key = NULL;
+		const char *output = use->outputs.items[i].value;
+		const char *value = strlist_get(&env, output);
 
-		if (!value)
-			continue;
-		if (asprintf(&key, "%s_%s", use->export_env_as.value, use->outputs.items[i].value) <
-			0)
-			return error_memory(err);
-		add_variable(&text, key, value);
+		if (value)
+			add_variable(&text, use->export_env_as.value, output, value);
 	}
 	if (buf_failed(&text))
 		return buf_error(&text, "the outputs of the module", err);

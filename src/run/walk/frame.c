@@ -12,6 +12,8 @@
 
 void launch_free(struct launch *launch)
 {
+	if (!launch)
+		return;
 	free(launch->name);
 	free(launch);
 }
@@ -52,6 +54,8 @@ void walk_wake_waiting(struct walk *walk)
 
 void frame_free(struct frame *frame)
 {
+	if (!frame)
+		return;
 	scope_free(frame->own_scope);
 	strlist_release(&frame->own_env);
 	free(frame->own_env_file);
@@ -60,8 +64,8 @@ void frame_free(struct frame *frame)
 	free(frame);
 }
 
-struct frame *frame_new(struct walk *walk, struct frame *parent, enum frame_kind kind,
-	const char *name, const char *path)
+struct frame *frame_new(
+	struct frame *parent, enum frame_kind kind, const char *name, const char *path)
 {
 	struct frame *frame = calloc(1, sizeof(*frame));
 
@@ -75,7 +79,6 @@ struct frame *frame_new(struct walk *walk, struct frame *parent, enum frame_kind
 		frame_free(frame);
 		return NULL;
 	}
-	(void)walk;
 	if (!parent)
 		return frame;
 	frame->launch = parent->launch;
@@ -88,10 +91,10 @@ struct frame *frame_new(struct walk *walk, struct frame *parent, enum frame_kind
 	return frame;
 }
 
-struct frame *frame_list(struct walk *walk, struct frame *parent, const struct workflow_steps *list,
-	const char *name, const char *path)
+struct frame *frame_list(
+	struct frame *parent, const struct workflow_steps *list, const char *name, const char *path)
 {
-	struct frame *frame = frame_new(walk, parent, FRAME_LIST, name, path);
+	struct frame *frame = frame_new(parent, FRAME_LIST, name, path);
 
 	if (frame)
 		frame->list = list;
@@ -100,12 +103,10 @@ struct frame *frame_list(struct walk *walk, struct frame *parent, const struct w
 
 int frame_own_env(struct frame *frame)
 {
-	for (size_t i = 0; frame->env && i < frame->env->n; i++) {
-		if (strlist_add(&frame->own_env, frame->env->items[i]) < 0)
-			return -1;
-	}
+	const struct strlist *from = frame->env;
+
 	frame->env = &frame->own_env;
-	return 0;
+	return from ? strlist_add_all(&frame->own_env, (const char *const *)from->items) : 0;
 }
 
 int frame_own_scope(struct frame *frame)

@@ -20,14 +20,12 @@ bool launch_begin(struct walk *walk, struct frame *frame)
 	if (launch)
 		launch->name = strdup(frame->name);
 	if (launch && launch->name)
-		list = frame_list(walk, frame, &frame->step->steps, frame->name, frame->path);
+		list = frame_list(frame, &frame->step->steps, frame->name, frame->path);
 	if (!list || frame_own_env(list) < 0 || frame_own_scope(list) < 0 ||
 		(frame->env_file && (!(list->own_env_file = strdup(frame->env_file)) ||
 					    walk_env_own(walk, list->own_env_file) < 0))) {
-		if (list)
-			frame_free(list);
-		if (launch)
-			launch_free(launch);
+		frame_free(list);
+		launch_free(launch);
 		return false;
 	}
 	launch->step = frame->step;

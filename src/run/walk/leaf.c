@@ -57,11 +57,8 @@ static int start(struct walk *walk, struct frame *frame, const struct workflow_r
 	_cleanup_(strlist_release) struct strlist env = {0};
 	const struct publisher *publisher = walk->publisher;
 
-	for (size_t i = 0; frame->env && i < frame->env->n; i++) {
-		if (strlist_add(&env, frame->env->items[i]) < 0)
-			return error_memory(err);
-	}
-	if (launch_add_pids(walk, frame, &env) < 0 ||
+	if ((frame->env && strlist_add_all(&env, (const char *const *)frame->env->items) < 0) ||
+		launch_add_pids(walk, frame, &env) < 0 ||
 		(frame->restarts && strlist_addf(&env, "PENSTOCK_RESTART=%d", frame->restarts) < 0))
 		return error_memory(err);
 	return step_run_start(&frame->run, walk->host,
@@ -107,9 +104,9 @@ bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_ru
 	return true;
 }
 
-/* Kills all processes of the execution. Files that they were writing are incomplete; files of other
- * executions are not. */
-static void kill_all_of(struct walk *walk, struct frame *frame, bool asked)
+/* Kills all processes of the execution; unless it was `asked` for, only those that it left running.
+ * Files that they were writing are incomplete; files of other executions are not. */
+static void leaf_kill(struct walk *walk, struct frame *frame, bool asked)
 {
 	struct sync *sync = walk->publisher->sync;
 	bool alone = walk->n_live == 1;
@@ -121,11 +118,6 @@ static void kill_all_of(struct walk *walk, struct frame *frame, bool asked)
 	step_run_kill(frame->run);
 	if (sync && !alone)
 		sync_kill_over(sync);
-}
-
-void leaf_kill(struct walk *walk, struct frame *frame)
-{
-	kill_all_of(walk, frame, true);
 }
 
 bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end)
@@ -141,7 +133,7 @@ bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end)
 	/* At once: a file that was closed in the last moment would be published shortly after. */
 	if (sync && suspicious)
 		sync_task_ended(sync, true);
-	kill_all_of(walk, frame, false); /* children left running */
+	leaf_kill(walk, frame, false);
 	end->done = reaction_is_done(walk->reaction, step_run_serial(frame->run));
 	*frame->prev_live = frame->next_live;
 	if (frame->next_live)
@@ -161,10 +153,10 @@ bool condition_begin(struct walk *walk, struct frame *frame)
 {
 	const struct workflow_step *step = frame->step;
 	struct workflow_run *what = &frame->condition;
-	char *command = NULL;
+	char *command = str_printf(
+		"[[ %s ]] && exit %d; exit %d", step->condition.value, CONDITION_YES, CONDITION_NO);
 
-	if (asprintf(&command, "[[ %s ]] && exit %d; exit %d", step->condition.value, CONDITION_YES,
-		    CONDITION_NO) < 0) {
+	if (!command) {
 		frame_fail_memory(frame);
 		return false;
 	}
@@ -227,7 +219,7 @@ void walk_kill_noticed(struct walk *walk)
 {
 	for (struct frame *f = walk->live; f; f = f->next_live) {
 		if (f->noticed)
-			leaf_kill(walk, f);
+			leaf_kill(walk, f, true);
 	}
 }
 
@@ -262,7 +254,7 @@ void walk_kill(struct walk *walk)
 {
 	walk->stopping = walk->killed = true;
 	for (struct frame *f = walk->live; f; f = f->next_live)
-		leaf_kill(walk, f);
+		leaf_kill(walk, f, true);
 	walk_wake_waiting(walk);
 }
 
@@ -302,7 +294,7 @@ void launch_check_deadlines(struct walk *walk)
 			launch_grace_ms() / 1000);
 		for (struct frame *other = walk->live; other; other = other->next_live) {
 			if (is_part_of(other, launch))
-				leaf_kill(walk, other);
+				leaf_kill(walk, other, true);
 		}
 	}
 }

@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -34,6 +33,8 @@ static bool was_stopped(const struct walk *walk, const struct frame *frame)
 
 /* ---- what is finished ---- */
 
+static bool has_launch_within(const struct workflow_steps *steps);
+
 /* True if launches of the step belong to the scope around it and may have to be launched again. */
 static bool has_launch(const struct workflow_step *step)
 {
@@ -41,14 +42,10 @@ static bool has_launch(const struct workflow_step *step)
 
 	if (step->kind == WORKFLOW_STEP_LAUNCH)
 		return true;
-	if (!open || (step->kind != WORKFLOW_STEP_GROUP &&
-			     !(step->kind == WORKFLOW_STEP_FOR && !step->loop.parallel.value)))
-		return false;
-	for (size_t i = 0; i < step->steps.n; i++) {
-		if (has_launch(&step->steps.items[i]))
-			return true;
-	}
-	return false;
+	return open &&
+	       (step->kind == WORKFLOW_STEP_GROUP ||
+		       (step->kind == WORKFLOW_STEP_FOR && !step->loop.parallel.value)) &&
+	       has_launch_within(&step->steps);
 }
 
 static bool has_launch_within(const struct workflow_steps *steps)
@@ -126,13 +123,13 @@ static bool begin_step(struct walk *walk, struct frame *list)
 	while (list->next < list->list->n) {
 		size_t i = list->next++;
 		const struct workflow_step *step = &list->list->items[i];
-		_cleanup_free_ char *path = NULL;
-		_cleanup_free_ char *name = NULL;
+		_cleanup_free_ char *path = str_printf(
+			"%s%s%zu", list->path, *list->path ? "." : "", i);
+		_cleanup_free_ char *name = str_printf(
+			"%s%s%s", list->name, *list->name ? " / " : "", step->label);
 		struct frame *frame;
 
-		if (asprintf(&path, "%s%s%zu", list->path, *list->path ? "." : "", i) < 0 ||
-			asprintf(&name, "%s%s%s", list->name, *list->name ? " / " : "",
-				step->label) < 0) {
+		if (!path || !name) {
 			frame_fail_memory(list);
 			return false;
 		}
@@ -142,13 +139,12 @@ static bool begin_step(struct walk *walk, struct frame *list)
 					"'%s' was finished by an earlier attempt", name);
 			continue;
 		}
-		frame = frame_new(walk, list, FRAME_STEP, name, path);
+		frame = frame_new(list, FRAME_STEP, name, path);
 		if (frame)
 			frame->step = step;
 		if (!frame || ((step->catch_steps.n || step->finally_steps.n) &&
 				      frame_own_scope(frame) < 0)) {
-			if (frame)
-				frame_free(frame);
+			frame_free(frame);
 			frame_fail_memory(list);
 			return false;
 		}
@@ -173,28 +169,24 @@ static void advance_list(struct walk *walk, struct frame *list)
 
 /* ---- loops ---- */
 
-static struct frame *new_iteration(struct walk *walk, struct frame *loop, uint64_t i)
+static struct frame *new_iteration(struct frame *loop, uint64_t i)
 {
 	const struct workflow_for *f = &loop->step->loop;
-	_cleanup_free_ char *name = NULL, *path = NULL, *variable = NULL;
 	const struct workflow_text *item = f->has_items ? &f->items.items[i] : NULL;
-	long long index = f->begin.value + (long long)i * f->increment.value;
-	struct frame *list;
+	_cleanup_free_ char *index = str_printf(
+		"%lld", f->begin.value + (long long)i * f->increment.value);
+	_cleanup_free_ char *name = str_printf(
+		"%s [%.40s]", loop->name, item ? workflow_shown(item) : index);
+	_cleanup_free_ char *path = str_printf("%s.i%" PRIu64, loop->path, i);
+	struct frame *list = index && name && path
+				     ? frame_list(loop, &loop->step->steps, name, path)
+				     : NULL;
 
-	if (item && (asprintf(&name, "%s [%.40s]", loop->name, workflow_shown(item)) < 0 ||
-			    asprintf(&variable, "item=%s", item->value) < 0))
-		return NULL;
-	if (!item && (asprintf(&name, "%s [%lld]", loop->name, index) < 0 ||
-			     asprintf(&variable, "index=%lld", index) < 0))
-		return NULL;
-	if (asprintf(&path, "%s.i%" PRIu64, loop->path, i) < 0)
-		return NULL;
-	list = frame_list(walk, loop, &loop->step->steps, name, path);
 	if (!list)
 		return NULL;
 	list->index = i;
 	if (frame_own_env(list) < 0 ||
-		strlist_set(&list->own_env, item ? "item" : "index", strchr(variable, '=') + 1) <
+		strlist_set(&list->own_env, item ? "item" : "index", item ? item->value : index) <
 			0 ||
 		(f->parallel.value && frame_own_scope(list) < 0)) {
 		frame_free(list);
@@ -205,17 +197,13 @@ static struct frame *new_iteration(struct walk *walk, struct frame *loop, uint64
 
 static bool iteration_is_done(struct walk *walk, const struct frame *loop, uint64_t i)
 {
-	char path[24];
-	_cleanup_(buf_release) struct buf whole = BUF_INIT(LIMIT_STRING);
+	_cleanup_free_ char *path = str_printf("%s.i%" PRIu64, loop->path, i);
 
 	if (loop->unrecorded || has_launch_within(&loop->step->steps))
 		return false;
 	if (!loop->step->loop.parallel.value)
 		return i < finished_iterations(walk->progress, loop->path);
-	snprintf(path, sizeof(path), ".i%" PRIu64, i);
-	buf_add_str(&whole, loop->path);
-	buf_add_str(&whole, path);
-	return !buf_failed(&whole) && finished_has(walk->progress, buf_str(&whole));
+	return path && finished_has(walk->progress, path);
 }
 
 static void record_iteration(struct walk *walk, const struct frame *list)
@@ -243,7 +231,7 @@ static void advance_loop(struct walk *walk, struct frame *loop)
 			loop->begun++;
 			continue;
 		}
-		list = new_iteration(walk, loop, loop->begun);
+		list = new_iteration(loop, loop->begun);
 		if (!list) {
 			frame_fail_memory(loop);
 			break;
@@ -287,29 +275,22 @@ static bool depends(struct walk *walk, struct frame *frame)
 static bool begin_list(struct walk *walk, struct frame *frame, const struct workflow_steps *steps,
 	const char *name, const char *suffix, bool final)
 {
-	_cleanup_free_ char *whole_name = NULL, *path = NULL;
-	struct frame *list;
+	_cleanup_free_ char *whole_name = str_printf("%s%s", frame->name, name);
+	_cleanup_free_ char *path = str_printf("%s%s", frame->path, suffix);
+	struct frame *list = whole_name && path ? frame_list(frame, steps, whole_name, path) : NULL;
+	char code[16];
 
-	if (asprintf(&whole_name, "%s%s", frame->name, name) < 0 ||
-		asprintf(&path, "%s%s", frame->path, suffix) < 0 ||
-		!(list = frame_list(walk, frame, steps, whole_name, path))) {
+	snprintf(code, sizeof(code), "%d", frame->error_code);
+	if (!list || (*suffix && (frame_own_env(list) < 0 ||
+					 strlist_set(&list->own_env, "DEEPSQUARE_ERROR_CODE",
+						 code) < 0))) {
+		frame_free(list);
 		frame_fail_memory(frame);
 		return false;
 	}
-	if (*suffix) {
-		char code[16];
-
-		list->unrecorded = true;
-		list->final |= final;
-		list->final_in_launch |= final;
-		snprintf(code, sizeof(code), "%d", frame->error_code);
-		if (frame_own_env(list) < 0 ||
-			strlist_set(&list->own_env, "DEEPSQUARE_ERROR_CODE", code) < 0) {
-			frame_free(list);
-			frame_fail_memory(frame);
-			return false;
-		}
-	}
+	list->unrecorded |= *suffix != '\0';
+	list->final |= final;
+	list->final_in_launch |= final;
 	frame_push(walk, list);
 	return true;
 }
@@ -318,68 +299,49 @@ static bool begin_module(struct walk *walk, struct frame *frame)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	const struct workflow_step *step = frame->step;
-	struct frame *list = frame_list(walk, frame, &step->steps, frame->name, frame->path);
+	struct frame *list = frame_list(frame, &step->steps, frame->name, frame->path);
+	bool ok = list && frame_own_env(list) == 0 && frame_own_scope(list) == 0;
 
-	if (!list || frame_own_env(list) < 0 || frame_own_scope(list) < 0) {
-		if (list)
-			frame_free(list);
-		frame_fail_memory(frame);
-		return false;
-	}
-	for (size_t i = 0; i < step->use.env.n; i++) {
+	for (size_t i = 0; ok && i < step->use.env.n; i++) {
 		const struct workflow_env *env = &step->use.env.items[i];
 
-		if (strlist_set(&list->own_env, env->key, env->value.value) < 0) {
-			frame_free(list);
-			frame_fail_memory(frame);
-			return false;
-		}
+		ok = strlist_set(&list->own_env, env->key, env->value.value) == 0;
 	}
-	if (step->use.export_env_as.value && module_env_begin(&walk->attempt->layout, frame->path,
-						     &list->own_env_file, &err) < 0) {
+	if (!ok)
+		error_memory(&err);
+	else if (step->use.export_env_as.value &&
+		 module_env_begin(&walk->attempt->layout, frame->path, &list->own_env_file, &err) ==
+			 0 &&
+		 walk_env_own(walk, list->own_env_file) < 0)
+		error_memory(&err);
+	if (err.code) {
 		frame_free(list);
 		frame_fail(frame, RUN_CLASS_NODE, &err);
 		return false;
 	}
-	if (list->own_env_file) {
-		if (walk_env_own(walk, list->own_env_file) < 0) {
-			frame_free(list);
-			frame_fail_memory(frame);
-			return false;
-		}
+	if (list->own_env_file)
 		list->env_file = list->own_env_file;
-	}
 	frame_push(walk, list);
-	return true;
-}
-
-static bool begin_loop(struct walk *walk, struct frame *frame)
-{
-	struct frame *loop = frame_new(walk, frame, FRAME_LOOP, frame->name, frame->path);
-
-	if (!loop) {
-		frame_fail_memory(frame);
-		return false;
-	}
-	loop->step = frame->step;
-	frame_push(walk, loop);
 	return true;
 }
 
 /* Returns false if there is nothing to wait for. */
 static bool begin_body(struct walk *walk, struct frame *frame)
 {
+	struct frame *loop;
+
 	if (frame->parent == walk->root || frame->step->kind == WORKFLOW_STEP_RUN) {
 		const struct frame *root = walk->root;
 		const struct frame *top = frame;
 
+		bool counts;
+
 		while (top->parent && top->parent != root)
 			top = top->parent;
-		if (root && top->parent == root && top->step)
-			run_event(&walk->attempt->voice, RUN_EVENT_STEP, frame->name,
-				(uint64_t)(top->step - root->list->items) + 1, root->list->n);
-		else
-			run_event(&walk->attempt->voice, RUN_EVENT_STEP, frame->name, 0, 0);
+		counts = root && top->parent == root && top->step;
+		run_event(&walk->attempt->voice, RUN_EVENT_STEP, frame->name,
+			counts ? (uint64_t)(top->step - root->list->items) + 1 : 0,
+			counts ? root->list->n : 0);
 	}
 	switch (frame->step->kind) {
 	case WORKFLOW_STEP_RUN:
@@ -387,7 +349,14 @@ static bool begin_body(struct walk *walk, struct frame *frame)
 	case WORKFLOW_STEP_GROUP:
 		return begin_list(walk, frame, &frame->step->steps, "", "", false);
 	case WORKFLOW_STEP_FOR:
-		return begin_loop(walk, frame);
+		loop = frame_new(frame, FRAME_LOOP, frame->name, frame->path);
+		if (!loop) {
+			frame_fail_memory(frame);
+			return false;
+		}
+		loop->step = frame->step;
+		frame_push(walk, loop);
+		return true;
 	case WORKFLOW_STEP_USE:
 		return begin_module(walk, frame);
 	case WORKFLOW_STEP_LAUNCH:
@@ -399,20 +368,11 @@ static bool begin_body(struct walk *walk, struct frame *frame)
 	}
 }
 
-/* Exit code for `catch` and `finally`. */
-static int error_code_of(const struct outcome *outcome)
-{
-	const struct step_failure *failure = &outcome->failure;
-
-	if (!outcome->failed)
-		return 0;
-	return failure->step_code ? failure->step_code : failure->exit_code;
-}
-
 /* Advances from phase to phase until the step has to wait. */
 static void advance_step(struct walk *walk, struct frame *frame)
 {
 	const struct workflow_step *step = frame->step;
+	const struct step_failure *failure = &frame->outcome.failure;
 
 	if (frame->phase == PHASE_DEPENDS) {
 		if (!depends(walk, frame))
@@ -437,7 +397,10 @@ static void advance_step(struct walk *walk, struct frame *frame)
 			return;
 	}
 	if (frame->phase == PHASE_BODY_RUNS) {
-		frame->error_code = error_code_of(&frame->outcome);
+		/* For `catch` and `finally`. */
+		frame->error_code = !frame->outcome.failed ? 0
+				    : failure->step_code   ? failure->step_code
+							   : failure->exit_code;
 		frame->phase = PHASE_CATCH;
 	}
 	if (frame->phase == PHASE_CATCH) {
@@ -445,9 +408,9 @@ static void advance_step(struct walk *walk, struct frame *frame)
 		if (frame->outcome.failed && step->catch_steps.n && frame_may_begin(walk, frame)) {
 			frame->phase = PHASE_CATCH_RUNS;
 			/* A step prints why it exits, but not that it was killed. */
-			if (!frame->outcome.failure.step_code)
+			if (!failure->step_code)
 				run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
-					"%s; its `catch` follows", frame->outcome.failure.text);
+					"%s; its `catch` follows", failure->text);
 			if (begin_list(walk, frame, &step->catch_steps, " / catch", ".c", false))
 				return;
 		}
@@ -490,23 +453,20 @@ void frame_end(struct walk *walk, struct frame *frame)
 		add_outcome(&parent->outcome, &frame->outcome);
 		frame_push(walk, parent);
 	} else {
-		if (parent->kind == FRAME_STEP) {
-			/* Add the outcome of a part of the step. */
-			_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+		bool is_step = parent->kind == FRAME_STEP;
 
-			if (parent->phase == PHASE_CATCH_RUNS)
-				parent->outcome.failed = false;
-			add_outcome(&parent->outcome, &frame->outcome);
-			if (parent->phase == PHASE_BODY_RUNS &&
-				parent->step->kind == WORKFLOW_STEP_USE && !frame->outcome.failed &&
-				!was_stopped(walk, parent) &&
-				module_env_export(&walk->attempt->layout, parent->path,
-					&parent->step->use, parent->env_file, &err) < 0) {
-				error_prefix(&err, "'%s'", parent->name);
-				frame_fail(parent, RUN_CLASS_USER, &err);
-			}
-		} else
-			add_outcome(&parent->outcome, &frame->outcome);
+		if (is_step && parent->phase == PHASE_CATCH_RUNS)
+			parent->outcome.failed = false;
+		add_outcome(&parent->outcome, &frame->outcome);
+		if (is_step && parent->phase == PHASE_BODY_RUNS &&
+			parent->step->kind == WORKFLOW_STEP_USE && !frame->outcome.failed &&
+			!was_stopped(walk, parent) &&
+			module_env_export(&walk->attempt->layout, parent->path, &parent->step->use,
+				parent->env_file, &err) < 0) {
+			error_prefix(&err, "'%s'", parent->name);
+			frame_fail(parent, RUN_CLASS_USER, &err);
+		}
 		frame_push(walk, parent);
 	}
 	frame_free(frame);
@@ -602,7 +562,7 @@ int walk_begin(struct walk *walk, struct step_host *host, struct reaction *react
 		.progress = progress,
 	};
 	walk->ready_end = &walk->ready;
-	walk->root = frame_list(walk, NULL, &walk->attempt->workflow->steps, "", "");
+	walk->root = frame_list(NULL, &walk->attempt->workflow->steps, "", "");
 	if (!walk->root || frame_own_scope(walk->root) < 0) {
 		walk_release(walk);
 		return -1;
@@ -613,8 +573,6 @@ int walk_begin(struct walk *walk, struct step_host *host, struct reaction *react
 
 void walk_release(struct walk *walk)
 {
-	if (walk->root)
-		frame_free(walk->root);
-	walk->root = NULL;
+	frame_free(take_pointer(walk->root));
 	walk_env_release(walk);
 }

@@ -175,10 +175,10 @@ bool frame_is_stopping(const struct walk *walk, const struct frame *frame);
 /* True if a step may begin there. */
 bool frame_may_begin(const struct walk *walk, const struct frame *frame);
 /* Makes a list of steps below `parent`. Returns NULL if out of memory. */
-struct frame *frame_new(struct walk *walk, struct frame *parent, enum frame_kind kind,
-	const char *name, const char *path);
-struct frame *frame_list(struct walk *walk, struct frame *parent, const struct workflow_steps *list,
-	const char *name, const char *path);
+struct frame *frame_new(
+	struct frame *parent, enum frame_kind kind, const char *name, const char *path);
+struct frame *frame_list(struct frame *parent, const struct workflow_steps *list, const char *name,
+	const char *path);
 /* Gives the frame its own variables, starting with its parent's. */
 int frame_own_env(struct frame *frame);
 int frame_own_scope(struct frame *frame);
@@ -190,7 +190,6 @@ void frame_end(struct walk *walk, struct frame *frame);
 bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_run *what);
 /* Takes the end of its execution. Returns false while it runs. */
 bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end);
-void leaf_kill(struct walk *walk, struct frame *frame);
 
 /* Adds or removes a frame that owns the $DEEPSQUARE_ENV file `path`; its state is freed with the
  * last one. Returns -1 if out of memory. */

@@ -25,7 +25,7 @@ static int make_world(void **state)
 	w->attempt.layout.env_file = strdup("/nonexistent/env");
 	w->walk.attempt = &w->attempt;
 	w->walk.ready_end = &w->walk.ready;
-	w->walk.root = frame_list(&w->walk, NULL, &w->steps, "", "");
+	w->walk.root = frame_list(NULL, &w->steps, "", "");
 	assert_non_null(w->attempt.layout.env_file);
 	assert_non_null(w->walk.root);
 	*state = w;
@@ -45,7 +45,7 @@ static int remove_world(void **state)
 /* As of a module that passes nothing out but what it is asked for. */
 static struct frame *begin_with_file(struct world *w, struct frame *parent, const char *path)
 {
-	struct frame *list = frame_list(&w->walk, parent, &w->steps, "module", "0");
+	struct frame *list = frame_list(parent, &w->steps, "module", "0");
 
 	assert_non_null(list);
 	list->own_env_file = strdup(path);
@@ -90,7 +90,7 @@ static void the_file_of_the_run_stays(void **state)
 {
 	struct world *w = *state;
 	struct frame *module = begin_with_file(w, w->walk.root, "/nonexistent/env.0");
-	struct frame *plain = frame_list(&w->walk, w->walk.root, &w->steps, "plain", "1");
+	struct frame *plain = frame_list(w->walk.root, &w->steps, "plain", "1");
 	struct env_seen *seen;
 
 	assert_non_null(plain);
