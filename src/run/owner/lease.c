@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -203,37 +202,9 @@ static void lease_free(struct lease *lease)
 {
 	pthread_mutex_destroy(&lease->lock);
 	pthread_cond_destroy(&lease->wake);
-	free((char *)(uintptr_t)lease->options.bucket);
-	free((char *)(uintptr_t)lease->options.prefix);
-	free((char *)(uintptr_t)lease->options.run_id);
-	free((char *)(uintptr_t)lease->options.name);
-	free((char *)(uintptr_t)lease->options.home);
-	free((char *)(uintptr_t)lease->options.home_id);
 	free(lease->key);
 	free(lease->output_key);
 	free(lease);
-}
-
-static int copy_options(struct lease *lease, const struct lease_options *given)
-{
-	struct lease_options *o = &lease->options;
-
-	*o = *given;
-	o->bucket = strdup(given->bucket);
-	o->prefix = strdup(given->prefix);
-	o->run_id = strdup(given->run_id);
-	o->name = given->name ? strdup(given->name) : NULL;
-	o->home = strdup(given->home);
-	o->home_id = strdup(given->home_id);
-	o->state_prefix = NULL;
-	if (asprintf(&lease->key, "%s%s/state.json", given->prefix, given->state_prefix) < 0)
-		lease->key = NULL;
-	if (asprintf(&lease->output_key, "%s.penstock/owner.json", given->prefix) < 0)
-		lease->output_key = NULL;
-	if (!o->bucket || !o->prefix || !o->run_id || !o->home || !o->home_id || !lease->key ||
-		!lease->output_key || (given->name && !o->name))
-		return -1;
-	return 0;
 }
 
 int lease_take(struct lease **out, const struct lease_options *options, struct lease_found *found,
@@ -267,8 +238,13 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 	clock_format_rfc3339(clock_wall_ns(), lease->since);
 	uname(&system);
 	snprintf(lease->host, sizeof(lease->host), "%.64s", system.nodename);
-	r = copy_options(lease, options) < 0 ? error_memory(err)
-					     : lease_take_state(lease, found, err);
+	lease->options = *options;
+	snprintf(lease->home_id, sizeof(lease->home_id), "%s", options->home_id);
+	lease->options.home_id = lease->home_id;
+	lease->key = str_printf("%s%s/state.json", options->prefix, options->state_prefix);
+	lease->output_key = str_printf("%s.penstock/owner.json", options->prefix);
+	r = lease->key && lease->output_key ? lease_take_state(lease, found, err)
+					    : error_memory(err);
 	if (r == 0)
 		r = thread_start(&lease->thread, "lease", renew, lease, err);
 	if (r < 0) {

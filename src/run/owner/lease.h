@@ -75,7 +75,7 @@ struct lease_found {
 };
 
 /* PENSTOCK_E_EXISTS: the run, or another one with the same output, is live; the error names its
- * owner. Strings are copied. */
+ * owner. All strings but `home_id` are borrowed until the release. */
 int lease_take(struct lease **out, const struct lease_options *options, struct lease_found *found,
 	struct penstock_error *err);
 /* The thread retries failures; on this machine the state in the records counts. */

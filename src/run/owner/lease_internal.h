@@ -18,7 +18,8 @@
 enum { LEASE_TERM_MIN_S = 1, LEASE_TERM_MAX_S = 600 };
 
 struct lease {
-	struct lease_options options; /* with owned copies of its strings */
+	struct lease_options options;
+	char home_id[64];
 	char *key;
 	char *output_key; /* object that names the run which owns the output */
 	char host[65];
@@ -79,6 +80,9 @@ int lease_load(struct lease *lease, const char *key, struct seen *seen, struct p
 /* The same; `text` gets what was read. */
 int lease_load_text(struct lease *lease, const char *key, struct seen *seen, struct buf *text,
 	struct penstock_error *err);
+/* Writes an object if its ETag is still `etag` ("": if there is none), which is then replaced. */
+int lease_put(struct lease *lease, const char *key, char etag[static OBJECT_ETAG_SIZE],
+	const char *text, size_t len, struct penstock_error *err);
 /* Writes the run's state object if its ETag is the one that we saw last. */
 int lease_write_text(struct lease *lease, const char *text, size_t len, struct penstock_error *err);
 /* The same with this owner and `state`. A refusal may come from an earlier write whose reply

@@ -21,31 +21,17 @@
 
 enum { TRIES = 8 };
 
-static int write_owner(struct lease *lease, const char *etag, const char *run, const char *name,
-	struct penstock_error *err)
+/* Replaces the owner with the ETag `output_etag`. */
+static int write_owner(
+	struct lease *lease, const char *run, const char *name, struct penstock_error *err)
 {
-	struct object_put_options options = {
-		.content_type = "application/json",
-		.if_match = etag[0] ? etag : NULL,
-		.if_none_match = !etag[0],
-		.ungated = true,
-	};
-	struct object_info info = {0};
-	json_t *root = json_pack("{s:i, s:s, s:s*, s:s, s:s}", "format", LEASE_FORMAT, "run", run,
-		"name", name, "host", lease->host, "since", lease->since);
+	json_auto_t *root = json_pack("{s:i, s:s, s:s*, s:s, s:s}", "format", LEASE_FORMAT, "run",
+		run, "name", name, "host", lease->host, "since", lease->since);
 	_cleanup_free_ char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
-	int r;
 
-	json_decref(root);
 	if (!text)
 		return error_memory(err);
-	r = object_put(object_at(lease->options.client, lease->options.bucket, lease->output_key),
-		text, strlen(text), &options, &info, err);
-	if (r < 0)
-		return r;
-	snprintf(lease->output_etag, sizeof(lease->output_etag), "%s", info.etag);
-	object_info_release(&info);
-	return 0;
+	return lease_put(lease, lease->output_key, lease->output_etag, text, strlen(text), err);
 }
 
 static int refuse(struct lease *lease, const struct seen *other, struct penstock_error *err)
@@ -60,11 +46,7 @@ static int refuse(struct lease *lease, const struct seen *other, struct penstock
 
 static char *state_key(const struct lease *lease, const char *run)
 {
-	char *key;
-
-	return asprintf(&key, "%s" RUN_STATE_ROOT "%s/state.json", lease->options.prefix, run) < 0
-		       ? NULL
-		       : key;
+	return str_printf("%s" RUN_STATE_ROOT "%s/state.json", lease->options.prefix, run);
 }
 
 /* Returns 0 if the run that owner.json names no longer writes, according to the state with the ETag
@@ -111,7 +93,7 @@ static int check_again(
 	r = lease_load(lease, key, &other, err);
 	if (r == 0 && other.etag[0] && strcmp(other.etag, checked) != 0 &&
 		lease_state_is_live(other.state)) {
-		write_owner(lease, lease->output_etag, run, NULL, NULL);
+		write_owner(lease, run, NULL, NULL);
 		snprintf(other.run, sizeof(other.run), "%s", run);
 		r = refuse(lease, &other, err);
 	}
@@ -129,18 +111,16 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 		free(owner.home);
 		if (r < 0)
 			return r;
-		if (owner.etag[0] && strcmp(owner.run, lease->options.run_id) == 0) {
-			snprintf(lease->output_etag, sizeof(lease->output_etag), "%s", owner.etag);
+		snprintf(lease->output_etag, sizeof(lease->output_etag), "%s", owner.etag);
+		if (owner.etag[0] && strcmp(owner.run, lease->options.run_id) == 0)
 			return 0;
-		}
 		/* Check twice if it was another run's. */
 		bool another = owner.run[0] &&
 			       !strchr(owner.run, '/'); /* an invalid id names no run */
 		char checked[OBJECT_ETAG_SIZE] = "";
 		r = another ? check_owner(lease, owner.run, checked, &e) : 0;
 		if (r == 0)
-			r = write_owner(
-				lease, owner.etag, lease->options.run_id, lease->options.name, &e);
+			r = write_owner(lease, lease->options.run_id, lease->options.name, &e);
 		r = r == 0 && another ? check_again(lease, owner.run, checked, &e) : r;
 		if (r == 0)
 			return 0;

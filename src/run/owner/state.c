@@ -17,35 +17,43 @@
 #include "transfer/objects.h"
 #include "base/banned.h"
 
-int lease_write_text(struct lease *lease, const char *text, size_t len, struct penstock_error *err)
+int lease_put(struct lease *lease, const char *key, char etag[static OBJECT_ETAG_SIZE],
+	const char *text, size_t len, struct penstock_error *err)
 {
 	struct object_put_options options = {
 		.content_type = "application/json",
-		.if_match = lease->etag[0] ? lease->etag : NULL,
-		.if_none_match = !lease->etag[0],
+		.if_match = etag[0] ? etag : NULL,
+		.if_none_match = !etag[0],
 		.ungated = true,
 	};
 	struct object_info info = {0};
-	int64_t sent_ms = clock_boottime_ms();
-	int r = object_put(object_at(lease->options.client, lease->options.bucket, lease->key),
-		text, len, &options, &info, err);
+	int r = object_put(object_at(lease->options.client, lease->options.bucket, key), text, len,
+		&options, &info, err);
 
 	if (r < 0)
 		return r;
-	snprintf(lease->etag, sizeof(lease->etag), "%s", info.etag);
+	snprintf(etag, OBJECT_ETAG_SIZE, "%s", info.etag);
 	object_info_release(&info);
-	lease->sent_ms = sent_ms;
 	return 0;
+}
+
+int lease_write_text(struct lease *lease, const char *text, size_t len, struct penstock_error *err)
+{
+	int64_t sent_ms = clock_boottime_ms();
+	int r = lease_put(lease, lease->key, lease->etag, text, len, err);
+
+	if (r == 0)
+		lease->sent_ms = sent_ms;
+	return r;
 }
 
 static int write_once(struct lease *lease, const char *state, struct penstock_error *err)
 {
 	_cleanup_free_ char *text = NULL;
+	json_auto_t *root = NULL;
+	char now[CLOCK_RFC3339_SIZE];
 
 	lease->beat++;
-	char now[CLOCK_RFC3339_SIZE];
-	json_t *root;
-
 	clock_format_rfc3339(clock_wall_ns(), now);
 	root = json_pack(
 		"{s:i, s:s, s:s*, s:i, s:i, s:s, s:s*, s:i, s:{s:s, s:s, s:s, s:I, s:I, s:s, "
@@ -58,7 +66,6 @@ static int write_once(struct lease *lease, const char *state, struct penstock_er
 		"home_id", lease->options.home_id, "since", lease->since, "lease", "term_ms",
 		(int)lease->term_ms, "beat", (json_int_t)lease->beat, "updated", now);
 	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
-	json_decref(root);
 	return text ? lease_write_text(lease, text, strlen(text), err) : error_memory(err);
 }
 
@@ -76,7 +83,7 @@ static void copy_string(char *out, size_t size, const json_t *value)
 /* Returns false if the format is unknown; `seen->format` is 0 if there is none. */
 static bool parse(const struct buf *text, struct seen *seen)
 {
-	json_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
+	json_auto_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
 	json_int_t attempt = json_integer_value(json_object_get(root, "attempt"));
 	json_int_t began = json_integer_value(json_object_get(root, "began"));
 	const json_t *owner = json_object_get(root, "owner");
@@ -101,7 +108,6 @@ static bool parse(const struct buf *text, struct seen *seen)
 		json_object_get(json_object_get(root, "lease"), "term_ms"));
 	if (seen->term_ms < LEASE_TERM_MIN_S * 1000 || seen->term_ms > LEASE_TERM_MAX_S * 1000)
 		seen->term_ms = LEASE_TERM_MS;
-	json_decref(root);
 	return seen->format == LEASE_FORMAT;
 }
 

@@ -19,21 +19,6 @@ static bool has_our_home(const struct lease *lease, const struct seen *seen)
 	       (!seen->home_id[0] || strcmp(seen->home_id, lease->options.home_id) == 0);
 }
 
-/* True if the records of this home are those of the owner. */
-static bool has_our_records(const struct lease *lease, const struct seen *seen)
-{
-	return has_our_home(lease, seen) &&
-	       (lease_owner_is_here(lease, seen) || strcmp(seen->host, lease->host) == 0);
-}
-
-static bool owner_lives_here(const struct lease *lease, const struct seen *seen)
-{
-	/* The same records: this process holds their lock, so the owner is gone. */
-	if (has_our_home(lease, seen))
-		return false;
-	return lease_owner_runs(seen);
-}
-
 static int refuse(const struct lease *lease, const struct seen *seen, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_EXISTS,
@@ -146,7 +131,8 @@ int lease_take_state(struct lease *lease, struct lease_found *found, struct pens
 		buf_clear(&before); /* it is no longer live */
 		if (!lease_owner_is_here(lease, &seen))
 			r = watch_owner(lease, &seen, err);
-		else if (owner_lives_here(lease, &seen))
+		else if (!has_our_home(lease, &seen) && lease_owner_runs(&seen))
+			/* With our records it is gone: this process holds their lock. */
 			r = refuse(lease, &seen, err);
 		else if (seen.home && *seen.home == '/' &&
 			 strcmp(seen.home, lease->options.home) != 0)
@@ -158,7 +144,9 @@ int lease_take_state(struct lease *lease, struct lease_found *found, struct pens
 		found->began = seen.began;
 		snprintf(found->host, sizeof(found->host), "%s", seen.host);
 		snprintf(found->state, sizeof(found->state), "%s", seen.state);
-		found->ours = found->any && has_our_records(lease, &seen);
+		found->ours = found->any && has_our_home(lease, &seen) &&
+			      (lease_owner_is_here(lease, &seen) ||
+				      strcmp(seen.host, lease->host) == 0);
 		/* A flush writes "lost" for a run whose supervisor was killed. */
 		found->unfinished = found->any && (lease_state_is_live(seen.state) ||
 							  !strcmp(seen.state, "preempted") ||

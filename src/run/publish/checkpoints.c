@@ -172,16 +172,6 @@ void run_checkpoints_published(struct publisher *p, const char *path)
 	pthread_mutex_unlock(&c->lock);
 }
 
-/* Without a store no flush follows, after which it would be done. */
-static void tidy_locally(struct keeper *k)
-{
-	k->cancel = &k->publisher->reaction->interrupts.cancel;
-	if (k->publisher->attempt->end.state == RUN_PREEMPTED)
-		return;
-	keeper_retire(k);
-	keeper_remove_rest(k);
-}
-
 void run_checkpoints_stop(struct publisher *p)
 {
 	struct checkpoint_keeper *c;
@@ -210,8 +200,12 @@ bool run_checkpoints_end(struct publisher *p)
 		return false;
 	pthread_join(c->thread, NULL);
 	late = c->keeper.late;
-	if (!p->sync)
-		tidy_locally(&c->keeper);
+	/* Without a store no flush follows, after which it would be done. */
+	if (!p->sync && p->attempt->end.state != RUN_PREEMPTED) {
+		c->keeper.cancel = &p->reaction->interrupts.cancel;
+		keeper_retire(&c->keeper);
+		keeper_remove_rest(&c->keeper);
+	}
 	keeper_release(&c->keeper);
 	pthread_cond_destroy(&c->wake);
 	pthread_mutex_destroy(&c->lock);

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,11 +33,7 @@ const char *checkpoint_name(const char *path)
 
 char *checkpoint_commit(const char *relative, bool single)
 {
-	char *path = NULL;
-
-	return asprintf(&path, single ? "%s" COMMIT_SUFFIX : "%s/" COMMIT_NAME, relative) < 0
-		       ? NULL
-		       : path;
+	return str_printf(single ? "%s" COMMIT_SUFFIX : "%s/" COMMIT_NAME, relative);
 }
 
 int keeper_init(struct keeper *k, struct publisher *p, struct penstock_error *err)

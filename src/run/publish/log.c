@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
@@ -19,10 +18,10 @@
 enum { INTERVAL_MS = 2000, COST_FACTOR = 20 };
 
 struct log_upload {
-	struct object_client *client;
-	char *bucket;
+	struct object_client *client; /* borrowed, as are the bucket and the path */
+	const char *bucket;
 	char *key;
-	char *path;
+	const char *path;
 	pthread_t thread;
 	atomic_int cancel; /* set to end the thread */
 
@@ -99,30 +98,24 @@ static void log_upload_free(struct log_upload *upload)
 {
 	pthread_mutex_destroy(&upload->lock);
 	pthread_cond_destroy(&upload->wake);
-	free(upload->bucket);
 	free(upload->key);
-	free(upload->path);
 	free(upload);
 }
 
 int log_upload_start(struct log_upload **out, struct object_client *client, const char *bucket,
-	const char *key, const char *path, struct penstock_error *err)
+	char *key, const char *path, struct penstock_error *err)
 {
 	struct log_upload *upload = calloc(1, sizeof(*upload));
 	int r;
 
-	if (!upload)
-		return error_memory(err);
-	upload->client = client;
-	upload->bucket = strdup(bucket);
-	upload->key = strdup(key);
-	upload->path = strdup(path);
-	pthread_mutex_init(&upload->lock, NULL);
-	clock_cond_init(&upload->wake);
-	if (!upload->bucket || !upload->key || !upload->path) {
-		log_upload_free(upload);
+	if (!upload || !key) {
+		free(upload);
+		free(key);
 		return error_memory(err);
 	}
+	*upload = (struct log_upload){.client = client, .bucket = bucket, .key = key, .path = path};
+	pthread_mutex_init(&upload->lock, NULL);
+	clock_cond_init(&upload->wake);
 	r = thread_start(&upload->thread, "log", upload_thread, upload, err);
 	if (r < 0) {
 		log_upload_free(upload);

@@ -15,9 +15,10 @@ struct log_upload;
 struct object_client;
 struct penstock_error;
 
-/* The client must outlive the upload; the strings are copied. */
+/* The client, the bucket and the path must outlive the upload. Takes `key`, which is NULL if out of
+ * memory. */
 int log_upload_start(struct log_upload **out, struct object_client *client, const char *bucket,
-	const char *key, const char *path, struct penstock_error *err);
+	char *key, const char *path, struct penstock_error *err);
 /* Frees `upload` also on failure. `upload` may be NULL. */
 int log_upload_finish(
 	struct log_upload *upload, const atomic_int *cancel, struct penstock_error *err);

@@ -54,16 +54,6 @@ static bool is_hopeless(
 	       wait_from_env_ms("PENSTOCK_FLUSH_PATIENCE", FLUSH_PATIENCE_MS);
 }
 
-/* True if the machine goes before more can be published: the time is up, or the rest would not
- * finish. */
-static bool is_too_late(struct publisher *p, int64_t check_ms, const struct penstock_error *e)
-{
-	int64_t until = reaction_flush_until(p->reaction);
-	int64_t now = clock_monotonic_ms();
-
-	return until && (now >= until || (e->code == PENSTOCK_E_TIMEOUT && now < check_ms));
-}
-
 int publisher_flush_sync(struct publisher *p, struct penstock_error *err)
 {
 	struct flush_watch watch = {.moved_ms = clock_monotonic_ms()};
@@ -73,6 +63,7 @@ int publisher_flush_sync(struct publisher *p, struct penstock_error *err)
 		struct sync_status status;
 		int64_t until = reaction_flush_until(p->reaction);
 		int64_t check_ms = clock_monotonic_ms() + FLUSH_CHECK_MS;
+		int64_t now;
 		int r;
 
 		if (until && until < check_ms)
@@ -90,7 +81,11 @@ int publisher_flush_sync(struct publisher *p, struct penstock_error *err)
 		sync_get_status(p->sync, &status);
 		run_event(&p->attempt->voice, RUN_EVENT_FLUSH, "output", status.bytes_published,
 			status.bytes_published + status.bytes_waiting);
-		if (is_too_late(p, check_ms, &e))
+		/* The machine goes before more can be published: the time is up, or the rest would
+		 * not finish. */
+		until = reaction_flush_until(p->reaction);
+		now = clock_monotonic_ms();
+		if (until && (now >= until || (e.code == PENSTOCK_E_TIMEOUT && now < check_ms)))
 			atomic_store(&p->out_of_time, true);
 		if (atomic_load(&p->out_of_time) || is_hopeless(p, &watch, &status))
 			return error_move(err, &e);
@@ -176,10 +171,9 @@ void publisher_watch_time(struct publisher *p)
 
 static void set(struct flush_clock *c, bool *what)
 {
-	pthread_mutex_lock(&c->lock);
+	LOCK_SCOPE(&c->lock);
 	*what = true;
 	pthread_cond_signal(&c->wake);
-	pthread_mutex_unlock(&c->lock);
 }
 
 void publisher_watch_last_words(struct publisher *p)

@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -166,15 +165,11 @@ int publisher_start(struct publisher *p, struct penstock_error *err)
 
 int publisher_start_log(struct publisher *p, struct penstock_error *err)
 {
-	_cleanup_free_ char *key = NULL;
-
 	if (!p->store || !p->attempt->workflow->enable_logging.value)
 		return 0;
-	if (asprintf(&key, "%s%s/log/%d", p->store->prefix, p->state_prefix, p->attempt->number) <
-		0)
-		return error_memory(err);
-	return log_upload_start(
-		&p->log, p->store->client, p->store->bucket, key, p->attempt->layout.log, err);
+	return log_upload_start(&p->log, p->store->client, p->store->bucket,
+		str_printf("%s%s/log/%d", p->store->prefix, p->state_prefix, p->attempt->number),
+		p->attempt->layout.log, err);
 }
 
 int publisher_finish_log(struct publisher *p, struct penstock_error *err)

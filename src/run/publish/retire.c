@@ -73,15 +73,14 @@ static size_t newest_published(const struct keeper *k, const struct commit_list 
 {
 	for (size_t i = 0; i < list->n; i++) {
 		const struct commit *c = list->items[i].commit;
-		_cleanup_free_ char *relative = NULL, *commit = NULL;
+		_cleanup_free_ char *relative = c ? keeper_relative(
+							    k->publisher, checkpoint_name(c->path))
+						  : NULL;
+		_cleanup_free_ char *commit = relative ? checkpoint_commit(relative, c->single)
+						       : NULL;
 
-		if (!c)
-			continue;
-		if (!k->publisher->sync)
-			return i;
-		relative = keeper_relative(k->publisher, checkpoint_name(c->path));
-		commit = relative ? checkpoint_commit(relative, c->single) : NULL;
-		if (commit && sync_is_published(k->publisher->sync, commit))
+		if (c && (!k->publisher->sync ||
+				 (commit && sync_is_published(k->publisher->sync, commit))))
 			return i;
 	}
 	return SIZE_MAX;
@@ -104,12 +103,12 @@ static void choose(const struct publisher *p, const struct commit_list *list, si
 	/* Oldest first; unreadable ones are skipped. */
 	for (size_t i = list->n; i-- > newest;) {
 		const struct commit *c = list->items[i].commit;
-		const struct commit_metric *metric = c && w->metric.value ? commit_find_metric(c,
-										    w->metric.value)
-									  : NULL;
+		const struct commit_metric *metric = NULL;
 
 		if (!c)
 			continue;
+		if (w->metric.value)
+			metric = commit_find_metric(c, w->metric.value);
 		order[n] = i;
 		items[n++] = (struct keep_item){
 			.step = c->step,
