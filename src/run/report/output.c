@@ -655,7 +655,7 @@ void output_remove(struct output *output, struct output_task *task)
 
 void output_drain(struct output *output)
 {
-	int64_t until = clock_monotonic_ms() + 2000; /* see show() */
+	int64_t until = clock_monotonic_ms() + 2000; /* see put() */
 	unsigned mine;
 
 	LOCK_SCOPE(&output->lock);
@@ -686,12 +686,10 @@ void output_stop(struct output *output)
 	wake(output);
 	pthread_mutex_unlock(&output->lock);
 	pthread_join(output->thread, NULL);
+	LOCK_SCOPE(&output->log_lock); /* other threads may still write notes */
 	write_waiting(output);
 	if (output->dropped || output->waiting.len)
 		log_warn("cannot write the end of the run's log: its disk is full");
-	pthread_mutex_lock(&output->log_lock);
 	fdatasync(output->log_fd);
-	close(output->log_fd);
-	output->log_fd = -1;
-	pthread_mutex_unlock(&output->log_lock);
+	close(take_fd(output->log_fd));
 }
