@@ -97,27 +97,13 @@ int reaction_prepare(struct reaction *reaction, struct penstock_error *err)
 	return fs_mkdirs(dir, 0700, err);
 }
 
-/* Converts monotonic time to wall-clock time, in seconds. */
-static double wall_s(int64_t monotonic_ms)
-{
-	return (double)clock_wall_ns() / NS_PER_S +
-	       (double)(monotonic_ms - clock_monotonic_ms()) / 1000;
-}
-
-static json_t *describe_end(const struct reaction *reaction, const struct notice *notice)
+void reaction_begin(struct reaction *reaction, const struct notice *notice)
 {
 	int64_t until = reaction_tasks_until(reaction, notice);
 	double grace = (double)(until - clock_monotonic_ms()) / 1000;
-
-	return json_pack("{s:s, s:s, s:f, s:f}", "source", notice->source, "reason", notice->reason,
-		"deadline", wall_s(until), "grace_s", grace > 0 ? grace : 0);
-}
-
-void reaction_begin(struct reaction *reaction, const struct notice *notice)
-{
-	json_auto_t *json = notice->soon ? json_pack("{s:s, s:s}", "source", notice->source,
-						   "reason", notice->reason)
-					 : describe_end(reaction, notice);
+	json_auto_t *json = json_pack("{s:s, s:s, s:o*, s:o*}", "source", notice->source, "reason",
+		notice->reason, "deadline", notice->soon ? NULL : json_real(clock_wall_s(until)),
+		"grace_s", notice->soon ? NULL : json_real(grace > 0 ? grace : 0));
 	_cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(16))
 					 : NULL;
 	const char *file = notice->soon ? REACTION_SAVE_FILE : REACTION_PREEMPT_FILE;
@@ -174,6 +160,9 @@ static void keep(const struct reaction *reaction, const struct notice *notice)
 {
 	char noticed[CLOCK_RFC3339_SIZE];
 	char deadline[CLOCK_RFC3339_SIZE];
+	const char *name = run_file_name(RUN_FILE_NOTICE);
+	_cleanup_close_ int fd = open(
+		reaction->attempt->layout.dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	json_auto_t *json = NULL;
 	_cleanup_free_ char *text = NULL;
 
@@ -181,21 +170,16 @@ static void keep(const struct reaction *reaction, const struct notice *notice)
 	clock_format_rfc3339(
 		notice->noticed_wall + (notice->deadline_ms - notice->noticed_ms) * NS_PER_MS,
 		deadline);
-	json = json_pack("{s:i, s:s, s:s, s:s, s:b, s:b}", "attempt", reaction->attempt->number,
-		"source", notice->source, "reason", notice->reason, "noticed", noticed, "soon",
-		notice->soon, "withdrawn", notice->withdrawn);
-	if (!notice->soon && !notice->withdrawn)
-		json_object_set_new(json, "deadline", json_string(deadline));
+	json = json_pack("{s:i, s:s, s:s, s:s, s:b, s:b, s:s*}", "attempt",
+		reaction->attempt->number, "source", notice->source, "reason", notice->reason,
+		"noticed", noticed, "soon", notice->soon, "withdrawn", notice->withdrawn,
+		"deadline", notice->soon || notice->withdrawn ? NULL : deadline);
 	text = json_dumps(json, JSON_COMPACT);
-	if (text) {
-		const char *name = run_file_name(RUN_FILE_NOTICE);
-		_cleanup_close_ int fd = open(reaction->attempt->layout.dir,
-			O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-		if (fd < 0 || place(fd, name, text) < 0)
-			log_warn("cannot write %s/%s: %s", reaction->attempt->layout.dir, name,
-				strerror(errno));
-	}
+	if (!text)
+		errno = ENOMEM;
+	if (!text || fd < 0 || place(fd, name, text) < 0)
+		log_warn("cannot write %s/%s: %s", reaction->attempt->layout.dir, name,
+			strerror(errno));
 }
 
 static void report_withdrawn(struct reaction *reaction, const struct notice *notice)
@@ -310,17 +294,12 @@ static int note_holder(void *cookie, const struct claim_holder *holder)
 	return *any;
 }
 
-/* True if no other run has claimed anything of this machine: such a run may still be saving. */
-static bool is_alone(void)
+void reaction_unwatch(struct reaction *reaction)
 {
 	bool any = false;
 
-	return claims_list(note_holder, &any, NULL) >= 0 && !any;
-}
-
-void reaction_unwatch(struct reaction *reaction)
-{
-	notices_done(reaction->notices, is_alone());
+	/* Another run that has claimed something of this machine may still be saving. */
+	notices_done(reaction->notices, claims_list(note_holder, &any, NULL) >= 0 && !any);
 	notices_stop(take_pointer(reaction->notices));
 }
 

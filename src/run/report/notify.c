@@ -45,15 +45,6 @@ static const char *name_of(enum workflow_notify_event event)
 	}
 }
 
-static void format_now(char out[static 32])
-{
-	time_t now = (time_t)(clock_wall_ns() / NS_PER_S);
-	struct tm tm;
-
-	gmtime_r(&now, &tm);
-	strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &tm);
-}
-
 static void *send_all(void *cookie)
 {
 	struct notify *notify = cookie;
@@ -114,7 +105,6 @@ static void release(struct notify *notify)
 int notify_start(struct notify **out, const struct workflow_notify *to, struct penstock_error *err)
 {
 	struct notify *notify;
-	pthread_condattr_t monotonic;
 	int r;
 
 	if (!to->url.value)
@@ -123,10 +113,7 @@ int notify_start(struct notify **out, const struct workflow_notify *to, struct p
 	if (!notify)
 		return error_memory(err);
 	pthread_mutex_init(&notify->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&notify->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	clock_cond_init(&notify->changed);
 	notify->events = to->events;
 	notify->url = strdup(to->url.value);
 	r = notify->url ? http_engine_new(&notify->engine, &(struct http_engine_options){0}, err)
@@ -144,49 +131,43 @@ int notify_start(struct notify **out, const struct workflow_notify *to, struct p
 void notify_send(
 	struct notify *notify, enum workflow_notify_event event, const struct notify_event *news)
 {
-	char *body;
+	time_t seconds = (time_t)(clock_wall_ns() / NS_PER_S);
+	struct tm tm;
+	char host[256] = "";
+	char now[32];
+	json_auto_t *object = NULL;
+	_cleanup_free_ char *body = NULL;
 
 	if (!notify || !(notify->events & event))
 		return;
-	char host[256] = "";
-	char now[32];
-	json_t *object;
-	char *text;
-
 	gethostname(host, sizeof(host) - 1);
-	format_now(now);
+	gmtime_r(&seconds, &tm);
+	strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", &tm);
 	object = json_pack("{s:s, s:s, s:s?, s:i, s:s, s:s?, s:o, s:s?, s:s, s:s}", "event",
 		name_of(event), "run", news->run_id, "name", news->name, "attempt", news->attempt,
 		"state", news->state, "class", news->run_class, "exit_code",
 		news->ended ? json_integer(news->exit_code) : json_null(), "message", news->message,
 		"host", host, "time", now);
-	text = object ? json_dumps(object, JSON_COMPACT) : NULL;
-	json_decref(object);
-	body = text;
+	body = object ? json_dumps(object, JSON_COMPACT) : NULL;
 	if (!body)
 		return;
-	pthread_mutex_lock(&notify->lock);
+	LOCK_SCOPE(&notify->lock);
 	if (notify->n < MAX_NEWS)
 		notify->queue[notify->n++] = take_pointer(body);
 	pthread_cond_broadcast(&notify->changed);
-	pthread_mutex_unlock(&notify->lock);
-	free(body);
 }
 
 void notify_free(struct notify *notify)
 {
-	int64_t until = clock_monotonic_ns() + END_WAIT_MS * NS_PER_MS;
-	struct timespec deadline = {until / NS_PER_S, until % NS_PER_S};
+	int64_t until = clock_monotonic_ms() + END_WAIT_MS;
 
 	if (!notify)
 		return;
 	pthread_mutex_lock(&notify->lock);
 	notify->closing = true;
 	pthread_cond_broadcast(&notify->changed);
-	while (notify->sent < notify->n) {
-		if (pthread_cond_timedwait(&notify->changed, &notify->lock, &deadline))
-			break;
-	}
+	while (notify->sent < notify->n && clock_monotonic_ms() < until)
+		clock_cond_wait_until_ms(&notify->changed, &notify->lock, until);
 	pthread_mutex_unlock(&notify->lock);
 	atomic_store(&notify->cancel, 1);
 	pthread_join(notify->thread, NULL);

@@ -43,13 +43,6 @@ void step_host_end(struct step_host *host)
 	run_life_end(&host->life);
 }
 
-/* Seconds of the wall clock at a monotonic time. */
-static double wall_s(int64_t monotonic_ms)
-{
-	return (double)clock_wall_ns() / NS_PER_S +
-	       (double)(monotonic_ms - clock_monotonic_ms()) / 1000;
-}
-
 static void take_earlier(double *at, double other)
 {
 	if (other > 0 && (*at <= 0 || other < *at))
@@ -67,10 +60,10 @@ void step_deadline(const struct run_times *times, const struct workflow *workflo
 	double at = 0;
 
 	if (own->given)
-		take_earlier(&at, wall_s(now + own->value));
+		take_earlier(&at, clock_wall_s(now + own->value));
 	if (times->deadline_ms || job->given)
-		take_earlier(
-			&at, wall_s(times->deadline_ms ? times->deadline_ms : now + job->value));
+		take_earlier(&at,
+			clock_wall_s(times->deadline_ms ? times->deadline_ms : now + job->value));
 	if (slurm && str_to_u64(slurm, 1, UINT32_MAX, &end))
 		take_earlier(&at, (double)end);
 	*out = '\0';
