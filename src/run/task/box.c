@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "base/thread.h"
 #include "run/task/boxed.h"
 #include "base/banned.h"
@@ -39,15 +40,25 @@ static int make_within(const char *box, const char *name, mode_t mode, struct pe
 	return 0;
 }
 
-static int make(char **out, const char *tmp, struct penstock_error *err)
+int box_make(char **out, const char *tmp, const char *infix, struct penstock_error *err)
 {
-	_cleanup_free_ char *box = path_join(tmp, BOXED_PREFIX "XXXXXX");
-	int r;
+	_cleanup_free_ char *box = str_printf("%s/" BOXED_PREFIX "%sXXXXXX", tmp, infix);
 
 	if (!box)
 		return error_memory(err);
 	if (!mkdtemp(box))
 		return error_errno(err, errno, "cannot make a directory in %s", tmp);
+	*out = take_pointer(box);
+	return 0;
+}
+
+static int make(char **out, const char *tmp, struct penstock_error *err)
+{
+	_cleanup_free_ char *box = NULL;
+	int r = box_make(&box, tmp, "", err);
+
+	if (r < 0)
+		return r;
 	r = make_within(box, "work", 0700, err);
 	/* It becomes "/" of the container. */
 	if (r == 0)

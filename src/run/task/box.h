@@ -20,6 +20,8 @@ struct penstock_error;
  * of the one that we are about to start.
  */
 bool box_is_safe_in(const char *tmp);
+/* Makes a directory of a task in `tmp`, whose name has `infix`; the caller frees the path. */
+int box_make(char **out, const char *tmp, const char *infix, struct penstock_error *err);
 /* Gets a new directory in `tmp` with "upper" and "work"; the caller frees the path. */
 int box_take(char **out, const char *tmp, struct penstock_error *err);
 void box_finish(void);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,16 +36,11 @@ struct boxed_task *boxed_new(void)
 	return t;
 }
 
-int boxed_make_box(struct boxed_task *t, const char *tmp, struct penstock_error *err)
+void *boxed_shared(size_t size)
 {
-	_cleanup_free_ char *box = path_join(tmp, BOXED_PREFIX "XXXXXX");
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	if (!box)
-		return error_memory(err);
-	if (!mkdtemp(box))
-		return error_errno(err, errno, "cannot make a directory in %s", tmp);
-	t->box = take_pointer(box);
-	return 0;
+	return memory == MAP_FAILED ? NULL : memory;
 }
 
 void boxed_free(struct task *task)

@@ -24,14 +24,19 @@ struct boxed_task {
 	bool own_user;
 };
 
+/* Members of the executor interface: all but `name` and `start`. */
+#define BOXED_EXECUTOR                                                                             \
+	.ended = boxed_ended, .signal = boxed_signal, .kill = boxed_kill, .enter = boxed_enter,    \
+	.free = boxed_free
+
 /* Returns NULL if out of memory. */
 struct boxed_task *boxed_new(void);
-/* Makes the directory below `tmp`. */
-int boxed_make_box(struct boxed_task *t, const char *tmp, struct penstock_error *err);
 /* Starts the init. `init` has its namespaces, its body, which finally writes the task's status to
  * its descriptor, and its explain function; the rest comes from `spec`. */
 int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct process_spec *init,
 	struct penstock_error *err);
+/* Memory that the init shares with us, zeroed; NULL if out of memory. munmap() it. */
+void *boxed_shared(size_t size);
 /*
  * Returns the descendant of the init that has this pid in its namespace, for other programs,
  * because its environment and namespaces are those of the task. Returns the init if it has already
@@ -39,7 +44,6 @@ int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct
  */
 pid_t boxed_find(pid_t init, pid_t inner);
 
-/* Members of the executor interface. */
 bool boxed_ended(struct task *task, struct task_end *end);
 void boxed_signal(struct task *task, int signal);
 void boxed_kill(struct task *task);

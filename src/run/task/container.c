@@ -8,7 +8,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,40 +38,24 @@
 struct starting {
 	const struct task_spec *spec;
 	struct boxed_task *task;
-	struct init_plan plan;
-	struct init_report *report;
-	char *config;
-	char *bundle, *config_path, *rootfs, *memory, *pid_file, *log, *state, *program;
-	char *layers_dir;
+	struct init_plan plan; /* its strings are owned */
+	char *state, *crun;
 	bool has_places; /* next to the layers (run/step/containers.h) */
-	char *overlay, *overlay_synced, *overlay_memory;
-	char *crun;
 	struct network_setup network;
 };
 
 static void starting_release(struct starting *s)
 {
-	char *all[] = {s->config, s->bundle, s->config_path, s->rootfs, s->memory, s->pid_file,
-		s->log, s->state, s->program, s->layers_dir, s->overlay, s->overlay_synced,
-		s->overlay_memory, s->crun};
+	const struct init_plan *p = &s->plan;
+	char *all[] = {p->config, p->bundle, p->config_path, p->rootfs, p->memory, p->pid_file,
+		p->log, p->program, p->layers_dir, p->overlay, p->overlay_synced, p->overlay_memory,
+		s->state, s->crun};
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
 		free(all[i]);
 	network_release(&s->network);
-	if (s->report)
-		munmap(s->report, sizeof(*s->report));
-}
-
-/* ---- requirements ---- */
-
-static int find_crun(struct starting *s, struct penstock_error *err)
-{
-	s->crun = fs_find_tool("crun");
-	if (s->crun)
-		return 0;
-	return error_set(err, PENSTOCK_E_UNSUPPORTED,
-		"containers need crun, which is not installed; install it with 'apt install "
-		"crun' (Debian, Ubuntu) or 'dnf install crun' (Fedora, RHEL)");
+	if (p->report)
+		munmap(p->report, sizeof(*p->report));
 }
 
 /* ---- the directory of a container ---- */
@@ -103,13 +86,13 @@ static int plan_root(struct starting *s, struct penstock_error *err)
 
 	if (!layers->n)
 		return error_set(err, PENSTOCK_E_INVALID, "the image has no layers");
-	s->layers_dir = strndup(
+	s->plan.layers_dir = strndup(
 		layers->items[0], (size_t)(strrchr(layers->items[0], '/') - layers->items[0]));
-	if (!s->layers_dir || asprintf(&last, "%s/../" CONTAINER_PLACES "/" CONTAINER_PLACES_LAST,
-				      s->layers_dir) < 0) {
-		last = NULL;
+	if (s->plan.layers_dir)
+		last = str_printf(
+			"%s/../" CONTAINER_PLACES "/" CONTAINER_PLACES_LAST, s->plan.layers_dir);
+	if (!last)
 		return error_memory(err);
-	}
 	s->has_places = access(last, F_OK) == 0;
 	if (strpbrk(s->task->box, ",:\\"))
 		return error_set(err, PENSTOCK_E_INVALID,
@@ -117,9 +100,9 @@ static int plan_root(struct starting *s, struct penstock_error *err)
 			"backslash; set another PENSTOCK_HOME",
 			s->task->box);
 	/* Unmounting an overlay that is not volatile syncs the whole file system below it. */
-	if (overlay_options(s, s->task->box, ",volatile", &s->overlay) < 0 ||
-		overlay_options(s, s->task->box, "", &s->overlay_synced) < 0 ||
-		overlay_options(s, s->memory, "", &s->overlay_memory) < 0)
+	if (overlay_options(s, s->task->box, ",volatile", &s->plan.overlay) < 0 ||
+		overlay_options(s, s->task->box, "", &s->plan.overlay_synced) < 0 ||
+		overlay_options(s, s->plan.memory, "", &s->plan.overlay_memory) < 0)
 		return error_set(err, PENSTOCK_E_LIMIT,
 			"the image has too many layers for an overlay (%zu)", layers->n);
 	return 0;
@@ -127,44 +110,44 @@ static int plan_root(struct starting *s, struct penstock_error *err)
 
 static int prepare(struct starting *s, struct penstock_error *err)
 {
-	int r = find_crun(s, err);
-
-	if (r < 0)
-		return r;
 	const char *tmp = s->spec->container->tmp;
+	int r;
+
+	s->crun = fs_find_tool("crun");
+	if (!s->crun)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"containers need crun, which is not installed; install it with 'apt install "
+			"crun' (Debian, Ubuntu) or 'dnf install crun' (Fedora, RHEL)");
 	r = box_take(&s->task->box, tmp, err);
 	if (r < 0)
 		return r;
 	/* A mount point, shared by all containers if that is safe: each sees its own mount there,
 	 * and the directory stays. */
-	s->bundle = path_join(box_is_safe_in(tmp) ? tmp : s->task->box, "bundle");
-	s->memory = path_join(s->task->box, "memory");
-	if (!s->bundle || !s->memory)
+	s->plan.bundle = path_join(box_is_safe_in(tmp) ? tmp : s->task->box, "bundle");
+	s->plan.memory = path_join(s->task->box, "memory");
+	if (!s->plan.bundle || !s->plan.memory)
 		return error_memory(err);
-	if (mkdir(s->bundle, 0700) < 0 && errno != EEXIST)
-		return error_errno(err, errno, "cannot make %s", s->bundle);
-	s->config_path = path_join(s->bundle, "config.json");
-	s->rootfs = path_join(s->bundle, "rootfs");
-	s->pid_file = path_join(s->bundle, "pid");
-	s->log = path_join(s->bundle, "log");
-	s->state = path_join(s->bundle, "state");
-	s->program = path_join(s->bundle, "crun"); /* also its name in `ps` */
-	if (!s->config_path || !s->rootfs || !s->pid_file || !s->log || !s->state || !s->program)
+	if (mkdir(s->plan.bundle, 0700) < 0 && errno != EEXIST)
+		return error_errno(err, errno, "cannot make %s", s->plan.bundle);
+	s->plan.config_path = path_join(s->plan.bundle, "config.json");
+	s->plan.rootfs = path_join(s->plan.bundle, "rootfs");
+	s->plan.pid_file = path_join(s->plan.bundle, "pid");
+	s->plan.log = path_join(s->plan.bundle, "log");
+	s->state = path_join(s->plan.bundle, "state");
+	s->plan.program = path_join(s->plan.bundle, "crun"); /* also its name in `ps` */
+	if (!s->plan.config_path || !s->plan.rootfs || !s->plan.pid_file || !s->plan.log ||
+		!s->state || !s->plan.program)
 		return error_memory(err);
 	r = plan_root(s, err);
 	if (r == 0)
 		r = network_prepare(&s->network, &s->spec->network, s->task->box, err);
 	if (r < 0)
 		return r;
-	/* Memory for the reports of the init. */
-	void *memory = mmap(NULL, sizeof(*s->report), PROT_READ | PROT_WRITE,
-		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-	if (memory == MAP_FAILED)
+	s->plan.report = boxed_shared(sizeof(*s->plan.report));
+	if (!s->plan.report)
 		return error_memory(err);
-	s->report = memory;
-	s->config = bundle_text(s->task->box, s->spec, s->plan.rootless);
-	return s->config ? 0 : error_memory(err);
+	s->plan.config = bundle_text(s->task->box, s->spec, s->plan.rootless);
+	return s->plan.config ? 0 : error_memory(err);
 }
 
 /* ---- start ---- */
@@ -173,13 +156,12 @@ static int prepare(struct starting *s, struct penstock_error *err)
 static int explain_crun(const struct starting *s, struct penstock_error *err)
 {
 	const char *program = s->spec->argv[0];
+	char *log = s->plan.report->log;
 	const char *why = NULL;
 
-	if (s->report->log[0]) {
-		s->report->log[strcspn(s->report->log, "\n")] = '\0';
-		why = str_starts(s->report->log, "20") && strchr(s->report->log, ' ')
-			      ? strchr(s->report->log, ' ') + 1
-			      : s->report->log;
+	if (*log) {
+		log[strcspn(log, "\n")] = '\0';
+		why = str_starts(log, "20") && strchr(log, ' ') ? strchr(log, ' ') + 1 : log;
 	}
 	if (why && (strstr(why, "executable file") || strstr(why, "open executable")))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
@@ -202,23 +184,10 @@ static int spawn(struct starting *s, struct penstock_error *err)
 	const struct task_spec *spec = s->spec;
 	/* A name within `state`; used nowhere else. */
 	const char *const crun[] = {s->crun, "--root", s->state, "--cgroup-manager=disabled",
-		"--log", s->log, "run", "--detach", "--pid-file", s->pid_file, "--bundle",
-		s->bundle, "task", NULL};
+		"--log", s->plan.log, "run", "--detach", "--pid-file", s->plan.pid_file, "--bundle",
+		s->plan.bundle, "task", NULL};
 	int r;
 
-	s->plan.layers_dir = s->layers_dir;
-	s->plan.overlay = s->overlay;
-	s->plan.overlay_synced = s->overlay_synced;
-	s->plan.overlay_memory = s->overlay_memory;
-	s->plan.report = s->report;
-	s->plan.bundle = s->bundle;
-	s->plan.config = s->config;
-	s->plan.config_path = s->config_path;
-	s->plan.log = s->log;
-	s->plan.rootfs = s->rootfs;
-	s->plan.memory = s->memory;
-	s->plan.pid_file = s->pid_file;
-	s->plan.program = s->program;
 	s->plan.network = s->network.plan;
 	s->plan.last_pid = spec->container->last_pid;
 	s->plan.crun = crun;
@@ -254,7 +223,7 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 		boxed_free(&t->task);
 		return r;
 	}
-	t->task.pid = boxed_find(t->process.pid, s.report->task);
+	t->task.pid = boxed_find(t->process.pid, s.plan.report->task);
 	t->own_ipc = true;
 	t->own_user = s.plan.rootless || spec->container->uid || spec->container->gid;
 	t->own_network = spec->network.kind != TASK_NETWORK_HOST;
@@ -266,11 +235,7 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 const struct executor executor_container = {
 	.name = "container",
 	.start = start,
-	.ended = boxed_ended,
-	.signal = boxed_signal,
-	.kill = boxed_kill,
-	.enter = boxed_enter,
-	.free = boxed_free,
+	BOXED_EXECUTOR,
 };
 
 void executor_container_finish(void)

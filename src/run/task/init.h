@@ -22,20 +22,20 @@ struct init_report {
 /* All strings are made in advance: the init may not allocate memory. */
 struct init_plan {
 	struct init_report *report;
-	const char *bundle; /* a directory with a file system in memory while the container lives */
-	const char *config; /* the text of its config.json */
-	const char *config_path;
-	const char *log;
-	const char *layers_dir; /* the options name layers relative to it */
+	char *bundle; /* a directory with a file system in memory while the container lives */
+	char *config; /* the text of its config.json */
+	char *config_path;
+	char *log;
+	char *layers_dir; /* the options name layers relative to it */
 	/* options with the upper directory on disk, not synced at the end */
-	const char *overlay;
-	const char *overlay_synced; /* and for kernels without that */
+	char *overlay;
+	char *overlay_synced; /* and for kernels without that */
 	/* and in memory, if the disk's file system does not support it */
-	const char *overlay_memory;
-	const char *rootfs; /* below the bundle, like the files above and the next one */
-	const char *pid_file;
-	const char *program; /* mount point for crun itself */
-	const char *memory; /* the directory for overlay_memory */
+	char *overlay_memory;
+	char *rootfs; /* below the bundle, like the files above and the next one */
+	char *pid_file;
+	char *program; /* mount point for crun itself */
+	char *memory; /* the directory for overlay_memory */
 	const char *const *crun; /* argv */
 	struct network_plan network;
 	int last_pid; /* pids are above it; 0 for any */

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -21,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "run/task/box.h"
 #include "run/task/boxed.h"
 #include "run/task/init.h"
 #include "run/task/network.h"
@@ -130,13 +130,8 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 		return error_memory(err);
 	snprintf(plan.uid_map, sizeof(plan.uid_map), "0 %u 1", geteuid());
 	snprintf(plan.gid_map, sizeof(plan.gid_map), "0 %u 1", getegid());
-	plan.task = mmap(NULL, sizeof(*plan.task), PROT_READ | PROT_WRITE,
-		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (plan.task == MAP_FAILED) {
-		boxed_free(&t->task);
-		return error_memory(err);
-	}
-	r = boxed_make_box(t, spec->tmp, err);
+	plan.task = boxed_shared(sizeof(*plan.task));
+	r = plan.task ? box_make(&t->box, spec->tmp, "", err) : error_memory(err);
 	if (r == 0)
 		r = network_prepare(&plan.network, &spec->network, t->box, err);
 	if (r == 0)
@@ -159,16 +154,13 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 		boxed_free(&t->task);
 	}
 	network_release(&plan.network);
-	munmap(plan.task, sizeof(*plan.task));
+	if (plan.task)
+		munmap(plan.task, sizeof(*plan.task));
 	return r;
 }
 
 const struct executor executor_isolated = {
 	.name = "isolated",
 	.start = start,
-	.ended = boxed_ended,
-	.signal = boxed_signal,
-	.kill = boxed_kill,
-	.enter = boxed_enter,
-	.free = boxed_free,
+	BOXED_EXECUTOR,
 };

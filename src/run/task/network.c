@@ -76,15 +76,6 @@ int network_check(const struct task_network *network, struct penstock_error *err
 	return r;
 }
 
-static int add_words(struct strlist *argv, const char *const *words, struct penstock_error *err)
-{
-	for (; *words; words++) {
-		if (strlist_add(argv, *words) < 0)
-			return error_memory(err);
-	}
-	return 0;
-}
-
 /* wg-quick takes the interface's name from that of the file. */
 static int add_wireguard(struct network_setup *s, const struct task_interface *interface, size_t i,
 	struct penstock_error *err)
@@ -107,20 +98,15 @@ static int add_bore(struct network_setup *s, const struct task_interface *interf
 	struct penstock_error *err)
 {
 	const char *colon = strrchr(interface->server, ':');
-	struct strlist *argv = &s->argvs[i];
-	int r = need(argv, &bore, err);
+	_cleanup_free_ char *host = strndup(interface->server, (size_t)(colon - interface->server));
+	_cleanup_free_ char *port = str_printf("%d", interface->port);
+	const char *const words[] = {"-s", host, "-p", colon + 1, "-ls", "127.0.0.1", "-lp", port,
+		interface->secret ? "-id" : NULL, interface->secret, NULL};
+	int r = need(&s->argvs[i], &bore, err);
 
 	if (r < 0)
 		return r;
-	if (strlist_add(argv, "-s") < 0 ||
-		strlist_addf(argv, "%.*s", (int)(colon - interface->server), interface->server) <
-			0 ||
-		strlist_add(argv, "-p") < 0 || strlist_add(argv, colon + 1) < 0 ||
-		strlist_add(argv, "-ls") < 0 || strlist_add(argv, "127.0.0.1") < 0 ||
-		strlist_add(argv, "-lp") < 0 || strlist_addf(argv, "%d", interface->port) < 0)
-		return error_memory(err);
-	if (interface->secret &&
-		(strlist_add(argv, "-id") < 0 || strlist_add(argv, interface->secret) < 0))
+	if (!host || !port || strlist_add_all(&s->argvs[i], words) < 0)
 		return error_memory(err);
 	s->plan.commands[i].stays = true;
 	return 0;
@@ -147,8 +133,8 @@ int network_prepare(struct network_setup *s, const struct task_network *network,
 		"0:0", "--netns-only", "--netns", s->netns, NULL};
 	bool is_slirp = network->kind == TASK_NETWORK_SLIRP4NETNS;
 	r = need(&s->program, is_slirp ? &slirp4netns : &pasta, err);
-	if (r == 0)
-		r = add_words(&s->program, is_slirp ? slirp_words : pasta_words, err);
+	if (r == 0 && strlist_add_all(&s->program, is_slirp ? slirp_words : pasta_words) < 0)
+		r = error_memory(err);
 	s->plan.reports_ready = is_slirp;
 	s->plan.program = (const char *const *)s->program.items;
 	if (r < 0)

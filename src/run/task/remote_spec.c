@@ -42,22 +42,16 @@ static json_t *words(const char *const *items)
 static json_t *describe_container(const struct task_container *c)
 {
 	json_t *mounts = json_array();
-	json_t *root = json_object();
+	const char *cwd = c->image->config.working_dir;
 
 	for (size_t i = 0; i < c->n_mounts; i++)
 		json_array_append_new(mounts,
 			json_pack("{s:o, s:o, s:b}", "source", word(c->mounts[i].source), "place",
 				word(c->mounts[i].place), "ro", (int)c->mounts[i].read_only));
-	json_object_set_new(root, "image", json_string(c->image->name));
-	json_object_set_new(root, "layers", words((const char *const *)c->image->layers.items));
-	if (c->image->config.working_dir)
-		json_object_set_new(root, "workingDir", word(c->image->config.working_dir));
-	json_object_set_new(root, "tmp", word(c->tmp));
-	json_object_set_new(root, "mounts", mounts);
-	json_object_set_new(root, "readOnly", json_boolean(c->read_only_root));
-	json_object_set_new(root, "uid", json_integer(c->uid));
-	json_object_set_new(root, "gid", json_integer(c->gid));
-	return root;
+	return json_pack("{s:s, s:o, s:o*, s:o, s:o, s:b, s:I, s:I}", "image", c->image->name,
+		"layers", words((const char *const *)c->image->layers.items), "workingDir",
+		cwd ? word(cwd) : NULL, "tmp", word(c->tmp), "mounts", mounts, "readOnly",
+		(int)c->read_only_root, "uid", (json_int_t)c->uid, "gid", (json_int_t)c->gid);
 }
 
 /* Includes the keys of its interfaces, just as the environment has other keys: only the nodes read
@@ -135,17 +129,14 @@ int remote_describe(const struct task_spec *spec, struct buf *line, struct penst
 
 bool remote_read_end(const char *dir, size_t rank, struct task_end *end, int64_t *when_ns)
 {
-	_cleanup_free_ char *path = NULL;
+	_cleanup_free_ char *path = str_printf("%s/end.%zu", dir, rank);
 	_cleanup_(buf_release) struct buf text = BUF_INIT(128);
 	int oom;
 
-	if (asprintf(&path, "%s/end.%zu", dir, rank) < 0) {
-		path = NULL;
-		return false;
-	}
 	*end = (struct task_end){.rank = (int)rank};
-	if (fs_read(path, &text, NULL) < 0 || sscanf(buf_str(&text), "%d %d %d %" SCNd64,
-						      &end->code, &end->signal, &oom, when_ns) != 4)
+	if (!path || fs_read(path, &text, NULL) < 0 ||
+		sscanf(buf_str(&text), "%d %d %d %" SCNd64, &end->code, &end->signal, &oom,
+			when_ns) != 4)
 		return false;
 	end->oom = oom != 0;
 	return true;
