@@ -89,6 +89,15 @@ bool str_starts(const char *s, const char *prefix)
 	return strncmp(s, prefix, strlen(prefix)) == 0;
 }
 
+bool str_starts_any(const char *s, const char *const *prefixes, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (str_starts(s, prefixes[i]))
+			return true;
+	}
+	return false;
+}
+
 bool str_ends(const char *s, const char *suffix)
 {
 	size_t len = strlen(s);

@@ -16,6 +16,7 @@ bool str_to_i64(const char *s, int64_t min, int64_t max, int64_t *out);
 bool str_to_size(const char *s, uint64_t *bytes);
 
 bool str_starts(const char *s, const char *prefix);
+bool str_starts_any(const char *s, const char *const *prefixes, size_t n);
 bool str_ends(const char *s, const char *suffix);
 
 /* "12.3 MB" (decimal units, as disks and networks use them). */

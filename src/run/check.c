@@ -2,7 +2,6 @@
  * that can never fit. */
 #include "run/internal.h"
 
-#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
@@ -39,12 +38,9 @@ struct refusal {
 static int refuse(const struct refusal *refusal, const struct workflow_place *at,
 	const struct workflow_step *step, const char *what, const char *field)
 {
-	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
-
-	workflow_place_format(refusal->workflow, at, &place);
-	return error_set(refusal->err, PENSTOCK_E_INVALID,
-		"%s: %s not supported by this version; run with --set %s%s", buf_str(&place), what,
-		step->path, field);
+	error_set(refusal->err, PENSTOCK_E_INVALID,
+		"%s not supported by this version; run with --set %s%s", what, step->path, field);
+	return workflow_error_at(refusal->workflow, at, refusal->err);
 }
 
 /* Checks for features that are valid but cannot be run here. */
@@ -57,7 +53,6 @@ static int check_step(void *cookie, const struct workflow_step *step)
 	if (step->kind != WORKFLOW_STEP_RUN)
 		return 0;
 	/* Its own network. */
-	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
 	_cleanup_(step_network_release) struct step_network network = {0};
 	int r;
 
@@ -73,8 +68,7 @@ static int check_step(void *cookie, const struct workflow_step *step)
 		r = network_check(&network.network, refusal->err);
 	if (r == 0)
 		return 0;
-	workflow_place_format(refusal->workflow, &step->run.network_at, &place);
-	return error_prefix(refusal->err, "%s", buf_str(&place));
+	return workflow_error_at(refusal->workflow, &step->run.network_at, refusal->err);
 }
 
 static int check_steps(const struct workflow *workflow, bool here, struct penstock_error *err)
@@ -123,13 +117,7 @@ int run_check_on(const struct machine_capacity *machine, const struct workflow *
 		return r;
 	run_claim_request(workflow, "", &limits, &request);
 	r = claim_check_fits(machine, &request, err);
-	if (r < 0) {
-		_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
-
-		workflow_place_format(workflow, place_of_misfit(machine, workflow), &place);
-		return error_prefix(err, "%s", buf_str(&place));
-	}
-	return 0;
+	return r < 0 ? workflow_error_at(workflow, place_of_misfit(machine, workflow), err) : 0;
 }
 
 int run_check_elsewhere(const struct workflow *workflow, struct penstock_error *err)

@@ -253,14 +253,14 @@ static int continue_from(struct run *run, const struct verdict *verdict,
 static int publish_workflow(struct run *run, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
-	_cleanup_free_ char *key = NULL;
+	_cleanup_free_ char *key = str_printf(
+		"%s%s/workflow", run->publisher.store->prefix, run->publisher.state_prefix);
 	unsigned long refusals;
 	int r = fs_read(run->attempt.layout.workflow, &text, err);
 
 	if (r < 0)
 		return r;
-	if (asprintf(&key, "%s%s/workflow", run->publisher.store->prefix,
-		    run->publisher.state_prefix) < 0)
+	if (!key)
 		return error_memory(err);
 	/* Must not replace the workflow of a later owner, if this process was suspended since it
 	 * took the run. */

@@ -481,6 +481,9 @@ int workflow_walk(const struct workflow_steps *steps,
 /* Appends "wf.json:5:20", "--set resources.tasks", or "wf.json" if the value was not given. */
 int workflow_place_format(
 	const struct workflow *workflow, const struct workflow_place *at, struct buf *out);
+/* Puts this place before the message of `err`. Returns -code. */
+int workflow_error_at(const struct workflow *workflow, const struct workflow_place *at,
+	struct penstock_error *err);
 
 void workflow_free(struct workflow *workflow);
 static inline void workflow_freep(struct workflow **workflow)

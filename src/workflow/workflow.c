@@ -42,6 +42,15 @@ int workflow_place_format(
 	return buf_add_str(out, workflow->file);
 }
 
+int workflow_error_at(const struct workflow *workflow, const struct workflow_place *at,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+
+	workflow_place_format(workflow, at, &place);
+	return error_prefix(err, "%s", buf_str(&place));
+}
+
 /* The dialect that most keys of `root` belong to; NULL if it is a native workflow. */
 static const struct dialect *dialect_of(const struct node *root, const char *file)
 {

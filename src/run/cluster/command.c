@@ -80,16 +80,13 @@ static const char **environment_for(const char *program)
 	env = calloc(n + 1, sizeof(*env));
 	n = 0;
 	for (char **pair = environ; env && *pair; pair++) {
-		bool drop = begins && str_starts(*pair, "SLURM_");
+		bool drop = begins && str_starts(*pair, "SLURM_") &&
+			    !str_starts_any(*pair, kept, ARRAY_SIZE(kept));
 
-		for (size_t i = 0; drop && i < ARRAY_SIZE(kept); i++)
-			drop = !str_starts(*pair, kept[i]);
 		drop |= srun && str_starts(*pair, "SRUN_");
 		/* Only a batch job needs our secrets, because it is a penstock. */
 		drop |= !submits && process_is_own_secret(*pair);
-		for (size_t i = 0; !drop && i < ARRAY_SIZE(dropped); i++)
-			drop = str_starts(*pair, dropped[i]);
-		if (!drop)
+		if (!drop && !str_starts_any(*pair, dropped, ARRAY_SIZE(dropped)))
 			env[n++] = *pair;
 	}
 	return env;

@@ -74,23 +74,17 @@ static int add_options(struct strlist *words, const struct task_cluster *c)
 
 	/* A step has its CPUs exclusively; that is the default in 20.11, later versions need the
 	 * option. */
-	if (strlist_add(words, "--exclusive") < 0 ||
+	if (strlist_add_all(words, (const char *const[]){"--exclusive", "--export=ALL", "--chdir=/",
+					   "--input=all", "--kill-on-bad-exit=1", NULL}) < 0 ||
 		strlist_addf(words, "--nodes=%zu", nodes) < 0 ||
 		strlist_addf(words, "--ntasks=%zu", c->n) < 0 ||
 		strlist_addf(words, "--cpus-per-task=%" PRId64, c->cpus) < 0 ||
 		strlist_addf(words, "--job-name=%s", c->name) < 0 ||
-		strlist_add(words, "--export=ALL") < 0 || strlist_add(words, "--chdir=/") < 0 ||
-		strlist_add(words, "--input=all") < 0 ||
-		strlist_add(words, "--kill-on-bad-exit=1") < 0)
-		return -1;
-	if (c->mem_per_cpu ? strlist_addf(words, "--mem-per-cpu=%" PRId64 "M", c->mem_per_cpu) < 0
-			   : strlist_add(words, "--mem=0") < 0)
-		return -1;
-	if (c->gpus && strlist_addf(words, "--gpus-per-task=%" PRId64, c->gpus) < 0)
-		return -1;
-	if (c->no_binding && strlist_add(words, "--cpu-bind=none") < 0)
-		return -1;
-	if (c->n > 1 && strlist_add(words, "--label") < 0)
+		(c->mem_per_cpu ? strlist_addf(words, "--mem-per-cpu=%" PRId64 "M", c->mem_per_cpu)
+				: strlist_add(words, "--mem=0")) < 0 ||
+		(c->gpus && strlist_addf(words, "--gpus-per-task=%" PRId64, c->gpus) < 0) ||
+		(c->no_binding && strlist_add(words, "--cpu-bind=none") < 0) ||
+		(c->n > 1 && strlist_add(words, "--label") < 0))
 		return -1;
 	return c->mpi ? strlist_addf(words, "--mpi=%s", mpi_type(c->mpi)) : 0;
 }
@@ -107,27 +101,19 @@ static bool stays_here(const char *pair)
 		"SLURM_KILL_BAD_EXIT=", "SLURM_EXACT=", "SLURM_OVERLAP=", "SLURM_WORKING_DIR=",
 		"SRUN_"};
 
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		if (str_starts(pair, names[i]))
-			return true;
-	}
-	return process_is_own_secret(pair);
+	return str_starts_any(pair, names, ARRAY_SIZE(names)) || process_is_own_secret(pair);
 }
 
-static int build(struct strlist *words, struct strlist *env, const struct task_cluster *c)
+/* Adds the words before the options of srun, and its environment. */
+static int begin_srun(struct strlist *words, struct strlist *env)
 {
-	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
+	static const char *const shell[] = {"/bin/sh", "-c", "exec srun \"$@\"", "srun", NULL};
 
-	if (!program || strlist_add(words, "/bin/sh") < 0 || strlist_add(words, "-c") < 0 ||
-		strlist_add(words, "exec srun \"$@\"") < 0 || strlist_add(words, "srun") < 0 ||
-		add_options(words, c) < 0 || strlist_add(words, program) < 0 ||
-		strlist_add(words, REMOTE_TASK_WORD) < 0)
-		return -1;
 	for (char **pair = environ; *pair; pair++) {
 		if (!stays_here(*pair) && strlist_add(env, *pair) < 0)
 			return -1;
 	}
-	return 0;
+	return strlist_add_all(words, shell);
 }
 
 void slurm_allocation_sweep(const struct slurm_allocation *allocation)
@@ -136,22 +122,14 @@ void slurm_allocation_sweep(const struct slurm_allocation *allocation)
 	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
 	int status;
 
-	if (!allocation->job.node_dir || !program || strlist_add(&words, "/bin/sh") < 0 ||
-		strlist_add(&words, "-c") < 0 || strlist_add(&words, "exec srun \"$@\"") < 0 ||
-		strlist_add(&words, "srun") < 0 ||
+	if (!allocation->job.node_dir || !program || begin_srun(&words, &env) < 0 ||
 		strlist_addf(&words, "--nodes=%d", allocation->n_nodes) < 0 ||
 		strlist_addf(&words, "--ntasks=%d", allocation->n_nodes) < 0 ||
-		strlist_add(&words, "--ntasks-per-node=1") < 0 ||
-		strlist_add(&words, "--mem=0") < 0 || strlist_add(&words, "--chdir=/") < 0 ||
-		strlist_add(&words, program) < 0 ||
-		strlist_add(&words, NODE_INPUTS_SWEEP_WORD) < 0 ||
-		strlist_add(&words, allocation->job.node_dir) < 0 ||
-		strlist_add(&words, allocation->id) < 0)
+		strlist_add_all(&words, (const char *const[]){"--ntasks-per-node=1", "--mem=0",
+						"--chdir=/", program, NODE_INPUTS_SWEEP_WORD,
+						allocation->job.node_dir, allocation->id, NULL}) <
+			0)
 		return;
-	for (char **pair = environ; *pair; pair++) {
-		if (!stays_here(*pair) && strlist_add(&env, *pair) < 0)
-			return;
-	}
 	process_run(
 		&(struct process_spec){
 			.argv = (const char *const *)words.items,
@@ -173,9 +151,11 @@ static int spawn(
 {
 	_cleanup_(strlist_release) struct strlist words = {0}, env = {0};
 	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_SLURM_TASK);
+	_cleanup_free_ char *program = realpath("/proc/self/exe", NULL);
 	int r;
 
-	if (build(&words, &env, spec->cluster) < 0)
+	if (!program || begin_srun(&words, &env) < 0 || add_options(&words, spec->cluster) < 0 ||
+		strlist_add(&words, program) < 0 || strlist_add(&words, REMOTE_TASK_WORD) < 0)
 		return error_memory(err);
 	r = remote_describe(spec, &line, err);
 	if (r < 0)

@@ -74,19 +74,14 @@ int slurm_job_write(
 {
 	_cleanup_free_ char *path = run_path(home, id, RUN_FILE_SLURM);
 	_cleanup_free_ char *text = NULL;
-	json_auto_t *root = json_object();
+	json_auto_t *root = NULL;
 	json_t *options = json_array();
 
 	for (size_t i = 0; i < job->options.n; i++)
 		json_array_append_new(options, json_string(job->options.items[i]));
-	json_object_set_new(root, "job", json_string(job->job));
-	json_object_set_new(root, "attempt", json_integer(job->attempt));
-	json_object_set_new(root, "submissions", json_integer(job->submissions));
-	json_object_set_new(root, "fresh", json_boolean(job->fresh));
-	json_object_set_new(root, "resume", json_boolean(job->resume));
-	if (job->node_dir)
-		json_object_set_new(root, "node_dir", json_string(job->node_dir));
-	json_object_set_new(root, "options", options);
+	root = json_pack("{s:s, s:i, s:i, s:b, s:b, s:s*, s:o}", "job", job->job, "attempt",
+		job->attempt, "submissions", job->submissions, "fresh", (int)job->fresh, "resume",
+		(int)job->resume, "node_dir", job->node_dir, "options", options);
 	text = json_dumps(root, JSON_INDENT(2));
 	if (!path || !text)
 		return error_memory(err);
@@ -245,14 +240,12 @@ int slurm_status_read(
 
 int slurm_signal(const char *job, const char *signal, struct penstock_error *err)
 {
-	_cleanup_free_ char *option = NULL;
+	_cleanup_free_ char *option = str_printf("--signal=%s", signal);
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_SLURM_REPLY);
 	char number[SLURM_JOB_SIZE], cluster[SLURM_JOB_SIZE + 16];
 
-	if (asprintf(&option, "--signal=%s", signal) < 0) {
-		option = NULL;
+	if (!option)
 		return error_memory(err);
-	}
 	split(job, number, cluster);
 	return slurm_command((const char *const[]){"scancel", "--batch", option, number,
 				     *cluster ? cluster : NULL, NULL},

@@ -67,10 +67,9 @@ static int find_base(const char *where, char **out, struct penstock_error *err)
 	if (*buf_str(&dir) != '/')
 		return error_set(err, PENSTOCK_E_INVALID, "the node directory '%s' is not absolute",
 			buf_str(&dir));
-	if (asprintf(&base, "%s/penstock-%u", buf_str(&dir), (unsigned)geteuid()) < 0) {
-		base = NULL;
+	base = str_printf("%s/penstock-%u", buf_str(&dir), (unsigned)geteuid());
+	if (!base)
 		return error_memory(err);
-	}
 	if (mkdir(base, 0700) < 0 && errno != EEXIST)
 		return error_errno(err, errno, "%s", base);
 	if (lstat(base, &st) < 0)
@@ -94,17 +93,13 @@ static int open_lock(const char *path)
 /* Removes a copy unless it is in use. */
 static void remove_copy(const char *base, const char *name)
 {
-	_cleanup_free_ char *dir = path_join(base, name), *lock = NULL, *part = NULL;
+	_cleanup_free_ char *dir = path_join(base, name);
+	_cleanup_free_ char *lock = str_printf("%s/%s.lock", base, name);
+	_cleanup_free_ char *part = str_printf("%s/%s.part", base, name);
 	_cleanup_close_ int fd = -1;
 
-	if (!dir || asprintf(&lock, "%s.lock", dir) < 0) {
-		lock = NULL;
+	if (!dir || !lock || !part)
 		return;
-	}
-	if (asprintf(&part, "%s.part", dir) < 0) {
-		part = NULL;
-		return;
-	}
 	fd = open_lock(lock);
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || !fs_is_named(fd, lock))
 		return;
@@ -121,12 +116,11 @@ static void remove_others(const char *base, const char *id, const char *but)
 
 	for (struct dirent *e; dir && (e = readdir(dir));) {
 		_cleanup_free_ char *name = NULL;
-		size_t n = strlen(e->d_name);
 
-		if (strncmp(e->d_name, id, len) != 0 || e->d_name[len] != '-' || n < 5 ||
-			strcmp(e->d_name + n - 5, ".lock") != 0)
+		if (strncmp(e->d_name, id, len) != 0 || e->d_name[len] != '-' ||
+			!str_ends(e->d_name, ".lock"))
 			continue;
-		name = strndup(e->d_name, n - 5);
+		name = strndup(e->d_name, strlen(e->d_name) - strlen(".lock"));
 		if (name && (!but || strcmp(name, but) != 0))
 			remove_copy(base, name);
 	}
@@ -185,15 +179,13 @@ static int take(struct node_inputs *out, const struct node_inputs_spec *spec, co
 			remove_others(base, spec->id, strrchr(out->path, '/') + 1);
 			/* Copy to PATH.part, which is then renamed: a copy with the final
 			 * name is complete. */
-			_cleanup_free_ char *part = NULL;
+			_cleanup_free_ char *part = str_printf("%s.part", out->path);
 			_cleanup_close_ int from = open(
 						    spec->from, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
 					    to = -1;
 
-			if (asprintf(&part, "%s.part", out->path) < 0) {
-				part = NULL;
+			if (!part)
 				return error_memory(err);
-			}
 			if (from < 0)
 				return error_errno(err, errno, "cannot open %s", spec->from);
 			fs_remove_tree(part, NULL);
@@ -230,14 +222,10 @@ int node_inputs_take(
 
 	if (r < 0)
 		return r;
-	if (asprintf(&mine.path, "%s/%s-%d", base, spec->id, spec->attempt) < 0) {
-		mine.path = NULL;
+	mine.path = str_printf("%s/%s-%d", base, spec->id, spec->attempt);
+	lock = str_printf("%s/%s-%d.lock", base, spec->id, spec->attempt);
+	if (!mine.path || !lock)
 		return error_memory(err);
-	}
-	if (asprintf(&lock, "%s.lock", mine.path) < 0) {
-		lock = NULL;
-		return error_memory(err);
-	}
 	r = take(&mine, spec, base, lock, err);
 	if (r < 0)
 		return r;

@@ -145,18 +145,16 @@ static int read_line(struct remote *r, struct penstock_error *err)
 	return 0;
 }
 
-static int add_mount(struct remote *r, const json_t *mount)
+static int add_mount(struct remote *r, const char *source, const char *place, bool read_only)
 {
 	size_t i = r->container.n_mounts;
-	_cleanup_free_ char *source = text_of(json_object_get(mount, "source"));
-	_cleanup_free_ char *place = text_of(json_object_get(mount, "place"));
 
 	if (!source || !place || strlist_add(&r->mount_texts, source) < 0 ||
 		strlist_add(&r->mount_texts, place) < 0)
 		return -1;
 	r->mounts[i].source = r->mount_texts.items[2 * i];
 	r->mounts[i].place = r->mount_texts.items[2 * i + 1];
-	r->mounts[i].read_only = json_is_true(json_object_get(mount, "ro"));
+	r->mounts[i].read_only = read_only;
 	r->container.n_mounts++;
 	return 0;
 }
@@ -190,23 +188,16 @@ static int read_container(struct remote *r, const json_t *given)
 		read_words(json_object_get(given, "layers"), &r->image.layers) < 0)
 		return -1;
 	json_array_foreach ((json_t *)(uintptr_t)mounts, i, mount) {
-		if (add_mount(r, mount) < 0)
-			return -1;
-	}
-	if (pmix) {
-		json_auto_t *more = json_pack("{s:s, s:s}", "source", pmix, "place", pmix);
+		_cleanup_free_ char *source = text_of(json_object_get(mount, "source"));
+		_cleanup_free_ char *place = text_of(json_object_get(mount, "place"));
 
-		if (add_mount(r, more) < 0)
+		if (add_mount(r, source, place, json_is_true(json_object_get(mount, "ro"))) < 0)
 			return -1;
 	}
-	/* Ranks of one machine communicate through it. */
-	if (r->launched) {
-		json_auto_t *more = json_pack(
-			"{s:s, s:s}", "source", "/dev/shm", "place", "/dev/shm");
-
-		if (add_mount(r, more) < 0)
-			return -1;
-	}
+	/* Ranks of one machine communicate through /dev/shm. */
+	if ((pmix && add_mount(r, pmix, pmix, false) < 0) ||
+		(r->launched && add_mount(r, "/dev/shm", "/dev/shm", false) < 0))
+		return -1;
 	r->image.name = (char *)(uintptr_t)json_string_value(json_object_get(given, "image"));
 	r->image.config.working_dir = (char *)(uintptr_t)json_string_value(
 		json_object_get(given, "workingDir"));
@@ -258,22 +249,12 @@ static const char *number_or(const char *name, const char *fallback)
 	return value ? value : fallback;
 }
 
-/* Returns the first node of the step, which has its first task. */
-static char *master(void)
-{
-	const char *list = str_env("SLURM_STEP_NODELIST");
-	char *first;
-
-	if (!list)
-		list = number_or("SLURM_JOB_NODELIST", "localhost");
-	first = hostlist_first(list);
-	return first ? first : strdup("localhost");
-}
-
 /* Replaces the placeholders for values that only this node knows. */
 static int set_ranks(struct strlist *env)
 {
-	_cleanup_free_ char *first = master();
+	/* The first node of the step has its first task. */
+	_cleanup_free_ char *first = hostlist_first(
+		number_or("SLURM_STEP_NODELIST", number_or("SLURM_JOB_NODELIST", "localhost")));
 	const char *tasks = number_or("SLURM_STEP_TASKS_PER_NODE", "1");
 	const char *node = number_or("SLURM_NODEID", "0");
 	int here = hostlist_count(tasks, (size_t)strtoul(node, NULL, 10));
@@ -286,12 +267,10 @@ static int set_ranks(struct strlist *env)
 		{"=" REMOTE_LOCAL_RANK, number_or("SLURM_LOCALID", "0")},
 		{"=" REMOTE_LOCAL_WORLD_SIZE, count},
 		{"=" REMOTE_NODE_RANK, node},
-		{"=" REMOTE_MASTER_ADDR, first},
+		{"=" REMOTE_MASTER_ADDR, first ? first : "localhost"},
 	};
 
 	snprintf(count, sizeof(count), "%d", here > 0 ? here : 1);
-	if (!first)
-		return -1;
 	for (size_t i = 0; i < env->n; i++) {
 		for (size_t k = 0; k < ARRAY_SIZE(known); k++) {
 			char *pair = NULL;
@@ -299,7 +278,8 @@ static int set_ranks(struct strlist *env)
 
 			if (strcmp(env->items[i] + len, known[k].placeholder) != 0)
 				continue;
-			if (asprintf(&pair, "%.*s=%s", len, env->items[i], known[k].value) < 0)
+			pair = str_printf("%.*s=%s", len, env->items[i], known[k].value);
+			if (!pair)
 				return -1;
 			free(env->items[i]);
 			env->items[i] = pair;
@@ -313,29 +293,16 @@ static int set_ranks(struct strlist *env)
 static int take_variables(struct strlist *env, const char *const *names, size_t n)
 {
 	for (char **pair = environ; *pair; pair++) {
-		for (size_t i = 0; i < n; i++) {
-			_cleanup_free_ char *key = NULL;
-			const char *equals = strchr(*pair, '=');
+		_cleanup_free_ char *key = NULL;
+		const char *equals = strchr(*pair, '=');
 
-			if (!equals || !str_starts(*pair, names[i]))
-				continue;
-			key = strndup(*pair, (size_t)(equals - *pair));
-			if (!key || strlist_set(env, key, equals + 1) < 0)
-				return -1;
-			break;
-		}
+		if (!equals || !str_starts_any(*pair, names, n))
+			continue;
+		key = strndup(*pair, (size_t)(equals - *pair));
+		if (!key || strlist_set(env, key, equals + 1) < 0)
+			return -1;
 	}
 	return 0;
-}
-
-/* Copies Slurm's variables for each task: its place, its GPUs, and how tasks connect. */
-static int take_from_slurm(struct strlist *env)
-{
-	static const char *const names[] = {"SLURM_", "SLURMD_", "PMI_", "PMI2_", "PMIX_",
-		"CUDA_VISIBLE_DEVICES=", "ROCR_VISIBLE_DEVICES=", "GPU_DEVICE_ORDINAL=",
-		"ZE_AFFINITY_MASK=", "HOSTNAME="};
-
-	return take_variables(env, names, ARRAY_SIZE(names));
 }
 
 /* Gets the rank from the first of these variables, set by the launcher. */
@@ -363,14 +330,6 @@ static int set_launched_rank(struct remote *r)
 	return 0;
 }
 
-static int take_from_launcher(struct strlist *env)
-{
-	static const char *const names[] = {
-		"OMPI_", "PMIX_", "PMI_", "PMI2_", "OPAL_", "PRTE_", "HYDI_", "MPI_LOCAL", "MPIR_"};
-
-	return take_variables(env, names, ARRAY_SIZE(names));
-}
-
 /* Selects this rank's share of the step's GPUs. */
 static int find_rank_gpus(struct remote *r, struct penstock_error *err)
 {
@@ -392,6 +351,8 @@ static int find_rank_gpus(struct remote *r, struct penstock_error *err)
 
 static int read_rank(struct remote *r, struct penstock_error *err)
 {
+	static const char *const of_launcher[] = {
+		"OMPI_", "PMIX_", "PMI_", "PMI2_", "OPAL_", "PRTE_", "HYDI_", "MPI_LOCAL", "MPIR_"};
 	/* No child may see the variable. */
 	const char *text = str_env(REMOTE_RANK_VARIABLE);
 
@@ -407,7 +368,8 @@ static int read_rank(struct remote *r, struct penstock_error *err)
 	if (read_words(json_object_get(r->root, "argv"), &r->argv) < 0 ||
 		read_words(json_object_get(r->root, "env"), &r->env) < 0 ||
 		read_container(r, json_object_get(r->root, "container")) < 0 ||
-		take_from_launcher(&r->env) < 0 || set_launched_rank(r) < 0)
+		take_variables(&r->env, of_launcher, ARRAY_SIZE(of_launcher)) < 0 ||
+		set_launched_rank(r) < 0)
 		return error_memory(err);
 	/* PMIx fails for a user unknown to the image without a home directory. */
 	if (r->container.uid && !strlist_get(&r->env, "HOME") &&
@@ -424,6 +386,10 @@ static int read_rank(struct remote *r, struct penstock_error *err)
 
 static int read_spec(struct remote *r, struct penstock_error *err)
 {
+	/* Slurm's variables for each task: its place, its GPUs, and how tasks connect. */
+	static const char *const of_slurm[] = {"SLURM_", "SLURMD_", "PMI_", "PMI2_", "PMIX_",
+		"CUDA_VISIBLE_DEVICES=", "ROCR_VISIBLE_DEVICES=", "GPU_DEVICE_ORDINAL=",
+		"ZE_AFFINITY_MASK=", "HOSTNAME="};
 	struct utsname system;
 	int e = read_line(r, err);
 
@@ -438,7 +404,8 @@ static int read_spec(struct remote *r, struct penstock_error *err)
 		read_words(json_object_get(r->root, "env"), &r->env) < 0 ||
 		read_container(r, json_object_get(r->root, "container")) < 0 ||
 		read_network(r, json_object_get(r->root, "network")) < 0 ||
-		take_from_slurm(&r->env) < 0 || set_ranks(&r->env) < 0)
+		take_variables(&r->env, of_slurm, ARRAY_SIZE(of_slurm)) < 0 ||
+		set_ranks(&r->env) < 0)
 		return error_memory(err);
 	uname(&system);
 	if (access(r->dir, W_OK) < 0)
@@ -479,13 +446,10 @@ static void write_end(const struct remote *r, const struct task_end *end)
 
 	if (r->launched) /* the exit code is enough */
 		return;
+	path = str_printf("%s/end.%zu", r->dir, r->rank);
 	n = snprintf(text, sizeof(text), "%d %d %d %" PRId64 "\n", end->code, end->signal,
 		(int)end->oom, clock_wall_ns());
-	if (asprintf(&path, "%s/end.%zu", r->dir, r->rank) < 0) {
-		path = NULL;
-		return;
-	}
-	if (fs_write_atomic(path, text, (size_t)n, 0600, &err) < 0)
+	if (path && fs_write_atomic(path, text, (size_t)n, 0600, &err) < 0)
 		log_warn("%s", err.message);
 }
 
@@ -628,16 +592,10 @@ static void stage_inputs(struct remote *r)
 			.cookie = r,
 		},
 		&err);
-	if (e == 0 && r->container.image) {
-		json_auto_t *mount = json_pack(
-			"{s:s, s:s}", "source", r->inputs.path, "place", seen);
-
-		e = mount && add_mount(r, mount) == 0 ? 0 : error_memory(&err);
-	} else if (e == 0) {
-		e = strlist_set(&r->env, "DEEPSQUARE_INPUT", r->inputs.path) < 0
-			    ? error_memory(&err)
-			    : 0;
-	}
+	if (e == 0 &&
+		(r->container.image ? add_mount(r, r->inputs.path, seen, false)
+				    : strlist_set(&r->env, "DEEPSQUARE_INPUT", r->inputs.path)) < 0)
+		e = error_memory(&err);
 	if (e < 0 && e != -(int)PENSTOCK_E_CANCELLED)
 		log_warn("reading the inputs from %s: %s", from, err.message);
 }

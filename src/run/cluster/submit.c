@@ -23,11 +23,9 @@
 static int refuse(const struct workflow *workflow, const struct workflow_place *at,
 	const char *what, const char *path, const char *field, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
-
-	workflow_place_format(workflow, at, &place);
-	return error_set(err, PENSTOCK_E_INVALID, "%s: %s; run with --set %s%s%s=null",
-		buf_str(&place), what, path, *path ? ".run." : "", field);
+	error_set(err, PENSTOCK_E_INVALID, "%s; run with --set %s%s%s=null", what, path,
+		*path ? ".run." : "", field);
+	return workflow_error_at(workflow, at, err);
 }
 
 struct checking {
@@ -35,19 +33,31 @@ struct checking {
 	struct penstock_error *err;
 };
 
+/* The job reads credentials again, when an option or standard input are no longer available. */
 static int check_credential(const struct workflow *workflow,
-	const struct workflow_credential *credential, struct penstock_error *err);
+	const struct workflow_credential *credential, struct penstock_error *err)
+{
+	bool gone = credential->source == WORKFLOW_FROM_OPTION ||
+		    (credential->source == WORKFLOW_FROM_FILE && *workflow->file != '/');
+
+	if (!gone)
+		return 0;
+	error_set(err, PENSTOCK_E_INVALID,
+		"the batch job cannot read this credential again; store it with 'penstock "
+		"secret set NAME', and write ${{ secrets.NAME }}");
+	return workflow_error_at(workflow, &credential->at, err);
+}
 
 static int check_step(void *cookie, const struct workflow_step *step)
 {
 	const struct checking *c = cookie;
-
-	if (step->kind == WORKFLOW_STEP_RUN &&
-		check_credential(c->workflow, &step->run.container.password, c->err) < 0)
-		return -PENSTOCK_E_INVALID;
+	int r;
 
 	if (step->kind != WORKFLOW_STEP_RUN)
 		return 0;
+	r = check_credential(c->workflow, &step->run.container.password, c->err);
+	if (r < 0)
+		return r;
 	if (step->run.resources.max_processes.given)
 		return refuse(c->workflow, &step->run.resources.max_processes.at,
 			"`maxProcesses` has no effect on the nodes of a cluster", step->path,
@@ -57,23 +67,6 @@ static int check_step(void *cookie, const struct workflow_step *step)
 	return refuse(c->workflow, &step->run.timeouts.hang.at,
 		"`hangTimeout` has no effect on the nodes of a cluster", step->path, "hangTimeout",
 		c->err);
-}
-
-/* The job reads credentials again, when an option or standard input are no longer available. */
-static int check_credential(const struct workflow *workflow,
-	const struct workflow_credential *credential, struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
-	bool gone = credential->source == WORKFLOW_FROM_OPTION ||
-		    (credential->source == WORKFLOW_FROM_FILE && *workflow->file != '/');
-
-	if (!gone)
-		return 0;
-	workflow_place_format(workflow, &credential->at, &place);
-	return error_set(err, PENSTOCK_E_INVALID,
-		"%s: the batch job cannot read this credential again; store it with 'penstock "
-		"secret set NAME', and write ${{ secrets.NAME }}",
-		buf_str(&place));
 }
 
 static int check_store(
@@ -97,10 +90,8 @@ int slurm_check(const struct workflow *workflow, struct penstock_error *err)
 		if (workflow->inputs[i].kind == WORKFLOW_S3)
 			r = check_store(workflow, &workflow->inputs[i].s3, err);
 	}
-
 	if (r < 0)
 		return r;
-
 	if (workflow->timeouts.hang.given)
 		return refuse(workflow, &workflow->timeouts.hang.at,
 			"`hangTimeout` has no effect on the nodes of a cluster", "", "hangTimeout",
@@ -158,12 +149,10 @@ int slurm_options(const struct slurm_submission *submission, struct strlist *opt
 		strlist_add(options, "--requeue") < 0 ||
 		strlist_addf(options, "--signal=B:USR1@%d", LEAD_S) < 0 ||
 		add_number(options, "ntasks", r->tasks.value, "") < 0 ||
-		add_number(options, "cpus-per-task", r->cpus_per_task.value, "") < 0)
-		return error_memory(err);
-	if (r->mem_per_cpu.value &&
-		add_number(options, "mem-per-cpu", r->mem_per_cpu.value, "M") < 0)
-		return error_memory(err);
-	if (r->gpus.value && add_number(options, "gpus", r->gpus.value, "") < 0)
+		add_number(options, "cpus-per-task", r->cpus_per_task.value, "") < 0 ||
+		(r->mem_per_cpu.value &&
+			add_number(options, "mem-per-cpu", r->mem_per_cpu.value, "M") < 0) ||
+		(r->gpus.value && add_number(options, "gpus", r->gpus.value, "") < 0))
 		return error_memory(err);
 	for (size_t i = 0; submission->options && i < submission->options->n; i++) {
 		if (check_option(submission->options->items[i], err) < 0)
@@ -241,12 +230,11 @@ static int run_sbatch(struct slurm_job *job, const char *script, struct penstock
 int slurm_submit(
 	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err)
 {
-	_cleanup_(penstock_error_release) struct penstock_error e = PENSTOCK_ERROR_INIT;
-	_cleanup_free_ char *script = NULL;
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *script = run_path(home, id, RUN_FILE_SLURM_SCRIPT);
 	char before[SLURM_JOB_SIZE];
 	int r;
 
-	script = run_path(home, id, RUN_FILE_SLURM_SCRIPT);
 	if (!script)
 		return error_memory(err);
 	memcpy(before, job->job, sizeof(before));

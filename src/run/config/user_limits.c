@@ -189,15 +189,12 @@ char *user_config_path(void)
 	const char *given = str_env("PENSTOCK_CONFIG");
 	const char *config = str_env("XDG_CONFIG_HOME");
 	const char *home = str_env("HOME");
-	char *path = NULL;
 
 	if (given)
 		return strdup(given);
 	if (config && *config == '/')
 		return path_join(config, "penstock/config.yaml");
-	if (asprintf(&path, "%s/.config/penstock/config.yaml", home ? home : "/root") < 0)
-		return NULL;
-	return path;
+	return str_printf("%s/.config/penstock/config.yaml", home ? home : "/root");
 }
 
 const char *system_config_path(void)

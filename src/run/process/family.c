@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/process.h"
+#include "base/str.h"
 #include "base/banned.h"
 
 enum { KILL_WAIT_MS = 10000, POLL_MS = 2, MAX_BEFORE = 16 };
@@ -122,14 +123,11 @@ static bool kill_one(void *cookie, const struct process_info *info)
 /* Reads the children of one of our threads. Returns false if the kernel does not list them. */
 static bool read_children(const char *thread, struct buf *out)
 {
-	_cleanup_free_ char *path = NULL;
-	_cleanup_close_ int fd = -1;
+	_cleanup_free_ char *path = str_printf("/proc/self/task/%s/children", thread);
+	_cleanup_close_ int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 	char piece[1024];
 	ssize_t n;
 
-	if (asprintf(&path, "/proc/self/task/%s/children", thread) < 0)
-		return false;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
 	while (fd >= 0 && (n = read(fd, piece, sizeof(piece))) > 0)
 		buf_add(out, piece, (size_t)n);
 	return fd >= 0 && !buf_failed(out);

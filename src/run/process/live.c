@@ -41,9 +41,7 @@ void live_step_release(struct live_step *step)
 
 static char *path_of(const char *run_dir, unsigned long serial)
 {
-	char *path = NULL;
-
-	return asprintf(&path, "%s/live/%lu", run_dir, serial) < 0 ? NULL : path;
+	return str_printf("%s/live/%lu", run_dir, serial);
 }
 
 static json_t *json_list(const struct strlist *list)
@@ -110,15 +108,12 @@ int live_write(const char *run_dir, const struct live_step *step, struct penstoc
 	_cleanup_free_ char *dir = path_join(run_dir, "live");
 	_cleanup_free_ char *path = path_of(run_dir, step->serial);
 	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB);
-	_cleanup_free_ char *fresh = NULL;
+	_cleanup_free_ char *fresh = str_printf("%s/live/.%lu", run_dir, step->serial);
 	_cleanup_close_ int fd = -1;
 	int r;
 
-	if (!dir || !path || add_groups(&text, step) < 0 || add_tasks(&text, step) < 0 ||
-		asprintf(&fresh, "%s/.%lu", dir, step->serial) < 0) {
-		fresh = NULL;
+	if (!dir || !path || !fresh || add_groups(&text, step) < 0 || add_tasks(&text, step) < 0)
 		return error_memory(err);
-	}
 	r = make_dir(dir, err);
 	if (r < 0)
 		return r;

@@ -131,11 +131,8 @@ int stores_open(struct stores *stores, const struct workflow *workflow,
 	store->prefix = s3->prefix;
 	r = open_client(stores, s3, &store->client, err);
 	if (r < 0) {
-		_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
-
 		free(store);
-		workflow_place_format(workflow, &s3->at, &place);
-		return error_prefix(err, "%s", buf_str(&place));
+		return workflow_error_at(workflow, &s3->at, err);
 	}
 	pthread_mutex_lock(&stores->lock);
 	object_client_patience(

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -238,35 +237,22 @@ int container_words(const char *line, struct strlist *out, struct penstock_error
 	}
 }
 
-static int add_all(struct strlist *to, const struct strlist *from)
-{
-	for (size_t i = 0; i < from->n; i++) {
-		if (strlist_add(to, from->items[i]) < 0)
-			return -1;
-	}
-	return 0;
-}
-
 /* A shell runs the command. Without a shell the image's entry point runs it, or the image's own
  * command if there is none. */
 static int set_argv(struct container_setup *setup, const struct workflow_run *what,
 	const struct image *image, struct penstock_error *err)
 {
 	const char *command = what->command.value ? what->command.value : "";
+	const char *const shell[] = {what->shell.value, "-c", command, NULL};
 	int r = 0;
 
-	if (!is_blank(command) && strcmp(what->shell.value, "ENTRYPOINT") != 0) {
-		if (strlist_add(&setup->argv, what->shell.value) < 0 ||
-			strlist_add(&setup->argv, "-c") < 0 ||
-			strlist_add(&setup->argv, command) < 0)
-			return error_memory(err);
-		return 0;
-	}
-	if (add_all(&setup->argv, &image->config.entrypoint) < 0)
+	if (!is_blank(command) && strcmp(what->shell.value, "ENTRYPOINT") != 0)
+		return strlist_add_all(&setup->argv, shell) < 0 ? error_memory(err) : 0;
+	if (strlist_add_all(&setup->argv, (const char *const *)image->config.entrypoint.items) < 0)
 		return error_memory(err);
 	if (!is_blank(command))
 		r = container_words(command, &setup->argv, err);
-	else if (add_all(&setup->argv, &image->config.cmd) < 0)
+	else if (strlist_add_all(&setup->argv, (const char *const *)image->config.cmd.items) < 0)
 		r = error_memory(err);
 	if (r == 0 && !setup->argv.n)
 		r = error_set(err, PENSTOCK_E_INVALID,
@@ -284,11 +270,8 @@ static bool is_inherited(const char *pair, bool x11)
 		"ALL_PROXY=", "CUDA_VISIBLE_DEVICES=", "NVIDIA_", "SLURM_", "PMI_", "PMI2_",
 		"PMIX_", "OMPI_", "NCCL_", "UCX_", "OMP_NUM_THREADS="};
 
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		if (str_starts(pair, names[i]))
-			return true;
-	}
-	return x11 && str_starts(pair, "DISPLAY=");
+	return str_starts_any(pair, names, ARRAY_SIZE(names)) ||
+	       (x11 && str_starts(pair, "DISPLAY="));
 }
 
 /* Parses "KEY=value", with quotes around the value or "export" before it; free() it. NULL if it
@@ -313,7 +296,7 @@ static char *environment_pair(char *line)
 		len -= 2;
 	}
 	*equals = '\0';
-	return asprintf(&equals, "%s=%.*s", line, (int)len, value) < 0 ? NULL : equals;
+	return str_printf("%s=%.*s", line, (int)len, value);
 }
 
 /* Reads a file of the image from the topmost layer that has it; a device in its place means that it
@@ -418,27 +401,17 @@ static void add_mount(struct container_setup *setup, const char *source, const c
 		.source = source, .place = place, .read_only = ro};
 }
 
-static int check_source(const struct containers *containers, const struct workflow_mount *mount,
-	struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
-
-	if (access(mount->host_dir.value, F_OK) == 0)
-		return 0;
-	workflow_place_format(containers->attempt->workflow, &mount->at, &place);
-	return error_errno(err, errno, "%s: the mount %s", buf_str(&place), mount->host_dir.value);
-}
-
 static int add_mounts(struct container_setup *setup, const struct containers *containers,
 	const struct workflow_mount *mounts, size_t n, struct penstock_error *err)
 {
 	for (size_t i = 0; i < n; i++) {
-		int r = check_source(containers, &mounts[i], err);
+		const char *source = mounts[i].host_dir.value;
 
-		if (r < 0)
-			return r;
-		add_mount(setup, mounts[i].host_dir.value, mounts[i].container_dir.value,
-			mounts[i].read_only);
+		if (access(source, F_OK) < 0) {
+			error_errno(err, errno, "the mount %s", source);
+			return workflow_error_at(containers->attempt->workflow, &mounts[i].at, err);
+		}
+		add_mount(setup, source, mounts[i].container_dir.value, mounts[i].read_only);
 	}
 	return 0;
 }

@@ -13,24 +13,16 @@
 #include "transfer/objects.h"
 #include "base/banned.h"
 
-/* Settings of penstock that a step must not inherit. */
-static bool is_own_setting(const char *pair)
-{
-	static const char *const names[] = {"PENSTOCK_ACCESS_KEY_ID=",
-		"PENSTOCK_SECRET_ACCESS_KEY=", "PENSTOCK_SECRET_", "PENSTOCK_RUN_ID=",
-		"PENSTOCK_ATTEMPT=", "PENSTOCK_CHECKPOINT=", "PENSTOCK_CHECKPOINT_DIR="};
-
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		if (str_starts(pair, names[i]))
-			return true;
-	}
-	return false;
-}
-
+/* Adds all but the settings of penstock that a step must not inherit. */
 static int inherit(struct strlist *env, const char *const *inherited)
 {
+	static const char *const own[] = {"PENSTOCK_ACCESS_KEY_ID=", "PENSTOCK_SECRET_ACCESS_KEY=",
+		"PENSTOCK_SECRET_", "PENSTOCK_RUN_ID=", "PENSTOCK_ATTEMPT=", "PENSTOCK_CHECKPOINT=",
+		"PENSTOCK_CHECKPOINT_DIR="};
+
 	for (; inherited && *inherited; inherited++) {
-		if (!is_own_setting(*inherited) && strlist_add(env, *inherited) < 0)
+		if (!str_starts_any(*inherited, own, ARRAY_SIZE(own)) &&
+			strlist_add(env, *inherited) < 0)
 			return -1;
 	}
 	return 0;
@@ -115,67 +107,58 @@ static int add_venv(struct strlist *env, const char *venv)
 
 	if (!venv)
 		return 0;
-	if (asprintf(&longer, "%s/bin:%s", venv, path ? path : "/usr/bin:/bin") < 0)
+	longer = str_printf("%s/bin:%s", venv, path ? path : "/usr/bin:/bin");
+	if (!longer || strlist_set(env, "PATH", longer) < 0)
 		return -1;
-	return strlist_set(env, "PATH", longer) < 0 ? -1 : strlist_set(env, "VIRTUAL_ENV", venv);
+	return strlist_set(env, "VIRTUAL_ENV", venv);
 }
 
 static int add_places(struct strlist *env, const struct environment_spec *spec)
 {
 	const struct environment_container *container = spec->container;
 	const struct run_layout *layout = container ? container->seen : spec->layout;
-
-	if (strlist_set(env, "STORAGE_PATH", layout->storage) < 0 ||
-		strlist_set(env, "DEEPSQUARE_INPUT", layout->input) < 0 ||
-		strlist_set(env, "DEEPSQUARE_OUTPUT", layout->output) < 0 ||
-		strlist_set(env, "DEEPSQUARE_ENV", layout->env_file) < 0 ||
-		strlist_set(env, "DEEPSQUARE_TMP", layout->user_tmp) < 0 ||
-		strlist_set(env, "DEEPSQUARE_SHARED_TMP", layout->user_tmp) < 0 ||
-		strlist_set(env, "DEEPSQUARE_DISK_TMP",
-			container ? container->disk_tmp : layout->user_tmp) < 0 ||
-		strlist_set(env, "DEEPSQUARE_SHARED_WORLD_TMP", layout->world_tmp) < 0 ||
-		strlist_set(env, "DEEPSQUARE_DISK_WORLD_TMP",
-			container ? container->disk_world_tmp : layout->world_tmp) < 0 ||
-		strlist_set(env, "PENSTOCK_RUN_ID", spec->run_id) < 0)
-		return -1;
-	if (set_number(env, "PENSTOCK_ATTEMPT", spec->attempt) < 0)
-		return -1;
 	/* Files by which a program learns of a preemption and reports that it has finished
 	 * nevertheless. */
 	_cleanup_free_ char *preempt = path_join(layout->storage, REACTION_PREEMPT_FILE);
 	_cleanup_free_ char *save = path_join(layout->storage, REACTION_SAVE_FILE);
-	_cleanup_free_ char *done = NULL;
+	_cleanup_free_ char *done = str_printf(
+		"%s/" REACTION_DONE_FILE "%lu", layout->storage, spec->serial);
+	const struct {
+		const char *key, *value;
+	} all[] = {
+		{"STORAGE_PATH", layout->storage},
+		{"DEEPSQUARE_INPUT", layout->input},
+		{"DEEPSQUARE_OUTPUT", layout->output},
+		{"DEEPSQUARE_ENV", layout->env_file},
+		{"DEEPSQUARE_TMP", layout->user_tmp},
+		{"DEEPSQUARE_SHARED_TMP", layout->user_tmp},
+		{"DEEPSQUARE_DISK_TMP", container ? container->disk_tmp : layout->user_tmp},
+		{"DEEPSQUARE_SHARED_WORLD_TMP", layout->world_tmp},
+		{"DEEPSQUARE_DISK_WORLD_TMP",
+			container ? container->disk_world_tmp : layout->world_tmp},
+		{"PENSTOCK_RUN_ID", spec->run_id},
+		{"PENSTOCK_PREEMPT_FILE", preempt},
+		{"PENSTOCK_SAVE_FILE", save},
+		{"PENSTOCK_DONE_FILE", done},
+		{"PENSTOCK_DEADLINE", spec->deadline ? spec->deadline : ""},
+	};
 
-	if (!preempt || !save ||
-		asprintf(&done, "%s/" REACTION_DONE_FILE "%lu", layout->storage, spec->serial) <
-			0) {
-		done = NULL;
-		return -1;
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		if (!all[i].value || strlist_set(env, all[i].key, all[i].value) < 0)
+			return -1;
 	}
-	if (strlist_set(env, "PENSTOCK_PREEMPT_FILE", preempt) < 0 ||
-		strlist_set(env, "PENSTOCK_SAVE_FILE", save) < 0 ||
-		strlist_set(env, "PENSTOCK_DONE_FILE", done) < 0)
-		return -1;
-	return strlist_set(env, "PENSTOCK_DEADLINE", spec->deadline ? spec->deadline : "");
+	return set_number(env, "PENSTOCK_ATTEMPT", spec->attempt);
 }
 
+/* Does nothing without a path. */
 static int set_below(struct strlist *env, const char *key, const char *dir, const char *path)
 {
-	_cleanup_free_ char *whole = strcmp(path, ".") == 0 ? strdup(dir) : path_join(dir, path);
+	_cleanup_free_ char *whole = NULL;
 
+	if (!path)
+		return 0;
+	whole = strcmp(path, ".") == 0 ? strdup(dir) : path_join(dir, path);
 	return whole ? strlist_set(env, key, whole) : -1;
-}
-
-/* Directory of checkpoints, and the one to continue from. */
-static int add_checkpoints(struct strlist *env, const struct environment_spec *spec)
-{
-	const char *output = spec->container ? spec->container->seen->output : spec->layout->output;
-
-	if (spec->checkpoint_dir &&
-		set_below(env, "PENSTOCK_CHECKPOINT_DIR", output, spec->checkpoint_dir) < 0)
-		return -1;
-	return spec->checkpoint ? set_below(env, "PENSTOCK_CHECKPOINT", output, spec->checkpoint)
-				: 0;
 }
 
 static int add_pairs(struct strlist *env, const char *const *pairs)
@@ -194,6 +177,7 @@ static int add_pairs(struct strlist *env, const char *const *pairs)
 int environment_build(
 	const struct environment_spec *spec, struct strlist *env, struct penstock_error *err)
 {
+	const char *output = spec->container ? spec->container->seen->output : spec->layout->output;
 	int r;
 
 	if (inherit(env, spec->container ? spec->container->inherited : spec->inherited) < 0 ||
@@ -206,7 +190,8 @@ int environment_build(
 	if (r < 0)
 		return r;
 	if (add_resources(env, &spec->workflow->resources) < 0 || add_places(env, spec) < 0 ||
-		add_checkpoints(env, spec) < 0 ||
+		set_below(env, "PENSTOCK_CHECKPOINT_DIR", output, spec->checkpoint_dir) < 0 ||
+		set_below(env, "PENSTOCK_CHECKPOINT", output, spec->checkpoint) < 0 ||
 		(spec->container && add_pairs(env, spec->container->image) < 0) ||
 		add_venv(env, spec->venv) < 0 ||
 		(spec->env_file ? strlist_set(env, "DEEPSQUARE_ENV", spec->env_file) : 0) < 0 ||

@@ -1,6 +1,5 @@
 #include "run/step/launcher.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <penstock/error.h>
 #include <stdbool.h>
@@ -18,7 +17,6 @@
 #include "base/process_run.h"
 #include "run/cluster/remote.h"
 #include "run/step/ranks.h"
-#include "run/task/boxed.h"
 #include "base/banned.h"
 
 /* ---- command lines without a launcher ---- */
@@ -101,15 +99,6 @@ static enum flavour flavour_of(const char *program)
 	return OTHER;
 }
 
-static int add_words(struct strlist *argv, const char *const *words)
-{
-	for (; *words; words++) {
-		if (strlist_add(argv, *words) < 0)
-			return -1;
-	}
-	return 0;
-}
-
 /* The tasks are bound to CPUs together, by their control group and affinity. */
 static int add_options(struct strlist *argv, enum flavour flavour, bool root)
 {
@@ -119,26 +108,18 @@ static int add_options(struct strlist *argv, enum flavour flavour, bool root)
 		"--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--output", "tag", NULL};
 	static const char *const hydra[] = {
 		"-launcher", "fork", "-bind-to", "none", "-prepend-pattern", "[%r] ", NULL};
-	static const char *const other[] = {NULL};
+	static const char *const *const all[] = {open_mpi_4, open_mpi_5, hydra, NULL};
 
 	if (flavour <= OPEN_MPI_5 && root && strlist_add(argv, "--allow-run-as-root") < 0)
 		return -1;
-	return add_words(argv, flavour == OPEN_MPI_4   ? open_mpi_4
-			       : flavour == OPEN_MPI_5 ? open_mpi_5
-			       : flavour == HYDRA      ? hydra
-						       : other);
-}
-
-/* Identity of the launcher. */
-static bool is_root(const struct workflow_run *step)
-{
-	return step->map_uid.given ? step->map_uid.value == 0 : geteuid() == 0;
+	return strlist_add_all(argv, all[flavour]);
 }
 
 int launcher_words(const struct workflow_run *step, const char *path, struct strlist *argv,
 	struct penstock_error *err)
 {
 	struct host_command mapping;
+	bool root = step->map_uid.given ? step->map_uid.value == 0 : geteuid() == 0;
 	_cleanup_free_ char *mpirun = fs_find_program(path, "mpirun");
 	_cleanup_free_ char *mpiexec = mpirun ? NULL : fs_find_program(path, "mpiexec");
 	const char *program = mpirun ? mpirun : mpiexec;
@@ -152,9 +133,8 @@ int launcher_words(const struct workflow_run *step, const char *path, struct str
 	/* The launcher's server accepts ranks only of its own user, so a launcher of containers has
 	 * their identity. */
 	host_command_mapping(&mapping, step);
-	if (add_words(argv, mapping.argv) < 0 || strlist_add(argv, program) < 0 ||
-		add_options(argv, flavour_of(program), is_root(step)) < 0 ||
-		strlist_add(argv, "-n") < 0 ||
+	if (strlist_add_all(argv, mapping.argv) < 0 || strlist_add(argv, program) < 0 ||
+		add_options(argv, flavour_of(program), root) < 0 || strlist_add(argv, "-n") < 0 ||
 		strlist_addf(argv, "%" PRId64, step->resources.tasks.value) < 0)
 		return error_memory(err);
 	return 0;
@@ -167,25 +147,13 @@ int launcher_command(const struct workflow_run *step, const char *path, struct s
 
 	if (r < 0)
 		return r;
-	if (add_words(argv, (const char *const[]){"/bin/sh", "-c", ranks_mpi_wrapper,
-				    step->shell.value, step->command.value, NULL}) < 0)
+	if (strlist_add_all(argv, (const char *const[]){"/bin/sh", "-c", ranks_mpi_wrapper,
+					  step->shell.value, step->command.value, NULL}) < 0)
 		return error_memory(err);
 	return 0;
 }
 
 /* ---- containers started by it ---- */
-
-int step_mpi_box(char **out, const char *tmp, struct penstock_error *err)
-{
-	_cleanup_free_ char *box = path_join(tmp, BOXED_PREFIX "mpi-XXXXXX");
-
-	if (!box)
-		return error_memory(err);
-	if (!mkdtemp(box))
-		return error_errno(err, errno, "cannot make a directory in %s", tmp);
-	*out = take_pointer(box);
-	return 0;
-}
 
 int step_mpi_wrap(struct task_spec *task, const struct workflow_run *what, const int *gpus,
 	size_t n_gpus, struct strlist *argv, struct strlist *env, struct penstock_error *err)

@@ -29,9 +29,6 @@ int launcher_command(const struct workflow_run *step, const char *path, struct s
  * environment, which only its owner can read.
  */
 
-/* Makes a directory below `tmp` for the writable layers of the ranks; the caller removes it. */
-int step_mpi_box(char **out, const char *tmp, struct penstock_error *err);
-
 /* Turns the task in a container into one of the machine that is the launcher; completes `argv` and
  * `env` (the environment of a step without a container). `gpus` are those of all ranks. */
 int step_mpi_wrap(struct task_spec *task, const struct workflow_run *what, const int *gpus,

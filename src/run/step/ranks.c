@@ -190,10 +190,9 @@ int step_cluster(struct task_cluster *out, const struct attempt *attempt,
 {
 	const struct workflow_step_resources *res = &what->resources;
 
-	if (asprintf(dir, "%s/step-%lu", attempt->layout.tmp, serial) < 0) {
-		*dir = NULL;
+	*dir = str_printf("%s/step-%lu", attempt->layout.tmp, serial);
+	if (!*dir)
 		return error_memory(err);
-	}
 	*out = (struct task_cluster){
 		.n = (size_t)res->tasks.value,
 		.n_nodes = (size_t)slurm->n_nodes,

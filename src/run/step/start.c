@@ -17,6 +17,7 @@
 #include "run/step/environment.h"
 #include "run/step/launcher.h"
 #include "run/step/network.h"
+#include "run/task/box.h"
 #include "base/banned.h"
 
 /* ---- the environment ---- */
@@ -144,7 +145,7 @@ static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
 		/* The launcher runs on the machine itself, with the environment of a step there. */
 		r = build_environment(step, spec, &defaults, NULL, &s->launch_env, err);
 		if (r == 0)
-			r = step_mpi_box(&step->mpi_box, step->host->attempt->layout.tmp, err);
+			r = box_make(&step->mpi_box, step->host->attempt->layout.tmp, "mpi-", err);
 		if (r < 0)
 			return r;
 		s->setup.container.tmp = step->mpi_box;

@@ -155,6 +155,8 @@ static void beginnings_and_ends_match(void **state)
 	(void)state;
 	assert_true(str_starts("s3://b", "s3://"));
 	assert_false(str_starts("s3:", "s3://"));
+	assert_true(str_starts_any("b=1", (const char *const[]){"a=", "b="}, 2));
+	assert_false(str_starts_any("c=1", (const char *const[]){"a=", "b="}, 2));
 	assert_true(str_ends("a.tar.gz", ".gz"));
 	assert_false(str_ends("gz", ".gz"));
 	assert_true(str_starts("", "") && str_ends("", ""));
