@@ -1,8 +1,6 @@
 /* Key files of service accounts and of gcloud users, and signatures with the former. */
 #include "net/credentials/google.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +14,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "net/http/http.h"
 #include "s3/sum/checksum.h"
 #include "base/banned.h"
 
@@ -122,25 +121,12 @@ static int take_private_key(struct google_key *key, const json_t *json, struct p
 
 bool google_may_have_token(const char *url)
 {
-	const char *host = url + strlen("http://");
-	char name[sizeof("255.255.255.255")] = "";
-	struct in_addr address;
-	size_t len;
+	const char *host;
+	size_t len = http_plain_host(url, &host);
 
 	if (str_starts(url, "https://"))
 		return url[strlen("https://")];
-	if (!str_starts(url, "http://"))
-		return false;
-	if (str_starts(host, "[::1]"))
-		return host[5] == '\0' || strchr(":/", host[5]);
-	len = strcspn(host, ":/");
-	if (len >= sizeof(name))
-		return false;
-	memcpy(name, host, len);
-	/* All of 127.0.0.0/8 is this machine. */
-	return strcmp(name, "localhost") == 0 ||
-	       (inet_pton(AF_INET, name, &address) == 1 &&
-		       ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET);
+	return len && http_host_is_local(host, len);
 }
 
 static int check_token_uri(const char *uri, struct penstock_error *err)

@@ -1,5 +1,4 @@
 /* Credentials from the metadata services of EC2 instances, ECS tasks and EKS pods. */
-#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -250,41 +249,24 @@ static int fetch_container(
 }
 
 /* Allows plain HTTP only to this machine and to the addresses of ECS and EKS. */
-static bool may_be_plain(const char *host, size_t len)
-{
-	static const char *const services[] = {
-		"localhost", "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]", "[::1]"};
-	char text[64];
-	struct in_addr in;
-
-	if (len >= sizeof(text))
-		return false;
-	memcpy(text, host, len);
-	text[len] = '\0';
-	for (size_t i = 0; i < ARRAY_SIZE(services); i++) {
-		if (strcasecmp(text, services[i]) == 0)
-			return true;
-	}
-	return inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127;
-}
-
 static int check_full_uri(const char *uri, struct penstock_error *err)
 {
+	static const char *const services[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
 	const char *host;
-	size_t len;
+	size_t len = http_plain_host(uri, &host);
 
-	if (str_starts(uri, "https://"))
+	if (str_starts(uri, "https://") || (len && http_host_is_local(host, len)))
 		return 0;
 	if (!str_starts(uri, "http://"))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"AWS_CONTAINER_CREDENTIALS_FULL_URI must begin with http:// or https://");
-	host = uri + strlen("http://");
-	len = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?#");
-	if (memchr(host, '@', strcspn(host, "/?#")) || !may_be_plain(host, len))
-		return error_set(err, PENSTOCK_E_INVALID,
-			"AWS_CONTAINER_CREDENTIALS_FULL_URI uses plain HTTP to another machine; "
-			"use https://");
-	return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(services); i++) {
+		if (len == strlen(services[i]) && strncasecmp(host, services[i], len) == 0)
+			return 0;
+	}
+	return error_set(err, PENSTOCK_E_INVALID,
+		"AWS_CONTAINER_CREDENTIALS_FULL_URI uses plain HTTP to another machine; use "
+		"https://");
 }
 
 int credential_source_container(struct credentials_provider **out, struct penstock_error *err)

@@ -1,6 +1,7 @@
 /* Helpers for requests, replies and URLs. */
 #include "net/http/internal.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,32 @@ const char *http_reply_header(const struct http_reply *reply, const char *name)
 						 : NULL;
 
 	return value ? value + strspn(value, " \t") : NULL;
+}
+
+size_t http_plain_host(const char *url, const char **host)
+{
+	const char *at = url + strlen("http://");
+	size_t len;
+
+	if (!str_starts(url, "http://") || memchr(at, '@', strcspn(at, "/?#")))
+		return 0;
+	len = strcspn(at, *at == '[' ? "]" : ":/?#");
+	len += at[len] == ']';
+	*host = at;
+	return at[len] == '\0' || strchr(":/?#", at[len]) ? len : 0;
+}
+
+bool http_host_is_local(const char *host, size_t len)
+{
+	char name[sizeof("255.255.255.255")] = "";
+	struct in_addr address;
+
+	if (len >= sizeof(name))
+		return false;
+	memcpy(name, host, len);
+	return strcasecmp(name, "localhost") == 0 || strcmp(name, "[::1]") == 0 ||
+	       (inet_pton(AF_INET, name, &address) == 1 &&
+		       ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET);
 }
 
 void http_url_display(const char *url, struct buf *out)

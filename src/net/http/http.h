@@ -294,6 +294,12 @@ void http_resume(struct http_engine *engine);
 /* Makes the engine check the cancel flags now instead of within 100 ms. Any thread. */
 void http_wake(struct http_engine *engine);
 
+/* Gets the host of "http://HOST[:PORT][/…]"; an IPv6 address has its brackets. Returns its length,
+ * or 0 for any other URL, such as one with a user. */
+size_t http_plain_host(const char *url, const char **host);
+/* Returns true for localhost, 127.0.0.0/8 and [::1]. */
+bool http_host_is_local(const char *host, size_t len);
+
 /* Formats `url` for display: without user, password and query. */
 void http_url_display(const char *url, struct buf *out);
 

@@ -249,6 +249,7 @@ static void a_wrong_key_file_is_refused_with_what_is_wrong(void **state)
 	assert_false(google_may_have_token("http://localhost.example/"));
 	assert_false(google_may_have_token("http://0177.0.0.1/"));
 	assert_false(google_may_have_token("ftp://127.0.0.1/"));
+	assert_false(google_may_have_token("http://localhost:x@example.org/"));
 	assert_refused("token_uri", "https://a@b/", PENSTOCK_E_INVALID, "token_uri");
 	assert_int_equal(-(int)PENSTOCK_E_INVALID, google_key_parse(&key, "[]", 2, &err));
 	assert_non_null(strstr(err.message, "JSON"));
