@@ -408,14 +408,6 @@ bool log_secret_parameter(const char *name, size_t len)
 	return false;
 }
 
-/* Returns the length of "X-Amz-Signature=" and the like at `text`, or 0. */
-static size_t parameter_length_at(const char *text)
-{
-	size_t len = strcspn(text, "=?& \t\"'<>");
-
-	return text[len] == '=' && log_secret_parameter(text, len) ? len + 1 : 0;
-}
-
 static void redact_locked(struct buf *out, const char *text)
 {
 	if (state.withhold) {
@@ -425,14 +417,15 @@ static void redact_locked(struct buf *out, const char *text)
 	for (const char *p = text; *p;) {
 		size_t len = secret_length_at(p);
 		bool boundary = p == text || p[-1] == '?' || p[-1] == '&';
+		size_t name = boundary && !len ? strcspn(p, "=?& \t\"'<>") : 0;
 
 		if (len) {
 			buf_add_str(out, "***");
 			p += len;
-		} else if (boundary && (len = parameter_length_at(p)) > 0) {
-			buf_add(out, p, len);
+		} else if (name && p[name] == '=' && log_secret_parameter(p, name)) {
+			buf_add(out, p, name + 1);
 			buf_add_str(out, "***");
-			p += len;
+			p += name + 1;
 			p += strcspn(p, "& \t\"'<>");
 		} else {
 			buf_add_char(out, *p++);

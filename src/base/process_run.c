@@ -162,14 +162,6 @@ static int wait_for_exit(struct runner *r, struct penstock_error *err)
 	}
 }
 
-static void kill_all(const struct process *p, bool session)
-{
-	if (session)
-		kill(-p->pid, SIGKILL);
-	else
-		process_signal(p, SIGKILL);
-}
-
 int process_run(const struct process_spec *spec, const struct process_run_options *options,
 	int *status, struct penstock_error *err)
 {
@@ -193,8 +185,10 @@ int process_run(const struct process_spec *spec, const struct process_run_option
 	close_end(&r.streams[1].child_end);
 	if (rc == 0) {
 		rc = wait_for_exit(&r, err);
-		if (rc < 0)
-			kill_all(&r.process, spec->new_session);
+		if (rc < 0 && spec->new_session)
+			kill(-r.process.pid, SIGKILL);
+		else if (rc < 0)
+			process_signal(&r.process, SIGKILL);
 		if (!process_wait(&r.process, rc < 0 ? KILL_WAIT_MS : -1, status) && rc == 0)
 			rc = error_errno(
 				err, errno, "cannot get the exit status of %s", options->name);

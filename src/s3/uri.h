@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "base/buf.h"
 
@@ -18,6 +19,11 @@ struct span {
 	const char *p;
 	size_t n;
 };
+
+static inline bool span_is(struct span s, const char *text)
+{
+	return s.n == strlen(text) && memcmp(s.p, text, s.n) == 0;
+}
 
 /* Encodes everything but A-Z a-z 0-9 - . _ ~ (and '/' if kept) as %XX in upper case. Returns 0 or
  * -1 (see buf_error()). */

@@ -1,5 +1,7 @@
 #include "store/internal.h"
 
+#include <errno.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -313,33 +315,23 @@ void txn_submit(struct store *store, struct txn *txn)
 	pthread_cond_signal(&store->queue_filled);
 }
 
-struct waiting {
-	pthread_mutex_t lock;
-	pthread_cond_t cond;
-	bool done;
-};
-
-static void waiting_done(struct store *store, struct txn *txn)
+static void wake(struct store *store, struct txn *txn)
 {
-	struct waiting *w = txn->cookie;
-
 	(void)store;
-	LOCK_SCOPE(&w->lock);
-	w->done = true;
-	pthread_cond_signal(&w->cond);
+	sem_post(txn->cookie);
 }
 
 enum store_status txn_run(struct store *store, struct txn *txn, struct penstock_error *err)
 {
-	struct waiting w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+	sem_t ended;
 
-	txn->done = waiting_done;
-	txn->cookie = &w;
+	sem_init(&ended, 0, 0);
+	txn->done = wake;
+	txn->cookie = &ended;
 	txn_submit(store, txn);
-	pthread_mutex_lock(&w.lock);
-	while (!w.done)
-		pthread_cond_wait(&w.cond, &w.lock);
-	pthread_mutex_unlock(&w.lock);
+	while (sem_wait(&ended) < 0 && errno == EINTR)
+		;
+	sem_destroy(&ended);
 	if (txn->status == STORE_FAILED || txn->status == STORE_NO_SPACE)
 		error_move(err, &txn->err);
 	penstock_error_release(&txn->err);

@@ -107,7 +107,8 @@ failed:
 		sqlite3_errmsg(handle));
 }
 
-/* SQLite gives its other files the mode of this one. */
+/* SQLite gives its other files the mode of this one. It is closed before SQLite opens it: a close
+ * would drop SQLite's locks. */
 static int create_private(const char *path, struct penstock_error *err)
 {
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);

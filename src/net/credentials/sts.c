@@ -84,13 +84,6 @@ int credentials_from_sts(
 	return 0;
 }
 
-/* A 400 concerns the identity or the role, unless it is a request to retry later. */
-static bool is_refusal(const struct http_reply *http, const struct sts_reply *reply)
-{
-	return http->status == 400 && !str_starts(reply->code, "Throttling") &&
-	       strcmp(reply->code, "IDPCommunicationError") != 0;
-}
-
 /* Adds the reason from the body of a rejection: "AccessDenied: … is not authorized to …". */
 static void add_reason(const struct http_reply *http, struct penstock_error *err)
 {
@@ -103,7 +96,9 @@ static void add_reason(const struct http_reply *http, struct penstock_error *err
 		reply.code) {
 		error_suffix(err, " (%.100s%s%.300s)", reply.code, reply.message ? ": " : "",
 			reply.message ? reply.message : "");
-		if (err && is_refusal(http, &reply))
+		/* A 400 concerns the identity or the role, except for requests to retry. */
+		if (err && http->status == 400 && !str_starts(reply.code, "Throttling") &&
+			strcmp(reply.code, "IDPCommunicationError") != 0)
 			err->code = PENSTOCK_E_PERMISSION;
 	}
 }

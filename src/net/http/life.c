@@ -213,15 +213,14 @@ void http_engine_counters(struct http_engine *engine, struct http_counters *out)
 	};
 }
 
-static bool is_started(struct http_engine *engine)
-{
-	LOCK_SCOPE(&engine->synced.lock);
-	return engine->synced.started;
-}
-
 void http_wake(struct http_engine *engine)
 {
-	if (is_started(engine))
+	bool started;
+
+	pthread_mutex_lock(&engine->synced.lock);
+	started = engine->synced.started;
+	pthread_mutex_unlock(&engine->synced.lock);
+	if (started)
 		curl_multi_wakeup(engine->multi);
 }
 

@@ -74,26 +74,21 @@ void http_error_name(const struct http_request *request, struct penstock_error *
 	error_prefix(err, "%s %s", request->method, buf_str(&url));
 }
 
-static uint64_t next_random(struct http_engine *engine)
+/* Full jitter: a random delay from 0 to a bound that doubles each time. */
+int64_t http_backoff_ms(struct http_engine *engine, unsigned attempt, int64_t cap)
 {
+	int64_t bound = engine->options.retry_base_ms;
 	/* splitmix64: spreads retries; not for security. */
 	uint64_t z = (engine->random += UINT64_C(0x9e3779b97f4a7c15));
 
 	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
 	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
-/* Full jitter: a random delay from 0 to a bound that doubles each time. */
-int64_t http_backoff_ms(struct http_engine *engine, unsigned attempt, int64_t cap)
-{
-	int64_t bound = engine->options.retry_base_ms;
-
+	z ^= z >> 31;
 	for (unsigned i = 1; i < attempt && bound < cap; i++)
 		bound *= 2;
 	if (bound > cap)
 		bound = cap;
-	return (int64_t)(next_random(engine) % (uint64_t)(bound + 1));
+	return (int64_t)(z % (uint64_t)(bound + 1));
 }
 
 /* Returns the delay of `Retry-After` in ms, limited, or -1 if there is none. */
@@ -213,26 +208,18 @@ static bool transfer_failed(struct call *call, CURLcode result, struct penstock_
 
 static const char *status_words(int status)
 {
-	switch (status) {
-	case 401:
-		return " (credentials required)";
-	case 403:
-		return " (forbidden)";
-	case 404:
-		return " (not found)";
-	case 410:
-		return " (gone)";
-	case 416:
-		return " (no such range)";
-	case 429:
-		return " (too many requests)";
-	case 500:
-		return " (internal server error)";
-	case 503:
-		return " (too busy)";
-	default:
-		return "";
+	static const struct {
+		int status;
+		const char *words;
+	} known[] = {{401, " (credentials required)"}, {403, " (forbidden)"}, {404, " (not found)"},
+		{410, " (gone)"}, {416, " (no such range)"}, {429, " (too many requests)"},
+		{500, " (internal server error)"}, {503, " (too busy)"}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
+		if (known[i].status == status)
+			return known[i].words;
 	}
+	return "";
 }
 
 /* Sets the error of an attempt that got a complete reply with an unexpected status. */

@@ -291,12 +291,6 @@ static bool read_prefix(struct scan *s, const struct tag *open)
 	return (tag.closing && tag_is(&tag, "CommonPrefixes")) || give_up(s, LIST_SCAN_NOT);
 }
 
-static bool boolean(struct scan *s, const char *raw, size_t len, bool *out)
-{
-	*out = ascii_equal(raw, len, "true");
-	return *out || ascii_equal(raw, len, "false") || give_up(s, LIST_SCAN_NOT);
-}
-
 static bool list_field(struct scan *s, const struct tag *tag)
 {
 	struct s3_list *l = s->out;
@@ -321,8 +315,10 @@ static bool list_field(struct scan *s, const struct tag *tag)
 		l->version = texts[i].version_2 ? 2 : l->version;
 		return copy_text(s, raw, len, texts[i].field);
 	}
-	if (tag_is(tag, "IsTruncated"))
-		return boolean(s, raw, len, &l->truncated);
+	if (tag_is(tag, "IsTruncated")) {
+		l->truncated = ascii_equal(raw, len, "true");
+		return l->truncated || ascii_equal(raw, len, "false") || give_up(s, LIST_SCAN_NOT);
+	}
 	if (tag_is(tag, "EncodingType")) {
 		l->url_encoded = ascii_equal(raw, len, "url");
 		return l->url_encoded || give_up(s, LIST_SCAN_NOT);

@@ -114,8 +114,7 @@ static enum sigv4_failure collect_parameters(struct sigv4 *ws, const char *query
 		struct sigv4_order *o = &order[n];
 		enum sigv4_failure f;
 
-		if (name.n == strlen("X-Amz-Signature") &&
-			memcmp(name.p, "X-Amz-Signature", name.n) == 0)
+		if (span_is(name, "X-Amz-Signature"))
 			continue;
 		if (n == LIMIT_SIGV4_PARAMETERS)
 			return SIGV4_TOO_LARGE;

@@ -113,16 +113,6 @@ static bool decode_span(const struct span *v, char *out, size_t size)
 	return true;
 }
 
-/* The last '/' before `end`, or NULL. */
-static const char *slash_before(const char *start, const char *end)
-{
-	while (end > start) {
-		if (*--end == '/')
-			return end;
-	}
-	return NULL;
-}
-
 /* "KEY/20130524/us-east-1/s3/aws4_request"; the key itself may contain slashes. */
 static bool parse_credential(const char *p, size_t n, struct sigv4_auth *out, bool *terminated)
 {
@@ -130,13 +120,13 @@ static bool parse_credential(const char *p, size_t n, struct sigv4_auth *out, bo
 	const char *end = p + n;
 
 	for (int i = 3; i >= 0; i--) {
-		cut[i] = slash_before(p, i == 3 ? end : cut[i + 1]);
+		cut[i] = memrchr(p, '/', (size_t)((i == 3 ? end : cut[i + 1]) - p));
 		if (!cut[i])
 			return false;
 	}
 	size_t tail = (size_t)(end - cut[3] - 1);
 
-	*terminated = tail == strlen(TERMINATOR) && memcmp(cut[3] + 1, TERMINATOR, tail) == 0;
+	*terminated = span_is((struct span){cut[3] + 1, tail}, TERMINATOR);
 	return cut[0] > p &&
 	       copy_span(p, (size_t)(cut[0] - p), out->access_key, sizeof(out->access_key)) &&
 	       (size_t)(cut[1] - cut[0] - 1) == sizeof(out->scope.date) - 1 &&
@@ -303,8 +293,7 @@ static int find_parameters(const char *query, struct span found[Q_COUNT], bool *
 
 	*version2 = false;
 	for (const char *at = query; uri_query_next(&at, &name, &value);) {
-		if (name.n == strlen("AWSAccessKeyId") &&
-			memcmp(name.p, "AWSAccessKeyId", name.n) == 0)
+		if (span_is(name, "AWSAccessKeyId"))
 			*version2 = true;
 		if (name.n < strlen("X-Amz-Date") || ascii_lower(name.p[0]) != 'x')
 			continue;
@@ -332,8 +321,7 @@ static enum sigv4_failure presigned_payload(
 		/* Only words with a constant copy can be referenced here; clients send no
 		 * others. */
 		for (size_t i = 0; i < sizeof(words) / sizeof(*words) && !hash; i++) {
-			if (parameter->n == strlen(words[i]) &&
-				memcmp(parameter->p, words[i], parameter->n) == 0)
+			if (span_is(*parameter, words[i]))
 				hash = words[i];
 		}
 		if (!hash)
