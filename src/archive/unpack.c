@@ -257,24 +257,12 @@ int unpacker_feed(struct unpacker *u, const void *data, size_t len, struct penst
 	return 0;
 }
 
-static int unpack_finished(struct unpacker *u, const char *path, struct penstock_error *err)
-{
-	if (u->zip_streamed) {
-		int r = extract_amend_zip(path, &u->tree, &u->options, err);
-
-		if (r == 1)
-			r = tree_restart(&u->tree, err) < 0 ? -(int)err->code : 1;
-		if (r != 1)
-			return r;
-	}
-	return extract_path(u->kind, path, &u->tree, &u->options, err);
-}
-
 int unpacker_finish(struct unpacker *u, const char *path, struct unpack_stats *stats,
 	struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
-	int r;
+	int r = 0;
+	bool whole;
 
 	if (!u->front_runs)
 		return error_set(err, PENSTOCK_E_INTERNAL, "archive %s: finished twice", u->name);
@@ -283,7 +271,15 @@ int unpacker_finish(struct unpacker *u, const char *path, struct unpack_stats *s
 	u->front_runs = false;
 	if (u->failure.code)
 		return report(u, &u->failure, err);
-	r = u->needs_file ? unpack_finished(u, path, &why) : 0;
+	whole = u->needs_file;
+	if (u->zip_streamed) {
+		r = extract_amend_zip(path, &u->tree, &u->options, &why);
+		whole = r == 1;
+		if (whole)
+			r = tree_restart(&u->tree, &why);
+	}
+	if (r == 0 && whole)
+		r = extract_path(u->kind, path, &u->tree, &u->options, &why);
 	if (r == 0 && u->result != UNPACK_PLAIN)
 		r = tree_commit(&u->tree, &why);
 	if (r < 0)

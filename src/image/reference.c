@@ -10,9 +10,10 @@
 #include "base/str.h"
 #include "base/banned.h"
 
-#define HUB	  "registry-1.docker.io"
-#define HUB_SHOWN "docker.io"
-#define SHA256	  "sha256:"
+#define HUB	       "registry-1.docker.io"
+#define HUB_SHOWN      "docker.io"
+#define SHA256	       "sha256:"
+#define TAG_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
 bool image_digest_is_valid(const char *digest)
 {
@@ -147,13 +148,6 @@ static bool path_is_valid(const char *path, size_t len)
 	return isalnum((unsigned char)path[0]) != 0;
 }
 
-static bool tag_is_valid(const char *tag, size_t len)
-{
-	return len > 0 && len <= 128 && tag[0] != '.' && tag[0] != '-' &&
-	       strspn(tag, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") >=
-		       len;
-}
-
 static int bad(const char *text, const char *why, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_INVALID,
@@ -178,11 +172,13 @@ static int set_path(
 	}
 	colon = memchr(path, ':', len);
 	if (colon) {
-		size_t tag = len - (size_t)(colon + 1 - path);
+		const char *tag = colon + 1;
+		size_t tag_len = len - (size_t)(tag - path);
 
-		if (!tag_is_valid(colon + 1, tag))
+		if (tag_len == 0 || tag_len > 128 || *tag == '.' || *tag == '-' ||
+			strspn(tag, TAG_CHARACTERS) < tag_len)
 			return bad(text, "a tag has letters, digits, '.', '_' and '-'", err);
-		ref->tag = strndup(colon + 1, tag);
+		ref->tag = strndup(tag, tag_len);
 		len = (size_t)(colon - path);
 	} else if (!ref->digest) {
 		ref->tag = strdup("latest");

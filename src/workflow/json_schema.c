@@ -80,19 +80,11 @@ static void add_whole(struct buf *out, const struct schema_key *key)
 		(long long)key->min, (long long)key->max);
 }
 
-/* `http` with a bucket is a legacy form of `s3`. */
-static void add_map(struct generator *g, const struct schema_key *key)
-{
-	if (strcmp(key->name, "http") == 0)
-		buf_add_str(g->out, "{\"anyOf\": [{\"$ref\": \"#/definitions/s3\"}, ");
-	add_ref(g, key->below);
-	if (strcmp(key->name, "http") == 0)
-		buf_add_str(g->out, "]}");
-}
-
 /* Appends the schema of one of the kinds of a row. */
 static void add_kind(struct generator *g, const struct schema_key *key, unsigned kind)
 {
+	bool legacy;
+
 	switch (kind) {
 	case KEY_TEXT:
 		add_text(g->out, key);
@@ -145,7 +137,13 @@ static void add_kind(struct generator *g, const struct schema_key *key, unsigned
 				    "\"object\", \"additionalProperties\": {" TEXT_TYPE "}}");
 		break;
 	case KEY_MAP:
-		add_map(g, key);
+		/* `http` with a bucket is a legacy form of `s3`. */
+		legacy = strcmp(key->name, "http") == 0;
+		if (legacy)
+			buf_add_str(g->out, "{\"anyOf\": [{\"$ref\": \"#/definitions/s3\"}, ");
+		add_ref(g, key->below);
+		if (legacy)
+			buf_add_str(g->out, "]}");
 		break;
 	case KEY_LIST:
 		buf_add_str(g->out, "{" LIST_TYPE);

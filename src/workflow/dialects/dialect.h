@@ -52,10 +52,11 @@ bool dstack_check_arguments(struct reader *rd, const struct node *workflow);
 
 /* ---- making the native tree: NULL for a NULL parent or value, or if out of memory ---- */
 
-struct node *native_map(struct reader *rd, struct node *parent, const char *key,
-	const struct workflow_place *at); /* an entry of a list for a NULL key */
-struct node *native_list(
-	struct reader *rd, struct node *parent, const char *key, const struct workflow_place *at);
+struct node *native_new(struct reader *rd, struct node *parent, const char *key,
+	enum node_kind kind, const struct workflow_place *at);
+/* An empty map or list; an entry of a list for a NULL key. */
+#define native_map(rd, parent, key, at)	 native_new((rd), (parent), (key), NODE_MAP, (at))
+#define native_list(rd, parent, key, at) native_new((rd), (parent), (key), NODE_LIST, (at))
 void native_put(struct reader *rd, struct node *parent, const char *key, struct node *value);
 void native_text(struct reader *rd, struct node *parent, const char *key, const char *text,
 	const struct workflow_place *at);

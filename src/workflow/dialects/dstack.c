@@ -188,9 +188,7 @@ static bool find_provider(struct chosen *c, const char *word, const struct workf
 			return true;
 		}
 	}
-	for (size_t i = 0; i < ARRAY_SIZE(interactive); i++) {
-		if (strcmp(name, interactive[i]) != 0)
-			continue;
+	if (is_one_of(name, interactive, ARRAY_SIZE(interactive))) {
 		reader_error(c->rd, at,
 			"the provider %s needs a browser and is not supported; start it with "
 			"bash, `commands` and `ports`",

@@ -15,25 +15,13 @@ void native_put(struct reader *rd, struct node *parent, const char *key, struct 
 		node_add(rd->arena, parent, key, value->at, value);
 }
 
-static struct node *put_new(struct reader *rd, struct node *parent, const char *key,
+struct node *native_new(struct reader *rd, struct node *parent, const char *key,
 	enum node_kind kind, const struct workflow_place *at)
 {
 	struct node *node = node_new(rd->arena, kind, *at);
 
 	native_put(rd, parent, key, node);
 	return node;
-}
-
-struct node *native_map(
-	struct reader *rd, struct node *parent, const char *key, const struct workflow_place *at)
-{
-	return put_new(rd, parent, key, NODE_MAP, at);
-}
-
-struct node *native_list(
-	struct reader *rd, struct node *parent, const char *key, const struct workflow_place *at)
-{
-	return put_new(rd, parent, key, NODE_LIST, at);
 }
 
 void native_text(struct reader *rd, struct node *parent, const char *key, const char *text,

@@ -112,6 +112,7 @@ bool node_is_null(const struct node *node);
 /* The whole number of a scalar, as the core schema writes it: 12, -3, +4, 0o17, 0xff. Returns false
  * for any other node and for NULL. */
 bool node_whole(const struct node *node, int64_t *out);
+bool is_one_of(const char *text, const char *const *words, size_t n);
 /* 1 for "true", "yes" and "on", 0 for "false", "no" and "off", in any case; -1 for other texts. */
 int flag_of_text(const char *text, size_t len);
 /* The type of a NODE_SCALAR by the core schema. */

@@ -173,7 +173,7 @@ struct node *node_copy(struct workflow_arena *arena, const struct node *node, si
 	return copy;
 }
 
-static bool is_one_of(const char *text, const char *const *words, size_t n)
+bool is_one_of(const char *text, const char *const *words, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (strcmp(text, words[i]) == 0)

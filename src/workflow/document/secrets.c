@@ -132,12 +132,6 @@ static bool is_secret_parameter(const char *p, size_t len)
 	return log_secret_parameter(p, equals ? (size_t)(equals - p) : len);
 }
 
-/* "auth=basic", "sign=true": redacting such a common word would hide parts of every line. */
-static bool is_word(const char *value, size_t len)
-{
-	return len < 8 && strspn(value, LOWER UPPER) >= len;
-}
-
 static bool query_is_secret(const char *query)
 {
 	while (*query) {
@@ -195,8 +189,12 @@ void secret_redact_url(const char *url)
 		size_t len = strcspn(p, "&");
 		const char *equals = memchr(p, '=', len);
 		size_t value_len = equals ? len - (size_t)(equals + 1 - p) : 0;
+		/* "auth=basic", "sign=true": redacting such a common word would hide parts of
+		 * every line. */
+		bool is_word = equals && value_len < 8 &&
+			       strspn(equals + 1, LOWER UPPER) >= value_len;
 
-		if (value_len && is_secret_parameter(p, len) && !is_word(equals + 1, value_len))
+		if (value_len && !is_word && is_secret_parameter(p, len))
 			log_redact_part(equals + 1, value_len);
 		p += len + (p[len] == '&');
 	}
@@ -223,11 +221,7 @@ static bool is_variables(const char *key)
 	static const char *const keys[] = {"env", "envs", "environment", "environment_variables",
 		"secrets", "cpu", "cuda", "rocm"};
 
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
-		if (strcmp(key, keys[i]) == 0)
-			return true;
-	}
-	return false;
+	return is_one_of(key, keys, ARRAY_SIZE(keys));
 }
 
 enum secret_kind secret_kind_of(
@@ -237,10 +231,8 @@ enum secret_kind secret_kind_of(
 
 	if (value->kind != NODE_SCALAR || node_is_null(value))
 		return SECRET_NONE;
-	for (size_t i = 0; i < ARRAY_SIZE(credential_keys); i++) {
-		if (strcmp(entry->key, credential_keys[i]) == 0)
-			return SECRET_CREDENTIAL;
-	}
+	if (is_one_of(entry->key, credential_keys, ARRAY_SIZE(credential_keys)))
+		return SECRET_CREDENTIAL;
 	/* The address of a webhook authorizes to post to it. */
 	if (map_key && strcmp(map_key, "notify") == 0 && strcmp(entry->key, "url") == 0)
 		return SECRET_CREDENTIAL;

@@ -179,13 +179,8 @@ static bool tag_is_known(const char *tag, bool *quoted)
 		*quoted = true;
 		return true;
 	}
-	if (!str_starts(tag, "tag:yaml.org,2002:"))
-		return false;
-	for (size_t i = 0; i < ARRAY_SIZE(plain); i++) {
-		if (strcmp(tag + strlen("tag:yaml.org,2002:"), plain[i]) == 0)
-			return true;
-	}
-	return false;
+	return str_starts(tag, "tag:yaml.org,2002:") &&
+	       is_one_of(tag + strlen("tag:yaml.org,2002:"), plain, ARRAY_SIZE(plain));
 }
 
 static struct node *read_scalar(struct yaml *y, const yaml_event_t *event)

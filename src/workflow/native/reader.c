@@ -108,7 +108,7 @@ bool reader_check_map(struct reader *rd, const struct node *node, const struct s
 	return true;
 }
 
-static struct node *of_kind(
+struct node *reader_of_kind(
 	struct reader *rd, const struct node *map, const char *key, enum node_kind kind)
 {
 	struct node *node = node_get(map, key);
@@ -118,16 +118,6 @@ static struct node *of_kind(
 	reader_error_of(rd, &node->at, key, "must be %s, not %s",
 		kind == NODE_MAP ? "a map" : "a list", node_kind_name(node));
 	return NULL;
-}
-
-struct node *reader_map(struct reader *rd, const struct node *map, const char *key)
-{
-	return of_kind(rd, map, key, NODE_MAP);
-}
-
-struct node *reader_list(struct reader *rd, const struct node *map, const char *key)
-{
-	return of_kind(rd, map, key, NODE_LIST);
 }
 
 void reader_missing(

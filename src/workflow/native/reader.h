@@ -73,8 +73,10 @@ bool reader_check_map(struct reader *rd, const struct node *node, const struct s
 const char *reader_unknown(
 	struct reader *rd, const struct node_entry *entry, const struct schema *schema);
 /* The map or list at `key`; NULL if it is missing, null, or of another kind, which is reported. */
-struct node *reader_map(struct reader *rd, const struct node *map, const char *key);
-struct node *reader_list(struct reader *rd, const struct node *map, const char *key);
+struct node *reader_of_kind(
+	struct reader *rd, const struct node *map, const char *key, enum node_kind kind);
+#define reader_map(rd, map, key)  reader_of_kind((rd), (map), (key), NODE_MAP)
+#define reader_list(rd, map, key) reader_of_kind((rd), (map), (key), NODE_LIST)
 /* Reports a key that `map` lacks, unless `map` has a misspelled one. */
 void reader_missing(
 	struct reader *rd, const struct node *map, const struct schema *schema, const char *key);

@@ -262,15 +262,6 @@ static struct value trimmed(struct template *t, const char *text)
 	return value_text(workflow_arena_copy(t->context->arena, text, len));
 }
 
-static struct value junction(const struct value *args, size_t n, bool is_and)
-{
-	for (size_t i = 0; i + 1 < n; i++) {
-		if (is_true(&args[i]) != is_and)
-			return args[i];
-	}
-	return n ? args[n - 1] : nil();
-}
-
 static const struct {
 	const char *name;
 	size_t min, max;
@@ -290,8 +281,14 @@ static struct value call(struct template *t, const char *name, const struct valu
 		return value_bool(!is_true(&args[0]));
 	if (strlen(name) == 2 && *name != 'o')
 		return compare(t, name, args);
-	if (strcmp(name, "and") == 0 || strcmp(name, "or") == 0)
-		return junction(args, n, *name == 'a');
+	if (strcmp(name, "and") == 0 || strcmp(name, "or") == 0) {
+		size_t i = 0;
+
+		/* The first argument that decides, else the last one */
+		while (i + 1 < n && is_true(&args[i]) == (*name == 'a'))
+			i++;
+		return args[i];
+	}
 	if (strcmp(name, "default") == 0)
 		return is_true(&args[1]) ? args[1] : args[0];
 	if (str_ends(name, "quote"))
@@ -408,21 +405,6 @@ static struct value literal_text(struct template *t)
 
 static struct value pipeline(struct template *t);
 
-static struct value parenthesis(struct template *t)
-{
-	struct value v;
-
-	t->p++;
-	if (++t->depth > MAX_DEPTH)
-		return fail(t, "the nesting is too deep", "", 0);
-	v = pipeline(t);
-	t->depth--;
-	if (*t->p != ')')
-		return fail(t, "a `)` is missing", "", 0);
-	t->p++;
-	return fields(t, v);
-}
-
 static struct value variable(struct template *t)
 {
 	size_t len = name_length(t->p + 1);
@@ -459,8 +441,17 @@ static struct value operand(struct template *t)
 
 	skip_space(t);
 	len = name_length(t->p);
-	if (*t->p == '(')
-		return parenthesis(t);
+	if (*t->p == '(') {
+		t->p++;
+		if (++t->depth > MAX_DEPTH)
+			return fail(t, "the nesting is too deep", "", 0);
+		v = pipeline(t);
+		t->depth--;
+		if (*t->p != ')')
+			return fail(t, "a `)` is missing", "", 0);
+		t->p++;
+		return fields(t, v);
+	}
 	if (*t->p == '$')
 		return variable(t);
 	if (*t->p == '"' || *t->p == '`')

@@ -140,22 +140,11 @@ static bool read_key(struct reader *rd, const struct node *node, const struct sc
 	return reader_text(rd, node, "key", key) && check_variable_name(rd, key->value, &key->at);
 }
 
-/* The last value of `key`; NULL if there is none. */
-static const struct workflow_env *find_variable(
-	const struct workflow_env_list *env, const char *key)
-{
-	for (size_t i = env->n; i-- > 0;) {
-		if (strcmp(env->items[i].key, key) == 0)
-			return &env->items[i];
-	}
-	return NULL;
-}
-
 /* The value of an input: its argument, else its default. */
 static bool read_input_of(struct reader *rd, struct node *node, void *out)
 {
 	const struct workflow_use *use = rd->use;
-	const struct workflow_env *given;
+	const struct workflow_env *given = NULL;
 	struct workflow_env *env = out;
 	struct workflow_text key = {0};
 	struct node *preset = node_get(node, "default");
@@ -163,7 +152,11 @@ static bool read_input_of(struct reader *rd, struct node *node, void *out)
 	if (!read_key(rd, node, &schema_module_input, &key))
 		return false;
 	*env = (struct workflow_env){.key = key.value, .at = key.at};
-	given = find_variable(&use->args, key.value);
+	/* The last argument of that name counts. */
+	for (size_t i = 0; i < use->args.n; i++) {
+		if (strcmp(use->args.items[i].key, key.value) == 0)
+			given = &use->args.items[i];
+	}
 	if (given) {
 		env->value = given->value;
 	} else if (preset) {
