@@ -12,6 +12,7 @@
 
 #include <penstock/error.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -48,21 +49,23 @@ static int add(struct image_kept_list *list, const struct image_store *store, co
 	struct penstock_error *err)
 {
 	_cleanup_free_ char *path = image_store_path(store, "manifests", name);
-	struct image_kept *grown = realloc(list->items, (list->n + 1) * sizeof(*grown));
 	_cleanup_close_ int use = -1;
-	struct image_kept *image;
+	struct image_kept *grown, *image;
 	struct stat st;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
 	struct image_manifest manifest = {0};
 	int r;
 
-	if (!path || !grown)
+	if (!path)
+		return error_memory(err);
+	if (stat(path, &st) < 0) /* another process may have removed it meanwhile */
+		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot stat '%s'", path);
+	grown = array_grow(list->items, list->n, sizeof(*grown));
+	if (!grown)
 		return error_memory(err);
 	list->items = grown;
 	image = &grown[list->n];
 	*image = (struct image_kept){0};
-	if (stat(path, &st) < 0)
-		return 0; /* removed by another process meanwhile */
 	snprintf(image->digest, sizeof(image->digest), "sha256:%s", name);
 	image->used_ns = st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec;
 	list->n++;
@@ -125,6 +128,7 @@ static int by_use(const void *a, const void *b)
 	return (one->used_ns > other->used_ns) - (one->used_ns < other->used_ns);
 }
 
+/* A layer whose image is not listed is removed by a sweep, so the list is whole, or an error. */
 int image_kept_read(struct image_kept_list *list, const char *dir, struct penstock_error *err)
 {
 	struct image_store store = {.dir = dir};
@@ -134,9 +138,19 @@ int image_kept_read(struct image_kept_list *list, const char *dir, struct pensto
 
 	if (!path)
 		return error_memory(err);
-	for (struct dirent *e; r == 0 && manifests && (e = readdir(manifests));) {
-		if (strlen(e->d_name) == DIGITS)
+	if (!manifests && errno != ENOENT)
+		return error_errno(err, errno, "cannot list '%s'", path);
+	while (r == 0 && manifests) {
+		const struct dirent *e;
+
+		errno = 0;
+		e = readdir(manifests);
+		if (e && strlen(e->d_name) == DIGITS)
 			r = add(list, &store, e->d_name, err);
+		if (!e && errno)
+			r = error_errno(err, errno, "cannot list '%s'", path);
+		if (!e)
+			break;
 	}
 	if (r == 0)
 		r = read_names(list, &store, err);
