@@ -87,10 +87,8 @@ static void add_kind(struct generator *g, const struct schema_key *key, unsigned
 
 	switch (kind) {
 	case KEY_TEXT:
-		add_text(g->out, key);
-		break;
 	case KEY_CREDENTIAL:
-		buf_add_str(g->out, "{" TEXT_TYPE "}");
+		add_text(g->out, key);
 		break;
 	case KEY_WHOLE:
 		add_whole(g->out, key);
