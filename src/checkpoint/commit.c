@@ -219,9 +219,7 @@ static int crc_of(const void *data, size_t len, uint64_t *crc, struct penstock_e
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	int r = checksum_of(CHECKSUM_CRC64NVME, data, len, digest, err);
 
-	*crc = 0;
-	for (size_t i = 0; r == 0 && i < 8; i++)
-		*crc = *crc << 8 | digest[i];
+	*crc = r == 0 ? commit_crc(digest) : 0;
 	return r;
 }
 
@@ -264,9 +262,7 @@ static bool to_crc(const json_t *json, uint64_t *crc)
 
 	if (!text || str_unhex(text, bytes, sizeof(bytes)) < 0)
 		return false;
-	*crc = 0;
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		*crc = *crc << 8 | bytes[i];
+	*crc = commit_crc(bytes);
 	return true;
 }
 

@@ -13,9 +13,11 @@
 #ifndef CHECKPOINT_COMMIT_H
 #define CHECKPOINT_COMMIT_H
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/buf.h"
 
@@ -57,6 +59,15 @@ void commit_free(struct commit *c);
 static inline void commit_freep(struct commit **c)
 {
 	commit_free(*c);
+}
+
+/* The number that a digest of CRC-64/NVME is. */
+static inline uint64_t commit_crc(const uint8_t digest[static 8])
+{
+	uint64_t crc;
+
+	memcpy(&crc, digest, sizeof(crc));
+	return be64toh(crc);
 }
 
 /* True for a relative path of plain names: no "..", no control characters, no name of

@@ -17,8 +17,6 @@
 #include "s3/sum/checksum.h"
 #include "base/banned.h"
 
-#define READ_STEP (1 * MIB) /* bytes between two checks of `cancel`; fits the second-level cache */
-
 /* ---- one checkpoint ---- */
 
 static const char *last_part(const char *path)
@@ -92,34 +90,14 @@ int commit_open(struct commit **out, const char *path, struct penstock_error *er
 int commit_checksum(int fd, uint64_t size, const volatile int *cancel, uint64_t *crc,
 	struct penstock_error *err)
 {
-	_cleanup_free_ void *block = malloc(READ_STEP);
-	uint8_t digest[CHECKSUM_MAX_SIZE];
-	struct checksum sum;
-	uint64_t at = 0;
-	int r = block ? checksum_init(&sum, CHECKSUM_CRC64NVME, err) : error_memory(err);
+	uint8_t digest[CHECKSUM_MAX_SIZE] = {0};
+	int r = checksum_of_file(fd, CHECKSUM_CRC64NVME, 0, size,
+		(const atomic_int *)(uintptr_t)cancel, digest, err);
 
-	if (r < 0)
-		return r;
-	while (r == 0 && at < size) {
-		size_t want = size - at < READ_STEP ? (size_t)(size - at) : READ_STEP;
-		ssize_t n = fs_pread_all(fd, block, want, (off_t)at);
-
-		if (n < 0)
-			r = error_errno(err, errno, "cannot read it");
-		else if ((size_t)n < want)
-			r = error_set(err, PENSTOCK_E_CORRUPT, "it became shorter");
-		else if (cancel && *cancel)
-			r = error_set(err, PENSTOCK_E_CANCELLED, "interrupted");
-		else
-			checksum_update(&sum, block, (size_t)n);
-		at += want;
-	}
-	checksum_final(&sum, digest);
-	checksum_release(&sum);
-	*crc = 0;
-	for (size_t i = 0; i < 8; i++)
-		*crc = *crc << 8 | digest[i];
-	return r;
+	*crc = commit_crc(digest);
+	return r == -(int)PENSTOCK_E_CHANGED
+		       ? error_set(err, PENSTOCK_E_CORRUPT, "it became shorter")
+		       : r;
 }
 
 static int open_file(int root, const char *name)

@@ -331,12 +331,11 @@ static int add_tree(struct save *s, int at, const char *dir, const char *path, u
 	if (!stream)
 		return error_errno(
 			err, errno, "cannot read '%s%s%s'", s->path, *path ? "/" : "", path);
-	while (r == 0 && (d = readdir(stream))) {
+	while (r == 0 && (d = fs_next_entry(stream))) {
 		_cleanup_free_ char *name = NULL;
 		struct stat st;
 
-		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
-			str_starts(d->d_name, COMMIT_HIDDEN))
+		if (str_starts(d->d_name, COMMIT_HIDDEN))
 			continue;
 		if (asprintf(&name, "%s%s%s", path, *path ? "/" : "", d->d_name) < 0)
 			return error_memory(err);
@@ -373,8 +372,7 @@ static int seal_file(struct save *s, struct save_file *f, struct penstock_error 
 	if (f->done)
 		return 0;
 	checksum_final(&f->sum, digest);
-	for (size_t i = 0; i < 8; i++)
-		f->crc = f->crc << 8 | digest[i];
+	f->crc = commit_crc(digest);
 	f->done = true;
 	return 0;
 }
