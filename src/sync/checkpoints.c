@@ -2,7 +2,6 @@
  * Checkpoints: whether a commit may be published, and the questions of the code that keeps
  * checkpoints.
  */
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 

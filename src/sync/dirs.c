@@ -1,7 +1,5 @@
 /* The directories of the output: their watches, and the list of those to be read. */
 #include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -9,8 +7,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/limits.h"
-#include "base/must.h"
 #include "sync/internal.h"
 #include "base/banned.h"
 
@@ -69,7 +65,7 @@ void dirs_push_all(struct sync *s)
 		d->scan = true;
 	}
 	s->scan_all = true;
-	s->scans++;
+	s->status.scans++;
 	s->look_again = false;
 	s->scan_for = s->scans_wanted;
 	s->scan_cost_ms = 0;
@@ -115,12 +111,12 @@ void dirs_watch(struct sync *s, struct dir *d, int fd)
 		return;
 	wd = watch_add(s->watch, fd);
 	if (wd < 0) {
-		if (!s->polling)
+		if (!s->status.polling)
 			sync_emit(s, SYNC_WARNING, NULL, 0,
 				"cannot watch more directories (%s): changes are found by "
 				"scanning; raise fs.inotify.max_user_watches",
 				strerror(errno));
-		s->polling = true;
+		s->status.polling = true;
 		return;
 	}
 	/* The same directory under another name: it was moved here. */

@@ -3,19 +3,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <utlist.h>
 
 #include "sync/internal.h"
 #include "base/banned.h"
-
-static void event_free(struct event_line *line)
-{
-	free(line->path);
-	free(line->detail);
-	free(line);
-}
 
 void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t bytes,
 	const char *fmt, ...)
@@ -53,21 +45,13 @@ void sync_deliver(struct sync *s)
 		pthread_mutex_unlock(&s->event_lock);
 		s->o.on_event(s->o.cookie, line->event, line->path, line->bytes,
 			line->detail ? line->detail : "");
-		event_free(line);
+		free(line->path);
+		free(line->detail);
+		free(line);
 		pthread_mutex_lock(&s->event_lock);
 		s->delivering = false;
 	}
 	pthread_mutex_unlock(&s->event_lock);
-}
-
-void sync_drop_events(struct sync *s)
-{
-	while (s->events) {
-		struct event_line *line = s->events;
-
-		DL_DELETE(s->events, line);
-		event_free(line);
-	}
 }
 
 void sync_wake_owner(struct sync *s)

@@ -1,5 +1,4 @@
 /* Flush: everything is published, or the reason why not. And status. */
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -55,7 +54,7 @@ static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
 	uint64_t files = 0, bytes = 0;
 	char size[STR_SIZE_SIZE];
 
-	if (s->lost)
+	if (s->status.lost)
 		return error_set(err, PENSTOCK_E_PRECONDITION,
 			"another run took the output %s://%s/%s over; nothing more was published",
 			object_client_scheme(s->o.client), s->o.bucket, s->o.prefix);
@@ -78,14 +77,14 @@ static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
 		"%llu file%s (%s) of the output not sent to %s://%s/%s in time%s%s",
 		(unsigned long long)files, files == 1 ? "" : "s", size,
 		object_client_scheme(s->o.client), s->o.bucket, s->o.prefix,
-		s->last_error[0] ? ": " : "", s->last_error);
+		s->status.last_error[0] ? ": " : "", s->status.last_error);
 }
 
 /* Returns 1 if the flush is complete, 0 if not yet, negative if it cannot be. Under lock. */
 static int flush_state(struct sync *s, int64_t deadline_ms, struct penstock_error *err)
 {
 	MUST_HOLD(&s->lock);
-	if (s->lost || s->plan.fault[0] ||
+	if (s->status.lost || s->plan.fault[0] ||
 		(s->attach_error.message && !error_is_retryable(&s->attach_error)))
 		return flush_failure(s, false, err);
 	if (s->attached && !s->manifest_busy && flush_is_settled(s)) {
@@ -185,8 +184,8 @@ void sync_get_status(struct sync *s, struct sync_status *status)
 	int64_t now_ms = clock_monotonic_ms(), oldest = now_ms;
 	unsigned looked = 0;
 
-	memset(status, 0, sizeof(*status));
 	LOCK_SCOPE(&s->lock);
+	*status = s->status;
 	for (struct work *w = s->table.works; w; w = w->all_next) {
 		_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
 		struct stat st;
@@ -206,13 +205,4 @@ void sync_get_status(struct sync *s, struct sync_status *status)
 	}
 	count_waiting(s, &status->files_waiting, &status->bytes_waiting);
 	status->lag_ms = now_ms - oldest;
-	status->files_published = s->files_published;
-	status->bytes_published = s->bytes_published;
-	status->deleted = s->n_deleted;
-	status->compared = s->n_compared;
-	status->lost = s->lost;
-	status->polling = s->polling;
-	status->scans = s->scans;
-	status->last_publish_ms = s->last_publish_ms;
-	memcpy(status->last_error, s->last_error, sizeof(status->last_error));
 }

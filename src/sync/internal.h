@@ -109,7 +109,6 @@ struct sync {
 	bool conditions; /* the store honours If-Match and If-None-Match on PUT */
 	bool complete_conditions; /* also on the Complete of an upload in parts */
 	bool remove_conditions; /* If-Match on DELETE */
-	bool restored; /* the restore of the present manifest was verified here */
 	uint64_t journal_generation, restored_generation;
 	bool manifest_busy;
 	int64_t manifest_ms; /* not before */
@@ -117,18 +116,13 @@ struct sync {
 	char manifest_etag[OBJECT_ETAG_SIZE];
 	int64_t manifest_ns; /* when the store received it, if it was there at the start */
 	uint64_t uploads; /* counts the names of uploads */
-	uint64_t n_compared;
 	uint64_t scans_wanted, scans_done; /* a flush wants one that began after it */
 	struct penstock_error flush_error; /* the first of this flush */
 	struct penstock_error attach_error;
-	uint64_t files_published, bytes_published, n_deleted;
-	bool lost;
-	char last_error[256];
-	int64_t last_publish_ms;
+	struct sync_status status; /* sync_get_status() fills in the sums */
 
 	/* Owned by the owner thread, used under lock. */
 	struct watch *watch; /* NULL: polling */
-	bool polling;
 	bool events_lost; /* too many came at once */
 	struct dir *wd_map[4096];
 	struct dir *scan_first;
@@ -140,7 +134,6 @@ struct sync {
 	bool look_again; /* some name waits for the file that had it before */
 	int64_t again_ms; /* the next scan for it */
 	int64_t again_pause_ms;
-	uint64_t scans; /* of everything */
 	int64_t short_ms; /* the last warning that memory or descriptors are short */
 	bool initial; /* the first scan, before the tasks start */
 	bool continued; /* the journal has earlier attempts */
@@ -166,7 +159,6 @@ void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t
 	const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 /* Calls on_event for what was remembered. Without the lock. */
 void sync_deliver(struct sync *s);
-void sync_drop_events(struct sync *s);
 void sync_wake_owner(struct sync *s);
 
 /* flush.c; under lock. Everything of this flush is sent, or cannot be. */
@@ -219,11 +211,17 @@ struct frozen *freeze_file(int fd, enum lease *lease);
 void upload_run(struct sync *s, const struct job *job, const char *path, struct job_result *result,
 	struct penstock_error *err);
 /* The key of a path below the prefix. Returns -PENSTOCK_E_LIMIT if it is longer than S3 allows. */
-int upload_key(struct sync *s, const char *middle, const char *path, struct buf *key,
-	struct penstock_error *err);
-/* keep.c: asks for the object of the file `path`. */
+int upload_key(struct sync *s, const char *path, struct buf *key, struct penstock_error *err);
+/* The same without warnings and limits: appends the key of the file to an empty `key`. */
+int sync_key(const struct sync *s, const char *path, struct buf *key, struct penstock_error *err);
+/* Appends the key below partial/. */
+void sync_partial_key(const struct sync *s, const char *path, struct buf *key);
+/* Asks for the object of the file `path`. */
 int sync_head(
 	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err);
+/* Lists objects, or none if the store refuses: many keys may write but not list. */
+int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cookie,
+	struct penstock_error *err);
 /* Sends the content of a suspect file to partial/; also for restore/. */
 int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 	const atomic_int *cancel, struct penstock_error *err);
@@ -300,10 +298,9 @@ int checkpoints_may_replace(struct sync *s, const char *path, const struct objec
 	struct penstock_error *err);
 
 /* state_journal.c */
-/* Reads the journal into the table. Before the threads. */
+/* Reads the journal into the table, compares its boot with this one, and opens it. Before the
+ * threads. */
 int state_replay(struct sync *s, struct penstock_error *err);
-/* Compares the journal's boot with this one. After the replay. */
-void boot_judge(struct sync *s);
 /* The records are valid for this boot. */
 void boot_believe(struct sync *s);
 /* Compares the table with the files: published, closed, suspect. Before the threads. */
@@ -314,7 +311,6 @@ int state_rewrite_journal(struct sync *s, struct penstock_error *err);
 void state_write_journal(struct sync *s);
 
 /* state_manifest.c */
-int state_string(const struct sync_options *o, char **state, struct penstock_error *err);
 /* Reads the state of the bucket. Without the lock. */
 int state_attach(struct sync *s, struct penstock_error *err);
 /* Writes the manifest. Without the lock. Returns -PENSTOCK_E_PRECONDITION if ownership was lost. */

@@ -17,18 +17,6 @@
 #include "sync/internal.h"
 #include "base/banned.h"
 
-int sync_head(
-	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
-
-	buf_add_str(&key, s->o.prefix);
-	names_key(&key, path);
-	if (buf_failed(&key))
-		return buf_error(&key, "the key of a file", err);
-	return object_head(sync_at(s, buf_str(&key)), there, err);
-}
-
 #define TOKEN_SIZE 65 /* bytes of an ETag in a key, and a NUL */
 #define NAMES	   9 /* names to try if another object has the name of the copy */
 #define LONG_NAME  "long-name-"
@@ -278,9 +266,7 @@ static int on_found(void *cookie, const struct object_info *info)
 
 	if (!path || !*++path || str_starts(path, LONG_NAME))
 		return 0;
-	/* The key is that of a name that is not UTF-8. */
-	if (names_decode(&decoded, path) == 0 && !str_is_utf8(decoded.data, decoded.len))
-		path = buf_str(&decoded);
+	path = names_of_key(&decoded, path);
 	LOCK_SCOPE(&search->s->lock);
 	search->memory |= keep_add(search->s, path, info->etag, info->key, info->size) < 0;
 	return search->memory;
@@ -295,11 +281,7 @@ int keep_find(struct sync *s, struct penstock_error *err)
 	buf_printf(&prefix, "%sreplaced/", s->state);
 	if (buf_failed(&prefix))
 		return buf_error(&prefix, "the prefix of kept objects", err);
-	rc = object_list(sync_at(s, buf_str(&prefix)), NULL, on_found, &search, s->o.cancel, err);
-	/* Many keys may write but not list. The journal and the manifest know the copies too. */
-	if (error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
-		error_expected(rc, PENSTOCK_E_UNSUPPORTED, err) ||
-		error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
-		rc = 0;
+	/* The journal and the manifest know the copies too. */
+	rc = sync_list(s, buf_str(&prefix), on_found, &search, err);
 	return rc == 0 && search.memory ? error_memory(err) : rc;
 }

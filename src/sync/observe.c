@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +102,7 @@ static void see_clean(struct sync *s, struct entry *e, const char *path, const s
 	if (!e->work && ident_equal(&e->seen, ident) && !(e->flags & ENTRY_APPENDED))
 		return;
 	/* Only the inode changed: mode, owner, links, or times that were set back. */
-	if (!e->work && (e->flags & ENTRY_PUBLISHED) && !s->polling &&
+	if (!e->work && (e->flags & ENTRY_PUBLISHED) && !s->status.polling &&
 		!(e->flags & ENTRY_APPENDED) && e->seen.size == ident->size &&
 		e->seen.mtime_ns == ident->mtime_ns && e->seen.ino == ident->ino &&
 		e->seen.ctime_ns != ident->ctime_ns) {
@@ -142,7 +141,7 @@ static void see_open(struct sync *s, struct entry *e, const char *path, const st
 	struct work *w = e->work;
 	enum lease lease;
 
-	if (s->polling && !ident_equal(ident, &e->seen)) {
+	if (s->status.polling && !ident_equal(ident, &e->seen)) {
 		e->seen = *ident;
 		w->changed_ms = now_ms;
 		plan_rewritten(e);

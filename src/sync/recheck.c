@@ -15,6 +15,7 @@
 #include "base/limits.h"
 #include "base/must.h"
 #include "base/str.h"
+#include "s3/sum/checksum.h"
 #include "sync/content.h"
 #include "sync/record/names.h"
 #include "sync/internal.h"
@@ -26,7 +27,7 @@
 bool recheck_counts(const struct sync *s)
 {
 	return s->leases_unreliable || s->doubt ||
-	       (s->plan.always_dirty && (s->polling || s->events_lost));
+	       (s->plan.always_dirty && (s->status.polling || s->events_lost));
 }
 
 int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
@@ -34,7 +35,7 @@ int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 {
 	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
 	const bool md5_known = p->etag.form == 1 && p->etag.parts == 0;
-	unsigned char md5[16];
+	uint8_t md5[CHECKSUM_MAX_SIZE];
 	uint64_t crc;
 	int rc = 0;
 
@@ -43,7 +44,7 @@ int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 	if (p->has_crc)
 		rc = content_crc64(s->o.cancel, fd, size, &crc, err);
 	else if (md5_known)
-		rc = content_md5(s->o.cancel, fd, size, md5, err);
+		rc = checksum_of_file(fd, CHECKSUM_MD5, 0, size, s->o.cancel, md5, err);
 	if (rc == -PENSTOCK_E_CANCELLED || rc == -PENSTOCK_E_MEMORY)
 		return rc;
 	if (rc < 0) { /* truncated meanwhile, or damaged */
@@ -52,14 +53,13 @@ int recheck_content(struct sync *s, int fd, const char *path, uint64_t size,
 	}
 	if (p->has_crc)
 		return crc == p->crc;
-	if (md5_known && memcmp(md5, p->etag.md5, sizeof(md5)) == 0)
+	if (md5_known && memcmp(md5, p->etag.md5, sizeof(p->etag.md5)) == 0)
 		return 1;
 	if (!p->etag_text[0])
 		return 0;
-	buf_add_str(&key, s->o.prefix);
-	names_key(&key, path);
-	if (buf_failed(&key))
-		return buf_error(&key, "the key of a file", err);
+	rc = sync_key(s, path, &key, err);
+	if (rc < 0)
+		return rc;
 	rc = compare_with_object(
 		fd, size, sync_at(s, buf_str(&key)), p->etag_text, s->o.cancel, err);
 	/* Many keys may write but not read. */
@@ -145,7 +145,7 @@ static int recheck(struct sync *s, const char *path, uint64_t *again, struct pen
 	same = rc == 1;
 	rc = 0;
 	pthread_mutex_lock(&s->lock);
-	s->n_compared++;
+	s->status.compared++;
 	e = table_find_path(&s->table, path);
 	/* If the file changed meanwhile, the flush handles that. */
 	if (e && is_due(e) && ident_equal(&seen, &e->seen)) {

@@ -54,18 +54,14 @@ static int on_object(void *cookie, const struct object_info *info)
 {
 	struct review *r = cookie;
 	struct sync *s = r->s;
-	char etag[ENTRY_ETAG_SIZE];
 	struct entry *e;
 
 	if (++r->listed > r->expected * LIST_TIMES + LIST_MORE)
 		return 1;
 	LOCK_SCOPE(&s->lock);
 	e = table_find_path(&s->table, info->key + strlen(s->o.prefix));
-	if (e && is_expected(e)) {
-		entry_etag(e, etag);
-		if (!etag[0] || strcmp(etag, info->etag) == 0)
-			e->flags |= ENTRY_THERE;
-	}
+	if (e && is_expected(e) && entry_may_have_etag(e, info->etag))
+		e->flags |= ENTRY_THERE;
 	return 0;
 }
 
@@ -103,7 +99,6 @@ static int ask_for(struct review *r, const char *path, struct penstock_error *er
 {
 	_cleanup_(object_info_release) struct object_info there = {0};
 	struct sync *s = r->s;
-	char etag[ENTRY_ETAG_SIZE];
 	struct entry *e;
 	int rc = sync_head(s, path, &there, err);
 
@@ -112,10 +107,8 @@ static int ask_for(struct review *r, const char *path, struct penstock_error *er
 		return r->blind ? 0 : rc;
 	LOCK_SCOPE(&s->lock);
 	e = table_find_path(&s->table, path);
-	if (e && is_expected(e) && !e->work) {
-		entry_etag(e, etag);
-		judge(r, e, path, rc == 0, rc == 0 && (!etag[0] || strcmp(etag, there.etag) == 0));
-	}
+	if (e && is_expected(e) && !e->work)
+		judge(r, e, path, rc == 0, rc == 0 && entry_may_have_etag(e, there.etag));
 	return 0;
 }
 
@@ -150,12 +143,7 @@ int review_output(struct sync *s, uint64_t *again, struct penstock_error *err)
 	pthread_mutex_unlock(&s->lock);
 	if (!r.expected)
 		return 0;
-	rc = object_list(sync_at(s, s->o.prefix), NULL, on_object, &r, s->o.cancel, err);
-	/* Many keys may write but not list. */
-	if (error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
-		error_expected(rc, PENSTOCK_E_UNSUPPORTED, err) ||
-		error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
-		rc = 0;
+	rc = sync_list(s, s->o.prefix, on_object, &r, err);
 	if (rc == 0)
 		rc = ask_for_rest(&r, err);
 	*again = r.again;

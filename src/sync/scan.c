@@ -1,7 +1,6 @@
 /* The periodic work of the owner thread: it watches and reads directories, and finds the writers of
  * files. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
 #include "base/must.h"
 #include "sync/internal.h"
@@ -28,16 +28,14 @@
 static bool scan_open(struct sync *s, struct dir *d)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
-	_cleanup_close_ int fd = -1;
 
 	dir_path(d, &path);
 	if (buf_failed(&path)) {
 		observe_no_memory(s);
 		return false;
 	}
-	fd = openat(s->root_fd, path.len ? buf_str(&path) : ".",
-		O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0) {
+	s->scan_stream = fs_list_at(s->root_fd, path.len ? buf_str(&path) : ".");
+	if (!s->scan_stream) {
 		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
 			observe_short(s, strerror(errno));
 		else if (d->self && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
@@ -45,13 +43,7 @@ static bool scan_open(struct sync *s, struct dir *d)
 		return false;
 	}
 	/* The watch comes first, then the names: a change in between is seen by both. */
-	dirs_watch(s, d, fd);
-	s->scan_stream = fdopendir(fd);
-	if (!s->scan_stream) {
-		observe_no_memory(s);
-		return false;
-	}
-	fd = -1;
+	dirs_watch(s, d, dirfd(s->scan_stream));
 	s->scan_dir = d;
 	for (struct entry *e = d->first; e; e = e->sibling)
 		e->flags &= (uint16_t)~ENTRY_SEEN;
@@ -99,10 +91,10 @@ int observe_scan(struct sync *s, int64_t now_ms)
 			if (!scan_open(s, next))
 				continue;
 		}
-		d = readdir(s->scan_stream);
+		d = fs_next_entry(s->scan_stream);
 		if (!d)
 			scan_close(s, now_ms);
-		else if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
+		else
 			observe_name(s, s->scan_dir, d->d_name, now_ms);
 		n++;
 	}
@@ -116,7 +108,8 @@ int observe_scan(struct sync *s, int64_t now_ms)
 				    : s->again_pause_ms < AGAIN_MIN_MS / 2 ? AGAIN_MIN_MS
 				    : s->again_pause_ms > AGAIN_MAX_MS / 2 ? AGAIN_MAX_MS
 									   : 2 * s->again_pause_ms;
-		pause = s->polling && s->o.scan_ms > SCAN_POLL_MS ? SCAN_POLL_MS : s->o.scan_ms;
+		pause = s->status.polling && s->o.scan_ms > SCAN_POLL_MS ? SCAN_POLL_MS
+									 : s->o.scan_ms;
 		if (pause < s->scan_cost_ms * 20)
 			pause = s->scan_cost_ms * 20;
 		s->scan_ms = clock_monotonic_ms() + pause;
@@ -138,9 +131,8 @@ static int by_ino(const void *a, const void *b)
 
 static void on_writer(void *cookie, void *tag, struct proc *p, bool append)
 {
-	struct sync *s = cookie;
-
-	plan_add_writer(&s->plan, tag, p, append);
+	(void)cookie;
+	plan_add_writer(tag, p, append);
 }
 
 int64_t observe_writers(struct sync *s, int64_t now_ms)
@@ -196,7 +188,7 @@ int64_t observe_writers(struct sync *s, int64_t now_ms)
 		s->o.pids(s->o.cookie, pid_list_add, &pids);
 	else
 		pid_list_add_descendants(&pids, s->o.root_pid ? s->o.root_pid : getpid());
-	writers_find(&s->procs, &pids, wanted, n, on_writer, s);
+	writers_find(&s->procs, &pids, wanted, n, on_writer, NULL);
 	now_ms = clock_monotonic_ms() - now_ms;
 	s->look_ms = clock_monotonic_ms() + LOOK_STEP_MS + now_ms * 20;
 	return next;
@@ -222,7 +214,7 @@ void observe_start(struct sync *s)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	if (s->leases_unreliable || watch_open(&s->watch, &err) < 0) {
-		s->polling = true;
+		s->status.polling = true;
 		sync_emit(s, SYNC_WARNING, NULL, 0,
 			"%s: changes of the output are found by scanning",
 			s->leases_unreliable ? "the output is on a network file system"

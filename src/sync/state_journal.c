@@ -1,6 +1,5 @@
 /* The journal: written by a running sync, replayed by the next one. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -208,32 +207,12 @@ static int replay_record(void *cookie, const struct journal_record *r)
 	return replay->memory;
 }
 
-int state_replay(struct sync *s, struct penstock_error *err)
-{
-	struct replay replay = {.s = s};
-	unsigned torn = 0;
-	int rc;
-
-	if (!s->o.journal_path)
-		return 0;
-	rc = journal_replay(s->o.journal_path, replay_record, &replay, &torn, err);
-	if (rc < 0)
-		return rc;
-	if (replay.memory)
-		return error_memory(err);
-	if (replay.foreign)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"the journal %s belongs to another run than %s", s->o.journal_path,
-			s->o.run_id);
-	if (strlist_add(&s->nonces, s->nonce) < 0)
-		return error_memory(err);
-	if (torn)
-		sync_emit(s, SYNC_WARNING, NULL, 0,
-			"the journal has %u damaged lines; those changes are checked again", torn);
-	return 0;
-}
-
 /* ---- after a stop of the machine ---- */
+
+void boot_believe(struct sync *s)
+{
+	memcpy(s->journal_boot, s->boot, sizeof(s->journal_boot));
+}
 
 /*
  * Data that was not on disk is lost, and most file systems keep size and time of a file whose new
@@ -241,7 +220,7 @@ int state_replay(struct sync *s, struct penstock_error *err)
  * it has the content of its object; a file that was closed and not sent is suspect, unless it was
  * synced as the only copy.
  */
-void boot_judge(struct sync *s)
+static void boot_judge(struct sync *s)
 {
 	/* On a network file system the close has sent the bytes to the server. A journal without a
 	 * boot id is believed. */
@@ -255,10 +234,34 @@ void boot_judge(struct sync *s)
 		boot_believe(s);
 }
 
-void boot_believe(struct sync *s)
+/* ---- the start ---- */
+
+int state_replay(struct sync *s, struct penstock_error *err)
 {
-	memcpy(s->journal_boot, s->boot, sizeof(s->journal_boot));
+	struct replay replay = {.s = s};
+	unsigned torn = 0;
+	int rc = s->o.journal_path
+			 ? journal_replay(s->o.journal_path, replay_record, &replay, &torn, err)
+			 : 0;
+
+	if (rc < 0)
+		return rc;
+	if (replay.memory)
+		return error_memory(err);
+	if (replay.foreign)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the journal %s belongs to another run than %s", s->o.journal_path,
+			s->o.run_id);
+	if (s->o.journal_path && strlist_add(&s->nonces, s->nonce) < 0)
+		return error_memory(err);
+	if (torn)
+		sync_emit(s, SYNC_WARNING, NULL, 0,
+			"the journal has %u damaged lines; those changes are checked again", torn);
+	boot_judge(s);
+	return journal_open(&s->journal, s->o.journal_path, err);
 }
+
+/* ---- the only copy ---- */
 
 static bool is_only_here(const struct entry *e)
 {

@@ -23,27 +23,18 @@
 
 /* ---- read ---- */
 
-int state_string(const struct sync_options *o, char **state, struct penstock_error *err)
-{
-	if (asprintf(state, "%s%s/", o->prefix, o->state_prefix) < 0) {
-		*state = NULL;
-		return error_memory(err);
-	}
-	return 0;
-}
-
 /* Reads the manifest through a file in the private directory. Returns -PENSTOCK_E_NOT_FOUND if the
  * store has none. */
-static int fetch_manifest(const struct sync_options *o, const char *state,
-	struct manifest_head *head, struct object_info *info, manifest_fn fn, void *cookie,
-	struct penstock_error *err)
+static int fetch_manifest(const struct sync *s, struct manifest_head *head,
+	struct object_info *info, manifest_fn fn, void *cookie, struct penstock_error *err)
 {
+	const struct sync_options *o = &s->o;
 	_cleanup_free_ char *key = NULL, *path = NULL, *name = NULL;
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	FILE *f;
 	int rc;
 
-	if (asprintf(&key, "%smanifest.json", state) < 0 ||
+	if (asprintf(&key, "%smanifest.json", s->state) < 0 ||
 		asprintf(&path, "%s/manifest.in", o->private_dir) < 0 ||
 		asprintf(&name, "%s://%s/%s", object_client_scheme(o->client), o->bucket, key) < 0)
 		return error_memory(err);
@@ -60,7 +51,7 @@ static int fetch_manifest(const struct sync_options *o, const char *state,
 	unlink(path);
 	rc = manifest_read(f, name, head, fn, cookie, err);
 	fclose(f);
-	if (rc == 0 && o->run_id && strcmp(head->run, o->run_id) != 0)
+	if (rc == 0 && strcmp(head->run, o->run_id) != 0)
 		rc = error_set(err, PENSTOCK_E_INVALID, "%s belongs to the run %s, not to %s", name,
 			head->run, o->run_id);
 	return rc;
@@ -174,7 +165,7 @@ int state_attach(struct sync *s, struct penstock_error *err)
 
 	if (rc < 0)
 		return rc;
-	rc = fetch_manifest(&s->o, s->state, &head, &info, merge_item, &merge, err);
+	rc = fetch_manifest(s, &head, &info, merge_item, &merge, err);
 	found = rc == 0;
 	if (error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
 		rc = 0;
@@ -250,8 +241,7 @@ static int write_item(void *cookie, struct entry *e)
 	if (w->list == MANIFEST_PARTIAL) {
 		if (!(e->flags & ENTRY_IN_PARTIAL))
 			return 0;
-		buf_printf(&kept, "%spartial/", w->s->state);
-		names_key(&kept, item.path);
+		sync_partial_key(w->s, item.path, &kept);
 		w->failed |= buf_failed(&kept);
 		item.kept = buf_str(&kept);
 		item.size = e->work && e->work->opening ? e->work->opening->sent.size : 0;
@@ -468,9 +458,9 @@ void state_lost(struct sync *s)
 {
 	LOCK_SCOPE(&s->lock);
 	s->plan.stopped = true;
-	if (!s->lost)
+	if (!s->status.lost)
 		sync_emit(s, SYNC_LOST, NULL, 0,
 			"another run took this output over; nothing more is published");
-	s->lost = true;
+	s->status.lost = true;
 	pthread_cond_broadcast(&s->idle);
 }

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,10 +36,10 @@ static void remember_failure(
 	struct sync *s, const char *path, const struct job_result *r, struct penstock_error *err)
 {
 	const char *why = err->message ? err->message : penstock_code_name(err->code);
-	size_t len = strlen(path), room = sizeof(s->last_error) / 3;
+	size_t len = strlen(path), room = sizeof(s->status.last_error) / 3;
 
-	snprintf(s->last_error, sizeof(s->last_error), "%s%s: %s", len > room ? "…" : "",
-		len > room ? path + len - room : path, why);
+	snprintf(s->status.last_error, sizeof(s->status.last_error), "%s%s: %s",
+		len > room ? "…" : "", len > room ? path + len - room : path, why);
 	if (s->plan.flushing && !r->retryable && !s->flush_error.message)
 		error_set(&s->flush_error, err->code, "%s: %s", path, why);
 }
@@ -48,16 +47,16 @@ static void remember_failure(
 static void count_success(struct sync *s, const char *path, const struct job *job,
 	const struct job_result *r, int64_t now_ms)
 {
-	s->last_error[0] = '\0';
+	s->status.last_error[0] = '\0';
 	if (job->kind == JOB_DELETE) {
-		s->n_deleted++;
+		s->status.deleted++;
 		sync_emit(s, SYNC_DELETED, path, 0, "%s", "");
 	} else if (r->kind == JOB_PARTIAL) {
 		sync_emit(s, SYNC_PARTIAL, path, r->ident.size, "%spartial/%s", s->state, path);
 	} else {
-		s->files_published++;
-		s->bytes_published += r->ident.size;
-		s->last_publish_ms = now_ms;
+		s->status.files_published++;
+		s->status.bytes_published += r->ident.size;
+		s->status.last_publish_ms = now_ms;
 		sync_emit(s,
 			r->kind == JOB_GROWN && !job->closed ? SYNC_PUBLISHED_OPEN : SYNC_PUBLISHED,
 			path, r->ident.size, "%s", r->etag ? r->etag : "");
@@ -120,7 +119,7 @@ static void attach(struct sync *s)
 	s->attach_ms = clock_monotonic_ms() + ATTACH_RETRY_MS;
 	penstock_error_release(&s->attach_error);
 	if (rc < 0) {
-		snprintf(s->last_error, sizeof(s->last_error), "%s",
+		snprintf(s->status.last_error, sizeof(s->status.last_error), "%s",
 			err.message ? err.message : penstock_code_name(err.code));
 		error_move(&s->attach_error, &err);
 	}
@@ -142,7 +141,7 @@ static void write_manifest(struct sync *s)
 	pthread_mutex_lock(&s->lock);
 	s->manifest_busy = false;
 	if (rc < 0) {
-		snprintf(s->last_error, sizeof(s->last_error), "manifest.json: %s",
+		snprintf(s->status.last_error, sizeof(s->status.last_error), "manifest.json: %s",
 			err.message ? err.message : penstock_code_name(err.code));
 		if (s->plan.flushing && !error_is_retryable(&err) && !s->flush_error.message)
 			error_move(&s->flush_error, &err);
@@ -163,7 +162,7 @@ static void sync_journal(struct sync *s)
 
 static bool manifest_due(const struct sync *s, int64_t now_ms, bool nothing_else, int64_t *wake_ms)
 {
-	if (!s->attached || !s->plan.manifest_dirty || s->manifest_busy || s->lost)
+	if (!s->attached || !s->plan.manifest_dirty || s->manifest_busy || s->status.lost)
 		return false;
 	if (s->plan.flushing)
 		return nothing_else && !s->flush_error.message && flush_is_settled(s);
@@ -179,7 +178,7 @@ static bool manifest_due(const struct sync *s, int64_t now_ms, bool nothing_else
 
 static bool attach_due(const struct sync *s, int64_t now_ms, int64_t *wake_ms)
 {
-	if (s->attached || s->attaching || s->lost || !(s->o.continuous || s->plan.flushing))
+	if (s->attached || s->attaching || s->status.lost || !(s->o.continuous || s->plan.flushing))
 		return false;
 	if (now_ms < s->attach_ms && s->attach_ms < *wake_ms)
 		*wake_ms = s->attach_ms;
@@ -279,7 +278,9 @@ static int copy_options(struct sync *s, const struct sync_options *o, struct pen
 	if (s->n_workers > SYNC_WORKERS_MAX)
 		s->n_workers = SYNC_WORKERS_MAX;
 	s->sent_dir = path_join(s->o.private_dir, "sent");
-	return s->sent_dir ? state_string(&s->o, &s->state, err) : error_memory(err);
+	if (asprintf(&s->state, "%s%s/", s->o.prefix, s->o.state_prefix) < 0)
+		s->state = NULL;
+	return s->sent_dir && s->state ? 0 : error_memory(err);
 }
 
 static int open_parts(struct sync *s, struct penstock_error *err)
@@ -326,10 +327,6 @@ static int look_around(struct sync *s, struct penstock_error *err)
 	_cleanup_error_ struct penstock_error ignored = PENSTOCK_ERROR_INIT;
 	int rc = state_replay(s, err);
 
-	if (rc == 0)
-		boot_judge(s);
-	if (rc == 0)
-		rc = journal_open(&s->journal, s->o.journal_path, err);
 	if (rc == 0)
 		rc = state_reconcile(s, err);
 	if (rc < 0)
@@ -429,7 +426,6 @@ void sync_free(struct sync *s)
 	table_release(&s->table);
 	procs_release(&s->procs);
 	keep_free(s);
-	sync_drop_events(s);
 	penstock_error_release(&s->flush_error);
 	penstock_error_release(&s->attach_error);
 	if (s->root_fd >= 0)

@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,16 +42,49 @@ struct upload {
 	bool has_crc;
 };
 
-int upload_key(struct sync *s, const char *middle, const char *path, struct buf *key,
+int sync_key(const struct sync *s, const char *path, struct buf *key, struct penstock_error *err)
+{
+	buf_add_str(key, s->o.prefix);
+	names_key(key, path);
+	return buf_failed(key) ? buf_error(key, "the key of a file", err) : 0;
+}
+
+void sync_partial_key(const struct sync *s, const char *path, struct buf *key)
+{
+	buf_printf(key, "%spartial/", s->state);
+	names_key(key, path);
+}
+
+int sync_head(
+	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
+	int rc = sync_key(s, path, &key, err);
+
+	return rc < 0 ? rc : object_head(sync_at(s, buf_str(&key)), there, err);
+}
+
+int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cookie,
 	struct penstock_error *err)
+{
+	int rc = object_list(sync_at(s, prefix), NULL, fn, cookie, s->o.cancel, err);
+
+	return error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
+			       error_expected(rc, PENSTOCK_E_UNSUPPORTED, err) ||
+			       error_expected(rc, PENSTOCK_E_NOT_FOUND, err)
+		       ? 0
+		       : rc;
+}
+
+int upload_key(struct sync *s, const char *path, struct buf *key, struct penstock_error *err)
 {
 	bool encoded, taken;
 
-	buf_add_str(key, middle ? middle : s->o.prefix);
+	buf_add_str(key, s->o.prefix);
 	encoded = names_key(key, path);
 	if (buf_failed(key))
 		return buf_error(key, "the key of a file", err);
-	if (encoded && !middle) {
+	if (encoded) {
 		pthread_mutex_lock(&s->lock);
 		taken = table_find_path(&s->table, key->data + strlen(s->o.prefix)) != NULL;
 		pthread_mutex_unlock(&s->lock);
@@ -274,17 +306,6 @@ static bool open_file(
 	return true;
 }
 
-static void succeed(struct upload *u, struct job_result *r, struct object_info *info)
-{
-	r->outcome = JOB_DONE;
-	r->ident = u->ident;
-	r->crc = u->crc;
-	r->has_crc = u->has_crc;
-	snprintf(u->etag, sizeof(u->etag), "%s", info->etag);
-	r->etag = strdup(u->etag);
-	object_info_release(info);
-}
-
 /* The file may have been closed again since the job was made. Files that were closed before it was
  * read must have their place in the queue first, or a marker appears before its data. */
 static bool is_in_turn(struct upload *u)
@@ -324,13 +345,27 @@ static bool take_small(
 	return true;
 }
 
+static void send_it(struct upload *u, struct job_result *r, struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info info = {0};
+	int rc = send(u, &info, err);
+
+	if (rc < 0) {
+		fail(r, rc, err);
+		return;
+	}
+	r->outcome = JOB_DONE;
+	r->ident = u->ident;
+	r->crc = u->crc;
+	r->has_crc = u->has_crc;
+	r->etag = strdup(info.etag);
+}
+
 /* Sends the file under its name. */
 static void run_whole(struct upload *u, struct job_result *r, struct penstock_error *err)
 {
 	_cleanup_close_ int snapshot = -1, copy = -1;
-	struct object_info info = {0};
 	enum lease lease = LEASE_UNKNOWN;
-	int rc;
 
 	if (u->job->frozen || u->ident.size <= PLAN_MARKER) {
 		if (!take_small(u, r, &copy, err))
@@ -370,11 +405,7 @@ static void run_whole(struct upload *u, struct job_result *r, struct penstock_er
 		return;
 	if (u->ident.size <= CRC_WHOLE)
 		u->has_crc = content_crc64(NULL, u->fd, u->ident.size, &u->crc, NULL) == 0;
-	rc = send(u, &info, err);
-	if (rc < 0)
-		fail(r, rc, err);
-	else
-		succeed(u, r, &info);
+	send_it(u, r, err);
 }
 
 /* Text, or TensorBoard records, which carry lengths and checksums: their beginning is useful. */
@@ -428,7 +459,6 @@ static void run_partial(struct upload *u, struct job_result *r, struct penstock_
 static void run_grown(struct upload *u, struct job_result *r, struct penstock_error *err)
 {
 	const struct job *job = u->job;
-	struct object_info info = {0};
 	int rc;
 
 	if (u->ident.size == job->grown.size && u->ident.mtime_ns == job->grown.mtime_ns &&
@@ -450,11 +480,7 @@ static void run_grown(struct upload *u, struct job_result *r, struct penstock_er
 	rc = content_crc64(NULL, u->file, u->ident.size, &u->crc, err);
 	u->has_crc = rc == 0;
 	if (rc == 0)
-		rc = send(u, &info, err);
-	if (rc < 0)
-		fail(r, rc, err);
-	else
-		succeed(u, r, &info);
+		send_it(u, r, err);
 }
 
 static void run_delete(struct upload *u, struct job_result *r, struct penstock_error *err)
@@ -496,7 +522,7 @@ void upload_run(struct sync *s, const struct job *job, const char *path, struct 
 	*r = (struct job_result){.outcome = JOB_FAILED, .kind = job->kind};
 	buf_init(&u.key, LIMIT_S3_KEY * 3);
 	snprintf(u.etag, sizeof(u.etag), "%s", job->etag);
-	rc = upload_key(s, NULL, path, &u.key, err);
+	rc = upload_key(s, path, &u.key, err);
 	if (rc < 0) {
 		fail(r, rc, err);
 	} else if (job->kind == JOB_DELETE) {
@@ -519,8 +545,7 @@ int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 {
 	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
 
-	buf_printf(&key, "%spartial/", s->state);
-	names_key(&key, path);
+	sync_partial_key(s, path, &key);
 	if (buf_failed(&key) || key.len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,
 			"its key below partial/ would be longer than S3 allows; use shorter names");

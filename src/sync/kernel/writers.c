@@ -12,7 +12,9 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utlist.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/banned.h"
@@ -54,13 +56,8 @@ void proc_unref(struct procs *procs, struct proc *p)
 {
 	if (--p->refs)
 		return;
-	for (struct proc **at = &procs->all; *at; at = &(*at)->next) {
-		if (*at == p) {
-			*at = p->next;
-			procs->n--;
-			break;
-		}
-	}
+	LL_DELETE(procs->all, p);
+	procs->n--;
 	close(p->pidfd);
 	free(p);
 }
@@ -68,13 +65,9 @@ void proc_unref(struct procs *procs, struct proc *p)
 void procs_release(struct procs *procs)
 {
 	while (procs->all) {
-		struct proc *p = procs->all;
-
-		procs->all = p->next;
-		close(p->pidfd);
-		free(p);
+		procs->all->refs = 1;
+		proc_unref(procs, procs->all);
 	}
-	procs->n = 0;
 }
 
 /* With a reference for the caller; NULL if it is gone already, or there are too many. */
@@ -101,8 +94,7 @@ static struct proc *proc_of(struct procs *procs, pid_t pid)
 		free(p);
 		return NULL;
 	}
-	p->next = procs->all;
-	procs->all = p;
+	LL_PREPEND(procs->all, p);
 	procs->n++;
 	return p;
 }
@@ -177,17 +169,12 @@ void pid_list_release(struct pid_list *list)
 void pid_list_add(void *arg, pid_t pid)
 {
 	struct pid_list *list = arg;
+	pid_t *pids = array_grow(list->pids, list->n, sizeof(*pids));
 
-	if (list->n == list->cap) {
-		size_t cap = list->cap ? list->cap * 2 : 64;
-		pid_t *pids = realloc(list->pids, cap * sizeof(*pids));
-
-		if (!pids)
-			return; /* one writer fewer is known: its close counts as unseen */
-		list->pids = pids;
-		list->cap = cap;
-	}
-	list->pids[list->n++] = pid;
+	if (!pids)
+		return; /* one writer fewer is known: its close counts as unseen */
+	list->pids = pids;
+	pids[list->n++] = pid;
 }
 
 /* The children of all threads of `pid`. */

@@ -46,7 +46,7 @@ typedef void (*writers_fn)(void *cookie, void *tag, struct proc *p, bool append)
 
 struct pid_list {
 	pid_t *pids;
-	size_t n, cap;
+	size_t n;
 };
 void pid_list_release(struct pid_list *list);
 void pid_list_add(void *arg, pid_t pid); /* `arg` is the list; as sync_pids_fn wants it */

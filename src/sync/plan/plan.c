@@ -8,11 +8,10 @@
 #include "sync/plan/queue.h"
 #include "base/banned.h"
 
-void plan_add_writer(struct plan *p, struct work *w, struct proc *proc, bool append)
+void plan_add_writer(struct work *w, struct proc *proc, bool append)
 {
 	struct opening *o = work_open(w);
 
-	(void)p;
 	w->appender |= append;
 	for (size_t i = 0; o && i < WORK_WRITERS; i++) {
 		if (o->writers[i] == proc)

@@ -177,7 +177,7 @@ int plan_again(struct plan *p, struct entry *e, bool missing, int64_t now_ms);
 void plan_task_ended(struct plan *p, bool killed, int64_t now_ms);
 /* How the writers that were seen ended; CLOSE_UNSEEN if none was seen. */
 enum close_kind plan_judge(const struct work *w);
-void plan_add_writer(struct plan *p, struct work *w, struct proc *proc, bool append);
+void plan_add_writer(struct work *w, struct proc *proc, bool append);
 
 /*
  * Small files that are closed again before they were published (`latest`, next to the files that it

@@ -380,3 +380,11 @@ void entry_etag(const struct entry *e, char out[static ENTRY_ETAG_SIZE])
 	else
 		snprintf(out, ENTRY_ETAG_SIZE, "\"%s\"", hex);
 }
+
+bool entry_may_have_etag(const struct entry *e, const char *etag)
+{
+	char own[ENTRY_ETAG_SIZE];
+
+	entry_etag(e, own);
+	return !own[0] || strcmp(own, etag) == 0;
+}

@@ -250,6 +250,8 @@ void dir_path(const struct dir *d, struct buf *out);
 /* Returns -1 if out of memory. NULL or "" forgets it. */
 int entry_set_etag(struct entry *e, const char *etag);
 #define ENTRY_ETAG_SIZE 136
+/* Returns true if the object has this ETag, or its own is not known. */
+bool entry_may_have_etag(const struct entry *e, const char *etag);
 /* With its quotes; "" if there is none. */
 void entry_etag(const struct entry *e, char out[static ENTRY_ETAG_SIZE]);
 

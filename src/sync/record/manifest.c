@@ -1,5 +1,6 @@
 #include "sync/record/manifest.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -91,9 +92,8 @@ void manifest_end(FILE *f)
 struct reader {
 	FILE *f;
 	const char *name;
-	char *line;
-	size_t cap;
 	unsigned number;
+	char line[LIMIT_SYNC_LINE];
 };
 
 static int corrupt(const struct reader *r, const char *why, struct penstock_error *err)
@@ -104,29 +104,17 @@ static int corrupt(const struct reader *r, const char *why, struct penstock_erro
 /* The next line without its newline; 1 at the end of the file. */
 static int next_line(struct reader *r, struct penstock_error *err)
 {
-	size_t n = 0;
-	int c;
+	char *end;
 
 	r->number++;
-	while ((c = getc_unlocked(r->f)) != EOF && c != '\n') {
-		if (n + 2 > r->cap) {
-			size_t cap = r->cap ? r->cap * 2 : KIB;
-			char *line = cap <= LIMIT_SYNC_LINE ? realloc(r->line, cap) : NULL;
-
-			if (!line)
-				return corrupt(r, "the line is too long", err);
-			r->line = line;
-			r->cap = cap;
-		}
-		r->line[n++] = (char)c;
-	}
-	if (ferror(r->f))
-		return error_errno(err, errno, "cannot read %s", r->name);
-	if (c == EOF)
-		return n ? corrupt(r, "it is cut in the middle of a line", err) : 1;
-	if (!r->line)
-		return corrupt(r, "it is empty", err);
-	r->line[n] = '\0';
+	if (!fgets(r->line, sizeof(r->line), r->f))
+		return ferror(r->f) ? error_errno(err, errno, "cannot read %s", r->name) : 1;
+	end = strchr(r->line, '\n');
+	if (!end)
+		return corrupt(r,
+			feof(r->f) ? "it is cut in the middle of a line" : "the line is too long",
+			err);
+	*end = '\0';
 	return 0;
 }
 
@@ -177,16 +165,13 @@ static bool get_mode(json_t *object, struct manifest_item *item)
 static bool get_crc(json_t *object, struct manifest_item *item)
 {
 	const char *text = json_string_value(json_object_get(object, "crc64"));
-	unsigned char bytes[8];
+	uint64_t crc;
 
 	if (!text)
 		return true;
-	if (str_unhex(text, bytes, 8) < 0)
-		return false;
-	for (size_t i = 0; i < 8; i++)
-		item->crc = item->crc << 8 | bytes[i];
-	item->has_crc = true;
-	return true;
+	item->has_crc = str_unhex(text, &crc, sizeof(crc)) == 0;
+	item->crc = item->has_crc ? be64toh(crc) : 0;
+	return item->has_crc;
 }
 
 static int read_item(const struct reader *r, enum manifest_list list, manifest_fn fn, void *cookie,
@@ -288,15 +273,17 @@ static int read_lists(struct reader *r, manifest_fn fn, void *cookie, struct pen
 int manifest_read(FILE *f, const char *name, struct manifest_head *head, manifest_fn fn,
 	void *cookie, struct penstock_error *err)
 {
-	struct reader r = {.f = f, .name = name};
-	int rc = next_line(&r, err);
+	_cleanup_free_ struct reader *r = calloc(1, sizeof(*r));
+	int rc;
 
+	if (!r)
+		return error_memory(err);
+	r->f = f;
+	r->name = name;
+	rc = next_line(r, err);
 	if (rc > 0)
-		rc = corrupt(&r, "it is empty", err);
+		rc = corrupt(r, "it is empty", err);
 	if (rc == 0)
-		rc = read_head(&r, head, err);
-	if (rc == 0)
-		rc = read_lists(&r, fn, cookie, err);
-	free(r.line);
-	return rc;
+		rc = read_head(r, head, err);
+	return rc < 0 ? rc : read_lists(r, fn, cookie, err);
 }

@@ -1,6 +1,5 @@
 #include "sync/record/names.h"
 
-#include <stdint.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -51,4 +50,11 @@ bool names_key(struct buf *out, const char *path)
 	}
 	names_encode(out, path);
 	return true;
+}
+
+const char *names_of_key(struct buf *decoded, const char *key)
+{
+	return names_decode(decoded, key) == 0 && !str_is_utf8(decoded->data, decoded->len)
+		       ? buf_str(decoded)
+		       : key;
 }

@@ -19,5 +19,7 @@ int names_decode(struct buf *out, const char *text);
 /* Appends the key (below the prefix) of the file `path`: the path itself if it is UTF-8, else its
  * percent-encoded form. Returns whether it was encoded. */
 bool names_key(struct buf *out, const char *path);
+/* The reverse: returns `key`, or the name in `decoded` if that is not UTF-8. */
+const char *names_of_key(struct buf *decoded, const char *key);
 
 #endif

@@ -346,13 +346,11 @@ int restore_check_dir(struct restore *r, const char *path, struct penstock_error
 
 	if (!dir)
 		return error_errno(err, errno, "cannot read the output directory %s", path);
-	while (rc == 0 && (d = readdir(dir))) {
+	while (rc == 0 && (d = fs_next_entry(dir))) {
 		_cleanup_free_ char *below = NULL;
 		struct entry *e;
 		struct stat st;
 
-		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
-			continue;
 		if (asprintf(&below, "%s%s%s", path, *path ? "/" : "", d->d_name) < 0)
 			return error_memory(err);
 		if (strcmp(below, ".penstock") == 0 || commits_is_hidden(d->d_name) ||

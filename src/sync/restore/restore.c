@@ -72,12 +72,10 @@ static int send_below(struct sync *s, int at, const char *name, const char *dir,
 
 	if (!list)
 		return errno == ENOMEM ? error_memory(err) : 0;
-	while (rc == 0 && (d = readdir(list))) {
+	while (rc == 0 && (d = fs_next_entry(list))) {
 		_cleanup_free_ char *below = NULL, *file = path_join(dir, d->d_name);
 		struct stat st;
 
-		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
-			continue;
 		if (asprintf(&below, "%s%s%s", path, *path ? "/" : "", d->d_name) < 0)
 			below = NULL;
 		if (!below || !file)
@@ -216,9 +214,8 @@ static int on_listed(void *cookie, const struct object_info *info)
 	char etag[ENTRY_ETAG_SIZE];
 	struct entry *e;
 
-	/* Such a key is what a name that is not UTF-8 became. */
-	if (path && names_decode(&decoded, path) == 0 && !str_is_utf8(decoded.data, decoded.len))
-		path = buf_str(&decoded);
+	if (path)
+		path = names_of_key(&decoded, path);
 	if (decoded.failure == BUF_NO_MEMORY) {
 		l->rc = error_memory(l->err);
 		return 1;
@@ -377,7 +374,7 @@ static int push_fetch(struct restore *r, struct entry *e, struct penstock_error 
 	full = path_join(r->s->o.dir, buf_str(&path));
 	if (!full || buf_failed(&path))
 		return error_memory(err);
-	rc = upload_key(r->s, NULL, buf_str(&path), &key, err);
+	rc = upload_key(r->s, buf_str(&path), &key, err);
 	/* It was published again after the manifest. */
 	if (rc == 0 && r->round)
 		rc = adopt(r, buf_str(&path), buf_str(&key), err);
@@ -403,8 +400,7 @@ static int push_aside(struct restore *r, size_t i, struct penstock_error *err)
 	struct stat st;
 	int rc;
 
-	buf_printf(&key, "%spartial/", r->s->state);
-	names_key(&key, path);
+	sync_partial_key(r->s, path, &key);
 	if (buf_failed(&key) || key.len > LIMIT_S3_KEY || lstat(file, &st) < 0 ||
 		(uint64_t)st.st_size > LIMIT_BULK_SMALL) {
 		rc = aside_send(r->s, path, file, err);
@@ -552,10 +548,6 @@ static int bring_back(struct restore *r, struct penstock_error *err)
 	struct sync *s = r->s;
 	int rc = state_replay(s, err);
 
-	if (rc == 0)
-		boot_judge(s);
-	if (rc == 0)
-		rc = journal_open(&s->journal, s->o.journal_path, err);
 	if (rc == 0)
 		rc = state_attach(s, err);
 	if (rc < 0)
