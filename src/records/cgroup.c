@@ -47,13 +47,12 @@ static void lower_memory(struct cgroup_limits *out, const char *text)
 static void read_upwards(
 	const char *mount, const char *controller, const char *path, struct cgroup_limits *out)
 {
-	_cleanup_free_ char *dir = NULL;
+	_cleanup_free_ char *dir = str_printf(
+		"%s%s%s%s", mount, *controller ? "/" : "", controller, path);
 	size_t top;
 
-	if (asprintf(&dir, "%s%s%s%s", mount, *controller ? "/" : "", controller, path) < 0) {
-		dir = NULL;
+	if (!dir)
 		return;
-	}
 	top = strlen(dir) - strlen(path);
 	for (;;) {
 		char *slash;
@@ -63,7 +62,7 @@ static void read_upwards(
 		double period;
 		char *end;
 
-		if (text && str_starts(text, "max") == false) {
+		if (text && !str_starts(text, "max")) {
 			quota = strtod(text, &end);
 			lower_cpus(out, quota, strtod(end, NULL));
 		}

@@ -20,7 +20,6 @@ static char *home_path(void)
 	const char *own = getenv("PENSTOCK_HOME");
 	const char *data = getenv("XDG_DATA_HOME");
 	const char *user = getenv("HOME");
-	char *path = NULL;
 
 	if (own && *own) {
 		if (own[0] == '/')
@@ -30,33 +29,22 @@ static char *home_path(void)
 	}
 	if (data && data[0] == '/')
 		return path_join(data, "penstock");
-	if (asprintf(&path, "%s/.local/share/penstock", user && *user ? user : "/root") < 0)
-		return NULL;
-	return path;
+	return path_join(user && *user ? user : "/root", ".local/share/penstock");
 }
 
 int records_home(char **home, struct penstock_error *err)
 {
-	_cleanup_free_ char *path = home_path();
-	int r;
-
-	if (!path)
-		return error_memory(err);
-	_cleanup_free_ char *text = strdup(path);
+	_cleanup_free_ char *path = home_path(), *text = path ? strdup(path) : NULL;
 
 	if (!text)
 		return error_memory(err);
 	str_make_utf8(text);
-	r = strcmp(text, path) == 0 ? 0
-				    : error_set(err, PENSTOCK_E_INVALID,
-					      "the path of the directory for runs and "
-					      "records is not UTF-8 (%s); set PENSTOCK_HOME "
-					      "to another one",
-					      text);
-	if (r < 0)
-		return r;
-	r = fs_mkdirs(path, 0700, err);
-	if (r < 0)
+	if (strcmp(text, path) != 0)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the path of the directory for runs and records is not UTF-8 (%s); set "
+			"PENSTOCK_HOME to another one",
+			text);
+	if (fs_mkdirs(path, 0700, err) < 0)
 		return error_prefix(err, "set PENSTOCK_HOME to a writable directory");
 	*home = take_pointer(path);
 	return 0;
@@ -91,10 +79,9 @@ int records_home_id(
 	str_hex(raw, sizeof(raw), id);
 	/* The name does not contain our pid, which a process on another machine that shares this
 	 * home may also have. */
-	if (asprintf(&fresh, "%s/.id-%s", home, id) < 0) {
-		fresh = NULL;
+	fresh = str_printf("%s/.id-%s", home, id);
+	if (!fresh)
 		return error_memory(err);
-	}
 	r = fs_write_atomic(fresh, id, RECORDS_HOME_ID_SIZE - 1, 0600, err);
 	if (r < 0)
 		return r;

@@ -36,10 +36,8 @@ const char *run_file_name(enum run_file file)
 char *run_path(const char *home, const char *id, enum run_file file)
 {
 	const char *name = file_names[file];
-	char *path;
 
-	return asprintf(&path, "%s/runs/%s%s%s", home, id, *name ? "/" : "", name) < 0 ? NULL
-										       : path;
+	return str_printf("%s/runs/%s%s%s", home, id, *name ? "/" : "", name);
 }
 
 void run_state_prefix(const char *id, char out[static RUN_STATE_PREFIX_SIZE])
@@ -63,9 +61,8 @@ int run_layout_init(struct run_layout *layout, const char *home, const char *id,
 	struct run_layout l = {0};
 
 	l.dir = run_path(home, id, RUN_FILE_DIR);
-	if (l.dir && asprintf(&l.log, "%s/log/%d", l.dir, attempt) < 0)
-		l.log = NULL;
 	if (l.dir) {
+		l.log = str_printf("%s/log/%d", l.dir, attempt);
 		l.workflow = run_path(home, id, RUN_FILE_WORKFLOW);
 		l.lock = run_path(home, id, RUN_FILE_LOCK);
 		l.storage = path_join(l.dir, "storage");

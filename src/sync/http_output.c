@@ -50,14 +50,12 @@ static int walk(int fd, const char *path, walk_fn fn, void *cookie, struct penst
 	if (n < 0)
 		return error_errno(err, errno, "cannot read the output directory %s", path);
 	for (int i = 0; i < n; i++) {
-		_cleanup_free_ char *below = NULL;
+		_cleanup_free_ char *below = str_printf(
+			"%s%s%s", path, *path ? "/" : "", names[i]->d_name);
 		struct stat st;
 
-		if (rc == 0 &&
-			asprintf(&below, "%s%s%s", path, *path ? "/" : "", names[i]->d_name) < 0) {
-			below = NULL;
+		if (rc == 0 && !below)
 			rc = error_memory(err);
-		}
 		if (rc == 0 && fstatat(fd, names[i]->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			rc = error_errno(err, errno, "cannot read the output %s", below);
 		if (rc == 0)
@@ -127,7 +125,7 @@ static int zip_data(
 static int zip_one(void *cookie, int dir_fd, const char *name, const char *path,
 	const struct stat *st, struct penstock_error *err)
 {
-	_cleanup_free_ char *member = NULL;
+	_cleanup_free_ char *member = str_printf("%s%s", path, S_ISDIR(st->st_mode) ? "/" : "");
 	_cleanup_close_ int fd = -1;
 	struct zip *z = cookie;
 	struct archive_entry *entry;
@@ -141,11 +139,7 @@ static int zip_one(void *cookie, int dir_fd, const char *name, const char *path,
 		if (fd < 0)
 			return error_errno(err, errno, "cannot read the output %s", path);
 	}
-	if (asprintf(&member, "%s%s", path, S_ISDIR(st->st_mode) ? "/" : "") < 0) {
-		member = NULL;
-		return error_memory(err);
-	}
-	entry = archive_entry_new();
+	entry = member ? archive_entry_new() : NULL;
 	if (!entry)
 		return error_memory(err);
 	archive_entry_copy_stat(entry, st);

@@ -67,6 +67,7 @@ struct sync {
 	struct sync_options o; /* strings are owned copies */
 	char *strings[8];
 	char *state; /* "<prefix><state_prefix>/" */
+	char *manifest; /* its key */
 	char *sent_dir; /* the last version sent of large files: below private_dir */
 	char nonce[17];
 	char boot[PROCESS_BOOT_ID_SIZE]; /* "" if not known */
@@ -212,16 +213,6 @@ void upload_run(struct sync *s, const struct job *job, const char *path, struct 
 	struct penstock_error *err);
 /* The key of a path below the prefix. Returns -PENSTOCK_E_LIMIT if it is longer than S3 allows. */
 int upload_key(struct sync *s, const char *path, struct buf *key, struct penstock_error *err);
-/* The same without warnings and limits: appends the key of the file to an empty `key`. */
-int sync_key(const struct sync *s, const char *path, struct buf *key, struct penstock_error *err);
-/* Appends the key below partial/. */
-void sync_partial_key(const struct sync *s, const char *path, struct buf *key);
-/* Asks for the object of the file `path`. */
-int sync_head(
-	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err);
-/* Lists objects, or none if the store refuses: many keys may write but not list. */
-int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cookie,
-	struct penstock_error *err);
 /* Sends the content of a suspect file to partial/; also for restore/. */
 int upload_partial(struct sync *s, int fd, const char *path, uint64_t size,
 	const atomic_int *cancel, struct penstock_error *err);
@@ -273,7 +264,18 @@ void leftovers_end(struct sync *s, bool earlier);
  * recorded that. Under lock. */
 bool leftovers_is_ours(const struct sync *s, const struct object_info *manifest);
 
-/* keep.c; under lock */
+/* keep.c */
+/* Appends the key of the file `path` to an empty `key`; upload_key() also checks it. */
+int sync_key(const struct sync *s, const char *path, struct buf *key, struct penstock_error *err);
+/* Appends the key below partial/. */
+void sync_partial_key(const struct sync *s, const char *path, struct buf *key);
+/* Asks for the object of the file `path`. */
+int sync_head(
+	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err);
+/* Lists objects, or none if the store refuses: many keys may write but not list. */
+int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cookie,
+	struct penstock_error *err);
+/* Under lock: */
 /* Does nothing if the key is known. -1 if out of memory. */
 int keep_add(struct sync *s, const char *path, const char *etag, const char *key, uint64_t size);
 void keep_free(struct sync *s);

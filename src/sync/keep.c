@@ -17,6 +17,40 @@
 #include "sync/internal.h"
 #include "base/banned.h"
 
+int sync_key(const struct sync *s, const char *path, struct buf *key, struct penstock_error *err)
+{
+	buf_add_str(key, s->o.prefix);
+	names_key(key, path);
+	return buf_failed(key) ? buf_error(key, "the key of a file", err) : 0;
+}
+
+void sync_partial_key(const struct sync *s, const char *path, struct buf *key)
+{
+	buf_printf(key, "%spartial/", s->state);
+	names_key(key, path);
+}
+
+int sync_head(
+	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
+	int rc = sync_key(s, path, &key, err);
+
+	return rc < 0 ? rc : object_head(sync_at(s, buf_str(&key)), there, err);
+}
+
+int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cookie,
+	struct penstock_error *err)
+{
+	int rc = object_list(sync_at(s, prefix), NULL, fn, cookie, s->o.cancel, err);
+
+	return error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
+			       error_expected(rc, PENSTOCK_E_UNSUPPORTED, err) ||
+			       error_expected(rc, PENSTOCK_E_NOT_FOUND, err)
+		       ? 0
+		       : rc;
+}
+
 #define TOKEN_SIZE 65 /* bytes of an ETag in a key, and a NUL */
 #define NAMES	   9 /* names to try if another object has the name of the copy */
 #define LONG_NAME  "long-name-"

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -34,12 +35,10 @@ static void leftover_free(struct leftover *l)
 
 void leftovers_free(struct sync *s)
 {
-	while (s->leftovers) {
-		struct leftover *l = s->leftovers;
+	struct leftover *l, *next;
 
-		s->leftovers = l->next;
-		leftover_free(l);
-	}
+	LL_FOREACH_SAFE(s->leftovers, l, next)
+	leftover_free(l);
 }
 
 /* ---- the journal ---- */
@@ -60,63 +59,58 @@ void leftovers_fill(const struct sync *s, struct journal *to)
 
 /* The leftover with this id. Without one, the latest request for the key that has no id: an earlier
  * one is of an attempt that was killed, whose id is unknown. */
-static struct leftover **find(struct sync *s, const char *key, const char *id)
+static struct leftover *find(const struct sync *s, const char *key, const char *id)
 {
-	struct leftover **unnamed = NULL;
-	int64_t newest_ns = INT64_MIN;
+	struct leftover *unnamed = NULL;
 
-	for (struct leftover **l = &s->leftovers; *l; l = &(*l)->next) {
-		if (strcmp((*l)->key, key) != 0)
+	for (struct leftover *l = s->leftovers; l; l = l->next) {
+		if (strcmp(l->key, key) != 0)
 			continue;
-		if (id && (*l)->id && strcmp((*l)->id, id) == 0)
+		if (id && l->id && strcmp(l->id, id) == 0)
 			return l;
-		if (!(*l)->id && (*l)->asked_ns > newest_ns) {
+		if (!l->id && (!unnamed || l->asked_ns > unnamed->asked_ns))
 			unnamed = l;
-			newest_ns = (*l)->asked_ns;
-		}
 	}
 	return unnamed;
 }
 
 static struct leftover *add(struct sync *s, const char *key, const char *id, int64_t asked_ns)
 {
-	struct leftover **known = id ? find(s, key, id) : NULL;
-	struct leftover *l = known ? *known : calloc(1, sizeof(*l));
+	struct leftover *l = id ? find(s, key, id) : NULL;
 
-	if (!l)
-		return NULL;
-	if (!known) {
+	if (!l) {
+		l = calloc(1, sizeof(*l));
+		if (!l)
+			return NULL;
 		l->key = strdup(key);
 		l->asked_ns = asked_ns;
-		l->next = s->leftovers;
 		if (!l->key) {
 			leftover_free(l);
 			return NULL;
 		}
-		s->leftovers = l;
+		LL_PREPEND(s->leftovers, l);
 	}
 	if (id && !l->id)
 		l->id = strdup(id);
 	return l;
 }
 
-static void forget(struct sync *s, const char *key, const char *id)
+static void forget(struct sync *s, struct leftover *l)
 {
-	struct leftover **at = find(s, key, id), *l = at ? *at : NULL;
-
-	if (!l)
-		return;
-	*at = l->next;
+	LL_DELETE(s->leftovers, l);
 	leftover_free(l);
 }
 
 int leftovers_replay(struct sync *s, const struct journal_record *r)
 {
 	const char *id = r->etag && *r->etag ? r->etag : NULL;
+	struct leftover *l;
 
 	if (r->type == JOURNAL_PARTS)
 		return add(s, r->key, id, r->ident.mtime_ns) ? 0 : -1;
-	forget(s, r->key, id);
+	l = find(s, r->key, id);
+	if (l)
+		forget(s, l);
 	return 0;
 }
 
@@ -124,19 +118,14 @@ int leftovers_replay(struct sync *s, const struct journal_record *r)
 void leftovers_parts(void *sync, const char *key, const char *id, bool over)
 {
 	struct sync *s = sync;
-	struct leftover **at, *l;
+	struct leftover *l;
 
 	LOCK_SCOPE(&s->lock);
-	if (over) {
-		at = find(s, key, id);
-		if (at)
-			note(s->journal, *at, true);
-		forget(s, key, id);
-	} else {
-		l = add(s, key, id, clock_wall_ns());
-		if (l)
-			note(s->journal, l, false);
-	}
+	l = over ? find(s, key, id) : add(s, key, id, clock_wall_ns());
+	if (l)
+		note(s->journal, l, over);
+	if (l && over)
+		forget(s, l);
 	journal_write(s->journal);
 }
 
@@ -206,27 +195,24 @@ static void end_probes(struct sync *s)
 /* No upload is added before the sync is attached. */
 void leftovers_end(struct sync *s, bool earlier)
 {
-	struct leftover **at = &s->leftovers;
+	struct leftover *l, *next;
 
 	if (s->continued || earlier)
 		end_probes(s);
-	while (*at) {
+	LL_FOREACH_SAFE(s->leftovers, l, next)
+	{
 		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-		struct leftover *l = *at;
 
 		if (end(s, l, &err) < 0) {
 			sync_emit(s, SYNC_WARNING, NULL, 0,
 				"cannot remove the parts of an interrupted upload of %s; they "
 				"stay in the store for now: %s",
 				l->key, err.message ? err.message : "");
-			at = &l->next;
 			continue;
 		}
-		pthread_mutex_lock(&s->lock);
+		LOCK_SCOPE(&s->lock);
 		note(s->journal, l, true);
-		*at = l->next;
-		pthread_mutex_unlock(&s->lock);
-		leftover_free(l);
+		forget(s, l);
 	}
 }
 

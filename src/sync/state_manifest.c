@@ -29,16 +29,16 @@ static int fetch_manifest(const struct sync *s, struct manifest_head *head,
 	struct object_info *info, manifest_fn fn, void *cookie, struct penstock_error *err)
 {
 	const struct sync_options *o = &s->o;
-	_cleanup_free_ char *key = NULL, *path = NULL, *name = NULL;
+	_cleanup_free_ char *path = path_join(o->private_dir, "manifest.in");
+	_cleanup_free_ char *name = str_printf(
+		"%s://%s/%s", object_client_scheme(o->client), o->bucket, s->manifest);
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	FILE *f;
 	int rc;
 
-	if (asprintf(&key, "%smanifest.json", s->state) < 0 ||
-		asprintf(&path, "%s/manifest.in", o->private_dir) < 0 ||
-		asprintf(&name, "%s://%s/%s", object_client_scheme(o->client), o->bucket, key) < 0)
+	if (!path || !name)
 		return error_memory(err);
-	rc = object_get_file(object_at(o->client, o->bucket, key), path,
+	rc = object_get_file(sync_at(s, s->manifest), path,
 		&(struct object_get_options){.cancel = o->cancel}, info, &own);
 	/* Only the store may say that there is no manifest: a restore would do nothing. */
 	if (rc == -PENSTOCK_E_NOT_FOUND && !own.http_status)
@@ -319,13 +319,13 @@ static FILE *stream_of(int fd)
  * earlier one of this process is there, whose reply was lost: send again, `etag` is the ETag that
  * it must have.
  */
-static int manifest_conflict(struct sync *s, const char *key, const char *upload,
-	char etag[OBJECT_ETAG_SIZE], struct object_info *info, struct penstock_error *err)
+static int manifest_conflict(struct sync *s, const char *upload, char etag[OBJECT_ETAG_SIZE],
+	struct object_info *info, struct penstock_error *err)
 {
 	struct object_info there = {0};
 	const char *by;
 	bool ours;
-	int rc = object_head(sync_at(s, key), &there, err);
+	int rc = object_head(sync_at(s, s->manifest), &there, err);
 
 	if (error_expected(rc, PENSTOCK_E_NOT_FOUND, err)) {
 		/* A deletion of the manifest takes nothing over. */
@@ -351,14 +351,12 @@ static int put_manifest(struct sync *s, int fd, uint64_t size, char etag[OBJECT_
 	uint64_t number, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist metadata = {0};
-	_cleanup_free_ char *key = NULL, *upload = NULL;
+	_cleanup_free_ char *upload = str_printf("%s-m%lu", s->nonce, (unsigned long)number);
 
-	if (asprintf(&key, "%smanifest.json", s->state) < 0 ||
-		asprintf(&upload, "%s-m%lu", s->nonce, (unsigned long)number) < 0 ||
-		strlist_addf(&metadata, "penstock-upload=%s", upload) < 0)
+	if (!upload || strlist_addf(&metadata, "penstock-upload=%s", upload) < 0)
 		return error_memory(err);
 	for (bool again = false;; again = true) {
-		int rc = object_put_file(sync_at(s, key), fd, size,
+		int rc = object_put_file(sync_at(s, s->manifest), fd, size,
 			&(struct object_put_options){
 				.if_match = s->conditions && *etag ? etag : NULL,
 				.if_none_match = s->conditions && !*etag,
@@ -373,7 +371,7 @@ static int put_manifest(struct sync *s, int fd, uint64_t size, char etag[OBJECT_
 			!(rc == -PENSTOCK_E_PRECONDITION || (rc == -PENSTOCK_E_NOT_FOUND && *etag)))
 			return rc;
 		penstock_error_release(err);
-		rc = manifest_conflict(s, key, upload, etag, info, err);
+		rc = manifest_conflict(s, upload, etag, info, err);
 		if (rc)
 			return rc > 0 ? 0 : rc;
 	}
@@ -435,16 +433,13 @@ int state_write_manifest(struct sync *s, struct penstock_error *err)
 int state_still_owner(struct sync *s, bool *owner, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};
-	_cleanup_free_ char *key = NULL;
 	const char *by;
 	int rc;
 
 	*owner = true;
 	if (!s->conditions)
 		return 0;
-	if (asprintf(&key, "%smanifest.json", s->state) < 0)
-		return error_memory(err);
-	rc = object_head(sync_at(s, key), &there, err);
+	rc = object_head(sync_at(s, s->manifest), &there, err);
 	if (rc < 0) /* a deleted manifest is no other owner */
 		return error_expected(rc, PENSTOCK_E_NOT_FOUND, err) ? 0 : rc;
 	by = strlist_get(&there.metadata, "penstock-upload");

@@ -278,9 +278,9 @@ static int copy_options(struct sync *s, const struct sync_options *o, struct pen
 	if (s->n_workers > SYNC_WORKERS_MAX)
 		s->n_workers = SYNC_WORKERS_MAX;
 	s->sent_dir = path_join(s->o.private_dir, "sent");
-	if (asprintf(&s->state, "%s%s/", s->o.prefix, s->o.state_prefix) < 0)
-		s->state = NULL;
-	return s->sent_dir && s->state ? 0 : error_memory(err);
+	s->state = str_printf("%s%s/", s->o.prefix, s->o.state_prefix);
+	s->manifest = s->state ? str_printf("%smanifest.json", s->state) : NULL;
+	return s->sent_dir && s->manifest ? 0 : error_memory(err);
 }
 
 static int open_parts(struct sync *s, struct penstock_error *err)
@@ -341,18 +341,6 @@ static int look_around(struct sync *s, struct penstock_error *err)
 	return 0;
 }
 
-static int start_threads(struct sync *s, struct penstock_error *err)
-{
-	int rc = thread_start(&s->owner, "sync", owner_main, s, err);
-
-	s->owner_started = rc == 0;
-	while (rc == 0 && s->n_started < s->n_workers) {
-		rc = thread_start(&s->workers[s->n_started], "upload", worker_main, s, err);
-		s->n_started += rc == 0;
-	}
-	return rc;
-}
-
 int sync_new(struct sync **out, const struct sync_options *options, struct penstock_error *err)
 {
 	struct sync *s = calloc(1, sizeof(*s));
@@ -386,8 +374,14 @@ int sync_start(struct sync **out, const struct sync_options *options, struct pen
 	pthread_mutex_lock(&s->lock);
 	rc = look_around(s, err);
 	pthread_mutex_unlock(&s->lock);
-	if (rc == 0)
-		rc = start_threads(s, err);
+	if (rc == 0) {
+		rc = thread_start(&s->owner, "sync", owner_main, s, err);
+		s->owner_started = rc == 0;
+	}
+	while (rc == 0 && s->n_started < s->n_workers) {
+		rc = thread_start(&s->workers[s->n_started], "upload", worker_main, s, err);
+		s->n_started += rc == 0;
+	}
 	sync_deliver(s);
 	if (rc < 0) {
 		sync_free(s);
@@ -435,6 +429,7 @@ void sync_free(struct sync *s)
 	for (size_t i = 0; i < ARRAY_SIZE(s->strings); i++)
 		free(s->strings[i]);
 	free(s->state);
+	free(s->manifest);
 	free(s->sent_dir);
 	pthread_cond_destroy(&s->work);
 	pthread_cond_destroy(&s->idle);

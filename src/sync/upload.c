@@ -42,40 +42,6 @@ struct upload {
 	bool has_crc;
 };
 
-int sync_key(const struct sync *s, const char *path, struct buf *key, struct penstock_error *err)
-{
-	buf_add_str(key, s->o.prefix);
-	names_key(key, path);
-	return buf_failed(key) ? buf_error(key, "the key of a file", err) : 0;
-}
-
-void sync_partial_key(const struct sync *s, const char *path, struct buf *key)
-{
-	buf_printf(key, "%spartial/", s->state);
-	names_key(key, path);
-}
-
-int sync_head(
-	struct sync *s, const char *path, struct object_info *there, struct penstock_error *err)
-{
-	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 3);
-	int rc = sync_key(s, path, &key, err);
-
-	return rc < 0 ? rc : object_head(sync_at(s, buf_str(&key)), there, err);
-}
-
-int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cookie,
-	struct penstock_error *err)
-{
-	int rc = object_list(sync_at(s, prefix), NULL, fn, cookie, s->o.cancel, err);
-
-	return error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
-			       error_expected(rc, PENSTOCK_E_UNSUPPORTED, err) ||
-			       error_expected(rc, PENSTOCK_E_NOT_FOUND, err)
-		       ? 0
-		       : rc;
-}
-
 int upload_key(struct sync *s, const char *path, struct buf *key, struct penstock_error *err)
 {
 	bool encoded, taken;

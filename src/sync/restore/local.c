@@ -34,31 +34,23 @@ int restore_add(void ***items, size_t *n, void *item)
 static int place_aside(
 	const struct sync *s, const char *path, char **out, struct penstock_error *err)
 {
-	_cleanup_free_ char *to = NULL, *parent = NULL;
+	_cleanup_free_ char *first = str_printf(
+		"%s/suspect/%d/%s", s->o.private_dir, s->o.attempt, path);
+	_cleanup_free_ char *to = first ? strdup(first) : NULL, *parent = to ? strdup(to) : NULL;
 	int rc;
 
-	if (asprintf(&to, "%s/suspect/%d/%s", s->o.private_dir, s->o.attempt, path) < 0) {
-		to = NULL;
-		return error_memory(err);
-	}
-	parent = strdup(to);
 	if (!parent)
 		return error_memory(err);
 	*strrchr(parent, '/') = '\0';
 	rc = fs_mkdirs(parent, 0700, err);
 	if (rc < 0)
 		return rc;
-	for (unsigned n = 1; faccessat(AT_FDCWD, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0; n++) {
-		char *next = NULL;
-
-		if (asprintf(&next, "%s/suspect/%d/%s.%u", s->o.private_dir, s->o.attempt, path,
-			    n) < 0)
-			return error_memory(err);
+	for (unsigned n = 1; to && faccessat(AT_FDCWD, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0; n++) {
 		free(to);
-		to = next;
+		to = str_printf("%s.%u", first, n);
 	}
 	*out = take_pointer(to);
-	return 0;
+	return *out ? 0 : error_memory(err);
 }
 
 int restore_set_aside(struct restore *r, const char *path, mode_t mode, struct penstock_error *err)
@@ -182,7 +174,8 @@ void restore_drop_begun(const struct restore *r)
 /* Returns the checkpoint that `path` may be part of, or NULL if there is none. */
 static char *checkpoint_of(const struct restore *r, const char *path)
 {
-	_cleanup_free_ char *part = strdup(path), *commit_path = NULL;
+	_cleanup_free_ char *part = strdup(path);
+	_cleanup_free_ char *commit_path = str_printf("%s" COMMIT_SUFFIX, path);
 	const char *base = strrchr(path, '/');
 
 	base = base ? base + 1 : path;
@@ -192,16 +185,13 @@ static char *checkpoint_of(const struct restore *r, const char *path)
 		part[strlen(part) - strlen(COMMIT_SUFFIX)] = '\0';
 		return take_pointer(part);
 	}
-	if (asprintf(&commit_path, "%s" COMMIT_SUFFIX, path) < 0)
-		commit_path = NULL;
 	if (commit_path && faccessat(r->s->root_fd, commit_path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return take_pointer(part);
 	for (char *slash; (slash = strrchr(part, '/'));) {
 		_cleanup_free_ char *commit = NULL;
 
 		*slash = '\0';
-		if (asprintf(&commit, "%s/" COMMIT_NAME, part) < 0)
-			commit = NULL;
+		commit = path_join(part, COMMIT_NAME);
 		if (commit && faccessat(r->s->root_fd, commit, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 			return take_pointer(part);
 	}
@@ -347,11 +337,12 @@ int restore_check_dir(struct restore *r, const char *path, struct penstock_error
 	if (!dir)
 		return error_errno(err, errno, "cannot read the output directory %s", path);
 	while (rc == 0 && (d = fs_next_entry(dir))) {
-		_cleanup_free_ char *below = NULL;
+		_cleanup_free_ char *below = str_printf(
+			"%s%s%s", path, *path ? "/" : "", d->d_name);
 		struct entry *e;
 		struct stat st;
 
-		if (asprintf(&below, "%s%s%s", path, *path ? "/" : "", d->d_name) < 0)
+		if (!below)
 			return error_memory(err);
 		if (strcmp(below, ".penstock") == 0 || commits_is_hidden(d->d_name) ||
 			fstatat(r->s->root_fd, below, &st, AT_SYMLINK_NOFOLLOW) < 0)

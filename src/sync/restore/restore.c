@@ -73,11 +73,11 @@ static int send_below(struct sync *s, int at, const char *name, const char *dir,
 	if (!list)
 		return errno == ENOMEM ? error_memory(err) : 0;
 	while (rc == 0 && (d = fs_next_entry(list))) {
-		_cleanup_free_ char *below = NULL, *file = path_join(dir, d->d_name);
+		_cleanup_free_ char *file = path_join(dir, d->d_name);
+		_cleanup_free_ char *below = str_printf(
+			"%s%s%s", path, *path ? "/" : "", d->d_name);
 		struct stat st;
 
-		if (asprintf(&below, "%s%s%s", path, *path ? "/" : "", d->d_name) < 0)
-			below = NULL;
 		if (!below || !file)
 			return error_memory(err);
 		if (fstatat(dirfd(list), d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
