@@ -10,12 +10,10 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/fs.h"
 #include "base/limits.h"
 #include "cli/print/util.h"
 #include "run/cluster/slurm.h"
 #include "run/config/user_limits.h"
-#include "workflow/document/arena.h"
 #include "workflow/document/document.h"
 #include "base/banned.h"
 
@@ -27,96 +25,65 @@ void cluster_release(struct cluster *cluster)
 
 /* ---- the configuration ---- */
 
-static int wrong(
-	const char *path, const struct node *node, const char *what, struct penstock_error *err)
-{
-	return error_set(err, PENSTOCK_E_INVALID, "%s:%d:%d: %s", path, node->at.line,
-		node->at.column, what);
-}
-
-static int read_options(struct cluster *cluster, const char *path, const struct node *slurm,
-	struct penstock_error *err)
+static int read_options(
+	const struct user_config *c, const struct node *slurm, struct cluster *cluster)
 {
 	const struct node *options = slurm->kind == NODE_MAP ? node_get(slurm, "options") : NULL;
 	const struct node *dir = slurm->kind == NODE_MAP ? node_get(slurm, "nodeDir") : NULL;
 
 	if (slurm->kind != NODE_MAP)
-		return wrong(
-			path, slurm, "`slurm` must be a map with `options` and `nodeDir`", err);
+		return user_config_wrong(
+			c, slurm, "`slurm` must be a map with `options` and `nodeDir`");
 	for (size_t i = 0; i < slurm->n; i++) {
 		if (strcmp(slurm->entries[i].key, "options") != 0 &&
 			strcmp(slurm->entries[i].key, "nodeDir") != 0)
-			return wrong(path, slurm->entries[i].value,
+			return user_config_wrong(c, slurm->entries[i].value,
 				"unknown key: `slurm` has `options`, a list of options of "
-				"sbatch, and `nodeDir`, a directory on a disk of each node",
-				err);
+				"sbatch, and `nodeDir`, a directory on a disk of each node");
 	}
 	if (dir && (dir->kind != NODE_SCALAR || (*dir->text != '/' && *dir->text != '$')))
-		return wrong(path, dir,
+		return user_config_wrong(c, dir,
 			"`nodeDir` must be a directory on a disk of each node, such as /scratch "
-			"or $SLURM_TMPDIR",
-			err);
+			"or $SLURM_TMPDIR");
 	if (dir) {
 		free(cluster->node_dir);
 		cluster->node_dir = strdup(dir->text);
 		if (!cluster->node_dir)
-			return error_memory(err);
+			return error_memory(c->err);
 	}
 	if (options && options->kind != NODE_LIST)
-		return wrong(path, options, "`options` must be a list of options of sbatch", err);
+		return user_config_wrong(
+			c, options, "`options` must be a list of options of sbatch");
 	for (size_t i = 0; options && i < options->n; i++) {
 		const struct node *option = options->entries[i].value;
 
 		if (option->kind != NODE_SCALAR || *option->text != '-')
-			return wrong(path, option, "an option of sbatch must begin with `-`", err);
+			return user_config_wrong(
+				c, option, "an option of sbatch must begin with `-`");
 		if (strlist_add(&cluster->options, option->text) < 0)
-			return error_memory(err);
+			return error_memory(c->err);
 	}
 	return 0;
 }
 
-static int read_config(struct cluster *cluster, const char *path, struct penstock_error *err)
+static int read_config(const struct user_config *c, const struct node *root, void *out)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
-	_cleanup_(buf_release) struct buf mistake = BUF_INIT(LIMIT_LOG_LINE);
-	struct workflow_arena arena = {0};
-	struct diagnostics found = {0};
-	const struct node *root, *on, *slurm;
-	int r;
+	const struct node *on = node_get(root, "on"), *slurm = node_get(root, "slurm");
+	struct cluster *cluster = out;
 
-	if (access(path, F_OK) < 0)
-		return 0;
-	r = fs_read(path, &text, err);
-	if (r < 0 || text.len == 0)
-		return r;
-	root = document_read(&arena, path, buf_str(&text), text.len, &found);
-	if (found.n && diagnostic_format(&found.items[0], &mistake) == 0)
-		r = error_set(err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
-	else if (!root || root->kind != NODE_MAP)
-		r = error_set(err, PENSTOCK_E_INVALID,
-			"%s: must be a map with `limits`, `on` and `slurm`", path);
-	on = r == 0 ? node_get(root, "on") : NULL;
-	slurm = r == 0 ? node_get(root, "slurm") : NULL;
 	if (on && (on->kind != NODE_SCALAR ||
 			  (strcmp(on->text, "slurm") != 0 && strcmp(on->text, "local") != 0)))
-		r = wrong(path, on, "`on` must be `slurm` or `local`", err);
-	else if (on)
+		return user_config_wrong(c, on, "`on` must be `slurm` or `local`");
+	if (on)
 		cluster->slurm = strcmp(on->text, "slurm") == 0;
-	if (r == 0 && slurm)
-		r = read_options(cluster, path, slurm, err);
-	diagnostics_release(&found);
-	workflow_arena_release(&arena);
-	return r;
+	return slurm ? read_options(c, slurm, cluster) : 0;
 }
 
 int cluster_where(struct cluster *cluster, const struct cli *cli, struct penstock_error *err)
 {
-	_cleanup_free_ char *own = user_config_path();
 	const char *on = cli_value(cli, "on");
-	int r = own ? read_config(cluster, system_config_path(), err) : error_memory(err);
+	int r = user_config_read(read_config, cluster, err);
 
-	if (r == 0)
-		r = read_config(cluster, own, err);
 	if (r < 0)
 		return r;
 	if (on && strcmp(on, "slurm") != 0 && strcmp(on, "local") != 0)

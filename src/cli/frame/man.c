@@ -69,41 +69,6 @@ static void add_item(struct buf *out, const char *term, const char *text)
 	add_line(out, "", text);
 }
 
-static void command_page(struct buf *out, const struct command *command)
-{
-	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_LOG_LINE);
-	const struct command_exit *exit;
-
-	buf_printf(&name, "penstock-%s", command->name);
-	add_title(out, buf_str(&name));
-	buf_add_str(out, ".SH NAME\n");
-	add_text(out, buf_str(&name), name.len);
-	buf_add_str(out, " \\- ");
-	add_text(out, command->summary, strlen(command->summary));
-	buf_printf(out, "\n.SH SYNOPSIS\n.B penstock %s\n[\\fIOPTION\\fR]...\n", command->name);
-	if (command->operands)
-		add_line(out, "", command->operands);
-	buf_add_str(out, ".SH DESCRIPTION\n");
-	for (const char *text = command->description; *text;) {
-		const char *end = strstr(text, "\n\n");
-		size_t len = end ? (size_t)(end - text) : strlen(text);
-
-		add_text(out, text, len);
-		buf_add_str(out, end ? "\n.PP\n" : "\n");
-		text += len + (end ? 2 : 0);
-	}
-	buf_add_str(out, ".SH OPTIONS\n");
-	add_options(out, command->options);
-	add_options(out, common_options);
-	buf_add_str(out, ".SH EXAMPLES\n");
-	for (const struct command_example *e = command->examples; e->line; e++)
-		add_item(out, e->line, e->says);
-	buf_add_str(out, ".SH EXIT STATUS\n");
-	for (size_t i = 0; (exit = exits_at(command, i)); i++)
-		add_item(out, exit->code, exit->says);
-	buf_add_str(out, ".SH SEE ALSO\n.BR penstock (1)\n");
-}
-
 static void add_facts(struct buf *out, const struct fact *facts)
 {
 	for (; facts->name; facts++) {
@@ -145,8 +110,39 @@ static void overview_page(struct buf *out, const struct command *const *commands
 
 void man_page(struct buf *out, const struct command *command, const struct command *const *commands)
 {
-	if (command)
-		command_page(out, command);
-	else
+	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_LOG_LINE);
+	const struct command_exit *exit;
+
+	if (!command) {
 		overview_page(out, commands);
+		return;
+	}
+	buf_printf(&name, "penstock-%s", command->name);
+	add_title(out, buf_str(&name));
+	buf_add_str(out, ".SH NAME\n");
+	add_text(out, buf_str(&name), name.len);
+	buf_add_str(out, " \\- ");
+	add_text(out, command->summary, strlen(command->summary));
+	buf_printf(out, "\n.SH SYNOPSIS\n.B penstock %s\n[\\fIOPTION\\fR]...\n", command->name);
+	if (command->operands)
+		add_line(out, "", command->operands);
+	buf_add_str(out, ".SH DESCRIPTION\n");
+	for (const char *text = command->description; *text;) {
+		const char *end = strstr(text, "\n\n");
+		size_t len = end ? (size_t)(end - text) : strlen(text);
+
+		add_text(out, text, len);
+		buf_add_str(out, end ? "\n.PP\n" : "\n");
+		text += len + (end ? 2 : 0);
+	}
+	buf_add_str(out, ".SH OPTIONS\n");
+	add_options(out, command->options);
+	add_options(out, common_options);
+	buf_add_str(out, ".SH EXAMPLES\n");
+	for (const struct command_example *e = command->examples; e->line; e++)
+		add_item(out, e->line, e->says);
+	buf_add_str(out, ".SH EXIT STATUS\n");
+	for (size_t i = 0; (exit = exits_at(command, i)); i++)
+		add_item(out, exit->code, exit->says);
+	buf_add_str(out, ".SH SEE ALSO\n.BR penstock (1)\n");
 }

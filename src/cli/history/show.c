@@ -74,19 +74,6 @@ static void free_known(struct reading *reading, struct known *k)
 	free(k);
 }
 
-static void publish(struct reading *reading, struct known *k, const struct journal_record *r)
-{
-	free(k->etag);
-	k->etag = strdup(r->etag ? r->etag : "");
-	if (!k->etag)
-		reading->no_memory = true;
-	k->published = true;
-	k->suspect = false;
-	k->open = r->type == JOURNAL_APPENDED;
-	k->size = r->ident.size;
-	k->mtime_ns = r->ident.mtime_ns;
-}
-
 /* Returns the ETag without the quotes of the header. */
 static json_t *plain_etag(const char *etag)
 {
@@ -112,21 +99,6 @@ static void add_endpoint(struct buf *out, const char *endpoint)
 		return;
 	buf_add_str(out, " --endpoint-url ");
 	add_quoted(out, endpoint);
-}
-
-/* Google's store, and the embedded one, which listens only while penstock uses it, are restored by
- * penstock itself: it finds the credentials of the run's environment in the same order. */
-static void add_penstock_command(
-	struct buf *out, const char *endpoint, const char *url, const char *home)
-{
-	buf_add_str(out, "penstock cat");
-	add_endpoint(out, endpoint);
-	buf_add_char(out, ' ');
-	add_quoted(out, url);
-	buf_add_str(out, " | penstock put");
-	add_endpoint(out, endpoint);
-	buf_add_char(out, ' ');
-	add_quoted(out, home);
 }
 
 static void add_aws_version_command(struct buf *out, const char *endpoint, const char *bucket,
@@ -164,8 +136,18 @@ static void add_way_back(const struct reading *reading, json_t *object,
 		buf_printf(&url, "%s?versionId=%s", buf_str(&home), version);
 	else
 		buf_printf(&url, "%s://%s/%s", scheme, bucket, r->key);
+	/* Google's store, and the embedded one, which listens only while penstock uses it, are
+	 * restored by penstock itself: it finds the credentials of the run's environment in the
+	 * same order. */
 	if (google || (embedded && !version)) {
-		add_penstock_command(&command, reading->endpoint, buf_str(&url), buf_str(&home));
+		buf_add_str(&command, "penstock cat");
+		add_endpoint(&command, reading->endpoint);
+		buf_add_char(&command, ' ');
+		add_quoted(&command, buf_str(&url));
+		buf_add_str(&command, " | penstock put");
+		add_endpoint(&command, reading->endpoint);
+		buf_add_char(&command, ' ');
+		add_quoted(&command, buf_str(&home));
 	} else if (version) {
 		add_aws_version_command(&command, reading->endpoint, bucket, key, version);
 	} else {
@@ -216,12 +198,20 @@ static int take_record(void *cookie, const struct journal_record *r)
 	k = find(reading, r->path);
 	if (!k)
 		return 1;
-	if (r->type == JOURNAL_FORGET)
+	if (r->type == JOURNAL_FORGET) {
 		free_known(reading, k);
-	else if (r->type == JOURNAL_SUSPECT)
+	} else if (r->type == JOURNAL_SUSPECT) {
 		k->suspect = true;
-	else
-		publish(reading, k, r);
+	} else {
+		free(k->etag);
+		k->etag = strdup(r->etag ? r->etag : "");
+		reading->no_memory |= !k->etag;
+		k->published = true;
+		k->suspect = false;
+		k->open = r->type == JOURNAL_APPENDED;
+		k->size = r->ident.size;
+		k->mtime_ns = r->ident.mtime_ns;
+	}
 	return reading->no_memory;
 }
 

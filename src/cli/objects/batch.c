@@ -157,30 +157,18 @@ static int next_line(FILE *file, struct buf *text, bool *too_long)
 	return c != EOF || text->len;
 }
 
-static int run_lines(struct batch *batch, struct batch_lines *lines, FILE *file)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
-	bool more = true, too_long;
-
-	while (more && !cli_interrupted() && next_line(file, &text, &too_long)) {
-		batch->line++;
-		more = batch_lines_add(lines, make_line(batch, lines, &text, too_long));
-	}
-	return ferror(file) ? -1 : 0;
-}
-
 static int run_batch(const struct cli *cli)
 {
 	const char *path = cli_operand(cli, 0);
 	struct batch batch = {.cli = cli,
 		.is_stdin = strcmp(path, "-") == 0,
 		.name = strcmp(path, "-") == 0 ? "<stdin>" : path};
-	bool fail_fast = cli_has(cli, "fail-fast");
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	bool fail_fast = cli_has(cli, "fail-fast"), more = true, too_long;
 	struct batch_lines lines;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int64_t jobs;
 	FILE *file;
-	int r;
 
 	if (!cli_number(cli, "jobs", 1, LIMIT_BATCH_JOBS, fail_fast ? 1 : JOBS_DEFAULT, &jobs))
 		return CLI_EXIT_USAGE;
@@ -191,11 +179,14 @@ static int run_batch(const struct cli *cli)
 	}
 	remote_share_begin();
 	batch_lines_begin(&lines, (unsigned)jobs, fail_fast);
-	r = run_lines(&batch, &lines, file);
-	if (r < 0)
+	while (more && !cli_interrupted() && next_line(file, &text, &too_long)) {
+		batch.line++;
+		more = batch_lines_add(&lines, make_line(&batch, &lines, &text, too_long));
+	}
+	if (ferror(file))
 		error_errno(&err, errno, "cannot read %s", path);
 	batch_lines_end(&lines);
-	if (r < 0 && !cli_interrupted())
+	if (err.code && !cli_interrupted())
 		lines.code = cli_fail(cli, &err);
 	penstock_error_release(&err);
 	if (!batch.is_stdin)

@@ -133,17 +133,10 @@ static struct {
 	struct http_engine *engine, *twin;
 	struct shared_remote {
 		struct shared_remote *next;
-		char *name; /* from name_of() */
+		char *name; /* from the options */
 		struct remote remote;
 	} * remotes;
 } shared;
-
-static char *name_of(const struct store_place *place)
-{
-	return str_printf("%s\n%s\n%s\n%s\n%d %d", place->endpoint_url ? place->endpoint_url : "",
-		place->profile ? place->profile : "", place->region ? place->region : "",
-		place->google_key ? place->google_key : "", place->anonymous, place->google);
-}
 
 static void close_remote(struct remote *remote)
 {
@@ -263,7 +256,10 @@ static int open_new(struct remote *remote, struct store_place *place, struct pen
 
 static int open_shared(struct remote *remote, struct store_place *place, struct penstock_error *err)
 {
-	_cleanup_free_ char *name = name_of(place);
+	_cleanup_free_ char *name = str_printf("%s\n%s\n%s\n%s\n%d %d",
+		place->endpoint_url ? place->endpoint_url : "",
+		place->profile ? place->profile : "", place->region ? place->region : "",
+		place->google_key ? place->google_key : "", place->anonymous, place->google);
 	LOCK_SCOPE(&shared.lock);
 	struct shared_remote *found = shared.remotes;
 	int r;

@@ -86,19 +86,6 @@ static void *tick(void *arg)
 	return NULL;
 }
 
-static void stop_ticking(struct report *report)
-{
-	pthread_mutex_lock(&report->lock);
-	bool ticking = report->ticking;
-
-	report->ticking = false;
-	if (ticking)
-		pthread_cond_signal(&report->end);
-	pthread_mutex_unlock(&report->lock);
-	if (ticking)
-		pthread_join(report->ticker, NULL);
-}
-
 static void on_found(void *cookie, uint64_t size)
 {
 	struct report *report = cookie;
@@ -313,8 +300,15 @@ static void summarize(const struct report *report, int interrupted)
 int report_end(struct report *report)
 {
 	int interrupted = cli_interrupted();
+	bool ticking;
 
-	stop_ticking(report);
+	pthread_mutex_lock(&report->lock);
+	ticking = report->ticking;
+	report->ticking = false;
+	pthread_cond_signal(&report->end);
+	pthread_mutex_unlock(&report->lock);
+	if (ticking)
+		pthread_join(report->ticker, NULL);
 	erase(report);
 	if (report->json)
 		json_stream_end(&report->stream);

@@ -66,8 +66,8 @@ static ssize_t read_hidden(const char *name, char **line, size_t *size, const st
 /* Reads one line from the terminal, without echo. */
 static int ask(const char *name, struct buf *value, struct penstock_error *err)
 {
+	_cleanup_free_ char *line = NULL;
 	struct termios shown;
-	char *line = NULL;
 	size_t size = 0;
 	ssize_t n;
 
@@ -78,7 +78,6 @@ static int ask(const char *name, struct buf *value, struct penstock_error *err)
 		buf_add(value, line, (size_t)n);
 	if (line)
 		explicit_bzero(line, size);
-	free(line);
 	return 0;
 }
 

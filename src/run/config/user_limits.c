@@ -15,16 +15,7 @@
 #include "workflow/document/document.h"
 #include "base/banned.h"
 
-/* A configuration file while it is read. */
-struct config {
-	const char *path;
-	const char *user;
-	struct penstock_error *err;
-};
-
-static int wrong(const struct config *c, const struct node *node, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-static int wrong(const struct config *c, const struct node *node, const char *fmt, ...)
+int user_config_wrong(const struct user_config *c, const struct node *node, const char *fmt, ...)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);
 	va_list ap;
@@ -42,22 +33,22 @@ static void lower(int64_t *limit, int64_t value)
 		*limit = value;
 }
 
-static int read_limit(
-	const struct config *c, const char *key, const struct node *node, struct claim_limits *out)
+static int read_limit(const struct user_config *c, const char *key, const struct node *node,
+	struct claim_limits *out)
 {
 	uint64_t n = 0;
 
 	if (strcmp(key, "memory") == 0) {
 		if (node->kind != NODE_SCALAR || !str_to_size(node->text, &n) || n > INT64_MAX)
-			return wrong(c, node, "`memory` is a size such as 32GiB");
+			return user_config_wrong(c, node, "`memory` is a size such as 32GiB");
 		lower(&out->memory, (int64_t)n);
 		return 0;
 	}
 	if (strcmp(key, "cpus") != 0 && strcmp(key, "gpus") != 0 && strcmp(key, "runs") != 0)
-		return wrong(
+		return user_config_wrong(
 			c, node, "unknown key `%s`: limits are cpus, memory, gpus and runs", key);
 	if (node->kind != NODE_SCALAR || !str_to_u64(node->text, 0, INT32_MAX, &n))
-		return wrong(c, node, "`%s` must be a whole number", key);
+		return user_config_wrong(c, node, "`%s` must be a whole number", key);
 	lower(strcmp(key, "cpus") == 0	   ? &out->cpus
 		: strcmp(key, "gpus") == 0 ? &out->gpus
 					   : &out->runs,
@@ -66,7 +57,8 @@ static int read_limit(
 }
 
 /* Every entry is checked, also those of other users. */
-static int read_users(const struct config *c, const struct node *limits, struct claim_limits *out)
+static int read_users(
+	const struct user_config *c, const struct node *limits, struct claim_limits *out)
 {
 	const struct node *mine = node_get(limits, c->user);
 
@@ -77,7 +69,7 @@ static int read_users(const struct config *c, const struct node *limits, struct 
 		struct claim_limits ignored = CLAIM_NO_LIMITS;
 
 		if (user->kind != NODE_MAP)
-			return wrong(c, user,
+			return user_config_wrong(c, user,
 				"the limits of `%s` must be a map of cpus, memory, gpus and runs",
 				limits->entries[i].key);
 		for (size_t k = 0; k < user->n; k++) {
@@ -91,31 +83,31 @@ static int read_users(const struct config *c, const struct node *limits, struct 
 	return 0;
 }
 
-static int read_limits(const struct config *c, const struct node *root, void *out)
+static int read_limits(const struct user_config *c, const struct node *root, void *out)
 {
 	const struct node *limits = node_get(root, "limits");
 
 	if (limits && limits->kind != NODE_MAP)
-		return wrong(c, limits, "`limits` must be a map of users");
+		return user_config_wrong(c, limits, "`limits` must be a map of users");
 	return limits ? read_users(c, limits, out) : 0;
 }
 
-static int read_images(const struct config *c, const struct node *root, void *out)
+static int read_images(const struct user_config *c, const struct node *root, void *out)
 {
 	const struct node *images = node_get(root, "images");
 	uint64_t *bound = out;
 	uint64_t n;
 
 	if (images && images->kind != NODE_MAP)
-		return wrong(c, images, "`images` must be a map with `maxSize`");
+		return user_config_wrong(c, images, "`images` must be a map with `maxSize`");
 	for (size_t i = 0; images && i < images->n; i++) {
 		const struct node *value = images->entries[i].value;
 
 		if (strcmp(images->entries[i].key, "maxSize") != 0)
-			return wrong(c, value, "unknown key `%s`: `images` has `maxSize`",
-				images->entries[i].key);
+			return user_config_wrong(c, value,
+				"unknown key `%s`: `images` has `maxSize`", images->entries[i].key);
 		if (value->kind != NODE_SCALAR || !str_to_size(value->text, &n))
-			return wrong(c, value, "`maxSize` is a size such as 50GiB");
+			return user_config_wrong(c, value, "`maxSize` is a size such as 50GiB");
 		if (n < *bound)
 			*bound = n;
 	}
@@ -123,7 +115,7 @@ static int read_images(const struct config *c, const struct node *root, void *ou
 }
 
 /* Refuses unknown keys: a typing mistake would lift a limit. */
-static int check_keys(const struct config *c, const struct node *root)
+static int check_keys(const struct user_config *c, const struct node *root)
 {
 	static const char *const keys[] = {
 		"images", "limits", "on", "output", "preemption", "slurm"};
@@ -143,8 +135,8 @@ static int check_keys(const struct config *c, const struct node *root)
 	return 0;
 }
 
-static int read_file(const struct config *c,
-	int (*take)(const struct config *c, const struct node *root, void *out), void *out)
+static int read_file(const struct user_config *c,
+	int (*take)(const struct user_config *c, const struct node *root, void *out), void *out)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
 	_cleanup_(buf_release) struct buf mistake = BUF_INIT(LIMIT_LOG_LINE);
@@ -162,8 +154,9 @@ static int read_file(const struct config *c,
 	if (found.n && diagnostic_format(&found.items[0], &mistake) == 0)
 		r = error_set(c->err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
 	else if (!root || root->kind != NODE_MAP)
-		r = error_set(
-			c->err, PENSTOCK_E_INVALID, "%s: must be a map with `limits`", c->path);
+		r = error_set(c->err, PENSTOCK_E_INVALID,
+			"%s: must be a map of images, limits, on, output, preemption and slurm",
+			c->path);
 	else
 		r = check_keys(c, root);
 	if (r == 0)
@@ -204,13 +197,12 @@ const char *system_config_path(void)
 	return given ? given : "/etc/penstock/config.yaml";
 }
 
-/* Reads the administrator's file, then the user's. */
-static int read_both(int (*take)(const struct config *c, const struct node *root, void *out),
+int user_config_read(int (*take)(const struct user_config *c, const struct node *root, void *out),
 	void *out, struct penstock_error *err)
 {
 	_cleanup_free_ char *own = user_config_path();
 	char memory[4096];
-	struct config c = {system_config_path(), user_name(memory), err};
+	struct user_config c = {system_config_path(), user_name(memory), err};
 	int r;
 
 	if (!own)
@@ -223,11 +215,11 @@ static int read_both(int (*take)(const struct config *c, const struct node *root
 int user_limits_read(struct claim_limits *out, struct penstock_error *err)
 {
 	*out = (struct claim_limits)CLAIM_NO_LIMITS;
-	return read_both(read_limits, out, err);
+	return user_config_read(read_limits, out, err);
 }
 
 int user_images_bound(uint64_t *out, struct penstock_error *err)
 {
 	*out = UINT64_MAX;
-	return read_both(read_images, out, err);
+	return user_config_read(read_images, out, err);
 }

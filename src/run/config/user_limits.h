@@ -18,7 +18,22 @@
 
 #include "records/claims.h"
 
+struct node;
 struct penstock_error;
+
+/* One of the two files, while it is read. */
+struct user_config {
+	const char *path;
+	const char *user; /* the calling user's name */
+	struct penstock_error *err;
+};
+/* Calls `take` with the root of the administrator's file, then of the user's, if they exist and have
+ * only known keys. PENSTOCK_E_INVALID if a file is invalid; the message has the place. */
+int user_config_read(int (*take)(const struct user_config *c, const struct node *root, void *out),
+	void *out, struct penstock_error *err);
+/* Raises PENSTOCK_E_INVALID with the place of the node. */
+int user_config_wrong(const struct user_config *c, const struct node *node, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 /* Limits of the calling user. PENSTOCK_E_INVALID if a file is invalid; the message says where. */
 int user_limits_read(struct claim_limits *out, struct penstock_error *err);

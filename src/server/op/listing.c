@@ -88,8 +88,8 @@ static void list_reply(struct request *req, struct s3_list *list,
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
 	_cleanup_(buf_release) struct buf etags = BUF_INIT(0);
+	_cleanup_(store_list_release) struct store_list found = {0};
 	_cleanup_free_ char *coded = NULL;
-	struct store_list found = {0};
 
 	if (!reply_unless_stored(
 		    req, store_list_objects(req->server->store, query, &found, &err), &err))
@@ -112,7 +112,6 @@ static void list_reply(struct request *req, struct s3_list *list,
 	}
 	free(list->entries);
 	free(list->prefixes);
-	store_list_release(&found);
 }
 
 /* --- version 1 ------------------------------------------------------------------------------- */
@@ -190,7 +189,7 @@ void op_list_versions(struct request *req)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_list list = {0};
 	struct store_list_query query = {0};
-	struct store_list found = {0};
+	_cleanup_(store_list_release) struct store_list found = {0};
 
 	if (!list_begin(req, &list, &query))
 		return;
@@ -242,7 +241,6 @@ void op_list_versions(struct request *req)
 	}
 	xml_close(&xml, "ListVersionsResult");
 	reply_xml(req, MHD_HTTP_OK, &xml);
-	store_list_release(&found);
 }
 
 /* --- ListMultipartUploads -------------------------------------------------------------------- */
@@ -300,7 +298,7 @@ void op_list_uploads(struct request *req)
 		.upload_id_marker = request_query(req, "upload-id-marker"),
 		.url_encoded = encoding && strcmp(encoding, "url") == 0,
 		.owner = owner};
-	struct store_list found = {0};
+	_cleanup_(store_list_release) struct store_list found = {0};
 	const char *id = list.upload_id_marker;
 	enum store_status status;
 
@@ -316,5 +314,4 @@ void op_list_uploads(struct request *req)
 		id && *id ? id : NULL, &found, &err);
 	if (reply_unless_stored(req, status, &err))
 		write_uploads(req, &list, &found);
-	store_list_release(&found);
 }

@@ -298,23 +298,6 @@ static bool compute_checksum(struct completion *c)
 		"The %s you specified did not match the calculated checksum", checksum_name(kind));
 }
 
-static void complete_store(struct completion *c)
-{
-	struct request *req = c->req;
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_complete complete = {.bucket = req->bucket,
-		.key = req->key,
-		.upload = req->upload_id,
-		.parts = c->parts,
-		.n_parts = c->wanted.n,
-		.etag = c->etag,
-		.checksum = c->checksum,
-		.condition = req->put.condition};
-
-	if (reply_unless_stored(req, store_complete(req->server->store, &complete, &err), &err))
-		reply_result(req, S3_REPLY_COMPLETE, complete.final_etag, &c->checksum, 0);
-}
-
 /* The reply to the first attempt may have been lost. */
 static void complete_again(struct request *req)
 {
@@ -348,8 +331,19 @@ void op_complete_upload(struct request *req)
 	if (status == STORE_NO_SUCH_UPLOAD)
 		complete_again(req);
 	else if (reply_unless_stored(req, status, &err) && pick_parts(&c) && compute_etag(&c) &&
-		 compute_checksum(&c))
-		complete_store(&c);
+		 compute_checksum(&c)) {
+		struct store_complete complete = {.bucket = req->bucket,
+			.key = req->key,
+			.upload = req->upload_id,
+			.parts = c.parts,
+			.n_parts = c.wanted.n,
+			.etag = c.etag,
+			.checksum = c.checksum,
+			.condition = req->put.condition};
+
+		if (reply_unless_stored(req, store_complete(store, &complete, &err), &err))
+			reply_result(req, S3_REPLY_COMPLETE, complete.final_etag, &c.checksum, 0);
+	}
 	s3_complete_release(&c.wanted);
 	store_upload_release(&c.upload);
 	free(c.stored.parts);

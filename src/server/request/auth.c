@@ -1,9 +1,12 @@
 #include "server/request/auth.h"
 
+#include <openssl/hmac.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "server/request/reply.h"
@@ -27,6 +30,95 @@ struct sigv4 *server_signer(struct server *server)
 	return signer;
 }
 
+/* ---- version 2 ---- */
+
+/* Presigned URLs of Signature Version 2 (AWSAccessKeyId, Expires and Signature in the query), the
+ * only kind that s3cmd makes. The obsolete form with a header is not supported. */
+#define MAX_PARAMETERS 32
+
+/* Parameters that belong to the signed resource; in byte order. */
+static const char *const signed_parameters[] = {"acl", "delete", "location", "partNumber",
+	"response-cache-control", "response-content-disposition", "response-content-encoding",
+	"response-content-language", "response-content-type", "response-expires", "tagging",
+	"uploadId", "uploads", "versionId", "versioning", "versions"};
+
+static int by_name(const void *a, const void *b)
+{
+	return strcasecmp((*(const struct sigv4_header *const *)a)->name,
+		(*(const struct sigv4_header *const *)b)->name);
+}
+
+static bool signature_matches(struct request *req, const char *expires, const char *signature)
+{
+	const char *md5 = request_header(req, "content-md5");
+	const char *type = request_header(req, "content-type");
+	const char *secret = req->server->secret_access_key;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SIGV4_TEXT);
+	_cleanup_(buf_release) struct buf wanted = BUF_INIT(64);
+	const struct sigv4_header *found[REQUEST_HEADERS_MAX];
+	unsigned char mac[EVP_MAX_MD_SIZE];
+	char separator = '?';
+	unsigned len = 0;
+	size_t n = 0;
+
+	buf_printf(
+		&text, "%s\n%s\n%s\n%s\n", req->method, md5 ? md5 : "", type ? type : "", expires);
+	/* "name:value\n" for each x-amz- header, sorted */
+	for (size_t i = 0; i < req->n_headers; i++)
+		if (strncasecmp(req->headers[i].name, "x-amz-", 6) == 0)
+			found[n++] = &req->headers[i];
+	qsort(found, n, sizeof(const struct sigv4_header *), by_name);
+	for (size_t i = 0; i < n; i++) {
+		if (i && strcasecmp(found[i]->name, found[i - 1]->name) == 0)
+			return false; /* joined values: clients of this form never send them */
+		for (const char *p = found[i]->name; *p; p++)
+			buf_add_char(&text, (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p));
+		buf_printf(&text, ":%s\n", found[i]->value);
+	}
+	buf_add_str(&text, req->path);
+	for (size_t i = 0; i < ARRAY_SIZE(signed_parameters); i++) {
+		const char *value;
+
+		if (!request_has_query(req, signed_parameters[i]))
+			continue;
+		value = request_query(req, signed_parameters[i]);
+		buf_printf(&text, "%c%s", separator, signed_parameters[i]);
+		if (value && *value)
+			buf_printf(&text, "=%s", value);
+		separator = '&';
+	}
+	if (buf_failed(&text) || strlen(secret) > INT32_MAX ||
+		!HMAC(EVP_sha1(), secret, (int)strlen(secret), (const unsigned char *)text.data,
+			text.len, mac, &len) ||
+		base64_encode(&wanted, mac, len) < 0)
+		return false;
+	return str_equal_secret(buf_str(&wanted), signature);
+}
+
+static bool is_v2(const struct request *req)
+{
+	return request_has_query(req, "AWSAccessKeyId") && request_has_query(req, "Signature");
+}
+
+static enum s3_error verify_v2(struct request *req)
+{
+	const char *id = request_query(req, "AWSAccessKeyId");
+	const char *expires = request_query(req, "Expires");
+	const char *signature = request_query(req, "Signature");
+	uint64_t until;
+
+	if (!id || !signature || !expires || !str_to_u64(expires, 0, INT64_MAX, &until) ||
+		request_header(req, "authorization"))
+		return S3_E_ACCESS_DENIED;
+	if (!str_equal_secret(id, req->server->access_key_id))
+		return S3_E_INVALID_ACCESS_KEY_ID;
+	if (until < (uint64_t)(clock_wall_ns() / NS_PER_S))
+		return S3_E_REQUEST_EXPIRED;
+	return signature_matches(req, expires, signature) ? S3_OK : S3_E_SIGNATURE_DOES_NOT_MATCH;
+}
+
+/* ---- version 4 ---- */
+
 bool request_authenticate(struct request *req)
 {
 	struct server *server = req->server;
@@ -40,8 +132,8 @@ bool request_authenticate(struct request *req)
 
 	if (!signer)
 		return reply_error(req, S3_E_SLOW_DOWN);
-	if (request_is_v2(req)) {
-		enum s3_error error = request_verify_v2(req);
+	if (is_v2(req)) {
+		enum s3_error error = verify_v2(req);
 
 		if (error)
 			reply_error(req, error);

@@ -4,7 +4,6 @@
 
 #include <stdbool.h>
 
-#include "s3/message/errors.h"
 #include "s3/sign/sigv4.h"
 
 struct request;
@@ -12,9 +11,6 @@ struct server;
 
 /* Verifies the sender. Returns false with a reply set. */
 bool request_authenticate(struct request *req);
-/* The same for presigned URLs of Signature Version 2 (auth_v2.c). */
-bool request_is_v2(const struct request *req);
-enum s3_error request_verify_v2(struct request *req);
 /* Returns the calling thread's signer, or NULL if out of memory. */
 struct sigv4 *server_signer(struct server *server);
 
