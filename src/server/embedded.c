@@ -89,24 +89,20 @@ static bool read_owner(const char *root, struct owner_info *info)
 	_cleanup_(buf_release) struct buf lock = BUF_INIT(LIMIT_CREDENTIALS_FILE);
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
 	const char *token = NULL, *endpoint = NULL, *id = NULL, *keys = NULL;
-	json_t *json;
-	bool ok;
+	json_auto_t *json = NULL;
 
 	if (!read_text(root, "lock", &lock) || !read_text(root, "owner.json", &text))
 		return false;
 	json = json_loadb(text.data, text.len, 0, NULL);
-	ok = json &&
-	     json_unpack(json, "{s:i,s:s,s:s,s:s,s:s}", "pid", &info->pid, "token", &token,
-		     "endpoint", &endpoint, "access_key_id", &id, "keys", &keys) == 0 &&
-	     strcmp(token, lock.data) == 0;
-	if (ok) {
-		info->endpoint = strdup(endpoint);
-		info->access_key_id = strdup(id);
-		info->keys_from_environment = strcmp(keys, "environment") == 0;
-		ok = info->endpoint && info->access_key_id;
-	}
-	json_decref(json);
-	return ok;
+	if (!json ||
+		json_unpack(json, "{s:i,s:s,s:s,s:s,s:s}", "pid", &info->pid, "token", &token,
+			"endpoint", &endpoint, "access_key_id", &id, "keys", &keys) < 0 ||
+		strcmp(token, lock.data) != 0)
+		return false;
+	info->endpoint = strdup(endpoint);
+	info->access_key_id = strdup(id);
+	info->keys_from_environment = strcmp(keys, "environment") == 0;
+	return info->endpoint && info->access_key_id;
 }
 
 /* Gets the address to connect to; an owner that listens on all addresses is reached over

@@ -87,14 +87,13 @@ static int write_owner(struct owner *owner, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(owner->options->root, "owner.json");
 	_cleanup_free_ char *text = NULL;
-	json_t *json = json_pack("{s:i,s:s,s:s,s:s,s:s}", "pid", (int)getpid(), "token",
+	json_auto_t *json = json_pack("{s:i,s:s,s:s,s:s,s:s}", "pid", (int)getpid(), "token",
 		owner->token, "endpoint", server_url(owner->server), "access_key_id",
 		owner->account.access_key_id, "keys",
 		owner->account.from_environment ? "environment" : "file");
 
 	if (json)
 		text = json_dumps(json, JSON_INDENT(2));
-	json_decref(json);
 	if (!path || !text)
 		return error_memory(err);
 	return fs_write_atomic(path, text, strlen(text), 0600, err);

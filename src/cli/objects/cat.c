@@ -28,7 +28,7 @@ static int run_cat(const struct cli *cli)
 		return CLI_EXIT_USAGE;
 	options.offset = (uint64_t)offset;
 	options.length = (uint64_t)length;
-	return remote_operands(cli, true, cat_operand, &options, NULL);
+	return remote_operands(cli, true, false, cat_operand, &options);
 }
 
 const struct command command_cat = {

@@ -9,7 +9,6 @@
 
 struct sum {
 	const struct cli *cli;
-	struct json_stream *stream; /* NULL for text */
 	uint64_t objects;
 	uint64_t bytes;
 };
@@ -34,8 +33,8 @@ static int sum_operand(
 	r = remote_each(remote, at, add, sum, err);
 	if (r < 0)
 		return r;
-	if (sum->stream) {
-		json_stream_add(sum->stream,
+	if (remote->json) {
+		json_stream_add(remote->json,
 			json_pack("{s:o, s:I, s:I}", "url", json_text(at->text), "objects",
 				(json_int_t)sum->objects, "bytes", (json_int_t)sum->bytes));
 		return 0;
@@ -48,11 +47,10 @@ static int sum_operand(
 
 static int run_du(const struct cli *cli)
 {
-	struct json_stream stream = {0};
-	struct sum sum = {.cli = cli, .stream = cli_has(cli, "json") ? &stream : NULL};
+	struct sum sum = {.cli = cli};
 
 	remote_many_requests();
-	return remote_operands(cli, false, sum_operand, &sum, sum.stream);
+	return remote_operands(cli, false, cli_has(cli, "json"), sum_operand, &sum);
 }
 
 const struct command command_du = {

@@ -11,8 +11,7 @@ struct listing {
 	const struct cli *cli;
 	const struct location *at;
 	size_t cut; /* bytes of each key that are not shown */
-	bool json;
-	struct json_stream stream;
+	struct json_stream *json; /* NULL for text */
 };
 
 static int on_entry(void *cookie, const struct object_info *info)
@@ -27,7 +26,7 @@ static int on_entry(void *cookie, const struct object_info *info)
 					 : json_object_info(info);
 
 		json_object_set_new(object, "bucket", json_text(l->at->bucket));
-		json_stream_add(&l->stream, object);
+		json_stream_add(l->json, object);
 		return ferror(stdout) != 0;
 	}
 	remote_size(l->cli, info->size, size);
@@ -49,8 +48,8 @@ static int on_bucket(void *cookie, const struct object_info *info)
 		putchar('\n');
 		return 0;
 	}
-	json_stream_add(&l->stream, json_pack("{s:o, s:o}", "bucket", json_text(info->key),
-					    "created", json_time(info->modified_ns)));
+	json_stream_add(l->json, json_pack("{s:o, s:o}", "bucket", json_text(info->key), "created",
+					 json_time(info->modified_ns)));
 	return 0;
 }
 
@@ -63,6 +62,7 @@ static int list_operand(
 	bool deep = location_has_wildcard(at) || cli_has(l->cli, "recursive");
 
 	l->at = at;
+	l->json = remote->json;
 	l->cut = deep ? 0 : strlen(at->key);
 	while (l->cut && at->key[l->cut - 1] != '/')
 		l->cut--;
@@ -73,19 +73,20 @@ static int run_ls(const struct cli *cli)
 {
 	_cleanup_(remote_release) struct remote remote = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct listing l = {.cli = cli, .json = cli_has(cli, "json")};
+	struct json_stream stream = {0};
+	struct listing l = {.cli = cli, .json = cli_has(cli, "json") ? &stream : NULL};
 	int r;
 
 	if (cli_has(cli, "uploads"))
 		return uploads_list(cli);
 	remote_many_requests();
 	if (cli_n_operands(cli))
-		return remote_operands(cli, false, list_operand, &l, l.json ? &l.stream : NULL);
+		return remote_operands(cli, false, l.json != NULL, list_operand, &l);
 	r = remote_open(&remote, cli, &err);
 	if (r == 0)
 		r = bucket_list(remote.client, on_bucket, &l, &err);
-	if (l.json && (r == 0 || l.stream.begun))
-		json_stream_end(&l.stream);
+	if (l.json && (r == 0 || stream.begun))
+		json_stream_end(&stream);
 	return r < 0 ? remote_fail(cli, &err) : 0;
 }
 

@@ -29,7 +29,7 @@ static int change_bucket(
 
 static int run(const struct cli *cli)
 {
-	return remote_operands(cli, false, change_bucket, (void *)(uintptr_t)cli, NULL);
+	return remote_operands(cli, false, false, change_bucket, (void *)(uintptr_t)cli);
 }
 
 const struct command command_mb = {

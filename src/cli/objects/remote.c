@@ -398,15 +398,17 @@ int remote_open_at(struct remote *remote, const struct cli *cli, size_t i, bool 
 	return r == 0 ? fits(remote, at, err) : r;
 }
 
-int remote_operands(const struct cli *cli, bool needs_key, remote_operand_fn fn, void *cookie,
-	struct json_stream *stream)
+int remote_operands(
+	const struct cli *cli, bool needs_key, bool json, remote_operand_fn fn, void *cookie)
 {
+	struct json_stream stream = {0};
 	_cleanup_(remote_release) struct remote remote = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int r = check_operands(cli, needs_key, &err);
 
 	if (r == 0)
 		r = remote_open(&remote, cli, &err);
+	remote.json = json ? &stream : NULL;
 	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++) {
 		_cleanup_(location_release) struct location at = {0};
 
@@ -416,8 +418,8 @@ int remote_operands(const struct cli *cli, bool needs_key, remote_operand_fn fn,
 		if (r == 0)
 			r = fn(cookie, &remote, &at, &err);
 	}
-	if (stream && (r == 0 || stream->begun))
-		json_stream_end(stream);
+	if (json && (r == 0 || stream.begun))
+		json_stream_end(&stream);
 	return r < 0 ? remote_fail(cli, &err) : 0;
 }
 

@@ -64,6 +64,7 @@ struct remote {
 	struct http_engine *twin; /* for the lines of a batch with many items; may be NULL */
 	struct object_client *client;
 	const atomic_int *cancel;
+	struct json_stream *json; /* of remote_operands(); NULL for text */
 	bool borrows_engine;
 	bool borrowed; /* owned by the batch */
 };
@@ -100,10 +101,10 @@ void remote_size(const struct cli *cli, uint64_t bytes, char out[static REMOTE_S
 
 typedef int (*remote_operand_fn)(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err);
-/* Opens the store and calls `fn` for each operand, until one fails; then ends `stream`, which may
- * be NULL. Returns the exit code. */
-int remote_operands(const struct cli *cli, bool needs_key, remote_operand_fn fn, void *cookie,
-	struct json_stream *stream);
+/* Opens the store and calls `fn` for each operand, until one fails. With `json` the remote has a
+ * stream meanwhile. Returns the exit code. */
+int remote_operands(
+	const struct cli *cli, bool needs_key, bool json, remote_operand_fn fn, void *cookie);
 
 /*
  * Calls `fn`, as object_list() does, for every object whose key begins with that of `at` or matches

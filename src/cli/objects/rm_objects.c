@@ -17,7 +17,6 @@ struct removal {
 	struct path_filter filter;
 	size_t cut; /* bytes of a key that the filter does not see */
 	bool dry_run;
-	struct json_stream *stream; /* NULL for text */
 	struct strlist keys; /* found, not removed yet */
 	struct strlist kept; /* refused keys of the last batch */
 	uint64_t refused;
@@ -28,8 +27,8 @@ struct removal {
 
 static void report(struct removal *removal, const char *key)
 {
-	if (removal->stream) {
-		json_stream_add(removal->stream,
+	if (removal->remote->json) {
+		json_stream_add(removal->remote->json,
 			json_pack("{s:o, s:o, s:b}", "bucket", json_text(removal->at->bucket),
 				"key", json_text(key), "removed", !removal->dry_run));
 	} else if (!cli_quiet(removal->cli)) {
@@ -129,16 +128,14 @@ static int remove_operand(
 
 int rm_objects(const struct cli *cli)
 {
-	struct json_stream stream = {0};
 	struct removal removal = {.cli = cli,
 		.filter = {cli_values(cli, "include"), cli_values(cli, "exclude")},
 		.dry_run = cli_has(cli, "dry-run"),
-		.force = cli_has(cli, "force"),
-		.stream = cli_has(cli, "json") ? &stream : NULL};
+		.force = cli_has(cli, "force")};
 	int code;
 
 	remote_many_requests();
-	code = remote_operands(cli, false, remove_operand, &removal, removal.stream);
+	code = remote_operands(cli, false, cli_has(cli, "json"), remove_operand, &removal);
 	if (removal.spared)
 		log_warn("left %llu object%s below .penstock/: the state, logs and kept copies of "
 			 "runs; --force also removes them",

@@ -60,10 +60,11 @@ static int stat_operand(
 	_cleanup_(object_info_release) struct object_info info = {0};
 	struct object_ref object = object_at(remote->client, at->bucket, at->key);
 
+	(void)cookie;
 	if (object_head(object, &info, err) < 0)
 		return copy_explain_missing(object, at->text, err);
-	if (cookie)
-		json_stream_add(cookie, object_of(at, &info));
+	if (remote->json)
+		json_stream_add(remote->json, object_of(at, &info));
 	else
 		print_object(at, &info);
 	return 0;
@@ -71,9 +72,7 @@ static int stat_operand(
 
 static int run_stat(const struct cli *cli)
 {
-	struct json_stream stream = {0}, *json = cli_has(cli, "json") ? &stream : NULL;
-
-	return remote_operands(cli, true, stat_operand, json, json);
+	return remote_operands(cli, true, cli_has(cli, "json"), stat_operand, NULL);
 }
 
 const struct command command_stat = {

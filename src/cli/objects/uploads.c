@@ -18,7 +18,6 @@ struct uploads {
 	const struct location *at;
 	bool end; /* abort them; otherwise only list them */
 	bool dry_run;
-	struct json_stream *stream; /* NULL for text */
 	int64_t before_ns; /* uploads that started later stay */
 	uint64_t refused;
 	struct penstock_error error; /* the first that ends the listing */
@@ -28,14 +27,14 @@ static void show(struct uploads *u, const char *key, const char *id, int64_t ini
 {
 	char when[SHOW_TIME_SIZE];
 
-	if (u->stream) {
+	if (u->remote->json) {
 		json_t *object = json_pack("{s:o, s:o, s:o, s:o}", "bucket",
 			json_text(u->at->bucket), "key", json_text(key), "upload_id", json_text(id),
 			"initiated", json_time(initiated_ns));
 
 		if (u->end)
 			json_object_set_new(object, "ended", json_boolean(!u->dry_run));
-		json_stream_add(u->stream, object);
+		json_stream_add(u->remote->json, object);
 		return;
 	}
 	if (u->end && cli_quiet(u->cli))
@@ -91,11 +90,8 @@ static int each_operand(
 
 static int run(struct uploads *u)
 {
-	struct json_stream stream = {0};
-	int code;
+	int code = remote_operands(u->cli, false, cli_has(u->cli, "json"), each_operand, u);
 
-	u->stream = cli_has(u->cli, "json") ? &stream : NULL;
-	code = remote_operands(u->cli, false, each_operand, u, u->stream);
 	return code || !u->refused ? code : CLI_EXIT_PERMISSION;
 }
 
