@@ -11,10 +11,8 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "s3/uri.h"
-#include "server/request/auth.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
-#include "server/route.h"
 #include "base/banned.h"
 
 /* --- start and end -------------------------------------------------------------------------- */

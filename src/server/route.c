@@ -1,5 +1,3 @@
-#include "server/route.h"
-
 #include <string.h>
 
 #include "base/cleanup.h"

@@ -3,7 +3,7 @@
  *
  *	cluster_wanted(&cluster, cli, err);
  *	if (cluster.slurm)
- *		return cluster_run(cli, &(struct cluster_run){ ... });
+ *		return cluster_run(cli, &options, &cluster);
  */
 #ifndef CLI_CLUSTER_CLUSTER_H
 #define CLI_CLUSTER_CLUSTER_H
@@ -16,6 +16,7 @@
 #include "workflow/model.h"
 
 struct penstock_error;
+struct run_options;
 
 /* For a verb's option table. */
 #define CLUSTER_WHERE                                                                              \
@@ -47,19 +48,10 @@ int cluster_wanted(struct cluster *cluster, const struct cli *cli, struct pensto
 int cluster_where(struct cluster *cluster, const struct cli *cli, struct penstock_error *err);
 void cluster_release(struct cluster *cluster);
 
-struct cluster_run {
-	const char *home;
-	struct records *records;
-	const struct workflow *workflow;
-	const char *shown; /* the workflow's name for messages */
-	const char *id; /* NULL for the workflow's */
-	const char *provenance;
-	const struct strlist *options;
-	const char *node_dir;
-	bool fresh, resume, detach;
-};
-/* Submits the run and, unless detached, follows it to its end. Returns the exit code. */
-int cluster_run(const struct cli *cli, const struct cluster_run *spec);
+/* Submits the run and, unless --detach was given, follows it to its end. Returns the exit code. The
+ * options given with the workflow are stored with it, as the command line is not available there. */
+int cluster_run(
+	const struct cli *cli, const struct run_options *options, const struct cluster *cluster);
 
 /* Returns true if the run was last submitted to a cluster. */
 bool cluster_has(const char *home, const char *id);

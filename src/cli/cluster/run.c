@@ -76,26 +76,26 @@ static int refuse_if_alive(
 /* Output without another copy must not be overwritten. The job itself would refuse, too, but only
  * once it has its nodes. */
 static int refuse_if_unflushed(
-	const struct cluster_run *spec, const char *id, struct penstock_error *err)
+	const struct run_options *options, const char *id, struct penstock_error *err)
 {
 	_cleanup_(records_attempt_release) struct records_attempt last = {0};
 
-	if (records_last_attempt(spec->records, id, &last, NULL) < 0 || spec->resume ||
-		spec->fresh || !last.unflushed ||
+	if (records_last_attempt(options->records, id, &last, NULL) < 0 || options->resume ||
+		options->fresh || !last.unflushed ||
 		(last.state != RUN_FAILED && last.state != RUN_STOPPED &&
 			last.state != RUN_SUCCEEDED))
 		return 0;
 	return error_set(err, PENSTOCK_E_EXISTS,
 		"run %s has output that is not uploaded; 'penstock flush %s' uploads it, "
 		"--fresh leaves it in %s/runs/%s",
-		id, id, spec->home, id);
+		id, id, options->home, id);
 }
 
-static int submit(const struct cluster_run *spec, const char *id, struct slurm_job *job,
-	struct penstock_error *err)
+static int submit(const struct run_options *options, const struct cluster *cluster, const char *id,
+	struct slurm_job *job, struct penstock_error *err)
 {
-	_cleanup_free_ char *dir = run_path(spec->home, id, RUN_FILE_DIR);
-	_cleanup_free_ char *lock = run_path(spec->home, id, RUN_FILE_LOCK);
+	_cleanup_free_ char *dir = run_path(options->home, id, RUN_FILE_DIR);
+	_cleanup_free_ char *lock = run_path(options->home, id, RUN_FILE_LOCK);
 	_cleanup_close_ int fd = -1, turn = -1;
 	int r = slurm_need("sbatch", err);
 
@@ -105,36 +105,36 @@ static int submit(const struct cluster_run *spec, const char *id, struct slurm_j
 		return error_memory(err);
 	r = fs_mkdirs(dir, 0700, err);
 	if (r == 0)
-		turn = slurm_submission_lock(spec->home, id, err);
+		turn = slurm_submission_lock(options->home, id, err);
 	if (r == 0 && turn < 0)
 		r = turn;
 	if (r == 0)
 		r = supervisor_begin(lock, id, &fd, err);
 	if (r == 0)
-		r = refuse_if_alive(spec->home, id, &job->submissions, err);
+		r = refuse_if_alive(options->home, id, &job->submissions, err);
 	if (r == 0)
-		r = refuse_if_unflushed(spec, id, err);
+		r = refuse_if_unflushed(options, id, err);
 	if (r == 0)
-		r = slurm_options(&(struct slurm_submission){.home = spec->home,
+		r = slurm_options(&(struct slurm_submission){.home = options->home,
 					  .id = id,
-					  .workflow = spec->workflow,
-					  .options = spec->options},
+					  .workflow = options->workflow,
+					  .options = &cluster->options},
 			&job->options, err);
 	if (r == 0)
-		r = slurm_job_set_node_dir(job, spec->node_dir, err);
-	job->fresh = spec->fresh;
-	job->resume = spec->resume;
+		r = slurm_job_set_node_dir(job, cluster->node_dir, err);
+	job->fresh = options->fresh;
+	job->resume = options->resume;
 	if (r == 0)
-		r = run_record_elsewhere(spec->workflow, spec->home, spec->records, id, spec->shown,
-			spec->provenance, &job->attempt, err);
+		r = run_record_elsewhere(options->workflow, options->home, options->records, id,
+			options->workflow_path, options->provenance, &job->attempt, err);
 	if (r == 0)
-		r = slurm_job_write(job, spec->home, id, err);
+		r = slurm_job_write(job, options->home, id, err);
 	if (r < 0)
 		return r;
 	close(take_fd(fd)); /* release the lock: the job may start at once and take it */
-	r = slurm_submit(job, spec->home, id, err);
+	r = slurm_submit(job, options->home, id, err);
 	if (r < 0)
-		records_end(spec->records, id, job->attempt,
+		records_end(options->records, id, job->attempt,
 			&(struct records_end){.state = RUN_FAILED,
 				.class = RUN_CLASS_NODE,
 				.exit_code = CLI_EXIT_UNAVAILABLE,
@@ -143,7 +143,8 @@ static int submit(const struct cluster_run *spec, const char *id, struct slurm_j
 	return r;
 }
 
-int cluster_run(const struct cli *cli, const struct cluster_run *spec)
+int cluster_run(
+	const struct cli *cli, const struct run_options *options, const struct cluster *cluster)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(slurm_job_release) struct slurm_job job = {0};
@@ -151,16 +152,16 @@ int cluster_run(const struct cli *cli, const struct cluster_run *spec)
 	int code = 0;
 	int r = 0;
 
-	if (spec->id)
-		snprintf(id, sizeof(id), "%s", spec->id);
+	if (options->id)
+		snprintf(id, sizeof(id), "%s", options->id);
 	else
-		r = run_identity(spec->workflow, id, &err);
+		r = run_identity(options->workflow, id, &err);
 	if (r == 0)
-		r = run_check_elsewhere(spec->workflow, &err);
+		r = run_check_elsewhere(options->workflow, &err);
 	if (r == 0)
-		r = slurm_check(spec->workflow, &err);
+		r = slurm_check(options->workflow, &err);
 	if (r == 0)
-		r = submit(spec, id, &job, &err);
+		r = submit(options, cluster, id, &job, &err);
 	if (r < 0) {
 		bool live = err.code == PENSTOCK_E_EXISTS;
 		bool mistakes = err.code == PENSTOCK_E_INVALID;
@@ -170,11 +171,11 @@ int cluster_run(const struct cli *cli, const struct cluster_run *spec)
 	}
 	if (!cli_quiet(cli))
 		log_info("run %s is Slurm job %s", id, job.job);
-	if (spec->detach) {
+	if (cli_has(cli, "detach")) {
 		printf("%s\n", id);
 		return 0;
 	}
-	r = cluster_follow(cli, spec->records, spec->home, id, -1, &code, &err);
+	r = cluster_follow(cli, options->records, options->home, id, -1, &code, &err);
 	return r < 0 ? cli_fail(cli, &err) : code;
 }
 

@@ -32,6 +32,15 @@
 #include "run/process/live.h"
 #include "base/banned.h"
 
+static int copy_list(const struct strlist *from, struct strlist *to)
+{
+	for (size_t i = 0; i < from->n; i++) {
+		if (strlist_add(to, from->items[i]) < 0)
+			return -1;
+	}
+	return 0;
+}
+
 /* ---- next to a process of the step ---- */
 
 struct copying {
@@ -171,12 +180,9 @@ static int run_on_cluster(const struct strlist *words, const char *home,
 			"task %" PRId64 " of '%s' has not started or has ended", rank, step->name);
 	if (!program || add_options(&argv, record.job, node) < 0 ||
 		strlist_add(&argv, program) < 0 || strlist_add(&argv, EXEC_NODE_WORD) < 0 ||
-		strlist_add(&argv, dir) < 0 || strlist_addf(&argv, "%" PRId64, rank) < 0)
+		strlist_add(&argv, dir) < 0 || strlist_addf(&argv, "%" PRId64, rank) < 0 ||
+		copy_list(words, &argv) < 0)
 		return error_memory(err);
-	for (size_t i = 0; i < words->n; i++) {
-		if (strlist_add(&argv, words->items[i]) < 0)
-			return error_memory(err);
-	}
 	reset_signals();
 	return slurm_become((const char *const *)argv.items, err);
 }
@@ -197,9 +203,7 @@ static int take(void *cookie, const struct live_step *step)
 		return 0;
 	f->step.cwd = strdup(step->cwd);
 	f->step.pids = calloc(1, sizeof(*f->step.pids));
-	f->memory = !f->step.cwd || !f->step.pids;
-	for (size_t i = 0; i < step->enter.n && !f->memory; i++)
-		f->memory = strlist_add(&f->step.enter, step->enter.items[i]) < 0;
+	f->memory = !f->step.cwd || !f->step.pids || copy_list(&step->enter, &f->step.enter) < 0;
 	if (!f->memory) {
 		f->step.n = 1;
 		f->step.pids[0] = step->pids[0];
@@ -292,15 +296,6 @@ struct choice {
 	bool starting; /* a matching step has no recorded tasks yet */
 	struct buf names;
 };
-
-static int copy_list(const struct strlist *from, struct strlist *to)
-{
-	for (size_t i = 0; i < from->n; i++) {
-		if (strlist_add(to, from->items[i]) < 0)
-			return -1;
-	}
-	return 0;
-}
 
 /* Without a name, chooses the step that started last, if it is the only one. */
 static int choose(void *cookie, const struct live_step *step)

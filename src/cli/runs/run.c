@@ -316,26 +316,6 @@ static int load_given(
 	return r;
 }
 
-/* Submits the run to a cluster. The options given with the workflow are stored with it, as the
- * command line is not available there. */
-static int submit(const struct cli *cli, const struct session *session,
-	const struct run_options *options, const struct cluster *cluster)
-{
-	return cluster_run(cli, &(struct cluster_run){
-					.home = session->home,
-					.records = session->records,
-					.workflow = session->workflow,
-					.shown = session->shown,
-					.id = options->id,
-					.provenance = options->provenance,
-					.options = &cluster->options,
-					.node_dir = cluster->node_dir,
-					.fresh = options->fresh,
-					.resume = options->resume,
-					.detach = cli_has(cli, "detach"),
-				});
-}
-
 /* Returns the overrides as JSON for the record. A value may be a secret, so only the names of
  * fields are kept. */
 static char *describe_overrides(const struct strlist *sets, const struct strlist *env)
@@ -411,7 +391,7 @@ static int run_one(const struct cli *cli, struct row *row, size_t i)
 	options.provenance = row->provenance;
 	options.fresh = cli_has(cli, "fresh");
 	if (row->cluster.slurm)
-		return submit(cli, session, &options, &row->cluster);
+		return cluster_run(cli, &options, &row->cluster);
 	if (row->background) {
 		options.on_ready = background_leave_terminal;
 		options.stdout_fd = options.stderr_fd = -1;
@@ -645,7 +625,7 @@ static int run_resume(const struct cli *cli)
 	options.due = cli_has(cli, "due");
 	options.provenance = run.last.provenance;
 	if (cluster.slurm || (!cluster.given && cluster_has(session.home, run.id)))
-		return submit(cli, &session, &options, &cluster);
+		return cluster_run(cli, &options, &cluster);
 	if (cli_has(cli, "detach"))
 		return detach(cli, &session, &options, &here);
 	return execute(cli, &session, &options);

@@ -178,32 +178,11 @@ static void op_upload_part(struct request *req)
 	commit_body(req, put, upload_part_after);
 }
 
-/* Starts the body of a part; if the upload has a checksum its parts get one too, sent or not. */
-static bool begin_part_body(struct request *req)
-{
-	enum checksum_kind wanted = checksum_find(req->part.put.checksum.algorithm);
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-
-	if (!body_begin(req, BODY_OBJECT, LIMIT_S3_PART_MAX))
-		return false;
-	if (!wanted || req->body.extra_kind == wanted)
-		return true;
-	if (req->body.extra_kind)
-		return reply_errorf(req, S3_E_INVALID_REQUEST,
-			"Checksum Type mismatch occurred, expected checksum Type: %s, actual "
-			"checksum Type: %s",
-			req->part.put.checksum.algorithm, checksum_name(req->body.extra_kind));
-	if (checksum_init(&req->body.extra, wanted, &err) < 0)
-		return reply_failure(req, &err);
-	req->body.extra_kind = wanted;
-	req->body.has_extra = true;
-	return true;
-}
-
 void op_upload_part_begin(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_upload upload = {0};
+	enum checksum_kind wanted;
 	enum store_status status;
 	uint64_t number = 0;
 
@@ -232,5 +211,21 @@ void op_upload_part_begin(struct request *req)
 		return;
 	}
 	req->finish = op_upload_part;
-	begin_part_body(req);
+	if (!body_begin(req, BODY_OBJECT, LIMIT_S3_PART_MAX))
+		return;
+	/* If the upload has a checksum its parts get one too, sent or not. */
+	wanted = checksum_find(req->part.put.checksum.algorithm);
+	if (!wanted || req->body.extra_kind == wanted)
+		return;
+	if (req->body.extra_kind) {
+		reply_errorf(req, S3_E_INVALID_REQUEST,
+			"Checksum Type mismatch occurred, expected checksum Type: %s, actual "
+			"checksum Type: %s",
+			req->part.put.checksum.algorithm, checksum_name(req->body.extra_kind));
+	} else if (checksum_init(&req->body.extra, wanted, &err) < 0) {
+		reply_failure(req, &err);
+	} else {
+		req->body.extra_kind = wanted;
+		req->body.has_extra = true;
+	}
 }

@@ -33,15 +33,10 @@ static int account_set(
 {
 	out->access_key_id = strdup(id);
 	out->secret_access_key = strdup(secret);
-	if (!out->access_key_id || !out->secret_access_key) {
-		account_release(out);
-		return error_memory(err);
-	}
-	if (log_redact(secret) < 0) {
-		account_release(out);
-		return error_memory(err);
-	}
-	return 0;
+	if (out->access_key_id && out->secret_access_key && log_redact(secret) == 0)
+		return 0;
+	account_release(out);
+	return error_memory(err);
 }
 
 /* Returns 1 if the keys were found, 0 if they are not set. */

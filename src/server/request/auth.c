@@ -1,5 +1,3 @@
-#include "server/request/auth.h"
-
 #include <openssl/hmac.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/str.h"
-#include "server/request/auth.h"
 #include "server/request/hash.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"

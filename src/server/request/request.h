@@ -112,6 +112,13 @@ bool request_has_query(const struct request *req, const char *name);
 bool request_query_number(
 	struct request *req, const char *name, uint64_t min, uint64_t max, uint64_t *value);
 
+/* Verifies the sender. Returns false with a reply set. */
+bool request_authenticate(struct request *req);
+/* Returns the calling thread's signer, or NULL if out of memory. */
+struct sigv4 *server_signer(struct server *server);
+/* Finds the operation, checks its headers, prepares the body; sets `finish` or a reply. */
+void request_route(struct request *req);
+
 /* Sets `finish`: `fn` sets the reply on a worker thread, while the connection is suspended. */
 void request_finish_by_worker(struct request *req, request_fn fn);
 /* Suspends the request until request_wake(); then `after` (may be NULL) sets the reply. Returns

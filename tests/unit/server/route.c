@@ -10,7 +10,6 @@
 
 #include "server/op/op.h"
 #include "server/request/request.h"
-#include "server/route.h"
 
 static const struct row {
 	const char *method, *bucket, *key, *query;
