@@ -155,8 +155,7 @@ static int read_file(const struct user_config *c,
 		r = error_set(c->err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
 	else if (!root || root->kind != NODE_MAP)
 		r = error_set(c->err, PENSTOCK_E_INVALID,
-			"%s: must be a map of images, limits, on, output, preemption and slurm",
-			c->path);
+			"%s: must be a map with `limits`, `on` and `slurm`", c->path);
 	else
 		r = check_keys(c, root);
 	if (r == 0)
