@@ -13,7 +13,6 @@
 #include "base/str.h"
 #include "cli/command.h"
 #include "records/records.h"
-#include "workflow/model.h"
 
 struct penstock_error;
 struct run_options;
