@@ -47,8 +47,9 @@ int cluster_wanted(struct cluster *cluster, const struct cli *cli, struct pensto
 int cluster_where(struct cluster *cluster, const struct cli *cli, struct penstock_error *err);
 void cluster_release(struct cluster *cluster);
 
-/* Submits the run and, unless --detach was given, follows it to its end. Returns the exit code. The
- * options given with the workflow are stored with it, as the command line is not available there. */
+/* Submits the run and, unless --detach was given, follows it to its end. Returns the exit code.
+ * The options given with the workflow are stored with it, as the command line is not available
+ * there. */
 int cluster_run(
 	const struct cli *cli, const struct run_options *options, const struct cluster *cluster);
 

@@ -27,8 +27,8 @@ struct user_config {
 	const char *user; /* the calling user's name */
 	struct penstock_error *err;
 };
-/* Calls `take` with the root of the administrator's file, then of the user's, if they exist and have
- * only known keys. PENSTOCK_E_INVALID if a file is invalid; the message has the place. */
+/* Calls `take` with the root of the administrator's file, then of the user's, if they exist and
+ * have only known keys. PENSTOCK_E_INVALID if a file is invalid; the message has the place. */
 int user_config_read(int (*take)(const struct user_config *c, const struct node *root, void *out),
 	void *out, struct penstock_error *err);
 /* Raises PENSTOCK_E_INVALID with the place of the node. */
