@@ -134,16 +134,10 @@ static bool lock(int directory)
  * meanwhile. */
 static void sweep(int directory, const char *path)
 {
-	int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+	_cleanup_closedir_ DIR *dir = fs_list_at(directory, ".");
 	const struct dirent *entry;
 
-	if (!dir) {
-		if (copy >= 0)
-			close(copy);
-		return;
-	}
-	while ((entry = readdir(dir))) {
+	while (dir && (entry = fs_next_entry(dir))) {
 		struct sockaddr_un name = {.sun_family = AF_UNIX};
 		int n = snprintf(
 			name.sun_path, sizeof(name.sun_path), "%s/%s", path, entry->d_name);
@@ -152,7 +146,6 @@ static void sweep(int directory, const char *path)
 			try_name(&name) == ECONNREFUSED)
 			unlinkat(directory, entry->d_name, 0);
 	}
-	closedir(dir);
 }
 
 static int listen_in(unsigned which, const char *address, struct sockaddr_un *name)

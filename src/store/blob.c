@@ -523,18 +523,10 @@ static size_t sweep_dir(struct store *store, struct db *db, unsigned number)
 	char path[sizeof("data/xx")];
 	struct dirent *entry;
 	size_t removed = 0;
-	int fd;
 
 	snprintf(path, sizeof(path), "data/%02x", number);
-	fd = openat(store->root_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	dir = fdopendir(fd);
-	if (!dir) {
-		close(fd);
-		return 0;
-	}
-	while ((entry = readdir(dir)) != NULL && !atomic_load(&store->stop_sweep)) {
+	dir = fs_list_at(store->root_fd, path);
+	while (dir && (entry = fs_next_entry(dir)) && !atomic_load(&store->stop_sweep)) {
 		char *end;
 		uint64_t id = strtoull(entry->d_name, &end, 16);
 

@@ -61,11 +61,9 @@ static int add_entry(
 		return error_memory(err);
 	config->entries = grown;
 	entry = &grown[config->n++];
-	*entry = (struct aws_config_entry){.section = strdup(p->section), .value = strdup(value)};
-	if (!p->parent)
-		entry->key = strdup(key);
-	else if (asprintf(&entry->key, "%s.%s", p->parent, key) < 0)
-		entry->key = NULL;
+	*entry = (struct aws_config_entry){.section = strdup(p->section),
+		.key = p->parent ? str_printf("%s.%s", p->parent, key) : strdup(key),
+		.value = strdup(value)};
 	return entry->section && entry->key && entry->value ? 0 : error_memory(err);
 }
 
@@ -74,7 +72,6 @@ static int parse_section(struct parser *p, char *text, struct penstock_error *er
 {
 	char *close = strchr(text, ']');
 	char *name;
-	int r;
 
 	if (!close)
 		return error_set(
@@ -87,7 +84,7 @@ static int parse_section(struct parser *p, char *text, struct penstock_error *er
 	free(take_pointer(p->section));
 	free(take_pointer(p->parent));
 	if (p->credentials || strcmp(name, "default") == 0) {
-		r = asprintf(&p->section, "profile %s", name);
+		p->section = str_printf("profile %s", name);
 	} else {
 		size_t kind = strcspn(name, " \t");
 		char *rest = name[kind] ? trim(name + kind) : NULL;
@@ -97,13 +94,11 @@ static int parse_section(struct parser *p, char *text, struct penstock_error *er
 			rest[len - 1] = '\0';
 			rest++;
 		}
-		r = asprintf(&p->section, "%.*s%s%s", (int)kind, name, rest ? " " : "",
-			rest ? rest : "");
+		p->section = str_printf(
+			"%.*s%s%s", (int)kind, name, rest ? " " : "", rest ? rest : "");
 	}
-	if (r < 0) {
-		p->section = NULL;
+	if (!p->section)
 		return error_memory(err);
-	}
 	/* Makes a profile without keys known. */
 	return add_entry(p, "", "", err);
 }
@@ -180,11 +175,11 @@ int aws_config_parse(struct aws_config *config, const char *path, const char *te
 
 static const char *home_directory(char *space, size_t size)
 {
-	const char *home = getenv("HOME");
+	const char *home = str_env("HOME");
 	struct passwd entry;
 	struct passwd *found = NULL;
 
-	if (home && *home)
+	if (home)
 		return home;
 	if (getpwuid_r(getuid(), &entry, space, size, &found) != 0 || !found)
 		return NULL;
@@ -196,17 +191,16 @@ static const char *home_directory(char *space, size_t size)
 static char *file_path(const char *variable, const char *name)
 {
 	char space[4096];
-	const char *given = getenv(variable);
+	const char *given = str_env(variable);
 	const char *home = home_directory(space, sizeof(space));
-	char *path = NULL;
 
-	if (given && *given && !str_starts(given, "~/"))
+	if (given && !str_starts(given, "~/"))
 		return strdup(given);
 	if (!home)
 		return NULL;
-	if (given && *given)
-		return asprintf(&path, "%s/%s", home, given + 2) < 0 ? NULL : path;
-	return asprintf(&path, "%s/.aws/%s", home, name) < 0 ? NULL : path;
+	if (given)
+		return str_printf("%s/%s", home, given + 2);
+	return str_printf("%s/.aws/%s", home, name);
 }
 
 static int load_file(

@@ -59,12 +59,8 @@ static int from_environment(
 
 static char *amazon_url(const char *service, const char *region)
 {
-	char *url = NULL;
-
-	if (asprintf(&url, "https://%s.%s.amazonaws.com%s", service, region,
-		    str_starts(region, "cn-") ? ".cn" : "") < 0)
-		return NULL;
-	return url;
+	return str_printf("https://%s.%s.amazonaws.com%s", service, region,
+		str_starts(region, "cn-") ? ".cn" : "");
 }
 
 /* Returns the STS URL from the environment or the profile, or that of the region; the caller frees

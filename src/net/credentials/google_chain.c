@@ -26,12 +26,10 @@ static int resolve_place(
 	const char *region = given->region && *given->region ? given->region : ANY_REGION;
 	const char *url = given->endpoint_url;
 
-	if (!url && emulator && !strstr(emulator, "://")) {
-		if (asprintf(&s->endpoint_url, "http://%s", emulator) < 0)
-			s->endpoint_url = NULL;
-	} else {
+	if (!url && emulator && !strstr(emulator, "://"))
+		s->endpoint_url = str_printf("http://%s", emulator);
+	else
 		s->endpoint_url = strdup(url ? url : emulator ? emulator : ENDPOINT);
-	}
 	s->region = strdup(region);
 	s->google = true;
 	if (!s->endpoint_url || !s->region)
@@ -120,11 +118,10 @@ static int from_gcloud(struct s3_settings *s, struct penstock_error *err)
 
 	if (!folder && !home)
 		return 0;
-	if (asprintf(&path, "%s%s/application_default_credentials.json", folder ? folder : home,
-		    folder ? "" : "/.config/gcloud") < 0) {
-		path = NULL;
+	path = str_printf("%s%s/application_default_credentials.json", folder ? folder : home,
+		folder ? "" : "/.config/gcloud");
+	if (!path)
 		return error_memory(err);
-	}
 	return access(path, F_OK) == 0 ? key_file(s, path, "gcloud", err) : 0;
 }
 

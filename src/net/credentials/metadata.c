@@ -290,9 +290,7 @@ int credential_source_container(struct credentials_provider **out, struct pensto
 		return error_memory(err);
 	m->timeout_ms = CONTAINER_TIMEOUT_MS;
 	m->attempts = CONTAINER_ATTEMPTS;
-	if (asprintf(&m->url, "%s%s", relative ? CONTAINER_URL : "", relative ? relative : full) <
-		0)
-		m->url = NULL;
+	m->url = str_printf("%s%s", relative ? CONTAINER_URL : "", relative ? relative : full);
 	if (!m->url || !str_copy(&m->token_file, file) ||
 		!str_copy(&m->token, file ? NULL : token)) {
 		metadata_free(m);

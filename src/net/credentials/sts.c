@@ -277,8 +277,7 @@ static int set_url(struct sts *sts, const char *url, struct penstock_error *err)
 			"the STS endpoint '%s' must be http://HOST or https://HOST", url);
 	authority += 3;
 	slash = strchr(authority, '/');
-	if (asprintf(&sts->url, "%s%s", url, slash ? "" : "/") < 0)
-		sts->url = NULL;
+	sts->url = str_printf("%s%s", url, slash ? "" : "/");
 	sts->host = strndup(authority, slash ? (size_t)(slash - authority) : strlen(authority));
 	return sts->url && sts->host ? 0 : error_memory(err);
 }
@@ -297,10 +296,8 @@ static int sts_new(struct sts **out, const struct sts_role *role, struct penstoc
 			      !copy(&sts->token_file, role->token_file)))
 		r = error_memory(err);
 	if (r == 0 && !sts->session_name &&
-		asprintf(&sts->session_name, "penstock-%ld", (long)getpid()) < 0) {
-		sts->session_name = NULL;
+		!(sts->session_name = str_printf("penstock-%ld", (long)getpid())))
 		r = error_memory(err);
-	}
 	sts->duration_s = role->duration_s;
 	if (r < 0) {
 		sts_free(sts);

@@ -192,38 +192,20 @@ enum s3_error s3_error_find(const char *code)
 
 enum s3_error s3_error_of_status(int status)
 {
-	switch (status) {
-	case 304:
-		return S3_E_NOT_MODIFIED;
-	case 401:
-	case 403:
-		return S3_E_ACCESS_DENIED;
-	case 404:
-		return S3_E_NO_SUCH_KEY;
-	case 405:
-		return S3_E_METHOD_NOT_ALLOWED;
-	case 408:
-		return S3_E_REQUEST_TIMEOUT;
-	case 409:
-		return S3_E_OPERATION_ABORTED;
-	case 411:
-		return S3_E_MISSING_CONTENT_LENGTH;
-	case 412:
-		return S3_E_PRECONDITION_FAILED;
-	case 413:
-		return S3_E_ENTITY_TOO_LARGE;
-	case 416:
-		return S3_E_INVALID_RANGE;
-	case 429:
-		return S3_E_SLOW_DOWN;
-	case 501:
-		return S3_E_NOT_IMPLEMENTED;
-	case 503:
-		return S3_E_SERVICE_UNAVAILABLE;
-	case 507:
-		return S3_E_STORAGE_FULL;
-	default:
-		break;
+	static const struct {
+		int status;
+		enum s3_error error;
+	} known[] = {{304, S3_E_NOT_MODIFIED}, {401, S3_E_ACCESS_DENIED}, {403, S3_E_ACCESS_DENIED},
+		{404, S3_E_NO_SUCH_KEY}, {405, S3_E_METHOD_NOT_ALLOWED},
+		{408, S3_E_REQUEST_TIMEOUT}, {409, S3_E_OPERATION_ABORTED},
+		{411, S3_E_MISSING_CONTENT_LENGTH}, {412, S3_E_PRECONDITION_FAILED},
+		{413, S3_E_ENTITY_TOO_LARGE}, {416, S3_E_INVALID_RANGE}, {429, S3_E_SLOW_DOWN},
+		{501, S3_E_NOT_IMPLEMENTED}, {503, S3_E_SERVICE_UNAVAILABLE},
+		{507, S3_E_STORAGE_FULL}};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		if (known[i].status == status)
+			return known[i].error;
 	}
 	if (status < 300)
 		return S3_OK;
