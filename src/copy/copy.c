@@ -47,12 +47,8 @@ int copy_refuse(struct penstock_error *err, const struct place *place, const cha
 
 char *copy_object_text(struct object_ref object)
 {
-	char *text = NULL;
-
-	return asprintf(&text, "%s://%s/%s", object_client_scheme(object.client), object.bucket,
-		       object.key) < 0
-		       ? NULL
-		       : text;
+	return str_printf(
+		"%s://%s/%s", object_client_scheme(object.client), object.bucket, object.key);
 }
 
 /* One side of an item for messages. free() it; NULL if out of memory. */

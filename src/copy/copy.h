@@ -127,8 +127,6 @@ struct copy_request {
 	const struct place *target;
 	bool recursive;
 };
-/* True if items get names below the target, instead of its own name. */
-bool copy_is_into(const struct copy_request *request);
 /* Refuses pairs that cannot be copied, and names that would be given twice. Needs no copy. */
 int copy_check(const struct copy_request *request, bool move, struct penstock_error *err);
 /* Refuses a target that is the source, or below it. */

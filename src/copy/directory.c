@@ -87,10 +87,9 @@ int directory_put_empty(struct source_tree *tree, struct penstock_error *err)
 	if (!relative)
 		return 0;
 	path = path_join(tree->source->base, relative);
-	if (!path || asprintf(&name, "%s%s", tree->under, relative) < 0) {
-		name = NULL;
+	name = str_printf("%s%s", tree->under, relative);
+	if (!path || !name)
 		return error_memory(err);
-	}
 	if (lstat(path, &st) < 0)
 		return 0; /* removed meanwhile */
 	if (bulk_keep(&metadata, put.metadata, true, &st) < 0)

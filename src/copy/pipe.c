@@ -46,21 +46,16 @@ static void hold_release(struct hold *hold)
 
 static int hold_make(struct hold *hold, struct penstock_error *err)
 {
-	const char *dir = getenv("TMPDIR");
-	char *made = NULL;
+	const char *dir = str_env("TMPDIR") ? str_env("TMPDIR") : "/var/tmp";
+	_cleanup_free_ char *made = str_printf("%s/penstock-XXXXXX", dir);
 
-	if (asprintf(&made, "%s/penstock-XXXXXX", dir && *dir ? dir : "/var/tmp") < 0)
+	if (!made)
 		return error_memory(err);
-	if (!mkdtemp(made)) {
-		int r = error_errno(err, errno,
-			"cannot make a temporary directory in %s; TMPDIR names another place",
-			dir && *dir ? dir : "/var/tmp");
-
-		free(made);
-		return r;
-	}
-	hold->directory = made;
-	hold->path = path_join(made, "held");
+	if (!mkdtemp(made))
+		return error_errno(err, errno,
+			"cannot make a temporary directory in %s; TMPDIR names another place", dir);
+	hold->directory = take_pointer(made);
+	hold->path = path_join(hold->directory, "held");
 	return hold->path ? 0 : error_memory(err);
 }
 

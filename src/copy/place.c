@@ -24,11 +24,9 @@ bool place_is_of_runs(const char *path)
 /* `text` with one '/' at its end, or without one. */
 static char *with_slash(const char *text, size_t len, bool slash)
 {
-	char *out;
-
 	while (len && text[len - 1] == '/')
 		len--;
-	return asprintf(&out, "%.*s%s", (int)len, text, slash ? "/" : "") < 0 ? NULL : out;
+	return str_printf("%.*s%s", (int)len, text, slash ? "/" : "");
 }
 
 /* The path of a URL ends before its query and fragment. */
@@ -143,8 +141,7 @@ int place_of_prefix(struct place *out, const char *bucket, const char *prefix)
 	snprintf(place.bucket, sizeof(place.bucket), "%s", bucket);
 	place.key = strdup(prefix);
 	place.base = *prefix ? with_slash(prefix, strlen(prefix), true) : strdup("");
-	if (asprintf(&place.text, "s3://%s/%s", bucket, prefix) < 0)
-		place.text = NULL;
+	place.text = str_printf("s3://%s/%s", bucket, prefix);
 	if (!place.text || !place.key || !place.base) {
 		place_release(&place);
 		return -1;
@@ -165,18 +162,14 @@ void place_release(struct place *place)
 
 int place_matches(const struct place *place, const char *path)
 {
-	_cleanup_free_ char *whole = NULL;
 	const char *pattern = place->kind == LOCATION_OBJECT ? place->key : place->path;
 	/* A local pattern is matched against the path in the form of the pattern. */
 	bool local = place->kind == LOCATION_LOCAL;
 	bool here = local && strcmp(place->base, ".") == 0 && !str_starts(pattern, "./");
+	_cleanup_free_ char *whole = str_printf(
+		"%s%s%s", here ? "" : place->base, local && !here ? "/" : "", path);
 
-	if (asprintf(&whole, "%s%s%s", here ? "" : place->base, local && !here ? "/" : "", path) <
-		0) {
-		whole = NULL;
-		return -1;
-	}
-	return wildcard_match(pattern, whole);
+	return whole ? wildcard_match(pattern, whole) : -1;
 }
 
 char *place_name(const struct place *place)
@@ -202,18 +195,15 @@ static int resolve_key(struct target *target, const struct place *place, const c
 	struct penstock_error *err)
 {
 	const char *problem;
-	int n = name ? asprintf(&target->key, "%s%s", place->base, name)
-		     : asprintf(&target->key, "%s", place->key);
 
-	if (n < 0) {
-		target->key = NULL;
+	target->key = name ? str_printf("%s%s", place->base, name) : strdup(place->key);
+	if (!target->key)
 		return error_memory(err);
-	}
-	problem = s3_key_problem(target->key, (size_t)n);
+	problem = s3_key_problem(target->key, strlen(target->key));
 	return problem ? error_set(err, PENSTOCK_E_INVALID,
 				 "cannot use '%.200s%s' as the key of an object: a key %s; rename "
 				 "it or leave it out",
-				 target->key, n > 200 ? "..." : "", problem)
+				 target->key, strlen(target->key) > 200 ? "..." : "", problem)
 		       : 0;
 }
 
@@ -254,11 +244,8 @@ static int resolve_path(struct target *target, const struct place *place, const 
 	if (r < 0)
 		return r;
 	target->path_root = !name ? 0 : *place->base ? strlen(place->base) : 1;
-	if (asprintf(&target->path, "%s%s%s", place->base, name ? "/" : "", name ? name : "") < 0) {
-		target->path = NULL;
-		return error_memory(err);
-	}
-	return 0;
+	target->path = str_printf("%s%s%s", place->base, name ? "/" : "", name ? name : "");
+	return target->path ? 0 : error_memory(err);
 }
 
 static int resolve_url(struct target *target, const struct place *place, const char *name,

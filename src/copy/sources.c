@@ -11,7 +11,8 @@
 
 /* ---- checks ---- */
 
-bool copy_is_into(const struct copy_request *request)
+/* True if items get names below the target, instead of its own name. */
+static bool is_into(const struct copy_request *request)
 {
 	return request->target->directory || request->n > 1 || request->sources[0].wildcard;
 }
@@ -30,7 +31,7 @@ static int check_pair(const struct copy_request *request, const struct place *so
 			"neither it nor the target is s3:// or http(s)://; use 'cp' for that");
 	if (from == LOCATION_STDIO && request->n > 1)
 		return copy_refuse(err, source, "standard input cannot be one of several sources");
-	if (from == LOCATION_STDIO && copy_is_into(request))
+	if (from == LOCATION_STDIO && is_into(request))
 		return copy_refuse(err, target,
 			"standard input has no name; give the whole name of the target");
 	if (to == LOCATION_STDIO && several)
@@ -132,16 +133,15 @@ static int check_itself(const struct copy *c, const struct copy_request *request
 {
 	const struct place *target = request->target;
 	_cleanup_free_ char *name = place_name(source), *base = NULL;
-	bool nested = copy_is_into(request) && name && *name;
+	bool nested = is_into(request) && name && *name;
 
 	if (!place_is_object(source) || !place_is_object(target) || !c->o.same_store ||
 		strcmp(source->bucket, target->bucket) != 0)
 		return 0;
-	if (!name || asprintf(&base, "%s%s%s", target->base, nested ? name : "",
-			     nested ? "/" : "") < 0) {
-		base = NULL;
+	if (name)
+		base = str_printf("%s%s%s", target->base, nested ? name : "", nested ? "/" : "");
+	if (!base)
 		return error_memory(err);
-	}
 	if (source->wildcard ? strcmp(target->base, source->base) == 0
 			     : request->recursive && str_starts(base, source->base))
 		return copy_refuse(err, target, "the target is the source itself, or below it");
@@ -191,7 +191,7 @@ static int push_one(struct copy *c, const struct copy_request *request, const st
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	_cleanup_(target_release) struct target target = {0};
 	_cleanup_free_ char *name = place_name(source);
-	bool into = copy_is_into(request);
+	bool into = is_into(request);
 	struct bulk_item item = {0};
 	int r = name ? copy_make_target(c, request->target, into, &own) : error_memory(&own);
 
@@ -223,16 +223,16 @@ static int push_tree(struct copy *c, const struct copy_request *request, const s
 		.copy = c, .source = source, .target = request->target};
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *name = place_name(source), *under = NULL;
-	bool nested = copy_is_into(request) && !source->wildcard && name && *name;
+	bool nested = is_into(request) && !source->wildcard && name && *name;
 	uint64_t failed = c->failed;
 	int r = copy_make_target(c, request->target, true, &own);
 
 	if (r < 0)
 		return copy_item_failed(c, source->text, &own, err);
-	if (!name || asprintf(&under, "%s%s", nested ? name : "", nested ? "/" : "") < 0) {
-		under = NULL;
+	if (name)
+		under = str_printf("%s%s", nested ? name : "", nested ? "/" : "");
+	if (!under)
 		return error_memory(err);
-	}
 	tree.under = under;
 	r = source_tree_push_all(&tree, &own);
 	if (r < 0)
@@ -311,7 +311,7 @@ static int push_source(struct copy *c, const struct copy_request *request,
 	_cleanup_free_ char *name = NULL;
 
 	if (copy_is_pipe(source, request->target)) {
-		name = copy_is_into(request) ? place_name(source) : NULL;
+		name = is_into(request) ? place_name(source) : NULL;
 		return copy_pipe(c, source, request->target, name, err);
 	}
 	if (source->wildcard)

@@ -204,14 +204,12 @@ static int remove_one(struct syncing *s, const char *name, struct penstock_error
 {
 	const struct place *target = s->sync->target;
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	_cleanup_free_ char *path = NULL;
 	struct copy *c = s->copy;
 	bool object = place_is_object(target);
+	_cleanup_free_ char *path = str_printf("%s%s%s", target->base, object ? "" : "/", name);
 
-	if (asprintf(&path, object ? "%s%s" : "%s/%s", target->base, name) < 0) {
-		path = NULL;
+	if (!path)
 		return error_memory(err);
-	}
 	if (object)
 		return copy_push(c,
 			&(struct bulk_item){.kind = BULK_DELETE,

@@ -152,9 +152,7 @@ int source_tree_keep(
 /* The name of an entry below the target. free() it; NULL if out of memory. */
 static char *target_name(const struct source_tree *tree, const struct entry *entry)
 {
-	char *name;
-
-	return asprintf(&name, "%s%s", tree->under, entry->path) < 0 ? NULL : name;
+	return str_printf("%s%s", tree->under, entry->path);
 }
 
 /* The file of an entry, if it has the size and time of its object. Returns -1 if not. */

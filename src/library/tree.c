@@ -87,13 +87,12 @@ static int add_all(struct strlist *to, const char *const *from, struct penstock_
 /* The contents of the tree, without its own name. */
 static int parse(struct place *out, const char *text, struct penstock_error *err)
 {
-	_cleanup_free_ char *whole = NULL;
+	_cleanup_free_ char *whole = str_printf(
+		"%s%s", text, *text && !str_ends(text, "/") ? "/" : "");
 	int r;
 
-	if (asprintf(&whole, "%s%s", text, *text && !str_ends(text, "/") ? "/" : "") < 0) {
-		whole = NULL;
+	if (!whole)
 		return error_memory(err);
-	}
 	r = place_parse(out, whole, true, err);
 	if (r == 0 && out->kind != LOCATION_OBJECT && out->kind != LOCATION_LOCAL)
 		return error_set(err, PENSTOCK_E_INVALID,

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/error.h"
 #include "net/http/http.h"
 #include "s3/message/messages.h"
 #include "base/banned.h"

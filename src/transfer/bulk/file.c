@@ -158,14 +158,10 @@ int bulk_dir_open(struct bulk_task *task, struct bulk_dir **out, struct penstock
 int bulk_dir_path(const struct bulk_task *task, const struct bulk_dir *dir, char **out,
 	struct penstock_error *err)
 {
-	int n = task->bulk->no_proc
-			? asprintf(out, "%s", task->item.path)
-			: asprintf(out, "/proc/self/fd/%d/%s", dir->fd, basename(task->item.path));
-
-	if (n >= 0)
-		return 0;
-	*out = NULL;
-	return error_memory(err);
+	*out = task->bulk->no_proc
+		       ? strdup(task->item.path)
+		       : str_printf("/proc/self/fd/%d/%s", dir->fd, basename(task->item.path));
+	return *out ? 0 : error_memory(err);
 }
 
 int bulk_dir_named(const struct bulk_dir *dir, struct penstock_error *err)

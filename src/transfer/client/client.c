@@ -104,11 +104,10 @@ static int parse_endpoint(struct object_client *client, const char *url, struct 
 	client->authority = strndup(rest, len);
 	if (!client->base_path || !client->authority)
 		return error_memory(err);
-	if (asprintf(&client->address, "%s://%s%s", client->https ? "https" : "http",
-		    client->authority, client->base_path) < 0) {
-		client->address = NULL;
+	client->address = str_printf("%s://%s%s", client->https ? "https" : "http",
+		client->authority, client->base_path);
+	if (!client->address)
 		return error_memory(err);
-	}
 	client->aws = str_ends(client->authority, ".amazonaws.com") ||
 		      str_ends(client->authority, ".amazonaws.com.cn");
 	client->google = client->settings.google || google_is_host(client->authority);
@@ -233,7 +232,6 @@ static int op_names(struct s3_op *op, struct penstock_error *err)
 	/* No certificate covers a dotted bucket as a host name. */
 	bool in_host = client->aws && op->at.bucket &&
 		       !(client->https && strchr(op->at.bucket, '.'));
-	int r;
 
 	if (op->at.bucket && (!*op->at.bucket || strpbrk(op->at.bucket, "/?#@: ")))
 		return error_set(
@@ -252,12 +250,10 @@ static int op_names(struct s3_op *op, struct penstock_error *err)
 		buf_add_char(&op->path, '/');
 	if (op->at.key)
 		uri_encode(&op->path, op->at.key, strlen(op->at.key), true);
-	r = asprintf(&op->what, "%s %s://%s%s%s", op->request.method, object_client_scheme(client),
+	op->what = str_printf("%s %s://%s%s%s", op->request.method, object_client_scheme(client),
 		op->at.bucket ? op->at.bucket : "", op->at.key ? "/" : "",
 		op->at.key ? op->at.key : "");
-	if (r < 0)
-		op->what = NULL;
-	if (r < 0 || buf_failed(&op->host) || buf_failed(&op->path))
+	if (!op->what || buf_failed(&op->host) || buf_failed(&op->path))
 		return error_memory(err);
 	return 0;
 }

@@ -153,23 +153,18 @@ static int add_metadata(struct http_reply *reply)
 
 static int put_generation(struct http_reply *reply, const char *generation)
 {
-	char *line = NULL;
-
-	if (asprintf(&line, "ETag: \"%s\"", generation) < 0)
-		return -1;
 	for (size_t i = 0; i < reply->headers.n; i++) {
 		if (strncasecmp(reply->headers.items[i], "ETag:", 5) == 0) {
+			char *line = str_printf("ETag: \"%s\"", generation);
+
+			if (!line)
+				return -1;
 			free(reply->headers.items[i]);
 			reply->headers.items[i] = line;
 			return 0;
 		}
 	}
-	if (strlist_add(&reply->headers, line) < 0) {
-		free(line);
-		return -1;
-	}
-	free(line);
-	return 0;
+	return strlist_addf(&reply->headers, "ETag: \"%s\"", generation);
 }
 
 int google_reply(struct http_reply *reply, struct penstock_error *err)

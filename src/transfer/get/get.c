@@ -168,11 +168,8 @@ static int journal_source(const struct download *d, char **out, struct penstock_
 	if (!o->resume || o->offset || o->length ||
 		(o->known && o->known->size <= LIMIT_GET_SINGLE))
 		return 0;
-	if (asprintf(out, "%s\n%s\n%s", d->at.client->address, d->at.bucket, d->at.key) < 0) {
-		*out = NULL;
-		return error_memory(err);
-	}
-	return 0;
+	*out = str_printf("%s\n%s\n%s", d->at.client->address, d->at.bucket, d->at.key);
+	return *out ? 0 : error_memory(err);
 }
 
 /* True if the fetched part may still be valid when the next call comes. */

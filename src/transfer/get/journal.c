@@ -77,12 +77,10 @@ static int open_recorded(const char *path, const struct recorded *recorded, char
 	_cleanup_free_ char *part = NULL;
 	_cleanup_close_ int fd = -1;
 
-	if (!recorded->inode ||
-		asprintf(&part, "%.*s%s", (int)(basename(path) - path), path, recorded->name) < 0) {
-		part = NULL;
-		return -1;
-	}
-	fd = open(part, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+	if (recorded->inode)
+		part = str_printf("%.*s%s", (int)(basename(path) - path), path, recorded->name);
+	if (part)
+		fd = open(part, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0 || !part_file_is_private(fd) || inode_of(fd) != recorded->inode)
 		return -1;
 	*out = take_pointer(part);

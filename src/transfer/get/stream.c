@@ -2,13 +2,9 @@
  * Passes an object to a callback, in order: ranges are fetched ahead and passed on one after
  * another.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"

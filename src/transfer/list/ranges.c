@@ -6,7 +6,6 @@
  */
 #include "transfer/list/ranges.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -13,8 +13,6 @@
 #ifndef TRANSFER_LIST_RANGES_H
 #define TRANSFER_LIST_RANGES_H
 
-#include <stdatomic.h>
-
 #include "transfer/list/page.h"
 
 struct list_ranges;

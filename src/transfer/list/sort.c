@@ -2,7 +2,6 @@
 #include "transfer/list/sort.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -51,7 +50,6 @@ struct list_sorter {
 	struct item *items;
 	size_t n_items, items_cap;
 	size_t next_item; /* once sealed */
-	bool sealed;
 
 	int fd; /* of the runs */
 	uint64_t file_size;
@@ -400,7 +398,6 @@ int list_sorter_seal(struct list_sorter *s, struct penstock_error *err)
 	int r = 0;
 
 	sort_items(s);
-	s->sealed = true;
 	if (!s->n_runs)
 		return 0;
 	if (s->n_items)

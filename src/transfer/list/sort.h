@@ -12,7 +12,6 @@
 #ifndef TRANSFER_LIST_SORT_H
 #define TRANSFER_LIST_SORT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 struct entry;

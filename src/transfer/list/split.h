@@ -7,7 +7,6 @@
 #ifndef TRANSFER_LIST_SPLIT_H
 #define TRANSFER_LIST_SPLIT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -16,7 +16,6 @@
 #include "net/credentials/google.h"
 #include "s3/message/messages.h"
 #include "s3/multipart.h"
-#include "s3/range.h"
 #include "transfer/put/parts.h"
 #include "base/banned.h"
 
@@ -367,10 +366,9 @@ int object_probe_conditions(
 	}
 	if (getrandom(&random, sizeof(random), 0) < 0)
 		random = (uint64_t)clock_wall_ns();
-	if (asprintf(&key, "%sprobe-%016" PRIx64, at.key ? at.key : "", random) < 0) {
-		key = NULL;
+	key = str_printf("%sprobe-%016" PRIx64, at.key ? at.key : "", random);
+	if (!key)
 		return error_memory(err);
-	}
 	r = probe(object_at(at.client, at.bucket, key), &result, err);
 	object_delete(object_at(at.client, at.bucket, key), NULL, NULL);
 	if (r < 0)

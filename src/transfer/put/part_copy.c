@@ -1,6 +1,5 @@
 /* Parts that the store copies: from another object, or from the one that is replaced. */
 #include "transfer/put/send_delta.h"
-#include <stdio.h>
 #include <string.h>
 #include "base/cleanup.h"
 #include "base/error.h"

@@ -194,7 +194,8 @@ static void encode_chunked(struct s3_op *op)
 
 		if (strcmp(header->name, "content-encoding") != 0)
 			continue;
-		if (asprintf(&both, "aws-chunked,%s", header->value) < 0) {
+		both = str_printf("aws-chunked,%s", header->value);
+		if (!both) {
 			error_memory(&op->failed);
 			return;
 		}
@@ -363,14 +364,12 @@ void put_headers(struct s3_op *op, const struct object_put_options *options)
 	for (size_t i = 0; options->metadata && i < options->metadata->n; i++) {
 		const char *item = options->metadata->items[i];
 		size_t len = strcspn(item, "=");
-		_cleanup_free_ char *name = NULL;
+		_cleanup_free_ char *name = str_printf("x-amz-meta-%.*s", (int)len, item);
 
-		if (asprintf(&name, "x-amz-meta-%.*s", (int)len, item) < 0) {
-			name = NULL;
+		if (name)
+			s3_op_header(op, name, item[len] ? item + len + 1 : "");
+		else
 			error_memory(&op->failed);
-			return;
-		}
-		s3_op_header(op, name, item[len] ? item + len + 1 : "");
 	}
 	for (size_t i = 0; options->properties && i < options->properties->n; i++) {
 		const char *item = options->properties->items[i];

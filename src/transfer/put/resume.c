@@ -207,7 +207,7 @@ static char *journal_path(const char *dir, const struct recorded *t)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	struct checksum sum;
-	char hex[65], *path;
+	char hex[65];
 
 	if (checksum_init(&sum, CHECKSUM_SHA256, NULL) < 0)
 		return NULL;
@@ -218,7 +218,7 @@ static char *journal_path(const char *dir, const struct recorded *t)
 	checksum_final(&sum, digest);
 	checksum_release(&sum);
 	str_hex(digest, 16, hex);
-	return asprintf(&path, "%s/%s" SUFFIX, dir, hex) < 0 ? NULL : path;
+	return str_printf("%s/%s" SUFFIX, dir, hex);
 }
 
 /* ---- sweeping ---- */
@@ -387,6 +387,7 @@ static bool all_recorded(const struct upload *u)
 int put_resume_take(struct put_resume *r, struct upload *u, upload_exists_fn *exists,
 	struct object_info *info, struct penstock_error *err)
 {
+	_cleanup_(recorded_release) struct recorded now = {0};
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	int rc;
 
@@ -403,16 +404,9 @@ int put_resume_take(struct put_resume *r, struct upload *u, upload_exists_fn *ex
 	upload_abort(u);
 	free(take_pointer(u->id));
 	memset(u->results, 0, u->parts * sizeof(*u->results));
-	put_resume_restart(r, u);
-	return 0;
-}
-
-void put_resume_restart(struct put_resume *r, const struct upload *u)
-{
-	_cleanup_(recorded_release) struct recorded now = {0};
-
 	if (r->on && (!wanted_now(u, &now) || write_begin(r, &now) < 0))
 		give_up(r);
+	return 0;
 }
 
 /* ---- the current upload ---- */

@@ -42,8 +42,6 @@ int put_resume_find(struct put_resume *r, struct upload *u, struct penstock_erro
 typedef bool upload_exists_fn(struct upload *u, struct object_info *info);
 int put_resume_take(struct put_resume *r, struct upload *u, upload_exists_fn *exists,
 	struct object_info *info, struct penstock_error *err);
-/* Forgets the upload; the next one has not started yet. */
-void put_resume_restart(struct put_resume *r, const struct upload *u);
 void put_resume_started(struct put_resume *r, const struct upload *u);
 void put_resume_part(struct put_resume *r, const struct upload *u, unsigned number);
 /* Once per client: aborts uploads whose file is missing or has changed, and old ones. */

@@ -30,18 +30,15 @@
 /* DIR/DIGEST.sent; NULL if out of memory. */
 static char *record_path(struct object_ref at, const char *dir)
 {
-	_cleanup_free_ char *target = NULL;
+	_cleanup_free_ char *target = str_printf(
+		"%s\n%s\n%s", at.client->address, at.bucket, at.key);
 	uint8_t digest[CHECKSUM_MAX_SIZE];
-	char hex[65], *path;
+	char hex[65];
 
-	if (asprintf(&target, "%s\n%s\n%s", at.client->address, at.bucket, at.key) < 0) {
-		target = NULL;
-		return NULL;
-	}
-	if (checksum_of(CHECKSUM_SHA256, target, strlen(target), digest, NULL) < 0)
+	if (!target || checksum_of(CHECKSUM_SHA256, target, strlen(target), digest, NULL) < 0)
 		return NULL;
 	str_hex(digest, 16, hex);
-	return asprintf(&path, "%s/%s" SUFFIX, dir, hex) < 0 ? NULL : path;
+	return str_printf("%s/%s" SUFFIX, dir, hex);
 }
 
 /* Removes records of objects that were not sent for a long time. */

@@ -3,7 +3,6 @@
 #include "transfer/put/parts.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -181,16 +180,14 @@ static int stream_aside(struct upload *u, struct object_info *info, struct penst
 	int r;
 
 	if (asked->if_match)
-		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"PUT gs://%s/%s: a stream cannot replace an object under a condition "
-			"there; write it to a file first",
-			u->at.bucket, key);
+		return object_error(err, PENSTOCK_E_UNSUPPORTED, "PUT", u->at,
+			"a stream cannot replace an object under a condition there; write it to a "
+			"file first");
 	if (getrandom(&random, sizeof(random), 0) < 0)
 		random = (uint64_t)clock_wall_ns();
-	if (asprintf(&aside, "%s.penstock-%016" PRIx64, key, random) < 0) {
-		aside = NULL;
+	aside = str_printf("%s.penstock-%016" PRIx64, key, random);
+	if (!aside)
 		return error_memory(err);
-	}
 	plain.if_none_match = false;
 	u->options = &plain;
 	u->at.key = aside;

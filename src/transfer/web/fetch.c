@@ -81,12 +81,9 @@ static int fetch_init(struct fetch *f, struct penstock_error *err)
 	f->final_path = path_join(f->options->directory, buf_str(&name));
 	if (!f->final_path || part_file_first_name(f->final_path, &f->part_path, err) < 0)
 		return error_memory(err);
-	if (asprintf(&f->journal_path, "%s.json", f->part_path) < 0) {
-		f->journal_path = NULL;
-		return error_memory(err);
-	}
+	f->journal_path = str_printf("%s.json", f->part_path);
 	f->block = malloc(LIMIT_FETCH_BLOCK);
-	if (!f->block)
+	if (!f->journal_path || !f->block)
 		return error_memory(err);
 	if (!f->options->sha256)
 		return 0;

@@ -2,7 +2,6 @@
 #include "transfer/http_fetch.h"
 #include <errno.h>
 #include <unistd.h>
-#include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
