@@ -318,8 +318,8 @@ int image_get(struct image **out, const struct image_request *request, struct pe
 		if (path)
 			utimensat(AT_FDCWD, path, NULL, 0);
 		image->use_fd = image_store_use_fd(&g.store, image->digest);
-		if (image->use_fd >= 0)
-			fs_lock_shared(image->use_fd);
+		if (image->use_fd < 0 || fs_lock_shared(image->use_fd) != 0)
+			r = error_errno(&why, errno, "cannot lock it in '%s/locks'", g.store.dir);
 		image->pulled = g.pulled;
 	}
 	if (r < 0 && why.message) {
