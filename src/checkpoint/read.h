@@ -2,8 +2,6 @@
 #ifndef CHECKPOINT_READ_H
 #define CHECKPOINT_READ_H
 
-#include <stdatomic.h>
-
 #include "checkpoint/commit.h"
 
 /* Reads the commit of checkpoint `path`: a directory, or a file with its commit next to it.

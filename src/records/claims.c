@@ -1,6 +1,5 @@
 #include "records/claims.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <pwd.h>
@@ -16,7 +15,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/str.h"
 #include "records/claims_dir.h"
 #include "base/banned.h"
 

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/buf.h"
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -351,7 +351,7 @@ static int scan_dir(
 			continue;
 		}
 		grown = scan->n < LIMIT_CLAIM_FILES
-				? realloc(scan->files, (scan->n + 1) * sizeof(*grown))
+				? array_grow(scan->files, scan->n, sizeof(*grown))
 				: NULL;
 		if (!grown) {
 			release_file(&file);

@@ -7,14 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/str.h"
 #include "records/supervisor.h"
 #include "base/banned.h"
 

@@ -1,12 +1,10 @@
 /* The directories of the output: their watches, and the list of those to be read. */
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 #include <utlist.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/error.h"
 #include "sync/internal.h"
 #include "base/banned.h"
 

@@ -1,5 +1,4 @@
 /* Flush: everything is published, or the reason why not. And status. */
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"

@@ -5,7 +5,6 @@
  * before that moment.
  */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"

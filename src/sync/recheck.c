@@ -17,7 +17,6 @@
 #include "base/str.h"
 #include "s3/sum/checksum.h"
 #include "sync/content.h"
-#include "sync/record/names.h"
 #include "sync/internal.h"
 #include "transfer/compare/object.h"
 #include "base/banned.h"

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <utlist.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"

@@ -14,7 +14,6 @@
 #include "base/limits.h"
 #include "base/must.h"
 #include "sync/plan/line.h"
-#include "sync/record/names.h"
 #include "sync/internal.h"
 #include "base/banned.h"
 

@@ -10,7 +10,6 @@
 #include <sys/random.h>
 #include <sys/vfs.h>
 #include <unistd.h>
-#include <utlist.h>
 #include <linux/magic.h>
 
 #include "base/cleanup.h"

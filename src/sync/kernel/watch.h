@@ -6,7 +6,6 @@
 #define SYNC_KERNEL_WATCH_H
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <sys/types.h>
 
 struct penstock_error;

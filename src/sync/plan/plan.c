@@ -1,7 +1,6 @@
 #include "sync/plan/plan.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "sync/plan/state.h"
 #include "sync/plan/line.h"

@@ -2,8 +2,6 @@
 #ifndef SYNC_RESTORE_INTERNAL_H
 #define SYNC_RESTORE_INTERNAL_H
 
-#include <stdatomic.h>
-
 #include "sync/internal.h"
 
 struct commit;
