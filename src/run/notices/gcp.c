@@ -151,33 +151,28 @@ static bool check_maintenance(struct gcp_state *state, const struct buf *text, s
 {
 	enum gcp_maintenance event = reply_gcp_maintenance(buf_str(text), text->len);
 
-	if (event == GCP_TERMINATES && !state->reported) {
-		state->reported = true;
-		notice_set(out, "gcp-maintenance",
-			"maintenance-event is TERMINATE_ON_HOST_MAINTENANCE");
-		out->hard = true;
-		return true;
-	}
-	if (event != GCP_TERMINATES && state->reported) {
-		state->reported = false;
-		*state->etag = '\0'; /* get the new value once more */
-		notice_set(out, "gcp-maintenance",
-			event == GCP_MIGRATES ? "maintenance-event is MIGRATE_ON_HOST_MAINTENANCE"
-					      : "maintenance-event is back to NONE");
-		out->withdrawn = true;
-		return true;
-	}
-	/* The machine continues on another host, after a short pause. */
-	if ((event == GCP_MIGRATES) != state->soon_reported) {
-		state->soon_reported = !state->soon_reported;
-		notice_set(out, "gcp-maintenance",
-			state->soon_reported ? "maintenance-event is MIGRATE_ON_HOST_MAINTENANCE"
-					     : "maintenance-event is back to NONE");
+	bool terminates = event == GCP_TERMINATES, migrates = event == GCP_MIGRATES;
+	bool changed = terminates != state->reported;
+
+	/* A migration continues the machine on another host, after a short pause. */
+	if (!changed && (migrates == state->soon_reported))
+		return false;
+	notice_set(out, "gcp-maintenance",
+		terminates && changed ? "maintenance-event is TERMINATE_ON_HOST_MAINTENANCE"
+		: migrates	      ? "maintenance-event is MIGRATE_ON_HOST_MAINTENANCE"
+				      : "maintenance-event is back to NONE");
+	if (changed) {
+		state->reported = terminates;
+		if (!terminates)
+			*state->etag = '\0'; /* get the new value once more */
+		out->hard = terminates;
+		out->withdrawn = !terminates;
+	} else {
+		state->soon_reported = migrates;
 		out->soon = true;
-		out->withdrawn = !state->soon_reported;
-		return true;
+		out->withdrawn = !migrates;
 	}
-	return false;
+	return true;
 }
 
 static bool wait_maintenance(struct notice_watch *watch, struct notice *out)

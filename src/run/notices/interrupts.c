@@ -50,13 +50,21 @@ static void raise_event(struct interrupts *interrupts)
 		return; /* EAGAIN: an event is already pending */
 }
 
-/* ---- requests of the user ---- */
-
 /* ---- notices ---- */
 
 static bool same_source(const struct notice *a, const struct notice *b)
 {
 	return a->origin == b->origin && strcmp(a->source, b->source) == 0;
+}
+
+/* Index of the active notice of the same source, or their number. Call it with the lock held. */
+static size_t find_active(const struct interrupts *interrupts, const struct notice *given)
+{
+	size_t i = 0;
+
+	while (i < interrupts->n_active && !same_source(&interrupts->active[i], given))
+		i++;
+	return i;
 }
 
 /* Merges a notice into an active one. A deadline that is only our default gives way to a real one,
@@ -91,7 +99,7 @@ static void sum_up(struct interrupts *interrupts)
 static bool withdraw(struct interrupts *interrupts, const struct notice *given)
 {
 	struct notice *active = interrupts->active;
-	size_t i = 0;
+	size_t i = find_active(interrupts, given);
 
 	if (given->soon) {
 		if (!*interrupts->soon.source || !same_source(&interrupts->soon, given))
@@ -99,8 +107,6 @@ static bool withdraw(struct interrupts *interrupts, const struct notice *given)
 		interrupts->soon = (struct notice){0};
 		return true;
 	}
-	while (i < interrupts->n_active && !same_source(&active[i], given))
-		i++;
 	if (i == interrupts->n_active)
 		return false;
 	interrupts->n_active--;
@@ -116,10 +122,8 @@ static bool ask(struct interrupts *interrupts, const struct notice *given)
 	struct notice *active = interrupts->active;
 	int64_t before_ms = interrupts->n_active ? interrupts->notice.deadline_ms : INT64_MAX;
 	int none = INTERRUPT_NONE;
-	size_t i = 0;
+	size_t i = find_active(interrupts, given);
 
-	while (i < interrupts->n_active && !same_source(&active[i], given))
-		i++;
 	if (i < interrupts->n_active)
 		add_to(&active[i], given);
 	else if (i < INTERRUPT_NOTICES)
@@ -275,12 +279,9 @@ int interrupts_start(struct interrupts *interrupts, struct penstock_error *err)
 	interrupts->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	interrupts->quit_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	interrupts->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (interrupts->event_fd < 0 || interrupts->quit_fd < 0 || interrupts->signal_fd < 0) {
-		r = error_errno(err, errno, "cannot watch for signals");
-		close_all(interrupts);
-		return r;
-	}
-	r = thread_start(&interrupts->thread, "signals", read_signals, interrupts, err);
+	r = interrupts->event_fd < 0 || interrupts->quit_fd < 0 || interrupts->signal_fd < 0
+		    ? error_errno(err, errno, "cannot watch for signals")
+		    : thread_start(&interrupts->thread, "signals", read_signals, interrupts, err);
 	if (r < 0)
 		close_all(interrupts);
 	return r;

@@ -126,21 +126,18 @@ static bool is_true(const char *name)
 
 static void add_cloud(struct notices *notices, int cloud, bool sure, int64_t after_ms)
 {
-	const char *base;
+	const char *given = given_address(notices, cloud);
+	char *base;
+	size_t len;
 
 	/* Requested by name and by `auto`: one is enough. */
 	if (notices->addresses[cloud])
 		return;
-	const char *given = given_address(notices, cloud);
-	char *copy = strdup(given ? given : "http://169.254.169.254");
-	size_t len = copy ? strlen(copy) : 0;
-
-	while (len && copy[len - 1] == '/')
-		copy[--len] = '\0';
-	notices->addresses[cloud] = copy;
-	base = copy;
+	base = notices->addresses[cloud] = strdup(given ? given : "http://169.254.169.254");
 	if (!base)
 		return;
+	for (len = strlen(base); len && base[len - 1] == '/';)
+		base[--len] = '\0';
 	if (cloud == GCP) {
 		add(notices, &notice_gcp_preempted, NULL, base, sure, after_ms);
 		add(notices, &notice_gcp_maintenance, NULL, base, sure, after_ms);
@@ -246,14 +243,11 @@ int notices_start(
 	pthread_mutex_init(&notices->shared.lock, NULL);
 	notices->shared.quit_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	notices->threads = calloc(MAX_WATCHES, sizeof(*notices->threads));
-	if (notices->shared.quit_fd < 0 || !notices->threads) {
-		r = notices->threads ? error_errno(err, errno, "cannot watch for notices")
-				     : error_memory(err);
-		notices_stop(notices);
-		return r;
-	}
-	choose(notices);
-	r = 0;
+	r = !notices->threads		  ? error_memory(err)
+	    : notices->shared.quit_fd < 0 ? error_errno(err, errno, "cannot watch for notices")
+					  : 0;
+	if (r == 0)
+		choose(notices);
 	for (size_t i = 0; i < notices->n && r == 0; i++) {
 		struct watch_thread *t = &notices->threads[i];
 

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -158,10 +159,9 @@ int live_files_new(struct live_files **out, const char *run_dir, struct penstock
 	if (r < 0)
 		return r;
 	files = calloc(1, sizeof(*files));
-	if (!files)
-		return error_memory(err);
-	files->dir = strdup(run_dir);
-	if (!files->dir) {
+	if (files)
+		files->dir = strdup(run_dir);
+	if (!files || !files->dir) {
 		free(files);
 		return error_memory(err);
 	}
@@ -189,7 +189,6 @@ static int take_file(struct live_files *files, struct live_file **out, struct pe
 {
 	struct live_file *file = files->free;
 	_cleanup_free_ char *path = path_of(files->dir, FIRST_NUMBER + files->n);
-	int saved;
 
 	if (file) {
 		files->free = file->next;
@@ -201,14 +200,14 @@ static int take_file(struct live_files *files, struct live_file **out, struct pe
 		free(file);
 		return error_memory(err);
 	}
-	file->number = FIRST_NUMBER + files->n;
 	file->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	saved = errno;
 	if (file->fd < 0) {
+		int r = error_errno(err, errno, "cannot make %s", path);
+
 		free(file);
-		return error_errno(err, saved, "cannot make %s", path);
+		return r;
 	}
-	files->n++;
+	file->number = FIRST_NUMBER + files->n++;
 	*out = file;
 	return 0;
 }
@@ -400,22 +399,18 @@ static unsigned long *list_files(const char *run_dir, size_t *n)
 	_cleanup_free_ char *path = path_join(run_dir, "live");
 	_cleanup_closedir_ DIR *dir = path ? opendir(path) : NULL;
 	unsigned long *all = NULL;
-	size_t cap = 0;
 
 	*n = 0;
 	for (struct dirent *e; dir && (e = readdir(dir));) {
+		unsigned long *grown;
 		uint64_t number;
 
 		if (!str_to_u64(e->d_name, 0, UINT64_MAX / 2, &number))
 			continue;
-		if (*n == cap) {
-			unsigned long *grown = realloc(all, (cap + 64) * sizeof(*all));
-
-			if (!grown)
-				break;
-			all = grown;
-			cap += 64;
-		}
+		grown = array_grow(all, *n, sizeof(*all));
+		if (!grown)
+			break;
+		all = grown;
 		all[(*n)++] = (unsigned long)number;
 	}
 	return all;

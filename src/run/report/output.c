@@ -602,9 +602,9 @@ int output_add(struct output *output, const char *label, struct output_task **ou
 	for (int i = 0; i < 2; i++) {
 		task->streams[i].task = task;
 		task->streams[i].read_fd = task->streams[i].write_fd = -1;
+		if (r == 0)
+			r = stream_open(&task->streams[i], output->terminals[i], err);
 	}
-	for (int i = 0; r == 0 && i < 2; i++)
-		r = stream_open(&task->streams[i], output->terminals[i], err);
 	if (r == 0 && label && !(task->label = strdup(label)))
 		r = error_memory(err);
 	if (r < 0) {
@@ -634,10 +634,8 @@ int output_task_fd(const struct output_task *task, int which)
 
 void output_task_started(struct output_task *task)
 {
-	for (int i = 0; i < 2; i++) {
-		close(task->streams[i].write_fd);
-		task->streams[i].write_fd = -1;
-	}
+	for (int i = 0; i < 2; i++)
+		close(take_fd(task->streams[i].write_fd));
 }
 
 uint64_t output_task_bytes(const struct output_task *task)
