@@ -120,27 +120,21 @@ static bool is_gpus(const json_t *spec)
  * them. */
 static bool take_devices(const json_t *spec, const int *gpus, size_t n, json_t *edits)
 {
-	json_t *shared = json_object_get(spec, "containerEdits");
+	json_auto_t *found = json_array();
 
+	/* Appending NULL does nothing. */
+	json_array_append(found, json_object_get(spec, "containerEdits"));
 	for (size_t i = 0; i < n; i++) {
+		const json_t *device;
 		char name[16];
 
 		snprintf(name, sizeof(name), "%d", gpus[i]);
-		if (!find_device(spec, name))
+		device = find_device(spec, name);
+		if (!device)
 			return false;
+		json_array_append(found, json_object_get(device, "containerEdits"));
 	}
-	if (shared)
-		json_array_append(edits, shared);
-	for (size_t i = 0; i < n; i++) {
-		char name[16];
-		json_t *own;
-
-		snprintf(name, sizeof(name), "%d", gpus[i]);
-		own = json_object_get(find_device(spec, name), "containerEdits");
-		if (own)
-			json_array_append(edits, own);
-	}
-	return true;
+	return json_array_extend(edits, found) == 0;
 }
 
 static bool look_in(const char *dir, const int *gpus, size_t n, json_t *edits)

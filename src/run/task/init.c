@@ -40,17 +40,6 @@ unsigned long init_namespaces(const struct init_plan *plan)
 
 /* ---- preparation ---- */
 
-static int write_file(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-	size_t len = strlen(text);
-	ssize_t n = fd < 0 ? -1 : write(fd, text, len);
-
-	if (fd >= 0)
-		close(fd);
-	return n == (ssize_t)len ? 0 : -1;
-}
-
 int init_become_root(const char *uid_map, const char *gid_map)
 {
 	int r;
@@ -58,11 +47,11 @@ int init_become_root(const char *uid_map, const char *gid_map)
 	/* The files below belong to root while the process is not dumpable; no other process is
 	 * here yet. */
 	prctl(PR_SET_DUMPABLE, 1);
-	r = write_file("/proc/self/setgroups", "deny");
+	r = network_write_file("/proc/self/setgroups", 0, "deny");
 	if (r == 0)
-		r = write_file("/proc/self/gid_map", gid_map);
+		r = network_write_file("/proc/self/gid_map", 0, gid_map);
 	if (r == 0)
-		r = write_file("/proc/self/uid_map", uid_map);
+		r = network_write_file("/proc/self/uid_map", 0, uid_map);
 	prctl(PR_SET_DUMPABLE, 0);
 	return r;
 }
@@ -72,18 +61,11 @@ int init_become_root(const char *uid_map, const char *gid_map)
 static int make_bundle(const struct init_plan *plan)
 {
 	const unsigned long flags = MS_NODEV | MS_NOSUID | MS_NOEXEC;
-	size_t len = strlen(plan->config);
-	ssize_t n;
-	int fd;
 
 	if (mount("tmpfs", plan->bundle, "tmpfs", flags, "mode=0700,size=64m") < 0 ||
 		mkdir(plan->rootfs, 0700) < 0)
 		return -1;
-	fd = open(plan->config_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	n = fd < 0 ? -1 : write(fd, plan->config, len);
-	if (fd >= 0)
-		close(fd);
-	return n == (ssize_t)len ? 0 : -1;
+	return network_write_file(plan->config_path, O_CREAT | O_EXCL, plan->config);
 }
 
 static int mount_overlay(const struct init_plan *plan)
@@ -157,7 +139,7 @@ static void begin_numbers_at(int last_pid, struct seen *seen)
 	*p = '\0';
 	for (; n > 0; n /= 10)
 		*--p = (char)('0' + n % 10);
-	if (write_file("/proc/sys/kernel/ns_last_pid", p) == 0)
+	if (network_write_file("/proc/sys/kernel/ns_last_pid", 0, p) == 0)
 		return;
 	for (pid_t pid = 0; pid < last_pid;) {
 		int status;

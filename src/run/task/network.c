@@ -241,16 +241,12 @@ static int wait_until_ready(pid_t pid, int ready_fd, struct seen *seen)
 	return -1;
 }
 
-/* Files for the programs of an interface are visible to them alone, and on no disk. */
-static int write_config(const struct network_command *command)
+int network_write_file(const char *path, int flags, const char *text)
 {
-	size_t len = strlen(command->text);
-	int fd = open(command->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	ssize_t n = fd < 0 ? -1 : write(fd, command->text, len);
+	_cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC | flags, 0600);
+	size_t len = strlen(text);
 
-	if (fd >= 0)
-		close(fd);
-	return n == (ssize_t)len ? 0 : -1;
+	return fd >= 0 && write(fd, text, len) == (ssize_t)len ? 0 : -1;
 }
 
 static int run_to_end(const struct network_command *command, int log)
@@ -281,7 +277,9 @@ static void make_interfaces(const struct network_plan *plan)
 	for (size_t i = 0; i < plan->n_commands; i++) {
 		const struct network_command *command = &plan->commands[i];
 
-		if (command->file && write_config(command) < 0)
+		/* Visible to the programs of the interface alone, and on no disk. */
+		if (command->file &&
+			network_write_file(command->file, O_CREAT | O_EXCL, command->text) < 0)
 			_exit(1);
 		if (!command->stays && run_to_end(command, log) != 0)
 			_exit(1);

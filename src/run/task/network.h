@@ -28,6 +28,8 @@ struct seen {
 	int n;
 };
 int seen_wait(pid_t pid, int *status, struct seen *seen);
+/* Writes a file without allocating memory; `flags` are more of open(). Returns -1 and errno. */
+int network_write_file(const char *path, int flags, const char *text);
 
 /* An interface in addition to that of the connecting program. */
 struct network_command {
