@@ -132,27 +132,6 @@ static int lay_out(struct run *run, struct penstock_error *err)
 								   : provenance_record(run, err);
 }
 
-static int install(struct run *run, struct penstock_error *err)
-{
-	return project_install(
-		&run->attempt, &run->reaction.interrupts.cancel, &run->host.venv, err);
-}
-
-static int check_first_step(struct run *run, struct penstock_error *err)
-{
-	return run_check_first_step(&run->attempt, err);
-}
-
-static int open_output(struct run *run, struct penstock_error *err)
-{
-	return publisher_open(&run->publisher, err);
-}
-
-static int pull_images(struct run *run, struct penstock_error *err)
-{
-	return containers_pull(&run->host.containers, err);
-}
-
 static int start_publishing(struct run *run, struct penstock_error *err)
 {
 	int r = publisher_start(&run->publisher, err);
@@ -162,31 +141,32 @@ static int start_publishing(struct run *run, struct penstock_error *err)
 	return r < 0 ? r : publisher_start_log(&run->publisher, err);
 }
 
-/* Runs a stage before the steps. False if the end is decided. */
-static bool do_stage(struct run *run, enum run_class class,
-	int (*fn)(struct run *run, struct penstock_error *err))
+/* Takes the result of a stage before the steps. False if the end is decided. */
+static bool passed(struct run *run, enum run_class class, int r, struct penstock_error *err)
 {
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-
-	if (fn(run, &err) < 0 || interrupts_reason(&run->reaction.interrupts) != INTERRUPT_NONE)
-		reaction_end_error(&run->reaction, class, &err);
+	if (r < 0 || interrupts_reason(&run->reaction.interrupts) != INTERRUPT_NONE)
+		reaction_end_error(&run->reaction, class, err);
 	return !run->attempt.end.decided;
 }
 
 static bool begin_stages(struct run *run)
 {
-	if (!do_stage(run, RUN_CLASS_NODE, run_wait_for_retry) ||
-		!do_stage(run, RUN_CLASS_NODE, claim))
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const atomic_int *cancel = &run->reaction.interrupts.cancel;
+
+	if (!passed(run, RUN_CLASS_NODE, run_wait_for_retry(run, &err), &err) ||
+		!passed(run, RUN_CLASS_NODE, claim(run, &err), &err))
 		return false;
 	run_set_state(run, RUN_STAGING);
-	return do_stage(run, RUN_CLASS_WORKFLOW, check_first_step) &&
-	       do_stage(run, RUN_CLASS_OUTPUT, open_output) &&
-	       do_stage(run, RUN_CLASS_OUTPUT, run_take_lease) &&
-	       do_stage(run, RUN_CLASS_IMAGE, pull_images) &&
-	       do_stage(run, RUN_CLASS_INPUT, stage) &&
-	       do_stage(run, RUN_CLASS_OUTPUT, start_publishing) &&
-	       do_stage(run, RUN_CLASS_WORKFLOW, lay_out) &&
-	       do_stage(run, RUN_CLASS_WORKFLOW, install);
+	return passed(run, RUN_CLASS_WORKFLOW, run_check_first_step(&run->attempt, &err), &err) &&
+	       passed(run, RUN_CLASS_OUTPUT, publisher_open(&run->publisher, &err), &err) &&
+	       passed(run, RUN_CLASS_OUTPUT, run_take_lease(run, &err), &err) &&
+	       passed(run, RUN_CLASS_IMAGE, containers_pull(&run->host.containers, &err), &err) &&
+	       passed(run, RUN_CLASS_INPUT, stage(run, &err), &err) &&
+	       passed(run, RUN_CLASS_OUTPUT, start_publishing(run, &err), &err) &&
+	       passed(run, RUN_CLASS_WORKFLOW, lay_out(run, &err), &err) &&
+	       passed(run, RUN_CLASS_WORKFLOW,
+		       project_install(&run->attempt, cancel, &run->host.venv, &err), &err);
 }
 
 static void perform(struct run *run)

@@ -9,12 +9,6 @@
 
 enum { EXIT_BAD_VALUES = 1, EXIT_TIMEOUT = 124, EXIT_OOM = 137, EXIT_OTHER = 79 };
 
-/* A step's own 64 to 78 would read as penstock's, so 79 is reported for them. */
-static int shown_code(int code)
-{
-	return code >= 64 && code <= 78 ? EXIT_OTHER : code;
-}
-
 void step_more(const struct workflow_step_resources *res, bool own, const char *key_and_value,
 	char out[static STEP_MORE_SIZE])
 {
@@ -103,7 +97,8 @@ bool step_end_explain(
 			"%s was killed by signal %d (%s); see 'penstock logs %s'", who, end->signal,
 			sigdescr_np(end->signal) ? sigdescr_np(end->signal) : "unknown", run_id);
 	} else if (end->code) {
-		out->exit_code = shown_code(end->code);
+		/* A step's own 64 to 78 would read as penstock's. */
+		out->exit_code = end->code >= 64 && end->code <= 78 ? EXIT_OTHER : end->code;
 		out->step_code = end->code;
 		snprintf(out->text, sizeof(out->text), "%s exited with %d; see 'penstock logs %s'",
 			who, end->code, run_id);

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdint.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>

@@ -138,10 +138,12 @@ static int load(struct finished_steps *progress, const char *path, struct pensto
 	return 0;
 }
 
-static bool append(struct finished_steps *progress, const struct buf *text)
+/* Takes the line, which is NULL if out of memory. */
+static bool append(const struct finished_steps *progress, char *line)
 {
-	return !buf_failed(text) &&
-	       write(progress->fd, text->data, text->len) == (ssize_t)text->len;
+	_cleanup_free_ char *text = line;
+
+	return text && write(progress->fd, text, strlen(text)) == (ssize_t)strlen(text);
 }
 
 /* Writes the file again with the entries that still hold. */
@@ -165,13 +167,11 @@ static int compact(struct finished_steps *progress, const char *path, struct pen
 /* A new file begins with the boot as well; only lines of this boot may follow. */
 static int note_boot(struct finished_steps *progress, const char *path, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 	struct stat st;
 
 	if (!progress->boot || (fstat(progress->fd, &st) == 0 && st.st_size > 0))
 		return 0;
-	buf_printf(&text, "b %s\n", progress->boot);
-	if (append(progress, &text))
+	if (append(progress, str_printf("b %s\n", progress->boot)))
 		return 0;
 	if (errno != ENOSPC && errno != EDQUOT)
 		return error_errno(err, errno, "cannot write %s", path);
@@ -265,16 +265,10 @@ uint64_t finished_iterations(const struct finished_steps *progress, const char *
 
 bool finished_done(struct finished_steps *progress, const char *path)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
-
-	buf_printf(&text, "d %s\n", path);
-	return append(progress, &text);
+	return append(progress, str_printf("d %s\n", path));
 }
 
 bool finished_iteration_done(struct finished_steps *progress, const char *path, uint64_t iteration)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
-
-	buf_printf(&text, "i %s %" PRIu64 "\n", path, iteration);
-	return append(progress, &text);
+	return append(progress, str_printf("i %s %" PRIu64 "\n", path, iteration));
 }
