@@ -13,10 +13,10 @@
 
 /* Defines S_release(). */
 #define RELEASE(document)                                                                          \
-	void s3_##document##_release(struct s3_##document *m)                                      \
+	void s3_##document##_release(struct s3_##document *message)                                \
 	{                                                                                          \
-		arena_release(&m->arena);                                                          \
-		*m = (struct s3_##document){0};                                                    \
+		arena_release(&message->arena);                                                    \
+		*message = (struct s3_##document){0};                                              \
 	}
 /* Defines S_parse() and S_release() of a document for which its table says everything. */
 #define DOCUMENT(document)                                                                         \

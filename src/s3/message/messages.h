@@ -66,7 +66,7 @@ struct s3_list {
 };
 int s3_list_parse(const char *xml, size_t len, struct s3_list *out, struct penstock_error *err);
 void s3_list_write(struct buf *out, const struct s3_list *list);
-void s3_list_release(struct s3_list *list);
+void s3_list_release(struct s3_list *message);
 
 struct s3_bucket {
 	const char *name;
@@ -82,7 +82,7 @@ struct s3_buckets {
 int s3_buckets_parse(
 	const char *xml, size_t len, struct s3_buckets *out, struct penstock_error *err);
 void s3_buckets_write(struct buf *out, const struct s3_buckets *buckets);
-void s3_buckets_release(struct s3_buckets *buckets);
+void s3_buckets_release(struct s3_buckets *message);
 
 struct s3_upload {
 	const char *key;
@@ -108,7 +108,7 @@ struct s3_uploads {
 int s3_uploads_parse(
 	const char *xml, size_t len, struct s3_uploads *out, struct penstock_error *err);
 void s3_uploads_write(struct buf *out, const struct s3_uploads *uploads);
-void s3_uploads_release(struct s3_uploads *uploads);
+void s3_uploads_release(struct s3_uploads *message);
 
 struct s3_part {
 	unsigned number;
@@ -134,7 +134,7 @@ int s3_parts_parse(const char *xml, size_t len, struct s3_parts *out, struct pen
 int s3_object_parts_parse(
 	const char *xml, size_t len, struct s3_parts *out, struct penstock_error *err);
 void s3_parts_write(struct buf *out, const struct s3_parts *parts);
-void s3_parts_release(struct s3_parts *parts);
+void s3_parts_release(struct s3_parts *message);
 
 /*
  * CompleteMultipartUpload, the request. The parser rejects part numbers outside 1 to 10,000, parts
@@ -150,7 +150,7 @@ struct s3_complete {
 int s3_complete_parse(
 	const char *xml, size_t len, struct s3_complete *out, struct penstock_error *err);
 void s3_complete_write(struct buf *out, const struct s3_complete *complete);
-void s3_complete_release(struct s3_complete *complete);
+void s3_complete_release(struct s3_complete *message);
 
 /* Delete, the request of a multi-delete. */
 struct s3_delete_item {
@@ -167,7 +167,7 @@ struct s3_delete {
 };
 int s3_delete_parse(const char *xml, size_t len, struct s3_delete *out, struct penstock_error *err);
 void s3_delete_write(struct buf *out, const struct s3_delete *del);
-void s3_delete_release(struct s3_delete *del);
+void s3_delete_release(struct s3_delete *message);
 
 /* DeleteResult: the outcome for each key. */
 struct s3_delete_outcome {
@@ -184,7 +184,7 @@ struct s3_delete_result {
 int s3_delete_result_parse(
 	const char *xml, size_t len, struct s3_delete_result *out, struct penstock_error *err);
 void s3_delete_result_write(struct buf *out, const struct s3_delete_result *result);
-void s3_delete_result_release(struct s3_delete_result *result);
+void s3_delete_result_release(struct s3_delete_result *message);
 
 /*
  * The small replies and errors share one struct: InitiateMultipartUploadResult,
@@ -216,7 +216,7 @@ struct s3_reply {
 };
 int s3_reply_parse(const char *xml, size_t len, struct s3_reply *out, struct penstock_error *err);
 void s3_reply_write(struct buf *out, const struct s3_reply *reply);
-void s3_reply_release(struct s3_reply *reply);
+void s3_reply_release(struct s3_reply *message);
 
 /* CreateBucketConfiguration: appends the LocationConstraint ("" if there is none) to `location`. An
  * empty body is accepted. */
