@@ -155,7 +155,7 @@ static int find_tag(struct artifacts_place *out, const char *home, struct record
 
 	if (r < 0)
 		return r;
-	if (access(path, F_OK) < 0)
+	if (!path || access(path, F_OK) < 0)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"there is no tag '%s'; see 'penstock tag list'", tag);
 	r = fs_read(path, &text, err);
