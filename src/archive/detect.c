@@ -176,12 +176,6 @@ bool archive_name_promises(const char *name)
 	return ends_in_any(name, suffixes, ARRAY_SIZE(suffixes));
 }
 
-static bool is_plain_name(const char *s)
-{
-	return s && *s && !strchr(s, '/') && !strchr(s, '\\') && strcmp(s, ".") != 0 &&
-	       strcmp(s, "..") != 0 && strlen(s) <= 255;
-}
-
 char *archive_single_name(const char *name, enum archive_kind kind, const char *stored)
 {
 	static const struct {
@@ -214,7 +208,8 @@ char *archive_single_name(const char *name, enum archive_kind kind, const char *
 			return str_printf("%.*s%s", (int)(strlen(name) - strlen(table[i].suffix)),
 				name, table[i].instead);
 	}
-	if (is_plain_name(stored) && strcmp(stored, name) != 0)
+	if (stored && *stored && !strpbrk(stored, "/\\") && strcmp(stored, ".") != 0 &&
+		strcmp(stored, "..") != 0 && strlen(stored) <= 255 && strcmp(stored, name) != 0)
 		return strdup(stored);
 	return str_printf("%s.unpacked", name);
 }

@@ -39,16 +39,6 @@ void layer_stream_release(struct layer_stream *s)
 	penstock_error_release(&s->error);
 }
 
-/* Appends the span to the last bytes of the one before: at the end of a member the decoder may
- * return bytes of both. */
-static const char *append_span(struct layer_stream *s, const char *p, size_t n)
-{
-	memmove(s->copy, s->copy + s->copied, GZIP_HISTORY);
-	memcpy(s->copy + GZIP_HISTORY, p, n);
-	s->copied = n;
-	return s->copy + GZIP_HISTORY;
-}
-
 /* Gets the next span of the ring and hashes it. Returns 0 at the end. */
 static int refill(struct layer_stream *s)
 {
@@ -75,7 +65,15 @@ static int refill(struct layer_stream *s)
 		return 0;
 	checksum_update(&s->hash, p, (size_t)n);
 	s->left = s->span = (size_t)n;
-	s->data = s->kind == LAYER_GZIP ? append_span(s, p, (size_t)n) : p;
+	s->data = p;
+	/* Append the span to the last bytes of the one before: at the end of a member the decoder
+	 * may return bytes of both. */
+	if (s->kind == LAYER_GZIP) {
+		memmove(s->copy, s->copy + s->copied, GZIP_HISTORY);
+		memcpy(s->copy + GZIP_HISTORY, p, s->span);
+		s->copied = s->span;
+		s->data = s->copy + GZIP_HISTORY;
+	}
 	return 1;
 }
 

@@ -207,14 +207,6 @@ static bool url_is_secret(const char *url)
 	return secret_mask_url(url, &masked);
 }
 
-static bool has_password(const char *url)
-{
-	const char *authority = strstr(url, "://");
-	size_t user = authority ? user_length(authority + 3) : 0;
-
-	return user && memchr(authority + 3, ':', user);
-}
-
 /* Keys of maps of variables, in penstock and in other runners. */
 static bool is_variables(const char *key)
 {
@@ -238,7 +230,8 @@ enum secret_kind secret_kind_of(
 		return SECRET_CREDENTIAL;
 	/* The source of a module: SSH logins use a key, and the user alone is usually "git". */
 	if (map_key && strcmp(map_key, "use") == 0 && strcmp(entry->key, "source") == 0)
-		return (!str_starts(value->text, "ssh://") || has_password(value->text)) &&
+		return (!str_starts(value->text, "ssh://") ||
+			       memchr(value->text + 6, ':', user_length(value->text + 6))) &&
 				       url_is_secret(value->text)
 			       ? SECRET_URL
 			       : SECRET_NONE;

@@ -131,20 +131,6 @@ static bool next_event(struct yaml *y, yaml_event_t *event)
 
 static struct node *read_node(struct yaml *y, const yaml_event_t *event);
 
-static int anchor_add(struct yaml *y, const yaml_char_t *name, size_t *index)
-{
-	if (!y->anchors)
-		y->anchors = workflow_arena_array(
-			y->from->arena, LIMIT_WORKFLOW_ANCHORS, sizeof(*y->anchors));
-	if (!y->anchors)
-		return -1;
-	*index = y->n_anchors++;
-	y->anchors[*index].node = NULL;
-	y->anchors[*index].name = workflow_arena_copy(
-		y->from->arena, (const char *)name, strlen((const char *)name));
-	return y->anchors[*index].name ? 0 : -1;
-}
-
 static struct node *read_alias(struct yaml *y, const yaml_event_t *event)
 {
 	const char *name = (const char *)event->data.alias.anchor;
@@ -276,7 +262,7 @@ static struct node *read_node(struct yaml *y, const yaml_event_t *event)
 {
 	const yaml_char_t *anchor = NULL;
 	struct node *node = NULL;
-	size_t index = 0;
+	size_t index = y->n_anchors;
 
 	if (event->type == YAML_ALIAS_EVENT)
 		return read_alias(y, event);
@@ -293,8 +279,17 @@ static struct node *read_node(struct yaml *y, const yaml_event_t *event)
 		return fail_at(y, &event->start_mark, "a value is missing");
 	if (anchor && y->n_anchors == LIMIT_WORKFLOW_ANCHORS)
 		return fail_at(y, &event->start_mark, "the workflow has too many anchors");
-	if (anchor && anchor_add(y, anchor, &index) < 0)
-		return NULL;
+	if (anchor) {
+		const char *name = workflow_arena_printf(
+			y->from->arena, "%s", (const char *)anchor);
+
+		if (!y->anchors)
+			y->anchors = workflow_arena_array(
+				y->from->arena, LIMIT_WORKFLOW_ANCHORS, sizeof(*y->anchors));
+		if (!name || !y->anchors)
+			return NULL;
+		y->anchors[y->n_anchors++] = (struct anchor){.name = name};
+	}
 	node = event->type == YAML_SCALAR_EVENT ? read_scalar(y, event) : read_container(y, event);
 	if (node && anchor)
 		y->anchors[index].node = node;

@@ -9,15 +9,6 @@
 
 /* ---- the image ---- */
 
-/* "sha256:" and 64 lower-case digits. */
-static bool is_digest(const char *s)
-{
-	if (!str_starts(s, "sha256:"))
-		return false;
-	s += strlen("sha256:");
-	return strspn(s, "0123456789abcdef") == 64 && s[64] == '\0';
-}
-
 /* The mistake in the name of an image of a registry, for a message; NULL if there is none. */
 static const char *name_mistake(const char *name)
 {
@@ -28,7 +19,8 @@ static const char *name_mistake(const char *name)
 		slash ? slash : name, ':', len - (size_t)((slash ? slash : name) - name));
 	const char *path = memchr(name, '/', len) ? strchr(name, '/') : name;
 
-	if (at && !is_digest(at + 1))
+	if (at && (!str_starts(at, "@sha256:") || strspn(at + 8, "0123456789abcdef") != 64 ||
+			  at[8 + 64] != '\0'))
 		return "has no digest after `@`: sha256: and 64 hexadecimal digits";
 	if (colon) {
 		size_t tag = len - (size_t)(colon + 1 - name);
