@@ -62,6 +62,7 @@ static int hold_make(struct hold *hold, struct penstock_error *err)
 static int hold_stdin(struct copy *c, const struct hold *hold, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = open(hold->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
 	char data[64 * 1024];
 	ssize_t n;
 
@@ -70,7 +71,9 @@ static int hold_stdin(struct copy *c, const struct hold *hold, struct penstock_e
 	while ((n = read(STDIN_FILENO, data, sizeof(data))) != 0) {
 		if (copy_is_cancelled(c))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-		if (n < 0 && errno != EINTR && errno != EAGAIN)
+		if (n < 0 && errno == EAGAIN)
+			poll(&p, 1, POLL_MS);
+		else if (n < 0 && errno != EINTR)
 			return error_errno(err, errno, "cannot read standard input");
 		if (n > 0 && fs_write_all(fd, data, (size_t)n) < 0)
 			return error_errno(err, errno,

@@ -4,12 +4,15 @@ import os
 import signal
 import stat
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
 from harness.program import Store, binary
 from harness.terminal import CTRL_C, Terminal
 from harness.verbs import Fixture
+from harness.waiting import wait_for
 
 
 @pytest.fixture
@@ -193,6 +196,35 @@ def test_pipes(s3):
     raw = subprocess.run([binary(), "cp", "s3://bucket/piped.csv", "-"], env=s3.penstock.env | s3.env, stdout=subprocess.PIPE, timeout=120)
     assert (raw.returncode, raw.stdout) == (0, body)
     assert "none" in s3("cp", "s3://bucket/none", "-").exits(66).err
+
+
+def rests(pid):
+    def ticks():
+        return sum(map(int, Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[11:13]))
+
+    before = ticks()
+    time.sleep(0.4)
+    return ticks() - before <= 1
+
+
+# An event loop hands down pipes that do not block.
+def test_standard_input_that_has_nothing_yet_takes_no_processor(ours, http_server):
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    held = ours.folder / "held"
+    held.mkdir()
+    env = ours.penstock.env | {"TMPDIR": str(held)}
+
+    command = [binary(), "cp", "-", http_server.url + "/slow"]
+    with subprocess.Popen(command, env=env, stdin=read) as program, open(write, "wb", buffering=0) as pipe:
+        os.close(read)
+        pipe.write(b"first ")
+        wait_for(lambda: any(path.stat().st_size for path in held.glob("*/held")))
+        wait_for(lambda: rests(program.pid), 10)
+        pipe.write(b"and last")
+
+    assert program.returncode == 0
+    assert http_server.received["/slow"] == b"first and last"
 
 
 def test_web_servers(ours, http_server):
