@@ -56,6 +56,14 @@ struct output_task {
 	atomic_bool removed;
 };
 
+/* Descriptors of the pump: the eventfd, the two common streams, those of each task. */
+struct pumped {
+	struct pollfd *fds;
+	struct stream **streams; /* of fds[i + 1] */
+	size_t n; /* streams */
+	size_t cap;
+};
+
 struct output {
 	struct stream streams[STREAMS_FIXED];
 	int terminals[STREAMS_FIXED]; /* as given; for the streams of tasks */
@@ -66,6 +74,7 @@ struct output {
 	uint64_t dropped; /* under log_lock: bytes missing before `waiting` */
 	bool log_warned; /* under log_lock */
 	pthread_t thread;
+	struct pumped pumped; /* owned by the thread */
 	int wake_fd; /* eventfd: a drain or the stop was requested */
 
 	pthread_mutex_t lock;
@@ -349,14 +358,6 @@ static void task_free(struct output_task *task)
 	free(task);
 }
 
-/* Descriptors of the pump: the eventfd, the two common streams, those of each task. */
-struct pumped {
-	struct pollfd *fds;
-	struct stream **streams; /* of fds[i + 1] */
-	size_t n; /* streams */
-	size_t cap;
-};
-
 /* Made again each time, because tasks come and go. Without memory the newest tasks wait. */
 static void gather(struct output *output, struct pumped *p)
 {
@@ -463,14 +464,9 @@ static bool pump_round(struct output *output, struct pumped *p)
 static void *pump_thread(void *cookie)
 {
 	struct output *output = cookie;
-	struct pumped p = {.cap = STREAMS_FIXED};
 
-	p.fds = calloc(STREAMS_FIXED + 1, sizeof(*p.fds));
-	p.streams = calloc(STREAMS_FIXED, sizeof(struct stream *));
-	while (p.fds && p.streams && !pump_round(output, &p))
+	while (!pump_round(output, &output->pumped))
 		;
-	free(p.fds);
-	free(p.streams);
 	return NULL;
 }
 
@@ -504,6 +500,8 @@ void output_free(struct output *output)
 		stream_close(&output->streams[i]);
 	if (output->log_fd >= 0)
 		close(output->log_fd);
+	free(output->pumped.fds);
+	free(output->pumped.streams);
 	buf_release(&output->waiting);
 	pthread_mutex_destroy(&output->log_lock);
 	if (output->wake_fd >= 0)
@@ -525,6 +523,12 @@ static int output_open(struct output *output, const char *log_path, const int te
 	output->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (output->wake_fd < 0)
 		return error_errno(err, errno, "cannot make an eventfd");
+	/* Here and not in the thread: a step without a reader of its pipes would block. */
+	output->pumped.cap = STREAMS_FIXED;
+	output->pumped.fds = calloc(STREAMS_FIXED + 1, sizeof(*output->pumped.fds));
+	output->pumped.streams = calloc(STREAMS_FIXED, sizeof(struct stream *));
+	if (!output->pumped.fds || !output->pumped.streams)
+		return error_memory(err);
 	for (int i = 0; i < STREAMS_FIXED; i++) {
 		int r = stream_open(&output->streams[i], terminals[i], err);
 

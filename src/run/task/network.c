@@ -150,8 +150,10 @@ int network_prepare(struct network_setup *s, const struct task_network *network,
 		buf_add_str(&text, "nameserver 10.0.2.3\n");
 	else if (!text.len && fs_read("/etc/resolv.conf", &text, NULL) < 0)
 		buf_clear(&text);
+	if (buf_failed(&text))
+		return buf_error(&text, s->resolv, err);
 	fd = open(s->resolv, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-	if (buf_failed(&text) || fd < 0 || fs_write_all(fd, buf_str(&text), text.len) < 0)
+	if (fd < 0 || fs_write_all(fd, buf_str(&text), text.len) < 0)
 		return error_errno(err, errno, "cannot write %s", s->resolv);
 	s->plan.commands = calloc(network->n_interfaces + 1, sizeof(*s->plan.commands));
 	s->argvs = calloc(network->n_interfaces + 1, sizeof(*s->argvs));
