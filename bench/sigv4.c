@@ -15,7 +15,6 @@
 #include "s3/sum/checksum.h"
 #include "s3/sign/chunked.h"
 #include "s3/sign/sigv4.h"
-#include "base/banned.h"
 
 #define ROUNDS	 9
 #define REQUESTS 100000

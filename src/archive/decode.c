@@ -16,7 +16,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/banned.h"
 
 int decode_check_cancel(const atomic_int *cancel, struct penstock_error *err)
 {

@@ -8,7 +8,6 @@
 #include "archive/unpack.h"
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 static const char *const kind_names[] = {
 	[ARCHIVE_KIND_NONE] = "plain",

@@ -20,7 +20,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/banned.h"
 
 /* Progress is reported after this many members, and after this many bytes. */
 #define REPORT_MEMBERS 256

@@ -11,7 +11,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 #define NAME_SHOWN 200 /* bytes of a member's name in a message */
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/banned.h"
 
 /* Spans are short so that the other side starts early; the reader sleeps until WAKE bytes. */
 #define SPAN ((size_t)256 * 1024)

@@ -12,7 +12,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 /* A link must resolve inside the tree: a relative target may start with "..", no higher than the
  * tree, but must not have ".." after a name, which could itself be a link. */

@@ -22,7 +22,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "base/thread.h"
-#include "base/banned.h"
 
 /*
  * Two threads at most. The front reads the input and detects its format. It unpacks a tar or RAR

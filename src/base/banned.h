@@ -1,6 +1,12 @@
-/* Unsafe functions that must not compile. Include this header after the system headers. */
+/* Unsafe functions that must not compile. src/meson.build includes this header before the first
+ * line of each file. The headers that declare these functions come first. */
 #ifndef BASE_BANNED_H
 #define BASE_BANNED_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 #define BANNED(func) sorry_##func##_is_a_banned_function
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/banned.h"
 
 void buf_init(struct buf *b, size_t limit)
 {

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "base/banned.h"
-
 static int64_t now_ns(clockid_t id)
 {
 	struct timespec ts;

@@ -10,7 +10,6 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/log.h"
-#include "base/banned.h"
 
 /* Replaces a message that cannot be allocated; never freed. */
 static char out_of_memory[] = "out of memory";

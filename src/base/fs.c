@@ -16,7 +16,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 #define LOCK_POLL_MS 20
 

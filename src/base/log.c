@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 /* Shorter secrets are not searched for in encoded forms, which would blank out innocent text. */
 #define ENCODED_MIN 8

@@ -14,7 +14,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
-#include "base/banned.h"
 
 #define BACKLOG	       1024
 #define SEND_BUFFER    (1 << 20) /* bytes; the kernel allows at most twice net.core.wmem_max */

@@ -24,7 +24,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 /* ---- memory protection ---- */
 

@@ -16,7 +16,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/process.h"
-#include "base/banned.h"
 
 enum {
 	CANCEL_POLL_MS = 50, /* between checks of `cancel` */

@@ -10,7 +10,6 @@
 #include <strings.h>
 
 #include "base/cleanup.h"
-#include "base/banned.h"
 
 bool str_to_u64(const char *s, uint64_t min, uint64_t max, uint64_t *out)
 {

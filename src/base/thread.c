@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/banned.h"
 
 /* Interval of the check of the caller's cancel flag. */
 #define POLL_MS 50

@@ -15,7 +15,6 @@
 #include "base/str.h"
 #include "s3/sum/checksum.h"
 #include "s3/date.h"
-#include "base/banned.h"
 
 /* the last member; its checksum covers everything before its comma */
 #define SEAL "\"crc64nvme\":\""

@@ -1,7 +1,5 @@
 #include "checkpoint/keep.h"
 
-#include "base/banned.h"
-
 static bool is_better(
 	const struct keep_policy *p, const struct keep_item *items, size_t a, size_t b)
 {

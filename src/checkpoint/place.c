@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "checkpoint/commit.h"
-#include "base/banned.h"
 
 int save_sync_dir(int fd, const char *path, struct penstock_error *err)
 {

@@ -14,7 +14,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "checkpoint/save_internal.h"
-#include "base/banned.h"
 
 #define PAUSE_MS     2
 #define PAUSE_MAX_MS 50

@@ -15,7 +15,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "s3/sum/checksum.h"
-#include "base/banned.h"
 
 /* ---- one checkpoint ---- */
 

@@ -18,7 +18,6 @@
 #include "base/str.h"
 #include "checkpoint/read.h"
 #include "checkpoint/save_internal.h"
-#include "base/banned.h"
 
 #define WRITE_STEP (1 * MIB) /* bytes that are summed and written while they are in the cache */
 #define FLUSH_STEP                                                                                 \

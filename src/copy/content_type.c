@@ -5,7 +5,6 @@
 #include <strings.h>
 
 #include "base/cleanup.h"
-#include "base/banned.h"
 
 /* Types that browsers and data tools use, sorted by the ending. An ambiguous ending is not here: a
  * wrong type is worse than none. */

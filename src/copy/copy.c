@@ -15,7 +15,6 @@
 #include "base/limits.h"
 #include "copy/content_type.h"
 #include "net/http/http.h"
-#include "base/banned.h"
 
 /* ---- reports ---- */
 

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "copy/tree.h"
-#include "base/banned.h"
 
 enum { OPEN_AT_A_TIME = 32 };
 

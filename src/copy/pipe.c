@@ -16,7 +16,6 @@
 #include "copy/internal.h"
 #include "net/http/http.h"
 #include "transfer/http_fetch.h"
-#include "base/banned.h"
 
 enum { POLL_MS = 250 };
 

@@ -12,7 +12,6 @@
 #include "net/http/http.h"
 #include "s3/uri.h"
 #include "transfer/http_fetch.h"
-#include "base/banned.h"
 
 #define COMPONENT_MAX 255 /* bytes, the limit of Linux file systems */
 

@@ -7,7 +7,6 @@
 #include "base/limits.h"
 #include "copy/tree.h"
 #include "transfer/list/sort.h"
-#include "base/banned.h"
 
 struct fetch {
 	struct copy *copy;

@@ -7,7 +7,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "copy/tree.h"
-#include "base/banned.h"
 
 /* ---- checks ---- */
 

@@ -14,7 +14,6 @@
 #include "copy/tree.h"
 #include "s3/sum/checksum.h"
 #include "transfer/compare.h"
-#include "base/banned.h"
 
 struct syncing {
 	struct copy *copy;

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "transfer/compare/content.h"
-#include "base/banned.h"
 
 /* The clocks of a store and of this machine may differ by so much. */
 #define CLOCKS_APART (INT64_C(300) * NS_PER_S)

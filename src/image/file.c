@@ -17,7 +17,6 @@
 #include "base/str.h"
 #include "image/source.h"
 #include "image/store.h"
-#include "base/banned.h"
 
 #define SKOPEO "/usr/bin/skopeo"
 

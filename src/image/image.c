@@ -19,7 +19,6 @@
 #include "image/reference.h"
 #include "image/source.h"
 #include "image/store.h"
-#include "base/banned.h"
 
 struct getting {
 	const struct image_request *request;

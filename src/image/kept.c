@@ -21,7 +21,6 @@
 #include "base/log.h"
 #include "image/manifest.h"
 #include "image/store.h"
-#include "base/banned.h"
 
 #define DIGITS 64 /* hex digits of a SHA-256 */
 

@@ -18,7 +18,6 @@
 #include "base/str.h"
 #include "image/layer_stream.h"
 #include "image/layer_tree.h"
-#include "base/banned.h"
 
 #define TAR_BLOCK 512
 

@@ -9,7 +9,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "image/layer.h"
-#include "base/banned.h"
 
 /* Largest window that a frame may use; the one of `zstd --long=27`. */
 #define ZSTD_WINDOW_LOG 27

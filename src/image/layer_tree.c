@@ -15,7 +15,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 #define MARK	    ".wh."
 #define MARK_OPAQUE ".wh..wh..opq"

@@ -15,7 +15,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 struct layout {
 	struct image_source source; /* first */

@@ -16,7 +16,6 @@
 #include "base/process_run.h"
 #include "base/str.h"
 #include "image/source.h"
-#include "base/banned.h"
 
 #define HELPER_MS 30000
 

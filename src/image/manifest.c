@@ -14,7 +14,6 @@
 #include "base/str.h"
 #include "image/reference.h"
 #include "s3/sum/checksum.h"
-#include "base/banned.h"
 
 const char *image_architecture(void)
 {

@@ -24,7 +24,6 @@
 #include "image/layer.h"
 #include "image/source.h"
 #include "image/store.h"
-#include "base/banned.h"
 
 #define TRIES 3
 /* Estimated unpacked bytes per compressed byte. */

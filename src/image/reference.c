@@ -8,7 +8,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 #define HUB	       "registry-1.docker.io"
 #define HUB_SHOWN      "docker.io"

@@ -18,7 +18,6 @@
 #include "net/http/http.h"
 #include "s3/sum/checksum.h"
 #include "s3/uri.h"
-#include "base/banned.h"
 
 #define ACCEPT                                                                                     \
 	"application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, "    \

@@ -21,7 +21,6 @@
 #include "base/str.h"
 #include "image/reference.h"
 #include "s3/sum/checksum.h"
-#include "base/banned.h"
 
 /* Digits of a layer's digest in its ID: unique in practice, and 120 IDs fit in a page of mount
  * options. */

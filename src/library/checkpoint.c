@@ -11,7 +11,6 @@
 #include "checkpoint/read.h"
 #include "checkpoint/save.h"
 #include "library/library.h"
-#include "base/banned.h"
 
 #define TIMEOUT_DEFAULT 600.0
 #define TIMEOUT_MAX	1e9 /* s; its milliseconds fit the types used */

@@ -6,7 +6,6 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
-#include "base/banned.h"
 
 static struct {
 	pthread_mutex_t lock;

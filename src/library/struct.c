@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "library/library.h"
-#include "base/banned.h"
 
 int library_adopt(
 	void *own, size_t size, const void *given, const char *what, struct penstock_error *err)

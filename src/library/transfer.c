@@ -21,7 +21,6 @@
 #include "transfer/bulk.h"
 #include "transfer/location.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 #define MEMORY_DEFAULT (64 * MIB)
 

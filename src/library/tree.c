@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "copy/copy.h"
 #include "library/library.h"
-#include "base/banned.h"
 
 struct tree_call {
 	struct penstock_tree_options options;

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 int metadata_ask(struct http_engine *engine, const struct metadata_request *ask, struct buf *out,
 	struct http_reply *reply, struct penstock_error *err)

@@ -9,7 +9,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 /* Returns the file's text without its newline, or NULL if it cannot be read. */
 static const char *read_value(struct buf *b, const char *dir, const char *name)

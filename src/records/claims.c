@@ -16,7 +16,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "records/claims_dir.h"
-#include "base/banned.h"
 
 /* inotify reports removals; a holder that died without one is found by polling. */
 enum { CANCEL_POLL_MS = 100, POLL_MS = 300 };

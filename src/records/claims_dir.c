@@ -19,7 +19,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 enum { LOCK_WAIT_MS = 30000, LOCK_POLL_MS = 5 };
 

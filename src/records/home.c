@@ -13,7 +13,6 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "records/records.h"
-#include "base/banned.h"
 
 static char *home_path(void)
 {

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 static const char *const file_names[RUN_FILE_COUNT_] = {
 	[RUN_FILE_DIR] = "",

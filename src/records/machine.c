@@ -14,7 +14,6 @@
 #include "base/str.h"
 #include "records/cgroup.h"
 #include "records/claims.h"
-#include "base/banned.h"
 
 /* ---- capacity ---- */
 

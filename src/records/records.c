@@ -14,7 +14,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "records/supervisor.h"
-#include "base/banned.h"
 
 /* Incremented with every change of the tables; see migrate(). */
 #define SCHEMA_VERSION 1

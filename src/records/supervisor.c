@@ -18,7 +18,6 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "records/layout.h"
-#include "base/banned.h"
 
 enum { FIND_MS = 3000, FIND_POLL_MS = 10, CHILD_MS = 10000 };
 

@@ -22,7 +22,6 @@
 #include "s3/sum/checksum.h"
 #include "workflow/document/secrets.h"
 #include "workflow/workflow.h"
-#include "base/banned.h"
 
 int run_take_lock(struct run *run, struct penstock_error *err)
 {

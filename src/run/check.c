@@ -10,7 +10,6 @@
 #include "run/step/network.h"
 #include "run/task/network.h"
 #include "workflow/workflow.h"
-#include "base/banned.h"
 
 void run_claim_request(const struct workflow *workflow, const char *run_id,
 	const struct claim_limits *limits, struct claim_request *request)

@@ -16,7 +16,6 @@
 #include "run/workdir/project.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 void run_set_state(struct run *run, enum run_state state)
 {

@@ -16,7 +16,6 @@
 #include "run/process/strays.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 /* The end that the attempt had before its flush failed. */
 static struct records_end end_of(const struct records_attempt *last)

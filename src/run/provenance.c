@@ -14,7 +14,6 @@
 #include "run/step/containers.h"
 #include "run/internal.h"
 #include "run/workdir/project.h"
-#include "base/banned.h"
 
 /* Reads the commit of the context, which an earlier attempt may have copied. NULL if there is
  * none. */

@@ -15,7 +15,6 @@
 #include "run/owner/lease.h"
 #include "run/internal.h"
 #include "workflow/workflow.h"
-#include "base/banned.h"
 
 static unsigned class_bit(enum run_class class)
 {

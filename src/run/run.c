@@ -26,7 +26,6 @@
 #include "run/walk/walk.h"
 #include "run/workdir/project.h"
 #include "sync/sync.h"
-#include "base/banned.h"
 
 /* Prepares storage, log, stores and the sources of notices, after the attempt is recorded. */
 static int set_up(struct run *run, struct penstock_error *err)

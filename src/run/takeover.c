@@ -20,7 +20,6 @@
 #include "run/owner/lease.h"
 #include "run/process/strays.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 /* Decision made from the state object in the output. */
 struct verdict {

@@ -5,7 +5,6 @@
 
 #include "s3/ascii.h"
 #include "s3/date.h"
-#include "base/banned.h"
 
 struct tag {
 	const char *p; /* without quotes */

@@ -7,7 +7,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "s3/sum/checksum.h"
-#include "base/banned.h"
 
 int multipart_part_size(
 	uint64_t total, uint64_t wanted, uint64_t *part_size, struct penstock_error *err)

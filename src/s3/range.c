@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "s3/ascii.h"
-#include "base/banned.h"
 
 /* Reads decimal digits at *at. Returns false if there are none, or the number does not fit and is
  * not to become UINT64_MAX. */

@@ -8,7 +8,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "s3/ascii.h"
-#include "base/banned.h"
 
 int uri_encode(struct buf *out, const char *s, size_t n, bool keep_slash)
 {

@@ -24,7 +24,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "server/request/account.h"
-#include "base/banned.h"
 
 #define DEFAULT_TIMEOUT_MS 30000
 #define POLL_MS		   5

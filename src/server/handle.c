@@ -13,7 +13,6 @@
 #include "s3/uri.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
-#include "base/banned.h"
 
 /* --- start and end -------------------------------------------------------------------------- */
 

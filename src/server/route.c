@@ -4,7 +4,6 @@
 #include "server/op/op.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
-#include "base/banned.h"
 
 /* Selects the operation of a request: by the subject of its path, its method, and at most one
  * subresource, which is a query parameter that changes the meaning of the request. */

@@ -24,7 +24,6 @@
 #include "server/request/account.h"
 #include "server/server.h"
 #include "store/store.h"
-#include "base/banned.h"
 
 /* An owner without users stays this long, and checks this often. */
 #define IDLE_MS 2500

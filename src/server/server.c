@@ -21,7 +21,6 @@
 #include "server/handle.h"
 #include "server/request/hash.h"
 #include "server/request/workers.h"
-#include "base/banned.h"
 
 static void signer_free(void *arg)
 {

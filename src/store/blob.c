@@ -15,7 +15,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/must.h"
-#include "base/banned.h"
 
 /* Interval at which the write-back of a body is started, so that the final sync has little left to
  * do. */

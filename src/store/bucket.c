@@ -5,7 +5,6 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/banned.h"
 
 struct bucket_txn {
 	struct txn txn;

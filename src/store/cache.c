@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/must.h"
-#include "base/banned.h"
 
 /*
  * Cache of snapshots of recently read objects, by bucket and key. Sharded, so that event loops do

@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "base/banned.h"
 
 int64_t store_tick(struct store *store)
 {

@@ -8,7 +8,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/banned.h"
 
 /* "pnst" */
 #define APPLICATION_ID 0x706e7374

@@ -3,8 +3,6 @@
 #include <endian.h>
 #include <string.h>
 
-#include "base/banned.h"
-
 /*
  * Version byte, number of parts and of pieces (32 bits), the parts (number 32, size 64, length of
  * etag 8, etag, length of checksum 8, checksum), the pieces (blob, offset, length, 64 each). Little

@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 /*
  * Listings walk the primary key from a lower bound. After a key that folds into a common prefix the

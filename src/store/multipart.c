@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 void store_upload_release(struct store_upload *upload)
 {

@@ -7,7 +7,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 /* Reads the row of `st`, and pins its files before a change can remove them. */
 static enum store_status object_read(struct db *db, sqlite3_stmt *st, enum store_status missing,

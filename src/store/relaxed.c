@@ -9,7 +9,6 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/banned.h"
 
 /*
  * Relaxed durability: nothing is synced when a change is made, so after a crash of the machine the

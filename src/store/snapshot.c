@@ -8,7 +8,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/banned.h"
 
 struct store_object *store_object_ref(struct store_object *object)
 {

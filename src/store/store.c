@@ -11,7 +11,6 @@
 #include "base/fs.h"
 #include "base/thread.h"
 #include "store/internal.h"
-#include "base/banned.h"
 
 static int prepare_root(struct store *store, struct penstock_error *err)
 {

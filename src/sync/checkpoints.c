@@ -14,7 +14,6 @@
 #include "checkpoint/commit.h"
 #include "checkpoint/read.h"
 #include "sync/internal.h"
-#include "base/banned.h"
 
 /* ---- the files that a commit names ---- */
 

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 #define READ_STEP (1 * MIB)
 

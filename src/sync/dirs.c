@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "sync/internal.h"
-#include "base/banned.h"
 
 #define AGAIN_MS 100 /* first pause before a name is scanned again that had to wait */
 #define SHORT_MS 60000 /* least time between two warnings of a shortage */

@@ -7,7 +7,6 @@
 #include <utlist.h>
 
 #include "sync/internal.h"
-#include "base/banned.h"
 
 void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t bytes,
 	const char *fmt, ...)

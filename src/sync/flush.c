@@ -8,7 +8,6 @@
 #include "base/must.h"
 #include "base/str.h"
 #include "sync/internal.h"
-#include "base/banned.h"
 
 #define FLUSH_POLL_MS	  100
 #define REVIEWS		  3 /* times that objects are missing in one flush */

@@ -13,7 +13,6 @@
 #include "base/must.h"
 #include "sync/kernel/lease.h"
 #include "sync/internal.h"
-#include "base/banned.h"
 
 #define LOOKED_AT   1024 /* files of a queue that are examined */
 #define BYTES	    (1 * MIB) /* of a directory */

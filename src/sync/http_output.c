@@ -17,7 +17,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "net/http/http.h"
-#include "base/banned.h"
 
 #define ZIP_BLOCK (256 * KIB)
 

@@ -15,7 +15,6 @@
 #include "base/str.h"
 #include "sync/record/names.h"
 #include "sync/internal.h"
-#include "base/banned.h"
 
 int sync_key(const struct sync *s, const char *path, struct buf *key, struct penstock_error *err)
 {

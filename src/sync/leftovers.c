@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "sync/internal.h"
-#include "base/banned.h"
 
 /* Signed requests are refused if the clocks differ by more, so the date of an upload is as close to
  * ours. */

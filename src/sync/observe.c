@@ -11,7 +11,6 @@
 #include "sync/kernel/lease.h"
 #include "sync/plan/commits.h"
 #include "sync/internal.h"
-#include "base/banned.h"
 
 #define MISSED_MS      1000 /* an open file without a writer for so long: its close was missed */
 #define STILL_MS       5000 /* the same if leases cannot show whether it has a writer */

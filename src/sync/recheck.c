@@ -19,7 +19,6 @@
 #include "sync/content.h"
 #include "sync/internal.h"
 #include "transfer/compare/object.h"
-#include "base/banned.h"
 
 #define BATCH 1024 /* files compared between two passes over the table */
 

@@ -14,7 +14,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "sync/internal.h"
-#include "base/banned.h"
 
 #define LIST_MORE                                                                                  \
 	10000 /* keys of others that are skipped; after that each file is requested by name */

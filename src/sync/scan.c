@@ -12,7 +12,6 @@
 #include "base/limits.h"
 #include "base/must.h"
 #include "sync/internal.h"
-#include "base/banned.h"
 
 #define SCAN_STEP    512 /* names read in one call, under lock */
 #define SCAN_POLL_MS 1000 /* least time between two scans without a watch */

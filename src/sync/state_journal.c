@@ -10,7 +10,6 @@
 #include "base/limits.h"
 #include "transfer/state/part_file.h"
 #include "sync/internal.h"
-#include "base/banned.h"
 
 /* syncs that a journal names; the manifest is of one of them, or older */
 #define NONCES		32

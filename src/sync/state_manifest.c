@@ -15,7 +15,6 @@
 #include "base/must.h"
 #include "sync/plan/line.h"
 #include "sync/internal.h"
-#include "base/banned.h"
 
 #define MANIFEST_MS   1000 /* least time between two manifests of a running sync */
 #define MANIFEST_COST 20 /* times the cost of one is the least time between two */

@@ -21,7 +21,6 @@
 #include "base/str.h"
 #include "base/thread.h"
 #include "sync/internal.h"
-#include "base/banned.h"
 
 #define JOURNAL_SYNC_MS 1000 /* closes survive a power loss after so long */
 #define ATTACH_RETRY_MS 2000

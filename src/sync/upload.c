@@ -15,7 +15,6 @@
 #include "sync/kernel/lease.h"
 #include "sync/record/names.h"
 #include "sync/internal.h"
-#include "base/banned.h"
 
 /* bytes: larger closed files have no checksum; it lets a log be continued */
 #define CRC_WHOLE   (8 * MIB)

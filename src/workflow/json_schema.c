@@ -10,7 +10,6 @@
 #include "workflow/document/canonical.h"
 #include "workflow/native/schema.h"
 #include "workflow/workflow.h"
-#include "base/banned.h"
 
 #define DEFINITIONS 64
 

@@ -7,7 +7,6 @@
 #include "workflow/document/reference.h"
 #include "workflow/native/native.h"
 #include "workflow/workflow.h"
-#include "base/banned.h"
 
 /* ---- JSON for people: indented, one member on each line ---- */
 

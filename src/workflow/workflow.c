@@ -12,7 +12,6 @@
 #include "workflow/native/native.h"
 #include "workflow/document/reference.h"
 #include "workflow/document/secrets.h"
-#include "base/banned.h"
 
 static const struct workflow_options no_options;
 

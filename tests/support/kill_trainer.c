@@ -25,8 +25,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/banned.h"
-
 enum { BODY = 24000, RECORD = 64, TORN = 9 };
 
 static const char *control, *output, *attempt;

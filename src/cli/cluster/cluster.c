@@ -15,7 +15,6 @@
 #include "run/cluster/slurm.h"
 #include "run/config/user_limits.h"
 #include "workflow/document/document.h"
-#include "base/banned.h"
 
 void cluster_release(struct cluster *cluster)
 {

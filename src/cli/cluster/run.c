@@ -22,7 +22,6 @@
 #include "records/layout.h"
 #include "run/run.h"
 #include "run/cluster/slurm.h"
-#include "base/banned.h"
 
 enum {
 	CHECK_MS = 200, /* between two checks of the log and the records */

@@ -14,7 +14,6 @@
 #include "base/str.h"
 #include "cli/frame/options.h"
 #include "cli/frame/tables.h"
-#include "base/banned.h"
 
 static const struct command *find_command(const struct command *const *commands, const char *name)
 {

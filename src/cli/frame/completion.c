@@ -4,7 +4,6 @@
 #include "base/limits.h"
 #include "cli/frame/options.h"
 #include "workflow/native/schema.h"
-#include "base/banned.h"
 
 /* Appends the paths of `--set` below `prefix`. Skips steps in steps and modules. */
 static void add_paths(struct buf *out, const struct schema *schema, const char *prefix)

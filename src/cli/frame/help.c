@@ -6,7 +6,6 @@
 #include "cli/frame/options.h"
 #include "cli/frame/tables.h"
 #include "workflow/native/schema.h"
-#include "base/banned.h"
 
 enum { WIDTH = 80, INDENT = 2, COLUMN = 26 };
 

@@ -3,8 +3,6 @@
 #include <signal.h>
 #include <stddef.h>
 
-#include "base/banned.h"
-
 /* Global, because a signal handler gets no pointer to other data. */
 static atomic_int interrupted;
 

@@ -7,7 +7,6 @@
 #include "base/limits.h"
 #include "cli/frame/options.h"
 #include "cli/frame/tables.h"
-#include "base/banned.h"
 
 /* Appends the text of one paragraph; requests and escapes of roff are masked. */
 static void add_text(struct buf *out, const char *text, size_t len)

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/banned.h"
 
 /* getopt_long()'s values for options start above all letters. */
 enum { OPTION_BASE = 256 };

@@ -5,7 +5,6 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "workflow/native/schema.h"
-#include "base/banned.h"
 
 const struct fact environment_table[] = {
 	{"PENSTOCK_HOME", "`$XDG_DATA_HOME/penstock`, else `~/.local/share/penstock`",

@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 #define BLANKS " \t\r\n"
 

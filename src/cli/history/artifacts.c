@@ -24,7 +24,6 @@
 #include "copy/copy.h"
 #include "run/stage/copy_tree.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 struct session {
 	struct records *records;

@@ -15,7 +15,6 @@
 #include "cli/objects/remote.h"
 #include "cli/workflow/load.h"
 #include "records/layout.h"
-#include "base/banned.h"
 
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 

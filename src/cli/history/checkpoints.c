@@ -23,7 +23,6 @@
 #include "records/layout.h"
 #include "s3/sum/checksum.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 struct session {
 	struct records *records;

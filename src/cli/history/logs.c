@@ -25,7 +25,6 @@
 #include "records/layout.h"
 #include "records/supervisor.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 enum { POLL_MS = 50, REMOTE_POLL_MS = 1000 };
 

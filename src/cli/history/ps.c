@@ -15,7 +15,6 @@
 #include "cli/print/util.h"
 #include "records/claims.h"
 #include "records/layout.h"
-#include "base/banned.h"
 
 enum { RECENT_S = 24 * 3600, MESSAGE_WIDTH = 72 /* characters; penstock show prints all of it */ };
 

@@ -23,7 +23,6 @@
 #include "sync/record/journal.h"
 #include "sync/record/names.h"
 #include "transfer/location.h"
-#include "base/banned.h"
 
 /* ---- the files that a run has published, kept and set aside, from its local journal ---- */
 

@@ -7,7 +7,6 @@
 #include "base/limits.h"
 #define LAZY_SECTION lazy_archive
 #include "cli/lazy/library.h"
-#include "base/banned.h"
 
 LAZY_LIBRARY(LAZY_ARCHIVE)
 

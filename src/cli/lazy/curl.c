@@ -4,7 +4,6 @@
 
 #define LAZY_SECTION lazy_curl
 #include "cli/lazy/library.h"
-#include "base/banned.h"
 
 /* The header has macros of these names that check types. */
 #undef curl_easy_getinfo

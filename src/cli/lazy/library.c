@@ -4,7 +4,6 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
-#include "base/banned.h"
 
 static bool load(struct lazy_library *library)
 {

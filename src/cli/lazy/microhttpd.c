@@ -4,7 +4,6 @@
 
 #define LAZY_SECTION lazy_microhttpd
 #include "cli/lazy/library.h"
-#include "base/banned.h"
 
 LAZY_LIBRARY(LAZY_MICROHTTPD)
 

@@ -30,7 +30,6 @@
 #include "cli/objects/remote.h"
 #include "cli/print/util.h"
 #include "records/claims.h"
-#include "base/banned.h"
 
 enum verdict { VERDICT_OK, VERDICT_WARN, VERDICT_FAIL };
 

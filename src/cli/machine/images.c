@@ -14,7 +14,6 @@
 #include "cli/print/util.h"
 #include "image/kept.h"
 #include "records/records.h"
-#include "base/banned.h"
 
 /* Digits of a digest that are shown and accepted as a name. */
 #define SHORT_DIGITS 12

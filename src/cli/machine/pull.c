@@ -12,7 +12,6 @@
 #include "net/http/http.h"
 #include "records/records.h"
 #include "run/config/user_limits.h"
-#include "base/banned.h"
 
 static void say(void *cookie, const char *text)
 {

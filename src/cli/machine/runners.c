@@ -14,7 +14,6 @@
 #include "records/claims.h"
 #include "run/process/cgroups.h"
 #include "run/config/user_limits.h"
-#include "base/banned.h"
 
 struct amounts {
 	int cpus, gpus, runs;

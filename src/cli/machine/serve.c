@@ -5,7 +5,6 @@
 #include "base/limits.h"
 #include "cli/commands.h"
 #include "server/serve.h"
-#include "base/banned.h"
 
 static int run_serve(const struct cli *cli)
 {

@@ -14,7 +14,6 @@
 #include "cli/objects/remote.h"
 #include "cli/frame/interrupt.h"
 #include "cli/frame/words.h"
-#include "base/banned.h"
 
 #define JOBS_DEFAULT 8
 

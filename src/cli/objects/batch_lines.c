@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "base/thread.h"
 #include "cli/frame/interrupt.h"
-#include "base/banned.h"
 
 /* ---- output of the lines ---- */
 

@@ -8,7 +8,6 @@
 #include "base/str.h"
 #include "cli/objects/batch_lines.h"
 #include "copy/place.h"
-#include "base/banned.h"
 
 /* ---- places as texts ---- */
 

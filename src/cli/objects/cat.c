@@ -4,7 +4,6 @@
 #include "cli/commands.h"
 #include "cli/objects/remote.h"
 #include "copy/copy.h"
-#include "base/banned.h"
 
 static int cat_operand(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)

@@ -9,7 +9,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "records/records.h"
-#include "base/banned.h"
 
 int copying_options(struct copying *v, const struct cli *cli)
 {

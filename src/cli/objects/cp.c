@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/objects/copying.h"
-#include "base/banned.h"
 
 struct operands {
 	struct place *sources;

@@ -5,7 +5,6 @@
 #include "cli/commands.h"
 #include "cli/objects/remote.h"
 #include "cli/print/util.h"
-#include "base/banned.h"
 
 struct sum {
 	const struct cli *cli;

@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/objects/remote.h"
-#include "base/banned.h"
 
 static int change_bucket(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)

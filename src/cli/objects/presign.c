@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/objects/remote.h"
-#include "base/banned.h"
 
 enum { HOUR_S = 3600, WEEK_S = 7 * 24 * 3600 };
 

@@ -8,7 +8,6 @@
 #include "cli/print/progress.h"
 #include "cli/objects/remote.h"
 #include "cli/print/util.h"
-#include "base/banned.h"
 
 struct transfer {
 	struct progress *progress;

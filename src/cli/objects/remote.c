@@ -18,7 +18,6 @@
 #include "run/stage/stores.h"
 #include "server/embedded.h"
 #include "transfer/listing.h"
-#include "base/banned.h"
 
 static int join_embedded(
 	const char *home, void **handle, struct store_place *place, struct penstock_error *err)

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "cli/objects/remote.h"
 #include "cli/print/util.h"
-#include "base/banned.h"
 
 struct removal {
 	const struct cli *cli;

@@ -7,7 +7,6 @@
 #include "cli/objects/remote.h"
 #include "copy/copy.h"
 #include "cli/print/util.h"
-#include "base/banned.h"
 
 static void print_line(const char *label, const char *text)
 {

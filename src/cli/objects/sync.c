@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/objects/copying.h"
-#include "base/banned.h"
 
 static int run_sync(const struct cli *cli)
 {

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "cli/objects/remote.h"
 #include "cli/print/util.h"
-#include "base/banned.h"
 
 /* Newer uploads may still be in progress; they stay unless --older-than is given. */
 #define DEFAULT_AGE_MS (INT64_C(24) * 3600 * 1000)

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/banned.h"
 
 enum { BLOCK = 64 * 1024 };
 static char block[BLOCK];

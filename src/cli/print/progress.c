@@ -14,7 +14,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 enum { REDRAW_MS = 100, LINE_MS = 10000, SIZE_MS = 1000, MAX_ITEMS = 16, NAME_SIZE = 256 };
 

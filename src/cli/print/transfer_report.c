@@ -15,7 +15,6 @@
 #include "base/thread.h"
 #include "cli/command.h"
 #include "cli/frame/interrupt.h"
-#include "base/banned.h"
 
 enum { REDRAW_MS = 100 };
 

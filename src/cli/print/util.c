@@ -17,7 +17,6 @@
 #include "base/limits.h"
 #include "cli/command.h"
 #include "run/notices/reaction.h"
-#include "base/banned.h"
 
 int show_open(struct records **records, char **home, struct penstock_error *err)
 {

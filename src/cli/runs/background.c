@@ -15,7 +15,6 @@
 #include "cli/command.h"
 #include "records/records.h"
 #include "records/layout.h"
-#include "base/banned.h"
 
 pid_t background_fork(int *end, struct penstock_error *err)
 {

@@ -26,7 +26,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 /* ---- a sealed copy of the program ---- */
 

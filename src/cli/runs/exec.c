@@ -30,7 +30,6 @@
 #include "records/records.h"
 #include "run/cluster/slurm.h"
 #include "run/process/live.h"
-#include "base/banned.h"
 
 static int copy_list(const struct strlist *from, struct strlist *to)
 {

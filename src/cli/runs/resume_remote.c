@@ -16,7 +16,6 @@
 #include "cli/objects/remote.h"
 #include "records/records.h"
 #include "records/layout.h"
-#include "base/banned.h"
 
 enum { SHORTEST_ID = 4 };
 

@@ -12,7 +12,6 @@
 #include "records/supervisor.h"
 #include "records/layout.h"
 #include "run/process/strays.h"
-#include "base/banned.h"
 
 static bool has_entries(const char *path)
 {

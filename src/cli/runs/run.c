@@ -30,7 +30,6 @@
 #include "run/stage/stores.h"
 #include "run/config/user_limits.h"
 #include "workflow/workflow.h"
-#include "base/banned.h"
 
 /* ---- output for the user ---- */
 

@@ -20,7 +20,6 @@
 #include "run/run.h"
 #include "run/process/strays.h"
 #include "run/config/times.h"
-#include "base/banned.h"
 
 enum { POLL_MS = 100 };
 

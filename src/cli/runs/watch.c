@@ -24,7 +24,6 @@
 #include "run/retry.h"
 #include "run/run.h"
 #include "records/layout.h"
-#include "base/banned.h"
 
 enum {
 	SCAN_MS = 5000, /* between two scans of the records */

@@ -16,7 +16,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/banned.h"
 
 #define TEXT_OF(number) #number
 #define NUMBER(number)	TEXT_OF(number)

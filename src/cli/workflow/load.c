@@ -14,7 +14,6 @@
 #include "records/records.h"
 #include "workflow/workflow.h"
 #include "records/layout.h"
-#include "base/banned.h"
 
 void load_print_found(const struct diagnostics *found)
 {

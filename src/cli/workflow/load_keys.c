@@ -8,7 +8,6 @@
 #include "base/str.h"
 #include "cli/workflow/load.h"
 #include "workflow/document/secrets.h"
-#include "base/banned.h"
 
 #define MOST_WARNINGS 10
 #define LOWER	      "abcdefghijklmnopqrstuvwxyz"

@@ -19,7 +19,6 @@
 #include "net/http/http.h"
 #include "transfer/location.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 void load_source_release(struct load_source *source)
 {

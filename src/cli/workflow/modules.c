@@ -20,7 +20,6 @@
 #include "cli/workflow/git_login.h"
 #include "records/records.h"
 #include "workflow/document/secrets.h"
-#include "base/banned.h"
 
 enum { GIT_PATIENCE_MS = 120000, MESSAGE_BYTES = 400, MAX_REF_DEPTH = 16 };
 

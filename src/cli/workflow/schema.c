@@ -9,7 +9,6 @@
 #include "cli/commands.h"
 #include "cli/print/util.h"
 #include "workflow/workflow.h"
-#include "base/banned.h"
 
 static int run_schema(const struct cli *cli)
 {

@@ -17,7 +17,6 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/workflow/secret_file.h"
-#include "base/banned.h"
 
 static volatile sig_atomic_t interrupted;
 

@@ -17,7 +17,6 @@
 #include "base/process_run.h"
 #include "base/str.h"
 #include "records/records.h"
-#include "base/banned.h"
 
 bool secret_name_is_valid(const char *name)
 {

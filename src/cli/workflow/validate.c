@@ -13,7 +13,6 @@
 #include "cli/workflow/load.h"
 #include "cli/print/util.h"
 #include "workflow/workflow.h"
-#include "base/banned.h"
 
 /* The parsed model as JSON; null if there is none. */
 static json_t *model_json(const struct workflow *wf)

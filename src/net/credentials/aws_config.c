@@ -13,7 +13,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 void aws_config_release(struct aws_config *config)
 {

@@ -10,7 +10,6 @@
 #include "net/credentials/sources.h"
 #include "net/credentials/credentials.h"
 #include "net/credentials/google.h"
-#include "base/banned.h"
 
 /* Longest chain of profiles whose role uses the keys of the next profile. */
 #define ROLE_DEPTH 8

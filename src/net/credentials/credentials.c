@@ -14,7 +14,6 @@
 #include "base/thread.h"
 #include "net/credentials/google.h"
 #include "net/credentials/sources.h"
-#include "base/banned.h"
 
 /* Fetched keys are replaced this long before they expire, so that no request uses expired keys. */
 #define REFRESH_BEFORE_NS (5 * 60 * NS_PER_S)

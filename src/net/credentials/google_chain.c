@@ -12,7 +12,6 @@
 #include "net/credentials/credentials.h"
 #include "net/credentials/google.h"
 #include "net/credentials/sources.h"
-#include "base/banned.h"
 
 #define ENDPOINT   "https://storage.googleapis.com"
 #define ANY_REGION "auto" /* in signatures: Google ignores the region */

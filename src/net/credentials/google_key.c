@@ -16,7 +16,6 @@
 #include "base/str.h"
 #include "net/http/http.h"
 #include "s3/sum/checksum.h"
-#include "base/banned.h"
 
 #define TOKEN_URI    "https://oauth2.googleapis.com/token"
 #define SCOPE	     "https://www.googleapis.com/auth/devstorage.full_control"

@@ -13,7 +13,6 @@
 #include "base/str.h"
 #include "net/http/http.h"
 #include "s3/uri.h"
-#include "base/banned.h"
 
 #define METADATA_HOST	    "metadata.google.internal"
 #define METADATA_PATH	    "/computeMetadata/v1/instance/service-accounts/default/token"

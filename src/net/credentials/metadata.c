@@ -16,7 +16,6 @@
 #include "net/http/http.h"
 #include "net/metadata.h"
 #include "s3/date.h"
-#include "base/banned.h"
 
 #define INSTANCE_URL	     "http://169.254.169.254"
 #define INSTANCE_URL_IPV6    "http://[fd00:ec2::254]"

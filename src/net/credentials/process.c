@@ -14,7 +14,6 @@
 #include "base/process_run.h"
 #include "net/credentials/sources.h"
 #include "net/credentials/credentials.h"
-#include "base/banned.h"
 
 #define TIMEOUT_MS 60000
 

@@ -18,7 +18,6 @@
 #include "s3/sign/sigv4.h"
 #include "s3/uri.h"
 #include "s3/message/xml.h"
-#include "base/banned.h"
 
 #define STS_VERSION "2011-06-15"
 #define FORM	    "application/x-www-form-urlencoded; charset=utf-8"

@@ -18,7 +18,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/near_socket.h"
-#include "base/banned.h"
 
 #define MAX_REDIRECTS 10
 /* A body up to this size is sent in one packet train with its headers. */

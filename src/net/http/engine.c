@@ -13,7 +13,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "net/http/internal.h"
-#include "base/banned.h"
 
 #define TICK_MS	    50 /* between checks of cancel flags, deadlines and stalls */
 #define POLL_MAX_MS 100 /* while requests are in flight */

@@ -8,7 +8,6 @@
 #include <strings.h>
 
 #include "base/cleanup.h"
-#include "base/banned.h"
 
 /* Returns the index of the first header called `name`, in any case, or `headers->n`. */
 static size_t header_find(const struct strlist *headers, const char *name)

@@ -21,7 +21,6 @@
 #include "base/str.h"
 #include "base/thread.h"
 #include "net/http/internal.h"
-#include "base/banned.h"
 
 /* Selects the trusted authorities: the option, the variables that other S3 and HTTP tools use, or
  * the system's. */

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "s3/date.h"
 #include "s3/message/errors.h"
-#include "base/banned.h"
 
 #define WAIT_REPORT_AFTER_MS 1000 /* a short outage is not worth a line */
 #define WAIT_REPORT_EVERY_MS 15000 /* for one host */

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/banned.h"
-
 #define WINDOW_MIN_MS 150 /* long enough for some dozens of reads, short compared with a transfer */
 #define WINDOW_MAX_MS 2000
 /* typical waits in a window: time for new connections to show their effect */

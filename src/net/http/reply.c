@@ -15,7 +15,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "s3/range.h"
-#include "base/banned.h"
 
 void call_raise(struct call *call, struct penstock_error *err)
 {

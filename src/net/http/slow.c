@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#include "base/banned.h"
-
 #define RESEND_MAX 3 /* per request */
 
 enum pace_kind call_pace_kind(const struct call *call)

@@ -11,7 +11,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/banned.h"
 
 void run_end(struct attempt *attempt, enum run_state state, enum run_class class, int exit_code,
 	const char *fmt, ...)

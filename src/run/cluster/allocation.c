@@ -22,7 +22,6 @@
 #include "base/thread.h"
 #include "run/notices/notice.h"
 #include "records/layout.h"
-#include "base/banned.h"
 
 enum {
 	POLL_MS = 500,

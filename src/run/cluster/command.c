@@ -15,7 +15,6 @@
 #include "base/limits.h"
 #include "base/process.h"
 #include "base/process_run.h"
-#include "base/banned.h"
 
 enum { TIMEOUT_MS = 120000 };
 

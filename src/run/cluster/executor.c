@@ -24,7 +24,6 @@
 #include "run/cluster/node_inputs.h"
 #include "run/cluster/remote.h"
 #include "run/cluster/slurm.h"
-#include "base/banned.h"
 
 enum { KILL_WAIT_MS = 15000, SWEEP_MS = 60000 };
 

@@ -8,7 +8,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 enum { BRACKETS_MAX = 8, DIGITS_MAX = 18 };
 

@@ -13,7 +13,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "records/layout.h"
-#include "base/banned.h"
 
 /* ---- the record ---- */
 

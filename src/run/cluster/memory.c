@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/banned.h"
 
 /* "StepId=12.0 exceeded memory limit (8388608 > 4194304), being killed" */
 static void read_numbers(struct slurm_memory *memory, const char *text)

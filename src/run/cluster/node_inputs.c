@@ -21,7 +21,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "run/stage/copy_tree.h"
-#include "base/banned.h"
 
 enum { WAIT_MS = 50 };
 

@@ -32,7 +32,6 @@
 #include "run/cluster/node_inputs.h"
 #include "run/process/live.h"
 #include "run/process/leaders.h"
-#include "base/banned.h"
 
 enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, NOTIFY_AGAIN_MS = 250 };
 

@@ -13,7 +13,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "records/layout.h"
-#include "base/banned.h"
 
 /* Seconds before the end of the job for a save and its upload. Slurm may send the signal a minute
  * earlier. */

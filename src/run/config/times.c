@@ -4,7 +4,6 @@
 
 #include "base/limits.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 int64_t wait_from_env_ms(const char *name, int64_t fallback_ms)
 {

@@ -13,7 +13,6 @@
 #include "base/str.h"
 #include "workflow/document/arena.h"
 #include "workflow/document/document.h"
-#include "base/banned.h"
 
 int user_config_wrong(const struct user_config *c, const struct node *node, const char *fmt, ...)
 {

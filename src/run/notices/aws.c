@@ -13,7 +13,6 @@
 #include "net/metadata.h"
 #include "run/notices/notice.h"
 #include "run/notices/replies.h"
-#include "base/banned.h"
 
 #define ACTION_PATH    "/latest/meta-data/spot/instance-action"
 #define REBALANCE_PATH "/latest/meta-data/events/recommendations/rebalance"

@@ -17,7 +17,6 @@
 #include "net/metadata.h"
 #include "run/notices/notice.h"
 #include "run/notices/replies.h"
-#include "base/banned.h"
 
 #define EVENTS_PATH "/metadata/scheduledevents?api-version=2020-07-01"
 #define NAME_PATH   "/metadata/instance/compute/name?api-version=2021-02-01&format=text"

@@ -11,7 +11,6 @@
 #include "base/process.h"
 #include "base/process_run.h"
 #include "run/notices/notice.h"
-#include "base/banned.h"
 
 enum { POLL_MS = 5000, TIMEOUT_MS = 10000, LINE_BYTES = 159 };
 

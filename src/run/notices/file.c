@@ -10,7 +10,6 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "run/notices/notice.h"
-#include "base/banned.h"
 
 enum { POLL_MS = 250 };
 

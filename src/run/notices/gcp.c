@@ -13,7 +13,6 @@
 #include "net/metadata.h"
 #include "run/notices/notice.h"
 #include "run/notices/replies.h"
-#include "base/banned.h"
 
 enum {
 	PROBE_MS = 1000,

@@ -15,7 +15,6 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "run/config/times.h"
-#include "base/banned.h"
 
 static void interrupt_signals(sigset_t *set)
 {

@@ -15,7 +15,6 @@
 #include "base/str.h"
 #include "base/thread.h"
 #include "net/http/http.h"
-#include "base/banned.h"
 
 enum {
 	MAX_WATCHES = 2 * LIMIT_NOTICE_SOURCES + 4,

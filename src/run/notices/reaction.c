@@ -18,7 +18,6 @@
 #include "base/str.h"
 #include "records/claims.h"
 #include "run/config/times.h"
-#include "base/banned.h"
 
 enum {
 	/* Share of the total time for publishing: a sixth, within these bounds. */

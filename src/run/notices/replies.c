@@ -6,7 +6,6 @@
 #include <strings.h>
 
 #include "s3/date.h"
-#include "base/banned.h"
 
 /* Copies the text without surrounding space. Returns false if it is longer than any known word. */
 static bool word_of(const char *text, size_t len, char out[static 48])

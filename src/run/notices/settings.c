@@ -12,7 +12,6 @@
 #include "run/config/user_limits.h"
 #include "workflow/document/document.h"
 #include "workflow/workflow.h"
-#include "base/banned.h"
 
 static void fill_text(struct workflow_text *to, const struct workflow_text *from)
 {

@@ -13,7 +13,6 @@
 #include "base/str.h"
 #include "net/http/http.h"
 #include "run/notices/notice.h"
-#include "base/banned.h"
 
 void notice_set(struct notice *notice, const char *source, const char *reason)
 {

@@ -16,7 +16,6 @@
 #include "base/thread.h"
 #include "run/owner/lease_internal.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 enum { POLL_MS = 20 };
 

@@ -17,7 +17,6 @@
 #include "records/layout.h"
 #include "run/owner/lease_internal.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 enum { TRIES = 8 };
 

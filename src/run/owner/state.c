@@ -15,7 +15,6 @@
 #include "base/process.h"
 #include "run/owner/lease_internal.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 int lease_put(struct lease *lease, const char *key, char etag[static OBJECT_ETAG_SIZE],
 	const char *text, size_t len, struct penstock_error *err)

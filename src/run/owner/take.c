@@ -10,7 +10,6 @@
 #include "base/process.h"
 #include "run/owner/lease_internal.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 /* Owners of older versions have no home id. */
 static bool has_our_home(const struct lease *lease, const struct seen *seen)

@@ -17,7 +17,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "run/process/cgroups.h"
-#include "base/banned.h"
 
 static struct cgroup_bases machine = {.mount = "/sys/fs/cgroup"};
 

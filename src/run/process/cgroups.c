@@ -21,7 +21,6 @@
 #include "base/str.h"
 #include "records/claims.h"
 #include "run/process/cgroups_internal.h"
-#include "base/banned.h"
 
 enum { GONE_WAIT_MS = 5000, POLL_MS = 1 };
 

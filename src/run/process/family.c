@@ -13,7 +13,6 @@
 #include "base/limits.h"
 #include "base/process.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 enum { KILL_WAIT_MS = 10000, POLL_MS = 2, MAX_BEFORE = 16 };
 

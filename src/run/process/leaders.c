@@ -14,7 +14,6 @@
 #include "base/limits.h"
 #include "base/process.h"
 #include "run/process/leaders.h"
-#include "base/banned.h"
 
 /* Returns true for shells and programs that only start another one: their child is notified
  * instead. */

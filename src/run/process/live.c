@@ -23,7 +23,6 @@
 #include "base/process.h"
 #include "run/process/cgroups.h"
 #include "s3/sum/checksum.h"
-#include "base/banned.h"
 
 /* A write completes at once, unless the machine is very busy; after this many attempts the writer
  * has been killed. */

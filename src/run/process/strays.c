@@ -17,7 +17,6 @@
 #include "records/layout.h"
 #include "run/process/live.h"
 #include "run/task/executor.h"
-#include "base/banned.h"
 
 enum { KILL_WAIT_MS = 5000 };
 

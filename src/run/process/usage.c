@@ -9,7 +9,6 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/process.h"
-#include "base/banned.h"
 
 static void add_process(pid_t pid, struct usage *out)
 {

@@ -12,7 +12,6 @@
 #include "checkpoint/read.h"
 #include "run/publish/keeper.h"
 #include "run/publish/publisher.h"
-#include "base/banned.h"
 
 /* Pauses between two checks: for the objects of removed commits, and of the directory if there is
  * no sync that reports changes. */

@@ -17,7 +17,6 @@
 #include "run/publish/publisher.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 static bool is_committed(const char *dir, const char *name, const struct stat *st)
 {

@@ -10,7 +10,6 @@
 #include "base/fs.h"
 #include "checkpoint/read.h"
 #include "run/publish/publisher.h"
-#include "base/banned.h"
 
 char *keeper_relative(const struct publisher *p, const char *name)
 {

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 enum { INTERVAL_MS = 2000, COST_FACTOR = 20 };
 

@@ -18,7 +18,6 @@
 #include "run/notices/reaction.h"
 #include "sync/http_output.h"
 #include "sync/sync.h"
-#include "base/banned.h"
 
 enum { FLUSH_CHECK_MS = 1000, FLUSH_PATIENCE_MS = 120000, CLOCK_CHECK_MS = 200 };
 

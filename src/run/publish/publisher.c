@@ -13,7 +13,6 @@
 #include "run/publish/log.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 void publisher_init(struct publisher *p, struct attempt *attempt, struct reaction *reaction,
 	struct stores *stores)

@@ -19,7 +19,6 @@
 #include "run/owner/lease.h"
 #include "run/publish/publisher.h"
 #include "sync/sync.h"
-#include "base/banned.h"
 
 /* Checks that the commit and all files that it names are in the store as they are here. */
 static int verify_in_store(

@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "net/http/http.h"
-#include "base/banned.h"
 
 /* A run sends at most its start, its end and a failure. */
 enum { MAX_NEWS = 4, ATTEMPTS = 3, ATTEMPT_MS = 10000, END_WAIT_MS = 5000 };

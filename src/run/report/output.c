@@ -22,7 +22,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "base/banned.h"
 
 /* A longer line of a labelled stream is shown in pieces. */
 enum { LINE_MAX_BYTES = 16384, STREAMS_FIXED = 2, REST_ROUNDS = 64 };

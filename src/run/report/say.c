@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "run/report/output.h"
-#include "base/banned.h"
 
 void run_event(const struct run_voice *voice, enum run_event_kind kind, const char *text,
 	uint64_t done, uint64_t total)

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 struct copy {
 	const struct copy_tree *options;

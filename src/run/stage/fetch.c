@@ -16,7 +16,6 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "transfer/http_fetch.h"
-#include "base/banned.h"
 
 /* Number of restarts if the source changes during the fetch. */
 #define CHANGES 3

@@ -14,7 +14,6 @@
 #include "base/str.h"
 #include "s3/sum/checksum.h"
 #include "transfer/http_fetch.h"
-#include "base/banned.h"
 
 #define PROGRESS_EVERY_MS 100
 

@@ -18,7 +18,6 @@
 #include "base/thread.h"
 #include "run/stage/input.h"
 #include "run/stage/state.h"
-#include "base/banned.h"
 
 struct stage {
 	const struct stage_options *options;

@@ -19,7 +19,6 @@
 #include "base/limits.h"
 #include "base/process.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 #define FORMAT 1 /* of the file; other formats are ignored */
 

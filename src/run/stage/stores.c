@@ -10,7 +10,6 @@
 #include "net/http/http.h"
 #include "run/config/times.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 #define PATIENCE_MS (90 * 1000)
 

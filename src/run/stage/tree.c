@@ -18,7 +18,6 @@
 #include "copy/copy.h"
 #include "run/stage/copy_tree.h"
 #include "s3/sum/checksum.h"
-#include "base/banned.h"
 
 /* ---- S3 ---- */
 

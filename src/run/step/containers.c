@@ -22,7 +22,6 @@
 #include "run/task/cdi.h"
 #include "run/attempt/attempt.h"
 #include "run/config/user_limits.h"
-#include "base/banned.h"
 
 #define ROOT "/" CONTAINER_PLACES_LAST /* $STORAGE_PATH in a container */
 

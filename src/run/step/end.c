@@ -5,7 +5,6 @@
 
 #include "base/limits.h"
 #include "run/step/run.h"
-#include "base/banned.h"
 
 enum { EXIT_BAD_VALUES = 1, EXIT_TIMEOUT = 124, EXIT_OOM = 137, EXIT_OTHER = 79 };
 

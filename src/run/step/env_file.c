@@ -13,7 +13,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "workflow/document/secrets.h"
-#include "base/banned.h"
 
 struct line {
 	const char *text;

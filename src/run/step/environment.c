@@ -11,7 +11,6 @@
 #include "run/notices/reaction.h"
 #include "net/credentials/credentials.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 /* Adds all but the settings of penstock that a step must not inherit. */
 static int inherit(struct strlist *env, const char *const *inherited)

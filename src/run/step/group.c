@@ -8,7 +8,6 @@
 #include "run/process/cgroups.h"
 #include "run/step/run.h"
 #include "workflow/workflow.h"
-#include "base/banned.h"
 
 /* ---- the whole run ---- */
 

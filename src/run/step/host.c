@@ -15,7 +15,6 @@
 #include "run/task/executor.h"
 #include "workflow/model.h"
 #include "workflow/workflow.h"
-#include "base/banned.h"
 
 int step_host_find_ports(struct step_host *host, struct penstock_error *err)
 {

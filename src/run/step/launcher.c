@@ -17,7 +17,6 @@
 #include "base/process_run.h"
 #include "run/cluster/remote.h"
 #include "run/step/ranks.h"
-#include "base/banned.h"
 
 /* ---- command lines without a launcher ---- */
 

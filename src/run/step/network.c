@@ -9,7 +9,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 /* ---- wireguard ---- */
 

@@ -19,7 +19,6 @@
 #include "run/cluster/remote.h"
 #include "run/cluster/slurm.h"
 #include "run/step/run.h"
-#include "base/banned.h"
 
 const char ranks_mpi_wrapper[] =
 	"r=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${PMIX_RANK:-0}}}; "

@@ -22,7 +22,6 @@
 #include "run/step/execution.h"
 #include "run/step/launcher.h"
 #include "run/task/box.h"
-#include "base/banned.h"
 
 enum { REAP_WAIT_MS = 10000 };
 

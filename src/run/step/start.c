@@ -18,7 +18,6 @@
 #include "run/step/launcher.h"
 #include "run/step/network.h"
 #include "run/task/box.h"
-#include "base/banned.h"
 
 /* ---- the environment ---- */
 

@@ -14,7 +14,6 @@
 #include "run/process/cgroups.h"
 #include "run/process/usage.h"
 #include "run/report/output.h"
-#include "base/banned.h"
 
 enum {
 	HANG_CHECKS = 8, /* samples within the hang timeout */

@@ -18,7 +18,6 @@
 #include "base/str.h"
 #include "base/thread.h"
 #include "run/task/boxed.h"
-#include "base/banned.h"
 
 static struct {
 	pthread_mutex_t lock;

@@ -21,7 +21,6 @@
 #include "base/str.h"
 #include "run/task/box.h"
 #include "run/task/network.h"
-#include "base/banned.h"
 
 #define KILL_WAIT_MS 10000
 

@@ -14,7 +14,6 @@
 #include "image/image.h"
 #include "run/task/executor.h"
 #include "run/task/cdi.h"
-#include "base/banned.h"
 
 /* Docker's default capabilities, without making devices and raw sockets. */
 static const char *const capabilities[] = {"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID",

@@ -24,7 +24,6 @@
 #include "workflow/document/arena.h"
 #include "workflow/document/diagnostics.h"
 #include "workflow/document/document.h"
-#include "base/banned.h"
 
 static const char *const standard_dirs[] = {"/etc/cdi", "/var/run/cdi", NULL};
 

@@ -28,7 +28,6 @@
 #include "run/task/bundle.h"
 #include "run/task/boxed.h"
 #include "run/task/init.h"
-#include "base/banned.h"
 
 #define BOX BOXED_PREFIX
 /* Bytes of mount options that the kernel accepts. */

@@ -13,7 +13,6 @@
 
 #include "base/error.h"
 #include "base/process.h"
-#include "base/banned.h"
 
 #define CGROUPS "/sys/fs/cgroup"
 

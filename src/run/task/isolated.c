@@ -24,7 +24,6 @@
 #include "run/task/boxed.h"
 #include "run/task/init.h"
 #include "run/task/network.h"
-#include "base/banned.h"
 
 #define RESOLV "/etc/resolv.conf"
 

@@ -23,7 +23,6 @@
 #include "base/limits.h"
 #include "base/process.h"
 #include "run/task/executor.h"
-#include "base/banned.h"
 
 #define NETWORK_MS 10000
 #define READY_FD   7 /* on which the network's program reports that it is ready */

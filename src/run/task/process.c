@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "run/process/family.h"
-#include "base/banned.h"
 
 struct process_task {
 	struct task task; /* first: the interface's view */

@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "image/image.h"
-#include "base/banned.h"
 
 /* Environments contain arbitrary bytes; JSON contains text. */
 static json_t *word(const char *text)

@@ -19,7 +19,6 @@
 #include "run/attempt/attempt.h"
 #include "run/step/env_file.h"
 #include "run/walk/walk.h"
-#include "base/banned.h"
 
 struct env_seen {
 	struct env_seen *next;

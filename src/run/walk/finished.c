@@ -18,7 +18,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 struct finished {
 	/* next iteration of an unfinished loop; 0 if the path itself is finished */

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "run/attempt/attempt.h"
 #include "run/publish/publisher.h"
-#include "base/banned.h"
 
 void launch_free(struct launch *launch)
 {

@@ -10,7 +10,6 @@
 #include "run/attempt/attempt.h"
 #include "run/config/times.h"
 #include "run/walk/walk.h"
-#include "base/banned.h"
 
 bool launch_begin(struct walk *walk, struct frame *frame)
 {

@@ -17,7 +17,6 @@
 #include "run/report/output.h"
 #include "run/walk/walk.h"
 #include "sync/sync.h"
-#include "base/banned.h"
 
 /* Checked right before the start, because an earlier step may create the directory. */
 static int check_work_dir(

@@ -23,7 +23,6 @@
 #include "run/step/host.h"
 #include "run/step/run.h"
 #include "run/walk/walk.h"
-#include "base/banned.h"
 
 enum {
 	STATUS_MS = 1000, /* interval of the sync's records */

@@ -11,7 +11,6 @@
 #include "run/step/host.h"
 #include "run/attempt/attempt.h"
 #include "workflow/workflow.h"
-#include "base/banned.h"
 
 /* A failure from before the notice stays a failure. */
 static void add_outcome(struct outcome *to, const struct outcome *from)

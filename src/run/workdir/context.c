@@ -17,7 +17,6 @@
 #include "base/str.h"
 #include "run/stage/copy_tree.h"
 #include "run/workdir/ignore.h"
-#include "base/banned.h"
 
 /* Files that Determined never sends. */
 static const char det_defaults[] =

@@ -20,7 +20,6 @@
 #include "base/process.h"
 #include "base/process_run.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 #define TIMEOUT_MS 10000 /* for all git commands together */
 #define COMMIT_MAX 64 /* hexadecimal digits of SHA-256 */

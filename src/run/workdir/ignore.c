@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/banned.h"
 
 void ignore_truncate(struct ignore *ignore, size_t n)
 {

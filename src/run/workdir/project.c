@@ -19,7 +19,6 @@
 #include "run/workdir/context_commit.h"
 #include "run/report/output.h"
 #include "run/workdir/venv.h"
-#include "base/banned.h"
 
 /* ---- the copy ---- */
 

@@ -18,7 +18,6 @@
 #include "base/process_run.h"
 #include "base/str.h"
 #include "s3/sum/checksum.h"
-#include "base/banned.h"
 
 enum { INCLUDES = 8 };
 

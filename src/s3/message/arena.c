@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/banned.h"
-
 struct arena_block {
 	struct arena_block *next;
 	size_t used, size;

@@ -3,8 +3,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/banned.h"
-
 #define INVALID	     PENSTOCK_E_INVALID
 #define PERMISSION   PENSTOCK_E_PERMISSION
 #define UNAVAILABLE  PENSTOCK_E_UNAVAILABLE

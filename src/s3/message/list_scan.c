@@ -6,7 +6,6 @@
 #include "base/str.h"
 #include "s3/ascii.h"
 #include "s3/date.h"
-#include "base/banned.h"
 
 #define MAX_VALUE 48 /* bytes of a number, a boolean or a date */
 

@@ -9,7 +9,6 @@
 #include "s3/ascii.h"
 #include "s3/message/list_scan.h"
 #include "s3/message/table.h"
-#include "base/banned.h"
 
 /* Defines S_release(). */
 #define RELEASE(document)                                                                          \

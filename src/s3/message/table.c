@@ -9,7 +9,6 @@
 #include "s3/ascii.h"
 #include "s3/date.h"
 #include "s3/message/xml.h"
-#include "base/banned.h"
 
 #define AT(base, offset, type) (*(type *)(void *)((base) + (offset)))
 

@@ -5,7 +5,6 @@
 
 #include "s3/uri.h"
 #include "s3/message/xml.h"
-#include "base/banned.h"
 
 /* Writes a name, percent-encoded if the document asks for it. */
 static void element_url(struct buf *out, const char *name, const char *text, bool url_encoded)

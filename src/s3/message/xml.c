@@ -11,7 +11,6 @@
 #include "base/str.h"
 #include "s3/ascii.h"
 #include "s3/date.h"
-#include "base/banned.h"
 
 #define NAMESPACE  "http://s3.amazonaws.com/doc/2006-03-01/"
 #define PATH_LIMIT 4096 /* bytes of "/a/b/c" */

@@ -7,7 +7,6 @@
 #include "base/str.h"
 #include "s3/ascii.h"
 #include "s3/uri.h"
-#include "base/banned.h"
 
 /* Decodes `s` and encodes it again; `out` has room for 3 * n. Returns -1 for a '%' without two
  * digits. */

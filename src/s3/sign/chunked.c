@@ -10,7 +10,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "s3/ascii.h"
-#include "base/banned.h"
 
 #define TRAILER_SIGNATURE "x-amz-trailer-signature"
 #define CHUNK_SIGNATURE	  ";chunk-signature="

@@ -7,7 +7,6 @@
 #include "base/str.h"
 #include "s3/ascii.h"
 #include "s3/uri.h"
-#include "base/banned.h"
 
 #define ALGORITHM  "AWS4-HMAC-SHA256"
 #define TERMINATOR "aws4_request"

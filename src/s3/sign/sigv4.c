@@ -19,7 +19,6 @@
 #include "s3/ascii.h"
 #include "s3/sum/digest.h"
 #include "s3/uri.h"
-#include "base/banned.h"
 
 #define ALGORITHM "AWS4-HMAC-SHA256"
 

@@ -14,7 +14,6 @@
 #include "s3/ascii.h"
 #include "s3/sum/crc.h"
 #include "s3/sum/digest.h"
-#include "base/banned.h"
 
 #define FILE_BLOCK ((size_t)256 * KIB)
 

@@ -12,7 +12,6 @@
 
 #include "s3/sum/crc.h"
 #include "s3/crc64_tables.h"
-#include "base/banned.h"
 
 /* ISA-L takes signed or 64-bit lengths, depending on the function; pieces of 1 GiB fit all. */
 #define PIECE ((size_t)1 << 30)

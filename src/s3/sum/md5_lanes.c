@@ -4,8 +4,6 @@
 #include <endian.h>
 #include <string.h>
 
-#include "base/banned.h"
-
 /* One word of each lane; the compiler maps it to the processor's vectors. */
 typedef uint32_t lanes8 __attribute__((vector_size(4 * MD5_LANES)));
 

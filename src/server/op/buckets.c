@@ -10,7 +10,6 @@
 #include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
-#include "base/banned.h"
 
 /* --- the service ----------------------------------------------------------------------------- */
 

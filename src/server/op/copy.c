@@ -14,7 +14,6 @@
 #include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
-#include "base/banned.h"
 
 /* Attempts if the source is replaced while it is copied. */
 #define COPY_TRIES 8

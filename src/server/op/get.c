@@ -15,7 +15,6 @@
 #include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
-#include "base/banned.h"
 
 /* Bytes per read of an object in several pieces. */
 #define READ_BLOCK (256 * KIB)

@@ -11,7 +11,6 @@
 #include "s3/message/xml.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
-#include "base/banned.h"
 
 static const struct s3_owner owner = {OWNER_ID, OWNER_NAME};
 

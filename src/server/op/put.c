@@ -9,7 +9,6 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/workers.h"
-#include "base/banned.h"
 
 /* --- storing a body --------------------------------------------------------------------------- */
 

@@ -14,7 +14,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "s3/sign/sigv4.h"
-#include "base/banned.h"
 
 #define ID_VARIABLE	"PENSTOCK_ACCESS_KEY_ID"
 #define SECRET_VARIABLE "PENSTOCK_SECRET_ACCESS_KEY"

@@ -9,7 +9,6 @@
 #include "base/str.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
-#include "base/banned.h"
 
 struct sigv4 *server_signer(struct server *server)
 {

@@ -9,7 +9,6 @@
 #include "server/request/hash.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
-#include "base/banned.h"
 
 /* Space kept free for the database when bodies are accepted. */
 #define SPACE_RESERVE (16 * MIB)

@@ -13,7 +13,6 @@
 #include "s3/sum/md5_lanes.h"
 #include "server/request/request.h"
 #include "server/request/reply.h"
-#include "base/banned.h"
 
 /* Bytes of each body per round: together they fit in the processor's cache, and newly completed
  * bodies soon find a free lane. */

@@ -9,7 +9,6 @@
 #include "base/str.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
-#include "base/banned.h"
 
 /* Stored with the object and sent with it. */
 static const char *const kept[] = {"content-type", "cache-control", "content-disposition",

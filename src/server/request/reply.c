@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "s3/date.h"
-#include "base/banned.h"
 
 void reply_response(struct request *req, unsigned status, struct MHD_Response *response)
 {

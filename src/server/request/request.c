@@ -8,7 +8,6 @@
 #include "s3/uri.h"
 #include "server/request/reply.h"
 #include "server/request/workers.h"
-#include "base/banned.h"
 
 /* --- accessors ------------------------------------------------------------------------------ */
 

@@ -8,7 +8,6 @@
 #include "base/limits.h"
 #include "base/thread.h"
 #include "server/request/request.h"
-#include "base/banned.h"
 
 struct worker_pool {
 	pthread_mutex_t lock;

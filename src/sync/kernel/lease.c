@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 #define COPY_STEP    (1 * MIB) /* bytes copied between two checks for a waiting writer */
 #define PATIENT_TAIL (4 * MIB) /* bytes, about a millisecond, that a writer may have to wait for */

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 #define EVENTS                                                                                     \
 	(IN_CREATE | IN_MODIFY | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE |        \

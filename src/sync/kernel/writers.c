@@ -18,7 +18,6 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 #define PF_EXITING_FLAG 0x4 /* in the flags of /proc/PID/stat; in no header, but stable */
 

@@ -7,7 +7,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "checkpoint/commit.h"
-#include "base/banned.h"
 
 bool commits_is_hidden(const char *name)
 {

@@ -4,7 +4,6 @@
 #include "sync/plan/commits.h"
 #include "sync/plan/state.h"
 #include "sync/plan/queue.h"
-#include "base/banned.h"
 
 #define PAUSE_FIRST_MS 500
 #define PAUSE_MAX_MS   30000

@@ -5,7 +5,6 @@
 #include "sync/plan/line.h"
 #include "sync/plan/queue.h"
 #include "sync/plan/state.h"
-#include "base/banned.h"
 
 void line_park(
 	struct plan *p, struct entry *e, const struct ident *ident, bool unseen, int64_t now_ms)

@@ -8,7 +8,6 @@
 #include "sync/plan/line.h"
 #include "sync/plan/queue.h"
 #include "sync/plan/state.h"
-#include "base/banned.h"
 
 static void lower(int64_t *wake_ms, int64_t at)
 {

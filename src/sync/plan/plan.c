@@ -5,7 +5,6 @@
 #include "sync/plan/state.h"
 #include "sync/plan/line.h"
 #include "sync/plan/queue.h"
-#include "base/banned.h"
 
 void plan_add_writer(struct work *w, struct proc *proc, bool append)
 {

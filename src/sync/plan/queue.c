@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-#include "base/banned.h"
-
 /* After `before`; at the head if that is NULL. */
 static void insert(struct plan *p, struct work *w, struct work *before)
 {

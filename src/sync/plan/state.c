@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "sync/plan/queue.h"
-#include "base/banned.h"
 
 #define BIT(state) (1U << (state))
 #define CLEAN	   BIT(ENTRY_CLEAN)

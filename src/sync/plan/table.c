@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 #define FIRST_SLOTS 256
 

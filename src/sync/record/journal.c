@@ -14,7 +14,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "transfer/state/record_file.h"
-#include "base/banned.h"
 
 #define FIELDS	 10
 #define WRITE_AT (256 * KIB) /* bytes in memory that are worth a write of their own */

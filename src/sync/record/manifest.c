@@ -15,7 +15,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "sync/record/names.h"
-#include "base/banned.h"
 
 #define FORMAT	"penstock manifest"
 #define VERSION 1

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "base/banned.h"
 
 void names_encode(struct buf *out, const char *path)
 {

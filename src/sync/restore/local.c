@@ -18,7 +18,6 @@
 #include "sync/plan/commits.h"
 #include "sync/restore/internal.h"
 #include "transfer/state/part_file.h"
-#include "base/banned.h"
 
 int restore_add(void ***items, size_t *n, void *item)
 {

@@ -18,7 +18,6 @@
 #include "sync/plan/commits.h"
 #include "sync/record/names.h"
 #include "sync/restore/internal.h"
-#include "base/banned.h"
 
 #define FETCH_TRIES  3 /* objects that change while they are fetched */
 #define LISTED_SINCE (INT64_C(3600) * NS_PER_S) /* multipart uploads are dated by their start */

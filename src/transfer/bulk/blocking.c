@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "transfer/client/internal.h"
 #include "transfer/http_fetch.h"
-#include "base/banned.h"
 
 /* Ranges of one HTTP input, of which several are in flight. For objects the engine adapts the
  * number. */

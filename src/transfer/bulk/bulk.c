@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/must.h"
 #include "net/http/http.h"
-#include "base/banned.h"
 
 #define POLL_MS 50 /* interval for checking the caller's cancel flag */
 

@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "net/http/http.h"
 #include "s3/message/messages.h"
-#include "base/banned.h"
 
 /* The store copies the bytes before it replies. */
 #define COPY_STALL_MS (2 * 60 * 1000)

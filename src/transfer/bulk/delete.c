@@ -5,7 +5,6 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/banned.h"
 
 static void copy_error(struct bulk_task *task, const struct penstock_error *err)
 {

@@ -12,7 +12,6 @@
 #include "base/fs.h"
 #include "net/http/http.h"
 #include "transfer/get/parts_etag.h"
-#include "base/banned.h"
 
 static void report_progress(const struct bulk_flight *f, int64_t bytes)
 {

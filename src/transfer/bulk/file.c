@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "transfer/state/part_file.h"
-#include "base/banned.h"
 
 /* ---- directories ---- */
 

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "net/http/http.h"
-#include "base/banned.h"
 
 /* Initial number of requests in flight; a round trip of 50 ms is hidden once it has grown. */
 #define WINDOW_FIRST 16

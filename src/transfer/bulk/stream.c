@@ -13,7 +13,6 @@
 #include "base/thread.h"
 #include "transfer/state/memory_share.h"
 #include "transfer/put/internal.h"
-#include "base/banned.h"
 
 /* Limit of pieces on each side; one if there is no memory for more. */
 #define STREAM_PARALLEL 2

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "net/http/http.h"
-#include "base/banned.h"
 
 #define REPORT_BATCH 64 /* items reported together while no caller waits for room */
 

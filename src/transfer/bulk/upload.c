@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "net/http/http.h"
-#include "base/banned.h"
 
 /* Reads a small file into memory. If it changed meanwhile, a worker handles it. */
 static int load(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err)

@@ -7,7 +7,6 @@
 #include "base/limits.h"
 #include "s3/message/messages.h"
 #include "transfer/client/internal.h"
-#include "base/banned.h"
 
 int bucket_create(struct object_client *client, const char *bucket, struct penstock_error *err)
 {

@@ -15,7 +15,6 @@
 #include "s3/message/messages.h"
 #include "s3/uri.h"
 #include "transfer/client/google.h"
-#include "base/banned.h"
 
 /* A larger body is protected by its checksum instead. */
 #define SIGNED_BODY_MAX (16 * KIB)

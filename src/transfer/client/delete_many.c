@@ -10,7 +10,6 @@
 #include "s3/message/messages.h"
 #include "s3/message/xml.h"
 #include "transfer/client/internal.h"
-#include "base/banned.h"
 
 #define SINGLE_PARALLEL 16 /* requests about one key each in flight */
 /* Number of keys that are checked together right before their deletion: an object replaced in

@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "s3/message/messages.h"
-#include "base/banned.h"
 
 void s3_op_xml(struct s3_op *op, const struct buf *body, const char *what)
 {

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "transfer/client/internal.h"
-#include "base/banned.h"
 
 #define POLL_MS 50 /* interval for checking the caller's cancel flag */
 

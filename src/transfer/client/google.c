@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "s3/sum/checksum.h"
-#include "base/banned.h"
 
 /* No object ever has this generation: an ETag that is not a generation matches nothing. */
 #define NO_GENERATION	"1"

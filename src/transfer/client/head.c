@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "s3/date.h"
-#include "base/banned.h"
 
 int object_error(struct penstock_error *err, enum penstock_code code, const char *verb,
 	struct object_ref at, const char *fmt, ...)

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "s3/uri.h"
-#include "base/banned.h"
 
 static int parse_object(struct location *at, struct penstock_error *err)
 {

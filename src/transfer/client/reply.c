@@ -8,7 +8,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "transfer/client/google.h"
-#include "base/banned.h"
 
 bool object_reply_encrypted(const struct http_reply *reply)
 {

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "s3/message/messages.h"
-#include "base/banned.h"
 
 enum { ABORT_MS = 5000, ABORT_ATTEMPTS = 3 };
 

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "transfer/compare/content.h"
-#include "base/banned.h"
 
 /* One side of the merge and its current entry. */
 struct side {

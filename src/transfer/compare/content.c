@@ -13,7 +13,6 @@
 #include "s3/multipart.h"
 #include "transfer/client/internal.h"
 #include "transfer/get/parts_etag.h"
-#include "base/banned.h"
 
 #define BLOCK	       ((size_t)256 * KIB)
 #define MAX_CANDIDATES ((size_t)4) /* part sizes to try; each reads the file */

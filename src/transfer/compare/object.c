@@ -7,7 +7,6 @@
 #include "transfer/get/parts.h"
 #include "transfer/client/internal.h"
 #include "transfer/get/parts_etag.h"
-#include "base/banned.h"
 
 int compare_with_object(int fd, uint64_t size, struct object_ref at, const char *etag,
 	const atomic_int *cancel, struct penstock_error *err)

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 /* Small, so that a kill costs little; large if there would be too many blocks. */
 static uint64_t block_size(uint64_t size)

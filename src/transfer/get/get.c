@@ -15,7 +15,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "transfer/get/parts_etag.h"
-#include "base/banned.h"
 
 /* Fetches size, ETag and checksum of an object that the caller knows nothing about. */
 static int learn(struct download *d, struct penstock_error *err)

@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "transfer/state/part_file.h"
-#include "base/banned.h"
 
 /*
  * Lines of the journal, in this order:

@@ -8,7 +8,6 @@
 #include "transfer/get/parts.h"
 #include "transfer/client/internal.h"
 #include "transfer/get/parts_etag.h"
-#include "base/banned.h"
 
 struct memory_get {
 	struct object_ref at;

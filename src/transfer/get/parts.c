@@ -10,7 +10,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "s3/message/messages.h"
-#include "base/banned.h"
 
 void get_parts_release(struct get_parts *parts)
 {

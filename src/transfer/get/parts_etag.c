@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 uint64_t parts_etag_count(const char *etag)
 {

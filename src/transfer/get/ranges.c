@@ -12,7 +12,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "transfer/get/parts_etag.h"
-#include "base/banned.h"
 
 /* A range in flight. */
 struct range_slot {

@@ -15,7 +15,6 @@
 #include "transfer/state/memory_share.h"
 #include "transfer/client/internal.h"
 #include "transfer/get/parts_etag.h"
-#include "base/banned.h"
 
 #define DEFAULT_AHEAD 6 /* leaves memory for a sender */
 

@@ -8,7 +8,6 @@
 #include "base/limits.h"
 #include "base/process.h"
 #include "base/thread.h"
-#include "base/banned.h"
 
 /*
  * The two threads let each other sleep: a wake-up costs as much as writing a quarter of a piece.

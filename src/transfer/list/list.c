@@ -6,7 +6,6 @@
 #include "base/limits.h"
 #include "transfer/list/page.h"
 #include "transfer/client/internal.h"
-#include "base/banned.h"
 
 struct listing {
 	struct list_query query;

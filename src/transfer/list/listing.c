@@ -1,7 +1,6 @@
 #include "transfer/list/listing_internal.h"
 
 #include "base/error.h"
-#include "base/banned.h"
 
 int entry_source_next(struct entry_source *source, struct entry *entry, struct penstock_error *err)
 {

@@ -10,7 +10,6 @@
 #include "transfer/list/ranges.h"
 #include "transfer/list/sort.h"
 #include "transfer/list/listing_internal.h"
-#include "base/banned.h"
 
 #define DEFAULT_PARALLEL 8
 

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "s3/message/messages.h"
 #include "transfer/client/internal.h"
-#include "base/banned.h"
 
 void list_page_free(struct list_page *page)
 {

@@ -18,7 +18,6 @@
 #include "base/thread.h"
 #include "transfer/list/split.h"
 #include "transfer/client/internal.h"
-#include "base/banned.h"
 
 #define POLL_MS	     50 /* interval for checking the caller's cancel flag */
 #define RANGE_PAGES  ((uint64_t)12) /* desired per range: half of the last page is wasted */

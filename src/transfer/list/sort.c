@@ -14,7 +14,6 @@
 #include "base/limits.h"
 #include "transfer/listing.h"
 #include "transfer/objects.h"
-#include "base/banned.h"
 
 #define FIRST_TEXT  ((size_t)4 * KIB)
 #define FIRST_ITEMS ((size_t)64)

@@ -5,7 +5,6 @@
 
 #include "base/str.h"
 #include "s3/ascii.h"
-#include "base/banned.h"
 
 /* after the first difference: enough for any fraction of a page */
 #define DIGITS_BEHIND ((size_t)10)

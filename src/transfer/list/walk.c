@@ -22,7 +22,6 @@
 #include "transfer/list/sort.h"
 #include "transfer/list/listing_internal.h"
 #include "transfer/state/part_file.h"
-#include "base/banned.h"
 
 #define DIRENT_BUFFER ((size_t)64 * KIB)
 /* directories kept open on the way down, in addition to the first */

@@ -17,7 +17,6 @@
 #include "s3/message/messages.h"
 #include "s3/multipart.h"
 #include "transfer/put/parts.h"
-#include "base/banned.h"
 
 #define COPY_PARALLEL 8
 #define COPY_PART     (512 * MIB)

@@ -12,7 +12,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 /* For files up to 4 GiB; larger for larger files, so that the number of blocks is bounded. */
 #define BLOCK	  (256 * KIB)

@@ -3,7 +3,6 @@
 #include "transfer/put/send_delta.h"
 
 #include "base/limits.h"
-#include "base/banned.h"
 
 int object_put_file(struct object_ref at, int fd, uint64_t size,
 	const struct object_put_options *options, struct object_info *info,

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "s3/message/messages.h"
-#include "base/banned.h"
 
 int upload_list_parts(struct upload *u, void (*each)(struct upload *u, const struct s3_part *part),
 	struct penstock_error *err)

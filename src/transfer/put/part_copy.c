@@ -7,7 +7,6 @@
 #include "s3/message/messages.h"
 #include "s3/range.h"
 #include "transfer/put/parts.h"
-#include "base/banned.h"
 
 void put_copy_part(const struct upload *u, struct part_slot *slot)
 {

@@ -17,7 +17,6 @@
 #include "s3/message/messages.h"
 #include "s3/multipart.h"
 #include "s3/range.h"
-#include "base/banned.h"
 
 int upload_start(struct upload *u, struct penstock_error *err)
 {

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/banned.h"
 
 /* A condition failed although an earlier attempt may have been executed: returns true if the object
  * is what we sent. */

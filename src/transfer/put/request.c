@@ -11,7 +11,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "s3/sign/chunked.h"
-#include "base/banned.h"
 
 /* A file up to this size is read at once and sent with its headers. */
 #define SMALL_FILE_MAX (64 * KIB)

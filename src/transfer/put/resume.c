@@ -18,7 +18,6 @@
 #include "s3/message/messages.h"
 #include "s3/multipart.h"
 #include "transfer/put/parts.h"
-#include "base/banned.h"
 
 /*
  * Lines of the journal, in this order, all but the last kind twice:

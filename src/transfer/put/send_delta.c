@@ -21,7 +21,6 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "transfer/put/parts.h"
-#include "base/banned.h"
 
 #define SUFFIX ".sent"
 

@@ -17,7 +17,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "s3/multipart.h"
-#include "base/banned.h"
 
 /* Parts up to this size wait in memory, larger ones (beyond 8 GB) in a file. */
 #define STREAM_MEMORY_MAX LIMIT_S3_PART_DEFAULT

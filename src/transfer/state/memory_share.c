@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/must.h"
-#include "base/banned.h"
 
 #define POLL_MS 50 /* interval for checking the caller's cancel flag */
 

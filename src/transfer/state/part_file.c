@@ -19,7 +19,6 @@
 #include "base/limits.h"
 #include "transfer/objects.h"
 #include "transfer/state/record_file.h"
-#include "base/banned.h"
 
 #define SUFFIX_LEN (sizeof(OBJECT_PART_SUFFIX) - 1)
 

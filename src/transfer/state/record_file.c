@@ -15,7 +15,6 @@
 #include "base/str.h"
 #include "s3/sum/checksum.h"
 #include "s3/uri.h"
-#include "base/banned.h"
 
 static const char first_line[] = "penstock-transfer 1\n";
 #define FIRST	   (sizeof(first_line) - 1)

@@ -21,7 +21,6 @@
 #include "s3/sum/checksum.h"
 #include "transfer/web/internal.h"
 #include "transfer/state/part_file.h"
-#include "base/banned.h"
 
 #define MAX_RESTARTS  3 /* of a resource that changes during the fetch */
 #define PART_OPENINGS 3 /* attempts, for a file that others create or remove at the same moment */

@@ -14,7 +14,6 @@
 #include "base/str.h"
 #include "s3/sum/checksum.h"
 #include "transfer/web/internal.h"
-#include "base/banned.h"
 
 /* Identifies the resource by a digest, because the URL may carry a secret. The signature in its
  * query may change. */

@@ -7,7 +7,6 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "transfer/web/internal.h"
-#include "base/banned.h"
 
 /* A page's first tag comes early, after blanks and a byte order mark. */
 #define PAGE_BYTES 512

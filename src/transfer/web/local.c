@@ -14,7 +14,6 @@
 #include "base/str.h"
 #include "s3/uri.h"
 #include "transfer/web/internal.h"
-#include "base/banned.h"
 
 #define COPY_STEP   (8 * MIB)
 #define NAME_LENGTH 200 /* bytes; leaves room for our own suffixes */

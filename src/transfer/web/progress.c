@@ -7,7 +7,6 @@
 #include "base/limits.h"
 #include "s3/sum/checksum.h"
 #include "transfer/web/internal.h"
-#include "base/banned.h"
 
 int fetch_announce(struct fetch *f, uint64_t missing, struct penstock_error *err)
 {

@@ -11,7 +11,6 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "transfer/web/internal.h"
-#include "base/banned.h"
 
 #define JOURNAL_EVERY_MS 1000
 #define POLL_MS		 50 /* interval for checking the caller's cancel flag */

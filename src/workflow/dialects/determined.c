@@ -5,7 +5,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/dialects/dialect.h"
-#include "base/banned.h"
 
 /* The size limit of a context, which is Determined's: (128 MiB / 8) * 6 - 1 MiB. */
 #define CONTEXT_BYTES (95 * MIB)

@@ -11,7 +11,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/document/canonical.h"
-#include "base/banned.h"
 
 /* ---- tables ---- */
 

@@ -6,7 +6,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/dialects/dialect.h"
-#include "base/banned.h"
 
 /* clang-format off */
 #define ONE_MACHINE "penstock runs a workflow on one machine"

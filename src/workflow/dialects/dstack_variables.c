@@ -7,7 +7,6 @@
 #include "base/str.h"
 #include "workflow/dialects/dialect.h"
 #include "workflow/document/secrets.h"
-#include "base/banned.h"
 
 struct variables {
 	struct reader *rd;

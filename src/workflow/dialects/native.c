@@ -7,7 +7,6 @@
 #include "base/str.h"
 #include "workflow/dialects/dialect.h"
 #include "workflow/document/secrets.h"
-#include "base/banned.h"
 
 void native_put(struct reader *rd, struct node *parent, const char *key, struct node *value)
 {

@@ -9,7 +9,6 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/limits.h"
-#include "base/banned.h"
 
 struct workflow_arena_block {
 	struct workflow_arena_block *next;

@@ -10,7 +10,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/document/secrets.h"
-#include "base/banned.h"
 
 void json_add_text(struct buf *out, const char *s)
 {

@@ -9,7 +9,6 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "base/banned.h"
 
 static void diagnostic_release(struct diagnostic *d)
 {

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "base/banned.h"
 
 size_t text_control(const char *text, unsigned *c)
 {

@@ -9,7 +9,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/document/document.h"
-#include "base/banned.h"
 
 struct json {
 	const struct document_source *from;

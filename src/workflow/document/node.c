@@ -7,7 +7,6 @@
 #include <strings.h>
 
 #include "base/cleanup.h"
-#include "base/banned.h"
 
 struct workflow_place source_place(const struct document_source *from, size_t line, size_t column)
 {

@@ -4,7 +4,6 @@
 
 #include "base/cleanup.h"
 #include "workflow/document/document.h"
-#include "base/banned.h"
 
 static const char *const prefixes[] = {
 	[WORKFLOW_FROM_NOWHERE] = "",

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "workflow/document/reference.h"
-#include "base/banned.h"
 
 static const char *const credential_keys[] = {"accessKeyId", "secretAccessKey", "serviceAccountKey",
 	"password", "privateKey", "preSharedKey", "secret", "access_key", "secret_key",

@@ -10,7 +10,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/document/document.h"
-#include "base/banned.h"
 
 struct anchor {
 	const char *name;

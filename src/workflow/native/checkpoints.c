@@ -4,7 +4,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "workflow/native/native.h"
-#include "base/banned.h"
 
 #define MAX_KEPT 1000000
 

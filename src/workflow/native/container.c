@@ -5,7 +5,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "workflow/native/native.h"
-#include "base/banned.h"
 
 /* ---- the image ---- */
 

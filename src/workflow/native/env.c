@@ -7,7 +7,6 @@
 #include "base/str.h"
 #include "workflow/document/secrets.h"
 #include "workflow/native/native.h"
-#include "base/banned.h"
 
 static const struct schema_key env_keys[] = {
 	{"key", .kinds = KEY_TEXT, .flags = KEY_REQUIRED, .value = "name of a variable",

@@ -6,7 +6,6 @@
 
 #include "base/cleanup.h"
 #include "workflow/native/native.h"
-#include "base/banned.h"
 
 /* `resources.ntasks`, as Slurm calls it. */
 static void rename_ntasks(struct reader *rd, struct node *parent)

@@ -7,7 +7,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/native/native.h"
-#include "base/banned.h"
 
 /* ---- notify ---- */
 

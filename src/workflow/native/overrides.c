@@ -4,7 +4,6 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "workflow/native/native.h"
-#include "base/banned.h"
 
 /* One step of a path: `.key`, `["key"]` or `[3]`. */
 struct segment {

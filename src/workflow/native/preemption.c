@@ -7,7 +7,6 @@
 #include "base/str.h"
 #include "workflow/native/native.h"
 #include "workflow/workflow.h"
-#include "base/banned.h"
 
 /* ---- sources ---- */
 

@@ -4,7 +4,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "workflow/native/native.h"
-#include "base/banned.h"
 
 bool check_below(
 	struct reader *rd, const char *key, const char *where, const struct workflow_text *path)

@@ -12,7 +12,6 @@
 #include "base/str.h"
 #include "workflow/document/reference.h"
 #include "workflow/document/secrets.h"
-#include "base/banned.h"
 
 void reader_report(struct reader *rd, enum diagnostic_severity severity,
 	const struct workflow_place *at, const char *field, const char *fmt, ...)

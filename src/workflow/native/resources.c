@@ -1,7 +1,6 @@
 /* `resources` of a job and of its steps. */
 #include "base/cleanup.h"
 #include "workflow/native/native.h"
-#include "base/banned.h"
 
 /* Beyond any machine, and small enough that their product fits in 64 bits. */
 #define MAX_TASKS	1000000

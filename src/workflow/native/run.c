@@ -5,7 +5,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/native/native.h"
-#include "base/banned.h"
 
 #define MAX_RESTARTS 1000
 #define MAX_ID	     4294967294 /* the next one means "no change" to the kernel */

@@ -5,7 +5,6 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "base/banned.h"
 
 const struct schema_key *schema_find(const struct schema *schema, const char *name)
 {

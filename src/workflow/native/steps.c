@@ -6,7 +6,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/native/native.h"
-#include "base/banned.h"
 
 #define MAX_INDEX  1000000000000 /* of a loop; far from the limits of 64 bits */
 #define MAX_SIGNAL 64

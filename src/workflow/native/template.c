@@ -9,7 +9,6 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/document/canonical.h"
-#include "base/banned.h"
 
 enum { MAX_VARIABLES = 32, MAX_ARGUMENTS = 8, MAX_DEPTH = 32 };
 

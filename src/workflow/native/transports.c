@@ -8,7 +8,6 @@
 #include "base/str.h"
 #include "workflow/document/secrets.h"
 #include "workflow/native/native.h"
-#include "base/banned.h"
 
 /* The length of a typographic hyphen, as word processors put in for "-"; 0 if there is none. */
 static size_t hyphen_length(const char *s)

@@ -7,7 +7,6 @@
 #include "base/str.h"
 #include "workflow/native/native.h"
 #include "workflow/native/template.h"
-#include "base/banned.h"
 
 static void check_source(struct reader *rd, const struct workflow_text *text)
 {
