@@ -24,6 +24,10 @@
 #define sprintf(...) BANNED(sprintf)
 #undef vsprintf
 #define vsprintf(...) BANNED(vsprintf)
+#undef asprintf
+#define asprintf(...) BANNED(asprintf)
+#undef vasprintf
+#define vasprintf(...) BANNED(vasprintf)
 #undef gmtime
 #define gmtime(t) BANNED(gmtime)
 #undef localtime

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/str.h"
 
 /* Replaces a message that cannot be allocated; never freed. */
 static char out_of_memory[] = "out of memory";
@@ -93,19 +94,10 @@ static void replace_message(struct penstock_error *err, char *message)
 	err->message = message ? message : out_of_memory;
 }
 
-static __attribute__((format(printf, 1, 0))) char *formatted(const char *fmt, va_list ap)
-{
-	char *text;
-
-	return vasprintf(&text, fmt, ap) < 0 ? NULL : text;
-}
-
 /* Returns a text of three; NULL if one is NULL because memory ran out. */
 static char *joined(const char *a, const char *b, const char *c)
 {
-	char *text;
-
-	return !a || !c || asprintf(&text, "%s%s%s", a, b, c) < 0 ? NULL : text;
+	return a && c ? str_printf("%s%s%s", a, b, c) : NULL;
 }
 
 static int set(struct penstock_error *err, enum penstock_code code, char *message)
@@ -124,7 +116,7 @@ int error_set(struct penstock_error *err, enum penstock_code code, const char *f
 	if (!err)
 		return -(int)code;
 	va_start(ap, fmt);
-	message = formatted(fmt, ap);
+	message = str_vprintf(fmt, ap);
 	va_end(ap);
 	return set(err, code, message);
 }
@@ -139,7 +131,7 @@ int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 	if (!err)
 		return -(int)code;
 	va_start(ap, fmt);
-	head = formatted(fmt, ap);
+	head = str_vprintf(fmt, ap);
 	va_end(ap);
 	return set(err, code, joined(head, ": ", strerror_r(errnum, text, sizeof(text))));
 }
@@ -153,7 +145,7 @@ int error_prefix(struct penstock_error *err, const char *fmt, ...)
 	if (!err)
 		return -(int)PENSTOCK_E_INTERNAL;
 	va_start(ap, fmt);
-	head = formatted(fmt, ap);
+	head = str_vprintf(fmt, ap);
 	va_end(ap);
 	message = joined(head, ": ", err->message ? err->message : "");
 	if (message)
@@ -170,7 +162,7 @@ void error_suffix(struct penstock_error *err, const char *fmt, ...)
 	if (!err)
 		return;
 	va_start(ap, fmt);
-	tail = formatted(fmt, ap);
+	tail = str_vprintf(fmt, ap);
 	va_end(ap);
 	message = joined(err->message ? err->message : "", "", tail);
 	if (message)

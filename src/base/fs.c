@@ -22,16 +22,12 @@
 char *path_join(const char *dir, const char *name)
 {
 	size_t len = strlen(dir);
-	char *path;
 
 	while (len > 1 && dir[len - 1] == '/')
 		len--;
 	while (*name == '/')
 		name++;
-	if (asprintf(&path, "%.*s%s%s", (int)len, dir, len == 1 && dir[0] == '/' ? "" : "/", name) <
-		0)
-		return NULL;
-	return path;
+	return str_printf("%.*s%s%s", (int)len, dir, len == 1 && dir[0] == '/' ? "" : "/", name);
 }
 
 int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err)
@@ -185,7 +181,8 @@ int fs_write_atomic(
 	_cleanup_close_ int fd = -1;
 	char *slash;
 
-	if (!dir || asprintf(&temporary, "%s.tmp-XXXXXX", path) < 0)
+	temporary = str_printf("%s.tmp-XXXXXX", path);
+	if (!dir || !temporary)
 		return error_memory(err);
 	slash = strrchr(dir, '/');
 	if (slash)

@@ -148,14 +148,28 @@ int str_unhex(const char *s, void *out, size_t len)
 	return 0;
 }
 
+char *str_vprintf(const char *fmt, va_list ap)
+{
+	va_list again;
+	char *text;
+	int len;
+
+	va_copy(again, ap);
+	len = vsnprintf(NULL, 0, fmt, again);
+	va_end(again);
+	text = len < 0 ? NULL : malloc((size_t)len + 1);
+	if (text)
+		vsnprintf(text, (size_t)len + 1, fmt, ap);
+	return text;
+}
+
 char *str_printf(const char *fmt, ...)
 {
 	char *text;
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (vasprintf(&text, fmt, ap) < 0)
-		text = NULL;
+	text = str_vprintf(fmt, ap);
 	va_end(ap);
 	return text;
 }
@@ -276,8 +290,7 @@ int strlist_addf(struct strlist *list, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (vasprintf(&s, fmt, ap) < 0)
-		s = NULL;
+	s = str_vprintf(fmt, ap);
 	va_end(ap);
 	return strlist_adopt(list, s);
 }
@@ -322,9 +335,9 @@ const char *strlist_get(const struct strlist *list, const char *key)
 int strlist_set(struct strlist *list, const char *key, const char *value)
 {
 	char **found = find_variable(list, key);
-	char *pair;
+	char *pair = str_printf("%s=%s", key, value);
 
-	if (asprintf(&pair, "%s=%s", key, value) < 0)
+	if (!pair)
 		return -1;
 	if (!found)
 		return strlist_adopt(list, pair);

@@ -2,6 +2,7 @@
 #ifndef BASE_STR_H
 #define BASE_STR_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,8 +46,10 @@ static inline int str_hex_digit(char c)
 /* Returns -1 unless `s` is exactly 2 * len hexadecimal digits. */
 int str_unhex(const char *s, void *out, size_t len);
 
-/* Formats a string, which the caller frees. Returns NULL if out of memory. */
+/* Formats a string, which the caller frees. Returns NULL if out of memory. glibc's asprintf()
+ * writes a byte behind a text of 100 or 200 bytes if memory runs out. */
 char *str_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+char *str_vprintf(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 
 /* Returns an environment variable, or NULL if it is unset or empty. */
 const char *str_env(const char *name);

@@ -72,7 +72,8 @@ int commit_open(struct commit **out, const char *path, struct penstock_error *er
 	for (size_t n = clean ? strlen(clean) : 0; n > 1 && clean[n - 1] == '/'; n--)
 		clean[n - 1] = '\0';
 	dir = clean && lstat(clean, &st) == 0 && S_ISDIR(st.st_mode);
-	if (!clean || asprintf(&file, dir ? "%s/" COMMIT_NAME : "%s" COMMIT_SUFFIX, clean) < 0)
+	file = clean ? str_printf(dir ? "%s/" COMMIT_NAME : "%s" COMMIT_SUFFIX, clean) : NULL;
+	if (!file)
 		return error_memory(err);
 	r = read_commit(&c, file, err);
 	if (r < 0)

@@ -295,9 +295,9 @@ int save_begin(struct save **out, const char *dir, uint64_t step, const struct s
 	s->run = strdup(o->run_id ? o->run_id : "");
 	s->dir = strdup(dir);
 	s->metrics = commit_new();
-	if (!s->run || !s->dir || !s->metrics ||
-		asprintf(&s->path, "%s%sstep-%012" PRIu64 "-%u", dir, str_ends(dir, "/") ? "" : "/",
-			step, o->attempt) < 0) {
+	s->path = str_printf(
+		"%s%sstep-%012" PRIu64 "-%u", dir, str_ends(dir, "/") ? "" : "/", step, o->attempt);
+	if (!s->run || !s->dir || !s->metrics || !s->path) {
 		save_free(s);
 		return error_memory(err);
 	}
@@ -336,7 +336,8 @@ static int add_tree(struct save *s, int at, const char *dir, const char *path, u
 
 		if (str_starts(d->d_name, COMMIT_HIDDEN))
 			continue;
-		if (asprintf(&name, "%s%s%s", path, *path ? "/" : "", d->d_name) < 0)
+		name = str_printf("%s%s%s", path, *path ? "/" : "", d->d_name);
+		if (!name)
 			return error_memory(err);
 		if (fstatat(dirfd(stream), d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return error_errno(err, errno, "cannot read '%s/%s'", s->path, name);
@@ -557,8 +558,8 @@ int save_single(const char *dir, const char *name, uint64_t step, const struct s
 		after.st_mtim.tv_nsec != before.st_mtim.tv_nsec)
 		return error_set(err, PENSTOCK_E_CHANGED, "'%s/%s' is changing", dir, name);
 	if (!c || !(c->run = strdup(o->run_id ? o->run_id : "")) ||
-		asprintf(&commit, "%s" COMMIT_SUFFIX, name) < 0 ||
-		asprintf(&hidden, COMMIT_HIDDEN "new-%s", name) < 0 ||
+		!(commit = str_printf("%s" COMMIT_SUFFIX, name)) ||
+		!(hidden = str_printf(COMMIT_HIDDEN "new-%s", name)) ||
 		commit_add_file(c, name, (uint64_t)before.st_size, crc) < 0)
 		return error_memory(err);
 	c->step = step;

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/str.h"
 
 /* "pnst" */
 #define APPLICATION_ID 0x706e7374
@@ -77,8 +78,9 @@ static int check_format(struct store *store, sqlite3 *handle, struct penstock_er
 	if (application != 0 || version != 0 || tables != 0)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"%s/meta.db is not the database of an object store", store->root);
-	if (asprintf(&stamp, "BEGIN; %s PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
-		    schema, APPLICATION_ID, FORMAT_VERSION) < 0)
+	stamp = str_printf("BEGIN; %s PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
+		schema, APPLICATION_ID, FORMAT_VERSION);
+	if (!stamp)
 		return error_memory(err);
 	if (exec(handle, stamp) != SQLITE_OK)
 		return error_set(err, PENSTOCK_E_IO, "cannot initialize %s/meta.db: %s",

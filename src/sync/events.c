@@ -7,6 +7,7 @@
 #include <utlist.h>
 
 #include "sync/internal.h"
+#include "base/str.h"
 
 void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t bytes,
 	const char *fmt, ...)
@@ -23,8 +24,7 @@ void sync_emit(struct sync *s, enum sync_event event, const char *path, uint64_t
 	line->bytes = bytes;
 	line->path = path ? strdup(path) : NULL;
 	va_start(ap, fmt);
-	if (vasprintf(&line->detail, fmt, ap) < 0)
-		line->detail = NULL;
+	line->detail = str_vprintf(fmt, ap);
 	va_end(ap);
 	pthread_mutex_lock(&s->event_lock);
 	DL_APPEND(s->events, line);

@@ -167,7 +167,7 @@ static int make_zip(
 	int rc = fs_mkdirs(tmp_dir, 0700, err);
 
 	if (rc == 0 &&
-		(!block || !z.archive || asprintf(&path, "%s/output.zip-XXXXXX", tmp_dir) < 0))
+		(!block || !z.archive || !(path = str_printf("%s/output.zip-XXXXXX", tmp_dir))))
 		rc = error_memory(err);
 	if (rc == 0) {
 		z.zip_path = path;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/str.h"
 
 /* getopt_long()'s values for options start above all letters. */
 enum { OPTION_BASE = 256 };
@@ -100,7 +101,8 @@ static int refuse_missing(const struct cli *cli)
 
 		if (!nearest_option(cli, cli->variables.items[i]))
 			continue;
-		if (asprintf(&word, "--%s", cli->variables.items[i]) < 0)
+		word = str_printf("--%s", cli->variables.items[i]);
+		if (!word)
 			abort();
 		return refuse_word(cli, word);
 	}

@@ -138,7 +138,8 @@ int credential_source_google_instance(struct credentials_provider **out, struct 
 	if (strpbrk(host, "/?#@ "))
 		return error_set(
 			err, PENSTOCK_E_INVALID, "GCE_METADATA_HOST must be a host or HOST:PORT");
-	if (asprintf(&url, "http://%s" METADATA_PATH, host) < 0)
+	url = str_printf("http://%s" METADATA_PATH, host);
+	if (!url)
 		return error_memory(err);
 	return credentials_provider_new_fetcher(out,
 		&(struct credentials_fetcher){.name = "the machine's metadata",

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 
 /* Returns the index of the first header called `name`, in any case, or `headers->n`. */
 static size_t header_find(const struct strlist *headers, const char *name)
@@ -29,11 +30,12 @@ int http_request_header(struct http_request *request, const char *name, const ch
 {
 	struct strlist *headers = &request->headers;
 	size_t i = header_find(headers, name);
-	char *line = NULL;
+	char *line;
 
 	if (i == headers->n)
 		return strlist_addf(headers, "%s: %s", name, value);
-	if (asprintf(&line, "%s: %s", name, value) < 0)
+	line = str_printf("%s: %s", name, value);
+	if (!line)
 		return -1;
 	free(headers->items[i]);
 	headers->items[i] = line;

@@ -112,7 +112,7 @@ static void redact_proxies(void)
 			continue;
 		if (strstr(url, "://"))
 			log_redact_user(url);
-		else if (asprintf(&whole, "http://%s", url) >= 0)
+		else if ((whole = str_printf("http://%s", url)))
 			log_redact_user(whole);
 		free(whole);
 	}

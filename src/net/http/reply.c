@@ -249,7 +249,8 @@ static int unfold(struct strlist *headers, const char *line, size_t len, struct 
 	if (!last)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"the first header of the reply begins with a space");
-	if (asprintf(&joined, "%s %.*s", *last, (int)len, line) < 0)
+	joined = str_printf("%s %.*s", *last, (int)len, line);
+	if (!joined)
 		return error_memory(err);
 	free(*last);
 	*last = joined;

@@ -140,8 +140,7 @@ bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (vasprintf(&message, fmt, ap) < 0)
-		message = NULL;
+	message = str_vprintf(fmt, ap);
 	va_end(ap);
 	reply_code(req, (unsigned)info->status, info->code, message ? message : info->message);
 	return false;

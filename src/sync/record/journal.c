@@ -224,7 +224,8 @@ int journal_rewrite(struct journal *j, void (*fill)(void *cookie, struct journal
 
 	if (!j->path)
 		return 0;
-	if (asprintf(&tmp, "%s.new", j->path) < 0)
+	tmp = str_printf("%s.new", j->path);
+	if (!tmp)
 		return error_memory(err);
 	next.fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
 	if (next.fd < 0)

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "alloc_fail.h"
 
 /* Numbers are integers within bounds, without sign, space or overflow. */
 static void numbers_are_read_strictly(void **state)
@@ -162,6 +163,25 @@ static void beginnings_and_ends_match(void **state)
 	assert_true(str_starts("", "") && str_ends("", ""));
 }
 
+/* A text of any length is whole or NULL when memory runs out; asprintf() writes behind some. */
+static void a_text_is_whole_or_null(void **state)
+{
+	(void)state;
+	for (int len = 1; len <= 500; len++) {
+		for (size_t n = 1;; n++) {
+			_cleanup_free_ char *text = NULL;
+
+			alloc_fail_arm(n);
+			text = str_printf("%0*d", len, 0);
+			if (!alloc_fail_disarm()) {
+				assert_int_equal(strlen(text), len);
+				break;
+			}
+			assert_null(text);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -174,6 +194,7 @@ int main(void)
 		cmocka_unit_test(lists_hold_variables),
 		cmocka_unit_test(strings_are_formatted),
 		cmocka_unit_test(beginnings_and_ends_match),
+		cmocka_unit_test(a_text_is_whole_or_null),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
