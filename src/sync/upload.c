@@ -444,7 +444,9 @@ static void run_grown(struct upload *u, struct job_result *r, struct penstock_er
 	u->prefix_only = true;
 	rc = content_crc64(NULL, u->file, u->ident.size, &u->crc, err);
 	u->has_crc = rc == 0;
-	if (rc == 0)
+	if (rc < 0)
+		fail(r, rc, err);
+	else
 		send_it(u, r, err);
 }
 
