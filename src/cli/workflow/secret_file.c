@@ -40,7 +40,7 @@ static int file_path(char **out, struct penstock_error *err)
 	return *out ? 0 : error_memory(err);
 }
 
-/* Loads the list; an empty object if there is no file yet. */
+/* Loads the list; an empty object if there is no file yet. The caller frees it, on failure too. */
 static int load(json_t **out, const char *path, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SECRETS);
@@ -55,10 +55,9 @@ static int load(json_t **out, const char *path, struct penstock_error *err)
 		return r;
 	*out = json_loads(buf_str(&text), 0, NULL);
 	explicit_bzero(text.data, text.len);
-	if (json_is_object(*out))
-		return 0;
-	json_decref(*out);
-	return error_set(err, PENSTOCK_E_CORRUPT, "%s is not a list of secrets", path);
+	return json_is_object(*out)
+		       ? 0
+		       : error_set(err, PENSTOCK_E_CORRUPT, "%s is not a list of secrets", path);
 }
 
 static int save(json_t *json, const char *path, struct penstock_error *err)

@@ -368,6 +368,11 @@ def test_a_kept_secret_is_found_and_shown_nowhere(dialects, project):
     dialects.run("secret", "set", "MINE", input="").exits(65)
     dialects.run("secret", "set", "1X", input="x").exits(64)
     dialects.run("run", "wf.yaml").exits(65)
+    kept.write_text("[]")
+    assert str(kept) in dialects.run("secret", "list").exits(70).err
+    dialects.run("run", "wf.yaml").exits(65)
+    dialects.run("secret", "set", "MINE", input="x").exits(70)
+    assert kept.read_text() == "[]"
 
 
 def test_secrets_of_a_workflow_are_variables_of_its_steps(dialects, project):
