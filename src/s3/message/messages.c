@@ -226,6 +226,13 @@ int s3_delete_parse(const char *xml, size_t len, struct s3_delete *out, struct p
 {
 	int rc = table_parse(&delete_table, out, xml, len, err);
 
+	for (size_t i = 0; i < out->n; i++) {
+		if (*out->items[i].key)
+			continue;
+		rc = error_set(
+			err, PENSTOCK_E_PROTOCOL, "%s has an empty <Key>", delete_table.what);
+		s3_delete_release(out);
+	}
 	out->problem = problem_of(rc);
 	return rc;
 }

@@ -261,16 +261,8 @@ static int url_decode_all(const struct table *t, char *out, struct penstock_erro
 static int check_item(const struct table *t, char *item, struct penstock_error *err)
 {
 	for (const struct field *f = t->item_fields; f->path; f++) {
-		bool missing = f->needed;
-
-		if (missing && f->type == PART_NUMBER) {
-			missing = AT(item, f->offset, unsigned) == 0;
-		} else if (missing) {
-			const char *text = AT(item, f->offset, const char *);
-
-			missing = !text || !*text;
-		}
-		if (missing)
+		if (f->needed && (f->type == PART_NUMBER ? AT(item, f->offset, unsigned) == 0
+							 : !AT(item, f->offset, const char *)))
 			return error_set(err, PENSTOCK_E_PROTOCOL, "%s has an entry without <%s>",
 				t->what, f->path + 1);
 	}

@@ -366,6 +366,15 @@ static void the_result_of_a_multi_delete_tells_both_kinds(void **state)
 	assert_null(out.outcomes[0].code);
 	assert_string_equal(out.outcomes[1].code, "AccessDenied");
 	s3_delete_result_release(&out);
+
+	/* An error of the whole request has no key. */
+	static const char whole[] = "<DeleteResult><Error><Key></Key><Code>SlowDown</Code></Error>"
+				    "</DeleteResult>";
+
+	assert_int_equal(s3_delete_result_parse(whole, strlen(whole), &out, NULL), 0);
+	assert_string_equal(out.outcomes[0].key, "");
+	assert_string_equal(out.outcomes[0].code, "SlowDown");
+	s3_delete_result_release(&out);
 }
 
 /* Each small reply, and the error document that may replace it with status 200. */
