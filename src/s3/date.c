@@ -2,7 +2,6 @@
 
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 
@@ -36,6 +35,23 @@ static int64_t days_of_civil(int year, int month, int day)
 	       day_of_year - 719468;
 }
 
+/* Not gmtime_r(), which takes a lock of the process: a page of a listing has a thousand dates. */
+static void civil_of_days(int64_t days_since, struct civil *c)
+{
+	int64_t z = days_since + 719468;
+	int64_t era = (z >= 0 ? z : z - 146096) / 146097;
+	int64_t day_of_era = z - era * 146097;
+	int64_t year_of_era =
+		(day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
+	int64_t day_of_year = day_of_era -
+			      (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+	int64_t shifted = (5 * day_of_year + 2) / 153;
+
+	c->day = (int)(day_of_year - (153 * shifted + 2) / 5 + 1);
+	c->month = (int)(shifted < 10 ? shifted + 3 : shifted - 9);
+	c->year = (int)(year_of_era + era * 400 + (c->month <= 2));
+}
+
 static bool civil_to_seconds(const struct civil *c, int64_t *seconds)
 {
 	static const int8_t length[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
@@ -51,19 +67,27 @@ static bool civil_to_seconds(const struct civil *c, int64_t *seconds)
 	return true;
 }
 
-static void civil_of_seconds(time_t seconds, struct civil *c)
+static void civil_of_seconds(int64_t seconds, struct civil *c)
 {
-	struct tm tm;
-	static const time_t first = -62167219200; /* 0000-01-01 */
-	static const time_t last = 253402300799; /* 9999-12-31 */
+	static const int64_t first = INT64_C(-62167219200); /* 0000-01-01 */
+	static const int64_t last = INT64_C(253402300799); /* 9999-12-31 */
 
 	if (seconds < first)
 		seconds = first;
 	if (seconds > last)
 		seconds = last;
-	gmtime_r(&seconds, &tm);
-	*c = (struct civil){tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min,
-		tm.tm_sec, 0, tm.tm_wday};
+	int64_t day = seconds / 86400;
+	int64_t rest = seconds % 86400;
+
+	if (rest < 0) {
+		rest += 86400;
+		day--;
+	}
+	civil_of_days(day, c);
+	c->weekday = (int)(((day + 4) % 7 + 7) % 7);
+	c->hour = (int)(rest / 3600);
+	c->minute = (int)(rest / 60 % 60);
+	c->second = (int)(rest % 60);
 }
 
 /* The member of a letter. A table, because listings parse a date for each object. */
