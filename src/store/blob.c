@@ -519,11 +519,12 @@ static bool blob_is_orphan(struct store *store, struct db *db, uint64_t id)
 static size_t sweep_dir(struct store *store, struct db *db, unsigned number)
 {
 	_cleanup_closedir_ DIR *dir = NULL;
-	char path[sizeof("data/xx")];
+	char path[sizeof("data/xx/.")];
 	struct dirent *entry;
 	size_t removed = 0;
 
-	snprintf(path, sizeof(path), "data/%02x", number);
+	/* The directory may be a link to another disk. */
+	snprintf(path, sizeof(path), "data/%02x/.", number);
 	dir = fs_list_at(store->root_fd, path);
 	while (dir && (entry = fs_next_entry(dir)) && !atomic_load(&store->stop_sweep)) {
 		char *end;

@@ -253,8 +253,13 @@ struct cgroup_bases *cgroup_bases(void)
 	rest = copy;
 	while (rest && (line = strsep(&rest, "\n")))
 		find_line(line);
-	for (size_t i = 0; i < machine.n; i++)
-		sweep(AT_FDCWD, machine.base[i].dir);
+	for (size_t i = 0; i < machine.n; i++) {
+		/* The name of a version 1 hierarchy may be a link. */
+		_cleanup_free_ char *base = path_join(machine.base[i].dir, ".");
+
+		if (base)
+			sweep(AT_FDCWD, base);
+	}
 	return &machine;
 }
 
