@@ -26,10 +26,11 @@
 
 static json_t *mark_json(const struct stage_mark *m)
 {
-	return json_pack("{s:s, s:b, s:b, s:s, s:I, s:I, s:s*, s:s*}", "id", m->id, "fetched",
+	/* An ETag that is not UTF-8 is left out. */
+	return json_pack("{s:s, s:b, s:b, s:s, s:I, s:I, s:o*, s:s*}", "id", m->id, "fetched",
 		m->fetched, "complete", m->complete, "source", m->source, "bytes",
-		(json_int_t)m->bytes, "files", (json_int_t)m->files, "etag", m->etag, "sha256",
-		m->sha256[0] ? m->sha256 : NULL);
+		(json_int_t)m->bytes, "files", (json_int_t)m->files, "etag",
+		m->etag ? json_string(m->etag) : NULL, "sha256", m->sha256[0] ? m->sha256 : NULL);
 }
 
 /* Call it with the lock held. */
