@@ -239,8 +239,12 @@ static void flight_done(void *cookie, struct http_request *request, struct http_
 	if (err)
 		error_move(&own, err);
 	/* The only condition of a download or a copy is on the listed source. */
-	if (own.code == PENSTOCK_E_PRECONDITION && f->task->item.kind != BULK_UPLOAD && !f->plain) {
-		object_replaced(f->task->item.from, &own);
+	if (own.code == PENSTOCK_E_PRECONDITION && f->task->item.kind != BULK_UPLOAD) {
+		if (f->plain)
+			error_set(&own, PENSTOCK_E_CHANGED,
+				"the resource was replaced while it was fetched");
+		else
+			object_replaced(f->task->item.from, &own);
 		own.http_status = 412;
 	}
 	if (!err)

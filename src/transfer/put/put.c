@@ -17,14 +17,14 @@ static bool put_was_done(struct s3_op *op, struct put_body *body)
 	uint8_t stored[CHECKSUM_MAX_SIZE];
 	uint8_t sent[CHECKSUM_MAX_SIZE];
 	enum put_sum sum = PUT_SUM_UNKNOWN;
+	const char *crc;
 
 	if (!op->reply.sent_before || s3_op_head(&head, op->at, NULL, true, NULL, NULL, NULL) < 0 ||
 		head.reply.total_size != body->length)
 		return false;
-	if (put_body_sum(body, body->kind, body->digest, NULL) == 0)
-		sum = put_compare_sum(client,
-			http_reply_header(&head.reply, checksum_header(client->guard_kind)),
-			body->digest);
+	crc = http_reply_header(&head.reply, checksum_header(client->guard_kind));
+	if (crc && put_body_sum(body, body->kind, body->digest, NULL) == 0)
+		sum = put_compare_sum(client, crc, body->digest);
 	if (sum != PUT_SUM_UNKNOWN)
 		return sum == PUT_SUM_SAME;
 	return object_reply_md5(&head.reply, stored) &&
