@@ -67,7 +67,10 @@ void clock_cond_init(pthread_cond_t *cond)
 
 void clock_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t ms)
 {
-	clock_cond_wait_until_ms(cond, lock, clock_monotonic_ms() + ms);
+	int64_t until_ns = clock_monotonic_ns() + ms * NS_PER_MS;
+	struct timespec until = {.tv_sec = until_ns / NS_PER_S, .tv_nsec = until_ns % NS_PER_S};
+
+	pthread_cond_timedwait(cond, lock, &until);
 }
 
 void clock_cond_wait_until_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_ms)
