@@ -313,7 +313,7 @@ static bool begin_module(struct walk *walk, struct frame *frame)
 			 0 &&
 		 walk_env_own(walk, list->own_env_file) < 0)
 		error_memory(&err);
-	if (err.code) {
+	if (!list || err.code) {
 		frame_free(list);
 		frame_fail(frame, RUN_CLASS_NODE, &err);
 		return false;
