@@ -332,12 +332,11 @@ static bool begin_body(struct walk *walk, struct frame *frame)
 	if (frame->parent == walk->root || frame->step->kind == WORKFLOW_STEP_RUN) {
 		const struct frame *root = walk->root;
 		const struct frame *top = frame;
-
 		bool counts;
 
 		while (top->parent && top->parent != root)
 			top = top->parent;
-		counts = root && top->parent == root && top->step;
+		counts = root && top->parent == root && top->kind == FRAME_STEP;
 		run_event(&walk->attempt->voice, RUN_EVENT_STEP, frame->name,
 			counts ? (uint64_t)(top->step - root->list->items) + 1 : 0,
 			counts ? root->list->n : 0);
