@@ -130,10 +130,10 @@ static void add_json(struct report *report, const struct copy_item *item, const 
 	json_stream_add(&report->stream, object);
 }
 
-static void print_or_add(struct report *report, const struct copy_item *item, const char *status)
+static void print_or_add(struct report *report, const struct copy_item *item, bool skipped)
 {
 	FILE *out = report->to_stderr ? log_stream() : cli_out();
-	bool skipped = strcmp(status, "skipped") == 0;
+	const char *status = skipped ? "skipped" : report->dry_run ? "would" : "done";
 
 	if (report->json) {
 		add_json(report, item, status, NULL);
@@ -161,7 +161,7 @@ static void on_done(void *cookie, const struct copy_item *item)
 		report->done++;
 		report->done_bytes += item->size;
 	}
-	print_or_add(report, item, report->dry_run ? "would" : "done");
+	print_or_add(report, item, false);
 }
 
 static void on_skipped(void *cookie, const struct copy_item *item)
@@ -169,7 +169,7 @@ static void on_skipped(void *cookie, const struct copy_item *item)
 	struct report *report = cookie;
 	LOCK_SCOPE(&report->lock);
 	report->skipped++;
-	print_or_add(report, item, "skipped");
+	print_or_add(report, item, true);
 }
 
 static void on_same(void *cookie, const struct copy_item *item)
