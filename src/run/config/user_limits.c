@@ -134,36 +134,6 @@ static int check_keys(const struct user_config *c, const struct node *root)
 	return 0;
 }
 
-static int read_file(const struct user_config *c,
-	int (*take)(const struct user_config *c, const struct node *root, void *out), void *out)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
-	_cleanup_(buf_release) struct buf mistake = BUF_INIT(LIMIT_LOG_LINE);
-	struct workflow_arena arena = {0};
-	struct diagnostics found = {0};
-	const struct node *root;
-	int r;
-
-	if (access(c->path, F_OK) < 0)
-		return 0;
-	r = fs_read(c->path, &text, c->err);
-	if (r < 0 || text.len == 0)
-		return r;
-	root = document_read(&arena, c->path, buf_str(&text), text.len, &found);
-	if (found.n && diagnostic_format(&found.items[0], &mistake) == 0)
-		r = error_set(c->err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
-	else if (!root || root->kind != NODE_MAP)
-		r = error_set(c->err, PENSTOCK_E_INVALID,
-			"%s: must be a map with `limits`, `on` and `slurm`", c->path);
-	else
-		r = check_keys(c, root);
-	if (r == 0)
-		r = take(c, root, out);
-	diagnostics_release(&found);
-	workflow_arena_release(&arena);
-	return r;
-}
-
 static const char *user_name(char memory[static 4096])
 {
 	struct passwd entry;
@@ -173,6 +143,40 @@ static const char *user_name(char memory[static 4096])
 		return found->pw_name;
 	snprintf(memory, 4096, "%u", (unsigned)geteuid());
 	return memory;
+}
+
+static int read_file(const char *path,
+	int (*take)(const struct user_config *c, const struct node *root, void *out), void *out,
+	struct penstock_error *err)
+{
+	char memory[4096];
+	struct user_config c = {.path = path, .err = err};
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
+	_cleanup_(buf_release) struct buf mistake = BUF_INIT(LIMIT_LOG_LINE);
+	struct workflow_arena arena = {0};
+	struct diagnostics found = {0};
+	const struct node *root;
+	int r;
+
+	if (access(path, F_OK) < 0)
+		return 0;
+	r = fs_read(path, &text, err);
+	if (r < 0 || text.len == 0)
+		return r;
+	root = document_read(&arena, path, buf_str(&text), text.len, &found);
+	c.user = user_name(memory);
+	if (found.n && diagnostic_format(&found.items[0], &mistake) == 0)
+		r = error_set(err, PENSTOCK_E_INVALID, "%s", buf_str(&mistake));
+	else if (!root || root->kind != NODE_MAP)
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"%s: must be a map with `limits`, `on` and `slurm`", path);
+	else
+		r = check_keys(&c, root);
+	if (r == 0)
+		r = take(&c, root, out);
+	diagnostics_release(&found);
+	workflow_arena_release(&arena);
+	return r;
 }
 
 char *user_config_path(void)
@@ -199,15 +203,12 @@ int user_config_read(int (*take)(const struct user_config *c, const struct node 
 	void *out, struct penstock_error *err)
 {
 	_cleanup_free_ char *own = user_config_path();
-	char memory[4096];
-	struct user_config c = {system_config_path(), user_name(memory), err};
 	int r;
 
 	if (!own)
 		return error_memory(err);
-	r = read_file(&c, take, out);
-	c.path = own;
-	return r < 0 ? r : read_file(&c, take, out);
+	r = read_file(system_config_path(), take, out, err);
+	return r < 0 ? r : read_file(own, take, out, err);
 }
 
 int user_limits_read(struct claim_limits *out, struct penstock_error *err)
