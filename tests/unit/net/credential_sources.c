@@ -116,6 +116,7 @@ static void assert_fails(
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	assert_int_equal(-(int)code, credentials_get(provider, &c, &err));
+	assert_non_null(err.message);
 	if (!strstr(err.message, says))
 		fail_msg("\"%s\" does not say \"%s\"", err.message, says);
 	penstock_error_release(&err);
@@ -371,6 +372,7 @@ static void assert_refused(enum penstock_code code, const char *says)
 
 	assert_int_equal(
 		-(int)code, s3_settings_resolve(&settings, &(struct store_place){0}, &err));
+	assert_non_null(err.message);
 	if (!strstr(err.message, says))
 		fail_msg("\"%s\" does not say \"%s\"", err.message, says);
 	penstock_error_release(&err);
