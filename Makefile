@@ -96,14 +96,13 @@ check-system: all
 
 # --- Longer ------------------------------------------------------------------------------------------------------
 
-.PHONY: check-full check-system-asan check-tsan check-long soak fuzz bench
-check-full: check
-	tools/tidy --all build-asan
-	$(MAKE) check-tsan
-	$(MAKE) check-system-asan
-	$(MAKE) check-long
-	$(MAKE) check-packages
+# Takes about two hours; make -k check-full runs the rest after a failure.
+.PHONY: check-full tidy-all check-system-asan check-tsan check-long soak fuzz bench
+check-full: check tidy-all check-tsan check-system-asan check-long check-packages
 	@echo "make check-full: all passed"
+
+tidy-all: build-asan/build.ninja
+	tools/tidy --all build-asan
 
 # A test of the whole program may take three times as long (pytest.ini: 300 s) where a sanitizer watches it.
 WATCH_THREADS := TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$(CURDIR)/tests/tsan-suppressions
