@@ -94,6 +94,8 @@
 #define LIMIT_STAGE_PARALLEL 4 /* inputs staged at a time; each fetches several ranges or objects */
 /* bytes of the recorded diff between a context and its commit; a patch, not data */
 #define LIMIT_CONTEXT_DIFF   (4 * MIB)
+/* bytes of the list of a context's files, for about four million of them */
+#define LIMIT_CONTEXT_LIST   (1024 * MIB)
 /* objects or files of one input that are unpacked individually */
 #define LIMIT_STAGE_UNPACK   100000
 

@@ -232,6 +232,7 @@ void run_init(struct run *run, const struct run_options *options, struct run_res
 		.workflow = options->workflow,
 		.home = options->home,
 		.records = options->records,
+		.keep_context = options->keep_context,
 		.voice.observer = &options->observer,
 		.reserve_fd = -1,
 	};

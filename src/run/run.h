@@ -37,6 +37,7 @@ struct run_options {
 	bool fresh; /* never continue an earlier attempt */
 	bool resume; /* also continue a failed or stopped run */
 	bool due; /* with `resume`: only a preempted or lost run */
+	bool keep_context; /* keep the copy of the context that the last attempt made */
 	bool retrying; /* a retry after a failure, see retry.h */
 	int64_t wait_ms; /* wait before anything is claimed */
 	int stdout_fd; /* terminal for the steps' output; -1 shows it only in the log */

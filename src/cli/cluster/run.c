@@ -123,6 +123,7 @@ static int submit(const struct run_options *options, const struct cluster *clust
 		r = slurm_job_set_node_dir(job, cluster->node_dir, err);
 	job->fresh = options->fresh;
 	job->resume = options->resume;
+	job->keep_context = options->keep_context;
 	if (r == 0)
 		r = run_record_elsewhere(options->workflow, options->home, options->records, id,
 			options->workflow_path, options->provenance, &job->attempt, err);

@@ -389,6 +389,7 @@ static int run_one(const struct cli *cli, struct row *row, size_t i)
 	options = session_options(session);
 	options.provenance = row->provenance;
 	options.fresh = cli_has(cli, "fresh");
+	options.keep_context = cli_has(cli, "keep-context");
 	if (row->cluster.slurm)
 		return cluster_run(cli, &options, &row->cluster);
 	if (row->background) {
@@ -458,6 +459,12 @@ static int run_run(const struct cli *cli)
 	return code ? code : run_each(cli, &row);
 }
 
+#define KEEP_CONTEXT                                                                               \
+	{                                                                                          \
+		0, "keep-context", NULL,                                                           \
+			"Keep the code of the last attempt, even if it has changed since"          \
+	}
+
 const struct command command_run = {
 	.name = "run",
 	.summary = "run a workflow",
@@ -487,7 +494,7 @@ const struct command command_run = {
 		{0, "fresh", NULL, "Start from the beginning, ignoring earlier attempts"},
 		{0, "name", "NAME", "Name of the run; another name is another run"},
 		{'w', "workflow", "NAME", "Workflow to run, of a dstack file that has several"},
-		{'c', "context", "DIR", "Directory whose copy the steps start in"},
+		{'c', "context", "DIR", "Directory whose copy the steps start in"}, KEEP_CONTEXT,
 		{0, "wait", NULL, "Wait for the end; the default without --detach"},
 		{'s', "set", "PATH=VALUE",
 			"Replace a field of the workflow, such as resources.gpusPerTask=0; null removes "
@@ -561,6 +568,7 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 	if (!run->last.pid) { /* it was only submitted so far */
 		options.fresh = allocation->job.fresh;
 		options.resume = allocation->job.resume;
+		options.keep_context = allocation->job.keep_context;
 	}
 	if (records_withdraw(session->records, run->id, allocation->job.attempt, &err) < 0 ||
 		slurm_allocation_watch(allocation, &err) < 0)
@@ -622,6 +630,7 @@ static int run_resume(const struct cli *cli)
 	options.id = run.id;
 	options.resume = true;
 	options.due = cli_has(cli, "due");
+	options.keep_context = cli_has(cli, "keep-context");
 	options.provenance = run.last.provenance;
 	if (cluster.slurm || (!cluster.given && cluster_has(session.home, run.id)))
 		return cluster_run(cli, &options, &cluster);
@@ -646,7 +655,7 @@ const struct command command_resume = {
 		"workflow refers to. The endpoint and credentials given here are used to find it.",
 	.options = OPTIONS({0, "credentials-from", "FILE",
 				   "Workflow file with the credentials of the original"},
-		{'s', "set", "PATH=VALUE", "Replace a field of the workflow"},
+		KEEP_CONTEXT, {'s', "set", "PATH=VALUE", "Replace a field of the workflow"},
 		{'d', "detach", NULL, "Run in the background; prints the run's id"},
 		CLUSTER_OPTIONS,
 		{0, "in-allocation", NULL, "For the batch job of --on slurm; not for users"},

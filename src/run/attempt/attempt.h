@@ -34,6 +34,7 @@ struct attempt {
 	char id[RECORDS_ID_SIZE]; /* of the run */
 	atomic_int number;
 	bool continuing; /* continues what earlier attempts left */
+	bool keep_context; /* not the code that is there now: the copy of the last attempt */
 	bool steps_began; /* by this attempt, or all were finished before */
 	size_t steps_done; /* top-level steps that earlier attempts finished */
 	struct run_layout layout;

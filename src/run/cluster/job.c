@@ -29,6 +29,7 @@ static int fill(struct slurm_job *job, const json_t *root)
 		.submissions = (int)json_integer_value(json_object_get(root, "submissions")),
 		.fresh = json_is_true(json_object_get(root, "fresh")),
 		.resume = json_is_true(json_object_get(root, "resume")),
+		.keep_context = json_is_true(json_object_get(root, "keep_context")),
 	};
 	/* Only digits may become an argument of a Slurm command. */
 	if (number && strspn(number, "0123456789") && strlen(number) < sizeof(job->job))
@@ -78,9 +79,10 @@ int slurm_job_write(
 
 	for (size_t i = 0; i < job->options.n; i++)
 		json_array_append_new(options, json_string(job->options.items[i]));
-	root = json_pack("{s:s, s:i, s:i, s:b, s:b, s:s*, s:o}", "job", job->job, "attempt",
+	root = json_pack("{s:s, s:i, s:i, s:b, s:b, s:b, s:s*, s:o}", "job", job->job, "attempt",
 		job->attempt, "submissions", job->submissions, "fresh", (int)job->fresh, "resume",
-		(int)job->resume, "node_dir", job->node_dir, "options", options);
+		(int)job->resume, "keep_context", (int)job->keep_context, "node_dir", job->node_dir,
+		"options", options);
 	text = json_dumps(root, JSON_INDENT(2));
 	if (!path || !text)
 		return error_memory(err);

@@ -53,7 +53,8 @@ struct slurm_job {
 	/* "" while it is being submitted, or if the submission was interrupted */
 	char job[SLURM_JOB_SIZE];
 	int attempt; /* the attempt recorded with the submission */
-	bool fresh, resume; /* the options of the user; for its first start only */
+	/* the options of the user; for its first start only */
+	bool fresh, resume, keep_context;
 	/* The last submission, counted from 1 and written before sbatch is run. The script of each
 	 * has its number: a job of an earlier submission that was thought lost does nothing. */
 	int submissions;

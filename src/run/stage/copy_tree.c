@@ -96,6 +96,22 @@ static int copy_file(struct copy *c, int from_dir, int to_dir, const char *name,
 	return r;
 }
 
+static int copy_link(
+	const struct copy *c, int from, int to, const char *name, struct penstock_error *err)
+{
+	char target[4096];
+	ssize_t n = readlinkat(from, name, target, sizeof(target) - 1);
+	int r;
+
+	if (n < 0)
+		return error_errno(err, errno, "cannot read the link %s", c->path);
+	target[n] = '\0';
+	r = remove_existing(c, to, name, err);
+	if (r == 0 && symlinkat(target, to, name) < 0)
+		r = error_errno(err, errno, "cannot create the link %s", c->path);
+	return r;
+}
+
 static int copy_dir(struct copy *c, int from, int to, size_t depth, struct penstock_error *err);
 
 static int copy_entry(struct copy *c, int from, int to, const char *name, size_t depth,
@@ -105,34 +121,29 @@ static int copy_entry(struct copy *c, int from, int to, const char *name, size_t
 	_cleanup_close_ int sub_from = -1;
 	_cleanup_close_ int sub_to = -1;
 	struct stat st;
+	int r = 0;
 
 	if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return error_errno(err, errno, "cannot get the status of %s", c->path);
 	if (options->leave_out && options->leave_out(options->cookie, c->path, &st))
 		return 0;
+	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
+		return options->special ? options->special(options->cookie, c->path, err) : 0;
+	if (options->seen && !S_ISDIR(st.st_mode))
+		r = options->seen(options->cookie, from, name, c->path, &st, err);
+	if (r < 0 || (to < 0 && !S_ISDIR(st.st_mode)))
+		return r;
 	if (S_ISREG(st.st_mode))
 		return copy_file(c, from, to, name, &st, err);
-	if (S_ISLNK(st.st_mode)) {
-		char target[4096];
-		ssize_t n = readlinkat(from, name, target, sizeof(target) - 1);
-		int r;
-
-		if (n < 0)
-			return error_errno(err, errno, "cannot read the link %s", c->path);
-		target[n] = '\0';
-		r = remove_existing(c, to, name, err);
-		if (r == 0 && symlinkat(target, to, name) < 0)
-			r = error_errno(err, errno, "cannot create the link %s", c->path);
-		return r;
-	}
-	if (!S_ISDIR(st.st_mode))
-		return options->special ? options->special(options->cookie, c->path, err) : 0;
-	if (mkdirat(to, name, (st.st_mode & 0777) | 0700) < 0 &&
+	if (S_ISLNK(st.st_mode))
+		return copy_link(c, from, to, name, err);
+	if (to >= 0 && mkdirat(to, name, (st.st_mode & 0777) | 0700) < 0 &&
 		(!options->replace || errno != EEXIST))
 		return error_errno(err, errno, "cannot create %s", c->path);
 	sub_from = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	sub_to = openat(to, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (sub_from < 0 || sub_to < 0)
+	if (to >= 0)
+		sub_to = openat(to, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (sub_from < 0 || (to >= 0 && sub_to < 0))
 		return error_errno(err, errno, "cannot open %s", c->path);
 	return copy_dir(c, sub_from, sub_to, depth + 1, err);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <penstock/error.h>
 
@@ -17,6 +18,7 @@
 #include "base/str.h"
 #include "run/stage/copy_tree.h"
 #include "run/workdir/ignore.h"
+#include "s3/sum/checksum.h"
 
 /* Files that Determined never sends. */
 static const char det_defaults[] =
@@ -24,64 +26,73 @@ static const char det_defaults[] =
 	"terraform.tfvars*\n.terraform*\n.git/\n.vscode/\n.idea/\n.mypy_cache/\n/shared_fs\n"
 	"/.detignore\n";
 
-/* A copy in progress. */
-struct context_copy {
-	const struct workflow_context *context;
+/* A scan or a copy in progress. */
+struct visit {
+	const struct context_source *source;
 	struct ignore ignore;
-	size_t before[LIMIT_ARCHIVE_DEPTH + 2]; /* number of rules before each open directory */
+	size_t rules[LIMIT_ARCHIVE_DEPTH + 2]; /* number of rules before each open directory */
 	size_t depth;
 	struct stat home;
+	/* of a scan */
+	const struct context_files *known;
+	struct context_files *found;
 	uint64_t bytes;
+	/* of a copy */
+	const struct context_files *before, *now;
+	int target;
 };
 
-static int take_bytes(void *cookie, size_t bytes, struct penstock_error *err)
+static int take_bytes(struct visit *v, uint64_t bytes, struct penstock_error *err)
 {
-	struct context_copy *c = cookie;
-	uint64_t most = (uint64_t)c->context->max_bytes.value;
+	const struct workflow_context *context = v->source->context;
+	uint64_t most = (uint64_t)context->max_bytes.value;
 	char shown[STR_SIZE_SIZE];
 
-	c->bytes += bytes;
-	if (!most || c->bytes <= most)
+	v->bytes += bytes;
+	if (!most || v->bytes <= most)
 		return 0;
 	str_format_size(most, shown);
 	return error_set(err, PENSTOCK_E_LIMIT,
 		"the context %s is larger than %s; list files to exclude in %s, or use --set "
 		"context.maxBytes=BYTES",
-		workflow_shown(&c->context->path), shown,
-		c->context->ignore == WORKFLOW_IGNORE_DET ? ".detignore" : ".gitignore");
+		workflow_shown(&context->path), shown,
+		context->ignore == WORKFLOW_IGNORE_DET ? ".detignore" : ".gitignore");
 }
 
 static bool leave_out(void *cookie, const char *path, const struct stat *st)
 {
-	const struct context_copy *c = cookie;
+	const struct visit *v = cookie;
 
-	return ignore_match(&c->ignore, path, S_ISDIR(st->st_mode)) ||
-	       (S_ISDIR(st->st_mode) && st->st_dev == c->home.st_dev &&
-		       st->st_ino == c->home.st_ino);
+	return ignore_match(&v->ignore, path, S_ISDIR(st->st_mode)) ||
+	       (S_ISDIR(st->st_mode) && st->st_dev == v->home.st_dev &&
+		       st->st_ino == v->home.st_ino);
 }
 
 static int pass_over(void *cookie, const char *path, struct penstock_error *err)
 {
-	(void)cookie;
+	const struct visit *v = cookie;
+
 	(void)err;
-	log_warn("skipping %s: it is a device, FIFO or socket", path);
+	if (v->found)
+		log_warn("skipping %s: it is a device, FIFO or socket", path);
 	return 0;
 }
 
 /* Adds the rules of a directory's own file. */
 static int add_rules(void *cookie, int dir, const char *at, struct penstock_error *err)
 {
-	struct context_copy *c = cookie;
+	struct visit *c = cookie;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
-	const char *name = c->context->ignore == WORKFLOW_IGNORE_GIT ? ".gitignore" : ".detignore";
+	const char *name = c->source->context->ignore == WORKFLOW_IGNORE_GIT ? ".gitignore"
+									     : ".detignore";
 	_cleanup_close_ int fd = -1;
 	size_t len = strlen(at);
 	char path[64];
 	int r;
 
-	c->before[c->depth++] = c->ignore.n;
-	if (c->context->ignore == WORKFLOW_IGNORE_NONE ||
-		(c->context->ignore == WORKFLOW_IGNORE_DET && len))
+	c->rules[c->depth++] = c->ignore.n;
+	if (c->source->plain || c->source->context->ignore == WORKFLOW_IGNORE_NONE ||
+		(c->source->context->ignore == WORKFLOW_IGNORE_DET && len))
 		return 0;
 	fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
@@ -96,41 +107,157 @@ static int add_rules(void *cookie, int dir, const char *at, struct penstock_erro
 
 static void forget_rules(void *cookie)
 {
-	struct context_copy *c = cookie;
+	struct visit *c = cookie;
 
-	ignore_truncate(&c->ignore, c->before[--c->depth]);
+	ignore_truncate(&c->ignore, c->rules[--c->depth]);
 }
 
-int context_copy(const struct workflow *workflow, const char *to, const char *home,
-	const atomic_int *cancel, struct penstock_error *err)
+/* Calls the functions of `how` for the whole directory. */
+static int visit(struct visit *v, struct copy_tree *how, struct penstock_error *err)
 {
-	const char *path = workflow->context.path.value;
-	_cleanup_close_ int from = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	_cleanup_close_ int target = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct context_copy c = {.context = &workflow->context};
-	const struct copy_tree how = {.what = "copying the context",
-		.cancel = cancel,
-		.leave_out = leave_out,
-		.enter = add_rules,
-		.leave = forget_rules,
-		.moved = take_bytes,
-		.special = pass_over,
-		.cookie = &c};
+	const struct workflow_context *context = v->source->context;
+	_cleanup_close_ int from = open(v->source->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int r = 0;
 
 	if (from < 0 && errno == ENOENT)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"the context %s does not exist; use --context DIR",
-			workflow_shown(&workflow->context.path));
-	if (from < 0 || target < 0)
-		return error_errno(err, errno, "cannot open %s", from < 0 ? path : to);
-	if (stat(home, &c.home) < 0)
-		c.home = (struct stat){0};
-	if (c.context->ignore == WORKFLOW_IGNORE_GIT)
-		r = ignore_add(&c.ignore, ".git\n", 0);
-	else if (c.context->ignore == WORKFLOW_IGNORE_DET)
-		r = ignore_add(&c.ignore, det_defaults, 0);
-	r = r < 0 ? error_memory(err) : copy_tree(&how, from, target, err);
-	ignore_release(&c.ignore);
+			workflow_shown(&context->path));
+	if (from < 0)
+		return error_errno(err, errno, "cannot open %s", v->source->dir);
+	if (stat(v->source->home, &v->home) < 0)
+		v->home = (struct stat){0};
+	if (!v->source->plain && context->ignore == WORKFLOW_IGNORE_GIT)
+		r = ignore_add(&v->ignore, ".git\n", 0);
+	else if (!v->source->plain && context->ignore == WORKFLOW_IGNORE_DET)
+		r = ignore_add(&v->ignore, det_defaults, 0);
+	how->what = "copying the context";
+	how->cancel = v->source->cancel;
+	how->enter = add_rules;
+	how->leave = forget_rules;
+	how->special = pass_over;
+	how->cookie = v;
+	r = r < 0 ? error_memory(err) : copy_tree(how, from, v->target, err);
+	ignore_release(&v->ignore);
 	return r;
+}
+
+/* ---- scanning ---- */
+
+static int sum_link(int dir, const char *name, uint8_t *sum, struct penstock_error *err)
+{
+	char target[4096];
+	ssize_t n = readlinkat(dir, name, target, sizeof(target));
+
+	return n < 0 ? error_errno(err, errno, "cannot read the link %s", name)
+		     : checksum_of(CHECKSUM_SHA256, target, (size_t)n, sum, err);
+}
+
+static int sum_file(const struct visit *v, int dir, const char *name, const char *path,
+	uint8_t sum[static CHECKSUM_MAX_SIZE], struct penstock_error *err)
+{
+	_cleanup_close_ int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+	int r;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_errno(err, errno, "cannot open %s", path);
+	r = checksum_of_file(
+		fd, CHECKSUM_SHA256, 0, (uint64_t)st.st_size, v->source->cancel, sum, err);
+	if (r != -(int)PENSTOCK_E_CHANGED)
+		return r;
+	/* It is being written: no digest is right, so that the next scan takes it again. */
+	penstock_error_release(err);
+	memset(sum, 0, CHECKSUM_MAX_SIZE);
+	return 0;
+}
+
+static int take_file(void *cookie, int dir, const char *name, const char *path,
+	const struct stat *st, struct penstock_error *err)
+{
+	struct visit *v = cookie;
+	const struct context_file *known = context_files_find(v->known, path);
+	struct context_file *file = context_files_add(v->found, path, st);
+	uint8_t sum[CHECKSUM_MAX_SIZE];
+	int r = take_bytes(v, S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0, err);
+
+	if (r < 0)
+		return r;
+	if (!file)
+		return error_memory(err);
+	if (known && context_file_is_untouched(known, file)) {
+		memcpy(file->sum, known->sum, sizeof(file->sum));
+		return 0;
+	}
+	r = S_ISLNK(st->st_mode) ? sum_link(dir, name, sum, err)
+				 : sum_file(v, dir, name, path, sum, err);
+	str_hex(sum, CONTEXT_SUM_SIZE / 2, file->sum);
+	return r;
+}
+
+int context_scan(const struct context_source *source, const struct context_files *known,
+	struct context_files *out, struct penstock_error *err)
+{
+	struct context_files found = {0};
+	struct visit v = {.source = source, .known = known, .found = &found, .target = -1};
+	struct copy_tree how = {.leave_out = leave_out, .seen = take_file};
+	int r = visit(&v, &how, err);
+
+	if (r < 0) {
+		context_files_release(&found);
+		return r;
+	}
+	context_files_sort(&found);
+	*out = found;
+	return 0;
+}
+
+/* ---- copying ---- */
+
+static bool is_unchanged(void *cookie, const char *path, const struct stat *st)
+{
+	const struct visit *v = cookie;
+	const struct context_file *before, *now;
+	struct stat there;
+
+	if (leave_out(cookie, path, st))
+		return true;
+	/* A link in the place of a directory is ours, to an artifact or an input. */
+	if (S_ISDIR(st->st_mode))
+		return fstatat(v->target, path, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+		       S_ISLNK(there.st_mode);
+	before = context_files_find(v->before, path);
+	now = context_files_find(v->now, path);
+	/* A file that appeared since the scan is for the next one. */
+	return !now || (before && context_file_is_same(before, now));
+}
+
+/* Steps may have replaced directories by links: nothing outside is removed. */
+static void remove_gone(const struct visit *v)
+{
+	for (size_t i = 0; i < v->before->n; i++) {
+		const char *path = v->before->items[i].path;
+		const char *slash = strrchr(path, '/');
+		size_t at;
+
+		if (context_files_find(v->now, path))
+			continue;
+		_cleanup_close_ int dir = fs_open_below(
+			v->target, path, slash ? (size_t)(slash - path) : 0, false, &at);
+		if (dir >= 0 && unlinkat(dir, slash ? slash + 1 : path, 0) < 0 && errno != ENOENT)
+			log_debug("cannot remove %s: %s", path, strerror(errno));
+	}
+}
+
+int context_copy(const struct context_source *source, const struct context_files *before,
+	const struct context_files *now, const char *to, struct penstock_error *err)
+{
+	_cleanup_close_ int target = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct visit v = {.source = source, .before = before, .now = now, .target = target};
+	struct copy_tree how = {.replace = true, .leave_out = is_unchanged};
+
+	if (target < 0)
+		return error_errno(err, errno, "cannot open %s", to);
+	remove_gone(&v);
+	return visit(&v, &how, err);
 }

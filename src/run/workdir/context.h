@@ -1,16 +1,39 @@
-/* The copy of a workflow's context directory, which is the working directory of its steps. */
+/*
+ * The code of a run: the files of its context directory, which are copied to its working directory.
+ *
+ *	struct context_source source = { .context = &workflow->context, .dir = "/home/u/project",
+ *		.home = home, .cancel = cancel };
+ *
+ *	context_scan(&source, &before, &now, err);	// reads what is not in `before` already
+ *	context_copy(&source, &before, &now, to, err);	// only what differs
+ */
 #ifndef RUN_WORKDIR_CONTEXT_H
 #define RUN_WORKDIR_CONTEXT_H
 
 #include <stdatomic.h>
 
+#include "run/workdir/context_files.h"
 #include "workflow/model.h"
 
 struct penstock_error;
 
-/* Copies the context, without ignored files, into the existing, empty directory `to`. `home` is
- * left out if it is inside. Returns -PENSTOCK_E_LIMIT if it has more than maxBytes. */
-int context_copy(const struct workflow *workflow, const char *to, const char *home,
-	const atomic_int *cancel, struct penstock_error *err);
+struct context_source {
+	const struct workflow_context *context;
+	const char *dir; /* that of the context, or another one with its files */
+	bool plain; /* nothing in it is to be left out */
+	const char *home; /* left out if it is inside */
+	const atomic_int *cancel;
+};
+
+/* Lists the files, without ignored ones. A file that is untouched since `known` is not read again.
+ * Returns -PENSTOCK_E_LIMIT if they have more than maxBytes, -PENSTOCK_E_NOT_FOUND if the directory
+ * is missing. */
+int context_scan(const struct context_source *source, const struct context_files *known,
+	struct context_files *out, struct penstock_error *err);
+
+/* Makes the files in the directory `to` that came from `before` those of `now`, which is what
+ * context_scan() found. Other files there stay. */
+int context_copy(const struct context_source *source, const struct context_files *before,
+	const struct context_files *now, const char *to, struct penstock_error *err);
 
 #endif

@@ -15,68 +15,10 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/str.h"
-#include "run/workdir/context.h"
-#include "run/workdir/context_commit.h"
+#include "run/workdir/code.h"
 #include "run/report/output.h"
 #include "run/workdir/venv.h"
-
-/* ---- the copy ---- */
-
-/* Returns the context's Git commit as JSON, or NULL if there is no commit, or it cannot be
- * determined; that does not prevent the run. */
-static char *describe_context(const struct attempt *attempt, const atomic_int *cancel)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_free_ char *context = realpath(attempt->workflow->context.path.value, NULL);
-	_cleanup_free_ char *dir = path_join(attempt->layout.dir, "context");
-	_cleanup_free_ char *diff = dir ? str_printf("%s/%d.diff", dir, attempt->number) : NULL;
-	char *json = NULL;
-	int r;
-
-	if (!context || !diff)
-		return NULL;
-	r = fs_mkdirs(dir, 0700, &err);
-	if (r == 0)
-		r = context_commit_describe(
-			&(struct context_commit_spec){
-				.context = context,
-				.home = attempt->home,
-				.tmp = attempt->layout.tmp,
-				.diff = diff,
-				.cancel = cancel,
-			},
-			&json, &err);
-	if (r < 0)
-		run_say(&attempt->voice, RUN_EVENT_WARNING,
-			"cannot record the Git commit of the context: %s", err.message);
-	rmdir(dir); /* fails if it contains a diff */
-	return json;
-}
-
-/* An incomplete copy is made again. */
-static int copy_context(
-	const struct attempt *attempt, const atomic_int *cancel, struct penstock_error *err)
-{
-	_cleanup_free_ char *mark = path_join(attempt->layout.state, PROJECT_COMMIT);
-	_cleanup_free_ char *commit = NULL;
-	int r;
-
-	if (!mark)
-		return error_memory(err);
-	if (access(mark, F_OK) == 0 && access(attempt->layout.work, F_OK) == 0)
-		return 0;
-	r = fs_remove_tree(attempt->layout.work, err);
-	if (r == 0)
-		r = fs_mkdirs(attempt->layout.work, 0700, err);
-	if (r == 0 && attempt->workflow->context.path.value)
-		r = context_copy(
-			attempt->workflow, attempt->layout.work, attempt->home, cancel, err);
-	if (r == 0 && attempt->workflow->context.path.value)
-		commit = describe_context(attempt, cancel);
-	return r < 0 ? r
-		     : fs_write_atomic(
-			       mark, commit ? commit : "", commit ? strlen(commit) : 0, 0600, err);
-}
+#include "workflow/model.h"
 
 /* ---- inputs ---- */
 
@@ -325,7 +267,7 @@ int project_lay_out(
 
 	if (!attempt->workflow->has_work_dir)
 		return 0;
-	r = copy_context(attempt, cancel, err);
+	r = code_lay_out(attempt, cancel, err);
 	for (size_t i = 0; r == 0 && i < attempt->workflow->n_inputs; i++) {
 		if (attempt->workflow->inputs[i].link.value)
 			r = link_input(attempt, &attempt->workflow->inputs[i], err);
