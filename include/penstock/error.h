@@ -52,11 +52,13 @@ enum penstock_code {
 struct penstock_error {
 	enum penstock_code code;
 	int http_status; /* of the reply that caused it; 0 if not HTTP */
+	/* 1 if every request to the bucket fails alike: no such bucket, wrong key, expired token */
+	int repeats;
 	char *message; /* owned; one line, causes included */
 };
 
 /* clang-format off */
-#define PENSTOCK_ERROR_INIT { PENSTOCK_OK, 0, 0 }
+#define PENSTOCK_ERROR_INIT { PENSTOCK_OK, 0, 0, 0 }
 /* clang-format on */
 
 /* Frees the members of `err` and prepares it for reuse. NULL is allowed. */

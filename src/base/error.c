@@ -105,6 +105,7 @@ static int set(struct penstock_error *err, enum penstock_code code, char *messag
 	replace_message(err, message);
 	err->code = code;
 	err->http_status = 0;
+	err->repeats = 0;
 	return -(int)code;
 }
 

@@ -23,9 +23,12 @@ void copy_report_failed(
 {
 	const char *subject = item->from ? item->from : item->to;
 	const char *message = err->message ? err->message : penstock_code_name(err->code);
-	bool first = c->o.stop_at_first_error &&
-		     (!c->first.code || (c->first.code == PENSTOCK_E_CANCELLED &&
-						err->code != PENSTOCK_E_CANCELLED));
+	/* All items have one target, but sources may be in several buckets. */
+	bool to_target = strcmp(item->action, "upload") == 0 || strcmp(item->action, "copy") == 0;
+	bool repeats = err->repeats && (err->code != PENSTOCK_E_NOT_FOUND || to_target);
+	bool ends = c->o.stop_at_first_error || repeats;
+	bool first = ends && (!c->first.code || (c->first.code == PENSTOCK_E_CANCELLED &&
+							err->code != PENSTOCK_E_CANCELLED));
 
 	c->failed += err->code != PENSTOCK_E_CANCELLED;
 	/* With the name of the item if the message lacks it. */
@@ -35,6 +38,10 @@ void copy_report_failed(
 		error_set(&c->first, err->code, "%s: %s", subject, message);
 	if (first)
 		c->first.http_status = err->http_status;
+	if (first)
+		c->first.repeats = err->repeats;
+	if (repeats)
+		bulk_stop(c->bulk);
 	if (c->o.report.failed)
 		c->o.report.failed(c->o.report.cookie, item, err);
 }
@@ -119,6 +126,10 @@ static void on_done(void *cookie, const struct bulk_item *item, const struct obj
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	if (c->unreported) {
+		if (info && c->unreported_info) {
+			c->unreported_info->size = info->size;
+			memcpy(c->unreported_info->etag, info->etag, OBJECT_ETAG_SIZE);
+		}
 		if (failure && !c->unreported->code)
 			error_set(c->unreported, failure->code, "%s",
 				failure->message ? failure->message : "");
@@ -141,6 +152,7 @@ static void on_done(void *cookie, const struct bulk_item *item, const struct obj
 	}
 	error_set(&err, failure->code, "%s", failure->message ? failure->message : "");
 	err.http_status = failure->http_status;
+	err.repeats = failure->repeats;
 	explain(c, &described, &err);
 	copy_report_failed(c, &described.item, &err);
 }
@@ -152,7 +164,7 @@ int copy_item_failed(struct copy *c, const char *from, struct penstock_error *it
 		return error_move(err, item_err);
 	copy_report_failed(c, &(struct copy_item){.action = "skip", .from = from}, item_err);
 	penstock_error_release(item_err);
-	if (!c->o.stop_at_first_error)
+	if (!c->first.code)
 		return 0;
 	return error_move(err, &c->first);
 }
@@ -230,7 +242,7 @@ static int check_existing(struct copy *c, struct bulk_item *item)
 /* A copy that was cancelled by the failure of an item returns the error of the item. */
 static int cancelled_by(struct copy *c, struct penstock_error *err)
 {
-	if (!c->o.stop_at_first_error || copy_is_cancelled(c))
+	if (!c->first.code && (!c->o.stop_at_first_error || copy_is_cancelled(c)))
 		return -(int)PENSTOCK_E_CANCELLED;
 	bulk_finish(c->bulk, NULL, NULL);
 	if (!c->first.code)

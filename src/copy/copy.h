@@ -11,7 +11,8 @@
  *	copy_end(&copy);
  *
  * Many items are in flight at a time (transfer/bulk.h). Each appears whole or not at all, and is
- * verified. An item that fails is reported, and the others continue. The engine prints nothing.
+ * verified. An item that fails is reported, and the others continue, unless its error would repeat
+ * for each of them. The engine prints nothing.
  */
 #ifndef COPY_COPY_H
 #define COPY_COPY_H
@@ -67,7 +68,8 @@ struct copy_options {
 	bool keep_same;
 	bool resume; /* large downloads; uploads resume if put.resume_dir is set */
 	bool no_sync; /* downloads are not synced at the end */
-	/* The first item that fails ends the copy, and its error is returned. */
+	/* The first item that fails ends the copy, and its error is returned. Without it that
+	 * holds for errors that repeat (penstock_error). */
 	bool stop_at_first_error;
 	/* Local symbolic links are left out. Else they are followed, or kept with `preserve`. */
 	bool skip_links;
@@ -87,9 +89,10 @@ struct copy {
 	uint64_t found, failed; /* items */
 	uint64_t spared; /* items of runs that a move or deletion left */
 	uint64_t undeleted; /* names that a sync left at the target after a failure */
-	struct penstock_error first; /* with stop_at_first_error */
+	struct penstock_error first; /* that ended the copy */
 	/* Set during a step that is not reported; receives its error. */
 	struct penstock_error *unreported;
+	struct object_info *unreported_info; /* of that step: receives size and ETag */
 	bool no_memory; /* for the text of a report */
 };
 

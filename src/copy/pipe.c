@@ -163,22 +163,25 @@ static int put_stdin(struct copy *c, const struct place *place, const struct tar
 }
 
 /* Submits an item that is not reported, and waits for it. */
-static int run_step(struct copy *c, const struct bulk_item *item, struct penstock_error *err)
+static int run_step(struct copy *c, const struct bulk_item *item, struct object_info *info,
+	struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	int r;
 
+	c->unreported_info = info;
 	c->unreported = &own;
 	r = copy_push(c, item, 0, err);
 	if (r == 0)
 		r = copy_finish(c, err);
 	c->unreported = NULL;
+	c->unreported_info = NULL;
 	return r == 0 && own.code ? error_move(err, &own) : r;
 }
 
 /* Into a temporary file, and from there to a side that needs its length. */
 static int through_file(struct copy *c, const struct place *source, const struct place *place,
-	const struct target *target, struct penstock_error *err)
+	const struct target *target, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_(hold_release) struct hold hold = {0};
 	struct bulk_item down = {.kind = BULK_DOWNLOAD}, up = {.kind = BULK_UPLOAD};
@@ -191,13 +194,14 @@ static int through_file(struct copy *c, const struct place *source, const struct
 		down.from_url = source->url;
 	else if (place_is_object(source))
 		down.from = place_object(source, c->o.from);
-	r = source->kind == LOCATION_STDIO ? hold_stdin(c, &hold, err) : run_step(c, &down, err);
+	r = source->kind == LOCATION_STDIO ? hold_stdin(c, &hold, err)
+					   : run_step(c, &down, info, err);
 	if (r < 0)
 		return r;
 	copy_item_target(c, target, place, &up);
 	up.path = hold.path;
 	up.if_none_match = c->o.no_clobber;
-	return run_step(c, &up, err);
+	return run_step(c, &up, info, err);
 }
 
 static int transmit(struct copy *c, const struct place *source, const struct place *place,
@@ -208,7 +212,7 @@ static int transmit(struct copy *c, const struct place *source, const struct pla
 					       : fetch_to_stdout(c, source, &info->size, err);
 	if (source->kind == LOCATION_STDIO && place_is_object(place))
 		return put_stdin(c, place, target, info, err);
-	return through_file(c, source, place, target, err);
+	return through_file(c, source, place, target, info, err);
 }
 
 int copy_pipe(struct copy *c, const struct place *source, const struct place *target,

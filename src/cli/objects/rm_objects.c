@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "cli/objects/remote.h"
+#include "cli/print/fold.h"
 #include "cli/print/util.h"
 
 struct removal {
@@ -18,6 +19,7 @@ struct removal {
 	bool dry_run;
 	struct strlist keys; /* found, not removed yet */
 	struct strlist kept; /* refused keys of the last batch */
+	struct fold fold;
 	uint64_t refused;
 	bool force; /* also the state of runs */
 	uint64_t spared; /* objects of runs that were left */
@@ -38,16 +40,24 @@ static void report(struct removal *removal, const char *key)
 	}
 }
 
-static void on_refused(void *cookie, const char *key, const struct penstock_error *err)
+static void print_line(void *cookie, const char *text)
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(4 * LIMIT_LOG_LINE);
-	struct removal *removal = cookie;
 
-	removal->refused++;
-	log_redact_into(&line, err->message ? err->message : key);
+	(void)cookie;
+	log_redact_into(&line, text);
 	fprintf(log_stream(), "penstock rm: %s", cli_where());
 	show_name(log_stream(), buf_str(&line));
 	putc('\n', log_stream());
+}
+
+static void on_refused(void *cookie, const char *key, const struct penstock_error *err)
+{
+	struct removal *removal = cookie;
+
+	removal->refused++;
+	if (fold_shows(&removal->fold, key, NULL, err))
+		print_line(NULL, err->message ? err->message : key);
 	if (strlist_add(&removal->kept, key) < 0)
 		abort();
 }
@@ -135,6 +145,7 @@ int rm_objects(const struct cli *cli)
 
 	remote_many_requests();
 	code = remote_operands(cli, false, cli_has(cli, "json"), remove_operand, &removal);
+	fold_end(&removal.fold, print_line, NULL);
 	if (removal.spared)
 		log_warn("left %llu object%s below .penstock/: the state, logs and kept copies of "
 			 "runs; --force also removes them",

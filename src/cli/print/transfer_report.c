@@ -27,7 +27,9 @@ void report_begin(struct report *report, const struct cli *cli, bool dry_run)
 	report->json = cli_has(cli, "json");
 	report->verbose = cli_has(cli, "verbose");
 	report->terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0 &&
-			   !cli_quiet(cli) && !dry_run && log_stream() == stderr;
+			   !cli_quiet(cli) && !dry_run && log_stream() == stderr &&
+			   /* The line would be drawn over a line of the list. */
+			   !(report->json && isatty(STDOUT_FILENO));
 	report->began_ms = clock_monotonic_ms();
 	clock_cond_init(&report->end);
 }
@@ -209,6 +211,14 @@ static bool names(const char *message, const char *subject)
 	return false;
 }
 
+static void print_line(struct report *report, const char *text)
+{
+	erase(report);
+	fprintf(log_stream(), "penstock %s: %s", cli_verb(report->cli), cli_where());
+	show_name(log_stream(), text);
+	putc('\n', log_stream());
+}
+
 static void print_error(
 	struct report *report, const char *subject, const struct penstock_error *err)
 {
@@ -220,10 +230,7 @@ static void print_error(
 		buf_add_str(&line, ": ");
 	}
 	log_redact_into(&line, message);
-	erase(report);
-	fprintf(log_stream(), "penstock %s: %s", cli_verb(report->cli), cli_where());
-	show_name(log_stream(), buf_str(&line));
-	putc('\n', log_stream());
+	print_line(report, buf_str(&line));
 }
 
 static void on_failed(void *cookie, const struct copy_item *item, const struct penstock_error *err)
@@ -235,7 +242,8 @@ static void on_failed(void *cookie, const struct copy_item *item, const struct p
 	} else {
 		report->failed++;
 		worsen(report, err->code);
-		print_error(report, item->from ? item->from : item->to, err);
+		if (fold_shows(&report->fold, item->from, item->to, err))
+			print_error(report, item->from ? item->from : item->to, err);
 		if (report->json)
 			add_json(report, item, "failed", err);
 		draw(report);
@@ -259,7 +267,8 @@ void report_error(struct report *report, struct penstock_error *err)
 	LOCK_SCOPE(&report->lock);
 	if (err->code != PENSTOCK_E_CANCELLED) {
 		worsen(report, err->code);
-		print_error(report, NULL, err);
+		if (fold_shows(&report->fold, NULL, NULL, err))
+			print_error(report, NULL, err);
 	}
 	penstock_error_release(err);
 }
@@ -296,6 +305,11 @@ static void summarize(const struct report *report, int interrupted)
 		log_info("%s%s", interrupted ? "interrupted: " : "", buf_str(&line));
 }
 
+static void note_folded(void *cookie, const char *text)
+{
+	print_line(cookie, text);
+}
+
 int report_end(struct report *report)
 {
 	int interrupted = cli_interrupted();
@@ -311,6 +325,7 @@ int report_end(struct report *report)
 	erase(report);
 	if (report->json)
 		json_stream_end(&report->stream);
+	fold_end(&report->fold, note_folded, report);
 	summarize(report, interrupted);
 	if (interrupted)
 		return 128 + interrupted;

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cli/print/fold.h"
 #include "cli/print/util.h"
 #include "copy/copy.h"
 
@@ -43,6 +44,7 @@ struct report {
 	uint64_t found, found_bytes;
 	uint64_t done, done_bytes;
 	uint64_t deleted, skipped, same, failed, cancelled;
+	struct fold fold;
 	atomic_llong moved; /* bytes */
 
 	int code; /* the worst code so far */

@@ -10,6 +10,7 @@ static void copy_error(struct bulk_task *task, const struct penstock_error *err)
 {
 	error_set(&task->error, err->code, "%s", err->message ? err->message : "failed");
 	task->error.http_status = err->http_status;
+	task->error.repeats = err->repeats;
 }
 
 static void on_error(void *cookie, const char *key, const struct penstock_error *err)

@@ -557,6 +557,21 @@ static const char *hint_of(enum s3_error e)
 	}
 }
 
+/* True if the store refuses every request to the bucket. */
+static bool repeats(enum s3_error e)
+{
+	static const enum s3_error all[] = {S3_E_NO_SUCH_BUCKET, S3_E_INVALID_BUCKET_NAME,
+		S3_E_INVALID_ACCESS_KEY_ID, S3_E_SIGNATURE_DOES_NOT_MATCH, S3_E_EXPIRED_TOKEN,
+		S3_E_INVALID_TOKEN, S3_E_AUTHORIZATION_HEADER_MALFORMED, S3_E_PERMANENT_REDIRECT,
+		S3_E_REQUEST_TIME_TOO_SKEWED};
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		if (e == all[i])
+			return true;
+	}
+	return false;
+}
+
 /* The store's clock differs: continue with its time, once per request. */
 static bool adjust_clock(struct s3_op *op, const struct http_reply *reply)
 {
@@ -623,6 +638,7 @@ static enum http_verdict judge_document(struct s3_op *op, const struct s3_reply 
 		"%s%s%.*s%s%s", document->code ? document->code : "error", length ? ": " : "",
 		(int)length, message, hint ? "; " : "", hint ? hint : "");
 	err->http_status = reply->status;
+	err->repeats = repeats(op->error);
 	if (document->region && (op->error == S3_E_AUTHORIZATION_HEADER_MALFORMED ||
 					op->error == S3_E_PERMANENT_REDIRECT))
 		error_suffix(err, " (%s)", document->region);
