@@ -2,6 +2,10 @@
  * that can never fit. */
 #include "run/internal.h"
 
+#include <inttypes.h>
+
+#include <penstock/error.h>
+
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
@@ -102,6 +106,22 @@ static const struct workflow_place *place_of_misfit(
 	return &r->at;
 }
 
+/* Several nodes are needed. */
+static int check_nodes(const struct workflow *workflow, struct penstock_error *err)
+{
+	const struct workflow_number *each = &workflow->resources.tasks_per_node;
+	int64_t tasks = workflow->resources.tasks.value;
+
+	if (!each->given || tasks <= each->value)
+		return 0;
+	error_set(err, PENSTOCK_E_INVALID,
+		"cannot run on this machine: the workflow asks for %" PRId64
+		" nodes; run with --on slurm, or with --set resources.tasksPerNode=null to start "
+		"all tasks here",
+		(tasks + each->value - 1) / each->value);
+	return workflow_error_at(workflow, &each->at, err);
+}
+
 int run_check_on(const struct machine_capacity *machine, const struct workflow *workflow,
 	struct penstock_error *err)
 {
@@ -109,6 +129,9 @@ int run_check_on(const struct machine_capacity *machine, const struct workflow *
 	struct claim_limits limits;
 	int r = check_steps(workflow, true, err);
 
+	if (r < 0)
+		return r;
+	r = check_nodes(workflow, err);
 	if (r < 0)
 		return r;
 	r = user_limits_read(&limits, err);

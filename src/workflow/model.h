@@ -101,6 +101,8 @@ struct workflow_resources {
 	struct workflow_number mem_per_cpu; /* MB (2^20 bytes); 0: not limited */
 	struct workflow_number gpus; /* of the whole job, also if gpusPerTask was given */
 	struct workflow_number gpus_per_task; /* the older key; steps inherit it if `given` */
+	/* ours; 0: any. A cluster spreads the tasks of the run over its nodes accordingly. */
+	struct workflow_number tasks_per_node;
 	/* ours; for each step; steps inherit it if `given` */
 	struct workflow_number max_processes;
 	bool given;

@@ -111,6 +111,8 @@ static struct node *job_of(struct reader *rd, struct node *root)
 	if (dialect) {
 		secrets_mark(rd->arena, root);
 		job = dialect->translate(rd, root);
+		if (job)
+			native_default_cpus(rd, job);
 		rd->partial = rd->found->errors > 0;
 		return job;
 	}

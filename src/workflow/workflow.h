@@ -64,7 +64,14 @@ struct workflow_options {
 	 * reference, and then contains the reference itself. */
 	bool places_only;
 
+	/* The machine whose CPUs a file that names none has; NULL if it is not known. */
+	const struct workflow_machine {
+		int cpus, gpus;
+	} * machine;
+
 	/* For files of other runners; all may be NULL. */
+	/* The store of `s3://BUCKET`, and its region; NULL: those of AWS. */
+	const char *endpoint_url, *region;
 	const char *pick; /* the workflow of a file that has several */
 	const struct strlist *arguments; /* "NAME=VALUE": dstack's variables */
 	/* one for each argument; set if this workflow has that variable. NULL: it must have all */

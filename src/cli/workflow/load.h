@@ -31,6 +31,8 @@ struct load_source {
 	char *pick, *run_args; /* NULL if not given */
 	char *context;
 	char *variables_name, *defaults_name;
+	char *endpoint_url, *region; /* of `s3://` in files of other runners */
+	struct workflow_machine machine;
 	bool dstack; /* it is .dstack/workflows.yaml */
 	/* set if reading failed only because of the configuration: the workflow itself has no
 	 * errors */

@@ -17,6 +17,8 @@
 #include "cli/workflow/modules.h"
 #include "net/credentials/credentials.h"
 #include "net/http/http.h"
+#include "records/claims.h"
+#include "run/config/user_limits.h"
 #include "transfer/location.h"
 #include "transfer/objects.h"
 
@@ -29,6 +31,8 @@ void load_source_release(struct load_source *source)
 	free(source->pick);
 	free(source->run_args);
 	free(source->context);
+	free(source->endpoint_url);
+	free(source->region);
 	free(source->variables_name);
 	free(source->defaults_name);
 }
@@ -184,6 +188,25 @@ static int load_bytes(struct load_source *out, const char *source, struct pensto
 	return r < 0 ? r : out->shown ? 0 : error_memory(err);
 }
 
+/* The CPUs and GPUs that a run of this user may have here. */
+static int measure_machine(struct workflow_machine *out, struct penstock_error *err)
+{
+	_cleanup_free_ struct machine_capacity *machine = calloc(1, sizeof(*machine));
+	struct claim_limits limits;
+	int r = machine ? user_limits_read(&limits, err) : error_memory(err);
+
+	if (r < 0)
+		return r;
+	machine_capacity(machine);
+	out->cpus = machine->cpus;
+	out->gpus = machine->gpus;
+	if (limits.cpus > 0 && limits.cpus < out->cpus)
+		out->cpus = (int)limits.cpus;
+	if (limits.gpus >= 0 && limits.gpus < out->gpus)
+		out->gpus = (int)limits.gpus;
+	return 0;
+}
+
 int load_source_find(
 	struct load_source *out, const struct load_given *given, struct penstock_error *err)
 {
@@ -222,7 +245,10 @@ int load_source_find(
 			return error_set(err, PENSTOCK_E_INVALID, "--context %s is not a directory",
 				given->context);
 	}
-	return read_variables_and_defaults(out, err);
+	r = read_variables_and_defaults(out, err);
+	if (r == 0)
+		r = s3_place_resolve(&out->endpoint_url, &out->region, err);
+	return r == 0 ? measure_machine(&out->machine, err) : r;
 }
 
 static bool is_here(const char *path)
@@ -236,6 +262,10 @@ struct workflow_options load_source_options(
 	struct workflow_options options = given->options;
 
 	options.is_here = given->here ? is_here : NULL;
+	/* Only the nodes of a cluster are not known. */
+	options.machine = given->here || options.keep_references ? &source->machine : NULL;
+	options.endpoint_url = source->endpoint_url;
+	options.region = source->region;
 	options.module = options.keep_references ? modules_find : modules_fetch;
 	options.module_cookie = source->shown;
 	options.pick = source->pick;

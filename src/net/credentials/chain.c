@@ -312,17 +312,41 @@ static int resolve_credentials(
 	return -PENSTOCK_E_PERMISSION;
 }
 
+/* NULL for Amazon's. */
+static const char *endpoint_of(const struct chain *chain)
+{
+	const char *endpoint = first(chain->given->endpoint_url, NULL);
+
+	if (endpoint || env_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"))
+		return endpoint;
+	endpoint = first(str_env("AWS_ENDPOINT_URL_S3"), str_env("AWS_ENDPOINT_URL"));
+	return endpoint ? endpoint : aws_config_endpoint(chain->config, chain->profile, "s3");
+}
+
+int s3_place_resolve(char **endpoint_url, char **region, struct penstock_error *err)
+{
+	_cleanup_(aws_config_release) struct aws_config config = {0};
+	const char *named = str_env("AWS_PROFILE");
+	const struct chain chain = {.given = &(struct store_place){0},
+		.config = &config,
+		.profile = named ? named : "default"};
+	const char *endpoint;
+	int r = aws_config_load(&config, err);
+
+	if (r < 0)
+		return r;
+	endpoint = endpoint_of(&chain);
+	*endpoint_url = endpoint ? strdup(endpoint) : NULL;
+	*region = strdup(region_of(&chain, chain.profile));
+	return *region && (*endpoint_url || !endpoint) ? 0 : error_memory(err);
+}
+
 static int resolve_place(
 	struct s3_settings *s, const struct chain *chain, struct penstock_error *err)
 {
 	const char *region = region_of(chain, chain->profile);
-	const char *endpoint = first(chain->given->endpoint_url, NULL);
+	const char *endpoint = endpoint_of(chain);
 
-	if (!endpoint && !env_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")) {
-		endpoint = first(str_env("AWS_ENDPOINT_URL_S3"), str_env("AWS_ENDPOINT_URL"));
-		if (!endpoint)
-			endpoint = aws_config_endpoint(chain->config, chain->profile, "s3");
-	}
 	if (endpoint && !str_starts(endpoint, "http://") && !str_starts(endpoint, "https://"))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"invalid endpoint '%s': it must begin with http:// or https://", endpoint);

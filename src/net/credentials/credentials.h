@@ -139,6 +139,8 @@ int s3_settings_resolve(
  */
 int gs_settings_resolve(
 	struct s3_settings *out, const struct store_place *given, struct penstock_error *err);
+/* The endpoint and region of the environment and the profile, as above; NULL for the defaults. */
+int s3_place_resolve(char **endpoint_url, char **region, struct penstock_error *err);
 void s3_settings_release(struct s3_settings *settings);
 
 #endif

@@ -197,3 +197,15 @@ char *hostlist_first(const char *text)
 
 	return hostlist_expand(text, &all, NULL) == 0 && all.n ? strdup(all.items[0]) : NULL;
 }
+
+char *hostlist_words(const char *text)
+{
+	_cleanup_(strlist_release) struct strlist all = {0};
+	struct buf out = BUF_INIT(LIMIT_STRING);
+
+	if (hostlist_expand(text, &all, NULL) < 0 || !all.n)
+		return NULL;
+	for (size_t i = 0; i < all.n; i++)
+		buf_printf(&out, "%s%s", i ? " " : "", all.items[i]);
+	return buf_take(&out);
+}

@@ -27,5 +27,7 @@ int hostlist_count(const char *text, size_t node);
 /* Returns the first name; the caller frees it. Returns NULL if there is no name or memory runs
  * out. */
 char *hostlist_first(const char *text);
+/* The same with all names, a space between each two. */
+char *hostlist_words(const char *text);
 
 #endif

@@ -252,8 +252,10 @@ static const char *number_or(const char *name, const char *fallback)
 static int set_ranks(struct strlist *env)
 {
 	/* The first node of the step has its first task. */
-	_cleanup_free_ char *first = hostlist_first(
-		number_or("SLURM_STEP_NODELIST", number_or("SLURM_JOB_NODELIST", "localhost")));
+	const char *list = number_or(
+		"SLURM_STEP_NODELIST", number_or("SLURM_JOB_NODELIST", "localhost"));
+	_cleanup_free_ char *first = hostlist_first(list);
+	_cleanup_free_ char *nodes = hostlist_words(list);
 	const char *tasks = number_or("SLURM_STEP_TASKS_PER_NODE", "1");
 	const char *node = number_or("SLURM_NODEID", "0");
 	int here = hostlist_count(tasks, (size_t)strtoul(node, NULL, 10));
@@ -266,6 +268,7 @@ static int set_ranks(struct strlist *env)
 		{"=" REMOTE_LOCAL_RANK, number_or("SLURM_LOCALID", "0")},
 		{"=" REMOTE_LOCAL_WORLD_SIZE, count},
 		{"=" REMOTE_NODE_RANK, node},
+		{"=" REMOTE_NODES, nodes ? nodes : "localhost"},
 		{"=" REMOTE_MASTER_ADDR, first ? first : "localhost"},
 	};
 

@@ -38,6 +38,7 @@ struct penstock_error;
 #define REMOTE_LOCAL_RANK	"@penstock:LOCAL_RANK@"
 #define REMOTE_LOCAL_WORLD_SIZE "@penstock:LOCAL_WORLD_SIZE@"
 #define REMOTE_NODE_RANK	"@penstock:NODE_RANK@"
+#define REMOTE_NODES		"@penstock:NODES@"
 #define REMOTE_MASTER_ADDR	"@penstock:MASTER_ADDR@"
 
 /* Appends the line. */

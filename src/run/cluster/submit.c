@@ -148,6 +148,8 @@ int slurm_options(const struct slurm_submission *submission, struct strlist *opt
 		strlist_addf(options, "--signal=B:USR1@%d", LEAD_S) < 0 ||
 		add_number(options, "ntasks", r->tasks.value, "") < 0 ||
 		add_number(options, "cpus-per-task", r->cpus_per_task.value, "") < 0 ||
+		(r->tasks_per_node.given &&
+			add_number(options, "ntasks-per-node", r->tasks_per_node.value, "") < 0) ||
 		(r->mem_per_cpu.value &&
 			add_number(options, "mem-per-cpu", r->mem_per_cpu.value, "M") < 0) ||
 		(r->gpus.value && add_number(options, "gpus", r->gpus.value, "") < 0))

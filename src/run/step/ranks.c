@@ -56,6 +56,7 @@ static int add_common(const struct ranks *ranks, struct strlist *env)
 	if (strlist_addf(env, "WORLD_SIZE=%zu", ranks->n) < 0 ||
 		strlist_addf(env, "LOCAL_WORLD_SIZE=%zu", ranks->n) < 0 ||
 		strlist_add(env, "NODE_RANK=0") < 0 ||
+		strlist_add(env, "PENSTOCK_NODES=127.0.0.1") < 0 ||
 		strlist_add(env, "MASTER_ADDR=127.0.0.1") < 0)
 		return -1;
 	return strlist_addf(env, "MASTER_PORT=%d", ranks->master_port);
@@ -87,6 +88,7 @@ int ranks_cluster_environment(const struct ranks *ranks, struct strlist *env)
 		strlist_addf(env, "WORLD_SIZE=%zu", ranks->n) < 0 ||
 		strlist_add(env, "LOCAL_WORLD_SIZE=" REMOTE_LOCAL_WORLD_SIZE) < 0 ||
 		strlist_add(env, "NODE_RANK=" REMOTE_NODE_RANK) < 0 ||
+		strlist_add(env, "PENSTOCK_NODES=" REMOTE_NODES) < 0 ||
 		strlist_add(env, "MASTER_ADDR=" REMOTE_MASTER_ADDR) < 0)
 		return -1;
 	return strlist_addf(env, "MASTER_PORT=%d", ranks->master_port);

@@ -97,6 +97,28 @@ static int link_entries(
 	return r;
 }
 
+/* Returns the path of the object that a path in a store names by itself; NULL if the path has more
+ * or other objects. */
+static char *object_of(const char *dir, const struct workflow_input *input)
+{
+	size_t len = strlen(input->s3.prefix);
+	const char *name = len ? memrchr(input->s3.prefix, '/', len - 1) : NULL;
+	_cleanup_free_ char *path = NULL;
+	_cleanup_closedir_ DIR *list = opendir(dir);
+	const struct dirent *e;
+	struct stat st;
+
+	name = name ? name + 1 : input->s3.prefix;
+	if (!len || !list)
+		return NULL;
+	path = str_printf("%s/%.*s", dir, (int)strcspn(name, "/"), name);
+	while (path && (e = fs_next_entry(list))) {
+		if (strcmp(e->d_name, strrchr(path, '/') + 1) != 0)
+			return NULL;
+	}
+	return path && stat(path, &st) == 0 && S_ISREG(st.st_mode) ? take_pointer(path) : NULL;
+}
+
 /* Returns the path of the only file of an input, or its directory. */
 static char *source_of(const struct attempt *attempt, const struct workflow_input *input)
 {
@@ -111,9 +133,12 @@ static char *source_of(const struct attempt *attempt, const struct workflow_inpu
 
 	if (!dir)
 		return NULL;
-	if (input->kind == WORKFLOW_S3 ||
-		(input->kind == WORKFLOW_LOCAL && stat(input->local_path.value, &st) == 0 &&
-			S_ISDIR(st.st_mode)) ||
+	if (input->kind == WORKFLOW_S3) {
+		file = object_of(dir, input);
+		return file ? file : take_pointer(dir);
+	}
+	if ((input->kind == WORKFLOW_LOCAL && stat(input->local_path.value, &st) == 0 &&
+		    S_ISDIR(st.st_mode)) ||
 		!(list = opendir(dir)))
 		return take_pointer(dir);
 	while ((e = fs_next_entry(list))) {

@@ -249,6 +249,20 @@ bool dialect_flag(const struct node *map, const char *key, bool fallback)
 	return flag < 0 ? fallback : flag > 0;
 }
 
+const char *dialect_home_path(struct reader *rd, const char *path)
+{
+	const char *home = getenv("HOME");
+
+	if (*path != '~' || (path[1] && path[1] != '/') || !home)
+		return path;
+	return workflow_arena_printf(rd->arena, "%s%s", home, path + 1);
+}
+
+int64_t dialect_cpus(const struct reader *rd)
+{
+	return rd->options->machine ? rd->options->machine->cpus : 1;
+}
+
 const char *dialect_quoted(struct reader *rd, const char *text)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);

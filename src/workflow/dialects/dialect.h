@@ -89,6 +89,12 @@ int64_t dialect_whole(const struct node *map, const char *key, int64_t fallback)
 bool dialect_flag(const struct node *map, const char *key, bool fallback);
 /* `text` for a shell, in single quotes if it needs them. */
 const char *dialect_quoted(struct reader *rd, const char *text);
+/* "~/x" below the home of the caller; other paths as they are. */
+const char *dialect_home_path(struct reader *rd, const char *path);
+/* The CPUs of a file that names none: those of the machine, 1 if it is not known. */
+int64_t dialect_cpus(const struct reader *rd);
+/* Adds them to `resources` of the job, if its file names none. */
+void native_default_cpus(struct reader *rd, struct node *job);
 /* Names the run: characters that a name cannot have become `-`, with a note. */
 void native_name(struct reader *rd, struct node *job, const struct node *name);
 /* Bytes of "32GB", "512 MiB", "16g"; units are decimal without "i". False if `text` is no size. */

@@ -139,6 +139,13 @@ struct node *native_context(struct reader *rd, struct node *job, const char *pat
 	return map;
 }
 
+/* For a text that does not live as long as the arena. */
+static void native_copy(struct reader *rd, struct node *parent, const char *key, const char *text,
+	const struct workflow_place *at)
+{
+	native_text(rd, parent, key, workflow_arena_copy(rd->arena, text, strlen(text)), at);
+}
+
 bool native_bucket(struct reader *rd, struct node *parent, const char *url,
 	const struct workflow_place *at, struct node **transport)
 {
@@ -152,8 +159,11 @@ bool native_bucket(struct reader *rd, struct node *parent, const char *url,
 	len = strcspn(bucket, "/");
 	map = native_map(rd, parent, google ? "gs" : "s3", at);
 	if (!google) {
-		native_text(rd, map, "region", "us-east-1", at);
-		native_text(rd, map, "endpointUrl", "https://s3.amazonaws.com", at);
+		const struct workflow_options *o = rd->options;
+
+		native_copy(rd, map, "region", o->region ? o->region : "us-east-1", at);
+		native_copy(rd, map, "endpointUrl",
+			o->endpoint_url ? o->endpoint_url : "https://s3.amazonaws.com", at);
 	}
 	native_text(rd, map, "bucketUrl",
 		workflow_arena_printf(
@@ -201,6 +211,19 @@ void native_name(struct reader *rd, struct node *job, const struct node *name)
 			"`-`, not %s",
 			plain, quote(name->text));
 	native_text(rd, job, "name", plain, &name->at);
+}
+
+void native_default_cpus(struct reader *rd, struct node *job)
+{
+	struct node *resources = node_get(job, "resources");
+	int64_t tasks = dialect_whole(resources, "tasks", 1);
+	int64_t cpus = dialect_cpus(rd) / (tasks > 0 ? tasks : 1);
+
+	if (!rd->options->machine || node_find(resources, "cpusPerTask") || cpus < 1)
+		return;
+	if (!resources)
+		resources = native_map(rd, job, "resources", &job->at);
+	native_number(rd, resources, "cpusPerTask", cpus, &job->at);
 }
 
 /* ---- the output of the configuration ---- */

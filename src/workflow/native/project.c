@@ -59,8 +59,8 @@ static const char *const ignore_words[] = {
 };
 
 static const struct schema_key context_keys[] = {
-	{"path", TEXT(workflow_context, path), .flags = KEY_REQUIRED | KEY_SHOWN,
-		.value = "directory",
+	{"path", TEXT(workflow_context, path), .flags = KEY_SHOWN, .value = "directory",
+		.otherwise = "an empty directory",
 		.says = "a directory, relative to the folder of the workflow file; it is copied to "
 			"`$STORAGE_PATH/work`, where every step without `workDir` starts"},
 	{"ignore", WORD(workflow_context, ignore, ignore_words), .flags = KEY_SHOWN,

@@ -39,6 +39,10 @@ static const struct schema_key resources_keys[] = {
 	{"gpusPerTask", NUMBER(workflow_resources, gpus_per_task, 0, MAX_GPUS),
 		.says = "the older key, instead of `gpus`: `gpus` is then `gpusPerTask` times "
 			"`tasks`, and steps inherit it"},
+	{"tasksPerNode", NUMBER(workflow_resources, tasks_per_node, 1, MAX_TASKS),
+		.otherwise = "any number",
+		.says = "tasks on each node of a cluster; with more tasks than these the run needs "
+			"`--on slurm`; ours"},
 	{"maxProcesses", NUMBER(workflow_resources, max_processes, 0, MAX_PROCESSES),
 		.otherwise = "512 for each CPU of the step, at least 4096",
 		.says = "processes and threads of a step, over all its tasks; 0: not limited by "

@@ -144,6 +144,21 @@ def test_two_tasks_on_two_nodes_know_their_ranks_and_find_each_other(login, work
     assert f"{slurm.net}.11" in done.out
 
 
+def test_a_task_of_skypilot_with_two_nodes_has_one_task_on_each(login, tmp_path, slurm):
+    path = tmp_path / "task.yaml"
+    path.write_text("""
+        num_nodes: 2
+        resources: {cpus: 1}
+        run: echo "$SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES on $(hostname)," $SKYPILOT_NODE_IPS
+        """)  # fmt: skip
+
+    out = login.on_slurm(path).wait().exits(0).out
+
+    told = sorted(re.findall(r"^[01]: ([01]) of 2 on (\S+), (\S+) (\S+)$", out, re.M))
+    assert [(rank, node) for rank, node, _, _ in told] == list(zip("01", slurm.nodes))
+    assert told[0][2:] == told[1][2:] and all(ip.startswith(slurm.net) for ip in told[0][2:])
+
+
 @pytest.mark.long
 def test_the_first_task_that_fails_ends_the_others_and_is_named(login, workflow):
     command = 'if [ "$RANK" = 1 ]; then exit 9; fi; while :; do sleep 0.1; done'

@@ -145,7 +145,7 @@ def test_skypilot_runs_in_its_image_with_its_files(penstock, project, images):
 
     assert result.out == "local\ntree\nhello 0\nmain\nmade\n"
     assert open(output_of(result) + "/model").read() == "kept\n"
-    assert ", a file of SkyPilot\n" in said and "  setup: in a container of " in said and "  run: in a container of " in said
+    assert ", a file of SkyPilot\n" in said and "  run: in a container of " in said
 
 
 @contained

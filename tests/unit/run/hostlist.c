@@ -49,6 +49,16 @@ static void lists_are_expanded_in_the_order_of_the_nodes(void **state)
 	check("gpu-a100.cluster.local", "gpu-a100.cluster.local");
 }
 
+/* Programs get the names as words. */
+static void lists_are_expanded_into_words(void **state)
+{
+	_cleanup_free_ char *words = hostlist_words("n[01-02],login");
+
+	(void)state;
+	assert_string_equal(words, "n01 n02 login");
+	assert_null(hostlist_words("n["));
+}
+
 /* What is no list is refused, and nothing is added of its beginning. */
 static void what_is_no_list_is_refused_as_a_whole(void **state)
 {
@@ -131,6 +141,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lists_are_expanded_in_the_order_of_the_nodes),
+		cmocka_unit_test(lists_are_expanded_into_words),
 		cmocka_unit_test(what_is_no_list_is_refused_as_a_whole),
 		cmocka_unit_test(a_short_text_that_names_too_many_is_refused),
 		cmocka_unit_test(names_are_as_long_as_those_of_dns),

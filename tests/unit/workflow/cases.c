@@ -3,7 +3,8 @@
  *
  *	=== a sentence that names the case
  *	--- document            (the workflow; its display name is "wf")
- *	--- options             (--set PATH=VALUE and --env KEY=VALUE, one per line)
+ *	--- options             (--set PATH=VALUE, --env KEY=VALUE, --machine CPUS GPUS,
+ *	                         --store URL, one per line)
  *	--- module              (module.yaml of every `use.source`; without one, none is looked for)
  *	--- diagnostics         (every line that reading reports, in order, as POSITION | FACT...)
  *	--- model               (the whole model as JSON)
@@ -78,17 +79,20 @@ static bool test_is_here(const char *path)
 }
 
 /* "--set X" and "--env X" lines into the two lists. */
-static void parse_options(const struct buf *text, struct strlist *sets, struct strlist *env)
+static void parse_options(struct buf *text, struct strlist *sets, struct strlist *env,
+	struct workflow_options *options, struct workflow_machine *machine)
 {
-	_cleanup_free_ char *copy = strdup(buf_str(text));
-	char *rest = copy, *line;
+	char *rest = text->len ? text->data : NULL, *line;
 
-	assert_non_null(copy);
 	while ((line = strsep(&rest, "\n"))) {
 		if (str_starts(line, "--set "))
 			assert_int_equal(strlist_add(sets, line + strlen("--set ")), 0);
 		else if (str_starts(line, "--env "))
 			assert_int_equal(strlist_add(env, line + strlen("--env ")), 0);
+		else if (sscanf(line, "--machine %d %d", &machine->cpus, &machine->gpus) == 2)
+			options->machine = machine;
+		else if (str_starts(line, "--store "))
+			options->endpoint_url = line + strlen("--store ");
 		else if (*line)
 			fail_msg("not an option: %s", line);
 	}
@@ -177,9 +181,10 @@ static void a_document_reads_as_its_case_says(void **state)
 	struct workflow_options options = {
 		.sets = &sets, .env = &env, .resolve = test_resolve, .is_here = test_is_here};
 	struct test_case copy = *c;
+	struct workflow_machine machine;
 	int r;
 
-	parse_options(&c->sections[OPTIONS], &sets, &env);
+	parse_options(&copy.sections[OPTIONS], &sets, &env, &options, &machine);
 	if (c->given[MODULE]) {
 		options.module = test_module;
 		options.module_cookie = &copy;

@@ -1,0 +1,206 @@
+/* The shell around the commands of a SkyPilot task: variables of the nodes, Python, and files at
+ * paths outside of the working directory. */
+#include "workflow/dialects/skypilot.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+
+/* ---- what a step finds ---- */
+
+static const char task_lines[] =
+	"export SKYPILOT_TASK_ID=\"$PENSTOCK_RUN_ID\" SKYPILOT_INTERNAL_JOB_ID=\"$PENSTOCK_RUN_ID\"\n"
+	"export PYTHONUNBUFFERED=1\n";
+
+/* Addresses, because SkyPilot gives no names. */
+static const char node_lines[] =
+	"export SKYPILOT_NODE_RANK=\"${NODE_RANK:-0}\" SKYPILOT_SETUP_NODE_RANK=\"${NODE_RANK:-0}\"\n"
+	"SKYPILOT_NODE_IPS=$(for node in ${PENSTOCK_NODES:-127.0.0.1}; do\n"
+	"\tip=$(getent ahostsv4 \"$node\" 2>/dev/null | { read -r ip _; echo \"$ip\"; }); echo \"${ip:-$node}\"; "
+	"done)\n"
+	"export SKYPILOT_NODE_IPS SKYPILOT_SETUP_NODE_IPS=\"$SKYPILOT_NODE_IPS\"\n";
+
+/* A machine of SkyPilot has `pip` and `python`, into which anything can be installed. */
+static const char python_lines[] =
+	"if [ -z \"$VIRTUAL_ENV$CONDA_PREFIX\" ]; then\n"
+	"\t( flock 9; [ -e \"$STORAGE_PATH/venv/bin/python\" ] ||\n"
+	"\t\tpython3 -m venv --system-site-packages \"$STORAGE_PATH/venv\" ) "
+	"9>\"$STORAGE_PATH/.venv\"\n"
+	"\tif [ -e \"$STORAGE_PATH/venv/bin/python\" ]; then "
+	"export VIRTUAL_ENV=\"$STORAGE_PATH/venv\" PATH=\"$STORAGE_PATH/venv/bin:$PATH\"; fi\n"
+	"fi\n";
+
+/* `conda activate` is a function of the shell. */
+static const char conda_lines[] =
+	"for base in \"$(conda info --base 2>/dev/null)\" ~/miniconda3 ~/anaconda3 ~/miniforge3 "
+	"/opt/conda; do\n"
+	"\tif [ -n \"$base\" ] && [ -f \"$base/etc/profile.d/conda.sh\" ]; then "
+	". \"$base/etc/profile.d/conda.sh\"; break; fi\n"
+	"done\n";
+
+/* Root needs no sudo, and images have none. */
+static const char sudo_lines[] =
+	"if [ \"$(id -u)\" = 0 ] && ! command -v sudo >/dev/null; then\n"
+	"\tsudo() { while case $1 in -*|*=*) ;; *) false; esac; do case $1 in *=*) export \"$1\";; "
+	"esac; shift; done; \"$@\"; }\n"
+	"\texport -f sudo\n"
+	"fi\n";
+
+/* ---- files at their targets ---- */
+
+/*
+ * `penstock_put FROM TO HOW` makes TO a link. A directory that is there keeps its files, unless HOW
+ * is mount. Below the own home, whose entries are links to the user's, a directory that gets an
+ * entry becomes one of the run first.
+ */
+static const char put_lines[] =
+	"penstock_links() { local e n; for e in \"$1\"/* \"$1\"/.[!.]*; do n=$2/${e##*/}; "
+	"if [ -e \"$e\" ] && [ ! -e \"$n\" ] && [ ! -L \"$n\" ]; then ln -s -- \"$e\" \"$n\"; fi; done; "
+	"}\n"
+	"penstock_own() { if [ -z \"$penstock_home\" ]; then mkdir -p -- \"$1/\"; return; fi\n"
+	"\tcase $1 in \"$penstock_home\"/*) penstock_own \"${1%/*}\";; esac\n"
+	"\tif [ -L \"$1\" ]; then local real; real=$(readlink -f -- \"$1\"); rm -- \"$1\"; "
+	"mkdir -- \"$1\"; penstock_links \"$real\" \"$1\"; else mkdir -p -- \"$1/\"; fi; }\n"
+	"penstock_put() { local from to e; from=$(readlink -f -- \"$1\"); to=$2\n"
+	"\tcase $to in */) to=${to%/}; if [ -f \"$from\" ]; then to=$to/${from##*/}; fi;; esac\n"
+	"\tpenstock_own \"${to%/*}\"\n"
+	"\tif [ \"$(readlink -f -- \"$to\")\" = \"$from\" ]; then return; fi\n"
+	"\tif [ \"$3\" = copy ] && [ -d \"$from\" ] && [ -d \"$to\" ]; then penstock_own \"$to\"\n"
+	"\t\tfor e in \"$from\"/* \"$from\"/.[!.]*; do if [ -e \"$e\" ]; then "
+	"penstock_put \"$e\" \"$to/${e##*/}\" copy; fi; done\n"
+	"\telse if [ -d \"$to\" ] && [ ! -L \"$to\" ]; then rmdir -- \"$to\"; fi; "
+	"ln -sfn -- \"$from\" \"$to\"; fi; }\n";
+
+/* The home has a link for each entry of the user's. */
+static const char home_lines[] =
+	"penstock_home=$STORAGE_PATH/home; mkdir -p \"$penstock_home\"\n"
+	"if [ \"$HOME\" != \"$penstock_home\" ]; then penstock_links \"$HOME\" \"$penstock_home\"; fi\n"
+	"export HOME=\"$penstock_home\"\n";
+
+/*
+ * Mounts in a namespace of the step: $1 is the shell's command, followed by FROM TO HOW each. A
+ * target that does not exist is made in a copy of the directory above it, which has a mount for
+ * each of the entries: nothing appears on the machine itself.
+ */
+static const char mount_lines[] =
+	"set -e\n"
+	"mount --make-rprivate /\n"
+	"root=$STORAGE_PATH/places; mkdir -p \"$root\"; ours=$'\\n'; body=$1; shift\n"
+	"own() { local p=$root/${1//\\//_} e n\n"
+	"\tmkdir -p \"$p\"; mount --bind \"$p\" \"$p\"; mount --make-unbindable \"$p\"\n"
+	"\tfor e in \"${1%/}\"/* \"${1%/}\"/.[!.]*; do n=$p/${e##*/}\n"
+	"\t\tif [ -L \"$e\" ]; then if [ ! -L \"$n\" ]; then cp -P \"$e\" \"$n\"; fi\n"
+	"\t\telif [ -d \"$e\" ]; then mkdir -p \"$n\"; mount --rbind \"$e\" \"$n\"\n"
+	"\t\telif [ -e \"$e\" ]; then : >>\"$n\"; mount --bind \"$e\" \"$n\"; fi\n"
+	"\tdone\n"
+	"\tif [ \"$1\" = / ]; then cd \"$p\"; pivot_root . .; umount -l .; cd /\n"
+	"\telse mount --move \"$p\" \"$1\"; fi\n"
+	"\tours=$ours$1$'\\n'; }\n"
+	"place() { local from to=$2 a d e; from=$(readlink -f \"$1\")\n"
+	"\tcase $to in */) to=${to%/}; if [ -f \"$from\" ]; then to=$to/${from##*/}; fi;; esac\n"
+	"\tif [ -d \"$to\" ] && [ -d \"$from\" ] && [ \"$3\" = copy ]; then\n"
+	"\t\tcase $ours in *$'\\n'\"$to\"$'\\n'*) ;; *) own \"$to\";; esac\n"
+	"\t\tfor e in \"$from\"/* \"$from\"/.[!.]*; do if [ -e \"$e\" ]; then "
+	"place \"$e\" \"$to/${e##*/}\" copy; fi; done\n"
+	"\t\treturn\n"
+	"\tfi\n"
+	"\tif [ ! -e \"$to\" ]; then a=${to%/*}; while [ -n \"$a\" ] && [ ! -e \"$a\" ]; do a=${a%/*}; "
+	"done\n"
+	"\t\ta=${a:-/}; case $ours in *$'\\n'\"$a\"$'\\n'*) ;; *) own \"$a\";; esac\n"
+	"\t\td=${to%/*}; mkdir -p \"$d/\"\n"
+	"\t\twhile [ -n \"$d\" ] && [ \"$d\" != \"$a\" ]; do ours=$ours$d$'\\n'; d=${d%/*}; done\n"
+	"\t\tif [ -d \"$from\" ]; then mkdir -p \"$to\"; else : >>\"$to\"; fi\n"
+	"\tfi\n"
+	"\tmount --bind \"$from\" \"$to\"; }\n"
+	"here=$PWD\n"
+	"while [ $# -gt 2 ]; do place \"$1\" \"$2\" \"$3\"; shift 3; done\n"
+	"cd \"$here\"\n"
+	"exec /bin/bash -c \"$body\"";
+
+void skypilot_place(struct task *t, const char *from, const char *target, enum skypilot_how how)
+{
+	static const char *const words[] = {"copy", "mount"};
+	bool at_home = *target == '~' && (!target[1] || target[1] == '/');
+	const char *quoted = dialect_quoted(
+		t->rd, at_home ? target + 1 + (target[1] == '/') : target);
+
+	if (!quoted)
+		return;
+	if (at_home && !t->image)
+		t->own_home = true;
+	if (at_home)
+		buf_printf(&t->links, "penstock_put \"%s\" \"$HOME/\"%s %s\n", from, quoted,
+			words[how]);
+	else if (*target == '/' && !t->image)
+		buf_printf(&t->mounts, " \"%s\" %s %s", from, quoted, words[how]);
+	else
+		buf_printf(&t->links, "penstock_put \"%s\" %s%s %s\n", from,
+			*target == '/' ? "" : "\"$PWD/\"", quoted, words[how]);
+}
+
+/* ---- the command ---- */
+
+/* True if one of the words, each with a blank or other punctuation around it, is in the text. */
+static bool has_word(const char *text, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (const char *p = text; (p = strstr(p, word)); p += len) {
+		bool begins = p == text ||
+			      (!isalnum((unsigned char)p[-1]) && !strchr("_-./", p[-1]));
+
+		if (begins && !isalnum((unsigned char)p[len]) &&
+			!strchr("_-.", p[len] ? p[len] : ' '))
+			return true;
+	}
+	return false;
+}
+
+static void add_python(const struct task *t, struct buf *out)
+{
+	static const char *const words[] = {"pip", "pip3", "python", "uv"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+		if (has_word(t->commands, words[i])) {
+			buf_add_str(out, python_lines);
+			return;
+		}
+	}
+}
+
+const char *skypilot_command(struct task *t, const char *commands)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+	_cleanup_(buf_release) struct buf whole = BUF_INIT(LIMIT_STRING);
+	const char *body;
+
+	buf_add_str(&out, task_lines);
+	buf_add_str(&out, node_lines);
+	if (t->links.len || t->own_home)
+		buf_add_str(&out, put_lines);
+	if (t->own_home)
+		buf_add_str(&out, home_lines);
+	buf_add_str(&out, buf_str(&t->links));
+	if (!t->image)
+		add_python(t, &out);
+	if (has_word(t->commands, "conda"))
+		buf_add_str(&out, conda_lines);
+	if (has_word(t->commands, "sudo"))
+		buf_add_str(&out, sudo_lines);
+	buf_add_str(&out, commands);
+	body = workflow_arena_take(t->rd->arena, &out);
+	if (!body || !t->mounts.len)
+		return body;
+	/* Users may mount if the kernel allows user namespaces; root needs none. */
+	buf_printf(&whole,
+		"if [ \"$(id -u)\" = 0 ]; then set -- unshare --mount\n"
+		"else set -- unshare --user --map-current-user --keep-caps --mount; fi\n"
+		"exec \"$@\" -- /bin/bash -c %s places %s%s",
+		dialect_quoted(t->rd, mount_lines), dialect_quoted(t->rd, body),
+		buf_str(&t->mounts));
+	return workflow_arena_take(t->rd->arena, &whole);
+}

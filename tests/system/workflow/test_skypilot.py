@@ -1,0 +1,218 @@
+"""Task files of SkyPilot mean what they mean there: their files and results are at the paths that they name."""
+import os
+import re
+import subprocess
+import textwrap
+
+import pytest
+
+from harness import debian_image
+from harness.gcs import Gcs
+from harness.registry import BUSYBOX, Registry, busybox, image
+
+contained = pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
+# A run that makes no mount points on the machine needs namespaces.
+mounting = pytest.mark.skipif(subprocess.run(["unshare", "--user", "--map-current-user", "--keep-caps", "--mount", "true"]).returncode != 0
+                              and os.geteuid() != 0, reason="mount namespaces are not allowed here")  # fmt: skip
+
+
+@pytest.fixture
+def project(penstock, tmp_path):
+    """project(files): a directory with these files, in which penstock is started."""
+    penstock.env |= {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(tmp_path / "user"), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
+    (tmp_path / "user").mkdir()
+
+    def write(files, host=""):
+        for path, text in files.items():
+            place = tmp_path / "project" / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(textwrap.dedent(text).replace("HOST", host))
+        penstock.cwd = tmp_path / "project"
+        return penstock.cwd
+
+    return write
+
+
+def use(penstock, store):
+    """The store is the one of the environment, as for the AWS tools."""
+    penstock.env |= {"AWS_ENDPOINT_URL": store.endpoint, "AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key}
+
+
+@mounting
+def test_files_are_at_absolute_paths_and_below_the_home_and_nowhere_on_the_machine(penstock, project, tmp_path):
+    where = project({
+        "task.yaml": f"""
+            workdir: code
+            envs: {{SET: corpus}}
+            file_mounts:
+              /penstock-test/${{SET}}: ./tree
+              /penstock-test/one.txt: ./one.txt
+              {tmp_path}/beside/new.txt: ./one.txt
+              ~/.config/tool/one.txt: ./one.txt
+              ~/${{SET}}: ./tree
+              /penstock-list: {{source: [./one.txt, ./tree], mode: COPY}}
+            setup: echo set up > ~/made; mkdir /penstock-made
+            run: |
+              cat /penstock-test/corpus/a /penstock-test/one.txt {tmp_path}/beside/new.txt ~/.config/tool/one.txt ~/corpus/a
+              cat ~/sky_workdir/main.txt ~/made ~/own /penstock-list/one.txt /penstock-list/tree/a {tmp_path}/beside/old
+              ls -d /penstock-made ~/.config/other
+            """,
+        "code/main.txt": "main\n", "one.txt": "one\n", "tree/a": "tree\n", "../beside/old": "old\n",
+        "../user/own": "own\n", "../user/.config/other": "",
+    })  # fmt: skip
+
+    result = penstock.run("run", "task.yaml").ok()
+
+    lines = "tree one one one tree main set\x00up own one tree old /penstock-made".split()
+    assert result.out.split("\n")[:-2] == [line.replace("\x00", " ") for line in lines]
+    assert not os.path.exists("/penstock-test") and not os.path.exists("/penstock-made") and not os.path.exists("/penstock-list")
+    assert sorted(os.listdir(tmp_path / "beside")) == ["old"]
+    assert sorted(os.listdir(tmp_path / "user")) == [".config", "own"] and os.listdir(tmp_path / "user/.config") == ["other"]
+    assert sorted(os.listdir(where)) == ["code", "one.txt", "task.yaml", "tree"]
+
+
+@mounting
+def test_results_that_are_written_to_a_mounted_bucket_are_in_the_bucket(penstock, project, store):
+    # The store of the environment, one object as a file, and data that is only read.
+    use(penstock, store)
+    store.client.create_bucket(Bucket="corpus")
+    store.client.create_bucket(Bucket="results")
+    store.client.put_object(Bucket="corpus", Key="v2/words.txt", Body=b"words\n")
+    project({"task.yaml": """
+        envs: {TO: results}
+        file_mounts:
+          /penstock-checkpoints: {name: "${TO}", store: s3, mode: MOUNT}
+          /penstock-corpus: {source: "s3://corpus/v2"}
+          in/words.txt: s3://corpus/v2/words.txt
+          ~/words.txt: s3://corpus/v2/words.txt
+        run: |
+          cat /penstock-corpus/words.txt in/words.txt ~/words.txt
+          mkdir /penstock-checkpoints/epoch-1
+          echo weights > /penstock-checkpoints/epoch-1/model.pt
+        """})  # fmt: skip
+
+    result = penstock.run("run", "task.yaml").ok()
+
+    assert result.out == "words\nwords\nwords\n"
+    assert store.client.get_object(Bucket="results", Key="epoch-1/model.pt")["Body"].read() == b"weights\n"
+
+
+# The task file of the page "ML training on preemptible VMs", as it is there.
+SPOT = """\
+resources:
+  # Optional; if left out, automatically pick the cheapest cloud.
+  cloud: gcp
+  region: us-west1
+  use_spot: true
+
+# Working directory (optional) containing the project codebase.
+# Its contents are synced to ~/sky_workdir/ on the cluster.
+# workdir: .
+
+file_mounts:
+  /checkpoints:
+    name: skypilot-pytorch-checkpoints
+    store: gcs
+    mode: MOUNT
+
+# Typical use: pip install -r requirements.txt
+# Invoked under the workdir (i.e., can use its files).
+setup: |
+  sudo apt-get update
+  ls --all
+  echo "Running SkyPilot setup script."
+  pip install -r requirements.txt
+  echo "Finished SkyPilot setup script."
+
+# Typical use: make use of resources, such as running training.
+# Invoked under the workdir (i.e., can use its files).
+run: |
+  echo "Hello, SkyPilot!"
+  python index.py
+"""
+
+
+@mounting
+def test_the_task_of_the_page_on_spot_machines_runs_as_it_is(penstock, project, tmp_path):
+    gcs = Gcs()
+    try:
+        gcs.buckets["skypilot-pytorch-checkpoints"] = {}
+        penstock.env |= gcs.env
+        project({
+            "skypilot.yaml": SPOT,
+            "requirements.txt": "",
+            "../bin/apt-get": "#!/bin/sh\necho apt-get $1\n", "../bin/sudo": "#!/bin/sh\nexec \"$@\"\n",
+            "index.py": "import sys; open('/checkpoints/cifar.pth', 'w').write('trained'); print(sys.prefix)",
+        })  # fmt: skip
+
+        for name in ("apt-get", "sudo"):  # without a network
+            (tmp_path / "bin" / name).chmod(0o755)
+        penstock.env["PATH"] = f"{tmp_path}/bin:" + penstock.env["PATH"]
+
+        result = penstock.run("run", "skypilot.yaml", "--context", ".").ok()
+
+        assert "Finished SkyPilot setup script." in result.out and re.search(r"/storage/venv$", result.out, re.M)
+        assert gcs.bodies("skypilot-pytorch-checkpoints")["cifar.pth"] == b"trained"
+    finally:
+        gcs.close()
+
+
+@contained
+def test_setup_and_run_share_one_container_with_root_and_its_files(penstock, project, tmp_path):
+    registry = Registry(tmp_path / "registry")
+    try:
+        registry.push("job/bash:v1", image([busybox(), debian_image.layer(debian_image.programs("/bin/bash", "/usr/bin/readlink", "/usr/bin/id", "/usr/bin/ln"))], User="user", WorkingDir="/tmp"))
+        project({
+            "task.yaml": """
+                workdir: code
+                resources: {image_id: "HOST/job/bash:v1"}
+                file_mounts: {/data/in: ./tree, ~/more: ./tree}
+                setup: sudo sh -c 'echo installed > /tool'
+                run: cat /tool /data/in/a ~/more/a ~/sky_workdir/main.txt
+                """,
+            "code/main.txt": "main\n", "tree/a": "tree\n",
+        }, registry.host)  # fmt: skip
+
+        result = penstock.run("run", "task.yaml").ok()
+
+        assert result.out == "installed\ntree\ntree\nmain\n"
+    finally:
+        registry.close()
+
+
+def test_conda_is_activated_as_in_a_login_shell(penstock, project, tmp_path):
+    project({
+        "task.yaml": "setup: conda activate mine && echo $ENVIRONMENT\nrun: conda activate other && echo $ENVIRONMENT\n",
+        "../user/miniconda3/etc/profile.d/conda.sh": "conda() { ENVIRONMENT=$2; }\n",
+    })  # fmt: skip
+
+    assert penstock.run("run", "task.yaml").ok().out == "mine\nother\n"
+
+
+def test_the_working_directory_is_a_commit_of_a_repository(penstock, project, tmp_path):
+    where = tmp_path / "repository"
+    where.mkdir()
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"], ["tag", "v1"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=where, check=True)
+    (where / "later.txt").write_text("later")
+    for words in (["add", "."], ["commit", "-q", "-m", "later"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=where, check=True)
+    project({
+        "first.yaml": f"workdir: {{url: 'file://{where}', ref: v1}}\nfile_mounts: {{in.txt: ./in.txt}}\nrun: ls\n",
+        "last.yaml": f"workdir: {{url: 'file://{where}'}}\nrun: ls\n",
+        "in.txt": "in\n",
+    })  # fmt: skip
+
+    assert penstock.run("run", "first.yaml").ok().out == "in.txt\n"
+    assert penstock.run("run", "last.yaml").ok().out == "later.txt\n"
+
+
+def test_several_nodes_are_refused_on_one_machine_with_what_helps(penstock, project):
+    project({"task.yaml": "num_nodes: 2\nresources: {cpus: 1}\nrun: echo $SKYPILOT_NUM_NODES\n"})
+
+    refused = penstock.run("run", "task.yaml").exits(65)
+    here = penstock.run("run", "task.yaml", "--set", "resources.tasksPerNode=null")
+
+    assert "--on slurm" in refused.err and "--set resources.tasksPerNode=null" in refused.err
+    if (os.cpu_count() or 1) > 1:
+        assert sorted(here.ok().out.splitlines()) == ["[0] 2", "[1] 2"]
