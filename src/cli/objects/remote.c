@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "cli/frame/interrupt.h"
 #include "cli/print/util.h"
 #include "copy/copy.h"
@@ -218,39 +219,54 @@ int remote_open_engine(struct remote *remote, struct penstock_error *err)
 	return r;
 }
 
-/* Without credentials and an endpoint, the output of a run in the embedded store may be meant. */
-static void hint_at_embedded(const struct store_place *place, struct penstock_error *err)
+static int open_embedded(
+	struct remote *remote, struct store_place *place, struct penstock_error *err)
+{
+	_cleanup_free_ char *home = NULL;
+	int r = records_home(&home, err);
+
+	if (r == 0)
+		r = join_embedded(home, &remote->embedded, place, err);
+	return r == 0 ? object_client_open(&remote->client, remote->engine, place, err) : r;
+}
+
+/* Returns true if this home has a store: it is meant where no other one is configured. */
+static bool has_embedded(void)
 {
 	_cleanup_free_ char *home = NULL;
 	_cleanup_free_ char *root = NULL;
 
-	if (err->code != PENSTOCK_E_PERMISSION || place->endpoint_url || place->google)
-		return;
 	if (records_home(&home, NULL) == 0)
 		root = path_join(home, "store");
-	if (root && access(root, F_OK) == 0)
-		error_suffix(err, "; this machine's own store is --endpoint-url embedded");
+	return root && access(root, F_OK) == 0;
 }
 
 static int open_new(struct remote *remote, struct store_place *place, struct penstock_error *err)
 {
-	_cleanup_free_ char *home = NULL;
+	bool no_keys = false;
 	int r = open_engine(remote, err);
 
-	if (r == 0 && place->endpoint_url && strcmp(place->endpoint_url, "embedded") == 0) {
-		if (place->google)
-			return error_set(err, PENSTOCK_E_INVALID,
-				"the embedded store speaks S3: name its objects s3://, not gs://");
-		r = records_home(&home, err);
-		if (r == 0)
-			r = join_embedded(home, &remote->embedded, place, err);
+	if (r < 0)
+		return r;
+	if (place->google && place->endpoint_url && strcmp(place->endpoint_url, "embedded") == 0)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the embedded store speaks S3: name its objects s3://, not gs://");
+	if (s3_settings_embedded(place))
+		return open_embedded(remote, place, err);
+	place->no_keys = &no_keys;
+	r = object_client_open(&remote->client, remote->engine, place, err);
+	place->no_keys = NULL;
+	/* Keys that are missing for a store that was named are a mistake. */
+	if (r == 0 || !no_keys || place->endpoint_url || place->profile || str_env("AWS_PROFILE") ||
+		str_env("AWS_ENDPOINT_URL_S3") || str_env("AWS_ENDPOINT_URL"))
+		return r;
+	if (!has_embedded()) {
+		error_suffix(err, "; or use --endpoint-url embedded");
+		return r;
 	}
-	if (r == 0) {
-		r = object_client_open(&remote->client, remote->engine, place, err);
-		if (r < 0)
-			hint_at_embedded(place, err);
-	}
-	return r;
+	penstock_error_release(err);
+	log_info("no S3 credentials, using the embedded store (--endpoint-url embedded)");
+	return open_embedded(remote, place, err);
 }
 
 static int open_shared(struct remote *remote, struct store_place *place, struct penstock_error *err)

@@ -8,7 +8,8 @@
  *	remote_open(&remote, cli, err);
  *	object_head(object_at(remote.client, bucket, key), &info, err);
  *
- * "--endpoint-url embedded" is the embedded store, joined or started as for workflows. After
+ * The endpoint "embedded" is the embedded store, joined or started as for workflows. It is the
+ * default if it exists and nothing names another one. After
  * remote_open() SIGINT, SIGTERM and SIGHUP set `cancel`, which ends every request of the engine;
  * pass it to calls that take a flag. The verb then fails, and remote_fail() returns the shell's
  * exit code for the signal.
@@ -34,7 +35,7 @@ void remote_many_requests(void);
 
 /* clang-format off */
 #define REMOTE_OPTIONS                                                                              \
-	{ 0, "endpoint-url", "URL", "URL of the store, or \"embedded\"; default: "            \
+	{ 0, "endpoint-url", "URL", "URL of the store, or \"embedded\" (also in the environment or a profile); default: "            \
 				    "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, else AWS" },                  \
 	{ 0, "profile", "NAME", "Credentials, region and endpoint from this AWS profile" },         \
 	{ 0, "region", "NAME", "The region; default: AWS_REGION, the profile's, else us-east-1" },  \

@@ -300,6 +300,8 @@ static int resolve_credentials(
 		r = (given->profile ? named : unnamed)[i](chain, out, err);
 	if (r != 0)
 		return r < 0 ? r : 0;
+	if (chain->given->no_keys)
+		*chain->given->no_keys = true;
 	error_set(err, PENSTOCK_E_PERMISSION,
 		"no S3 credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write "
 		"profile '%s' into %s or %s",
@@ -341,6 +343,20 @@ int s3_place_resolve(char **endpoint_url, char **region, struct penstock_error *
 	return *region && (*endpoint_url || !endpoint) ? 0 : error_memory(err);
 }
 
+bool s3_settings_embedded(const struct store_place *given)
+{
+	_cleanup_(aws_config_release) struct aws_config config = {0};
+	const char *named = first(given->profile, str_env("AWS_PROFILE"));
+	const struct chain chain = {
+		.given = given, .config = &config, .profile = named ? named : "default"};
+	const char *endpoint;
+
+	if (given->google || aws_config_load(&config, NULL) < 0)
+		return false;
+	endpoint = endpoint_of(&chain);
+	return endpoint && strcmp(endpoint, "embedded") == 0;
+}
+
 static int resolve_place(
 	struct s3_settings *s, const struct chain *chain, struct penstock_error *err)
 {
@@ -349,7 +365,10 @@ static int resolve_place(
 
 	if (endpoint && !str_starts(endpoint, "http://") && !str_starts(endpoint, "https://"))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"invalid endpoint '%s': it must begin with http:// or https://", endpoint);
+			"invalid endpoint '%s': it must begin with http:// or https://%s", endpoint,
+			strcmp(endpoint, "embedded") == 0
+				? "; 'penstock serve' gives the embedded store a URL"
+				: "");
 	s->region = strdup(region);
 	s->endpoint_url = endpoint ? strdup(endpoint) : amazon_url("s3", region);
 	return s->region && s->endpoint_url ? 0 : error_memory(err);

@@ -104,6 +104,7 @@ struct store_place {
 	bool google; /* for Google Cloud Storage: gs_settings_resolve() */
 	const char *google_key; /* path of a Google key file */
 	const char *google_key_json; /* or its content */
+	bool *no_keys; /* set if no source has keys; may be NULL */
 	/* Either cancels the query of the metadata service; may be NULL. */
 	const atomic_int *cancel, *cancel_all;
 };
@@ -128,6 +129,10 @@ struct s3_settings {
  */
 int s3_settings_resolve(
 	struct s3_settings *out, const struct store_place *given, struct penstock_error *err);
+/* Returns true if the endpoint is the word "embedded": the caller, who knows that store, has to
+ * fill in its URL and keys first. A config file that cannot be read is reported by
+ * s3_settings_resolve(). */
+bool s3_settings_embedded(const struct store_place *given);
 /*
  * Like s3_settings_resolve(), for Google Cloud Storage. Endpoint: the caller;
  * STORAGE_EMULATOR_HOST; https://storage.googleapis.com. Credentials: keys of the caller (HMAC

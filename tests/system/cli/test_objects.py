@@ -128,15 +128,30 @@ def test_an_operand_is_checked_before_credentials(penstock):
     assert "s3://" in result.err and result.err.count("\n") == 1
 
 
-# The output of a first run is in the embedded store, where a listing without an endpoint does not look.
-def test_without_credentials_the_embedded_store_is_named_if_there_is_one(penstock):
+# The output of a first run is in the embedded store, where the next command looks for it.
+def test_the_embedded_store_is_the_default_of_a_home_that_has_nothing_else(penstock):
     env = {"AWS_EC2_METADATA_DISABLED": "true"}
+    hint = penstock.run("ls", "s3://bucket", env=env).exits(77)
     penstock.run("mb", "s3://bucket", "--endpoint-url", "embedded", env=env).ok()
 
-    result = penstock.run("ls", "s3://bucket", env=env).exits(77)
+    result = penstock.run("ls", env=env).ok()
 
-    assert "--endpoint-url embedded" in result.err and result.err.count("\n") == 1
-    penstock.run("ls", "s3://bucket", "--endpoint-url", "embedded", env=env).ok()
+    assert "s3://bucket" in result.out and "--endpoint-url embedded" in result.err and result.err.count("\n") == 1
+    assert "--endpoint-url embedded" in hint.err
+    penstock.run("ls", env=env | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).exits(77)
+    penstock.run("ls", env=env | {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B", "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).exits(69)
+
+
+@pytest.mark.parametrize("way", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "profile", "section"])
+def test_the_embedded_store_is_an_endpoint_of_every_source(penstock, tmp_path, way):
+    config = tmp_path / "config"
+    config.write_text({"profile": "[default]\nendpoint_url = embedded\n",
+                       "section": "[default]\nservices = x\n[services x]\ns3 =\n  endpoint_url = embedded\n"}.get(way, ""))  # fmt: skip
+    env = {"AWS_CONFIG_FILE": str(config), "AWS_EC2_METADATA_DISABLED": "true"} | ({way: "embedded"} if way.startswith("AWS") else {})
+
+    penstock.run("mb", "s3://bucket", env=env).ok()
+
+    assert "s3://bucket" in penstock.run("ls", "--endpoint-url", "embedded").ok().out
 
 
 def raw(s3, *urls):
