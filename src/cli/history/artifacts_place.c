@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/must.h"
 #include "base/str.h"
 #include "cli/objects/remote.h"
 #include "cli/workflow/load.h"
@@ -214,6 +215,7 @@ static int resolve_one(struct workflow *workflow, struct workflow_input *input, 
 		input->local_path = (struct workflow_text){.value = place->dir, .at = name->at};
 		return 0;
 	}
+	MUST(place->workflow);
 	input->kind = WORKFLOW_S3;
 	input->s3 = place->workflow->output.s3;
 	input->s3.prefix = place->prefix;
