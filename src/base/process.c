@@ -1,5 +1,6 @@
 #include "base/process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -25,22 +26,56 @@
 #include "base/limits.h"
 #include "base/str.h"
 
-/* ---- memory protection ---- */
+/* ---- limits of this process ---- */
 
-static struct rlimit core_limit; /* the original limit; set once, before there are threads */
-static bool core_limit_known;
+/* Soft limits that this process changed for itself; its children get the original ones. Set before
+ * there are threads. */
+struct own_limit {
+	struct rlimit original;
+	bool changed;
+};
+static struct own_limit core_limit, files_limit;
+
+static void limit_change(struct own_limit *own, int resource, bool raise)
+{
+	struct rlimit limit;
+
+	if (own->changed || getrlimit(resource, &own->original) < 0)
+		return;
+	limit = (struct rlimit){raise ? own->original.rlim_max : 0, own->original.rlim_max};
+	own->changed = setrlimit(resource, &limit) == 0;
+}
+
+static void limit_restore(const struct own_limit *own, int resource)
+{
+	if (own->changed)
+		setrlimit(resource, &own->original);
+}
 
 void process_protect_memory(void)
 {
-	struct rlimit none;
-
 	/* A core handler that the kernel pipes to ignores the limit; so do both. */
 	prctl(PR_SET_DUMPABLE, 0);
-	if (getrlimit(RLIMIT_CORE, &core_limit) < 0)
-		return;
-	core_limit_known = true;
-	none = (struct rlimit){0, core_limit.rlim_max};
-	setrlimit(RLIMIT_CORE, &none);
+	limit_change(&core_limit, RLIMIT_CORE, false);
+}
+
+void process_raise_files(void)
+{
+	limit_change(&files_limit, RLIMIT_NOFILE, true);
+}
+
+bool process_has_files(size_t n)
+{
+	_cleanup_closedir_ DIR *dir = opendir("/proc/self/fd");
+	struct rlimit limit;
+
+	if (!dir || getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return errno != EMFILE;
+	for (rlim_t used = 0; used + n <= limit.rlim_cur; used++) {
+		if (!readdir(dir))
+			return true;
+	}
+	return false;
 }
 
 /* ---- the list of spawned processes ---- */
@@ -200,8 +235,8 @@ static void run_child(const struct process_spec *spec, size_t n_cgroups, int rep
 		goto fail;
 	report = REPORT_FD;
 	reset_signals();
-	if (core_limit_known)
-		setrlimit(RLIMIT_CORE, &core_limit);
+	limit_restore(&core_limit, RLIMIT_CORE);
+	limit_restore(&files_limit, RLIMIT_NOFILE);
 	if (spec->body)
 		_exit(spec->body(spec->cookie, report, EXTRA_FD));
 	failure.step = STEP_EXEC;

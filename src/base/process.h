@@ -39,6 +39,14 @@ struct process {
  */
 void process_protect_memory(void);
 
+/*
+ * Raises the soft limit of open files to the hard one. Spawned processes get the original limit:
+ * select() fails for descriptors above 1023. Call it before there are threads.
+ */
+void process_raise_files(void);
+/* Returns true if this process may open `n` more files. */
+bool process_has_files(size_t n);
+
 #define PROCESS_HANDED_FD 4
 
 struct process_spec {

@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "records/claims.h"
 #include "run/cluster/slurm.h"
 #include "run/config/user_limits.h"
@@ -310,8 +311,10 @@ int run_execute_with_retries(
 	const struct run_options *options, struct run_result *result, struct penstock_error *err)
 {
 	struct run_options next = *options;
-	int r = run_execute(options, result, err);
+	int r;
 
+	process_raise_files(); /* for parallel iterations */
+	r = run_execute(options, result, err);
 	while (r == 0 && result->retry_in_ms >= 0) {
 		char id[RECORDS_ID_SIZE];
 

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "server/request/account.h"
 #include "server/server.h"
@@ -234,7 +234,6 @@ static int start(struct owner *owner, struct penstock_error *err)
 int serve_run(const struct serve_options *options, struct penstock_error *err)
 {
 	struct owner owner = {.options = options, .users_fd = -1};
-	struct rlimit limit;
 	sigset_t signals;
 	int rc;
 
@@ -244,13 +243,8 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	/* Permanently: a second signal must not cut the orderly exit short. */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	/* A connection takes a descriptor, and the usual soft limit is below the server's own
-	 * limit. */
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-		limit.rlim_cur = limit.rlim_max;
-		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-			log_debug("cannot raise the limit of open files: %s", strerror(errno));
-	}
+	/* A connection takes a descriptor. */
+	process_raise_files();
 	rc = start(&owner, err);
 	if (rc == 0)
 		wait_for_end(&owner, &signals);

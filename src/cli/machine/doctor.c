@@ -145,10 +145,11 @@ static void check_files(struct doctor *doctor)
 	bool few;
 
 	getrlimit(RLIMIT_NOFILE, &limit);
-	few = limit.rlim_cur < FILES_WANTED;
+	few = limit.rlim_max < FILES_WANTED;
 	say(doctor, few ? VERDICT_WARN : VERDICT_OK, "open files",
-		few ? "raise it with 'ulimit -n 4096'" : NULL, "at most %llu",
-		(unsigned long long)limit.rlim_cur);
+		few ? "raise the hard limit to 4096; fewer parallel iterations run at a time"
+		    : NULL,
+		"at most %llu", (unsigned long long)limit.rlim_max);
 }
 
 static void check_clock(struct doctor *doctor)

@@ -40,6 +40,13 @@ void frame_push(struct walk *walk, struct frame *frame)
 	walk->ready_end = &frame->next_ready;
 }
 
+void frame_wait(struct walk *walk, struct frame *frame)
+{
+	frame->waits = true;
+	frame->next_waiting = walk->waiting;
+	walk->waiting = frame;
+}
+
 void walk_wake_waiting(struct walk *walk)
 {
 	while (walk->waiting) {

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/process.h"
 #include "run/attempt/attempt.h"
 #include "run/config/times.h"
 #include "run/notices/reaction.h"
@@ -17,6 +18,11 @@
 #include "run/report/output.h"
 #include "run/walk/walk.h"
 #include "sync/sync.h"
+
+/* Descriptors of an execution, of each of its tasks, and of all else that may open some. */
+#define LEAF_FILES  16
+#define TASK_FILES  4
+#define OTHER_FILES 128
 
 /* Checked right before the start, because an earlier step may create the directory. */
 static int check_work_dir(
@@ -71,6 +77,20 @@ static int start(struct walk *walk, struct frame *frame, const struct workflow_r
 			.here = what == &frame->condition,
 		},
 		err);
+}
+
+bool leaf_has_room(struct walk *walk, const struct frame *frame)
+{
+	uint64_t tasks = frame->step->kind == WORKFLOW_STEP_RUN
+				 ? (uint64_t)frame->step->run.resources.tasks.value
+				 : 1;
+	bool may_wait = false;
+
+	for (const struct frame *f = walk->live; f && !may_wait; f = f->next_live)
+		may_wait = !f->launch; /* a launch may be a server, which does not end */
+	if (may_wait && !walk->full)
+		walk->full = !process_has_files(OTHER_FILES + LEAF_FILES + TASK_FILES * tasks);
+	return !may_wait || !walk->full;
 }
 
 bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_run *what)
@@ -139,6 +159,9 @@ bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end)
 		frame->next_live->prev_live = frame->prev_live;
 	walk->n_live--;
 	step_run_free(take_pointer(frame->run));
+	if (walk->full)
+		walk_wake_waiting(walk);
+	walk->full = false;
 	output_drain(walk->attempt->voice.output);
 	if (sync)
 		sync_task_ended(sync, suspicious);

@@ -256,9 +256,7 @@ static bool depends(struct walk *walk, struct frame *frame)
 		const struct launch *launch = launch_find(frame, handles->items[i].value);
 
 		if (launch && launch->frame && frame_may_begin(walk, frame)) {
-			frame->waits = true;
-			frame->next_waiting = walk->waiting;
-			walk->waiting = frame;
+			frame_wait(walk, frame);
 			return false;
 		}
 		if (launch && !launch->frame && launch->outcome.failed && !frame->outcome.failed) {
@@ -376,6 +374,13 @@ static void advance_step(struct walk *walk, struct frame *frame)
 		if (!depends(walk, frame))
 			return;
 		frame->phase = frame->outcome.failed ? PHASE_BODY_RUNS : PHASE_CONDITION;
+	}
+	if ((frame->phase == PHASE_CONDITION && step->condition.value) ||
+		(frame->phase <= PHASE_BODY && step->kind == WORKFLOW_STEP_RUN)) {
+		if (frame_may_begin(walk, frame) && !leaf_has_room(walk, frame)) {
+			frame_wait(walk, frame);
+			return;
+		}
 	}
 	if (frame->phase == PHASE_CONDITION) {
 		frame->phase = PHASE_BODY;

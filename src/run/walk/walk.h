@@ -104,7 +104,7 @@ struct frame {
 
 	bool ready; /* it was pushed */
 	struct frame *next_ready;
-	bool waits; /* for a launch in dependsOn */
+	bool waits; /* for a launch in dependsOn, or for descriptors */
 	struct frame *next_waiting;
 	struct frame *next_live, **prev_live; /* while `run` is not NULL */
 };
@@ -124,7 +124,8 @@ struct walk {
 	struct frame *ready, **ready_end;
 	struct frame *live; /* frames with an execution */
 	size_t n_live;
-	struct frame *waiting; /* for the end of launches */
+	struct frame *waiting; /* for the end of launches or executions */
+	bool full; /* no execution may start before one ends: descriptors are short */
 	bool stopping; /* an end was requested: only `finally` may begin */
 	bool noticed; /* because of a notice */
 	bool cut; /* something was not done because of it */
@@ -163,7 +164,8 @@ void walk_kill(struct walk *walk);
 /* ---- for the files of the walk ---- */
 
 void frame_push(struct walk *walk, struct frame *frame);
-/* Pushes all frames that wait for launches. */
+void frame_wait(struct walk *walk, struct frame *frame);
+/* Pushes all frames that wait. */
 void walk_wake_waiting(struct walk *walk);
 /* Fails the frame with an error of penstock's own; releases the error. */
 void frame_fail(struct frame *frame, enum run_class class, struct penstock_error *err);
@@ -186,6 +188,8 @@ void frame_free(struct frame *frame);
 /* Ends the frame, advances its parent, and frees it. */
 void frame_end(struct walk *walk, struct frame *frame);
 
+/* Returns false if the step has to wait for descriptors until another execution ends. */
+bool leaf_has_room(struct walk *walk, const struct frame *frame);
 /* Starts `what` in the environment of the frame. Returns false if the frame has failed. */
 bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_run *what);
 /* Takes the end of its execution. Returns false while it runs. */

@@ -118,6 +118,24 @@ def test_all_iterations_of_a_wide_loop_run(penstock, job):
     assert sorted(penstock.run("run", path).ok().out.split(), key=int) == [str(i) for i in range(1, 301)]
 
 
+# A machine's usual soft limit of descriptors is raised for the supervisor, but a step has it as it was.
+def test_more_iterations_run_at_a_time_than_the_soft_limit_has_descriptors_for(penstock, job):
+    meet = "touch $STORAGE_PATH/$index; while [ ! -e $STORAGE_PATH/120 ]; do sleep 0.5; done; ulimit -S -n"
+    path = job({"for": {"parallel": True, "range": {"begin": 1, "end": 120}, "steps": [run(meet)]}})
+    penstock.prefix = ["prlimit", "--nofile=1024:8192"]
+
+    assert penstock.run("run", path).ok().out == "1024\n" * 120
+
+
+# Iterations for which the hard limit has no descriptors wait until others end, also those of nested loops.
+def test_iterations_wait_for_descriptors(penstock, job):
+    inner = {"for": {"parallel": True, "range": {"begin": 1, "end": 10}, "steps": [run("sleep 0.05; echo done")]}}
+    path = job({"for": {"parallel": True, "range": {"begin": 1, "end": 10}, "steps": [inner]}})
+    penstock.prefix = ["prlimit", "--nofile=256:256"]
+
+    assert penstock.run("run", path).ok().out == "done\n" * 100
+
+
 # One that fails ends the loop: no other begins, those that run are left to their end, and its code is that of the loop.
 def test_one_failing_iteration_ends_the_loop(penstock, job):
     serial = job({"name": "loop", "for": {"parallel": False, "items": ["a", "b", "c"], "steps": [run('echo $item; [ $item = a ] || exit 4')]}})
