@@ -33,7 +33,7 @@ struct load_source {
 	char *variables_name, *defaults_name;
 	char *endpoint_url, *region; /* of `s3://` in files of other runners */
 	struct workflow_machine machine;
-	bool dstack; /* it is .dstack/workflows.yaml */
+	bool dstack; /* it is .dstack/workflows.yaml or NAME.dstack.yml, and may have variables */
 	/* set if reading failed only because of the configuration: the workflow itself has no
 	 * errors */
 	bool wrong_defaults;

@@ -228,7 +228,8 @@ int load_source_find(
 	r = load_bytes(out, dstack ? dstack : given->operand, err);
 	if (r < 0)
 		return r;
-	out->dstack = is_dstack(out->shown);
+	out->dstack = is_dstack(out->shown) || str_ends(out->shown, ".dstack.yml") ||
+		      str_ends(out->shown, ".dstack.yaml");
 	out->run_args = join_variables(given->options.arguments);
 	if (dstack || given->workflow) {
 		out->pick = strdup(given->workflow ? given->workflow : given->operand);

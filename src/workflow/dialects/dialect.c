@@ -280,6 +280,20 @@ const char *dialect_quoted(struct reader *rd, const char *text)
 	return workflow_arena_take(rd->arena, &out);
 }
 
+const char *dialect_clone(struct reader *rd, const char *url, const char *ref)
+{
+	url = dialect_quoted(rd, url);
+	ref = dialect_quoted(rd, ref ? ref : "HEAD");
+	if (!url || !ref)
+		return NULL;
+	return workflow_arena_printf(rd->arena,
+		"[ -d .git ] || git init -q || exit\n"
+		"{ git fetch -q --depth 1 -- %s %s && git checkout -q -f FETCH_HEAD; } ||\n"
+		"\t{ git fetch -q --tags -- %s '+refs/heads/*:refs/remotes/origin/*' && "
+		"git checkout -q -f %s; } || exit\n",
+		url, ref, url, ref);
+}
+
 bool dialect_memory(const char *text, int64_t *bytes)
 {
 	static const char letters[] = "KMGTP";

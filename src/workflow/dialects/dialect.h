@@ -43,6 +43,9 @@ extern const struct dialect dialect_dstack;
 extern const struct dialect dialect_determined;
 extern const struct dialect dialect_skypilot;
 
+/* `type: task` of current dstack. */
+struct node *dstack_task(struct reader *rd, struct node *root);
+
 /* Replaces each `${{ name }}` below a workflow of dstack by the variable's value. Returns false if
  * a variable is unknown. */
 bool dstack_expand(struct reader *rd, struct node *workflow);
@@ -89,6 +92,8 @@ int64_t dialect_whole(const struct node *map, const char *key, int64_t fallback)
 bool dialect_flag(const struct node *map, const char *key, bool fallback);
 /* `text` for a shell, in single quotes if it needs them. */
 const char *dialect_quoted(struct reader *rd, const char *text);
+/* Shell that fetches a commit of a repository into the working directory; `ref` may be NULL. */
+const char *dialect_clone(struct reader *rd, const char *url, const char *ref);
 /* "~/x" below the home of the caller; other paths as they are. */
 const char *dialect_home_path(struct reader *rd, const char *path);
 /* The CPUs of a file that names none: those of the machine, 1 if it is not known. */

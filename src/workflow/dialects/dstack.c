@@ -23,6 +23,7 @@ static const struct schema_key resources_keys[] = {
 	{"gpu", .kinds = KEY_WHOLE | KEY_MAP, .below = &schema_count, .max = 4096},
 	{"interruptible", .kinds = KEY_FLAG, .note = "has no effect: the run is on this machine, and continues after an interruption anyway"},
 	{"local", .kinds = KEY_FLAG},
+	{"remote", .kinds = KEY_FLAG, .note = "has no effect: the run is on this machine"},
 	{"shm_size", .kinds = KEY_TEXT, .note = "has no effect: a step has the shared memory of this machine"},
 	{"nodes", .kinds = KEY_WHOLE, .min = 1, .max = 1, .refused = DIALECT_ONE_NODE},
 };
@@ -76,6 +77,10 @@ static const struct schema_key workflow_keys[] = {
 	{"args", .kinds = KEY_EMPTY | KEY_TEXTS},
 	{"commands", .kinds = KEY_TEXT | KEY_TEXTS},
 	{"before_run", .kinds = KEY_TEXT | KEY_TEXTS},
+	{"setup", .kinds = KEY_TEXT | KEY_TEXTS},
+	{"build", .kinds = KEY_TEXT | KEY_TEXTS},
+	{"cache", .kinds = KEY_ANY, .note = "has no effect: packages and images are kept between runs anyway"},
+	{"home_dir", .kinds = KEY_TEXT, .note = "has no effect: the home is the user's"},
 	{"image", .kinds = KEY_TEXT},
 	{"image_name", .kinds = KEY_TEXT, .note = "is read as `image`"},
 	{"entrypoint", .kinds = KEY_TEXT, .refused = "the commands are run by /bin/sh; write the entry point into `commands`"},
@@ -89,7 +94,7 @@ static const struct schema_key workflow_keys[] = {
 	{"requirements", .kinds = KEY_TEXT},
 	{"artifacts", .kinds = KEY_TEXTS | KEY_LIST, .below = &schema_artifact},
 	{"working_dir", .kinds = KEY_TEXT},
-	{"ports", .kinds = KEY_WHOLE, .max = 64},
+	{"ports", .kinds = KEY_WHOLE | KEY_TEXTS, .max = 64},
 	{"resources", .kinds = KEY_MAP, .below = &schema_resources},
 	{"gpu", .kinds = KEY_WHOLE | KEY_MAP, .below = &schema_count, .max = 4096, .note = "belongs in `resources`: read as resources.gpu"},
 	{"nodes", .kinds = KEY_WHOLE, .min = 1, .max = 1, .refused = DIALECT_ONE_NODE},
@@ -347,6 +352,8 @@ static const char *command_of(struct chosen *c)
 	const char *dir = dialect_text(c->map, "working_dir");
 
 	buf_add_str(&out, "set -e\n");
+	add_lines(&out, node_get(c->map, "build"));
+	add_lines(&out, node_get(c->map, "setup"));
 	add_lines(&out, node_get(c->map, "before_run"));
 	buf_add_str(&out, "export JOB_ID=\"$PENSTOCK_RUN_ID\"\n");
 	if (dir)
@@ -538,6 +545,18 @@ static void put_step(struct chosen *c, struct node *job)
 			c->rd, &c->at, "`image` is missing: the image for the provider docker");
 }
 
+/* A number of free ports, or those that a program uses. */
+static void put_ports(struct chosen *c, struct node *job)
+{
+	struct node *ports = node_get(c->map, "ports");
+
+	if (ports && ports->kind == NODE_LIST)
+		reader_note(c->rd, &ports->at,
+			"`ports` has no effect: a step can use every free port of this machine");
+	else
+		native_put(c->rd, job, "ports", ports);
+}
+
 static struct node *make_job(struct chosen *c)
 {
 	const struct workflow_place *at = &c->map->at;
@@ -563,7 +582,7 @@ static struct node *make_job(struct chosen *c)
 	put_deps(c, job);
 	put_python(c, job);
 	put_artifacts(c, job);
-	native_put(c->rd, job, "ports", node_get(c->map, "ports"));
+	put_ports(c, job);
 	native_context(c->rd, job, folder, "gitignore", at);
 	if (known)
 		put_step(c, job);
@@ -619,8 +638,7 @@ static const struct {
 	const char *type;
 	const char *instead;
 } types_of_today[] = {
-	{"task", "write its `commands` as a workflow of .dstack/workflows.yaml with `provider: "
-		 "bash`, or as the `run` of a step, see penstock-workflow(5)"},
+	{"task", NULL},
 	{"dev-environment",
 		"no editor can connect; 'penstock exec RUN' runs a program in a running step"},
 	{"service", "write its `commands` as the `run` of a step and its port as `ports`, see "
@@ -632,16 +650,16 @@ static const struct {
 	{"preset", "write its keys into the workflow"},
 };
 
-/* The advice for a file of current dstack; NULL if `root` is not one. */
-static const char *of_today(const struct node *root)
+/* The index in `types_of_today`; -1 if `root` is no file of current dstack. */
+static int of_today(const struct node *root)
 {
 	const char *type = dialect_text(root, "type");
 
 	for (size_t i = 0; type && i < ARRAY_SIZE(types_of_today); i++) {
 		if (strcmp(type, types_of_today[i].type) == 0)
-			return types_of_today[i].instead;
+			return (int)i;
 	}
-	return NULL;
+	return -1;
 }
 
 static struct node *translate_picked(struct chosen *c, struct node *root, const struct node *list)
@@ -666,14 +684,16 @@ static struct node *translate(struct reader *rd, struct node *root)
 {
 	struct chosen c = {.rd = rd};
 	const struct node *list = node_get(root, "workflows");
+	int today = of_today(root);
 
-	if (of_today(root)) {
+	if (today >= 0 && !types_of_today[today].instead)
+		return dstack_task(rd, root);
+	if (today >= 0) {
 		const struct node *type = node_get(root, "type");
 
 		reader_error(rd, &type->at,
-			"this is a file of current dstack (`type: %s`), which its own server runs; "
-			"penstock reads the .dstack/workflows.yaml of 2022: %s",
-			type->text, of_today(root));
+			"`type: %s` of dstack is not supported, penstock runs tasks: %s",
+			type->text, types_of_today[today].instead);
 		return NULL;
 	}
 	if (!node_find(root, "workflows")) {
@@ -696,7 +716,7 @@ static struct node *translate(struct reader *rd, struct node *root)
 
 static int recognise(const struct node *root, const char *file)
 {
-	if (of_today(root) || node_find(root, "workflows") ||
+	if (of_today(root) >= 0 || node_find(root, "workflows") ||
 		str_ends(file, ".dstack/workflows.yaml") || str_ends(file, ".dstack/workflows.yml"))
 		return INT_MAX;
 	return node_find(root, "provider") ? 8 : 0;

@@ -124,6 +124,15 @@ static const struct node *image_of(struct task *t)
 
 /* ---- steps ---- */
 
+/* Addresses, because SkyPilot gives no names. */
+static const char first_lines[] =
+	"export SKYPILOT_TASK_ID=\"$PENSTOCK_RUN_ID\" "
+	"SKYPILOT_INTERNAL_JOB_ID=\"$PENSTOCK_RUN_ID\"\n"
+	"export PYTHONUNBUFFERED=1\n"
+	"export SKYPILOT_NODE_RANK=\"${NODE_RANK:-0}\" SKYPILOT_SETUP_NODE_RANK=\"${NODE_RANK:-0}\"\n"
+	"SKYPILOT_NODE_IPS=$(" SHELL_NODE_ADDRESSES ")\n"
+	"export SKYPILOT_NODE_IPS SKYPILOT_SETUP_NODE_IPS=\"$SKYPILOT_NODE_IPS\"\n";
+
 static bool is_empty(const struct node *commands)
 {
 	return !commands || !commands->text[strspn(commands->text, " \t\r\n")];
@@ -136,7 +145,8 @@ static void put_step(struct task *t, struct node *steps, const char *name, const
 
 	native_text(t->rd, step, "name", name, at);
 	run = native_map(t->rd, step, "run", at);
-	native_text(t->rd, run, "command", commands ? skypilot_command(t, commands) : NULL, at);
+	native_text(t->rd, run, "command",
+		commands ? shell_command(&t->shell, first_lines, commands) : NULL, at);
 	native_text(t->rd, run, "shell", "/bin/bash", at);
 	if (t->nodes > 1) {
 		resources = native_map(t->rd, run, "resources", at);
@@ -152,34 +162,16 @@ static void put_step(struct task *t, struct node *steps, const char *name, const
 	native_number(t->rd, run, "mapGid", 0, at);
 }
 
-/* `workdir` of a repository: a step that fetches it into the working directory. */
-static const char *clone_of(struct task *t)
-{
-	const struct node *workdir = node_get(t->root, "workdir");
-	const char *url = dialect_text(workdir, "url");
-	const char *ref = dialect_text(workdir, "ref");
-
-	if (!url)
-		return NULL;
-	url = dialect_quoted(t->rd, url);
-	ref = dialect_quoted(t->rd, ref ? ref : "HEAD");
-	return workflow_arena_printf(t->rd->arena,
-		"[ -d .git ] || git init -q || exit\n"
-		"{ git fetch -q --depth 1 -- %s %s && git checkout -q -f FETCH_HEAD; } ||\n"
-		"\t{ git fetch -q --tags -- %s '+refs/heads/*:refs/remotes/origin/*' && "
-		"git checkout -q -f %s; } || exit\n",
-		url, ref, url, ref);
-}
-
 static void put_steps(struct task *t)
 {
 	const struct node *setup = node_get(t->root, "setup"), *run = node_get(t->root, "run");
 	const struct node *workdir = node_get(t->root, "workdir");
 	struct node *steps = native_list(t->rd, t->job, "steps", &t->root->at);
-	const char *clone = clone_of(t), *text;
+	const char *url = dialect_text(workdir, "url"), *text;
 
-	if (clone)
-		put_step(t, steps, "workdir", clone, &workdir->at);
+	if (url)
+		put_step(t, steps, "workdir",
+			dialect_clone(t->rd, url, dialect_text(workdir, "ref")), &workdir->at);
 	if (is_empty(setup) && is_empty(run)) {
 		if (!dialect_was_invalid(t->root, "setup") && !dialect_was_invalid(t->root, "run"))
 			reader_error(t->rd, &t->root->at,
@@ -208,39 +200,35 @@ static void put_workdir(struct task *t)
 		    "gitignore", workdir ? &workdir->at : &t->root->at))
 		native_map(t->rd, t->job, "context", &t->root->at);
 	/* Tools go to ~/sky_workdir, where SkyPilot has the working directory. */
-	if (strstr(t->commands, "sky_workdir"))
-		skypilot_place(t, "$PWD", "~/sky_workdir", SKYPILOT_MOUNT);
+	if (strstr(t->shell.commands, "sky_workdir"))
+		shell_place(&t->shell, "$PWD", "~/sky_workdir", SHELL_MOUNT);
 }
 
 static struct node *translate(struct reader *rd, struct node *root)
 {
-	struct task t = {.rd = rd,
-		.root = root,
-		.links = BUF_INIT(LIMIT_STRING),
-		.mounts = BUF_INIT(LIMIT_STRING)};
-	const char *setup, *run;
+	struct task t = {.rd = rd, .root = root};
+	const char *setup, *run, *text;
 
 	if (!dialect_check(rd, root, &schema_root) && root->kind != NODE_MAP)
 		return NULL;
 	setup = dialect_text(root, "setup");
 	run = dialect_text(root, "run");
-	t.commands = workflow_arena_printf(rd->arena, "%s\n%s", setup ? setup : "", run ? run : "");
+	text = workflow_arena_printf(rd->arena, "%s\n%s", setup ? setup : "", run ? run : "");
 	t.nodes = dialect_whole(root, "num_nodes", 1);
 	t.job = native_map(rd, NULL, NULL, &root->at);
-	if (!t.job || !t.commands)
+	if (!t.job || !text)
 		return NULL;
+	shell_init(&t.shell, rd, text);
 	native_name(rd, t.job, node_get(root, "name"));
 	skypilot_put_resources(&t);
 	t.image = image_of(&t);
+	t.shell.contained = t.image != NULL;
 	t.env = native_list(rd, t.job, "env", &root->at);
 	put_variables(&t);
 	put_workdir(&t);
 	skypilot_put_files(&t);
 	put_steps(&t);
-	if (buf_failed(&t.links) || buf_failed(&t.mounts))
-		rd->arena->no_memory = true;
-	buf_release(&t.links);
-	buf_release(&t.mounts);
+	shell_release(&t.shell);
 	if (!node_find(t.job, "output"))
 		native_default_output(rd, t.job, NULL, dialect_text(root, "name"));
 	return t.job;

@@ -2,8 +2,8 @@
 #ifndef WORKFLOW_DIALECTS_SKYPILOT_H
 #define WORKFLOW_DIALECTS_SKYPILOT_H
 
-#include "base/buf.h"
 #include "workflow/dialects/dialect.h"
+#include "workflow/dialects/shell.h"
 
 struct task {
 	struct reader *rd;
@@ -14,12 +14,7 @@ struct task {
 	int64_t gpus; /* of each node */
 	int64_t nodes;
 	int64_t restarts;
-	const char *commands; /* of `setup` and `run`, to look for words in */
-
-	/* Lines of shell that put files at their targets when a step starts. */
-	struct buf links; /* by links, below the home and in a container */
-	struct buf mounts; /* words FROM TO HOW for each mount on the host */
-	bool own_home; /* the home is a directory of the run */
+	struct shell shell;
 };
 
 /* In skypilot_resources.c. */
@@ -31,12 +26,5 @@ void skypilot_put_resources(struct task *t);
 void skypilot_put_files(struct task *t);
 /* `text` with `$NAME` and `${NAME}` of `envs`; NULL if one is unknown, which is reported. */
 const char *skypilot_expand(struct task *t, const struct workflow_place *at, const char *text);
-
-/* In skypilot_shell.c. */
-enum skypilot_how { SKYPILOT_COPY, SKYPILOT_MOUNT };
-/* Puts `from`, which the shell expands, at `target` when a step starts. */
-void skypilot_place(struct task *t, const char *from, const char *target, enum skypilot_how how);
-/* The command of a step around `commands`. */
-const char *skypilot_command(struct task *t, const char *commands);
 
 #endif

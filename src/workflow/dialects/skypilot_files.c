@@ -29,7 +29,7 @@ struct mount {
 	struct node *sources; /* text or a list; NULL if there are none */
 	const char *bucket; /* its URL; NULL if it is not in a bucket */
 	bool named; /* the bucket is known by its name alone */
-	enum skypilot_how how;
+	enum shell_how how;
 	int score; /* how much it looks as if steps write there; 0: certainly not */
 };
 
@@ -180,12 +180,12 @@ static bool is_written(const struct task *t, const char *target)
 		">", "of=", "out", "save", "log", "ckpt", "checkpoint", "tee ", "write", "export"};
 	size_t len = strlen(target);
 
-	for (const char *p = t->commands; (p = strstr(p, target)); p += len) {
+	for (const char *p = t->shell.commands; (p = strstr(p, target)); p += len) {
 		const char *line = p;
 		char before[40] = {0};
 		size_t n;
 
-		while (line > t->commands && line[-1] != '\n' && p - line < 32)
+		while (line > t->shell.commands && line[-1] != '\n' && p - line < 32)
 			line--;
 		n = (size_t)(p - line);
 		memcpy(before, line, n);
@@ -218,8 +218,8 @@ static bool read_mode(struct task *t, const struct node *map, struct mount *m)
 {
 	const struct node *mode = node_get(map, "mode");
 
-	m->how = mode && strcmp(mode->text, "COPY") == 0 ? SKYPILOT_COPY : SKYPILOT_MOUNT;
-	if (m->how == SKYPILOT_COPY || !mode || strcmp(mode->text, "MOUNT") == 0 ||
+	m->how = mode && strcmp(mode->text, "COPY") == 0 ? SHELL_COPY : SHELL_MOUNT;
+	if (m->how == SHELL_COPY || !mode || strcmp(mode->text, "MOUNT") == 0 ||
 		strcmp(mode->text, "MOUNT_CACHED") == 0)
 		return true;
 	reader_error(t->rd, &mode->at, "`mode` must be COPY, MOUNT or MOUNT_CACHED, not `%s`",
@@ -253,9 +253,9 @@ static bool read_map(struct task *t, struct node_entry *entry, struct mount *m)
 		m->bucket = source ? bucket_at(t, &m->sources->at, source) : NULL;
 		good = source != NULL;
 	}
-	if (good && m->bucket && m->how == SKYPILOT_MOUNT)
+	if (good && m->bucket && m->how == SHELL_MOUNT)
 		m->score = score_of(t, m, dialect_text(map, "mode"));
-	else if (good && m->how == SKYPILOT_MOUNT)
+	else if (good && m->how == SHELL_MOUNT)
 		reader_note(t->rd, &entry->key_at,
 			"these files are copied: changes to them stay in the run");
 	return good;
@@ -337,7 +337,7 @@ static void put_input(struct task *t, const struct mount *m, const struct workfl
 	put_transport(t, input, at, source);
 	native_text(t->rd, input, "path", workflow_arena_printf(t->rd->arena, "mounts/%zu", i), at);
 	if (!link)
-		skypilot_place(t,
+		shell_place(&t->shell,
 			workflow_arena_printf(t->rd->arena, "$STORAGE_PATH/work/.mounts/%zu", i),
 			target, m->how);
 	native_text(t->rd, input, "link",
@@ -391,7 +391,7 @@ static void put_output(struct task *t, const struct mount *m)
 			"the bucket has from other runs is not fetched",
 			m->target, m->bucket);
 	}
-	skypilot_place(t, "$DEEPSQUARE_OUTPUT", m->target, SKYPILOT_MOUNT);
+	shell_place(&t->shell, "$DEEPSQUARE_OUTPUT", m->target, SHELL_MOUNT);
 }
 
 /* The mount that most looks like the output; NULL if steps only read. */
@@ -428,12 +428,12 @@ void skypilot_put_files(struct task *t)
 	for (size_t i = 0; t->inputs && i < n; i++) {
 		const struct mount *m = &mounts[i];
 
-		if (output && m->bucket && m->how == SKYPILOT_MOUNT &&
+		if (output && m->bucket && m->how == SHELL_MOUNT &&
 			strcmp(m->bucket, output->bucket) == 0) {
 			put_output(t, m);
 			continue;
 		}
-		if (m->bucket && m->how == SKYPILOT_MOUNT)
+		if (m->bucket && m->how == SHELL_MOUNT)
 			reader_note(t->rd, m->at,
 				"%s is fetched before the steps, and what they write there is not "
 				"published%s",

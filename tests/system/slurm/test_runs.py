@@ -159,6 +159,24 @@ def test_a_task_of_skypilot_with_two_nodes_has_one_task_on_each(login, tmp_path,
     assert told[0][2:] == told[1][2:] and all(ip.startswith(slurm.net) for ip in told[0][2:])
 
 
+def test_the_nodes_of_a_dstack_task_end_with_the_first_one(login, tmp_path, slurm):
+    path = tmp_path / "cluster.dstack.yml"
+    path.write_text("""
+        type: task
+        nodes: 2
+        stop_criteria: master-done
+        resources: {cpu: 1}
+        commands:
+          - echo "$DSTACK_NODE_RANK of $DSTACK_NODES_NUM with $DSTACK_MASTER_NODE_IP," $DSTACK_NODES_IPS
+          - if [ $DSTACK_NODE_RANK != 0 ]; then sleep infinity; fi
+        """)  # fmt: skip
+
+    out = login.on_slurm(path).wait().exits(0).out
+
+    told = sorted(re.findall(r"^[01]: ([01]) of 2 with (\S+), (\S+) (\S+)$", out, re.M))
+    assert [rank for rank, *_ in told] == ["0", "1"] and told[0][1:] == told[1][1:] and told[0][1] == told[0][2]
+
+
 @pytest.mark.long
 def test_the_first_task_that_fails_ends_the_others_and_is_named(login, workflow):
     command = 'if [ "$RANK" = 1 ]; then exit 9; fi; while :; do sleep 0.1; done'

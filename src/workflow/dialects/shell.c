@@ -1,9 +1,7 @@
-/* The shell around the commands of a SkyPilot task: variables of the nodes, Python, and files at
- * paths outside of the working directory. */
-#include "workflow/dialects/skypilot.h"
+/* The shell around the commands of other runners' steps. */
+#include "workflow/dialects/shell.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -12,27 +10,19 @@
 
 /* ---- what a step finds ---- */
 
-static const char task_lines[] =
-	"export SKYPILOT_TASK_ID=\"$PENSTOCK_RUN_ID\" SKYPILOT_INTERNAL_JOB_ID=\"$PENSTOCK_RUN_ID\"\n"
-	"export PYTHONUNBUFFERED=1\n";
-
-/* Addresses, because SkyPilot gives no names. */
-static const char node_lines[] =
-	"export SKYPILOT_NODE_RANK=\"${NODE_RANK:-0}\" SKYPILOT_SETUP_NODE_RANK=\"${NODE_RANK:-0}\"\n"
-	"SKYPILOT_NODE_IPS=$(for node in ${PENSTOCK_NODES:-127.0.0.1}; do\n"
-	"\tip=$(getent ahostsv4 \"$node\" 2>/dev/null | { read -r ip _; echo \"$ip\"; }); echo \"${ip:-$node}\"; "
-	"done)\n"
-	"export SKYPILOT_NODE_IPS SKYPILOT_SETUP_NODE_IPS=\"$SKYPILOT_NODE_IPS\"\n";
-
-/* A machine of SkyPilot has `pip` and `python`, into which anything can be installed. */
+/* Machines and images of these runners have `pip`, `python` and `uv`, which can install anything.
+ * %s is the version of Python. */
 static const char python_lines[] =
 	"if [ -z \"$VIRTUAL_ENV$CONDA_PREFIX\" ]; then\n"
 	"\t( flock 9; [ -e \"$STORAGE_PATH/venv/bin/python\" ] ||\n"
-	"\t\tpython3 -m venv --system-site-packages \"$STORAGE_PATH/venv\" ) "
+	"\t\t\"python$PENSTOCK_PYTHON\" -m venv --system-site-packages \"$STORAGE_PATH/venv\" ) "
 	"9>\"$STORAGE_PATH/.venv\"\n"
 	"\tif [ -e \"$STORAGE_PATH/venv/bin/python\" ]; then "
 	"export VIRTUAL_ENV=\"$STORAGE_PATH/venv\" PATH=\"$STORAGE_PATH/venv/bin:$PATH\"; fi\n"
-	"fi\n";
+	"fi\n"
+	"if ! command -v uv >/dev/null; then uv() { if [ \"$1\" != pip ]; then "
+	"echo 'uv is not installed' >&2; return 127; fi; shift; "
+	"python -m pip \"${@/--system/--no-input}\"; }; fi\n";
 
 /* `conda activate` is a function of the shell. */
 static const char conda_lines[] =
@@ -65,7 +55,9 @@ static const char put_lines[] =
 	"\tcase $1 in \"$penstock_home\"/*) penstock_own \"${1%/*}\";; esac\n"
 	"\tif [ -L \"$1\" ]; then local real; real=$(readlink -f -- \"$1\"); rm -- \"$1\"; "
 	"mkdir -- \"$1\"; penstock_links \"$real\" \"$1\"; else mkdir -p -- \"$1/\"; fi; }\n"
-	"penstock_put() { local from to e; from=$(readlink -f -- \"$1\"); to=$2\n"
+	"penstock_put() { local from to e; to=$2\n"
+	"\tcase $1 in \"$DEEPSQUARE_OUTPUT\"/*) mkdir -p -- \"$1\";; esac; "
+	"from=$(readlink -f -- \"$1\")\n"
 	"\tcase $to in */) to=${to%/}; if [ -f \"$from\" ]; then to=$to/${from##*/}; fi;; esac\n"
 	"\tpenstock_own \"${to%/*}\"\n"
 	"\tif [ \"$(readlink -f -- \"$to\")\" = \"$from\" ]; then return; fi\n"
@@ -100,7 +92,8 @@ static const char mount_lines[] =
 	"\tif [ \"$1\" = / ]; then cd \"$p\"; pivot_root . .; umount -l .; cd /\n"
 	"\telse mount --move \"$p\" \"$1\"; fi\n"
 	"\tours=$ours$1$'\\n'; }\n"
-	"place() { local from to=$2 a d e; from=$(readlink -f \"$1\")\n"
+	"place() { local from to=$2 a d e\n"
+	"\tcase $1 in \"$DEEPSQUARE_OUTPUT\"/*) mkdir -p \"$1\";; esac; from=$(readlink -f \"$1\")\n"
 	"\tcase $to in */) to=${to%/}; if [ -f \"$from\" ]; then to=$to/${from##*/}; fi;; esac\n"
 	"\tif [ -d \"$to\" ] && [ -d \"$from\" ] && [ \"$3\" = copy ]; then\n"
 	"\t\tcase $ours in *$'\\n'\"$to\"$'\\n'*) ;; *) own \"$to\";; esac\n"
@@ -121,24 +114,24 @@ static const char mount_lines[] =
 	"cd \"$here\"\n"
 	"exec /bin/bash -c \"$body\"";
 
-void skypilot_place(struct task *t, const char *from, const char *target, enum skypilot_how how)
+void shell_place(struct shell *s, const char *from, const char *target, enum shell_how how)
 {
 	static const char *const words[] = {"copy", "mount"};
 	bool at_home = *target == '~' && (!target[1] || target[1] == '/');
 	const char *quoted = dialect_quoted(
-		t->rd, at_home ? target + 1 + (target[1] == '/') : target);
+		s->rd, at_home ? target + 1 + (target[1] == '/') : target);
 
 	if (!quoted)
 		return;
-	if (at_home && !t->image)
-		t->own_home = true;
+	if (at_home && !s->contained)
+		s->own_home = true;
 	if (at_home)
-		buf_printf(&t->links, "penstock_put \"%s\" \"$HOME/\"%s %s\n", from, quoted,
+		buf_printf(&s->links, "penstock_put \"%s\" \"$HOME/\"%s %s\n", from, quoted,
 			words[how]);
-	else if (*target == '/' && !t->image)
-		buf_printf(&t->mounts, " \"%s\" %s %s", from, quoted, words[how]);
+	else if (*target == '/' && !s->contained)
+		buf_printf(&s->mounts, " \"%s\" %s %s", from, quoted, words[how]);
 	else
-		buf_printf(&t->links, "penstock_put \"%s\" %s%s %s\n", from,
+		buf_printf(&s->links, "penstock_put \"%s\" %s%s %s\n", from,
 			*target == '/' ? "" : "\"$PWD/\"", quoted, words[how]);
 }
 
@@ -160,47 +153,63 @@ static bool has_word(const char *text, const char *word)
 	return false;
 }
 
-static void add_python(const struct task *t, struct buf *out)
+static void add_python(const struct shell *s, struct buf *out)
 {
 	static const char *const words[] = {"pip", "pip3", "python", "uv"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-		if (has_word(t->commands, words[i])) {
-			buf_add_str(out, python_lines);
-			return;
-		}
+		if (!has_word(s->commands, words[i]))
+			continue;
+		buf_printf(out, "PENSTOCK_PYTHON=%s\n", s->python ? s->python : "3");
+		buf_add_str(out, python_lines);
+		return;
 	}
 }
 
-const char *skypilot_command(struct task *t, const char *commands)
+const char *shell_command(struct shell *s, const char *first, const char *commands)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
 	_cleanup_(buf_release) struct buf whole = BUF_INIT(LIMIT_STRING);
 	const char *body;
 
-	buf_add_str(&out, task_lines);
-	buf_add_str(&out, node_lines);
-	if (t->links.len || t->own_home)
+	buf_add_str(&out, first);
+	if (s->links.len || s->own_home)
 		buf_add_str(&out, put_lines);
-	if (t->own_home)
+	if (s->own_home)
 		buf_add_str(&out, home_lines);
-	buf_add_str(&out, buf_str(&t->links));
-	if (!t->image)
-		add_python(t, &out);
-	if (has_word(t->commands, "conda"))
+	buf_add_str(&out, buf_str(&s->links));
+	if (!s->contained)
+		add_python(s, &out);
+	if (has_word(s->commands, "conda"))
 		buf_add_str(&out, conda_lines);
-	if (has_word(t->commands, "sudo"))
+	if (has_word(s->commands, "sudo"))
 		buf_add_str(&out, sudo_lines);
 	buf_add_str(&out, commands);
-	body = workflow_arena_take(t->rd->arena, &out);
-	if (!body || !t->mounts.len)
+	body = workflow_arena_take(s->rd->arena, &out);
+	if (!body || !s->mounts.len)
 		return body;
 	/* Users may mount if the kernel allows user namespaces; root needs none. */
 	buf_printf(&whole,
 		"if [ \"$(id -u)\" = 0 ]; then set -- unshare --mount\n"
 		"else set -- unshare --user --map-current-user --keep-caps --mount; fi\n"
 		"exec \"$@\" -- /bin/bash -c %s places %s%s",
-		dialect_quoted(t->rd, mount_lines), dialect_quoted(t->rd, body),
-		buf_str(&t->mounts));
-	return workflow_arena_take(t->rd->arena, &whole);
+		dialect_quoted(s->rd, mount_lines), dialect_quoted(s->rd, body),
+		buf_str(&s->mounts));
+	return workflow_arena_take(s->rd->arena, &whole);
+}
+
+void shell_init(struct shell *s, struct reader *rd, const char *commands)
+{
+	*s = (struct shell){.rd = rd,
+		.commands = commands,
+		.links = BUF_INIT(LIMIT_STRING),
+		.mounts = BUF_INIT(LIMIT_STRING)};
+}
+
+void shell_release(struct shell *s)
+{
+	if (buf_failed(&s->links) || buf_failed(&s->mounts))
+		s->rd->arena->no_memory = true;
+	buf_release(&s->links);
+	buf_release(&s->mounts);
 }

@@ -1,0 +1,44 @@
+/*
+ * The shell around the commands of steps of other runners: Python, conda, sudo, and files at paths
+ * outside of the working directory.
+ *
+ *	struct shell s;
+ *
+ *	shell_init(&s, rd, "cat /data/a");
+ *	shell_place(&s, "$DEEPSQUARE_INPUT/a", "/data/a", SHELL_COPY);
+ *	native_text(rd, run, "command", shell_command(&s, "export A=1\n", "cat /data/a"), at);
+ *	shell_release(&s);
+ */
+#ifndef WORKFLOW_DIALECTS_SHELL_H
+#define WORKFLOW_DIALECTS_SHELL_H
+
+#include "base/buf.h"
+#include "workflow/dialects/dialect.h"
+
+/* Shell that prints the address of each node, one per line. */
+#define SHELL_NODE_ADDRESSES                                                                           \
+	"for node in ${PENSTOCK_NODES:-127.0.0.1}; do ip=$(getent ahostsv4 \"$node\" 2>/dev/null | { " \
+	"read -r ip _; echo \"$ip\"; }); echo \"${ip:-$node}\"; done"
+
+struct shell {
+	struct reader *rd;
+	const char *commands; /* of all steps, to look for words in */
+	bool contained; /* the steps run in a container */
+	const char *python; /* the version of Python on the host; NULL for that of python3 */
+
+	/* Lines that put files at their targets when a step starts. */
+	struct buf links; /* by links, below the home and in a container */
+	struct buf mounts; /* words FROM TO HOW for each mount on the host */
+	bool own_home; /* the home is a directory of the run */
+};
+
+void shell_init(struct shell *s, struct reader *rd, const char *commands);
+void shell_release(struct shell *s);
+
+enum shell_how { SHELL_COPY, SHELL_MOUNT };
+/* Puts `from`, which the shell expands, at `target` when a step starts. */
+void shell_place(struct shell *s, const char *from, const char *target, enum shell_how how);
+/* The command of a step: `first`, the lines above, and `commands`. */
+const char *shell_command(struct shell *s, const char *first, const char *commands);
+
+#endif
