@@ -152,13 +152,6 @@ enum job_outcome checkpoints_check(struct sync *s, const char *path, int fd, uin
 
 /* ---- commits of others ---- */
 
-static bool is_of_this_run(const struct sync *s, const struct object_info *there)
-{
-	const char *run = strlist_get(&there->metadata, "penstock-run");
-
-	return run && strcmp(run, s->o.run_id) == 0;
-}
-
 /* Names the owner of the commit, and how to make room. */
 static int refuse(const struct sync *s, const char *commit, const struct object_info *there,
 	struct penstock_error *err)
@@ -186,7 +179,7 @@ static int look_for_commit(struct sync *s, const char *commit, struct penstock_e
 
 	if (error_expected(r, PENSTOCK_E_NOT_FOUND, err))
 		return 0;
-	return r < 0 || is_of_this_run(s, &there) ? r : refuse(s, commit, &there, err);
+	return r < 0 || keep_is_of_run(s, &there) ? r : refuse(s, commit, &there, err);
 }
 
 int checkpoints_may_replace(struct sync *s, const char *path, const struct object_info *there,
@@ -196,7 +189,7 @@ int checkpoints_may_replace(struct sync *s, const char *path, const struct objec
 	size_t len = slash ? (size_t)(slash - path) : 0;
 	int r = 0;
 
-	if (is_of_this_run(s, there))
+	if (keep_is_of_run(s, there))
 		return 0;
 	if (commit_is_name(slash ? slash + 1 : path))
 		return refuse(s, path, there, err);

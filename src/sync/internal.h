@@ -71,6 +71,7 @@ struct sync {
 	char *sent_dir; /* the last version sent of large files: below private_dir */
 	char nonce[17];
 	char boot[PROCESS_BOOT_ID_SIZE]; /* "" if not known */
+	int64_t started_ns; /* of the wall clock */
 	int root_fd;
 	bool leases_unreliable; /* network file system: no events, no leases */
 	int n_workers;
@@ -283,6 +284,10 @@ void keep_free(struct sync *s);
 /* Returns true if this run published the object, in this attempt or in one that it continues;
  * `older`: the object is known to be of an attempt before the run started over. */
 bool keep_is_ours(const struct sync *s, const struct object_info *there, bool older);
+/* Returns true if this very sync uploaded the object. */
+bool keep_is_of_sync(const struct sync *s, const struct object_info *there);
+/* Returns true if any attempt of this run did. */
+bool keep_is_of_run(const struct sync *s, const struct object_info *there);
 /* Keeps the object `there` under `key`. Returns 1 if it is kept and on record, 0 if it changed or
  * is gone: examine it again. */
 int keep_object(struct sync *s, const char *path, const char *key, const struct object_info *there,

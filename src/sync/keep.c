@@ -109,16 +109,28 @@ int keep_add(struct sync *s, const char *path, const char *etag, const char *key
 	return 0;
 }
 
-bool keep_is_ours(const struct sync *s, const struct object_info *there, bool older)
+bool keep_is_of_run(const struct sync *s, const struct object_info *there)
 {
 	const char *run = strlist_get(&there->metadata, "penstock-run");
-	const char *by = strlist_get(&there->metadata, "penstock-attempt");
+
+	return run && strcmp(run, s->o.run_id) == 0;
+}
+
+bool keep_is_of_sync(const struct sync *s, const struct object_info *there)
+{
 	const char *upload = strlist_get(&there->metadata, "penstock-upload");
+
+	return keep_is_of_run(s, there) && upload && str_starts(upload, s->nonce);
+}
+
+bool keep_is_ours(const struct sync *s, const struct object_info *there, bool older)
+{
+	const char *by = strlist_get(&there->metadata, "penstock-attempt");
 	uint64_t attempt = 0;
 
-	if (!run || strcmp(run, s->o.run_id) != 0)
+	if (!keep_is_of_run(s, there))
 		return false;
-	if (upload && str_starts(upload, s->nonce))
+	if (keep_is_of_sync(s, there))
 		return true;
 	/* Another machine may have counted its attempts differently, so their numbers decide
 	 * last. */

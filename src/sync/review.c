@@ -3,7 +3,11 @@
  * local file may be the only copy. The bucket is listed once; objects that the list does not show
  * as expected are requested by name, so encoded keys need no special rule. Memory does not depend
  * on the size of the bucket.
+ *
+ * With deleteSync the list also shows objects that this sync uploaded and that have no file: an
+ * upload may reach the store after the deletion of its name, if its request was delayed on the way.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -13,12 +17,15 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "sync/record/names.h"
 #include "sync/internal.h"
 
 #define LIST_MORE                                                                                  \
 	10000 /* keys of others that are skipped; after that each file is requested by name */
 #define LIST_TIMES 4 /* the same, for each file of this run */
 #define BATCH	   64 /* files requested between two passes over the table */
+#define UNKNOWN	   1000 /* new objects without a file that are requested */
+#define SKEW_NS	   (INT64_C(15) * 60 * NS_PER_S) /* clocks that differ by more cannot sign */
 
 struct review {
 	struct sync *s;
@@ -30,6 +37,7 @@ struct review {
 	bool blind; /* the credentials may not read */
 	bool memory;
 	struct strlist paths; /* of files to be requested */
+	struct strlist unknown; /* new objects without a file */
 };
 
 /* Objects of an attempt before the run started over are not checked, nor files that were deleted
@@ -49,19 +57,34 @@ static int begin(void *cookie, struct entry *e)
 	return 0;
 }
 
+/* No file has the name, and none had it before the run started over. */
+static bool is_free(const struct entry *e)
+{
+	return !e || (e->state == ENTRY_GONE && !e->work && !e->below &&
+			     !(e->flags & (ENTRY_KEEP | ENTRY_OLDER)));
+}
+
 static int on_object(void *cookie, const struct object_info *info)
 {
+	_cleanup_(buf_release) struct buf decoded = BUF_INIT(LIMIT_SYNC_NAME);
 	struct review *r = cookie;
 	struct sync *s = r->s;
+	const char *path = info->key + strlen(s->o.prefix);
 	struct entry *e;
 
 	if (++r->listed > r->expected * LIST_TIMES + LIST_MORE)
 		return 1;
 	LOCK_SCOPE(&s->lock);
-	e = table_find_path(&s->table, info->key + strlen(s->o.prefix));
+	e = table_find_path(&s->table, path);
 	if (e && is_expected(e) && entry_may_have_etag(e, info->etag))
 		e->flags |= ENTRY_THERE;
-	return 0;
+	if (!is_free(e) || !s->plan.may_delete || r->unknown.n == UNKNOWN ||
+		info->modified_ns < s->started_ns - SKEW_NS || str_starts(path, ".penstock/"))
+		return 0;
+	path = names_of_key(&decoded, path);
+	if (is_free(table_find_path(&s->table, path)))
+		r->memory |= strlist_add(&r->unknown, path) < 0;
+	return r->memory;
 }
 
 /* The object is as expected, or is sent again, or is lost. Under lock. */
@@ -111,6 +134,30 @@ static int ask_for(struct review *r, const char *path, struct penstock_error *er
 	return 0;
 }
 
+/* Deletes the object if this sync uploaded it. */
+static int ask_for_unknown(struct review *r, const char *path, struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info there = {0};
+	struct sync *s = r->s;
+	struct entry *e;
+	int rc = sync_head(s, path, &there, err);
+
+	if (error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
+		error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
+		return 0;
+	if (rc < 0 || !keep_is_of_sync(s, &there))
+		return rc;
+	LOCK_SCOPE(&s->lock);
+	if (!is_free(table_find_path(&s->table, path)))
+		return 0;
+	e = table_get_path(&s->table, path);
+	if (!e) /* a file has the name of its directory, or out of memory */
+		return errno == ENOMEM ? error_memory(err) : 0;
+	plan_late(&s->plan, e, clock_monotonic_ms());
+	r->again++;
+	return 0;
+}
+
 static int ask_for_rest(struct review *r, struct penstock_error *err)
 {
 	struct sync *s = r->s;
@@ -129,22 +176,27 @@ static int ask_for_rest(struct review *r, struct penstock_error *err)
 				     : ask_for(r, r->paths.items[i], err);
 		strlist_release(&r->paths);
 	}
+	for (size_t i = 0; i < r->unknown.n && rc == 0 && !r->memory; i++)
+		rc = ask_for_unknown(r, r->unknown.items[i], err);
 	return rc < 0 ? rc : r->memory ? error_memory(err) : 0;
 }
 
 int review_output(struct sync *s, uint64_t *again, struct penstock_error *err)
 {
 	struct review r = {.s = s};
+	bool look;
 	int rc;
 
 	pthread_mutex_lock(&s->lock);
 	table_each(&s->table, begin, &r);
+	look = r.expected || s->plan.may_delete;
 	pthread_mutex_unlock(&s->lock);
-	if (!r.expected)
+	if (!look)
 		return 0;
 	rc = sync_list(s, s->o.prefix, on_object, &r, err);
 	if (rc == 0)
 		rc = ask_for_rest(&r, err);
+	strlist_release(&r.unknown);
 	*again = r.again;
 	if (rc < 0)
 		return error_prefix(err, "cannot check that all of the output is in the bucket");

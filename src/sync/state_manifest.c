@@ -192,7 +192,7 @@ int state_attach(struct sync *s, struct penstock_error *err)
 	/* If the run started over there is nothing to restore: the objects are older, and never
 	 * taken for this run's own. */
 	s->plan.may_retire = restored || head.attempt < s->o.began;
-	s->plan.may_delete = s->o.delete_sync && restored;
+	s->plan.may_delete = s->o.delete_sync && s->plan.may_retire;
 	if (s->o.delete_sync && !s->plan.may_delete)
 		sync_emit(s, SYNC_WARNING, NULL, 0,
 			"deleteSync deletes nothing: the earlier state of this run was not "

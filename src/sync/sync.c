@@ -291,6 +291,7 @@ static int open_parts(struct sync *s, struct penstock_error *err)
 		return error_errno(err, errno, "cannot get random numbers");
 	str_hex(random, sizeof(random), s->nonce);
 	process_boot_id(s->boot);
+	s->started_ns = clock_wall_ns();
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->wake_fd < 0)
 		return error_errno(err, errno, "cannot start the sync");

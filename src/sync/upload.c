@@ -317,6 +317,7 @@ static void send_it(struct upload *u, struct job_result *r, struct penstock_erro
 
 	if (rc < 0) {
 		fail(r, rc, err);
+		r->unsure = true;
 		return;
 	}
 	r->outcome = JOB_DONE;
@@ -450,30 +451,55 @@ static void run_grown(struct upload *u, struct job_result *r, struct penstock_er
 		send_it(u, r, err);
 }
 
+/*
+ * Deletes an object that has another ETag than the one on record, or has none on record: an upload
+ * of this sync whose reply was lost, or an object of an attempt before the run started over, which
+ * is kept first. Other objects stay.
+ */
+static int delete_unrecorded(struct upload *u, struct penstock_error *err)
+{
+	struct sync *s = u->s;
+	int rc;
+
+	for (unsigned n = 0; n < CONFLICTS; n++) {
+		_cleanup_(object_info_release) struct object_info there = {0};
+
+		rc = object_head(sync_at(s, buf_str(&u->key)), &there, err);
+		if (rc < 0)
+			return error_expected(rc, PENSTOCK_E_NOT_FOUND, err) ? 0 : rc;
+		if (strcmp(there.etag, u->etag) != 0 && !keep_is_of_sync(s, &there)) {
+			if (!u->job->older || !keep_is_of_run(s, &there))
+				return 0;
+			rc = keep_object(s, u->path, buf_str(&u->key), &there, err);
+			if (rc < 0)
+				return rc;
+			if (rc == 0)
+				continue; /* it was replaced meanwhile */
+		}
+		rc = object_delete(sync_at(s, buf_str(&u->key)),
+			s->remove_conditions ? there.etag : NULL, err);
+		if (!error_expected(rc, PENSTOCK_E_PRECONDITION, err))
+			return rc;
+	}
+	return 0; /* another program replaces it again and again */
+}
+
 static void run_delete(struct upload *u, struct job_result *r, struct penstock_error *err)
 {
-	_cleanup_(object_info_release) struct object_info there = {0};
 	struct sync *s = u->s;
-	bool ours = u->etag[0] != '\0';
+	const bool known = u->etag[0] && s->remove_conditions;
 	struct stat st;
-	int rc = 0;
+	int rc = -PENSTOCK_E_PRECONDITION;
 
 	if (fstatat(s->root_fd, u->path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) {
 		r->outcome = JOB_CHANGED;
 		return;
 	}
-	if (ours && !s->remove_conditions) {
-		/* The store does not compare ETags itself. */
-		rc = object_head(sync_at(s, buf_str(&u->key)), &there, err);
-		ours = rc == 0 && strcmp(there.etag, u->etag) == 0;
-		if (error_expected(rc, PENSTOCK_E_NOT_FOUND, err))
-			rc = 0;
-	}
-	if (rc == 0 && ours)
-		rc = object_delete(
-			sync_at(s, buf_str(&u->key)), s->remove_conditions ? u->etag : NULL, err);
-	/* The object is another program's by now. */
-	if (rc < 0 && !error_expected(rc, PENSTOCK_E_PRECONDITION, err))
+	if (known)
+		rc = object_delete(sync_at(s, buf_str(&u->key)), u->etag, err);
+	if (!known || error_expected(rc, PENSTOCK_E_PRECONDITION, err))
+		rc = delete_unrecorded(u, err);
+	if (rc < 0)
 		fail(r, rc, err);
 	else
 		r->outcome = JOB_DONE;

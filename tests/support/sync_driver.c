@@ -280,6 +280,7 @@ static const struct option options[] = {
 	{"prefix", required_argument, NULL, 'x'},
 	{"run", required_argument, NULL, 'r'},
 	{"attempt", required_argument, NULL, 'a'},
+	{"began", required_argument, NULL, 'B'},
 	{"root-pid", required_argument, NULL, 'i'},
 	{"append-ms", required_argument, NULL, 'g'},
 	{"scan-ms", required_argument, NULL, 's'},
@@ -317,6 +318,9 @@ static int parse(int argc, char **argv, struct sync_options *o, char *state, siz
 			break;
 		case 'a':
 			o->attempt = (int)strtol(optarg, NULL, 10);
+			break;
+		case 'B':
+			o->began = (int)strtol(optarg, NULL, 10);
 			break;
 		case 'i':
 			o->root_pid = (pid_t)strtol(optarg, NULL, 10);

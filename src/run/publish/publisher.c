@@ -72,16 +72,17 @@ static void on_sync_event(
 		break;
 	case SYNC_KEPT:
 		str_format_size(bytes, size);
-		if (path)
-			run_say(voice, RUN_EVENT_MESSAGE,
-				"%s already existed: the old object (%s) is kept as %s, see "
-				"'penstock show %s'",
-				path, size, detail, p->attempt->id);
-		else
+		if (path) {
+			atomic_fetch_add(&p->kept, 1);
+			atomic_fetch_add(&p->kept_bytes, bytes);
+			log_debug("%s already existed: the old object (%s) is kept as %s", path,
+				size, detail);
+		} else {
 			run_say(voice, RUN_EVENT_MESSAGE,
 				"started from scratch: the output of earlier attempts (%s, %s) is "
 				"kept in the bucket if it is overwritten",
 				detail, size);
+		}
 		break;
 	case SYNC_WARNING:
 		run_event(voice, RUN_EVENT_WARNING, detail, 0, 0);
@@ -182,6 +183,20 @@ bool publisher_sends_http(const struct publisher *p)
 	       p->attempt->end.state != RUN_PREEMPTED;
 }
 
+/* One line for all objects, which may be thousands. */
+static void report_kept(struct publisher *p)
+{
+	unsigned long long n = atomic_exchange(&p->kept, 0);
+	char size[STR_SIZE_SIZE];
+
+	if (!n)
+		return;
+	str_format_size(atomic_exchange(&p->kept_bytes, 0), size);
+	run_say(&p->attempt->voice, RUN_EVENT_MESSAGE,
+		"%llu object%s (%s) kept before they were overwritten; see 'penstock show %s'", n,
+		n == 1 ? "" : "s", size, p->attempt->id);
+}
+
 int publisher_flush(struct publisher *p, struct penstock_error *err)
 {
 	int r = 0;
@@ -208,6 +223,7 @@ int publisher_flush(struct publisher *p, struct penstock_error *err)
 		if (l < 0 && r == 0)
 			r = error_move(err, &e);
 	}
+	report_kept(p);
 	return r;
 }
 

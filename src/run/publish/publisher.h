@@ -41,6 +41,7 @@ struct publisher {
 	struct log_upload *log;
 	struct flush_clock *clock; /* NULL if no thread watches the time */
 	atomic_bool out_of_time; /* the machine goes before all of the output can be published */
+	atomic_ullong kept, kept_bytes; /* objects that were kept before they were overwritten */
 };
 
 void publisher_init(struct publisher *p, struct attempt *attempt, struct reaction *reaction,

@@ -36,8 +36,8 @@ static void record_object(struct plan *p, const struct ended *d, bool open)
 	const struct job_result *r = d->r;
 
 	e->flags |= ENTRY_PUBLISHED;
-	e->flags &= (uint16_t) ~(
-		ENTRY_HAS_CRC | ENTRY_APPENDED | ENTRY_KEEP | ENTRY_OLDER | ENTRY_SYNCED);
+	e->flags &= (uint16_t) ~(ENTRY_HAS_CRC | ENTRY_APPENDED | ENTRY_KEEP | ENTRY_OLDER |
+				 ENTRY_SYNCED | ENTRY_UNSURE);
 	e->flags |= r->has_crc ? ENTRY_HAS_CRC : 0;
 	e->flags |= open ? ENTRY_APPENDED : 0;
 	e->crc = r->crc;
@@ -127,7 +127,7 @@ static void done_delete(struct plan *p, struct entry *e)
 {
 	struct work *w = e->work;
 
-	e->flags &= (uint16_t) ~(ENTRY_PUBLISHED | ENTRY_HAS_CRC | ENTRY_APPENDED);
+	e->flags &= (uint16_t) ~(ENTRY_PUBLISHED | ENTRY_HAS_CRC | ENTRY_APPENDED | ENTRY_UNSURE);
 	entry_set_etag(e, NULL);
 	p->manifest_dirty = true;
 	memset(&w->published, 0, sizeof(w->published));
@@ -250,6 +250,7 @@ void plan_done(struct plan *p, const struct job *job, const struct job_result *r
 	const struct ended ended = {.job = job, .r = r, .send = w->send, .now_ms = now_ms};
 
 	take_back(p, &ended);
+	job->entry->flags |= r->unsure ? ENTRY_UNSURE : 0;
 	switch (r->outcome) {
 	case JOB_DONE:
 		if (job->kind == JOB_DELETE)

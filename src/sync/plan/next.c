@@ -114,15 +114,20 @@ static bool commit_is_early(struct plan *p, struct work *w, int64_t now_ms, int6
 static const struct work *successor_of(const struct plan *p, const struct work *gone, bool *soon)
 {
 	const struct work *found = NULL;
-	const uint64_t ino = gone->published.ino;
+	const struct entry *e = gone->entry;
+	/* The object holds one of these: the version on record, or one whose reply was lost. */
+	const uint64_t known = e->flags & ENTRY_PUBLISHED ? gone->published.ino : 0,
+		       unsure = e->flags & ENTRY_UNSURE ? e->seen.ino : 0;
 
 	*soon = false;
-	for (const struct work *w = p->table->works; w && ino; w = w->all_next) {
+	for (const struct work *w = p->table->works; w && (known || unsure); w = w->all_next) {
 		const unsigned state = w->entry->state;
 		const bool published = (w->entry->flags & ENTRY_PUBLISHED) != 0;
+		const uint64_t ino = w->entry->seen.ino;
 
-		if (w->entry->seen.ino != ino || (published && w->published.ino == ino) ||
-			w->entry->below || state == ENTRY_GONE || state == ENTRY_CLEAN)
+		if (!ino || (ino != known && ino != unsure) ||
+			(published && w->published.ino == ino) || w->entry->below ||
+			state == ENTRY_GONE || state == ENTRY_CLEAN)
 			continue;
 		found = w;
 		*soon = state != ENTRY_SUSPECT && !w->settled;
@@ -198,7 +203,7 @@ static bool head_ready(struct plan *p, struct dir *d, int64_t now_ms, int64_t *w
 static bool nothing_to_delete(struct plan *p, struct entry *e)
 {
 	if ((e->state != ENTRY_GONE && !e->below) ||
-		(plan_may_delete(p, e) && (e->flags & ENTRY_PUBLISHED)))
+		(plan_may_delete(p, e) && (e->flags & (ENTRY_PUBLISHED | ENTRY_UNSURE))))
 		return false;
 	plan_drop_work(p, e);
 	if (!e->below && !(e->flags & ENTRY_PUBLISHED)) {

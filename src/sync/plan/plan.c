@@ -271,11 +271,11 @@ static void delete_object(struct plan *p, struct entry *e, int64_t now_ms)
 	const bool busy = w && w->send != SEND_IDLE;
 	const bool published = (e->flags & ENTRY_PUBLISHED) != 0;
 
-	/* The journal forgets an object of an attempt before the run started over, which is not
-	 * this attempt's to delete, and one that is only on its way. */
+	/* The journal forgets an object of an attempt before the run started over, and one that is
+	 * only on its way. */
 	plan_note(p, published && !(e->flags & ENTRY_OLDER) ? JOURNAL_GONE : JOURNAL_FORGET, e,
 		published && w ? &w->published : &e->seen);
-	if ((!plan_may_delete(p, e) || (e->flags & ENTRY_OLDER)) && !busy) {
+	if (!plan_may_delete(p, e) && !busy) {
 		plan_drop_work(p, e);
 		return;
 	}
@@ -305,7 +305,8 @@ void plan_gone(struct plan *p, struct entry *e, int64_t now_ms)
 		return;
 	p->manifest_dirty = true;
 	plan_set_state(p, e, EVENT_REMOVED, ENTRY_GONE);
-	if ((e->flags & ENTRY_PUBLISHED) || (w && w->send != SEND_IDLE)) {
+	if ((e->flags & ENTRY_PUBLISHED) || (w && w->send != SEND_IDLE) ||
+		((e->flags & ENTRY_UNSURE) && plan_may_delete(p, e))) {
 		delete_object(p, e, now_ms);
 		return;
 	}
@@ -321,6 +322,14 @@ void plan_delete(struct plan *p, struct entry *e, int64_t now_ms)
 		return;
 	e->flags &= (uint16_t)~ENTRY_KEEP;
 	p->manifest_dirty = true;
+	delete_object(p, e, now_ms);
+}
+
+void plan_late(struct plan *p, struct entry *e, int64_t now_ms)
+{
+	if (e->state != ENTRY_GONE)
+		plan_set_state(p, e, EVENT_REMOVED, ENTRY_GONE);
+	e->flags |= ENTRY_UNSURE;
 	delete_object(p, e, now_ms);
 }
 

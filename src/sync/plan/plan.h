@@ -102,6 +102,7 @@ struct job_result {
 	uint64_t crc; /* of what was sent */
 	bool has_crc;
 	bool retryable;
+	bool unsure; /* it failed, and the store may have the object nevertheless */
 	int error; /* enum penstock_code */
 };
 
@@ -167,6 +168,8 @@ void plan_doom(struct work *w, bool doomed);
 void plan_gone(struct plan *p, struct entry *e, int64_t now_ms);
 /* The object of a file that is gone may be deleted now. */
 void plan_delete(struct plan *p, struct entry *e, int64_t now_ms);
+/* The store has an object of this sync under a name that no file has: it is deleted. */
+void plan_late(struct plan *p, struct entry *e, int64_t now_ms);
 /* A name that was gone is there again, and no worker deletes its object. */
 void plan_returned(struct plan *p, struct entry *e);
 /* The journal of an earlier attempt does not vouch for the file: it is suspect. */

@@ -70,6 +70,7 @@ enum entry_flag {
 	ENTRY_RETIRED = 1 << 12, /* its object is to go with the file, deleteSync or not */
 	ENTRY_COMPARED = 1 << 13, /* this flush has found the object to hold its bytes */
 	ENTRY_SYNCED = 1 << 14, /* CLOSED: the file is on the disk */
+	ENTRY_UNSURE = 1 << 15, /* an upload failed after its request: its object may be there */
 };
 
 /* An ETag: the usual MD5 with an optional part count takes 18 bytes, others a string. */

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+import urllib.parse
 import zipfile
 
 import pytest
@@ -459,6 +460,58 @@ def test_delete_sync_leaves_an_object_that_somebody_else_replaced(syncs, store):
 
     assert sync.paths() == ["ours"]
     assert sync.object("ours") == b"theirs by now"
+
+
+# The request is carried out, its reply is lost, and the retry finds that the file was renamed: the store has an object of the old name.
+@pytest.mark.parametrize("size", [1000, 300_000, 12 << 20])
+@pytest.mark.parametrize("renamed", ["d/old", "d"])
+def test_a_rename_while_the_reply_to_its_upload_is_lost_leaves_no_old_name(syncs, fault_proxy, size, renamed):
+    sync = syncs("--delete", endpoint=fault_proxy.url)
+    (sync.out / "d").mkdir()
+    lost = fault_proxy.fault(method="PUT|POST", path="/d/old", hold="request", lose_reply=True)
+    (sync.out / "d" / "old").write_bytes(os.urandom(size))
+    lost.wait()
+
+    os.rename(sync.out / renamed, sync.out / "new")
+    lost.release()
+    sync.flush(PATIENT_S * 1000)
+
+    assert sync.paths() == (["new"] if renamed == "d/old" else ["new/old"])
+
+
+# A proxy may hold a request until its name was deleted. The object is this sync's own, and no file has its name.
+def test_an_upload_that_arrives_after_its_deletion_is_deleted(syncs, store):
+    sync = syncs("--delete")
+    (sync.out / "new").write_bytes(b"content")
+    sync.flush()
+    for key in ("late", "d/late"):
+        store.client.copy_object(Bucket=Syncer.BUCKET, Key="p/" + key, CopySource={"Bucket": Syncer.BUCKET, "Key": "p/new"})
+    store.client.put_object(Bucket=Syncer.BUCKET, Key="p/theirs", Body=b"theirs")
+
+    sync.flush(PATIENT_S * 1000)
+
+    assert sync.paths() == ["new", "theirs"]
+
+
+# An attempt that starts over has nothing to restore, and deletes what it published itself. An object of an attempt before is kept first.
+def test_delete_sync_deletes_in_an_attempt_that_starts_over(syncs, store):
+    first = syncs("--delete")
+    for name in ("old", "never", "unsent"):
+        (first.out / name).write_bytes(b"first")
+    first.flush().quit()
+    second = syncs("--delete", "--began", 2, attempt=2, machine="b")
+    with open(second.out / "unsent", "wb") as unsent:
+        unsent.write(bytes(100))
+        (second.out / "old").write_bytes(b"second")
+        second.wait_event("published", "old", deadline_s=PATIENT_S)
+
+        (second.out / "unsent").unlink()
+        os.rename(second.out / "old", second.out / "new")
+    second.flush(PATIENT_S * 1000)
+
+    assert second.paths() == ["never", "new"]
+    kept = {urllib.parse.unquote(entry["path"]): urllib.parse.unquote(entry["kept"]) for entry in second.manifest_list("replaced")}
+    assert sorted(kept) == ["old", "unsent"] and {store.bytes(Syncer.BUCKET, key) for key in kept.values()} == {b"first"}
 
 
 def test_delete_sync_deletes_nothing_after_a_restore_that_failed(syncs, store):

@@ -78,7 +78,7 @@ def test_somebody_elses_object_is_kept_and_can_be_put_back(penstock, store, job)
     assert one["path"] == "model" and store.bytes("out", one["kept"]) == b"theirs"
     assert one["url"] == "s3://out/" + one["kept"] and one["kept"].startswith(f".penstock/runs/{run}/replaced/")
     text = penstock.run("show", run).ok().out
-    assert one["url"] in text and one["restore"] in text and re.search(r"\bmodel\b.*6 B", done.err)
+    assert one["url"] in text and one["restore"] in text and re.search(r"\b2 objects.*9 B", done.err)
     assert (one["size"], other["size"]) == (6, 3) and "9 B" in text
     again = penstock.run("run", job(save("ours") + "; printf x > \"$DEEPSQUARE_OUTPUT/it's odd\"")).ok()
     assert again.err.count("2 files, 5 B") == 1
@@ -127,6 +127,26 @@ def test_a_new_beginning_keeps_what_the_run_put_out_before(penstock, store, job)
     assert store.bytes("out", "model") == b"again3"
     assert kept(store, "model") == [b"again1", b"again2"]
     assert [store.bytes("out", entry["kept"]) for entry in shown(penstock)] == [b"again1", b"again2"]
+
+
+def test_a_fresh_attempt_leaves_no_old_names_and_one_line_of_what_it_replaced(penstock, store, job):
+    # Files are written, published and then renamed. The second attempt has nothing to restore, and yet deletes the names it gave up.
+    step = """cd $DEEPSQUARE_OUTPUT; for i in $(seq 30); do echo $PENSTOCK_ATTEMPT > old$i; done; echo wrote
+        while [ ! -e $STORAGE_PATH/go$PENSTOCK_ATTEMPT ]; do sleep 0.02; done
+        for i in $(seq 30); do mv old$i new$i; done"""
+    path = job(step, deleteSync=True)
+    for attempt, options in enumerate(([], ["--fresh"]), 1):
+        run = penstock.popen("run", *options, path)
+        run.wait_for_output("wrote")
+        wait_for(lambda: sum(key.startswith("old") for key in store.keys("out")) == 30, PATIENCE)
+        (storage,) = penstock.home.glob("runs/*/storage")
+        (storage / f"go{attempt}").touch()
+        ended = run.wait().ok()
+
+    names = sorted(key for key in store.keys("out") if not key.startswith(".penstock/"))
+    assert names == sorted(f"new{i}" for i in range(1, 31))
+    assert len(kept_keys(store)) == 30
+    assert len(re.findall(r"\b30 objects \(60 B\)", ended.err)) == 1 and not re.search(r"\bnew\d", ended.err)
 
 
 def test_an_attempt_that_goes_on_copies_nothing_again(penstock, store, job):

@@ -95,7 +95,7 @@ static void put(const struct upload *u)
 		broken("%s was published before it was closed", name_of(u->name));
 	check_order(u);
 	world->store[u->name] = (struct object){u->version, u->seq, u->ident.ino};
-	world->permitted[u->name] = false;
+	world->permitted[u->name] = world->unsure[u->name] = false;
 }
 
 static void delete_object(unsigned n)
@@ -114,15 +114,40 @@ static void delete_object(unsigned n)
 	if (moved && !kept)
 		broken("%s was deleted before its new name had an object", name_of(n));
 	world->store[n] = (struct object){0};
+	world->unsure[n] = false;
 }
 
-static void finish(struct upload *u, enum job_outcome fault, bool retryable)
+/* The last check before the upload appears: nothing keeps it from appearing after that. */
+static void send(struct upload *u)
 {
-	struct file *f = &world->files[u->name];
+	const struct file *f = &world->files[u->name];
 	struct job job = u->job;
+
+	u->sent = true;
+	if (job.kind == JOB_DELETE || u->outcome != JOB_DONE || u->kind == JOB_PARTIAL)
+		return;
+	job.snapshot |= u->copy;
+	if (!plan_still_valid(&world->f.plan, &job) ||
+		(u->kind == JOB_WHOLE && !u->copy &&
+			(!ident_equal(&f->ident, &u->ident) || f->open)))
+		u->outcome = JOB_CHANGED;
+}
+
+static void appear(struct upload *u)
+{
+	u->there = true;
+	if (u->outcome == JOB_DONE && u->job.kind == JOB_DELETE)
+		delete_object(u->name);
+	else if (u->outcome == JOB_DONE)
+		put(u);
+}
+
+/* `lost`: the store did what it was asked for, and its reply did not arrive. */
+static void finish(struct upload *u, enum job_outcome fault, bool retryable, bool lost)
+{
+	const bool sends = u->job.kind != JOB_DELETE && u->kind != JOB_PARTIAL;
 	char etag[40];
-	struct job_result r = {.outcome = fault ? fault : u->outcome,
-		.kind = u->kind,
+	struct job_result r = {.kind = u->kind,
 		.ident = u->ident,
 		.etag = etag,
 		.crc = u->version,
@@ -130,21 +155,21 @@ static void finish(struct upload *u, enum job_outcome fault, bool retryable)
 		.retryable = retryable,
 		.error = retryable ? PENSTOCK_E_UNAVAILABLE : PENSTOCK_E_PERMISSION};
 
+	if (!u->sent)
+		send(u);
+	if (!u->there && (!fault || lost))
+		appear(u);
+	/* The retry of a lost request may find that the file has changed. */
+	if (fault && u->outcome == JOB_DONE)
+		u->outcome = lost && sends && rnd(2) ? JOB_CHANGED : fault;
+	r.outcome = u->outcome;
+	r.unsure = sends && (r.outcome == JOB_FAILED || r.outcome == JOB_CHANGED);
+	if (r.unsure && lost)
+		world->unsure[u->name] = true;
 	u->busy = false;
-	if (job.kind != JOB_DELETE && r.outcome == JOB_DONE && u->kind != JOB_PARTIAL) {
-		job.snapshot |= u->copy;
-		if (!plan_still_valid(&world->f.plan, &job) ||
-			(u->kind == JOB_WHOLE && !u->copy &&
-				(!ident_equal(&f->ident, &u->ident) || f->open)))
-			r.outcome = JOB_CHANGED;
-	}
 	if (r.outcome == JOB_FAILED && !retryable)
 		world->failed[u->name] = true;
 	snprintf(etag, sizeof(etag), "\"%032x\"", u->version);
-	if (r.outcome == JOB_DONE && job.kind == JOB_DELETE)
-		delete_object(u->name);
-	else if (r.outcome == JOB_DONE)
-		put(u);
 	SAY("  ends %s: outcome %d version %u", name_of(u->name), r.outcome, u->version);
 	plan_done(&world->f.plan, &u->job, &r, world->f.now);
 }
@@ -223,6 +248,7 @@ static bool begin(void)
 		return true;
 	}
 	u->busy = true;
+	u->sent = u->there = false;
 	u->name = number_of(u->job.entry);
 	SAY("job %d of %s%s", u->job.kind, name_of(u->name), u->job.frozen ? ", frozen" : "");
 	for (struct work *w = trace ? u->job.entry->dir->head : NULL; w; w = w->next)
@@ -237,8 +263,23 @@ static void end_one(bool healthy)
 	struct upload *u = &world->uploads[rnd(JOBS)];
 	unsigned luck = healthy || !world->flaky ? 99 : rnd(20);
 
-	if (u->busy)
-		finish(u, luck < 5 && u->outcome == JOB_DONE ? JOB_FAILED : JOB_DONE, luck != 0);
+	if (!u->busy)
+		return;
+	switch (healthy ? 2 : rnd(3)) {
+	case 0:
+		if (!u->sent)
+			send(u);
+		break;
+	case 1:
+		if (u->sent && !u->there)
+			appear(u);
+		break;
+	default:
+		if (luck < 5 && u->outcome == JOB_DONE)
+			finish(u, JOB_FAILED, luck != 0, u->there || (luck && rnd(2)));
+		else
+			finish(u, JOB_DONE, true, false);
+	}
 }
 
 /* ---- what must hold ---- */
@@ -296,7 +337,7 @@ static void check_end(bool flushed)
 			broken("%s was closed and is not in the store", name_of(n));
 		if (f->exists && (v->status == DEAD || v->status == EITHER) && !stored && !aside)
 			broken("%s is neither in the store nor in partial/", name_of(n));
-		if (!f->exists && world->store[n].version && flushed &&
+		if (!f->exists && world->store[n].version && flushed && !world->forgotten[n] &&
 			(world->f.plan.may_delete || world->retired[n])) {
 			bool moved = false; /* to a name whose content is suspect */
 
@@ -317,12 +358,17 @@ static void restart(void)
 	struct fixture *f = &world->f;
 	const struct plan old = f->plan;
 
+	/* The restore finds an object that is not in the journal. */
+	for (unsigned i = 0; i < JOBS; i++)
+		if (world->uploads[i].busy && world->uploads[i].there)
+			finish(&world->uploads[i], JOB_DONE, true, false);
 	for (unsigned i = 0; i < world->n_events; i++)
 		world->files[world->events[i].name].untold = true;
 	for (unsigned n = 0; n < world->n_names; n++) {
 		struct file *file = &world->files[n];
 		struct version *v = version_of(file->version);
 
+		world->forgotten[n] |= world->unsure[n];
 		world->passed[n] = true; /* the order of before is in the journal of real files */
 		if (!file->exists)
 			continue;

@@ -59,6 +59,8 @@ struct upload {
 	enum job_kind kind;
 	bool copy; /* sent from a copy, not from the file */
 	bool busy;
+	bool sent; /* it was valid before its last byte: now nothing keeps it from appearing */
+	bool there; /* its object is in the store, and the reply is on its way */
 };
 
 /* A record of the journal: the last of each kind that counts. */
@@ -78,6 +80,8 @@ struct world {
 	/* Retention removed the file: its object is to go, or (the file came back) may go. */
 	bool retired[N_NAMES], permitted[N_NAMES];
 	bool failed[N_NAMES], passed[N_NAMES];
+	/* The reply to the upload of its object was lost; and then penstock was killed. */
+	bool unsure[N_NAMES], forgotten[N_NAMES];
 	struct version versions[VERSIONS];
 	unsigned n_versions;
 	struct event events[EVENTS];
