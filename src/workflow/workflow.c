@@ -125,7 +125,8 @@ static struct node *job_of(struct reader *rd, struct node *root)
 static void read_document(struct reader *rd, const char *data, size_t len)
 {
 	struct workflow *wf = rd->workflow;
-	struct node *root = document_read(rd->arena, wf->file, data, len, rd->found);
+	struct node *root = document_read(
+		rd->arena, wf->file, skypilot_pick(rd, data, len), len, rd->found);
 	struct node *job = root ? job_of(rd, root) : NULL;
 	struct overrides o = {{.arena = rd->arena, .file = wf->file, .found = rd->found}, job};
 	const struct strlist *sets = rd->options->sets;
@@ -205,12 +206,17 @@ int workflow_names(const void *data, size_t len, struct strlist *out, struct pen
 {
 	struct workflow_arena arena = {0};
 	struct diagnostics found = {0};
-	struct node *root = len <= LIMIT_WORKFLOW_FILE
-				    ? document_read(&arena, "", data, len, &found)
-				    : NULL;
-	const struct node *list = root && root->kind == NODE_MAP ? node_get(root, "workflows")
-								 : NULL;
-	int r = arena.no_memory || found.no_memory ? error_memory(err) : 0;
+	struct node *root;
+	const struct node *list;
+	int r;
+
+	if (len <= LIMIT_WORKFLOW_FILE)
+		skypilot_tasks(&arena, data, len, out);
+	root = out->n			    ? NULL
+	       : len <= LIMIT_WORKFLOW_FILE ? document_read(&arena, "", data, len, &found)
+					    : NULL;
+	list = root && root->kind == NODE_MAP ? node_get(root, "workflows") : NULL;
+	r = arena.no_memory || found.no_memory ? error_memory(err) : 0;
 
 	for (size_t i = 0; r == 0 && list && list->kind == NODE_LIST && list->n > 1 && i < list->n;
 		i++) {
@@ -223,6 +229,14 @@ int workflow_names(const void *data, size_t len, struct strlist *out, struct pen
 	workflow_arena_release(&arena);
 	diagnostics_release(&found);
 	return r;
+}
+
+void workflow_pipeline(const void *data, size_t len, struct strlist *out)
+{
+	struct workflow_arena arena = {0};
+
+	skypilot_tasks(&arena, data, len, out);
+	workflow_arena_release(&arena);
 }
 
 int workflow_write_record(const struct workflow *workflow, struct buf *out)

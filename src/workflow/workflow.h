@@ -91,8 +91,12 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 	const struct workflow_options *options, struct diagnostics *found,
 	struct penstock_error *err);
 
-/* The names of the workflows of a dstack file that has several; none for any other file. */
+/* The names of the workflows of a dstack file that has several, or of the tasks of a SkyPilot file
+ * of several documents; none for any other file. */
 int workflow_names(const void *data, size_t len, struct strlist *out, struct penstock_error *err);
+
+/* Only the tasks of a SkyPilot file. */
+void workflow_pipeline(const void *data, size_t len, struct strlist *out);
 
 /* True if a failure with this exit code of a step is retried. */
 bool workflow_retry_has_code(const struct workflow_retry *retry, int code);

@@ -260,6 +260,7 @@ static int detach(
 struct row {
 	struct session *sessions;
 	size_t n;
+	struct strlist operands, tasks; /* of each; "" for a file with one workflow */
 	size_t n_dstack; /* from .dstack/workflows.yaml */
 	/* the given variables that at least one workflow has; NULL if there is only one workflow */
 	bool *used;
@@ -275,6 +276,8 @@ static void row_release(struct row *row)
 		session_release(&row->sessions[i]);
 	free(row->sessions);
 	free(row->used);
+	strlist_release(&row->operands);
+	strlist_release(&row->tasks);
 	strlist_release(&row->sets);
 	free(row->provenance);
 	cluster_release(&row->cluster);
@@ -287,9 +290,10 @@ static int load_given(
 {
 	struct session *session = &row->sessions[i];
 	_cleanup_(load_source_release) struct load_source source = {0};
+	const char *task = row->tasks.items[i];
 	const struct load_given given = {
-		.operand = cli_operand(cli, i),
-		.workflow = cli_value(cli, "workflow"),
+		.operand = row->operands.items[i],
+		.workflow = *task ? task : cli_value(cli, "workflow"),
 		.context = cli_value(cli, "context"),
 		.here = !row->cluster.slurm,
 		.options = {.sets = &row->sets,
@@ -332,6 +336,24 @@ static char *describe_overrides(const struct strlist *sets, const struct strlist
 	return json_dumps(root, JSON_COMPACT);
 }
 
+/* A file of several tasks is a row of its own. Returns -1 if out of memory. */
+static int add_operand(const struct cli *cli, struct row *row, const char *operand)
+{
+	_cleanup_(strlist_release) struct strlist tasks = {0};
+
+	if (!cli_has(cli, "workflow"))
+		load_tasks(operand, &tasks);
+	for (size_t i = 0; i < tasks.n; i++) {
+		if (strlist_add(&row->operands, operand) < 0 ||
+			strlist_add(&row->tasks, tasks.items[i]) < 0)
+			return -1;
+	}
+	if (tasks.n)
+		return 0;
+	return strlist_add(&row->operands, operand) < 0 || strlist_add(&row->tasks, "") < 0 ? -1
+											    : 0;
+}
+
 static int load_row(const struct cli *cli, struct row *row)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -346,7 +368,9 @@ static int load_row(const struct cli *cli, struct row *row)
 	if (r == 0 && name) /* a field like any other */
 		r = strlist_addf(&row->sets, "name=\"%s\"", name);
 
-	row->n = cli_n_operands(cli);
+	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++)
+		r = add_operand(cli, row, cli_operand(cli, i));
+	row->n = row->operands.n;
 	row->sessions = calloc(row->n, sizeof(*row->sessions));
 	if (row->n > 1)
 		row->used = calloc(given->n + 1, sizeof(*row->used));
@@ -493,7 +517,8 @@ const struct command command_run = {
 		{'n', "dry-run", NULL, "Show what would be run, as JSON, and run nothing"},
 		{0, "fresh", NULL, "Start from the beginning, ignoring earlier attempts"},
 		{0, "name", "NAME", "Name of the run; another name is another run"},
-		{'w', "workflow", "NAME", "Workflow to run, of a dstack file that has several"},
+		{'w', "workflow", "NAME",
+			"Workflow to run, of a dstack or SkyPilot file that has several"},
 		{'c', "context", "DIR", "Directory whose copy the steps start in"}, KEEP_CONTEXT,
 		{0, "wait", NULL, "Wait for the end; the default without --detach"},
 		{'s', "set", "PATH=VALUE",

@@ -40,6 +40,8 @@ struct load_source {
 };
 int load_source_find(
 	struct load_source *out, const struct load_given *given, struct penstock_error *err);
+/* The names of the tasks of a SkyPilot file of several documents; none for any other operand. */
+void load_tasks(const char *operand, struct strlist *out);
 void load_source_release(struct load_source *source);
 /* For workflow_read(); both are borrowed. */
 struct workflow_options load_source_options(

@@ -188,6 +188,16 @@ static int load_bytes(struct load_source *out, const char *source, struct pensto
 	return r < 0 ? r : out->shown ? 0 : error_memory(err);
 }
 
+void load_tasks(const char *operand, struct strlist *out)
+{
+	_cleanup_(buf_release) struct buf bytes = BUF_INIT(LIMIT_WORKFLOW_FILE);
+	struct stat st;
+
+	/* A pipe can be read only once. */
+	if (stat(operand, &st) == 0 && S_ISREG(st.st_mode) && fs_read(operand, &bytes, NULL) == 0)
+		workflow_pipeline(buf_str(&bytes), bytes.len, out);
+}
+
 /* The CPUs and GPUs that a run of this user may have here. */
 static int measure_machine(struct workflow_machine *out, struct penstock_error *err)
 {

@@ -46,6 +46,12 @@ extern const struct dialect dialect_skypilot;
 /* `type: task` of current dstack. */
 struct node *dstack_task(struct reader *rd, struct node *root);
 
+/* The names of the tasks of a file that has several documents; none for other files. */
+void skypilot_tasks(
+	struct workflow_arena *arena, const char *data, size_t len, struct strlist *names);
+/* The file with the chosen task alone, in its lines; `data` if it has no such task. */
+const char *skypilot_pick(struct reader *rd, const char *data, size_t len);
+
 /* Replaces each `${{ name }}` below a workflow of dstack by the variable's value. Returns false if
  * a variable is unknown. */
 bool dstack_expand(struct reader *rd, struct node *workflow);

@@ -253,7 +253,11 @@ static bool read_map(struct task *t, struct node_entry *entry, struct mount *m)
 		m->bucket = source ? bucket_at(t, &m->sources->at, source) : NULL;
 		good = source != NULL;
 	}
-	if (good && m->bucket && m->how == SHELL_MOUNT)
+	/* An earlier task of the file wrote it. */
+	if (good && m->bucket && m->how == SHELL_MOUNT && t->rd->before &&
+		strstr(t->rd->before, strstr(m->bucket, "://") + 3))
+		m->score = 0;
+	else if (good && m->bucket && m->how == SHELL_MOUNT)
 		m->score = score_of(t, m, dialect_text(map, "mode"));
 	else if (good && m->how == SHELL_MOUNT)
 		reader_note(t->rd, &entry->key_at,

@@ -28,6 +28,8 @@ struct reader {
 	const struct workflow_use *use; /* the use of the module whose inputs are being read */
 	/* Invalid parts of another runner's file were left out: do not report missing keys. */
 	bool partial;
+	const char
+		*before; /* the documents before that of the chosen task; NULL if there are none */
 	unsigned modules; /* nesting of the module that is being read */
 	const char *chain[READER_MODULES]; /* sources of the modules around it */
 	struct workflow_resources least; /* what modules need, if there is no `resources` */

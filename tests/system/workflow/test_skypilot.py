@@ -216,3 +216,21 @@ def test_several_nodes_are_refused_on_one_machine_with_what_helps(penstock, proj
     assert "--on slurm" in refused.err and "--set resources.tasksPerNode=null" in refused.err
     if (os.cpu_count() or 1) > 1:
         assert sorted(here.ok().out.splitlines()) == ["[0] 2", "[1] 2"]
+
+
+@mounting
+def test_a_file_of_several_tasks_is_a_chain_of_runs(penstock, project, store):
+    use(penstock, store)
+    store.client.create_bucket(Bucket="models")
+    mounts = "file_mounts: {/penstock-models: {name: models, store: s3}}\nresources: {cpus: 1}"
+    project({
+        "pipeline.yaml": "name: pipeline\n---\nname: train\nMOUNTS\nrun: echo weights > /penstock-models/m\n---\n"
+                         "name: eval\nMOUNTS\nrun: cat /penstock-models/m\n---\nname: last\nresources: {cpus: 1}\nrun: exit 3\n".replace("MOUNTS", mounts),
+    })  # fmt: skip
+
+    result = penstock.run("run", "pipeline.yaml").exits(3)
+    one = penstock.run("run", "pipeline.yaml", "--workflow", "eval").ok()
+
+    assert result.out == "weights\n" and one.out == "weights\n"
+    assert {run["name"]: run["state"] for run in penstock.ps()} == {"train": "succeeded", "eval": "succeeded", "last": "failed"}
+    assert penstock.run("validate", "pipeline.yaml").ok().out.count(", a file of SkyPilot") == 3

@@ -4,7 +4,7 @@
  *	=== a sentence that names the case
  *	--- document            (the workflow; its display name is "wf")
  *	--- options             (--set PATH=VALUE, --env KEY=VALUE, --machine CPUS GPUS,
- *	                         --store URL, one per line)
+ *	                         --store URL and --pick NAME, one per line)
  *	--- module              (module.yaml of every `use.source`; without one, none is looked for)
  *	--- diagnostics         (every line that reading reports, in order, as POSITION | FACT...)
  *	--- model               (the whole model as JSON)
@@ -91,6 +91,8 @@ static void parse_options(struct buf *text, struct strlist *sets, struct strlist
 			assert_int_equal(strlist_add(env, line + strlen("--env ")), 0);
 		else if (sscanf(line, "--machine %d %d", &machine->cpus, &machine->gpus) == 2)
 			options->machine = machine;
+		else if (str_starts(line, "--pick "))
+			options->pick = line + strlen("--pick ");
 		else if (str_starts(line, "--store "))
 			options->endpoint_url = line + strlen("--store ");
 		else if (*line)
