@@ -16,6 +16,7 @@ static const char *const file_names[RUN_FILE_COUNT_] = {
 	[RUN_FILE_DIR] = "",
 	[RUN_FILE_LOCK] = "lock",
 	[RUN_FILE_WORKFLOW] = "workflow",
+	[RUN_FILE_SOURCE] = "source",
 	[RUN_FILE_GRACE] = "grace",
 	[RUN_FILE_PORTS] = "ports",
 	[RUN_FILE_NOTICE] = "notice",

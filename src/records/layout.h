@@ -2,6 +2,7 @@
  * The directories of a run below $PENSTOCK_HOME, and those that runs share.
  *
  *	HOME/runs/ID/workflow		the workflow as it was run, without secrets
+ *	HOME/runs/ID/source		the file of the workflow as it was read, likewise
  *	HOME/runs/ID/lock		held by the supervisor for its lifetime
  *	HOME/runs/ID/grace		the grace period of `penstock stop --grace`, in ms
  *	HOME/runs/ID/live/N		a living execution of a step: run/process/live.h
@@ -36,6 +37,7 @@ enum run_file {
 	RUN_FILE_DIR, /* the directory itself */
 	RUN_FILE_LOCK,
 	RUN_FILE_WORKFLOW,
+	RUN_FILE_SOURCE, /* how the file of the workflow was read, for `resume` */
 	RUN_FILE_GRACE, /* of `penstock stop --grace` */
 	RUN_FILE_PORTS,
 	RUN_FILE_NOTICE, /* the last notice, for `ps` and `show` */

@@ -69,9 +69,11 @@ static bool is_continuing(const struct run *run, const struct records_attempt *l
 	/* An attempt that continued and ended before its steps changed nothing. */
 	if (access(run->attempt.layout.goes_on, F_OK) == 0)
 		return true;
+	/* Output that was not uploaded is for `penstock flush`, whose end would be another one. */
+	if (last->state == RUN_FAILED)
+		return !last->unflushed;
 	/* A live state whose lock was free is that of a lost run. */
-	return last->state != RUN_SUCCEEDED && last->state != RUN_FAILED &&
-	       last->state != RUN_STOPPED;
+	return last->state != RUN_SUCCEEDED && last->state != RUN_STOPPED;
 }
 
 static int load_last_attempt(struct run *run, struct penstock_error *err)
@@ -99,13 +101,14 @@ static int load_last_attempt(struct run *run, struct penstock_error *err)
 	}
 	if (run->attempt.continuing && access(run->attempt.layout.storage, F_OK) == 0)
 		run->attempt.steps_done = (size_t)last.steps_done;
+	run->after_failure = run->attempt.continuing && last.state == RUN_FAILED;
 	if (!run->attempt.continuing && last.unflushed && !run->options->fresh)
 		r = error_set(err, PENSTOCK_E_EXISTS,
 			"run %s has output that was not uploaded; 'penstock flush %s' uploads "
 			"it, --fresh leaves it in %s",
 			run->attempt.id, run->attempt.id, run->attempt.layout.dir);
 	else
-		r = 0;
+		r = run->attempt.continuing ? run_compare_workflow(run, err) : 0;
 	records_attempt_release(&last);
 	return r;
 }
@@ -163,41 +166,26 @@ static int record_begin(struct run *run, struct penstock_error *err)
 	return r;
 }
 
-int run_keep_workflow(const struct run_layout *layout, const struct workflow *workflow,
-	struct penstock_error *err)
+int run_record_elsewhere(
+	const struct run_options *options, const char *id, int *attempt, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE),
-					  there = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
-
-	if (workflow_write_record(workflow, &text) < 0 || buf_failed(&text))
-		return buf_error(&text, "the copy of the workflow", err);
-	/* Skip the write if nothing changed: its fsync takes as long as the rest of a short run. */
-	if (fs_read(layout->workflow, &there, NULL) == 0 && there.len == text.len &&
-		memcmp(there.data, text.data, text.len) == 0)
-		return 0;
-	return fs_write_atomic(layout->workflow, text.data, text.len, 0600, err);
-}
-
-int run_record_elsewhere(const struct workflow *workflow, const char *home, struct records *records,
-	const char *id, const char *shown, const char *provenance, int *attempt,
-	struct penstock_error *err)
-{
+	const struct workflow *workflow = options->workflow;
 	_cleanup_free_ char *output = run_describe_output(&workflow->output);
 	struct run_layout layout;
-	int r = run_layout_init(&layout, home, id, 1, err);
+	int r = run_layout_init(&layout, options->home, id, 1, err);
 
 	if (r == 0)
-		r = run_keep_workflow(&layout, workflow, err);
+		r = run_keep_workflow(&layout, workflow, options->source, err);
 	run_layout_release(&layout);
 	if (r < 0)
 		return r;
-	return records_begin(records,
+	return records_begin(options->records,
 		&(struct records_begin){
 			.id = id,
 			.name = workflow->name.value,
-			.workflow = shown,
+			.workflow = options->workflow_path,
 			.output = output,
-			.provenance = provenance,
+			.provenance = options->provenance,
 		},
 		attempt, err);
 }

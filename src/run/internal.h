@@ -8,6 +8,7 @@
 #include "run/run.h"
 #include "run/stage/stores.h"
 #include "run/step/host.h"
+#include "workflow/changes.h"
 
 struct claim_limits;
 struct notify;
@@ -17,6 +18,8 @@ struct run {
 	struct run_result *result; /* of the caller */
 	struct attempt attempt;
 	bool strays; /* processes of a lost attempt may still live */
+	struct workflow_changes changes; /* since the last attempt that this one continues */
+	bool after_failure; /* the attempt that this one continues failed */
 	bool only_copy; /* the output of the last attempt may exist nowhere else */
 	int lock_fd; /* runs/ID/lock, held for life; -1 before */
 	struct reaction reaction;
@@ -41,10 +44,17 @@ int run_take_lock(struct run *run, struct penstock_error *err);
 int run_clear_storage(struct run *run, struct penstock_error *err);
 /* Place of the output for people and records; NULL if there is none, or out of memory. */
 char *run_describe_output(const struct workflow_output *output);
+/* ---- again.c ---- */
+
 /* Writes the workflow as it is run, overrides applied and secrets left out, for `resume` and
- * `flush`. */
+ * `flush`; and `source`, if it is not NULL: how its file was read. */
 int run_keep_workflow(const struct run_layout *layout, const struct workflow *workflow,
-	struct penstock_error *err);
+	const char *source, struct penstock_error *err);
+/* Compares the workflow with that of the last attempt, for an attempt that continues: steps that
+ * have changed, and all after them, do not count as finished. Changes nothing at rest. */
+int run_compare_workflow(struct run *run, struct penstock_error *err);
+/* Reports the changes, and makes them what the next attempt compares with. */
+int run_take_workflow(struct run *run, struct penstock_error *err);
 
 /* ---- check.c ---- */
 

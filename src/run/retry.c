@@ -48,7 +48,8 @@ static unsigned retries_so_far(const struct run *run, const char *path)
 	_cleanup_(buf_release) struct buf text = BUF_INIT(16);
 	uint64_t n;
 
-	if (run->options->resume && !run->options->retrying && !run->options->due)
+	if ((run->options->resume || run->after_failure) && !run->options->retrying &&
+		!run->options->due)
 		return 0;
 	return fs_read(path, &text, NULL) == 0 &&
 			       str_to_u64(buf_str(&text), 0, LIMIT_WORKFLOW_RETRIES, &n)

@@ -51,11 +51,11 @@ static int set_up(struct run *run, struct penstock_error *err)
 	if (r == 0)
 		r = run_record_start(&run->attempt, err);
 	if (r == 0)
-		r = run_keep_workflow(&run->attempt.layout, run->attempt.workflow, err);
-	if (r == 0)
 		r = output_start(&output, run->attempt.layout.log, run->options->stdout_fd,
 			run->options->stderr_fd, err);
 	run->attempt.voice.output = output;
+	if (r == 0)
+		r = run_take_workflow(run, err);
 	if (r == 0)
 		r = stores_init(&run->stores, run->options->embedded,
 			&(struct stores_patience){
@@ -198,8 +198,11 @@ static void announce(const struct run *run)
 		run->options->on_ready();
 	if (run->attempt.continuing)
 		run_say(&run->attempt.voice, RUN_EVENT_MESSAGE,
-			"run %s, attempt %d: continues the last one", run->attempt.id,
-			run->attempt.number);
+			"run %s, attempt %d: continues the last one%s", run->attempt.id,
+			run->attempt.number,
+			run->after_failure && !run->options->resume
+				? ", which failed; --fresh starts over"
+				: "");
 	else
 		run_say(&run->attempt.voice, RUN_EVENT_MESSAGE, "run %s, attempt %d",
 			run->attempt.id, run->attempt.number);

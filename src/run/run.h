@@ -32,6 +32,9 @@ struct run_options {
 	const char *id; /* of the run to continue; run_identity() if NULL */
 	const char *workflow_path; /* path shown in the records */
 	const char *provenance; /* JSON object of the caller (overrides, versions), or NULL */
+	/* how the workflow's file was read, kept as runs/ID/source for the caller; NULL keeps the
+	 * one that is there */
+	const char *source;
 	const char *home; /* $PENSTOCK_HOME */
 	struct records *records; /* borrowed */
 	bool fresh; /* never continue an earlier attempt */
@@ -86,8 +89,7 @@ int run_check_elsewhere(const struct workflow *workflow, struct penstock_error *
  * machine withdraws the attempt (records_withdraw()) and begins its own. The caller holds the lock
  * of the run.
  */
-int run_record_elsewhere(const struct workflow *workflow, const char *home, struct records *records,
-	const char *id, const char *shown, const char *provenance, int *attempt,
+int run_record_elsewhere(const struct run_options *options, const char *id, int *attempt,
 	struct penstock_error *err);
 
 /* Stops automatic restarts (options.due) of a preempted or lost run, until a user starts it. */

@@ -104,7 +104,8 @@ static int decide(void *cookie, const struct lease_found *found, int attempt, in
 			"'penstock run' of its workflow starts it from scratch",
 			run->attempt.id, found->state, found->host, found->attempt);
 	if (verdict->theirs)
-		verdict->continuing = !never && (o->resume || found->unfinished);
+		verdict->continuing = !never && (o->resume || found->unfinished ||
+							strcmp(found->state, "failed") == 0);
 	if (!verdict->continuing)
 		*began = attempt;
 	else if (!verdict->theirs)

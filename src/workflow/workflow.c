@@ -244,6 +244,38 @@ int workflow_write_record(const struct workflow *workflow, struct buf *out)
 	return record_write(workflow->own->job, out);
 }
 
+int workflow_write_file(const char *name, const void *data, size_t len,
+	const struct workflow_options *options, struct buf *out, struct diagnostics *found,
+	struct penstock_error *err)
+{
+	struct workflow_arena arena = {0};
+	struct workflow workflow = {.file = name};
+	struct reader rd = {
+		.workflow = &workflow,
+		.arena = &arena,
+		.options = options ? options : &no_options,
+		.found = found,
+		.path = BUF_INIT(LIMIT_WORKFLOW_FILE),
+		.number = BUF_INIT(LIMIT_STRING),
+	};
+	struct node *root = len <= LIMIT_WORKFLOW_FILE
+				    ? document_read(&arena, name, data, len, found)
+				    : NULL;
+	const struct node *job = root ? job_of(&rd, root) : NULL;
+	int r = 0;
+
+	if (arena.no_memory || found->no_memory || log_redact_failed())
+		r = error_memory(err);
+	else if (!job || found->errors)
+		r = error_set(err, PENSTOCK_E_INVALID, "%s has mistakes", name);
+	else if (record_write(job, out) < 0)
+		r = buf_error(out, "the workflow", err);
+	buf_release(&rd.path);
+	buf_release(&rd.number);
+	workflow_arena_release(&arena);
+	return r;
+}
+
 /* Finds the scalar at `field`. "LIST[2].NAME" is a member of a list that is the text "NAME=VALUE";
  * `*value` is then its VALUE. NULL if there is none. */
 static const struct node *find_scalar(

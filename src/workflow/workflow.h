@@ -115,6 +115,14 @@ int workflow_json_schema(struct buf *out);
  */
 int workflow_write_record(const struct workflow *workflow, struct buf *out);
 
+/*
+ * Appends the same for the file itself: without overrides, and not checked beyond its syntax. The
+ * difference between two versions of a file is that between these texts (workflow/changes.h).
+ */
+int workflow_write_file(const char *name, const void *data, size_t len,
+	const struct workflow_options *options, struct buf *out, struct diagnostics *found,
+	struct penstock_error *err);
+
 struct node;
 struct workflow_arena;
 /* Reads the value of `preemption` in a configuration file. The result lives as long as `arena`. */

@@ -125,8 +125,7 @@ static int submit(const struct run_options *options, const struct cluster *clust
 	job->resume = options->resume;
 	job->keep_context = options->keep_context;
 	if (r == 0)
-		r = run_record_elsewhere(options->workflow, options->home, options->records, id,
-			options->workflow_path, options->provenance, &job->attempt, err);
+		r = run_record_elsewhere(options, id, &job->attempt, err);
 	if (r == 0)
 		r = slurm_job_write(job, options->home, id, err);
 	if (r < 0)

@@ -17,6 +17,7 @@
 #include "cli/cluster/cluster.h"
 #include "cli/command.h"
 #include "cli/workflow/load.h"
+#include "cli/workflow/load_again.h"
 #include "cli/print/progress.h"
 #include "cli/print/util.h"
 #include "cli/objects/remote.h"
@@ -81,6 +82,7 @@ struct session {
 	struct records *records;
 	struct workflow *workflow;
 	char *shown; /* the workflow's name for messages */
+	char *source; /* how its file was read, for the next resume; NULL if that is as before */
 	struct artifacts_place *places; /* of other runs' output, one per input */
 	struct view view;
 	struct stores_embedded_ops embedded;
@@ -99,6 +101,7 @@ static void session_release(struct session *session)
 	workflow_free(session->workflow);
 	records_free(session->records);
 	free(session->shown);
+	free(session->source);
 	free(session->home);
 }
 
@@ -125,6 +128,7 @@ static struct run_options session_options(struct session *session)
 	return (struct run_options){
 		.workflow = session->workflow,
 		.workflow_path = session->shown,
+		.source = session->source,
 		.home = session->home,
 		.records = session->records,
 		.stdout_fd = STDOUT_FILENO,
@@ -173,6 +177,11 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 		log_info("run %s %s%s%s", result.id, run_state_name(result.state),
 			result.output ? "; its output is in " : "",
 			result.output ? result.output : "");
+	if (result.state == RUN_FAILED && !cli_quiet(cli) &&
+		session->workflow->resume != WORKFLOW_RESUME_NEVER)
+		log_info("'penstock resume %s' continues it, with what has been fixed meanwhile; "
+			 "'penstock run --fresh' starts over",
+			result.id);
 	code = result.exit_code;
 	memcpy(session->id, result.id, sizeof(session->id));
 	session->attempt = result.attempt;
@@ -311,6 +320,8 @@ static int load_given(
 		return 0;
 	}
 	r = load_source_read(&session->workflow, &source, &given, err);
+	if (r == 0)
+		session->source = load_again_describe(&source, &given);
 	session->shown = take_pointer(source.shown);
 	if (r < 0 && source.wrong_defaults) {
 		*code = cli_fail_as(cli, err, CLI_EXIT_CONFIG);
@@ -506,8 +517,9 @@ const struct command command_run = {
 		"\n"
 		"A run is identified by its name, or else by the contents of its file, together "
 		"with the place of its output. The same command resumes a run that was "
-		"preempted or lost (penstock or the machine was killed) from its last complete "
-		"state; a run that ended starts from the beginning.\n"
+		"preempted or lost (penstock or the machine was killed), or that failed, from its "
+		"last complete state, with the code and the workflow file that are there now; a "
+		"run that succeeded or was stopped starts from the beginning.\n"
 		"\n"
 		"Ctrl-C asks the step to end, a second one kills it; the output is completed "
 		"either way. Before the first step it ends the run at once. While the output is "
@@ -554,6 +566,9 @@ static int find_run(const struct cli *cli, bool remote, bool steps, struct sessi
 		.credentials_from = cli_value(cli, "credentials-from"),
 		.sets = cli_values(cli, "set"),
 		.places_only = !steps,
+		/* A job that waited in the queue runs as it was submitted. */
+		.again = steps && !remote && !cli_has(cli, "in-allocation") ? &session->source
+									    : NULL,
 	};
 	int r = session_open(session, cli, err);
 
@@ -673,7 +688,9 @@ const struct command command_resume = {
 	.description =
 		"Continues a run where it ended: finished steps are skipped, the output is "
 		"restored to its last complete state, and the step that did not finish starts "
-		"again. RUN is an id, the beginning of one, or a name.\n"
+		"again. Changes of the code and of the workflow file are taken, and named; a "
+		"finished step that has changed runs again. RUN is an id, the beginning of one, "
+		"or a name.\n"
 		"\n"
 		"With the place of its output in front, the run may be from any machine: its "
 		"workflow is taken from its state there, and credentials from where the "

@@ -1,4 +1,5 @@
 #include "cli/workflow/load.h"
+#include "cli/workflow/load_again.h"
 #include "cli/workflow/secret_file.h"
 
 #include <stdio.h>
@@ -14,16 +15,6 @@
 #include "records/records.h"
 #include "workflow/workflow.h"
 #include "records/layout.h"
-
-void load_print_found(const struct diagnostics *found)
-{
-	for (size_t i = 0; i < found->n; i++) {
-		_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
-
-		diagnostic_format(&found->items[i], &line);
-		fprintf(stderr, "%s\n", buf_str(&line));
-	}
-}
 
 /* Sources for the credentials of a recorded run. */
 struct lookup {
@@ -140,6 +131,11 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 	r = fs_read(path, &kept, err);
 	if (r < 0)
 		return error_prefix(err, "run %s", run->id);
+	if (given->again && !given->credentials_from) {
+		r = load_again(home, run, &kept, given->again, err);
+		if (r < 0)
+			return r;
+	}
 	/* A missing file matters only if a credential was in it; the error for that comes later. */
 	r = fs_read(lookup.file, &lookup.bytes, lookup.given ? err : NULL);
 	if (r < 0 && lookup.given)

@@ -70,6 +70,10 @@ struct load_run_given {
 	const char *credentials_from; /* NULL for the workflow file */
 	const struct strlist *sets;
 	bool places_only; /* see workflow_options: only its output or its log is needed */
+	/* Takes what was edited in the file since, and gets the description of the file for
+	 * runs/ID/source, which the caller frees; NULL if it is unchanged, or not there. NULL: the
+	 * workflow as it was. */
+	char **again;
 };
 int load_run_workflow(struct workflow **out, const char *home, const struct records_run *run,
 	const struct load_run_given *given, struct penstock_error *err);

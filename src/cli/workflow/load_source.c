@@ -1,5 +1,6 @@
 /* Finds the files of a workflow: the file itself, and what other runners keep in its directory. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,6 +22,16 @@
 #include "run/config/user_limits.h"
 #include "transfer/location.h"
 #include "transfer/objects.h"
+
+void load_print_found(const struct diagnostics *found)
+{
+	for (size_t i = 0; i < found->n; i++) {
+		_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
+
+		diagnostic_format(&found->items[i], &line);
+		fprintf(stderr, "%s\n", buf_str(&line));
+	}
+}
 
 void load_source_release(struct load_source *source)
 {

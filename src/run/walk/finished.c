@@ -248,6 +248,34 @@ int finished_settle(const char *path, const char *storage, struct penstock_error
 	return 0;
 }
 
+/* The number of the top-level step of a line; -1 if the line is not about a step. */
+static long step_of(const char *line)
+{
+	return str_starts(line, "d ") || str_starts(line, "i ") ? strtol(line + 2, NULL, 10) : -1;
+}
+
+int finished_cut(const char *path, size_t first, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_RUN_PROGRESS),
+					  kept = BUF_INIT(LIMIT_RUN_PROGRESS);
+	char *rest, *line;
+	int r;
+
+	if (access(path, F_OK) < 0)
+		return 0;
+	r = fs_read(path, &text, err);
+	if (r < 0)
+		return r;
+	rest = text.data;
+	while (rest && (line = strsep(&rest, "\n")) && rest) {
+		if (step_of(line) < 0 || (size_t)step_of(line) < first)
+			buf_printf(&kept, "%s\n", line);
+	}
+	if (buf_failed(&kept))
+		return buf_error(&kept, "the list of finished steps", err);
+	return fs_write_atomic(path, buf_str(&kept), kept.len, 0600, err);
+}
+
 bool finished_has(const struct finished_steps *progress, const char *path)
 {
 	const struct finished *f = find(progress, path);

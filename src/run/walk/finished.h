@@ -16,6 +16,7 @@
 #define RUN_WALK_FINISHED_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct penstock_error;
@@ -31,6 +32,8 @@ bool finished_is_believed(const struct finished_steps *progress);
  * finished. May take seconds. */
 int finished_settle(const char *path, const char *storage, struct penstock_error *err);
 void finished_free(struct finished_steps *progress);
+/* Removes the entries of the step number `first` of the workflow and of all after it. */
+int finished_cut(const char *path, size_t first, struct penstock_error *err);
 
 bool finished_has(const struct finished_steps *progress, const char *path);
 /* Number of finished iterations of the loop. */

@@ -116,3 +116,87 @@ def test_changed_code_meets_artifacts_and_links(penstock, project):
     again = penstock.run("run", path).ok()
 
     assert again.out == "data 1\nfile 2\n"  # the output is the run's own
+
+
+# ---- the workflow file ----
+
+
+def edit(path, **fields):
+    """Changes fields of a workflow file: `steps` by their number, others as they are."""
+    whole = json.loads(path.read_text())
+    for number, command in fields.pop("steps", {}).items():
+        whole["steps"][number]["run"]["command"] = command
+    path.write_text(json.dumps(whole | fields))
+
+
+@pytest.mark.parametrize("verb", ["run", "resume"])
+def test_an_edited_workflow_is_taken_and_its_keys_are_named(penstock, project, verb):
+    path = project("echo prepared", "echo train 1; exit 3")
+    penstock.run("run", path, "--env", "GIVEN=kept", "--set", "ports=1").exits(3)
+    edit(path, steps={1: "echo train 2 $GIVEN $NEW ${PORT_0:+port}"}, env=[{"key": "NEW", "value": "new"}])
+
+    again = penstock.run(verb, *([path, "--env", "GIVEN=kept", "--set", "ports=1"] if verb == "run" else ["again"])).ok()
+
+    assert again.out == "train 2 kept new port\n"
+    assert "steps.s2.run.command" in again.err and "env.NEW" in again.err
+    assert penstock.ps()[0]["attempt"] == 2
+
+
+def test_a_step_that_was_edited_runs_again_with_those_after_it(penstock, project):
+    path = project("echo one", "echo two", "echo three", "exit 3")
+    penstock.run("run", path).exits(3)
+    edit(path, steps={1: "echo two, fixed"})
+    penstock.run("resume", "again").exits(3)
+    edit(path, steps={3: "echo four"})
+
+    again = penstock.run("resume", "again").ok()
+
+    assert again.out == "four\n"
+    assert penstock.run("logs", "--attempt", "2", "again").ok().out.count("two, fixed") == 1
+    attempt = penstock.run("logs", "--attempt", "2", "again").ok().out.splitlines()
+    assert [line for line in attempt if not line.startswith("penstock:")] == ["two, fixed", "three"]
+
+
+def test_new_inputs_run_all_steps_again(penstock, project, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(f"{name}\n")
+    path = project("cat $DEEPSQUARE_INPUT/?", "exit 3", input={"local": {"path": str(tmp_path / "a")}})
+    penstock.run("run", path).exits(3)
+    edit(path, input={"local": {"path": str(tmp_path / "b")}})
+
+    again = penstock.run("resume", "again").exits(3)
+
+    assert again.out == "b\n"
+
+
+def test_more_cpus_do_not_repeat_what_is_finished(penstock, project):
+    path = project("echo one", "exit 3")
+    penstock.run("run", path).exits(3)
+    edit(path, resources=RESOURCES | {"memPerCpu": 600}, timeout="1h")
+
+    again = penstock.run("resume", "again").exits(3)
+
+    assert again.out == "" and "resources.memPerCpu" in again.err
+
+
+def test_a_mistake_in_the_edited_file_is_named_and_nothing_runs(penstock, project):
+    path = project("exit 3")
+    penstock.run("run", path).exits(3)
+    edit(path, stepz=[])
+
+    refused = penstock.run("resume", "again").exits(65)
+
+    assert "stepz" in refused.err
+    assert penstock.ps()[0]["attempt"] == 1
+
+
+def test_both_ways_on_from_a_failure_are_named(penstock, project):
+    path = project("echo one", "exit 3")
+
+    failed = penstock.run("run", path).exits(3)
+    again = penstock.run("run", path).exits(3)
+    fresh = penstock.run("run", "--fresh", path).exits(3)
+
+    for result in (failed, again):
+        assert re.search(r"penstock resume [0-9a-f]{12}", result.err) and "--fresh" in result.err
+    assert (again.out, fresh.out) == ("", "one\n")

@@ -203,14 +203,15 @@ def test_storage_of_before_a_new_beginning_elsewhere_is_not_gone_on_with(machine
     assert back.out == "making 3\n3\nsaved\n2\n3\n"
 
 
-def test_what_failed_elsewhere_is_continued_only_when_asked_for(machine, store, job, wait_for):
+def test_what_failed_elsewhere_is_continued(machine, store, job, wait_for):
     path = job("echo $PENSTOCK_ATTEMPT >> $DEEPSQUARE_OUTPUT/x; cat $DEEPSQUARE_OUTPUT/x; exit 3", name="fails")
     machine("a").run("run", path).exits(3)
 
     resumed = machine("b").run("resume", "s3://out/res/fails", "--credentials-from", path, env=store.env).exits(3)
-    anew = machine("c").run("run", path).exits(3)
+    again = machine("c").run("run", path).exits(3)
+    anew = machine("c").run("run", "--fresh", path).exits(3)
 
-    assert resumed.out == "1\n2\n" and anew.out == "3\n"
+    assert resumed.out == "1\n2\n" and again.out == "1\n2\n3\n" and anew.out == "4\n"
 
 
 def test_what_went_on_elsewhere_is_not_flushed_over(machine, store, job, wait_for):

@@ -1,0 +1,126 @@
+#include "cli/workflow/load_again.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "records/layout.h"
+#include "records/records.h"
+#include "s3/sum/checksum.h"
+#include "workflow/changes.h"
+#include "workflow/workflow.h"
+
+static int sum_of(const struct load_source *source, char out[static 65])
+{
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	int r = checksum_of(
+		CHECKSUM_SHA256, buf_str(&source->bytes), source->bytes.len, digest, NULL);
+
+	str_hex(digest, 32, out);
+	return r;
+}
+
+/* Values of variables may be secrets, so a file that was given some is not kept. */
+static int write_file(const struct load_source *source, const struct load_given *given,
+	struct buf *text, struct penstock_error *err)
+{
+	const struct workflow_options options = load_source_options(source, given);
+	struct diagnostics found = {0};
+	int r = workflow_write_file(source->shown, buf_str(&source->bytes), source->bytes.len,
+		&options, text, &found, err);
+
+	if (r < 0 && err)
+		load_print_found(&found);
+	diagnostics_release(&found);
+	return r;
+}
+
+static char *describe(const struct load_source *source, const char *text, const char *pick)
+{
+	json_auto_t *root = NULL;
+	char sum[65];
+
+	if (sum_of(source, sum) < 0)
+		return NULL;
+	root = json_pack("{s:s, s:s*, s:s*, s:o*}", "sum", sum, "pick", pick, "context",
+		source->context, "file", text ? json_loads(text, 0, NULL) : NULL);
+	return root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+}
+
+char *load_again_describe(const struct load_source *source, const struct load_given *given)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+	bool variables = given->options.arguments && given->options.arguments->n;
+
+	if (*source->shown != '/')
+		return NULL;
+	if (!variables && write_file(source, given, &text, NULL) < 0)
+		return NULL;
+	return describe(source, variables ? NULL : buf_str(&text), source->pick);
+}
+
+static json_t *read_description(const char *home, const char *id)
+{
+	_cleanup_free_ char *path = run_path(home, id, RUN_FILE_SOURCE);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+
+	return path && access(path, F_OK) == 0 && fs_read(path, &text, NULL) == 0
+		       ? json_loadb(buf_str(&text), text.len, 0, NULL)
+		       : NULL;
+}
+
+static int merge(const json_t *before, const struct load_source *source,
+	const struct load_given *given, struct buf *record, char **description,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf now = BUF_INIT(2 * LIMIT_WORKFLOW_FILE),
+					  merged = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+	_cleanup_free_ char *old = json_dumps(before, 0);
+	int r = old ? write_file(source, given, &now, err) : error_memory(err);
+
+	if (r == 0)
+		r = workflow_merge(old, buf_str(&now), buf_str(record), &merged, err);
+	if (r < 0)
+		return r;
+	buf_clear(record);
+	buf_add(record, buf_str(&merged), merged.len);
+	*description = describe(source, buf_str(&now), given->workflow);
+	return buf_failed(record) ? buf_error(record, "the workflow", err) : 0;
+}
+
+int load_again(const char *home, const struct records_run *run, struct buf *record, char **source,
+	struct penstock_error *err)
+{
+	json_auto_t *description = read_description(home, run->id);
+	const json_t *before = json_object_get(description, "file");
+	const char *sum = json_string_value(json_object_get(description, "sum"));
+	const struct load_given given = {
+		.operand = run->workflow,
+		.workflow = json_string_value(json_object_get(description, "pick")),
+		.context = json_string_value(json_object_get(description, "context")),
+	};
+	_cleanup_(load_source_release) struct load_source file = {0};
+	char now[65];
+
+	*source = NULL;
+	if (!sum || *run->workflow != '/' || access(run->workflow, R_OK) < 0 ||
+		(given.context && access(given.context, F_OK) < 0))
+		return 0;
+	if (load_source_find(&file, &given, err) < 0)
+		return -1;
+	if (sum_of(&file, now) < 0 || (strcmp(now, sum) == 0 && !file.variables_name))
+		return 0;
+	if (before)
+		return merge(before, &file, &given, record, source, err);
+	if (strcmp(now, sum) != 0)
+		log_warn("%s has changed since the run was given variables; only 'penstock run' "
+			 "takes the changes",
+			run->workflow);
+	return 0;
+}

@@ -1,0 +1,25 @@
+/*
+ * The file of a workflow when a run is resumed: what was edited since it was read for the last
+ * attempt is taken, although overrides of the command line are known only from the run's record
+ * (docs/decisions/running-again.md).
+ */
+#ifndef CLI_WORKFLOW_LOAD_AGAIN_H
+#define CLI_WORKFLOW_LOAD_AGAIN_H
+
+#include "cli/workflow/load.h"
+
+struct records_run;
+
+/* Describes how the file was read, as JSON for runs/ID/source; the caller frees it. NULL if the
+ * workflow is from a place that is not read again, or out of memory. */
+char *load_again_describe(const struct load_source *source, const struct load_given *given);
+
+/*
+ * Replaces `record`, the workflow of the run's last attempt, by one with the changes of the file,
+ * and sets `*source` to the new description, or to NULL if the file cannot be read again. Mistakes
+ * of the file are printed.
+ */
+int load_again(const char *home, const struct records_run *run, struct buf *record, char **source,
+	struct penstock_error *err);
+
+#endif

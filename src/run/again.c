@@ -1,0 +1,119 @@
+/* Running again: how the workflow differs from that of the attempt that is continued. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "run/internal.h"
+#include "run/walk/finished.h"
+#include "workflow/workflow.h"
+
+/* File below the run's state: the workflow whose steps have finished. `runs/ID/workflow` may be
+ * newer: it is also written when a run is submitted, or found in a store. */
+#define TAKEN "workflow"
+
+/* Skips the write if nothing changed: its fsync takes as long as the rest of a short run. */
+static int keep_file(const char *path, const char *text, size_t len, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf there = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+
+	if (fs_read(path, &there, NULL) == 0 && there.len == len &&
+		memcmp(there.data, text, len) == 0)
+		return 0;
+	return fs_write_atomic(path, text, len, 0600, err);
+}
+
+int run_keep_workflow(const struct run_layout *layout, const struct workflow *workflow,
+	const char *source, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = path_join(layout->dir, run_file_name(RUN_FILE_SOURCE));
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+	int r;
+
+	if (!path)
+		return error_memory(err);
+	if (workflow_write_record(workflow, &text) < 0 || buf_failed(&text))
+		return buf_error(&text, "the copy of the workflow", err);
+	r = keep_file(layout->workflow, text.data, text.len, err);
+	return r < 0 || !source ? r : keep_file(path, source, strlen(source), err);
+}
+
+static int write_record(
+	const struct workflow *workflow, struct buf *out, struct penstock_error *err)
+{
+	if (workflow_write_record(workflow, out) < 0 || buf_failed(out))
+		return buf_error(out, "the copy of the workflow", err);
+	return 0;
+}
+
+int run_compare_workflow(struct run *run, struct penstock_error *err)
+{
+	_cleanup_free_ char *taken = path_join(run->attempt.layout.state, TAKEN);
+	_cleanup_(buf_release) struct buf now = BUF_INIT(2 * LIMIT_WORKFLOW_FILE),
+					  before = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+	int r;
+
+	run->changes.first_step = SIZE_MAX;
+	if (!taken)
+		return error_memory(err);
+	/* Older versions have only the other copy. */
+	if (fs_read(taken, &before, NULL) < 0) {
+		buf_clear(&before);
+		if (fs_read(run->attempt.layout.workflow, &before, NULL) < 0)
+			return 0;
+	}
+	r = write_record(run->attempt.workflow, &now, err);
+	/* A damaged copy proves nothing about the steps. */
+	if (r == 0 && workflow_compare(buf_str(&before), buf_str(&now), &run->changes, NULL) < 0)
+		run->changes = (struct workflow_changes){.first_step = 0};
+	if (r == 0 && run->attempt.steps_done > run->changes.first_step)
+		run->attempt.steps_done = run->changes.first_step;
+	return r;
+}
+
+static void report(const struct run *run)
+{
+	const struct workflow_steps *steps = &run->attempt.workflow->steps;
+	size_t first = run->changes.first_step;
+	bool repeats = first < steps->n;
+
+	if (run->changes.n)
+		run_say(&run->attempt.voice, RUN_EVENT_MESSAGE,
+			"the workflow has changed: %s%s%s%s", run->changes.names,
+			repeats ? "; the run continues at '" : "",
+			repeats ? steps->items[first].label : "", repeats ? "' at the latest" : "");
+}
+
+int run_take_workflow(struct run *run, struct penstock_error *err)
+{
+	const struct run_layout *layout = &run->attempt.layout;
+	_cleanup_free_ char *taken = path_join(layout->state, TAKEN);
+	_cleanup_free_ char *steps = path_join(layout->state, "steps");
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+	int r = 0;
+
+	if (!taken || !steps)
+		return error_memory(err);
+	if (run->attempt.continuing) {
+		report(run);
+		/* First: a kill after it finds the changes again. */
+		if (run->changes.first_step != SIZE_MAX)
+			r = finished_cut(steps, run->changes.first_step, err);
+	}
+	if (r == 0)
+		r = run_keep_workflow(layout, run->attempt.workflow, run->options->source, err);
+	if (r < 0)
+		return r;
+	/* The other copy is only ever replaced, so that a link keeps these contents, without the
+	 * sync of another file. */
+	if (unlink(taken) < 0 && errno != ENOENT)
+		return error_errno(err, errno, "cannot replace %s", taken);
+	if (link(layout->workflow, taken) == 0)
+		return 0;
+	r = write_record(run->attempt.workflow, &text, err);
+	return r < 0 ? r : fs_write_atomic(taken, text.data, text.len, 0600, err);
+}
