@@ -355,6 +355,8 @@ struct workflow_python {
 	struct workflow_text version; /* "3.11"; value NULL: the version of python3 */
 	/* the packages of the machine are visible; default true */
 	struct workflow_flag system_packages;
+	/* Determined's Core API works without its master; default false */
+	struct workflow_flag determined;
 	struct workflow_place at;
 };
 

@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "run/step/env_file.h"
 #include "run/notices/reaction.h"
+#include "run/workdir/project.h"
 #include "net/credentials/credentials.h"
 #include "transfer/objects.h"
 
@@ -173,6 +174,20 @@ static int add_pairs(struct strlist *env, const char *const *pairs)
 	return 0;
 }
 
+/* In front of a PYTHONPATH from anywhere. */
+static int add_determined(struct strlist *env, const struct environment_spec *spec)
+{
+	const struct run_layout *layout = spec->container ? spec->container->seen : spec->layout;
+	const char *path = strlist_get(env, "PYTHONPATH");
+	_cleanup_free_ char *all = NULL;
+
+	if (!spec->workflow->python.determined.value)
+		return 0;
+	all = str_printf("%s/" PROJECT_DETERMINED "%s%s", layout->storage, path ? ":" : "",
+		path ? path : "");
+	return all ? strlist_set(env, "PYTHONPATH", all) : -1;
+}
+
 int environment_build(
 	const struct environment_spec *spec, struct strlist *env, struct penstock_error *err)
 {
@@ -194,7 +209,8 @@ int environment_build(
 		(spec->container && add_pairs(env, spec->container->image) < 0) ||
 		add_venv(env, spec->venv) < 0 ||
 		(spec->env_file ? strlist_set(env, "DEEPSQUARE_ENV", spec->env_file) : 0) < 0 ||
-		add_pairs(env, spec->extra) < 0 || add_list(env, &spec->step->env) < 0)
+		add_pairs(env, spec->extra) < 0 || add_list(env, &spec->step->env) < 0 ||
+		add_determined(env, spec) < 0)
 		return error_memory(err);
 	return 0;
 }

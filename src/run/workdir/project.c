@@ -17,6 +17,7 @@
 #include "base/str.h"
 #include "run/workdir/code.h"
 #include "run/report/output.h"
+#include "run/determined_py.h"
 #include "run/workdir/venv.h"
 #include "workflow/model.h"
 
@@ -326,12 +327,29 @@ void project_collect(const struct attempt *attempt)
 
 /* ---- packages ---- */
 
+/* A `sitecustomize`, which every Python of the steps imports. */
+static int place_determined(const struct attempt *attempt, struct penstock_error *err)
+{
+	_cleanup_free_ char *dir = path_join(attempt->layout.storage, PROJECT_DETERMINED);
+	_cleanup_free_ char *path = dir ? path_join(dir, "sitecustomize.py") : NULL;
+	int r;
+
+	if (!path)
+		return error_memory(err);
+	r = fs_mkdirs(dir, 0755, err);
+	return r < 0 ? r
+		     : fs_write_atomic(path, determined_py, sizeof(determined_py) - 1, 0644, err);
+}
+
 int project_install(const struct attempt *attempt, const atomic_int *cancel, char **venv,
 	struct penstock_error *err)
 {
 	const struct workflow_python *python = &attempt->workflow->python;
 	_cleanup_free_ char *requirements = NULL;
+	int r = python->determined.value ? place_determined(attempt, err) : 0;
 
+	if (r < 0)
+		return r;
 	if (!python->requirements.value)
 		return python->version.value ? venv_check_version(python->version.value, err) : 0;
 	requirements = path_join(attempt->layout.work, python->requirements.value);

@@ -13,11 +13,14 @@
  * or nothing if there is none. */
 #define PROJECT_COMMIT "work"
 
+/* Directory below $STORAGE_PATH, first in PYTHONPATH: `python.determined`. */
+#define PROJECT_DETERMINED "determined"
+
 /* After the inputs are staged. What an earlier attempt laid out stays. `cancel` ends it, if set. */
 int project_lay_out(
 	const struct attempt *attempt, const atomic_int *cancel, struct penstock_error *err);
-/* Installs the Python packages; pip prints to the run's log. `*venv` is owned by the caller; it
- * stays NULL if there are none. */
+/* Installs the Python packages, and the file of `python.determined`; pip prints to the run's log.
+ * `*venv` is owned by the caller; it stays NULL if there are no packages. */
 int project_install(const struct attempt *attempt, const atomic_int *cancel, char **venv,
 	struct penstock_error *err);
 /* Moves artifacts that steps created in the working directory into the output; before the flush. */

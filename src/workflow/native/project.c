@@ -104,6 +104,9 @@ static const struct schema_key python_keys[] = {
 	{"systemPackages", FLAG(workflow_python, system_packages), .flags = KEY_SHOWN, .preset = 1,
 		.says = "the packages of the machine are visible, and those that meet the "
 			"requirements are not installed again"},
+	{"determined", FLAG(workflow_python, determined), .flags = KEY_SHOWN,
+		.says = "the `determined` package works without its master: checkpoints go to the "
+			"output, metrics to files of it"},
 };
 const struct schema schema_python = {SCHEMA("python", "`python`", python_keys),
 	.given = offsetof(struct workflow_python, given) + 1, AT(workflow_python, at),
