@@ -92,6 +92,7 @@ check-python: all
 
 check-system: all
 	tools/test-venv >/dev/null
+	tools/test-venv determined >/dev/null
 	tools/test-system
 
 # --- Longer ------------------------------------------------------------------------------------------------------

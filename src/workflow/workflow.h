@@ -64,7 +64,8 @@ struct workflow_options {
 	 * reference, and then contains the reference itself. */
 	bool places_only;
 
-	/* The machine whose CPUs a file that names none has; NULL if it is not known. */
+	/* The machine whose CPUs a file that names none has, and a GPU a trial of Determined; NULL
+	 * if it is not known. */
 	const struct workflow_machine {
 		int cpus, gpus;
 	} * machine;

@@ -172,6 +172,13 @@ def venv():
 
 
 @pytest.fixture(scope="session")
+def determined_venv():
+    """Directory of the environment with the package of Determined, and Debian's torch."""
+    made = subprocess.run([TOP / "tools" / "test-venv", "determined"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
+    return Path(made.stdout.strip())
+
+
+@pytest.fixture(scope="session")
 def peer_tools():
     """Directory of the foreign servers that Debian does not have. A peer that cannot be had fails its tests, unless asked to do without."""
     if os.environ.get("PENSTOCK_TEST_WITHOUT_PEERS"):

@@ -9,10 +9,13 @@
 /* The size limit of a context, which is Determined's: (128 MiB / 8) * 6 - 1 MiB. */
 #define CONTEXT_BYTES (95 * MIB)
 
+#define CONTAINER_WORK "/deepsquare/work" /* the copy of the context, in a container */
+
 #define MOST_KEPT 1000000 /* checkpoints; the limit of native/checkpoints.c */
 
 /* clang-format off */
 #define NO_CLUSTER "has no effect: there is one machine and no scheduler"
+#define NO_PROXY   "has no effect: there is no proxy; a program's port is one of this machine"
 #define PASSED	   "is passed on in DET_EXPERIMENT_CONFIG; its meaning is up to the program"
 
 static const struct schema_key length_keys[] = {
@@ -45,7 +48,7 @@ static const struct schema schema_searcher = {SCHEMA(NULL, "`searcher`", searche
 
 static const struct schema_key resources_keys[] = {
 	{"slots_per_trial", .kinds = KEY_WHOLE, .max = 4096},
-	{"slots", .kinds = KEY_WHOLE, .max = 4096, .refused = "it is a key of commands; an experiment has `slots_per_trial`"},
+	{"slots", .kinds = KEY_WHOLE, .max = 4096},
 	{"max_slots", .kinds = KEY_WHOLE, .max = INT64_MAX, .note = NO_CLUSTER},
 	{"weight", .kinds = KEY_TEXT, .note = NO_CLUSTER},
 	{"priority", .kinds = KEY_WHOLE, .max = 99, .note = NO_CLUSTER},
@@ -86,16 +89,16 @@ static const struct schema_key environment_keys[] = {
 	{"environment_variables", .kinds = KEY_FREE | KEY_TEXTS},
 	{"registry_auth", .kinds = KEY_MAP, .below = &schema_auth},
 	{"force_pull_image", .kinds = KEY_FLAG, .note = "has no effect: the digest of an image is always looked up"},
-	{"proxy_ports", .kinds = KEY_ANY, .refused = "there is no proxy; a step can use every free port"},
-	{"ports", .kinds = KEY_ANY, .refused = "there is no proxy; a step can use every free port"},
+	{"proxy_ports", .kinds = KEY_ANY, .note = NO_PROXY},
+	{"ports", .kinds = KEY_ANY, .note = NO_PROXY},
 	{"add_capabilities", .kinds = KEY_ANY, .refused = "a step has the rights of the user who starts it"},
 	{"drop_capabilities", .kinds = KEY_ANY, .refused = "a step has the rights of the user who starts it"},
-	{"pod_spec", .kinds = KEY_ANY, .refused = "there is no Kubernetes"},
+	{"pod_spec", .kinds = KEY_ANY, .note = "has no effect: there is no Kubernetes"},
 };
 static const struct schema schema_environment = {SCHEMA(NULL, "`environment`", environment_keys)};
 
 static const struct schema_key storage_keys[] = {
-	{"type", .kinds = KEY_TEXT, .flags = KEY_REQUIRED},
+	{"type", .kinds = KEY_TEXT},
 	{"bucket", .kinds = KEY_TEXT},
 	{"prefix", .kinds = KEY_EMPTY},
 	{"access_key", .kinds = KEY_TEXT},
@@ -164,6 +167,7 @@ struct experiment {
 	const struct node *image; /* NULL: steps run on the host */
 	bool image_was_wrong; /* an image was given, but it is invalid, which was reported */
 	struct node *job, *env, *run, *container;
+	bool launched; /* by a program that a signal would end before the trial has saved */
 	int64_t slots;
 };
 
@@ -197,6 +201,18 @@ static struct node *constant_of(struct experiment *e, struct node *node)
 
 /* ---- the environment ---- */
 
+/* "[0,1]" */
+static const char *slot_ids(struct experiment *e)
+{
+	_cleanup_(buf_release) struct buf ids = BUF_INIT(LIMIT_STRING);
+
+	buf_add_char(&ids, '[');
+	for (int64_t i = 0; i < e->slots; i++)
+		buf_printf(&ids, "%s%lld", i ? "," : "", (long long)i);
+	buf_add_char(&ids, ']');
+	return workflow_arena_take(e->rd->arena, &ids);
+}
+
 /* The variables that Determined gives a task, then those of the file. The command exports those
  * that are known only at its start. */
 static void put_variables(struct experiment *e, const struct node *environment)
@@ -222,6 +238,7 @@ static void put_variables(struct experiment *e, const struct node *environment)
 	if (storage)
 		native_variable_text(e->rd, e->env, "DET_STORAGE_CONFIG",
 			dialect_json(e->rd, storage), &storage->at);
+	native_variable_text(e->rd, e->env, "DET_SLOT_IDS", slot_ids(e), at);
 	/* Maps for the two kinds of machines, or the variables themselves. */
 	cuda = cuda ? cuda : node_get(all, "gpu");
 	if ((cpu && cpu->kind != NODE_SCALAR) || (cuda && cuda->kind != NODE_SCALAR))
@@ -255,13 +272,25 @@ static void put_mount(struct experiment *e, struct node *mounts, const char *hos
 
 static void check_propagation(struct experiment *e, const struct node *map)
 {
+	static const char *const words[] = {
+		"private", "rprivate", "slave", "rslave", "shared", "rshared"};
 	const struct node *node = node_get(map, "propagation");
+	bool known = false;
 
-	if (node && strcmp(node->text, "rprivate") != 0 && strcmp(node->text, "private") != 0)
-		reader_error(e->rd, &node->at,
-			"the propagation %s is not supported: the mounts of a step are private; "
-			"leave it out, or write rprivate",
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+		known |= node && strcmp(node->text, words[i]) == 0;
+	if (!node || strcmp(node->text, words[0]) == 0 || strcmp(node->text, words[1]) == 0)
+		return;
+	if (known)
+		reader_note(e->rd, &node->at,
+			"the propagation %s is read as rprivate: the step does not see what is "
+			"mounted below the directory after its start",
 			node->text);
+	else
+		reader_error(e->rd, &node->at,
+			"the propagation must be rprivate, private, rslave, slave, rshared or "
+			"shared, not %s",
+			quote(node->text));
 }
 
 static bool is_not_here(const struct experiment *e, const char *path)
@@ -353,6 +382,13 @@ static const char *host_mounts(struct experiment *e, const char *command)
 		buf_str(&checks), dialect_quoted(e->rd, script), dialect_quoted(e->rd, command));
 }
 
+/* A relative path is one of the working directory. */
+static const char *inside_image(struct experiment *e, const char *path)
+{
+	return *path == '/' ? path
+			    : workflow_arena_printf(e->rd->arena, CONTAINER_WORK "/%s", path);
+}
+
 static void put_mounts(struct experiment *e)
 {
 	const struct node *list = node_get(e->root, "bind_mounts");
@@ -366,41 +402,25 @@ static void put_mounts(struct experiment *e)
 
 		if (check_mount(e, item) && mounts)
 			put_mount(e, mounts, dialect_text(item, "host_path"),
-				dialect_text(item, "container_path"),
+				inside_image(e, dialect_text(item, "container_path")),
 				dialect_flag(item, "read_only", false), &item->at);
 	}
 }
 
 /* ---- the command ---- */
 
-/* Determined's launcher is that of torch.distributed with a chief to report to. */
-static const char *plain_launcher(
-	struct experiment *e, const struct node *entrypoint, const char *text)
+/* A command that sets PYTHONPATH keeps the directory of `python.determined` in it. */
+static const char *with_python_path(struct experiment *e, const char *text)
 {
-	static const char *const launchers[] = {"python3 -m determined.launch.torch_distributed",
-		"python -m determined.launch.torch_distributed"};
+	static const char key[] = "PYTHONPATH=";
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
 
-	for (size_t i = 0; i < ARRAY_SIZE(launchers); i++) {
-		const char *rest = text + strlen(launchers[i]);
-
-		if (!str_starts(text, launchers[i]))
-			continue;
-		rest += strspn(rest, " ");
-		if (str_starts(rest, "-- "))
-			rest += 3;
-		if (str_starts(rest, "python3 "))
-			rest += strlen("python3 ");
-		else if (str_starts(rest, "python "))
-			rest += strlen("python ");
-		reader_note(e->rd, &entrypoint->at,
-			"determined.launch.torch_distributed is read as torch.distributed.run on "
-			"this machine");
-		return workflow_arena_printf(e->rd->arena,
-			"python3 -m torch.distributed.run --standalone --nnodes=1 "
-			"--nproc_per_node=%lld %s",
-			(long long)(e->slots ? e->slots : 1), rest);
+	for (const char *at; (at = strstr(text, key)); text = at + strlen(key)) {
+		buf_add(&out, text, (size_t)(at - text) + strlen(key));
+		buf_add_str(&out, "\"$STORAGE_PATH\"/determined:");
 	}
-	return text;
+	buf_add_str(&out, text);
+	return workflow_arena_take(e->rd->arena, &out);
 }
 
 static void put_command(struct experiment *e)
@@ -424,13 +444,15 @@ static void put_command(struct experiment *e)
 		return;
 	/* "model_def:MyTrial" */
 	if (strchr(text, ':') && !text[strspn(text, LETTERS_AND_DIGITS "_.:")]) {
-		reader_error(e->rd, &entrypoint->at,
-			"the entrypoint `%s` is a trial class, which needs Determined's harness; "
-			"give a script, such as python3 train.py",
+		reader_note(e->rd, &entrypoint->at,
+			"the trial class %s is run by the package `determined`, which the Python of "
+			"the step must have",
 			text);
-		return;
+		text = determined_trial(e->rd, text, e->slots);
 	}
-	text = plain_launcher(e, entrypoint, text);
+	e->launched = text && determined_is_launched(text);
+	text = text ? determined_launch(e->rd, entrypoint, text, e->slots) : NULL;
+	text = text ? with_python_path(e, text) : NULL;
 	if (text && !e->image)
 		text = host_mounts(e, text);
 	native_text(e->rd, e->run, "command",
@@ -483,6 +505,22 @@ static void put_bucket(struct experiment *e, const struct node *storage, bool go
 		node_scalar(e->rd->arena, "true", false, storage->at));
 }
 
+/* `storage_path` is below the host's directory, and may be absolute. */
+static const char *below_storage(
+	struct experiment *e, const char *top, const struct node *path, const char *host)
+{
+	const char *rest = path ? path->text : "";
+
+	if (str_starts(rest, host) && strchr("/", rest[strlen(host)]))
+		rest += strlen(host);
+	else if (*rest == '/' || reader_has_dots(rest))
+		reader_error(e->rd, &path->at, "`checkpoint_storage.storage_path` must be below %s",
+			quote(host));
+	while (*rest == '/')
+		rest++;
+	return *rest ? workflow_arena_printf(e->rd->arena, "%s/%s", top, rest) : top;
+}
+
 /* A directory of the machine, which the program writes directly. */
 static void put_directory(
 	struct experiment *e, const struct node *storage, const char *key, const char *inside)
@@ -498,12 +536,31 @@ static void put_directory(
 			"`checkpoint_storage.%s` must be an absolute path", key);
 		return;
 	}
+	native_variable_text(e->rd, e->env, "PENSTOCK_DETERMINED_STORAGE",
+		below_storage(e, e->container && inside ? inside : path->text,
+			node_get(storage, "storage_path"), path->text),
+		&path->at);
 	if (!e->container || !inside)
 		return;
 	mounts = node_get(e->container, "mounts");
 	if (!mounts)
 		mounts = native_list(e->rd, e->container, "mounts", &storage->at);
 	put_mount(e, mounts, path->text, inside, false, &path->at);
+}
+
+/* Without a type, as in Determined, the settings are those of the store of the configuration. */
+static void put_default_storage(struct experiment *e, const struct node *storage)
+{
+	static const char *const places[] = {"bucket", "host_path", "container_path"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		if (node_get(storage, places[i]) && dialect_is_missing(storage, "type"))
+			reader_error(e->rd, &node_get(storage, places[i])->at,
+				"`checkpoint_storage.%s` needs a `type`: s3, gcs, shared_fs or "
+				"directory",
+				places[i]);
+	}
+	native_default_output(e->rd, e->job, NULL, dialect_text(e->root, "name"));
 }
 
 static void put_storage(struct experiment *e)
@@ -513,8 +570,10 @@ static void put_storage(struct experiment *e)
 	const char *type = storage ? dialect_text(storage, "type") : NULL;
 	const char *nearest;
 
-	if (!type)
+	if (!type) {
+		put_default_storage(e, storage);
 		return;
+	}
 	if (strcmp(type, "s3") == 0 || strcmp(type, "gcs") == 0) {
 		put_bucket(e, storage, *type == 'g');
 	} else if (strcmp(type, "shared_fs") == 0) {
@@ -572,18 +631,30 @@ static void put_retention(struct experiment *e)
 
 /* ---- the whole ---- */
 
+/* Determined's default is one slot, and a slot of a machine without a GPU is its CPUs. */
 static void put_resources(struct experiment *e)
 {
 	const struct node *resources = node_get(e->root, "resources");
+	const struct workflow_place *at = resources ? &resources->at : &e->root->at;
 	const struct node *slots = node_get(resources, "slots_per_trial");
 	struct node *map;
 
-	if (!slots || !node_whole(slots, &e->slots) || !e->slots)
+	slots = slots ? slots : node_get(resources, "slots");
+	if (slots && !node_whole(slots, &e->slots))
 		return;
-	map = native_map(e->rd, e->job, "resources", &resources->at);
-	native_number(e->rd, map, "tasks", 1, &resources->at);
-	native_number(e->rd, map, "cpusPerTask", 1, &resources->at);
-	native_number(e->rd, map, "gpusPerTask", e->slots, &slots->at);
+	if (!slots && !dialect_was_invalid(e->root, "resources") &&
+		(!resources || !dialect_was_invalid(resources, "slots_per_trial"))) {
+		e->slots = e->rd->options->machine && e->rd->options->machine->gpus > 0;
+		if (!e->slots)
+			reader_note(e->rd, at,
+				"`slots_per_trial` is missing, which is 1 in Determined: the trial "
+				"gets a GPU only on a machine that has one");
+	}
+	if (!e->slots)
+		return;
+	map = native_map(e->rd, e->job, "resources", at);
+	native_number(e->rd, map, "tasks", 1, at);
+	native_number(e->rd, map, "gpusPerTask", e->slots, slots ? &slots->at : at);
 }
 
 static struct node *translate(struct reader *rd, struct node *root)
@@ -626,8 +697,10 @@ static struct node *translate(struct reader *rd, struct node *root)
 	put_mounts(&e);
 	put_storage(&e);
 	put_retention(&e);
-	if (!node_get(root, "checkpoint_storage"))
-		native_default_output(rd, e.job, NULL, dialect_text(root, "name"));
+	native_flag(rd, native_map(rd, e.job, "python", &root->at), "determined", true, &root->at);
+	if (e.launched)
+		native_text(rd, native_map(rd, e.job, "preemption", &root->at), "signal", "none",
+			&root->at);
 	return e.job;
 }
 

@@ -59,6 +59,15 @@ bool dstack_expand(struct reader *rd, struct node *workflow);
  * false if there is one. */
 bool dstack_check_arguments(struct reader *rd, const struct node *workflow);
 
+/* Returns true if a command of Determined starts one of its launch layers. */
+bool determined_is_launched(const char *text);
+/* The command `text` with the programs that do the work of Determined's launch layers in their
+ * place. NULL after an error at `at`, which is reported. */
+const char *determined_launch(
+	struct reader *rd, const struct node *at, const char *text, int64_t slots);
+/* The command for a trial class, "model_def:Trial". */
+const char *determined_trial(struct reader *rd, const char *class, int64_t slots);
+
 /* ---- making the native tree: NULL for a NULL parent or value, or if out of memory ---- */
 
 struct node *native_new(struct reader *rd, struct node *parent, const char *key,
@@ -70,6 +79,8 @@ void native_put(struct reader *rd, struct node *parent, const char *key, struct 
 void native_text(struct reader *rd, struct node *parent, const char *key, const char *text,
 	const struct workflow_place *at);
 void native_number(struct reader *rd, struct node *parent, const char *key, int64_t value,
+	const struct workflow_place *at);
+void native_flag(struct reader *rd, struct node *parent, const char *key, bool value,
 	const struct workflow_place *at);
 /* {key: NAME, value: VALUE} into a list. */
 void native_variable_text(struct reader *rd, struct node *list, const char *name, const char *value,

@@ -39,6 +39,12 @@ void native_number(struct reader *rd, struct node *parent, const char *key, int6
 		native_put(rd, parent, key, node_scalar(rd->arena, text, false, *at));
 }
 
+void native_flag(struct reader *rd, struct node *parent, const char *key, bool value,
+	const struct workflow_place *at)
+{
+	native_put(rd, parent, key, node_scalar(rd->arena, value ? "true" : "false", false, *at));
+}
+
 static void native_variable(
 	struct reader *rd, struct node *list, const char *name, struct node *value)
 {
