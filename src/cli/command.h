@@ -64,6 +64,8 @@ struct cli;
 struct command {
 	const char *name;
 	const char *summary; /* a phrase: "list the runs of this machine" */
+	/* Heading above it in lists of the verbs; NULL: in the group of the one before */
+	const char *group;
 	const char *operands; /* "[RUN]", "WORKFLOW"; NULL if there are none */
 	unsigned min_operands; /* checked before `run` is called */
 	unsigned max_operands; /* UINT_MAX for any number */

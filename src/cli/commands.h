@@ -7,9 +7,6 @@
 #define VERBS(X)                                                                                   \
 	X(run)                                                                                     \
 	X(resume)                                                                                  \
-	X(flush)                                                                                   \
-	X(watch)                                                                                   \
-	X(tag)                                                                                     \
 	X(validate)                                                                                \
 	X(ps)                                                                                      \
 	X(show)                                                                                    \
@@ -17,28 +14,31 @@
 	X(stop)                                                                                    \
 	X(preempt)                                                                                 \
 	X(exec)                                                                                    \
+	X(watch)                                                                                   \
+	X(flush)                                                                                   \
+	X(tag)                                                                                     \
 	X(rm)                                                                                      \
-	X(ls)                                                                                      \
-	X(cat)                                                                                     \
-	X(pull)                                                                                    \
-	X(images)                                                                                  \
-	X(put)                                                                                     \
+	X(checkpoints)                                                                             \
+	X(artifacts)                                                                               \
 	X(cp)                                                                                      \
 	X(mv)                                                                                      \
 	X(sync)                                                                                    \
-	X(artifacts)                                                                               \
-	X(checkpoints)                                                                             \
 	X(batch)                                                                                   \
+	X(ls)                                                                                      \
+	X(cat)                                                                                     \
+	X(put)                                                                                     \
 	X(stat)                                                                                    \
 	X(du)                                                                                      \
 	X(presign)                                                                                 \
 	X(mb)                                                                                      \
 	X(rb)                                                                                      \
+	X(serve)                                                                                   \
+	X(pull)                                                                                    \
+	X(images)                                                                                  \
+	X(doctor)                                                                                  \
 	X(runners)                                                                                 \
 	X(secret)                                                                                  \
-	X(schema)                                                                                  \
-	X(serve)                                                                                   \
-	X(doctor)
+	X(schema)
 
 #define DECLARE(verb) extern const struct command command_##verb;
 VERBS(DECLARE)

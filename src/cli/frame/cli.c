@@ -153,6 +153,18 @@ void cli_free(struct cli *line)
 	free(line);
 }
 
+/* `penstock` alone: a mistake in a script, a question of a user. */
+static int print_verbs(const struct cli *top)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	buf_add_str(&text, "usage: penstock VERB [OPTION]... [OPERAND]...\n");
+	help_verbs(&text, top->commands);
+	buf_add_str(&text, "\nMore: penstock --help, penstock VERB --help\n");
+	fputs(buf_str(&text), stderr);
+	return CLI_EXIT_USAGE;
+}
+
 static int dispatch(struct cli *top)
 {
 	const char *verb = cli_operand(top, 0);
@@ -163,7 +175,7 @@ static int dispatch(struct cli *top)
 	if (top->help)
 		return print_help(top, NULL);
 	if (!verb)
-		return cli_misuse(top, "missing verb");
+		return print_verbs(top);
 	command = find_command(top->commands, verb);
 	if (!command && strcmp(verb, "version") == 0)
 		return print_version();

@@ -94,6 +94,10 @@ static void add_options(struct buf *out, const struct option_spec *options)
 	for (const struct option_spec *o = options; o && o->name; o++) {
 		_cleanup_(buf_release) struct buf left = BUF_INIT(LIMIT_LOG_LINE);
 
+		/* The first one of the store, after the verb's own. */
+		if (o > options && strcmp(o->name, "endpoint-url") == 0)
+			buf_add_str(out, "\nOptions of the store:\n");
+
 		if (o->letter)
 			buf_printf(&left, "-%c, ", o->letter);
 		else
@@ -114,6 +118,7 @@ void help_command(struct buf *out, const struct command *command)
 	wrap_text(out, command->description, 0, WIDTH, 0);
 	buf_add_str(out, "\nOptions:\n");
 	add_options(out, command->options);
+	buf_add_str(out, "\nOptions of every verb:\n");
 	add_options(out, common_options);
 	buf_add_str(out, "\nExamples:\n");
 	for (const struct command_example *e = command->examples; e->line; e++) {
@@ -168,6 +173,15 @@ void help_workflow(struct buf *out)
 		"        command: python3 train.py $DEEPSQUARE_INPUT $DEEPSQUARE_OUTPUT\n");
 }
 
+void help_verbs(struct buf *out, const struct command *const *commands)
+{
+	for (; *commands; commands++) {
+		if ((*commands)->group)
+			buf_printf(out, "\n%s:\n", (*commands)->group);
+		add_row(out, (*commands)->name, (*commands)->summary, 15);
+	}
+}
+
 void help_overview(struct buf *out, const struct command *const *commands)
 {
 	buf_add_str(out, "usage: penstock VERB [OPTION]... [OPERAND]...\n\n");
@@ -175,9 +189,7 @@ void help_overview(struct buf *out, const struct command *const *commands)
 		"Runs a training workflow: fetches its data, runs its steps, publishes its "
 		"output to object storage while they run, and resumes after an interruption.",
 		0, WIDTH, 0);
-	buf_add_str(out, "\nVerbs:\n");
-	for (; *commands; commands++)
-		add_row(out, (*commands)->name, (*commands)->summary, 15);
+	help_verbs(out, commands);
 	add_row(out, "help",
 		"show the help of a verb: penstock help VERB; the file: penstock help workflow",
 		14);

@@ -95,6 +95,11 @@ static void overview_page(struct buf *out, const struct command *const *commands
 		"run, and resumes after an interruption. It needs no server.");
 	buf_add_str(out, ".SH VERBS\n");
 	for (; *commands; commands++) {
+		if ((*commands)->group) {
+			buf_add_str(out, ".SS ");
+			add_text(out, (*commands)->group, strlen((*commands)->group));
+			buf_add_char(out, '\n');
+		}
 		buf_printf(out, ".TP\n.BR penstock\\-%s (1)\n", (*commands)->name);
 		add_line(out, "", (*commands)->summary);
 	}

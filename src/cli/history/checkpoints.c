@@ -572,6 +572,7 @@ static int run_checkpoints(const struct cli *cli)
 
 const struct command command_checkpoints = {
 	.name = "checkpoints",
+	.group = "Checkpoints and artifacts",
 	.summary = "list, download, remove and verify checkpoints of a run",
 	.operands = "list|get|rm|verify RUN|s3://PLACE [NAME]",
 	.min_operands = 2,

@@ -39,6 +39,7 @@ static int run_serve(const struct cli *cli)
 
 const struct command command_serve = {
 	.name = "serve",
+	.group = "This machine",
 	.summary = "serve an S3-compatible object store from a directory",
 	.description =
 		"Serves the object store in DIR until SIGTERM or SIGINT, and prints \"listening "

@@ -111,6 +111,7 @@ static const struct option_spec options[] = {
 
 const struct command command_cp = {
 	.name = "cp",
+	.group = "Files and objects",
 	.summary = "copy files and objects",
 	.operands = "SOURCE... TARGET",
 	.min_operands = 2,

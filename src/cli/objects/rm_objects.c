@@ -1,4 +1,5 @@
 /* `penstock rm s3://…`: the operands that are objects, not runs. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,9 @@ struct removal {
 	struct strlist keys; /* found, not removed yet */
 	struct strlist kept; /* refused keys of the last batch */
 	struct fold fold;
+	uint64_t sizes[LIMIT_S3_LIST_KEYS]; /* of the keys */
+	uint64_t removed, bytes;
+	bool several; /* an operand stands for more than its key */
 	uint64_t refused;
 	bool force; /* also the state of runs */
 	uint64_t spared; /* objects of runs that were left */
@@ -84,8 +88,11 @@ static int flush(struct removal *removal, struct penstock_error *err)
 
 		while (kept < removal->kept.n && strcmp(removal->kept.items[kept], key) != 0)
 			kept++;
-		if (kept == removal->kept.n)
-			report(removal, key);
+		if (kept < removal->kept.n)
+			continue;
+		removal->removed++;
+		removal->bytes += removal->sizes[i];
+		report(removal, key);
 	}
 	strlist_release(&removal->keys);
 	strlist_release(&removal->kept);
@@ -105,16 +112,57 @@ static int on_object(void *cookie, const struct object_info *info)
 	}
 	if (!path_filter_takes(&removal->filter, info->key + removal->cut))
 		return 0;
+	removal->sizes[removal->keys.n] = info->size;
 	if (strlist_add(&removal->keys, info->key) < 0)
 		return error_memory(&removal->error), 1;
 	return removal->keys.n == LIMIT_S3_LIST_KEYS && flush(removal, &removal->error) < 0;
+}
+
+static int remove_location(struct removal *removal, struct location *at, struct penstock_error *err)
+{
+	int r;
+
+	removal->at = at;
+	removal->cut = location_literal_prefix(at);
+	while (removal->cut && at->key[removal->cut - 1] != '/')
+		removal->cut--;
+	r = remote_each(removal->remote, at, on_object, removal, err);
+	if (r == 0 && removal->error.code)
+		r = error_move(err, &removal->error);
+	if (r == 0)
+		r = flush(removal, err);
+	strlist_release(&removal->keys);
+	return r;
+}
+
+/* With --recursive "a" is the object "a" and everything below "a/", as for cp. */
+static int remove_tree(struct removal *removal, struct location *at, struct penstock_error *err)
+{
+	_cleanup_(location_release) struct location below = {0};
+	_cleanup_free_ char *text = str_printf("%s/", at->text);
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	int found, r;
+
+	if (!text)
+		return error_memory(err);
+	r = location_parse(&below, text, err);
+	if (r < 0)
+		return r;
+	found = remove_location(removal, at, &own);
+	if (found < 0 && found != -(int)PENSTOCK_E_NOT_FOUND)
+		return error_move(err, &own);
+	r = remove_location(removal, &below, err);
+	if (r != -(int)PENSTOCK_E_NOT_FOUND)
+		return r;
+	penstock_error_release(err);
+	return found == 0 ? 0 : error_move(err, &own);
 }
 
 static int remove_operand(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)
 {
 	struct removal *removal = cookie;
-	int r;
+	bool wildcard, directory;
 
 	at->literal = cli_has(removal->cli, "raw");
 	if ((!*at->key || (!at->literal && str_ends(at->key, "/"))) &&
@@ -122,17 +170,23 @@ static int remove_operand(
 		return error_set(err, PENSTOCK_E_INVALID,
 			"%s means all objects below it; --recursive removes them", at->text);
 	removal->remote = remote;
-	removal->at = at;
-	removal->cut = location_literal_prefix(at);
-	while (removal->cut && at->key[removal->cut - 1] != '/')
-		removal->cut--;
-	r = remote_each(remote, at, on_object, removal, err);
-	if (r == 0 && removal->error.code)
-		r = error_move(err, &removal->error);
-	if (r == 0)
-		r = flush(removal, err);
-	strlist_release(&removal->keys);
-	return r;
+	wildcard = location_has_wildcard(at);
+	directory = cli_has(removal->cli, "recursive") && !at->literal;
+	removal->several |= wildcard || directory;
+	if (directory && !wildcard && *at->key && !str_ends(at->key, "/"))
+		return remove_tree(removal, at, err);
+	return remove_location(removal, at, err);
+}
+
+static void summarize(const struct removal *removal)
+{
+	char bytes[STR_SIZE_SIZE];
+
+	str_format_size(removal->bytes, bytes);
+	/* A batch prints its own summary. */
+	if (removal->several && !*cli_where())
+		log_info("%" PRIu64 " %sremoved, %s", removal->removed,
+			removal->dry_run ? "to be " : "", bytes);
 }
 
 int rm_objects(const struct cli *cli)
@@ -150,5 +204,6 @@ int rm_objects(const struct cli *cli)
 		log_warn("left %llu object%s below .penstock/: the state, logs and kept copies of "
 			 "runs; --force also removes them",
 			(unsigned long long)removal.spared, removal.spared == 1 ? "" : "s");
+	summarize(&removal);
 	return code || !removal.refused ? code : CLI_EXIT_PERMISSION;
 }

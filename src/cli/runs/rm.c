@@ -163,7 +163,7 @@ const struct command command_rm = {
 		"RUN is an id, the beginning of one, or a name.\n"
 		"\n"
 		"With s3:// operands it removes objects: one key, all keys that match a pattern "
-		"with '*' and '?', or with --recursive all below a prefix that ends in '/'. The "
+		"with '*' and '?', or with --recursive a key and all below it. The "
 		"patterns of --include and --exclude are matched against the part after the "
 		"last '/' before the first wildcard. What runs keep below .penstock/ (state, "
 		"logs, copies of what they overwrote) is left, unless it is named itself, or "
@@ -173,7 +173,7 @@ const struct command command_rm = {
 			"Runs: remove output that is not uploaded, too. Objects: also what runs keep "
 			"below .penstock/"},
 		{'r', "recursive", NULL,
-			"Objects: everything below an operand that ends in '/', or a bucket"},
+			"Objects: also everything below an operand, which may be a bucket"},
 		{0, "include", "PATTERN",
 			"Objects: only those that match one of these patterns; may be repeated"},
 		{0, "exclude", "PATTERN",

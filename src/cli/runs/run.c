@@ -502,6 +502,7 @@ static int run_run(const struct cli *cli)
 
 const struct command command_run = {
 	.name = "run",
+	.group = "Runs",
 	.summary = "run a workflow",
 	.operands = "WORKFLOW...",
 	.min_operands = 1,

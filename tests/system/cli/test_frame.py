@@ -42,6 +42,25 @@ def test_help_of_every_verb(penstock, verb):
     assert penstock.run("help", verb).ok().out == result.out
 
 
+# Nobody knows them by heart.
+def test_penstock_alone_lists_the_verbs_in_groups(penstock):
+    result = penstock.run().exits(64)
+
+    assert result.out == "" and max(map(len, result.err.splitlines())) <= 80
+    groups = [re.findall(r"^  ([a-z]+) ", part, re.M) for part in result.err.split("\n\n")]
+    assert set(verbs()) == {name for group in groups for name in group} and len(groups) > 4
+    assert any({"run", "ps", "logs"} <= set(group) and "cp" not in group for group in groups)
+
+
+# Twelve lines that every verb has hide its own.
+def test_options_of_the_store_are_apart(penstock):
+    text = penstock.run("cp", "--help").ok().out
+
+    own, _, rest = text.partition("\nOptions of the store:\n")
+    assert "--recursive" in own and "--endpoint-url" not in own and "--profile" in rest
+    assert "--quiet" not in text.partition("\nOptions of every verb:\n")[0]
+
+
 def test_overview_names_every_verb(penstock):
     result = penstock.run("--help").ok()
 
@@ -57,7 +76,6 @@ def test_overview_names_every_verb(penstock):
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        ([], "penstock: missing verb"),
         (["sho"], "penstock: unknown verb 'sho', did you mean 'show'?"),
         (["frobnicate"], "penstock: unknown verb 'frobnicate'"),
         (["--hlp"], "penstock: unknown option --hlp, did you mean --help?"),
@@ -135,7 +153,7 @@ def test_completion_knows_verbs_and_options(penstock):
     assert complete(penstock, "penstock", "sh") == ["show"]
     assert complete(penstock, "penstock", "ps", "--js") == ["--json"]
     assert set(verbs()) <= set(complete(penstock, "penstock", ""))
-    assert complete(penstock, "penstock", "run", "--set", "resources.t") == ["resources.tasks="]
+    assert complete(penstock, "penstock", "run", "--set", "resources.tasks") == ["resources.tasks=", "resources.tasksPerNode="]
     assert complete(penstock, "penstock", "validate", "-s", "steps[0].run.hang") == ["steps[0].run.hangTimeout="]
     assert complete(penstock, "penstock", "run", "--set", "e") == ["env.", "enableLogging="]
     one_line(penstock.run("--completion", "tcsh").exits(64), "penstock: --completion supports only bash")

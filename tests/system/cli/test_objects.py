@@ -223,6 +223,8 @@ def keys(s3):
         (["s3://bucket/z ü%2F+", "s3://bucket/a/1.txt"], ["a/2.txt", "a/b/3.bin", "ab"]),
         (["s3://bucket/a/*"], ["ab", "z ü%2F+"]),
         (["-r", "s3://bucket/a/"], ["ab", "z ü%2F+"]),
+        (["-r", "s3://bucket/a"], ["ab", "z ü%2F+"]),
+        (["-r", "s3://bucket/ab"], ["a/1.txt", "a/2.txt", "a/b/3.bin", "z ü%2F+"]),
         (["-r", "--exclude", "*.bin", "--exclude", "1*", "s3://bucket/a/"], ["a/1.txt", "a/b/3.bin", "ab", "z ü%2F+"]),
         (["-r", "--include", "a*", "--include", "z*", "s3://bucket"], []),
     ],
@@ -237,6 +239,16 @@ def test_objects_are_removed(s3, arguments, left):
     assert keys(s3) == left
     assert sorted(line.partition("s3://bucket/")[2] for line in dry) == sorted(entry["key"] for entry in removed)
     assert sorted(left + [entry["key"] for entry in removed]) == before
+
+
+def test_a_removal_ends_with_its_sum(s3):
+    sizes = {entry["Key"]: entry["Size"] for entry in s3.client.list_objects_v2(Bucket="bucket")["Contents"]}
+    below = [size for key, size in sizes.items() if key.startswith("a/")]
+
+    told = s3("rm", "-r", "s3://bucket/a").ok().err
+
+    assert f" {len(below)} " in told and f" {sum(below)} B" in told and told.count("\n") == 1
+    s3("rm", "-r", "s3://bucket/a").exits(66)
 
 
 def test_a_whole_prefix_is_not_removed_by_a_slip(s3):
