@@ -16,6 +16,7 @@
 static struct {
 	pthread_mutex_t lock;
 	enum log_level level;
+	bool colour;
 	log_sink_fn sink;
 	void *cookie;
 	char **secrets;
@@ -496,6 +497,28 @@ size_t log_redact_stream(struct buf *out, const char *data, size_t len, bool las
 	return len;
 }
 
+void log_set_colour(bool on)
+{
+	__atomic_store_n(&state.colour, on, __ATOMIC_RELAXED);
+}
+
+static bool has_colour(void)
+{
+	return !own_stream && __atomic_load_n(&state.colour, __ATOMIC_RELAXED);
+}
+
+const char *log_colour(enum log_level level)
+{
+	if (!has_colour())
+		return "";
+	return level == LOG_ERROR ? "\033[1;31m" : level == LOG_WARN ? "\033[1;33m" : "\033[1m";
+}
+
+const char *log_colour_end(void)
+{
+	return has_colour() ? "\033[0m" : "";
+}
+
 static void write_line(enum log_level level, const char *line)
 {
 	char now[CLOCK_RFC3339_SIZE];
@@ -508,7 +531,8 @@ static void write_line(enum log_level level, const char *line)
 		clock_format_rfc3339(clock_wall_ns(), now);
 		fprintf(log_stream(), "%s %s penstock: %s\n", now, level_names[level], line);
 	} else {
-		fprintf(log_stream(), "penstock: %s\n", line);
+		fprintf(log_stream(), "%spenstock:%s %s\n", log_colour(level), log_colour_end(),
+			line);
 	}
 }
 

@@ -67,6 +67,12 @@ size_t log_redact_stream(struct buf *out, const char *data, size_t len, bool las
  * this thread alone, until log_no_own_level(). */
 enum log_level log_own_level(void);
 void log_no_own_level(void);
+/* Colours the prefix of lines on stderr: bold, warnings yellow, errors red. */
+void log_set_colour(bool on);
+/* The escape sequence for a prefix of that level on log_stream(), and the one that ends it; "" if
+ * lines have no colour. */
+const char *log_colour(enum log_level level);
+const char *log_colour_end(void);
 /* The stream for the calling thread's lines: stderr by default. NULL restores stderr. */
 FILE *log_stream(void);
 void log_set_stream(FILE *stream);

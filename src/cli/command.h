@@ -136,6 +136,9 @@ const char *cli_where(void);
  * otherwise stdout. */
 FILE *cli_out(void);
 void cli_set_out(FILE *out);
+/* Returns true if colors are wanted on this descriptor: --color says so, or it is a terminal and
+ * NO_COLOR is not set. */
+bool cli_colours(int fd);
 /* Returns true if --quiet was given: print only errors and requested output. */
 bool cli_quiet(const struct cli *cli);
 

@@ -234,6 +234,7 @@ int cli_main(int argc, char **argv, const struct command *const *commands)
 			abort();
 	}
 	process_protect_memory();
+	cli_set_colours(NULL);
 	signal(SIGPIPE, SIG_IGN); /* report a write error instead */
 	signal(SIGCHLD, SIG_DFL); /* if the parent ignores SIGCHLD, exit statuses would be lost */
 	if (log_set_level_name(getenv("PENSTOCK_LOG")) < 0)

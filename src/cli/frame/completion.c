@@ -70,7 +70,7 @@ void completion_bash(struct buf *out, const struct command *const *commands)
 		"\t\tmapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$current\")\n"
 		"\telif [[ -n $wants_run ]]; then\n"
 		"\t\tmapfile -t COMPREPLY < <(compgen -W \"$(penstock ps -a 2>/dev/null |\n"
-		"\t\t\tsed '1d; s/ .*//')\" -- \"$current\")\n"
+		"\t\t\tsed -E '1d; s/^(.*[^ ])  +([0-9a-f]{12})  .*/\\1 \\2/')\" -- \"$current\")\n"
 		"\telse\n"
 		"\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n"
 		"\tfi\n"

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -18,6 +19,7 @@ enum { OPTION_BASE = 256 };
 const struct option_spec common_options[] = {
 	{'q', "quiet", NULL, "Print only errors and requested output"},
 	{0, "log-level", "LEVEL", "Messages on stderr: debug, info, warn, error or quiet"},
+	{0, "color", "WHEN", "Colors: auto (default: on a terminal), always or never"},
 	{'h', "help", NULL, "Show this help and exit"},
 	{0, NULL, NULL, NULL},
 };
@@ -35,6 +37,35 @@ const struct option_spec *options_at(const struct command *command, size_t i)
 			return o;
 	}
 	return NULL;
+}
+
+/* ---- colours ---- */
+
+static enum { COLOURS_AUTO, COLOURS_ALWAYS, COLOURS_NEVER } colours;
+
+bool cli_colours(int fd)
+{
+	const char *no = getenv("NO_COLOR");
+	const char *term = getenv("TERM");
+
+	if (colours != COLOURS_AUTO)
+		return colours == COLOURS_ALWAYS;
+	return isatty(fd) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
+}
+
+bool cli_set_colours(const char *when)
+{
+	static const char *const words[] = {
+		[COLOURS_AUTO] = "auto", [COLOURS_ALWAYS] = "always", [COLOURS_NEVER] = "never"};
+
+	for (unsigned i = 0; when && i < ARRAY_SIZE(words); i++) {
+		if (strcmp(when, words[i]) == 0) {
+			colours = i;
+			when = NULL;
+		}
+	}
+	log_set_colour(cli_colours(STDERR_FILENO));
+	return !when;
 }
 
 /* ---- parsing ---- */
@@ -137,6 +168,9 @@ static int take_option(struct cli *cli, size_t i, const char *argument)
 		return cli_misuse(cli,
 			"invalid --log-level '%s': expected debug, info, warn, error or quiet",
 			argument);
+	} else if (strcmp(option->name, "color") == 0 && !cli_set_colours(argument)) {
+		return cli_misuse(
+			cli, "invalid --color '%s': expected auto, always or never", argument);
 	}
 	return 0;
 }
@@ -357,8 +391,9 @@ static void print_line(const struct cli *cli, const char *text)
 	_cleanup_(buf_release) struct buf line = BUF_INIT(4 * LIMIT_LOG_LINE);
 
 	log_redact_into(&line, text);
-	fprintf(log_stream(), "penstock%s%s: %s%s\n", cli->command ? " " : "",
-		cli->command ? cli->command->name : "", cli_where(), buf_str(&line));
+	fprintf(log_stream(), "%spenstock%s%s:%s %s%s\n", log_colour(LOG_ERROR),
+		cli->command ? " " : "", cli->command ? cli->command->name : "", log_colour_end(),
+		cli_where(), buf_str(&line));
 }
 
 int cli_misuse(const struct cli *cli, const char *fmt, ...)

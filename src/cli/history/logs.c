@@ -1,5 +1,6 @@
 /* `penstock logs`: logs of this machine, and those that `enableLogging` keeps in the store. */
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <poll.h>
 #include <stdio.h>
@@ -99,13 +100,25 @@ static int show_attempt(const struct cli *cli, const char *home, const struct re
 	return r == 0 && log.fd < 0 ? error_errno(err, ENOENT, "cannot open %s", layout.log) : r;
 }
 
+/* The line between the logs of several attempts. */
+static void print_heading(int64_t attempt, int64_t last)
+{
+	if (last < 2)
+		return;
+	printf("%s==> attempt %" PRId64 " <==\n", attempt > 1 ? "\n" : "", attempt);
+	fflush(stdout);
+}
+
 /* Prints the logs of all attempts in order; reports and skips attempts without a log. */
 static int show_all(const struct cli *cli, const char *home, const struct records_run *run,
 	struct penstock_error *err)
 {
 	for (int attempt = 1; attempt <= run->last.attempt; attempt++) {
 		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
-		int r = show_attempt(cli, home, run, attempt, 0, &e);
+		int r;
+
+		print_heading(attempt, run->last.attempt);
+		r = show_attempt(cli, home, run, attempt, 0, &e);
 
 		if (r == -(int)PENSTOCK_E_NOT_FOUND && attempt < run->last.attempt)
 			log_warn("%s", e.message);
@@ -286,6 +299,8 @@ static int show_remote(
 	for (attempt = all ? 1 : last; r == 0 && attempt <= last; attempt++) {
 		uint64_t shown = 0;
 
+		if (all)
+			print_heading(attempt, last);
 		r = print_more(log, attempt, &shown, err);
 		any += shown;
 	}
@@ -378,7 +393,9 @@ const struct command command_logs = {
 	.options = OPTIONS({'f', "follow", NULL, "Continue until the run ends"},
 		{'n', "lines", "N", "Only the last N lines"},
 		{0, "attempt", "N", "The log of this attempt instead of the last one"},
-		{'a', "all", NULL, "The logs of all attempts in order, on any machine"},
+		{'a', "all", NULL,
+			"The logs of all attempts in order, on any machine, with a line before "
+			"each"},
 		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock logs cifar10",
 				     "The output of the last attempt of the run named cifar10"},

@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,14 +16,18 @@
 #include "cli/print/util.h"
 #include "records/claims.h"
 #include "records/layout.h"
+#include "transfer/location.h"
 
-enum { RECENT_S = 24 * 3600, MESSAGE_WIDTH = 72 /* characters; penstock show prints all of it */ };
+/* Characters; penstock show prints all of a text. */
+enum { RECENT_S = 24 * 3600, MESSAGE_WIDTH = 72, NAME_WIDTH = 24 };
 
 struct listing {
 	struct grid grid;
 	json_t *array; /* NULL for the table */
 	const char *home;
 	bool all;
+	const char *name; /* a pattern; NULL for all runs */
+	const struct strlist *states; /* empty for all runs */
 	size_t hidden;
 	struct cluster_view cluster;
 	/* the run that is added is not on a machine yet; the recorded notice is about its last
@@ -94,6 +99,35 @@ static json_t *run_json(
 	return object;
 }
 
+/* "3 min", "2 h", "5 d"; "-" if an end is missing. */
+static const char *show_span(int64_t from_ns, int64_t to_ns, char out[64])
+{
+	int64_t s = (to_ns - from_ns) / NS_PER_S;
+
+	if (!from_ns || to_ns < from_ns)
+		snprintf(out, 64, "-");
+	else if (s < 60)
+		snprintf(out, 64, "%" PRId64 " s", s);
+	else if (s < 3600)
+		snprintf(out, 64, "%" PRId64 " min", s / 60);
+	else if (s < 48 * 3600)
+		snprintf(out, 64, "%" PRId64 " h", s / 3600);
+	else
+		snprintf(out, 64, "%" PRId64 " d", s / (24 * 3600));
+	return out;
+}
+
+static bool is_wanted(const struct listing *listing, const struct records_run *run)
+{
+	if (listing->name && !wildcard_match(listing->name, run->name ? run->name : ""))
+		return false;
+	for (size_t i = 0; i < listing->states->n; i++) {
+		if (strcmp(listing->states->items[i], run_state_name(run->last.state)) == 0)
+			return true;
+	}
+	return listing->states->n == 0;
+}
+
 static int add_seen(struct listing *listing, const struct records_run *run)
 {
 	const struct records_attempt *a = &run->last;
@@ -105,6 +139,8 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 	char how[SHOW_MESSAGE_SIZE];
 	const char *message = show_message(run, how);
 
+	if (!is_wanted(listing, run))
+		return 0;
 	/* Hide an ended run after a day, if it needs no attention. */
 	if (!listing->all && !run_state_is_live(a->state) && !a->unflushed &&
 		clock_wall_ns() - touched > RECENT_S * NS_PER_S) {
@@ -116,11 +152,14 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 		json_array_append_new(listing->array, run_json(listing, run, ports));
 		return 0;
 	}
+	grid_add_cut(&listing->grid, run->name, show_width(STDOUT_FILENO) ? NAME_WIDTH : SIZE_MAX);
 	grid_add(&listing->grid, run->id);
-	grid_add(&listing->grid, run->name);
 	grid_add(&listing->grid, run_state_name(a->state));
 	grid_addf(&listing->grid, "%d", a->attempt);
-	grid_add(&listing->grid, show_time(a->started_ns, text));
+	grid_add(&listing->grid, show_span(a->started_ns, clock_wall_ns(), text));
+	grid_add(&listing->grid,
+		show_span(a->started_ns,
+			run_state_is_live(a->state) ? clock_wall_ns() : a->ended_ns, text));
 	grid_add(&listing->grid, show_sync(a, text));
 	/* A terminal truncates it to its width. */
 	if (ports)
@@ -155,8 +194,10 @@ static int list_runs(const struct cli *cli)
 	_cleanup_(records_freep) struct records *records = NULL;
 	_cleanup_free_ char *home = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct listing listing = {.grid = grid_new("ID", "NAME", "STATE", "ATTEMPT", "STARTED",
+	struct listing listing = {.grid = grid_new("NAME", "ID", "STATE", "ATTEMPT", "AGE", "TIME",
 					  "SYNC", "MESSAGE OR WORKFLOW"),
+		.name = cli_value(cli, "name"),
+		.states = cli_values(cli, "state"),
 		.all = cli_has(cli, "all"),
 		.array = cli_has(cli, "json") ? json_array() : NULL};
 	int r;
@@ -226,8 +267,28 @@ static int list_claims(const struct cli *cli)
 	return r < 0 ? cli_fail(cli, &err) : r;
 }
 
+static int check_states(const struct cli *cli)
+{
+	const struct strlist *given = cli_values(cli, "state");
+
+	for (size_t i = 0; i < given->n; i++) {
+		unsigned state = 0;
+
+		while (state < RUN_STATE_COUNT_ &&
+			strcmp(given->items[i], run_state_name((enum run_state)state)) != 0)
+			state++;
+		if (state == RUN_STATE_COUNT_)
+			return cli_misuse(cli, "invalid --state '%s'", given->items[i]);
+	}
+	return 0;
+}
+
 static int run_ps(const struct cli *cli)
 {
+	int code = check_states(cli);
+
+	if (code)
+		return code;
 	return cli_has(cli, "claims") ? list_claims(cli) : list_runs(cli);
 }
 
@@ -235,18 +296,24 @@ const struct command command_ps = {
 	.name = "ps",
 	.summary = "list the runs of this machine",
 	.description =
-		"Lists runs, newest first: their state, attempt and start, how far the object "
-		"storage lags behind the output directory, and a one-line message.\n"
+		"Lists runs, newest first: their state and attempt, how long ago the attempt "
+		"started and how long it took, how far the object storage lags behind the "
+		"output directory, and a one-line message.\n"
 		"\n"
 		"A run is 'lost' if its penstock disappeared without recording an end (it was "
 		"killed, or the machine went down); the same 'penstock run' resumes it.",
 	.options = OPTIONS({'a', "all", NULL, "Also runs that ended more than a day ago"},
+		{0, "name", "PATTERN", "Only runs with this name; '*' and '?' match"},
+		{0, "state", "STATE",
+			"Only runs in this state: queued, staging, running, flushing, succeeded, "
+			"failed, preempted, stopped or lost; may be repeated"},
 		{0, "claims", NULL,
 			"Show the claims on CPUs, memory and GPUs of this machine instead, and who "
 			"waits for them, of all users"},
 		{0, "json", NULL, "Print a list of objects"}),
 	.examples = EXAMPLES(
 		{"penstock ps", "Runs that are live, ended within a day, or are not flushed"},
+		{"penstock ps -a --state failed --name 'sweep-*'", "Failed runs of a sweep"},
 		{"penstock ps -a --json", "All runs, newest first, as JSON"}),
 	.exits = EXITS({"77", "The records cannot be read for lack of permission"}),
 	.run = run_ps,

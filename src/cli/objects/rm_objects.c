@@ -23,7 +23,7 @@ struct removal {
 	struct fold fold;
 	uint64_t sizes[LIMIT_S3_LIST_KEYS]; /* of the keys */
 	uint64_t removed, bytes;
-	bool several; /* an operand stands for more than its key */
+	bool several; /* an operand means more than its key */
 	uint64_t refused;
 	bool force; /* also the state of runs */
 	uint64_t spared; /* objects of runs that were left */
@@ -50,7 +50,8 @@ static void print_line(void *cookie, const char *text)
 
 	(void)cookie;
 	log_redact_into(&line, text);
-	fprintf(log_stream(), "penstock rm: %s", cli_where());
+	fprintf(log_stream(), "%spenstock rm:%s %s", log_colour(LOG_ERROR), log_colour_end(),
+		cli_where());
 	show_name(log_stream(), buf_str(&line));
 	putc('\n', log_stream());
 }

@@ -214,7 +214,8 @@ static bool names(const char *message, const char *subject)
 static void print_line(struct report *report, const char *text)
 {
 	erase(report);
-	fprintf(log_stream(), "penstock %s: %s", cli_verb(report->cli), cli_where());
+	fprintf(log_stream(), "%spenstock %s:%s %s", log_colour(LOG_ERROR), cli_verb(report->cli),
+		log_colour_end(), cli_where());
 	show_name(log_stream(), text);
 	putc('\n', log_stream());
 }

@@ -38,14 +38,6 @@ int show_run(const struct cli *cli, size_t i, struct records **records, char **h
 	return r < 0 ? r : records_find(*records, cli_operand(cli, i), run, err);
 }
 
-bool show_colours(int fd)
-{
-	const char *no = getenv("NO_COLOR");
-	const char *term = getenv("TERM");
-
-	return isatty(fd) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
-}
-
 unsigned show_width(int fd)
 {
 	struct winsize size;
@@ -186,14 +178,16 @@ static void print_row(
 		const char *cell = grid->cells.items[row * grid->columns + c];
 		const char *colour = colours && row > 0 && c == grid->state_column ? colour_of(cell)
 										   : "";
-		bool last = c + 1 == grid->columns;
-		size_t bytes = strlen(cell);
+		bool cut = !grid->whole && terminal && text_width(cell) > terminal - used;
+		bool last = c + 1 == grid->columns || cut;
+		size_t bytes = cut ? bytes_of_width(cell, terminal - used - 1) : strlen(cell);
 
-		if (last && !grid->whole && terminal > used && text_width(cell) > terminal - used)
-			bytes = bytes_of_width(cell, terminal - used);
-		printf("%s%.*s%s", colour, (int)bytes, cell, *colour ? "\033[0m" : "");
-		if (!last)
-			printf("%*s", (int)(widths[c] - text_width(cell) + 2), "");
+		printf("%s%.*s%s%s", colour, (int)bytes, cell, cut ? "…" : "",
+			*colour ? "\033[0m" : "");
+		/* The next column needs its two blanks and a character. */
+		if (last || (!grid->whole && terminal && used + widths[c] + 2 >= terminal))
+			break;
+		printf("%*s", (int)(widths[c] - text_width(cell) + 2), "");
 		used += widths[c] + 2;
 	}
 	putchar('\n');
@@ -202,7 +196,7 @@ static void print_row(
 void grid_print(struct grid *grid)
 {
 	_cleanup_free_ size_t *widths = calloc(grid->columns, sizeof(*widths));
-	bool colours = show_colours(STDOUT_FILENO);
+	bool colours = cli_colours(STDOUT_FILENO);
 	unsigned terminal = show_width(STDOUT_FILENO);
 
 	if (!widths)

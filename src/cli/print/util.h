@@ -22,9 +22,6 @@ int show_open(struct records **records, char **home, struct penstock_error *err)
 int show_run(const struct cli *cli, size_t i, struct records **records, char **home,
 	struct records_run *run, struct penstock_error *err);
 
-/* Returns true if colors are wanted on this descriptor: it is a terminal, and NO_COLOR is not
- * set. */
-bool show_colours(int fd);
 /* Returns the columns of the terminal `fd`; 0 if it is not a terminal. */
 unsigned show_width(int fd);
 

@@ -161,7 +161,7 @@ def test_completion_knows_verbs_and_options(penstock):
 
 def test_ps_without_runs(penstock):
     assert penstock.ps() == []
-    assert penstock.run("ps").ok().out.split()[:3] == ["ID", "NAME", "STATE"]
+    assert penstock.run("ps").ok().out.split()[:3] == ["NAME", "ID", "STATE"]
     assert (penstock.home.stat().st_mode & 0o777, (penstock.home / "runs.db").stat().st_mode & 0o777) == (0o700, 0o600)
     assert json.loads(penstock.run("ps", "--claims", "--json").ok().out) == []
 
@@ -234,6 +234,22 @@ def test_colours_are_for_terminals(penstock):
     assert "\x1b" not in on_terminal(penstock, "doctor", env={"NO_COLOR": "1"})
     assert "\x1b" not in on_terminal(penstock, "doctor", env={"TERM": "dumb"})
     assert "\x1b" not in penstock.run("doctor").ok().out
+    assert "\x1b[32mok\x1b[0m" in penstock.run("--color", "always", "doctor").ok().out
+    assert "\x1b" not in on_terminal(penstock, "doctor", "--color", "never")
+
+
+# In a long log penstock's own lines are found, and its errors first.
+def test_lines_of_penstock_have_a_colour(penstock, tmp_path):
+    path = tmp_path / "w.yaml"
+    path.write_text("resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}\nsteps: [{name: s, run: {command: 'exit 3'}}]\n")
+
+    failed = penstock.run("run", "--color", "always", path).exits(3).err.splitlines()
+
+    assert failed and all(line.startswith("\x1b[1") for line in failed if "penstock" in line[:16])
+    assert failed[-1].startswith("\x1b[1;31mpenstock")
+    assert penstock.run("ps", "--color=always", "--colour-typo").exits(64).err.startswith("\x1b[1;31mpenstock ps:")
+    assert "\x1b" not in penstock.run("logs", "-a", penstock.ps()[0]["id"]).ok().out
+    penstock.run("ps", "--color", "sometimes").exits(64)
 
 
 def test_help_knows_the_workflow_file(penstock, tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.terminal import Terminal
 from harness.waiting import wait_for
 from harness.workflows import write_workflow
 
@@ -52,7 +53,31 @@ def test_ps_lists_newest_first_with_all_fields(penstock, job):
     assert (first["state"], first["class"], first["exit_code"], first["output"]) == ("succeeded", None, 0, None)
     assert re.fullmatch(r"[0-9a-f]{12}", first["id"]) and first["started"] < second["started"]
     table = penstock.run("ps").ok().out.splitlines()
-    assert [line.split()[1] for line in table] == ["NAME", "second", "first"]
+    assert [line.split()[0] for line in table] == ["NAME", "second", "first"]
+
+
+# A name is what one looks for; a clock time has to be subtracted from the present one.
+def test_ps_has_ages_and_filters(penstock, job):
+    penstock.run("run", job("true", name="sweep-1")).ok()
+    penstock.run("run", job("exit 5", name="sweep-2")).exits(5)
+    penstock.run("run", job("exit 5", name="other")).exits(5)
+
+    title, *rows = penstock.run("ps", "--state", "failed", "--name", "sweep-*").ok().out.splitlines()
+
+    assert title.split()[:6] == ["NAME", "ID", "STATE", "ATTEMPT", "AGE", "TIME"]
+    assert len(rows) == 1 and re.match(r"sweep-2 +[0-9a-f]{12} +failed +1 +\d+ (s|min) +\d+ s ", rows[0])
+    assert [run["name"] for run in penstock.run("ps", "--json", "--state", "succeeded").json()] == ["sweep-1"]
+    penstock.run("ps", "--state", "broken").exits(64)
+
+
+def test_a_table_fits_any_terminal(penstock, job):
+    path = job("true", name="a-name-that-is-longer-than-a-column-is-wide", input={"local": {"path": "/not/there" + "/at-all" * 12}})
+    penstock.run("run", path).exits(66)
+
+    for columns in (20, 60, 100):
+        lines = Terminal(penstock, "ps", columns=columns, env={"NO_COLOR": "1"}).wait().ok().out.splitlines()
+        assert len(lines) == 2 and all(len(line) <= columns for line in lines), lines
+        assert "…" in lines[1]
 
 
 # A run is named by its id, the beginning of it, or its name.
@@ -133,6 +158,9 @@ def test_logs_show_lines_and_attempts(penstock, job):
     assert penstock.run("logs", "talk", "--attempt", "1", "-n", "5000").ok().out == first
     assert penstock.run("logs", "talk", "-n", "0").ok().out == ""
     assert "2" in penstock.run("logs", "talk", "--attempt", "3").exits(64).err
+    everything = penstock.run("logs", "talk", "--all").ok().out
+    one, two = (everything.index(line) for line in ("==> attempt 1 <==\n", "\n==> attempt 2 <==\n"))
+    assert one < everything.index("line 50") < two < everything.index("other\n")
 
 
 # All that a live run has printed so far; nothing is waited for.
@@ -141,7 +169,7 @@ def test_logs_of_a_live_run_show_the_lines_until_now(penstock, job):
 
     log = wait_for(lambda: "second\n" in (out := penstock.run("logs", "live").ok().out) and out)
     last = penstock.run("logs", "live", "-n", "1").ok().out
-    everything = penstock.run("logs", "live", "--all").ok().out
+    everything = penstock.run("logs", "live", "--all").ok().out  # of one attempt
 
     assert log == everything == "first\nsecond\n" and last == "second\n"
     run.send(signal.SIGINT)
