@@ -25,7 +25,7 @@ struct json {
 /* The position of `p`, which is on the current line. */
 static struct workflow_place place_at(struct json *j, const char *p)
 {
-	if (!j->mark || j->mark < j->line_start || j->mark > p) {
+	if (j->mark < j->line_start || j->mark > p) {
 		j->mark = j->line_start;
 		j->mark_column = 1;
 	}
@@ -349,6 +349,8 @@ struct node *json_read(const struct document_source *from, const char *data, siz
 		.end = data + len,
 		.line = 1,
 		.line_start = data,
+		.mark = data,
+		.mark_column = 1,
 	};
 	struct node *root;
 

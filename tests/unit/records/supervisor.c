@@ -46,9 +46,9 @@ static pid_t start_holder(void)
 	if (pid == 0) {
 		int lock = -1;
 
-		mmap(NULL, 256 * MIB, PROT_READ | PROT_WRITE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-		if (supervisor_begin(path, "0123456789ab", &lock, NULL) < 0 ||
+		if (mmap(NULL, 256 * MIB, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0) == MAP_FAILED ||
+			supervisor_begin(path, "0123456789ab", &lock, NULL) < 0 ||
 			write(ready[1], "", 1) != 1)
 			_exit(1);
 		for (;;)

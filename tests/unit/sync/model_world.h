@@ -97,7 +97,7 @@ static struct world *world;
 static jmp_buf failure;
 static char what[256];
 static bool trace;
-static unsigned seed_now;
+static char seed_line[32]; /* for an abort */
 
 static inline void broken(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 static inline void broken(const char *fmt, ...)
