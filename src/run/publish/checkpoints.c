@@ -13,9 +13,9 @@
 #include "run/publish/keeper.h"
 #include "run/publish/publisher.h"
 
-/* Pauses between two checks: for the objects of removed commits, and of the directory if there is
- * no sync that reports changes. */
-enum { CHECK_MS = 250, CHECK_LOCAL_MS = 2000 };
+/* Pauses between two checks: for the objects of removed commits, and for newer checkpoints of which
+ * no sync reports that they are safe. */
+enum { CHECK_MS = 250, CHECK_NEWER_MS = 2000 };
 
 struct checkpoint_keeper {
 	struct keeper keeper;
@@ -75,16 +75,14 @@ int run_checkpoints_find(struct publisher *p, struct penstock_error *err)
 
 /* ---- while the steps run ---- */
 
-/* Waits until there may be something to do. False: stop. */
-static bool wait_for_work(struct checkpoint_keeper *c, bool waiting)
+/* Waits for a publication, at most `ms` (-1: no limit). False: stop. */
+static bool wait_for_work(struct checkpoint_keeper *c, int ms)
 {
-	bool synced = c->keeper.publisher->sync != NULL;
-
 	LOCK_SCOPE(&c->lock);
-	while (synced && !c->stop && !c->published && !waiting)
+	while (ms < 0 && !c->stop && !c->published)
 		pthread_cond_wait(&c->wake, &c->lock);
 	if (!c->stop && !c->published)
-		clock_cond_wait_ms(&c->wake, &c->lock, synced ? CHECK_MS : CHECK_LOCAL_MS);
+		clock_cond_wait_ms(&c->wake, &c->lock, ms);
 	c->published = false;
 	return !c->stop;
 }
@@ -93,14 +91,17 @@ static void *keeper_main(void *cookie)
 {
 	struct checkpoint_keeper *c = cookie;
 	struct keeper *k = &c->keeper;
-	bool waiting = false;
+	bool synced = k->publisher->sync != NULL;
+	int pause_ms = synced ? -1 : CHECK_NEWER_MS;
 
-	while (wait_for_work(c, waiting)) {
+	while (wait_for_work(c, pause_ms)) {
+		bool all;
+
 		if (k->publisher->attempt->workflow->checkpoints.pattern.value &&
 			k->publisher->sync)
 			keeper_commit_files(k, false);
-		keeper_retire(k);
-		waiting = !keeper_remove_rest(k);
+		all = keeper_retire(k);
+		pause_ms = !keeper_remove_rest(k) ? CHECK_MS : all && synced ? -1 : CHECK_NEWER_MS;
 		k->late = atomic_load(k->cancel);
 	}
 	return NULL;

@@ -49,8 +49,12 @@ size_t keeper_commit_files(struct keeper *k, bool all);
 
 /* Reads what an earlier attempt has begun to remove. */
 int keeper_load_retired(struct keeper *k, struct penstock_error *err);
-/* First step of a removal, for all checkpoints that the policy does not keep: their commits. */
-void keeper_retire(struct keeper *k);
+/*
+ * First step of a removal, for all checkpoints that the policy does not keep: their commits.
+ * Returns false if a checkpoint here does not count yet: it is not published, or was touched
+ * after that. No event follows if it turns out to be unchanged.
+ */
+bool keeper_retire(struct keeper *k);
 /* Last step: removes all other files, here and in the store, once the store has no commit. Returns
  * true if nothing is pending. */
 bool keeper_remove_rest(struct keeper *k);

@@ -164,7 +164,7 @@ static int remove_commit(struct keeper *k, const struct commit *c)
 	return fs_fsync_dir(c->single ? k->dir : c->path, NULL);
 }
 
-void keeper_retire(struct keeper *k)
+bool keeper_retire(struct keeper *k)
 {
 	_cleanup_(commit_list_release) struct commit_list list = {0};
 	_cleanup_free_ struct keep_item *items = NULL;
@@ -176,21 +176,23 @@ void keeper_retire(struct keeper *k)
 	if (!k->publisher->attempt->workflow->checkpoints.keeps || k->publisher->fenced ||
 		lease_is_lost(k->publisher->lease) || !keeper_is_inside(k) ||
 		commit_list_read(&list, k->dir, NULL) < 0)
-		return;
+		return true;
 	newest = newest_published(k, &list);
 	items = calloc(list.n + 1, sizeof(*items));
 	gone = calloc(list.n + 1, sizeof(const struct commit *));
 	order = calloc(list.n + 1, sizeof(*order));
 	keep = calloc(list.n + 1, sizeof(*keep));
 	if (newest == SIZE_MAX || !items || !gone || !order || !keep)
-		return;
+		return list.n == 0;
 	choose(k->publisher, &list, newest, keep, items, order);
 	for (size_t i = 0; order[i] != SIZE_MAX; i++) {
 		if (!keep[i])
 			gone[n++] = list.items[order[i]].commit;
 	}
-	if (n == 0 || !newest_is_safe(k, list.items[newest].commit))
-		return;
+	if (n == 0)
+		return newest == 0;
+	if (!newest_is_safe(k, list.items[newest].commit))
+		return false;
 	noted = note_going(k, gone, n);
 	if (noted == 0)
 		log_warn("cannot remove checkpoints: cannot record them in %s",
@@ -201,6 +203,7 @@ void keeper_retire(struct keeper *k)
 			break;
 		}
 	}
+	return newest == 0;
 }
 
 bool keeper_remove_rest(struct keeper *k)
