@@ -220,7 +220,7 @@ def filled(given, defaults):
 def configuration():
     import json
 
-    config = filled(json.loads(os.environ["DET_EXPERIMENT_CONFIG"]), DEFAULTS)
+    config = filled(json.loads(os.environ.get("DET_EXPERIMENT_CONFIG") or "{}"), DEFAULTS)
     for key in ("min_checkpoint_period", "min_validation_period"):
         if isinstance(config[key], int):
             config[key] = {"batches": config[key]}
@@ -241,7 +241,8 @@ def cluster_info(module):
     slots = json.loads(os.environ.get("DET_SLOT_IDS") or "[]")
     newest, step = latest()
     trial = create(
-        module.TrialInfo, trial_id=1, experiment_id=1, trial_seed=int(os.environ["DET_TRIAL_SEED"]), hparams=json.loads(os.environ["DET_HPARAMS"]),
+        module.TrialInfo, trial_id=1, experiment_id=1, trial_seed=int(os.environ.get("DET_TRIAL_SEED") or 0),
+        hparams=json.loads(os.environ.get("DET_HPARAMS") or "{}"),
         config=configuration(), steps_completed=step, trial_run_id=int(os.environ.get("DET_TRIAL_RUN_ID") or 1),
         debug=bool(configuration()["debug"]), unique_port_offset=0,
     )  # fmt: skip
@@ -255,8 +256,7 @@ def cluster_info(module):
 
 
 def replace_info(module):
-    if "DET_EXPERIMENT_CONFIG" in os.environ:
-        module.ClusterInfo._from_file = classmethod(lambda cls, *_: cluster_info(module))
+    module.ClusterInfo._from_file = classmethod(lambda cls, *_: cluster_info(module))
 
 
 class Session:
@@ -369,10 +369,6 @@ def contexts(core):
 
 
 def replace_core(module):
-    """Replaces core.init(). Without an experiment's configuration the package's own stays."""
-    if "DET_EXPERIMENT_CONFIG" not in os.environ:
-        return
-
     def init(*, distributed=None, checkpoint_storage=None, preempt_mode=None, **_):
         import determined as det
         from determined import core
@@ -403,9 +399,8 @@ def replace_core(module):
 
 def replace_code(module):
     """The code in a checkpoint is that of the working directory: there is no second copy as in Determined's containers."""
-    if "DET_EXPERIMENT_CONFIG" in os.environ:
-        original = module.write_user_code
-        module.write_user_code = lambda path, on_cluster=False: original(path, False)
+    original = module.write_user_code
+    module.write_user_code = lambda path, on_cluster=False: original(path, False)
 
 
 def refuse_trials(module):
@@ -462,5 +457,6 @@ def other_sitecustomize():
         spec.loader.exec_module(type(sys)("sitecustomize"))
 
 
-sys.meta_path.insert(0, Finder())
+if "DEEPSQUARE_OUTPUT" in os.environ and "PENSTOCK_CHECKPOINT_DIR" in os.environ:
+    sys.meta_path.insert(0, Finder())
 other_sitecustomize()

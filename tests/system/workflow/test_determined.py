@@ -145,6 +145,32 @@ def test_checkpoints_on_a_shared_file_system_stay_there_and_are_continued(pensto
     assert len(list((tmp_path / "cp").glob("*/COMMIT.json"))) == 6
 
 
+# A failure is restarted within the attempt.
+def test_a_restart_continues_from_the_newest_checkpoint(penstock, store, experiment):
+    fails = CORE.replace("        while step == 3 and", "        if step == 4 and first == 0:\n            sys.exit(9)\n        while step == 3 and")
+    path = experiment("python3 model_def.py", fails, max_restarts=1)
+
+    done = penstock.run("run", path).ok()
+
+    assert [line for line in done.out.splitlines() if line.startswith("begins")] == ["begins at 0 0.1 1", "begins at 4 0.1 1"]
+    assert sorted(commits(store)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_workflow_without_the_dialect_has_the_core_api_by_a_key(penstock, workflow, determined_venv, tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text(CORE.replace('info.trial.hparams["lr"]', '"-"'))
+    penstock.env["PATH"] = f"{determined_venv}/bin:{penstock.env['PATH']}"
+    path = workflow(f"cd $STORAGE_PATH && python3 {program}", name="own", python={"determined": True})
+    run = penstock.popen("run", path, env={"WAITS": "1"})
+    run.wait_for_output("saved 3")
+
+    penstock.run("preempt", "own").ok()
+    run.wait()
+    again = penstock.run("run", path).ok()
+
+    assert again.out.startswith("begins at 3 - 1\n") and again.out.endswith("done\n")
+
+
 # More than half of the real experiments name a class, which the package's Trainer runs.
 def test_a_pytorch_trial_is_preempted_and_continues_with_the_same_result(penstock, store, experiment, determined_venv):
     path = experiment("model_def:Trial", TRIAL)
@@ -194,3 +220,30 @@ def test_without_a_type_checkpoints_go_to_the_store_of_the_configuration(penstoc
 
     names = [key for key in store.keys("ckpts", "team/") if key.endswith("/COMMIT.json")]
     assert len(names) == 2 and all(key.startswith("team/exp/checkpoints/") for key in names)
+
+
+SHARDS = """
+import os, pathlib
+import determined as det
+
+rank = int(os.environ["RANK"])
+with det.core.init(distributed=det.core.DistributedContext.from_torch_distributed()) as core:
+    for step in (1, 2):
+        folder = pathlib.Path(f"shard-{rank}")
+        folder.mkdir(exist_ok=True)
+        (folder / f"part-{rank}").write_text(f"{rank} of step {step}")
+        core.checkpoint.upload(folder, {"steps_completed": step} if rank == 0 else None, shard=True, selector=lambda name: name == f"part-{rank}")
+        assert not core.preempt.should_preempt()
+"""
+
+
+# One checkpoint of all ranks has one commit, which names the files of each.
+def test_ranks_save_shards_of_one_checkpoint(penstock, store, experiment):
+    path = experiment("python3 -m determined.launch.torch_distributed --redirects 1 --tee 1 -- python3 model_def.py", SHARDS, resources={"slots": 2})
+
+    penstock.run("run", path, env={"PENSTOCK_GPUS": "2"}).ok()
+
+    found = commits(store)
+    assert sorted(found) == [1, 2]
+    assert {"part-0", "part-1"} <= {file["path"] for file in found[2]["files"]}
+    penstock.run("checkpoints", "verify", "exp").ok()

@@ -123,6 +123,27 @@ def test_determined_runs_in_its_image_with_its_mounts(penstock, project, images,
 
 
 @contained
+def test_an_image_has_relative_mounts_and_the_core_api(penstock, project, images, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/training").write_text("samples\n")
+    project({
+        "const.yaml": f"""
+            name: const
+            entrypoint: cat sets/a/training $PYTHONPATH/sitecustomize.py
+            environment: {{image: HOST/job/bash:v1}}
+            searcher: {{name: single, metric: loss}}
+            resources: {{slots: 0}}
+            bind_mounts:
+              - {{host_path: {tmp_path}/data, container_path: sets/a, read_only: true, propagation: rslave}}
+            """,
+    }, images)  # fmt: skip
+
+    result = penstock.run("run", "const.yaml").ok()
+
+    assert result.out.startswith("samples\n") and "DET_EXPERIMENT_CONFIG" in result.out
+
+
+@contained
 def test_skypilot_runs_in_its_image_with_its_files(penstock, project, images):
     project({
         "task.yaml": """
