@@ -43,7 +43,8 @@ install: all
 	meson install -C $(BUILD) $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
 
 .PHONY: quickstart
-quickstart: deps
+quickstart:
+	@tools/install-deps build example
 	$(MAKE) all
 	tools/quickstart $(if $(DATASET),--dataset '$(DATASET)')
 

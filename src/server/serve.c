@@ -182,8 +182,17 @@ static int announce(struct owner *owner, struct penstock_error *err)
 	 * it. */
 	if (!said && !owner->options->embedded)
 		return error_errno(err, errno, "cannot write to stdout");
-	if (!owner->options->embedded)
+	if (!owner->options->embedded) {
+		bool given = str_env("PENSTOCK_ACCESS_KEY_ID") != NULL;
+
+		log_info("keys: %s%s", given ? "$PENSTOCK_ACCESS_KEY_ID" : owner->options->root,
+			given ? "" : "/credentials");
+		log_info("example: %s%s%sAWS_ENDPOINT_URL=%s penstock mb s3://bucket",
+			given ? "" : "AWS_SHARED_CREDENTIALS_FILE=",
+			given ? "" : owner->options->root, given ? "" : "/credentials ",
+			server_url(owner->server));
 		return 0;
+	}
 	clearerr(stdout);
 	if (!path)
 		return error_memory(err);

@@ -2,23 +2,37 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
 #include "cli/commands.h"
+#include "records/records.h"
 #include "server/serve.h"
+
+/* The embedded store of this home. */
+static int home_store(char **out, struct penstock_error *err)
+{
+	_cleanup_free_ char *home = NULL;
+	int r = records_home(&home, err);
+
+	if (r == 0)
+		r = fs_mkdirs(home, 0700, err);
+	if (r == 0 && !(*out = path_join(home, "store")))
+		r = error_memory(err);
+	return r;
+}
 
 static int run_serve(const struct cli *cli)
 {
 	const char *durability = cli_value(cli, "durability");
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *address = NULL;
+	_cleanup_free_ char *root = NULL;
 	struct serve_options options = {
 		.root = cli_value(cli, "root"), .embedded = cli_has(cli, "embedded")};
 
 	if (!cli_duration_ms(cli, "abort-uploads-after",
 		    (int64_t)LIMIT_STORE_UPLOAD_DAYS * 24 * 3600 * 1000, &options.upload_age_ms))
 		return CLI_EXIT_USAGE;
-	if (!options.root)
-		return cli_misuse(cli, "--root DIR is missing");
 	if (durability && strcmp(durability, "full") != 0 && strcmp(durability, "relaxed") != 0)
 		return cli_misuse(cli, "--durability must be full or relaxed");
 	options.relaxed = durability && strcmp(durability, "relaxed") == 0;
@@ -27,6 +41,11 @@ static int run_serve(const struct cli *cli)
 		    &address, &options.port, &err) < 0)
 		return cli_misuse(cli, "%s", err.message);
 	options.address = address;
+	if (!options.root) {
+		if (home_store(&root, &err) < 0)
+			return cli_fail(cli, &err);
+		options.root = root;
+	}
 	if (serve_run(&options, &err) < 0) {
 		/* The input here is keys or a credentials file, not a workflow. */
 		bool configuration = err.code == PENSTOCK_E_INVALID || err.code == PENSTOCK_E_LIMIT;
@@ -43,7 +62,7 @@ const struct command command_serve = {
 	.summary = "serve an S3-compatible object store from a directory",
 	.description =
 		"Serves the object store in DIR until SIGTERM or SIGINT, and prints \"listening "
-		"on URL\" once it accepts connections. Addresses are path-style: "
+		"on URL\", where the keys are and an example once it accepts connections. Addresses are path-style: "
 		"http://ADDRESS:PORT/BUCKET/KEY. Any region is accepted.\n"
 		"\n"
 		"The keys of its account are read from PENSTOCK_ACCESS_KEY_ID and "
@@ -56,7 +75,9 @@ const struct command command_serve = {
 		"run as the same user.\n"
 		"\n"
 		"Only one process can serve a directory at a time.",
-	.options = OPTIONS({0, "root", "DIR", "Directory of the store; created if missing"},
+	.options = OPTIONS(
+		{0, "root", "DIR",
+			"Directory of the store; created if missing. Default: the embedded store of this home"},
 		{0, "listen", "ADDRESS:PORT",
 			"Address to listen on; port 0 takes a free port. Default: 127.0.0.1:9000"},
 		{0, "durability", "full|relaxed",
@@ -67,7 +88,7 @@ const struct command command_serve = {
 			"Abort an unfinished multipart upload this long after it was started and "
 			"received its last part, such as 12h or 30d; 0 disables it. Default: 7d"},
 		{0, "embedded", NULL, "Exit when the store has not been used for some seconds"}),
-	.examples = EXAMPLES(
+	.examples = EXAMPLES({"penstock serve", "Open the embedded store to other tools"},
 		{"penstock serve --root /srv/store --listen 0.0.0.0:9000", "Serve to the network"},
 		{"penstock serve --root /tmp/s --listen 127.0.0.1:0 --durability relaxed",
 			"A throw-away store on a free port"}),

@@ -116,6 +116,14 @@ static enum s3_error verify_v2(struct request *req)
 
 /* ---- version 4 ---- */
 
+static bool is_browser(const struct request *req)
+{
+	const char *accept = request_header(req, "accept");
+
+	return accept && strstr(accept, "text/html") &&
+	       (req->head || strcmp(req->method, MHD_HTTP_METHOD_GET) == 0);
+}
+
 bool request_authenticate(struct request *req)
 {
 	struct server *server = req->server;
@@ -138,7 +146,7 @@ bool request_authenticate(struct request *req)
 	}
 	failure = sigv4_parse(&sr, &req->auth);
 	if (failure == SIGV4_ANONYMOUS)
-		return reply_error(req, S3_E_ACCESS_DENIED);
+		return is_browser(req) ? reply_page(req) : reply_error(req, S3_E_ACCESS_DENIED);
 	if (failure == SIGV4_VALID &&
 		!str_equal_secret(req->auth.access_key, server->access_key_id))
 		return reply_error(req, S3_E_INVALID_ACCESS_KEY_ID);

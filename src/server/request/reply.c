@@ -133,6 +133,31 @@ bool reply_error(struct request *req, enum s3_error error)
 	return false;
 }
 
+bool reply_page(struct request *req)
+{
+	static const char page[] =
+		"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+		"<title>penstock</title></head><body>\n"
+		"<h1>An object store of penstock</h1>\n"
+		"<p>It speaks S3; requests have to be signed, which a browser does not do. Give its "
+		"address and its keys to a client:</p>\n"
+		"<pre>export AWS_ENDPOINT_URL=%s\n"
+		"export AWS_SHARED_CREDENTIALS_FILE=STORE/credentials\n"
+		"penstock ls</pre>\n"
+		"<p><code>penstock presign s3://BUCKET/KEY</code> makes a link for a browser.</p>\n"
+		"</body></html>\n";
+	char *text = str_printf(page, req->server->url);
+
+	if (!text)
+		return reply_error(req, S3_E_SLOW_DOWN);
+	reply_response(req, MHD_HTTP_FORBIDDEN,
+		MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE));
+	if (!req->response)
+		free(text);
+	reply_header(req, "Content-Type", "text/html; charset=utf-8");
+	return false;
+}
+
 bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...)
 {
 	const struct s3_error_info *info = s3_error_info(error);

@@ -32,6 +32,8 @@ bool reply_document_error(struct request *req, enum s3_error problem, struct pen
 /* Replies to an internal failure; releases err. */
 bool reply_failure(struct request *req, struct penstock_error *err);
 void reply_empty(struct request *req, unsigned status);
+/* Replies to a browser, which cannot sign: a page with the use of the store. Returns false. */
+bool reply_page(struct request *req);
 /* Takes over the contents. */
 void reply_xml(struct request *req, unsigned status, struct buf *xml);
 void reply_response(struct request *req, unsigned status, struct MHD_Response *response);

@@ -263,6 +263,31 @@ def test_help_knows_the_workflow_file(penstock, tmp_path):
     assert "penstock help workflow" in " ".join(penstock.run("help").ok().out.split())
 
 
+# The output of a first run is there for other tools, without a word to look up.
+def test_serve_without_options_opens_the_store_of_the_home(penstock):
+    import urllib.error
+    import urllib.request
+
+    env = {"AWS_EC2_METADATA_DISABLED": "true"}
+    server = penstock.popen("serve", "--listen", "127.0.0.1:0", env=env)
+    url = server.wait_for_output(r"listening on (http://\S+)", 30).group(1)
+    keys = server.wait_for_output(r"keys: (\S+)", 30).group(1)
+    server.wait_for_output(r"example: ", 30)
+
+    penstock.run("mb", "s3://bucket", env=env | {"AWS_SHARED_CREDENTIALS_FILE": keys, "AWS_ENDPOINT_URL": url}).ok()
+    with pytest.raises(urllib.error.HTTPError) as page:
+        urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": "text/html,*/*"}), timeout=30)
+    with pytest.raises(urllib.error.HTTPError) as xml:
+        urllib.request.urlopen(url, timeout=30)
+
+    assert keys == str(penstock.home / "store" / "credentials")
+    assert page.value.code == 403 and page.value.headers["Content-Type"].startswith("text/html") and url in page.value.read().decode()
+    assert b"AccessDenied" in xml.value.read()
+    server.send()
+    assert server.wait(30).code == 0
+    assert "bucket" in penstock.run("ls", "--endpoint-url", "embedded", env=env).ok().out
+
+
 def test_serve_on_a_used_port_is_told(penstock, store, tmp_path):
     refused = penstock.run("serve", "--root", tmp_path / "other", "--listen", store.address).exits(69)
 
