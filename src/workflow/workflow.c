@@ -231,6 +231,26 @@ int workflow_names(const void *data, size_t len, struct strlist *out, struct pen
 	return r;
 }
 
+bool workflow_defines(const void *data, size_t len, const char *name)
+{
+	struct workflow_arena arena = {0};
+	struct diagnostics ignored = {0};
+	const struct node *root = document_read(&arena, "", data, len, &ignored);
+	const struct node *list = root && root->kind == NODE_MAP ? node_get(root, "workflows")
+								 : NULL;
+	bool found = false;
+
+	for (size_t i = 0; list && list->kind == NODE_LIST && i < list->n; i++) {
+		const struct node *item = list->entries[i].value;
+		const char *own = item->kind == NODE_MAP ? dialect_text(item, "name") : NULL;
+
+		found = found || (own && strcmp(own, name) == 0);
+	}
+	workflow_arena_release(&arena);
+	diagnostics_release(&ignored);
+	return found;
+}
+
 void workflow_pipeline(const void *data, size_t len, struct strlist *out)
 {
 	struct workflow_arena arena = {0};

@@ -96,6 +96,8 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
  * of several documents; none for any other file. */
 int workflow_names(const void *data, size_t len, struct strlist *out, struct penstock_error *err);
 
+/* Returns true if it is a dstack file with a workflow of this name. */
+bool workflow_defines(const void *data, size_t len, const char *name);
 /* Only the tasks of a SkyPilot file. */
 void workflow_pipeline(const void *data, size_t len, struct strlist *out);
 

@@ -207,7 +207,21 @@ static int resolve_one(struct workflow *workflow, struct workflow_input *input, 
 	workflow_place_format(workflow, &name->at, &at);
 	if (!word)
 		return error_memory(err);
-	r = artifacts_find(place, home, records, word, true, err);
+	/* dstack's NAME:latest is the tag NAME, or the newest run of that name. */
+	if (*word != ':' && str_ends(word, ":latest")) {
+		_cleanup_free_ char *tag = str_printf(":%s", word);
+
+		word[strlen(word) - strlen(":latest")] = '\0';
+		if (!tag)
+			return error_memory(err);
+		tag[strlen(tag) - strlen(":latest")] = '\0';
+		if (artifacts_find(place, home, records, tag, true, NULL) == 0)
+			r = 0;
+		else
+			r = artifacts_find(place, home, records, word, true, err);
+	} else {
+		r = artifacts_find(place, home, records, word, true, err);
+	}
 	if (r < 0)
 		return error_prefix(err, "%s", buf_str(&at));
 	if (place->dir) {

@@ -1,4 +1,5 @@
 /* Finds the files of a workflow: the file itself, and what other runners keep in its directory. */
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,9 +95,43 @@ static char *find_above(const char *dir, const char *name)
 	}
 }
 
+/* A file may be called as its workflow, or have it among others. */
+static bool defines(const char *path, const char *name)
+{
+	_cleanup_(buf_release) struct buf bytes = BUF_INIT(LIMIT_WORKFLOW_FILE);
+
+	return fs_read(path, &bytes, NULL) == 0 &&
+	       workflow_defines(buf_str(&bytes), bytes.len, name);
+}
+
+/* The file of .dstack/workflows/, in this directory or the nearest one above that has the folder,
+ * that defines the workflow; NULL if there is none. */
+static char *find_in_folder(const char *name)
+{
+	_cleanup_free_ char *at = realpath(".", NULL);
+
+	while (at && *at) {
+		_cleanup_free_ char *folder = str_printf("%s/.dstack/workflows", at);
+		_cleanup_closedir_ DIR *list = folder ? opendir(folder) : NULL;
+		const struct dirent *e;
+
+		while (list && (e = fs_next_entry(list))) {
+			_cleanup_free_ char *path = path_join(folder, e->d_name);
+
+			if (path && (str_ends(path, ".yaml") || str_ends(path, ".yml")) &&
+				defines(path, name))
+				return take_pointer(path);
+		}
+		if (list || !strrchr(at, '/'))
+			return NULL;
+		*strrchr(at, '/') = '\0';
+	}
+	return NULL;
+}
+
 static bool is_dstack(const char *path)
 {
-	return str_ends(path, "/.dstack/workflows.yaml") ||
+	return strstr(path, "/.dstack/workflows/") || str_ends(path, "/.dstack/workflows.yaml") ||
 	       str_ends(path, "/.dstack/workflows.yml");
 }
 
@@ -108,6 +143,8 @@ int load_variables(const char *workflows, struct buf *text, char **name, struct 
 	if (!path || !is_dstack(path))
 		return 0;
 	*strrchr(path, '/') = '\0';
+	if (str_ends(path, "/.dstack/workflows"))
+		*strrchr(path, '/') = '\0';
 	*name = find_yaml(path, "variables");
 	return *name ? fs_read(*name, text, err) : 0;
 }
@@ -124,6 +161,8 @@ static int read_variables_and_defaults(struct load_source *out, struct penstock_
 	r = load_variables(out->shown, &out->variables, &out->variables_name, err);
 	/* The project's own files are in the folder of the file, or around .dstack/. */
 	*strrchr(folder, '/') = '\0';
+	if (str_ends(folder, "/.dstack/workflows"))
+		*strrchr(folder, '/') = '\0';
 	if (str_ends(folder, "/.dstack"))
 		*strrchr(folder, '/') = '\0';
 	out->defaults_name = find_above(*folder ? folder : "/", "penstock");
@@ -238,8 +277,11 @@ int load_source_find(
 	/* "train" is the file if it exists; otherwise it is a name if there is a .dstack/ to
 	 * search. */
 	if (strcmp(given->operand, "-") != 0 && !strchr(given->operand, '/') &&
-		access(given->operand, F_OK) < 0)
+		access(given->operand, F_OK) < 0) {
 		dstack = find_above(".", ".dstack/workflows");
+		if (!dstack)
+			dstack = find_in_folder(given->operand);
+	}
 
 	*out = (struct load_source){
 		.bytes = BUF_INIT(LIMIT_WORKFLOW_FILE),

@@ -381,6 +381,8 @@ const char *dialect_folder(struct reader *rd)
 	if (!slash)
 		return strcmp(file, "<stdin>") == 0 ? NULL : ".";
 	folder = workflow_arena_copy(rd->arena, file, (size_t)(slash - file));
+	if (folder && str_ends(folder, ".dstack/workflows"))
+		folder[strlen(folder) - strlen("/workflows")] = '\0';
 	if (folder && str_ends(folder, "/.dstack"))
 		folder[strlen(folder) - strlen("/.dstack")] = '\0';
 	else if (folder && strcmp(folder, ".dstack") == 0)

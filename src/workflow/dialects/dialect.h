@@ -55,6 +55,11 @@ const char *skypilot_pick(struct reader *rd, const char *data, size_t len);
 /* Replaces each `${{ name }}` below a workflow of dstack by the variable's value. Returns false if
  * a variable is unknown. */
 bool dstack_expand(struct reader *rd, struct node *workflow);
+/* Adds the variables of variables.yaml and of the command line to the environment. */
+void dstack_put_variables(struct reader *rd, const struct node *workflow, struct node *env);
+/* Adds the inputs for the dependencies of `map`, a workflow of `list`, which may be NULL. */
+void dstack_put_deps(
+	struct reader *rd, const struct node *list, const struct node *map, struct node *job);
 /* Reports arguments of the command line that the workflow, not expanded yet, does not use. Returns
  * false if there is one. */
 bool dstack_check_arguments(struct reader *rd, const struct node *workflow);

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/dialects/dialect.h"
+#include "workflow/dialects/shell.h"
 
 /* clang-format off */
 #define ONE_MACHINE "penstock runs a workflow on one machine"
@@ -135,10 +136,12 @@ static const struct {
 struct chosen {
 	struct reader *rd;
 	const struct node *map; /* the workflow */
+	const struct node *list; /* all of the file; NULL if it has only this one */
 	enum provider provider;
 	const char *script; /* from a `provider` with its arguments in one text */
 	const char *script_args;
 	struct workflow_place at;
+	struct shell shell;
 };
 
 static bool knows_key(enum provider provider, const char *key)
@@ -458,72 +461,15 @@ static void put_artifacts(struct chosen *c, struct node *job)
 
 		while (path && str_starts(path, "./"))
 			path += 2;
-		native_text(c->rd, out, NULL, path, &item->at);
-	}
-}
-
-/* One dependency, as text: "workflow", "workflow:tag", ":tag". */
-static void put_dep(
-	struct chosen *c, struct node *inputs, const char *text, const struct workflow_place *at)
-{
-	const char *colon = strchr(text, ':');
-	const char *tag = colon && strcmp(colon, ":latest") != 0 ? colon + 1 : NULL;
-	const char *name = colon ? workflow_arena_copy(c->rd->arena, text, (size_t)(colon - text))
-				 : text;
-	struct node *input, *from;
-
-	if (!name)
-		return;
-	if (strchr(text, '/') || (!*name && !tag)) {
-		reader_error(c->rd, at,
-			"this project has no dependency %s; give the name of a workflow, or :tag",
-			quote(text));
-		return;
-	}
-	input = native_map(c->rd, inputs, NULL, at);
-	from = native_map(c->rd, input, "artifacts", at);
-	native_text(c->rd, from, tag ? "tag" : "run", tag ? tag : name, at);
-	native_text(c->rd, input, "path",
-		workflow_arena_printf(
-			c->rd->arena, tag ? "deps/tag-%s" : "deps/%s", tag ? tag : name),
-		at);
-	native_text(c->rd, input, "link", ".", at);
-}
-
-static void put_deps(struct chosen *c, struct node *job)
-{
-	const struct node *deps = node_get(c->map, "deps");
-	const struct node *depends = node_get(c->map, "depends-on");
-	struct node *inputs;
-
-	if (depends && depends->kind == NODE_MAP)
-		depends = node_get(depends, "workflows");
-	if (!deps && !depends)
-		return;
-	inputs = native_list(c->rd, job, "inputs", deps ? &deps->at : &depends->at);
-	for (size_t i = 0; deps && i < deps->n; i++) {
-		const struct node *item = deps->entries[i].value;
-		const char *name = NULL, *tag = NULL;
-
-		if (item->kind != NODE_MAP) {
-			put_dep(c, inputs, item->text, &item->at);
+		if (path && *path == '/' && !reader_has_dots(path)) {
+			shell_place(&c->shell,
+				workflow_arena_printf(
+					c->rd->arena, "$DEEPSQUARE_OUTPUT/%s", path + 1),
+				path, SHELL_MOUNT);
 			continue;
 		}
-		name = dialect_text(item, "workflow");
-		name = name ? name : dialect_text(item, "run");
-		tag = dialect_text(item, "tag");
-		if (!name == !tag)
-			reader_error(c->rd, &item->at,
-				"a dependency must have one of `workflow` and `tag`");
-		else
-			put_dep(c, inputs,
-				tag ? workflow_arena_printf(
-					      c->rd->arena, ":%s", *tag == ':' ? tag + 1 : tag)
-				    : name,
-				&item->at);
+		native_text(c->rd, out, NULL, path, &item->at);
 	}
-	for (size_t i = 0; depends && i < depends->n; i++)
-		put_dep(c, inputs, depends->entries[i].value->text, &depends->entries[i].value->at);
 }
 
 static void put_step(struct chosen *c, struct node *job)
@@ -531,12 +477,19 @@ static void put_step(struct chosen *c, struct node *job)
 	struct node *steps = native_list(c->rd, job, "steps", &c->map->at);
 	struct node *step = native_map(c->rd, steps, NULL, &c->map->at);
 	const struct node *image = either(c->map, "image", "image_name");
+	const char *command;
 	struct node *run;
+	bool placed;
 
 	native_name(c->rd, step, node_get(c->map, "name"));
 	run = native_map(c->rd, step, "run", &c->map->at);
-	native_text(c->rd, run, "command", command_of(c), &c->at);
-	native_text(c->rd, run, "shell", c->provider == BASH ? "/bin/bash" : "/bin/sh", &c->at);
+	command = command_of(c);
+	placed = c->shell.links.len || c->shell.mounts.len;
+	if (command && placed)
+		command = shell_command(&c->shell, "", command);
+	native_text(c->rd, run, "command", command, &c->at);
+	native_text(c->rd, run, "shell", c->provider == BASH || placed ? "/bin/bash" : "/bin/sh",
+		&c->at);
 	if (image)
 		native_container(c->rd, run, image, node_get(c->map, "registry_auth"));
 	else if (c->provider == DOCKER && dialect_is_missing(c->map, "image") &&
@@ -570,6 +523,8 @@ static struct node *make_job(struct chosen *c)
 		return NULL;
 	if (known)
 		check_keys(c);
+	shell_init(&c->shell, c->rd, "");
+	c->shell.contained = either(c->map, "image", "image_name") != NULL;
 	native_name(c->rd, job, node_get(c->map, "name"));
 	put_resources(c, job);
 	env = native_list(c->rd, job, "env", at);
@@ -577,15 +532,17 @@ static struct node *make_job(struct chosen *c)
 	native_variable_text(c->rd, env, "RUN_NAME", name, at);
 	native_variable_text(c->rd, env, "JOB_HOSTNAME", "localhost", at);
 	native_variable_text(c->rd, env, "MASTER_HOSTNAME", "localhost", at);
+	dstack_put_variables(c->rd, c->map, env);
 	native_variables(c->rd, env, node_get(c->map, "environment"));
 	native_variables(c->rd, env, node_get(c->map, "env"));
-	put_deps(c, job);
+	dstack_put_deps(c->rd, c->list, c->map, job);
 	put_python(c, job);
 	put_artifacts(c, job);
 	put_ports(c, job);
 	native_context(c->rd, job, folder, "gitignore", at);
 	if (known)
 		put_step(c, job);
+	shell_release(&c->shell);
 	native_default_output(c->rd, job, project ? project + 1 : folder ? folder : ".", name);
 	return job;
 }
@@ -662,6 +619,22 @@ static int of_today(const struct node *root)
 	return -1;
 }
 
+/* "V100/gpu": 1 of `resources` is read as `gpu`. */
+static void read_kinds(struct reader *rd, struct node *map)
+{
+	struct node *resources = map->kind == NODE_MAP ? node_get(map, "resources") : NULL;
+
+	for (size_t i = 0; resources && resources->kind == NODE_MAP && i < resources->n; i++) {
+		struct node_entry *entry = &resources->entries[i];
+
+		if (!entry->key || !str_ends(entry->key, "/gpu"))
+			continue;
+		reader_note(rd, &entry->key_at,
+			"`%s` is read as `gpu`: the kind of the GPUs is not checked", entry->key);
+		entry->key = "gpu";
+	}
+}
+
 static struct node *translate_picked(struct chosen *c, struct node *root, const struct node *list)
 {
 	size_t i = 0, saved;
@@ -672,6 +645,7 @@ static struct node *translate_picked(struct chosen *c, struct node *root, const 
 	map = list->entries[i].value;
 	dstack_check_arguments(c->rd, map);
 	dstack_expand(c->rd, map);
+	read_kinds(c->rd, map);
 	dialect_check(c->rd, root, &schema_outer);
 	saved = reader_enter(c->rd, "workflows", 0);
 	reader_enter(c->rd, NULL, i);
@@ -700,10 +674,12 @@ static struct node *translate(struct reader *rd, struct node *root)
 		c.map = root;
 		dstack_check_arguments(c.rd, root);
 		dstack_expand(c.rd, root);
+		read_kinds(c.rd, root);
 		dialect_check(c.rd, root, &schema_workflow);
 		return make_job(&c);
 	}
 	if (list && list->kind == NODE_LIST) {
+		c.list = list;
 		c.map = pick(rd, list);
 		if (c.map)
 			return translate_picked(&c, root, list);
@@ -717,7 +693,8 @@ static struct node *translate(struct reader *rd, struct node *root)
 static int recognise(const struct node *root, const char *file)
 {
 	if (of_today(root) >= 0 || node_find(root, "workflows") ||
-		str_ends(file, ".dstack/workflows.yaml") || str_ends(file, ".dstack/workflows.yml"))
+		strstr(file, ".dstack/workflows/") || str_ends(file, ".dstack/workflows.yaml") ||
+		str_ends(file, ".dstack/workflows.yml"))
 		return INT_MAX;
 	return node_find(root, "provider") ? 8 : 0;
 }

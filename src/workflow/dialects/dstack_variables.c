@@ -1,4 +1,5 @@
 /* dstack's variables: `${{ name }}`, whose values are in variables.yaml or on the command line. */
+#include <ctype.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -14,6 +15,7 @@ struct variables {
 	const struct node *global; /* maps of variables.yaml; NULL if there is none */
 	const struct node *own;
 	struct workflow_place last; /* the place of the last value */
+	bool shell; /* the text is for a shell, which replaces `$name` itself */
 	bool unknown; /* a variable of the current text is unknown */
 	bool good;
 };
@@ -118,12 +120,44 @@ static void add_value(struct variables *v, const struct node *node, const char *
 	buf_add_str(out, value);
 }
 
+/* The older `$name`, where no shell reads the text. */
+static void expand_words(struct variables *v, struct node *node)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+	const char *rest = node->text;
+	bool any = false;
+
+	for (const char *at = rest; (at = strchr(at, '$')); at++) {
+		size_t len = strspn(at + 1, LETTERS_AND_DIGITS "_");
+		const char *name = workflow_arena_copy(v->rd->arena, at + 1, len);
+		const char *value = name && len ? strcmp(name, "run_name") == 0 ? v->workflow
+										: value_of(v, name)
+						: NULL;
+
+		if (!value)
+			continue;
+		buf_add(&out, rest, (size_t)(at - rest));
+		buf_add_str(&out, value);
+		rest = at + 1 + len;
+		any = true;
+	}
+	if (!any)
+		return;
+	buf_add_str(&out, rest);
+	node->text = workflow_arena_take(v->rd->arena, &out);
+	if (!node->text)
+		node->text = "";
+}
+
 static void expand_text(struct variables *v, struct node *node)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
 	const char *rest = node->text;
 	const char *start, *end;
 
+	if (!v->shell)
+		expand_words(v, node);
+	rest = node->text;
 	v->last = (struct workflow_place){0};
 	while ((start = strstr(rest, "${{")) && (end = strstr(start, "}}"))) {
 		buf_add(&out, rest, (size_t)(start - rest));
@@ -156,9 +190,15 @@ static void expand_text(struct variables *v, struct node *node)
 /* Removes texts with unknown variables, so that they cause no further messages. */
 static void expand_below(struct variables *v, struct node *node)
 {
+	static const char *const shell[] = {
+		"commands", "before_run", "setup", "build", "args", "provider"};
+	bool outer = v->shell;
+
 	for (size_t i = 0; i < node->n;) {
 		struct node *value = node->entries[i].value;
+		const char *key = node->entries[i].key;
 
+		v->shell = outer || (key && is_one_of(key, shell, ARRAY_SIZE(shell)));
 		v->unknown = false;
 		if (value->kind == NODE_SCALAR)
 			expand_text(v, value);
@@ -173,6 +213,66 @@ static void expand_below(struct variables *v, struct node *node)
 			value->text = "unknown";
 		i++;
 	}
+	v->shell = outer;
+}
+
+/* A name of the environment: LEARNING_RATE for learning-rate. */
+static const char *env_name(struct variables *v, const char *name, bool upper)
+{
+	char *copy = workflow_arena_copy(v->rd->arena, name, strlen(name));
+
+	for (char *p = copy; p && *p; p++) {
+		if (!isalnum((unsigned char)*p))
+			*p = '_';
+		else if (upper)
+			*p = (char)toupper((unsigned char)*p);
+	}
+	return copy;
+}
+
+static void put_variable(struct variables *v, struct node *env, struct buf *args, const char *name,
+	const struct workflow_place *at)
+{
+	const char *value = value_of(v, name), *upper = env_name(v, name, true);
+	const char *plain = env_name(v, name, false);
+
+	if (!value || !upper || !plain || isdigit((unsigned char)*upper))
+		return;
+	/* The record of a run refers to secrets by their field of the workflow file. */
+	if (secret_variable(name, value) || secret_variable(upper, value)) {
+		log_redact(value);
+		reader_note(v->rd, at,
+			"the variable `%s` looks like a secret and is not in the environment; write "
+			"${{ %s }} where it is needed",
+			name, name);
+		return;
+	}
+	buf_printf(args, "%s--%s %s", args->len ? " " : "", name, value);
+	native_variable_text(v->rd, env, upper, value, at);
+	if (strcmp(upper, plain) != 0)
+		native_variable_text(v->rd, env, plain, value, at);
+}
+
+void dstack_put_variables(struct reader *rd, const struct node *workflow, struct node *env)
+{
+	struct variables v = {.rd = rd, .good = true, .workflow = dialect_text(workflow, "name")};
+	_cleanup_(buf_release) struct buf args = BUF_INIT(LIMIT_STRING);
+	size_t errors = rd->found->errors;
+
+	find_maps(&v);
+	if (rd->found->errors > errors)
+		return;
+	for (size_t i = 0; v.global && i < v.global->n; i++) {
+		if (!v.own || !node_find(v.own, v.global->entries[i].key))
+			put_variable(&v, env, &args, v.global->entries[i].key, &env->at);
+	}
+	for (size_t i = 0; v.own && i < v.own->n; i++)
+		put_variable(&v, env, &args, v.own->entries[i].key, &env->at);
+	if (!args.len)
+		return;
+	native_variable_text(rd, env, "variables_as_args",
+		workflow_arena_copy(rd->arena, buf_str(&args), args.len), &env->at);
+	native_variable_text(rd, env, "run_name", v.workflow, &env->at);
 }
 
 /* Returns true if `${{ name }}` or `${{ run.args }}` is below `node`. */
@@ -192,6 +292,19 @@ static bool is_used(const struct node *node, const char *name)
 	return false;
 }
 
+/* Returns true if variables.yaml has the variable for this workflow. */
+static bool is_defined(struct reader *rd, const struct node *workflow, const char *name)
+{
+	_cleanup_(diagnostics_release) struct diagnostics ignored = {0};
+	struct reader quiet = *rd;
+	struct variables v = {
+		.rd = &quiet, .workflow = dialect_text(workflow, "name"), .good = true};
+
+	quiet.found = &ignored;
+	find_maps(&v);
+	return (v.own && node_find(v.own, name)) || (v.global && node_find(v.global, name));
+}
+
 bool dstack_check_arguments(struct reader *rd, const struct node *workflow)
 {
 	const struct strlist *given = rd->options->arguments;
@@ -206,7 +319,8 @@ bool dstack_check_arguments(struct reader *rd, const struct node *workflow)
 
 		if (!name || !option)
 			continue;
-		if (is_used(workflow, name) || is_used(workflow, "run.args")) {
+		if (is_used(workflow, name) || is_used(workflow, "run.args") ||
+			is_defined(rd, workflow, name)) {
 			if (used)
 				used[i] = true;
 			continue;

@@ -1,0 +1,142 @@
+/* `deps` of a dstack workflow: the artifacts of others. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "workflow/dialects/dialect.h"
+
+struct deps {
+	struct reader *rd;
+	const struct node *list, *map;
+};
+
+static const struct node *find_workflow(const struct node *list, const char *name)
+{
+	for (size_t i = 0; list && list->kind == NODE_LIST && i < list->n; i++) {
+		const struct node *item = list->entries[i].value;
+		const char *own = item->kind == NODE_MAP ? dialect_text(item, "name") : NULL;
+
+		if (own && strcmp(own, name) == 0)
+			return item;
+	}
+	return NULL;
+}
+
+/* The other files of .dstack/workflows/ are not known here. */
+static bool has_workflow(const struct deps *c, const char *name)
+{
+	return !c->list || strstr(c->rd->workflow->file, ".dstack/workflows/") ||
+	       find_workflow(c->list, name);
+}
+
+/* Returns true if `map` needs `name`, by way of at most `depth` workflows. */
+static bool needs(const struct node *list, const struct node *map, const char *name, size_t depth)
+{
+	static const char *const keys[] = {"deps", "depends-on"};
+
+	for (size_t k = 0; k < ARRAY_SIZE(keys); k++) {
+		const struct node *deps = node_get(map, keys[k]);
+
+		if (deps && deps->kind == NODE_MAP)
+			deps = node_get(deps, "workflows");
+		for (size_t i = 0; deps && i < deps->n; i++) {
+			const struct node *item = deps->entries[i].value, *next;
+			const char *dep = item->kind == NODE_MAP ? dialect_text(item, "workflow")
+								 : item->text;
+
+			next = dep ? find_workflow(list, dep) : NULL;
+			if (dep && (strcmp(dep, name) == 0 ||
+					   (next && depth && needs(list, next, name, depth - 1))))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* One dependency, as text: "workflow", "workflow:tag", ":tag". */
+static void put_dep(const struct deps *c, struct node *inputs, const char *text,
+	const struct workflow_place *at)
+{
+	const char *slash = strrchr(text, '/');
+	const char *own = slash ? slash + 1 : text;
+	const char *colon = strchr(own, ':');
+	bool latest = colon && strcmp(colon, ":latest") == 0;
+	const char *tag = colon && !latest ? colon + 1 : NULL;
+	const char *name = colon ? workflow_arena_copy(c->rd->arena, own, (size_t)(colon - own))
+				 : own;
+	struct node *input, *from;
+
+	if (!name)
+		return;
+	if (slash)
+		reader_note(c->rd, at,
+			"%s of another repository is read as %s `%s` of this machine", quote(text),
+			tag ? "the tag" : "the newest run of", tag ? tag : name);
+	else if (!tag && !latest && !has_workflow(c, name)) {
+		reader_error(c->rd, at, "there is no workflow %s to depend on", quote(name));
+		return;
+	}
+	if (!*name && !tag) {
+		reader_error(c->rd, at,
+			"this project has no dependency %s; give the name of a workflow, or :tag",
+			quote(text));
+		return;
+	}
+	input = native_map(c->rd, inputs, NULL, at);
+	from = native_map(c->rd, input, "artifacts", at);
+	/* NAME:latest may also be a tag. */
+	native_text(c->rd, from, tag ? "tag" : "run", tag ? tag : latest ? own : name, at);
+	native_text(c->rd, input, "path",
+		workflow_arena_printf(
+			c->rd->arena, tag ? "deps/tag-%s" : "deps/%s", tag ? tag : name),
+		at);
+	native_text(c->rd, input, "link", ".", at);
+}
+
+static void put_deps(const struct deps *c, struct node *job)
+{
+	const struct node *deps = node_get(c->map, "deps");
+	const struct node *depends = node_get(c->map, "depends-on");
+	const char *self = dialect_text(c->map, "name");
+	struct node *inputs;
+
+	if (depends && depends->kind == NODE_MAP)
+		depends = node_get(depends, "workflows");
+	if (!deps && !depends)
+		return;
+	if (self && needs(c->list, c->map, self, 16)) {
+		reader_error(c->rd, deps ? &deps->at : &depends->at, "%s depends on itself",
+			quote(self));
+		return;
+	}
+	inputs = native_list(c->rd, job, "inputs", deps ? &deps->at : &depends->at);
+	for (size_t i = 0; deps && i < deps->n; i++) {
+		const struct node *item = deps->entries[i].value;
+		const char *name = NULL, *tag = NULL;
+
+		if (item->kind != NODE_MAP) {
+			put_dep(c, inputs, item->text, &item->at);
+			continue;
+		}
+		name = dialect_text(item, "workflow");
+		name = name ? name : dialect_text(item, "run");
+		tag = dialect_text(item, "tag");
+		if (!name == !tag)
+			reader_error(c->rd, &item->at,
+				"a dependency must have one of `workflow` and `tag`");
+		else
+			put_dep(c, inputs,
+				tag ? workflow_arena_printf(
+					      c->rd->arena, ":%s", *tag == ':' ? tag + 1 : tag)
+				    : name,
+				&item->at);
+	}
+	for (size_t i = 0; depends && i < depends->n; i++)
+		put_dep(c, inputs, depends->entries[i].value->text, &depends->entries[i].value->at);
+}
+
+void dstack_put_deps(
+	struct reader *rd, const struct node *list, const struct node *map, struct node *job)
+{
+	put_deps(&(struct deps){.rd = rd, .list = list, .map = map}, job);
+}

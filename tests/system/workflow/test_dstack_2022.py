@@ -1,0 +1,87 @@
+"""Older forms of dstack's files: variables as variables of the environment, a folder of workflows, tags by name."""
+import os
+import subprocess
+import textwrap
+
+import pytest
+
+mounting = pytest.mark.skipif(subprocess.run(["unshare", "--user", "--map-current-user", "--keep-caps", "--mount", "true"]).returncode != 0
+                              and os.geteuid() != 0, reason="mount namespaces are not allowed here")  # fmt: skip
+
+
+@pytest.fixture
+def project(penstock, tmp_path):
+    """project(files): a directory with these files, in which penstock is started."""
+
+    def write(files):
+        for path, text in files.items():
+            place = tmp_path / "project" / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(textwrap.dedent(text))
+        penstock.cwd = tmp_path / "project"
+        return penstock.cwd
+
+    return write
+
+
+def test_variables_are_in_the_environment_and_options_of_the_command(penstock, project):
+    project({
+        ".dstack/workflows.yaml": """
+            workflows:
+              - name: train
+                provider: bash
+                commands:
+                  - echo $LEARNING_RATE $epochs $EPOCHS $run_name
+                  - echo $variables_as_args
+                resources: {cpu: $cpus}
+            """,
+        ".dstack/variables.yaml": "variables: {global: {cpus: 1}, train: {learning-rate: 0.1, epochs: 3}}\n",
+    })  # fmt: skip
+
+    plain = penstock.run("run", "train").ok()
+    other = penstock.run("run", "train", "--learning-rate", "0.5").ok()
+    unknown = penstock.run("run", "train", "--learning-rat", "0.5")
+
+    assert plain.out == "0.1 3 3 train\n--cpus 1 --learning-rate 0.1 --epochs 3\n"
+    assert other.out.startswith("0.5 3 3 train\n") and unknown.code != 0
+
+
+def test_a_workflow_is_found_in_the_folder_of_workflows_with_the_project_as_context(penstock, project):
+    where = project({
+        ".dstack/workflows/first.yaml": "workflows: [{name: prepare, provider: bash, commands: [cat main.txt > data.txt], artifacts: [data.txt]}]\n",
+        ".dstack/workflows/second.yaml": "workflows: [{name: train, provider: bash, deps: [prepare], commands: ['cat data.txt; echo $LR']}]\n",
+        ".dstack/variables.yaml": "variables: {train: {lr: 0.1}}\n",
+        "main.txt": "main\n", "below/x": "",
+    })  # fmt: skip
+    penstock.cwd = where / "below"
+
+    penstock.run("run", "prepare").ok()
+
+    assert penstock.run("run", "train").ok().out == "main\n0.1\n"
+    assert penstock.run("run", "none").code != 0
+
+
+@mounting
+def test_latest_is_the_tag_of_that_name_and_artifacts_may_be_absolute(penstock, project):
+    project({".dstack/workflows.yaml": """
+        workflows:
+          - name: prepare
+            provider: bash
+            commands: [echo $PENSTOCK_RUN_ID > /penstock-artifacts/id]
+            artifacts: [/penstock-artifacts]
+          - name: good
+            provider: bash
+            commands: [echo of the run > id.txt]
+            artifacts: [id.txt]
+          - {name: latest, provider: bash, deps: ["prepare:latest"], commands: [cat penstock-artifacts/id]}
+          - {name: tagged, provider: bash, deps: ["good:latest"], commands: [cat penstock-artifacts/id]}
+        """})  # fmt: skip
+
+    penstock.run("run", "prepare").ok()
+    penstock.run("run", "good").ok()
+    penstock.run("tag", "add", "good", "prepare").ok()
+    run = next(run["id"] for run in penstock.ps() if run["name"] == "prepare")
+
+    assert penstock.run("run", "latest").ok().out.strip() == run
+    assert penstock.run("run", "tagged").ok().out.strip() == run
+    assert not os.path.exists("/penstock-artifacts")
