@@ -22,6 +22,7 @@ static const char *const file_names[RUN_FILE_COUNT_] = {
 	[RUN_FILE_NOTICE] = "notice",
 	[RUN_FILE_PREEMPT] = "preempt",
 	[RUN_FILE_LEFT_ALONE] = "left-alone",
+	[RUN_FILE_ELSEWHERE] = "elsewhere",
 	[RUN_FILE_SLURM] = "slurm",
 	[RUN_FILE_SLURM_LOCK] = "slurm.lock",
 	[RUN_FILE_SLURM_SCRIPT] = "slurm.sh",

@@ -4,6 +4,7 @@
  *	HOME/runs/ID/workflow		the workflow as it was run, without secrets
  *	HOME/runs/ID/source		the file of the workflow as it was read, likewise
  *	HOME/runs/ID/lock		held by the supervisor for its lifetime
+ *	HOME/runs/ID/elsewhere		what was last seen of the run on another machine
  *	HOME/runs/ID/grace		the grace period of `penstock stop --grace`, in ms
  *	HOME/runs/ID/live/N		a living execution of a step: run/process/live.h
  *	HOME/runs/ID/ports		the numbers of $PORT_0, $PORT_1, …
@@ -43,6 +44,7 @@ enum run_file {
 	RUN_FILE_NOTICE, /* the last notice, for `ps` and `show` */
 	RUN_FILE_PREEMPT, /* the request of `penstock preempt` */
 	RUN_FILE_LEFT_ALONE, /* exists while the run must not restart by itself */
+	RUN_FILE_ELSEWHERE, /* another machine's attempt, as it was last seen from here */
 	RUN_FILE_SLURM, /* the job and its settings */
 	RUN_FILE_SLURM_LOCK,
 	RUN_FILE_SLURM_SCRIPT,

@@ -33,7 +33,7 @@ struct records {
 };
 
 static const char *const state_names[RUN_STATE_COUNT_] = {"queued", "staging", "running",
-	"flushing", "succeeded", "failed", "preempted", "stopped", "lost"};
+	"flushing", "succeeded", "failed", "preempted", "stopped", "lost", "moved"};
 static const char *const class_names[RUN_CLASS_COUNT_] = {
 	"", "workflow", "input", "image", "oom", "user", "output", "node", "preempted", "timeout"};
 
@@ -391,6 +391,24 @@ int records_withdraw(
 		id, (int64_t)attempt, (int64_t)RUN_QUEUED);
 }
 
+int records_drop(struct records *records, const char *id, int attempt, struct penstock_error *err)
+{
+	int r;
+
+	LOCK_SCOPE(&records->lock);
+	r = execute(records, "BEGIN IMMEDIATE", err);
+	if (r < 0)
+		return r;
+	r = change(records, err, "DELETE FROM attempts WHERE run = ?1 AND n = ?2", "si", id,
+		(int64_t)attempt);
+	if (r == 0)
+		r = change(records, err,
+			"DELETE FROM runs WHERE id = ?1 AND NOT EXISTS"
+			" (SELECT 1 FROM attempts WHERE run = ?1)",
+			"s", id);
+	return finish(records, r, err);
+}
+
 int records_set_state(struct records *records, const char *id, int attempt, enum run_state state,
 	struct penstock_error *err)
 {
@@ -488,7 +506,7 @@ int records_end(struct records *records, const char *id, int attempt, const stru
 {
 	int r;
 
-	if (run_state_is_live(end->state) || end->state >= RUN_STATE_COUNT_)
+	if (run_state_is_live(end->state) || end->state >= RUN_MOVED)
 		return error_set(err, PENSTOCK_E_INTERNAL, "attempt %d of run %s cannot end as %s",
 			attempt, id, run_state_name(end->state));
 	LOCK_SCOPE(&records->lock);

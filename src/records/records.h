@@ -43,6 +43,7 @@ enum run_state {
 	RUN_PREEMPTED, /* ended: the machine requested it; the next `run` resumes it */
 	RUN_STOPPED, /* ended: the user requested it */
 	RUN_LOST, /* its supervisor disappeared; the next `run` resumes it */
+	RUN_MOVED, /* another machine has it; shown, never recorded */
 	RUN_STATE_COUNT_ /* not a state */
 };
 const char *run_state_name(enum run_state state);
@@ -98,6 +99,9 @@ int records_begin(struct records *records, const struct records_begin *begin, in
  * records it again, with the same number. Does nothing if there is no such attempt. */
 int records_withdraw(
 	struct records *records, const char *id, int attempt, struct penstock_error *err);
+
+/* Removes an attempt that was not allowed to begin, and a run without any other. */
+int records_drop(struct records *records, const char *id, int attempt, struct penstock_error *err);
 
 /* Returns PENSTOCK_E_INTERNAL if the state may not follow the current one. */
 int records_set_state(struct records *records, const char *id, int attempt, enum run_state state,

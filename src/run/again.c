@@ -1,5 +1,6 @@
 /* Running again: how the workflow differs from that of the attempt that is continued. */
 #include <errno.h>
+#include <jansson.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -8,8 +9,11 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "run/internal.h"
+#include "run/stage/stores.h"
 #include "run/walk/finished.h"
+#include "transfer/objects.h"
 #include "workflow/workflow.h"
 
 /* File below the run's state: the workflow whose steps have finished. `runs/ID/workflow` may be
@@ -73,6 +77,54 @@ int run_compare_workflow(struct run *run, struct penstock_error *err)
 	if (r == 0 && run->attempt.steps_done > run->changes.first_step)
 		run->attempt.steps_done = run->changes.first_step;
 	return r;
+}
+
+bool run_is_newer_elsewhere(const struct run_options *options, const char *id, int attempt)
+{
+	const struct workflow_output *output = &options->workflow->output;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
+	_cleanup_free_ char *key = NULL;
+	char prefix[RUN_STATE_PREFIX_SIZE];
+	struct stores stores = {0};
+	struct run_store *store;
+	json_auto_t *root = NULL;
+
+	if (output->kind != WORKFLOW_S3 ||
+		stores_init(&stores, options->embedded, &(struct stores_patience){0}, NULL) < 0)
+		return false;
+	run_state_prefix(id, prefix);
+	if (stores_open(&stores, options->workflow, &output->s3, &store, NULL) == 0)
+		key = str_printf("%s%s/state.json", store->prefix, prefix);
+	if (key && object_get(object_at(store->client, store->bucket, key), NULL, &text, NULL,
+			   NULL) == 0)
+		root = json_loadb(buf_str(&text), text.len, 0, NULL);
+	stores_release(&stores);
+	return json_integer_value(json_object_get(root, "attempt")) > attempt;
+}
+
+int run_check_same_file(
+	const struct run_options *options, const char *id, struct penstock_error *err)
+{
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_free_ char *path = run_path(options->home, id, RUN_FILE_WORKFLOW);
+	_cleanup_(buf_release) struct buf now = BUF_INIT(2 * LIMIT_WORKFLOW_FILE),
+					  before = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+	struct workflow_changes changes;
+	int r;
+
+	if (options->replace || options->id || !options->workflow_path ||
+		records_find(options->records, id, &run, NULL) < 0 ||
+		strcmp(run.workflow, options->workflow_path) == 0 ||
+		access(run.workflow, F_OK) < 0 || !path || fs_read(path, &before, NULL) < 0)
+		return 0;
+	r = write_record(options->workflow, &now, err);
+	if (r < 0 || workflow_compare(buf_str(&before), buf_str(&now), &changes, NULL) < 0 ||
+		!changes.n)
+		return r;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"cannot run %s: run %s of this name is from %s, which differs in %s; --name NAME "
+		"makes another run, --replace continues that one with this file",
+		options->workflow_path, id, run.workflow, changes.names);
 }
 
 static void report(const struct run *run)

@@ -200,6 +200,8 @@ int run_begin(struct run *run, struct penstock_error *err)
 		snprintf(attempt->id, sizeof(attempt->id), "%s", run->options->id);
 	else
 		r = run_identity(attempt->workflow, attempt->id, err);
+	if (r == 0)
+		r = run_check_same_file(run->options, attempt->id, err);
 	if (r < 0)
 		return r;
 	machine_capacity(&run->host.machine);

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -199,10 +200,22 @@ static void log_end(struct run *run)
 			more ? more : "");
 }
 
+/* An attempt that was not allowed to begin leaves nothing. */
+static void withdraw(const struct run *run)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (records_drop(run->attempt.records, run->attempt.id, run->attempt.number, &err) < 0)
+		log_error("cannot withdraw attempt %d of run %s: %s", (int)run->attempt.number,
+			run->attempt.id, err.message);
+	unlink(run->attempt.layout.log);
+}
+
 void run_finish(struct run *run)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct records_end end = {0};
+	struct lease_found moved = {0};
 
 	attempt_free_space(&run->attempt);
 	if (run->attempt.voice.output)
@@ -218,15 +231,20 @@ void run_finish(struct run *run)
 	run_checkpoints_end(&run->publisher);
 	publisher_record(&run->publisher);
 	sync_free(take_pointer(run->publisher.sync));
-	run->result->retry_in_ms = run_plan_retry(run);
+	run->result->retry_in_ms = run->refused ? -1 : run_plan_retry(run);
 	end.state = run->attempt.end.state;
 	end.class = run->attempt.end.class;
 	end.exit_code = run->attempt.end.exit_code;
 	end.step_code = run->attempt.end.step_code;
 	end.message = run->attempt.end.message;
+	if (lease_moved_to(run->publisher.lease, &moved))
+		run_note_elsewhere(run, &moved);
 	release_lease(run);
 	log_end(run);
-	if (records_end(run->attempt.records, run->attempt.id, run->attempt.number, &end, &err) < 0)
+	if (run->refused)
+		withdraw(run);
+	else if (records_end(run->attempt.records, run->attempt.id, run->attempt.number, &end,
+			 &err) < 0)
 		log_error("cannot record the end of run %s: %s", run->attempt.id, err.message);
 	else
 		/* After the record: a kill in between must not let the next attempt resume with
@@ -234,9 +252,10 @@ void run_finish(struct run *run)
 		tidy(run);
 	run_event(
 		&run->attempt.voice, RUN_EVENT_STATE, run_state_name(run->attempt.end.state), 0, 0);
-	if (run->result->retry_in_ms < 0)
+	if (run->result->retry_in_ms < 0 && !run->refused)
 		run_notify(run, WORKFLOW_NOTIFY_END);
-	if (run->result->retry_in_ms < 0 && run->attempt.end.state != RUN_SUCCEEDED)
+	if (run->result->retry_in_ms < 0 && !run->refused &&
+		run->attempt.end.state != RUN_SUCCEEDED)
 		run_notify(run, WORKFLOW_NOTIFY_FAILURE);
 	output_stop(run->attempt.voice.output);
 	claim_release(take_pointer(run->host.claim));

@@ -11,6 +11,7 @@
 #include "workflow/changes.h"
 
 struct claim_limits;
+struct lease_found;
 struct notify;
 
 struct run {
@@ -21,6 +22,8 @@ struct run {
 	struct workflow_changes changes; /* since the last attempt that this one continues */
 	bool after_failure; /* the attempt that this one continues failed */
 	bool only_copy; /* the output of the last attempt may exist nowhere else */
+	bool refused; /* another machine has the run, or has finished it: no attempt is recorded */
+	bool finished; /* with `refused`: it has succeeded there */
 	int lock_fd; /* runs/ID/lock, held for life; -1 before */
 	struct reaction reaction;
 	struct stores stores;
@@ -70,6 +73,8 @@ int run_check_on(const struct machine_capacity *machine, const struct workflow *
 int run_take_lease(struct run *run, struct penstock_error *err);
 /* For the output that the last attempt could not upload. */
 int run_take_lease_to_flush(struct run *run, struct penstock_error *err);
+/* Records what another machine does with the run, for `ps` and `show`. */
+void run_note_elsewhere(const struct run *run, const struct lease_found *found);
 /* True if another home's attempt is newer than the storage here, and not restored yet. */
 bool run_is_superseded(const struct attempt *attempt);
 /* Records what an attempt that continues this one needs if it ends before its steps. */

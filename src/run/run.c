@@ -188,7 +188,7 @@ static void perform(struct run *run)
 
 static void announce(const struct run *run)
 {
-	char line[RECORDS_ID_SIZE + 1];
+	char line[RECORDS_ID_SIZE + 1], number[32] = "";
 	int n = snprintf(line, sizeof(line), "%s\n", run->attempt.id);
 
 	if (run->options->ready_fd >= 0 &&
@@ -196,16 +196,13 @@ static void announce(const struct run *run)
 		log_debug("cannot write the run's id: no reader");
 	if (run->options->on_ready)
 		run->options->on_ready();
-	if (run->attempt.continuing)
-		run_say(&run->attempt.voice, RUN_EVENT_MESSAGE,
-			"run %s, attempt %d: continues the last one%s", run->attempt.id,
-			run->attempt.number,
-			run->after_failure && !run->options->resume
-				? ", which failed; --fresh starts over"
-				: "");
-	else
-		run_say(&run->attempt.voice, RUN_EVENT_MESSAGE, "run %s, attempt %d",
-			run->attempt.id, run->attempt.number);
+	/* In a store other machines may have made attempts since: see run_take_lease(). */
+	if (run->attempt.workflow->output.kind != WORKFLOW_S3)
+		snprintf(number, sizeof(number), ", attempt %d", (int)run->attempt.number);
+	run_say(&run->attempt.voice, RUN_EVENT_MESSAGE, "run %s%s%s%s", run->attempt.id, number,
+		run->attempt.continuing ? ": continues the last one" : "",
+		run->after_failure && !run->options->resume ? ", which failed; --fresh starts over"
+							    : "");
 }
 
 static void describe_signal(const void *allocation, int signal, struct notice *notice)
@@ -305,7 +302,8 @@ int run_execute(
 	snprintf(result->id, sizeof(result->id), "%s", attempt->id);
 	result->attempt = attempt->number;
 	result->state = attempt->end.state;
-	result->exit_code = attempt->end.exit_code;
+	result->exit_code = run.refused && run.finished ? 0 : attempt->end.exit_code;
+	result->refused = run.refused;
 	result->message = take_pointer(attempt->end.message);
 	return 0;
 }

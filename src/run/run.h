@@ -40,6 +40,7 @@ struct run_options {
 	bool fresh; /* never continue an earlier attempt */
 	bool resume; /* also continue a failed or stopped run */
 	bool due; /* with `resume`: only a preempted or lost run */
+	bool replace; /* the run may be that of another file with the same name */
 	bool keep_context; /* keep the copy of the context that the last attempt made */
 	bool retrying; /* a retry after a failure, see retry.h */
 	int64_t wait_ms; /* wait before anything is claimed */
@@ -61,6 +62,8 @@ struct run_result {
 	int exit_code; /* of penstock, see docs/man: a step's own, or 64-78, or 128+n */
 	char *message; /* owned; one line, NULL after a success */
 	char *output; /* owned; place of the output, NULL if there is none */
+	/* another machine has the run, or has finished it (exit code 0): nothing was recorded */
+	bool refused;
 	int64_t retry_in_ms; /* pause before the next attempt; -1 if this was the last */
 };
 void run_result_release(struct run_result *result);
@@ -91,6 +94,14 @@ int run_check_elsewhere(const struct workflow *workflow, struct penstock_error *
  */
 int run_record_elsewhere(const struct run_options *options, const char *id, int *attempt,
 	struct penstock_error *err);
+
+/* Returns true if the state next to the output has a later attempt than `attempt`: one of another
+ * machine. False also if that cannot be read. */
+bool run_is_newer_elsewhere(const struct run_options *options, const char *id, int attempt);
+/* Returns PENSTOCK_E_INVALID if the run was last started from another file, which is still there
+ * and differs. */
+int run_check_same_file(
+	const struct run_options *options, const char *id, struct penstock_error *err);
 
 /* Stops automatic restarts (options.due) of a preempted or lost run, until a user starts it. */
 int run_leave_alone(const char *home, const char *id, struct penstock_error *err);

@@ -5,6 +5,7 @@
 #include "run/internal.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "records/records.h"
 #include "records/supervisor.h"
 #include "run/owner/lease.h"
@@ -26,6 +28,7 @@ struct verdict {
 	struct run *run;
 	bool theirs; /* the last attempt belongs to another home, or is not in these records */
 	bool continuing; /* overrides the local records */
+	bool ended; /* it has ended elsewhere: there is nothing to continue */
 };
 
 bool run_is_superseded(const struct attempt *attempt)
@@ -98,11 +101,13 @@ static int decide(void *cookie, const struct lease_found *found, int attempt, in
 		return r;
 	verdict->continuing = run->attempt.continuing;
 	if (verdict->theirs && o->resume && !found->unfinished &&
-		(o->due || strcmp(found->state, "succeeded") == 0))
+		(o->due || strcmp(found->state, "succeeded") == 0)) {
+		verdict->ended = true;
 		return error_set(err, PENSTOCK_E_UNAVAILABLE,
 			"run %s has %s on %s as attempt %d, so there is nothing to continue; "
 			"'penstock run' of its workflow starts it from scratch",
 			run->attempt.id, found->state, found->host, found->attempt);
+	}
 	if (verdict->theirs)
 		verdict->continuing = !never && (o->resume || found->unfinished ||
 							strcmp(found->state, "failed") == 0);
@@ -248,9 +253,26 @@ static int continue_from(struct run *run, const struct verdict *verdict,
 	return r == 0 ? record_continuing(&run->attempt, err) : r;
 }
 
+/* Names what another machine's attempt ran differently. */
+static void compare_published(
+	struct run *run, const char *key, const struct buf *ours, const struct lease_found *found)
+{
+	_cleanup_(buf_release) struct buf theirs = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+	struct workflow_changes changes;
+
+	if (object_get(object_at(run->publisher.store->client, run->publisher.store->bucket, key),
+		    &(struct object_get_options){.cancel = &run->reaction.interrupts.cancel},
+		    &theirs, NULL, NULL) == 0 &&
+		workflow_compare(buf_str(&theirs), buf_str(ours), &changes, NULL) == 0 && changes.n)
+		run_say(&run->attempt.voice, RUN_EVENT_MESSAGE,
+			"the workflow differs from that of attempt %d on %s: %s", found->attempt,
+			found->host, changes.names);
+}
+
 /* Publishes the workflow, with which and its secrets any machine can continue: `penstock resume
  * s3://…`. */
-static int publish_workflow(struct run *run, struct penstock_error *err)
+static int publish_workflow(struct run *run, const struct verdict *verdict,
+	const struct lease_found *found, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
 	_cleanup_free_ char *key = str_printf(
@@ -262,6 +284,8 @@ static int publish_workflow(struct run *run, struct penstock_error *err)
 		return r;
 	if (!key)
 		return error_memory(err);
+	if (verdict->theirs && verdict->continuing)
+		compare_published(run, key, &text, found);
 	/* Must not replace the workflow of a later owner, if this process was suspended since it
 	 * took the run. */
 	do {
@@ -282,6 +306,47 @@ static int publish_workflow(struct run *run, struct penstock_error *err)
 	return r;
 }
 
+void run_note_elsewhere(const struct run *run, const struct lease_found *found)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *path = run_path(
+		run->attempt.home, run->attempt.id, RUN_FILE_ELSEWHERE);
+	json_auto_t *root = json_pack("{s:s, s:s, s:i}", "state", found->state, "host", found->host,
+		"attempt", found->attempt);
+	_cleanup_free_ char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+
+	if (!path || !text || fs_write_atomic(path, text, strlen(text), 0600, &err) < 0)
+		log_warn("cannot record that run %s is on %s: %s", run->attempt.id, found->host,
+			err.message ? err.message : "out of memory");
+}
+
+/* The run is not this machine's: no attempt was made here. A batch job and a first run in the
+ * background leave one, because only the records show why. */
+static void refuse(struct run *run, const struct verdict *verdict, const struct lease_found *found)
+{
+	if (found->refused || verdict->ended)
+		run_note_elsewhere(run, found);
+	run->refused = !run->options->slurm && (!run->options->on_ready || run->attempt.number > 1);
+	run->finished = verdict->ended && strcmp(found->state, "succeeded") == 0;
+}
+
+static void forget_elsewhere(const struct run *run)
+{
+	_cleanup_free_ char *path = run_path(
+		run->attempt.home, run->attempt.id, RUN_FILE_ELSEWHERE);
+
+	if (path)
+		unlink(path);
+}
+
+/* Before that the number may be another machine's. */
+static void say_number(const struct run *run, const struct verdict *verdict)
+{
+	if (!verdict->theirs || !verdict->continuing)
+		run_say(&run->attempt.voice, RUN_EVENT_MESSAGE, "attempt %d",
+			(int)run->attempt.number);
+}
+
 int run_take_lease(struct run *run, struct penstock_error *err)
 {
 	struct verdict verdict = {.run = run};
@@ -291,15 +356,21 @@ int run_take_lease(struct run *run, struct penstock_error *err)
 	if (!run->publisher.store)
 		return 0;
 	r = take_lease(run, &verdict, &found, err);
+	if (verdict.ended || r == -(int)PENSTOCK_E_EXISTS)
+		refuse(run, &verdict, &found);
+	if (r == 0)
+		forget_elsewhere(run);
 	if (r == 0 && found.home[0])
 		r = end_strays_of(run, found.home, err);
 	if (r == 0 && lease_attempt(run->publisher.lease) != run->attempt.number)
 		r = renumber(run, lease_attempt(run->publisher.lease), err);
+	if (r == 0)
+		say_number(run, &verdict);
 	if (r == 0 && verdict.theirs)
 		r = continue_from(run, &verdict, &found, err);
 	if (r == 0 && found.any && found.attempt)
 		r = record_began(&run->attempt, err); /* under its new number */
 	if (r == 0)
 		r = write_number(run->attempt.layout.held, run->attempt.number, err);
-	return r == 0 ? publish_workflow(run, err) : r;
+	return r == 0 ? publish_workflow(run, &verdict, &found, err) : r;
 }

@@ -98,6 +98,8 @@ static int submit(const struct run_options *options, const struct cluster *clust
 	_cleanup_close_ int fd = -1, turn = -1;
 	int r = slurm_need("sbatch", err);
 
+	if (r == 0)
+		r = run_check_same_file(options, id, err);
 	if (r < 0)
 		return r;
 	if (!dir || !lock)

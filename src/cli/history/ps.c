@@ -33,6 +33,7 @@ struct listing {
 	/* the run that is added is not on a machine yet; the recorded notice is about its last
 	 * one */
 	bool elsewhere;
+	char host[SHOW_HOST_SIZE]; /* the machine that has the run; "" if it is this one */
 };
 
 static const char *show_sync(const struct records_attempt *a, char out[64])
@@ -91,6 +92,7 @@ static json_t *run_json(
 	for (const char *p = ports; p && *p; p += strcspn(p, " "), p += *p == ' ')
 		json_array_append_new(array, json_integer(strtol(p, NULL, 10)));
 	json_add_attempt(object, &run->last);
+	json_object_set_new(object, "host", json_text(listing->host));
 	json_object_update_new(object,
 		json_pack("{s:o, s:o, s:o, s:o, s:o}", "workflow", json_text(run->workflow),
 			"output", json_text(run->output), "ports", array, "created",
@@ -154,7 +156,11 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 	}
 	grid_add_cut(&listing->grid, run->name, show_width(STDOUT_FILENO) ? NAME_WIDTH : SIZE_MAX);
 	grid_add(&listing->grid, run->id);
-	grid_add(&listing->grid, run_state_name(a->state));
+	if (*listing->host)
+		grid_addf(&listing->grid, "%s %s %s", run_state_name(a->state),
+			a->state == RUN_MOVED ? "to" : "on", listing->host);
+	else
+		grid_add(&listing->grid, run_state_name(a->state));
 	grid_addf(&listing->grid, "%d", a->attempt);
 	grid_add(&listing->grid, show_span(a->started_ns, clock_wall_ns(), text));
 	grid_add(&listing->grid,
@@ -180,6 +186,8 @@ static int add_run(void *cookie, const struct records_run *run)
 	struct listing *listing = cookie;
 	struct records_run seen = *run;
 	int r;
+
+	show_elsewhere(listing->home, &seen, listing->host);
 
 	seen.last.message = run->last.message ? strdup(run->last.message) : NULL;
 	listing->elsewhere = cluster_view_correct(
@@ -301,7 +309,9 @@ const struct command command_ps = {
 		"output directory, and a one-line message.\n"
 		"\n"
 		"A run is 'lost' if its penstock disappeared without recording an end (it was "
-		"killed, or the machine went down); the same 'penstock run' resumes it.",
+		"killed, or the machine went down); the same 'penstock run' resumes it. A run "
+		"that another machine has, or has finished, is 'moved to HOST' or 'succeeded on "
+		"HOST', as last seen from here.",
 	.options = OPTIONS({'a', "all", NULL, "Also runs that ended more than a day ago"},
 		{0, "name", "PATTERN", "Only runs with this name; '*' and '?' match"},
 		{0, "state", "STATE",

@@ -277,6 +277,53 @@ static int add_step(void *cookie, const struct records_step *step)
 	return 0;
 }
 
+/* The newest attempt that finished step `i`; NULL if there is none. */
+static json_t *find_done(const json_t *done, size_t i)
+{
+	json_t *row, *found = NULL;
+	size_t at;
+
+	json_array_foreach ((json_t *)(uintptr_t)done, at, row) {
+		if ((size_t)json_integer_value(json_object_get(row, "step")) == i + 1)
+			found = row;
+	}
+	return found;
+}
+
+static const char *state_of_next(const struct records_attempt *last)
+{
+	if (last->state == RUN_RUNNING)
+		return "running";
+	if (last->state == RUN_FAILED &&
+		(last->class == RUN_CLASS_USER || last->class == RUN_CLASS_OOM ||
+			last->class == RUN_CLASS_TIMEOUT))
+		return "failed";
+	return "to do";
+}
+
+/* All steps of the workflow. Those of an attempt before the run last started over do not count. */
+static void add_steps(json_t *list, const json_t *done, const json_t *workflow,
+	const struct records_attempt *last)
+{
+	const json_t *steps = json_object_get(workflow, "steps");
+	const size_t finished = last->steps_done > 0 ? (size_t)last->steps_done : 0;
+
+	for (size_t i = 0; i < json_array_size(steps); i++) {
+		const char *name = json_string_value(
+			json_object_get(json_array_get(steps, i), "name"));
+		json_t *row = i < finished ? find_done(done, i) : NULL;
+
+		json_array_append_new(list,
+			json_pack("{s:O?, s:I, s:o, s:O?, s:s}", "attempt",
+				json_object_get(row, "attempt"), "step", (json_int_t)i + 1, "name",
+				name ? json_text(name) : json_sprintf("step %zu", i + 1), "ended",
+				json_object_get(row, "ended"), "state",
+				i < finished	? "done"
+				: i == finished ? state_of_next(last)
+						: "to do"));
+	}
+}
+
 /* Returns the workflow as it was run, without a `job` around it; NULL if it cannot be read. */
 static json_t *read_workflow(const char *workflow_path)
 {
@@ -316,6 +363,7 @@ static int collect(json_t *object, struct records *records, const char *home,
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
 	json_t *attempts = json_array();
 	json_t *steps = json_array();
+	json_auto_t *done = json_array(), *workflow = NULL;
 	int r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
 
 	json_object_update_new(object,
@@ -331,7 +379,10 @@ static int collect(json_t *object, struct records *records, const char *home,
 	if (r == 0)
 		r = records_attempts(records, run->id, add_attempt, attempts, err);
 	if (r == 0)
-		r = records_steps(records, run->id, add_step, steps, err);
+		r = records_steps(records, run->id, add_step, done, err);
+	if (r == 0)
+		workflow = read_workflow(layout.workflow);
+	add_steps(steps, done, workflow, &run->last);
 	return r == 0 ? collect_outputs(object, &layout, run->output, err) : r;
 }
 
@@ -393,7 +444,7 @@ static void add_value_line(struct grid *grid, const char *label, const json_t *v
 		add_line(grid, label, buf_str(&text));
 }
 
-static void add_state(struct grid *grid, const struct records_run *run)
+static void add_state(struct grid *grid, const struct records_run *run, const char *host)
 {
 	const struct records_attempt *a = &run->last;
 	char begin[SHOW_TIME_SIZE];
@@ -403,8 +454,11 @@ static void add_state(struct grid *grid, const struct records_run *run)
 	int64_t until = a->ended_ns ? a->ended_ns : clock_wall_ns();
 
 	grid_add(grid, "  state");
-	if (a->class != RUN_CLASS_NONE &&
-		strcmp(run_class_name(a->class), run_state_name(a->state)) != 0)
+	if (*host)
+		grid_addf(grid, "%s %s %s", run_state_name(a->state),
+			a->state == RUN_MOVED ? "to" : "on", host);
+	else if (a->class != RUN_CLASS_NONE &&
+		 strcmp(run_class_name(a->class), run_state_name(a->state)) != 0)
 		grid_addf(grid, "%s (%s)", run_state_name(a->state), run_class_name(a->class));
 	else
 		grid_add(grid, run_state_name(a->state));
@@ -458,7 +512,7 @@ static void add_notice(struct grid *grid, const json_t *notice)
 		add_line(grid, "deadline", text_of(notice, "deadline"));
 }
 
-static void print_summary(const json_t *object, const struct records_run *run)
+static void print_summary(const json_t *object, const struct records_run *run, const char *host)
 {
 	struct grid grid = GRID_INIT(2);
 	const json_t *attempts = json_object_get(object, "attempts");
@@ -470,7 +524,7 @@ static void print_summary(const json_t *object, const struct records_run *run)
 
 	printf("run %s%s%s%s\n", run->id, run->name ? " (" : "", run->name ? run->name : "",
 		run->name ? ")" : "");
-	add_state(&grid, run);
+	add_state(&grid, run, host);
 	add_notice(&grid, json_object_get(object, "notice"));
 	add_line(&grid, "workflow", run->workflow);
 	add_line(&grid, "output", run->output ? run->output : "-");
@@ -508,14 +562,18 @@ static void print_attempts(const json_t *attempts)
 
 static void print_steps(const json_t *steps)
 {
-	struct grid grid = grid_new("  STEP", "ATTEMPT", "ENDED", "NAME");
+	struct grid grid = grid_new("  STEP", "STATE", "ATTEMPT", "ENDED", "NAME");
 	const json_t *s;
 	size_t i;
 
-	printf("\nfinished steps\n");
+	printf("\nsteps\n");
 	json_array_foreach (steps, i, s) {
 		grid_addf(&grid, "  %d", (int)number_of(s, "step"));
-		grid_addf(&grid, "%d", (int)number_of(s, "attempt"));
+		grid_add(&grid, text_of(s, "state"));
+		if (number_of(s, "attempt"))
+			grid_addf(&grid, "%d", (int)number_of(s, "attempt"));
+		else
+			grid_add(&grid, NULL);
 		grid_add(&grid, text_of(s, "ended"));
 		grid_add(&grid, text_of(s, "name"));
 	}
@@ -571,19 +629,24 @@ static int run_show(const struct cli *cli)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct cluster_view cluster = {0};
 	json_auto_t *object = json_object();
+	char host[SHOW_HOST_SIZE] = "";
 	bool elsewhere = false;
 	int r = show_run(cli, 0, &records, &home, &run, &err);
 
 	if (r == 0)
 		elsewhere = cluster_view_correct(&cluster, home, run.id, &run.last);
+	if (r == 0)
+		show_elsewhere(home, &run, host);
 	cluster_view_release(&cluster);
 	if (r == 0)
 		r = collect(object, records, home, &run, elsewhere, &err);
 	if (r < 0)
 		return cli_fail(cli, &err);
+	if (*host)
+		json_object_set_new(object, "host", json_text(host));
 	if (cli_has(cli, "json"))
 		return show_json(json_incref(object));
-	print_summary(object, &run);
+	print_summary(object, &run, host);
 	if (json_array_size(json_object_get(object, "attempts")) > 1)
 		print_attempts(json_object_get(object, "attempts"));
 	if (json_array_size(json_object_get(object, "steps")) > 0)
@@ -599,7 +662,7 @@ const struct command command_show = {
 	.min_operands = 1,
 	.max_operands = 1,
 	.description =
-		"Shows a run: its state and attempts, the finished steps, its resources, its "
+		"Shows a run: its state and attempts, the state of each step, its resources, its "
 		"sources (versions, inputs with their ETags), the place of its log, the objects "
 		"that it has published, with their ETags, and the objects that it kept before "
 		"overwriting them.\n"

@@ -301,6 +301,33 @@ void json_add_attempt(json_t *object, const struct records_attempt *a)
 			live ? json_integer(a->pid) : json_null()));
 }
 
+void show_elsewhere(const char *home, struct records_run *run, char host[static SHOW_HOST_SIZE])
+{
+	_cleanup_free_ char *path = run_path(home, run->id, RUN_FILE_ELSEWHERE);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(KIB);
+	json_auto_t *root = NULL;
+	const char *state, *on;
+
+	*host = '\0';
+	if (!path || run_state_is_live(run->last.state) || access(path, F_OK) < 0 ||
+		fs_read(path, &text, NULL) < 0)
+		return;
+	root = json_loadb(buf_str(&text), text.len, 0, NULL);
+	state = json_string_value(json_object_get(root, "state"));
+	on = json_string_value(json_object_get(root, "host"));
+	if (!state || !on)
+		return;
+	snprintf(host, SHOW_HOST_SIZE, "%s", on);
+	run->last.state = RUN_MOVED;
+	for (int i = RUN_SUCCEEDED; i <= RUN_STOPPED; i++) {
+		if (strcmp(state, run_state_name((enum run_state)i)) == 0)
+			run->last.state = (enum run_state)i;
+	}
+	run->last.attempt = (int)json_integer_value(json_object_get(root, "attempt"));
+	run->last.class = RUN_CLASS_NONE;
+	run->last.exit_code = 0;
+}
+
 const char *show_message(const struct records_run *run, char out[static SHOW_MESSAGE_SIZE])
 {
 	if (run->last.message || run->last.state != RUN_LOST)

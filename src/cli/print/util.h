@@ -51,6 +51,14 @@ void grid_release(struct grid *grid);
  * a line, are shown as '?'. */
 void show_name(FILE *to, const char *name);
 
+/*
+ * If another machine has made a later attempt of a run than this one, as far as is known here,
+ * makes that one its last attempt: its number, and its state, which is RUN_MOVED if it had not
+ * ended. `host` gets the machine, or "".
+ */
+#define SHOW_HOST_SIZE 65
+void show_elsewhere(const char *home, struct records_run *run, char host[static SHOW_HOST_SIZE]);
+
 /* Prints a JSON value on stdout, indented, with a newline; takes the reference. */
 int show_json(json_t *value);
 /* If `r` is 0, prints the JSON list, or the table if that is NULL. Releases both. Returns `r`, or

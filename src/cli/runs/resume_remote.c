@@ -154,6 +154,36 @@ static int fetch_workflow(struct search *search, const char *home, struct record
 	return r < 0 ? r : fs_write_atomic(path, text.data, text.len, 0600, err);
 }
 
+/* Another machine may have had the run since: then its state counts, and its workflow. */
+static int take_newer(struct search *search, const char *home, struct records_run *run,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
+	char *local = run->workflow;
+	json_auto_t *root = NULL;
+	const char *state;
+	int r = get(search, run->id, "state.json", &text, err);
+
+	if (r == 0)
+		root = json_loadb(buf_str(&text), text.len, 0, NULL);
+	state = json_string_value(json_object_get(root, "state"));
+	if (r < 0 || !state ||
+		json_integer_value(json_object_get(root, "attempt")) <= run->last.attempt)
+		return r;
+	/* A state that is live elsewhere is for the lease to decide. */
+	run->last.state = RUN_LOST;
+	for (int i = RUN_SUCCEEDED; i < RUN_MOVED; i++) {
+		if (strcmp(state, run_state_name((enum run_state)i)) == 0)
+			run->last.state = (enum run_state)i;
+	}
+	r = fetch_workflow(search, home, run, err);
+	/* Credentials are found in the file here. */
+	if (run->workflow != local)
+		free(run->workflow);
+	run->workflow = local;
+	return r;
+}
+
 int resume_remote_find(const struct cli *cli, const char *home, struct records *records,
 	struct records_run *run, struct penstock_error *err)
 {
@@ -172,7 +202,7 @@ int resume_remote_find(const struct cli *cli, const char *home, struct records *
 	run->last.state = RUN_LOST;
 	r = records_find(records, id, run, &e);
 	if (r == 0)
-		return 0;
+		return run_state_is_live(run->last.state) ? 0 : take_newer(&search, home, run, err);
 	return r == -(int)PENSTOCK_E_NOT_FOUND ? fetch_workflow(&search, home, run, err)
 					       : error_move(err, &e);
 }

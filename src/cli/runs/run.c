@@ -169,7 +169,11 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 		return cli_fail(cli, &err);
 	progress_clear(session->view.progress);
 	/* "stopped during 'train'; …" contains the state. */
-	if (result.message && str_starts(result.message, run_state_name(result.state)))
+	if (result.refused && result.exit_code == 0)
+		log_info("%s", result.message);
+	else if (result.refused)
+		log_error("%s", result.message);
+	else if (result.message && str_starts(result.message, run_state_name(result.state)))
 		log_error("run %s %s", result.id, result.message);
 	else if (result.message)
 		log_error("run %s %s: %s", result.id, run_state_name(result.state), result.message);
@@ -177,7 +181,7 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 		log_info("run %s %s%s%s", result.id, run_state_name(result.state),
 			result.output ? "; its output is in " : "",
 			result.output ? result.output : "");
-	if (result.state == RUN_FAILED && !cli_quiet(cli) &&
+	if (result.state == RUN_FAILED && !result.refused && !cli_quiet(cli) &&
 		session->workflow->resume != WORKFLOW_RESUME_NEVER)
 		log_info("'penstock resume %s' continues it, with what has been fixed meanwhile; "
 			 "'penstock run --fresh' starts over",
@@ -425,6 +429,7 @@ static int run_one(const struct cli *cli, struct row *row, size_t i)
 	options.provenance = row->provenance;
 	options.fresh = cli_has(cli, "fresh");
 	options.keep_context = cli_has(cli, "keep-context");
+	options.replace = cli_has(cli, "replace");
 	if (row->cluster.slurm)
 		return cluster_run(cli, &options, &row->cluster);
 	if (row->background) {
@@ -533,6 +538,7 @@ const struct command command_run = {
 		{'w', "workflow", "NAME",
 			"Workflow to run, of a dstack or SkyPilot file that has several"},
 		{'c', "context", "DIR", "Directory whose copy the steps start in"}, KEEP_CONTEXT,
+		{0, "replace", NULL, "Continue a run of the same name that is from another file"},
 		{0, "wait", NULL, "Wait for the end; the default without --detach"},
 		{'s', "set", "PATH=VALUE",
 			"Replace a field of the workflow, such as resources.gpusPerTask=0; null removes "
@@ -661,13 +667,14 @@ static int run_resume(const struct cli *cli)
 			run_is_left_alone(session.home, run.id) ? ", and was stopped" : "");
 		return 0;
 	}
-	if (run.last.state == RUN_SUCCEEDED) {
+	options = session_options(&session);
+	if (run.last.state == RUN_SUCCEEDED &&
+		!run_is_newer_elsewhere(&options, run.id, run.last.attempt)) {
 		error_set(&err, PENSTOCK_E_INVALID,
 			"run %s has succeeded; 'penstock run %s' starts it from the beginning",
 			run.id, run.workflow);
 		return cli_fail_as(cli, &err, CLI_EXIT_USAGE);
 	}
-	options = session_options(&session);
 	options.id = run.id;
 	options.resume = true;
 	options.due = cli_has(cli, "due");

@@ -49,6 +49,11 @@ static void lose(struct lease *lease, const struct seen *other, bool output_only
 			"run %s is now attempt %d on %s (process %d, %s, since %s)",
 			lease->options.run_id, other->attempt, other->host, (int)other->pid,
 			other->state, since);
+	if (!output_only && other->etag[0]) {
+		lease->owner_attempt = other->attempt;
+		snprintf(lease->owner_host, sizeof(lease->owner_host), "%s", other->host);
+		snprintf(lease->owner_state, sizeof(lease->owner_state), "%s", other->state);
+	}
 	atomic_store(&lease->held_until_ms, 0);
 	pthread_mutex_lock(&lease->lock);
 	lease->lost = true;
@@ -184,6 +189,16 @@ bool lease_is_lost(struct lease *lease)
 		return false;
 	LOCK_SCOPE(&lease->lock);
 	return lease->lost;
+}
+
+bool lease_moved_to(struct lease *lease, struct lease_found *found)
+{
+	if (!lease_is_lost(lease) || !lease->owner_attempt)
+		return false;
+	found->attempt = lease->owner_attempt;
+	snprintf(found->host, sizeof(found->host), "%s", lease->owner_host);
+	snprintf(found->state, sizeof(found->state), "%s", lease->owner_state);
+	return true;
 }
 
 /* $PENSTOCK_LEASE_TERM in seconds: for slow stores and machines, and for tests. */

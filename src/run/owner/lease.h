@@ -66,6 +66,8 @@ struct lease_found {
 	bool any;
 	bool unfinished; /* preempted, lost, or its owner is gone */
 	bool ours; /* the records of this home have its end */
+	/* lease_take() failed because of this attempt: it is live, or has ended meanwhile */
+	bool refused;
 	int attempt; /* the last one; 0 if there is none or it is unknown */
 	int began; /* attempt at which it last started from scratch; 0 if unknown */
 	char state[16]; /* state of that attempt, and its machine */
@@ -94,6 +96,9 @@ bool lease_wait(struct lease *lease, const atomic_int *cancel);
 bool lease_is_lost(struct lease *lease);
 /* Describes the owner of a lost lease: "run ID is now attempt 3 on HOST (process 12, since …)". */
 const char *lease_owner_now(const struct lease *lease);
+/* Fills in the attempt that the run was lost to, and its host and state. False if the run is still
+ * this owner's. */
+bool lease_moved_to(struct lease *lease, struct lease_found *found);
 /* Writes the end and frees the lease, which may be NULL. PENSTOCK_E_PRECONDITION if it was lost. */
 int lease_release(struct lease *lease, const char *state, const char *class, int exit_code,
 	struct penstock_error *err);

@@ -42,6 +42,8 @@ struct lease {
 	bool lost; /* under lock */
 	bool output_lost; /* under lock: the run is still ours, its output is not */
 	char owner[384]; /* the new owner; written once, before `lost` */
+	int owner_attempt; /* likewise; 0 if unknown */
+	char owner_host[65], owner_state[16];
 
 	/* Used by the thread, then by lease_release(). */
 	char etag[OBJECT_ETAG_SIZE]; /* "" if the object must be created */

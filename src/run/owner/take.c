@@ -137,12 +137,13 @@ int lease_take_state(struct lease *lease, struct lease_found *found, struct pens
 			 strcmp(seen.home, lease->options.home) != 0)
 			snprintf(found->home, sizeof(found->home), "%s", seen.home);
 	}
+	found->refused = r == -(int)PENSTOCK_E_EXISTS;
+	found->attempt = seen.attempt;
+	snprintf(found->host, sizeof(found->host), "%s", seen.host);
+	snprintf(found->state, sizeof(found->state), "%s", seen.state);
 	if (r == 0) {
 		found->any = seen.etag[0] != '\0';
-		found->attempt = seen.attempt;
 		found->began = seen.began;
-		snprintf(found->host, sizeof(found->host), "%s", seen.host);
-		snprintf(found->state, sizeof(found->state), "%s", seen.state);
 		found->ours = found->any && has_our_home(lease, &seen) &&
 			      (lease_owner_is_here(lease, &seen) ||
 				      strcmp(seen.host, lease->host) == 0);

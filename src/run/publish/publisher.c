@@ -77,7 +77,7 @@ static void on_sync_event(
 			atomic_fetch_add(&p->kept_bytes, bytes);
 			log_debug("%s already existed: the old object (%s) is kept as %s", path,
 				size, detail);
-		} else {
+		} else if (!p->attempt->continuing) {
 			run_say(voice, RUN_EVENT_MESSAGE,
 				"started from scratch: the output of earlier attempts (%s, %s) is "
 				"kept in the bucket if it is overwritten",

@@ -95,7 +95,7 @@ def test_show_tells_attempts_steps_and_provenance(penstock, job):
     assert run["resources"]["cpusPerTask"] == 1
     assert Path(run["log"]).exists() and run["workflow"] == str(path)
     text = penstock.run("show", "twice").ok().out
-    for part in ("(twice)", "succeeded", "attempts", "finished steps", run["log"], str(path)):
+    for part in ("(twice)", "succeeded", "attempts", "done", run["log"], str(path)):
         assert part in text
 
 

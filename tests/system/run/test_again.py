@@ -200,3 +200,127 @@ def test_both_ways_on_from_a_failure_are_named(penstock, project):
     for result in (failed, again):
         assert re.search(r"penstock resume [0-9a-f]{12}", result.err) and "--fresh" in result.err
     assert (again.out, fresh.out) == ("", "one\n")
+
+
+# ---- several machines ----
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """machine(name): the program on that machine, with a home of its own."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            made[name] = Penstock(tmp_path / f"machine-{name}")
+            made[name].env |= {"PENSTOCK_MACHINE": name, "PENSTOCK_LEASE_TERM": "1"}
+        return made[name]
+
+    yield get
+    for program in made.values():
+        program.close()
+
+
+@pytest.fixture
+def job(tmp_path, store):
+    """job(*steps): the path of a workflow with an output in the store."""
+    return lambda *steps, **more: write_workflow(
+        tmp_path, *steps, **{"name": "again", "output": s3_place(store, "/res"), "continuousOutputSync": True} | more)
+
+
+def attempts(penstock):
+    return [(a["attempt"], a["state"]) for a in penstock.run("show", "--json", "again").json()["attempts"]]
+
+
+UNTIL_THIRD = "trap 'exit 0' TERM; echo attempt $PENSTOCK_ATTEMPT; [ $PENSTOCK_ATTEMPT -ge 3 ] && exit 0; echo ready; while :; do sleep 0.05; done"
+
+
+def test_a_run_that_succeeded_elsewhere_is_shown_as_that(machine, job):
+    # Each further try was another failed attempt, with the number of somebody else's.
+    path = job(UNTIL_THIRD)
+    preempt(machine("a"), path)
+    preempt(machine("b"), path)
+    machine("b").run("run", path).ok()
+
+    tried = [machine("a").run("resume", "again").ok() for _ in range(2)]
+
+    assert all("succeeded" in result.err for result in tried)
+    assert attempts(machine("a")) == [(1, "preempted")]
+    (run,) = machine("a").ps()
+    assert (run["state"], run["attempt"]) == ("succeeded", 3) and run["host"]
+    assert f"succeeded on {run['host']}" in machine("a").run("ps").ok().out
+    assert f"succeeded on {run['host']}" in machine("a").run("show", "again").ok().out
+
+
+def test_a_run_that_is_live_elsewhere_leaves_no_attempt(machine, job):
+    path = job(UNTIL_THIRD)
+    live = machine("a").popen("run", path)
+    live.wait_for_output("^ready")
+
+    machine("b").run("run", path).exits(69)
+
+    assert machine("b").ps() == []
+    live.send(signal.SIGTERM)
+    live.wait().exits(75)
+
+
+def test_the_state_next_to_the_output_is_believed_before_the_records(machine, store, job):
+    # Succeeded here, then started over and preempted elsewhere: by its place and by its name it continues.
+    path = job("[ $PENSTOCK_ATTEMPT = 1 ] || { " + UNTIL_THIRD.replace("-ge 3", "-ge 3") + "; }")
+    machine("b").run("run", path).ok()
+    preempt(machine("a"), path)
+
+    by_place = machine("b").run("resume", "s3://out/res/again", env=store.env).ok()
+
+    assert by_place.out == "attempt 3\n"
+    assert attempts(machine("b")) == [(1, "succeeded"), (3, "succeeded")]
+    machine("b").run("resume", "again").exits(64)
+
+
+def test_a_run_that_started_over_elsewhere_is_continued_by_its_name(machine, job):
+    path = job("[ $PENSTOCK_ATTEMPT = 1 ] || { " + UNTIL_THIRD + "; }")
+    machine("b").run("run", path).ok()
+    preempt(machine("a"), path)
+
+    assert machine("b").run("resume", "again").ok().out == "attempt 3\n"
+
+
+def test_no_line_has_a_number_that_is_not_the_attempts(machine, job):
+    path = job("echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/x; " + UNTIL_THIRD)
+    machine("a").run("run", path, "--env", "X=1", "--fresh", "--set", "steps.0.run.command=echo 1 > $DEEPSQUARE_OUTPUT/x").ok()
+    preempt(machine("b"), path)
+
+    again = machine("c").run("run", path).ok()
+
+    assert set(re.findall(r"attempt (\d+)", again.err)) == {"3", "2"}
+    assert not re.search("from scratch", again.err)
+
+
+def test_another_file_of_the_same_name_is_refused(penstock, tmp_path):
+    one = write_workflow(tmp_path, "echo one", file="one.json", name="train")
+    two = write_workflow(tmp_path, "echo two", file="two.json", name="train")
+    same = write_workflow(tmp_path, "echo one", file="same.json", name="train")
+    penstock.run("run", one).ok()
+
+    refused = penstock.run("run", two).exits(65)
+    taken = penstock.run("run", two, "--replace").ok()
+
+    assert refused.out == "" and "steps.s1.run.command" in refused.err and "one.json" in refused.err
+    assert taken.out == "two\n"
+    one.unlink()
+    assert penstock.run("run", same, "--replace").ok().out == "one\n"
+    assert penstock.run("run", two, "--name", "other").ok().out == "two\n"
+
+
+def test_all_steps_are_shown_with_their_state(penstock, project):
+    # Those of an attempt before a new start do not count.
+    path = project("echo one", "echo two", "exit 3", "echo four")
+    penstock.run("run", path).exits(3)
+    penstock.run("run", "--fresh", path, "--set", "steps.1.run.command=exit 4").exits(4)
+
+    steps = penstock.run("show", "--json", "again").json()["steps"]
+
+    assert [(s["step"], s["name"], s["state"], s["attempt"]) for s in steps] == [
+        (1, "s1", "done", 2), (2, "s2", "failed", None), (3, "s3", "to do", None), (4, "s4", "to do", None)]
+    shown = penstock.run("show", "again").ok().out
+    assert re.search(r"3 +to do +- +- +s3", shown)

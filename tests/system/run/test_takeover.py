@@ -230,7 +230,7 @@ def test_what_went_on_elsewhere_is_not_flushed_over(machine, store, job, wait_fo
     # Nor by attempts that were refused here, whatever their number is.
     before = store.bytes("out", f"res/.penstock/runs/{identity_of(machine('a'))}/state.json")
     for _ in range(2):
-        machine("a").run("resume", identity_of(machine("a"))).exits(69)
+        machine("a").run("resume", identity_of(machine("a"))).ok()  # there is nothing to do
         again = machine("a").run("flush", identity_of(machine("a")))
         assert again.code == refused.code and "attempt 2" in again.err
     assert "'penstock flush" not in again.err and "'penstock rm --force" in again.err
@@ -523,7 +523,7 @@ def test_a_run_that_ends_while_another_machine_waits_for_that_is_not_begun_anew(
 
     refused = second.wait().exits(69)
 
-    assert refused.out == "" and identity_of(machine("b")) in refused.err
+    assert refused.out == "" and identity_of(machine("a")) in refused.err
     assert store.bytes("out", "res/x") == there
 
 
@@ -699,7 +699,7 @@ def test_resume_needs_only_the_place_of_the_output(machine, store, job, wait_for
     assert f"attempt 2: {FOUND}" in by_name.out and by_id.out == f"attempt 3: {FOUND}\n"
     # It is a run of this machine from now on.
     assert machine("c").ps()[0]["name"] == "train"
-    ended = machine("d").run("resume", "s3://out/res/train", env=store.env | secret).exits(69)
+    ended = machine("d").run("resume", "s3://out/res/train", env=store.env | secret).ok()
     assert "succeeded" in ended.err
 
 
