@@ -111,7 +111,7 @@ def test_two_runs_that_overwrite_each_other_in_turn_lose_nothing(penstock, store
     for turn in range(3):
         for run in ("a", "b"):
             written.append(f"{run}{turn}".encode())
-            penstock.run("run", job(save(f"{run}{turn}"), f"{run}{turn}.json", run)).ok()
+            penstock.run("run", job(save(f"{run}{turn}"), f"{run}.json", run)).ok()
 
     assert store.bytes("out", "model") == written[-1]
     assert kept(store, "model") == sorted(written[:-1])
