@@ -464,7 +464,6 @@ def test_a_second_server_on_the_same_root_is_refused(store, penstock):
 @pytest.mark.parametrize(
     "arguments, env, code, text",
     [
-        ([], {}, 64, "--root DIR is missing"),
         (["--root", "r", "--listen", "9000"], {}, 64, "is not ADDRESS:PORT"),
         (["--root", "r", "--listen", "localhost:0"], {}, 78, "is not an IP address"),
         (["--root", "r", "--durability", "some"], {}, 64, "full or relaxed"),
