@@ -308,6 +308,7 @@ static int load_given(
 		.operand = row->operands.items[i],
 		.workflow = *task ? task : cli_value(cli, "workflow"),
 		.context = cli_value(cli, "context"),
+		.strict = cli_has(cli, "strict"),
 		.here = !row->cluster.slurm,
 		.options = {.sets = &row->sets,
 			.env = cli_values(cli, "env"),
@@ -539,6 +540,8 @@ const struct command command_run = {
 			"Workflow to run, of a dstack or SkyPilot file that has several"},
 		{'c', "context", "DIR", "Directory whose copy the steps start in"}, KEEP_CONTEXT,
 		{0, "replace", NULL, "Continue a run of the same name that is from another file"},
+		{0, "strict", NULL,
+			"Refuse a workflow with notes: nothing of it is guessed or left out"},
 		{0, "wait", NULL, "Wait for the end; the default without --detach"},
 		{'s', "set", "PATH=VALUE",
 			"Replace a field of the workflow, such as resources.gpusPerTask=0; null removes "

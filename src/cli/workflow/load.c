@@ -95,7 +95,13 @@ int load_source_read(struct workflow **out, struct load_source *source,
 	options.cookie = &(struct lookup){.file = source->shown};
 	r = workflow_read(out, source->shown, buf_str(&source->bytes), source->bytes.len, &options,
 		&found, err);
+	if (given->strict)
+		diagnostics_be_strict(&found);
 	load_print_found(&found);
+	if (r == 0 && found.errors)
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"%s has %zu notes, which --strict makes errors", source->shown,
+			found.errors);
 	source->wrong_defaults = options.defaults_name &&
 				 diagnostics_all_of(&found, options.defaults_name);
 	diagnostics_release(&found);

@@ -20,6 +20,7 @@ struct load_given {
 	const char *operand;
 	const char *workflow; /* --workflow; NULL if not given */
 	const char *context; /* --context */
+	bool strict; /* --strict: notes are errors */
 	bool here; /* the workflow is to run on this machine */
 	struct workflow_options options; /* sets, env, arguments, used, keep_references */
 };

@@ -167,6 +167,8 @@ static int read_all(struct validated *v, const char *shown, const struct load_so
 		diagnostics_take(&v->found, &found);
 	}
 	penstock_error_release(err);
+	if (given->strict)
+		diagnostics_be_strict(&v->found);
 	if (names->n)
 		check_variables(given->options.arguments, used, shown, &v->found);
 	return v->found.no_memory ? error_memory(err) : 0;
@@ -184,6 +186,7 @@ static int run_validate(const struct cli *cli)
 		.operand = source,
 		.workflow = cli_value(cli, "workflow"),
 		.context = cli_value(cli, "context"),
+		.strict = cli_has(cli, "strict"),
 		.options = {.sets = cli_values(cli, "set"),
 			.env = cli_values(cli, "env"),
 			.arguments = cli_variables(cli),
@@ -240,6 +243,7 @@ const struct command command_validate = {
 		{'w', "workflow", "NAME",
 			"Workflow to read, of a dstack file that has several; all if not given"},
 		{'c', "context", "DIR", "Directory whose copy the steps would start in"},
+		{0, "strict", NULL, "Notes are errors, too: nothing is guessed or left out"},
 		{0, "json", NULL, "Print an object with all errors and the parsed workflow"}),
 	.examples = EXAMPLES(
 		{"penstock validate workflow.json", "Report every error with its line and column"},

@@ -172,3 +172,12 @@ int diagnostic_format(const struct diagnostic *d, struct buf *out)
 		buf_add_str(out, "note: ");
 	return buf_add_str(out, d->message);
 }
+
+void diagnostics_be_strict(struct diagnostics *list)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		if (list->items[i].severity == DIAGNOSTIC_NOTE)
+			list->errors++;
+		list->items[i].severity = DIAGNOSTIC_ERROR;
+	}
+}

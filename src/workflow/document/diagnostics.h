@@ -56,6 +56,8 @@ void diagnostics_vadd(struct diagnostics *list, enum diagnostic_severity severit
 	__attribute__((format(printf, 5, 0)));
 /* Moves messages that `list` does not have yet; `from` is empty afterwards. */
 void diagnostics_take(struct diagnostics *list, struct diagnostics *from);
+/* Makes every note a mistake. */
+void diagnostics_be_strict(struct diagnostics *list);
 /* Returns true if there are mistakes and all are in that file, which may be NULL: none is. */
 bool diagnostics_all_of(const struct diagnostics *list, const char *file);
 /* By line and column; messages without a position come last. */

@@ -234,3 +234,13 @@ def test_a_file_of_several_tasks_is_a_chain_of_runs(penstock, project, store):
     assert result.out == "weights\n" and one.out == "weights\n"
     assert {run["name"]: run["state"] for run in penstock.ps()} == {"train": "succeeded", "eval": "succeeded", "last": "failed"}
     assert penstock.run("validate", "pipeline.yaml").ok().out.count(", a file of SkyPilot") == 3
+
+
+def test_strict_makes_notes_mistakes(penstock, project):
+    project({"task.yaml": "resources: {cpus: 1, region: west}\nrun: echo ran\n"})
+
+    refused = penstock.run("run", "--strict", "task.yaml").exits(65)
+
+    assert "task.yaml:1:22: " in refused.err and "ran" not in refused.out and penstock.ps() == []
+    assert penstock.run("validate", "task.yaml").code == 0 and penstock.run("validate", "--strict", "task.yaml").code == 65
+    assert penstock.run("run", "task.yaml").ok().out == "ran\n"
