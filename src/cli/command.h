@@ -38,7 +38,8 @@ struct penstock_error;
 struct option_spec {
 	char letter; /* 0 if there is none */
 	const char *name; /* long name without dashes; NULL ends a table */
-	const char *argument; /* "N", "PATH=VALUE"; NULL if the option takes none */
+	/* "N", "PATH=VALUE", or "WORD|WORD" if it must be one of these; NULL if it takes none */
+	const char *argument;
 	const char *help; /* a phrase without a full stop; wrapped when printed */
 };
 

@@ -85,9 +85,6 @@ int cluster_where(struct cluster *cluster, const struct cli *cli, struct penstoc
 
 	if (r < 0)
 		return r;
-	if (on && strcmp(on, "slurm") != 0 && strcmp(on, "local") != 0)
-		return error_set(
-			err, PENSTOCK_E_INVALID, "invalid --on '%s': expected slurm or local", on);
 	if (on)
 		cluster->slurm = strcmp(on, "slurm") == 0;
 	cluster->given = on != NULL;

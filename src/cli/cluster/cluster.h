@@ -20,11 +20,11 @@ struct run_options;
 /* For a verb's option table. */
 #define CLUSTER_WHERE                                                                              \
 	{                                                                                          \
-		0, "on", "WHERE",                                                                  \
+		0, "on", "slurm|local",                                                            \
 			"slurm: the cluster; local: this machine; overrides the configuration"     \
 	}
 #define CLUSTER_OPTIONS                                                                            \
-	{0, "on", "WHERE",                                                                         \
+	{0, "on", "slurm|local",                                                                   \
 		"slurm: submit it as a batch job, and follow it; local: this machine; "            \
 		"overrides the configuration"},                                                    \
 		{0, "partition", "NAME", "Partition of the batch job"},                            \

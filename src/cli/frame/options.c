@@ -153,6 +153,19 @@ static int refuse_option(const struct cli *cli, char **argv, int letter)
 				      : cli_misuse(cli, "unknown option %s", word);
 }
 
+/* An argument such as "slurm|local" lists the words that the option takes. */
+static bool is_word_of(const char *words, const char *word)
+{
+	const size_t len = strlen(word);
+
+	for (; words; words = strchr(words, '|')) {
+		words += *words == '|';
+		if (strcspn(words, "|") == len && strncmp(words, word, len) == 0)
+			return true;
+	}
+	return false;
+}
+
 static int take_option(struct cli *cli, size_t i, const char *argument)
 {
 	const struct option_spec *option = options_at(cli->command, i);
@@ -171,6 +184,10 @@ static int take_option(struct cli *cli, size_t i, const char *argument)
 	} else if (strcmp(option->name, "color") == 0 && !cli_set_colours(argument)) {
 		return cli_misuse(
 			cli, "invalid --color '%s': expected auto, always or never", argument);
+	} else if (argument && strchr(option->argument, '|') &&
+		   !is_word_of(option->argument, argument)) {
+		return cli_misuse(cli, "invalid --%s '%s': expected %s", option->name, argument,
+			option->argument);
 	}
 	return 0;
 }

@@ -33,8 +33,6 @@ static int run_serve(const struct cli *cli)
 	if (!cli_duration_ms(cli, "abort-uploads-after",
 		    (int64_t)LIMIT_STORE_UPLOAD_DAYS * 24 * 3600 * 1000, &options.upload_age_ms))
 		return CLI_EXIT_USAGE;
-	if (durability && strcmp(durability, "full") != 0 && strcmp(durability, "relaxed") != 0)
-		return cli_misuse(cli, "--durability must be full or relaxed");
 	options.relaxed = durability && strcmp(durability, "relaxed") == 0;
 	if (serve_parse_listen(
 		    cli_value(cli, "listen") ? cli_value(cli, "listen") : "127.0.0.1:9000",

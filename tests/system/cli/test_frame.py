@@ -89,6 +89,9 @@ def test_overview_names_every_verb(penstock):
         (["logs", "x", "-n", "many"], "penstock logs: invalid --lines 'many': expected a number from 0 to"),
         (["logs", "x", "--attempt", "0"], "penstock logs: invalid --attempt '0': expected a number from 1 to"),
         (["stop", "x", "--grace", "soon"], "penstock stop: invalid --grace 'soon': expected a duration such as"),
+        (["run", "--on", "cloud", "wf.yaml"], "penstock run: invalid --on 'cloud': expected slurm|local"),
+        (["resume", "--on", "slur", "x"], "penstock resume: invalid --on 'slur': expected slurm|local"),
+        (["runners", "--on", "cloud"], "penstock runners: invalid --on 'cloud': expected slurm|local"),
         (["--log-level", "loud", "ps"], "penstock: invalid --log-level 'loud': expected debug,"),
     ],
 )
