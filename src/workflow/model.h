@@ -162,6 +162,7 @@ struct workflow_s3 {
 	struct workflow_credential access_key_id; /* both are given or neither */
 	struct workflow_credential secret_access_key;
 	struct workflow_flag delete_sync; /* default false; no effect on inputs */
+	struct workflow_flag create_bucket; /* the same */
 	struct workflow_place at;
 };
 

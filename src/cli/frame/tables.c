@@ -110,7 +110,8 @@ const struct fact exit_table[] = {
 		"the workflow is invalid, names an invalid image, or can never fit this machine; or "
 		"several runs match"},
 	{"66", NULL,
-		"an input, file, image or run is missing; or an input is damaged or out of reach"},
+		"an input, file, image, run or bucket is missing; or an input is damaged or out of "
+		"reach"},
 	{"69", NULL, "a service does not respond, or another process holds a needed resource"},
 	{"70", NULL, "penstock or this machine failed (disk, memory, closed output)"},
 	{"73", NULL,

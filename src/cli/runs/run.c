@@ -198,7 +198,7 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 static const struct command_exit run_exits[] = {
 	{"1-255", "The step's own exit code; its 64 to 78 are shown as 79"},
 	{"65", "The workflow has mistakes, or needs something that this machine does not have"},
-	{"66", "An input, an image or the workflow file is missing, damaged or out of reach"},
+	{"66", "An input, an image, the output's bucket or the workflow file is missing, damaged or out of reach"},
 	{"69", "A service does not respond, or the run is live already"},
 	{"73", "The output is incomplete; it is kept, see penstock flush"},
 	{"75", "Preempted; the same command resumes it"},

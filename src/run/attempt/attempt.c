@@ -47,7 +47,8 @@ int run_exit_code(enum run_class class, enum penstock_code code)
 		return 77;
 	if (code == PENSTOCK_E_NO_SPACE || code == PENSTOCK_E_MEMORY)
 		return 70;
-	if (class == RUN_CLASS_INPUT || (class == RUN_CLASS_IMAGE && code == PENSTOCK_E_NOT_FOUND))
+	if (class == RUN_CLASS_INPUT || ((class == RUN_CLASS_IMAGE || class == RUN_CLASS_OUTPUT) &&
+						code == PENSTOCK_E_NOT_FOUND))
 		return 66;
 	if (class == RUN_CLASS_WORKFLOW || (class == RUN_CLASS_IMAGE && code == PENSTOCK_E_INVALID))
 		return 65;

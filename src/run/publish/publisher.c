@@ -41,6 +41,16 @@ int publisher_open(struct publisher *p, struct penstock_error *err)
 		return r;
 	client = p->store->client;
 	r = bucket_head(client, p->store->bucket, &e);
+	if (r == -(int)PENSTOCK_E_NOT_FOUND && !output->s3.embedded &&
+		!output->s3.create_bucket.value) {
+		const char *scheme = object_client_scheme(client), *bucket = p->store->bucket;
+
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"cannot publish to %s://%s: there is no such bucket; check its name, "
+			"make it with 'penstock mb %s://%s', or set `createBucket: true` in the "
+			"workflow's output",
+			scheme, bucket, scheme, bucket);
+	}
 	if (r == -(int)PENSTOCK_E_NOT_FOUND) {
 		r = bucket_create(client, p->store->bucket, err);
 		if (r == 0)

@@ -313,6 +313,9 @@ static const struct schema_key s3_keys[] = {
 	{"deleteSync", FLAG(workflow_s3, delete_sync), .flags = KEY_SHOWN,
 		.says = "an output's objects that this run published are deleted with their files; "
 			"no effect on inputs"},
+	{"createBucket", FLAG(workflow_s3, create_bucket),
+		.says = "make the bucket of an output if there is none; in the embedded store it "
+			"is always made; no effect on inputs"},
 };
 const struct schema schema_s3 = {
 	SCHEMA("s3", "`s3`", s3_keys), AT(workflow_s3, at), .check = check_s3};
@@ -341,6 +344,7 @@ static const struct schema_key gs_keys[] = {
 		.otherwise = "`https://storage.googleapis.com`",
 		.says = "another server, such as an emulator"},
 	{"deleteSync", FLAG(workflow_s3, delete_sync), .flags = KEY_SHOWN, .says = "as for `s3`"},
+	{"createBucket", FLAG(workflow_s3, create_bucket), .says = "as for `s3`"},
 };
 static const struct schema schema_gs = {
 	SCHEMA("gs", "`gs`", gs_keys), AT(workflow_s3, at), .check = check_gs};
@@ -452,11 +456,13 @@ static void check_input(struct reader *rd, const struct node *map, void *out)
 	check_sha256(rd, input);
 	if (!input->unpack.given)
 		input->unpack.value = input->kind == WORKFLOW_HTTP || input->kind == WORKFLOW_LOCAL;
-	if (!input->s3.delete_sync.value)
-		return;
 	saved = reader_enter(rd, input->s3.google ? "gs" : "s3", 0);
-	reader_note_of(rd, &input->s3.delete_sync.at, "deleteSync",
-		"has no effect: nothing is ever deleted from an input");
+	if (input->s3.delete_sync.value)
+		reader_note_of(rd, &input->s3.delete_sync.at, "deleteSync",
+			"has no effect: nothing is ever deleted from an input");
+	if (input->s3.create_bucket.value)
+		reader_note_of(rd, &input->s3.create_bucket.at, "createBucket",
+			"has no effect: the bucket of an input must exist");
 	reader_leave(rd, saved);
 }
 

@@ -24,7 +24,7 @@ def job(tmp_path):
 
 
 def output_of(store, path="/"):
-    keys = {"accessKeyId": store.access_key, "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint}
+    keys = {"accessKeyId": store.access_key, "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint, "createBucket": True}
     return {"s3": {"region": "us-east-1", "bucketUrl": "s3://results", "path": path} | keys}
 
 

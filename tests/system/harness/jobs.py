@@ -30,7 +30,7 @@ def localise(workflow, store, dataset_url, options=SMALL, path=None):
     for side in ("input", "output"):
         if "s3" in workflow[side]:
             keys = {"accessKeyId": store.access_key, "secretAccessKey": store.secret_key, "endpointUrl": store.endpoint}
-            workflow[side]["s3"] |= keys | ({"path": path} if path else {})
+            workflow[side]["s3"] |= keys | ({"path": path} if path else {}) | ({"createBucket": True} if side == "output" else {})
         else:
             workflow[side]["http"]["url"] = dataset_url
     for step in workflow["steps"]:

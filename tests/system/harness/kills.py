@@ -279,7 +279,7 @@ class Round:
         store = self.world.store
         return {
             "region": "us-east-1", "bucketUrl": f"s3://{bucket}", "path": path, "accessKeyId": store.access_key,
-            "secretAccessKey": store.secret_key, "endpointUrl": self.world.proxy.url,
+            "secretAccessKey": store.secret_key, "endpointUrl": self.world.proxy.url, "createBucket": bucket != "inputs",
         }  # fmt: skip
 
     def write(self):

@@ -41,7 +41,7 @@ def sha256(data):
 
 
 def s3_place(store, path, endpoint, **more):
-    return workflows.s3_place(store, path, bucket="bucket", endpoint=endpoint, **more)
+    return workflows.s3_place(store, path, bucket="bucket", endpoint=endpoint, createBucket=path.startswith("/out"), **more)
 
 
 class Staging:

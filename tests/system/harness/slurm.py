@@ -289,7 +289,7 @@ class ClusterStore(Store):
 
     def workflow_output(self, bucket, path):
         return {"s3": {"region": "us-east-1", "bucketUrl": f"s3://{bucket}", "path": path, "endpointUrl": self.endpoint,
-                       "accessKeyId": self.access_key, "secretAccessKey": self.secret_key}}  # fmt: skip
+                       "accessKeyId": self.access_key, "secretAccessKey": self.secret_key, "createBucket": True}}  # fmt: skip
 
     def text(self, bucket, key):
         return self.penstock.run("cat", f"s3://{bucket}/{key}", env=self.env).ok().out

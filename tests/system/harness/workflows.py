@@ -5,10 +5,10 @@ RESOURCES = {"tasks": 1, "cpusPerTask": 1, "memPerCpu": 512, "gpus": 0}
 
 
 def s3_place(store, path="/", bucket="out", endpoint=None, **fields):
-    """The value of `input` or `output` for a path in a store, with its keys."""
+    """The value of `input` or `output` for a path in a store, with its keys. The bucket of an output is made."""
     return {"s3": {
         "region": "us-east-1", "bucketUrl": f"s3://{bucket}", "path": path, "accessKeyId": store.access_key,
-        "secretAccessKey": store.secret_key, "endpointUrl": endpoint or store.endpoint,
+        "secretAccessKey": store.secret_key, "endpointUrl": endpoint or store.endpoint, "createBucket": True,
     } | fields}  # fmt: skip
 
 

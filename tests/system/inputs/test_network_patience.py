@@ -17,7 +17,7 @@ def workflow(path, command="true", **job):
 
 
 def s3(store, path, endpoint=None):
-    return s3_place(store, path, bucket="data", endpoint=endpoint)
+    return s3_place(store, path, bucket="data", endpoint=endpoint, createBucket=path.startswith("/out"))
 
 
 @pytest.fixture

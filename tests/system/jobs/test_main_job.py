@@ -161,8 +161,8 @@ def test_published_file_runs_unchanged_with_overrides(penstock, store, dataset_u
         sets[f"steps.{number}.run.command"] = step["run"]["command"]
         if "workDir" in step["run"]:
             sets[f"steps.{number}.run.workDir"] = EXAMPLE
+    store.client.create_bucket(Bucket="cifar10")
     if name == "resume":  # no checkpoint to resume from yet, but an input there must be
-        store.client.create_bucket(Bucket="cifar10")
         store.client.put_object(Bucket="cifar10", Key="notes.txt", Body=b"nothing was trained yet\n")
 
     result = penstock.run("run", path, *[word for key, value in sets.items() for word in ("--set", f"{key}={value}")]).ok()

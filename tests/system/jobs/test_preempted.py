@@ -38,7 +38,7 @@ class Training:
     def workflow(self, name, sources):
         s3 = {
             "region": "us-east-1", "bucketUrl": "s3://training", "path": f"/{name}", "accessKeyId": self.store.access_key,
-            "secretAccessKey": self.store.secret_key, "endpointUrl": self.store.endpoint,
+            "secretAccessKey": self.store.secret_key, "endpointUrl": self.store.endpoint, "createBucket": True,
         }  # fmt: skip
         path = self.folder / "workflow.json"
         path.write_text(json.dumps({

@@ -69,7 +69,7 @@ def test_what_is_overwritten_is_kept(penstock, gcs, job):
     done = penstock.run("run", job('printf ours > "$DEEPSQUARE_OUTPUT/model"'), env=gcs.env).ok()
 
     kept = [body for key, body in gcs.bodies("out").items() if "/replaced/" in key]
-    assert published(gcs) == {"run/model": b"ours"} and kept == [b"theirs"] and "model" in done.err
+    assert published(gcs) == {"run/model": b"ours"} and kept == [b"theirs"] and "1 object (6 B)" in done.err
     replaced = [r for r in gcs.seen("PUT") if r["path"] == "/out/run/model"]
     assert all(int(r["headers"]["x-goog-if-generation-match"]) >= 0 for r in replaced) and replaced
     entry = json.loads(penstock.run("show", "--json", penstock.ps()[0]["id"]).ok().out)["replaced"][0]

@@ -29,6 +29,18 @@ def to_store(store):
     return fields
 
 
+# A mistyped bucketUrl must not leave a bucket in an account. Nothing was run when it is found.
+@pytest.mark.parametrize("create", [True, False])
+def test_a_bucket_is_made_only_if_the_workflow_asks_for_it(penstock, workflow, store, tmp_path, create):
+    path = workflow(f"touch {tmp_path}/ran; echo 1 > $DEEPSQUARE_OUTPUT/x", output=s3_place(store, bucket="teem", createBucket=create))
+
+    ended = penstock.run("run", path).exits(0 if create else 66)
+
+    assert [bucket["Name"] for bucket in store.client.list_buckets()["Buckets"]] == ["teem"] * create
+    assert (tmp_path / "ran").exists() == create
+    assert create or ("s3://teem" in ended.err and "penstock mb" in ended.err and "createBucket" in ended.err)
+
+
 def test_variables_follow_their_precedence(penstock, workflow):
     # Job env < $DEEPSQUARE_ENV of earlier steps < DeepSquare's variables < the step's env; a step's env does not leak.
     path = workflow(

@@ -130,7 +130,7 @@ variables:
 def penstock_yaml(store):
     return json.dumps({"output": {"s3": {
         "region": "us-east-1", "bucketUrl": "s3://results", "path": "/team", "accessKeyId": "${{ env.MY_ID }}",
-        "secretAccessKey": "${{ env.MY_KEY }}", "endpointUrl": store.endpoint}}})  # fmt: skip
+        "secretAccessKey": "${{ env.MY_KEY }}", "endpointUrl": store.endpoint, "createBucket": True}}})  # fmt: skip
 
 
 @pytest.mark.parametrize("where", ["here", "store"])
