@@ -17,6 +17,7 @@
 #include "base/str.h"
 #include "checkpoint/read.h"
 #include "cli/history/artifacts_place.h"
+#include "cli/history/output_files.h"
 #include "cli/commands.h"
 #include "cli/objects/remote.h"
 #include "cli/print/util.h"
@@ -37,6 +38,8 @@ struct session {
 	struct object_client *client;
 	const char *bucket;
 	char *prefix; /* "a/b/checkpoints/" */
+	char *output; /* the whole output: "a/b/", or its directory if it is not in a store */
+	char *path; /* of checkpoints, below the output */
 	/* newest first; paths are local, or names if they are in a store */
 	struct commit_list list;
 };
@@ -51,6 +54,8 @@ static void session_release(struct session *s)
 	free(s->home);
 	free(s->dir);
 	free(s->prefix);
+	free(s->output);
+	free(s->path);
 }
 
 /* ---- finding them ---- */
@@ -72,7 +77,9 @@ static int open_address(
 	s->client = s->remote.client;
 	s->bucket = s->at.bucket;
 	s->prefix = joined(s->at.key, path);
-	return s->prefix ? 0 : error_memory(err);
+	s->output = joined(s->at.key, ".");
+	s->path = strdup(path);
+	return s->prefix && s->output && s->path ? 0 : error_memory(err);
 }
 
 static int open_run(
@@ -94,17 +101,21 @@ static int open_run(
 	s->live = run_state_is_live(run.last.state);
 	path = given ? given : s->place.workflow->checkpoints.path.value;
 	s->dir = strcmp(path, ".") == 0 ? strdup(layout.output) : path_join(layout.output, path);
-	if (!s->dir)
+	s->path = strdup(path);
+	if (!s->dir || !s->path)
 		return error_memory(err);
-	if (s->place.dir || cli_has(cli, "here"))
-		return 0;
+	if (s->place.dir || cli_has(cli, "here")) {
+		s->output = strdup(layout.output);
+		return s->output ? 0 : error_memory(err);
+	}
 	r = artifacts_open(&s->place, s->home, err);
 	if (r < 0)
 		return r;
 	s->client = s->place.store->client;
 	s->bucket = s->place.store->bucket;
 	s->prefix = joined(s->place.prefix, path);
-	return s->prefix ? 0 : error_memory(err);
+	s->output = joined(s->place.prefix, ".");
+	return s->prefix && s->output ? 0 : error_memory(err);
 }
 
 /* ---- checkpoints in a store ---- */
@@ -315,6 +326,39 @@ static int list(const struct session *s, bool json)
 		grid_add(&grid, buf_str(&text));
 	}
 	return show_list(&grid, array, 0);
+}
+
+/* Without a commit a run continues from the files of its output. */
+static int list_output(const struct cli *cli, const struct session *s, struct penstock_error *err)
+{
+	_cleanup_(output_files_release) struct output_files files = {0};
+	struct grid grid = grid_new("FILE", "SIZE", "TIME");
+	json_t *array = cli_has(cli, "json") ? json_array() : NULL;
+	char text[SHOW_TIME_SIZE], size[STR_SIZE_SIZE];
+	int r = s->client
+			? output_files_in_store(&files, object_at(s->client, s->bucket, s->output),
+				  s->remote.cancel, err)
+			: output_files_in_dir(&files, s->output, err);
+
+	for (size_t i = 0; r == 0 && i < files.n; i++) {
+		const struct output_file *f = &files.newest[i];
+
+		json_array_append_new(
+			array, json_pack("{s:o, s:I, s:o}", "file", json_text(f->path), "bytes",
+				       (json_int_t)f->size, "time", json_time(f->modified_ns)));
+		str_format_size(f->size, size);
+		grid_add(&grid, f->path);
+		grid_add(&grid, size);
+		grid_add(&grid, show_time(f->modified_ns, text));
+	}
+	if (r == 0 && !cli_quiet(cli)) {
+		str_format_size(files.bytes, size);
+		fprintf(stderr,
+			"penstock checkpoints: no commit below '%s'; the run continues from the "
+			"files of its output: %" PRIu64 " file%s, %s\n",
+			s->path, files.total, files.total == 1 ? "" : "s", size);
+	}
+	return show_list(&grid, array, r);
 }
 
 /* Chooses the named checkpoint, or the newest intact one. */
@@ -559,6 +603,10 @@ static int run_checkpoints(const struct cli *cli)
 		r = read_list(&s, &err);
 	if (r < 0)
 		return remote_fail(cli, &err);
+	if (strcmp(what, "list") == 0 && !s.list.n) {
+		r = list_output(cli, &s, &err);
+		return r < 0 ? remote_fail(cli, &err) : r;
+	}
 	if (strcmp(what, "list") == 0)
 		return list(&s, cli_has(cli, "json"));
 	if (strcmp(what, "get") == 0)
@@ -582,6 +630,10 @@ const struct command command_checkpoints = {
 		"or on this machine if the output is not in a store. RUN is an id, the "
 		"beginning of one, or a name; the place of the output needs no record of the "
 		"run, so it works from any machine.\n"
+		"\n"
+		"Without any, list shows the newest files of the output, which a run that saves "
+		"files of its own continues from; with --json these have `file` instead of "
+		"`name`.\n"
 		"\n"
 		"Without a NAME, get downloads the newest intact one and reports those that it "
 		"skipped, and verify reads all of them.",

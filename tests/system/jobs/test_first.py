@@ -28,3 +28,5 @@ def test_killed_run_of_the_readme_resumes_to_the_model_that_it_prints(penstock, 
     assert re.search(r"^resumed at step [1-9]", resumed.out, re.M), resumed.text
     kept = json.loads(penstock.run("cat", "s3://first/model.json", "--endpoint-url", "embedded").ok().out)
     assert kept == model
+    listed = penstock.run("checkpoints", "list", "first").ok()
+    assert re.search(r"^model\.json +\d+ B +\d", listed.out, re.M), listed.text

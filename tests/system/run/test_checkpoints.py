@@ -290,6 +290,22 @@ def test_checkpoints_are_listed_brought_verified_and_removed(penstock, workflow,
     assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {"step-000000000002-1"}
 
 
+# A training that saves its own files continues from its output, so that is what the list has: in the store, here, and from elsewhere.
+def test_files_of_a_training_without_commits_are_listed(penstock, workflow, store, tmp_path):
+    save_own = "cd $DEEPSQUARE_OUTPUT; mkdir deep; printf 12345 > deep/ckpt.pth; for i in $(seq %d); do printf 1 > log$i; touch -d @$i log$i; done"
+    penstock.run("run", workflow(save_own % 10)).ok()
+    penstock.run("run", workflow(save_own % 30, file="here.json", name="here", output=None, continuousOutputSync=None)).ok()
+    address = ["s3://out/run", "--endpoint-url", store.endpoint]
+
+    for place in (["run"], ["here"], address):
+        listed = penstock.run("checkpoints", "list", *place, "--json", env=store.env)
+        assert ("deep/ckpt.pth", 5) in [(f["file"], f["bytes"]) for f in listed.json()]
+        assert ("31 files, 35 B" if place == ["here"] else "11 files, 15 B") in listed.err
+        assert re.search(r"^deep/ckpt\.pth +5 B +20", penstock.run("checkpoints", "list", *place, env=store.env).ok().out, re.M)
+    newest = [f["file"] for f in penstock.run("checkpoints", "list", "here", "--json").json()]
+    assert newest == ["deep/ckpt.pth"] + [f"log{i}" for i in range(30, 11, -1)]
+
+
 def test_checkpoints_on_this_machine_are_looked_at_without_a_store(penstock, workflow):
     penstock.run("run", workflow(f"{save(1, 5000)} && {save(2, 5000)}; exit 1", output=None, continuousOutputSync=None)).exits(1)
 
