@@ -98,8 +98,8 @@ __attribute__((constructor)) static void start(void)
 	}
 	if (control) {
 		int fd = (int)syscall(SYS_openat, AT_FDCWD, control, O_RDWR | O_CLOEXEC, 0);
-		void *map = (void *)syscall(
-			SYS_mmap, NULL, sizeof(*faults), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		void *map = (void *)syscall(SYS_mmap, NULL, sizeof(*faults), PROT_READ | PROT_WRITE,
+			MAP_SHARED, fd, 0L);
 
 		syscall(SYS_close, fd);
 		if (map == MAP_FAILED)

@@ -30,15 +30,21 @@ def installed(tmp_path_factory):
     return flags
 
 
-def sanitizer():
-    """A program is watched as its library is; beside one that is not watched, by AddressSanitizer."""
-    needed = subprocess.run(["nm", "-D", BUILD / "src" / "library" / "libpenstock.so"], check=True, capture_output=True, text=True).stdout
-    return ["-fsanitize=thread"] if "__tsan_init" in needed else ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+def compiler():
+    """A program is watched as its library is, by the runtime of the same compiler; beside one that is not watched, by AddressSanitizer."""
+    needed = subprocess.run(["ldd", BUILD / "src" / "library" / "libpenstock.so"], check=True, capture_output=True, text=True).stdout
+    if "libtsan" in needed:
+        return ["cc", "-fsanitize=thread"]
+    watched = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+    if "libclang_rt" not in needed:
+        return ["cc", *watched]
+    runtime = subprocess.run(["clang-14", "-print-runtime-dir"], check=True, capture_output=True, text=True).stdout.strip()
+    return ["clang-14", *watched, "-shared-libasan", f"-Wl,-rpath,{runtime}"]
 
 
 def compiled(installed, source, to, *libraries):
     subprocess.run(
-        ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", *sanitizer(), source, "-o", to, *installed("--cflags", "penstock"),
+        [*compiler(), "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", source, "-o", to, *installed("--cflags", "penstock"),
          *(libraries or installed("--libs", "penstock")), "-pthread"],
         check=True,
     )  # fmt: skip
