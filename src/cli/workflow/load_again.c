@@ -18,7 +18,7 @@
 
 static int sum_of(const struct load_source *source, char out[static 65])
 {
-	uint8_t digest[CHECKSUM_MAX_SIZE];
+	uint8_t digest[CHECKSUM_MAX_SIZE] = {0};
 	int r = checksum_of(
 		CHECKSUM_SHA256, buf_str(&source->bytes), source->bytes.len, digest, NULL);
 
