@@ -107,13 +107,15 @@ int load_again(const char *home, const struct records_run *run, struct buf *reco
 	};
 	_cleanup_(load_source_release) struct load_source file = {0};
 	char now[65];
+	int r;
 
 	*source = NULL;
 	if (!sum || *run->workflow != '/' || access(run->workflow, R_OK) < 0 ||
 		(given.context && access(given.context, F_OK) < 0))
 		return 0;
-	if (load_source_find(&file, &given, err) < 0)
-		return -1;
+	r = load_source_find(&file, &given, err);
+	if (r < 0)
+		return r;
 	if (sum_of(&file, now) < 0 || (strcmp(now, sum) == 0 && !file.variables_name))
 		return 0;
 	if (before)
