@@ -37,7 +37,9 @@ struct credentials_provider {
 	/* Under the lock. */
 	pthread_mutex_t lock;
 	pthread_cond_t fetched;
-	bool fetching; /* one of our threads is fetching */
+	bool fetching; /* the thread below is */
+	bool started; /* and has to be joined */
+	pthread_t thread;
 	bool renewing; /* the keys are needed although no caller waits */
 	bool ending; /* the provider is being freed */
 	unsigned waiting;
@@ -93,9 +95,10 @@ void credentials_provider_free(struct credentials_provider *provider)
 	pthread_mutex_lock(&provider->lock);
 	provider->ending = true;
 	atomic_store(&provider->stop, 1);
-	while (provider->fetching)
-		pthread_cond_wait(&provider->fetched, &provider->lock);
 	pthread_mutex_unlock(&provider->lock);
+	/* Before the process exits: OpenSSL frees the state of a thread at its end. */
+	if (provider->started)
+		pthread_join(provider->thread, NULL);
 	if (provider->fetcher.release)
 		provider->fetcher.release(provider->fetcher.cookie);
 	credentials_release(&provider->current);
@@ -282,16 +285,15 @@ static void *fetch_main(void *arg)
 /* Starts a fetch on its own thread, so that waiters can leave. Call it under the lock. */
 static int fetch_begin(struct credentials_provider *provider, struct penstock_error *err)
 {
-	pthread_t thread;
 	int r;
 
+	/* The last one needs the lock no more. */
+	if (provider->started)
+		pthread_join(provider->thread, NULL);
 	atomic_store(&provider->stop, 0);
-	r = thread_start(&thread, "credentials", fetch_main, provider, err);
-	if (r < 0)
-		return r;
-	pthread_detach(thread);
-	provider->fetching = true;
-	return 0;
+	r = thread_start(&provider->thread, "credentials", fetch_main, provider, err);
+	provider->started = provider->fetching = r == 0;
+	return r;
 }
 
 static bool is_set(const atomic_int *flag)
