@@ -51,11 +51,11 @@ static int set_up(struct run *run, struct penstock_error *err)
 	if (r == 0)
 		r = run_record_start(&run->attempt, err);
 	if (r == 0)
+		r = run_take_workflow(run, err);
+	if (r == 0)
 		r = output_start(&output, run->attempt.layout.log, run->options->stdout_fd,
 			run->options->stderr_fd, err);
 	run->attempt.voice.output = output;
-	if (r == 0)
-		r = run_take_workflow(run, err);
 	if (r == 0)
 		r = stores_init(&run->stores, run->options->embedded,
 			&(struct stores_patience){

@@ -168,6 +168,12 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 	if (run_execute_with_retries(options, &result, &err) < 0)
 		return cli_fail(cli, &err);
 	progress_clear(session->view.progress);
+	/* Its step failed, and no flush is due. */
+	if (result.state == RUN_FAILED && !result.refused && !cli_quiet(cli) &&
+		(result.exit_code < CLI_EXIT_USAGE || result.exit_code > CLI_EXIT_CONFIG) &&
+		session->workflow->resume != WORKFLOW_RESUME_NEVER)
+		log_info("'penstock resume %s' continues it with what has been fixed%s", result.id,
+			options->fresh ? "" : "; 'penstock run --fresh' starts over");
 	/* "stopped during 'train'; …" contains the state. */
 	if (result.refused && result.exit_code == 0)
 		log_info("%s", result.message);
@@ -181,11 +187,6 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 		log_info("run %s %s%s%s", result.id, run_state_name(result.state),
 			result.output ? "; its output is in " : "",
 			result.output ? result.output : "");
-	if (result.state == RUN_FAILED && !result.refused && !cli_quiet(cli) &&
-		session->workflow->resume != WORKFLOW_RESUME_NEVER)
-		log_info("'penstock resume %s' continues it, with what has been fixed meanwhile; "
-			 "'penstock run --fresh' starts over",
-			result.id);
 	code = result.exit_code;
 	memcpy(session->id, result.id, sizeof(session->id));
 	session->attempt = result.attempt;

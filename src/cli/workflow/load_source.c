@@ -253,10 +253,12 @@ static int measure_machine(struct workflow_machine *out, struct penstock_error *
 {
 	_cleanup_free_ struct machine_capacity *machine = calloc(1, sizeof(*machine));
 	struct claim_limits limits;
-	int r = machine ? user_limits_read(&limits, err) : error_memory(err);
 
-	if (r < 0)
-		return r;
+	if (!machine)
+		return error_memory(err);
+	/* A run refuses a wrong configuration later, as such. */
+	if (user_limits_read(&limits, NULL) < 0)
+		limits = (struct claim_limits){.gpus = -1};
 	machine_capacity(machine);
 	out->cpus = machine->cpus;
 	out->gpus = machine->gpus;

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/must.h"
 #include "base/str.h"
 #include "s3/sum/checksum.h"
 
@@ -122,6 +123,7 @@ size_t context_files_changes(
 		const struct context_file *b = j < now->n ? &now->items[j] : NULL;
 		int order = !a ? 1 : !b ? -1 : strcmp(a->path, b->path);
 
+		MUST(order > 0 ? b != NULL : a != NULL);
 		i += order <= 0;
 		j += order >= 0;
 		if (a && b && order == 0 && context_file_is_same(a, b))

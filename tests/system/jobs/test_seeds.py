@@ -156,6 +156,7 @@ def test_the_story_of_the_page(world, pages, penstock, pictures):
     world.registry.push("deepsquare-io/cifar-10-example:latest", small_image())
     first, second = pages.file("first"), pages.file("resume")
     store = pages.store("first")
+    store.client.create_bucket(Bucket="cifar10")
     (pages.tmp / "hold-2").touch()
 
     lacking = penstock.run("run", first).exits(65)
@@ -203,6 +204,7 @@ def kill_the_supervisor(training):
 def test_the_first_file_goes_on_after_kill_9(world, pages, penstock, pictures):
     world.registry.push("deepsquare-io/cifar-10-example:latest", small_image())
     store = pages.store("first")
+    store.client.create_bucket(Bucket="cifar10")
     (pages.tmp / "hold-2").touch()
 
     training = penstock.popen("run", pages.file("first"), *LESS)
@@ -221,6 +223,7 @@ def test_the_first_file_goes_on_after_kill_9(world, pages, penstock, pictures):
 def test_the_story_of_the_page_with_pytorch(world, pages, penstock, pictures):
     world.registry.push("deepsquare-io/cifar-10-example:latest", torch_image())
     store = pages.store("first")
+    store.client.create_bucket(Bucket="cifar10")
     (pages.tmp / "hold-1").touch()
 
     training = penstock.popen("run", pages.file("first"), *LESS)

@@ -81,7 +81,7 @@ def test_the_commit_of_the_context_and_what_differs_from_it_are_on_record(pensto
     assert commit in penstock.run("show", "changed").ok().out
     # What goes on with the copy of an attempt before has its commit, wherever the repository is by now.
     repository("commit", "-q", "-a", "-m", "second")
-    penstock.run("resume", "changed").exits(7)
+    penstock.run("resume", "changed", "--keep-context").exits(7)
     assert provenance(penstock, "changed")["context"] == found
     penstock.run("run", path).exits(7)
     later = provenance(penstock, "changed")["context"]

@@ -140,8 +140,8 @@ def test_each_task_has_gpus_of_its_own(penstock, workflow):
     none = workflow("echo gpus=${CUDA_VISIBLE_DEVICES-unset}", file="none.json")
 
     out = penstock.run("run", path, env={"PENSTOCK_GPUS": "4"}).ok().out
-    hidden = penstock.run("run", none, env={"PENSTOCK_GPUS": "4"}).ok().out
-    without = penstock.run("run", none, env={"PENSTOCK_GPUS": "0"}).ok().out
+    hidden = penstock.run("run", "--name", "none", none, env={"PENSTOCK_GPUS": "4"}).ok().out
+    without = penstock.run("run", "--name", "none", none, env={"PENSTOCK_GPUS": "0"}).ok().out
 
     assert sorted(out.splitlines()) == ["[0] gpus=0,1", "[1] gpus=2,3"]
     assert (hidden, without) == ("gpus=\n", "gpus=unset\n")

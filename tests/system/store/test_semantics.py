@@ -466,7 +466,7 @@ def test_a_second_server_on_the_same_root_is_refused(store, penstock):
     [
         (["--root", "r", "--listen", "9000"], {}, 64, "is not ADDRESS:PORT"),
         (["--root", "r", "--listen", "localhost:0"], {}, 78, "is not an IP address"),
-        (["--root", "r", "--durability", "some"], {}, 64, "full or relaxed"),
+        (["--root", "r", "--durability", "some"], {}, 64, "full|relaxed"),
         (["--root", "/proc/r", "--listen", "127.0.0.1:0"], {}, 66, "/proc/r"),
         (["--root", "r", "--listen", "127.0.0.1:0"], {"PENSTOCK_ACCESS_KEY_ID": "x"}, 78, "must both be set"),
     ],
