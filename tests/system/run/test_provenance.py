@@ -83,7 +83,7 @@ def test_the_commit_of_the_context_and_what_differs_from_it_are_on_record(pensto
     repository("commit", "-q", "-a", "-m", "second")
     penstock.run("resume", "changed", "--keep-context").exits(7)
     assert provenance(penstock, "changed")["context"] == found
-    penstock.run("run", path).exits(7)
+    penstock.run("run", "--fresh", path).exits(7)
     later = provenance(penstock, "changed")["context"]
     assert later["commit"] == repository("rev-parse", "HEAD").strip() != commit
     assert added_and_removed(folder / "3.diff") == {"+added"} and added_and_removed(folder / "1.diff") == CHANGES
