@@ -353,7 +353,7 @@ static void put_variables(struct task *t)
 	native_variable_text(t->rd, list, "DSTACK_GPUS_PER_NODE",
 		workflow_arena_printf(t->rd->arena, "%lld", (long long)t->gpus), &t->root->at);
 	native_variable_text(t->rd, list, "DSTACK_GPUS_NUM",
-		workflow_arena_printf(t->rd->arena, "%lld", (long long)(t->gpus * t->nodes)),
+		workflow_arena_printf(t->rd->arena, "%lld", (long long)t->gpus * t->nodes),
 		&t->root->at);
 	for (size_t i = 0; plain && i < given->n; i++) {
 		const struct node_entry *entry = &given->entries[i];
