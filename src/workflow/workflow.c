@@ -101,6 +101,17 @@ static struct node *unwrap(struct reader *rd, struct node *root)
 	return job;
 }
 
+static bool ask_for_site(struct reader *rd)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const struct workflow_options *o = rd->options;
+
+	if (!o->site || o->site(o->site_cookie, &rd->site, &err) == 0)
+		return true;
+	diagnostics_add(rd->found, DIAGNOSTIC_ERROR, rd->workflow->file, NULL, "%s", err.message);
+	return false;
+}
+
 /* The native tree of the document, with its secrets marked. NULL if there is none; reported. */
 static struct node *job_of(struct reader *rd, struct node *root)
 {
@@ -108,6 +119,8 @@ static struct node *job_of(struct reader *rd, struct node *root)
 	struct node *job;
 
 	rd->workflow->dialect = dialect ? dialect->name : "penstock";
+	if (dialect && !ask_for_site(rd))
+		return NULL;
 	if (dialect) {
 		secrets_mark(rd->arena, root);
 		job = dialect->translate(rd, root);
@@ -135,6 +148,8 @@ static void read_document(struct reader *rd, const char *data, size_t len)
 
 	if (!job)
 		return;
+	if (rd->options->as_written && !rd->found->errors)
+		record_write(job, rd->options->as_written);
 	r = canonical_digest(job, wf->digest);
 	if (r == -PENSTOCK_E_MEMORY)
 		rd->arena->no_memory = true;

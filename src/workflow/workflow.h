@@ -35,6 +35,12 @@ struct penstock_error;
 typedef bool (*workflow_resolve_fn)(
 	void *cookie, enum workflow_source source, const char *name, struct buf *value);
 
+/* Facts that files of other runners do not state. */
+struct workflow_site {
+	int cpus, gpus; /* of the machine; no CPUs: it is not known */
+	const char *endpoint_url, *region; /* of `s3://BUCKET`; NULL: those of AWS */
+};
+
 struct workflow_options {
 	/*
 	 * "PATH=VALUE" each, in order. PATH is keys and indices joined by dots:
@@ -64,15 +70,16 @@ struct workflow_options {
 	 * reference, and then contains the reference itself. */
 	bool places_only;
 
-	/* The machine whose CPUs a file that names none has, and a GPU a trial of Determined; NULL
-	 * if it is not known. */
-	const struct workflow_machine {
-		int cpus, gpus;
-	} * machine;
+	/*
+	 * Reports what a file of another runner takes for granted; called for such a file only. The
+	 * strings must last as long as the options. NULL: nothing is known.
+	 */
+	int (*site)(void *site_cookie, struct workflow_site *out, struct penstock_error *err);
+	void *site_cookie;
+	/* Gets what workflow_write_file() writes, if the file has no mistakes. May be NULL. */
+	struct buf *as_written;
 
 	/* For files of other runners; all may be NULL. */
-	/* The store of `s3://BUCKET`, and its region; NULL: those of AWS. */
-	const char *endpoint_url, *region;
 	const char *pick; /* the workflow of a file that has several */
 	const struct strlist *arguments; /* "NAME=VALUE": dstack's variables */
 	/* one for each argument; set if this workflow has that variable. NULL: it must have all */

@@ -327,7 +327,7 @@ static int load_given(
 	}
 	r = load_source_read(&session->workflow, &source, &given, err);
 	if (r == 0)
-		session->source = load_again_describe(&source, &given);
+		session->source = load_again_describe(&source);
 	session->shown = take_pointer(source.shown);
 	if (r < 0 && source.wrong_defaults) {
 		*code = cli_fail_as(cli, err, CLI_EXIT_CONFIG);

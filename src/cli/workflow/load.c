@@ -93,6 +93,8 @@ int load_source_read(struct workflow **out, struct load_source *source,
 
 	options.resolve = resolve;
 	options.cookie = &(struct lookup){.file = source->shown};
+	if (!options.arguments || !options.arguments->n)
+		options.as_written = &source->as_written;
 	r = workflow_read(out, source->shown, buf_str(&source->bytes), source->bytes.len, &options,
 		&found, err);
 	if (given->strict)

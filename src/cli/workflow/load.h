@@ -32,8 +32,11 @@ struct load_source {
 	char *pick, *run_args; /* NULL if not given */
 	char *context;
 	char *variables_name, *defaults_name;
-	char *endpoint_url, *region; /* of `s3://` in files of other runners */
-	struct workflow_machine machine;
+	/* of `s3://`; NULL until a file of another runner asks */
+	char *endpoint_url, *region;
+	/* by load_source_read(): the file as JSON, without overrides; empty if variables were
+	 * given, whose values may be secrets */
+	struct buf as_written;
 	bool dstack; /* it is .dstack/workflows.yaml or NAME.dstack.yml, and may have variables */
 	/* set if reading failed only because of the configuration: the workflow itself has no
 	 * errors */
@@ -46,7 +49,7 @@ void load_tasks(const char *operand, struct strlist *out);
 void load_source_release(struct load_source *source);
 /* For workflow_read(); both are borrowed. */
 struct workflow_options load_source_options(
-	const struct load_source *source, const struct load_given *given);
+	struct load_source *source, const struct load_given *given);
 int load_source_read(struct workflow **out, struct load_source *source,
 	const struct load_given *given, struct penstock_error *err);
 

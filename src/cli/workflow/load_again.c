@@ -26,21 +26,6 @@ static int sum_of(const struct load_source *source, char out[static 65])
 	return r;
 }
 
-/* Values of variables may be secrets, so a file that was given some is not kept. */
-static int write_file(const struct load_source *source, const struct load_given *given,
-	struct buf *text, struct penstock_error *err)
-{
-	const struct workflow_options options = load_source_options(source, given);
-	struct diagnostics found = {0};
-	int r = workflow_write_file(source->shown, buf_str(&source->bytes), source->bytes.len,
-		&options, text, &found, err);
-
-	if (r < 0 && err)
-		load_print_found(&found);
-	diagnostics_release(&found);
-	return r;
-}
-
 static char *describe(const struct load_source *source, const char *text, const char *pick)
 {
 	json_auto_t *root = NULL;
@@ -49,20 +34,14 @@ static char *describe(const struct load_source *source, const char *text, const 
 	if (sum_of(source, sum) < 0)
 		return NULL;
 	root = json_pack("{s:s, s:s*, s:s*, s:o*}", "sum", sum, "pick", pick, "context",
-		source->context, "file", text ? json_loads(text, 0, NULL) : NULL);
+		source->context, "file", *text ? json_loads(text, 0, NULL) : NULL);
 	return root ? json_dumps(root, JSON_INDENT(1)) : NULL;
 }
 
-char *load_again_describe(const struct load_source *source, const struct load_given *given)
+char *load_again_describe(const struct load_source *source)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
-	bool variables = given->options.arguments && given->options.arguments->n;
-
-	if (*source->shown != '/')
-		return NULL;
-	if (!variables && write_file(source, given, &text, NULL) < 0)
-		return NULL;
-	return describe(source, variables ? NULL : buf_str(&text), source->pick);
+	return *source->shown == '/' ? describe(source, buf_str(&source->as_written), source->pick)
+				     : NULL;
 }
 
 static json_t *read_description(const char *home, const char *id)
@@ -75,15 +54,20 @@ static json_t *read_description(const char *home, const char *id)
 		       : NULL;
 }
 
-static int merge(const json_t *before, const struct load_source *source,
-	const struct load_given *given, struct buf *record, char **description,
-	struct penstock_error *err)
+static int merge(const json_t *before, struct load_source *source, const struct load_given *given,
+	struct buf *record, char **description, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf now = BUF_INIT(2 * LIMIT_WORKFLOW_FILE),
 					  merged = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
+	const struct workflow_options options = load_source_options(source, given);
+	_cleanup_(diagnostics_release) struct diagnostics found = {0};
 	_cleanup_free_ char *old = json_dumps(before, 0);
-	int r = old ? write_file(source, given, &now, err) : error_memory(err);
+	int r = old ? workflow_write_file(source->shown, buf_str(&source->bytes), source->bytes.len,
+			      &options, &now, &found, err)
+		    : error_memory(err);
 
+	if (r < 0)
+		load_print_found(&found);
 	if (r == 0)
 		r = workflow_merge(old, buf_str(&now), buf_str(record), &merged, err);
 	if (r < 0)

@@ -47,6 +47,7 @@ void load_source_release(struct load_source *source)
 	free(source->region);
 	free(source->variables_name);
 	free(source->defaults_name);
+	buf_release(&source->as_written);
 }
 
 /* Returns DIR/NAME.yaml or .yml, or NULL if there is none. */
@@ -64,37 +65,6 @@ static char *find_yaml(const char *dir, const char *name)
 	return NULL;
 }
 
-/*
- * The same in `dir` or in the nearest directory above that has the file. A workflow file decides
- * what is run and where its output goes, and a parent directory may belong to another user (as /tmp
- * does): the file must belong to this user, to root, or to the owner of `dir`.
- */
-static char *find_above(const char *dir, const char *name)
-{
-	_cleanup_free_ char *at = realpath(dir, NULL);
-	struct stat own, st;
-
-	if (!at || stat(at, &own) < 0)
-		return NULL;
-	for (;;) {
-		char *found = find_yaml(*at ? at : "/", name);
-		char *slash = strrchr(at, '/');
-
-		if (found && (stat(found, &st) < 0 || st.st_uid == geteuid() || st.st_uid == 0 ||
-				     st.st_uid == own.st_uid))
-			return found;
-		if (found)
-			log_warn(
-				"ignoring %s: it belongs to another user; name it, or copy it, to use "
-				"it",
-				found);
-		free(found);
-		if (!*at || !slash)
-			return NULL;
-		*slash = '\0';
-	}
-}
-
 /* A file may be called as its workflow, or have it among others. */
 static bool defines(const char *path, const char *name)
 {
@@ -104,27 +74,49 @@ static bool defines(const char *path, const char *name)
 	       workflow_defines(buf_str(&bytes), bytes.len, name);
 }
 
-/* The file of .dstack/workflows/, in this directory or the nearest one above that has the folder,
- * that defines the workflow; NULL if there is none. */
-static char *find_in_folder(const char *name)
+/* Returns the file of DIR/.dstack/workflows/ that defines the workflow, or NULL if none does. */
+static char *find_in_folder(const char *dir, const char *name)
 {
-	_cleanup_free_ char *at = realpath(".", NULL);
+	_cleanup_free_ char *folder = path_join(dir, ".dstack/workflows");
+	_cleanup_closedir_ DIR *list = folder ? opendir(folder) : NULL;
+	const struct dirent *e;
 
-	while (at && *at) {
-		_cleanup_free_ char *folder = str_printf("%s/.dstack/workflows", at);
-		_cleanup_closedir_ DIR *list = folder ? opendir(folder) : NULL;
-		const struct dirent *e;
+	while (list && (e = fs_next_entry(list))) {
+		_cleanup_free_ char *path = path_join(folder, e->d_name);
 
-		while (list && (e = fs_next_entry(list))) {
-			_cleanup_free_ char *path = path_join(folder, e->d_name);
+		if (path && (str_ends(path, ".yaml") || str_ends(path, ".yml")) &&
+			defines(path, name))
+			return take_pointer(path);
+	}
+	return NULL;
+}
 
-			if (path && (str_ends(path, ".yaml") || str_ends(path, ".yml")) &&
-				defines(path, name))
-				return take_pointer(path);
-		}
-		if (list || !strrchr(at, '/'))
-			return NULL;
-		*strrchr(at, '/') = '\0';
+/*
+ * Returns the file in `dir` or in the nearest directory above that has it. A workflow file decides
+ * what is run and where its output goes, and a parent directory may belong to another user (as /tmp
+ * does): the file must belong to this user, to root, or to the owner of `dir`.
+ */
+static char *find_above(
+	const char *dir, char *(*find)(const char *dir, const char *name), const char *name)
+{
+	_cleanup_free_ char *at = realpath(dir, NULL);
+	struct stat own, st;
+
+	if (!at || stat(at, &own) < 0)
+		return NULL;
+	for (char *end = at + strlen(at); end; end = strrchr(at, '/')) {
+		_cleanup_free_ char *found = NULL;
+
+		*end = '\0';
+		found = find(*at ? at : "/", name);
+		if (found && (stat(found, &st) < 0 || st.st_uid == geteuid() || st.st_uid == 0 ||
+				     st.st_uid == own.st_uid))
+			return take_pointer(found);
+		if (found)
+			log_warn(
+				"ignoring %s: it belongs to another user; name it, or copy it, to use "
+				"it",
+				found);
 	}
 	return NULL;
 }
@@ -165,7 +157,7 @@ static int read_variables_and_defaults(struct load_source *out, struct penstock_
 		*strrchr(folder, '/') = '\0';
 	if (str_ends(folder, "/.dstack"))
 		*strrchr(folder, '/') = '\0';
-	out->defaults_name = find_above(*folder ? folder : "/", "penstock");
+	out->defaults_name = find_above(*folder ? folder : "/", find_yaml, "penstock");
 	user = config ? path_join(config, "penstock")
 		      : str_printf("%s/.config/penstock", home ? home : "");
 	if (!out->defaults_name && user)
@@ -249,7 +241,7 @@ void load_tasks(const char *operand, struct strlist *out)
 }
 
 /* The CPUs and GPUs that a run of this user may have here. */
-static int measure_machine(struct workflow_machine *out, struct penstock_error *err)
+static int measure_machine(struct workflow_site *out, struct penstock_error *err)
 {
 	_cleanup_free_ struct machine_capacity *machine = calloc(1, sizeof(*machine));
 	struct claim_limits limits;
@@ -280,15 +272,16 @@ int load_source_find(
 	 * search. */
 	if (strcmp(given->operand, "-") != 0 && !strchr(given->operand, '/') &&
 		access(given->operand, F_OK) < 0) {
-		dstack = find_above(".", ".dstack/workflows");
+		dstack = find_above(".", find_yaml, ".dstack/workflows");
 		if (!dstack)
-			dstack = find_in_folder(given->operand);
+			dstack = find_above(".", find_in_folder, given->operand);
 	}
 
 	*out = (struct load_source){
 		.bytes = BUF_INIT(LIMIT_WORKFLOW_FILE),
 		.variables = BUF_INIT(LIMIT_WORKFLOW_FILE),
 		.defaults = BUF_INIT(LIMIT_WORKFLOW_FILE),
+		.as_written = BUF_INIT(LIMIT_WORKFLOW_RECORD),
 	};
 	r = load_bytes(out, dstack ? dstack : given->operand, err);
 	if (r < 0)
@@ -311,10 +304,26 @@ int load_source_find(
 			return error_set(err, PENSTOCK_E_INVALID, "--context %s is not a directory",
 				given->context);
 	}
-	r = read_variables_and_defaults(out, err);
-	if (r == 0)
-		r = s3_place_resolve(&out->endpoint_url, &out->region, err);
-	return r == 0 ? measure_machine(&out->machine, err) : r;
+	return read_variables_and_defaults(out, err);
+}
+
+/* workflow_options.site of a workflow that starts elsewhere: only the nodes of a cluster are not
+ * known. */
+static int describe_account(void *cookie, struct workflow_site *out, struct penstock_error *err)
+{
+	struct load_source *source = cookie;
+	int r = source->region ? 0 : s3_place_resolve(&source->endpoint_url, &source->region, err);
+
+	out->endpoint_url = source->endpoint_url;
+	out->region = source->region;
+	return r;
+}
+
+static int describe_site(void *cookie, struct workflow_site *out, struct penstock_error *err)
+{
+	int r = describe_account(cookie, out, err);
+
+	return r == 0 ? measure_machine(out, err) : r;
 }
 
 static bool is_here(const char *path)
@@ -323,15 +332,13 @@ static bool is_here(const char *path)
 }
 
 struct workflow_options load_source_options(
-	const struct load_source *source, const struct load_given *given)
+	struct load_source *source, const struct load_given *given)
 {
 	struct workflow_options options = given->options;
 
 	options.is_here = given->here ? is_here : NULL;
-	/* Only the nodes of a cluster are not known. */
-	options.machine = given->here || options.keep_references ? &source->machine : NULL;
-	options.endpoint_url = source->endpoint_url;
-	options.region = source->region;
+	options.site = given->here || options.keep_references ? describe_site : describe_account;
+	options.site_cookie = source;
 	options.module = options.keep_references ? modules_find : modules_fetch;
 	options.module_cookie = source->shown;
 	options.pick = source->pick;

@@ -138,7 +138,7 @@ static void check_variables(
 }
 
 /* `names` are the workflows of the file; empty if it has only one. */
-static int read_all(struct validated *v, const char *shown, const struct load_source *files,
+static int read_all(struct validated *v, const char *shown, struct load_source *files,
 	const struct load_given *given, const struct strlist *names, struct penstock_error *err)
 {
 	struct workflow_options options = load_source_options(files, given);

@@ -644,7 +644,7 @@ static void put_resources(struct experiment *e)
 		return;
 	if (!slots && !dialect_was_invalid(e->root, "resources") &&
 		(!resources || !dialect_was_invalid(resources, "slots_per_trial"))) {
-		e->slots = e->rd->options->machine && e->rd->options->machine->gpus > 0;
+		e->slots = e->rd->site.gpus > 0;
 		if (!e->slots)
 			reader_note(e->rd, at,
 				"`slots_per_trial` is missing, which is 1 in Determined: the trial "

@@ -260,7 +260,7 @@ const char *dialect_home_path(struct reader *rd, const char *path)
 
 int64_t dialect_cpus(const struct reader *rd)
 {
-	return rd->options->machine ? rd->options->machine->cpus : 1;
+	return rd->site.cpus ? rd->site.cpus : 1;
 }
 
 const char *dialect_quoted(struct reader *rd, const char *text)

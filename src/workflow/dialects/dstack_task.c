@@ -241,7 +241,6 @@ static bool gpu_count(struct task *t, const char *text, struct range *out)
 
 static int64_t read_gpus(struct task *t, const struct node *node)
 {
-	const struct workflow_machine *machine = t->rd->options->machine;
 	struct range range = {1, 1};
 	const struct node *count = node->kind == NODE_MAP ? node_get(node, "count") : NULL;
 	bool good = node->kind == NODE_MAP ? !count || range_of(t, count, false, &range)
@@ -255,7 +254,7 @@ static int64_t read_gpus(struct task *t, const struct node *node)
 			node->kind == NODE_SCALAR ? quote(node->text) : node_kind_name(node));
 		return 0;
 	}
-	gpus = take(&range, machine ? machine->gpus : 0, 1);
+	gpus = take(&range, t->rd->site.gpus, 1);
 	if (node->kind == NODE_SCALAR && node->text[strspn(node->text, "0123456789.")])
 		reader_note(t->rd, &node->at, "the kind of the %lld GPU%s is not checked",
 			(long long)gpus, gpus == 1 ? "" : "s");

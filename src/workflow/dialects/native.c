@@ -165,11 +165,11 @@ bool native_bucket(struct reader *rd, struct node *parent, const char *url,
 	len = strcspn(bucket, "/");
 	map = native_map(rd, parent, google ? "gs" : "s3", at);
 	if (!google) {
-		const struct workflow_options *o = rd->options;
+		const struct workflow_site *site = &rd->site;
 
-		native_copy(rd, map, "region", o->region ? o->region : "us-east-1", at);
+		native_copy(rd, map, "region", site->region ? site->region : "us-east-1", at);
 		native_copy(rd, map, "endpointUrl",
-			o->endpoint_url ? o->endpoint_url : "https://s3.amazonaws.com", at);
+			site->endpoint_url ? site->endpoint_url : "https://s3.amazonaws.com", at);
 	}
 	native_text(rd, map, "bucketUrl",
 		workflow_arena_printf(
@@ -225,7 +225,7 @@ void native_default_cpus(struct reader *rd, struct node *job)
 	int64_t tasks = dialect_whole(resources, "tasks", 1);
 	int64_t cpus = dialect_cpus(rd) / (tasks > 0 ? tasks : 1);
 
-	if (!rd->options->machine || node_find(resources, "cpusPerTask") || cpus < 1)
+	if (!rd->site.cpus || node_find(resources, "cpusPerTask") || cpus < 1)
 		return;
 	if (!resources)
 		resources = native_map(rd, job, "resources", &job->at);

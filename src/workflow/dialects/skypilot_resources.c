@@ -79,9 +79,9 @@ static int64_t count_of(const char *kind, const struct node *value)
 
 static bool fits(const struct task *t, int64_t gpus)
 {
-	const struct workflow_machine *machine = t->rd->options->machine;
+	const struct workflow_site *site = &t->rd->site;
 
-	return !machine || gpus <= machine->gpus;
+	return !site->cpus || gpus <= site->gpus;
 }
 
 /* The count of the first alternative that fits this machine, else of the first one. */

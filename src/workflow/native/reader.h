@@ -21,6 +21,7 @@ struct reader {
 	struct workflow *workflow;
 	struct workflow_arena *arena;
 	const struct workflow_options *options;
+	struct workflow_site site; /* of a file of another runner */
 	struct diagnostics *found;
 	struct buf path; /* the field that is being read, "steps[0].run"; empty at the top */
 	const struct node *job; /* the whole document */

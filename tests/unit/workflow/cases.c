@@ -78,9 +78,16 @@ static bool test_is_here(const char *path)
 	return !str_starts(path, "/not-here");
 }
 
+static int test_site(void *cookie, struct workflow_site *out, struct penstock_error *err)
+{
+	(void)err;
+	*out = *(const struct workflow_site *)cookie;
+	return 0;
+}
+
 /* "--set X" and "--env X" lines into the two lists. */
 static void parse_options(struct buf *text, struct strlist *sets, struct strlist *env,
-	struct workflow_options *options, struct workflow_machine *machine)
+	struct workflow_options *options, struct workflow_site *site)
 {
 	char *rest = text->len ? text->data : NULL, *line;
 
@@ -89,12 +96,12 @@ static void parse_options(struct buf *text, struct strlist *sets, struct strlist
 			assert_int_equal(strlist_add(sets, line + strlen("--set ")), 0);
 		else if (str_starts(line, "--env "))
 			assert_int_equal(strlist_add(env, line + strlen("--env ")), 0);
-		else if (sscanf(line, "--machine %d %d", &machine->cpus, &machine->gpus) == 2)
-			options->machine = machine;
+		else if (sscanf(line, "--machine %d %d", &site->cpus, &site->gpus) == 2)
+			continue;
 		else if (str_starts(line, "--pick "))
 			options->pick = line + strlen("--pick ");
 		else if (str_starts(line, "--store "))
-			options->endpoint_url = line + strlen("--store ");
+			site->endpoint_url = line + strlen("--store ");
 		else if (*line)
 			fail_msg("not an option: %s", line);
 	}
@@ -181,13 +188,17 @@ static void a_document_reads_as_its_case_says(void **state)
 	_cleanup_(diagnostics_release) struct diagnostics found = {0};
 	_cleanup_(workflow_freep) struct workflow *wf = NULL;
 	_cleanup_(buf_release) struct buf lines = BUF_INIT(MIB);
-	struct workflow_options options = {
-		.sets = &sets, .env = &env, .resolve = test_resolve, .is_here = test_is_here};
+	struct workflow_site site = {0};
+	struct workflow_options options = {.sets = &sets,
+		.env = &env,
+		.resolve = test_resolve,
+		.is_here = test_is_here,
+		.site = test_site,
+		.site_cookie = &site};
 	struct test_case copy = *c;
-	struct workflow_machine machine;
 	int r;
 
-	parse_options(&copy.sections[OPTIONS], &sets, &env, &options, &machine);
+	parse_options(&copy.sections[OPTIONS], &sets, &env, &options, &site);
 	if (c->given[MODULE]) {
 		options.module = test_module;
 		options.module_cookie = &copy;
