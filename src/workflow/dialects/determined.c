@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "workflow/dialects/dialect.h"
+#include "workflow/dialects/shell.h"
 
 /* The size limit of a context, which is Determined's: (128 MiB / 8) * 6 - 1 MiB. */
 #define CONTEXT_BYTES (95 * MIB)
@@ -165,7 +166,6 @@ struct experiment {
 	struct reader *rd;
 	const struct node *root;
 	const struct node *image; /* NULL: steps run on the host */
-	bool image_was_wrong; /* an image was given, but it is invalid, which was reported */
 	struct node *job, *env, *run, *container;
 	bool launched; /* by a program that a signal would end before the trial has saved */
 	int64_t slots;
@@ -312,74 +312,28 @@ static bool check_mount(struct experiment *e, const struct node *item)
 			e->rd, &host->at, "bind_mounts: %s is not on this machine", host->text);
 	if (strcmp(inside->text, ".") == 0 || reader_has_dots(inside->text))
 		reader_error(e->rd, &inside->at, "`container_path` must not contain `.` or `..`");
-	else if (!e->image && !e->image_was_wrong && *inside->text == '/' &&
-		 is_not_here(e, inside->text))
-		reader_error(e->rd, &inside->at,
-			"bind_mounts: %s is not on this machine, and without a container nothing "
-			"is created outside of the run: create it, or give environment.image",
-			inside->text);
 	return e->rd->found->errors == before;
 }
 
-/* On the host, a mount is made in a private mount namespace of the step. A writable directory at
- * its own path needs no mount. */
-static void add_host_mount(struct experiment *e, const struct node *item, struct buf *checks,
-	struct buf *mounts, struct buf *remounts)
-{
-	const char *host = dialect_text(item, "host_path");
-	const char *inside = dialect_text(item, "container_path");
-	const char *from = dialect_quoted(e->rd, host), *to = dialect_quoted(e->rd, inside);
-
-	if (!from || !to)
-		return;
-	buf_printf(checks,
-		"[ -e %s ] || { echo bind_mounts: %s is not on this machine >&2; exit 1; }\n", from,
-		from);
-	if (*inside == '/')
-		buf_printf(checks,
-			"[ -e %s ] || { echo bind_mounts: %s is not on this machine, and nothing "
-			"is made outside of the run: make it, or give environment.image >&2; exit "
-			"1; }\n",
-			to, to);
-	else
-		buf_printf(checks, "mkdir -p -- %s\n", to);
-	if (strcmp(host, inside) == 0 && !dialect_flag(item, "read_only", false))
-		return;
-	buf_printf(mounts, "mount --bind -- %s %s\n", from, to);
-	if (dialect_flag(item, "read_only", false))
-		buf_printf(remounts, "mount -o remount,bind,ro -- %s\n", to);
-}
-
-/* The command with its mounts on the host; NULL if there are none. */
+/* The command with its mounts on the host, in a mount namespace of the step. */
 static const char *host_mounts(struct experiment *e, const char *command)
 {
-	_cleanup_(buf_release) struct buf checks = BUF_INIT(LIMIT_STRING);
-	_cleanup_(buf_release) struct buf mounts = BUF_INIT(LIMIT_STRING);
-	/* After all mounts, because a mount from a read-only place is read-only, too. */
-	_cleanup_(buf_release) struct buf remounts = BUF_INIT(LIMIT_STRING);
 	const struct node *list = node_get(e->root, "bind_mounts");
-	const char *script;
+	struct shell shell;
+	const char *text;
 
+	shell_init(&shell, e->rd, "");
 	for (size_t i = 0; list && i < list->n; i++) {
-		if (node_get(list->entries[i].value, "host_path"))
-			add_host_mount(e, list->entries[i].value, &checks, &mounts, &remounts);
+		const struct node *item = list->entries[i].value;
+
+		if (node_get(item, "host_path"))
+			shell_bind(&shell, dialect_text(item, "host_path"),
+				dialect_text(item, "container_path"),
+				dialect_flag(item, "read_only", false));
 	}
-	if (buf_failed(&checks) || buf_failed(&mounts) || buf_failed(&remounts)) {
-		e->rd->arena->no_memory = true;
-		return command;
-	}
-	if (!mounts.len)
-		return workflow_arena_printf(e->rd->arena, "%s%s", buf_str(&checks), command);
-	script = workflow_arena_printf(e->rd->arena, "set -e\n%s%scd .\nexec /bin/sh -c \"$1\"",
-		buf_str(&mounts), buf_str(&remounts));
-	if (!script)
-		return command;
-	/* Users may mount if the kernel allows user namespaces; root needs none. */
-	return workflow_arena_printf(e->rd->arena,
-		"%sif [ \"$(id -u)\" = 0 ]; then set -- unshare --mount\n"
-		"else set -- unshare --user --map-current-user --keep-caps --mount; fi\n"
-		"exec \"$@\" -- /bin/sh -c %s mounts %s",
-		buf_str(&checks), dialect_quoted(e->rd, script), dialect_quoted(e->rd, command));
+	text = shell_mounted(&shell, "/bin/sh", command);
+	shell_release(&shell);
+	return text;
 }
 
 /* A relative path is one of the working directory. */
@@ -662,7 +616,6 @@ static struct node *translate(struct reader *rd, struct node *root)
 	struct experiment e = {.rd = rd, .root = root};
 	const struct node *environment = node_get(root, "environment");
 	const struct node *restarts = node_get(root, "max_restarts");
-	const struct node *image = node_get(environment, "image");
 	struct node *step;
 	const struct node *searcher, *name;
 
@@ -685,9 +638,6 @@ static struct node *translate(struct reader *rd, struct node *root)
 	native_text(rd, step, "name", "trial", &root->at);
 	e.run = native_map(rd, step, "run", &root->at);
 	e.image = image_of(&e, environment);
-	e.image_was_wrong = dialect_was_invalid(root, "environment") ||
-			    (environment && dialect_was_invalid(environment, "image")) ||
-			    (image && image->kind == NODE_MAP && image->removed);
 	put_command(&e);
 	native_number(rd, e.run, "restarts", dialect_whole(root, "max_restarts", 5),
 		restarts ? &restarts->at : &root->at);

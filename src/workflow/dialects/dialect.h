@@ -122,6 +122,19 @@ const char *dialect_home_path(struct reader *rd, const char *path);
 int64_t dialect_cpus(const struct reader *rd);
 /* Adds them to `resources` of the job, if its file names none. */
 void native_default_cpus(struct reader *rd, struct node *job);
+
+/* The resources of each node, with the places of those that the file names, else NULL. */
+struct native_share {
+	int64_t nodes, cpus, gpus;
+	int64_t memory; /* MiB */
+	const struct node *cpu_at, *memory_at, *gpu_at;
+};
+/* Adds `resources` to the job, with one task for each node. */
+void native_resources(struct reader *rd, struct node *job, const struct workflow_place *at,
+	const struct native_share *share);
+/* Adds the transport for files of this machine, which are not unpacked. */
+void native_local(
+	struct reader *rd, struct node *input, const char *path, const struct workflow_place *at);
 /* Names the run: characters that a name cannot have become `-`, with a note. */
 void native_name(struct reader *rd, struct node *job, const struct node *name);
 /* Bytes of "32GB", "512 MiB", "16g"; units are decimal without "i". False if `text` is no size. */

@@ -385,9 +385,8 @@ static const char *command_of(struct chosen *c)
 
 /* ---- the parts of the native tree ---- */
 
-/* Memory for each CPU, from `memory` such as "32GB", "4GB/gpu" or "4GB/cpu". */
-static void put_memory(
-	struct chosen *c, struct node *out, const struct node *memory, int64_t cpus, int64_t gpus)
+/* MiB of `memory` such as "32GB", "4GB/gpu" or "4GB/cpu"; 0 after an error, which is reported. */
+static int64_t read_memory(struct chosen *c, const struct node *memory, int64_t cpus, int64_t gpus)
 {
 	const char *slash = strchr(memory->text, '/');
 	const char *amount = memory->text;
@@ -398,35 +397,30 @@ static void put_memory(
 		each = strcmp(slash, "/gpu") == 0 ? gpus : strcmp(slash, "/cpu") == 0 ? cpus : 0;
 	}
 	if (!amount)
-		return;
-	if (!dialect_memory(amount, &bytes) || each < 1 || bytes > (INT64_C(1) << 50)) {
-		reader_error(c->rd, &memory->at,
-			"`memory` must be an amount such as 32GB, 512MiB or, with GPUs, "
-			"16GB/gpu, not %s",
-			quote(memory->text));
-		return;
-	}
-	native_number(c->rd, out, "memPerCpu", (bytes / MIB * each + cpus - 1) / cpus, &memory->at);
+		return 0;
+	if (dialect_memory(amount, &bytes) && each >= 1 && bytes <= (INT64_C(1) << 50))
+		return bytes / MIB * each;
+	reader_error(c->rd, &memory->at,
+		"`memory` must be an amount such as 32GB, 512MiB or, with GPUs, 16GB/gpu, not %s",
+		quote(memory->text));
+	return 0;
 }
 
 static void put_resources(struct chosen *c, struct node *job)
 {
 	const struct node *resources = node_get(c->map, "resources");
-	const struct node *cpu = node_get(resources, "cpu");
-	const struct node *memory = node_get(resources, "memory");
-	const struct node *gpu = gpu_of(c->map);
-	int64_t cpus = count_of(cpu, 1), gpus = count_of(gpu, 0);
-	struct node *out;
+	struct native_share share = {
+		.nodes = 1,
+		.cpu_at = node_get(resources, "cpu"),
+		.memory_at = node_get(resources, "memory"),
+		.gpu_at = gpu_of(c->map),
+	};
 
-	if (!cpu && !memory && !gpu)
-		return;
-	out = native_map(c->rd, job, "resources", resources ? &resources->at : &gpu->at);
-	native_number(c->rd, out, "tasks", 1, &c->map->at);
-	native_number(c->rd, out, "cpusPerTask", cpus, cpu ? &cpu->at : &c->map->at);
-	if (memory && cpus > 0)
-		put_memory(c, out, memory, cpus, gpus);
-	if (gpu)
-		native_number(c->rd, out, "gpusPerTask", gpus, &gpu->at);
+	share.cpus = share.cpu_at ? count_of(share.cpu_at, 1) : dialect_cpus(c->rd);
+	share.gpus = count_of(share.gpu_at, 0);
+	if (share.memory_at && share.cpus > 0)
+		share.memory = read_memory(c, share.memory_at, share.cpus, share.gpus);
+	native_resources(c->rd, job, resources ? &resources->at : &c->map->at, &share);
 }
 
 static void put_python(struct chosen *c, struct node *job)

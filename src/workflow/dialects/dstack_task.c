@@ -261,43 +261,37 @@ static int64_t read_gpus(struct task *t, const struct node *node)
 	return gpus;
 }
 
-static void put_memory(struct task *t, struct node *out, const struct node *node, int64_t cpus)
+/* MiB of a node; 0 after an error, which is reported. */
+static int64_t read_memory(struct task *t, const struct node *node)
 {
 	struct range range;
-	int64_t bytes;
 
 	if (!range_of(t, node, true, &range) || range.min > (double)(INT64_C(1) << 50)) {
 		reader_error(t->rd, &node->at,
 			"`resources.memory` must be an amount such as 32GB, or a range such as "
 			"32GB.., not %s",
 			node->kind == NODE_SCALAR ? quote(node->text) : node_kind_name(node));
-		return;
+		return 0;
 	}
-	bytes = (int64_t)(range.min >= 0 ? range.min : range.max);
-	native_number(t->rd, out, "memPerCpu", (bytes / MIB + cpus - 1) / cpus, &node->at);
+	return (int64_t)(range.min >= 0 ? range.min : range.max) / MIB;
 }
 
 static void put_resources(struct task *t)
 {
 	const struct node *given = node_get(t->root, "resources");
-	const struct node *cpu = node_get(given, "cpu"), *memory = node_get(given, "memory");
-	const struct node *gpu = node_get(given, "gpu");
-	int64_t cpus = cpu ? read_cpus(t, cpu) : dialect_cpus(t->rd);
-	struct node *out;
+	struct native_share share = {
+		.nodes = t->nodes,
+		.cpu_at = node_get(given, "cpu"),
+		.memory_at = node_get(given, "memory"),
+		.gpu_at = node_get(given, "gpu"),
+	};
 
-	t->gpus = gpu ? read_gpus(t, gpu) : 0;
-	if (!cpu && !memory && !gpu && t->nodes == 1)
-		return;
-	out = native_map(t->rd, t->job, "resources", given ? &given->at : &t->root->at);
-	native_number(t->rd, out, "tasks", t->nodes, &t->root->at);
-	if (t->nodes > 1)
-		native_number(t->rd, out, "tasksPerNode", 1, &t->root->at);
-	if (cpu)
-		native_number(t->rd, out, "cpusPerTask", cpus, &cpu->at);
-	if (memory)
-		put_memory(t, out, memory, cpus);
-	if (gpu)
-		native_number(t->rd, out, "gpusPerTask", t->gpus, &gpu->at);
+	share.cpus = share.cpu_at ? read_cpus(t, share.cpu_at) : dialect_cpus(t->rd);
+	if (share.memory_at)
+		share.memory = read_memory(t, share.memory_at);
+	if (share.gpu_at)
+		t->gpus = share.gpus = read_gpus(t, share.gpu_at);
+	native_resources(t->rd, t->job, given ? &given->at : &t->root->at, &share);
 }
 
 /* ---- limits ---- */
@@ -377,29 +371,6 @@ static void put_variables(struct task *t)
 
 /* ---- files ---- */
 
-static void place_input(
-	struct task *t, const char *local, const char *target, const struct workflow_place *at)
-{
-	struct node *input, *map;
-	size_t i;
-
-	if (!t->inputs)
-		t->inputs = native_list(t->rd, t->job, "inputs", at);
-	if (!t->inputs)
-		return;
-	i = t->inputs->n;
-	input = native_map(t->rd, t->inputs, NULL, at);
-	map = native_map(t->rd, input, "local", at);
-	native_text(t->rd, map, "path", dialect_home_path(t->rd, local), at);
-	native_put(t->rd, input, "unpack", node_scalar(t->rd->arena, "false", false, *at));
-	native_text(t->rd, input, "path", workflow_arena_printf(t->rd->arena, "mounts/%zu", i), at);
-	native_text(
-		t->rd, input, "link", workflow_arena_printf(t->rd->arena, ".mounts/%zu", i), at);
-	shell_place(&t->shell,
-		workflow_arena_printf(t->rd->arena, "$STORAGE_PATH/work/.mounts/%zu", i), target,
-		SHELL_COPY);
-}
-
 /* The parts of "LOCAL:PATH"; `*path` is NULL without the second. */
 static void split(struct task *t, const char *text, const char **local, const char **path)
 {
@@ -431,7 +402,10 @@ static void put_files(struct task *t)
 		path = path ? path : local;
 		while (str_starts(path, "./"))
 			path += 2;
-		place_input(t, local, path, &item->at);
+		if (!t->inputs)
+			t->inputs = native_list(t->rd, t->job, "inputs", &files->at);
+		native_local(t->rd, shell_input(&t->shell, t->inputs, path, SHELL_COPY, &item->at),
+			local, &item->at);
 	}
 }
 

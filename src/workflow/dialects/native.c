@@ -219,6 +219,37 @@ void native_name(struct reader *rd, struct node *job, const struct node *name)
 	native_text(rd, job, "name", plain, &name->at);
 }
 
+void native_resources(struct reader *rd, struct node *job, const struct workflow_place *at,
+	const struct native_share *share)
+{
+	struct node *out;
+
+	if (!share->cpu_at && !share->memory_at && !share->gpu_at && !share->gpus &&
+		share->nodes == 1)
+		return;
+	out = native_map(rd, job, "resources", at);
+	native_number(rd, out, "tasks", share->nodes, at);
+	if (share->nodes > 1)
+		native_number(rd, out, "tasksPerNode", 1, at);
+	if (share->cpu_at)
+		native_number(rd, out, "cpusPerTask", share->cpus, &share->cpu_at->at);
+	if (share->memory_at && share->memory > 0)
+		native_number(rd, out, "memPerCpu", (share->memory + share->cpus - 1) / share->cpus,
+			&share->memory_at->at);
+	if (share->gpu_at || share->gpus)
+		native_number(rd, out, "gpusPerTask", share->gpus,
+			share->gpu_at ? &share->gpu_at->at : at);
+}
+
+void native_local(
+	struct reader *rd, struct node *input, const char *path, const struct workflow_place *at)
+{
+	struct node *map = native_map(rd, input, "local", at);
+
+	native_text(rd, map, "path", dialect_home_path(rd, path), at);
+	native_flag(rd, input, "unpack", false, at);
+}
+
 void native_default_cpus(struct reader *rd, struct node *job)
 {
 	struct node *resources = node_get(job, "resources");

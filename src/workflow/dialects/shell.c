@@ -74,14 +74,17 @@ static const char home_lines[] =
 	"export HOME=\"$penstock_home\"\n";
 
 /*
- * Mounts in a namespace of the step: $1 is the shell's command, followed by FROM TO HOW each. A
- * target that does not exist is made in a copy of the directory above it, which has a mount for
- * each of the entries: nothing appears on the machine itself.
+ * Mounts in a namespace of the step: $1 is a shell and $2 its command, followed by FROM TO HOW
+ * each. A target that does not exist is made in a copy of the directory above it, which has a mount
+ * for each of the entries: nothing appears on the machine itself. Below the working directory it is
+ * made there. HOW is copy, mount or ro; all are read-only at the end, because a mount from a
+ * read-only place is read-only, too.
  */
 static const char mount_lines[] =
 	"set -e\n"
 	"mount --make-rprivate /\n"
-	"root=$STORAGE_PATH/places; mkdir -p \"$root\"; ours=$'\\n'; body=$1; shift\n"
+	"root=$STORAGE_PATH/places; mkdir -p \"$root\"; ours=$'\\n'; here=$PWD; locked=()\n"
+	"program=$1 body=$2; shift 2\n"
 	"own() { local p=$root/${1//\\//_} e n\n"
 	"\tmkdir -p \"$p\"; mount --bind \"$p\" \"$p\"; mount --make-unbindable \"$p\"\n"
 	"\tfor e in \"${1%/}\"/* \"${1%/}\"/.[!.]*; do n=$p/${e##*/}\n"
@@ -93,7 +96,9 @@ static const char mount_lines[] =
 	"\telse mount --move \"$p\" \"$1\"; fi\n"
 	"\tours=$ours$1$'\\n'; }\n"
 	"place() { local from to=$2 a d e\n"
-	"\tcase $1 in \"$DEEPSQUARE_OUTPUT\"/*) mkdir -p \"$1\";; esac; from=$(readlink -f \"$1\")\n"
+	"\tcase $1 in \"$DEEPSQUARE_OUTPUT\"/*) mkdir -p \"$1\";; esac\n"
+	"\t[ -e \"$1\" ] || { echo \"cannot mount $1: it is not on this machine\" >&2; exit 1; }\n"
+	"\tfrom=$(readlink -f \"$1\")\n"
 	"\tcase $to in */) to=${to%/}; if [ -f \"$from\" ]; then to=$to/${from##*/}; fi;; esac\n"
 	"\tif [ -d \"$to\" ] && [ -d \"$from\" ] && [ \"$3\" = copy ]; then\n"
 	"\t\tcase $ours in *$'\\n'\"$to\"$'\\n'*) ;; *) own \"$to\";; esac\n"
@@ -103,16 +108,17 @@ static const char mount_lines[] =
 	"\tfi\n"
 	"\tif [ ! -e \"$to\" ]; then a=${to%/*}; while [ -n \"$a\" ] && [ ! -e \"$a\" ]; do a=${a%/*}; "
 	"done\n"
-	"\t\ta=${a:-/}; case $ours in *$'\\n'\"$a\"$'\\n'*) ;; *) own \"$a\";; esac\n"
+	"\t\ta=${a:-/}; case $to in \"$here\"/*) ;; *) "
+	"case $ours in *$'\\n'\"$a\"$'\\n'*) ;; *) own \"$a\";; esac;; esac\n"
 	"\t\td=${to%/*}; mkdir -p \"$d/\"\n"
 	"\t\twhile [ -n \"$d\" ] && [ \"$d\" != \"$a\" ]; do ours=$ours$d$'\\n'; d=${d%/*}; done\n"
 	"\t\tif [ -d \"$from\" ]; then mkdir -p \"$to\"; else : >>\"$to\"; fi\n"
 	"\tfi\n"
-	"\tmount --bind \"$from\" \"$to\"; }\n"
-	"here=$PWD\n"
+	"\tmount --bind \"$from\" \"$to\"; if [ \"$3\" = ro ]; then locked+=(\"$to\"); fi; }\n"
 	"while [ $# -gt 2 ]; do place \"$1\" \"$2\" \"$3\"; shift 3; done\n"
+	"for to in \"${locked[@]}\"; do mount -o remount,bind,ro \"$to\"; done\n"
 	"cd \"$here\"\n"
-	"exec /bin/bash -c \"$body\"";
+	"exec \"$program\" -c \"$body\"";
 
 void shell_place(struct shell *s, const char *from, const char *target, enum shell_how how)
 {
@@ -133,6 +139,30 @@ void shell_place(struct shell *s, const char *from, const char *target, enum she
 	else
 		buf_printf(&s->links, "penstock_put \"%s\" %s%s %s\n", from,
 			*target == '/' ? "" : "\"$PWD/\"", quoted, words[how]);
+}
+
+struct node *shell_input(struct shell *s, struct node *inputs, const char *target,
+	enum shell_how how, const struct workflow_place *at)
+{
+	struct workflow_arena *arena = s->rd->arena;
+	struct node *input = native_map(s->rd, inputs, NULL, at);
+	size_t i = inputs ? inputs->n - 1 : 0;
+
+	native_text(s->rd, input, "path", workflow_arena_printf(arena, "mounts/%zu", i), at);
+	native_text(s->rd, input, "link", workflow_arena_printf(arena, ".mounts/%zu", i), at);
+	shell_place(
+		s, workflow_arena_printf(arena, "$STORAGE_PATH/work/.mounts/%zu", i), target, how);
+	return input;
+}
+
+void shell_bind(struct shell *s, const char *host, const char *target, bool read_only)
+{
+	const char *from = dialect_quoted(s->rd, host), *to = dialect_quoted(s->rd, target);
+
+	if (!from || !to || (strcmp(host, target) == 0 && !read_only))
+		return;
+	buf_printf(&s->mounts, " %s %s%s %s", from, *target == '/' ? "" : "\"$PWD\"/", to,
+		read_only ? "ro" : "mount");
 }
 
 /* ---- the command ---- */
@@ -166,11 +196,25 @@ static void add_python(const struct shell *s, struct buf *out)
 	}
 }
 
+const char *shell_mounted(struct shell *s, const char *program, const char *body)
+{
+	_cleanup_(buf_release) struct buf whole = BUF_INIT(LIMIT_STRING);
+
+	if (!body || !s->mounts.len)
+		return body;
+	/* Users may mount if the kernel allows user namespaces; root needs none. */
+	buf_printf(&whole,
+		"if [ \"$(id -u)\" = 0 ]; then set -- unshare --mount\n"
+		"else set -- unshare --user --map-current-user --keep-caps --mount; fi\n"
+		"exec \"$@\" -- /bin/bash -c %s places %s %s%s",
+		dialect_quoted(s->rd, mount_lines), program, dialect_quoted(s->rd, body),
+		buf_str(&s->mounts));
+	return workflow_arena_take(s->rd->arena, &whole);
+}
+
 const char *shell_command(struct shell *s, const char *first, const char *commands)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
-	_cleanup_(buf_release) struct buf whole = BUF_INIT(LIMIT_STRING);
-	const char *body;
 
 	buf_add_str(&out, first);
 	if (s->links.len || s->own_home)
@@ -185,17 +229,7 @@ const char *shell_command(struct shell *s, const char *first, const char *comman
 	if (has_word(s->commands, "sudo"))
 		buf_add_str(&out, sudo_lines);
 	buf_add_str(&out, commands);
-	body = workflow_arena_take(s->rd->arena, &out);
-	if (!body || !s->mounts.len)
-		return body;
-	/* Users may mount if the kernel allows user namespaces; root needs none. */
-	buf_printf(&whole,
-		"if [ \"$(id -u)\" = 0 ]; then set -- unshare --mount\n"
-		"else set -- unshare --user --map-current-user --keep-caps --mount; fi\n"
-		"exec \"$@\" -- /bin/bash -c %s places %s%s",
-		dialect_quoted(s->rd, mount_lines), dialect_quoted(s->rd, body),
-		buf_str(&s->mounts));
-	return workflow_arena_take(s->rd->arena, &whole);
+	return shell_mounted(s, "/bin/bash", workflow_arena_take(s->rd->arena, &out));
 }
 
 void shell_init(struct shell *s, struct reader *rd, const char *commands)

@@ -38,7 +38,15 @@ void shell_release(struct shell *s);
 enum shell_how { SHELL_COPY, SHELL_MOUNT };
 /* Puts `from`, which the shell expands, at `target` when a step starts. */
 void shell_place(struct shell *s, const char *from, const char *target, enum shell_how how);
+/* Adds an input whose files are at `target` when a step starts; the caller adds its source. */
+struct node *shell_input(struct shell *s, struct node *inputs, const char *target,
+	enum shell_how how, const struct workflow_place *at);
+/* Mounts a path of the host, which the shell does not expand. A relative target is below the
+ * working directory. */
+void shell_bind(struct shell *s, const char *host, const char *target, bool read_only);
 /* The command of a step: `first`, the lines above, and `commands`. */
 const char *shell_command(struct shell *s, const char *first, const char *commands);
+/* `body`, for `program -c`, after the mounts on the host. */
+const char *shell_mounted(struct shell *s, const char *program, const char *body);
 
 #endif

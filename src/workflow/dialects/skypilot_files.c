@@ -313,18 +313,16 @@ static void put_transport(
 	struct task *t, struct node *input, const struct workflow_place *at, const char *source)
 {
 	const char *bucket = bucket_at(t, NULL, source);
-	struct node *map, *ignored;
+	struct node *ignored;
 
 	if (native_bucket(t->rd, input, bucket ? bucket : source, at, &ignored))
 		return;
-	if (str_starts(source, "http://") || str_starts(source, "https://")) {
-		map = native_map(t->rd, input, "http", at);
-		native_text(t->rd, map, "url", source, at);
-	} else {
-		map = native_map(t->rd, input, "local", at);
-		native_text(t->rd, map, "path", dialect_home_path(t->rd, source), at);
+	if (!str_starts(source, "http://") && !str_starts(source, "https://")) {
+		native_local(t->rd, input, source, at);
+		return;
 	}
-	native_put(t->rd, input, "unpack", node_scalar(t->rd->arena, "false", false, *at));
+	native_text(t->rd, native_map(t->rd, input, "http", at), "url", source, at);
+	native_flag(t->rd, input, "unpack", false, at);
 }
 
 /* An input, and its place at the target. Several sources are entries of the target. */
@@ -332,20 +330,19 @@ static void put_input(struct task *t, const struct mount *m, const struct workfl
 	const char *source, const char *target)
 {
 	const char *link = link_of(t, target);
-	size_t i = t->inputs->n;
 	struct node *input;
 
 	if (!source || is_unknown_store(t, at, bucket_at(t, NULL, source) ? "s3" : source))
 		return;
-	input = native_map(t->rd, t->inputs, NULL, at);
+	if (!link) {
+		input = shell_input(&t->shell, t->inputs, target, m->how, at);
+	} else {
+		input = native_map(t->rd, t->inputs, NULL, at);
+		native_text(t->rd, input, "path",
+			workflow_arena_printf(t->rd->arena, "mounts/%zu", t->inputs->n - 1), at);
+		native_text(t->rd, input, "link", link, at);
+	}
 	put_transport(t, input, at, source);
-	native_text(t->rd, input, "path", workflow_arena_printf(t->rd->arena, "mounts/%zu", i), at);
-	if (!link)
-		shell_place(&t->shell,
-			workflow_arena_printf(t->rd->arena, "$STORAGE_PATH/work/.mounts/%zu", i),
-			target, m->how);
-	native_text(t->rd, input, "link",
-		link ? link : workflow_arena_printf(t->rd->arena, ".mounts/%zu", i), at);
 }
 
 static void put_inputs(struct task *t, const struct mount *m)

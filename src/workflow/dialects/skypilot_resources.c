@@ -195,28 +195,26 @@ static int64_t read_cpus(struct task *t, const struct node *node)
 	return (int64_t)ceil(cpus);
 }
 
-/* "32" or "32+" in GiB, or "64GB", for all CPUs together; "2x" is multiplied by the CPUs. */
-static void put_memory(struct task *t, struct node *out, const struct node *node, int64_t cpus)
+/* MiB of "32" or "32+" in GiB, or "64GB", for all CPUs together; "2x" is multiplied by the CPUs. 0
+ * after an error, which is reported. */
+static int64_t read_memory(struct task *t, const struct node *node, int64_t cpus)
 {
 	char *amount = without_suffix(t, node->text, "+");
 	bool each = amount && str_ends(amount, "x");
 	int64_t bytes;
 
 	amount = amount ? without_suffix(t, amount, "x") : NULL;
-	if (!amount)
-		return;
-	if (amount[strspn(amount, "0123456789.")] == '\0')
+	if (amount && amount[strspn(amount, "0123456789.")] == '\0')
 		amount = workflow_arena_printf(t->rd->arena, "%sGiB", amount);
 	if (!amount)
-		return;
+		return 0;
 	if (!dialect_memory(amount, &bytes) || bytes > (INT64_C(1) << 50)) {
 		reader_error(t->rd, &node->at,
 			"`resources.memory` must be an amount in GiB such as 32 or 32+, not %s",
 			quote(node->text));
-		return;
+		return 0;
 	}
-	native_number(t->rd, out, "memPerCpu", each ? bytes / MIB : (bytes / MIB + cpus - 1) / cpus,
-		&node->at);
+	return bytes / MIB * (each ? cpus : 1);
 }
 
 /* Exit codes after which the job continues without limit, and which do not count as restarts. */
@@ -239,30 +237,19 @@ static void put_recovery(struct task *t, const struct node *recovery)
 void skypilot_put_resources(struct task *t)
 {
 	const struct node *base = node_get(t->root, "resources");
-	const struct node *kinds, *cpu, *memory;
-	struct node *out;
-	int64_t cpus;
+	struct native_share share = {.nodes = t->nodes};
 
 	t->resources = base && base->kind == NODE_MAP ? choose(t, base) : NULL;
-	kinds = accelerators_of(t->resources);
-	cpu = node_get(t->resources, "cpus");
-	memory = node_get(t->resources, "memory");
+	share.gpu_at = accelerators_of(t->resources);
+	share.cpu_at = node_get(t->resources, "cpus");
+	share.memory_at = node_get(t->resources, "memory");
 	put_recovery(t, node_get(t->resources, "job_recovery"));
-	if (kinds) {
-		t->gpus = read_accelerators(t, kinds);
-		note_kind(t, kinds);
+	if (share.gpu_at) {
+		t->gpus = share.gpus = read_accelerators(t, share.gpu_at);
+		note_kind(t, share.gpu_at);
 	}
-	if (!cpu && !memory && !kinds && t->nodes == 1)
-		return;
-	out = native_map(t->rd, t->job, "resources", base ? &base->at : &t->root->at);
-	cpus = cpu ? read_cpus(t, cpu) : dialect_cpus(t->rd);
-	native_number(t->rd, out, "tasks", t->nodes, &t->root->at);
-	if (t->nodes > 1)
-		native_number(t->rd, out, "tasksPerNode", 1, &t->root->at);
-	if (cpu)
-		native_number(t->rd, out, "cpusPerTask", cpus, &cpu->at);
-	if (memory)
-		put_memory(t, out, memory, cpus);
-	if (t->gpus)
-		native_number(t->rd, out, "gpusPerTask", t->gpus, &kinds->at);
+	share.cpus = share.cpu_at ? read_cpus(t, share.cpu_at) : dialect_cpus(t->rd);
+	if (share.memory_at)
+		share.memory = read_memory(t, share.memory_at, share.cpus);
+	native_resources(t->rd, t->job, base ? &base->at : &t->root->at, &share);
 }
