@@ -246,6 +246,7 @@
 #define LIMIT_SYNC_NAME		   (16 * KIB) /* bytes of a relative path, percent-encoded */
 #define LIMIT_SYNC_JOURNAL_PENDING (4 * MIB) /* bytes not yet written because the disk is full */
 #define LIMIT_SYNC_LINE		   (64 * KIB) /* bytes of one line of a manifest */
+#define LIMIT_REPLACED		   1000000 /* copies of replaced objects listed at a time */
 #define LIMIT_SYNC_PROCS	   1024 /* writers watched at a time, one descriptor each */
 
 #endif

@@ -49,6 +49,8 @@ static int flush_files(struct run *run, const char *journal, struct penstock_err
 	r = publisher_flush_sync(&run->publisher, err);
 	if (r == 0)
 		r = run_checkpoints_settle(&run->publisher, err);
+	if (r == 0)
+		publisher_bound_replaced(&run->publisher);
 	publisher_record(&run->publisher);
 	if (r < 0)
 		sync_settle(run->publisher.sync);

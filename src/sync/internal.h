@@ -38,6 +38,7 @@
 #include "sync/kernel/lease.h"
 #include "sync/record/manifest.h"
 #include "sync/plan/plan.h"
+#include "sync/replaced.h"
 #include "sync/sync.h"
 #include "sync/plan/table.h"
 #include "sync/kernel/watch.h"
@@ -50,6 +51,8 @@
 struct kept {
 	char *path, *etag, *key;
 	uint64_t size;
+	bool fresh; /* this sync has made or seen the copy */
+	bool there; /* a listing has it */
 	UT_hash_handle hh; /* by key */
 };
 
@@ -279,6 +282,8 @@ int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cooki
 /* Under lock: */
 /* Does nothing if the key is known. -1 if out of memory. */
 int keep_add(struct sync *s, const char *path, const char *etag, const char *key, uint64_t size);
+/* The copy is gone. */
+void keep_drop(struct sync *s, const char *key);
 void keep_free(struct sync *s);
 /* Without the lock: */
 /* Returns true if this run published the object, in this attempt or in one that it continues;
@@ -292,7 +297,8 @@ bool keep_is_of_run(const struct sync *s, const struct object_info *there);
  * is gone: examine it again. */
 int keep_object(struct sync *s, const char *path, const char *key, const struct object_info *there,
 	struct penstock_error *err);
-/* Records the copies of an earlier attempt that was killed before it recorded them. */
+/* Records the copies of an earlier attempt that was killed before it recorded them, and forgets
+ * those that were removed. */
 int keep_find(struct sync *s, struct penstock_error *err);
 
 /* checkpoints.c; without the lock */

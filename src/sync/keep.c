@@ -38,28 +38,30 @@ int sync_head(
 	return rc < 0 ? rc : object_head(sync_at(s, buf_str(&key)), there, err);
 }
 
+/* Many keys may write but not list. */
+static bool is_refused(int rc, struct penstock_error *err)
+{
+	return error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
+	       error_expected(rc, PENSTOCK_E_UNSUPPORTED, err) ||
+	       error_expected(rc, PENSTOCK_E_NOT_FOUND, err);
+}
+
 int sync_list(struct sync *s, const char *prefix, object_list_fn fn, void *cookie,
 	struct penstock_error *err)
 {
 	int rc = object_list(sync_at(s, prefix), NULL, fn, cookie, s->o.cancel, err);
 
-	return error_expected(rc, PENSTOCK_E_PERMISSION, err) ||
-			       error_expected(rc, PENSTOCK_E_UNSUPPORTED, err) ||
-			       error_expected(rc, PENSTOCK_E_NOT_FOUND, err)
-		       ? 0
-		       : rc;
+	return is_refused(rc, err) ? 0 : rc;
 }
 
-#define TOKEN_SIZE 65 /* bytes of an ETag in a key, and a NUL */
-#define NAMES	   9 /* names to try if another object has the name of the copy */
-#define LONG_NAME  "long-name-"
+#define NAMES 9 /* names to try if another object has the name of the copy */
 
-static bool keep_has(const struct sync *s, const char *key)
+static struct kept *find_kept(const struct sync *s, const char *key)
 {
 	struct kept *k;
 
 	HASH_FIND_STR(s->kept, key, k);
-	return k != NULL;
+	return k;
 }
 
 static void free_kept(struct kept *k)
@@ -84,7 +86,7 @@ int keep_add(struct sync *s, const char *path, const char *etag, const char *key
 {
 	struct kept *k;
 
-	if (keep_has(s, key))
+	if (find_kept(s, key))
 		return 0;
 	k = calloc(1, sizeof(*k));
 	if (!k)
@@ -107,6 +109,21 @@ int keep_add(struct sync *s, const char *path, const char *etag, const char *key
 						.ident.size = size});
 	s->plan.manifest_dirty = true;
 	return 0;
+}
+
+void keep_drop(struct sync *s, const char *key)
+{
+	struct kept *k = find_kept(s, key);
+
+	if (!k)
+		return;
+	if (s->journal)
+		journal_add(s->journal,
+			&(struct journal_record){
+				.type = JOURNAL_UNKEPT, .path = k->path, .key = k->key});
+	HASH_DEL(s->kept, k);
+	free_kept(k);
+	s->plan.manifest_dirty = true;
 }
 
 bool keep_is_of_run(const struct sync *s, const struct object_info *there)
@@ -141,70 +158,6 @@ bool keep_is_ours(const struct sync *s, const struct object_info *there, bool ol
 	return s->o.began <= 0 || attempt >= (uint64_t)s->o.began;
 }
 
-static int hash_hex(const char *text, char out[static 33])
-{
-	unsigned char sum[32];
-
-	if (EVP_Digest(text, strlen(text), sum, NULL, EVP_sha256(), NULL) != 1)
-		return -1;
-	str_hex(sum, 16, out);
-	return 0;
-}
-
-/* An ETag as part of a key. An ETag with other characters is hashed. */
-static int token_of(const struct object_info *there, char out[static TOKEN_SIZE])
-{
-	size_t len = strlen(there->etag);
-	const char *etag = there->etag;
-
-	if (len >= 2 && etag[0] == '"' && etag[len - 1] == '"') {
-		etag++;
-		len -= 2;
-	}
-	if (len > 0 && len < TOKEN_SIZE &&
-		strspn(etag, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-") >=
-			len) {
-		memcpy(out, etag, len);
-		out[len] = '\0';
-		return 0;
-	}
-	if (len == 0) {
-		snprintf(out, TOKEN_SIZE, "%" PRId64 "-%" PRIu64, there->modified_ns, there->size);
-		return 0;
-	}
-	return hash_hex(there->etag, out);
-}
-
-/* "<state>replaced/TOKEN/path"; the second copy of a name and later ones end in "~2", … */
-static int key_of(const struct sync *s, const char *path, const char *token, unsigned n,
-	struct buf *key, struct penstock_error *err)
-{
-	char hash[33];
-
-	buf_clear(key);
-	buf_printf(key, "%sreplaced/%s", s->state, token);
-	if (n > 1)
-		buf_printf(key, "~%u", n);
-	buf_add_char(key, '/');
-	names_key(key, path);
-	if (buf_failed(key))
-		return buf_error(key, "the key of a kept object", err);
-	if (key->len <= LIMIT_S3_KEY)
-		return 0;
-	if (hash_hex(path, hash) < 0)
-		return error_memory(err);
-	buf_truncate(key, strlen(s->state) + strlen("replaced/") + strlen(token));
-	if (n > 1)
-		buf_printf(key, "~%u", n);
-	buf_printf(key, "/%s%s", LONG_NAME, hash);
-	if (key->len > LIMIT_S3_KEY)
-		return error_set(err, PENSTOCK_E_LIMIT,
-			"a copy of it would have a key of %zu bytes, and S3 allows %d; use a "
-			"shorter prefix",
-			key->len, LIMIT_S3_KEY);
-	return 0;
-}
-
 /* Records the copy before anything is overwritten. The kernel has the record, so a kill of penstock
  * does not lose it. */
 static int note_kept(struct sync *s, const char *path, const struct object_info *there,
@@ -214,6 +167,8 @@ static int note_kept(struct sync *s, const char *path, const struct object_info 
 
 	pthread_mutex_lock(&s->lock);
 	rc = keep_add(s, path, there->etag, key, there->size);
+	if (rc == 0)
+		find_kept(s, key)->fresh = true;
 	if (rc == 0 && s->journal)
 		journal_write(s->journal);
 	pthread_mutex_unlock(&s->lock);
@@ -223,10 +178,13 @@ static int note_kept(struct sync *s, const char *path, const struct object_info 
 	return 1;
 }
 
-static bool is_known(struct sync *s, const char *key)
+/* True if this sync has seen the copy. One of an earlier attempt may have been removed since. */
+static bool is_fresh(struct sync *s, const char *key)
 {
 	LOCK_SCOPE(&s->lock);
-	return keep_has(s, key);
+	const struct kept *k = find_kept(s, key);
+
+	return k && k->fresh;
 }
 
 /* Examines the key of the copy. Returns 1 if the copy is there, 2 if another object is, 0 if none
@@ -250,12 +208,11 @@ static int copy_once(struct sync *s, const char *path, const char *from,
 	const struct object_info *there, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_S3_KEY * 4);
-	char token[TOKEN_SIZE];
-	int rc = token_of(there, token) < 0 ? error_memory(err) : 2;
+	int rc = 2;
 
 	for (unsigned n = 1; rc == 2 && n <= NAMES; n++) {
-		rc = key_of(s, path, token, n, &key, err);
-		if (rc == 0 && is_known(s, buf_str(&key)))
+		rc = replaced_key(s->state, path, there, n, &key, err);
+		if (rc == 0 && is_fresh(s, buf_str(&key)))
 			return 1;
 		if (rc == 0)
 			rc = look_for_copy(s, buf_str(&key), there, err);
@@ -286,7 +243,7 @@ int keep_object(struct sync *s, const char *path, const char *key, const struct 
 		buf_printf(&version, "version:%s", there->version_id);
 		if (buf_failed(&version))
 			return buf_error(&version, "the version of a kept object", err);
-		return is_known(s, buf_str(&version))
+		return is_fresh(s, buf_str(&version))
 			       ? 1
 			       : note_kept(s, path, there, buf_str(&version), err);
 	}
@@ -307,14 +264,28 @@ static int on_found(void *cookie, const struct object_info *info)
 {
 	_cleanup_(buf_release) struct buf decoded = BUF_INIT(LIMIT_SYNC_NAME);
 	struct search *search = cookie;
-	const char *path = strchr(info->key + strlen(search->s->state) + strlen("replaced/"), '/');
+	const char *path = replaced_path(search->s->state, info->key, &decoded);
+	struct kept *k;
 
-	if (!path || !*++path || str_starts(path, LONG_NAME))
-		return 0;
-	path = names_of_key(&decoded, path);
 	LOCK_SCOPE(&search->s->lock);
-	search->memory |= keep_add(search->s, path, info->etag, info->key, info->size) < 0;
+	if (path)
+		search->memory |= keep_add(search->s, path, info->etag, info->key, info->size) < 0;
+	k = find_kept(search->s, info->key);
+	if (k)
+		k->there = true;
 	return search->memory;
+}
+
+/* Forgets copies that were removed since they were recorded. */
+static void forget_removed(struct sync *s, const char *prefix)
+{
+	struct kept *k, *next;
+
+	LOCK_SCOPE(&s->lock);
+	HASH_ITER (hh, s->kept, k, next) {
+		if (!k->there && !k->fresh && str_starts(k->key, prefix))
+			keep_drop(s, k->key);
+	}
 }
 
 int keep_find(struct sync *s, struct penstock_error *err)
@@ -323,10 +294,64 @@ int keep_find(struct sync *s, struct penstock_error *err)
 	struct search search = {.s = s};
 	int rc;
 
-	buf_printf(&prefix, "%sreplaced/", s->state);
+	buf_printf(&prefix, "%s" REPLACED_DIR, s->state);
 	if (buf_failed(&prefix))
 		return buf_error(&prefix, "the prefix of kept objects", err);
 	/* The journal and the manifest know the copies too. */
-	rc = sync_list(s, buf_str(&prefix), on_found, &search, err);
-	return rc == 0 && search.memory ? error_memory(err) : rc;
+	rc = object_list(sync_at(s, buf_str(&prefix)), NULL, on_found, &search, s->o.cancel, err);
+	if (rc == 0 && search.memory)
+		return error_memory(err);
+	if (rc == 0)
+		forget_removed(s, buf_str(&prefix));
+	return is_refused(rc, err) ? 0 : rc;
+}
+
+/* Counts the copies that the bucket has as objects, and not as versions. Under lock. */
+static bool has_copies(const struct sync *s)
+{
+	for (const struct kept *k = s->kept; k; k = k->hh.next) {
+		if (str_starts(k->key, s->state))
+			return true;
+	}
+	return false;
+}
+
+int sync_bound_replaced(struct sync *s, const struct replaced_bound *bound,
+	struct replaced_sum *removed, struct penstock_error *err)
+{
+	_cleanup_(replaced_release) struct replaced_list list = {0};
+	bool any;
+	int rc;
+
+	*removed = (struct replaced_sum){0};
+	pthread_mutex_lock(&s->lock);
+	any = has_copies(s);
+	pthread_mutex_unlock(&s->lock);
+	if (!any)
+		return 0;
+	rc = replaced_read(&list, sync_at(s, s->state), s->o.cancel, err);
+	if (rc < 0)
+		return is_refused(rc, err) ? 0 : rc;
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; i < list.n; i++) {
+		const struct kept *k = find_kept(s, list.items[i].key);
+
+		/* The object that this attempt overwrote last, also if an earlier one had the same
+		 * bytes. */
+		if (k && k->fresh)
+			list.items[i].made_ns = INT64_MAX;
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (replaced_choose(&list, bound) == 0)
+		return 0;
+	rc = replaced_remove(&list, sync_at(s, s->state), removed, err);
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; i < list.n; i++) {
+		if (list.items[i].gone)
+			keep_drop(s, list.items[i].key);
+	}
+	if (s->journal)
+		journal_write(s->journal);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
 }

@@ -179,6 +179,9 @@ static int replay_record(void *cookie, const struct journal_record *r)
 	case JOURNAL_KEPT:
 		replay->memory |= keep_add(s, r->path, r->etag, r->key, r->ident.size) < 0;
 		return replay->memory;
+	case JOURNAL_UNKEPT:
+		keep_drop(s, r->key);
+		return 0;
 	case JOURNAL_MANIFEST:
 		s->journal_generation = r->ident.size;
 		return 0;

@@ -46,6 +46,8 @@
 
 struct penstock_error;
 struct object_client;
+struct replaced_bound;
+struct replaced_sum;
 struct sync;
 
 /* An event that is worth a line in the run's log. `path` is relative to the directory, may be
@@ -191,6 +193,11 @@ bool sync_is_published(struct sync *s, const char *path);
 /* Asks the store whether the file, of that size, is still as published. Returns -PENSTOCK_E_CHANGED
  * if it is not published yet in its present version. */
 int sync_verify_object(struct sync *s, const char *path, uint64_t size, struct penstock_error *err);
+
+/* Removes the copies of replaced objects that `bound` does not keep: after a flush, when everything
+ * that replaced them is published. A store that refuses to list is left as it is. */
+int sync_bound_replaced(struct sync *s, const struct replaced_bound *bound,
+	struct replaced_sum *removed, struct penstock_error *err);
 
 /* Stops watching and publishing (uploads under way are abandoned) and frees it. NULL is fine. */
 void sync_free(struct sync *s);

@@ -406,6 +406,14 @@ struct workflow_checkpoints {
 	struct workflow_place at;
 };
 
+/* Copies of objects that were kept before the run overwrote them. */
+struct workflow_replaced {
+	bool given;
+	struct workflow_number keep; /* the newest copies of each file */
+	struct workflow_number age; /* ms after which a copy goes; not given: no limit */
+	struct workflow_place at;
+};
+
 /* Failures after which a run may be retried; records.h has their meaning. */
 enum workflow_retry_class {
 	WORKFLOW_RETRY_INPUT = 1,
@@ -447,6 +455,7 @@ struct workflow {
 	struct workflow_number input_mode;
 	struct workflow_output output;
 	struct workflow_flag continuous_output_sync; /* false if the output does not support it */
+	struct workflow_replaced replaced;
 	struct workflow_steps steps; /* at least one */
 	struct workflow_virtual_network *virtual_networks;
 	size_t n_virtual_networks;

@@ -40,7 +40,7 @@ struct known {
 
 struct reading {
 	struct known *all;
-	json_t *replaced;
+	json_t *replaced; /* by the key of the copy, in the order in which they were made */
 	const char *base; /* "s3://bucket/prefix/"; NULL if there is none */
 	const char *endpoint; /* a URL, or "embedded"; NULL for AWS */
 	bool no_memory;
@@ -179,7 +179,7 @@ static void keep(struct reading *reading, const struct journal_record *r)
 		if (bucket)
 			add_way_back(reading, object, r, bucket, buf_str(&key));
 	}
-	json_array_append_new(reading->replaced, object);
+	json_object_set_new(reading->replaced, r->key, object);
 }
 
 static int take_record(void *cookie, const struct journal_record *r)
@@ -189,6 +189,10 @@ static int take_record(void *cookie, const struct journal_record *r)
 
 	if (r->type == JOURNAL_KEPT) {
 		keep(reading, r);
+		return 0;
+	}
+	if (r->type == JOURNAL_UNKEPT) {
+		json_object_del(reading->replaced, r->key);
 		return 0;
 	}
 	if (r->type != JOURNAL_PUBLISHED && r->type != JOURNAL_APPENDED &&
@@ -228,11 +232,15 @@ static int by_path(const struct known *a, const struct known *b)
 static int read_outputs(json_t *object, const char *journal_path, const char *base,
 	const char *endpoint, struct penstock_error *err)
 {
-	struct reading reading = {.replaced = json_array(), .base = base, .endpoint = endpoint};
+	json_auto_t *by_key = json_object();
+	struct reading reading = {.replaced = by_key, .base = base, .endpoint = endpoint};
 	json_t *outputs = json_array();
+	json_t *replaced = json_array();
 	json_t *partial = json_array();
 	struct known *k;
 	struct known *next;
+	const char *key;
+	json_t *value;
 	int r = journal_replay(journal_path, take_record, &reading, NULL, err);
 
 	HASH_SORT(reading.all, by_path);
@@ -251,8 +259,10 @@ static int read_outputs(json_t *object, const char *journal_path, const char *ba
 			json_array_append_new(partial, json_text(k->path));
 		free_known(&reading, k);
 	}
+	json_object_foreach (by_key, key, value)
+		json_array_append(replaced, value);
 	json_object_update_new(object, json_pack("{s:o, s:o, s:o}", "outputs", outputs, "replaced",
-					       reading.replaced, "partial", partial));
+					       replaced, "partial", partial));
 	return r == 0 && reading.no_memory ? error_memory(err) : r;
 }
 
@@ -605,7 +615,11 @@ static void print_outputs(const json_t *object)
 	str_format_size(kept, size);
 	json_array_foreach (json_object_get(object, "replaced"), i, value) {
 		if (i == 0)
-			printf("\nkept before they were overwritten (%s together)\n", size);
+			printf("\nkept before they were overwritten (%zu cop%s, %s together)\n",
+				json_array_size(json_object_get(object, "replaced")),
+				json_array_size(json_object_get(object, "replaced")) == 1 ? "y"
+											  : "ies",
+				size);
 		printf("  %s: the earlier object (%s) is kept as %s\n", text_of(value, "path"),
 			text_of(value, "etag"),
 			json_object_get(value, "url") ? text_of(value, "url")

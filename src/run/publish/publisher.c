@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "run/owner/lease.h"
 #include "run/publish/log.h"
+#include "sync/replaced.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
 
@@ -207,6 +209,36 @@ static void report_kept(struct publisher *p)
 		n == 1 ? "" : "s", size, p->attempt->id);
 }
 
+void publisher_bound_replaced(struct publisher *p)
+{
+	const struct workflow_replaced *w = &p->attempt->workflow->replaced;
+	const struct replaced_bound bound = {
+		.keep = (uint64_t)w->keep.value,
+		.before_ns = w->age.given ? clock_wall_ns() - w->age.value * NS_PER_MS : INT64_MIN,
+	};
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct replaced_sum removed = {0};
+	char size[STR_SIZE_SIZE];
+	int r;
+
+	/* Nothing waits for it while the machine goes away. */
+	if (!p->sync || p->attempt->end.state == RUN_PREEMPTED)
+		return;
+	r = sync_bound_replaced(p->sync, &bound, &removed, &err);
+	str_format_size(removed.bytes, size);
+	if (removed.copies)
+		run_say(&p->attempt->voice, RUN_EVENT_MESSAGE,
+			"removed %" PRIu64
+			" cop%s of replaced objects (%s) beyond `replaced.keep`%s",
+			removed.copies, removed.copies == 1 ? "y" : "ies", size,
+			w->age.given ? " and `replaced.age`" : "");
+	if (r < 0)
+		run_say(&p->attempt->voice, RUN_EVENT_WARNING,
+			"cannot remove old copies of replaced objects: %s; 'penstock prune %s' "
+			"removes them",
+			err.message ? err.message : penstock_code_name(err.code), p->attempt->id);
+}
+
 int publisher_flush(struct publisher *p, struct penstock_error *err)
 {
 	int r = 0;
@@ -223,6 +255,8 @@ int publisher_flush(struct publisher *p, struct penstock_error *err)
 		r = publisher_flush_sync(p, err);
 	if (r == 0 && p->attempt->steps_began && !p->fenced)
 		r = run_checkpoints_settle(p, err);
+	if (r == 0 && !p->fenced)
+		publisher_bound_replaced(p);
 	/* A store that does not take the output gets no more time for the rest. */
 	if (r < 0 && err && error_is_retryable(err))
 		interrupts_give_up(&p->reaction->interrupts);

@@ -56,6 +56,9 @@ int publisher_finish_log(struct publisher *p, struct penstock_error *err);
 void publisher_sync_options(struct publisher *p, const char *journal, struct sync_options *options);
 /* Completes the output and the log. On failure the local storage still has what is missing. */
 int publisher_flush(struct publisher *p, struct penstock_error *err);
+/* Removes copies of replaced objects that the workflow does not keep; after a flush. A failure is
+ * only reported. */
+void publisher_bound_replaced(struct publisher *p);
 /* Stops the sync at once: another owner has the run. */
 void publisher_fence(struct publisher *p);
 /* Records the progress of the sync, for `ps` and `show`. */

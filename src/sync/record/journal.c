@@ -62,7 +62,7 @@ bool journal_parse(char *line, struct journal_record *r)
 
 	if (!record_line_is_whole(line, strlen(line)) ||
 		record_line_split(line + RECORD_LINE_TEXT, f, FIELDS) != FIELDS ||
-		strlen(f[0]) != 1 || !strchr("HCPASDXKMRUV", f[0][0]) ||
+		strlen(f[0]) != 1 || !strchr("HCPASDXKLMRUV", f[0][0]) ||
 		!parse_digits(f[6], "01234567", 7, 8, &mode))
 		return false;
 	*r = (struct journal_record){.type = (enum journal_type)f[0][0],

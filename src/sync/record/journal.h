@@ -36,6 +36,7 @@ enum journal_type {
 	JOURNAL_GONE = 'D', /* path, etag: gone locally, the object is still there */
 	JOURNAL_FORGET = 'X', /* path: neither here nor in the bucket */
 	JOURNAL_KEPT = 'K', /* path, etag; key: where an object of others was kept */
+	JOURNAL_UNKEPT = 'L', /* path, key: that copy was removed */
 	JOURNAL_MANIFEST = 'M', /* generation in ident.size, etag */
 	JOURNAL_RESTORED = 'R', /* generation in ident.size: its restore was verified */
 	/* key, etag: the id of an upload in parts, "" before it has one; ident.mtime_ns: when it
@@ -49,7 +50,7 @@ enum journal_type {
 struct journal_record {
 	enum journal_type type;
 	const char *path; /* raw bytes */
-	/* of JOURNAL_KEPT, of uploads in parts, of a run and of closes, else NULL */
+	/* of the two records of a copy, of uploads in parts, of a run and of closes, else NULL */
 	const char *key;
 	const char *etag; /* NULL or "" if there is none */
 	struct ident ident;

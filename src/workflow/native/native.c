@@ -72,6 +72,20 @@ static const struct schema_key retry_keys[] = {
 static const struct schema schema_retry = {
 	SCHEMA("retry", "`retry`", retry_keys), AT(workflow_retry, at), .check = check_retry};
 
+/* ---- replaced ---- */
+
+#define REPLACED_KEPT	  3
+#define REPLACED_KEPT_MAX 1000000
+
+static const struct schema_key replaced_keys[] = {
+	{"keep", NUMBER(workflow_replaced, keep, 0, REPLACED_KEPT_MAX), .flags = KEY_SHOWN,
+		.preset = REPLACED_KEPT, .says = "how many copies of each file stay, the newest"},
+	{"age", DURATION(workflow_replaced, age, 1, INT64_MAX / 1000000), .otherwise = "no limit",
+		.value = "duration such as `30d`", .says = "older copies are removed as well"},
+};
+static const struct schema schema_replaced = {SCHEMA("replaced", "`replaced`", replaced_keys),
+	.given = offsetof(struct workflow_replaced, given) + 1, AT(workflow_replaced, at)};
+
 /* ---- resources of a workflow without `resources` ---- */
 
 static int take_largest(void *cookie, const struct workflow_step *step)
@@ -182,6 +196,9 @@ static void check_job(struct reader *rd, const struct node *job, void *out)
 		reader_note(rd, &wf->mounts[0].at,
 			"`mounts` has no effect: no step has a container, and the other steps see "
 			"the directories of this machine directly");
+	if (wf->replaced.given && wf->output.kind != WORKFLOW_S3)
+		reader_note(rd, &wf->replaced.at,
+			"`replaced` has no effect without an S3 output: no copies are made");
 	c = &wf->checkpoints;
 	if (c->pattern.value && wf->output.kind != WORKFLOW_S3)
 		reader_note(rd, &c->pattern.at,
@@ -226,6 +243,10 @@ static const struct schema_key job_keys[] = {
 	{"continuousOutputSync", FLAG(workflow, continuous_output_sync), .flags = KEY_SHOWN,
 		.says = "publishes files as soon as they are complete, not only at the end; S3 "
 			"only: an HTTP output is uploaded once, at the end, and a note says so"},
+	{"replaced", MAP(workflow, replaced, &schema_replaced),
+		.shown = {SET(workflow, replaced.given)}, .otherwise = "`keep: 3`",
+		.value = "[map](#replaced)",
+		.says = "how many copies of replaced objects stay in the bucket; S3 only; ours"},
 	{"virtualNetworks",
 		LIST(workflow, virtual_networks, n_virtual_networks, &schema_virtual_network),
 		.value = "list of `name`, `gatewayAddress`",

@@ -193,6 +193,19 @@ def test_du_adds_up(s3):
     assert "321" in s3("du", "s3://bucket/a/").ok().out
 
 
+def test_du_names_what_copies_of_replaced_objects_take(s3):
+    # They are in the sum, and nothing else says why a bucket is three times its output.
+    for key in (".penstock/runs/1/replaced/e/x", "a/.penstock/runs/2/replaced/e.run/y", "a/.penstock/runs/2/log/1", "b.penstock/runs/3/replaced/z"):
+        s3("put", "s3://bucket/" + key, input="1234567").ok()
+
+    (whole,) = s3("du", "--json", "s3://bucket/").json()
+    (part,) = s3("du", "--json", "s3://bucket/a/").json()
+
+    assert whole["replaced"] == {"objects": 2, "bytes": 14} and part["replaced"] == {"objects": 1, "bytes": 7}
+    assert "14" in s3("du", "s3://bucket/").ok().out.splitlines()[1]
+    assert len(s3("du", "s3://bucket/ab").ok().out.splitlines()) == 1
+
+
 def test_a_presigned_url_does_one_thing(s3):
     get = s3("presign", "s3://bucket/z ü%2F+").ok().out.strip()
     put = s3("presign", "--method", "PUT", "--expires", "10m", "s3://bucket/new").ok().out.strip()

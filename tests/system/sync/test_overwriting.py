@@ -198,6 +198,51 @@ def test_versions_of_the_bucket_are_copies_enough(penstock, job):
         assert entry["restore"] in penstock.run("show", only_run(penstock)).ok().out
 
 
+# --- bounds
+
+
+def copies_of(path, number, store, penstock, *options):
+    for _ in range(number):
+        penstock.run("run", *options, path).ok()
+    return kept(store, "model")
+
+
+def test_copies_of_a_run_that_starts_over_are_bounded(penstock, store, job, tmp_path):
+    # Ten reruns of a large checkpoint must not fill the bucket. What the user had put there stays the only copy.
+    put(store, "model", b"theirs")
+    step = "printf %s $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model"
+
+    assert copies_of(job(step, name="same"), 6, store, penstock) == [b"3", b"4", b"5", b"theirs"]
+    assert [store.bytes("out", entry["kept"]) for entry in shown(penstock)] == [b"theirs", b"3", b"4", b"5"]
+    path = write_workflow(tmp_path, step, named="only", name="same", output=s3_place(store), continuousOutputSync=True, replaced={"keep": 1})
+    assert copies_of(path, 1, store, penstock) == [b"6", b"theirs"]
+
+
+def test_what_was_overwritten_last_stays_also_if_an_earlier_copy_had_its_bytes(penstock, store, job, tmp_path):
+    # Equal contents share a copy. Its time is that of the first one, and it must not be taken for the oldest.
+    path = write_workflow(tmp_path, "cat $CONTENT > $DEEPSQUARE_OUTPUT/model", named="only", output=s3_place(store), continuousOutputSync=True,
+                          replaced={"keep": 1}, env=[{"key": "CONTENT", "value": str(tmp_path / "content")}])  # fmt: skip
+    for content in ("good", "bad", "good", "worse"):
+        (tmp_path / "content").write_text(content)
+        penstock.run("run", path).ok()
+
+    assert store.bytes("out", "model") == b"worse" and kept(store, "model") == [b"good"]
+
+
+def test_a_copy_that_was_removed_by_hand_is_made_again(penstock, store, job):
+    # The journal and the manifest still know it: the object must not be overwritten on their word.
+    put(store, "model", b"theirs")
+    path = job(save("ours"))
+    penstock.run("run", path).ok()
+    for key in kept_keys(store):
+        store.client.delete_object(Bucket="out", Key=key)
+    put(store, "model", b"theirs")
+
+    penstock.run("run", path).ok()
+
+    assert store.bytes("out", "model") == b"ours" and kept(store, "model") == [b"theirs"]
+
+
 # --- when it goes wrong
 
 

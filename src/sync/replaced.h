@@ -1,0 +1,79 @@
+/*
+ * Copies of objects that runs kept before they overwrote them, below `<state>replaced/` in the
+ * bucket, where <state> is "PREFIX.penstock/runs/ID/". The sync makes them (keep.c).
+ *
+ *	#include "transfer/objects.h"
+ *
+ *	struct replaced_list list = {0};
+ *
+ *	replaced_read(&list, object_at(client, "bucket", "run7/.penstock/runs/ID/"), NULL, err);
+ *	replaced_choose(&list, &(struct replaced_bound){.keep = 3, .before_ns = INT64_MIN});
+ *	replaced_remove(&list, object_at(client, "bucket", ""), &removed, err);
+ *	replaced_release(&list);
+ *
+ * The name of a copy is `ETAG/path` if the user or another program made the object, and
+ * `ETAG.run/path` if a run published it. The second copy of one name and later ones have ETAG~2, …
+ */
+#ifndef SYNC_REPLACED_H
+#define SYNC_REPLACED_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "transfer/objects.h"
+
+struct buf;
+struct penstock_error;
+
+#define REPLACED_DIR "replaced/"
+
+struct replaced_copy {
+	char *key;
+	/* of the file, below the output; "long-name-HASH" if it was too long for a key */
+	char *path;
+	char *etag;
+	uint64_t size;
+	int64_t made_ns; /* the store's clock */
+	bool by_run; /* a run published the object; else this may be the only copy */
+	bool going; /* set by replaced_choose() */
+	bool gone; /* set by replaced_remove() */
+};
+
+struct replaced_list {
+	struct replaced_copy *items;
+	size_t n;
+};
+
+struct replaced_sum {
+	uint64_t copies, bytes;
+};
+
+struct replaced_bound {
+	uint64_t keep; /* the newest copies of each file stay, unless they are too old */
+	int64_t before_ns; /* copies made before this time go; INT64_MIN for none */
+	bool all; /* also copies of objects that no run published */
+};
+
+/* The key of copy `n` (from 1) of the object `there` of the file `path`, in an empty `key`. The
+ * metadata of `there` shows the origin. */
+int replaced_key(const char *state, const char *path, const struct object_info *there, unsigned n,
+	struct buf *key, struct penstock_error *err);
+/* The path of the file in the key of a copy; NULL if the name was too long. May be in `decoded`. */
+const char *replaced_path(const char *state, const char *key, struct buf *decoded);
+bool replaced_is_of_run(const char *state, const char *key);
+
+/* Lists the copies; the key of `state` ends with a slash. */
+int replaced_read(struct replaced_list *list, struct object_ref state, const atomic_int *cancel,
+	struct penstock_error *err);
+void replaced_release(struct replaced_list *list);
+
+/* Sorts the list by path, the newest copy first, and marks those that go. Returns their number. */
+size_t replaced_choose(struct replaced_list *list, const struct replaced_bound *bound);
+/* Removes the marked ones, each only while it is as listed, and adds them to `removed`. Returns the
+ * first error; the others are removed. */
+int replaced_remove(struct replaced_list *list, struct object_ref in, struct replaced_sum *removed,
+	struct penstock_error *err);
+
+#endif
