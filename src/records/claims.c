@@ -464,7 +464,7 @@ int claim_acquire(struct claim **out, const struct machine_capacity *machine,
 {
 	struct attempt *a;
 	int64_t cpus;
-	int r = claim_check_fits(machine, request, err);
+	int r = claim_check_fits(machine, request, NULL, err);
 
 	if (r < 0)
 		return r;

@@ -5,7 +5,7 @@
  *	struct claim *claim = NULL;
  *
  *	machine_capacity(&machine);
- *	r = claim_check_fits(&machine, &request, err);	// rejects requests that can never fit
+ *	r = claim_check_fits(&machine, &request, NULL, err); // rejects what can never fit
  *	if (r == 0)
  *		r = claim_acquire(&claim, &machine, &request, &wait, err);	// waits in line
  *	if (r == 0)
@@ -75,9 +75,10 @@ struct claim_request {
 };
 
 /* Returns PENSTOCK_E_INVALID if the machine can never fit the request: "the workflow asks for 8
- * CPUs, this machine has 2: run with --set resources.cpusPerTask=2". */
+ * CPUs, this machine has 2: run with --set resources.cpusPerTask=2". `fitting` is then the request
+ * after these overrides; it may be NULL. */
 int claim_check_fits(const struct machine_capacity *machine, const struct claim_request *request,
-	struct penstock_error *err);
+	struct claim_request *fitting, struct penstock_error *err);
 
 struct claim_wait {
 	const atomic_int *cancel; /* polled at least every 100 ms; may be NULL */

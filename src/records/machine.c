@@ -105,26 +105,30 @@ static void add_count(struct misfit *m, int64_t asked, int64_t there, const char
 	add_misfit(m, a, b);
 }
 
-static void check_cpus(const struct machine_capacity *machine, const struct claim_request *r,
-	const char *path, int64_t *tasks, int64_t *cpus, struct misfit *m)
+static void check_cpus(const struct machine_capacity *machine, const char *path,
+	struct claim_request *r, struct misfit *m)
 {
-	if (*cpus <= machine->cpus)
+	int64_t cpus = product(r->tasks, r->cpus_per_task), each;
+
+	if (cpus <= machine->cpus)
 		return;
-	add_count(m, *cpus, machine->cpus, "CPU");
-	if (*tasks > machine->cpus) {
-		*tasks = machine->cpus;
-		buf_printf(&m->overrides, " --set %s.tasks=%" PRId64, path, *tasks);
+	add_count(m, cpus, machine->cpus, "CPU");
+	if (r->tasks > machine->cpus) {
+		r->tasks = machine->cpus;
+		buf_printf(&m->overrides, " --set %s.tasks=%" PRId64, path, r->tasks);
 	}
-	*cpus = *tasks * (machine->cpus / *tasks);
-	if (*cpus / *tasks != r->cpus_per_task)
-		buf_printf(&m->overrides, " --set %s.cpusPerTask=%" PRId64, path, *cpus / *tasks);
+	each = machine->cpus / r->tasks;
+	if (each != r->cpus_per_task)
+		buf_printf(&m->overrides, " --set %s.cpusPerTask=%" PRId64, path, each);
+	r->cpus_per_task = each;
 }
 
-static void check_memory(const struct machine_capacity *machine, const struct claim_request *r,
-	const char *path, int64_t asked_cpus, int64_t cpus, struct misfit *m)
+static void check_memory(const struct machine_capacity *machine, const char *path,
+	int64_t asked_cpus, struct claim_request *r, struct misfit *m)
 {
 	int64_t there = (int64_t)(machine->memory / MIB);
 	int64_t asked = product(r->mem_per_cpu, asked_cpus);
+	int64_t cpus = product(r->tasks, r->cpus_per_task);
 	char a[64];
 	char b[64];
 
@@ -134,20 +138,22 @@ static void check_memory(const struct machine_capacity *machine, const struct cl
 	snprintf(a, sizeof(a), "%" PRId64 " MB of memory", asked);
 	snprintf(b, sizeof(b), "%" PRId64 " MB", there);
 	add_misfit(m, a, b);
-	buf_printf(&m->overrides, " --set %s.memPerCpu=%" PRId64, path, there / cpus);
+	r->mem_per_cpu = there / cpus;
+	buf_printf(&m->overrides, " --set %s.memPerCpu=%" PRId64, path, r->mem_per_cpu);
 }
 
-static void check_gpus(const struct machine_capacity *machine, const struct claim_request *r,
-	const char *path, int64_t tasks, struct misfit *m)
+static void check_gpus(const struct machine_capacity *machine, const char *path,
+	struct claim_request *r, struct misfit *m)
 {
 	const char *key = r->gpus_key ? r->gpus_key : "gpus";
 	bool per_task = strcmp(key, "gpusPerTask") == 0;
+	int64_t each = per_task ? machine->gpus / r->tasks : machine->gpus;
 
 	if (r->gpus <= machine->gpus)
 		return;
 	add_count(m, r->gpus, machine->gpus, "GPU");
-	buf_printf(&m->overrides, " --set %s.%s=%" PRId64, path, key,
-		per_task ? machine->gpus / tasks : machine->gpus);
+	buf_printf(&m->overrides, " --set %s.%s=%" PRId64, path, key, each);
+	r->gpus = per_task ? each * r->tasks : each;
 }
 
 /* Returns the machine's capacity within the limits of our user. */
@@ -164,24 +170,22 @@ static const struct machine_capacity *limited(const struct machine_capacity *mac
 	return copy;
 }
 
-static int check_fits(const struct machine_capacity *machine, const struct claim_request *request,
+static int check_fits(const struct machine_capacity *machine, struct claim_request *request,
 	const char *whose, struct penstock_error *err)
 {
 	const char *path = request->path ? request->path : "resources";
 	struct misfit m = {
 		BUF_INIT(LIMIT_LOG_LINE), BUF_INIT(LIMIT_LOG_LINE), BUF_INIT(LIMIT_LOG_LINE), 0};
 	int64_t asked = product(request->tasks, request->cpus_per_task);
-	int64_t tasks = request->tasks;
-	int64_t cpus = asked;
 	int r = 0;
 
 	if (request->tasks < 1 || request->cpus_per_task < 1 || request->mem_per_cpu < 0 ||
 		request->gpus < 0)
 		return error_set(
 			err, PENSTOCK_E_INTERNAL, "invalid claim: no tasks, or a negative number");
-	check_cpus(machine, request, path, &tasks, &cpus, &m);
-	check_memory(machine, request, path, asked, cpus, &m);
-	check_gpus(machine, request, path, tasks, &m);
+	check_cpus(machine, path, request, &m);
+	check_memory(machine, path, asked, request, &m);
+	check_gpus(machine, path, request, &m);
 	if (m.n > 0)
 		r = error_set(err, PENSTOCK_E_INVALID,
 			"the workflow asks for %s, %s %s: run with%s", buf_str(&m.asked), whose,
@@ -193,16 +197,21 @@ static int check_fits(const struct machine_capacity *machine, const struct claim
 }
 
 int claim_check_fits(const struct machine_capacity *machine, const struct claim_request *request,
-	struct penstock_error *err)
+	struct claim_request *fitting, struct penstock_error *err)
 {
 	struct machine_capacity copy;
-	int r = check_fits(machine, request, "this machine has", err);
+	struct claim_request own = *request;
+	int r = check_fits(machine, &own, "this machine has", err);
 
-	if (r < 0 || !request->limits)
-		return r;
-	if (request->limits->runs == 0 || request->limits->cpus == 0)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"the limits of this user allow no runs; see 'penstock runners'");
-	return check_fits(limited(machine, request->limits, &copy), request,
-		"the limit of this user is", err);
+	if (r == 0 && request->limits) {
+		if (request->limits->runs == 0 || request->limits->cpus == 0)
+			r = error_set(err, PENSTOCK_E_INVALID,
+				"the limits of this user allow no runs; see 'penstock runners'");
+		else
+			r = check_fits(limited(machine, request->limits, &copy), &own,
+				"the limit of this user is", err);
+	}
+	if (fitting)
+		*fitting = own;
+	return r;
 }

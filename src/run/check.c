@@ -122,10 +122,68 @@ static int check_nodes(const struct workflow *workflow, struct penstock_error *e
 	return workflow_error_at(workflow, &each->at, err);
 }
 
+/* The overrides of steps that ask for more than the job has after those of the message. */
+struct advice {
+	const struct claim_request *job;
+	bool inherited; /* the job has gpusPerTask */
+	struct buf overrides;
+};
+
+/* "steps.0.run", because a shell may read brackets as a pattern. */
+static void advise(struct advice *a, const struct workflow_step *step, const char *key, int64_t n)
+{
+	buf_add_str(&a->overrides, " --set ");
+	for (const char *p = step->run.resources.field; *p; p++) {
+		if (*p != ']')
+			buf_add_char(&a->overrides, *p == '[' ? '.' : *p);
+	}
+	buf_printf(&a->overrides, ".%s=%" PRId64, key, n);
+}
+
+static int advise_step(void *cookie, const struct workflow_step *step)
+{
+	struct advice *a = cookie;
+	const struct workflow_step_resources *r = &step->run.resources;
+	const struct claim_request *job = a->job;
+	int64_t all = job->tasks * job->cpus_per_task, tasks = r->tasks.value, cpus, gpus, memory;
+
+	/* A module cannot be changed by --set. */
+	if (step->kind != WORKFLOW_STEP_RUN || !r->field)
+		return 0;
+	if (tasks > all)
+		advise(a, step, "tasks", tasks = all);
+	cpus = r->cpus_per_task.given ? r->cpus_per_task.value : job->cpus_per_task;
+	if (tasks * cpus > all)
+		advise(a, step, "cpusPerTask", cpus = all / tasks);
+	memory = r->mem_per_cpu.given ? r->mem_per_cpu.value : job->mem_per_cpu;
+	if (job->mem_per_cpu && tasks * cpus * memory > all * job->mem_per_cpu)
+		advise(a, step, "memPerCpu", all * job->mem_per_cpu / (tasks * cpus));
+	gpus = r->gpus_per_task.given ? r->gpus_per_task.value
+	       : a->inherited	      ? job->gpus / job->tasks
+				      : 0;
+	if (tasks * gpus > job->gpus)
+		advise(a, step, "gpusPerTask", job->gpus / tasks);
+	return 0;
+}
+
+/* Ends the message with the overrides of steps. */
+static void add_advice(const struct workflow *workflow, const struct claim_request *fitting,
+	struct penstock_error *err)
+{
+	struct advice a = {
+		fitting, workflow->resources.gpus_per_task.given, BUF_INIT(LIMIT_LOG_LINE)};
+	_cleanup_free_ char *message = err ? strdup(err->message) : NULL;
+
+	workflow_walk(&workflow->steps, advise_step, &a);
+	if (message && a.overrides.len)
+		error_set(err, PENSTOCK_E_INVALID, "%s%s", message, buf_str(&a.overrides));
+	buf_release(&a.overrides);
+}
+
 int run_check_on(const struct machine_capacity *machine, const struct workflow *workflow,
 	struct penstock_error *err)
 {
-	struct claim_request request;
+	struct claim_request request, fitting;
 	struct claim_limits limits;
 	int r = check_steps(workflow, true, err);
 
@@ -138,8 +196,11 @@ int run_check_on(const struct machine_capacity *machine, const struct workflow *
 	if (r < 0)
 		return r;
 	run_claim_request(workflow, "", &limits, &request);
-	r = claim_check_fits(machine, &request, err);
-	return r < 0 ? workflow_error_at(workflow, place_of_misfit(machine, workflow), err) : 0;
+	r = claim_check_fits(machine, &request, &fitting, err);
+	if (r == 0)
+		return 0;
+	add_advice(workflow, &fitting, err);
+	return workflow_error_at(workflow, place_of_misfit(machine, workflow), err);
 }
 
 int run_check_elsewhere(const struct workflow *workflow, struct penstock_error *err)

@@ -244,3 +244,18 @@ def test_a_name_moves_no_cursor(penstock, tmp_path):
     result = penstock.run("validate", path).ok()
 
     assert "a?[31mred: valid" in result.out and "\x1b" not in result.text
+
+
+def test_the_advice_of_a_run_that_asks_for_too_much_works_as_it_is_written(penstock, tmp_path):
+    # The steps ask for as much as the run: overrides of the run alone would be refused.
+    step = {"resources": {"tasks": 400, "cpusPerTask": 300, "memPerCpu": 9000, "gpusPerTask": 2}, "command": "x"}
+    (tmp_path / "wf.json").write_text(json.dumps({
+        "resources": {"tasks": 400, "cpusPerTask": 300, "memPerCpu": 9000, "gpusPerTask": 2},
+        "steps": [{"run": step}, {"steps": [{"run": step}]}, {"run": {"command": "x", "resources": {"tasks": 350}}}],
+    }))  # fmt: skip
+
+    refused = penstock.run("run", "--dry-run", tmp_path / "wf.json").exits(65)
+    followed = penstock.run("run", "--dry-run", tmp_path / "wf.json", *refused.err.split("run with ")[1].split())
+
+    assert "steps.1.steps.0.run.resources.tasks=" in refused.err and "steps.2.run.resources.tasks=" in refused.err
+    followed.ok()

@@ -143,7 +143,7 @@ static void check_misfit(const struct claim_request *request, const char *const 
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	assert_int_equal(claim_check_fits(&machine, request, &err), -PENSTOCK_E_INVALID);
+	assert_int_equal(claim_check_fits(&machine, request, NULL, &err), -PENSTOCK_E_INVALID);
 	for (; *facts; facts++)
 		assert_non_null(strstr(err.message, *facts));
 }
@@ -171,10 +171,10 @@ static void what_can_never_fit_names_the_overrides(void **state)
 			"--set steps.0.resources.gpusPerTask=0", NULL});
 	r = ask("a", INT64_MAX / 2, 0);
 	r.tasks = 5;
-	assert_int_equal(claim_check_fits(&machine, &r, NULL), -PENSTOCK_E_INVALID);
+	assert_int_equal(claim_check_fits(&machine, &r, NULL, NULL), -PENSTOCK_E_INVALID);
 	r = ask("a", 4, 2);
 	r.mem_per_cpu = 256;
-	assert_int_equal(claim_check_fits(&machine, &r, NULL), 0);
+	assert_int_equal(claim_check_fits(&machine, &r, NULL, NULL), 0);
 }
 
 struct waiter {
