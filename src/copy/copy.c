@@ -178,6 +178,20 @@ static void on_progress(void *cookie, int64_t bytes)
 	c->o.report.moved(c->o.report.cookie, bytes);
 }
 
+static void on_kept(void *cookie, uint64_t bytes)
+{
+	struct copy *c = cookie;
+
+	c->o.report.kept(c->o.report.cookie, bytes);
+}
+
+static void on_resumed(void *cookie, uint64_t bytes)
+{
+	struct copy *c = cookie;
+
+	c->o.report.resumed(c->o.report.cookie, bytes);
+}
+
 int copy_begin(struct copy *c, const struct copy_options *options, struct penstock_error *err)
 {
 	static const struct strlist none;
@@ -199,6 +213,8 @@ int copy_begin(struct copy *c, const struct copy_options *options, struct pensto
 			.stop_at_first_error = c->o.stop_at_first_error,
 			.twin = c->o.twin,
 			.progress = c->o.report.moved ? on_progress : NULL,
+			.kept = c->o.report.kept ? on_kept : NULL,
+			.resumed = c->o.report.resumed ? on_resumed : NULL,
 			.on_done = on_done,
 			.cookie = c},
 		err);

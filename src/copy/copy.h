@@ -40,6 +40,10 @@ struct copy_report {
 	void (*found)(void *cookie, uint64_t size);
 	void (*walked)(void *cookie); /* no more items will be found */
 	void (*moved)(void *cookie, int64_t bytes); /* any thread; negative before a retry */
+	/* Any thread: bytes of a large item that failed, of which the next copy transfers only the
+	 * rest; and bytes that an earlier copy kept, after `moved`. */
+	void (*kept)(void *cookie, uint64_t bytes);
+	void (*resumed)(void *cookie, uint64_t bytes);
 	/* With `dry_run`: it would be done. */
 	void (*done)(void *cookie, const struct copy_item *item);
 	/* An existing target stays, as `no_clobber` asks. */

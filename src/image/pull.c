@@ -172,6 +172,17 @@ static int pull_missing(void *cookie, size_t i, struct penstock_error *err)
 	return error_prefix(err, "layer %.19s", blob->digest);
 }
 
+/* PENSTOCK_E_CANCELLED, with the number of complete layers. */
+static int report_kept(const struct pull *b, struct penstock_error *err)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < b->manifest->n_layers; i++)
+		kept += image_store_has_layer(b->store, b->manifest->layers[i].digest);
+	return error_set(err, PENSTOCK_E_CANCELLED, "cancelled: kept %zu of %zu layers", kept,
+		b->manifest->n_layers);
+}
+
 int image_store_pull_layers(const struct image_store *store, struct image_source *source,
 	const struct image_manifest *manifest, struct penstock_error *err)
 {
@@ -202,7 +213,8 @@ int image_store_pull_layers(const struct image_store *store, struct image_source
 				.cancel = store->cancel,
 				.stop = &b.stop},
 		err);
-	if (r == 0 && atomic_load(&b.stop))
-		r = error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+	if ((r == 0 && atomic_load(&b.stop)) ||
+		(r < 0 && store->cancel && atomic_load(store->cancel)))
+		return report_kept(&b, err);
 	return r;
 }

@@ -90,6 +90,7 @@ struct bulk_options {
 	 * makes its own. */
 	struct http_engine *twin;
 	object_progress_fn progress; /* called from any thread */
+	object_kept_fn kept, resumed; /* likewise */
 	/* `info` describes the object after an upload or copy, and the source of a download; NULL
 	 * after a failure or a deletion. `err` is NULL on success. */
 	void (*on_done)(void *cookie, const struct bulk_item *item, const struct object_info *info,

@@ -67,6 +67,8 @@ void object_info_release(struct object_info *info);
 
 /* Called from any thread with the bytes moved since the last call; negative after a retry. */
 typedef void (*object_progress_fn)(void *cookie, int64_t bytes);
+/* Called from the calling thread with bytes of a large object that are not transferred twice. */
+typedef void (*object_kept_fn)(void *cookie, uint64_t bytes);
 
 /*
  * Opens the store at `place` (net/credentials/credentials.h), whose strings are borrowed for this
@@ -145,6 +147,8 @@ struct object_put_options {
 	 * leaves nothing in the store.
 	 */
 	const char *resume_dir;
+	object_kept_fn kept; /* by a call that failed, for the next one; may be NULL */
+	object_kept_fn resumed; /* from an earlier call, after `progress`; may be NULL */
 	/*
 	 * A directory (made if missing) for block checksums of large objects that were sent:
 	 * object_put_file() of a file that changed in part then sends only the difference, and the
@@ -197,6 +201,7 @@ struct object_get_options {
 	/* object_get_file(): a call that fails or is killed leaves the fetched part of a large
 	 * object with a journal; the next call for the same object and path fetches the rest. */
 	bool resume;
+	object_kept_fn kept, resumed; /* as of object_put_options */
 	object_progress_fn progress;
 	void *cookie;
 	const atomic_int *cancel;

@@ -1,12 +1,15 @@
 /* `pull`: pulls container images before they are needed. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/frame/interrupt.h"
+#include "cli/print/progress.h"
 #include "image/image.h"
 #include "image/kept.h"
 #include "net/http/http.h"
@@ -15,8 +18,17 @@
 
 static void say(void *cookie, const char *text)
 {
-	(void)cookie;
+	struct progress *progress = cookie;
+
+	progress_clear(progress);
 	log_warn("%s", text);
+}
+
+static void moved(void *cookie, const char *name, uint64_t done, uint64_t total)
+{
+	struct progress *progress = cookie;
+
+	progress_update(progress, name, done, total);
 }
 
 /* The images are held until the size bound is enforced, so that none of them is removed for
@@ -24,6 +36,7 @@ static void say(void *cookie, const char *text)
 static int pull_all(const struct cli *cli, const char *dir, struct http_engine *engine,
 	uint64_t bound, struct penstock_error *err)
 {
+	_cleanup_(progress_freep) struct progress *progress = progress_new(cli_quiet(cli));
 	size_t n = cli_n_operands(cli);
 	_cleanup_free_ struct image **images = calloc(n, sizeof(void *));
 	uint64_t freed = 0;
@@ -36,8 +49,12 @@ static int pull_all(const struct cli *cli, const char *dir, struct http_engine *
 				.registry = cli_value(cli, "registry"),
 				.dir = dir,
 				.engine = engine,
-				.say = say},
+				.cancel = cli_interrupt_flag(),
+				.progress = moved,
+				.say = say,
+				.cookie = progress},
 			err);
+		progress_clear(progress);
 		brought |= r == 0 && images[i]->pulled;
 		if (r == 0 && !cli_quiet(cli))
 			printf("%s %s\n", images[i]->name, images[i]->digest);
@@ -55,6 +72,7 @@ static int run_pull(const struct cli *cli)
 	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
 	_cleanup_free_ char *home = NULL;
 	_cleanup_free_ char *dir = NULL;
+	const char *kept;
 	uint64_t bound;
 	int r = user_images_bound(&bound, &err);
 
@@ -63,12 +81,19 @@ static int run_pull(const struct cli *cli)
 	r = records_home(&home, &err);
 	if (r == 0) {
 		dir = path_join(home, "images");
-		r = dir ? http_engine_new(&engine, &(struct http_engine_options){0}, &err)
+		r = dir ? http_engine_new(&engine,
+				  &(struct http_engine_options){.cancel = cli_watch_signals()},
+				  &err)
 			: error_memory(&err);
 	}
 	if (r == 0)
 		r = pull_all(cli, dir, engine, bound, &err);
-	return r < 0 ? cli_fail(cli, &err) : 0;
+	if (!cli_interrupted())
+		return r < 0 ? cli_fail(cli, &err) : 0;
+	kept = err.message ? strstr(err.message, "kept ") : NULL;
+	log_info("interrupted: %s; the same command pulls the rest", kept ? kept : "kept no layer");
+	penstock_error_release(&err);
+	return 128 + cli_interrupted();
 }
 
 const struct command command_pull = {
@@ -91,6 +116,7 @@ const struct command command_pull = {
 	.exits = EXITS({"66", "There is no such image or tag, or no image for this machine"},
 		{"69", "The registry does not respond"},
 		{"77", "The registry requires a login, or refused the given one"},
-		{"78", "A configuration file is invalid"}),
+		{"78", "A configuration file is invalid"},
+		{"130", "Interrupted; complete layers are kept"}),
 	.run = run_pull,
 };

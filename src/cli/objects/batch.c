@@ -119,6 +119,7 @@ static struct batch_line *make_line(
 	if (!line || !line->where)
 		abort();
 	line->lines = lines;
+	line->number = batch->line;
 	batch_line_take(line);
 	log_own_level();
 	if (too_long)
@@ -156,6 +157,23 @@ static int next_line(FILE *file, struct buf *text, bool *too_long)
 	return c != EOF || text->len;
 }
 
+/* After an interrupt all lines before the first unfinished one have ended. */
+static void summarize(const struct batch *batch, const struct batch_lines *lines)
+{
+	unsigned long long next = lines->first_unfinished ? lines->first_unfinished
+							  : batch->line + 1;
+
+	if (!cli_interrupted())
+		log_info("%llu command%s, %llu failed", (unsigned long long)lines->n_lines,
+			lines->n_lines == 1 ? "" : "s", (unsigned long long)lines->n_failed);
+	else if (batch->is_stdin)
+		log_info("interrupted: continue with line %llu", next);
+	else
+		log_info("interrupted: continue with line %llu: tail -n +%llu '%s' | penstock "
+			 "batch -",
+			next, next, batch->name);
+}
+
 static int run_batch(const struct cli *cli)
 {
 	const char *path = cli_operand(cli, 0);
@@ -191,8 +209,7 @@ static int run_batch(const struct cli *cli)
 	if (!batch.is_stdin)
 		fclose(file);
 	remote_share_end();
-	log_info("%llu command%s, %llu failed", (unsigned long long)lines.n_lines,
-		lines.n_lines == 1 ? "" : "s", (unsigned long long)lines.n_failed);
+	summarize(&batch, &lines);
 	return cli_interrupted() ? 128 + cli_interrupted() : lines.code;
 }
 

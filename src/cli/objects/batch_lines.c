@@ -120,7 +120,10 @@ static void lines_advance(struct batch_lines *lines)
 		lines->first = line->next;
 		lines->n--;
 		lines->n_lines += !line->empty;
-		lines->n_failed += line->code != 0;
+		lines->n_failed += line->code != 0 && !line->unfinished;
+		lines->n_unfinished += line->unfinished;
+		if (line->unfinished && !lines->first_unfinished)
+			lines->first_unfinished = line->number;
 		if (line->code > lines->code)
 			lines->code = line->code;
 		lines->stop |= line->code && lines->fail_fast;
@@ -179,12 +182,14 @@ static void *worker_main(void *arg)
 		lines->heavy_runs |= line->heavy;
 		if (lines->stop || cli_interrupted()) {
 			line->empty = true;
+			line->unfinished = cli_interrupted();
 		} else {
 			pthread_mutex_unlock(&lines->lock);
 			batch_line_take(line);
 			log_own_level();
 			log_set_level(line->level);
 			line->code = cli_run(line->cli);
+			line->unfinished = line->code > 128 && cli_interrupted();
 			log_no_own_level();
 			batch_line_let_go(line);
 			pthread_mutex_lock(&lines->lock);

@@ -46,9 +46,11 @@ struct batch_line {
 	struct batch_lines *lines;
 	struct batch_line *next;
 	char *where; /* "jobs.txt:12: " */
+	uint64_t number; /* 12 */
 	struct cli *cli; /* NULL if the line has ended, with `code` */
 	int code;
-	bool empty; /* there was no command */
+	bool empty; /* there was no command, or it was not run */
+	bool unfinished; /* because of an interrupt */
 	enum log_level level;
 	struct batch_tape out, err;
 
@@ -69,6 +71,8 @@ struct batch_lines {
 	size_t n;
 	bool heavy_runs, closing, stop;
 	uint64_t n_lines, n_failed;
+	uint64_t n_unfinished; /* lines that an interrupt ended */
+	uint64_t first_unfinished; /* the number of the first of them in the file; 0 if none */
 	int code; /* the highest so far */
 
 	bool fail_fast;

@@ -12,10 +12,13 @@
 
 int copying_options(struct copying *v, const struct cli *cli)
 {
+	static const char *const resumes[] = {"resume", "no-resume", NULL};
 	struct copy_options *o = &v->options;
 	int64_t parallel;
-	int r = remote_put_options(cli, &o->put);
+	int r = cli_refuse_together(cli, resumes);
 
+	if (r == 0)
+		r = remote_put_options(cli, &o->put);
 	if (r)
 		return r;
 	remote_many_requests();
@@ -31,7 +34,7 @@ int copying_options(struct copying *v, const struct cli *cli)
 	if (!cli_number(cli, "parallel", 1, LIMIT_HTTP_CONNECTIONS, 0, &parallel))
 		return CLI_EXIT_USAGE;
 	o->parallel = (unsigned)parallel;
-	o->resume = cli_has(cli, "resume");
+	o->resume = !cli_has(cli, "no-resume");
 	report_begin(&v->report, cli, o->dry_run);
 	o->report = report_callbacks(&v->report);
 	return 0;
@@ -77,8 +80,10 @@ int copying_open(struct copying *v, const struct place *from, const struct place
 
 	/* The progress of uploads is kept in our home: next to the source it would be part of
 	 * it. */
-	if (r == 0 && (resume || delta))
+	if (r == 0 && (delta || cli_has(v->cli, "resume")))
 		r = records_home(&home, err);
+	else if (r == 0 && resume)
+		resume = records_home(&home, NULL) == 0;
 	if (r == 0 && resume && !(v->resume_dir = path_join(home, "transfers")))
 		r = error_memory(err);
 	if (r == 0 && delta && !(v->delta_dir = path_join(home, "sent")))

@@ -31,4 +31,9 @@ void progress_complete(struct progress *p);
 void progress_clear(struct progress *p);
 void progress_free(struct progress *p);
 
+static inline void progress_freep(struct progress **p)
+{
+	progress_free(*p);
+}
+
 #endif

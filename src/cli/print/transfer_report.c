@@ -43,6 +43,15 @@ static void erase(struct report *report)
 	report->drawn = false;
 }
 
+/* The part of `bytes` that this call moved, as a rate. */
+static uint64_t rate_of(const struct report *report, uint64_t bytes, int64_t ms)
+{
+	uint64_t before = atomic_load(&report->resumed);
+
+	return bytes > before && ms > 0 ? (uint64_t)((double)(bytes - before) * 1000 / (double)ms)
+					: 0;
+}
+
 /* "1234 of 60000, 12.3 MB of 170 MB, 85.1 MB/s, 2 s to go"; a '+' means that more may be found. */
 static void draw(struct report *report)
 {
@@ -58,7 +67,7 @@ static void draw(struct report *report)
 	if (moved < report->done_bytes)
 		moved = report->done_bytes;
 	width = show_width(STDERR_FILENO);
-	per_s = (uint64_t)((double)moved * 1000 / (double)(now - report->began_ms + 1));
+	per_s = rate_of(report, moved, now - report->began_ms + 1);
 	str_format_size(moved, bytes);
 	str_format_size(report->found_bytes, total);
 	str_format_size(per_s, rate);
@@ -112,6 +121,21 @@ static void on_moved(void *cookie, int64_t bytes)
 	struct report *report = cookie;
 
 	atomic_fetch_add(&report->moved, bytes);
+}
+
+static void on_kept(void *cookie, uint64_t bytes)
+{
+	struct report *report = cookie;
+
+	atomic_fetch_add(&report->kept, bytes);
+	atomic_fetch_add(&report->kept_items, 1);
+}
+
+static void on_resumed(void *cookie, uint64_t bytes)
+{
+	struct report *report = cookie;
+
+	atomic_fetch_add(&report->resumed, bytes);
 }
 
 /* ---- items ---- */
@@ -256,6 +280,8 @@ struct copy_report report_callbacks(struct report *report)
 	return (struct copy_report){.found = on_found,
 		.walked = on_walked,
 		.moved = on_moved,
+		.kept = on_kept,
+		.resumed = on_resumed,
 		.done = on_done,
 		.skipped = on_skipped,
 		.same = on_same,
@@ -266,7 +292,9 @@ struct copy_report report_callbacks(struct report *report)
 void report_error(struct report *report, struct penstock_error *err)
 {
 	LOCK_SCOPE(&report->lock);
-	if (err->code != PENSTOCK_E_CANCELLED) {
+	if (err->code == PENSTOCK_E_CANCELLED) {
+		report->cancelled++;
+	} else {
 		worsen(report, err->code);
 		if (fold_shows(&report->fold, NULL, NULL, err))
 			print_error(report, NULL, err);
@@ -282,6 +310,28 @@ static void add_count(struct buf *line, uint64_t n, const char *what)
 		buf_printf(line, "%s%" PRIu64 " %s", line->len ? ", " : "", n, what);
 }
 
+/* Adds the bytes that are kept of unfinished items, and the way to continue. */
+static void add_continuation(const struct report *report, bool interrupted, struct buf *line)
+{
+	uint64_t items = atomic_load(&report->kept_items);
+	bool copies = strcmp(cli_verb(report->cli), "cp") == 0;
+	char bytes[STR_SIZE_SIZE];
+
+	str_format_size(atomic_load(&report->kept), bytes);
+	if (items)
+		buf_printf(line, "; kept %s of %s: the same command resumes %s", bytes,
+			items == 1 ? "an unfinished item" : "unfinished items",
+			items == 1 ? "it" : "them");
+	else if (interrupted && report->done && !report->dry_run && !copies)
+		buf_add_str(line, "; the same command does the rest");
+	else if (interrupted && !report->dry_run && !report->done)
+		buf_add_str(line, "; the same command starts over");
+	if (interrupted && copies && report->done && !report->dry_run &&
+		!cli_has(report->cli, "no-clobber"))
+		buf_printf(line, "%s the items that exist, --no-clobber skips them",
+			items ? ", and copies again" : "; the same command copies again");
+}
+
 static void summarize(const struct report *report, int interrupted)
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_LOG_LINE);
@@ -290,8 +340,7 @@ static void summarize(const struct report *report, int interrupted)
 	bool move = strcmp(cli_verb(report->cli), "mv") == 0;
 
 	str_format_size(report->done_bytes, bytes);
-	str_format_size(
-		(uint64_t)((double)report->done_bytes * 1000 / (double)(ms ? ms : 1)), rate);
+	str_format_size(rate_of(report, report->done_bytes, ms), rate);
 	if (report->done || (!report->deleted && !report->skipped && !report->same))
 		buf_printf(&line, "%" PRIu64 " %s%s, %s", report->done,
 			report->dry_run ? "to be " : "", move ? "moved" : "copied", bytes);
@@ -301,9 +350,10 @@ static void summarize(const struct report *report, int interrupted)
 	add_count(&line, report->same, "unchanged");
 	add_count(&line, report->skipped, "skipped");
 	add_count(&line, report->failed, "failed");
+	add_continuation(report, interrupted, &line);
 	/* A batch prints its own summary. */
-	if (!*cli_where() || report->verbose)
-		log_info("%s%s", interrupted ? "interrupted: " : "", buf_str(&line));
+	if (!*cli_where() || report->verbose || atomic_load(&report->kept_items))
+		log_info("%s%s%s", cli_where(), interrupted ? "interrupted: " : "", buf_str(&line));
 }
 
 static void note_folded(void *cookie, const char *text)
@@ -313,7 +363,8 @@ static void note_folded(void *cookie, const char *text)
 
 int report_end(struct report *report)
 {
-	int interrupted = cli_interrupted();
+	/* The last item may end before the interrupt is seen. */
+	int interrupted = report->cancelled ? cli_interrupted() : 0;
 	bool ticking;
 
 	pthread_mutex_lock(&report->lock);

@@ -46,6 +46,8 @@ struct report {
 	uint64_t deleted, skipped, same, failed, cancelled;
 	struct fold fold;
 	atomic_llong moved; /* bytes */
+	atomic_ullong resumed; /* bytes of them that an earlier call moved */
+	atomic_ullong kept, kept_items; /* bytes of items that failed, for the next call */
 
 	int code; /* the worst code so far */
 };

@@ -29,6 +29,24 @@ void bulk_source_progress(void *cookie, int64_t bytes)
 		o->progress(o->cookie, bytes);
 }
 
+static void source_kept(void *cookie, uint64_t bytes)
+{
+	const struct upload_source *source = cookie;
+	const struct bulk_options *o = &source->task->bulk->options;
+
+	if (o->kept)
+		o->kept(o->cookie, bytes);
+}
+
+static void source_resumed(void *cookie, uint64_t bytes)
+{
+	const struct upload_source *source = cookie;
+	const struct bulk_options *o = &source->task->bulk->options;
+
+	if (o->resumed)
+		o->resumed(o->cookie, bytes);
+}
+
 static bool same_file(const struct stat *a, const struct stat *b)
 {
 	return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
@@ -117,6 +135,8 @@ static int upload_object(struct upload_source *source, struct penstock_error *er
 	bulk_put_options(task, &metadata, &options);
 	options.progress = bulk_source_progress;
 	options.still_valid = bulk_source_valid;
+	options.kept = source_kept;
+	options.resumed = source_resumed;
 	options.cookie = source;
 	return object_put_file(task->item.to, source->fd, (uint64_t)source->st.st_size, &options,
 		&task->info, err);
@@ -199,6 +219,8 @@ static int download_object(struct bulk_task *task, const char *path, struct pens
 		.relaxed = true,
 		.if_none_match = is_new_only(task),
 		.resume = o->resume,
+		.kept = o->kept,
+		.resumed = o->resumed,
 		.progress = o->progress,
 		.cookie = o->cookie,
 		.cancel = &task->bulk->stop};

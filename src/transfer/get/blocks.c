@@ -80,6 +80,7 @@ int64_t get_blocks_load(
 		memcpy(b->digests[i], digest, sizeof(digest));
 		bytes += (int64_t)length_of(b, i);
 	}
+	b->kept = (uint64_t)bytes;
 	return bytes;
 }
 
@@ -114,6 +115,8 @@ static void note(struct get_blocks *b, uint64_t i)
 	buf_printf(&line, "B %" PRIu64 " %s", i, text);
 	if (record_file_add(b->journal, &line) < 0)
 		b->journal = NULL;
+	else
+		b->kept += length_of(b, i);
 }
 
 int get_blocks_add(

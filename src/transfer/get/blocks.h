@@ -30,6 +30,7 @@ struct get_blocks {
 	unsigned char *had; /* one bit per block present at the start; may be NULL */
 	uint8_t (*digests)[8]; /* of each block */
 	struct record_file *journal; /* borrowed; may be NULL */
+	uint64_t kept; /* bytes in the journal */
 };
 
 /* Progress of a range. */

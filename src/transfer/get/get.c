@@ -181,6 +181,7 @@ static bool worth_keeping(const struct penstock_error *err)
 static int download(struct download *d, const char *path, struct penstock_error *err)
 {
 	int r = download_run(d, err);
+	bool keep;
 
 	if (r == 0)
 		r = check_parts(d, err);
@@ -194,9 +195,11 @@ static int download(struct download *d, const char *path, struct penstock_error 
 	}
 	if (r == 0)
 		r = publish(d, path, err);
+	keep = r < 0 && (d->blocks.journal || d->part.size) && worth_keeping(err);
+	if (keep && d->options->kept && d->blocks.kept)
+		d->options->kept(d->options->cookie, d->blocks.kept);
 	if (r < 0)
-		get_part_abandon(
-			&d->part, (d->blocks.journal || d->part.size) && worth_keeping(err));
+		get_part_abandon(&d->part, keep);
 	get_blocks_release(&d->blocks);
 	return r;
 }

@@ -458,6 +458,8 @@ static int prepare_blocks(struct download *d, struct penstock_error *err)
 
 	if (there > 0 && d->options->progress)
 		d->options->progress(d->options->cookie, there);
+	if (there > 0 && d->options->resumed)
+		d->options->resumed(d->options->cookie, (uint64_t)there);
 	return there < 0 ? (int)there : 0;
 }
 

@@ -11,12 +11,16 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "s3/message/messages.h"
 #include "s3/multipart.h"
 #include "s3/range.h"
+
+/* Parts of a resumable upload: their time in flight, and the least number. */
+enum { IN_FLIGHT_MS = 4000, IN_FLIGHT_MIN = 4 };
 
 int upload_start(struct upload *u, struct penstock_error *err)
 {
@@ -58,6 +62,8 @@ static void part_done(void *cookie, struct http_request *request, struct http_re
 	(void)request;
 	(void)reply;
 	slot->failed = err != NULL;
+	if (!err)
+		atomic_fetch_add(&slot->upload->moved, slot->body.length);
 	/* A cancel does not mean that the store cannot copy. */
 	slot->uncopied = slot->copied && err && err->code != PENSTOCK_E_CANCELLED &&
 			 !error_is_retryable(err);
@@ -94,6 +100,7 @@ int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstoc
 				slot->put.op.what);
 		if (slot->body.inline_body && slot->body.progress)
 			slot->body.progress(slot->body.cookie, (int64_t)slot->body.length);
+		result->listed = r == 0;
 		if (r == 0)
 			put_resume_part(&u->resume, u, slot->number);
 	}
@@ -191,7 +198,21 @@ static bool has_same_bytes(struct upload *u, unsigned number)
 		       memcmp(body.digest, result->digest, checksum_size(body.kind)) == 0;
 	if (same && u->options->progress)
 		u->options->progress(u->options->cookie, (int64_t)body.length);
+	if (same && u->options->resumed)
+		u->options->resumed(u->options->cookie, body.length);
 	return same;
+}
+
+/* Parts in flight are lost when a call is interrupted. An upload that may be resumed sends few at a
+ * time on a slow link: as many as move within IN_FLIGHT_MS. */
+static unsigned parts_at_a_time(const struct upload *u)
+{
+	uint64_t ms = (uint64_t)(clock_monotonic_ms() - u->began_ms) + 1;
+	uint64_t n = atomic_load(&u->moved) / ms * IN_FLIGHT_MS / u->part_size;
+
+	if (!u->resume.on || n >= u->n_slots || u->n_slots <= IN_FLIGHT_MIN)
+		return u->n_slots;
+	return n < IN_FLIGHT_MIN ? IN_FLIGHT_MIN : (unsigned)n;
 }
 
 static int upload_parts(struct upload *u, struct penstock_error *err)
@@ -200,7 +221,8 @@ static int upload_parts(struct upload *u, struct penstock_error *err)
 	unsigned next = 1;
 	int r = 0;
 
-	while (r == 0 && next <= u->parts && fan_wait(&u->fan, u->n_slots)) {
+	u->began_ms = clock_monotonic_ms();
+	while (r == 0 && next <= u->parts && fan_wait(&u->fan, parts_at_a_time(u))) {
 		struct part_slot *slot = upload_free_slot(u);
 
 		if (!slot)
@@ -497,6 +519,16 @@ static bool worth_resuming(const struct upload *u, const struct penstock_error *
 		       (error_is_retryable(err) && err->code != PENSTOCK_E_CHANGED));
 }
 
+static void report_kept(const struct upload *u)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < u->parts; i++)
+		bytes += u->results[i].listed ? u->results[i].length : 0;
+	if (u->options->kept && bytes)
+		u->options->kept(u->options->cookie, bytes);
+}
+
 /* True for a failure that would be the same with all parts sent. */
 static bool would_come_again(const struct penstock_error *err)
 {
@@ -526,6 +558,7 @@ static int upload_run(struct upload *u, struct object_info *info, struct penstoc
 		u->delta->failed = true;
 	if (r < 0 && worth_resuming(u, &own)) {
 		put_resume_end(&u->resume, true);
+		report_kept(u);
 		return error_move(err, &own);
 	}
 	if (u->id && (r == 0 || upload_abort(u)))

@@ -22,7 +22,7 @@ struct part_result {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	char checksum[CHECKSUM_TEXT_SIZE]; /* "" unless the store returned it */
 	bool recorded; /* in the journal of an earlier call */
-	bool listed; /* and listed by the store */
+	bool listed; /* the store has it: by its list, or by its reply to the part */
 };
 
 /* A part in flight. */
@@ -54,6 +54,8 @@ struct upload {
 	struct part_result *results;
 	struct part_slot *slots;
 	unsigned n_slots;
+	int64_t began_ms; /* of the parts of this call */
+	atomic_ullong moved; /* bytes of its parts that the store has confirmed */
 	struct fan fan;
 	bool refused;
 	struct put_resume resume;

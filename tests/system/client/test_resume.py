@@ -3,6 +3,7 @@ import os
 import random
 
 import pytest
+from harness.fault_proxy import FaultProxy
 from harness.s3tool import Tool
 from harness.slow_link import SlowLink
 from harness.waiting import wait_for
@@ -104,6 +105,31 @@ def test_an_upload_that_is_killed_again_and_again_is_whole_and_sends_little_twic
     assert at.link.carried < size * OVERHEAD + at.kills * 2 * 5 * MIB
     assert list((tmp_path / "journals").iterdir()) == []
     assert at.direct.json("list-uploads", "bucket", "") == []
+
+
+# Parts under way are lost with their process, so few are until the speed of the link is known.
+@pytest.mark.parametrize("resumable, at_once", [(True, 4), (False, 8)])
+def test_few_parts_of_a_resumable_upload_are_under_way_before_its_link_is_known(store, tmp_path, resumable, at_once):
+    source = random_bytes(tmp_path / "source", 60 * MIB)
+    proxy = FaultProxy(store.endpoint)
+    try:
+        tool = Tool(tmp_path, proxy.url, store.access_key, store.secret_key)
+        tool.ok("bucket-create", "bucket")
+        held = proxy.fault(method="PUT", query="partNumber=", hold="request", times=100)
+        options = {"RESUME_DIR": tmp_path / "journals"} if resumable else {}
+        process = tool.popen("put", "bucket", "large", source, PART_SIZE=5 * MIB, **options)
+
+        held.wait(at_once)
+        with pytest.raises(AssertionError):
+            wait_for(lambda: held.hits > at_once, 0.5, "one more")
+        held.release()
+        _, err = process.communicate(timeout=60)
+
+        assert process.returncode == 0, err.decode()
+        tool.ok("get", "bucket", "large", tmp_path / "got")
+        assert (tmp_path / "got").read_bytes() == source.read_bytes()
+    finally:
+        proxy.close()
 
 
 def test_what_changes_between_two_kills_never_ends_mixed(interrupted, tmp_path):

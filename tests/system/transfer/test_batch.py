@@ -136,11 +136,17 @@ def test_ctrl_c_ends_all_lines(batch, penstock, fault_proxy):
 
     process = penstock.popen("batch", "jobs", env=batch.store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}, cwd=batch.folder)
     held.wait(2)
+    wait_for(lambda: any(each.ended for each in fault_proxy.seen("PUT", path="/1$")), 60, "the first line")
     process.send(signal.SIGINT)
-    process.wait().exits(130)
+    result = process.wait().exits(130)
     held.release()
 
     assert batch.store.keys("bucket") == ["1"]
+    # The line that it names runs the rest.
+    assert "line 2" in result.err
+    rest = re.search(r"tail -n \+2 'jobs' \| penstock batch -", result.err)
+    penstock.run("batch", "-", env=batch.store.env, cwd=batch.folder, input=b"".join((batch.folder / "jobs").read_bytes().splitlines(True)[1:])).ok()
+    assert rest and batch.store.keys("bucket") == ["1", "2", "3"]
 
 
 def held_batch(batch, penstock, fault_proxy, lines, *options, **fault):

@@ -1,7 +1,7 @@
 """cp, mv and sync: which names things get, what is written over, refused and deleted; against `penstock serve` and moto."""
 import json
 import os
-import signal
+import re
 import stat
 import subprocess
 import time
@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from harness.program import Store, binary
-from harness.terminal import CTRL_C, Terminal
 from harness.verbs import Fixture
 from harness.waiting import wait_for
 
@@ -836,65 +835,3 @@ def test_what_is_told(ours):
         ("upload", "done", name, "s3://bucket/" + name, len(name), etags[name]) for name in TREE
     }
     assert ours("sync", "--json", "d", "s3://bucket/d").json() == []
-
-
-def test_progress_on_a_terminal(ours, fault_proxy):
-    ours.write("a", "b")
-    held = fault_proxy.fault(method="PUT", path="/b$", hold="reply")
-
-    terminal = Terminal(ours.penstock, "cp", ours.folder / "a", ours.folder / "b", "s3://bucket/",
-                        env=ours.env | {"AWS_ENDPOINT_URL": fault_proxy.url})  # fmt: skip
-    held.wait()
-    terminal.wait_for_output(r"1 of 2, 1 B of 2 B, \d+ B/s, 1 s")
-    held.release()
-    result = terminal.wait()
-
-    assert result.code == 0 and "2 copied, 2 B" in result.out
-
-
-# --- Ctrl-C
-
-
-@pytest.mark.parametrize("way", ["up", "down", "copy"])
-def test_ctrl_c_leaves_nothing_half(ours, fault_proxy, way, wait_for):
-    body = os.urandom(70 << 20)
-    env = ours.env | {"AWS_ENDPOINT_URL": fault_proxy.url}
-    if way == "up":
-        (ours.folder / "big").write_bytes(body)
-        held = fault_proxy.fault(method="PUT", query="partNumber=2", hold="request", times=100)
-        arguments = ["cp", ours.folder / "big", "s3://bucket/big"]
-    elif way == "down":
-        ours.put("big", body=body)
-        held = fault_proxy.fault(method="GET", path="/big$", hold=1_000_000, times=100)
-        arguments = ["cp", "s3://bucket/big", ours.folder / "out"]
-    else:
-        ours.put("big", body=body[:1000])
-        held = fault_proxy.fault(method="PUT", path="/copy$", hold="request", times=100)
-        arguments = ["cp", "s3://bucket/big", "s3://bucket/copy"]
-
-    process = ours.penstock.popen(*arguments, env=env)
-    held.wait()
-    process.send(signal.SIGINT)
-    result = process.wait()
-    held.release()
-
-    result.exits(130)
-    assert "0 copied" in result.err
-    assert "Uploads" not in ours.client.list_multipart_uploads(Bucket="bucket")
-    assert [key for key in ours.keys() if key != "big"] == [] and (way != "up" or ours.keys() == [])
-    assert not (ours.folder / "out").exists()
-
-
-# What a user presses; many small ones are under way.
-def test_ctrl_c_on_a_terminal(ours, fault_proxy):
-    ours.write(*(f"d/{number}" for number in range(200)))
-    held = fault_proxy.fault(method="PUT", skip=20, hold="request", times=1000)
-
-    terminal = Terminal(ours.penstock, "sync", ours.folder / "d", "s3://bucket/", env=ours.env | {"AWS_ENDPOINT_URL": fault_proxy.url})
-    held.wait()
-    terminal.press(CTRL_C)
-    result = terminal.wait()
-    fault_proxy.clear()
-
-    assert result.code == 130 and "interrupted: " in result.out
-    assert all(ours.bytes(key) == b"d/" + key.encode() for key in ours.keys())
