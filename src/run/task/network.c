@@ -125,11 +125,13 @@ int network_prepare(struct network_setup *s, const struct task_network *network,
 		return error_memory(err);
 	if (mknod(s->netns, S_IFREG | 0600, 0) < 0)
 		return error_errno(err, errno, "cannot make %s", s->netns);
-	/* Neither lets the step reach ports of the machine's loopback address. */
+	/* Neither lets the step reach ports of the machine's loopback address. By default pasta
+	 * forwards all ports in both directions. */
 	const char *const slirp_words[] = {"--configure", "--mtu=65520", "--disable-host-loopback",
 		"--ready-fd=7", "--netns-type=path", s->netns, "tap0", NULL};
-	const char *const pasta_words[] = {"--config-net", "--no-map-gw", "--quiet", "--runas",
-		"0:0", "--netns-only", "--netns", s->netns, NULL};
+	const char *const pasta_words[] = {"--config-net", "--no-map-gw", "-t", "none", "-u",
+		"none", "-T", "none", "-U", "none", "--quiet", "--runas", "0:0", "--netns-only",
+		"--netns", s->netns, NULL};
 	bool is_slirp = network->kind == TASK_NETWORK_SLIRP4NETNS;
 	r = need(&s->program, is_slirp ? &slirp4netns : &pasta, err);
 	if (r == 0 && strlist_add_all(&s->program, is_slirp ? slirp_words : pasta_words) < 0)

@@ -53,9 +53,10 @@ def test_a_step_on_the_machine_has_a_network_of_its_own(penstock, workflow, netw
     assert not helpers() and "sleep 4341" not in processes.descendants().values()
 
 
-def test_what_listens_on_the_machine_alone_is_not_reached(penstock, workflow, http_server):
+@pytest.mark.parametrize("network", ["slirp4netns", "pasta"])
+def test_what_listens_on_the_machine_alone_is_not_reached(penstock, workflow, http_server, network):
     fetch = f"curl -sS --max-time 20 {http_server.add('/file', bytes('from the machine', 'ascii'))}"
-    own = penstock.run("run", workflow(f"{fetch} || echo kept out"))
+    own = penstock.run("run", workflow({"command": f"{fetch} || echo kept out", "network": network}))
     hosts = penstock.run("run", workflow({"command": fetch, "network": "host"}), "--fresh")
 
     assert own.ok().out == "kept out\n" and hosts.ok().out == "from the machine"
