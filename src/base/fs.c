@@ -540,3 +540,24 @@ int fs_open_unnamed(const char *what, struct penstock_error *err)
 				 "directory",
 				 dir, what);
 }
+
+int fs_write_text_at(int dir, const char *name, const char *text, mode_t mode)
+{
+	_cleanup_close_ int fd = -1;
+	char fresh[32];
+
+	/* Several threads may write at the same time. */
+	snprintf(fresh, sizeof(fresh), ".new-%d", (int)gettid());
+	unlinkat(dir, fresh, 0);
+	fd = openat(dir, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+	if (fd < 0)
+		return -1;
+	if (fs_write_all(fd, text, strlen(text)) < 0 || renameat(dir, fresh, dir, name) < 0) {
+		int saved = errno;
+
+		unlinkat(dir, fresh, 0);
+		errno = saved;
+		return -1;
+	}
+	return 0;
+}

@@ -44,6 +44,13 @@ int fs_write_atomic(
  */
 int fs_rename_new(const char *from, const char *to);
 
+/*
+ * Replaces the file `name` in the open directory without a sync: it is useless after a crash of the
+ * machine, and a sync would cost precious time. Others may have put links or FIFOs there, so this
+ * follows no link and opens no existing file. Returns -1 with errno.
+ */
+int fs_write_text_at(int dir, const char *name, const char *text, mode_t mode);
+
 int fs_fsync_dir(const char *path, struct penstock_error *err);
 
 /* Returns the next entry of a directory other than "." and "..", or NULL at the end. */

@@ -22,6 +22,8 @@ LAZY(int, MHD_get_connection_values,
 	(struct MHD_Connection * a, enum MHD_ValueKind b, MHD_KeyValueIterator c, void *d),
 	(a, b, c, d))
 LAZY_FIRST(const char *, MHD_get_version, (void), (), "which cannot be loaded")
+LAZY(const char *, MHD_lookup_connection_value,
+	(struct MHD_Connection * a, enum MHD_ValueKind b, const char *c), (a, b, c))
 LAZY(MHD_socket, MHD_quiesce_daemon, (struct MHD_Daemon * a), (a))
 LAZY(void, MHD_resume_connection, (struct MHD_Connection * a), (a))
 LAZY(void, MHD_stop_daemon, (struct MHD_Daemon * a), (a))

@@ -273,3 +273,53 @@ const char *aws_config_endpoint(
 		endpoint = not_empty(lookup(config, "services", services, key));
 	return endpoint ? endpoint : aws_config_get(config, profile, "endpoint_url");
 }
+
+/* The first ones are sources of credentials by themselves. */
+#define N_SOURCES 7
+static const char *const credential_keys[] = {"aws_access_key_id", "role_arn", "credential_process",
+	"web_identity_token_file", "sso_session", "sso_start_url", "login_session",
+	"aws_secret_access_key", "aws_session_token", "aws_security_token", "source_profile",
+	"credential_source", "role_session_name", "external_id", "mfa_serial", "duration_seconds",
+	"sso_account_id", "sso_role_name", "sso_region",
+	/* of other sections, or given to the step otherwise */
+	"services", "endpoint_url", "region"};
+
+bool aws_config_has_credentials(const struct aws_config *config, const char *profile)
+{
+	for (size_t i = 0; i < N_SOURCES; i++) {
+		if (aws_config_get(config, profile, credential_keys[i]))
+			return true;
+	}
+	return false;
+}
+
+static bool is_credential_key(const char *key)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(credential_keys); i++) {
+		if (strcmp(key, credential_keys[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+void aws_config_without_credentials(
+	const struct aws_config *config, const char *profile, const char *name, struct buf *out)
+{
+	buf_printf(out, "[profile %s]\n", name);
+	for (size_t i = 0; i < config->n; i++) {
+		const struct aws_config_entry *entry = &config->entries[i];
+		const char *dot = strchr(entry->key, '.');
+
+		/* Parsers refuse a key twice, so only the entry that counts is written. */
+		if (!str_starts(entry->section, "profile ") ||
+			strcmp(entry->section + 8, profile) != 0 || !*entry->key ||
+			is_credential_key(entry->key) ||
+			lookup(config, "profile", profile, entry->key) != entry->value)
+			continue;
+		if (dot)
+			buf_printf(out, "  %s = %s\n", dot + 1, entry->value);
+		else
+			buf_printf(out, "%s =%s%s\n", entry->key, *entry->value ? " " : "",
+				entry->value);
+	}
+}

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct buf;
 struct penstock_error;
 
 struct aws_config_entry {
@@ -43,6 +44,11 @@ const char *aws_config_get(const struct aws_config *config, const char *profile,
  * profile's own, or NULL. */
 const char *aws_config_endpoint(
 	const struct aws_config *config, const char *profile, const char *service);
+/* Returns true if the profile is a source of credentials, of any kind. */
+bool aws_config_has_credentials(const struct aws_config *config, const char *profile);
+/* Appends a config file with the other settings of the profile as profile `name`. */
+void aws_config_without_credentials(
+	const struct aws_config *config, const char *profile, const char *name, struct buf *out);
 bool aws_config_has_profile(const struct aws_config *config, const char *profile);
 
 #endif

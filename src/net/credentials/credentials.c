@@ -203,6 +203,11 @@ bool credentials_anonymous(const struct credentials_provider *provider)
 	return !provider || provider->anonymous;
 }
 
+bool credentials_renewable(const struct credentials_provider *provider)
+{
+	return provider && provider->fetcher.fetch;
+}
+
 enum freshness { FRESH, AGEING, UNUSABLE };
 
 static enum freshness freshness_of(const struct credentials_provider *provider)

@@ -67,6 +67,8 @@ void credentials_provider_freep(struct credentials_provider **provider);
 
 /* Returns true if there is nothing to sign with. */
 bool credentials_anonymous(const struct credentials_provider *provider);
+/* Returns true if the keys come from a source that can be queried again. */
+bool credentials_renewable(const struct credentials_provider *provider);
 /* Gets a copy of the current credentials; release it. Any thread. */
 int credentials_get(
 	struct credentials_provider *provider, struct credentials *out, struct penstock_error *err);

@@ -28,7 +28,9 @@
 #include "base/process.h"
 #include "image/image.h"
 #include "records/claims.h"
+#include "net/credentials/credentials.h"
 #include "run/task/cdi.h"
+#include "run/task/keys.h"
 #include "run/cluster/node_inputs.h"
 #include "run/process/live.h"
 #include "run/process/leaders.h"
@@ -55,6 +57,9 @@ struct remote {
 	struct task_container container;
 	json_t *cdi;
 
+	struct s3_settings store; /* of temporary keys, as this node gets them */
+	struct key_server *keys; /* NULL if there are none */
+
 	const struct executor *executor;
 	struct task *task;
 	int signal_fd;
@@ -64,6 +69,8 @@ struct remote {
 
 static void remote_release(struct remote *r)
 {
+	key_servers_free(r->keys);
+	s3_settings_release(&r->store);
 	node_inputs_release(&r->inputs);
 	buf_release(&r->input);
 	json_decref(r->root);
@@ -239,6 +246,23 @@ static int read_network(struct remote *r, const json_t *given)
 	return 0;
 }
 
+/* Without keys the task runs nevertheless: it may not need any. */
+static void serve_keys(struct remote *r)
+{
+	const json_t *given = json_object_get(r->root, "keys");
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct key_server *server;
+
+	if (given &&
+		(s3_settings_resolve(&r->store,
+			 &(struct store_place){.endpoint_url = json_string_value(
+						       json_object_get(given, "endpoint")),
+				 .region = json_string_value(json_object_get(given, "region"))},
+			 &err) < 0 ||
+			key_server_get(&server, &r->keys, r->store.credentials, &err) < 0))
+		log_warn("cannot get keys for the step on this node: %s", err.message);
+}
+
 /* ---- identity ---- */
 
 static const char *number_or(const char *name, const char *fallback)
@@ -249,8 +273,9 @@ static const char *number_or(const char *name, const char *fallback)
 }
 
 /* Replaces the placeholders for values that only this node knows. */
-static int set_ranks(struct strlist *env)
+static int set_ranks(struct remote *r)
 {
+	struct strlist *env = &r->env;
 	/* The first node of the step has its first task. */
 	const char *list = number_or(
 		"SLURM_STEP_NODELIST", number_or("SLURM_JOB_NODELIST", "localhost"));
@@ -270,6 +295,8 @@ static int set_ranks(struct strlist *env)
 		{"=" REMOTE_NODE_RANK, node},
 		{"=" REMOTE_NODES, nodes ? nodes : "localhost"},
 		{"=" REMOTE_MASTER_ADDR, first ? first : "localhost"},
+		{"=" REMOTE_KEYS_URI, r->keys ? key_server_uri(r->keys) : ""},
+		{"=" REMOTE_KEYS_TOKEN, r->keys ? key_server_token(r->keys) : ""},
 	};
 
 	snprintf(count, sizeof(count), "%d", here > 0 ? here : 1);
@@ -402,12 +429,12 @@ static int read_spec(struct remote *r, struct penstock_error *err)
 	r->notice = text_of(json_object_get(r->root, "notice"));
 	r->own_tmp = local_tmp(text_of(json_object_get(r->root, "tmp")));
 	r->rank = strtoul(number_or("SLURM_PROCID", "0"), NULL, 10);
+	serve_keys(r);
 	if (!r->dir || read_words(json_object_get(r->root, "argv"), &r->argv) < 0 ||
 		read_words(json_object_get(r->root, "env"), &r->env) < 0 ||
 		read_container(r, json_object_get(r->root, "container")) < 0 ||
 		read_network(r, json_object_get(r->root, "network")) < 0 ||
-		take_variables(&r->env, of_slurm, ARRAY_SIZE(of_slurm)) < 0 ||
-		set_ranks(&r->env) < 0)
+		take_variables(&r->env, of_slurm, ARRAY_SIZE(of_slurm)) < 0 || set_ranks(r) < 0)
 		return error_memory(err);
 	uname(&system);
 	if (access(r->dir, W_OK) < 0)
@@ -613,6 +640,7 @@ static int start(struct remote *r, struct penstock_error *err)
 		.network = r->network,
 		.tmp = r->own_tmp,
 		.container = r->container.image ? &r->container : NULL,
+		.keys = r->keys,
 	};
 	char number[16];
 	uint64_t pmi;

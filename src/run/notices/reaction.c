@@ -34,32 +34,6 @@ enum {
 
 /* ---- files ---- */
 
-/*
- * Writes a file without a sync: it is useless after a crash of the machine, and a sync would cost
- * precious time. Tasks may have put links or FIFOs there, so this follows no link and opens no
- * existing file.
- */
-static int place(int dir, const char *name, const char *text)
-{
-	_cleanup_close_ int fd = -1;
-	char fresh[32];
-
-	/* Several sources may report at the same time. */
-	snprintf(fresh, sizeof(fresh), ".new-%d", (int)gettid());
-	unlinkat(dir, fresh, 0);
-	fd = openat(dir, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-	if (fd < 0)
-		return -1;
-	if (fs_write_all(fd, text, strlen(text)) < 0 || renameat(dir, fresh, dir, name) < 0) {
-		int saved = errno;
-
-		unlinkat(dir, fresh, 0);
-		errno = saved;
-		return -1;
-	}
-	return 0;
-}
-
 static void remove_file(const char *dir, const char *name)
 {
 	_cleanup_free_ char *path = path_join(dir, name);
@@ -110,7 +84,7 @@ void reaction_begin(struct reaction *reaction, const struct notice *notice)
 
 	if (!text)
 		errno = ENOMEM;
-	if (!text || dir < 0 || place(dir, below_dir(file), text) < 0)
+	if (!text || dir < 0 || fs_write_text_at(dir, below_dir(file), text, 0644) < 0)
 		log_warn("cannot write %s/%s: %s", reaction->attempt->layout.storage, file,
 			strerror(errno));
 }
@@ -176,7 +150,7 @@ static void keep(const struct reaction *reaction, const struct notice *notice)
 	text = json_dumps(json, JSON_COMPACT);
 	if (!text)
 		errno = ENOMEM;
-	if (!text || fd < 0 || place(fd, name, text) < 0)
+	if (!text || fd < 0 || fs_write_text_at(fd, name, text, 0644) < 0)
 		log_warn("cannot write %s/%s: %s", reaction->attempt->layout.dir, name,
 			strerror(errno));
 }

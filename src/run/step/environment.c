@@ -8,10 +8,9 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "run/step/env_file.h"
+#include "run/step/store_environment.h"
 #include "run/notices/reaction.h"
 #include "run/workdir/project.h"
-#include "net/credentials/credentials.h"
-#include "transfer/objects.h"
 
 /* Adds all but the settings of penstock that a step must not inherit. */
 static int inherit(struct strlist *env, const char *const *inherited)
@@ -26,46 +25,6 @@ static int inherit(struct strlist *env, const char *const *inherited)
 			return -1;
 	}
 	return 0;
-}
-
-static void forget(struct strlist *env, const char *key)
-{
-	size_t len = strlen(key);
-
-	for (size_t i = 0; i < env->n;) {
-		if (strncmp(env->items[i], key, len) != 0 || env->items[i][len] != '=') {
-			i++;
-			continue;
-		}
-		free(env->items[i]);
-		env->n--;
-		memmove(&env->items[i], &env->items[i + 1],
-			(env->n - i + 1) * sizeof(env->items[0]));
-	}
-}
-
-static int add_store(struct strlist *env, const struct object_client *store)
-{
-	const struct s3_settings *s = store ? object_client_settings(store) : NULL;
-	_cleanup_(credentials_release) struct credentials keys = {0};
-
-	/* S3 clients can use only Google's HMAC keys. */
-	if (!s || (s->google && s->key))
-		return 0;
-	if (strlist_set(env, "AWS_ENDPOINT_URL", s->endpoint_url) < 0 ||
-		strlist_set(env, "S3_ENDPOINT_URL", s->endpoint_url) < 0 || /* for s5cmd */
-		strlist_set(env, "AWS_REGION", s->region) < 0 ||
-		strlist_set(env, "AWS_DEFAULT_REGION", s->region) < 0)
-		return -1;
-	if (credentials_get(s->credentials, &keys, NULL) < 0 || !keys.access_key_id)
-		return 0;
-	/* A token belongs to its keys and would invalidate others. */
-	forget(env, "AWS_SESSION_TOKEN");
-	forget(env, "AWS_SECURITY_TOKEN");
-	if (strlist_set(env, "AWS_ACCESS_KEY_ID", keys.access_key_id) < 0 ||
-		strlist_set(env, "AWS_SECRET_ACCESS_KEY", keys.secret_access_key) < 0)
-		return -1;
-	return keys.session_token ? strlist_set(env, "AWS_SESSION_TOKEN", keys.session_token) : 0;
 }
 
 static int add_list(struct strlist *env, const struct workflow_env_list *list)
@@ -195,7 +154,7 @@ int environment_build(
 	int r;
 
 	if (inherit(env, spec->container ? spec->container->inherited : spec->inherited) < 0 ||
-		add_store(env, spec->store) < 0 || add_pairs(env, spec->defaults) < 0 ||
+		store_environment(env, spec) < 0 || add_pairs(env, spec->defaults) < 0 ||
 		add_list(env, &spec->workflow->env) < 0)
 		return error_memory(err);
 	r = env_file_read(spec->layout->env_file, env, err);

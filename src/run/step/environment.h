@@ -32,6 +32,8 @@ struct environment_spec {
 	const char *env_file;
 	const struct run_layout *layout;
 	const struct object_client *store; /* for the step's own clients; NULL if there is none */
+	/* the endpoint of its keys, if they are temporary; NULL if they are in the environment */
+	const char *keys_uri, *keys_token;
 	const char *run_id;
 	int attempt;
 	unsigned long serial; /* of the execution */

@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "run/step/ranks.h"
 #include "run/task/executor.h"
+#include "run/task/keys.h"
 #include "workflow/model.h"
 #include "workflow/workflow.h"
 
@@ -38,6 +39,8 @@ int step_host_find_ports(struct step_host *host, struct penstock_error *err)
 void step_host_end(struct step_host *host)
 {
 	executor_container_finish();
+	key_servers_free(host->keys);
+	host->keys = NULL;
 	run_group_end(&host->group);
 	run_life_end(&host->life);
 }

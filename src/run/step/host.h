@@ -15,6 +15,7 @@
 #include "run/step/containers.h"
 #include "run/step/group.h"
 
+struct key_server;
 struct penstock_error;
 struct slurm_allocation;
 struct workflow;
@@ -66,6 +67,7 @@ struct step_host {
 	struct run_times times;
 	unsigned long serial; /* of the last execution */
 	int ports[LIMIT_WORKFLOW_PORTS]; /* workflow->ports of them */
+	struct key_server *keys; /* owned; a list of endpoints of temporary keys */
 	char *venv; /* owned; of the Python packages, NULL if there is none */
 	/* Called before tasks are killed: what they were writing is incomplete. May be NULL. */
 	void (*kill_coming)(void *cookie);

@@ -9,6 +9,8 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "net/credentials/credentials.h"
+#include "run/cluster/remote.h"
 #include "run/process/cgroups.h"
 #include "run/step/ranks.h"
 #include "run/report/output.h"
@@ -18,12 +20,55 @@
 #include "run/step/launcher.h"
 #include "run/step/network.h"
 #include "run/task/box.h"
+#include "run/task/keys.h"
+#include "transfer/objects.h"
 
 /* ---- the environment ---- */
 
+/* Keys that end are not put into the environment, but served while the tasks run. */
+static bool keys_end(const struct s3_settings *settings)
+{
+	_cleanup_(credentials_release) struct credentials keys = {0};
+
+	if (!credentials_renewable(settings->credentials))
+		return false;
+	/* The source may be away for the moment. */
+	if (credentials_get(settings->credentials, &keys, NULL) < 0)
+		return !settings->google;
+	return keys.access_key_id && keys.expires_at_ns;
+}
+
+/* The endpoint of temporary keys; `settings` is NULL if all keys are in the environment. */
+struct step_keys {
+	const struct s3_settings *settings;
+	const struct key_server *server; /* NULL on a cluster, whose nodes have their own */
+	const char *uri, *token;
+};
+
+static int serve_keys(const struct step_run *step, const struct run_store *store,
+	struct step_keys *out, struct penstock_error *err)
+{
+	const struct s3_settings *settings = store ? object_client_settings(store->client) : NULL;
+	struct key_server *server = NULL;
+	int r;
+
+	if (!settings || !keys_end(settings))
+		return 0;
+	if (step->clustered) {
+		*out = (struct step_keys){settings, NULL, REMOTE_KEYS_URI, REMOTE_KEYS_TOKEN};
+		return 0;
+	}
+	r = key_server_get(&server, &step->host->keys, settings->credentials, err);
+	if (r == 0)
+		*out = (struct step_keys){
+			settings, server, key_server_uri(server), key_server_token(server)};
+	return r;
+}
+
 static int build_environment(const struct step_run *step, const struct step_run_spec *spec,
-	const struct strlist *defaults, const struct environment_container *container,
-	struct strlist *env, struct penstock_error *err)
+	const struct step_keys *keys, const struct strlist *defaults,
+	const struct environment_container *container, struct strlist *env,
+	struct penstock_error *err)
 {
 	char deadline[STEP_DEADLINE_SIZE];
 	const struct step_host *host = step->host;
@@ -39,6 +84,8 @@ static int build_environment(const struct step_run *step, const struct step_run_
 			.env_file = spec->env_file,
 			.layout = &attempt->layout,
 			.store = spec->store ? spec->store->client : NULL,
+			.keys_uri = keys->uri,
+			.keys_token = keys->token,
 			.run_id = attempt->id,
 			.attempt = attempt->number,
 			.serial = host->serial,
@@ -95,6 +142,7 @@ struct starting {
 	struct strlist launch_env; /* of a launcher with ranks in containers */
 	struct container_setup setup;
 	struct step_network network;
+	struct step_keys keys;
 };
 
 static void starting_release(struct starting *s)
@@ -127,7 +175,9 @@ static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
 	if (r == 0)
 		r = step_network_describe(&s->network, what, err);
 	if (r == 0)
-		r = build_environment(step, spec, &defaults,
+		r = serve_keys(step, spec->store, &s->keys, err);
+	if (r == 0)
+		r = build_environment(step, spec, &s->keys, &defaults,
 			contained ? &s->setup.environment : NULL, &s->env, err);
 	if (r == 0 && launcher && !contained)
 		r = launcher_command(what, strlist_get(&s->env, "PATH"), &s->launch, err);
@@ -139,10 +189,11 @@ static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
 		task->argv = (const char *const *)s->launch.items;
 	task->envp = (const char *const *)s->env.items;
 	task->network = s->network.network;
+	task->keys = s->keys.server;
 	task->tmp = step->host->attempt->layout.tmp;
 	if (launcher && contained) {
 		/* The launcher runs on the machine itself, with the environment of a step there. */
-		r = build_environment(step, spec, &defaults, NULL, &s->launch_env, err);
+		r = build_environment(step, spec, &s->keys, &defaults, NULL, &s->launch_env, err);
 		if (r == 0)
 			r = box_make(&step->mpi_box, step->host->attempt->layout.tmp, "mpi-", err);
 		if (r < 0)
@@ -200,6 +251,10 @@ int step_start_task(struct step_run *step, const struct step_run_spec *spec,
 		r = step_cluster(&cluster, step->host->attempt, step->host->slurm, what, step->name,
 			step->serial, &dir, err);
 		task.cluster = &cluster;
+		if (starting.keys.settings) {
+			cluster.keys_endpoint = starting.keys.settings->endpoint_url;
+			cluster.keys_region = starting.keys.settings->region;
+		}
 	}
 	if (r == 0) /* srun and MPI launchers label the lines of their tasks themselves */
 		r = output_add(step->host->attempt->voice.output,

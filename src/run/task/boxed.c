@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "run/task/box.h"
+#include "run/task/keys.h"
 #include "run/task/network.h"
 
 #define KILL_WAIT_MS 10000
@@ -51,8 +53,36 @@ void boxed_free(struct task *task)
 	process_release(&t->process);
 	if (t->status_fd >= 0)
 		close(t->status_fd);
+	key_listener_free(t->keys);
 	litter_remove(t->box);
 	free(t);
+}
+
+/* The init has sent the socket before it reported success. */
+static int serve_keys(
+	struct boxed_task *t, const struct key_server *server, struct penstock_error *err)
+{
+	union {
+		char space[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	char c;
+	struct iovec data = {&c, 1};
+	struct msghdr message = {.msg_iov = &data,
+		.msg_iovlen = 1,
+		.msg_control = control.space,
+		.msg_controllen = sizeof(control.space)};
+	const struct cmsghdr *header;
+	int fd;
+
+	if (recvmsg(t->status_fd, &message, MSG_CMSG_CLOEXEC) < 0)
+		return error_errno(err, errno, "cannot get the socket of the step's network");
+	header = CMSG_FIRSTHDR(&message);
+	if (!header || header->cmsg_type != SCM_RIGHTS)
+		return error_set(
+			err, PENSTOCK_E_IO, "the step's network has sent no socket for its keys");
+	memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+	return key_listener_new(&t->keys, server, fd, err);
 }
 
 int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct process_spec *init,
@@ -61,9 +91,10 @@ int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct
 	struct process_spec process = *init;
 	_cleanup_close_ int write_end = -1;
 	int ends[2];
+	int r;
 
-	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
-		return error_errno(err, errno, "cannot make a pipe");
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+		return error_errno(err, errno, "cannot make a socket");
 	t->status_fd = ends[0];
 	process.body_fd = write_end = ends[1];
 	process.stdin_fd = -1;
@@ -76,7 +107,12 @@ int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct
 	process.cgroups = spec->cgroups;
 	process.n_cgroups = spec->n_cgroups;
 	process.born_in = spec->born_in;
-	return process_spawn(&t->process, &process, err);
+	r = process_spawn(&t->process, &process, err);
+	if (r == 0 && spec->keys && spec->network.kind != TASK_NETWORK_HOST)
+		r = serve_keys(t, spec->keys, err);
+	if (r < 0 && t->process.pid > 0)
+		boxed_kill(&t->task);
+	return r;
 }
 
 /* ---- finding the task ---- */

@@ -17,7 +17,8 @@ struct boxed_task {
 	struct task task; /* first: the interface's view */
 	struct process process;
 	char *box; /* a private directory; removed at the end */
-	int status_fd; /* receives the status of the task */
+	int status_fd; /* receives the status of the task, and before it the socket for keys */
+	struct key_listener *keys; /* in its own network; NULL if it needs none */
 	int status; /* of the init */
 	bool own_network;
 	bool own_ipc;

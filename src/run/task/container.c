@@ -139,7 +139,7 @@ static int prepare(struct starting *s, struct penstock_error *err)
 		return error_memory(err);
 	r = plan_root(s, err);
 	if (r == 0)
-		r = network_prepare(&s->network, &s->spec->network, s->task->box, err);
+		r = network_prepare(&s->network, s->spec, s->task->box, err);
 	if (r < 0)
 		return r;
 	s->plan.report = boxed_shared(sizeof(*s->plan.report));

@@ -22,6 +22,7 @@
 
 struct image;
 struct json_t;
+struct key_server;
 struct penstock_error;
 
 /* Directory next to that of the layers: the lowest layer of every container, which provides the
@@ -94,6 +95,9 @@ struct task_cluster {
 	const char *run_id;
 	int attempt;
 	const char *dir; /* shared with the nodes; receives the status of each task */
+	/* Endpoint and region of the store whose temporary keys each node gets for itself and
+	 * serves to its task; NULL if the environment has all keys, or there are none. */
+	const char *keys_endpoint, *keys_region;
 	/* a file to which a task writes that the cluster has asked it to end; may be NULL */
 	const char *notice;
 };
@@ -112,6 +116,7 @@ struct task_spec {
 	size_t n_cgroups;
 	const int *born_in; /* as in base/process.h */
 	struct task_network network;
+	const struct key_server *keys; /* to serve in its own network, too; NULL if there is none */
 	const char *tmp; /* a directory on a local disk, if the task has its own network */
 	const struct task_container *container; /* NULL if it runs on the machine itself */
 	const struct task_cluster *cluster; /* NULL if it runs on this machine */

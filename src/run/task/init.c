@@ -198,7 +198,7 @@ int init_run(void *cookie, int report_fd, int body_fd)
 	/* The proc of the namespace, in which crun finds its own pids. */
 	if (mount("proc", "/proc", "proc", MS_NODEV | MS_NOSUID | MS_NOEXEC, NULL) < 0)
 		fail(report_fd, INIT_PROC);
-	if (network_start(&plan->network, &seen) < 0)
+	if (network_start(&plan->network, body_fd, &seen) < 0)
 		fail(report_fd, INIT_NETWORK);
 	begin_numbers_at(plan->last_pid, &seen);
 	pid = start_crun(plan, protect_crun(plan));

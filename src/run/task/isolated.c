@@ -62,7 +62,7 @@ static int run(void *cookie, int report_fd, int body_fd)
 		process_body_failed(report_fd, ISOLATED_MOUNTS, errno);
 	if (mount("proc", "/proc", "proc", MS_NODEV | MS_NOSUID | MS_NOEXEC, NULL) < 0)
 		process_body_failed(report_fd, ISOLATED_PROC, errno);
-	if (network_start(&plan->network.plan, &seen) < 0)
+	if (network_start(&plan->network.plan, body_fd, &seen) < 0)
 		process_body_failed(report_fd, ISOLATED_NETWORK, errno);
 	if (access(RESOLV, F_OK) == 0 &&
 		mount(plan->network.resolv, RESOLV, NULL, MS_BIND, NULL) < 0)
@@ -132,7 +132,7 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 	plan.task = boxed_shared(sizeof(*plan.task));
 	r = plan.task ? box_make(&t->box, spec->tmp, "", err) : error_memory(err);
 	if (r == 0)
-		r = network_prepare(&plan.network, &spec->network, t->box, err);
+		r = network_prepare(&plan.network, spec, t->box, err);
 	if (r == 0)
 		r = boxed_spawn(t, plan.spec,
 			&(struct process_spec){

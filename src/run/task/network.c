@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@
 #include "base/limits.h"
 #include "base/process.h"
 #include "run/task/executor.h"
+#include "run/task/keys.h"
 
 #define NETWORK_MS 10000
 #define READY_FD   7 /* on which the network's program reports that it is ready */
@@ -111,13 +113,15 @@ static int add_bore(struct network_setup *s, const struct task_interface *interf
 	return 0;
 }
 
-int network_prepare(struct network_setup *s, const struct task_network *network, const char *box,
+int network_prepare(struct network_setup *s, const struct task_spec *spec, const char *box,
 	struct penstock_error *err)
 {
+	const struct task_network *network = &spec->network;
 	int r;
 
 	if (network->kind == TASK_NETWORK_HOST)
 		return 0;
+	s->plan.keys_port = spec->keys ? key_server_port(spec->keys) : 0;
 	s->resolv = path_join(box, "resolv.conf");
 	s->plan.netns = s->netns = path_join(box, "netns");
 	s->plan.log = s->log = path_join(box, "network.log");
@@ -306,7 +310,35 @@ static void make_interfaces(const struct network_plan *plan)
 	_exit(0);
 }
 
-int network_start(const struct network_plan *plan, struct seen *seen)
+/* The program has brought the loopback interface up. */
+static int share_keys(const struct network_plan *plan, int body_fd)
+{
+	union {
+		char space[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = {.space = {0}};
+	char c = 0;
+	struct iovec data = {&c, 1};
+	struct msghdr message = {.msg_iov = &data,
+		.msg_iovlen = 1,
+		.msg_control = control.space,
+		.msg_controllen = sizeof(control.space)};
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	int fd = key_socket(plan->keys_port);
+	ssize_t sent;
+
+	if (fd < 0)
+		return -1;
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+	sent = sendmsg(body_fd, &message, MSG_NOSIGNAL);
+	close(fd);
+	return sent == 1 ? 0 : -1;
+}
+
+int network_start(const struct network_plan *plan, int body_fd, struct seen *seen)
 {
 	int go[2];
 	int ready[2];
@@ -331,6 +363,8 @@ int network_start(const struct network_plan *plan, struct seen *seen)
 	r = wait_until_ready(pid, ready[0], seen);
 	close(go[1]);
 	close(ready[0]);
+	if (r == 0 && plan->keys_port)
+		r = share_keys(plan, body_fd);
 	if (r < 0)
 		return r;
 	int status = -1;

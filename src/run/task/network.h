@@ -2,8 +2,8 @@
  * The private network of a step: slirp4netns or pasta connects it to the machine's, and further
  * interfaces are created in it.
  *
- *	network_prepare(&setup, &spec->network, box, err);	// finds the programs
- *	network_start(&setup.plan, &seen);	// in the init, without allocating memory
+ *	network_prepare(&setup, spec, box, err);	// finds the programs
+ *	network_start(&setup.plan, body_fd, &seen);	// in the init, without allocating memory
  *	network_release(&setup);
  */
 #ifndef RUN_TASK_NETWORK_H
@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/str.h"
@@ -18,6 +19,7 @@
 struct penstock_error;
 struct process_info;
 struct task_network;
+struct task_spec;
 
 /* Orphans become children of the init, and some end before it knows their role: the task itself may
  * end before crun. So their exit status is remembered for later queries. */
@@ -42,6 +44,7 @@ struct network_command {
 #define NETWORK_RUN "/run/wireguard"
 
 struct network_plan {
+	uint16_t keys_port; /* of the run's key server; 0 if it has none */
 	const char *const *program; /* argv; NULL for the machine's network */
 	bool reports_ready; /* it writes a byte when it is ready, else it goes to the background */
 	const char *netns; /* a file that becomes the name of the network namespace */
@@ -62,12 +65,13 @@ struct network_setup {
 /* Checks that the required programs are installed. */
 int network_check(const struct task_network *network, struct penstock_error *err);
 
-int network_prepare(struct network_setup *setup, const struct task_network *network,
-	const char *box, struct penstock_error *err);
+int network_prepare(struct network_setup *setup, const struct task_spec *spec, const char *box,
+	struct penstock_error *err);
 void network_release(struct network_setup *setup);
 
-/* Moves the caller, a process without threads, into its own network. Returns -1 and errno. */
-int network_start(const struct network_plan *plan, struct seen *seen);
+/* Moves the caller, a process without threads, into its own network. If the run has a key server, a
+ * socket on the same port there is passed to the parent through `body_fd`. Returns -1 and errno. */
+int network_start(const struct network_plan *plan, int body_fd, struct seen *seen);
 
 /* Reports a failure: the output of the commands, or the name of the program. */
 int network_explain(const struct network_plan *plan, int errnum, struct penstock_error *err);

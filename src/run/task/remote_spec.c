@@ -114,6 +114,10 @@ int remote_describe(const struct task_spec *spec, struct buf *line, struct penst
 		json_object_set_new(root, "network", describe_network(&spec->network));
 		json_object_set_new(root, "tmp", word(spec->tmp));
 	}
+	if (cluster->keys_endpoint)
+		json_object_set_new(root, "keys",
+			json_pack("{s:s, s:s}", "endpoint", cluster->keys_endpoint, "region",
+				cluster->keys_region));
 	if (cluster->inputs)
 		json_object_set_new(root, "inputs",
 			json_pack("{s:o, s:o, s:s, s:i}", "from", word(cluster->inputs), "where",

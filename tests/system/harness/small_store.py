@@ -31,13 +31,13 @@ class Version:
 
 
 class SmallStore:
-    def __init__(self, versions=False, conditions=True, parts=False):
+    def __init__(self, versions=False, conditions=True, parts=False, address="127.0.0.1", handler=None):
         self.versions, self.conditions, self.parts = versions, conditions, parts
         self.uploads = {}  # {id: (metadata, {number: body})}
         self.objects, self.numbers, self.lock = {}, itertools.count(1), threading.Lock()
-        self.httpd = _Threads(("127.0.0.1", 0), _Handler)
+        self.httpd = _Threads((address, 0), handler or _Handler)
         self.httpd.owner = self
-        self.endpoint = f"http://127.0.0.1:{self.httpd.server_address[1]}"
+        self.endpoint = f"http://{address}:{self.httpd.server_address[1]}"
         self.access_key, self.secret_key = "AKSMALLSTORE", "secret-of-the-small-store"
         self.env = {
             "AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key, "AWS_ENDPOINT_URL": self.endpoint,

@@ -1,0 +1,106 @@
+#include "run/step/store_environment.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "net/credentials/aws_config.h"
+#include "net/credentials/credentials.h"
+#include "run/notices/reaction.h"
+#include "run/step/environment.h"
+#include "transfer/objects.h"
+
+#define PROFILE	     "penstock-run"
+#define PROFILE_FILE "aws-config" /* in REACTION_DIR of the storage */
+
+static void forget(struct strlist *env, const char *key)
+{
+	size_t len = strlen(key);
+
+	for (size_t i = 0; i < env->n;) {
+		if (strncmp(env->items[i], key, len) != 0 || env->items[i][len] != '=') {
+			i++;
+			continue;
+		}
+		free(env->items[i]);
+		env->n--;
+		memmove(&env->items[i], &env->items[i + 1],
+			(env->n - i + 1) * sizeof(env->items[0]));
+	}
+}
+
+/* Keeps settings of the profile such as the addressing style. */
+static int hide_profile(struct strlist *env, const struct environment_spec *spec)
+{
+	_cleanup_(aws_config_release) struct aws_config config = {0};
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
+	_cleanup_free_ char *path = path_join(spec->layout->storage, REACTION_DIR);
+	const char *storage = spec->container ? spec->container->seen->storage
+					      : spec->layout->storage;
+	_cleanup_free_ char *seen = path_join(storage, REACTION_DIR "/" PROFILE_FILE);
+	_cleanup_close_ int dir = -1;
+	const char *profile = str_env("AWS_PROFILE");
+
+	if (!profile)
+		profile = "default";
+	if (!path || !seen)
+		return -1;
+	if (aws_config_load(&config, NULL) < 0 || !aws_config_has_credentials(&config, profile))
+		return 0;
+	aws_config_without_credentials(&config, profile, PROFILE, &text);
+	/* A step can replace this directory. */
+	dir = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (buf_failed(&text) || dir < 0 ||
+		fs_write_text_at(dir, PROFILE_FILE, buf_str(&text), 0600) < 0)
+		return -1;
+	forget(env, "AWS_DEFAULT_PROFILE");
+	return strlist_set(env, "AWS_CONFIG_FILE", seen) < 0 ||
+			       strlist_set(env, "AWS_PROFILE", PROFILE) < 0
+		       ? -1
+		       : 0;
+}
+
+static int add_endpoint_of_keys(struct strlist *env, const struct environment_spec *spec)
+{
+	static const char *const others[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+		"AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_CREDENTIAL_EXPIRATION",
+		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME",
+		"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"};
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
+		forget(env, others[i]);
+	if (strlist_set(env, "AWS_CONTAINER_CREDENTIALS_FULL_URI", spec->keys_uri) < 0 ||
+		strlist_set(env, "AWS_CONTAINER_AUTHORIZATION_TOKEN", spec->keys_token) < 0)
+		return -1;
+	return hide_profile(env, spec);
+}
+
+int store_environment(struct strlist *env, const struct environment_spec *spec)
+{
+	const struct s3_settings *s = spec->store ? object_client_settings(spec->store) : NULL;
+	_cleanup_(credentials_release) struct credentials keys = {0};
+
+	/* S3 clients can use only Google's HMAC keys. */
+	if (!s || (s->google && s->key))
+		return 0;
+	if (strlist_set(env, "AWS_ENDPOINT_URL", s->endpoint_url) < 0 ||
+		strlist_set(env, "S3_ENDPOINT_URL", s->endpoint_url) < 0 || /* for s5cmd */
+		strlist_set(env, "AWS_REGION", s->region) < 0 ||
+		strlist_set(env, "AWS_DEFAULT_REGION", s->region) < 0)
+		return -1;
+	if (spec->keys_uri)
+		return add_endpoint_of_keys(env, spec);
+	if (credentials_get(s->credentials, &keys, NULL) < 0 || !keys.access_key_id)
+		return 0;
+	/* A token belongs to its keys and would invalidate others. */
+	forget(env, "AWS_SESSION_TOKEN");
+	forget(env, "AWS_SECURITY_TOKEN");
+	if (strlist_set(env, "AWS_ACCESS_KEY_ID", keys.access_key_id) < 0 ||
+		strlist_set(env, "AWS_SECRET_ACCESS_KEY", keys.secret_access_key) < 0)
+		return -1;
+	return keys.session_token ? strlist_set(env, "AWS_SESSION_TOKEN", keys.session_token) : 0;
+}

@@ -1,0 +1,46 @@
+/*
+ * Temporary keys for tasks: an endpoint on the loopback address that hands out the current keys to
+ * those who have its token, in the protocol of Amazon's containers, which every SDK knows. The keys
+ * are renewed while the tasks run and are in no environment.
+ *
+ *	#include "net/credentials/credentials.h"
+ *
+ *	struct key_server *servers = NULL, *server = NULL;
+ *
+ *	r = key_server_get(&server, &servers, settings->credentials, err);
+ *	if (r == 0)
+ *		... key_server_uri(server), key_server_token(server) ...
+ *	key_servers_free(servers);	// after the tasks
+ *
+ * A task with its own network has another loopback address: its init makes a socket there with
+ * key_socket(), on the same port, and passes it to us for key_listener_new(). One thread calls
+ * these functions; each socket has threads of its own.
+ */
+#ifndef RUN_TASK_KEYS_H
+#define RUN_TASK_KEYS_H
+
+#include <stdint.h>
+
+struct credentials_provider;
+struct key_listener;
+struct key_server;
+struct penstock_error;
+
+/* Gets the server of this provider from the list, or adds one. The provider is borrowed. */
+int key_server_get(struct key_server **out, struct key_server **list,
+	struct credentials_provider *provider, struct penstock_error *err);
+/* Frees the whole list and the servers' own sockets; all other listeners must be gone. */
+void key_servers_free(struct key_server *list);
+const char *key_server_uri(const struct key_server *server);
+const char *key_server_token(const struct key_server *server);
+uint16_t key_server_port(const struct key_server *server);
+
+/* Makes a listening socket on the loopback address of the caller's network; port 0 for any.
+ * Allocates no memory. Returns -1 and errno. */
+int key_socket(uint16_t port);
+/* Serves the same keys on this socket, which it takes also on failure. */
+int key_listener_new(struct key_listener **out, const struct key_server *server, int fd,
+	struct penstock_error *err);
+void key_listener_free(struct key_listener *listener);
+
+#endif
