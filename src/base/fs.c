@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <limits.h>
 #include <linux/openat2.h>
 #include <stdio.h>
@@ -560,4 +561,21 @@ int fs_write_text_at(int dir, const char *name, const char *text, mode_t mode)
 		return -1;
 	}
 	return 0;
+}
+
+uint64_t fs_disk_bytes(const char *path)
+{
+	char *const paths[] = {(char *)(uintptr_t)path, NULL};
+	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	uint64_t bytes = 0;
+	FTSENT *e;
+
+	while (fts && (e = fts_read(fts))) {
+		if (e->fts_info != FTS_DP && e->fts_statp)
+			bytes += (uint64_t)e->fts_statp->st_blocks * 512 /
+				 (e->fts_info == FTS_F ? e->fts_statp->st_nlink : 1);
+	}
+	if (fts)
+		fts_close(fts);
+	return bytes;
 }

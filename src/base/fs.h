@@ -103,6 +103,8 @@ bool fs_lock_held(int fd);
  * renamed or removed before we got its lock. */
 bool fs_is_named(int fd, const char *path);
 
+/* Allocated bytes of a file or a tree, not lengths: the space that its removal would free. */
+uint64_t fs_disk_bytes(const char *path);
 /* Gets the free bytes that an unprivileged writer may use below `path`. */
 int fs_free_bytes(const char *path, uint64_t *bytes, struct penstock_error *err);
 

@@ -18,6 +18,8 @@
 	X(flush)                                                                                   \
 	X(tag)                                                                                     \
 	X(rm)                                                                                      \
+	X(prune)                                                                                   \
+	X(restore)                                                                                 \
 	X(checkpoints)                                                                             \
 	X(artifacts)                                                                               \
 	X(cp)                                                                                      \

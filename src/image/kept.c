@@ -26,24 +26,6 @@
 
 /* ---- reading ---- */
 
-/* Counts allocated blocks, not lengths: the space that removal would free. */
-static uint64_t bytes_below(const char *path)
-{
-	char *const paths[] = {(char *)(uintptr_t)path, NULL};
-	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-	uint64_t bytes = 0;
-	FTSENT *e;
-
-	while (fts && (e = fts_read(fts))) {
-		if (e->fts_info != FTS_DP && e->fts_statp)
-			bytes += (uint64_t)e->fts_statp->st_blocks * 512 /
-				 (e->fts_info == FTS_F ? e->fts_statp->st_nlink : 1);
-	}
-	if (fts)
-		fts_close(fts);
-	return bytes;
-}
-
 static int add(struct image_kept_list *list, const struct image_store *store, const char *name,
 	struct penstock_error *err)
 {
@@ -85,7 +67,7 @@ static int add(struct image_kept_list *list, const struct image_store *store, co
 		if (!layer || strlist_add(&image->layers, layer) < 0)
 			r = error_memory(err);
 		else
-			image->bytes += image->sizes[i] = bytes_below(layer);
+			image->bytes += image->sizes[i] = fs_disk_bytes(layer);
 	}
 	image_manifest_release(&manifest);
 	return r;
@@ -234,8 +216,7 @@ static bool is_in_first(
 	return false;
 }
 
-/* Bytes of all images that are not removed; shared layers count once. */
-static uint64_t total_of(const struct image_kept_list *list, const bool *gone)
+uint64_t image_kept_bytes(const struct image_kept_list *list, const bool *gone)
 {
 	uint64_t total = 0;
 
@@ -262,8 +243,8 @@ int image_kept_prune(const char *dir, const struct image_kept_list *list,
 		_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 		int r;
 
-		if (image->in_use ||
-			(image->used_ns > how->before_ns && total_of(list, gone) <= how->max_bytes))
+		if (image->in_use || (image->used_ns > how->before_ns &&
+					     image_kept_bytes(list, gone) <= how->max_bytes))
 			continue;
 		r = image_kept_remove(dir, image, &why);
 		if (r == -(int)PENSTOCK_E_EXISTS) {
@@ -324,7 +305,7 @@ int image_kept_sweep(const char *dir, uint64_t *bytes, struct penstock_error *er
 		if (*e->d_name == '.' || strchr(e->d_name, '.') || !layer ||
 			is_in_first(&list, NULL, list.n, layer))
 			continue;
-		*bytes += bytes_below(layer);
+		*bytes += fs_disk_bytes(layer);
 		r = fs_remove_tree(layer, err);
 		mark = r == 0 ? str_printf("%s.new", layer) : NULL;
 		if (mark)

@@ -38,6 +38,9 @@ struct image_kept_list {
 int image_kept_read(struct image_kept_list *list, const char *dir, struct penstock_error *err);
 void image_kept_release(struct image_kept_list *list);
 
+/* Bytes of all images that are not `gone`; shared layers count once. */
+uint64_t image_kept_bytes(const struct image_kept_list *list, const bool *gone);
+
 /* Removes the manifest and the tags; the layers go with the next sweep. Fails with EXISTS if a run
  * uses the image. */
 int image_kept_remove(const char *dir, const struct image_kept *image, struct penstock_error *err);

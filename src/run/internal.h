@@ -8,6 +8,7 @@
 #include "run/run.h"
 #include "run/stage/stores.h"
 #include "run/step/host.h"
+#include "run/workdir/venv.h"
 #include "workflow/changes.h"
 
 struct claim_limits;
@@ -29,6 +30,7 @@ struct run {
 	struct stores stores;
 	struct publisher publisher;
 	struct step_host host;
+	struct venv venv; /* of the Python packages */
 	struct notify *notify; /* NULL if the workflow names no webhook */
 	char *staged; /* owned; the inputs as a JSON array, NULL before they are staged */
 };

@@ -158,15 +158,19 @@ static bool begin_stages(struct run *run)
 		!passed(run, RUN_CLASS_NODE, claim(run, &err), &err))
 		return false;
 	run_set_state(run, RUN_STAGING);
-	return passed(run, RUN_CLASS_WORKFLOW, run_check_first_step(&run->attempt, &err), &err) &&
-	       passed(run, RUN_CLASS_OUTPUT, publisher_open(&run->publisher, &err), &err) &&
-	       passed(run, RUN_CLASS_OUTPUT, run_take_lease(run, &err), &err) &&
-	       passed(run, RUN_CLASS_IMAGE, containers_pull(&run->host.containers, &err), &err) &&
-	       passed(run, RUN_CLASS_INPUT, stage(run, &err), &err) &&
-	       passed(run, RUN_CLASS_OUTPUT, start_publishing(run, &err), &err) &&
-	       passed(run, RUN_CLASS_WORKFLOW, lay_out(run, &err), &err) &&
-	       passed(run, RUN_CLASS_WORKFLOW,
-		       project_install(&run->attempt, cancel, &run->host.venv, &err), &err);
+	if (!(passed(run, RUN_CLASS_WORKFLOW, run_check_first_step(&run->attempt, &err), &err) &&
+		    passed(run, RUN_CLASS_OUTPUT, publisher_open(&run->publisher, &err), &err) &&
+		    passed(run, RUN_CLASS_OUTPUT, run_take_lease(run, &err), &err) &&
+		    passed(run, RUN_CLASS_IMAGE, containers_pull(&run->host.containers, &err),
+			    &err) &&
+		    passed(run, RUN_CLASS_INPUT, stage(run, &err), &err) &&
+		    passed(run, RUN_CLASS_OUTPUT, start_publishing(run, &err), &err) &&
+		    passed(run, RUN_CLASS_WORKFLOW, lay_out(run, &err), &err) &&
+		    passed(run, RUN_CLASS_WORKFLOW,
+			    project_install(&run->attempt, cancel, &run->venv, &err), &err)))
+		return false;
+	run->host.venv = run->venv.dir;
+	return true;
 }
 
 static void perform(struct run *run)
@@ -266,7 +270,7 @@ void run_release(struct run *run)
 	run_layout_release(&run->attempt.layout);
 	if (run->lock_fd >= 0)
 		close(run->lock_fd);
-	free(run->host.venv);
+	venv_release(&run->venv);
 	free(run->staged);
 	free(run->attempt.end.message);
 }

@@ -200,6 +200,7 @@ size_t replaced_choose(struct replaced_list *list, const struct replaced_bound *
 
 		if (i > 0 && strcmp(copy->path, list->items[i - 1].path) != 0)
 			rank = 0;
+		copy->going = false;
 		if (!copy->by_run && !bound->all)
 			continue;
 		copy->going = rank++ >= bound->keep || copy->made_ns < bound->before_ns;

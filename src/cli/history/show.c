@@ -41,6 +41,7 @@ struct known {
 struct reading {
 	struct known *all;
 	json_t *replaced; /* by the key of the copy, in the order in which they were made */
+	const char *run; /* id */
 	const char *base; /* "s3://bucket/prefix/"; NULL if there is none */
 	const char *endpoint; /* a URL, or "embedded"; NULL for AWS */
 	bool no_memory;
@@ -123,39 +124,22 @@ static void add_way_back(const struct reading *reading, json_t *object,
 	const struct journal_record *r, const char *bucket, const char *key)
 {
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING),
-					  home = BUF_INIT(LIMIT_STRING),
 					  command = BUF_INIT(4 * LIMIT_STRING);
 	const char *version = str_starts(r->key, "version:") ? r->key + strlen("version:") : NULL;
-	bool google = str_starts(reading->base, "gs://");
-	bool embedded = reading->endpoint && strcmp(reading->endpoint, "embedded") == 0;
-	const char *scheme = google ? "gs" : "s3";
+	const char *scheme = str_starts(reading->base, "gs://") ? "gs" : "s3";
 
-	buf_printf(&home, "%s://%s/%s", scheme, bucket, key);
+	buf_printf(&url, "%s://%s/", scheme, bucket);
 	if (version)
-		buf_printf(&url, "%s?versionId=%s", buf_str(&home), version);
+		buf_printf(&url, "%s?versionId=%s", key, version);
 	else
-		buf_printf(&url, "%s://%s/%s", scheme, bucket, r->key);
-	/* Google's store, and the embedded one, which listens only while penstock uses it, are
-	 * restored by penstock itself: it finds the credentials of the run's environment in the
-	 * same order. */
-	if (google || (embedded && !version)) {
-		buf_add_str(&command, "penstock cat");
-		add_endpoint(&command, reading->endpoint);
-		buf_add_char(&command, ' ');
-		add_quoted(&command, buf_str(&url));
-		buf_add_str(&command, " | penstock put");
-		add_endpoint(&command, reading->endpoint);
-		buf_add_char(&command, ' ');
-		add_quoted(&command, buf_str(&home));
-	} else if (version) {
+		buf_add_str(&url, r->key);
+	if (version) {
 		add_aws_version_command(&command, reading->endpoint, bucket, key, version);
 	} else {
-		buf_add_str(&command, "aws");
-		add_endpoint(&command, reading->endpoint);
-		buf_add_str(&command, " s3 cp ");
-		add_quoted(&command, buf_str(&url));
-		buf_add_char(&command, ' ');
-		add_quoted(&command, buf_str(&home));
+		buf_printf(&command, "penstock restore --etag ");
+		add_quoted(&command, r->etag);
+		buf_printf(&command, " %s ", reading->run);
+		add_quoted(&command, r->path);
 	}
 	json_object_update_new(object, json_pack("{s:o, s:o}", "url", json_text(buf_str(&url)),
 					       "restore", json_text(buf_str(&command))));
@@ -233,7 +217,10 @@ static int read_outputs(json_t *object, const char *journal_path, const char *ba
 	const char *endpoint, struct penstock_error *err)
 {
 	json_auto_t *by_key = json_object();
-	struct reading reading = {.replaced = by_key, .base = base, .endpoint = endpoint};
+	struct reading reading = {.replaced = by_key,
+		.run = json_string_value(json_object_get(object, "id")),
+		.base = base,
+		.endpoint = endpoint};
 	json_t *outputs = json_array();
 	json_t *replaced = json_array();
 	json_t *partial = json_array();

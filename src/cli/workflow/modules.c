@@ -209,6 +209,9 @@ static int cache_open(struct cache *cache, const struct repository *r, struct pe
 	rc = fs_mkdirs(dir, 0700, err);
 	if (rc == 0)
 		rc = cache->lock_fd = fs_lock_file(lock, err);
+	/* The time of the lock is that of the last use, for `penstock prune`. */
+	if (rc >= 0 && futimens(cache->lock_fd, NULL) < 0)
+		rc = error_errno(err, errno, "cannot write %s", lock);
 	return rc < 0 ? rc : 0;
 }
 

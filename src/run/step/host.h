@@ -68,7 +68,7 @@ struct step_host {
 	unsigned long serial; /* of the last execution */
 	int ports[LIMIT_WORKFLOW_PORTS]; /* workflow->ports of them */
 	struct key_server *keys; /* owned; a list of endpoints of temporary keys */
-	char *venv; /* owned; of the Python packages, NULL if there is none */
+	const char *venv; /* of the Python packages; NULL if there is none */
 	/* Called before tasks are killed: what they were writing is incomplete. May be NULL. */
 	void (*kill_coming)(void *cookie);
 	void *cookie;

@@ -341,7 +341,7 @@ static int place_determined(const struct attempt *attempt, struct penstock_error
 		     : fs_write_atomic(path, determined_py, sizeof(determined_py) - 1, 0644, err);
 }
 
-int project_install(const struct attempt *attempt, const atomic_int *cancel, char **venv,
+int project_install(const struct attempt *attempt, const atomic_int *cancel, struct venv *venv,
 	struct penstock_error *err)
 {
 	const struct workflow_python *python = &attempt->workflow->python;

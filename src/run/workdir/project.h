@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "run/attempt/attempt.h"
+#include "run/workdir/venv.h"
 
 /* File below the run's state: exists once the context is copied, and holds its Git commit as JSON,
  * or nothing if there is none. */
@@ -20,8 +21,8 @@
 int project_lay_out(
 	const struct attempt *attempt, const atomic_int *cancel, struct penstock_error *err);
 /* Installs the Python packages, and the file of `python.determined`; pip prints to the run's log.
- * `*venv` is owned by the caller; it stays NULL if there are no packages. */
-int project_install(const struct attempt *attempt, const atomic_int *cancel, char **venv,
+ * `venv` stays empty if there are no packages. */
+int project_install(const struct attempt *attempt, const atomic_int *cancel, struct venv *venv,
 	struct penstock_error *err);
 /* Moves artifacts that steps created in the working directory into the output; before the flush. */
 void project_collect(const struct attempt *attempt);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
@@ -190,7 +192,66 @@ static int take_lock(const char *path, const struct venv_spec *spec, struct pens
 	return r < 0 ? error_errno(err, errno, "cannot lock %s", path) : take_fd(fd);
 }
 
-int venv_get(char **out, const struct venv_spec *spec, struct penstock_error *err)
+void venv_release(struct venv *venv)
+{
+	if (!venv->dir)
+		return;
+	free(venv->dir);
+	close(venv->use_fd);
+	*venv = (struct venv){0};
+}
+
+/* With its lock held. */
+static int mark_used(const char *dir, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = str_printf("%s.use", dir);
+	_cleanup_close_ int fd = -1;
+
+	if (!path)
+		return error_memory(err);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || fs_lock_shared(fd) < 0 || futimens(fd, NULL) < 0)
+		return error_errno(err, errno, "cannot lock %s", path);
+	return take_fd(fd);
+}
+
+bool venv_in_use(const char *dir, int64_t *used_ns)
+{
+	_cleanup_free_ char *use = str_printf("%s.use", dir), *lock = str_printf("%s.lock", dir);
+	_cleanup_close_ int use_fd = use ? open(use, O_RDWR | O_CLOEXEC) : -1;
+	_cleanup_close_ int lock_fd = lock ? open(lock, O_RDWR | O_CLOEXEC) : -1;
+	struct stat st;
+
+	/* Environments of earlier versions have no mark of their use. */
+	*used_ns = (use_fd >= 0 && fstat(use_fd, &st) == 0) || stat(dir, &st) == 0
+			   ? st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec
+			   : 0;
+	return (use_fd >= 0 && fs_lock_in_use(use_fd)) || (lock_fd >= 0 && fs_lock_in_use(lock_fd));
+}
+
+int venv_remove(const char *dir, struct penstock_error *err)
+{
+	_cleanup_free_ char *use = str_printf("%s.use", dir), *lock = str_printf("%s.lock", dir);
+	_cleanup_free_ char *mark = path_join(dir, ".complete");
+	_cleanup_close_ int lock_fd = -1, use_fd = -1;
+	int r;
+
+	if (!use || !lock || !mark)
+		return error_memory(err);
+	lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	use_fd = open(use, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	r = lock_fd < 0 || use_fd < 0 ? -1 : fs_lock(lock_fd);
+	if (r == 0)
+		r = fs_lock(use_fd);
+	if (r)
+		return r > 0 ? 1 : error_errno(err, errno, "cannot lock %s", lock);
+	/* A half removed environment is not complete. The locks stay: a run may wait for them. */
+	if (unlink(mark) < 0 && errno != ENOENT)
+		return error_errno(err, errno, "cannot remove %s", mark);
+	return fs_remove_tree(dir, err);
+}
+
+int venv_get(struct venv *out, const struct venv_spec *spec, struct penstock_error *err)
 {
 	_cleanup_free_ char *python = NULL;
 	_cleanup_free_ char *dir = NULL;
@@ -234,6 +295,9 @@ int venv_get(char **out, const struct venv_spec *spec, struct penstock_error *er
 			return r;
 		}
 	}
-	*out = take_pointer(dir);
+	r = mark_used(dir, err);
+	if (r < 0)
+		return r;
+	*out = (struct venv){.dir = take_pointer(dir), .use_fd = r};
 	return 0;
 }

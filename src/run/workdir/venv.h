@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct penstock_error;
 
@@ -21,9 +22,19 @@ struct venv_spec {
 	const atomic_int *cancel;
 };
 
-/* Gets the directory of the complete environment; the caller frees it. Blocks while another run
- * makes it. */
-int venv_get(char **out, const struct venv_spec *spec, struct penstock_error *err);
+/* An environment in use: `penstock prune` leaves it. */
+struct venv {
+	char *dir; /* NULL if there is none */
+	int use_fd; /* its shared lock DIR.use, whose time is that of the last use */
+};
+void venv_release(struct venv *venv);
+
+/* Gets the complete environment. Blocks while another run makes it. */
+int venv_get(struct venv *out, const struct venv_spec *spec, struct penstock_error *err);
+/* Removes the environment `dir` and its files. Returns 1 if a run uses or makes it. */
+int venv_remove(const char *dir, struct penstock_error *err);
+/* True if a run uses or makes it; `used_ns` gets the time of the last use, 0 if unknown. */
+bool venv_in_use(const char *dir, int64_t *used_ns);
 /* Checks that a Python of this version is installed. */
 int venv_check_version(const char *version, struct penstock_error *err);
 

@@ -1,0 +1,106 @@
+/*
+ * Everything that grows on this machine and in the stores of its runs, and its removal: for the
+ * files of src/cli/prune alone.
+ *
+ *	struct pruning p = {.before_ns = now - 30 * DAY};
+ *
+ *	prune_images(&p, err);	// looks, removes unless `dry_run`, and reports each thing
+ *	... p.removed.bytes, p.kept.bytes
+ */
+#ifndef CLI_PRUNE_PRUNE_H
+#define CLI_PRUNE_PRUNE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli/print/util.h"
+#include "records/records.h"
+#include "sync/replaced.h"
+#include "transfer/objects.h"
+
+struct cli;
+struct penstock_error;
+
+struct prune_sum {
+	uint64_t n, bytes;
+};
+
+struct pruning {
+	const struct cli *cli;
+	const char *home; /* borrowed, as is the next */
+	struct records *records;
+	bool dry_run;
+	bool force; /* also what may be the only copy */
+	bool has_age; /* --older-than was given */
+	int64_t before_ns; /* of things on this machine: those used later stay */
+	int64_t keep; /* copies of each replaced object; -1: what the workflow says */
+	struct grid grid;
+	json_t *items; /* NULL unless --json */
+	struct prune_sum removed, in_use, only_copy;
+	size_t failures;
+};
+
+/* A thing that may be removed. */
+struct prune_item {
+	const char *kind, *what; /* "venvs", a path or URL */
+	const char *run; /* id; NULL if it belongs to none */
+	uint64_t n; /* parts, such as copies; counted as that many things */
+	uint64_t bytes;
+	int64_t used_ns;
+	bool in_use; /* by a live run */
+	bool only_copy; /* of something that a user or a step made */
+};
+
+/* ---- report.c ---- */
+
+/* Reports the item, as removed unless it stays. Returns true if it is to be removed now. */
+bool prune_takes(struct pruning *p, const struct prune_item *item);
+/* Reports a failure of one thing, which does not end the others; releases the error. */
+void prune_failed(struct pruning *p, struct penstock_error *err);
+
+/* Prints everything that was reported; returns the exit code. */
+int prune_print(struct pruning *p);
+
+/* ---- local.c ---- */
+
+int prune_output(struct pruning *p, struct penstock_error *err);
+int prune_logs(struct pruning *p, struct penstock_error *err);
+int prune_venvs(struct pruning *p, struct penstock_error *err);
+int prune_images(struct pruning *p, struct penstock_error *err);
+int prune_modules(struct pruning *p, struct penstock_error *err);
+int prune_transfers(struct pruning *p, struct penstock_error *err);
+
+/* ---- copies.c ---- */
+
+/* Copies of all runs of this home that have made any here. */
+int prune_replaced(struct pruning *p, struct penstock_error *err);
+/* Copies of one run. */
+int prune_replaced_of(struct pruning *p, const char *id, struct penstock_error *err);
+
+/* The place of a run's copies. */
+struct copies_place {
+	struct object_client *client; /* borrowed */
+	const char *bucket;
+	const char *prefix; /* of the output: "" or "a/b/" */
+	const char *scheme; /* "s3" or "gs" */
+	char id[RECORDS_ID_SIZE];
+};
+/* Copies at an address, of all runs that wrote there. */
+int prune_replaced_at(
+	struct pruning *p, const struct copies_place *place, struct penstock_error *err);
+
+/* Returns the prefix of an output from its key; free() it. */
+char *copies_prefix(const char *key);
+/* Returns the prefix of the state of the run, with a slash at the end; free() it. */
+char *copies_state(const struct copies_place *place);
+/* Returns 1 if the run is live according to its state in the store, on another home than
+ * `home_id` (NULL: on any), 0 if it is not. */
+int copies_live(const struct copies_place *place, const char *home_id, struct penstock_error *err);
+/* Ids of the runs that wrote to an output; the prefix ends with a slash or is empty. */
+int copies_runs(struct strlist *ids, const struct copies_place *place, struct penstock_error *err);
+/* Records in the journal of the run, whose lock is held, that these copies are gone. */
+int copies_forget(const char *home, const char *id, const struct replaced_list *list,
+	struct penstock_error *err);
+
+#endif

@@ -1,0 +1,79 @@
+/* The list of things that `penstock prune` removes, and its sums. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "cli/prune/prune.h"
+
+static void count(struct prune_sum *sum, const struct prune_item *item)
+{
+	sum->n += item->n ? item->n : 1;
+	sum->bytes += item->bytes;
+}
+
+bool prune_takes(struct pruning *p, const struct prune_item *item)
+{
+	const char *stays = item->in_use		   ? "in use"
+			    : item->only_copy && !p->force ? "only copy"
+							   : NULL;
+	char size[STR_SIZE_SIZE], used[SHOW_TIME_SIZE];
+
+	count(item->in_use ? &p->in_use : stays ? &p->only_copy : &p->removed, item);
+	str_format_size(item->bytes, size);
+	json_array_append_new(
+		p->items, json_pack("{s:s, s:o, s:o, s:I, s:I, s:o, s:b, s:o}", "kind", item->kind,
+				  "what", json_text(item->what), "run", json_text(item->run), "n",
+				  (json_int_t)(item->n ? item->n : 1), "bytes",
+				  (json_int_t)item->bytes, "used", json_time(item->used_ns),
+				  "only_copy", item->only_copy, "stays", json_text(stays)));
+	grid_add(&p->grid, item->kind);
+	grid_add(&p->grid, size);
+	grid_add(&p->grid, show_time(item->used_ns, used));
+	grid_add(&p->grid, stays ? stays : item->only_copy ? "only copy: removed" : "");
+	grid_add(&p->grid, item->what);
+	return !stays && !p->dry_run;
+}
+
+void prune_failed(struct pruning *p, struct penstock_error *err)
+{
+	p->failures++;
+	cli_fail(p->cli, err);
+}
+
+static json_t *sum_json(const struct prune_sum *sum)
+{
+	return json_pack("{s:I, s:I}", "n", (json_int_t)sum->n, "bytes", (json_int_t)sum->bytes);
+}
+
+static void print_sums(const struct pruning *p)
+{
+	char size[STR_SIZE_SIZE];
+
+	str_format_size(p->removed.bytes, size);
+	fprintf(stderr, "%s%" PRIu64 " item%s, %s\n", p->dry_run ? "would remove " : "removed ",
+		p->removed.n, p->removed.n == 1 ? "" : "s", size);
+	str_format_size(p->in_use.bytes, size);
+	if (p->in_use.n)
+		fprintf(stderr, "%" PRIu64 " in use, %s\n", p->in_use.n, size);
+	str_format_size(p->only_copy.bytes, size);
+	if (p->only_copy.n)
+		fprintf(stderr, "%" PRIu64 " may be the only copy, %s; --force removes %s\n",
+			p->only_copy.n, size, p->only_copy.n == 1 ? "it" : "them");
+}
+
+int prune_print(struct pruning *p)
+{
+	if (cli_has(p->cli, "json"))
+		show_json(json_pack("{s:b, s:o, s:o, s:o, s:o}", "dry_run", p->dry_run, "items",
+			p->items, "removed", sum_json(&p->removed), "in_use", sum_json(&p->in_use),
+			"only_copy", sum_json(&p->only_copy)));
+	if (cli_has(p->cli, "json") || !p->grid.cells.n)
+		grid_release(&p->grid);
+	else
+		grid_print(&p->grid);
+	if (!cli_quiet(p->cli) && !cli_has(p->cli, "json"))
+		print_sums(p);
+	return p->failures ? CLI_EXIT_UNAVAILABLE : 0;
+}
