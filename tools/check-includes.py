@@ -25,7 +25,7 @@ STANDS_ON = {
     "archive": ["base"],
     "image": ["archive", "net"],
     "checkpoint": ["s3"],
-    "sync": ["checkpoint", "copy"],
+    "sync": ["archive", "checkpoint", "copy"],
     "library": ["checkpoint", "copy"],
     "store": ["base"],
     "server": ["store", "s3"],

@@ -164,6 +164,14 @@ int tree_directory(struct tree *t, const char *name, mode_t mode, const struct t
 	return 0;
 }
 
+int tree_check_link(const char *name, const char *target, struct penstock_error *err)
+{
+	struct member_place place;
+	int r = member_split(&place, name, false, err);
+
+	return r < 0 ? r : check_target(&place, name, target, err);
+}
+
 int tree_symlink(struct tree *t, const char *name, const char *target, const struct timespec *mtime,
 	struct penstock_error *err)
 {

@@ -57,6 +57,8 @@ int tree_directory(struct tree *t, const char *name, mode_t mode, const struct t
 	struct penstock_error *err);
 int tree_symlink(struct tree *t, const char *name, const char *target, const struct timespec *mtime,
 	struct penstock_error *err);
+/* PENSTOCK_E_INVALID for a link that tree_symlink() refuses. */
+int tree_check_link(const char *name, const char *target, struct penstock_error *err);
 int tree_hardlink(struct tree *t, const char *name, const char *target, struct penstock_error *err);
 
 /* Begin, any number of writes at growing offsets (gaps are holes), end. */
