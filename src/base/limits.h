@@ -96,6 +96,8 @@
 #define LIMIT_CONTEXT_DIFF   (4 * MIB)
 /* bytes of the list of a context's files, for about four million of them */
 #define LIMIT_CONTEXT_LIST   (1024 * MIB)
+/* bytes of a context that is published for other machines */
+#define LIMIT_CONTEXT_PUBLISHED (256 * MIB)
 /* objects or files of one input that are unpacked individually */
 #define LIMIT_STAGE_UNPACK   100000
 

@@ -25,6 +25,7 @@
 #include "run/stage/stage.h"
 #include "run/walk/steps.h"
 #include "run/walk/walk.h"
+#include "run/workdir/code_store.h"
 #include "run/workdir/project.h"
 #include "sync/sync.h"
 
@@ -126,7 +127,20 @@ static int stage(struct run *run, struct penstock_error *err)
 /* A copied context has its Git commit now. */
 static int lay_out(struct run *run, struct penstock_error *err)
 {
-	int r = project_lay_out(&run->attempt, &run->reaction.interrupts.cancel, err);
+	const struct publisher *p = &run->publisher;
+	_cleanup_free_ char *key = p->store ? str_printf("%s%s/context.zip", p->store->prefix,
+						      p->state_prefix)
+					    : NULL;
+	const struct code_store store = {
+		.at = p->store ? object_at(p->store->client, p->store->bucket, key)
+			       : (struct object_ref){0},
+		.lease = p->lease,
+		.tmp = run->attempt.layout.tmp,
+		.cancel = &run->reaction.interrupts.cancel,
+	};
+	int r = p->store && !key
+			? error_memory(err)
+			: project_lay_out(&run->attempt, key ? &store : NULL, store.cancel, err);
 
 	return r < 0 || !run->attempt.workflow->context.path.value ? r
 								   : provenance_record(run, err);

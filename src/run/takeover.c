@@ -269,6 +269,20 @@ static void compare_published(
 			found->host, changes.names);
 }
 
+struct put {
+	struct object_ref at;
+	const struct buf *text;
+	const atomic_int *cancel;
+};
+
+static int put_text(void *cookie, struct penstock_error *err)
+{
+	const struct put *put = cookie;
+
+	return object_put(put->at, put->text->data, put->text->len,
+		&(struct object_put_options){.cancel = put->cancel}, NULL, err);
+}
+
 /* Publishes the workflow, with which and its secrets any machine can continue: `penstock resume
  * s3://…`. */
 static int publish_workflow(struct run *run, const struct verdict *verdict,
@@ -277,7 +291,9 @@ static int publish_workflow(struct run *run, const struct verdict *verdict,
 	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
 	_cleanup_free_ char *key = str_printf(
 		"%s%s/workflow", run->publisher.store->prefix, run->publisher.state_prefix);
-	unsigned long refusals;
+	struct put put = {
+		object_at(run->publisher.store->client, run->publisher.store->bucket, key), &text,
+		&run->reaction.interrupts.cancel};
 	int r = fs_read(run->attempt.layout.workflow, &text, err);
 
 	if (r < 0)
@@ -288,22 +304,7 @@ static int publish_workflow(struct run *run, const struct verdict *verdict,
 		compare_published(run, key, &text, found);
 	/* Must not replace the workflow of a later owner, if this process was suspended since it
 	 * took the run. */
-	do {
-		penstock_error_release(err);
-		if (!lease_wait(run->publisher.lease, &run->reaction.interrupts.cancel))
-			return error_set(err, PENSTOCK_E_EXISTS, "%s",
-				lease_is_lost(run->publisher.lease)
-					? lease_owner_now(run->publisher.lease)
-					: "ended while the run was taken over");
-		refusals = lease_refusals(run->publisher.lease);
-		r = object_put(
-			object_at(run->publisher.store->client, run->publisher.store->bucket, key),
-			text.data, text.len,
-			&(struct object_put_options){.cancel = &run->reaction.interrupts.cancel},
-			NULL, err);
-	} while (r == -(int)PENSTOCK_E_UNAVAILABLE &&
-		 refusals != lease_refusals(run->publisher.lease));
-	return r;
+	return lease_perform(run->publisher.lease, put.cancel, put_text, &put, err);
 }
 
 void run_note_elsewhere(const struct run *run, const struct lease_found *found)

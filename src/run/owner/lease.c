@@ -139,23 +139,41 @@ static int may_send(void *cookie, struct penstock_error *err)
 		lease->options.run_id, (int)(lease->term_ms * 5 / 6 / 1000));
 }
 
-unsigned long lease_refusals(const struct lease *lease)
+/* Waits until the ownership is renewed. Returns false if it is lost or *cancel is set. */
+static bool wait_for_renewal(struct lease *lease, const atomic_int *cancel)
 {
-	return lease ? atomic_load(&lease->refusals) : 0;
-}
-
-bool lease_wait(struct lease *lease, const atomic_int *cancel)
-{
-	if (lease && clock_boottime_ms() >= atomic_load(&lease->held_until_ms)) {
+	if (clock_boottime_ms() >= atomic_load(&lease->held_until_ms)) {
 		LOCK_SCOPE(&lease->lock);
 		renew_now(lease);
 	}
-	while (lease && !lease_is_lost(lease) && !atomic_load(cancel)) {
+	while (!lease_is_lost(lease) && !atomic_load(cancel)) {
 		if (clock_boottime_ms() < atomic_load(&lease->held_until_ms))
 			return true;
 		clock_sleep_ms(POLL_MS);
 	}
 	return false;
+}
+
+int lease_perform(struct lease *lease, const atomic_int *cancel,
+	int (*fn)(void *cookie, struct penstock_error *err), void *cookie,
+	struct penstock_error *err)
+{
+	for (;;) {
+		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+		unsigned long refusals;
+		int r;
+
+		if (!wait_for_renewal(lease, cancel))
+			return lease_is_lost(lease)
+				       ? error_set(err, PENSTOCK_E_EXISTS, "%s",
+						 lease_owner_now(lease))
+				       : error_set(err, PENSTOCK_E_CANCELLED,
+						 "ended while the ownership was renewed");
+		refusals = atomic_load(&lease->refusals);
+		r = fn(cookie, &e);
+		if (r != -(int)PENSTOCK_E_UNAVAILABLE || refusals == atomic_load(&lease->refusals))
+			return r < 0 ? error_move(err, &e) : r;
+	}
 }
 
 int lease_attempt(const struct lease *lease)

@@ -87,11 +87,14 @@ int lease_attempt(const struct lease *lease);
 /* Gate for all requests but the lease's own that change something there. Closed while the ownership
  * is in doubt. */
 const struct http_gate *lease_gate(const struct lease *lease);
-/* Number of requests that the gate has refused. If it grew during a failed call, wait for the
- * renewal and retry. */
-unsigned long lease_refusals(const struct lease *lease);
-/* Waits until the ownership is renewed. Returns false if it is lost or *cancel is set. */
-bool lease_wait(struct lease *lease, const atomic_int *cancel);
+/*
+ * Calls `fn` while the ownership is sure, and again if the gate refused a request of it: the
+ * process may have been suspended, or the store was away. Returns its result; PENSTOCK_E_EXISTS if
+ * the ownership is lost, PENSTOCK_E_CANCELLED if *cancel was set meanwhile.
+ */
+int lease_perform(struct lease *lease, const atomic_int *cancel,
+	int (*fn)(void *cookie, struct penstock_error *err), void *cookie,
+	struct penstock_error *err);
 /* False if `lease` is NULL. */
 bool lease_is_lost(struct lease *lease);
 /* Describes the owner of a lost lease: "run ID is now attempt 3 on HOST (process 12, since …)". */

@@ -133,46 +133,42 @@ void publisher_sync_options(struct publisher *p, const char *journal, struct syn
 	};
 }
 
-/* Retries after the lease was renewed: a suspended process or a slow store is no reason to fail. */
-static int restore(struct publisher *p, const struct sync_options *options,
-	struct sync_restored *restored, struct penstock_error *err)
-{
-	for (;;) {
-		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
-		unsigned long refusals = lease_refusals(p->lease);
-		int r = sync_restore(options, restored, &e);
+struct restore {
+	struct sync_options options;
+	struct sync_restored restored;
+};
 
-		if (r != -(int)PENSTOCK_E_UNAVAILABLE || refusals == lease_refusals(p->lease) ||
-			!lease_wait(p->lease, &p->reaction->interrupts.cancel))
-			return r < 0 ? error_move(err, &e) : 0;
-	}
+static int restore(void *cookie, struct penstock_error *err)
+{
+	struct restore *restore = cookie;
+
+	return sync_restore(&restore->options, &restore->restored, err);
 }
 
 int publisher_start(struct publisher *p, struct penstock_error *err)
 {
 	const struct run_layout *layout = &p->attempt->layout;
 	_cleanup_free_ char *journal = path_join(layout->state, "sync");
-	struct sync_options options;
-	struct sync_restored restored = {0};
+	struct restore all = {0};
 	int r;
 
 	if (!p->store)
 		return 0;
 	if (!journal)
 		return error_memory(err);
-	publisher_sync_options(p, journal, &options);
+	publisher_sync_options(p, journal, &all.options);
 	if (!p->attempt->continuing)
-		options.began = INT_MAX;
+		all.options.began = INT_MAX;
 	if (p->attempt->continuing) {
-		r = restore(p, &options, &restored, err);
+		r = lease_perform(p->lease, &p->reaction->interrupts.cancel, restore, &all, err);
 		if (r < 0)
 			return error_prefix(err, "cannot restore the output of the last attempt");
 		run_say(&p->attempt->voice, RUN_EVENT_MESSAGE,
 			"restored the output: %" PRIu64 " kept, %" PRIu64 " fetched",
-			restored.files_kept, restored.files_fetched);
+			all.restored.files_kept, all.restored.files_fetched);
 	}
 	unlink(layout->superseded);
-	return sync_start(&p->sync, &options, err);
+	return sync_start(&p->sync, &all.options, err);
 }
 
 int publisher_start_log(struct publisher *p, struct penstock_error *err)

@@ -1,6 +1,7 @@
 /*
  * The code of a run: its context, copied to the working directory. An attempt that continues takes
- * the files that have changed since, and reports them (docs/decisions/running-again.md).
+ * the files that have changed since, here or on another machine, and reports them
+ * (docs/decisions/running-again.md).
  */
 #ifndef RUN_WORKDIR_CODE_H
 #define RUN_WORKDIR_CODE_H
@@ -9,7 +10,10 @@
 
 #include "run/attempt/attempt.h"
 
-int code_lay_out(
-	const struct attempt *attempt, const atomic_int *cancel, struct penstock_error *err);
+struct code_store;
+
+/* `store` is NULL if the code is not published. */
+int code_lay_out(const struct attempt *attempt, const struct code_store *store,
+	const atomic_int *cancel, struct penstock_error *err);
 
 #endif

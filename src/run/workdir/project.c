@@ -286,14 +286,14 @@ static int link_artifact(
 	return lstat(path, &st) == 0 ? 0 : link_one(attempt, place, path, err);
 }
 
-int project_lay_out(
-	const struct attempt *attempt, const atomic_int *cancel, struct penstock_error *err)
+int project_lay_out(const struct attempt *attempt, const struct code_store *store,
+	const atomic_int *cancel, struct penstock_error *err)
 {
 	int r;
 
 	if (!attempt->workflow->has_work_dir)
 		return 0;
-	r = code_lay_out(attempt, cancel, err);
+	r = code_lay_out(attempt, store, cancel, err);
 	for (size_t i = 0; r == 0 && i < attempt->workflow->n_inputs; i++) {
 		if (attempt->workflow->inputs[i].link.value)
 			r = link_input(attempt, &attempt->workflow->inputs[i], err);

@@ -17,9 +17,12 @@
 /* Directory below $STORAGE_PATH, first in PYTHONPATH: `python.determined`. */
 #define PROJECT_DETERMINED "determined"
 
-/* After the inputs are staged. What an earlier attempt laid out stays. `cancel` ends it, if set. */
-int project_lay_out(
-	const struct attempt *attempt, const atomic_int *cancel, struct penstock_error *err);
+struct code_store;
+
+/* After the inputs are staged. What an earlier attempt laid out stays. `store` is NULL if the code
+ * is not published. `cancel` ends it, if set. */
+int project_lay_out(const struct attempt *attempt, const struct code_store *store,
+	const atomic_int *cancel, struct penstock_error *err);
 /* Installs the Python packages, and the file of `python.determined`; pip prints to the run's log.
  * `venv` stays empty if there are no packages. */
 int project_install(const struct attempt *attempt, const atomic_int *cancel, struct venv *venv,

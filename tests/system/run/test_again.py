@@ -296,6 +296,94 @@ def test_no_line_has_a_number_that_is_not_the_attempts(machine, job):
     assert not re.search("from scratch", again.err)
 
 
+def test_a_run_that_moved_on_is_shown_as_that(machine, job, tmp_path, wait_for):
+    path = job("[ $PENSTOCK_ATTEMPT = 1 ] || { echo ready; while [ ! -e $AT/enough ]; do sleep 0.05; done; exit; }; " + WAITS, env=[{"key": "AT", "value": str(tmp_path)}])
+    first = machine("a").popen("run", path)
+    first.wait_for_output("^ready")
+    os.kill(first.pid, signal.SIGSTOP)
+    second = machine("b").popen("run", path)
+    second.wait_for_output("^ready")
+    os.kill(first.pid, signal.SIGCONT)
+    first.wait().exits(69)
+
+    (run,) = machine("a").ps()
+
+    assert f"moved to {run['host']}" in machine("a").run("ps").ok().out
+    assert f"moved to {run['host']}" in machine("a").run("show", "again").ok().out
+    (tmp_path / "enough").touch()
+    second.wait().ok()
+
+
+# ---- the code on several machines ----
+
+
+@pytest.fixture
+def checkout(tmp_path, store):
+    """checkout(name, **files): the path of the workflow in that machine's copy of the project."""
+
+    def make(name, **files):
+        folder = tmp_path / f"checkout-{name}"
+        folder.mkdir(exist_ok=True)
+        for file, text in files.items():
+            (folder / f"{file}.sh").write_text(text)
+        return write_workflow(folder, "sh code.sh; " + WAITS, name="again", context=".",
+                              output=s3_place(store, "/res"), continuousOutputSync=True)  # fmt: skip
+
+    return make
+
+
+def test_every_machine_that_continues_runs_the_same_code(machine, checkout):
+    here, there = checkout("a", code="echo one", old="echo"), checkout("b", code="echo two")
+    preempt(machine("a"), here)
+    second = preempt(machine("b"), there)
+    third = preempt(machine("a"), here)
+    fourth = preempt(machine("a"), here)
+    checkout("a", code="echo three; ls")
+    fifth = preempt(machine("a"), here)
+    sixth = preempt(machine("b"), there)
+
+    assert [result.out.split()[0] for result in (second, third, fourth, fifth, sixth)] == ["two", "two", "two", "three", "three"]
+    (line,) = [line for line in third.err.splitlines() if "the code is that of attempt 2 on" in line]
+    assert "code.sh" in line and "old.sh" in line
+    assert "the code" not in fourth.err and "--keep-context" in fifth.err and "of attempt 5 on" in sixth.err
+    assert "old.sh" in sixth.out
+
+
+def test_a_machine_without_the_project_has_the_code_of_the_last_attempt(machine, checkout, store, tmp_path):
+    path = checkout("a", code="echo one; sh lib.sh", lib="echo more")
+    (path.parent / "lib.sh").chmod(0o755)
+    (path.parent / "link").symlink_to("lib.sh")
+    preempt(machine("a"), path)
+    path.parent.rename(tmp_path / "gone")
+
+    keys = [f"output.s3.accessKeyId={store.access_key}", f"output.s3.secretAccessKey={store.secret_key}"]
+    run = machine("b").popen("resume", "s3://out/res/again", "--set", keys[0], "--set", keys[1], env=store.env)
+    run.wait_for_output("^ready")
+    run.send(signal.SIGTERM)
+    again = run.wait().exits(75)
+
+    assert again.out.split()[:2] == ["one", "more"] and "the code is that of attempt 1 on" in again.err
+    (work,) = machine("b").home.glob("runs/*/storage/work")
+    assert os.readlink(work / "link") == "lib.sh" and (work / "lib.sh").stat().st_mode & 0o111
+
+
+def test_code_that_could_not_be_published_is_not_replaced_by_older_one(machine, checkout, tmp_path):
+    # A link that leads out of the project stays on this machine, and so does its code.
+    path = checkout("a", code="echo one")
+    preempt(machine("a"), path)
+    (path.parent / "out").symlink_to(tmp_path)
+    checkout("a", code="echo two")
+
+    refused = preempt(machine("a"), path)
+    again = preempt(machine("a"), path)
+
+    assert "cannot publish the code" in refused.err
+    assert (refused.out.split()[0], again.out.split()[0]) == ("two", "two")
+
+
+# ---- one name, two files ----
+
+
 def test_another_file_of_the_same_name_is_refused(penstock, tmp_path):
     one = write_workflow(tmp_path, "echo one", file="one.json", name="train")
     two = write_workflow(tmp_path, "echo two", file="two.json", name="train")
