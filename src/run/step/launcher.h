@@ -37,7 +37,7 @@ int step_mpi_wrap(struct task_spec *task, const struct workflow_run *what, const
 /* ---- command lines without a launcher ---- */
 
 struct host_command {
-	const char *argv[9]; /* NULL-terminated */
+	const char *argv[10]; /* NULL-terminated */
 	char uid[40], gid[40];
 };
 

@@ -365,3 +365,15 @@ for rank in range(n):
     out = penstock.run("run", path, env={"PATH": f"{tools}:{os.environ['PATH']}", "PENSTOCK_GPUS": "2"}).ok().out
 
     assert out == "[0] 0 0 2 0\n[1] 1 1 2 1\n"
+
+
+@pytest.mark.parametrize("how", [{"mapUid": 0, "mapGid": 0}, {"network": "slirp4netns"}])
+def test_who_may_mount_has_mounts_of_its_own(penstock, tmp_path, how):
+    # Without a namespace the mount is refused, or is one of the machine.
+    command = "mkdir a b && touch a/x && mount --bind a b && ls b"
+    (tmp_path / "wf.json").write_text(json.dumps({"steps": [{"run": {"command": command, "workDir": str(tmp_path), **how}}]}))
+
+    result = penstock.run("run", tmp_path / "wf.json").ok()
+
+    assert result.out.endswith("x\n")
+    assert os.listdir(tmp_path / "b") == []
