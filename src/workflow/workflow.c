@@ -118,6 +118,8 @@ static struct node *job_of(struct reader *rd, struct node *root)
 	const struct dialect *dialect = dialect_of(root, rd->workflow->file);
 	struct node *job;
 
+	if (foreign_map(rd, root))
+		return NULL;
 	rd->workflow->dialect = dialect ? dialect->name : "penstock";
 	if (dialect && !ask_for_site(rd))
 		return NULL;
@@ -129,6 +131,10 @@ static struct node *job_of(struct reader *rd, struct node *root)
 		rd->partial = rd->found->errors > 0;
 		return job;
 	}
+	if (rd->options->image)
+		reader_error(rd, &(struct workflow_place){.option = "--image"},
+			"is for files of other runners; a workflow of penstock names the image of "
+			"each step in its `container`");
 	job = unwrap(rd, root);
 	if (job)
 		secrets_mark(rd->arena, job);
@@ -138,8 +144,10 @@ static struct node *job_of(struct reader *rd, struct node *root)
 static void read_document(struct reader *rd, const char *data, size_t len)
 {
 	struct workflow *wf = rd->workflow;
-	struct node *root = document_read(
-		rd->arena, wf->file, skypilot_pick(rd, data, len), len, rd->found);
+	struct node *root = foreign_text(rd, data, len)
+				    ? NULL
+				    : document_read(rd->arena, wf->file,
+					      skypilot_pick(rd, data, len), len, rd->found);
 	struct node *job = root ? job_of(rd, root) : NULL;
 	struct overrides o = {{.arena = rd->arena, .file = wf->file, .found = rd->found}, job};
 	const struct strlist *sets = rd->options->sets;

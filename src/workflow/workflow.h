@@ -86,6 +86,7 @@ struct workflow_options {
 	bool *used;
 	const char *run_args; /* dstack's run.args */
 	const char *context; /* the directory to copy, absolute */
+	const char *image; /* of the container of each step, in place of the file's */
 	const char *variables; /* the bytes of .dstack/variables.yaml */
 	size_t variables_len;
 	const char *variables_name;
@@ -98,6 +99,10 @@ struct workflow_options {
 int workflow_read(struct workflow **out, const char *name, const void *data, size_t len,
 	const struct workflow_options *options, struct diagnostics *found,
 	struct penstock_error *err);
+
+/* Adds notes to a workflow of another runner whose steps run on the host: that they do, and which
+ * of their commands change the machine. */
+void workflow_note_host(const struct workflow *workflow, struct diagnostics *found);
 
 /* The names of the workflows of a dstack file that has several, or of the tasks of a SkyPilot file
  * of several documents; none for any other file. */

@@ -312,6 +312,7 @@ static int load_given(
 		.strict = cli_has(cli, "strict"),
 		.here = !row->cluster.slurm,
 		.options = {.sets = &row->sets,
+			.image = cli_value(cli, "image"),
 			.env = cli_values(cli, "env"),
 			.arguments = cli_variables(cli),
 			.used = row->used},
@@ -327,7 +328,7 @@ static int load_given(
 	}
 	r = load_source_read(&session->workflow, &source, &given, err);
 	if (r == 0)
-		session->source = load_again_describe(&source);
+		session->source = load_again_describe(&source, &given);
 	session->shown = take_pointer(source.shown);
 	if (r < 0 && source.wrong_defaults) {
 		*code = cli_fail_as(cli, err, CLI_EXIT_CONFIG);
@@ -540,6 +541,8 @@ const struct command command_run = {
 		{'w', "workflow", "NAME",
 			"Workflow to run, of a dstack or SkyPilot file that has several"},
 		{'c', "context", "DIR", "Directory whose copy the steps start in"}, KEEP_CONTEXT,
+		{0, "image", "IMAGE",
+			"Container image for the steps of another runner's file, in place of its own"},
 		{0, "replace", NULL, "Continue a run of the same name that is from another file"},
 		{0, "strict", NULL,
 			"Refuse a workflow with notes: nothing of it is guessed or left out"},

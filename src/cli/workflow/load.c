@@ -97,6 +97,8 @@ int load_source_read(struct workflow **out, struct load_source *source,
 		options.as_written = &source->as_written;
 	r = workflow_read(out, source->shown, buf_str(&source->bytes), source->bytes.len, &options,
 		&found, err);
+	if (r == 0)
+		workflow_note_host(*out, &found);
 	if (given->strict)
 		diagnostics_be_strict(&found);
 	load_print_found(&found);

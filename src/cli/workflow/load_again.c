@@ -26,22 +26,25 @@ static int sum_of(const struct load_source *source, char out[static 65])
 	return r;
 }
 
-static char *describe(const struct load_source *source, const char *text, const char *pick)
+static char *describe(const struct load_source *source, const char *text, const char *pick,
+	const struct load_given *given)
 {
 	json_auto_t *root = NULL;
 	char sum[65];
 
 	if (sum_of(source, sum) < 0)
 		return NULL;
-	root = json_pack("{s:s, s:s*, s:s*, s:o*}", "sum", sum, "pick", pick, "context",
-		source->context, "file", *text ? json_loads(text, 0, NULL) : NULL);
+	root = json_pack("{s:s, s:s*, s:s*, s:s*, s:o*}", "sum", sum, "pick", pick, "context",
+		source->context, "image", given->options.image, "file",
+		*text ? json_loads(text, 0, NULL) : NULL);
 	return root ? json_dumps(root, JSON_INDENT(1)) : NULL;
 }
 
-char *load_again_describe(const struct load_source *source)
+char *load_again_describe(const struct load_source *source, const struct load_given *given)
 {
-	return *source->shown == '/' ? describe(source, buf_str(&source->as_written), source->pick)
-				     : NULL;
+	return *source->shown == '/'
+		       ? describe(source, buf_str(&source->as_written), source->pick, given)
+		       : NULL;
 }
 
 static json_t *read_description(const char *home, const char *id)
@@ -74,7 +77,7 @@ static int merge(const json_t *before, struct load_source *source, const struct 
 		return r;
 	buf_clear(record);
 	buf_add(record, buf_str(&merged), merged.len);
-	*description = describe(source, buf_str(&now), given->workflow);
+	*description = describe(source, buf_str(&now), given->workflow, given);
 	return buf_failed(record) ? buf_error(record, "the workflow", err) : 0;
 }
 
@@ -88,6 +91,7 @@ int load_again(const char *home, const struct records_run *run, struct buf *reco
 		.operand = run->workflow,
 		.workflow = json_string_value(json_object_get(description, "pick")),
 		.context = json_string_value(json_object_get(description, "context")),
+		.options = {.image = json_string_value(json_object_get(description, "image"))},
 	};
 	_cleanup_(load_source_release) struct load_source file = {0};
 	char now[65];

@@ -12,7 +12,7 @@ struct records_run;
 
 /* Describes how load_source_read() read the file, as JSON for runs/ID/source; the caller frees it.
  * NULL if the workflow is from a place that is not read again, or out of memory. */
-char *load_again_describe(const struct load_source *source);
+char *load_again_describe(const struct load_source *source, const struct load_given *given);
 
 /*
  * Replaces `record`, the workflow of the run's last attempt, by one with the changes of the file,

@@ -164,6 +164,8 @@ static int read_all(struct validated *v, const char *shown, struct load_source *
 			diagnostics_release(&found);
 			return r;
 		}
+		if (r == 0)
+			workflow_note_host(v->list[i], &found);
 		diagnostics_take(&v->found, &found);
 	}
 	penstock_error_release(err);
@@ -188,6 +190,7 @@ static int run_validate(const struct cli *cli)
 		.context = cli_value(cli, "context"),
 		.strict = cli_has(cli, "strict"),
 		.options = {.sets = cli_values(cli, "set"),
+			.image = cli_value(cli, "image"),
 			.env = cli_values(cli, "env"),
 			.arguments = cli_variables(cli),
 			.keep_references = true},
@@ -243,6 +246,8 @@ const struct command command_validate = {
 		{'w', "workflow", "NAME",
 			"Workflow to read, of a dstack file that has several; all if not given"},
 		{'c', "context", "DIR", "Directory whose copy the steps would start in"},
+		{0, "image", "IMAGE",
+			"Container image for the steps of another runner's file, in place of its own"},
 		{0, "strict", NULL, "Notes are errors, too: nothing is guessed or left out"},
 		{0, "json", NULL, "Print an object with all errors and the parsed workflow"}),
 	.examples = EXAMPLES(

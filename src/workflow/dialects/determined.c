@@ -637,7 +637,7 @@ static struct node *translate(struct reader *rd, struct node *root)
 	step = native_map(rd, native_list(rd, e.job, "steps", &root->at), NULL, &root->at);
 	native_text(rd, step, "name", "trial", &root->at);
 	e.run = native_map(rd, step, "run", &root->at);
-	e.image = image_of(&e, environment);
+	e.image = native_image(rd, image_of(&e, environment));
 	put_command(&e);
 	native_number(rd, e.run, "restarts", dialect_whole(root, "max_restarts", 5),
 		restarts ? &restarts->at : &root->at);

@@ -43,6 +43,11 @@ extern const struct dialect dialect_dstack;
 extern const struct dialect dialect_determined;
 extern const struct dialect dialect_skypilot;
 
+/* Reports a map, or a text that is no document, of something that is no workflow: a Compose file, a
+ * program. Returns false for others. */
+bool foreign_map(struct reader *rd, const struct node *root);
+bool foreign_text(struct reader *rd, const char *data, size_t len);
+
 /* `type: task` of current dstack. */
 struct node *dstack_task(struct reader *rd, struct node *root);
 
@@ -96,6 +101,8 @@ void native_variables(struct reader *rd, struct node *list, const struct node *f
  * `username` and `password`, may be NULL. */
 struct node *native_container(
 	struct reader *rd, struct node *run, const struct node *image, const struct node *auth);
+/* The image of the command line, else `image` of the file, which may be NULL. */
+const struct node *native_image(struct reader *rd, const struct node *image);
 /* Adds the context: the directory of the command line, else `path`. NULL if there is none. */
 struct node *native_context(struct reader *rd, struct node *job, const char *path,
 	const char *ignore, const struct workflow_place *at);

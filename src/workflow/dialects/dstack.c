@@ -137,6 +137,7 @@ struct chosen {
 	struct reader *rd;
 	const struct node *map; /* the workflow */
 	const struct node *list; /* all of the file; NULL if it has only this one */
+	const struct node *image; /* NULL on the host */
 	enum provider provider;
 	const char *script; /* from a `provider` with its arguments in one text */
 	const char *script_args;
@@ -470,7 +471,6 @@ static void put_step(struct chosen *c, struct node *job)
 {
 	struct node *steps = native_list(c->rd, job, "steps", &c->map->at);
 	struct node *step = native_map(c->rd, steps, NULL, &c->map->at);
-	const struct node *image = either(c->map, "image", "image_name");
 	const char *command;
 	struct node *run;
 	bool placed;
@@ -484,8 +484,8 @@ static void put_step(struct chosen *c, struct node *job)
 	native_text(c->rd, run, "command", command, &c->at);
 	native_text(c->rd, run, "shell", c->provider == BASH || placed ? "/bin/bash" : "/bin/sh",
 		&c->at);
-	if (image)
-		native_container(c->rd, run, image, node_get(c->map, "registry_auth"));
+	if (c->image)
+		native_container(c->rd, run, c->image, node_get(c->map, "registry_auth"));
 	else if (c->provider == DOCKER && dialect_is_missing(c->map, "image") &&
 		 dialect_is_missing(c->map, "image_name"))
 		reader_error(
@@ -518,7 +518,8 @@ static struct node *make_job(struct chosen *c)
 	if (known)
 		check_keys(c);
 	shell_init(&c->shell, c->rd, "");
-	c->shell.contained = either(c->map, "image", "image_name") != NULL;
+	c->image = native_image(c->rd, either(c->map, "image", "image_name"));
+	c->shell.contained = c->image != NULL;
 	native_name(c->rd, job, node_get(c->map, "name"));
 	put_resources(c, job);
 	env = native_list(c->rd, job, "env", at);

@@ -634,7 +634,7 @@ struct node *dstack_task(struct reader *rd, struct node *root)
 	t.job = native_map(rd, NULL, NULL, at);
 	if (!t.job)
 		return NULL;
-	t.image = node_get(root, "image");
+	t.image = native_image(rd, node_get(root, "image"));
 	t.nodes = dialect_whole(root, "nodes", 1);
 	shell_init(&t.shell, rd, commands ? joined(&t, commands) : "");
 	if (!t.shell.commands)

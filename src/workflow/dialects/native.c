@@ -124,9 +124,21 @@ struct node *native_container(
 		name += registry + 1;
 	}
 	native_text(rd, container, "image", name, &image->at);
+	if (image->at.option) /* another registry than the file's */
+		return container;
 	native_put(rd, container, "username", node_get(auth, "username"));
 	native_put(rd, container, "password", node_get(auth, "password"));
 	return container;
+}
+
+const struct node *native_image(struct reader *rd, const struct node *image)
+{
+	const char *given = rd->options->image;
+	const struct workflow_place at = {.option = "--image"};
+
+	if (given)
+		given = workflow_arena_copy(rd->arena, given, strlen(given));
+	return given ? node_scalar(rd->arena, given, true, at) : image;
 }
 
 struct node *native_context(struct reader *rd, struct node *job, const char *path,

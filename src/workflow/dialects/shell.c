@@ -77,8 +77,9 @@ static const char home_lines[] =
  * Mounts in a namespace of the step: $1 is a shell and $2 its command, followed by FROM TO HOW
  * each. A target that does not exist is made in a copy of the directory above it, which has a mount
  * for each of the entries: nothing appears on the machine itself. Below the working directory it is
- * made there. HOW is copy, mount or ro; all are read-only at the end, because a mount from a
- * read-only place is read-only, too.
+ * made there. All sources are mounted elsewhere first, because a target may cover one. HOW is copy,
+ * mount or ro; what is ro becomes read-only at the end, because a mount from a read-only place is
+ * read-only, too.
  */
 static const char mount_lines[] =
 	"set -e\n"
@@ -95,10 +96,13 @@ static const char mount_lines[] =
 	"\tif [ \"$1\" = / ]; then cd \"$p\"; pivot_root . .; umount -l .; cd /\n"
 	"\telse mount --move \"$p\" \"$1\"; fi\n"
 	"\tours=$ours$1$'\\n'; }\n"
-	"place() { local from to=$2 a d e\n"
-	"\tcase $1 in \"$DEEPSQUARE_OUTPUT\"/*) mkdir -p \"$1\";; esac\n"
+	"stage() { case $1 in \"$DEEPSQUARE_OUTPUT\"/*) mkdir -p \"$1\";; esac\n"
 	"\t[ -e \"$1\" ] || { echo \"cannot mount $1: it is not on this machine\" >&2; exit 1; }\n"
-	"\tfrom=$(readlink -f \"$1\")\n"
+	"\tlocal from; from=$(readlink -f \"$1\"); staged=$root/.from/$2/${from##*/}\n"
+	"\tif [ \"$from\" = / ]; then staged=$root/.from/$2/root; fi; mkdir -p \"${staged%/*}\"\n"
+	"\tif [ -d \"$from\" ]; then mkdir -p \"$staged\"; else : >>\"$staged\"; fi\n"
+	"\tmount --bind \"$from\" \"$staged\"; }\n"
+	"place() { local from=$1 to=$2 a d e\n"
 	"\tcase $to in */) to=${to%/}; if [ -f \"$from\" ]; then to=$to/${from##*/}; fi;; esac\n"
 	"\tif [ -d \"$to\" ] && [ -d \"$from\" ] && [ \"$3\" = copy ]; then\n"
 	"\t\tcase $ours in *$'\\n'\"$to\"$'\\n'*) ;; *) own \"$to\";; esac\n"
@@ -115,6 +119,9 @@ static const char mount_lines[] =
 	"\t\tif [ -d \"$from\" ]; then mkdir -p \"$to\"; else : >>\"$to\"; fi\n"
 	"\tfi\n"
 	"\tmount --bind \"$from\" \"$to\"; if [ \"$3\" = ro ]; then locked+=(\"$to\"); fi; }\n"
+	"places=()\n"
+	"while [ $# -gt 2 ]; do stage \"$1\" $#; places+=(\"$staged\" \"$2\" \"$3\"); shift 3; done\n"
+	"set -- \"${places[@]}\"\n"
 	"while [ $# -gt 2 ]; do place \"$1\" \"$2\" \"$3\"; shift 3; done\n"
 	"for to in \"${locked[@]}\"; do mount -o remount,bind,ro \"$to\"; done\n"
 	"cd \"$here\"\n"
@@ -167,8 +174,7 @@ void shell_bind(struct shell *s, const char *host, const char *target, bool read
 
 /* ---- the command ---- */
 
-/* True if one of the words, each with a blank or other punctuation around it, is in the text. */
-static bool has_word(const char *text, const char *word)
+bool shell_has_word(const char *text, const char *word)
 {
 	size_t len = strlen(word);
 
@@ -188,7 +194,7 @@ static void add_python(const struct shell *s, struct buf *out)
 	static const char *const words[] = {"pip", "pip3", "python", "uv"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-		if (!has_word(s->commands, words[i]))
+		if (!shell_has_word(s->commands, words[i]))
 			continue;
 		buf_printf(out, "PENSTOCK_PYTHON=%s\n", s->python ? s->python : "3");
 		buf_add_str(out, python_lines);
@@ -224,9 +230,9 @@ const char *shell_command(struct shell *s, const char *first, const char *comman
 	buf_add_str(&out, buf_str(&s->links));
 	if (!s->contained)
 		add_python(s, &out);
-	if (has_word(s->commands, "conda"))
+	if (shell_has_word(s->commands, "conda"))
 		buf_add_str(&out, conda_lines);
-	if (has_word(s->commands, "sudo"))
+	if (shell_has_word(s->commands, "sudo"))
 		buf_add_str(&out, sudo_lines);
 	buf_add_str(&out, commands);
 	return shell_mounted(s, "/bin/bash", workflow_arena_take(s->rd->arena, &out));

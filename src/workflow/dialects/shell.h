@@ -35,6 +35,9 @@ struct shell {
 void shell_init(struct shell *s, struct reader *rd, const char *commands);
 void shell_release(struct shell *s);
 
+/* Returns true if the word, with a blank or other punctuation around it, is in the text. */
+bool shell_has_word(const char *text, const char *word);
+
 enum shell_how { SHELL_COPY, SHELL_MOUNT };
 /* Puts `from`, which the shell expands, at `target` when a step starts. */
 void shell_place(struct shell *s, const char *from, const char *target, enum shell_how how);

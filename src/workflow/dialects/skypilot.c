@@ -221,7 +221,7 @@ static struct node *translate(struct reader *rd, struct node *root)
 	shell_init(&t.shell, rd, text);
 	native_name(rd, t.job, node_get(root, "name"));
 	skypilot_put_resources(&t);
-	t.image = image_of(&t);
+	t.image = rd->options->image ? native_image(rd, NULL) : image_of(&t);
 	t.shell.contained = t.image != NULL;
 	t.env = native_list(rd, t.job, "env", &root->at);
 	put_variables(&t);

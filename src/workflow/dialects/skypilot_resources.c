@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/limits.h"
@@ -113,6 +114,33 @@ static int64_t read_accelerators(struct task *t, const struct node *node)
 	return first < 0 ? 0 : first;
 }
 
+/* Devices that are no GPUs are not claimed, and every step sees them. */
+static bool is_other_device(const struct node *node)
+{
+	static const char *const others[] = {"tpu", "Inferentia", "Trainium", "Gaudi"};
+	const char *kind = node->kind == NODE_SCALAR ? node->text
+			   : node->n != 1	     ? ""
+			   : node->entries[0].key    ? node->entries[0].key
+						     : node->entries[0].value->text;
+
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+		if (strncasecmp(kind, others[i], strlen(others[i])) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Returns true if a count is a part of a GPU. */
+static bool is_fraction(const struct node *node)
+{
+	const char *colon = node->kind == NODE_SCALAR ? strchr(node->text, ':') : NULL;
+
+	if (node->kind == NODE_MAP && node->n)
+		return node->entries[0].value->kind == NODE_SCALAR &&
+		       strchr(node->entries[0].value->text, '.');
+	return colon && strchr(colon, '.');
+}
+
 static void note_kind(struct task *t, const struct node *node)
 {
 	if (node->kind != NODE_SCALAR && node->n > 1)
@@ -121,8 +149,9 @@ static void note_kind(struct task *t, const struct node *node)
 			"kind is not checked",
 			(long long)t->gpus, t->gpus == 1 ? "" : "s");
 	else if (t->gpus)
-		reader_note(t->rd, &node->at, "the kind of the %lld GPU%s is not checked",
-			(long long)t->gpus, t->gpus == 1 ? "" : "s");
+		reader_note(t->rd, &node->at, "the kind of the %lld GPU%s is not checked%s",
+			(long long)t->gpus, t->gpus == 1 ? "" : "s",
+			is_fraction(node) ? ", and a part of one is the whole one" : "");
 }
 
 /* ---- the choice ---- */
@@ -246,7 +275,15 @@ void skypilot_put_resources(struct task *t)
 	put_recovery(t, node_get(t->resources, "job_recovery"));
 	if (share.gpu_at) {
 		t->gpus = share.gpus = read_accelerators(t, share.gpu_at);
-		note_kind(t, share.gpu_at);
+		if (is_other_device(share.gpu_at)) {
+			reader_note(t->rd, &share.gpu_at->at,
+				"no GPU is claimed: steps use the TPUs and the like of "
+				"this machine without a claim");
+			t->gpus = share.gpus = 0;
+			share.gpu_at = NULL;
+		} else {
+			note_kind(t, share.gpu_at);
+		}
 	}
 	share.cpus = share.cpu_at ? read_cpus(t, share.cpu_at) : dialect_cpus(t->rd);
 	if (share.memory_at)

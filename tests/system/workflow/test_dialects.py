@@ -236,7 +236,7 @@ def test_a_mistake_of_one_workflow_is_none_of_the_others(dialects, project):
     told = json.loads(dialects.run("validate", ".dstack/workflows.yaml", "--json", "--missing", "x").exits(65).out)
     unused = dialects.run("validate", ".dstack/workflows.yaml", "--missing", "x", "--other", "y").exits(65)
 
-    assert [line.split(": ", 1)[0] for line in whole.err.splitlines()] == [f".dstack/workflows.yaml:{at}" for at in ("4:48", "5:33", "5:64")]
+    assert [line.split(": ", 1)[0] for line in whole.err.splitlines() if ": note: " not in line] == [f".dstack/workflows.yaml:{at}" for at in ("4:48", "5:33", "5:64")]
     assert re.search(r"\bgood: valid, 1 step", whole.out) and "lacking" not in whole.out
     assert told["mistakes"] == 2 and [w and w["name"] for w in told["workflows"]] == ["good", "lacking", None] and told["workflow"] is None
     assert "--other" in unused.err and "--missing" not in unused.err
@@ -632,3 +632,39 @@ def test_the_examples_of_all_three_runners_train_the_same_model(dialects):
     models = [json.load(open(folder + name)) for folder, name in zip(map(output_of, results), ["/model/weights.json", "/weights.json", "/weights.json"])]
     assert models[0] == models[1] == models[2] and abs(models[0]["bias"] - 1) < 0.5
     assert all("epoch 19 loss" in result.out for result in results)
+
+
+def test_steps_on_the_host_are_a_note_with_what_changes_the_machine(dialects, project):
+    # In the other system they have a machine of their own, which is thrown away.
+    dialects.cwd = project({
+        "task.yaml": "setup: sudo apt-get install -y x\nrun: |\n  echo pkilled\n  shutdown now\n",
+        "const.yaml": "entrypoint: sh a.sh\nsearcher: {name: single, metric: x}\n",
+        "own.json": '{"steps": [{"run": {"command": "sudo x"}}]}',
+    })  # fmt: skip
+
+    task = dialects.run("validate", "task.yaml").ok().err
+    inside = dialects.run("validate", "--image", "registry.io/a:1", "task.yaml").ok()
+    model = dialects.run("validate", "--json", "--image", "registry.io/a:1", "const.yaml").ok().json()
+
+    assert "--image" in task and "--image" in dialects.run("validate", "const.yaml").ok().err
+    assert re.search("'setup' .*`apt-get`.*`sudo`", task) and re.search("'run' .*`shutdown`", task) and "pkill" not in task
+    assert "--image" not in inside.err and "sudo" not in inside.err and "registry.io/a:1" in inside.out
+    assert model["workflow"]["steps"][0]["run"]["container"] == {"image": "a:1", "registry": "registry.io"}
+    assert any("--image" in entry["message"] for entry in dialects.run("validate", "--json", "task.yaml").ok().json()["diagnostics"])
+    assert "note" not in dialects.run("validate", "own.json").ok().err
+    dialects.run("validate", "--image", "a", "own.json").exits(65)
+
+
+def test_a_directory_is_mounted_below_itself(dialects, project, tmp_path):
+    # The place is made in a copy of the directory, which covers the one that is mounted.
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a").write_text("")
+    dialects.cwd = project({"const.yaml": f"""
+        name: mounts
+        entrypoint: ls {tmp_path}/data/below; touch {tmp_path}/data/below/b
+        bind_mounts:
+          - {{host_path: {tmp_path}/data, container_path: {tmp_path}/data/below}}
+        """})  # fmt: skip
+
+    assert dialects.run("run", "const.yaml").ok().out == "a\n"
+    assert sorted(os.listdir(tmp_path / "data")) == ["a", "b"]

@@ -1,0 +1,109 @@
+/* Files that are no workflows of any kind: named by what they are, in one line. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "workflow/dialects/dialect.h"
+
+#define OTHER "penstock does not run it; a workflow has `steps`, see penstock-workflow(5)"
+
+/* Maps that have all of the keys. The first that fits counts. */
+static const struct {
+	const char *keys[2];
+	const char *is, *instead;
+} maps[] = {
+	{{"jobs", "on"}, "a workflow of GitHub Actions", OTHER},
+	{{"runs", "using"}, "an action of GitHub", OTHER},
+	{{"runs", "description"}, "an action of GitHub", OTHER},
+	{{"apiVersion", "kind"}, "a manifest of Kubernetes", OTHER},
+	{{"services"}, "a file of Docker Compose", OTHER},
+	{{"stages"}, "a pipeline of GitLab", OTHER},
+	{{"channels", "dependencies"}, "an environment of conda",
+		"install it, or name it in a step of a workflow"},
+	{{"minimumResources"}, "a module", "a step of a workflow runs it by `use`"},
+	{{"variables"}, "the variables of dstack's workflows",
+		"give the name of a workflow of .dstack/workflows.yaml"},
+};
+
+/* Texts by the first line of code. A word with a blank at its end has more after it. */
+static const struct {
+	const char *begins, *contains, *is, *instead;
+} texts[] = {
+	{"\"\"\"", "", "a program in Python", "a step of a workflow runs it by its `command`"},
+	{"import ", "", "a program in Python", "a step of a workflow runs it by its `command`"},
+	{"from ", " import ", "a program in Python",
+		"a step of a workflow runs it by its `command`"},
+	{"def ", ":", "a program in Python", "a step of a workflow runs it by its `command`"},
+	{"resource \"", "{", "a module of Terraform", OTHER},
+	{"provider \"", "{", "a module of Terraform", OTHER},
+	{"variable \"", "{", "a module of Terraform", OTHER},
+	{"module \"", "{", "a module of Terraform", OTHER},
+	{"data \"", "{", "a module of Terraform", OTHER},
+	{"terraform {", "", "a module of Terraform", OTHER},
+	{"FROM ", "", "a Dockerfile", "`image` of a container names what was built from it"},
+};
+
+static bool is_of(const struct node *root, const char *const keys[2])
+{
+	return node_find(root, keys[0]) && (!keys[1] || node_find(root, keys[1]));
+}
+
+bool foreign_map(struct reader *rd, const struct node *root)
+{
+	const struct node *kind = node_get(root, "kind");
+
+	if (root->kind != NODE_MAP || node_find(root, "job"))
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(maps); i++) {
+		const char *is = maps[i].is;
+
+		/* A module has steps of its own. */
+		if (!is_of(root, maps[i].keys) ||
+			(node_find(root, "steps") && strcmp(is, "a module") != 0))
+			continue;
+		if (kind && kind->kind == NODE_SCALAR && strstr(kind->text, "Workflow"))
+			is = "a workflow of Argo";
+		reader_error(rd, &root->at, "this is %s: %s", is, maps[i].instead);
+		return true;
+	}
+	return false;
+}
+
+/* The first line that is neither empty nor a comment. */
+static const char *first_code(const char *text)
+{
+	while (*text) {
+		text += strspn(text, " \t\r\n");
+		if (*text != '#' && !str_starts(text, "//"))
+			break;
+		text += strcspn(text, "\n");
+	}
+	return text;
+}
+
+bool foreign_text(struct reader *rd, const char *data, size_t len)
+{
+	const struct workflow_place at = {.line = 1, .column = 1};
+	const char *text = workflow_arena_copy(rd->arena, data, len), *line;
+
+	if (!text)
+		return false;
+	if (str_starts(text, "#!") && strcspn(text, "\n") > 2) {
+		const char *sh = workflow_arena_copy(rd->arena, text, strcspn(text, "\n"));
+
+		if (sh && (strstr(sh, "python") || str_ends(sh, "sh"))) {
+			reader_error(rd, &at,
+				"this is a script: a step of a workflow runs it by its `command`");
+			return true;
+		}
+	}
+	line = first_code(text);
+	line = workflow_arena_copy(rd->arena, line, strcspn(line, "\n"));
+	for (size_t i = 0; line && i < ARRAY_SIZE(texts); i++) {
+		if (!str_starts(line, texts[i].begins) || !strstr(line, texts[i].contains))
+			continue;
+		reader_error(rd, &at, "this is %s: %s", texts[i].is, texts[i].instead);
+		return true;
+	}
+	return false;
+}

@@ -1,0 +1,57 @@
+/* Notes about steps of other runners that run on this machine instead of one of their own. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "workflow/dialects/shell.h"
+
+struct host {
+	const struct workflow *workflow;
+	struct diagnostics *found;
+	bool any; /* a step on the host */
+};
+
+/* Commands and files after which the machine is no longer as it was. */
+static const char *const changes[] = {"shutdown", "poweroff", "reboot", "halt", "apt", "apt-get",
+	"dpkg", "yum", "dnf", "systemctl", "sudo", "pkill", "killall", "useradd", "modprobe",
+	"sysctl"};
+
+static int note_step(void *cookie, const struct workflow_step *step)
+{
+	struct host *h = cookie;
+	const char *command = step->run.command.value;
+	_cleanup_(buf_release) struct buf list = BUF_INIT(LIMIT_LOG_LINE);
+
+	if (step->kind != WORKFLOW_STEP_RUN || step->run.container.given || !command)
+		return 0;
+	h->any = true;
+	for (size_t i = 0; i < ARRAY_SIZE(changes); i++) {
+		if (shell_has_word(command, changes[i]))
+			buf_printf(&list, "%s`%s`", list.len ? ", " : "", changes[i]);
+	}
+	if (list.len)
+		diagnostics_add(h->found, DIAGNOSTIC_NOTE, h->workflow->file, &step->run.at,
+			"warning: '%s' calls %s on this machine, which stays changed", step->label,
+			buf_str(&list));
+	if (strstr(command, "sky_templates"))
+		diagnostics_add(h->found, DIAGNOSTIC_NOTE, h->workflow->file, &step->run.at,
+			"'%s' uses ~/sky_templates, which only SkyPilot's machines have",
+			step->label);
+	return 0;
+}
+
+void workflow_note_host(const struct workflow *workflow, struct diagnostics *found)
+{
+	struct host h = {.workflow = workflow, .found = found};
+	const struct workflow_place at = {.line = 1, .column = 1};
+
+	if (strcmp(workflow->dialect, "penstock") == 0)
+		return;
+	workflow_walk(&workflow->steps, note_step, &h);
+	if (h.any)
+		diagnostics_add(found, DIAGNOSTIC_NOTE, workflow->file, &at,
+			"steps run on this machine, with its programs and its files, not in an "
+			"image or VM of their own; --image IMAGE puts them into a container");
+	diagnostics_sort(found);
+}
