@@ -106,6 +106,7 @@ int copying_refuse(struct copying *v, struct penstock_error *err)
 {
 	int code = remote_fail(v->cli, err);
 
+	progress_free(v->report.progress);
 	close_all(v);
 	return code;
 }

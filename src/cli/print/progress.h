@@ -8,9 +8,9 @@
  *	progress_clear(p);	// removes the bars, before other output
  *	progress_free(p);
  *
- * A terminal gets one line for each item, redrawn at most ten times a second, with bytes, rate and
- * remaining time. Elsewhere an item has a line at its start and at its end, and one every ten
- * seconds.
+ * A terminal gets one line for each item, redrawn ten times a second by a thread, with bytes, rate
+ * and remaining time, or the time since which nothing has moved. Elsewhere an item has a line at its
+ * start and at its end, and one every ten seconds.
  */
 #ifndef CLI_PRINT_PROGRESS_H
 #define CLI_PRINT_PROGRESS_H
@@ -28,7 +28,24 @@ void progress_update(struct progress *p, const char *name, uint64_t done, uint64
 void progress_note(struct progress *p, const char *text);
 /* Marks all items as finished, regardless of their last update. */
 void progress_complete(struct progress *p);
+/* Ends the bars: finished ones stay on the terminal, the others are removed. */
 void progress_clear(struct progress *p);
+
+/*
+ * A single line of many items, on a terminal only. A thread calls `look` ten times a second until
+ * progress_free(); it calls progress_line().
+ */
+struct progress_line {
+	const char *name; /* "3 of 17" */
+	const char *note; /* at the end of the line: ", 2 failed" */
+	uint64_t done, total;
+	uint64_t before; /* bytes of `done` that an earlier call moved */
+};
+void progress_follow(struct progress *p, void (*look)(void *cookie), void *cookie);
+void progress_line(struct progress *p, const struct progress_line *line);
+/* Removes the bars for other output, which is written before progress_resume(). */
+void progress_suspend(struct progress *p);
+void progress_resume(struct progress *p);
 void progress_free(struct progress *p);
 
 static inline void progress_freep(struct progress **p)

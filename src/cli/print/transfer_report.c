@@ -16,84 +16,40 @@
 #include "cli/command.h"
 #include "cli/frame/interrupt.h"
 
-enum { REDRAW_MS = 100 };
-
 void report_begin(struct report *report, const struct cli *cli, bool dry_run)
 {
-	const char *term = getenv("TERM");
-
 	report->cli = cli;
 	report->dry_run = dry_run;
 	report->json = cli_has(cli, "json");
 	report->verbose = cli_has(cli, "verbose");
-	report->terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0 &&
-			   !cli_quiet(cli) && !dry_run && log_stream() == stderr &&
-			   /* The line would be drawn over a line of the list. */
-			   !(report->json && isatty(STDOUT_FILENO));
+	/* The line would be drawn over a line of the list. */
+	if (!dry_run && log_stream() == stderr && !(report->json && isatty(STDOUT_FILENO)))
+		report->progress = progress_new(cli_quiet(cli));
 	report->began_ms = clock_monotonic_ms();
-	clock_cond_init(&report->end);
 }
 
 /* ---- the line on the terminal ---- */
 
-static void erase(struct report *report)
+/* "1234 of 60000"; a '+' means that more may be found. */
+static void look(void *cookie)
 {
-	if (report->drawn)
-		fputs("\r\033[K", stderr);
-	report->drawn = false;
-}
-
-/* The part of `bytes` that this call moved, as a rate. */
-static uint64_t rate_of(const struct report *report, uint64_t bytes, int64_t ms)
-{
-	uint64_t before = atomic_load(&report->resumed);
-
-	return bytes > before && ms > 0 ? (uint64_t)((double)(bytes - before) * 1000 / (double)ms)
-					: 0;
-}
-
-/* "1234 of 60000, 12.3 MB of 170 MB, 85.1 MB/s, 2 s to go"; a '+' means that more may be found. */
-static void draw(struct report *report)
-{
-	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_LOG_LINE);
-	int64_t now = clock_monotonic_ms();
+	struct report *report = cookie;
 	long long counted = atomic_load(&report->moved);
-	uint64_t moved = counted > 0 ? (uint64_t)counted : 0, per_s;
-	char bytes[STR_SIZE_SIZE], total[STR_SIZE_SIZE], rate[STR_SIZE_SIZE];
-	unsigned width;
+	uint64_t moved = counted > 0 ? (uint64_t)counted : 0;
+	char name[64], note[64] = "";
+	LOCK_SCOPE(&report->lock);
 
-	if (!report->terminal || (report->drawn && now - report->drawn_ms < REDRAW_MS))
-		return;
 	if (moved < report->done_bytes)
 		moved = report->done_bytes;
-	width = show_width(STDERR_FILENO);
-	per_s = rate_of(report, moved, now - report->began_ms + 1);
-	str_format_size(moved, bytes);
-	str_format_size(report->found_bytes, total);
-	str_format_size(per_s, rate);
-	buf_printf(&line, "%" PRIu64 " of %" PRIu64 "%s, %s of %s, %s/s", report->done,
-		report->found, report->walked ? "" : "+", bytes, total, rate);
+	snprintf(name, sizeof(name), "%" PRIu64 " of %" PRIu64 "%s", report->done, report->found,
+		report->walked ? "" : "+");
 	if (report->failed)
-		buf_printf(&line, ", %" PRIu64 " failed", report->failed);
-	if (report->walked && report->found_bytes > moved && per_s)
-		buf_printf(
-			&line, ", %" PRIu64 " s to go", (report->found_bytes - moved) / per_s + 1);
-	fprintf(stderr, "\r\033[K%.*s", width > 1 ? (int)width - 1 : 79, buf_str(&line));
-	fflush(stderr);
-	report->drawn = true;
-	report->drawn_ms = now;
-}
-
-static void *tick(void *arg)
-{
-	struct report *report = arg;
-
-	LOCK_SCOPE(&report->lock);
-	while (report->ticking) {
-		draw(report);
-		clock_cond_wait_ms(&report->end, &report->lock, REDRAW_MS);
-	}
-	return NULL;
+		snprintf(note, sizeof(note), ", %" PRIu64 " failed", report->failed);
+	progress_line(report->progress, &(struct progress_line){.name = name,
+						.note = note,
+						.done = moved,
+						.total = report->found_bytes,
+						.before = atomic_load(&report->resumed)});
 }
 
 static void on_found(void *cookie, uint64_t size)
@@ -102,11 +58,8 @@ static void on_found(void *cookie, uint64_t size)
 	LOCK_SCOPE(&report->lock);
 	report->found++;
 	report->found_bytes += size;
-	if (!report->terminal || report->ticking)
-		return;
-	report->ticking = true;
-	if (thread_start(&report->ticker, "progress", tick, report, NULL) < 0)
-		report->ticking = report->terminal = false; /* no line is shown then */
+	if (report->found == 1)
+		progress_follow(report->progress, look, report);
 }
 
 static void on_walked(void *cookie)
@@ -164,7 +117,7 @@ static void print_or_add(struct report *report, const struct copy_item *item, bo
 	if (report->json) {
 		add_json(report, item, status, NULL);
 	} else if (report->dry_run ? !skipped : report->verbose && !cli_quiet(report->cli)) {
-		erase(report);
+		progress_suspend(report->progress);
 		fprintf(out, "%s%s ", report->dry_run ? "would " : "",
 			item->moved ? "move" : item->action);
 		show_name(out, item->from ? item->from : item->to);
@@ -173,8 +126,8 @@ static void print_or_add(struct report *report, const struct copy_item *item, bo
 			show_name(out, item->to);
 		}
 		fprintf(out, "%s\n", skipped ? " (skipped: it exists already)" : "");
+		progress_resume(report->progress);
 	}
-	draw(report);
 }
 
 static void on_done(void *cookie, const struct copy_item *item)
@@ -205,7 +158,6 @@ static void on_same(void *cookie, const struct copy_item *item)
 
 	(void)item;
 	report->same++;
-	draw(report);
 }
 
 /* Invalid input is about the operands here, not about a workflow. The largest code becomes the exit
@@ -237,11 +189,12 @@ static bool names(const char *message, const char *subject)
 
 static void print_line(struct report *report, const char *text)
 {
-	erase(report);
+	progress_suspend(report->progress);
 	fprintf(log_stream(), "%spenstock %s:%s %s", log_colour(LOG_ERROR), cli_verb(report->cli),
 		log_colour_end(), cli_where());
 	show_name(log_stream(), text);
 	putc('\n', log_stream());
+	progress_resume(report->progress);
 }
 
 static void print_error(
@@ -271,7 +224,6 @@ static void on_failed(void *cookie, const struct copy_item *item, const struct p
 			print_error(report, item->from ? item->from : item->to, err);
 		if (report->json)
 			add_json(report, item, "failed", err);
-		draw(report);
 	}
 }
 
@@ -303,6 +255,15 @@ void report_error(struct report *report, struct penstock_error *err)
 }
 
 /* ---- the summary ---- */
+
+/* The part of `bytes` that this call moved, as a rate. */
+static uint64_t rate_of(const struct report *report, uint64_t bytes, int64_t ms)
+{
+	uint64_t before = atomic_load(&report->resumed);
+
+	return bytes > before && ms > 0 ? (uint64_t)((double)(bytes - before) * 1000 / (double)ms)
+					: 0;
+}
 
 static void add_count(struct buf *line, uint64_t n, const char *what)
 {
@@ -365,16 +326,9 @@ int report_end(struct report *report)
 {
 	/* The last item may end before the interrupt is seen. */
 	int interrupted = report->cancelled ? cli_interrupted() : 0;
-	bool ticking;
 
-	pthread_mutex_lock(&report->lock);
-	ticking = report->ticking;
-	report->ticking = false;
-	pthread_cond_signal(&report->end);
-	pthread_mutex_unlock(&report->lock);
-	if (ticking)
-		pthread_join(report->ticker, NULL);
-	erase(report);
+	progress_free(report->progress);
+	report->progress = NULL;
 	if (report->json)
 		json_stream_end(&report->stream);
 	fold_end(&report->fold, note_folded, report);

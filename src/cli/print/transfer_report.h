@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "cli/print/fold.h"
+#include "cli/print/progress.h"
 #include "cli/print/util.h"
 #include "copy/copy.h"
 
@@ -34,13 +35,8 @@ struct report {
 
 	/* The members from here to `moved` are protected by the lock. */
 	pthread_mutex_t lock;
-	bool terminal;
-	bool drawn;
+	struct progress *progress; /* NULL: no line is shown */
 	bool walked; /* all items have been found */
-	int64_t drawn_ms;
-	pthread_t ticker; /* redraws the line */
-	pthread_cond_t end;
-	bool ticking;
 	uint64_t found, found_bytes;
 	uint64_t done, done_bytes;
 	uint64_t deleted, skipped, same, failed, cancelled;

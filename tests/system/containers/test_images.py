@@ -13,6 +13,7 @@ import pytest
 
 from harness.registry import BUSYBOX, Registry, busybox, digest, image, index, layer, write_layout
 from harness.slow_link import SlowLink
+from harness.terminal import CTRL_C, Terminal
 
 pytestmark = pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
 
@@ -320,6 +321,28 @@ def test_a_killed_pull_leaves_nothing_behind(penstock, registry, wait_for):
         link.close()
 
     assert swept and files_of(penstock, data).is_dir() and (files_of(penstock, data) / "big").stat().st_size == 3_000_000
+
+
+# Ctrl-C keeps the layers that are whole and says so; a terminal has a bar meanwhile.
+def test_an_interrupted_pull_keeps_whole_layers(penstock, registry, wait_for):
+    small, large = layer({"small": "1"}), layer({"big": os.urandom(3_000_000)})
+    registry.push("job/tool:v1", image([small, large]))
+    link = SlowLink(registry.url, slow="down")
+    name = link.url.removeprefix("http://") + "/job/tool:v1"
+    try:
+        link.hold(after=1_500_000)
+        terminal = Terminal(penstock, "pull", name)
+        terminal.wait_for_output(r"tool:v1 +\[#+ +\] .* of 3(\.\d)? MB")
+        wait_for(lambda: files_of(penstock, small).is_dir())
+        terminal.press(CTRL_C)
+        result = terminal.wait().exits(130)
+        link.open()
+        again = penstock.run("pull", name).ok()
+    finally:
+        link.close()
+
+    assert "interrupted: kept 1 of 2 layers" in result.out
+    assert again.out.startswith(name) and files_of(penstock, large).is_dir()
 
 
 def test_layers_that_a_power_loss_may_have_taken_are_brought_again(penstock, registry):

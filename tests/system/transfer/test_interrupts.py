@@ -23,11 +23,13 @@ def test_progress_on_a_terminal(ours, fault_proxy):
     terminal = Terminal(ours.penstock, "cp", ours.folder / "a", ours.folder / "b", "s3://bucket/",
                         env=ours.env | {"AWS_ENDPOINT_URL": fault_proxy.url})  # fmt: skip
     held.wait()
-    terminal.wait_for_output(r"1 of 2, 1 B of 2 B, \d+ B/s, 1 s")
+    terminal.wait_for_output(r"1 of 2 +\[#+ +\] 1 B of 2 B")
+    terminal.wait_for_output(r"1 B of 2 B, no data since \d\d:\d\d:\d\d")  # and no time to go
     held.release()
     result = terminal.wait()
 
     assert result.code == 0 and "2 copied, 2 B" in result.out
+    assert "[#" not in result.out.rpartition("\x1b[K")[2], "a bar is left on the screen"
 
 
 # --- Ctrl-C

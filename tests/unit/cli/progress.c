@@ -153,6 +153,48 @@ static void the_last_line_of_an_item_is_its_end(void **state)
 	buf_release(&s.text);
 }
 
+/* A bar that its item did not fill is removed at the end; one that is full stays. */
+static void no_bar_is_left_half_full(void **state)
+{
+	struct screen s;
+	struct progress *p;
+	const char *text, *last;
+
+	(void)state;
+	screen_begin(&s, true);
+	p = progress_new(false);
+	progress_update(p, "whole.bin", 2000000, 2000000);
+	progress_update(p, "part.bin", 500000, 2000000);
+	progress_clear(p);
+	progress_free(p);
+
+	text = screen_end(&s);
+	for (last = strstr(text, "part.bin"); strstr(last + 1, "part.bin");)
+		last = strstr(last + 1, "part.bin");
+	assert_non_null(strstr(last, "whole.bin"));
+	buf_release(&s.text);
+}
+
+/* The last update is drawn, however soon after another one it came. */
+static void the_last_update_is_drawn(void **state)
+{
+	struct screen s;
+	struct progress *p;
+	int64_t began = clock_monotonic_ms();
+
+	(void)state;
+	screen_begin(&s, true);
+	p = progress_new(false);
+	progress_update(p, "data.bin", 1, 2000000);
+	progress_update(p, "data.bin", 1500000, 2000000);
+	while (clock_monotonic_ms() - began < 10000 && !count(buf_str(&s.text), "1.5 MB of 2.0"))
+		clock_sleep_ms(10);
+	progress_free(p);
+
+	assert_true(count(screen_end(&s), "1.5 MB of 2.0") > 0);
+	buf_release(&s.text);
+}
+
 /* A line of its own must not be overdrawn by the bars. */
 static void a_note_stands_above_the_bars(void **state)
 {
@@ -249,6 +291,8 @@ int main(void)
 		cmocka_unit_test(a_terminal_is_redrawn_ten_times_a_second_at_most),
 		cmocka_unit_test(no_line_is_wider_than_the_terminal),
 		cmocka_unit_test(the_last_line_of_an_item_is_its_end),
+		cmocka_unit_test(no_bar_is_left_half_full),
+		cmocka_unit_test(the_last_update_is_drawn),
 		cmocka_unit_test(a_note_stands_above_the_bars),
 		cmocka_unit_test(elsewhere_there_are_plain_lines),
 		cmocka_unit_test(what_has_no_size_begins_after_a_second),
