@@ -128,6 +128,9 @@
 #define LIMIT_HTTP_REPLY_BUFFER	    (16 * KIB) /* ... for the reply of a request that sends */
 /* connections of a host that move bulk data; the rest is left for short requests */
 #define LIMIT_HTTP_BULK_CONNECTIONS 48
+/* Bytes per second: the least limit that a user may set, and what one request needs of it. */
+#define LIMIT_RATE_MIN		    (4 * KIB)
+#define LIMIT_RATE_EACH		    (64 * KIB)
 #define LIMIT_HTTP_RETRY_AFTER	    60 /* seconds that a server may make us wait at a time */
 /* bytes of an interrupted reply that count as progress */
 #define LIMIT_HTTP_PROGRESS	    (64 * KIB)

@@ -185,10 +185,14 @@ static int run_batch(const struct cli *cli)
 	struct batch_lines lines;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int64_t jobs;
+	int code;
 	FILE *file;
 
 	if (!cli_number(cli, "jobs", 1, LIMIT_BATCH_JOBS, fail_fast ? 1 : JOBS_DEFAULT, &jobs))
 		return CLI_EXIT_USAGE;
+	code = remote_limit_rate(cli);
+	if (code)
+		return code;
 	file = batch.is_stdin ? stdin : fopen(path, "re");
 	if (!file) {
 		error_errno(&err, errno, "cannot read %s", path);
@@ -235,7 +239,8 @@ const struct command command_batch = {
 	.options = OPTIONS(
 		{0, "fail-fast", NULL,
 			"Stop at the first line that fails; without --jobs one line at a time"},
-		{'j', "jobs", "N", "At most N lines at a time; default: 8"}, REMOTE_OPTIONS),
+		{'j', "jobs", "N", "At most N lines at a time; default: 8"}, LIMIT_RATE_OPTION,
+		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock batch jobs.txt", "Run the commands in a file"},
 		{"sed 's|.*|rm s3://data/&|' names | penstock batch -",
 			"Run the commands of a pipe"}),

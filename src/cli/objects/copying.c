@@ -19,6 +19,8 @@ int copying_options(struct copying *v, const struct cli *cli)
 
 	if (r == 0)
 		r = remote_put_options(cli, &o->put);
+	if (r == 0)
+		r = remote_limit_rate(cli);
 	if (r)
 		return r;
 	remote_many_requests();
@@ -33,7 +35,7 @@ int copying_options(struct copying *v, const struct cli *cli)
 		return cli_misuse(cli, "--preserve keeps mtime and mode, which --metadata names");
 	if (!cli_number(cli, "parallel", 1, LIMIT_HTTP_CONNECTIONS, 0, &parallel))
 		return CLI_EXIT_USAGE;
-	o->parallel = (unsigned)parallel;
+	o->parallel = parallel ? (unsigned)parallel : remote_limit_parallel();
 	o->resume = !cli_has(cli, "no-resume");
 	report_begin(&v->report, cli, o->dry_run);
 	o->report = report_callbacks(&v->report);

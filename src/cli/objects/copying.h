@@ -30,6 +30,7 @@
 	{ 0, "metadata", "NAME=VALUE", "Metadata of new objects; may be repeated" },             \
 	{ 0, "parallel", "N", "Requests at a time; default: chosen by the throughput" },                      \
 	{ 0, "part-size", "SIZE", "Size of the parts of an upload; default: by its size" },                  \
+	LIMIT_RATE_OPTION, \
 	{ 0, "resume", NULL, "Keep the progress of an interrupted large transfer, so that the same command resumes it (default)" }, \
 	{ 0, "no-resume", NULL, "Leave nothing of an interrupted transfer" }, \
 	{ 0, "delta", NULL, "Send only the changes of a large file that was sent with this option before" }, \

@@ -89,6 +89,31 @@ static int check_metadata(const struct cli *cli, const struct strlist *given)
 	return 0;
 }
 
+static struct http_limit limit = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+int remote_limit_rate(const struct cli *cli)
+{
+	const char *text = cli_value(cli, "limit-rate");
+	uint64_t bytes;
+
+	if (!text)
+		return 0;
+	if (*cli_where())
+		return cli_misuse(cli, "--limit-rate is an option of the batch, not of a line");
+	if (!str_to_size(text, &bytes) || bytes < LIMIT_RATE_MIN || bytes > INT64_MAX)
+		return cli_misuse(cli, "--limit-rate must be at least 4KiB (per second)");
+	limit.bytes_per_s = bytes;
+	return 0;
+}
+
+/* Few requests at a time under a limit: each has to move before its server loses patience. */
+unsigned remote_limit_parallel(void)
+{
+	uint64_t n = limit.bytes_per_s / LIMIT_RATE_EACH;
+
+	return !limit.bytes_per_s || n > LIMIT_HTTP_CONNECTIONS ? 0 : n ? (unsigned)n : 1;
+}
+
 int remote_put_options(const struct cli *cli, struct object_put_options *out)
 {
 	const struct strlist *metadata = cli_values(cli, "metadata");
@@ -193,8 +218,11 @@ static int open_engine(struct remote *remote, struct penstock_error *err)
 	if (remote->engine)
 		return 0;
 	if (!*engine)
-		r = http_engine_new(
-			engine, &(struct http_engine_options){.cancel = cli_interrupt_flag()}, err);
+		r = http_engine_new(engine,
+			&(struct http_engine_options){.cancel = cli_interrupt_flag(),
+				.limit = limit.bytes_per_s ? &limit : NULL,
+				.buffer = limit.bytes_per_s ? LIMIT_HTTP_REPLY_BUFFER : 0},
+			err);
 	/* It costs nothing before its first request. */
 	if (r == 0 && shared.on && !shared.twin)
 		r = http_engine_clone(&shared.twin, shared.engine, err);

@@ -34,6 +34,8 @@ struct json_stream;
 void remote_many_requests(void);
 
 /* clang-format off */
+#define LIMIT_RATE_OPTION                                                                           \
+	{ 0, "limit-rate", "BYTES", "Send and receive at most so many bytes per second, such as 500K or 10M" }
 #define REMOTE_OPTIONS                                                                              \
 	{ 0, "endpoint-url", "URL", "URL of the store, or \"embedded\" (also in the environment or a profile); default: "            \
 				    "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, else AWS" },                  \
@@ -82,6 +84,11 @@ void remote_release(struct remote *remote);
 /* The way to join the embedded store, for runs; `home` is borrowed. */
 struct stores_embedded_ops remote_embedded_ops(const char *home);
 
+/* Reads LIMIT_RATE_OPTION, for all stores that are opened from now on. Returns 0, or the exit code
+ * after a message. */
+int remote_limit_rate(const struct cli *cli);
+/* The number of requests at a time that fits to it; 0: no bound. */
+unsigned remote_limit_parallel(void);
 /* From now on all remotes share one engine, and those with the same options are one. */
 void remote_share_begin(void);
 void remote_share_end(void);

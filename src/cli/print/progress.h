@@ -9,8 +9,8 @@
  *	progress_free(p);
  *
  * A terminal gets one line for each item, redrawn ten times a second by a thread, with bytes, rate
- * and remaining time, or the time since which nothing has moved. Elsewhere an item has a line at its
- * start and at its end, and one every ten seconds.
+ * and remaining time, or the time since which nothing has moved. Elsewhere an item has a line at
+ * its start and at its end, and one every ten seconds.
  */
 #ifndef CLI_PRINT_PROGRESS_H
 #define CLI_PRINT_PROGRESS_H

@@ -72,6 +72,8 @@ static size_t on_read(char *data, size_t size, size_t n, void *cookie)
 	ssize_t got = 0;
 
 	size *= n;
+	if (call->engine->options.limit && size > HTTP_LIMITED_PIECE)
+		size = HTTP_LIMITED_PIECE;
 	most = size < left ? size : (size_t)left;
 	if (call->request->gate && ask_gate(call, &err) < 0) {
 		call_raise_fatal(call, &err);
@@ -95,6 +97,7 @@ static size_t on_read(char *data, size_t size, size_t n, void *cookie)
 		call_raise_fatal(call, &err);
 		return CURL_READFUNC_ABORT;
 	}
+	http_limit_take(call->engine, (size_t)got);
 	call->source_read += (uint64_t)got;
 	call->window_moved += (uint64_t)got;
 	call->moved += (uint64_t)got;
@@ -272,6 +275,7 @@ static void setup_method(struct call *call)
 	} else if (source->kind == HTTP_SOURCE_MEMORY && source->length <= INLINE_BODY_MAX) {
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)source->length);
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, source->data);
+		http_limit_take(call->engine, (size_t)source->length);
 	} else {
 		curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
 		curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE,
@@ -371,6 +375,7 @@ int attempt_setup(struct http_engine *engine, struct call *call)
 	struct penstock_error *err = &call->error;
 	int r = 0;
 
+	call->engine = engine;
 	attempt_reset(call);
 	if (strncasecmp(request->url, "http://", 7) != 0 &&
 		strncasecmp(request->url, "https://", 8) != 0)

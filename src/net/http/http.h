@@ -23,6 +23,7 @@
 #ifndef NET_HTTP_HTTP_H
 #define NET_HTTP_HTTP_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,6 +38,13 @@
 struct http_engine;
 struct http_request;
 struct http_reply;
+
+/* Bytes per second of all engines that have it. */
+struct http_limit {
+	uint64_t bytes_per_s;
+	pthread_mutex_t lock;
+	int64_t next_ns; /* time by which the bytes moved so far are due */
+};
 
 struct http_engine_options {
 	/* Called on the engine's thread, now and then, while a patient request waits for a host:
@@ -59,6 +67,7 @@ struct http_engine_options {
 	/* Cancels every request, in addition to its own flag; polled at least every 100 ms. May be
 	 * NULL. */
 	const atomic_int *cancel;
+	struct http_limit *limit; /* borrowed; NULL: no limit */
 };
 
 int http_engine_new(struct http_engine **out, const struct http_engine_options *options,

@@ -43,6 +43,7 @@ struct http_handle {
 
 struct call {
 	struct call *next, *prev; /* in one of the lists of <utlist.h> */
+	struct http_engine *engine; /* while an attempt runs */
 	struct http_request *request;
 	void (*done)(void *cookie, struct http_request *request, struct http_reply *reply,
 		struct penstock_error *err);
@@ -127,6 +128,10 @@ struct http_engine {
 		atomic_uint bulk_limit;
 	} counters;
 };
+
+/* limit.c: sleeps until so many more bytes may have moved. */
+#define HTTP_LIMITED_PIECE (16 * KIB) /* bytes sent or received at a time under a limit */
+void http_limit_take(struct http_engine *engine, size_t bytes);
 
 /* engine.c */
 void *http_engine_main(void *arg);

@@ -396,6 +396,7 @@ size_t call_on_write(char *data, size_t size, size_t n, void *cookie)
 			return 0;
 		}
 	}
+	http_limit_take(call->engine, size);
 	call->skip -= skip;
 	call->received += size - skip;
 	return size;
