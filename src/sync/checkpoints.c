@@ -223,12 +223,63 @@ static int each_file(
 	return !e ? 0 : e->below ? table_each_below(e->below, fn, cookie) : fn(cookie, e);
 }
 
+/* True for a file that only an attempt before the run started over had. */
+static bool is_older(const struct entry *e)
+{
+	return !e->below && e->state == ENTRY_GONE && !e->work && (e->flags & ENTRY_PUBLISHED) &&
+	       (e->flags & ENTRY_OLDER);
+}
+
+bool sync_is_older(struct sync *s, const char *path)
+{
+	const struct entry *e;
+
+	LOCK_SCOPE(&s->lock);
+	e = table_find_path(&s->table, path);
+	return e && is_older(e);
+}
+
+struct older {
+	struct strlist *commits;
+	bool memory;
+};
+
+static int note_older(void *cookie, struct entry *e)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
+	struct older *older = cookie;
+	const char *slash;
+
+	if (!is_older(e))
+		return 0;
+	entry_path(e, &path);
+	slash = strrchr(buf_str(&path), '/');
+	if (commit_is_name(slash ? slash + 1 : buf_str(&path)))
+		older->memory |= buf_failed(&path) ||
+				 strlist_add(older->commits, buf_str(&path)) < 0;
+	return older->memory;
+}
+
+int sync_older_commits(struct sync *s, struct strlist *commits, struct penstock_error *err)
+{
+	struct older older = {.commits = commits};
+
+	LOCK_SCOPE(&s->lock);
+	table_each(&s->table, note_older, &older);
+	return older.memory ? error_memory(err) : s->attached;
+}
+
 static int retire(void *cookie, struct entry *e)
 {
 	struct sync *s = cookie;
 
-	if (e->below || !(e->flags & ENTRY_PUBLISHED) || (e->flags & ENTRY_OLDER))
+	if (e->below || !(e->flags & ENTRY_PUBLISHED))
 		return 0;
+	/* An object of an attempt before the run started over is this run's own, too. If its name
+	 * has a file again, that replaces it. */
+	if ((e->flags & ENTRY_OLDER) && !is_older(e))
+		return 0;
+	e->flags &= (uint16_t)~ENTRY_OLDER;
 	e->flags |= ENTRY_RETIRED;
 	plan_delete(&s->plan, e, clock_monotonic_ms());
 	return 0;

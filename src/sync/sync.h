@@ -48,6 +48,7 @@ struct penstock_error;
 struct object_client;
 struct replaced_bound;
 struct replaced_sum;
+struct strlist;
 struct sync;
 
 /* An event that is worth a line in the run's log. `path` is relative to the directory, may be
@@ -181,13 +182,19 @@ void sync_hurry(struct sync *s, int64_t deadline_ms);
 
 /*
  * For retention. When the file `path`, or a file below that directory, is removed here, its object
- * goes too if this run published it (deleteSync or not); objects of files that are removed already
- * go now. Returns false, and changes nothing, before a restore was verified.
+ * goes too if this run published it (deleteSync or not); objects of files that are removed already,
+ * or that only an attempt before the run started over had, go now. Returns false, and changes
+ * nothing, before a restore was verified.
  */
 bool sync_retire(struct sync *s, const char *path);
 /* Returns true if the bucket has an object of the file, or of one below that directory, that this
  * run published. */
 bool sync_has_object(struct sync *s, const char *path);
+/* Adds the paths of the commits that only attempts before the run started over had. Returns 1, or 0
+ * if they are not known yet. */
+int sync_older_commits(struct sync *s, struct strlist *commits, struct penstock_error *err);
+/* Returns true if the file is one that only such an attempt had, and its object is there. */
+bool sync_is_older(struct sync *s, const char *path);
 /* Returns true if the file is published in its present version. */
 bool sync_is_published(struct sync *s, const char *path);
 /* Asks the store whether the file, of that size, is still as published. Returns -PENSTOCK_E_CHANGED

@@ -50,6 +50,7 @@ void keeper_release(struct keeper *k)
 	free(k->dir);
 	free(k->verified);
 	strlist_release(&k->going);
+	commit_list_release(&k->older);
 	*k = (struct keeper){0};
 }
 

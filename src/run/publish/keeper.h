@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "base/str.h"
+#include "checkpoint/read.h"
 
 struct penstock_error;
 struct publisher;
@@ -16,7 +17,12 @@ struct keeper {
 	struct publisher *publisher; /* borrowed */
 	char *dir; /* of the checkpoints */
 	const atomic_int *cancel; /* if set, nothing more is begun */
-	struct strlist going; /* 'd' or 'f' and a path below the output: its commit is removed */
+	/* 'd' or 'f' and a path below the output: its commit is removed; 'D' or 'F' if only an
+	 * attempt before the run started over had it */
+	struct strlist going;
+	/* commits of attempts before the run started over, from the store; read once */
+	struct commit_list older;
+	bool knows_older;
 	char *verified; /* the newest that was found whole in the store */
 	bool said_link, said_name; /* each is reported once */
 	bool late; /* something was changed after the request to stop */
@@ -44,6 +50,11 @@ bool checkpoint_matches(const struct publisher *p, const char *name);
  * commit, which retention removed, or came too late to be the newest. Returns how many were
  * committed. */
 size_t keeper_commit_files(struct keeper *k, bool all);
+
+/* ---- older.c ---- */
+
+/* Reads the commits of attempts before the run started over, once the sync knows them. */
+int keeper_load_older(struct keeper *k, struct penstock_error *err);
 
 /* ---- retire.c ---- */
 

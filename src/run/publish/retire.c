@@ -20,6 +20,22 @@
 #include "run/publish/publisher.h"
 #include "sync/sync.h"
 
+/* Path of the commit below the output; free() it. */
+static char *commit_of(const struct keeper *k, const struct commit *c)
+{
+	_cleanup_free_ char *relative = keeper_relative(k->publisher, checkpoint_name(c->path));
+
+	return relative ? checkpoint_commit(relative, c->single) : NULL;
+}
+
+/* True if only an attempt before the run started over had it. */
+static bool is_older(const struct keeper *k, const struct commit *c)
+{
+	_cleanup_free_ char *commit = commit_of(k, c);
+
+	return commit && k->publisher->sync && sync_is_older(k->publisher->sync, commit);
+}
+
 /* Checks that the commit and all files that it names are in the store as they are here. */
 static int verify_in_store(
 	const struct keeper *k, const struct commit *c, struct penstock_error *err)
@@ -72,11 +88,7 @@ static size_t newest_published(const struct keeper *k, const struct commit_list 
 {
 	for (size_t i = 0; i < list->n; i++) {
 		const struct commit *c = list->items[i].commit;
-		_cleanup_free_ char *relative = c ? keeper_relative(
-							    k->publisher, checkpoint_name(c->path))
-						  : NULL;
-		_cleanup_free_ char *commit = relative ? checkpoint_commit(relative, c->single)
-						       : NULL;
+		_cleanup_free_ char *commit = c ? commit_of(k, c) : NULL;
 
 		if (c && (!k->publisher->sync ||
 				 (commit && sync_is_published(k->publisher->sync, commit))))
@@ -135,10 +147,10 @@ static size_t note_going(struct keeper *k, const struct commit *const *gone, siz
 	for (; noted < n; noted++) {
 		_cleanup_free_ char *relative = keeper_relative(
 			k->publisher, checkpoint_name(gone[noted]->path));
+		const char *kinds = is_older(k, gone[noted]) ? "DF" : "df";
 
 		if (!relative || text.len + strlen(relative) + 3 > LIMIT_CHECKPOINT_LIST ||
-			strlist_addf(&k->going, "%c%s", gone[noted]->single ? 'f' : 'd', relative) <
-				0)
+			strlist_addf(&k->going, "%c%s", kinds[gone[noted]->single], relative) < 0)
 			break;
 		buf_printf(&text, "%s\n", k->going.items[k->going.n - 1]);
 	}
@@ -151,22 +163,47 @@ static size_t note_going(struct keeper *k, const struct commit *const *gone, siz
 /* First step: removes the commit, here and from the sync. */
 static int remove_commit(struct keeper *k, const struct commit *c)
 {
-	_cleanup_free_ char *relative = keeper_relative(k->publisher, checkpoint_name(c->path));
-	_cleanup_free_ char *commit = relative ? checkpoint_commit(relative, c->single) : NULL;
+	_cleanup_free_ char *commit = commit_of(k, c);
 	_cleanup_free_ char *local = commit ? keeper_local(k->publisher, commit) : NULL;
 
 	if (!local)
 		return -1;
 	if (k->publisher->sync)
 		sync_retire(k->publisher->sync, commit);
-	if (unlink(local) < 0 && errno != ENOENT)
-		return -1;
+	if (unlink(local) < 0)
+		return errno == ENOENT ? 0 : -1;
 	return fs_fsync_dir(c->single ? k->dir : c->path, NULL);
+}
+
+/* The checkpoints here and, of attempts before the run started over, those in the store. The items
+ * are borrowed from `local` and the keeper; free() them. */
+static int add_older(struct keeper *k, const struct commit_list *local, struct commit_list *all)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (keeper_load_older(k, &err) < 0) {
+		log_debug("no checkpoint is removed: %s", err.message);
+		return -1;
+	}
+	all->items = calloc(local->n + k->older.n + 1, sizeof(*all->items));
+	if (!all->items)
+		return -1;
+	if (local->n)
+		memcpy(all->items, local->items, local->n * sizeof(*all->items));
+	all->n = local->n;
+	for (size_t i = 0; i < k->older.n; i++) {
+		if (is_older(k, k->older.items[i].commit))
+			all->items[all->n++] = k->older.items[i];
+	}
+	commit_list_sort(all);
+	return 0;
 }
 
 bool keeper_retire(struct keeper *k)
 {
-	_cleanup_(commit_list_release) struct commit_list list = {0};
+	_cleanup_(commit_list_release) struct commit_list local = {0};
+	_cleanup_free_ struct commit_entry *all_items = NULL;
+	struct commit_list list = {0};
 	_cleanup_free_ struct keep_item *items = NULL;
 	_cleanup_free_ const struct commit **gone = NULL;
 	_cleanup_free_ size_t *order = NULL;
@@ -175,15 +212,18 @@ bool keeper_retire(struct keeper *k)
 
 	if (!k->publisher->attempt->workflow->checkpoints.keeps || k->publisher->fenced ||
 		lease_is_lost(k->publisher->lease) || !keeper_is_inside(k) ||
-		commit_list_read(&list, k->dir, NULL) < 0)
+		commit_list_read(&local, k->dir, NULL) < 0 || local.n == 0)
 		return true;
+	if (add_older(k, &local, &list) < 0)
+		return false;
+	all_items = list.items;
 	newest = newest_published(k, &list);
 	items = calloc(list.n + 1, sizeof(*items));
 	gone = calloc(list.n + 1, sizeof(const struct commit *));
 	order = calloc(list.n + 1, sizeof(*order));
 	keep = calloc(list.n + 1, sizeof(*keep));
 	if (newest == SIZE_MAX || !items || !gone || !order || !keep)
-		return list.n == 0;
+		return false;
 	choose(k->publisher, &list, newest, keep, items, order);
 	for (size_t i = 0; order[i] != SIZE_MAX; i++) {
 		if (!keep[i])
@@ -216,7 +256,8 @@ bool keeper_remove_rest(struct keeper *k)
 		return true;
 	for (size_t i = 0; i < k->going.n; i++) {
 		const char *relative = k->going.items[i] + 1;
-		bool single = k->going.items[i][0] == 'f';
+		bool single = strchr("fF", k->going.items[i][0]) != NULL;
+		bool older = strchr("DF", k->going.items[i][0]) != NULL;
 		_cleanup_free_ char *commit = checkpoint_commit(relative, single);
 		_cleanup_free_ char *local = keeper_local(k->publisher, relative);
 		_cleanup_free_ char *local_commit = local ? checkpoint_commit(local, single) : NULL;
@@ -234,7 +275,7 @@ bool keeper_remove_rest(struct keeper *k)
 			continue;
 		}
 		/* A missing directory was removed, and counted, before. */
-		there = access(local, F_OK) == 0;
+		there = older || access(local, F_OK) == 0;
 		if (fs_remove_tree(local, NULL) == 0 && there)
 			n++;
 	}
@@ -261,7 +302,7 @@ int keeper_load_retired(struct keeper *k, struct penstock_error *err)
 	if (fs_read(path, &text, NULL) < 0 || !text.data)
 		return 0;
 	for (line = strtok_r(text.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-		if ((*line == 'd' || *line == 'f') && commit_name_is_good(line + 1) &&
+		if (strchr("dfDF", *line) && commit_name_is_good(line + 1) &&
 			strlist_add(&k->going, line) < 0)
 			return error_memory(err);
 	}

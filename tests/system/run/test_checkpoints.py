@@ -213,18 +213,37 @@ def test_retention_leaves_what_others_have_published(penstock, workflow, store):
     assert [step for step, _ in steps_in(store)] == [3]
 
 
-# A run that begins anew has restored nothing. What it saves itself is looked after all the same, and what was kept before stays.
+# A run that begins anew has restored nothing. The checkpoints of all its attempts count together, and are removed without a copy.
 @pytest.mark.parametrize("fields", [{}, {"continuousOutputSync": False}])
 def test_retention_where_a_finished_run_begins_anew(penstock, workflow, store, fields):
     file = workflow(" && ".join(save(step, 2000) for step in range(1, 6)), checkpoints={"keep": {"latest": 2}}, **fields)
 
     penstock.run("run", file).ok()
     penstock.run("run", file).ok()
-    penstock.run("run", "--fresh", file).ok()
+    last = penstock.run("run", "--fresh", file).ok()
 
-    assert steps_in(store) == [(step, attempt) for step in (4, 5) for attempt in (1, 2, 3)]
-    left = {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")}
-    assert left == {f"step-{step:012}-{attempt}" for step in (4, 5) for attempt in (1, 2, 3)}
+    assert steps_in(store) == [(4, 3), (5, 3)]
+    assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {"step-000000000004-3", "step-000000000005-3"}
+    assert not [key for key in store.keys("out", "run/.penstock/") if "/replaced/" in key]
+    assert sum(int(n) for n in re.findall(r"(\d+) checkpoint", last.err)) == 5
+
+
+# The best of an earlier attempt is still the best, and stays; a file that is a checkpoint by itself is counted the same way.
+def test_retention_keeps_the_best_of_all_attempts(penstock, workflow, store):
+    keep = {"keep": {"latest": 1, "best": {"metric": "loss", "mode": "min", "n": 1}}}
+    for losses in ([3, 1, 2], [5, 4, 6]):
+        penstock.run("run", "--fresh", workflow(" && ".join(save(i, 2000, f"loss={loss}") for i, loss in enumerate(losses, 1)), checkpoints=keep)).ok()
+
+    assert steps_in(store) == [(2, 1), (3, 2)]
+
+
+def test_retention_of_single_files_counts_all_attempts(penstock, workflow, store):
+    for attempt in (1, 2):
+        step = f"for i in 1 2 3; do echo $i > $DEEPSQUARE_OUTPUT/{attempt}-$i.pth; sleep 0.2; done; echo $i > $DEEPSQUARE_OUTPUT/same.pth"
+        penstock.run("run", "--fresh", workflow(step, checkpoints={"path": ".", "pattern": "*.pth", "keep": {"latest": 1}})).ok()
+
+    keys = [key for key in store.keys("out", "run/") if not key.startswith("run/.penstock/")]
+    assert keys == ["run/same.pth", "run/same.pth.COMMIT.json"]
 
 
 # A program that knows no commits: each file that was closed, rested and was published gets one beside it.
