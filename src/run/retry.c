@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "records/supervisor.h"
 #include "run/owner/lease.h"
 #include "run/internal.h"
 #include "workflow/workflow.h"
@@ -119,4 +120,42 @@ int run_wait_for_retry(struct run *run, struct penstock_error *err)
 			return 0;
 		poll(&event, 1, left < 1000 ? (int)left : 1000);
 	}
+}
+
+#define OTHERS_POLL_MS 250
+
+static int wait_for_other(struct run *run, const char *id, struct penstock_error *err)
+{
+	struct pollfd event = {run->reaction.interrupts.event_fd, POLLIN, 0};
+
+	for (bool said = false;; said = true) {
+		_cleanup_(records_run_release) struct records_run other = {0};
+		bool lives = supervisor_lives(run->attempt.home, id);
+		int r = records_find(run->attempt.records, id, &other, err);
+
+		if (r < 0 || other.last.state == RUN_SUCCEEDED)
+			return r;
+		if (!run_state_is_live(other.last.state) || !lives)
+			return error_set(err, PENSTOCK_E_NOT_FOUND,
+				"run %s, whose output is an input, has not succeeded (it is %s); "
+				"'penstock run' it first",
+				other.name ? other.name : id, run_state_name(other.last.state));
+		if (interrupts_reason(&run->reaction.interrupts) != INTERRUPT_NONE)
+			return error_set(err, PENSTOCK_E_CANCELLED,
+				"ended before the runs whose output is an input");
+		if (!said)
+			run_say(&run->attempt.voice, RUN_EVENT_MESSAGE,
+				"waiting for run %s (%s), whose output is an input",
+				other.name ? other.name : id, id);
+		poll(&event, 1, OTHERS_POLL_MS);
+	}
+}
+
+int run_wait_for_others(struct run *run, struct penstock_error *err)
+{
+	int r = 0;
+
+	for (const char *const *id = run->options->after; id && *id && r == 0; id++)
+		r = wait_for_other(run, *id, err);
+	return r;
 }

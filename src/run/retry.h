@@ -17,6 +17,9 @@ int64_t run_plan_retry(struct run *run);
 /* Waits for the pause before anything is claimed. PENSTOCK_E_CANCELLED if a request or notice
  * came. */
 int run_wait_for_retry(struct run *run, struct penstock_error *err);
+/* Waits likewise for the runs whose output is an input. PENSTOCK_E_NOT_FOUND if one of them has not
+ * succeeded. */
+int run_wait_for_others(struct run *run, struct penstock_error *err);
 
 /*
  * Pause before the n-th retry (from 1): it doubles each time, up to LIMIT_RETRY_PAUSE_MS, and is

@@ -169,6 +169,7 @@ static bool begin_stages(struct run *run)
 	const atomic_int *cancel = &run->reaction.interrupts.cancel;
 
 	if (!passed(run, RUN_CLASS_NODE, run_wait_for_retry(run, &err), &err) ||
+		!passed(run, RUN_CLASS_INPUT, run_wait_for_others(run, &err), &err) ||
 		!passed(run, RUN_CLASS_NODE, claim(run, &err), &err))
 		return false;
 	run_set_state(run, RUN_STAGING);

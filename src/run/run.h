@@ -44,6 +44,8 @@ struct run_options {
 	bool keep_context; /* keep the copy of the context that the last attempt made */
 	bool retrying; /* a retry after a failure, see retry.h */
 	int64_t wait_ms; /* wait before anything is claimed */
+	/* ids of runs that must have succeeded before anything is claimed; NULL-terminated */
+	const char *const *after;
 	int stdout_fd; /* terminal for the steps' output; -1 shows it only in the log */
 	int stderr_fd;
 	int ready_fd; /* gets "ID\n" once the run is recorded; -1 if unused */

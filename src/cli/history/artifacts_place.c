@@ -16,6 +16,7 @@
 #include "cli/objects/remote.h"
 #include "cli/workflow/load.h"
 #include "records/layout.h"
+#include "records/supervisor.h"
 
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
@@ -136,7 +137,15 @@ static int find_run(struct artifacts_place *out, const char *home, struct record
 			word, word, word);
 	if (r < 0)
 		return r;
-	if (finished && run.last.state != RUN_SUCCEEDED)
+	out->live = run_state_is_live(run.last.state) && supervisor_lives(home, run.id);
+	/* It may have ended just now. */
+	if (run_state_is_live(run.last.state) && !out->live) {
+		records_run_release(&run);
+		r = records_find(records, word, &run, err);
+		if (r < 0)
+			return r;
+	}
+	if (finished && run.last.state != RUN_SUCCEEDED && !out->live)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"run %s has not succeeded (it is %s); 'penstock run' it first", word,
 			run_state_name(run.last.state));
@@ -239,7 +248,7 @@ static int resolve_one(struct workflow *workflow, struct workflow_input *input, 
 }
 
 int artifacts_resolve(struct workflow *workflow, const char *home, struct records *records,
-	struct artifacts_place *places, struct penstock_error *err)
+	struct artifacts_place *places, struct strlist *after, struct penstock_error *err)
 {
 	int r = 0;
 
@@ -247,6 +256,8 @@ int artifacts_resolve(struct workflow *workflow, const char *home, struct record
 		if (workflow->inputs[i].kind == WORKFLOW_ARTIFACTS)
 			r = resolve_one(
 				workflow, &workflow->inputs[i], home, records, &places[i], err);
+		if (r == 0 && places[i].live && strlist_add(after, places[i].id) < 0)
+			r = error_memory(err);
 	}
 	return r;
 }

@@ -14,6 +14,7 @@ struct penstock_error;
 
 struct artifacts_place {
 	char *name; /* of the run or tag */
+	bool live; /* the run has not ended */
 	char *dir; /* on this machine; NULL if it is in a store */
 	char *prefix; /* in a store: "a/b/" */
 	struct workflow *workflow; /* whose output has the store; NULL if `dir` is set */
@@ -44,8 +45,9 @@ static inline struct object_ref artifacts_object(
 int artifacts_remove(struct object_ref at, const atomic_int *cancel, struct penstock_error *err);
 
 /* Replaces each input that is the output of another run by the place of that output. The workflow
- * refers to `places`, which has one entry per input. */
+ * refers to `places`, which has one entry per input. `after` gets the ids of those runs that have
+ * not ended yet. */
 int artifacts_resolve(struct workflow *workflow, const char *home, struct records *records,
-	struct artifacts_place *places, struct penstock_error *err);
+	struct artifacts_place *places, struct strlist *after, struct penstock_error *err);
 
 #endif

@@ -84,6 +84,7 @@ struct session {
 	char *shown; /* the workflow's name for messages */
 	char *source; /* how its file was read, for the next resume; NULL if that is as before */
 	struct artifacts_place *places; /* of other runs' output, one per input */
+	struct strlist after; /* those of these runs that have not ended */
 	struct view view;
 	struct stores_embedded_ops embedded;
 	char id[RECORDS_ID_SIZE]; /* of the run that has ended in this process */
@@ -98,6 +99,7 @@ static void session_release(struct session *session)
 	for (size_t i = 0; i < n; i++)
 		artifacts_place_release(&session->places[i]);
 	free(session->places);
+	strlist_release(&session->after);
 	workflow_free(session->workflow);
 	records_free(session->records);
 	free(session->shown);
@@ -119,7 +121,7 @@ static int find_artifacts(struct session *session, struct penstock_error *err)
 {
 	session->places = calloc(session->workflow->n_inputs + 1, sizeof(*session->places));
 	return session->places ? artifacts_resolve(session->workflow, session->home,
-					 session->records, session->places, err)
+					 session->records, session->places, &session->after, err)
 			       : error_memory(err);
 }
 
@@ -134,6 +136,7 @@ static struct run_options session_options(struct session *session)
 		.stdout_fd = STDOUT_FILENO,
 		.stderr_fd = STDERR_FILENO,
 		.ready_fd = -1,
+		.after = session->after.n ? (const char *const *)session->after.items : NULL,
 		.observer = {on_event, &session->view},
 		.embedded = &session->embedded,
 	};

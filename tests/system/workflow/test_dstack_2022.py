@@ -85,3 +85,35 @@ def test_latest_is_the_tag_of_that_name_and_artifacts_may_be_absolute(penstock, 
     assert penstock.run("run", "latest").ok().out.strip() == run
     assert penstock.run("run", "tagged").ok().out.strip() == run
     assert not os.path.exists("/penstock-artifacts")
+
+
+AGAIN = """
+workflows:
+  - {name: prep, provider: bash, commands: ["until [ -e $GO ]; do sleep 0.05; done; cat $GO > data.txt; [ -s data.txt ]"], environment: {GO: %s}, artifacts: [data.txt]}
+  - {name: train, provider: bash, deps: [{workflow: prep}], commands: [cat data.txt]}
+"""
+
+
+# It is in `ps` while it waits, holds nothing, and reads what the new run wrote.
+@pytest.mark.parametrize("way", ["succeeds", "fails"])
+def test_a_run_waits_for_its_dependency_that_has_begun_again(penstock, project, tmp_path, wait_for, way):
+    go = tmp_path / "go"
+    project({".dstack/workflows.yaml": AGAIN % go})
+    go.write_text("first\n")
+    penstock.run("run", "prep").ok()
+    go.unlink()
+    penstock.run("run", "-d", "--fresh", "prep").ok()
+
+    train = penstock.run("run", "-d", "train").ok().out.strip()
+
+    def state():
+        return next(run for run in penstock.ps() if run["id"] == train)
+
+    assert state()["state"] == "queued"
+    (tmp_path / "new").write_text("second\n" if way == "succeeds" else "")
+    (tmp_path / "new").rename(go)
+    wait_for(lambda: state()["state"] in ("succeeded", "failed"))
+    if way == "succeeds":
+        assert state()["state"] == "succeeded" and "second" in penstock.run("logs", "train").ok().out
+    else:
+        assert (state()["state"], state()["class"]) == ("failed", "input")
