@@ -15,6 +15,7 @@
 #include "records/records.h"
 #include "workflow/workflow.h"
 #include "records/layout.h"
+#include "workflow/document/secrets.h"
 
 /* Sources for the credentials of a recorded run. */
 struct lookup {
@@ -84,6 +85,28 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 	}
 }
 
+/* True if a variable may be a secret, which is not kept next to a run. */
+static bool has_secret(const struct strlist *variables)
+{
+	static const char *const words[] = {"key", "token", "secret", "passw", "credential"};
+
+	for (size_t i = 0; variables && i < variables->n; i++) {
+		_cleanup_free_ char *name = strdup(variables->items[i]);
+		char *equals = name ? strchr(name, '=') : NULL;
+
+		if (!equals)
+			return true;
+		*equals = '\0';
+		if (secret_variable(name, equals + 1))
+			return true;
+		for (size_t k = 0; k < ARRAY_SIZE(words); k++) {
+			if (strcasestr(name, words[k]))
+				return true;
+		}
+	}
+	return false;
+}
+
 int load_source_read(struct workflow **out, struct load_source *source,
 	const struct load_given *given, struct penstock_error *err)
 {
@@ -93,12 +116,12 @@ int load_source_read(struct workflow **out, struct load_source *source,
 
 	options.resolve = resolve;
 	options.cookie = &(struct lookup){.file = source->shown};
-	if (!options.arguments || !options.arguments->n)
+	if (!has_secret(options.arguments))
 		options.as_written = &source->as_written;
 	r = workflow_read(out, source->shown, buf_str(&source->bytes), source->bytes.len, &options,
 		&found, err);
 	if (r == 0)
-		workflow_note_host(*out, &found);
+		workflow_note_host(*out, given->here, &found);
 	if (given->strict)
 		diagnostics_be_strict(&found);
 	load_print_found(&found);

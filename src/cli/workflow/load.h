@@ -34,8 +34,8 @@ struct load_source {
 	char *variables_name, *defaults_name;
 	/* of `s3://`; NULL until a file of another runner asks */
 	char *endpoint_url, *region;
-	/* by load_source_read(): the file as JSON, without overrides; empty if variables were
-	 * given, whose values may be secrets */
+	/* by load_source_read(): the file as JSON, without overrides; empty if a variable was given
+	 * that may be a secret */
 	struct buf as_written;
 	bool dstack; /* it is .dstack/workflows.yaml or NAME.dstack.yml, and may have variables */
 	/* set if reading failed only because of the configuration: the workflow itself has no

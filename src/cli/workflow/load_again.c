@@ -26,6 +26,15 @@ static int sum_of(const struct load_source *source, char out[static 65])
 	return r;
 }
 
+static json_t *list_of(const struct strlist *texts)
+{
+	json_t *list = texts && texts->n ? json_array() : NULL;
+
+	for (size_t i = 0; list && i < texts->n; i++)
+		json_array_append_new(list, json_string(texts->items[i]));
+	return list;
+}
+
 static char *describe(const struct load_source *source, const char *text, const char *pick,
 	const struct load_given *given)
 {
@@ -34,8 +43,10 @@ static char *describe(const struct load_source *source, const char *text, const 
 
 	if (sum_of(source, sum) < 0)
 		return NULL;
-	root = json_pack("{s:s, s:s*, s:s*, s:s*, s:o*}", "sum", sum, "pick", pick, "context",
-		source->context, "image", given->options.image, "file",
+	/* Variables are known to be no secrets if the text is there. */
+	root = json_pack("{s:s, s:s*, s:s*, s:s*, s:o*, s:o*}", "sum", sum, "pick", pick, "context",
+		source->context, "image", given->options.image, "variables",
+		*text ? list_of(given->options.arguments) : NULL, "file",
 		*text ? json_loads(text, 0, NULL) : NULL);
 	return root ? json_dumps(root, JSON_INDENT(1)) : NULL;
 }
@@ -87,16 +98,25 @@ int load_again(const char *home, const struct records_run *run, struct buf *reco
 	json_auto_t *description = read_description(home, run->id);
 	const json_t *before = json_object_get(description, "file");
 	const char *sum = json_string_value(json_object_get(description, "sum"));
+	_cleanup_(strlist_release) struct strlist variables = {0};
 	const struct load_given given = {
 		.operand = run->workflow,
 		.workflow = json_string_value(json_object_get(description, "pick")),
 		.context = json_string_value(json_object_get(description, "context")),
-		.options = {.image = json_string_value(json_object_get(description, "image"))},
+		.options = {.image = json_string_value(json_object_get(description, "image")),
+			.arguments = &variables},
 	};
 	_cleanup_(load_source_release) struct load_source file = {0};
+	const json_t *list = json_object_get(description, "variables");
 	char now[65];
 	int r;
 
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const char *text = json_string_value(json_array_get(list, i));
+
+		if (text && strlist_add(&variables, text) < 0)
+			return error_memory(err);
+	}
 	*source = NULL;
 	if (!sum || *run->workflow != '/' || access(run->workflow, R_OK) < 0 ||
 		(given.context && access(given.context, F_OK) < 0))
@@ -109,8 +129,9 @@ int load_again(const char *home, const struct records_run *run, struct buf *reco
 	if (before)
 		return merge(before, &file, &given, record, source, err);
 	if (strcmp(now, sum) != 0)
-		log_warn("%s has changed since the run was given variables; only 'penstock run' "
-			 "takes the changes",
+		log_warn(
+			"%s has changed since the run was given a variable that may be a secret; only 'penstock run' "
+			"takes the changes",
 			run->workflow);
 	return 0;
 }

@@ -165,7 +165,7 @@ static int read_all(struct validated *v, const char *shown, struct load_source *
 			return r;
 		}
 		if (r == 0)
-			workflow_note_host(v->list[i], &found);
+			workflow_note_host(v->list[i], true, &found);
 		diagnostics_take(&v->found, &found);
 	}
 	penstock_error_release(err);

@@ -117,3 +117,35 @@ def test_a_run_waits_for_its_dependency_that_has_begun_again(penstock, project, 
         assert state()["state"] == "succeeded" and "second" in penstock.run("logs", "train").ok().out
     else:
         assert (state()["state"], state()["class"]) == ("failed", "input")
+
+
+def test_resume_takes_an_edited_file_with_the_variables_that_the_run_had(penstock, project):
+    # Only `run` took it, because the variables were not kept.
+    where = project({".dstack/workflows.yaml": """
+        workflows:
+          - {name: train, provider: bash, commands: ["echo first ${{ epochs }}", "exit 3"]}
+        """})  # fmt: skip
+    path = where / ".dstack/workflows.yaml"
+
+    penstock.run("run", "train", "--epochs", "7").exits(3)
+    path.write_text(path.read_text().replace("first", "second").replace("exit 3", "exit 0"))
+    fixed = penstock.run("resume", "train").ok()
+    secret = penstock.run("run", "--fresh", "train", "--epochs", "8", "--name", "other").ok()
+
+    assert fixed.out == "second 7\n"
+    assert secret.out == "second 8\n"
+
+
+def test_variables_that_may_be_secrets_are_not_kept(penstock, project):
+    where = project({".dstack/workflows.yaml": """
+        workflows:
+          - {name: train, provider: bash, commands: ["echo ${{ api-token }} | wc -c", "exit 3"]}
+        """})  # fmt: skip
+    path = where / ".dstack/workflows.yaml"
+
+    penstock.run("run", "train", "--api-token", "sesame-open").exits(3)
+    path.write_text(path.read_text().replace("exit 3", "exit 0"))
+    penstock.run("resume", "train").exits(3)
+
+    kept = [entry.read_text() for entry in penstock.home.rglob("source") if entry.is_file()]
+    assert kept and all("sesame" not in text for text in kept)
