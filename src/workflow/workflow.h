@@ -100,9 +100,9 @@ int workflow_read(struct workflow **out, const char *name, const void *data, siz
 	const struct workflow_options *options, struct diagnostics *found,
 	struct penstock_error *err);
 
-/* Adds notes to a workflow of another runner whose steps run on the host: that they do, and which
- * of their commands change the machine. */
-void workflow_note_host(const struct workflow *workflow, struct diagnostics *found);
+/* Adds notes to a workflow of another runner about where it runs: that steps are on the host, which
+ * of their commands change the machine and, if that is not this one (`here`), the default CPUs. */
+void workflow_note_host(const struct workflow *workflow, bool here, struct diagnostics *found);
 
 /* The names of the workflows of a dstack file that has several, or of the tasks of a SkyPilot file
  * of several documents; none for any other file. */

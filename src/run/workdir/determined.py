@@ -410,6 +410,8 @@ def refuse_trials(module):
     def load(entrypoint):
         found = original(entrypoint)
         for base in found.__mro__:
+            if base.__name__ == "DeepSpeedTrial":
+                sys.exit("cannot run '%s': trials of DeepSpeed are not supported; use the Core API in a script" % entrypoint)
             if base.__name__ in ("TFKerasTrial", "EstimatorTrial"):
                 sys.exit("cannot run '%s': a %s needs Determined's master; use det.keras.DeterminedCallback in a script" % (entrypoint, base.__name__))
         return found

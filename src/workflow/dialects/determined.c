@@ -331,7 +331,7 @@ static const char *host_mounts(struct experiment *e, const char *command)
 				dialect_text(item, "container_path"),
 				dialect_flag(item, "read_only", false));
 	}
-	text = shell_mounted(&shell, "/bin/sh", command);
+	text = shell_mounted(&shell, "/bin/bash", command);
 	shell_release(&shell);
 	return text;
 }
@@ -407,8 +407,13 @@ static void put_command(struct experiment *e)
 	e->launched = text && determined_is_launched(text);
 	text = text ? determined_launch(e->rd, entrypoint, text, e->slots) : NULL;
 	text = text ? with_python_path(e, text) : NULL;
+	/* As in Determined's containers, which need bash for it. */
+	text = text ? workflow_arena_printf(e->rd->arena,
+			      "if [ -f startup-hook.sh ]; then . ./startup-hook.sh; fi\n%s", text)
+		    : NULL;
 	if (text && !e->image)
 		text = host_mounts(e, text);
+	native_text(e->rd, e->run, "shell", "/bin/bash", &entrypoint->at);
 	native_text(e->rd, e->run, "command",
 		text ? workflow_arena_printf(e->rd->arena,
 			       "export DET_TASK_ID=\"$PENSTOCK_RUN_ID\" "

@@ -41,7 +41,7 @@ static int note_step(void *cookie, const struct workflow_step *step)
 	return 0;
 }
 
-void workflow_note_host(const struct workflow *workflow, struct diagnostics *found)
+void workflow_note_host(const struct workflow *workflow, bool here, struct diagnostics *found)
 {
 	struct host h = {.workflow = workflow, .found = found};
 	const struct workflow_place at = {.line = 1, .column = 1};
@@ -53,5 +53,9 @@ void workflow_note_host(const struct workflow *workflow, struct diagnostics *fou
 		diagnostics_add(found, DIAGNOSTIC_NOTE, workflow->file, &at,
 			"steps run on this machine, with its programs and its files, not in an "
 			"image or VM of their own; --image IMAGE puts them into a container");
+	if (!here && !workflow->resources.cpus_per_task.given)
+		diagnostics_add(found, DIAGNOSTIC_NOTE, workflow->file, &at,
+			"each task has one CPU of the cluster: the file names none; give their "
+			"number with --set resources.cpusPerTask=N");
 	diagnostics_sort(found);
 }

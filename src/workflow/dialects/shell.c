@@ -20,9 +20,17 @@ static const char python_lines[] =
 	"\tif [ -e \"$STORAGE_PATH/venv/bin/python\" ]; then "
 	"export VIRTUAL_ENV=\"$STORAGE_PATH/venv\" PATH=\"$STORAGE_PATH/venv/bin:$PATH\"; fi\n"
 	"fi\n"
-	"if ! command -v uv >/dev/null; then uv() { if [ \"$1\" != pip ]; then "
-	"echo 'uv is not installed' >&2; return 127; fi; shift; "
-	"python -m pip \"${@/--system/--no-input}\"; }; fi\n";
+	"if ! command -v uv >/dev/null; then uv() { local python=python3 dir=.venv; case $1 in\n"
+	"\tpip) shift; python -m pip \"${@/--system/--no-input}\";;\n"
+	"\tvenv) while shift; [ $# -gt 0 ]; do case $1 in -p|--python) python=python${2#python}; "
+	"shift;; --python=*) python=${1#*=} python=python${python#python};; -*) ;; *) dir=$1;; esac; "
+	"done; \"$python\" -m venv \"$dir\";;\n"
+	"\t*) echo 'uv is not installed' >&2; return 127;; esac; }; fi\n";
+
+/* Machines of other runners are new: what a step appends to ~/.bashrc is read by the next one, and
+ * the user's own file stays as it is. */
+static const char bashrc_lines[] =
+	"if [ -L ~/.bashrc ]; then rm ~/.bashrc; fi; : >>~/.bashrc; . ~/.bashrc\n";
 
 /* `conda activate` is a function of the shell. */
 static const char conda_lines[] =
@@ -221,12 +229,17 @@ const char *shell_mounted(struct shell *s, const char *program, const char *body
 const char *shell_command(struct shell *s, const char *first, const char *commands)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);
+	bool bashrc = !s->contained && strstr(s->commands, "/.bashrc");
 
+	if (bashrc)
+		s->own_home = true;
 	buf_add_str(&out, first);
 	if (s->links.len || s->own_home)
 		buf_add_str(&out, put_lines);
 	if (s->own_home)
 		buf_add_str(&out, home_lines);
+	if (bashrc)
+		buf_add_str(&out, bashrc_lines);
 	buf_add_str(&out, buf_str(&s->links));
 	if (!s->contained)
 		add_python(s, &out);

@@ -22,6 +22,9 @@ static const struct schema_key mount_keys[] = {
 static const struct schema schema_mount = {SCHEMA(NULL, "a file mount", mount_keys)};
 /* clang-format on */
 
+/* The score of a mount with a sign of writing other than its bucket's form. */
+#define WRITTEN 3
+
 /* One of `file_mounts`. */
 struct mount {
 	const struct workflow_place *at;
@@ -259,6 +262,11 @@ static bool read_map(struct task *t, struct node_entry *entry, struct mount *m)
 		m->score = 0;
 	else if (good && m->bucket && m->how == SHELL_MOUNT)
 		m->score = score_of(t, m, dialect_text(map, "mode"));
+	else if (good && !m->bucket && name)
+		reader_note(t->rd, &entry->key_at,
+			"these files are copied from this machine: they are not uploaded to the "
+			"bucket `%s`, and changes to them stay in the run",
+			name->text);
 	else if (good && m->how == SHELL_MOUNT)
 		reader_note(t->rd, &entry->key_at,
 			"these files are copied: changes to them stay in the run");
@@ -434,11 +442,19 @@ void skypilot_put_files(struct task *t)
 			put_output(t, m);
 			continue;
 		}
+		if (output && m->bucket && m->how == SHELL_MOUNT && m->score >= WRITTEN) {
+			reader_error(t->rd, m->at,
+				"%s seems to be written as well as %s, and a run publishes to one "
+				"bucket; give it `mode: COPY` if steps only read it, else use the "
+				"same bucket for both",
+				m->target, output->target);
+			continue;
+		}
 		if (m->bucket && m->how == SHELL_MOUNT)
 			reader_note(t->rd, m->at,
 				"%s is fetched before the steps, and what they write there is not "
-				"published%s",
-				m->target, m->score >= 2 ? ": a run has one output" : "");
+				"published",
+				m->target);
 		put_inputs(t, m);
 	}
 }

@@ -212,6 +212,14 @@ def test_a_trial_of_keras_is_refused_by_name(penstock, experiment):
     assert "TFKerasTrial" in refused.err and "model_def:Trial" in refused.err
 
 
+def test_a_trial_of_deepspeed_is_refused_by_name(penstock, experiment):
+    path = experiment("model_def:Trial", "import determined\nclass DeepSpeedTrial(determined.LegacyTrial): pass\nclass Trial(DeepSpeedTrial): pass\n")
+
+    refused = penstock.run("run", path).exits(1)
+
+    assert "DeepSpeed" in refused.err and "model_def:Trial" in refused.err
+
+
 def test_without_a_type_checkpoints_go_to_the_store_of_the_configuration(penstock, store, experiment):
     path = experiment("python3 model_def.py", CORE, checkpoint_storage={"save_trial_latest": 2, "save_trial_best": 0})
     (path.parent / "penstock.yaml").write_text(json.dumps({"output": s3_place(store, path="/team", bucket="ckpts")}))

@@ -90,7 +90,7 @@ def test_the_dstack_workflows_of_the_seed_run_in_their_directory_and_below(diale
     assert "train-mnist-one-gpu\n" in others.out and "train-mnist-multi-gpu\n" in others.out
     assert open(output_of(first) + "/data/MNIST/raw/model.pth").read() == "trained"
     # Three runs, one environment.
-    assert len([name for name in os.listdir(dialects.home / "venvs") if not name.endswith(".lock")]) == 1
+    assert len([name for name in os.listdir(dialects.home / "venvs") if not name.endswith((".lock", ".use"))]) == 1
     assert not (where / "data").exists()
 
 
@@ -668,3 +668,13 @@ def test_a_directory_is_mounted_below_itself(dialects, project, tmp_path):
 
     assert dialects.run("run", "const.yaml").ok().out == "a\n"
     assert sorted(os.listdir(tmp_path / "data")) == ["a", "b"]
+
+
+def test_the_startup_hook_of_an_experiment_runs_before_its_trial(dialects, project):
+    # Determined's containers source it by bash.
+    dialects.cwd = project({
+        "const.yaml": "entrypoint: echo trial $FROM_HOOK\nsearcher: {name: single, metric: x}\nmax_restarts: 0\n",
+        "startup-hook.sh": "names=(one two)\nexport FROM_HOOK=${names[1]}\n",
+    })  # fmt: skip
+
+    assert dialects.run("run", "const.yaml").ok().out == "trial two\n"

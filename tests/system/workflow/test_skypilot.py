@@ -244,3 +244,30 @@ def test_strict_makes_notes_mistakes(penstock, project):
     assert "task.yaml:1:22: " in refused.err and "ran" not in refused.out and penstock.ps() == []
     assert penstock.run("validate", "task.yaml").code == 0 and penstock.run("validate", "--strict", "task.yaml").code == 65
     assert penstock.run("run", "task.yaml").ok().out == "ran\n"
+
+
+def test_what_setup_appends_to_bashrc_is_read_by_run_and_stays_in_the_run(penstock, project, tmp_path):
+    # SkyPilot's shells read it, on a machine that is thrown away.
+    home = tmp_path / "own-home"
+    home.mkdir()
+    (home / ".bashrc").write_text("return\n")
+    penstock.env["HOME"] = str(home)
+    project({"task.yaml": "setup: echo export WHO=setup >> ~/.bashrc\nrun: echo $WHO\n"})
+
+    assert penstock.run("run", "task.yaml").ok().out == "setup\n"
+    assert (home / ".bashrc").read_text() == "return\n"
+
+
+def test_uv_makes_environments_where_it_is_missing(penstock, project):
+    # Machines of SkyPilot and dstack have it.
+    penstock.env["PATH"] = "/usr/bin:/bin"
+    project({"task.yaml": "run: |\n  uv venv --seed --python=3 own\n  . own/bin/activate\n  python -c 'import sys; print(sys.prefix)'\n"})
+
+    assert penstock.run("run", "task.yaml").ok().out.rstrip().endswith("/work/own")
+
+
+def test_on_a_cluster_a_file_without_cpus_has_a_note(penstock, project):
+    project({"task.yaml": "num_nodes: 2\nrun: x\n"})
+
+    assert "resources.cpusPerTask" in penstock.run("run", "--dry-run", "--on", "slurm", "task.yaml").ok().err
+    assert "resources.cpusPerTask" not in penstock.run("validate", "task.yaml").ok().err
