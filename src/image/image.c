@@ -20,6 +20,9 @@
 #include "image/source.h"
 #include "image/store.h"
 
+/* Time for the registry to reply if the image is stored. */
+#define STORED_MS 5000
+
 struct getting {
 	const struct image_request *request;
 	struct image_store store;
@@ -135,6 +138,18 @@ static int check_digest(const struct buf *text, const char *wanted, struct penst
 	return r;
 }
 
+static int keep_index(struct getting *g, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf known = BUF_INIT(LIMIT_IMAGE_DOCUMENT);
+	char digest[IMAGE_DIGEST_SIZE];
+	int r = g->is_file ? 0 : image_store_digest(&g->text, digest, err);
+
+	if (r < 0 || g->is_file ||
+		image_store_read(&g->store, "indexes", digest, &known, NULL) == 0)
+		return r;
+	return image_store_write(&g->store, "indexes", digest, &g->text, err);
+}
+
 /* Fetches the manifest for this machine, through an index if there is one. */
 static int find_manifest(struct getting *g, struct penstock_error *err)
 {
@@ -147,6 +162,9 @@ static int find_manifest(struct getting *g, struct penstock_error *err)
 		image_manifest_release(&g->manifest);
 		r = image_manifest_parse(&g->manifest, buf_str(&g->text), g->text.len, err);
 		if (r < 0 || !g->manifest.is_index)
+			break;
+		r = keep_index(g, err);
+		if (r < 0)
 			break;
 		if (depth == 2)
 			return error_set(
@@ -203,6 +221,24 @@ static int pull(struct getting *g, struct penstock_error *err)
 	return r;
 }
 
+/* Loads the image by the digest of its manifest, or of the index that named it at some pull. */
+static int load_digest(struct image **out, struct getting *g, const char *digest)
+{
+	char chosen[IMAGE_DIGEST_SIZE];
+	int r = load(out, g, digest, NULL);
+
+	if (r == 0)
+		return 0;
+	buf_clear(&g->text);
+	image_manifest_release(&g->manifest);
+	if (image_store_read(&g->store, "indexes", digest, &g->text, NULL) < 0 ||
+		image_manifest_parse(&g->manifest, buf_str(&g->text), g->text.len, NULL) < 0 ||
+		!g->manifest.is_index)
+		return r;
+	snprintf(chosen, sizeof(chosen), "%s", g->manifest.config.digest);
+	return load(out, g, chosen, NULL);
+}
+
 /* Falls back to the image last pulled under this name if the registry is unreachable. */
 static int use_stored(struct image **out, struct getting *g, struct penstock_error *err)
 {
@@ -220,6 +256,15 @@ static int use_stored(struct image **out, struct getting *g, struct penstock_err
 	return 0;
 }
 
+/* True if there is something to fall back to. */
+static bool is_stored(const struct getting *g)
+{
+	char known[IMAGE_DIGEST_SIZE];
+
+	image_store_tag_read(&g->store, g->name, known);
+	return *known != '\0';
+}
+
 static int open_source(struct getting *g, struct penstock_error *err)
 {
 	const struct image_request *request = g->request;
@@ -232,6 +277,7 @@ static int open_source(struct getting *g, struct penstock_error *err)
 			.password = request->password,
 			.engine = request->engine,
 			.cancel = request->cancel,
+			.manifest_deadline_ms = is_stored(g) ? clock_monotonic_ms() + STORED_MS : 0,
 			.progress = progress,
 			.cookie = g},
 		err);
@@ -246,7 +292,8 @@ static int get(struct image **out, struct getting *g, struct penstock_error *err
 	/* A digest always names the same image, so no request is needed. */
 	if (!g->is_file && g->ref.digest) {
 		image_store_tag_read(&g->store, g->name, known);
-		if (*known && load(out, g, known, NULL) == 0)
+		if ((*known && load(out, g, known, NULL) == 0) ||
+			load_digest(out, g, g->ref.digest) == 0)
 			return 0;
 	}
 	buf_clear(&g->text);

@@ -15,6 +15,7 @@
  * user is notified.
  *
  * Below `dir`:
+ *	indexes/SHA256		a list of manifests, one for each platform
  *	manifests/SHA256	a manifest as the registry sent it; written when all its layers are
  *				stored
  *	configs/SHA256		the configuration of an image

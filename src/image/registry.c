@@ -105,8 +105,8 @@ static int refused(const struct registry *reg, struct penstock_error *err)
 		where, reg->ref->repository, where);
 }
 
-static int fetch_token(
-	struct registry *reg, const struct image_challenge *challenge, struct penstock_error *err)
+static int fetch_token(struct registry *reg, const struct image_challenge *challenge,
+	int64_t deadline_ms, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
 	_cleanup_(buf_wipe) struct buf body = BUF_INIT(LIMIT_IMAGE_LOGIN);
@@ -115,6 +115,7 @@ static int fetch_token(
 	_cleanup_free_ char *token = NULL;
 	struct http_request request = {.method = "GET",
 		.sink = HTTP_SINK_TO_BUF(&body),
+		.deadline_ms = deadline_ms,
 		.direct = reg->ref->loopback,
 		.cancel = reg->options.cancel,
 		.what = "a token of the registry"};
@@ -150,7 +151,7 @@ static int fetch_token(
 
 /* Answers the registry's challenge. `used` is the authorization that it refused. Takes the lock. */
 static int log_in(struct registry *reg, const struct http_reply *reply, const char *used,
-	struct penstock_error *err)
+	int64_t deadline_ms, struct penstock_error *err)
 {
 	LOCK_SCOPE(&reg->lock);
 	const char *header = http_reply_header(reply, "WWW-Authenticate");
@@ -169,7 +170,7 @@ static int log_in(struct registry *reg, const struct http_reply *reply, const ch
 		if (authorization)
 			set_secret(reg, authorization, authorization + strlen("Basic "));
 	} else {
-		r = fetch_token(reg, &challenge, err);
+		r = fetch_token(reg, &challenge, deadline_ms, err);
 	}
 	image_challenge_release(&challenge);
 	return r;
@@ -205,7 +206,7 @@ static int perform(struct registry *reg, struct http_request *request, struct ht
 		if (round == 2)
 			return refused(reg, err);
 		penstock_error_release(err);
-		r = log_in(reg, reply, authorization, err);
+		r = log_in(reg, reply, authorization, request->deadline_ms, err);
 		if (r < 0)
 			return r;
 	}
@@ -274,7 +275,10 @@ static int get_manifest(struct image_source *source, const char *digest, struct 
 	const char *wanted = digest ? digest : reg->ref->digest ? reg->ref->digest : reg->ref->tag;
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
 	_cleanup_free_ char *url = str_printf("%s/manifests/%s", reg->base, wanted);
-	struct http_request request = {.method = "GET", .url = url, .sink = HTTP_SINK_TO_BUF(out)};
+	struct http_request request = {.method = "GET",
+		.url = url,
+		.sink = HTTP_SINK_TO_BUF(out),
+		.deadline_ms = reg->options.manifest_deadline_ms};
 	int r;
 
 	if (!url)
@@ -434,6 +438,7 @@ static int probe(const struct registry *reg, const char *scheme, struct penstock
 		.max_attempts = 1,
 		.connect_timeout_ms = PROBE_CONNECT_MS,
 		.direct = true,
+		.deadline_ms = reg->options.manifest_deadline_ms,
 		.cancel = reg->options.cancel};
 
 	if (!url)

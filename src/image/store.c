@@ -295,7 +295,8 @@ static void sweep_scratch(const struct image_store *store)
 
 int image_store_open(struct image_store *store, struct penstock_error *err)
 {
-	static const char *const kinds[] = {"manifests", "configs", "layers", "locks", "tags"};
+	static const char *const kinds[] = {
+		"manifests", "indexes", "configs", "layers", "locks", "tags"};
 	int r = fs_mkdirs(store->dir, 0700, err);
 
 	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(kinds); i++) {

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import socket
 import stat
 import subprocess
 import tarfile
@@ -84,6 +85,31 @@ def test_a_registry_that_is_away_is_no_reason_to_stop(penstock, registry):
 
     assert again.out and registry.host in again.err
     assert registry.host in missing.err
+
+
+@pytest.mark.parametrize("by", ["manifest", "index"])
+def test_an_image_that_came_by_its_tag_is_found_by_its_digest_without_the_registry(penstock, registry, by):
+    made = image([layer(SMALL)])
+    whole = index(("amd64", made))
+    registry.push("job/many:", made)
+    registry.push_manifest("job/many", "v1", whole)
+    penstock.run("pull", f"{registry.host}/job/many:v1").ok()
+    registry.close()
+
+    penstock.run("pull", f"{registry.host}/job/many@{digest(made[1] if by == 'manifest' else whole)}").ok()
+
+
+# A firewall that drops what is sent: connections are made, and nothing comes.
+def test_a_registry_that_says_nothing_costs_seconds(penstock, registry):
+    registry.push("job/tool:v1", image([layer(SMALL)]))
+    name = f"{registry.host}/job/tool:v1"
+    penstock.run("pull", name).ok()
+    registry.close()
+
+    with socket.create_server(("127.0.0.1", int(registry.host.rpartition(":")[2]))):
+        pulled = penstock.run("pull", name).ok()
+
+    assert pulled.seconds < 15
 
 
 @pytest.mark.parametrize("reference, says", [
