@@ -95,12 +95,13 @@ static void *keeper_main(void *cookie)
 	int pause_ms = synced ? -1 : CHECK_NEWER_MS;
 
 	while (wait_for_work(c, pause_ms)) {
-		bool all;
+		bool all = true;
+		size_t n;
 
 		if (k->publisher->attempt->workflow->checkpoints.pattern.value &&
 			k->publisher->sync)
-			keeper_commit_files(k, false);
-		all = keeper_retire(k);
+			all = keeper_commit_files(k, false, &n);
+		all &= keeper_retire(k);
 		pause_ms = !keeper_remove_rest(k) ? CHECK_MS : all && synced ? -1 : CHECK_NEWER_MS;
 		k->late = atomic_load(k->cancel);
 	}
@@ -138,12 +139,13 @@ int run_checkpoints_begin(struct publisher *p, struct penstock_error *err)
 	const struct workflow_checkpoints *w = &p->attempt->workflow->checkpoints;
 	_cleanup_(keeper_release) struct keeper k = {0};
 	int r = keeper_init(&k, p, err);
+	size_t n;
 
 	if (r < 0)
 		return r;
 	/* Restored files are whole, even if their commit came too late. */
 	if (p->attempt->continuing && w->pattern.value && p->sync)
-		keeper_commit_files(&k, true);
+		keeper_commit_files(&k, true, &n);
 	r = p->attempt->continuing ? run_checkpoints_find(p, err) : 0;
 	/* If the output is sent only at the end, a checkpoint here is the only copy until then. */
 	if (r == 0 && (p->sync ? p->attempt->workflow->continuous_output_sync.value &&
@@ -242,12 +244,15 @@ int run_checkpoints_settle(struct publisher *p, struct penstock_error *err)
 {
 	const struct workflow_checkpoints *w = &p->attempt->workflow->checkpoints;
 	_cleanup_(keeper_release) struct keeper k = {0};
+	size_t n = 0;
 	int r;
 
 	if (!w->given)
 		return 0;
 	r = keeper_init(&k, p, err);
-	if (r == 0 && w->pattern.value && p->sync && keeper_commit_files(&k, false))
+	if (r == 0 && w->pattern.value && p->sync)
+		keeper_commit_files(&k, false, &n);
+	if (r == 0 && n)
 		r = publisher_flush_sync(p, err);
 	/* Cleanup is left to the next attempt if the machine goes away. */
 	if (r == 0 && p->attempt->end.state != RUN_PREEMPTED)

@@ -104,7 +104,8 @@ static bool is_ready(const struct keeper *k, const char *name, bool all)
 	return relative && (all || sync_is_published(k->publisher->sync, relative));
 }
 
-static void consider(struct keeper *k, const char *name, bool all, struct candidates *found)
+/* Returns false if the file is to be committed, and is not published yet. */
+static bool consider(struct keeper *k, const char *name, bool all, struct candidates *found)
 {
 	_cleanup_free_ char *path = path_join(k->dir, name);
 	struct candidate *items;
@@ -112,21 +113,22 @@ static void consider(struct keeper *k, const char *name, bool all, struct candid
 	struct stat st;
 
 	if (!path || !matches(k, name) || lstat(path, &st) < 0 || !S_ISREG(st.st_mode))
-		return;
+		return true;
 	c.mtime_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
 	if (is_committed(k->dir, name, &st)) {
 		if (c.mtime_ns > found->newest_ns)
 			found->newest_ns = c.mtime_ns;
-		return;
+		return true;
 	}
 	if (!is_ready(k, name, all))
-		return;
+		return false;
 	items = reallocarray(found->items, found->n + 1, sizeof(c));
 	c.name = items ? strdup(name) : NULL;
 	if (items)
 		found->items = items;
 	if (c.name)
 		items[found->n++] = c;
+	return c.name != NULL;
 }
 
 static int by_time(const void *a, const void *b)
@@ -156,20 +158,21 @@ static int commit_file(const struct keeper *k, const char *name)
 	return r;
 }
 
-size_t keeper_commit_files(struct keeper *k, bool all)
+bool keeper_commit_files(struct keeper *k, bool all, size_t *committed)
 {
 	_cleanup_(candidates_release) struct candidates found = {.newest_ns = INT64_MIN};
 	_cleanup_closedir_ DIR *stream = keeper_is_inside(k) ? opendir(k->dir) : NULL;
+	bool complete = true;
 	struct dirent *d;
-	size_t n = 0;
 
 	while (stream && (d = readdir(stream)))
-		consider(k, d->d_name, all, &found);
+		complete &= consider(k, d->d_name, all, &found);
 	if (found.n)
 		qsort(found.items, found.n, sizeof(*found.items), by_time);
+	*committed = 0;
 	for (size_t i = 0; i < found.n; i++) {
 		if (found.items[i].mtime_ns >= found.newest_ns && !atomic_load(k->cancel))
-			n += commit_file(k, found.items[i].name) == 0;
+			*committed += commit_file(k, found.items[i].name) == 0;
 	}
-	return n;
+	return complete;
 }

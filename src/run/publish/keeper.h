@@ -47,9 +47,10 @@ bool keeper_is_inside(struct keeper *k);
 bool checkpoint_matches(const struct publisher *p, const char *name);
 /* Commits the files of programs that write no commits, in the order of their times. `all`: all that
  * is there is whole; else only published files are taken. A file older than a committed one had a
- * commit, which retention removed, or came too late to be the newest. Returns how many were
- * committed. */
-size_t keeper_commit_files(struct keeper *k, bool all);
+ * commit, which retention removed, or came too late to be the newest. `*committed` gets how many
+ * were committed. Returns false if a file does not count yet: it is not published, or was touched
+ * after that. No event follows if it turns out to be unchanged. */
+bool keeper_commit_files(struct keeper *k, bool all, size_t *committed);
 
 /* ---- older.c ---- */
 
