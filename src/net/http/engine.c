@@ -456,7 +456,9 @@ static int poll_timeout(struct http_engine *engine)
 	int64_t now;
 
 	if (!engine->n_active && !engine->n_queued && !engine->waiting)
-		return IDLE_MS;
+		return idle_is_counted(engine) && engine->options.idle_ms < IDLE_MS
+			       ? (int)engine->options.idle_ms
+			       : IDLE_MS;
 	now = clock_monotonic_ms();
 	for (const struct call *call = engine->waiting; call; call = call->next) {
 		if (call->not_before_ms - now < timeout)
@@ -513,6 +515,7 @@ void *http_engine_main(void *arg)
 		http_hosts_trim(engine, LIMIT_HTTP_HOSTS);
 		/* Fill free connections before waiting for anything else. */
 		started = start_calls(engine);
+		idle_check(engine);
 		/* Checked last: a call that cannot start ends, and its end may submit another. */
 		if (started || engine->submitted)
 			continue;

@@ -56,6 +56,7 @@ struct http_engine_options {
 	/* consecutive attempts without progress, if the request does not say; 0: 6 */
 	unsigned max_attempts;
 	size_t buffer; /* bytes, maximum size of a connection's buffers; 0: 256 KiB */
+	int64_t idle_ms; /* all connections are closed after this time without requests; 0: 15 s */
 	int64_t connect_timeout_ms; /* 0: 10 s */
 	int64_t stall_timeout_ms; /* 0: $PENSTOCK_NETWORK_STALL (seconds), else 30 s */
 	uint64_t stall_bytes_per_s; /* slower than this over a stall timeout is a stall; 0: 64 */

@@ -98,7 +98,8 @@ struct http_engine {
 	char *ca_file;
 	char *ca_path;
 	pthread_t thread;
-	CURLM *multi; /* other threads may only wake it; NULL until the thread exists */
+	/* other threads may only wake it, under the lock; NULL until the thread exists */
+	CURLM *multi;
 
 	struct {
 		pthread_mutex_t lock;
@@ -119,6 +120,12 @@ struct http_engine {
 	unsigned n_pool;
 	bool submitted; /* by a request's own `done`: do not block in poll now */
 	int64_t last_tick_ms;
+	struct {
+		unsigned most, most_before; /* requests at a time, in this window and the last */
+		int64_t window_ms; /* its start */
+		unsigned kept; /* connections that libcurl keeps; 0 if not set */
+		int64_t since_ms; /* the last use of a connection; 0 if all are closed */
+	} idle;
 	uint64_t random;
 	uint64_t bytes_done; /* sent by successful attempts */
 
@@ -137,6 +144,11 @@ void http_limit_take(struct http_engine *engine, size_t bytes);
 void *http_engine_main(void *arg);
 void http_hosts_trim(struct http_engine *engine, unsigned more_than);
 void call_free(struct call *call);
+
+/* idle.c: connections that no request uses. */
+void idle_check(struct http_engine *engine);
+/* Returns true if there may be some. */
+bool idle_is_counted(const struct http_engine *engine);
 
 /* slow.c: bulk requests that are slow compared with others. */
 enum pace_kind call_pace_kind(const struct call *call);

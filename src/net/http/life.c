@@ -69,6 +69,8 @@ static void engine_defaults(struct http_engine_options *o)
 		o->buffer = LIMIT_HTTP_BUFFER;
 	if (!o->max_attempts)
 		o->max_attempts = 6;
+	if (!o->idle_ms)
+		o->idle_ms = 15 * 1000;
 	if (!o->connect_timeout_ms)
 		o->connect_timeout_ms = 10 * 1000;
 	if (!o->stall_timeout_ms)
@@ -169,8 +171,6 @@ static int start_thread(struct http_engine *engine, struct penstock_error *err)
 		engine->multi = curl_multi_init();
 	if (!engine->multi)
 		return error_memory(err);
-	curl_multi_setopt(
-		engine->multi, CURLMOPT_MAXCONNECTS, (long)engine->options.max_connections);
 	curl_multi_setopt(engine->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
 	r = thread_start(&engine->thread, "http", http_engine_main, engine, err);
 	engine->synced.started = r == 0;
@@ -186,11 +186,11 @@ void http_engine_free(struct http_engine *engine)
 	pthread_mutex_lock(&engine->synced.lock);
 	engine->synced.ending = true;
 	started = engine->synced.started;
-	pthread_mutex_unlock(&engine->synced.lock);
-	if (started) {
+	if (started)
 		curl_multi_wakeup(engine->multi);
+	pthread_mutex_unlock(&engine->synced.lock);
+	if (started)
 		pthread_join(engine->thread, NULL);
-	}
 	engine_release(engine);
 }
 
@@ -214,25 +214,17 @@ void http_engine_counters(struct http_engine *engine, struct http_counters *out)
 
 void http_wake(struct http_engine *engine)
 {
-	bool started;
-
-	pthread_mutex_lock(&engine->synced.lock);
-	started = engine->synced.started;
-	pthread_mutex_unlock(&engine->synced.lock);
-	if (started)
+	LOCK_SCOPE(&engine->synced.lock);
+	if (engine->synced.started)
 		curl_multi_wakeup(engine->multi);
 }
 
 void http_resume(struct http_engine *engine)
 {
-	bool wake;
-
-	pthread_mutex_lock(&engine->synced.lock);
-	wake = engine->synced.started && !engine->synced.resume;
-	engine->synced.resume = true;
-	pthread_mutex_unlock(&engine->synced.lock);
-	if (wake)
+	LOCK_SCOPE(&engine->synced.lock);
+	if (engine->synced.started && !engine->synced.resume)
 		curl_multi_wakeup(engine->multi);
+	engine->synced.resume = true;
 }
 
 typedef void (*done_fn)(void *cookie, struct http_request *request, struct http_reply *reply,
@@ -264,8 +256,13 @@ static int submit(struct http_engine *engine, struct http_request *request,
 	wake = !engine->synced.incoming;
 	if (!ending && !engine->synced.started)
 		r = start_thread(engine, err);
-	if (!ending && r == 0)
+	if (!ending && r == 0) {
 		DL_APPEND(engine->synced.incoming, call);
+		if (pthread_equal(pthread_self(), engine->thread))
+			engine->submitted = true;
+		else if (wake)
+			curl_multi_wakeup(engine->multi);
+	}
 	pthread_mutex_unlock(&engine->synced.lock);
 	if (ending || r < 0) {
 		call_free(call);
@@ -273,10 +270,6 @@ static int submit(struct http_engine *engine, struct http_request *request,
 			     : error_set(err, PENSTOCK_E_CANCELLED,
 				       "the transfer engine is shutting down");
 	}
-	if (pthread_equal(pthread_self(), engine->thread))
-		engine->submitted = true;
-	else if (wake)
-		curl_multi_wakeup(engine->multi);
 	return 0;
 }
 
