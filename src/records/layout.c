@@ -56,6 +56,11 @@ int run_layout_read_attempt(const char *path)
 	return (int)attempt;
 }
 
+char *run_log_times(const char *log)
+{
+	return str_printf("%s.times", log);
+}
+
 int run_layout_init(struct run_layout *layout, const char *home, const char *id, int attempt,
 	struct penstock_error *err)
 {

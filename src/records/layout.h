@@ -9,6 +9,7 @@
  *	HOME/runs/ID/live/N		a living execution of a step: run/process/live.h
  *	HOME/runs/ID/ports		the numbers of $PORT_0, $PORT_1, …
  *	HOME/runs/ID/log/N		the output of attempt N
+ *	HOME/runs/ID/log/N.times	when it grew: run_log_times()
  *	HOME/runs/ID/context/N.diff	difference between the context that attempt N copied and its
  *					Git commit
  *	HOME/runs/ID/storage/		$STORAGE_PATH: input/, output/, env
@@ -80,6 +81,10 @@ struct run_layout {
 	char *user_tmp;
 	char *world_tmp;
 };
+
+/* The times of a log: a line "OFFSET MS" for each second in which it grew, OFFSET its size before.
+ * free() it; NULL if out of memory. */
+char *run_log_times(const char *log);
 
 /* Only computes the names. `attempt` selects the log. */
 int run_layout_init(struct run_layout *layout, const char *home, const char *id, int attempt,

@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "records/records.h"
 
+struct follow;
 struct penstock_error;
 struct run_options;
 
@@ -57,12 +58,12 @@ int cluster_run(
 bool cluster_has(const char *home, const char *id);
 
 /*
- * Prints the log of a run on a cluster as it grows, from its last `lines` lines (-1 for all),
+ * Prints the log of a run on a cluster as it grows, as `how` says for its existing part,
  * across all attempts of its jobs, until the run ends. `*code` is the exit code of the run, or
  * 128+n if signal n ended only the following.
  */
 int cluster_follow(const struct cli *cli, struct records *records, const char *home, const char *id,
-	int64_t lines, int *code, struct penstock_error *err);
+	const struct follow *how, int *code, struct penstock_error *err);
 
 /* Stops the run and waits for its end. Fails with PENSTOCK_E_NOT_FOUND if it has no live job. */
 int cluster_stop(const struct cli *cli, struct records *records, const char *home,

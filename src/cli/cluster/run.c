@@ -176,7 +176,8 @@ int cluster_run(
 		printf("%s\n", id);
 		return 0;
 	}
-	r = cluster_follow(cli, options->records, options->home, id, -1, &code, &err);
+	r = cluster_follow(cli, options->records, options->home, id,
+		&(struct follow){.fd = -1, .lines = -1}, &code, &err);
 	return r < 0 ? cli_fail(cli, &err) : code;
 }
 
@@ -380,7 +381,7 @@ static int check(struct following *f, bool *ended, int *code, struct penstock_er
 }
 
 int cluster_follow(const struct cli *cli, struct records *records, const char *home, const char *id,
-	int64_t lines, int *code, struct penstock_error *err)
+	const struct follow *how, int *code, struct penstock_error *err)
 {
 	struct following f = {
 		.cli = cli,
@@ -388,7 +389,7 @@ int cluster_follow(const struct cli *cli, struct records *records, const char *h
 		.home = home,
 		.id = id,
 		.ask_ms = ASK_MS,
-		.log = {.fd = -1, .lines = lines},
+		.log = *how,
 		.settle_ms = fs_is_network(home) ? SETTLE_FAR_MS : SETTLE_MS,
 	};
 	_cleanup_(slurm_job_release) struct slurm_job job = {0};

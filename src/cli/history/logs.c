@@ -11,6 +11,7 @@
 #include <penstock/error.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -25,6 +26,7 @@
 #include "copy/copy.h"
 #include "records/layout.h"
 #include "records/supervisor.h"
+#include "s3/date.h"
 #include "transfer/objects.h"
 
 enum { POLL_MS = 50, REMOTE_POLL_MS = 1000 };
@@ -68,12 +70,11 @@ static int fetch_log(const char *home, const struct records_run *run, int attemp
 
 /* Prints the log of one attempt; with --follow until its supervisor ends. */
 static int show_attempt(const struct cli *cli, const char *home, const struct records_run *run,
-	int attempt, int64_t lines, struct penstock_error *err)
+	int attempt, const struct follow *how, struct penstock_error *err)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
 	_cleanup_(process_release) struct process supervisor = PROCESS_INIT;
-	_cleanup_(follow_close) struct follow log = {
-		.fd = -1, .lines = cli_has(cli, "lines") ? lines : -1};
+	_cleanup_(follow_close) struct follow log = *how;
 	/* Only the last attempt can still write. */
 	bool live = attempt == run->last.attempt && run_state_is_live(run->last.state);
 	int r = run_layout_init(&layout, home, run->id, attempt, err);
@@ -111,14 +112,14 @@ static void print_heading(int64_t attempt, int64_t last)
 
 /* Prints the logs of all attempts in order; reports and skips attempts without a log. */
 static int show_all(const struct cli *cli, const char *home, const struct records_run *run,
-	struct penstock_error *err)
+	const struct follow *how, struct penstock_error *err)
 {
 	for (int attempt = 1; attempt <= run->last.attempt; attempt++) {
 		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 		int r;
 
 		print_heading(attempt, run->last.attempt);
-		r = show_attempt(cli, home, run, attempt, 0, &e);
+		r = show_attempt(cli, home, run, attempt, how, &e);
 
 		if (r == -(int)PENSTOCK_E_NOT_FOUND && attempt < run->last.attempt)
 			log_warn("%s", e.message);
@@ -332,6 +333,23 @@ static int logs_remote(const struct cli *cli, int64_t attempt)
 
 /* ---- the verb ---- */
 
+/* Reads --since: a duration before now, or a time. Returns 0, or the exit code after a message. */
+static int read_since(const struct cli *cli, int64_t *since_ms)
+{
+	const char *text = cli_value(cli, "since");
+	int64_t ms, ns;
+
+	if (!text)
+		return 0;
+	if (date_parse_iso(text, &ns))
+		*since_ms = ns / NS_PER_MS;
+	else if (cli_duration_ms(cli, "since", 0, &ms))
+		*since_ms = clock_wall_ns() / NS_PER_MS - ms;
+	else
+		return CLI_EXIT_USAGE;
+	return 0;
+}
+
 static int run_logs(const struct cli *cli)
 {
 	_cleanup_(records_freep) struct records *records = NULL;
@@ -339,17 +357,25 @@ static int run_logs(const struct cli *cli)
 	_cleanup_free_ char *home = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	bool all = cli_has(cli, "all");
+	struct follow how = {.fd = -1, .lines = -1, .stamped = cli_has(cli, "timestamps")};
 	int64_t attempt;
 	int64_t lines;
-	int code = 0;
+	int code = read_since(cli, &how.since_ms);
 	int r;
 
+	if (code)
+		return code;
 	if (!cli_number(cli, "lines", 0, INT64_MAX, 0, &lines) ||
 		!cli_number(cli, "attempt", 1, INT32_MAX, 0, &attempt))
 		return CLI_EXIT_USAGE;
 	if (all && (attempt || cli_has(cli, "lines")))
 		return cli_misuse(cli, "--all prints whole logs of all attempts");
+	if (cli_has(cli, "lines"))
+		how.lines = lines;
 	if (location_is_object(cli_operand(cli, 0))) {
+		if (how.stamped || how.since_ms)
+			return cli_misuse(
+				cli, "--timestamps and --since are for runs of this machine");
 		if (cli_has(cli, "lines") || (all && cli_has(cli, "follow")))
 			return cli_misuse(cli, "%s for runs of this machine",
 				all ? "--all with --follow is" : "--lines is");
@@ -366,12 +392,11 @@ static int run_logs(const struct cli *cli)
 		attempt = run.last.attempt;
 	if (!all && cli_has(cli, "follow") && attempt == run.last.attempt &&
 		cluster_has(home, run.id)) {
-		r = cluster_follow(cli, records, home, run.id, cli_has(cli, "lines") ? lines : -1,
-			&code, &err);
+		r = cluster_follow(cli, records, home, run.id, &how, &code, &err);
 		return r < 0 ? cli_fail(cli, &err) : code > 128 ? code : 0;
 	}
-	r = all ? show_all(cli, home, &run, &err)
-		: show_attempt(cli, home, &run, (int)attempt, lines, &err);
+	r = all ? show_all(cli, home, &run, &how, &err)
+		: show_attempt(cli, home, &run, (int)attempt, &how, &err);
 	return r < 0 ? cli_fail(cli, &err) : 0;
 }
 
@@ -392,6 +417,9 @@ const struct command command_logs = {
 		"continues from attempt to attempt until the run has ended.",
 	.options = OPTIONS({'f', "follow", NULL, "Continue until the run ends"},
 		{'n', "lines", "N", "Only the last N lines"},
+		{'t', "timestamps", NULL, "The time at which each line was printed before it"},
+		{0, "since", "TIME",
+			"Only what was printed since then: 10m, 2h, or 2026-01-31T12:00:00Z"},
 		{0, "attempt", "N", "The log of this attempt instead of the last one"},
 		{'a', "all", NULL,
 			"The logs of all attempts in order, on any machine, with a line before "
@@ -401,6 +429,8 @@ const struct command command_logs = {
 				     "The output of the last attempt of the run named cifar10"},
 		{"penstock logs -f -n 20 3f2a",
 			"The last 20 lines, and further ones until the run ends"},
+		{"penstock logs -t --since 10m cifar10",
+			"The last ten minutes, with the time of each line"},
 		{"penstock logs --all cifar10", "All its attempts, also those on other machines"},
 		{"penstock logs -f s3://bucket/results",
 			"A run on another machine, while it is running"}),

@@ -2,11 +2,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/str.h"
+#include "cli/print/util.h"
+#include "records/layout.h"
 
 enum { BLOCK = 64 * 1024 };
 static char block[BLOCK];
@@ -34,19 +42,124 @@ static int seek_to_last(int fd, int64_t lines)
 	return lseek(fd, lines > 0 ? 0 : end, SEEK_SET) < 0 ? -1 : 0;
 }
 
+/* ---- times ---- */
+
+/* Reads the next line of the times, "OFFSET MS". One that a full disk has cut is skipped, and one
+ * that is not complete yet is read again later. Returns false if there is none. */
+static bool next_time(struct follow *log)
+{
+	_cleanup_free_ char *line = NULL;
+	size_t room = 0;
+	long before = ftell(log->times);
+	ssize_t n;
+
+	while ((n = getline(&line, &room, log->times)) > 0 && line[n - 1] == '\n') {
+		char *space = strchr(line, ' ');
+
+		line[n - 1] = '\0';
+		before = ftell(log->times);
+		if (!space)
+			continue;
+		*space = '\0';
+		if (str_to_i64(line, log->next.offset, INT64_MAX, &log->next.offset) &&
+			str_to_i64(space + 1, 0, INT64_MAX / NS_PER_MS, &log->next.ms))
+			return true;
+	}
+	clearerr(log->times);
+	fseek(log->times, before, SEEK_SET);
+	return false;
+}
+
+/* Moves to the time of the byte at `offset`. */
+static void find_time(struct follow *log, int64_t offset)
+{
+	for (;;) {
+		if (!log->has_next)
+			log->has_next = next_time(log);
+		/* Lines before the first time, of the start, have that. */
+		if (!log->has_next || (log->next.offset > offset && log->now.ms))
+			return;
+		log->now = log->next;
+		log->has_next = false;
+	}
+}
+
+static bool open_times(struct follow *log)
+{
+	_cleanup_free_ char *path = run_log_times(log->path);
+
+	if (!log->times && path)
+		log->times = fopen(path, "re");
+	return log->times != NULL;
+}
+
+/* Skips what was printed before `since`. A time is that of the bytes of the second after it. */
+static int skip_to_since(struct follow *log)
+{
+	off_t at = lseek(log->fd, 0, SEEK_CUR), end = lseek(log->fd, 0, SEEK_END);
+	int64_t from = log->since_ms - 1000, offset = end;
+
+	while (next_time(log)) {
+		if (log->next.ms > from) {
+			offset = log->next.offset;
+			break;
+		}
+	}
+	/* The log grows after its time is written. */
+	if (offset > end)
+		offset = end;
+	rewind(log->times);
+	log->next.offset = 0;
+	return lseek(log->fd, offset > at ? offset : at, SEEK_SET) < 0 ? -1 : 0;
+}
+
+static int print_stamped(struct follow *log, const char *data, size_t len, int64_t offset)
+{
+	char when[SHOW_TIME_SIZE];
+
+	for (size_t done = 0; done < len;) {
+		const char *newline = memchr(data + done, '\n', len - done);
+		size_t n = newline ? (size_t)(newline + 1 - data) - done : len - done;
+
+		if (!log->in_line) {
+			if (log->times || open_times(log))
+				find_time(log, offset + (int64_t)done);
+			printf("%s  ", show_time(log->now.ms * NS_PER_MS, when));
+		}
+		if (fwrite(data + done, 1, n, stdout) != n)
+			return -1;
+		log->in_line = !newline;
+		done += n;
+	}
+	return 0;
+}
+
+/* ---- printing ---- */
+
+static int begin(struct follow *log, struct penstock_error *err)
+{
+	log->fd = open(log->path, O_RDONLY | O_CLOEXEC);
+	if (log->fd < 0)
+		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open %s", log->path);
+	if (log->lines >= 0 && seek_to_last(log->fd, log->lines) < 0)
+		return error_errno(err, errno, "cannot read the log");
+	if (log->since_ms && open_times(log) && skip_to_since(log) < 0)
+		return error_errno(err, errno, "cannot read the log");
+	return 0;
+}
+
 int follow_print(struct follow *log, struct penstock_error *err)
 {
 	if (log->fd < 0) {
-		log->fd = open(log->path, O_RDONLY | O_CLOEXEC);
-		if (log->fd < 0)
-			return errno == ENOENT
-				       ? 0
-				       : error_errno(err, errno, "cannot open %s", log->path);
-		if (log->lines >= 0 && seek_to_last(log->fd, log->lines) < 0)
-			return error_errno(err, errno, "cannot read the log");
+		int r = begin(log, err);
+
+		if (r < 0 || log->fd < 0)
+			return r;
 	}
 	for (;;) {
+		int64_t offset = log->stamped ? lseek(log->fd, 0, SEEK_CUR) : 0;
 		ssize_t n = read(log->fd, block, sizeof(block));
+		bool written;
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -54,7 +167,9 @@ int follow_print(struct follow *log, struct penstock_error *err)
 			return error_errno(err, errno, "cannot read the log");
 		if (n == 0)
 			return 0;
-		if (fwrite(block, 1, (size_t)n, stdout) != (size_t)n || fflush(stdout) != 0)
+		written = log->stamped ? print_stamped(log, block, (size_t)n, offset) == 0
+				       : fwrite(block, 1, (size_t)n, stdout) == (size_t)n;
+		if (!written || fflush(stdout) != 0)
 			return error_errno(err, errno, "cannot write to standard output");
 	}
 }
@@ -64,4 +179,9 @@ void follow_close(struct follow *log)
 	if (log->fd >= 0)
 		close(log->fd);
 	log->fd = -1;
+	if (log->times)
+		fclose(log->times);
+	log->times = NULL;
+	log->now = log->next = (struct follow_time){0};
+	log->has_next = log->in_line = false;
 }

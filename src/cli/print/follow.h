@@ -10,14 +10,28 @@
 #ifndef CLI_PRINT_FOLLOW_H
 #define CLI_PRINT_FOLLOW_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct penstock_error;
+
+/* The bytes of a log from `offset` on were written at `ms`, or later. */
+struct follow_time {
+	int64_t offset;
+	int64_t ms; /* 0: unknown */
+};
 
 struct follow {
 	const char *path;
 	int fd; /* -1 until the file exists */
 	int64_t lines; /* of the existing log, print only the last `lines`; -1 for all */
+	bool stamped; /* print the time of each line; run_log_times() */
+	int64_t since_ms; /* print only what was written since then; 0 for all */
+
+	FILE *times; /* NULL until it exists */
+	struct follow_time now, next;
+	bool has_next, in_line;
 };
 
 /* Prints everything since the last call. Does nothing if there is no file yet. Fails if it cannot

@@ -22,6 +22,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "records/layout.h"
 
 /* A longer line of a labelled stream is shown in pieces. */
 enum { LINE_MAX_BYTES = 16384, STREAMS_FIXED = 2, REST_ROUNDS = 64 };
@@ -67,6 +68,8 @@ struct output {
 	struct stream streams[STREAMS_FIXED];
 	int terminals[STREAMS_FIXED]; /* as given; for the streams of tasks */
 	int log_fd;
+	int times_fd; /* run_log_times(); -1 if it cannot be written */
+	int64_t timed_ns; /* under log_lock: time of its last line */
 	_Atomic uint64_t log_size;
 	pthread_mutex_t log_lock;
 	struct buf waiting; /* under log_lock: waits for space on the disk */
@@ -89,6 +92,20 @@ static bool output_patience_is_over(struct output *output)
 {
 	LOCK_SCOPE(&output->lock);
 	return output->stopping && clock_monotonic_ns() > output->stop_asked_ns + 2 * NS_PER_S;
+}
+
+/* Notes the time of the bytes that come next, at most once a second. Others write to the log, too. */
+static void note_time(struct output *output)
+{
+	int64_t now = clock_monotonic_ns();
+	struct stat st;
+
+	if (output->times_fd < 0 || (output->timed_ns && now - output->timed_ns < NS_PER_S) ||
+		fstat(output->log_fd, &st) < 0)
+		return;
+	output->timed_ns = now;
+	dprintf(output->times_fd, "%" PRId64 " %" PRId64 "\n", (int64_t)st.st_size,
+		clock_wall_ns() / NS_PER_MS);
 }
 
 /* Writes as much as there is space for; returns the number of bytes. */
@@ -165,6 +182,7 @@ static void write_log(struct output *output, const char *data, size_t len)
 	LOCK_SCOPE(&output->log_lock);
 	if (output->log_fd < 0)
 		return;
+	note_time(output);
 	if (output->dropped || output->waiting.len)
 		write_waiting(output);
 	errno = 0;
@@ -499,6 +517,8 @@ void output_free(struct output *output)
 		stream_close(&output->streams[i]);
 	if (output->log_fd >= 0)
 		close(output->log_fd);
+	if (output->times_fd >= 0)
+		close(output->times_fd);
 	free(output->pumped.fds);
 	free(output->pumped.streams);
 	buf_release(&output->waiting);
@@ -513,12 +533,15 @@ void output_free(struct output *output)
 static int output_open(struct output *output, const char *log_path, const int terminals[2],
 	struct penstock_error *err)
 {
+	_cleanup_free_ char *times = run_log_times(log_path);
 	struct stat st;
 
 	output->log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (output->log_fd < 0 || fstat(output->log_fd, &st) < 0)
 		return error_errno(err, errno, "cannot open the log %s", log_path);
 	atomic_store(&output->log_size, (uint64_t)st.st_size);
+	if (times)
+		output->times_fd = open(times, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	output->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (output->wake_fd < 0)
 		return error_errno(err, errno, "cannot make an eventfd");
@@ -545,7 +568,7 @@ int output_start(struct output **out, const char *log_path, int stdout_fd, int s
 
 	if (!output)
 		return error_memory(err);
-	output->log_fd = output->wake_fd = -1;
+	output->log_fd = output->times_fd = output->wake_fd = -1;
 	for (int i = 0; i < STREAMS_FIXED; i++) {
 		output->streams[i].read_fd = output->streams[i].write_fd = -1;
 		output->terminals[i] = i == 0 ? stdout_fd : stderr_fd;

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,28 @@ def test_ps_lists_newest_first_with_all_fields(penstock, job):
     assert re.fullmatch(r"[0-9a-f]{12}", first["id"]) and first["started"] < second["started"]
     table = penstock.run("ps").ok().out.splitlines()
     assert [line.split()[0] for line in table] == ["NAME", "second", "first"]
+
+
+# The second step prints in another second, and the record of the first is made an hour older.
+def test_logs_have_times_and_a_beginning(penstock, job):
+    began = time.time()
+    penstock.run("run", job("echo old", "sleep 1.1; echo new; echo newer", name="timed")).ok()
+    plain = penstock.run("logs", "timed").ok().out
+
+    stamped = [re.fullmatch(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)  (.*)", line) for line in penstock.run("logs", "-t", "timed").ok().out.splitlines()]
+    assert [each[2] for each in stamped] == plain.splitlines()
+    clocks = [time.mktime(time.strptime(each[1], "%Y-%m-%d %H:%M:%S")) for each in stamped]
+    assert clocks == sorted(clocks) and clocks[0] < clocks[-1] and int(began) <= clocks[0] <= time.time()
+
+    times = next(penstock.home.glob("runs/*/log/1.times"))
+    entries = [line.split() for line in times.read_text().splitlines()]
+    late = next(offset for offset, _ in entries if int(offset) > plain.index("old"))
+    times.write_text("".join(f"{offset} {int(ms) - (3_600_000 if int(offset) < int(late) else 0)}\n" for offset, ms in entries))
+    since = penstock.run("logs", "--since", "10m", "timed").ok().out
+    assert since == plain[int(late):] and "new\nnewer\n" in since and "old\n" not in since
+    assert penstock.run("logs", "--since", "2h", "timed").ok().out == plain
+    assert penstock.run("logs", "--since", "2001-01-01T00:00:00Z", "-n", "1", "timed").ok().out == plain.splitlines(True)[-1]
+    assert "since" in penstock.run("logs", "--since", "yesterday", "timed").exits(64).err
 
 
 # A name is what one looks for; a clock time has to be subtracted from the present one.
