@@ -55,7 +55,7 @@ def build(folder):
 def name_in_wheel(path):
     """Returns the name of an installed file in a wheel; None if wheels do not contain it."""
     module = re.search(r"/(?:site|dist)-packages/(penstock/.*)", path)
-    data = re.search(r"/(share/(?:man|bash-completion|penstock)/.*)", path)
+    data = re.search(r"/(share/(?:man|bash-completion|zsh|fish|penstock)/.*)", path)
     if module:
         return module.group(1)
     if data:

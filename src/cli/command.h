@@ -160,6 +160,13 @@ int exit_code_of_error(int code);
 
 /* ---- for main.c ---- */
 
+/* Names for the completion: of runs (and their ids), and of tags, with a ':' in front or not. */
+enum cli_names { CLI_NAMES_RUNS, CLI_NAMES_TAGS, CLI_NAMES_COLON_TAGS };
+typedef void cli_name_fn(void *cookie, const char *name, const char *says);
+/* Sets the function that lists them. */
+void cli_set_names(void (*list)(enum cli_names kind, cli_name_fn *fn, void *cookie));
+void cli_each_name(enum cli_names kind, cli_name_fn *fn, void *cookie);
+
 /* Runs the command line; returns the exit code. `commands` ends with NULL. */
 int cli_main(int argc, char **argv, const struct command *const *commands);
 

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/history/names.h"
 #include "cli/runs/exec.h"
 #include "run/cluster/node_inputs.h"
 #include "run/cluster/remote.h"
@@ -18,5 +19,6 @@ int main(int argc, char **argv)
 		return node_inputs_sweep(argv[2], argv[3]);
 	if (argc > 4 && strcmp(argv[1], EXEC_NODE_WORD) == 0)
 		return exec_node_main(argv + 2);
+	cli_set_names(history_names);
 	return cli_main(argc, argv, (const struct command *const[]){VERBS(ROW) NULL});
 }

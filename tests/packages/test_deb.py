@@ -33,6 +33,8 @@ def test_units_completions_and_man_pages_are_in_their_places():
         "/lib/systemd/system/penstock-watch@.service",
         "/usr/lib/systemd/user/penstock-watch.service",
         "/usr/share/bash-completion/completions/penstock",
+        "/usr/share/zsh/vendor-completions/_penstock",
+        "/usr/share/fish/vendor_completions.d/penstock.fish",
         "/usr/share/man/man1/penstock-run.1.gz",
         "/usr/share/man/man5/penstock-workflow.5.gz",
         "/usr/share/doc/penstock/copyright",

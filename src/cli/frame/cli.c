@@ -65,7 +65,7 @@ static int print_help(const struct cli *cli, const struct command *command)
 	return print_text(&text);
 }
 
-/* Pages for the build: --man [VERB], --completion bash, --table NAME FORMAT. */
+/* Pages for the build: --man [VERB], --completion SHELL, --table NAME FORMAT. */
 static int print_page(const struct cli *cli, const char *what, const char *name, const char *format)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
@@ -77,12 +77,21 @@ static int print_page(const struct cli *cli, const char *what, const char *name,
 			return refuse_verb(cli, name);
 		man_page(&text, command, cli->commands);
 	} else if (strcmp(what, "--completion") == 0) {
-		if (!name || strcmp(name, "bash") != 0)
-			return cli_misuse(cli, "--completion supports only bash");
-		completion_bash(&text, cli->commands);
+		if (!name || !completion_script(name))
+			return cli_misuse(cli, "--completion supports bash, zsh and fish");
+		buf_add_str(&text, completion_script(name));
 	} else if (!name || !format || !table_write(&text, name, strcmp(format, "markdown") == 0)) {
 		return cli_misuse(cli, "--table needs the name of a table and markdown or scdoc");
 	}
+	return print_text(&text);
+}
+
+/* For the scripts of --completion. */
+static int print_completion(const struct cli *cli, char *const *words, size_t n)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	completion_words(&text, cli->commands, words, n);
 	return print_text(&text);
 }
 
@@ -246,6 +255,8 @@ int cli_main(int argc, char **argv, const struct command *const *commands)
 				strcmp(argv[1], "--completion") == 0))
 		return check_stdout(print_page(
 			&cli, argv[1], argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL));
+	if (argc > 1 && strcmp(argv[1], "--complete") == 0)
+		return check_stdout(print_completion(&cli, argv + 2, (size_t)argc - 2));
 	code = cli_parse(&cli, argc, argv);
 	command = cli.operands.n ? find_command(commands, cli.operands.items[0]) : NULL;
 	/* Words for another program are visible anyway, and `exec` needs its command line

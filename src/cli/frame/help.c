@@ -196,9 +196,10 @@ void help_overview(struct buf *out, const struct command *const *commands)
 	add_row(out, "version", "show the version, also as --version", 14);
 	buf_add_str(out, "\nOptions:\n");
 	add_options(out, common_options);
-	add_options(
-		out, (const struct option_spec[]){{0, "version", NULL, "Show the version and exit"},
-			     {0, NULL, NULL, NULL}});
+	add_options(out,
+		(const struct option_spec[]){{0, "version", NULL, "Show the version and exit"},
+			{0, "completion", "SHELL", "Print the completion for bash, zsh or fish"},
+			{0, NULL, NULL, NULL}});
 	buf_add_str(out, "\nEnvironment:\n");
 	for (const struct fact *fact = environment_table; fact->name; fact++) {
 		_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_LOG_LINE);

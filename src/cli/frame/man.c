@@ -106,6 +106,7 @@ static void overview_page(struct buf *out, const struct command *const *commands
 	buf_add_str(out, ".SH OPTIONS\n");
 	add_options(out, common_options);
 	add_item(out, "--version", "Show the version and exit");
+	add_item(out, "--completion SHELL", "Print the completion for bash, zsh or fish");
 	buf_add_str(out, ".SH ENVIRONMENT\n");
 	add_facts(out, environment_table);
 	buf_add_str(out, ".SH EXIT STATUS\n");

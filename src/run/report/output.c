@@ -94,7 +94,8 @@ static bool output_patience_is_over(struct output *output)
 	return output->stopping && clock_monotonic_ns() > output->stop_asked_ns + 2 * NS_PER_S;
 }
 
-/* Notes the time of the bytes that come next, at most once a second. Others write to the log, too. */
+/* Notes the time of the bytes that come next, at most once a second. Others write to the log, too:
+ * the size is that of the file. */
 static void note_time(struct output *output)
 {
 	int64_t now = clock_monotonic_ns();
