@@ -25,7 +25,7 @@ def tab(request, penstock, tmp_path):
         words = [word for word in re.split(r"\s+|([=:])", line) if word]
         words += [""] if line[-1] in " =:" and line[-1] == " " else []
         array = " ".join(f"'{word}'" for word in words)
-        text = f"source {script}\nCOMP_WORDS=({array}); COMP_CWORD={len(words) - 1}; _penstock; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        text = f"source {script}\nCOMP_WORDS=({array}); COMP_CWORD={len(words) - 1}; COMP_LINE='{line}'; COMP_POINT={len(line)}; _penstock; printf '%s\\n' \"${{COMPREPLY[@]}}\""
         out = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True, env=env, cwd=tmp_path).stdout
         return out.splitlines()
 
