@@ -38,6 +38,7 @@ typedef bool (*workflow_resolve_fn)(
 /* Facts that files of other runners do not state. */
 struct workflow_site {
 	int cpus, gpus; /* of the machine; no CPUs: it is not known */
+	bool nodes; /* these are of each node of a cluster */
 	const char *endpoint_url, *region; /* of `s3://BUCKET`; NULL: those of AWS */
 };
 

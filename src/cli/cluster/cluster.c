@@ -204,22 +204,6 @@ void cluster_view_release(struct cluster_view *view)
 
 #define NODE_FIELDS 6
 
-/* "gpu:a100:4(S:0-1)" and "gpu:2" are 4 and 2; several kinds are summed. */
-static int gpus_of(const char *gres)
-{
-	int sum = 0;
-
-	for (const char *at = gres; (at = strstr(at, "gpu:")); at++) {
-		const char *number = at + 4;
-		size_t len = strcspn(number, ":,(");
-
-		if (number[len] == ':')
-			number += len + 1;
-		sum += (int)strtoul(number, NULL, 10);
-	}
-	return sum;
-}
-
 int cluster_show_nodes(bool json, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
@@ -250,14 +234,14 @@ int cluster_show_nodes(bool json, struct penstock_error *err)
 			array, json_pack("{s:o, s:o, s:{s:i, s:I, s:i}, s:{s:i}, s:o}", "name",
 				       json_text(fields[0]), "status", json_text(fields[1]),
 				       "capacity", "cpus", all, "memory", (json_int_t)bytes, "gpus",
-				       gpus_of(fields[4]), "used", "cpus", used, "partition",
+				       slurm_gpus_of(fields[4]), "used", "cpus", used, "partition",
 				       json_text(fields[5])));
 		grid_add(&grid, fields[0]);
 		grid_add(&grid, fields[5]);
 		grid_add(&grid, fields[1]);
 		grid_addf(&grid, "%d of %d", used, all);
 		grid_add(&grid, memory);
-		grid_addf(&grid, "%d", gpus_of(fields[4]));
+		grid_addf(&grid, "%d", slurm_gpus_of(fields[4]));
 	}
 	return show_list(&grid, array, r);
 }

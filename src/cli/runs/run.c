@@ -314,6 +314,7 @@ static int load_given(
 		.context = cli_value(cli, "context"),
 		.strict = cli_has(cli, "strict"),
 		.here = !row->cluster.slurm,
+		.on_cluster = row->cluster.slurm,
 		.options = {.sets = &row->sets,
 			.image = cli_value(cli, "image"),
 			.env = cli_values(cli, "env"),

@@ -21,7 +21,7 @@ struct load_given {
 	const char *workflow; /* --workflow; NULL if not given */
 	const char *context; /* --context */
 	bool strict; /* --strict: notes are errors */
-	bool here; /* the workflow is to run on this machine */
+	bool here, on_cluster; /* the workflow is to run on this machine, or on a cluster */
 	struct workflow_options options; /* sets, env, arguments, used, keep_references */
 };
 

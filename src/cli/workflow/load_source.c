@@ -20,6 +20,7 @@
 #include "net/credentials/credentials.h"
 #include "net/http/http.h"
 #include "records/claims.h"
+#include "run/cluster/slurm.h"
 #include "run/config/user_limits.h"
 #include "transfer/location.h"
 #include "transfer/objects.h"
@@ -307,8 +308,7 @@ int load_source_find(
 	return read_variables_and_defaults(out, err);
 }
 
-/* workflow_options.site of a workflow that starts elsewhere: only the nodes of a cluster are not
- * known. */
+/* workflow_options.site of a workflow that starts elsewhere. */
 static int describe_account(void *cookie, struct workflow_site *out, struct penstock_error *err)
 {
 	struct load_source *source = cookie;
@@ -326,6 +326,14 @@ static int describe_site(void *cookie, struct workflow_site *out, struct penstoc
 	return r == 0 ? measure_machine(out, err) : r;
 }
 
+/* Without an answer of Slurm the nodes are not known. */
+static int describe_cluster(void *cookie, struct workflow_site *out, struct penstock_error *err)
+{
+	out->nodes = true;
+	slurm_node_size(&out->cpus, &out->gpus, NULL);
+	return describe_account(cookie, out, err);
+}
+
 static bool is_here(const char *path)
 {
 	return access(path, F_OK) == 0;
@@ -337,7 +345,9 @@ struct workflow_options load_source_options(
 	struct workflow_options options = given->options;
 
 	options.is_here = given->here ? is_here : NULL;
-	options.site = given->here || options.keep_references ? describe_site : describe_account;
+	options.site = given->here || options.keep_references ? describe_site
+		       : given->on_cluster		      ? describe_cluster
+							      : describe_account;
 	options.site_cookie = source;
 	options.module = options.keep_references ? modules_find : modules_fetch;
 	options.module_cookie = source->shown;

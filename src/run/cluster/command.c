@@ -148,3 +148,52 @@ int slurm_become(const char *const *argv, struct penstock_error *err)
 	execve(program, (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)env);
 	return error_errno(err, errno, "cannot run %s", program);
 }
+
+int slurm_gpus_of(const char *gres)
+{
+	int sum = 0;
+
+	for (const char *at = gres; (at = strstr(at, "gpu:")); at++) {
+		const char *number = at + 4;
+		size_t len = strcspn(number, ":,(");
+
+		if (number[len] == ':')
+			number += len + 1;
+		sum += (int)strtoul(number, NULL, 10);
+	}
+	return sum;
+}
+
+int slurm_node_size(int *cpus, int *gpus, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SLURM_REPLY);
+	_cleanup_free_ char *lines = NULL;
+	bool chosen = false;
+	char *rest, *line;
+	int r = slurm_command(
+		(const char *const[]){"sinfo", "--noheader", "--Node", "--format=%P|%c|%G", NULL},
+		&text, err);
+
+	*cpus = *gpus = 0;
+	if (r < 0)
+		return r;
+	rest = lines = text.len ? buf_take(&text) : NULL;
+	while (rest && (line = strsep(&rest, "\n"))) {
+		char *partition = strsep(&line, "|"), *count = strsep(&line, "|");
+		bool preset = partition && str_ends(partition, "*");
+		int n = count ? (int)strtol(count, NULL, 10) : 0,
+		    g = line ? slurm_gpus_of(line) : 0;
+
+		/* Any partition, until there is a node of the default one. */
+		if (n < 1 || (chosen && !preset))
+			continue;
+		if (!*cpus || (preset && !chosen)) {
+			*cpus = n;
+			*gpus = g;
+		}
+		chosen = preset;
+		*cpus = n < *cpus ? n : *cpus;
+		*gpus = g < *gpus ? g : *gpus;
+	}
+	return 0;
+}

@@ -45,6 +45,11 @@ int slurm_become(const char *const *argv, struct penstock_error *err);
 /* Raises the same error if the command is not on PATH. */
 int slurm_need(const char *program, struct penstock_error *err);
 
+/* "gpu:a100:4(S:0-1)" and "gpu:2" are 4 and 2; several kinds are summed. */
+int slurm_gpus_of(const char *gres);
+/* The CPUs and GPUs that each node of the default partition has; 0 if there is no node. */
+int slurm_node_size(int *cpus, int *gpus, struct penstock_error *err);
+
 /* ---- the record of a run's job ---- */
 
 #define SLURM_JOB_SIZE 32 /* digits, and ";cluster" where there are several */

@@ -263,6 +263,23 @@ int64_t dialect_cpus(const struct reader *rd)
 	return rd->site.cpus ? rd->site.cpus : 1;
 }
 
+bool dialect_other_device(struct reader *rd, const struct node *at, const char *kind)
+{
+	static const char *const others[] = {"tpu", "v2-", "v3-", "v4-", "v5", "v6e", "inferentia",
+		"trainium", "gaudi", "tt-", "n150", "n300", "tenstorrent", "google", "intel"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+		if (strncasecmp(kind, others[i], strlen(others[i])) != 0)
+			continue;
+		reader_note(rd, &at->at,
+			"no GPU is claimed for %s: every step sees the devices of this machine "
+			"that are no GPUs",
+			quote(kind));
+		return true;
+	}
+	return false;
+}
+
 const char *dialect_quoted(struct reader *rd, const char *text)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STRING);

@@ -142,6 +142,8 @@ void native_resources(struct reader *rd, struct node *job, const struct workflow
 /* Adds the transport for files of this machine, which are not unpacked. */
 void native_local(
 	struct reader *rd, struct node *input, const char *path, const struct workflow_place *at);
+/* Returns true if the kind of an accelerator is no GPU, such as a TPU; a note says so. */
+bool dialect_other_device(struct reader *rd, const struct node *at, const char *kind);
 /* Names the run: characters that a name cannot have become `-`, with a note. */
 void native_name(struct reader *rd, struct node *job, const struct node *name);
 /* Bytes of "32GB", "512 MiB", "16g"; units are decimal without "i". False if `text` is no size. */

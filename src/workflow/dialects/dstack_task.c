@@ -243,6 +243,7 @@ static int64_t read_gpus(struct task *t, const struct node *node)
 {
 	struct range range = {1, 1};
 	const struct node *count = node->kind == NODE_MAP ? node_get(node, "count") : NULL;
+	const char *name = dialect_text(node, "name"), *vendor = dialect_text(node, "vendor");
 	bool good = node->kind == NODE_MAP ? !count || range_of(t, count, false, &range)
 					   : gpu_count(t, node->text, &range);
 	int64_t gpus;
@@ -254,6 +255,12 @@ static int64_t read_gpus(struct task *t, const struct node *node)
 			node->kind == NODE_SCALAR ? quote(node->text) : node_kind_name(node));
 		return 0;
 	}
+	if (dialect_other_device(t->rd, node,
+		    node->kind == NODE_SCALAR ? node->text
+		    : vendor		      ? vendor
+		    : name		      ? name
+					      : ""))
+		return 0;
 	gpus = take(&range, t->rd->site.gpus, 1);
 	if (node->kind == NODE_SCALAR && node->text[strspn(node->text, "0123456789.")])
 		reader_note(t->rd, &node->at, "the kind of the %lld GPU%s is not checked",

@@ -17,12 +17,21 @@ static const char *const changes[] = {"shutdown", "poweroff", "reboot", "halt", 
 	"dpkg", "yum", "dnf", "systemctl", "sudo", "pkill", "killall", "useradd", "modprobe",
 	"sysctl"};
 
+static const char *const homes[] = {
+	"/home/ubuntu/", "/home/gcpuser/", "/home/azureuser/", "/home/sky/", "/home/$USER/"};
+
 static int note_step(void *cookie, const struct workflow_step *step)
 {
 	struct host *h = cookie;
 	const char *command = step->run.command.value;
 	_cleanup_(buf_release) struct buf list = BUF_INIT(LIMIT_LOG_LINE);
 
+	if (step->kind == WORKFLOW_STEP_RUN && command && step->run.resources.tasks.value > 1 &&
+		(shell_has_word(command, "mpirun") || shell_has_word(command, "ssh")))
+		diagnostics_add(h->found, DIAGNOSTIC_NOTE, h->workflow->file, &step->run.at,
+			"'%s' uses `mpirun` or `ssh`, which reach the other nodes only if these "
+			"accept ssh from each other",
+			step->label);
 	if (step->kind != WORKFLOW_STEP_RUN || step->run.container.given || !command)
 		return 0;
 	h->any = true;
@@ -34,6 +43,13 @@ static int note_step(void *cookie, const struct workflow_step *step)
 		diagnostics_add(h->found, DIAGNOSTIC_NOTE, h->workflow->file, &step->run.at,
 			"warning: '%s' calls %s on this machine, which stays changed", step->label,
 			buf_str(&list));
+	for (size_t i = 0; i < ARRAY_SIZE(homes); i++) {
+		if (strstr(command, homes[i]))
+			diagnostics_add(h->found, DIAGNOSTIC_NOTE, h->workflow->file, &step->run.at,
+				"'%s' names a path below %s, which is the home on machines of "
+				"SkyPilot; here it is $HOME",
+				step->label, homes[i]);
+	}
 	if (strstr(command, "sky_templates"))
 		diagnostics_add(h->found, DIAGNOSTIC_NOTE, h->workflow->file, &step->run.at,
 			"'%s' uses ~/sky_templates, which only SkyPilot's machines have",

@@ -266,7 +266,8 @@ void native_default_cpus(struct reader *rd, struct node *job)
 {
 	struct node *resources = node_get(job, "resources");
 	int64_t tasks = dialect_whole(resources, "tasks", 1);
-	int64_t cpus = dialect_cpus(rd) / (tasks > 0 ? tasks : 1);
+	bool one_each = rd->site.nodes && dialect_whole(resources, "tasksPerNode", 0) == 1;
+	int64_t cpus = dialect_cpus(rd) / (tasks > 0 && !one_each ? tasks : 1);
 
 	if (!rd->site.cpus || node_find(resources, "cpusPerTask") || cpus < 1)
 		return;

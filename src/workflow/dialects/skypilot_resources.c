@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/limits.h"
@@ -114,20 +113,14 @@ static int64_t read_accelerators(struct task *t, const struct node *node)
 	return first < 0 ? 0 : first;
 }
 
-/* Devices that are no GPUs are not claimed, and every step sees them. */
-static bool is_other_device(const struct node *node)
+static bool is_other_device(struct task *t, const struct node *node)
 {
-	static const char *const others[] = {"tpu", "Inferentia", "Trainium", "Gaudi"};
 	const char *kind = node->kind == NODE_SCALAR ? node->text
 			   : node->n != 1	     ? ""
 			   : node->entries[0].key    ? node->entries[0].key
 						     : node->entries[0].value->text;
 
-	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
-		if (strncasecmp(kind, others[i], strlen(others[i])) == 0)
-			return true;
-	}
-	return false;
+	return dialect_other_device(t->rd, node, kind);
 }
 
 /* Returns true if a count is a part of a GPU. */
@@ -275,10 +268,7 @@ void skypilot_put_resources(struct task *t)
 	put_recovery(t, node_get(t->resources, "job_recovery"));
 	if (share.gpu_at) {
 		t->gpus = share.gpus = read_accelerators(t, share.gpu_at);
-		if (is_other_device(share.gpu_at)) {
-			reader_note(t->rd, &share.gpu_at->at,
-				"no GPU is claimed: steps use the TPUs and the like of "
-				"this machine without a claim");
+		if (is_other_device(t, share.gpu_at)) {
 			t->gpus = share.gpus = 0;
 			share.gpu_at = NULL;
 		} else {

@@ -363,3 +363,18 @@ def test_each_option_that_slurm_is_given_is_in_the_table_with_its_release():
     assert {"--overlap", "--gpus", "--parsable"} <= given
     assert given - ours == set(since)
     assert max(since.values()) == "20.11"
+
+
+def test_a_task_of_another_runner_has_the_processors_of_a_node(penstock, fake, tmp_path):
+    # Machines of the others are not shared; a number of the file counts.
+    (tmp_path / "task.yaml").write_text("num_nodes: 2\nrun: x\n")
+    (tmp_path / "own.yaml").write_text("num_nodes: 2\nresources: {cpus: 3}\nrun: x\n")
+    (fake.bin / "sinfo").write_text("#!/bin/sh\nprintf 'big|99|(null)\\nmain*|16|gpu:2\\nmain*|12|gpu:a100:4\\n'\n")
+    (fake.bin / "sinfo").chmod(0o755)
+
+    task = penstock.run("run", "--dry-run", "--on", "slurm", tmp_path / "task.yaml").ok()
+    own = penstock.run("run", "--dry-run", "--on", "slurm", tmp_path / "own.yaml").ok()
+
+    assert task.json()["resources"] == {"tasks": 2, "cpusPerTask": 12, "memPerCpu": None, "gpus": 0, "tasksPerNode": 1}
+    assert own.json()["resources"]["cpusPerTask"] == 3
+    assert "cpusPerTask" not in task.err

@@ -271,3 +271,11 @@ def test_on_a_cluster_a_file_without_cpus_has_a_note(penstock, project):
 
     assert "resources.cpusPerTask" in penstock.run("run", "--dry-run", "--on", "slurm", "task.yaml").ok().err
     assert "resources.cpusPerTask" not in penstock.run("validate", "task.yaml").ok().err
+
+
+def test_what_only_machines_of_skypilot_have_is_a_note(penstock, project):
+    project({"task.yaml": "num_nodes: 2\nsetup: ~/sky_templates/ray/start_cluster\nrun: mpirun -H a,b cat /home/ubuntu/x\n"})
+
+    err = penstock.run("validate", "task.yaml").ok().err
+
+    assert "'setup' uses ~/sky_templates" in err and "'run' uses `mpirun`" in err and "/home/ubuntu/" in err
