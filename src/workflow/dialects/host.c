@@ -20,19 +20,49 @@ static const char *const changes[] = {"shutdown", "poweroff", "reboot", "halt", 
 static const char *const homes[] = {
 	"/home/ubuntu/", "/home/gcpuser/", "/home/azureuser/", "/home/sky/", "/home/$USER/"};
 
+static bool names(const struct workflow_env_list *env, const char *text)
+{
+	for (size_t i = 0; i < env->n; i++) {
+		if (env->items[i].value.value && strstr(env->items[i].value.value, text))
+			return true;
+	}
+	return false;
+}
+
+#define note(h, step, ...)                                                                         \
+	diagnostics_add(                                                                           \
+		(h)->found, DIAGNOSTIC_NOTE, (h)->workflow->file, &(step)->run.at, __VA_ARGS__)
+
+static void note_machine(const struct host *h, const struct workflow_step *step, const char *text)
+{
+	if (step->run.resources.tasks.value > 1 &&
+		(shell_has_word(text, "mpirun") || shell_has_word(text, "ssh")))
+		note(h, step,
+			"'%s' uses `mpirun` or `ssh`, which reach the other nodes only if these "
+			"accept ssh from each other",
+			step->label);
+	if (strstr(text, "sky_templates"))
+		note(h, step, "'%s' uses ~/sky_templates, which only SkyPilot's machines have",
+			step->label);
+	for (size_t i = 0; i < ARRAY_SIZE(homes); i++) {
+		if (strstr(text, homes[i]) || names(&h->workflow->env, homes[i]))
+			note(h, step,
+				"'%s' names a path below %s, which is the home on machines of "
+				"SkyPilot; here it is $HOME",
+				step->label, homes[i]);
+	}
+}
+
 static int note_step(void *cookie, const struct workflow_step *step)
 {
 	struct host *h = cookie;
 	const char *command = step->run.command.value;
 	_cleanup_(buf_release) struct buf list = BUF_INIT(LIMIT_LOG_LINE);
 
-	if (step->kind == WORKFLOW_STEP_RUN && command && step->run.resources.tasks.value > 1 &&
-		(shell_has_word(command, "mpirun") || shell_has_word(command, "ssh")))
-		diagnostics_add(h->found, DIAGNOSTIC_NOTE, h->workflow->file, &step->run.at,
-			"'%s' uses `mpirun` or `ssh`, which reach the other nodes only if these "
-			"accept ssh from each other",
-			step->label);
-	if (step->kind != WORKFLOW_STEP_RUN || step->run.container.given || !command)
+	if (step->kind != WORKFLOW_STEP_RUN || !command)
+		return 0;
+	note_machine(h, step, command);
+	if (step->run.container.given)
 		return 0;
 	h->any = true;
 	for (size_t i = 0; i < ARRAY_SIZE(changes); i++) {
@@ -40,20 +70,8 @@ static int note_step(void *cookie, const struct workflow_step *step)
 			buf_printf(&list, "%s`%s`", list.len ? ", " : "", changes[i]);
 	}
 	if (list.len)
-		diagnostics_add(h->found, DIAGNOSTIC_NOTE, h->workflow->file, &step->run.at,
-			"warning: '%s' calls %s on this machine, which stays changed", step->label,
-			buf_str(&list));
-	for (size_t i = 0; i < ARRAY_SIZE(homes); i++) {
-		if (strstr(command, homes[i]))
-			diagnostics_add(h->found, DIAGNOSTIC_NOTE, h->workflow->file, &step->run.at,
-				"'%s' names a path below %s, which is the home on machines of "
-				"SkyPilot; here it is $HOME",
-				step->label, homes[i]);
-	}
-	if (strstr(command, "sky_templates"))
-		diagnostics_add(h->found, DIAGNOSTIC_NOTE, h->workflow->file, &step->run.at,
-			"'%s' uses ~/sky_templates, which only SkyPilot's machines have",
-			step->label);
+		note(h, step, "warning: '%s' calls %s on this machine, which stays changed",
+			step->label, buf_str(&list));
 	return 0;
 }
 

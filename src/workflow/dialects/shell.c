@@ -245,7 +245,7 @@ const char *shell_command(struct shell *s, const char *first, const char *comman
 		add_python(s, &out);
 	if (shell_has_word(s->commands, "conda"))
 		buf_add_str(&out, conda_lines);
-	if (shell_has_word(s->commands, "sudo"))
+	if (shell_has_word(commands, "sudo"))
 		buf_add_str(&out, sudo_lines);
 	buf_add_str(&out, commands);
 	return shell_mounted(s, "/bin/bash", workflow_arena_take(s->rd->arena, &out));

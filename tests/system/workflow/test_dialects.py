@@ -648,6 +648,7 @@ def test_steps_on_the_host_are_a_note_with_what_changes_the_machine(dialects, pr
 
     assert "--image" in task and "--image" in dialects.run("validate", "const.yaml").ok().err
     assert re.search("'setup' .*`apt-get`.*`sudo`", task) and re.search("'run' .*`shutdown`", task) and "pkill" not in task
+    assert "`sudo`" not in task.split("'run' calls")[1].split("\n")[0]
     assert "--image" not in inside.err and "sudo" not in inside.err and "registry.io/a:1" in inside.out
     assert model["workflow"]["steps"][0]["run"]["container"] == {"image": "a:1", "registry": "registry.io"}
     assert any("--image" in entry["message"] for entry in dialects.run("validate", "--json", "task.yaml").ok().json()["diagnostics"])
