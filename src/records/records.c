@@ -674,7 +674,7 @@ int records_find(struct records *records, const char *word, struct records_run *
 {
 	enum { BY_ID, BY_NAME, BY_PREFIX, WAYS };
 	static const char *const queries[WAYS] = {RUN_QUERY " WHERE r.id = ?1",
-		RUN_QUERY " WHERE r.name = ?1 ORDER BY a.started DESC",
+		RUN_QUERY " WHERE r.name = ?1 ORDER BY a.rowid DESC",
 		RUN_QUERY " WHERE r.id GLOB ?1 || '*'"};
 	bool prefix = strlen(word) >= 4 && strspn(word, "0123456789abcdef") == strlen(word);
 
@@ -706,7 +706,7 @@ int records_list(struct records *records, int (*fn)(void *cookie, const struct r
 
 	LOCK_SCOPE(&records->lock);
 	_cleanup_statement_ sqlite3_stmt *s = prepare(
-		records, RUN_QUERY " ORDER BY a.started DESC, r.id", "");
+		records, RUN_QUERY " ORDER BY a.rowid DESC", "");
 	while (s && (code = sqlite3_step(s)) == SQLITE_ROW) {
 		struct records_run run;
 		int stop;

@@ -207,7 +207,8 @@ bool records_before_flush(struct records *records, const char *id);
 int records_find(struct records *records, const char *word, struct records_run *out,
 	struct penstock_error *err);
 
-/* Lists runs, newest first, by the start of the last attempt. fn returns non-zero to stop. */
+/* Lists runs, that of the newest attempt first, in the order in which attempts were recorded: the
+ * clock may have been set back. fn returns non-zero to stop. */
 int records_list(struct records *records, int (*fn)(void *cookie, const struct records_run *run),
 	void *cookie, struct penstock_error *err);
 /* Lists the attempts of a run, oldest first. */

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import time
 from pathlib import Path
 
@@ -376,3 +377,13 @@ def test_ps_in_a_pipe_keeps_messages_short(penstock, job):
     row = penstock.run("ps").ok().out.splitlines()[1]
     assert len(whole) > 72 and row.endswith("…") and whole not in row
     assert whole[:60] in row and whole in penstock.run("show", "long").ok().out
+
+
+# A clock that was an hour ahead and has been put right: the run that began since has an earlier start.
+def test_ps_and_names_go_by_the_order_of_attempts_and_not_by_the_clock(penstock, tmp_path):
+    for name in ("first", "second"):
+        penstock.run("run", write_workflow(tmp_path, f"echo {name}", file=f"{name}.json", name=name)).ok()
+    with sqlite3.connect(penstock.home / "runs.db") as records:
+        records.execute("UPDATE attempts SET started = started + 3600000000000 WHERE run = (SELECT id FROM runs WHERE name = 'first')")
+
+    assert [run["name"] for run in penstock.ps()] == ["second", "first"]
