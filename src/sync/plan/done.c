@@ -72,6 +72,8 @@ static void done_whole(struct plan *p, const struct ended *d)
 	if (open && w->opening && e->state == ENTRY_OPEN) {
 		w->opening->sent = d->r->ident;
 		settle(p, w, d);
+		/* It was closed meanwhile, and opened again: its place is that of the close. */
+		w->waiting_ms = w->queued ? d->now_ms : 0;
 		w->dirty_ms = w->changed_ms > job->started_ms ? job->started_ms : d->now_ms;
 		return;
 	}
