@@ -53,7 +53,7 @@ static void count_success(struct sync *s, const char *path, const struct job *jo
 		sync_emit(s, SYNC_PARTIAL, path, r->ident.size, "%spartial/%s", s->state, path);
 	} else {
 		s->status.files_published++;
-		s->status.bytes_published += r->ident.size;
+		s->status.bytes_published += r->sent;
 		s->status.last_publish_ms = now_ms;
 		sync_emit(s,
 			r->kind == JOB_GROWN && !job->closed ? SYNC_PUBLISHED_OPEN : SYNC_PUBLISHED,

@@ -158,7 +158,7 @@ void sync_settle(struct sync *s);
 
 struct sync_status {
 	uint64_t files_published; /* since the start; versions, not names */
-	uint64_t bytes_published;
+	uint64_t bytes_published; /* as sent: without the parts that the store copied */
 	uint64_t files_waiting; /* names with an unpublished change */
 	uint64_t bytes_waiting;
 	int64_t lag_ms; /* age of the oldest unpublished change; 0 if there is none */

@@ -39,6 +39,7 @@ struct upload {
 	bool prefix_only; /* send the first ident.size bytes of a file that grows */
 	uint64_t crc;
 	bool has_crc;
+	atomic_ullong sent; /* bytes */
 };
 
 int upload_key(struct sync *s, const char *path, struct buf *key, struct penstock_error *err)
@@ -225,6 +226,7 @@ static int send(struct upload *u, struct object_info *info, struct penstock_erro
 				.still_valid = still_valid,
 				.parts = on_parts,
 				.delta_dir = s->sent_dir,
+				.sent = &u->sent,
 				.cookie = u},
 			info, err);
 		if (rc != -PENSTOCK_E_PRECONDITION || n == CONFLICTS)
@@ -315,6 +317,7 @@ static void send_it(struct upload *u, struct job_result *r, struct penstock_erro
 	_cleanup_(object_info_release) struct object_info info = {0};
 	int rc = send(u, &info, err);
 
+	r->sent = atomic_load(&u->sent);
 	if (rc < 0) {
 		fail(r, rc, err);
 		r->unsure = true;

@@ -127,6 +127,9 @@ struct object_put_options {
 	unsigned parallel; /* limit of parts in flight; 0: adapted to the store */
 	object_progress_fn progress;
 	void *cookie;
+	/* Gets the bytes that were sent added: not those of parts that the store copied, or had
+	 * from an earlier call. May be NULL. */
+	atomic_ullong *sent;
 	const atomic_int *cancel;
 	/*
 	 * Called before the object becomes visible (before the last bytes of a PUT or the Complete

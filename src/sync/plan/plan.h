@@ -98,6 +98,7 @@ struct job_result {
 	enum job_outcome outcome;
 	enum job_kind kind; /* JOB_GROWN may have ended as JOB_PARTIAL */
 	struct ident ident; /* what was sent */
+	uint64_t sent; /* bytes: less than its size if the store copied the rest */
 	char *etag; /* of the object under its name; owned by the caller of plan_done() */
 	uint64_t crc; /* of what was sent */
 	bool has_crc;

@@ -64,6 +64,8 @@ static void part_done(void *cookie, struct http_request *request, struct http_re
 	slot->failed = err != NULL;
 	if (!err)
 		atomic_fetch_add(&slot->upload->moved, slot->body.length);
+	if (!err && !slot->copied && slot->upload->options->sent)
+		atomic_fetch_add(slot->upload->options->sent, slot->body.length);
 	/* A cancel does not mean that the store cannot copy. */
 	slot->uncopied = slot->copied && err && err->code != PENSTOCK_E_CANCELLED &&
 			 !error_is_retryable(err);

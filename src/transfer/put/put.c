@@ -50,6 +50,8 @@ static int put_once(struct object_ref at, struct put_body *body,
 	put.op.request.fresh_connection = options->if_match || options->if_none_match;
 	put_request_hook(&put, body);
 	r = s3_op_perform(&put.op, &own);
+	if (r == 0 && options->sent)
+		atomic_fetch_add(options->sent, body->length);
 	if (r == -(int)PENSTOCK_E_PRECONDITION && put_was_done(&put.op, body))
 		return object_head(at, info, err);
 	if (r < 0) {
