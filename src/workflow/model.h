@@ -74,6 +74,7 @@ struct workflow_mount {
 	struct workflow_text host_dir; /* absolute */
 	struct workflow_text container_dir; /* absolute, without ".." */
 	bool read_only;
+	bool slave; /* sees what is mounted below host_dir later */
 	struct workflow_place at;
 };
 

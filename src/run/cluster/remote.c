@@ -199,6 +199,8 @@ static int read_container(struct remote *r, const json_t *given)
 
 		if (add_mount(r, source, place, json_is_true(json_object_get(mount, "ro"))) < 0)
 			return -1;
+		r->mounts[r->container.n_mounts - 1].slave = json_is_true(
+			json_object_get(mount, "slave"));
 	}
 	/* Ranks of one machine communicate through /dev/shm. */
 	if ((pmix && add_mount(r, pmix, pmix, false) < 0) ||

@@ -411,6 +411,7 @@ static int add_mounts(struct container_setup *setup, const struct containers *co
 			return workflow_error_at(containers->attempt->workflow, &mounts[i].at, err);
 		}
 		add_mount(setup, source, mounts[i].container_dir.value, mounts[i].read_only);
+		setup->mounts[setup->container.n_mounts - 1].slave = mounts[i].slave;
 	}
 	return 0;
 }

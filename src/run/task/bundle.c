@@ -148,10 +148,27 @@ static json_t *mounts_of(const char *dir, const struct task_spec *spec, bool roo
 		add_bind(mounts, "/etc/resolv.conf", "/etc/resolv.conf", true);
 	if (access("/etc/hosts", R_OK) == 0)
 		add_bind(mounts, "/etc/hosts", "/etc/hosts", true);
-	for (size_t i = 0; i < container->n_mounts; i++)
-		add_bind(mounts, container->mounts[i].source, container->mounts[i].place,
-			container->mounts[i].read_only);
+	for (size_t i = 0; i < container->n_mounts; i++) {
+		const struct container_mount *m = &container->mounts[i];
+
+		if (!m->slave)
+			add_bind(mounts, m->source, m->place, m->read_only);
+		else if (m->read_only)
+			add_read_only(mounts, m->source, m->place, "rbind,rslave,nosuid,nodev");
+		else
+			add_mount(mounts, m->place, "bind", m->source,
+				"rbind,rslave,nosuid,nodev,rw");
+	}
 	return mounts;
+}
+
+bool bundle_has_slave(const struct task_container *container)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < container->n_mounts; i++)
+		found = found || container->mounts[i].slave;
+	return found;
 }
 
 /* ---- the document ---- */
@@ -175,6 +192,8 @@ static json_t *linux_of(const struct task_container *container)
 		json_object_set_new(root, "uidMappings", mapping(container->uid));
 		json_object_set_new(root, "gidMappings", mapping(container->gid));
 	}
+	if (root && bundle_has_slave(container))
+		json_object_set_new(root, "rootfsPropagation", json_string("rslave"));
 	return root;
 }
 

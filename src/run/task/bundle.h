@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+struct task_container;
 struct task_spec;
 
 /*
@@ -12,5 +13,7 @@ struct task_spec;
  * are root only in a user namespace.
  */
 char *bundle_text(const char *dir, const struct task_spec *spec, bool rootless);
+/* Returns true if a mount of the container sees later mounts of the machine. */
+bool bundle_has_slave(const struct task_container *container);
 
 #endif

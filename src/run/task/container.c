@@ -213,6 +213,7 @@ static int start(struct task **out, const struct task_spec *spec, struct penstoc
 	if (!t)
 		return error_memory(err);
 	s.plan.rootless = geteuid() != 0;
+	s.plan.slave = bundle_has_slave(spec->container);
 	snprintf(s.plan.uid_map, sizeof(s.plan.uid_map), "0 %u 1", geteuid());
 	snprintf(s.plan.gid_map, sizeof(s.plan.gid_map), "0 %u 1", getegid());
 	r = prepare(&s, err);

@@ -34,6 +34,7 @@ struct container_mount {
 	const char *source; /* a file or directory of this machine */
 	const char *place; /* in the container; created if missing */
 	bool read_only;
+	bool slave; /* what is mounted below `source` later is there, too */
 };
 
 enum task_network_kind {

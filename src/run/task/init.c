@@ -190,8 +190,8 @@ int init_run(void *cookie, int report_fd, int body_fd)
 
 	if (plan->rootless && init_become_root(plan->uid_map, plan->gid_map) < 0)
 		fail(report_fd, INIT_USER);
-	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || hide_cgroups() < 0 ||
-		make_bundle(plan) < 0)
+	if (mount(NULL, "/", NULL, MS_REC | (plan->slave ? MS_SLAVE : MS_PRIVATE), NULL) < 0 ||
+		hide_cgroups() < 0 || make_bundle(plan) < 0)
 		fail(report_fd, INIT_MOUNTS);
 	if (mount_overlay(plan) < 0)
 		fail(report_fd, INIT_ROOT);

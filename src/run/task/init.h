@@ -40,6 +40,7 @@ struct init_plan {
 	struct network_plan network;
 	int last_pid; /* pids are above it; 0 for any */
 	bool rootless;
+	bool slave; /* what the machine mounts later is seen here */
 	char uid_map[32], gid_map[32]; /* of a user namespace */
 };
 

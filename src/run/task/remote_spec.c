@@ -45,8 +45,9 @@ static json_t *describe_container(const struct task_container *c)
 
 	for (size_t i = 0; i < c->n_mounts; i++)
 		json_array_append_new(mounts,
-			json_pack("{s:o, s:o, s:b}", "source", word(c->mounts[i].source), "place",
-				word(c->mounts[i].place), "ro", (int)c->mounts[i].read_only));
+			json_pack("{s:o, s:o, s:b, s:b}", "source", word(c->mounts[i].source),
+				"place", word(c->mounts[i].place), "ro",
+				(int)c->mounts[i].read_only, "slave", (int)c->mounts[i].slave));
 	return json_pack("{s:s, s:o, s:o*, s:o, s:o, s:b, s:I, s:I}", "image", c->image->name,
 		"layers", words((const char *const *)c->image->layers.items), "workingDir",
 		cwd ? word(cwd) : NULL, "tmp", word(c->tmp), "mounts", mounts, "readOnly",

@@ -261,16 +261,20 @@ static const struct node *image_of(const struct experiment *e, const struct node
 /* ---- mounts ---- */
 
 static void put_mount(struct experiment *e, struct node *mounts, const char *host,
-	const char *inside, bool read_only, const struct workflow_place *at)
+	const char *inside, bool read_only, bool slave, const struct workflow_place *at)
 {
 	struct node *mount = native_map(e->rd, mounts, NULL, at);
 
 	native_text(e->rd, mount, "hostDir", host, at);
 	native_text(e->rd, mount, "containerDir", inside, at);
 	native_text(e->rd, mount, "options", read_only ? "ro" : "rw", at);
+	if (slave)
+		native_text(e->rd, mount, "propagation", "rslave", at);
 }
 
-static void check_propagation(struct experiment *e, const struct node *map)
+/* Returns true if the mount sees what is mounted below its source later. A step cannot mount in its
+ * container, so that `shared` is the same. */
+static bool read_propagation(struct experiment *e, const struct node *map)
 {
 	static const char *const words[] = {
 		"private", "rprivate", "slave", "rslave", "shared", "rshared"};
@@ -280,7 +284,9 @@ static void check_propagation(struct experiment *e, const struct node *map)
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
 		known |= node && strcmp(node->text, words[i]) == 0;
 	if (!node || strcmp(node->text, words[0]) == 0 || strcmp(node->text, words[1]) == 0)
-		return;
+		return false;
+	if (known && e->container)
+		return true;
 	if (known)
 		reader_note(e->rd, &node->at,
 			"the propagation %s is read as rprivate: the step does not see what is "
@@ -291,6 +297,7 @@ static void check_propagation(struct experiment *e, const struct node *map)
 			"the propagation must be rprivate, private, rslave, slave, rshared or "
 			"shared, not %s",
 			quote(node->text));
+	return false;
 }
 
 static bool is_not_here(const struct experiment *e, const char *path)
@@ -298,13 +305,13 @@ static bool is_not_here(const struct experiment *e, const char *path)
 	return e->rd->options->is_here && !strstr(path, "${{") && !e->rd->options->is_here(path);
 }
 
-static bool check_mount(struct experiment *e, const struct node *item)
+static bool check_mount(struct experiment *e, const struct node *item, bool *slave)
 {
 	const struct node *host = node_get(item, "host_path");
 	const struct node *inside = node_get(item, "container_path");
 	size_t before = e->rd->found->errors;
 
-	check_propagation(e, item);
+	*slave = read_propagation(e, item);
 	if (*host->text != '/')
 		reader_error(e->rd, &host->at, "`host_path` must be an absolute path");
 	else if (is_not_here(e, host->text))
@@ -353,11 +360,12 @@ static void put_mounts(struct experiment *e)
 	mounts = e->container ? native_list(e->rd, e->container, "mounts", &list->at) : NULL;
 	for (size_t i = 0; i < list->n; i++) {
 		const struct node *item = list->entries[i].value;
+		bool slave;
 
-		if (check_mount(e, item) && mounts)
+		if (check_mount(e, item, &slave) && mounts)
 			put_mount(e, mounts, dialect_text(item, "host_path"),
 				inside_image(e, dialect_text(item, "container_path")),
-				dialect_flag(item, "read_only", false), &item->at);
+				dialect_flag(item, "read_only", false), slave, &item->at);
 	}
 }
 
@@ -486,8 +494,9 @@ static void put_directory(
 {
 	const struct node *path = node_get(storage, key);
 	struct node *mounts;
+	bool slave;
 
-	check_propagation(e, storage);
+	slave = read_propagation(e, storage);
 	if (!path && !dialect_is_missing(storage, key))
 		return;
 	if (!path || *path->text != '/') {
@@ -504,7 +513,7 @@ static void put_directory(
 	mounts = node_get(e->container, "mounts");
 	if (!mounts)
 		mounts = native_list(e->rd, e->container, "mounts", &storage->at);
-	put_mount(e, mounts, path->text, inside, false, &path->at);
+	put_mount(e, mounts, path->text, inside, false, slave, &path->at);
 }
 
 /* Without a type, as in Determined, the settings are those of the store of the configuration. */

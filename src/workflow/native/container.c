@@ -118,6 +118,7 @@ static void check_mount(struct reader *rd, const struct node *map, void *out)
 }
 
 static const char *const mount_words[] = {"rw", "ro", NULL};
+static const char *const propagation_words[] = {"rprivate", "rslave", NULL};
 
 static const struct schema_key mount_keys[] = {
 	{"hostDir", TEXT(workflow_mount, host_dir), .flags = KEY_REQUIRED | KEY_SHOWN,
@@ -126,6 +127,9 @@ static const struct schema_key mount_keys[] = {
 		.value = "absolute path", .says = "its path in the container"},
 	{"options", WORD(workflow_mount, read_only, mount_words), .flags = KEY_SHOWN,
 		.says = "writable or read-only"},
+	{"propagation", WORD(workflow_mount, slave, propagation_words),
+		.says = "`rslave`: what is mounted below the directory after the start is in the "
+			"container, too; ours"},
 };
 const struct schema schema_mount = {SCHEMA("mount", "a mount", mount_keys),
 	.size = sizeof(struct workflow_mount), AT(workflow_mount, at), .check = check_mount};

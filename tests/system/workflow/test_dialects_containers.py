@@ -3,6 +3,7 @@ import hashlib
 import io
 import os
 import re
+import subprocess
 import textwrap
 import zipfile
 
@@ -10,6 +11,7 @@ import boto3
 import pytest
 
 from harness import debian_image
+from harness.program import binary
 from harness.registry import BUSYBOX, Registry, busybox, image
 from harness.world import World, is_possible
 
@@ -273,3 +275,36 @@ def test_requirements_are_installed_once_from_the_index_and_kept(penstock, proje
     assert "requirements.txt" in missing.err
     assert "tinylib==3" in penstock.run("logs", penstock.ps()[0]["id"]).ok().out
     assert len([name for name in os.listdir(penstock.home / "venvs") if not name.endswith(".lock")]) == 2
+
+
+@contained
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount of the machine needs root")
+@pytest.mark.parametrize("propagation, seen", [("rslave", True), ("rshared", True), ("private", False)])
+def test_a_container_sees_what_the_machine_mounts_later_if_its_propagation_says_so(penstock, project, images, tmp_path, wait_for, propagation, seen):
+    # The mounts of the machine are of a namespace of the test.
+    data = tmp_path / "data"
+    data.mkdir()
+    project({
+        "const.yaml": f"""
+            name: const
+            entrypoint: "echo up > /data/up; until [ -e /data/go ]; do sleep 0.05; done; ls /data/later"
+            environment: {{image: HOST/job/bash:v1}}
+            searcher: {{name: single, metric: loss}}
+            resources: {{slots: 0}}
+            max_restarts: 0
+            bind_mounts: [{{host_path: {data}, container_path: /data, propagation: {propagation}}}]
+            """,
+    }, images)  # fmt: skip
+    script = f"""
+        set -e
+        mount -t tmpfs data {data}; mount --make-shared {data}; mkdir {data}/later
+        {binary()} run const.yaml & run=$!
+        until [ -e {data}/up ]; do sleep 0.05; kill -0 $run; done
+        mount -t tmpfs later {data}/later; : > {data}/later/file; : > {data}/go
+        wait $run
+    """
+
+    done = subprocess.run(["unshare", "--mount", "bash", "-c", script], cwd=penstock.cwd, env=penstock.env, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ("file\n" if seen else "")
