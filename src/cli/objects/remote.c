@@ -20,6 +20,8 @@
 #include "server/embedded.h"
 #include "transfer/listing.h"
 
+#define EMBEDDED_OPTION "--endpoint-url embedded"
+
 static int join_embedded(
 	const char *home, void **handle, struct store_place *place, struct penstock_error *err)
 {
@@ -269,7 +271,9 @@ static bool has_embedded(void)
 	return root && access(root, F_OK) == 0;
 }
 
-static int open_new(struct remote *remote, struct store_place *place, struct penstock_error *err)
+/* `how` is the way to ask for the embedded store. */
+static int open_new(struct remote *remote, struct store_place *place, const char *how,
+	struct penstock_error *err)
 {
 	bool no_keys = false;
 	int r = open_engine(remote, err);
@@ -289,11 +293,11 @@ static int open_new(struct remote *remote, struct store_place *place, struct pen
 		str_env("AWS_ENDPOINT_URL_S3") || str_env("AWS_ENDPOINT_URL"))
 		return r;
 	if (!has_embedded()) {
-		error_suffix(err, "; or use --endpoint-url embedded");
+		error_suffix(err, "; or use %s", how);
 		return r;
 	}
 	penstock_error_release(err);
-	log_info("no S3 credentials, using the embedded store (--endpoint-url embedded)");
+	log_info("no S3 credentials, using the embedded store (%s)", how);
 	return open_embedded(remote, place, err);
 }
 
@@ -315,7 +319,7 @@ static int open_shared(struct remote *remote, struct store_place *place, struct 
 		found = calloc(1, sizeof(*found));
 		if (!found)
 			return error_memory(err);
-		r = open_new(&found->remote, place, err);
+		r = open_new(&found->remote, place, EMBEDDED_OPTION, err);
 		if (r < 0) {
 			close_remote(&found->remote);
 			free(found);
@@ -332,7 +336,8 @@ static int open_shared(struct remote *remote, struct store_place *place, struct 
 
 static int open_given(struct remote *remote, struct store_place *place, struct penstock_error *err)
 {
-	return shared.on ? open_shared(remote, place, err) : open_new(remote, place, err);
+	return shared.on ? open_shared(remote, place, err)
+			 : open_new(remote, place, EMBEDDED_OPTION, err);
 }
 
 int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err)
@@ -352,6 +357,16 @@ int remote_open(struct remote *remote, const struct cli *cli, struct penstock_er
 			.google = google,
 			.google_key = cli_value(cli, "google-key")},
 		err);
+}
+
+int remote_open_default(struct remote *remote, bool google, struct penstock_error *err)
+{
+	/* A signal ends these verbs at once: nothing has begun. */
+	int r = http_engine_new(&remote->engine, &(struct http_engine_options){0}, err);
+
+	return r < 0 ? r
+		     : open_new(remote, &(struct store_place){.google = google},
+			       "AWS_ENDPOINT_URL=embedded", err);
 }
 
 bool remote_has_source(const struct cli *cli)

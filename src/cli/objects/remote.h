@@ -75,6 +75,8 @@ struct remote {
 /* Opens only the engine, without a store or credentials; remote_open() may follow. */
 int remote_open_engine(struct remote *remote, struct penstock_error *err);
 int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err);
+/* Opens the store of the environment, for verbs without these options that read an object. */
+int remote_open_default(struct remote *remote, bool google, struct penstock_error *err);
 /* Returns true if SOURCE_REMOTE_OPTIONS name another store for the sources. */
 bool remote_has_source(const struct cli *cli);
 /* Opens that store, with the engine of `target`. */

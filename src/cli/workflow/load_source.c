@@ -15,10 +15,9 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "cli/objects/remote.h"
 #include "cli/workflow/load.h"
 #include "cli/workflow/modules.h"
-#include "net/credentials/credentials.h"
-#include "net/http/http.h"
 #include "records/claims.h"
 #include "run/cluster/slurm.h"
 #include "run/config/user_limits.h"
@@ -184,8 +183,7 @@ static char *join_variables(const struct strlist *variables)
 
 static int fetch_object(const char *url, struct buf *bytes, struct penstock_error *err)
 {
-	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
-	struct object_client *client = NULL;
+	_cleanup_(remote_release) struct remote remote = {0};
 	_cleanup_free_ char *bucket = NULL;
 	const char *key = strchr(url + 5, '/');
 	int r;
@@ -196,13 +194,9 @@ static int fetch_object(const char *url, struct buf *bytes, struct penstock_erro
 	bucket = strndup(url + 5, (size_t)(key - url) - 5);
 	if (!bucket)
 		return error_memory(err);
-	r = http_engine_new(&engine, &(struct http_engine_options){0}, err);
+	r = remote_open_default(&remote, *url == 'g', err);
 	if (r == 0)
-		r = object_client_open(
-			&client, engine, &(struct store_place){.google = *url == 'g'}, err);
-	if (r == 0)
-		r = object_get(object_at(client, bucket, key + 1), NULL, bytes, NULL, err);
-	object_client_free(client);
+		r = object_get(object_at(remote.client, bucket, key + 1), NULL, bytes, NULL, err);
 	return r;
 }
 

@@ -142,6 +142,21 @@ def test_the_embedded_store_is_the_default_of_a_home_that_has_nothing_else(penst
     penstock.run("ls", env=env | {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B", "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).exits(69)
 
 
+# A workflow file is read from there, too: asked for, or as the default of a home that has nothing else.
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_workflow_file_in_the_embedded_store_runs(penstock, tmp_path, asked):
+    env = {"AWS_EC2_METADATA_DISABLED": "true"}
+    hint = penstock.run("run", "s3://files/wf.json", env=env).exits(77)
+    penstock.run("mb", "s3://files", "--endpoint-url", "embedded", env=env).ok()
+    (tmp_path / "wf.json").write_text(json.dumps({"steps": [{"run": {"command": "echo from the store"}}]}))
+    penstock.run("cp", tmp_path / "wf.json", "s3://files/", "--endpoint-url", "embedded", env=env).ok()
+
+    result = penstock.run("run", "s3://files/wf.json", env=env | ({"AWS_ENDPOINT_URL": "embedded"} if asked else {})).ok()
+
+    assert "from the store" in result.out
+    assert "AWS_ENDPOINT_URL=embedded" in hint.err and ("AWS_ENDPOINT_URL=embedded" in result.err) == (not asked)
+
+
 @pytest.mark.parametrize("way", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "profile", "section"])
 def test_the_embedded_store_is_an_endpoint_of_every_source(penstock, tmp_path, way):
     config = tmp_path / "config"
