@@ -6,7 +6,6 @@
 #include <microhttpd.h>
 #include <openssl/crypto.h>
 #include <sqlite3.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -27,44 +26,10 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "cli/commands.h"
+#include "cli/machine/doctor.h"
 #include "cli/objects/remote.h"
 #include "cli/print/util.h"
 #include "records/claims.h"
-
-enum verdict { VERDICT_OK, VERDICT_WARN, VERDICT_FAIL };
-
-struct doctor {
-	struct grid grid;
-	json_t *array; /* NULL for the grid */
-	enum verdict worst;
-};
-
-/* Reports a finding. `advice` says what to do; NULL if there is nothing to do. */
-
-static const char *const verdict_names[] = {"ok", "warn", "fail"};
-
-/* Reports a finding. `advice` says what to do; NULL if there is nothing to do. */
-static void say(struct doctor *doctor, enum verdict verdict, const char *subject,
-	const char *advice, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-static void say(struct doctor *doctor, enum verdict verdict, const char *subject,
-	const char *advice, const char *fmt, ...)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
-	va_list ap;
-
-	va_start(ap, fmt);
-	buf_vprintf(&text, fmt, ap);
-	va_end(ap);
-	if (verdict > doctor->worst)
-		doctor->worst = verdict;
-	json_array_append_new(doctor->array,
-		json_pack("{s:s, s:s, s:o, s:o}", "status", verdict_names[verdict], "subject",
-			subject, "detail", json_text(buf_str(&text)), "advice", json_text(advice)));
-	grid_add(&doctor->grid, verdict_names[verdict]);
-	grid_add(&doctor->grid, subject);
-	grid_addf(
-		&doctor->grid, "%s%s%s", buf_str(&text), advice ? "; " : "", advice ? advice : "");
-}
 
 enum { INSTANCES_WANTED = 128, WATCHES_WANTED = 65536, FILES_WANTED = 1024 };
 
@@ -85,15 +50,15 @@ static void check_syscalls(struct doctor *doctor)
 
 	uname(&system);
 	if (!has_syscall(SYS_pidfd_open, getpid(), 0))
-		say(doctor, VERDICT_FAIL, "kernel", "use Linux 5.3 or later",
+		doctor_say(doctor, VERDICT_FAIL, "kernel", "use Linux 5.3 or later",
 			"Linux %s has no pidfd_open", system.release);
 	/* an empty range fails with EINVAL if the call exists */
 	else if (!has_syscall(SYS_close_range, ~0U, 0))
-		say(doctor, VERDICT_WARN, "kernel",
+		doctor_say(doctor, VERDICT_WARN, "kernel",
 			"Linux 5.9 or later closes inherited descriptors in one call",
 			"Linux %s has no close_range", system.release);
 	else
-		say(doctor, VERDICT_OK, "kernel", NULL, "Linux %s on %s", system.release,
+		doctor_say(doctor, VERDICT_OK, "kernel", NULL, "Linux %s on %s", system.release,
 			system.machine);
 }
 
@@ -113,12 +78,12 @@ static void check_inotify(struct doctor *doctor)
 	_cleanup_close_ int fd = inotify_init1(IN_CLOEXEC);
 
 	if (fd < 0)
-		say(doctor, VERDICT_WARN, "inotify",
+		doctor_say(doctor, VERDICT_WARN, "inotify",
 			"raise fs.inotify.max_user_instances; without inotify, output is found "
 			"by scanning, seconds later",
 			"%s", strerror(errno));
 	else
-		say(doctor, few ? VERDICT_WARN : VERDICT_OK, "inotify",
+		doctor_say(doctor, few ? VERDICT_WARN : VERDICT_OK, "inotify",
 			few ? "sysctl fs.inotify.max_user_watches=524288 "
 			      "fs.inotify.max_user_instances=512 allows large outputs to be watched"
 			    : NULL,
@@ -129,13 +94,13 @@ static void check_inotify(struct doctor *doctor)
 static void check_cgroups(struct doctor *doctor)
 {
 	if (access("/sys/fs/cgroup/cgroup.controllers", R_OK) == 0)
-		say(doctor, VERDICT_OK, "cgroups", NULL, "version 2");
+		doctor_say(doctor, VERDICT_OK, "cgroups", NULL, "version 2");
 	else if (access("/sys/fs/cgroup/memory", R_OK) == 0)
-		say(doctor, VERDICT_WARN, "cgroups",
+		doctor_say(doctor, VERDICT_WARN, "cgroups",
 			"version 2 gives more detail about steps that ran out of memory",
 			"version 1");
 	else
-		say(doctor, VERDICT_WARN, "cgroups", "limits of containers are not visible",
+		doctor_say(doctor, VERDICT_WARN, "cgroups", "limits of containers are not visible",
 			"/sys/fs/cgroup is not mounted");
 }
 
@@ -146,7 +111,7 @@ static void check_files(struct doctor *doctor)
 
 	getrlimit(RLIMIT_NOFILE, &limit);
 	few = limit.rlim_max < FILES_WANTED;
-	say(doctor, few ? VERDICT_WARN : VERDICT_OK, "open files",
+	doctor_say(doctor, few ? VERDICT_WARN : VERDICT_OK, "open files",
 		few ? "raise the hard limit to 4096; fewer parallel iterations run at a time"
 		    : NULL,
 		"at most %llu", (unsigned long long)limit.rlim_max);
@@ -159,16 +124,16 @@ static void check_clock(struct doctor *doctor)
 	time_t now = time(NULL);
 
 	if (now < 1704067200) /* 2024: before this program was written */
-		say(doctor, VERDICT_FAIL, "clock",
+		doctor_say(doctor, VERDICT_FAIL, "clock",
 			"set it; object storage refuses requests if the clock is 15 minutes off",
 			"it shows %lld seconds since 1970", (long long)now);
 	else if (r < 0 || r == TIME_ERROR || (state.status & STA_UNSYNC))
-		say(doctor, VERDICT_WARN, "clock",
+		doctor_say(doctor, VERDICT_WARN, "clock",
 			"run an NTP client; object storage refuses requests if the clock is 15 "
 			"minutes off",
 			"not synchronized");
 	else
-		say(doctor, VERDICT_OK, "clock", NULL, "synchronised");
+		doctor_say(doctor, VERDICT_OK, "clock", NULL, "synchronised");
 }
 
 /* ---- resources ---- */
@@ -192,17 +157,14 @@ static void check_resources(struct doctor *doctor)
 		abort();
 	machine_capacity(machine);
 	str_format_size(machine->memory, memory);
-	say(doctor, VERDICT_OK, "resources", NULL, "%d CPUs, %s of memory, %d GPUs", machine->cpus,
-		memory, machine->gpus);
+	doctor_say(doctor, VERDICT_OK, "resources", NULL, "%d CPUs, %s of memory, %d GPUs",
+		machine->cpus, memory, machine->gpus);
 	if (claims_list(count_holder, &claimed, &err) < 0)
-		say(doctor, VERDICT_FAIL, "claims", NULL, "%s", err.message);
+		doctor_say(doctor, VERDICT_FAIL, "claims", NULL, "%s", err.message);
 	else
-		say(doctor, VERDICT_OK, "claims", NULL, "%d of %d CPUs are claimed by runs",
+		doctor_say(doctor, VERDICT_OK, "claims", NULL, "%d of %d CPUs are claimed by runs",
 			claimed, machine->cpus);
-	if (machine->gpus > 0 && access("/usr/bin/nvidia-smi", X_OK) != 0)
-		say(doctor, VERDICT_WARN, "GPU",
-			"install the driver's tools to see its utilization",
-			"nvidia-smi is missing");
+	doctor_gpus(doctor, machine->gpus);
 }
 
 /* ---- directories ---- */
@@ -217,13 +179,13 @@ static void check_space(struct doctor *doctor, const char *subject, const char *
 		return;
 	str_format_size(bytes, size);
 	if (bytes < 1 * GIB)
-		say(doctor, VERDICT_FAIL, subject, "free some space, or set PENSTOCK_HOME",
+		doctor_say(doctor, VERDICT_FAIL, subject, "free some space, or set PENSTOCK_HOME",
 			"%s free in %s", size, path);
 	else if (fs.f_files && fs.f_favail < 10000)
-		say(doctor, VERDICT_WARN, subject, "remove files, or set PENSTOCK_HOME",
+		doctor_say(doctor, VERDICT_WARN, subject, "remove files, or set PENSTOCK_HOME",
 			"%llu more files fit in %s", (unsigned long long)fs.f_favail, path);
 	else
-		say(doctor, bytes < 10 * GIB ? VERDICT_WARN : VERDICT_OK, subject,
+		doctor_say(doctor, bytes < 10 * GIB ? VERDICT_WARN : VERDICT_OK, subject,
 			bytes < 10 * GIB ? "large inputs may not fit" : NULL, "%s free in %s", size,
 			path);
 }
@@ -235,19 +197,20 @@ static void check_home(struct doctor *doctor)
 	_cleanup_free_ char *home = NULL;
 
 	if (show_open(&records, &home, &err) < 0) {
-		say(doctor, VERDICT_FAIL, "home",
+		doctor_say(doctor, VERDICT_FAIL, "home",
 			"set PENSTOCK_HOME to a directory that you can write to", "%s",
 			err.message);
 		return;
 	}
 	if (fs_is_network(home))
-		say(doctor, VERDICT_WARN, "home",
+		doctor_say(doctor, VERDICT_WARN, "home",
 			"a local file system is faster and shows changes at once; set "
 			"PENSTOCK_HOME",
 			"%s is on a network file system", home);
 	else
-		say(doctor, VERDICT_OK, "home", NULL, "%s", home);
+		doctor_say(doctor, VERDICT_OK, "home", NULL, "%s", home);
 	check_space(doctor, "space", home);
+	doctor_containers(doctor, home);
 }
 
 static void check_certificates(struct doctor *doctor)
@@ -262,20 +225,21 @@ static void check_certificates(struct doctor *doctor)
 		if (!path || !*path)
 			continue;
 		if (access(path, R_OK) == 0)
-			say(doctor, VERDICT_OK, "certificates", NULL, "%s=%s", given[i], path);
+			doctor_say(
+				doctor, VERDICT_OK, "certificates", NULL, "%s=%s", given[i], path);
 		else
-			say(doctor, VERDICT_FAIL, "certificates",
+			doctor_say(doctor, VERDICT_FAIL, "certificates",
 				"name a readable file, or unset it", "%s=%s: %s", given[i], path,
 				strerror(errno));
 		return;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(usual); i++) {
 		if (access(usual[i], R_OK) == 0) {
-			say(doctor, VERDICT_OK, "certificates", NULL, "%s", usual[i]);
+			doctor_say(doctor, VERDICT_OK, "certificates", NULL, "%s", usual[i]);
 			return;
 		}
 	}
-	say(doctor, VERDICT_WARN, "certificates",
+	doctor_say(doctor, VERDICT_WARN, "certificates",
 		"install ca-certificates, or set SSL_CERT_FILE; https does not work without",
 		"no certificate authorities found");
 }
@@ -290,6 +254,7 @@ static void check_machine(struct doctor *doctor)
 	check_resources(doctor);
 	check_home(doctor);
 	check_certificates(doctor);
+	doctor_slurm(doctor);
 }
 
 /* ---- libraries and object storage ---- */
@@ -299,10 +264,10 @@ static void check_libraries(struct doctor *doctor)
 	const curl_version_info_data *curl = curl_version_info(CURLVERSION_NOW);
 	bool tls = (curl->features & CURL_VERSION_SSL) != 0;
 
-	say(doctor, tls ? VERDICT_OK : VERDICT_FAIL, "libcurl",
+	doctor_say(doctor, tls ? VERDICT_OK : VERDICT_FAIL, "libcurl",
 		tls ? NULL : "install a libcurl that is built with TLS", "%s with %s",
 		curl->version, curl->ssl_version ? curl->ssl_version : "no TLS");
-	say(doctor, VERDICT_OK, "libraries", NULL,
+	doctor_say(doctor, VERDICT_OK, "libraries", NULL,
 		"penstock %s, %s, SQLite %s, %s, libmicrohttpd %s", PENSTOCK_VERSION,
 		OpenSSL_version(OPENSSL_VERSION), sqlite3_libversion(), archive_version_string(),
 		MHD_get_version());
@@ -315,41 +280,88 @@ static int stop_at_once(void *cookie, const struct object_info *info)
 	return 1;
 }
 
-/* Checks libraries and credentials; sends requests only with --bucket, for that bucket. */
-static void check_store(struct doctor *doctor, const struct cli *cli)
+static int count_bucket(void *cookie, const struct object_info *info)
+{
+	unsigned *n = cookie;
+
+	(void)info;
+	++*n;
+	return 0;
+}
+
+/* Starts the embedded store of this home, if there is one, and asks it for its buckets. */
+static void check_embedded(struct doctor *doctor)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(remote_release) struct remote remote = {0};
-	_cleanup_free_ char *bucket = NULL;
-	const char *bucket_url = cli_value(cli, "bucket");
+	unsigned n = 0;
+
+	if (!remote_has_embedded())
+		doctor_say(doctor, VERDICT_OK, "embedded store", NULL,
+			"none yet; --endpoint-url embedded makes it");
+	else if (remote_open_embedded(&remote, &err) < 0 ||
+		 bucket_list(remote.client, count_bucket, &n, &err) < 0)
+		doctor_say(doctor, VERDICT_FAIL, "embedded store", NULL, "%s", err.message);
+	else
+		doctor_say(doctor, VERDICT_OK, "embedded store", NULL, "%u bucket%s", n,
+			n == 1 ? "" : "s");
+}
+
+static void check_bucket(struct doctor *doctor, struct remote *remote, const struct location *at)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (object_list(object_at(remote->client, at->bucket, ""), NULL, stop_at_once, NULL,
+		    remote->cancel, &err) < 0)
+		doctor_say(doctor, VERDICT_FAIL, "bucket",
+			err.code == PENSTOCK_E_NOT_FOUND || err.code == PENSTOCK_E_PERMISSION
+				? NULL /* the message has the advice */
+				: "check the name, the endpoint, the keys and the clock",
+			"%s", err.message);
+	else
+		doctor_say(doctor, VERDICT_OK, "bucket", NULL, "%s can be listed", at->bucket);
+}
+
+/* Checks libraries and credentials; sends requests only with --bucket, for that bucket. */
+static void check_store(struct doctor *doctor, const struct cli *cli, const struct location *at)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(remote_release) struct remote remote = {0};
 	const struct s3_settings *s;
 
 	check_libraries(doctor);
-	if (remote_open(&remote, cli, &err) < 0) {
-		say(doctor, bucket_url ? VERDICT_FAIL : VERDICT_WARN, "credentials",
+	check_embedded(doctor);
+	if (remote_open_scheme(&remote, cli, at->text && *at->text == 'g', &err) < 0) {
+		doctor_say(doctor, *at->bucket ? VERDICT_FAIL : VERDICT_WARN, "credentials",
 			"without them only the embedded store works, and workflows with keys of "
 			"their own",
 			"%s", err.message);
 		return;
 	}
 	s = object_client_settings(remote.client);
-	say(doctor, VERDICT_OK, "credentials", NULL, "from %s, for %s in %s", s->source,
+	doctor_say(doctor, VERDICT_OK, "credentials", NULL, "from %s, for %s in %s", s->source,
 		s->endpoint_url, s->region);
-	if (!bucket_url)
-		return;
-	bucket = strdup(str_starts(bucket_url, "s3://") ? bucket_url + 5 : bucket_url);
-	if (!bucket)
+	if (*at->bucket)
+		check_bucket(doctor, &remote, at);
+}
+
+/* Reads --bucket: a name, or a place in the bucket. Returns 0, or the exit code after a message. */
+static int read_bucket(const struct cli *cli, struct location *at)
+{
+	const char *given = cli_value(cli, "bucket");
+	_cleanup_free_ char *url = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (!given)
+		return 0;
+	url = strstr(given, "://") ? strdup(given) : str_printf("s3://%s", given);
+	if (!url)
 		abort();
-	bucket[strcspn(bucket, "/")] = '\0';
-	if (object_list(object_at(remote.client, bucket, ""), NULL, stop_at_once, NULL,
-		    remote.cancel, &err) < 0)
-		say(doctor, VERDICT_FAIL, "bucket",
-			err.code == PENSTOCK_E_NOT_FOUND || err.code == PENSTOCK_E_PERMISSION
-				? NULL /* the message has the advice */
-				: "check the name, the endpoint, the keys and the clock",
-			"%s", err.message);
-	else
-		say(doctor, VERDICT_OK, "bucket", NULL, "%s can be listed", bucket);
+	if (location_parse(at, url, &err) < 0)
+		return cli_fail_as(cli, &err, CLI_EXIT_USAGE);
+	if (at->kind != LOCATION_OBJECT)
+		return cli_misuse(cli, "--bucket '%s' must begin with s3:// or gs://", given);
+	return 0;
 }
 
 /* ---- the verb ---- */
@@ -358,12 +370,15 @@ static int run_doctor(const struct cli *cli)
 {
 	struct doctor doctor = {.grid = grid_new("STATUS", "SUBJECT", "DETAIL"),
 		.array = cli_has(cli, "json") ? json_array() : NULL};
-	int r;
+	_cleanup_(location_release) struct location at = {0};
+	int r = read_bucket(cli, &at);
 
+	if (r)
+		return r;
 	doctor.grid.state_column = 0;
 	doctor.grid.whole = true;
 	check_machine(&doctor);
-	check_store(&doctor, cli);
+	check_store(&doctor, cli, &at);
 	r = show_list(&doctor.grid, doctor.array, 0);
 	return r == 0 && doctor.worst == VERDICT_FAIL ? CLI_EXIT_CONFIG : r;
 }
@@ -373,10 +388,11 @@ const struct command command_doctor = {
 	.summary = "check this machine and say what to change",
 	.description =
 		"Checks what penstock needs from this machine: features of the kernel, limits, "
-		"resources, directories and their space, the clock, libraries, and credentials "
-		"for object storage. Each line is ok, warn (works with limitations) or fail, "
+		"resources, directories and their space, the clock, containers, Slurm, GPUs, "
+		"libraries, the embedded store, and credentials for object storage. Each line is ok, warn (works with limitations) or fail, "
 		"with advice.",
-	.options = OPTIONS({0, "bucket", "s3://BUCKET", "Also check access to this bucket"},
+	.options = OPTIONS({0, "bucket", "URL",
+				   "Also check access to this bucket, s3://BUCKET or gs://BUCKET"},
 		{0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES(
 		{"penstock doctor", "Check this machine, and list what should be changed"},

@@ -261,7 +261,7 @@ static int open_embedded(
 }
 
 /* Returns true if this home has a store: it is meant where no other one is configured. */
-static bool has_embedded(void)
+bool remote_has_embedded(void)
 {
 	_cleanup_free_ char *home = NULL;
 	_cleanup_free_ char *root = NULL;
@@ -292,7 +292,7 @@ static int open_new(struct remote *remote, struct store_place *place, const char
 	if (r == 0 || !no_keys || place->endpoint_url || place->profile || str_env("AWS_PROFILE") ||
 		str_env("AWS_ENDPOINT_URL_S3") || str_env("AWS_ENDPOINT_URL"))
 		return r;
-	if (!has_embedded()) {
+	if (!remote_has_embedded()) {
 		error_suffix(err, "; or use %s", how);
 		return r;
 	}
@@ -340,6 +340,13 @@ static int open_given(struct remote *remote, struct store_place *place, struct p
 			 : open_new(remote, place, EMBEDDED_OPTION, err);
 }
 
+int remote_open_embedded(struct remote *remote, struct penstock_error *err)
+{
+	int r = open_engine(remote, err);
+
+	return r == 0 ? open_embedded(remote, &(struct store_place){0}, err) : r;
+}
+
 int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err)
 {
 	bool google = false;
@@ -349,6 +356,12 @@ int remote_open(struct remote *remote, const struct cli *cli, struct penstock_er
 		if (location_is_object(cli_operand(cli, i)))
 			google = *cli_operand(cli, i) == 'g';
 	}
+	return remote_open_scheme(remote, cli, google, err);
+}
+
+int remote_open_scheme(
+	struct remote *remote, const struct cli *cli, bool google, struct penstock_error *err)
+{
 	return open_given(remote,
 		&(struct store_place){.endpoint_url = cli_value(cli, "endpoint-url"),
 			.profile = cli_value(cli, "profile"),

@@ -75,6 +75,12 @@ struct remote {
 /* Opens only the engine, without a store or credentials; remote_open() may follow. */
 int remote_open_engine(struct remote *remote, struct penstock_error *err);
 int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err);
+/* The same for a store that the caller chooses: Google's, or one that speaks S3. */
+int remote_open_scheme(
+	struct remote *remote, const struct cli *cli, bool google, struct penstock_error *err);
+/* True if this home has a store; and opens it. */
+bool remote_has_embedded(void);
+int remote_open_embedded(struct remote *remote, struct penstock_error *err);
 /* Opens the store of the environment, for verbs without these options that read an object. */
 int remote_open_default(struct remote *remote, bool google, struct penstock_error *err);
 /* Returns true if SOURCE_REMOTE_OPTIONS name another store for the sources. */

@@ -200,6 +200,41 @@ def test_doctor_judges_the_machine(penstock):
     assert re.search(r"^fail +certificates .*/nonexistent/ca.pem", broken.out, re.M)
 
 
+def findings(result):
+    return {line["subject"]: line for line in json.loads(result.out)}
+
+
+# What only some runs need is looked at, too; a part that is not there is no fault of the machine.
+def test_doctor_looks_at_containers_slurm_gpus_and_the_embedded_store(penstock, tmp_path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    bare = findings(penstock.run("doctor", "--json", env={"PATH": str(tools)}).ok())
+    for name in ("sinfo", "sbatch", "squeue", "scancel"):
+        (tools / name).symlink_to("/bin/true")
+    half = findings(penstock.run("doctor", "--json", env={"PATH": str(tools)}).ok())
+    (tools / "srun").symlink_to("/bin/true")
+    (tools / "sinfo").unlink()
+    (tools / "sinfo").write_text("#!/bin/sh\necho 'slurm_load_partitions: Unable to contact slurm controller'\nexit 1\n")
+    (tools / "sinfo").chmod(0o755)
+    (tools / "nvidia-smi").symlink_to("/bin/false")
+    broken = findings(penstock.run("doctor", "--json", env={"PATH": str(tools)}).ok())
+    penstock.run("mb", "s3://bucket", "--endpoint-url", "embedded").ok()
+    stored = findings(penstock.run("doctor", "--json", env={"PATH": str(tools)}).ok())
+
+    assert bare["containers"]["status"] in ("ok", "warn") and not list(penstock.home.glob("doctor-*"))
+    assert (bare["Slurm"]["status"], half["Slurm"]["status"], broken["Slurm"]["status"]) == ("ok", "warn", "warn")
+    assert "srun" in half["Slurm"]["detail"] and "controller" in broken["Slurm"]["detail"]
+    assert (bare["GPU"]["status"], broken["GPU"]["status"]) == ("ok", "warn")
+    assert bare["embedded store"]["status"] == "ok" and stored["embedded store"]["detail"].startswith("1 bucket")
+
+
+def test_doctor_asks_for_a_bucket_of_google_and_refuses_other_places(penstock, tmp_path):
+    missing = findings(penstock.run("doctor", "--json", "--bucket", "gs://here", env={"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "none.json")}).exits(78))
+
+    assert missing["credentials"]["status"] == "fail" and "none.json" in missing["credentials"]["detail"]
+    one_line(penstock.run("doctor", "--bucket", "ftp://here").exits(64), "penstock doctor: ")
+
+
 def test_doctor_asks_for_a_bucket(penstock, store):
     store.client.create_bucket(Bucket="here")
 
