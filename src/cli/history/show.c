@@ -123,6 +123,7 @@ static void add_aws_version_command(struct buf *out, const char *endpoint, const
 static void add_way_back(const struct reading *reading, json_t *object,
 	const struct journal_record *r, const char *bucket, const char *key)
 {
+	json_auto_t *etag = plain_etag(r->etag);
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING),
 					  command = BUF_INIT(4 * LIMIT_STRING);
 	const char *version = str_starts(r->key, "version:") ? r->key + strlen("version:") : NULL;
@@ -137,7 +138,7 @@ static void add_way_back(const struct reading *reading, json_t *object,
 		add_aws_version_command(&command, reading->endpoint, bucket, key, version);
 	} else {
 		buf_printf(&command, "penstock restore --etag ");
-		add_quoted(&command, r->etag);
+		add_quoted(&command, json_string_value(etag) ? json_string_value(etag) : "");
 		buf_printf(&command, " %s ", reading->run);
 		add_quoted(&command, r->path);
 	}

@@ -1,6 +1,7 @@
 """Runs whose input and output are gs://: staging, continuous sync, ownership by generations, restore, what is overwritten."""
 import json
 import os
+import shlex
 import re
 import signal
 
@@ -73,7 +74,9 @@ def test_what_is_overwritten_is_kept(penstock, gcs, job):
     replaced = [r for r in gcs.seen("PUT") if r["path"] == "/out/run/model"]
     assert all(int(r["headers"]["x-goog-if-generation-match"]) >= 0 for r in replaced) and replaced
     entry = json.loads(penstock.run("show", "--json", penstock.ps()[0]["id"]).ok().out)["replaced"][0]
-    assert entry["url"].startswith("gs://out/") and entry["restore"].startswith("penstock cat ")
+    assert entry["url"].startswith("gs://out/") and entry["restore"].startswith("penstock restore ")
+    penstock.run(*shlex.split(entry["restore"])[1:], env=gcs.env).ok()
+    assert published(gcs) == {"run/model": b"theirs"}
 
 
 # Two runs of one output: the lease is created only where there is none, and the second names the owner.
