@@ -256,7 +256,7 @@ void report_error(struct report *report, struct penstock_error *err)
 
 /* ---- the summary ---- */
 
-/* The part of `bytes` that this call moved, as a rate. */
+/* The part of `bytes` that this call transferred, as a rate. */
 static uint64_t rate_of(const struct report *report, uint64_t bytes, int64_t ms)
 {
 	uint64_t before = atomic_load(&report->resumed);
@@ -299,12 +299,17 @@ static void summarize(const struct report *report, int interrupted)
 	int64_t ms = clock_monotonic_ms() - report->began_ms;
 	char bytes[STR_SIZE_SIZE], rate[STR_SIZE_SIZE];
 	bool move = strcmp(cli_verb(report->cli), "mv") == 0;
+	uint64_t there = atomic_load(&report->resumed);
 
 	str_format_size(report->done_bytes, bytes);
 	str_format_size(rate_of(report, report->done_bytes, ms), rate);
 	if (report->done || (!report->deleted && !report->skipped && !report->same))
 		buf_printf(&line, "%" PRIu64 " %s%s, %s", report->done,
 			report->dry_run ? "to be " : "", move ? "moved" : "copied", bytes);
+	if (there && there <= report->done_bytes) {
+		str_format_size(report->done_bytes - there, bytes);
+		buf_printf(&line, " (%s transferred)", bytes);
+	}
 	if (report->done_bytes && ms >= 1000 && !report->dry_run)
 		buf_printf(&line, ", %.1f s, %s/s", (double)ms / 1000, rate);
 	add_count(&line, report->deleted, report->dry_run ? "to be deleted" : "deleted");

@@ -40,9 +40,10 @@ static void source_kept(void *cookie, uint64_t bytes)
 
 static void source_resumed(void *cookie, uint64_t bytes)
 {
-	const struct upload_source *source = cookie;
+	struct upload_source *source = cookie;
 	const struct bulk_options *o = &source->task->bulk->options;
 
+	source->resumed += bytes;
 	if (o->resumed)
 		o->resumed(o->cookie, bytes);
 }
@@ -127,19 +128,25 @@ static int upload_object(struct upload_source *source, struct penstock_error *er
 {
 	struct bulk_task *task = source->task;
 	_cleanup_(strlist_release) struct strlist metadata = {0};
+	const uint64_t size = (uint64_t)source->st.st_size;
 	struct object_put_options options;
+	atomic_ullong sent = 0;
 	int r = bulk_file_metadata(task, &source->st, &metadata, err);
 
 	if (r < 0)
 		return r;
 	bulk_put_options(task, &metadata, &options);
+	options.sent = &sent;
 	options.progress = bulk_source_progress;
 	options.still_valid = bulk_source_valid;
 	options.kept = source_kept;
 	options.resumed = source_resumed;
 	options.cookie = source;
-	return object_put_file(task->item.to, source->fd, (uint64_t)source->st.st_size, &options,
-		&task->info, err);
+	r = object_put_file(task->item.to, source->fd, size, &options, &task->info, err);
+	/* The store had the rest: parts of an earlier call, and those of a delta. */
+	if (r == 0 && options.delta_dir && size > sent + source->resumed)
+		source_resumed(source, size - sent - source->resumed);
+	return r;
 }
 
 static int upload(struct bulk_task *task, struct penstock_error *err)

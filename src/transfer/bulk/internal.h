@@ -35,6 +35,7 @@ struct upload_source {
 	struct bulk_task *task;
 	int fd; /* -1: not open */
 	struct stat st; /* from when it was opened */
+	uint64_t resumed; /* bytes that were reported so */
 };
 
 struct bulk_list {

@@ -72,10 +72,13 @@ def test_cp_sends_what_has_changed_of_a_file(penstock, store, link, tmp_path):
     data = bytearray(os.urandom(SIZE))
     env = store.env | {"AWS_ENDPOINT_URL": link.url}
 
+    counts = []
+
     def sent():
         source.write_bytes(data)
         before = link.carried
-        penstock.run("cp", "--delta", source, "s3://bucket/model.bin", env=env, cwd=tmp_path).ok()
+        done = penstock.run("cp", "--delta", source, "s3://bucket/model.bin", env=env, cwd=tmp_path).ok()
+        counts.append(re.findall(r"([\d.]+) (k?M?B)\b(?!/)", done.err))
         assert store.client.get_object(Bucket="bucket", Key="model.bin")["Body"].read() == data
         return link.carried - before
 
@@ -83,6 +86,9 @@ def test_cp_sends_what_has_changed_of_a_file(penstock, store, link, tmp_path):
     change(data, 20 * MB, SIZE // 20)
     assert sent() <= SIZE * 15 // 100
     assert sent() < SIZE // 100
+    # The summary has the size, and what was sent of it.
+    assert [len(numbers) for numbers in counts] == [1, 2, 2] and counts[1][0] == counts[0][0]
+    assert 1.9 < float(counts[1][1][0]) < 6 and counts[1][1][1] == "MB" and counts[2][1][0] == "0"
 
     store.client.put_object(Bucket="bucket", Key="model.bin", Body=bytes(SIZE))
     change(data, 3 * MB, 1)
