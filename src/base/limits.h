@@ -111,6 +111,7 @@
 #define LIMIT_RUN_PROGRESS (256 * MIB) /* bytes of the list of finished steps and iterations */
 /* bytes of disk reserved for a run's final records and its log */
 #define LIMIT_RUN_RESERVE (1 * MIB)
+#define LIMIT_SCREEN	  (256 * KIB) /* bytes of output that wait for a slow terminal */
 #define LIMIT_LOG_WAITING (64 * KIB) /* bytes of a run's log held while the disk is full */
 #define LIMIT_OUTPUT_CHUNK (128 * KIB) /* bytes of step output held while secrets are masked */
 

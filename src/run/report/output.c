@@ -22,6 +22,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "run/report/screen.h"
 #include "records/layout.h"
 
 /* A longer line of a labelled stream is shown in pieces. */
@@ -31,6 +32,9 @@ enum { LINE_MAX_BYTES = 16384, STREAMS_FIXED = 2, REST_ROUNDS = 64 };
  * shown. */
 enum { WAIT_MS = 200, SHOWN_MAX = 2 };
 
+/* Time for a terminal to take the rest when a step or the run ends. */
+enum { SETTLE_MS = 2000 };
+
 /* A stream of all tasks or of one task. Used only by the pump thread, except for the pipe's write
  * end. */
 struct stream {
@@ -39,6 +43,7 @@ struct stream {
 	int write_fd;
 	bool ended; /* all writers have closed it */
 	int terminal_fd;
+	struct screen *screen; /* instead of `terminal_fd` if that is a terminal; else NULL */
 	struct buf pending; /* may be the beginning of a secret */
 	size_t shown; /* bytes of `pending` that were shown already */
 	struct buf line; /* of a labelled stream: not yet ended by a newline */
@@ -67,6 +72,7 @@ struct pumped {
 struct output {
 	struct stream streams[STREAMS_FIXED];
 	int terminals[STREAMS_FIXED]; /* as given; for the streams of tasks */
+	struct screen screens[STREAMS_FIXED]; /* used by the pump thread */
 	int log_fd;
 	int times_fd; /* run_log_times(); -1 if it cannot be written */
 	int64_t timed_ns; /* under log_lock: time of its last line */
@@ -204,9 +210,12 @@ static void put(struct output *output, struct stream *stream, const char *data, 
 	if (!len)
 		return;
 	write_log(output, data, len);
-	/* A terminal that went away (hang-up, closed pipe) must not end the run, and one that
-	 * does not read (Ctrl-S) must not delay its end: after the stop it gets two more
-	 * seconds. */
+	if (stream->screen) {
+		screen_put(stream->screen, data, len);
+		return;
+	}
+	/* A reader that went away (closed pipe) must not end the run, and one that does not read
+	 * must not delay its end: after the stop it gets two more seconds. */
 	while (len && stream->terminal_fd >= 0) {
 		struct pollfd p = {stream->terminal_fd, POLLOUT, 0};
 		/* PIPE_BUF: fits if poll() reports it writable */
@@ -385,7 +394,7 @@ static void gather(struct output *output, struct pumped *p)
 	for (const struct output_task *t = output->tasks; t; t = t->next)
 		n += 2;
 	if (n > p->cap) {
-		struct pollfd *fds = realloc(p->fds, (n + 1) * sizeof(*fds));
+		struct pollfd *fds = realloc(p->fds, (n + 1 + STREAMS_FIXED) * sizeof(*fds));
 		struct stream **streams = fds ? realloc(p->streams, n * sizeof(struct stream *))
 					      : NULL;
 
@@ -405,6 +414,8 @@ static void gather(struct output *output, struct pumped *p)
 	for (size_t i = 0; i < p->n; i++)
 		p->fds[i + 1] = (struct pollfd){
 			p->streams[i]->ended ? -1 : p->streams[i]->read_fd, POLLIN, 0};
+	for (int i = 0; i < STREAMS_FIXED; i++)
+		p->fds[p->n + 1 + i] = screen_poll(&output->screens[i]);
 }
 
 /* Shows what is left of removed tasks. */
@@ -446,9 +457,9 @@ static int wait_for_some(const struct pumped *p)
 {
 	for (size_t i = 0; i < p->n; i++) {
 		if (has_more_to_show(p->streams[i]))
-			return poll(p->fds, p->n + 1, WAIT_MS);
+			return poll(p->fds, p->n + 1 + STREAMS_FIXED, WAIT_MS);
 	}
-	return poll(p->fds, p->n + 1, -1);
+	return poll(p->fds, p->n + 1 + STREAMS_FIXED, -1);
 }
 
 /* Returns true to stop. */
@@ -463,6 +474,8 @@ static bool pump_round(struct output *output, struct pumped *p)
 			show_beginning(output, p->streams[i]);
 		return false;
 	}
+	for (int i = 0; i < STREAMS_FIXED; i++)
+		screen_flush(&output->screens[i]);
 	asked = read(output->wake_fd, &count, sizeof(count)) == (ssize_t)sizeof(count) &&
 		is_drain_asked(output);
 	for (size_t i = 0; i < p->n; i++) {
@@ -476,6 +489,8 @@ static bool pump_round(struct output *output, struct pumped *p)
 		return false;
 	for (size_t i = 0; i < STREAMS_FIXED; i++)
 		emit(output, &output->streams[i], true);
+	for (int i = 0; i < STREAMS_FIXED; i++)
+		screen_settle(&output->screens[i], SETTLE_MS);
 	return finish_drain(output);
 }
 
@@ -516,6 +531,8 @@ void output_free(struct output *output)
 	}
 	for (int i = 0; i < STREAMS_FIXED; i++)
 		stream_close(&output->streams[i]);
+	for (int i = 0; i < STREAMS_FIXED; i++)
+		screen_release(&output->screens[i]);
 	if (output->log_fd >= 0)
 		close(output->log_fd);
 	if (output->times_fd >= 0)
@@ -529,6 +546,19 @@ void output_free(struct output *output)
 	pthread_mutex_destroy(&output->lock);
 	pthread_cond_destroy(&output->drained);
 	free(output);
+}
+
+/* Both streams may go to the same terminal. */
+static struct screen *open_screen(struct output *output, int which)
+{
+	struct stat first, other;
+
+	if (which == 1 && output->streams[0].screen && fstat(output->terminals[0], &first) == 0 &&
+		fstat(output->terminals[1], &other) == 0 && first.st_rdev == other.st_rdev)
+		return output->streams[0].screen;
+	return screen_open(&output->screens[which], output->terminals[which])
+		       ? &output->screens[which]
+		       : NULL;
 }
 
 static int output_open(struct output *output, const char *log_path, const int terminals[2],
@@ -548,7 +578,7 @@ static int output_open(struct output *output, const char *log_path, const int te
 		return error_errno(err, errno, "cannot make an eventfd");
 	/* Here and not in the thread: a step without a reader of its pipes would block. */
 	output->pumped.cap = STREAMS_FIXED;
-	output->pumped.fds = calloc(STREAMS_FIXED + 1, sizeof(*output->pumped.fds));
+	output->pumped.fds = calloc(2 * STREAMS_FIXED + 1, sizeof(*output->pumped.fds));
 	output->pumped.streams = calloc(STREAMS_FIXED, sizeof(struct stream *));
 	if (!output->pumped.fds || !output->pumped.streams)
 		return error_memory(err);
@@ -557,6 +587,7 @@ static int output_open(struct output *output, const char *log_path, const int te
 
 		if (r < 0)
 			return r;
+		output->streams[i].screen = open_screen(output, i);
 	}
 	return 0;
 }
@@ -573,6 +604,7 @@ int output_start(struct output **out, const char *log_path, int stdout_fd, int s
 	for (int i = 0; i < STREAMS_FIXED; i++) {
 		output->streams[i].read_fd = output->streams[i].write_fd = -1;
 		output->terminals[i] = i == 0 ? stdout_fd : stderr_fd;
+		output->screens[i].fd = -1;
 	}
 	pthread_mutex_init(&output->lock, NULL);
 	pthread_mutex_init(&output->log_lock, NULL);
@@ -631,6 +663,7 @@ int output_add(struct output *output, const char *label, struct output_task **ou
 		task->streams[i].read_fd = task->streams[i].write_fd = -1;
 		if (r == 0)
 			r = stream_open(&task->streams[i], output->terminals[i], err);
+		task->streams[i].screen = output->streams[i].screen;
 	}
 	if (r == 0 && label && !(task->label = strdup(label)))
 		r = error_memory(err);

@@ -6,12 +6,16 @@
 #include <string.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
@@ -260,6 +264,61 @@ static void a_full_disk_leaves_a_gap_and_not_the_end(void **state)
 	}
 }
 
+static char *read_log(const struct fixture *f, struct buf *text)
+{
+	buf_clear(text);
+	assert_int_equal(fs_read(f->log, text, NULL), 0);
+	return text->data;
+}
+
+/* Nothing reads the terminal: the log gets all at full speed, the terminal later what is newest. */
+static void a_slow_terminal_does_not_stop_the_step(void **state)
+{
+	enum { LINES = 40000 };
+	struct fixture *f = *state;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(8 * MIB), seen = BUF_INIT(8 * MIB);
+	int master, slave, fd;
+	int64_t until;
+
+	assert_int_equal(openpty(&master, &slave, NULL, NULL, NULL), 0);
+	output_stop(f->output);
+	output_free(f->output);
+	f->output = NULL;
+	assert_int_equal(output_start(&f->output, f->log, slave, slave, NULL), 0);
+	fd = output_write_fd(f->output, 1);
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+
+	for (int i = 0; i < LINES; i++) {
+		struct pollfd p = {fd, POLLOUT, 0};
+		char line[40];
+		int len = snprintf(line, sizeof(line), "a line of the step: number %d\n", i);
+
+		assert_int_equal(poll(&p, 1, 10000), 1);
+		assert_int_equal(write(fd, line, (size_t)len), len);
+	}
+	until = clock_monotonic_ms() + 20000;
+	while (!strstr(read_log(f, &text), "number 39999\n") && clock_monotonic_ms() < until)
+		clock_sleep_ms(10);
+	assert_non_null(strstr(text.data, "number 20000\n"));
+	assert_non_null(strstr(text.data, "number 39999\n"));
+
+	fcntl(master, F_SETFL, O_NONBLOCK);
+	while (!(seen.len && strstr(buf_str(&seen), "number 39999")) &&
+		clock_monotonic_ms() < until) {
+		char piece[4096];
+		struct pollfd p = {master, POLLIN, 0};
+		ssize_t n = poll(&p, 1, 1000) == 1 ? read(master, piece, sizeof(piece)) : 0;
+
+		buf_add(&seen, piece, n > 0 ? (size_t)n : 0);
+	}
+	assert_non_null(strstr(buf_str(&seen), "number 0\r\n"));
+	assert_null(strstr(buf_str(&seen), "number 20000\r\n"));
+	assert_non_null(strstr(buf_str(&seen), "log only"));
+	assert_non_null(strstr(buf_str(&seen), "number 39999\r\n"));
+	close(master);
+	close(slave);
+}
+
 /* A terminal that is gone must not end the log. */
 static void a_lost_terminal_does_not_stop_the_log(void **state)
 {
@@ -288,6 +347,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			secrets_are_masked_across_slow_writes, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_longest_secret_wins, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_slow_terminal_does_not_stop_the_step, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_lost_terminal_does_not_stop_the_log, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
