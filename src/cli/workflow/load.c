@@ -133,7 +133,7 @@ int load_source_read(struct workflow **out, struct load_source *source,
 				 diagnostics_all_of(&found, options.defaults_name);
 	diagnostics_release(&found);
 	if (r == 0)
-		load_warn_of_keys(*out);
+		load_warn_of_keys(*out, NULL);
 	return r;
 }
 

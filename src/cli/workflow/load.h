@@ -54,8 +54,8 @@ int load_source_read(struct workflow **out, struct load_source *source,
 	const struct load_given *given, struct penstock_error *err);
 
 /* Warns of each plaintext key in the file (for stores only the first one), and how to move it
- * out. */
-void load_warn_of_keys(const struct workflow *wf);
+ * out. The warnings are notes of `found`; NULL: the log. */
+void load_warn_of_keys(const struct workflow *wf, struct diagnostics *found);
 
 /* Prints diagnostics on stderr. */
 void load_print_found(const struct diagnostics *found);

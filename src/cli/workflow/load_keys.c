@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "cli/workflow/load.h"
+#include "workflow/document/diagnostics.h"
 #include "workflow/document/secrets.h"
 
 #define MOST_WARNINGS 10
@@ -18,6 +19,7 @@ static const char *const password_endings[] = {"PASSWORD", "PASSWD", "PASSPHRASE
 
 struct keys {
 	const struct workflow *wf;
+	struct diagnostics *found; /* NULL: the log */
 	struct strlist warned; /* places */
 	size_t more;
 };
@@ -28,6 +30,7 @@ static void warn(
 	struct keys *k, const struct workflow_place *at, const char *what, const char *name)
 {
 	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
+	_cleanup_free_ char *text = NULL;
 
 	/* An option is a command-line matter (visible in process lists), and a generated value has
 	 * no line. */
@@ -44,10 +47,14 @@ static void warn(
 		return;
 	}
 	strlist_add(&k->warned, buf_str(&place));
-	log_warn("%s: plaintext secret in this file%s%s%s; store it with 'penstock secret set "
-		 "%s' and write ${{ secrets.%s }} here",
-		buf_str(&place), what ? ", in '" : "", what ? what : "", what ? "'" : "", name,
-		name);
+	text = str_printf(
+		"plaintext secret in this file%s%s%s; store it with 'penstock secret set %s' "
+		"and write ${{ secrets.%s }} here",
+		what ? ", in '" : "", what ? what : "", what ? "'" : "", name, name);
+	if (text && k->found)
+		diagnostics_add(k->found, DIAGNOSTIC_NOTE, k->wf->file, at, "%s", text);
+	else if (text)
+		log_warn("%s: %s", buf_str(&place), text);
 }
 
 static bool warn_of_store(struct keys *k, const struct workflow_s3 *s3)
@@ -138,9 +145,9 @@ static int warn_of_step(void *cookie, const struct workflow_step *step)
 	return 0;
 }
 
-void load_warn_of_keys(const struct workflow *wf)
+void load_warn_of_keys(const struct workflow *wf, struct diagnostics *found)
 {
-	struct keys k = {.wf = wf};
+	struct keys k = {.wf = wf, .found = found};
 	bool warned = wf->output.kind == WORKFLOW_S3 && warn_of_store(&k, &wf->output.s3);
 
 	for (size_t i = 0; !warned && i < wf->n_inputs; i++)

@@ -209,6 +209,11 @@ static int run_validate(const struct cli *cli)
 		r = read_all(&v, shown, &files, &given, &names, &err);
 	if (r < 0)
 		return cli_fail(cli, &err);
+	for (size_t i = 0; cli_has(cli, "json") && i < v.n; i++) {
+		if (v.list[i])
+			load_warn_of_keys(v.list[i], &v.found);
+	}
+	diagnostics_sort(&v.found);
 	if (cli_has(cli, "json"))
 		code = print_json(shown, &v);
 	else
@@ -217,7 +222,7 @@ static int run_validate(const struct cli *cli)
 		return code;
 	for (size_t i = 0; i < v.n; i++) {
 		if (v.list[i])
-			load_warn_of_keys(v.list[i]);
+			load_warn_of_keys(v.list[i], NULL);
 	}
 	if (files.defaults_name && diagnostics_all_of(&v.found, files.defaults_name))
 		return CLI_EXIT_CONFIG;

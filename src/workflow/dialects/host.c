@@ -70,8 +70,8 @@ static int note_step(void *cookie, const struct workflow_step *step)
 			buf_printf(&list, "%s`%s`", list.len ? ", " : "", changes[i]);
 	}
 	if (list.len)
-		note(h, step, "warning: '%s' calls %s on this machine, which stays changed",
-			step->label, buf_str(&list));
+		note(h, step, "'%s' calls %s on this machine, which stays changed", step->label,
+			buf_str(&list));
 	return 0;
 }
 

@@ -304,8 +304,27 @@ static const struct schema_key job_keys[] = {
 };
 const struct schema schema_job = {SCHEMA("workflow", "a workflow", job_keys), .check = check_job};
 
+/* Returns true if a key other than `name` is one of a workflow, or near to one. */
+static bool has_own_key(const struct node *job)
+{
+	for (size_t i = 0; i < job->n; i++) {
+		const char *key = job->entries[i].key;
+
+		if (strcmp(key, "name") != 0 &&
+			(schema_find(&schema_job, key) || schema_nearest(&schema_job, key)))
+			return true;
+	}
+	return !job->n;
+}
+
 void read_native(struct reader *rd, struct node *job)
 {
 	rd->job = job;
+	if (!rd->partial && !has_own_key(job)) {
+		reader_error(rd, &job->at,
+			"this is no workflow: it has no `steps`, and no key of dstack, Determined or "
+			"SkyPilot");
+		return;
+	}
 	reader_read(rd, job, &schema_job, rd->workflow);
 }

@@ -246,6 +246,18 @@ def test_a_name_moves_no_cursor(penstock, tmp_path):
     assert "a?[31mred: valid" in result.out and "\x1b" not in result.text
 
 
+def test_json_has_the_warnings_and_mounts_of_a_workflow(penstock, tmp_path):
+    (tmp_path / "wf.json").write_text(json.dumps({
+        "env": [{"key": "API_TOKEN", "value": "ghp_0123456789abcdefghijABCDEFGHIJ456789"}],
+        "steps": [{"run": {"command": "x", "container": {"image": "a:1", "mounts": [{"hostDir": "/a", "containerDir": "/b", "options": "ro", "propagation": "rslave"}]}}}],
+    }))  # fmt: skip
+
+    report = penstock.run("validate", "--json", tmp_path / "wf.json").ok().json()
+
+    assert [entry["severity"] for entry in report["diagnostics"]] == ["note"] and "penstock secret set" in report["diagnostics"][0]["message"]
+    assert report["workflow"]["steps"][0]["run"]["container"]["mounts"] == [{"hostDir": "/a", "containerDir": "/b", "options": "ro", "propagation": "rslave"}]
+
+
 def test_the_advice_of_a_run_that_asks_for_too_much_works_as_it_is_written(penstock, tmp_path):
     # The steps ask for as much as the run: overrides of the run alone would be refused.
     step = {"resources": {"tasks": 400, "cpusPerTask": 300, "memPerCpu": 9000, "gpusPerTask": 2}, "command": "x"}
