@@ -81,6 +81,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	require_error(rc, &err);
 	require((rc == 0) == (wf != NULL));
+	if (wf)
+		workflow_note_host(wf, options.keep_references, &found);
 	require(found.n <= LIMIT_WORKFLOW_ERRORS + 1000);
 	for (size_t i = 0; i < found.n; i++) {
 		_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
