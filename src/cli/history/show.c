@@ -19,6 +19,7 @@
 #include "cli/commands.h"
 #include "cli/print/util.h"
 #include "records/layout.h"
+#include "s3/date.h"
 #include "s3/uri.h"
 #include "sync/record/journal.h"
 #include "sync/record/names.h"
@@ -386,6 +387,15 @@ static int collect(json_t *object, struct records *records, const char *home,
 
 /* ---- printing the text ---- */
 
+/* A time as the rest of the page has it: of this time zone. */
+static const char *time_of(const json_t *object, const char *key, char out[static SHOW_TIME_SIZE])
+{
+	const char *text = json_string_value(json_object_get(object, key));
+	int64_t ns = 0;
+
+	return show_time(text && date_parse_iso(text, &ns) ? ns : 0, out);
+}
+
 static const char *text_of(const json_t *object, const char *key)
 {
 	const char *text = json_string_value(json_object_get(object, key));
@@ -543,6 +553,7 @@ static void print_summary(const json_t *object, const struct records_run *run, c
 static void print_attempts(const json_t *attempts)
 {
 	struct grid grid = grid_new("  N", "STATE", "BEGUN", "ENDED", "MESSAGE");
+	char when[SHOW_TIME_SIZE];
 	const json_t *a;
 	size_t i;
 
@@ -551,8 +562,8 @@ static void print_attempts(const json_t *attempts)
 	json_array_foreach (attempts, i, a) {
 		grid_addf(&grid, "  %d", (int)number_of(a, "attempt"));
 		grid_add(&grid, text_of(a, "state"));
-		grid_add(&grid, text_of(a, "started"));
-		grid_add(&grid, text_of(a, "ended"));
+		grid_add(&grid, time_of(a, "started", when));
+		grid_add(&grid, time_of(a, "ended", when));
 		grid_add(&grid, text_of(a, "message"));
 	}
 	grid_print(&grid);
@@ -561,6 +572,7 @@ static void print_attempts(const json_t *attempts)
 static void print_steps(const json_t *steps)
 {
 	struct grid grid = grid_new("  STEP", "STATE", "ATTEMPT", "ENDED", "NAME");
+	char when[SHOW_TIME_SIZE];
 	const json_t *s;
 	size_t i;
 
@@ -572,7 +584,7 @@ static void print_steps(const json_t *steps)
 			grid_addf(&grid, "%d", (int)number_of(s, "attempt"));
 		else
 			grid_add(&grid, NULL);
-		grid_add(&grid, text_of(s, "ended"));
+		grid_add(&grid, time_of(s, "ended", when));
 		grid_add(&grid, text_of(s, "name"));
 	}
 	grid_print(&grid);

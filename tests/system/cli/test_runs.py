@@ -58,6 +58,18 @@ def test_ps_lists_newest_first_with_all_fields(penstock, job):
     assert [line.split()[0] for line in table] == ["NAME", "second", "first"]
 
 
+# One page has one time zone.
+def test_show_prints_all_times_in_the_time_zone_of_the_user(penstock, job):
+    penstock.run("run", job("true", "exit 3", name="zones")).exits(3)
+    penstock.run("run", job("true", "exit 3", name="zones")).exits(3)
+
+    page = penstock.run("show", "zones", env={"TZ": "Asia/Tokyo"}).ok().out
+
+    started = {run["name"]: run["started"] for run in penstock.ps()}["zones"]
+    assert "attempts" in page and "steps" in page and not re.search(r"\dT\d\d:", page)
+    assert str((int(started[11:13]) + 9) % 24).zfill(2) + started[13:16] in page
+
+
 # The second step prints in another second, and the record of the first is made an hour older.
 def test_logs_have_times_and_a_beginning(penstock, job):
     began = time.time()
