@@ -124,6 +124,33 @@ int cli_refuse_variables(const struct cli *cli)
 	return refuse_word(cli, word);
 }
 
+/* An argument such as "slurm|local" lists the words that the option takes. */
+static bool is_word_of(const char *words, const char *word)
+{
+	const size_t len = strlen(word);
+
+	for (; words; words = strchr(words, '|')) {
+		words += *words == '|';
+		if (strcspn(words, "|") == len && strncmp(words, word, len) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* In front of other operands, "list|get RUN" wants one of these words. */
+static int refuse_without_word(const struct cli *cli, const char *wanted)
+{
+	size_t len = strspn(wanted, "abcdefghijklmnopqrstuvwxyz|");
+	_cleanup_free_ char *words = strndup(wanted, len);
+	const char *first = cli_operand(cli, 0);
+
+	if (!words || !first || wanted[len] != ' ' || !strchr(words, '|') ||
+		is_word_of(words, first))
+		return cli_misuse(cli, "missing %s", wanted);
+	return cli_misuse(cli, "'%s' is not %s; did you mean 'penstock %s %.*s %s'?", first, words,
+		cli_verb(cli), (int)strcspn(words, "|"), words, first);
+}
+
 /* A mistyped option that took the operand for the value of a variable is the mistake to report. */
 static int refuse_missing(const struct cli *cli)
 {
@@ -137,7 +164,7 @@ static int refuse_missing(const struct cli *cli)
 			abort();
 		return refuse_word(cli, word);
 	}
-	return cli_misuse(cli, "missing %s", cli->command->operands);
+	return refuse_without_word(cli, cli->command->operands);
 }
 
 static int refuse_option(const struct cli *cli, char **argv, int letter)
@@ -151,19 +178,6 @@ static int refuse_option(const struct cli *cli, char **argv, int letter)
 			options_at(cli->command, (size_t)(letter - OPTION_BASE))->name);
 	return str_starts(word, "--") ? refuse_word(cli, word)
 				      : cli_misuse(cli, "unknown option %s", word);
-}
-
-/* An argument such as "slurm|local" lists the words that the option takes. */
-static bool is_word_of(const char *words, const char *word)
-{
-	const size_t len = strlen(word);
-
-	for (; words; words = strchr(words, '|')) {
-		words += *words == '|';
-		if (strcspn(words, "|") == len && strncmp(words, word, len) == 0)
-			return true;
-	}
-	return false;
 }
 
 static int take_option(struct cli *cli, size_t i, const char *argument)
@@ -421,7 +435,8 @@ int cli_misuse(const struct cli *cli, const char *fmt, ...)
 	va_start(ap, fmt);
 	buf_vprintf(&text, fmt, ap);
 	va_end(ap);
-	buf_printf(&text, "; see 'penstock%s%s --help'", cli->command ? " " : "",
+	buf_printf(&text, "%s 'penstock%s%s --help'",
+		str_ends(buf_str(&text), "?") ? " see" : "; see", cli->command ? " " : "",
 		cli->command ? cli->command->name : "");
 	print_line(cli, buf_str(&text));
 	return CLI_EXIT_USAGE;

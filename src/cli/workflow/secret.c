@@ -124,6 +124,8 @@ static int run_secret(const struct cli *cli)
 			name);
 	} else {
 		r = *what == 's' ? set(cli, name, &err) : secret_remove(name, &err);
+		if (r == 0)
+			log_info("%s secret '%s'", *what == 's' ? "stored" : "removed", name);
 	}
 	return r < 0 ? cli_fail(cli, &err) : 0;
 }

@@ -191,7 +191,10 @@ static bool transfer_failed(struct call *call, CURLcode result, struct penstock_
 		text = meaning->hint;
 	else if (!*text)
 		text = curl_easy_strerror(result);
-	if (result == CURLE_COULDNT_CONNECT && os_error(call) == ECONNREFUSED)
+	if (result == CURLE_SSL_CONNECT_ERROR && strstr(text, "wrong version number"))
+		error_set(err, meaning->means,
+			"the server does not speak TLS; use http:// if that is intended");
+	else if (result == CURLE_COULDNT_CONNECT && os_error(call) == ECONNREFUSED)
 		error_set(err, meaning->means,
 			"%.*s: connection refused; check the address, and that a server runs there",
 			(int)strcspn(text, ":"), text);

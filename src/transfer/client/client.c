@@ -530,11 +530,13 @@ static int op_prepare(
 
 /* ---- the meaning of a failure ---- */
 
-static const char *hint_of(enum s3_error e)
+static const char *hint_of(const struct object_client *client, enum s3_error e)
 {
 	switch (e) {
 	case S3_E_ACCESS_DENIED:
-		return "the credentials lack the permission";
+		return credentials_anonymous(client->settings.credentials)
+			       ? "it does not allow requests without credentials"
+			       : "the credentials lack the permission";
 	case S3_E_INVALID_ACCESS_KEY_ID:
 		return "check the access key id and the endpoint";
 	case S3_E_SIGNATURE_DOES_NOT_MATCH:
@@ -595,12 +597,18 @@ static enum http_verdict judge_status(
 	struct s3_op *op, const struct http_reply *reply, struct penstock_error *err)
 {
 	const char *region = http_reply_header(reply, "x-amz-bucket-region");
+	const char *type = http_reply_header(reply, "Content-Type");
+	bool page = type && strncasecmp(type, "text/html", 9) == 0;
 
 	op->error = s3_error_of_status(reply->status);
 	if (reply->status == 301 || reply->status == 307)
 		error_set(err, PENSTOCK_E_INVALID,
 			"the bucket is in region %s; set that region or its endpoint",
 			region ? region : "(unknown)");
+	else if (reply->status == 404 && page && strcmp(op->request.method, "HEAD") != 0)
+		error_set(err, PENSTOCK_E_PROTOCOL,
+			"'%s' is no object store: it replied with a web page; check the endpoint",
+			op->at.client->authority);
 	else if (reply->status == 404)
 		error_set(err, PENSTOCK_E_NOT_FOUND,
 			op->at.key ? "no such object" : "no such bucket");
@@ -630,7 +638,7 @@ static enum http_verdict judge_document(struct s3_op *op, const struct s3_reply 
 		length--;
 	op->error = s3_error_find(document->code ? document->code : "");
 	info = s3_error_info(op->error ? op->error : s3_error_of_status(reply->status));
-	hint = hint_of(op->error);
+	hint = hint_of(op->at.client, op->error);
 	error_set(err,
 		op->error	       ? info->means
 		: reply->status >= 300 ? s3_code_of_status(reply->status)

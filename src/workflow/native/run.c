@@ -57,7 +57,8 @@ static void check_run(struct reader *rd, const struct node *map, void *out)
 		run->map_uid = run->map_gid = (struct workflow_number){0, true, root.at};
 	if (reader_knows(rd, &run->work_dir) && *run->work_dir.value != '/')
 		reader_refuse(rd, &run->work_dir, "workDir",
-			"be an absolute path or left out, for a start in $STORAGE_PATH");
+			"be an absolute path or left out, for a start in $STORAGE_PATH; `context: .` "
+			"copies the directory of this file there");
 }
 
 static const char *const shell_words[] = {

@@ -12,6 +12,7 @@ import urllib.request
 
 import pytest
 
+from harness.fault_proxy import LOGIN_PAGE
 from harness.program import binary
 from harness.waiting import wait_for
 
@@ -140,6 +141,21 @@ def test_the_embedded_store_is_the_default_of_a_home_that_has_nothing_else(penst
     assert "--endpoint-url embedded" in hint.err
     penstock.run("ls", env=env | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).exits(77)
     penstock.run("ls", env=env | {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B", "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}).exits(69)
+
+
+# Each names what is wrong: a server that is none of S3, one without TLS, a bucket that is not public.
+def test_an_endpoint_that_is_no_store_is_named_as_such(penstock, store, fault_proxy):
+    keys = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B"}
+    store.client.create_bucket(Bucket="private")
+    fault_proxy.fault(status=404, body=LOGIN_PAGE, headers={"Content-Type": "text/html;charset=utf-8"}, times=100)
+
+    page = penstock.run("ls", "s3://data", "--endpoint-url", fault_proxy.url, env=keys).exits(69)
+    tls = penstock.run("ls", "s3://data", "--endpoint-url", store.endpoint.replace("http:", "https:"), env=keys).exits(69)
+    public = penstock.run("ls", "s3://private", "--no-sign-request", env=store.env).exits(77)
+
+    assert "object store" in page.err and "bucket" not in page.err
+    assert "TLS" in tls.err and "http://" in tls.err
+    assert "without credentials" in public.err
 
 
 # A workflow file is read from there, too: asked for, or as the default of a home that has nothing else.
