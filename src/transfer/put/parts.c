@@ -76,7 +76,8 @@ static void part_done(void *cookie, struct http_request *request, struct http_re
 	fan_ended(&slot->upload->fan, &slot->flying, err);
 }
 
-int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err)
+/* Takes the result of a part that has ended, and frees its slot. */
+static int collect(struct upload *u, struct part_slot *slot, struct penstock_error *err)
 {
 	struct part_result *result;
 	const char *echo;
@@ -162,22 +163,28 @@ int upload_part_start(
 	return fan_submit(&u->fan, &op->request, &op->reply, &slot->flying, err);
 }
 
-struct part_slot *upload_free_slot(struct upload *u)
+int upload_collect(struct upload *u, struct part_slot **free_slot, struct penstock_error *err)
 {
-	for (unsigned i = 0; i < u->n_slots; i++) {
-		if (!atomic_load(&u->slots[i].flying))
-			return &u->slots[i];
+	int r = 0;
+
+	*free_slot = NULL;
+	for (unsigned i = 0; r == 0 && i < u->n_slots; i++) {
+		if (atomic_load(&u->slots[i].flying))
+			continue;
+		*free_slot = &u->slots[i];
+		r = collect(u, &u->slots[i], err);
 	}
-	return NULL;
+	return r;
 }
 
 int upload_settle(struct upload *u, struct penstock_error *err)
 {
 	struct penstock_error own = PENSTOCK_ERROR_INIT;
+	struct part_slot *ignored;
 
-	fan_wait(&u->fan, 1);
-	for (unsigned i = 0; i < u->n_slots; i++) {
-		if (upload_part_collect(u, &u->slots[i], &own) < 0)
+	for (unsigned limit = u->n_slots; limit > 0; limit--) {
+		fan_wait(&u->fan, limit);
+		if (upload_collect(u, &ignored, &own) < 0)
 			fan_fail(&u->fan, &own);
 	}
 	return fan_finish(&u->fan, err);
@@ -225,12 +232,12 @@ static int upload_parts(struct upload *u, struct penstock_error *err)
 
 	u->began_ms = clock_monotonic_ms();
 	while (r == 0 && next <= u->parts && fan_wait(&u->fan, parts_at_a_time(u))) {
-		struct part_slot *slot = upload_free_slot(u);
+		struct part_slot *slot;
 
-		if (!slot)
+		r = upload_collect(u, &slot, &own);
+		if (r < 0 || !slot)
 			continue;
-		r = upload_part_collect(u, slot, &own);
-		if (r == 0 && !(u->results[next - 1].listed && has_same_bytes(u, next)))
+		if (!(u->results[next - 1].listed && has_same_bytes(u, next)))
 			r = upload_part_start(u, slot, next, &own);
 		next++;
 	}

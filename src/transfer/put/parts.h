@@ -2,7 +2,7 @@
  * One upload in parts, as parts.c (a file) and stream.c (a stream) drive it:
  *
  *	upload_init, upload_start
- *	for each part: upload_free_slot, upload_part_collect, upload_part_start
+ *	for each part: upload_collect, upload_part_start
  *	upload_settle, upload_complete, upload_release
  */
 #ifndef TRANSFER_PUT_PARTS_H
@@ -82,14 +82,13 @@ void upload_release(struct upload *u);
 int upload_start(struct upload *u, struct penstock_error *err);
 /* Returns true if nothing of the upload is left. */
 bool upload_abort(struct upload *u);
-/* Returns a slot that is not in flight; NULL if all are. */
-struct part_slot *upload_free_slot(struct upload *u);
+/* Verifies and records the parts that have ended, and empties their slots. `*free_slot` is NULL if
+ * all are in flight. */
+int upload_collect(struct upload *u, struct part_slot **free_slot, struct penstock_error *err);
 /* Sends a part; for a stream, slot->body has its bytes. */
 int upload_part_start(
 	struct upload *u, struct part_slot *slot, unsigned number, struct penstock_error *err);
-/* Verifies and records a part that has returned, and empties its slot. */
-int upload_part_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err);
-/* Waits for the parts in flight, and collects them. */
+/* Waits for the parts in flight, and collects each as it ends. */
 int upload_settle(struct upload *u, struct penstock_error *err);
 /* Calls `each` for each part that the store has. */
 int upload_list_parts(struct upload *u, void (*each)(struct upload *u, const struct s3_part *part),

@@ -133,12 +133,10 @@ static int upload_stream(struct upload *u, struct penstock_error *err)
 	int r = stream_part(u, &u->slots[0], &own);
 
 	while (r == 0 && !u->ended && fan_wait(&u->fan, u->n_slots)) {
-		struct part_slot *slot = upload_free_slot(u);
+		struct part_slot *slot;
 
-		if (!slot)
-			continue;
-		r = upload_part_collect(u, slot, &own);
-		if (r == 0)
+		r = upload_collect(u, &slot, &own);
+		if (r == 0 && slot)
 			r = stream_part(u, slot, &own);
 	}
 	if (r < 0)
