@@ -80,7 +80,7 @@ def test_a_role_is_assumed(verbs, minio, tmp_path):
     assert minio.bytes("bucket", "file") == b"by a role" and minio.secret_key not in done.text
     wrong = configuration.replace(minio.secret_key, "not-the-secret")
     refused = verbs("ls", "--profile", "trainer", "s3://bucket", configuration=wrong).exits(77)
-    assert "AssumeRole" in refused.err and "not-the-secret" not in refused.text
+    assert "403" in refused.err and "not-the-secret" not in refused.text
 
 
 # Also large ones, in parts: each request carries the token of the session.
@@ -102,4 +102,4 @@ def test_a_token_that_is_not_taken_is_told(verbs, issuer, tmp_path, claims):
 
     refused = verbs("ls", "s3://bucket", AWS_WEB_IDENTITY_TOKEN_FILE=str(tmp_path / "token")).exits(77)
 
-    assert "AssumeRoleWithWebIdentity" in refused.err and token not in refused.text
+    assert "InvalidParameterValue" in refused.err and token not in refused.text

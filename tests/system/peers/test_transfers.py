@@ -14,6 +14,7 @@ NOT_WITH_MINIO = {
     "test_unfinished_uploads_are_listed_and_ended": "MinIO lists the uploads of one whole key only",
     "test_the_continuous_sync_sends_what_has_changed_of_a_checkpoint": NO_PART_COPY,
     "test_cp_sends_what_has_changed_of_a_file": NO_PART_COPY,
+    "test_what_a_restore_has_fetched_is_built_upon": NO_PART_COPY,
 }
 
 

@@ -204,9 +204,9 @@ def test_a_file_that_changes_while_it_is_sent(s3, change):
 @pytest.mark.parametrize("size", [3000, pytest.param(70 << 20, marks=pytest.mark.long)])
 def test_an_object_that_is_replaced_while_it_is_fetched(s3, size):
     s3.store.client.put_object(Bucket="bucket", Key="y", Body=content("old", size))
-    held = s3.proxy.fault(method="GET", path="/y$", hold="request", times=1)
+    held = s3.proxy.fault(method="GET", path="/y$", hold="request", times=1000)  # a slow range is requested twice
 
-    process = s3.store.penstock.popen("cp", "s3://bucket/y", "out", env=s3.store.env | {"AWS_ENDPOINT_URL": s3.proxy.url}, cwd=s3.folder)
+    process = s3.store.penstock.popen("cp", "s3://bucket/y", "out", env=s3.store.env | {"AWS_ENDPOINT_URL": s3.proxy.url, "PENSTOCK_NETWORK_STALL": "60"}, cwd=s3.folder)
     held.wait()
     s3.store.client.put_object(Bucket="bucket", Key="y", Body=content("new", size))
     held.release()
