@@ -46,7 +46,22 @@ static int refuse(const struct refusal *refusal, const struct workflow_place *at
 	return workflow_error_at(refusal->workflow, at, refusal->err);
 }
 
-/* Checks for features that are valid but cannot be run here. */
+/* Checks for features that are valid but cannot be run anywhere. */
+static int check_kind(void *cookie, const struct workflow_step *step)
+{
+	const struct refusal *refusal = cookie;
+
+	for (size_t i = 0; step->kind == WORKFLOW_STEP_RUN && i < step->run.n_interfaces; i++) {
+		if (step->run.interfaces[i].kind == WORKFLOW_VNET)
+			return refuse(refusal, &step->run.interfaces[i].at, step,
+				"`vnet` joins steps of several machines, and a run has one "
+				"machine, where `network: host` works; it is",
+				".run.customNetworkInterfaces=null");
+	}
+	return 0;
+}
+
+/* The same for this machine. */
 static int check_step(void *cookie, const struct workflow_step *step)
 {
 	const struct refusal *refusal = cookie;
@@ -59,13 +74,9 @@ static int check_step(void *cookie, const struct workflow_step *step)
 	_cleanup_(step_network_release) struct step_network network = {0};
 	int r;
 
-	for (size_t i = 0; i < step->run.n_interfaces; i++) {
-		if (step->run.interfaces[i].kind == WORKFLOW_VNET)
-			return refuse(refusal, &step->run.interfaces[i].at, step,
-				"`vnet` joins steps of several machines, and a run has one "
-				"machine, where `network: host` works; it is",
-				".run.customNetworkInterfaces=null");
-	}
+	r = check_kind(cookie, step);
+	if (r < 0)
+		return r;
 	r = step_network_describe(&network, &step->run, refusal->err);
 	if (r == 0 && refusal->here)
 		r = network_check(&network.network, refusal->err);
@@ -201,6 +212,11 @@ int run_check_on(const struct machine_capacity *machine, const struct workflow *
 		return 0;
 	add_advice(workflow, &fitting, err);
 	return workflow_error_at(workflow, place_of_misfit(machine, workflow), err);
+}
+
+int run_check_kinds(const struct workflow *workflow, struct penstock_error *err)
+{
+	return workflow_walk(&workflow->steps, check_kind, &(struct refusal){workflow, err, false});
 }
 
 int run_check_elsewhere(const struct workflow *workflow, struct penstock_error *err)

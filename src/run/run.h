@@ -88,6 +88,8 @@ int run_flush(const struct run_options *options, const char *id, struct run_resu
 int run_check(const struct workflow *workflow, struct penstock_error *err);
 /* The same without the size of the machine, for a run on another one. */
 int run_check_elsewhere(const struct workflow *workflow, struct penstock_error *err);
+/* Only what no machine runs, for a workflow whose references and modules are not resolved. */
+int run_check_kinds(const struct workflow *workflow, struct penstock_error *err);
 
 /*
  * Records an attempt as queued and keeps its workflow, for another machine that will run it: that

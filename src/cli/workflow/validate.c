@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/workflow/load.h"
 #include "cli/print/util.h"
+#include "run/run.h"
 #include "workflow/workflow.h"
 
 /* The parsed model as JSON; null if there is none. */
@@ -137,6 +138,19 @@ static void check_variables(
 	}
 }
 
+/* Adds the error of a workflow that no machine runs, at its place: "FILE:LINE:COLUMN: MESSAGE". */
+static void add_refusal(struct diagnostics *found, const struct workflow *wf, const char *message)
+{
+	size_t len = strlen(wf->file);
+	struct workflow_place at = {0};
+	int n = 0;
+
+	if (strncmp(message, wf->file, len) == 0 &&
+		sscanf(message + len, ":%d:%d: %n", &at.line, &at.column, &n) == 2 && n)
+		message += len + (size_t)n;
+	diagnostics_add(found, DIAGNOSTIC_ERROR, wf->file, &at, "%s", message);
+}
+
 /* `names` are the workflows of the file; empty if it has only one. */
 static int read_all(struct validated *v, const char *shown, struct load_source *files,
 	const struct load_given *given, const struct strlist *names, struct penstock_error *err)
@@ -166,6 +180,11 @@ static int read_all(struct validated *v, const char *shown, struct load_source *
 		}
 		if (r == 0)
 			workflow_note_host(v->list[i], true, &found);
+		if (r == 0 && run_check_kinds(v->list[i], err) < 0) {
+			add_refusal(&found, v->list[i], err->message);
+			workflow_free(v->list[i]);
+			v->list[i] = NULL;
+		}
 		diagnostics_take(&v->found, &found);
 	}
 	penstock_error_release(err);
