@@ -38,6 +38,10 @@ static void remember_failure(
 
 	snprintf(s->status.last_error, sizeof(s->status.last_error), "%s%s: %s",
 		len > room ? "…" : "", len > room ? path + len - room : path, why);
+	if (err->code != PENSTOCK_E_UNAVAILABLE && err->code != PENSTOCK_E_TIMEOUT)
+		s->status.away_ns = 0;
+	else if (!s->status.away_ns)
+		s->status.away_ns = clock_wall_ns();
 	if (s->plan.flushing && !r->retryable && !s->flush_error.message)
 		error_set(&s->flush_error, err->code, "%s: %s", path, why);
 }
@@ -46,6 +50,7 @@ static void count_success(struct sync *s, const char *path, const struct job *jo
 	const struct job_result *r, int64_t now_ms)
 {
 	s->status.last_error[0] = '\0';
+	s->status.away_ns = 0;
 	if (job->kind == JOB_DELETE) {
 		s->status.deleted++;
 		sync_emit(s, SYNC_DELETED, path, 0, "%s", "");

@@ -469,6 +469,7 @@ struct workflow {
 	bool has_work_dir; /* steps start in a directory of their own: one of the above is given */
 	enum workflow_resume resume;
 	struct workflow_timeouts timeouts; /* of the whole run, from its first step */
+	struct workflow_number store_patience; /* ms; of the final upload */
 	struct workflow_number ports; /* number of free ports for its steps */
 	struct workflow_notify notify;
 	struct workflow_preemption preemption;

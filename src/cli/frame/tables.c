@@ -24,8 +24,9 @@ const struct fact environment_table[] = {
 		"the secret key of the embedded store"},
 	{"PENSTOCK_STOP_GRACE", "30", "seconds between the request to stop a step and its kill"},
 	{"PENSTOCK_LAUNCH_GRACE", "30", "seconds that a launch gets to exit when its scope ends"},
-	{"PENSTOCK_FLUSH_PATIENCE", "120",
-		"seconds without progress after which the end of a run stops uploading"},
+	{"PENSTOCK_FLUSH_PATIENCE", "30",
+		"seconds without progress after which the end of a run stops uploading, if the "
+		"workflow has no `storePatience`"},
 	{"PENSTOCK_NETWORK_PATIENCE", "90",
 		"seconds without progress for which a starting run waits for an input or a "
 		"store that cannot be reached or responds with 5xx"},

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -19,7 +20,7 @@
 #include "sync/http_output.h"
 #include "sync/sync.h"
 
-enum { FLUSH_CHECK_MS = 1000, FLUSH_PATIENCE_MS = 120000, CLOCK_CHECK_MS = 200 };
+enum { FLUSH_CHECK_MS = 1000, FLUSH_PATIENCE_MS = 30000, CLOCK_CHECK_MS = 200 };
 
 /* Distinguishes a slow upload from a stuck one. */
 struct flush_watch {
@@ -28,6 +29,34 @@ struct flush_watch {
 	uint64_t progress; /* the most that was ever in flight or done */
 	unsigned long retries; /* at that time */
 };
+
+static int64_t patience_ms(const struct publisher *p)
+{
+	const struct workflow_number *given = &p->attempt->workflow->store_patience;
+
+	return given->given ? given->value
+			    : wait_from_env_ms("PENSTOCK_FLUSH_PATIENCE", FLUSH_PATIENCE_MS);
+}
+
+void publisher_report_store(struct publisher *p, const struct sync_status *status)
+{
+	bool away = status->away_ns != 0;
+	time_t at = (time_t)(status->away_ns / NS_PER_S);
+	struct tm tm;
+	char since[16] = "";
+
+	if (away == p->away)
+		return;
+	p->away = away;
+	if (!away) {
+		run_say(&p->attempt->voice, RUN_EVENT_MESSAGE, "the store is back");
+		return;
+	}
+	if (localtime_r(&at, &tm))
+		strftime(since, sizeof(since), "%H:%M:%S", &tm);
+	run_say(&p->attempt->voice, RUN_EVENT_WARNING, "the store is away since %s: %s", since,
+		status->last_error);
+}
 
 /* True if uploads fail and nothing has moved for the whole patience. */
 static bool is_hopeless(
@@ -49,8 +78,7 @@ static bool is_hopeless(
 	/* A store that is silent but has not failed may be assembling a large object. */
 	if (counters.retries == watch->retries && !status->last_error[0])
 		return false;
-	return now - watch->moved_ms >
-	       wait_from_env_ms("PENSTOCK_FLUSH_PATIENCE", FLUSH_PATIENCE_MS);
+	return now - watch->moved_ms > patience_ms(p);
 }
 
 int publisher_flush_sync(struct publisher *p, struct penstock_error *err)
@@ -78,6 +106,7 @@ int publisher_flush_sync(struct publisher *p, struct penstock_error *err)
 		if (!error_is_retryable(&e) || atomic_load(&p->reaction->interrupts.cancel))
 			return error_move(err, &e);
 		sync_get_status(p->sync, &status);
+		publisher_report_store(p, &status);
 		run_event(&p->attempt->voice, RUN_EVENT_FLUSH, "output", status.bytes_published,
 			status.bytes_published + status.bytes_waiting);
 		/* The machine goes before more can be published: the time is up, or the rest would

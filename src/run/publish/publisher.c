@@ -273,13 +273,14 @@ void publisher_fence(struct publisher *p)
 	sync_free(take_pointer(p->sync));
 }
 
-void publisher_record(const struct publisher *p)
+void publisher_record(struct publisher *p)
 {
 	struct sync_status status;
 
 	if (!p->sync)
 		return;
 	sync_get_status(p->sync, &status);
+	publisher_report_store(p, &status);
 	records_set_sync(p->attempt->records, p->attempt->id, p->attempt->number,
 		&(struct records_sync){
 			.lag_ms = status.lag_ms,

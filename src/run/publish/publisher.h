@@ -40,6 +40,7 @@ struct publisher {
 	struct run_checkpoints checkpoints;
 	struct log_upload *log;
 	struct flush_clock *clock; /* NULL if no thread watches the time */
+	bool away; /* it was reported that the store does not reply; main thread */
 	atomic_bool out_of_time; /* the machine goes before all of the output can be published */
 	atomic_ullong kept, kept_bytes; /* objects that were kept before they were overwritten */
 };
@@ -62,14 +63,17 @@ void publisher_bound_replaced(struct publisher *p);
 /* Stops the sync at once: another owner has the run. */
 void publisher_fence(struct publisher *p);
 /* Records the progress of the sync, for `ps` and `show`. */
-void publisher_record(const struct publisher *p);
+void publisher_record(struct publisher *p);
 /* True if an output of HTTP is due: steps of this attempt finished. An incomplete output must not
  * replace a good one. */
 bool publisher_sends_http(const struct publisher *p);
 
 /* ---- patience.c ---- */
 
-/* Flushes until all is published, or nothing moved for FLUSH_PATIENCE while uploads fail. */
+struct sync_status;
+/* Reports once that the store does not reply, and once that it does again. */
+void publisher_report_store(struct publisher *p, const struct sync_status *status);
+/* Flushes until all is published, or nothing moved for `storePatience` while uploads fail. */
 int publisher_flush_sync(struct publisher *p, struct penstock_error *err);
 int publisher_flush_http(struct publisher *p, struct penstock_error *err);
 /*

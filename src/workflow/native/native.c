@@ -278,6 +278,11 @@ static const struct schema_key job_keys[] = {
 	{"hangTimeout", DURATION(workflow, timeouts.hang, 1, LIMIT_WORKFLOW_DURATION),
 		.says = "a step that prints nothing and uses no CPU for so long is stopped the same "
 			"way; ours"},
+	{"storePatience", DURATION(workflow, store_patience, 1, LIMIT_WORKFLOW_DURATION),
+		.otherwise = "`30s`",
+		.says = "how long the final upload waits, without any progress, for a store that "
+			"does not reply; then the run ends with 73 and `penstock flush` uploads "
+			"the rest; ours"},
 	{"ports", NUMBER(workflow, ports, 0, LIMIT_WORKFLOW_PORTS), .otherwise = "0",
 		.refused = "penstock chooses the ports and passes them as $PORT_0, $PORT_1, …",
 		.says = "how many free TCP ports of this machine the steps get, as `$PORT_0`, "

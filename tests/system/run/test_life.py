@@ -272,11 +272,30 @@ def test_a_live_run_is_refused_and_its_owner_named(penstock, workflow):
         process.wait().exits(130)
 
 
+# One line when it goes and one when it comes back, however long that takes.
+def test_a_store_that_is_away_during_a_step_is_reported_once(penstock, workflow, store, to_store):
+    path = workflow("echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; echo a > $DEEPSQUARE_OUTPUT/a; "
+                    "while [ ! -e $STORAGE_PATH/end ]; do sleep 0.02; done", **to_store())  # fmt: skip
+    run = penstock.popen("run", path)
+    run.wait_for_output("ready")
+    store.kill()
+    (storage,) = penstock.home.glob("runs/*/storage")
+    (storage / "go").touch()
+
+    run.wait_for_output(r"the store is away since \d\d:\d\d:\d\d")
+    store.start(store.address)
+    run.wait_for_output("the store is back")
+    (storage / "end").touch()
+
+    assert run.wait().ok().err.count("the store is away") == 1
+    assert store.bytes("out", "a") == b"a\n"
+
+
 def test_a_store_that_goes_away_during_the_flush(penstock, workflow, store, to_store):
     # Exit code 73, nothing local is lost, and `flush` completes it later and ends the run as it had ended.
     path = workflow("echo a > $DEEPSQUARE_OUTPUT/a; echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "
                     "echo b > $DEEPSQUARE_OUTPUT/b; exit 4", name="f", **to_store(enableLogging=True))  # fmt: skip
-    run = penstock.popen("run", path, env={"PENSTOCK_FLUSH_PATIENCE": "1"})
+    run = penstock.popen("run", path, "--set", "storePatience=1s")
     run.wait_for_output("ready")
     store.kill()
     (storage,) = penstock.home.glob("runs/*/storage")
@@ -285,6 +304,7 @@ def test_a_store_that_goes_away_during_the_flush(penstock, workflow, store, to_s
     result = run.wait().exits(73)
 
     assert "penstock flush" in result.err
+    assert result.seconds < 60
     assert (storage / "output" / "b").read_text() == "b\n"
     penstock.run("run", path).exits(69)  # it would begin anew over output that is nowhere else
     store.start(store.address)
