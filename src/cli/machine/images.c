@@ -32,7 +32,7 @@ static const char *digits_of(const struct image_kept *image)
 
 static int list(const struct image_kept_list *list, bool json)
 {
-	struct grid grid = grid_new("DIGEST", "SIZE", "USED", "", "NAME");
+	struct grid grid = grid_new("DIGEST", "SIZE", "USED", "STATE", "NAME");
 	json_t *all = json ? json_array() : NULL;
 
 	for (size_t i = list->n; i-- > 0;) {

@@ -545,11 +545,13 @@ def test_an_image_that_a_run_has_stays(penstock, registry, tmp_path, wait_for):
     wait_for(lambda: list(penstock.home.glob("runs/*/storage/up")))
 
     listed = kept(penstock)
+    table = penstock.run("images").ok().out.splitlines()
     refused = penstock.run("images", "rm", f"{registry.host}/job/tool:v1")
     pruned = penstock.run("images", "prune", "--older-than", "0s").ok()
     (next(penstock.home.glob("runs/*/storage")) / "go").touch()
     ended = running.wait()
 
+    assert table[0].split() == ["DIGEST", "SIZE", "USED", "STATE", "NAME"] and "in use" in table[1]
     assert listed[0]["in_use"] and refused.code == 69 and "job/tool" in refused.err and pruned.out == ""
     assert ended.ok().out == "done\n"
     assert penstock.run("images", "rm", kept(penstock)[0]["digest"]).ok().out and not layers(penstock)
