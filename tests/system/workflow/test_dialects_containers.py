@@ -308,3 +308,15 @@ def test_a_container_sees_what_the_machine_mounts_later_if_its_propagation_says_
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == ("file\n" if seen else "")
+
+
+@contained
+def test_steps_are_put_into_an_image_of_the_command_line_and_stay_there(penstock, project, images):
+    # `resume` takes an edited file, and keeps the image.
+    where = project({"task.yaml": "name: t\nrun: |\n  [ -e /etc/debian_version ] || echo inside\n  exit 3\n"})
+
+    first = penstock.run("run", "--image", f"{images}/job/bash:v1", "task.yaml").exits(3)
+    (where / "task.yaml").write_text((where / "task.yaml").read_text().replace("exit 3", "echo fixed"))
+    second = penstock.run("resume", "t").ok()
+
+    assert first.out == "inside\n" and second.out == "inside\nfixed\n"
