@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "run/ending.h"
 #include "run/owner/lease.h"
 #include "run/report/notify.h"
 #include "run/report/output.h"
@@ -219,7 +220,9 @@ void run_finish(struct run *run)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct records_end end = {0};
 	struct lease_found moved = {0};
+	struct ending *ending;
 
+	ending_begin(&ending, &run->attempt.voice);
 	attempt_free_space(&run->attempt);
 	if (run->attempt.voice.output)
 		output_retry(run->attempt.voice.output); /* before the log is uploaded */
@@ -230,7 +233,9 @@ void run_finish(struct run *run)
 	project_collect(&run->attempt);
 	/* Not waited for before the flush: the current work of the checkpoints may take long. */
 	run_checkpoints_stop(&run->publisher);
+	ending_part(ending, "uploading the output, and comparing it with its objects");
 	flush_and_decide(run, &end);
+	ending_part(ending, "completing the checkpoints");
 	run_checkpoints_end(&run->publisher);
 	publisher_record(&run->publisher);
 	sync_free(take_pointer(run->publisher.sync));
@@ -242,6 +247,7 @@ void run_finish(struct run *run)
 	end.message = run->attempt.end.message;
 	if (lease_moved_to(run->publisher.lease, &moved))
 		run_note_elsewhere(run, &moved);
+	ending_part(ending, "updating the run's state next to its output");
 	release_lease(run);
 	log_end(run);
 	if (run->refused)
@@ -249,10 +255,13 @@ void run_finish(struct run *run)
 	else if (records_end(run->attempt.records, run->attempt.id, run->attempt.number, &end,
 			 &err) < 0)
 		log_error("cannot record the end of run %s: %s", run->attempt.id, err.message);
-	else
+	else {
 		/* After the record: a kill in between must not let the next attempt resume with
 		 * half of the storage. */
+		ending_part(ending, "removing the run's local files, which are published");
 		tidy(run);
+	}
+	ending_end(ending);
 	run_event(
 		&run->attempt.voice, RUN_EVENT_STATE, run_state_name(run->attempt.end.state), 0, 0);
 	if (run->result->retry_in_ms < 0 && !run->refused)

@@ -291,6 +291,21 @@ def test_a_store_that_is_away_during_a_step_is_reported_once(penstock, workflow,
     assert store.bytes("out", "a") == b"a\n"
 
 
+def test_a_long_end_says_what_it_does(penstock, workflow, store, fault_proxy):
+    path = workflow("echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; echo a > $DEEPSQUARE_OUTPUT/a",
+                    output=s3_place(store, endpoint=fault_proxy.url))  # fmt: skip
+    run = penstock.popen("run", path)
+    run.wait_for_output("ready")
+    held = fault_proxy.fault(method="PUT", path=r"/a$", hold="request")
+    (storage,) = penstock.home.glob("runs/*/storage")
+    (storage / "go").touch()
+
+    run.wait_for_output("^penstock: uploading the output, and comparing")
+    held.release()
+
+    run.wait().ok()
+
+
 def test_a_store_that_goes_away_during_the_flush(penstock, workflow, store, to_store):
     # Exit code 73, nothing local is lost, and `flush` completes it later and ends the run as it had ended.
     path = workflow("echo a > $DEEPSQUARE_OUTPUT/a; echo ready; while [ ! -e $STORAGE_PATH/go ]; do sleep 0.02; done; "
