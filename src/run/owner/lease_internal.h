@@ -48,6 +48,7 @@ struct lease {
 	/* Used by the thread, then by lease_release(). */
 	char etag[OBJECT_ETAG_SIZE]; /* "" if the object must be created */
 	char output_etag[OBJECT_ETAG_SIZE];
+	int64_t doubted_ms; /* another run is named as the output's owner since; 0 if not */
 	int64_t sent_ms; /* start of the last successful write, as clock_boottime_ms() */
 	int64_t beat;
 	int began; /* attempt at which the run last started from scratch; 0 if unknown */

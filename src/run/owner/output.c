@@ -133,15 +133,38 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 		lease->options.prefix);
 }
 
+/* True if the state of the run that owner.json names is live; `owner` gets its host and time. */
+static bool is_live(struct lease *lease, struct seen *owner)
+{
+	_cleanup_free_ char *key = state_key(lease, owner->run);
+	struct seen state = {0};
+	bool live = key && lease_load(lease, key, &state, NULL) == 0 && state.etag[0] &&
+		    lease_state_is_live(state.state);
+
+	snprintf(owner->host, sizeof(owner->host), "%s", state.host);
+	snprintf(owner->since, sizeof(owner->since), "%s", state.since);
+	free(state.home);
+	return live;
+}
+
 enum lease_output lease_check_output(struct lease *lease, struct seen *owner)
 {
+	int64_t now = clock_monotonic_ms();
+
 	owner->etag[0] = owner->run[0] = '\0';
 	if (lease_load(lease, lease->output_key, owner, NULL) < 0 && !owner->etag[0])
 		return LEASE_OUTPUT_UNKNOWN;
 	/* A deleted object belongs to no other run, and an unreadable one cannot be a takeover. */
-	return !owner->etag[0] || !owner->run[0] || strcmp(owner->run, lease->options.run_id) == 0
-		       ? LEASE_OUTPUT_OURS
-		       : LEASE_OUTPUT_LOST;
+	if (!owner->etag[0] || !owner->run[0] || strcmp(owner->run, lease->options.run_id) == 0) {
+		lease->doubted_ms = 0;
+		return LEASE_OUTPUT_OURS;
+	}
+	if (is_live(lease, owner))
+		return LEASE_OUTPUT_LOST;
+	/* The other run may be in check_again(), and give the output back. */
+	if (!lease->doubted_ms)
+		lease->doubted_ms = now;
+	return now - lease->doubted_ms < lease->term_ms ? LEASE_OUTPUT_UNKNOWN : LEASE_OUTPUT_LOST;
 }
 
 /* ---- contenders ---- */

@@ -558,7 +558,13 @@ def test_a_run_that_begins_again_while_its_output_is_taken_keeps_it(machine, sto
         taking.wait()
         again = machine("a").popen("run", first)
         again.wait_for_output("ran")
+        looking = proxy.fault(method="GET", path=rf"/{identity_of(machine('a'))}/state\.json$", hold="request")
         taking.release()
+        looking.wait()
+        # Meanwhile the owner sees the other's name.
+        beat = state_of(store, identity_of(machine("a")))["lease"]["beat"]
+        wait_for(lambda: state_of(store, identity_of(machine("a")))["lease"]["beat"] >= beat + 2)
+        looking.release()
 
         refused = other.wait().exits(69)
 
