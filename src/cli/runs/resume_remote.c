@@ -92,6 +92,7 @@ static int choose(struct search *search, struct records_run *run, struct penstoc
 		if (!name || strcmp(name, search->word) != 0)
 			continue;
 		found = search->ids.items[i];
+		free(run->name);
 		run->name = take_pointer(name);
 		break;
 	}

@@ -50,7 +50,7 @@ static void test_a_short_name_is_a_word(void **state)
 	unsigned shown = 0;
 
 	(void)state;
-	for (char c = 'a'; c < 'z'; c++) {
+	for (int c = 'a'; c < 'z'; c++) {
 		const char name[] = {c, '\0'};
 
 		error_set(&err, PENSTOCK_E_IO, "cannot read %s: damaged", name);
