@@ -73,6 +73,7 @@ struct seen {
 	int64_t pid;
 	int64_t start_ticks;
 	int64_t term_ms;
+	bool taking; /* of owner.json: the run may still give the output back */
 };
 
 /* ---- state.c ---- */

@@ -1,8 +1,7 @@
 /*
  * Owner of an output. Two runs must not write to one output at a time: each would overwrite the
  * other's files. PREFIX.penstock/owner.json names the run that writes there. Its own state object
- * says if it is live, so this object is written once, when a run takes the output, and never
- * renewed.
+ * says if it is live, so this object is written when a run takes the output, and never renewed.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -20,12 +19,15 @@
 
 enum { TRIES = 8 };
 
-/* Replaces the owner with the ETag `output_etag`. */
+/* Replaces the owner with the ETag `output_etag`. With `taking`, the run does not write there yet,
+ * and may give the output back. */
 static int write_owner(
-	struct lease *lease, const char *run, const char *name, struct penstock_error *err)
+	struct lease *lease, const char *run, bool taking, struct penstock_error *err)
 {
-	json_auto_t *root = json_pack("{s:i, s:s, s:s*, s:s, s:s}", "format", LEASE_FORMAT, "run",
-		run, "name", name, "host", lease->host, "since", lease->since);
+	bool own = strcmp(run, lease->options.run_id) == 0;
+	json_auto_t *root = json_pack("{s:i, s:s, s:s*, s:s, s:s, s:b}", "format", LEASE_FORMAT,
+		"run", run, "name", own ? lease->options.name : NULL, "host", lease->host, "since",
+		lease->since, "taking", taking);
 	_cleanup_free_ char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
 
 	if (!text)
@@ -78,7 +80,7 @@ static int check_owner(struct lease *lease, const char *run, char checked[static
 /*
  * Checks again after the write: the former owner may have restarted or resumed in between, and
  * found the output its own. If two runs write first and check after that, at least one sees the
- * other, and gives the output back.
+ * other, and gives the output back. Until then the former owner only waits.
  */
 static int check_again(
 	struct lease *lease, const char *run, const char *checked, struct penstock_error *err)
@@ -92,7 +94,7 @@ static int check_again(
 	r = lease_load(lease, key, &other, err);
 	if (r == 0 && other.etag[0] && strcmp(other.etag, checked) != 0 &&
 		lease_state_is_live(other.state)) {
-		write_owner(lease, run, NULL, NULL);
+		write_owner(lease, run, false, NULL);
 		snprintf(other.run, sizeof(other.run), "%s", run);
 		r = refuse(lease, &other, err);
 	}
@@ -111,16 +113,20 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 		if (r < 0)
 			return r;
 		snprintf(lease->output_etag, sizeof(lease->output_etag), "%s", owner.etag);
-		if (owner.etag[0] && strcmp(owner.run, lease->options.run_id) == 0)
+		bool own = strcmp(owner.run, lease->options.run_id) == 0;
+		if (owner.etag[0] && own && !owner.taking)
 			return 0;
 		/* Check twice if it was another run's. */
-		bool another = owner.run[0] &&
+		bool another = owner.run[0] && !own &&
 			       !strchr(owner.run, '/'); /* an invalid id names no run */
 		char checked[OBJECT_ETAG_SIZE] = "";
 		r = another ? check_owner(lease, owner.run, checked, &e) : 0;
 		if (r == 0)
-			r = write_owner(lease, lease->options.run_id, lease->options.name, &e);
-		r = r == 0 && another ? check_again(lease, owner.run, checked, &e) : r;
+			r = write_owner(lease, lease->options.run_id, another, &e);
+		if (r == 0 && another)
+			r = check_again(lease, owner.run, checked, &e);
+		if (r == 0 && another)
+			r = write_owner(lease, lease->options.run_id, false, &e);
 		if (r == 0)
 			return 0;
 		/* Another run was quicker, or a reply was lost. */
@@ -131,20 +137,6 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 		"other runs keep taking over %s://%s/%s; give this run another output",
 		object_client_scheme(lease->options.client), lease->options.bucket,
 		lease->options.prefix);
-}
-
-/* True if the state of the run that owner.json names is live; `owner` gets its host and time. */
-static bool is_live(struct lease *lease, struct seen *owner)
-{
-	_cleanup_free_ char *key = state_key(lease, owner->run);
-	struct seen state = {0};
-	bool live = key && lease_load(lease, key, &state, NULL) == 0 && state.etag[0] &&
-		    lease_state_is_live(state.state);
-
-	snprintf(owner->host, sizeof(owner->host), "%s", state.host);
-	snprintf(owner->since, sizeof(owner->since), "%s", state.since);
-	free(state.home);
-	return live;
 }
 
 enum lease_output lease_check_output(struct lease *lease, struct seen *owner)
@@ -159,12 +151,16 @@ enum lease_output lease_check_output(struct lease *lease, struct seen *owner)
 		lease->doubted_ms = 0;
 		return LEASE_OUTPUT_OURS;
 	}
-	if (is_live(lease, owner))
+	if (!owner->taking)
 		return LEASE_OUTPUT_LOST;
-	/* The other run may be in check_again(), and give the output back. */
 	if (!lease->doubted_ms)
 		lease->doubted_ms = now;
-	return now - lease->doubted_ms < lease->term_ms ? LEASE_OUTPUT_UNKNOWN : LEASE_OUTPUT_LOST;
+	if (now - lease->doubted_ms < lease->term_ms)
+		return LEASE_OUTPUT_UNKNOWN;
+	/* The other run was killed before it decided. */
+	snprintf(lease->output_etag, sizeof(lease->output_etag), "%s", owner->etag);
+	return write_owner(lease, lease->options.run_id, false, NULL) == 0 ? LEASE_OUTPUT_OURS
+									   : LEASE_OUTPUT_UNKNOWN;
 }
 
 /* ---- contenders ---- */

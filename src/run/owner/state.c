@@ -86,8 +86,11 @@ static bool parse(const struct buf *text, struct seen *seen)
 	json_int_t attempt = json_integer_value(json_object_get(root, "attempt"));
 	json_int_t began = json_integer_value(json_object_get(root, "began"));
 	const json_t *owner = json_object_get(root, "owner");
-	const json_t *home = json_object_get(owner, "home");
+	const json_t *home;
 
+	owner = owner ? owner : root; /* owner.json has its members at the top */
+	home = json_object_get(owner, "home");
+	seen->taking = json_is_true(json_object_get(root, "taking"));
 	seen->format = json_integer_value(json_object_get(root, "format"));
 	copy_string(seen->run, sizeof(seen->run), json_object_get(root, "run"));
 	copy_string(seen->state, sizeof(seen->state), json_object_get(root, "state"));

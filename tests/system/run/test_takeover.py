@@ -545,7 +545,8 @@ def test_where_conditions_are_ignored_an_owner_looks_before_it_writes(machine, t
         assert "attempt 2 on node7" in ended.err and small.objects[key][-1].body == theirs
 
 
-def test_a_run_that_begins_again_while_its_output_is_taken_keeps_it(machine, store, job, tmp_path, wait_for):
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_run_that_begins_again_while_its_output_is_taken_keeps_it(machine, store, job, tmp_path, wait_for, killed):
     # The other one has seen it ended, and writes a moment later that the output is its own.
     wait = "echo ran; echo $NAME > $DEEPSQUARE_OUTPUT/x; while [ ! -e $AT/enough ]; do sleep 0.02; done"
     first, second = (job(wait, file=f"{name}.json", name=name, env=[{"key": "NAME", "value": name}, {"key": "AT", "value": str(tmp_path)}]) for name in ("first", "second"))
@@ -564,12 +565,15 @@ def test_a_run_that_begins_again_while_its_output_is_taken_keeps_it(machine, sto
         # Meanwhile the owner sees the other's name.
         beat = state_of(store, identity_of(machine("a")))["lease"]["beat"]
         wait_for(lambda: state_of(store, identity_of(machine("a")))["lease"]["beat"] >= beat + 2)
+        if killed:
+            other.send(signal.SIGKILL)
         looking.release()
 
-        refused = other.wait().exits(69)
+        refused = other.wait()
 
-        assert refused.out == "" and "s3://out/res/" in refused.err
-        assert json.loads(store.bytes("out", "res/.penstock/owner.json"))["run"] == identity_of(machine("a"))
+        assert refused.code == (-signal.SIGKILL if killed else 69) and refused.out == ""
+        assert killed or "s3://out/res/" in refused.err
+        wait_for(lambda: json.loads(store.bytes("out", "res/.penstock/owner.json"))["run"] == identity_of(machine("a")))
         wait_for(lambda: store.bytes("out", "res/x") == b"first\n")
         (tmp_path / "enough").touch()
         again.wait().ok()
