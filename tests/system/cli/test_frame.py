@@ -86,7 +86,7 @@ def test_overview_names_every_verb(penstock):
         (["ps", "extra"], "penstock ps: unexpected operand 'extra'"),
         (["show"], "penstock show: missing RUN"),
         (["artifacts", "toy"], "penstock artifacts: 'toy' is not list|get|put; did you mean 'penstock artifacts list toy'? see"),
-        (["runx"], "penstock: unknown verb 'runn', did you mean 'run'? see"),
+        (["runx"], "penstock: unknown verb 'runx', did you mean 'run'? see"),
         (["logs", "x", "-n"], "penstock logs: option --lines needs N"),
         (["logs", "x", "-n", "many"], "penstock logs: invalid --lines 'many': expected a number from 0 to"),
         (["logs", "x", "--attempt", "0"], "penstock logs: invalid --attempt '0': expected a number from 1 to"),
