@@ -59,13 +59,16 @@ def test_a_range_that_hangs_is_asked_for_again(tool, fault_proxy, tmp_path, hold
 
 
 def test_cp_of_one_object_has_as_many_requests_under_way_as_the_engine_allows(store, penstock, fault_proxy, tmp_path):
-    """A store far away is filled by many requests at a time: none of the first eight is answered before all are there."""
+    """
+    A store far away is filled by many requests at a time: none of the first eight is answered before all are there. An upload
+    that may be resumed begins with fewer.
+    """
     source = make_file(tmp_path / "source", 72 * MIB)
     env = store.env | {"AWS_ENDPOINT_URL": fault_proxy.url, "PENSTOCK_NETWORK_STALL": "3600"}
     store.client.create_bucket(Bucket="bucket")
 
     ways = [
-        ([source, "s3://bucket/large"], {"method": "PUT", "query": PART, "hold": "reply"}),
+        (["--no-resume", source, "s3://bucket/large"], {"method": "PUT", "query": PART, "hold": "reply"}),
         (["s3://bucket/large", tmp_path / "back"], {"method": "GET", "range": "bytes=", "hold": "request"}),
     ]
     for way, fault in ways:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.fault_proxy import FaultProxy
 from harness.registry import BUSYBOX, Registry, busybox, digest, image, index, layer, write_layout
 from harness.slow_link import SlowLink
 from harness.terminal import CTRL_C, Terminal
@@ -353,19 +354,19 @@ def test_a_killed_pull_leaves_nothing_behind(penstock, registry, wait_for):
 def test_an_interrupted_pull_keeps_whole_layers(penstock, registry, wait_for):
     small, large = layer({"small": "1"}), layer({"big": os.urandom(3_000_000)})
     registry.push("job/tool:v1", image([small, large]))
-    link = SlowLink(registry.url, slow="down")
-    name = link.url.removeprefix("http://") + "/job/tool:v1"
+    proxy = FaultProxy(registry.url)
+    name = proxy.url.removeprefix("http://") + "/job/tool:v1"
     try:
-        link.hold(after=1_500_000)
+        held = proxy.fault(method="GET", path=digest(large)[7:], hold=1_500_000)
         terminal = Terminal(penstock, "pull", name)
         terminal.wait_for_output(r"tool:v1 +\[#+ +\] .* of 3(\.\d)? MB")
         wait_for(lambda: files_of(penstock, small).is_dir())
         terminal.press(CTRL_C)
         result = terminal.wait().exits(130)
-        link.open()
+        held.release()
         again = penstock.run("pull", name).ok()
     finally:
-        link.close()
+        proxy.close()
 
     assert "interrupted: kept 1 of 2 layers" in result.out
     assert again.out.startswith(name) and files_of(penstock, large).is_dir()

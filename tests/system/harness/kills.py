@@ -554,7 +554,7 @@ class Round:
         assert not (folder / "storage").exists() and not (folder / "tmp").exists()
         assert list(self.world.penstock.claims.glob("claim-*")) == []
         home = self.world.penstock.home
-        halves = [*home.glob("images/layers/*.part"), *(path for path in home.glob("venvs/*") if path.suffix != ".lock" and not (path / ".complete").exists())]
+        halves = [*home.glob("images/layers/*.part"), *(path for path in home.glob("venvs/*") if path.suffix not in (".lock", ".use") and not (path / ".complete").exists())]
         assert not halves, halves
 
     def check_input(self):

@@ -103,7 +103,8 @@ def test_every_key_has_a_line_of_the_case_file(schema, validator):
     used = {path[-1] for path in paths(document)}
     known = {key for definition in schema["definitions"].values() for key, row in definition["properties"].items() if "description" in row}
 
-    assert reading(EVERY_KEY.read_text())["valid"]
+    # No machine has a `vnet`.
+    assert [each["message"].split()[0] for each in reading(EVERY_KEY.read_text())["diagnostics"] if each["severity"] == "error"] == ["`vnet`"]
     validator.validate(document)
     assert known - used == set()
 
