@@ -308,18 +308,17 @@ void aws_config_without_credentials(
 	buf_printf(out, "[profile %s]\n", name);
 	for (size_t i = 0; i < config->n; i++) {
 		const struct aws_config_entry *entry = &config->entries[i];
+		const char *value = lookup(config, "profile", profile, entry->key);
 		const char *dot = strchr(entry->key, '.');
 
 		/* Parsers refuse a key twice, so only the entry that counts is written. */
 		if (!str_starts(entry->section, "profile ") ||
 			strcmp(entry->section + 8, profile) != 0 || !*entry->key ||
-			is_credential_key(entry->key) ||
-			lookup(config, "profile", profile, entry->key) != entry->value)
+			is_credential_key(entry->key) || !value || value != entry->value)
 			continue;
 		if (dot)
-			buf_printf(out, "  %s = %s\n", dot + 1, entry->value);
+			buf_printf(out, "  %s = %s\n", dot + 1, value);
 		else
-			buf_printf(out, "%s =%s%s\n", entry->key, *entry->value ? " " : "",
-				entry->value);
+			buf_printf(out, "%s =%s%s\n", entry->key, *value ? " " : "", value);
 	}
 }
