@@ -27,14 +27,7 @@ static size_t put_mapping(struct host_command *out, const struct workflow_run *w
 	 * one. */
 	bool own_network = what->network != WORKFLOW_NETWORK_HOST;
 	bool mapped = what->map_uid.given || what->map_gid.given || (own_network && geteuid() != 0);
-	/* A step that may mount has mounts of its own. */
-	bool mounts = own_network || (what->map_uid.given && what->map_uid.value == 0);
 	const char **argv = out->argv;
-
-	if (mapped || mounts)
-		*argv++ = "/usr/bin/unshare";
-	if (mounts)
-		*argv++ = "--mount";
 
 	if (mapped) {
 		snprintf(out->uid, sizeof(out->uid), "--map-user=%lld",
@@ -43,12 +36,16 @@ static size_t put_mapping(struct host_command *out, const struct workflow_run *w
 		snprintf(out->gid, sizeof(out->gid), "--map-group=%lld",
 			what->map_gid.given ? (long long)what->map_gid.value
 					    : (long long)getegid());
+		*argv++ = "/usr/bin/unshare";
 		*argv++ = "--user";
 		*argv++ = out->uid;
 		*argv++ = out->gid;
-	}
-	if (mapped || mounts)
+		/* A step that may mount has mounts of its own; with a network of its own root has
+		 * them already. */
+		if (own_network || (what->map_uid.given && what->map_uid.value == 0))
+			*argv++ = "--mount";
 		*argv++ = "--";
+	}
 	*argv = NULL;
 	return (size_t)(argv - out->argv);
 }
