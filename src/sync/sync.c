@@ -30,8 +30,8 @@
 
 /* ---- the workers ---- */
 
-static void remember_failure(
-	struct sync *s, const char *path, const struct job_result *r, struct penstock_error *err)
+/* Keeps the error for the status. */
+static void remember_error(struct sync *s, const char *path, const struct penstock_error *err)
 {
 	const char *why = err->message ? err->message : penstock_code_name(err->code);
 	size_t len = strlen(path), room = sizeof(s->status.last_error) / 3;
@@ -42,8 +42,15 @@ static void remember_failure(
 		s->status.away_ns = 0;
 	else if (!s->status.away_ns)
 		s->status.away_ns = clock_wall_ns();
+}
+
+static void remember_failure(
+	struct sync *s, const char *path, const struct job_result *r, struct penstock_error *err)
+{
+	remember_error(s, path, err);
 	if (s->plan.flushing && !r->retryable && !s->flush_error.message)
-		error_set(&s->flush_error, err->code, "%s: %s", path, why);
+		error_set(&s->flush_error, err->code, "%s: %s", path,
+			err->message ? err->message : penstock_code_name(err->code));
 }
 
 static void count_success(struct sync *s, const char *path, const struct job *job,
@@ -122,9 +129,11 @@ static void attach(struct sync *s)
 	s->attach_ms = clock_monotonic_ms() + ATTACH_RETRY_MS;
 	penstock_error_release(&s->attach_error);
 	if (rc < 0) {
-		snprintf(s->status.last_error, sizeof(s->status.last_error), "%s",
-			err.message ? err.message : penstock_code_name(err.code));
+		remember_error(s, "manifest.json", &err);
 		error_move(&s->attach_error, &err);
+	} else {
+		s->status.last_error[0] = '\0';
+		s->status.away_ns = 0;
 	}
 	pthread_cond_broadcast(&s->work);
 	pthread_cond_broadcast(&s->idle);
@@ -143,9 +152,10 @@ static void write_manifest(struct sync *s)
 	sync_deliver(s);
 	pthread_mutex_lock(&s->lock);
 	s->manifest_busy = false;
-	if (rc < 0) {
-		snprintf(s->status.last_error, sizeof(s->status.last_error), "manifest.json: %s",
-			err.message ? err.message : penstock_code_name(err.code));
+	if (rc == 0) {
+		s->status.away_ns = 0;
+	} else {
+		remember_error(s, "manifest.json", &err);
 		if (s->plan.flushing && !error_is_retryable(&err) && !s->flush_error.message)
 			error_move(&s->flush_error, &err);
 	}

@@ -169,8 +169,8 @@ struct sync_status {
 	uint64_t scans; /* of the whole directory */
 	bool polling; /* no inotify (limit reached, network file system): scans only */
 	char last_error[256]; /* of the last failed upload since the last success, else "" */
-	/* wall clock, ns: when the first of the uploads since the last success failed because the
-	 * store did not reply; 0 if it replies */
+	/* wall clock, ns: when an upload, or the manifest, first failed since the last success
+	 * because the store did not reply; 0 if it replies */
 	int64_t away_ns;
 	int64_t last_publish_ms; /* clock_monotonic_ms() of the last success; 0 if there was none */
 };
