@@ -45,7 +45,7 @@ static int add_holder(void *cookie, const struct claim_holder *h)
 
 /* Resources whose limits the kernel enforces. */
 struct held {
-	bool memory, cpus, processes;
+	bool memory, cpus, processes, gpus;
 };
 
 static void find_held(struct held *held)
@@ -56,6 +56,7 @@ static void find_held(struct held *held)
 	held->memory = strstr(buf_str(&places), " memory") != NULL;
 	held->cpus = strstr(buf_str(&places), " cpus") != NULL;
 	held->processes = strstr(buf_str(&places), " pids") != NULL;
+	held->gpus = cgroup_can_hold_devices();
 }
 
 static json_t *json_amounts(const struct amounts *amounts)
@@ -78,7 +79,7 @@ static int print_json(const char *host, const struct machine_capacity *m, const 
 	find_held(&held);
 	json_array_append_new(array,
 		json_pack("{s:s, s:s, s:{s:i, s:I, s:i}, s:o, s:i, s:o, s:{s:o, s:o, s:o, s:o}, "
-			  "s:o, s:{s:b, s:b, s:b}}",
+			  "s:o, s:{s:b, s:b, s:b, s:b}}",
 			"name", host, "status", use->all.cpus >= m->cpus ? "busy" : "idle",
 			"capacity", "cpus", m->cpus, "memory", (json_int_t)m->memory, "gpus",
 			m->gpus, "used", json_amounts(&use->all), "waiting", use->waiting.runs,
@@ -86,7 +87,7 @@ static int print_json(const char *host, const struct machine_capacity *m, const 
 			limit_or_null(limits->cpus), "memory", limit_or_null(limits->memory),
 			"gpus", limit_or_null(limits->gpus), "runs", limit_or_null(limits->runs),
 			"own", json_amounts(&use->own), "enforced", "memory", held.memory, "cpus",
-			held.cpus, "processes", held.processes));
+			held.cpus, "processes", held.processes, "gpus", held.gpus));
 	return show_json(array);
 }
 
@@ -124,7 +125,7 @@ static void print_table(const char *host, const struct machine_capacity *m, cons
 			(int64_t)m->memory, (int64_t)use->own.memory, limits->memory,
 			held.memory ? "control group" : "polling", true},
 		{"GPUs", use->all.gpus, use->waiting.gpus, m->gpus, use->own.gpus, limits->gpus,
-			"CUDA_VISIBLE_DEVICES", false},
+			held.gpus ? "control group" : "CUDA_VISIBLE_DEVICES", false},
 		{"runs", use->all.runs, use->waiting.runs, -1, use->own.runs, limits->runs, NULL,
 			false},
 	};

@@ -21,6 +21,7 @@
 #include "base/str.h"
 #include "records/claims.h"
 #include "run/process/cgroups_internal.h"
+#include "run/process/device_filter.h"
 
 enum { GONE_WAIT_MS = 5000, POLL_MS = 1 };
 
@@ -40,6 +41,7 @@ struct cgroup {
 	bool holds_memory;
 	bool holds_cpus;
 	bool holds_pids;
+	bool holds_devices;
 };
 
 /* ---- making ---- */
@@ -210,8 +212,12 @@ static int make_part(struct cgroup *group, struct cgroup_base *base, const char 
 	}
 	group->fds[group->n] = part.join_fd;
 	group->parts[group->n++] = part;
-	if (base->kind == V2 && !wanted->of_run)
-		group->born_fd = open(part.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (base->kind != V2 || wanted->of_run)
+		return 0;
+	group->born_fd = open(part.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	group->holds_devices = wanted->n_closed && group->born_fd >= 0 &&
+			       device_filter_attach(
+				       group->born_fd, wanted->closed, wanted->n_closed);
 	return 0;
 }
 
@@ -287,6 +293,22 @@ bool cgroup_holds_cpus(const struct cgroup *group)
 bool cgroup_holds_pids(const struct cgroup *group)
 {
 	return group && group->holds_pids;
+}
+
+bool cgroup_holds_devices(const struct cgroup *group)
+{
+	return group && group->holds_devices;
+}
+
+bool cgroup_can_hold_devices(void)
+{
+	const struct cgroup_bases *bases = cgroup_bases();
+
+	for (size_t i = 0; i < bases->n; i++) {
+		if (bases->base[i].kind == V2)
+			return device_filter_allowed();
+	}
+	return false;
 }
 
 /* ---- reading ---- */

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/buf.h"
 
@@ -32,6 +33,8 @@ struct cgroup_wanted {
 	const int *cpus; /* the CPUs it may run on; NULL for all */
 	size_t n_cpus;
 	uint64_t pids; /* processes and threads; 0 for no limit */
+	const dev_t *closed; /* character devices that it must not open */
+	size_t n_closed;
 	bool of_run; /* contains only the groups of executions; for the sum of their memory */
 };
 
@@ -47,6 +50,7 @@ const int *cgroup_born_fd(const struct cgroup *group);
 bool cgroup_holds_memory(const struct cgroup *group);
 bool cgroup_holds_cpus(const struct cgroup *group);
 bool cgroup_holds_pids(const struct cgroup *group);
+bool cgroup_holds_devices(const struct cgroup *group);
 
 struct cgroup_found {
 	uint64_t memory_peak; /* bytes; 0 if unknown */
@@ -69,6 +73,9 @@ int cgroup_end_recorded(const char *dir);
 /* Appends the places of groups and their limits, a line for each hierarchy: "DIR memory cpus
  * pids". */
 int cgroup_place(struct buf *out);
+
+/* Returns true if groups on this machine can close devices. */
+bool cgroup_can_hold_devices(void);
 
 /* For tests: another mount point of the hierarchies and another membership than those of this
  * machine. */

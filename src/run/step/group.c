@@ -5,7 +5,6 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "run/attempt/attempt.h"
-#include "run/process/cgroups.h"
 #include "run/step/run.h"
 #include "workflow/workflow.h"
 
@@ -55,18 +54,14 @@ static uint64_t processes_of(const struct workflow_step_resources *res, uint64_t
 }
 
 int step_group_make(struct step_group *group, struct run_group *run,
-	const struct workflow_run *what, const int *cpus, size_t n_cpus, struct penstock_error *err)
+	const struct workflow_run *what, struct cgroup_wanted wanted, struct penstock_error *err)
 {
 	const struct workflow_step_resources *res = &what->resources;
 	const uint64_t count = (uint64_t)(res->tasks.value * res->cpus_per_task.value);
-	struct cgroup_wanted wanted = {
-		.memory = count * (uint64_t)res->mem_per_cpu.value * MIB,
-		.cpus = cpus,
-		.n_cpus = n_cpus,
-		.pids = processes_of(res, count),
-	};
 	int r = make_run_group(run, err);
 
+	wanted.memory = count * (uint64_t)res->mem_per_cpu.value * MIB;
+	wanted.pids = processes_of(res, count);
 	if (r == 0)
 		r = cgroup_make(&group->cgroup, run->cgroup, run->attempt->id, &wanted, err);
 	group->memory_limit = wanted.memory;

@@ -3,9 +3,7 @@
  * (run/process/cgroups.h), inside the control group of the whole run: parallel iterations and
  * launches together get no more memory than the run has claimed.
  *
- *	#include "run/process/cgroups.h"
- *
- *	step_group_make(&group, &run_group, what, cpus, n_cpus, err);
+ *	step_group_make(&group, &run_group, what, wanted, err);
  *	... its tasks join group.cgroup
  *	step_group_explain(&group, &run_group, name, failed, &end);	// once they have ended
  *	cgroup_end(group.cgroup);
@@ -18,8 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "run/process/cgroups.h"
+
 struct attempt;
-struct cgroup;
 struct penstock_error;
 struct step_end;
 struct workflow_run;
@@ -43,9 +42,9 @@ struct step_group {
 	bool watch_memory; /* no control group enforces the limit */
 };
 
+/* `wanted` has the CPUs and the closed devices; the rest comes from `what`. */
 int step_group_make(struct step_group *group, struct run_group *run,
-	const struct workflow_run *what, const int *cpus, size_t n_cpus,
-	struct penstock_error *err);
+	const struct workflow_run *what, struct cgroup_wanted wanted, struct penstock_error *err);
 /* Adds what the kernel did, and the peak, to `end`; reports it if nothing failed because of it. */
 void step_group_explain(const struct step_group *group, struct run_group *run, const char *name,
 	bool failed, struct step_end *end);

@@ -29,13 +29,14 @@ const char ranks_mpi_wrapper[] =
 	"if [ \"$r\" = 0 ]; then CUDA_VISIBLE_DEVICES=$g; fi; r=$((r-1)); done; fi; "
 	"exec \"$0\" -c \"$1\"";
 
-/* GPUs of one task, "0,1". */
+/* GPUs of one task as CUDA counts them, "0,1". */
 static void add_gpus(const struct ranks *ranks, size_t rank, struct buf *out)
 {
 	size_t each = ranks->n_gpus / ranks->n;
 
-	for (size_t i = 0; i < each; i++)
-		buf_printf(out, "%s%d", i ? "," : "", ranks->gpus[rank * each + i]);
+	for (size_t i = rank * each; i < (rank + 1) * each; i++)
+		buf_printf(out, "%s%d", i > rank * each ? "," : "",
+			ranks->only_gpus ? (int)i : ranks->gpus[i]);
 }
 
 static int add_ports(const struct ranks *ranks, struct strlist *env)

@@ -5,6 +5,7 @@
 #ifndef RUN_STEP_RANKS_H
 #define RUN_STEP_RANKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/str.h"
@@ -22,6 +23,8 @@ struct ranks {
 	int master_port; /* if there are several tasks; 0 before it is found */
 	const int *gpus; /* of the step; NULL if this machine has none */
 	size_t n_gpus; /* total */
+	/* The step can open no other GPU, so its libraries count them from 0. */
+	bool only_gpus;
 	const int *ports; /* of the run */
 	size_t n_ports;
 };

@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -14,7 +16,6 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "run/process/cgroups.h"
 #include "run/process/leaders.h"
 #include "run/process/live.h"
 #include "run/step/ranks.h"
@@ -56,14 +57,39 @@ static void record_life(struct step_run *step,
 	record(&step->life, &step->host->life, &live);
 }
 
+/* Lists the GPUs of this machine that are not the step's. Returns their number. */
+static size_t other_gpus(const struct step_run *step, dev_t out[static CLAIMS_MAX_GPUS])
+{
+	const struct machine_capacity *machine = &step->host->machine;
+	size_t n = 0;
+
+	for (int i = 0; i < machine->gpus; i++) {
+		bool own = false;
+		char path[32];
+		struct stat st;
+
+		for (size_t k = 0; k < step->share.n_gpus; k++)
+			own = own || step->share.gpus[k] == machine->gpu_list[i];
+		snprintf(path, sizeof(path), "/dev/nvidia%d", machine->gpu_list[i]);
+		if (!own && stat(path, &st) == 0 && S_ISCHR(st.st_mode))
+			out[n++] = st.st_rdev;
+	}
+	return n;
+}
+
 static int make_group(struct step_run *step, struct penstock_error *err)
 {
-	const int *cpus = step->share.cpus;
-	size_t n_cpus = step->share.n_cpus;
+	dev_t closed[CLAIMS_MAX_GPUS];
+	struct cgroup_wanted wanted = {
+		.cpus = step->share.cpus,
+		.n_cpus = step->share.n_cpus,
+		.closed = closed,
+		.n_closed = other_gpus(step, closed),
+	};
 
 	if (step->what->disable_cpu_binding.value)
-		cpus = claim_cpus(step->host->claim, &n_cpus);
-	return step_group_make(&step->group, &step->host->group, step->what, cpus, n_cpus, err);
+		wanted.cpus = claim_cpus(step->host->claim, &wanted.n_cpus);
+	return step_group_make(&step->group, &step->host->group, step->what, wanted, err);
 }
 
 static int start_all(

@@ -109,6 +109,8 @@ int step_fill_ranks(struct step_run *step, struct ranks *ranks, struct penstock_
 		.gpus = host->machine.gpus && !step->what->container.given ? step->share.gpus
 									   : NULL,
 		.n_gpus = step->share.n_gpus,
+		.only_gpus = cgroup_holds_devices(step->group.cgroup) ||
+			     step->share.n_gpus == (size_t)host->machine.gpus,
 		.ports = host->ports,
 		.n_ports = (size_t)host->attempt->workflow->ports.value,
 	};

@@ -82,7 +82,7 @@ def test_runners_tells_apart_what_is_held_what_is_waited_for_and_what_holds_it(p
     rows = {row[0]: dict(zip(table[0], row)) for row in table[1:]}
     assert (rows["memory"]["WAITED FOR"], rows["CPUs"]["CLAIMED"], rows["CPUs"]["WAITED FOR"]) == ("33.6 MB", str(CPUS), "1")
     assert rows["runs"] == {"WHAT": "runs", "CLAIMED": "1", "WAITED FOR": "1", "THERE": "-", "YOURS": "1", "YOUR LIMIT": "7", "HELD BY": "-"}
-    assert rows["GPUs"]["HELD BY"] == "CUDA_VISIBLE_DEVICES"
+    assert rows["GPUs"]["HELD BY"] == ("control group" if machine["enforced"]["gpus"] else "CUDA_VISIBLE_DEVICES")
 
 
 @pytest.mark.parametrize(

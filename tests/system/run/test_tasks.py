@@ -17,6 +17,20 @@ from harness.program import binary
 NOBODY = 65534
 OWN_GROUP = re.compile(r"penstock-([0-9a-f]{12})-(\d+)-\d+$")
 CPUS = len(os.sched_getaffinity(0))
+# A /dev of our own on top of the machine's, with the files of two GPUs; they need no driver to be closed.
+WITH_GPUS = """mkdir "$0" && mount -t tmpfs tmpfs "$0" && mkdir "$0/up" "$0/work" && mount -t overlay -o "lowerdir=/dev,upperdir=$0/up,workdir=$0/work" overlay /dev \
+&& rm -f /dev/nvidia[0-9]* && mknod /dev/nvidia0 c 195 0 && mknod /dev/nvidia1 c 195 1 && exec "$@\""""
+LOOK_AT_GPUS = """import errno, os
+def closed(act, *more):
+    try:
+        act(*more)
+    except OSError as error:
+        return error.errno == errno.EPERM
+    return False
+gpus = [closed(os.open, f"/dev/nvidia{n}", os.O_RDWR) for n in (0, 1)]
+made = [closed(os.mknod, f"gpu{n}-{os.getpid()}", 0o20600, os.makedev(195, n)) for n in (0, 1)]
+print(os.environ["CUDA_VISIBLE_DEVICES"], *map(int, gpus), *map(int, made), flush=True)
+"""
 EAT = "import sys, time\nx = []\nfor i in range({mb}):\n    x.append(bytearray(b'x' * (1 << 20)))\n    time.sleep({pause})\nprint('had it all', flush=True)\n"
 
 needs_two_cpus = pytest.mark.skipif(CPUS < 2, reason="one CPU cannot be shared out between tasks")
@@ -145,6 +159,31 @@ def test_each_task_has_gpus_of_its_own(penstock, workflow):
 
     assert sorted(out.splitlines()) == ["[0] gpus=0,1", "[1] gpus=2,3"]
     assert (hidden, without) == ("gpus=\n", "gpus=unset\n")
+
+
+# A variable hides a GPU only from programs that read it. CUDA counts the GPUs that it can open from 0.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make device files")
+def test_a_step_can_open_only_its_own_gpus(penstock, workflow, kernel_holds, no_groups_left, tmp_path):
+    kernel_holds("gpus")
+    penstock.prefix = ["unshare", "--mount", "sh", "-c", WITH_GPUS, tmp_path / "dev"]
+    (tmp_path / "look.py").write_text(LOOK_AT_GPUS)
+    meet = "touch $item.ready; until [ -e a.ready ] && [ -e b.ready ]; do sleep 0.01; done; "
+    look = f"/usr/bin/python3 {tmp_path}/look.py"
+    one = {"command": meet + look, "resources": {"gpusPerTask": 1}}
+    path = workflow(
+        "true",
+        steps=[
+            {"run": {"command": look, "resources": {"gpusPerTask": 0}}},
+            {"run": {"command": look, "resources": {"gpusPerTask": 2}}},
+            {"for": {"parallel": True, "items": ["a", "b"], "steps": [{"run": one}]}},
+        ],
+        resources={"gpus": 2},
+    )
+
+    none, both, *each = penstock.run("run", path).ok().out.splitlines()
+
+    assert (none, both) == (" 1 1 1 1", "0,1 0 0 0 0")
+    assert sorted(each) == ["0 0 1 0 1", "0 1 0 1 0"]
 
 
 def test_a_step_that_wants_more_memory_than_its_limit_is_out_of_memory(penstock, workflow, no_groups_left):
