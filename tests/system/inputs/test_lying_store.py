@@ -214,7 +214,8 @@ def test_a_large_output_is_published_once_although_the_store(staging, bucket, fa
     where, fault = PARTS_PASS[name]
     fault_proxy.fault(**where, **fault)
 
-    publish(staging, bucket, fault_proxy.url, HUGE).ok()
+    # A store that a sanitizer watches takes seconds for the Complete of so much.
+    publish(staging, bucket, fault_proxy.url, HUGE, PENSTOCK_NETWORK_STALL="60").ok()
 
     assert output_of(bucket, "out/data") == b"x" * HUGE
     if "carry_out" in fault or "lose_reply" in fault and where is COMPLETE:
