@@ -4,29 +4,34 @@ import re
 import shutil
 
 from harness.program import TOP
+from harness.sessions import assert_printed, fenced, session
 
 EXAMPLE = TOP / "examples" / "first"
 README = (TOP / "README.md").read_text(encoding="utf-8")
 
 
 def test_readme_shows_the_workflow_of_the_example():
-    shown = re.search(r"^```yaml\n(.*?)^```", README, re.M | re.S).group(1)
+    shown = fenced(README, "yaml")[0]
 
     assert shown == (EXAMPLE / "workflow.yaml").read_text(encoding="utf-8")
 
 
-# The session of README, in a copy of the example.
+# The session of README, in a copy of the example: the lines of penstock, and the model.
 def test_killed_run_of_the_readme_resumes_to_the_model_that_it_prints(penstock, tmp_path):
     folder = shutil.copytree(EXAMPLE, tmp_path / "first")
-    model = json.loads(re.search(r'^    (\{"step": .*\})$', README, re.M).group(1))
+    (_, killed_shows), (_, resumed_shows), (_, (model,)) = session(README)
     first = penstock.popen("run", "workflow.yaml", cwd=folder)
     first.wait_for_output(r"^step 3 ")
     first.kill()
+    first.finish()
 
     resumed = penstock.run("run", "workflow.yaml", "--env", "DELAY=0", cwd=folder).ok()
 
+    assert_printed(killed_shows, first.err)
+    assert_printed(resumed_shows, resumed.err)
     assert re.search(r"^resumed at step [1-9]", resumed.out, re.M), resumed.text
+    assert [line for line in resumed_shows if line.startswith("y = ")] == resumed.out.splitlines()[-1:]
     kept = json.loads(penstock.run("cat", "s3://first/model.json", "--endpoint-url", "embedded").ok().out)
-    assert kept == model
+    assert kept == json.loads(model)
     listed = penstock.run("checkpoints", "list", "first").ok()
     assert re.search(r"^model\.json +\d+ B +\d", listed.out, re.M), listed.text
