@@ -21,9 +21,10 @@
  * place) and then stayed unchanged for a short moment; the object appears whole or not at all. A
  * file that changes during its upload is taken from a snapshot the next time. Within one directory
  * files are published in the order of their closes. Files that are never closed are published by
- * append where a beginning of them makes sense (opened with O_APPEND, text, TFRecord), else they go
- * to `<state_prefix>/partial/` until they are closed. Files that were closed by the death of their
- * writer are suspect: they go to `partial/` too, and the last good object stays.
+ * append where a beginning of them makes sense (opened with O_APPEND, text, TFRecord; never where
+ * is_whole() is true), else they go to `<state_prefix>/partial/` until they are closed. Files that
+ * were closed by the death of their writer are suspect: they go to `partial/` too, and the last
+ * good object stays.
  *
  * Keys. A file `a/b` becomes the object `prefix + "a/b"`. Names that are not UTF-8 are published
  * percent-encoded, with one warning. Nothing below `.penstock/` of the directory is published.
@@ -76,6 +77,9 @@ typedef void (*sync_event_fn)(
  */
 typedef void (*sync_pids_fn)(void *cookie, void (*add)(void *arg, pid_t pid), void *arg);
 
+/* True if a beginning of the file is of no use, also if it is text. Called from any thread. */
+typedef bool (*sync_whole_fn)(void *cookie, const char *path);
+
 struct sync_options {
 	const char *dir; /* what is watched; must exist */
 	/* for snapshots and for suspects set aside by a restore;
@@ -98,7 +102,8 @@ struct sync_options {
 	pid_t root_pid; /* whose descendants are the writers; 0: this process's */
 	sync_pids_fn pids; /* instead of root_pid; may be NULL */
 	sync_event_fn on_event; /* from any thread of the sync, one at a time; may be NULL */
-	void *cookie; /* of pids and on_event */
+	sync_whole_fn is_whole; /* may be NULL */
+	void *cookie; /* of pids, on_event and is_whole */
 	int workers; /* 0: SYNC_WORKERS */
 	int quiet_ms; /* 0: SYNC_QUIET_MS: unchanged for so long after the close */
 	int append_ms; /* 0: SYNC_APPEND_MS: how often open files are published */

@@ -398,6 +398,8 @@ static bool may_grow(const struct upload *u)
 	const struct job *job = u->job;
 	uint64_t crc;
 
+	if (u->s->o.is_whole && u->s->o.is_whole(u->s->o.cookie, u->path))
+		return false;
 	if (!job->appender && !beginning_makes_sense(u->file, u->path))
 		return false;
 	if (!job->grown_known)

@@ -72,6 +72,18 @@ bool checkpoint_matches(const struct publisher *p, const char *name)
 	       !str_ends(name, OBJECT_PART_SUFFIX);
 }
 
+bool checkpoint_is_single(void *cookie, const char *path)
+{
+	const struct publisher *p = cookie;
+	const char *name = checkpoint_name(path);
+	_cleanup_free_ char *here = NULL;
+
+	if (!p->attempt->workflow->checkpoints.pattern.value || !checkpoint_matches(p, name))
+		return false;
+	here = keeper_relative(p, name);
+	return !here || strcmp(here, path) == 0;
+}
+
 /* True if a commit can hold the name: commits are UTF-8 without control characters. */
 static bool has_good_name(const char *name)
 {

@@ -45,6 +45,9 @@ bool keeper_is_inside(struct keeper *k);
 
 /* True if `checkpoints.pattern` matches the name. */
 bool checkpoint_matches(const struct publisher *p, const char *name);
+/* True if `checkpoints.pattern` makes the file at this path below the output a checkpoint. `cookie`
+ * is the publisher. */
+bool checkpoint_is_single(void *cookie, const char *path);
 /* Commits the files of programs that write no commits, in the order of their times. `all`: all that
  * is there is whole; else only published files are taken. A file older than a committed one had a
  * commit, which retention removed, or came too late to be the newest. `*committed` gets how many

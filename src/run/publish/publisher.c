@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "run/owner/lease.h"
+#include "run/publish/keeper.h"
 #include "run/publish/log.h"
 #include "sync/replaced.h"
 #include "sync/sync.h"
@@ -128,6 +129,7 @@ void publisher_sync_options(struct publisher *p, const char *journal, struct syn
 		.delete_sync = workflow->output.s3.delete_sync.value,
 		.continuous = workflow->continuous_output_sync.value,
 		.on_event = on_sync_event,
+		.is_whole = checkpoint_is_single,
 		.cookie = p,
 		.cancel = &p->reaction->interrupts.cancel,
 	};

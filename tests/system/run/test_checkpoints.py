@@ -96,6 +96,28 @@ def test_what_was_committed_right_before_a_kill_counts(penstock, workflow, store
     assert [step for step, _ in steps_in(store)] == [1, 2]
 
 
+# Text is published as it grows, for it is most often a log. As a checkpoint half of it would count, and be resumed from.
+@pytest.mark.parametrize("who", ["step", "penstock"])
+def test_half_a_checkpoint_of_text_does_not_count(penstock, workflow, store, who):
+    step = RESUMES + """
+        cd $DEEPSQUARE_OUTPUT; mkdir -p checkpoints; printf whole > checkpoints/1.json
+        exec 3> checkpoints/2.json; printf half >&3
+        exec 4> log.json; echo line >&4
+        echo "pid $$"; exec sleep 1000"""
+    file = workflow(step, checkpoints={"pattern": "*.json"})
+    run = penstock.popen("run", file)
+    pid = int(run.wait_for_output(r"^pid (\d+)$").group(1))
+    wait_for(lambda: {"run/log.json", "run/checkpoints/1.json.COMMIT.json"} <= set(store.keys("out", "run/")), what="the log and the checkpoint")
+
+    os.kill(pid if who == "step" else run.pid, signal.SIGKILL)
+    run.wait()
+    again = penstock.run("run", file).ok()
+
+    assert "from 1.json\n" in again.out
+    keys = store.keys("out", "run/")
+    assert [key for key in keys if "2.json" in key and "/partial/" not in key] == [] and any(key.endswith("/partial/checkpoints/2.json") for key in keys)
+
+
 # Damage here, after everything was published: what is here is what is gone on with, and the one before is whole.
 @pytest.mark.parametrize("damage", ["flipped", "missing", "cut"])
 def test_a_checkpoint_damaged_here_is_passed_over_and_said(penstock, workflow, damage):
