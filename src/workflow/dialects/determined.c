@@ -618,6 +618,7 @@ static void put_resources(struct experiment *e)
 				"`slots_per_trial` is missing, which is 1 in Determined: the trial "
 				"gets a GPU only on a machine that has one");
 	}
+	e->slots = dialect_gpus(e->rd, e->slots);
 	if (!e->slots)
 		return;
 	map = native_map(e->rd, e->job, "resources", at);

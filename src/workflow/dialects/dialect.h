@@ -125,6 +125,9 @@ const char *dialect_quoted(struct reader *rd, const char *text);
 const char *dialect_clone(struct reader *rd, const char *url, const char *ref);
 /* "~/x" below the home of the caller; other paths as they are. */
 const char *dialect_home_path(struct reader *rd, const char *path);
+/* The GPUs of a task: those of --set, else `gpus` of the file. Commands and variables have their
+ * number. */
+int64_t dialect_gpus(const struct reader *rd, int64_t gpus);
 /* The CPUs of a file that names none: those of the machine, 1 if it is not known. */
 int64_t dialect_cpus(const struct reader *rd);
 /* Adds them to `resources` of the job, if its file names none. */

@@ -301,7 +301,7 @@ static int64_t count_of(const struct node *node, int64_t fallback)
 static void add_python(struct chosen *c, struct buf *out)
 {
 	const char *script = script_of(c);
-	int64_t gpus = count_of(gpu_of(c->map), 0);
+	int64_t gpus = dialect_gpus(c->rd, count_of(gpu_of(c->map), 0));
 	const struct node *version = either(c->map, "python", "version");
 	const struct node *args = node_get(c->map, "args");
 

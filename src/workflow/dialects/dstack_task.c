@@ -297,7 +297,8 @@ static void put_resources(struct task *t)
 	if (share.memory_at)
 		share.memory = read_memory(t, share.memory_at);
 	if (share.gpu_at)
-		t->gpus = share.gpus = read_gpus(t, share.gpu_at);
+		share.gpus = read_gpus(t, share.gpu_at);
+	t->gpus = dialect_gpus(t->rd, share.gpus);
 	native_resources(t->rd, t->job, given ? &given->at : &t->root->at, &share);
 }
 

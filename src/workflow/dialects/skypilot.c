@@ -63,7 +63,9 @@ static void put_variables(struct task *t)
 	native_variable_text(t->rd, t->env, "SKYPILOT_NUM_NODES",
 		workflow_arena_printf(t->rd->arena, "%lld", (long long)t->nodes), at);
 	native_variable_text(t->rd, t->env, "SKYPILOT_NUM_GPUS_PER_NODE",
-		workflow_arena_printf(t->rd->arena, "%lld", (long long)t->gpus), at);
+		workflow_arena_printf(
+			t->rd->arena, "%lld", (long long)dialect_gpus(t->rd, t->gpus)),
+		at);
 	for (size_t i = 0; i < ARRAY_SIZE(maps); i++) {
 		const struct node *map = node_get(t->root, maps[i]);
 		struct node *plain = map ? native_map(t->rd, NULL, NULL, &map->at) : NULL;

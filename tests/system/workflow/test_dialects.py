@@ -103,6 +103,23 @@ def test_gpus_that_are_not_there_are_told_with_what_helps(dialects, project):
     assert "workflows.yaml:28:7: " in result.err and "--set resources.gpusPerTask=0" in result.err
 
 
+@pytest.mark.parametrize("name, text, shown", [
+    ("task.yaml", "resources: {accelerators: 'H100:8', cpus: 1}\nrun: echo $SKYPILOT_NUM_GPUS_PER_NODE\n", "1"),
+    ("x.dstack.yml", "type: task\nname: d\nresources: {gpu: 8, cpu: 1}\ncommands: [echo $DSTACK_GPUS_PER_NODE $DSTACK_GPUS_NUM]\n", "1 1"),
+    ("const.yaml", "entrypoint: echo $DET_SLOT_IDS $KIND\nresources: {slots: 8}\nmax_restarts: 0\n"
+                   "environment: {environment_variables: {cpu: [KIND=cpu], cuda: [KIND=cuda]}}\n", "[0] cuda"),
+])  # fmt: skip
+def test_programs_see_as_many_gpus_as_the_advice_gives_them(dialects, project, name, text, shown):
+    # They start a process for each of them.
+    dialects.cwd = project({name: text})
+    dialects.env["PENSTOCK_GPUS"] = "1"
+
+    refused = dialects.run("run", name).exits(65)
+    followed = dialects.run("run", name, *refused.err.split("run with ")[1].split())
+
+    assert followed.ok().out == shown + "\n"
+
+
 TWO = """
 workflows:
   - name: prepare
