@@ -112,6 +112,20 @@ static bool ask_for_site(struct reader *rd)
 	return false;
 }
 
+/* The identity of a file without a name: that of the document, because a translation also has what
+ * it found on this machine. */
+static struct node *digested(struct reader *rd, struct node *node)
+{
+	int r = node ? canonical_digest(node, rd->workflow->digest) : 0;
+
+	if (r == -PENSTOCK_E_MEMORY)
+		rd->arena->no_memory = true;
+	if (r == -PENSTOCK_E_LIMIT)
+		diagnostics_add(rd->found, DIAGNOSTIC_ERROR, rd->workflow->file, NULL,
+			"with its aliases expanded the workflow is too large");
+	return r < 0 ? NULL : node;
+}
+
 /* The native tree of the document, with its secrets marked. NULL if there is none; reported. */
 static struct node *job_of(struct reader *rd, struct node *root)
 {
@@ -125,6 +139,8 @@ static struct node *job_of(struct reader *rd, struct node *root)
 		return NULL;
 	if (dialect) {
 		secrets_mark(rd->arena, root);
+		if (!digested(rd, root))
+			return NULL;
 		job = dialect->translate(rd, root);
 		if (job)
 			native_default_cpus(rd, job);
@@ -138,7 +154,7 @@ static struct node *job_of(struct reader *rd, struct node *root)
 	job = unwrap(rd, root);
 	if (job)
 		secrets_mark(rd->arena, job);
-	return job;
+	return digested(rd, job);
 }
 
 static void read_document(struct reader *rd, const char *data, size_t len)
@@ -152,20 +168,11 @@ static void read_document(struct reader *rd, const char *data, size_t len)
 	struct overrides o = {{.arena = rd->arena, .file = wf->file, .found = rd->found}, job};
 	const struct strlist *sets = rd->options->sets;
 	const struct strlist *env = rd->options->env;
-	int r;
 
 	if (!job)
 		return;
 	if (rd->options->as_written && !rd->found->errors)
 		record_write(job, rd->options->as_written);
-	r = canonical_digest(job, wf->digest);
-	if (r == -PENSTOCK_E_MEMORY)
-		rd->arena->no_memory = true;
-	if (r == -PENSTOCK_E_LIMIT)
-		diagnostics_add(rd->found, DIAGNOSTIC_ERROR, wf->file, NULL,
-			"with its aliases expanded the workflow is too large");
-	if (r < 0)
-		return;
 	/* An override may refer to a part that was left out as invalid. */
 	for (size_t i = 0; !rd->partial && sets && i < sets->n; i++)
 		overrides_set(&o, sets->items[i]);

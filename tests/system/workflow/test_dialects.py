@@ -696,3 +696,17 @@ def test_the_startup_hook_of_an_experiment_runs_before_its_trial(dialects, proje
     })  # fmt: skip
 
     assert dialects.run("run", "const.yaml").ok().out == "trial two\n"
+
+
+def test_a_file_without_a_name_is_the_same_run_on_every_machine(dialects, project):
+    # Its translation has the CPUs and GPUs of the machine, and the place of the file.
+    for folder in ("here", "there"):
+        project({"task.yaml": "resources: {any_of: [{accelerators: A100}, {cpus: 1}]}\nrun: x\n", "const.yaml": "entrypoint: x\n"}, folder)
+
+    def identity(folder, name, gpus):
+        dialects.cwd = project({}, folder)
+        return re.search("would be run ([0-9a-f]{12})", dialects.run("run", "--dry-run", name, env={"PENSTOCK_GPUS": gpus}).ok().err)[1]
+
+    for name in ("task.yaml", "const.yaml"):
+        assert identity("here", name, "0") == identity("there", name, "1")
+    assert identity("here", "task.yaml", "0") != identity("here", "const.yaml", "0")
