@@ -309,7 +309,8 @@ int workflow_write_file(const char *name, const void *data, size_t len,
 		.number = BUF_INIT(LIMIT_STRING),
 	};
 	struct node *root = len <= LIMIT_WORKFLOW_FILE
-				    ? document_read(&arena, name, data, len, found)
+				    ? document_read(&arena, name, skypilot_pick(&rd, data, len),
+					      len, found)
 				    : NULL;
 	const struct node *job = root ? job_of(&rd, root) : NULL;
 	int r = 0;
@@ -400,7 +401,8 @@ int workflow_find_field(const char *name, const void *data, size_t len, const ch
 		.path = BUF_INIT(LIMIT_WORKFLOW_FILE),
 	};
 	struct node *root = len <= LIMIT_WORKFLOW_RECORD
-				    ? document_read(&arena, name, data, len, &mistakes)
+				    ? document_read(&arena, name, skypilot_pick(&rd, data, len),
+					      len, &mistakes)
 				    : NULL;
 	const struct dialect *dialect = root ? dialect_of(root, name) : NULL;
 	const struct node *node = NULL;

@@ -22,6 +22,7 @@ struct lookup {
 	const char *file;
 	bool given; /* by --credentials-from, not the original */
 	struct buf bytes; /* of that file; empty if the file is missing */
+	char *pick; /* the workflow, if the file has several */
 	struct buf variables; /* of dstack, from the same directory */
 	char *variables_name; /* NULL if there are none */
 	bool places_only; /* see workflow_options */
@@ -68,6 +69,7 @@ static bool resolve(void *cookie, enum workflow_source source, const char *name,
 			       &(struct workflow_options){
 				       .resolve = needed ? resolve_moved : resolve,
 				       .cookie = cookie,
+				       .pick = lookup->pick,
 				       .variables = lookup->variables_name
 							    ? buf_str(&lookup->variables)
 							    : NULL,
@@ -142,6 +144,7 @@ static void lookup_release(struct lookup *lookup)
 	buf_release(&lookup->bytes);
 	buf_release(&lookup->variables);
 	free(lookup->variables_name);
+	free(lookup->pick);
 }
 
 int load_run_workflow(struct workflow **out, const char *home, const struct records_run *run,
@@ -152,6 +155,7 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 		.file = given->credentials_from ? given->credentials_from : run->workflow,
 		.given = given->credentials_from != NULL,
 		.places_only = given->places_only,
+		.pick = load_again_pick(home, run->id),
 		.bytes = BUF_INIT(LIMIT_WORKFLOW_FILE),
 		.variables = BUF_INIT(LIMIT_WORKFLOW_FILE),
 	};

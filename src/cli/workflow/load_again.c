@@ -68,6 +68,14 @@ static json_t *read_description(const char *home, const char *id)
 		       : NULL;
 }
 
+char *load_again_pick(const char *home, const char *id)
+{
+	json_auto_t *description = read_description(home, id);
+	const char *pick = json_string_value(json_object_get(description, "pick"));
+
+	return pick ? strdup(pick) : NULL;
+}
+
 static int merge(const json_t *before, struct load_source *source, const struct load_given *given,
 	struct buf *record, char **description, struct penstock_error *err)
 {

@@ -14,6 +14,10 @@ struct records_run;
  * NULL if the workflow is from a place that is not read again, or out of memory. */
 char *load_again_describe(const struct load_source *source, const struct load_given *given);
 
+/* The workflow of a file with several that the run is of; the caller frees it. NULL if it is not
+ * known. */
+char *load_again_pick(const char *home, const char *id);
+
 /*
  * Replaces `record`, the workflow of the run's last attempt, by one with the changes of the file,
  * and sets `*source` to the new description, or to NULL if the file cannot be read again. Mistakes

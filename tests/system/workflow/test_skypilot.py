@@ -236,6 +236,29 @@ def test_a_file_of_several_tasks_is_a_chain_of_runs(penstock, project, store):
     assert penstock.run("validate", "pipeline.yaml").ok().out.count(", a file of SkyPilot") == 3
 
 
+def test_a_task_of_several_is_resumed_with_its_fix_and_its_secret(penstock, project):
+    where = project({"pipeline.yaml": """
+        name: pipeline
+        ---
+        name: prepare
+        resources: {cpus: 1}
+        run: "true"
+        ---
+        name: train
+        resources: {cpus: 1}
+        envs: {HF_TOKEN: hf_abcdefghijklmnopqrstuvwxyz012345}
+        run: echo first ${#HF_TOKEN}; exit 3
+        """})  # fmt: skip
+    path = where / "pipeline.yaml"
+    penstock.run("run", "pipeline.yaml").exits(3)
+    again = penstock.run("resume", "train").exits(3)
+    path.write_text(path.read_text().replace("first", "second").replace("exit 3", "exit 0"))
+
+    fixed = penstock.run("resume", "train").ok()
+
+    assert (again.out, fixed.out) == ("first 35\n", "second 35\n")
+
+
 def test_strict_makes_notes_mistakes(penstock, project):
     project({"task.yaml": "resources: {cpus: 1, region: west}\nrun: echo ran\n"})
 
