@@ -115,7 +115,8 @@ int run_check_same_file(
 	if (options->replace || options->id || !options->workflow_path ||
 		records_find(options->records, id, &run, NULL) < 0 ||
 		strcmp(run.workflow, options->workflow_path) == 0 ||
-		access(run.workflow, F_OK) < 0 || !path || fs_read(path, &before, NULL) < 0)
+		(*run.workflow == '/' && access(run.workflow, F_OK) < 0) || !path ||
+		fs_read(path, &before, NULL) < 0)
 		return 0;
 	r = write_record(options->workflow, &now, err);
 	if (r < 0 || workflow_compare(buf_str(&before), buf_str(&now), &changes, NULL) < 0 ||

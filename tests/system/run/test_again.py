@@ -400,6 +400,20 @@ def test_another_file_of_the_same_name_is_refused(penstock, tmp_path):
     assert penstock.run("run", two, "--name", "other").ok().out == "two\n"
 
 
+def test_another_object_of_the_same_name_is_refused(penstock, tmp_path, store):
+    store.client.create_bucket(Bucket="flows")
+    for name in ("one", "two"):
+        path = write_workflow(tmp_path, f"echo {name}", name="train")
+        store.client.put_object(Bucket="flows", Key=f"{name}.json", Body=path.read_bytes())
+    penstock.run("run", "s3://flows/one.json", env=store.env).ok()
+
+    refused = penstock.run("run", "s3://flows/two.json", env=store.env).exits(65)
+    taken = penstock.run("run", "s3://flows/two.json", "--replace", env=store.env).ok()
+
+    assert refused.out == "" and "steps.s1.run.command" in refused.err and "s3://flows/one.json" in refused.err
+    assert taken.out == "two\n"
+
+
 def test_all_steps_are_shown_with_their_state(penstock, project):
     # Those of an attempt before a new start do not count.
     path = project("echo one", "echo two", "exit 3", "echo four")
