@@ -204,33 +204,68 @@ int artifacts_find(struct artifacts_place *out, const char *home, struct records
 	return r;
 }
 
+/* The newest run of a name in the dstack project of a workflow file. */
+struct search {
+	const char *name, *file;
+	size_t len; /* of the file up to the project's workflows */
+	char id[RECORDS_ID_SIZE];
+};
+
+static int see_run(void *cookie, const struct records_run *run)
+{
+	struct search *s = cookie;
+
+	if (!run->name || strcmp(run->name, s->name) != 0 ||
+		strncmp(run->workflow, s->file, s->len) != 0)
+		return 0;
+	snprintf(s->id, sizeof(s->id), "%s", run->id);
+	return 1;
+}
+
+/* Names of dstack's workflows are those of one project. OWNER/REPO/NAME is the newest run of any
+ * project, as in other workflows. */
+static int find_dependency(struct artifacts_place *place, const char *file, const char *home,
+	struct records *records, const char *name, struct penstock_error *err)
+{
+	static const char below[] = "/.dstack/workflows";
+	const char *project = strstr(file, below), *slash = strrchr(name, '/');
+	struct search s = {.name = name, .file = file};
+	int r;
+
+	if (!project || slash)
+		return artifacts_find(place, home, records, slash ? slash + 1 : name, true, err);
+	s.len = (size_t)(project - file) + strlen(below);
+	r = records_list(records, see_run, &s, err);
+	if (r == 0 && !*s.id)
+		r = error_set(err, PENSTOCK_E_NOT_FOUND,
+			"this project has no run %s; run it first: 'penstock run %s'", name, name);
+	return r < 0 ? r : artifacts_find(place, home, records, s.id, true, err);
+}
+
 static int resolve_one(struct workflow *workflow, struct workflow_input *input, const char *home,
 	struct records *records, struct artifacts_place *place, struct penstock_error *err)
 {
+	static const char latest[] = ":latest";
 	const struct workflow_artifacts *from = &input->artifacts;
 	const struct workflow_text *name = from->tag.value ? &from->tag : &from->run;
 	_cleanup_(buf_release) struct buf at = BUF_INIT(LIMIT_STRING);
-	_cleanup_free_ char *word = str_printf("%s%s", from->tag.value ? ":" : "", name->value);
-	int r;
+	_cleanup_free_ char *run = from->tag.value ? NULL : strdup(name->value), *tag = NULL;
+	const char *slash = run ? strrchr(run, '/') : NULL;
+	bool either = run && str_ends(run, latest);
+	int r = -(int)PENSTOCK_E_NOT_FOUND;
 
 	workflow_place_format(workflow, &name->at, &at);
-	if (!word)
-		return error_memory(err);
 	/* dstack's NAME:latest is the tag NAME, or the newest run of that name. */
-	if (*word != ':' && str_ends(word, ":latest")) {
-		_cleanup_free_ char *tag = str_printf(":%s", word);
-
-		word[strlen(word) - strlen(":latest")] = '\0';
-		if (!tag)
-			return error_memory(err);
-		tag[strlen(tag) - strlen(":latest")] = '\0';
-		if (artifacts_find(place, home, records, tag, true, NULL) == 0)
-			r = 0;
-		else
-			r = artifacts_find(place, home, records, word, true, err);
-	} else {
-		r = artifacts_find(place, home, records, word, true, err);
-	}
+	if (either)
+		run[strlen(run) - strlen(latest)] = '\0';
+	if (!run || either)
+		tag = str_printf(":%s", !run ? name->value : slash ? slash + 1 : run);
+	if ((!run && !from->tag.value) || ((!run || either) && !tag))
+		return error_memory(err);
+	if (tag)
+		r = artifacts_find(place, home, records, tag, true, either ? NULL : err);
+	if (r < 0 && run)
+		r = find_dependency(place, workflow->file, home, records, run, err);
 	if (r < 0)
 		return error_prefix(err, "%s", buf_str(&at));
 	if (place->dir) {

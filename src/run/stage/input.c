@@ -87,6 +87,7 @@ static int name_file(struct stage_input *in, const char *url, struct penstock_er
 static int name_source(struct stage_input *in, struct penstock_error *err)
 {
 	const struct workflow_input *w = in->input;
+	const char *path;
 	struct stat st;
 
 	switch (w->kind) {
@@ -94,8 +95,9 @@ static int name_source(struct stage_input *in, struct penstock_error *err)
 		in->source = public_url(workflow_shown(&w->http_url));
 		return in->source ? name_file(in, w->http_url.value, err) : error_memory(err);
 	case WORKFLOW_S3:
+		path = workflow_shown(&w->s3.path);
 		in->source = str_printf(
-			"%s%s", workflow_shown(&w->s3.bucket_url), workflow_shown(&w->s3.path));
+			"%s%s%s", workflow_shown(&w->s3.bucket_url), *path == '/' ? "" : "/", path);
 		return in->source ? 0 : error_memory(err);
 	case WORKFLOW_LOCAL:
 		in->local = resolve_local(in->options->workflow->file, w->local_path.value);

@@ -84,8 +84,8 @@ static void put_dep(const struct deps *c, struct node *inputs, const char *text,
 	}
 	input = native_map(c->rd, inputs, NULL, at);
 	from = native_map(c->rd, input, "artifacts", at);
-	/* NAME:latest may also be a tag. */
-	native_text(c->rd, from, tag ? "tag" : "run", tag ? tag : latest ? own : name, at);
+	/* NAME:latest may also be a tag; OWNER/REPO/NAME is a run of another project. */
+	native_text(c->rd, from, tag ? "tag" : "run", tag ? tag : text, at);
 	native_text(c->rd, input, "path",
 		workflow_arena_printf(
 			c->rd->arena, tag ? "deps/tag-%s" : "deps/%s", tag ? tag : name),

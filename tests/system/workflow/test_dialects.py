@@ -183,6 +183,29 @@ def test_a_workflow_gets_the_artifacts_of_another_and_of_a_tag(dialects, project
     dialects.run("run", "train").exits(66)
 
 
+def test_a_dependency_is_a_run_of_the_same_project(dialects, project):
+    # Most projects have a workflow `prepare`; another's data would be taken without a word.
+    deps = "{name: train, provider: bash, deps: [DEP], commands: [cat data.txt]}"
+    for name, dep in (("one", "prepare"), ("two", '"prepare:latest"'), ("three", "prepare"), ("four", "lab/two/prepare")):
+        project({".dstack/workflows.yaml": f"""
+            workflows:
+              - {{name: prepare, provider: bash, commands: [echo of {name} > data.txt], artifacts: [data.txt]}}
+              - {deps.replace("DEP", dep)}
+            """}, name)  # fmt: skip
+    folders = {name: project({}, name) for name in ("one", "two", "three", "four")}
+
+    def run(name, *words):
+        dialects.cwd = folders[name]
+        return dialects.run("run", *words, "--set", f"output.s3={{endpointUrl: embedded, bucketUrl: s3://team, path: /{name}/{words[0]}}}")
+
+    run("one", "prepare").ok()
+    run("two", "prepare").ok()
+    trained = [run(name, "train").ok() for name in ("one", "two", "four")]
+
+    assert [result.out for result in trained] == ["of one\n", "of two\n", "of two\n"] and "s3://team/one/prepare/" in trained[0].err
+    assert "prepare" in run("three", "train").exits(66).err
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="files of another user are made by root")
 def test_what_another_user_has_put_above_is_left_aside(dialects, project, tmp_path):
     # As in /tmp: what a file there says would be run, or be where the output goes.
