@@ -187,9 +187,8 @@ static int add_run(void *cookie, const struct records_run *run)
 	struct records_run seen = *run;
 	int r;
 
-	show_elsewhere(listing->home, &seen, listing->host);
-
 	seen.last.message = run->last.message ? strdup(run->last.message) : NULL;
+	show_elsewhere(listing->home, &seen, listing->host);
 	listing->elsewhere = cluster_view_correct(
 		&listing->cluster, listing->home, run->id, &seen.last);
 	r = add_seen(listing, &seen);

@@ -247,7 +247,7 @@ def test_a_run_that_succeeded_elsewhere_is_shown_as_that(machine, job):
     assert all("succeeded" in result.err for result in tried)
     assert attempts(machine("a")) == [(1, "preempted")]
     (run,) = machine("a").ps()
-    assert (run["state"], run["attempt"]) == ("succeeded", 3) and run["host"]
+    assert (run["state"], run["attempt"], run["message"]) == ("succeeded", 3, None) and run["host"]
     assert f"succeeded on {run['host']}" in machine("a").run("ps").ok().out
     assert f"succeeded on {run['host']}" in machine("a").run("show", "again").ok().out
 
