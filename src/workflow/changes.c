@@ -85,11 +85,65 @@ static void compare_objects(struct comparison *c, const json_t *a, const json_t 
 	}
 }
 
+static const json_t *find_named(const json_t *list, const char *name)
+{
+	json_t *item;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)list, i, item) {
+		const char *other = name_of(item);
+
+		if (other && strcmp(other, name) == 0)
+			return item;
+	}
+	return NULL;
+}
+
+/* Each item has a name of its own. */
+static bool are_named(const json_t *list)
+{
+	json_t *item;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)list, i, item) {
+		if (!name_of(item) || find_named(list, name_of(item)) != item)
+			return false;
+	}
+	return true;
+}
+
+/* The items of `list`; with `removed` only those that `other` lacks. */
+static void compare_named(
+	struct comparison *c, const json_t *list, const json_t *other, bool removed)
+{
+	json_t *item;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)list, i, item) {
+		const json_t *found = find_named(other, name_of(item));
+		size_t len = enter(c, ".%s", name_of(item));
+
+		if (!removed)
+			compare(c, found, item);
+		else if (!found)
+			compare(c, item, NULL);
+		c->path[len] = '\0';
+	}
+}
+
 static void compare_lists(struct comparison *c, const json_t *a, const json_t *b)
 {
 	size_t n = json_array_size(a) > json_array_size(b) ? json_array_size(a)
 							   : json_array_size(b);
+	bool variables = json_object_get(json_array_get(a, 0), "key") != NULL;
 
+	/* A new item in front does not change those behind it. A step may get another name. */
+	if ((variables || json_array_size(a) != json_array_size(b)) && are_named(a) &&
+		are_named(b)) {
+		compare_named(c, b, a, false);
+		compare_named(c, a, b, true);
+		return;
+	}
 	for (size_t i = 0; i < n; i++) {
 		const json_t *x = json_array_get(a, i), *y = json_array_get(b, i);
 		const char *name = name_of(y ? y : x);

@@ -48,6 +48,14 @@ static void fields_are_named_as_options_name_them(void **state)
 		{"{\"env\": [{\"key\": \"E\", \"value\": \"1\"}], \"x\": null}",
 			"{\"env\": [{\"key\": \"E\", \"value\": \"2\"}]}", "env.E.value", 1,
 			SIZE_MAX},
+		/* What was there before is not named. */
+		{"{\"env\": [{\"key\": \"B\", \"value\": \"1\"}, {\"key\": \"C\"}]}",
+			"{\"env\": [{\"key\": \"A\"}, {\"key\": \"B\", \"value\": \"1\"}]}",
+			"env.A, env.C", 2, SIZE_MAX},
+		{STEPS(PREPARE, TRAIN), STEPS(STEP("new", "n", "") ", " PREPARE, TRAIN),
+			"steps.new", 1, 0},
+		{STEPS(PREPARE ", " STEP("old", "o", ""), TRAIN), STEPS(PREPARE, TRAIN),
+			"steps.old", 1, 1},
 		{"{\"a\": [1, 2, 3, 4, 5, 6, 7]}", "{\"a\": []}",
 			"a[0], a[1], a[2], a[3], a[4] and 2 more", 7, SIZE_MAX},
 	};
