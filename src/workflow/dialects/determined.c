@@ -11,6 +11,7 @@
 #define CONTEXT_BYTES (95 * MIB)
 
 #define CONTAINER_WORK "/deepsquare/work" /* the copy of the context, in a container */
+#define WORKDIR	       "/run/determined/workdir" /* the same in Determined's containers */
 
 #define MOST_KEPT 1000000 /* checkpoints; the limit of native/checkpoints.c */
 
@@ -322,30 +323,44 @@ static bool check_mount(struct experiment *e, const struct node *item, bool *sla
 	return e->rd->found->errors == before;
 }
 
-/* The command with its mounts on the host, in a mount namespace of the step. */
+/* A path of the working directory, without it; other paths as they are. */
+static const char *in_workdir(const char *path)
+{
+	return str_starts(path, WORKDIR "/") ? path + strlen(WORKDIR "/") : path;
+}
+
+/* The command with its mounts on the host, in a mount namespace of the step. Programs that name the
+ * working directory of Determined find a link there: a mount would lack the other mounts. */
 static const char *host_mounts(struct experiment *e, const char *command)
 {
+	static const char link[] =
+		"mkdir -p \"$STORAGE_PATH/determined-run\" &&\n"
+		"\tln -sfn \"$PWD\" \"$STORAGE_PATH/determined-run/workdir\" || exit\n";
 	const struct node *list = node_get(e->root, "bind_mounts");
+	bool named = strstr(dialect_json(e->rd, e->root), WORKDIR) != NULL;
 	struct shell shell;
 	const char *text;
 
 	shell_init(&shell, e->rd, "");
+	if (named)
+		shell_place(&shell, "$STORAGE_PATH/determined-run", "/run/determined", SHELL_MOUNT);
 	for (size_t i = 0; list && i < list->n; i++) {
 		const struct node *item = list->entries[i].value;
 
 		if (node_get(item, "host_path"))
 			shell_bind(&shell, dialect_text(item, "host_path"),
-				dialect_text(item, "container_path"),
+				in_workdir(dialect_text(item, "container_path")),
 				dialect_flag(item, "read_only", false));
 	}
 	text = shell_mounted(&shell, "/bin/bash", command);
 	shell_release(&shell);
-	return text;
+	return text && named ? workflow_arena_printf(e->rd->arena, "%s%s", link, text) : text;
 }
 
 /* A relative path is one of the working directory. */
 static const char *inside_image(struct experiment *e, const char *path)
 {
+	path = in_workdir(path);
 	return *path == '/' ? path
 			    : workflow_arena_printf(e->rd->arena, CONTAINER_WORK "/%s", path);
 }
@@ -421,6 +436,11 @@ static void put_command(struct experiment *e)
 		    : NULL;
 	if (text && !e->image)
 		text = host_mounts(e, text);
+	else if (text)
+		text = workflow_arena_printf(e->rd->arena,
+			"[ -e " WORKDIR " ] || { mkdir -p /run/determined && "
+			"ln -s \"$PWD\" " WORKDIR "; } 2>/dev/null\n%s",
+			text);
 	native_text(e->rd, e->run, "shell", "/bin/bash", &entrypoint->at);
 	native_text(e->rd, e->run, "command",
 		text ? workflow_arena_printf(e->rd->arena,

@@ -711,6 +711,21 @@ def test_a_directory_is_mounted_below_itself(dialects, project, tmp_path):
     assert sorted(os.listdir(tmp_path / "data")) == ["a", "b"]
 
 
+def test_determineds_working_directory_is_at_its_path(dialects, project, tmp_path):
+    # Programs and mounts name it.
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a").write_text("of data\n")
+    dialects.cwd = project({"const.yaml": f"""
+        name: workdir
+        entrypoint: cat /run/determined/workdir/own $HERE/data/a data/a; touch $HERE/new; ls
+        environment: {{environment_variables: [HERE=/run/determined/workdir]}}
+        bind_mounts: [{{host_path: {tmp_path}/data, container_path: /run/determined/workdir/data}}]
+        """, "own": "own\n"})  # fmt: skip
+
+    assert dialects.run("run", "const.yaml").ok().out == "own\nof data\nof data\nconst.yaml\ndata\nnew\nown\n"
+    assert not os.path.exists("/run/determined")
+
+
 def test_the_startup_hook_of_an_experiment_runs_before_its_trial(dialects, project):
     # Determined's containers source it by bash.
     dialects.cwd = project({

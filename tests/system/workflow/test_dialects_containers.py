@@ -20,9 +20,9 @@ contained = pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-stat
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """The host of a registry with job/bash:v1, in which there is a bash and a user."""
+    """The host of a registry with job/bash:v1, in which there is a bash, ln and a user."""
     registry = Registry(tmp_path_factory.mktemp("images") / "registry")
-    registry.push("job/bash:v1", image([busybox(), debian_image.layer(debian_image.programs("/bin/bash"))], User="user", WorkingDir="/tmp"))
+    registry.push("job/bash:v1", image([busybox(), debian_image.layer(debian_image.programs("/bin/bash", "/usr/bin/ln"))], User="user", WorkingDir="/tmp"))
     yield registry.host
     registry.close()
 
@@ -131,18 +131,19 @@ def test_an_image_has_relative_mounts_and_the_core_api(penstock, project, images
     project({
         "const.yaml": f"""
             name: const
-            entrypoint: cat sets/a/training $PYTHONPATH/sitecustomize.py
+            entrypoint: cat sets/a/training /run/determined/workdir/b/training b/training $PYTHONPATH/sitecustomize.py
             environment: {{image: HOST/job/bash:v1}}
             searcher: {{name: single, metric: loss}}
             resources: {{slots: 0}}
             bind_mounts:
               - {{host_path: {tmp_path}/data, container_path: sets/a, read_only: true, propagation: rslave}}
+              - {{host_path: {tmp_path}/data, container_path: /run/determined/workdir/b}}
             """,
     }, images)  # fmt: skip
 
     result = penstock.run("run", "const.yaml").ok()
 
-    assert result.out.startswith("samples\n") and "DET_EXPERIMENT_CONFIG" in result.out
+    assert result.out.startswith("samples\nsamples\nsamples\n") and "DET_EXPERIMENT_CONFIG" in result.out
 
 
 @contained
