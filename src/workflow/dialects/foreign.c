@@ -13,8 +13,8 @@ static const struct {
 	const char *is, *instead;
 } maps[] = {
 	{{"jobs", "on"}, "a workflow of GitHub Actions", OTHER},
-	{{"runs", "using"}, "an action of GitHub", OTHER},
-	{{"runs", "description"}, "an action of GitHub", OTHER},
+	{{"runs"}, "an action of GitHub", OTHER},
+	{{"jobs", "version"}, "a pipeline of CircleCI", OTHER},
 	{{"apiVersion", "kind"}, "a manifest of Kubernetes", OTHER},
 	{{"services"}, "a file of Docker Compose", OTHER},
 	{{"stages"}, "a pipeline of GitLab", OTHER},
@@ -50,7 +50,7 @@ static bool is_of(const struct node *root, const char *const keys[2])
 
 bool foreign_map(struct reader *rd, const struct node *root)
 {
-	const struct node *kind = node_get(root, "kind");
+	const struct node *kind = node_get(root, "kind"), *stages = node_get(root, "stages");
 
 	if (root->kind != NODE_MAP || node_find(root, "job"))
 		return false;
@@ -63,6 +63,8 @@ bool foreign_map(struct reader *rd, const struct node *root)
 			continue;
 		if (kind && kind->kind == NODE_SCALAR && strstr(kind->text, "Workflow"))
 			is = "a workflow of Argo";
+		if (stages && stages->kind == NODE_MAP)
+			is = "a pipeline of DVC";
 		reader_error(rd, &root->at, "this is %s: %s", is, maps[i].instead);
 		return true;
 	}
