@@ -258,14 +258,14 @@ const char *dialect_home_path(struct reader *rd, const char *path)
 	return workflow_arena_printf(rd->arena, "%s%s", home, path + 1);
 }
 
-int64_t dialect_gpus(const struct reader *rd, int64_t gpus)
+int64_t dialect_set(const struct reader *rd, const char *field, int64_t value)
 {
 	const struct strlist *sets = rd->options->sets;
-	const char *given = sets ? strlist_get(sets, "resources.gpusPerTask") : NULL;
-	uint64_t value;
+	const char *given = sets ? strlist_get(sets, field) : NULL;
+	uint64_t number;
 
 	/* An invalid one is reported where it is applied. */
-	return given && str_to_u64(given, 0, INT32_MAX, &value) ? (int64_t)value : gpus;
+	return given && str_to_u64(given, 0, INT32_MAX, &number) ? (int64_t)number : value;
 }
 
 int64_t dialect_cpus(const struct reader *rd)

@@ -125,9 +125,11 @@ const char *dialect_quoted(struct reader *rd, const char *text);
 const char *dialect_clone(struct reader *rd, const char *url, const char *ref);
 /* "~/x" below the home of the caller; other paths as they are. */
 const char *dialect_home_path(struct reader *rd, const char *path);
-/* The GPUs of a task: those of --set, else `gpus` of the file. Commands and variables have their
- * number. */
-int64_t dialect_gpus(const struct reader *rd, int64_t gpus);
+/* A number of `resources` that commands, variables and steps have, too: that of --set, else `value`
+ * of the file. */
+int64_t dialect_set(const struct reader *rd, const char *field, int64_t value);
+#define dialect_gpus(rd, value)	 dialect_set((rd), "resources.gpusPerTask", (value))
+#define dialect_nodes(rd, value) dialect_set((rd), "resources.tasks", (value))
 /* The CPUs of a file that names none: those of the machine, 1 if it is not known. */
 int64_t dialect_cpus(const struct reader *rd);
 /* Adds them to `resources` of the job, if its file names none. */

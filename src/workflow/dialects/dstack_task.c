@@ -643,7 +643,7 @@ struct node *dstack_task(struct reader *rd, struct node *root)
 	if (!t.job)
 		return NULL;
 	t.image = native_image(rd, node_get(root, "image"));
-	t.nodes = dialect_whole(root, "nodes", 1);
+	t.nodes = dialect_nodes(rd, dialect_whole(root, "nodes", 1));
 	shell_init(&t.shell, rd, commands ? joined(&t, commands) : "");
 	if (!t.shell.commands)
 		t.shell.commands = "";

@@ -216,7 +216,7 @@ static struct node *translate(struct reader *rd, struct node *root)
 	setup = dialect_text(root, "setup");
 	run = dialect_text(root, "run");
 	text = workflow_arena_printf(rd->arena, "%s\n%s", setup ? setup : "", run ? run : "");
-	t.nodes = dialect_whole(root, "num_nodes", 1);
+	t.nodes = dialect_nodes(rd, dialect_whole(root, "num_nodes", 1));
 	t.job = native_map(rd, NULL, NULL, &root->at);
 	if (!t.job || !text)
 		return NULL;
