@@ -599,9 +599,14 @@ static void put_step(struct task *t, struct node *steps)
 
 static void check_task(struct task *t)
 {
-	const struct node *python = node_get(t->root, "python");
+	const struct node *python = node_get(t->root, "python"),
+			  *shell = node_get(t->root, "shell");
 	struct node *map;
 
+	if (shell && strcmp(shell->text, "bash") != 0 && strcmp(shell->text, "/bin/bash") != 0)
+		reader_note(t->rd, &shell->at,
+			"the commands are run by /bin/bash, not by %s, also in an image",
+			shell->text);
 	if (dialect_flag(t->root, "docker", false))
 		reader_error(t->rd, &node_get(t->root, "docker")->at,
 			"`docker: true` is not supported: there is no Docker in a run; give `image`");
