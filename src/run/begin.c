@@ -274,3 +274,43 @@ int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE
 		str_hex(digest, RECORDS_ID_SIZE / 2, id);
 	return r;
 }
+
+/* The newest run of a file without a name, with the same output. */
+struct edited {
+	const char *file, *output, *home;
+	char *id; /* "" if it does not continue */
+};
+
+static int see_run(void *cookie, const struct records_run *run)
+{
+	struct edited *e = cookie;
+	enum run_state state = run->last.state;
+
+	if (run->name || strcmp(run->workflow, e->file) != 0 ||
+		strcmp(run->output ? run->output : "", e->output ? e->output : "") != 0)
+		return 0;
+	if (run_state_is_live(state)
+			? !supervisor_lives(e->home, run->id)
+			: state == RUN_FAILED || state == RUN_PREEMPTED || state == RUN_LOST)
+		snprintf(e->id, RECORDS_ID_SIZE, "%s", run->id);
+	return 1;
+}
+
+int run_find_edited(const struct run_options *options, char id[static RECORDS_ID_SIZE],
+	struct penstock_error *err)
+{
+	const struct workflow *workflow = options->workflow;
+	_cleanup_(records_run_release) struct records_run own = {0};
+	_cleanup_free_ char *output = run_describe_output(&workflow->output);
+	struct edited e = {options->workflow_path, output, options->home, id};
+	int r;
+
+	*id = '\0';
+	if (workflow->name.value || options->fresh || *options->workflow_path != '/')
+		return 0;
+	r = run_identity(workflow, id, err);
+	if (r < 0 || records_find(options->records, id, &own, NULL) == 0)
+		return r;
+	*id = '\0';
+	return records_list(options->records, see_run, &e, err);
+}

@@ -115,5 +115,9 @@ bool run_is_left_alone(const char *home, const char *id);
  * output. */
 int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE],
 	struct penstock_error *err);
+/* The run of an edited file without a name that failed, was preempted or lost: `penstock run`
+ * continues it. "" if there is none. */
+int run_find_edited(const struct run_options *options, char id[static RECORDS_ID_SIZE],
+	struct penstock_error *err);
 
 #endif

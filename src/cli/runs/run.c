@@ -427,6 +427,7 @@ static int run_one(const struct cli *cli, struct row *row, size_t i)
 	struct session *session = &row->sessions[i];
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct run_options options;
+	char id[RECORDS_ID_SIZE];
 
 	if (cli_has(cli, "dry-run"))
 		return dry_run(cli, session, row->cluster.slurm);
@@ -437,6 +438,12 @@ static int run_one(const struct cli *cli, struct row *row, size_t i)
 	options.fresh = cli_has(cli, "fresh");
 	options.keep_context = cli_has(cli, "keep-context");
 	options.replace = cli_has(cli, "replace");
+	/* Several workflows have a run each, also without names. */
+	if (row->n == 1 && !cli_has(cli, "workflow")) {
+		if (run_find_edited(&options, id, &err) < 0)
+			return cli_fail(cli, &err);
+		options.id = *id ? id : NULL;
+	}
 	if (row->cluster.slurm)
 		return cluster_run(cli, &options, &row->cluster);
 	if (row->background) {
@@ -529,7 +536,8 @@ const struct command command_run = {
 		"VALUE replaces a variable of dstack's.\n"
 		"\n"
 		"A run is identified by its name, or else by the contents of its file, together "
-		"with the place of its output. The same command resumes a run that was "
+		"with the place of its output; without a name an edited file continues its run "
+		"that has not succeeded. The same command resumes a run that was "
 		"preempted or lost (penstock or the machine was killed), or that failed, from its "
 		"last complete state, with the code and the workflow file that are there now; a "
 		"run that succeeded or was stopped starts from the beginning.\n"

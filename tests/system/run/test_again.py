@@ -157,6 +157,21 @@ def test_a_step_that_was_edited_runs_again_with_those_after_it(penstock, project
     assert [line for line in attempt if not line.startswith("penstock:")] == ["two, fixed", "three"]
 
 
+def test_an_edited_file_without_a_name_continues_its_run(penstock, project):
+    # Its contents are its identity, so that a fix made another run, which began from scratch without a word.
+    path = project("echo one", "echo two; exit 3", name=None)
+    penstock.run("run", path).exits(3)
+    edit(path, steps={1: "echo three"})
+
+    again = penstock.run("run", path).ok()
+    edit(path, steps={1: "echo four"})
+    after_success = penstock.run("run", path).ok()
+
+    assert again.out == "three\n" and "steps.s2.run.command" in again.err
+    assert after_success.out == "one\nfour\n"
+    assert sorted(run["attempt"] for run in penstock.ps()) == [1, 2]
+
+
 def test_new_inputs_run_all_steps_again(penstock, project, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text(f"{name}\n")
