@@ -261,24 +261,25 @@ int workflow_names(const void *data, size_t len, struct strlist *out, struct pen
 	return r;
 }
 
-bool workflow_defines(const void *data, size_t len, const char *name)
+int workflow_defined(const void *data, size_t len, struct strlist *out)
 {
 	struct workflow_arena arena = {0};
 	struct diagnostics ignored = {0};
 	const struct node *root = document_read(&arena, "", data, len, &ignored);
 	const struct node *list = root && root->kind == NODE_MAP ? node_get(root, "workflows")
 								 : NULL;
-	bool found = false;
+	int r = arena.no_memory ? -1 : 0;
 
-	for (size_t i = 0; list && list->kind == NODE_LIST && i < list->n; i++) {
+	for (size_t i = 0; r == 0 && list && list->kind == NODE_LIST && i < list->n; i++) {
 		const struct node *item = list->entries[i].value;
 		const char *own = item->kind == NODE_MAP ? dialect_text(item, "name") : NULL;
 
-		found = found || (own && strcmp(own, name) == 0);
+		if (own)
+			r = strlist_add(out, own);
 	}
 	workflow_arena_release(&arena);
 	diagnostics_release(&ignored);
-	return found;
+	return r;
 }
 
 void workflow_pipeline(const void *data, size_t len, struct strlist *out)

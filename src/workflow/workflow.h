@@ -86,6 +86,8 @@ struct workflow_options {
 	/* one for each argument; set if this workflow has that variable. NULL: it must have all */
 	bool *used;
 	const char *run_args; /* dstack's run.args */
+	/* the workflows of all files of .dstack/workflows/; NULL if they are not known */
+	const struct strlist *siblings;
 	const char *context; /* the directory to copy, absolute */
 	const char *image; /* of the container of each step, in place of the file's */
 	const char *variables; /* the bytes of .dstack/variables.yaml */
@@ -109,8 +111,8 @@ void workflow_note_host(const struct workflow *workflow, bool here, struct diagn
  * of several documents; none for any other file. */
 int workflow_names(const void *data, size_t len, struct strlist *out, struct penstock_error *err);
 
-/* Returns true if it is a dstack file with a workflow of this name. */
-bool workflow_defines(const void *data, size_t len, const char *name);
+/* Adds the names of all workflows of a dstack file. Returns -1 if out of memory. */
+int workflow_defined(const void *data, size_t len, struct strlist *out);
 /* Only the tasks of a SkyPilot file. */
 void workflow_pipeline(const void *data, size_t len, struct strlist *out);
 

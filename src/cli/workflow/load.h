@@ -32,6 +32,7 @@ struct load_source {
 	char *pick, *run_args; /* NULL if not given */
 	char *context;
 	char *variables_name, *defaults_name;
+	struct strlist siblings; /* the workflows of .dstack/workflows/, if the file is there */
 	/* of `s3://`; NULL until a file of another runner asks */
 	char *endpoint_url, *region;
 	/* by load_source_read(): the file as JSON, without overrides; empty if a variable was given

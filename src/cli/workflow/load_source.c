@@ -48,6 +48,7 @@ void load_source_release(struct load_source *source)
 	free(source->variables_name);
 	free(source->defaults_name);
 	buf_release(&source->as_written);
+	strlist_release(&source->siblings);
 }
 
 /* Returns DIR/NAME.yaml or .yml, or NULL if there is none. */
@@ -65,13 +66,18 @@ static char *find_yaml(const char *dir, const char *name)
 	return NULL;
 }
 
-/* A file may be called as its workflow, or have it among others. */
-static bool defines(const char *path, const char *name)
+/* Adds the names of the workflows of a file of .dstack/workflows/; others have none. */
+static int add_names(const char *folder, const char *file, struct strlist *out)
 {
 	_cleanup_(buf_release) struct buf bytes = BUF_INIT(LIMIT_WORKFLOW_FILE);
+	_cleanup_free_ char *path = path_join(folder, file);
 
-	return fs_read(path, &bytes, NULL) == 0 &&
-	       workflow_defines(buf_str(&bytes), bytes.len, name);
+	if (!path)
+		return -1;
+	if ((!str_ends(path, ".yaml") && !str_ends(path, ".yml")) ||
+		fs_read(path, &bytes, NULL) < 0)
+		return 0;
+	return workflow_defined(buf_str(&bytes), bytes.len, out);
 }
 
 /* Returns the file of DIR/.dstack/workflows/ that defines the workflow, or NULL if none does. */
@@ -82,13 +88,36 @@ static char *find_in_folder(const char *dir, const char *name)
 	const struct dirent *e;
 
 	while (list && (e = fs_next_entry(list))) {
-		_cleanup_free_ char *path = path_join(folder, e->d_name);
+		_cleanup_(strlist_release) struct strlist names = {0};
 
-		if (path && (str_ends(path, ".yaml") || str_ends(path, ".yml")) &&
-			defines(path, name))
-			return take_pointer(path);
+		if (add_names(folder, e->d_name, &names) < 0)
+			return NULL;
+		for (size_t i = 0; i < names.n; i++) {
+			if (strcmp(names.items[i], name) == 0)
+				return path_join(folder, e->d_name);
+		}
 	}
 	return NULL;
+}
+
+/* Collects the names of all workflows next to a file of .dstack/workflows/. */
+static int find_siblings(struct load_source *source, struct penstock_error *err)
+{
+	_cleanup_free_ char *folder = strdup(source->shown);
+	_cleanup_closedir_ DIR *list = NULL;
+	const struct dirent *e;
+
+	if (!folder)
+		return error_memory(err);
+	if (*folder != '/' || !strstr(folder, "/.dstack/workflows/"))
+		return 0;
+	*strrchr(folder, '/') = '\0';
+	list = opendir(folder);
+	while (list && (e = fs_next_entry(list))) {
+		if (add_names(folder, e->d_name, &source->siblings) < 0)
+			return error_memory(err);
+	}
+	return 0;
 }
 
 /*
@@ -299,7 +328,8 @@ int load_source_find(
 			return error_set(err, PENSTOCK_E_INVALID, "--context %s is not a directory",
 				given->context);
 	}
-	return read_variables_and_defaults(out, err);
+	r = find_siblings(out, err);
+	return r < 0 ? r : read_variables_and_defaults(out, err);
 }
 
 /* workflow_options.site of a workflow that starts elsewhere. */
@@ -347,6 +377,7 @@ struct workflow_options load_source_options(
 	options.module_cookie = source->shown;
 	options.pick = source->pick;
 	options.run_args = source->run_args;
+	options.siblings = source->siblings.n ? &source->siblings : NULL;
 	options.context = source->context;
 	options.variables = source->variables_name ? buf_str(&source->variables) : NULL;
 	options.variables_len = source->variables.len;

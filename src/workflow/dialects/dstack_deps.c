@@ -22,11 +22,19 @@ static const struct node *find_workflow(const struct node *list, const char *nam
 	return NULL;
 }
 
-/* The other files of .dstack/workflows/ are not known here. */
 static bool has_workflow(const struct deps *c, const char *name)
 {
-	return !c->list || strstr(c->rd->workflow->file, ".dstack/workflows/") ||
-	       find_workflow(c->list, name);
+	const struct strlist *siblings = c->rd->options->siblings;
+
+	if (!c->list || find_workflow(c->list, name))
+		return true;
+	if (!siblings)
+		return strstr(c->rd->workflow->file, ".dstack/workflows/") != NULL;
+	for (size_t i = 0; i < siblings->n; i++) {
+		if (strcmp(siblings->items[i], name) == 0)
+			return true;
+	}
+	return false;
 }
 
 /* Returns true if `map` needs `name`, by way of at most `depth` workflows. */

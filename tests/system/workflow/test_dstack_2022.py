@@ -50,6 +50,7 @@ def test_a_workflow_is_found_in_the_folder_of_workflows_with_the_project_as_cont
     where = project({
         ".dstack/workflows/first.yaml": "workflows: [{name: prepare, provider: bash, commands: [cat main.txt > data.txt], artifacts: [data.txt]}]\n",
         ".dstack/workflows/second.yaml": "workflows: [{name: train, provider: bash, deps: [prepare], commands: ['cat data.txt; echo $LR']}]\n",
+        ".dstack/workflows/third.yaml": "workflows: [{name: wrong, provider: bash, deps: [prepar], commands: [x]}, {name: y, provider: bash, commands: [x]}]\n",
         ".dstack/variables.yaml": "variables: {train: {lr: 0.1}}\n",
         "main.txt": "main\n", "below/x": "",
     })  # fmt: skip
@@ -59,6 +60,8 @@ def test_a_workflow_is_found_in_the_folder_of_workflows_with_the_project_as_cont
 
     assert penstock.run("run", "train").ok().out == "main\n0.1\n"
     assert penstock.run("run", "none").code != 0
+    assert "third.yaml:1:50: " in penstock.run("validate", where / ".dstack/workflows/third.yaml").exits(65).err
+    penstock.run("validate", where / ".dstack/workflows/second.yaml").ok()
 
 
 @mounting
