@@ -313,11 +313,20 @@ const char *dialect_clone(struct reader *rd, const char *url, const char *ref)
 	ref = dialect_quoted(rd, ref ? ref : "HEAD");
 	if (!url || !ref)
 		return NULL;
+	/* Once in an attempt. What steps changed stays, unless there is another commit. */
 	return workflow_arena_printf(rd->arena,
+		"( flock 9 2>/dev/null\n"
+		"[ \"$(cat \"$STORAGE_PATH/.clone\" 2>/dev/null)\" != \"$PENSTOCK_ATTEMPT\" ] || exit 0\n"
 		"[ -d .git ] || git init -q || exit\n"
-		"{ git fetch -q --depth 1 -- %s %s && git checkout -q -f FETCH_HEAD; } ||\n"
+		"old=$(git rev-parse -q --verify HEAD)\n"
+		"{ git fetch -q --depth 1 -- %s %s && new=$(git rev-parse FETCH_HEAD) &&\n"
+		"\t{ [ \"$old\" = \"$new\" ] || git checkout -q -f FETCH_HEAD; }; } ||\n"
 		"\t{ git fetch -q --tags -- %s '+refs/heads/*:refs/remotes/origin/*' && "
-		"git checkout -q -f %s; } || exit\n",
+		"git checkout -q -f %s; } || exit\n"
+		"if [ -n \"$old\" ] && [ \"$old\" != \"$(git rev-parse HEAD)\" ]; then echo \"the code has "
+		"changed:\" $(git diff --name-only \"$old\" HEAD) >&2; fi\n"
+		"echo \"$PENSTOCK_ATTEMPT\" >\"$STORAGE_PATH/.clone\"\n"
+		") 9>\"$STORAGE_PATH/.clone-lock\" || exit\n",
 		url, ref, url, ref);
 }
 

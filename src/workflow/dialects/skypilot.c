@@ -147,6 +147,9 @@ static void put_step(struct task *t, struct node *steps, const char *name, const
 
 	native_text(t->rd, step, "name", name, at);
 	run = native_map(t->rd, step, "run", at);
+	/* A continued run has the commit that is there now, also if 'workdir' was finished. */
+	if (commands && t->clone && commands != t->clone)
+		commands = workflow_arena_printf(t->rd->arena, "%s%s", t->clone, commands);
 	native_text(t->rd, run, "command",
 		commands ? shell_command(&t->shell, first_lines, commands) : NULL, at);
 	native_text(t->rd, run, "shell", "/bin/bash", at);
@@ -171,9 +174,10 @@ static void put_steps(struct task *t)
 	struct node *steps = native_list(t->rd, t->job, "steps", &t->root->at);
 	const char *url = dialect_text(workdir, "url"), *text;
 
-	if (url)
-		put_step(t, steps, "workdir",
-			dialect_clone(t->rd, url, dialect_text(workdir, "ref")), &workdir->at);
+	if (url) {
+		t->clone = dialect_clone(t->rd, url, dialect_text(workdir, "ref"));
+		put_step(t, steps, "workdir", t->clone, &workdir->at);
+	}
 	if (is_empty(setup) && is_empty(run)) {
 		if (!dialect_was_invalid(t->root, "setup") && !dialect_was_invalid(t->root, "run"))
 			reader_error(t->rd, &t->root->at,

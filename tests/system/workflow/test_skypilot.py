@@ -207,6 +207,30 @@ def test_the_working_directory_is_a_commit_of_a_repository(penstock, project, tm
     assert penstock.run("run", "last.yaml").ok().out == "later.txt\n"
 
 
+def test_a_continued_run_has_the_commit_that_is_there_now(penstock, project, tmp_path):
+    # Also where the steps of an earlier attempt changed a file of the repository.
+    where = tmp_path / "repository"
+    where.mkdir()
+
+    def commit(text):
+        (where / "code.sh").write_text(text)
+        (where / "other.sh").write_text("echo other\n")
+        for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
+            subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=where, check=True)
+
+    commit("echo first; exit 3\n")
+    project({"task.yaml": f"name: task\nworkdir: {{url: 'file://{where}'}}\nresources: {{cpus: 1}}\n"
+                          "setup: echo echo changed >> other.sh\nrun: sh other.sh; sh code.sh\n"})  # fmt: skip
+
+    first = penstock.run("run", "task.yaml").exits(3)
+    same = penstock.run("run", "task.yaml").exits(3)
+    commit("echo second\n")
+    fixed = penstock.run("run", "task.yaml").ok()
+
+    assert first.out == same.out == "other\nchanged\nfirst\n" and "code.sh" not in same.err
+    assert fixed.out == "other\nsecond\n" and "code.sh" in fixed.err
+
+
 def test_several_nodes_are_refused_on_one_machine_with_what_helps(penstock, project):
     project({"task.yaml": "num_nodes: 2\nresources: {cpus: 1}\nrun: echo $SKYPILOT_NUM_NODES\n"})
 
