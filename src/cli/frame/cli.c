@@ -14,6 +14,7 @@
 #include "base/str.h"
 #include "cli/frame/options.h"
 #include "cli/frame/tables.h"
+#include "workflow/document/secrets.h"
 
 static const struct command *find_command(const struct command *const *commands, const char *name)
 {
@@ -210,16 +211,36 @@ static int check_stdout(int code)
 	return code ? code : CLI_EXIT_INTERNAL;
 }
 
-/* Overwrites arguments that may contain secrets: values of --set and --env, and users and queries
- * of URLs. Every user can read the arguments of a process. The parsed values are copies. */
+/* True for "PATH=VALUE" of --set if neither its path nor its value may be that of a secret. */
+static bool is_plain_set(const char *set)
+{
+	static const char *const words[] = {"key", "token", "secret", "pass", "pwd", "credential",
+		"connection", "auth", "bearer", "notify", "env"};
+	_cleanup_free_ char *path = strndup(set, strcspn(set, "="));
+	const char *dot = path ? strrchr(path, '.') : NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+		if (strcasestr(set, words[i]))
+			return false;
+	}
+	return path && !secret_variable(dot ? dot + 1 : path, set + strcspn(set, "=") + 1);
+}
+
+/* Overwrites arguments that may contain secrets: values of --env and some of --set, and users and
+ * queries of URLs. Every user can read the arguments of a process. The parsed values are copies. */
 static void hide_arguments(int argc, char **argv)
 {
 	for (int i = 1; i < argc; i++) {
+		bool set = strcmp(argv[i - 1], "--set") == 0 || strcmp(argv[i - 1], "-s") == 0;
 		char *secret = strchr(argv[i], '=');
 		char *url = strstr(argv[i], "://");
 
-		if (secret && str_starts(argv[i], "--"))
+		if (secret && str_starts(argv[i], "--set=") && is_plain_set(secret + 1))
+			secret = NULL;
+		else if (secret && str_starts(argv[i], "--"))
 			secret = strchr(secret + 1, '=');
+		else if (secret && set && is_plain_set(argv[i]))
+			secret = NULL;
 		if (url && strchr(url, '@') && (!secret || url < secret))
 			secret = url + 2;
 		else if (url && !secret)

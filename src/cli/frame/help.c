@@ -1,5 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/limits.h"
@@ -7,7 +9,7 @@
 #include "cli/frame/tables.h"
 #include "workflow/native/schema.h"
 
-enum { WIDTH = 80, INDENT = 2, COLUMN = 26 };
+enum { MIN_WIDTH = 60, WIDTH = 80, MAX_WIDTH = 120, INDENT = 2, COLUMN = 26, KEY_COLUMN = 30 };
 
 /* Exit codes of all verbs. */
 static const struct command_exit common_exits[] = {
@@ -33,6 +35,18 @@ const struct command_exit *exits_at(const struct command *command, size_t i)
 			return next->code ? next : NULL;
 		common += use_own ? 0 : 1;
 	}
+}
+
+/* The width of the terminal within limits, as very long lines are hard to read. */
+static size_t columns(void)
+{
+	struct winsize size;
+
+	if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || !size.ws_col)
+		return WIDTH;
+	return size.ws_col < MIN_WIDTH	 ? MIN_WIDTH
+	       : size.ws_col > MAX_WIDTH ? MAX_WIDTH
+					 : size.ws_col;
 }
 
 static void add_blanks(struct buf *out, size_t n)
@@ -86,7 +100,7 @@ static void add_row(struct buf *out, const char *left, const char *right, size_t
 		used = 0;
 	}
 	add_blanks(out, column - used);
-	wrap_text(out, right, column, WIDTH, column);
+	wrap_text(out, right, column, columns(), column);
 }
 
 static void add_options(struct buf *out, const struct option_spec *options)
@@ -115,7 +129,7 @@ void help_command(struct buf *out, const struct command *command)
 
 	buf_printf(out, "usage: penstock %s [OPTION]...%s%s\n\n", command->name,
 		command->operands ? " " : "", command->operands ? command->operands : "");
-	wrap_text(out, command->description, 0, WIDTH, 0);
+	wrap_text(out, command->description, 0, columns(), 0);
 	buf_add_str(out, "\nOptions:\n");
 	add_options(out, command->options);
 	buf_add_str(out, "\nOptions of every verb:\n");
@@ -124,7 +138,7 @@ void help_command(struct buf *out, const struct command *command)
 	for (const struct command_example *e = command->examples; e->line; e++) {
 		buf_printf(out, "  %s\n", e->line);
 		add_blanks(out, 6);
-		wrap_text(out, e->says, 6, WIDTH, 6);
+		wrap_text(out, e->says, 6, columns(), 6);
 	}
 	buf_add_str(out, "\nExit codes:\n");
 	for (size_t i = 0; (exit = exits_at(command, i)); i++)
@@ -138,10 +152,15 @@ static void add_keys(struct buf *out, const struct schema *schema, size_t depth)
 	for (size_t i = 0; i < schema->n; i++) {
 		const struct schema_key *key = &schema->keys[i];
 
+		_cleanup_(buf_release) struct buf left = BUF_INIT(LIMIT_LOG_LINE);
+		_cleanup_(buf_release) struct buf meaning = BUF_INIT(LIMIT_STRING);
+
 		if (key->flags & KEY_LEGACY)
 			continue;
-		add_blanks(out, INDENT * depth);
-		buf_printf(out, "%s\n", key->name);
+		add_blanks(&left, INDENT * (depth - 1));
+		buf_add_str(&left, key->name);
+		table_add_meaning(&meaning, key);
+		add_row(out, buf_str(&left), buf_str(&meaning), KEY_COLUMN);
 		/* Do not repeat the keys of a step for steps in steps. */
 		if (key->below && !(within_step && key->below == &schema_step))
 			add_keys(out, key->below, depth + 1);
@@ -155,7 +174,7 @@ void help_workflow(struct buf *out)
 		"and where its output goes. 'penstock validate FILE' reports the errors of a "
 		"file, and --set PATH=VALUE replaces a field for one run. penstock-workflow(5) "
 		"explains every key.",
-		0, WIDTH, 0);
+		0, columns(), 0);
 	buf_add_str(out, "\nKeys:\n");
 	add_keys(out, &schema_job, 1);
 	buf_add_str(out,
@@ -188,7 +207,7 @@ void help_overview(struct buf *out, const struct command *const *commands)
 	wrap_text(out,
 		"Runs a training workflow: fetches its data, runs its steps, publishes its "
 		"output to object storage while they run, and resumes after an interruption.",
-		0, WIDTH, 0);
+		0, columns(), 0);
 	help_verbs(out, commands);
 	add_row(out, "help",
 		"show the help of a verb: penstock help VERB; the file: penstock help workflow",

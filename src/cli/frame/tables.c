@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "workflow/native/schema.h"
 
 const struct fact environment_table[] = {
@@ -130,10 +131,17 @@ const struct fact exit_table[] = {
 
 void table_add_plain(struct buf *out, const char *text)
 {
+	bool code = false;
+
 	for (const char *p = text; *p; p++) {
-		if (p[0] == ']' && p[1] == '(')
+		const char *end = p + strcspn(p, "]");
+		bool opens = *p == '[' && end[0] == ']' && end[1] == '(';
+
+		if (*p == '`')
+			code = !code;
+		else if (!code && p[0] == ']' && p[1] == '(')
 			p += strcspn(p, ")");
-		else if (*p != '`' && *p != '*' && *p != '[')
+		else if (code || (*p != '*' && !opens))
 			buf_add_char(out, *p);
 	}
 }
@@ -243,6 +251,32 @@ static void add_key(struct buf *out, const struct schema_key *key, bool markdown
 			buf_str(&otherwise), key->says);
 	else
 		add_entry(out, key->name, buf_str(&value), buf_str(&otherwise), key->says);
+}
+
+void table_add_meaning(struct buf *out, const struct schema_key *key)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	_cleanup_(buf_release) struct buf otherwise = BUF_INIT(LIMIT_STRING);
+	size_t len = strlen(key->says) - (str_ends(key->says, "; ours") ? strlen("; ours") : 0);
+	const char *before = " (";
+
+	buf_add(&text, key->says, len);
+	add_default(&otherwise, key);
+	/* The keys of a map follow. */
+	if (!key->below) {
+		buf_add_str(&text, before);
+		add_value(&text, key);
+		before = "; ";
+	}
+	if (strcmp(buf_str(&otherwise), "required") == 0)
+		buf_printf(&text, "%srequired", before);
+	else if (strcmp(buf_str(&otherwise), "none") != 0)
+		buf_printf(&text, "%sdefault: %s", before, buf_str(&otherwise));
+	else if (key->below)
+		before = "";
+	if (*before)
+		buf_add_char(&text, ')');
+	table_add_plain(out, buf_str(&text));
 }
 
 /* The schema of that name below `schema`; NULL if there is none. */

@@ -11,6 +11,8 @@
 
 #include "base/buf.h"
 
+struct schema_key;
+
 struct fact {
 	const char *name; /* a variable or an exit code; NULL ends a table */
 	const char *otherwise; /* without the variable; NULL if that needs no word */
@@ -27,5 +29,7 @@ extern const struct fact exit_table[];
 bool table_write(struct buf *out, const char *name, bool markdown);
 /* Appends Markdown as plain text: without backquotes, asterisks and the targets of links. */
 void table_add_plain(struct buf *out, const char *text);
+/* Appends the meaning of a key, its values and its default as one plain sentence. */
+void table_add_meaning(struct buf *out, const struct schema_key *key);
 
 #endif

@@ -5,10 +5,12 @@ import pty
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from harness.program import TOP, binary
+from harness.terminal import Terminal
 
 
 def verbs():
@@ -290,12 +292,40 @@ def test_lines_of_penstock_have_a_colour(penstock, tmp_path):
     penstock.run("ps", "--color", "sometimes").exits(64)
 
 
+# Eighty columns are too many for some terminals and few for others.
+def test_help_has_the_width_of_the_terminal(penstock):
+    widths = {columns: max(map(len, Terminal(penstock, "resume", "--help", columns=columns).wait().ok().out.splitlines())) for columns in (70, 110, 300)}
+
+    assert widths[70] <= 70 and 80 < widths[110] <= 110 and 110 < widths[300] <= 120
+
+
+# Runs are told apart by their command lines, which every user can read.
+def test_a_command_line_hides_secrets_and_nothing_else(penstock, tmp_path):
+    path = tmp_path / "w.yaml"
+    path.write_text("resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}\nsteps: [{name: s, run: {command: 'echo up; read line < go'}}]\n")
+    os.mkfifo(tmp_path / "go")
+    secrets = ["--env", "WORD=hush-hush-1", "--set", "steps.0.run.env.OTHER=hush-hush-2", "--set=notify.url=http://127.0.0.1:9/hush-hush-3"]
+    plain = ["--set", "name=shapes-7", f"--set=steps.0.run.workDir={tmp_path}", "-s", "resources.memPerCpu=65"]
+
+    run = penstock.popen("run", path, *plain, *secrets)
+    run.wait_for_output("^up")
+    shown = Path(f"/proc/{run.pid}/cmdline").read_bytes().decode().split("\0")
+    (tmp_path / "go").write_text("\n")
+
+    assert set(plain) <= set(shown) and not any("hush" in word for word in shown)
+    run.wait().ok()
+
+
 def test_help_knows_the_workflow_file(penstock, tmp_path):
     # Every key that a workflow may have, and an example that is one.
     shown = penstock.run("help", "workflow").ok().out
 
-    keys = {line.strip() for line in shown.partition("\nKeys:\n")[2].partition("\nExample:\n")[0].splitlines()}
-    assert {"steps", "cpusPerTask", "bucketUrl", "sha256", "continuousOutputSync", "workDir"} <= keys and "unsupported" not in shown
+    table = shown.partition("\nKeys:\n")[2].partition("\nExample:\n")[0]
+    keys = dict(re.findall(r"^ {2,20}(\w+)(?: {2,}|\n {30,})(\S.*)$", table, re.M))
+    assert {"steps", "cpusPerTask", "bucketUrl", "sha256", "continuousOutputSync", "workDir"} <= set(keys) and "unsupported" not in shown
+    # A key has its meaning, its values and its default next to it.
+    assert set(re.findall(r"^ {2,20}(\w+)", table, re.M)) == set(keys)
+    assert "0 to 1000" in " ".join(table.partition(" restarts ")[2].split()[:40]) and "required" in table and "](" not in table and "`" not in table
     assert all(len(line) <= 80 for line in shown.splitlines())
     penstock.run("validate", "-", input=shown.partition("\nExample:\n")[2]).ok()
     assert "penstock help workflow" in " ".join(penstock.run("help").ok().out.split())
