@@ -269,6 +269,15 @@ void step_run_notice(struct step_run *step, int signal)
 	}
 }
 
+bool step_run_signalled(const struct step_run *step)
+{
+	for (size_t i = 0; i < step->n_started; i++) {
+		if (step->tasks[i].signalled)
+			return true;
+	}
+	return false;
+}
+
 void step_run_forget_notice(struct step_run *step)
 {
 	step->noticed = false;

@@ -85,6 +85,8 @@ bool step_run_left(const struct step_run *step);
 void step_run_signal(struct step_run *step, int signal);
 /* A notice: signals each leader that handles the signal, once (0: no signal). */
 void step_run_notice(struct step_run *step, int signal);
+/* True if a notice has signalled one of its leaders. */
+bool step_run_signalled(const struct step_run *step);
 /* The notice was withdrawn: the next one signals again. */
 void step_run_forget_notice(struct step_run *step);
 /* Its number within the attempt. */

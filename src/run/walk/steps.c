@@ -239,6 +239,26 @@ static void kill_overdue(struct watch *watch)
 	walk_kill_noticed(&watch->walk);
 }
 
+/* A program that no signal reached did not know of the notice, unless it looks for the file. */
+static void warn_overdue(const struct watch *watch)
+{
+	const struct frame *deaf = watch->noticed ? watch->walk.live : NULL;
+	const int signal = reaction_signal(watch->reaction);
+	int64_t grace_s = (watch->grace_ms + 500) / 1000; /* minus the moment before it began */
+
+	while (deaf && (!signal || !deaf->noticed || step_run_signalled(deaf->run)))
+		deaf = deaf->next_live;
+	if (deaf)
+		run_say(&watch->attempt->voice, RUN_EVENT_WARNING,
+			"'%s' did not end within %" PRId64
+			" s and is killed: it has no handler for SIG%s and ignores "
+			"$PENSTOCK_PREEMPT_FILE; see penstock-workflow(5)",
+			deaf->name, grace_s, sigabbrev_np(signal));
+	else
+		run_say(&watch->attempt->voice, RUN_EVENT_WARNING,
+			"the step did not end within %" PRId64 " s and is killed", grace_s);
+}
+
 static void check_time(struct watch *watch)
 {
 	int64_t now_ms = clock_monotonic_ms();
@@ -248,9 +268,7 @@ static void check_time(struct watch *watch)
 		walk_notice(&watch->walk, reaction_signal(watch->reaction));
 	if (watch->kill_at_ms && !watch->walk.killed && now_ms >= watch->kill_at_ms &&
 		!forget_notice(watch)) {
-		run_say(&watch->attempt->voice, RUN_EVENT_WARNING,
-			"the step did not end within %" PRId64 " s and is killed",
-			(watch->grace_ms + 500) / 1000); /* minus the moment before it began */
+		warn_overdue(watch);
 		kill_overdue(watch);
 	}
 	if (now_ms - watch->noted_ms >= STATUS_MS) {

@@ -455,6 +455,20 @@ def test_who_hears_nothing_is_ended_at_the_deadline(penstock, workflow, store):
     assert json.loads(store.bytes("out", f".penstock/runs/{folder(penstock).name}/state.json"))["state"] == "preempted"
 
 
+# What it lacks is known from the kernel; one that has a handler is only slow.
+@pytest.mark.parametrize("handles", [False, True])
+def test_who_has_no_handler_is_named(penstock, workflow, handles):
+    program = "import signal, time; %sprint('up', flush=True); time.sleep(600)" % ("signal.signal(15, lambda *_: time.sleep(600)); " if handles else "")
+    run = penstock.popen("run", workflow(f'exec python3 -c "{program}"'))
+    run.wait_for_output("^up")
+
+    penstock.run("preempt", "p", "--grace", "2s").ok()
+    killed = [line for line in run.wait().exits(75).err.splitlines() if "killed" in line]
+
+    assert len(killed) == 1
+    assert ("SIGTERM" in killed[0] and "PENSTOCK_PREEMPT_FILE" in killed[0] and "'s1'" in killed[0]) != handles
+
+
 # --- when it comes
 
 
