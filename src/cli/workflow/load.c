@@ -126,7 +126,7 @@ int load_source_read(struct workflow **out, struct load_source *source,
 		workflow_note_host(*out, given->here, &found);
 	if (given->strict)
 		diagnostics_be_strict(&found);
-	load_print_found(&found);
+	load_print_found(&found, source->shown, &source->bytes);
 	if (r == 0 && found.errors)
 		r = error_set(err, PENSTOCK_E_INVALID,
 			"%s has %zu notes, which --strict makes errors", source->shown,
@@ -193,7 +193,7 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 	 * file. */
 	for (size_t i = 0; i < found.n; i++)
 		found.items[i].line = found.items[i].column = 0;
-	load_print_found(&found);
+	load_print_found(&found, NULL, NULL);
 	diagnostics_release(&found);
 	if (r < 0)
 		return error_prefix(err,

@@ -58,8 +58,11 @@ int load_source_read(struct workflow **out, struct load_source *source,
  * out. The warnings are notes of `found`; NULL: the log. */
 void load_warn_of_keys(const struct workflow *wf, struct diagnostics *found);
 
-/* Prints diagnostics on stderr. */
-void load_print_found(const struct diagnostics *found);
+/* Prints diagnostics on stderr; on a terminal with the lines of `text`, which is that of `file` and
+ * may be NULL. */
+void load_print_found(const struct diagnostics *found, const char *file, const struct buf *text);
+/* On a terminal: how many mistakes and notes there are. */
+void load_print_total(const struct diagnostics *found, const char *file);
 
 /* Reads dstack's variables, from the directory of its workflows. The caller frees `name`, which is
  * NULL if there are none. */

@@ -89,7 +89,7 @@ static int merge(const json_t *before, struct load_source *source, const struct 
 		    : error_memory(err);
 
 	if (r < 0)
-		load_print_found(&found);
+		load_print_found(&found, source->shown, &source->bytes);
 	if (r == 0)
 		r = workflow_merge(old, buf_str(&now), buf_str(record), &merged, err);
 	if (r < 0)

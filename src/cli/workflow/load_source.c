@@ -24,16 +24,6 @@
 #include "transfer/location.h"
 #include "transfer/objects.h"
 
-void load_print_found(const struct diagnostics *found)
-{
-	for (size_t i = 0; i < found->n; i++) {
-		_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_STRING);
-
-		diagnostic_format(&found->items[i], &line);
-		fprintf(stderr, "%s\n", buf_str(&line));
-	}
-}
-
 void load_source_release(struct load_source *source)
 {
 	buf_release(&source->bytes);

@@ -86,13 +86,13 @@ static int print_container(void *cookie, const struct workflow_step *step)
 	return 0;
 }
 
-static void print_plain(const struct cli *cli, const char *shown, const struct strlist *names,
-	const struct validated *v)
+static void print_plain(const struct cli *cli, const char *shown, const struct buf *text,
+	const struct strlist *names, const struct validated *v)
 {
 	static const char *const owners[][2] = {
 		{"dstack", "dstack"}, {"determined", "Determined"}, {"skypilot", "SkyPilot"}};
 
-	load_print_found(&v->found);
+	load_print_found(&v->found, shown, text);
 	if (v->found.errors > LIMIT_WORKFLOW_ERRORS)
 		fprintf(stderr, "%s: %zu more errors are not shown\n", shown,
 			v->found.errors - LIMIT_WORKFLOW_ERRORS);
@@ -115,6 +115,8 @@ static void print_plain(const struct cli *cli, const char *shown, const struct s
 			owner ? ", a file of " : "", owner ? owner : "");
 		workflow_walk(&wf->steps, print_container, NULL);
 	}
+	if (!cli_quiet(cli))
+		load_print_total(&v->found, shown);
 }
 
 /* A variable that only one of several workflows has is not an error in the others. */
@@ -236,7 +238,7 @@ static int run_validate(const struct cli *cli)
 	if (cli_has(cli, "json"))
 		code = print_json(shown, &v);
 	else
-		print_plain(cli, shown, &names, &v);
+		print_plain(cli, shown, &files.bytes, &names, &v);
 	if (code)
 		return code;
 	for (size_t i = 0; i < v.n; i++) {

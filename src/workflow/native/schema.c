@@ -64,6 +64,34 @@ static const char *only_longer(const struct schema *schema, const char *name)
 	return longer;
 }
 
+/* True if `name` is some letters of `key` in their order, with the first and the last one: "cmd" of
+ * "command". */
+static bool is_short_for(const char *name, const char *key)
+{
+	bool ends = *name == *key && name[strlen(name) - 1] == key[strlen(key) - 1];
+
+	for (; *key && *name; key++)
+		name += *key == *name;
+	return ends && !*name;
+}
+
+/* The only key that `name` is short for. */
+static const char *only_short(const struct schema *schema, const char *name)
+{
+	const char *found = NULL;
+
+	for (size_t i = 0; strlen(name) >= 3 && i < schema->n; i++) {
+		const struct schema_key *key = &schema->keys[i];
+
+		if ((key->flags & KEY_LEGACY) || !is_short_for(name, key->name))
+			continue;
+		if (found)
+			return NULL;
+		found = key->name;
+	}
+	return found;
+}
+
 const char *schema_nearest(const struct schema *schema, const char *name)
 {
 	const char *names[40];
@@ -82,5 +110,7 @@ const char *schema_nearest(const struct schema *schema, const char *name)
 	if (strlen(name) > 64)
 		return NULL;
 	nearest = str_nearest(name, names, n);
-	return nearest ? nearest : only_longer(schema, name);
+	if (!nearest)
+		nearest = only_longer(schema, name);
+	return nearest ? nearest : only_short(schema, name);
 }

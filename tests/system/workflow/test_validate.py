@@ -5,6 +5,7 @@ import pytest
 
 from harness.jobs import PUBLISHED, published, write
 from harness.program import TOP
+from harness.terminal import Terminal
 
 MINIMAL = "steps:\n  - run:\n      command: echo hello\n"
 
@@ -57,6 +58,28 @@ def test_mistakes_are_told_with_their_places(penstock, tmp_path):
     lines = result.err.splitlines()
     assert len(lines) == len(facts)
     assert all(line.startswith(start) and all(name in line for name in names) for line, (start, *names) in zip(lines, facts))
+
+
+# A person at a terminal also sees the line and the place in it, and how many there are; no line that may hold a secret.
+def test_mistakes_on_a_terminal_have_their_line(penstock, tmp_path):
+    path = tmp_path / "wf.yaml"
+    path.write_text("resources:\n\tx: 1\n".replace("\t", "  ") + "  cpusPerTask: 0\noutputs: {s3: {secretAccesKey: very-secret-key}}\nsteps:\n  - run: {commandd: x}\n")
+
+    shown = Terminal(penstock, "validate", path, env={"NO_COLOR": "1"}).wait().exits(65).out.splitlines()
+
+    for number, column, text in [(2, 3, "  x: 1"), (3, 16, "  cpusPerTask: 0"), (6, 11, "  - run: {commandd: x}")]:
+        at = shown.index(f"    {number} | {text}")
+        assert shown[at - 1].startswith(f"{path}:{number}:{column}: ") and shown[at + 1] == "      | " + " " * (column - 1) + "^"
+    assert "very-secret-key" not in "".join(shown) and shown[-1].startswith(f"{path}: 4 ")
+    coloured = Terminal(penstock, "validate", path).wait().exits(65).out
+    assert coloured.count("\x1b[1;31m") == 4
+
+
+# The list of all keys is for a word that is like none of them.
+def test_a_short_form_of_a_key_is_known(penstock):
+    told = penstock.run("validate", "-", input="steps:\n  - run: {cmd: x}\n").exits(65).err
+
+    assert "command" in told and "hangTimeout" not in told
 
 
 # Programs get the same mistakes as JSON, also where the workflow is wrong.
