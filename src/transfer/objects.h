@@ -61,6 +61,9 @@ struct object_info {
 	char *version_id; /* owned; NULL if the store has no versions */
 	/* "name=value" of x-amz-meta-, names in lower case; not set by listings */
 	struct strlist metadata;
+	/* owned; set by object_head() only; NULL if the reply has none */
+	char *content_type;
+	char *storage_class;
 	bool is_prefix; /* a listing's common prefix, in `key` */
 };
 void object_info_release(struct object_info *info);

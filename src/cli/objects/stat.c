@@ -15,6 +15,14 @@ static void print_line(const char *label, const char *text)
 	putchar('\n');
 }
 
+/* S3 has no header for its default class. */
+static const char *class_of(const struct location *at, const struct object_info *info)
+{
+	if (info->storage_class)
+		return info->storage_class;
+	return str_starts(at->text, "s3://") ? "STANDARD" : NULL;
+}
+
 static void print_object(const struct location *at, const struct object_info *info)
 {
 	char when[SHOW_TIME_SIZE];
@@ -27,6 +35,10 @@ static void print_object(const struct location *at, const struct object_info *in
 	print_line("  etag      ", info->etag);
 	if (info->version_id)
 		print_line("  version   ", info->version_id);
+	if (info->content_type)
+		print_line("  type      ", info->content_type);
+	if (class_of(at, info))
+		print_line("  class     ", class_of(at, info));
 	for (size_t i = 0; i < info->metadata.n; i++)
 		print_line("  metadata  ", info->metadata.items[i]);
 }
@@ -40,6 +52,8 @@ static json_t *object_of(const struct location *at, struct object_info *info)
 	object = json_object_info(info);
 	json_object_set_new(object, "bucket", json_text(at->bucket));
 	json_object_set_new(object, "version", json_text(info->version_id));
+	json_object_set_new(object, "content_type", json_text(info->content_type));
+	json_object_set_new(object, "storage_class", json_text(class_of(at, info)));
 	for (size_t i = 0; i < info->metadata.n; i++) {
 		_cleanup_free_ char *name = strdup(info->metadata.items[i]);
 		char *equals = name ? strchr(name, '=') : NULL;
@@ -80,8 +94,9 @@ const struct command command_stat = {
 	.operands = "s3://BUCKET/KEY...",
 	.min_operands = 1,
 	.max_operands = (unsigned)-1,
-	.description = "Shows size, date, ETag, version and metadata of objects, from one request "
-		       "each.",
+	.description =
+		"Shows size, date, ETag, version, content type, storage class and metadata of objects, "
+		"from one request each.",
 	.options = OPTIONS({0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock stat s3://cifar10/ckpt.pth",
 		"Size, date, ETag and metadata of a checkpoint"}),

@@ -26,6 +26,8 @@ void object_info_release(struct object_info *info)
 {
 	free(info->key);
 	free(info->version_id);
+	free(info->content_type);
+	free(info->storage_class);
 	strlist_release(&info->metadata);
 	*info = (struct object_info){0};
 }

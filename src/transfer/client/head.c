@@ -102,7 +102,16 @@ int object_head(struct object_ref at, struct object_info *info, struct penstock_
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 	struct object_info found = {0};
 	int r = s3_op_head(&op, at, NULL, false, NULL, &found, err);
+	const char *type = r == 0 ? http_reply_header(&op.reply, "Content-Type") : NULL;
+	const char *class = r == 0 ? http_reply_header(&op.reply, "x-amz-storage-class") : NULL;
 
+	if (r == 0 && !class)
+		class = http_reply_header(&op.reply, "x-goog-storage-class");
+
+	found.content_type = type ? strdup(type) : NULL;
+	found.storage_class = class ? strdup(class) : NULL;
+	if (!type != !found.content_type || !class != !found.storage_class)
+		r = error_memory(err);
 	return object_info_pass(r, &found, info);
 }
 

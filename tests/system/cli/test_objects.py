@@ -3,6 +3,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -214,6 +215,16 @@ def test_stat_tells_size_etag_and_metadata(s3):
     assert (told["key"], told["bucket"], told["size"], told["metadata"]) == ("ab", "bucket", 4000, {"color": "blue"})
     text = s3("stat", "s3://bucket/ab").ok().out
     assert "4000" in text and told["etag"] in text and "color=blue" in text
+
+
+def test_stat_tells_what_kind_of_object_it_is(s3):
+    s3.client.put_object(Bucket="bucket", Key="page", Body=b"x", ContentType="text/html", StorageClass="STANDARD_IA")
+
+    page, plain = s3("stat", "--json", "s3://bucket/page", "s3://bucket/ab").json()
+
+    assert (page["content_type"], page["storage_class"]) == ("text/html", "STANDARD_IA")
+    assert "octet-stream" in plain["content_type"] and plain["storage_class"] == "STANDARD"
+    assert re.search(r"text/html\n.*STANDARD_IA\n", s3("stat", "s3://bucket/page").ok().out)
 
 
 def test_du_adds_up(s3):
