@@ -268,6 +268,7 @@ static bool is_stored(const struct getting *g)
 static int open_source(struct getting *g, struct penstock_error *err)
 {
 	const struct image_request *request = g->request;
+	const bool stored = !g->is_file && is_stored(g);
 
 	if (g->is_file)
 		return file_source(&g->source, request->reference, &g->store, &g->scratch, err);
@@ -277,7 +278,8 @@ static int open_source(struct getting *g, struct penstock_error *err)
 			.password = request->password,
 			.engine = request->engine,
 			.cancel = request->cancel,
-			.manifest_deadline_ms = is_stored(g) ? clock_monotonic_ms() + STORED_MS : 0,
+			.manifest_deadline_ms = stored ? clock_monotonic_ms() + STORED_MS : 0,
+			.patience_ms = stored ? 0 : request->patience_ms,
 			.progress = progress,
 			.cookie = g},
 		err);

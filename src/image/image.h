@@ -71,6 +71,7 @@ struct image_request {
 	const char *dir; /* directory of the images; created if missing */
 	struct http_engine *engine; /* borrowed */
 	const atomic_int *cancel; /* may be NULL */
+	int64_t patience_ms; /* as in net/http/http.h, for an image that is not stored yet */
 	/* Reports the bytes of compressed layers received so far, of all that must be pulled.
 	 * Called from any thread. May be NULL. */
 	void (*progress)(void *cookie, const char *name, uint64_t done, uint64_t total);

@@ -117,6 +117,7 @@ static int fetch_token(struct registry *reg, const struct image_challenge *chall
 		.sink = HTTP_SINK_TO_BUF(&body),
 		.deadline_ms = deadline_ms,
 		.direct = reg->ref->loopback,
+		.patience_ms = reg->options.patience_ms,
 		.cancel = reg->options.cancel,
 		.what = "a token of the registry"};
 	char *authorization = NULL;
@@ -190,6 +191,7 @@ static int perform(struct registry *reg, struct http_request *request, struct ht
 	struct penstock_error *err)
 {
 	request->direct = reg->ref->loopback;
+	request->patience_ms = reg->options.patience_ms;
 	request->cancel = reg->options.cancel;
 	for (int round = 0;; round++) {
 		_cleanup_free_ char *authorization = current_authorization(reg);
@@ -264,6 +266,7 @@ static int follow(struct registry *reg, struct http_request *request,
 	request->url = url;
 	request->follow_redirects = true;
 	request->direct = reg->ref->loopback;
+	request->patience_ms = reg->options.patience_ms;
 	request->cancel = reg->options.cancel;
 	return http_perform(reg->options.engine, request, NULL, err);
 }

@@ -45,6 +45,7 @@ struct registry_options {
 	const atomic_int *cancel;
 	/* when the registry must have sent the manifest, as in net/http/http.h; 0 for no limit */
 	int64_t manifest_deadline_ms;
+	int64_t patience_ms; /* of every request; as there */
 	/* Reports bytes of layers received; negative for bytes that must be fetched again. Any
 	 * thread. */
 	void (*progress)(void *cookie, int64_t bytes);

@@ -66,6 +66,7 @@ static int set_up(struct run *run, struct penstock_error *err)
 			},
 			err);
 	run->host.containers.engine = run->stores.engine;
+	run->host.containers.patience_ms = atomic_load(&run->stores.patience_ms);
 	run->host.life.dir = run->attempt.layout.dir;
 	if (r == 0)
 		r = step_host_find_ports(&run->host, err);

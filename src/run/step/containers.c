@@ -124,6 +124,7 @@ static int bring(struct containers *containers, const struct workflow_container 
 			.dir = dir,
 			.engine = containers->engine,
 			.cancel = containers->cancel,
+			.patience_ms = containers->patience_ms,
 			.progress = run_voice_stage,
 			.say = run_voice_warning,
 			.cookie = (void *)(uintptr_t)&containers->attempt->voice,

@@ -16,6 +16,7 @@ from harness.fault_proxy import FaultProxy
 from harness.registry import BUSYBOX, Registry, busybox, digest, image, index, layer, write_layout
 from harness.slow_link import SlowLink
 from harness.terminal import CTRL_C, Terminal
+from harness.workflows import write_workflow
 
 pytestmark = pytest.mark.skipif(not os.path.exists(BUSYBOX), reason="busybox-static is not installed")
 
@@ -98,6 +99,20 @@ def test_an_image_that_came_by_its_tag_is_found_by_its_digest_without_the_regist
     registry.close()
 
     penstock.run("pull", f"{registry.host}/job/many@{digest(made[1] if by == 'manifest' else whole)}").ok()
+
+
+# A run that begins waits for a registry as it does for its inputs.
+def test_a_run_waits_for_a_registry_that_is_not_there_yet(penstock, registry, tmp_path):
+    registry.push("job/tool:v1", image([busybox()]))
+    away = FaultProxy(f"http://{registry.host}", listen=False)
+    path = write_workflow(tmp_path, {"run": {"command": "echo inside", "container": {"image": "job/tool:v1", "registry": away.url}}})
+
+    run = penstock.popen("run", path)
+    run.wait_for_output(rf"127\.0\.0\.1:{away.port}")
+    away.up()
+
+    assert "inside" in run.wait().ok().out
+    away.close()
 
 
 # A firewall that drops what is sent: connections are made, and nothing comes.
