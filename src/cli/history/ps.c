@@ -16,6 +16,7 @@
 #include "cli/print/util.h"
 #include "records/claims.h"
 #include "records/layout.h"
+#include "s3/date.h"
 #include "transfer/location.h"
 
 /* Characters; penstock show prints all of a text. */
@@ -74,11 +75,14 @@ static char *notice_of(const struct listing *listing, const struct records_run *
 	const char *source = json_string_value(json_object_get(notice, "source"));
 	const char *noticed = json_string_value(json_object_get(notice, "noticed"));
 	bool soon = json_is_true(json_object_get(notice, "soon"));
+	char when[SHOW_TIME_SIZE];
+	int64_t ns = 0;
 
-	if (reason && source && noticed && !json_is_true(json_object_get(notice, "withdrawn")))
+	if (reason && source && noticed && date_parse_iso(noticed, &ns) &&
+		!json_is_true(json_object_get(notice, "withdrawn")))
 		return str_printf("%s (%s: %s, %s)",
 			soon ? "may be preempted soon" : "is being preempted", source, reason,
-			noticed);
+			show_time(ns, when));
 	return NULL;
 }
 

@@ -408,12 +408,13 @@ static int64_t number_of(const json_t *object, const char *key)
 	return json_integer_value(json_object_get(object, key));
 }
 
-/* Appends "a=1, b=x" for an object, "x" for a string; null values are skipped. */
+/* Appends "a 1, b x, size 2.1 MB" for an object, "x" for a string; null values are skipped. */
 static void add_value(struct buf *out, const json_t *value)
 {
 	const char *key;
 	json_t *member;
 	const char *between = "";
+	char size[STR_SIZE_SIZE];
 
 	if (json_is_string(value)) {
 		buf_add_str(out, json_string_value(value));
@@ -423,8 +424,13 @@ static void add_value(struct buf *out, const json_t *value)
 		json_object_foreach ((json_t *)(uintptr_t)value, key, member) {
 			if (json_is_null(member))
 				continue;
-			buf_printf(out, "%s%s=", between, key);
-			add_value(out, member);
+			if (strcmp(key, "bytes") == 0 && json_is_integer(member)) {
+				str_format_size((uint64_t)json_integer_value(member), size);
+				buf_printf(out, "%ssize %s", between, size);
+			} else {
+				buf_printf(out, "%s%s ", between, key);
+				add_value(out, member);
+			}
 			between = ", ";
 		}
 		return;
@@ -509,15 +515,17 @@ static void add_sync(struct grid *grid, const struct records_attempt *a)
 
 static void add_notice(struct grid *grid, const json_t *notice)
 {
+	char when[SHOW_TIME_SIZE];
+
 	if (!json_is_object(notice))
 		return;
 	grid_add(grid, "  notice");
-	grid_addf(grid, "%s, from %s: %s%s%s", text_of(notice, "noticed"),
+	grid_addf(grid, "%s, from %s: %s%s%s", time_of(notice, "noticed", when),
 		text_of(notice, "source"), text_of(notice, "reason"),
 		json_is_true(json_object_get(notice, "soon")) ? " (preemption may be soon)" : "",
 		json_is_true(json_object_get(notice, "withdrawn")) ? " (withdrawn)" : "");
 	if (json_is_string(json_object_get(notice, "deadline")))
-		add_line(grid, "deadline", text_of(notice, "deadline"));
+		add_line(grid, "deadline", time_of(notice, "deadline", when));
 }
 
 static void print_summary(const json_t *object, const struct records_run *run, const char *host)
@@ -594,7 +602,7 @@ static void print_outputs(const json_t *object)
 {
 	struct grid grid = GRID_INIT(4);
 	const json_t *value;
-	char size[STR_SIZE_SIZE];
+	char size[STR_SIZE_SIZE], when[SHOW_TIME_SIZE];
 	uint64_t kept = 0;
 	size_t i;
 
@@ -604,7 +612,7 @@ static void print_outputs(const json_t *object)
 		grid_addf(&grid, "  %s", text_of(value, "url"));
 		str_format_size((uint64_t)number_of(value, "size"), size);
 		grid_add(&grid, size);
-		grid_add(&grid, text_of(value, "mtime"));
+		grid_add(&grid, time_of(value, "mtime", when));
 		grid_addf(&grid, "%s%s", text_of(value, "etag"),
 			json_is_true(json_object_get(value, "open")) ? " (still being written)"
 								     : "");

@@ -103,7 +103,8 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 	if (r == 0)
 		r = records_remove(records, run.id, err);
 	if (r == 0 && !cli_quiet(cli))
-		printf("removed run %s\n", run.id);
+		printf("removed run %s%s%s\n", run.id, run.output ? "; its output stays in " : "",
+			run.output ? run.output : "");
 	return r;
 }
 

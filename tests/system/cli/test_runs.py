@@ -59,14 +59,16 @@ def test_ps_lists_newest_first_with_all_fields(penstock, job):
 
 
 # One page has one time zone.
-def test_show_prints_all_times_in_the_time_zone_of_the_user(penstock, job):
-    penstock.run("run", job("true", "exit 3", name="zones")).exits(3)
-    penstock.run("run", job("true", "exit 3", name="zones")).exits(3)
+def test_show_prints_all_times_in_the_time_zone_of_the_user(penstock, job, store):
+    path = job("echo x > $DEEPSQUARE_OUTPUT/x", "exit 3", name="zones", output=output_of(store))
+    penstock.run("run", path).exits(3)
+    penstock.run("run", path).exits(3)
 
     page = penstock.run("show", "zones", env={"TZ": "Asia/Tokyo"}).ok().out
 
     started = {run["name"]: run["started"] for run in penstock.ps()}["zones"]
-    assert "attempts" in page and "steps" in page and not re.search(r"\dT\d\d:", page)
+    assert "attempts" in page and "steps" in page and "published" in page and not re.search(r"\dT\d\d:", page)
+    assert "cpusPerTask 1" in page
     assert str((int(started[11:13]) + 9) % 24).zfill(2) + started[13:16] in page
 
 
@@ -281,7 +283,7 @@ def test_a_flushed_lost_run_can_be_removed(penstock, job):
 
     penstock.run("flush", "gone").ok()
 
-    penstock.run("rm", "gone").ok()
+    assert "s3://out/" in penstock.run("rm", "gone").ok().out
 
 
 def test_stop_ends_a_run_and_waits(penstock, job):
