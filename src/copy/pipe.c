@@ -227,7 +227,11 @@ int copy_pipe(struct copy *c, const struct place *source, const struct place *ta
 	int r = target_resolve(&resolved, target, name, &own);
 
 	http_url_display(source->text, &from);
-	http_url_display(resolved.url ? resolved.url : target->text, &to);
+	if (resolved.key && place_is_object(target))
+		buf_printf(&to, "%s://%s/%s", object_client_scheme(c->o.to), target->bucket,
+			resolved.key);
+	else
+		http_url_display(resolved.url ? resolved.url : target->text, &to);
 	item.from = buf_str(&from);
 	item.to = buf_str(&to);
 	c->found++;

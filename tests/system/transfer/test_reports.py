@@ -49,6 +49,7 @@ def test_a_resource_of_the_web_has_its_size_and_etag(ours, http_server):
     [told] = ours("cp", "--json", url, "s3://bucket/").json()
 
     assert told["size"] == 300_000 and told["etag"] == ours.client.head_object(Bucket="bucket", Key="toy")["ETag"]
+    assert told["target"] == "s3://bucket/toy"
     assert "300 kB" in ours("cp", url, "s3://bucket/").ok().err
 
 
