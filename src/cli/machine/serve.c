@@ -72,7 +72,9 @@ const struct command command_serve = {
 		"/run/user/UID/penstock or /tmp/penstock-UID. penstock itself uses that if both "
 		"run as the same user.\n"
 		"\n"
-		"Only one process can serve a directory at a time.",
+		"With --log-level debug each request is a line on stderr. Any reply, such as 403 to "
+		"an unsigned request, shows that the store is alive. Only one process can serve a "
+		"directory at a time.",
 	.options = OPTIONS(
 		{0, "root", "DIR",
 			"Directory of the store; created if missing. Default: the embedded store of this home"},
