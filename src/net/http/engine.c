@@ -312,7 +312,7 @@ static void call_end_overdue(struct http_engine *engine, struct call *call, enum
 static bool call_stalled(struct http_engine *engine, struct call *call, int64_t now)
 {
 	int64_t limit = call->request->stall_timeout_ms ? call->request->stall_timeout_ms
-							: engine->options.stall_timeout_ms;
+							: atomic_load(&engine->stall_ms);
 	uint64_t moved = call->window_moved;
 
 	if (call->paused) {

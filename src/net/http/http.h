@@ -108,6 +108,9 @@ struct http_counters {
 	uint64_t bytes_progress;
 };
 void http_engine_counters(struct http_engine *engine, struct http_counters *out);
+/* Shortens the stall timeout of the engine, also for requests in progress; a longer one changes
+ * nothing. */
+void http_engine_shorten_stall(struct http_engine *engine, int64_t ms);
 
 /* Source of the body of a request. */
 enum http_source_kind {

@@ -95,6 +95,7 @@ struct call {
 
 struct http_engine {
 	struct http_engine_options options; /* with defaults filled in; never changes */
+	atomic_llong stall_ms; /* of requests without a timeout of their own */
 	char *ca_file;
 	char *ca_path;
 	pthread_t thread;

@@ -134,6 +134,7 @@ int http_engine_new(struct http_engine **out, const struct http_engine_options *
 	if (options)
 		engine->options = *options;
 	engine_defaults(&engine->options);
+	atomic_init(&engine->stall_ms, engine->options.stall_timeout_ms);
 	if (getrandom(&engine->random, sizeof(engine->random), GRND_NONBLOCK) < 0)
 		engine->random = (uint64_t)clock_monotonic_ns();
 	r = engine_trust(engine, err);
@@ -156,6 +157,7 @@ int http_engine_clone(
 	struct http_engine_options options = of->options;
 
 	options.ca_file = of->ca_file;
+	options.stall_timeout_ms = atomic_load(&of->stall_ms);
 	return http_engine_new(out, &options, err);
 }
 
@@ -192,6 +194,14 @@ void http_engine_free(struct http_engine *engine)
 	if (started)
 		pthread_join(engine->thread, NULL);
 	engine_release(engine);
+}
+
+void http_engine_shorten_stall(struct http_engine *engine, int64_t ms)
+{
+	long long now = atomic_load(&engine->stall_ms);
+
+	while (ms < now && !atomic_compare_exchange_weak(&engine->stall_ms, &now, ms))
+		;
 }
 
 /* ---- requests ---- */

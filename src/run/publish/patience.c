@@ -20,7 +20,12 @@
 #include "sync/http_output.h"
 #include "sync/sync.h"
 
-enum { FLUSH_CHECK_MS = 1000, FLUSH_PATIENCE_MS = 30000, CLOCK_CHECK_MS = 200 };
+enum {
+	FLUSH_CHECK_MS = 1000,
+	FLUSH_PATIENCE_MS = 30000,
+	CLOCK_CHECK_MS = 200,
+	SILENCE_MIN_MS = 5000, /* a store may need as long for its disk */
+};
 
 /* Distinguishes a slow upload from a stuck one. */
 struct flush_watch {
@@ -84,7 +89,11 @@ static bool is_hopeless(
 int publisher_flush_sync(struct publisher *p, struct penstock_error *err)
 {
 	struct flush_watch watch = {.moved_ms = clock_monotonic_ms()};
+	const int64_t patience = patience_ms(p);
 
+	/* A silent store is away only when a request has failed. */
+	http_engine_shorten_stall(
+		p->stores->engine, patience > SILENCE_MIN_MS ? patience : SILENCE_MIN_MS);
 	for (bool first = true;; first = false) {
 		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 		struct sync_status status;

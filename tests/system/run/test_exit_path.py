@@ -264,6 +264,16 @@ def test_a_store_that_falls_silent_during_the_flush(penstock, workflow, store, f
     assert store.bytes("out", "data") == b"1\n" and penstock.ps()[0]["state"] == "succeeded"
 
 
+# The workflow says how long, also where no connection is refused: 30 s are what a silent one has otherwise.
+def test_a_silent_store_is_given_up_when_the_workflow_says(penstock, workflow, fault_proxy, to_store):
+    fault_proxy.fault("PUT", "^/out/data$", times=100000, hold="request")
+
+    result = penstock.run("run", workflow("echo 1 > $DEEPSQUARE_OUTPUT/data", output=to_store, storePatience="2s")).exits(73)
+
+    assert result.seconds < 25
+    fault_proxy.clear()
+
+
 @pytest.mark.parametrize("status", [403, 507])
 def test_an_http_output_that_is_refused(penstock, workflow, http_server, status):
     http_server.fault("/up/result", times=1000, status=status, methods=("PUT",))
