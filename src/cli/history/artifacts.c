@@ -382,6 +382,9 @@ static int run_tag(const struct cli *cli)
 
 	if (r < 0)
 		return cli_fail(cli, &err);
+	/* As `artifacts` and workflows write it. */
+	if (tag && *tag == ':')
+		tag++;
 	if (strcmp(what, "add") == 0 && n == 3) {
 		r = check_free(&s, tag, &err);
 		if (r == 0)

@@ -623,7 +623,7 @@ static void print_outputs(const json_t *object)
 	str_format_size(kept, size);
 	json_array_foreach (json_object_get(object, "replaced"), i, value) {
 		if (i == 0)
-			printf("\nkept before they were overwritten (%zu cop%s, %s together)\n",
+			printf("\nkept of replaced objects (%zu cop%s, %s together)\n",
 				json_array_size(json_object_get(object, "replaced")),
 				json_array_size(json_object_get(object, "replaced")) == 1 ? "y"
 											  : "ies",

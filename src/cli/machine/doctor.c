@@ -339,8 +339,12 @@ static void check_store(struct doctor *doctor, const struct cli *cli, const stru
 		return;
 	}
 	s = object_client_settings(remote.client);
-	doctor_say(doctor, VERDICT_OK, "credentials", NULL, "from %s, for %s in %s", s->source,
-		s->endpoint_url, s->region);
+	if (remote.embedded)
+		doctor_say(doctor, VERDICT_OK, "credentials", NULL,
+			"none; the embedded store is used");
+	else
+		doctor_say(doctor, VERDICT_OK, "credentials", NULL, "from %s, for %s in %s",
+			s->source, s->endpoint_url, s->region);
 	if (*at->bucket)
 		check_bucket(doctor, &remote, at);
 }

@@ -102,7 +102,7 @@ static int run_prune(const struct cli *cli)
 		return cli_fail(cli, &err);
 	p.home = home;
 	p.records = records;
-	p.grid = grid_new("KIND", "SIZE", "USED", "", "WHAT");
+	p.grid = grid_new("KIND", "SIZE", "USED", "STATE", "WHAT");
 	p.grid.whole = true;
 	p.items = cli_has(cli, "json") ? json_array() : NULL;
 	if (!cli_n_operands(cli))

@@ -203,7 +203,7 @@ static void report_kept(struct publisher *p)
 		return;
 	str_format_size(atomic_exchange(&p->kept_bytes, 0), size);
 	run_say(&p->attempt->voice, RUN_EVENT_MESSAGE,
-		"%llu object%s (%s) kept before they were overwritten; see 'penstock show %s'", n,
+		"%llu object%s (%s) kept before being overwritten; see 'penstock show %s'", n,
 		n == 1 ? "" : "s", size, p->attempt->id);
 }
 

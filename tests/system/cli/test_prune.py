@@ -51,6 +51,7 @@ def test_copies_beyond_the_bound_go_and_those_of_others_need_force(penstock, sto
     done = penstock.run("prune", "--keep", "1", "only").ok()
 
     assert kept(store) == [b"3", b"theirs"] and "removed 2 items, 2 B" in done.err
+    assert done.out.split("\n")[0].split() == ["KIND", "SIZE", "USED", "STATE", "WHAT"]
     assert [store.bytes("out", entry["kept"]) for entry in penstock.run("show", "--json", "only").json()["replaced"]] == [b"theirs", b"3"]
     assert pruned(penstock, "--keep", "0", "only") == [theirs, ("replaced", 1, None)]
     assert kept(store) == [b"theirs"]
