@@ -33,6 +33,7 @@ struct flush_watch {
 	uint64_t published; /* bytes and files, sent or compared, at that time */
 	uint64_t progress; /* the most that was ever in flight or done */
 	unsigned long retries; /* at that time */
+	uint64_t others; /* bytes sent that are of no published file; the least that was seen */
 };
 
 static int64_t patience_ms(const struct publisher *p)
@@ -86,11 +87,39 @@ static bool is_hopeless(
 	return now - watch->moved_ms > patience_ms(p);
 }
 
+/* A large file counts as it is sent, not only once it is published. */
+static uint64_t bytes_sent(
+	const struct publisher *p, struct flush_watch *watch, const struct sync_status *status)
+{
+	struct http_counters counters;
+
+	http_engine_counters(p->stores->engine, &counters);
+	if (counters.bytes_progress < status->bytes_published)
+		return status->bytes_published;
+	if (counters.bytes_progress - status->bytes_published < watch->others)
+		watch->others = counters.bytes_progress - status->bytes_published;
+	return counters.bytes_progress - watch->others;
+}
+
+static void report_progress(
+	const struct publisher *p, struct flush_watch *watch, const struct sync_status *status)
+{
+	const uint64_t total = status->bytes_published + status->bytes_waiting;
+	uint64_t done = bytes_sent(p, watch, status);
+
+	if (done >= total && status->bytes_waiting)
+		done = total - 1; /* not complete yet */
+	run_event(&p->attempt->voice, RUN_EVENT_FLUSH, "output", done, total);
+}
+
 int publisher_flush_sync(struct publisher *p, struct penstock_error *err)
 {
-	struct flush_watch watch = {.moved_ms = clock_monotonic_ms()};
+	struct flush_watch watch = {.moved_ms = clock_monotonic_ms(), .others = UINT64_MAX};
 	const int64_t patience = patience_ms(p);
+	struct sync_status begin;
 
+	sync_get_status(p->sync, &begin);
+	bytes_sent(p, &watch, &begin);
 	/* A silent store is away only when a request has failed. */
 	http_engine_shorten_stall(
 		p->stores->engine, patience > SILENCE_MIN_MS ? patience : SILENCE_MIN_MS);
@@ -116,8 +145,7 @@ int publisher_flush_sync(struct publisher *p, struct penstock_error *err)
 			return error_move(err, &e);
 		sync_get_status(p->sync, &status);
 		publisher_report_store(p, &status);
-		run_event(&p->attempt->voice, RUN_EVENT_FLUSH, "output", status.bytes_published,
-			status.bytes_published + status.bytes_waiting);
+		report_progress(p, &watch, &status);
 		/* The machine goes before more can be published: the time is up, or the rest would
 		 * not finish. */
 		until = reaction_flush_until(p->reaction);

@@ -9,6 +9,8 @@ import subprocess
 import pytest
 from harness import progress
 from harness.program import binary
+from harness.slow_link import SlowLink
+from harness.terminal import Terminal
 from harness.workflows import RESOURCES, s3_place, write_workflow
 
 
@@ -320,6 +322,22 @@ def test_a_long_end_says_what_it_does(penstock, workflow, store, fault_proxy):
     held.release()
 
     run.wait().ok()
+
+
+# A bar that stands still until a file of gigabytes is published says nothing.
+def test_a_large_file_moves_the_bar_while_it_is_sent(penstock, workflow, store):
+    link = SlowLink(store.endpoint)
+    link.hold(after=12 << 20)
+    try:
+        path = workflow("head -c 40000000 /dev/urandom > $DEEPSQUARE_OUTPUT/a", output=s3_place(store, endpoint=link.url))
+        run = Terminal(penstock, "run", path)
+        run.wait_for_output(r"\[#+ +\] 1\d\.\d MB of 40\.0 MB")
+        link.open()
+
+        run.wait().ok()
+    finally:
+        link.close()
+    assert store.client.head_object(Bucket="out", Key="a")["ContentLength"] == 40_000_000
 
 
 def test_a_store_that_goes_away_during_the_flush(penstock, workflow, store, to_store):
