@@ -140,20 +140,23 @@ static int logs_of_run(struct pruning *p, const struct records_run *run, const c
 
 	for (size_t i = 0; r == 0 && i < names.n; i++) {
 		_cleanup_free_ char *path = path_join(logs, names.items[i]);
+		_cleanup_free_ char *times = path ? run_log_times(path) : NULL;
 		struct prune_item item = {
 			.kind = "logs", .run = run->id, .in_use = live, .only_copy = !kept};
 		uint64_t attempt;
 
-		if (!path)
+		if (!times)
 			return error_memory(err);
 		item.what = path;
 		item.used_ns = changed_ns(path);
 		if (!str_to_u64(names.items[i], 1, INT32_MAX, &attempt) ||
 			(int)attempt >= run->last.attempt || item.used_ns > p->before_ns)
 			continue;
-		item.bytes = fs_disk_bytes(path);
-		if (prune_takes(p, &item))
-			remove_tree(p, path);
+		item.bytes = fs_disk_bytes(path) + fs_disk_bytes(times);
+		if (!prune_takes(p, &item))
+			continue;
+		remove_tree(p, times);
+		remove_tree(p, path);
 	}
 	return r;
 }
