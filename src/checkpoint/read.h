@@ -26,6 +26,7 @@ struct commit_entry {
 	char *path;
 	struct commit *commit; /* NULL if invalid */
 	bool single; /* a file, with its commit next to it */
+	bool elsewhere; /* not in the directory: a caller has added it to the list */
 	char *why; /* the reason if invalid */
 	uint64_t step; /* of the commit, else from the name */
 	unsigned attempt; /* UINT_MAX if unknown */

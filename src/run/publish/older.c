@@ -55,7 +55,7 @@ static int add(struct keeper *k, const char *path, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);
 	_cleanup_(commit_freep) struct commit *c = NULL;
-	struct commit_entry e = {.path = NULL};
+	struct commit_entry e = {.elsewhere = true};
 	_cleanup_free_ char *name = name_of(k, path, &e.single);
 	int r;
 

@@ -136,7 +136,7 @@ static void choose(const struct publisher *p, const struct commit_list *list, si
  * removes the rest. Returns how many of `gone` were recorded, from the first; the others follow
  * later.
  */
-static size_t note_going(struct keeper *k, const struct commit *const *gone, size_t n)
+static size_t note_going(struct keeper *k, const struct commit_entry *const *gone, size_t n)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CHECKPOINT_LIST);
 	_cleanup_free_ char *path = path_join(k->publisher->attempt->layout.state, "retired");
@@ -147,7 +147,7 @@ static size_t note_going(struct keeper *k, const struct commit *const *gone, siz
 	for (; noted < n; noted++) {
 		_cleanup_free_ char *relative = keeper_relative(
 			k->publisher, checkpoint_name(gone[noted]->path));
-		const char *kinds = is_older(k, gone[noted]) ? "DF" : "df";
+		const char *kinds = gone[noted]->elsewhere ? "DF" : "df";
 
 		if (!relative || text.len + strlen(relative) + 3 > LIMIT_CHECKPOINT_LIST ||
 			strlist_addf(&k->going, "%c%s", kinds[gone[noted]->single], relative) < 0)
@@ -160,19 +160,22 @@ static size_t note_going(struct keeper *k, const struct commit *const *gone, siz
 		       : noted;
 }
 
-/* First step: removes the commit, here and from the sync. */
-static int remove_commit(struct keeper *k, const struct commit *c)
+/* First step: removes the commit, here and from the sync. A program may use the name of an older
+ * checkpoint again at any time: what is here then is a new one. */
+static int remove_commit(struct keeper *k, const struct commit_entry *e)
 {
-	_cleanup_free_ char *commit = commit_of(k, c);
+	_cleanup_free_ char *commit = commit_of(k, e->commit);
 	_cleanup_free_ char *local = commit ? keeper_local(k->publisher, commit) : NULL;
 
 	if (!local)
 		return -1;
-	if (k->publisher->sync)
+	if (k->publisher->sync && (!e->elsewhere || is_older(k, e->commit)))
 		sync_retire(k->publisher->sync, commit);
+	if (e->elsewhere)
+		return 0;
 	if (unlink(local) < 0)
 		return errno == ENOENT ? 0 : -1;
-	return fs_fsync_dir(c->single ? k->dir : c->path, NULL);
+	return fs_fsync_dir(e->single ? k->dir : e->path, NULL);
 }
 
 /* The checkpoints here and, of attempts before the run started over, those in the store. The items
@@ -205,7 +208,7 @@ bool keeper_retire(struct keeper *k)
 	_cleanup_free_ struct commit_entry *all_items = NULL;
 	struct commit_list list = {0};
 	_cleanup_free_ struct keep_item *items = NULL;
-	_cleanup_free_ const struct commit **gone = NULL;
+	_cleanup_free_ const struct commit_entry **gone = NULL;
 	_cleanup_free_ size_t *order = NULL;
 	_cleanup_free_ bool *keep = NULL;
 	size_t newest, n = 0, noted;
@@ -219,7 +222,7 @@ bool keeper_retire(struct keeper *k)
 	all_items = list.items;
 	newest = newest_published(k, &list);
 	items = calloc(list.n + 1, sizeof(*items));
-	gone = calloc(list.n + 1, sizeof(const struct commit *));
+	gone = calloc(list.n + 1, sizeof(const struct commit_entry *));
 	order = calloc(list.n + 1, sizeof(*order));
 	keep = calloc(list.n + 1, sizeof(*keep));
 	if (newest == SIZE_MAX || !items || !gone || !order || !keep)
@@ -227,7 +230,7 @@ bool keeper_retire(struct keeper *k)
 	choose(k->publisher, &list, newest, keep, items, order);
 	for (size_t i = 0; order[i] != SIZE_MAX; i++) {
 		if (!keep[i])
-			gone[n++] = list.items[order[i]].commit;
+			gone[n++] = &list.items[order[i]];
 	}
 	if (n == 0)
 		return newest == 0;
@@ -261,22 +264,25 @@ bool keeper_remove_rest(struct keeper *k)
 		_cleanup_free_ char *commit = checkpoint_commit(relative, single);
 		_cleanup_free_ char *local = keeper_local(k->publisher, relative);
 		_cleanup_free_ char *local_commit = local ? checkpoint_commit(local, single) : NULL;
-		bool there;
+		bool there, reused;
 
 		/* Saved again meanwhile: a new checkpoint. */
 		if (!commit || !local_commit || access(local_commit, F_OK) == 0)
 			continue;
+		/* A file here is one that is being saved again, and replaces the object. */
+		there = access(local, F_OK) == 0;
+		reused = older && there;
 		/* Once more: an earlier removal may have been killed, or came before the store had
 		 * the object. */
-		if (k->publisher->sync && (!sync_retire(k->publisher->sync, commit) ||
-						  sync_has_object(k->publisher->sync, commit) ||
-						  !sync_retire(k->publisher->sync, relative))) {
+		if (k->publisher->sync &&
+			(!sync_retire(k->publisher->sync, commit) ||
+				sync_has_object(k->publisher->sync, commit) ||
+				(!reused && !sync_retire(k->publisher->sync, relative)))) {
 			strlist_add(&waiting, k->going.items[i]);
 			continue;
 		}
 		/* A missing directory was removed, and counted, before. */
-		there = older || access(local, F_OK) == 0;
-		if (fs_remove_tree(local, NULL) == 0 && there)
+		if (older || (fs_remove_tree(local, NULL) == 0 && there))
 			n++;
 	}
 	strlist_release(&k->going);

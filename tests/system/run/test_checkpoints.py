@@ -268,6 +268,30 @@ def test_retention_of_single_files_counts_all_attempts(penstock, workflow, store
     assert keys == ["run/same.pth", "run/same.pth.COMMIT.json"]
 
 
+# A program that writes its names again: what retention removes is the object of the earlier attempt, and not the file that takes its
+# place and is half written.
+def test_retention_leaves_a_file_that_is_being_written_again(penstock, workflow, store):
+    checkpoints = {"path": ".", "pattern": "*.pth"}
+    penstock.run("run", workflow("for i in 1 2 3; do echo $i > $DEEPSQUARE_OUTPUT/$i.pth; sleep 0.05; done", checkpoints=checkpoints)).ok()
+    step = """
+        trap 'exit 1' TERM
+        exec 3> $DEEPSQUARE_OUTPUT/2.pth; echo half >&3
+        echo again > $DEEPSQUARE_OUTPUT/1.pth; echo started
+        while [ ! -e $STORAGE_PATH/go ]; do sleep 0.05; done
+        echo whole >&3; exec 3>&-; cat $DEEPSQUARE_OUTPUT/2.pth"""
+    run = penstock.popen("run", "--fresh", workflow(step, checkpoints=checkpoints | {"keep": {"latest": 1}}))
+    run.wait_for_output("started")
+    wait_for(lambda: "run/3.pth" not in store.keys("out", "run/"), 60, "the removal of an earlier checkpoint")
+    (storage,) = penstock.home.glob("runs/*/storage")
+    (storage / "go").touch()
+
+    run.wait().exits(0)
+
+    assert "half\nwhole\n" in run.out
+    keys = [key for key in store.keys("out", "run/") if not key.startswith("run/.penstock/")]
+    assert keys == ["run/2.pth", "run/2.pth.COMMIT.json"]
+
+
 # A program that knows no commits: each file that was closed, rested and was published gets one beside it.
 def test_files_of_programs_that_know_no_commits_are_committed(penstock, workflow, store, tmp_path):
     step = """
