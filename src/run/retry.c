@@ -122,11 +122,14 @@ int run_wait_for_retry(struct run *run, struct penstock_error *err)
 	}
 }
 
-#define OTHERS_POLL_MS 250
+/* A run that is retried has failed until its next attempt is recorded, and its lock is free for a
+ * moment. It is not waited for once its lock was free so many times. */
+enum { OTHERS_POLL_MS = 250, OTHERS_FREE = 8 };
 
 static int wait_for_other(struct run *run, const char *id, struct penstock_error *err)
 {
 	struct pollfd event = {run->reaction.interrupts.event_fd, POLLIN, 0};
+	int free_times = 0;
 
 	for (bool said = false;; said = true) {
 		_cleanup_(records_run_release) struct records_run other = {0};
@@ -135,7 +138,8 @@ static int wait_for_other(struct run *run, const char *id, struct penstock_error
 
 		if (r < 0 || other.last.state == RUN_SUCCEEDED)
 			return r;
-		if (!run_state_is_live(other.last.state) || !lives)
+		free_times = lives ? 0 : free_times + 1;
+		if (free_times == OTHERS_FREE)
 			return error_set(err, PENSTOCK_E_NOT_FOUND,
 				"run %s, whose output is an input, has not succeeded (it is %s); "
 				"'penstock run' it first",

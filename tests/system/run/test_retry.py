@@ -4,11 +4,13 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 
 import pytest
 
+from harness import progress
 from harness.program import binary
 from harness.workflows import write_workflow
 
@@ -79,6 +81,24 @@ def test_an_input_that_cannot_be_had_is_asked_for_again(penstock, job, tmp_path,
     (tmp_path / "data").write_text("here now\n")
 
     assert run.wait().ok().out == "here now\n"
+
+
+# Another run that waits for its output sees it failed for a moment, and waits for the next attempt.
+def test_a_run_that_is_retried_has_not_failed_for_those_that_wait_for_it(penstock, job, tmp_path, wait_for):
+    step = "[ $PENSTOCK_ATTEMPT = 1 ] || { echo second > $DEEPSQUARE_OUTPUT/data; exit 0; }; until [ -e $AT/go ]; do sleep 0.05; done; exit 7"
+    with socket.socket() as silent:  # it delays the end of the first attempt, which has failed by then
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        hook = {"url": f"http://127.0.0.1:{silent.getsockname()[1]}/x", "events": ["start"]}
+        penstock.run("run", "-d", job(step, name="prep", notify=hook, retry={"max": 1, "backoff": "1ms"})).ok()
+        train = penstock.popen("run", job("cat $DEEPSQUARE_INPUT/data", name="train", input={"artifacts": {"run": "prep"}}))
+        train.wait_for_output(progress.WAITING)
+        (tmp_path / "go").touch()
+
+        train.wait().exits(0)
+
+    assert train.out == "second\n"
+    assert attempts(penstock, "prep") == [(1, "failed", 7), (2, "succeeded", 0)]
 
 
 def test_a_retry_that_is_awaited_survives_a_kill(penstock, job, wait_for):
