@@ -1,5 +1,6 @@
 #include "run/step/store_environment.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "net/credentials/aws_config.h"
 #include "net/credentials/credentials.h"
 #include "run/notices/reaction.h"
@@ -33,7 +35,8 @@ static void forget(struct strlist *env, const char *key)
 	}
 }
 
-/* Keeps settings of the profile such as the addressing style. */
+/* Keeps settings of the profile such as the addressing style. If the file cannot be written, SDKs
+ * of the step get keys from the profile of the machine. */
 static int hide_profile(struct strlist *env, const struct environment_spec *spec)
 {
 	_cleanup_(aws_config_release) struct aws_config config = {0};
@@ -54,9 +57,13 @@ static int hide_profile(struct strlist *env, const struct environment_spec *spec
 	aws_config_without_credentials(&config, profile, PROFILE, &text);
 	/* A step can replace this directory. */
 	dir = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (buf_failed(&text) || dir < 0 ||
-		fs_write_text_at(dir, PROFILE_FILE, buf_str(&text), 0600) < 0)
+	if (buf_failed(&text))
 		return -1;
+	if (dir < 0 || fs_write_text_at(dir, PROFILE_FILE, buf_str(&text), 0600) < 0) {
+		log_warn("cannot write %s/" PROFILE_FILE ": %s; the step has the profile '%s'",
+			path, strerror(errno), profile);
+		return 0;
+	}
 	forget(env, "AWS_DEFAULT_PROFILE");
 	return strlist_set(env, "AWS_CONFIG_FILE", seen) < 0 ||
 			       strlist_set(env, "AWS_PROFILE", PROFILE) < 0

@@ -141,6 +141,17 @@ def test_a_profile_with_a_role_does_not_hide_the_endpoint(penstock, ending, tmp_
     assert "output = text" in lines and "  addressing_style = path" in lines and "credential_process" not in result.out
 
 
+# The step's own profile is of no use to it then, and the one of the machine gives it keys, too.
+def test_a_step_that_removes_the_directory_of_its_profile_is_followed_by_others(penstock, ending, tmp_path):
+    (penstock.user_home / ".aws").mkdir()
+    (penstock.user_home / ".aws" / "config").write_text(f"[default]\ncredential_process = {sys.executable} {SOURCE} keys {LIFETIME_S}\n")
+    path = write_workflow(tmp_path, "rm -r $STORAGE_PATH/.penstock", trainer(tmp_path, "store"), output=place(ending.endpoint))
+
+    seen = trained(penstock.run("run", path))
+
+    assert seen["tokens"] == 3 and seen["method"] == "custom-process"
+
+
 # They do not end, and programs that know no endpoint may read them.
 def test_keys_that_stay_are_in_the_environment(penstock, store, tmp_path):
     out = place(store.endpoint)
