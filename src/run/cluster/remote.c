@@ -261,7 +261,8 @@ static void serve_keys(struct remote *r)
 						       json_object_get(given, "endpoint")),
 				 .region = json_string_value(json_object_get(given, "region"))},
 			 &err) < 0 ||
-			key_server_get(&server, &r->keys, r->store.credentials, &err) < 0))
+			key_server_get(&server, &r->keys, r->store.credentials,
+				json_string_value(json_object_get(given, "token")), &err) < 0))
 		log_warn("cannot get keys for the step on this node: %s", err.message);
 }
 
@@ -298,7 +299,6 @@ static int set_ranks(struct remote *r)
 		{"=" REMOTE_NODES, nodes ? nodes : "localhost"},
 		{"=" REMOTE_MASTER_ADDR, first ? first : "localhost"},
 		{"=" REMOTE_KEYS_URI, r->keys ? key_server_uri(r->keys) : ""},
-		{"=" REMOTE_KEYS_TOKEN, r->keys ? key_server_token(r->keys) : ""},
 	};
 
 	snprintf(count, sizeof(count), "%d", here > 0 ? here : 1);

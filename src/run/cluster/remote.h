@@ -41,8 +41,7 @@ struct penstock_error;
 #define REMOTE_NODES		"@penstock:NODES@"
 #define REMOTE_MASTER_ADDR	"@penstock:MASTER_ADDR@"
 /* The endpoint of temporary keys, which each node has for itself. */
-#define REMOTE_KEYS_URI	  "@penstock:KEYS_URI@"
-#define REMOTE_KEYS_TOKEN "@penstock:KEYS_TOKEN@"
+#define REMOTE_KEYS_URI "@penstock:KEYS_URI@"
 
 /* Appends the line. */
 int remote_describe(const struct task_spec *spec, struct buf *line, struct penstock_error *err);

@@ -41,6 +41,8 @@ void step_host_end(struct step_host *host)
 	executor_container_finish();
 	key_servers_free(host->keys);
 	host->keys = NULL;
+	if (*host->keys_token)
+		key_token_forget(host->keys_token);
 	run_group_end(&host->group);
 	run_life_end(&host->life);
 }

@@ -14,8 +14,8 @@
 #include "run/process/live.h"
 #include "run/step/containers.h"
 #include "run/step/group.h"
+#include "run/task/keys.h"
 
-struct key_server;
 struct penstock_error;
 struct slurm_allocation;
 struct workflow;
@@ -68,6 +68,7 @@ struct step_host {
 	unsigned long serial; /* of the last execution */
 	int ports[LIMIT_WORKFLOW_PORTS]; /* workflow->ports of them */
 	struct key_server *keys; /* owned; a list of endpoints of temporary keys */
+	char keys_token[KEY_TOKEN_SIZE]; /* of those on nodes of a cluster; "" before the first */
 	const char *venv; /* of the Python packages; NULL if there is none */
 	/* Called before tasks are killed: what they were writing is incomplete. May be NULL. */
 	void (*kill_coming)(void *cookie);

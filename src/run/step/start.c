@@ -54,11 +54,15 @@ static int serve_keys(const struct step_run *step, const struct run_store *store
 
 	if (!settings || !keys_end(settings))
 		return 0;
+	/* The token is made here, so that it is hidden in the output of the nodes. */
 	if (step->clustered) {
-		*out = (struct step_keys){settings, NULL, REMOTE_KEYS_URI, REMOTE_KEYS_TOKEN};
-		return 0;
+		char *token = step->host->keys_token;
+
+		r = *token ? 0 : key_token_make(token, err);
+		*out = (struct step_keys){settings, NULL, REMOTE_KEYS_URI, token};
+		return r;
 	}
-	r = key_server_get(&server, &step->host->keys, settings->credentials, err);
+	r = key_server_get(&server, &step->host->keys, settings->credentials, NULL, err);
 	if (r == 0)
 		*out = (struct step_keys){
 			settings, server, key_server_uri(server), key_server_token(server)};
@@ -256,6 +260,7 @@ int step_start_task(struct step_run *step, const struct step_run_spec *spec,
 		if (starting.keys.settings) {
 			cluster.keys_endpoint = starting.keys.settings->endpoint_url;
 			cluster.keys_region = starting.keys.settings->region;
+			cluster.keys_token = starting.keys.token;
 		}
 	}
 	if (r == 0) /* srun and MPI launchers label the lines of their tasks themselves */

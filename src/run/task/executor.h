@@ -97,8 +97,9 @@ struct task_cluster {
 	int attempt;
 	const char *dir; /* shared with the nodes; receives the status of each task */
 	/* Endpoint and region of the store whose temporary keys each node gets for itself and
-	 * serves to its task; NULL if the environment has all keys, or there are none. */
-	const char *keys_endpoint, *keys_region;
+	 * serves to its task with this token; NULL if the environment has all keys, or there are
+	 * none. */
+	const char *keys_endpoint, *keys_region, *keys_token;
 	/* a file to which a task writes that the cluster has asked it to end; may be NULL */
 	const char *notice;
 };

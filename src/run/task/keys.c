@@ -31,7 +31,6 @@
 /* SDKs require an expiry. Keys without one are fetched again after this time. */
 #define ASK_AGAIN_NS (15 * 60 * NS_PER_S)
 #define MAX_CLIENTS  64
-#define TOKEN_BYTES  32
 
 struct key_listener {
 	const struct key_server *server;
@@ -41,7 +40,7 @@ struct key_listener {
 
 struct key_server {
 	struct credentials_provider *provider;
-	char token[2 * TOKEN_BYTES + 1];
+	char token[KEY_TOKEN_SIZE];
 	char *uri;
 	uint16_t port;
 	struct key_listener *own;
@@ -210,19 +209,35 @@ static int open_own(struct key_server *server, struct penstock_error *err)
 	return key_listener_new(&server->own, server, fd, err);
 }
 
-static int start_server(struct key_server *server, struct penstock_error *err)
+int key_token_make(char out[static KEY_TOKEN_SIZE], struct penstock_error *err)
 {
-	uint8_t random[TOKEN_BYTES];
+	uint8_t random[(KEY_TOKEN_SIZE - 1) / 2];
 
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		return error_errno(err, errno, "cannot get random bytes");
-	str_hex(random, sizeof(random), server->token);
+	str_hex(random, sizeof(random), out);
 	explicit_bzero(random, sizeof(random));
-	return log_redact(server->token) < 0 ? error_memory(err) : open_own(server, err);
+	return log_redact(out) < 0 ? error_memory(err) : 0;
+}
+
+void key_token_forget(char token[static KEY_TOKEN_SIZE])
+{
+	log_redact_forget(token);
+	explicit_bzero(token, KEY_TOKEN_SIZE);
+}
+
+static int take_token(struct key_server *server, const char *token, struct penstock_error *err)
+{
+	if (!token)
+		return key_token_make(server->token, err);
+	if (strlen(token) != KEY_TOKEN_SIZE - 1)
+		return error_set(err, PENSTOCK_E_INVALID, "invalid token for keys");
+	memcpy(server->token, token, KEY_TOKEN_SIZE);
+	return log_redact(server->token) < 0 ? error_memory(err) : 0;
 }
 
 int key_server_get(struct key_server **out, struct key_server **list,
-	struct credentials_provider *provider, struct penstock_error *err)
+	struct credentials_provider *provider, const char *token, struct penstock_error *err)
 {
 	struct key_server *server = *list;
 	int r;
@@ -234,7 +249,9 @@ int key_server_get(struct key_server **out, struct key_server **list,
 		if (!server)
 			return error_memory(err);
 		server->provider = provider;
-		r = start_server(server, err);
+		r = take_token(server, token, err);
+		if (r == 0)
+			r = open_own(server, err);
 		if (r < 0) {
 			key_servers_free(server);
 			return r;
@@ -254,8 +271,7 @@ void key_servers_free(struct key_server *list)
 		list = server->next;
 		key_listener_free(server->own);
 		free(server->uri);
-		log_redact_forget(server->token);
-		explicit_bzero(server->token, sizeof(server->token));
+		key_token_forget(server->token);
 		free(server);
 	}
 }

@@ -7,7 +7,7 @@
  *
  *	struct key_server *servers = NULL, *server = NULL;
  *
- *	r = key_server_get(&server, &servers, settings->credentials, err);
+ *	r = key_server_get(&server, &servers, settings->credentials, NULL, err);
  *	if (r == 0)
  *		... key_server_uri(server), key_server_token(server) ...
  *	key_servers_free(servers);	// after the tasks
@@ -26,9 +26,16 @@ struct key_listener;
 struct key_server;
 struct penstock_error;
 
-/* Gets the server of this provider from the list, or adds one. The provider is borrowed. */
+#define KEY_TOKEN_SIZE 65
+
+/* Makes a token, which log_redact() hides. */
+int key_token_make(char out[static KEY_TOKEN_SIZE], struct penstock_error *err);
+void key_token_forget(char token[static KEY_TOKEN_SIZE]);
+
+/* Gets the server of this provider from the list, or adds one with this token; NULL: with one of
+ * its own. The provider is borrowed. */
 int key_server_get(struct key_server **out, struct key_server **list,
-	struct credentials_provider *provider, struct penstock_error *err);
+	struct credentials_provider *provider, const char *token, struct penstock_error *err);
 /* Frees the whole list and the servers' own sockets; all other listeners must be gone. */
 void key_servers_free(struct key_server *list);
 const char *key_server_uri(const struct key_server *server);

@@ -117,8 +117,8 @@ int remote_describe(const struct task_spec *spec, struct buf *line, struct penst
 	}
 	if (cluster->keys_endpoint)
 		json_object_set_new(root, "keys",
-			json_pack("{s:s, s:s}", "endpoint", cluster->keys_endpoint, "region",
-				cluster->keys_region));
+			json_pack("{s:s, s:s, s:s}", "endpoint", cluster->keys_endpoint, "region",
+				cluster->keys_region, "token", cluster->keys_token));
 	if (cluster->inputs)
 		json_object_set_new(root, "inputs",
 			json_pack("{s:o, s:o, s:s, s:i}", "from", word(cluster->inputs), "where",

@@ -177,5 +177,6 @@ def test_a_step_on_slurm_outlives_its_keys(login, tmp_path):
         assert len(reports) == 2
         for seen in reports:
             assert_served(seen)
+            assert seen["env"]["AWS_CONTAINER_AUTHORIZATION_TOKEN"] == "***", "the log hides the token"
     finally:
         server.close()
