@@ -113,6 +113,8 @@ int run_wait_for_retry(struct run *run, struct penstock_error *err)
 	for (;;) {
 		int64_t left = until - clock_monotonic_ms();
 
+		/* A request to save, or a notice that was withdrawn, ends no wait. */
+		interrupts_clear_event(&run->reaction.interrupts);
 		if (interrupts_reason(&run->reaction.interrupts) != INTERRUPT_NONE)
 			return error_set(
 				err, PENSTOCK_E_CANCELLED, "ended before the next attempt");
@@ -134,7 +136,10 @@ static int wait_for_other(struct run *run, const char *id, struct penstock_error
 	for (bool said = false;; said = true) {
 		_cleanup_(records_run_release) struct records_run other = {0};
 		bool lives = supervisor_lives(run->attempt.home, id);
-		int r = records_find(run->attempt.records, id, &other, err);
+		int r;
+
+		interrupts_clear_event(&run->reaction.interrupts);
+		r = records_find(run->attempt.records, id, &other, err);
 
 		if (r < 0 || other.last.state == RUN_SUCCEEDED)
 			return r;

@@ -3,6 +3,7 @@ import functools
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import time
 import pytest
 
 from harness import progress
+from harness.metadata import Aws
 from harness.program import binary
 from harness.workflows import write_workflow
 
@@ -81,6 +83,26 @@ def test_an_input_that_cannot_be_had_is_asked_for_again(penstock, job, tmp_path,
     (tmp_path / "data").write_text("here now\n")
 
     assert run.wait().ok().out == "here now\n"
+
+
+# A recommendation of a cloud ends nothing, and so it is still there all the time.
+def test_a_pause_costs_no_cpu_after_a_notice(penstock, job):
+    aws = Aws()
+
+    def retried():
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = penstock.run("run", "--fresh", job("exit 7", name="again", retry={"max": 1, "backoff": "4s"}),
+                            env={"PENSTOCK_METADATA_AWS": aws.url, "PENSTOCK_PREEMPTION_SOURCES": "aws"}).exits(7)  # fmt: skip
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return "aws: rebalance recommendation" in done.err, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    without = retried()
+    aws.rebalance()
+    noticed = retried()
+    aws.close()
+
+    assert (without[0], noticed[0]) == (False, True)
+    assert noticed[1] < without[1] + 0.5
 
 
 # Another run that waits for its output sees it failed for a moment, and waits for the next attempt.
