@@ -280,6 +280,10 @@ static bool read_mount(struct task *t, struct node_entry *entry, struct mount *m
 	m->target = skypilot_expand(t, &entry->key_at, entry->key);
 	if (!m->target)
 		return false;
+	if (!*m->target) {
+		reader_error(t->rd, m->at, "`file_mounts`: a target is empty; give its path");
+		return false;
+	}
 	if (reader_has_dots(m->target + strspn(m->target, "./"))) {
 		reader_error(
 			t->rd, m->at, "`file_mounts`: %s must not contain `.` or `..`", m->target);
