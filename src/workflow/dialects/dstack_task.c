@@ -9,6 +9,7 @@
 #include "workflow/dialects/shell.h"
 
 /* clang-format off */
+#define MOST_GPUS   4096
 #define ONE_MACHINE "has no effect: the run is on this machine"
 
 static const struct schema_key cpu_keys[] = {
@@ -182,14 +183,14 @@ static bool range_of(struct task *t, const struct node *node, bool memory, struc
 				       memory, out);
 }
 
-/* As many as the machine has, within the range. */
+/* As many as the machine has, within the range, whose least number the caller has checked. */
 static int64_t take(const struct range *range, int64_t here, int64_t least)
 {
 	int64_t count = range->min >= 0 ? (int64_t)range->min : least;
 
 	if (here > count)
 		count = here;
-	if (range->max >= 0 && count > (int64_t)range->max)
+	if (range->max >= 0 && (double)count > range->max)
 		count = (int64_t)range->max;
 	return count;
 }
@@ -236,7 +237,7 @@ static bool gpu_count(struct task *t, const char *text, struct range *out)
 		}
 		text += len + (text[len] == ':');
 	}
-	return out->min <= 4096;
+	return true;
 }
 
 static int64_t read_gpus(struct task *t, const struct node *node)
@@ -248,7 +249,7 @@ static int64_t read_gpus(struct task *t, const struct node *node)
 					   : gpu_count(t, node->text, &range);
 	int64_t gpus;
 
-	if (!good) {
+	if (!good || range.min > MOST_GPUS) {
 		reader_error(t->rd, &node->at,
 			"`resources.gpu` must be a number, or such as A100:80GB:2 or 24GB:1..8, "
 			"not %s",
@@ -455,8 +456,7 @@ static void put_volume(struct task *t, const struct node *item)
 		!t->rd->options->is_here(host))
 		return;
 	if (!t->mounts) {
-		if (strcmp(host, path) != 0)
-			shell_place(&t->shell, host, path, SHELL_MOUNT);
+		shell_bind(&t->shell, host, path, false);
 		return;
 	}
 	mount = native_map(t->rd, t->mounts, NULL, &item->at);
