@@ -145,27 +145,44 @@ static int count_copy(void *cookie, const struct journal_record *r)
 
 /* Reports the copies of one kind as one thing; returns true if they are to be removed. */
 static bool takes(struct pruning *p, const struct copies_place *place,
-	const struct replaced_list *list, bool by_run, bool live)
+	const struct replaced_list *list, struct prune_item *item)
 {
 	_cleanup_free_ char *what = str_printf("%s://%s/%s" RUN_STATE_ROOT "%s/" REPLACED_DIR,
 		place->scheme, place->bucket, place->prefix, place->id);
-	struct prune_item item = {.kind = "replaced",
-		.what = what,
-		.run = place->id,
-		.in_use = live,
-		.only_copy = !by_run};
+	bool removed;
 
 	for (size_t i = 0; i < list->n; i++) {
 		const struct replaced_copy *copy = &list->items[i];
 
-		if (!copy->going || copy->by_run != by_run)
+		if (!copy->going || copy->by_run == item->only_copy)
 			continue;
-		item.n++;
-		item.bytes += copy->size;
-		if (copy->made_ns > item.used_ns)
-			item.used_ns = copy->made_ns;
+		item->n++;
+		item->bytes += copy->size;
+		if (copy->made_ns > item->used_ns)
+			item->used_ns = copy->made_ns;
 	}
-	return item.n && what && prune_takes(p, &item);
+	item->what = what;
+	removed = item->n && what && prune_takes(p, item);
+	item->what = NULL;
+	return removed;
+}
+
+/* Takes the copies that could not be removed out of the sum. */
+static void report_rest(
+	struct pruning *p, const struct replaced_list *list, const struct prune_item *item)
+{
+	uint64_t n = 0, bytes = 0;
+
+	for (size_t i = 0; i < list->n; i++) {
+		const struct replaced_copy *copy = &list->items[i];
+
+		if (!copy->going || copy->gone || copy->by_run == item->only_copy)
+			continue;
+		n++;
+		bytes += copy->size;
+	}
+	if (n)
+		prune_stays(p, item, "failed", n, bytes);
 }
 
 static int prune_run(struct pruning *p, const struct copies_place *place,
@@ -175,6 +192,9 @@ static int prune_run(struct pruning *p, const struct copies_place *place,
 	_cleanup_free_ char *state = copies_state(place);
 	struct replaced_bound all = *bound;
 	struct replaced_sum removed = {0};
+	struct prune_item theirs = {
+		.kind = "replaced", .run = place->id, .in_use = live, .only_copy = true};
+	struct prune_item ours = {.kind = "replaced", .run = place->id, .in_use = live};
 	bool own, others;
 	int r;
 
@@ -186,14 +206,19 @@ static int prune_run(struct pruning *p, const struct copies_place *place,
 	all.all = true;
 	if (replaced_choose(list, &all) == 0)
 		return 0;
-	others = takes(p, place, list, false, live);
+	others = takes(p, place, list, &theirs);
 	/* Copies that only --force removes take no place among the newest that stay. */
 	if (!p->force)
 		replaced_choose(list, bound);
-	own = takes(p, place, list, true, live);
+	own = takes(p, place, list, &ours);
 	for (size_t i = 0; i < list->n; i++)
 		list->items[i].going &= list->items[i].by_run ? own : others;
-	return replaced_remove(list, object_at(place->client, place->bucket, ""), &removed, err);
+	r = replaced_remove(list, object_at(place->client, place->bucket, ""), &removed, err);
+	if (others)
+		report_rest(p, list, &theirs);
+	if (own)
+		report_rest(p, list, &ours);
+	return r;
 }
 
 static struct replaced_bound bound_of(
@@ -312,7 +337,7 @@ int prune_replaced(struct pruning *p, struct penstock_error *err)
 
 		/* A store that is away does not keep the others from being pruned. */
 		if (prune_replaced_of(p, c.ids.items[i], &why) < 0)
-			prune_failed(p, &why);
+			prune_failed(p, NULL, &why);
 	}
 	strlist_release(&c.ids);
 	return r;

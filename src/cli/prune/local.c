@@ -45,12 +45,12 @@ static int names_in(
 	return 0;
 }
 
-static void remove_tree(struct pruning *p, const char *path)
+static void remove_tree(struct pruning *p, const struct prune_item *item)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (fs_remove_tree(path, &err) < 0)
-		prune_failed(p, &err);
+	if (fs_remove_tree(item->what, &err) < 0)
+		prune_failed(p, item, &err);
 }
 
 /* ---- of each run ---- */
@@ -58,30 +58,42 @@ static void remove_tree(struct pruning *p, const char *path)
 typedef int (*run_fn)(struct pruning *p, const struct records_run *run, const char *dir, bool live,
 	struct penstock_error *err);
 
-struct each {
-	struct pruning *p;
-	run_fn fn;
-	int r;
-	struct penstock_error *err;
+struct listed {
+	struct strlist ids;
+	bool no_memory;
 };
 
-static int on_run(void *cookie, const struct records_run *run)
+static int note_id(void *cookie, const struct records_run *run)
 {
-	struct each *each = cookie;
-	_cleanup_free_ char *dir = run_path(each->p->home, run->id, RUN_FILE_DIR);
+	struct listed *listed = cookie;
 
-	each->r = dir ? each->fn(each->p, run, dir, supervisor_lives(each->p->home, run->id),
-				each->err)
-		      : error_memory(each->err);
-	return each->r < 0;
+	listed->no_memory = strlist_add(&listed->ids, run->id) < 0;
+	return listed->no_memory;
 }
 
+static int on_run(struct pruning *p, const char *id, run_fn fn, struct penstock_error *err)
+{
+	_cleanup_(records_run_release) struct records_run run = {0};
+	_cleanup_free_ char *dir = run_path(p->home, id, RUN_FILE_DIR);
+	int r = dir ? records_find(p->records, id, &run, err) : error_memory(err);
+
+	if (error_expected(r, PENSTOCK_E_NOT_FOUND, err))
+		return 0; /* removed meanwhile */
+	return r < 0 ? r : fn(p, &run, dir, supervisor_lives(p->home, id), err);
+}
+
+/* Runs are listed first: the list holds the lock of the records. */
 static int each_run(struct pruning *p, run_fn fn, struct penstock_error *err)
 {
-	struct each each = {.p = p, .fn = fn, .err = err};
-	int r = records_list(p->records, on_run, &each, err);
+	struct listed listed = {0};
+	int r = records_list(p->records, note_id, &listed, err);
 
-	return r < 0 ? r : each.r;
+	if (r == 0 && listed.no_memory)
+		r = error_memory(err);
+	for (size_t i = 0; r == 0 && i < listed.ids.n; i++)
+		r = on_run(p, listed.ids.items[i], fn, err);
+	strlist_release(&listed.ids);
+	return r;
 }
 
 static int output_of_run(struct pruning *p, const struct records_run *run, const char *dir,
@@ -103,7 +115,7 @@ static int output_of_run(struct pruning *p, const struct records_run *run, const
 			continue;
 		item.bytes = fs_disk_bytes(path);
 		if (prune_takes(p, &item))
-			remove_tree(p, path);
+			remove_tree(p, &item);
 	}
 	return r;
 }
@@ -113,8 +125,8 @@ int prune_output(struct pruning *p, struct penstock_error *err)
 	return each_run(p, output_of_run, err);
 }
 
-/* True if the logs of the run are also next to its output. */
-static bool has_log_objects(const char *dir, const struct records_run *run)
+/* True if the workflow stores its logs next to its output. */
+static bool stores_logs(const char *dir, const struct records_run *run)
 {
 	_cleanup_free_ char *path = path_join(dir, run_file_name(RUN_FILE_WORKFLOW));
 	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_WORKFLOW_FILE);
@@ -130,33 +142,63 @@ static bool has_log_objects(const char *dir, const struct records_run *run)
 		       json_object_get(json_object_get(job, "output"), "gs"));
 }
 
+struct stored {
+	bool *logs; /* of each attempt */
+	int attempts;
+};
+
+/* An attempt that was killed, began no upload or could not end it has its log here alone. */
+static int note_stored(void *cookie, const struct records_attempt *a)
+{
+	struct stored *stored = cookie;
+
+	if (a->attempt > 0 && a->attempt <= stored->attempts)
+		stored->logs[a->attempt] = a->ended_ns && a->state != RUN_LOST && !a->unflushed &&
+					   !records_was_fenced(a) && a->sync_at_ns;
+	return 0;
+}
+
+static int prune_log(struct pruning *p, const char *path, struct prune_item *item)
+{
+	_cleanup_free_ char *times = run_log_times(path);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (!times)
+		return -1;
+	item->what = path;
+	item->bytes = fs_disk_bytes(path) + fs_disk_bytes(times);
+	if (!prune_takes(p, item))
+		return 0;
+	if (fs_remove_tree(path, &err) < 0 || fs_remove_tree(times, &err) < 0)
+		prune_failed(p, item, &err);
+	return 0;
+}
+
 static int logs_of_run(struct pruning *p, const struct records_run *run, const char *dir, bool live,
 	struct penstock_error *err)
 {
 	_cleanup_free_ char *logs = path_join(dir, "log");
 	_cleanup_(strlist_release) struct strlist names = {0};
-	bool kept = has_log_objects(dir, run);
-	int r = logs ? names_in(&names, logs, "", err) : error_memory(err);
+	_cleanup_free_ bool *is_stored = calloc((size_t)run->last.attempt + 1, sizeof(bool));
+	struct stored stored = {is_stored, run->last.attempt};
+	int r = logs && is_stored ? names_in(&names, logs, "", err) : error_memory(err);
 
+	if (r == 0 && names.n && stores_logs(dir, run))
+		r = records_attempts(p->records, run->id, note_stored, &stored, err);
 	for (size_t i = 0; r == 0 && i < names.n; i++) {
 		_cleanup_free_ char *path = path_join(logs, names.items[i]);
-		_cleanup_free_ char *times = path ? run_log_times(path) : NULL;
-		struct prune_item item = {
-			.kind = "logs", .run = run->id, .in_use = live, .only_copy = !kept};
+		struct prune_item item = {.kind = "logs", .run = run->id, .in_use = live};
 		uint64_t attempt;
 
-		if (!times)
+		if (!path)
 			return error_memory(err);
-		item.what = path;
 		item.used_ns = changed_ns(path);
 		if (!str_to_u64(names.items[i], 1, INT32_MAX, &attempt) ||
 			(int)attempt >= run->last.attempt || item.used_ns > p->before_ns)
 			continue;
-		item.bytes = fs_disk_bytes(path) + fs_disk_bytes(times);
-		if (!prune_takes(p, &item))
-			continue;
-		remove_tree(p, times);
-		remove_tree(p, path);
+		item.only_copy = !is_stored[attempt];
+		if (prune_log(p, path, &item) < 0)
+			return error_memory(err);
 	}
 	return r;
 }
@@ -178,6 +220,7 @@ int prune_venvs(struct pruning *p, struct penstock_error *err)
 		_cleanup_free_ char *dir = path_join(all, names.items[i]);
 		struct penstock_error why = PENSTOCK_ERROR_INIT;
 		struct prune_item item = {.kind = "venvs"};
+		int removed;
 
 		if (!dir)
 			return error_memory(err);
@@ -188,8 +231,11 @@ int prune_venvs(struct pruning *p, struct penstock_error *err)
 		if (item.used_ns > p->before_ns)
 			continue;
 		item.bytes = fs_disk_bytes(dir);
-		if (prune_takes(p, &item) && venv_remove(dir, &why) < 0)
-			prune_failed(p, &why);
+		removed = prune_takes(p, &item) ? venv_remove(dir, &why) : 0;
+		if (removed < 0)
+			prune_failed(p, &item, &why);
+		else if (removed > 0)
+			prune_stays(p, &item, "in use", 1, item.bytes);
 	}
 	return r;
 }
@@ -225,7 +271,7 @@ int prune_images(struct pruning *p, struct penstock_error *err)
 			continue;
 		n++;
 		if (image_kept_remove(dir, image, &why) < 0)
-			prune_failed(p, &why);
+			prune_failed(p, &item, &why);
 	}
 	return n ? image_kept_sweep(dir, &freed, err) : 0;
 }
@@ -252,7 +298,7 @@ int prune_modules(struct pruning *p, struct penstock_error *err)
 			continue;
 		item.bytes = fs_disk_bytes(dir);
 		if (prune_takes(p, &item))
-			remove_tree(p, dir);
+			remove_tree(p, &item);
 	}
 	return r;
 }
@@ -269,15 +315,23 @@ int prune_transfers(struct pruning *p, struct penstock_error *err)
 		for (size_t i = 0; r == 0 && i < names.n; i++) {
 			_cleanup_free_ char *path = path_join(dir, names.items[i]);
 			struct prune_item item = {.kind = "transfers", .what = path};
+			_cleanup_close_ int fd = -1;
 
 			if (!path)
 				return error_memory(err);
 			item.used_ns = changed_ns(path);
 			if (item.used_ns > p->before_ns)
 				continue;
+			/* A transfer that runs has the lock of its record. */
+			fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+			item.in_use = fd >= 0 && fs_lock_in_use(fd);
 			item.bytes = fs_disk_bytes(path);
-			if (prune_takes(p, &item))
-				remove_tree(p, path);
+			if (!prune_takes(p, &item))
+				continue;
+			if (fd >= 0 && fs_lock(fd) > 0)
+				prune_stays(p, &item, "in use", 1, item.bytes);
+			else
+				remove_tree(p, &item);
 		}
 		if (r < 0)
 			return r;

@@ -123,8 +123,8 @@ const struct command command_prune = {
 	.min_operands = 0,
 	.max_operands = (unsigned)-1,
 	.description =
-		"Removes what runs leave and no live run uses, and prints each thing with its size "
-		"and a sum. The kinds of things are:\n"
+		"Removes what runs and transfers leave and none of them uses, and prints each thing "
+		"with its size and a sum. The kinds of things are:\n"
 		"\n"
 		"replaced: copies of objects that runs kept before they overwrote them, beyond "
 		"`replaced` of the workflow, in the stores of the outputs;\n"

@@ -37,7 +37,7 @@ struct pruning {
 	int64_t keep; /* copies of each replaced object; -1: what the workflow says */
 	struct grid grid;
 	json_t *items; /* NULL unless --json */
-	struct prune_sum removed, in_use, only_copy;
+	struct prune_sum removed, in_use, only_copy, failed;
 	size_t failures;
 };
 
@@ -48,16 +48,22 @@ struct prune_item {
 	uint64_t n; /* parts, such as copies; counted as that many things */
 	uint64_t bytes;
 	int64_t used_ns;
-	bool in_use; /* by a live run */
+	bool in_use; /* by a live run or transfer */
 	bool only_copy; /* of something that a user or a step made */
+
+	size_t index, cell; /* its place in the report; set by prune_takes() */
 };
 
 /* ---- report.c ---- */
 
 /* Reports the item, as removed unless it stays. Returns true if it is to be removed now. */
-bool prune_takes(struct pruning *p, const struct prune_item *item);
-/* Reports a failure of one thing, which does not end the others; releases the error. */
-void prune_failed(struct pruning *p, struct penstock_error *err);
+bool prune_takes(struct pruning *p, struct prune_item *item);
+/* Reports that `n` parts of an item that was to be removed stay: "in use" or "failed". */
+void prune_stays(struct pruning *p, const struct prune_item *item, const char *why, uint64_t n,
+	uint64_t bytes);
+/* Reports a failure of one thing, which does not end the others; releases the error. The item
+ * stays; NULL if it is reported apart. */
+void prune_failed(struct pruning *p, const struct prune_item *item, struct penstock_error *err);
 
 /* Prints everything that was reported; returns the exit code. */
 int prune_print(struct pruning *p);

@@ -1,4 +1,5 @@
 """Everything that grows is listed and removed by one verb, which leaves what a live run uses and what may be the only copy."""
+import json
 import os
 import time
 
@@ -162,3 +163,37 @@ def test_an_environment_of_a_live_run_stays(penstock, job, tmp_path):
     assert pruned(penstock, *options) == [("venvs", 1, "in use")] and (venv / ".complete").exists()
     run.kill()
     assert pruned(penstock, *options) == [("venvs", 1, None)] and not venv.exists()
+
+
+def test_the_log_of_a_killed_attempt_is_in_no_store(penstock, job):
+    path = job("echo hello; [ $PENSTOCK_ATTEMPT != 1 ] || kill -9 $PPID", enableLogging=True)
+    penstock.run("run", path)
+    for _ in range(2):
+        penstock.run("run", path).ok()
+    (logs,) = penstock.home.glob("runs/*/log")
+
+    assert sorted(pruned(penstock, "--older-than", "0s", "--only", "logs"), key=str) == [("logs", 1, "only copy"), ("logs", 1, None)]
+    assert sorted(each.name for each in logs.iterdir()) == ["1", "1.times", "3", "3.times"]
+
+
+def test_the_record_of_a_transfer_that_runs_stays(penstock, store, tmp_path):
+    store.client.create_bucket(Bucket="out")
+    (tmp_path / "large").write_bytes(bytes(32 << 20))
+    upload = penstock.popen("cp", tmp_path / "large", "s3://out/large", "--part-size", "5M", "--limit-rate", "1M", env=store.env | {"AWS_ENDPOINT_URL": store.endpoint})
+    options = ("--older-than", "0s", "--only", "transfers")
+
+    # What was written after the start of a call is newer than 0 s.
+    assert wait_for(lambda: pruned(penstock, *options), PATIENCE) == [("transfers", 1, "in use")]
+    upload.kill()
+    assert pruned(penstock, *options) == [("transfers", 1, None)]
+
+
+def test_what_cannot_be_removed_is_not_in_the_sum(penstock):
+    place = penstock.home / "venvs" / ("a" * 64)
+    place.mkdir(parents=True)
+    place.with_suffix(".lock").mkdir()
+
+    report = json.loads(penstock.run("prune", "--json", "--older-than", "0s").exits(69).out)
+
+    assert [each["stays"] for each in report["items"]] == ["failed"] and place.exists()
+    assert (report["removed"], report["failed"]["n"]) == ({"n": 0, "bytes": 0}, 1)
