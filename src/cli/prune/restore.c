@@ -83,6 +83,7 @@ static int open_address(struct session *s, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist ids = {0};
 	const char *id = cli_value(s->cli, "run");
+	size_t n = 0;
 	int r = remote_open_at(&s->remote, s->cli, 0, false, &s->at, err);
 
 	if (r < 0)
@@ -96,9 +97,15 @@ static int open_address(struct session *s, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	for (size_t i = 0; id && i < ids.n; i++) {
-		if (str_starts(ids.items[i], id))
-			snprintf(s->place.id, sizeof(s->place.id), "%s", ids.items[i]);
+		if (!str_starts(ids.items[i], id))
+			continue;
+		snprintf(s->place.id, sizeof(s->place.id), "%s", ids.items[i]);
+		n++;
 	}
+	if (n > 1)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"%zu runs that wrote to %s begin with '%s'; give more digits", n,
+			s->at.text, id);
 	if (!id && ids.n == 1)
 		snprintf(s->place.id, sizeof(s->place.id), "%s", ids.items[0]);
 	if (*s->place.id)

@@ -113,6 +113,18 @@ def test_restore_takes_the_newest_copy_and_keeps_what_is_there(penstock, store, 
     assert store.bytes("out", "it's odd") == b"x"
 
 
+def test_the_beginning_of_an_id_chooses_one_run(penstock, store):
+    for run, text in (("aaaa11111111", b"one"), ("aaaa22222222", b"two")):
+        put(store, f".penstock/runs/{run}/replaced/0123.run/model", text)
+    penstock.env |= store.env
+    at = ("--endpoint-url", store.endpoint, "s3://out", "model")
+
+    penstock.run("restore", *at, "--run", "aaaa").exits(64)
+    assert store.keys("out", "model") == []
+    penstock.run("restore", *at, "--run", "aaaa1").ok()
+    assert store.bytes("out", "model") == b"one"
+
+
 def age(path, days):
     os.utime(path, (time.time() - days * 86400,) * 2)
 
