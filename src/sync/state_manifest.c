@@ -431,18 +431,23 @@ int state_write_manifest(struct sync *s, struct penstock_error *err)
 int state_still_owner(struct sync *s, bool *owner, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};
+	char before[OBJECT_ETAG_SIZE];
 	const char *by;
 	int rc;
 
 	*owner = true;
 	if (!s->conditions)
 		return 0;
+	/* This process may write the manifest during the request. */
+	pthread_mutex_lock(&s->lock);
+	snprintf(before, sizeof(before), "%s", s->manifest_etag);
+	pthread_mutex_unlock(&s->lock);
 	rc = object_head(sync_at(s, s->manifest), &there, err);
 	if (rc < 0) /* a deleted manifest is no other owner */
 		return error_expected(rc, PENSTOCK_E_NOT_FOUND, err) ? 0 : rc;
 	by = strlist_get(&there.metadata, "penstock-upload");
 	LOCK_SCOPE(&s->lock);
-	*owner = strcmp(there.etag, s->manifest_etag) == 0 ||
+	*owner = strcmp(there.etag, before) == 0 || strcmp(there.etag, s->manifest_etag) == 0 ||
 		 (by && strncmp(by, s->nonce, strlen(s->nonce)) == 0);
 	return 0;
 }

@@ -12,6 +12,10 @@ PATIENT_S = 90  # a deadline only bounds the failure
 SIZE = 8192
 
 
+def state_of(thread):
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 def change(path):
     """Other bytes in the same file; that no time tells is the driver's part (--traceless)."""
     with open(path, "r+b") as file:
@@ -49,6 +53,7 @@ def test_a_flush_after_an_overflow_of_events_finds_what_left_no_trace(penstock, 
     sync = Syncer(penstock, store, tmp_path, "--traceless")
     publish(sync)
     os.kill(sync.process.pid, signal.SIGSTOP)
+    wait_for(lambda: all(state_of(thread) == "T" for thread in Path(f"/proc/{sync.process.pid}/task").iterdir()), PATIENT_S, "the stop")
     queued = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     with open(sync.out / "busy0", "wb", buffering=0) as even, open(sync.out / "busy1", "wb", buffering=0) as odd:
         for _ in range(queued // 2 + 1):  # one event each, as the one before was of another file

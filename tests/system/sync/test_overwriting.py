@@ -149,6 +149,25 @@ def test_a_fresh_attempt_leaves_no_old_names_and_one_line_of_what_it_replaced(pe
     assert len(re.findall(r"\b30 objects \(60 B\)", ended.err)) == 1 and not re.search(r"\bnew\d", ended.err)
 
 
+# An upload asks if the manifest is still the run's, and the run writes its first one before the reply comes.
+def test_a_manifest_that_the_run_writes_meanwhile_is_its_own(penstock, store, proxy, job, tmp_path):
+    manifest = {"path": r"/manifest\.json$"}
+    wait = f"; until [ $PENSTOCK_ATTEMPT = 1 ] || [ -e {tmp_path}/go ]; do sleep 0.02; done"
+    workflow = job("printf %s $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/model" + wait, endpointUrl=proxy.url)
+    penstock.run("run", workflow).ok()
+    held = proxy.fault(method="HEAD", **manifest, skip=1, hold="reply")  # the first is of the beginning
+    before = len(proxy.seen("PUT", **manifest))
+    run = penstock.popen("run", workflow)
+
+    held.wait()
+    wait_for(lambda: [each.carried_out for each in proxy.seen("PUT", **manifest)[before:]] == [200], PATIENCE)
+    held.release()
+    (tmp_path / "go").touch()
+
+    run.wait().ok()
+    assert store.bytes("out", "model") == b"2"
+
+
 def test_an_attempt_that_goes_on_copies_nothing_again(penstock, store, job):
     # It owns what the attempts before it published; and what they kept stays the only copy.
     put(store, "model", b"theirs")
