@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/must.h"
 #include "base/str.h"
 #include "sync/record/names.h"
 #include "sync/internal.h"
@@ -121,6 +122,7 @@ void keep_drop(struct sync *s, const char *key)
 		journal_add(s->journal,
 			&(struct journal_record){
 				.type = JOURNAL_UNKEPT, .path = k->path, .key = k->key});
+	MUST(s->kept);
 	HASH_DEL(s->kept, k);
 	free_kept(k);
 	s->plan.manifest_dirty = true;

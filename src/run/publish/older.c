@@ -71,7 +71,7 @@ static int add(struct keeper *k, const char *path, struct penstock_error *err)
 		error_expected(r, PENSTOCK_E_UNSUPPORTED, err) ||
 		error_expected(r, PENSTOCK_E_LIMIT, err))
 		return 0;
-	if (r < 0)
+	if (r != 0)
 		return r;
 	e.path = path_join(k->dir, name);
 	c->path = e.path ? strdup(e.path) : NULL;
