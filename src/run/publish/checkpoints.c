@@ -250,6 +250,7 @@ int run_checkpoints_settle(struct publisher *p, struct penstock_error *err)
 	if (!w->given)
 		return 0;
 	r = keeper_init(&k, p, err);
+	k.counts_older = !p->attempt->end.decided || p->attempt->end.state == RUN_SUCCEEDED;
 	if (r == 0 && w->pattern.value && p->sync)
 		keeper_commit_files(&k, false, &n);
 	if (r == 0 && n)

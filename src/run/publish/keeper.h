@@ -23,6 +23,9 @@ struct keeper {
 	/* commits of attempts before the run started over, from the store; read once */
 	struct commit_list older;
 	bool knows_older;
+	/* They count, too: the attempt has succeeded. Until then a run that started over may still
+	 * fail, and they are all that there is. */
+	bool counts_older;
 	char *verified; /* the newest that was found whole in the store */
 	bool said_link, said_name; /* each is reported once */
 	bool late; /* something was changed after the request to stop */

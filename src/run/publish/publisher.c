@@ -92,9 +92,13 @@ static void on_sync_event(
 				size, detail);
 		} else if (!p->attempt->continuing) {
 			run_say(voice, RUN_EVENT_MESSAGE,
-				"started from scratch: the output of earlier attempts (%s, %s) is "
-				"kept in the bucket if it is overwritten",
-				detail, size);
+				"started from scratch: the output of earlier attempts (%s, %s) "
+				"stays in the bucket, and is kept when it is overwritten%s",
+				detail, size,
+				p->attempt->workflow->checkpoints.keeps
+					? "; its checkpoints count for `checkpoints.keep` once "
+					  "this attempt has succeeded"
+					: "");
 		}
 		break;
 	case SYNC_WARNING:

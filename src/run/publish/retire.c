@@ -178,13 +178,13 @@ static int remove_commit(struct keeper *k, const struct commit_entry *e)
 	return fs_fsync_dir(e->single ? k->dir : e->path, NULL);
 }
 
-/* The checkpoints here and, of attempts before the run started over, those in the store. The items
- * are borrowed from `local` and the keeper; free() them. */
+/* The checkpoints here and, if they count, those in the store of attempts before the run started
+ * over. The items are borrowed from `local` and the keeper; free() them. */
 static int add_older(struct keeper *k, const struct commit_list *local, struct commit_list *all)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (keeper_load_older(k, &err) < 0) {
+	if (k->counts_older && keeper_load_older(k, &err) < 0) {
 		log_debug("no checkpoint is removed: %s", err.message);
 		return -1;
 	}
@@ -194,7 +194,7 @@ static int add_older(struct keeper *k, const struct commit_list *local, struct c
 	if (local->n)
 		memcpy(all->items, local->items, local->n * sizeof(*all->items));
 	all->n = local->n;
-	for (size_t i = 0; i < k->older.n; i++) {
+	for (size_t i = 0; k->counts_older && i < k->older.n; i++) {
 		if (is_older(k, k->older.items[i].commit))
 			all->items[all->n++] = k->older.items[i];
 	}

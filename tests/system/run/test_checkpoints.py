@@ -250,6 +250,21 @@ def test_retention_where_a_finished_run_begins_anew(penstock, workflow, store, f
     assert sum(int(n) for n in re.findall(r"(\d+) checkpoint", last.err)) == 5
 
 
+# A finished training that is started again by mistake still has its checkpoints, until the new one has finished, too.
+def test_retention_leaves_a_finished_run_until_the_next_has_succeeded(penstock, workflow, store, tmp_path):
+    keep = {"keep": {"latest": 2}}
+    saves = " && ".join(save(step, 2000) for step in range(1, 5))
+    penstock.run("run", workflow(saves, checkpoints=keep)).ok()
+    file = workflow(f"{saves} && test -e {tmp_path}/go", checkpoints=keep)
+
+    penstock.run("run", "--fresh", file).exits(1)
+    assert steps_in(store) == [(3, 1), (3, 2), (4, 1), (4, 2)]
+    (tmp_path / "go").touch()
+    penstock.run("run", "--fresh", file).ok()
+
+    assert steps_in(store) == [(3, 3), (4, 3)]
+
+
 # The best of an earlier attempt is still the best, and stays; a file that is a checkpoint by itself is counted the same way.
 def test_retention_keeps_the_best_of_all_attempts(penstock, workflow, store):
     keep = {"keep": {"latest": 1, "best": {"metric": "loss", "mode": "min", "n": 1}}}
@@ -281,7 +296,8 @@ def test_retention_leaves_a_file_that_is_being_written_again(penstock, workflow,
         echo whole >&3; exec 3>&-; cat $DEEPSQUARE_OUTPUT/2.pth"""
     run = penstock.popen("run", "--fresh", workflow(step, checkpoints=checkpoints | {"keep": {"latest": 1}}))
     run.wait_for_output("started")
-    wait_for(lambda: "run/3.pth" not in store.keys("out", "run/"), 60, "the removal of an earlier checkpoint")
+    wait_for(lambda: store.bytes("out", "run/1.pth") == b"again\n", 60, "a newer checkpoint")
+    assert "run/3.pth" in store.keys("out", "run/")
     (storage,) = penstock.home.glob("runs/*/storage")
     (storage / "go").touch()
 
