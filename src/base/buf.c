@@ -101,6 +101,17 @@ int buf_add_char(struct buf *b, char c)
 	return buf_add(b, &c, 1);
 }
 
+int buf_add_quoted(struct buf *b, const char *s)
+{
+	buf_add_char(b, '\'');
+	for (const char *end; (end = strchr(s, '\'')); s = end + 1) {
+		buf_add(b, s, (size_t)(end - s));
+		buf_add_str(b, "'\\''");
+	}
+	buf_add_str(b, s);
+	return buf_add_char(b, '\'');
+}
+
 int buf_vprintf(struct buf *b, const char *fmt, va_list ap)
 {
 	va_list again;

@@ -46,6 +46,8 @@ void buf_clear(struct buf *b);
 int buf_add(struct buf *b, const void *data, size_t len);
 int buf_add_str(struct buf *b, const char *s);
 int buf_add_char(struct buf *b, char c);
+/* Adds the text in single quotes for a shell. */
+int buf_add_quoted(struct buf *b, const char *s);
 int buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int buf_vprintf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 /* Reserves room for `len` more bytes, which the caller fills and reports with buf_grown(). Returns

@@ -85,21 +85,12 @@ static json_t *plain_etag(const char *etag)
 	return json_text(etag);
 }
 
-/* Appends `text` quoted for a shell. */
-static void add_quoted(struct buf *out, const char *text)
-{
-	buf_add_char(out, '\'');
-	for (; *text; text++)
-		buf_add_str(out, *text == '\'' ? "'\\''" : (char[]){*text, '\0'});
-	buf_add_char(out, '\'');
-}
-
 static void add_endpoint(struct buf *out, const char *endpoint)
 {
 	if (!endpoint)
 		return;
 	buf_add_str(out, " --endpoint-url ");
-	add_quoted(out, endpoint);
+	buf_add_quoted(out, endpoint);
 }
 
 static void add_aws_version_command(struct buf *out, const char *endpoint, const char *bucket,
@@ -113,11 +104,11 @@ static void add_aws_version_command(struct buf *out, const char *endpoint, const
 	buf_add_str(out, "aws");
 	add_endpoint(out, endpoint);
 	buf_add_str(out, " s3api copy-object --bucket ");
-	add_quoted(out, bucket);
+	buf_add_quoted(out, bucket);
 	buf_add_str(out, " --key ");
-	add_quoted(out, key);
+	buf_add_quoted(out, key);
 	buf_add_str(out, " --copy-source ");
-	add_quoted(out, buf_str(&source));
+	buf_add_quoted(out, buf_str(&source));
 }
 
 /* Adds the place of the old object, and the command that restores it. */
@@ -139,9 +130,9 @@ static void add_way_back(const struct reading *reading, json_t *object,
 		add_aws_version_command(&command, reading->endpoint, bucket, key, version);
 	} else {
 		buf_printf(&command, "penstock restore --etag ");
-		add_quoted(&command, json_string_value(etag) ? json_string_value(etag) : "");
+		buf_add_quoted(&command, json_string_value(etag) ? json_string_value(etag) : "");
 		buf_printf(&command, " %s ", reading->run);
-		add_quoted(&command, r->path);
+		buf_add_quoted(&command, r->path);
 	}
 	json_object_update_new(object, json_pack("{s:o, s:o}", "url", json_text(buf_str(&url)),
 					       "restore", json_text(buf_str(&command))));

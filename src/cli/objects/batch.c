@@ -157,21 +157,39 @@ static int next_line(FILE *file, struct buf *text, bool *too_long)
 	return c != EOF || text->len;
 }
 
+/* Adds the options of this batch, for the command that continues it. */
+static void add_options(const struct cli *cli, struct buf *out)
+{
+	for (const struct option_spec *o = command_batch.options; o->name; o++) {
+		if (!cli_has(cli, o->name))
+			continue;
+		buf_printf(out, " --%s", o->name);
+		if (!o->argument)
+			continue;
+		buf_add_char(out, ' ');
+		buf_add_quoted(out, cli_value(cli, o->name));
+	}
+}
+
 /* After an interrupt all lines before the first unfinished one have ended. */
 static void summarize(const struct batch *batch, const struct batch_lines *lines)
 {
 	unsigned long long next = lines->first_unfinished ? lines->first_unfinished
 							  : batch->line + 1;
+	_cleanup_(buf_release) struct buf rest = BUF_INIT(LIMIT_STRING);
 
 	if (!cli_interrupted())
 		log_info("%llu command%s, %llu failed", (unsigned long long)lines->n_lines,
 			lines->n_lines == 1 ? "" : "s", (unsigned long long)lines->n_failed);
 	else if (batch->is_stdin)
 		log_info("interrupted: continue with line %llu", next);
-	else
-		log_info("interrupted: continue with line %llu: tail -n +%llu '%s' | penstock "
-			 "batch -",
-			next, next, batch->name);
+	if (!cli_interrupted() || batch->is_stdin)
+		return;
+	buf_printf(&rest, "tail -n +%llu ", next);
+	buf_add_quoted(&rest, batch->name);
+	buf_add_str(&rest, " | penstock batch -");
+	add_options(batch->cli, &rest);
+	log_info("interrupted: continue with line %llu: %s", next, buf_str(&rest));
 }
 
 static int run_batch(const struct cli *cli)

@@ -163,19 +163,6 @@ int slurm_options(const struct slurm_submission *submission, struct strlist *opt
 	return 0;
 }
 
-/* Appends the text in single quotes for a shell. */
-static void add_quoted(struct buf *out, const char *text)
-{
-	buf_add_char(out, '\'');
-	for (; *text; text++) {
-		if (*text == '\'')
-			buf_add_str(out, "'\\''");
-		else
-			buf_add_char(out, *text);
-	}
-	buf_add_char(out, '\'');
-}
-
 int slurm_submission_lock(const char *home, const char *id, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = run_path(home, id, RUN_FILE_SLURM_LOCK);
@@ -248,9 +235,9 @@ int slurm_submit(
 	if (!program)
 		return error_errno(err, errno, "cannot find the path of this program");
 	buf_printf(&text, "#!/bin/sh\n# The batch job of penstock's run %s.\nhome=", id);
-	add_quoted(&text, home);
+	buf_add_quoted(&text, home);
 	buf_add_str(&text, "\nprogram=");
-	add_quoted(&text, program);
+	buf_add_quoted(&text, program);
 	buf_printf(&text,
 		"\n"
 		"if [ ! -d \"$home/runs/%s\" ]; then\n"

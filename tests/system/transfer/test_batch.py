@@ -1,11 +1,14 @@
 """`penstock batch`: one command per line, over one set of connections."""
 import json
 import re
+import shlex
 import signal
+import subprocess
 
 import pytest
 
 from harness.fault_proxy import FaultProxy
+from harness.program import binary
 from harness.waiting import wait_for
 
 
@@ -147,6 +150,23 @@ def test_ctrl_c_ends_all_lines(batch, penstock, fault_proxy):
     rest = re.search(r"tail -n \+2 'jobs' \| penstock batch -", result.err)
     penstock.run("batch", "-", env=batch.store.env, cwd=batch.folder, input=b"".join((batch.folder / "jobs").read_bytes().splitlines(True)[1:])).ok()
     assert rest and batch.store.keys("bucket") == ["1", "2", "3"]
+
+
+def test_the_command_that_continues_a_batch_may_be_pasted(batch, penstock, fault_proxy):
+    (batch.folder / "it's a list").write_text("cp a s3://bucket/1\ncp a s3://bucket/2\n")
+    held = fault_proxy.fault(method="PUT", path="/2$", hold="request", times=100)
+
+    process = penstock.popen("batch", "--limit-rate", "1M", "--endpoint-url", fault_proxy.url, "it's a list", env=batch.store.env | {"AWS_ENDPOINT_URL": None}, cwd=batch.folder)
+    held.wait(1)
+    wait_for(lambda: any(each.ended for each in fault_proxy.seen("PUT", path="/1$")), 60, "the first line")
+    process.send(signal.SIGINT)
+    result = process.wait().exits(130)
+    held.release()
+    command = re.search(r"tail -n .*", result.err)[0].replace("penstock", shlex.quote(str(binary())))
+
+    assert "--limit-rate '1M'" in command
+    subprocess.run(command, shell=True, check=True, env=penstock.env | batch.store.env | {"AWS_ENDPOINT_URL": ""}, cwd=batch.folder, timeout=60)
+    assert batch.store.keys("bucket") == ["1", "2"]
 
 
 def held_batch(batch, penstock, fault_proxy, lines, *options, **fault):
