@@ -32,9 +32,9 @@ static void moved(void *cookie, const char *name, uint64_t done, uint64_t total)
 }
 
 /* The images are held until the size bound is enforced, so that none of them is removed for
- * another. */
+ * another. `*pulled` is the number of complete ones, also after a failure. */
 static int pull_all(const struct cli *cli, const char *dir, struct http_engine *engine,
-	uint64_t bound, struct penstock_error *err)
+	uint64_t bound, size_t *pulled, struct penstock_error *err)
 {
 	_cleanup_(progress_freep) struct progress *progress = progress_new(cli_quiet(cli));
 	size_t n = cli_n_operands(cli);
@@ -56,6 +56,7 @@ static int pull_all(const struct cli *cli, const char *dir, struct http_engine *
 			err);
 		progress_clear(progress);
 		brought |= r == 0 && images[i]->pulled;
+		*pulled += r == 0;
 		if (r == 0 && !cli_quiet(cli))
 			printf("%s %s\n", images[i]->name, images[i]->digest);
 	}
@@ -66,13 +67,28 @@ static int pull_all(const struct cli *cli, const char *dir, struct http_engine *
 	return r;
 }
 
+static void report_interrupt(const struct cli *cli, size_t pulled, const struct penstock_error *err)
+{
+	const char *kept = err->message ? strstr(err->message, "kept ") : NULL;
+	size_t n = cli_n_operands(cli);
+
+	if (!kept)
+		kept = "kept no layer";
+	if (n > 1)
+		log_info("interrupted: pulled %zu of %zu images, %s of the next; the same command "
+			 "pulls the rest",
+			pulled, n, kept);
+	else
+		log_info("interrupted: %s; the same command pulls the rest", kept);
+}
+
 static int run_pull(const struct cli *cli)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(http_engine_freep) struct http_engine *engine = NULL;
 	_cleanup_free_ char *home = NULL;
 	_cleanup_free_ char *dir = NULL;
-	const char *kept;
+	size_t pulled = 0;
 	uint64_t bound;
 	int r = user_images_bound(&bound, &err);
 
@@ -87,11 +103,11 @@ static int run_pull(const struct cli *cli)
 			: error_memory(&err);
 	}
 	if (r == 0)
-		r = pull_all(cli, dir, engine, bound, &err);
-	if (!cli_interrupted())
+		r = pull_all(cli, dir, engine, bound, &pulled, &err);
+	/* The last image may be complete before an interrupt is seen. */
+	if (r == 0 || !cli_interrupted())
 		return r < 0 ? cli_fail(cli, &err) : 0;
-	kept = err.message ? strstr(err.message, "kept ") : NULL;
-	log_info("interrupted: %s; the same command pulls the rest", kept ? kept : "kept no layer");
+	report_interrupt(cli, pulled, &err);
 	penstock_error_release(&err);
 	return 128 + cli_interrupted();
 }

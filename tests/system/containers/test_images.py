@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -385,6 +386,25 @@ def test_an_interrupted_pull_keeps_whole_layers(penstock, registry, wait_for):
 
     assert "interrupted: kept 1 of 2 layers" in result.out
     assert again.out.startswith(name) and files_of(penstock, large).is_dir()
+
+
+def test_an_interrupted_pull_counts_the_images_that_are_whole(penstock, registry):
+    first, second = layer(SMALL), layer({"big": os.urandom(3_000_000)})
+    registry.push("job/first:v1", image([first]))
+    registry.push("job/second:v1", image([second]))
+    proxy = FaultProxy(registry.url)
+    host = proxy.url.removeprefix("http://")
+    try:
+        held = proxy.fault(method="GET", path="/second/manifests/", hold="request", times=10)
+        process = penstock.popen("pull", f"{host}/job/first:v1", f"{host}/job/second:v1")
+        held.wait(1)
+        process.send(signal.SIGINT)
+        result = process.wait().exits(130)
+        held.release()
+    finally:
+        proxy.close()
+
+    assert "1 of 2 images" in result.err and files_of(penstock, first).is_dir()
 
 
 def test_layers_that_a_power_loss_may_have_taken_are_brought_again(penstock, registry):
