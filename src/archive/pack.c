@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -30,6 +31,21 @@ static int failed(const struct packer *p, struct penstock_error *err)
 		"cannot write %s (%s)", p->path, archive_error_string(p->archive));
 }
 
+/* libarchive takes names to be in the encoding of the locale when the option is set, and those of
+ * "C" are ASCII. Without such a locale names stay as they are, and are not marked as UTF-8. */
+static int mark_names(struct packer *p)
+{
+	locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+	locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
+	int r = utf8 ? archive_write_set_options(p->archive, "zip:hdrcharset=UTF-8") : ARCHIVE_OK;
+
+	if (utf8) {
+		uselocale(before);
+		freelocale(utf8);
+	}
+	return r;
+}
+
 static int open_zip(struct packer *p, struct penstock_error *err)
 {
 	p->fd = mkostemp(p->path, O_CLOEXEC);
@@ -37,7 +53,7 @@ static int open_zip(struct packer *p, struct penstock_error *err)
 		return error_errno(err, errno, "cannot write %s", p->path);
 	unlink(p->path);
 	if (archive_write_set_format_zip(p->archive) < ARCHIVE_WARN ||
-		archive_write_set_options(p->archive, "zip:hdrcharset=UTF-8") < ARCHIVE_FATAL ||
+		mark_names(p) < ARCHIVE_WARN ||
 		archive_write_open_fd(p->archive, p->fd) < ARCHIVE_WARN)
 		return failed(p, err);
 	return 0;

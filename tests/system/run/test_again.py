@@ -382,6 +382,19 @@ def test_a_machine_without_the_project_has_the_code_of_the_last_attempt(machine,
     assert os.readlink(work / "link") == "lib.sh" and (work / "lib.sh").stat().st_mode & 0o111
 
 
+def test_the_published_code_has_the_names_of_its_files(machine, checkout, store, tmp_path):
+    path = checkout("a", code="sh für.sh; sh fär.sh", **{"für": "echo one", "fär": "echo two"})
+    preempt(machine("a"), path)
+    path.parent.rename(tmp_path / "gone")
+
+    keys = [f"output.s3.accessKeyId={store.access_key}", f"output.s3.secretAccessKey={store.secret_key}"]
+    run = machine("b").popen("resume", "s3://out/res/again", "--set", keys[0], "--set", keys[1], env=store.env)
+    run.wait_for_output("^ready")
+    run.send(signal.SIGTERM)
+
+    assert run.wait().exits(75).out.split()[:2] == ["one", "two"]
+
+
 def test_code_that_could_not_be_published_is_not_replaced_by_older_one(machine, checkout, tmp_path):
     # A link that leads out of the project stays on this machine, and so does its code.
     path = checkout("a", code="echo one")
