@@ -395,6 +395,14 @@ def test_the_published_code_has_the_names_of_its_files(machine, checkout, store,
     assert run.wait().exits(75).out.split()[:2] == ["one", "two"]
 
 
+def test_code_whose_names_a_zip_cannot_have_is_not_published(machine, checkout, store):
+    path = checkout("a", code="echo one")
+    (path.parent / os.fsdecode(b"b\xff.sh")).touch()
+
+    assert "cannot publish the code" in preempt(machine("a"), path).err
+    assert not any(key.endswith("context.zip") for key in store.keys("out"))
+
+
 def test_code_that_could_not_be_published_is_not_replaced_by_older_one(machine, checkout, tmp_path):
     # A link that leads out of the project stays on this machine, and so does its code.
     path = checkout("a", code="echo one")
