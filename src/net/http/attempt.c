@@ -98,6 +98,8 @@ static size_t on_read(char *data, size_t size, size_t n, void *cookie)
 		return CURL_READFUNC_ABORT;
 	}
 	http_limit_take(call->engine, (size_t)got);
+	if (call_stop_cancelled(call))
+		return CURL_READFUNC_ABORT;
 	call->source_read += (uint64_t)got;
 	call->window_moved += (uint64_t)got;
 	call->moved += (uint64_t)got;

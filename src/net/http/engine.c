@@ -288,15 +288,22 @@ static void read_messages(struct http_engine *engine)
 
 /* ---- cancel flags, deadlines, stalls ---- */
 
+bool call_is_cancelled(const struct http_engine *engine, const struct call *call)
+{
+	const struct http_request *request = call->request;
+
+	return (request->cancel && atomic_load(request->cancel)) ||
+	       (engine->options.cancel && !request->tidies_up &&
+		       atomic_load(engine->options.cancel));
+}
+
 /* Returns the reason why the call must end now, or 0. */
 static enum penstock_code call_overdue(
 	const struct http_engine *engine, const struct call *call, int64_t now)
 {
 	const struct http_request *request = call->request;
 
-	if ((request->cancel && atomic_load(request->cancel)) ||
-		(engine->options.cancel && !request->tidies_up &&
-			atomic_load(engine->options.cancel)))
+	if (call_is_cancelled(engine, call))
 		return PENSTOCK_E_CANCELLED;
 	if (request->deadline_ms && now >= request->deadline_ms)
 		return PENSTOCK_E_TIMEOUT;

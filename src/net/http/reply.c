@@ -30,6 +30,17 @@ void call_raise_fatal(struct call *call, struct penstock_error *err)
 	call_raise(call, err);
 }
 
+bool call_stop_cancelled(struct call *call)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (!call_is_cancelled(call->engine, call))
+		return false;
+	error_set(&err, PENSTOCK_E_CANCELLED, "cancelled");
+	call_raise_fatal(call, &err);
+	return true;
+}
+
 /* ---- reply headers ---- */
 
 void http_reply_reset(struct http_reply *reply)
@@ -397,6 +408,8 @@ size_t call_on_write(char *data, size_t size, size_t n, void *cookie)
 		}
 	}
 	http_limit_take(call->engine, size);
+	if (call_stop_cancelled(call))
+		return 0;
 	call->skip -= skip;
 	call->received += size - skip;
 	return size;

@@ -1,9 +1,12 @@
 """--limit-rate of cp, mv, sync and batch: bytes per second of everything that a command moves."""
 import os
+import re
+import signal
 
 import pytest
 
 from harness.verbs import Fixture
+from harness.waiting import wait_for
 
 RATE = 1_000_000
 
@@ -55,3 +58,17 @@ def test_the_lines_of_a_batch_share_it(ours):
 @pytest.mark.parametrize("wrong", ["0", "much", "-5", "100"])
 def test_a_rate_that_is_none_is_refused(ours, wrong):
     assert "--limit-rate" in ours("cp", "--limit-rate=" + wrong, "a", "s3://bucket/").exits(64).err
+
+
+# Without the limit the rest of the bodies would be sent at once.
+def test_an_interrupt_sends_nothing_more(ours, penstock, store, fault_proxy):
+    (ours.folder / "d").mkdir()
+    for number in range(4):
+        (ours.folder / f"d/{number}").write_bytes(os.urandom(RATE))
+
+    process = penstock.popen("sync", "--limit-rate", "500000", "d", "s3://bucket/", env=store.env | {"AWS_ENDPOINT_URL": fault_proxy.url}, cwd=ours.folder)
+    wait_for(lambda: fault_proxy.seen("PUT"))
+    process.send(signal.SIGINT)
+    result = process.wait().exits(130)
+
+    assert re.search(r"interrupted: 0 copied", result.err) and ours.keys() == []
