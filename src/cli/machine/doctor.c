@@ -26,6 +26,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "cli/commands.h"
+#include "cli/frame/interrupt.h"
 #include "cli/machine/doctor.h"
 #include "cli/objects/remote.h"
 #include "cli/print/util.h"
@@ -384,6 +385,8 @@ static int run_doctor(const struct cli *cli)
 	check_machine(&doctor);
 	check_store(&doctor, cli, &at);
 	r = show_list(&doctor.grid, doctor.array, 0);
+	if (cli_interrupted())
+		return 128 + cli_interrupted();
 	return r == 0 && doctor.worst == VERDICT_FAIL ? CLI_EXIT_CONFIG : r;
 }
 

@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -237,6 +238,17 @@ def test_doctor_asks_for_a_bucket_of_google_and_refuses_other_places(penstock, t
 
     assert missing["credentials"]["status"] == "fail" and "none.json" in missing["credentials"]["detail"]
     one_line(penstock.run("doctor", "--bucket", "ftp://here").exits(64), "penstock doctor: ")
+
+
+def test_doctor_ends_at_ctrl_c_while_a_store_is_silent(penstock, store, fault_proxy):
+    held = fault_proxy.fault(path="/here", hold="request", times=10)
+    process = penstock.popen("doctor", "--json", "--bucket", "s3://here", env=store.env | {"AWS_ENDPOINT_URL": fault_proxy.url})
+    held.wait(1)
+    process.send(signal.SIGINT)
+
+    result = process.wait().exits(130)
+    held.release()
+    assert json.loads(result.out)
 
 
 def test_doctor_asks_for_a_bucket(penstock, store):
