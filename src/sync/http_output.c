@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "net/http/http.h"
+#include "sync/record/names.h"
 
 typedef int (*walk_fn)(void *cookie, int dir_fd, const char *name, const char *path,
 	const struct stat *st, struct penstock_error *err);
@@ -85,9 +86,15 @@ static int count_one(void *cookie, int dir_fd, const char *name, const char *pat
 static int pack_one(void *cookie, int dir_fd, const char *name, const char *path,
 	const struct stat *st, struct penstock_error *err)
 {
+	_cleanup_(buf_release) struct buf member = BUF_INIT(LIMIT_SYNC_NAME);
+
 	if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode) && !S_ISLNK(st->st_mode))
 		return 0;
-	return packer_add(cookie, &(struct packer_member){dir_fd, name, path, st}, err);
+	/* As in the key of an object: a zip has no names that are not UTF-8. */
+	names_key(&member, path);
+	if (buf_failed(&member))
+		return buf_error(&member, "the name of a file", err);
+	return packer_add(cookie, &(struct packer_member){dir_fd, name, buf_str(&member), st}, err);
 }
 
 /* Packs the whole directory. Returns a descriptor of the zip, which has no name any more. */

@@ -132,6 +132,22 @@ static void unzip_and_check(const struct fixture *f, const char *const *want, si
 	archive_read_free(a);
 }
 
+/* The zip has names in UTF-8; bytes that are not are written as in the keys of objects. */
+static void all_files_have_names_in_the_zip(void **state)
+{
+	static const char *const names[] = {"\xc3\xbc", "\xc3\xb6", "%FE", "%FF"};
+	struct fixture *f = *state;
+
+	put(f, "\xc3\xbc", "one", 0644);
+	put(f, "\xc3\xb6", "two", 0644);
+	put(f, "\xfe", "three", 0644);
+	put(f, "\xff", "four", 0644);
+
+	assert_int_equal(send_output(f, NULL, NULL), 0);
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		assert_non_null(memmem(f->body, f->len, names[i], strlen(names[i])));
+}
+
 /* Several are one zip, with directories, modes and links; nothing is left behind. */
 static void several_files_are_zipped(void **state)
 {
@@ -184,6 +200,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(one_file_is_put_as_it_is, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(all_files_have_names_in_the_zip, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(several_files_are_zipped, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(an_empty_output_sends_nothing, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_refusal_is_an_error, set_up, tear_down),
