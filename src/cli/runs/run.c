@@ -19,6 +19,7 @@
 #include "cli/workflow/load.h"
 #include "cli/workflow/load_again.h"
 #include "cli/print/progress.h"
+#include "cli/print/terminal.h"
 #include "cli/print/util.h"
 #include "cli/objects/remote.h"
 #include "cli/runs/resume_remote.h"
@@ -167,6 +168,9 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 
 	if (code)
 		return code;
+	/* A process that leaves its terminal has nothing to wait for. */
+	if (options->ready_fd < 0)
+		terminal_never_blocks();
 	session->view.progress = progress_new(cli_quiet(cli));
 	if (run_execute_with_retries(options, &result, &err) < 0)
 		return cli_fail(cli, &err);

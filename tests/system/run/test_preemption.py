@@ -11,8 +11,11 @@ from harness import processes, progress
 from harness.fault_proxy import FaultProxy, s3_error
 from harness.metadata import Aws, Azure, Gcp
 from harness.registry import BUSYBOX, busybox, image, write_layout
+from harness.terminal import Terminal
 from harness.waiting import wait_for
 from harness.workflows import s3_place, write_workflow
+
+CTRL_S = b"\x13"
 
 
 # Two data loader workers that, as torch's, handle SIGTERM by ending; without one of them the training fails. It ends
@@ -241,6 +244,20 @@ def test_aws_tells_it_with_a_token(penstock, workflow, trainer, clouds):
     assert len(aws.asked("/latest/api/token", "PUT")) == 2
     asked = [at for *_, at in aws.asked("/latest/meta-data/spot/instance-action")]
     assert len(asked) <= 3 + (asked[-1] - asked[0]) / 4.9
+
+
+# Ctrl-S, or a connection that hangs: nobody reads what the run prints, and it ends in time, with all that it has.
+def test_a_terminal_that_does_not_read_does_not_keep_the_run(penstock, workflow, store):
+    step = "trap 'echo saved > $DEEPSQUARE_OUTPUT/saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    run = Terminal(penstock, "run", workflow(step, output=s3_place(store), continuousOutputSync=False))
+    run.wait_for_output("^up")
+    run.press(CTRL_S)
+
+    os.kill(run.pid, signal.SIGTERM)
+
+    run.wait(60).exits(75)
+    assert store.bytes("out", "saved") == b"saved\n"
+    assert penstock.ps()[0]["state"] == "preempted"
 
 
 @pytest.mark.long

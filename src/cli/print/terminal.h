@@ -1,0 +1,18 @@
+/*
+ * Messages for a terminal that does not read, because of Ctrl-S or a connection that hangs: the
+ * program must not wait for it.
+ *
+ *	#include "base/log.h"
+ *
+ *	terminal_never_blocks();
+ *	log_info("…");	// waits two seconds at most; then text is lost until the terminal reads
+ *
+ * The messages of a run are also in its log.
+ */
+#ifndef CLI_PRINT_TERMINAL_H
+#define CLI_PRINT_TERMINAL_H
+
+/* Does nothing unless stderr is a terminal. Without memory stderr stays as it is. */
+void terminal_never_blocks(void);
+
+#endif
