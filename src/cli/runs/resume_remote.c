@@ -190,7 +190,7 @@ int resume_remote_find(const struct cli *cli, const char *home, struct records *
 {
 	_cleanup_(search_release) struct search search = {0};
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
-	char id[RECORDS_ID_SIZE];
+	struct records_run known = {0};
 	int r = remote_open_at(&search.remote, cli, 0, true, &search.at, err);
 
 	if (r == 0)
@@ -199,11 +199,13 @@ int resume_remote_find(const struct cli *cli, const char *home, struct records *
 		r = choose(&search, run, err);
 	if (r < 0)
 		return r;
-	memcpy(id, run->id, sizeof(id));
 	run->last.state = RUN_LOST;
-	r = records_find(records, id, run, &e);
-	if (r == 0)
+	r = records_find(records, run->id, &known, &e);
+	if (r == 0) {
+		records_run_release(run);
+		*run = known;
 		return run_state_is_live(run->last.state) ? 0 : take_newer(&search, home, run, err);
+	}
 	return r == -(int)PENSTOCK_E_NOT_FOUND ? fetch_workflow(&search, home, run, err)
 					       : error_move(err, &e);
 }
