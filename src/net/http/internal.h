@@ -145,7 +145,6 @@ void http_limit_take(struct http_engine *engine, size_t bytes);
 void *http_engine_main(void *arg);
 void http_hosts_trim(struct http_engine *engine, unsigned more_than);
 void call_free(struct call *call);
-bool call_is_cancelled(const struct http_engine *engine, const struct call *call);
 
 /* idle.c: connections that no request uses. */
 void idle_check(struct http_engine *engine);
@@ -173,6 +172,7 @@ bool http_has_header(const struct strlist *headers, const char *name);
 void call_raise(struct call *call, struct penstock_error *err);
 /* Like call_raise(), but the request ends. */
 void call_raise_fatal(struct call *call, struct penstock_error *err);
+bool call_is_cancelled(const struct call *call);
 /* Raises the cancellation of the call, if there is one; returns true then. A callback ends the
  * transfer so: bytes in flight would complete an object that counts as not sent. */
 bool call_stop_cancelled(struct call *call);
