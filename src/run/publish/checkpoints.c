@@ -260,3 +260,13 @@ int run_checkpoints_settle(struct publisher *p, struct penstock_error *err)
 		remove_all(&k);
 	return r;
 }
+
+void run_checkpoints_report(const struct publisher *p)
+{
+	size_t n = p->checkpoints.removed;
+
+	if (n)
+		run_say(&p->attempt->voice, RUN_EVENT_MESSAGE,
+			"removed %zu checkpoint%s that `checkpoints.keep` does not keep", n,
+			n == 1 ? "" : "s");
+}

@@ -18,6 +18,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 struct checkpoint_keeper;
 struct penstock_error;
@@ -25,6 +26,7 @@ struct publisher;
 
 struct run_checkpoints {
 	char *newest; /* owned; below the output: the newest that is whole, NULL if there is none */
+	size_t removed; /* in this attempt; owned by the thread while it runs */
 	pthread_mutex_t lock;
 	struct checkpoint_keeper *keeper; /* under lock; NULL if no thread runs */
 };
@@ -43,5 +45,7 @@ void run_checkpoints_stop(struct publisher *p);
 bool run_checkpoints_end(struct publisher *p);
 /* Commits and removes what is left when all is published; also for `penstock flush`. */
 int run_checkpoints_settle(struct publisher *p, struct penstock_error *err);
+/* Reports how many were removed. */
+void run_checkpoints_report(const struct publisher *p);
 
 #endif

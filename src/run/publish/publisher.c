@@ -257,6 +257,7 @@ int publisher_flush(struct publisher *p, struct penstock_error *err)
 		r = publisher_flush_sync(p, err);
 	if (r == 0 && p->attempt->steps_began && !p->fenced)
 		r = run_checkpoints_settle(p, err);
+	run_checkpoints_report(p);
 	if (r == 0 && !p->fenced)
 		publisher_bound_replaced(p);
 	/* A store that does not take the output gets no more time for the rest. */

@@ -290,10 +290,7 @@ bool keeper_remove_rest(struct keeper *k)
 	waiting = (struct strlist){0};
 	if (!k->going.n && path)
 		unlink(path);
-	if (n)
-		run_say(&k->publisher->attempt->voice, RUN_EVENT_MESSAGE,
-			"removed %zu checkpoint%s that the workflow does not keep", n,
-			n == 1 ? "" : "s");
+	k->publisher->checkpoints.removed += n;
 	return k->going.n == 0;
 }
 
