@@ -154,7 +154,8 @@ static int next_line(FILE *file, struct buf *text, bool *too_long)
 		else if (text->len + 1 >= LIMIT_STRING)
 			*too_long = true;
 	}
-	return c != EOF || text->len;
+	/* A line that a failed read cut is no command. */
+	return c != EOF || (text->len && !ferror(file));
 }
 
 /* Adds the options of this batch, for the command that continues it. */
