@@ -289,11 +289,12 @@ static void read_messages(struct http_engine *engine)
 /* ---- cancel flags, deadlines, stalls ---- */
 
 /* Returns the reason why the call must end now, or 0. */
-static enum penstock_code call_overdue(const struct call *call, int64_t now)
+static enum penstock_code call_overdue(
+	const struct http_engine *engine, const struct call *call, int64_t now)
 {
 	const struct http_request *request = call->request;
 
-	if (call_is_cancelled(call))
+	if (call_is_cancelled(engine, call))
 		return PENSTOCK_E_CANCELLED;
 	if (request->deadline_ms && now >= request->deadline_ms)
 		return PENSTOCK_E_TIMEOUT;
@@ -328,7 +329,7 @@ static void tick_list(struct http_engine *engine, struct call **list, unsigned *
 	int64_t now = clock_monotonic_ms();
 
 	for (struct call *call = *list, *next; call; call = next) {
-		enum penstock_code code = call_overdue(call, now);
+		enum penstock_code code = call_overdue(engine, call, now);
 
 		next = call->next;
 		if (!code)
@@ -365,7 +366,7 @@ static void tick(struct http_engine *engine)
 		bytes += call->source_read;
 	atomic_store(&engine->counters.progress, bytes);
 	for (struct call *call = engine->active, *next; call; call = next) {
-		enum penstock_code code = call_overdue(call, now);
+		enum penstock_code code = call_overdue(engine, call, now);
 
 		next = call->next;
 		if (code) {

@@ -172,7 +172,8 @@ bool http_has_header(const struct strlist *headers, const char *name);
 void call_raise(struct call *call, struct penstock_error *err);
 /* Like call_raise(), but the request ends. */
 void call_raise_fatal(struct call *call, struct penstock_error *err);
-bool call_is_cancelled(const struct call *call);
+/* A call that waits has no engine of its own yet. */
+bool call_is_cancelled(const struct http_engine *engine, const struct call *call);
 /* Raises the cancellation of the call, if there is one; returns true then. A callback ends the
  * transfer so: bytes in flight would complete an object that counts as not sent. */
 bool call_stop_cancelled(struct call *call);

@@ -30,20 +30,20 @@ void call_raise_fatal(struct call *call, struct penstock_error *err)
 	call_raise(call, err);
 }
 
-bool call_is_cancelled(const struct call *call)
+bool call_is_cancelled(const struct http_engine *engine, const struct call *call)
 {
 	const struct http_request *request = call->request;
-	const struct http_engine_options *options = &call->engine->options;
 
 	return (request->cancel && atomic_load(request->cancel)) ||
-	       (options->cancel && !request->tidies_up && atomic_load(options->cancel));
+	       (engine->options.cancel && !request->tidies_up &&
+		       atomic_load(engine->options.cancel));
 }
 
 bool call_stop_cancelled(struct call *call)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (!call_is_cancelled(call))
+	if (!call_is_cancelled(call->engine, call))
 		return false;
 	error_set(&err, PENSTOCK_E_CANCELLED, "cancelled");
 	call_raise_fatal(call, &err);
