@@ -5,9 +5,10 @@
  *	#include "base/log.h"
  *
  *	terminal_never_blocks();
- *	log_info("…");	// waits two seconds at most; then text is lost until the terminal reads
+ *	log_info("…");	// waits two seconds at most
  *
- * The messages of a run are also in its log.
+ * Text is lost after such a wait, until the terminal reads again. The messages of a run are also in
+ * its log.
  */
 #ifndef CLI_PRINT_TERMINAL_H
 #define CLI_PRINT_TERMINAL_H

@@ -194,7 +194,7 @@ static int add_older(struct keeper *k, const struct commit_list *local, struct c
 	if (local->n)
 		memcpy(all->items, local->items, local->n * sizeof(*all->items));
 	all->n = local->n;
-	for (size_t i = 0; k->counts_older && i < k->older.n; i++) {
+	for (size_t i = 0; i < k->older.n; i++) {
 		if (is_older(k, k->older.items[i].commit))
 			all->items[all->n++] = k->older.items[i];
 	}

@@ -311,7 +311,7 @@ def test_help_has_the_width_of_the_terminal(penstock):
     assert widths[70] <= 70 and 80 < widths[110] <= 110 and 110 < widths[300] <= 120
 
 
-# Runs are told apart by their command lines, which every user can read.
+# Command lines distinguish runs, and every user can read them.
 def test_a_command_line_hides_secrets_and_nothing_else(penstock, tmp_path):
     path = tmp_path / "w.yaml"
     path.write_text("resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}\nsteps: [{name: s, run: {command: 'echo up; read line < go'}}]\n")

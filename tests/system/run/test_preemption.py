@@ -246,7 +246,7 @@ def test_aws_tells_it_with_a_token(penstock, workflow, trainer, clouds):
     assert len(asked) <= 3 + (asked[-1] - asked[0]) / 4.9
 
 
-# Ctrl-S, or a connection that hangs: nobody reads what the run prints, and it ends in time, with all that it has.
+# Ctrl-S, or a connection that hangs: no process reads the output of the run, and it ends in time, with all that it has.
 def test_a_terminal_that_does_not_read_does_not_keep_the_run(penstock, workflow, store):
     step = "trap 'echo saved > $DEEPSQUARE_OUTPUT/saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     run = Terminal(penstock, "run", workflow(step, output=s3_place(store), continuousOutputSync=False))
