@@ -92,7 +92,7 @@ static void *keeper_main(void *cookie)
 	struct checkpoint_keeper *c = cookie;
 	struct keeper *k = &c->keeper;
 	bool synced = k->publisher->sync != NULL;
-	int pause_ms = synced ? -1 : CHECK_NEWER_MS;
+	int pause_ms = k->going.n ? 0 : synced ? -1 : CHECK_NEWER_MS;
 
 	while (wait_for_work(c, pause_ms)) {
 		bool all = true;
@@ -118,9 +118,10 @@ static int start(struct publisher *p, struct penstock_error *err)
 	pthread_mutex_init(&c->lock, NULL);
 	clock_cond_init(&c->wake);
 	r = keeper_init(&c->keeper, p, err);
-	c->keeper.cancel = &c->cancel;
 	if (r == 0)
 		r = keeper_load_retired(&c->keeper, err);
+	keeper_remove_leftovers(&c->keeper);
+	c->keeper.cancel = &c->cancel;
 	if (r == 0)
 		r = thread_start(&c->thread, "checkpoints", keeper_main, c, err);
 	if (r < 0) {
@@ -226,13 +227,7 @@ static void remove_all(struct keeper *k)
 	if (r < 0 || !k->going.n)
 		return;
 	/* First the commits, then all the rest, then once more what a killed attempt had begun. */
-	for (int i = 0; r == 0 && i < 3; i++) {
-		if (p->sync && i > 0)
-			r = publisher_flush_sync(p, &err);
-		if (r == 0 && keeper_remove_rest(k))
-			break;
-	}
-	if (r == 0 && p->sync)
+	for (int i = 0; r == 0 && !keeper_remove_rest(k) && p->sync && i < 3; i++)
 		r = publisher_flush_sync(p, &err);
 	if (r < 0)
 		run_say(&p->attempt->voice, RUN_EVENT_WARNING,

@@ -17,8 +17,9 @@ struct keeper {
 	struct publisher *publisher; /* borrowed */
 	char *dir; /* of the checkpoints */
 	const atomic_int *cancel; /* if set, nothing more is begun */
-	/* 'd' or 'f' and a path below the output: its commit is removed; 'D' or 'F' if only an
-	 * attempt before the run started over had it */
+	/* Checkpoints whose commits are removed, as paths below the output after one letter: 'd' (a
+	 * directory) or 'f' (a file) if it is still to be removed here, 'D' or 'F' if only its
+	 * objects are left. In that case a file here is a new one. */
 	struct strlist going;
 	/* commits of attempts before the run started over, from the store; read once */
 	struct commit_list older;
@@ -65,8 +66,10 @@ int keeper_load_older(struct keeper *k, struct penstock_error *err);
 
 /* ---- retire.c ---- */
 
-/* Reads what an earlier attempt has begun to remove. */
+/* Reads what an earlier attempt has begun to remove, here or on another machine. */
 int keeper_load_retired(struct keeper *k, struct penstock_error *err);
+/* Removes the files of those here, before a step can save one of them again. */
+void keeper_remove_leftovers(struct keeper *k);
 /*
  * First step of a removal, for all checkpoints that the policy does not keep: their commits.
  * Returns false if a checkpoint here does not count yet: it is not published, or was touched
@@ -74,7 +77,7 @@ int keeper_load_retired(struct keeper *k, struct penstock_error *err);
  */
 bool keeper_retire(struct keeper *k);
 /* Last step: removes all other files, here and in the store, once the store has no commit. Returns
- * true if nothing is pending. */
+ * true if the store has none of their objects any more. */
 bool keeper_remove_rest(struct keeper *k);
 
 #endif

@@ -19,6 +19,7 @@
 #include "run/owner/lease.h"
 #include "run/publish/publisher.h"
 #include "sync/sync.h"
+#include "transfer/objects.h"
 
 /* Path of the commit below the output; free() it. */
 static char *commit_of(const struct keeper *k, const struct commit *c)
@@ -131,6 +132,85 @@ static void choose(const struct publisher *p, const struct commit_list *list, si
 	order[n] = SIZE_MAX;
 }
 
+/* ---- the note of what will be removed ---- */
+
+/* STATE/retired here, and its copy next to the output in the store. */
+struct note {
+	char *path, *key; /* owned; `key` is NULL without a store */
+	struct object_ref object;
+};
+
+static int note_find(const struct keeper *k, struct note *note, struct penstock_error *err)
+{
+	const struct publisher *p = k->publisher;
+
+	*note = (struct note){.path = path_join(p->attempt->layout.state, "retired")};
+	if (p->sync) {
+		note->key = str_printf("%s%s/retired", p->store->prefix, p->state_prefix);
+		note->object = object_at(p->store->client, p->store->bucket, note->key);
+	}
+	return note->path && (note->key || !p->sync) ? 0 : error_memory(err);
+}
+
+static void note_release(struct note *note)
+{
+	free(note->path);
+	free(note->key);
+}
+
+/* Another machine may continue, so the store has the note, too. */
+static int note_write(const struct keeper *k, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CHECKPOINT_LIST);
+	_cleanup_(note_release) struct note note;
+	int r = note_find(k, &note, err);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < k->going.n; i++)
+		buf_printf(&text, "%s\n", k->going.items[i]);
+	if (buf_failed(&text))
+		return buf_error(&text, "the list of checkpoints", err);
+	r = fs_write_atomic(note.path, text.data, text.len, 0600, err);
+	if (r == 0 && note.key)
+		r = object_put(note.object, text.data, text.len,
+			&(struct object_put_options){.cancel = k->cancel}, NULL, err);
+	return r;
+}
+
+static void note_remove(const struct keeper *k)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(note_release) struct note note;
+
+	if (note_find(k, &note, &err) < 0)
+		return;
+	/* Here last: while it is here, this machine removes the one in the store later. */
+	if (!note.key || object_delete(note.object, NULL, &err) == 0)
+		unlink(note.path);
+	else
+		log_debug("cannot remove the list of checkpoints from the store: %s", err.message);
+}
+
+/* The note here, or else the one in the store, which an attempt on another machine has left. */
+static int note_read(const struct keeper *k, struct buf *text, struct penstock_error *err)
+{
+	_cleanup_(note_release) struct note note;
+	int r = note_find(k, &note, err);
+
+	if (r < 0)
+		return r;
+	if (fs_read(note.path, text, NULL) == 0 || !note.key)
+		return 0;
+	r = object_get(
+		note.object, &(struct object_get_options){.cancel = k->cancel}, text, NULL, err);
+	if (error_expected(r, PENSTOCK_E_NOT_FOUND, err))
+		return 0;
+	if (r == 0)
+		r = fs_write_atomic(note.path, text->data, text->len, 0600, err);
+	return r;
+}
+
 /*
  * Records the checkpoints that will be removed, all at once, so that an attempt that continues
  * removes the rest. Returns how many of `gone` were recorded, from the first; the others follow
@@ -138,27 +218,29 @@ static void choose(const struct publisher *p, const struct commit_list *list, si
  */
 static size_t note_going(struct keeper *k, const struct commit_entry *const *gone, size_t n)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CHECKPOINT_LIST);
-	_cleanup_free_ char *path = path_join(k->publisher->attempt->layout.state, "retired");
-	size_t noted = 0;
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	size_t noted = 0, len = 0;
 
 	for (size_t i = 0; i < k->going.n; i++)
-		buf_printf(&text, "%s\n", k->going.items[i]);
+		len += strlen(k->going.items[i]) + 1;
 	for (; noted < n; noted++) {
 		_cleanup_free_ char *relative = keeper_relative(
 			k->publisher, checkpoint_name(gone[noted]->path));
 		const char *kinds = gone[noted]->elsewhere ? "DF" : "df";
 
-		if (!relative || text.len + strlen(relative) + 3 > LIMIT_CHECKPOINT_LIST ||
+		len += relative ? strlen(relative) + 3 : 0;
+		if (!relative || len > LIMIT_CHECKPOINT_LIST ||
 			strlist_addf(&k->going, "%c%s", kinds[gone[noted]->single], relative) < 0)
 			break;
-		buf_printf(&text, "%s\n", k->going.items[k->going.n - 1]);
 	}
-	return !path || buf_failed(&text) ||
-			       fs_write_atomic(path, text.data, text.len, 0600, NULL) < 0
-		       ? 0
-		       : noted;
+	if (noted && note_write(k, &err) == 0)
+		return noted;
+	log_warn("cannot remove checkpoints: cannot record them: %s",
+		err.message ? err.message : "out of memory");
+	return 0;
 }
+
+/* ---- the removal ---- */
 
 /* First step: removes the commit, here and from the sync. A program may use the name of an older
  * checkpoint again at any time: what is here then is a new one. */
@@ -237,76 +319,103 @@ bool keeper_retire(struct keeper *k)
 	if (!newest_is_safe(k, list.items[newest].commit))
 		return false;
 	noted = note_going(k, gone, n);
-	if (noted == 0)
-		log_warn("cannot remove checkpoints: cannot record them in %s",
-			k->publisher->attempt->layout.state);
 	for (size_t i = 0; i < noted; i++) {
 		if (remove_commit(k, gone[i]) < 0) {
 			log_warn("cannot remove the checkpoint %s", gone[i]->path);
 			break;
 		}
+		k->publisher->checkpoints.removed++;
 	}
 	return newest == 0;
 }
 
+/* Removes an item of `going` here, unless it was saved again. Returns true if only its objects are
+ * left to remove then. */
+static bool remove_here(const struct keeper *k, char *item)
+{
+	bool single = *item == 'f';
+	_cleanup_free_ char *local = keeper_local(k->publisher, item + 1);
+	_cleanup_free_ char *commit = local ? checkpoint_commit(local, single) : NULL;
+
+	if (!strchr("df", *item))
+		return true;
+	if (!commit || access(commit, F_OK) == 0 || fs_remove_tree(local, NULL) < 0)
+		return false;
+	*item = single ? 'F' : 'D';
+	return true;
+}
+
+/* Returns true if nothing of the item is left, here and in the store. */
+static bool remove_item(struct keeper *k, char *item)
+{
+	const char *relative = item + 1;
+	struct sync *sync = k->publisher->sync;
+	_cleanup_free_ char *commit = checkpoint_commit(relative, strchr("fF", *item) != NULL);
+	_cleanup_free_ char *local = keeper_local(k->publisher, relative);
+	_cleanup_free_ char *local_commit = commit ? keeper_local(k->publisher, commit) : NULL;
+
+	/* Saved again meanwhile: a new checkpoint. */
+	if (!local || !local_commit || access(local_commit, F_OK) == 0)
+		return true;
+	/* Once more: an earlier removal may have been killed, or came before the store had the
+	 * object. */
+	if (sync && (!sync_retire(sync, commit) || sync_has_object(sync, commit)))
+		return false;
+	if (!remove_here(k, item))
+		return false;
+	/* A file here is one that is being saved again, and replaces the object. */
+	return !sync || access(local, F_OK) == 0 ||
+	       (sync_retire(sync, relative) && !sync_has_object(sync, relative));
+}
+
 bool keeper_remove_rest(struct keeper *k)
 {
-	_cleanup_(strlist_release) struct strlist waiting = {0};
-	_cleanup_free_ char *path = path_join(k->publisher->attempt->layout.state, "retired");
 	size_t n = 0;
 
 	if (!k->going.n || !keeper_is_inside(k))
 		return true;
 	for (size_t i = 0; i < k->going.n; i++) {
-		const char *relative = k->going.items[i] + 1;
-		bool single = strchr("fF", k->going.items[i][0]) != NULL;
-		bool older = strchr("DF", k->going.items[i][0]) != NULL;
-		_cleanup_free_ char *commit = checkpoint_commit(relative, single);
-		_cleanup_free_ char *local = keeper_local(k->publisher, relative);
-		_cleanup_free_ char *local_commit = local ? checkpoint_commit(local, single) : NULL;
-		bool there, reused;
-
-		/* Saved again meanwhile: a new checkpoint. */
-		if (!commit || !local_commit || access(local_commit, F_OK) == 0)
-			continue;
-		/* A file here is one that is being saved again, and replaces the object. */
-		there = access(local, F_OK) == 0;
-		reused = older && there;
-		/* Once more: an earlier removal may have been killed, or came before the store had
-		 * the object. */
-		if (k->publisher->sync &&
-			(!sync_retire(k->publisher->sync, commit) ||
-				sync_has_object(k->publisher->sync, commit) ||
-				(!reused && !sync_retire(k->publisher->sync, relative)))) {
-			strlist_add(&waiting, k->going.items[i]);
-			continue;
-		}
-		/* A missing directory was removed, and counted, before. */
-		if (older || (fs_remove_tree(local, NULL) == 0 && there))
-			n++;
+		if (remove_item(k, k->going.items[i]))
+			free(k->going.items[i]);
+		else
+			k->going.items[n++] = k->going.items[i];
 	}
-	strlist_release(&k->going);
-	k->going = waiting;
-	waiting = (struct strlist){0};
-	if (!k->going.n && path)
-		unlink(path);
-	k->publisher->checkpoints.removed += n;
-	return k->going.n == 0;
+	k->going.n = n;
+	if (!n)
+		note_remove(k);
+	return !n;
+}
+
+void keeper_remove_leftovers(struct keeper *k)
+{
+	bool continuing = k->publisher->attempt->continuing;
+
+	for (size_t i = 0; i < k->going.n; i++) {
+		char *kind = k->going.items[i];
+
+		if (!continuing)
+			*kind = *kind == 'f' ? 'F' : *kind == 'd' ? 'D' : *kind;
+		else if (keeper_is_inside(k))
+			remove_here(k, kind);
+	}
 }
 
 int keeper_load_retired(struct keeper *k, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_CHECKPOINT_LIST);
-	_cleanup_free_ char *path = path_join(k->publisher->attempt->layout.state, "retired");
 	char *line, *rest;
+	int r = note_read(k, &text, err);
 
-	if (!path)
-		return error_memory(err);
-	if (fs_read(path, &text, NULL) < 0 || !text.data)
-		return 0;
+	if (r < 0 || !text.data)
+		return r;
 	for (line = strtok_r(text.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-		if (strchr("dfDF", *line) && commit_name_is_good(line + 1) &&
-			strlist_add(&k->going, line) < 0)
+		_cleanup_free_ char *own = NULL;
+
+		if (!strchr("dfDF", *line) || !commit_name_is_good(line + 1))
+			continue;
+		/* With another `checkpoints.path` it is left alone. */
+		own = keeper_relative(k->publisher, checkpoint_name(line + 1));
+		if (!own || (strcmp(own, line + 1) == 0 && strlist_add(&k->going, line) < 0))
 			return error_memory(err);
 	}
 	return 0;

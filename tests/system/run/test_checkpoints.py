@@ -584,6 +584,29 @@ def test_a_kill_while_checkpoints_are_removed(penstock, workflow, store, at, whe
         assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {f"step-{newest:012}-1"}
 
 
+# kill -9 while the store deletes: the next attempt, here or on a machine that has nothing of this one, deletes the rest.
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+@pytest.mark.parametrize("held", ["COMMIT.json", "model-0.bin"])
+def test_a_kill_while_the_store_removes_checkpoints(penstock, workflow, store, fault_proxy, tmp_path, held, where):
+    deletion = fault_proxy.fault("DELETE", rf"step-000000000001-1/{held}$", hold="request", times=1000)
+    file = workflow(RESUMES + f"{save(1, 3000)} && {save(2, 3000)} && echo saved; exec sleep 1000", checkpoints={"keep": {"latest": 1}})
+    spec = json.loads(file.read_text())
+    spec["output"]["s3"]["endpointUrl"] = fault_proxy.url
+    file.write_text(json.dumps(spec))
+    run = penstock.popen("run", file)
+    run.wait_for_output("saved")
+    deletion.wait()
+    run.send(signal.SIGKILL)
+    run.wait()
+    deletion.stop()
+
+    again = penstock.run("run", file, env={} if where == "here" else {"PENSTOCK_HOME": str(tmp_path / "elsewhere")}).ok()
+
+    assert "from step-000000000002-1\n" in again.out
+    assert {key.split("/")[2] for key in store.keys("out", "run/checkpoints/")} == {"step-000000000002-1"}
+    assert not [key for key in store.keys("out", "run/.penstock/") if key.endswith("/retired")]
+
+
 # A full disk below a whole run: the step that could not save fails and says so, what was saved before counts, and with room
 # the same run goes on from it.
 def test_a_full_disk_below_a_run_that_saves(penstock, workflow, tmp_path):
