@@ -135,6 +135,12 @@
 #define LIMIT_HTTP_RETRY_AFTER	    60 /* seconds that a server may make us wait at a time */
 /* bytes of an interrupted reply that count as progress */
 #define LIMIT_HTTP_PROGRESS	    (64 * KIB)
+/* connections of one thread that reads samples over plain HTTP */
+#define LIMIT_PLAIN_CONNECTIONS	    16
+/* bytes of such a reply's head, together with as much of a small body as comes in one piece */
+#define LIMIT_PLAIN_HEAD	    (16 * KIB)
+/* bytes of the requests' heads of one batch: 10,000 with long keys and a session token */
+#define LIMIT_READS_HEADS	    (64 * MIB)
 
 /* Transfers. */
 #define LIMIT_PUT_SINGLE (64 * MIB) /* bytes; larger files are uploaded in parts */

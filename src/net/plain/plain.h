@@ -1,0 +1,73 @@
+/*
+ * Many small GETs from one server over plain HTTP, in the calling thread: for readers of samples,
+ * to which the cost of a request matters more than anything (docs/decisions/datasets.md).
+ *
+ *	struct plain *plain = NULL;
+ *	struct plain_get gets[256];	// each with a head, and room for the body
+ *
+ *	r = plain_new(&plain, "127.0.0.1:9000", 0, err);
+ *	if (r == 0)
+ *		plain_run(plain, gets, 256, cancel);
+ *	... each with `good` has its body; the caller repeats the others by net/http
+ *	plain_free(plain);
+ *
+ * It does only the common case: HTTP/1.1, a kept connection, 200 or 206 with a Content-Length.
+ * Anything else ends the request without `good`: a refused or cut connection, another status, a
+ * chunked body, silence. Nothing is retried, except that a request on a kept connection that turns
+ * out to be closed goes to a new one.
+ */
+#ifndef NET_PLAIN_PLAIN_H
+#define NET_PLAIN_PLAIN_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct penstock_error;
+struct plain;
+
+struct plain_get {
+	/* Set by the caller. */
+	const char *head; /* the whole head of the request, with its empty line; borrowed */
+	size_t head_len;
+	void *body; /* gets the body; borrowed */
+	size_t room; /* bytes; a longer body is not good */
+	/* Called with the head of a 200 or 206 before its body: false if it is not good. May be
+	 * NULL. */
+	bool (*on_head)(void *cookie, struct plain_get *get, const char *head, size_t len);
+	void *cookie;
+
+	/* Set at the end. */
+	bool good;
+	int status; /* 0 if there was no reply */
+	size_t len; /* bytes of the body */
+};
+
+/*
+ * `authority` is "HOST:PORT" or "HOST" (port 80); the host's name is resolved at the first use and
+ * after a failure. A store of ours on this machine is reached over its Unix socket
+ * (base/near_socket.h). `connections` is the most at a time; 0: LIMIT_PLAIN_CONNECTIONS. Sends
+ * nothing. One thread at a time may use it; a child after fork() frees it and makes its own.
+ */
+int plain_new(struct plain **out, const char *authority, unsigned connections,
+	struct penstock_error *err);
+void plain_free(struct plain *plain);
+
+/*
+ * Runs all requests to their end. A request that receives nothing for `silence_ms` ends without
+ * `good`, and so do all that are left once `*cancel` (may be NULL; checked every 50 ms) is set.
+ */
+void plain_run(struct plain *plain, struct plain_get *gets, size_t n, int silence_ms,
+	const atomic_int *cancel);
+
+/* Finds a header of a reply's head, in any case. Returns its value without the blanks around it,
+ * not terminated, or NULL if it is missing. */
+const char *plain_header(const char *head, size_t len, const char *name, size_t *value_len);
+
+/* Parses the head of a reply: `len` bytes with the empty line. Returns the status, or -1 if it is
+ * not one of HTTP/1.1 whose body has a known length and follows as it is. For plain_run() and
+ * tests. */
+int plain_parse_head(const char *head, size_t len, uint64_t *body_len, bool *keep);
+
+#endif

@@ -1,0 +1,58 @@
+/*
+ * Many reads of objects and of ranges into the caller's memory, as samples of a training need them.
+ *
+ *	struct object_reads *reads = NULL;
+ *	struct object_read batch[256];	// each with key, offset, length and data
+ *
+ *	r = reads_new(&reads, s3, "cifar10", err);
+ *	if (r == 0)
+ *		r = reads_run(reads, batch, 256, cancel, err);
+ *	reads_free(reads);
+ *
+ * A store that speaks plain HTTP is read on connections of the calling thread (net/plain), which
+ * costs a fifth of a request of the engine. Anything unusual there (another status, a cut
+ * connection, silence), HTTPS and Google's store go to the client's engine, with its retries, limits
+ * and messages. docs/decisions/datasets.md has the figures.
+ */
+#ifndef TRANSFER_READS_H
+#define TRANSFER_READS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "transfer/objects.h"
+
+#include <penstock/error.h>
+
+struct object_reads;
+
+struct object_read {
+	/* Set by the caller; borrowed. */
+	const char *key;
+	uint64_t offset;
+	size_t length; /* bytes; exactly as many must arrive */
+	/* All of the object: verified against the store's checksum, if it has one. A part is not. */
+	bool whole;
+	const char *etag; /* only this version, else PENSTOCK_E_CHANGED; NULL or "": any */
+	void *data; /* gets `length` bytes */
+
+	/* Set by reads_run(). */
+	struct penstock_error error; /* code PENSTOCK_OK if it is good; release it */
+};
+
+/* The client is borrowed and outlives it; `bucket` is copied. Sends nothing. One thread at a time
+ * may use it. */
+int reads_new(struct object_reads **out, struct object_client *client, const char *bucket,
+	struct penstock_error *err);
+void reads_free(struct object_reads *reads);
+/*
+ * Runs all reads to their end. Returns how many failed, whose `error` says why. Once `cancel` (may be
+ * NULL) is set the rest fails with PENSTOCK_E_CANCELLED. An error of the call itself, such as
+ * credentials that cannot be found, is returned with nothing read.
+ */
+int reads_run(struct object_reads *reads, struct object_read *items, size_t n,
+	const atomic_int *cancel, struct penstock_error *err);
+
+#endif

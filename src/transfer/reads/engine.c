@@ -1,0 +1,160 @@
+/* Reads by the client's engine, many at a time. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "transfer/reads/internal.h"
+
+struct slot {
+	struct s3_op op; /* first: hooks get its address */
+	struct fan *fan;
+	struct object_read *read;
+	atomic_bool flying;
+	bool used;
+	size_t at; /* bytes received */
+};
+
+static enum http_take on_write(
+	void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	struct slot *slot = cookie;
+
+	if (len > slot->read->length - slot->at) {
+		error_set(err, PENSTOCK_E_CHANGED,
+			"the object is longer than the %zu bytes expected", slot->read->length);
+		return HTTP_REFUSE;
+	}
+	memcpy((char *)slot->read->data + slot->at, data, len);
+	slot->at += len;
+	return HTTP_TAKEN;
+}
+
+static int on_restart(void *cookie)
+{
+	((struct slot *)cookie)->at = 0;
+	return 0;
+}
+
+static int on_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	struct slot *slot = cookie;
+
+	return s3_op_check_same(&slot->op, reply, slot->read->etag ? slot->read->etag : "", err);
+}
+
+static int check(struct slot *slot, const struct http_reply *reply, struct penstock_error *err)
+{
+	const struct object_read *read = slot->read;
+	uint8_t stored[CHECKSUM_MAX_SIZE], got[CHECKSUM_MAX_SIZE];
+	enum checksum_kind kind;
+
+	if (slot->at != read->length)
+		return object_error(err, PENSTOCK_E_CHANGED, "GET", slot->op.at,
+			"%zu bytes came of %zu", slot->at, read->length);
+	kind = read->whole ? object_reply_digest(reply, stored) : CHECKSUM_NONE;
+	if (kind == CHECKSUM_NONE)
+		return 0;
+	if (checksum_of(kind, read->data, read->length, got, err) < 0)
+		return -(int)PENSTOCK_E_MEMORY;
+	return memcmp(stored, got, checksum_size(kind)) == 0
+		       ? 0
+		       : object_corrupt(slot->op.at, kind, err);
+}
+
+/* One read that fails does not end the others. */
+static void on_done(void *cookie, struct http_request *request, struct http_reply *reply,
+	struct penstock_error *err)
+{
+	struct slot *slot = cookie;
+	struct object_read *read = slot->read;
+
+	(void)request;
+	if (!err)
+		check(slot, reply, &read->error);
+	else if (err->code == PENSTOCK_E_PRECONDITION)
+		object_replaced(slot->op.at, &read->error);
+	else
+		error_move(&read->error, err);
+	fan_ended(slot->fan, &slot->flying, NULL);
+}
+
+static int start(struct object_reads *reads, struct slot *slot, struct object_read *read,
+	const atomic_int *cancel)
+{
+	struct http_request *request = &slot->op.request;
+	int r;
+
+	if (slot->used)
+		s3_op_release(&slot->op);
+	slot->used = true;
+	slot->read = read;
+	slot->at = 0;
+	s3_op_init(&slot->op, "GET", object_at(reads->client, reads->bucket, read->key));
+	s3_op_cancel(&slot->op, cancel);
+	s3_op_header(&slot->op, "if-match", read->etag && *read->etag ? read->etag : NULL);
+	request->sink = (struct http_sink){.kind = HTTP_SINK_CALLBACK,
+		.write = on_write,
+		.restart = on_restart,
+		.cookie = slot};
+	request->bulk = request->resend = true;
+	if (!read->whole)
+		request->range = (struct http_range){
+			.wanted = true, .offset = read->offset, .length = read->length};
+	else if (object_response_checksums())
+		s3_op_header(&slot->op, "x-amz-checksum-mode", "ENABLED");
+	request->on_headers = on_headers;
+	request->done = on_done;
+	r = s3_op_ready(&slot->op, &read->error);
+	return r < 0 ? r
+		     : fan_submit(slot->fan, request, &slot->op.reply, &slot->flying, &read->error);
+}
+
+static struct slot *free_slot(struct slot *slots, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (!atomic_load(&slots[i].flying))
+			return &slots[i];
+	}
+	return NULL;
+}
+
+int reads_engine(struct object_reads *reads, struct object_read *items, size_t n, const bool *done,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	_cleanup_free_ struct slot *slots = NULL;
+	_cleanup_error_ struct penstock_error ended = PENSTOCK_ERROR_INIT;
+	struct fan fan;
+	size_t i = 0, most = 0;
+
+	for (size_t j = 0; j < n; j++)
+		most += !done[j];
+	if (!most)
+		return 0;
+	most = most < LIMIT_TRANSFER_AHEAD ? most : LIMIT_TRANSFER_AHEAD;
+	slots = calloc(most, sizeof(*slots));
+	if (!slots)
+		return error_memory(err);
+	fan_init(&fan, reads->client->engine, cancel);
+	for (size_t j = 0; j < most; j++)
+		slots[j].fan = &fan;
+	while (i < n && fan_wait(&fan, (unsigned)most)) {
+		if (!done[i])
+			start(reads, free_slot(slots, most), &items[i], cancel);
+		i++;
+	}
+	/* The rest was not started: the caller cancelled. */
+	fan_finish(&fan, &ended);
+	for (; i < n; i++) {
+		if (!done[i])
+			error_set(&items[i].error, PENSTOCK_E_CANCELLED, "cancelled");
+	}
+	for (size_t j = 0; j < most; j++) {
+		if (slots[j].used)
+			s3_op_release(&slots[j].op);
+	}
+	fan_release(&fan);
+	return 0;
+}

@@ -1,0 +1,69 @@
+#include "transfer/reads.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "transfer/reads/internal.h"
+
+/* libcurl honours these; requests for a proxy look different. */
+static bool has_proxy(void)
+{
+	return str_env("http_proxy") || str_env("all_proxy") || str_env("ALL_PROXY");
+}
+
+int reads_new(struct object_reads **out, struct object_client *client, const char *bucket,
+	struct penstock_error *err)
+{
+	struct object_reads *reads = calloc(1, sizeof(*reads));
+	int r;
+
+	if (!reads)
+		return error_memory(err);
+	reads->client = client;
+	reads->bucket = strdup(bucket);
+	buf_init(&reads->heads, LIMIT_READS_HEADS);
+	buf_init(&reads->path, LIMIT_STRING);
+	r = reads->bucket ? sigv4_init(&reads->sigv4, err) : error_memory(err);
+	if (r == 0 && !client->https && !client->google && !client->aws && !has_proxy())
+		r = plain_new(&reads->plain, client->authority, 0, err);
+	if (r < 0) {
+		reads_free(reads);
+		return r;
+	}
+	*out = reads;
+	return 0;
+}
+
+void reads_free(struct object_reads *reads)
+{
+	if (!reads)
+		return;
+	plain_free(reads->plain);
+	sigv4_release(&reads->sigv4);
+	buf_release(&reads->heads);
+	buf_release(&reads->path);
+	free(reads->bucket);
+	free(reads);
+}
+
+int reads_run(struct object_reads *reads, struct object_read *items, size_t n,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	_cleanup_free_ bool *done = calloc(n + 1, sizeof(*done));
+	int r, failed = 0;
+
+	if (!done)
+		return error_memory(err);
+	for (size_t i = 0; i < n; i++)
+		items[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
+	r = reads_plain(reads, items, n, done, cancel, err);
+	if (r == 0)
+		r = reads_engine(reads, items, n, done, cancel, err);
+	for (size_t i = 0; r == 0 && i < n; i++)
+		failed += items[i].error.code != PENSTOCK_OK;
+	return r < 0 ? r : failed;
+}

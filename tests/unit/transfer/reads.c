@@ -1,0 +1,275 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <penstock/error.h>
+
+#include "base/clock.h"
+#include "mini_http.h"
+#include "net/credentials/credentials.h"
+#include "net/http/http.h"
+#include "net/plain/plain.h"
+#include "s3/sum/checksum.h"
+#include "transfer/reads.h"
+
+#define SIZE 3073
+#define N    40
+
+static char content[SIZE];
+
+/* The store's replies. An object's name says how the first request of it ends. */
+struct fixture {
+	struct mini_http m;
+	struct http_engine *engine;
+	struct object_client *s3;
+	struct object_reads *reads;
+	struct object_read batch[N];
+	char data[N][SIZE];
+	atomic_uint first_requests;
+	unsigned repeats; /* requests beyond the first of an odd object */
+	atomic_int cancel;
+};
+
+static void checksum_line(char out[128], bool wrong)
+{
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char text[CHECKSUM_TEXT_SIZE];
+
+	assert_int_equal(checksum_of(CHECKSUM_CRC64NVME, content, SIZE, digest, NULL), 0);
+	digest[0] ^= wrong;
+	checksum_format(CHECKSUM_CRC64NVME, digest, text);
+	snprintf(out, 128, "ETag: \"e\"\r\nx-amz-checksum-crc64nvme: %s\r\n", text);
+}
+
+static bool is_first(struct fixture *f)
+{
+	return atomic_fetch_add(&f->first_requests, 1) == 0;
+}
+
+static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
+{
+	struct fixture *f = m->cookie;
+	char headers[256], sum[128];
+	uint64_t first, last;
+
+	if (mini_range(r, SIZE, &first, &last)) {
+		snprintf(headers, sizeof(headers),
+			"ETag: \"e\"\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%d\r\n", first,
+			last, SIZE);
+		return mini_reply(fd, "206 Partial Content", headers, content + first,
+			(size_t)(last - first + 1));
+	}
+	checksum_line(sum, strstr(r->target, "damaged") != NULL);
+	if (strstr(r->target, "missing"))
+		return mini_reply(
+			fd, "404 Not Found", "", "<Error><Code>NoSuchKey</Code></Error>", 37);
+	if (strstr(r->target, "other"))
+		return mini_reply(fd, "200 OK", "ETag: \"other\"\r\n", content, SIZE);
+	if (strstr(r->target, "short"))
+		return mini_reply(fd, "200 OK", "ETag: \"e\"\r\n", content, SIZE - 1);
+	if (strstr(r->target, "busy") && is_first(f))
+		return mini_reply(fd, "503 Slow Down", "Retry-After: 0\r\n", "", 0);
+	if (strstr(r->target, "cut") && is_first(f)) {
+		mini_printf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s\r\nabc", SIZE, sum);
+		return false;
+	}
+	if (strstr(r->target, "chunked") && is_first(f))
+		return mini_printf(fd,
+			"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nETag: \"e\"\r\n\r\n"
+			"3\r\nabc\r\n0\r\n\r\n");
+	if (strstr(r->target, "silent") && is_first(f)) {
+		/* Until the reader goes elsewhere. */
+		while (recv(fd, headers, sizeof(headers), 0) > 0)
+			;
+		return false;
+	}
+	mini_reply(fd, "200 OK", sum, content, SIZE);
+	return !strstr(r->target, "closes");
+}
+
+static int begin(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	char url[MINI_URL_SIZE];
+
+	for (size_t i = 0; i < SIZE; i++)
+		content[i] = (char)(i * 7 % 251);
+	mini_start(&f->m, answer, f);
+	mini_url(&f->m, "", url);
+	assert_int_equal(http_engine_new(&f->engine, NULL, NULL), 0);
+	assert_int_equal(object_client_open(&f->s3, f->engine,
+				 &(struct store_place){.endpoint_url = url,
+					 .region = "us-east-1",
+					 .access_key_id = "key",
+					 .secret_access_key = "secret"},
+				 NULL),
+		0);
+	assert_int_equal(reads_new(&f->reads, f->s3, "bucket", NULL), 0);
+	*state = f;
+	return 0;
+}
+
+static int finish(void **state)
+{
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < N; i++)
+		penstock_error_release(&f->batch[i].error);
+	reads_free(f->reads);
+	object_client_free(f->s3);
+	http_engine_free(f->engine);
+	mini_stop(&f->m);
+	free(f);
+	return 0;
+}
+
+/* All good, except that the third has that name. Returns how many failed. */
+static int run(struct fixture *f, const char *odd)
+{
+	memset(f->data, 0, sizeof(f->data));
+	for (size_t i = 0; i < N; i++) {
+		penstock_error_release(&f->batch[i].error);
+		f->batch[i] = (struct object_read){.key = odd && i == 2 ? odd : "good",
+			.length = SIZE,
+			.whole = true,
+			.etag = i % 2 ? "\"e\"" : NULL,
+			.data = f->data[i]};
+	}
+	f->batch[2].etag = "\"e\"";
+	return reads_run(f->reads, f->batch, N, &f->cancel, NULL);
+}
+
+static void assert_others(const struct fixture *f)
+{
+	for (size_t i = 0; i < N; i++) {
+		if (i != 2)
+			assert_memory_equal(f->data[i], content, SIZE);
+	}
+}
+
+static void all_objects_of_a_batch_are_read_on_kept_connections(void **state)
+{
+	struct fixture *f = *state;
+	struct http_counters counters;
+
+	for (int i = 0; i < 5; i++) {
+		assert_int_equal(run(f, NULL), 0);
+		assert_others(f);
+	}
+	assert_in_range(atomic_load(&f->m.connections), 1, 16);
+	assert_int_equal(atomic_load(&f->m.requests), 5 * N);
+	http_engine_counters(f->engine, &counters);
+	assert_int_equal(counters.requests, 0);
+}
+
+static void ranges_are_read_where_they_are(void **state)
+{
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < N; i++)
+		f->batch[i] = (struct object_read){
+			.key = "good", .offset = i * 70, .length = 60 + i, .data = f->data[i]};
+	assert_int_equal(reads_run(f->reads, f->batch, N, NULL, NULL), 0);
+	for (size_t i = 0; i < N; i++)
+		assert_memory_equal(f->data[i], content + i * 70, 60 + i);
+}
+
+/* The engine repeats it. */
+static void an_unusual_reply_is_no_failure(void **state)
+{
+	static const char *const odd[] = {"busy", "cut", "chunked", "closes", "silent"};
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+		atomic_store(&f->first_requests, 0);
+		assert_int_equal(run(f, odd[i]), 0);
+		assert_others(f);
+		assert_memory_equal(f->data[2], content, SIZE);
+	}
+}
+
+static void one_that_fails_does_not_end_the_others(void **state)
+{
+	static const struct {
+		const char *name;
+		enum penstock_code code;
+	} cases[] = {{"missing", PENSTOCK_E_NOT_FOUND}, {"other", PENSTOCK_E_CHANGED},
+		{"short", PENSTOCK_E_CHANGED}, {"damaged", PENSTOCK_E_CORRUPT}};
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_int_equal(run(f, cases[i].name), 1);
+		assert_others(f);
+		assert_int_equal(f->batch[2].error.code, cases[i].code);
+		assert_non_null(strstr(f->batch[2].error.message, cases[i].name));
+	}
+}
+
+static void a_cancelled_batch_ends_at_once(void **state)
+{
+	struct fixture *f = *state;
+	int64_t start = clock_monotonic_ms();
+
+	atomic_store(&f->cancel, 1);
+	assert_in_range(run(f, "silent"), 1, N);
+	assert_int_equal(f->batch[2].error.code, PENSTOCK_E_CANCELLED);
+	assert_in_range(clock_monotonic_ms() - start, 0, 1500);
+}
+
+static void only_heads_with_a_plain_length_are_taken(void **state)
+{
+	static const struct {
+		const char *head;
+		int status;
+		uint64_t len;
+		bool keep;
+	} cases[] = {
+		{"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 200, 5, true},
+		{"HTTP/1.1 206\r\ncontent-length:\t 77 \r\nConnection: close\r\n\r\n", 206, 77,
+			false},
+		{"HTTP/1.1 404 x\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n", 404, 0,
+			true},
+		{"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\n", -1, 0, false},
+		{"HTTP/1.1 20x OK\r\nContent-Length: 5\r\n\r\n", -1, 0, false},
+		{"HTTP/1.1 2000 OK\r\nContent-Length: 5\r\n\r\n", -1, 0, false},
+		{"HTTP/1.1 200 OK\r\n\r\n", -1, 0, false},
+		{"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", -1, 0, false},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n", -1, 0, false},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", -1, 0, false},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: gzip\r\n\r\n", -1, 0,
+			false},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n", -1, 0, false},
+		{"HTTP/1.1 200", -1, 0, false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		uint64_t len = 0;
+		bool keep = false;
+
+		assert_int_equal(
+			plain_parse_head(cases[i].head, strlen(cases[i].head), &len, &keep),
+			cases[i].status);
+		if (cases[i].status > 0) {
+			assert_int_equal(len, cases[i].len);
+			assert_int_equal(keep, cases[i].keep);
+		}
+	}
+}
+
+int main(void)
+{
+#define RULE(name) cmocka_unit_test_setup_teardown(name, begin, finish)
+	const struct CMUnitTest tests[] = {
+		RULE(all_objects_of_a_batch_are_read_on_kept_connections),
+		RULE(ranges_are_read_where_they_are),
+		RULE(an_unusual_reply_is_no_failure),
+		RULE(one_that_fails_does_not_end_the_others),
+		RULE(a_cancelled_batch_ends_at_once),
+		cmocka_unit_test(only_heads_with_a_plain_length_are_taken),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
