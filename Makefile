@@ -68,7 +68,9 @@ check-style: format-check all
 
 # Unit tests and the fuzz targets' corpus, with every byte and every undefined operation watched. The other compiler, whose
 # warnings are errors, too; check-tidy reads its commands.
-SANITIZE := ASAN_OPTIONS=strict_string_checks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+# cmocka catches a SIGSEGV and goes on without saying where it was: the sanitizer keeps the signal, and prints the stack.
+SANITIZE := ASAN_OPTIONS=strict_string_checks=1:detect_stack_use_after_return=1:handle_segv=2 \
+	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 check-unit: build-asan/build.ninja
 	$(NICE) ninja -C build-asan
 	$(SANITIZE) tools/meson-test build-asan --suite unit
