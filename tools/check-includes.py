@@ -22,6 +22,7 @@ STANDS_ON = {
     "net": ["s3"],
     "transfer": ["net"],
     "copy": ["transfer"],
+    "dataset": ["transfer"],
     "archive": ["base"],
     "image": ["archive", "net"],
     "checkpoint": ["s3"],

@@ -190,6 +190,17 @@
 #define LIMIT_WALK_NAMES (8 * MIB)
 #define LIMIT_WALK_MEMORY (8 * MIB) /* bytes of names left in the directories above */
 
+/* Formats of data sets. */
+/* fields of one sample; tables of features have 40, others fewer than 10 */
+#define LIMIT_FORMAT_FIELDS 256
+#define LIMIT_FORMAT_DIMS   8 /* dimensions of an array; video batches have 5 */
+#define LIMIT_FORMAT_NAME   1024 /* bytes of a field's name, or of a shard's */
+/* bytes that a scan reads at a time, at most: large enough to hide a round trip */
+#define LIMIT_SCAN_PIECE    (4 * MIB)
+/* bytes between two headers that a scan reads through; it skips more, and reads the headers only */
+#define LIMIT_SCAN_SKIP	    (256 * KIB)
+#define LIMIT_NPY_HEADER    (64 * KIB) /* bytes of the description in a .npy; usually 128 */
+
 /* A workflow. */
 #define LIMIT_WORKFLOW_FILE (4 * MIB) /* bytes */
 #define LIMIT_WORKFLOW_RECORD (8 * MIB) /* bytes of the indented copy that a run keeps */

@@ -1,0 +1,56 @@
+#include "dataset/format/format.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+
+static const struct {
+	const char *name;
+	size_t size;
+} dtypes[DTYPE_COUNT_] = {
+	[DTYPE_NONE] = {"none", 0},
+	[DTYPE_BOOL] = {"bool", 1},
+	[DTYPE_U8] = {"uint8", 1},
+	[DTYPE_I8] = {"int8", 1},
+	[DTYPE_U16] = {"uint16", 2},
+	[DTYPE_I16] = {"int16", 2},
+	[DTYPE_F16] = {"float16", 2},
+	[DTYPE_BF16] = {"bfloat16", 2},
+	[DTYPE_U32] = {"uint32", 4},
+	[DTYPE_I32] = {"int32", 4},
+	[DTYPE_F32] = {"float32", 4},
+	[DTYPE_U64] = {"uint64", 8},
+	[DTYPE_I64] = {"int64", 8},
+	[DTYPE_F64] = {"float64", 8},
+};
+
+size_t dtype_size(enum format_dtype dtype)
+{
+	return dtypes[dtype].size;
+}
+
+const char *dtype_name(enum format_dtype dtype)
+{
+	return dtypes[dtype].name;
+}
+
+enum format_dtype dtype_find(const char *name, size_t len)
+{
+	for (size_t i = DTYPE_NONE + 1; i < ARRAY_SIZE(dtypes); i++) {
+		if (strlen(dtypes[i].name) == len && memcmp(dtypes[i].name, name, len) == 0)
+			return (enum format_dtype)i;
+	}
+	return DTYPE_NONE;
+}
+
+bool format_array_size(enum format_dtype dtype, unsigned ndim, const uint64_t *dims, size_t *size)
+{
+	size_t total = dtype_size(dtype);
+
+	for (unsigned i = 0; i < ndim; i++) {
+		if (__builtin_mul_overflow(total, dims[i], &total))
+			return false;
+	}
+	*size = total;
+	return true;
+}

@@ -1,0 +1,85 @@
+/* Shared by the formats: errors, numbers, reading a shard in pieces, adding fields. */
+#ifndef DATASET_FORMAT_INTERNAL_H
+#define DATASET_FORMAT_INTERNAL_H
+
+#include <endian.h>
+#include <string.h>
+
+#include <penstock/error.h>
+
+#include "dataset/format/format.h"
+
+/* "cannot read 'train-0.tar': REASON at byte 512". Returns -code. */
+int shard_error(struct penstock_error *err, enum penstock_code code, const char *shard,
+	uint64_t offset, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+static inline uint16_t get_le16(const void *p)
+{
+	uint16_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return le16toh(v);
+}
+
+static inline uint32_t get_le32(const void *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return le32toh(v);
+}
+
+static inline uint64_t get_le64(const void *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return le64toh(v);
+}
+
+static inline uint32_t get_be32(const void *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return be32toh(v);
+}
+
+/*
+ * The bytes of a shard around a position, or those of one sample. A scan asks for ascending
+ * offsets; pieces grow while it asks for near ones.
+ *
+ *	_cleanup_(window_release) struct window w = {.shard = shard};
+ *
+ *	if (window_get(&w, offset, 512, &header, err) < 0)	// valid until the next call
+ */
+struct window {
+	const struct shard_reader *shard; /* NULL: the bytes of a sample, which `data` has all */
+	const char *name; /* of the shard, if `shard` is NULL */
+	unsigned char *data;
+	uint64_t offset;
+	size_t len, cap;
+	size_t piece; /* bytes of the last read */
+};
+
+void window_of_piece(struct window *w, const struct format_piece *piece);
+void window_release(struct window *w);
+const char *window_name(const struct window *w);
+/* Offset of the end: of the shard, or of the sample. */
+uint64_t window_end(const struct window *w);
+/* PENSTOCK_E_CORRUPT if the end is before that of the range. `len` <= LIMIT_SCAN_PIECE. */
+int window_get(struct window *w, uint64_t offset, size_t len, const unsigned char **out,
+	struct penstock_error *err);
+
+/* Starts the fields of a sample. */
+void fields_begin(struct format_fields *out);
+/* Adds a field with a name and `size` bytes at `data`. PENSTOCK_E_LIMIT if there are too many. */
+int fields_add(struct format_fields *out, const struct format_piece *piece,
+	const struct format_field *field, struct penstock_error *err);
+/* Returns memory for `size` bytes, aligned for any number; NULL if the scratch memory is too small,
+ * which fields_end() reports. */
+void *fields_scratch(struct format_fields *out, size_t size);
+int fields_end(const struct format_fields *out, const struct format_piece *piece,
+	struct penstock_error *err);
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * Samples of one size, without anything between them: records of any file, the rows of a NumPy
+ * array or of an IDX file (MNIST), windows of a stream of tokens.
+ *
+ *	struct records r;
+ *
+ *	records_cifar10(&r);			// or one of the other functions
+ *	r.format.scan(&r.format, &shard, add, cookie, err);
+ *
+ * A struct has no pointers of its own and needs no release. Those of npy_open() and idx_open() fit
+ * the one shard that they have read.
+ */
+#ifndef DATASET_FORMAT_RECORDS_H
+#define DATASET_FORMAT_RECORDS_H
+
+#include "dataset/format/format.h"
+
+struct record_column {
+	const char *name; /* static */
+	uint64_t offset; /* in the record */
+	size_t size; /* bytes */
+	enum format_type type;
+	enum format_dtype dtype;
+	bool big_endian;
+	unsigned ndim;
+	uint64_t dims[LIMIT_FORMAT_DIMS];
+};
+
+#define RECORD_COLUMNS 3
+
+struct records {
+	struct format format;
+	uint64_t header, trailer; /* bytes before the first record and after the last one */
+	uint64_t size; /* bytes of a record */
+	uint64_t stride; /* bytes from one record to the next; less than `size` if they overlap */
+	bool ragged; /* fewer bytes than a record may be left at the end */
+	uint64_t count; /* records in the shard; UINT64_MAX if its size gives their number */
+	unsigned n_columns;
+	struct record_column columns[RECORD_COLUMNS];
+};
+
+/* Records of `size` bytes, as one field "data" of bytes. PENSTOCK_E_INVALID if it is 0 or too
+ * large. */
+int records_init(struct records *r, uint64_t header, uint64_t size, uint64_t trailer,
+	struct penstock_error *err);
+/* The binary versions: "label" or "coarse" and "fine", then "image" (3, 32, 32). */
+void records_cifar10(struct records *r);
+void records_cifar100(struct records *r);
+/* Windows of `length` tokens of DTYPE_U16 or DTYPE_U32 as one field "tokens"; each starts `stride`
+ * tokens after the last one. Tokens that do not fill a window are dropped. */
+int records_tokens(struct records *r, enum format_dtype dtype, uint64_t length, uint64_t stride,
+	struct penstock_error *err);
+/* The rows (first axis) of an array in a .npy file, as one field "data". */
+int npy_open(struct records *r, const struct shard_reader *shard, struct penstock_error *err);
+/* The same of an IDX file. */
+int idx_open(struct records *r, const struct shard_reader *shard, struct penstock_error *err);
+
+/* Computes the number of records in a shard. PENSTOCK_E_CORRUPT if its size does not fit. */
+int records_count(const struct records *r, const struct shard_reader *shard, uint64_t *count,
+	struct penstock_error *err);
+
+/* The array that a .npy file has in memory, for files in other formats. */
+struct npy {
+	enum format_dtype dtype;
+	bool big_endian;
+	unsigned ndim;
+	uint64_t dims[LIMIT_FORMAT_DIMS];
+	uint64_t offset; /* of the values */
+};
+/* Bytes that npy_header_size() needs. */
+#define NPY_START 12
+/* Returns the bytes of the header, from the first NPY_START of the file; 0 if it is no .npy. */
+uint64_t npy_header_size(const unsigned char start[static NPY_START]);
+/* Parses a header of that size. Returns NULL, or the reason for which it is refused; `*code` is
+ * then PENSTOCK_E_CORRUPT or PENSTOCK_E_UNSUPPORTED. */
+const char *npy_parse(struct npy *npy, const unsigned char *header, size_t len, int *code);
+
+#endif
