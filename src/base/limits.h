@@ -199,6 +199,10 @@
 #define LIMIT_SCAN_PIECE    (4 * MIB)
 /* bytes between two headers that a scan reads through; it skips more, and reads the headers only */
 #define LIMIT_SCAN_SKIP	    (256 * KIB)
+#define LIMIT_TAR_NAME	    (4 * KIB) /* bytes of a member's name; the kernel's limit of a path */
+#define LIMIT_TAR_HEADERS   (64 * KIB) /* bytes of extended headers of one member; usually 1,024 */
+/* bytes of the index of a tar: four million members with short names */
+#define LIMIT_TAR_INDEX	    (256 * MIB)
 #define LIMIT_NPY_HEADER    (64 * KIB) /* bytes of the description in a .npy; usually 128 */
 
 /* A workflow. */

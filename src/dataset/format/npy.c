@@ -196,3 +196,24 @@ const char *npy_parse(struct npy *npy, const unsigned char *header, size_t len, 
 	}
 	return fault;
 }
+
+void npy_field(struct format_field *field)
+{
+	const unsigned char *p = field->data;
+	uint64_t len = field->size >= NPY_START ? npy_header_size(p) : 0;
+	struct npy npy;
+	size_t size;
+	int code;
+
+	if (len == 0 || len > field->size || npy_parse(&npy, p, (size_t)len, &code) ||
+		!format_array_size(npy.dtype, npy.ndim, npy.dims, &size) ||
+		size != field->size - len)
+		return;
+	field->data = p + len;
+	field->size = size;
+	field->type = npy.ndim ? FORMAT_ARRAY : FORMAT_NUMBER;
+	field->dtype = npy.dtype;
+	field->big_endian = npy.big_endian;
+	field->ndim = npy.ndim;
+	memcpy(field->dims, npy.dims, sizeof(field->dims));
+}

@@ -74,5 +74,7 @@ uint64_t npy_header_size(const unsigned char start[static NPY_START]);
 /* Parses a header of that size. Returns NULL, or the reason for which it is refused; `*code` is
  * then PENSTOCK_E_CORRUPT or PENSTOCK_E_UNSUPPORTED. */
 const char *npy_parse(struct npy *npy, const unsigned char *header, size_t len, int *code);
+/* Makes an array of a field of bytes that is a .npy file; leaves others as they are. */
+void npy_field(struct format_field *field);
 
 #endif

@@ -1,0 +1,36 @@
+/*
+ * The members of a tar archive, one after the other: ustar, with GNU's long names and sizes and
+ * the paths and sizes of pax. Internal to the tar format.
+ *
+ *	struct tar_walk walk = {.w = {.shard = shard}};
+ *
+ *	while ((r = tar_walk_next(&walk, err)) > 0)
+ *		printf("%s %zu\n", walk.name, (size_t)walk.size);
+ *	tar_walk_release(&walk);
+ */
+#ifndef DATASET_FORMAT_TAR_WALK_H
+#define DATASET_FORMAT_TAR_WALK_H
+
+#include "dataset/format/internal.h"
+
+#define TAR_BLOCK 512
+
+struct tar_walk {
+	struct window w;
+	uint64_t at; /* offset of the next header */
+	uint64_t start; /* of the member's first header */
+	uint64_t data, size; /* of its content; the padded end is `at` */
+	bool extended; /* the next header belongs to extended headers from `start` on */
+	uint64_t pax_size; /* UINT64_MAX if there is none */
+	bool long_name; /* `name` comes from an extended header */
+	char name[LIMIT_TAR_NAME + 1];
+};
+
+/* Goes to the next file. Returns 1, or 0 at the end of the archive. */
+int tar_walk_next(struct tar_walk *walk, struct penstock_error *err);
+void tar_walk_release(struct tar_walk *walk);
+
+/* Divides a name into key and extension. Returns false if the member is not part of a sample. */
+bool tar_split_name(const char *name, size_t *key_len, const char **ext);
+
+#endif
