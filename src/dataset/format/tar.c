@@ -48,8 +48,8 @@ static bool has_ext(const struct group *g, const char *ext)
 	return false;
 }
 
-static int index_member(struct group *g, const struct tar_walk *walk, const char *ext,
-	struct penstock_error *err)
+static int index_member(
+	struct group *g, const struct tar_walk *walk, const char *ext, struct penstock_error *err)
 {
 	if (!g->index)
 		return 0;
@@ -122,8 +122,7 @@ static int scan(const struct format *f, const struct shard_reader *shard, format
 	return scan_groups(&g, shard, err);
 }
 
-int tar_index_format(
-	const struct shard_reader *shard, struct buf *out, struct penstock_error *err)
+int tar_index_format(const struct shard_reader *shard, struct buf *out, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf lines = BUF_INIT(LIMIT_TAR_INDEX);
 	struct group g = {.index = &lines};

@@ -26,7 +26,6 @@ extern const struct format format_tar;
 int tar_index_scan(const char *text, size_t len, const struct shard_reader *shard,
 	format_sample_fn sample, void *cookie, struct penstock_error *err);
 /* Appends the index of an archive. PENSTOCK_E_INVALID if a name has a space. */
-int tar_index_format(
-	const struct shard_reader *shard, struct buf *out, struct penstock_error *err);
+int tar_index_format(const struct shard_reader *shard, struct buf *out, struct penstock_error *err);
 
 #endif

@@ -69,8 +69,8 @@ static bool is_zero(const unsigned char *h)
 	return h[0] == 0 && memcmp(h, h + 1, TAR_BLOCK - 1) == 0;
 }
 
-static int set_name(struct tar_walk *walk, const unsigned char *name, size_t len,
-	struct penstock_error *err)
+static int set_name(
+	struct tar_walk *walk, const unsigned char *name, size_t len, struct penstock_error *err)
 {
 	if (len > LIMIT_TAR_NAME)
 		return shard_error(err, PENSTOCK_E_LIMIT, window_name(&walk->w), walk->at,
@@ -83,8 +83,8 @@ static int set_name(struct tar_walk *walk, const unsigned char *name, size_t len
 	return 0;
 }
 
-static int pax_record(struct tar_walk *walk, const unsigned char *key, size_t len,
-	struct penstock_error *err)
+static int pax_record(
+	struct tar_walk *walk, const unsigned char *key, size_t len, struct penstock_error *err)
 {
 	const unsigned char *value = memchr(key, '=', len);
 	size_t key_len = value ? (size_t)(value - key) : 0;
@@ -110,8 +110,8 @@ static int pax_record(struct tar_walk *walk, const unsigned char *key, size_t le
 }
 
 /* Records are "LENGTH KEY=VALUE\n"; the length is that of the whole record. */
-static int pax_records(struct tar_walk *walk, const unsigned char *p, size_t len,
-	struct penstock_error *err)
+static int pax_records(
+	struct tar_walk *walk, const unsigned char *p, size_t len, struct penstock_error *err)
 {
 	int r = 0;
 

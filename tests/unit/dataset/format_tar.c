@@ -247,8 +247,8 @@ static void test_a_cut_archive_is_corrupt(void **state)
 	add(&tar, "b.jpg", "2");
 	for (size_t len = 0; len < (size_t)4 * BLOCK; len++) {
 		tar.len = len;
-		assert_int_equal(scan(&tar),
-			len == (size_t)2 * BLOCK ? 0 : -(int)PENSTOCK_E_CORRUPT);
+		assert_int_equal(
+			scan(&tar), len == (size_t)2 * BLOCK ? 0 : -(int)PENSTOCK_E_CORRUPT);
 	}
 }
 
@@ -405,8 +405,8 @@ static void test_too_little_memory_names_the_size_needed(void **state)
 	piece = found_piece(&m, "a.tar", &found, 0);
 	fields.scratch = scratch;
 	fields.scratch_size = 4;
-	assert_int_equal(format_tar.split(&format_tar, &piece, &fields, NULL),
-		-(int)PENSTOCK_E_LIMIT);
+	assert_int_equal(
+		format_tar.split(&format_tar, &piece, &fields, NULL), -(int)PENSTOCK_E_LIMIT);
 	fields.scratch_size = fields.scratch_used;
 	assert_int_equal(format_tar.split(&format_tar, &piece, &fields, NULL), 0);
 }

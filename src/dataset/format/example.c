@@ -1,0 +1,313 @@
+/* The protocol buffer tf.train.Example: features by name, each a list of bytes, floats or
+ * integers. */
+#include <inttypes.h>
+#include <string.h>
+
+#include <penstock/error.h>
+
+#include "base/must.h"
+#include "dataset/format/internal.h"
+#include "dataset/format/tfrecord.h"
+
+/* Numbers of fields. */
+enum {
+	EXAMPLE_FEATURES = 1,
+	FEATURES_ENTRY = 1,
+	ENTRY_KEY = 1,
+	ENTRY_FEATURE = 2,
+	FEATURE_BYTES = 1,
+	FEATURE_FLOATS = 2,
+	FEATURE_INTEGERS = 3,
+	LIST_VALUE = 1
+};
+
+enum wire { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
+
+struct message {
+	const unsigned char *at, *end;
+};
+
+struct item {
+	uint32_t field;
+	enum wire wire;
+	uint64_t varint;
+	struct message bytes; /* of LENGTH and the fixed ones */
+};
+
+static bool get_varint(struct message *m, uint64_t *out)
+{
+	*out = 0;
+	for (unsigned shift = 0; shift < 64 && m->at < m->end; shift += 7) {
+		unsigned char c = *m->at++;
+
+		*out |= (uint64_t)(c & 0x7f) << shift;
+		if (!(c & 0x80))
+			return true;
+	}
+	return false;
+}
+
+static bool take(struct message *m, uint64_t len, struct message *out)
+{
+	if (len > (uint64_t)(m->end - m->at))
+		return false;
+	out->at = m->at;
+	m->at += len;
+	out->end = m->at;
+	return true;
+}
+
+/* Returns 1, 0 at the end, or -1 if the message is invalid. */
+static int next(struct message *m, struct item *out)
+{
+	uint64_t tag, len = 8;
+	bool good;
+
+	if (m->at == m->end)
+		return 0;
+	if (!get_varint(m, &tag) || tag >> 3 == 0 || tag >> 3 > UINT32_MAX >> 3)
+		return -1;
+	out->field = (uint32_t)(tag >> 3);
+	out->wire = (enum wire)(tag & 7);
+	out->bytes = (struct message){NULL, NULL};
+	switch (out->wire) {
+	case VARINT:
+		good = get_varint(m, &out->varint);
+		break;
+	case LENGTH:
+		good = get_varint(m, &len) && take(m, len, &out->bytes);
+		break;
+	case FIXED64:
+		good = take(m, 8, &out->bytes);
+		break;
+	case FIXED32:
+		good = take(m, 4, &out->bytes);
+		break;
+	default:
+		good = false;
+	}
+	return good ? 1 : -1;
+}
+
+/* The split of one Example. */
+struct split {
+	const struct format_piece *piece;
+	struct format_fields *out;
+	struct message name; /* of the feature */
+	struct penstock_error *err;
+};
+
+static int corrupt(const struct split *s, const unsigned char *at, const char *reason)
+{
+	return shard_error(s->err, PENSTOCK_E_CORRUPT, s->piece->shard,
+		s->piece->offset + (uint64_t)(at - (const unsigned char *)s->piece->data),
+		"the record is no tf.train.Example: %s", reason);
+}
+
+static int add(const struct split *s, const struct format_field *value)
+{
+	struct format_field field = *value;
+
+	field.name = (const char *)s->name.at;
+	field.name_len = (size_t)(s->name.end - s->name.at);
+	return fields_add(s->out, s->piece, &field, s->err);
+}
+
+static int bytes_list(const struct split *s, struct message list)
+{
+	struct message values = list;
+	struct item item;
+	uint32_t count = 0, index = 0;
+	int r;
+
+	while ((r = next(&values, &item)) > 0)
+		count += item.field == LIST_VALUE && item.wire == LENGTH;
+	if (r < 0)
+		return corrupt(s, list.at, "invalid list of bytes");
+	while (r == 0 && next(&list, &item) > 0) {
+		struct format_field field = {.data = item.bytes.at,
+			.size = (size_t)(item.bytes.end - item.bytes.at)};
+
+		if (item.field != LIST_VALUE || item.wire != LENGTH)
+			continue;
+		if (count > 1) {
+			field.index = index++;
+			field.count = count;
+		}
+		r = add(s, &field);
+	}
+	return r;
+}
+
+/* Values of one feature, in one or several pieces. */
+struct numbers {
+	enum format_dtype dtype;
+	size_t n;
+	unsigned pieces;
+	unsigned char *to; /* NULL while they are counted */
+};
+
+static bool add_floats(struct numbers *v, const struct item *item)
+{
+	size_t len = (size_t)(item->bytes.end - item->bytes.at);
+
+	if (len % 4 || (item->wire != LENGTH && item->wire != FIXED32))
+		return false;
+	if (v->to)
+		memcpy(v->to + 4 * v->n, item->bytes.at, len);
+	v->n += len / 4;
+	v->pieces++;
+	return true;
+}
+
+static bool add_integers(struct numbers *v, const struct item *item)
+{
+	struct message packed = item->bytes;
+	uint64_t value = item->varint;
+
+	if (item->wire != LENGTH && item->wire != VARINT)
+		return false;
+	do {
+		if (item->wire == LENGTH && packed.at == packed.end)
+			break;
+		if (item->wire == LENGTH && !get_varint(&packed, &value))
+			return false;
+		value = htole64(value);
+		if (v->to)
+			memcpy(v->to + 8 * v->n, &value, 8);
+		v->n++;
+	} while (item->wire == LENGTH);
+	return true;
+}
+
+static bool add_numbers(struct numbers *v, struct message list)
+{
+	struct item item;
+	int r;
+
+	v->n = 0;
+	while ((r = next(&list, &item)) > 0) {
+		if (item.field != LIST_VALUE)
+			continue;
+		if (!(v->dtype == DTYPE_F32 ? add_floats(v, &item) : add_integers(v, &item)))
+			return false;
+	}
+	return r == 0;
+}
+
+static int numbers_list(const struct split *s, struct message list, enum format_dtype dtype)
+{
+	struct numbers v = {.dtype = dtype};
+	struct format_field field = {.type = FORMAT_ARRAY, .dtype = dtype, .ndim = 1};
+
+	if (!add_numbers(&v, list))
+		return corrupt(s, list.at, "invalid list of numbers");
+	field.dims[0] = v.n;
+	field.size = v.n * dtype_size(dtype);
+	field.data = list.at;
+	if (dtype == DTYPE_F32 && v.pieces == 1) {
+		struct item item = {0};
+
+		while (next(&list, &item) > 0 && item.field != LIST_VALUE)
+			;
+		field.data = item.bytes.at;
+	} else if (v.n) {
+		v.to = fields_scratch(s->out, field.size);
+		if (!v.to)
+			return 0; /* reported at the end */
+		MUST(add_numbers(&v, list));
+		field.data = v.to;
+	}
+	return add(s, &field);
+}
+
+static int feature(const struct split *s, struct message feature)
+{
+	struct message value = {NULL, NULL};
+	struct item item;
+	uint32_t kind = 0;
+	int r;
+
+	while ((r = next(&feature, &item)) > 0) {
+		if (item.field < FEATURE_BYTES || item.field > FEATURE_INTEGERS)
+			continue;
+		if (kind || item.wire != LENGTH)
+			return corrupt(s, item.bytes.at ? item.bytes.at : feature.at,
+				"a feature has two lists of values");
+		kind = item.field;
+		value = item.bytes;
+	}
+	if (r < 0)
+		return corrupt(s, feature.at, "invalid feature");
+	if (kind == FEATURE_BYTES)
+		return bytes_list(s, value);
+	if (kind)
+		return numbers_list(s, value, kind == FEATURE_FLOATS ? DTYPE_F32 : DTYPE_I64);
+	return 0;
+}
+
+static bool has_name(const struct split *s)
+{
+	size_t len = (size_t)(s->name.end - s->name.at);
+
+	for (size_t i = 0; i < s->out->n; i++) {
+		const struct format_field *f = &s->out->items[i];
+
+		if (f->name_len == len && memcmp(f->name, s->name.at, len) == 0)
+			return true;
+	}
+	return false;
+}
+
+static int entry(struct split *s, struct message entry)
+{
+	struct message value = {NULL, NULL};
+	struct item item;
+	int r;
+
+	s->name = (struct message){entry.at, entry.at};
+	while ((r = next(&entry, &item)) > 0) {
+		if (item.wire != LENGTH)
+			continue;
+		if (item.field == ENTRY_KEY)
+			s->name = item.bytes;
+		else if (item.field == ENTRY_FEATURE)
+			value = item.bytes;
+	}
+	if (r < 0 || s->name.end - s->name.at > LIMIT_FORMAT_NAME)
+		return corrupt(s, entry.at, "invalid entry");
+	if (has_name(s))
+		return corrupt(s, s->name.at, "a feature appears twice");
+	return value.at ? feature(s, value) : 0;
+}
+
+static int features(struct split *s, struct message features)
+{
+	struct item item;
+	int r, result = 0;
+
+	while (result == 0 && (r = next(&features, &item)) != 0) {
+		if (r < 0)
+			return corrupt(s, features.at, "invalid features");
+		if (item.field == FEATURES_ENTRY && item.wire == LENGTH)
+			result = entry(s, item.bytes);
+	}
+	return result;
+}
+
+int example_split(const struct format_piece *piece, const unsigned char *data, size_t len,
+	struct format_fields *out, struct penstock_error *err)
+{
+	struct split s = {.piece = piece, .out = out, .err = err};
+	struct message example = {data, data + len};
+	struct item item;
+	int r, result = 0;
+
+	while (result == 0 && (r = next(&example, &item)) != 0) {
+		if (r < 0)
+			return corrupt(&s, example.at, "invalid field");
+		if (item.field == EXAMPLE_FEATURES && item.wire == LENGTH)
+			result = features(&s, item.bytes);
+	}
+	return result;
+}

@@ -1,0 +1,30 @@
+/*
+ * TFRecord files. A sample is one record with its length and checksums. A scan verifies the
+ * checksums of the lengths and reads little else; a split verifies the record's.
+ *
+ * format_tfrecord splits tf.train.Example by feature: lists of floats and integers are arrays with
+ * one dimension; several values of bytes are fields with an index. Integers and unpacked floats
+ * need scratch memory. format_tfrecord_raw has the record as one field "data".
+ *
+ *	format_tfrecord.scan(&format_tfrecord, &shard, add, cookie, err);
+ *
+ * Compressed files are PENSTOCK_E_UNSUPPORTED.
+ */
+#ifndef DATASET_FORMAT_TFRECORD_H
+#define DATASET_FORMAT_TFRECORD_H
+
+#include "dataset/format/format.h"
+
+extern const struct format format_tfrecord, format_tfrecord_raw;
+
+/* Bytes before a record's content, and after it. */
+#define TFRECORD_HEAD 12
+#define TFRECORD_TAIL 4
+/* True for the first TFRECORD_HEAD bytes of a record: the checksum of its length is right. */
+bool tfrecord_is_head(const unsigned char *head);
+
+/* Adds the features of an Example in `data`, which is part of the piece. */
+int example_split(const struct format_piece *piece, const unsigned char *data, size_t len,
+	struct format_fields *out, struct penstock_error *err);
+
+#endif
