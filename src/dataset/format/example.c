@@ -125,8 +125,8 @@ static int bytes_list(const struct split *s, struct message list)
 	if (r < 0)
 		return corrupt(s, list.at, "invalid list of bytes");
 	while (r == 0 && next(&list, &item) > 0) {
-		struct format_field field = {.data = item.bytes.at,
-			.size = (size_t)(item.bytes.end - item.bytes.at)};
+		struct format_field field = {
+			.data = item.bytes.at, .size = (size_t)(item.bytes.end - item.bytes.at)};
 
 		if (item.field != LIST_VALUE || item.wire != LENGTH)
 			continue;

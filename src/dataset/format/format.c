@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "dataset/format/internal.h"
 
 static const struct {
 	const char *name;
@@ -53,4 +54,24 @@ bool format_array_size(enum format_dtype dtype, unsigned ndim, const uint64_t *d
 	}
 	*size = total;
 	return true;
+}
+
+bool shard_name_is_good(const char *name)
+{
+	if (strlen(name) > LIMIT_FORMAT_NAME)
+		return false;
+	for (const char *part = name;; part++) {
+		size_t n = strcspn(part, "/");
+
+		for (size_t i = 0; i < n; i++) {
+			if ((unsigned char)part[i] < ' ' || part[i] == 0x7f)
+				return false;
+		}
+		if (n == 0 || (n == 1 && part[0] == '.') ||
+			(n == 2 && part[0] == '.' && part[1] == '.'))
+			return false;
+		part += n;
+		if (!*part)
+			return true;
+	}
 }

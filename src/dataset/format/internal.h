@@ -82,4 +82,20 @@ void *fields_scratch(struct format_fields *out, size_t size);
 int fields_end(const struct format_fields *out, const struct format_piece *piece,
 	struct penstock_error *err);
 
+/* True for a relative path without "..", which an index may name. */
+bool shard_name_is_good(const char *name);
+
+/* Makes an array of a field that is an image of Pillow: width, height, length of the mode, mode,
+ * pixels. Returns NULL, or the reason for which it is invalid. */
+const char *pil_field(struct format_field *field);
+/* Adds the values of a list in `whole`: behind `skip` bytes their number, their sizes and their
+ * bytes. Returns NULL, or the reason for which it is invalid. */
+const char *images_list(
+	const struct format_field *whole, size_t skip, bool pil, struct format_fields *out);
+
+/* Scans a shard that begins with a u32 count and `count` + 1 u32 offsets, as MDS and litData have
+ * them: samples are contiguous, and the last one ends with the shard. `samples`: their number. */
+int scan_offsets(const struct shard_reader *shard, uint64_t samples, format_sample_fn sample,
+	void *cookie, struct penstock_error *err);
+
 #endif
