@@ -190,6 +190,18 @@
 #define LIMIT_WALK_NAMES (8 * MIB)
 #define LIMIT_WALK_MEMORY (8 * MIB) /* bytes of names left in the directories above */
 
+/* Data sets. */
+#define LIMIT_DATASET_SHARDS  50000000 /* objects or files; 100 bytes of memory each */
+#define LIMIT_DATASET_NAMES   (8 * GIB) /* bytes of their names and ETags */
+#define LIMIT_DATASET_BYTES   (4 * GIB) /* bytes of a batch */
+#define LIMIT_DATASET_FILES   64 /* files that a reader keeps open */
+#define LIMIT_DATASET_READERS 32 /* readers kept between calls; each has its connections */
+#define LIMIT_DATASET_THREADS 64 /* that read batches ahead */
+#define LIMIT_DATASET_SCANS   16 /* shards scanned for samples at a time */
+/* Bytes: samples closer than the gap are one request, of at most the size of a join. */
+#define LIMIT_DATASET_GAP     (16 * KIB)
+#define LIMIT_DATASET_JOIN    (8 * MIB)
+
 /* Formats of data sets. */
 /* fields of one sample; tables of features have 40, others fewer than 10 */
 #define LIMIT_FORMAT_FIELDS 256

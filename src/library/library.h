@@ -20,6 +20,7 @@ struct penstock_transfer {
 	struct http_engine *engine;
 
 	/* The caller's options; constant. */
+	unsigned max_connections;
 	struct store_place places[2]; /* s3://, gs:// */
 	struct strlist texts; /* their strings */
 
@@ -39,6 +40,9 @@ void library_give(void *to, const void *own, size_t size);
 /* The client for s3:// or gs://, opened at its first use. */
 int library_client(struct penstock_transfer *t, bool google, const atomic_int *cancel,
 	struct object_client **out, struct penstock_error *err);
+/* Another handle with the same options, for a child after fork(). */
+int library_transfer_again(struct penstock_transfer **out, const struct penstock_transfer *of,
+	struct penstock_error *err);
 /* A library prints nothing by itself: the log of this process is silent until
  * penstock_set_log(). */
 void library_log_begin(void);

@@ -84,26 +84,24 @@ static int copy_options(struct penstock_transfer *t, const struct penstock_trans
 	return r < 0 ? error_memory(err) : 0;
 }
 
-int penstock_transfer_new(struct penstock_transfer **out,
-	const struct penstock_transfer_options *options, struct penstock_error *err)
+static int transfer_new(struct penstock_transfer **out, const struct penstock_transfer_options *own,
+	struct penstock_error *err)
 {
-	struct penstock_transfer_options own = {0};
 	struct penstock_transfer *t;
-	int r = library_adopt(&own, sizeof(own), options, "struct penstock_transfer_options", err);
+	int r;
 
-	if (r < 0)
-		return r;
 	library_log_begin();
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return error_memory(err);
 	pthread_mutex_init(&t->lock, NULL);
-	r = copy_options(t, &own, err);
+	t->max_connections = own->max_connections;
+	r = copy_options(t, own, err);
 	if (r == 0)
 		r = http_engine_new(&t->engine,
-			&(struct http_engine_options){.cancel = flag_of(own.cancel),
-				.max_connections = own.max_connections,
-				.max_host_connections = own.max_connections},
+			&(struct http_engine_options){.cancel = flag_of(own->cancel),
+				.max_connections = t->max_connections,
+				.max_host_connections = t->max_connections},
 			err);
 	if (r < 0) {
 		penstock_transfer_free(t);
@@ -111,6 +109,34 @@ int penstock_transfer_new(struct penstock_transfer **out,
 	}
 	*out = t;
 	return 0;
+}
+
+int library_transfer_again(struct penstock_transfer **out, const struct penstock_transfer *of,
+	struct penstock_error *err)
+{
+	const struct store_place *s3 = &of->places[0], *google = &of->places[1];
+
+	return transfer_new(out,
+		&(struct penstock_transfer_options){.endpoint_url = s3->endpoint_url,
+			.region = s3->region,
+			.profile = s3->profile,
+			.access_key_id = s3->access_key_id,
+			.secret_access_key = s3->secret_access_key,
+			.session_token = s3->session_token,
+			.google_endpoint_url = google->endpoint_url,
+			.google_key_file = google->google_key,
+			.anonymous = s3->anonymous,
+			.max_connections = of->max_connections},
+		err);
+}
+
+int penstock_transfer_new(struct penstock_transfer **out,
+	const struct penstock_transfer_options *options, struct penstock_error *err)
+{
+	struct penstock_transfer_options own = {0};
+	int r = library_adopt(&own, sizeof(own), options, "struct penstock_transfer_options", err);
+
+	return r < 0 ? r : transfer_new(out, &own, err);
 }
 
 void penstock_transfer_free(struct penstock_transfer *t)

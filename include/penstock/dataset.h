@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Samples of a training, straight from object storage or from files.
+ *
+ *	struct penstock_error err = PENSTOCK_ERROR_INIT;
+ *	struct penstock_dataset *set = NULL;
+ *	uint64_t ids[256], offsets[257];
+ *
+ *	if (penstock_dataset_open(&set, "s3://cifar10/images/", NULL, &err) < 0)
+ *		return -1;
+ *	... ids[i] are numbers below penstock_dataset_count(set)
+ *	if (penstock_dataset_layout(set, ids, 256, offsets, &err) == 0) {
+ *		char *data = malloc(offsets[256]);
+ *
+ *		if (penstock_dataset_read(set, ids, 256, data, &err) == 0)
+ *			train(data, offsets); // sample i is data + offsets[i]
+ *		free(data);
+ *	}
+ *	penstock_dataset_free(set);
+ *
+ * Names. A data set is "s3://BUCKET/PREFIX", "gs://BUCKET/PREFIX", or a local path. A prefix that
+ * ends in "/", a directory, or a key without an object means all that is below it.
+ *
+ * Threads. Any number of threads may read one data set at a time. A child after fork() may use a
+ * data set of its parent; its first call must be made by one thread.
+ *
+ * Results, errors, ownership, units and compatibility are as <penstock/transfer.h> says.
+ */
+#ifndef PENSTOCK_DATASET_H
+#define PENSTOCK_DATASET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <penstock/error.h>
+#include <penstock/transfer.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct penstock_dataset;
+
+struct penstock_dataset_options {
+	size_t struct_size;
+	/* "objects" (one object or file is one sample), "records" (fixed size), "cifar10",
+	 * "cifar100", "npy", "idx" (MNIST), "tokens", "tar" (WebDataset), "tfrecord", "mds". NULL:
+	 * found from names and first bytes. */
+	const char *format;
+	uint64_t record_size; /* bytes; of "records" */
+	uint64_t header, trailer; /* bytes before the first record of a shard and after the last */
+	const char *dtype; /* of "tokens": "uint16" (if NULL) or "uint32" */
+	uint64_t window; /* of "tokens": tokens of a sample */
+	uint64_t stride; /* of "tokens": from one sample to the next; 0: `window` */
+	/* The store; NULL as for penstock_transfer_new(). Copied. */
+	const struct penstock_transfer_options *transfer;
+	unsigned threads; /* that read ahead; 0: chosen */
+};
+/* clang-format off */
+#define PENSTOCK_DATASET_OPTIONS_INIT { sizeof(struct penstock_dataset_options), \
+	0, 0, 0, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/* Lists the shards and finds the samples; `options` may be NULL. PENSTOCK_E_NOT_FOUND if nothing is
+ * there, PENSTOCK_E_CORRUPT, with shard and offset, if a shard is damaged. */
+PENSTOCK_API int penstock_dataset_open(struct penstock_dataset **out, const char *url,
+	const struct penstock_dataset_options *options, struct penstock_error *err);
+/* Ends all that is read ahead. NULL is allowed. */
+PENSTOCK_API void penstock_dataset_free(struct penstock_dataset *set);
+
+/* Samples; at least 1. */
+PENSTOCK_API uint64_t penstock_dataset_count(const struct penstock_dataset *set);
+/* The name of the format, one of those above. */
+PENSTOCK_API const char *penstock_dataset_format(const struct penstock_dataset *set);
+/* Bytes of each sample if the format gives all of them one size, else 0. */
+PENSTOCK_API uint64_t penstock_dataset_sample_size(const struct penstock_dataset *set);
+/* The shard of a sample, below the URL, and where it is in the shard. `name` is valid as long as the
+ * set. PENSTOCK_E_INVALID if the number is too large. */
+PENSTOCK_API int penstock_dataset_place(const struct penstock_dataset *set, uint64_t id,
+	const char **name, uint64_t *offset, uint64_t *size, struct penstock_error *err);
+
+/* Sets offsets[i] to where sample i of a batch begins, and offsets[n] to the bytes of all. */
+PENSTOCK_API int penstock_dataset_layout(const struct penstock_dataset *set, const uint64_t *ids,
+	size_t n, uint64_t *offsets, struct penstock_error *err);
+/* Reads samples in any order, also the same several times, one after the other into `data`.
+ * PENSTOCK_E_CHANGED if a shard was replaced after the set was opened. */
+PENSTOCK_API int penstock_dataset_read(struct penstock_dataset *set, const uint64_t *ids, size_t n,
+	void *data, struct penstock_error *err);
+
+/* ---- reading ahead ---- */
+
+struct penstock_batch;
+
+/* Starts to read a batch in the background: as penstock_dataset_read(), but `data` must stay until
+ * the batch has ended. Batches begin in the order of their starts. */
+PENSTOCK_API int penstock_batch_start(struct penstock_batch **out, struct penstock_dataset *set,
+	const uint64_t *ids, size_t n, void *data, struct penstock_error *err);
+/* Waits for the batch and frees it. */
+PENSTOCK_API int penstock_batch_wait(struct penstock_batch *batch, struct penstock_error *err);
+/* Cancels the batch, waits until nothing writes to its memory, and frees it. NULL is allowed. */
+PENSTOCK_API void penstock_batch_drop(struct penstock_batch *batch);
+
+/* ---- fields ---- */
+
+struct penstock_fields;
+
+/* A column of a sample. */
+struct penstock_field {
+	size_t struct_size;
+	const char *name; /* `name_len` bytes, not terminated */
+	size_t name_len;
+	const void *data; /* in the sample, or in the fields; not aligned */
+	size_t size; /* bytes */
+	const char *type; /* "bytes", "text", "json", "number", "array" */
+	const char *dtype; /* of a number or an array: "uint8", "float32", …; NULL otherwise */
+	bool big_endian;
+	unsigned ndim; /* of an array */
+	const uint64_t *dims;
+	uint32_t index, count; /* in a list of values with one name; 0 if it is no list */
+	const char *mode; /* "RGB", … of an image's pixels, `mode_len` bytes; NULL otherwise */
+	size_t mode_len;
+};
+/* clang-format off */
+#define PENSTOCK_FIELD_INIT { sizeof(struct penstock_field), \
+	0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/* Splits the bytes of a sample into its fields, which refer to `data`: free them first. "objects"
+ * and "records" have one field, "data". */
+PENSTOCK_API int penstock_fields_split(struct penstock_fields **out,
+	const struct penstock_dataset *set, uint64_t id, const void *data, size_t size,
+	struct penstock_error *err);
+PENSTOCK_API size_t penstock_fields_count(const struct penstock_fields *fields);
+/* `i` is less than the count. */
+PENSTOCK_API int penstock_fields_at(const struct penstock_fields *fields, size_t i,
+	struct penstock_field *out, struct penstock_error *err);
+PENSTOCK_API void penstock_fields_free(struct penstock_fields *fields);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,210 @@
+#include "dataset/ahead.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/thread.h"
+#include "dataset/dataset.h"
+
+#define THREADS 4 /* unless the caller chooses: they wait most of the time */
+
+struct ahead_job {
+	struct ahead *ahead;
+	uint64_t *ids;
+	size_t n;
+	void *data;
+	atomic_int cancel;
+	/* Under the lock. */
+	bool running, done;
+	int r;
+	struct penstock_error error;
+	struct ahead_job *prev, *next; /* in the queue, until a thread takes it */
+};
+
+struct ahead {
+	struct dataset *set;
+	unsigned threads;
+	pid_t pid; /* of the process that has the threads */
+	pthread_mutex_t lock;
+	pthread_cond_t wake; /* for the threads: a job, or the end */
+	pthread_cond_t ended; /* a job has ended */
+	/* Under the lock. */
+	pthread_t thread[LIMIT_DATASET_THREADS];
+	unsigned n_threads;
+	bool stop;
+	struct ahead_job *queue;
+};
+
+static void begin_process(struct ahead *a)
+{
+	a->pid = getpid();
+	a->n_threads = 0;
+	a->queue = NULL;
+	pthread_mutex_init(&a->lock, NULL);
+	pthread_cond_init(&a->wake, NULL);
+	pthread_cond_init(&a->ended, NULL);
+}
+
+int ahead_new(struct ahead **out, struct dataset *set, unsigned threads, struct penstock_error *err)
+{
+	struct ahead *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return error_memory(err);
+	a->set = set;
+	a->threads = threads ? threads : THREADS;
+	if (a->threads > LIMIT_DATASET_THREADS)
+		a->threads = LIMIT_DATASET_THREADS;
+	begin_process(a);
+	*out = a;
+	return 0;
+}
+
+static struct ahead_job *take(struct ahead *a)
+{
+	struct ahead_job *job;
+
+	LOCK_SCOPE(&a->lock);
+	while (!a->queue && !a->stop)
+		pthread_cond_wait(&a->wake, &a->lock);
+	job = a->queue;
+	if (!job)
+		return NULL;
+	DL_DELETE(a->queue, job);
+	job->running = true;
+	return job;
+}
+
+static void *thread_main(void *cookie)
+{
+	struct ahead *a = cookie;
+	struct ahead_job *job;
+
+	while ((job = take(a))) {
+		struct penstock_error err = PENSTOCK_ERROR_INIT;
+		int r = dataset_read(a->set, job->ids, job->n, job->data, &job->cancel, &err);
+
+		pthread_mutex_lock(&a->lock);
+		job->r = r;
+		job->error = err;
+		job->done = true;
+		pthread_cond_broadcast(&a->ended);
+		pthread_mutex_unlock(&a->lock);
+	}
+	return NULL;
+}
+
+static void job_free(struct ahead_job *job)
+{
+	penstock_error_release(&job->error);
+	free(job->ids);
+	free(job);
+}
+
+void ahead_free(struct ahead *a)
+{
+	struct ahead_job *job;
+
+	if (!a)
+		return;
+	if (a->pid == getpid()) {
+		pthread_mutex_lock(&a->lock);
+		a->stop = true;
+		DL_FOREACH(a->queue, job)
+		atomic_store(&job->cancel, 1);
+		pthread_cond_broadcast(&a->wake);
+		pthread_mutex_unlock(&a->lock);
+		for (unsigned i = 0; i < a->n_threads; i++)
+			pthread_join(a->thread[i], NULL);
+		pthread_cond_destroy(&a->wake);
+		pthread_cond_destroy(&a->ended);
+		pthread_mutex_destroy(&a->lock);
+	}
+	free(a);
+}
+
+int ahead_start(struct ahead *a, const uint64_t *ids, size_t n, void *data, struct ahead_job **out,
+	struct penstock_error *err)
+{
+	struct ahead_job *job = calloc(1, sizeof(*job));
+	int r = 0;
+
+	if (!job)
+		return error_memory(err);
+	job->ids = malloc((n + 1) * sizeof(*ids));
+	if (!job->ids) {
+		free(job);
+		return error_memory(err);
+	}
+	memcpy(job->ids, ids, n * sizeof(*ids));
+	job->ahead = a;
+	job->n = n;
+	job->data = data;
+	/* The threads, and jobs that were in the queue, stayed with the parent. */
+	if (a->pid != getpid())
+		begin_process(a);
+	pthread_mutex_lock(&a->lock);
+	if (a->n_threads < a->threads)
+		r = thread_start(&a->thread[a->n_threads], "samples", thread_main, a, err);
+	if (r == 0 && a->n_threads < a->threads)
+		a->n_threads++;
+	if (r == 0 || a->n_threads) {
+		DL_APPEND(a->queue, job);
+		pthread_cond_signal(&a->wake);
+	}
+	pthread_mutex_unlock(&a->lock);
+	if (r < 0 && !a->n_threads) {
+		job_free(job);
+		return r;
+	}
+	if (r < 0)
+		penstock_error_release(err);
+	*out = job;
+	return 0;
+}
+
+int ahead_wait(struct ahead_job *job, struct penstock_error *err)
+{
+	struct ahead *a = job->ahead;
+	int r;
+
+	pthread_mutex_lock(&a->lock);
+	while (!job->done)
+		pthread_cond_wait(&a->ended, &a->lock);
+	pthread_mutex_unlock(&a->lock);
+	r = job->r < 0 ? error_move(err, &job->error) : 0;
+	job_free(job);
+	return r;
+}
+
+void ahead_drop(struct ahead_job *job)
+{
+	struct ahead *a;
+
+	if (!job)
+		return;
+	a = job->ahead;
+	/* A job of the parent: its memory is a copy, and no thread works on it here. */
+	if (a->pid != getpid())
+		return;
+	atomic_store(&job->cancel, 1);
+	pthread_mutex_lock(&a->lock);
+	if (!job->running) {
+		DL_DELETE(a->queue, job);
+		job->done = true;
+	}
+	while (!job->done)
+		pthread_cond_wait(&a->ended, &a->lock);
+	pthread_mutex_unlock(&a->lock);
+	job_free(job);
+}

@@ -1,0 +1,41 @@
+/*
+ * Reads of batches in the background, in threads of their own, into memory of the caller.
+ *
+ *	struct ahead *ahead = NULL;
+ *	struct ahead_job *next = NULL;
+ *
+ *	r = ahead_new(&ahead, set, 4, err);
+ *	if (r == 0)
+ *		r = ahead_start(ahead, ids, 256, memory, &next, err);
+ *	...
+ *	r = ahead_wait(next, err);	// the batch is there; the job is gone
+ *	ahead_free(ahead);
+ *
+ * Jobs begin in the order of their starts. The threads start with the first job. A child after
+ * fork() has threads of its own; jobs of the parent are not its own and are never waited for.
+ */
+#ifndef DATASET_AHEAD_H
+#define DATASET_AHEAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ahead;
+struct ahead_job;
+struct dataset;
+struct penstock_error;
+
+/* The data set is borrowed and outlives it. `threads`: 1 to LIMIT_DATASET_THREADS; 0: chosen. */
+int ahead_new(
+	struct ahead **out, struct dataset *set, unsigned threads, struct penstock_error *err);
+/* Cancels the jobs that are left, and waits for them. Their memory is the caller's again. */
+void ahead_free(struct ahead *ahead);
+/* `ids` is copied; `data` as in dataset_read(), and borrowed until ahead_wait() or ahead_drop(). */
+int ahead_start(struct ahead *ahead, const uint64_t *ids, size_t n, void *data,
+	struct ahead_job **out, struct penstock_error *err);
+/* Waits for the end of the job and frees it. Returns its result. */
+int ahead_wait(struct ahead_job *job, struct penstock_error *err);
+/* Cancels the job, waits for its end and frees it. NULL is allowed. */
+void ahead_drop(struct ahead_job *job);
+
+#endif

@@ -1,0 +1,156 @@
+#include "dataset/dataset.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "dataset/format/mds.h"
+#include "dataset/internal.h"
+
+int dataset_open(
+	struct dataset **out, const struct dataset_options *options, struct penstock_error *err)
+{
+	struct dataset *set = calloc(1, sizeof(*set));
+	int r;
+
+	if (!set)
+		return error_memory(err);
+	pthread_mutex_init(&set->lock, NULL);
+	set->pid = getpid();
+	r = source_open(&set->source, &options->place, err);
+	if (r == 0)
+		r = dataset_find_samples(set, options, err);
+	if (r == 0 && set->count == 0)
+		r = error_set(err, PENSTOCK_E_INVALID, "cannot open '%s': it has no samples",
+			options->place.url);
+	if (r < 0) {
+		dataset_free(set);
+		return r;
+	}
+	*out = set;
+	return 0;
+}
+
+void dataset_free(struct dataset *set)
+{
+	if (!set)
+		return;
+	for (size_t i = 0; i < set->n_idle; i++)
+		source_reader_free(set->idle[i]);
+	source_free(set->source);
+	mds_index_free(set->mds);
+	pthread_mutex_destroy(&set->lock);
+	free(set->shards);
+	free(set->ranges);
+	free(set);
+}
+
+uint64_t dataset_count(const struct dataset *set)
+{
+	return set->count;
+}
+
+const char *dataset_format(const struct dataset *set)
+{
+	return set->name;
+}
+
+uint64_t dataset_sample_size(const struct dataset *set)
+{
+	return set->has_records ? set->shards[0].records.size : 0;
+}
+
+const struct source *dataset_source(const struct dataset *set)
+{
+	return set->source;
+}
+
+static size_t shard_of(const struct dataset *set, uint64_t id)
+{
+	size_t low = 0, high = source_count(set->source);
+
+	/* The last shard whose first sample is not behind it; shards may be empty. */
+	while (high - low > 1) {
+		size_t middle = low + (high - low) / 2;
+
+		if (set->shards[middle].first <= id)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+struct dataset_place dataset_find(const struct dataset *set, uint64_t id)
+{
+	struct dataset_place place;
+	const struct records *r;
+
+	if (!set->shards)
+		return (struct dataset_place){
+			.shard = (size_t)id, .size = source_size(set->source, (size_t)id)};
+	place.shard = shard_of(set, id);
+	if (!set->has_records) {
+		place.offset = set->ranges[id].offset;
+		place.size = set->ranges[id].size;
+		return place;
+	}
+	r = &set->shards[place.shard].records;
+	place.offset = r->header + (id - set->shards[place.shard].first) * r->stride;
+	place.size = r->size;
+	return place;
+}
+
+int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uint64_t *offsets,
+	struct penstock_error *err)
+{
+	uint64_t at = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t size;
+
+		if (ids[i] >= set->count)
+			return error_set(err, PENSTOCK_E_INVALID,
+				"cannot read sample %" PRIu64 " of '%s': it has %" PRIu64, ids[i],
+				source_url(set->source), set->count);
+		size = dataset_find(set, ids[i]).size;
+		offsets[i] = at;
+		if (size > LIMIT_DATASET_BYTES - at)
+			return error_set(err, PENSTOCK_E_LIMIT,
+				"cannot read %zu samples of '%s' at a time: they have more than "
+				"%zu GiB; make the batch smaller",
+				n, source_url(set->source), LIMIT_DATASET_BYTES / GIB);
+		at += size;
+	}
+	offsets[n] = at;
+	return 0;
+}
+
+int dataset_split(const struct dataset *set, uint64_t id, const void *data, size_t size,
+	struct format_fields *out, struct penstock_error *err)
+{
+	struct dataset_place place;
+
+	if (id >= set->count)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot split sample %" PRIu64 " of '%s': it has %" PRIu64, id,
+			source_url(set->source), set->count);
+	if (!set->shards) {
+		out->n = 1;
+		out->items[0] = (struct format_field){.name = "data",
+			.name_len = 4,
+			.data = data,
+			.size = size,
+			.type = FORMAT_BYTES};
+		return 0;
+	}
+	place = dataset_find(set, id);
+	return set->shards[place.shard].format->split(set->shards[place.shard].format,
+		&(struct format_piece){.shard = source_name(set->source, place.shard),
+			.offset = place.offset,
+			.data = data,
+			.size = size},
+		out, err);
+}

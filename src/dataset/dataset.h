@@ -1,0 +1,82 @@
+/*
+ * A data set: shards somewhere, a format that finds samples in them, and reads of any samples by
+ * number.
+ *
+ *	struct dataset *set = NULL;
+ *	uint64_t ids[256], offsets[257];
+ *
+ *	r = dataset_open(&set, &(struct dataset_options){.place = {.url = "/data/train"}}, err);
+ *	if (r == 0 && dataset_layout(set, ids, 256, offsets, err) == 0) {
+ *		char *bytes = malloc(offsets[256]);
+ *
+ *		r = dataset_read(set, ids, 256, bytes, NULL, err);
+ *		... sample i of the batch is bytes[offsets[i]] to bytes[offsets[i + 1]]
+ *	}
+ *	dataset_free(set);
+ *
+ * Samples are numbered from 0, shard by shard. After dataset_open() a data set does not change, and
+ * any number of threads may read; each reads with connections of its own. A child after fork() may
+ * use a data set of its parent: its first read, in one thread, makes new connections.
+ *
+ * Reads of neighbouring samples are joined, so that records in a row are one request.
+ */
+#ifndef DATASET_DATASET_H
+#define DATASET_DATASET_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dataset/format/format.h"
+#include "dataset/source/source.h"
+
+struct penstock_error;
+struct dataset;
+
+struct dataset_options {
+	struct source_place place;
+	/* "objects", "records", "cifar10", "cifar100", "npy", "idx", "tokens", "tar", "tfrecord";
+	 * NULL: found from names and first bytes */
+	const char *format;
+	uint64_t header, record_size, trailer; /* bytes; of "records" */
+	enum format_dtype dtype; /* of "tokens": DTYPE_U16 (the default) or DTYPE_U32 */
+	uint64_t window, stride; /* of "tokens": tokens of a sample, and from one to the next */
+};
+
+/* Lists the shards and finds the samples. An empty data set is PENSTOCK_E_INVALID. */
+int dataset_open(
+	struct dataset **out, const struct dataset_options *options, struct penstock_error *err);
+void dataset_free(struct dataset *set);
+
+uint64_t dataset_count(const struct dataset *set);
+/* The name of the format; "objects" if each object is a sample. */
+const char *dataset_format(const struct dataset *set);
+/* Bytes of every sample if all have the same size by their format; 0 otherwise. */
+uint64_t dataset_sample_size(const struct dataset *set);
+const struct source *dataset_source(const struct dataset *set);
+
+/* Where a sample is. */
+struct dataset_place {
+	size_t shard;
+	uint64_t offset;
+	uint64_t size;
+};
+/* `id` is less than the count. */
+struct dataset_place dataset_find(const struct dataset *set, uint64_t id);
+/* Sets `offsets` (n + 1) to where the samples of a batch begin if they follow each other, and
+ * offsets[n] to the bytes of all. PENSTOCK_E_INVALID if a number is too large. */
+int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uint64_t *offsets,
+	struct penstock_error *err);
+
+/*
+ * Reads samples, in any order and with repetitions, into `data`, which has room as
+ * dataset_layout() says. The first failure is returned, with the shard and the offset.
+ */
+int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
+	const atomic_int *cancel, struct penstock_error *err);
+/* Splits the bytes of a sample into fields; an object that is a sample is one, "data". */
+int dataset_split(const struct dataset *set, uint64_t id, const void *data, size_t size,
+	struct format_fields *out, struct penstock_error *err);
+
+#endif

@@ -1,0 +1,30 @@
+/* Shared by the files of this folder. */
+#ifndef DATASET_SOURCE_INTERNAL_H
+#define DATASET_SOURCE_INTERNAL_H
+
+#include "base/buf.h"
+#include "dataset/source/source.h"
+#include "transfer/location.h"
+#include "transfer/objects.h"
+
+struct shard {
+	uint64_t size;
+	size_t name, etag; /* offsets in `text` */
+};
+
+struct source {
+	char *url; /* as given */
+	struct object_client *client; /* NULL: local files */
+	/* For source_after_fork(). */
+	int (*open)(void *cookie, bool google, struct object_client **out, struct penstock_error *err);
+	void *cookie;
+	bool google;
+	char bucket[sizeof(((struct location *)NULL)->bucket)];
+	char *prefix; /* of the keys, or the path; of a single shard the whole of it */
+	bool single;
+	struct buf text;
+	struct shard *shards;
+	size_t n, room;
+};
+
+#endif

@@ -1,0 +1,184 @@
+/* Reads ranges of shards. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "dataset/source/internal.h"
+#include "transfer/reads.h"
+
+/* A file that was read last stays open for the next read. */
+struct open_file {
+	size_t shard;
+	int fd; /* -1: none */
+	unsigned used;
+};
+
+struct source_reader {
+	struct source *source;
+	struct object_reads *reads; /* of objects */
+	struct open_file files[LIMIT_DATASET_FILES];
+	unsigned clock;
+};
+
+int source_reader_new(struct source_reader **out, struct source *source, struct penstock_error *err)
+{
+	struct source_reader *reader = calloc(1, sizeof(*reader));
+	int r = 0;
+
+	if (!reader)
+		return error_memory(err);
+	reader->source = source;
+	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++)
+		reader->files[i].fd = -1;
+	if (source->client)
+		r = reads_new(&reader->reads, source->client, source->bucket, err);
+	if (r < 0) {
+		source_reader_free(reader);
+		return r;
+	}
+	*out = reader;
+	return 0;
+}
+
+void source_reader_free(struct source_reader *reader)
+{
+	if (!reader)
+		return;
+	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++) {
+		if (reader->files[i].fd >= 0)
+			close(reader->files[i].fd);
+	}
+	reads_free(reader->reads);
+	free(reader);
+}
+
+/* ---- local files ---- */
+
+static int open_shard(const struct source *s, size_t shard, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = s->single ? strdup(s->prefix)
+					      : path_join(s->prefix, source_name(s, shard));
+	_cleanup_close_ int fd = -1;
+	struct stat st;
+
+	if (!path)
+		return error_memory(err);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_errno(err, errno, "cannot read '%s'", path);
+	if ((uint64_t)st.st_size != s->shards[shard].size)
+		return error_set(err, PENSTOCK_E_CHANGED,
+			"'%s' has %" PRIu64 " bytes now, and %" PRIu64
+			" when the data set was opened",
+			path, (uint64_t)st.st_size, s->shards[shard].size);
+	return take_fd(fd);
+}
+
+static int file_of(struct source_reader *reader, size_t shard, struct penstock_error *err)
+{
+	struct open_file *oldest = &reader->files[0];
+
+	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++) {
+		struct open_file *file = &reader->files[i];
+
+		if (file->fd >= 0 && file->shard == shard) {
+			file->used = ++reader->clock;
+			return file->fd;
+		}
+		if (file->fd < 0 || (oldest->fd >= 0 && file->used < oldest->used))
+			oldest = file;
+	}
+	if (oldest->fd >= 0)
+		close(oldest->fd);
+	oldest->fd = open_shard(reader->source, shard, err);
+	oldest->shard = shard;
+	oldest->used = ++reader->clock;
+	return oldest->fd < 0 ? -(int)PENSTOCK_E_IO : oldest->fd;
+}
+
+static void read_file(struct source_reader *reader, struct source_read *read)
+{
+	int fd = file_of(reader, read->shard, &read->error);
+	ssize_t n;
+
+	if (fd < 0)
+		return;
+	n = fs_pread_all(fd, read->data, read->length, (off_t)read->offset);
+	if (n < 0)
+		error_errno(&read->error, errno, "cannot read '%s'",
+			source_name(reader->source, read->shard));
+	else if ((size_t)n < read->length)
+		error_set(&read->error, PENSTOCK_E_CHANGED, "'%s' was cut while it was read",
+			source_name(reader->source, read->shard));
+}
+
+static int read_files(
+	struct source_reader *reader, struct source_read *reads, size_t n, const atomic_int *cancel)
+{
+	int failed = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (cancel && atomic_load(cancel))
+			error_set(&reads[i].error, PENSTOCK_E_CANCELLED, "cancelled");
+		else
+			read_file(reader, &reads[i]);
+		failed += reads[i].error.code != PENSTOCK_OK;
+	}
+	return failed;
+}
+
+/* ---- objects ---- */
+
+static int read_objects(struct source_reader *reader, struct source_read *reads, size_t n,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	const struct source *s = reader->source;
+	_cleanup_free_ struct object_read *items = calloc(n, sizeof(*items));
+	_cleanup_(buf_release) struct buf keys = BUF_INIT(LIMIT_READS_HEADS);
+	_cleanup_free_ size_t *key = calloc(n, sizeof(*key));
+	int r;
+
+	if (!items || !key)
+		return error_memory(err);
+	for (size_t i = 0; i < n; i++) {
+		const struct shard *shard = &s->shards[reads[i].shard];
+
+		key[i] = keys.len;
+		buf_printf(
+			&keys, "%s%s", s->prefix, s->single ? "" : source_name(s, reads[i].shard));
+		buf_add_char(&keys, '\0');
+		items[i] = (struct object_read){.offset = reads[i].offset,
+			.length = reads[i].length,
+			.whole = reads[i].length == shard->size,
+			.etag = s->text.data + shard->etag,
+			.data = reads[i].data};
+	}
+	if (buf_failed(&keys))
+		return buf_error(&keys, "the names of objects", err);
+	for (size_t i = 0; i < n; i++)
+		items[i].key = keys.data + key[i];
+	r = reads_run(reader->reads, items, n, cancel, err);
+	for (size_t i = 0; i < n; i++)
+		reads[i].error = items[i].error;
+	return r;
+}
+
+int source_read(struct source_reader *reader, struct source_read *reads, size_t n,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	for (size_t i = 0; i < n; i++)
+		reads[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
+	if (n == 0)
+		return 0;
+	return reader->reads ? read_objects(reader, reads, n, cancel, err)
+			     : read_files(reader, reads, n, cancel);
+}

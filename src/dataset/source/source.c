@@ -1,0 +1,232 @@
+#include "dataset/source/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "dataset/source/internal.h"
+#include "transfer/listing.h"
+
+/* ---- the list of shards ---- */
+
+/* Names and ETags are in one text, so that a million shards are three allocations. */
+static int add(struct source *s, const char *name, uint64_t size, const char *etag,
+	struct penstock_error *err)
+{
+	struct shard *grown;
+
+	if (s->n == LIMIT_DATASET_SHARDS)
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"cannot open '%s': it has more than %d objects; pack them into shards",
+			s->url, LIMIT_DATASET_SHARDS);
+	if (s->n == s->room) {
+		s->room = s->room ? s->room * 2 : 64;
+		grown = realloc(s->shards, s->room * sizeof(*grown));
+		if (!grown)
+			return error_memory(err);
+		s->shards = grown;
+	}
+	s->shards[s->n] = (struct shard){.size = size, .name = s->text.len};
+	buf_add_str(&s->text, name);
+	buf_add_char(&s->text, '\0');
+	s->shards[s->n].etag = s->text.len;
+	buf_add_str(&s->text, etag);
+	buf_add_char(&s->text, '\0');
+	s->n++;
+	return buf_failed(&s->text) ? buf_error(&s->text, "the list of shards", err) : 0;
+}
+
+static bool is_hidden(const char *path)
+{
+	return path[0] == '.' || strstr(path, "/.");
+}
+
+static int add_all(struct source *s, struct entry_source *entries, struct penstock_error *err)
+{
+	struct entry entry;
+	int r;
+
+	while ((r = entry_source_next(entries, &entry, err)) > 0) {
+		if (entry.kind != ENTRY_FILE || is_hidden(entry.path))
+			continue;
+		r = add(s, entry.path, entry.size, entry.etag ? entry.etag : "", err);
+		if (r < 0)
+			return r;
+	}
+	return r;
+}
+
+static int not_found(const struct source *s, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_NOT_FOUND,
+		"cannot open '%s': there is no such file or object, and nothing is below it",
+		s->url);
+}
+
+/* ---- local files ---- */
+
+static int open_local(
+	struct source *s, const struct source_place *place, struct penstock_error *err)
+{
+	_cleanup_(entry_source_freep) struct entry_source *entries = NULL;
+	const char *slash = strrchr(s->prefix, '/');
+	struct stat st;
+	int r;
+
+	if (stat(s->prefix, &st) < 0)
+		return errno == ENOENT ? not_found(s, err)
+				       : error_errno(err, errno, "cannot open '%s'", s->url);
+	if (!S_ISDIR(st.st_mode)) {
+		s->single = true;
+		return add(s, slash ? slash + 1 : s->prefix, (uint64_t)st.st_size, "", err);
+	}
+	r = entry_source_files(&entries, s->prefix,
+		&(struct walk_options){.links = WALK_LINKS_FOLLOW, .cancel = place->cancel}, err);
+	return r < 0 ? r : add_all(s, entries, err);
+}
+
+/* ---- objects ---- */
+
+static int open_object(struct source *s, struct penstock_error *err)
+{
+	_cleanup_(object_info_release) struct object_info info = {0};
+	const char *slash = strrchr(s->prefix, '/');
+	int r = object_head(object_at(s->client, s->bucket, s->prefix), &info, err);
+
+	if (r < 0)
+		return r;
+	s->single = true;
+	return add(s, slash ? slash + 1 : s->prefix, info.size, info.etag, err);
+}
+
+static int open_objects(
+	struct source *s, const struct source_place *place, struct penstock_error *err)
+{
+	_cleanup_(entry_source_freep) struct entry_source *entries = NULL;
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	size_t len = strlen(s->prefix);
+	char *below;
+	int r;
+
+	if (len && s->prefix[len - 1] != '/') {
+		r = open_object(s, &own);
+		if (r == 0)
+			return 0;
+		if (own.code != PENSTOCK_E_NOT_FOUND || own.repeats)
+			return error_move(err, &own);
+		below = str_printf("%s/", s->prefix);
+		if (!below)
+			return error_memory(err);
+		free(s->prefix);
+		s->prefix = below;
+	}
+	r = entry_source_objects(&entries, object_at(s->client, s->bucket, s->prefix),
+		&(struct object_source_options){.cancel = place->cancel}, err);
+	return r < 0 ? r : add_all(s, entries, err);
+}
+
+/* ---- open ---- */
+
+int source_open(struct source **out, const struct source_place *place, struct penstock_error *err)
+{
+	_cleanup_(location_release) struct location location = {0};
+	struct source *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return error_memory(err);
+	buf_init(&s->text, LIMIT_DATASET_NAMES);
+	s->url = strdup(place->url);
+	r = s->url ? location_parse(&location, place->url, err) : error_memory(err);
+	if (r == 0 && location.kind != LOCATION_LOCAL && location.kind != LOCATION_OBJECT)
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"cannot open '%s': expected s3://BUCKET/…, gs://BUCKET/… or a path",
+			place->url);
+	if (r == 0) {
+		memcpy(s->bucket, location.bucket, sizeof(s->bucket));
+		s->prefix = strdup(location.key);
+		r = s->prefix ? 0 : error_memory(err);
+	}
+	if (r == 0 && location.kind == LOCATION_OBJECT) {
+		s->open = place->open;
+		s->cookie = place->cookie;
+		s->google = location.google;
+		r = s->open(s->cookie, s->google, &s->client, err);
+		if (r == 0)
+			r = open_objects(s, place, err);
+	} else if (r == 0) {
+		r = open_local(s, place, err);
+	}
+	if (r == 0 && s->n == 0)
+		r = not_found(s, err);
+	if (r < 0) {
+		source_free(s);
+		return r;
+	}
+	*out = s;
+	return 0;
+}
+
+void source_free(struct source *s)
+{
+	if (!s)
+		return;
+	buf_release(&s->text);
+	free(s->shards);
+	free(s->prefix);
+	free(s->url);
+	free(s);
+}
+
+int source_after_fork(struct source *s, struct penstock_error *err)
+{
+	return s->client ? s->open(s->cookie, s->google, &s->client, err) : 0;
+}
+
+const char *source_url(const struct source *s)
+{
+	return s->url;
+}
+
+size_t source_count(const struct source *s)
+{
+	return s->n;
+}
+
+const char *source_name(const struct source *s, size_t shard)
+{
+	return s->text.data + s->shards[shard].name;
+}
+
+uint64_t source_size(const struct source *s, size_t shard)
+{
+	return s->shards[shard].size;
+}
+
+size_t source_find(const struct source *s, const char *name)
+{
+	size_t low = 0, high = s->n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		int order = strcmp(name, source_name(s, middle));
+
+		if (order == 0)
+			return middle;
+		if (order < 0)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return SIZE_MAX;
+}

@@ -1,0 +1,77 @@
+/*
+ * The shards of a data set: files of a directory, or objects below a prefix, in byte order of their
+ * names. Shards are numbered from 0.
+ *
+ *	struct source *source = NULL;
+ *	struct source_reader *reader = NULL;	// one for each thread
+ *
+ *	r = source_open(&source, &(struct source_place){.url = "s3://cifar10/images/", .open = open_client,
+ *		.cookie = library}, err);
+ *	if (r == 0)
+ *		r = source_reader_new(&reader, source, err);
+ *	if (r == 0)
+ *		r = source_read(reader, reads, n, cancel, err);
+ *	source_reader_free(reader);
+ *	source_free(source);
+ *
+ * A URL that ends in "/", names a directory, or names no object, is a prefix: all below it are
+ * shards, except hidden names and empty keys that end in "/". Any other is one shard. A shard that
+ * is replaced or cut after source_open() is PENSTOCK_E_CHANGED when it is read.
+ */
+#ifndef DATASET_SOURCE_SOURCE_H
+#define DATASET_SOURCE_SOURCE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <penstock/error.h>
+
+struct object_client;
+struct source;
+struct source_reader;
+
+struct source_place {
+	const char *url; /* s3://…, gs://…, or a local path */
+	/* Gets the client of s3:// or gs://, which outlives the source; a child after fork() asks
+	 * again. */
+	int (*open)(
+		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
+	void *cookie;
+	const atomic_int *cancel; /* of source_open(); may be NULL */
+};
+
+/* PENSTOCK_E_NOT_FOUND if there is no shard, PENSTOCK_E_LIMIT if there are more than
+ * LIMIT_DATASET_SHARDS. */
+int source_open(struct source **out, const struct source_place *place, struct penstock_error *err);
+void source_free(struct source *source);
+
+const char *source_url(const struct source *source);
+size_t source_count(const struct source *source);
+/* Relative to the URL; of a single shard its last component. Valid as long as the source. */
+const char *source_name(const struct source *source, size_t shard);
+uint64_t source_size(const struct source *source, size_t shard);
+/* Returns the number of the shard with this name, or SIZE_MAX. */
+size_t source_find(const struct source *source, const char *name);
+
+/* A range of a shard, which must lie within it. */
+struct source_read {
+	size_t shard;
+	uint64_t offset;
+	size_t length;
+	void *data; /* gets `length` bytes; borrowed */
+	struct penstock_error error; /* set by source_read(); release it */
+};
+
+/* To be called once in a child after fork(): its readers need a client of their own. */
+int source_after_fork(struct source *source, struct penstock_error *err);
+/* Connections and buffers of one thread at a time. A child after fork() makes its own. */
+int source_reader_new(
+	struct source_reader **out, struct source *source, struct penstock_error *err);
+void source_reader_free(struct source_reader *reader);
+/* Reads all. Returns how many failed, whose `error` says why, or a negative error of the call. */
+int source_read(struct source_reader *reader, struct source_read *reads, size_t n,
+	const atomic_int *cancel, struct penstock_error *err);
+
+#endif
