@@ -290,4 +290,8 @@
 #define LIMIT_REPLACED		   1000000 /* copies of replaced objects listed at a time */
 #define LIMIT_SYNC_PROCS	   1024 /* writers watched at a time, one descriptor each */
 
+/* Data sets. */
+/* samples of a data set, or positions of an epoch: as many as a JSON integer holds */
+#define LIMIT_DATASET_SAMPLES ((uint64_t)INT64_MAX)
+
 #endif

@@ -1,0 +1,69 @@
+/*
+ * The order of the samples of a data set in one epoch: a function of seed, epoch and position
+ * alone, with the same values on every machine.
+ *
+ *	struct order order;
+ *	uint64_t indices[32];
+ *
+ *	if (order_init(&order, &(struct order_options){.n = 1281167, .kind = ORDER_WINDOW,
+ *			.block = 1024, .window = 16, .seed = 42, .epoch = 3}, err) < 0)
+ *		return -1;
+ *	order_batch(&order, 64, 32, indices);	// the samples at positions 64 to 95
+ *
+ * Positions and indices are 0 to n - 1. Blocks are `block` samples in a row, from index 0 on; the
+ * last one may be shorter, and its place in the order is as random as that of the others.
+ */
+#ifndef DATASET_ORDER_ORDER_H
+#define DATASET_ORDER_ORDER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dataset/order/permute.h"
+
+struct penstock_error;
+
+enum order_kind {
+	ORDER_SEQUENTIAL, /* by index */
+	ORDER_FULL, /* any sample anywhere */
+	ORDER_BLOCK, /* blocks are permuted, then the samples of each block */
+	/* blocks are permuted, then the samples of each `window` blocks in a row together */
+	ORDER_WINDOW
+};
+
+struct order_options {
+	enum order_kind kind;
+	uint64_t n; /* samples; at most LIMIT_DATASET_SAMPLES */
+	uint64_t block; /* samples; of ORDER_BLOCK and ORDER_WINDOW */
+	uint64_t window; /* blocks; of ORDER_WINDOW */
+	/* at most INT64_MAX each: JSON in other languages has no larger integers */
+	uint64_t seed;
+	uint64_t epoch;
+	uint64_t set; /* number of the set in a mix; each has an order of its own */
+};
+
+/* Needs no release, and may be copied. */
+struct order {
+	enum order_kind kind;
+	uint64_t n;
+	uint64_t block; /* samples */
+	uint64_t window; /* samples; windows are cut from blocks in the order of their slots */
+	uint64_t missing; /* samples that the last block is short of `block` */
+	uint64_t short_slot; /* of the last block */
+	uint64_t key; /* of the windows */
+	struct permute samples; /* of ORDER_FULL */
+	struct permute blocks; /* slot to block */
+};
+
+/* PENSTOCK_E_INVALID if a number is out of its range. */
+int order_init(struct order *o, const struct order_options *options, struct penstock_error *err);
+/* The index of the sample at position `p`, which is less than n. */
+uint64_t order_at(const struct order *o, uint64_t p);
+/* The same for `count` positions in a row. After the last position comes the first, as the padding
+ * of deal.h needs it. `count` is 0 if n is. */
+void order_batch(const struct order *o, uint64_t first, size_t count, uint64_t *indices);
+
+/* Identifies kind, block and window, for order_state (state.h). */
+uint64_t order_id(const struct order_options *options);
+
+#endif
