@@ -293,5 +293,6 @@
 /* Data sets. */
 /* samples of a data set, or positions of an epoch: as many as a JSON integer holds */
 #define LIMIT_DATASET_SAMPLES ((uint64_t)INT64_MAX)
+#define LIMIT_DATASET_STATE   (4 * KIB) /* bytes of the saved place in a data set; about 150 */
 
 #endif
