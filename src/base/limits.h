@@ -293,6 +293,10 @@
 /* Data sets. */
 /* samples of a data set, or positions of an epoch: as many as a JSON integer holds */
 #define LIMIT_DATASET_SAMPLES ((uint64_t)INT64_MAX)
+#define LIMIT_DATASET_RANKS   (1 << 20) /* ranks of a training; the largest have 200,000 GPUs */
+#define LIMIT_DATASET_WORKERS 4096 /* processes of one rank that load data, one per CPU */
+/* samples of a rank's batch; its indices are in memory */
+#define LIMIT_DATASET_BATCH   (1 << 24)
 #define LIMIT_DATASET_STATE   (4 * KIB) /* bytes of the saved place in a data set; about 150 */
 
 #endif

@@ -1,0 +1,83 @@
+/*
+ * Deals the positions of an epoch to the ranks of a training, and the batches of a rank to the
+ * processes that load its data.
+ *
+ *	#include "dataset/order/order.h"
+ *
+ *	struct deal deal;
+ *	struct deal_batch batch;
+ *
+ *	if (deal_init(&deal, &(struct deal_options){.n = order.n, .start = state.delivered,
+ *			.ranks = 8, .rank = 3, .batch = 32, .workers = 4, .worker = 1}, err) < 0)
+ *		return -1;
+ *	for (uint64_t i = 0; i < deal_worker_batches(&deal); i++) {
+ *		deal_at(&deal, deal_worker_step(&deal, i), &batch);
+ *		order_batch(&order, batch.first, batch.n, indices);
+ *	}
+ *
+ * Step t of the training covers the `ranks * batch` positions from `start + t * ranks * batch` on,
+ * and rank r the r-th `batch` of them. The rest, too few for a whole step, is the last step: the
+ * ranks get equal shares of it, the first ones perhaps one sample more. A rank may get none, and
+ * then has one batch less than others, unless the rest is padded or dropped.
+ *
+ * Worker w of W loads the steps t with t % W == w. A loader that takes from its workers in turn
+ * gets the same batches for every W.
+ */
+#ifndef DATASET_ORDER_DEAL_H
+#define DATASET_ORDER_DEAL_H
+
+#include <stdint.h>
+
+struct penstock_error;
+
+enum deal_rest {
+	DEAL_KEEP, /* as above */
+	DEAL_DROP, /* without the last step, unless it is whole */
+	/* all ranks get as many samples of the rest as the first; the positions after the last one
+	 * are the first ones of the epoch again */
+	DEAL_PAD
+};
+
+struct deal_options {
+	uint64_t n; /* positions of the epoch; at most LIMIT_DATASET_SAMPLES */
+	uint64_t start; /* positions that were delivered before, at most n */
+	uint32_t ranks, rank; /* at most LIMIT_DATASET_RANKS */
+	uint32_t batch; /* samples of one rank in a step; at most LIMIT_DATASET_BATCH */
+	uint32_t workers, worker; /* at most LIMIT_DATASET_WORKERS; 0 workers are one */
+	enum deal_rest rest;
+};
+
+/* Needs no release, and may be copied. */
+struct deal {
+	struct deal_options o;
+	uint64_t whole; /* steps */
+	uint64_t rest; /* positions of the last step, 0 if there is none; without padding */
+	/* the share of this rank in them: where it begins, and its size with padding */
+	uint64_t rest_first;
+	uint64_t rest_own;
+};
+
+struct deal_batch {
+	uint64_t first; /* position; at least n if it is padded */
+	uint32_t n; /* samples, in a row; after position n - 1 comes 0 */
+	uint32_t padded; /* of them, the last ones, which are repeated */
+};
+
+/* PENSTOCK_E_INVALID if a number is out of its range. */
+int deal_init(struct deal *d, const struct deal_options *options, struct penstock_error *err);
+
+/* Steps of the training, from `start` to the end of the epoch. */
+uint64_t deal_steps(const struct deal *d);
+/* Batches of the rank: deal_steps(), or one less. */
+uint64_t deal_batches(const struct deal *d);
+/* Batches that the worker loads. */
+uint64_t deal_worker_batches(const struct deal *d);
+/* The step of the i-th of them. */
+uint64_t deal_worker_step(const struct deal *d, uint64_t i);
+/* The batch of the rank at a step less than deal_batches(). */
+void deal_at(const struct deal *d, uint64_t step, struct deal_batch *batch);
+/* Positions that all ranks together got by `steps` steps, with those before `start`: the next
+ * `start`. It is n after the last step, if samples are dropped, too. */
+uint64_t deal_delivered(const struct deal *d, uint64_t steps);
+
+#endif
