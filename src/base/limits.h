@@ -297,6 +297,9 @@
 #define LIMIT_DATASET_WORKERS 4096 /* processes of one rank that load data, one per CPU */
 /* samples of a rank's batch; its indices are in memory */
 #define LIMIT_DATASET_BATCH   (1 << 24)
+#define LIMIT_DATASET_SETS    1024 /* sets of one mix; the largest published mixes have hundreds */
+/* sum of the weights of a mix: a product of two fits into 64 bits */
+#define LIMIT_DATASET_WEIGHTS ((uint64_t)1 << 32)
 #define LIMIT_DATASET_STATE   (4 * KIB) /* bytes of the saved place in a data set; about 150 */
 
 #endif
