@@ -101,6 +101,54 @@ PENSTOCK_API int penstock_batch_wait(struct penstock_batch *batch, struct pensto
 /* Cancels the batch, waits until nothing writes to its memory, and frees it. NULL is allowed. */
 PENSTOCK_API void penstock_batch_drop(struct penstock_batch *batch);
 
+/* ---- the order of an epoch ---- */
+
+struct penstock_plan;
+
+struct penstock_plan_options {
+	size_t struct_size;
+	uint64_t samples; /* of the set */
+	/* "none"; "full": any sample anywhere; "block": blocks in a random order, shuffled within;
+	 * "window": blocks in a random order, shuffled within each `window` of them. NULL: "none" */
+	const char *shuffle;
+	uint64_t block; /* samples */
+	uint64_t window; /* blocks */
+	uint64_t seed, epoch; /* at most INT64_MAX */
+	uint64_t start; /* samples of the epoch that all ranks together have got already */
+	uint32_t ranks, rank; /* 0 ranks are one */
+	uint32_t batch; /* samples of a batch of one rank */
+	uint32_t workers, worker; /* processes that load for one rank; 0 workers are one */
+	/* The last step, if it has too few samples for all: "keep" (ranks differ by at most one
+	 * sample), "drop", "pad" (with the first samples of the epoch). NULL: "keep" */
+	const char *rest;
+};
+/* clang-format off */
+#define PENSTOCK_PLAN_OPTIONS_INIT { sizeof(struct penstock_plan_options), \
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+/* clang-format on */
+
+/*
+ * Decides which samples a worker of a rank gets in an epoch, in which order: a function of the
+ * options alone, the same on every machine. All ranks together get each sample once, for any number
+ * of ranks and workers, also if the epoch is resumed at `start` with another number of them.
+ */
+PENSTOCK_API int penstock_plan_new(struct penstock_plan **out,
+	const struct penstock_plan_options *options, struct penstock_error *err);
+PENSTOCK_API void penstock_plan_free(struct penstock_plan *plan);
+/* Batches of the worker, and of its rank. */
+PENSTOCK_API uint64_t penstock_plan_batches(const struct penstock_plan *plan);
+PENSTOCK_API uint64_t penstock_plan_rank_batches(const struct penstock_plan *plan);
+/* Sets `ids` (room for `batch`) to the samples of the worker's batch `i`, which is less than
+ * penstock_plan_batches(). Returns their number; the last `*padded` (may be NULL) are repeated. */
+PENSTOCK_API size_t penstock_plan_batch(
+	const struct penstock_plan *plan, uint64_t i, uint64_t *ids, size_t *padded);
+/* Samples of the epoch that all ranks together have got when this rank has got `batches` of its
+ * batches: the `start` of a plan that continues. */
+PENSTOCK_API uint64_t penstock_plan_delivered(const struct penstock_plan *plan, uint64_t batches);
+/* Identifies the samples and their order, apart from seed and epoch: an epoch can be continued only
+ * with a plan of the same value. */
+PENSTOCK_API uint64_t penstock_plan_id(const struct penstock_plan *plan);
+
 /* ---- fields ---- */
 
 struct penstock_fields;

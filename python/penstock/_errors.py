@@ -1,4 +1,4 @@
-"""Errors of checkpoints. Each message is one line: the failure, its place and a hint."""
+"""Errors of checkpoints and data sets. Each message is one line: the failure, its place and a hint."""
 
 
 class CheckpointError(RuntimeError):
@@ -25,5 +25,29 @@ _KINDS = {"corrupt": CheckpointDamaged, "exists": CheckpointExists, "timeout": C
 def error(code: str, message: bytes) -> CheckpointError:
     """Returns the exception for an error of libpenstock; called by the extension module."""
     raised = _KINDS.get(code, CheckpointError)(message.decode("utf-8", "replace"))
+    raised.code = code
+    return raised
+
+
+class DatasetError(RuntimeError):
+    """A data set could not be opened or read. ``code`` is libpenstock's short name of the error, such as "not found"."""
+
+    code: str = ""
+
+
+class DatasetDamaged(DatasetError):
+    """Bytes of a data set are missing or differ from their checksum; the message has the shard and the offset."""
+
+
+class DatasetChanged(DatasetError):
+    """A shard was replaced or cut after the data set was opened."""
+
+
+_DATA_KINDS = {"corrupt": DatasetDamaged, "changed": DatasetChanged}
+
+
+def data_error(code: str, message: bytes) -> DatasetError:
+    """Returns the exception for an error of a data set; called by the extension module."""
+    raised = _DATA_KINDS.get(code, DatasetError)(message.decode("utf-8", "replace"))
     raised.code = code
     return raised

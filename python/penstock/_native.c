@@ -1,14 +1,12 @@
 /*
  *
- * The part of libpenstock that penstock.checkpoint needs: each Python function calls one function
- * of <penstock/checkpoint.h>. Uses only the limited API of Python 3.9, so that one binary serves
+ * The part of libpenstock that penstock.checkpoint needs, and the module: each Python function calls
+ * one function of <penstock/checkpoint.h>. Uses only the limited API of Python 3.9, so that one binary serves
  * all later versions. Paths are passed as bytes. That API has no buffers, so memory is passed as
  * bytes or as an address and a size; the Python side keeps it alive during the call. Calls that may
  * block release the interpreter lock.
  */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x03090000
-#include <Python.h>
+#include "_native.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -25,15 +23,13 @@
 
 /* ---- errors ---- */
 
-/* Raises the exception that penstock._errors builds from `err`, and releases `err`. Always returns
- * NULL. */
-static PyObject *fail(struct penstock_error *err)
+PyObject *native_raise(const char *factory, struct penstock_error *err)
 {
 	PyObject *module = PyImport_ImportModule("penstock._errors");
 	PyObject *raised = NULL;
 
 	if (module)
-		raised = PyObject_CallMethod(module, "error", "sy", penstock_code_name(err->code),
+		raised = PyObject_CallMethod(module, factory, "sy", penstock_code_name(err->code),
 			err->message ? err->message : "");
 	if (raised)
 		PyErr_SetObject((PyObject *)Py_TYPE(raised), raised);
@@ -41,6 +37,11 @@ static PyObject *fail(struct penstock_error *err)
 	Py_XDECREF(module);
 	penstock_error_release(err);
 	return NULL;
+}
+
+static PyObject *fail(struct penstock_error *err)
+{
+	return native_raise("error", err);
 }
 
 /* ---- saving a checkpoint ---- */
@@ -560,7 +561,7 @@ static int native_exec(PyObject *module)
 		Py_DECREF(type);
 		return -1;
 	}
-	return 0;
+	return native_add_data(module);
 }
 
 static PyModuleDef_Slot slots[] = {
@@ -571,7 +572,7 @@ static PyModuleDef_Slot slots[] = {
 static struct PyModuleDef definition = {
 	PyModuleDef_HEAD_INIT,
 	.m_name = "penstock._native",
-	.m_doc = "libpenstock for penstock.checkpoint",
+	.m_doc = "libpenstock for penstock.checkpoint and penstock.data",
 	.m_methods = methods,
 	.m_slots = slots,
 };

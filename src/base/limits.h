@@ -199,7 +199,7 @@
 #define LIMIT_DATASET_THREADS 64 /* that read batches ahead */
 #define LIMIT_DATASET_SCANS   16 /* shards scanned for samples at a time */
 /* Bytes: samples closer than the gap are one request, of at most the size of a join. */
-#define LIMIT_DATASET_GAP     (16 * KIB)
+#define LIMIT_DATASET_GAP     (64 * KIB)
 #define LIMIT_DATASET_JOIN    (8 * MIB)
 
 /* Formats of data sets. */

@@ -20,6 +20,7 @@
 
 struct ahead_job {
 	struct ahead *ahead;
+	pid_t pid; /* of the process whose threads have it */
 	uint64_t *ids;
 	size_t n;
 	void *data;
@@ -153,6 +154,7 @@ int ahead_start(struct ahead *a, const uint64_t *ids, size_t n, void *data, stru
 	/* The threads, and jobs that were in the queue, stayed with the parent. */
 	if (a->pid != getpid())
 		begin_process(a);
+	job->pid = a->pid;
 	pthread_mutex_lock(&a->lock);
 	if (a->n_threads < a->threads)
 		r = thread_start(&a->thread[a->n_threads], "samples", thread_main, a, err);
@@ -178,6 +180,9 @@ int ahead_wait(struct ahead_job *job, struct penstock_error *err)
 	struct ahead *a = job->ahead;
 	int r;
 
+	if (job->pid != getpid())
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot wait for a batch that another process reads");
 	pthread_mutex_lock(&a->lock);
 	while (!job->done)
 		pthread_cond_wait(&a->ended, &a->lock);
@@ -195,7 +200,7 @@ void ahead_drop(struct ahead_job *job)
 		return;
 	a = job->ahead;
 	/* A job of the parent: its memory is a copy, and no thread works on it here. */
-	if (a->pid != getpid())
+	if (job->pid != getpid())
 		return;
 	atomic_store(&job->cancel, 1);
 	pthread_mutex_lock(&a->lock);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -47,7 +48,7 @@ static struct shard_reader reader_of(struct shard_input *in)
 /* The samples of one shard. */
 struct found {
 	struct dataset_range *ranges;
-	size_t n, room;
+	size_t n;
 };
 
 struct finding {
@@ -63,15 +64,11 @@ struct finding {
 static int add_sample(void *cookie, const struct format_sample *sample, struct penstock_error *err)
 {
 	struct found *found = cookie;
-	struct dataset_range *grown;
+	struct dataset_range *grown = array_grow(found->ranges, found->n, sizeof(*grown));
 
-	if (found->n == found->room) {
-		found->room = found->room ? found->room * 2 : 256;
-		grown = realloc(found->ranges, found->room * sizeof(*grown));
-		if (!grown)
-			return error_memory(err);
-		found->ranges = grown;
-	}
+	if (!grown)
+		return error_memory(err);
+	found->ranges = grown;
 	found->ranges[found->n++] = (struct dataset_range){
 		.offset = sample->offset, .size = sample->size};
 	return 0;

@@ -24,7 +24,7 @@ struct source {
 	bool single;
 	struct buf text;
 	struct shard *shards;
-	size_t n, room;
+	size_t n;
 };
 
 #endif

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -29,13 +30,10 @@ static int add(struct source *s, const char *name, uint64_t size, const char *et
 		return error_set(err, PENSTOCK_E_LIMIT,
 			"cannot open '%s': it has more than %d objects; pack them into shards",
 			s->url, LIMIT_DATASET_SHARDS);
-	if (s->n == s->room) {
-		s->room = s->room ? s->room * 2 : 64;
-		grown = realloc(s->shards, s->room * sizeof(*grown));
-		if (!grown)
-			return error_memory(err);
-		s->shards = grown;
-	}
+	grown = array_grow(s->shards, s->n, sizeof(*grown));
+	if (!grown)
+		return error_memory(err);
+	s->shards = grown;
 	s->shards[s->n] = (struct shard){.size = size, .name = s->text.len};
 	buf_add_str(&s->text, name);
 	buf_add_char(&s->text, '\0');

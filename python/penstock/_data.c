@@ -1,0 +1,484 @@
+/*
+ * The part of libpenstock that penstock.data needs: each Python method calls one function of
+ * <penstock/dataset.h>. Numbers of samples are passed as bytes of uint64 in the machine's order;
+ * samples are read into a bytearray, which NumPy and torch use without a copy. Reads run without
+ * the interpreter lock.
+ */
+#include "_native.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <penstock/dataset.h>
+#include <penstock/error.h>
+
+static PyObject *fail(struct penstock_error *err)
+{
+	return native_raise("data_error", err);
+}
+
+static void *make(PyTypeObject *type)
+{
+	return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+}
+
+static void unmake(PyObject *object)
+{
+	PyTypeObject *type = Py_TYPE(object);
+
+	((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+	Py_DECREF(type);
+}
+
+/* ---- a data set ---- */
+
+struct data {
+	PyObject_HEAD struct penstock_dataset *set;
+};
+
+static PyObject *data_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	struct penstock_dataset_options options = PENSTOCK_DATASET_OPTIONS_INIT;
+	struct penstock_transfer_options transfer = PENSTOCK_TRANSFER_OPTIONS_INIT;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	unsigned long long n[5];
+	struct data *self;
+	const char *url;
+	int anonymous, rc;
+
+	(void)kwargs;
+	if (!PyArg_ParseTuple(args, "szz(KKKKK)(zzzp)I", &url, &options.format, &options.dtype,
+		    &n[0], &n[1], &n[2], &n[3], &n[4], &transfer.endpoint_url, &transfer.region,
+		    &transfer.profile, &anonymous, &options.threads))
+		return NULL;
+	options.record_size = n[0];
+	options.header = n[1];
+	options.trailer = n[2];
+	options.window = n[3];
+	options.stride = n[4];
+	transfer.anonymous = anonymous != 0;
+	options.transfer = &transfer;
+	self = make(type);
+	if (!self)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS rc = penstock_dataset_open(&self->set, url, &options, &err);
+	Py_END_ALLOW_THREADS if (rc < 0)
+	{
+		Py_DECREF(self);
+		return fail(&err);
+	}
+	return (PyObject *)self;
+}
+
+static void data_dealloc(PyObject *object)
+{
+	struct penstock_dataset *set = ((struct data *)object)->set;
+
+	Py_BEGIN_ALLOW_THREADS penstock_dataset_free(set);
+	Py_END_ALLOW_THREADS unmake(object);
+}
+
+static PyObject *data_count(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(penstock_dataset_count(((struct data *)self)->set));
+}
+
+static PyObject *data_format(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return PyUnicode_FromString(penstock_dataset_format(((struct data *)self)->set));
+}
+
+static PyObject *data_sample_size(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(
+		penstock_dataset_sample_size(((struct data *)self)->set));
+}
+
+static PyObject *data_place(PyObject *self, PyObject *args)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	unsigned long long id;
+	uint64_t offset, size;
+	const char *name;
+
+	if (!PyArg_ParseTuple(args, "K", &id))
+		return NULL;
+	if (penstock_dataset_place(((struct data *)self)->set, id, &name, &offset, &size, &err) < 0)
+		return fail(&err);
+	return Py_BuildValue("(NKK)", PyUnicode_DecodeFSDefault(name), (unsigned long long)offset,
+		(unsigned long long)size);
+}
+
+/* Numbers of samples, and room for their bytes. */
+struct request {
+	uint64_t *ids;
+	size_t n;
+	PyObject *bytes; /* a bytearray */
+	PyObject *offsets; /* bytes of n + 1 uint64 */
+};
+
+static void request_release(struct request *r)
+{
+	free(r->ids);
+	Py_XDECREF(r->bytes);
+	Py_XDECREF(r->offsets);
+}
+
+static bool request_init(struct request *r, struct penstock_dataset *set, PyObject *args)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *packed;
+	uint64_t *offsets;
+	Py_ssize_t size;
+
+	*r = (struct request){0};
+	if (!PyArg_ParseTuple(args, "y#", &packed, &size))
+		return false;
+	r->n = (size_t)size / sizeof(uint64_t);
+	r->ids = malloc((size_t)size + 1);
+	offsets = malloc((size_t)size + sizeof(*offsets));
+	if (!r->ids || !offsets) {
+		free(offsets);
+		PyErr_NoMemory();
+		return false;
+	}
+	memcpy(r->ids, packed, r->n * sizeof(uint64_t)); /* `packed` may be unaligned */
+	if (penstock_dataset_layout(set, r->ids, r->n, offsets, &err) < 0) {
+		fail(&err);
+	} else {
+		r->bytes = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)offsets[r->n]);
+		r->offsets = PyBytes_FromStringAndSize(
+			(const char *)offsets, (Py_ssize_t)((r->n + 1) * sizeof(*offsets)));
+	}
+	free(offsets);
+	return r->bytes && r->offsets;
+}
+
+static PyObject *data_read(PyObject *self, PyObject *args)
+{
+	struct penstock_dataset *set = ((struct data *)self)->set;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	PyObject *result = NULL;
+	struct request r;
+	char *data;
+	int rc;
+
+	if (request_init(&r, set, args)) {
+		data = PyByteArray_AsString(r.bytes);
+		Py_BEGIN_ALLOW_THREADS rc = penstock_dataset_read(set, r.ids, r.n, data, &err);
+		Py_END_ALLOW_THREADS result = rc < 0 ? fail(&err)
+						     : PyTuple_Pack(2, r.bytes, r.offsets);
+	}
+	request_release(&r);
+	return result;
+}
+
+/* One field: the value is an offset in the sample, or bytes if it is in another form there. */
+static PyObject *field_of(const struct penstock_field *f, const char *data, size_t size)
+{
+	const char *at = f->data;
+	bool within = at >= data && at + f->size <= data + size;
+	PyObject *dims = PyTuple_New((Py_ssize_t)f->ndim);
+	PyObject *value = within ? PyLong_FromSize_t((size_t)(at - data))
+				 : PyBytes_FromStringAndSize(at, (Py_ssize_t)f->size);
+
+	for (unsigned i = 0; dims && i < f->ndim; i++) {
+		PyObject *dim = PyLong_FromUnsignedLongLong(f->dims[i]);
+
+		if (!dim || PyTuple_SetItem(dims, (Py_ssize_t)i, dim) < 0) {
+			Py_DECREF(dims);
+			dims = NULL;
+		}
+	}
+	if (!dims || !value) {
+		Py_XDECREF(dims);
+		Py_XDECREF(value);
+		return NULL;
+	}
+	return Py_BuildValue("(NszNNIINNn)",
+		PyUnicode_DecodeUTF8(f->name, (Py_ssize_t)f->name_len, "surrogateescape"), f->type,
+		f->dtype, PyBool_FromLong(f->big_endian), dims, (unsigned)f->index,
+		(unsigned)f->count,
+		f->mode ? PyUnicode_FromStringAndSize(f->mode, (Py_ssize_t)f->mode_len)
+			: Py_BuildValue(""),
+		value, (Py_ssize_t)f->size);
+}
+
+static PyObject *data_split(PyObject *self, PyObject *args)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct penstock_fields *fields = NULL;
+	unsigned long long id;
+	PyObject *bytes, *list;
+	Py_ssize_t offset, size;
+	const char *data;
+
+	if (!PyArg_ParseTuple(args, "KO!nn", &id, &PyByteArray_Type, &bytes, &offset, &size))
+		return NULL;
+	if (offset < 0 || size < 0 || offset > PyByteArray_Size(bytes) - size) {
+		PyErr_SetString(PyExc_ValueError, "the sample is not within the bytes");
+		return NULL;
+	}
+	data = PyByteArray_AsString(bytes) + offset;
+	if (penstock_fields_split(
+		    &fields, ((struct data *)self)->set, id, data, (size_t)size, &err) < 0)
+		return fail(&err);
+	list = PyList_New(0);
+	for (size_t i = 0; list && i < penstock_fields_count(fields); i++) {
+		struct penstock_field field = PENSTOCK_FIELD_INIT;
+		PyObject *item;
+
+		penstock_fields_at(fields, i, &field, NULL);
+		item = field_of(&field, data, (size_t)size);
+		if (!item || PyList_Append(list, item) < 0)
+			Py_CLEAR(list);
+		Py_XDECREF(item);
+	}
+	penstock_fields_free(fields);
+	return list;
+}
+
+/* ---- a batch that is read ahead ---- */
+
+struct batch {
+	PyObject_HEAD struct penstock_batch *batch; /* NULL once it was waited for */
+	PyObject *data, *bytes, *offsets;
+};
+
+static PyTypeObject *batch_type;
+
+static PyObject *data_start(PyObject *self, PyObject *args)
+{
+	struct penstock_dataset *set = ((struct data *)self)->set;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct batch *batch = NULL;
+	struct request r;
+
+	if (request_init(&r, set, args))
+		batch = make(batch_type);
+	if (batch && penstock_batch_start(&batch->batch, set, r.ids, r.n,
+			     PyByteArray_AsString(r.bytes), &err) < 0) {
+		Py_DECREF(batch);
+		batch = NULL;
+		fail(&err);
+	}
+	if (batch) {
+		Py_INCREF(self);
+		batch->data = self;
+		batch->bytes = r.bytes;
+		batch->offsets = r.offsets;
+		r.bytes = r.offsets = NULL;
+	}
+	request_release(&r);
+	return (PyObject *)batch;
+}
+
+static PyObject *batch_wait(PyObject *self, PyObject *unused)
+{
+	struct batch *b = (struct batch *)self;
+	struct penstock_batch *batch = b->batch;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int rc;
+
+	(void)unused;
+	if (!batch) {
+		PyErr_SetString(PyExc_ValueError, "this batch was waited for already");
+		return NULL;
+	}
+	b->batch = NULL;
+	Py_BEGIN_ALLOW_THREADS rc = penstock_batch_wait(batch, &err);
+	Py_END_ALLOW_THREADS return rc < 0 ? fail(&err) : PyTuple_Pack(2, b->bytes, b->offsets);
+}
+
+static void batch_dealloc(PyObject *object)
+{
+	struct batch *b = (struct batch *)object;
+
+	if (b->batch) {
+		Py_BEGIN_ALLOW_THREADS penstock_batch_drop(b->batch);
+		Py_END_ALLOW_THREADS
+	}
+	Py_XDECREF(b->bytes);
+	Py_XDECREF(b->offsets);
+	Py_XDECREF(b->data);
+	unmake(object);
+}
+
+/* ---- the order of an epoch ---- */
+
+struct plan {
+	PyObject_HEAD struct penstock_plan *plan;
+	uint64_t *ids; /* of a batch */
+};
+
+static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	struct penstock_plan_options options = PENSTOCK_PLAN_OPTIONS_INIT;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	unsigned long long samples, n[5];
+	struct plan *self;
+
+	(void)kwargs;
+	if (!PyArg_ParseTuple(args, "Kss(KKKKK)(IIIII)", &samples, &options.shuffle, &options.rest,
+		    &n[0], &n[1], &n[2], &n[3], &n[4], &options.ranks, &options.rank,
+		    &options.batch, &options.workers, &options.worker))
+		return NULL;
+	options.samples = samples;
+	options.block = n[0];
+	options.window = n[1];
+	options.seed = n[2];
+	options.epoch = n[3];
+	options.start = n[4];
+	self = make(type);
+	if (!self)
+		return NULL;
+	self->ids = malloc(((size_t)options.batch + 1) * sizeof(*self->ids));
+	if (!self->ids) {
+		Py_DECREF(self);
+		return PyErr_NoMemory();
+	}
+	if (penstock_plan_new(&self->plan, &options, &err) < 0) {
+		Py_DECREF(self);
+		return fail(&err);
+	}
+	return (PyObject *)self;
+}
+
+static void plan_dealloc(PyObject *object)
+{
+	struct plan *self = (struct plan *)object;
+
+	penstock_plan_free(self->plan);
+	free(self->ids);
+	unmake(object);
+}
+
+static PyObject *plan_batches(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(penstock_plan_batches(((struct plan *)self)->plan));
+}
+
+static PyObject *plan_rank_batches(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(penstock_plan_rank_batches(((struct plan *)self)->plan));
+}
+
+static PyObject *plan_batch(PyObject *object, PyObject *args)
+{
+	struct plan *self = (struct plan *)object;
+	unsigned long long i;
+	size_t n, padded;
+
+	if (!PyArg_ParseTuple(args, "K", &i))
+		return NULL;
+	if (i >= penstock_plan_batches(self->plan)) {
+		PyErr_SetString(PyExc_IndexError, "no such batch");
+		return NULL;
+	}
+	n = penstock_plan_batch(self->plan, i, self->ids, &padded);
+	return Py_BuildValue("(y#n)", (const char *)self->ids, (Py_ssize_t)(n * sizeof(*self->ids)),
+		(Py_ssize_t)padded);
+}
+
+static PyObject *plan_delivered(PyObject *self, PyObject *args)
+{
+	unsigned long long batches;
+
+	if (!PyArg_ParseTuple(args, "K", &batches))
+		return NULL;
+	return PyLong_FromUnsignedLongLong(
+		penstock_plan_delivered(((struct plan *)self)->plan, batches));
+}
+
+static PyObject *plan_id(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(penstock_plan_id(((struct plan *)self)->plan));
+}
+
+/* ---- the types ---- */
+
+static PyMethodDef data_methods[] = {
+	{"count", data_count, METH_NOARGS, "count(): the number of samples"},
+	{"format", data_format, METH_NOARGS, "format(): the name of the format"},
+	{"sample_size", data_sample_size, METH_NOARGS,
+		"sample_size(): bytes of each sample; 0 if they differ"},
+	{"place", data_place, METH_VARARGS, "place(sample): (shard, offset, size)"},
+	{"read", data_read, METH_VARARGS, "read(ids): (bytearray, offsets) of these samples"},
+	{"start", data_start, METH_VARARGS, "start(ids): a Batch that is read in the background"},
+	{"split", data_split, METH_VARARGS,
+		"split(sample, bytes, offset, size): the fields of a sample"},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef batch_methods[] = {
+	{"wait", batch_wait, METH_NOARGS, "wait(): (bytearray, offsets), as of read()"},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef plan_methods[] = {
+	{"batches", plan_batches, METH_NOARGS, "batches(): of the worker"},
+	{"rank_batches", plan_rank_batches, METH_NOARGS, "rank_batches(): of all its workers"},
+	{"batch", plan_batch, METH_VARARGS, "batch(i): (ids, how many of the last are repeated)"},
+	{"delivered", plan_delivered, METH_VARARGS,
+		"delivered(batches): samples that all ranks have got by then"},
+	{"id", plan_id, METH_NOARGS, "id(): identifies the samples and their order"},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot data_slots[] = {
+	{Py_tp_new, (void *)data_new},
+	{Py_tp_dealloc, (void *)data_dealloc},
+	{Py_tp_methods, data_methods},
+	{Py_tp_doc, (void *)"Dataset(url, format, dtype, numbers, store, threads)"},
+	{0, NULL},
+};
+
+static PyType_Slot batch_slots[] = {
+	{Py_tp_dealloc, (void *)batch_dealloc},
+	{Py_tp_methods, batch_methods},
+	{Py_tp_doc, (void *)"A batch that is read in the background"},
+	{0, NULL},
+};
+
+static PyType_Slot plan_slots[] = {
+	{Py_tp_new, (void *)plan_new},
+	{Py_tp_dealloc, (void *)plan_dealloc},
+	{Py_tp_methods, plan_methods},
+	{Py_tp_doc, (void *)"Plan(samples, shuffle, rest, numbers, deal)"},
+	{0, NULL},
+};
+
+static PyType_Spec specs[] = {
+	{"penstock._native.Dataset", sizeof(struct data), 0, Py_TPFLAGS_DEFAULT, data_slots},
+	{"penstock._native.Batch", sizeof(struct batch), 0, Py_TPFLAGS_DEFAULT, batch_slots},
+	{"penstock._native.Plan", sizeof(struct plan), 0, Py_TPFLAGS_DEFAULT, plan_slots},
+};
+
+int native_add_data(PyObject *module)
+{
+	static const char *const names[] = {"Dataset", "Batch", "Plan"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		PyObject *type = PyType_FromSpec(&specs[i]);
+
+		if (!type)
+			return -1;
+		if (i == 1) {
+			Py_INCREF(type);
+			batch_type = (PyTypeObject *)type;
+		}
+		if (PyModule_AddObject(module, names[i], type) < 0) {
+			Py_DECREF(type);
+			return -1;
+		}
+	}
+	return 0;
+}

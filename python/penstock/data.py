@@ -1,0 +1,335 @@
+"""Samples of a training, straight from object storage or from files.
+
+    from penstock.data import Dataset, Loader
+
+    data = Dataset("s3://cifar10/train/", format="cifar10")
+    loader = Loader(data, batch_size=256, shuffle=True, seed=7)
+    if saved:
+        loader.load_state_dict(saved["loader"])
+    for epoch in range(loader.epoch, 90):
+        loader.set_epoch(epoch)
+        for batch in loader:
+            train(batch)                                # loader.state_dict() goes into the checkpoint
+
+Samples are read in threads of libpenstock, which never hold Python's lock. The order is a function of the seed, the epoch and the
+position alone: ranks and workers get each sample once between them, and an epoch resumes at any sample with any number of ranks.
+
+A sample is a memoryview of an object, an array of a record (``records``, ``npy``, ``idx``, ``tokens``), or a dict of columns (``cifar10``,
+``cifar100``, ``tar``, ``tfrecord``, ``mds``). Arrays need NumPy; they refer to the memory of their batch without a copy.
+"""
+import array
+import collections
+import json
+import operator
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+
+from penstock import _native
+from penstock._errors import DatasetChanged, DatasetDamaged, DatasetError
+from penstock._memory import torch_if_loaded
+from penstock._ranks import ranks
+
+__all__ = ["Dataset", "DatasetChanged", "DatasetDamaged", "DatasetError", "Loader"]
+
+_STATE_VERSION = 1
+_JOIN = 8 << 20  # bytes of samples in a row that are read together
+_READS = 8  # in flight at most
+_Read = Tuple[bytearray, bytes]
+
+
+def _numpy() -> Any:
+    import numpy
+
+    return numpy
+
+
+def _dtype(name: str, big_endian: bool) -> Any:
+    if name == "bfloat16":
+        name = "uint16"  # its bits; NumPy has no such type
+    return _numpy().dtype(name).newbyteorder(">" if big_endian else "<")
+
+
+class _Column:
+    """A field of a format whose samples all have it at the same place."""
+
+    def __init__(self, field: Any) -> None:
+        self.name, _, dtype, big, dims, _, _, _, self.at, self.size = field
+        self.dtype = _dtype(dtype or "uint8", big)
+        self.dims = tuple(dims) if dtype else (self.size,)
+
+    def of(self, rows: Any) -> Any:
+        """Returns the column of these samples, an array (n, bytes of a sample) of uint8."""
+        part = rows[:, self.at : self.at + self.size]
+        if self.dtype.itemsize > 1 and (self.at % self.dtype.itemsize or rows.shape[1] % self.dtype.itemsize):
+            part = _numpy().ascontiguousarray(part)
+        return part.view(self.dtype).reshape((len(rows), *self.dims))
+
+
+class Dataset:
+    """The samples of a data set by number: ``data[17]``, ``data.__getitems__([3, 1, 4])``, ``len(data)``.
+
+    ``url`` is ``s3://BUCKET/PREFIX``, ``gs://BUCKET/PREFIX`` or a path. ``format`` is one of
+
+    - ``objects``: each object or file is one sample
+    - ``records``: samples of ``record_size`` bytes, between ``header`` and ``trailer`` bytes of each shard
+    - ``cifar10``, ``cifar100``, ``npy``, ``idx`` (MNIST)
+    - ``tokens``: windows of ``window`` tokens of ``dtype`` (uint16 or uint32), each ``stride`` tokens after the last one
+    - ``tar`` (WebDataset), ``tfrecord``, ``mds`` (MosaicML Streaming)
+
+    and found from names and first bytes if it is None. Keys, region and endpoint come from the environment and the profile, as for
+    ``penstock cp``, unless they are given. A data set may be used after fork(), and may be pickled: it is opened again then.
+
+    Raises DatasetError, with the shard and the offset of a failure.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        format: Optional[str] = None,
+        *,
+        record_size: int = 0,
+        header: int = 0,
+        trailer: int = 0,
+        dtype: Optional[str] = None,
+        window: int = 0,
+        stride: int = 0,
+        endpoint_url: Optional[str] = None,
+        region: Optional[str] = None,
+        profile: Optional[str] = None,
+        anonymous: bool = False,
+        threads: int = 0,
+    ) -> None:
+        self._arguments = (str(url), format, dtype, (record_size, header, trailer, window, stride), (endpoint_url, region, profile, anonymous), threads)
+        self._set = _native.Dataset(*self._arguments)
+        self.format = self._set.format()
+        self._size = self._set.sample_size()
+        self._columns: Optional[List[_Column]] = None
+
+    def __reduce__(self) -> Any:
+        return _reopen, (self._arguments,)
+
+    def __len__(self) -> int:
+        return self._set.count()
+
+    def __getitem__(self, sample: int) -> Any:
+        return self.__getitems__([sample])[0]
+
+    def __getitems__(self, samples: Sequence[int]) -> Any:
+        """Reads samples together: a list, or one array of records if a sample is one array."""
+        ids = self._pack(samples)
+        return self._samples(ids, self._set.read(ids), 0, len(samples))
+
+    def place(self, sample: int) -> Tuple[str, int, int]:
+        """Returns the name of the shard of a sample, below the URL, and the offset and size of the sample in it."""
+        return self._set.place(self._number(sample))
+
+    def _number(self, sample: int) -> int:
+        number = operator.index(sample)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"no sample {number} in {self._arguments[0]}: it has {len(self)}")
+        return number % len(self)
+
+    def _pack(self, samples: Sequence[int]) -> bytes:
+        return array.array("Q", map(self._number, samples)).tobytes()
+
+    def _start(self, ids: bytes) -> "_native.Batch":
+        return self._set.start(ids)
+
+    def _samples(self, ids: bytes, read: _Read, first: int, last: int) -> Any:
+        """Returns those of a read, from the first-th to before the last-th."""
+        data, offsets = read
+        numbers, at = memoryview(ids).cast("Q"), memoryview(offsets).cast("Q")
+        if self._size:
+            return self._records(numbers[first], data, first, last)
+        if self.format == "objects":
+            view = memoryview(data)
+            return [view[at[i] : at[i + 1]] for i in range(first, last)]
+        return [self._split(numbers[i], data, at[i], at[i + 1] - at[i]) for i in range(first, last)]
+
+    def _records(self, sample: int, data: bytearray, first: int, last: int) -> Any:
+        rows = _numpy().frombuffer(data, dtype="uint8").reshape(-1, self._size)[first:last]
+        if self._columns is None:
+            self._columns = [_Column(field) for field in self._set.split(sample, data, first * self._size, self._size)]
+        if len(self._columns) == 1:
+            return self._columns[0].of(rows)
+        columns = {column.name: column.of(rows) for column in self._columns}
+        return [{name: column[i] for name, column in columns.items()} for i in range(len(rows))]
+
+    def _split(self, sample: int, data: bytearray, at: int, size: int) -> Dict[str, Any]:
+        columns: Dict[str, Any] = {}
+        for name, kind, dtype, big, dims, _, count, _, value, length in self._set.split(sample, data, at, size):
+            whole = memoryview(value) if isinstance(value, bytes) else memoryview(data)[at + value : at + value + length]
+            item = _value(whole, kind, dtype, big, dims)
+            if count:
+                columns.setdefault(name, []).append(item)
+            else:
+                columns[name] = item
+        return columns
+
+
+def _reopen(arguments: Any) -> Dataset:
+    url, format, dtype, (record_size, header, trailer, window, stride), (endpoint_url, region, profile, anonymous), threads = arguments
+    return Dataset(
+        url, format, record_size=record_size, header=header, trailer=trailer, dtype=dtype, window=window, stride=stride,
+        endpoint_url=endpoint_url, region=region, profile=profile, anonymous=anonymous, threads=threads,
+    )  # fmt: skip
+
+
+def _value(data: memoryview, kind: str, dtype: Optional[str], big_endian: bool, dims: Iterable[int]) -> Any:
+    if kind == "text":
+        return str(data, "utf-8")
+    if kind == "json":
+        return json.loads(bytes(data))
+    if kind == "bytes" or dtype is None:
+        return data
+    values = _numpy().frombuffer(data, dtype=_dtype(dtype, big_endian))
+    return values[0].item() if kind == "number" else values.reshape(tuple(dims))
+
+
+def _worker() -> Tuple[int, int]:
+    """Returns (number, workers) of this process of a torch DataLoader, else (0, 1)."""
+    torch = torch_if_loaded()
+    info = torch.utils.data.get_worker_info() if torch is not None else None
+    return (info.id, info.num_workers) if info is not None else (0, 1)
+
+
+class Loader:
+    """Batches of a data set, epoch by epoch, read ahead in the background: ``for batch in loader``.
+
+    ``shuffle`` is False, True (any sample anywhere), ``"block"`` (blocks of ``block`` samples in a random order, shuffled within) or
+    ``"window"`` (shuffled within each ``window`` blocks of such an order): those read large ranges. Without ``rank`` and ``world_size``
+    they come from torch.distributed or the environment. ``batch_size`` is that of one rank.
+
+    At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is not whole, ``pad`` fills it
+    with the first samples of the epoch. A batch is what ``collate`` makes of the list of samples, else the list, or one array of
+    records; ``transform`` is called with each sample before. At most ``ahead`` bytes are read in advance, but two reads in any case.
+
+    In workers of ``torch.utils.data.DataLoader(loader.iterable(), batch_size=None)`` each worker gets its part of the batches.
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        batch_size: int,
+        shuffle: Union[bool, str] = False,
+        seed: int = 0,
+        *,
+        block: int = 1024,
+        window: int = 16,
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+        drop_last: bool = False,
+        pad: bool = False,
+        transform: Optional[Callable[[Any], Any]] = None,
+        collate: Optional[Callable[[Any], Any]] = None,
+        ahead: int = 128 << 20,
+    ) -> None:
+        if (rank is None) != (world_size is None):
+            raise ValueError("rank and world_size must be given together")
+        if drop_last and pad:
+            raise ValueError("drop_last and pad exclude each other")
+        self.data = data
+        self.batch_size = batch_size
+        self.shuffle = {False: "none", True: "full"}.get(shuffle, shuffle) if isinstance(shuffle, bool) else shuffle
+        self.seed = seed
+        self.epoch = 0
+        self._given = (rank, world_size)
+        self._blocks = (block, window)
+        self._rest = "drop" if drop_last else "pad" if pad else "keep"
+        self._transform, self._collate = transform, collate
+        self._ahead = ahead
+        self._start = 0
+        self._delivered = 0
+        self._plan(0, (0, 1))  # refuses what is invalid now
+
+    def _plan(self, start: int, worker: Tuple[int, int]) -> "_native.Plan":
+        rank, world = ranks() if self._given[0] is None else self._given
+        deal = (world, rank, self.batch_size, worker[1], worker[0])
+        return _native.Plan(len(self.data), self.shuffle, self._rest, (*self._blocks, self.seed, self.epoch, start), deal)
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch of this rank."""
+        return self._plan(0, (0, 1)).rank_batches()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch. The epoch that a state was loaded for continues where it was."""
+        if epoch != self.epoch:
+            self.epoch, self._start, self._delivered = epoch, 0, 0
+
+    def _joined(self, batches: int) -> int:
+        """Returns how many batches are read together: those of a window or block, so that its ranges are large."""
+        block, window = self._blocks
+        size = self.data._size * self.batch_size
+        samples = {"window": block * window, "block": block}.get(self.shuffle, 0)
+        if self.shuffle == "none" and size:
+            samples = _JOIN // size * self.batch_size
+        world = ranks()[1] if self._given[1] is None else self._given[1]
+        return max(1, min(batches, samples // (self.batch_size * world)))
+
+    def _reads(self, plan: "_native.Plan") -> Iterator[Tuple[int, List[int], bytes, "_native.Batch"]]:
+        """Starts all reads of the plan in their order. Each has its first batch, and where its batches begin and end in it."""
+        n, join = plan.batches(), self._joined(plan.batches())
+        for first in range(0, n, join):
+            parts = [plan.batch(i)[0] for i in range(first, min(first + join, n))]
+            ends = [0]
+            for part in parts:
+                ends.append(ends[-1] + len(part) // 8)
+            ids = b"".join(parts)
+            yield first, ends, ids, self.data._start(ids)
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = _worker()
+        plan = self._plan(self._start, worker)
+        reads = self._reads(plan)
+        waiting: Deque[Any] = collections.deque()
+        size = 0
+        while True:
+            while len(waiting) < 2 or (size and (len(waiting) + 1) * size <= self._ahead and len(waiting) < _READS):
+                started = next(reads, None)
+                if started is None:
+                    break
+                waiting.append(started)
+            if not waiting:
+                break
+            first, ends, ids, batch = waiting.popleft()
+            read = batch.wait()
+            size = max(size, len(read[0]), 1)
+            for i in range(len(ends) - 1):
+                samples = self.data._samples(ids, read, ends[i], ends[i + 1])
+                if self._transform is not None:
+                    samples = [self._transform(sample) for sample in samples]
+                self._delivered = plan.delivered((first + i) * worker[1] + worker[0] + 1)
+                yield samples if self._collate is None else self._collate(samples)
+        self.epoch, self._start, self._delivered = self.epoch + 1, 0, 0
+
+    def state_dict(self) -> Dict[str, int]:
+        """Returns the place in the epoch: a few integers, which count delivered batches and not those that were read ahead."""
+        return {"version": _STATE_VERSION, "seed": self.seed, "epoch": self.epoch, "delivered": self._delivered, "samples": len(self.data), "order": self._plan(0, (0, 1)).id()}
+
+    def load_state_dict(self, state: Dict[str, int]) -> None:
+        """Continues at a place of state_dict(), also of a training with another number of ranks. Takes the seed of the state.
+
+        Raises ValueError if the samples or their order are other ones: some would be repeated and others skipped.
+        """
+        if state.get("version") != _STATE_VERSION:
+            raise ValueError(f"the state has version {state.get('version')}; this penstock knows {_STATE_VERSION}")
+        if state["samples"] != len(self.data):
+            raise ValueError(f"the state is of a data set of {state['samples']} samples, and this one has {len(self.data)}")
+        if state["order"] != self._plan(0, (0, 1)).id():
+            raise ValueError("the state is of another shuffle, block or window")
+        if not 0 <= state["delivered"] <= len(self.data):
+            raise ValueError(f"the state has {state['delivered']} delivered samples of {len(self.data)}")
+        self.seed, self.epoch = state["seed"], state["epoch"]
+        self._start = self._delivered = state["delivered"]
+
+    def iterable(self) -> Any:
+        """Returns a torch IterableDataset of the batches, for a DataLoader with ``batch_size=None``."""
+        import torch
+
+        class Batches(torch.utils.data.IterableDataset):  # type: ignore[misc]
+            def __init__(self, loader: "Loader") -> None:
+                self.loader = loader
+
+            def __iter__(self) -> Iterator[Any]:
+                return iter(self.loader)
+
+        return Batches(self)
