@@ -1,7 +1,7 @@
 /* Data sets of MosaicML Streaming: an index.json, and behind a NUL the shard that its first entry
  * describes. Size and number of samples in the index are put right first. */
 #include "dataset.h"
-#include "dataset/format/mds.h"
+#include "dataset/format/mds/mds.h"
 
 /* A sample that was split can be written, and is the same bytes again. */
 static int write_again(void *cookie, const struct format_sample *s, struct penstock_error *err)

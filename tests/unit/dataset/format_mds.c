@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "dataset/format/mds.h"
+#include "dataset/format/mds/mds.h"
 #include "memory_shard.h"
 
 static struct found found;

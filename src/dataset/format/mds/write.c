@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "dataset/format/internal.h"
-#include "dataset/format/mds.h"
-#include "dataset/format/mds_internal.h"
+#include "dataset/format/mds/mds.h"
+#include "dataset/format/mds/internal.h"
 
 /* A setting of MosaicML's writer, which its readers want to find and do not use. */
 #define SIZE_LIMIT (64 * MIB)

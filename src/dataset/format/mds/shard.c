@@ -3,8 +3,8 @@
 #include <penstock/error.h>
 
 #include "dataset/format/internal.h"
-#include "dataset/format/mds.h"
-#include "dataset/format/mds_internal.h"
+#include "dataset/format/mds/mds.h"
+#include "dataset/format/mds/internal.h"
 
 static int scan(const struct format *f, const struct shard_reader *reader, format_sample_fn sample,
 	void *cookie, struct penstock_error *err)

@@ -10,8 +10,8 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "dataset/format/internal.h"
-#include "dataset/format/mds.h"
-#include "dataset/format/mds_internal.h"
+#include "dataset/format/mds/mds.h"
+#include "dataset/format/mds/internal.h"
 
 /* The index that is being read; `at` is the number of the shard. */
 struct reader {

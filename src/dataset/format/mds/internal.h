@@ -2,7 +2,7 @@
 #ifndef DATASET_FORMAT_MDS_INTERNAL_H
 #define DATASET_FORMAT_MDS_INTERNAL_H
 
-#include "dataset/format/mds.h"
+#include "dataset/format/mds/mds.h"
 
 /* Initializes a column. Returns NULL, or the reason for which it is refused, with `*code`. */
 const char *mds_column_init(

@@ -24,8 +24,8 @@
  * Pickled columns are PENSTOCK_E_UNSUPPORTED, since loading them can run any code. So are shards
  * that are only there in compressed form, when they are scanned.
  */
-#ifndef DATASET_FORMAT_MDS_H
-#define DATASET_FORMAT_MDS_H
+#ifndef DATASET_FORMAT_MDS_MDS_H
+#define DATASET_FORMAT_MDS_MDS_H
 
 #include "base/str.h"
 #include "dataset/format/format.h"

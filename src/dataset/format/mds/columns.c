@@ -6,8 +6,8 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/str.h"
-#include "dataset/format/mds.h"
-#include "dataset/format/mds_internal.h"
+#include "dataset/format/mds/mds.h"
+#include "dataset/format/mds/internal.h"
 
 static const struct {
 	const char *name;
