@@ -13,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "dataset/format/format.h"
 
 struct memory_shard {
@@ -42,6 +45,14 @@ static inline struct shard_reader memory_shard_reader(struct memory_shard *m, co
 {
 	return (struct shard_reader){
 		.name = name, .size = m->size, .read = memory_shard_read, .cookie = m};
+}
+
+/* Reads a file of the folder $TEST_DATA. */
+static inline int memory_shard_file(const char *name, struct buf *out)
+{
+	_cleanup_free_ char *path = path_join(getenv("TEST_DATA"), name);
+
+	return path ? fs_read(path, out, NULL) : -1;
 }
 
 struct found {

@@ -11,7 +11,6 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/fs.h"
 #include "dataset/format/mds/mds.h"
 #include "memory_shard.h"
 
@@ -333,14 +332,6 @@ static void test_a_shard_that_was_written_can_be_read(void **state)
 	assert_memory_equal(field_of(&fields, "text")->data, "second é", 9);
 }
 
-static void read_data(const char *name, struct buf *out)
-{
-	_cleanup_free_ char *path = path_join(getenv("TEST_DATA"), name);
-
-	assert_non_null(path);
-	assert_int_equal(fs_read(path, out, NULL), 0);
-}
-
 /* mosaicml.mds was written by mosaicml-streaming 0.13.0, with every encoding but pkl and those of
  * plain numbers. */
 static void test_a_shard_of_mosaicml_can_be_read(void **state)
@@ -354,8 +345,8 @@ static void test_a_shard_of_mosaicml_can_be_read(void **state)
 	const struct format *f;
 
 	(void)state;
-	read_data("mosaicml.mds", &data);
-	read_data("mosaicml.json", &text);
+	assert_int_equal(memory_shard_file("mosaicml.mds", &data), 0);
+	assert_int_equal(memory_shard_file("mosaicml.json", &text), 0);
 	assert_int_equal(mds_index_parse(&index, text.data, text.len, "index.json", NULL), 0);
 	f = &index->shards[0].format;
 	m = (struct memory_shard){.data = data.data, .size = data.len};

@@ -1,0 +1,46 @@
+/*
+ * Chunks of litData: an index.json with the fields and the chunks, and chunks of items.
+ *
+ *	struct litdata_index *index = NULL;
+ *
+ *	if (litdata_index_parse(&index, text, len, "s3://b/d/index.json", err) < 0)
+ *		return -err->code;
+ *	struct litdata_chunk *chunk = &index->chunks[0];
+ *	// With a reader of the object chunk->filename:
+ *	chunk->format.scan(&chunk->format, &reader, add, cookie, err);
+ *	litdata_index_free(index);
+ *
+ * A field has the name of its key in the dictionary that was written, "a.b" in nested ones, and its
+ * position in a list. PENSTOCK_E_UNSUPPORTED are compressed and encrypted data sets, those of other
+ * loaders than PyTreeLoader, and pickled fields, since loading them can run any code.
+ */
+#ifndef DATASET_FORMAT_LITDATA_LITDATA_H
+#define DATASET_FORMAT_LITDATA_LITDATA_H
+
+#include "dataset/format/format.h"
+
+struct litdata_fields;
+
+struct litdata_chunk {
+	struct format format;
+	const struct litdata_fields *fields;
+	char *filename; /* below the directory of the index */
+	uint64_t samples;
+};
+
+struct litdata_index {
+	struct litdata_chunk *chunks;
+	size_t n;
+	struct litdata_fields *fields; /* of all chunks */
+};
+
+/* `name` is for messages. */
+int litdata_index_parse(struct litdata_index **out, const char *data, size_t len, const char *name,
+	struct penstock_error *err);
+void litdata_index_free(struct litdata_index *index);
+static inline void litdata_index_freep(struct litdata_index **index)
+{
+	litdata_index_free(*index);
+}
+
+#endif
