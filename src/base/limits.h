@@ -207,6 +207,7 @@
 #define LIMIT_FORMAT_FIELDS 256
 #define LIMIT_FORMAT_DIMS   8 /* dimensions of an array; video batches have 5 */
 #define LIMIT_FORMAT_NAME   1024 /* bytes of a field's name, or of a shard's */
+#define LIMIT_SAMPLE	    (2 * GIB) /* bytes of one sample; volumes of a scanner have 1 GiB */
 /* bytes of an index.json of MosaicML or litData: 250,000 shards */
 #define LIMIT_FORMAT_INDEX  (128 * MIB)
 /* bytes that a scan reads at a time, at most: large enough to hide a round trip */

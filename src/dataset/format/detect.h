@@ -1,0 +1,48 @@
+/*
+ * Detects the format of a data set by one of its objects: its name, its size and its first bytes.
+ *
+ *	struct detect_object object = {.name = "d/train-0.tar", .size = size, .head = bytes};
+ *	const char *reason;
+ *
+ *	object.head_len = DETECT_BYTES;		// less if the object is shorter
+ *	if (format_detect(&object, &reason) == FORMAT_KIND_TAR)
+ *		printf("tar: %s\n", reason);	// "tar: its first block is the header of a tar"
+ *
+ * Where a data set has an index.json, detect that one first: its shards alone are FORMAT_KIND_PART.
+ */
+#ifndef DATASET_FORMAT_DETECT_H
+#define DATASET_FORMAT_DETECT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum format_kind {
+	FORMAT_KIND_OBJECTS, /* each object is one sample */
+	FORMAT_KIND_TAR,
+	FORMAT_KIND_TFRECORD,
+	FORMAT_KIND_NPY,
+	FORMAT_KIND_IDX,
+	FORMAT_KIND_CIFAR10,
+	FORMAT_KIND_CIFAR100,
+	FORMAT_KIND_MDS, /* the object is its index.json */
+	FORMAT_KIND_LITDATA, /* likewise */
+	FORMAT_KIND_PART, /* an index of another object, or a shard of an index */
+	FORMAT_KIND_UNSUPPORTED,
+	FORMAT_KIND_COUNT_
+};
+
+#define DETECT_BYTES 512
+
+struct detect_object {
+	const char *name;
+	uint64_t size;
+	const void *head; /* its first bytes */
+	size_t head_len; /* up to DETECT_BYTES */
+};
+
+/* Returns the format; `*reason` is a static text with the reason. */
+enum format_kind format_detect(const struct detect_object *object, const char **reason);
+/* "tar", "objects"; static. */
+const char *format_kind_name(enum format_kind kind);
+
+#endif
