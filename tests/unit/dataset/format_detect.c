@@ -51,8 +51,7 @@ static void test_formats_are_known_by_their_first_bytes(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
-		assert_int_equal(
-			detect(cases[i].name, cases[i].size, cases[i].head, cases[i].len),
+		assert_int_equal(detect(cases[i].name, cases[i].size, cases[i].head, cases[i].len),
 			cases[i].kind);
 }
 

@@ -43,6 +43,7 @@ struct names {
 	struct litdata_fields *fields;
 	size_t n; /* leaves so far */
 	struct buf path;
+	bool no_memory;
 };
 
 static bool set_name(struct names *names)
@@ -52,8 +53,10 @@ static bool set_name(struct names *names)
 	if (names->n == names->fields->n || names->path.len > LIMIT_FORMAT_NAME)
 		return false;
 	field = &names->fields->items[names->n++];
-	field->name = strdup(names->path.len ? names->path.data : "0");
-	return field->name && !buf_failed(&names->path);
+	if (!buf_failed(&names->path))
+		field->name = strdup(names->path.len ? names->path.data : "0");
+	names->no_memory = !field->name;
+	return !names->no_memory;
 }
 
 /* Adds a child's key, or its position if the keys are not those of a dictionary. */
@@ -91,20 +94,31 @@ static bool name_leaves(struct names *names, const json_t *node, unsigned depth)
 	return true;
 }
 
+static bool names_are_unique(const struct litdata_fields *fields)
+{
+	for (size_t i = 0; i < fields->n; i++) {
+		for (size_t k = 0; k < i; k++) {
+			if (strcmp(fields->items[i].name, fields->items[k].name) == 0)
+				return false;
+		}
+	}
+	return true;
+}
+
 /* Names all fields. The tree is [1, NODE] as text. */
-static bool read_names(struct litdata_fields *fields, const json_t *config)
+static int read_names(struct litdata_fields *fields, const json_t *config, const char *name,
+	struct penstock_error *err)
 {
 	const char *text = json_string_value(json_object_get(config, "data_spec"));
 	json_auto_t *spec = text ? json_loads(text, 0, NULL) : NULL;
 	struct names names = {.fields = fields, .path = BUF_INIT(LIMIT_STRING)};
-	bool good = name_leaves(&names, json_array_get(spec, 1), 0) && names.n == fields->n;
+	bool good = name_leaves(&names, json_array_get(spec, 1), 0) && names.n == fields->n &&
+		    names_are_unique(fields);
 
 	buf_release(&names.path);
-	for (size_t i = 0; good && i < fields->n; i++) {
-		for (size_t k = 0; good && k < i; k++)
-			good = strcmp(fields->items[i].name, fields->items[k].name) != 0;
-	}
-	return good;
+	if (names.no_memory)
+		return error_memory(err);
+	return good ? 0 : refuse(name, PENSTOCK_E_CORRUPT, "invalid 'data_spec'", err);
 }
 
 /* ---- the index ---- */
@@ -137,9 +151,7 @@ static int read_fields(struct litdata_index *index, const json_t *config, const 
 				"cannot read '%s': field %zu with serializer '%s': %s", name, i,
 				serializer ? serializer : "", fault);
 	}
-	if (!read_names(index->fields, config))
-		return refuse(name, PENSTOCK_E_CORRUPT, "invalid 'data_spec'", err);
-	return 0;
+	return read_names(index->fields, config, name, err);
 }
 
 /* Returns the reason for which data sets with this configuration are refused. */
