@@ -9,7 +9,7 @@
 
 #include "dataset/format/format.h"
 
-/* "cannot read 'train-0.tar': REASON at byte 512". Returns -code. */
+/* "cannot read 'train-0.tar' at byte 512: REASON". Returns -code. */
 int shard_error(struct penstock_error *err, enum penstock_code code, const char *shard,
 	uint64_t offset, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 

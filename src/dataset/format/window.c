@@ -22,8 +22,8 @@ int shard_error(struct penstock_error *err, enum penstock_code code, const char 
 	va_start(ap, fmt);
 	reason = str_vprintf(fmt, ap);
 	va_end(ap);
-	return error_set(err, code, "cannot read '%s': %s at byte %" PRIu64, shard,
-		reason ? reason : "out of memory", offset);
+	return error_set(err, code, "cannot read '%s' at byte %" PRIu64 ": %s", shard, offset,
+		reason ? reason : "out of memory");
 }
 
 void window_of_piece(struct window *w, const struct format_piece *piece)
@@ -95,7 +95,8 @@ int window_get(struct window *w, uint64_t offset, size_t len, const unsigned cha
 	MUST(len <= LIMIT_SCAN_PIECE);
 	if (offset > end || len > end - offset)
 		return shard_error(err, PENSTOCK_E_CORRUPT, window_name(w), offset,
-			"it ends at byte %" PRIu64 ", before %zu bytes", end, len);
+			"it ends at byte %" PRIu64 ", within %zu bytes that belong together", end,
+			len);
 	if (w->shard && (offset < w->offset || offset > w->offset + w->len ||
 				len > w->offset + w->len - offset))
 		r = fill(w, offset, len, err);

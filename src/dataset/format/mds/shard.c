@@ -18,7 +18,7 @@ static int scan(const struct format *f, const struct shard_reader *reader, forma
 			shard->compression ? shard->compression : "an unknown method");
 	if (reader->size != shard->raw.bytes)
 		return shard_error(err, PENSTOCK_E_CORRUPT, reader->name, reader->size,
-			"it ends instead of having %" PRIu64 " bytes", shard->raw.bytes);
+			"it ends, and its index declares %" PRIu64 " bytes", shard->raw.bytes);
 	return scan_offsets(reader, shard->samples, sample, cookie, err);
 }
 
