@@ -424,10 +424,47 @@ static void test_invalid_offsets_are_corrupt(void **state)
 			f->scan(f, &reader, found_add, &found, NULL), -(int)PENSTOCK_E_CORRUPT);
 		data.data[i] = (char)~data.data[i];
 	}
+	/* one byte more than the last sample has */
+	m.size = reader.size = ++index->shards[0].raw.bytes;
+	assert_int_equal(f->scan(f, &reader, found_add, &found, NULL), -(int)PENSTOCK_E_CORRUPT);
+	m.size = reader.size = --index->shards[0].raw.bytes;
 	data.data[5] = (char)0xff;
 	assert_int_equal(f->scan(f, &reader, found_add, &found, NULL), -(int)PENSTOCK_E_CORRUPT);
 	memset(data.data + 4, 0, 4);
 	assert_int_equal(f->scan(f, &reader, found_add, &found, NULL), -(int)PENSTOCK_E_CORRUPT);
+}
+
+/* Dimensions have the least width that holds all of them. */
+static void test_large_arrays_can_be_written(void **state)
+{
+	static const uint64_t dims[] = {255, 256, 65536};
+	static const char values[65536];
+	static const struct mds_spec spec = {"x", "ndarray"};
+	_cleanup_(mds_columns_freep) struct mds_columns *c = NULL;
+
+	(void)state;
+	assert_int_equal(mds_columns_new(&c, &spec, 1, NULL), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(dims); i++) {
+		_cleanup_(buf_release) struct buf out = BUF_INIT(1 * MIB);
+		_cleanup_(mds_index_freep) struct mds_index *index = NULL;
+		struct format_field value = {.type = FORMAT_ARRAY,
+			.dtype = DTYPE_U8,
+			.ndim = 1,
+			.dims = {dims[i]},
+			.data = values,
+			.size = dims[i]};
+		struct format_piece piece = {.shard = "s"};
+		const struct format *f;
+
+		assert_int_equal(mds_sample_add(c, &value, &out, NULL), 0);
+		assert_int_equal(out.len, 4 + 2 + (1 << i) + dims[i]);
+		assert_int_equal(parse_column(&index, "ndarray", "null", NULL), 0);
+		f = &index->shards[0].format;
+		piece.data = out.data;
+		piece.size = out.len;
+		assert_int_equal(f->split(f, &piece, &fields, NULL), 0);
+		assert_int_equal(fields.items[0].dims[0], dims[i]);
+	}
 }
 
 static void test_columns_that_cannot_be_written_are_refused(void **state)
@@ -525,6 +562,7 @@ int main(void)
 		cmocka_unit_test(test_a_shard_of_mosaicml_can_be_read),
 		cmocka_unit_test(test_shards_of_another_size_are_refused),
 		cmocka_unit_test(test_invalid_offsets_are_corrupt),
+		cmocka_unit_test(test_large_arrays_can_be_written),
 		cmocka_unit_test(test_columns_that_cannot_be_written_are_refused),
 		cmocka_unit_test(test_values_that_do_not_fit_are_refused),
 		cmocka_unit_test(test_shards_of_4_gib_are_refused),
