@@ -45,8 +45,9 @@ struct penstock_dataset;
 struct penstock_dataset_options {
 	size_t struct_size;
 	/* "objects" (one object or file is one sample), "records" (fixed size), "cifar10",
-	 * "cifar100", "npy", "idx" (MNIST), "tokens", "tar" (WebDataset), "tfrecord", "mds". NULL:
-	 * found from names and first bytes. */
+	 * "cifar100", "npy", "idx" (MNIST), "tokens", "tar" (WebDataset), "tfrecord", "mds"
+	 * (MosaicML), "litdata". NULL: detected by an index, or the name and the first bytes of a
+	 * large shard. */
 	const char *format;
 	uint64_t record_size; /* bytes; of "records" */
 	uint64_t header, trailer; /* bytes before the first record of a shard and after the last */

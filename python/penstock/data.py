@@ -15,7 +15,7 @@ Samples are read in threads of libpenstock, which never hold Python's lock. The 
 position alone: ranks and workers get each sample once between them, and an epoch resumes at any sample with any number of ranks.
 
 A sample is a memoryview of an object, an array of a record (``records``, ``npy``, ``idx``, ``tokens``), or a dict of columns (``cifar10``,
-``cifar100``, ``tar``, ``tfrecord``, ``mds``). Arrays need NumPy; they refer to the memory of their batch without a copy.
+``cifar100``, ``tar``, ``tfrecord``, ``mds``, ``litdata``). Arrays need NumPy; they refer to the memory of their batch without a copy.
 """
 import array
 import collections
@@ -73,9 +73,9 @@ class Dataset:
     - ``records``: samples of ``record_size`` bytes, between ``header`` and ``trailer`` bytes of each shard
     - ``cifar10``, ``cifar100``, ``npy``, ``idx`` (MNIST)
     - ``tokens``: windows of ``window`` tokens of ``dtype`` (uint16 or uint32), each ``stride`` tokens after the last one
-    - ``tar`` (WebDataset), ``tfrecord``, ``mds`` (MosaicML Streaming)
+    - ``tar`` (WebDataset), ``tfrecord``, ``mds`` (MosaicML Streaming), ``litdata``
 
-    and found from names and first bytes if it is None. Keys, region and endpoint come from the environment and the profile, as for
+    and detected by an index, or the name and the first bytes of a large shard, if it is None. Keys, region and endpoint come from the environment and the profile, as for
     ``penstock cp``, unless they are given. A data set may be used after fork(), and may be pickled: it is opened again then.
 
     Raises DatasetError, with the shard and the offset of a failure.

@@ -6,7 +6,8 @@
 
 #include "base/error.h"
 #include "base/limits.h"
-#include "dataset/format/mds.h"
+#include "dataset/format/litdata/litdata.h"
+#include "dataset/format/mds/mds.h"
 #include "dataset/internal.h"
 
 int dataset_open(
@@ -41,6 +42,7 @@ void dataset_free(struct dataset *set)
 		source_reader_free(set->idle[i]);
 	source_free(set->source);
 	mds_index_free(set->mds);
+	litdata_index_free(set->litdata);
 	pthread_mutex_destroy(&set->lock);
 	free(set->shards);
 	free(set->ranges);
@@ -59,7 +61,7 @@ const char *dataset_format(const struct dataset *set)
 
 uint64_t dataset_sample_size(const struct dataset *set)
 {
-	return set->has_records ? set->shards[0].records.size : 0;
+	return set->sample_size;
 }
 
 const struct source *dataset_source(const struct dataset *set)

@@ -36,8 +36,9 @@ struct dataset;
 
 struct dataset_options {
 	struct source_place place;
-	/* "objects", "records", "cifar10", "cifar100", "npy", "idx", "tokens", "tar", "tfrecord";
-	 * NULL: found from names and first bytes */
+	/* "objects", "records", "cifar10", "cifar100", "npy", "idx", "tokens", "tar", "tfrecord",
+	 * "mds", "litdata"; NULL: detected by an index, or the name and the first bytes of a large
+	 * shard */
 	const char *format;
 	uint64_t header, record_size, trailer; /* bytes; of "records" */
 	enum format_dtype dtype; /* of "tokens": DTYPE_U16 (the default) or DTYPE_U32 */

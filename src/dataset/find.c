@@ -10,7 +10,9 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "base/thread.h"
-#include "dataset/format/mds.h"
+#include "dataset/format/detect.h"
+#include "dataset/format/litdata/litdata.h"
+#include "dataset/format/mds/mds.h"
 #include "dataset/format/tar.h"
 #include "dataset/format/tfrecord.h"
 #include "dataset/internal.h"
@@ -54,6 +56,7 @@ struct found {
 struct finding {
 	struct dataset *set;
 	const struct dataset_options *options;
+	const char *suffix; /* of shards; others have no samples. NULL: any */
 	/* Sets the shard's format, and its records if it has some; `in` reads it. */
 	int (*prepare)(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 		struct penstock_error *err);
@@ -84,8 +87,9 @@ static int find_in_shard(void *cookie, size_t i, struct penstock_error *err)
 
 	if (r < 0)
 		return r;
-	r = f->prepare(f, shard, &in, err);
-	if (r == 0 && f->set->has_records)
+	if (!f->suffix || str_ends(reader.name, f->suffix) || source_count(f->set->source) == 1)
+		r = f->prepare(f, shard, &in, err);
+	if (r == 0 && shard->format && f->set->has_records)
 		r = records_count(&shard->records, &reader, &shard->first, err);
 	else if (r == 0 && shard->format)
 		r = shard->format->scan(shard->format, &reader, add_sample, &f->found[i], err);
@@ -179,10 +183,9 @@ static int prepare_tar(struct finding *f, struct dataset_shard *shard, struct sh
 	struct penstock_error *err)
 {
 	(void)f;
+	(void)in;
 	(void)err;
-	/* Indexes and notes may lie next to the archives. */
-	shard->format = str_ends(source_name(in->set->source, in->shard), ".tar") ? &format_tar
-										  : NULL;
+	shard->format = &format_tar;
 	return 0;
 }
 
@@ -196,23 +199,76 @@ static int prepare_tfrecord(struct finding *f, struct dataset_shard *shard, stru
 	return 0;
 }
 
-/* The index names the shards. */
-static int prepare_mds(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
+/* An index names the shards. */
+static int prepare_indexed(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 	struct penstock_error *err)
 {
 	const char *name = source_name(in->set->source, in->shard);
+	const struct mds_index *mds = f->set->mds;
+	const struct litdata_index *litdata = f->set->litdata;
 
 	(void)err;
-	for (size_t i = 0; i < f->set->mds->n; i++) {
-		const struct mds_shard *mds = &f->set->mds->shards[i];
-
-		if (mds->raw.basename && strcmp(mds->raw.basename, name) == 0)
-			shard->format = &mds->format;
+	for (size_t i = 0; mds && i < mds->n; i++) {
+		if (mds->shards[i].raw.basename && strcmp(mds->shards[i].raw.basename, name) == 0)
+			shard->format = &mds->shards[i].format;
+	}
+	for (size_t i = 0; litdata && i < litdata->n; i++) {
+		if (strcmp(litdata->chunks[i].filename, name) == 0)
+			shard->format = &litdata->chunks[i].format;
 	}
 	return 0;
 }
 
-static int read_mds_index(struct dataset *set, const atomic_int *cancel, struct penstock_error *err)
+static const struct known {
+	const char *name;
+	const char *suffix;
+	int (*prepare)(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
+		struct penstock_error *err);
+} formats[] = {
+	{"objects", NULL, NULL},
+	{"records", NULL, prepare_records},
+	{"cifar10", ".bin", prepare_records},
+	{"cifar100", ".bin", prepare_records},
+	{"npy", ".npy", prepare_records},
+	{"idx", NULL, prepare_records},
+	{"tokens", NULL, prepare_records},
+	{"tar", ".tar", prepare_tar},
+	{"tfrecord", NULL, prepare_tfrecord},
+	{"mds", NULL, prepare_indexed},
+	{"litdata", NULL, prepare_indexed},
+};
+
+/* ---- the index ---- */
+
+static int shard_is_missing(const struct dataset *set, const char *name, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_NOT_FOUND,
+		"cannot open '%s': its index.json lists the shard '%s', which is missing",
+		source_url(set->source), name);
+}
+
+/* Each shard of the index is there. */
+static int check_shards(const struct dataset *set, struct penstock_error *err)
+{
+	for (size_t i = 0; set->mds && i < set->mds->n; i++) {
+		const struct mds_shard *shard = &set->mds->shards[i];
+
+		if (!shard->raw.basename)
+			return error_set(err, PENSTOCK_E_UNSUPPORTED,
+				"cannot open '%s': its shard '%s' is compressed; write it without "
+				"compression",
+				source_url(set->source), shard->zip.basename);
+		if (source_find(set->source, shard->raw.basename) == SIZE_MAX)
+			return shard_is_missing(set, shard->raw.basename, err);
+	}
+	for (size_t i = 0; set->litdata && i < set->litdata->n; i++) {
+		if (source_find(set->source, set->litdata->chunks[i].filename) == SIZE_MAX)
+			return shard_is_missing(set, set->litdata->chunks[i].filename, err);
+	}
+	return 0;
+}
+
+static int read_index(struct dataset *set, const atomic_int *cancel, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_FORMAT_INDEX);
 	struct shard_input in = {.set = set, .cancel = cancel};
@@ -222,11 +278,11 @@ static int read_mds_index(struct dataset *set, const atomic_int *cancel, struct 
 	in.shard = source_find(set->source, "index.json");
 	if (in.shard == SIZE_MAX)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot open '%s' as mds: it has no index.json", source_url(set->source));
-	if (source_size(set->source, in.shard) > LIMIT_FORMAT_INDEX)
+			"cannot open '%s' as %s: it has no index.json", source_url(set->source),
+			set->name);
+	if (source_size(set->source, in.shard) >= LIMIT_FORMAT_INDEX)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"cannot open '%s': its index.json is larger "
-			"than %zu MiB",
+			"cannot open '%s': its index.json has more than %zu MiB",
 			source_url(set->source), LIMIT_FORMAT_INDEX / MIB);
 	size = (size_t)source_size(set->source, in.shard);
 	if (!buf_reserve(&text, size + 1))
@@ -236,53 +292,83 @@ static int read_mds_index(struct dataset *set, const atomic_int *cancel, struct 
 		return r;
 	r = read_shard(&in, 0, text.data, size, err);
 	dataset_give_reader(set, in.reader);
-	if (r == 0)
+	if (r == 0 && strcmp(set->name, "mds") == 0)
 		r = mds_index_parse(&set->mds, text.data, size, "index.json", err);
-	for (size_t i = 0; r == 0 && i < set->mds->n; i++) {
-		const struct mds_shard *mds = &set->mds->shards[i];
-
-		if (!mds->raw.basename || source_find(set->source, mds->raw.basename) == SIZE_MAX)
-			r = error_set(err, PENSTOCK_E_NOT_FOUND,
-				"cannot open '%s': its shard '%s' is missing, or only there in "
-				"compressed form",
-				source_url(set->source),
-				mds->raw.basename   ? mds->raw.basename
-				: mds->zip.basename ? mds->zip.basename
-						    : "");
-	}
-	return r;
+	else if (r == 0)
+		r = litdata_index_parse(&set->litdata, text.data, size, "index.json", err);
+	return r < 0 ? r : check_shards(set, err);
 }
 
-static const struct {
-	const char *name;
-	int (*prepare)(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
-		struct penstock_error *err);
-} formats[] = {
-	{"objects", NULL},
-	{"records", prepare_records},
-	{"cifar10", prepare_records},
-	{"cifar100", prepare_records},
-	{"npy", prepare_records},
-	{"idx", prepare_records},
-	{"tokens", prepare_records},
-	{"tar", prepare_tar},
-	{"tfrecord", prepare_tfrecord},
-	{"mds", prepare_mds},
-};
+/* ---- detection ---- */
 
-/* All of a data set have one size: the fields of one sample describe all. */
-static int check_sizes(const struct dataset *set, struct penstock_error *err)
+#define DETECT_SHARDS 64 /* the largest of so many is likely to be data */
+
+static size_t large_shard(const struct source *source)
 {
-	size_t n = source_count(set->source);
+	size_t best = 0;
 
-	for (size_t i = 1; set->has_records && i < n; i++) {
-		if (set->shards[i].records.size != set->shards[0].records.size)
+	for (size_t i = 1; i < source_count(source) && i < DETECT_SHARDS; i++) {
+		if (source_size(source, i) > source_size(source, best))
+			best = i;
+	}
+	return best;
+}
+
+/* Sets `*name` to the format of the index, or of a large shard. */
+static int detect(struct dataset *set, const atomic_int *cancel, const char **name,
+	struct penstock_error *err)
+{
+	struct shard_input in = {.set = set, .cancel = cancel};
+	char head[DETECT_BYTES];
+	struct detect_object object = {.head = head, .head_len = sizeof(head)};
+	enum format_kind kind;
+	const char *reason;
+	int r;
+
+	in.shard = source_find(set->source, "index.json");
+	if (in.shard == SIZE_MAX)
+		in.shard = large_shard(set->source);
+	object.name = source_name(set->source, in.shard);
+	object.size = source_size(set->source, in.shard);
+	if (object.size < sizeof(head))
+		object.head_len = (size_t)object.size;
+	r = dataset_take_reader(set, &in.reader, err);
+	if (r < 0)
+		return r;
+	r = read_shard(&in, 0, head, object.head_len, err);
+	dataset_give_reader(set, in.reader);
+	if (r < 0)
+		return r;
+	kind = format_detect(&object, &reason);
+	if (kind == FORMAT_KIND_UNSUPPORTED || kind == FORMAT_KIND_PART)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED, "cannot open '%s': '%s' %s",
+			source_url(set->source), object.name, reason);
+	*name = format_kind_name(kind);
+	return 0;
+}
+
+/* ---- all of it ---- */
+
+/* All records of a data set have one size: the fields of one sample describe all. */
+static int check_sizes(struct dataset *set, struct penstock_error *err)
+{
+	const struct dataset_shard *first = NULL;
+
+	for (size_t i = 0; set->has_records && i < source_count(set->source); i++) {
+		const struct dataset_shard *shard = &set->shards[i];
+
+		if (!shard->format)
+			continue;
+		if (first && shard->records.size != first->records.size)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"cannot open '%s': a sample of '%s' has %" PRIu64
-				" bytes, and one of '%s' %" PRIu64 "; open them one by one",
-				source_url(set->source), source_name(set->source, 0),
-				set->shards[0].records.size, source_name(set->source, i),
-				set->shards[i].records.size);
+				"cannot open '%s': samples of '%s' have %" PRIu64
+				" bytes, and those of '%s' %" PRIu64 "; open them one by one",
+				source_url(set->source),
+				source_name(set->source, (size_t)(first - set->shards)),
+				first->records.size, source_name(set->source, i),
+				shard->records.size);
+		first = first ? first : shard;
+		set->sample_size = first->records.size;
 	}
 	return 0;
 }
@@ -291,27 +377,32 @@ int dataset_find_samples(
 	struct dataset *set, const struct dataset_options *options, struct penstock_error *err)
 {
 	struct finding f = {.set = set, .options = options};
-	const char *wanted = options->format ? options->format : "objects";
+	const char *wanted = options->format;
 	int r = 0;
 
+	if (!wanted)
+		r = detect(set, options->place.cancel, &wanted, err);
+	if (r < 0)
+		return r;
 	for (size_t i = 0; i < ARRAY_SIZE(formats) && !set->name; i++) {
 		if (strcmp(formats[i].name, wanted) != 0)
 			continue;
 		set->name = formats[i].name;
 		f.prepare = formats[i].prepare;
+		f.suffix = formats[i].suffix;
 	}
 	if (!set->name)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"unknown format '%s'; known are objects, records, cifar10, cifar100, npy, "
-			"idx, tokens, tar, tfrecord and mds",
+			"idx, tokens, tar, tfrecord, mds and litdata",
 			wanted);
 	if (!f.prepare) {
 		set->count = source_count(set->source);
 		return 0;
 	}
 	set->has_records = f.prepare == prepare_records;
-	if (f.prepare == prepare_mds)
-		r = read_mds_index(set, options->place.cancel, err);
+	if (f.prepare == prepare_indexed)
+		r = read_index(set, options->place.cancel, err);
 	if (r == 0)
 		r = find_in_shards(&f, err);
 	return r < 0 ? r : check_sizes(set, err);

@@ -8,6 +8,7 @@
 #include "dataset/dataset.h"
 #include "dataset/format/records.h"
 
+struct litdata_index;
 struct mds_index;
 
 /* The samples of a shard. */
@@ -21,8 +22,11 @@ struct dataset {
 	struct source *source;
 	const char *name; /* of the format; static */
 	bool has_records;
-	struct mds_index *mds; /* formats of its shards; NULL in other formats */
+	/* Formats of its shards; NULL in other formats. */
+	struct mds_index *mds;
+	struct litdata_index *litdata;
 	uint64_t count;
+	uint64_t sample_size; /* bytes of each; 0 if they differ */
 	struct dataset_shard *shards; /* one more than there are; NULL: each shard is one sample */
 	/* Of a format without records. */
 	struct dataset_range {
