@@ -27,7 +27,7 @@ STANDS_ON = {
     "image": ["archive", "net"],
     "checkpoint": ["s3"],
     "sync": ["archive", "checkpoint", "copy"],
-    "library": ["checkpoint", "copy"],
+    "library": ["checkpoint", "copy", "dataset"],
     "store": ["base"],
     "server": ["store", "s3"],
     "workflow": ["base"],

@@ -16,7 +16,8 @@ struct source {
 	char *url; /* as given */
 	struct object_client *client; /* NULL: local files */
 	/* For source_after_fork(). */
-	int (*open)(void *cookie, bool google, struct object_client **out, struct penstock_error *err);
+	int (*open)(
+		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
 	void *cookie;
 	bool google;
 	char bucket[sizeof(((struct location *)NULL)->bucket)];
