@@ -76,8 +76,8 @@ PENSTOCK_API uint64_t penstock_dataset_count(const struct penstock_dataset *set)
 PENSTOCK_API const char *penstock_dataset_format(const struct penstock_dataset *set);
 /* Bytes of each sample if the format gives all of them one size, else 0. */
 PENSTOCK_API uint64_t penstock_dataset_sample_size(const struct penstock_dataset *set);
-/* The shard of a sample, below the URL, and where it is in the shard. `name` is valid as long as the
- * set. PENSTOCK_E_INVALID if the number is too large. */
+/* The shard of a sample, below the URL, and where it is in the shard. `name` is valid as long as
+ * the set. PENSTOCK_E_INVALID if the number is too large. */
 PENSTOCK_API int penstock_dataset_place(const struct penstock_dataset *set, uint64_t id,
 	const char **name, uint64_t *offset, uint64_t *size, struct penstock_error *err);
 
@@ -109,8 +109,8 @@ struct penstock_plan;
 struct penstock_plan_options {
 	size_t struct_size;
 	uint64_t samples; /* of the set */
-	/* "none"; "full": any sample anywhere; "block": blocks in a random order, shuffled within;
-	 * "window": blocks in a random order, shuffled within each `window` of them. NULL: "none" */
+	/* "none" (if NULL); "full": any sample anywhere; "block": blocks in a random order,
+	 * shuffled within; "window": the same, shuffled within each `window` blocks in a row */
 	const char *shuffle;
 	uint64_t block; /* samples */
 	uint64_t window; /* blocks */

@@ -1,9 +1,9 @@
 /*
- *
- * The part of libpenstock that penstock.checkpoint needs, and the module: each Python function calls
- * one function of <penstock/checkpoint.h>. Uses only the limited API of Python 3.9, so that one binary serves
- * all later versions. Paths are passed as bytes. That API has no buffers, so memory is passed as
- * bytes or as an address and a size; the Python side keeps it alive during the call. Calls that may
+ * The module, and the part of libpenstock that penstock.checkpoint needs: each Python function
+ * calls one function of <penstock/checkpoint.h>. Uses only the limited API of Python 3.9, so that
+ * one binary serves all later versions. Paths are passed as bytes. That API has no buffers, so
+ * memory is passed as bytes or as an address and a size; the Python side keeps it alive during the
+ * call. Calls that may
  * block release the interpreter lock.
  */
 #include "_native.h"

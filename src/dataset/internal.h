@@ -28,7 +28,7 @@ struct dataset {
 	uint64_t count;
 	uint64_t sample_size; /* bytes of each; 0 if they differ */
 	struct dataset_shard *shards; /* one more than there are; NULL: each shard is one sample */
-	/* Of a format without records. */
+	/* One for each sample of a format without records. */
 	struct dataset_range {
 		uint64_t offset, size;
 	} * ranges;
@@ -44,7 +44,7 @@ struct dataset {
 int dataset_find_samples(
 	struct dataset *set, const struct dataset_options *options, struct penstock_error *err);
 
-/* A reader for one call; dataset_give_reader() takes it back. */
+/* readers.c: a reader for one call; dataset_give_reader() takes it back. */
 int dataset_take_reader(
 	struct dataset *set, struct source_reader **out, struct penstock_error *err);
 void dataset_give_reader(struct dataset *set, struct source_reader *reader);

@@ -2,50 +2,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "dataset/internal.h"
-
-/* ---- readers ---- */
-
-int dataset_take_reader(struct dataset *set, struct source_reader **out, struct penstock_error *err)
-{
-	struct source_reader *reader = NULL;
-	int r;
-
-	/* After fork() the connections belong to the parent, and one of its threads may have held
-	 * the lock. */
-	if (set->pid != getpid()) {
-		r = source_after_fork(set->source, err);
-		if (r < 0)
-			return r;
-		pthread_mutex_init(&set->lock, NULL);
-		set->n_idle = 0;
-		set->pid = getpid();
-	}
-	pthread_mutex_lock(&set->lock);
-	if (set->n_idle)
-		reader = set->idle[--set->n_idle];
-	pthread_mutex_unlock(&set->lock);
-	if (!reader)
-		return source_reader_new(out, set->source, err);
-	*out = reader;
-	return 0;
-}
-
-void dataset_give_reader(struct dataset *set, struct source_reader *reader)
-{
-	pthread_mutex_lock(&set->lock);
-	if (set->n_idle < LIMIT_DATASET_READERS)
-		set->idle[set->n_idle++] = take_pointer(reader);
-	pthread_mutex_unlock(&set->lock);
-	source_reader_free(reader);
-}
-
-/* ---- a batch ---- */
 
 /* A sample of the batch. */
 struct piece {

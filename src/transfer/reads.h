@@ -11,8 +11,8 @@
  *
  * A store that speaks plain HTTP is read on connections of the calling thread (net/plain), which
  * costs a fifth of a request of the engine. Anything unusual there (another status, a cut
- * connection, silence), HTTPS and Google's store go to the client's engine, with its retries, limits
- * and messages. docs/decisions/datasets.md has the figures.
+ * connection, silence), HTTPS and Google's store go to the client's engine, with its retries,
+ * limits and messages. docs/decisions/datasets.md has the figures.
  */
 #ifndef TRANSFER_READS_H
 #define TRANSFER_READS_H
@@ -33,7 +33,7 @@ struct object_read {
 	const char *key;
 	uint64_t offset;
 	size_t length; /* bytes; exactly as many must arrive */
-	/* All of the object: verified against the store's checksum, if it has one. A part is not. */
+	/* All of the object: verified against the store's checksum, if it has one. */
 	bool whole;
 	const char *etag; /* only this version, else PENSTOCK_E_CHANGED; NULL or "": any */
 	void *data; /* gets `length` bytes */
@@ -48,8 +48,8 @@ int reads_new(struct object_reads **out, struct object_client *client, const cha
 	struct penstock_error *err);
 void reads_free(struct object_reads *reads);
 /*
- * Runs all reads to their end. Returns how many failed, whose `error` says why. Once `cancel` (may be
- * NULL) is set the rest fails with PENSTOCK_E_CANCELLED. An error of the call itself, such as
+ * Runs all reads to their end. Returns how many failed, whose `error` says why. Once `cancel` (may
+ * be NULL) is set the rest fails with PENSTOCK_E_CANCELLED. An error of the call itself, such as
  * credentials that cannot be found, is returned with nothing read.
  */
 int reads_run(struct object_reads *reads, struct object_read *items, size_t n,

@@ -5,8 +5,8 @@
  *	struct source *source = NULL;
  *	struct source_reader *reader = NULL;	// one for each thread
  *
- *	r = source_open(&source, &(struct source_place){.url = "s3://cifar10/images/", .open = open_client,
- *		.cookie = library}, err);
+ *	r = source_open(&source, &(struct source_place){.url = "s3://cifar10/images/",
+ *		.open = open_client, .cookie = library}, err);
  *	if (r == 0)
  *		r = source_reader_new(&reader, source, err);
  *	if (r == 0)

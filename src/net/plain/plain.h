@@ -46,7 +46,7 @@ struct plain_get {
 
 /*
  * `authority` is "HOST:PORT" or "HOST" (port 80); the host's name is resolved at the first use and
- * after a failure. A store of ours on this machine is reached over its Unix socket
+ * after a failure. A penstock store on this machine is reached over its Unix socket
  * (base/near_socket.h). `connections` is the most at a time; 0: LIMIT_PLAIN_CONNECTIONS. Sends
  * nothing. One thread at a time may use it; a child after fork() frees it and makes its own.
  */
