@@ -13,7 +13,7 @@
  *		char *data = malloc(offsets[256]);
  *
  *		if (penstock_dataset_read(set, ids, 256, data, &err) == 0)
- *			train(data, offsets); // sample i is data + offsets[i]
+ *			... sample i is data + offsets[i]
  *		free(data);
  *	}
  *	penstock_dataset_free(set);

@@ -7,7 +7,7 @@
  *
  *	r = plain_new(&plain, "127.0.0.1:9000", 0, err);
  *	if (r == 0)
- *		plain_run(plain, gets, 256, cancel);
+ *		plain_run(plain, gets, 256, 2000, cancel);
  *	... each with `good` has its body; the caller repeats the others by net/http
  *	plain_free(plain);
  *
