@@ -192,11 +192,17 @@ def _worker() -> Tuple[int, int]:
     return (info.id, info.num_workers) if info is not None else (0, 1)
 
 
+def _block(data: Dataset) -> int:
+    """Returns the samples of a block that is a large range: of about 1 MiB, at most 1,024 samples."""
+    return min(1024, max(1, (1 << 20) // (data._size or 4096)))
+
+
 class Loader:
     """Batches of a data set, epoch by epoch, read ahead in the background: ``for batch in loader``.
 
     ``shuffle`` is False, True (any sample anywhere), ``"block"`` (blocks of ``block`` samples in a random order, shuffled within) or
-    ``"window"`` (shuffled within each ``window`` blocks of such an order): those read large ranges. Without ``rank`` and ``world_size``
+    ``"window"`` (shuffled within each ``window`` blocks of such an order): those read large ranges. A block has about 1 MiB unless it is
+    given. Without ``rank`` and ``world_size``
     they come from torch.distributed or the environment. ``batch_size`` is that of one rank.
 
     At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is not whole, ``pad`` fills it
@@ -213,7 +219,7 @@ class Loader:
         shuffle: Union[bool, str] = False,
         seed: int = 0,
         *,
-        block: int = 1024,
+        block: Optional[int] = None,
         window: int = 16,
         rank: Optional[int] = None,
         world_size: Optional[int] = None,
@@ -233,7 +239,7 @@ class Loader:
         self.seed = seed
         self.epoch = 0
         self._given = (rank, world_size)
-        self._blocks = (block, window)
+        self._blocks = (block or _block(data), window)
         self._rest = "drop" if drop_last else "pad" if pad else "keep"
         self._transform, self._collate = transform, collate
         self._ahead = ahead

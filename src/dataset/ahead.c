@@ -16,7 +16,9 @@
 #include "base/thread.h"
 #include "dataset/dataset.h"
 
-#define THREADS 4 /* unless the caller chooses: they wait most of the time */
+/* Unless the caller chooses: as many as there are processors. Each has many requests in flight. */
+#define THREADS_MIN 2
+#define THREADS_MAX 8
 
 struct ahead_job {
 	struct ahead *ahead;
@@ -59,11 +61,17 @@ static void begin_process(struct ahead *a)
 int ahead_new(struct ahead **out, struct dataset *set, unsigned threads, struct penstock_error *err)
 {
 	struct ahead *a = calloc(1, sizeof(*a));
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
 
 	if (!a)
 		return error_memory(err);
 	a->set = set;
-	a->threads = threads ? threads : THREADS;
+	if (threads)
+		a->threads = threads;
+	else if (processors < THREADS_MIN || processors > THREADS_MAX)
+		a->threads = processors < THREADS_MIN ? THREADS_MIN : THREADS_MAX;
+	else
+		a->threads = (unsigned)processors;
 	if (a->threads > LIMIT_DATASET_THREADS)
 		a->threads = LIMIT_DATASET_THREADS;
 	begin_process(a);

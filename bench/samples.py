@@ -1,0 +1,153 @@
+"""Samples of a training from the store through penstock.data, next to boto3 and to a bare program that only moves the same bytes.
+
+Client and store share the machine, and the connections are those of TCP, as of a store elsewhere; a second row has those of the store's
+Unix socket. The training is none: the figures are those of the loader alone.
+"""
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import report as reporting
+from store_get import Address
+
+sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
+from harness.s3_wire import EMPTY, Wire  # noqa: E402
+
+BATCH = 256
+SIZE = 3073  # a record of CIFAR-10
+OBJECTS, RECORDS = 20000, 200000
+BLOCK = 2**20 // SIZE  # records that the loader reads in one request
+ROUNDS, SECONDS = 5, 3
+KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_EC2_METADATA_DISABLED": "true"}
+
+OURS = f"""
+import random, sys, time
+from penstock.data import Dataset, Loader
+url, what, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+data = Dataset(url, "objects") if what == "objects" else Dataset(url, "records", record_size={SIZE})
+random.seed(7)
+def batches():
+    while True:
+        if what in ("objects", "random"):
+            yield data.__getitems__([random.randrange(len(data)) for _ in range({BATCH})])
+        else:
+            yield from Loader(data, {BATCH}, shuffle=what)
+all, n = batches(), 0
+next(all)
+begin = time.perf_counter()
+while time.perf_counter() - begin < seconds:
+    n += len(next(all))
+print(n / (time.perf_counter() - begin))
+"""
+
+BOTO3 = """
+import random, sys, time
+import boto3
+objects, seconds = int(sys.argv[2]), float(sys.argv[3])
+s3 = boto3.client("s3", endpoint_url=sys.argv[4], region_name="us-east-1")
+n, begin = 0, time.perf_counter()
+while time.perf_counter() - begin < seconds:
+    s3.get_object(Bucket="bench", Key=f"objects/{random.randrange(objects):06d}")["Body"].read()
+    n += 1
+print(n / (time.perf_counter() - begin))
+"""
+
+
+def start_store(folder, listen):
+    env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
+    command = [reporting.binary(), "serve", "--root", folder / "store", "--listen", listen]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    port = process.stdout.readline().split()[-1].rsplit(":", 1)[1]
+    return process, f"http://127.0.0.1:{port}"
+
+
+def stop(process):
+    process.send_signal(signal.SIGTERM)
+    process.wait(30)
+
+
+def fill(folder, endpoint, objects, records):
+    """The same bytes as objects of one sample and as one object of records."""
+    source = folder / "objects"
+    source.mkdir()
+    for i in range(objects):
+        (source / f"{i:06d}").write_bytes(os.urandom(SIZE))
+    with open(folder / "records", "wb") as file:
+        for _ in range(0, records, 1000):
+            file.write(os.urandom(SIZE * 1000))
+    env = os.environ | KEYS | {"AWS_ENDPOINT_URL": endpoint, "PENSTOCK_HOME": str(folder / "home")}
+    for arguments in (["mb", "s3://bench"], ["cp", "-r", "-q", source, "s3://bench/"], ["cp", "-q", folder / "records", "s3://bench/records"]):
+        subprocess.run([reporting.binary(), *arguments], env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def bare(program, folder, endpoint, seconds, paths):
+    """Requests per second of the necessary minimum: GETs of these paths, or of a range if the first and the last record are behind it."""
+    wire = Wire(Address(endpoint))
+    requests = folder / "requests"
+    with open(requests, "w") as file:
+        for path, *records in paths:
+            headers = {"range": f"bytes={records[0] * SIZE}-{(records[1] + 1) * SIZE - 1}"} if records else {}
+            headers = wire.sign("GET", path, "", headers, EMPTY)
+            file.write(f"GET {path} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in headers.items()) + "\r\n")
+    out = subprocess.run([program, endpoint.rsplit(":", 1)[1], requests, str(seconds)], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return float(out)
+
+
+def load(python, package, script, url, what, seconds, endpoint):
+    """Samples per second."""
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(package), "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1"} | KEYS
+    out = subprocess.run([python, "-c", script, url, what, str(seconds), endpoint], env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return float(json.loads(out))
+
+
+def main(report):
+    package, program = reporting.binary().parent / "python", reporting.binary().parent / "bench" / "bench-bare-reads"
+    if not (package / "penstock" / "data.py").exists():
+        report.missing("the Python package", "there is none in the build")
+        return
+    subprocess.run(["ninja", "-C", reporting.binary().parent, "bench/bench-bare-reads"], check=True, stdout=subprocess.DEVNULL)
+    python, seconds = "/usr/bin/python3", report.size(SECONDS, 0.3)
+    objects, records = report.size(OBJECTS, 600), report.size(RECORDS, 20000)
+    boto3 = subprocess.run([python, "-c", "import boto3"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+    if not boto3:
+        report.missing("boto3")
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
+        folder = Path(name)
+        store, endpoint = start_store(folder, "127.0.0.1:0")
+        fill(folder, endpoint, objects, records)
+
+        def ours(what):
+            return lambda: load(python, package, OURS, "s3://bench/objects/" if what == "objects" else "s3://bench/records", what, seconds, endpoint)
+
+        figure = report.interleave(ROUNDS, ours("objects"))
+        report.figure("objects of 3 kB, batches of 256, over the Unix socket", figure, unit="samples/s")
+        stop(store)
+        # All addresses: a store that others reach has no Unix socket.
+        store, endpoint = start_store(folder, "0.0.0.0:0")
+        keys = [(f"/bench/objects/{key:06d}",) for key in random.sample(range(objects), min(objects, 2000))]
+        calls = [ours("objects"), lambda: bare(program, folder, endpoint, seconds, keys)]
+        if boto3:
+            calls.append(lambda: load(python, package, BOTO3, "", str(objects), seconds, endpoint))
+        figures = report.interleave(ROUNDS, *calls)
+        what = "objects of 3 kB, batches of 256"
+        report.ratio(what, figures[0], figures[1], at_least=0.6, unit="samples/s", peer_name="bare requests")
+        if boto3:
+            report.ratio(what, figures[0], figures[2], at_least=5, unit="samples/s", peer_name="boto3")
+        report.limit(what, figures[0], at_least=40000, unit="samples/s")
+        one = [("/bench/records", at, at) for at in random.sample(range(records), 2000)]
+        many = [("/bench/records", at, at + BLOCK - 1) for at in range(0, records - BLOCK, BLOCK)]
+        figures = report.interleave(
+            ROUNDS, ours("window"), ours("block"), lambda: BLOCK * bare(program, folder, endpoint, seconds, many),
+            ours("random"), lambda: bare(program, folder, endpoint, seconds, one),
+        )  # fmt: skip
+        peers = {"unit": "samples/s", "peer_name": "bare requests", "at_least": 0.6}
+        report.ratio("records of 3 kB, window shuffle", figures[0], figures[2], **peers)
+        report.ratio("records of 3 kB, block shuffle", figures[1], figures[2], **peers)
+        report.ratio("records of 3 kB, at random", figures[3], figures[4], **peers)
+        stop(store)
