@@ -132,12 +132,13 @@ static void request_release(struct request *r)
 static bool request_init(struct request *r, struct penstock_dataset *set, PyObject *args)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	PyObject *memory = NULL;
 	const char *packed;
 	uint64_t *offsets;
 	Py_ssize_t size;
 
 	*r = (struct request){0};
-	if (!PyArg_ParseTuple(args, "y#", &packed, &size))
+	if (!PyArg_ParseTuple(args, "y#|O!", &packed, &size, &PyByteArray_Type, &memory))
 		return false;
 	r->n = (size_t)size / sizeof(uint64_t);
 	r->ids = malloc((size_t)size + 1);
@@ -151,7 +152,12 @@ static bool request_init(struct request *r, struct penstock_dataset *set, PyObje
 	if (penstock_dataset_layout(set, r->ids, r->n, offsets, &err) < 0) {
 		fail(&err);
 	} else {
-		r->bytes = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)offsets[r->n]);
+		if (memory && PyByteArray_Size(memory) >= (Py_ssize_t)offsets[r->n]) {
+			Py_INCREF(memory);
+			r->bytes = memory;
+		} else {
+			r->bytes = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)offsets[r->n]);
+		}
 		r->offsets = PyBytes_FromStringAndSize(
 			(const char *)offsets, (Py_ssize_t)((r->n + 1) * sizeof(*offsets)));
 	}
@@ -411,8 +417,11 @@ static PyMethodDef data_methods[] = {
 	{"sample_size", data_sample_size, METH_NOARGS,
 		"sample_size(): bytes of each sample; 0 if they differ"},
 	{"place", data_place, METH_VARARGS, "place(sample): (shard, offset, size)"},
-	{"read", data_read, METH_VARARGS, "read(ids): (bytearray, offsets) of these samples"},
-	{"start", data_start, METH_VARARGS, "start(ids): a Batch that is read in the background"},
+	{"read", data_read, METH_VARARGS,
+		"read(ids[, bytearray]): (bytearray, offsets) of these samples; takes the given "
+		"one if it is large enough"},
+	{"start", data_start, METH_VARARGS,
+		"start(ids[, bytearray]): the same as a Batch that is read in the background"},
 	{"split", data_split, METH_VARARGS,
 		"split(sample, bytes, offset, size): the fields of a sample"},
 	{NULL, NULL, 0, NULL},

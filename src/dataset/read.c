@@ -25,7 +25,6 @@ struct batch {
 	struct join *joins;
 	struct source_read *reads; /* one for each join */
 	size_t n_joins;
-	char *scratch;
 };
 
 static int by_place(const void *x, const void *y)
@@ -45,7 +44,6 @@ static void batch_release(struct batch *b)
 	free(b->pieces);
 	free(b->joins);
 	free(b->reads);
-	free(b->scratch);
 }
 
 /* A range grows as long as the next piece is near, and straight into place as long as the pieces
@@ -79,21 +77,23 @@ static void join_pieces(struct batch *b, size_t n)
 	}
 }
 
-static int batch_plan(struct batch *b, size_t n, struct penstock_error *err)
+static int batch_plan(
+	struct batch *b, size_t n, struct source_reader *reader, struct penstock_error *err)
 {
 	size_t bytes = 0;
+	char *memory;
 
 	join_pieces(b, n);
 	for (size_t i = 0; i < b->n_joins; i++)
 		bytes += b->reads[i].data ? 0 : b->reads[i].length;
-	b->scratch = malloc(bytes + 1);
-	if (!b->scratch)
+	memory = bytes ? source_reader_memory(reader, bytes) : NULL;
+	if (bytes && !memory)
 		return error_memory(err);
 	bytes = 0;
 	for (size_t i = 0; i < b->n_joins; i++) {
 		if (b->reads[i].data)
 			continue;
-		b->joins[i].bytes = b->scratch + bytes;
+		b->joins[i].bytes = memory + bytes;
 		b->reads[i].data = b->joins[i].bytes;
 		bytes += b->reads[i].length;
 	}
@@ -159,16 +159,14 @@ int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
 			b.pieces[used++] = p;
 	}
 	qsort(b.pieces, used, sizeof(*b.pieces), by_place);
-	r = batch_plan(&b, used, err);
-	if (r == 0)
-		r = dataset_take_reader(set, &reader, err);
+	r = dataset_take_reader(set, &reader, err);
 	if (r < 0)
 		return r;
-	r = source_read(reader, b.reads, b.n_joins, cancel, err);
-	dataset_give_reader(set, reader);
-	if (r > 0)
-		return first_failure(set, &b, err);
+	r = batch_plan(&b, used, reader, err);
+	if (r == 0)
+		r = source_read(reader, b.reads, b.n_joins, cancel, err);
 	if (r == 0)
 		scatter(&b);
-	return r;
+	dataset_give_reader(set, reader);
+	return r > 0 ? first_failure(set, &b, err) : r;
 }

@@ -27,6 +27,8 @@ struct source_reader {
 	struct object_reads *reads; /* of objects */
 	struct open_file files[LIMIT_DATASET_FILES];
 	unsigned clock;
+	void *memory; /* source_reader_memory() */
+	size_t memory_size;
 };
 
 int source_reader_new(struct source_reader **out, struct source *source, struct penstock_error *err)
@@ -58,7 +60,18 @@ void source_reader_free(struct source_reader *reader)
 			close(reader->files[i].fd);
 	}
 	reads_free(reader->reads);
+	free(reader->memory);
 	free(reader);
+}
+
+void *source_reader_memory(struct source_reader *reader, size_t size)
+{
+	if (size > reader->memory_size) {
+		free(reader->memory);
+		reader->memory = malloc(size);
+		reader->memory_size = reader->memory ? size : 0;
+	}
+	return reader->memory;
 }
 
 /* ---- local files ---- */

@@ -70,6 +70,9 @@ int source_after_fork(struct source *source, struct penstock_error *err);
 int source_reader_new(
 	struct source_reader **out, struct source *source, struct penstock_error *err);
 void source_reader_free(struct source_reader *reader);
+/* Memory for the caller until its next call, at least `size` bytes; NULL if out of memory. It is
+ * kept, because new pages cost more than the copy of what they get. */
+void *source_reader_memory(struct source_reader *reader, size_t size);
 /* Reads all. Returns how many failed, whose `error` says why, or a negative error of the call. */
 int source_read(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
