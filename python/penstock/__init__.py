@@ -1,4 +1,4 @@
-"""penstock for Python: atomic checkpoints, and preemption notices for a training.
+"""penstock for Python: atomic checkpoints, preemption notices, and samples from object storage for a training.
 
     from penstock import checkpoint
 
@@ -12,7 +12,8 @@
             raise SystemExit(0)
     checkpoint.done()
 
-Importing the package imports neither torch nor numpy. ``penstock.dcp`` contains the storage for ``torch.distributed.checkpoint``.
+Importing the package imports neither torch nor numpy. ``penstock.data`` reads data sets, ``penstock.dcp`` contains the storage for
+``torch.distributed.checkpoint``.
 """
 from penstock import _native, checkpoint
 from penstock._errors import CheckpointDamaged, CheckpointError, CheckpointExists, CheckpointTimeout
