@@ -1,5 +1,6 @@
 /* Finds the samples of a data set: the format, and what it finds in each shard. */
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -349,8 +350,20 @@ static int detect(struct dataset *set, const atomic_int *cancel, const char **na
 
 /* ---- all of it ---- */
 
-/* All records of a data set have one size: the fields of one sample describe all. */
-static int check_sizes(struct dataset *set, struct penstock_error *err)
+static bool have_same_fields(const struct records *a, const struct records *b)
+{
+	for (unsigned i = 0; i < a->n_columns; i++) {
+		const struct record_column *x = &a->columns[i], *y = &b->columns[i];
+
+		if (x->dtype != y->dtype || x->big_endian != y->big_endian || x->ndim != y->ndim ||
+			memcmp(x->dims, y->dims, x->ndim * sizeof(x->dims[0])) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* All records of a data set are alike: the fields of one sample describe all. */
+static int check_records(struct dataset *set, struct penstock_error *err)
 {
 	const struct dataset_shard *first = NULL;
 
@@ -359,10 +372,12 @@ static int check_sizes(struct dataset *set, struct penstock_error *err)
 
 		if (!shard->format)
 			continue;
-		if (first && shard->records.size != first->records.size)
+		if (first && (shard->records.size != first->records.size ||
+				     !have_same_fields(&first->records, &shard->records)))
 			return error_set(err, PENSTOCK_E_INVALID,
 				"cannot open '%s': samples of '%s' have %" PRIu64
-				" bytes, and those of '%s' %" PRIu64 "; open them one by one",
+				" bytes, and those of '%s' %" PRIu64
+				" or another type or shape; open them one by one",
 				source_url(set->source),
 				source_name(set->source, (size_t)(first - set->shards)),
 				first->records.size, source_name(set->source, i),
@@ -405,5 +420,5 @@ int dataset_find_samples(
 		r = read_index(set, options->place.cancel, err);
 	if (r == 0)
 		r = find_in_shards(&f, err);
-	return r < 0 ? r : check_sizes(set, err);
+	return r < 0 ? r : check_records(set, err);
 }
