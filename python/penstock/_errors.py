@@ -38,9 +38,13 @@ class DatasetError(RuntimeError):
 class DatasetDamaged(DatasetError):
     """Bytes of a data set are missing or differ from their checksum; the message has the shard and the offset."""
 
+    code = "corrupt"
+
 
 class DatasetChanged(DatasetError):
     """A shard was replaced or cut after the data set was opened."""
+
+    code = "changed"
 
 
 _DATA_KINDS = {"corrupt": DatasetDamaged, "changed": DatasetChanged}

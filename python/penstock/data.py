@@ -19,21 +19,44 @@ A sample is a memoryview of an object, an array of a record (``records``, ``npy`
 """
 import array
 import collections
+import copy
 import json
 import operator
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 from penstock import _native
-from penstock._errors import DatasetChanged, DatasetDamaged, DatasetError
+from penstock._errors import DatasetChanged, DatasetDamaged, DatasetError, data_error
 from penstock._memory import torch_if_loaded
 from penstock._ranks import ranks
 
 __all__ = ["Dataset", "DatasetChanged", "DatasetDamaged", "DatasetError", "Loader"]
 
 _STATE_VERSION = 1
+_STATE = ("version", "seed", "epoch", "delivered", "samples", "order")
 _JOIN = 8 << 20  # bytes of samples in a row that are read together
 _READS = 8  # in flight at most
 _Read = Tuple[bytearray, bytes]
+_SHUFFLES = {False: "none", True: "full", None: "none"}
+_INT64_MAX = 2**63 - 1
+_BATCH = 1 << 24  # samples of a batch
+_RANKS = 1 << 20
+_UINT32_MAX = 2**32 - 1
+
+
+def _pickled_view(view: memoryview) -> Any:
+    if view.format != "B" or view.ndim != 1:
+        raise TypeError("cannot pickle 'memoryview' object")
+    return memoryview, (bytearray(view),)
+
+
+ForkingPickler.register(memoryview, _pickled_view)  # workers of a DataLoader send samples to their parent
+
+
+def _check(name: str, value: int, least: int, most: int = _INT64_MAX) -> int:
+    if not least <= operator.index(value) <= most:
+        raise ValueError(f"invalid {name} {value}: expected {least} to {most}")
+    return operator.index(value)
 
 
 def _numpy() -> Any:
@@ -98,6 +121,9 @@ class Dataset:
         anonymous: bool = False,
         threads: int = 0,
     ) -> None:
+        for name, number in (("record_size", record_size), ("header", header), ("trailer", trailer), ("window", window), ("stride", stride)):
+            _check(name, number, 0)
+        _check("threads", threads, 0, _UINT32_MAX)
         self._arguments = (str(url), format, dtype, (record_size, header, trailer, window, stride), (endpoint_url, region, profile, anonymous), threads)
         self._set = _native.Dataset(*self._arguments)
         self.format = self._set.format()
@@ -105,7 +131,7 @@ class Dataset:
         self._columns: Optional[List[_Column]] = None
 
     def __reduce__(self) -> Any:
-        return _reopen, (self._arguments,)
+        return _reopen, (self._arguments, len(self), self._size)
 
     def __len__(self) -> int:
         return self._set.count()
@@ -116,7 +142,7 @@ class Dataset:
     def __getitems__(self, samples: Sequence[int]) -> Any:
         """Reads samples together: a list, or one array of records if a sample is one array."""
         ids = self._pack(samples)
-        return self._samples(ids, self._set.read(ids), 0, len(samples))
+        return self._samples(ids, self._set.read(ids), 0, len(samples)) if ids else []
 
     def place(self, sample: int) -> Tuple[str, int, int]:
         """Returns the name of the shard of a sample, below the URL, and the offset and size of the sample in it."""
@@ -158,7 +184,12 @@ class Dataset:
         columns: Dict[str, Any] = {}
         for name, kind, dtype, big, dims, _, count, _, value, length in self._set.split(sample, data, at, size):
             whole = memoryview(value) if isinstance(value, bytes) else memoryview(data)[at + value : at + value + length]
-            item = _value(whole, kind, dtype, big, dims)
+            try:
+                item = _value(whole, kind, dtype, big, dims)
+            except (ValueError, RecursionError) as reason:  # of text and JSON
+                shard, offset, _ = self._set.place(sample)
+                message = f"cannot read '{shard}' of '{self._arguments[0]}' at byte {offset}: field '{name}' is no {kind}: {reason}"
+                raise data_error("corrupt", message.encode("utf-8", "backslashreplace")) from None
             if count:
                 columns.setdefault(name, []).append(item)
             else:
@@ -166,12 +197,15 @@ class Dataset:
         return columns
 
 
-def _reopen(arguments: Any) -> Dataset:
+def _reopen(arguments: Any, count: int, size: int) -> Dataset:
     url, format, dtype, (record_size, header, trailer, window, stride), (endpoint_url, region, profile, anonymous), threads = arguments
-    return Dataset(
+    data = Dataset(
         url, format, record_size=record_size, header=header, trailer=trailer, dtype=dtype, window=window, stride=stride,
         endpoint_url=endpoint_url, region=region, profile=profile, anonymous=anonymous, threads=threads,
     )  # fmt: skip
+    if (len(data), data._size) != (count, size):
+        raise data_error("changed", f"cannot open '{url}' again: it has {len(data)} samples now, and had {count} before".encode())
+    return data
 
 
 def _value(data: memoryview, kind: str, dtype: Optional[str], big_endian: bool, dims: Iterable[int]) -> Any:
@@ -209,7 +243,8 @@ class Loader:
     with the first samples of the epoch. A batch is what ``collate`` makes of the list of samples, else the list, or one array of
     records; ``transform`` is called with each sample before. At most ``ahead`` bytes are read in advance, but two reads in any case.
 
-    In workers of ``torch.utils.data.DataLoader(loader.iterable(), batch_size=None)`` each worker gets its part of the batches.
+    ``for`` after a ``break`` starts the epoch again: at its first sample, or at the place of the state that was loaded for it. At the end
+    of an epoch the loader goes to the next one. ``dataloader(num_workers=4)`` transforms and collates in processes of torch.
     """
 
     def __init__(
@@ -231,15 +266,19 @@ class Loader:
     ) -> None:
         if (rank is None) != (world_size is None):
             raise ValueError("rank and world_size must be given together")
+        if world_size is not None and rank is not None:
+            _check("rank", rank, 0, _check("world_size", world_size, 1, _RANKS) - 1)
         if drop_last and pad:
             raise ValueError("drop_last and pad exclude each other")
         self.data = data
-        self.batch_size = batch_size
-        self.shuffle = {False: "none", True: "full"}.get(shuffle, shuffle) if isinstance(shuffle, bool) else shuffle
-        self.seed = seed
+        self.batch_size = _check("batch_size", batch_size, 1, _BATCH)
+        self.shuffle = _SHUFFLES.get(shuffle, shuffle)
+        if self.shuffle not in ("none", "full", "block", "window"):
+            raise ValueError(f"invalid shuffle {shuffle!r}: expected False, True, 'block' or 'window'")
+        self.seed = _check("seed", seed, 0)
         self.epoch = 0
         self._given = (rank, world_size)
-        self._blocks = (block or _block(data), window)
+        self._blocks = (_check("block", _block(data) if block is None else block, 1), _check("window", window, 1))
         self._rest = "drop" if drop_last else "pad" if pad else "keep"
         self._transform, self._collate = transform, collate
         self._ahead = ahead
@@ -258,8 +297,11 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch. The epoch that a state was loaded for continues where it was."""
-        if epoch != self.epoch:
-            self.epoch, self._start, self._delivered = epoch, 0, 0
+        if _check("epoch", epoch, 0) != self.epoch:
+            self._begin(epoch)
+
+    def _begin(self, epoch: int) -> None:
+        self.epoch, self._start, self._delivered = epoch, 0, 0
 
     def _joined(self, batches: int) -> int:
         """Returns how many batches are read together: those of a window or block, so that its ranges are large."""
@@ -284,7 +326,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         worker = _worker()
-        plan = self._plan(self._start, worker)
+        epoch, plan = self.epoch, self._plan(self._start, worker)
         reads = self._reads(plan)
         waiting: Deque[Any] = collections.deque()
         size = 0
@@ -303,9 +345,27 @@ class Loader:
                 samples = self.data._samples(ids, read, ends[i], ends[i + 1])
                 if self._transform is not None:
                     samples = [self._transform(sample) for sample in samples]
-                self._delivered = plan.delivered((first + i) * worker[1] + worker[0] + 1)
-                yield samples if self._collate is None else self._collate(samples)
-        self.epoch, self._start, self._delivered = self.epoch + 1, 0, 0
+                if self._collate is not None:
+                    samples = self._collate(samples)
+                self._deliver(epoch, plan.delivered((first + i) * worker[1] + worker[0] + 1))
+                yield samples
+        self._end(epoch)
+
+    def _deliver(self, epoch: int, samples: int) -> None:
+        if epoch == self.epoch:  # not if set_epoch() was called in the loop
+            self._delivered = samples
+
+    def _end(self, epoch: int) -> None:
+        if epoch == self.epoch:
+            self._begin(epoch + 1)
+
+    def _count(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Passes on the batches of workers, and counts what is delivered."""
+        epoch, plan = self.epoch, self._plan(self._start, (0, 1))
+        for i, batch in enumerate(batches):
+            self._deliver(epoch, plan.delivered(i + 1))
+            yield batch
+        self._end(epoch)
 
     def state_dict(self) -> Dict[str, int]:
         """Returns the place in the epoch: a few integers, which count delivered batches and not those that were read ahead."""
@@ -316,26 +376,69 @@ class Loader:
 
         Raises ValueError if the samples or their order are other ones: some would be repeated and others skipped.
         """
-        if state.get("version") != _STATE_VERSION:
-            raise ValueError(f"the state has version {state.get('version')}; this penstock knows {_STATE_VERSION}")
-        if state["samples"] != len(self.data):
-            raise ValueError(f"the state is of a data set of {state['samples']} samples, and this one has {len(self.data)}")
-        if state["order"] != self._plan(0, (0, 1)).id():
+        try:
+            version, seed, epoch, delivered, samples, order = (operator.index(state[name]) for name in _STATE)
+        except (KeyError, TypeError):
+            raise ValueError(f"invalid state {state!r}: expected integers {', '.join(_STATE)}") from None
+        if version != _STATE_VERSION:
+            raise ValueError(f"the state has version {version}; this penstock knows {_STATE_VERSION}")
+        if samples != len(self.data):
+            raise ValueError(f"the state is of a data set of {samples} samples, and this one has {len(self.data)}")
+        if order != self._plan(0, (0, 1)).id():
             raise ValueError("the state is of another shuffle, block or window")
-        if not 0 <= state["delivered"] <= len(self.data):
-            raise ValueError(f"the state has {state['delivered']} delivered samples of {len(self.data)}")
-        self.seed, self.epoch = state["seed"], state["epoch"]
-        self._start = self._delivered = state["delivered"]
+        _check("number of delivered samples", delivered, 0, len(self.data))
+        self.seed, self.epoch = _check("seed", seed, 0), _check("epoch", epoch, 0)
+        self._start = self._delivered = delivered
 
-    def iterable(self) -> Any:
-        """Returns a torch IterableDataset of the batches, for a DataLoader with ``batch_size=None``."""
+    def dataloader(self, **options: Any) -> Any:
+        """Returns a torch DataLoader of the batches: ``for batch in loader.dataloader(num_workers=4, pin_memory=True)``.
+
+        Its workers read, transform and collate; the batches are the same in the same order for any number of them. set_epoch(),
+        state_dict() and load_state_dict() of this loader apply to it.
+        """
         import torch
 
-        class Batches(torch.utils.data.IterableDataset):  # type: ignore[misc]
-            def __init__(self, loader: "Loader") -> None:
-                self.loader = loader
+        loader, place = self, torch.zeros(3, dtype=torch.int64).share_memory_()
 
+        class Workers(torch.utils.data.DataLoader):  # type: ignore[misc]
             def __iter__(self) -> Iterator[Any]:
-                return iter(self.loader)
+                if not self.num_workers:
+                    return super().__iter__()
+                place.copy_(torch.tensor([loader.seed, loader.epoch, loader._start]))
+                return loader._count(super().__iter__())
 
-        return Batches(self)
+        return Workers(_batches(self, place), batch_size=None, **{"collate_fn": _unchanged, **options})
+
+    def iterable(self) -> Any:
+        """Returns a torch IterableDataset of the batches, for a DataLoader of your own with ``batch_size=None``.
+
+        Each worker gets its part of the batches. This loader does not see what workers deliver; use dataloader() if you call its
+        state_dict(), and call set_epoch() before each epoch. Without a ``collate_fn`` torch makes tensors of arrays, and lists of numbers
+        of memoryviews.
+        """
+        return _batches(self, None)
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+def _batches(loader: Loader, place: Any) -> Any:
+    """Returns an IterableDataset. ``place`` is a shared tensor with the seed, the epoch and the start for workers that stay."""
+    import torch
+
+    class Batches(torch.utils.data.IterableDataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return len(loader)
+
+        def __iter__(self) -> Iterator[Any]:
+            if place is not None and torch.utils.data.get_worker_info() is not None:
+                loader.seed, loader.epoch, loader._start = place.tolist()
+            return iter(loader)
+
+        def __reduce__(self) -> Any:
+            sent = copy.copy(loader)
+            sent._given = ranks() if loader._given[0] is None else loader._given  # a spawned worker is in no process group
+            return _batches, (sent, place)
+
+    return Batches()
