@@ -22,6 +22,7 @@ import collections
 import copy
 import json
 import operator
+import sys
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -36,6 +37,7 @@ _STATE_VERSION = 1
 _STATE = ("version", "seed", "epoch", "delivered", "samples", "order")
 _JOIN = 8 << 20  # bytes of samples in a row that are read together
 _READS = 8  # in flight at most
+_LARGE = 1 << 20  # bytes; smaller memory comes from pages that are there
 _Read = Tuple[bytearray, bytes]
 _SHUFFLES = {False: "none", True: "full", None: "none"}
 _INT64_MAX = 2**63 - 1
@@ -157,8 +159,8 @@ class Dataset:
     def _pack(self, samples: Sequence[int]) -> bytes:
         return array.array("Q", map(self._number, samples)).tobytes()
 
-    def _start(self, ids: bytes) -> "_native.Batch":
-        return self._set.start(ids)
+    def _start(self, ids: bytes, memory: Optional[bytearray]) -> "_native.Batch":
+        return self._set.start(ids) if memory is None else self._set.start(ids, memory)
 
     def _samples(self, ids: bytes, read: _Read, first: int, last: int) -> Any:
         """Returns those of a read, from the first-th to before the last-th."""
@@ -172,7 +174,7 @@ class Dataset:
         return [self._split(numbers[i], data, at[i], at[i + 1] - at[i]) for i in range(first, last)]
 
     def _records(self, sample: int, data: bytearray, first: int, last: int) -> Any:
-        rows = _numpy().frombuffer(data, dtype="uint8").reshape(-1, self._size)[first:last]
+        rows = _numpy().frombuffer(data, dtype="uint8", count=(last - first) * self._size, offset=first * self._size).reshape(-1, self._size)
         if self._columns is None:
             self._columns = [_Column(field) for field in self._set.split(sample, data, first * self._size, self._size)]
         if len(self._columns) == 1:
@@ -224,6 +226,24 @@ def _worker() -> Tuple[int, int]:
     torch = torch_if_loaded()
     info = torch.utils.data.get_worker_info() if torch is not None else None
     return (info.id, info.num_workers) if info is not None else (0, 1)
+
+
+class _Memory:
+    """Memory of large reads, used again once no batch refers to it: new pages cost more than what is read into them."""
+
+    def __init__(self) -> None:
+        self._all: List[bytearray] = []
+
+    def give(self, memory: bytearray) -> None:
+        if len(memory) >= _LARGE and not any(memory is known for known in self._all):
+            self._all.append(memory)
+            del self._all[: -2 * _READS]
+
+    def take(self) -> Optional[bytearray]:
+        for memory in self._all:
+            if sys.getrefcount(memory) == 3:  # of the list, of `memory`, and of the call
+                return memory
+        return None
 
 
 def _block(data: Dataset) -> int:
@@ -313,7 +333,7 @@ class Loader:
         world = ranks()[1] if self._given[1] is None else self._given[1]
         return max(1, min(batches, samples // (self.batch_size * world)))
 
-    def _reads(self, plan: "_native.Plan") -> Iterator[Tuple[int, List[int], bytes, "_native.Batch"]]:
+    def _reads(self, plan: "_native.Plan", memory: "_Memory") -> Iterator[Tuple[int, List[int], bytes, "_native.Batch"]]:
         """Starts all reads of the plan in their order. Each has its first batch, and where its batches begin and end in it."""
         n, join = plan.batches(), self._joined(plan.batches())
         for first in range(0, n, join):
@@ -322,12 +342,13 @@ class Loader:
             for part in parts:
                 ends.append(ends[-1] + len(part) // 8)
             ids = b"".join(parts)
-            yield first, ends, ids, self.data._start(ids)
+            yield first, ends, ids, self.data._start(ids, memory.take())
 
     def __iter__(self) -> Iterator[Any]:
         worker = _worker()
         epoch, plan = self.epoch, self._plan(self._start, worker)
-        reads = self._reads(plan)
+        memory = _Memory()
+        reads = self._reads(plan, memory)
         waiting: Deque[Any] = collections.deque()
         size = 0
         while True:
@@ -341,6 +362,7 @@ class Loader:
             first, ends, ids, batch = waiting.popleft()
             read = batch.wait()
             size = max(size, len(read[0]), 1)
+            memory.give(read[0])
             for i in range(len(ends) - 1):
                 samples = self.data._samples(ids, read, ends[i], ends[i + 1])
                 if self._transform is not None:
