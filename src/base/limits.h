@@ -200,7 +200,7 @@
 #define LIMIT_DATASET_SCANS   16 /* shards scanned for samples at a time */
 /* Bytes: samples closer than the gap are one request, of at most the size of a join. */
 #define LIMIT_DATASET_GAP     (64 * KIB)
-#define LIMIT_DATASET_JOIN    (8 * MIB)
+#define LIMIT_DATASET_JOIN    (2 * MIB)
 
 /* Formats of data sets. */
 /* fields of one sample; tables of features have 40, others fewer than 10 */
