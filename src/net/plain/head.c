@@ -1,7 +1,6 @@
 /* The head of a reply. */
 #include "net/plain/plain.h"
 
-#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
@@ -36,6 +35,11 @@ static bool is_word(const char *value, size_t len, const char *word)
 	return value && len == strlen(word) && strncasecmp(value, word, len) == 0;
 }
 
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
 int plain_parse_head(const char *head, size_t len, uint64_t *body_len, bool *keep)
 {
 	static const char version[] = "HTTP/1.1 ";
@@ -45,8 +49,8 @@ int plain_parse_head(const char *head, size_t len, uint64_t *body_len, bool *kee
 	size_t n;
 
 	if (len < sizeof(version) + 3 || memcmp(head, version, sizeof(version) - 1) != 0 ||
-		memchr(head, '\0', len) || !isdigit(status[0]) || !isdigit(status[1]) ||
-		!isdigit(status[2]) || !strchr(" \r", status[3]))
+		memchr(head, '\0', len) || !is_digit(status[0]) || !is_digit(status[1]) ||
+		!is_digit(status[2]) || !strchr(" \r", status[3]))
 		return -1;
 	/* A body in chunks, or a length given twice, is for a parser that knows all of HTTP. */
 	value = plain_header(head, len, "Content-Length", &n);

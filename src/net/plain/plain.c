@@ -18,8 +18,12 @@
 #include "base/near_socket.h"
 #include "base/str.h"
 
-#define TICK_MS 50 /* between checks of the cancel flag and of silence */
-#define EVENTS	64 /* taken from the kernel at a time */
+#define TICK_MS	 50 /* between checks of the cancel flag and of silence */
+#define EVENTS	 64 /* taken from the kernel at a time */
+#define FAILURES 16 /* in a row end the run: the server does not answer as expected */
+/* A request that lasts as many times longer than silence may gets a byte per millisecond, at
+ * least. */
+#define SLOW 5
 
 struct connection {
 	int fd; /* -1: none */
@@ -27,20 +31,24 @@ struct connection {
 	bool kept; /* it has carried a reply before this request */
 	bool keep; /* the server keeps it after this reply */
 	struct plain_get *get; /* in progress; NULL: idle */
+	unsigned turn; /* the address of `fd` */
+	unsigned tries; /* connections of this request that had no reply */
 	size_t sent; /* of its head */
 	bool in_body;
 	uint64_t body_len;
 	size_t have; /* bytes in `in` */
-	int64_t moved_ms; /* the last byte in either direction */
+	int64_t begun_ms, moved_ms; /* the request; the last byte in either direction */
 	char *in; /* LIMIT_PLAIN_HEAD: the reply up to its body, and as much as came with it */
 };
 
 struct plain {
 	char *host, *port;
 	int epoll;
-	/* The server's address; 0 bytes: not resolved. */
+	const atomic_int *cancel; /* of every run; may be NULL */
+	/* The server's address; 0 bytes: not resolved. `turn` is taken modulo the addresses. */
 	struct sockaddr_storage address;
 	socklen_t address_len;
+	unsigned turn, n_addresses;
 	struct connection *connections;
 	size_t n;
 };
@@ -50,6 +58,7 @@ struct run {
 	struct plain *plain;
 	struct plain_get *gets;
 	size_t n, next, ended;
+	unsigned failures; /* in a row */
 	int64_t now_ms;
 };
 
@@ -105,33 +114,57 @@ void plain_free(struct plain *p)
 	free(p);
 }
 
+void plain_set_cancel(struct plain *p, const atomic_int *cancel)
+{
+	p->cancel = cancel;
+}
+
 static bool resolve(struct plain *p)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-	struct addrinfo *found;
+	struct addrinfo *found, *chosen;
 	struct sockaddr_un name;
 
 	if (p->address_len)
 		return true;
+	p->n_addresses = 0;
 	if (getaddrinfo(p->host, p->port, &hints, &found) != 0)
 		return false;
-	if (near_find(found->ai_addr, &name)) {
+	for (chosen = found; chosen; chosen = chosen->ai_next)
+		p->n_addresses++;
+	chosen = found;
+	for (unsigned i = p->turn % p->n_addresses; i > 0; i--)
+		chosen = chosen->ai_next;
+	if (near_find(chosen->ai_addr, &name)) {
 		memcpy(&p->address, &name, sizeof(name));
 		p->address_len = sizeof(name);
 	} else {
-		memcpy(&p->address, found->ai_addr, found->ai_addrlen);
-		p->address_len = found->ai_addrlen;
+		memcpy(&p->address, chosen->ai_addr, chosen->ai_addrlen);
+		p->address_len = chosen->ai_addrlen;
 	}
 	freeaddrinfo(found);
 	return true;
 }
 
+/* The next connection resolves the name again, and goes to the server's next address if this one
+ * did not answer. */
+static void forget_address(struct plain *p, const struct connection *c, bool answered)
+{
+	if (c->turn != p->turn)
+		return;
+	p->turn += !answered;
+	p->address_len = 0;
+}
+
 /* ---- a connection ---- */
 
-static void drop(struct connection *c)
+static void drop(const struct plain *p, struct connection *c)
 {
-	if (c->fd >= 0)
-		close(c->fd); /* leaves the epoll set by that */
+	if (c->fd >= 0) {
+		/* If a child has the socket, too, it stays in the epoll set after close(). */
+		epoll_ctl(p->epoll, EPOLL_CTL_DEL, c->fd, NULL);
+		close(c->fd);
+	}
 	c->fd = -1;
 	c->kept = false;
 	c->have = 0;
@@ -145,28 +178,37 @@ static bool watch(const struct plain *p, struct connection *c, int op, bool send
 	return epoll_ctl(p->epoll, op, c->fd, &event) == 0;
 }
 
-static bool open_connection(struct plain *p, struct connection *c)
+/* No request that was not begun is tried. */
+static void skip_rest(struct run *run)
 {
+	for (; run->next < run->n; run->next++, run->ended++) {
+		run->gets[run->next].good = false;
+		run->gets[run->next].status = 0;
+		run->gets[run->next].len = 0;
+	}
+}
+
+static bool open_connection(struct run *run, struct connection *c)
+{
+	struct plain *p = run->plain;
 	const int on = 1;
 
+	c->turn = p->turn;
 	if (!c->in)
 		c->in = malloc(LIMIT_PLAIN_HEAD);
-	if (!c->in || !resolve(p))
+	/* The resolver may take long: ask it once. */
+	if (!c->in || !resolve(p)) {
+		skip_rest(run);
 		return false;
+	}
 	c->fd = socket(p->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (c->fd < 0)
 		return false;
 	if (p->address.ss_family != AF_UNIX)
 		setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	if ((connect(c->fd, (const struct sockaddr *)&p->address, p->address_len) < 0 &&
-		    errno != EINPROGRESS) ||
-		!watch(p, c, EPOLL_CTL_ADD, true)) {
-		/* A name may have another address now, and a socket another server. */
-		p->address_len = 0;
-		drop(c);
-		return false;
-	}
-	return true;
+	return (connect(c->fd, (const struct sockaddr *)&p->address, p->address_len) == 0 ||
+		       errno == EINPROGRESS) &&
+	       watch(p, c, EPOLL_CTL_ADD, true);
 }
 
 /* ---- a request ---- */
@@ -179,24 +221,34 @@ static void end(struct run *run, struct connection *c, bool good)
 	if (good && c->keep)
 		c->kept = true;
 	else
-		drop(c);
+		drop(run->plain, c);
 	c->have = 0;
+	run->failures = good ? 0 : run->failures + 1;
+	if (run->failures == FAILURES)
+		skip_rest(run);
 }
 
 static void send_head(struct run *run, struct connection *c);
 
-/* The connection is of no use. A request that had no reply on a kept one goes to a new one. */
+/*
+ * The connection is of no use. A request that had no reply goes to a new one if this one was kept,
+ * and else to the server's next address: "localhost" is two, and often only one is listened on.
+ */
 static void fail(struct run *run, struct connection *c)
 {
-	if (c->kept && !c->have && !c->in_body) {
-		drop(c);
-		if (open_connection(run->plain, c)) {
+	struct plain *p = run->plain;
+
+	while (!c->have && !c->in_body) {
+		forget_address(p, c, c->kept);
+		if (!c->kept && ++c->tries >= p->n_addresses)
+			break;
+		drop(p, c);
+		if (open_connection(run, c)) {
 			c->sent = 0;
 			send_head(run, c);
 			return;
 		}
 	}
-	run->plain->address_len = 0;
 	end(run, c, false);
 }
 
@@ -224,15 +276,15 @@ static void begin(struct run *run, struct connection *c)
 	c->get->good = false;
 	c->get->status = 0;
 	c->get->len = 0;
+	c->tries = 0;
 	c->sent = 0;
 	c->have = 0;
 	c->in_body = false;
-	c->moved_ms = run->now_ms;
-	if (c->fd < 0 && !open_connection(run->plain, c)) {
-		end(run, c, false);
-		return;
-	}
-	send_head(run, c);
+	c->begun_ms = c->moved_ms = run->now_ms;
+	if (c->fd < 0 && !open_connection(run, c))
+		fail(run, c);
+	else
+		send_head(run, c);
 }
 
 /* Begins the body with what came together with the head. Returns false if the reply is not good. */
@@ -289,7 +341,7 @@ static void on_event(struct run *run, struct connection *c, uint32_t events)
 {
 	/* An idle one that the server closes, or that sends what was not requested. */
 	if (!c->get) {
-		drop(c);
+		drop(run->plain, c);
 		return;
 	}
 	if ((events & EPOLLOUT) && c->sent < c->get->head_len)
@@ -300,23 +352,37 @@ static void on_event(struct run *run, struct connection *c, uint32_t events)
 		begin(run, c);
 }
 
-/* Ends what is silent, or everything. */
+static bool is_stuck(const struct run *run, const struct connection *c, int silence_ms)
+{
+	int64_t age = run->now_ms - c->begun_ms;
+
+	return run->now_ms - c->moved_ms >= silence_ms ||
+	       (age >= (int64_t)SLOW * silence_ms && (int64_t)(c->have + c->get->len) < age);
+}
+
+/* Ends what is stuck, or everything. */
 static void give_up(struct run *run, int silence_ms, bool all)
 {
 	struct plain *p = run->plain;
 
+	if (all)
+		skip_rest(run);
 	for (size_t i = 0; i < p->n; i++) {
 		struct connection *c = &p->connections[i];
 
-		if (!c->get || (!all && run->now_ms - c->moved_ms < silence_ms))
+		if (!c->get || (!all && !is_stuck(run, c, silence_ms)))
 			continue;
-		c->keep = false;
+		if (!all)
+			forget_address(p, c, c->have || c->in_body);
 		end(run, c, false);
-		while (!all && !c->get && run->next < run->n)
+		while (!c->get && run->next < run->n)
 			begin(run, c);
 	}
-	for (; all && run->next < run->n; run->next++, run->ended++)
-		run->gets[run->next].good = false;
+}
+
+static bool is_set(const atomic_int *cancel)
+{
+	return cancel && atomic_load(cancel);
 }
 
 void plain_run(
@@ -333,11 +399,11 @@ void plain_run(
 		struct epoll_event events[EVENTS];
 		int got = epoll_wait(p->epoll, events, EVENTS, TICK_MS);
 
+		if (is_set(cancel) || is_set(p->cancel) || (got < 0 && errno != EINTR))
+			give_up(&run, 0, true);
 		run.now_ms = clock_monotonic_ms();
 		for (int i = 0; i < got; i++)
 			on_event(&run, events[i].data.ptr, events[i].events);
-		if (cancel && atomic_load(cancel))
-			give_up(&run, 0, true);
 		if (run.now_ms - checked_ms >= TICK_MS) {
 			checked_ms = run.now_ms;
 			give_up(&run, silence_ms, false);

@@ -14,7 +14,8 @@
  * It does only the common case: HTTP/1.1, a kept connection, 200 or 206 with a Content-Length.
  * Anything else ends the request without `good`: a refused or cut connection, another status, a
  * chunked body, silence. Nothing is retried, except that a request on a kept connection that turns
- * out to be closed goes to a new one.
+ * out to be closed goes to a new one, and a refused one to the server's next address. If many
+ * requests in a row are not good, the rest of the run is not begun.
  */
 #ifndef NET_PLAIN_PLAIN_H
 #define NET_PLAIN_PLAIN_H
@@ -54,9 +55,13 @@ int plain_new(struct plain **out, const char *authority, unsigned connections,
 	struct penstock_error *err);
 void plain_free(struct plain *plain);
 
+/* Ends every run once `*cancel` is set, like the `cancel` of one run. */
+void plain_set_cancel(struct plain *plain, const atomic_int *cancel);
+
 /*
- * Runs all requests to their end. A request that receives nothing for `silence_ms` ends without
- * `good`, and so do all that are left once `*cancel` (may be NULL; checked every 50 ms) is set.
+ * Runs all requests to their end. A request that receives nothing for `silence_ms`, or a trickle
+ * for longer, ends without `good`, and so do all that are left once `*cancel` (may be NULL; checked
+ * every 50 ms) is set.
  */
 void plain_run(struct plain *plain, struct plain_get *gets, size_t n, int silence_ms,
 	const atomic_int *cancel);

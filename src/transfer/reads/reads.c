@@ -30,6 +30,8 @@ int reads_new(struct object_reads **out, struct object_client *client, const cha
 	r = reads->bucket ? sigv4_init(&reads->sigv4, err) : error_memory(err);
 	if (r == 0 && !client->https && !client->google && !client->aws && !has_proxy())
 		r = plain_new(&reads->plain, client->authority, 0, err);
+	if (reads->plain)
+		plain_set_cancel(reads->plain, http_engine_cancel(client->engine));
 	if (r < 0) {
 		reads_free(reads);
 		return r;
