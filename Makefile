@@ -109,7 +109,7 @@ tidy-all: build-asan/build.ninja
 	tools/tidy --all build-asan
 
 # A test of the whole program may take three times as long (pytest.ini: 300 s) where a sanitizer watches it.
-WATCH_THREADS := TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$(CURDIR)/tests/tsan-suppressions
+WATCH_THREADS := TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:suppressions=$(CURDIR)/tests/tsan-suppressions
 check-tsan: build-tsan/build.ninja
 	$(NICE) ninja -C build-tsan
 	$(WATCH_THREADS) tools/meson-test build-tsan --suite unit

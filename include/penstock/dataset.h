@@ -22,7 +22,7 @@
  * ends in "/", a directory, or a key without an object means all that is below it.
  *
  * Threads. Any number of threads may read one data set at a time. A child after fork() may use a
- * data set of its parent; its first call must be made by one thread.
+ * data set of its parent, but not wait for batches that the parent started.
  *
  * Results, errors, ownership, units and compatibility are as <penstock/transfer.h> says.
  */
@@ -67,7 +67,7 @@ struct penstock_dataset_options {
  * there, PENSTOCK_E_CORRUPT, with shard and offset, if a shard is damaged. */
 PENSTOCK_API int penstock_dataset_open(struct penstock_dataset **out, const char *url,
 	const struct penstock_dataset_options *options, struct penstock_error *err);
-/* Ends all that is read ahead. NULL is allowed. */
+/* Cancels and frees all batches that were not waited for. NULL is allowed. */
 PENSTOCK_API void penstock_dataset_free(struct penstock_dataset *set);
 
 /* Samples; at least 1. */

@@ -32,12 +32,13 @@ struct ahead_job {
 	int r;
 	struct penstock_error error;
 	struct ahead_job *prev, *next; /* in the queue, until a thread takes it */
+	struct ahead_job *before, *after; /* among all, until it is freed */
 };
 
 struct ahead {
 	struct dataset *set;
 	unsigned threads;
-	pid_t pid; /* of the process that has the threads */
+	atomic_int pid; /* of the process that has the threads */
 	pthread_mutex_t lock;
 	pthread_cond_t wake; /* for the threads: a job, or the end */
 	pthread_cond_t ended; /* a job has ended */
@@ -45,17 +46,28 @@ struct ahead {
 	pthread_t thread[LIMIT_DATASET_THREADS];
 	unsigned n_threads;
 	bool stop;
-	struct ahead_job *queue;
+	struct ahead_job *queue, *all;
 };
 
-static void begin_process(struct ahead *a)
+/* Held while a child after fork() begins, which it does once. */
+static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void begin(struct ahead *a)
 {
-	a->pid = getpid();
 	a->n_threads = 0;
-	a->queue = NULL;
+	a->queue = a->all = NULL;
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->wake, NULL);
 	pthread_cond_init(&a->ended, NULL);
+	atomic_store(&a->pid, getpid());
+}
+
+/* The threads, and jobs that were in the queue, stayed with the parent. */
+static void begin_again(struct ahead *a)
+{
+	LOCK_SCOPE(&fork_lock);
+	if (atomic_load(&a->pid) != getpid())
+		begin(a);
 }
 
 int ahead_new(struct ahead **out, struct dataset *set, unsigned threads, struct penstock_error *err)
@@ -74,7 +86,7 @@ int ahead_new(struct ahead **out, struct dataset *set, unsigned threads, struct 
 		a->threads = (unsigned)processors;
 	if (a->threads > LIMIT_DATASET_THREADS)
 		a->threads = LIMIT_DATASET_THREADS;
-	begin_process(a);
+	begin(a);
 	*out = a;
 	return 0;
 }
@@ -86,9 +98,9 @@ static struct ahead_job *take(struct ahead *a)
 	LOCK_SCOPE(&a->lock);
 	while (!a->queue && !a->stop)
 		pthread_cond_wait(&a->wake, &a->lock);
-	job = a->queue;
-	if (!job)
+	if (a->stop)
 		return NULL;
+	job = a->queue;
 	DL_DELETE(a->queue, job);
 	job->running = true;
 	return job;
@@ -120,21 +132,31 @@ static void job_free(struct ahead_job *job)
 	free(job);
 }
 
+/* Under the lock: waits for the end of the job, and takes it from the list of all. */
+static void await(struct ahead *a, struct ahead_job *job)
+{
+	while (!job->done)
+		pthread_cond_wait(&a->ended, &a->lock);
+	DL_DELETE2(a->all, job, before, after);
+}
+
 void ahead_free(struct ahead *a)
 {
-	struct ahead_job *job;
+	struct ahead_job *job, *next;
 
 	if (!a)
 		return;
-	if (a->pid == getpid()) {
+	if (atomic_load(&a->pid) == getpid()) {
 		pthread_mutex_lock(&a->lock);
 		a->stop = true;
-		DL_FOREACH(a->queue, job)
+		DL_FOREACH2(a->all, job, after)
 		atomic_store(&job->cancel, 1);
 		pthread_cond_broadcast(&a->wake);
 		pthread_mutex_unlock(&a->lock);
 		for (unsigned i = 0; i < a->n_threads; i++)
 			pthread_join(a->thread[i], NULL);
+		DL_FOREACH_SAFE2(a->all, job, next, after)
+		job_free(job);
 		pthread_cond_destroy(&a->wake);
 		pthread_cond_destroy(&a->ended);
 		pthread_mutex_destroy(&a->lock);
@@ -159,10 +181,9 @@ int ahead_start(struct ahead *a, const uint64_t *ids, size_t n, void *data, stru
 	job->ahead = a;
 	job->n = n;
 	job->data = data;
-	/* The threads, and jobs that were in the queue, stayed with the parent. */
-	if (a->pid != getpid())
-		begin_process(a);
-	job->pid = a->pid;
+	if (atomic_load(&a->pid) != getpid())
+		begin_again(a);
+	job->pid = getpid();
 	pthread_mutex_lock(&a->lock);
 	if (a->n_threads < a->threads)
 		r = thread_start(&a->thread[a->n_threads], "samples", thread_main, a, err);
@@ -170,6 +191,7 @@ int ahead_start(struct ahead *a, const uint64_t *ids, size_t n, void *data, stru
 		a->n_threads++;
 	if (r == 0 || a->n_threads) {
 		DL_APPEND(a->queue, job);
+		DL_APPEND2(a->all, job, before, after);
 		pthread_cond_signal(&a->wake);
 	}
 	pthread_mutex_unlock(&a->lock);
@@ -192,8 +214,7 @@ int ahead_wait(struct ahead_job *job, struct penstock_error *err)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot wait for a batch that another process reads");
 	pthread_mutex_lock(&a->lock);
-	while (!job->done)
-		pthread_cond_wait(&a->ended, &a->lock);
+	await(a, job);
 	pthread_mutex_unlock(&a->lock);
 	r = job->r < 0 ? error_move(err, &job->error) : 0;
 	job_free(job);
@@ -216,8 +237,7 @@ void ahead_drop(struct ahead_job *job)
 		DL_DELETE(a->queue, job);
 		job->done = true;
 	}
-	while (!job->done)
-		pthread_cond_wait(&a->ended, &a->lock);
+	await(a, job);
 	pthread_mutex_unlock(&a->lock);
 	job_free(job);
 }

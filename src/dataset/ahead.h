@@ -12,7 +12,7 @@
  *	ahead_free(ahead);
  *
  * Jobs begin in the order of their starts. The threads start with the first job. A child after
- * fork() has threads of its own; jobs of the parent are not its own and are never waited for.
+ * fork() has threads of its own; to wait for a job of the parent is PENSTOCK_E_INVALID.
  */
 #ifndef DATASET_AHEAD_H
 #define DATASET_AHEAD_H
@@ -28,7 +28,7 @@ struct penstock_error;
 /* The data set is borrowed and outlives it. `threads`: 1 to LIMIT_DATASET_THREADS; 0: chosen. */
 int ahead_new(
 	struct ahead **out, struct dataset *set, unsigned threads, struct penstock_error *err);
-/* Cancels the jobs that are left, and waits for them. Their memory is the caller's again. */
+/* Cancels and frees the jobs that are left. Their memory is the caller's again. */
 void ahead_free(struct ahead *ahead);
 /* `ids` is copied; `data` as in dataset_read(), and borrowed until ahead_wait() or ahead_drop(). */
 int ahead_start(struct ahead *ahead, const uint64_t *ids, size_t n, void *data,

@@ -19,7 +19,7 @@ int dataset_open(
 	if (!set)
 		return error_memory(err);
 	pthread_mutex_init(&set->lock, NULL);
-	set->pid = getpid();
+	atomic_store(&set->pid, getpid());
 	r = source_open(&set->source, &options->place, err);
 	if (r == 0)
 		r = dataset_find_samples(set, options, err);
@@ -38,7 +38,9 @@ void dataset_free(struct dataset *set)
 {
 	if (!set)
 		return;
-	for (size_t i = 0; i < set->n_idle; i++)
+	/* A child after fork() leaves those of its parent as they are: a thread may have been at
+	 * work on the list. */
+	for (size_t i = 0; i < set->n_idle && atomic_load(&set->pid) == getpid(); i++)
 		source_reader_free(set->idle[i]);
 	source_free(set->source);
 	mds_index_free(set->mds);

@@ -16,7 +16,7 @@
  *
  * Samples are numbered from 0, shard by shard. After dataset_open() a data set does not change, and
  * any number of threads may read; each reads with connections of its own. A child after fork() may
- * use a data set of its parent: its first read, in one thread, makes new connections.
+ * use a data set of its parent: its first read makes new connections.
  *
  * Reads of neighbouring samples are joined, so that records in a row are one request.
  */

@@ -3,7 +3,7 @@
 #define DATASET_INTERNAL_H
 
 #include <pthread.h>
-#include <sys/types.h>
+#include <stdatomic.h>
 
 #include "dataset/dataset.h"
 #include "dataset/format/records.h"
@@ -37,7 +37,7 @@ struct dataset {
 	pthread_mutex_t lock;
 	struct source_reader *idle[LIMIT_DATASET_READERS];
 	size_t n_idle;
-	pid_t pid;
+	atomic_int pid;
 };
 
 /* find.c: sets the format, and finds the samples. */

@@ -5,21 +5,34 @@
 #include "base/limits.h"
 #include "dataset/internal.h"
 
+/* Held while a child after fork() begins, which it does once. */
+static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* After fork() the connections belong to the parent, and one of its threads may have held the
+ * lock. */
+static int begin_process(struct dataset *set, struct penstock_error *err)
+{
+	int r;
+
+	LOCK_SCOPE(&fork_lock);
+	if (atomic_load(&set->pid) == getpid())
+		return 0;
+	r = source_after_fork(set->source, err);
+	if (r < 0)
+		return r;
+	pthread_mutex_init(&set->lock, NULL);
+	set->n_idle = 0;
+	atomic_store(&set->pid, getpid());
+	return 0;
+}
+
 int dataset_take_reader(struct dataset *set, struct source_reader **out, struct penstock_error *err)
 {
 	struct source_reader *reader = NULL;
-	int r;
+	int r = atomic_load(&set->pid) == getpid() ? 0 : begin_process(set, err);
 
-	/* After fork() the connections belong to the parent, and one of its threads may have held
-	 * the lock. */
-	if (set->pid != getpid()) {
-		r = source_after_fork(set->source, err);
-		if (r < 0)
-			return r;
-		pthread_mutex_init(&set->lock, NULL);
-		set->n_idle = 0;
-		set->pid = getpid();
-	}
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&set->lock);
 	if (set->n_idle)
 		reader = set->idle[--set->n_idle];
