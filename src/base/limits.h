@@ -139,7 +139,8 @@
 #define LIMIT_PLAIN_CONNECTIONS	    16
 /* bytes of such a reply's head, together with as much of a small body as comes in one piece */
 #define LIMIT_PLAIN_HEAD	    (16 * KIB)
-/* bytes of the requests' heads of one batch: 10,000 with long keys and a session token */
+#define LIMIT_READS		    4096 /* reads of objects that are signed at a time */
+/* bytes of the heads of their requests, with long keys and a session token */
 #define LIMIT_READS_HEADS	    (64 * MIB)
 
 /* Transfers. */
@@ -194,13 +195,15 @@
 #define LIMIT_DATASET_SHARDS  50000000 /* objects or files; 100 bytes of memory each */
 #define LIMIT_DATASET_NAMES   (8 * GIB) /* bytes of their names and ETags */
 #define LIMIT_DATASET_BYTES   (4 * GIB) /* bytes of a batch */
-#define LIMIT_DATASET_FILES   64 /* files that a reader keeps open */
+#define LIMIT_DATASET_FILES   32 /* files that a reader keeps open */
 #define LIMIT_DATASET_READERS 32 /* readers kept between calls; each has its connections */
 #define LIMIT_DATASET_THREADS 64 /* that read batches ahead */
 #define LIMIT_DATASET_SCANS   16 /* shards scanned for samples at a time */
 /* Bytes: samples closer than the gap are one request, of at most the size of a join. */
 #define LIMIT_DATASET_GAP     (64 * KIB)
 #define LIMIT_DATASET_JOIN    (2 * MIB)
+/* bytes of a batch's ranges with their gaps; more are read without the gaps */
+#define LIMIT_DATASET_GAPS    (256 * MIB)
 
 /* Formats of data sets. */
 /* fields of one sample; tables of features have 40, others fewer than 10 */

@@ -33,7 +33,7 @@ static int read_shard(
 	const struct shard_input *in = cookie;
 	struct source_read read = {
 		.shard = in->shard, .offset = offset, .length = len, .data = data};
-	int r = source_read(in->reader, &read, 1, in->cancel, err);
+	int r = len ? source_read(in->reader, &read, 1, in->cancel, err) : 0;
 
 	return r <= 0 ? r : error_move(err, &read.error);
 }
@@ -94,6 +94,7 @@ static int find_in_shard(void *cookie, size_t i, struct penstock_error *err)
 		r = records_count(&shard->records, &reader, &shard->first, err);
 	else if (r == 0 && shard->format)
 		r = shard->format->scan(shard->format, &reader, add_sample, &f->found[i], err);
+	source_reader_close(in.reader, i);
 	dataset_give_reader(f->set, in.reader);
 	return r;
 }
@@ -109,6 +110,10 @@ static int collect(struct finding *f, struct penstock_error *err)
 				: set->has_records ? set->shards[i].first
 						   : f->found[i].n;
 
+		if (here > LIMIT_DATASET_SAMPLES - set->count)
+			return error_set(err, PENSTOCK_E_LIMIT,
+				"cannot open '%s': it has more than %" PRIu64 " samples",
+				source_url(set->source), LIMIT_DATASET_SAMPLES);
 		set->shards[i].first = set->count;
 		set->count += here;
 	}
@@ -130,12 +135,9 @@ static int find_in_shards(struct finding *f, struct penstock_error *err)
 	size_t n = source_count(f->set->source);
 	int r;
 
-	f->set->shards = calloc(n + 1, sizeof(*f->set->shards));
 	f->found = calloc(n, sizeof(*f->found));
-	if (!f->set->shards || !f->found) {
-		free(f->found);
+	if (!f->found)
 		return error_memory(err);
-	}
 	r = thread_each(&(struct thread_work){.name = "samples",
 				.n = n,
 				.parallel = n < LIMIT_DATASET_SCANS ? n : LIMIT_DATASET_SCANS,
@@ -200,23 +202,14 @@ static int prepare_tfrecord(struct finding *f, struct dataset_shard *shard, stru
 	return 0;
 }
 
-/* An index names the shards. */
+/* The index has set the format. */
 static int prepare_indexed(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 	struct penstock_error *err)
 {
-	const char *name = source_name(in->set->source, in->shard);
-	const struct mds_index *mds = f->set->mds;
-	const struct litdata_index *litdata = f->set->litdata;
-
+	(void)f;
+	(void)shard;
+	(void)in;
 	(void)err;
-	for (size_t i = 0; mds && i < mds->n; i++) {
-		if (mds->shards[i].raw.basename && strcmp(mds->shards[i].raw.basename, name) == 0)
-			shard->format = &mds->shards[i].format;
-	}
-	for (size_t i = 0; litdata && i < litdata->n; i++) {
-		if (strcmp(litdata->chunks[i].filename, name) == 0)
-			shard->format = &litdata->chunks[i].format;
-	}
 	return 0;
 }
 
@@ -241,17 +234,24 @@ static const struct known {
 
 /* ---- the index ---- */
 
-static int shard_is_missing(const struct dataset *set, const char *name, struct penstock_error *err)
+static int set_format(struct dataset *set, const char *name, const struct format *format,
+	struct penstock_error *err)
 {
-	return error_set(err, PENSTOCK_E_NOT_FOUND,
-		"cannot open '%s': its index.json lists the shard '%s', which is missing",
-		source_url(set->source), name);
+	size_t shard = source_find(set->source, name);
+
+	if (shard == SIZE_MAX)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"cannot open '%s': its index.json lists the shard '%s', which is missing",
+			source_url(set->source), name);
+	set->shards[shard].format = format;
+	return 0;
 }
 
-/* Each shard of the index is there. */
-static int check_shards(const struct dataset *set, struct penstock_error *err)
+static int set_formats(struct dataset *set, struct penstock_error *err)
 {
-	for (size_t i = 0; set->mds && i < set->mds->n; i++) {
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && set->mds && i < set->mds->n; i++) {
 		const struct mds_shard *shard = &set->mds->shards[i];
 
 		if (!shard->raw.basename)
@@ -259,14 +259,14 @@ static int check_shards(const struct dataset *set, struct penstock_error *err)
 				"cannot open '%s': its shard '%s' is compressed; write it without "
 				"compression",
 				source_url(set->source), shard->zip.basename);
-		if (source_find(set->source, shard->raw.basename) == SIZE_MAX)
-			return shard_is_missing(set, shard->raw.basename, err);
+		r = set_format(set, shard->raw.basename, &shard->format, err);
 	}
-	for (size_t i = 0; set->litdata && i < set->litdata->n; i++) {
-		if (source_find(set->source, set->litdata->chunks[i].filename) == SIZE_MAX)
-			return shard_is_missing(set, set->litdata->chunks[i].filename, err);
+	for (size_t i = 0; r == 0 && set->litdata && i < set->litdata->n; i++) {
+		const struct litdata_chunk *chunk = &set->litdata->chunks[i];
+
+		r = set_format(set, chunk->filename, &chunk->format, err);
 	}
-	return 0;
+	return r;
 }
 
 static int read_index(struct dataset *set, const atomic_int *cancel, struct penstock_error *err)
@@ -297,7 +297,7 @@ static int read_index(struct dataset *set, const atomic_int *cancel, struct pens
 		r = mds_index_parse(&set->mds, text.data, size, "index.json", err);
 	else if (r == 0)
 		r = litdata_index_parse(&set->litdata, text.data, size, "index.json", err);
-	return r < 0 ? r : check_shards(set, err);
+	return r < 0 ? r : set_formats(set, err);
 }
 
 /* ---- detection ---- */
@@ -416,6 +416,9 @@ int dataset_find_samples(
 		return 0;
 	}
 	set->has_records = f.prepare == prepare_records;
+	set->shards = calloc(source_count(set->source) + 1, sizeof(*set->shards));
+	if (!set->shards)
+		return error_memory(err);
 	if (f.prepare == prepare_indexed)
 		r = read_index(set, options->place.cancel, err);
 	if (r == 0)

@@ -48,8 +48,9 @@ static void batch_release(struct batch *b)
 
 /* A range grows as long as the next piece is near, and straight into place as long as the pieces
  * are next to each other there, too. */
-static void join_pieces(struct batch *b, size_t n)
+static void join_pieces(struct batch *b, size_t n, uint64_t gap)
 {
+	b->n_joins = 0;
 	for (size_t i = 0; i < n;) {
 		const struct piece *first = &b->pieces[i];
 		uint64_t end = first->at.offset + first->at.size;
@@ -61,8 +62,7 @@ static void join_pieces(struct batch *b, size_t n)
 			const struct piece *p = &b->pieces[i];
 			uint64_t to = p->at.offset + p->at.size;
 
-			if (p->at.shard != first->at.shard ||
-				p->at.offset > end + LIMIT_DATASET_GAP ||
+			if (p->at.shard != first->at.shard || p->at.offset > end + gap ||
 				to - first->at.offset > LIMIT_DATASET_JOIN)
 				break;
 			straight &= p->at.offset == end &&
@@ -77,15 +77,27 @@ static void join_pieces(struct batch *b, size_t n)
 	}
 }
 
+static size_t scratch_of(const struct batch *b)
+{
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < b->n_joins; i++)
+		bytes += b->reads[i].data ? 0 : b->reads[i].length;
+	return bytes;
+}
+
 static int batch_plan(
 	struct batch *b, size_t n, struct source_reader *reader, struct penstock_error *err)
 {
-	size_t bytes = 0;
+	size_t bytes;
 	char *memory;
 
-	join_pieces(b, n);
-	for (size_t i = 0; i < b->n_joins; i++)
-		bytes += b->reads[i].data ? 0 : b->reads[i].length;
+	join_pieces(b, n, LIMIT_DATASET_GAP);
+	bytes = scratch_of(b);
+	if (bytes > LIMIT_DATASET_GAPS) {
+		join_pieces(b, n, 0);
+		bytes = scratch_of(b);
+	}
 	memory = bytes ? source_reader_memory(reader, bytes) : NULL;
 	if (bytes && !memory)
 		return error_memory(err);

@@ -48,9 +48,11 @@ int reads_new(struct object_reads **out, struct object_client *client, const cha
 	struct penstock_error *err);
 void reads_free(struct object_reads *reads);
 /*
- * Runs all reads to their end. Returns how many failed, whose `error` says why. Once `cancel` (may
- * be NULL) is set the rest fails with PENSTOCK_E_CANCELLED. An error of the call itself, such as
- * credentials that cannot be found, is returned with nothing read.
+ * Runs all reads (at most LIMIT_READS) to their end. Returns how many failed, whose `error` says
+ * why. Once `cancel` (may be NULL) is set the rest fails with PENSTOCK_E_CANCELLED. Once one fails
+ * with PENSTOCK_E_UNAVAILABLE or PENSTOCK_E_TIMEOUT, after its retries, the rest does so without a
+ * try. An error of the call itself, such as credentials that cannot be found, is returned with
+ * nothing read.
  */
 int reads_run(struct object_reads *reads, struct object_read *items, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);

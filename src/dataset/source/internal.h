@@ -2,15 +2,27 @@
 #ifndef DATASET_SOURCE_INTERNAL_H
 #define DATASET_SOURCE_INTERNAL_H
 
+#include <sys/stat.h>
+
 #include "base/buf.h"
+#include "base/clock.h"
 #include "dataset/source/source.h"
 #include "transfer/location.h"
 #include "transfer/objects.h"
 
 struct shard {
 	uint64_t size;
-	size_t name, etag; /* offsets in `text` */
+	size_t name; /* offset in `text` */
+	union {
+		size_t etag; /* of an object: offset in `text` */
+		int64_t mtime_ns; /* of a file */
+	};
 };
+
+static inline int64_t file_mtime_ns(const struct stat *st)
+{
+	return st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
+}
 
 struct source {
 	char *url; /* as given */

@@ -74,6 +74,18 @@ void *source_reader_memory(struct source_reader *reader, size_t size)
 	return reader->memory;
 }
 
+void source_reader_close(struct source_reader *reader, size_t shard)
+{
+	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++) {
+		struct open_file *file = &reader->files[i];
+
+		if (file->fd >= 0 && file->shard == shard) {
+			close(file->fd);
+			file->fd = -1;
+		}
+	}
+}
+
 /* ---- local files ---- */
 
 static int open_shard(const struct source *s, size_t shard, struct penstock_error *err)
@@ -85,7 +97,8 @@ static int open_shard(const struct source *s, size_t shard, struct penstock_erro
 
 	if (!path)
 		return error_memory(err);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	/* A pipe in its place would block. */
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot read '%s'", path);
 	if ((uint64_t)st.st_size != s->shards[shard].size)
@@ -93,6 +106,9 @@ static int open_shard(const struct source *s, size_t shard, struct penstock_erro
 			"'%s' has %" PRIu64 " bytes now, and %" PRIu64
 			" when the data set was opened",
 			path, (uint64_t)st.st_size, s->shards[shard].size);
+	if (file_mtime_ns(&st) != s->shards[shard].mtime_ns)
+		return error_set(err, PENSTOCK_E_CHANGED,
+			"'%s' was written after the data set was opened", path);
 	return take_fd(fd);
 }
 
@@ -113,6 +129,13 @@ static int file_of(struct source_reader *reader, size_t shard, struct penstock_e
 	if (oldest->fd >= 0)
 		close(oldest->fd);
 	oldest->fd = open_shard(reader->source, shard, err);
+	if (oldest->fd == -(int)PENSTOCK_E_LIMIT) {
+		/* Too many open files. */
+		for (size_t i = 0; i < LIMIT_DATASET_FILES; i++)
+			source_reader_close(reader, reader->files[i].shard);
+		penstock_error_release(err);
+		oldest->fd = open_shard(reader->source, shard, err);
+	}
 	oldest->shard = shard;
 	oldest->used = ++reader->clock;
 	return oldest->fd < 0 ? -(int)PENSTOCK_E_IO : oldest->fd;
@@ -151,7 +174,8 @@ static int read_files(
 
 /* ---- objects ---- */
 
-static int read_objects(struct source_reader *reader, struct source_read *reads, size_t n,
+/* At most LIMIT_READS. */
+static int read_some(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err)
 {
 	const struct source *s = reader->source;
@@ -183,6 +207,22 @@ static int read_objects(struct source_reader *reader, struct source_read *reads,
 	for (size_t i = 0; i < n; i++)
 		reads[i].error = items[i].error;
 	return r;
+}
+
+static int read_objects(struct source_reader *reader, struct source_read *reads, size_t n,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	int failed = 0;
+
+	for (size_t i = 0; i < n; i += LIMIT_READS) {
+		int r = read_some(
+			reader, reads + i, n - i < LIMIT_READS ? n - i : LIMIT_READS, cancel, err);
+
+		if (r < 0)
+			return r;
+		failed += r;
+	}
+	return failed;
 }
 
 int source_read(struct source_reader *reader, struct source_read *reads, size_t n,

@@ -21,8 +21,7 @@
 /* ---- the list of shards ---- */
 
 /* Names and ETags are in one text, so that a million shards are three allocations. */
-static int add(struct source *s, const char *name, uint64_t size, const char *etag,
-	struct penstock_error *err)
+static int add(struct source *s, const struct entry *entry, struct penstock_error *err)
 {
 	struct shard *grown;
 
@@ -34,12 +33,15 @@ static int add(struct source *s, const char *name, uint64_t size, const char *et
 	if (!grown)
 		return error_memory(err);
 	s->shards = grown;
-	s->shards[s->n] = (struct shard){.size = size, .name = s->text.len};
-	buf_add_str(&s->text, name);
+	s->shards[s->n] = (struct shard){
+		.size = entry->size, .name = s->text.len, .mtime_ns = entry->mtime_ns};
+	buf_add_str(&s->text, entry->path);
 	buf_add_char(&s->text, '\0');
-	s->shards[s->n].etag = s->text.len;
-	buf_add_str(&s->text, etag);
-	buf_add_char(&s->text, '\0');
+	if (s->client) {
+		s->shards[s->n].etag = s->text.len;
+		buf_add_str(&s->text, entry->etag ? entry->etag : "");
+		buf_add_char(&s->text, '\0');
+	}
 	s->n++;
 	return buf_failed(&s->text) ? buf_error(&s->text, "the list of shards", err) : 0;
 }
@@ -57,7 +59,7 @@ static int add_all(struct source *s, struct entry_source *entries, struct pensto
 	while ((r = entry_source_next(entries, &entry, err)) > 0) {
 		if (entry.kind != ENTRY_FILE || is_hidden(entry.path))
 			continue;
-		r = add(s, entry.path, entry.size, entry.etag ? entry.etag : "", err);
+		r = add(s, &entry, err);
 		if (r < 0)
 			return r;
 	}
@@ -84,10 +86,17 @@ static int open_local(
 	if (stat(s->prefix, &st) < 0)
 		return errno == ENOENT ? not_found(s, err)
 				       : error_errno(err, errno, "cannot open '%s'", s->url);
-	if (!S_ISDIR(st.st_mode)) {
+	if (S_ISREG(st.st_mode)) {
 		s->single = true;
-		return add(s, slash ? slash + 1 : s->prefix, (uint64_t)st.st_size, "", err);
+		return add(s,
+			&(struct entry){.path = slash ? slash + 1 : s->prefix,
+				.size = (uint64_t)st.st_size,
+				.mtime_ns = file_mtime_ns(&st)},
+			err);
 	}
+	if (!S_ISDIR(st.st_mode))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot open '%s': it is not a file and not a directory", s->url);
 	r = entry_source_files(&entries, s->prefix,
 		&(struct walk_options){.links = WALK_LINKS_FOLLOW, .cancel = place->cancel}, err);
 	return r < 0 ? r : add_all(s, entries, err);
@@ -104,7 +113,11 @@ static int open_object(struct source *s, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	s->single = true;
-	return add(s, slash ? slash + 1 : s->prefix, info.size, info.etag, err);
+	return add(s,
+		&(struct entry){.path = slash ? slash + 1 : s->prefix,
+			.size = info.size,
+			.etag = info.etag},
+		err);
 }
 
 static int open_objects(

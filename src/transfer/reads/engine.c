@@ -11,6 +11,7 @@
 struct slot {
 	struct s3_op op; /* first: hooks get its address */
 	struct fan *fan;
+	atomic_bool *lost; /* the store does not answer */
 	struct object_read *read;
 	atomic_bool flying;
 	bool used;
@@ -64,7 +65,15 @@ static int check(struct slot *slot, const struct http_reply *reply, struct penst
 		       : object_corrupt(slot->op.at, kind, err);
 }
 
-/* One read that fails does not end the others. */
+static void note_lost(const struct slot *slot)
+{
+	enum penstock_code code = slot->read->error.code;
+
+	if (code == PENSTOCK_E_UNAVAILABLE || code == PENSTOCK_E_TIMEOUT)
+		atomic_store(slot->lost, true);
+}
+
+/* One read that fails does not end the others, unless the store did not answer its retries. */
 static void on_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
@@ -78,10 +87,11 @@ static void on_done(void *cookie, struct http_request *request, struct http_repl
 		object_replaced(slot->op.at, &read->error);
 	else
 		error_move(&read->error, err);
+	note_lost(slot);
 	fan_ended(slot->fan, &slot->flying, NULL);
 }
 
-static int start(struct object_reads *reads, struct slot *slot, struct object_read *read,
+static void start(struct object_reads *reads, struct slot *slot, struct object_read *read,
 	const atomic_int *cancel)
 {
 	struct http_request *request = &slot->op.request;
@@ -108,8 +118,10 @@ static int start(struct object_reads *reads, struct slot *slot, struct object_re
 	request->on_headers = on_headers;
 	request->done = on_done;
 	r = s3_op_ready(&slot->op, &read->error);
-	return r < 0 ? r
-		     : fan_submit(slot->fan, request, &slot->op.reply, &slot->flying, &read->error);
+	if (r == 0)
+		r = fan_submit(slot->fan, request, &slot->op.reply, &slot->flying, &read->error);
+	if (r < 0)
+		note_lost(slot);
 }
 
 static struct slot *free_slot(struct slot *slots, size_t n)
@@ -127,6 +139,7 @@ int reads_engine(struct object_reads *reads, struct object_read *items, size_t n
 	_cleanup_free_ struct slot *slots = NULL;
 	_cleanup_error_ struct penstock_error ended = PENSTOCK_ERROR_INIT;
 	struct fan fan;
+	atomic_bool lost = false;
 	size_t i = 0, most = 0;
 
 	for (size_t j = 0; j < n; j++)
@@ -138,17 +151,22 @@ int reads_engine(struct object_reads *reads, struct object_read *items, size_t n
 	if (!slots)
 		return error_memory(err);
 	fan_init(&fan, reads->client->engine, cancel);
-	for (size_t j = 0; j < most; j++)
+	for (size_t j = 0; j < most; j++) {
 		slots[j].fan = &fan;
-	while (i < n && fan_wait(&fan, (unsigned)most)) {
+		slots[j].lost = &lost;
+	}
+	while (i < n && fan_wait(&fan, (unsigned)most) && !atomic_load(&lost)) {
 		if (!done[i])
 			start(reads, free_slot(slots, most), &items[i], cancel);
 		i++;
 	}
-	/* The rest was not started: the caller cancelled. */
+	/* The rest was not started. */
 	fan_finish(&fan, &ended);
 	for (; i < n; i++) {
-		if (!done[i])
+		if (!done[i] && atomic_load(&lost))
+			error_set(&items[i].error, PENSTOCK_E_UNAVAILABLE,
+				"the store did not answer other reads");
+		else if (!done[i])
 			error_set(&items[i].error, PENSTOCK_E_CANCELLED, "cancelled");
 	}
 	for (size_t j = 0; j < most; j++) {

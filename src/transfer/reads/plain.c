@@ -180,7 +180,8 @@ int reads_plain(struct object_reads *reads, struct object_read *items, size_t n,
 	size_t good = 0;
 	int r;
 
-	if (!reads->plain || n == 0 || clock_monotonic_ms() < reads->plain_from_ms)
+	if (!reads->plain || n == 0 || clock_monotonic_ms() < reads->plain_from_ms ||
+		(cancel && atomic_load(cancel)))
 		return 0;
 	gets = calloc(n, sizeof(*gets));
 	flights = calloc(n, sizeof(*flights));
