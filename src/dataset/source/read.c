@@ -209,20 +209,27 @@ static int read_some(struct source_reader *reader, struct source_read *reads, si
 	return r;
 }
 
+static int not_read(struct source_read *reads, size_t n, int failed)
+{
+	for (size_t i = 0; i < n; i++)
+		error_set(&reads[i].error, PENSTOCK_E_CANCELLED, "another read failed");
+	return failed + (int)n;
+}
+
 static int read_objects(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err)
 {
-	int failed = 0;
+	int r = 0;
 
 	for (size_t i = 0; i < n; i += LIMIT_READS) {
-		int r = read_some(
-			reader, reads + i, n - i < LIMIT_READS ? n - i : LIMIT_READS, cancel, err);
+		size_t some = n - i < LIMIT_READS ? n - i : LIMIT_READS;
 
-		if (r < 0)
-			return r;
-		failed += r;
+		if (r == 0)
+			r = read_some(reader, reads + i, some, cancel, err);
+		else if (r > 0)
+			r = not_read(reads + i, some, r);
 	}
-	return failed;
+	return r;
 }
 
 int source_read(struct source_reader *reader, struct source_read *reads, size_t n,
