@@ -142,6 +142,8 @@
 #define LIMIT_READS		    4096 /* reads of objects that are signed at a time */
 /* bytes of the heads of their requests, with long keys and a session token */
 #define LIMIT_READS_HEADS	    (64 * MIB)
+/* of an outage of the store that a training waits for: it would lose more by its end */
+#define LIMIT_READS_PATIENCE_MS	    (5 * 60 * 1000)
 
 /* Transfers. */
 #define LIMIT_PUT_SINGLE (64 * MIB) /* bytes; larger files are uploaded in parts */

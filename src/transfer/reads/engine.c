@@ -110,6 +110,7 @@ static void start(struct object_reads *reads, struct slot *slot, struct object_r
 		.restart = on_restart,
 		.cookie = slot};
 	request->bulk = request->resend = true;
+	request->patience_ms = LIMIT_READS_PATIENCE_MS;
 	if (!read->whole)
 		request->range = (struct http_range){
 			.wanted = true, .offset = read->offset, .length = read->length};
