@@ -251,6 +251,8 @@ static PyObject *data_split(PyObject *self, PyObject *args)
 
 /* ---- a batch that is read ahead ---- */
 
+#define SIGNALS_MS 100 /* between looks for signals */
+
 struct batch {
 	PyObject_HEAD struct penstock_batch *batch; /* NULL once it was waited for */
 	PyObject *data, *bytes, *offsets;
@@ -289,6 +291,7 @@ static PyObject *batch_wait(PyObject *self, PyObject *unused)
 	struct batch *b = (struct batch *)self;
 	struct penstock_batch *batch = b->batch;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	bool ready;
 	int rc;
 
 	(void)unused;
@@ -296,6 +299,11 @@ static PyObject *batch_wait(PyObject *self, PyObject *unused)
 		PyErr_SetString(PyExc_ValueError, "this batch was waited for already");
 		return NULL;
 	}
+	/* A store may be waited for: handlers of signals, such as Ctrl-C, run in between. */
+	do {
+		Py_BEGIN_ALLOW_THREADS ready = penstock_batch_ready(batch, SIGNALS_MS);
+		Py_END_ALLOW_THREADS if (!ready && PyErr_CheckSignals() < 0) return NULL;
+	} while (!ready);
 	b->batch = NULL;
 	Py_BEGIN_ALLOW_THREADS rc = penstock_batch_wait(batch, &err);
 	Py_END_ALLOW_THREADS return rc < 0 ? fail(&err) : PyTuple_Pack(2, b->bytes, b->offsets);

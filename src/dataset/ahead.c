@@ -11,6 +11,7 @@
 #include <penstock/error.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/thread.h"
@@ -58,7 +59,7 @@ static void begin(struct ahead *a)
 	a->queue = a->all = NULL;
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->wake, NULL);
-	pthread_cond_init(&a->ended, NULL);
+	clock_cond_init(&a->ended);
 	atomic_store(&a->pid, getpid());
 }
 
@@ -203,6 +204,19 @@ int ahead_start(struct ahead *a, const uint64_t *ids, size_t n, void *data, stru
 		penstock_error_release(err);
 	*out = job;
 	return 0;
+}
+
+bool ahead_ready(struct ahead_job *job, int64_t timeout_ms)
+{
+	struct ahead *a = job->ahead;
+	int64_t until_ms = clock_monotonic_ms() + timeout_ms;
+
+	if (job->pid != getpid())
+		return true; /* ahead_wait() refuses it */
+	LOCK_SCOPE(&a->lock);
+	while (!job->done && clock_monotonic_ms() < until_ms)
+		clock_cond_wait_until_ms(&a->ended, &a->lock, until_ms);
+	return job->done;
 }
 
 int ahead_wait(struct ahead_job *job, struct penstock_error *err)
