@@ -1,0 +1,346 @@
+"""penstock.data reads samples from stores: `penstock serve`, moto; through trouble, and from forked workers."""
+import io
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from harness.fault_proxy import s3_error
+from harness.program import TOP, binary, environment
+
+# Python itself is not watched where the program is.
+PACKAGE = next(path for path in (TOP / "build" / "python", binary().parent / "python") if (path / "penstock" / "_native.abi3.so").exists())
+sys.path.insert(0, str(PACKAGE))
+from penstock.data import Dataset, DatasetChanged, DatasetDamaged, DatasetError, Loader  # noqa: E402
+
+ODD = {"d/a b+c&ü%": b"one", "d/100%25/ x.jpg": b"", "d/日本.jpg": b"three" * 5000, "d/z?q=1#f;'\"": b"four"}
+# Children of a process that has read a set: one frees it unused, one reads, one frees it after a read, and in others several threads
+# read first. Then the parent reads again.
+FORKS = """
+import os, sys
+from penstock.data import Dataset, Loader
+
+data = Dataset(sys.argv[1])
+expected = [bytes(sample) for sample in data.__getitems__(range(len(data)))]
+pids = []
+for part in range(32):
+    pids.append(os.fork())
+    if pids[-1] == 0:
+        if part > 2:
+            got = [bytes(sample) for batch in Loader(data, 1) for sample in batch]
+            os._exit(0 if got == expected else 1)
+        good = part == 0 or [bytes(sample) for sample in data.__getitems__(range(len(data)))] == expected
+        if part != 1:
+            del data
+        os._exit(0 if good else 1)
+codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+print(codes, [bytes(sample) for sample in data.__getitems__(range(len(data)))] == expected)
+"""
+WORKERS = """
+import json, sys
+import torch
+from penstock.data import Dataset, Loader
+
+if __name__ == "__main__":
+    data = Dataset(sys.argv[1], "objects")
+    bytes(data[0])  # a connection that workers must not use
+    read = lambda batches: [[int(bytes(sample)) for sample in batch] for batch in batches]
+    loaders = [Loader(data, 8, shuffle=True, seed=1) for _ in range(2)]
+    forked = [read(loaders[0].dataloader(num_workers=2)) for epoch in range(2)]
+    here = [read(loaders[1]) for epoch in range(2)]
+    print(json.dumps([forked, here, read(torch.utils.data.DataLoader(data, batch_size=8, num_workers=2, collate_fn=list))]))
+"""
+
+
+def use(monkeypatch, env):
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def bucket(store, monkeypatch):
+    """The store's client; the bucket "data" is there, and the environment has its keys and its address."""
+    use(monkeypatch, store.env)
+    store.client.create_bucket(Bucket="data")
+    return store.client
+
+
+@pytest.fixture(params=["penstock", "moto", *(pytest.param(name, marks=pytest.mark.long) for name in ("radosgw", "minio"))])
+def any_bucket(request, monkeypatch):
+    """The same of each store."""
+    if request.param == "penstock":
+        return request.getfixturevalue("bucket")
+    if request.param != "moto":
+        store = request.getfixturevalue(request.param)
+        use(monkeypatch, {"AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key, "AWS_ENDPOINT_URL": store.endpoint})
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+        store.remove_bucket("data")
+        store.client.create_bucket(Bucket="data")
+        return store.client
+    import boto3
+
+    endpoint = request.getfixturevalue("moto")
+    keys = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
+    use(monkeypatch, keys | {"AWS_ENDPOINT_URL": endpoint})
+    client = boto3.client("s3", endpoint_url=endpoint)
+    client.create_bucket(Bucket="data")
+    return client
+
+
+@pytest.fixture
+def proxy(bucket, fault_proxy, monkeypatch):
+    """A proxy between the data set and the bucket."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", fault_proxy.url)
+    return fault_proxy
+
+
+def put(client, objects):
+    for key, content in objects.items():
+        client.put_object(Bucket="data", Key=key, Body=content)
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def numbered(client, n):
+    """Objects whose content is their number."""
+    put(client, {f"n/{i:03}": str(i).encode() for i in range(n)})
+
+
+def numbers(batches):
+    return [int(bytes(sample)) for batch in batches for sample in batch]
+
+
+def child(script, *arguments, **env):
+    """What a Python with the package, and this environment, printed."""
+    known = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    done = subprocess.run(
+        [sys.executable, script, *arguments], env=environment() | known | {"PYTHONPATH": str(PACKAGE)} | env,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def script(tmp_path, text):
+    path = tmp_path / "script.py"
+    path.write_text(text)
+    return str(path)
+
+
+# --- what is there ---
+
+
+@pytest.mark.parametrize("url", ["s3://data/d/", "s3://data/d"])
+def test_objects_with_any_key_are_samples(any_bucket, url):
+    put(any_bucket, ODD | {"d/.hidden": b"x", "d/folder/": b"", "other": b"x", "da": b"x"})
+
+    data = Dataset(url, "objects")
+
+    names = sorted(ODD, key=lambda key: key.encode())
+    assert ["d/" + data.place(i)[0] for i in range(len(data))] == names
+    assert [bytes(sample) for sample in data.__getitems__([3, 0, 2, 1, 0])] == [ODD[names[i]] for i in (3, 0, 2, 1, 0)]
+    for i, name in enumerate(names):
+        if ODD[name]:
+            assert bytes(Dataset("s3://data/" + name, "objects")[0]) == ODD[name] and data.place(i)[2] == len(ODD[name])
+
+
+def test_rows_and_records_are_ranges_of_objects(any_bucket):
+    array = np.arange(3000, dtype="f4").reshape(1000, 3)
+    put(any_bucket, {"a/0.npy": npy(array[:400]), "a/1.npy": npy(array[400:]), "r/0": b"HEAD" + array.tobytes()})
+
+    rows, records = Dataset("s3://data/a/"), Dataset("s3://data/r/0", "records", record_size=12, header=4)
+    epoch = list(Loader(rows, 64, shuffle="window", block=16, window=4))
+
+    assert rows.format == "npy" and np.array_equal(rows.__getitems__([999, 0, 400, 399]), array[[999, 0, 400, 399]])
+    assert sorted(row[0] for batch in epoch for row in batch) == list(range(0, 3000, 3))
+    assert records[17].tobytes() == array[17].tobytes() and records.place(17) == ("0", 4 + 12 * 17, 12)
+
+
+def test_a_region_and_an_endpoint_may_be_given(store, bucket, monkeypatch):
+    numbered(bucket, 3)
+    monkeypatch.delenv("AWS_ENDPOINT_URL"), monkeypatch.delenv("AWS_REGION"), monkeypatch.delenv("AWS_DEFAULT_REGION")
+
+    data = Dataset("s3://data/n/", endpoint_url=store.endpoint, region="us-east-1")
+
+    assert numbers([pickle.loads(pickle.dumps(data))]) == [0, 1, 2]
+
+
+def test_nothing_is_not_found(bucket):
+    numbered(bucket, 1)
+
+    for url in ("s3://data/none", "s3://data/none/", "s3://missing-bucket/", "s3://data/n/00"):
+        with pytest.raises(DatasetError, match=url.split("/")[2]) as raised:
+            Dataset(url)
+        assert raised.value.code == "not found"
+
+
+# --- credentials ---
+
+
+def test_keys_are_only_in_the_environment(store, bucket, monkeypatch):
+    numbered(bucket, 2)
+    data = Dataset("s3://data/n/")
+
+    assert store.secret_key.encode() not in pickle.dumps(data) and store.access_key.encode() not in pickle.dumps(data)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret-of-a-test")
+    for use_it in (lambda: Dataset("s3://data/n/"), lambda: pickle.loads(pickle.dumps(data))):
+        with pytest.raises(DatasetError) as raised:
+            use_it()
+        assert raised.value.code == "permission denied" and "another-secret" not in str(raised.value)
+    assert bytes(data[1]) == b"1"
+
+
+def test_missing_keys_are_named(bucket, monkeypatch):
+    numbered(bucket, 1)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID"), monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+
+    with pytest.raises(DatasetError, match="AWS_ACCESS_KEY_ID"):
+        Dataset("s3://data/n/")
+
+
+# --- trouble ---
+
+
+# Three seconds of 503 in the middle, as stores answer that are throttled.
+def test_an_epoch_goes_on_after_a_store_that_was_busy(proxy, bucket):
+    numbered(bucket, 60)
+    batches = iter(Loader(Dataset("s3://data/n/", threads=2), 4, shuffle=True, ahead=1))
+    got = [next(batches)]
+    end = time.monotonic() + 3
+    busy = proxy.fault(method="GET", times=10**6, status=503, body=s3_error("SlowDown"), when=lambda _: time.monotonic() < end)
+
+    got += batches
+
+    assert sorted(numbers(got)) == list(range(60)) and busy.hits > 0 and time.monotonic() > end
+
+
+def test_an_epoch_goes_on_after_a_store_that_was_away(proxy, bucket):
+    numbered(bucket, 40)
+    got = []
+
+    for i, batch in enumerate(Loader(Dataset("s3://data/n/"), 4, ahead=1)):
+        got.append(batch)
+        if i == 2:
+            proxy.cut_all()
+        if i == 4:
+            proxy.fault(method="GET", times=5, drop=True)
+        if i == 6:
+            proxy.fault(method="GET", times=3, cut_after=0)
+
+    assert numbers(got) == list(range(40))
+
+
+# A store that answers with another version of the object, or the whole of it, or less than was asked for.
+def test_an_object_that_is_replaced_has_changed_and_is_named(bucket):
+    array = np.arange(20000, dtype="i8").reshape(2000, 10)
+    put(bucket, {"a/one.npy": npy(array)})
+    loader = Loader(Dataset("s3://data/a/", threads=1), 10, ahead=1, shuffle=True)
+    got = 0
+
+    with pytest.raises(DatasetChanged, match="one.npy.*byte") as raised:
+        for batch in loader:
+            assert set(np.unique(np.diff(batch))) == {1}
+            got += 1
+            if got == 3:
+                put(bucket, {"a/one.npy": npy(-array)})
+
+    assert raised.value.code == "changed" and 3 <= got < 10 and loader.state_dict()["delivered"] == 10 * got
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_object_that_is_deleted_is_not_found(bucket, whole):
+    put(bucket, {"a/0": b"abcd", "a/1": b"efgh"})
+    data = Dataset("s3://data/a/", "objects" if whole else "records", record_size=0 if whole else 2)
+    bucket.delete_object(Bucket="data", Key="a/1")
+
+    with pytest.raises(DatasetError, match="a/1|'1'") as raised:
+        data.__getitems__(range(len(data)))
+
+    assert raised.value.code == "not found" and bytes(data[0]) == (b"abcd" if whole else b"ab")
+
+
+def test_damaged_bytes_are_read_again_or_an_error(proxy, bucket):
+    for key in ("a/0", "a/1"):
+        bucket.put_object(Bucket="data", Key=key, Body=b"x" * 3000, ChecksumAlgorithm="SHA256")
+    data = Dataset("s3://data/a/", "objects")
+
+    proxy.fault(method="GET", path="/a/1$", corrupt_at=1500)
+    once = bytes(data[1])
+    proxy.fault(method="GET", path="/a/1$", corrupt_at=1500, times=10**6)
+    with pytest.raises(DatasetDamaged, match="a/1|'1'") as raised:
+        data.__getitems__([0, 1])
+
+    assert once == b"x" * 3000 and raised.value.code == "corrupt"
+
+
+def test_a_store_that_lost_the_ranges_is_no_danger(proxy, bucket):
+    array = np.arange(5000)
+    put(bucket, {"a.npy": npy(array)})
+    data = Dataset("s3://data/a.npy")
+
+    proxy.fault(method="GET", truncate_to=10)
+    short = data.__getitems__(range(100, 200))
+    proxy.fault(method="GET", cut_after=10)
+    cut = data.__getitems__(range(100, 200))
+
+    assert short.tolist() == cut.tolist() == list(range(100, 200))
+
+
+class Asked(Exception):
+    """Raised by a handler of a signal."""
+
+
+# A training that is asked to end does not wait for its store.
+def test_a_signal_interrupts_the_wait_for_a_store(proxy, bucket):
+    numbered(bucket, 40)
+    loader = Loader(Dataset("s3://data/n/"), 4, ahead=1)
+    got, asked = [], []
+
+    def handler(number, frame):
+        asked.append(time.monotonic())
+        raise Asked
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        for batch in loader:
+            got.append(batch)
+            if len(got) == 1:
+                held = proxy.fault(method="GET", times=10**6, hold="reply")
+                threading.Thread(target=lambda: (held.wait(), os.kill(os.getpid(), signal.SIGUSR1))).start()
+    except Asked:
+        pass  # its end cancels what is in flight
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+    assert len(asked) == 1 and time.monotonic() - asked[0] < 5
+    held.stop()
+    assert loader.state_dict()["delivered"] == 4 * len(got) < 40
+    assert numbers(got) == list(range(4 * len(got))) and numbers(loader) == list(range(40))
+
+
+# --- processes ---
+
+
+def test_a_set_is_used_and_freed_after_a_fork(bucket, tmp_path):
+    numbered(bucket, 20)
+
+    assert child(script(tmp_path, FORKS), "s3://data/n/") == f"{[0] * 32} True\n"
+
+
+def test_workers_of_torch_read_from_a_store(bucket, tmp_path):
+    numbered(bucket, 50)
+
+    forked, here, by_number = json.loads(child(script(tmp_path, WORKERS), "s3://data/n/"))
+
+    assert forked == here and forked[0] != forked[1]
+    assert all(sorted(sum(epoch, [])) == list(range(50)) for epoch in forked) and sum(by_number, []) == list(range(50))
