@@ -429,13 +429,13 @@ def test_an_error_of_a_shard_is_raised_where_the_batch_is_due(tmp_path, count):
     for i in range(40):
         (tmp_path / f"{i:02}").write_bytes(bytes([i]))
     loader = Loader(Dataset(tmp_path, "objects"), 4, collate=lambda batch: [bytes(sample)[0] for sample in batch])
-    (tmp_path / "21").unlink()
+    (tmp_path / "21").rename(tmp_path / ".21")
     got = []
 
     with ended(loader, count) as torches, pytest.raises(DatasetError, match="21"):
         for batch in torches:
             got.append(batch)
-    (tmp_path / "21").write_bytes(b"\x15")
+    (tmp_path / ".21").rename(tmp_path / "21")
 
     assert len(got) == 5 and loader.state_dict()["delivered"] == 20
     assert flat(loader) == list(range(40))
