@@ -97,11 +97,11 @@ struct penstock_batch;
  * the batch has ended. Batches begin in the order of their starts. */
 PENSTOCK_API int penstock_batch_start(struct penstock_batch **out, struct penstock_dataset *set,
 	const uint64_t *ids, size_t n, void *data, struct penstock_error *err);
-/* Waits up to `timeout_ms` milliseconds. Returns true if the batch has ended, so that
- * penstock_batch_wait() does not block. */
-PENSTOCK_API bool penstock_batch_ready(struct penstock_batch *batch, unsigned timeout_ms);
 /* Waits for the batch and frees it. */
 PENSTOCK_API int penstock_batch_wait(struct penstock_batch *batch, struct penstock_error *err);
+/* Waits for the batch at most `ms` and returns true if it has ended, for callers that have to look
+ * at something else meanwhile. Frees nothing. */
+PENSTOCK_API bool penstock_batch_ended(struct penstock_batch *batch, int ms);
 /* Cancels the batch, waits until nothing writes to its memory, and frees it. NULL is allowed. */
 PENSTOCK_API void penstock_batch_drop(struct penstock_batch *batch);
 

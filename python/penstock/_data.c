@@ -14,6 +14,8 @@
 #include <penstock/dataset.h>
 #include <penstock/error.h>
 
+#define SIGNALS_MS 100 /* between looks at the signals that Python got */
+
 static PyObject *fail(struct penstock_error *err)
 {
 	return native_raise("data_error", err);
@@ -30,6 +32,35 @@ static void unmake(PyObject *object)
 
 	((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
 	Py_DECREF(type);
+}
+
+/* A converter of "O&": wraps nothing, unlike the formats "K" and "I". */
+static int to_u64(PyObject *object, void *out)
+{
+	PyObject *index = PyNumber_Index(object);
+
+	if (index)
+		*(unsigned long long *)out = PyLong_AsUnsignedLongLong(index);
+	Py_XDECREF(index);
+	if (!PyErr_Occurred())
+		return 1;
+	if (PyErr_ExceptionMatches(PyExc_OverflowError))
+		PyErr_SetString(PyExc_ValueError, "a number is negative or too large");
+	return 0;
+}
+
+static int to_u32(PyObject *object, void *out)
+{
+	unsigned long long value;
+
+	if (!to_u64(object, &value))
+		return 0;
+	if (value > UINT32_MAX) {
+		PyErr_SetString(PyExc_ValueError, "a number is too large");
+		return 0;
+	}
+	*(uint32_t *)out = (uint32_t)value;
+	return 1;
 }
 
 /* ---- a data set ---- */
@@ -49,9 +80,10 @@ static PyObject *data_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	int anonymous, rc;
 
 	(void)kwargs;
-	if (!PyArg_ParseTuple(args, "szz(KKKKK)(zzzp)I", &url, &options.format, &options.dtype,
-		    &n[0], &n[1], &n[2], &n[3], &n[4], &transfer.endpoint_url, &transfer.region,
-		    &transfer.profile, &anonymous, &options.threads))
+	if (!PyArg_ParseTuple(args, "szz(O&O&O&O&O&)(zzzp)O&", &url, &options.format,
+		    &options.dtype, to_u64, &n[0], to_u64, &n[1], to_u64, &n[2], to_u64, &n[3],
+		    to_u64, &n[4], &transfer.endpoint_url, &transfer.region, &transfer.profile,
+		    &anonymous, to_u32, &options.threads))
 		return NULL;
 	options.record_size = n[0];
 	options.header = n[1];
@@ -106,7 +138,7 @@ static PyObject *data_place(PyObject *self, PyObject *args)
 	uint64_t offset, size;
 	const char *name;
 
-	if (!PyArg_ParseTuple(args, "K", &id))
+	if (!PyArg_ParseTuple(args, "O&", to_u64, &id))
 		return NULL;
 	if (penstock_dataset_place(((struct data *)self)->set, id, &name, &offset, &size, &err) < 0)
 		return fail(&err);
@@ -224,7 +256,8 @@ static PyObject *data_split(PyObject *self, PyObject *args)
 	Py_ssize_t offset, size;
 	const char *data;
 
-	if (!PyArg_ParseTuple(args, "KO!nn", &id, &PyByteArray_Type, &bytes, &offset, &size))
+	if (!PyArg_ParseTuple(
+		    args, "O&O!nn", to_u64, &id, &PyByteArray_Type, &bytes, &offset, &size))
 		return NULL;
 	if (offset < 0 || size < 0 || offset > PyByteArray_Size(bytes) - size) {
 		PyErr_SetString(PyExc_ValueError, "the sample is not within the bytes");
@@ -250,8 +283,6 @@ static PyObject *data_split(PyObject *self, PyObject *args)
 }
 
 /* ---- a batch that is read ahead ---- */
-
-#define SIGNALS_MS 100 /* between looks for signals */
 
 struct batch {
 	PyObject_HEAD struct penstock_batch *batch; /* NULL once it was waited for */
@@ -291,7 +322,7 @@ static PyObject *batch_wait(PyObject *self, PyObject *unused)
 	struct batch *b = (struct batch *)self;
 	struct penstock_batch *batch = b->batch;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	bool ready;
+	bool ended = false, interrupted = false;
 	int rc;
 
 	(void)unused;
@@ -299,14 +330,18 @@ static PyObject *batch_wait(PyObject *self, PyObject *unused)
 		PyErr_SetString(PyExc_ValueError, "this batch was waited for already");
 		return NULL;
 	}
-	/* A store may be waited for: handlers of signals, such as Ctrl-C, run in between. */
-	do {
-		Py_BEGIN_ALLOW_THREADS ready = penstock_batch_ready(batch, SIGNALS_MS);
-		Py_END_ALLOW_THREADS if (!ready && PyErr_CheckSignals() < 0) return NULL;
-	} while (!ready);
 	b->batch = NULL;
-	Py_BEGIN_ALLOW_THREADS rc = penstock_batch_wait(batch, &err);
-	Py_END_ALLOW_THREADS return rc < 0 ? fail(&err) : PyTuple_Pack(2, b->bytes, b->offsets);
+	/* Ctrl-C is noticed in between. */
+	while (!ended && !interrupted) {
+		Py_BEGIN_ALLOW_THREADS ended = penstock_batch_ended(batch, SIGNALS_MS);
+		Py_END_ALLOW_THREADS interrupted = !ended && PyErr_CheckSignals() < 0;
+	}
+	if (interrupted) {
+		Py_BEGIN_ALLOW_THREADS penstock_batch_drop(batch);
+		Py_END_ALLOW_THREADS return NULL;
+	}
+	rc = penstock_batch_wait(batch, &err);
+	return rc < 0 ? fail(&err) : PyTuple_Pack(2, b->bytes, b->offsets);
 }
 
 static void batch_dealloc(PyObject *object)
@@ -338,9 +373,10 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	struct plan *self;
 
 	(void)kwargs;
-	if (!PyArg_ParseTuple(args, "Kss(KKKKK)(IIIII)", &samples, &options.shuffle, &options.rest,
-		    &n[0], &n[1], &n[2], &n[3], &n[4], &options.ranks, &options.rank,
-		    &options.batch, &options.workers, &options.worker))
+	if (!PyArg_ParseTuple(args, "O&ss(O&O&O&O&O&)(O&O&O&O&O&)", to_u64, &samples,
+		    &options.shuffle, &options.rest, to_u64, &n[0], to_u64, &n[1], to_u64, &n[2],
+		    to_u64, &n[3], to_u64, &n[4], to_u32, &options.ranks, to_u32, &options.rank,
+		    to_u32, &options.batch, to_u32, &options.workers, to_u32, &options.worker))
 		return NULL;
 	options.samples = samples;
 	options.block = n[0];
@@ -351,14 +387,14 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	self = make(type);
 	if (!self)
 		return NULL;
+	if (penstock_plan_new(&self->plan, &options, &err) < 0) {
+		Py_DECREF(self);
+		return fail(&err);
+	}
 	self->ids = malloc(((size_t)options.batch + 1) * sizeof(*self->ids));
 	if (!self->ids) {
 		Py_DECREF(self);
 		return PyErr_NoMemory();
-	}
-	if (penstock_plan_new(&self->plan, &options, &err) < 0) {
-		Py_DECREF(self);
-		return fail(&err);
 	}
 	return (PyObject *)self;
 }
@@ -390,7 +426,7 @@ static PyObject *plan_batch(PyObject *object, PyObject *args)
 	unsigned long long i;
 	size_t n, padded;
 
-	if (!PyArg_ParseTuple(args, "K", &i))
+	if (!PyArg_ParseTuple(args, "O&", to_u64, &i))
 		return NULL;
 	if (i >= penstock_plan_batches(self->plan)) {
 		PyErr_SetString(PyExc_IndexError, "no such batch");
@@ -405,7 +441,7 @@ static PyObject *plan_delivered(PyObject *self, PyObject *args)
 {
 	unsigned long long batches;
 
-	if (!PyArg_ParseTuple(args, "K", &batches))
+	if (!PyArg_ParseTuple(args, "O&", to_u64, &batches))
 		return NULL;
 	return PyLong_FromUnsignedLongLong(
 		penstock_plan_delivered(((struct plan *)self)->plan, batches));

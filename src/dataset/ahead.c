@@ -206,16 +206,16 @@ int ahead_start(struct ahead *a, const uint64_t *ids, size_t n, void *data, stru
 	return 0;
 }
 
-bool ahead_ready(struct ahead_job *job, int64_t timeout_ms)
+bool ahead_ended(struct ahead_job *job, int ms)
 {
-	struct ahead *a = job->ahead;
-	int64_t until_ms = clock_monotonic_ms() + timeout_ms;
+	int64_t until = clock_monotonic_ms() + ms;
 
+	/* ahead_wait() reports that it is a job of the parent. */
 	if (job->pid != getpid())
-		return true; /* ahead_wait() refuses it */
-	LOCK_SCOPE(&a->lock);
-	while (!job->done && clock_monotonic_ms() < until_ms)
-		clock_cond_wait_until_ms(&a->ended, &a->lock, until_ms);
+		return true;
+	LOCK_SCOPE(&job->ahead->lock);
+	while (!job->done && clock_monotonic_ms() < until)
+		clock_cond_wait_until_ms(&job->ahead->ended, &job->ahead->lock, until);
 	return job->done;
 }
 

@@ -34,8 +34,8 @@ void ahead_free(struct ahead *ahead);
 /* `ids` is copied; `data` as in dataset_read(), and borrowed until ahead_wait() or ahead_drop(). */
 int ahead_start(struct ahead *ahead, const uint64_t *ids, size_t n, void *data,
 	struct ahead_job **out, struct penstock_error *err);
-/* Waits up to `timeout_ms` for the end of the job. Returns true if it has ended. */
-bool ahead_ready(struct ahead_job *job, int64_t timeout_ms);
+/* Waits at most `ms` and returns true if the job has ended. Frees nothing. */
+bool ahead_ended(struct ahead_job *job, int ms);
 /* Waits for the end of the job and frees it. Returns its result. */
 int ahead_wait(struct ahead_job *job, struct penstock_error *err);
 /* Cancels the job, waits for its end and frees it. NULL is allowed. */

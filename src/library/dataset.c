@@ -156,14 +156,14 @@ int penstock_batch_start(struct penstock_batch **out, struct penstock_dataset *s
 	return ahead_start(set->ahead, ids, n, data, (struct ahead_job **)out, err);
 }
 
-bool penstock_batch_ready(struct penstock_batch *batch, unsigned timeout_ms)
-{
-	return ahead_ready((struct ahead_job *)batch, timeout_ms);
-}
-
 int penstock_batch_wait(struct penstock_batch *batch, struct penstock_error *err)
 {
 	return ahead_wait((struct ahead_job *)batch, err);
+}
+
+bool penstock_batch_ended(struct penstock_batch *batch, int ms)
+{
+	return ahead_ended((struct ahead_job *)batch, ms);
 }
 
 void penstock_batch_drop(struct penstock_batch *batch)

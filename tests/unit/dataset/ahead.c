@@ -191,7 +191,7 @@ static void jobs_that_are_left_end_at_once(void **state)
 	atomic_store(&f->silent, true);
 	for (size_t i = 0; i < 10; i++)
 		assert_int_equal(ahead_start(f->ahead, f->ids, BATCH, data[i], &jobs[i], NULL), 0);
-	clock_sleep_ms(100);
+	assert_false(ahead_ended(jobs[1], 100));
 	start = clock_monotonic_ms();
 	ahead_drop(jobs[9]);
 	ahead_drop(jobs[0]);
@@ -212,6 +212,8 @@ static void a_failed_batch_reports_its_error(void **state)
 	assert_int_equal(ahead_wait(job, &err), -(int)PENSTOCK_E_INVALID);
 	assert_non_null(strstr(err.message, "s3://bucket"));
 	assert_int_equal(ahead_start(f->ahead, f->ids, 0, NULL, &job, NULL), 0);
+	assert_true(ahead_ended(job, 60000));
+	assert_true(ahead_ended(job, 0));
 	assert_int_equal(ahead_wait(job, NULL), 0);
 }
 

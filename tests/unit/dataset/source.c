@@ -92,7 +92,7 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 	if (f->honours && mini_header(r, "If-Match", wanted, sizeof(wanted)) &&
 		strcmp(wanted, f->etag) != 0)
 		return mini_reply(fd, "412 Precondition Failed", "", "", 0);
-	memcpy(content, r->target, strnlen(r->target, SIZE - 1));
+	snprintf(content, SIZE, "%.*s", SIZE - 1, r->target);
 	return mini_serve(r, fd, f->etag, content, SIZE - f->cut);
 }
 
