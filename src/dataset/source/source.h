@@ -75,8 +75,8 @@ void source_reader_free(struct source_reader *reader);
 void *source_reader_memory(struct source_reader *reader, size_t size);
 /* Closes the file of a shard that is not read again soon. */
 void source_reader_close(struct source_reader *reader, size_t shard);
-/* Reads all; after a failure some may not be tried. Returns how many failed, whose `error` says why,
- * or a negative error of the call. */
+/* Reads all; after a failure some may not be tried. Returns how many failed, whose `error` says
+ * why, or a negative error of the call. */
 int source_read(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
 
