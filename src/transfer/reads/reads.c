@@ -12,7 +12,13 @@
 /* libcurl honours these; requests for a proxy look different. */
 static bool has_proxy(void)
 {
-	return str_env("http_proxy") || str_env("all_proxy") || str_env("ALL_PROXY");
+	static const char *const names[] = {"http_proxy", "all_proxy", "ALL_PROXY"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (str_env(names[i]))
+			return true;
+	}
+	return false;
 }
 
 int reads_new(struct object_reads **out, struct object_client *client, const char *bucket,
