@@ -39,7 +39,7 @@ _JOIN = 8 << 20  # bytes of samples in a row that are read together
 _READS = 8  # in flight at most
 _LARGE = 1 << 20  # bytes; smaller memory comes from pages that are there
 _Read = Tuple[bytearray, bytes]
-_SHUFFLES = {False: "none", True: "full", None: "none"}
+_SHUFFLES: Dict[Any, str] = {False: "none", True: "full", None: "none"}
 _INT64_MAX = 2**63 - 1
 _BATCH = 1 << 24  # samples of a batch
 _RANKS = 1 << 20
@@ -83,10 +83,7 @@ class _Column:
 
     def of(self, rows: Any) -> Any:
         """Returns the column of these samples, an array (n, bytes of a sample) of uint8."""
-        part = rows[:, self.at : self.at + self.size]
-        if self.dtype.itemsize > 1 and (self.at % self.dtype.itemsize or rows.shape[1] % self.dtype.itemsize):
-            part = _numpy().ascontiguousarray(part)
-        return part.view(self.dtype).reshape((len(rows), *self.dims))
+        return rows[:, self.at : self.at + self.size].view(self.dtype).reshape((len(rows), *self.dims))
 
 
 class Dataset:
@@ -100,8 +97,9 @@ class Dataset:
     - ``tokens``: windows of ``window`` tokens of ``dtype`` (uint16 or uint32), each ``stride`` tokens after the last one
     - ``tar`` (WebDataset), ``tfrecord``, ``mds`` (MosaicML Streaming), ``litdata``
 
-    and detected by an index, or the name and the first bytes of a large shard, if it is None. Keys, region and endpoint come from the environment and the profile, as for
-    ``penstock cp``, unless they are given. A data set may be used after fork(), and may be pickled: it is opened again then.
+    and detected by an index, or the name and the first bytes of a large shard, if it is None. Keys, region and endpoint come from the
+    environment and the profile, as for ``penstock cp``, unless they are given. A data set may be used after fork(), and may be pickled:
+    it is opened again then, and has to have as many samples.
 
     Raises DatasetError, with the shard and the offset of a failure.
     """
@@ -127,6 +125,7 @@ class Dataset:
             _check(name, number, 0)
         _check("threads", threads, 0, _UINT32_MAX)
         self._arguments = (str(url), format, dtype, (record_size, header, trailer, window, stride), (endpoint_url, region, profile, anonymous), threads)
+        self._remote = self._arguments[0].startswith(("s3://", "gs://"))
         self._set = _native.Dataset(*self._arguments)
         self.format = self._set.format()
         self._size = self._set.sample_size()
@@ -144,7 +143,10 @@ class Dataset:
     def __getitems__(self, samples: Sequence[int]) -> Any:
         """Reads samples together: a list, or one array of records if a sample is one array."""
         ids = self._pack(samples)
-        return self._samples(ids, self._set.read(ids), 0, len(samples)) if ids else []
+        if not ids:
+            return []
+        read = self._set.start(ids).wait() if self._remote else self._set.read(ids)  # signals interrupt a wait for a store
+        return self._samples(ids, read, 0, len(samples))
 
     def place(self, sample: int) -> Tuple[str, int, int]:
         """Returns the name of the shard of a sample, below the URL, and the offset and size of the sample in it."""
@@ -286,18 +288,18 @@ class Loader:
     ) -> None:
         if (rank is None) != (world_size is None):
             raise ValueError("rank and world_size must be given together")
+        self._given: Optional[Tuple[int, int]] = None
         if world_size is not None and rank is not None:
-            _check("rank", rank, 0, _check("world_size", world_size, 1, _RANKS) - 1)
+            self._given = (_check("rank", rank, 0, _check("world_size", world_size, 1, _RANKS) - 1), world_size)
         if drop_last and pad:
             raise ValueError("drop_last and pad exclude each other")
         self.data = data
         self.batch_size = _check("batch_size", batch_size, 1, _BATCH)
-        self.shuffle = _SHUFFLES.get(shuffle, shuffle)
+        self.shuffle = str(_SHUFFLES.get(shuffle, shuffle))
         if self.shuffle not in ("none", "full", "block", "window"):
             raise ValueError(f"invalid shuffle {shuffle!r}: expected False, True, 'block' or 'window'")
         self.seed = _check("seed", seed, 0)
         self.epoch = 0
-        self._given = (rank, world_size)
         self._blocks = (_check("block", _block(data) if block is None else block, 1), _check("window", window, 1))
         self._rest = "drop" if drop_last else "pad" if pad else "keep"
         self._transform, self._collate = transform, collate
@@ -306,8 +308,11 @@ class Loader:
         self._delivered = 0
         self._plan(0, (0, 1))  # refuses what is invalid now
 
+    def _ranks(self) -> Tuple[int, int]:
+        return self._given or ranks()
+
     def _plan(self, start: int, worker: Tuple[int, int]) -> "_native.Plan":
-        rank, world = ranks() if self._given[0] is None else self._given
+        rank, world = self._ranks()
         deal = (world, rank, self.batch_size, worker[1], worker[0])
         return _native.Plan(len(self.data), self.shuffle, self._rest, (*self._blocks, self.seed, self.epoch, start), deal)
 
@@ -330,8 +335,7 @@ class Loader:
         samples = {"window": block * window, "block": block}.get(self.shuffle, 0)
         if self.shuffle == "none" and size:
             samples = _JOIN // size * self.batch_size
-        world = ranks()[1] if self._given[1] is None else self._given[1]
-        return max(1, min(batches, samples // (self.batch_size * world)))
+        return max(1, min(batches, samples // (self.batch_size * self._ranks()[1])))
 
     def _reads(self, plan: "_native.Plan", memory: "_Memory") -> Iterator[Tuple[int, List[int], bytes, "_native.Batch"]]:
         """Starts all reads of the plan in their order. Each has its first batch, and where its batches begin and end in it."""
@@ -391,7 +395,8 @@ class Loader:
 
     def state_dict(self) -> Dict[str, int]:
         """Returns the place in the epoch: a few integers, which count delivered batches and not those that were read ahead."""
-        return {"version": _STATE_VERSION, "seed": self.seed, "epoch": self.epoch, "delivered": self._delivered, "samples": len(self.data), "order": self._plan(0, (0, 1)).id()}
+        numbers = (_STATE_VERSION, self.seed, self.epoch, self._delivered, len(self.data), self._plan(0, (0, 1)).id())
+        return dict(zip(_STATE, numbers))
 
     def load_state_dict(self, state: Dict[str, int]) -> None:
         """Continues at a place of state_dict(), also of a training with another number of ranks. Takes the seed of the state.
@@ -424,10 +429,9 @@ class Loader:
 
         class Workers(torch.utils.data.DataLoader):  # type: ignore[misc]
             def __iter__(self) -> Iterator[Any]:
-                if not self.num_workers:
-                    return super().__iter__()
                 place.copy_(torch.tensor([loader.seed, loader.epoch, loader._start]))
-                return loader._count(super().__iter__())
+                batches: Iterator[Any] = super().__iter__()
+                return loader._count(batches) if self.num_workers else batches
 
         return Workers(_batches(self, place), batch_size=None, **{"collate_fn": _unchanged, **options})
 
@@ -460,7 +464,7 @@ def _batches(loader: Loader, place: Any) -> Any:
 
         def __reduce__(self) -> Any:
             sent = copy.copy(loader)
-            sent._given = ranks() if loader._given[0] is None else loader._given  # a spawned worker is in no process group
+            sent._given = loader._ranks()  # a spawned worker is in no process group
             return _batches, (sent, place)
 
     return Batches()

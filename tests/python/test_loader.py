@@ -349,6 +349,16 @@ def test_no_state_is_refused(numbers, state):
         Loader(numbers(50), 7).load_state_dict(state)
 
 
+def test_a_state_that_was_loaded_is_the_state(numbers):
+    loader = Loader(numbers(50), 7, shuffle=True)
+    state = loader.state_dict() | {"seed": 9, "epoch": 4, "delivered": 21}
+
+    loader.load_state_dict(state)
+    loader.set_epoch(4)
+
+    assert loader.state_dict() == state
+
+
 def test_another_batch_size_may_go_on_with_the_seed_of_the_state(numbers):
     data = numbers(50)
     loader = Loader(data, 10, shuffle=True, seed=5)
@@ -502,6 +512,25 @@ def large(tmp_path):
     """32 MB in 512 samples."""
     np.save(tmp_path / "large.npy", np.ones((512, 8192), "f8"))
     return Dataset(tmp_path)
+
+
+# Memory of large reads is used again as soon as nothing refers to it.
+@pytest.mark.parametrize("batch", [16, 64])
+def test_batches_that_are_kept_stay_as_they_were(tmp_path, batch):
+    np.save(tmp_path / "0.npy", np.repeat(np.arange(512, dtype="f8"), 8192).reshape(512, 8192))
+    loader = Loader(Dataset(tmp_path), batch, shuffle=True)
+    kept, tensors, rows = [], [], []
+
+    for epoch in range(2):
+        for i, samples in enumerate(loader):
+            if i % 3 == 0:
+                kept.append((samples, samples[:, 0].tolist()))
+            elif i % 3 == 1:
+                rows.append((samples[5], samples[5, 0].item()))
+                tensors.append((torch.from_numpy(samples)[1], samples[1, 0].item()))
+
+    assert all((samples == np.array(first)[:, None]).all() for samples, first in kept)
+    assert all((row == first).all() for row, first in rows + tensors)
 
 
 # A leak of what one epoch reads would be 32 MB in each; what is read ahead is bounded.

@@ -300,32 +300,59 @@ class Asked(Exception):
     """Raised by a handler of a signal."""
 
 
-# A training that is asked to end does not wait for its store.
-def test_a_signal_interrupts_the_wait_for_a_store(proxy, bucket):
-    numbered(bucket, 40)
-    loader = Loader(Dataset("s3://data/n/"), 4, ahead=1)
-    got, asked = [], []
+@pytest.fixture
+def ask(proxy):
+    """ask(): the store holds all replies from now on, and at the first a signal comes whose handler raises Asked. Returns the rule."""
+    asked = []
 
     def handler(number, frame):
         asked.append(time.monotonic())
         raise Asked
 
+    def begin():
+        held = proxy.fault(method="GET", times=10**6, hold="reply")
+        threading.Thread(target=lambda: (held.wait(), os.kill(os.getpid(), signal.SIGUSR1))).start()
+        return held
+
     before = signal.signal(signal.SIGUSR1, handler)
+    begin.asked = asked
+    yield begin
+    signal.signal(signal.SIGUSR1, before)
+
+
+# A training that is asked to end does not wait for its store.
+def test_a_signal_interrupts_the_wait_for_a_store(ask, bucket):
+    numbered(bucket, 40)
+    loader = Loader(Dataset("s3://data/n/"), 4, ahead=1)
+    got = []
+
     try:
         for batch in loader:
             got.append(batch)
             if len(got) == 1:
-                held = proxy.fault(method="GET", times=10**6, hold="reply")
-                threading.Thread(target=lambda: (held.wait(), os.kill(os.getpid(), signal.SIGUSR1))).start()
+                held = ask()
     except Asked:
         pass  # its end cancels what is in flight
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
-    assert len(asked) == 1 and time.monotonic() - asked[0] < 5
+    assert len(ask.asked) == 1 and time.monotonic() - ask.asked[0] < 5
     held.stop()
     assert loader.state_dict()["delivered"] == 4 * len(got) < 40
     assert numbers(got) == list(range(4 * len(got))) and numbers(loader) == list(range(40))
+
+
+def test_a_signal_interrupts_a_read_by_number(ask, bucket):
+    numbered(bucket, 3)
+    data = Dataset("s3://data/n/")
+
+    held = ask()
+    try:
+        data[1]
+    except Asked:
+        pass
+
+    assert len(ask.asked) == 1 and time.monotonic() - ask.asked[0] < 5
+    held.stop()
+    assert bytes(data[1]) == b"1"
 
 
 # --- processes ---
