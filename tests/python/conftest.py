@@ -1,5 +1,6 @@
 """The Python package as it was built (build/python, or where PENSTOCK_PYTHON says), away from whatever this shell has set."""
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,8 @@ from python_child import PACKAGE, PATIENCE_S, Child  # noqa: E402
 for name in list(os.environ):
     if name.startswith(("PENSTOCK_", "DEEPSQUARE_", "OMPI_", "PMI_", "SLURM_")) or name in ("RANK", "WORLD_SIZE"):
         del os.environ[name]
+# Shells have it ignored for what they run in the background, and a child would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["OMP_NUM_THREADS"] = "1"  # torch's threads of several processes get into each other's way
 if not (PACKAGE / "penstock" / "_native.abi3.so").exists():
     raise pytest.UsageError(f"{PACKAGE} has no Python package; `make` builds it where the headers of Python are (make deps)")

@@ -130,8 +130,10 @@ static bool resolve(struct plain *p)
 	p->n_addresses = 0;
 	if (getaddrinfo(p->host, p->port, &hints, &found) != 0)
 		return false;
-	for (chosen = found; chosen; chosen = chosen->ai_next)
+	chosen = found;
+	do
 		p->n_addresses++;
+	while ((chosen = chosen->ai_next));
 	chosen = found;
 	for (unsigned i = p->turn % p->n_addresses; i > 0; i--)
 		chosen = chosen->ai_next;
