@@ -51,7 +51,7 @@ static int to_u64(PyObject *object, void *out)
 
 static int to_u32(PyObject *object, void *out)
 {
-	unsigned long long value;
+	unsigned long long value = 0;
 
 	if (!to_u64(object, &value))
 		return 0;
