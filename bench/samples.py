@@ -22,7 +22,7 @@ from harness.s3_wire import EMPTY, Wire  # noqa: E402
 BATCH = 256
 SIZE = 3073  # a record of CIFAR-10
 OBJECTS, RECORDS = 20000, 200000
-BLOCK = 2**20 // SIZE  # records that the loader reads in one request
+BLOCK = 256  # records that the loader reads in one request
 ROUNDS, SECONDS = 5, 3
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_EC2_METADATA_DISABLED": "true"}
 

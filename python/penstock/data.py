@@ -249,15 +249,18 @@ class _Memory:
 
 
 def _block(data: Dataset) -> int:
-    """Returns the samples of a block that is a large range: of about 1 MiB, at most 1,024 samples."""
-    return min(1024, max(1, (1 << 20) // (data._size or 4096)))
+    """Returns the samples of a block that is a large range: of at most 1 MiB, and 1,024 samples.
+
+    It is a power of two, as most sizes of batches are, so that windows begin with a batch.
+    """
+    return int(2 ** (min(1024, max(1, (1 << 20) // (data._size or 4096))).bit_length() - 1))
 
 
 class Loader:
     """Batches of a data set, epoch by epoch, read ahead in the background: ``for batch in loader``.
 
     ``shuffle`` is False, True (any sample anywhere), ``"block"`` (blocks of ``block`` samples in a random order, shuffled within) or
-    ``"window"`` (shuffled within each ``window`` blocks of such an order): those read large ranges. A block has about 1 MiB unless it is
+    ``"window"`` (shuffled within each ``window`` blocks of such an order): those read large ranges. A block has at most 1 MiB unless it is
     given. Without ``rank`` and ``world_size``
     they come from torch.distributed or the environment. ``batch_size`` is that of one rank.
 
@@ -328,25 +331,31 @@ class Loader:
     def _begin(self, epoch: int) -> None:
         self.epoch, self._start, self._delivered = epoch, 0, 0
 
-    def _joined(self, batches: int) -> int:
-        """Returns how many batches are read together: those of a window or block, so that its ranges are large."""
+    def _joined(self) -> Tuple[int, int]:
+        """Returns how many batches are read together: in the first read, and in each other one.
+
+        They are those of a window or of some blocks, which are large ranges. A place in the middle is at their end after the first read.
+        """
         block, window = self._blocks
-        size = self.data._size * self.batch_size
-        samples = {"window": block * window, "block": block}.get(self.shuffle, 0)
-        if self.shuffle == "none" and size:
-            samples = _JOIN // size * self.batch_size
-        return max(1, min(batches, samples // (self.batch_size * self._ranks()[1])))
+        step = self.batch_size * self._ranks()[1]
+        samples = {"window": block * window, "full": 0}.get(self.shuffle, _JOIN // (self.data._size or _JOIN))
+        if self.shuffle == "block":
+            samples = max(1, samples // block) * block
+        first = samples - self._start % samples if samples else 0
+        return max(1, first // step), max(1, samples // step)
 
     def _reads(self, plan: "_native.Plan", memory: "_Memory") -> Iterator[Tuple[int, List[int], bytes, "_native.Batch"]]:
         """Starts all reads of the plan in their order. Each has its first batch, and where its batches begin and end in it."""
-        n, join = plan.batches(), self._joined(plan.batches())
-        for first in range(0, n, join):
+        n, (join, then) = plan.batches(), self._joined()
+        first = 0
+        while first < n:
             parts = [plan.batch(i)[0] for i in range(first, min(first + join, n))]
             ends = [0]
             for part in parts:
                 ends.append(ends[-1] + len(part) // 8)
             ids = b"".join(parts)
             yield first, ends, ids, self.data._start(ids, memory.take())
+            first, join = first + join, then
 
     def __iter__(self) -> Iterator[Any]:
         worker = _worker()

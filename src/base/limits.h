@@ -139,6 +139,8 @@
 #define LIMIT_PLAIN_CONNECTIONS	    16
 /* bytes of such a reply's head, together with as much of a small body as comes in one piece */
 #define LIMIT_PLAIN_HEAD	    (16 * KIB)
+/* bytes of a reply or a file that go to several places at a time: they stay in the cache */
+#define LIMIT_PLAIN_CHUNK	    (256 * KIB)
 #define LIMIT_READS		    4096 /* reads of objects that are signed at a time */
 /* bytes of the heads of their requests, with long keys and a session token */
 #define LIMIT_READS_HEADS	    (64 * MIB)
@@ -204,8 +206,6 @@
 /* Bytes: samples closer than the gap are one request, of at most the size of a join. */
 #define LIMIT_DATASET_GAP     (64 * KIB)
 #define LIMIT_DATASET_JOIN    (2 * MIB)
-/* bytes of a batch's ranges with their gaps; more are read without the gaps */
-#define LIMIT_DATASET_GAPS    (256 * MIB)
 
 /* Formats of data sets. */
 /* fields of one sample; tables of features have 40, others fewer than 10 */

@@ -28,6 +28,21 @@
 
 struct object_reads;
 
+/* Bytes of a read that go to a place of their own. */
+struct read_piece {
+	uint64_t at; /* from the first byte of the read */
+	size_t length;
+	void *to;
+};
+
+/* The pieces of a read whose bytes come one after the other. */
+struct read_pieces {
+	/* In the order of `at`. They may overlap, and bytes between them are dropped. Borrowed. */
+	const struct read_piece *items;
+	size_t n;
+	size_t next; /* those before have all their bytes */
+};
+
 struct object_read {
 	/* Set by the caller; borrowed. */
 	const char *key;
@@ -36,7 +51,8 @@ struct object_read {
 	/* All of the object: verified against the store's checksum, if it has one. */
 	bool whole;
 	const char *etag; /* only this version, else PENSTOCK_E_CHANGED; NULL or "": any */
-	void *data; /* gets `length` bytes */
+	void *data; /* gets `length` bytes; NULL: `pieces` get them */
+	struct read_pieces pieces;
 
 	/* Set by reads_run(). */
 	struct penstock_error error; /* code PENSTOCK_OK if it is good; release it */
@@ -56,5 +72,9 @@ void reads_free(struct object_reads *reads);
  */
 int reads_run(struct object_reads *reads, struct object_read *items, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
+
+/* Copies `len` bytes of a read, which begin at its byte `at`, to where they belong. Bytes come in
+ * their order; if the read begins again, at 0. */
+void read_pieces_add(struct read_pieces *pieces, uint64_t at, const void *data, size_t len);
 
 #endif

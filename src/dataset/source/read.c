@@ -27,8 +27,7 @@ struct source_reader {
 	struct object_reads *reads; /* of objects */
 	struct open_file files[LIMIT_DATASET_FILES];
 	unsigned clock;
-	void *memory; /* source_reader_memory() */
-	size_t memory_size;
+	char *chunk; /* LIMIT_PLAIN_CHUNK: bytes of a file on their way to pieces */
 };
 
 int source_reader_new(struct source_reader **out, struct source *source, struct penstock_error *err)
@@ -60,18 +59,8 @@ void source_reader_free(struct source_reader *reader)
 			close(reader->files[i].fd);
 	}
 	reads_free(reader->reads);
-	free(reader->memory);
+	free(reader->chunk);
 	free(reader);
-}
-
-void *source_reader_memory(struct source_reader *reader, size_t size)
-{
-	if (size > reader->memory_size) {
-		free(reader->memory);
-		reader->memory = malloc(size);
-		reader->memory_size = reader->memory ? size : 0;
-	}
-	return reader->memory;
 }
 
 void source_reader_close(struct source_reader *reader, size_t shard)
@@ -141,20 +130,41 @@ static int file_of(struct source_reader *reader, size_t shard, struct penstock_e
 	return oldest->fd < 0 ? -(int)PENSTOCK_E_IO : oldest->fd;
 }
 
+/* Returns false at an error, which is in `read`. */
+static bool read_part(const struct source *s, struct source_read *read, int fd, uint64_t at,
+	void *data, size_t len)
+{
+	ssize_t n = fs_pread_all(fd, data, len, (off_t)(read->offset + at));
+
+	if (n < 0)
+		error_errno(&read->error, errno, "cannot read '%s'", source_name(s, read->shard));
+	else if ((size_t)n < len)
+		error_set(&read->error, PENSTOCK_E_CHANGED, "'%s' was cut while it was read",
+			source_name(s, read->shard));
+	return n >= 0 && (size_t)n == len;
+}
+
 static void read_file(struct source_reader *reader, struct source_read *read)
 {
 	int fd = file_of(reader, read->shard, &read->error);
-	ssize_t n;
+	size_t len = 0;
 
 	if (fd < 0)
 		return;
-	n = fs_pread_all(fd, read->data, read->length, (off_t)read->offset);
-	if (n < 0)
-		error_errno(&read->error, errno, "cannot read '%s'",
-			source_name(reader->source, read->shard));
-	else if ((size_t)n < read->length)
-		error_set(&read->error, PENSTOCK_E_CHANGED, "'%s' was cut while it was read",
-			source_name(reader->source, read->shard));
+	if (read->data) {
+		read_part(reader->source, read, fd, 0, read->data, read->length);
+		return;
+	}
+	if (!reader->chunk)
+		reader->chunk = malloc(LIMIT_PLAIN_CHUNK);
+	if (!reader->chunk)
+		error_memory(&read->error);
+	for (size_t at = 0; reader->chunk && at < read->length; at += len) {
+		len = read->length - at < LIMIT_PLAIN_CHUNK ? read->length - at : LIMIT_PLAIN_CHUNK;
+		if (!read_part(reader->source, read, fd, at, reader->chunk, len))
+			return;
+		read_pieces_add(&read->pieces, at, reader->chunk, len);
+	}
 }
 
 static int read_files(
@@ -197,7 +207,8 @@ static int read_some(struct source_reader *reader, struct source_read *reads, si
 			.length = reads[i].length,
 			.whole = reads[i].length == shard->size,
 			.etag = s->text.data + shard->etag,
-			.data = reads[i].data};
+			.data = reads[i].data,
+			.pieces = reads[i].pieces};
 	}
 	if (buf_failed(&keys))
 		return buf_error(&keys, "the names of objects", err);

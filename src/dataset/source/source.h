@@ -28,6 +28,8 @@
 
 #include <penstock/error.h>
 
+#include "transfer/reads.h"
+
 struct object_client;
 struct source;
 struct source_reader;
@@ -60,7 +62,8 @@ struct source_read {
 	size_t shard;
 	uint64_t offset;
 	size_t length;
-	void *data; /* gets `length` bytes; borrowed */
+	void *data; /* gets `length` bytes; borrowed. NULL: `pieces` get them */
+	struct read_pieces pieces;
 	struct penstock_error error; /* set by source_read(); release it */
 };
 
@@ -70,9 +73,6 @@ int source_after_fork(struct source *source, struct penstock_error *err);
 int source_reader_new(
 	struct source_reader **out, struct source *source, struct penstock_error *err);
 void source_reader_free(struct source_reader *reader);
-/* Memory for the caller until its next call, at least `size` bytes; NULL if out of memory. It is
- * kept, because new pages cost more than the copy of what they get. */
-void *source_reader_memory(struct source_reader *reader, size_t size);
 /* Closes the file of a shard that is not read again soon. */
 void source_reader_close(struct source_reader *reader, size_t shard);
 /* Reads all; after a failure some may not be tried. Returns how many failed, whose `error` says

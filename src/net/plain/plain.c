@@ -51,6 +51,7 @@ struct plain {
 	unsigned turn, n_addresses;
 	struct connection *connections;
 	size_t n;
+	char *chunk; /* LIMIT_PLAIN_CHUNK: a piece of a body on its way to `on_body` */
 };
 
 /* One call of plain_run(). */
@@ -82,7 +83,8 @@ int plain_new(
 	p->host = bracket && len > 2 ? strndup(authority + 1, len - 2) : strndup(authority, len);
 	p->port = strdup(colon ? colon + 1 : "80");
 	p->connections = calloc(p->n, sizeof(*p->connections));
-	if (!p->host || !p->port || !p->connections) {
+	p->chunk = malloc(LIMIT_PLAIN_CHUNK);
+	if (!p->host || !p->port || !p->connections || !p->chunk) {
 		plain_free(p);
 		return error_memory(err);
 	}
@@ -109,6 +111,7 @@ void plain_free(struct plain *p)
 	if (p->epoll >= 0)
 		close(p->epoll);
 	free(p->connections);
+	free(p->chunk);
 	free(p->host);
 	free(p->port);
 	free(p);
@@ -289,6 +292,16 @@ static void begin(struct run *run, struct connection *c)
 		send_head(run, c);
 }
 
+/* Passes on bytes that are not in the body yet. */
+static void add_body(struct plain_get *g, const void *data, size_t len)
+{
+	if (g->body)
+		memcpy((char *)g->body + g->len, data, len);
+	else
+		g->on_body(g->cookie, data, len);
+	g->len += len;
+}
+
 /* Begins the body with what came together with the head. Returns false if the reply is not good. */
 static bool begin_body(struct connection *c, size_t head_len)
 {
@@ -300,18 +313,37 @@ static bool begin_body(struct connection *c, size_t head_len)
 	if ((status != 200 && status != 206) || c->body_len > g->room || more > c->body_len ||
 		(g->on_head && !g->on_head(g->cookie, g, c->in, head_len)))
 		return false;
-	memcpy(g->body, c->in + head_len, more);
-	g->len = more;
+	add_body(g, c->in + head_len, more);
 	c->in_body = true;
 	return true;
 }
 
-static void receive(struct run *run, struct connection *c)
+static void receive_body(struct run *run, struct connection *c)
 {
 	struct plain_get *g = c->get;
-	char *to = c->in_body ? (char *)g->body + g->len : c->in + c->have;
-	size_t room = c->in_body ? c->body_len - g->len : LIMIT_PLAIN_HEAD - c->have;
-	ssize_t n = recv(c->fd, to, room, 0);
+	char *to = g->body ? (char *)g->body + g->len : run->plain->chunk;
+	size_t left = c->body_len - g->len;
+	ssize_t n = recv(
+		c->fd, to, g->body || left < LIMIT_PLAIN_CHUNK ? left : LIMIT_PLAIN_CHUNK, 0);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		fail(run, c);
+		return;
+	}
+	c->moved_ms = run->now_ms;
+	if (g->body)
+		g->len += (size_t)n;
+	else
+		add_body(g, to, (size_t)n);
+	if (g->len == c->body_len)
+		end(run, c, true);
+}
+
+static void receive_head(struct run *run, struct connection *c)
+{
+	ssize_t n = recv(c->fd, c->in + c->have, LIMIT_PLAIN_HEAD - c->have, 0);
 	const char *blank;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -321,22 +353,20 @@ static void receive(struct run *run, struct connection *c)
 		return;
 	}
 	c->moved_ms = run->now_ms;
-	if (c->in_body) {
-		g->len += (size_t)n;
-	} else {
-		c->have += (size_t)n;
-		blank = memmem(c->in, c->have, "\r\n\r\n", 4);
-		if (!blank && c->have == LIMIT_PLAIN_HEAD) {
-			end(run, c, false);
-			return;
-		}
-		if (blank && !begin_body(c, (size_t)(blank + 4 - c->in))) {
-			end(run, c, false);
-			return;
-		}
-	}
-	if (c->in_body && g->len == c->body_len)
+	c->have += (size_t)n;
+	blank = memmem(c->in, c->have, "\r\n\r\n", 4);
+	if (blank ? !begin_body(c, (size_t)(blank + 4 - c->in)) : c->have == LIMIT_PLAIN_HEAD)
+		end(run, c, false);
+	else if (c->in_body && c->get->len == c->body_len)
 		end(run, c, true);
+}
+
+static void receive(struct run *run, struct connection *c)
+{
+	if (c->in_body)
+		receive_body(run, c);
+	else
+		receive_head(run, c);
 }
 
 static void on_event(struct run *run, struct connection *c, uint32_t events)

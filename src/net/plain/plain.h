@@ -32,8 +32,9 @@ struct plain_get {
 	/* Set by the caller. */
 	const char *head; /* the whole head of the request, with its empty line; borrowed */
 	size_t head_len;
-	void *body; /* gets the body; borrowed */
 	size_t room; /* bytes; a longer body is not good */
+	void *body; /* gets the body; borrowed. NULL: `on_body` gets it, piece by piece */
+	void (*on_body)(void *cookie, const void *data, size_t len);
 	/* Called with the head of a 200 or 206 before its body: false if it is not good. May be
 	 * NULL. */
 	bool (*on_head)(void *cookie, struct plain_get *get, const char *head, size_t len);

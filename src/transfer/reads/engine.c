@@ -16,6 +16,8 @@ struct slot {
 	atomic_bool flying;
 	bool used;
 	size_t at; /* bytes received */
+	struct checksum sum; /* of a whole object; NONE if the store has none */
+	uint8_t digest[CHECKSUM_MAX_SIZE]; /* the store's */
 };
 
 static enum http_take on_write(
@@ -28,41 +30,46 @@ static enum http_take on_write(
 			"the object is longer than the %zu bytes expected", slot->read->length);
 		return HTTP_REFUSE;
 	}
-	memcpy((char *)slot->read->data + slot->at, data, len);
+	if (slot->read->data)
+		memcpy((char *)slot->read->data + slot->at, data, len);
+	else
+		read_pieces_add(&slot->read->pieces, slot->at, data, len);
+	checksum_update(&slot->sum, data, len);
 	slot->at += len;
 	return HTTP_TAKEN;
 }
 
 static int on_restart(void *cookie)
 {
-	((struct slot *)cookie)->at = 0;
-	return 0;
+	struct slot *slot = cookie;
+
+	slot->at = 0;
+	return checksum_reset(&slot->sum);
 }
 
 static int on_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct slot *slot = cookie;
+	int r = s3_op_check_same(&slot->op, reply, slot->read->etag ? slot->read->etag : "", err);
 
-	return s3_op_check_same(&slot->op, reply, slot->read->etag ? slot->read->etag : "", err);
+	if (r < 0 || !slot->read->whole || slot->at > 0)
+		return r;
+	checksum_release(&slot->sum);
+	return checksum_init(&slot->sum, object_reply_digest(reply, slot->digest), err);
 }
 
-static int check(struct slot *slot, const struct http_reply *reply, struct penstock_error *err)
+static int check(struct slot *slot, struct penstock_error *err)
 {
 	const struct object_read *read = slot->read;
-	uint8_t stored[CHECKSUM_MAX_SIZE], got[CHECKSUM_MAX_SIZE];
-	enum checksum_kind kind;
+	uint8_t got[CHECKSUM_MAX_SIZE];
 
 	if (slot->at != read->length)
 		return object_error(err, PENSTOCK_E_CHANGED, "GET", slot->op.at,
 			"%zu bytes came of %zu", slot->at, read->length);
-	kind = read->whole ? object_reply_digest(reply, stored) : CHECKSUM_NONE;
-	if (kind == CHECKSUM_NONE)
-		return 0;
-	if (checksum_of(kind, read->data, read->length, got, err) < 0)
-		return -(int)PENSTOCK_E_MEMORY;
-	return memcmp(stored, got, checksum_size(kind)) == 0
+	checksum_final(&slot->sum, got);
+	return memcmp(slot->digest, got, checksum_size(slot->sum.kind)) == 0
 		       ? 0
-		       : object_corrupt(slot->op.at, kind, err);
+		       : object_corrupt(slot->op.at, slot->sum.kind, err);
 }
 
 static void note_lost(const struct slot *slot)
@@ -81,8 +88,9 @@ static void on_done(void *cookie, struct http_request *request, struct http_repl
 	struct object_read *read = slot->read;
 
 	(void)request;
+	(void)reply;
 	if (!err)
-		check(slot, reply, &read->error);
+		check(slot, &read->error);
 	else if (err->code == PENSTOCK_E_PRECONDITION)
 		object_replaced(slot->op.at, &read->error);
 	else
@@ -102,6 +110,7 @@ static void start(struct object_reads *reads, struct slot *slot, struct object_r
 	slot->used = true;
 	slot->read = read;
 	slot->at = 0;
+	checksum_release(&slot->sum);
 	s3_op_init(&slot->op, "GET", object_at(reads->client, reads->bucket, read->key));
 	s3_op_cancel(&slot->op, cancel);
 	s3_op_header(&slot->op, "if-match", read->etag && *read->etag ? read->etag : NULL);
@@ -173,6 +182,7 @@ int reads_engine(struct object_reads *reads, struct object_read *items, size_t n
 	for (size_t j = 0; j < most; j++) {
 		if (slots[j].used)
 			s3_op_release(&slots[j].op);
+		checksum_release(&slots[j].sum);
 	}
 	fan_release(&fan);
 	return 0;

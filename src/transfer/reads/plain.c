@@ -18,8 +18,9 @@
 /* A read in progress. */
 struct flight {
 	struct object_read *read;
-	enum checksum_kind kind; /* of a whole object; NONE if the store has none */
-	uint8_t digest[CHECKSUM_MAX_SIZE];
+	uint64_t at; /* bytes that `pieces` got */
+	struct checksum sum; /* of a whole object; NONE if the store has none */
+	uint8_t digest[CHECKSUM_MAX_SIZE]; /* the store's */
 };
 
 struct signer {
@@ -128,21 +129,34 @@ static bool on_head(void *cookie, struct plain_get *get, const char *head, size_
 		if (!value || n >= sizeof(text))
 			continue;
 		snprintf(text, sizeof(text), "%.*s", (int)n, value);
-		if (checksum_parse((enum checksum_kind)kind, text, f->digest))
-			f->kind = (enum checksum_kind)kind;
-		break;
+		return !checksum_parse((enum checksum_kind)kind, text, f->digest) ||
+		       checksum_init(&f->sum, (enum checksum_kind)kind, NULL) == 0;
 	}
 	return true;
 }
 
-static bool is_good(const struct flight *f, const struct plain_get *get)
+static void on_body(void *cookie, const void *data, size_t len)
+{
+	struct flight *f = cookie;
+
+	read_pieces_add(&f->read->pieces, f->at, data, len);
+	f->at += len;
+	if (f->sum.kind != CHECKSUM_NONE)
+		checksum_update(&f->sum, data, len);
+}
+
+static bool is_good(struct flight *f, const struct plain_get *get)
 {
 	uint8_t got[CHECKSUM_MAX_SIZE];
 
-	return get->good && get->len == f->read->length &&
-	       (f->kind == CHECKSUM_NONE ||
-		       (checksum_of(f->kind, get->body, get->len, got, NULL) == 0 &&
-			       memcmp(got, f->digest, checksum_size(f->kind)) == 0));
+	if (!get->good || get->len != f->read->length)
+		return false;
+	if (f->sum.kind == CHECKSUM_NONE)
+		return true;
+	if (get->body)
+		checksum_update(&f->sum, get->body, get->len);
+	checksum_final(&f->sum, got);
+	return memcmp(got, f->digest, checksum_size(f->sum.kind)) == 0;
 }
 
 static int make_heads(struct object_reads *reads, struct object_read *items, struct plain_get *gets,
@@ -192,6 +206,7 @@ int reads_plain(struct object_reads *reads, struct object_read *items, size_t n,
 		gets[i] = (struct plain_get){.body = items[i].data,
 			.room = items[i].length,
 			.on_head = on_head,
+			.on_body = on_body,
 			.cookie = &flights[i]};
 	}
 	r = make_heads(reads, items, gets, n, cancel, err);
@@ -200,6 +215,7 @@ int reads_plain(struct object_reads *reads, struct object_read *items, size_t n,
 	plain_run(reads->plain, gets, n, SILENCE_MS, cancel);
 	for (size_t i = 0; i < n; i++) {
 		done[i] = is_good(&flights[i], &gets[i]);
+		checksum_release(&flights[i].sum);
 		good += done[i];
 	}
 	if (!good)

@@ -215,8 +215,8 @@ static uint64_t bytes_read(void)
 	return bytes;
 }
 
-/* Each sample would bring a gap of 64 KiB. */
-static void gaps_of_a_large_batch_are_not_read(void **state)
+/* Each sample would bring 64 KiB. */
+static void gaps_that_are_much_larger_than_the_samples_are_not_read(void **state)
 {
 	struct fixture *f = *state;
 	static uint64_t ids[8192];
@@ -295,7 +295,7 @@ int main(void)
 		RULE(overlapping_and_repeated_samples_are_read_in_any_order),
 		RULE(a_changed_file_is_reported),
 		RULE(many_shards_need_few_open_files),
-		RULE(gaps_of_a_large_batch_are_not_read),
+		RULE(gaps_that_are_much_larger_than_the_samples_are_not_read),
 		RULE(shards_of_an_index_are_found_by_their_names),
 		RULE(an_empty_set_is_refused),
 	};
