@@ -24,6 +24,7 @@ struct screen {
 	int saved;
 	int reader;
 	pthread_t thread;
+	pthread_mutex_t lock; /* of the text */
 	struct buf text;
 };
 
@@ -33,8 +34,11 @@ static void *read_all(void *cookie)
 	char block[4096];
 	ssize_t n;
 
-	while ((n = read(s->reader, block, sizeof(block))) > 0)
+	while ((n = read(s->reader, block, sizeof(block))) > 0) {
+		pthread_mutex_lock(&s->lock);
 		buf_add(&s->text, block, (size_t)n);
+		pthread_mutex_unlock(&s->lock);
+	}
 	return NULL;
 }
 
@@ -50,6 +54,7 @@ static void screen_begin(struct screen *s, bool terminal)
 	} else {
 		assert_int_equal(pipe(ends), 0);
 	}
+	pthread_mutex_init(&s->lock, NULL);
 	buf_init(&s->text, 64 * 1024 * 1024);
 	s->reader = ends[0];
 	s->saved = dup(STDERR_FILENO);
@@ -76,6 +81,16 @@ static unsigned count(const char *text, const char *what)
 	for (; (text = strstr(text, what)); text += strlen(what))
 		n++;
 	return n;
+}
+
+static bool shows(struct screen *s, const char *what)
+{
+	bool found;
+
+	pthread_mutex_lock(&s->lock);
+	found = count(buf_str(&s->text), what) > 0;
+	pthread_mutex_unlock(&s->lock);
+	return found;
 }
 
 /* A terminal over a slow line must not be flooded, however often there is news. */
@@ -187,7 +202,7 @@ static void the_last_update_is_drawn(void **state)
 	p = progress_new(false);
 	progress_update(p, "data.bin", 1, 2000000);
 	progress_update(p, "data.bin", 1500000, 2000000);
-	while (clock_monotonic_ms() - began < 10000 && !count(buf_str(&s.text), "1.5 MB of 2.0"))
+	while (clock_monotonic_ms() - began < 10000 && !shows(&s, "1.5 MB of 2.0"))
 		clock_sleep_ms(10);
 	progress_free(p);
 

@@ -246,6 +246,10 @@ static void a_child_reads_with_threads_and_connections_of_its_own(void **state)
 	int status;
 	pid_t child;
 
+#ifdef __SANITIZE_THREAD__
+	/* It takes a thread of the child for the one of the parent that had the same stack. */
+	skip();
+#endif
 	assert_int_equal(ahead_start(f->ahead, f->ids, BATCH, f->data, &job, NULL), 0);
 	assert_int_equal(ahead_wait(job, NULL), 0);
 	assert_int_equal(ahead_start(f->ahead, f->ids, BATCH, f->data, &job, NULL), 0);
