@@ -373,13 +373,14 @@ static int read_bucket(const struct cli *cli, struct location *at)
 
 static int run_doctor(const struct cli *cli)
 {
-	struct doctor doctor = {.grid = grid_new("STATUS", "SUBJECT", "DETAIL"),
-		.array = cli_has(cli, "json") ? json_array() : NULL};
+	struct doctor doctor = {.array = NULL};
 	_cleanup_(location_release) struct location at = {0};
 	int r = read_bucket(cli, &at);
 
 	if (r)
 		return r;
+	doctor.grid = grid_new("STATUS", "SUBJECT", "DETAIL");
+	doctor.array = cli_has(cli, "json") ? json_array() : NULL;
 	doctor.grid.state_column = 0;
 	doctor.grid.whole = true;
 	check_machine(&doctor);

@@ -27,7 +27,9 @@ struct publisher;
 
 struct run_checkpoints {
 	char *newest; /* owned; below the output: the newest that is whole, NULL if there is none */
-	size_t removed; /* in this attempt; owned by the thread while it runs */
+	/* Owned by the thread while it runs. */
+	size_t removed; /* in this attempt */
+	bool said_link, said_name; /* each is reported once */
 	pthread_mutex_t lock;
 	struct checkpoint_keeper *keeper; /* under lock; NULL if no thread runs */
 };

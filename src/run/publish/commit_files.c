@@ -100,11 +100,11 @@ static bool matches(struct keeper *k, const char *name)
 		return false;
 	if (has_good_name(name))
 		return true;
-	if (!k->said_name)
+	if (!k->publisher->checkpoints.said_name)
 		run_say(&k->publisher->attempt->voice, RUN_EVENT_WARNING,
 			"`checkpoints.pattern` matches a file whose name has control characters "
 			"or is not UTF-8: it is not committed, rename it");
-	k->said_name = true;
+	k->publisher->checkpoints.said_name = true;
 	return false;
 }
 

@@ -28,7 +28,6 @@ struct keeper {
 	 * fail, and they are all that there is. */
 	bool counts_older;
 	char *verified; /* the newest that was found whole in the store */
-	bool said_link, said_name; /* each is reported once */
 	bool late; /* something was changed after the request to stop */
 };
 

@@ -302,7 +302,7 @@ class Asked(Exception):
 
 @pytest.fixture
 def ask(proxy):
-    """ask(): the store holds all replies from now on, and at the first a signal comes whose handler raises Asked. Returns the rule."""
+    """ask(): the store holds all replies from now on, and at the first a signal comes whose handler raises Asked. ask.held is the rule."""
     asked = []
 
     def handler(number, frame):
@@ -310,9 +310,8 @@ def ask(proxy):
         raise Asked
 
     def begin():
-        held = proxy.fault(method="GET", times=10**6, hold="reply")
+        begin.held = held = proxy.fault(method="GET", times=10**6, hold="reply")
         threading.Thread(target=lambda: (held.wait(), os.kill(os.getpid(), signal.SIGUSR1))).start()
-        return held
 
     before = signal.signal(signal.SIGUSR1, handler)
     begin.asked = asked
@@ -330,12 +329,12 @@ def test_a_signal_interrupts_the_wait_for_a_store(ask, bucket):
         for batch in loader:
             got.append(batch)
             if len(got) == 1:
-                held = ask()
+                ask()
     except Asked:
         pass  # its end cancels what is in flight
 
     assert len(ask.asked) == 1 and time.monotonic() - ask.asked[0] < 5
-    held.stop()
+    ask.held.stop()
     assert loader.state_dict()["delivered"] == 4 * len(got) < 40
     assert numbers(got) == list(range(4 * len(got))) and numbers(loader) == list(range(40))
 
@@ -344,14 +343,14 @@ def test_a_signal_interrupts_a_read_by_number(ask, bucket):
     numbered(bucket, 3)
     data = Dataset("s3://data/n/")
 
-    held = ask()
+    ask()
     try:
         data[1]
     except Asked:
         pass
 
     assert len(ask.asked) == 1 and time.monotonic() - ask.asked[0] < 5
-    held.stop()
+    ask.held.stop()
     assert bytes(data[1]) == b"1"
 
 
