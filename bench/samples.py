@@ -99,9 +99,10 @@ def bare(program, folder, endpoint, seconds, paths):
     return float(out)
 
 
-def load(python, package, script, url, what, seconds, endpoint):
-    """Samples per second."""
+def load(python, package, script, url, what, seconds, endpoint, singly=False):
+    """Samples per second. `singly`: a GET for each sample, as to any other store."""
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(package), "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1"} | KEYS
+    env["PENSTOCK_READ_MANY"] = "no" if singly else "yes"
     out = subprocess.run([python, "-c", script, url, what, str(seconds), endpoint], env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
     return float(json.loads(out))
 
@@ -122,32 +123,37 @@ def main(report):
         store, endpoint = start_store(folder, "127.0.0.1:0")
         fill(folder, endpoint, objects, records)
 
-        def ours(what):
-            return lambda: load(python, package, OURS, "s3://bench/objects/" if what == "objects" else "s3://bench/records", what, seconds, endpoint)
+        def ours(what, singly=False):
+            url = "s3://bench/objects/" if what == "objects" else "s3://bench/records"
+            return lambda: load(python, package, OURS, url, what, seconds, endpoint, singly)
 
-        figure = report.interleave(ROUNDS, ours("objects"))
-        report.figure("objects of 3 kB, batches of 256, over the Unix socket", figure, unit="samples/s")
+        figures = report.interleave(ROUNDS, ours("objects"), ours("objects", singly=True))
+        report.figure("objects of 3 kB, 64 in a request, over the Unix socket", figures[0], unit="samples/s")
+        report.figure("objects of 3 kB, a GET for each, over the Unix socket", figures[1], unit="samples/s")
         stop(store)
         # All addresses: a store that others reach has no Unix socket.
         store, endpoint = start_store(folder, "0.0.0.0:0")
         keys = [(f"/bench/objects/{key:06d}",) for key in random.sample(range(objects), min(objects, 2000))]
-        calls = [ours("objects"), lambda: bare(program, folder, endpoint, seconds, keys)]
+        calls = [ours("objects", singly=True), lambda: bare(program, folder, endpoint, seconds, keys), ours("objects")]
         if boto3:
             calls.append(lambda: load(python, package, BOTO3, "", str(objects), seconds, endpoint))
         figures = report.interleave(ROUNDS, *calls)
-        what = "objects of 3 kB, batches of 256"
+        what = "objects of 3 kB, a GET for each"
         report.ratio(what, figures[0], figures[1], at_least=0.6, unit="samples/s", peer_name="bare requests")
         if boto3:
-            report.ratio(what, figures[0], figures[2], at_least=5, unit="samples/s", peer_name="boto3")
+            report.ratio(what, figures[0], figures[3], at_least=5, unit="samples/s", peer_name="boto3")
         report.limit(what, figures[0], at_least=40000, unit="samples/s")
+        report.limit("objects of 3 kB, 64 in a request", figures[2], at_least=150000, unit="samples/s")
         one = [("/bench/records", at, at) for at in random.sample(range(records), 2000)]
         many = [("/bench/records", at, at + BLOCK - 1) for at in range(0, records - BLOCK, BLOCK)]
         figures = report.interleave(
             ROUNDS, ours("window"), ours("block"), lambda: BLOCK * bare(program, folder, endpoint, seconds, many),
-            ours("random"), lambda: bare(program, folder, endpoint, seconds, one),
+            ours("random", singly=True), lambda: bare(program, folder, endpoint, seconds, one), ours("random"),
         )  # fmt: skip
         peers = {"unit": "samples/s", "peer_name": "bare requests", "at_least": 0.6}
         report.ratio("records of 3 kB, window shuffle", figures[0], figures[2], **peers)
         report.ratio("records of 3 kB, block shuffle", figures[1], figures[2], **peers)
-        report.ratio("records of 3 kB, at random", figures[3], figures[4], **peers)
+        report.ratio("records of 3 kB, at random, a GET for each", figures[3], figures[4], **peers)
+        report.limit("records of 3 kB, at random, 64 in a request", figures[5], at_least=60000, unit="samples/s")
+        report.limit("records of 3 kB, window shuffle", figures[0], at_least=500000, unit="samples/s")
         stop(store)

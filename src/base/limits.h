@@ -141,6 +141,9 @@
 #define LIMIT_PLAIN_HEAD	    (16 * KIB)
 /* bytes of a reply or a file that go to several places at a time: they stay in the cache */
 #define LIMIT_PLAIN_CHUNK	    (256 * KIB)
+/* reads in one request to penstock's store, and bytes of its reply; a GET brings the others */
+#define LIMIT_READ_MANY		    4096
+#define LIMIT_READ_MANY_BYTES	    (64 * MIB)
 #define LIMIT_READS		    4096 /* reads of objects that are signed at a time */
 /* bytes of the heads of their requests, with long keys and a session token */
 #define LIMIT_READS_HEADS	    (64 * MIB)

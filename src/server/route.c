@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "s3/message/read_many.h"
 #include "server/op/op.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
@@ -46,6 +47,7 @@ static const struct route routes[] = {
 	{BUCKET, "PUT", "acl", LOOP, op_put_acl},
 	{BUCKET, "GET", "uploads", WORKER, op_list_uploads},
 	{BUCKET, "POST", "delete", DOCUMENT, op_delete_objects},
+	{BUCKET, "POST", READ_MANY_QUERY, DOCUMENT, op_read_many},
 	{OBJECT, "GET", NULL, LOOP, op_get_object},
 	{OBJECT, "GET", "partNumber", LOOP, op_get_object},
 	{OBJECT, "HEAD", NULL, LOOP, op_get_object},
@@ -63,15 +65,15 @@ static const struct route routes[] = {
 	{OBJECT, "DELETE", "uploadId", WORKER, op_abort_upload},
 };
 
-/* Every subresource of S3; a request with one of them is never an ordinary one. In the order of
- * precedence if several are present. */
+/* Every subresource of S3, and our own; a request with one of them is never an ordinary one. In the
+ * order of precedence if several are present. */
 static const char *const subresources[] = {"uploadId", "uploads", "attributes", "acl", "tagging",
 	"policy", "policyStatus", "cors", "lifecycle", "website", "notification", "replication",
 	"requestPayment", "logging", "encryption", "accelerate", "analytics", "inventory",
 	"metrics", "ownershipControls", "publicAccessBlock", "object-lock", "intelligent-tiering",
 	"legal-hold", "retention", "torrent", "restore", "select", "session", "append",
 	"renameObject", "metadataTable", "metadataConfiguration", "location", "versioning",
-	"versions", "delete", "list-type", "partNumber"};
+	"versions", "delete", "list-type", "partNumber", READ_MANY_QUERY};
 
 static const struct absence absences[] = {
 	{BUCKET, "policy", "NoSuchBucketPolicy", "The bucket policy does not exist"},

@@ -9,6 +9,9 @@
 #include "base/error.h"
 #include "base/fs.h"
 
+/* A process has 65,530 mappings by default. */
+#define MAPPED_PIECES 4096
+
 struct store_object *store_object_ref(struct store_object *object)
 {
 	atomic_fetch_add_explicit(&object->refs, 1, memory_order_relaxed);
@@ -120,18 +123,32 @@ const char *store_object_header(const struct store_object *object, const char *n
 	return NULL;
 }
 
-const void *store_object_map(struct store_object *object)
+/* Returns the piece that has the range, and makes `*offset` that in the piece; n_pieces if none has
+ * all of it. */
+static size_t piece_of(const struct store_object *object, uint64_t *offset, uint64_t length)
 {
+	size_t i = 0;
+
+	while (i < object->n_pieces && *offset >= object->pieces[i].length)
+		*offset -= object->pieces[i++].length;
+	if (i < object->n_pieces && length > object->pieces[i].length - *offset)
+		return object->n_pieces;
+	return i;
+}
+
+const void *store_object_map(const struct store_object *object, uint64_t offset, uint64_t length)
+{
+	size_t i;
 	const char *map;
 
 	if (object->body)
-		return object->body;
-	if (object->n_pieces != 1)
+		return (const char *)object->body + offset;
+	i = piece_of(object, &offset, length);
+	if (i == object->n_pieces || object->n_pieces > MAPPED_PIECES)
 		return NULL;
-	map = blob_map(object->store, object->blobs[0]);
-	if (!map || object->blobs[0]->map_len < object->pieces[0].offset + object->pieces[0].length)
-		return NULL;
-	return map + object->pieces[0].offset;
+	map = blob_map(object->store, object->blobs[i]);
+	offset += object->pieces[i].offset;
+	return map && object->blobs[i]->map_len >= offset + length ? map + offset : NULL;
 }
 
 int store_object_open(
@@ -140,11 +157,9 @@ int store_object_open(
 	_cleanup_close_ int fd = -1;
 	const struct store_piece *piece;
 	struct stat st;
-	size_t i = 0;
+	size_t i = piece_of(object, &offset, length);
 
-	while (i < object->n_pieces && offset >= object->pieces[i].length)
-		offset -= object->pieces[i++].length;
-	if (i == object->n_pieces || length > object->pieces[i].length - offset)
+	if (i == object->n_pieces)
 		return -1;
 	piece = &object->pieces[i];
 	fd = blob_open(object->store, piece->blob, NULL);

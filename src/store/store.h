@@ -187,11 +187,12 @@ const char *store_object_header(const struct store_object *object, const char *n
 bool store_object_next_header(
 	const struct store_object *object, const char **p, const char **name, const char **value);
 /*
- * Returns all bytes in memory: the inline body, or the mapped file. Returns NULL if the object has
- * several pieces or cannot be mapped; read it then. Valid as long as the object. Pass it to the
- * kernel only (send): a disk error under a mapping raises SIGBUS in code that reads it.
+ * Returns a range that lies within the object in memory: in the inline body, or in a mapped file.
+ * Returns NULL if it is in several pieces or cannot be mapped; read it then. Valid as long as the
+ * object. Pass it to the kernel only (send): a disk error under a mapping raises SIGBUS in code
+ * that reads it.
  */
-const void *store_object_map(struct store_object *object);
+const void *store_object_map(const struct store_object *object, uint64_t offset, uint64_t length);
 
 /*
  * Opens the file that contains these bytes contiguously, from `*at` in it: for sendfile(). The

@@ -33,6 +33,9 @@ const struct fact environment_table[] = {
 		"store that cannot be reached or responds with 5xx"},
 	{"PENSTOCK_NETWORK_STALL", "30",
 		"seconds without a byte after which a connection is replaced"},
+	{"PENSTOCK_READ_MANY", "`yes`",
+		"`no`: a data set in penstock's own store is read by a GET for each sample, as in "
+		"any other store"},
 	{"PENSTOCK_UNPACK_RATIO", "500",
 		"an archive that unpacks to more than 256 MiB and to more than this many times its "
 		"size is refused"},

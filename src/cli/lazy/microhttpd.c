@@ -15,6 +15,9 @@ LAZY(struct MHD_Response *, MHD_create_response_from_callback,
 	(uint64_t a, size_t b, MHD_ContentReaderCallback c, void *d,
 		MHD_ContentReaderFreeCallback e),
 	(a, b, c, d, e))
+LAZY(struct MHD_Response *, MHD_create_response_from_iovec,
+	(const struct MHD_IoVec *a, unsigned int b, MHD_ContentReaderFreeCallback c, void *d),
+	(a, b, c, d))
 LAZY(struct MHD_Response *, MHD_create_response_from_fd_at_offset64,
 	(uint64_t a, int b, uint64_t c), (a, b, c))
 LAZY_END(MHD_destroy_response, struct MHD_Response)

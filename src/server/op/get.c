@@ -119,11 +119,11 @@ static struct MHD_Response *object_response(
 	response = file_response(object, e);
 	if (response)
 		return response;
-	data = store_object_map(object);
+	data = store_object_map(object, e->offset, e->length);
 	if (!data)
 		return stream_response(object, e);
-	response = MHD_create_response_from_buffer_with_free_callback_cls((size_t)e->length,
-		(void *)(data + e->offset), free_object, store_object_ref(object));
+	response = MHD_create_response_from_buffer_with_free_callback_cls(
+		(size_t)e->length, (void *)data, free_object, store_object_ref(object));
 	if (!response)
 		store_object_unref(object);
 	return response;

@@ -30,6 +30,8 @@ void op_tagging_object(struct request *req);
 
 void op_get_object(struct request *req);
 void op_object_attributes(struct request *req);
+/* Many reads: s3/message/read_many.h. */
+void op_read_many(struct request *req);
 void op_put_object_begin(struct request *req);
 void op_copy_object(struct request *req);
 void op_delete_object(struct request *req);

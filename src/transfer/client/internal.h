@@ -55,6 +55,7 @@ struct object_client {
 
 	atomic_bool bare_etags; /* If-Match needs the ETag without quotes: Ceph before 18 */
 	atomic_bool own_kind; /* the store identifies itself as penstock */
+	atomic_bool no_read_many; /* but refuses many reads in one request */
 	atomic_bool swept; /* old upload journals were removed */
 	atomic_bool swept_sent; /* and old records of sent objects */
 	atomic_bool no_part_copy; /* the store has no UploadPartCopy */

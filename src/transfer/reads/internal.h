@@ -1,9 +1,12 @@
-/* Shared by the two ways to read. */
+/* Shared by the ways to read. */
 #ifndef TRANSFER_READS_INTERNAL_H
 #define TRANSFER_READS_INTERNAL_H
 
+#include "net/credentials/credentials.h"
 #include "net/plain/plain.h"
+#include "s3/date.h"
 #include "s3/sign/sigv4.h"
+#include "s3/sum/checksum.h"
 #include "transfer/client/internal.h"
 #include "transfer/reads.h"
 
@@ -11,13 +14,53 @@ struct object_reads {
 	struct object_client *client;
 	char *bucket;
 	struct plain *plain; /* NULL: the engine does everything */
+	bool singly; /* a GET for each read */
 	int64_t plain_from_ms; /* not before: everything failed on it lately */
 	struct sigv4 sigv4;
 	struct buf heads; /* of the requests of one run */
-	struct buf path;
+	struct buf path, body;
 };
 
-/* plain.c: reads what it can, and sets `done[i]` for that. */
+#define READS_SILENCE_MS 2000 /* then a request is repeated on another connection */
+
+/* ---- sign.c ---- */
+
+struct reads_signer {
+	struct object_reads *reads;
+	struct credentials keys;
+	int64_t now; /* the store's, in seconds since 1970 */
+	char date[DATE_BASIC_SIZE];
+};
+int reads_signer_init(struct reads_signer *s, struct object_reads *reads, const atomic_int *cancel,
+	struct penstock_error *err);
+void reads_signer_release(struct reads_signer *s);
+/* Appends the signed headers to `reads->heads`, and ends the head. The request has its method,
+ * path, query and hash. `sums`: the store is to send the object's checksum. */
+int reads_sign(struct reads_signer *s, struct sigv4_request request, bool sums,
+	struct penstock_error *err);
+
+/* ---- flight.c ---- */
+
+/* A read in progress. */
+struct flight {
+	struct object_read *read;
+	struct object_client *client;
+	uint64_t at; /* bytes received */
+	struct checksum sum; /* of a whole object; NONE if the store has none */
+	uint8_t digest[CHECKSUM_MAX_SIZE]; /* the store's */
+};
+/* Puts the next bytes of the read into place. */
+void flight_add(struct flight *f, const void *data, size_t len);
+/* True if all bytes are there, and verified. */
+bool flight_is_good(struct flight *f);
+
+/* ---- three ways to read, tried one after the other ---- */
+
+/* many.c: many small reads in one request, if the store is ours. Sets `done[i]` for those that are
+ * good. */
+int reads_many(struct object_reads *reads, struct object_read *items, size_t n, bool *done,
+	const atomic_int *cancel, struct penstock_error *err);
+/* plain.c: a GET for each that is not done. */
 int reads_plain(struct object_reads *reads, struct object_read *items, size_t n, bool *done,
 	const atomic_int *cancel, struct penstock_error *err);
 /* engine.c: reads the others, and sets their errors. */

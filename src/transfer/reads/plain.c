@@ -12,67 +12,11 @@
 #include "s3/uri.h"
 #include "transfer/reads/internal.h"
 
-#define SILENCE_MS 2000 /* then the engine asks again, on another connection */
-#define PAUSE_MS   5000 /* without a try, after a run of which nothing went well */
-
-/* A read in progress. */
-struct flight {
-	struct object_read *read;
-	uint64_t at; /* bytes that `pieces` got */
-	struct checksum sum; /* of a whole object; NONE if the store has none */
-	uint8_t digest[CHECKSUM_MAX_SIZE]; /* the store's */
-};
-
-struct signer {
-	struct object_reads *reads;
-	struct credentials keys;
-	int64_t now; /* the store's, in seconds since 1970 */
-	char date[DATE_BASIC_SIZE];
-};
-
-/* Appends the headers that are signed: the host, and all that begin with x-amz-. */
-static int add_signed(struct signer *s, const char *path, bool sums, struct penstock_error *err)
-{
-	const struct credentials *k = &s->keys;
-	const struct sigv4_credentials keys = {
-		.access_key = k->access_key_id,
-		.secret_key = k->secret_access_key,
-		.session_token = k->session_token,
-	};
-	struct sigv4_header headers[5] = {{"host", s->reads->client->authority}};
-	struct sigv4_request request = {.method = "GET",
-		.path = path,
-		.headers = headers,
-		.n_headers = 1,
-		.payload_hash = SIGV4_EMPTY_SHA256};
-	struct buf *out = &s->reads->heads;
-
-	if (sums)
-		headers[request.n_headers++] = (struct sigv4_header){
-			"x-amz-checksum-mode", "ENABLED"};
-	if (k->access_key_id) {
-		headers[request.n_headers++] = (struct sigv4_header){"x-amz-date", s->date};
-		headers[request.n_headers++] = (struct sigv4_header){
-			"x-amz-content-sha256", SIGV4_EMPTY_SHA256};
-	}
-	if (k->session_token)
-		headers[request.n_headers++] = (struct sigv4_header){
-			"x-amz-security-token", k->session_token};
-	for (size_t i = 0; i < request.n_headers; i++)
-		buf_printf(out, "%s: %s\r\n", headers[i].name, headers[i].value);
-	if (!k->access_key_id)
-		return 0;
-	buf_add_str(out, "Authorization: ");
-	if (sigv4_sign(&s->reads->sigv4, &request,
-		    (struct sigv4_identity){&keys, s->reads->client->settings.region, "s3", s->now},
-		    out, NULL, err) < 0)
-		return -1;
-	buf_add_str(out, "\r\n");
-	return 0;
-}
+#define PAUSE_MS 5000 /* without a try, after a run of which nothing went well */
 
 /* Appends the head of the request. */
-static int add_head(struct signer *s, const struct object_read *read, struct penstock_error *err)
+static int add_head(
+	struct reads_signer *s, const struct object_read *read, struct penstock_error *err)
 {
 	const struct object_client *client = s->reads->client;
 	struct buf *out = &s->reads->heads, *path = &s->reads->path;
@@ -89,12 +33,12 @@ static int add_head(struct signer *s, const struct object_read *read, struct pen
 			read->offset + read->length - 1);
 	if (read->etag && *read->etag)
 		buf_printf(out, "If-Match: %s\r\n", read->etag);
-	if (add_signed(s, buf_str(path), read->whole && object_response_checksums(), err) < 0)
-		return -1;
-	buf_add_str(out, "\r\n");
-	if (buf_failed(path) || buf_failed(out))
-		return buf_error(out, "a request", err);
-	return 0;
+	if (buf_failed(path))
+		return buf_error(path, "a request", err);
+	return reads_sign(s,
+		(struct sigv4_request){
+			.method = "GET", .path = buf_str(path), .payload_hash = SIGV4_EMPTY_SHA256},
+		read->whole && object_response_checksums(), err);
 }
 
 static bool has_value(const char *head, size_t len, const char *name, const char *wanted)
@@ -103,6 +47,17 @@ static bool has_value(const char *head, size_t len, const char *name, const char
 	const char *value = plain_header(head, len, name, &n);
 
 	return value && n == strlen(wanted) && memcmp(value, wanted, n) == 0;
+}
+
+/* Replies of our own store enable reads_many(). */
+static void learn_store(struct object_client *client, const char *head, size_t len)
+{
+	size_t n;
+	const char *server = atomic_load(&client->own_kind) ? NULL
+							    : plain_header(head, len, "Server", &n);
+
+	if (server && n > 9 && memcmp(server, "penstock/", 9) == 0)
+		atomic_store(&client->own_kind, true);
 }
 
 static bool on_head(void *cookie, struct plain_get *get, const char *head, size_t len)
@@ -115,6 +70,7 @@ static bool on_head(void *cookie, struct plain_get *get, const char *head, size_
 
 	if (get->status != (read->whole ? 200 : 206))
 		return false;
+	learn_store(f->client, head, len);
 	/* A store or a cache may ignore If-Match. */
 	if (read->etag && *read->etag && !has_value(head, len, "ETag", read->etag))
 		return false;
@@ -137,86 +93,75 @@ static bool on_head(void *cookie, struct plain_get *get, const char *head, size_
 
 static void on_body(void *cookie, const void *data, size_t len)
 {
-	struct flight *f = cookie;
-
-	read_pieces_add(&f->read->pieces, f->at, data, len);
-	f->at += len;
-	if (f->sum.kind != CHECKSUM_NONE)
-		checksum_update(&f->sum, data, len);
+	flight_add(cookie, data, len);
 }
 
+/* The bytes of a read with one place are there already. */
 static bool is_good(struct flight *f, const struct plain_get *get)
 {
-	uint8_t got[CHECKSUM_MAX_SIZE];
-
-	if (!get->good || get->len != f->read->length)
+	if (!get->good)
 		return false;
-	if (f->sum.kind == CHECKSUM_NONE)
-		return true;
-	if (get->body)
+	if (get->body) {
 		checksum_update(&f->sum, get->body, get->len);
-	checksum_final(&f->sum, got);
-	return memcmp(got, f->digest, checksum_size(f->sum.kind)) == 0;
+		f->at = get->len;
+	}
+	return flight_is_good(f);
 }
 
-static int make_heads(struct object_reads *reads, struct object_read *items, struct plain_get *gets,
-	size_t n, const atomic_int *cancel, struct penstock_error *err)
+static int make_heads(struct reads_signer *s, struct flight *flights, struct plain_get *gets,
+	size_t n, struct penstock_error *err)
 {
-	struct signer s = {.reads = reads,
-		.now = clock_wall_ns() / NS_PER_S + atomic_load(&reads->client->skew_s)};
-	struct credentials_provider *provider = reads->client->settings.credentials;
+	struct buf *heads = &s->reads->heads;
 	int r = 0;
 
-	if (!credentials_anonymous(provider))
-		r = credentials_get_within(provider,
-			&(struct credentials_patience){.cancel = cancel,
-				.cancel_all = http_engine_cancel(reads->client->engine)},
-			&s.keys, err);
-	date_format_basic(s.now, s.date);
-	buf_clear(&reads->heads);
+	buf_clear(heads);
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		size_t before = reads->heads.len;
+		size_t before = heads->len;
 
-		r = add_head(&s, &items[i], err);
-		gets[i].head_len = reads->heads.len - before;
+		r = add_head(s, flights[i].read, err);
+		gets[i].head_len = heads->len - before;
 	}
-	credentials_release(&s.keys);
 	for (size_t i = 0, at = 0; r == 0 && i < n; at += gets[i++].head_len)
-		gets[i].head = reads->heads.data + at;
-	return r < 0 ? -(int)err->code : 0;
+		gets[i].head = heads->data + at;
+	return r;
 }
 
 int reads_plain(struct object_reads *reads, struct object_read *items, size_t n, bool *done,
 	const atomic_int *cancel, struct penstock_error *err)
 {
-	_cleanup_free_ struct plain_get *gets = NULL;
-	_cleanup_free_ struct flight *flights = NULL;
-	size_t good = 0;
+	_cleanup_free_ struct plain_get *gets = calloc(n, sizeof(*gets));
+	_cleanup_free_ struct flight *flights = calloc(n, sizeof(*flights));
+	_cleanup_(reads_signer_release) struct reads_signer signer = {0};
+	size_t m = 0, good = 0;
 	int r;
 
-	if (!reads->plain || n == 0 || clock_monotonic_ms() < reads->plain_from_ms ||
-		(cancel && atomic_load(cancel)))
-		return 0;
-	gets = calloc(n, sizeof(*gets));
-	flights = calloc(n, sizeof(*flights));
 	if (!gets || !flights)
 		return error_memory(err);
 	for (size_t i = 0; i < n; i++) {
-		flights[i].read = &items[i];
-		gets[i] = (struct plain_get){.body = items[i].data,
+		if (done[i])
+			continue;
+		flights[m] = (struct flight){.read = &items[i], .client = reads->client};
+		gets[m] = (struct plain_get){.body = items[i].data,
 			.room = items[i].length,
 			.on_head = on_head,
 			.on_body = on_body,
-			.cookie = &flights[i]};
+			.cookie = &flights[m]};
+		m++;
 	}
-	r = make_heads(reads, items, gets, n, cancel, err);
+	if (m == 0)
+		return 0;
+	r = reads_signer_init(&signer, reads, cancel, err);
+	if (r == 0)
+		r = make_heads(&signer, flights, gets, m, err);
 	if (r < 0)
 		return r;
-	plain_run(reads->plain, gets, n, SILENCE_MS, cancel);
-	for (size_t i = 0; i < n; i++) {
-		done[i] = is_good(&flights[i], &gets[i]);
+	plain_run(reads->plain, gets, m, READS_SILENCE_MS, cancel);
+	for (size_t i = 0; i < m; i++) {
+		bool is = is_good(&flights[i], &gets[i]);
+
+		done[flights[i].read - items] = is;
+		good += is;
 		checksum_release(&flights[i].sum);
-		good += done[i];
 	}
 	if (!good)
 		reads->plain_from_ms = clock_monotonic_ms() + PAUSE_MS;

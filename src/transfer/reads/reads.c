@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
@@ -30,9 +31,12 @@ int reads_new(struct object_reads **out, struct object_client *client, const cha
 	if (!reads)
 		return error_memory(err);
 	reads->client = client;
+	reads->singly = str_env("PENSTOCK_READ_MANY") &&
+			strcmp(str_env("PENSTOCK_READ_MANY"), "no") == 0;
 	reads->bucket = strdup(bucket);
 	buf_init(&reads->heads, LIMIT_READS_HEADS);
 	buf_init(&reads->path, LIMIT_STRING);
+	buf_init(&reads->body, LIMIT_READS_HEADS);
 	r = reads->bucket ? sigv4_init(&reads->sigv4, err) : error_memory(err);
 	if (r == 0 && !client->https && !client->google && !client->aws && !has_proxy())
 		r = plain_new(&reads->plain, client->authority, 0, err);
@@ -54,6 +58,7 @@ void reads_free(struct object_reads *reads)
 	sigv4_release(&reads->sigv4);
 	buf_release(&reads->heads);
 	buf_release(&reads->path);
+	buf_release(&reads->body);
 	free(reads->bucket);
 	free(reads);
 }
@@ -62,13 +67,19 @@ int reads_run(struct object_reads *reads, struct object_read *items, size_t n,
 	const atomic_int *cancel, struct penstock_error *err)
 {
 	_cleanup_free_ bool *done = calloc(n + 1, sizeof(*done));
-	int r, failed = 0;
+	int r = 0, failed = 0;
 
 	if (!done)
 		return error_memory(err);
 	for (size_t i = 0; i < n; i++)
 		items[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
-	r = reads_plain(reads, items, n, done, cancel, err);
+	if (reads->plain && !(cancel && atomic_load(cancel))) {
+		r = clock_monotonic_ms() < reads->plain_from_ms
+			    ? 0
+			    : reads_many(reads, items, n, done, cancel, err);
+		if (r == 0 && clock_monotonic_ms() >= reads->plain_from_ms)
+			r = reads_plain(reads, items, n, done, cancel, err);
+	}
 	if (r == 0)
 		r = reads_engine(reads, items, n, done, cancel, err);
 	for (size_t i = 0; r == 0 && i < n; i++)

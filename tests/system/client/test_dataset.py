@@ -208,6 +208,19 @@ def test_missing_keys_are_named(bucket, monkeypatch):
         Dataset("s3://data/n/")
 
 
+# Our own store brings many samples in one request, once it is known; another store gets a GET for each.
+def test_our_store_is_asked_for_many_samples_at_a_time(proxy, bucket):
+    numbered(bucket, 200)
+    data = Dataset("s3://data/n/")
+    data.__getitems__(range(4))
+    before = len(proxy.seen())
+
+    got = data.__getitems__(range(200))
+
+    assert [int(bytes(sample)) for sample in got] == list(range(200))
+    assert [request.method for request in proxy.seen()[before:]] == ["POST"] * 4
+
+
 # --- trouble ---
 
 
@@ -217,7 +230,7 @@ def test_an_epoch_goes_on_after_a_store_that_was_busy(proxy, bucket):
     batches = iter(Loader(Dataset("s3://data/n/", threads=2), 4, shuffle=True, ahead=1))
     got = [next(batches)]
     end = time.monotonic() + 3
-    busy = proxy.fault(method="GET", times=10**6, status=503, body=s3_error("SlowDown"), when=lambda _: time.monotonic() < end)
+    busy = proxy.fault(method="GET|POST", times=10**6, status=503, body=s3_error("SlowDown"), when=lambda _: time.monotonic() < end)
 
     got += batches
 
@@ -233,9 +246,9 @@ def test_an_epoch_goes_on_after_a_store_that_was_away(proxy, bucket):
         if i == 2:
             proxy.cut_all()
         if i == 4:
-            proxy.fault(method="GET", times=5, drop=True)
+            proxy.fault(method="GET|POST", times=5, drop=True)
         if i == 6:
-            proxy.fault(method="GET", times=3, cut_after=0)
+            proxy.fault(method="GET|POST", times=3, cut_after=0)
 
     assert numbers(got) == list(range(40))
 
@@ -310,7 +323,7 @@ def ask(proxy):
         raise Asked
 
     def begin():
-        begin.held = held = proxy.fault(method="GET", times=10**6, hold="reply")
+        begin.held = held = proxy.fault(method="GET|POST", times=10**6, hold="reply")
         threading.Thread(target=lambda: (held.wait(), os.kill(os.getpid(), signal.SIGUSR1))).start()
 
     before = signal.signal(signal.SIGUSR1, handler)

@@ -147,7 +147,7 @@ static bool read_large(struct fixture *f, struct penstock_error *err)
 	bool good = store_object_get(f->store, "b", "large", &object, err) == STORE_OK;
 
 	if (good) {
-		store_object_map(object);
+		store_object_map(object, 0, object->size);
 		good = store_reader_new(object, &reader, err) == 0 &&
 		       store_reader_read(reader, 0, data, FILE_SIZE, err) == FILE_SIZE;
 	}

@@ -41,7 +41,7 @@ static void *read_all(void *arg)
 
 		if (store_object_get(s->f->store, "b", "k", &o, NULL) != STORE_OK)
 			continue;
-		data = store_object_map(o);
+		data = store_object_map(o, 0, o->size);
 		assert_non_null(data);
 		for (size_t i = 1; i < o->size; i += 1000)
 			assert_int_equal(data[i], data[0]);

@@ -6,12 +6,17 @@
 
 #include <penstock/error.h>
 
+#include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "mini_http.h"
 #include "net/credentials/credentials.h"
 #include "net/http/http.h"
 #include "net/plain/plain.h"
+#include "s3/message/read_many.h"
 #include "s3/sum/checksum.h"
+#include "transfer/client/internal.h"
 #include "transfer/reads.h"
 
 #define SIZE 3073
@@ -32,9 +37,13 @@ struct fixture {
 	atomic_uint first_requests;
 	unsigned repeats; /* requests beyond the first of an odd object */
 	atomic_int cancel;
+	/* The store is ours, and takes many reads in one request. */
+	bool ours;
+	const char *fault; /* of its replies to those */
+	atomic_uint posts, gets;
 };
 
-static void checksum_line(char out[128], bool wrong)
+static void checksum_line(char out[192], bool wrong, bool ours)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	char text[CHECKSUM_TEXT_SIZE];
@@ -42,7 +51,8 @@ static void checksum_line(char out[128], bool wrong)
 	assert_int_equal(checksum_of(CHECKSUM_CRC64NVME, content, SIZE, digest, NULL), 0);
 	digest[0] ^= wrong;
 	checksum_format(CHECKSUM_CRC64NVME, digest, text);
-	snprintf(out, 128, "ETag: \"e\"\r\nx-amz-checksum-crc64nvme: %s\r\n", text);
+	snprintf(out, 192, "ETag: \"e\"\r\nx-amz-checksum-crc64nvme: %s\r\n%s", text,
+		ours ? "Server: penstock/9\r\n" : "");
 }
 
 static bool is_first(struct fixture *f)
@@ -50,12 +60,74 @@ static bool is_first(struct fixture *f)
 	return atomic_fetch_add(&f->first_requests, 1) == 0;
 }
 
+static void add_result(
+	struct fixture *f, const struct read_many_item *item, struct buf *table, struct buf *bytes)
+{
+	struct read_many_result result = {.status = 200, .length = SIZE};
+	uint8_t entry[READ_MANY_ENTRY], digest[CHECKSUM_MAX_SIZE];
+	bool odd = f->fault && bytes->len > 2 * SIZE && bytes->len < 4 * SIZE;
+
+	if (item->whole) {
+		result.kind = CHECKSUM_CRC64NVME;
+		checksum_of(CHECKSUM_CRC64NVME, content, SIZE, digest, NULL);
+		memcpy(result.digest, digest, READ_MANY_DIGEST);
+		result.digest[0] ^= odd && strcmp(f->fault, "damaged") == 0;
+	} else {
+		result.length = item->length;
+	}
+	if (strstr(item->key, "missing"))
+		result = (struct read_many_result){.status = 404};
+	result.length -= odd && strcmp(f->fault, "short") == 0;
+	if (odd && strcmp(f->fault, "busy") == 0)
+		result = (struct read_many_result){.status = 503};
+	buf_add(bytes, content + item->offset, (size_t)result.length);
+	if (odd && strcmp(f->fault, "lies") == 0)
+		result.length += 7;
+	read_many_encode(&result, entry);
+	buf_add(table, entry, sizeof(entry));
+}
+
+static bool answer_many(struct fixture *f, const struct mini_request *r, int fd)
+{
+	const char *fault = f->fault ? f->fault : "";
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MIB), key = BUF_INIT(KIB);
+	_cleanup_(buf_release) struct buf table = BUF_INIT(MIB), bytes = BUF_INIT(MIB);
+	struct read_many_item item;
+	char *at;
+
+	atomic_fetch_add(&f->posts, 1);
+	if (strcmp(fault, "refused") == 0)
+		return mini_reply(fd, "501 Not Implemented", "", "", 0);
+	buf_add(&text, r->body, r->body_len);
+	at = text.data;
+	while (read_many_next(&at, &key, &item) > 0)
+		add_result(f, &item, &table, &bytes);
+	if (strcmp(fault, "short table") == 0)
+		table.len -= READ_MANY_ENTRY;
+	else if (strcmp(fault, "more") == 0)
+		buf_add(&bytes, "more", 4);
+	else if (strcmp(fault, "odd table") == 0)
+		table.data[READ_MANY_ENTRY] = 7;
+	else if (strcmp(fault, "cut") == 0)
+		return mini_printf(fd,
+			       "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nx-penstock-read: 1\r\n\r\n",
+			       table.len + bytes.len) &&
+		       mini_write(fd, table.data, table.len) && mini_write(fd, bytes.data, SIZE) &&
+		       false;
+	buf_add(&table, bytes.data, bytes.len);
+	return mini_reply(fd, "200 OK", strcmp(fault, "other") == 0 ? "" : "x-penstock-read: 1\r\n",
+		table.data, table.len);
+}
+
 static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 {
 	struct fixture *f = m->cookie;
-	char headers[256], sum[128];
+	char headers[256], sum[192];
 	uint64_t first, last;
 
+	if (strcmp(r->method, "POST") == 0)
+		return answer_many(f, r, fd);
+	atomic_fetch_add(&f->gets, 1);
 	if (mini_range(r, SIZE, &first, &last)) {
 		snprintf(headers, sizeof(headers),
 			"ETag: \"e\"\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%d\r\n", first,
@@ -63,7 +135,7 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 		return mini_reply(fd, "206 Partial Content", headers, content + first,
 			(size_t)(last - first + 1));
 	}
-	checksum_line(sum, strstr(r->target, "damaged") != NULL);
+	checksum_line(sum, strstr(r->target, "damaged") != NULL, f->ours);
 	if (strstr(r->target, "missing"))
 		return mini_reply(
 			fd, "404 Not Found", "", "<Error><Code>NoSuchKey</Code></Error>", 37);
@@ -242,6 +314,64 @@ static void one_that_fails_does_not_end_the_others(void **state)
 	}
 }
 
+/* A store that identifies itself gets one request for many reads, from the second batch on. */
+static void our_store_gets_many_reads_in_one_request(void **state)
+{
+	struct fixture *f = *state;
+
+	f->ours = true;
+	assert_int_equal(run(f, NULL), 0);
+	assert_int_equal(atomic_load(&f->posts), 0);
+	atomic_store(&f->gets, 0);
+	for (size_t i = 0; i < 4; i++) {
+		f->turn = i % 2;
+		assert_int_equal(run(f, NULL), 0);
+		assert_others(f);
+		assert_memory_equal(f->data[2], content, SIZE);
+	}
+	assert_int_equal(atomic_load(&f->posts), 4);
+	assert_int_equal(atomic_load(&f->gets), 0);
+	for (size_t i = 0; i < N; i++)
+		f->batch[i] = (struct object_read){
+			.key = "good", .offset = i * 70, .length = 60 + i, .data = f->data[i]};
+	assert_int_equal(reads_run(f->reads, f->batch, N, NULL, NULL), 0);
+	for (size_t i = 0; i < N; i++)
+		assert_memory_equal(f->data[i], content + i * 70, 60 + i);
+	assert_int_equal(atomic_load(&f->gets), 0);
+	assert_int_equal(run(f, "missing"), 1);
+	assert_int_equal(f->batch[2].error.code, PENSTOCK_E_NOT_FOUND);
+	assert_others(f);
+}
+
+/* GETs bring the rest; a store that does not know the request is not asked again. */
+static void a_bad_reply_to_many_reads_is_no_failure(void **state)
+{
+	static const char *const faults[] = {"damaged", "short", "busy", "lies", "short table",
+		"more", "odd table", "cut", "other", "refused"};
+	struct fixture *f = *state;
+	unsigned posts = 0;
+
+	f->ours = true;
+	assert_int_equal(run(f, NULL), 0);
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+		f->fault = faults[i];
+		f->turn = i % 2;
+		/* "other" and "refused" are each the last request of their client. */
+		if (strcmp(faults[i], "other") == 0 || strcmp(faults[i], "refused") == 0)
+			atomic_store(&f->s3->no_read_many, false);
+		for (size_t again = 0; again < 2; again++) {
+			atomic_store(&f->gets, 0);
+			assert_int_equal(run(f, NULL), 0);
+			assert_others(f);
+			assert_memory_equal(f->data[2], content, SIZE);
+			assert_in_range(atomic_load(&f->gets), 1, N);
+		}
+		posts += strcmp(faults[i], "other") == 0 || strcmp(faults[i], "refused") == 0 ? 1
+											      : 2;
+		assert_int_equal(atomic_load(&f->posts), posts);
+	}
+}
+
 static void a_cancelled_batch_ends_at_once(void **state)
 {
 	struct fixture *f = *state;
@@ -303,6 +433,8 @@ int main(void)
 		RULE(bytes_go_to_all_pieces_that_have_them),
 		RULE(an_unusual_reply_is_no_failure),
 		RULE(one_that_fails_does_not_end_the_others),
+		RULE(our_store_gets_many_reads_in_one_request),
+		RULE(a_bad_reply_to_many_reads_is_no_failure),
 		RULE(a_cancelled_batch_ends_at_once),
 		cmocka_unit_test(only_heads_with_a_plain_length_are_taken),
 	};
