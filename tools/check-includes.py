@@ -33,7 +33,7 @@ STANDS_ON = {
     "workflow": ["base"],
     "records": ["base"],
     "run": ["workflow", "records", "sync", "image"],
-    "cli": ["run", "server"],
+    "cli": ["dataset", "run", "server"],
 }
 MAX_LINES = 900
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(penstock/[^>]+)>)')

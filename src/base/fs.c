@@ -31,6 +31,23 @@ char *path_join(const char *dir, const char *name)
 	return str_printf("%.*s%s%s", (int)len, dir, len == 1 && dir[0] == '/' ? "" : "/", name);
 }
 
+char *home_path(void)
+{
+	const char *own = getenv("PENSTOCK_HOME");
+	const char *data = getenv("XDG_DATA_HOME");
+	const char *user = getenv("HOME");
+
+	if (own && *own) {
+		if (own[0] == '/')
+			return strdup(own);
+		_cleanup_free_ char *cwd = getcwd(NULL, 0);
+		return cwd ? path_join(cwd, own) : NULL;
+	}
+	if (data && data[0] == '/')
+		return path_join(data, "penstock");
+	return path_join(user && *user ? user : "/root", ".local/share/penstock");
+}
+
 int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err)
 {
 	_cleanup_free_ char *copy = strdup(path);

@@ -19,6 +19,9 @@ struct penstock_error;
 
 /* Joins "a" (or "a/") and "b" to "a/b"; the caller frees it. Returns NULL if out of memory. */
 char *path_join(const char *dir, const char *name);
+/* The directory with all of penstock's local data: $PENSTOCK_HOME, else $XDG_DATA_HOME/penstock,
+ * else ~/.local/share/penstock; absolute, and not created. NULL if out of memory; free() it. */
+char *home_path(void);
 
 /* Creates `path` and its missing parents with `mode`. Existing directories are not an error. */
 int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err);

@@ -201,6 +201,10 @@
 /* Data sets. */
 #define LIMIT_DATASET_SHARDS  50000000 /* objects or files; 100 bytes of memory each */
 #define LIMIT_DATASET_NAMES   (8 * GIB) /* bytes of their names and ETags */
+#define LIMIT_DATASET_INDEX   (16 * GIB) /* bytes of the index of a data set */
+/* ms of a scan after which its result is kept in the home, and days for which it is kept unused */
+#define LIMIT_DATASET_SCAN_MS 100
+#define LIMIT_DATASET_KEPT_DAYS 30
 #define LIMIT_DATASET_BYTES   (4 * GIB) /* bytes of a batch */
 #define LIMIT_DATASET_FILES   32 /* files that a reader keeps open */
 #define LIMIT_DATASET_READERS 32 /* readers kept between calls; each has its connections */

@@ -34,6 +34,7 @@
 	X(presign)                                                                                 \
 	X(mb)                                                                                      \
 	X(rb)                                                                                      \
+	X(dataset)                                                                                 \
 	X(serve)                                                                                   \
 	X(pull)                                                                                    \
 	X(images)                                                                                  \

@@ -4,30 +4,60 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/buf.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "dataset/format/litdata/litdata.h"
 #include "dataset/format/mds/mds.h"
 #include "dataset/internal.h"
 
+/* Finds the samples without an index next to the shards. */
+static int find(
+	struct dataset *set, const struct dataset_options *options, struct penstock_error *err)
+{
+	int64_t start;
+	int r;
+
+	if (!options->fresh && dataset_use_kept(set, options))
+		return 0;
+	start = clock_monotonic_ms();
+	r = dataset_find_samples(set, options, err);
+	if (r == 0 && !options->fresh && set->shards &&
+		clock_monotonic_ms() - start >= LIMIT_DATASET_SCAN_MS)
+		dataset_keep(set, options);
+	return r;
+}
+
 int dataset_open(
 	struct dataset **out, const struct dataset_options *options, struct penstock_error *err)
 {
+	struct dataset_indexed indexed = {
+		.options = options, .bytes = BUF_INIT(LIMIT_DATASET_INDEX)};
+	struct source_place place = options->place;
 	struct dataset *set = calloc(1, sizeof(*set));
 	int r;
 
 	if (!set)
 		return error_memory(err);
+	buf_init(&set->document, LIMIT_FORMAT_INDEX);
+	if (!options->fresh) {
+		place.listed = dataset_listed;
+		place.listed_cookie = &indexed;
+	}
 	pthread_mutex_init(&set->lock, NULL);
 	atomic_store(&set->pid, getpid());
-	r = source_open(&set->source, &options->place, err);
-	if (r == 0)
-		r = dataset_find_samples(set, options, err);
+	r = source_open(&set->source, &place, err);
+	if (r == 0 && indexed.bytes.len)
+		r = dataset_use_index(set, &indexed.index, &indexed.bytes, err);
+	else if (r == 0)
+		r = find(set, options, err);
 	if (r == 0 && set->count == 0)
 		r = error_set(err, PENSTOCK_E_INVALID, "cannot open '%s': it has no samples",
 			options->place.url);
 	if (r < 0) {
 		dataset_free(set);
+		buf_release(&indexed.bytes);
 		return r;
 	}
 	*out = set;
@@ -43,11 +73,9 @@ void dataset_free(struct dataset *set)
 	for (size_t i = 0; i < set->n_idle && atomic_load(&set->pid) == getpid(); i++)
 		source_reader_free(set->idle[i]);
 	source_free(set->source);
-	mds_index_free(set->mds);
-	litdata_index_free(set->litdata);
+	dataset_forget_samples(set);
+	buf_release(&set->document);
 	pthread_mutex_destroy(&set->lock);
-	free(set->shards);
-	free(set->ranges);
 	free(set);
 }
 

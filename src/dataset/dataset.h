@@ -19,6 +19,11 @@
  * use a data set of its parent: its first read makes new connections.
  *
  * Reads of neighbouring samples are joined, so that records in a row are one request.
+ *
+ * An index (dataset/index/index.h) next to the shards replaces the listing and the scan, unless the
+ * options name another format or other settings. It is trusted: a shard that was replaced since is
+ * PENSTOCK_E_CHANGED when it is read, and shards that were added are not seen. The result of a scan
+ * that takes long is kept in the home, for the same list of shards only.
  */
 #ifndef DATASET_DATASET_H
 #define DATASET_DATASET_H
@@ -43,6 +48,8 @@ struct dataset_options {
 	uint64_t header, record_size, trailer; /* bytes; of "records" */
 	enum format_dtype dtype; /* of "tokens": DTYPE_U16 (the default) or DTYPE_U32 */
 	uint64_t window, stride; /* of "tokens": tokens of a sample, and from one to the next */
+	/* Lists and scans: neither uses nor keeps an index. */
+	bool fresh;
 };
 
 /* Lists the shards and finds the samples. An empty data set is PENSTOCK_E_INVALID. */
@@ -56,6 +63,18 @@ const char *dataset_format(const struct dataset *set);
 /* Bytes of every sample if all have the same size by their format; 0 otherwise. */
 uint64_t dataset_sample_size(const struct dataset *set);
 const struct source *dataset_source(const struct dataset *set);
+
+enum dataset_origin {
+	DATASET_SCANNED,
+	DATASET_INDEXED, /* by an index next to the shards */
+	DATASET_KEPT /* listed, and scanned by an earlier call */
+};
+enum dataset_origin dataset_origin(const struct dataset *set);
+/* Writes the index next to the shards. */
+int dataset_write_index(
+	const struct dataset *set, const atomic_int *cancel, struct penstock_error *err);
+/* Compares a data set with a fresh list of the same place. */
+bool dataset_is_current(const struct dataset *set, const struct dataset *fresh);
 
 /* Where a sample is. */
 struct dataset_place {

@@ -158,26 +158,35 @@ static int find_in_shards(struct finding *f, struct penstock_error *err)
 
 /* ---- formats ---- */
 
+int dataset_init_records(
+	const struct dataset *set, struct records *records, struct penstock_error *err)
+{
+	const struct index_settings *s = &set->settings;
+
+	if (strcmp(set->name, "records") == 0)
+		return records_init(records, s->header, s->record_size, s->trailer, err);
+	if (strcmp(set->name, "tokens") == 0)
+		return records_tokens(
+			records, dtype_find(s->dtype, strlen(s->dtype)), s->window, s->stride, err);
+	if (strcmp(set->name, "cifar10") == 0)
+		records_cifar10(records);
+	else
+		records_cifar100(records);
+	return 0;
+}
+
 static int prepare_records(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 	struct penstock_error *err)
 {
-	const struct dataset_options *o = f->options;
 	struct shard_reader reader = reader_of(in);
-	int r = 0;
+	int r;
 
-	if (strcmp(f->set->name, "records") == 0)
-		r = records_init(&shard->records, o->header, o->record_size, o->trailer, err);
-	else if (strcmp(f->set->name, "cifar10") == 0)
-		records_cifar10(&shard->records);
-	else if (strcmp(f->set->name, "cifar100") == 0)
-		records_cifar100(&shard->records);
-	else if (strcmp(f->set->name, "tokens") == 0)
-		r = records_tokens(&shard->records, o->dtype ? o->dtype : DTYPE_U16, o->window,
-			o->stride ? o->stride : o->window, err);
-	else if (strcmp(f->set->name, "npy") == 0)
+	if (strcmp(f->set->name, "npy") == 0)
 		r = npy_open(&shard->records, &reader, err);
-	else
+	else if (strcmp(f->set->name, "idx") == 0)
 		r = idx_open(&shard->records, &reader, err);
+	else
+		r = dataset_init_records(f->set, &shard->records, err);
 	shard->format = &shard->records.format;
 	return r;
 }
@@ -269,11 +278,22 @@ static int set_formats(struct dataset *set, struct penstock_error *err)
 	return r;
 }
 
+int dataset_parse_document(struct dataset *set, struct penstock_error *err)
+{
+	const char *text = buf_str(&set->document);
+	int r = strcmp(set->name, "mds") == 0
+			? mds_index_parse(&set->mds, text, set->document.len, "index.json", err)
+			: litdata_index_parse(
+				  &set->litdata, text, set->document.len, "index.json", err);
+
+	return r < 0 ? r : set_formats(set, err);
+}
+
 static int read_index(struct dataset *set, const atomic_int *cancel, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_FORMAT_INDEX);
 	struct shard_input in = {.set = set, .cancel = cancel};
 	size_t size;
+	char *text;
 	int r;
 
 	in.shard = source_find(set->source, "index.json");
@@ -286,18 +306,18 @@ static int read_index(struct dataset *set, const atomic_int *cancel, struct pens
 			"cannot open '%s': its index.json has more than %zu MiB",
 			source_url(set->source), LIMIT_FORMAT_INDEX / MIB);
 	size = (size_t)source_size(set->source, in.shard);
-	if (!buf_reserve(&text, size + 1))
+	text = buf_reserve(&set->document, size + 1);
+	if (!text)
 		return error_memory(err);
 	r = dataset_take_reader(set, &in.reader, err);
 	if (r < 0)
 		return r;
-	r = read_shard(&in, 0, text.data, size, err);
+	r = read_shard(&in, 0, text, size, err);
 	dataset_give_reader(set, in.reader);
-	if (r == 0 && strcmp(set->name, "mds") == 0)
-		r = mds_index_parse(&set->mds, text.data, size, "index.json", err);
-	else if (r == 0)
-		r = litdata_index_parse(&set->litdata, text.data, size, "index.json", err);
-	return r < 0 ? r : set_formats(set, err);
+	if (r < 0)
+		return r;
+	buf_grown(&set->document, size);
+	return dataset_parse_document(set, err);
 }
 
 /* ---- detection ---- */
@@ -388,37 +408,72 @@ static int check_records(struct dataset *set, struct penstock_error *err)
 	return 0;
 }
 
+static const struct known *find_known(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(formats); i++) {
+		if (strcmp(formats[i].name, name) == 0)
+			return &formats[i];
+	}
+	return NULL;
+}
+
+int dataset_set_format(struct dataset *set, const char *name, struct penstock_error *err)
+{
+	const struct known *known = find_known(name);
+
+	if (!known)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"unknown format '%s'; known are objects, records, cifar10, cifar100, npy, "
+			"idx, tokens, tar, tfrecord, mds and litdata",
+			name);
+	set->name = known->name;
+	set->has_records = known->prepare == prepare_records;
+	if (!known->prepare)
+		return 0;
+	set->shards = calloc(source_count(set->source) + 1, sizeof(*set->shards));
+	return set->shards ? 0 : error_memory(err);
+}
+
+struct index_settings dataset_settings(const char *format, const struct dataset_options *options)
+{
+	struct index_settings s = {0};
+
+	if (strcmp(format, "records") == 0) {
+		s.header = options->header;
+		s.record_size = options->record_size;
+		s.trailer = options->trailer;
+	} else if (strcmp(format, "tokens") == 0) {
+		const char *dtype = dtype_name(options->dtype ? options->dtype : DTYPE_U16);
+
+		s.window = options->window;
+		s.stride = options->stride ? options->stride : options->window;
+		memcpy(s.dtype, dtype, strlen(dtype));
+	}
+	return s;
+}
+
 int dataset_find_samples(
 	struct dataset *set, const struct dataset_options *options, struct penstock_error *err)
 {
 	struct finding f = {.set = set, .options = options};
 	const char *wanted = options->format;
+	const struct known *known;
 	int r = 0;
 
 	if (!wanted)
 		r = detect(set, options->place.cancel, &wanted, err);
+	if (r == 0)
+		r = dataset_set_format(set, wanted, err);
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < ARRAY_SIZE(formats) && !set->name; i++) {
-		if (strcmp(formats[i].name, wanted) != 0)
-			continue;
-		set->name = formats[i].name;
-		f.prepare = formats[i].prepare;
-		f.suffix = formats[i].suffix;
-	}
-	if (!set->name)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"unknown format '%s'; known are objects, records, cifar10, cifar100, npy, "
-			"idx, tokens, tar, tfrecord, mds and litdata",
-			wanted);
-	if (!f.prepare) {
+	set->settings = dataset_settings(set->name, options);
+	if (!set->shards) {
 		set->count = source_count(set->source);
 		return 0;
 	}
-	set->has_records = f.prepare == prepare_records;
-	set->shards = calloc(source_count(set->source) + 1, sizeof(*set->shards));
-	if (!set->shards)
-		return error_memory(err);
+	known = find_known(set->name);
+	f.prepare = known->prepare;
+	f.suffix = known->suffix;
 	if (f.prepare == prepare_indexed)
 		r = read_index(set, options->place.cancel, err);
 	if (r == 0)

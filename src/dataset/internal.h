@@ -5,8 +5,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/buf.h"
 #include "dataset/dataset.h"
 #include "dataset/format/records.h"
+#include "dataset/index/index.h"
 
 struct litdata_index;
 struct mds_index;
@@ -22,13 +24,19 @@ struct dataset {
 	struct source *source;
 	const char *name; /* of the format; static */
 	bool has_records;
+	struct index_settings settings; /* of the format */
+	struct buf document; /* its index.json */
+	/* An index that it uses; the list of the source may be in it. */
+	struct buf index;
+	enum dataset_origin origin;
+	const uint32_t *sums; /* CRC32C of each sample, in `index`; NULL if they are not known */
 	/* Formats of its shards; NULL in other formats. */
 	struct mds_index *mds;
 	struct litdata_index *litdata;
 	uint64_t count;
 	uint64_t sample_size; /* bytes of each; 0 if they differ */
 	struct dataset_shard *shards; /* one more than there are; NULL: each shard is one sample */
-	/* One for each sample of a format without records. */
+	/* One for each sample of a format without records; in `index` if there is one. */
 	struct dataset_range {
 		uint64_t offset, size;
 	} * ranges;
@@ -43,6 +51,37 @@ struct dataset {
 /* find.c: sets the format, and finds the samples. */
 int dataset_find_samples(
 	struct dataset *set, const struct dataset_options *options, struct penstock_error *err);
+
+/* Sets the format, with shards unless each shard is a sample. */
+int dataset_set_format(struct dataset *set, const char *name, struct penstock_error *err);
+/* Initializes the records of a format whose settings describe them. */
+int dataset_init_records(
+	const struct dataset *set, struct records *records, struct penstock_error *err);
+/* Parses `document`, and sets the formats of the shards that it lists. */
+int dataset_parse_document(struct dataset *set, struct penstock_error *err);
+
+/* The settings of the format that are among the options. */
+struct index_settings dataset_settings(const char *format, const struct dataset_options *options);
+
+/* indexed.c: for source_open(); reads the index next to the shards. */
+struct dataset_indexed {
+	const struct dataset_options *options;
+	struct index index;
+	struct buf bytes; /* empty if there is no index */
+};
+int dataset_listed(void *cookie, const struct source *source, struct source_list *out,
+	struct penstock_error *err);
+/* Sets format and samples; takes `bytes`. */
+int dataset_use_index(struct dataset *set, const struct index *index, struct buf *bytes,
+	struct penstock_error *err);
+/* Undoes the search for samples. */
+void dataset_forget_samples(struct dataset *set);
+int dataset_make_index(const struct dataset *set, struct buf *out, struct penstock_error *err);
+
+/* kept.c: uses the result of an earlier scan. Returns false if there is none. */
+bool dataset_use_kept(struct dataset *set, const struct dataset_options *options);
+/* Keeps the result of a scan, if possible. */
+void dataset_keep(const struct dataset *set, const struct dataset_options *options);
 
 /* readers.c: a reader for one call; dataset_give_reader() takes it back. */
 int dataset_take_reader(

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "dataset/internal.h"
+#include "s3/sum/checksum.h"
 
 #define GAP_SMALL (4 * KIB) /* bytes */
 #define GAP_RATIO 16
@@ -15,6 +16,7 @@
 struct sample {
 	struct dataset_place at;
 	char *to;
+	uint64_t id;
 };
 
 struct batch {
@@ -85,6 +87,19 @@ static void join_samples(struct batch *b, size_t n)
 	}
 }
 
+/* A shard that an index lists and that is another one now, or missing. */
+static void explain(const struct dataset *set, struct penstock_error *error)
+{
+	if (set->origin != DATASET_INDEXED ||
+		(error->code != PENSTOCK_E_CHANGED && error->code != PENSTOCK_E_NOT_FOUND))
+		return;
+	error->code = PENSTOCK_E_CHANGED;
+	error_suffix(error,
+		"; the index of the data set is out of date: rebuild it with 'penstock dataset "
+		"index %s'",
+		source_url(set->source));
+}
+
 /* The first that failed, with its place. */
 static int first_failure(const struct dataset *set, struct batch *b, struct penstock_error *err)
 {
@@ -93,10 +108,28 @@ static int first_failure(const struct dataset *set, struct batch *b, struct pens
 
 		if (!read->error.code)
 			continue;
-		error_move(err, &read->error);
-		return error_prefix(err, "cannot read '%s' of '%s' at byte %" PRIu64,
+		explain(set, &read->error);
+		error_prefix(&read->error, "cannot read '%s' of '%s' at byte %" PRIu64,
 			source_name(set->source, read->shard), source_url(set->source),
 			read->offset);
+		return error_move(err, &read->error);
+	}
+	return 0;
+}
+
+/* Compares the samples, of which `used` have bytes, with an index that knows their checksums. */
+static int verify(
+	const struct dataset *set, const struct batch *b, size_t used, struct penstock_error *err)
+{
+	for (size_t i = 0; set->sums && i < used; i++) {
+		const struct sample *s = &b->samples[i];
+
+		if (crc32c_update(0, s->to, (size_t)s->at.size) != set->sums[s->id])
+			return error_set(err, PENSTOCK_E_CORRUPT,
+				"cannot read '%s' of '%s' at byte %" PRIu64 ": sample %" PRIu64
+				" has another checksum than in the index",
+				source_name(set->source, s->at.shard), source_url(set->source),
+				s->at.offset, s->id);
 	}
 	return 0;
 }
@@ -118,7 +151,7 @@ int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
 	if (!b.samples || !b.pieces || !b.reads)
 		return error_memory(err);
 	for (size_t i = 0; i < n; i++) {
-		struct sample s = {.to = to};
+		struct sample s = {.to = to, .id = ids[i]};
 
 		if (ids[i] >= set->count)
 			return error_set(err, PENSTOCK_E_INVALID,
@@ -135,6 +168,8 @@ int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
 	if (r < 0)
 		return r;
 	r = source_read(reader, b.reads, b.n_reads, cancel, err);
+	if (r == 0)
+		r = verify(set, &b, used, err);
 	dataset_give_reader(set, reader);
 	return r > 0 ? first_failure(set, &b, err) : r;
 }

@@ -14,23 +14,6 @@
 #include "base/str.h"
 #include "records/records.h"
 
-static char *home_path(void)
-{
-	const char *own = getenv("PENSTOCK_HOME");
-	const char *data = getenv("XDG_DATA_HOME");
-	const char *user = getenv("HOME");
-
-	if (own && *own) {
-		if (own[0] == '/')
-			return strdup(own);
-		_cleanup_free_ char *cwd = getcwd(NULL, 0);
-		return cwd ? path_join(cwd, own) : NULL;
-	}
-	if (data && data[0] == '/')
-		return path_join(data, "penstock");
-	return path_join(user && *user ? user : "/root", ".local/share/penstock");
-}
-
 int records_home(char **home, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = home_path(), *text = path ? strdup(path) : NULL;

@@ -155,9 +155,7 @@ int records_tokens(struct records *r, enum format_dtype dtype, uint64_t length, 
 	return 0;
 }
 
-/* An array whose first axis counts the records. Returns NULL, or the reason for which it has none.
- */
-static const char *of_array(struct records *r, const char *name, const struct npy *array)
+const char *records_of_array(struct records *r, const char *name, const struct npy *array)
 {
 	size_t size;
 
@@ -205,7 +203,7 @@ int npy_open(struct records *r, const struct shard_reader *shard, struct penstoc
 		return result;
 	fault = npy_parse(&npy, p, (size_t)len, &code);
 	if (!fault)
-		fault = of_array(r, "npy", &npy);
+		fault = records_of_array(r, "npy", &npy);
 	if (fault)
 		return shard_error(err, (enum penstock_code)code, shard->name, 0, "%s", fault);
 	return 0;
@@ -241,7 +239,7 @@ int idx_open(struct records *r, const struct shard_reader *shard, struct penstoc
 		return result;
 	for (unsigned i = 0; i < array.ndim; i++)
 		array.dims[i] = get_be32(p + 4 + (size_t)4 * i);
-	fault = of_array(r, "idx", &array);
+	fault = records_of_array(r, "idx", &array);
 	if (fault)
 		return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, 4, "%s", fault);
 	return 0;

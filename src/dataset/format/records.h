@@ -67,6 +67,9 @@ struct npy {
 	uint64_t dims[LIMIT_FORMAT_DIMS];
 	uint64_t offset; /* of the values */
 };
+/* Its rows as records of the format `name` (static), "npy" or "idx": its first axis counts them.
+ * Returns NULL, or the reason for which it has none. */
+const char *records_of_array(struct records *r, const char *name, const struct npy *array);
 /* Bytes that npy_header_size() needs. */
 #define NPY_START 12
 /* Returns the bytes of the header, from the first NPY_START of the file; 0 if it is no .npy. */

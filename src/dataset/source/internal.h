@@ -38,6 +38,10 @@ struct source {
 	struct buf text;
 	struct shard *shards;
 	size_t n;
+	bool borrowed; /* `text` and `shards` belong to an index */
 };
+
+/* hidden.c: takes the list of an index. Returns 1 if there is one. */
+int source_listed(struct source *s, const struct source_place *place, struct penstock_error *err);
 
 #endif

@@ -97,6 +97,9 @@ static int open_local(
 	if (!S_ISDIR(st.st_mode))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot open '%s': it is not a file and not a directory", s->url);
+	r = source_listed(s, place, err);
+	if (r)
+		return r < 0 ? r : 0;
 	r = entry_source_files(&entries, s->prefix,
 		&(struct walk_options){.links = WALK_LINKS_FOLLOW, .cancel = place->cancel}, err);
 	return r < 0 ? r : add_all(s, entries, err);
@@ -141,6 +144,9 @@ static int open_objects(
 		free(s->prefix);
 		s->prefix = below;
 	}
+	r = source_listed(s, place, err);
+	if (r)
+		return r < 0 ? r : 0;
 	r = entry_source_objects(&entries, object_at(s->client, s->bucket, s->prefix),
 		&(struct object_source_options){.cancel = place->cancel}, err);
 	return r < 0 ? r : add_all(s, entries, err);
@@ -192,8 +198,10 @@ void source_free(struct source *s)
 {
 	if (!s)
 		return;
-	buf_release(&s->text);
-	free(s->shards);
+	if (!s->borrowed) {
+		buf_release(&s->text);
+		free(s->shards);
+	}
 	free(s->prefix);
 	free(s->url);
 	free(s);

@@ -30,9 +30,29 @@
 
 #include "transfer/reads.h"
 
+struct buf;
 struct object_client;
 struct source;
 struct source_reader;
+
+/* A shard, in a list that is written to a file as it is in memory. */
+struct source_entry {
+	uint64_t size;
+	uint64_t name; /* offset in the text */
+	union {
+		uint64_t etag; /* of an object: offset in the text */
+		int64_t mtime_ns; /* of a file */
+	};
+};
+
+/* The list of shards, in byte order of their names. */
+struct source_list {
+	bool objects; /* shards have ETags instead of times */
+	size_t n;
+	const struct source_entry *entries;
+	const char *text; /* names and ETags, each with a NUL */
+	size_t text_len;
+};
 
 struct source_place {
 	const char *url; /* s3://…, gs://…, or a local path */
@@ -42,6 +62,11 @@ struct source_place {
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
 	void *cookie;
 	const atomic_int *cancel; /* of source_open(); may be NULL */
+	/* Called for a prefix: returns 1 if `out` is the list of its shards, which stays as long as
+	 * the source, or 0 if they have to be listed. May be NULL. */
+	int (*listed)(void *cookie, const struct source *source, struct source_list *out,
+		struct penstock_error *err);
+	void *listed_cookie;
 };
 
 /* PENSTOCK_E_NOT_FOUND if there is no shard, PENSTOCK_E_LIMIT if there are more than
@@ -50,6 +75,19 @@ int source_open(struct source **out, const struct source_place *place, struct pe
 void source_free(struct source *source);
 
 const char *source_url(const struct source *source);
+/* True if the URL names one shard. */
+bool source_is_single(const struct source *source);
+/* The list, borrowed. */
+struct source_list source_list(const struct source *source);
+/* Identifies the place for files that other processes keep about it: the endpoint and the URL, or
+ * the absolute path. Returns NULL if out of memory; free() it. */
+char *source_identity(const struct source *source);
+/* Appends the file or object `name` below the prefix. PENSTOCK_E_NOT_FOUND if there is none. */
+int source_get(const struct source *source, const char *name, const atomic_int *cancel,
+	struct buf *out, struct penstock_error *err);
+/* Replaces it as a whole. PENSTOCK_E_INVALID if the URL names one shard. */
+int source_put(const struct source *source, const char *name, const void *data, size_t len,
+	const atomic_int *cancel, struct penstock_error *err);
 size_t source_count(const struct source *source);
 /* Relative to the URL; of a single shard its last component. Valid as long as the source. */
 const char *source_name(const struct source *source, size_t shard);

@@ -1,0 +1,78 @@
+/* `dataset`: the index of a data set. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <penstock/error.h>
+
+#include "cli/commands.h"
+#include "cli/dataset/set.h"
+
+static int write_index(struct set_operand *in, const char *url, struct penstock_error *err)
+{
+	int r;
+
+	in->options.fresh = true;
+	r = set_open(in, url, err);
+	if (r == 0)
+		r = dataset_write_index(in->set, in->options.place.cancel, err);
+	if (r == 0 && !cli_quiet(in->cli))
+		printf("%s: %" PRIu64 " samples in %zu %s\n", dataset_format(in->set),
+			dataset_count(in->set), source_count(dataset_source(in->set)),
+			source_count(dataset_source(in->set)) == 1 ? "file" : "files");
+	return r;
+}
+
+static const struct action {
+	const char *name;
+	int (*run)(struct set_operand *in, const char *url, struct penstock_error *err);
+} actions[] = {
+	{"index", write_index},
+};
+
+static int run_dataset(const struct cli *cli)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct set_operand in = SET_OPERAND_INIT;
+	const struct action *action = NULL;
+	int r;
+
+	for (size_t i = 0; i < sizeof(actions) / sizeof(*actions); i++) {
+		if (strcmp(actions[i].name, cli_operand(cli, 0)) == 0)
+			action = &actions[i];
+	}
+	if (!action)
+		return cli_misuse(cli, "'%s' is not index", cli_operand(cli, 0));
+	r = set_options(&in, cli);
+	if (r)
+		return r;
+	r = action->run(&in, cli_operand(cli, 1), &err);
+	if (r < 0)
+		r = remote_fail(cli, &err);
+	set_release(&in);
+	return r;
+}
+
+const struct command command_dataset = {
+	.name = "dataset",
+	.group = "Data sets",
+	.summary = "index a data set",
+	.operands = "index URL",
+	.min_operands = 2,
+	.max_operands = 2,
+	.description =
+		"URL is s3://BUCKET/PREFIX/, gs://BUCKET/PREFIX/ or a directory, with the samples "
+		"of a training.\n\n"
+		"'index' lists the shards, finds their samples, and writes the result next to them "
+		"as .penstock-index. From then on penstock.data opens the data set with one "
+		"request, without a list and without a scan. Repeat it when shards were added, "
+		"replaced or removed: a shard that changed is an error when it is read, and new "
+		"ones are not seen.",
+	.options = OPTIONS(SET_OPTIONS, REMOTE_OPTIONS),
+	.examples = EXAMPLES(
+		{"penstock dataset index s3://cifar10/train/", "Write the index of a data set"},
+		{"penstock dataset index tokens/ --format tokens --window 2049 --stride 2048",
+			"With the settings of its format, which the index keeps"}),
+	.exits = EXITS(REMOTE_EXITS),
+	.run = run_dataset,
+};

@@ -1,0 +1,44 @@
+/*
+ * Data sets as operands: the options of their formats, and their stores.
+ *
+ *	struct set_operand in = SET_OPERAND_INIT;
+ *	int code = set_options(&in, cli);
+ *
+ *	if (code == 0 && set_open(&in, url, &err) == 0)
+ *		puts(dataset_format(in.set));
+ *	set_release(&in);
+ */
+#ifndef CLI_DATASET_SET_H
+#define CLI_DATASET_SET_H
+
+#include "cli/objects/remote.h"
+#include "dataset/dataset.h"
+
+/* clang-format off */
+#define SET_OPTIONS                                                                             \
+	{ 0, "format", "FORMAT", "Format of the shards; default: detected" },                   \
+	{ 0, "record-size", "BYTES", "Of records: bytes of each" },                             \
+	{ 0, "header", "BYTES", "Of records: bytes before the first one of a shard" },          \
+	{ 0, "trailer", "BYTES", "Of records: bytes after the last one" },                      \
+	{ 0, "dtype", "uint16|uint32", "Of tokens: their type; default: uint16" },              \
+	{ 0, "window", "N", "Of tokens: tokens of a sample" },                                  \
+	{ 0, "stride", "N", "Of tokens: from one sample to the next; default: the window" }
+/* clang-format on */
+
+struct set_operand {
+	const struct cli *cli;
+	struct dataset_options options;
+	struct remote remote;
+	struct dataset *set;
+};
+/* clang-format off */
+#define SET_OPERAND_INIT { .cli = NULL }
+/* clang-format on */
+
+/* Reads SET_OPTIONS, and watches for Ctrl-C. Returns 0, or the exit code after a message. */
+int set_options(struct set_operand *in, const struct cli *cli);
+/* Opens the data set, and its store at the first time. `in->options.fresh` may be set before. */
+int set_open(struct set_operand *in, const char *url, struct penstock_error *err);
+void set_release(struct set_operand *in);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * The index of a data set: one file with all that opening it finds, the shards, the format and the
+ * places of the samples. Pure functions without I/O.
+ *
+ *	struct index index;
+ *
+ *	// Writing:
+ *	index_write(&index, &out, err);
+ *
+ *	// Reading; `index` refers to the bytes, which stay as long as it is used:
+ *	if (index_read(&index, bytes, len, "s3://b/d/.penstock-index", err) < 0)
+ *		return -err->code;
+ *	printf("%zu shards\n", index.list.n);
+ *
+ * The file is a header and tables, little endian, which are used where they are: reading a million
+ * shards verifies one checksum and every number, and copies nothing. PENSTOCK_E_CORRUPT if the file
+ * is damaged, PENSTOCK_E_UNSUPPORTED if another version of penstock wrote it. After index_read()
+ * each name is safe below a directory, names ascend, and each sample lies within its shard, except
+ * those of formats with records, whose sizes the format knows.
+ */
+#ifndef DATASET_INDEX_INDEX_H
+#define DATASET_INDEX_INDEX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "dataset/source/source.h"
+
+struct buf;
+struct penstock_error;
+
+#define INDEX_NAME	".penstock-index"
+#define INDEX_WORD_SIZE 16
+
+/* The samples of a shard. */
+struct index_part {
+	uint64_t first; /* number of its first sample; the entry after the last has the count */
+	uint64_t header; /* bytes before its records; UINT64_MAX if it is no shard of the format */
+};
+
+struct index_range {
+	uint64_t offset, size;
+};
+
+/* Settings of the formats that need some; 0 otherwise. */
+struct index_settings {
+	uint64_t header, record_size, trailer; /* bytes; of "records" */
+	uint64_t window, stride; /* of "tokens" */
+	char dtype[INDEX_WORD_SIZE]; /* "uint16"; of "tokens", "npy" and "idx" */
+	uint32_t big_endian; /* of "npy" and "idx", as what follows */
+	uint32_t ndim;
+	uint64_t dims[LIMIT_FORMAT_DIMS]; /* of a row */
+};
+
+struct index {
+	char format[INDEX_WORD_SIZE];
+	struct source_list list; /* of the shards */
+	struct index_settings settings;
+	uint64_t samples;
+	const struct index_part *parts; /* one more than shards; NULL: each shard is one sample */
+	const struct index_range *ranges; /* of each sample; NULL in formats with records */
+	const uint32_t *sums; /* CRC32C of each sample; NULL if they are not known */
+	const char
+		*document; /* the index.json of the format, not terminated; NULL if it has none */
+	size_t document_len;
+};
+
+/* Replaces the content of `out`. */
+int index_write(const struct index *index, struct buf *out, struct penstock_error *err);
+/* `data` is aligned for numbers of 64 bits; `name` is for messages. */
+int index_read(struct index *index, const void *data, size_t len, const char *name,
+	struct penstock_error *err);
+
+#endif

@@ -1,0 +1,118 @@
+/*
+ * Results of scans that took long, in the home: datasets/DIGEST.index. The digest is that of the
+ * place and the options; the list of shards in the file decides if it applies.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "dataset/internal.h"
+#include "s3/sum/checksum.h"
+
+#define DIRECTORY    "datasets"
+#define DIGEST_BYTES 16
+
+static char *directory(void)
+{
+	_cleanup_free_ char *home = home_path();
+
+	return home ? path_join(home, DIRECTORY) : NULL;
+}
+
+/* Returns NULL if out of memory. */
+static char *path_of(const struct dataset *set, const struct dataset_options *o)
+{
+	_cleanup_free_ char *dir = directory(), *place = source_identity(set->source), *key = NULL;
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char hex[2 * DIGEST_BYTES + 1];
+
+	if (dir && place)
+		key = str_printf("%s\n%s %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %" PRIu64
+				 " %" PRIu64,
+			place, o->format ? o->format : "", o->header, o->record_size, o->trailer,
+			(int)o->dtype, o->window, o->stride);
+	if (!key || checksum_of(CHECKSUM_SHA256, key, strlen(key), digest, NULL) < 0)
+		return NULL;
+	str_hex(digest, DIGEST_BYTES, hex);
+	return str_printf("%s/%s.index", dir, hex);
+}
+
+static bool is_of_source(const struct index *index, const struct source *source)
+{
+	struct source_list a = index->list, b = source_list(source);
+
+	return a.objects == b.objects && a.n == b.n && a.text_len == b.text_len &&
+	       memcmp(a.text, b.text, a.text_len) == 0 &&
+	       memcmp(a.entries, b.entries, a.n * sizeof(*a.entries)) == 0;
+}
+
+bool dataset_use_kept(struct dataset *set, const struct dataset_options *options)
+{
+	_cleanup_(buf_release) struct buf bytes = BUF_INIT(LIMIT_DATASET_INDEX);
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *path = path_of(set, options);
+	struct index index;
+	int r;
+
+	if (!path || fs_read_plain(path, &bytes, NULL) < 0)
+		return false;
+	r = index_read(&index, bytes.data, bytes.len, path, &err);
+	if (r == 0 && !is_of_source(&index, set->source))
+		return false;
+	if (r == 0)
+		r = dataset_use_index(set, &index, &bytes, &err);
+	if (r < 0) {
+		log_debug("%s; scanning again", err.message);
+		dataset_forget_samples(set);
+		return false;
+	}
+	set->origin = DATASET_KEPT;
+	/* The time of its last use. */
+	utimensat(AT_FDCWD, path, NULL, 0);
+	return true;
+}
+
+/* Removes what was not used for long, temporary files among it. */
+static void expire(const char *path)
+{
+	_cleanup_closedir_ DIR *dir = opendir(path);
+	struct dirent *e;
+	struct stat st;
+
+	while (dir && (e = fs_next_entry(dir))) {
+		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			S_ISREG(st.st_mode) &&
+			clock_wall_ns() / NS_PER_S - st.st_mtime >
+				LIMIT_DATASET_KEPT_DAYS * (int64_t)(24 * 3600))
+			unlinkat(dirfd(dir), e->d_name, 0);
+	}
+}
+
+void dataset_keep(const struct dataset *set, const struct dataset_options *options)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_DATASET_INDEX);
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *path = path_of(set, options), *dir = directory();
+	int r = path && dir ? fs_mkdirs(dir, 0700, &err) : error_memory(&err);
+
+	if (r == 0)
+		r = dataset_make_index(set, &out, &err);
+	if (r == 0)
+		r = fs_write_atomic(path, out.data, out.len, 0600, &err);
+	if (r < 0)
+		log_debug("the scan of '%s' is not kept: %s", source_url(set->source),
+			err.message ? err.message : "unknown reason");
+	else
+		expire(dir);
+}

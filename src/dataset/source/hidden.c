@@ -1,0 +1,102 @@
+/* The list of shards as a whole, and hidden files next to them, for an index. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "dataset/source/internal.h"
+#include "net/credentials/credentials.h"
+
+_Static_assert(sizeof(struct shard) == sizeof(struct source_entry) &&
+		       offsetof(struct shard, size) == offsetof(struct source_entry, size) &&
+		       offsetof(struct shard, name) == offsetof(struct source_entry, name) &&
+		       offsetof(struct shard, etag) == offsetof(struct source_entry, etag) &&
+		       offsetof(struct shard, mtime_ns) == offsetof(struct source_entry, mtime_ns),
+	"entries are shards as they are");
+
+int source_listed(struct source *s, const struct source_place *place, struct penstock_error *err)
+{
+	struct source_list list = {0};
+	int r = place->listed ? place->listed(place->listed_cookie, s, &list, err) : 0;
+
+	if (r <= 0)
+		return r;
+	s->borrowed = true;
+	s->n = list.n;
+	s->shards = (struct shard *)(uintptr_t)list.entries;
+	s->text.data = (char *)(uintptr_t)list.text;
+	s->text.len = list.text_len;
+	return 1;
+}
+
+bool source_is_single(const struct source *s)
+{
+	return s->single;
+}
+
+struct source_list source_list(const struct source *s)
+{
+	return (struct source_list){.objects = s->client != NULL,
+		.n = s->n,
+		.entries = (const void *)s->shards,
+		.text = s->text.data,
+		.text_len = s->text.len};
+}
+
+char *source_identity(const struct source *s)
+{
+	if (!s->client)
+		return realpath(s->prefix, NULL);
+	return str_printf(
+		"%s %s/%s", object_client_settings(s->client)->endpoint_url, s->bucket, s->prefix);
+}
+
+static int append(void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	struct buf *out = cookie;
+
+	return buf_add(out, data, len) < 0 ? buf_error(out, "an index", err) : 0;
+}
+
+int source_get(const struct source *s, const char *name, const atomic_int *cancel, struct buf *out,
+	struct penstock_error *err)
+{
+	_cleanup_free_ char *key = s->client ? str_printf("%s%s", s->prefix, name)
+					     : path_join(s->prefix, name);
+	struct stat st;
+
+	if (!key)
+		return error_memory(err);
+	/* A range is not verified against the object's checksum: an index has its own. */
+	if (s->client)
+		return object_get_stream(object_at(s->client, s->bucket, key),
+			&(struct object_get_options){.length = out->limit, .cancel = cancel},
+			append, out, NULL, err);
+	if (stat(key, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size < out->limit &&
+		!buf_reserve(out, (size_t)st.st_size + 1))
+		return buf_error(out, "an index", err);
+	return fs_read_plain(key, out, err);
+}
+
+int source_put(const struct source *s, const char *name, const void *data, size_t len,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	_cleanup_free_ char *key = NULL;
+
+	if (s->single)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot write an index of '%s': it is one shard; name the prefix or the "
+			"directory that contains it",
+			s->url);
+	key = s->client ? str_printf("%s%s", s->prefix, name) : path_join(s->prefix, name);
+	if (!key)
+		return error_memory(err);
+	if (s->client)
+		return object_put(object_at(s->client, s->bucket, key), data, len,
+			&(struct object_put_options){.cancel = cancel}, NULL, err);
+	return fs_write_atomic(key, data, len, 0644, err);
+}
