@@ -35,6 +35,7 @@
 	X(mb)                                                                                      \
 	X(rb)                                                                                      \
 	X(dataset)                                                                                 \
+	X(pack)                                                                                    \
 	X(serve)                                                                                   \
 	X(pull)                                                                                    \
 	X(images)                                                                                  \

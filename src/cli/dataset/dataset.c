@@ -43,7 +43,7 @@ static int run_dataset(const struct cli *cli)
 	}
 	if (!action)
 		return cli_misuse(cli, "'%s' is not index", cli_operand(cli, 0));
-	r = set_options(&in, cli);
+	r = set_options(&in, cli, "format");
 	if (r)
 		return r;
 	r = action->run(&in, cli_operand(cli, 1), &err);
@@ -68,7 +68,8 @@ const struct command command_dataset = {
 		"request, without a list and without a scan. Repeat it when shards were added, "
 		"replaced or removed: a shard that changed is an error when it is read, and new "
 		"ones are not seen.",
-	.options = OPTIONS(SET_OPTIONS, REMOTE_OPTIONS),
+	.options = OPTIONS({0, "format", "FORMAT", "Format of the shards; default: detected"},
+		SET_OPTIONS, REMOTE_OPTIONS),
 	.examples = EXAMPLES(
 		{"penstock dataset index s3://cifar10/train/", "Write the index of a data set"},
 		{"penstock dataset index tokens/ --format tokens --window 2049 --stride 2048",

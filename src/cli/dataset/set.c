@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "cli/frame/interrupt.h"
+#include "net/credentials/credentials.h"
 
 static bool read_number(const struct cli *cli, const char *name, uint64_t *out)
 {
@@ -15,13 +16,13 @@ static bool read_number(const struct cli *cli, const char *name, uint64_t *out)
 	return true;
 }
 
-int set_options(struct set_operand *in, const struct cli *cli)
+int set_options(struct set_operand *in, const struct cli *cli, const char *format)
 {
 	struct dataset_options *o = &in->options;
 	const char *dtype = cli_value(cli, "dtype");
 
 	in->cli = cli;
-	o->format = cli_value(cli, "format");
+	o->format = cli_value(cli, format);
 	if (dtype)
 		o->dtype = dtype_find(dtype, strlen(dtype));
 	if (!read_number(cli, "record-size", &o->record_size) ||
@@ -37,9 +38,19 @@ static int open_client(
 	void *cookie, bool google, struct object_client **out, struct penstock_error *err)
 {
 	struct set_operand *in = cookie;
-	int r = in->remote.client ? 0 : remote_open_scheme(&in->remote, in->cli, google, err);
+	const struct remote *target = in->target;
+	int r = 0;
 
-	*out = in->remote.client;
+	if (in->remote.client)
+		r = 0;
+	else if (target && remote_has_source(in->cli))
+		r = remote_open_source(&in->remote, target, in->cli, google, err);
+	else if (target && target->client &&
+		 object_client_settings(target->client)->google == google)
+		in->shared = true;
+	else
+		r = remote_open_scheme(&in->remote, in->cli, google, err);
+	*out = in->shared ? target->client : in->remote.client;
 	return r;
 }
 

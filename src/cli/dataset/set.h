@@ -2,7 +2,7 @@
  * Data sets as operands: the options of their formats, and their stores.
  *
  *	struct set_operand in = SET_OPERAND_INIT;
- *	int code = set_options(&in, cli);
+ *	int code = set_options(&in, cli, "format");
  *
  *	if (code == 0 && set_open(&in, url, &err) == 0)
  *		puts(dataset_format(in.set));
@@ -16,7 +16,6 @@
 
 /* clang-format off */
 #define SET_OPTIONS                                                                             \
-	{ 0, "format", "FORMAT", "Format of the shards; default: detected" },                   \
 	{ 0, "record-size", "BYTES", "Of records: bytes of each" },                             \
 	{ 0, "header", "BYTES", "Of records: bytes before the first one of a shard" },          \
 	{ 0, "trailer", "BYTES", "Of records: bytes after the last one" },                      \
@@ -29,14 +28,18 @@ struct set_operand {
 	const struct cli *cli;
 	struct dataset_options options;
 	struct remote remote;
+	/* The remote of the target, of a verb that has one, which is opened before. */
+	const struct remote *target;
+	bool shared; /* the data set is in the store of the target */
 	struct dataset *set;
 };
 /* clang-format off */
 #define SET_OPERAND_INIT { .cli = NULL }
 /* clang-format on */
 
-/* Reads SET_OPTIONS, and watches for Ctrl-C. Returns 0, or the exit code after a message. */
-int set_options(struct set_operand *in, const struct cli *cli);
+/* Reads SET_OPTIONS and the option with the name of the format, and watches for Ctrl-C. Returns 0,
+ * or the exit code after a message. */
+int set_options(struct set_operand *in, const struct cli *cli, const char *format);
 /* Opens the data set, and its store at the first time. `in->options.fresh` may be set before. */
 int set_open(struct set_operand *in, const char *url, struct penstock_error *err);
 void set_release(struct set_operand *in);

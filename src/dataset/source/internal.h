@@ -19,11 +19,6 @@ struct shard {
 	};
 };
 
-static inline int64_t file_mtime_ns(const struct stat *st)
-{
-	return st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
-}
-
 struct source {
 	char *url; /* as given */
 	struct object_client *client; /* NULL: local files */

@@ -91,7 +91,7 @@ static int open_local(
 		return add(s,
 			&(struct entry){.path = slash ? slash + 1 : s->prefix,
 				.size = (uint64_t)st.st_size,
-				.mtime_ns = file_mtime_ns(&st)},
+				.mtime_ns = source_mtime_ns(&st)},
 			err);
 	}
 	if (!S_ISDIR(st.st_mode))

@@ -25,9 +25,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include <penstock/error.h>
 
+#include "base/clock.h"
 #include "transfer/reads.h"
 
 struct buf;
@@ -44,6 +46,12 @@ struct source_entry {
 		int64_t mtime_ns; /* of a file */
 	};
 };
+
+/* The time of a file, as lists of shards have it. */
+static inline int64_t source_mtime_ns(const struct stat *st)
+{
+	return st->st_mtim.tv_sec * NS_PER_S + st->st_mtim.tv_nsec;
+}
 
 /* The list of shards, in byte order of their names. */
 struct source_list {

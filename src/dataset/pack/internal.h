@@ -1,0 +1,99 @@
+/* Shared by the files of this folder. */
+#ifndef DATASET_PACK_INTERNAL_H
+#define DATASET_PACK_INTERNAL_H
+
+#include "base/buf.h"
+#include "dataset/dataset.h"
+#include "dataset/index/index.h"
+#include "dataset/order/order.h"
+#include "dataset/pack/pack.h"
+#include "transfer/location.h"
+#include "transfer/objects.h"
+
+struct mds_columns;
+
+/* A sample on its way; numbers are little endian. */
+struct pack_sample {
+	const char *key; /* of tars; unique */
+	bool of_objects; /* names of the fields are extensions */
+	const struct format_field *fields;
+	size_t n;
+	const void *raw; /* its bytes in the source */
+	size_t raw_size;
+};
+
+/* A shard that is being written. */
+struct pack_shard {
+	struct buf data;
+	uint64_t *ends; /* of the samples, without what goes before the first one */
+	size_t n;
+	size_t head; /* bytes before the first sample */
+};
+
+struct pack;
+
+/* A format that can be written. */
+struct pack_format {
+	const char *name, *suffix;
+	bool fields; /* samples are split, and objects grouped */
+	const char *copies; /* the source format whose samples are copied as they are; or NULL */
+	/* Takes from the first sample the type that all have. May be NULL. */
+	int (*begin)(struct pack *p, const struct pack_sample *first, struct penstock_error *err);
+	int (*add)(const struct pack *p, const struct pack_sample *sample, struct buf *out,
+		struct penstock_error *err);
+	/* Completes a shard: what goes before and after its samples. May be NULL. */
+	int (*end)(const struct pack *p, struct pack_shard *shard, struct penstock_error *err);
+	const struct format *scan; /* finds the samples of a shard; NULL: the ends have them */
+};
+extern const struct pack_format pack_tar, pack_tfrecord, pack_mds, pack_records, pack_npy;
+
+/* A shard that was written. */
+struct pack_done {
+	uint64_t size;
+	uint64_t n; /* samples */
+	struct index_range *ranges;
+	uint32_t *sums;
+	char *etag; /* of an object */
+	int64_t mtime_ns; /* of a file */
+};
+
+struct pack {
+	struct dataset *set;
+	const struct pack_format *format;
+	const struct pack_options *options;
+	struct location at;
+	struct object_client *client; /* NULL: a directory */
+	char *prefix; /* of keys, or the directory */
+	uint64_t units; /* samples of the target */
+	uint64_t *first; /* sample of the source with which a unit begins; NULL: as many */
+	struct order order;
+	uint64_t *starts; /* position of each shard's first unit, and the end */
+	size_t n;
+	struct pack_done *done; /* of each shard */
+	atomic_int stop;
+	atomic_ullong samples, bytes; /* so far */
+	/* of all samples */
+	struct mds_columns *columns;
+	size_t row_size;
+	struct format_field row;
+};
+
+/* target.c: "shard-000000.tar", and the place that gets it. */
+#define PACK_NAME_SIZE 64
+void pack_name(const struct pack *p, size_t shard, char out[static PACK_NAME_SIZE]);
+int pack_open_target(struct pack *p, const struct pack_target *target, struct penstock_error *err);
+int pack_put(const struct pack *p, const char *name, const void *data, size_t len,
+	struct pack_done *done, struct penstock_error *err);
+/* Removes all that was written. */
+void pack_undo(const struct pack *p);
+
+/* finish.c: writes the indexes. */
+int pack_finish(const struct pack *p, struct penstock_error *err);
+
+/* tar.c: appends the file of NumPy that has this array. */
+int pack_npy_head(struct buf *out, const struct format_field *row, uint64_t rows, bool counted,
+	struct penstock_error *err);
+/* Bytes of a header for rows. */
+#define PACK_NPY_HEAD 256
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * Writes the samples of a data set as shards of another format, with their index.
+ *
+ *	struct pack_result done;
+ *	struct pack_options options = {.format = "tar", .shard_bytes = 64 * MIB, .jobs = 4};
+ *
+ *	r = dataset_pack(set, &(struct pack_target){.url = "s3://b/packed/", .open = open_client,
+ *		.cookie = library}, &options, &done, err);
+ *
+ * Each shard appears whole, and the index last: without it the shards are not complete. A call that
+ * fails removes what it wrote. Objects that differ only in what follows the first dot of the last
+ * part of their names ("1.jpg", "1.cls") become one sample of a format with fields.
+ */
+#ifndef DATASET_PACK_PACK_H
+#define DATASET_PACK_PACK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct dataset;
+struct object_client;
+struct penstock_error;
+
+struct pack_target {
+	const char *url; /* s3://…, gs://… or a directory, which is made; all borrowed */
+	/* As of struct source_place. */
+	int (*open)(
+		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
+	void *cookie;
+};
+
+struct pack_options {
+	const char *format; /* "tar", "mds", "tfrecord", "records", "npy" */
+	uint64_t shard_bytes; /* a shard ends with the sample that reaches it */
+	size_t jobs; /* shards written at a time; each is in memory */
+	bool shuffle; /* by `seed`; by number otherwise */
+	uint64_t seed;
+	/* Removes earlier shards and indexes from the target; else PENSTOCK_E_EXISTS if anything
+	 * is there. */
+	bool force;
+	const atomic_int *cancel;
+	/* Gets the samples and bytes so far, from any thread; may be NULL. */
+	void (*progress)(void *cookie, uint64_t samples, uint64_t bytes);
+	void *cookie;
+};
+
+struct pack_result {
+	uint64_t samples, bytes;
+	size_t shards;
+};
+
+int dataset_pack(struct dataset *set, const struct pack_target *target,
+	const struct pack_options *options, struct pack_result *out, struct penstock_error *err);
+
+#endif

@@ -1,0 +1,159 @@
+/* The directory or prefix that gets the shards. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "dataset/pack/internal.h"
+#include "dataset/source/source.h"
+#include "transfer/listing.h"
+
+void pack_name(const struct pack *p, size_t shard, char out[static PACK_NAME_SIZE])
+{
+	snprintf(out, PACK_NAME_SIZE, "shard-%06zu.%s", shard, p->format->suffix);
+}
+
+static char *path_of(const struct pack *p, const char *name)
+{
+	return p->client ? str_printf("%s%s", p->prefix, name) : path_join(p->prefix, name);
+}
+
+static int remove_one(const struct pack *p, const char *name, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = path_of(p, name);
+
+	if (!path)
+		return error_memory(err);
+	if (p->client)
+		return object_delete(object_at(p->client, p->at.bucket, path), NULL, err);
+	if (unlink(path) < 0 && errno != ENOENT)
+		return error_errno(err, errno, "cannot remove '%s'", path);
+	return 0;
+}
+
+/* Names that an earlier call may have written. */
+static bool is_ours(const char *name)
+{
+	return !strchr(name, '/') &&
+	       (str_starts(name, "shard-") || strcmp(name, "index.json") == 0);
+}
+
+static int refuse(const struct pack *p, const char *name, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_EXISTS,
+		"cannot write to '%s': '%s' is there; name an empty place, or remove earlier shards "
+		"with --force",
+		p->at.text, name);
+}
+
+static int clear_objects(const struct pack *p, struct penstock_error *err)
+{
+	_cleanup_(entry_source_freep) struct entry_source *entries = NULL;
+	struct entry entry;
+	int r = entry_source_objects(&entries, object_at(p->client, p->at.bucket, p->prefix),
+		&(struct object_source_options){.cancel = p->options->cancel}, err);
+
+	while (r >= 0 && (r = entry_source_next(entries, &entry, err)) > 0) {
+		if (!p->options->force)
+			return refuse(p, entry.path, err);
+		if (is_ours(entry.path))
+			r = remove_one(p, entry.path, err);
+	}
+	return r;
+}
+
+static int clear_files(const struct pack *p, struct penstock_error *err)
+{
+	_cleanup_closedir_ DIR *dir = opendir(p->prefix);
+	struct dirent *e;
+	int r = 0;
+
+	if (!dir)
+		return error_errno(err, errno, "cannot open '%s'", p->prefix);
+	while (r == 0 && (e = fs_next_entry(dir))) {
+		if (!p->options->force)
+			return refuse(p, e->d_name, err);
+		if (is_ours(e->d_name))
+			r = remove_one(p, e->d_name, err);
+	}
+	return r;
+}
+
+int pack_open_target(struct pack *p, const struct pack_target *target, struct penstock_error *err)
+{
+	int r = location_parse(&p->at, target->url, err);
+	size_t len;
+
+	if (r < 0)
+		return r;
+	if (p->at.kind != LOCATION_LOCAL && p->at.kind != LOCATION_OBJECT)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot write to '%s': expected s3://BUCKET/…, gs://BUCKET/… or a directory",
+			target->url);
+	len = strlen(p->at.key);
+	if (p->at.kind == LOCATION_OBJECT) {
+		p->prefix = str_printf(
+			"%s%s", p->at.key, len && p->at.key[len - 1] != '/' ? "/" : "");
+		r = target->open(target->cookie, p->at.google, &p->client, err);
+	} else {
+		p->prefix = strdup(p->at.key);
+		r = p->prefix ? fs_mkdirs(p->prefix, 0777, err) : 0;
+	}
+	if (r == 0 && !p->prefix)
+		r = error_memory(err);
+	/* Without the index, what is left of earlier shards is no data set. */
+	if (r == 0 && p->options->force)
+		r = remove_one(p, INDEX_NAME, err);
+	if (r < 0)
+		return r;
+	return p->client ? clear_objects(p, err) : clear_files(p, err);
+}
+
+int pack_put(const struct pack *p, const char *name, const void *data, size_t len,
+	struct pack_done *done, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = path_of(p, name);
+	struct object_info info = {0};
+	struct stat st;
+	int r;
+
+	if (!path)
+		return error_memory(err);
+	if (p->client) {
+		r = object_put(object_at(p->client, p->at.bucket, path), data, len,
+			&(struct object_put_options){.cancel = p->options->cancel}, &info, err);
+		if (r < 0)
+			return r;
+		done->etag = strdup(info.etag);
+		object_info_release(&info);
+		r = done->etag ? 0 : error_memory(err);
+	} else {
+		r = fs_write_atomic(path, data, len, 0644, err);
+		if (r == 0 && stat(path, &st) < 0)
+			r = error_errno(err, errno, "cannot read '%s'", path);
+		if (r == 0)
+			done->mtime_ns = source_mtime_ns(&st);
+	}
+	done->size = len;
+	return r;
+}
+
+void pack_undo(const struct pack *p)
+{
+	char name[PACK_NAME_SIZE];
+
+	for (size_t i = 0; p->done && i < p->n; i++) {
+		pack_name(p, i, name);
+		if (p->done[i].size)
+			remove_one(p, name, NULL);
+	}
+	if (p->format == &pack_mds && p->prefix && p->done)
+		remove_one(p, "index.json", NULL);
+}

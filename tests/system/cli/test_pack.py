@@ -1,0 +1,226 @@
+"""`penstock pack`: shards of every format, from every format, with their index."""
+import json
+import os
+import random
+import signal
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from harness.program import TOP
+from harness.waiting import wait_for
+
+INDEX = ".penstock-index"
+FORMATS = ["tar", "mds", "tfrecord"]
+
+
+def pictures(directory, n=40):
+    """Two files for each sample, which pack joins: 7.jpg, 7.cls."""
+    directory.mkdir()
+    rng = random.Random(5)
+    for i in range(n):
+        (directory / f"{i:03}.jpg").write_bytes(b"\xff\xd8\xff" + rng.randbytes(500 + i))
+        (directory / f"{i:03}.cls").write_text(str(i % 10))
+    return directory
+
+
+def rows(directory, n=10):
+    directory.mkdir()
+    for i in range(n):
+        (directory / f"{i}.dat").write_bytes(bytes([i]) * 64)
+    return directory
+
+
+SAMPLES = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from penstock.data import Dataset
+data = Dataset(sys.argv[2])
+found = []
+for sample in data.__getitems__(list(range(len(data)))):
+    fields = sample if isinstance(sample, dict) else {"": sample}
+    found.append({name: (value.encode() if isinstance(value, str) else bytes(value)).hex() for name, value in fields.items()})
+print(json.dumps(found))
+"""
+
+
+def samples(url, env=None):
+    """The fields of all samples, read by penstock.data."""
+    done = subprocess.run(
+        ["/usr/bin/python3", "-c", SAMPLES, TOP / "build" / "python", url], env=os.environ | (env or {}),
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def images(url, env=None):
+    return sorted(sample["jpg"] for sample in samples(url, env))
+
+
+@pytest.fixture
+def source(tmp_path):
+    return pictures(tmp_path / "pictures")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_samples_are_the_same_in_each_format(penstock, tmp_path, source, name):
+    wanted = sorted(path.read_bytes().hex() for path in source.glob("*.jpg"))
+
+    result = penstock.run("pack", source, tmp_path / "out", "--format", name, "--shard-size", "8K", "--json").json()
+
+    files = sorted(os.listdir(tmp_path / "out"))
+    assert result["samples"] == 40 and result["shards"] > 2
+    assert INDEX in files and len([file for file in files if file.startswith("shard-")]) == result["shards"]
+    assert images(tmp_path / "out") == wanted
+    (tmp_path / "out" / INDEX).unlink()  # found again by a scan
+    assert images(tmp_path / "out") == wanted
+
+
+@pytest.mark.parametrize("first, second", [("tar", "mds"), ("mds", "tfrecord"), ("tfrecord", "tar"), ("mds", "tar"), ("tar", "tar")])
+def test_packed_sets_are_packed_again(penstock, tmp_path, source, first, second):
+    penstock.run("pack", source, tmp_path / "a", "--format", first).ok()
+
+    penstock.run("pack", tmp_path / "a", tmp_path / "b", "--format", second, "--shuffle", "--seed", "3").ok()
+
+    assert images(tmp_path / "b") == images(tmp_path / "a")
+
+
+def test_rows_of_one_size_become_records_and_arrays(penstock, tmp_path):
+    source = rows(tmp_path / "rows")
+
+    penstock.run("pack", source, tmp_path / "records", "--format", "records").ok()
+    penstock.run("pack", tmp_path / "records", tmp_path / "npy", "--format", "npy", "--shard-size", "256").ok()
+
+    wanted = [{"": (bytes([i]) * 64).hex()} for i in range(10)]
+    assert (tmp_path / "records" / "shard-000000.bin").stat().st_size == 640
+    assert samples(tmp_path / "records") == wanted
+    assert samples(tmp_path / "npy") == wanted
+
+
+def test_a_seed_decides_the_order(penstock, tmp_path):
+    source = rows(tmp_path / "rows")
+    orders = []
+
+    for name, seed in [("a", "1"), ("b", "1"), ("c", "2")]:
+        penstock.run("pack", source, tmp_path / name, "--format", "records", "--shuffle", "--seed", seed, "--jobs", "3").ok()
+        orders.append((tmp_path / name / "shard-000000.bin").read_bytes())
+
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[2]) == sorted(orders[0])
+
+
+def test_a_store_gets_the_index_last_and_keeps_what_is_there(penstock, tmp_path, store, source):
+    store.client.create_bucket(Bucket="bucket")
+
+    penstock.run("pack", source, "s3://bucket/d", "--format", "tar", "--shard-size", "8K", env=store.env).ok()
+
+    keys = store.keys("bucket")
+    when = {key: store.client.head_object(Bucket="bucket", Key=key)["LastModified"] for key in keys}
+    assert f"d/{INDEX}" in keys and when[f"d/{INDEX}"] == max(when.values())
+    penstock.run("pack", source, "s3://bucket/d", "--format", "mds", env=store.env).exits(69)
+    store.client.put_object(Bucket="bucket", Key="d/notes.txt", Body=b"mine")
+    penstock.run("pack", source, "s3://bucket/d", "--format", "mds", "--force", env=store.env).ok()
+    assert sorted(store.keys("bucket")) == [f"d/{INDEX}", "d/index.json", "d/notes.txt", "d/shard-000000.mds"]
+    back = penstock.run("pack", "s3://bucket/d/", tmp_path / "back", "--format", "tar", env=store.env).ok()
+    assert "40 samples" in back.out
+    assert images(tmp_path / "back") == sorted(path.read_bytes().hex() for path in source.glob("*.jpg"))
+
+
+def test_a_failure_leaves_no_shards(penstock, tmp_path):
+    source = rows(tmp_path / "rows")
+    (source / "9.dat").write_bytes(b"short")
+
+    result = penstock.run("pack", source, tmp_path / "out", "--format", "records", "--shard-size", "128").exits(64)
+
+    assert "'--format" not in result.out and os.listdir(tmp_path / "out") == []
+
+
+def test_an_interrupt_leaves_no_shards(penstock, tmp_path):
+    source = tmp_path / "large"
+    source.mkdir()
+    for i in range(100):
+        (source / f"{i}.bin").touch()
+        os.truncate(source / f"{i}.bin", 4 << 20)
+
+    process = penstock.popen("pack", source, tmp_path / "out", "--format", "tar", "--shard-size", "4M", "--jobs", "1")
+    wait_for(lambda: (tmp_path / "out" / "shard-000001.tar").exists())
+    process.popen.send_signal(signal.SIGINT)
+
+    process.wait().exits(130)
+    assert os.listdir(tmp_path / "out") == []
+
+
+# A damaged byte of a file has no other checksum.
+def test_damage_is_found_by_the_checksums_of_the_index(penstock, tmp_path, source):
+    penstock.run("pack", source, tmp_path / "out", "--format", "tar").ok()
+    shard, times = tmp_path / "out" / "shard-000000.tar", (tmp_path / "out" / "shard-000000.tar").stat()
+    data = bytearray(shard.read_bytes())
+    data[1600] ^= 1
+    shard.write_bytes(data)
+    os.utime(shard, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    penstock.run("pack", tmp_path / "out", tmp_path / "again", "--format", "mds").exits(69)
+
+
+def test_tars_are_read_by_other_programs(penstock, tmp_path, source):
+    long = "d" * 90 + "/" + "ä" * 60
+    (source / ("d" * 90)).mkdir()
+    (source / f"{long}.jpg").write_bytes(b"\xff\xd8\xff")
+    penstock.run("pack", source, tmp_path / "out", "--format", "tar").ok()
+
+    with tarfile.open(tmp_path / "out" / "shard-000000.tar") as archive:
+        names = archive.getnames()
+        assert archive.extractfile("007.cls").read() == b"7"
+
+    assert f"{long}.jpg" in names and len(names) == 81
+
+
+PEERS = """
+import glob, json, sys
+import webdataset
+from streaming import StreamingDataset
+found = {"tar": [], "mds": []}
+for sample in webdataset.WebDataset(sorted(glob.glob(sys.argv[1] + "/tar/*.tar")), shardshuffle=False):
+    found["tar"].append([sample["__key__"], sample["cls"].decode()])
+data = StreamingDataset(local=sys.argv[1] + "/mds", shuffle=False, batch_size=1)
+for i in range(len(data)):
+    found["mds"].append([data[i]["__key__"], data[i]["cls"]])
+print(json.dumps(found))
+"""
+WRITERS = """
+import webdataset
+from streaming import MDSWriter
+with webdataset.TarWriter(sys.argv[1] + "/theirs.tar") as out:
+    for i in range(9):
+        out.write({"__key__": f"{i:03}", "txt": f"text {i}", "cls": i})
+with MDSWriter(out=sys.argv[1] + "/theirs", columns={"text": "str", "n": "int"}) as out:
+    for i in range(9):
+        out.write({"text": f"text {i}", "n": i})
+"""
+
+
+# What webdataset and mosaicml-streaming read and write.
+@pytest.mark.long
+def test_peers_read_what_pack_writes_and_the_other_way_round(penstock, tmp_path):
+    made = subprocess.run([TOP / "tools" / "test-venv", "datasets"], stdout=subprocess.PIPE, text=True, check=True)
+    python = Path(made.stdout.strip()) / "bin" / "python"
+    source = tmp_path / "labels"
+    source.mkdir()
+    for i in range(40):
+        (source / f"{i:03}.dat").write_bytes(bytes([i]) * 1000)
+        (source / f"{i:03}.cls").write_text(str(i % 10))
+    for name in ["tar", "mds"]:
+        penstock.run("pack", source, tmp_path / name, "--format", name, "--shard-size", "8K").ok()
+
+    read = subprocess.run([python, "-c", PEERS, tmp_path], stdout=subprocess.PIPE, text=True, check=True)
+    subprocess.run([python, "-c", WRITERS, tmp_path], stdout=subprocess.DEVNULL, check=True)
+    penstock.run("pack", tmp_path / "theirs.tar", tmp_path / "a", "--format", "mds").ok()
+    penstock.run("pack", tmp_path / "theirs", tmp_path / "b", "--format", "tar").ok()
+
+    wanted = [[f"{i:03}", str(i % 10)] for i in range(40)]
+    assert json.loads(read.stdout.splitlines()[-1]) == {"tar": wanted, "mds": wanted}
+    assert [bytes.fromhex(sample["txt"]).decode() for sample in samples(tmp_path / "a")] == [f"text {i}" for i in range(9)]
+    assert [bytes.fromhex(sample["n.cls"]).decode() for sample in samples(tmp_path / "b")] == [str(i) for i in range(9)]
