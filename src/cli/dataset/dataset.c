@@ -1,4 +1,4 @@
-/* `dataset`: the index of a data set. */
+/* `dataset`: the index of a data set, its content and its speed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include <penstock/error.h>
 
 #include "cli/commands.h"
-#include "cli/dataset/set.h"
+#include "cli/dataset/dataset.h"
 
 static int write_index(struct set_operand *in, const char *url, struct penstock_error *err)
 {
@@ -28,6 +28,8 @@ static const struct action {
 	int (*run)(struct set_operand *in, const char *url, struct penstock_error *err);
 } actions[] = {
 	{"index", write_index},
+	{"inspect", dataset_inspect},
+	{"bench", dataset_bench},
 };
 
 static int run_dataset(const struct cli *cli)
@@ -42,7 +44,8 @@ static int run_dataset(const struct cli *cli)
 			action = &actions[i];
 	}
 	if (!action)
-		return cli_misuse(cli, "'%s' is not index", cli_operand(cli, 0));
+		return cli_misuse(
+			cli, "'%s' is not one of index, inspect and bench", cli_operand(cli, 0));
 	r = set_options(&in, cli, "format");
 	if (r)
 		return r;
@@ -56,8 +59,8 @@ static int run_dataset(const struct cli *cli)
 const struct command command_dataset = {
 	.name = "dataset",
 	.group = "Data sets",
-	.summary = "index a data set",
-	.operands = "index URL",
+	.summary = "index, inspect and measure a data set",
+	.operands = "index URL | inspect URL | bench URL",
 	.min_operands = 2,
 	.max_operands = 2,
 	.description =
@@ -67,13 +70,24 @@ const struct command command_dataset = {
 		"as .penstock-index. From then on penstock.data opens the data set with one "
 		"request, without a list and without a scan. Repeat it when shards were added, "
 		"replaced or removed: a shard that changed is an error when it is read, and new "
-		"ones are not seen.",
+		"ones are not seen.\n\n"
+		"'inspect' prints the format, the numbers of samples, shards and bytes, the fields "
+		"of the first sample, and if the index is missing, current or out of date.\n\n"
+		"'bench' reads batches of 256 samples for some seconds in each order of the Loader: "
+		"in order, shuffled in windows, and at random. The limit of an order is the "
+		"processor if this command keeps it busy, the bandwidth if larger reads move no "
+		"more bytes, and otherwise the latency of the reads.",
 	.options = OPTIONS({0, "format", "FORMAT", "Format of the shards; default: detected"},
-		SET_OPTIONS, REMOTE_OPTIONS),
+		{0, "seconds", "DURATION", "Of bench: time of each order; default: 3s"},
+		{0, "json", NULL, "Of inspect and bench: print JSON"}, SET_OPTIONS, REMOTE_OPTIONS),
 	.examples = EXAMPLES(
 		{"penstock dataset index s3://cifar10/train/", "Write the index of a data set"},
 		{"penstock dataset index tokens/ --format tokens --window 2049 --stride 2048",
-			"With the settings of its format, which the index keeps"}),
+			"With the settings of its format, which the index keeps"},
+		{"penstock dataset inspect s3://cifar10/train/ --json",
+			"Print its content as JSON"},
+		{"penstock dataset bench s3://cifar10/train/ --seconds 5s",
+			"Measure how fast its samples are read"}),
 	.exits = EXITS(REMOTE_EXITS),
 	.run = run_dataset,
 };

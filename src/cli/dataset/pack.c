@@ -184,7 +184,7 @@ const struct command command_pack = {
 		REMOTE_OPTIONS, SOURCE_REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock pack images/ s3://cifar10/train/ --format tar",
 				     "Upload a directory as tars"},
-		{"penstock pack s3://cifar10/train/ s3://cifar10/mds/ --format mds --shuffle --seed 7",
+		{"penstock pack s3://cifar10/train/ mds/ --format mds --shuffle",
 			"Write MosaicML's shards in a random order"}),
 	.exits = EXITS(REMOTE_EXITS, {"130", "Interrupted; there is no index"}),
 	.run = run_pack,

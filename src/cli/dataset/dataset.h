@@ -1,0 +1,16 @@
+/*
+ * The actions of `penstock dataset`; each opens the data set, and prints to standard output.
+ *
+ *	r = dataset_inspect(&in, "s3://cifar10/train/", &err);
+ */
+#ifndef CLI_DATASET_DATASET_H
+#define CLI_DATASET_DATASET_H
+
+#include "cli/dataset/set.h"
+
+/* Format, numbers, the fields of the first sample, and the index. */
+int dataset_inspect(struct set_operand *in, const char *url, struct penstock_error *err);
+/* Reads samples for some seconds in each order. */
+int dataset_bench(struct set_operand *in, const char *url, struct penstock_error *err);
+
+#endif
