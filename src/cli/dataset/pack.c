@@ -123,7 +123,7 @@ static int run_pack(const struct cli *cli)
 	struct packing v = {.in = SET_OPERAND_INIT};
 	const char *to = cli_operand(cli, 1);
 	int64_t start = clock_monotonic_ms();
-	struct pack_result done;
+	struct pack_result done = {0};
 	int r = read_options(&v, cli);
 
 	if (r)

@@ -39,18 +39,19 @@ static int open_client(
 {
 	struct set_operand *in = cookie;
 	const struct remote *target = in->target;
+	bool elsewhere = target && remote_has_source(in->cli);
 	int r = 0;
 
-	if (in->remote.client)
-		r = 0;
-	else if (target && remote_has_source(in->cli))
+	if (target && target->client && !elsewhere &&
+		object_client_settings(target->client)->google == google) {
+		*out = target->client;
+		return 0;
+	}
+	if (!in->remote.client && elsewhere)
 		r = remote_open_source(&in->remote, target, in->cli, google, err);
-	else if (target && target->client &&
-		 object_client_settings(target->client)->google == google)
-		in->shared = true;
-	else
+	else if (!in->remote.client)
 		r = remote_open_scheme(&in->remote, in->cli, google, err);
-	*out = in->shared ? target->client : in->remote.client;
+	*out = in->remote.client;
 	return r;
 }
 

@@ -30,7 +30,6 @@ struct set_operand {
 	struct remote remote;
 	/* The remote of the target, of a verb that has one, which is opened before. */
 	const struct remote *target;
-	bool shared; /* the data set is in the store of the target */
 	struct dataset *set;
 };
 /* clang-format off */

@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "dataset/pack/internal.h"
 #include "dataset/source/source.h"
+#include "net/credentials/credentials.h"
 #include "transfer/listing.h"
 
 void pack_name(const struct pack *p, size_t shard, char out[static PACK_NAME_SIZE])
@@ -86,6 +87,26 @@ static int clear_files(const struct pack *p, struct penstock_error *err)
 	return r;
 }
 
+/* The shards of the source must not be removed before they are read. */
+static int check_overlap(const struct pack *p, struct penstock_error *err)
+{
+	_cleanup_free_ char *from = source_identity(dataset_source(p->set));
+	_cleanup_free_ char *to = p->client
+					  ? str_printf("%s %s/%s",
+						    object_client_settings(p->client)->endpoint_url,
+						    p->at.bucket, p->prefix)
+					  : realpath(p->prefix, NULL);
+	size_t len;
+
+	if (!from || !to)
+		return error_memory(err);
+	len = strlen(to);
+	if (strncmp(from, to, len) != 0 || (from[len] && from[len] != '/' && to[len - 1] != '/'))
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"cannot write to '%s': the source is there; name another place", p->at.text);
+}
+
 int pack_open_target(struct pack *p, const struct pack_target *target, struct penstock_error *err)
 {
 	int r = location_parse(&p->at, target->url, err);
@@ -108,6 +129,8 @@ int pack_open_target(struct pack *p, const struct pack_target *target, struct pe
 	}
 	if (r == 0 && !p->prefix)
 		r = error_memory(err);
+	if (r == 0)
+		r = check_overlap(p, err);
 	/* Without the index, what is left of earlier shards is no data set. */
 	if (r == 0 && p->options->force)
 		r = remove_one(p, INDEX_NAME, err);

@@ -191,6 +191,7 @@ for i in range(len(data)):
 print(json.dumps(found))
 """
 WRITERS = """
+import sys
 import webdataset
 from streaming import MDSWriter
 with webdataset.TarWriter(sys.argv[1] + "/theirs.tar") as out:

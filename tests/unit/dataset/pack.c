@@ -137,7 +137,7 @@ static void names_of_objects_are_keys_and_extensions(void **state)
 	char deep[300] = "in/";
 
 	memset(deep + 3, 'd', 120);
-	strcpy(deep + 123, "/x.y.TXT");
+	memcpy(deep + 123, "/x.y.TXT", 9);
 	write_file(f, "in/a.txt", "one", 3);
 	write_file(f, "in/a.bin", "two", 3);
 	write_file(f, "in/b", "three", 5);
@@ -181,6 +181,28 @@ static void samples_that_readers_would_not_find_are_refused(void **state)
 	assert_int_equal(pack_into(f, "tar", MIB), -(int)PENSTOCK_E_UNSUPPORTED);
 }
 
+/* Its shards would be removed before they are read. */
+static void a_set_is_not_packed_over_itself(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_free_ char *path = path_join(f->dir, "in/"), *shard = NULL;
+	struct pack_result done;
+
+	write_file(f, "in/shard-1", "one", 3);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(open_set(f, i ? "in/shard-1" : "in"), 0);
+		assert_int_equal(dataset_pack(f->set, &(struct pack_target){.url = path},
+					 &(struct pack_options){.format = "tar",
+						 .shard_bytes = 1,
+						 .jobs = 1,
+						 .force = true},
+					 &done, &f->err),
+			-(int)PENSTOCK_E_INVALID);
+	}
+	shard = path_join(f->dir, "in/shard-1");
+	assert_int_equal(access(shard, F_OK), 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, finish)
@@ -189,6 +211,7 @@ int main(void)
 		TEST(names_of_objects_are_keys_and_extensions),
 		TEST(samples_that_do_not_fit_are_refused),
 		TEST(samples_that_readers_would_not_find_are_refused),
+		TEST(a_set_is_not_packed_over_itself),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
