@@ -56,11 +56,13 @@ static const char *check_shards(const struct source_list *list)
 		return "its names have no end";
 	for (size_t i = 0; i < list->n; i++) {
 		const struct source_entry *s = &list->entries[i];
-		const char *name = list->text + s->name;
+		const char *name;
 
-		if (s->name >= list->text_len || !*name ||
-			(list->objects && s->etag >= list->text_len))
+		if (s->name >= list->text_len || (list->objects && s->etag >= list->text_len))
 			return "a name is outside of it";
+		name = list->text + s->name;
+		if (!*name)
+			return "a name is empty";
 		if (last && strcmp(last, name) >= 0)
 			return "its names are not in order";
 		if (!list->objects && !is_below(name))
