@@ -210,6 +210,10 @@
 #define LIMIT_DATASET_READERS 32 /* readers kept between calls; each has its connections */
 #define LIMIT_DATASET_THREADS 64 /* that read batches ahead */
 #define LIMIT_DATASET_SCANS   16 /* shards scanned for samples at a time */
+/* bytes of one compressed shard, stored and unpacked; writers make them of 64 MiB */
+#define LIMIT_DATASET_PACKED  (1 * GIB)
+/* bytes of unpacked shards of a data set in memory: 32 usual ones, and one of the largest */
+#define LIMIT_DATASET_UNPACKED (2 * LIMIT_DATASET_PACKED)
 /* Bytes: samples closer than the gap are one request, of at most the size of a join. */
 #define LIMIT_DATASET_GAP     (64 * KIB)
 #define LIMIT_DATASET_JOIN    (2 * MIB)

@@ -23,7 +23,7 @@ static int find(
 		return 0;
 	start = clock_monotonic_ms();
 	r = dataset_find_samples(set, options, err);
-	if (r == 0 && !options->fresh && set->shards &&
+	if (r == 0 && !options->fresh && set->shards && !source_is_packed(set->source) &&
 		clock_monotonic_ms() - start >= LIMIT_DATASET_SCAN_MS)
 		dataset_keep(set, options);
 	return r;

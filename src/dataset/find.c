@@ -32,7 +32,7 @@ static int read_shard(
 {
 	const struct shard_input *in = cookie;
 	struct source_read read = {
-		.shard = in->shard, .offset = offset, .length = len, .data = data};
+		.shard = in->shard, .offset = offset, .length = len, .data = data, .scan = true};
 	int r = len ? source_read(in->reader, &read, 1, in->cancel, err) : 0;
 
 	return r <= 0 ? r : error_move(err, &read.error);
@@ -263,12 +263,7 @@ static int set_formats(struct dataset *set, struct penstock_error *err)
 	for (size_t i = 0; r == 0 && set->mds && i < set->mds->n; i++) {
 		const struct mds_shard *shard = &set->mds->shards[i];
 
-		if (!shard->raw.basename)
-			return error_set(err, PENSTOCK_E_UNSUPPORTED,
-				"cannot open '%s': its shard '%s' is compressed; write it without "
-				"compression",
-				source_url(set->source), shard->zip.basename);
-		r = set_format(set, shard->raw.basename, &shard->format, err);
+		r = set_format(set, dataset_mds_file(set, shard)->basename, &shard->format, err);
 	}
 	for (size_t i = 0; r == 0 && set->litdata && i < set->litdata->n; i++) {
 		const struct litdata_chunk *chunk = &set->litdata->chunks[i];
@@ -476,6 +471,8 @@ int dataset_find_samples(
 	f.suffix = known->suffix;
 	if (f.prepare == prepare_indexed)
 		r = read_index(set, options->place.cancel, err);
+	if (r == 0)
+		r = dataset_unpack(set, options->place.cancel, err);
 	if (r == 0)
 		r = find_in_shards(&f, err);
 	return r < 0 ? r : check_records(set, err);

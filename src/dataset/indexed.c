@@ -215,6 +215,12 @@ int dataset_make_index(const struct dataset *set, struct buf *out, struct pensto
 	bool arrays = strcmp(set->name, "npy") == 0 || strcmp(set->name, "idx") == 0;
 	_cleanup_free_ struct index_part *parts = NULL;
 
+	/* Places of samples are those of the content, which the list of shards does not know. */
+	if (source_is_packed(set->source))
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"cannot index '%s': its shards are compressed; write it as another data "
+			"set with 'penstock dataset pack'",
+			source_url(set->source));
 	memcpy(index.format, set->name, strlen(set->name));
 	if (set->document.len) {
 		index.document = set->document.data;

@@ -11,7 +11,9 @@
 #include "dataset/index/index.h"
 
 struct litdata_index;
+struct mds_file;
 struct mds_index;
+struct mds_shard;
 
 /* The samples of a shard. */
 struct dataset_shard {
@@ -62,6 +64,11 @@ int dataset_parse_document(struct dataset *set, struct penstock_error *err);
 
 /* The settings of the format that are among the options. */
 struct index_settings dataset_settings(const char *format, const struct dataset_options *options);
+
+/* unpack.c: finds the compressed shards. */
+int dataset_unpack(struct dataset *set, const atomic_int *cancel, struct penstock_error *err);
+/* The file of a shard that is read: the compressed one if there is no other. */
+const struct mds_file *dataset_mds_file(const struct dataset *set, const struct mds_shard *shard);
 
 /* indexed.c: for source_open(); reads the index next to the shards. */
 struct dataset_indexed {

@@ -227,8 +227,7 @@ int idx_open(struct records *r, const struct shard_reader *shard, struct penstoc
 		p[2] - 8u < sizeof(idx_types) / sizeof(*idx_types))
 		array.dtype = idx_types[p[2] - 8];
 	if (array.dtype == DTYPE_NONE)
-		return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, 0,
-			"it has no IDX header; a compressed file must be decompressed first");
+		return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, 0, "it has no IDX header");
 	if (p[3] == 0 || p[3] > LIMIT_FORMAT_DIMS)
 		return shard_error(err, PENSTOCK_E_UNSUPPORTED, shard->name, 3,
 			"%u dimensions; the limit is %d", p[3], LIMIT_FORMAT_DIMS);

@@ -2,6 +2,7 @@
 #ifndef DATASET_SOURCE_INTERNAL_H
 #define DATASET_SOURCE_INTERNAL_H
 
+#include <pthread.h>
 #include <sys/stat.h>
 
 #include "base/buf.h"
@@ -19,6 +20,16 @@ struct shard {
 	};
 };
 
+/* A compressed shard. */
+struct packed {
+	struct source_content content;
+	/* Under the lock of the source. */
+	char *data; /* what it contains; NULL: not unpacked */
+	bool loading; /* a thread unpacks it */
+	unsigned readers;
+	uint64_t used; /* age */
+};
+
 struct source {
 	char *url; /* as given */
 	struct object_client *client; /* NULL: local files */
@@ -34,9 +45,26 @@ struct source {
 	struct shard *shards;
 	size_t n;
 	bool borrowed; /* `text` and `shards` belong to an index */
+	struct packed **packed; /* of each shard; NULL: none is compressed */
+	uint64_t room; /* bytes for what they contain */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	/* Under the lock. */
+	uint64_t unpacked; /* bytes in memory, or about to be */
+	uint64_t clock;
 };
 
 /* hidden.c: takes the list of an index. Returns 1 if there is one. */
 int source_listed(struct source *s, const struct source_place *place, struct penstock_error *err);
+
+/* content.c */
+void packed_init(struct source *s);
+void packed_after_fork(struct source *s);
+void packed_release(struct source *s);
+
+/* read.c: reads shards as they are stored; n > 0. */
+int source_read_stored(struct source_reader *reader, struct source_read *reads, size_t n,
+	const atomic_int *cancel, struct penstock_error *err);
+struct source *source_of(const struct source_reader *reader);
 
 #endif

@@ -243,13 +243,16 @@ static int read_objects(struct source_reader *reader, struct source_read *reads,
 	return r;
 }
 
-int source_read(struct source_reader *reader, struct source_read *reads, size_t n,
+struct source *source_of(const struct source_reader *reader)
+{
+	return reader->source;
+}
+
+int source_read_stored(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err)
 {
 	for (size_t i = 0; i < n; i++)
 		reads[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
-	if (n == 0)
-		return 0;
 	return reader->reads ? read_objects(reader, reads, n, cancel, err)
 			     : read_files(reader, reads, n, cancel);
 }

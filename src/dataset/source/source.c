@@ -162,6 +162,7 @@ int source_open(struct source **out, const struct source_place *place, struct pe
 
 	if (!s)
 		return error_memory(err);
+	packed_init(s);
 	buf_init(&s->text, LIMIT_DATASET_NAMES);
 	s->url = strdup(place->url);
 	r = s->url ? location_parse(&location, place->url, err) : error_memory(err);
@@ -198,6 +199,7 @@ void source_free(struct source *s)
 {
 	if (!s)
 		return;
+	packed_release(s);
 	if (!s->borrowed) {
 		buf_release(&s->text);
 		free(s->shards);
@@ -209,6 +211,7 @@ void source_free(struct source *s)
 
 int source_after_fork(struct source *s, struct penstock_error *err)
 {
+	packed_after_fork(s);
 	return s->client ? s->open(s->cookie, s->google, &s->client, err) : 0;
 }
 
@@ -225,11 +228,6 @@ size_t source_count(const struct source *s)
 const char *source_name(const struct source *s, size_t shard)
 {
 	return s->text.data + s->shards[shard].name;
-}
-
-uint64_t source_size(const struct source *s, size_t shard)
-{
-	return s->shards[shard].size;
 }
 
 size_t source_find(const struct source *s, const char *name)

@@ -30,6 +30,7 @@
 #include <penstock/error.h>
 
 #include "base/clock.h"
+#include "s3/sum/checksum.h"
 #include "transfer/reads.h"
 
 struct buf;
@@ -99,9 +100,34 @@ int source_put(const struct source *source, const char *name, const void *data, 
 size_t source_count(const struct source *source);
 /* Relative to the URL; of a single shard its last component. Valid as long as the source. */
 const char *source_name(const struct source *source, size_t shard);
+/* Bytes; of a compressed shard those that it contains. */
 uint64_t source_size(const struct source *source, size_t shard);
 /* Returns the number of the shard with this name, or SIZE_MAX. */
 size_t source_find(const struct source *source, const char *name);
+/* ---- compressed shards ---- */
+
+enum source_packing { SOURCE_GZIP, SOURCE_ZSTD };
+
+struct source_sum {
+	enum checksum_kind kind; /* CHECKSUM_NONE: not known */
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+};
+
+struct source_content {
+	enum source_packing packing;
+	uint64_t size; /* bytes that it contains */
+	struct source_sum stored, unpacked; /* of the shard as it is stored, and of its content */
+};
+
+/* From now on the shard is what it contains. The first read fetches and unpacks all of it, and it
+ * stays in memory until others need the room (LIMIT_DATASET_UNPACKED). To be called before other
+ * threads read. PENSTOCK_E_LIMIT if it is too large. */
+int source_unpack(struct source *source, size_t shard, const struct source_content *content,
+	struct penstock_error *err);
+/* True if some shards are compressed. */
+bool source_is_packed(const struct source *source);
+
+/* ---- reading ---- */
 
 /* A range of a shard, which must lie within it. */
 struct source_read {
@@ -109,6 +135,7 @@ struct source_read {
 	uint64_t offset;
 	size_t length;
 	void *data; /* gets `length` bytes; borrowed. NULL: `pieces` get them */
+	bool scan; /* into `data`; a compressed shard is unpacked no further than is needed */
 	struct read_pieces pieces;
 	struct penstock_error error; /* set by source_read(); release it */
 };

@@ -1,4 +1,5 @@
 """penstock.data reads samples from stores: `penstock serve`, moto; through trouble, and from forked workers."""
+import gzip
 import io
 import json
 import os
@@ -164,6 +165,19 @@ def test_rows_and_records_are_ranges_of_objects(any_bucket):
     assert rows.format == "npy" and np.array_equal(rows.__getitems__([999, 0, 400, 399]), array[[999, 0, 400, 399]])
     assert sorted(row[0] for batch in epoch for row in batch) == list(range(0, 3000, 3))
     assert records[17].tobytes() == array[17].tobytes() and records.place(17) == ("0", 4 + 12 * 17, 12)
+
+
+# As MNIST is served. To find the rows takes the size at the end, and the first bytes.
+def test_rows_of_a_gzipped_array_take_one_request(proxy, bucket):
+    rows = np.random.default_rng(1).integers(0, 256, (1000, 28, 28), dtype="u1")
+    put(bucket, {"train-images-idx3-ubyte.gz": gzip.compress(bytes([0, 0, 8, 3]) + np.array(rows.shape, ">i4").tobytes() + rows.tobytes())})
+    data = Dataset("s3://data/train-images-idx3-ubyte.gz")
+    before = len(proxy.seen())
+
+    got = data.__getitems__([999, 0, 500])
+
+    assert data.format == "idx" and len(data) == 1000 and np.array_equal(got, rows[[999, 0, 500]])
+    assert np.array_equal(data.__getitems__(range(1000)), rows) and len(proxy.seen()) == before + 1
 
 
 def test_a_region_and_an_endpoint_may_be_given(store, bucket, monkeypatch):

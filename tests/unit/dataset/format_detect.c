@@ -44,7 +44,7 @@ static void test_formats_are_known_by_their_first_bytes(void **state)
 		{"a.parquet", 200, "PAR1\x15", 5, FORMAT_KIND_UNSUPPORTED},
 		{"a.h5", 200, "\x89HDF\r\n\x1a\n", 8, FORMAT_KIND_UNSUPPORTED},
 		{"train.tfrecord", 200, "\x1f\x8b\x08", 3, FORMAT_KIND_UNSUPPORTED},
-		{"train-images-idx3-ubyte.gz", 200, "\x1f\x8b\x08", 3, FORMAT_KIND_UNSUPPORTED},
+		{"train-images-idx3-ubyte.gz", 200, "\x1f\x8b\x08", 3, FORMAT_KIND_IDX},
 		{"scan.nii.gz", 200, "\x1f\x8b\x08", 3, FORMAT_KIND_OBJECTS},
 		{"a.jpg", 200, "\xff\xd8\xff", 3, FORMAT_KIND_OBJECTS},
 	};
@@ -82,7 +82,8 @@ static void test_other_formats_are_known_by_name_and_size(void **state)
 		{"x.tar.gz", 10, FORMAT_KIND_UNSUPPORTED},
 		{"x.tgz", 10, FORMAT_KIND_UNSUPPORTED},
 		{"shard.00000.mds", 10, FORMAT_KIND_PART},
-		{"shard.00000.mds.zstd", 10, FORMAT_KIND_UNSUPPORTED},
+		{"shard.00000.mds.zstd", 10, FORMAT_KIND_PART},
+		{"shard.00000.mds.br", 10, FORMAT_KIND_UNSUPPORTED},
 		{"chunk-0-0.bin", 10, FORMAT_KIND_PART},
 		{"other-0-0.bin", 10, FORMAT_KIND_OBJECTS},
 		{"train-00000-of-00010.tfrecord", 10, FORMAT_KIND_TFRECORD},

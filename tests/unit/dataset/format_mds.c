@@ -378,7 +378,6 @@ static void test_shards_of_another_size_are_refused(void **state)
 {
 	_cleanup_(buf_release) struct buf data = BUF_INIT(1 * MIB), text = BUF_INIT(1 * MIB);
 	_cleanup_(mds_index_freep) struct mds_index *index = NULL;
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct memory_shard m;
 	struct shard_reader reader;
 	struct mds_shard *s;
@@ -391,13 +390,6 @@ static void test_shards_of_another_size_are_refused(void **state)
 	reader = memory_shard_reader(&m, "shard.00000.mds");
 	assert_int_equal(s->format.scan(&s->format, &reader, found_add, &found, NULL),
 		-(int)PENSTOCK_E_CORRUPT);
-
-	s->zip.basename = strdup("shard.00000.mds.zstd");
-	s->zip.bytes = data.len - 1;
-	s->compression = strdup("zstd:7");
-	assert_int_equal(s->format.scan(&s->format, &reader, found_add, &found, &err),
-		-(int)PENSTOCK_E_UNSUPPORTED);
-	assert_non_null(strstr(err.message, "zstd:7"));
 }
 
 /* Every table of offsets that is not that of contiguous samples. */

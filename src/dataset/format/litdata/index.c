@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/str.h"
 #include "dataset/format/internal.h"
 #include "dataset/format/litdata/litdata.h"
 #include "dataset/format/litdata/internal.h"
@@ -154,6 +155,16 @@ static int read_fields(struct litdata_index *index, const json_t *config, const 
 	return read_names(index->fields, config, name, err);
 }
 
+/* True for "zstd" and "zstd:LEVEL" of whole chunks, not of items or batches in them. */
+static bool is_zstd(const json_t *config)
+{
+	const char *name = json_string_value(json_object_get(config, "compression"));
+	const char *of = json_string_value(json_object_get(config, "compression_level"));
+
+	return name && (strcmp(name, "zstd") == 0 || str_starts(name, "zstd:")) &&
+	       (!of || strcmp(of, "chunk") == 0);
+}
+
 /* Returns the reason for which data sets with this configuration are refused. */
 static const char *unsupported(const json_t *config)
 {
@@ -161,8 +172,8 @@ static const char *unsupported(const json_t *config)
 	const json_t *encryption = json_object_get(config, "encryption");
 	const char *loader = json_string_value(json_object_get(config, "item_loader"));
 
-	if (compression && !json_is_null(compression))
-		return "its chunks are compressed, and no item of them can be read alone";
+	if (compression && !json_is_null(compression) && !is_zstd(config))
+		return "its compression is not supported; only zstd of whole chunks is";
 	if (encryption && !json_is_null(encryption))
 		return "its chunks are encrypted";
 	if (loader && strcmp(loader, "PyTreeLoader") != 0)
@@ -206,6 +217,7 @@ int litdata_index_parse(struct litdata_index **out, const char *data, size_t len
 	fault = unsupported(config);
 	if (fault)
 		return refuse(name, PENSTOCK_E_UNSUPPORTED, fault, err);
+	index->zstd = is_zstd(config);
 	r = read_fields(index, config, name, err);
 	if (r < 0)
 		return r;

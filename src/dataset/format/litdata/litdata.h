@@ -11,8 +11,9 @@
  *	litdata_index_free(index);
  *
  * A field has the name of its key in the dictionary that was written, "a.b" in nested ones, and its
- * position in a list. PENSTOCK_E_UNSUPPORTED are compressed and encrypted data sets, those of other
- * loaders than PyTreeLoader, and pickled fields, since loading them can run any code.
+ * position in a list. PENSTOCK_E_UNSUPPORTED are encrypted data sets, those with another
+ * compression than zstd of whole chunks, those of other loaders than PyTreeLoader, and pickled
+ * fields, since loading them can run any code. A compressed chunk is scanned as what it contains.
  */
 #ifndef DATASET_FORMAT_LITDATA_LITDATA_H
 #define DATASET_FORMAT_LITDATA_LITDATA_H
@@ -32,6 +33,7 @@ struct litdata_index {
 	struct litdata_chunk *chunks;
 	size_t n;
 	struct litdata_fields *fields; /* of all chunks */
+	bool zstd; /* each chunk is compressed */
 };
 
 /* `name` is for messages. */

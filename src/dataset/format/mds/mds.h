@@ -21,8 +21,8 @@
  *	mds_index_add(columns, &(struct mds_written){"shard.00000.mds", bytes, n}, 1, &out, err);
  *	mds_columns_free(columns);
  *
- * Pickled columns are PENSTOCK_E_UNSUPPORTED, since loading them can run any code. So are shards
- * that are only there in compressed form, when they are scanned.
+ * Pickled columns are PENSTOCK_E_UNSUPPORTED, since loading them can run any code. A shard that is
+ * compressed is scanned as what it contains.
  */
 #ifndef DATASET_FORMAT_MDS_MDS_H
 #define DATASET_FORMAT_MDS_MDS_H

@@ -11,11 +11,6 @@ static int scan(const struct format *f, const struct shard_reader *reader, forma
 {
 	const struct mds_shard *shard = (const struct mds_shard *)f;
 
-	if (reader->size != shard->raw.bytes && shard->zip.basename &&
-		reader->size == shard->zip.bytes)
-		return shard_error(err, PENSTOCK_E_UNSUPPORTED, reader->name, 0,
-			"it is compressed with '%s', and no sample of it can be read alone",
-			shard->compression ? shard->compression : "an unknown method");
 	if (reader->size != shard->raw.bytes)
 		return shard_error(err, PENSTOCK_E_CORRUPT, reader->name, reader->size,
 			"it ends, and its index declares %" PRIu64 " bytes", shard->raw.bytes);
