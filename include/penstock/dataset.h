@@ -57,10 +57,15 @@ struct penstock_dataset_options {
 	/* The store; NULL as for penstock_transfer_new(). Copied. */
 	const struct penstock_transfer_options *transfer;
 	unsigned threads; /* that read ahead; 0: chosen */
+	/* A directory of this machine, made if it is missing, that keeps what is read from a store;
+	 * all processes of a user share it. NULL: none. If it cannot be used that is logged, and
+	 * reading goes on without it. */
+	const char *cache;
+	uint64_t cache_size; /* bytes on disk, at least 16 MiB; 0: half of the file system */
 };
 /* clang-format off */
 #define PENSTOCK_DATASET_OPTIONS_INIT { sizeof(struct penstock_dataset_options), \
-	0, 0, 0, 0, 0, 0, 0, 0, 0 }
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /* Lists the shards and finds the samples; `options` may be NULL. PENSTOCK_E_NOT_FOUND if nothing is

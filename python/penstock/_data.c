@@ -80,10 +80,11 @@ static PyObject *data_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	int anonymous, rc;
 
 	(void)kwargs;
-	if (!PyArg_ParseTuple(args, "szz(O&O&O&O&O&)(zzzp)O&", &url, &options.format,
+	if (!PyArg_ParseTuple(args, "szz(O&O&O&O&O&)(zzzp)O&|(zO&)", &url, &options.format,
 		    &options.dtype, to_u64, &n[0], to_u64, &n[1], to_u64, &n[2], to_u64, &n[3],
 		    to_u64, &n[4], &transfer.endpoint_url, &transfer.region, &transfer.profile,
-		    &anonymous, to_u32, &options.threads))
+		    &anonymous, to_u32, &options.threads, &options.cache, to_u64,
+		    &options.cache_size))
 		return NULL;
 	options.record_size = n[0];
 	options.header = n[1];
@@ -490,7 +491,7 @@ static PyType_Slot data_slots[] = {
 	{Py_tp_new, (void *)data_new},
 	{Py_tp_dealloc, (void *)data_dealloc},
 	{Py_tp_methods, data_methods},
-	{Py_tp_doc, (void *)"Dataset(url, format, dtype, numbers, store, threads)"},
+	{Py_tp_doc, (void *)"Dataset(url, format, dtype, numbers, store, threads, cache)"},
 	{0, NULL},
 };
 

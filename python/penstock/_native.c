@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -551,6 +552,16 @@ static PyMethodDef methods[] = {
 	{NULL, NULL, 0, NULL},
 };
 
+#define WARNING 2 /* of the library's levels */
+
+/* Called from threads without the interpreter lock. */
+static void print_warning(void *cookie, int level, const char *line)
+{
+	(void)cookie;
+	if (level >= WARNING)
+		fprintf(stderr, "penstock: %s\n", line);
+}
+
 static int native_exec(PyObject *module)
 {
 	PyObject *type = PyType_FromSpec(&saving_spec);
@@ -561,6 +572,7 @@ static int native_exec(PyObject *module)
 		Py_DECREF(type);
 		return -1;
 	}
+	penstock_set_log(print_warning, NULL);
 	return native_add_data(module);
 }
 

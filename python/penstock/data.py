@@ -22,6 +22,7 @@ import collections
 import copy
 import json
 import operator
+import os
 import sys
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
@@ -101,6 +102,9 @@ class Dataset:
     environment and the profile, as for ``penstock cp``, unless they are given. A data set may be used after fork(), and may be pickled:
     it is opened again then, and has to have as many samples.
 
+    ``cache`` is a directory of this machine that keeps what is read from a store, at most ``cache_size`` bytes (0: half of its file
+    system). All processes of a user share it, and fetch each byte once.
+
     Raises DatasetError, with the shard and the offset of a failure.
     """
 
@@ -120,11 +124,16 @@ class Dataset:
         profile: Optional[str] = None,
         anonymous: bool = False,
         threads: int = 0,
+        cache: Union[str, "os.PathLike[str]", None] = None,
+        cache_size: int = 0,
     ) -> None:
         for name, number in (("record_size", record_size), ("header", header), ("trailer", trailer), ("window", window), ("stride", stride)):
             _check(name, number, 0)
+        _check("cache_size", cache_size, 0)
         _check("threads", threads, 0, _UINT32_MAX)
-        self._arguments = (str(url), format, dtype, (record_size, header, trailer, window, stride), (endpoint_url, region, profile, anonymous), threads)
+        store = (endpoint_url, region, profile, anonymous)
+        place = (None if cache is None else os.fsdecode(cache), cache_size)
+        self._arguments = (str(url), format, dtype, (record_size, header, trailer, window, stride), store, threads, place)
         self._remote = self._arguments[0].startswith(("s3://", "gs://"))
         self._set = _native.Dataset(*self._arguments)
         self.format = self._set.format()
@@ -202,10 +211,10 @@ class Dataset:
 
 
 def _reopen(arguments: Any, count: int, size: int) -> Dataset:
-    url, format, dtype, (record_size, header, trailer, window, stride), (endpoint_url, region, profile, anonymous), threads = arguments
+    url, format, dtype, (record_size, header, trailer, window, stride), (endpoint_url, region, profile, anonymous), threads, (cache, cache_size) = arguments
     data = Dataset(
         url, format, record_size=record_size, header=header, trailer=trailer, dtype=dtype, window=window, stride=stride,
-        endpoint_url=endpoint_url, region=region, profile=profile, anonymous=anonymous, threads=threads,
+        endpoint_url=endpoint_url, region=region, profile=profile, anonymous=anonymous, threads=threads, cache=cache, cache_size=cache_size,
     )  # fmt: skip
     if (len(data), data._size) != (count, size):
         raise data_error("changed", f"cannot open '{url}' again: it has {len(data)} samples now, and had {count} before".encode())

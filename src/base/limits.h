@@ -210,6 +210,12 @@
 #define LIMIT_DATASET_READERS 32 /* readers kept between calls; each has its connections */
 #define LIMIT_DATASET_THREADS 64 /* that read batches ahead */
 #define LIMIT_DATASET_SCANS   16 /* shards scanned for samples at a time */
+/* blocks of 256 KiB that a reader fetches into the cache at a time, and ms for which it waits for
+ * one that another process fetches: that may be stopped */
+#define LIMIT_DATASET_FETCH   64
+#define LIMIT_DATASET_WAIT_MS 30000
+/* files of the cache among which the oldest are removed; 32 bytes each while they are counted */
+#define LIMIT_DATASET_CACHE_FILES 4000000
 /* bytes of one compressed shard, stored and unpacked; writers make them of 64 MiB */
 #define LIMIT_DATASET_PACKED  (1 * GIB)
 /* bytes of unpacked shards of a data set in memory: 32 usual ones, and one of the largest */

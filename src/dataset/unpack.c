@@ -18,8 +18,7 @@
 
 const struct mds_file *dataset_mds_file(const struct dataset *set, const struct mds_shard *shard)
 {
-	bool zip = shard->zip.basename &&
-		   source_find(set->source, shard->raw.basename) == SIZE_MAX;
+	bool zip = shard->zip.basename && source_find(set->source, shard->raw.basename) == SIZE_MAX;
 
 	return zip ? &shard->zip : &shard->raw;
 }
@@ -30,8 +29,7 @@ static void get_sum(const struct mds_file *file, struct source_sum *out)
 	static const struct {
 		const char *name;
 		enum checksum_kind kind;
-	} known[] = {
-		{"sha1", CHECKSUM_SHA1}, {"sha256", CHECKSUM_SHA256}, {"md5", CHECKSUM_MD5}};
+	} known[] = {{"sha1", CHECKSUM_SHA1}, {"sha256", CHECKSUM_SHA256}, {"md5", CHECKSUM_MD5}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
 		const char *hex = strlist_get(&file->hashes, known[i].name);
@@ -96,10 +94,8 @@ static int ends_init(struct ends *ends, size_t n, struct penstock_error *err)
 
 static void ends_add(struct ends *ends, size_t shard, uint64_t offset, size_t len)
 {
-	ends->reads[ends->n] = (struct source_read){.shard = shard,
-		.offset = offset,
-		.length = len,
-		.data = ends->bytes[ends->n]};
+	ends->reads[ends->n] = (struct source_read){
+		.shard = shard, .offset = offset, .length = len, .data = ends->bytes[ends->n]};
 	ends->n++;
 }
 

@@ -74,7 +74,11 @@ int penstock_dataset_open(struct penstock_dataset **out, const char *url,
 	if (r == 0)
 		r = find_dtype(own.dtype, &inner.dtype, err);
 	if (r == 0) {
-		inner.place = (struct source_place){.url = url, .open = open_client, .cookie = set};
+		inner.place = (struct source_place){.url = url,
+			.open = open_client,
+			.cookie = set,
+			.cache = own.cache,
+			.cache_size = own.cache_size};
 		inner.format = own.format;
 		inner.header = own.header;
 		inner.record_size = own.record_size;

@@ -48,7 +48,8 @@ int source_unpack(struct source *s, size_t shard, const struct source_content *c
 		return error_set(err, PENSTOCK_E_LIMIT,
 			"cannot read '%s' of '%s': it is compressed, and has more than %zu MiB; "
 			"write smaller shards",
-			s->text.data + s->shards[shard].name, s->url, (size_t)(LIMIT_DATASET_PACKED / MIB));
+			s->text.data + s->shards[shard].name, s->url,
+			(size_t)(LIMIT_DATASET_PACKED / MIB));
 	if (!s->packed)
 		s->packed = calloc(s->n, sizeof(struct packed *));
 	if (!s->packed)

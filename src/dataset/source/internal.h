@@ -7,6 +7,8 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/limits.h"
+#include "dataset/cache/cache.h"
 #include "dataset/source/source.h"
 #include "transfer/location.h"
 #include "transfer/objects.h"
@@ -52,6 +54,28 @@ struct source {
 	/* Under the lock. */
 	uint64_t unpacked; /* bytes in memory, or about to be */
 	uint64_t clock;
+	struct block_cache *cache; /* of objects; NULL: none */
+	_Atomic int64_t hasty_until_ms; /* no waiting for blocks that others fetch before */
+};
+
+/* A file that was read last stays open for the next read. */
+struct open_file {
+	size_t shard;
+	int fd; /* -1: none */
+	unsigned used;
+};
+struct cached_file {
+	struct block_file file;
+	unsigned used;
+};
+
+struct source_reader {
+	struct source *source;
+	struct object_reads *reads; /* of objects */
+	struct open_file files[LIMIT_DATASET_FILES];
+	struct cached_file cached[LIMIT_DATASET_FILES];
+	unsigned clock;
+	char *chunk; /* LIMIT_PLAIN_CHUNK: bytes of a file on their way to pieces */
 };
 
 /* hidden.c: takes the list of an index. Returns 1 if there is one. */
@@ -65,6 +89,11 @@ void packed_release(struct source *s);
 /* read.c: reads shards as they are stored; n > 0. */
 int source_read_stored(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
-struct source *source_of(const struct source_reader *reader);
+/* objects.c: from the store. */
+int source_read_objects(struct source_reader *reader, struct source_read *reads, size_t n,
+	const atomic_int *cancel, struct penstock_error *err);
+/* cached.c: from the cache, and into it what is missing there. */
+int source_read_cached(struct source_reader *reader, struct source_read *reads, size_t n,
+	const atomic_int *cancel, struct penstock_error *err);
 
 #endif

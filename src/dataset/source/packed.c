@@ -69,15 +69,14 @@ static size_t unpack_bytes(const struct packed *p, const char *in, size_t len, c
 {
 	bool all = size == p->content.size;
 
-	return p->content.packing == SOURCE_ZSTD
-		       ? unpack_zstd(in, len, out, size, all, reason)
-		       : unpack_gzip(in, len, out, size, all, reason);
+	return p->content.packing == SOURCE_ZSTD ? unpack_zstd(in, len, out, size, all, reason)
+						 : unpack_gzip(in, len, out, size, all, reason);
 }
 
 static int damaged(const struct source_reader *reader, struct source_read *read, const char *reason)
 {
 	return error_set(&read->error, PENSTOCK_E_CORRUPT, "cannot unpack '%s': %s",
-		source_name(source_of(reader), read->shard), reason);
+		source_name(reader->source, read->shard), reason);
 }
 
 static int verify(const struct source_reader *reader, struct source_read *read,
@@ -108,7 +107,7 @@ static int read_stored(struct source_reader *reader, struct source_read *read, c
 static char *unpack(struct source_reader *reader, struct source_read *read, const struct packed *p,
 	const atomic_int *cancel)
 {
-	size_t len = (size_t)source_of(reader)->shards[read->shard].size,
+	size_t len = (size_t)reader->source->shards[read->shard].size,
 	       size = (size_t)p->content.size, n;
 	_cleanup_free_ char *stored = malloc(len + 1), *data = malloc(size + 1);
 	const char *reason;
@@ -134,7 +133,7 @@ static char *unpack(struct source_reader *reader, struct source_read *read, cons
 static int read_head(struct source_reader *reader, struct source_read *read, const struct packed *p,
 	const atomic_int *cancel)
 {
-	size_t len = (size_t)source_of(reader)->shards[read->shard].size, need, n;
+	size_t len = (size_t)reader->source->shards[read->shard].size, need, n;
 	_cleanup_free_ char *stored = NULL, *data = NULL;
 	const char *reason;
 
@@ -205,7 +204,7 @@ static int take_room(
 /* Unpacks the shard unless it is there, and holds it for the caller. */
 static int hold(struct source_reader *reader, struct source_read *read, const atomic_int *cancel)
 {
-	struct source *s = source_of(reader);
+	struct source *s = reader->source;
 	struct packed *p = s->packed[read->shard];
 	uint64_t stored = s->shards[read->shard].size;
 	int r = 0;
@@ -238,7 +237,7 @@ static int hold(struct source_reader *reader, struct source_read *read, const at
 static int read_packed(
 	struct source_reader *reader, struct source_read *read, const atomic_int *cancel)
 {
-	struct source *s = source_of(reader);
+	struct source *s = reader->source;
 	struct packed *p = s->packed[read->shard];
 	int r = read->scan ? read_head(reader, read, p, cancel) : 1;
 
@@ -259,7 +258,7 @@ static int read_packed(
 int source_read(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err)
 {
-	struct packed *const *packed = source_of(reader)->packed;
+	struct packed *const *packed = reader->source->packed;
 	int r, failed = 0;
 
 	if (n == 0)
@@ -270,7 +269,8 @@ int source_read(struct source_reader *reader, struct source_read *reads, size_t 
 		reads[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
 		/* A store that is away is not waited for again. */
 		if (failed)
-			r = -error_set(&reads[i].error, PENSTOCK_E_CANCELLED, "another read failed");
+			r = -error_set(
+				&reads[i].error, PENSTOCK_E_CANCELLED, "another read failed");
 		else if (packed[reads[i].shard])
 			r = read_packed(reader, &reads[i], cancel);
 		else

@@ -15,21 +15,6 @@
 #include "dataset/source/internal.h"
 #include "transfer/reads.h"
 
-/* A file that was read last stays open for the next read. */
-struct open_file {
-	size_t shard;
-	int fd; /* -1: none */
-	unsigned used;
-};
-
-struct source_reader {
-	struct source *source;
-	struct object_reads *reads; /* of objects */
-	struct open_file files[LIMIT_DATASET_FILES];
-	unsigned clock;
-	char *chunk; /* LIMIT_PLAIN_CHUNK: bytes of a file on their way to pieces */
-};
-
 int source_reader_new(struct source_reader **out, struct source *source, struct penstock_error *err)
 {
 	struct source_reader *reader = calloc(1, sizeof(*reader));
@@ -38,8 +23,10 @@ int source_reader_new(struct source_reader **out, struct source *source, struct 
 	if (!reader)
 		return error_memory(err);
 	reader->source = source;
-	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++)
+	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++) {
 		reader->files[i].fd = -1;
+		reader->cached[i].file.fd = -1;
+	}
 	if (source->client)
 		r = reads_new(&reader->reads, source->client, source->bucket, err);
 	if (r < 0) {
@@ -57,6 +44,7 @@ void source_reader_free(struct source_reader *reader)
 	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++) {
 		if (reader->files[i].fd >= 0)
 			close(reader->files[i].fd);
+		block_file_close(&reader->cached[i].file);
 	}
 	reads_free(reader->reads);
 	free(reader->chunk);
@@ -182,77 +170,15 @@ static int read_files(
 	return failed;
 }
 
-/* ---- objects ---- */
-
-/* At most LIMIT_READS. */
-static int read_some(struct source_reader *reader, struct source_read *reads, size_t n,
-	const atomic_int *cancel, struct penstock_error *err)
-{
-	const struct source *s = reader->source;
-	_cleanup_free_ struct object_read *items = calloc(n, sizeof(*items));
-	_cleanup_(buf_release) struct buf keys = BUF_INIT(LIMIT_READS_HEADS);
-	_cleanup_free_ size_t *key = calloc(n, sizeof(*key));
-	int r;
-
-	if (!items || !key)
-		return error_memory(err);
-	for (size_t i = 0; i < n; i++) {
-		const struct shard *shard = &s->shards[reads[i].shard];
-
-		key[i] = keys.len;
-		buf_printf(
-			&keys, "%s%s", s->prefix, s->single ? "" : source_name(s, reads[i].shard));
-		buf_add_char(&keys, '\0');
-		items[i] = (struct object_read){.offset = reads[i].offset,
-			.length = reads[i].length,
-			.whole = reads[i].length == shard->size,
-			.etag = s->text.data + shard->etag,
-			.data = reads[i].data,
-			.pieces = reads[i].pieces};
-	}
-	if (buf_failed(&keys))
-		return buf_error(&keys, "the names of objects", err);
-	for (size_t i = 0; i < n; i++)
-		items[i].key = keys.data + key[i];
-	r = reads_run(reader->reads, items, n, cancel, err);
-	for (size_t i = 0; i < n; i++)
-		reads[i].error = items[i].error;
-	return r;
-}
-
-static int not_read(struct source_read *reads, size_t n, int failed)
-{
-	for (size_t i = 0; i < n; i++)
-		error_set(&reads[i].error, PENSTOCK_E_CANCELLED, "another read failed");
-	return failed + (int)n;
-}
-
-static int read_objects(struct source_reader *reader, struct source_read *reads, size_t n,
-	const atomic_int *cancel, struct penstock_error *err)
-{
-	int r = 0;
-
-	for (size_t i = 0; i < n; i += LIMIT_READS) {
-		size_t some = n - i < LIMIT_READS ? n - i : LIMIT_READS;
-
-		if (r == 0)
-			r = read_some(reader, reads + i, some, cancel, err);
-		else if (r > 0)
-			r = not_read(reads + i, some, r);
-	}
-	return r;
-}
-
-struct source *source_of(const struct source_reader *reader)
-{
-	return reader->source;
-}
+/* ---- both ---- */
 
 int source_read_stored(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err)
 {
 	for (size_t i = 0; i < n; i++)
 		reads[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
-	return reader->reads ? read_objects(reader, reads, n, cancel, err)
-			     : read_files(reader, reads, n, cancel);
+	if (!reader->reads)
+		return read_files(reader, reads, n, cancel);
+	return reader->source->cache ? source_read_cached(reader, reads, n, cancel, err)
+				     : source_read_objects(reader, reads, n, cancel, err);
 }

@@ -15,6 +15,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "dataset/cache/cache.h"
 #include "dataset/source/internal.h"
 #include "transfer/listing.h"
 
@@ -187,6 +188,11 @@ int source_open(struct source **out, const struct source_place *place, struct pe
 	}
 	if (r == 0 && s->n == 0)
 		r = not_found(s, err);
+	if (r == 0 && s->client && place->cache)
+		r = block_cache_new(&s->cache,
+			&(struct block_cache_options){
+				.dir = place->cache, .size = place->cache_size, .shards = s->n},
+			err);
 	if (r < 0) {
 		source_free(s);
 		return r;
@@ -200,6 +206,7 @@ void source_free(struct source *s)
 	if (!s)
 		return;
 	packed_release(s);
+	block_cache_free(s->cache);
 	if (!s->borrowed) {
 		buf_release(&s->text);
 		free(s->shards);
@@ -212,6 +219,7 @@ void source_free(struct source *s)
 int source_after_fork(struct source *s, struct penstock_error *err)
 {
 	packed_after_fork(s);
+	block_cache_after_fork(s->cache);
 	return s->client ? s->open(s->cookie, s->google, &s->client, err) : 0;
 }
 

@@ -71,6 +71,8 @@ struct source_place {
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
 	void *cookie;
 	const atomic_int *cancel; /* of source_open(); may be NULL */
+	const char *cache; /* directory in which objects are kept; NULL: none */
+	uint64_t cache_size; /* bytes; 0: half of the file system */
 	/* Called for a prefix: returns 1 if `out` is the list of its shards, which stays as long as
 	 * the source, or 0 if they have to be listed. May be NULL. */
 	int (*listed)(void *cookie, const struct source *source, struct source_list *out,
@@ -135,7 +137,9 @@ struct source_read {
 	uint64_t offset;
 	size_t length;
 	void *data; /* gets `length` bytes; borrowed. NULL: `pieces` get them */
-	bool scan; /* into `data`; a compressed shard is unpacked no further than is needed */
+	/* Into `data`. A compressed shard is unpacked no further than is needed, and the cache is
+	 * not filled. */
+	bool scan;
 	struct read_pieces pieces;
 	struct penstock_error error; /* set by source_read(); release it */
 };

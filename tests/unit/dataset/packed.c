@@ -71,8 +71,8 @@ static int open_set(struct fixture *f)
 	dataset_free(f->set);
 	f->set = NULL;
 	penstock_error_release(&f->err);
-	return dataset_open(&f->set,
-		&(struct dataset_options){.place.url = f->dir, .fresh = true}, &f->err);
+	return dataset_open(
+		&f->set, &(struct dataset_options){.place.url = f->dir, .fresh = true}, &f->err);
 }
 
 /* ---- MosaicML ---- */
@@ -373,8 +373,8 @@ static void chunks_of_litdata_are_unpacked(void **state)
 /* Rows of bytes, gzipped; returns how many bytes. */
 static size_t write_idx(struct fixture *f)
 {
-	static const unsigned char head[] = {0, 0, 8, 2, 0, 0, ROWS >> 8, ROWS & 255, 0, 0,
-		ROW >> 8, ROW & 255};
+	static const unsigned char head[] = {
+		0, 0, 8, 2, 0, 0, ROWS >> 8, ROWS & 255, 0, 0, ROW >> 8, ROW & 255};
 	struct isal_zstream zip;
 	char row[BYTES];
 

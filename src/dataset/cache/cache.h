@@ -1,0 +1,93 @@
+/*
+ * A cache on disk of the shards of data sets, shared by all processes of a user on a machine. Each
+ * block of a shard is fetched by one of them, while others wait.
+ *
+ *	struct block_cache *cache = NULL;
+ *	struct block_file file = BLOCK_FILE_INIT;	// of one thread
+ *
+ *	r = block_cache_new(&cache, &(struct block_cache_options){.dir = "/local", .shards = n}, err);
+ *	if (r == 0 && cache)
+ *		block_file_open(cache, &file, shard, "https://… b/key \"etag\"", size);
+ *	...
+ *	bytes = block_cache_get(cache, &file, offset, len, scratch);
+ *	if (!bytes && block_cache_claim(cache, &file, offset / CACHE_BLOCK) == CACHE_CLAIMED) {
+ *		... fetch the block
+ *		block_cache_put(cache, &file, offset / CACHE_BLOCK, block);
+ *	}
+ *	block_file_close(&file);
+ *	block_cache_free(cache);
+ *
+ * Nothing here fails a read: what is not in the cache has to be fetched. A full disk, or one that
+ * fails, is logged once, and nothing is written any more. A block that is damaged is missing.
+ * docs/decisions/datasets.md describes the files.
+ */
+#ifndef DATASET_CACHE_CACHE_H
+#define DATASET_CACHE_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+
+struct penstock_error;
+struct block_cache;
+
+#define CACHE_BLOCK (256 * KIB) /* bytes; the last block of a shard is shorter */
+
+struct block_cache_options {
+	const char *dir; /* made if it is missing; borrowed */
+	uint64_t size; /* bytes on disk, at least CACHE_MIN; 0: half of the file system */
+	size_t shards; /* of the data set */
+};
+
+#define CACHE_MIN (16 * MIB)
+
+/* Sets `*out` to NULL, and logs the reason, if the directory cannot be used. PENSTOCK_E_INVALID if
+ * the size is too small. Any number of threads may use a cache. */
+int block_cache_new(struct block_cache **out, const struct block_cache_options *options, struct penstock_error *err);
+void block_cache_free(struct block_cache *cache);
+/* To be called once in a child after fork(). Files that are open belong to the parent. */
+void block_cache_after_fork(struct block_cache *cache);
+
+/* The open file of a shard. It is not evicted while it is open. */
+struct block_file {
+	int fd; /* -1: none */
+	size_t shard; /* its number in the data set */
+	uint64_t size;
+	int64_t used_ms; /* when its time was set */
+};
+#define BLOCK_FILE_INIT {.fd = -1}
+
+/* Opens the file of a shard; `identity` contains its place and version. `make`: creates it if it is
+ * missing. Returns false if there is none. */
+bool block_file_open(struct block_cache *cache, struct block_file *file, const char *identity, bool make);
+void block_file_close(struct block_file *file);
+
+/* Reads bytes of one block. Returns where they are in `scratch` (CACHE_BLOCK bytes); NULL if the
+ * block is missing. */
+const char *block_cache_get(struct block_cache *cache, struct block_file *file, uint64_t offset, size_t len,
+	char *scratch);
+
+enum block_claim {
+	CACHE_CLAIMED, /* the caller fetches it, and no other */
+	CACHE_PRESENT, /* another has fetched it meanwhile */
+	CACHE_BUSY, /* another fetches it */
+	CACHE_FULL /* there is no room for it */
+};
+/* Claims a block that is missing, until block_cache_put(), block_cache_give_up() or the end of the process. */
+enum block_claim block_cache_claim(
+	struct block_cache *cache, struct block_file *file, uint64_t block, char *scratch);
+/* Writes a claimed block. */
+void block_cache_put(struct block_cache *cache, struct block_file *file, uint64_t block, const void *data);
+void block_cache_give_up(struct block_file *file, uint64_t block);
+
+/* Bytes of a block. */
+static inline size_t block_size(uint64_t size, uint64_t block)
+{
+	uint64_t left = size - block * CACHE_BLOCK;
+
+	return left < CACHE_BLOCK ? (size_t)left : CACHE_BLOCK;
+}
+
+#endif

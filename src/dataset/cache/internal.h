@@ -1,0 +1,31 @@
+/* Shared by the files of this folder. */
+#ifndef DATASET_CACHE_INTERNAL_H
+#define DATASET_CACHE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "dataset/cache/cache.h"
+
+#define CACHE_NAME_BYTES 16 /* of the digest that is the name of a file */
+
+struct block_cache {
+	char *dir; /* ours, below that of the options */
+	uint64_t limit; /* bytes */
+	size_t n;
+	/* A bit for each block of a shard that this process has found good. NULL until one is. */
+	_Atomic(_Atomic uint32_t *) *good;
+	atomic_bool off; /* nothing is written any more */
+	pthread_mutex_t lock;
+	/* Under the lock. */
+	uint64_t room; /* bytes that may be written before the next look at the directory */
+	int64_t full_until_ms; /* no look before */
+};
+
+/* Logs the reason, the first time. */
+void block_cache_turn_off(struct block_cache *c, int errnum, const char *what);
+
+/* room.c: takes room for `bytes` on disk, for which other files may be removed. */
+bool block_cache_take_room(struct block_cache *c, uint64_t bytes);
+
+#endif

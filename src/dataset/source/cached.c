@@ -1,0 +1,371 @@
+/* Reads objects by way of the cache. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "dataset/cache/cache.h"
+#include "dataset/source/internal.h"
+
+#define POLL_MS	 5 /* for blocks that others fetch */
+#define HASTY_MS (5 * 60 * 1000)
+
+enum progress {
+	WAITING,
+	STRAIGHT, /* it is not cached: the store is read */
+	DONE,
+	FAILED
+};
+
+/* A block that this reader has claimed. */
+struct claim {
+	struct block_file *file; /* open until the block is there */
+	uint64_t block;
+};
+
+/* The reads of a call. */
+struct batch {
+	struct source_reader *reader;
+	struct source_read *reads;
+	size_t n;
+	enum progress *progress;
+	size_t *at; /* of each read: bytes that are in place */
+	char *scratch; /* CACHE_BLOCK */
+	struct claim claims[LIMIT_DATASET_FETCH];
+	size_t n_claims;
+	bool busy; /* others fetch what is missing */
+	const atomic_int *cancel;
+};
+
+static void batch_release(struct batch *b)
+{
+	for (size_t i = 0; i < b->n_claims; i++)
+		block_cache_give_up(b->claims[i].file, b->claims[i].block);
+	free(b->progress);
+	free(b->at);
+	free(b->scratch);
+}
+
+/* ---- files of the cache ---- */
+
+/* Returns NULL if out of memory. */
+static char *identity(const struct source *s, size_t shard)
+{
+	_cleanup_free_ char *place = source_identity(s);
+
+	if (!place)
+		return NULL;
+	/* An ETag has no line feed. */
+	return str_printf("%s%s\n%s", place, s->single ? "" : source_name(s, shard),
+		s->text.data + s->shards[shard].etag);
+}
+
+/* Returns the open file of a shard; NULL if there is none. The last LIMIT_DATASET_FILES that were
+ * asked for stay open. */
+static struct block_file *file_of(struct source_reader *reader, size_t shard, bool make)
+{
+	const struct source *s = reader->source;
+	struct cached_file *oldest = &reader->cached[0];
+	_cleanup_free_ char *id = NULL;
+
+	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++) {
+		struct cached_file *c = &reader->cached[i];
+
+		if (c->file.fd >= 0 && c->file.shard == shard) {
+			c->used = ++reader->clock;
+			return &c->file;
+		}
+		if (c->file.fd < 0 || (oldest->file.fd >= 0 && c->used < oldest->used))
+			oldest = c;
+	}
+	/* Without an ETag a version has no name. */
+	if (s->shards[shard].size == 0 || !s->text.data[s->shards[shard].etag])
+		return NULL;
+	id = identity(s, shard);
+	if (!id)
+		return NULL;
+	block_file_close(&oldest->file);
+	oldest->file.shard = shard;
+	oldest->file.size = s->shards[shard].size;
+	oldest->used = ++reader->clock;
+	return block_file_open(s->cache, &oldest->file, id, make) ? &oldest->file : NULL;
+}
+
+/* ---- what is there ---- */
+
+/* Puts the next bytes of a read into place, as far as the cache has them. */
+static void deliver(struct batch *b, size_t i)
+{
+	struct source_read *read = &b->reads[i];
+	struct block_file *file = file_of(b->reader, read->shard, false);
+
+	while (file && b->at[i] < read->length) {
+		uint64_t offset = read->offset + b->at[i];
+		size_t len = CACHE_BLOCK - offset % CACHE_BLOCK;
+		const char *bytes;
+
+		if (len > read->length - b->at[i])
+			len = read->length - b->at[i];
+		bytes = block_cache_get(b->reader->source->cache, file, offset, len, b->scratch);
+		if (!bytes)
+			return;
+		if (read->data)
+			memcpy((char *)read->data + b->at[i], bytes, len);
+		else
+			read_pieces_add(&read->pieces, b->at[i], bytes, len);
+		b->at[i] += len;
+	}
+	if (b->at[i] == read->length)
+		b->progress[i] = DONE;
+}
+
+/* ---- what is missing ---- */
+
+static bool is_claimed(const struct batch *b, const struct block_file *file, uint64_t block)
+{
+	for (size_t i = b->n_claims; i > 0; i--) {
+		if (b->claims[i - 1].file == file && b->claims[i - 1].block == block)
+			return true;
+	}
+	return false;
+}
+
+/* Claims the missing blocks of a read, from the first on. */
+static void claim_blocks(struct batch *b, size_t i)
+{
+	const struct source_read *read = &b->reads[i];
+	struct block_file *file = file_of(b->reader, read->shard, true);
+	uint64_t last = (read->offset + read->length - 1) / CACHE_BLOCK;
+
+	if (!file)
+		b->progress[i] = STRAIGHT;
+	for (uint64_t k = (read->offset + b->at[i]) / CACHE_BLOCK;
+		file && k <= last && b->n_claims < LIMIT_DATASET_FETCH; k++) {
+		if (is_claimed(b, file, k))
+			continue;
+		switch (block_cache_claim(b->reader->source->cache, file, k, b->scratch)) {
+		case CACHE_CLAIMED:
+			b->claims[b->n_claims++] = (struct claim){file, k};
+			break;
+		case CACHE_BUSY:
+			b->busy = true;
+			break;
+		case CACHE_FULL:
+			b->progress[i] = STRAIGHT;
+			return;
+		case CACHE_PRESENT:
+			break;
+		}
+	}
+}
+
+/* Claims blocks of the reads that wait. No file is closed meanwhile, since there are few. */
+static void claim_all(struct batch *b)
+{
+	size_t files = 0, shard = SIZE_MAX;
+
+	b->busy = false;
+	for (size_t i = 0; i < b->n && b->n_claims < LIMIT_DATASET_FETCH; i++) {
+		if (b->progress[i] != WAITING)
+			continue;
+		if (b->reads[i].shard != shard && files++ == LIMIT_DATASET_FILES)
+			return;
+		shard = b->reads[i].shard;
+		claim_blocks(b, i);
+	}
+}
+
+/* Makes one read of claimed blocks in a row. Returns how many there are. */
+static size_t join(const struct claim *claims, size_t n, char *data, struct source_read *out)
+{
+	const struct block_file *file = claims[0].file;
+	size_t k = 0;
+
+	*out = (struct source_read){.shard = file->shard,
+		.offset = claims[0].block * CACHE_BLOCK,
+		.data = data};
+	do {
+		out->length += block_size(file->size, claims[k].block);
+		k++;
+	} while (k < n && claims[k].file == file && claims[k].block == claims[k - 1].block + 1 &&
+		 out->length < LIMIT_DATASET_JOIN);
+	return k;
+}
+
+/* The reads that need this range get its error. */
+static void fail(struct batch *b, struct source_read *range)
+{
+	for (size_t i = 0; i < b->n; i++) {
+		struct source_read *read = &b->reads[i];
+
+		if (b->progress[i] == WAITING && read->shard == range->shard &&
+			read->offset < range->offset + range->length &&
+			range->offset < read->offset + read->length) {
+			error_set(&read->error, range->error.code, "%s", range->error.message);
+			b->progress[i] = FAILED;
+		}
+	}
+	penstock_error_release(&range->error);
+}
+
+/* Fetches the claimed blocks, and writes them. Returns how many ranges failed, or an error of the
+ * call. */
+static int fetch(struct batch *b, struct penstock_error *err)
+{
+	_cleanup_free_ struct source_read *ranges = calloc(b->n_claims, sizeof(*ranges));
+	_cleanup_free_ char *data = malloc(b->n_claims * CACHE_BLOCK);
+	size_t n = 0, used = 0, k = 0;
+	const char *block = data;
+	int r;
+
+	if (!ranges || !data)
+		return error_memory(err);
+	for (size_t i = 0; i < b->n_claims; n++) {
+		i += join(b->claims + i, b->n_claims - i, data + used, &ranges[n]);
+		used += ranges[n].length;
+	}
+	r = source_read_objects(b->reader, ranges, n, b->cancel, err);
+	for (size_t i = 0; i < b->n_claims; i++) {
+		const struct claim *c = &b->claims[i];
+
+		if (block == (const char *)ranges[k].data + ranges[k].length)
+			k++;
+		if (r < 0 || ranges[k].error.code)
+			block_cache_give_up(c->file, c->block);
+		else
+			block_cache_put(b->reader->source->cache, c->file, c->block, block);
+		block += block_size(c->file->size, c->block);
+	}
+	for (size_t i = 0; i < n; i++) {
+		if (ranges[i].error.code)
+			fail(b, &ranges[i]);
+	}
+	b->n_claims = 0;
+	return r;
+}
+
+/* ---- without the cache ---- */
+
+/* The rest of each read that is not cached. */
+static int read_straight(struct batch *b, struct penstock_error *err)
+{
+	_cleanup_free_ struct source_read *rest = calloc(b->n, sizeof(*rest));
+	size_t n = 0;
+	int r;
+
+	if (!rest)
+		return error_memory(err);
+	for (size_t i = 0; i < b->n; i++) {
+		const struct source_read *read = &b->reads[i];
+		/* Pieces begin again. */
+		size_t at = read->data ? b->at[i] : 0;
+
+		if (b->progress[i] != STRAIGHT)
+			continue;
+		rest[n] = *read;
+		rest[n].data = read->data ? (char *)read->data + at : NULL;
+		rest[n].offset += at;
+		rest[n++].length -= at;
+	}
+	if (n == 0)
+		return 0;
+	r = source_read_objects(b->reader, rest, n, b->cancel, err);
+	n = 0;
+	for (size_t i = 0; i < b->n; i++) {
+		if (b->progress[i] == STRAIGHT)
+			b->reads[i].error = rest[n++].error;
+	}
+	return r;
+}
+
+/* ---- all of it ---- */
+
+/* Whatever was not read when another read failed is an error, too. */
+static int fail_rest(struct batch *b)
+{
+	int failed = 0;
+
+	for (size_t i = 0; i < b->n; i++) {
+		if (b->progress[i] == WAITING || b->progress[i] == STRAIGHT)
+			error_set(&b->reads[i].error, PENSTOCK_E_CANCELLED, "another read failed");
+		failed += b->reads[i].error.code != PENSTOCK_OK;
+	}
+	return failed;
+}
+
+/* True once another process has not fetched a block for so long that it may be stopped. From then
+ * on none is waited for, for a while. */
+static bool is_too_late(struct source *s, int64_t since)
+{
+	int64_t now = clock_monotonic_ms();
+
+	if (now < atomic_load(&s->hasty_until_ms))
+		return true;
+	if (now - since < LIMIT_DATASET_WAIT_MS)
+		return false;
+	atomic_store(&s->hasty_until_ms, now + HASTY_MS);
+	return true;
+}
+
+/* Until no read waits. Returns whether some failed, or an error of the call. */
+static int fill(struct batch *b, struct penstock_error *err)
+{
+	int64_t since = clock_monotonic_ms();
+	int r = 0;
+
+	for (;;) {
+		bool waits = false;
+
+		for (size_t i = 0; i < b->n; i++) {
+			if (b->progress[i] == WAITING)
+				deliver(b, i);
+			waits |= b->progress[i] == WAITING;
+		}
+		if (!waits)
+			return 0;
+		claim_all(b);
+		if (b->n_claims) {
+			r = fetch(b, err);
+			since = clock_monotonic_ms();
+		} else if (b->busy && !is_too_late(b->reader->source, since)) {
+			clock_sleep_ms(POLL_MS);
+		} else if (b->busy) {
+			for (size_t i = 0; i < b->n; i++) {
+				if (b->progress[i] == WAITING)
+					b->progress[i] = STRAIGHT;
+			}
+		}
+		if (r)
+			return r;
+		if (b->cancel && atomic_load(b->cancel))
+			return 1;
+	}
+}
+
+int source_read_cached(struct source_reader *reader, struct source_read *reads, size_t n,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	_cleanup_(batch_release) struct batch b = {
+		.reader = reader, .reads = reads, .n = n, .cancel = cancel};
+	int r;
+
+	b.progress = calloc(n, sizeof(*b.progress));
+	b.at = calloc(n, sizeof(*b.at));
+	b.scratch = malloc(CACHE_BLOCK);
+	if (!b.progress || !b.at || !b.scratch)
+		return error_memory(err);
+	for (size_t i = 0; i < n; i++) {
+		if (!reads[i].scan)
+			continue;
+		deliver(&b, i);
+		if (b.progress[i] == WAITING)
+			b.progress[i] = STRAIGHT;
+	}
+	r = fill(&b, err);
+	if (r > 0)
+		return fail_rest(&b);
+	return r < 0 ? r : read_straight(&b, err);
+}
