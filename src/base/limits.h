@@ -164,6 +164,20 @@
 #define LIMIT_STREAM_MEMORY (40 * MIB)
 /* bytes of one piece of an object that is delivered in order */
 #define LIMIT_STREAM_RANGE (4 * MIB)
+/* Files that a program reads at any offset. */
+#define LIMIT_FILE_AHEAD (32 * MIB) /* bytes read ahead, if the program does not choose */
+#define LIMIT_FILE_AHEAD_MAX (1 * GIB) /* bytes read ahead */
+#define LIMIT_FILE_BLOCK (4 * MIB) /* bytes of a request that reads ahead, at most and at least */
+#define LIMIT_FILE_BLOCK_MIN (128 * KIB)
+/* bytes behind the position that stay, for a program that goes back a little */
+#define LIMIT_FILE_BEHIND (256 * KIB)
+/* bytes of a request, of the many for a large read */
+#define LIMIT_FILE_PIECE (8 * MIB)
+#define LIMIT_FILE_PIECE_MIN (2 * MIB)
+#define LIMIT_FILE_THREADS 12 /* that read for all files of a handle; each has its connections */
+/* of these that read ahead: the others answer at once */
+#define LIMIT_FILE_THREADS_AHEAD 8
+#define LIMIT_FILE_READERS 16 /* sets of connections kept between reads */
 #define LIMIT_FETCH_CHUNK (8 * MIB) /* bytes of one range of an HTTP input */
 #define LIMIT_FETCH_CHUNK_MIN (4 * KIB)
 #define LIMIT_FETCH_BLOCK (256 * KIB) /* bytes read back and delivered at a time */

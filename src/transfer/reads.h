@@ -13,6 +13,9 @@
  * costs a fifth of a request of the engine. Anything unusual there (another status, a cut
  * connection, silence), HTTPS and Google's store go to the client's engine, with its retries,
  * limits and messages. docs/decisions/datasets.md has the figures.
+ *
+ * Resources of the web are read by reads_new_web(): their `key` is a URL, and their `etag` the
+ * version that web_find() found.
  */
 #ifndef TRANSFER_READS_H
 #define TRANSFER_READS_H
@@ -26,6 +29,7 @@
 
 #include <penstock/error.h>
 
+struct http_engine;
 struct object_reads;
 
 /* Bytes of a read that go to a place of their own. */
@@ -62,6 +66,9 @@ struct object_read {
  * may use it. */
 int reads_new(struct object_reads **out, struct object_client *client, const char *bucket,
 	struct penstock_error *err);
+/* The same for http:// and https://. The engine is borrowed and outlives it. */
+int reads_new_web(
+	struct object_reads **out, struct http_engine *engine, struct penstock_error *err);
 void reads_free(struct object_reads *reads);
 /*
  * Runs all reads (at most LIMIT_READS) to their end. Returns how many failed, whose `error` says
@@ -72,6 +79,17 @@ void reads_free(struct object_reads *reads);
  */
 int reads_run(struct object_reads *reads, struct object_read *items, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
+
+/* A resource of the web. */
+struct web_info {
+	uint64_t size;
+	/* Its ETag, else its Last-Modified. */
+	char version[OBJECT_ETAG_SIZE];
+};
+/* Requests one byte, which shows if the server supports ranges: PENSTOCK_E_UNSUPPORTED if it does
+ * not, or names no version of what it sends. */
+int web_find(struct http_engine *engine, const char *url, const atomic_int *cancel,
+	struct web_info *out, struct penstock_error *err);
 
 /* Copies `len` bytes of a read, which begin at its byte `at`, to where they belong. Bytes come in
  * their order; if the read begins again, at 0. */

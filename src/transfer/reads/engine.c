@@ -9,7 +9,8 @@
 #include "transfer/reads/internal.h"
 
 struct slot {
-	struct s3_op op; /* first: hooks get its address */
+	/* First: hooks get its address. Of a resource of the web only the request and the reply. */
+	struct s3_op op;
 	struct fan *fan;
 	atomic_bool *lost; /* the store does not answer */
 	struct object_read *read;
@@ -63,6 +64,9 @@ static int check(struct slot *slot, struct penstock_error *err)
 	const struct object_read *read = slot->read;
 	uint8_t got[CHECKSUM_MAX_SIZE];
 
+	if (slot->at != read->length && !slot->op.at.client)
+		return error_set(
+			err, PENSTOCK_E_CHANGED, "%zu bytes came of %zu", slot->at, read->length);
 	if (slot->at != read->length)
 		return object_error(err, PENSTOCK_E_CHANGED, "GET", slot->op.at,
 			"%zu bytes came of %zu", slot->at, read->length);
@@ -70,6 +74,11 @@ static int check(struct slot *slot, struct penstock_error *err)
 	return memcmp(slot->digest, got, checksum_size(slot->sum.kind)) == 0
 		       ? 0
 		       : object_corrupt(slot->op.at, slot->sum.kind, err);
+}
+
+static int on_web_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
+{
+	return reads_web_check(((struct slot *)cookie)->read, reply, err);
 }
 
 static void note_lost(const struct slot *slot)
@@ -88,15 +97,44 @@ static void on_done(void *cookie, struct http_request *request, struct http_repl
 	struct object_read *read = slot->read;
 
 	(void)request;
-	(void)reply;
 	if (!err)
 		check(slot, &read->error);
+	else if (!slot->op.at.client && reads_web_changed(reply))
+		reads_web_check(read, reply, &read->error);
 	else if (err->code == PENSTOCK_E_PRECONDITION)
 		object_replaced(slot->op.at, &read->error);
 	else
 		error_move(&read->error, err);
 	note_lost(slot);
 	fan_ended(slot->fan, &slot->flying, NULL);
+}
+
+static int prepare_object(struct object_reads *reads, struct slot *slot, const atomic_int *cancel,
+	struct penstock_error *err)
+{
+	const struct object_read *read = slot->read;
+	struct http_request *request = &slot->op.request;
+
+	s3_op_init(&slot->op, "GET", object_at(reads->client, reads->bucket, read->key));
+	s3_op_cancel(&slot->op, cancel);
+	s3_op_header(&slot->op, "if-match", read->etag && *read->etag ? read->etag : NULL);
+	if (!read->whole)
+		request->range = (struct http_range){
+			.wanted = true, .offset = read->offset, .length = read->length};
+	else if (object_response_checksums())
+		s3_op_header(&slot->op, "x-amz-checksum-mode", "ENABLED");
+	request->on_headers = on_headers;
+	return s3_op_ready(&slot->op, err);
+}
+
+static int prepare_web(struct slot *slot, struct penstock_error *err)
+{
+	struct http_request *request = &slot->op.request;
+
+	slot->op.reply = (struct http_reply)HTTP_REPLY_INIT;
+	request->cookie = slot;
+	request->on_headers = on_web_headers;
+	return reads_web_request(request, slot->read, err);
 }
 
 static void start(struct object_reads *reads, struct slot *slot, struct object_read *read,
@@ -111,23 +149,15 @@ static void start(struct object_reads *reads, struct slot *slot, struct object_r
 	slot->read = read;
 	slot->at = 0;
 	checksum_release(&slot->sum);
-	s3_op_init(&slot->op, "GET", object_at(reads->client, reads->bucket, read->key));
-	s3_op_cancel(&slot->op, cancel);
-	s3_op_header(&slot->op, "if-match", read->etag && *read->etag ? read->etag : NULL);
+	r = reads->client ? prepare_object(reads, slot, cancel, &read->error)
+			  : prepare_web(slot, &read->error);
 	request->sink = (struct http_sink){.kind = HTTP_SINK_CALLBACK,
 		.write = on_write,
 		.restart = on_restart,
 		.cookie = slot};
 	request->bulk = request->resend = true;
 	request->patience_ms = LIMIT_READS_PATIENCE_MS;
-	if (!read->whole)
-		request->range = (struct http_range){
-			.wanted = true, .offset = read->offset, .length = read->length};
-	else if (object_response_checksums())
-		s3_op_header(&slot->op, "x-amz-checksum-mode", "ENABLED");
-	request->on_headers = on_headers;
 	request->done = on_done;
-	r = s3_op_ready(&slot->op, &read->error);
 	if (r == 0)
 		r = fan_submit(slot->fan, request, &slot->op.reply, &slot->flying, &read->error);
 	if (r < 0)
@@ -160,7 +190,7 @@ int reads_engine(struct object_reads *reads, struct object_read *items, size_t n
 	slots = calloc(most, sizeof(*slots));
 	if (!slots)
 		return error_memory(err);
-	fan_init(&fan, reads->client->engine, cancel);
+	fan_init(&fan, reads->engine, cancel);
 	for (size_t j = 0; j < most; j++) {
 		slots[j].fan = &fan;
 		slots[j].lost = &lost;

@@ -11,7 +11,8 @@
 #include "transfer/reads.h"
 
 struct object_reads {
-	struct object_client *client;
+	struct object_client *client; /* NULL: resources of the web */
+	struct http_engine *engine;
 	char *bucket;
 	struct plain *plain; /* NULL: the engine does everything */
 	bool singly; /* a GET for each read */
@@ -53,6 +54,17 @@ struct flight {
 void flight_add(struct flight *f, const void *data, size_t len);
 /* True if all bytes are there, and verified. */
 bool flight_is_good(struct flight *f);
+
+/* ---- web.c ---- */
+
+/* The request of a read whose key is a URL; release its headers. */
+int reads_web_request(
+	struct http_request *request, const struct object_read *read, struct penstock_error *err);
+/* Checks that a reply has the version of the read. */
+int reads_web_check(
+	const struct object_read *read, const struct http_reply *reply, struct penstock_error *err);
+/* True if the reply shows that the resource is another one now. */
+bool reads_web_changed(const struct http_reply *reply);
 
 /* ---- three ways to read, tried one after the other ---- */
 

@@ -31,6 +31,7 @@ int reads_new(struct object_reads **out, struct object_client *client, const cha
 	if (!reads)
 		return error_memory(err);
 	reads->client = client;
+	reads->engine = client->engine;
 	reads->singly = str_env("PENSTOCK_READ_MANY") &&
 			strcmp(str_env("PENSTOCK_READ_MANY"), "no") == 0;
 	reads->bucket = strdup(bucket);
@@ -46,6 +47,17 @@ int reads_new(struct object_reads **out, struct object_client *client, const cha
 		reads_free(reads);
 		return r;
 	}
+	*out = reads;
+	return 0;
+}
+
+int reads_new_web(struct object_reads **out, struct http_engine *engine, struct penstock_error *err)
+{
+	struct object_reads *reads = calloc(1, sizeof(*reads));
+
+	if (!reads)
+		return error_memory(err);
+	reads->engine = engine;
 	*out = reads;
 	return 0;
 }
@@ -71,8 +83,11 @@ int reads_run(struct object_reads *reads, struct object_read *items, size_t n,
 
 	if (!done)
 		return error_memory(err);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		items[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
+		/* HTTP has no such range. */
+		done[i] = !reads->client && !items[i].length;
+	}
 	if (reads->plain && !(cancel && atomic_load(cancel))) {
 		r = clock_monotonic_ms() < reads->plain_from_ms
 			    ? 0

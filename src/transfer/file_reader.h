@@ -1,0 +1,80 @@
+/*
+ * Reads one object, one resource of the web or one file at any offset. Reads in a row are read
+ * ahead, in the background and within a bound; other reads fetch exactly what they ask for.
+ *
+ *	struct file_pool *pool = NULL;
+ *	struct file_reader *file = NULL;
+ *	size_t got;
+ *
+ *	r = file_pool_new(&pool, engine, err);
+ *	if (r == 0)
+ *		r = file_reader_open(&file, pool, &(struct file_options){.url = "s3://models/a.bin",
+ *			.open = open_client, .open_cookie = library}, err);
+ *	if (r == 0)
+ *		r = file_reader_read(file, offset, data, size, &got, err);
+ *	file_reader_free(file);
+ *	file_pool_free(pool);
+ *
+ * All bytes are of the version that was opened, else PENSTOCK_E_CHANGED. Requests are retried by
+ * transfer/reads.h. Any number of threads may read one file; a file does not survive fork().
+ */
+#ifndef TRANSFER_FILE_READER_H
+#define TRANSFER_FILE_READER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct file_pool;
+struct file_reader;
+struct http_engine;
+struct object_client;
+struct penstock_error;
+
+/* The threads that read for many files: LIMIT_FILE_THREADS, started when they are needed. The
+ * engine is borrowed. Free all files first. */
+int file_pool_new(struct file_pool **out, struct http_engine *engine, struct penstock_error *err);
+void file_pool_free(struct file_pool *pool);
+
+struct file_options {
+	const char *url; /* s3://…, gs://…, http(s)://…, or a local path */
+	/* Gets the client of s3:// or gs://, which outlives the file. */
+	int (*open)(
+		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
+	void *open_cookie; /* of it, only while the file is opened */
+	/* Called by a thread that waits, every 100 ms; true ends its call with
+	 * PENSTOCK_E_CANCELLED. May be NULL. */
+	bool (*stop)(void *cookie);
+	void *cookie; /* of `stop` */
+	const atomic_int *cancel; /* does the same; may be NULL */
+	uint64_t ahead; /* bytes read ahead at most; 0: never */
+	/* Opens this version only, else PENSTOCK_E_CHANGED; NULL: the current one. */
+	const char *version;
+	/* With `version`: its size is known, so that nothing is sent. */
+	bool known;
+	uint64_t size;
+};
+
+int file_reader_open(struct file_reader **out, struct file_pool *pool,
+	const struct file_options *options, struct penstock_error *err);
+/* Does not wait for reads ahead. No other call may run. */
+void file_reader_free(struct file_reader *file);
+uint64_t file_reader_size(const struct file_reader *file);
+/* The ETag, the Last-Modified, or the time of a local file; valid as long as the file. */
+const char *file_reader_version(const struct file_reader *file);
+
+/* Reads `size` bytes, fewer only at the end of the file. */
+int file_reader_read(struct file_reader *file, uint64_t offset, void *data, size_t size,
+	size_t *got, struct penstock_error *err);
+
+struct file_range {
+	uint64_t offset;
+	size_t length;
+	void *data;
+};
+/* Reads all ranges at the same time. They must lie within the file. */
+int file_reader_ranges(struct file_reader *file, const struct file_range *ranges, size_t n,
+	struct penstock_error *err);
+
+#endif
