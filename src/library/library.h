@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "net/credentials/credentials.h"
 
+struct file_pool;
 struct http_engine;
 struct object_client;
 
@@ -27,6 +28,7 @@ struct penstock_transfer {
 	/* Under the lock; NULL until first used, then they stay until the end. */
 	pthread_mutex_t lock;
 	struct object_client *clients[2];
+	struct file_pool *files;
 };
 
 /* Copies the members that the caller's header knows of a struct that starts with its size; members

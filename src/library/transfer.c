@@ -19,6 +19,7 @@
 #include "net/credentials/credentials.h"
 #include "net/http/http.h"
 #include "transfer/bulk.h"
+#include "transfer/file_reader.h"
 #include "transfer/location.h"
 #include "transfer/objects.h"
 
@@ -143,6 +144,7 @@ void penstock_transfer_free(struct penstock_transfer *t)
 {
 	if (!t)
 		return;
+	file_pool_free(t->files);
 	for (size_t i = 0; i < ARRAY_SIZE(t->clients); i++)
 		object_client_free(t->clients[i]);
 	http_engine_free(t->engine);

@@ -1,5 +1,6 @@
 /*
- * Uses all of <penstock/transfer.h> as a program would that knows nothing else of penstock:
+ * Uses all of <penstock/transfer.h> and <penstock/file.h>, as a program would that knows nothing
+ * else of penstock:
  *	library_exercise s3://BUCKET [gs://BUCKET]
  * Ends with 0, or tells the line at which something was not as the header says.
  */
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <penstock/file.h>
 #include <penstock/transfer.h>
 #include <penstock/version.h>
 
@@ -297,6 +299,55 @@ static void ages(struct penstock_transfer *t, const char *bucket)
 	free(url);
 }
 
+static bool stop_at_once(void *cookie)
+{
+	return ++*(int *)cookie > 0;
+}
+
+static void reading(struct penstock_transfer *t, const char *bucket)
+{
+	struct penstock_file_options o = PENSTOCK_FILE_OPTIONS_INIT;
+	struct penstock_file *file = NULL, *same = NULL;
+	char *url = name(bucket, "a/read"), *data = malloc(BIG), *version;
+	struct penstock_file_range ranges[] = {{5, 100, data}, {BIG - 7, 7, data + 100}};
+	size_t got = 0;
+	int stops = 0;
+
+	CHECK(penstock_put_memory(t, url, big, BIG, NULL, NULL, &err) == 0);
+	CHECK(penstock_file_open(&file, t, url, NULL, &err) == 0);
+	CHECK(penstock_file_size(file) == BIG);
+	version = strdup(penstock_file_version(file));
+	for (size_t at = 0; at < BIG; at += got) {
+		CHECK(penstock_file_read(file, at, data + at, 700001, &got, &err) == 0);
+		CHECK(got == (BIG - at < 700001 ? BIG - at : 700001));
+	}
+	CHECK(memcmp(data, big, BIG) == 0);
+	CHECK(penstock_file_read(file, BIG, data, 1, &got, &err) == 0 && got == 0);
+	CHECK(penstock_file_read_ranges(file, ranges, 2, &err) == 0);
+	CHECK(memcmp(data, big + 5, 100) == 0 && memcmp(data + 100, big + BIG - 7, 7) == 0);
+	ranges[1].length = 8;
+	FAILS(PENSTOCK_E_INVALID, penstock_file_read_ranges(file, ranges, 2, &err));
+	o.version = version;
+	o.known = true;
+	o.size = BIG;
+	o.no_ahead = true;
+	o.stop = stop_at_once;
+	o.cookie = &stops;
+	CHECK(penstock_file_open(&same, t, url, &o, &err) == 0 && stops == 0);
+	CHECK(penstock_put_memory(t, url, "new", 3, NULL, NULL, &err) == 0);
+	FAILS(PENSTOCK_E_CHANGED, penstock_file_read(same, BIG / 2, data, 100, &got, &err));
+	o.known = false;
+	FAILS(PENSTOCK_E_CHANGED, penstock_file_open(&file, t, url, &o, &err));
+	penstock_file_close(file);
+	penstock_file_close(same);
+	penstock_file_close(NULL);
+	CHECK(penstock_delete(t, url, NULL, &err) == 0);
+	FAILS(PENSTOCK_E_NOT_FOUND, penstock_file_open(&file, t, url, NULL, &err));
+	free(version);
+	free(data);
+	free(url);
+}
+
 static void all(struct penstock_transfer *t, const char *bucket)
 {
 	CHECK(penstock_make_bucket(t, bucket, &err) == 0);
@@ -304,6 +355,7 @@ static void all(struct penstock_transfer *t, const char *bucket)
 	memory(t, bucket);
 	streams(t, bucket);
 	files(t, bucket);
+	reading(t, bucket);
 	lists(t, bucket);
 	cancelling(t, bucket);
 	threads(t, bucket);

@@ -124,12 +124,12 @@ def test_the_static_library_brings_no_name_but_its_own(installed, store, tmp_pat
 
 # What the header declares is what is exported, and no more is installed than the public headers.
 def test_header_and_library_agree(installed):
-    header = "".join((TOP / "include" / "penstock" / name).read_text() for name in ("checkpoint.h", "dataset.h", "transfer.h", "error.h"))
+    header = "".join((TOP / "include" / "penstock" / name).read_text() for name in ("checkpoint.h", "dataset.h", "file.h", "transfer.h", "error.h"))
     declared = set(re.findall(r"PENSTOCK_API[^;(]*?\b(penstock_\w+)\(", header))
     names = subprocess.run(["nm", "-D", "--defined-only", installed.lib / "libpenstock.so"], check=True, capture_output=True, text=True).stdout
 
     assert declared == set(re.findall(r" T (penstock_\w+)", names))
-    assert {path.name for path in installed.root.rglob("*.h")} == {"checkpoint.h", "dataset.h", "error.h", "transfer.h", "version.h"}
+    assert {path.name for path in installed.root.rglob("*.h")} == {"checkpoint.h", "dataset.h", "error.h", "file.h", "transfer.h", "version.h"}
 
 
 # The example of checkpoints: it goes on where the newest whole one is, and says which it passed over.

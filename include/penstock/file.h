@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads an object like a file, at any offset, without fetching all of it.
+ *
+ *	struct penstock_error err = PENSTOCK_ERROR_INIT;
+ *	struct penstock_file *file = NULL;
+ *	char head[4096];
+ *	size_t got;
+ *
+ *	if (penstock_file_open(&file, t, "s3://models/run-7/a.pth", NULL, &err) == 0 &&
+ *		penstock_file_read(file, 0, head, sizeof(head), &got, &err) == 0)
+ *		... head has the first `got` bytes of penstock_file_size(file)
+ *	penstock_file_close(file);
+ *
+ * Names. A file is "s3://BUCKET/KEY", "gs://BUCKET/KEY", "http://…", "https://…" or a local path.
+ * An HTTP server has to support ranges and to send an ETag or Last-Modified.
+ *
+ * Reads in a row are read ahead in the background, the more the longer the row is; other reads
+ * fetch exactly their bytes. All bytes are of the version that was opened: PENSTOCK_E_CHANGED if it
+ * was replaced or cut. A store that is away is waited for, up to five minutes.
+ *
+ * Threads. Any number of threads may read one file. It is to be closed before its transfer handle
+ * is freed. After fork() only the parent can use it.
+ *
+ * Results, errors, ownership, units and compatibility are as <penstock/transfer.h> says.
+ */
+#ifndef PENSTOCK_FILE_H
+#define PENSTOCK_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <penstock/error.h>
+#include <penstock/transfer.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct penstock_file;
+
+struct penstock_file_options {
+	size_t struct_size;
+	uint64_t ahead; /* bytes read ahead at most, up to 1 GiB; 0: 32 MiB */
+	bool no_ahead; /* reads nothing ahead */
+	/* Opens only this version (penstock_file_version()), else PENSTOCK_E_CHANGED. NULL: the
+	 * current one. */
+	const char *version;
+	/* With `version`: `size` is known to be its size. Nothing is sent to open the file. */
+	bool known;
+	uint64_t size;
+	struct penstock_cancel *cancel; /* cancels every call on the file; outlives it; or NULL */
+	/* Called by a thread that waits, ten times a second; true ends its call with
+	 * PENSTOCK_E_CANCELLED. May be NULL. */
+	bool (*stop)(void *cookie);
+	void *cookie;
+};
+/* clang-format off */
+#define PENSTOCK_FILE_OPTIONS_INIT { sizeof(struct penstock_file_options), \
+	0, false, 0, false, 0, 0, 0, 0 }
+/* clang-format on */
+
+/* `options` may be NULL. PENSTOCK_E_NOT_FOUND if there is no such object, PENSTOCK_E_UNSUPPORTED if
+ * an HTTP server cannot send ranges of one version. */
+PENSTOCK_API int penstock_file_open(struct penstock_file **out, struct penstock_transfer *transfer,
+	const char *url, const struct penstock_file_options *options, struct penstock_error *err);
+/* Ends what is read ahead. No other call on the file may run. NULL is allowed. */
+PENSTOCK_API void penstock_file_close(struct penstock_file *file);
+
+PENSTOCK_API uint64_t penstock_file_size(const struct penstock_file *file);
+/* Identifies the version that was opened, such as the ETag; valid as long as the file. */
+PENSTOCK_API const char *penstock_file_version(const struct penstock_file *file);
+
+/* Reads `size` bytes, fewer only at the end of the file: `*got` is 0 there. */
+PENSTOCK_API int penstock_file_read(struct penstock_file *file, uint64_t offset, void *data,
+	size_t size, size_t *got, struct penstock_error *err);
+
+struct penstock_file_range {
+	uint64_t offset;
+	size_t length; /* bytes; the range lies within the file, else PENSTOCK_E_INVALID */
+	void *data; /* gets them */
+};
+/* Reads many ranges at the same time. */
+PENSTOCK_API int penstock_file_read_ranges(struct penstock_file *file,
+	const struct penstock_file_range *ranges, size_t n, struct penstock_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
