@@ -1,4 +1,4 @@
-"""penstock for Python: atomic checkpoints, preemption notices, and samples from object storage for a training.
+"""penstock for Python: atomic checkpoints, preemption notices, and object storage for a training.
 
     from penstock import checkpoint
 
@@ -12,11 +12,15 @@
             raise SystemExit(0)
     checkpoint.done()
 
-Importing the package imports neither torch nor numpy. ``penstock.data`` reads data sets, ``penstock.dcp`` contains the storage for
-``torch.distributed.checkpoint``.
+``penstock.open("s3://bucket/key")`` is a file of an object. ``penstock.data`` reads data sets, ``penstock.fsspec`` is for programs that
+read by fsspec, ``penstock.dcp`` contains the storage for ``torch.distributed.checkpoint``. Importing the package imports neither torch
+nor numpy.
 """
 from penstock import _native, checkpoint
-from penstock._errors import CheckpointDamaged, CheckpointError, CheckpointExists, CheckpointTimeout
+from penstock._errors import CheckpointDamaged, CheckpointError, CheckpointExists, CheckpointTimeout, FileChanged, FileError
+from penstock._files import open
 
 __version__: str = _native.version()
-__all__ = ["CheckpointDamaged", "CheckpointError", "CheckpointExists", "CheckpointTimeout", "__version__", "checkpoint"]
+__all__ = [
+    "CheckpointDamaged", "CheckpointError", "CheckpointExists", "CheckpointTimeout", "FileChanged", "FileError", "__version__", "checkpoint", "open",
+]  # fmt: skip

@@ -21,19 +21,6 @@ static PyObject *fail(struct penstock_error *err)
 	return native_raise("data_error", err);
 }
 
-static void *make(PyTypeObject *type)
-{
-	return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-}
-
-static void unmake(PyObject *object)
-{
-	PyTypeObject *type = Py_TYPE(object);
-
-	((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
-	Py_DECREF(type);
-}
-
 /* A converter of "O&": wraps nothing, unlike the formats "K" and "I". */
 static int to_u64(PyObject *object, void *out)
 {

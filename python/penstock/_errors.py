@@ -55,3 +55,37 @@ def data_error(code: str, message: bytes) -> DatasetError:
     raised = _DATA_KINDS.get(code, DatasetError)(message.decode("utf-8", "replace"))
     raised.code = code
     return raised
+
+
+class FileError(OSError):
+    """An object could not be opened, read or written. ``code`` is libpenstock's short name of the error, such as "unavailable"."""
+
+    code: str = ""
+
+
+class FileChanged(FileError):
+    """The object was replaced after it was opened."""
+
+
+class FileMissing(FileError, FileNotFoundError):
+    """There is no such object."""
+
+
+class FileRefused(FileError, PermissionError):
+    """The store refused it."""
+
+
+class FileThere(FileError, FileExistsError):
+    """The object exists."""
+
+
+_FILE_KINDS = {
+    "changed": FileChanged, "not found": FileMissing, "permission denied": FileRefused, "exists": FileThere, "precondition failed": FileThere,
+}  # fmt: skip
+
+
+def file_error(code: str, message: bytes) -> FileError:
+    """Returns the exception for an error of a file; called by the extension module."""
+    raised = _FILE_KINDS.get(code, FileError)(message.decode("utf-8", "replace"))
+    raised.code = code
+    return raised

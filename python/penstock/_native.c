@@ -87,7 +87,6 @@ static PyObject *saving_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	unsigned long long step;
 	PyObject *dict;
 	const char *dir;
-	allocfunc make = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
 	struct saving *self;
 	int rc;
 
@@ -99,7 +98,7 @@ static PyObject *saving_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 		    &PyDict_Type, &dict, &options.timeout_s) ||
 		read_metrics(dict, &metrics, &options.n_metrics) < 0)
 		return NULL;
-	self = (struct saving *)make(type, 0);
+	self = make(type);
 	if (!self) {
 		free(metrics);
 		return NULL;
@@ -573,7 +572,7 @@ static int native_exec(PyObject *module)
 		return -1;
 	}
 	penstock_set_log(print_warning, NULL);
-	return native_add_data(module);
+	return native_add_data(module) < 0 ? -1 : native_add_files(module);
 }
 
 static PyModuleDef_Slot slots[] = {
@@ -584,7 +583,7 @@ static PyModuleDef_Slot slots[] = {
 static struct PyModuleDef definition = {
 	PyModuleDef_HEAD_INIT,
 	.m_name = "penstock._native",
-	.m_doc = "libpenstock for penstock.checkpoint and penstock.data",
+	.m_doc = "libpenstock for the modules of penstock",
 	.m_methods = methods,
 	.m_slots = slots,
 };

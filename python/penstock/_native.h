@@ -12,6 +12,23 @@ struct penstock_error;
  * Always returns NULL. */
 PyObject *native_raise(const char *factory, struct penstock_error *err);
 
+/* Creates an object of a type of this module; its members are zeroed. */
+static inline void *make(PyTypeObject *type)
+{
+	return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+}
+
+/* Frees an object of such a type. */
+static inline void unmake(PyObject *object)
+{
+	PyTypeObject *type = Py_TYPE(object);
+
+	((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+	Py_DECREF(type);
+}
+
+/* Adds the types for penstock.open(). Returns -1 with an exception set on failure. */
+int native_add_files(PyObject *module);
 /* Adds the types for penstock.data. Returns -1 with an exception set on failure. */
 int native_add_data(PyObject *module);
 

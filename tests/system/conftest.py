@@ -15,6 +15,7 @@ import pytest
 from harness import processes
 from harness.fault_proxy import FaultProxy
 from harness.http_server import Server
+from harness.nginx import Nginx
 from harness.peers.again import Shared
 from harness.peers.ceph import Ceph
 from harness.peers.fake_gcs import FakeGcs
@@ -130,6 +131,14 @@ def http_server():
     server = Server()
     yield server
     server.close()
+
+
+@pytest.fixture
+def nginx(tmp_path):
+    """nginx(root) serves a directory and returns the URL of it."""
+    server = Nginx(tmp_path)
+    yield server.start
+    server.stop()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tarfile
 import threading
@@ -113,51 +112,6 @@ def test_pythons_own_server_will_do(staged, cifar_archive):
         thread.join()
     result.ok()
     assert_staged(seen, cifar_archive)
-
-
-NGINX = """
-daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
-events {{ worker_connections 64; }}
-http {{
-    access_log off; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
-    uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e; sendfile on;
-    server {{ listen 127.0.0.1:{port}; root {root}; }}
-}}
-"""
-
-
-@pytest.fixture
-def nginx(tmp_path):
-    """nginx(root) serves a directory and returns the URL of it."""
-    program = shutil.which("nginx") or "/usr/sbin/nginx"
-    if not os.access(program, os.X_OK):
-        pytest.skip("nginx is not installed")
-    started = []
-
-    def start(root):
-        for _ in range(20):
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
-            config = tmp_path / "nginx.conf"
-            config.write_text(NGINX.format(folder=tmp_path, root=root, port=port))
-            process = subprocess.Popen([program, "-c", config, "-e", tmp_path / "error.log"], stderr=subprocess.DEVNULL)
-            started.append(process)
-
-            def answers():
-                if process.poll() is not None:
-                    return "ended"
-                with socket.socket() as client:
-                    return client.connect_ex(("127.0.0.1", port)) == 0
-
-            if wait_for(answers, 60, "nginx") is True:
-                return f"http://127.0.0.1:{port}"
-        raise AssertionError("nginx finds no port")
-
-    yield start
-    for process in started:
-        process.terminate()
-        process.wait(20)
 
 
 # A server of the real world, whose archive directory the example's workflow names.

@@ -1,0 +1,366 @@
+"""penstock.open(): objects of a store and resources of the web as files."""
+import ctypes
+import io
+import os
+import socket
+import threading
+import warnings
+from typing import IO, Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
+
+from penstock import _native
+
+# Reads of a file that are smaller come from a buffer of this size; larger ones request exactly their bytes.
+BUFFER = 64 << 10
+AHEAD = 32 << 20
+_PIPE = 1 << 20
+_MODES = {"rb", "r", "rt", "wb", "w", "wt", "xb", "x", "xt"}
+_REMOTE = ("s3://", "gs://", "http://", "https://")
+
+# endpoint_url, region, profile, key, secret, token, anonymous
+Store = Tuple[Optional[str], Optional[str], Optional[str], Optional[str], Optional[str], Optional[str], bool]
+_Result = TypeVar("_Result")
+
+_HANDLES = 8
+_VARIABLES = ("AWS_", "GOOGLE_", "GS_", "STORAGE_EMULATOR_HOST")
+
+_transfers: Dict[Any, "_native.Transfer"] = {}
+_lock = threading.Lock()
+
+
+def transfer(store: Store) -> "_native.Transfer":
+    """Returns the handle for a store: its connections and threads are shared by all files.
+
+    Another process, and another environment, have another one.
+    """
+    place = (os.getpid(), store, tuple(pair for pair in os.environ.items() if pair[0].startswith(_VARIABLES)))
+    with _lock:
+        if place not in _transfers:
+            while len(_transfers) >= _HANDLES:
+                del _transfers[next(iter(_transfers))]
+            _transfers[place] = _native.Transfer(*store)
+        return _transfers[place]
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def interruptible(call: Callable[["_native.Cancel"], _Result]) -> _Result:
+    """Runs a call of libpenstock that may wait for long, so that Ctrl-C ends it."""
+    cancel = _native.Cancel()
+    ended: List[Any] = []
+
+    def run() -> None:
+        try:
+            ended.append((call(cancel), None))
+        except BaseException as error:
+            ended.append((None, error))
+
+    thread = threading.Thread(target=run, name="penstock", daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except BaseException:
+        cancel.set()
+        raise
+    result, error = ended.pop()
+    if error is not None:
+        raise error
+    return result  # type: ignore[no-any-return]
+
+
+# ---- reading ----
+
+
+class _Raw(io.RawIOBase):
+    """The bytes of one version of a file. A child after fork() opens the same version for itself."""
+
+    def __init__(self, url: str, store: Store, ahead: int, known: Optional[Tuple[str, int]] = None) -> None:
+        self.name, self.mode = url, "rb"
+        self._store, self._ahead = store, ahead
+        self._at = 0
+        self._file: Optional["_native.File"] = None
+        self._open(known)
+
+    def _open(self, known: Optional[Tuple[str, int]]) -> "_native.File":
+        version, size = known or (None, 0)
+        file = transfer(self._store).open(self.name, self._ahead, version, size)
+        self.version, self.size = file.version(), file.size()
+        self._file, self._pid = file, os.getpid()
+        return file
+
+    def _native(self) -> "_native.File":
+        if self._file is None:
+            raise ValueError("I/O operation on closed file")
+        return self._file if self._pid == os.getpid() else self._open((self.version, self.size))
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence not in (io.SEEK_SET, io.SEEK_CUR, io.SEEK_END):
+            raise ValueError(f"invalid whence {whence}: expected 0, 1 or 2")
+        at = offset + (0, self._at, self.size)[whence]
+        if at < 0:
+            raise ValueError(f"negative seek position {at}")
+        self._at = at
+        return at
+
+    def into(self, buffer: Any, at: int) -> int:
+        view = memoryview(buffer).cast("B")
+        if not len(view):
+            return 0
+        return self._native().read_into(at, ctypes.addressof(ctypes.c_char.from_buffer(view)), len(view))
+
+    def readinto(self, buffer: Any) -> int:
+        n = self.into(buffer, self._at)
+        self._at += n
+        return n
+
+    def pread(self, size: int, at: int) -> bytes:
+        return self._native().read(at, size)
+
+    def ranges(self, ranges: Sequence[Tuple[int, int]]) -> List[bytes]:
+        return self._native().ranges(list(ranges))
+
+    def close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+        super().close()
+
+
+class File(io.BufferedReader):
+    """A file of ``penstock.open()`` for reading: an ``io.BufferedReader`` with ``size``, ``version``, ``pread()`` and ``read_ranges()``.
+
+    Reads in a row are read ahead in the background; other reads of 64 KiB or more request exactly their bytes. All bytes are of the
+    version that was opened, else FileChanged is raised. Waiting does not hold Python's lock, and Ctrl-C ends it. Threads may share a
+    file; so may a child after fork(), and a pickled file is opened again at the same version and position.
+    """
+
+    def __init__(self, raw: _Raw) -> None:
+        super().__init__(raw, BUFFER)
+        self._source = raw
+        self._turn = threading.RLock()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._source.size
+
+    @property
+    def version(self) -> str:
+        """The ETag, the Last-Modified, or the time of a local file."""
+        return self._source.version
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Reads at an offset, as ``os.pread()``; does not move the position. Any number of threads may call it at a time."""
+        return self._source.pread(size, offset)
+
+    def read_ranges(self, ranges: Sequence[Tuple[int, int]]) -> List[bytes]:
+        """Reads many ranges (offset, size), which must lie within the file, at the same time."""
+        return self._source.ranges(ranges)
+
+    def read(self, size: Optional[int] = -1) -> bytes:
+        if size is not None and 0 <= size < BUFFER:
+            return super().read(size)
+        with self._turn:
+            at = self.tell()
+            data = self._source.pread(-1 if size is None else size, at)
+            self.seek(at + len(data))
+            return data
+
+    def readinto(self, buffer: Any) -> int:
+        if memoryview(buffer).nbytes < BUFFER:
+            return super().readinto(buffer)
+        with self._turn:
+            at = self.tell()
+            n = self._source.into(buffer, at)
+            self.seek(at + n)
+            return n
+
+    def __reduce__(self) -> Any:
+        raw = self._source
+        return _reopen, (raw.name, raw._store, raw._ahead, (raw.version, raw.size), self.tell())
+
+
+def _reopen(url: str, store: Store, ahead: int, known: Tuple[str, int], at: int) -> File:
+    file = File(_Raw(url, store, ahead, known))
+    file.seek(at)
+    return file
+
+
+# ---- writing ----
+
+
+class _Upload(io.RawIOBase):
+    """Passes what is written to an upload in a thread. The object appears when it is closed, and never after abort()."""
+
+    def __init__(self, url: str, store: Store, create: bool) -> None:
+        self.name, self.mode = url, "xb" if create else "wb"
+        # Not a pipe: its end reaches the other side only when all children after fork() have closed it.
+        self._socket, other = socket.socketpair()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PIPE)
+        self._cancel = _native.Cancel()
+        self._error: Optional[BaseException] = None
+        self._thread = threading.Thread(target=self._run, args=(transfer(store), other, create), name="penstock", daemon=True)
+        self._thread.start()
+
+    def _run(self, handle: "_native.Transfer", other: socket.socket, create: bool) -> None:
+        try:
+            handle.put(self.name, other.fileno(), create, self._cancel)
+        except BaseException as error:
+            self._error = error
+        finally:
+            try:
+                other.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            other.close()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        try:
+            return self._socket.send(data)
+        except OSError:
+            self._thread.join()
+            if self._error is None:
+                raise
+            raise self._error from None
+
+    def _end(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the upload has failed
+        try:
+            self._thread.join()
+        except BaseException:
+            self._cancel.set()
+            raise
+        finally:
+            self._socket.close()
+
+    def abort(self) -> None:
+        if not self.closed:
+            self._cancel.set()
+            self._end()
+            super().close()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        try:
+            self._end()
+        finally:
+            super().close()
+        if self._error is not None:
+            raise self._error
+
+
+class Writer(io.BufferedWriter):
+    """A file of ``penstock.open()`` for writing. The object appears whole when it is closed.
+
+    After an exception in its ``with`` block, after ``abort()``, and if it is never closed, no object appears.
+    """
+
+    def __init__(self, raw: _Upload) -> None:
+        super().__init__(raw, _PIPE)
+        self._upload = raw
+
+    def abort(self) -> None:
+        """Ends the upload; nothing of it stays."""
+        self._upload.abort()
+
+    def close(self) -> None:
+        if not self._upload.closed:
+            super().close()
+
+    @property
+    def closed(self) -> bool:
+        return self._upload.closed
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        if kind is not None:
+            self.abort()
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._upload.closed:
+            warnings.warn(f"'{self._upload.name}' was not closed: nothing is written", ResourceWarning, stacklevel=2)
+            self.abort()
+
+
+class _Text(io.TextIOWrapper):
+    """Text of a Writer, with the same end."""
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        if kind is not None:
+            self.buffer.abort()  # type: ignore[attr-defined]
+        else:
+            self.close()
+
+    def __del__(self) -> None:
+        pass  # the Writer ends itself
+
+
+# ---- open ----
+
+
+def open(  # noqa: A001
+    url: Any,
+    mode: str = "rb",
+    *,
+    ahead: int = AHEAD,
+    encoding: Optional[str] = None,
+    errors: Optional[str] = None,
+    newline: Optional[str] = None,
+    endpoint_url: Optional[str] = None,
+    region: Optional[str] = None,
+    profile: Optional[str] = None,
+    anonymous: bool = False,
+) -> IO[Any]:
+    """Opens ``s3://BUCKET/KEY``, ``gs://BUCKET/KEY``, ``http(s)://…`` or a path: a File for reading, a Writer for writing.
+
+    ``mode`` is "rb", "r" (text), "wb" or "w", and "xb" or "x", which raise FileExistsError if the object exists; HTTP is read only.
+    Text is UTF-8 unless ``encoding`` is given. Reads in a row are read ahead, at most ``ahead`` bytes; 0 turns that off. Keys, region
+    and endpoint come from the environment and the profile, as for ``penstock cp``, unless they are given.
+
+    Raises FileNotFoundError, PermissionError, FileChanged, and FileError, which is an OSError, for everything else.
+    """
+    url = os.fspath(url)
+    if mode not in _MODES:
+        raise ValueError(f"invalid mode {mode!r}: expected 'rb', 'r', 'wb', 'w', 'xb' or 'x'")
+    if not 0 <= ahead < 1 << 62:
+        raise ValueError(f"invalid ahead {ahead}: expected 0 or more")
+    text = "b" not in mode
+    if not text and (encoding, errors, newline) != (None, None, None):
+        raise ValueError("encoding, errors and newline are of text; open it with 'r' or 'w'")
+    return open_with(url, mode, (endpoint_url, region, profile, None, None, None, anonymous), ahead, (encoding or "utf-8", errors, newline))
+
+
+def open_with(url: str, mode: str, store: Store, ahead: int = AHEAD, text: Tuple[str, Optional[str], Optional[str]] = ("utf-8", None, None)) -> IO[Any]:
+    """Opens a file of a store with given keys."""
+    encoding, errors, newline = text
+    file: Any
+    if mode[0] == "r":
+        file = File(_Raw(url, store, ahead))
+        return file if mode == "rb" else io.TextIOWrapper(file, encoding, errors, newline)
+    if not url.startswith(_REMOTE):
+        return io.open(url, mode) if "b" in mode else io.open(url, mode, encoding=encoding, errors=errors, newline=newline)
+    if url.startswith(("http://", "https://")):
+        raise io.UnsupportedOperation(f"cannot write '{url}': HTTP is read only")
+    file = Writer(_Upload(url, store, mode[0] == "x"))
+    return file if "b" in mode else _Text(file, encoding, errors, newline)
