@@ -116,7 +116,7 @@ struct penstock_plan;
 
 struct penstock_plan_options {
 	size_t struct_size;
-	uint64_t samples; /* of the set */
+	uint64_t samples; /* of the set; of a mix: of an epoch, 0 for as many as `repeat` says */
 	/* "none" (if NULL); "full": any sample anywhere; "block": blocks in a random order,
 	 * shuffled within; "window": the same, shuffled within each `window` blocks in a row */
 	const char *shuffle;
@@ -130,20 +130,32 @@ struct penstock_plan_options {
 	/* The last step, if it has too few samples for all: "keep" (ranks differ by at most one
 	 * sample), "drop", "pad" (with the first samples of the epoch). NULL: "keep" */
 	const char *rest;
+	/* A mix of several sets: of any sum of the weights samples in a row, set k has
+	 * `set_weights[k]`, spread evenly. Each set is shuffled by itself, and their samples are
+	 * numbered on from set to set. Copied. 0 sets are one, without a mix. */
+	size_t sets;
+	const uint64_t *set_samples; /* at least 1 */
+	const uint64_t *set_weights; /* at least 1, with a sum of at most 2^32 */
+	/* true: an epoch ends when all sets have been taken whole; shorter ones are repeated, and
+	 * the next epoch continues each set. false: it ends before a set would be repeated. */
+	bool repeat;
 };
 /* clang-format off */
 #define PENSTOCK_PLAN_OPTIONS_INIT { sizeof(struct penstock_plan_options), \
-	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, false }
 /* clang-format on */
 
 /*
  * Decides which samples a worker of a rank gets in an epoch, in which order: a function of the
  * options alone, the same on every machine. All ranks together get each sample once, for any number
- * of ranks and workers, also if the epoch is resumed at `start` with another number of them.
+ * of ranks and workers, also if the epoch is resumed at `start` with another number of them. Samples
+ * of a mix come as often as its weights and its length ask for.
  */
 PENSTOCK_API int penstock_plan_new(struct penstock_plan **out,
 	const struct penstock_plan_options *options, struct penstock_error *err);
 PENSTOCK_API void penstock_plan_free(struct penstock_plan *plan);
+/* Samples of the whole epoch, of all ranks. */
+PENSTOCK_API uint64_t penstock_plan_samples(const struct penstock_plan *plan);
 /* Batches of the worker, and of its rank. */
 PENSTOCK_API uint64_t penstock_plan_batches(const struct penstock_plan *plan);
 PENSTOCK_API uint64_t penstock_plan_rank_batches(const struct penstock_plan *plan);
