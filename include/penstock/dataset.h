@@ -148,8 +148,8 @@ struct penstock_plan_options {
 /*
  * Decides which samples a worker of a rank gets in an epoch, in which order: a function of the
  * options alone, the same on every machine. All ranks together get each sample once, for any number
- * of ranks and workers, also if the epoch is resumed at `start` with another number of them. Samples
- * of a mix come as often as its weights and its length ask for.
+ * of ranks and workers, also if the epoch is resumed at `start` with another number of them.
+ * Samples of a mix come as often as its weights and its length ask for.
  */
 PENSTOCK_API int penstock_plan_new(struct penstock_plan **out,
 	const struct penstock_plan_options *options, struct penstock_error *err);

@@ -50,6 +50,16 @@ static int to_u32(PyObject *object, void *out)
 	return 1;
 }
 
+/* Copies packed numbers, which may be unaligned. Returns NULL if out of memory. */
+static uint64_t *numbers_of(const char *packed, Py_ssize_t size)
+{
+	uint64_t *numbers = malloc((size_t)size + 1);
+
+	if (numbers)
+		memcpy(numbers, packed, (size_t)size);
+	return numbers;
+}
+
 /* ---- a data set ---- */
 
 struct data {
@@ -161,14 +171,13 @@ static bool request_init(struct request *r, struct penstock_dataset *set, PyObje
 	if (!PyArg_ParseTuple(args, "y#|O!", &packed, &size, &PyByteArray_Type, &memory))
 		return false;
 	r->n = (size_t)size / sizeof(uint64_t);
-	r->ids = malloc((size_t)size + 1);
+	r->ids = numbers_of(packed, size);
 	offsets = malloc((size_t)size + sizeof(*offsets));
 	if (!r->ids || !offsets) {
 		free(offsets);
 		PyErr_NoMemory();
 		return false;
 	}
-	memcpy(r->ids, packed, r->n * sizeof(uint64_t)); /* `packed` may be unaligned */
 	if (penstock_dataset_layout(set, r->ids, r->n, offsets, &err) < 0) {
 		fail(&err);
 	} else {
@@ -353,38 +362,60 @@ struct plan {
 	uint64_t *ids; /* of a batch */
 };
 
+static PyObject *plan_of(PyTypeObject *type, const struct penstock_plan_options *options)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct plan *self = make(type);
+
+	if (!self)
+		return NULL;
+	if (penstock_plan_new(&self->plan, options, &err) < 0) {
+		Py_DECREF(self);
+		return fail(&err);
+	}
+	self->ids = malloc(((size_t)options->batch + 1) * sizeof(*self->ids));
+	if (!self->ids) {
+		Py_DECREF(self);
+		return PyErr_NoMemory();
+	}
+	return (PyObject *)self;
+}
+
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	struct penstock_plan_options options = PENSTOCK_PLAN_OPTIONS_INIT;
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *packed[2] = {"", ""};
+	Py_ssize_t sizes[2] = {0, 0};
 	unsigned long long samples, n[5];
-	struct plan *self;
+	uint64_t *counts, *weights;
+	PyObject *plan;
+	int repeat = 0;
 
 	(void)kwargs;
-	if (!PyArg_ParseTuple(args, "O&ss(O&O&O&O&O&)(O&O&O&O&O&)", to_u64, &samples,
+	if (!PyArg_ParseTuple(args, "O&ss(O&O&O&O&O&)(O&O&O&O&O&)|(y#y#p)", to_u64, &samples,
 		    &options.shuffle, &options.rest, to_u64, &n[0], to_u64, &n[1], to_u64, &n[2],
 		    to_u64, &n[3], to_u64, &n[4], to_u32, &options.ranks, to_u32, &options.rank,
-		    to_u32, &options.batch, to_u32, &options.workers, to_u32, &options.worker))
+		    to_u32, &options.batch, to_u32, &options.workers, to_u32, &options.worker,
+		    &packed[0], &sizes[0], &packed[1], &sizes[1], &repeat))
 		return NULL;
+	if (sizes[0] != sizes[1]) {
+		PyErr_SetString(PyExc_ValueError, "each set of a mix needs a weight");
+		return NULL;
+	}
 	options.samples = samples;
 	options.block = n[0];
 	options.window = n[1];
 	options.seed = n[2];
 	options.epoch = n[3];
 	options.start = n[4];
-	self = make(type);
-	if (!self)
-		return NULL;
-	if (penstock_plan_new(&self->plan, &options, &err) < 0) {
-		Py_DECREF(self);
-		return fail(&err);
-	}
-	self->ids = malloc(((size_t)options.batch + 1) * sizeof(*self->ids));
-	if (!self->ids) {
-		Py_DECREF(self);
-		return PyErr_NoMemory();
-	}
-	return (PyObject *)self;
+	options.set_samples = counts = numbers_of(packed[0], sizes[0]);
+	options.set_weights = weights = numbers_of(packed[1], sizes[1]);
+	options.sets = (size_t)sizes[0] / sizeof(uint64_t);
+	options.repeat = repeat != 0;
+	plan = counts && weights ? plan_of(type, &options) : PyErr_NoMemory();
+	free(counts);
+	free(weights);
+	return plan;
 }
 
 static void plan_dealloc(PyObject *object)
@@ -394,6 +425,12 @@ static void plan_dealloc(PyObject *object)
 	penstock_plan_free(self->plan);
 	free(self->ids);
 	unmake(object);
+}
+
+static PyObject *plan_samples(PyObject *self, PyObject *unused)
+{
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(penstock_plan_samples(((struct plan *)self)->plan));
 }
 
 static PyObject *plan_batches(PyObject *self, PyObject *unused)
@@ -465,6 +502,7 @@ static PyMethodDef batch_methods[] = {
 };
 
 static PyMethodDef plan_methods[] = {
+	{"samples", plan_samples, METH_NOARGS, "samples(): of the epoch, of all ranks"},
 	{"batches", plan_batches, METH_NOARGS, "batches(): of the worker"},
 	{"rank_batches", plan_rank_batches, METH_NOARGS, "rank_batches(): of all its workers"},
 	{"batch", plan_batch, METH_VARARGS, "batch(i): (ids, how many of the last are repeated)"},
@@ -493,7 +531,7 @@ static PyType_Slot plan_slots[] = {
 	{Py_tp_new, (void *)plan_new},
 	{Py_tp_dealloc, (void *)plan_dealloc},
 	{Py_tp_methods, plan_methods},
-	{Py_tp_doc, (void *)"Plan(samples, shuffle, rest, numbers, deal)"},
+	{Py_tp_doc, (void *)"Plan(samples, shuffle, rest, numbers, deal, mix)"},
 	{0, NULL},
 };
 

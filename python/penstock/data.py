@@ -18,33 +18,20 @@ A sample is a memoryview of an object, an array of a record (``records``, ``npy`
 ``cifar100``, ``tar``, ``tfrecord``, ``mds``, ``litdata``). Arrays need NumPy; they refer to the memory of their batch without a copy.
 """
 import array
-import collections
-import copy
 import json
 import operator
 import os
-import sys
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from penstock import _native
 from penstock._errors import DatasetChanged, DatasetDamaged, DatasetError, data_error
-from penstock._memory import torch_if_loaded
-from penstock._ranks import ranks
+from penstock._loader import Loader
+from penstock._mix import Mix
+from penstock._numbers import UINT32_MAX, check_number
+from penstock._reads import Memory, Read
 
-__all__ = ["Dataset", "DatasetChanged", "DatasetDamaged", "DatasetError", "Loader"]
-
-_STATE_VERSION = 1
-_STATE = ("version", "seed", "epoch", "delivered", "samples", "order")
-_JOIN = 8 << 20  # bytes of samples in a row that are read together
-_READS = 8  # in flight at most
-_LARGE = 1 << 20  # bytes; smaller memory comes from pages that are there
-_Read = Tuple[bytearray, bytes]
-_SHUFFLES: Dict[Any, str] = {False: "none", True: "full", None: "none"}
-_INT64_MAX = 2**63 - 1
-_BATCH = 1 << 24  # samples of a batch
-_RANKS = 1 << 20
-_UINT32_MAX = 2**32 - 1
+__all__ = ["Dataset", "DatasetChanged", "DatasetDamaged", "DatasetError", "Loader", "Mix"]
 
 
 def _pickled_view(view: memoryview) -> Any:
@@ -54,12 +41,6 @@ def _pickled_view(view: memoryview) -> Any:
 
 
 ForkingPickler.register(memoryview, _pickled_view)  # workers of a DataLoader send samples to their parent
-
-
-def _check(name: str, value: int, least: int, most: int = _INT64_MAX) -> int:
-    if not least <= operator.index(value) <= most:
-        raise ValueError(f"invalid {name} {value}: expected {least} to {most}")
-    return operator.index(value)
 
 
 def _numpy() -> Any:
@@ -128,9 +109,9 @@ class Dataset:
         cache_size: int = 0,
     ) -> None:
         for name, number in (("record_size", record_size), ("header", header), ("trailer", trailer), ("window", window), ("stride", stride)):
-            _check(name, number, 0)
-        _check("cache_size", cache_size, 0)
-        _check("threads", threads, 0, _UINT32_MAX)
+            check_number(name, number, 0)
+        check_number("cache_size", cache_size, 0)
+        check_number("threads", threads, 0, UINT32_MAX)
         store = (endpoint_url, region, profile, anonymous)
         place = (None if cache is None else os.fsdecode(cache), cache_size)
         self._arguments = (str(url), format, dtype, (record_size, header, trailer, window, stride), store, threads, place)
@@ -170,10 +151,31 @@ class Dataset:
     def _pack(self, samples: Sequence[int]) -> bytes:
         return array.array("Q", map(self._number, samples)).tobytes()
 
+    def _name(self, sample: int) -> str:
+        shard, offset, _ = self.place(sample)
+        return f"'{shard}' of '{self._arguments[0]}' at byte {offset}"
+
+    def _epoch(self) -> Tuple[int, bytes, bytes, bool]:
+        """Returns the samples of an epoch, and no mix, for _native.Plan."""
+        return len(self), b"", b"", False
+
+    def _share(self) -> float:
+        return 1
+
+    def _array(self) -> Optional[Tuple[Any, Tuple[int, ...]]]:
+        """Returns the type and the shape of the samples if each is one array."""
+        if not self._size:
+            return None
+        columns = self._columns_of(0, bytearray(self._size), 0)
+        return (columns[0].dtype, columns[0].dims) if len(columns) == 1 else None
+
     def _start(self, ids: bytes, memory: Optional[bytearray]) -> "_native.Batch":
         return self._set.start(ids) if memory is None else self._set.start(ids, memory)
 
-    def _samples(self, ids: bytes, read: _Read, first: int, last: int) -> Any:
+    def _begin(self, ids: bytes, memory: Memory) -> Read:
+        return Read(self, ids, memory)
+
+    def _samples(self, ids: bytes, read: Tuple[bytearray, bytes], first: int, last: int) -> Any:
         """Returns those of a read, from the first-th to before the last-th."""
         data, offsets = read
         numbers, at = memoryview(ids).cast("Q"), memoryview(offsets).cast("Q")
@@ -186,12 +188,17 @@ class Dataset:
 
     def _records(self, sample: int, data: bytearray, first: int, last: int) -> Any:
         rows = _numpy().frombuffer(data, dtype="uint8", count=(last - first) * self._size, offset=first * self._size).reshape(-1, self._size)
-        if self._columns is None:
-            self._columns = [_Column(field) for field in self._set.split(sample, data, first * self._size, self._size)]
-        if len(self._columns) == 1:
-            return self._columns[0].of(rows)
-        columns = {column.name: column.of(rows) for column in self._columns}
+        fields = self._columns_of(sample, data, first)
+        if len(fields) == 1:
+            return fields[0].of(rows)
+        columns = {column.name: column.of(rows) for column in fields}
         return [{name: column[i] for name, column in columns.items()} for i in range(len(rows))]
+
+    def _columns_of(self, sample: int, data: bytearray, place: int) -> List[_Column]:
+        """Returns the columns, which all samples of one size have at the same place; ``place`` counts samples in ``data``."""
+        if self._columns is None:
+            self._columns = [_Column(field) for field in self._set.split(sample, data, place * self._size, self._size)]
+        return self._columns
 
     def _split(self, sample: int, data: bytearray, at: int, size: int) -> Dict[str, Any]:
         columns: Dict[str, Any] = {}
@@ -200,8 +207,7 @@ class Dataset:
             try:
                 item = _value(whole, kind, dtype, big, dims)
             except (ValueError, RecursionError) as reason:  # of text and JSON
-                shard, offset, _ = self._set.place(sample)
-                message = f"cannot read '{shard}' of '{self._arguments[0]}' at byte {offset}: field '{name}' is no {kind}: {reason}"
+                message = f"cannot read {self._name(sample)}: field '{name}' is no {kind}: {reason}"
                 raise data_error("corrupt", message.encode("utf-8", "backslashreplace")) from None
             if count:
                 columns.setdefault(name, []).append(item)
@@ -230,259 +236,3 @@ def _value(data: memoryview, kind: str, dtype: Optional[str], big_endian: bool, 
         return data
     values = _numpy().frombuffer(data, dtype=_dtype(dtype, big_endian))
     return values[0].item() if kind == "number" else values.reshape(tuple(dims))
-
-
-def _worker() -> Tuple[int, int]:
-    """Returns (number, workers) of this process of a torch DataLoader, else (0, 1)."""
-    torch = torch_if_loaded()
-    info = torch.utils.data.get_worker_info() if torch is not None else None
-    return (info.id, info.num_workers) if info is not None else (0, 1)
-
-
-class _Memory:
-    """Memory of large reads, used again once no batch refers to it: new pages cost more than what is read into them."""
-
-    def __init__(self) -> None:
-        self._all: List[bytearray] = []
-
-    def give(self, memory: bytearray) -> None:
-        if len(memory) >= _LARGE and not any(memory is known for known in self._all):
-            self._all.append(memory)
-            del self._all[: -2 * _READS]
-
-    def take(self) -> Optional[bytearray]:
-        for memory in self._all:
-            if sys.getrefcount(memory) == 3:  # of the list, of `memory`, and of the call
-                return memory
-        return None
-
-
-def _block(data: Dataset) -> int:
-    """Returns the samples of a block that is a large range: of at most 1 MiB, and 1,024 samples.
-
-    It is a power of two, as most sizes of batches are, so that windows begin with a batch.
-    """
-    return int(2 ** (min(1024, max(1, (1 << 20) // (data._size or 4096))).bit_length() - 1))
-
-
-class Loader:
-    """Batches of a data set, epoch by epoch, read ahead in the background: ``for batch in loader``.
-
-    ``shuffle`` is False, True (any sample anywhere), ``"block"`` (blocks of ``block`` samples in a random order, shuffled within) or
-    ``"window"`` (shuffled within each ``window`` blocks of such an order): those read large ranges. A block has at most 1 MiB unless it is
-    given. Without ``rank`` and ``world_size``
-    they come from torch.distributed or the environment. ``batch_size`` is that of one rank.
-
-    At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is not whole, ``pad`` fills it
-    with the first samples of the epoch. A batch is what ``collate`` makes of the list of samples, else the list, or one array of
-    records; ``transform`` is called with each sample before. At most ``ahead`` bytes are read in advance, but two reads in any case.
-
-    ``for`` after a ``break`` starts the epoch again: at its first sample, or at the place of the state that was loaded for it. At the end
-    of an epoch the loader goes to the next one. ``dataloader(num_workers=4)`` transforms and collates in processes of torch.
-    """
-
-    def __init__(
-        self,
-        data: Dataset,
-        batch_size: int,
-        shuffle: Union[bool, str] = False,
-        seed: int = 0,
-        *,
-        block: Optional[int] = None,
-        window: int = 16,
-        rank: Optional[int] = None,
-        world_size: Optional[int] = None,
-        drop_last: bool = False,
-        pad: bool = False,
-        transform: Optional[Callable[[Any], Any]] = None,
-        collate: Optional[Callable[[Any], Any]] = None,
-        ahead: int = 128 << 20,
-    ) -> None:
-        if (rank is None) != (world_size is None):
-            raise ValueError("rank and world_size must be given together")
-        self._given: Optional[Tuple[int, int]] = None
-        if world_size is not None and rank is not None:
-            self._given = (_check("rank", rank, 0, _check("world_size", world_size, 1, _RANKS) - 1), world_size)
-        if drop_last and pad:
-            raise ValueError("drop_last and pad exclude each other")
-        self.data = data
-        self.batch_size = _check("batch_size", batch_size, 1, _BATCH)
-        self.shuffle = str(_SHUFFLES.get(shuffle, shuffle))
-        if self.shuffle not in ("none", "full", "block", "window"):
-            raise ValueError(f"invalid shuffle {shuffle!r}: expected False, True, 'block' or 'window'")
-        self.seed = _check("seed", seed, 0)
-        self.epoch = 0
-        self._blocks = (_check("block", _block(data) if block is None else block, 1), _check("window", window, 1))
-        self._rest = "drop" if drop_last else "pad" if pad else "keep"
-        self._transform, self._collate = transform, collate
-        self._ahead = ahead
-        self._start = 0
-        self._delivered = 0
-        self._plan(0, (0, 1))  # refuses what is invalid now
-
-    def _ranks(self) -> Tuple[int, int]:
-        return self._given or ranks()
-
-    def _plan(self, start: int, worker: Tuple[int, int]) -> "_native.Plan":
-        rank, world = self._ranks()
-        deal = (world, rank, self.batch_size, worker[1], worker[0])
-        return _native.Plan(len(self.data), self.shuffle, self._rest, (*self._blocks, self.seed, self.epoch, start), deal)
-
-    def __len__(self) -> int:
-        """Batches of a whole epoch of this rank."""
-        return self._plan(0, (0, 1)).rank_batches()
-
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch. The epoch that a state was loaded for continues where it was."""
-        if _check("epoch", epoch, 0) != self.epoch:
-            self._begin(epoch)
-
-    def _begin(self, epoch: int) -> None:
-        self.epoch, self._start, self._delivered = epoch, 0, 0
-
-    def _joined(self) -> Tuple[int, int]:
-        """Returns how many batches are read together: in the first read, and in each other one.
-
-        They are those of a window or of some blocks, which are large ranges. A place in the middle is at their end after the first read.
-        """
-        block, window = self._blocks
-        step = self.batch_size * self._ranks()[1]
-        samples = {"window": block * window, "full": 0}.get(self.shuffle, _JOIN // (self.data._size or _JOIN))
-        if self.shuffle == "block":
-            samples = max(1, samples // block) * block
-        first = samples - self._start % samples if samples else 0
-        return max(1, first // step), max(1, samples // step)
-
-    def _reads(self, plan: "_native.Plan", memory: "_Memory") -> Iterator[Tuple[int, List[int], bytes, "_native.Batch"]]:
-        """Starts all reads of the plan in their order. Each has its first batch, and where its batches begin and end in it."""
-        n, (join, then) = plan.batches(), self._joined()
-        first = 0
-        while first < n:
-            parts = [plan.batch(i)[0] for i in range(first, min(first + join, n))]
-            ends = [0]
-            for part in parts:
-                ends.append(ends[-1] + len(part) // 8)
-            ids = b"".join(parts)
-            yield first, ends, ids, self.data._start(ids, memory.take())
-            first, join = first + join, then
-
-    def __iter__(self) -> Iterator[Any]:
-        worker = _worker()
-        epoch, plan = self.epoch, self._plan(self._start, worker)
-        memory = _Memory()
-        reads = self._reads(plan, memory)
-        waiting: Deque[Any] = collections.deque()
-        size = 0
-        while True:
-            while len(waiting) < 2 or (size and (len(waiting) + 1) * size <= self._ahead and len(waiting) < _READS):
-                started = next(reads, None)
-                if started is None:
-                    break
-                waiting.append(started)
-            if not waiting:
-                break
-            first, ends, ids, batch = waiting.popleft()
-            read = batch.wait()
-            size = max(size, len(read[0]), 1)
-            memory.give(read[0])
-            for i in range(len(ends) - 1):
-                samples = self.data._samples(ids, read, ends[i], ends[i + 1])
-                if self._transform is not None:
-                    samples = [self._transform(sample) for sample in samples]
-                if self._collate is not None:
-                    samples = self._collate(samples)
-                self._deliver(epoch, plan.delivered((first + i) * worker[1] + worker[0] + 1))
-                yield samples
-        self._end(epoch)
-
-    def _deliver(self, epoch: int, samples: int) -> None:
-        if epoch == self.epoch:  # not if set_epoch() was called in the loop
-            self._delivered = samples
-
-    def _end(self, epoch: int) -> None:
-        if epoch == self.epoch:
-            self._begin(epoch + 1)
-
-    def _count(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Passes on the batches of workers, and counts what is delivered."""
-        epoch, plan = self.epoch, self._plan(self._start, (0, 1))
-        for i, batch in enumerate(batches):
-            self._deliver(epoch, plan.delivered(i + 1))
-            yield batch
-        self._end(epoch)
-
-    def state_dict(self) -> Dict[str, int]:
-        """Returns the place in the epoch: a few integers, which count delivered batches and not those that were read ahead."""
-        numbers = (_STATE_VERSION, self.seed, self.epoch, self._delivered, len(self.data), self._plan(0, (0, 1)).id())
-        return dict(zip(_STATE, numbers))
-
-    def load_state_dict(self, state: Dict[str, int]) -> None:
-        """Continues at a place of state_dict(), also of a training with another number of ranks. Takes the seed of the state.
-
-        Raises ValueError if the samples or their order are other ones: some would be repeated and others skipped.
-        """
-        try:
-            version, seed, epoch, delivered, samples, order = (operator.index(state[name]) for name in _STATE)
-        except (KeyError, TypeError):
-            raise ValueError(f"invalid state {state!r}: expected integers {', '.join(_STATE)}") from None
-        if version != _STATE_VERSION:
-            raise ValueError(f"the state has version {version}; this penstock knows {_STATE_VERSION}")
-        if samples != len(self.data):
-            raise ValueError(f"the state is of a data set of {samples} samples, and this one has {len(self.data)}")
-        if order != self._plan(0, (0, 1)).id():
-            raise ValueError("the state is of another shuffle, block or window")
-        _check("number of delivered samples", delivered, 0, len(self.data))
-        self.seed, self.epoch = _check("seed", seed, 0), _check("epoch", epoch, 0)
-        self._start = self._delivered = delivered
-
-    def dataloader(self, **options: Any) -> Any:
-        """Returns a torch DataLoader of the batches: ``for batch in loader.dataloader(num_workers=4, pin_memory=True)``.
-
-        Its workers read, transform and collate; the batches are the same in the same order for any number of them. set_epoch(),
-        state_dict() and load_state_dict() of this loader apply to it.
-        """
-        import torch
-
-        loader, place = self, torch.zeros(3, dtype=torch.int64).share_memory_()
-
-        class Workers(torch.utils.data.DataLoader):  # type: ignore[misc]
-            def __iter__(self) -> Iterator[Any]:
-                place.copy_(torch.tensor([loader.seed, loader.epoch, loader._start]))
-                batches: Iterator[Any] = super().__iter__()
-                return loader._count(batches) if self.num_workers else batches
-
-        return Workers(_batches(self, place), batch_size=None, **{"collate_fn": _unchanged, **options})
-
-    def iterable(self) -> Any:
-        """Returns a torch IterableDataset of the batches, for a DataLoader of your own with ``batch_size=None``.
-
-        Each worker gets its part of the batches. This loader does not see what workers deliver; use dataloader() if you call its
-        state_dict(), and call set_epoch() before each epoch. Without a ``collate_fn`` torch makes tensors of arrays, and lists of numbers
-        of memoryviews.
-        """
-        return _batches(self, None)
-
-
-def _unchanged(batch: Any) -> Any:
-    return batch
-
-
-def _batches(loader: Loader, place: Any) -> Any:
-    """Returns an IterableDataset. ``place`` is a shared tensor with the seed, the epoch and the start for workers that stay."""
-    import torch
-
-    class Batches(torch.utils.data.IterableDataset):  # type: ignore[misc]
-        def __len__(self) -> int:
-            return len(loader)
-
-        def __iter__(self) -> Iterator[Any]:
-            if place is not None and torch.utils.data.get_worker_info() is not None:
-                loader.seed, loader.epoch, loader._start = place.tolist()
-            return iter(loader)
-
-        def __reduce__(self) -> Any:
-            sent = copy.copy(loader)
-            sent._given = loader._ranks()  # a spawned worker is in no process group
-            return _batches, (sent, place)
-
-    return Batches()

@@ -160,8 +160,8 @@ uint64_t penstock_plan_rank_batches(const struct penstock_plan *plan)
 	return deal_batches(&plan->deal);
 }
 
-/* The sample at a position of the mix. An order is computed from its options in 50 ns, so that
- * none is kept: a pick may be of any pass of its set. */
+/* The sample at a position of the mix. Its order is computed in less than 100 ns, so that none is
+ * kept: a pick may be of any pass of its set. */
 static uint64_t mixed_at(const struct penstock_plan *plan, uint64_t p)
 {
 	struct order_options options = plan->options;

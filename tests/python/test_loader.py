@@ -44,7 +44,7 @@ def workers(monkeypatch):
             return [batch.tolist() for batch in make()]
         parts = []
         for worker in range(number):
-            monkeypatch.setattr(penstock.data, "_worker", lambda worker=worker: (worker, number))
+            monkeypatch.setattr(penstock._loader, "_worker", lambda worker=worker: (worker, number))
             parts.append([batch.tolist() for batch in make()])
         monkeypatch.undo()
         return [batch for row in itertools.zip_longest(*parts) for batch in row if batch is not None]
@@ -107,7 +107,7 @@ class Negative:
 def test_workers_of_any_start_method_deliver_the_same_batches(numbers, monkeypatch, context):
     data = numbers(60)
     plain = listed(Loader(data, 4, shuffle=True, rank=1, world_size=2))
-    monkeypatch.setattr(penstock.data, "ranks", lambda: (1, 2))  # a process group that spawned workers are not in
+    monkeypatch.setattr(penstock._loader, "ranks", lambda: (1, 2))  # a process group that spawned workers are not in
     loader = Loader(data, 4, shuffle=True, transform=Negative(), collate=list)
 
     got = list(loader.dataloader(num_workers=2, multiprocessing_context=context))

@@ -1,0 +1,223 @@
+"""Batches of a data set or a mix, epoch by epoch: the order, reading ahead, and the place for a checkpoint."""
+import collections
+import operator
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+
+from penstock import _native
+from penstock._memory import torch_if_loaded
+from penstock._numbers import check_number
+from penstock._ranks import ranks
+from penstock._reads import AT_A_TIME, Memory
+
+_STATE_VERSION = 1
+_STATE = ("version", "seed", "epoch", "delivered", "samples", "order")
+_JOIN = 8 << 20  # bytes of samples in a row that are read together
+_SHUFFLES: Dict[Any, str] = {False: "none", True: "full", None: "none"}
+_BATCH = 1 << 24  # samples of a batch
+_RANKS = 1 << 20
+
+
+def _worker() -> Tuple[int, int]:
+    """Returns (number, workers) of this process of a torch DataLoader, else (0, 1)."""
+    torch = torch_if_loaded()
+    info = torch.utils.data.get_worker_info() if torch is not None else None
+    return (info.id, info.num_workers) if info is not None else (0, 1)
+
+
+def _block(data: Any) -> int:
+    """Returns the samples of a block that is a large range: of at most 1 MiB, and 1,024 samples.
+
+    It is a power of two, as most sizes of batches are, so that windows begin with a batch.
+    """
+    return int(2 ** (min(1024, max(1, (1 << 20) // (data._size or 4096))).bit_length() - 1))
+
+
+class Loader:
+    """Batches of a data set, epoch by epoch, read ahead in the background: ``for batch in loader``.
+
+    ``data`` is a Dataset or a Mix of several. ``shuffle`` is False, True (any sample anywhere), ``"block"`` (blocks of ``block`` samples in
+    a random order, shuffled within) or ``"window"`` (shuffled within each ``window`` blocks of such an order): those read large ranges. A
+    block has at most 1 MiB unless it is given. Without ``rank`` and ``world_size`` they come from torch.distributed or the environment.
+    ``batch_size`` is that of one rank.
+
+    At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is not whole, ``pad`` fills it
+    with the first samples of the epoch. A batch is what ``collate`` makes of the list of samples, else the list, or one array of
+    records; ``transform`` is called with each sample before. At most ``ahead`` bytes are read in advance, but two reads in any case.
+
+    ``for`` after a ``break`` starts the epoch again: at its first sample, or at the place of the state that was loaded for it. At the end
+    of an epoch the loader goes to the next one. ``dataloader(num_workers=4)`` transforms and collates in processes of torch.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        batch_size: int,
+        shuffle: Union[bool, str] = False,
+        seed: int = 0,
+        *,
+        block: Optional[int] = None,
+        window: int = 16,
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+        drop_last: bool = False,
+        pad: bool = False,
+        transform: Optional[Callable[[Any], Any]] = None,
+        collate: Optional[Callable[[Any], Any]] = None,
+        ahead: int = 128 << 20,
+    ) -> None:
+        if (rank is None) != (world_size is None):
+            raise ValueError("rank and world_size must be given together")
+        self._given: Optional[Tuple[int, int]] = None
+        if world_size is not None and rank is not None:
+            self._given = (check_number("rank", rank, 0, check_number("world_size", world_size, 1, _RANKS) - 1), world_size)
+        if drop_last and pad:
+            raise ValueError("drop_last and pad exclude each other")
+        self.data = data
+        self.batch_size = check_number("batch_size", batch_size, 1, _BATCH)
+        self.shuffle = str(_SHUFFLES.get(shuffle, shuffle))
+        if self.shuffle not in ("none", "full", "block", "window"):
+            raise ValueError(f"invalid shuffle {shuffle!r}: expected False, True, 'block' or 'window'")
+        self.seed = check_number("seed", seed, 0)
+        self.epoch = 0
+        self._blocks = (check_number("block", _block(data) if block is None else block, 1), check_number("window", window, 1))
+        self._rest = "drop" if drop_last else "pad" if pad else "keep"
+        self._transform, self._collate = transform, collate
+        self._ahead = ahead
+        self._start = 0
+        self._delivered = 0
+        self._samples = self._plan(0, (0, 1)).samples()  # refuses what is invalid now
+
+    def _ranks(self) -> Tuple[int, int]:
+        return self._given or ranks()
+
+    def _plan(self, start: int, worker: Tuple[int, int]) -> "_native.Plan":
+        rank, world = self._ranks()
+        samples, *mix = self.data._epoch()
+        deal = (world, rank, self.batch_size, worker[1], worker[0])
+        return _native.Plan(samples, self.shuffle, self._rest, (*self._blocks, self.seed, self.epoch, start), deal, tuple(mix))
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch of this rank."""
+        return self._plan(0, (0, 1)).rank_batches()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch. The epoch that a state was loaded for continues where it was."""
+        if check_number("epoch", epoch, 0) != self.epoch:
+            self._begin(epoch)
+
+    def _begin(self, epoch: int) -> None:
+        self.epoch, self._start, self._delivered = epoch, 0, 0
+
+    def _joined(self) -> Tuple[int, int]:
+        """Returns how many batches are read together: in the first read, and in each other one.
+
+        They are those of a window or of some blocks, which are large ranges. A place in the middle is at their end after the first read.
+        Of a mix it is a window of the set with the largest share.
+        """
+        block, window = self._blocks
+        step = self.batch_size * self._ranks()[1]
+        samples = {"window": int(block * window / self.data._share()), "full": 0}.get(self.shuffle, _JOIN // (self.data._size or _JOIN))
+        if self.shuffle == "block":
+            samples = max(1, samples // block) * block
+        first = samples - self._start % samples if samples else 0
+        return max(1, first // step), max(1, samples // step)
+
+    def _reads(self, plan: "_native.Plan") -> Iterator[Tuple[int, List[int], Any]]:
+        """Starts all reads of the plan in their order. Each has its first batch, and where its batches begin and end in it."""
+        n, (join, then) = plan.batches(), self._joined()
+        first, memory = 0, Memory()
+        while first < n:
+            parts = [plan.batch(i)[0] for i in range(first, min(first + join, n))]
+            ends = [0]
+            for part in parts:
+                ends.append(ends[-1] + len(part) // 8)
+            yield first, ends, self.data._begin(b"".join(parts), memory)
+            first, join = first + join, then
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = _worker()
+        epoch, plan = self.epoch, self._plan(self._start, worker)
+        reads = self._reads(plan)
+        waiting: Deque[Tuple[int, List[int], Any]] = collections.deque()
+        size = 0
+        while True:
+            while len(waiting) < 2 or (size and (len(waiting) + 1) * size <= self._ahead and len(waiting) < AT_A_TIME):
+                started = next(reads, None)
+                if started is None:
+                    break
+                waiting.append(started)
+            if not waiting:
+                break
+            first, ends, read = waiting.popleft()
+            size = max(size, read.wait(), 1)
+            for i in range(len(ends) - 1):
+                samples = read.samples(ends[i], ends[i + 1])
+                if self._transform is not None:
+                    samples = [self._transform(sample) for sample in samples]
+                if self._collate is not None:
+                    samples = self._collate(samples)
+                self._deliver(epoch, plan.delivered((first + i) * worker[1] + worker[0] + 1))
+                yield samples
+            del read
+        self._end(epoch)
+
+    def _deliver(self, epoch: int, samples: int) -> None:
+        if epoch == self.epoch:  # not if set_epoch() was called in the loop
+            self._delivered = samples
+
+    def _end(self, epoch: int) -> None:
+        if epoch == self.epoch:
+            self._begin(epoch + 1)
+
+    def _count(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Passes on the batches of workers, and counts what is delivered."""
+        epoch, plan = self.epoch, self._plan(self._start, (0, 1))
+        for i, batch in enumerate(batches):
+            self._deliver(epoch, plan.delivered(i + 1))
+            yield batch
+        self._end(epoch)
+
+    def state_dict(self) -> Dict[str, int]:
+        """Returns the place in the epoch: a few integers, which count delivered batches and not those that were read ahead."""
+        numbers = (_STATE_VERSION, self.seed, self.epoch, self._delivered, self._samples, self._plan(0, (0, 1)).id())
+        return dict(zip(_STATE, numbers))
+
+    def load_state_dict(self, state: Dict[str, int]) -> None:
+        """Continues at a place of state_dict(), also of a training with another number of ranks. Takes the seed of the state.
+
+        Raises ValueError if the samples or their order are other ones: some would be repeated and others skipped.
+        """
+        try:
+            version, seed, epoch, delivered, samples, order = (operator.index(state[name]) for name in _STATE)
+        except (KeyError, TypeError):
+            raise ValueError(f"invalid state {state!r}: expected integers {', '.join(_STATE)}") from None
+        if version != _STATE_VERSION:
+            raise ValueError(f"the state has version {version}; this penstock knows {_STATE_VERSION}")
+        if samples != self._samples:
+            raise ValueError(f"the state is of a data set of {samples} samples, and this one has {self._samples}")
+        if order != self._plan(0, (0, 1)).id():
+            raise ValueError("the state is of another shuffle, block or window")
+        check_number("number of delivered samples", delivered, 0, self._samples)
+        self.seed, self.epoch = check_number("seed", seed, 0), check_number("epoch", epoch, 0)
+        self._start = self._delivered = delivered
+
+    def dataloader(self, **options: Any) -> Any:
+        """Returns a torch DataLoader of the batches: ``for batch in loader.dataloader(num_workers=4, pin_memory=True)``.
+
+        Its workers read, transform and collate; the batches are the same in the same order for any number of them. set_epoch(),
+        state_dict() and load_state_dict() of this loader apply to it.
+        """
+        from penstock._torch import dataloader
+
+        return dataloader(self, options)
+
+    def iterable(self) -> Any:
+        """Returns a torch IterableDataset of the batches, for a DataLoader of your own with ``batch_size=None``.
+
+        Each worker gets its part of the batches. This loader does not see what workers deliver; use dataloader() if you call its
+        state_dict(), and call set_epoch() before each epoch. Without a ``collate_fn`` torch makes tensors of arrays, and lists of numbers
+        of memoryviews.
+        """
+        from penstock._torch import batches
+
+        return batches(self, None)

@@ -1,0 +1,109 @@
+"""Several data sets as one, by weights."""
+import bisect
+import itertools
+import math
+from array import array
+from fractions import Fraction
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
+
+from penstock._numbers import check_number
+from penstock._reads import Memory, Read
+
+_SUM = 1 << 32  # of weights
+
+
+def _whole(weights: Sequence[Any]) -> List[int]:
+    """Returns whole numbers in the ratio of the weights: exactly as they are written, unless their sum would be too large."""
+    try:
+        exact = [Fraction(str(weight)) for weight in weights]
+    except ValueError:
+        exact = [Fraction(0)]
+    if min(exact, default=0) <= 0:
+        raise ValueError(f"invalid weights {list(weights)}: expected numbers above 0")
+    scale = math.lcm(*(weight.denominator for weight in exact))
+    whole = [int(weight * scale) for weight in exact]
+    divisor, total = math.gcd(*whole), sum(whole)
+    if total // divisor <= _SUM:
+        return [weight // divisor for weight in whole]
+    return [max(1, weight * (_SUM - len(whole)) // total) for weight in whole]
+
+
+class Mix:
+    """Data sets mixed by weights, for a Loader: ``Loader(Mix([(books, 0.7), (code, 0.3)]), batch_size=256, shuffle=True)``.
+
+    After any number of samples each set has had its share of them, but for two samples at most. Each set has an order of its own, of the
+    ``shuffle`` of the loader. An epoch ends before a sample of a set would come twice, with ``repeat`` once all sets have been taken
+    whole: smaller sets are then repeated in another order, and the next epoch continues each set. ``samples`` is the length of an
+    epoch instead.
+
+    Samples are those of the sets. A batch is one array if the samples of all sets are arrays of one type and shape, else a list.
+    Numbers count on from set to set, as for ``place()``.
+    """
+
+    def __init__(self, sets: Iterable[Tuple[Any, Any]], *, repeat: bool = False, samples: int = 0) -> None:
+        pairs = list(sets)
+        self._sets, weights = [data for data, _ in pairs], [weight for _, weight in pairs]
+        self._whole, self._repeat, self._samples = _whole(weights), repeat, check_number("samples", samples, 0)
+        self._firsts = [0, *itertools.accumulate(len(data) for data in self._sets)]
+        sizes = [data._size for data in self._sets]
+        self._size = max(sizes) if all(sizes) else 0
+        arrays = {data._array() for data in self._sets}
+        self._array_of = arrays.pop() if len(arrays) == 1 else None
+
+    def __len__(self) -> int:
+        """Samples of all sets."""
+        return self._firsts[-1]
+
+    def place(self, sample: int) -> Tuple[str, int, int]:
+        """Returns the name of the shard of a sample, below the URL of its set, and the offset and size of the sample in it."""
+        data, number = self._find(sample)
+        place: Tuple[str, int, int] = data.place(number)
+        return place
+
+    def _find(self, sample: int) -> Tuple[Any, int]:
+        if not 0 <= sample < len(self):
+            raise IndexError(f"no sample {sample} in the mix: it has {len(self)}")
+        k = bisect.bisect(self._firsts, sample) - 1
+        return self._sets[k], sample - self._firsts[k]
+
+    def _epoch(self) -> Tuple[int, bytes, bytes, bool]:
+        """Returns the mix for _native.Plan."""
+        counts = array("Q", map(len, self._sets)).tobytes()
+        return self._samples, counts, array("Q", self._whole).tobytes(), self._repeat
+
+    def _share(self) -> float:
+        """Returns that of the set with the largest weight."""
+        return max(self._whole) / sum(self._whole)
+
+    def _begin(self, ids: bytes, memory: Memory) -> "_MixRead":
+        return _MixRead(self, ids, memory)
+
+
+class _MixRead:
+    """Samples of a mix that are read together: a read of each set."""
+
+    def __init__(self, mix: Mix, ids: bytes, memory: Memory) -> None:
+        numbers: Dict[int, Any] = {}
+        places: Dict[int, List[int]] = {}
+        for place, number in enumerate(memoryview(ids).cast("Q")):
+            k = bisect.bisect(mix._firsts, number) - 1
+            numbers.setdefault(k, array("Q")).append(number - mix._firsts[k])
+            places.setdefault(k, []).append(place)
+        self._array_of = mix._array_of
+        self._parts = [(Read(mix._sets[k], numbers[k].tobytes(), memory), places[k]) for k in numbers]
+
+    def wait(self) -> int:
+        return sum(read.wait() for read, _ in self._parts)
+
+    def samples(self, first: int, last: int) -> Any:
+        rows: Dict[int, Any] = {}
+        for read, places in self._parts:
+            start, end = bisect.bisect_left(places, first), bisect.bisect_left(places, last)
+            samples = read.samples(start, end) if start < end else []
+            rows.update(zip(places[start:end], samples))
+        got = [rows[place] for place in sorted(rows)]
+        if self._array_of is None or not got:
+            return got
+        import numpy
+
+        return numpy.stack(got)
