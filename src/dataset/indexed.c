@@ -56,8 +56,8 @@ int dataset_listed(void *cookie, const struct source *source, struct source_list
 		error_suffix(&own, "; rebuild it with 'penstock dataset index %s', or remove it",
 			source_url(source));
 	if (r < 0) {
-		error_move(err, &own);
-		return error_prefix(err, "cannot open '%s'", source_url(source));
+		error_prefix(&own, "cannot open '%s'", source_url(source));
+		return error_move(err, &own);
 	}
 	if (!is_wanted(&in->index, in->options)) {
 		log_debug("the index of '%s' is of the format '%s' or has other settings",

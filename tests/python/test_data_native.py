@@ -99,18 +99,20 @@ def test_a_forked_child_ends_what_its_parent_reads(records):
     assert batch.wait()[0] == bytes([4, 5, 6, 7])
 
 
-# The store lists two objects and never sends them.
+# The store has no index, lists two objects and never sends them.
 def test_ctrl_c_ends_a_wait_for_a_silent_store(child):
     listing = b"<ListBucketResult><IsTruncated>false</IsTruncated>"
     listing += b"".join(b"<Contents><Key>%c</Key><Size>5</Size><ETag>&quot;e&quot;</ETag></Contents>" % key for key in b"ab")
     listing += b"</ListBucketResult>"
     reply = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n" % len(listing)
+    missing = b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     with socket.create_server(("127.0.0.1", 0)) as server:
         reader = child(SILENT, "s3://bucket", f"http://127.0.0.1:{server.getsockname()[1]}", AWS_ACCESS_KEY_ID="k", AWS_SECRET_ACCESS_KEY="s")
-        connection = server.accept()[0]
-        assert b"list-type" in connection.recv(65536)
-        connection.sendall(reply + listing)
-        connection.close()
+        for asked, answer in ((b".penstock-index", missing), (b"list-type", reply + listing)):
+            connection = server.accept()[0]
+            assert asked in connection.recv(65536)
+            connection.sendall(answer)
+            connection.close()
         assert reader.process.stdout.readline() == "opened\n"
         silent = server.accept()[0]
         assert silent.recv(4)

@@ -80,7 +80,8 @@ static int open_locked(const char *path, bool make)
 	}
 }
 
-bool block_file_open(struct block_cache *c, struct block_file *file, const char *identity, bool make)
+bool block_file_open(
+	struct block_cache *c, struct block_file *file, const char *identity, bool make)
 {
 	_cleanup_free_ char *path = path_of(c, identity);
 	off_t size = entry_at(file->size, blocks_of(file->size));
@@ -162,8 +163,8 @@ static uint64_t entry_of(const struct block_file *file, uint64_t block)
 }
 
 /* Reads the block and compares it with its entry. */
-static bool verify(struct block_cache *c, const struct block_file *file, uint64_t block, uint64_t entry,
-	char *scratch)
+static bool verify(struct block_cache *c, const struct block_file *file, uint64_t block,
+	uint64_t entry, char *scratch)
 {
 	size_t len = block_size(file->size, block);
 
@@ -239,7 +240,8 @@ void block_cache_give_up(struct block_file *file, uint64_t block)
 	lock_block(file, block, F_UNLCK);
 }
 
-void block_cache_put(struct block_cache *c, struct block_file *file, uint64_t block, const void *data)
+void block_cache_put(
+	struct block_cache *c, struct block_file *file, uint64_t block, const void *data)
 {
 	size_t len = block_size(file->size, block);
 	uint64_t entry = PRESENT | crc32c_update(0, data, len), none = 0;

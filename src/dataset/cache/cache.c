@@ -43,7 +43,8 @@ static const char *make_dir(struct block_cache *c, const struct block_cache_opti
 	return NULL;
 }
 
-int block_cache_new(struct block_cache **out, const struct block_cache_options *o, struct penstock_error *err)
+int block_cache_new(
+	struct block_cache **out, const struct block_cache_options *o, struct penstock_error *err)
 {
 	struct block_cache *c;
 	const char *reason;

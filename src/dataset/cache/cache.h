@@ -5,14 +5,16 @@
  *	struct block_cache *cache = NULL;
  *	struct block_file file = BLOCK_FILE_INIT;	// of one thread
  *
- *	r = block_cache_new(&cache, &(struct block_cache_options){.dir = "/local", .shards = n}, err);
+ *	options = (struct block_cache_options){.dir = "/local", .shards = n};
+ *	r = block_cache_new(&cache, &options, err);
  *	if (r == 0 && cache)
- *		block_file_open(cache, &file, shard, "https://… b/key \"etag\"", size);
+ *		block_file_open(cache, &file, "https://… b/key \"etag\" 1000", true);
  *	...
  *	bytes = block_cache_get(cache, &file, offset, len, scratch);
- *	if (!bytes && block_cache_claim(cache, &file, offset / CACHE_BLOCK) == CACHE_CLAIMED) {
+ *	block = offset / CACHE_BLOCK;
+ *	if (!bytes && block_cache_claim(cache, &file, block, scratch) == CACHE_CLAIMED) {
  *		... fetch the block
- *		block_cache_put(cache, &file, offset / CACHE_BLOCK, block);
+ *		block_cache_put(cache, &file, block, data);
  *	}
  *	block_file_close(&file);
  *	block_cache_free(cache);
@@ -45,7 +47,8 @@ struct block_cache_options {
 
 /* Sets `*out` to NULL, and logs the reason, if the directory cannot be used. PENSTOCK_E_INVALID if
  * the size is too small. Any number of threads may use a cache. */
-int block_cache_new(struct block_cache **out, const struct block_cache_options *options, struct penstock_error *err);
+int block_cache_new(struct block_cache **out, const struct block_cache_options *options,
+	struct penstock_error *err);
 void block_cache_free(struct block_cache *cache);
 /* To be called once in a child after fork(). Files that are open belong to the parent. */
 void block_cache_after_fork(struct block_cache *cache);
@@ -57,17 +60,21 @@ struct block_file {
 	uint64_t size;
 	int64_t used_ms; /* when its time was set */
 };
-#define BLOCK_FILE_INIT {.fd = -1}
+#define BLOCK_FILE_INIT                                                                            \
+	{                                                                                          \
+		.fd = -1                                                                           \
+	}
 
 /* Opens the file of a shard; `identity` contains its place and version. `make`: creates it if it is
  * missing. Returns false if there is none. */
-bool block_file_open(struct block_cache *cache, struct block_file *file, const char *identity, bool make);
+bool block_file_open(
+	struct block_cache *cache, struct block_file *file, const char *identity, bool make);
 void block_file_close(struct block_file *file);
 
 /* Reads bytes of one block. Returns where they are in `scratch` (CACHE_BLOCK bytes); NULL if the
  * block is missing. */
-const char *block_cache_get(struct block_cache *cache, struct block_file *file, uint64_t offset, size_t len,
-	char *scratch);
+const char *block_cache_get(struct block_cache *cache, struct block_file *file, uint64_t offset,
+	size_t len, char *scratch);
 
 enum block_claim {
 	CACHE_CLAIMED, /* the caller fetches it, and no other */
@@ -75,11 +82,13 @@ enum block_claim {
 	CACHE_BUSY, /* another fetches it */
 	CACHE_FULL /* there is no room for it */
 };
-/* Claims a block that is missing, until block_cache_put(), block_cache_give_up() or the end of the process. */
+/* Claims a block that is missing, until block_cache_put(), block_cache_give_up() or the end of the
+ * process. */
 enum block_claim block_cache_claim(
 	struct block_cache *cache, struct block_file *file, uint64_t block, char *scratch);
 /* Writes a claimed block. */
-void block_cache_put(struct block_cache *cache, struct block_file *file, uint64_t block, const void *data);
+void block_cache_put(
+	struct block_cache *cache, struct block_file *file, uint64_t block, const void *data);
 void block_cache_give_up(struct block_file *file, uint64_t block);
 
 /* Bytes of a block. */

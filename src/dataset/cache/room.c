@@ -22,12 +22,12 @@
 #include "base/str.h"
 #include "dataset/cache/internal.h"
 
-#define LOCK_NAME    "lock"
-#define FULL_MS	     10000 /* between looks at a directory whose files are all in use */
-#define STEPS	     256 /* of the limit */
-#define STEP_MAX     (64 * MIB)
-#define FREED_SHARE  8 /* of the limit that is freed at a time */
-#define SPARE_SHARE  16 /* of the limit, for blocks that are claimed and not written yet */
+#define LOCK_NAME     "lock"
+#define FULL_MS	      10000 /* between looks at a directory whose files are all in use */
+#define STEPS	      256 /* of the limit */
+#define STEP_MAX      (64 * MIB)
+#define FREED_SHARE   8 /* of the limit that is freed at a time */
+#define SPARE_SHARE   16 /* of the limit, for blocks that are claimed and not written yet */
 #define BLOCK_ON_DISK 512 /* bytes of a unit of st_blocks */
 
 /* ---- files ---- */

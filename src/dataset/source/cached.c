@@ -184,9 +184,8 @@ static size_t join(const struct claim *claims, size_t n, char *data, struct sour
 	const struct block_file *file = claims[0].file;
 	size_t k = 0;
 
-	*out = (struct source_read){.shard = file->shard,
-		.offset = claims[0].block * CACHE_BLOCK,
-		.data = data};
+	*out = (struct source_read){
+		.shard = file->shard, .offset = claims[0].block * CACHE_BLOCK, .data = data};
 	do {
 		out->length += block_size(file->size, claims[k].block);
 		k++;
@@ -283,7 +282,7 @@ static int read_straight(struct batch *b, struct penstock_error *err)
 
 /* ---- all of it ---- */
 
-/* Whatever was not read when another read failed is an error, too. */
+/* Fails the reads that were left when another one failed. */
 static int fail_rest(struct batch *b)
 {
 	int failed = 0;

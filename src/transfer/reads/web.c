@@ -120,8 +120,8 @@ int web_find(struct http_engine *engine, const char *url, const atomic_int *canc
 		r = take_version(&found, &reply, &own);
 	if (r < 0) {
 		http_url_display(url, &shown);
-		error_move(err, &own);
-		return error_prefix(err, "cannot open '%s'", buf_str(&shown));
+		error_prefix(&own, "cannot open '%s'", buf_str(&shown));
+		return error_move(err, &own);
 	}
 	*out = found;
 	return 0;

@@ -56,6 +56,8 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 
 	if (strstr(r->target, "list-type"))
 		return list(fd);
+	if (strstr(r->target, ".penstock-index"))
+		return mini_reply(fd, "404 Not Found", "", "", 0);
 	if (atomic_load(&f->silent)) {
 		while (recv(fd, content, sizeof(content), 0) > 0)
 			;

@@ -56,10 +56,10 @@ static struct block_cache *open_cache(uint64_t size)
 {
 	struct block_cache *c = NULL;
 
-	assert_int_equal(block_cache_new(&c,
-				 &(struct block_cache_options){
-					 .dir = dir, .size = size, .shards = 1000},
-				 NULL),
+	assert_int_equal(
+		block_cache_new(&c,
+			&(struct block_cache_options){.dir = dir, .size = size, .shards = 1000},
+			NULL),
 		0);
 	return c;
 }
@@ -277,8 +277,8 @@ static void the_number_of_bytes_is_counted_again(void **state)
 		block_cache_free(c);
 		c = open_cache(CACHE_MIN);
 		if (contents[i]) {
-			assert_int_equal(fs_write_atomic(path, contents[i], strlen(contents[i]),
-						 0600, NULL),
+			assert_int_equal(
+				fs_write_atomic(path, contents[i], strlen(contents[i]), 0600, NULL),
 				0);
 		} else {
 			_cleanup_close_ int fd = open(path, O_RDWR);
