@@ -131,7 +131,7 @@ static int add_group(struct reads_signer *s, struct group *g, struct object_read
 	buf_clear(path);
 	buf_printf(path, "%s/%s", reads->client->base_path, reads->bucket);
 	if (buf_failed(body) || buf_failed(path))
-		return buf_error(body, "a request", err);
+		return buf_error(buf_failed(body) ? body : path, "a request", err);
 	r = checksum_of(CHECKSUM_SHA256, body->data, body->len, digest, err);
 	if (r < 0)
 		return r;
@@ -182,8 +182,9 @@ static void end_group(struct object_reads *reads, struct group *g, const struct 
 {
 	bool good = get->good && !g->invalid && g->next == g->n;
 
-	/* It is another store, or an older one. */
-	if (g->refused || get->status == 400 || get->status == 405 || get->status == 501)
+	/* It is another store, or an older one, or something between that lets only GETs through. */
+	if (g->refused || get->status == 400 || get->status == 404 || get->status == 405 ||
+		get->status == 501)
 		atomic_store(&reads->client->no_read_many, true);
 	for (size_t i = 0; i < g->n; i++) {
 		struct flight *f = &g->flights[i];

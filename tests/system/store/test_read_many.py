@@ -57,6 +57,18 @@ def test_a_bad_read_does_not_fail_the_others(wire):
     ]  # fmt: skip
 
 
+def test_an_object_that_the_store_has_lost_does_not_fail_the_others(wire, store):
+    wire.send("PUT", "/bkt/k", body=b"0123456789")
+    lost = os.urandom(300000)
+    wire.send("PUT", "/bkt/lost", body=lost)
+    [path] = [path for path in store.root.rglob("*") if path.is_file() and path.read_bytes() == lost]
+    path.unlink()
+
+    reply = ask(wire, b"0 * - k\n0 * - lost\n0 * - k\n")
+
+    assert [(status, data) for status, data, _ in results(reply, 3)] == [(200, b"0123456789"), (501, b""), (200, b"0123456789")]
+
+
 # An upload in parts is several files; a range of one of them is read, and one over their edge is left to a GET.
 def test_parts_are_read_where_they_are(store):
     store.client.create_bucket(Bucket="bkt")
