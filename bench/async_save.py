@@ -2,7 +2,7 @@
 
 The peers write the same state to the same directory: torch.save with an fsync, as it stands and on a thread of its own, and
 torch.distributed.checkpoint, whose asynchronous save (torch 2.2 and later) needs a torch that Debian 12 does not have: where
-tools/bench-torch has got it, the same is measured again with that one, in a process of its own.
+tools/bench-python has got it, the same is measured again with that one, in a process of its own.
 """
 import importlib
 import json
@@ -170,12 +170,12 @@ def main(report):
     sys.path.insert(0, str(package()))
     size = report.size(GB, GB // 10)
     report_waits(report, *waits(size))
-    other = subprocess.run([reporting.TOP / "tools" / "bench-torch", "--find"], check=True, capture_output=True, text=True).stdout.strip()
+    other = subprocess.run([reporting.TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
     if other:
         found = subprocess.run([other, __file__, str(size)], check=True, stdout=subprocess.PIPE, text=True).stdout
         report_waits(report, *json.loads(found.splitlines()[-1]))
     else:
-        report.missing(ASYNCHRONOUS_DCP, "Debian's torch has none; tools/bench-torch gets one that has")
+        report.missing(ASYNCHRONOUS_DCP, "Debian's torch has none; tools/bench-python gets one that has")
 
     import torch
 

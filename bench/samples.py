@@ -59,9 +59,9 @@ print(n / (time.perf_counter() - begin))
 """
 
 
-def start_store(folder, listen):
+def start_store(folder, listen, durability="full"):
     env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
-    command = [reporting.binary(), "serve", "--root", folder / "store", "--listen", listen]
+    command = [reporting.binary(), "serve", "--root", folder / "store", "--listen", listen, "--durability", durability]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     port = process.stdout.readline().split()[-1].rsplit(":", 1)[1]
     return process, f"http://127.0.0.1:{port}"
@@ -86,13 +86,18 @@ def fill(folder, endpoint, objects, records):
         subprocess.run([reporting.binary(), *arguments], env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def bare(program, folder, endpoint, seconds, paths):
-    """Requests per second of the necessary minimum: GETs of these paths, or of a range if the first and the last record are behind it."""
+def peers_python():
+    """The Python with the peers, if tools/bench-python has got it; else an empty text."""
+    return subprocess.run([reporting.TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def bare(program, folder, endpoint, seconds, paths, size=SIZE):
+    """Requests per second of the necessary minimum: GETs of these paths, or of a range if its first and last record of `size` bytes are behind it."""
     wire = Wire(Address(endpoint))
     requests = folder / "requests"
     with open(requests, "w") as file:
         for path, *records in paths:
-            headers = {"range": f"bytes={records[0] * SIZE}-{(records[1] + 1) * SIZE - 1}"} if records else {}
+            headers = {"range": f"bytes={records[0] * size}-{(records[1] + 1) * size - 1}"} if records else {}
             headers = wire.sign("GET", path, "", headers, EMPTY)
             file.write(f"GET {path} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in headers.items()) + "\r\n")
     out = subprocess.run([program, endpoint.rsplit(":", 1)[1], requests, str(seconds)], check=True, stdout=subprocess.PIPE, text=True).stdout

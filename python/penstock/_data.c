@@ -213,23 +213,28 @@ static PyObject *data_read(PyObject *self, PyObject *args)
 	return result;
 }
 
+static PyObject *dims_of(const struct penstock_field *f)
+{
+	PyObject *dims = PyTuple_New((Py_ssize_t)f->ndim);
+
+	for (unsigned i = 0; dims && i < f->ndim; i++) {
+		PyObject *dim = PyLong_FromUnsignedLongLong(f->dims[i]);
+
+		if (!dim || PyTuple_SetItem(dims, (Py_ssize_t)i, dim) < 0)
+			Py_CLEAR(dims);
+	}
+	return dims;
+}
+
 /* One field: the value is an offset in the sample, or bytes if it is in another form there. */
 static PyObject *field_of(const struct penstock_field *f, const char *data, size_t size)
 {
 	const char *at = f->data;
 	bool within = at >= data && at + f->size <= data + size;
-	PyObject *dims = PyTuple_New((Py_ssize_t)f->ndim);
+	PyObject *dims = dims_of(f);
 	PyObject *value = within ? PyLong_FromSize_t((size_t)(at - data))
 				 : PyBytes_FromStringAndSize(at, (Py_ssize_t)f->size);
 
-	for (unsigned i = 0; dims && i < f->ndim; i++) {
-		PyObject *dim = PyLong_FromUnsignedLongLong(f->dims[i]);
-
-		if (!dim || PyTuple_SetItem(dims, (Py_ssize_t)i, dim) < 0) {
-			Py_DECREF(dims);
-			dims = NULL;
-		}
-	}
 	if (!dims || !value) {
 		Py_XDECREF(dims);
 		Py_XDECREF(value);
@@ -276,6 +281,208 @@ static PyObject *data_split(PyObject *self, PyObject *args)
 		Py_XDECREF(item);
 	}
 	penstock_fields_free(fields);
+	return list;
+}
+
+/* ---- the fields of many samples ---- */
+
+#define NAMES 16 /* the first fields of a sample, whose names are usually those of the last one */
+
+/* Samples of which each is a dict. */
+struct splitting {
+	struct penstock_dataset *set;
+	PyObject *view; /* of the bytes of all samples */
+	const char *data; /* these */
+	PyObject *convert; /* convert(sample, name, view, type, dtype, big_endian, dims) */
+	struct {
+		PyObject *object;
+		char text[64];
+		size_t len;
+	} names[NAMES];
+};
+
+/* Returns a new reference, or NULL with an exception. */
+static PyObject *name_of(struct splitting *s, size_t i, const struct penstock_field *f)
+{
+	PyObject *name;
+
+	if (i < NAMES && s->names[i].object && s->names[i].len == f->name_len &&
+		memcmp(s->names[i].text, f->name, f->name_len) == 0) {
+		Py_INCREF(s->names[i].object);
+		return s->names[i].object;
+	}
+	name = PyUnicode_DecodeUTF8(f->name, (Py_ssize_t)f->name_len, "surrogateescape");
+	if (name && i < NAMES && f->name_len <= sizeof(s->names[i].text)) {
+		Py_XDECREF(s->names[i].object);
+		Py_INCREF(name);
+		s->names[i].object = name;
+		s->names[i].len = f->name_len;
+		memcpy(s->names[i].text, f->name, f->name_len);
+	}
+	return name;
+}
+
+/* Returns a number of at most 64 bits; NULL without an exception if it is of another type. */
+static PyObject *number_of(const struct penstock_field *f)
+{
+	const uint8_t *at = f->data;
+	uint64_t value = 0;
+	bool is_signed = f->dtype && strncmp(f->dtype, "int", 3) == 0;
+
+	if (f->size == 0 || f->size > 8 ||
+		(!is_signed && (!f->dtype || strncmp(f->dtype, "uint", 4) != 0)))
+		return NULL;
+	for (size_t i = 0; i < f->size; i++)
+		value |= (uint64_t)at[f->big_endian ? f->size - 1 - i : i] << (8 * i);
+	if (!is_signed)
+		return PyLong_FromUnsignedLongLong(value);
+	if (f->size < 8 && value >> (8 * f->size - 1))
+		value |= UINT64_MAX << (8 * f->size);
+	return PyLong_FromLongLong((int64_t)value);
+}
+
+static PyObject *view_of(
+	struct splitting *s, const struct penstock_field *f, size_t at, size_t size)
+{
+	const char *value = f->data, *sample = s->data + at;
+	PyObject *bytes, *view;
+	Py_ssize_t begin;
+
+	if (value >= sample && value + f->size <= sample + size) {
+		begin = (Py_ssize_t)(value - s->data);
+		return PySequence_GetSlice(s->view, begin, begin + (Py_ssize_t)f->size);
+	}
+	bytes = PyBytes_FromStringAndSize(value, (Py_ssize_t)f->size);
+	view = bytes ? PyMemoryView_FromObject(bytes) : NULL;
+	Py_XDECREF(bytes);
+	return view;
+}
+
+/* The value of a field at `at` of all bytes. */
+static PyObject *value_of(struct splitting *s, uint64_t id, const struct penstock_field *f,
+	PyObject *name, size_t at, size_t size)
+{
+	PyObject *value = NULL, *view, *dims;
+
+	if (strcmp(f->type, "text") == 0) {
+		value = PyUnicode_DecodeUTF8(f->data, (Py_ssize_t)f->size, NULL);
+		if (!value)
+			PyErr_Clear(); /* convert() raises the error of this sample */
+	} else if (strcmp(f->type, "number") == 0) {
+		value = number_of(f);
+	}
+	if (value || PyErr_Occurred())
+		return value;
+	view = view_of(s, f, at, size);
+	if (!view || strcmp(f->type, "bytes") == 0)
+		return view;
+	dims = dims_of(f);
+	if (dims)
+		value = PyObject_CallFunction(s->convert, "KOOszOO", (unsigned long long)id, name,
+			view, f->type, f->dtype, f->big_endian ? Py_True : Py_False, dims);
+	Py_XDECREF(dims);
+	Py_DECREF(view);
+	return value;
+}
+
+/* Adds a field to a sample, as one of a list if it has several values. */
+static int add_field(
+	PyObject *sample, const struct penstock_field *f, PyObject *name, PyObject *value)
+{
+	PyObject *list;
+	int rc;
+
+	if (!f->count)
+		return PyDict_SetItem(sample, name, value);
+	list = PyDict_GetItemWithError(sample, name);
+	if (list)
+		return PyList_Append(list, value);
+	if (PyErr_Occurred())
+		return -1;
+	list = PyList_New(0);
+	rc = list && PyList_Append(list, value) == 0 ? PyDict_SetItem(sample, name, list) : -1;
+	Py_XDECREF(list);
+	return rc;
+}
+
+static PyObject *split_sample(struct splitting *s, uint64_t id, size_t at, size_t size)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct penstock_fields *fields = NULL;
+	PyObject *sample;
+
+	if (penstock_fields_split(&fields, s->set, id, s->data + at, size, &err) < 0)
+		return fail(&err);
+	sample = PyDict_New();
+	for (size_t i = 0; sample && i < penstock_fields_count(fields); i++) {
+		struct penstock_field f = PENSTOCK_FIELD_INIT;
+		PyObject *name, *value;
+
+		penstock_fields_at(fields, i, &f, NULL);
+		name = name_of(s, i, &f);
+		value = name ? value_of(s, id, &f, name, at, size) : NULL;
+		if (!value || add_field(sample, &f, name, value) < 0)
+			Py_CLEAR(sample);
+		Py_XDECREF(name);
+		Py_XDECREF(value);
+	}
+	penstock_fields_free(fields);
+	return sample;
+}
+
+static PyObject *split_all(struct splitting *s, const uint64_t *ids, const uint64_t *offsets,
+	Py_ssize_t first, Py_ssize_t last)
+{
+	PyObject *list = PyList_New(last - first);
+
+	for (Py_ssize_t i = first; list && i < last; i++) {
+		PyObject *sample = split_sample(
+			s, ids[i], offsets[i], (size_t)(offsets[i + 1] - offsets[i]));
+
+		if (!sample || PyList_SetItem(list, i - first, sample) < 0)
+			Py_CLEAR(list);
+	}
+	for (int i = 0; i < NAMES; i++)
+		Py_XDECREF(s->names[i].object);
+	return list;
+}
+
+static PyObject *data_samples(PyObject *self, PyObject *args)
+{
+	struct splitting s = {.set = ((struct data *)self)->set};
+	uint64_t *ids, *offsets;
+	const char *packed[2];
+	Py_ssize_t sizes[2], first, last, n;
+	PyObject *bytes, *list = NULL;
+
+	if (!PyArg_ParseTuple(args, "y#(O!y#)nnO", &packed[0], &sizes[0], &PyByteArray_Type, &bytes,
+		    &packed[1], &sizes[1], &first, &last, &s.convert))
+		return NULL;
+	n = sizes[0] / (Py_ssize_t)sizeof(uint64_t);
+	if (sizes[1] != (n + 1) * (Py_ssize_t)sizeof(uint64_t) || first < 0 || first > last ||
+		last > n) {
+		PyErr_SetString(PyExc_ValueError, "the samples are not within the bytes");
+		return NULL;
+	}
+	ids = numbers_of(packed[0], sizes[0]);
+	offsets = numbers_of(packed[1], sizes[1]);
+	s.view = PyMemoryView_FromObject(bytes); /* its size cannot change meanwhile */
+	if (!ids || !offsets) {
+		PyErr_NoMemory();
+	} else if (s.view) {
+		s.data = PyByteArray_AsString(bytes);
+		for (Py_ssize_t i = 0; i < n; i++) {
+			if (offsets[i] > offsets[i + 1] ||
+				offsets[i + 1] > (uint64_t)PyByteArray_Size(bytes))
+				PyErr_SetString(
+					PyExc_ValueError, "the samples are not within the bytes");
+		}
+		if (!PyErr_Occurred())
+			list = split_all(&s, ids, offsets, first, last);
+	}
+	Py_XDECREF(s.view);
+	free(ids);
+	free(offsets);
 	return list;
 }
 
@@ -491,6 +698,10 @@ static PyMethodDef data_methods[] = {
 		"one if it is large enough"},
 	{"start", data_start, METH_VARARGS,
 		"start(ids[, bytearray]): the same as a Batch that is read in the background"},
+	{"samples", data_samples, METH_VARARGS,
+		"samples(ids, (bytes, offsets), first, last, convert): the samples of several "
+		"fields, as dicts; convert(sample, name, view, type, dtype, big_endian, dims) "
+		"makes values other than bytes, texts and integers"},
 	{"split", data_split, METH_VARARGS,
 		"split(sample, bytes, offset, size): the fields of a sample"},
 	{NULL, NULL, 0, NULL},

@@ -184,7 +184,7 @@ class Dataset:
         if self.format == "objects":
             view = memoryview(data)
             return [view[at[i] : at[i + 1]] for i in range(first, last)]
-        return [self._split(numbers[i], data, at[i], at[i + 1] - at[i]) for i in range(first, last)]
+        return self._set.samples(ids, read, first, last, self._value)
 
     def _records(self, sample: int, data: bytearray, first: int, last: int) -> Any:
         rows = _numpy().frombuffer(data, dtype="uint8", count=(last - first) * self._size, offset=first * self._size).reshape(-1, self._size)
@@ -200,20 +200,19 @@ class Dataset:
             self._columns = [_Column(field) for field in self._set.split(sample, data, place * self._size, self._size)]
         return self._columns
 
-    def _split(self, sample: int, data: bytearray, at: int, size: int) -> Dict[str, Any]:
-        columns: Dict[str, Any] = {}
-        for name, kind, dtype, big, dims, _, count, _, value, length in self._set.split(sample, data, at, size):
-            whole = memoryview(value) if isinstance(value, bytes) else memoryview(data)[at + value : at + value + length]
-            try:
-                item = _value(whole, kind, dtype, big, dims)
-            except (ValueError, RecursionError) as reason:  # of text and JSON
-                message = f"cannot read {self._name(sample)}: field '{name}' is no {kind}: {reason}"
-                raise data_error("corrupt", message.encode("utf-8", "backslashreplace")) from None
-            if count:
-                columns.setdefault(name, []).append(item)
-            else:
-                columns[name] = item
-        return columns
+    def _value(self, sample: int, name: str, data: memoryview, kind: str, dtype: Optional[str], big_endian: bool, dims: Tuple[int, ...]) -> Any:
+        try:
+            if kind == "text":
+                return str(data, "utf-8")
+            if kind == "json":
+                return json.loads(bytes(data))
+        except (ValueError, RecursionError) as reason:
+            message = f"cannot read {self._name(sample)}: field '{name}' is no {kind}: {reason}"
+            raise data_error("corrupt", message.encode("utf-8", "backslashreplace")) from None
+        if dtype is None:
+            return data
+        values = _numpy().frombuffer(data, dtype=_dtype(dtype, big_endian))
+        return values[0].item() if kind == "number" else values.reshape(dims)
 
 
 def _reopen(arguments: Any, count: int, size: int) -> Dataset:
@@ -225,14 +224,3 @@ def _reopen(arguments: Any, count: int, size: int) -> Dataset:
     if (len(data), data._size) != (count, size):
         raise data_error("changed", f"cannot open '{url}' again: it has {len(data)} samples now, and had {count} before".encode())
     return data
-
-
-def _value(data: memoryview, kind: str, dtype: Optional[str], big_endian: bool, dims: Iterable[int]) -> Any:
-    if kind == "text":
-        return str(data, "utf-8")
-    if kind == "json":
-        return json.loads(bytes(data))
-    if kind == "bytes" or dtype is None:
-        return data
-    values = _numpy().frombuffer(data, dtype=_dtype(dtype, big_endian))
-    return values[0].item() if kind == "number" else values.reshape(tuple(dims))

@@ -178,19 +178,26 @@ void penstock_batch_drop(struct penstock_batch *batch)
 /* ---- fields ---- */
 
 struct penstock_fields {
-	void *scratch;
+	void *scratch; /* NULL: `room` is large enough */
+	uint64_t room[256]; /* for values in another form, most of which are short texts */
 	struct format_fields fields;
 };
 
 int penstock_fields_split(struct penstock_fields **out, const struct penstock_dataset *set,
 	uint64_t id, const void *data, size_t size, struct penstock_error *err)
 {
-	struct penstock_fields *f = calloc(1, sizeof(*f));
+	struct penstock_fields *f = malloc(sizeof(*f));
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	int r;
 
 	if (!f)
 		return error_memory(err);
+	/* The rest is large, and is set by the split. */
+	f->scratch = NULL;
+	f->fields.scratch = f->room;
+	f->fields.scratch_size = sizeof(f->room);
+	f->fields.scratch_used = 0;
+	f->fields.n = 0;
 	r = dataset_split(set->set, id, data, size, &f->fields, &own);
 	/* It needs memory for values in another form, and says how much. */
 	if (r == -(int)PENSTOCK_E_LIMIT && f->fields.scratch_used &&

@@ -1,4 +1,4 @@
-"""All of these tests with the current torch, where tools/bench-torch has got it: Debian's is too old for asynchronous distributed checkpoints."""
+"""All of these tests with the current torch, where tools/bench-python has got it: Debian's is too old for asynchronous distributed checkpoints."""
 import os
 import subprocess
 
@@ -9,9 +9,9 @@ from python_child import PACKAGE, TOP
 
 @pytest.fixture(scope="module")
 def current():
-    python = subprocess.run([TOP / "tools" / "bench-torch", "--find"], check=True, capture_output=True, text=True).stdout.strip()
+    python = subprocess.run([TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
     if not python:
-        pytest.skip("torch 2.15 is not there; tools/bench-torch gets it (3 GB)")
+        pytest.skip("torch 2.15 is not there; tools/bench-python gets it (3 GB)")
     return python
 
 

@@ -271,6 +271,25 @@ def test_shards_of_mosaicml_have_columns(folder):
     assert data[1]["p"].shape == (1, 2, 3) and isinstance(sample["i"], int) and sample["d"] == "1.25"
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"])
+def test_numbers_of_mosaicml_keep_their_value(folder, dtype):
+    limits = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
+    values = np.array([limits.min, 0, 1, limits.max], dtype)
+    begin = 4 + 5 * 4
+    offsets = np.arange(5, dtype="<u4") * values.itemsize + begin
+    shard = np.array([4], "<u4").tobytes() + offsets.astype("<u4").tobytes() + values.tobytes()
+    (folder / "shard.00000.mds").write_bytes(shard)
+    described = {
+        "column_encodings": [dtype], "column_names": ["n"], "column_sizes": [values.itemsize], "compression": None, "format": "mds", "hashes": [],
+        "raw_data": {"basename": "shard.00000.mds", "bytes": len(shard), "hashes": {}}, "samples": 4, "size_limit": 1 << 26, "version": 2, "zip_data": None,
+    }  # fmt: skip
+    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": [described]}))
+
+    got = [Dataset(folder, "mds")[i]["n"] for i in range(4)]
+
+    assert got == values.tolist() and {type(value) for value in got} == {float if dtype.startswith("float") else int}
+
+
 # The chunk was written by litData.
 def test_chunks_of_litdata_have_fields(folder):
     shutil.copy(FIXTURES / "litdata.bin", folder / "chunk-0-0.bin")

@@ -49,19 +49,28 @@ static bool number(const unsigned char *p, size_t n, uint64_t *out)
 	return i == n || p[i] == ' ' || p[i] == '\0';
 }
 
+/* The sum of a header, whose checksum counts as spaces. */
+static uint32_t sum_of(const unsigned char *h, bool of_signed)
+{
+	uint32_t sum = CHECKSUM_LEN * ' ';
+	uint32_t high = 0;
+
+	for (size_t i = 0; i < TAR_BLOCK; i++)
+		sum += h[i];
+	for (size_t i = CHECKSUM; i < CHECKSUM + CHECKSUM_LEN; i++)
+		sum -= h[i];
+	for (size_t i = 0; of_signed && i < TAR_BLOCK; i++)
+		high += (i < CHECKSUM || i >= CHECKSUM + CHECKSUM_LEN) && h[i] >= 0x80;
+	return sum - 256 * high;
+}
+
+/* Old programs add signed bytes. */
 static bool checksum_is_right(const unsigned char *h)
 {
-	uint64_t stored, sum = 0;
-	int64_t signed_sum = 0; /* of old programs */
+	uint64_t stored;
 
-	for (size_t i = 0; i < TAR_BLOCK; i++) {
-		unsigned char c = i >= CHECKSUM && i < CHECKSUM + CHECKSUM_LEN ? ' ' : h[i];
-
-		sum += c;
-		signed_sum += (signed char)c;
-	}
 	return number(h + CHECKSUM, CHECKSUM_LEN, &stored) &&
-	       (stored == sum || (signed_sum >= 0 && stored == (uint64_t)signed_sum));
+	       (stored == sum_of(h, false) || stored == sum_of(h, true));
 }
 
 static bool is_zero(const unsigned char *h)

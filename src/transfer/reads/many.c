@@ -182,7 +182,7 @@ static void end_group(struct object_reads *reads, struct group *g, const struct 
 {
 	bool good = get->good && !g->invalid && g->next == g->n;
 
-	/* It is another store, or an older one, or something between that lets only GETs through. */
+	/* It is another store or an older one, or something between lets only GETs through. */
 	if (g->refused || get->status == 400 || get->status == 404 || get->status == 405 ||
 		get->status == 501)
 		atomic_store(&reads->client->no_read_many, true);

@@ -1,0 +1,178 @@
+"""Samples in order, from shards and from large objects, next to the readers of those formats and to a bare program that only moves the bytes.
+
+`tools/bench-python` installs the peers. Each reads in batches of 256 as its documentation shows, with two workers of a torch DataLoader
+where it reads in them. MosaicML's and litData's readers copy shards to a directory in memory first; they start with an empty one.
+"""
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import report as reporting
+from samples import KEYS, bare, peers_python, start_store, stop
+
+BATCH, ROUNDS, SECONDS = 256, 5, 3
+SIZES = {"3 kB": (3073, 60_000), "100 kB": (100_000, 5_000)}  # bytes of a sample, samples
+RANGE = 4 << 20  # bytes that a bare request reads
+
+OURS = f"""
+import sys, time
+from penstock.data import Dataset, Loader
+url, seconds, cache = sys.argv[1], float(sys.argv[2]), sys.argv[3] or None
+data = Dataset(url, cache=cache)
+if cache:
+    for batch in Loader(data, {BATCH}):
+        pass
+n, begin = 0, time.perf_counter()
+while time.perf_counter() - begin < seconds:
+    for batch in Loader(data, {BATCH}):
+        n += len(batch)
+        if time.perf_counter() - begin >= seconds:
+            break
+print(n / (time.perf_counter() - begin))
+"""
+
+COUNT = f"""
+def count(make, seconds):
+    import time
+    n, begin = 0, time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        for batch in make():
+            n += {BATCH}
+            if time.perf_counter() - begin >= seconds:
+                break
+    print(n / (time.perf_counter() - begin))
+"""
+
+WEBDATASET = (
+    COUNT
+    + f"""
+import sys
+import torch, webdataset
+urls = ["pipe:curl -s '" + url + "'" for url in sys.argv[1].split()]
+same = lambda batch: batch
+data = webdataset.WebDataset(urls, shardshuffle=False, nodesplitter=None)
+count(lambda: torch.utils.data.DataLoader(data, {BATCH}, num_workers=2, collate_fn=same), float(sys.argv[2]))
+"""
+)
+
+STREAMING = (
+    COUNT
+    + f"""
+import sys, tempfile
+import torch, streaming
+same = lambda batch: batch
+with tempfile.TemporaryDirectory(dir="/dev/shm") as local:
+    data = streaming.StreamingDataset(remote=sys.argv[1], local=local, batch_size={BATCH}, shuffle=False, num_canonical_nodes=1)
+    count(lambda: torch.utils.data.DataLoader(data, {BATCH}, num_workers=2, collate_fn=same), float(sys.argv[2]))
+"""
+)
+
+LITDATA = (
+    COUNT
+    + f"""
+import os, sys, tempfile
+import litdata
+same = lambda batch: batch
+with tempfile.TemporaryDirectory(dir="/dev/shm") as local:
+    options = dict(endpoint_url=os.environ["AWS_ENDPOINT_URL"], region_name="us-east-1")
+    data = litdata.StreamingDataset(sys.argv[1], local, shuffle=False, storage_options=options)
+    count(lambda: litdata.StreamingDataLoader(data, batch_size={BATCH}, num_workers=2, collate_fn=same), float(sys.argv[2]))
+"""
+)
+
+LITDATA_WRITE = """
+import sys
+from litdata.streaming.writer import BinaryWriter
+size, samples, target = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+writer = BinaryWriter(target, chunk_bytes=64 << 20)
+for i in range(samples):
+    writer[i] = {"bin": i.to_bytes(8, "little") * (size // 8) + bytes(size % 8)}
+writer.done()
+writer.merge(1)
+"""
+
+
+class Bench:
+    def __init__(self, report, folder, endpoint):
+        self.report, self.folder, self.endpoint = report, folder, endpoint
+        self.seconds = report.size(SECONDS, 0.3)
+        self.peers = peers_python()
+        if not self.peers:
+            report.missing("webdataset, MosaicML Streaming, litData", "tools/bench-python installs them")
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home")} | KEYS
+        self.env |= {"AWS_ENDPOINT_URL": endpoint, "S3_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
+
+    def penstock(self, *arguments):
+        return subprocess.run([reporting.binary(), *map(str, arguments)], env=self.env, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    def script(self, python, script, *arguments):
+        env = self.env | ({"PYTHONPATH": str(reporting.binary().parent / "python")} if script is OURS else {"PYTHONWARNINGS": "ignore"})
+        out = subprocess.run([python, "-c", script, *map(str, arguments)], env=env, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return float(json.loads(out.stdout.splitlines()[-1]))
+
+    def ours(self, url, cache=""):
+        return lambda: self.script("/usr/bin/python3", OURS, url, self.seconds, cache)
+
+    def peer(self, script, url):
+        return lambda: self.script(self.peers, script, url, self.seconds)
+
+    def floor(self, prefix, size):
+        """Samples per second of bare requests for the bytes of all shards."""
+        shards = [shard for shard in json.loads(self.penstock("ls", "--json", "-r", prefix)) if shard["size"] > RANGE]
+        paths = [(f"/bench/{shard['key']}", at, at + RANGE - 1) for shard in shards for at in range(0, shard["size"] - RANGE + 1, RANGE)]
+        program = reporting.binary().parent / "bench" / "bench-bare-reads"
+        return lambda: RANGE / size * bare(program, self.folder, self.endpoint, self.seconds, paths, 1)
+
+    def compare(self, what, size, prefix, script=None, name="", url=None):
+        """Rows of one format: against the bare requests, the peer, and 2 GB/s, which the cache has to double."""
+        cache = tempfile.mkdtemp(dir=self.folder)
+        calls = [self.ours(prefix), self.floor(prefix, size), self.ours(prefix, cache)]
+        if self.peers and script:
+            calls.append(self.peer(script, url or prefix))
+        ours, floor, cached, *peer = self.report.interleave(ROUNDS, *calls)
+        subprocess.run(["rm", "-r", cache], check=True)
+        self.report.ratio(what, ours, floor, at_least=0.6, unit="samples/s", peer_name="bare requests")
+        if size > 50_000:
+            self.report.limit(f"{what}, bytes", ours * size, at_least=2e9, unit="bytes/s")
+            self.report.limit(f"{what}, bytes, from the cache", cached * size, at_least=4e9, unit="bytes/s")
+        else:
+            self.report.figure(f"{what}, from the cache", cached, unit="samples/s")
+        if peer:
+            self.report.ratio(what, ours, peer[0], at_least=5, unit="samples/s", peer_name=name)
+
+
+def measure(bench, words, size, samples):
+    source = bench.folder / "source"
+    source.mkdir()
+    for i in range(samples):
+        (source / f"{i:06d}.bin").write_bytes(random.randbytes(size))
+    for kind in ("tar", "mds"):
+        bench.penstock("pack", "--format", kind, source, f"s3://bench/{kind}-{size}/")
+    shards = [shard["key"] for shard in json.loads(bench.penstock("ls", "--json", "-r", f"s3://bench/tar-{size}/")) if shard["key"].endswith(".tar")]
+    urls = " ".join(bench.penstock("presign", f"s3://bench/{key}").strip() for key in shards)
+    bench.compare(f"tar shards of {words} samples, in order", size, f"s3://bench/tar-{size}/", WEBDATASET, "webdataset", urls)
+    bench.compare(f"MDS shards of {words} samples, in order", size, f"s3://bench/mds-{size}/", STREAMING, "MosaicML Streaming")
+    if bench.peers:
+        bench.script(bench.peers, LITDATA_WRITE + "print(1)", size, samples, bench.folder / "litdata")
+        bench.penstock("cp", "-r", "-q", bench.folder / "litdata", f"s3://bench/litdata-{size}/")
+        bench.compare(f"litData chunks of {words} samples, in order", size, f"s3://bench/litdata-{size}/litdata/", LITDATA, "litData")
+        subprocess.run(["rm", "-r", bench.folder / "litdata"], check=True)
+    subprocess.run(["rm", "-r", source], check=True)
+
+
+def main(report):
+    if not (reporting.binary().parent / "python" / "penstock" / "data.py").exists():
+        report.missing("the Python package", "there is none in the build")
+        return
+    subprocess.run(["ninja", "-C", reporting.binary().parent, "bench/bench-bare-reads"], check=True, stdout=subprocess.DEVNULL)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
+        store, endpoint = start_store(Path(name), "0.0.0.0:0", "relaxed")
+        bench = Bench(report, Path(name), endpoint)
+        bench.penstock("mb", "s3://bench")
+        for words, (size, samples) in SIZES.items():
+            measure(bench, words, size, report.size(samples, samples // 10))
+        stop(store)

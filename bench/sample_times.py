@@ -1,0 +1,125 @@
+"""How long a training waits for its data: for the first batch, after a resume, and in an epoch; and the memory of the loader's processes.
+
+The sets have an index, as `penstock dataset index` makes it. The store is on the same machine, over TCP.
+"""
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import report as reporting
+from samples import KEYS, SIZE, start_store, stop
+
+BATCH = 256
+KEYS_FEW, KEYS_MANY = 50_000, 1_000_000
+EPOCHS, WORKERS = 20, 4
+TRAINED = 20_000  # samples of the epoch that is trained
+
+FIRST = f"""
+import sys, time
+from penstock.data import Dataset, Loader
+begin = time.perf_counter()
+next(iter(Loader(Dataset(sys.argv[1]), {BATCH}, shuffle=True)))
+print(time.perf_counter() - begin)
+"""
+
+# At another step each time.
+RESUME = f"""
+import random, sys, time
+from penstock.data import Dataset, Loader
+data = Dataset(sys.argv[1])
+state = Loader(data, {BATCH}, shuffle=True).state_dict()
+state["delivered"] = random.randrange(len(data) - {BATCH})
+begin = time.perf_counter()
+loader = Loader(data, {BATCH}, shuffle=True)
+loader.load_state_dict(state)
+next(iter(loader))
+print(time.perf_counter() - begin)
+"""
+
+# Each process's own share of its memory, after the second epoch and after the last one.
+MEMORY = f"""
+import os, sys
+from penstock.data import Dataset, Loader
+def resident():
+    pids = [os.getpid(), *map(int, open(f"/proc/self/task/{{os.getpid()}}/children").read().split())]
+    return sum(int(line.split()[1]) for pid in pids for line in open(f"/proc/{{pid}}/smaps_rollup") if line.startswith("Pss:")) * 1024
+loader = Loader(Dataset(sys.argv[1]), {BATCH}, shuffle=True)
+batches = loader.dataloader(num_workers={WORKERS}, persistent_workers=True, multiprocessing_context="fork")
+early = 0
+for epoch in range(int(sys.argv[2])):
+    for i, batch in enumerate(batches):
+        if i == len(loader) // 2:
+            now = resident()  # workers have their most in mid-epoch
+    early = now if epoch == 1 else early
+print(now - early)
+"""
+
+TRAIN = f"""
+import sys, time
+import torch
+from penstock.data import Dataset, Loader
+torch.manual_seed(7)
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Conv2d(32, 64, 3, padding=1), torch.nn.ReLU(),
+    torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(1024, 10),
+)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+loader = Loader(Dataset(sys.argv[1], "records", record_size={SIZE}), {BATCH}, shuffle="window")
+begin = time.perf_counter()
+for batch in loader:
+    batch = torch.from_numpy(batch)
+    images = batch[:, 1:].reshape(-1, 3, 32, 32).float() / 255
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(images), batch[:, 0].long() % 10).backward()
+    optimizer.step()
+print(time.perf_counter() - begin)
+"""
+
+
+def main(report):
+    package, python = reporting.binary().parent / "python", "/usr/bin/python3"
+    if not (package / "penstock" / "data.py").exists():
+        report.missing("the Python package", "there is none in the build")
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
+        folder = Path(name)
+        store, endpoint = start_store(folder, "0.0.0.0:0", "relaxed")
+        env = {"PATH": os.environ["PATH"], "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1", "PENSTOCK_HOME": str(folder / "home")} | KEYS
+
+        def penstock(*arguments):
+            subprocess.run([reporting.binary(), *arguments], env=env, check=True, stdout=subprocess.DEVNULL)
+
+        def timed(script, *arguments):
+            out = subprocess.run([python, "-c", script, *map(str, arguments)], env=env | {"PYTHONPATH": str(package)}, check=True, stdout=subprocess.PIPE, text=True)
+            return float(json.loads(out.stdout))
+
+        penstock("mb", "s3://bench")
+        sets = {}
+        for count in (report.size(KEYS_FEW, 1000), report.size(KEYS_MANY, 3000)):
+            source = folder / f"{count}"
+            source.mkdir()
+            for i in range(count):
+                (source / f"{i:07d}").write_bytes(b"%032d" % i)
+            sets[count] = f"s3://bench/{count}/"
+            penstock("sync", "-q", source, sets[count])
+            subprocess.run(["rm", "-r", source], check=True)
+            penstock("dataset", "index", sets[count])
+        (few, few_url), (many, many_url) = sets.items()
+        for count, url, limit in ((few, few_url, 0.05), (many, many_url, 1)):
+            report.limit(f"first batch of {count:,} keys", report.interleave(5, lambda url=url: timed(FIRST, url)), at_most=limit, unit="s")
+        report.limit(f"resume at a random step, {many:,} keys", report.interleave(9, lambda: timed(RESUME, many_url)), at_most=0.1, unit="s")
+
+        # Compute takes all processors in both cases: it is what the loader and the store take from it that counts.
+        records = folder / "records"
+        records.mkdir()
+        (records / "data").write_bytes(os.urandom(SIZE * report.size(TRAINED, 2000)))
+        penstock("cp", "-q", records / "data", "s3://bench/records/data")
+        ours, local = report.interleave(5, lambda: timed(TRAIN, "s3://bench/records/"), lambda: timed(TRAIN, records))
+        report.ratio("an epoch of training", ours, local, at_least=1 / 1.02, peer_name="from local files")
+
+        epochs = report.size(EPOCHS, 3)
+        growth = timed(MEMORY, many_url, epochs)
+        report.limit(f"memory that {WORKERS} workers gain in {epochs} epochs, {many:,} keys", growth, at_most=64 * 2**20, unit="bytes")
+        stop(store)
