@@ -319,6 +319,8 @@ def test_parts_are_copied_from_ranges(s3, upload, size):
     s3.put_object(Bucket="bkt", Key="source", Body=source)
 
     copied = s3.upload_part_copy(**at, PartNumber=2, CopySource="bkt/source", CopySourceRange="bytes=10-99")["CopyPartResult"]
+    beyond = fails(s3.upload_part_copy, **at, PartNumber=2, CopySource="bkt/source", CopySourceRange=f"bytes=10-{size}")
+    assert beyond == (400, "InvalidArgument")
     assert copied["ETag"] == f'"{tag(source[10:100])}"'
     s3.delete_object(Bucket="bkt", Key="source")
     s3.complete_multipart_upload(**at, MultipartUpload={"Parts": [parts[0], {"PartNumber": 2, "ETag": copied["ETag"]}]})
