@@ -62,10 +62,11 @@ struct penstock_dataset_options {
 	 * reading goes on without it. */
 	const char *cache;
 	uint64_t cache_size; /* bytes on disk, at least 16 MiB; 0: half of the file system */
+	struct penstock_cancel *cancel; /* of penstock_dataset_open() alone; may be NULL */
 };
 /* clang-format off */
 #define PENSTOCK_DATASET_OPTIONS_INIT { sizeof(struct penstock_dataset_options), \
-	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /* Lists the shards and finds the samples; `options` may be NULL. PENSTOCK_E_NOT_FOUND if nothing is

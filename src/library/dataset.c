@@ -75,6 +75,7 @@ int penstock_dataset_open(struct penstock_dataset **out, const char *url,
 		r = find_dtype(own.dtype, &inner.dtype, err);
 	if (r == 0) {
 		inner.place = (struct source_place){.url = url,
+			.cancel = own.cancel ? &own.cancel->flag : NULL,
 			.open = open_client,
 			.cookie = set,
 			.cache = own.cache,

@@ -99,6 +99,32 @@ def test_a_forked_child_ends_what_its_parent_reads(records):
     assert batch.wait()[0] == bytes([4, 5, 6, 7])
 
 
+OPENING = """
+import sys
+from penstock.data import Dataset
+
+print("opening", flush=True)
+try:
+    Dataset(sys.argv[1], endpoint_url=sys.argv[2], region="r")
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_ends_the_opening_of_a_data_set_of_a_silent_store(child):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reader = child(OPENING, "s3://bucket", f"http://127.0.0.1:{server.getsockname()[1]}", AWS_ACCESS_KEY_ID="k", AWS_SECRET_ACCESS_KEY="s")
+        assert reader.process.stdout.readline() == "opening\n"
+        silent = server.accept()[0]
+        assert silent.recv(4)
+        reader.process.send_signal(signal.SIGINT)
+
+        out, err = reader.process.communicate(timeout=20)
+        silent.close()
+
+    assert out == "interrupted\n" and reader.process.returncode == 0, err
+
+
 # The store has no index, lists two objects and never sends them.
 def test_ctrl_c_ends_a_wait_for_a_silent_store(child):
     listing = b"<ListBucketResult><IsTruncated>false</IsTruncated>"
