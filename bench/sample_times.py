@@ -38,13 +38,13 @@ next(iter(loader))
 print(time.perf_counter() - begin)
 """
 
-# Each process's own share of its memory, after the second epoch and after the last one.
+# Their own memory in the second epoch and in the last one; what they share with other programs is not theirs.
 MEMORY = f"""
 import os, sys
 from penstock.data import Dataset, Loader
 def resident():
     pids = [os.getpid(), *map(int, open(f"/proc/self/task/{{os.getpid()}}/children").read().split())]
-    return sum(int(line.split()[1]) for pid in pids for line in open(f"/proc/{{pid}}/smaps_rollup") if line.startswith("Pss:")) * 1024
+    return sum(int(line.split()[1]) for pid in pids for line in open(f"/proc/{{pid}}/smaps_rollup") if line.startswith(("Pss_Anon:", "Pss_Shmem:"))) * 1024
 loader = Loader(Dataset(sys.argv[1]), {BATCH}, shuffle=True)
 batches = loader.dataloader(num_workers={WORKERS}, persistent_workers=True, multiprocessing_context="fork")
 early = 0
