@@ -38,6 +38,10 @@ def dist_info():
     return f"penstock-{version()}.dist-info"
 
 
+# fsspec finds the protocol "penstock" by it.
+ENTRY_POINTS = "[fsspec.specs]\npenstock = penstock.fsspec:FileSystem\n"
+
+
 def build(folder):
     """Builds and installs everything below `folder`; returns the directory of the installation."""
     # pip hides the system's Python packages from the programs it starts, including Meson's own.
@@ -84,6 +88,7 @@ def pack_wheel(wheel_directory, installed, platform, licenses=None):
         for path in [TOP / "LICENSE", *(sorted(Path(licenses).iterdir()) if licenses else ())]:
             add(f"{dist_info()}/licenses/{path.name}", path.read_bytes())
         add(f"{dist_info()}/METADATA", metadata().encode())
+        add(f"{dist_info()}/entry_points.txt", ENTRY_POINTS.encode())
         add(f"{dist_info()}/WHEEL", f"Wheel-Version: 1.0\nGenerator: penstock\nRoot-Is-Purelib: false\nTag: {tag}\n".encode())
         wheel.writestr(f"{dist_info()}/RECORD", "".join(record) + f"{dist_info()}/RECORD,,\n")
     return name
@@ -98,6 +103,7 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
     folder = Path(metadata_directory) / dist_info()
     folder.mkdir()
     (folder / "METADATA").write_text(metadata())
+    (folder / "entry_points.txt").write_text(ENTRY_POINTS)
     return folder.name
 
 
