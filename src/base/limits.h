@@ -214,6 +214,8 @@
 
 /* Data sets. */
 #define LIMIT_DATASET_SHARDS  50000000 /* objects or files; 100 bytes of memory each */
+/* shards of a data set of the web without an index: each takes a request when it is opened */
+#define LIMIT_DATASET_WEB	  100000
 #define LIMIT_DATASET_NAMES   (8 * GIB) /* bytes of their names and ETags */
 #define LIMIT_DATASET_INDEX   (16 * GIB) /* bytes of the index of a data set */
 /* ms of a scan after which its result is kept in the home, and days for which it is kept unused */

@@ -41,10 +41,9 @@ int dataset_open(
 	if (!set)
 		return error_memory(err);
 	buf_init(&set->document, LIMIT_FORMAT_INDEX);
-	if (!options->fresh) {
-		place.listed = dataset_listed;
-		place.listed_cookie = &indexed;
-	}
+	place.named = dataset_named;
+	place.listed = options->fresh ? NULL : dataset_listed;
+	place.listed_cookie = &indexed;
 	pthread_mutex_init(&set->lock, NULL);
 	atomic_store(&set->pid, getpid());
 	r = source_open(&set->source, &place, err);
@@ -54,7 +53,7 @@ int dataset_open(
 		r = find(set, options, err);
 	if (r == 0 && set->count == 0)
 		r = error_set(err, PENSTOCK_E_INVALID, "cannot open '%s': it has no samples",
-			options->place.url);
+			source_url(set->source));
 	if (r < 0) {
 		dataset_free(set);
 		buf_release(&indexed.bytes);

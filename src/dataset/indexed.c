@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/str.h"
+#include "dataset/format/detect.h"
 #include "dataset/format/litdata/litdata.h"
 #include "dataset/format/mds/mds.h"
 #include "dataset/format/tar.h"
@@ -48,13 +50,14 @@ int dataset_listed(void *cookie, const struct source *source, struct source_list
 		return 0;
 	if (r == 0)
 		r = index_read(&in->index, in->bytes.data, in->bytes.len, INDEX_NAME, &own);
-	if (r == 0 && in->index.list.objects != source_list(source).objects)
+	if (r == 0 && in->index.list.objects != source_list(source).objects &&
+		!source_is_web(source))
 		r = error_set(&own, PENSTOCK_E_CORRUPT,
 			"cannot read '" INDEX_NAME "': it was copied between a directory and a "
 			"store");
 	if (r == -(int)PENSTOCK_E_CORRUPT || r == -(int)PENSTOCK_E_UNSUPPORTED)
 		error_suffix(&own, "; rebuild it with 'penstock dataset index %s', or remove it",
-			source_url(source));
+			dataset_index_operand(source));
 	if (r < 0) {
 		error_prefix(&own, "cannot open '%s'", source_url(source));
 		return error_move(err, &own);
@@ -69,6 +72,75 @@ int dataset_listed(void *cookie, const struct source *source, struct source_list
 	return 1;
 }
 
+const char *dataset_index_operand(const struct source *source)
+{
+	return source_is_web(source) ? "DIRECTORY" : source_url(source);
+}
+
+/* ---- files of an index.json ---- */
+
+static int add_name(struct strlist *out, const char *name, struct penstock_error *err)
+{
+	return strlist_add(out, name) < 0 ? error_memory(err) : 0;
+}
+
+static int add_mds(const struct buf *text, struct strlist *out, struct penstock_error *err)
+{
+	_cleanup_(mds_index_freep) struct mds_index *index = NULL;
+	int r = mds_index_parse(&index, text->data, text->len, "index.json", err);
+
+	for (size_t i = 0; r == 0 && i < index->n; i++) {
+		const struct mds_shard *shard = &index->shards[i];
+
+		r = add_name(
+			out, shard->zip.basename ? shard->zip.basename : shard->raw.basename, err);
+	}
+	return r;
+}
+
+static int add_litdata(const struct buf *text, struct strlist *out, struct penstock_error *err)
+{
+	_cleanup_(litdata_index_freep) struct litdata_index *index = NULL;
+	int r = litdata_index_parse(&index, text->data, text->len, "index.json", err);
+
+	for (size_t i = 0; r == 0 && i < index->n; i++)
+		r = add_name(out, index->chunks[i].filename, err);
+	return r;
+}
+
+int dataset_named(
+	void *cookie, const struct source *source, struct strlist *out, struct penstock_error *err)
+{
+	const struct dataset_indexed *in = cookie;
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_FORMAT_INDEX);
+	int r = source_get(source, "index.json", in->options->place.cancel, &text, &own);
+	struct detect_object object = {.name = "index.json", .size = text.len, .head = text.data};
+	const char *reason;
+
+	/* As of the index. */
+	if (r == -(int)PENSTOCK_E_NOT_FOUND || r == -(int)PENSTOCK_E_PERMISSION)
+		return 0;
+	object.head_len = text.len < DETECT_BYTES ? text.len : DETECT_BYTES;
+	switch (r < 0 ? FORMAT_KIND_COUNT_ : format_detect(&object, &reason)) {
+	case FORMAT_KIND_COUNT_:
+		break;
+	case FORMAT_KIND_MDS:
+		r = add_mds(&text, out, &own);
+		break;
+	case FORMAT_KIND_LITDATA:
+		r = add_litdata(&text, out, &own);
+		break;
+	default:
+		r = error_set(&own, PENSTOCK_E_UNSUPPORTED,
+			"its index.json lists no shards of MosaicML and no chunks of litData");
+	}
+	if (r == 0)
+		return add_name(out, "index.json", err);
+	error_prefix(&own, "cannot open '%s'", source_url(source));
+	return error_move(err, &own);
+}
+
 /* ---- using ---- */
 
 static int does_not_fit(const struct dataset *set, const char *reason, struct penstock_error *err)
@@ -76,7 +148,7 @@ static int does_not_fit(const struct dataset *set, const char *reason, struct pe
 	return error_set(err, PENSTOCK_E_CORRUPT,
 		"cannot open '%s': its index is invalid: %s; rebuild it with 'penstock dataset "
 		"index %s'",
-		source_url(set->source), reason, source_url(set->source));
+		source_url(set->source), reason, dataset_index_operand(set->source));
 }
 
 static int init_records(const struct dataset *set, const struct index *index, size_t shard,

@@ -14,6 +14,7 @@ struct litdata_index;
 struct mds_file;
 struct mds_index;
 struct mds_shard;
+struct strlist;
 
 /* The samples of a shard. */
 struct dataset_shard {
@@ -78,6 +79,11 @@ struct dataset_indexed {
 };
 int dataset_listed(void *cookie, const struct source *source, struct source_list *out,
 	struct penstock_error *err);
+/* The same for a directory of the web: adds the files that its index.json lists. */
+int dataset_named(
+	void *cookie, const struct source *source, struct strlist *out, struct penstock_error *err);
+/* The operand of 'penstock dataset index' that writes the index again. */
+const char *dataset_index_operand(const struct source *source);
 /* Sets format and samples; takes `bytes`. */
 int dataset_use_index(struct dataset *set, const struct index *index, struct buf *bytes,
 	struct penstock_error *err);

@@ -97,7 +97,7 @@ static void explain(const struct dataset *set, struct penstock_error *error)
 	error_suffix(error,
 		"; the index of the data set is out of date: rebuild it with 'penstock dataset "
 		"index %s'",
-		source_url(set->source));
+		dataset_index_operand(set->source));
 }
 
 /* The first that failed, with its place. */

@@ -25,10 +25,8 @@ struct penstock_dataset {
 
 /* Makes the handle of this process. That of the parent has threads which a child lacks: it is left
  * as it is. */
-static int open_client(
-	void *cookie, bool google, struct object_client **out, struct penstock_error *err)
+static int open_transfer(struct penstock_dataset *set, struct penstock_error *err)
 {
-	struct penstock_dataset *set = cookie;
 	struct penstock_transfer *mine;
 	int r = 0;
 
@@ -40,10 +38,28 @@ static int open_client(
 		if (r == 0)
 			set->transfer = mine;
 	}
-	if (r < 0)
-		return r;
-	set->pid = getpid();
-	return library_client(set->transfer, google, NULL, out, err);
+	if (r == 0)
+		set->pid = getpid();
+	return r;
+}
+
+static int open_client(
+	void *cookie, bool google, struct object_client **out, struct penstock_error *err)
+{
+	struct penstock_dataset *set = cookie;
+	int r = open_transfer(set, err);
+
+	return r < 0 ? r : library_client(set->transfer, google, NULL, out, err);
+}
+
+static int open_web(void *cookie, struct http_engine **out, struct penstock_error *err)
+{
+	struct penstock_dataset *set = cookie;
+	int r = open_transfer(set, err);
+
+	if (r == 0)
+		*out = set->transfer->engine;
+	return r;
 }
 
 static int find_dtype(const char *name, enum format_dtype *out, struct penstock_error *err)
@@ -77,6 +93,7 @@ int penstock_dataset_open(struct penstock_dataset **out, const char *url,
 		inner.place = (struct source_place){.url = url,
 			.cancel = own.cancel ? &own.cancel->flag : NULL,
 			.open = open_client,
+			.open_web = open_web,
 			.cookie = set,
 			.cache = own.cache,
 			.cache_size = own.cache_size};

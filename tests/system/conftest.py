@@ -135,7 +135,7 @@ def http_server():
 
 @pytest.fixture
 def nginx(tmp_path):
-    """nginx(root) serves a directory and returns the URL of it."""
+    """nginx(root, more="") serves a directory, with more lines of configuration, and returns the URL of it."""
     server = Nginx(tmp_path)
     yield server.start
     server.stop()

@@ -72,6 +72,10 @@ static int check_index(
 	*state = "missing";
 	if (dataset_origin(indexed) != DATASET_INDEXED)
 		return 0;
+	if (source_is_web(dataset_source(indexed))) {
+		*state = "not compared, since HTTP has no lists";
+		return 0;
+	}
 	in->set = NULL;
 	in->options.fresh = true;
 	/* It needs no scan. */

@@ -55,10 +55,20 @@ static int open_client(
 	return r;
 }
 
+static int open_web(void *cookie, struct http_engine **out, struct penstock_error *err)
+{
+	struct set_operand *in = cookie;
+	int r = in->remote.engine ? 0 : remote_open_engine(&in->remote, err);
+
+	*out = in->remote.engine;
+	return r;
+}
+
 int set_open(struct set_operand *in, const char *url, struct penstock_error *err)
 {
 	in->options.place.url = url;
 	in->options.place.open = open_client;
+	in->options.place.open_web = open_web;
 	in->options.place.cookie = in;
 	return dataset_open(&in->set, &in->options, err);
 }

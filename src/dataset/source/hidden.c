@@ -1,4 +1,4 @@
-/* The list of shards as a whole, and hidden files next to them, for an index. */
+/* Hidden files next to the shards, for an index. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +11,6 @@
 #include "dataset/source/internal.h"
 #include "net/credentials/credentials.h"
 
-_Static_assert(sizeof(struct shard) == sizeof(struct source_entry) &&
-		       offsetof(struct shard, size) == offsetof(struct source_entry, size) &&
-		       offsetof(struct shard, name) == offsetof(struct source_entry, name) &&
-		       offsetof(struct shard, etag) == offsetof(struct source_entry, etag) &&
-		       offsetof(struct shard, mtime_ns) == offsetof(struct source_entry, mtime_ns),
-	"entries are shards as they are");
-
 int source_listed(struct source *s, const struct source_place *place, struct penstock_error *err)
 {
 	struct source_list list = {0};
@@ -25,11 +18,7 @@ int source_listed(struct source *s, const struct source_place *place, struct pen
 
 	if (r <= 0)
 		return r;
-	s->borrowed = true;
-	s->n = list.n;
-	s->shards = (struct shard *)(uintptr_t)list.entries;
-	s->text.data = (char *)(uintptr_t)list.text;
-	s->text.len = list.text_len;
+	source_borrow(s, &list);
 	return 1;
 }
 
@@ -38,19 +27,13 @@ bool source_is_single(const struct source *s)
 	return s->single;
 }
 
-struct source_list source_list(const struct source *s)
-{
-	return (struct source_list){.objects = s->client != NULL,
-		.n = s->n,
-		.entries = (const void *)s->shards,
-		.text = s->text.data,
-		.text_len = s->text.len};
-}
-
 char *source_identity(const struct source *s)
 {
-	if (!s->client)
+	if (source_is_local(s))
 		return realpath(s->prefix, NULL);
+	if (s->engine)
+		return str_printf(
+			"%s%s%s", s->prefix, s->single ? source_name(s, 0) : "", s->query);
 	return str_printf(
 		"%s %s/%s", object_client_settings(s->client)->endpoint_url, s->bucket, s->prefix);
 }
@@ -69,6 +52,8 @@ int source_get(const struct source *s, const char *name, const atomic_int *cance
 					     : path_join(s->prefix, name);
 	struct stat st;
 
+	if (s->engine)
+		return source_web_get(s, name, cancel, out, err);
 	if (!key)
 		return error_memory(err);
 	/* A range is not verified against the object's checksum: an index has its own. */
@@ -91,6 +76,11 @@ int source_put(const struct source *s, const char *name, const void *data, size_
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot write an index of '%s': it is one shard; name the prefix or the "
 			"directory that contains it",
+			s->url);
+	if (s->engine)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"cannot write an index of '%s': HTTP is read only; write it where the "
+			"files are",
 			s->url);
 	key = s->client ? str_printf("%s%s", s->prefix, name) : path_join(s->prefix, name);
 	if (!key)

@@ -8,10 +8,14 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "dataset/cache/cache.h"
 #include "dataset/source/source.h"
 #include "transfer/location.h"
 #include "transfer/objects.h"
+
+struct entry;
+struct http_engine;
 
 struct shard {
 	uint64_t size;
@@ -34,14 +38,18 @@ struct packed {
 
 struct source {
 	char *url; /* as given */
-	struct object_client *client; /* NULL: local files */
+	struct object_client *client; /* of objects */
+	struct http_engine *engine; /* of the web; neither: local files */
 	/* For source_after_fork(). */
 	int (*open)(
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
+	int (*open_web)(void *cookie, struct http_engine **out, struct penstock_error *err);
 	void *cookie;
 	bool google;
 	char bucket[sizeof(((struct location *)NULL)->bucket)];
-	char *prefix; /* of the keys, or the path; of a single shard the whole of it */
+	char *prefix; /* of the keys, or the path; of a single object or file the whole of it */
+	char *query; /* of URLs of the web: "?…", or "" */
+	bool encode; /* names are not encoded yet, for URLs */
 	bool single;
 	struct buf text;
 	struct shard *shards;
@@ -77,6 +85,28 @@ struct source_reader {
 	unsigned clock;
 	char *chunk; /* LIMIT_PLAIN_CHUNK: bytes of a file on their way to pieces */
 };
+
+static inline bool source_is_local(const struct source *s)
+{
+	return !s->client && !s->engine;
+}
+
+/* list.c: appends a shard, with its time or its ETag. Names and ETags are in one text, so that a
+ * million shards are three allocations. */
+int source_add(struct source *s, const struct entry *entry, struct penstock_error *err);
+void source_borrow(struct source *s, const struct source_list *list);
+
+/* web.c: finds the shards of an http:// or https:// URL. */
+int source_open_web(struct source *s, const struct source_place *place, struct penstock_error *err);
+/* Appends the URL of a shard. Returns -1 if it does not fit. */
+int source_web_url(const struct source *s, const char *name, struct buf *out);
+int source_web_get(const struct source *s, const char *name, const atomic_int *cancel,
+	struct buf *out, struct penstock_error *err);
+
+/* pattern.c: replaces {FIRST..LAST} and {A,B} in `text` by their values, at most LIMIT_DATASET_WEB.
+ * `url` is for messages. */
+int source_expand(
+	const char *url, const char *text, struct strlist *out, struct penstock_error *err);
 
 /* hidden.c: takes the list of an index. Returns 1 if there is one. */
 int source_listed(struct source *s, const struct source_place *place, struct penstock_error *err);

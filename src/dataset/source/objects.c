@@ -1,4 +1,4 @@
-/* Reads ranges of objects from their store. */
+/* Reads ranges of objects from their store, and of resources of the web. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -23,8 +23,11 @@ static int read_some(struct source_reader *reader, struct source_read *reads, si
 		const struct shard *shard = &s->shards[reads[i].shard];
 
 		key[i] = keys.len;
-		buf_printf(
-			&keys, "%s%s", s->prefix, s->single ? "" : source_name(s, reads[i].shard));
+		if (s->engine)
+			source_web_url(s, source_name(s, reads[i].shard), &keys);
+		else
+			buf_printf(&keys, "%s%s", s->prefix,
+				s->single ? "" : source_name(s, reads[i].shard));
 		buf_add_char(&keys, '\0');
 		items[i] = (struct object_read){.offset = reads[i].offset,
 			.length = reads[i].length,

@@ -29,6 +29,8 @@ int source_reader_new(struct source_reader **out, struct source *source, struct 
 	}
 	if (source->client)
 		r = reads_new(&reader->reads, source->client, source->bucket, err);
+	else if (source->engine)
+		r = reads_new_web(&reader->reads, source->engine, err);
 	if (r < 0) {
 		source_reader_free(reader);
 		return r;

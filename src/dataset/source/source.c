@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -20,32 +19,6 @@
 #include "transfer/listing.h"
 
 /* ---- the list of shards ---- */
-
-/* Names and ETags are in one text, so that a million shards are three allocations. */
-static int add(struct source *s, const struct entry *entry, struct penstock_error *err)
-{
-	struct shard *grown;
-
-	if (s->n == LIMIT_DATASET_SHARDS)
-		return error_set(err, PENSTOCK_E_LIMIT,
-			"cannot open '%s': it has more than %d objects; pack them into shards",
-			s->url, LIMIT_DATASET_SHARDS);
-	grown = array_grow(s->shards, s->n, sizeof(*grown));
-	if (!grown)
-		return error_memory(err);
-	s->shards = grown;
-	s->shards[s->n] = (struct shard){
-		.size = entry->size, .name = s->text.len, .mtime_ns = entry->mtime_ns};
-	buf_add_str(&s->text, entry->path);
-	buf_add_char(&s->text, '\0');
-	if (s->client) {
-		s->shards[s->n].etag = s->text.len;
-		buf_add_str(&s->text, entry->etag ? entry->etag : "");
-		buf_add_char(&s->text, '\0');
-	}
-	s->n++;
-	return buf_failed(&s->text) ? buf_error(&s->text, "the list of shards", err) : 0;
-}
 
 static bool is_hidden(const char *path)
 {
@@ -60,7 +33,7 @@ static int add_all(struct source *s, struct entry_source *entries, struct pensto
 	while ((r = entry_source_next(entries, &entry, err)) > 0) {
 		if (entry.kind != ENTRY_FILE || is_hidden(entry.path))
 			continue;
-		r = add(s, &entry, err);
+		r = source_add(s, &entry, err);
 		if (r < 0)
 			return r;
 	}
@@ -89,7 +62,7 @@ static int open_local(
 				       : error_errno(err, errno, "cannot open '%s'", s->url);
 	if (S_ISREG(st.st_mode)) {
 		s->single = true;
-		return add(s,
+		return source_add(s,
 			&(struct entry){.path = slash ? slash + 1 : s->prefix,
 				.size = (uint64_t)st.st_size,
 				.mtime_ns = source_mtime_ns(&st)},
@@ -117,7 +90,7 @@ static int open_object(struct source *s, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	s->single = true;
-	return add(s,
+	return source_add(s,
 		&(struct entry){.path = slash ? slash + 1 : s->prefix,
 			.size = info.size,
 			.etag = info.etag},
@@ -167,28 +140,32 @@ int source_open(struct source **out, const struct source_place *place, struct pe
 	buf_init(&s->text, LIMIT_DATASET_NAMES);
 	s->url = strdup(place->url);
 	r = s->url ? location_parse(&location, place->url, err) : error_memory(err);
-	if (r == 0 && location.kind != LOCATION_LOCAL && location.kind != LOCATION_OBJECT)
+	if (r == 0 && location.kind == LOCATION_STDIO)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"cannot open '%s': expected s3://BUCKET/…, gs://BUCKET/… or a path",
+			"cannot open '%s': expected s3://BUCKET/…, gs://BUCKET/…, http(s)://… or a "
+			"path",
 			place->url);
-	if (r == 0) {
+	if (r == 0 && location.kind != LOCATION_HTTP) {
 		memcpy(s->bucket, location.bucket, sizeof(s->bucket));
 		s->prefix = strdup(location.key);
 		r = s->prefix ? 0 : error_memory(err);
 	}
+	s->open = place->open;
+	s->open_web = place->open_web;
+	s->cookie = place->cookie;
+	s->google = location.google;
 	if (r == 0 && location.kind == LOCATION_OBJECT) {
-		s->open = place->open;
-		s->cookie = place->cookie;
-		s->google = location.google;
 		r = s->open(s->cookie, s->google, &s->client, err);
 		if (r == 0)
 			r = open_objects(s, place, err);
+	} else if (r == 0 && location.kind == LOCATION_HTTP) {
+		r = source_open_web(s, place, err);
 	} else if (r == 0) {
 		r = open_local(s, place, err);
 	}
 	if (r == 0 && s->n == 0)
 		r = not_found(s, err);
-	if (r == 0 && s->client && place->cache)
+	if (r == 0 && !source_is_local(s) && place->cache)
 		r = block_cache_new(&s->cache,
 			&(struct block_cache_options){
 				.dir = place->cache, .size = place->cache_size, .shards = s->n},
@@ -212,6 +189,7 @@ void source_free(struct source *s)
 		free(s->shards);
 	}
 	free(s->prefix);
+	free(s->query);
 	free(s->url);
 	free(s);
 }
@@ -220,38 +198,12 @@ int source_after_fork(struct source *s, struct penstock_error *err)
 {
 	packed_after_fork(s);
 	block_cache_after_fork(s->cache);
+	if (s->engine)
+		return s->open_web(s->cookie, &s->engine, err);
 	return s->client ? s->open(s->cookie, s->google, &s->client, err) : 0;
 }
 
 const char *source_url(const struct source *s)
 {
 	return s->url;
-}
-
-size_t source_count(const struct source *s)
-{
-	return s->n;
-}
-
-const char *source_name(const struct source *s, size_t shard)
-{
-	return s->text.data + s->shards[shard].name;
-}
-
-size_t source_find(const struct source *s, const char *name)
-{
-	size_t low = 0, high = s->n;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		int order = strcmp(name, source_name(s, middle));
-
-		if (order == 0)
-			return middle;
-		if (order < 0)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	return SIZE_MAX;
 }

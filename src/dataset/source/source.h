@@ -17,6 +17,9 @@
  * A URL that ends in "/", names a directory, or names no object, is a prefix: all below it are
  * shards, except hidden names and empty keys that end in "/". Any other is one shard. A shard that
  * is replaced or cut after source_open() is PENSTOCK_E_CHANGED when it is read.
+ *
+ * HTTP has no lists. A URL of the web is one shard, or several by {000..099} and {A,B} in its path;
+ * one that ends in "/" or "/index.json" is a directory whose index names the shards.
  */
 #ifndef DATASET_SOURCE_SOURCE_H
 #define DATASET_SOURCE_SOURCE_H
@@ -34,9 +37,11 @@
 #include "transfer/reads.h"
 
 struct buf;
+struct http_engine;
 struct object_client;
 struct source;
 struct source_reader;
+struct strlist;
 
 /* A shard, in a list that is written to a file as it is in memory. */
 struct source_entry {
@@ -64,11 +69,13 @@ struct source_list {
 };
 
 struct source_place {
-	const char *url; /* s3://…, gs://…, or a local path */
+	const char *url; /* s3://…, gs://…, http(s)://…, or a local path */
 	/* Gets the client of s3:// or gs://, which outlives the source; a child after fork() asks
 	 * again. */
 	int (*open)(
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
+	/* The same for the engine of http:// and https://. */
+	int (*open_web)(void *cookie, struct http_engine **out, struct penstock_error *err);
 	void *cookie;
 	const atomic_int *cancel; /* of source_open(); may be NULL */
 	const char *cache; /* directory in which objects are kept; NULL: none */
@@ -77,7 +84,11 @@ struct source_place {
 	 * the source, or 0 if they have to be listed. May be NULL. */
 	int (*listed)(void *cookie, const struct source *source, struct source_list *out,
 		struct penstock_error *err);
-	void *listed_cookie;
+	/* Called for a directory of the web without such a list: adds the names of its files to
+	 * `out`, if they are known. May be NULL. */
+	int (*named)(void *cookie, const struct source *source, struct strlist *out,
+		struct penstock_error *err);
+	void *listed_cookie; /* of both */
 };
 
 /* PENSTOCK_E_NOT_FOUND if there is no shard, PENSTOCK_E_LIMIT if there are more than
@@ -86,6 +97,8 @@ int source_open(struct source **out, const struct source_place *place, struct pe
 void source_free(struct source *source);
 
 const char *source_url(const struct source *source);
+/* True if it is http:// or https://, to which nothing can be written. */
+bool source_is_web(const struct source *source);
 /* True if the URL names one shard. */
 bool source_is_single(const struct source *source);
 /* The list, borrowed. */

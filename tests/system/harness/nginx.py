@@ -2,6 +2,7 @@
 
     server = Nginx(tmp_path)            # its configuration and its logs
     url = server.start(root)            # http://127.0.0.1:PORT
+    url = server.start(root, "max_ranges 0;")
     server.stop()
 """
 import os
@@ -19,7 +20,7 @@ events {{ worker_connections 64; }}
 http {{
     access_log off; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b; fastcgi_temp_path {folder}/c;
     uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e; sendfile on;
-    server {{ listen 127.0.0.1:{port}; root {root}; }}
+    server {{ listen 127.0.0.1:{port}; root {root}; {more} }}
 }}
 """
 
@@ -32,13 +33,13 @@ class Nginx:
         if not os.access(self.program, os.X_OK):
             pytest.skip("nginx is not installed")
 
-    def start(self, root):
+    def start(self, root, more=""):
         for _ in range(20):
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 port = probe.getsockname()[1]
             config = self.folder / "nginx.conf"
-            config.write_text(CONFIGURATION.format(folder=self.folder, root=root, port=port))
+            config.write_text(CONFIGURATION.format(folder=self.folder, root=root, port=port, more=more))
             process = subprocess.Popen([self.program, "-c", config, "-e", self.folder / "error.log"], stderr=subprocess.DEVNULL)
             self.started.append(process)
 
