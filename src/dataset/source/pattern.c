@@ -40,8 +40,8 @@ static bool find_choice(const char *text, struct choice *out)
 
 static int add(struct strlist *out, const struct choice *at, const char *value, size_t len)
 {
-	return strlist_addf(out, "%.*s%.*s%s", (int)(at->begin - at->text), at->text, (int)len,
-		value, at->end);
+	return strlist_addf(
+		out, "%.*s%.*s%s", (int)(at->begin - at->text), at->text, (int)len, value, at->end);
 }
 
 static bool get_number(const char *text, size_t len, uint64_t *out)

@@ -93,14 +93,14 @@ static int find_files(struct source *s, struct strlist *names, const atomic_int 
 	f.files = calloc(names->n + 1, sizeof(*f.files));
 	if (!f.files)
 		return error_memory(err);
-	r = thread_each(&(struct thread_work){.name = "shards",
-				.n = names->n,
-				.parallel = names->n < LIMIT_DATASET_SCANS ? names->n
-									   : LIMIT_DATASET_SCANS,
-				.fn = find_file,
-				.cookie = &f,
-				.cancel = cancel,
-				.stop = &f.stop},
+	r = thread_each(
+		&(struct thread_work){.name = "shards",
+			.n = names->n,
+			.parallel = names->n < LIMIT_DATASET_SCANS ? names->n : LIMIT_DATASET_SCANS,
+			.fn = find_file,
+			.cookie = &f,
+			.cancel = cancel,
+			.stop = &f.stop},
 		err);
 	if (r == 0 && atomic_load(&f.stop))
 		r = error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
