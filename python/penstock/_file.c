@@ -291,11 +291,10 @@ static void close_file(struct file *self)
 		return;
 	}
 	self->file = NULL;
-	/* As of a handle. */
-	if (self->pid == getpid()) {
-		Py_BEGIN_ALLOW_THREADS penstock_file_close(file);
-		Py_END_ALLOW_THREADS
-	}
+	/* As of a handle. The interpreter lock is kept, since nothing waits: a thread of pyarrow that
+	 * releases it while the interpreter ends cannot take it again, and aborts. */
+	if (self->pid == getpid())
+		penstock_file_close(file);
 }
 
 static void file_dealloc(PyObject *object)
