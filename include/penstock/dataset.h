@@ -19,7 +19,9 @@
  *	penstock_dataset_free(set);
  *
  * Names. A data set is "s3://BUCKET/PREFIX", "gs://BUCKET/PREFIX", or a local path. A prefix that
- * ends in "/", a directory, or a key without an object means all that is below it.
+ * ends in "/", a directory, or a key without an object means all that is below it. HTTP lists no
+ * files: "http(s)://…" is one shard, several by {000..099} and {A,B} in its path, or, if it ends in
+ * "/", a directory with a .penstock-index or an index.json.
  *
  * Threads. Any number of threads may read one data set at a time. A child after fork() may use a
  * data set of its parent, but not wait for batches that the parent started.
@@ -70,7 +72,8 @@ struct penstock_dataset_options {
 /* clang-format on */
 
 /* Lists the shards and finds the samples; `options` may be NULL. PENSTOCK_E_NOT_FOUND if nothing is
- * there, PENSTOCK_E_CORRUPT, with shard and offset, if a shard is damaged. */
+ * there, PENSTOCK_E_CORRUPT, with shard and offset, if a shard is damaged, PENSTOCK_E_UNSUPPORTED
+ * if a web server does not suffice. */
 PENSTOCK_API int penstock_dataset_open(struct penstock_dataset **out, const char *url,
 	const struct penstock_dataset_options *options, struct penstock_error *err);
 /* Cancels and frees all batches that were not waited for. NULL is allowed. */

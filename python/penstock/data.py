@@ -71,7 +71,7 @@ class _Column:
 class Dataset:
     """The samples of a data set by number: ``data[17]``, ``data.__getitems__([3, 1, 4])``, ``len(data)``.
 
-    ``url`` is ``s3://BUCKET/PREFIX``, ``gs://BUCKET/PREFIX`` or a path. ``format`` is one of
+    ``url`` is ``s3://BUCKET/PREFIX``, ``gs://BUCKET/PREFIX``, ``https://…`` or a path. ``format`` is one of
 
     - ``objects``: each object or file is one sample
     - ``records``: samples of ``record_size`` bytes, between ``header`` and ``trailer`` bytes of each shard

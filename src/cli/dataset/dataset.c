@@ -65,14 +65,15 @@ const struct command command_dataset = {
 	.max_operands = 2,
 	.description =
 		"URL is s3://BUCKET/PREFIX/, gs://BUCKET/PREFIX/ or a directory, with the samples "
-		"of a training.\n\n"
+		"of a training; for inspect and bench also https://…, which may name several "
+		"shards as in 'train-{000..099}.tar'.\n\n"
 		"'index' lists the shards, finds their samples, and writes the result next to them "
 		"as .penstock-index. From then on penstock.data opens the data set with one "
 		"request, without a list and without a scan. Repeat it when shards were added, "
 		"replaced or removed: a shard that changed is an error when it is read, and new "
 		"ones are not seen.\n\n"
 		"'inspect' prints the format, the numbers of samples, shards and bytes, the fields "
-		"of the first sample, and if the index is missing, current or out of date.\n\n"
+		"of the first sample, and if the index is missing, current or out of date; over HTTP it is not compared.\n\n"
 		"'bench' reads batches of 256 samples for some seconds in each order of the Loader: "
 		"in order, shuffled in windows, and at random. The limit of an order is the "
 		"processor if this command keeps it busy, the bandwidth if larger reads move no "

@@ -158,10 +158,10 @@ const struct command command_pack = {
 	.min_operands = 2,
 	.max_operands = 2,
 	.description =
-		"Reads the samples of any data set, and writes them to TARGET, s3://BUCKET/PREFIX/, "
-		"gs://BUCKET/PREFIX/ or a directory, as shards shard-000000.* with an index, so that "
-		"penstock.data opens them with one request. Readers of the format read the shards, "
-		"too.\n\n"
+		"Reads the samples of any data set, also of https://…, and writes them to TARGET, "
+		"s3://BUCKET/PREFIX/, gs://BUCKET/PREFIX/ or a directory, as shards shard-000000.* "
+		"with an index, so that penstock.data opens them with one request. Readers of the "
+		"format read the shards, too.\n\n"
 		"tar is WebDataset's, mds MosaicML Streaming's with its index.json, tfrecord has a "
 		"tf.train.Example for each sample. records and npy are for samples of one size, npy "
 		"for those with one array. Objects whose names differ in what follows the first "

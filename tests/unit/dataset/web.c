@@ -34,8 +34,7 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 	struct fixture *f = m->cookie;
 	char content[SIZE] = {0};
 
-	if (strstr(r->target, "missing") ||
-		(strstr(r->target, INDEX_NAME) && !f->index.len) ||
+	if (strstr(r->target, "missing") || (strstr(r->target, INDEX_NAME) && !f->index.len) ||
 		(strstr(r->target, "index.json") && !f->document))
 		return mini_reply(fd, "404 Not Found", "", "", 0);
 	if (strstr(r->target, INDEX_NAME))
@@ -88,8 +87,7 @@ static int open_set(struct fixture *f, const char *path, const char *format)
 	penstock_error_release(&f->err);
 	return dataset_open(&f->set,
 		&(struct dataset_options){
-			.place = {.url = url, .open_web = open_web, .cookie = f},
-			.format = format},
+			.place = {.url = url, .open_web = open_web, .cookie = f}, .format = format},
 		&f->err);
 }
 
@@ -133,11 +131,12 @@ static void braces_of_a_host_are_refused(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(dataset_open(&f->set,
-				 &(struct dataset_options){.place = {.url = "http://{a,b}.invalid/x",
-								   .open_web = open_web,
-								   .cookie = f}},
-				 &f->err),
+	assert_int_equal(
+		dataset_open(&f->set,
+			&(struct dataset_options){.place = {.url = "http://{a,b}.invalid/x",
+							  .open_web = open_web,
+							  .cookie = f}},
+			&f->err),
 		-(int)PENSTOCK_E_INVALID);
 }
 
@@ -178,8 +177,8 @@ static void the_versions_of_an_index_are_compared(void **state)
 	assert_int_equal(dataset_origin(f->set), DATASET_INDEXED);
 	assert_string_equal(target_of(f, 0, data), "/d/a%20b");
 	f->etag = "\"other\"";
-	assert_int_equal(dataset_read(f->set, &id, 1, data, NULL, &f->err),
-		-(int)PENSTOCK_E_CHANGED);
+	assert_int_equal(
+		dataset_read(f->set, &id, 1, data, NULL, &f->err), -(int)PENSTOCK_E_CHANGED);
 
 	entries[0].mtime_ns = 784111777000000123;
 	index.list.objects = false;
@@ -191,8 +190,8 @@ static void the_versions_of_an_index_are_compared(void **state)
 	assert_int_equal(open_set(f, "/d/", NULL), 0);
 	assert_string_equal(target_of(f, 0, data), "/d/a%20b");
 	f->etag = "\"e\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:38 GMT";
-	assert_int_equal(dataset_read(f->set, &id, 1, data, NULL, &f->err),
-		-(int)PENSTOCK_E_CHANGED);
+	assert_int_equal(
+		dataset_read(f->set, &id, 1, data, NULL, &f->err), -(int)PENSTOCK_E_CHANGED);
 	assert_int_equal(dataset_write_index(f->set, NULL, &f->err), -(int)PENSTOCK_E_UNSUPPORTED);
 }
 
