@@ -291,8 +291,8 @@ static void close_file(struct file *self)
 		return;
 	}
 	self->file = NULL;
-	/* As of a handle. The interpreter lock is kept, since nothing waits: a thread of pyarrow that
-	 * releases it while the interpreter ends cannot take it again, and aborts. */
+	/* As of a handle. The interpreter lock is kept, since nothing waits: a thread of pyarrow
+	 * that releases it while the interpreter ends cannot take it again, and aborts. */
 	if (self->pid == getpid())
 		penstock_file_close(file);
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -51,11 +52,24 @@ static void batch_release(struct batch *b)
 
 /* ---- files of the cache ---- */
 
+/* A shard is the same by any pattern and any index. */
+static char *web_identity(const struct source *s, size_t shard)
+{
+	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
+
+	if (source_web_url(s, source_name(s, shard), &url) < 0)
+		return NULL;
+	return str_printf("%s\n%s", buf_str(&url), s->text.data + s->shards[shard].etag);
+}
+
 /* Returns NULL if out of memory. */
 static char *identity(const struct source *s, size_t shard)
 {
-	_cleanup_free_ char *place = source_identity(s);
+	_cleanup_free_ char *place = NULL;
 
+	if (s->engine)
+		return web_identity(s, shard);
+	place = source_identity(s);
 	if (!place)
 		return NULL;
 	/* An ETag has no line feed. */

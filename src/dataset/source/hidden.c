@@ -32,8 +32,7 @@ char *source_identity(const struct source *s)
 	if (source_is_local(s))
 		return realpath(s->prefix, NULL);
 	if (s->engine)
-		return str_printf(
-			"%s%s%s", s->prefix, s->single ? source_name(s, 0) : "", s->query);
+		return str_printf("%s%s%s", s->prefix, s->pattern, s->query);
 	return str_printf(
 		"%s %s/%s", object_client_settings(s->client)->endpoint_url, s->bucket, s->prefix);
 }

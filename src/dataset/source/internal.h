@@ -48,6 +48,7 @@ struct source {
 	bool google;
 	char bucket[sizeof(((struct location *)NULL)->bucket)];
 	char *prefix; /* of the keys, or the path; of a single object or file the whole of it */
+	char *pattern; /* names of the web, as they were given; "" for a directory */
 	char *query; /* of URLs of the web: "?…", or "" */
 	bool encode; /* names are not encoded yet, for URLs */
 	bool single;

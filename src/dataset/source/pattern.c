@@ -122,7 +122,7 @@ int source_expand(
 	int r = strlist_add(&all, text) < 0 ? error_memory(err) : 0;
 
 	/* All have as many braces. */
-	while (r == 0 && strpbrk(all.items[0], "{}")) {
+	while (r == 0 && all.n && strpbrk(all.items[0], "{}")) {
 		struct strlist next = {0};
 
 		for (size_t i = 0; r == 0 && i < all.n; i++)

@@ -189,6 +189,7 @@ void source_free(struct source *s)
 		free(s->shards);
 	}
 	free(s->prefix);
+	free(s->pattern);
 	free(s->query);
 	free(s->url);
 	free(s);

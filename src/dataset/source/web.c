@@ -30,7 +30,7 @@ int source_web_url(const struct source *s, const char *name, struct buf *out)
 }
 
 /* Divides the URL into the prefix, which ends in "/", the names below it, and the query. */
-static int divide(struct source *s, const char *url, char **names, struct penstock_error *err)
+static int divide(struct source *s, const char *url, struct penstock_error *err)
 {
 	const char *host = strstr(url, "://") + 3, *root = host + strcspn(host, "/?#{}");
 	const char *end = root + strcspn(root, "?#"), *at = root + strcspn(root, "{}?#");
@@ -43,8 +43,8 @@ static int divide(struct source *s, const char *url, char **names, struct pensto
 	s->prefix = at > root ? strndup(url, (size_t)(at - url))
 			      : str_printf("%.*s/", (int)(root - url), url);
 	s->query = strndup(end, strcspn(end, "#"));
-	*names = strndup(at, (size_t)(end - at));
-	return s->prefix && s->query && *names ? 0 : error_memory(err);
+	s->pattern = strndup(at, (size_t)(end - at));
+	return s->prefix && s->query && s->pattern ? 0 : error_memory(err);
 }
 
 /* ---- finding ---- */
@@ -56,7 +56,6 @@ struct finding {
 		uint64_t size;
 		char *version;
 	} * files;
-	const atomic_int *cancel;
 	atomic_int stop;
 };
 
@@ -86,7 +85,7 @@ static int by_name(const void *a, const void *b)
 static int find_files(struct source *s, struct strlist *names, const atomic_int *cancel,
 	struct penstock_error *err)
 {
-	struct finding f = {.source = s, .names = names, .cancel = cancel};
+	struct finding f = {.source = s, .names = names};
 	int r;
 
 	qsort(names->items, names->n, sizeof(*names->items), by_name);
@@ -172,7 +171,6 @@ int source_open_web(struct source *s, const struct source_place *place, struct p
 	_cleanup_(strlist_release) struct strlist names = {0};
 	_cleanup_(buf_release) struct buf shown = BUF_INIT(LIMIT_STRING);
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	_cleanup_free_ char *name = NULL;
 	char *text;
 	int r;
 
@@ -183,15 +181,15 @@ int source_open_web(struct source *s, const struct source_place *place, struct p
 		return error_memory(err);
 	free(s->url);
 	s->url = text;
-	r = divide(s, place->url, &name, err);
+	r = divide(s, place->url, err);
 	if (r == 0)
 		r = place->open_web(place->cookie, &s->engine, err);
 	if (r < 0)
 		return r;
-	if (!*name || strcmp(name, "index.json") == 0)
+	if (!*s->pattern || strcmp(s->pattern, "index.json") == 0)
 		return open_directory(s, place, err);
-	s->single = !strpbrk(name, "{}");
-	r = source_expand(s->url, name, &names, err);
+	s->single = !strpbrk(s->pattern, "{}");
+	r = source_expand(s->url, s->pattern, &names, err);
 	if (r < 0)
 		return r;
 	r = find_files(s, &names, place->cancel, &own);
