@@ -1,13 +1,15 @@
 """Batches of a data set or a mix, epoch by epoch: the order, reading ahead, and the place for a checkpoint."""
 import collections
 import operator
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple, Union
 
 from penstock import _native
+from penstock._errors import data_error
 from penstock._memory import torch_if_loaded
+from penstock._meter import Line, Meter, record
 from penstock._numbers import check_number
 from penstock._ranks import ranks
-from penstock._reads import AT_A_TIME, Memory
+from penstock._reads import AT_A_TIME, Memory, Report
 
 _STATE_VERSION = 1
 _STATE = ("version", "seed", "epoch", "delivered", "samples", "order")
@@ -22,6 +24,12 @@ def _worker() -> Tuple[int, int]:
     torch = torch_if_loaded()
     info = torch.utils.data.get_worker_info() if torch is not None else None
     return (info.id, info.num_workers) if info is not None else (0, 1)
+
+
+def _is_worker() -> bool:
+    """Returns True in a process of a torch DataLoader."""
+    torch = torch_if_loaded()
+    return torch is not None and torch.utils.data.get_worker_info() is not None
 
 
 def _block(data: Any) -> int:
@@ -44,6 +52,9 @@ class Loader:
     with the first samples of the epoch. A batch is what ``collate`` makes of the list of samples, else the list, or one array of
     records; ``transform`` is called with each sample before. At most ``ahead`` bytes are read in advance, but two reads in any case.
 
+    ``on_error="skip"`` skips samples that are damaged, have changed or are missing, with one warning for each shard: their batch is shorter,
+    and one that would be empty is left out. ``progress`` shows a line on the terminal of rank 0.
+
     ``for`` after a ``break`` starts the epoch again: at its first sample, or at the place of the state that was loaded for it. At the end
     of an epoch the loader goes to the next one. ``dataloader(num_workers=4)`` transforms and collates in processes of torch.
     """
@@ -64,6 +75,8 @@ class Loader:
         transform: Optional[Callable[[Any], Any]] = None,
         collate: Optional[Callable[[Any], Any]] = None,
         ahead: int = 128 << 20,
+        on_error: str = "raise",
+        progress: bool = False,
     ) -> None:
         if (rank is None) != (world_size is None):
             raise ValueError("rank and world_size must be given together")
@@ -72,6 +85,8 @@ class Loader:
             self._given = (check_number("rank", rank, 0, check_number("world_size", world_size, 1, _RANKS) - 1), world_size)
         if drop_last and pad:
             raise ValueError("drop_last and pad exclude each other")
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f"invalid on_error {on_error!r}: expected 'raise' or 'skip'")
         self.data = data
         self.batch_size = check_number("batch_size", batch_size, 1, _BATCH)
         self.shuffle = str(_SHUFFLES.get(shuffle, shuffle))
@@ -82,7 +97,8 @@ class Loader:
         self._blocks = (check_number("block", _block(data) if block is None else block, 1), check_number("window", window, 1))
         self._rest = "drop" if drop_last else "pad" if pad else "keep"
         self._transform, self._collate = transform, collate
-        self._ahead = ahead
+        self._ahead, self._skip, self._progress = ahead, on_error == "skip", progress
+        self._meter = Meter()
         self._start = 0
         self._delivered = 0
         self._samples = self._plan(0, (0, 1)).samples()  # refuses what is invalid now
@@ -122,8 +138,8 @@ class Loader:
         first = samples - self._start % samples if samples else 0
         return max(1, first // step), max(1, samples // step)
 
-    def _reads(self, plan: "_native.Plan") -> Iterator[Tuple[int, List[int], Any]]:
-        """Starts all reads of the plan in their order. Each has its first batch, and where its batches begin and end in it."""
+    def _reads(self, plan: "_native.Plan") -> Iterator[Tuple[List[int], Any]]:
+        """Starts all reads of the plan in their order. Each has the places where its batches begin and end in it."""
         n, (join, then) = plan.batches(), self._joined()
         first, memory = 0, Memory()
         while first < n:
@@ -131,14 +147,14 @@ class Loader:
             ends = [0]
             for part in parts:
                 ends.append(ends[-1] + len(part) // 8)
-            yield first, ends, self.data._begin(b"".join(parts), memory)
+            yield ends, self.data._begin(b"".join(parts), memory, self._skip)
             first, join = first + join, then
 
-    def __iter__(self) -> Iterator[Any]:
-        worker = _worker()
-        epoch, plan = self.epoch, self._plan(self._start, worker)
+    def _batches(self, worker: Tuple[int, int]) -> Iterator[Tuple[Any, Report]]:
+        """Yields the batches of a worker and their numbers; a batch of 0 samples is not transformed or collated."""
+        plan = self._plan(self._start, worker)
         reads = self._reads(plan)
-        waiting: Deque[Tuple[int, List[int], Any]] = collections.deque()
+        waiting: Deque[Tuple[List[int], Any]] = collections.deque()
         size = 0
         while True:
             while len(waiting) < 2 or (size and (len(waiting) + 1) * size <= self._ahead and len(waiting) < AT_A_TIME):
@@ -147,35 +163,64 @@ class Loader:
                     break
                 waiting.append(started)
             if not waiting:
-                break
-            first, ends, read = waiting.popleft()
+                return
+            ends, read = waiting.popleft()
             size = max(size, read.wait(), 1)
             for i in range(len(ends) - 1):
-                samples = read.samples(ends[i], ends[i + 1])
-                if self._transform is not None:
+                report = Report()
+                samples = read.samples(ends[i], ends[i + 1], report)
+                if report.samples and self._transform is not None:
                     samples = [self._transform(sample) for sample in samples]
-                if self._collate is not None:
+                if report.samples and self._collate is not None:
                     samples = self._collate(samples)
-                self._deliver(epoch, plan.delivered((first + i) * worker[1] + worker[0] + 1))
-                yield samples
+                yield samples, report
+                del samples
             del read
-        self._end(epoch)
 
-    def _deliver(self, epoch: int, samples: int) -> None:
-        if epoch == self.epoch:  # not if set_epoch() was called in the loop
-            self._delivered = samples
+    def __iter__(self) -> Iterator[Any]:
+        worker = _worker()
+        return self._deliver(self._batches(worker), worker)
 
-    def _end(self, epoch: int) -> None:
+    def _deliver(self, batches: Iterator[Tuple[Any, Report]], worker: Tuple[int, int] = (0, 1)) -> Iterator[Any]:
+        """Yields the batches that have samples, and counts what is delivered."""
+        epoch, plan, meter, message = self.epoch, self._plan(self._start, worker), self._meter, ""
+        line = Line(epoch, plan.batches(), meter) if self._progress and self._ranks()[0] == 0 else None
+        i, ended = 0, False
+        meter.begin()
+        try:
+            for batch, report in meter.watch(batches):
+                if epoch == self.epoch:  # not if set_epoch() was called in the loop
+                    self._delivered = plan.delivered(i * worker[1] + worker[0] + 1)
+                i += 1
+                if line is not None:
+                    line.show(i)
+                if report.samples:
+                    yield batch
+                else:
+                    message = report.skipped[-1][2]
+                del batch
+            ended = True
+        finally:
+            if line is not None:
+                line.end(i)
+            if not _is_worker():
+                record(self._ranks()[0], {"data": self.data.url, "epoch": epoch, "ended": ended}, meter.stats())
+        if message and not meter.samples and self._start == 0:
+            raise data_error("corrupt", f"cannot read any sample of the epoch: {message}".encode())
         if epoch == self.epoch:
             self._begin(epoch + 1)
 
-    def _count(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Passes on the batches of workers, and counts what is delivered."""
-        epoch, plan = self.epoch, self._plan(self._start, (0, 1))
-        for i, batch in enumerate(batches):
-            self._deliver(epoch, plan.delivered(i + 1))
-            yield batch
-        self._end(epoch)
+    def stats(self) -> Dict[str, float]:
+        """Returns numbers of this epoch, or the last one: ``samples``, ``bytes``, ``skipped``, ``seconds``, ``samples_per_s``, ``bytes_per_s``
+        and ``waiting``, the share of the seconds that the training waited for a batch; and ``total_samples``, ``total_bytes`` and
+        ``total_skipped`` of all epochs. They are of this rank.
+        """
+        return self._meter.stats()
+
+    @property
+    def skipped(self) -> Dict[str, int]:
+        """The samples that were skipped in all epochs, by cause: ``damaged``, ``changed`` and ``missing``."""
+        return dict(self._meter.skipped)
 
     def state_dict(self) -> Dict[str, int]:
         """Returns the place in the epoch: a few integers, which count delivered batches and not those that were read ahead."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 from penstock._numbers import check_number
-from penstock._reads import Memory, Read
+from penstock._reads import Memory, Read, Report
 
 _SUM = 1 << 32  # of weights
 
@@ -44,6 +44,7 @@ class Mix:
         pairs = list(sets)
         self._sets, weights = [data for data, _ in pairs], [weight for _, weight in pairs]
         self._whole, self._repeat, self._samples = _whole(weights), repeat, check_number("samples", samples, 0)
+        self.url = ", ".join(data.url for data in self._sets)
         self._firsts = [0, *itertools.accumulate(len(data) for data in self._sets)]
         sizes = [data._size for data in self._sets]
         self._size = max(sizes) if all(sizes) else 0
@@ -75,14 +76,14 @@ class Mix:
         """Returns that of the set with the largest weight."""
         return max(self._whole) / sum(self._whole)
 
-    def _begin(self, ids: bytes, memory: Memory) -> "_MixRead":
-        return _MixRead(self, ids, memory)
+    def _begin(self, ids: bytes, memory: Memory, skip: bool) -> "_MixRead":
+        return _MixRead(self, ids, memory, skip)
 
 
 class _MixRead:
     """Samples of a mix that are read together: a read of each set."""
 
-    def __init__(self, mix: Mix, ids: bytes, memory: Memory) -> None:
+    def __init__(self, mix: Mix, ids: bytes, memory: Memory, skip: bool) -> None:
         numbers: Dict[int, Any] = {}
         places: Dict[int, List[int]] = {}
         for place, number in enumerate(memoryview(ids).cast("Q")):
@@ -90,17 +91,17 @@ class _MixRead:
             numbers.setdefault(k, array("Q")).append(number - mix._firsts[k])
             places.setdefault(k, []).append(place)
         self._array_of = mix._array_of
-        self._parts = [(Read(mix._sets[k], numbers[k].tobytes(), memory), places[k]) for k in numbers]
+        self._parts = [(Read(mix._sets[k], numbers[k].tobytes(), memory, skip), places[k]) for k in numbers]
 
     def wait(self) -> int:
         return sum(read.wait() for read, _ in self._parts)
 
-    def samples(self, first: int, last: int) -> Any:
+    def samples(self, first: int, last: int, report: Report) -> Any:
         rows: Dict[int, Any] = {}
         for read, places in self._parts:
             start, end = bisect.bisect_left(places, first), bisect.bisect_left(places, last)
-            samples = read.samples(start, end) if start < end else []
-            rows.update(zip(places[start:end], samples))
+            samples = read.samples(start, end, report) if start < end else []
+            rows.update(zip((places[i] for i in range(start, end) if i not in read.skipped), samples))
         got = [rows[place] for place in sorted(rows)]
         if self._array_of is None or not got:
             return got

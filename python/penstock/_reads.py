@@ -1,8 +1,11 @@
-"""Reads of samples in the background, and their memory."""
+"""Reads of samples in the background, their memory, and the samples that are skipped because they are damaged."""
 import sys
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional, Set, Tuple, Union
+
+from penstock._errors import DatasetDamaged, DatasetError
 
 AT_A_TIME = 8  # reads in flight at most
+CAUSES = {"corrupt": "damaged", "changed": "changed", "not found": "missing"}  # of skipped samples, by the code of the error
 _LARGE = 1 << 20  # bytes; smaller memory comes from pages that are there
 
 
@@ -24,20 +27,102 @@ class Memory:
         return None
 
 
-class Read:
-    """Samples of one set that are read together; ``ids`` are their packed numbers."""
+class Report:
+    """Numbers of a batch: its samples and their bytes, and the skipped samples as (cause, shard, message)."""
 
-    def __init__(self, data: Any, ids: bytes, memory: Memory) -> None:
-        self._data, self._ids, self._memory = data, ids, memory
+    def __init__(self) -> None:
+        self.samples = self.size = 0
+        self.skipped: List[Tuple[str, str, str]] = []
+
+
+class Read:
+    """Samples of one set that are read together; ``ids`` are their packed numbers. ``skip`` leaves out those that cannot be read."""
+
+    def __init__(self, data: Any, ids: bytes, memory: Memory, skip: bool) -> None:
+        self._data, self._ids, self._memory, self._skip = data, ids, memory, skip
         self._batch = data._start(ids, memory.take())
         self._read: Any = None
+        # After a failure: for each place the error, or a read that has the sample, its packed numbers, and the place in it.
+        self._found: Dict[int, Union[DatasetError, Tuple[bytes, Any, int]]] = {}
+        self.skipped: Set[int] = set()  # places
 
     def wait(self) -> int:
         """Waits for the samples and returns their bytes."""
-        self._read = self._batch.wait()
+        try:
+            self._read = self._batch.wait()
+        except DatasetError as error:
+            self._check(error)
+            self._read_again()
+            return 0
         self._memory.give(self._read[0])
         return len(self._read[0])
 
-    def samples(self, first: int, last: int) -> Any:
+    def samples(self, first: int, last: int, report: Report) -> Any:
         """Returns those from the first-th to before the last-th: one array, or a list."""
-        return self._data._samples(self._ids, self._read, first, last)
+        if not self._found:
+            try:
+                samples = self._data._samples(self._ids, self._read, first, last)
+            except DatasetDamaged as error:  # of text, JSON and the like
+                self._check(error)
+            else:
+                at = memoryview(self._read[1]).cast("Q")
+                report.samples += last - first
+                report.size += at[last] - at[first]
+                return samples
+        return _joined([self._one(i, report) for i in range(first, last)])
+
+    def _check(self, error: DatasetError) -> None:
+        if not self._skip or error.code not in CAUSES:
+            raise error
+
+    def _one(self, i: int, report: Report) -> Any:
+        """Returns the sample as samples of one, or an empty list if it is skipped."""
+        found = self._found.get(i, (self._ids, self._read, i))
+        try:
+            if isinstance(found, DatasetError):
+                raise found
+            ids, read, k = found
+            samples = self._data._samples(ids, read, k, k + 1)
+        except DatasetError as error:
+            self._check(error)
+            self.skipped.add(i)
+            shard = self._data.place(memoryview(self._ids).cast("Q")[i])[0]
+            report.skipped.append((CAUSES[error.code], f"'{shard}' of '{self._data.url}'", str(error)))
+            return []
+        at = memoryview(read[1]).cast("Q")
+        report.samples += 1
+        report.size += at[k + 1] - at[k]
+        return samples
+
+    def _read_again(self) -> None:
+        """Reads the samples of each shard, and finds damaged ones by halves. A shard that is missing or has changed is skipped whole."""
+        shards: Dict[str, List[int]] = {}
+        for i, number in enumerate(memoryview(self._ids).cast("Q")):
+            shards.setdefault(self._data.place(number)[0], []).append(i)
+        groups = list(shards.values())
+        while groups:
+            packed = [b"".join(self._ids[8 * i : 8 * i + 8] for i in places) for places in groups]
+            started = [self._data._start(ids, None) for ids in packed]
+            left: List[List[int]] = []
+            for places, ids, batch in zip(groups, packed, started):
+                try:
+                    read = batch.wait()
+                except DatasetError as error:
+                    self._check(error)
+                    if error.code == "corrupt" and len(places) > 1:
+                        left += [places[: len(places) // 2], places[len(places) // 2 :]]
+                    else:
+                        self._found.update(dict.fromkeys(places, error))
+                else:
+                    self._found.update((i, (ids, read, k)) for k, i in enumerate(places))
+            groups = left
+
+
+def _joined(parts: List[Any]) -> Any:
+    """Returns the samples of reads of one sample each: one array, or a list."""
+    parts = [part for part in parts if len(part)]
+    if parts and not isinstance(parts[0], list):
+        import numpy
+
+        return numpy.concatenate(parts)
+    return [sample for part in parts for sample in part]

@@ -5,8 +5,15 @@ from typing import Any, Dict, Iterator
 import torch
 
 
-def _unchanged(batch: Any) -> Any:
-    return batch
+class _Collate:
+    """Collates a batch that comes with its numbers; one without samples stays as it is."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def __call__(self, got: Any) -> Any:
+        batch, report = got
+        return (self._function(batch) if report.samples and self._function is not None else batch), report
 
 
 def dataloader(loader: Any, options: Dict[str, Any]) -> Any:
@@ -16,23 +23,35 @@ def dataloader(loader: Any, options: Dict[str, Any]) -> Any:
     class Workers(torch.utils.data.DataLoader):  # type: ignore[misc]
         def __iter__(self) -> Iterator[Any]:
             place.copy_(torch.tensor([loader.seed, loader.epoch, loader._start]))
-            got: Iterator[Any] = super().__iter__()
-            return loader._count(got) if self.num_workers else got
+            return loader._deliver(super().__iter__())  # type: ignore[no-any-return]
 
-    return Workers(batches(loader, place), batch_size=None, **{"collate_fn": _unchanged, **options})
+        def state_dict(self) -> Dict[str, int]:
+            return loader.state_dict()  # type: ignore[no-any-return]
+
+        def load_state_dict(self, state: Dict[str, int]) -> None:
+            loader.load_state_dict(state)
+
+    collate = _Collate(options.pop("collate_fn", None))
+    return Workers(batches(loader, place), batch_size=None, collate_fn=collate, **options)
 
 
 def batches(loader: Any, place: Any) -> Any:
-    """Returns an IterableDataset. ``place`` is a shared tensor with the seed, the epoch and the start for workers that stay."""
+    """Returns an IterableDataset. ``place`` is a shared tensor with the seed, the epoch and the start for workers that stay.
+
+    With a ``place`` batches come with their numbers.
+    """
 
     class Batches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         def __len__(self) -> int:
             return len(loader)
 
         def __iter__(self) -> Iterator[Any]:
-            if place is not None and torch.utils.data.get_worker_info() is not None:
+            info = torch.utils.data.get_worker_info()
+            if place is None:
+                return iter(loader)
+            if info is not None:
                 loader.seed, loader.epoch, loader._start = place.tolist()
-            return iter(loader)
+            return loader._batches((info.id, info.num_workers) if info is not None else (0, 1))  # type: ignore[no-any-return]
 
         def __reduce__(self) -> Any:
             sent = copy.copy(loader)

@@ -115,7 +115,8 @@ class Dataset:
         store = (endpoint_url, region, profile, anonymous)
         place = (None if cache is None else os.fsdecode(cache), cache_size)
         self._arguments = (str(url), format, dtype, (record_size, header, trailer, window, stride), store, threads, place)
-        self._remote = self._arguments[0].startswith(("s3://", "gs://"))
+        self.url = self._arguments[0]
+        self._remote = self.url.startswith(("s3://", "gs://"))
         self._set = _native.Dataset(*self._arguments)
         self.format = self._set.format()
         self._size = self._set.sample_size()
@@ -145,7 +146,7 @@ class Dataset:
     def _number(self, sample: int) -> int:
         number = operator.index(sample)
         if not -len(self) <= number < len(self):
-            raise IndexError(f"no sample {number} in {self._arguments[0]}: it has {len(self)}")
+            raise IndexError(f"no sample {number} in {self.url}: it has {len(self)}")
         return number % len(self)
 
     def _pack(self, samples: Sequence[int]) -> bytes:
@@ -153,7 +154,7 @@ class Dataset:
 
     def _name(self, sample: int) -> str:
         shard, offset, _ = self.place(sample)
-        return f"'{shard}' of '{self._arguments[0]}' at byte {offset}"
+        return f"'{shard}' of '{self.url}' at byte {offset}"
 
     def _epoch(self) -> Tuple[int, bytes, bytes, bool]:
         """Returns the samples of an epoch, and no mix, for _native.Plan."""
@@ -172,8 +173,8 @@ class Dataset:
     def _start(self, ids: bytes, memory: Optional[bytearray]) -> "_native.Batch":
         return self._set.start(ids) if memory is None else self._set.start(ids, memory)
 
-    def _begin(self, ids: bytes, memory: Memory) -> Read:
-        return Read(self, ids, memory)
+    def _begin(self, ids: bytes, memory: Memory, skip: bool) -> Read:
+        return Read(self, ids, memory, skip)
 
     def _samples(self, ids: bytes, read: Tuple[bytearray, bytes], first: int, last: int) -> Any:
         """Returns those of a read, from the first-th to before the last-th."""
