@@ -40,6 +40,12 @@ def _block(data: Any) -> int:
     return int(2 ** (min(1024, max(1, (1 << 20) // (data._size or 4096))).bit_length() - 1))
 
 
+def _tensors(samples: Any) -> Any:
+    from penstock._torch import tensors
+
+    return tensors(samples)
+
+
 class Loader:
     """Batches of a data set, epoch by epoch, read ahead in the background: ``for batch in loader``.
 
@@ -50,7 +56,9 @@ class Loader:
 
     At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is not whole, ``pad`` fills it
     with the first samples of the epoch. A batch is what ``collate`` makes of the list of samples, else the list, or one array of
-    records; ``transform`` is called with each sample before. At most ``ahead`` bytes are read in advance, but two reads in any case.
+    records; ``transform`` is called with each sample before. ``collate="torch"`` makes tensors of arrays and numbers, column by column, and
+    leaves lists of everything else; ``pin_memory`` does so in page-locked memory, where CUDA is there, from which
+    ``tensor.to("cuda", non_blocking=True)`` copies in the background. At most ``ahead`` bytes are read in advance, but two reads in any case.
 
     ``on_error="skip"`` skips samples that are damaged, have changed or are missing, with one warning for each shard: their batch is shorter,
     and one that would be empty is left out. ``progress`` shows a line on the terminal of rank 0.
@@ -73,10 +81,11 @@ class Loader:
         drop_last: bool = False,
         pad: bool = False,
         transform: Optional[Callable[[Any], Any]] = None,
-        collate: Optional[Callable[[Any], Any]] = None,
+        collate: Union[Callable[[Any], Any], str, None] = None,
         ahead: int = 128 << 20,
         on_error: str = "raise",
         progress: bool = False,
+        pin_memory: bool = False,
     ) -> None:
         if (rank is None) != (world_size is None):
             raise ValueError("rank and world_size must be given together")
@@ -87,6 +96,8 @@ class Loader:
             raise ValueError("drop_last and pad exclude each other")
         if on_error not in ("raise", "skip"):
             raise ValueError(f"invalid on_error {on_error!r}: expected 'raise' or 'skip'")
+        if isinstance(collate, str) and collate != "torch":
+            raise ValueError(f"invalid collate {collate!r}: expected a function or 'torch'")
         self.data = data
         self.batch_size = check_number("batch_size", batch_size, 1, _BATCH)
         self.shuffle = str(_SHUFFLES.get(shuffle, shuffle))
@@ -96,11 +107,15 @@ class Loader:
         self.epoch = 0
         self._blocks = (check_number("block", _block(data) if block is None else block, 1), check_number("window", window, 1))
         self._rest = "drop" if drop_last else "pad" if pad else "keep"
-        self._transform, self._collate = transform, collate
+        self._transform: Optional[Callable[[Any], Any]] = transform
+        self._collate: Optional[Callable[[Any], Any]] = collate if callable(collate) else _tensors if collate or pin_memory else None
+        self._pin = pin_memory
         self._ahead, self._skip, self._progress = ahead, on_error == "skip", progress
         self._meter = Meter()
-        self._start = 0
+        self._start = 0  # samples of the epoch that all ranks had got where it begins here
         self._delivered = 0
+        self._passed = 0  # batches that this worker had yielded from there on
+        self._yielded = 0
         self._samples = self._plan(0, (0, 1)).samples()  # refuses what is invalid now
 
     def _ranks(self) -> Tuple[int, int]:
@@ -122,7 +137,8 @@ class Loader:
             self._begin(epoch)
 
     def _begin(self, epoch: int) -> None:
-        self.epoch, self._start, self._delivered = epoch, 0, 0
+        self.epoch = epoch
+        self._start = self._delivered = self._passed = self._yielded = 0
 
     def _joined(self) -> Tuple[int, int]:
         """Returns how many batches are read together: in the first read, and in each other one.
@@ -141,7 +157,7 @@ class Loader:
     def _reads(self, plan: "_native.Plan") -> Iterator[Tuple[List[int], Any]]:
         """Starts all reads of the plan in their order. Each has the places where its batches begin and end in it."""
         n, (join, then) = plan.batches(), self._joined()
-        first, memory = 0, Memory()
+        first, memory = self._passed, Memory()
         while first < n:
             parts = [plan.batch(i)[0] for i in range(first, min(first + join, n))]
             ends = [0]
@@ -179,18 +195,24 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         worker = _worker()
-        return self._deliver(self._batches(worker), worker)
+        batches = self._batches(worker)
+        if self._pin and not _is_worker():
+            from penstock._torch import pinned
+
+            batches = pinned(batches)
+        return self._deliver(batches, worker)
 
     def _deliver(self, batches: Iterator[Tuple[Any, Report]], worker: Tuple[int, int] = (0, 1)) -> Iterator[Any]:
         """Yields the batches that have samples, and counts what is delivered."""
         epoch, plan, meter, message = self.epoch, self._plan(self._start, worker), self._meter, ""
         line = Line(epoch, plan.batches(), meter) if self._progress and self._ranks()[0] == 0 else None
-        i, ended = 0, False
+        i, ended = self._passed, False
         meter.begin()
         try:
             for batch, report in meter.watch(batches):
                 if epoch == self.epoch:  # not if set_epoch() was called in the loop
                     self._delivered = plan.delivered(i * worker[1] + worker[0] + 1)
+                    self._yielded = i + 1
                 i += 1
                 if line is not None:
                     line.show(i)
@@ -205,7 +227,7 @@ class Loader:
                 line.end(i)
             if not _is_worker():
                 record(self._ranks()[0], {"data": self.data.url, "epoch": epoch, "ended": ended}, meter.stats())
-        if message and not meter.samples and self._start == 0:
+        if message and not meter.samples and self._start == self._passed == 0:
             raise data_error("corrupt", f"cannot read any sample of the epoch: {message}".encode())
         if epoch == self.epoch:
             self._begin(epoch + 1)
@@ -245,12 +267,13 @@ class Loader:
         check_number("number of delivered samples", delivered, 0, self._samples)
         self.seed, self.epoch = check_number("seed", seed, 0), check_number("epoch", epoch, 0)
         self._start = self._delivered = delivered
+        self._passed = self._yielded = 0
 
     def dataloader(self, **options: Any) -> Any:
         """Returns a torch DataLoader of the batches: ``for batch in loader.dataloader(num_workers=4, pin_memory=True)``.
 
-        Its workers read, transform and collate; the batches are the same in the same order for any number of them. set_epoch(),
-        state_dict() and load_state_dict() of this loader apply to it.
+        Its workers read, transform and collate, into tensors if there is no ``collate``; the batches are the same in the same order for
+        any number of them. set_epoch(), state_dict() and load_state_dict() of this loader apply to it.
         """
         from penstock._torch import dataloader
 
@@ -260,8 +283,7 @@ class Loader:
         """Returns a torch IterableDataset of the batches, for a DataLoader of your own with ``batch_size=None``.
 
         Each worker gets its part of the batches. This loader does not see what workers deliver; use dataloader() if you call its
-        state_dict(), and call set_epoch() before each epoch. Without a ``collate_fn`` torch makes tensors of arrays, and lists of numbers
-        of memoryviews.
+        state_dict(), or torchdata's StatefulDataLoader, which asks the workers. Call set_epoch() before each epoch.
         """
         from penstock._torch import batches
 

@@ -1,9 +1,58 @@
-"""Loaders in torch's own classes."""
+"""Loaders in torch's own classes, and batches as tensors."""
 import copy
+import warnings
 from typing import Any, Dict, Iterator
 
+import numpy
 import torch
 
+_WIDER = {"uint16": "int32", "uint32": "int64"}  # types that torch does not have, or has without arithmetic
+
+
+def _tensor(array: Any) -> Any:
+    dtype = array.dtype.newbyteorder("=")
+    return torch.from_numpy(numpy.require(array, _WIDER.get(dtype.name, dtype), ["A", "C", "W"]))
+
+
+def tensors(samples: Any) -> Any:
+    """Returns a batch as tensors: arrays and numbers of one shape as one, columns by name, tuples by place. All else stays a list."""
+    if isinstance(samples, numpy.ndarray):
+        return _tensor(samples)
+    first = samples[0]
+    if isinstance(first, dict) and all(isinstance(sample, dict) and sample.keys() == first.keys() for sample in samples):
+        return {name: tensors([sample[name] for sample in samples]) for name in first}
+    if isinstance(first, tuple) and all(isinstance(sample, tuple) and len(sample) == len(first) for sample in samples):
+        return tuple(map(tensors, map(list, zip(*samples))))
+    if all(isinstance(sample, (numpy.ndarray, numpy.generic)) for sample in samples):
+        if len({(sample.dtype, sample.shape) for sample in samples}) == 1:
+            return _tensor(numpy.stack(samples))
+        return [_tensor(numpy.asarray(sample)) for sample in samples]
+    if all(isinstance(sample, torch.Tensor) for sample in samples):
+        return torch.stack(samples) if len({(sample.dtype, sample.shape) for sample in samples}) == 1 else samples
+    return torch.tensor(samples) if all(isinstance(sample, (bool, int, float)) for sample in samples) else samples
+
+
+def _pin(batch: Any) -> Any:
+    if hasattr(batch, "pin_memory"):  # of tensors, and classes with a method for it
+        return batch.pin_memory()
+    if isinstance(batch, dict):
+        return {name: _pin(column) for name, column in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        parts = [_pin(part) for part in batch]
+        return parts if isinstance(batch, list) else type(batch)(*parts) if hasattr(batch, "_fields") else tuple(parts)
+    return batch
+
+
+def pinned(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yields batches, which come with their numbers, in page-locked memory; as they are if there is no CUDA."""
+    there = torch.cuda.is_available()
+    if not there:
+        warnings.warn("pin_memory=True has no effect: there is no CUDA", RuntimeWarning, stacklevel=4)
+    for batch, report in batches:
+        if there:
+            batch = _pin(batch)
+        yield batch, report
+        del batch
 
 class _Collate:
     """Collates a batch that comes with its numbers; one without samples stays as it is."""
@@ -31,8 +80,9 @@ def dataloader(loader: Any, options: Dict[str, Any]) -> Any:
         def load_state_dict(self, state: Dict[str, int]) -> None:
             loader.load_state_dict(state)
 
-    collate = _Collate(options.pop("collate_fn", None))
-    return Workers(batches(loader, place), batch_size=None, collate_fn=collate, **options)
+    options = {"pin_memory": loader._pin, "collate_fn": None if loader._collate is not None else tensors, **options}
+    options["collate_fn"] = _Collate(options["collate_fn"])
+    return Workers(batches(loader, place), batch_size=None, **options)
 
 
 def batches(loader: Any, place: Any) -> Any:
@@ -49,9 +99,17 @@ def batches(loader: Any, place: Any) -> Any:
             info = torch.utils.data.get_worker_info()
             if place is None:
                 return iter(loader)
-            if info is not None:
+            if info is not None:  # the worker may be one of another epoch
                 loader.seed, loader.epoch, loader._start = place.tolist()
             return loader._batches((info.id, info.num_workers) if info is not None else (0, 1))  # type: ignore[no-any-return]
+
+        # The state of a worker, for torchdata: the place where its epoch began, and how many batches it has yielded since.
+        def state_dict(self) -> Dict[str, Any]:
+            return {"loader": {**loader.state_dict(), "delivered": loader._start}, "yielded": loader._yielded}
+
+        def load_state_dict(self, state: Dict[str, Any]) -> None:
+            loader.load_state_dict(state["loader"])
+            loader._passed = loader._yielded = state["yielded"]
 
         def __reduce__(self) -> Any:
             sent = copy.copy(loader)
