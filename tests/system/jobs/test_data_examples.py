@@ -1,0 +1,99 @@
+"""The examples that read their samples from the store: examples/mnist and examples/streaming."""
+import gzip
+import io
+import re
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+
+from harness.program import TOP, environment
+
+PYTHON = "/usr/bin/python3"
+PACKAGE = TOP / "build" / "python"
+DIGITS = TOP.parent / "shared" / "data" / "t10k-images-idx3-ubyte.gz"
+SMALL = "--epochs 2 --save-every 5"
+PICTURES, BATCH = 640, 32
+
+
+# MNIST's own pictures where they are on the machine, else drawn ones.
+@pytest.fixture
+def digits(store):
+    if DIGITS.exists():
+        pictures = np.frombuffer(gzip.decompress(DIGITS.read_bytes()), "uint8", offset=16).reshape(-1, 28, 28)[:PICTURES]
+    else:
+        pictures = np.random.default_rng(7).integers(0, 256, (PICTURES, 28, 28), dtype="uint8")
+    store.client.create_bucket(Bucket="mnist")
+    content = struct.pack(">4B3I", 0, 0, 8, 3, *pictures.shape) + pictures.tobytes()
+    store.client.put_object(Bucket="mnist", Key="data/train-images-idx3-ubyte.gz", Body=gzip.compress(content))
+
+
+@pytest.fixture
+def train(penstock, store, digits):
+    """train(path, *options): a run of examples/mnist with its output below `path` of the bucket."""
+
+    def start(path, *options):
+        to = [f"output.s3.endpointUrl={store.endpoint}", f"output.s3.accessKeyId={store.access_key}", f"output.s3.secretAccessKey={store.secret_key}"]
+        to += [f"output.s3.path=/{path}", f"name={path}"]
+        settings = [word for setting in to for word in ("--set", setting)]
+        return penstock.popen(
+            "run", TOP / "examples" / "mnist" / "workflow.yaml", *settings, "--env", f"PYTHONPATH={PACKAGE}", "--env", f"TRAIN_OPTIONS={SMALL}", *options
+        )
+
+    return start
+
+
+def finished(process):
+    return process.wait().ok().out
+
+
+def losses(text):
+    return dict(re.findall(r"step (\d+) loss (\S+)", text))
+
+
+def weights(text):
+    return re.search(r"^(?:\[0\] )?sum of the weights (\S+)$", text, re.M).group(1)
+
+
+def test_a_killed_autoencoder_continues_in_mid_epoch_with_the_same_losses(train):
+    whole = finished(train("whole"))
+    killed = train("killed", "--env", f"TRAIN_OPTIONS={SMALL} --step-delay 0.1")
+    killed.wait_for_output(r"step 30 loss")
+    killed.kill()
+    killed.finish()
+    resumed = finished(train("killed"))
+
+    step, epoch = re.search(r"resumed at step (\d+), epoch (\d+)", resumed).groups()
+    assert int(step) >= 5 and int(step) % (PICTURES // BATCH) != 0, resumed
+    assert losses(resumed).items() <= losses(whole).items() and weights(resumed) == weights(whole)
+
+
+def test_two_tasks_train_the_autoencoder_on_all_samples(train):
+    text = finished(train("two", "--set", "resources.tasks=2", "--set", "steps.train.run.resources.tasks=2"))
+
+    assert f"step {2 * PICTURES // BATCH} loss" in text and weights(text)
+
+
+@pytest.fixture
+def pictures(store):
+    """Records of a label and a picture, as one object and as an object for each batch."""
+    records = np.random.default_rng(7).integers(0, 10, (1000, 3073), dtype="uint8")
+    store.client.create_bucket(Bucket="cifar10")
+    store.client.put_object(Bucket="cifar10", Key="train.bin", Body=records.tobytes())
+    for first in range(0, 1000, 256):
+        batch = io.BytesIO()
+        np.save(batch, records[first : first + 256])
+        store.client.put_object(Bucket="cifar10", Key=f"batches/{first}.npy", Body=batch.getvalue())
+    return records
+
+
+@pytest.mark.parametrize("program, url", [("records.py", "s3://cifar10/train.bin"), ("batches.py", "s3://cifar10/batches/")])
+def test_streaming_programs_read_each_picture_once(store, pictures, program, url):
+    env = environment() | store.env | {"PYTHONPATH": str(PACKAGE)}
+    done = subprocess.run([PYTHON, TOP / "examples" / "streaming" / program, url], env=env, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    found = [(int(n), float(mean)) for n, mean in re.findall(r"^(\d+) pictures, mean ([\d.]+)", done.stdout, re.M)]
+    assert sum(n for n, _ in found) == len(pictures)
+    assert abs(sum(n * mean for n, mean in found) / len(pictures) - pictures[:, 1:].mean()) < 0.001
