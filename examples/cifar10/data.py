@@ -1,4 +1,4 @@
-"""CIFAR-10 in the layout of the original `cifar-10-python.tar.gz`: pickled batches in cifar-10-batches-py/."""
+"""CIFAR-10: the pickled batches of `cifar-10-python.tar.gz` in memory, or the binary version in a store, read batch by batch."""
 import pickle
 from pathlib import Path
 
@@ -36,17 +36,47 @@ def read_batch(path):
     return pictures, labels
 
 
+class Pictures:
+    """Pictures in memory. `batch(numbers)` is (pictures as uint8 (n, 3, 32, 32), labels as int64 (n))."""
+
+    def __init__(self, batches, limit):
+        self.pictures = torch.from_numpy(np.concatenate([pictures for pictures, _ in batches])[:limit])
+        self.labels = torch.from_numpy(np.concatenate([labels for _, labels in batches])[:limit])
+
+    def __len__(self):
+        return len(self.labels)
+
+    def batch(self, numbers):
+        return self.pictures[numbers], self.labels[numbers]
+
+
+class StoredPictures:
+    """The same of a store, from which each batch is read when it is needed: *.bin with a label and a picture in each record."""
+
+    def __init__(self, url, limit):
+        from penstock.data import Dataset, DatasetError
+
+        try:
+            self.records = Dataset(url, "records", record_size=1 + 3 * 32 * 32)
+        except DatasetError as error:
+            raise DataError(str(error)) from error
+        self.count = min(len(self.records), limit or len(self.records))
+
+    def __len__(self):
+        return self.count
+
+    def batch(self, numbers):
+        records = torch.from_numpy(self.records.__getitems__(numbers.tolist()))
+        return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].long()
+
+
 def load(dataset, limit_train=None, limit_test=None):
-    """((pictures, labels) for training, the same for testing) as tensors, the first `limit` of each."""
+    """Returns the pictures for training and those for testing, the first `limit` of each."""
+    if "://" in dataset:
+        return StoredPictures(f"{dataset.rstrip('/')}/train/", limit_train), StoredPictures(f"{dataset.rstrip('/')}/test/", limit_test)
     folder = find_folder(dataset)
     train = [read_batch(folder / f"data_batch_{number}") for number in range(1, 6)]
-    test = read_batch(folder / "test_batch")
-    pictures = np.concatenate([pictures for pictures, _ in train])[:limit_train]
-    labels = np.concatenate([labels for _, labels in train])[:limit_train]
-    return (
-        (torch.from_numpy(pictures), torch.from_numpy(labels)),
-        (torch.from_numpy(test[0][:limit_test]), torch.from_numpy(test[1][:limit_test])),
-    )
+    return Pictures(train, limit_train), Pictures([read_batch(folder / "test_batch")], limit_test)
 
 
 def normalise(pictures, device):

@@ -50,7 +50,7 @@ def positive(kind):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--dataset", required=True, metavar="DIR", help="where cifar-10-batches-py/ is")
+    parser.add_argument("--dataset", required=True, metavar="DIR|URL", help="where cifar-10-batches-py/ is, or train/*.bin and test/*.bin")
     parser.add_argument("--checkpoint_out", "--checkpoint-out", required=True, metavar="FILE")
     parser.add_argument("--checkpoint_in", "--checkpoint-in", metavar="FILE", help="resume from it where it exists")
     parser.add_argument("--epochs", type=positive(int), default=20, help="in total, resumed ones included")
@@ -98,7 +98,7 @@ class Trainer:
         self.args = args
         self.device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.train, self.test = data.load(args.dataset, args.limit_train, args.limit_test)
-        self.steps_per_epoch = math.ceil(len(self.train[1]) / args.batch_size)
+        self.steps_per_epoch = math.ceil(len(self.train) / args.batch_size)
         self.total_steps = args.epochs * self.steps_per_epoch
         self.model = SimpleDLA(width=args.width).to(self.device)
         self.optimizer = torch.optim.SGD(
@@ -121,11 +121,11 @@ class Trainer:
 
     def new_order(self):
         generator = torch.Generator().manual_seed(self.args.seed * 1_000_003 + self.epoch)
-        return torch.randperm(len(self.train[1]), generator=generator).to(torch.int32)
+        return torch.randperm(len(self.train), generator=generator).to(torch.int32)
 
     def settings(self):
         names = ("batch_size", "width", "lr", "epochs", "augment", "seed", "threads")
-        return {name: getattr(self.args, name) for name in names} | {"pictures": len(self.train[1])}
+        return {name: getattr(self.args, name) for name in names} | {"pictures": len(self.train)}
 
     def save(self):
         checkpoint.save(
@@ -159,11 +159,11 @@ class Trainer:
 
     def train_step(self):
         chosen = self.order[self.batch * self.args.batch_size : (self.batch + 1) * self.args.batch_size].long()
-        pictures, labels = self.train[0][chosen], self.train[1][chosen].to(self.device)
+        pictures, labels = self.train.batch(chosen)
         if self.args.augment:
             pictures = data.augment(pictures)
         self.optimizer.zero_grad()
-        loss = self.loss(self.model(data.normalise(pictures, self.device)), labels)
+        loss = self.loss(self.model(data.normalise(pictures, self.device)), labels.to(self.device))
         loss.backward()
         self.optimizer.step()
         self.scheduler.step()
@@ -200,15 +200,16 @@ class Trainer:
     def accuracy(self):
         self.model.eval()
         right = 0
-        for start in range(0, len(self.test[1]), 256):
-            scores = self.model(data.normalise(self.test[0][start : start + 256], self.device))
-            right += int((scores.argmax(1).cpu() == self.test[1][start : start + 256]).sum())
-        return right / len(self.test[1])
+        for start in range(0, len(self.test), 256):
+            pictures, labels = self.test.batch(torch.arange(start, min(start + 256, len(self.test))))
+            scores = self.model(data.normalise(pictures, self.device))
+            right += int((scores.argmax(1).cpu() == labels).sum())
+        return right / len(self.test)
 
     def chance(self):
         """Score of always answering the most frequent class of the training set."""
-        favourite = int(torch.bincount(self.train[1], minlength=10).argmax())
-        return max(0.1, float((self.test[1] == favourite).float().mean()))
+        favourite = int(torch.bincount(self.train.batch(torch.arange(len(self.train)))[1], minlength=10).argmax())
+        return max(0.1, float((self.test.batch(torch.arange(len(self.test)))[1] == favourite).float().mean()))
 
 
 def make_repeatable(args):
@@ -239,7 +240,7 @@ def main():
         trainer = Trainer(args)
         say(
             f"SimpleDLA at width {args.width:g}: {sum(p.numel() for p in trainer.model.parameters())} parameters, "
-            f"{len(trainer.train[1])} training and {len(trainer.test[1])} test pictures, {trainer.total_steps} steps "
+            f"{len(trainer.train)} training and {len(trainer.test)} test pictures, {trainer.total_steps} steps "
             f"on {trainer.device.type}"
         )
         resume(trainer, args)

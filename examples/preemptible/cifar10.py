@@ -30,7 +30,7 @@ def main():
     request = training.StopRequest()
     training.seed_everything(args)
     try:
-        pictures = data.Cifar10(args.dataset, args.limit)
+        pictures = (data.StoredCifar10 if "://" in args.dataset else data.Cifar10)(args.dataset, args.limit)
     except data.DataError as error:
         raise SystemExit(f"cifar10.py: {error}") from error
     train = training.Training(models.SmallCnn(), pictures, args)

@@ -34,6 +34,28 @@ class Cifar10:
         return self.pictures[chosen].float() / 127.5 - 1, self.labels[chosen]
 
 
+class StoredCifar10:
+    """The same pictures in a store, from which each batch is read when it is needed: *.bin of the binary version."""
+
+    classes = 10
+
+    def __init__(self, url, limit=None):
+        from penstock.data import Dataset, DatasetError
+
+        try:
+            self.records = Dataset(url, "records", record_size=1 + 3 * 32 * 32)
+        except DatasetError as error:
+            raise DataError(str(error)) from error
+        self.count = min(len(self.records), limit or len(self.records))
+
+    def __len__(self):
+        return self.count
+
+    def batch(self, chosen):
+        records = torch.from_numpy(self.records.__getitems__(chosen.tolist()))
+        return records[:, 1:].reshape(-1, 3, 32, 32).float() / 127.5 - 1, records[:, 0].long()
+
+
 class ImageFolder:
     """Pictures in `folder`/CLASS/*, decoded on demand: the middle square, `side` pixels wide, normalised."""
 

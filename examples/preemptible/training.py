@@ -28,7 +28,7 @@ def say(text):
 
 
 def add_arguments(parser, epochs, batch_size, lr):
-    parser.add_argument("--dataset", required=True, metavar="DIR")
+    parser.add_argument("--dataset", required=True, metavar="DIR|URL")
     parser.add_argument("--epochs", type=int, default=epochs)
     parser.add_argument("--batch-size", type=int, default=batch_size)
     parser.add_argument("--lr", type=float, default=lr)

@@ -1,6 +1,7 @@
-"""The examples that read their samples from the store: examples/mnist and examples/streaming."""
+"""Trainings that read their samples from the store: examples/mnist, examples/streaming, and CIFAR-10's with a URL."""
 import gzip
 import io
+import pickle
 import re
 import struct
 import subprocess
@@ -8,6 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
+from harness.jobs import EXAMPLE, SMALL as CIFAR10, unbroken, weights as trained_weights
 from harness.program import TOP, environment
 
 PYTHON = "/usr/bin/python3"
@@ -75,8 +77,47 @@ def test_two_tasks_train_the_autoencoder_on_all_samples(train):
     assert f"step {2 * PICTURES // BATCH} loss" in text and weights(text)
 
 
+def in_store(store, pictures):
+    """Puts the pictures of an unpacked archive into s3://cifar10/data/ as the binary version has them."""
+    store.client.create_bucket(Bucket="cifar10")
+    for path in sorted((pictures / "cifar-10-batches-py").glob("*_batch*")):
+        batch = pickle.loads(path.read_bytes(), encoding="bytes")
+        records = np.concatenate([np.array(batch[b"labels"], "uint8")[:, None], batch[b"data"]], 1)
+        folder = "test" if path.name == "test_batch" else "train"
+        store.client.put_object(Bucket="cifar10", Key=f"data/{folder}/{path.name}.bin", Body=records.tobytes())
+
+
+def test_the_training_on_cifar10_ends_with_the_same_weights_from_the_store(store, pictures, tmp_path):
+    in_store(store, pictures)
+    command = [PYTHON, EXAMPLE / "main.py", "--dataset", "s3://cifar10/data", f"--checkpoint_out={tmp_path}/ckpt.pth", *CIFAR10.split()]
+    env = environment() | store.env | {"PYTHONPATH": str(PACKAGE)}
+
+    broken = subprocess.Popen([*command, "--step-delay", "0.2"], env=env, stdout=subprocess.PIPE, text=True)
+    for line in broken.stdout:
+        if "checkpoint at step 6" in line:
+            broken.kill()
+    broken.wait()
+    resumed = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+    assert "resumed at step 6 from" in resumed.stdout and trained_weights(resumed.stdout) == unbroken(pictures), resumed.stderr
+
+
+def test_the_preemptible_cnn_ends_with_the_same_weights_from_the_store(store, pictures, tmp_path):
+    in_store(store, pictures)
+    options = "--limit 320 --batch-size 8 --epochs 2 --every 7 --threads 1 --device cpu"
+
+    def run(where, dataset):
+        (tmp_path / where).mkdir()
+        env = environment() | store.env | {"PYTHONPATH": str(PACKAGE), "DEEPSQUARE_OUTPUT": str(tmp_path / where), "PENSTOCK_CHECKPOINT_DIR": str(tmp_path / where)}
+        command = [PYTHON, TOP / "examples" / "preemptible" / "cifar10.py", "--dataset", dataset, *options.split()]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        return re.search(r"^weights sha256 (\w+)$", done.stdout, re.M).group(1), done.stderr
+
+    assert run("streamed", "s3://cifar10/data/train/") == run("files", pictures)
+
+
 @pytest.fixture
-def pictures(store):
+def records(store):
     """Records of a label and a picture, as one object and as an object for each batch."""
     records = np.random.default_rng(7).integers(0, 10, (1000, 3073), dtype="uint8")
     store.client.create_bucket(Bucket="cifar10")
@@ -89,11 +130,11 @@ def pictures(store):
 
 
 @pytest.mark.parametrize("program, url", [("records.py", "s3://cifar10/train.bin"), ("batches.py", "s3://cifar10/batches/")])
-def test_streaming_programs_read_each_picture_once(store, pictures, program, url):
+def test_streaming_programs_read_each_picture_once(store, records, program, url):
     env = environment() | store.env | {"PYTHONPATH": str(PACKAGE)}
     done = subprocess.run([PYTHON, TOP / "examples" / "streaming" / program, url], env=env, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
     found = [(int(n), float(mean)) for n, mean in re.findall(r"^(\d+) pictures, mean ([\d.]+)", done.stdout, re.M)]
-    assert sum(n for n, _ in found) == len(pictures)
-    assert abs(sum(n * mean for n, mean in found) / len(pictures) - pictures[:, 1:].mean()) < 0.001
+    assert sum(n for n, _ in found) == len(records)
+    assert abs(sum(n * mean for n, mean in found) / len(records) - records[:, 1:].mean()) < 0.001
