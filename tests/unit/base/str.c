@@ -182,6 +182,43 @@ static void a_text_is_whole_or_null(void **state)
 	}
 }
 
+/* The bounds of the Unicode standard, table 3-7. */
+static void utf8_is_well_formed(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t length;
+	} cases[] = {
+		{"a", 1},
+		{"\x7f", 1},
+		{"\x80", 0},
+		{"\xc1\xbf", 0},
+		{"\xc2\x80", 2},
+		{"\xc3\x84", 2},
+		{"\xdf\xbf", 2},
+		{"\xc3", 0},
+		{"\xc3\xc0", 0},
+		{"\xe0\x9f\xbf", 0},
+		{"\xe0\xa0\x80", 3},
+		{"\xe1\x80\x80", 3},
+		{"\xed\x9f\xbf", 3},
+		{"\xed\xa0\x80", 0},
+		{"\xee\x80\x80", 3},
+		{"\xe1\x80\x7f", 0},
+		{"\xf0\x8f\xbf\xbf", 0},
+		{"\xf0\x90\x80\x80", 4},
+		{"\xf1\x80\x80\x80", 4},
+		{"\xf4\x8f\xbf\xbf", 4},
+		{"\xf4\x90\x80\x80", 0},
+		{"\xf5\x80\x80\x80", 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_int_equal(
+			str_utf8_length(cases[i].text, strlen(cases[i].text)), cases[i].length);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -195,6 +232,7 @@ int main(void)
 		cmocka_unit_test(strings_are_formatted),
 		cmocka_unit_test(beginnings_and_ends_match),
 		cmocka_unit_test(a_text_is_whole_or_null),
+		cmocka_unit_test(utf8_is_well_formed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
