@@ -17,6 +17,7 @@ from samples import KEYS, bare, peers_python, start_store, stop
 BATCH, ROUNDS, SECONDS = 256, 5, 3
 SIZES = {"3 kB": (3073, 60_000), "100 kB": (100_000, 5_000)}  # bytes of a sample, samples
 RANGE = 4 << 20  # bytes that a bare request reads
+SHARD = 16 << 20
 
 OURS = f"""
 import sys, time
@@ -54,7 +55,7 @@ import sys
 import torch, webdataset
 urls = ["pipe:curl -s '" + url + "'" for url in sys.argv[1].split()]
 same = lambda batch: batch
-data = webdataset.WebDataset(urls, shardshuffle=False, nodesplitter=None)
+data = webdataset.WebDataset(urls, shardshuffle=False)
 count(lambda: torch.utils.data.DataLoader(data, {BATCH}, num_workers=2, collate_fn=same), float(sys.argv[2]))
 """
 )
@@ -88,7 +89,7 @@ LITDATA_WRITE = """
 import sys
 from litdata.streaming.writer import BinaryWriter
 size, samples, target = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-writer = BinaryWriter(target, chunk_bytes=64 << 20)
+writer = BinaryWriter(target, chunk_bytes=16 << 20)
 for i in range(samples):
     writer[i] = {"bin": i.to_bytes(8, "little") * (size // 8) + bytes(size % 8)}
 writer.done()
@@ -111,7 +112,9 @@ class Bench:
 
     def script(self, python, script, *arguments):
         env = self.env | ({"PYTHONPATH": str(reporting.binary().parent / "python")} if script is OURS else {"PYTHONWARNINGS": "ignore"})
-        out = subprocess.run([python, "-c", script, *map(str, arguments)], env=env, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        out = subprocess.run([python, "-c", script, *map(str, arguments)], env=env, check=False, capture_output=True, text=True)
+        if out.returncode:
+            raise RuntimeError(out.stderr[-2000:])
         return float(json.loads(out.stdout.splitlines()[-1]))
 
     def ours(self, url, cache=""):
@@ -151,7 +154,7 @@ def measure(bench, words, size, samples):
     for i in range(samples):
         (source / f"{i:06d}.bin").write_bytes(random.randbytes(size))
     for kind in ("tar", "mds"):
-        bench.penstock("pack", "--format", kind, source, f"s3://bench/{kind}-{size}/")
+        bench.penstock("pack", "--format", kind, "--shard-size", SHARD, source, f"s3://bench/{kind}-{size}/")
     shards = [shard["key"] for shard in json.loads(bench.penstock("ls", "--json", "-r", f"s3://bench/tar-{size}/")) if shard["key"].endswith(".tar")]
     urls = " ".join(bench.penstock("presign", f"s3://bench/{key}").strip() for key in shards)
     bench.compare(f"tar shards of {words} samples, in order", size, f"s3://bench/tar-{size}/", WEBDATASET, "webdataset", urls)
