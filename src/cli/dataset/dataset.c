@@ -65,7 +65,7 @@ const struct command command_dataset = {
 	.max_operands = 2,
 	.description =
 		"URL is s3://BUCKET/PREFIX/, gs://BUCKET/PREFIX/ or a directory, with the samples "
-		"of a training; for inspect and bench also https://…, which may name several "
+		"of a training; for inspect and bench also https://HOST/PATH, which may name several "
 		"shards as in 'train-{000..099}.tar'.\n\n"
 		"'index' lists the shards, finds their samples, and writes the result next to them "
 		"as .penstock-index. From then on penstock.data opens the data set with one "

@@ -1,6 +1,7 @@
 /* URLs that name several shards: {000..099} and {train,test}. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -38,10 +39,16 @@ static bool find_choice(const char *text, struct choice *out)
 	return out->end[-1] == '}';
 }
 
+/* Appends the text with a value in place of the braces; there is room. */
 static int add(struct strlist *out, const struct choice *at, const char *value, size_t len)
 {
-	return strlist_addf(
-		out, "%.*s%.*s%s", (int)(at->begin - at->text), at->text, (int)len, value, at->end);
+	char *name = str_printf(
+		"%.*s%.*s%s", (int)(at->begin - at->text), at->text, (int)len, value, at->end);
+
+	if (!name)
+		return -1;
+	out->items[out->n++] = name;
+	return 0;
 }
 
 static bool get_number(const char *text, size_t len, uint64_t *out)
@@ -72,46 +79,69 @@ static bool get_range(const struct choice *at, uint64_t *first, uint64_t *last, 
 	return true;
 }
 
-static int too_many(const char *url, struct penstock_error *err)
+/* Returns how many values the first braces have; 0 if they are invalid. */
+static uint64_t count_values(const char *text)
 {
-	return error_set(err, PENSTOCK_E_LIMIT,
-		"cannot open '%s': it names more than %d files; an index has no such limit", url,
-		LIMIT_DATASET_WEB);
+	struct choice at;
+	uint64_t first, last, commas = 0;
+	int digits;
+
+	if (!find_choice(text, &at))
+		return 0;
+	if (get_range(&at, &first, &last, &digits))
+		return first <= last ? last - first + 1 : 0;
+	for (size_t i = 0; i < at.len; i++)
+		commas += at.inner[i] == ',';
+	return commas ? commas + 1 : 0;
 }
 
-/* Replaces the first pair of braces by each of its values. */
-static int expand_one(
-	const char *url, const char *text, struct strlist *out, struct penstock_error *err)
+/* Appends a text for each value of the first braces. */
+static int expand_one(const char *text, struct strlist *out)
 {
 	struct choice at;
 	uint64_t first, last;
 	int digits, r = 0;
 
 	if (!find_choice(text, &at))
-		return invalid(url, err);
+		return -1;
 	if (get_range(&at, &first, &last, &digits)) {
-		if (first > last)
-			return invalid(url, err);
-		if (last - first >= LIMIT_DATASET_WEB - out->n)
-			return too_many(url, err);
 		for (uint64_t i = first; r == 0 && i <= last; i++) {
 			char number[32];
 			int len = snprintf(number, sizeof(number), "%0*" PRIu64, digits, i);
 
 			r = add(out, &at, number, (size_t)len);
 		}
-		return r < 0 ? error_memory(err) : 0;
+		return r;
 	}
-	if (!memchr(at.inner, ',', at.len))
-		return invalid(url, err);
 	for (const char *value = at.inner; r == 0 && value < at.end;) {
 		size_t len = strcspn(value, ",}");
 
-		if (out->n == LIMIT_DATASET_WEB)
-			return too_many(url, err);
 		r = add(out, &at, value, len);
 		value += len + 1;
 	}
+	return r;
+}
+
+/* Replaces the first braces of all, which are the same. */
+static int expand_all(const char *url, struct strlist *all, struct penstock_error *err)
+{
+	uint64_t values = count_values(all->items[0]);
+	struct strlist next = {0};
+	int r = 0;
+
+	if (values == 0)
+		return invalid(url, err);
+	if (values > LIMIT_DATASET_WEB / all->n)
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"cannot open '%s': it names more than %d files; an index has no such limit",
+			url, LIMIT_DATASET_WEB);
+	next.items = calloc(all->n * (size_t)values + 1, sizeof(*next.items));
+	if (!next.items)
+		return error_memory(err);
+	for (size_t i = 0; r == 0 && i < all->n; i++)
+		r = expand_one(all->items[i], &next);
+	strlist_release(all);
+	*all = next;
 	return r < 0 ? error_memory(err) : 0;
 }
 
@@ -121,18 +151,11 @@ int source_expand(
 	_cleanup_(strlist_release) struct strlist all = {0};
 	int r = strlist_add(&all, text) < 0 ? error_memory(err) : 0;
 
-	/* All have as many braces. */
-	while (r == 0 && all.n && strpbrk(all.items[0], "{}")) {
-		struct strlist next = {0};
-
-		for (size_t i = 0; r == 0 && i < all.n; i++)
-			r = expand_one(url, all.items[i], &next, err);
-		strlist_release(&all);
-		all = next;
-	}
-	if (r == 0) {
-		*out = all;
-		all = (struct strlist){0};
-	}
-	return r;
+	while (r == 0 && all.n && strpbrk(all.items[0], "{}"))
+		r = expand_all(url, &all, err);
+	if (r < 0)
+		return r;
+	*out = all;
+	all = (struct strlist){0};
+	return 0;
 }
