@@ -77,6 +77,7 @@ LITDATA = (
     + f"""
 import os, sys, tempfile
 import litdata
+litdata.streaming.downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # else it takes an endpoint with TLS only
 same = lambda batch: batch
 with tempfile.TemporaryDirectory(dir="/dev/shm") as local:
     options = dict(endpoint_url=os.environ["AWS_ENDPOINT_URL"], region_name="us-east-1")
@@ -123,17 +124,18 @@ class Bench:
     def peer(self, script, url):
         return lambda: self.script(self.peers, script, url, self.seconds)
 
-    def floor(self, prefix, size):
+    def floor(self, prefix, samples):
         """Samples per second of bare requests for the bytes of all shards."""
-        shards = [shard for shard in json.loads(self.penstock("ls", "--json", "-r", prefix)) if shard["size"] > RANGE]
+        shards = [shard for shard in json.loads(self.penstock("ls", "--json", "-r", prefix)) if "index" not in shard["key"]]
+        size = sum(shard["size"] for shard in shards) / samples  # with what the format adds
         paths = [(f"/bench/{shard['key']}", at, at + RANGE - 1) for shard in shards for at in range(0, shard["size"] - RANGE + 1, RANGE)]
         program = reporting.binary().parent / "bench" / "bench-bare-reads"
         return lambda: RANGE / size * bare(program, self.folder, self.endpoint, self.seconds, paths, 1)
 
-    def compare(self, what, size, prefix, script=None, name="", url=None):
+    def compare(self, what, samples, size, prefix, script=None, name="", url=None):
         """Rows of one format: against the bare requests, the peer, and 2 GB/s, which the cache has to double."""
         cache = tempfile.mkdtemp(dir=self.folder)
-        calls = [self.ours(prefix), self.floor(prefix, size), self.ours(prefix, cache)]
+        calls = [self.ours(prefix), self.floor(prefix, samples), self.ours(prefix, cache)]
         if self.peers and script:
             calls.append(self.peer(script, url or prefix))
         ours, floor, cached, *peer = self.report.interleave(ROUNDS, *calls)
@@ -157,12 +159,12 @@ def measure(bench, words, size, samples):
         bench.penstock("pack", "--format", kind, "--shard-size", SHARD, source, f"s3://bench/{kind}-{size}/")
     shards = [shard["key"] for shard in json.loads(bench.penstock("ls", "--json", "-r", f"s3://bench/tar-{size}/")) if shard["key"].endswith(".tar")]
     urls = " ".join(bench.penstock("presign", f"s3://bench/{key}").strip() for key in shards)
-    bench.compare(f"tar shards of {words} samples, in order", size, f"s3://bench/tar-{size}/", WEBDATASET, "webdataset", urls)
-    bench.compare(f"MDS shards of {words} samples, in order", size, f"s3://bench/mds-{size}/", STREAMING, "MosaicML Streaming")
+    bench.compare(f"tar shards of {words} samples, in order", samples, size, f"s3://bench/tar-{size}/", WEBDATASET, "webdataset", urls)
+    bench.compare(f"MDS shards of {words} samples, in order", samples, size, f"s3://bench/mds-{size}/", STREAMING, "MosaicML Streaming")
     if bench.peers:
         bench.script(bench.peers, LITDATA_WRITE + "print(1)", size, samples, bench.folder / "litdata")
         bench.penstock("cp", "-r", "-q", bench.folder / "litdata", f"s3://bench/litdata-{size}/")
-        bench.compare(f"litData chunks of {words} samples, in order", size, f"s3://bench/litdata-{size}/litdata/", LITDATA, "litData")
+        bench.compare(f"litData chunks of {words} samples, in order", samples, size, f"s3://bench/litdata-{size}/litdata/", LITDATA, "litData")
         subprocess.run(["rm", "-r", bench.folder / "litdata"], check=True)
     subprocess.run(["rm", "-r", source], check=True)
 
