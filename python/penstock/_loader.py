@@ -116,6 +116,8 @@ class Loader:
         self._delivered = 0
         self._passed = 0  # batches that this worker had yielded from there on
         self._yielded = 0
+        self._whole = False  # the last batch of the epoch was delivered
+        self._numbers: Any = None  # place of the numbers that have to be written to the output
         self._samples = self._plan(0, (0, 1)).samples()  # refuses what is invalid now
 
     def _ranks(self) -> Tuple[int, int]:
@@ -133,11 +135,11 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch. The epoch that a state was loaded for continues where it was."""
-        if check_number("epoch", epoch, 0) != self.epoch:
+        if check_number("epoch", epoch, 0) != self.epoch or self._whole:
             self._begin(epoch)
 
     def _begin(self, epoch: int) -> None:
-        self.epoch = epoch
+        self.epoch, self._whole = epoch, False
         self._start = self._delivered = self._passed = self._yielded = 0
 
     def _joined(self) -> Tuple[int, int]:
@@ -194,6 +196,7 @@ class Loader:
             del read
 
     def __iter__(self) -> Iterator[Any]:
+        self._advance()
         worker = _worker()
         batches = self._batches(worker)
         if self._pin and not _is_worker():
@@ -202,18 +205,26 @@ class Loader:
             batches = pinned(batches)
         return self._deliver(batches, worker)
 
+    def _advance(self) -> None:
+        """Goes to the next epoch if all of this one was delivered: loops that count batches do not ask for one more."""
+        if self._whole:
+            self._begin(self.epoch + 1)
+
     def _deliver(self, batches: Iterator[Tuple[Any, Report]], worker: Tuple[int, int] = (0, 1)) -> Iterator[Any]:
         """Yields the batches that have samples, and counts what is delivered."""
         epoch, plan, meter, message = self.epoch, self._plan(self._start, worker), self._meter, ""
         line = Line(epoch, plan.batches(), meter) if self._progress and self._ranks()[0] == 0 else None
-        i, ended = self._passed, False
+        self._record()
+        self._numbers = numbers = {"data": self.data.url, "epoch": epoch, "ended": False}
+        i = self._passed
         meter.begin()
         try:
             for batch, report in meter.watch(batches):
-                if epoch == self.epoch:  # not if set_epoch() was called in the loop
-                    self._delivered = plan.delivered(i * worker[1] + worker[0] + 1)
-                    self._yielded = i + 1
                 i += 1
+                if epoch == self.epoch:  # not if set_epoch() was called in the loop
+                    self._delivered = plan.delivered((i - 1) * worker[1] + worker[0] + 1)
+                    self._yielded, self._whole = i, i == plan.batches()
+                numbers["ended"] = i == plan.batches()
                 if line is not None:
                     line.show(i)
                 if report.samples:
@@ -221,16 +232,23 @@ class Loader:
                 else:
                     message = report.skipped[-1][2]
                 del batch
-            ended = True
+            numbers["ended"] = True
         finally:
             if line is not None:
                 line.end(i)
-            if not _is_worker():
-                record(self._ranks()[0], {"data": self.data.url, "epoch": epoch, "ended": ended}, meter.stats())
+            if self._numbers is numbers:
+                self._record()
         if message and not meter.samples and self._start == self._passed == 0:
+            self._whole = False
             raise data_error("corrupt", f"cannot read any sample of the epoch: {message}".encode())
         if epoch == self.epoch:
             self._begin(epoch + 1)
+
+    def _record(self) -> None:
+        """Writes the numbers of the last epoch to the output of the run."""
+        if self._numbers is not None and not _is_worker():
+            record(self._ranks()[0], self._numbers, self._meter.stats())
+        self._numbers = None
 
     def stats(self) -> Dict[str, float]:
         """Returns numbers of this epoch, or the last one: ``samples``, ``bytes``, ``skipped``, ``seconds``, ``samples_per_s``, ``bytes_per_s``
@@ -268,6 +286,7 @@ class Loader:
         self.seed, self.epoch = check_number("seed", seed, 0), check_number("epoch", epoch, 0)
         self._start = self._delivered = delivered
         self._passed = self._yielded = 0
+        self._whole = False
 
     def dataloader(self, **options: Any) -> Any:
         """Returns a torch DataLoader of the batches: ``for batch in loader.dataloader(num_workers=4, pin_memory=True)``.

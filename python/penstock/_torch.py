@@ -71,6 +71,7 @@ def dataloader(loader: Any, options: Dict[str, Any]) -> Any:
 
     class Workers(torch.utils.data.DataLoader):  # type: ignore[misc]
         def __iter__(self) -> Iterator[Any]:
+            loader._advance()
             place.copy_(torch.tensor([loader.seed, loader.epoch, loader._start]))
             return loader._deliver(super().__iter__())  # type: ignore[no-any-return]
 
@@ -79,6 +80,7 @@ def dataloader(loader: Any, options: Dict[str, Any]) -> Any:
 
         def load_state_dict(self, state: Dict[str, int]) -> None:
             loader.load_state_dict(state)
+            loader._whole = loader._delivered == loader._samples  # such loops are in the next epoch then
 
     options = {"pin_memory": loader._pin, "collate_fn": None if loader._collate is not None else tensors, **options}
     options["collate_fn"] = _Collate(options["collate_fn"])

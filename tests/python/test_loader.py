@@ -264,6 +264,36 @@ def test_an_epoch_that_is_left_starts_again(numbers):
     assert again[0] == first and len(again) == 5 and loader.epoch == 1
 
 
+# Lightning and Keras count batches, and do not ask for one more.
+@pytest.mark.parametrize("count", [None, 0, 2])
+def test_an_epoch_whose_last_batch_was_taken_is_followed_by_the_next(numbers, count):
+    data = numbers(50)
+    plain = Loader(data, 10, shuffle=True)
+    expected = [listed(plain), listed(plain)]
+    loader = Loader(data, 10, shuffle=True)
+    torches = loader if count is None else loader.dataloader(num_workers=count)
+
+    got = [listed(batch for _, batch in zip(range(5), torches)) for _ in range(2)]
+
+    assert got == expected and loader.state_dict()["epoch"] == 1 and loader.state_dict()["delivered"] == 50
+    loader.set_epoch(1)
+    assert listed(loader) == expected[1] and loader.epoch == 2
+
+
+# Such loops restore the state before they ask for the next epoch.
+def test_a_state_of_the_end_of_an_epoch_continues_a_dataloader_with_the_next(numbers):
+    data = numbers(50)
+    plain = Loader(data, 10, shuffle=True)
+    expected = [listed(plain), listed(plain)]
+    first, again = (Loader(data, 10, shuffle=True).dataloader() for _ in range(2))
+    for _ in zip(range(5), first):
+        pass
+
+    again.load_state_dict(first.state_dict())
+
+    assert listed(again) == expected[1] and again.state_dict()["epoch"] == 2
+
+
 def test_an_epoch_that_was_resumed_and_left_starts_where_it_was_resumed(numbers):
     data = numbers(50)
     expected = listed(Loader(data, 10, shuffle=True))

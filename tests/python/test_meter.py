@@ -163,6 +163,18 @@ def test_each_epoch_is_a_line_in_the_output_of_a_run(rows, run, clock):
     assert (whole["samples"], left["samples"], left["epoch"], left["ended"], left["attempt"]) == (20, 8, 1, False, 2)
 
 
+# Its generator is still there when the next epoch begins.
+def test_an_epoch_that_is_not_asked_for_more_is_written_before_the_next(rows, run):
+    loader = Loader(rows, 8)
+    first = iter(loader)
+    for _ in range(3):
+        next(first)
+    list(loader)
+    del first
+
+    assert [(line["epoch"], line["samples"], line["ended"]) for line in run()] == [(0, 20, True), (1, 20, True)]
+
+
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_ranks_have_files_of_their_own_and_workers_have_none(rows, run):
     for rank in range(2):
