@@ -6,6 +6,7 @@ from penstock._errors import DatasetDamaged, DatasetError
 
 AT_A_TIME = 8  # reads in flight at most
 CAUSES = {"corrupt": "damaged", "changed": "changed", "not found": "missing"}  # of skipped samples, by the code of the error
+_PARTS = 8  # of a shard, all of which are damaged
 _LARGE = 1 << 20  # bytes; smaller memory comes from pages that are there
 
 
@@ -95,27 +96,31 @@ class Read:
         return samples
 
     def _read_again(self) -> None:
-        """Reads the samples of each shard, and finds damaged ones by halves. A shard that is missing or has changed is skipped whole."""
+        """Reads the samples of each shard, and finds damaged ones by halves.
+
+        A shard that is missing or has changed is skipped whole, and so is one of which no eighth can be read, as if it was compressed.
+        """
         shards: Dict[str, List[int]] = {}
         for i, number in enumerate(memoryview(self._ids).cast("Q")):
             shards.setdefault(self._data.place(number)[0], []).append(i)
-        groups = list(shards.values())
+        groups = list(shards.items())
+        good: Set[str] = set()
         while groups:
-            packed = [b"".join(self._ids[8 * i : 8 * i + 8] for i in places) for places in groups]
+            packed = [b"".join(self._ids[8 * i : 8 * i + 8] for i in places) for _, places in groups]
             started = [self._data._start(ids, None) for ids in packed]
-            left: List[List[int]] = []
-            for places, ids, batch in zip(groups, packed, started):
+            left: Dict[str, List[List[int]]] = {}
+            for (shard, places), ids, batch in zip(groups, packed, started):
                 try:
                     read = batch.wait()
                 except DatasetError as error:
                     self._check(error)
+                    self._found.update(dict.fromkeys(places, error))
                     if error.code == "corrupt" and len(places) > 1:
-                        left += [places[: len(places) // 2], places[len(places) // 2 :]]
-                    else:
-                        self._found.update(dict.fromkeys(places, error))
+                        left.setdefault(shard, []).extend((places[: len(places) // 2], places[len(places) // 2 :]))
                 else:
+                    good.add(shard)
                     self._found.update((i, (ids, read, k)) for k, i in enumerate(places))
-            groups = left
+            groups = [(shard, places) for shard, halves in left.items() if shard in good or len(halves) <= _PARTS for places in halves]
 
 
 def _joined(parts: List[Any]) -> Any:

@@ -69,6 +69,49 @@ def test_damaged_records_are_skipped_and_their_neighbours_are_not(records, shuff
     assert loader.skipped == {"damaged": 3, "changed": 0, "missing": 0}
 
 
+@pytest.fixture
+def checksums(tmp_path, monkeypatch):
+    """checksums(*damaged): two shards of 100 samples, with a double of reads that verify what they read, and the list of them."""
+    np.save(tmp_path / "0.npy", np.arange(100)), np.save(tmp_path / "1.npy", np.arange(100, 200))
+    data = Dataset(tmp_path)
+    start, reads = data._start, []
+
+    class Damaged:
+        def wait(self):
+            raise DatasetDamaged("damaged")
+
+    def make(*damaged):
+        def read(ids, memory):
+            reads.append(memoryview(ids).cast("Q").tolist())
+            return Damaged() if set(reads[-1]) & set(damaged) else start(ids, memory)
+
+        monkeypatch.setattr(data, "_start", read)
+        return data, reads
+
+    return make
+
+
+@pytest.mark.parametrize("damaged", [{0}, {99, 100}, set(range(40, 60)), {1, 77, 150, 199}])
+def test_samples_with_another_checksum_are_found_by_halves(checksums, damaged):
+    data, _ = checksums(*damaged)
+    loader = Loader(data, 64, shuffle=True, on_error="skip")
+
+    batches = list(loader)
+
+    assert sorted(flat(batch.tolist() for batch in batches)) == [i for i in range(200) if i not in damaged]
+    assert loader.skipped["damaged"] == len(damaged) and loader.stats()["bytes"] == 8 * (200 - len(damaged))
+
+
+# Each read of a compressed shard fetches all of it.
+def test_a_shard_of_which_nothing_can_be_read_is_given_up_early(checksums):
+    data, reads = checksums(*range(100))
+    loader = Loader(data, 200, on_error="skip")
+
+    (batch,) = loader
+
+    assert batch.tolist() == list(range(100, 200)) and loader.skipped["damaged"] == 100 and len(reads) == 1 + 2 + 2 + 4 + 8
+
+
 def test_a_shard_that_has_changed_is_skipped_whole(tmp_path):
     np.save(tmp_path / "0.npy", np.arange(10)), np.save(tmp_path / "1.npy", np.arange(10, 20))
     loader = Loader(Dataset(tmp_path), 4, shuffle=True, on_error="skip")
