@@ -11,7 +11,7 @@ from python_child import PACKAGE, TOP
 def current():
     python = subprocess.run([TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
     if not python:
-        pytest.skip("torch 2.15 is not there; tools/bench-python gets it (3 GB)")
+        pytest.skip("torch 2.15 is not there; tools/bench-python gets it (4 GB)")
     return python
 
 
