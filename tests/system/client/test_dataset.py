@@ -310,6 +310,33 @@ def test_damaged_bytes_are_read_again_or_an_error(proxy, bucket):
     assert once == b"x" * 3000 and raised.value.code == "corrupt"
 
 
+@pytest.mark.filterwarnings("ignore:samples of")
+def test_an_epoch_skips_objects_that_are_damaged_changed_or_missing(proxy, bucket, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_READ_MANY", "no")  # each object is a GET
+    for i in range(40):
+        bucket.put_object(Bucket="data", Key=f"n/{i:03}", Body=str(i).encode(), ChecksumAlgorithm="SHA256")
+    loader = Loader(Dataset("s3://data/n/"), 8, shuffle=True, on_error="skip")
+    bucket.delete_object(Bucket="data", Key="n/007")
+    put(bucket, {"n/021": b"99"})
+    proxy.fault(method="GET", path="/n/033$", corrupt_at=0, times=10**6)
+
+    got = numbers(loader)
+
+    assert sorted(got) == [i for i in range(40) if i not in (7, 21, 33)] and loader.skipped == {"damaged": 1, "changed": 1, "missing": 1}
+
+
+# Else a store that is away would skip all samples.
+def test_a_store_that_refuses_is_an_error_of_the_epoch(proxy, bucket):
+    numbered(bucket, 8)
+    loader = Loader(Dataset("s3://data/n/"), 4, on_error="skip")
+    proxy.fault(method="GET|POST", path="/data", times=10**6, status=403, body=s3_error("AccessDenied"))
+
+    with pytest.raises(DatasetError) as raised:
+        list(loader)
+
+    assert raised.value.code == "permission denied" and sum(loader.skipped.values()) == 0
+
+
 def test_a_store_that_lost_the_ranges_is_no_danger(proxy, bucket):
     array = np.arange(5000)
     put(bucket, {"a.npy": npy(array)})
