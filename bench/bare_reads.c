@@ -1,12 +1,13 @@
 /*
  * The necessary minimum of small reads, for bench/samples.py: sends requests that were made before,
- * and receives as many bytes as the replies have. Without a key, a signature or a checksum, and
- * nothing is kept.
+ * and receives as many bytes as the replies have. Without a key, a signature or a checksum.
  *
- *	bench-bare-reads PORT REQUESTS SECONDS
+ *	bench-bare-reads PORT REQUESTS SECONDS [MIB]
  *
  * REQUESTS is a file of requests, each of which ends with an empty line. Two threads with 16 kept
- * connections each send them in turn. Prints replies per second.
+ * connections each send them in turn. What they receive is overwritten by what comes next, or kept
+ * in MIB of memory of each thread until they are full: bytes that somebody uses have to get there.
+ * Prints replies per second.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -38,6 +39,7 @@ static struct {
 } requests[REQUESTS];
 static size_t n_requests;
 static int port;
+static size_t memory = BUFFER; /* of a thread */
 static double until;
 static atomic_ulong replies;
 
@@ -90,8 +92,8 @@ static bool receive(struct connection *c, char *buffer)
 static void *run(void *first)
 {
 	struct connection connections[CONNECTIONS] = {0};
-	char *buffer = malloc(BUFFER);
-	size_t next = (size_t)first;
+	char *all = calloc(1, memory);
+	size_t next = (size_t)first, at = 0;
 	int epoll = epoll_create1(0);
 
 	for (size_t i = 0; i < CONNECTIONS; i++) {
@@ -111,13 +113,16 @@ static void *run(void *first)
 		int n = epoll_wait(epoll, events, CONNECTIONS, 100);
 
 		for (int i = 0; i < n; i++) {
-			if (!receive(events[i].data.ptr, buffer))
+			bool whole = receive(events[i].data.ptr, all + at);
+
+			at = at + 2 * BUFFER <= memory ? at + BUFFER : 0;
+			if (!whole)
 				continue;
 			atomic_fetch_add(&replies, 1);
 			send_next(events[i].data.ptr, &next);
 		}
 	}
-	free(buffer);
+	free(all);
 	return NULL;
 }
 
@@ -145,8 +150,10 @@ int main(int argc, char **argv)
 	pthread_t threads[THREADS];
 	double start;
 
-	if (argc != 4)
+	if (argc != 4 && argc != 5)
 		return 64;
+	if (argc == 5)
+		memory = (size_t)atoi(argv[4]) << 20;
 	port = atoi(argv[1]);
 	read_requests(argv[2]);
 	start = now();

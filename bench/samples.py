@@ -22,7 +22,9 @@ from harness.s3_wire import EMPTY, Wire  # noqa: E402
 BATCH = 256
 SIZE = 3073  # a record of CIFAR-10
 OBJECTS, RECORDS = 20000, 200000
+LARGE, LARGE_SIZE = 3000, 100_000  # objects of 100 kB
 BLOCK = 256  # records that the loader reads in one request
+AHEAD = 64  # MiB that each of two threads keeps: the loader has 128 in flight
 ROUNDS, SECONDS = 5, 3
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_EC2_METADATA_DISABLED": "true"}
 
@@ -30,11 +32,11 @@ OURS = f"""
 import random, sys, time
 from penstock.data import Dataset, Loader
 url, what, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
-data = Dataset(url, "objects") if what == "objects" else Dataset(url, "records", record_size={SIZE})
+data = Dataset(url, "objects") if what in ("objects", "large") else Dataset(url, "records", record_size={SIZE})
 random.seed(7)
 def batches():
     while True:
-        if what in ("objects", "random"):
+        if what in ("objects", "large", "random"):
             yield data.__getitems__([random.randrange(len(data)) for _ in range({BATCH})])
         else:
             yield from Loader(data, {BATCH}, shuffle=what)
@@ -46,17 +48,66 @@ while time.perf_counter() - begin < seconds:
 print(n / (time.perf_counter() - begin))
 """
 
-BOTO3 = """
+# Peers of the objects: what comes before their loop, and how they read one batch of these keys.
+PEER = f"""
 import random, sys, time
-import boto3
-objects, seconds = int(sys.argv[2]), float(sys.argv[3])
-s3 = boto3.client("s3", endpoint_url=sys.argv[4], region_name="us-east-1")
+objects, seconds, endpoint = int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+SETUP
+def batch():
+    keys = [f"objects/{{random.randrange(objects):06d}}" for _ in range({BATCH})]
+    READ
+batch()
 n, begin = 0, time.perf_counter()
 while time.perf_counter() - begin < seconds:
-    s3.get_object(Bucket="bench", Key=f"objects/{random.randrange(objects):06d}")["Body"].read()
-    n += 1
+    batch()
+    n += {BATCH}
 print(n / (time.perf_counter() - begin))
 """
+
+BOTO3 = """
+import boto3
+s3 = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+def get(key):
+    return s3.get_object(Bucket="bench", Key=key)["Body"].read()
+"""
+
+# boto3 in __getitem__ of a torch DataLoader with so many workers.
+WORKERS = """
+import torch
+class Objects(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1 << 40
+    def __getitem__(self, i):
+        return get(f"objects/{random.randrange(objects):06d}")
+batches = iter(torch.utils.data.DataLoader(Objects(), 256, num_workers=COUNT, collate_fn=list, sampler=range(1 << 30)))
+"""
+
+PEERS = {
+    "boto3": (BOTO3, "[get(key) for key in keys]"),
+    "boto3, 2 workers": (BOTO3 + WORKERS.replace("COUNT", "2"), "next(batches)"),
+    "boto3, 4 workers": (BOTO3 + WORKERS.replace("COUNT", "4"), "next(batches)"),
+    "s3torchconnector": (
+        """
+from s3torchconnector import S3MapDataset, S3ClientConfig
+config = S3ClientConfig(force_path_style=True)
+data = S3MapDataset.from_prefix("s3://bench/objects/", region="us-east-1", endpoint=endpoint, transform=lambda o: o.read(), s3client_config=config)
+""",
+        "[data[int(key[-6:])] for key in keys]",
+    ),
+    "s3fs": ("import s3fs\nfs = s3fs.S3FileSystem(endpoint_url=endpoint)", 'fs.cat(["bench/" + key for key in keys])'),
+    "obstore": (
+        """
+import asyncio
+from obstore.store import S3Store
+store = S3Store("bench", endpoint=endpoint, region="us-east-1", client_options={"allow_http": True})
+async def get(key):
+    return await (await store.get_async(key)).bytes_async()
+async def get_all(keys):
+    return await asyncio.gather(*map(get, keys))
+""",
+        "asyncio.run(get_all(keys))",
+    ),
+}
 
 
 def start_store(folder, listen, durability="full"):
@@ -78,11 +129,15 @@ def fill(folder, endpoint, objects, records):
     source.mkdir()
     for i in range(objects):
         (source / f"{i:06d}").write_bytes(os.urandom(SIZE))
+    large = folder / "large"
+    large.mkdir()
+    for i in range(objects * LARGE // OBJECTS):
+        (large / f"{i:06d}").write_bytes(os.urandom(LARGE_SIZE))
     with open(folder / "records", "wb") as file:
         for _ in range(0, records, 1000):
             file.write(os.urandom(SIZE * 1000))
     env = os.environ | KEYS | {"AWS_ENDPOINT_URL": endpoint, "PENSTOCK_HOME": str(folder / "home")}
-    for arguments in (["mb", "s3://bench"], ["cp", "-r", "-q", source, "s3://bench/"], ["cp", "-q", folder / "records", "s3://bench/records"]):
+    for arguments in (["mb", "s3://bench"], ["cp", "-r", "-q", source, large, "s3://bench/"], ["cp", "-q", folder / "records", "s3://bench/records"]):
         subprocess.run([reporting.binary(), *arguments], env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -91,8 +146,11 @@ def peers_python():
     return subprocess.run([reporting.TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def bare(program, folder, endpoint, seconds, paths, size=SIZE):
-    """Requests per second of the necessary minimum: GETs of these paths, or of a range if its first and last record of `size` bytes are behind it."""
+def bare(program, folder, endpoint, seconds, paths, size=SIZE, keep=()):
+    """
+    Requests per second of the necessary minimum: GETs of these paths, or of a range if its first and last record of `size` bytes are behind it.
+    `keep` may have the MiB of memory that they are received into.
+    """
     wire = Wire(Address(endpoint))
     requests = folder / "requests"
     with open(requests, "w") as file:
@@ -100,13 +158,15 @@ def bare(program, folder, endpoint, seconds, paths, size=SIZE):
             headers = {"range": f"bytes={records[0] * size}-{(records[1] + 1) * size - 1}"} if records else {}
             headers = wire.sign("GET", path, "", headers, EMPTY)
             file.write(f"GET {path} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in headers.items()) + "\r\n")
-    out = subprocess.run([program, endpoint.rsplit(":", 1)[1], requests, str(seconds)], check=True, stdout=subprocess.PIPE, text=True).stdout
+    out = subprocess.run([program, endpoint.rsplit(":", 1)[1], requests, str(seconds), *map(str, keep)], check=True, stdout=subprocess.PIPE, text=True).stdout
     return float(out)
 
 
 def load(python, package, script, url, what, seconds, endpoint, singly=False):
     """Samples per second. `singly`: a GET for each sample, as to any other store."""
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(package), "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1"} | KEYS
+    env = {"PATH": os.environ["PATH"], "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1", "PYTHONWARNINGS": "ignore"} | KEYS
+    if package:
+        env["PYTHONPATH"] = str(package)
     env["PENSTOCK_READ_MANY"] = "no" if singly else "yes"
     out = subprocess.run([python, "-c", script, url, what, str(seconds), endpoint], env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
     return float(json.loads(out))
@@ -120,16 +180,16 @@ def main(report):
     subprocess.run(["ninja", "-C", reporting.binary().parent, "bench/bench-bare-reads"], check=True, stdout=subprocess.DEVNULL)
     python, seconds = "/usr/bin/python3", report.size(SECONDS, 0.3)
     objects, records = report.size(OBJECTS, 600), report.size(RECORDS, 20000)
-    boto3 = subprocess.run([python, "-c", "import boto3"], stderr=subprocess.DEVNULL, check=False).returncode == 0
-    if not boto3:
-        report.missing("boto3")
+    peers = peers_python()
+    if not peers:
+        report.missing(", ".join(PEERS), "tools/bench-python installs them")
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
         folder = Path(name)
         store, endpoint = start_store(folder, "127.0.0.1:0")
         fill(folder, endpoint, objects, records)
 
         def ours(what, singly=False):
-            url = "s3://bench/objects/" if what == "objects" else "s3://bench/records"
+            url = "s3://bench/records" if what not in ("objects", "large") else f"s3://bench/{what}/"
             return lambda: load(python, package, OURS, url, what, seconds, endpoint, singly)
 
         figures = report.interleave(ROUNDS, ours("objects"), ours("objects", singly=True))
@@ -140,25 +200,30 @@ def main(report):
         store, endpoint = start_store(folder, "0.0.0.0:0")
         keys = [(f"/bench/objects/{key:06d}",) for key in random.sample(range(objects), min(objects, 2000))]
         calls = [ours("objects", singly=True), lambda: bare(program, folder, endpoint, seconds, keys), ours("objects")]
-        if boto3:
-            calls.append(lambda: load(python, package, BOTO3, "", str(objects), seconds, endpoint))
+        for setup, read in PEERS.values() if peers else ():
+            script = PEER.replace("SETUP", setup).replace("READ", read)
+            calls.append(lambda script=script: load(peers, None, script, "", str(objects), seconds, endpoint))
         figures = report.interleave(ROUNDS, *calls)
         what = "objects of 3 kB, a GET for each"
         report.ratio(what, figures[0], figures[1], at_least=0.6, unit="samples/s", peer_name="bare requests")
-        if boto3:
-            report.ratio(what, figures[0], figures[3], at_least=5, unit="samples/s", peer_name="boto3")
+        for peer, figure in zip(PEERS, figures[3:]):
+            report.ratio(what, figures[0], figure, at_least=5, unit="samples/s", peer_name=peer)
         report.limit(what, figures[0], at_least=40000, unit="samples/s")
         report.limit("objects of 3 kB, 64 in a request", figures[2], at_least=150000, unit="samples/s")
+        paths = [(f"/bench/large/{key:06d}",) for key in range(objects * LARGE // OBJECTS)]
+        figures = report.interleave(ROUNDS, ours("large"), lambda: bare(program, folder, endpoint, seconds, paths, keep=[AHEAD]))
+        report.ratio("objects of 100 kB", figures[0], figures[1], at_least=0.6, unit="samples/s", peer_name="bare requests")
+        report.limit("objects of 100 kB", figures[0], at_least=10000, unit="samples/s")
         one = [("/bench/records", at, at) for at in random.sample(range(records), 2000)]
         many = [("/bench/records", at, at + BLOCK - 1) for at in range(0, records - BLOCK, BLOCK)]
         figures = report.interleave(
-            ROUNDS, ours("window"), ours("block"), lambda: BLOCK * bare(program, folder, endpoint, seconds, many),
+            ROUNDS, ours("window"), ours("block"), lambda: BLOCK * bare(program, folder, endpoint, seconds, many, keep=[AHEAD]),
             ours("random", singly=True), lambda: bare(program, folder, endpoint, seconds, one), ours("random"),
         )  # fmt: skip
-        peers = {"unit": "samples/s", "peer_name": "bare requests", "at_least": 0.6}
-        report.ratio("records of 3 kB, window shuffle", figures[0], figures[2], **peers)
-        report.ratio("records of 3 kB, block shuffle", figures[1], figures[2], **peers)
-        report.ratio("records of 3 kB, at random, a GET for each", figures[3], figures[4], **peers)
+        floor = {"unit": "samples/s", "peer_name": "bare requests"}
+        report.figure("records of 3 kB, window shuffle", figures[0], peer=figures[2], **floor)
+        report.figure("records of 3 kB, block shuffle", figures[1], peer=figures[2], **floor)
+        report.ratio("records of 3 kB, at random, a GET for each", figures[3], figures[4], at_least=0.6, **floor)
         report.limit("records of 3 kB, at random, 64 in a request", figures[5], at_least=60000, unit="samples/s")
         report.limit("records of 3 kB, window shuffle", figures[0], at_least=500000, unit="samples/s")
         stop(store)
