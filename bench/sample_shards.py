@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import report as reporting
-from samples import KEYS, bare, peers_python, start_store, stop
+from samples import AHEAD, KEYS, bare, peers_python, start_store, stop
 
 BATCH, ROUNDS, SECONDS = 256, 5, 3
 SIZES = {"3 kB": (3073, 60_000), "100 kB": (100_000, 5_000)}  # bytes of a sample, samples
@@ -130,7 +130,7 @@ class Bench:
         size = sum(shard["size"] for shard in shards) / samples  # with what the format adds
         paths = [(f"/bench/{shard['key']}", at, at + RANGE - 1) for shard in shards for at in range(0, shard["size"] - RANGE + 1, RANGE)]
         program = reporting.binary().parent / "bench" / "bench-bare-reads"
-        return lambda: RANGE / size * bare(program, self.folder, self.endpoint, self.seconds, paths, 1)
+        return lambda: RANGE / size * bare(program, self.folder, self.endpoint, self.seconds, paths, 1, [AHEAD])
 
     def compare(self, what, samples, size, prefix, script=None, name="", url=None):
         """Rows of one format: against the bare requests, the peer, and 2 GB/s, which the cache has to double."""
