@@ -25,7 +25,7 @@ class Training(lightning.LightningModule):
 torch.manual_seed(7)
 loader = Loader(Dataset(sys.argv[1]), 32, shuffle=True, seed=7)
 output = os.environ.get("DEEPSQUARE_OUTPUT", ".")
-keeper = lightning.pytorch.callbacks.ModelCheckpoint(output, "last", every_n_train_steps=50)
+keeper = lightning.pytorch.callbacks.ModelCheckpoint(output, "last", every_n_train_steps=10)
 trainer = lightning.Trainer(accelerator="cpu", devices=1, max_epochs=2, callbacks=[keeper], logger=False)
 last = os.path.join(output, "last.ckpt")
 trainer.fit(Training(), loader.dataloader(), ckpt_path=last if os.path.exists(last) else None)

@@ -16,7 +16,19 @@
 read by fsspec, ``penstock.dcp`` contains the storage for ``torch.distributed.checkpoint``. Importing the package imports neither torch
 nor numpy.
 """
-from penstock import _native, checkpoint
+import os
+import sys
+
+# TensorFlow lets all libraries that are loaded after it call its BoringSSL instead of OpenSSL, and they crash.
+_flags = sys.getdlopenflags()
+if "tensorflow" in sys.modules:
+    sys.setdlopenflags(_flags | os.RTLD_DEEPBIND)
+try:
+    from penstock import _native
+finally:
+    sys.setdlopenflags(_flags)
+
+from penstock import checkpoint
 from penstock._errors import CheckpointDamaged, CheckpointError, CheckpointExists, CheckpointTimeout, FileChanged, FileError
 from penstock._files import open
 

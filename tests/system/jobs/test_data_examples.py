@@ -11,6 +11,7 @@ import pytest
 
 from harness.jobs import EXAMPLE, SMALL as CIFAR10, unbroken, weights as trained_weights
 from harness.program import TOP, environment
+from harness.waiting import wait_for
 
 PYTHON = "/usr/bin/python3"
 PACKAGE = TOP / "build" / "python"
@@ -77,6 +78,28 @@ def test_two_tasks_train_the_autoencoder_on_all_samples(train):
     assert f"step {2 * PICTURES // BATCH} loss" in text and weights(text)
 
 
+@pytest.fixture(scope="module")
+def frameworks():
+    python = subprocess.run([TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
+    if not python:
+        pytest.skip("Lightning and TensorFlow are not there; tools/bench-python gets them")
+    return python
+
+
+@pytest.mark.long
+def test_lightning_trains_the_autoencoder_and_continues_after_a_kill(store, digits, frameworks, tmp_path):
+    command = [frameworks, TOP / "examples" / "mnist" / "lightning_train.py", "s3://mnist/data/train-images-idx3-ubyte.gz"]
+    env = environment() | store.env | {"PYTHONPATH": str(PACKAGE), "DEEPSQUARE_OUTPUT": str(tmp_path)}
+    killed = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: (tmp_path / "last.ckpt").exists() or killed.poll() is not None, 120)
+    killed.kill()
+    killed.wait()
+
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+    assert f"trained {2 * PICTURES // BATCH} steps" in done.stdout and "Restoring states" in done.stdout + done.stderr, done.stderr
+
+
 def in_store(store, pictures):
     """Puts the pictures of an unpacked archive into s3://cifar10/data/ as the binary version has them."""
     store.client.create_bucket(Bucket="cifar10")
@@ -127,6 +150,15 @@ def records(store):
         np.save(batch, records[first : first + 256])
         store.client.put_object(Bucket="cifar10", Key=f"batches/{first}.npy", Body=batch.getvalue())
     return records
+
+
+@pytest.mark.long
+def test_tensorflow_reads_each_picture_once(store, records, frameworks):
+    program = TOP / "examples" / "streaming" / "tensorflow_records.py"
+    done = subprocess.run([frameworks, program, "s3://cifar10/train.bin"], env=environment() | store.env | {"PYTHONPATH": str(PACKAGE)}, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert sum(int(n) for n in re.findall(r"^(\d+) pictures, mean [\d.]+", done.stdout, re.M)) == len(records)
 
 
 @pytest.mark.parametrize("program, url", [("records.py", "s3://cifar10/train.bin"), ("batches.py", "s3://cifar10/batches/")])
