@@ -18,6 +18,7 @@ BATCH, ROUNDS, SECONDS = 256, 5, 3
 SIZES = {"3 kB": (3073, 60_000), "100 kB": (100_000, 5_000)}  # bytes of a sample, samples
 RANGE = 4 << 20  # bytes that a bare request reads
 SHARD = 16 << 20
+PATIENCE = 60  # seconds for a program that measures for SECONDS
 
 OURS = f"""
 import sys, time
@@ -103,6 +104,7 @@ class Bench:
         self.report, self.folder, self.endpoint = report, folder, endpoint
         self.seconds = report.size(SECONDS, 0.3)
         self.peers = peers_python()
+        self.stuck = set()
         if not self.peers:
             report.missing("webdataset, MosaicML Streaming, litData", "tools/bench-python installs them")
         self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home")} | KEYS
@@ -113,7 +115,7 @@ class Bench:
 
     def script(self, python, script, *arguments):
         env = self.env | ({"PYTHONPATH": str(reporting.binary().parent / "python")} if script is OURS else {"PYTHONWARNINGS": "ignore"})
-        out = subprocess.run([python, "-c", script, *map(str, arguments)], env=env, check=False, capture_output=True, text=True)
+        out = subprocess.run([python, "-c", script, *map(str, arguments)], env=env, check=False, capture_output=True, text=True, timeout=PATIENCE)
         if out.returncode:
             raise RuntimeError(out.stderr[-2000:])
         return float(json.loads(out.stdout.splitlines()[-1]))
@@ -121,8 +123,18 @@ class Bench:
     def ours(self, url, cache=""):
         return lambda: self.script("/usr/bin/python3", OURS, url, self.seconds, cache)
 
-    def peer(self, script, url):
-        return lambda: self.script(self.peers, script, url, self.seconds)
+    def peer(self, script, name, url):
+        def call():
+            if name in self.stuck:
+                return 0.0
+            try:
+                return self.script(self.peers, script, url, self.seconds)
+            except subprocess.TimeoutExpired:
+                self.stuck.add(name)
+                self.report.missing(name, f"it did not end in {PATIENCE} s")
+                return 0.0
+
+        return call
 
     def floor(self, prefix, samples):
         """Samples per second of bare requests for the bytes of all shards."""
@@ -137,7 +149,7 @@ class Bench:
         cache = tempfile.mkdtemp(dir=self.folder)
         calls = [self.ours(prefix), self.floor(prefix, samples), self.ours(prefix, cache)]
         if self.peers and script:
-            calls.append(self.peer(script, url or prefix))
+            calls.append(self.peer(script, name, url or prefix))
         ours, floor, cached, *peer = self.report.interleave(ROUNDS, *calls)
         subprocess.run(["rm", "-r", cache], check=True)
         self.report.ratio(what, ours, floor, at_least=0.6, unit="samples/s", peer_name="bare requests")
@@ -146,7 +158,7 @@ class Bench:
             self.report.limit(f"{what}, bytes, from the cache", cached * size, at_least=4e9, unit="bytes/s")
         else:
             self.report.figure(f"{what}, from the cache", cached, unit="samples/s")
-        if peer:
+        if peer and name not in self.stuck:
             self.report.ratio(what, ours, peer[0], at_least=5, unit="samples/s", peer_name=name)
 
 
