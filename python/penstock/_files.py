@@ -210,6 +210,8 @@ class _Upload(io.RawIOBase):
         self.name, self.mode = url, "xb" if create else "wb"
         # Not a pipe: its end reaches the other side only when all children after fork() have closed it.
         self._socket, other = socket.socketpair()
+        self._socket.settimeout(None)  # not that of socket.setdefaulttimeout()
+        other.settimeout(None)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PIPE)
         self._cancel = _native.Cancel()
         self._error: Optional[BaseException] = None

@@ -10,6 +10,16 @@ _PARTS = 8  # of a shard, all of which are damaged
 _LARGE = 1 << 20  # bytes; smaller memory comes from pages that are there
 
 
+def _unused() -> int:
+    for memory in [bytearray()]:
+        return sys.getrefcount(memory)
+    return 0
+
+
+# The references that Memory.take() counts if there are no others; they depend on the version of Python.
+_UNUSED = _unused()
+
+
 class Memory:
     """Memory of large reads, used again once no batch refers to it: new pages cost more than what is read into them."""
 
@@ -23,7 +33,7 @@ class Memory:
 
     def take(self) -> Optional[bytearray]:
         for memory in self._all:
-            if sys.getrefcount(memory) == 3:  # of the list, of `memory`, and of the call
+            if sys.getrefcount(memory) == _UNUSED:
                 return memory
         return None
 
