@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "transfer/reads/internal.h"
+#include "transfer/web/request.h"
 
 struct slot {
 	/* First: hooks get its address. Of a resource of the web only the request and the reply. */
@@ -99,7 +100,7 @@ static void on_done(void *cookie, struct http_request *request, struct http_repl
 	(void)request;
 	if (!err)
 		check(slot, &read->error);
-	else if (!slot->op.at.client && reads_web_changed(reply))
+	else if (!slot->op.at.client && web_is_replaced(reply))
 		reads_web_check(read, reply, &read->error);
 	else if (err->code == PENSTOCK_E_PRECONDITION)
 		object_replaced(slot->op.at, &read->error);

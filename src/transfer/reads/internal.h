@@ -63,8 +63,6 @@ int reads_web_request(
 /* Checks that a reply has the version of the read. */
 int reads_web_check(
 	const struct object_read *read, const struct http_reply *reply, struct penstock_error *err);
-/* True if the reply shows that the resource is another one now. */
-bool reads_web_changed(const struct http_reply *reply);
 
 /* ---- three ways to read, tried one after the other ---- */
 

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "s3/range.h"
 #include "transfer/reads/internal.h"
+#include "transfer/web/request.h"
 
 static int changed(const char *url, struct penstock_error *err)
 {
@@ -25,23 +26,12 @@ static bool is_etag(const char *version)
 int reads_web_request(
 	struct http_request *request, const struct object_read *read, struct penstock_error *err)
 {
-	request->method = "GET";
-	request->url = read->key;
-	request->follow_redirects = true;
+	/* A weak ETag is compared only here. */
+	bool conditional = read->etag && *read->etag && !str_starts(read->etag, "W/");
+
 	request->range = (struct http_range){
 		.wanted = true, .offset = read->offset, .length = read->length};
-	/* Otherwise a server may choose an encoding. A weak ETag is compared only here. */
-	if (http_request_header(request, "Accept-Encoding", "identity") < 0 ||
-		(read->etag && *read->etag && !str_starts(read->etag, "W/") &&
-			http_request_header(request, "If-Range", read->etag) < 0))
-		return error_memory(err);
-	return 0;
-}
-
-bool reads_web_changed(const struct http_reply *reply)
-{
-	/* If-Range returns a changed resource as a whole; a shorter one may lack the range. */
-	return reply->status == 200 || reply->status == 416 || reply->status == 412;
+	return web_request(request, read->key, conditional ? read->etag : NULL, err);
 }
 
 int reads_web_check(
@@ -50,7 +40,7 @@ int reads_web_check(
 	const char *version = read->etag ? read->etag : "";
 	const char *now = http_reply_header(reply, is_etag(version) ? "ETag" : "Last-Modified");
 
-	if (reads_web_changed(reply))
+	if (web_is_replaced(reply))
 		return changed(read->key, err);
 	/* A reply under If-Range may omit what is known. */
 	if (now ? *version && strcmp(now, version) != 0 : str_starts(version, "W/"))

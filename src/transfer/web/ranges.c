@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "transfer/web/internal.h"
+#include "transfer/web/request.h"
 
 #define JOURNAL_EVERY_MS 1000
 #define POLL_MS		 50 /* interval for checking the caller's cancel flag */
@@ -78,16 +79,9 @@ static int learn(struct fetch *f, const struct http_reply *reply, struct penstoc
 static int request_init(const struct fetch *f, struct http_request *request, const char *if_range,
 	struct penstock_error *err)
 {
-	*request = (struct http_request){.method = "GET",
-		.url = f->url,
-		.follow_redirects = true,
-		.patience_ms = f->options->patience_ms,
-		.cancel = f->options->cancel};
-	/* Otherwise a server may choose an encoding. */
-	if (http_request_header(request, "Accept-Encoding", "identity") < 0 ||
-		(if_range && http_request_header(request, "If-Range", if_range) < 0))
-		return error_memory(err);
-	return 0;
+	*request = (struct http_request){
+		.patience_ms = f->options->patience_ms, .cancel = f->options->cancel};
+	return web_request(request, f->url, if_range, err);
 }
 
 /* ---- the first request ---- */
@@ -226,12 +220,6 @@ static int range_headers(void *cookie, const struct http_reply *reply, struct pe
 	return fetch_check_headers(f, reply, err);
 }
 
-/* True for a reply with the whole resource, or none of it, in place of a range. */
-static bool is_of_another(const struct http_reply *reply)
-{
-	return reply->status == 200 || reply->status == 416 || reply->status == 412;
-}
-
 static void range_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
@@ -239,7 +227,7 @@ static void range_done(void *cookie, struct http_request *request, struct http_r
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 
 	(void)request;
-	if (err && is_of_another(reply)) {
+	if (err && web_is_replaced(reply)) {
 		changed(err);
 	} else if (!err && slot->at != slot->length) {
 		/* A server that does not send the size may call any part the whole range. */
@@ -293,7 +281,7 @@ int fetch_recheck(struct fetch *f, struct penstock_error *err)
 	if (r == 0)
 		r = http_perform(f->engine, &request, &reply, err);
 	strlist_release(&request.headers);
-	return r < 0 && is_of_another(&reply) ? changed(err) : r;
+	return r < 0 && web_is_replaced(&reply) ? changed(err) : r;
 }
 
 /* Takes over a range that has returned. */

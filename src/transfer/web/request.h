@@ -1,0 +1,27 @@
+/*
+ * Requests of resources of the web, which a server may replace at any time.
+ *
+ *	r = web_request(&request, "https://host/a.tar", "\"etag\"", err);
+ *	...
+ *	if (web_is_replaced(reply))
+ *		... it is another version
+ *	strlist_release(&request.headers);
+ */
+#ifndef TRANSFER_WEB_REQUEST_H
+#define TRANSFER_WEB_REQUEST_H
+
+#include <stdbool.h>
+
+struct http_reply;
+struct http_request;
+struct penstock_error;
+
+/* Makes `request` a GET of the URL, which is borrowed, as it is stored. `if_range` is a strong ETag
+ * or a date; NULL: any version. Release its headers, also after a failure. */
+int web_request(struct http_request *request, const char *url, const char *if_range,
+	struct penstock_error *err);
+/* True if the reply to a range shows that the resource is another one now: If-Range returns it as a
+ * whole, and a shorter one may lack the range. */
+bool web_is_replaced(const struct http_reply *reply);
+
+#endif
