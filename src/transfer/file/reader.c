@@ -43,7 +43,7 @@ struct file_reader {
 /* A piece of a read: bytes of a block, or a request. */
 struct part {
 	struct block *block; /* NULL: a request */
-	struct file_job job;
+	struct file_job job; /* of a request */
 	struct object_read item; /* the bytes, and where they go */
 };
 
@@ -52,55 +52,7 @@ struct parts {
 	size_t n;
 };
 
-/* ---- open ---- */
-
-static int find(struct file_reader *f, struct penstock_error *err);
-
-int file_reader_open(struct file_reader **out, struct file_pool *pool,
-	const struct file_options *options, struct penstock_error *err)
-{
-	struct file_reader *f = calloc(1, sizeof(*f));
-	int r;
-
-	if (!f)
-		return error_memory(err);
-	f->pool = pool;
-	f->ahead = options->ahead < LIMIT_FILE_AHEAD_MAX ? options->ahead : LIMIT_FILE_AHEAD_MAX;
-	f->stop = options->stop;
-	f->cookie = options->cookie;
-	f->cancel = options->cancel;
-	pthread_mutex_init(&f->lock, NULL);
-	r = file_source_new(&f->source, options, err);
-	if (r == 0 && options->version && options->known && f->source->kind != FILE_LOCAL &&
-		strlen(options->version) < sizeof(f->source->version)) {
-		f->source->size = options->size;
-		memcpy(f->source->version, options->version, strlen(options->version) + 1);
-	} else if (r == 0 && f->source->kind != FILE_LOCAL) {
-		r = find(f, err);
-	}
-	if (r == 0 && options->version && strcmp(options->version, f->source->version) != 0)
-		r = error_set(err, PENSTOCK_E_CHANGED,
-			"cannot open '%s': it is no longer the version that was opened before",
-			options->url);
-	if (r < 0) {
-		file_reader_free(f);
-		return r;
-	}
-	*out = f;
-	return 0;
-}
-
-uint64_t file_reader_size(const struct file_reader *f)
-{
-	return f->source->size;
-}
-
-const char *file_reader_version(const struct file_reader *f)
-{
-	return f->source->version;
-}
-
-/* ---- waiting ---- */
+/* ---- jobs ---- */
 
 /* Waits for the end of the job; fails only if the caller does not want that. */
 static int await(struct file_reader *f, struct file_job *job, struct penstock_error *err)
@@ -132,15 +84,64 @@ static int start(struct file_reader *f, struct file_job *job, struct object_read
 	return file_pool_add(f->pool, job, err);
 }
 
-static int find(struct file_reader *f, struct penstock_error *err)
+/* Starts a job and waits for its end: at most LIMIT_READS reads, which the connections of one thread
+ * do at the same time. Without reads it finds the source. */
+static int run(
+	struct file_reader *f, struct object_read *items, size_t n, struct penstock_error *err)
 {
 	struct file_job job = {0};
-	int r = start(f, &job, NULL, 0, err);
+	int r = start(f, &job, items, n, err);
 
 	if (r == 0)
 		return finish(f, &job, err);
 	file_pool_cancel(f->pool, &job);
 	return r;
+}
+
+/* ---- open ---- */
+
+int file_reader_open(struct file_reader **out, struct file_pool *pool,
+	const struct file_options *options, struct penstock_error *err)
+{
+	struct file_reader *f = calloc(1, sizeof(*f));
+	int r;
+
+	if (!f)
+		return error_memory(err);
+	f->pool = pool;
+	f->ahead = options->ahead < LIMIT_FILE_AHEAD_MAX ? options->ahead : LIMIT_FILE_AHEAD_MAX;
+	f->stop = options->stop;
+	f->cookie = options->cookie;
+	f->cancel = options->cancel;
+	pthread_mutex_init(&f->lock, NULL);
+	r = file_source_new(&f->source, options, err);
+	if (r == 0 && options->version && options->known && f->source->kind != FILE_LOCAL &&
+		strlen(options->version) < sizeof(f->source->version)) {
+		f->source->size = options->size;
+		memcpy(f->source->version, options->version, strlen(options->version) + 1);
+	} else if (r == 0 && f->source->kind != FILE_LOCAL) {
+		r = run(f, NULL, 0, err);
+	}
+	if (r == 0 && options->version && strcmp(options->version, f->source->version) != 0)
+		r = error_set(err, PENSTOCK_E_CHANGED,
+			"cannot open '%s': it is no longer the version that was opened before",
+			options->url);
+	if (r < 0) {
+		file_reader_free(f);
+		return r;
+	}
+	*out = f;
+	return 0;
+}
+
+uint64_t file_reader_size(const struct file_reader *f)
+{
+	return f->source->size;
+}
+
+const char *file_reader_version(const struct file_reader *f)
+{
+	return f->source->version;
 }
 
 /* ---- blocks ---- */
@@ -315,14 +316,6 @@ static int plan(struct file_reader *f, uint64_t offset, char *data, uint64_t siz
 	return r;
 }
 
-/* Gets the bytes of a block that could not be read ahead: an error counts only now. */
-static int repeat(struct file_reader *f, struct part *part, struct penstock_error *err)
-{
-	int r = start(f, &part->job, &part->item, 1, err);
-
-	return r < 0 ? r : finish(f, &part->job, err);
-}
-
 static int take_from_block(struct file_reader *f, struct part *part, struct penstock_error *err)
 {
 	const struct object_read *read = &part->block->item;
@@ -330,8 +323,9 @@ static int take_from_block(struct file_reader *f, struct part *part, struct pens
 
 	if (r < 0)
 		return r;
+	/* An error of a read ahead counts only now. */
 	if (part->block->job.r < 0)
-		return repeat(f, part, err);
+		return run(f, &part->item, 1, err);
 	memcpy(part->item.data, (char *)read->data + (part->item.offset - read->offset),
 		part->item.length);
 	return 0;
@@ -429,19 +423,6 @@ static int add_pieces(struct file_reader *f, const struct file_range *range,
 	return 0;
 }
 
-/* Runs at most LIMIT_READS reads, which the connections of one thread do at the same time. */
-static int run_items(
-	struct file_reader *f, struct object_read *items, size_t n, struct penstock_error *err)
-{
-	struct file_job job = {0};
-	int r = start(f, &job, items, n, err);
-
-	if (r == 0)
-		return finish(f, &job, err);
-	file_pool_cancel(f->pool, &job);
-	return r;
-}
-
 int file_reader_ranges(struct file_reader *f, const struct file_range *ranges, size_t n,
 	struct penstock_error *err)
 {
@@ -458,7 +439,7 @@ int file_reader_ranges(struct file_reader *f, const struct file_range *ranges, s
 			  : add_pieces(f, &ranges[i], &items, &n_items, err);
 	for (size_t i = 0, some; r == 0 && i < n_items; i += some) {
 		some = n_items - i < LIMIT_READS ? n_items - i : LIMIT_READS;
-		r = run_items(f, items + i, some, err);
+		r = run(f, items + i, some, err);
 	}
 	return r;
 }
