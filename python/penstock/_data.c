@@ -6,14 +6,10 @@
  */
 #include "_native.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <penstock/dataset.h>
 #include <penstock/error.h>
@@ -70,72 +66,6 @@ struct data {
 	PyObject_HEAD struct penstock_dataset *set;
 };
 
-/* Opens a data set in a thread of its own, so that the caller looks at signals meanwhile. */
-struct opening {
-	struct penstock_dataset **set;
-	const char *url;
-	struct penstock_dataset_options *options;
-	struct penstock_error *err;
-	int rc;
-	sem_t ended;
-};
-
-static void *open_set(void *cookie)
-{
-	struct opening *o = cookie;
-
-	o->rc = penstock_dataset_open(o->set, o->url, o->options, o->err);
-	sem_post(&o->ended);
-	return NULL;
-}
-
-/* Returns false if it has not ended before the next look at signals. */
-static bool has_ended(sem_t *ended)
-{
-	struct timespec until;
-	int rc;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += SIGNALS_MS * 1000000L;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
-	do {
-		rc = sem_timedwait(ended, &until);
-	} while (rc < 0 && errno == EINTR);
-	return rc == 0;
-}
-
-/* Returns 0, the error of the data set, or 1 with an exception. */
-static int open_interruptibly(struct opening *o)
-{
-	bool ended = false, interrupted = false;
-	pthread_t thread;
-
-	o->options->cancel = penstock_cancel_new();
-	if (!o->options->cancel || sem_init(&o->ended, 0, 0) < 0 ||
-		pthread_create(&thread, NULL, open_set, o) != 0) {
-		penstock_cancel_free(o->options->cancel);
-		PyErr_NoMemory();
-		return 1;
-	}
-	while (!ended) {
-		Py_BEGIN_ALLOW_THREADS ended = has_ended(&o->ended);
-		Py_END_ALLOW_THREADS if (!ended && !interrupted && PyErr_CheckSignals() < 0)
-		{
-			interrupted = true;
-			penstock_cancel_set(o->options->cancel);
-		}
-	}
-	pthread_join(thread, NULL);
-	sem_destroy(&o->ended);
-	penstock_cancel_free(o->options->cancel);
-	if (interrupted)
-		penstock_error_release(o->err);
-	return interrupted ? 1 : o->rc;
-}
-
 static PyObject *data_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	struct penstock_dataset_options options = PENSTOCK_DATASET_OPTIONS_INIT;
@@ -147,11 +77,11 @@ static PyObject *data_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	int anonymous, rc;
 
 	(void)kwargs;
-	if (!PyArg_ParseTuple(args, "szz(O&O&O&O&O&)(zzzp)O&|(zO&)", &url, &options.format,
+	if (!PyArg_ParseTuple(args, "szz(O&O&O&O&O&)(zzzp)O&|(zO&)O&", &url, &options.format,
 		    &options.dtype, to_u64, &n[0], to_u64, &n[1], to_u64, &n[2], to_u64, &n[3],
 		    to_u64, &n[4], &transfer.endpoint_url, &transfer.region, &transfer.profile,
 		    &anonymous, to_u32, &options.threads, &options.cache, to_u64,
-		    &options.cache_size))
+		    &options.cache_size, native_to_cancel, &options.cancel))
 		return NULL;
 	options.record_size = n[0];
 	options.header = n[1];
@@ -163,12 +93,13 @@ static PyObject *data_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	self = make(type);
 	if (!self)
 		return NULL;
-	rc = open_interruptibly(
-		&(struct opening){.set = &self->set, .url = url, .options = &options, .err = &err});
-	if (rc == 0)
-		return (PyObject *)self;
-	Py_DECREF(self);
-	return rc < 0 ? fail(&err) : NULL;
+	Py_BEGIN_ALLOW_THREADS rc = penstock_dataset_open(&self->set, url, &options, &err);
+	Py_END_ALLOW_THREADS if (rc < 0)
+	{
+		Py_DECREF(self);
+		return fail(&err);
+	}
+	return (PyObject *)self;
 }
 
 static void data_dealloc(PyObject *object)
@@ -796,7 +727,7 @@ static PyType_Slot data_slots[] = {
 	{Py_tp_new, (void *)data_new},
 	{Py_tp_dealloc, (void *)data_dealloc},
 	{Py_tp_methods, data_methods},
-	{Py_tp_doc, (void *)"Dataset(url, format, dtype, numbers, store, threads, cache)"},
+	{Py_tp_doc, (void *)"Dataset(url, format, dtype, numbers, store, threads, cache, cancel)"},
 	{0, NULL},
 };
 
@@ -823,21 +754,9 @@ static PyType_Spec specs[] = {
 
 int native_add_data(PyObject *module)
 {
-	static const char *const names[] = {"Dataset", "Batch", "Plan"};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		PyObject *type = PyType_FromSpec(&specs[i]);
-
-		if (!type)
-			return -1;
-		if (i == 1) {
-			Py_INCREF(type);
-			batch_type = (PyTypeObject *)type;
-		}
-		if (PyModule_AddObject(module, names[i], type) < 0) {
-			Py_DECREF(type);
-			return -1;
-		}
-	}
-	return 0;
+	return native_add_type(module, &specs[0], NULL) < 0 ||
+			       native_add_type(module, &specs[1], &batch_type) < 0 ||
+			       native_add_type(module, &specs[2], NULL) < 0
+		       ? -1
+		       : 0;
 }

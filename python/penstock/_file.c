@@ -33,6 +33,16 @@ struct cancel {
 	PyObject_HEAD struct penstock_cancel *cancel;
 };
 
+int native_to_cancel(PyObject *object, void *out)
+{
+	if (!PyObject_TypeCheck(object, cancel_type)) {
+		PyErr_SetString(PyExc_TypeError, "expected a Cancel");
+		return 0;
+	}
+	*(struct penstock_cancel **)out = ((struct cancel *)object)->cancel;
+	return 1;
+}
+
 static PyObject *cancel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	struct cancel *self = make(type);
@@ -160,15 +170,14 @@ static PyObject *transfer_list(PyObject *self, PyObject *args)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct lister l = {0};
 	const char *url, *delimiter;
-	PyObject *cancel;
 	int rc;
 
-	if (!PyArg_ParseTuple(args, "szO!n", &url, &delimiter, cancel_type, &cancel, &l.most))
+	if (!PyArg_ParseTuple(
+		    args, "szO&n", &url, &delimiter, native_to_cancel, &options.cancel, &l.most))
 		return NULL;
 	l.list = PyList_New(0);
 	if (!l.list)
 		return NULL;
-	options.cancel = ((struct cancel *)cancel)->cancel;
 	l.state = PyEval_SaveThread();
 	rc = penstock_list(transfer, url, delimiter, on_listed, &l, &options, &err);
 	PyEval_RestoreThread(l.state);
@@ -183,14 +192,12 @@ static PyObject *transfer_put(PyObject *self, PyObject *args)
 	struct penstock_transfer *transfer = ((struct transfer *)self)->transfer;
 	struct penstock_call_options options = PENSTOCK_CALL_OPTIONS_INIT;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	PyObject *cancel;
 	const char *url;
 	int fd, create, rc;
 
-	if (!PyArg_ParseTuple(args, "sipO!", &url, &fd, &create, cancel_type, &cancel))
+	if (!PyArg_ParseTuple(args, "sipO&", &url, &fd, &create, native_to_cancel, &options.cancel))
 		return NULL;
 	options.if_none_match = create != 0;
-	options.cancel = ((struct cancel *)cancel)->cancel;
 	Py_BEGIN_ALLOW_THREADS rc = penstock_put_stream(transfer, url, fd, &options, NULL, &err);
 	Py_END_ALLOW_THREADS if (rc < 0) return fail(&err);
 	Py_RETURN_NONE;
@@ -216,12 +223,10 @@ static PyObject *transfer_copy(PyObject *self, PyObject *args)
 	struct penstock_call_options options = PENSTOCK_CALL_OPTIONS_INIT;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	const char *from, *to;
-	PyObject *cancel;
 	int rc;
 
-	if (!PyArg_ParseTuple(args, "ssO!", &from, &to, cancel_type, &cancel))
+	if (!PyArg_ParseTuple(args, "ssO&", &from, &to, native_to_cancel, &options.cancel))
 		return NULL;
-	options.cancel = ((struct cancel *)cancel)->cancel;
 	Py_BEGIN_ALLOW_THREADS rc = penstock_copy(transfer, from, to, &options, NULL, &err);
 	Py_END_ALLOW_THREADS if (rc < 0) return fail(&err);
 	Py_RETURN_NONE;
@@ -532,21 +537,9 @@ static PyType_Spec specs[] = {
 
 int native_add_files(PyObject *module)
 {
-	static const char *const names[] = {"Cancel", "Transfer", "File"};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		PyObject *type = PyType_FromSpec(&specs[i]);
-
-		if (!type)
-			return -1;
-		if (i != 1) {
-			Py_INCREF(type);
-			*(i ? &file_type : &cancel_type) = (PyTypeObject *)type;
-		}
-		if (PyModule_AddObject(module, names[i], type) < 0) {
-			Py_DECREF(type);
-			return -1;
-		}
-	}
-	return 0;
+	return native_add_type(module, &specs[0], &cancel_type) < 0 ||
+			       native_add_type(module, &specs[1], NULL) < 0 ||
+			       native_add_type(module, &specs[2], &file_type) < 0
+		       ? -1
+		       : 0;
 }

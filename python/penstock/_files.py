@@ -12,9 +12,9 @@ from penstock import _native
 # Reads of a file that are smaller come from a buffer of this size; larger ones request exactly their bytes.
 BUFFER = 64 << 10
 AHEAD = 32 << 20
+REMOTE = ("s3://", "gs://", "http://", "https://")
 _PIPE = 1 << 20
 _MODES = {"rb", "r", "rt", "wb", "w", "wt", "xb", "x", "xt"}
-_REMOTE = ("s3://", "gs://", "http://", "https://")
 
 # endpoint_url, region, profile, key, secret, token, anonymous
 Store = Tuple[Optional[str], Optional[str], Optional[str], Optional[str], Optional[str], Optional[str], bool]
@@ -360,7 +360,7 @@ def open_with(url: str, mode: str, store: Store, ahead: int = AHEAD, text: Tuple
     if mode[0] == "r":
         file = File(_Raw(url, store, ahead))
         return file if mode == "rb" else io.TextIOWrapper(file, encoding, errors, newline)
-    if not url.startswith(_REMOTE):
+    if not url.startswith(REMOTE):
         return io.open(url, mode) if "b" in mode else io.open(url, mode, encoding=encoding, errors=errors, newline=newline)
     if url.startswith(("http://", "https://")):
         raise io.UnsupportedOperation(f"cannot write '{url}': HTTP is read only")

@@ -561,18 +561,31 @@ static void print_warning(void *cookie, int level, const char *line)
 		fprintf(stderr, "penstock: %s\n", line);
 }
 
-static int native_exec(PyObject *module)
+int native_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
 {
-	PyObject *type = PyType_FromSpec(&saving_spec);
+	PyObject *type = PyType_FromSpec(spec);
 
 	if (!type)
 		return -1;
-	if (PyModule_AddObject(module, "Saving", type) < 0) {
+	Py_INCREF(type);
+	if (PyModule_AddObject(module, strrchr(spec->name, '.') + 1, type) < 0) {
+		Py_DECREF(type);
 		Py_DECREF(type);
 		return -1;
 	}
+	if (out)
+		*out = (PyTypeObject *)type;
+	else
+		Py_DECREF(type);
+	return 0;
+}
+
+static int native_exec(PyObject *module)
+{
 	penstock_set_log(print_warning, NULL);
-	return native_add_data(module) < 0 ? -1 : native_add_files(module);
+	return native_add_type(module, &saving_spec, NULL) < 0 || native_add_data(module) < 0
+		       ? -1
+		       : native_add_files(module);
 }
 
 static PyModuleDef_Slot slots[] = {

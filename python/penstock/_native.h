@@ -27,6 +27,12 @@ static inline void unmake(PyObject *object)
 	Py_DECREF(type);
 }
 
+/* A converter of "O&" from a Cancel to its flag, a struct penstock_cancel *. */
+int native_to_cancel(PyObject *object, void *out);
+
+/* Adds a type to the module, by the last word of its name; `*out`, if it is not NULL, keeps it for
+ * good. Returns -1 with an exception set on failure. */
+int native_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out);
 /* Adds the types for penstock.open(). Returns -1 with an exception set on failure. */
 int native_add_files(PyObject *module);
 /* Adds the types for penstock.data. Returns -1 with an exception set on failure. */

@@ -26,6 +26,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from penstock import _native
 from penstock._errors import DatasetChanged, DatasetDamaged, DatasetError, data_error
+from penstock._files import REMOTE, interruptible
 from penstock._loader import Loader
 from penstock._mix import Mix
 from penstock._numbers import UINT32_MAX, check_number
@@ -116,8 +117,8 @@ class Dataset:
         place = (None if cache is None else os.fsdecode(cache), cache_size)
         self._arguments = (str(url), format, dtype, (record_size, header, trailer, window, stride), store, threads, place)
         self.url = self._arguments[0]
-        self._remote = self.url.startswith(("s3://", "gs://"))
-        self._set = _native.Dataset(*self._arguments)
+        self._remote = self.url.startswith(REMOTE)
+        self._set = interruptible(lambda cancel: _native.Dataset(*self._arguments, cancel))
         self.format = self._set.format()
         self._size = self._set.sample_size()
         self._columns: Optional[List[_Column]] = None
