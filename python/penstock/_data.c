@@ -226,27 +226,23 @@ static PyObject *dims_of(const struct penstock_field *f)
 	return dims;
 }
 
-/* One field: the value is an offset in the sample, or bytes if it is in another form there. */
+/* (name, dtype, big_endian, dims, offset, size) of a field that is in the sample as it is. */
 static PyObject *field_of(const struct penstock_field *f, const char *data, size_t size)
 {
 	const char *at = f->data;
-	bool within = at >= data && at + f->size <= data + size;
-	PyObject *dims = dims_of(f);
-	PyObject *value = within ? PyLong_FromSize_t((size_t)(at - data))
-				 : PyBytes_FromStringAndSize(at, (Py_ssize_t)f->size);
+	PyObject *dims;
 
-	if (!dims || !value) {
-		Py_XDECREF(dims);
-		Py_XDECREF(value);
+	if (at < data || at + f->size > data + size) {
+		PyErr_SetString(PyExc_ValueError, "a field is not within its sample");
 		return NULL;
 	}
-	return Py_BuildValue("(NszNNIINNn)",
-		PyUnicode_DecodeUTF8(f->name, (Py_ssize_t)f->name_len, "surrogateescape"), f->type,
-		f->dtype, PyBool_FromLong(f->big_endian), dims, (unsigned)f->index,
-		(unsigned)f->count,
-		f->mode ? PyUnicode_FromStringAndSize(f->mode, (Py_ssize_t)f->mode_len)
-			: Py_BuildValue(""),
-		value, (Py_ssize_t)f->size);
+	dims = dims_of(f);
+	return dims ? Py_BuildValue("(NzNNnn)",
+			      PyUnicode_DecodeUTF8(
+				      f->name, (Py_ssize_t)f->name_len, "surrogateescape"),
+			      f->dtype, PyBool_FromLong(f->big_endian), dims,
+			      (Py_ssize_t)(at - data), (Py_ssize_t)f->size)
+		    : NULL;
 }
 
 static PyObject *data_split(PyObject *self, PyObject *args)
@@ -703,7 +699,7 @@ static PyMethodDef data_methods[] = {
 		"fields, as dicts; convert(sample, name, view, type, dtype, big_endian, dims) "
 		"makes values other than bytes, texts and integers"},
 	{"split", data_split, METH_VARARGS,
-		"split(sample, bytes, offset, size): the fields of a sample"},
+		"split(sample, bytes, offset, size): the fields of a sample of a format with one size"},
 	{NULL, NULL, 0, NULL},
 };
 

@@ -1,4 +1,11 @@
-"""Errors of checkpoints and data sets. Each message is one line: the failure, its place and a hint."""
+"""Errors of checkpoints, data sets and files. Each message is one line: the failure, its place and a hint."""
+from typing import Any, Dict
+
+
+def _made(kinds: Dict[str, Any], other: Any, code: str, message: bytes) -> Any:
+    made = kinds.get(code, other)(message.decode("utf-8", "replace"))
+    made.code = code
+    return made
 
 
 class CheckpointError(RuntimeError):
@@ -24,9 +31,8 @@ _KINDS = {"corrupt": CheckpointDamaged, "exists": CheckpointExists, "timeout": C
 
 def error(code: str, message: bytes) -> CheckpointError:
     """Returns the exception for an error of libpenstock; called by the extension module."""
-    raised = _KINDS.get(code, CheckpointError)(message.decode("utf-8", "replace"))
-    raised.code = code
-    return raised
+    made: CheckpointError = _made(_KINDS, CheckpointError, code, message)
+    return made
 
 
 class DatasetError(RuntimeError):
@@ -52,9 +58,8 @@ _DATA_KINDS = {"corrupt": DatasetDamaged, "changed": DatasetChanged}
 
 def data_error(code: str, message: bytes) -> DatasetError:
     """Returns the exception for an error of a data set; called by the extension module."""
-    raised = _DATA_KINDS.get(code, DatasetError)(message.decode("utf-8", "replace"))
-    raised.code = code
-    return raised
+    made: DatasetError = _made(_DATA_KINDS, DatasetError, code, message)
+    return made
 
 
 class FileError(OSError):
@@ -86,6 +91,5 @@ _FILE_KINDS = {
 
 def file_error(code: str, message: bytes) -> FileError:
     """Returns the exception for an error of a file; called by the extension module."""
-    raised = _FILE_KINDS.get(code, FileError)(message.decode("utf-8", "replace"))
-    raised.code = code
-    return raised
+    made: FileError = _made(_FILE_KINDS, FileError, code, message)
+    return made

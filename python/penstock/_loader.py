@@ -19,17 +19,16 @@ _BATCH = 1 << 24  # samples of a batch
 _RANKS = 1 << 20
 
 
+def _worker_info() -> Any:
+    """Returns what torch says of this process of a DataLoader; None if it is none."""
+    torch = torch_if_loaded()
+    return torch.utils.data.get_worker_info() if torch is not None else None
+
+
 def _worker() -> Tuple[int, int]:
     """Returns (number, workers) of this process of a torch DataLoader, else (0, 1)."""
-    torch = torch_if_loaded()
-    info = torch.utils.data.get_worker_info() if torch is not None else None
+    info = _worker_info()
     return (info.id, info.num_workers) if info is not None else (0, 1)
-
-
-def _is_worker() -> bool:
-    """Returns True in a process of a torch DataLoader."""
-    torch = torch_if_loaded()
-    return torch is not None and torch.utils.data.get_worker_info() is not None
 
 
 def _block(data: Any) -> int:
@@ -199,7 +198,7 @@ class Loader:
         self._advance()
         worker = _worker()
         batches = self._batches(worker)
-        if self._pin and not _is_worker():
+        if self._pin and _worker_info() is None:
             from penstock._torch import pinned
 
             batches = pinned(batches)
@@ -246,7 +245,7 @@ class Loader:
 
     def _record(self) -> None:
         """Writes the numbers of the last epoch to the output of the run."""
-        if self._numbers is not None and not _is_worker():
+        if self._numbers is not None and _worker_info() is None:
             record(self._ranks()[0], self._numbers, self._meter.stats())
         self._numbers = None
 

@@ -15,7 +15,7 @@ class Saving:
 class Batch:
     def wait(self) -> Tuple[bytearray, bytes]: ...
 
-_Field = Tuple[str, str, Optional[str], bool, Tuple[int, ...], int, int, Optional[str], Union[int, bytes], int]
+_Field = Tuple[str, Optional[str], bool, Tuple[int, ...], int, int]
 
 class Dataset:
     def __new__(cls, url: str, format: Optional[str], dtype: Optional[str], numbers: Tuple[int, int, int, int, int],

@@ -6,6 +6,8 @@ from typing import Any, Dict, Iterator
 import numpy
 import torch
 
+from penstock._loader import _worker
+
 _WIDER = {"uint16": "int32", "uint32": "int64"}  # types that torch does not have, or has without arithmetic
 
 
@@ -98,12 +100,11 @@ def batches(loader: Any, place: Any) -> Any:
             return len(loader)
 
         def __iter__(self) -> Iterator[Any]:
-            info = torch.utils.data.get_worker_info()
             if place is None:
                 return iter(loader)
-            if info is not None:  # the worker may be one of another epoch
+            if torch.utils.data.get_worker_info() is not None:  # the worker may be one of another epoch
                 loader.seed, loader.epoch, loader._start = place.tolist()
-            return loader._batches((info.id, info.num_workers) if info is not None else (0, 1))  # type: ignore[no-any-return]
+            return loader._batches(_worker())  # type: ignore[no-any-return]
 
         # The state of a worker, for torchdata: the place where its epoch began, and how many batches it has yielded since.
         def state_dict(self) -> Dict[str, Any]:

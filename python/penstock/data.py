@@ -60,7 +60,7 @@ class _Column:
     """A field of a format whose samples all have it at the same place."""
 
     def __init__(self, field: Any) -> None:
-        self.name, _, dtype, big, dims, _, _, _, self.at, self.size = field
+        self.name, dtype, big, dims, self.at, self.size = field
         self.dtype = _dtype(dtype or "uint8", big)
         self.dims = tuple(dims) if dtype else (self.size,)
 
