@@ -251,11 +251,6 @@ size_t penstock_fields_count(const struct penstock_fields *fields)
 int penstock_fields_at(const struct penstock_fields *fields, size_t i, struct penstock_field *out,
 	struct penstock_error *err)
 {
-	static const char *const types[] = {[FORMAT_BYTES] = "bytes",
-		[FORMAT_TEXT] = "text",
-		[FORMAT_JSON] = "json",
-		[FORMAT_NUMBER] = "number",
-		[FORMAT_ARRAY] = "array"};
 	struct penstock_field own = PENSTOCK_FIELD_INIT;
 	const struct format_field *field;
 
@@ -270,7 +265,7 @@ int penstock_fields_at(const struct penstock_fields *fields, size_t i, struct pe
 	own.name_len = field->name_len;
 	own.data = field->data;
 	own.size = field->size;
-	own.type = types[field->type];
+	own.type = format_type_name(field->type);
 	own.dtype = field->dtype != DTYPE_NONE ? dtype_name(field->dtype) : NULL;
 	own.big_endian = field->big_endian;
 	own.ndim = field->ndim;

@@ -12,13 +12,7 @@
 
 static const char *type_name(const struct format_field *f)
 {
-	static const char *const types[] = {[FORMAT_BYTES] = "bytes",
-		[FORMAT_TEXT] = "text",
-		[FORMAT_JSON] = "json",
-		[FORMAT_NUMBER] = "number",
-		[FORMAT_ARRAY] = "array"};
-
-	return f->dtype == DTYPE_NONE ? types[f->type] : dtype_name(f->dtype);
+	return f->dtype == DTYPE_NONE ? format_type_name(f->type) : dtype_name(f->dtype);
 }
 
 static int print_text(const struct format_fields *fields)

@@ -30,6 +30,17 @@ size_t dtype_size(enum format_dtype dtype)
 	return dtypes[dtype].size;
 }
 
+const char *format_type_name(enum format_type type)
+{
+	static const char *const names[] = {[FORMAT_BYTES] = "bytes",
+		[FORMAT_TEXT] = "text",
+		[FORMAT_JSON] = "json",
+		[FORMAT_NUMBER] = "number",
+		[FORMAT_ARRAY] = "array"};
+
+	return names[type];
+}
+
 const char *dtype_name(enum format_dtype dtype)
 {
 	return dtypes[dtype].name;

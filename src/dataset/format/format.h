@@ -132,6 +132,8 @@ struct format {
 		struct format_fields *out, struct penstock_error *err);
 };
 
+/* "bytes", "text", "json", "number" or "array"; static. */
+const char *format_type_name(enum format_type type);
 /* Bytes of one value; 0 of DTYPE_NONE. */
 size_t dtype_size(enum format_dtype dtype);
 /* "float32", as NumPy names it; static. */
