@@ -77,35 +77,22 @@ static char *identity(const struct source *s, size_t shard)
 		s->text.data + s->shards[shard].etag);
 }
 
-/* Returns the open file of a shard; NULL if there is none. The last LIMIT_DATASET_FILES that were
- * asked for stay open. */
+/* Returns the open file of a shard; NULL if there is none. */
 static struct block_file *file_of(struct source_reader *reader, size_t shard, bool make)
 {
 	const struct source *s = reader->source;
-	struct cached_file *oldest = &reader->cached[0];
 	_cleanup_free_ char *id = NULL;
+	struct block_file *file;
 
-	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++) {
-		struct cached_file *c = &reader->cached[i];
-
-		if (c->file.fd >= 0 && c->file.shard == shard) {
-			c->used = ++reader->clock;
-			return &c->file;
-		}
-		if (c->file.fd < 0 || (oldest->file.fd >= 0 && c->used < oldest->used))
-			oldest = c;
-	}
 	/* Without an ETag a version has no name. */
 	if (s->shards[shard].size == 0 || !s->text.data[s->shards[shard].etag])
 		return NULL;
+	file = source_file(reader, shard);
+	if (file->fd >= 0)
+		return file;
 	id = identity(s, shard);
-	if (!id)
-		return NULL;
-	block_file_close(&oldest->file);
-	oldest->file.shard = shard;
-	oldest->file.size = s->shards[shard].size;
-	oldest->used = ++reader->clock;
-	return block_file_open(s->cache, &oldest->file, id, make) ? &oldest->file : NULL;
+	file->size = s->shards[shard].size;
+	return id && block_file_open(s->cache, file, id, make) ? file : NULL;
 }
 
 /* ---- what is there ---- */

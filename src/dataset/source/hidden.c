@@ -47,12 +47,12 @@ static int append(void *cookie, const void *data, size_t len, struct penstock_er
 int source_get(const struct source *s, const char *name, const atomic_int *cancel, struct buf *out,
 	struct penstock_error *err)
 {
-	_cleanup_free_ char *key = s->client ? str_printf("%s%s", s->prefix, name)
-					     : path_join(s->prefix, name);
+	_cleanup_free_ char *key = NULL;
 	struct stat st;
 
 	if (s->engine)
 		return source_web_get(s, name, cancel, out, err);
+	key = s->client ? str_printf("%s%s", s->prefix, name) : path_join(s->prefix, name);
 	if (!key)
 		return error_memory(err);
 	/* A range is not verified against the object's checksum: an index has its own. */

@@ -23,10 +23,8 @@ int source_reader_new(struct source_reader **out, struct source *source, struct 
 	if (!reader)
 		return error_memory(err);
 	reader->source = source;
-	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++) {
-		reader->files[i].fd = -1;
-		reader->cached[i].file.fd = -1;
-	}
+	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++)
+		reader->files[i].file.fd = -1;
 	if (source->client)
 		r = reads_new(&reader->reads, source->client, source->bucket, err);
 	else if (source->engine)
@@ -43,11 +41,8 @@ void source_reader_free(struct source_reader *reader)
 {
 	if (!reader)
 		return;
-	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++) {
-		if (reader->files[i].fd >= 0)
-			close(reader->files[i].fd);
-		block_file_close(&reader->cached[i].file);
-	}
+	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++)
+		block_file_close(&reader->files[i].file);
 	reads_free(reader->reads);
 	free(reader->chunk);
 	free(reader);
@@ -56,13 +51,29 @@ void source_reader_free(struct source_reader *reader)
 void source_reader_close(struct source_reader *reader, size_t shard)
 {
 	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++) {
-		struct open_file *file = &reader->files[i];
-
-		if (file->fd >= 0 && file->shard == shard) {
-			close(file->fd);
-			file->fd = -1;
-		}
+		if (reader->files[i].file.shard == shard)
+			block_file_close(&reader->files[i].file);
 	}
+}
+
+struct block_file *source_file(struct source_reader *reader, size_t shard)
+{
+	struct open_file *oldest = &reader->files[0];
+
+	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++) {
+		struct open_file *open = &reader->files[i];
+
+		if (open->file.fd >= 0 && open->file.shard == shard) {
+			open->used = ++reader->clock;
+			return &open->file;
+		}
+		if (open->file.fd < 0 || (oldest->file.fd >= 0 && open->used < oldest->used))
+			oldest = open;
+	}
+	block_file_close(&oldest->file);
+	oldest->file.shard = shard;
+	oldest->used = ++reader->clock;
+	return &oldest->file;
 }
 
 /* ---- local files ---- */
@@ -93,31 +104,23 @@ static int open_shard(const struct source *s, size_t shard, struct penstock_erro
 
 static int file_of(struct source_reader *reader, size_t shard, struct penstock_error *err)
 {
-	struct open_file *oldest = &reader->files[0];
+	struct block_file *file = source_file(reader, shard);
+	int fd = file->fd;
 
-	for (size_t i = 0; i < LIMIT_DATASET_FILES; i++) {
-		struct open_file *file = &reader->files[i];
-
-		if (file->fd >= 0 && file->shard == shard) {
-			file->used = ++reader->clock;
-			return file->fd;
-		}
-		if (file->fd < 0 || (oldest->fd >= 0 && file->used < oldest->used))
-			oldest = file;
-	}
-	if (oldest->fd >= 0)
-		close(oldest->fd);
-	oldest->fd = open_shard(reader->source, shard, err);
-	if (oldest->fd == -(int)PENSTOCK_E_LIMIT) {
+	if (fd >= 0)
+		return fd;
+	fd = open_shard(reader->source, shard, err);
+	if (fd == -(int)PENSTOCK_E_LIMIT) {
 		/* Too many open files. */
 		for (size_t i = 0; i < LIMIT_DATASET_FILES; i++)
-			source_reader_close(reader, reader->files[i].shard);
+			block_file_close(&reader->files[i].file);
 		penstock_error_release(err);
-		oldest->fd = open_shard(reader->source, shard, err);
+		fd = open_shard(reader->source, shard, err);
 	}
-	oldest->shard = shard;
-	oldest->used = ++reader->clock;
-	return oldest->fd < 0 ? -(int)PENSTOCK_E_IO : oldest->fd;
+	if (fd < 0)
+		return -(int)PENSTOCK_E_IO;
+	file->fd = fd;
+	return fd;
 }
 
 /* Returns false at an error, which is in `read`. */
