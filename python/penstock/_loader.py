@@ -20,7 +20,7 @@ _RANKS = 1 << 20
 
 
 def _worker_info() -> Any:
-    """Returns what torch says of this process of a DataLoader; None if it is none."""
+    """Returns torch's description of this worker of a DataLoader; None in another process."""
     torch = torch_if_loaded()
     return torch.utils.data.get_worker_info() if torch is not None else None
 

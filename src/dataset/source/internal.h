@@ -67,8 +67,8 @@ struct source {
 	_Atomic int64_t hasty_until_ms; /* no waiting for blocks that others fetch before */
 };
 
-/* A file that was read last stays open for the next read: a local one, of which `fd` and `shard` are
- * used, or one of the cache. */
+/* A file that was read last stays open for the next read: a local one, of which `fd` and `shard`
+ * are used, or one of the cache. */
 struct open_file {
 	struct block_file file;
 	unsigned used;
@@ -112,10 +112,10 @@ void packed_init(struct source *s);
 void packed_after_fork(struct source *s);
 void packed_release(struct source *s);
 
-/* read.c: returns the open file of a shard, else a closed one for it, in the place of the one that
- * was not used for the longest time. The last LIMIT_DATASET_FILES stay open. */
+/* reader.c: returns the open file of a shard, else a closed one for it, in the place of the one
+ * that was not used for the longest time. The last LIMIT_DATASET_FILES stay open. */
 struct block_file *source_file(struct source_reader *reader, size_t shard);
-/* Reads shards as they are stored; n > 0. */
+/* read.c: reads shards as they are stored; n > 0. */
 int source_read_stored(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
 /* objects.c: from the store. */

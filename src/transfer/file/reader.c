@@ -84,8 +84,8 @@ static int start(struct file_reader *f, struct file_job *job, struct object_read
 	return file_pool_add(f->pool, job, err);
 }
 
-/* Starts a job and waits for its end: at most LIMIT_READS reads, which the connections of one thread
- * do at the same time. Without reads it finds the source. */
+/* Starts a job and waits for its end: at most LIMIT_READS reads, which the connections of one
+ * thread do at the same time. Without reads it finds the source. */
 static int run(
 	struct file_reader *f, struct object_read *items, size_t n, struct penstock_error *err)
 {

@@ -1,7 +1,6 @@
 #include "transfer/web/request.h"
 
 #include "base/error.h"
-#include "net/http/http.h"
 
 int web_request(struct http_request *request, const char *url, const char *if_range,
 	struct penstock_error *err)

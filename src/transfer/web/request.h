@@ -12,8 +12,9 @@
 
 #include <stdbool.h>
 
-struct http_reply;
-struct http_request;
+#include "base/str.h"
+#include "net/http/http.h"
+
 struct penstock_error;
 
 /* Makes `request` a GET of the URL, which is borrowed, as it is stored. `if_range` is a strong ETag
