@@ -170,7 +170,7 @@ def main(report):
     sys.path.insert(0, str(package()))
     size = report.size(GB, GB // 10)
     report_waits(report, *waits(size))
-    other = subprocess.run([reporting.TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
+    other = reporting.bench_python()
     if other:
         found = subprocess.run([other, __file__, str(size)], check=True, stdout=subprocess.PIPE, text=True).stdout
         report_waits(report, *json.loads(found.splitlines()[-1]))

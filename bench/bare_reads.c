@@ -6,8 +6,8 @@
  *
  * REQUESTS is a file of requests, each of which ends with an empty line. Two threads with 16 kept
  * connections each send them in turn. What they receive is overwritten by what comes next, or kept
- * in MIB of memory of each thread until they are full: bytes that somebody uses have to get there.
- * Prints replies per second.
+ * in MIB of memory of each thread until they are full, as bytes must be that a program uses. Prints
+ * replies per second.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -41,6 +41,11 @@ def format_figure(value, unit):
     return f"{value:,.0f} {unit}" if abs(value) >= 100 else f"{value:.2f} {unit}"
 
 
+def bench_python():
+    """The Python with the current torch and the peers, if tools/bench-python has got it; else an empty text."""
+    return subprocess.run([TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
+
+
 class Report:
     def __init__(self, quick=False):
         self.quick = quick  # fewer and smaller samples, to see that the benchmarks themselves work

@@ -4,15 +4,13 @@
 where it reads in them. MosaicML's and litData's readers copy shards to a directory in memory first; they start with an empty one.
 """
 import json
-import os
 import random
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import report as reporting
-from samples import AHEAD, KEYS, bare, peers_python, start_store, stop
+from samples import AHEAD, bare, bare_program, environment, in_memory, number, python_package, start_store, stop
 
 BATCH, ROUNDS, SECONDS = 256, 5, 3
 SIZES = {"3 kB": (3073, 60_000), "100 kB": (100_000, 5_000)}  # bytes of a sample, samples
@@ -100,35 +98,29 @@ writer.merge(1)
 
 
 class Bench:
-    def __init__(self, report, folder, endpoint):
-        self.report, self.folder, self.endpoint = report, folder, endpoint
+    def __init__(self, report, package, folder, endpoint):
+        self.report, self.package, self.folder, self.endpoint = report, package, folder, endpoint
+        self.program = bare_program()
         self.seconds = report.size(SECONDS, 0.3)
-        self.peers = peers_python()
+        self.peers = reporting.bench_python()
         self.stuck = set()
         if not self.peers:
             report.missing("webdataset, MosaicML Streaming, litData", "tools/bench-python installs them")
-        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home")} | KEYS
-        self.env |= {"AWS_ENDPOINT_URL": endpoint, "S3_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
+        self.env = environment(folder, endpoint)
 
     def penstock(self, *arguments):
         return subprocess.run([reporting.binary(), *map(str, arguments)], env=self.env, check=True, stdout=subprocess.PIPE, text=True).stdout
 
-    def script(self, python, script, *arguments):
-        env = self.env | ({"PYTHONPATH": str(reporting.binary().parent / "python")} if script is OURS else {"PYTHONWARNINGS": "ignore"})
-        out = subprocess.run([python, "-c", script, *map(str, arguments)], env=env, check=False, capture_output=True, text=True, timeout=PATIENCE)
-        if out.returncode:
-            raise RuntimeError(out.stderr[-2000:])
-        return float(json.loads(out.stdout.splitlines()[-1]))
-
     def ours(self, url, cache=""):
-        return lambda: self.script("/usr/bin/python3", OURS, url, self.seconds, cache)
+        env = self.env | {"PYTHONPATH": str(self.package)}
+        return lambda: number("/usr/bin/python3", OURS, url, self.seconds, cache, env=env)
 
     def peer(self, script, name, url):
         def call():
             if name in self.stuck:
                 return 0.0
             try:
-                return self.script(self.peers, script, url, self.seconds)
+                return number(self.peers, script, url, self.seconds, env=self.env, patience=PATIENCE)
             except subprocess.TimeoutExpired:
                 self.stuck.add(name)
                 self.report.missing(name, f"it did not end in {PATIENCE} s")
@@ -141,8 +133,7 @@ class Bench:
         shards = [shard for shard in json.loads(self.penstock("ls", "--json", "-r", prefix)) if "index" not in shard["key"]]
         size = sum(shard["size"] for shard in shards) / samples  # with what the format adds
         paths = [(f"/bench/{shard['key']}", at, at + RANGE - 1) for shard in shards for at in range(0, shard["size"] - RANGE + 1, RANGE)]
-        program = reporting.binary().parent / "bench" / "bench-bare-reads"
-        return lambda: RANGE / size * bare(program, self.folder, self.endpoint, self.seconds, paths, 1, [AHEAD])
+        return lambda: RANGE / size * bare(self.program, self.folder, self.endpoint, self.seconds, paths, 1, [AHEAD])
 
     def compare(self, what, samples, size, prefix, script=None, name="", url=None):
         """Rows of one format: against the bare requests, the peer, and 2 GB/s, which the cache has to double."""
@@ -174,7 +165,7 @@ def measure(bench, words, size, samples):
     bench.compare(f"tar shards of {words} samples, in order", samples, size, f"s3://bench/tar-{size}/", WEBDATASET, "webdataset", urls)
     bench.compare(f"MDS shards of {words} samples, in order", samples, size, f"s3://bench/mds-{size}/", STREAMING, "MosaicML Streaming")
     if bench.peers:
-        bench.script(bench.peers, LITDATA_WRITE + "print(1)", size, samples, bench.folder / "litdata")
+        number(bench.peers, LITDATA_WRITE + "print(1)", size, samples, bench.folder / "litdata", env=bench.env)
         bench.penstock("cp", "-r", "-q", bench.folder / "litdata", f"s3://bench/litdata-{size}/")
         bench.compare(f"litData chunks of {words} samples, in order", samples, size, f"s3://bench/litdata-{size}/litdata/", LITDATA, "litData")
         subprocess.run(["rm", "-r", bench.folder / "litdata"], check=True)
@@ -182,13 +173,12 @@ def measure(bench, words, size, samples):
 
 
 def main(report):
-    if not (reporting.binary().parent / "python" / "penstock" / "data.py").exists():
-        report.missing("the Python package", "there is none in the build")
+    package = python_package(report)
+    if not package:
         return
-    subprocess.run(["ninja", "-C", reporting.binary().parent, "bench/bench-bare-reads"], check=True, stdout=subprocess.DEVNULL)
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
+    with in_memory() as name:
         store, endpoint = start_store(Path(name), "0.0.0.0:0", "relaxed")
-        bench = Bench(report, Path(name), endpoint)
+        bench = Bench(report, package, Path(name), endpoint)
         bench.penstock("mb", "s3://bench")
         for words, (size, samples) in SIZES.items():
             measure(bench, words, size, report.size(samples, samples // 10))

@@ -2,14 +2,12 @@
 
 The sets have an index, as `penstock dataset index` makes it. The store is on the same machine, over TCP.
 """
-import json
 import os
 import subprocess
-import tempfile
 from pathlib import Path
 
 import report as reporting
-from samples import KEYS, SIZE, start_store, stop
+from samples import SIZE, environment, in_memory, number, python_package, start_store, stop
 
 BATCH = 256
 KEYS_FEW, KEYS_MANY = 50_000, 1_000_000
@@ -79,21 +77,19 @@ print(time.perf_counter() - begin)
 
 
 def main(report):
-    package, python = reporting.binary().parent / "python", "/usr/bin/python3"
-    if not (package / "penstock" / "data.py").exists():
-        report.missing("the Python package", "there is none in the build")
+    package = python_package(report)
+    if not package:
         return
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
+    with in_memory() as name:
         folder = Path(name)
         store, endpoint = start_store(folder, "0.0.0.0:0", "relaxed")
-        env = {"PATH": os.environ["PATH"], "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1", "PENSTOCK_HOME": str(folder / "home")} | KEYS
+        env = environment(folder, endpoint)
 
         def penstock(*arguments):
             subprocess.run([reporting.binary(), *arguments], env=env, check=True, stdout=subprocess.DEVNULL)
 
         def timed(script, *arguments):
-            out = subprocess.run([python, "-c", script, *map(str, arguments)], env=env | {"PYTHONPATH": str(package)}, check=True, stdout=subprocess.PIPE, text=True)
-            return float(json.loads(out.stdout))
+            return number("/usr/bin/python3", script, *arguments, env=env | {"PYTHONPATH": str(package)})
 
         penstock("mb", "s3://bench")
         sets = {}

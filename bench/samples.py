@@ -3,7 +3,6 @@
 Client and store share the machine, and the connections are those of TCP, as of a store elsewhere; a second row has those of the store's
 Unix socket. The training is none: the figures are those of the loader alone.
 """
-import json
 import os
 import random
 import signal
@@ -110,6 +109,40 @@ async def get_all(keys):
 }
 
 
+def python_package(report):
+    """The directory of the Python package; None, with its absence on record, if it is not built."""
+    package = reporting.binary().parent / "python"
+    if (package / "penstock" / "data.py").exists():
+        return package
+    report.missing("the Python package", "it is not built")
+    return None
+
+
+def bare_program():
+    build = reporting.binary().parent
+    subprocess.run(["ninja", "-C", build, "bench/bench-bare-reads"], check=True, stdout=subprocess.DEVNULL)
+    return build / "bench" / "bench-bare-reads"
+
+
+def in_memory():
+    """A temporary directory."""
+    return tempfile.TemporaryDirectory(prefix="penstock-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+
+
+def environment(folder, endpoint):
+    """Of programs that use the store: its address and keys, and a home of their own."""
+    own = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home"), "PYTHONWARNINGS": "ignore"}
+    return own | KEYS | {"AWS_ENDPOINT_URL": endpoint, "S3_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+def number(python, script, *arguments, env, patience=None):
+    """The number that a program prints last; `patience`: seconds for it."""
+    out = subprocess.run([python, "-c", script, *map(str, arguments)], env=env, check=False, capture_output=True, text=True, timeout=patience)
+    if out.returncode:
+        raise RuntimeError(out.stderr[-2000:])
+    return float(out.stdout.splitlines()[-1])
+
+
 def start_store(folder, listen, durability="full"):
     env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
     command = [reporting.binary(), "serve", "--root", folder / "store", "--listen", listen, "--durability", durability]
@@ -136,14 +169,9 @@ def fill(folder, endpoint, objects, records):
     with open(folder / "records", "wb") as file:
         for _ in range(0, records, 1000):
             file.write(os.urandom(SIZE * 1000))
-    env = os.environ | KEYS | {"AWS_ENDPOINT_URL": endpoint, "PENSTOCK_HOME": str(folder / "home")}
+    env = environment(folder, endpoint)
     for arguments in (["mb", "s3://bench"], ["cp", "-r", "-q", source, large, "s3://bench/"], ["cp", "-q", folder / "records", "s3://bench/records"]):
         subprocess.run([reporting.binary(), *arguments], env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def peers_python():
-    """The Python with the peers, if tools/bench-python has got it; else an empty text."""
-    return subprocess.run([reporting.TOP / "tools" / "bench-python", "--find"], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def bare(program, folder, endpoint, seconds, paths, size=SIZE, keep=()):
@@ -162,35 +190,25 @@ def bare(program, folder, endpoint, seconds, paths, size=SIZE, keep=()):
     return float(out)
 
 
-def load(python, package, script, url, what, seconds, endpoint, singly=False):
-    """Samples per second. `singly`: a GET for each sample, as to any other store."""
-    env = {"PATH": os.environ["PATH"], "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1", "PYTHONWARNINGS": "ignore"} | KEYS
-    if package:
-        env["PYTHONPATH"] = str(package)
-    env["PENSTOCK_READ_MANY"] = "no" if singly else "yes"
-    out = subprocess.run([python, "-c", script, url, what, str(seconds), endpoint], env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return float(json.loads(out))
-
-
 def main(report):
-    package, program = reporting.binary().parent / "python", reporting.binary().parent / "bench" / "bench-bare-reads"
-    if not (package / "penstock" / "data.py").exists():
-        report.missing("the Python package", "there is none in the build")
+    package = python_package(report)
+    if not package:
         return
-    subprocess.run(["ninja", "-C", reporting.binary().parent, "bench/bench-bare-reads"], check=True, stdout=subprocess.DEVNULL)
-    python, seconds = "/usr/bin/python3", report.size(SECONDS, 0.3)
+    program, python, seconds = bare_program(), "/usr/bin/python3", report.size(SECONDS, 0.3)
     objects, records = report.size(OBJECTS, 600), report.size(RECORDS, 20000)
-    peers = peers_python()
+    peers = reporting.bench_python()
     if not peers:
         report.missing(", ".join(PEERS), "tools/bench-python installs them")
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
+    with in_memory() as name:
         folder = Path(name)
         store, endpoint = start_store(folder, "127.0.0.1:0")
         fill(folder, endpoint, objects, records)
 
         def ours(what, singly=False):
             url = "s3://bench/records" if what not in ("objects", "large") else f"s3://bench/{what}/"
-            return lambda: load(python, package, OURS, url, what, seconds, endpoint, singly)
+            # Singly: a GET for each sample, as to any other store.
+            env = {"PYTHONPATH": str(package), "PENSTOCK_READ_MANY": "no" if singly else "yes"}
+            return lambda: number(python, OURS, url, what, seconds, env=environment(folder, endpoint) | env)
 
         figures = report.interleave(ROUNDS, ours("objects"), ours("objects", singly=True))
         report.figure("objects of 3 kB, 64 in a request, over the Unix socket", figures[0], unit="samples/s")
@@ -202,7 +220,7 @@ def main(report):
         calls = [ours("objects", singly=True), lambda: bare(program, folder, endpoint, seconds, keys), ours("objects")]
         for setup, read in PEERS.values() if peers else ():
             script = PEER.replace("SETUP", setup).replace("READ", read)
-            calls.append(lambda script=script: load(peers, None, script, "", str(objects), seconds, endpoint))
+            calls.append(lambda script=script: number(peers, script, "", objects, seconds, endpoint, env=environment(folder, endpoint)))
         figures = report.interleave(ROUNDS, *calls)
         what = "objects of 3 kB, a GET for each"
         report.ratio(what, figures[0], figures[1], at_least=0.6, unit="samples/s", peer_name="bare requests")
