@@ -16,6 +16,19 @@
 
 /* --- start and end -------------------------------------------------------------------------- */
 
+/*
+ * Ends the query where it begins. The server reads its own copy; libmicrohttpd would split the
+ * query into its parameters, and if they do not fit in the connection's memory, it neither answers
+ * nor frees the request.
+ */
+static void hide_query(const char *uri)
+{
+	char *mark = strchr(uri, '?');
+
+	if (mark)
+		mark[1] = '\0';
+}
+
 void *request_new(void *cls, const char *uri, struct MHD_Connection *connection)
 {
 	struct server *server = cls;
@@ -35,6 +48,7 @@ void *request_new(void *cls, const char *uri, struct MHD_Connection *connection)
 	if (query) {
 		*query = '\0';
 		req->query = query + 1;
+		hide_query(uri);
 	}
 	req->begun_ns = clock_monotonic_ns();
 	snprintf(req->id, sizeof(req->id), "%016llX",

@@ -295,6 +295,14 @@ def test_many_or_long_headers_are_refused_and_the_server_lives(wire):
     assert stored(wire) == b"old"
 
 
+# libmicrohttpd forgets a request whose parameters do not fit in its memory
+@pytest.mark.parametrize("n", [500, 1000, 5000])
+def test_a_request_with_many_parameters_is_answered(wire, n):
+    reply = wire.raw("GET", "/bkt/k?" + "&".join(f"p{i}=" for i in range(n)), {"host": "x"})
+
+    assert (reply.status, reply.code) == (403, "AccessDenied")
+
+
 def test_a_long_document_is_refused(wire):
     body = b"<Delete>" + b" " * (9 << 20) + b"</Delete>"
 
