@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "s3/uri.h"
+#include "server/request/framing.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
@@ -39,6 +40,7 @@ void *request_new(void *cls, const char *uri, struct MHD_Connection *connection)
 		return NULL;
 	req->server = server;
 	req->connection = connection;
+	req->target_end = uri + strlen(uri);
 	req->path = strdup(uri);
 	if (!req->path) {
 		free(req);
@@ -192,7 +194,14 @@ static void notice_end_of_stream(struct request *req)
 		shutdown(info->connect_fd, SHUT_RD);
 }
 
-static enum MHD_Result begin(struct request *req, const char *method)
+/* Replies and closes the connection, where the end of the request is unknown. */
+static enum MHD_Result cut_off(struct request *req)
+{
+	reply_header(req, "Connection", "close");
+	return send_reply(req);
+}
+
+static enum MHD_Result begin(struct request *req, const char *method, const char *version)
 {
 	struct server *server = req->server;
 	int n;
@@ -206,9 +215,11 @@ static enum MHD_Result begin(struct request *req, const char *method)
 	if (n > REQUEST_HEADERS_MAX) {
 		reply_errorf(req, S3_E_INVALID_REQUEST, "More than %d header lines",
 			REQUEST_HEADERS_MAX);
-		return refuse(req);
+		return cut_off(req);
 	}
 	MHD_get_connection_values(req->connection, MHD_HEADER_KIND, add_header, req);
+	if (!framing_check(req, version))
+		return cut_off(req);
 	if (!request_authenticate(req) || !split_path(req))
 		return refuse(req);
 	request_route(req);
@@ -264,11 +275,10 @@ enum MHD_Result request_handle(void *cls, struct MHD_Connection *connection, con
 	(void)cls;
 	(void)connection;
 	(void)url;
-	(void)version;
 	if (!req) /* out of memory */
 		return MHD_NO;
 	if (req->phase == REQUEST_NEW)
-		return begin(req, method);
+		return begin(req, method, version);
 	if (*len)
 		return take_data(req, data, len);
 	return finish(req);

@@ -133,8 +133,10 @@ static struct MHD_Daemon *start_daemon(struct server *server, int fd)
 		(size_t)LIMIT_SERVER_CONNECTION, MHD_OPTION_CONNECTION_MEMORY_INCREMENT,
 		(size_t)(16 * KIB), MHD_OPTION_CONNECTION_TIMEOUT,
 		(unsigned)LIMIT_SERVER_IDLE_SECONDS, MHD_OPTION_URI_LOG_CALLBACK, request_new,
-		server, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
-		MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
+		server, MHD_OPTION_STRICT_FOR_CLIENT,
+		/* earlier versions know less, and reply less: framing.c */
+		MHD_get_version()[0] == '0' ? 0 : 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes,
+		NULL, MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
 }
 
 /* Opens a second socket in addition to that of the loopback; if that fails, TCP is enough. */

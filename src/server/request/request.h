@@ -63,6 +63,7 @@ struct request {
 	 * NULL. */
 	char *path;
 	const char *query;
+	const char *target_end; /* of the path and query in libmicrohttpd's buffer */
 	const char *method;
 	bool head;
 	bool seen; /* counted in server->active */

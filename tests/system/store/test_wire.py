@@ -303,6 +303,52 @@ def test_a_request_with_many_parameters_is_answered(wire, n):
     assert (reply.status, reply.code) == (403, "AccessDenied")
 
 
+# A proxy and the store must agree where a request ends: nothing of these is taken in two ways
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"PUT /bkt/k HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 4\r\n\r\n",
+        b"PUT /bkt/k HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"PUT /bkt/k HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"PUT /bkt/k HTTP/1.1\r\nHost: x\r\nContent-Length : 5\r\n\r\n",
+        b"PUT /bkt/k HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"GET /bkt/k HTTP/1.1\nHost: x\r\n\r\n",
+        b"GET /bkt/k HTTP/1.1\r\nHost: x\nA: b\r\n\r\n",
+        b"GET /bkt/k HTTP/1.1\r\nHost: x\n\r\n",
+        b"GET /bkt/k HTTP/1.1\r\nHost: x\r\n\n",
+        b"GET /bkt/k HTTP/1.1\r\nHost: x\rA: b\r\n\r\n",
+        b"GET /bkt/k HTTP/1.1\r\nHost: x\x00A: b\r\n\r\n",
+        b"GET /bkt/k HTTP/1.1\r\nHost: x\r\nA\x00: b\r\n\r\n",
+        b"GET /bkt/k\x00c HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /bkt/k c HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /bkt/k HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",
+        b"GET /bkt/k HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+        b"GET /bkt/k HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_a_malformed_head_is_refused_and_ends_the_connection(wire, head):
+    with wire.connect() as connection:
+        connection.sendall(head)
+
+        with connection.makefile("rb") as stream:
+            reply = stream.read()
+
+    assert reply.startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_long_head_in_pieces_is_taken(wire):
+    signed = wire.sign("GET", "/bkt/k", headers={f"x-amz-meta-{i}": "v" * 300 for i in range(60)})
+    head = wire.head("GET", "/bkt/k", signed)
+
+    with wire.connect() as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for i in range(0, len(head), 211):
+            connection.sendall(head[i : i + 211])
+        reply = wire.read(connection)
+
+    assert (reply.status, reply.body) == (200, b"old")
+
+
 def test_a_long_document_is_refused(wire):
     body = b"<Delete>" + b" " * (9 << 20) + b"</Delete>"
 

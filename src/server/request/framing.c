@@ -1,0 +1,101 @@
+#include "server/request/framing.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include <microhttpd.h>
+
+#include "server/request/reply.h"
+#include "server/request/request.h"
+
+/* Returns true for the characters of a token (RFC 9110, 5.6.2), as names of headers are. */
+static bool is_token(const char *name)
+{
+	static const char others[] = "!#$%&'*+-.^_`|~";
+
+	if (!*name)
+		return false;
+	for (; *name; name++)
+		if (!(*name >= '0' && *name <= '9') && !(*name >= 'a' && *name <= 'z') &&
+			!(*name >= 'A' && *name <= 'Z') && !strchr(others, *name))
+			return false;
+	return true;
+}
+
+/* Returns false for control characters except the tab: a bare CR is one of them. */
+static bool is_value(const char *value)
+{
+	for (; *value; value++)
+		if (((unsigned char)*value < ' ' && *value != '\t') || *value == 0x7f)
+			return false;
+	return true;
+}
+
+static bool is_target(const char *text)
+{
+	return is_value(text) && !strpbrk(text, " \t");
+}
+
+/*
+ * libmicrohttpd 1.0 and later refuses bare LFs, NULs and continued lines itself. Earlier versions
+ * accept them: they replace the end of each line by NULs, in place, so that a line that ends in
+ * CRLF is two bytes before the next one.
+ */
+static bool lines_end_well(const struct request *req, const char *version)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		req->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+	const char *end = version + strlen(version);
+
+	if (MHD_get_version()[0] != '0')
+		return true;
+	if (version != req->target_end + 1 || !info)
+		return false;
+	for (size_t i = 0; i < req->n_headers; i++) {
+		if (req->headers[i].name != end + 2)
+			return false;
+		end = req->headers[i].value + strlen(req->headers[i].value);
+	}
+	return end + 4 == req->method + info->header_size; /* the line, and the empty one */
+}
+
+static bool malformed(struct request *req, const char *problem)
+{
+	return reply_errorf(
+		req, S3_E_INVALID_REQUEST, "The head of the request is malformed: %s", problem);
+}
+
+bool framing_check(struct request *req, const char *version)
+{
+	unsigned hosts = 0, lengths = 0, encodings = 0;
+	const char *encoding = "chunked";
+
+	if (!is_target(req->path) || (req->query && !is_target(req->query)))
+		return malformed(req, "its target contains a space or a control character");
+	for (size_t i = 0; i < req->n_headers; i++) {
+		const struct sigv4_header *h = &req->headers[i];
+
+		if (!is_token(h->name))
+			return malformed(req, "the name of a header is not a token");
+		if (!is_value(h->value))
+			return malformed(req, "a header contains a control character");
+		hosts += strcasecmp(h->name, "host") == 0;
+		lengths += strcasecmp(h->name, "content-length") == 0;
+		if (strcasecmp(h->name, "transfer-encoding") == 0) {
+			encodings++;
+			encoding = h->value;
+		}
+	}
+	if (hosts != 1 && strcmp(version, MHD_HTTP_VERSION_1_1) == 0)
+		return malformed(req, "it has no Host header, or several");
+	if (lengths > 1)
+		return malformed(req, "it has several Content-Length headers");
+	if (encodings > 1 || (encodings && lengths))
+		return malformed(req, "it has a Transfer-Encoding and another length");
+	if (strcasecmp(encoding, "chunked") != 0)
+		return reply_errorf(
+			req, S3_E_NOT_IMPLEMENTED, "A Transfer-Encoding may only be chunked");
+	if (!lines_end_well(req, version))
+		return malformed(req, "a line does not end in CRLF, or is continued");
+	return true;
+}

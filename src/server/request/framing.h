@@ -1,0 +1,15 @@
+/* Strictness about the head of a request: a proxy in front of the store and the store must agree on
+ * where each header, and the request itself, ends. */
+#ifndef SERVER_REQUEST_FRAMING_H
+#define SERVER_REQUEST_FRAMING_H
+
+#include <stdbool.h>
+
+struct request;
+
+/* Checks the collected headers and the ends of the lines; `version` is that of the request line, as
+ * received. Returns false with a reply set; the connection must then be closed, because the end of
+ * the request is unknown. */
+bool framing_check(struct request *req, const char *version);
+
+#endif
