@@ -301,7 +301,14 @@
 #define LIMIT_SERVER_WORKERS 16 /* threads that wait for the disk */
 /* Each for TCP and for the Unix socket: */
 #define LIMIT_SERVER_LOOPS 8 /* event loops; one per processor up to this */
-#define LIMIT_SERVER_CONNECTIONS 4096 /* open at once */
+/* open at once: at most this, and at most half of the descriptors of the process */
+#define LIMIT_SERVER_CONNECTIONS 4096
+/* of them to the port: kept free, so that a client with the keys finds a place; 64 is what our own
+ * client opens to one host; at most a quarter */
+#define LIMIT_SERVER_ROOM 64
+/* seconds for which a connection to the port may have no valid signature: a head of 64 KiB takes as
+ * long at 2 kB per second */
+#define LIMIT_SERVER_STRANGER_SECONDS 30
 /* bytes of a connection's buffers; headers must fit; cleared for each request */
 #define LIMIT_SERVER_CONNECTION (64 * KIB)
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* seconds without a byte received or sent on a connection */

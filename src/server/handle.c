@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "s3/uri.h"
+#include "server/request/connections.h"
 #include "server/request/framing.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
@@ -194,6 +195,15 @@ static void notice_end_of_stream(struct request *req)
 		shutdown(info->connect_fd, SHUT_RD);
 }
 
+static void sender_is_known(struct request *req)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		req->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+	if (info)
+		connections_known(req->server->connections, info->socket_context);
+}
+
 /* Replies and closes the connection, where the end of the request is unknown. */
 static enum MHD_Result cut_off(struct request *req)
 {
@@ -220,7 +230,10 @@ static enum MHD_Result begin(struct request *req, const char *method, const char
 	MHD_get_connection_values(req->connection, MHD_HEADER_KIND, add_header, req);
 	if (!framing_check(req, version))
 		return cut_off(req);
-	if (!request_authenticate(req) || !split_path(req))
+	if (!request_authenticate(req))
+		return refuse(req);
+	sender_is_known(req);
+	if (!split_path(req))
 		return refuse(req);
 	request_route(req);
 	if (request_replied(req))

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "base/cleanup.h"
@@ -17,9 +18,10 @@
 #include "base/log.h"
 #include "base/near_socket.h"
 #include "base/str.h"
-#include "server/request/request.h"
 #include "server/handle.h"
+#include "server/request/connections.h"
 #include "server/request/hash.h"
+#include "server/request/request.h"
 #include "server/request/workers.h"
 
 static void signer_free(void *arg)
@@ -103,7 +105,7 @@ _Static_assert(offsetof(struct sockaddr_in6, sin6_port) == offsetof(struct socka
 
 /* Enlarges the send buffer, so that a reply of a quarter of a MiB is written at once if
  * possible. */
-static void on_connection(void *cls, struct MHD_Connection *connection, void **mine,
+static void on_near_connection(void *cls, struct MHD_Connection *connection, void **mine,
 	enum MHD_ConnectionNotificationCode what)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
@@ -115,9 +117,33 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **m
 		near_tune(info->connect_fd);
 }
 
+static void on_connection(void *cls, struct MHD_Connection *connection, void **mine,
+	enum MHD_ConnectionNotificationCode what)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct server *server = cls;
+
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
+		connections_closed(server->connections, *mine);
+	else if (info)
+		*mine = connections_opened(server->connections, info->connect_fd);
+}
+
+/* A request may take a descriptor besides that of its connection. */
+static unsigned connection_limit(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur / 2 > LIMIT_SERVER_CONNECTIONS)
+		return LIMIT_SERVER_CONNECTIONS;
+	return (unsigned)files.rlim_cur / 2;
+}
+
 /* Takes over `fd`. If it fails libmicrohttpd does not report if it has closed `fd`, so it is not
  * closed again. */
-static struct MHD_Daemon *start_daemon(struct server *server, int fd)
+static struct MHD_Daemon *start_daemon(
+	struct server *server, int fd, MHD_NotifyConnectionCallback notify, unsigned limit)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	unsigned loops = cpus < 2		     ? 2
@@ -128,15 +154,29 @@ static struct MHD_Daemon *start_daemon(struct server *server, int fd)
 					MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
 		0, NULL, NULL, request_handle, server, MHD_OPTION_EXTERNAL_LOGGER, mhd_log, NULL,
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, loops,
-		MHD_OPTION_CONNECTION_LIMIT, LIMIT_SERVER_CONNECTIONS, MHD_OPTION_NOTIFY_CONNECTION,
-		on_connection, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-		(size_t)LIMIT_SERVER_CONNECTION, MHD_OPTION_CONNECTION_MEMORY_INCREMENT,
-		(size_t)(16 * KIB), MHD_OPTION_CONNECTION_TIMEOUT,
-		(unsigned)LIMIT_SERVER_IDLE_SECONDS, MHD_OPTION_URI_LOG_CALLBACK, request_new,
-		server, MHD_OPTION_STRICT_FOR_CLIENT,
+		MHD_OPTION_CONNECTION_LIMIT, limit,
+		/* Half, so that one address leaves room for others; not for Unix sockets. */
+		MHD_OPTION_PER_IP_CONNECTION_LIMIT, limit / 2, MHD_OPTION_NOTIFY_CONNECTION, notify,
+		server, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)LIMIT_SERVER_CONNECTION,
+		MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)(16 * KIB),
+		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_SERVER_IDLE_SECONDS,
+		MHD_OPTION_URI_LOG_CALLBACK, request_new, server, MHD_OPTION_STRICT_FOR_CLIENT,
 		/* earlier versions know less, and reply less: framing.c */
 		MHD_get_version()[0] == '0' ? 0 : 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes,
 		NULL, MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
+}
+
+static int start_port(struct server *server, int fd, struct penstock_error *err)
+{
+	unsigned limit = connection_limit();
+	int rc = connections_start(&server->connections, limit, err);
+
+	if (rc < 0) {
+		close(fd);
+		return rc;
+	}
+	server->daemon = start_daemon(server, fd, on_connection, limit);
+	return server->daemon ? 0 : error_set(err, PENSTOCK_E_IO, "cannot start the HTTP server");
 }
 
 /* Opens a second socket in addition to that of the loopback; if that fails, TCP is enough. */
@@ -151,7 +191,7 @@ static void start_near(struct server *server, int tcp)
 	fd = near_listen((struct sockaddr *)&bound, &server->near_name);
 	if (fd < 0)
 		return;
-	server->near = start_daemon(server, fd);
+	server->near = start_daemon(server, fd, on_near_connection, connection_limit() / 2);
 	if (!server->near)
 		near_unlink(&server->near_name);
 }
@@ -174,6 +214,7 @@ static void server_free(struct server *server)
 {
 	hasher_stop(server->hasher); /* it passes work to the workers */
 	workers_stop(server->workers);
+	connections_stop(server->connections);
 	pthread_key_delete(server->signer);
 	free(server->url);
 	free(server);
@@ -208,11 +249,9 @@ int server_start(
 	if (rc >= 0)
 		rc = hasher_start(&server->hasher, err);
 	if (rc >= 0) {
-		server->daemon = start_daemon(server, fd);
-		if (server->daemon)
+		rc = start_port(server, fd, err);
+		if (rc == 0)
 			start_near(server, fd);
-		else
-			rc = error_set(err, PENSTOCK_E_IO, "cannot start the HTTP server");
 		fd = -1;
 	}
 	if (rc < 0) {

@@ -19,8 +19,9 @@
 #include "server/request/body.h"
 #include "store/store.h"
 
-struct worker_pool;
+struct connections;
 struct hasher;
+struct worker_pool;
 
 struct server {
 	/* constant while it runs */
@@ -28,6 +29,7 @@ struct server {
 	struct MHD_Daemon *daemon;
 	struct MHD_Daemon *near; /* for clients on this machine; may be NULL */
 	struct sockaddr_un near_name;
+	struct connections *connections; /* of `daemon` */
 	struct worker_pool *workers;
 	struct hasher *hasher;
 	const char *access_key_id, *secret_access_key; /* borrowed */
