@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "s3/message/read_many.h"
 #include "server/op/op.h"
+#include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
@@ -148,6 +149,8 @@ void request_route(struct request *req)
 		reply_error(req, S3_E_NO_SUCH_VERSION);
 		return;
 	}
+	if (!headers_acceptable(req))
+		return;
 	for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {
 		const struct route *r = &routes[i];
 

@@ -49,6 +49,8 @@ static const struct s3_error_info infos[S3_ERROR_COUNT_] = {
 	[S3_E_INVALID_ARGUMENT] = {"InvalidArgument", 400, false, INVALID, "Invalid argument"},
 	[S3_E_INVALID_BUCKET_NAME] = {"InvalidBucketName", 400, false, INVALID,
 		"The specified bucket is not valid"},
+	[S3_E_INVALID_BUCKET_OWNER] = {"InvalidBucketOwnerAWSAccountID", 400, false, INVALID,
+		"The value of the expected bucket owner parameter must be an AWS account ID"},
 	[S3_E_INVALID_CHUNK_SIZE] = {"InvalidChunkSizeError", 400, false, PROTOCOL,
 		"The chunk size is not valid"},
 	[S3_E_INVALID_DIGEST] = {"InvalidDigest", 400, false, INVALID,

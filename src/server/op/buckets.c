@@ -139,14 +139,12 @@ void op_acl(struct request *req)
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* Accepts settings that describe the fixed rights, rejects all others. */
+/* headers_acceptable() has let pass only what describes the fixed rights. */
 void op_put_acl(struct request *req)
 {
-	const char *acl = request_header(req, "x-amz-acl");
-
 	if (!op_subject_exists(req))
 		return;
-	if (acl && (strcmp(acl, "private") == 0 || strncmp(acl, "bucket-owner-", 13) == 0))
+	if (request_header(req, "x-amz-acl"))
 		reply_empty(req, MHD_HTTP_OK);
 	else
 		reply_errorf(req, S3_E_NOT_IMPLEMENTED,

@@ -122,31 +122,42 @@ static int hash_range(struct store_object *source, uint64_t offset, uint64_t len
 
 /* --- CopyObject ------------------------------------------------------------------------------ */
 
+static const char redirect_header[] = "x-amz-website-redirect-location";
+
+/* Returns true for the stored headers that a copy never has from its source. */
+static bool is_of_request(const char *name)
+{
+	return strcmp(name, "x-amz-storage-class") == 0 || strcmp(name, redirect_header) == 0;
+}
+
+static bool keep_headers(struct request *req, const struct store_object *source)
+{
+	const char *redirect = request_header(req, redirect_header);
+	struct buf *out = &req->stored_headers;
+	const char *p = NULL, *name, *value;
+
+	buf_init(out, LIMIT_HTTP_HEADERS);
+	while (store_object_next_header(source, &p, &name, &value)) {
+		if (is_of_request(name))
+			continue;
+		buf_add(out, name, strlen(name) + 1);
+		buf_add(out, value, strlen(value) + 1);
+	}
+	if (redirect && *redirect) {
+		buf_add(out, redirect_header, sizeof(redirect_header));
+		buf_add(out, redirect, strlen(redirect) + 1);
+	}
+	return headers_add_storage_class(req, out);
+}
+
 /* Selects the headers of the copy: those of the source or of the request. */
 static bool copy_headers(struct request *req, const struct store_object *source, bool replace)
 {
 	struct store_put *put = &req->put;
 
 	buf_release(&req->stored_headers);
-	if (replace) {
-		if (!headers_collect(req, &req->stored_headers))
-			return false;
-	} else {
-		const char *class = request_header(req, "x-amz-storage-class");
-		const char *p = NULL, *name, *value;
-
-		buf_init(&req->stored_headers, LIMIT_HTTP_HEADERS);
-		while (store_object_next_header(source, &p, &name, &value)) {
-			if (strcmp(name, "x-amz-storage-class") == 0)
-				continue; /* taken from the request, not from the source */
-			buf_add(&req->stored_headers, name, strlen(name) + 1);
-			buf_add(&req->stored_headers, value, strlen(value) + 1);
-		}
-		if (class && strcmp(class, "STANDARD") != 0) {
-			buf_add(&req->stored_headers, "x-amz-storage-class", 20);
-			buf_add(&req->stored_headers, class, strlen(class) + 1);
-		}
-	}
+	if (replace ? !headers_collect(req, &req->stored_headers) : !keep_headers(req, source))
+		return false;
 	if (buf_failed(&req->stored_headers))
 		return reply_error(req, S3_E_SLOW_DOWN);
 	put->headers = req->stored_headers.data;
@@ -206,7 +217,7 @@ static bool try_copy(struct request *req, const char *bucket, const char *key)
 
 	if (strcmp(bucket, req->bucket) == 0 && strcmp(key, req->key) == 0 && !replace &&
 		!request_header(req, "x-amz-storage-class") &&
-		!request_header(req, "x-amz-website-redirect-location") &&
+		!request_header(req, redirect_header) &&
 		!request_header(req, "x-amz-checksum-algorithm")) {
 		reply_errorf(req, S3_E_INVALID_REQUEST,
 			"This copy request is illegal because it is trying to copy an object to "

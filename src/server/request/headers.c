@@ -14,12 +14,10 @@
 static const char *const kept[] = {"content-type", "cache-control", "content-disposition",
 	"content-language", "expires", "x-amz-website-redirect-location"};
 
-/* Features that this store does not have. */
-static const char *const refused[] = {"x-amz-server-side-encryption-customer-algorithm",
-	"x-amz-server-side-encryption-aws-kms-key-id", "x-amz-object-lock-mode",
-	"x-amz-object-lock-retain-until-date", "x-amz-object-lock-legal-hold", "x-amz-tagging",
-	"x-amz-grant-read", "x-amz-grant-write", "x-amz-grant-full-control", "x-amz-grant-read-acp",
-	"x-amz-grant-write-acp", "x-amz-write-offset-bytes"};
+/* Beginnings of the headers that ask for features that this store does not have. */
+static const char *const refused[] = {"x-amz-server-side-encryption",
+	"x-amz-copy-source-server-side-encryption", "x-amz-object-lock-", "x-amz-grant-",
+	"x-amz-write-offset-bytes"};
 
 static const char *const storage_classes[] = {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA",
 	"ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER", "DEEP_ARCHIVE", "OUTPOSTS", "GLACIER_IR",
@@ -52,7 +50,7 @@ static void add_encoding(struct buf *out, const char *value)
 		add_pair(out, "content-encoding", rest.data);
 }
 
-static bool add_storage_class(struct request *req, struct buf *out)
+bool headers_add_storage_class(struct request *req, struct buf *out)
 {
 	const char *class = request_header(req, "x-amz-storage-class");
 
@@ -68,26 +66,66 @@ static bool add_storage_class(struct request *req, struct buf *out)
 		req, S3_E_INVALID_ARGUMENT, "The storage class you specified is not valid");
 }
 
-bool headers_collect(struct request *req, struct buf *out)
+static bool refuse_header(struct request *req, const char *name)
+{
+	return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+		"This store does not implement what the header %s asks for", name);
+}
+
+/* Accepts the settings that describe the fixed rights: the owner has all, others have none. */
+static bool check_rights(struct request *req)
 {
 	const char *acl = request_header(req, "x-amz-acl");
-	const char *sse = request_header(req, "x-amz-server-side-encryption");
-	size_t metadata = 0;
+	const char *ownership = request_header(req, "x-amz-object-ownership");
 
-	buf_init(out, LIMIT_HTTP_HEADERS);
-	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
-		if (!request_header(req, refused[i]))
-			continue;
-		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store does not implement what the header %s asks for", refused[i]);
-	}
-	if (sse)
-		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store does not encrypt: leave x-amz-server-side-encryption out");
-	if (acl && strcmp(acl, "private") != 0 && !str_starts(acl, "bucket-owner-"))
+	if (acl && strcmp(acl, "private") != 0 && strcmp(acl, "bucket-owner-read") != 0 &&
+		strcmp(acl, "bucket-owner-full-control") != 0)
 		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
 			"This store has no access control lists: x-amz-acl may be private or "
 			"bucket-owner-full-control");
+	if (ownership && strcmp(ownership, "BucketOwnerEnforced") != 0)
+		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+			"This store has no access control lists: x-amz-object-ownership may be "
+			"BucketOwnerEnforced");
+	return true;
+}
+
+/* Checks a header that names the account to which a bucket must belong. */
+static bool check_owner(struct request *req, const char *name)
+{
+	const char *account = request_header(req, name);
+
+	if (!account)
+		return true;
+	if (strlen(account) != 12 || strspn(account, "0123456789") != 12)
+		return reply_errorf(req, S3_E_INVALID_BUCKET_OWNER,
+			"The value of %s must be the number of an account, which has 12 digits",
+			name);
+	return strcmp(account, ACCOUNT_NUMBER) == 0 || reply_error(req, S3_E_ACCESS_DENIED);
+}
+
+bool headers_acceptable(struct request *req)
+{
+	const char *directive = request_header(req, "x-amz-tagging-directive");
+	const char *tags = request_header(req, "x-amz-tagging");
+
+	for (size_t i = 0; i < req->n_headers; i++)
+		for (size_t k = 0; k < ARRAY_SIZE(refused); k++)
+			if (strncasecmp(req->headers[i].name, refused[k], strlen(refused[k])) == 0)
+				return refuse_header(req, req->headers[i].name);
+	if (tags && *tags)
+		return refuse_header(req, "x-amz-tagging");
+	if (directive && strcmp(directive, "COPY") != 0 && strcmp(directive, "REPLACE") != 0)
+		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown tagging directive.");
+	return check_rights(req) && check_owner(req, "x-amz-expected-bucket-owner") &&
+	       check_owner(req, "x-amz-source-expected-bucket-owner");
+}
+
+bool headers_collect(struct request *req, struct buf *out)
+{
+	size_t metadata = 0;
+
+	buf_init(out, LIMIT_HTTP_HEADERS);
 	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
 		const char *value = request_header(req, kept[i]);
 
@@ -98,7 +136,7 @@ bool headers_collect(struct request *req, struct buf *out)
 	}
 	if (request_header(req, "content-encoding"))
 		add_encoding(out, request_header(req, "content-encoding"));
-	if (!add_storage_class(req, out))
+	if (!headers_add_storage_class(req, out))
 		return false;
 	for (size_t i = 0; i < req->n_headers; i++) {
 		const struct sigv4_header *h = &req->headers[i];

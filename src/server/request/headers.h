@@ -9,6 +9,15 @@
 
 struct request;
 
+/* The number of the only account, for headers that name one. */
+#define ACCOUNT_NUMBER "000000000000"
+
+/* Refuses a request of any kind that asks for a feature that this store does not have, or expects
+ * another owner of its buckets. Returns false with a reply set. */
+bool headers_acceptable(struct request *req);
+/* Appends the storage class of the request, unless it is STANDARD. Returns false with a reply
+ * set. */
+bool headers_add_storage_class(struct request *req, struct buf *out);
 /* Appends the pairs to be stored from the request's headers. Returns false with a reply set. */
 bool headers_collect(struct request *req, struct buf *out);
 /* Gets If-Match and If-None-Match of a write; the strings live in the request. Returns false with a

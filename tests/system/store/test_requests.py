@@ -1,0 +1,86 @@
+"""Nothing that a request asks for is ignored: it is done, or the request is refused by name and changes nothing."""
+import pytest
+
+from harness.s3_wire import Wire
+
+
+@pytest.fixture
+def wire(store):
+    wire = Wire(store)
+    assert wire.send("PUT", "/bkt").status == 200
+    assert wire.send("PUT", "/bkt/k", body=b"old").status == 200
+    return wire
+
+
+def keys(wire):
+    return [part.split(b"<")[0].decode() for part in wire.send("GET", "/bkt", "list-type=2").body.split(b"<Key>")[1:]]
+
+
+# --- features that the store does not have
+
+REFUSED = [
+    ("x-amz-server-side-encryption", "AES256"),
+    ("x-amz-server-side-encryption-customer-algorithm", "AES256"),
+    ("x-amz-server-side-encryption-bucket-key-enabled", "true"),
+    ("x-amz-copy-source-server-side-encryption-customer-algorithm", "AES256"),
+    ("x-amz-object-lock-mode", "GOVERNANCE"),
+    ("x-amz-object-lock-legal-hold", "ON"),
+    ("x-amz-tagging", "a=b"),
+    ("x-amz-acl", "public-read"),
+    ("x-amz-grant-read", "id=1"),
+]
+
+
+@pytest.mark.parametrize("header, value", REFUSED)
+@pytest.mark.parametrize(
+    "method, path, query, more",
+    [
+        ("PUT", "/bkt/new", "", {}),
+        ("PUT", "/bkt/new", "", {"x-amz-copy-source": "bkt/k"}),
+        ("PUT", "/bkt/new", "", {"x-amz-copy-source": "bkt/k", "x-amz-metadata-directive": "REPLACE"}),
+        ("POST", "/bkt/new", "uploads=", {}),
+        ("PUT", "/new", "", {}),
+    ],
+    ids=["put", "copy", "replace", "upload", "bucket"],
+)
+def test_what_is_not_implemented_is_refused_by_every_write(wire, method, path, query, more, header, value):
+    reply = wire.send(method, path, query, headers=more | {header: value})
+
+    assert (reply.status, reply.code) == (501, "NotImplemented")
+    assert keys(wire) == ["k"]
+    assert wire.send("HEAD", "/new").status == 404
+    assert b"<Upload>" not in wire.send("GET", "/bkt", "uploads=").body
+
+
+def test_a_copy_has_storage_class_and_redirect_of_its_own_request(wire):
+    source = {"x-amz-copy-source": "bkt/k"}
+    own = {"x-amz-storage-class": "STANDARD_IA", "x-amz-website-redirect-location": "/there"}
+
+    assert wire.send("PUT", "/bkt/with", headers=source | own).status == 200
+    assert wire.send("PUT", "/bkt/plain", headers={"x-amz-copy-source": "bkt/with"}).status == 200
+    assert wire.send("PUT", "/bkt/none", headers=source | {"x-amz-storage-class": "MY_OWN"}).code == "InvalidArgument"
+
+    assert {name: wire.send("HEAD", "/bkt/with").headers.get(name) for name in own} == own
+    assert {name: wire.send("HEAD", "/bkt/plain").headers.get(name) for name in own} == dict.fromkeys(own)
+
+
+# --- the owner of a bucket
+
+ACCOUNT = "000000000000"
+
+
+@pytest.mark.parametrize("account, code", [(ACCOUNT, None), ("111122223333", "AccessDenied"), ("me", "InvalidBucketOwnerAWSAccountID")])
+def test_the_expected_owner_must_be_the_owner(wire, account, code):
+    expected = {"x-amz-expected-bucket-owner": account}
+    source = {"x-amz-copy-source": "bkt/k", "x-amz-source-expected-bucket-owner": account}
+
+    replies = [
+        wire.send("GET", "/bkt/k", headers=expected),
+        wire.send("GET", "/bkt", headers=expected),
+        wire.send("PUT", "/bkt/new", headers=expected),
+        wire.send("PUT", "/bkt/copy", headers=source),
+        wire.send("DELETE", "/bkt/k", headers=expected),
+    ]
+
+    assert {reply.code for reply in replies} == {code}
+    assert keys(wire) == (["k"] if code else ["copy", "new"])
