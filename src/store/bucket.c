@@ -9,24 +9,30 @@
 struct bucket_txn {
 	struct txn txn;
 	const char *name;
+	const char *region;
 };
 
 static int apply_create(struct store *store, struct txn *txn)
 {
 	struct bucket_txn *t = (struct bucket_txn *)txn;
 	int64_t id = txn_bucket(store, txn, t->name);
+	int rc;
 
 	if (id < 0)
 		return (int)-id;
 	txn->status = id > 0 ? STORE_BUCKET_EXISTS : STORE_OK;
-	return id > 0 ? 0
-		      : db_exec(store->writer, SQL_BUCKET_ADD, "ti", t->name, store_tick(store));
+	if (id > 0)
+		return 0;
+	rc = db_exec(store->writer, SQL_BUCKET_ADD, "ti", t->name, store_tick(store));
+	if (rc == 0 && *t->region)
+		rc = db_exec(store->writer, SQL_REGION_SET, "tt", t->name, t->region);
+	return rc;
 }
 
 enum store_status store_bucket_create(
-	struct store *store, const char *name, struct penstock_error *err)
+	struct store *store, const char *name, const char *region, struct penstock_error *err)
 {
-	struct bucket_txn t = {.txn = {.apply = apply_create}, .name = name};
+	struct bucket_txn t = {.txn = {.apply = apply_create}, .name = name, .region = region};
 
 	return txn_run(store, &t.txn, err);
 }
@@ -67,6 +73,8 @@ static int apply_delete(struct store *store, struct txn *txn)
 	if (rc != SQLITE_DONE)
 		return rc;
 	rc = drop_uploads(store, id);
+	if (rc == 0)
+		rc = db_exec(store->writer, SQL_REGION_DROP, "t", t->name);
 	return rc ? rc : db_exec(store->writer, SQL_BUCKET_DELETE, "i", id);
 }
 
@@ -92,6 +100,7 @@ enum store_status store_bucket_get(
 	if (status == STORE_OK && out) {
 		snprintf(out->name, sizeof(out->name), "%s", name);
 		out->created_ns = sqlite3_column_int64(st, 1);
+		db_column_text(st, 2, out->region, sizeof(out->region));
 	}
 	return status;
 }
@@ -117,6 +126,7 @@ enum store_status store_bucket_list(
 		}
 		list = grown;
 		db_column_text(st, 0, list[count].name, sizeof(list[count].name));
+		db_column_text(st, 2, list[count].region, sizeof(list[count].region));
 		list[count++].created_ns = sqlite3_column_int64(st, 1);
 	}
 	if (rc != SQLITE_DONE)

@@ -8,9 +8,13 @@ SQL(META_GET, "SELECT value FROM meta WHERE name=?1")
 SQL(META_SET, "INSERT OR REPLACE INTO meta(name,value) VALUES(?1,?2)")
 
 SQL(BUCKET_ID, "SELECT id FROM buckets WHERE name=?1")
-SQL(BUCKET_GET, "SELECT id,created FROM buckets WHERE name=?1")
+SQL(BUCKET_GET, "SELECT id,created,(SELECT value FROM meta WHERE name='region/'||?1) FROM buckets "
+		"WHERE name=?1")
 SQL(BUCKET_ADD, "INSERT INTO buckets(name,created) VALUES(?1,?2)")
-SQL(BUCKET_LIST, "SELECT name,created FROM buckets ORDER BY name")
+SQL(BUCKET_LIST, "SELECT b.name,b.created,m.value FROM buckets b LEFT JOIN meta m ON "
+		 "m.name='region/'||b.name ORDER BY b.name")
+SQL(REGION_SET, "INSERT OR REPLACE INTO meta(name,value) VALUES('region/'||?1,?2)")
+SQL(REGION_DROP, "DELETE FROM meta WHERE name='region/'||?1")
 SQL(BUCKET_USED, "SELECT 1 FROM objects WHERE bucket=?1 LIMIT 1")
 SQL(BUCKET_DELETE, "DELETE FROM buckets WHERE id=?1")
 

@@ -83,12 +83,15 @@ int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error
 
 /* --- buckets ------------------------------------------------------------------------------- */
 
+#define STORE_REGION_SIZE 64
+
 struct store_bucket {
 	char name[64];
+	char region[STORE_REGION_SIZE]; /* as given when it was created, or "" */
 	int64_t created_ns;
 };
 enum store_status store_bucket_create(
-	struct store *store, const char *name, struct penstock_error *err);
+	struct store *store, const char *name, const char *region, struct penstock_error *err);
 enum store_status store_bucket_delete(
 	struct store *store, const char *name, struct penstock_error *err);
 enum store_status store_bucket_get(struct store *store, const char *name, struct store_bucket *out,

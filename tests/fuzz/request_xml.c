@@ -55,6 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(buf_release) struct buf location = BUF_INIT(1000);
+	bool more;
 	_cleanup_free_ char *xml = malloc(size + 1);
 
 	/* No NUL behind it: a reader must go by the length. */
@@ -63,6 +64,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(xml, data, size);
 	complete(xml, size);
 	multi_delete(xml, size);
-	require_error(s3_create_bucket_parse(xml, size, &location, &err), &err);
+	require_error(s3_create_bucket_parse(xml, size, &location, &more, &err), &err);
 	return 0;
 }

@@ -291,16 +291,19 @@ RELEASE(reply)
 struct create_bucket {
 	struct arena arena;
 	const char *location;
+	const char *more;
 };
 static const struct field create_bucket_fields[] = {
-	D("/LocationConstraint", TEXT, create_bucket, location), END};
+	D("/LocationConstraint", TEXT, create_bucket, location),
+	D("/Location", TEXT, create_bucket, more), D("/Bucket", TEXT, create_bucket, more),
+	D("/Tags/Tag", TEXT, create_bucket, more), END};
 static const struct table create_bucket_table = {.what = "the CreateBucketConfiguration",
 	.roots = {"CreateBucketConfiguration"},
 	.fields = create_bucket_fields,
 	.size = sizeof(struct create_bucket)};
 
 int s3_create_bucket_parse(
-	const char *xml, size_t len, struct buf *location, struct penstock_error *err)
+	const char *xml, size_t len, struct buf *location, bool *more, struct penstock_error *err)
 {
 	struct create_bucket config = {0};
 	int rc = 0;
@@ -313,6 +316,7 @@ int s3_create_bucket_parse(
 		rc = table_parse(&create_bucket_table, &config, xml, len, err);
 	if (rc == 0 && config.location && buf_add_str(location, config.location) < 0)
 		rc = buf_error(location, "the location constraint", err);
+	*more = config.more != NULL;
 	arena_release(&config.arena);
 	return rc;
 }

@@ -70,6 +70,7 @@ void s3_list_release(struct s3_list *message);
 
 struct s3_bucket {
 	const char *name;
+	const char *region; /* not parsed */
 	int64_t created_ns;
 };
 /* ListAllMyBucketsResult. */
@@ -78,6 +79,7 @@ struct s3_buckets {
 	struct s3_owner owner;
 	struct s3_bucket *buckets;
 	size_t n;
+	const char *prefix, *continuation_token; /* not parsed */
 };
 int s3_buckets_parse(
 	const char *xml, size_t len, struct s3_buckets *out, struct penstock_error *err);
@@ -219,9 +221,9 @@ void s3_reply_write(struct buf *out, const struct s3_reply *reply);
 void s3_reply_release(struct s3_reply *message);
 
 /* CreateBucketConfiguration: appends the LocationConstraint ("" if there is none) to `location`. An
- * empty body is accepted. */
+ * empty body is accepted. Sets *more if it asks for a kind of bucket, or for tags. */
 int s3_create_bucket_parse(
-	const char *xml, size_t len, struct buf *location, struct penstock_error *err);
+	const char *xml, size_t len, struct buf *location, bool *more, struct penstock_error *err);
 void s3_create_bucket_write(struct buf *out, const char *location);
 
 #endif

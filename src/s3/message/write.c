@@ -91,9 +91,12 @@ void s3_buckets_write(struct buf *out, const struct s3_buckets *buckets)
 		xml_open(out, "Bucket");
 		xml_element(out, "Name", buckets->buckets[i].name);
 		xml_element_date(out, "CreationDate", buckets->buckets[i].created_ns);
+		xml_element(out, "BucketRegion", buckets->buckets[i].region);
 		xml_close(out, "Bucket");
 	}
 	xml_close(out, "Buckets");
+	xml_element(out, "ContinuationToken", buckets->continuation_token);
+	xml_element(out, "Prefix", buckets->prefix);
 	xml_close(out, "ListAllMyBucketsResult");
 }
 

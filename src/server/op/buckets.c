@@ -2,8 +2,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "s3/message/messages.h"
 #include "s3/uri.h"
 #include "s3/message/xml.h"
@@ -13,6 +15,41 @@
 
 /* --- the service ----------------------------------------------------------------------------- */
 
+/* The region of buckets that were created without one. */
+#define DEFAULT_REGION "us-east-1"
+
+static const char *region_of(const struct store_bucket *bucket)
+{
+	return bucket->region[0] ? bucket->region : DEFAULT_REGION;
+}
+
+struct bucket_query {
+	const char *prefix, *region, *after; /* NULL if not limited */
+	uint64_t max;
+};
+
+static bool read_bucket_query(struct request *req, struct bucket_query *q)
+{
+	const char *token = request_query(req, "continuation-token");
+
+	*q = (struct bucket_query){.prefix = request_query(req, "prefix"),
+		.region = request_query(req, "bucket-region"),
+		.max = UINT64_MAX};
+	if (request_has_query(req, "max-buckets") &&
+		!request_query_number(req, "max-buckets", 1, LIMIT_S3_LIST_BUCKETS, &q->max))
+		return false;
+	if (token && *token)
+		q->after = op_token_decode(req, token);
+	return !request_replied(req);
+}
+
+static bool bucket_is_wanted(const struct bucket_query *q, const struct store_bucket *bucket)
+{
+	return (!q->after || strcmp(bucket->name, q->after) > 0) &&
+	       (!q->prefix || str_starts(bucket->name, q->prefix)) &&
+	       (!q->region || strcmp(region_of(bucket), q->region) == 0);
+}
+
 void op_list_buckets(struct request *req)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
@@ -20,39 +57,73 @@ void op_list_buckets(struct request *req)
 	_cleanup_free_ struct s3_bucket *buckets = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_buckets list = {.owner = {OWNER_ID, OWNER_NAME}};
+	struct bucket_query q;
+	size_t n = 0;
 
-	if (!reply_unless_stored(
-		    req, store_bucket_list(req->server->store, &found, &list.n, &err), &err))
+	if (!read_bucket_query(req, &q) ||
+		!reply_unless_stored(
+			req, store_bucket_list(req->server->store, &found, &n, &err), &err))
 		return;
-	buckets = calloc(list.n + 1, sizeof(*buckets));
+	buckets = calloc(n + 1, sizeof(*buckets));
 	if (!buckets) {
 		reply_error(req, S3_E_SLOW_DOWN);
 		return;
 	}
-	for (size_t i = 0; i < list.n; i++)
-		buckets[i] = (struct s3_bucket){found[i].name, found[i].created_ns};
+	for (size_t i = 0; i < n; i++) {
+		if (!bucket_is_wanted(&q, &found[i]))
+			continue;
+		if (list.n == q.max) {
+			list.continuation_token = op_token(req, buckets[list.n - 1].name);
+			break;
+		}
+		buckets[list.n++] = (struct s3_bucket){
+			found[i].name, region_of(&found[i]), found[i].created_ns};
+	}
 	list.buckets = buckets;
+	list.prefix = q.prefix;
 	s3_buckets_write(&xml, &list);
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
 /* --- one bucket ------------------------------------------------------------------------------ */
 
-/* Any region is accepted. */
+/* Any region is accepted, and remembered. */
+static bool is_region(const char *text)
+{
+	size_t len = strlen(text);
+
+	return len < STORE_REGION_SIZE &&
+	       strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") ==
+		       len;
+}
+
 void op_create_bucket(struct request *req)
 {
 	_cleanup_(buf_release) struct buf location = BUF_INIT(LIMIT_HTTP_HEADERS);
 	const struct buf *document = &req->body.document;
 	const char *lock = request_header(req, "x-amz-bucket-object-lock-enabled");
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	bool more = false;
 
-	if (lock && strcmp(lock, "true") == 0) {
+	if (lock && strcasecmp(lock, "false") != 0) {
 		reply_errorf(
 			req, S3_E_NOT_IMPLEMENTED, "This store does not implement Object Lock");
-	} else if (s3_create_bucket_parse(buf_str(document), document->len, &location, &err) < 0) {
+	} else if (s3_create_bucket_parse(
+			   buf_str(document), document->len, &location, &more, &err) < 0) {
 		reply_document_error(req, S3_E_MALFORMED_XML, &err);
-	} else if (reply_unless_stored(
-			   req, store_bucket_create(req->server->store, req->bucket, &err), &err)) {
+	} else if (more) {
+		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+			"This store has buckets of one kind, without tags");
+	} else if (!is_region(buf_str(&location))) {
+		reply_code(req, 400, "InvalidLocationConstraint",
+			"The specified location constraint is not valid");
+	} else if (reply_unless_stored(req,
+			   store_bucket_create(req->server->store, req->bucket,
+				   strcmp(buf_str(&location), DEFAULT_REGION) == 0
+					   ? ""
+					   : buf_str(&location),
+				   &err),
+			   &err)) {
 		reply_empty(req, MHD_HTTP_OK);
 		reply_headerf(req, "Location", "/%s", req->bucket);
 	}
@@ -71,12 +142,22 @@ bool op_subject_exists(struct request *req)
 	return object != NULL;
 }
 
+static bool get_bucket(struct request *req, struct store_bucket *bucket)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	return reply_unless_stored(
+		req, store_bucket_get(req->server->store, req->bucket, bucket, &err), &err);
+}
+
 void op_head_bucket(struct request *req)
 {
-	if (!op_subject_exists(req))
+	struct store_bucket bucket;
+
+	if (!get_bucket(req, &bucket))
 		return;
 	reply_empty(req, MHD_HTTP_OK);
-	reply_header(req, "x-amz-bucket-region", "us-east-1");
+	reply_header(req, "x-amz-bucket-region", region_of(&bucket));
 }
 
 void op_delete_bucket(struct request *req)
@@ -91,10 +172,12 @@ void op_delete_bucket(struct request *req)
 void op_bucket_location(struct request *req)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	struct store_bucket bucket;
 
-	if (!op_subject_exists(req))
+	if (!get_bucket(req, &bucket))
 		return;
-	s3_reply_write(&xml, &(struct s3_reply){.kind = S3_REPLY_LOCATION, .location = ""});
+	s3_reply_write(
+		&xml, &(struct s3_reply){.kind = S3_REPLY_LOCATION, .location = bucket.region});
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 

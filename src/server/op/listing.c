@@ -88,7 +88,6 @@ static void list_reply(struct request *req, struct s3_list *list,
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
 	_cleanup_(buf_release) struct buf etags = BUF_INIT(0);
 	_cleanup_(store_list_release) struct store_list found = {0};
-	_cleanup_free_ char *coded = NULL;
 
 	if (!reply_unless_stored(
 		    req, store_list_objects(req->server->store, query, &found, &err), &err))
@@ -99,12 +98,7 @@ static void list_reply(struct request *req, struct s3_list *list,
 		if (found.truncated && next) {
 			const char *last = found.entries[found.n - 1].key;
 
-			*next = last;
-			if (token && (coded = malloc(2 * strlen(last) + 1)) != NULL) {
-				str_hex(last, strlen(last), coded);
-				*next = coded;
-			}
-			req->no_memory = req->no_memory || (token && !coded);
+			*next = token ? op_token(req, last) : last;
 		}
 		s3_list_write(&xml, list);
 		reply_xml(req, MHD_HTTP_OK, &xml);
@@ -132,8 +126,17 @@ void op_list_objects(struct request *req)
 
 /* --- version 2 ------------------------------------------------------------------------------- */
 
-/* A token is the last key of the previous page, in hexadecimal. Returns NULL with a reply set. */
-static const char *decode_token(struct request *req, const char *token)
+const char *op_token(struct request *req, const char *last)
+{
+	char *coded = arena_alloc(&req->arena, 2 * strlen(last) + 1);
+
+	req->no_memory = req->no_memory || !coded;
+	if (coded)
+		str_hex(last, strlen(last), coded);
+	return coded;
+}
+
+const char *op_token_decode(struct request *req, const char *token)
 {
 	size_t len = strlen(token) / 2;
 	char *plain = request_strdup(req, token);
@@ -162,7 +165,7 @@ void op_list_objects_v2(struct request *req)
 	list.continuation_token = request_query(req, "continuation-token");
 	query.after = list.start_after;
 	if (list.continuation_token) {
-		query.after = decode_token(req, list.continuation_token);
+		query.after = op_token_decode(req, list.continuation_token);
 		if (!query.after)
 			return;
 	}

@@ -13,6 +13,12 @@ struct request;
 /* Returns false with a reply set if the bucket, or the object if one is named, does not exist. */
 bool op_subject_exists(struct request *req);
 
+/* The token of the next page: its predecessor's last name, in hexadecimal. Returns NULL if out of
+ * memory; the reply is then 503. */
+const char *op_token(struct request *req, const char *last);
+/* Returns NULL with a reply set. */
+const char *op_token_decode(struct request *req, const char *token);
+
 void op_list_buckets(struct request *req);
 void op_create_bucket(struct request *req);
 void op_head_bucket(struct request *req);

@@ -462,7 +462,7 @@ static bool go_on(struct expected *e, unsigned seed)
 {
 	struct store_delete item = {.key = "small"};
 
-	if (store_bucket_create(e->store, "after", NULL) != STORE_OK)
+	if (store_bucket_create(e->store, "after", "", NULL) != STORE_OK)
 		return wrong("cannot make a bucket after the power loss");
 	if (!put_one(e, "small", 100, seed) || !put_one(e, "large", 40000, seed))
 		return false;

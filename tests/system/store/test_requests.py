@@ -12,8 +12,14 @@ def wire(store):
     return wire
 
 
+def texts(reply, element):
+    """What is in the elements of this name."""
+    assert reply.status == 200, reply.body
+    return [part.split("<")[0] for part in reply.body.decode().split(f"<{element}>")[1:]]
+
+
 def keys(wire):
-    return [part.split(b"<")[0].decode() for part in wire.send("GET", "/bkt", "list-type=2").body.split(b"<Key>")[1:]]
+    return texts(wire.send("GET", "/bkt", "list-type=2"), "Key")
 
 
 # --- features that the store does not have
@@ -62,6 +68,60 @@ def test_a_copy_has_storage_class_and_redirect_of_its_own_request(wire):
 
     assert {name: wire.send("HEAD", "/bkt/with").headers.get(name) for name in own} == own
     assert {name: wire.send("HEAD", "/bkt/plain").headers.get(name) for name in own} == dict.fromkeys(own)
+
+
+# --- buckets
+
+
+def region(wire, bucket):
+    return wire.send("HEAD", f"/{bucket}").headers["x-amz-bucket-region"]
+
+
+def test_a_bucket_remembers_its_region(store, wire):
+    s3 = store.client
+    s3.create_bucket(Bucket="far", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+
+    assert s3.get_bucket_location(Bucket="far")["LocationConstraint"] == "eu-central-1"
+    assert s3.get_bucket_location(Bucket="bkt")["LocationConstraint"] is None
+    assert (region(wire, "far"), region(wire, "bkt")) == ("eu-central-1", "us-east-1")
+    assert texts(wire.send("GET", "/", "bucket-region=eu-central-1"), "Name") == ["far"]
+    s3.delete_bucket(Bucket="far")
+    s3.create_bucket(Bucket="far")
+    assert region(wire, "far") == "us-east-1"
+
+
+@pytest.mark.parametrize(
+    "inside, headers, code",
+    [
+        ("<LocationConstraint>a b</LocationConstraint>", {}, "InvalidLocationConstraint"),
+        ("<Location><Type>AvailabilityZone</Type></Location>", {}, "NotImplemented"),
+        ("<Bucket><Type>Directory</Type></Bucket>", {}, "NotImplemented"),
+        ("<Tags><Tag><Key>a</Key><Value>b</Value></Tag></Tags>", {}, "NotImplemented"),
+        ("", {"x-amz-bucket-object-lock-enabled": "True"}, "NotImplemented"),
+        ("", {"x-amz-object-ownership": "ObjectWriter"}, "NotImplemented"),
+        ("", {"x-amz-object-ownership": "BucketOwnerEnforced", "x-amz-bucket-object-lock-enabled": "false"}, None),
+    ],
+)
+def test_a_bucket_is_what_was_asked_for(wire, inside, headers, code):
+    body = f"<CreateBucketConfiguration>{inside}</CreateBucketConfiguration>".encode()
+
+    assert wire.send("PUT", "/new", headers=headers, body=body).code == code
+    assert wire.send("HEAD", "/new").status == (404 if code else 200)
+
+
+def test_buckets_are_listed_in_pages(wire):
+    for name in ("bb-1", "bb-2", "bb-3", "zz-1"):
+        assert wire.send("PUT", f"/{name}").status == 200
+
+    first = wire.send("GET", "/", "max-buckets=2&prefix=bb-")
+    (token,) = texts(first, "ContinuationToken")
+    second = wire.send("GET", "/", f"continuation-token={token}&max-buckets=2&prefix=bb-")
+
+    assert (texts(first, "Name"), texts(first, "Prefix")) == (["bb-1", "bb-2"], ["bb-"])
+    assert (texts(second, "Name"), texts(second, "ContinuationToken")) == (["bb-3"], [])
+    assert len(texts(wire.send("GET", "/"), "Name")) == 5
+    assert wire.send("GET", "/", "max-buckets=0").code == "InvalidArgument"
+    assert wire.send("GET", "/", "continuation-token=x").code == "InvalidArgument"
 
 
 # --- the owner of a bucket

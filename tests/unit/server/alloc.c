@@ -45,7 +45,7 @@ static int setup(void **state)
 	if (!mkdtemp(f->root) ||
 		store_open(&f->store, &(struct store_options){.root = f->root, .relaxed = true},
 			NULL) < 0 ||
-		store_bucket_create(f->store, "bkt", NULL) != STORE_OK ||
+		store_bucket_create(f->store, "bkt", "", NULL) != STORE_OK ||
 		server_start(&f->server,
 			&(struct server_options){.store = f->store,
 				.address = "127.0.0.1",

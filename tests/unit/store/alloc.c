@@ -174,7 +174,7 @@ static bool make_bucket(struct fixture *f, struct penstock_error *err)
 {
 	struct store_bucket *list = NULL;
 	size_t n = 0;
-	bool good = store_bucket_create(f->store, "fresh", err) == STORE_OK &&
+	bool good = store_bucket_create(f->store, "fresh", "", err) == STORE_OK &&
 		    store_bucket_list(f->store, &list, &n, err) == STORE_OK;
 
 	free(list);

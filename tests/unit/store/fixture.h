@@ -64,7 +64,7 @@ static inline int setup(void **state)
 	if (!mkdtemp(f->root))
 		return -1;
 	fixture_open(f, false);
-	if (store_bucket_create(f->store, "b", NULL) != STORE_OK)
+	if (store_bucket_create(f->store, "b", "", NULL) != STORE_OK)
 		return -1;
 	*state = f;
 	return 0;

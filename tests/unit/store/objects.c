@@ -206,8 +206,8 @@ static void buckets_come_and_go(void **state)
 	struct store_bucket *list = NULL;
 	size_t n = 0;
 
-	assert_int_equal(store_bucket_create(f->store, "a", NULL), STORE_OK);
-	assert_int_equal(store_bucket_create(f->store, "a", NULL), STORE_BUCKET_EXISTS);
+	assert_int_equal(store_bucket_create(f->store, "a", "", NULL), STORE_OK);
+	assert_int_equal(store_bucket_create(f->store, "a", "", NULL), STORE_BUCKET_EXISTS);
 	assert_int_equal(store_bucket_list(f->store, &list, &n, NULL), STORE_OK);
 	assert_int_equal(n, 2);
 	assert_string_equal(list[0].name, "a");
