@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 
@@ -77,30 +78,47 @@ static bool condition_holds(const struct store_condition *condition, const char 
 	return !condition->if_none_match || !tag_matches(condition->if_none_match, etag);
 }
 
-/* Gets the ETag of a key ("" if there is no object); appends its layout to `old`. */
-static int old_row(struct store *store, int64_t bucket, const char *key,
-	char etag[static STORE_ETAG_SIZE], struct buf *old)
+/* The current object of a key. */
+struct old_object {
+	char etag[STORE_ETAG_SIZE]; /* "" if there is none */
+	uint64_t size;
+	int64_t modified_s;
+};
+
+static bool delete_condition_holds(
+	const struct store_condition *condition, const struct old_object *object)
+{
+	return condition_holds(condition, object->etag) &&
+	       (!condition->has_size || condition->size == object->size) &&
+	       (!condition->has_modified || condition->modified_s == object->modified_s);
+}
+
+/* Gets the object of a key; appends its layout to `old`. */
+static int old_row(struct store *store, int64_t bucket, const char *key, struct old_object *object,
+	struct buf *old)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(
 		store->writer, SQL_OBJECT_OLD, "ik", bucket, key);
 	int rc = db_step(store->writer, st);
 
-	etag[0] = '\0';
+	*object = (struct old_object){0};
 	if (rc != SQLITE_ROW)
 		return rc == SQLITE_DONE ? 0 : rc;
-	db_column_text(st, 0, etag, STORE_ETAG_SIZE);
+	db_column_text(st, 0, object->etag, sizeof(object->etag));
+	object->size = (uint64_t)sqlite3_column_int64(st, 2);
+	object->modified_s = sqlite3_column_int64(st, 3) / NS_PER_S;
 	return db_column_add(st, 1, old);
 }
 
 int object_old(struct store *store, struct txn *txn, int64_t bucket, const char *key,
 	const struct store_condition *condition, struct buf *old)
 {
-	char etag[STORE_ETAG_SIZE];
-	int rc = old_row(store, bucket, key, etag, old);
+	struct old_object object;
+	int rc = old_row(store, bucket, key, &object, old);
 
-	if (rc == 0 && !condition_holds(condition, etag[0] ? etag : NULL))
-		txn->status = condition->if_match && !etag[0] ? STORE_NO_SUCH_KEY
-							      : STORE_PRECONDITION;
+	if (rc == 0 && !condition_holds(condition, object.etag[0] ? object.etag : NULL))
+		txn->status = condition->if_match && !object.etag[0] ? STORE_NO_SUCH_KEY
+								     : STORE_PRECONDITION;
 	return rc;
 }
 
@@ -241,14 +259,14 @@ static int delete_one(
 	struct store *store, int64_t bucket, const char *bucket_name, struct store_delete *item)
 {
 	_cleanup_(buf_release) struct buf old = BUF_INIT(LIMIT_STORE_LAYOUT);
-	char etag[STORE_ETAG_SIZE];
-	int rc = old_row(store, bucket, item->key, etag, &old);
+	struct old_object object;
+	int rc = old_row(store, bucket, item->key, &object, &old);
 
 	item->status = STORE_OK;
-	item->existed = etag[0] != '\0';
+	item->existed = object.etag[0] != '\0';
 	if (rc || !item->existed)
 		return rc;
-	if (!condition_holds(&item->condition, etag)) {
+	if (!delete_condition_holds(&item->condition, &object)) {
 		item->status = STORE_PRECONDITION;
 		return 0;
 	}

@@ -27,7 +27,7 @@ SQL(OBJECT_COMPLETED,
 	"o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,o.layout,o.body "
 	"FROM objects o JOIN buckets b ON b.id=o.bucket WHERE b.name=?1 AND o.key=?2 AND "
 	"o.upload=?3")
-SQL(OBJECT_OLD, "SELECT etag,layout FROM objects WHERE bucket=?1 AND key=?2")
+SQL(OBJECT_OLD, "SELECT etag,layout,size,modified FROM objects WHERE bucket=?1 AND key=?2")
 SQL(OBJECT_OLD_UPLOAD, "SELECT etag,modified FROM objects WHERE bucket=?1 AND key=?2 AND upload=?3")
 SQL(OBJECT_SET, "INSERT OR REPLACE INTO "
 		"objects(bucket,key,size,modified,etag,ck_algorithm,ck_type,ck_value,"

@@ -213,7 +213,8 @@ RELEASE(complete)
 static const struct field delete_fields[] = {D("/Quiet", BOOLEAN, s3_delete, quiet), END};
 static const struct field delete_item_fields[] = {NEEDED("/Key", TEXT, s3_delete_item, key),
 	D("/VersionId", TEXT, s3_delete_item, version_id), D("/ETag", TEXT, s3_delete_item, etag),
-	END};
+	D("/Size", TEXT, s3_delete_item, size),
+	D("/LastModifiedTime", TEXT, s3_delete_item, modified), END};
 static const struct table delete_table = {.what = "the Delete request",
 	.roots = {"Delete"},
 	.items = {"/Object"},

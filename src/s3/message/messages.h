@@ -158,7 +158,8 @@ void s3_complete_release(struct s3_complete *message);
 struct s3_delete_item {
 	const char *key;
 	const char *version_id;
-	const char *etag; /* for a conditional delete */
+	/* For a conditional delete, as in the document: */
+	const char *etag, *size, *modified;
 };
 struct s3_delete {
 	struct arena arena;

@@ -203,6 +203,8 @@ void s3_delete_write(struct buf *out, const struct s3_delete *del)
 		xml_element(out, "Key", del->items[i].key);
 		xml_element(out, "VersionId", del->items[i].version_id);
 		xml_element(out, "ETag", del->items[i].etag);
+		xml_element(out, "LastModifiedTime", del->items[i].modified);
+		xml_element(out, "Size", del->items[i].size);
 		xml_close(out, "Object");
 	}
 	xml_close(out, "Delete");

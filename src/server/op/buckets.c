@@ -259,6 +259,12 @@ void op_delete_object(struct request *req)
 
 	if (!headers_condition(req, &item.condition))
 		return;
+	if (!condition_add_state(&item.condition, request_header(req, "x-amz-if-match-size"),
+		    request_header(req, "x-amz-if-match-last-modified-time"))) {
+		reply_errorf(req, S3_E_INVALID_ARGUMENT,
+			"A condition on the size or the time is malformed");
+		return;
+	}
 	status = store_delete(req->server->store, req->bucket, &item, 1, &err);
 	if (reply_unless_stored(req, status == STORE_OK ? item.status : status, &err))
 		reply_empty(req, MHD_HTTP_NO_CONTENT);
@@ -314,8 +320,12 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 			s3_key_problem(w->key, strlen(w->key)))
 			continue;
 		place[i] = n;
-		items[n++] = (struct store_delete){
+		items[n] = (struct store_delete){
 			.key = w->key, .condition.if_match = etag ? etag_unquote(etag) : NULL};
+		if (!condition_add_state(&items[n++].condition, w->size, w->modified)) {
+			reply_error(req, S3_E_MALFORMED_XML);
+			return;
+		}
 	}
 	if (!reply_unless_stored(
 		    req, store_delete(req->server->store, req->bucket, items, n, &err), &err))

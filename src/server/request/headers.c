@@ -6,7 +6,9 @@
 #include <strings.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/str.h"
+#include "s3/date.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
@@ -184,6 +186,22 @@ bool headers_condition(struct request *req, struct store_condition *out)
 		out->if_none_match = own_etag(req, none);
 	if ((match && !out->if_match) || (none && !out->if_none_match))
 		return reply_error(req, S3_E_SLOW_DOWN);
+	return true;
+}
+
+bool condition_add_state(struct store_condition *out, const char *size, const char *modified)
+{
+	int64_t ns;
+
+	out->has_size = size != NULL;
+	out->has_modified = modified != NULL;
+	if (size && !str_to_u64(size, 0, UINT64_MAX, &out->size))
+		return false;
+	if (!modified || date_parse_http(modified, &out->modified_s))
+		return true;
+	if (!date_parse_iso(modified, &ns))
+		return false;
+	out->modified_s = ns / NS_PER_S;
 	return true;
 }
 

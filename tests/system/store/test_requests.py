@@ -70,6 +70,36 @@ def test_a_copy_has_storage_class_and_redirect_of_its_own_request(wire):
     assert {name: wire.send("HEAD", "/bkt/plain").headers.get(name) for name in own} == dict.fromkeys(own)
 
 
+# --- conditions of a delete
+
+
+@pytest.mark.parametrize("holds", [True, False])
+@pytest.mark.parametrize("condition", ["size", "time", "both"])
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_a_delete_may_depend_on_size_and_time(wire, holds, condition, many):
+    size = "3" if holds else "4"
+    time = wire.send("HEAD", "/bkt/k").headers["last-modified"] if holds else "Sun, 06 Nov 1994 08:49:37 GMT"
+    headers, inside = {}, ""
+    if condition != "time":
+        headers["x-amz-if-match-size"], inside = size, inside + f"<Size>{size}</Size>"
+    if condition != "size":
+        headers["x-amz-if-match-last-modified-time"], inside = time, inside + f"<LastModifiedTime>{time}</LastModifiedTime>"
+    document = f"<Delete><Object><Key>k</Key>{inside}</Object></Delete>".encode()
+
+    reply = wire.send("POST", "/bkt", "delete=", body=document) if many else wire.send("DELETE", "/bkt/k", headers=headers)
+
+    assert reply.code == (None if holds else "PreconditionFailed")
+    assert keys(wire) == ([] if holds else ["k"])
+
+
+def test_a_malformed_condition_deletes_nothing(wire):
+    assert wire.send("DELETE", "/bkt/k", headers={"x-amz-if-match-size": "3 bytes"}).status == 400
+    assert wire.send("DELETE", "/bkt/k", headers={"x-amz-if-match-last-modified-time": "today"}).status == 400
+    document = b"<Delete><Object><Key>k</Key><Size>x</Size></Object></Delete>"
+    assert wire.send("POST", "/bkt", "delete=", body=document).code == "MalformedXML"
+    assert keys(wire) == ["k"]
+
+
 # --- buckets
 
 
