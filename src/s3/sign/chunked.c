@@ -227,9 +227,17 @@ static int parse_trailer(struct chunked_decoder *d, struct penstock_error *err)
 	return 0;
 }
 
+/* Returns true before the signature of the trailers. As AWS documents the form, the last chunk ends
+ * in an empty line like any other, and another one precedes the signature; most clients send
+ * neither. */
+static bool lacks_signature(const struct chunked_decoder *d)
+{
+	return d->options.mode == CHUNKED_SIGNED_TRAILER && !d->trailer_signature[0];
+}
+
 static int verify_trailers(struct chunked_decoder *d, struct penstock_error *err)
 {
-	if (!d->trailer_signature[0])
+	if (lacks_signature(d))
 		return fail(d, S3_E_MALFORMED_TRAILER, err, TRAILER_SIGNATURE " is missing");
 	if (checksum_reset(&d->hash) < 0)
 		return out_of_memory(d, err);
@@ -285,6 +293,10 @@ static int feed_line(struct chunked_decoder *d, const char *data, size_t len, si
 			return fail(d, S3_E_INVALID_CHUNK_SIZE, err,
 				"a chunk is longer than its stated size");
 		d->state = AT_HEAD;
+		return 0;
+	}
+	if (d->line.len == 0 && lacks_signature(d) && d->n_empty < 2) {
+		d->n_empty++;
 		return 0;
 	}
 	int rc = d->line.len > 0 ? parse_trailer(d, err) : finish_trailers(d, err);
@@ -365,6 +377,8 @@ int chunked_decoder_finish(struct chunked_decoder *d, struct penstock_error *err
 	if (d->state == FAILED)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"aws-chunked body: decoding failed before its end");
+	if (d->state == IN_TRAILER && lacks_signature(d))
+		return fail(d, S3_E_MALFORMED_TRAILER, err, TRAILER_SIGNATURE " is missing");
 	if (d->state != AT_END)
 		return fail(d, S3_E_INCOMPLETE_BODY, err, "it ends before its last chunk");
 	if (d->options.decoded_length != CHUNKED_UNKNOWN_LENGTH &&

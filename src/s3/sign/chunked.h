@@ -66,7 +66,7 @@ struct chunked_decoder {
 	char trailer_signature[SIGV4_SIGNATURE_SIZE];
 	struct buf line; /* the current line of a chunk or trailer */
 	struct buf trailers; /* canonical, for their signature */
-	unsigned n_trailers;
+	unsigned n_trailers, n_empty; /* trailers; empty lines before their signature */
 };
 int chunked_decoder_init(struct chunked_decoder *d, const struct chunked_options *options,
 	struct penstock_error *err);

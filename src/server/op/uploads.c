@@ -187,6 +187,11 @@ static bool pick_part(struct completion *c, const struct s3_part *wanted, struct
 		etag++;
 		len -= 2;
 	}
+	for (int k = CHECKSUM_NONE + 1; k < CHECKSUM_KIND_COUNT_; k++)
+		if (wanted->checksums[k] && (enum checksum_kind)k != kind)
+			return reply_errorf(c->req, S3_E_INVALID_REQUEST,
+				"Part %u has a %s checksum, which its upload does not have",
+				wanted->number, checksum_name((enum checksum_kind)k));
 	if (!found || strlen(found->etag) != len || memcmp(found->etag, etag, len) != 0 ||
 		(kind && wanted->checksums[kind] &&
 			strcmp(wanted->checksums[kind], found->checksum) != 0))
@@ -272,16 +277,42 @@ static int full_object(struct completion *c, enum checksum_kind kind, struct pen
 	return 0;
 }
 
+/* Compares the checksum with those in the request. */
+static bool compare_checksum(struct completion *c, enum checksum_kind kind)
+{
+	const char *type = request_header(c->req, "x-amz-checksum-type");
+	size_t len = strcspn(c->checksum.value, "-");
+
+	if (type && strcmp(type, c->checksum.type) != 0)
+		return reply_errorf(c->req, S3_E_INVALID_REQUEST,
+			"The upload does not have the checksum type %s", type);
+	for (size_t i = 0; i < c->req->n_headers; i++) {
+		const struct sigv4_header *h = &c->req->headers[i];
+
+		if (!headers_is_checksum(h->name))
+			continue;
+		if (!kind || checksum_find(h->name) != kind)
+			return reply_errorf(c->req, S3_E_INVALID_REQUEST,
+				"The upload does not have the checksum of the header %s", h->name);
+		/* A composite checksum may be sent without its "-N". */
+		if (strcmp(c->checksum.value, h->value) != 0 &&
+			(strlen(h->value) != len || memcmp(c->checksum.value, h->value, len) != 0))
+			return reply_errorf(c->req, S3_E_BAD_DIGEST,
+				"The %s you specified did not match the calculated checksum",
+				checksum_name(kind));
+	}
+	return true;
+}
+
 /* Computes the checksum, and compares it with the one in the request. */
 static bool compute_checksum(struct completion *c)
 {
 	enum checksum_kind kind = checksum_find(c->upload.checksum.algorithm);
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	const char *wanted;
 	int rc;
 
 	if (!kind)
-		return true;
+		return compare_checksum(c, kind);
 	c->checksum = c->upload.checksum;
 	if (strcmp(c->checksum.type, "COMPOSITE") == 0)
 		rc = composite(c, kind, &err);
@@ -289,12 +320,7 @@ static bool compute_checksum(struct completion *c)
 		rc = full_object(c, kind, &err);
 	if (rc < 0)
 		return reply_failure(c->req, &err);
-	wanted = request_header(c->req, checksum_header(kind));
-	/* A composite checksum may be sent without its "-N". */
-	if (!wanted || strncmp(c->checksum.value, wanted, strcspn(wanted, "-")) == 0)
-		return true;
-	return reply_errorf(c->req, S3_E_BAD_DIGEST,
-		"The %s you specified did not match the calculated checksum", checksum_name(kind));
+	return compare_checksum(c, kind);
 }
 
 /* The reply to the first attempt may have been lost. */

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "server/request/hash.h"
+#include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
@@ -41,52 +42,71 @@ static bool start_hash(struct request *req, struct checksum *c, enum checksum_ki
 	return true;
 }
 
-/* Finds the only x-amz-checksum-… header, or the announced trailer. */
-static bool find_checksum(struct request *req)
+/* Finds the only x-amz-checksum-… header with a value. */
+static bool find_checksum_header(struct request *req)
 {
 	struct request_body *b = &req->body;
-	const char *algorithm = request_header(req, "x-amz-sdk-checksum-algorithm");
-	const char *trailer = request_header(req, "x-amz-trailer");
-	/* The checksum of CompleteMultipartUpload is that of the object, not of the list of
-	 * parts. */
-	bool of_object = strcmp(req->method, "POST") == 0 && request_has_query(req, "uploadId");
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 
-	for (size_t i = 0; !of_object && i < req->n_headers; i++) {
+	for (size_t i = 0; i < req->n_headers; i++) {
+		const struct sigv4_header *h = &req->headers[i];
 		enum checksum_kind kind;
 
-		if (strncasecmp(req->headers[i].name, "x-amz-checksum-", 15) != 0)
+		if (!headers_is_checksum(h->name))
 			continue;
-		kind = checksum_find(req->headers[i].name);
+		kind = checksum_find(h->name);
 		if (kind == CHECKSUM_NONE)
-			continue; /* -algorithm, -mode, -type */
+			return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+				"This store does not implement the checksum of the header %s",
+				h->name);
 		if (b->extra_kind)
 			return reply_errorf(req, S3_E_INVALID_REQUEST,
 				"Expecting a single x-amz-checksum- header. Multiple checksum "
 				"Types are not allowed");
-		if (!checksum_parse(kind, req->headers[i].value, digest))
+		if (!checksum_parse(kind, h->value, digest))
 			return reply_errorf(req, S3_E_INVALID_REQUEST,
 				"Value for %s header is invalid", checksum_header(kind));
 		b->extra_kind = kind;
-		snprintf(b->extra_wanted, sizeof(b->extra_wanted), "%s", req->headers[i].value);
+		snprintf(b->extra_wanted, sizeof(b->extra_wanted), "%s", h->value);
 	}
-	if (trailer && (b->mode == CHUNKED_SIGNED_TRAILER || b->mode == CHUNKED_UNSIGNED_TRAILER)) {
-		enum checksum_kind kind = checksum_find(trailer);
+	return true;
+}
 
-		if (kind == CHECKSUM_NONE || (b->extra_kind && b->extra_kind != kind))
-			return reply_errorf(req, S3_E_INVALID_REQUEST,
-				"The value specified in the x-amz-trailer header is not supported");
-		b->extra_kind = kind;
-		b->extra_in_trailer = true;
-	}
-	if (!b->extra_kind && algorithm) {
-		enum checksum_kind kind = checksum_find(algorithm);
+/* Finds the announced trailer, which is a checksum. */
+static bool find_trailer(struct request *req)
+{
+	struct request_body *b = &req->body;
+	const char *trailer = request_header(req, "x-amz-trailer");
+	enum checksum_kind kind = trailer ? checksum_find(trailer) : CHECKSUM_NONE;
 
-		if (kind == CHECKSUM_NONE)
-			return reply_errorf(req, S3_E_INVALID_REQUEST,
-				"Value for x-amz-sdk-checksum-algorithm header is invalid");
+	if (!trailer)
+		return true;
+	if (kind == CHECKSUM_NONE || strncasecmp(trailer, "x-amz-", 6) != 0 || b->extra_kind ||
+		(b->mode != CHUNKED_SIGNED_TRAILER && b->mode != CHUNKED_UNSIGNED_TRAILER))
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
+			"The value specified in the x-amz-trailer header is not supported");
+	b->extra_kind = kind;
+	b->extra_in_trailer = true;
+	return true;
+}
+
+/* Finds the checksum in the headers or the trailer, or the algorithm of one to compute. */
+static bool find_checksum(struct request *req)
+{
+	struct request_body *b = &req->body;
+	const char *algorithm = request_header(req, "x-amz-sdk-checksum-algorithm");
+	enum checksum_kind kind = algorithm ? checksum_find(algorithm) : CHECKSUM_NONE;
+	/* The checksum of CompleteMultipartUpload is that of the object, not of the list of
+	 * parts. */
+	bool of_object = strcmp(req->method, "POST") == 0 && request_has_query(req, "uploadId");
+
+	if ((!of_object && !find_checksum_header(req)) || !find_trailer(req))
+		return false;
+	if (algorithm && (!kind || (b->extra_kind && b->extra_kind != kind)))
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
+			"Value for x-amz-sdk-checksum-algorithm header is invalid");
+	if (!b->extra_kind)
 		b->extra_kind = kind;
-	}
 	return !b->extra_kind || start_hash(req, &b->extra, b->extra_kind, &b->has_extra);
 }
 
@@ -154,8 +174,11 @@ static int on_trailer(void *cookie, const char *name, const char *value, struct 
 	struct request_body *b = &req->body;
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 
-	if (checksum_find(name) == CHECKSUM_NONE || checksum_find(name) != b->extra_kind)
-		return 0;
+	if (!b->extra_in_trailer || checksum_find(name) != b->extra_kind || b->extra_wanted[0]) {
+		reply_errorf(req, S3_E_MALFORMED_TRAILER,
+			"The trailer %s was not announced by x-amz-trailer, or is repeated", name);
+		return error_set(err, PENSTOCK_E_PROTOCOL, "unexpected trailer");
+	}
 	if (!checksum_parse(b->extra_kind, value, digest)) {
 		reply_errorf(req, S3_E_INVALID_REQUEST, "Value for %s trailing header is invalid",
 			checksum_header(b->extra_kind));

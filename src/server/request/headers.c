@@ -205,6 +205,19 @@ bool condition_add_state(struct store_condition *out, const char *size, const ch
 	return true;
 }
 
+bool headers_is_checksum(const char *name)
+{
+	static const char *const others[] = {"algorithm", "mode", "type"};
+	static const char prefix[] = "x-amz-checksum-";
+
+	if (strncasecmp(name, prefix, sizeof(prefix) - 1) != 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+		if (strcasecmp(name + sizeof(prefix) - 1, others[i]) == 0)
+			return false;
+	return true;
+}
+
 void reply_checksum(struct request *req, const struct store_checksum *checksum)
 {
 	enum checksum_kind kind = checksum_find(checksum->algorithm);

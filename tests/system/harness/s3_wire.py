@@ -93,7 +93,7 @@ class Wire:
 
     # --- aws-chunked
 
-    def chunked(self, chunks, headers, region="us-east-1", trailer=None, spoil=None):
+    def chunked(self, chunks, headers, region="us-east-1", trailer=None, spoil=None, documented=False):
         """The body of a STREAMING-AWS4-HMAC-SHA256-PAYLOAD request whose signed headers these are."""
         date, previous = headers["x-amz-date"], headers["authorization"].rsplit("=", 1)[1]
         scope = f"{date[:8]}/{region}/s3/aws4_request"
@@ -110,7 +110,8 @@ class Wire:
             line = f"{trailer[0]}:{trailer[1]}\n"
             previous = next_signature("AWS4-HMAC-SHA256-TRAILER", hashlib.sha256(line.encode()).hexdigest())
             sent = "0" * 64 if spoil == "trailer" else previous
-            body += f"{trailer[0]}:{trailer[1]}\r\nx-amz-trailer-signature:{sent}\r\n".encode()
+            newline = "\n\r\n" if documented else "\r\n"  # AWS's documentation has an empty line before the signature
+            body += f"{trailer[0]}:{trailer[1]}{newline}x-amz-trailer-signature:{sent}\r\n".encode()
         return body + b"\r\n"
 
     # --- sending

@@ -345,6 +345,16 @@ def test_checksums_of_multipart_objects(s3, wire, kind):
 
     bad = wire.send("POST", "/bkt/m", f"uploadId={upload}", {"x-amz-checksum-crc32": crc32(b"other")}, document)
     assert bad.code == "BadDigest"
+    for headers, code in [
+        ({"x-amz-checksum-crc32": wanted[:3]}, "BadDigest"),
+        ({"x-amz-checksum-crc32": wanted, "x-amz-checksum-sha1": "AAAA"}, "InvalidRequest"),
+        ({"x-amz-checksum-md5": "AAAA"}, "InvalidRequest"),
+        ({"x-amz-checksum-type": "COMPOSITE" if kind == "FULL_OBJECT" else "FULL_OBJECT"}, "InvalidRequest"),
+    ]:
+        assert wire.send("POST", "/bkt/m", f"uploadId={upload}", headers, document).code == code
+    for part, code in [(b"<ChecksumCRC32>AAAAAA==<", "InvalidPart"), (b"<ChecksumSHA1>AAAA</ChecksumSHA1><ChecksumCRC32>AAAAAA==<", "InvalidRequest")]:
+        spoiled = document.replace(f"<ChecksumCRC32>{crc32(bodies[1])}<".encode(), part)
+        assert wire.send("POST", "/bkt/m", f"uploadId={upload}", body=spoiled).code == code
     done = wire.send("POST", "/bkt/m", f"uploadId={upload}", body=document)
     assert f"<ChecksumCRC32>{wanted}</ChecksumCRC32>".encode() in done.body
     got = wire.send("HEAD", "/bkt/m", headers={"x-amz-checksum-mode": "ENABLED"}).headers

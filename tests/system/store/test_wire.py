@@ -83,14 +83,15 @@ def test_presigned_urls_expire_and_cover_method_and_query(wire):
 # --- the body
 
 
-def put_chunked(wire, chunks, mode=STREAM, trailer=None, spoil=None, length=None, body=None, cut=0, path="/bkt/k"):
+def put_chunked(wire, chunks, mode=STREAM, trailer=None, spoil=None, length=None, body=None, cut=0, path="/bkt/k", more=None, **form):
     plain = b"".join(chunks)
     headers = {"x-amz-decoded-content-length": str(len(plain) if length is None else length), "content-encoding": "aws-chunked,gzip"}
     if trailer:
         headers["x-amz-trailer"] = trailer[0]
+    headers |= more or {}
     signed = wire.sign("PUT", path, "", headers, mode)
     if body is None:
-        body = wire.chunked(chunks, signed, trailer=trailer, spoil=spoil)
+        body = wire.chunked(chunks, signed, trailer=trailer, spoil=spoil, **form)
     body = body[: len(body) - cut]
     return wire.raw("PUT", path, signed, body)
 
@@ -113,11 +114,12 @@ def test_signed_chunks_are_put_together(wire, sizes):
     assert got.headers["content-encoding"] == "gzip"
 
 
-def test_a_signed_trailer_is_checked_and_kept(wire):
+@pytest.mark.parametrize("documented", [False, True], ids=["as-sent", "as-documented"])
+def test_a_signed_trailer_is_checked_and_kept(wire, documented):
     chunks = [b"a" * 70_000, b"tail"]
     trailer = ("x-amz-checksum-crc32", crc32(b"".join(chunks)))
 
-    reply = put_chunked(wire, chunks, STREAM + "-TRAILER", trailer)
+    reply = put_chunked(wire, chunks, STREAM + "-TRAILER", trailer, documented=documented)
 
     assert reply.status == 200
     head = wire.send("HEAD", "/bkt/k", headers={"x-amz-checksum-mode": "ENABLED"})
@@ -134,6 +136,29 @@ def test_an_unsigned_trailer_is_checked_and_kept(wire):
     wrong = (trailer[0], crc32(b"other"))
     assert put_chunked(wire, chunks, UNSIGNED, wrong, body=unsigned(chunks, wrong)).code == "BadDigest"
     assert put_chunked(wire, chunks, UNSIGNED, trailer, body=unsigned(chunks, None)).status == 400
+
+
+@pytest.mark.parametrize(
+    "announced, sent, more, code",
+    [
+        (("x-amz-checksum-crc32", "right"), ["x-amz-checksum-crc32"] * 2, {}, "MalformedTrailerError"),
+        (("x-amz-checksum-crc32", "right"), ["x-amz-checksum-crc32", "x-amz-checksum-sha1"], {}, "MalformedTrailerError"),
+        (("x-amz-checksum-crc32", "right"), ["x-amz-checksum-crc32", "x-other"], {}, "MalformedTrailerError"),
+        (("x-amz-checksum-sha1", "right"), ["x-amz-checksum-crc32"], {}, "MalformedTrailerError"),
+        (None, ["x-amz-checksum-crc32"], {}, "MalformedTrailerError"),
+        (("crc32", "right"), ["x-amz-checksum-crc32"], {}, "InvalidRequest"),
+        (("x-amz-checksum-xxhash3", "right"), ["x-amz-checksum-xxhash3"], {}, "InvalidRequest"),
+        (("x-amz-checksum-crc32", "right"), ["x-amz-checksum-crc32"], {"x-amz-checksum-crc32": crc32(b"new")}, "InvalidRequest"),
+        (("x-amz-checksum-crc32", "right"), ["x-amz-checksum-crc32"], {"x-amz-sdk-checksum-algorithm": "SHA1"}, "InvalidRequest"),
+    ],
+)
+def test_trailers_are_those_that_were_announced(wire, announced, sent, more, code):
+    lines = b"".join(f"{name}:{crc32(b'new')}\r\n".encode() for name in sent)
+
+    reply = put_chunked(wire, [b"new"], UNSIGNED, announced, more=more, body=b"3\r\nnew\r\n0\r\n" + lines + b"\r\n")
+
+    assert reply.code == code
+    assert stored(wire) == b"old"
 
 
 @pytest.mark.parametrize(
@@ -173,6 +198,11 @@ def test_a_spoiled_chunked_body_leaves_the_old_object(wire, spoiled):
         ({"x-amz-checksum-sha256": base64.b64encode(hashlib.sha256(b"new").digest()).decode()}, None),
         ({"x-amz-checksum-sha1": base64.b64encode(hashlib.sha1(b"other").digest()).decode()}, "BadDigest"),
         ({"x-amz-checksum-crc32": crc32(b"new"), "x-amz-checksum-sha1": "AAAA"}, "InvalidRequest"),
+        ({"x-amz-checksum-crc32": crc32(b"new"), "x-amz-checksum-sha512": "AAAA"}, "NotImplemented"),
+        ({"x-amz-checksum-xxhash64": "AAAA"}, "NotImplemented"),
+        ({"x-amz-checksum-crc32": crc32(b"new"), "x-amz-sdk-checksum-algorithm": "SHA256"}, "InvalidRequest"),
+        ({"x-amz-checksum-crc32": crc32(b"new"), "x-amz-sdk-checksum-algorithm": "CRC16"}, "InvalidRequest"),
+        ({"x-amz-trailer": "x-amz-checksum-crc32"}, "InvalidRequest"),
     ],
 )
 def test_checksums_in_headers_are_verified(wire, headers, code):
