@@ -29,6 +29,8 @@
 /* bytes, like the SDKs; large enough to hide a round trip */
 #define LIMIT_S3_PART_DEFAULT (8 * MIB)
 #define LIMIT_SIGV4_PARAMETERS 128 /* headers or query parameters of one signed request */
+/* bytes of the list of signed headers: 2 KiB of metadata whose names begin with x-amz-meta- */
+#define LIMIT_SIGV4_NAMES      (4 * KIB)
 /* bytes: all headers and the query, encoded (three times the size) */
 #define LIMIT_SIGV4_TEXT       (192 * KIB)
 #define LIMIT_CHUNKED_LINE     8192 /* bytes of one line between chunks, or of one trailer */

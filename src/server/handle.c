@@ -13,6 +13,7 @@
 #include "s3/uri.h"
 #include "server/request/connections.h"
 #include "server/request/framing.h"
+#include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
@@ -230,6 +231,8 @@ static enum MHD_Result begin(struct request *req, const char *method, const char
 	MHD_get_connection_values(req->connection, MHD_HEADER_KIND, add_header, req);
 	if (!framing_check(req, version))
 		return cut_off(req);
+	if (!headers_join(req))
+		return refuse(req);
 	if (!request_authenticate(req))
 		return refuse(req);
 	sender_is_known(req);

@@ -273,24 +273,14 @@ enum store_status store_part_put(
 	return put_run(store, &part->put, apply_part, err);
 }
 
-enum store_status store_part_list(struct store *store, const char *bucket, const char *key,
-	const char *id, uint32_t after, size_t max, struct store_part_page *page,
-	struct penstock_error *err)
+static enum store_status part_list_read(struct db *db, const char *id, uint32_t after, size_t max,
+	struct store_part_page *page, struct penstock_error *err)
 {
-	struct store_upload upload = {0};
-	enum store_status status = store_upload_get(store, bucket, key, id, &upload, err);
-	_cleanup_reader_ struct db *db = status == STORE_OK ? db_reader(store, err) : NULL;
 	_cleanup_reset_ sqlite3_stmt *st = NULL;
-	_cleanup_free_ struct store_part *list = NULL;
+	_cleanup_free_ struct store_part *list = calloc(max + 1, sizeof(*list));
 	size_t count = 0;
 	int rc;
 
-	store_upload_release(&upload);
-	if (!db)
-		return status == STORE_OK ? STORE_FAILED : status;
-	if (max > LIMIT_S3_PARTS)
-		max = LIMIT_S3_PARTS;
-	list = calloc(max + 1, sizeof(*list));
 	if (!list) {
 		error_memory(err);
 		return STORE_FAILED;
@@ -311,6 +301,31 @@ enum store_status store_part_list(struct store *store, const char *bucket, const
 	page->n = count > max ? max : count;
 	page->parts = take_pointer(list);
 	return STORE_OK;
+}
+
+enum store_status store_part_list(struct store *store, const char *bucket, const char *key,
+	const char *id, uint32_t after, size_t max, struct store_part_page *page,
+	struct penstock_error *err)
+{
+	enum store_status status = store_bucket_get(store, bucket, NULL, err);
+	_cleanup_reader_ struct db *db = status == STORE_OK ? db_reader(store, err) : NULL;
+
+	if (!db)
+		return status == STORE_OK ? STORE_FAILED : status;
+	/* One transaction: the parts of an upload that ends meanwhile are not an empty list. */
+	if (db_run(db_statement(db, SQL_BEGIN_READ)) != 0)
+		return db_failed(db, "list the parts of an upload", err);
+	{
+		_cleanup_reset_ sqlite3_stmt *st = db_bound(
+			db, SQL_UPLOAD_GET, "tkt", bucket, key, id);
+
+		status = db_look_up(db, st, STORE_NO_SUCH_UPLOAD, "look up an upload", err);
+	}
+	if (status == STORE_OK)
+		status = part_list_read(
+			db, id, after, max > LIMIT_S3_PARTS ? LIMIT_S3_PARTS : max, page, err);
+	db_run(db_statement(db, SQL_COMMIT));
+	return status;
 }
 
 /* --- completing ---------------------------------------------------------------------------- */

@@ -40,6 +40,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/limits.h"
 #include "s3/date.h"
 #include "s3/message/errors.h"
 
@@ -185,7 +186,7 @@ struct sigv4_auth {
 	int64_t when; /* `date` in seconds */
 	unsigned expires; /* presigned only, seconds */
 	char signature[SIGV4_SIGNATURE_SIZE];
-	char signed_headers[1024]; /* "host;x-amz-date" */
+	char signed_headers[LIMIT_SIGV4_NAMES]; /* "host;x-amz-date" */
 	const char *payload_hash; /* as covered by the signature; points into the request */
 };
 

@@ -66,8 +66,6 @@ static bool signature_matches(struct request *req, const char *expires, const ch
 			found[n++] = &req->headers[i];
 	qsort(found, n, sizeof(const struct sigv4_header *), by_name);
 	for (size_t i = 0; i < n; i++) {
-		if (i && strcasecmp(found[i]->name, found[i - 1]->name) == 0)
-			return false; /* joined values: clients of this form never send them */
 		for (const char *p = found[i]->name; *p; p++)
 			buf_add_char(&text, (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p));
 		buf_printf(&text, ":%s\n", found[i]->value);

@@ -25,6 +25,41 @@ static const char *const storage_classes[] = {"STANDARD", "REDUCED_REDUNDANCY", 
 	"ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER", "DEEP_ARCHIVE", "OUTPOSTS", "GLACIER_IR",
 	"SNOW", "EXPRESS_ONEZONE"};
 
+/* Returns "first,second" without white space at the ends, in the request's arena. */
+static const char *joined(struct request *req, const char *first, const char *second)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_HTTP_HEADERS);
+	size_t n = strlen(first);
+
+	while (n && (first[n - 1] == ' ' || first[n - 1] == '\t'))
+		n--;
+	buf_add(&text, first, n);
+	buf_printf(&text, ",%s", second + strspn(second, " \t"));
+	return buf_failed(&text) ? NULL : request_strdup(req, buf_str(&text));
+}
+
+bool headers_join(struct request *req)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < req->n_headers; i++) {
+		const struct sigv4_header *h = &req->headers[i];
+		size_t k = 0;
+
+		while (k < n && strcasecmp(req->headers[k].name, h->name) != 0)
+			k++;
+		if (k == n) {
+			req->headers[n++] = *h;
+			continue;
+		}
+		req->headers[k].value = joined(req, req->headers[k].value, h->value);
+		if (!req->headers[k].value)
+			return reply_error(req, S3_E_SLOW_DOWN);
+	}
+	req->n_headers = n;
+	return true;
+}
+
 static void add_pair(struct buf *out, const char *name, const char *value)
 {
 	for (const char *p = name; *p; p++)

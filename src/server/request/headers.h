@@ -12,6 +12,8 @@ struct request;
 /* The number of the only account, for headers that name one. */
 #define ACCOUNT_NUMBER "000000000000"
 
+/* Joins headers of the same name, in their order, with commas. Returns false with a reply set. */
+bool headers_join(struct request *req);
 /* Refuses a request of any kind that asks for a feature that this store does not have, or expects
  * another owner of its buckets. Returns false with a reply set. */
 bool headers_acceptable(struct request *req);

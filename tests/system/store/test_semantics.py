@@ -327,6 +327,23 @@ def test_parts_are_copied_from_ranges(s3, upload, size):
     assert s3.get_object(Bucket="bkt", Key="m")["Body"].read() == body[: 5 * MIB] + source[10:100]
 
 
+# Clients with a short patience send a Complete again while the first one runs
+def test_equal_completes_at_a_time_all_succeed(s3, wire):
+    for round in range(20):
+        at = {"Bucket": "bkt", "Key": f"m{round}"}
+        at["UploadId"] = s3.create_multipart_upload(**at)["UploadId"]
+        etag = s3.upload_part(**at, PartNumber=1, Body=b"part")["ETag"]
+        document = f"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>"
+
+        def complete(_, at=at, document=document):
+            return wire.send("POST", f"/bkt/{at['Key']}", f"uploadId={at['UploadId']}", body=document.encode())
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            replies = list(pool.map(complete, range(8)))
+
+        assert {(reply.status, reply.code) for reply in replies} == {(200, None)}
+
+
 def crc32_number(body):
     return zlib.crc32(body).to_bytes(4, "big")
 

@@ -333,6 +333,26 @@ def test_a_request_with_many_parameters_is_answered(wire, n):
     assert (reply.status, reply.code) == (403, "AccessDenied")
 
 
+def test_lines_of_the_same_header_are_one_list(wire):
+    signed = wire.sign("PUT", "/bkt/k", "", {"x-amz-meta-a": "1,2 3"}, "UNSIGNED-PAYLOAD") | {"content-length": "3"}
+    head = wire.head("PUT", "/bkt/k", signed).replace(b"x-amz-meta-a: 1,2 3\r\n", b"x-amz-meta-a: 1 \r\nX-Amz-Meta-A:  2 3\r\n")
+    assert head.count(b"\r\nX-Amz-Meta-A") == 1
+
+    with wire.connect() as connection:
+        connection.sendall(head + b"new")
+        assert wire.read(connection).status == 200
+
+    assert wire.send("HEAD", "/bkt/k").headers["x-amz-meta-a"] == "1,2 3"
+
+
+def test_all_of_the_allowed_metadata_can_be_signed(wire):
+    metadata = {f"x-amz-meta-{i:012}": f"{i:08}" for i in range(100)}
+
+    assert wire.send("PUT", "/bkt/k", headers=metadata, body=b"new").status == 200
+
+    assert metadata.items() <= wire.send("HEAD", "/bkt/k").headers.items()
+
+
 # A proxy and the store must agree where a request ends: nothing of these is taken in two ways
 @pytest.mark.parametrize(
     "head",
