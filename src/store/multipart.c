@@ -1,5 +1,6 @@
 #include "store/internal.h"
 
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -24,7 +25,19 @@ struct upload_txn {
 	const char *key;
 	const char *id;
 	const struct store_upload *in;
+	char *new_id;
 };
+
+/* Sets the first half of an id, so that the uploads of a key are listed in the order of their
+ * beginning. */
+static void begin_id(char *id, int64_t now)
+{
+	char text[17];
+	uint64_t big_endian = htobe64((uint64_t)now);
+
+	str_hex(&big_endian, sizeof(big_endian), text);
+	memcpy(id, text, 16);
+}
 
 static int apply_create(struct store *store, struct txn *txn)
 {
@@ -32,20 +45,26 @@ static int apply_create(struct store *store, struct txn *txn)
 	const struct store_checksum *ck = &t->in->checksum;
 	const bool has = ck->algorithm[0] != '\0';
 	int64_t bucket = txn_bucket(store, txn, t->bucket);
+	int64_t now;
 
 	if (bucket <= 0)
 		return (int)-bucket;
-	return db_exec(store->writer, SQL_UPLOAD_ADD, "iktittb", bucket, t->key, t->id,
-		store_tick(store), has ? ck->algorithm : NULL, has ? ck->type : NULL,
-		t->in->headers, t->in->headers_len);
+	now = store_tick(store);
+	begin_id(t->new_id, now);
+	return db_exec(store->writer, SQL_UPLOAD_ADD, "iktittb", bucket, t->key, t->new_id, now,
+		has ? ck->algorithm : NULL, has ? ck->type : NULL, t->in->headers,
+		t->in->headers_len);
 }
 
 enum store_status store_upload_create(struct store *store, const char *bucket, const char *key,
 	const struct store_upload *in, char id[static STORE_UPLOAD_ID_SIZE],
 	struct penstock_error *err)
 {
-	struct upload_txn t = {
-		.txn = {.apply = apply_create}, .bucket = bucket, .key = key, .id = id, .in = in};
+	struct upload_txn t = {.txn = {.apply = apply_create},
+		.bucket = bucket,
+		.key = key,
+		.in = in,
+		.new_id = id};
 	unsigned char random[16];
 
 	if (getrandom(random, sizeof(random), 0) != sizeof(random)) {

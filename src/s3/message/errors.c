@@ -68,6 +68,8 @@ static const struct s3_error_info infos[S3_ERROR_COUNT_] = {
 	[S3_E_INVALID_RANGE] = {"InvalidRange", 416, false, INVALID,
 		"The requested range is not satisfiable"},
 	[S3_E_INVALID_REQUEST] = {"InvalidRequest", 400, false, INVALID, "Invalid request"},
+	[S3_E_INVALID_STORAGE_CLASS] = {"InvalidStorageClass", 400, false, INVALID,
+		"The storage class you specified is not valid"},
 	[S3_E_INVALID_TOKEN] = {"InvalidToken", 400, false, PERMISSION,
 		"The provided token is malformed or otherwise not valid"},
 	[S3_E_INVALID_URI] = {"InvalidURI", 400, false, INVALID,
@@ -165,7 +167,6 @@ static const struct {
 	{"KeyTooLong", S3_E_KEY_TOO_LONG},
 	{"Redirect", S3_E_PERMANENT_REDIRECT},
 	{"TemporaryRedirect", S3_E_PERMANENT_REDIRECT},
-	{"InvalidStorageClass", S3_E_INVALID_ARGUMENT},
 	{"InvalidLocationConstraint", S3_E_ILLEGAL_LOCATION_CONSTRAINT},
 	{"ContentSHA256Mismatch", S3_E_XAMZ_CONTENT_SHA256_MISMATCH},
 };

@@ -43,6 +43,16 @@ static bool list_begin(struct request *req, struct s3_list *list, struct store_l
 	return true;
 }
 
+/* Returns false if a name has characters that XML 1.0 lacks. Such a page is encoded even if the
+ * client does not ask for it: it names its encoding, and another key would be wrong. */
+static bool names_fit(const struct store_list *found)
+{
+	for (size_t i = 0; i < found->n; i++)
+		if (!xml_can_hold(found->entries[i].key))
+			return false;
+	return true;
+}
+
 /* Fills in the entries and prefixes of the document; list_reply() frees the arrays. */
 static bool list_fill(
 	struct s3_list *list, const struct store_list *found, bool owners, struct buf *etags)
@@ -92,6 +102,7 @@ static void list_reply(struct request *req, struct s3_list *list,
 	if (!reply_unless_stored(
 		    req, store_list_objects(req->server->store, query, &found, &err), &err))
 		return;
+	list->url_encoded = list->url_encoded || !names_fit(&found);
 	if (!list_fill(list, &found, owners, &etags)) {
 		reply_error(req, S3_E_SLOW_DOWN);
 	} else {
@@ -202,6 +213,7 @@ void op_list_versions(struct request *req)
 	if (!reply_unless_stored(
 		    req, store_list_objects(req->server->store, &query, &found, &err), &err))
 		return;
+	list.url_encoded = list.url_encoded || !names_fit(&found);
 	xml_declaration(&xml);
 	xml_open_root(&xml, "ListVersionsResult");
 	xml_element(&xml, "Name", list.bucket);
@@ -274,6 +286,7 @@ static void write_uploads(
 			.initiated_ns = u->modified_ns};
 	}
 	list->truncated = found->truncated;
+	list->url_encoded = list->url_encoded || !names_fit(found);
 	if (found->truncated) {
 		const struct store_list_entry *last = &found->entries[found->n - 1];
 

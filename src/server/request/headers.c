@@ -99,8 +99,7 @@ bool headers_add_storage_class(struct request *req, struct buf *out)
 		add_pair(out, "x-amz-storage-class", class);
 		return true;
 	}
-	return reply_errorf(
-		req, S3_E_INVALID_ARGUMENT, "The storage class you specified is not valid");
+	return reply_error(req, S3_E_INVALID_STORAGE_CLASS);
 }
 
 static bool refuse_header(struct request *req, const char *name)

@@ -64,7 +64,7 @@ def test_a_copy_has_storage_class_and_redirect_of_its_own_request(wire):
 
     assert wire.send("PUT", "/bkt/with", headers=source | own).status == 200
     assert wire.send("PUT", "/bkt/plain", headers={"x-amz-copy-source": "bkt/with"}).status == 200
-    assert wire.send("PUT", "/bkt/none", headers=source | {"x-amz-storage-class": "MY_OWN"}).code == "InvalidArgument"
+    assert wire.send("PUT", "/bkt/none", headers=source | {"x-amz-storage-class": "MY_OWN"}).code == "InvalidStorageClass"
 
     assert {name: wire.send("HEAD", "/bkt/with").headers.get(name) for name in own} == own
     assert {name: wire.send("HEAD", "/bkt/plain").headers.get(name) for name in own} == dict.fromkeys(own)
