@@ -130,7 +130,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **m
 		*mine = connections_opened(server->connections, info->connect_fd);
 }
 
-/* A request may take a descriptor besides that of its connection. */
+/* A request may take one more descriptor than its connection. */
 static unsigned connection_limit(void)
 {
 	struct rlimit files;

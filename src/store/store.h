@@ -218,7 +218,7 @@ void store_reader_free(struct store_reader *reader);
 struct store_condition {
 	const char *if_match; /* an ETag, or "*" for any object */
 	const char *if_none_match; /* an ETag, or "*" for no object */
-	/* Of the object that is deleted: */
+	/* For deletes, the state of the object: */
 	bool has_size, has_modified;
 	uint64_t size;
 	int64_t modified_s; /* in whole seconds */
