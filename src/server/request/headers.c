@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "s3/ascii.h"
 #include "s3/date.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
@@ -24,6 +25,12 @@ static const char *const refused[] = {"x-amz-server-side-encryption",
 static const char *const storage_classes[] = {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA",
 	"ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER", "DEEP_ARCHIVE", "OUTPOSTS", "GLACIER_IR",
 	"SNOW", "EXPRESS_ONEZONE"};
+
+/* Compares the first letters before it calls anything: most names differ in them. */
+static bool same_name(const char *a, const char *b)
+{
+	return ascii_lower(a[0]) == ascii_lower(b[0]) && strcasecmp(a, b) == 0;
+}
 
 /* Returns "first,second" without white space at the ends, in the request's arena. */
 static const char *joined(struct request *req, const char *first, const char *second)
@@ -46,7 +53,7 @@ bool headers_join(struct request *req)
 		const struct sigv4_header *h = &req->headers[i];
 		size_t k = 0;
 
-		while (k < n && strcasecmp(req->headers[k].name, h->name) != 0)
+		while (k < n && !same_name(req->headers[k].name, h->name))
 			k++;
 		if (k == n) {
 			req->headers[n++] = *h;
@@ -145,10 +152,15 @@ bool headers_acceptable(struct request *req)
 	const char *directive = request_header(req, "x-amz-tagging-directive");
 	const char *tags = request_header(req, "x-amz-tagging");
 
-	for (size_t i = 0; i < req->n_headers; i++)
+	for (size_t i = 0; i < req->n_headers; i++) {
+		const char *name = req->headers[i].name;
+
+		if (strncasecmp(name, "x-amz-", 6) != 0)
+			continue;
 		for (size_t k = 0; k < ARRAY_SIZE(refused); k++)
-			if (strncasecmp(req->headers[i].name, refused[k], strlen(refused[k])) == 0)
-				return refuse_header(req, req->headers[i].name);
+			if (strncasecmp(name, refused[k], strlen(refused[k])) == 0)
+				return refuse_header(req, name);
+	}
 	if (tags && *tags)
 		return refuse_header(req, "x-amz-tagging");
 	if (directive && strcmp(directive, "COPY") != 0 && strcmp(directive, "REPLACE") != 0)
