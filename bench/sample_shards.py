@@ -80,7 +80,7 @@ litdata.streaming.downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # els
 same = lambda batch: batch
 with tempfile.TemporaryDirectory(dir="/dev/shm") as local:
     options = dict(endpoint_url=os.environ["AWS_ENDPOINT_URL"], region_name="us-east-1")
-    data = litdata.StreamingDataset(sys.argv[1], local, shuffle=False, storage_options=options)
+    data = litdata.StreamingDataset(sys.argv[1], local, shuffle=False, drop_last=False, storage_options=options)
     count(lambda: litdata.StreamingDataLoader(data, batch_size={BATCH}, num_workers=2, collate_fn=same), float(sys.argv[2]))
 """
 )
