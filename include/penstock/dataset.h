@@ -65,10 +65,15 @@ struct penstock_dataset_options {
 	const char *cache;
 	uint64_t cache_size; /* bytes on disk, at least 16 MiB; 0: half of the file system */
 	struct penstock_cancel *cancel; /* of penstock_dataset_open() alone; may be NULL */
+	/* Pixels, at most 8192: JPEG images of "objects", "tar", "mds" and "litdata" are decoded to
+	 * this size when they are read. A sample is then height * width * 3 bytes of RGB, row by
+	 * row: what the largest centred rectangle of this shape becomes. 0 and 0: as stored. */
+	uint32_t decode_height, decode_width;
+	const char *decode_column; /* with the image; NULL: the first that has one */
 };
 /* clang-format off */
 #define PENSTOCK_DATASET_OPTIONS_INIT { sizeof(struct penstock_dataset_options), \
-	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /* Lists the shards and finds the samples; `options` may be NULL. PENSTOCK_E_NOT_FOUND if nothing is
@@ -85,8 +90,8 @@ PENSTOCK_API uint64_t penstock_dataset_count(const struct penstock_dataset *set)
 PENSTOCK_API const char *penstock_dataset_format(const struct penstock_dataset *set);
 /* Bytes of each sample if the format gives all of them one size, else 0. */
 PENSTOCK_API uint64_t penstock_dataset_sample_size(const struct penstock_dataset *set);
-/* The shard of a sample, below the URL, and where it is in the shard. `name` is valid as long as
- * the set. PENSTOCK_E_INVALID if the number is too large. */
+/* The shard of a sample, below the URL, and where it is stored in the shard. `name` is valid as
+ * long as the set. PENSTOCK_E_INVALID if the number is too large. */
 PENSTOCK_API int penstock_dataset_place(const struct penstock_dataset *set, uint64_t id,
 	const char **name, uint64_t *offset, uint64_t *size, struct penstock_error *err);
 
@@ -94,7 +99,8 @@ PENSTOCK_API int penstock_dataset_place(const struct penstock_dataset *set, uint
 PENSTOCK_API int penstock_dataset_layout(const struct penstock_dataset *set, const uint64_t *ids,
 	size_t n, uint64_t *offsets, struct penstock_error *err);
 /* Reads samples in any order, also the same several times, one after the other into `data`.
- * PENSTOCK_E_CHANGED if a shard was replaced after the set was opened. */
+ * PENSTOCK_E_CHANGED if a shard was replaced after the set was opened, PENSTOCK_E_CORRUPT, with
+ * shard and offset, if an image cannot be decoded. */
 PENSTOCK_API int penstock_dataset_read(struct penstock_dataset *set, const uint64_t *ids, size_t n,
 	void *data, struct penstock_error *err);
 

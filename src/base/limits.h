@@ -242,6 +242,12 @@
 #define LIMIT_DATASET_GAP     (64 * KIB)
 #define LIMIT_DATASET_JOIN    (2 * MIB)
 
+/* JPEG images that are decoded. */
+/* pixels: 8192 x 8192, for which a progressive image takes 400 MB of coefficients */
+#define LIMIT_JPEG_PIXELS (64U << 20)
+#define LIMIT_JPEG_SCANS  100 /* of a progressive image; encoders make 10 */
+#define LIMIT_JPEG_SIDE	  8192U /* pixels of a side of the result */
+
 /* Formats of data sets. */
 /* fields of one sample; tables of features have 40, others fewer than 10 */
 #define LIMIT_FORMAT_FIELDS 256

@@ -51,6 +51,8 @@ int dataset_open(
 		r = dataset_use_index(set, &indexed.index, &indexed.bytes, err);
 	else if (r == 0)
 		r = find(set, options, err);
+	if (r == 0)
+		r = dataset_set_decoding(set, options, err);
 	if (r == 0 && set->count == 0)
 		r = error_set(err, PENSTOCK_E_INVALID, "cannot open '%s': it has no samples",
 			source_url(set->source));
@@ -74,6 +76,7 @@ void dataset_free(struct dataset *set)
 	source_free(set->source);
 	dataset_forget_samples(set);
 	buf_release(&set->document);
+	free(set->column);
 	pthread_mutex_destroy(&set->lock);
 	free(set);
 }
@@ -90,7 +93,7 @@ const char *dataset_format(const struct dataset *set)
 
 uint64_t dataset_sample_size(const struct dataset *set)
 {
-	return set->sample_size;
+	return set->image.height ? jpeg_bytes(&set->image) : set->sample_size;
 }
 
 const struct source *dataset_source(const struct dataset *set)
@@ -146,7 +149,7 @@ int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uin
 			return error_set(err, PENSTOCK_E_INVALID,
 				"cannot read sample %" PRIu64 " of '%s': it has %" PRIu64, ids[i],
 				source_url(set->source), set->count);
-		size = dataset_find(set, ids[i]).size;
+		size = set->image.height ? jpeg_bytes(&set->image) : dataset_find(set, ids[i]).size;
 		offsets[i] = at;
 		if (size > LIMIT_DATASET_BYTES - at)
 			return error_set(err, PENSTOCK_E_LIMIT,
@@ -168,6 +171,10 @@ int dataset_split(const struct dataset *set, uint64_t id, const void *data, size
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot split sample %" PRIu64 " of '%s': it has %" PRIu64, id,
 			source_url(set->source), set->count);
+	if (set->image.height) {
+		dataset_image_field(set, data, size, out);
+		return 0;
+	}
 	if (!set->shards) {
 		out->n = 1;
 		out->items[0] = (struct format_field){.name = "data",

@@ -48,6 +48,10 @@ struct dataset_options {
 	uint64_t header, record_size, trailer; /* bytes; of "records" */
 	enum format_dtype dtype; /* of "tokens": DTYPE_U16 (the default) or DTYPE_U32 */
 	uint64_t window, stride; /* of "tokens": tokens of a sample, and from one to the next */
+	/* JPEG images are decoded to this size (dataset/jpeg/jpeg.h), and then a sample is the
+	 * pixels alone; 0 and 0: they are not. */
+	uint32_t decode_height, decode_width;
+	const char *decode_column; /* with the image; NULL: the first that has one. Copied. */
 	/* Lists and scans: neither uses nor keeps an index. */
 	bool fresh;
 };
@@ -76,7 +80,7 @@ int dataset_write_index(
 /* Compares a data set with a fresh list of the same place. */
 bool dataset_is_current(const struct dataset *set, const struct dataset *fresh);
 
-/* Where a sample is. */
+/* Where a sample is stored. */
 struct dataset_place {
 	size_t shard;
 	uint64_t offset;
@@ -91,7 +95,8 @@ int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uin
 
 /*
  * Reads samples, in any order and with repetitions, into `data`, which has room as
- * dataset_layout() says. The first failure is returned, with the shard and the offset.
+ * dataset_layout() says. The first failure is returned, with the shard and the offset. An image
+ * that cannot be decoded is PENSTOCK_E_CORRUPT.
  */
 int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
 	const atomic_int *cancel, struct penstock_error *err);

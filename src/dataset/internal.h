@@ -9,6 +9,7 @@
 #include "dataset/dataset.h"
 #include "dataset/format/records.h"
 #include "dataset/index/index.h"
+#include "dataset/jpeg/jpeg.h"
 
 struct litdata_index;
 struct mds_file;
@@ -38,6 +39,8 @@ struct dataset {
 	struct litdata_index *litdata;
 	uint64_t count;
 	uint64_t sample_size; /* bytes of each; 0 if they differ */
+	struct jpeg_size image; /* samples are decoded to it; 0 x 0: they are not */
+	char *column; /* with the image; NULL: the first that has one */
 	struct dataset_shard *shards; /* one more than there are; NULL: each shard is one sample */
 	/* One for each sample of a format without records; in `index` if there is one. */
 	struct dataset_range {
@@ -90,6 +93,16 @@ int dataset_use_index(struct dataset *set, const struct index *index, struct buf
 /* Undoes the search for samples. */
 void dataset_forget_samples(struct dataset *set);
 int dataset_make_index(const struct dataset *set, struct buf *out, struct penstock_error *err);
+
+/* decode.c: sets what images are decoded to. */
+int dataset_set_decoding(
+	struct dataset *set, const struct dataset_options *options, struct penstock_error *err);
+/* Decodes the samples at these places, whose bytes as stored are `stored`, to `pixels`. */
+int dataset_decode(const struct dataset *set, const struct dataset_place *places, size_t n,
+	const char *stored, uint8_t *pixels, const atomic_int *cancel, struct penstock_error *err);
+/* The one field of a sample that was decoded. */
+void dataset_image_field(
+	const struct dataset *set, const void *data, size_t size, struct format_fields *out);
 
 /* kept.c: uses the result of an earlier scan. Returns false if there is none. */
 bool dataset_use_kept(struct dataset *set, const struct dataset_options *options);

@@ -134,7 +134,8 @@ static int verify(
 	return 0;
 }
 
-int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
+/* Reads samples as they are stored. */
+static int read_stored(struct dataset *set, const uint64_t *ids, size_t n, void *data,
 	const atomic_int *cancel, struct penstock_error *err)
 {
 	_cleanup_(batch_release) struct batch b = {0};
@@ -172,4 +173,35 @@ int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
 		r = verify(set, &b, used, err);
 	dataset_give_reader(set, reader);
 	return r > 0 ? first_failure(set, &b, err) : r;
+}
+
+int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	_cleanup_free_ struct dataset_place *places = NULL;
+	_cleanup_free_ char *stored = NULL;
+	uint64_t size = 0;
+	int r;
+
+	if (!set->image.height)
+		return read_stored(set, ids, n, data, cancel, err);
+	places = calloc(n + 1, sizeof(*places));
+	if (!places)
+		return error_memory(err);
+	for (size_t i = 0; i < n; i++) {
+		/* read_stored() refuses other numbers. */
+		if (ids[i] < set->count)
+			places[i] = dataset_find(set, ids[i]);
+		size += places[i].size;
+		if (size > LIMIT_DATASET_BYTES)
+			return error_set(err, PENSTOCK_E_LIMIT,
+				"cannot read %zu samples of '%s' at a time: they have more than "
+				"%zu GiB; make the batch smaller",
+				n, source_url(set->source), LIMIT_DATASET_BYTES / GIB);
+	}
+	stored = malloc(size + 1);
+	if (!stored)
+		return error_memory(err);
+	r = read_stored(set, ids, n, stored, cancel, err);
+	return r < 0 ? r : dataset_decode(set, places, n, stored, data, cancel, err);
 }

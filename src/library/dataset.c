@@ -103,6 +103,9 @@ int penstock_dataset_open(struct penstock_dataset **out, const char *url,
 		inner.trailer = own.trailer;
 		inner.window = own.window;
 		inner.stride = own.stride;
+		inner.decode_height = own.decode_height;
+		inner.decode_width = own.decode_width;
+		inner.decode_column = own.decode_column;
 		r = dataset_open(&set->set, &inner, err);
 	}
 	set->options = (struct penstock_transfer_options){0};

@@ -79,7 +79,7 @@ def test_the_library_and_the_module_work(root):
     save = "from penstock import checkpoint as c; c.save({'x': [1, 2.5]}, 3, format='safetensors'); print(c.load(), c.latest().step)"
 
     bare.run("sh", "-c", f"cc -o /shared {source} $(pkg-config --cflags --libs penstock)")
-    bare.run("sh", "-c", f"cc -o /static {source} $(pkg-config --cflags penstock) -l:libpenstock.a -lcurl -lcrypto -ljansson -lexpat -lisal -lzstd -lm")
+    bare.run("sh", "-c", f"cc -o /static {source} $(pkg-config --cflags penstock) -l:libpenstock.a -lcurl -lcrypto -ljansson -lexpat -lisal -ljpeg -lzstd -lm")
 
     assert "libpenstock.so.0" in bare.run("ldd", "/shared") and "libpenstock.so.0" not in bare.run("ldd", "/static")
     for program in ("/shared", "/static"):

@@ -108,7 +108,7 @@ def test_every_function_does_what_the_header_says(installed, store, tmp_path):
 
 def test_the_static_library_brings_no_name_but_its_own(installed, store, tmp_path):
     archive = installed.lib / "libpenstock.a"
-    needs = installed("--libs", "libcurl", "libcrypto", "jansson", "expat", "libisal", "libzstd")
+    needs = installed("--libs", "libcurl", "libcrypto", "jansson", "expat", "libisal", "libjpeg", "libzstd")
     program = compiled(installed, EXERCISE, tmp_path / "exercise", archive, *needs, "-lm")
 
     done = subprocess.run([program, "s3://static"], env=environment(installed, store), cwd=tmp_path, capture_output=True, text=True, timeout=300)
