@@ -77,11 +77,13 @@ static PyObject *data_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	int anonymous, rc;
 
 	(void)kwargs;
-	if (!PyArg_ParseTuple(args, "szz(O&O&O&O&O&)(zzzp)O&|(zO&)O&", &url, &options.format,
+	if (!PyArg_ParseTuple(args, "szz(O&O&O&O&O&)(zzzp)O&|(zO&)(O&O&z)O&", &url, &options.format,
 		    &options.dtype, to_u64, &n[0], to_u64, &n[1], to_u64, &n[2], to_u64, &n[3],
 		    to_u64, &n[4], &transfer.endpoint_url, &transfer.region, &transfer.profile,
 		    &anonymous, to_u32, &options.threads, &options.cache, to_u64,
-		    &options.cache_size, native_to_cancel, &options.cancel))
+		    &options.cache_size, to_u32, &options.decode_height, to_u32,
+		    &options.decode_width, &options.decode_column, native_to_cancel,
+		    &options.cancel))
 		return NULL;
 	options.record_size = n[0];
 	options.header = n[1];
@@ -723,7 +725,8 @@ static PyType_Slot data_slots[] = {
 	{Py_tp_new, (void *)data_new},
 	{Py_tp_dealloc, (void *)data_dealloc},
 	{Py_tp_methods, data_methods},
-	{Py_tp_doc, (void *)"Dataset(url, format, dtype, numbers, store, threads, cache, cancel)"},
+	{Py_tp_doc, (void *)"Dataset(url, format, dtype, numbers, store, threads, cache, decode, "
+			    "cancel)"},
 	{0, NULL},
 };
 

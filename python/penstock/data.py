@@ -87,6 +87,10 @@ class Dataset:
     ``cache`` is a directory of this machine that keeps what is read from a store, at most ``cache_size`` bytes (0: half of its file
     system). All processes of a user share it, and fetch each byte once.
 
+    ``decode=(height, width)`` decodes the JPEG images of ``objects``, ``tar``, ``mds`` and ``litdata`` when they are read. A sample is then
+    one array (height, width, 3) of uint8, RGB: what the largest centred rectangle of this shape becomes. ``column`` is the field with the
+    image; None: the first that has one. Other fields are left out.
+
     Raises DatasetError, with the shard and the offset of a failure.
     """
 
@@ -108,6 +112,8 @@ class Dataset:
         threads: int = 0,
         cache: Union[str, "os.PathLike[str]", None] = None,
         cache_size: int = 0,
+        decode: Optional[Tuple[int, int]] = None,
+        column: Optional[str] = None,
     ) -> None:
         for name, number in (("record_size", record_size), ("header", header), ("trailer", trailer), ("window", window), ("stride", stride)):
             check_number(name, number, 0)
@@ -115,7 +121,11 @@ class Dataset:
         check_number("threads", threads, 0, UINT32_MAX)
         store = (endpoint_url, region, profile, anonymous)
         place = (None if cache is None else os.fsdecode(cache), cache_size)
-        self._arguments = (str(url), format, dtype, (record_size, header, trailer, window, stride), store, threads, place)
+        height, width = decode or (0, 0)
+        check_number("decode", height, 0 if decode is None else 1, UINT32_MAX)
+        check_number("decode", width, 0 if decode is None else 1, UINT32_MAX)
+        image = (height, width, column)
+        self._arguments = (str(url), format, dtype, (record_size, header, trailer, window, stride), store, threads, place, image)
         self.url = self._arguments[0]
         self._remote = self.url.startswith(REMOTE)
         self._set = interruptible(lambda cancel: _native.Dataset(*self._arguments, cancel))
@@ -218,10 +228,12 @@ class Dataset:
 
 
 def _reopen(arguments: Any, count: int, size: int) -> Dataset:
-    url, format, dtype, (record_size, header, trailer, window, stride), (endpoint_url, region, profile, anonymous), threads, (cache, cache_size) = arguments
+    url, format, dtype, (record_size, header, trailer, window, stride), (endpoint_url, region, profile, anonymous), threads, (cache, cache_size), image = arguments
+    height, width, column = image
     data = Dataset(
         url, format, record_size=record_size, header=header, trailer=trailer, dtype=dtype, window=window, stride=stride,
         endpoint_url=endpoint_url, region=region, profile=profile, anonymous=anonymous, threads=threads, cache=cache, cache_size=cache_size,
+        decode=(height, width) if height else None, column=column,
     )  # fmt: skip
     if (len(data), data._size) != (count, size):
         raise data_error("changed", f"cannot open '{url}' again: it has {len(data)} samples now, and had {count} before".encode())

@@ -1,0 +1,112 @@
+"""JPEG images that are decoded when they are read, against Pillow."""
+import io
+import json
+import pickle
+import struct
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from penstock.data import Dataset, DatasetDamaged, DatasetError, Loader
+
+SIZES = [(64, 64), (32, 96), (300, 200), (224, 224)]
+
+
+def picture(width, height, mode="RGB"):
+    """A smooth picture with a little noise."""
+    y, x = np.mgrid[0:height, 0:width]
+    waves = [128 + 90 * np.sin(x / 17 + y / 31), 128 + 90 * np.cos(x / 23), 128 + 100 * np.sin(y / 41)]
+    noise = np.random.default_rng(width).normal(0, 5, (height, width, 3))
+    return Image.fromarray((np.stack(waves, -1) + noise).clip(0, 255).astype("uint8")).convert(mode)
+
+
+def jpeg(image, **options):
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=92, **options)
+    return out.getvalue()
+
+
+def by_pillow(data, size):
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    return np.asarray(ImageOps.fit(image, (size[1], size[0]), Image.BILINEAR)).astype(int)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return [
+        jpeg(picture(640, 480)),
+        jpeg(picture(300, 500), progressive=True),
+        jpeg(picture(200, 160, "L")),
+        jpeg(picture(180, 140, "CMYK")),
+        jpeg(picture(225, 224), subsampling=0),
+    ]
+
+
+def test_pixels_are_those_of_pillow_within_a_few_values(tmp_path, images):
+    for i, data in enumerate(images):
+        (tmp_path / f"{i}.jpg").write_bytes(data)
+    for size in SIZES:
+        batch = Dataset(str(tmp_path), decode=size).__getitems__(range(len(images)))
+        assert batch.shape == (len(images), *size, 3) and batch.dtype == np.uint8
+        for data, got in zip(images, batch):
+            difference = np.abs(by_pillow(data, size) - got)
+            assert difference.mean() < 1.5 and difference.max() <= 12
+
+
+def test_the_image_of_a_tar_and_of_mosaicml_is_found_by_itself_or_by_name(tmp_path, images):
+    (tmp_path / "tar").mkdir()
+    with tarfile.open(tmp_path / "tar" / "a.tar", "w") as archive:
+        for i, data in enumerate(images):
+            for name, content in ((f"{i}.cls", b"7"), (f"{i}.jpg", data)):
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+    (tmp_path / "mds").mkdir()
+    samples = [struct.pack("<I", len(data)) + data + struct.pack("<q", 3) for data in images]
+    ends = np.cumsum([4 + 4 * (len(samples) + 1)] + [len(sample) for sample in samples]).astype("<u4")
+    shard = struct.pack("<I", len(samples)) + ends.tobytes() + b"".join(samples)
+    (tmp_path / "mds" / "shard.00000.mds").write_bytes(shard)
+    raw = {"basename": "shard.00000.mds", "bytes": len(shard), "hashes": {}}
+    entry = {
+        "column_encodings": ["jpeg", "int"], "column_names": ["image", "label"], "column_sizes": [None, 8], "compression": None,
+        "format": "mds", "hashes": [], "raw_data": raw, "samples": len(samples), "size_limit": 1 << 26, "version": 2, "zip_data": None,
+    }  # fmt: skip
+    (tmp_path / "mds" / "index.json").write_text(json.dumps({"shards": [entry], "version": 2}))
+    for name, column in (("tar", "jpg"), ("mds", "image")):
+        found = Dataset(str(tmp_path / name), decode=(64, 48))
+        named = Dataset(str(tmp_path / name), decode=(64, 48), column=column)
+        assert found.format == name
+        for i, data in enumerate(images):
+            assert np.abs(by_pillow(data, (64, 48)) - found[i]).mean() < 1.5
+            assert np.array_equal(found[i], named[i])
+        with pytest.raises(DatasetDamaged, match="no column nothing"):
+            Dataset(str(tmp_path / name), decode=(64, 48), column="nothing")[0]
+
+
+def test_batches_are_tensors_and_a_damaged_image_is_skipped(tmp_path, images):
+    for i, data in enumerate(images):
+        (tmp_path / f"{i}.jpg").write_bytes(data)
+    (tmp_path / "2.jpg").write_bytes(images[2][: len(images[2]) // 2])
+    data = pickle.loads(pickle.dumps(Dataset(str(tmp_path), decode=(32, 32))))
+    with pytest.raises(DatasetDamaged, match=r"cannot read '2.jpg' of '.*' at byte 0: the JPEG image is damaged: Premature end"):
+        data.__getitems__([1, 2])
+    with pytest.warns(RuntimeWarning, match="2.jpg"):
+        batches = list(Loader(data, batch_size=5, collate="torch", on_error="skip"))
+    assert [tuple(batch.shape) for batch in batches] == [(4, 32, 32, 3)] and batches[0].dtype == torch.uint8
+
+
+def test_sizes_and_formats_without_images_are_refused(tmp_path, images):
+    (tmp_path / "a.jpg").write_bytes(images[0])
+    for options, message in (
+        ({"decode": (9000, 3)}, "1 to 8192"),
+        ({"column": "x"}, "without a size"),
+        ({"decode": (3, 3), "column": "x"}, "samples of format 'objects' have none"),
+        ({"decode": (3, 3), "format": "records", "record_size": 1}, "cannot decode JPEG images"),
+    ):
+        with pytest.raises(DatasetError, match=message):
+            Dataset(str(tmp_path), **options)
+    with pytest.raises(ValueError, match="decode"):
+        Dataset(str(tmp_path), decode=(0, 3))
