@@ -66,8 +66,9 @@ struct penstock_dataset_options {
 	uint64_t cache_size; /* bytes on disk, at least 16 MiB; 0: half of the file system */
 	struct penstock_cancel *cancel; /* of penstock_dataset_open() alone; may be NULL */
 	/* Pixels, at most 8192: JPEG images of "objects", "tar", "mds" and "litdata" are decoded to
-	 * this size when they are read. A sample is then height * width * 3 bytes of RGB, row by
-	 * row: what the largest centred rectangle of this shape becomes. 0 and 0: as stored. */
+	 * this size when they are read. A sample then begins with height * width * 3 bytes of RGB,
+	 * row by row: the largest centred rectangle of this shape, scaled. The sample as it is
+	 * stored follows, except in "objects". 0 and 0: as stored. */
 	uint32_t decode_height, decode_width;
 	const char *decode_column; /* with the image; NULL: the first that has one */
 };

@@ -87,9 +87,9 @@ class Dataset:
     ``cache`` is a directory of this machine that keeps what is read from a store, at most ``cache_size`` bytes (0: half of its file
     system). All processes of a user share it, and fetch each byte once.
 
-    ``decode=(height, width)`` decodes the JPEG images of ``objects``, ``tar``, ``mds`` and ``litdata`` when they are read. A sample is then
-    one array (height, width, 3) of uint8, RGB: what the largest centred rectangle of this shape becomes. ``column`` is the field with the
-    image; None: the first that has one. Other fields are left out.
+    ``decode=(height, width)`` decodes the JPEG images of ``objects``, ``tar``, ``mds`` and ``litdata`` when they are read, to arrays
+    (height, width, 3) of uint8, RGB: the largest centred rectangle of this shape, scaled. ``column`` is the field with the image; None: the
+    first that has one. Samples of ``objects`` are then arrays themselves.
 
     Raises DatasetError, with the shard and the offset of a failure.
     """

@@ -93,7 +93,9 @@ const char *dataset_format(const struct dataset *set)
 
 uint64_t dataset_sample_size(const struct dataset *set)
 {
-	return set->image.height ? jpeg_bytes(&set->image) : set->sample_size;
+	if (!set->image.height)
+		return set->sample_size;
+	return set->shards ? 0 : jpeg_bytes(&set->image);
 }
 
 const struct source *dataset_source(const struct dataset *set)
@@ -149,7 +151,9 @@ int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uin
 			return error_set(err, PENSTOCK_E_INVALID,
 				"cannot read sample %" PRIu64 " of '%s': it has %" PRIu64, ids[i],
 				source_url(set->source), set->count);
-		size = set->image.height ? jpeg_bytes(&set->image) : dataset_find(set, ids[i]).size;
+		size = dataset_pixels(set);
+		if (!size || set->shards)
+			size += dataset_find(set, ids[i]).size;
 		offsets[i] = at;
 		if (size > LIMIT_DATASET_BYTES - at)
 			return error_set(err, PENSTOCK_E_LIMIT,
@@ -165,16 +169,20 @@ int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uin
 int dataset_split(const struct dataset *set, uint64_t id, const void *data, size_t size,
 	struct format_fields *out, struct penstock_error *err)
 {
-	struct dataset_place place;
-
 	if (id >= set->count)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot split sample %" PRIu64 " of '%s': it has %" PRIu64, id,
 			source_url(set->source), set->count);
-	if (set->image.height) {
-		dataset_image_field(set, data, size, out);
-		return 0;
-	}
+	if (set->image.height)
+		return dataset_split_decoded(set, id, data, size, out, err);
+	return dataset_split_stored(set, id, data, size, out, err);
+}
+
+int dataset_split_stored(const struct dataset *set, uint64_t id, const void *data, size_t size,
+	struct format_fields *out, struct penstock_error *err)
+{
+	struct dataset_place place;
+
 	if (!set->shards) {
 		out->n = 1;
 		out->items[0] = (struct format_field){.name = "data",

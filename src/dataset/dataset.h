@@ -48,8 +48,8 @@ struct dataset_options {
 	uint64_t header, record_size, trailer; /* bytes; of "records" */
 	enum format_dtype dtype; /* of "tokens": DTYPE_U16 (the default) or DTYPE_U32 */
 	uint64_t window, stride; /* of "tokens": tokens of a sample, and from one to the next */
-	/* JPEG images are decoded to this size (dataset/jpeg/jpeg.h), and then a sample is the
-	 * pixels alone; 0 and 0: they are not. */
+	/* JPEG images are decoded to this size (dataset/jpeg/jpeg.h). A sample is then its pixels
+	 * and, except in "objects", the sample as it is stored; 0 and 0: as stored. */
 	uint32_t decode_height, decode_width;
 	const char *decode_column; /* with the image; NULL: the first that has one. Copied. */
 	/* Lists and scans: neither uses nor keeps an index. */

@@ -94,15 +94,22 @@ int dataset_use_index(struct dataset *set, const struct index *index, struct buf
 void dataset_forget_samples(struct dataset *set);
 int dataset_make_index(const struct dataset *set, struct buf *out, struct penstock_error *err);
 
-/* decode.c: sets what images are decoded to. */
+/* Splits a sample as it is stored. */
+int dataset_split_stored(const struct dataset *set, uint64_t id, const void *data, size_t size,
+	struct format_fields *out, struct penstock_error *err);
+/* Reads samples as they are stored, each after `gap` bytes of `data` that are left alone. */
+int dataset_read_stored(struct dataset *set, const uint64_t *ids, size_t n, size_t gap, char *data,
+	const atomic_int *cancel, struct penstock_error *err);
+
+/* decode.c: sets the size that images are decoded to. */
 int dataset_set_decoding(
 	struct dataset *set, const struct dataset_options *options, struct penstock_error *err);
-/* Decodes the samples at these places, whose bytes as stored are `stored`, to `pixels`. */
-int dataset_decode(const struct dataset *set, const struct dataset_place *places, size_t n,
-	const char *stored, uint8_t *pixels, const atomic_int *cancel, struct penstock_error *err);
-/* The one field of a sample that was decoded. */
-void dataset_image_field(
-	const struct dataset *set, const void *data, size_t size, struct format_fields *out);
+/* Bytes of a decoded image; 0: images are not decoded. */
+size_t dataset_pixels(const struct dataset *set);
+int dataset_read_decoded(struct dataset *set, const uint64_t *ids, size_t n, char *data,
+	const atomic_int *cancel, struct penstock_error *err);
+int dataset_split_decoded(const struct dataset *set, uint64_t id, const char *data, size_t size,
+	struct format_fields *out, struct penstock_error *err);
 
 /* kept.c: uses the result of an earlier scan. Returns false if there is none. */
 bool dataset_use_kept(struct dataset *set, const struct dataset_options *options);

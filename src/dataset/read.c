@@ -134,13 +134,11 @@ static int verify(
 	return 0;
 }
 
-/* Reads samples as they are stored. */
-static int read_stored(struct dataset *set, const uint64_t *ids, size_t n, void *data,
+int dataset_read_stored(struct dataset *set, const uint64_t *ids, size_t n, size_t gap, char *data,
 	const atomic_int *cancel, struct penstock_error *err)
 {
 	_cleanup_(batch_release) struct batch b = {0};
 	struct source_reader *reader;
-	char *to = data;
 	size_t used = 0;
 	int r;
 
@@ -152,14 +150,14 @@ static int read_stored(struct dataset *set, const uint64_t *ids, size_t n, void 
 	if (!b.samples || !b.pieces || !b.reads)
 		return error_memory(err);
 	for (size_t i = 0; i < n; i++) {
-		struct sample s = {.to = to, .id = ids[i]};
+		struct sample s = {.to = data + gap, .id = ids[i]};
 
 		if (ids[i] >= set->count)
 			return error_set(err, PENSTOCK_E_INVALID,
 				"cannot read sample %" PRIu64 " of '%s': it has %" PRIu64, ids[i],
 				source_url(set->source), set->count);
 		s.at = dataset_find(set, ids[i]);
-		to += s.at.size;
+		data = s.to + s.at.size;
 		if (s.at.size)
 			b.samples[used++] = s;
 	}
@@ -178,30 +176,6 @@ static int read_stored(struct dataset *set, const uint64_t *ids, size_t n, void 
 int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
 	const atomic_int *cancel, struct penstock_error *err)
 {
-	_cleanup_free_ struct dataset_place *places = NULL;
-	_cleanup_free_ char *stored = NULL;
-	uint64_t size = 0;
-	int r;
-
-	if (!set->image.height)
-		return read_stored(set, ids, n, data, cancel, err);
-	places = calloc(n + 1, sizeof(*places));
-	if (!places)
-		return error_memory(err);
-	for (size_t i = 0; i < n; i++) {
-		/* read_stored() refuses other numbers. */
-		if (ids[i] < set->count)
-			places[i] = dataset_find(set, ids[i]);
-		size += places[i].size;
-		if (size > LIMIT_DATASET_BYTES)
-			return error_set(err, PENSTOCK_E_LIMIT,
-				"cannot read %zu samples of '%s' at a time: they have more than "
-				"%zu GiB; make the batch smaller",
-				n, source_url(set->source), LIMIT_DATASET_BYTES / GIB);
-	}
-	stored = malloc(size + 1);
-	if (!stored)
-		return error_memory(err);
-	r = read_stored(set, ids, n, stored, cancel, err);
-	return r < 0 ? r : dataset_decode(set, places, n, stored, data, cancel, err);
+	return set->image.height ? dataset_read_decoded(set, ids, n, data, cancel, err)
+				 : dataset_read_stored(set, ids, n, 0, data, cancel, err);
 }

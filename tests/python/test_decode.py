@@ -79,9 +79,14 @@ def test_the_image_of_a_tar_and_of_mosaicml_is_found_by_itself_or_by_name(tmp_pa
         found = Dataset(str(tmp_path / name), decode=(64, 48))
         named = Dataset(str(tmp_path / name), decode=(64, 48), column=column)
         assert found.format == name
-        for i, data in enumerate(images):
-            assert np.abs(by_pillow(data, (64, 48)) - found[i]).mean() < 1.5
-            assert np.array_equal(found[i], named[i])
+        stored = Dataset(str(tmp_path / name))
+        for i, (sample, data) in enumerate(zip(found.__getitems__(range(len(images))), images)):
+            assert sample[column].shape == (64, 48, 3) and np.abs(by_pillow(data, (64, 48)) - sample[column]).mean() < 1.5
+            assert np.array_equal(sample[column], named[i][column])
+            assert {key: value for key, value in sample.items() if key != column} == {key: value for key, value in stored[i].items() if key != column}
+        assert len(sample) > 1
+        batch = next(iter(Loader(found, batch_size=len(images), collate="torch", shuffle=False)))
+        assert batch[column].dtype == torch.uint8 and np.array_equal(batch[column][1], found[1][column])
         with pytest.raises(DatasetDamaged, match="no column nothing"):
             Dataset(str(tmp_path / name), decode=(64, 48), column="nothing")[0]
 
