@@ -29,6 +29,36 @@ static int find(
 	return r;
 }
 
+static int set_decoding(
+	struct dataset *set, const struct dataset_options *options, struct penstock_error *err)
+{
+	static const char *const formats[] = {"objects", "tar", "mds", "litdata"};
+	uint32_t height = options->decode_height, width = options->decode_width;
+	bool known = false;
+
+	if (!height && !width)
+		return options->decode_column ? error_set(err, PENSTOCK_E_INVALID,
+							"column '%s' without a size of images",
+							options->decode_column)
+					      : 0;
+	if (!height || !width || height > LIMIT_JPEG_SIDE || width > LIMIT_JPEG_SIDE)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"invalid size of images %" PRIu32 " x %" PRIu32
+			"; expected 1 to %u pixels each",
+			height, width, LIMIT_JPEG_SIDE);
+	for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++)
+		known |= strcmp(set->name, formats[i]) == 0;
+	if (!known || (options->decode_column && !set->shards))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot decode %s of '%s': samples of format '%s' have none",
+			known ? "a column" : "JPEG images", source_url(set->source), set->name);
+	set->image = (struct jpeg_size){.height = height, .width = width};
+	if (!options->decode_column)
+		return 0;
+	set->column = strdup(options->decode_column);
+	return set->column ? 0 : error_memory(err);
+}
+
 int dataset_open(
 	struct dataset **out, const struct dataset_options *options, struct penstock_error *err)
 {
@@ -52,7 +82,7 @@ int dataset_open(
 	else if (r == 0)
 		r = find(set, options, err);
 	if (r == 0)
-		r = dataset_set_decoding(set, options, err);
+		r = set_decoding(set, options, err);
 	if (r == 0 && set->count == 0)
 		r = error_set(err, PENSTOCK_E_INVALID, "cannot open '%s': it has no samples",
 			source_url(set->source));
@@ -164,18 +194,6 @@ int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uin
 	}
 	offsets[n] = at;
 	return 0;
-}
-
-int dataset_split(const struct dataset *set, uint64_t id, const void *data, size_t size,
-	struct format_fields *out, struct penstock_error *err)
-{
-	if (id >= set->count)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot split sample %" PRIu64 " of '%s': it has %" PRIu64, id,
-			source_url(set->source), set->count);
-	if (set->image.height)
-		return dataset_split_decoded(set, id, data, size, out, err);
-	return dataset_split_stored(set, id, data, size, out, err);
 }
 
 int dataset_split_stored(const struct dataset *set, uint64_t id, const void *data, size_t size,

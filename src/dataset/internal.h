@@ -94,22 +94,18 @@ int dataset_use_index(struct dataset *set, const struct index *index, struct buf
 void dataset_forget_samples(struct dataset *set);
 int dataset_make_index(const struct dataset *set, struct buf *out, struct penstock_error *err);
 
+/* Bytes of a decoded image; 0: images are not decoded. */
+static inline size_t dataset_pixels(const struct dataset *set)
+{
+	return set->image.height ? jpeg_bytes(&set->image) : 0;
+}
 /* Splits a sample as it is stored. */
 int dataset_split_stored(const struct dataset *set, uint64_t id, const void *data, size_t size,
 	struct format_fields *out, struct penstock_error *err);
-/* Reads samples as they are stored, each after `gap` bytes of `data` that are left alone. */
+/* read.c: reads samples as they are stored, each after `gap` bytes of `data` that stay as they
+ * are. */
 int dataset_read_stored(struct dataset *set, const uint64_t *ids, size_t n, size_t gap, char *data,
 	const atomic_int *cancel, struct penstock_error *err);
-
-/* decode.c: sets the size that images are decoded to. */
-int dataset_set_decoding(
-	struct dataset *set, const struct dataset_options *options, struct penstock_error *err);
-/* Bytes of a decoded image; 0: images are not decoded. */
-size_t dataset_pixels(const struct dataset *set);
-int dataset_read_decoded(struct dataset *set, const uint64_t *ids, size_t n, char *data,
-	const atomic_int *cancel, struct penstock_error *err);
-int dataset_split_decoded(const struct dataset *set, uint64_t id, const char *data, size_t size,
-	struct format_fields *out, struct penstock_error *err);
 
 /* kept.c: uses the result of an earlier scan. Returns false if there is none. */
 bool dataset_use_kept(struct dataset *set, const struct dataset_options *options);

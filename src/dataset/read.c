@@ -172,10 +172,3 @@ int dataset_read_stored(struct dataset *set, const uint64_t *ids, size_t n, size
 	dataset_give_reader(set, reader);
 	return r > 0 ? first_failure(set, &b, err) : r;
 }
-
-int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
-	const atomic_int *cancel, struct penstock_error *err)
-{
-	return set->image.height ? dataset_read_decoded(set, ids, n, data, cancel, err)
-				 : dataset_read_stored(set, ids, n, 0, data, cancel, err);
-}

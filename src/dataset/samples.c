@@ -1,4 +1,4 @@
-/* Samples with decoded images. */
+/* Samples as they are delivered: as they are stored, or with decoded images. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,41 +19,6 @@ static void columns_free(struct columns **c)
 	if (*c)
 		free((*c)->scratch);
 	free(*c);
-}
-
-int dataset_set_decoding(
-	struct dataset *set, const struct dataset_options *options, struct penstock_error *err)
-{
-	static const char *const formats[] = {"objects", "tar", "mds", "litdata"};
-	uint32_t height = options->decode_height, width = options->decode_width;
-	bool known = false;
-
-	if (!height && !width)
-		return options->decode_column ? error_set(err, PENSTOCK_E_INVALID,
-							"column '%s' without a size of images",
-							options->decode_column)
-					      : 0;
-	if (!height || !width || height > LIMIT_JPEG_SIDE || width > LIMIT_JPEG_SIDE)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"invalid size of images %" PRIu32 " x %" PRIu32
-			"; expected 1 to %u pixels each",
-			height, width, LIMIT_JPEG_SIDE);
-	for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++)
-		known |= strcmp(set->name, formats[i]) == 0;
-	if (!known || (options->decode_column && !set->shards))
-		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot decode %s of '%s': samples of format '%s' have none",
-			known ? "a column" : "JPEG images", source_url(set->source), set->name);
-	set->image = (struct jpeg_size){.height = height, .width = width};
-	if (!options->decode_column)
-		return 0;
-	set->column = strdup(options->decode_column);
-	return set->column ? 0 : error_memory(err);
-}
-
-size_t dataset_pixels(const struct dataset *set)
-{
-	return set->image.height ? jpeg_bytes(&set->image) : 0;
 }
 
 static int split(const struct dataset *set, uint64_t id, const char *data, size_t size,
@@ -137,7 +102,7 @@ static int read_apart(struct dataset *set, const uint64_t *ids, size_t n, char *
 	return dataset_read_stored(set, ids, n, 0, *stored, cancel, err);
 }
 
-int dataset_read_decoded(struct dataset *set, const uint64_t *ids, size_t n, char *data,
+static int read_decoded(struct dataset *set, const uint64_t *ids, size_t n, char *data,
 	const atomic_int *cancel, struct penstock_error *err)
 {
 	_cleanup_(columns_free) struct columns *c = calloc(1, sizeof(*c));
@@ -165,7 +130,7 @@ int dataset_read_decoded(struct dataset *set, const uint64_t *ids, size_t n, cha
 	return r;
 }
 
-int dataset_split_decoded(const struct dataset *set, uint64_t id, const char *data, size_t size,
+static int split_decoded(const struct dataset *set, uint64_t id, const char *data, size_t size,
 	struct format_fields *out, struct penstock_error *err)
 {
 	const size_t pixels = dataset_pixels(set);
@@ -197,4 +162,23 @@ int dataset_split_decoded(const struct dataset *set, uint64_t id, const char *da
 	f->mode = "RGB";
 	f->mode_len = 3;
 	return 0;
+}
+
+int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	return set->image.height ? read_decoded(set, ids, n, data, cancel, err)
+				 : dataset_read_stored(set, ids, n, 0, data, cancel, err);
+}
+
+int dataset_split(const struct dataset *set, uint64_t id, const void *data, size_t size,
+	struct format_fields *out, struct penstock_error *err)
+{
+	if (id >= set->count)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot split sample %" PRIu64 " of '%s': it has %" PRIu64, id,
+			source_url(set->source), set->count);
+	if (set->image.height)
+		return split_decoded(set, id, data, size, out, err);
+	return dataset_split_stored(set, id, data, size, out, err);
 }
