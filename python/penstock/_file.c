@@ -118,9 +118,9 @@ static void transfer_dealloc(PyObject *object)
 
 static PyObject *describe(const struct penstock_object *o)
 {
-	return Py_BuildValue("(NKzLN)", PyUnicode_DecodeFSDefault(o->key ? o->key : ""),
-		(unsigned long long)o->size, o->etag, (long long)o->modified_ns,
-		PyBool_FromLong(o->is_prefix));
+	return Py_BuildValue("(NKNLN)", PyUnicode_DecodeFSDefault(o->key ? o->key : ""),
+		(unsigned long long)o->size, PyUnicode_DecodeFSDefault(o->etag ? o->etag : ""),
+		(long long)o->modified_ns, PyBool_FromLong(o->is_prefix));
 }
 
 static PyObject *transfer_head(PyObject *self, PyObject *args)
@@ -261,26 +261,33 @@ static PyObject *transfer_open(PyObject *self, PyObject *args)
 	struct penstock_file_options options = PENSTOCK_FILE_OPTIONS_INIT;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	unsigned long long ahead, size;
+	PyObject *version, *bytes = NULL;
 	struct file *file;
 	const char *url;
 	int rc;
 
-	if (!PyArg_ParseTuple(args, "sKzK", &url, &ahead, &options.version, &size))
+	if (!PyArg_ParseTuple(args, "sKOK", &url, &ahead, &version, &size))
 		return NULL;
+	/* Bytes beyond ASCII come back as they were. */
+	if (version != Py_None && !PyUnicode_FSConverter(version, &bytes))
+		return NULL;
+	options.version = bytes ? PyBytes_AsString(bytes) : NULL;
 	options.ahead = ahead;
 	options.no_ahead = ahead == 0;
 	options.size = size;
 	options.known = options.version != NULL;
 	options.stop = on_wait;
 	file = make(file_type);
-	if (!file)
+	if (!file) {
+		Py_XDECREF(bytes);
 		return NULL;
+	}
 	file->pid = getpid();
 	Py_INCREF(self);
 	file->transfer = self;
 	Py_BEGIN_ALLOW_THREADS rc = penstock_file_open(&file->file, transfer, url, &options, &err);
-	Py_END_ALLOW_THREADS if (rc < 0)
-	{
+	Py_END_ALLOW_THREADS Py_XDECREF(bytes);
+	if (rc < 0) {
 		Py_DECREF(file);
 		return fail(&err);
 	}
@@ -355,8 +362,7 @@ static PyObject *file_version(PyObject *object, PyObject *unused)
 	(void)unused;
 	if (!begin(self))
 		return NULL;
-	version = PyUnicode_DecodeLatin1(penstock_file_version(self->file),
-		(Py_ssize_t)strlen(penstock_file_version(self->file)), NULL);
+	version = PyUnicode_DecodeFSDefault(penstock_file_version(self->file));
 	end(self);
 	return version;
 }

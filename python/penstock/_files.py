@@ -2,6 +2,7 @@
 import ctypes
 import io
 import os
+import re
 import socket
 import threading
 import warnings
@@ -47,6 +48,11 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def shown(url: str) -> str:
+    """Returns a URL for messages: without user, password and query, which may be secrets."""
+    return re.sub(r"^(https?://)(?:[^/?#]*@)?([^?#]*).*", r"\1\2", url, flags=re.DOTALL)
 
 
 def interruptible(call: Callable[["_native.Cancel"], _Result]) -> _Result:
@@ -144,14 +150,14 @@ class File(io.BufferedReader):
     """A file of ``penstock.open()`` for reading: an ``io.BufferedReader`` with ``size``, ``version``, ``pread()`` and ``read_ranges()``.
 
     Reads in a row are read ahead in the background; other reads of 64 KiB or more request exactly their bytes. All bytes are of the
-    version that was opened, else FileChanged is raised. Waiting does not hold Python's lock, and Ctrl-C ends it. Threads may share a
-    file; so may a child after fork(), and a pickled file is opened again at the same version and position.
+    version that was opened, else FileChanged is raised. Waiting does not hold Python's lock, and Ctrl-C ends it. Any number of threads may
+    call ``pread()`` and ``read_ranges()``; the position is for one at a time. A child after fork() may use the file, and a pickled file is
+    opened again at the same version and position.
     """
 
     def __init__(self, raw: _Raw) -> None:
         super().__init__(raw, BUFFER)
         self._source = raw
-        self._turn = threading.RLock()
 
     @property
     def size(self) -> int:
@@ -164,7 +170,7 @@ class File(io.BufferedReader):
         return self._source.version
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Reads at an offset, as ``os.pread()``; does not move the position. Any number of threads may call it at a time."""
+        """Reads at an offset, as ``os.pread()``; does not move the position."""
         return self._source.pread(size, offset)
 
     def read_ranges(self, ranges: Sequence[Tuple[int, int]]) -> List[bytes]:
@@ -174,20 +180,18 @@ class File(io.BufferedReader):
     def read(self, size: Optional[int] = -1) -> bytes:
         if size is not None and 0 <= size < BUFFER:
             return super().read(size)
-        with self._turn:
-            at = self.tell()
-            data = self._source.pread(-1 if size is None else size, at)
-            self.seek(at + len(data))
-            return data
+        at = self.tell()
+        data = self._source.pread(-1 if size is None else size, at)
+        self.seek(at + len(data))
+        return data
 
     def readinto(self, buffer: Any) -> int:
         if memoryview(buffer).nbytes < BUFFER:
             return super().readinto(buffer)
-        with self._turn:
-            at = self.tell()
-            n = self._source.into(buffer, at)
-            self.seek(at + n)
-            return n
+        at = self.tell()
+        n = self._source.into(buffer, at)
+        self.seek(at + n)
+        return n
 
     def __reduce__(self) -> Any:
         raw = self._source
@@ -214,6 +218,7 @@ class _Upload(io.RawIOBase):
         other.settimeout(None)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PIPE)
         self._cancel = _native.Cancel()
+        self._pid = os.getpid()
         self._error: Optional[BaseException] = None
         self._thread = threading.Thread(target=self._run, args=(transfer(store), other, create), name="penstock", daemon=True)
         self._thread.start()
@@ -234,6 +239,8 @@ class _Upload(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
+        if self.is_inherited():
+            raise ValueError(f"cannot write '{shown(self.name)}': only the process that opened it can")
         try:
             return self._socket.send(data)
         except OSError:
@@ -242,7 +249,14 @@ class _Upload(io.RawIOBase):
                 raise
             raise self._error from None
 
+    def is_inherited(self) -> bool:
+        """Returns True in a child after fork(): the upload is its parent's."""
+        return self._pid != os.getpid()
+
     def _end(self) -> None:
+        if self.is_inherited():
+            self._socket.close()
+            return
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -275,7 +289,8 @@ class _Upload(io.RawIOBase):
 class Writer(io.BufferedWriter):
     """A file of ``penstock.open()`` for writing. The object appears whole when it is closed.
 
-    After an exception in its ``with`` block, after ``abort()``, and if it is never closed, no object appears.
+    After an exception in its ``with`` block, after ``abort()``, and if it is never closed, no object appears. In a child after fork(), its
+    end has no effect.
     """
 
     def __init__(self, raw: _Upload) -> None:
@@ -287,8 +302,20 @@ class Writer(io.BufferedWriter):
         self._upload.abort()
 
     def close(self) -> None:
-        if not self._upload.closed:
-            super().close()
+        if self.closed:
+            return
+        if self.is_inherited():
+            self._upload.close()
+            return
+        try:
+            self.flush()
+        except BaseException:
+            self.abort()
+            raise
+        super().close()
+
+    def is_inherited(self) -> bool:
+        return self._upload.is_inherited()
 
     @property
     def closed(self) -> bool:
@@ -300,7 +327,7 @@ class Writer(io.BufferedWriter):
         self.close()
 
     def __del__(self) -> None:
-        if not self._upload.closed:
+        if not self.closed and not self.is_inherited():
             warnings.warn(f"'{self._upload.name}' was not closed: nothing is written", ResourceWarning, stacklevel=2)
             self.abort()
 
@@ -308,11 +335,23 @@ class Writer(io.BufferedWriter):
 class _Text(io.TextIOWrapper):
     """Text of a Writer, with the same end."""
 
+    def close(self) -> None:
+        if self.closed:
+            return
+        if self.buffer.is_inherited():  # type: ignore[attr-defined]
+            self.buffer.close()
+            return
+        try:
+            self.flush()
+        except BaseException:
+            self.buffer.abort()  # type: ignore[attr-defined]
+            raise
+        super().close()
+
     def __exit__(self, kind: Any, *rest: Any) -> None:
         if kind is not None:
             self.buffer.abort()  # type: ignore[attr-defined]
-        else:
-            self.close()
+        self.close()
 
     def __del__(self) -> None:
         pass  # the Writer ends itself
@@ -363,6 +402,6 @@ def open_with(url: str, mode: str, store: Store, ahead: int = AHEAD, text: Tuple
     if not url.startswith(REMOTE):
         return io.open(url, mode) if "b" in mode else io.open(url, mode, encoding=encoding, errors=errors, newline=newline)
     if url.startswith(("http://", "https://")):
-        raise io.UnsupportedOperation(f"cannot write '{url}': HTTP is read only")
+        raise io.UnsupportedOperation(f"cannot write '{shown(url)}': HTTP is read only")
     file = Writer(_Upload(url, store, mode[0] == "x"))
     return file if "b" in mode else _Text(file, encoding, errors, newline)

@@ -26,7 +26,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from penstock import _native
 from penstock._errors import DatasetChanged, DatasetDamaged, DatasetError, data_error
-from penstock._files import REMOTE, interruptible
+from penstock._files import REMOTE, interruptible, shown
 from penstock._loader import Loader
 from penstock._mix import Mix
 from penstock._numbers import UINT32_MAX, check_number
@@ -126,7 +126,7 @@ class Dataset:
         check_number("decode", width, 0 if decode is None else 1, UINT32_MAX)
         image = (height, width, column)
         self._arguments = (str(url), format, dtype, (record_size, header, trailer, window, stride), store, threads, place, image)
-        self.url = self._arguments[0]
+        self.url = shown(self._arguments[0])
         self._remote = self.url.startswith(REMOTE)
         self._set = interruptible(lambda cancel: _native.Dataset(*self._arguments, cancel))
         self.format = self._set.format()
@@ -236,5 +236,5 @@ def _reopen(arguments: Any, count: int, size: int) -> Dataset:
         decode=(height, width) if height else None, column=column,
     )  # fmt: skip
     if (len(data), data._size) != (count, size):
-        raise data_error("changed", f"cannot open '{url}' again: it has {len(data)} samples now, and had {count} before".encode())
+        raise data_error("changed", f"cannot open '{data.url}' again: it has {len(data)} samples now, and had {count} before".encode())
     return data

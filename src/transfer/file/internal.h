@@ -17,6 +17,7 @@ struct file_source {
 	struct object_client *client; /* of an object */
 	char bucket[sizeof(((struct location *)NULL)->bucket)];
 	char *key; /* of an object; the URL or the path */
+	char *shown; /* for messages: a query may be a secret */
 	int fd; /* of a local file; -1 */
 	uint64_t size;
 	char version[OBJECT_ETAG_SIZE];

@@ -125,7 +125,7 @@ int file_reader_open(struct file_reader **out, struct file_pool *pool,
 	if (r == 0 && options->version && strcmp(options->version, f->source->version) != 0)
 		r = error_set(err, PENSTOCK_E_CHANGED,
 			"cannot open '%s': it is no longer the version that was opened before",
-			options->url);
+			f->source->shown);
 	if (r < 0) {
 		file_reader_free(f);
 		return r;
@@ -403,7 +403,7 @@ static int check(
 		       ? 0
 		       : error_set(err, PENSTOCK_E_INVALID,
 				 "cannot read %zu bytes at %" PRIu64 ": '%s' has %" PRIu64,
-				 range->length, range->offset, f->source->key, size);
+				 range->length, range->offset, f->source->shown, size);
 }
 
 static int add_pieces(struct file_reader *f, const struct file_range *range,

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/limits.h"
 #include "base/str.h"
 #include "transfer/client/internal.h"
 #include "transfer/file/internal.h"
@@ -33,6 +34,16 @@ static int open_local(struct file_source *s, struct penstock_error *err)
 	return 0;
 }
 
+static char *display(const struct location *location, const char *url)
+{
+	_cleanup_(buf_release) struct buf shown = BUF_INIT(LIMIT_STRING);
+
+	if (location->kind != LOCATION_HTTP)
+		return strdup(url);
+	http_url_display(url, &shown);
+	return buf_take(&shown);
+}
+
 static int begin(struct file_source *s, const struct file_options *options,
 	const struct location *location, struct penstock_error *err)
 {
@@ -45,7 +56,8 @@ static int begin(struct file_source *s, const struct file_options *options,
 		return error_set(
 			err, PENSTOCK_E_INVALID, "missing key in object URL '%s'", options->url);
 	s->key = strdup(location->key);
-	if (!s->key)
+	s->shown = display(location, options->url);
+	if (!s->key || !s->shown)
 		return error_memory(err);
 	if (location->kind == LOCATION_LOCAL)
 		return open_local(s, err);
@@ -91,6 +103,7 @@ void file_source_unref(struct file_source *s)
 	if (s->fd >= 0)
 		close(s->fd);
 	free(s->key);
+	free(s->shown);
 	free(s);
 }
 

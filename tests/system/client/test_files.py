@@ -44,6 +44,29 @@ for part in range(8):
 codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
 print(codes, file.read() == expected[at:])
 """
+# Neither the end of a child's `with` block, nor one that it is cut out of, is the end of the object.
+FORKED_BLOCK = """
+import os, sys
+import penstock
+
+for mode, part in (("wb", b"part"), ("w", "part")):
+    with penstock.open(sys.argv[1], mode) as file:
+        file.write(part)
+        child = os.fork()
+        if child == 0:
+            try:
+                file.write(part)
+                file.flush()
+                sys.exit("a child has written")
+            except ValueError as error:
+                print(error, flush=True)
+        else:
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(penstock.open(sys.argv[1]).read()), flush=True)
+            file.write(part)
+    if child == 0:
+        sys.exit()
+print(len(penstock.open(sys.argv[1]).read()))
+"""
 # A child that is forked while an object is written does not keep it from its end.
 FORKED_WRITER = """
 import os, sys, time
@@ -297,6 +320,35 @@ def test_a_server_without_ranges_is_refused(http_server):
         penstock.open(url)
 
     assert raised.value.code == "unsupported"
+
+
+def test_a_child_neither_writes_nor_ends_an_object_of_its_parent(bucket, tmp_path):
+    put(bucket, forked=b"before")
+    refused = "cannot write 's3://data/forked': only the process that opened it can\n"
+
+    assert child(tmp_path, FORKED_BLOCK, "s3://data/forked") == f"{refused}0 6\n{refused}0 8\n8\n"
+
+
+@pytest.mark.parametrize("mode", ["wb", "w"])
+def test_a_signal_in_the_last_flush_leaves_no_object(bucket, mode, monkeypatch):
+    put(bucket, flushed=b"before")
+    file = penstock.open("s3://data/flushed", mode)
+    file.write(b"part" if "b" in mode else "part")
+
+    def interrupted(self, data):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type((file if "b" in mode else file.buffer).raw), "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        file.close()
+
+    assert file.closed
+    assert penstock.open("s3://data/flushed", "rb").read() == b"before"
+
+
+def test_no_message_has_the_query_of_a_url():
+    with pytest.raises(io.UnsupportedOperation, match="'https://example.org/x'"):
+        penstock.open("https://key:secret@example.org/x?X-Amz-Signature=secret", "wb")
 
 
 class Asked(Exception):
