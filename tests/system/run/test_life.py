@@ -298,7 +298,8 @@ def test_a_store_that_goes_away_before_the_first_upload_is_reported(penstock, wo
     gone = fault_proxy.fault(method="HEAD", path=r"manifest\.json$", drop=True, times=1000)
     path = workflow("echo a > $DEEPSQUARE_OUTPUT/a; while [ ! -e $STORAGE_PATH/end ]; do sleep 0.02; done",
                     output=s3_place(store, endpoint=fault_proxy.url), continuousOutputSync=True)  # fmt: skip
-    run = penstock.popen("run", path)
+    # The sync begins before the patience of the stages ends, so that its first request may have it.
+    run = penstock.popen("run", path, env={"PENSTOCK_NETWORK_PATIENCE": "0"})
 
     run.wait_for_output(r"the store is away since \d\d:\d\d:\d\d")
     gone.stop()

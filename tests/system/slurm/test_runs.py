@@ -161,14 +161,16 @@ def test_a_task_of_skypilot_with_two_nodes_has_one_task_on_each(login, tmp_path,
 
 def test_the_nodes_of_a_dstack_task_end_with_the_first_one(login, tmp_path, slurm):
     path = tmp_path / "cluster.dstack.yml"
-    path.write_text("""
+    other = tmp_path / "other"
+    path.write_text(f"""
         type: task
         nodes: 2
         stop_criteria: master-done
-        resources: {cpu: 1}
+        resources: {{cpu: 1}}
         commands:
           - echo "$DSTACK_NODE_RANK of $DSTACK_NODES_NUM with $DSTACK_MASTER_NODE_IP," $DSTACK_NODES_IPS
-          - if [ $DSTACK_NODE_RANK != 0 ]; then sleep infinity; fi
+          - if [ $DSTACK_NODE_RANK != 0 ]; then touch {other}; sleep infinity; fi
+          - while [ ! -e {other} ]; do sleep 0.1; done
         """)  # fmt: skip
 
     out = login.on_slurm(path).wait().exits(0).out
