@@ -31,8 +31,9 @@ def test_the_continuous_sync_sends_what_has_changed_of_a_checkpoint(penstock, st
     sync.wait_event("published", "ckpt.pth")
     for version in range(2, 4):
         before = link.carried
-        (sync.out / "ckpt.tmp").write_bytes(change(data, version * 7 * MB, SIZE // 20))
-        os.rename(sync.out / "ckpt.tmp", sync.out / "ckpt.pth")
+        # Elsewhere, because a closed file of the output may be sent before it is renamed.
+        (tmp_path / "ckpt.tmp").write_bytes(change(data, version * 7 * MB, SIZE // 20))
+        os.rename(tmp_path / "ckpt.tmp", sync.out / "ckpt.pth")
         sync.wait_event("published", "ckpt.pth", count=version)
         assert link.carried - before <= SIZE * 15 // 100
         assert sync.object("ckpt.pth") == data
@@ -57,8 +58,8 @@ def test_what_a_restore_has_fetched_is_built_upon(penstock, store, link, tmp_pat
     second.start()
 
     before = link.carried
-    (second.out / "ckpt.tmp").write_bytes(change(data, 14 * MB, SIZE // 20))
-    os.rename(second.out / "ckpt.tmp", second.out / "ckpt.pth")
+    (tmp_path / "ckpt.tmp").write_bytes(change(data, 14 * MB, SIZE // 20))
+    os.rename(tmp_path / "ckpt.tmp", second.out / "ckpt.pth")
     second.wait_event("published", "ckpt.pth")
 
     assert link.carried - before <= SIZE * 15 // 100
