@@ -137,13 +137,14 @@ static const struct work *successor_of(const struct plan *p, const struct work *
 	return found;
 }
 
-/* After a rename the bytes must be in the bucket under the new name before the old object goes. */
+/* After a rename the bytes must be in the bucket under the new name before the old object goes.
+ * Retention removes files rather than renames them; the next checkpoint may reuse their inodes. */
 static bool delete_is_early(struct plan *p, struct work *w, int64_t now_ms, int64_t *wake_ms)
 {
 	const struct dir *d = w->entry->dir;
 	bool soon;
 
-	if (!successor_of(p, w, &soon))
+	if ((w->entry->flags & ENTRY_RETIRED) || !successor_of(p, w, &soon))
 		return false;
 	lower(wake_ms, now_ms + PLAN_DATA_MS);
 	if (!soon) {

@@ -136,6 +136,34 @@ static void only_what_was_retired_is_deleted(void **state)
 	assert_string_equal(run_all(f), "delete a;");
 }
 
+/* The file system gives the inode of a removed file to the next one. That is no rename, and the
+ * upload of the next one may take long. */
+static void a_retired_object_does_not_wait_for_a_file_that_has_its_inode(void **state)
+{
+	struct fixture *f = *state;
+	struct ident again;
+	struct job job, deletion;
+
+	saved(f, "a", LARGE);
+	f->now += QUIET;
+	run_all(f);
+	f->plan.may_retire = true;
+	again = ident_of(f, LARGE);
+	again.ino = at(f, "a")->seen.ino;
+	at(f, "a")->flags |= ENTRY_RETIRED;
+	plan_gone(&f->plan, at(f, "a"), f->now);
+	changed(f, "d/b");
+	assert_int_equal(
+		plan_closed(&f->plan, at(f, "d/b"), &again, 0100644, CLOSE_TRUE, f->now), 0);
+	f->now += QUIET;
+
+	assert_string_equal(next(f, &job), "whole d/b");
+	f->now += PLAN_DELETE_MS;
+	assert_string_equal(next(f, &deletion), "delete a");
+	done_as(f, &deletion, JOB_DONE);
+	done_as(f, &job, JOB_DONE);
+}
+
 /* Without a verified restore nothing is deleted. */
 static void nothing_is_retired_before_a_restore_was_verified(void **state)
 {
@@ -161,6 +189,7 @@ int main(void)
 		RULE(a_commit_without_its_data_waits_and_holds_up_nobody),
 		RULE(what_would_not_be_through_in_time_is_not_begun_over_a_good_object),
 		RULE(only_what_was_retired_is_deleted),
+		RULE(a_retired_object_does_not_wait_for_a_file_that_has_its_inode),
 		RULE(nothing_is_retired_before_a_restore_was_verified),
 	};
 
