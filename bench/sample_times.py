@@ -1,4 +1,5 @@
-"""How long a training waits for its data: for the first batch, after a resume, and in an epoch; and the memory of the loader's processes.
+"""How long a training waits for its data: for the first batch, after a resume, in an epoch, and for a request that hangs; and the memory of the
+loader's processes.
 
 The sets have an index, as `penstock dataset index` makes it. The store is on the same machine, over TCP.
 """
@@ -34,6 +35,17 @@ loader = Loader(data, {BATCH}, shuffle=True)
 loader.load_state_dict(state)
 next(iter(loader))
 print(time.perf_counter() - begin)
+"""
+
+# The longest time between two batches.
+LONGEST = f"""
+import sys, time
+from penstock.data import Dataset, Loader
+longest, last = 0, time.perf_counter()
+for batch in Loader(Dataset(sys.argv[1]), {BATCH}, shuffle=True):
+    now = time.perf_counter()
+    longest, last = max(longest, now - last), now
+print(longest)
 """
 
 # Their own memory in the second epoch and in the last one; what they share with other programs is not theirs.
@@ -106,6 +118,17 @@ def main(report):
         for count, url, limit in ((few, few_url, 0.05), (many, many_url, 1)):
             report.limit(f"first batch of {count:,} keys", report.interleave(5, lambda url=url: timed(FIRST, url)), at_most=limit, unit="s")
         report.limit(f"resume at a random step, {many:,} keys", report.interleave(9, lambda: timed(RESUME, many_url)), at_most=0.1, unit="s")
+
+        # A round trip of 4 ms, and one GET in 500 hangs for 5 s.
+        program = folder / "delay-proxy"
+        if cc := report.peer("cc"):
+            reporting.run_checked([cc, "-O2", "-D_GNU_SOURCE", "-o", program, reporting.TOP / "bench" / "delay_proxy.c"])
+            proxy = subprocess.Popen([program, endpoint.rsplit(":", 1)[1], "2", "1536", "100", "500", "5000"], stdout=subprocess.PIPE, text=True)
+            far = env | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.stdout.readline().split()[-1]}", "PENSTOCK_READ_MANY": "no"}
+            longest = report.interleave(5, lambda: number("/usr/bin/python3", LONGEST, few_url, env=far | {"PYTHONPATH": str(package)}))
+            proxy.kill()
+            proxy.wait()
+            report.limit("the longest wait for a batch, one GET in 500 hangs for 5 s", longest, at_most=0.5, unit="s")
 
         # Compute takes all processors in both cases: it is what the loader and the store take from it that counts.
         records = folder / "records"

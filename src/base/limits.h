@@ -138,7 +138,7 @@
 /* bytes of an interrupted reply that count as progress */
 #define LIMIT_HTTP_PROGRESS	    (64 * KIB)
 /* connections of one thread that reads samples over plain HTTP */
-#define LIMIT_PLAIN_CONNECTIONS	    16
+#define LIMIT_PLAIN_CONNECTIONS	    64
 /* bytes of such a reply's head, together with as much of a small body as comes in one piece */
 #define LIMIT_PLAIN_HEAD	    (16 * KIB)
 /* bytes of a reply or a file that go to several places at a time: they stay in the cache */
@@ -149,6 +149,10 @@
 #define LIMIT_READS		    4096 /* reads of objects that are signed at a time */
 /* bytes of the heads of their requests, with long keys and a session token */
 #define LIMIT_READS_HEADS	    (64 * MIB)
+/* of silence beyond the mean wait of such requests: then one is sent again */
+#define LIMIT_HTTP_RESEND_MS	    700
+/* the same for a read of samples, for which a batch waits and which costs little to repeat */
+#define LIMIT_READS_RESEND_MS	    100
 /* of an outage of the store that a training waits for: it would lose more by its end */
 #define LIMIT_READS_PATIENCE_MS	    (5 * 60 * 1000)
 

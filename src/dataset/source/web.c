@@ -210,7 +210,7 @@ int source_web_get(const struct source *s, const char *name, const atomic_int *c
 		&(struct http_request){.method = "GET",
 			.url = buf_str(&url),
 			.follow_redirects = true,
-			.resend = true,
+			.resend_ms = LIMIT_HTTP_RESEND_MS,
 			.cancel = cancel,
 			.sink = HTTP_SINK_TO_BUF(out)},
 		&reply, err);

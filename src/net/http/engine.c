@@ -245,9 +245,8 @@ static void pace_update(struct call *call)
 		pace_refused(pace, now, call->host->active_bulk);
 	if (!call->request->bulk || !call->good || !call->answered_ms)
 		return;
-	pace_answered(pace, call_pace_kind(call),
+	waits_add(call_waits(call),
 		call->answered_ms - (call->sent_ms ? call->sent_ms : call->started_ms));
-	pace_earn(pace);
 }
 
 static void attempt_ended(struct http_engine *engine, struct call *call, CURLcode result)
@@ -375,9 +374,9 @@ static void tick(struct http_engine *engine)
 		} else if (call_stalled(engine, call, now)) {
 			error_set(&call->error, PENSTOCK_E_TIMEOUT, "stalled: no progress");
 			attempt_ended(engine, call, CURLE_OPERATION_TIMEDOUT);
-		} else if (call->request->bulk || call->request->resend) {
+		} else if (call->request->bulk || call->request->resend_ms) {
 			call_count_moved(call, now);
-			if (call_is_slow(call, now) && pace_spend(&call->host->pace))
+			if (call_is_slow(call, now) && waits_spend(call_waits(call)))
 				resend(engine, call);
 		}
 	}

@@ -227,11 +227,12 @@ struct http_request {
 	 */
 	bool bulk;
 	/*
-	 * Harmless if it reaches the server twice: if it is silent for far longer than the other
-	 * bulk requests to that host, it is abandoned and sent again on a new connection, as long
-	 * as few are. Only with a sink and a source that can start again.
+	 * Harmless if it reaches the server twice: if it is silent for so much longer than the
+	 * other bulk requests to that host (LIMIT_HTTP_RESEND_MS or LIMIT_READS_RESEND_MS), it
+	 * is abandoned and sent again on a new connection, as long as few are. 0: never. Only with
+	 * a sink and a source that can start again.
 	 */
-	bool resend;
+	int64_t resend_ms;
 	/* never through a proxy: for metadata services, which are on the machine itself */
 	bool direct;
 	const atomic_int *cancel; /* polled at least every 100 ms */
@@ -277,7 +278,7 @@ struct http_reply {
 	uint64_t body_bytes; /* accepted by the sink, in all attempts that count */
 	struct buf error_body; /* beginning of the body of an unexpected status */
 	unsigned attempts;
-	unsigned resent; /* of these attempts, abandoned because they were silent (`resend`) */
+	unsigned resent; /* of these attempts, abandoned because they were silent (`resend_ms`) */
 	bool resumed; /* the body was assembled from several attempts */
 	bool sent_before; /* the server may have executed an earlier attempt */
 	char *effective_url; /* owned; after redirects; NULL for the requested one */

@@ -12,7 +12,7 @@
 #include <pthread.h>
 
 #include "net/http/http.h"
-#include "net/http/pace.h"
+#include "net/pace/pace.h"
 
 #define HTTP_VALIDATOR_SIZE 256
 
@@ -152,7 +152,8 @@ void idle_check(struct http_engine *engine);
 bool idle_is_counted(const struct http_engine *engine);
 
 /* slow.c: bulk requests that are slow compared with others. */
-enum pace_kind call_pace_kind(const struct call *call);
+/* The waits of its kind of request to its host. */
+struct waits *call_waits(const struct call *call);
 /* Counts the bytes moved since the last check. */
 void call_count_moved(struct call *call, int64_t now);
 /* Returns true if the call is to be abandoned now and sent again. */

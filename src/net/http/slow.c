@@ -7,11 +7,10 @@
 
 #include <string.h>
 
-#define RESEND_MAX 3 /* per request */
-
-enum pace_kind call_pace_kind(const struct call *call)
+struct waits *call_waits(const struct call *call)
 {
-	return call->request->source.kind == HTTP_SOURCE_NONE ? PACE_GET : PACE_PUT;
+	return &call->host->pace.waits[call->request->source.kind == HTTP_SOURCE_NONE ? PACE_GET
+										      : PACE_PUT];
 }
 
 void call_count_moved(struct call *call, int64_t now)
@@ -42,8 +41,8 @@ bool call_is_slow(const struct call *call, int64_t now)
 {
 	int64_t slow;
 
-	if (!call->request->resend || call->paused || call->resent >= RESEND_MAX)
+	if (!call->request->resend_ms || call->paused || call->resent >= WAITS_RESENDS)
 		return false;
-	slow = pace_slow_ms(&call->host->pace, call_pace_kind(call));
+	slow = waits_slow_ms(call_waits(call), call->request->resend_ms);
 	return slow && now - call->silent_ms >= slow && is_outlier(call, now, slow);
 }

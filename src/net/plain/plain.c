@@ -17,9 +17,13 @@
 #include "base/limits.h"
 #include "base/near_socket.h"
 #include "base/str.h"
+#include "net/pace/waits.h"
 
-#define TICK_MS	 50 /* between checks of the cancel flag and of silence */
-#define EVENTS	 64 /* taken from the kernel at a time */
+#define TICK_MS 50 /* between checks of the cancel flag and of silence */
+#define EVENTS	64 /* taken from the kernel at a time */
+/* Connections to a server that replies at once. Each NEAR_MS of the median wait adds as many. */
+#define NEAR	 16
+#define NEAR_MS	 4
 #define FAILURES 16 /* in a row end the run: the server does not answer as expected */
 /* A request that lasts as many times longer than silence may gets a byte per millisecond, at
  * least. */
@@ -33,6 +37,7 @@ struct connection {
 	struct plain_get *get; /* in progress; NULL: idle */
 	unsigned turn; /* the address of `fd` */
 	unsigned tries; /* connections of this request that had no reply */
+	unsigned resent; /* connections of this request that were silent for too long */
 	size_t sent; /* of its head */
 	bool in_body;
 	uint64_t body_len;
@@ -50,8 +55,9 @@ struct plain {
 	socklen_t address_len;
 	unsigned turn, n_addresses;
 	struct connection *connections;
-	size_t n;
+	size_t n, most; /* of them, and those in use by the next run */
 	char *chunk; /* LIMIT_PLAIN_CHUNK: a piece of a body on its way to `on_body` */
+	struct waits waits;
 };
 
 /* One call of plain_run(). */
@@ -60,7 +66,9 @@ struct run {
 	struct plain_get *gets;
 	size_t n, next, ended;
 	unsigned failures; /* in a row */
+	bool refused; /* the server asked for fewer requests */
 	int64_t now_ms;
+	int64_t answered_ms; /* the last byte of any reply */
 };
 
 /* ---- the server ---- */
@@ -79,7 +87,9 @@ int plain_new(
 		colon = NULL;
 	len = colon ? (size_t)(colon - authority) : strlen(authority);
 	p->epoll = -1;
+	waits_init(&p->waits);
 	p->n = connections ? connections : LIMIT_PLAIN_CONNECTIONS;
+	p->most = p->n < NEAR ? p->n : NEAR;
 	p->host = bracket && len > 2 ? strndup(authority + 1, len - 2) : strndup(authority, len);
 	p->port = strdup(colon ? colon + 1 : "80");
 	p->connections = calloc(p->n, sizeof(*p->connections));
@@ -235,6 +245,18 @@ static void end(struct run *run, struct connection *c, bool good)
 
 static void send_head(struct run *run, struct connection *c);
 
+/* Returns false if there is no new connection. */
+static bool send_again(struct run *run, struct connection *c)
+{
+	drop(run->plain, c);
+	if (!open_connection(run, c))
+		return false;
+	c->sent = 0;
+	c->begun_ms = c->moved_ms = run->now_ms;
+	send_head(run, c);
+	return true;
+}
+
 /*
  * The connection is of no use. A request that had no reply goes to a new one if this one was kept,
  * and else to the server's next address: "localhost" is two, and often only one is listened on.
@@ -247,12 +269,8 @@ static void fail(struct run *run, struct connection *c)
 		forget_address(p, c, c->kept);
 		if (!c->kept && ++c->tries >= p->n_addresses)
 			break;
-		drop(p, c);
-		if (open_connection(run, c)) {
-			c->sent = 0;
-			send_head(run, c);
+		if (send_again(run, c))
 			return;
-		}
 	}
 	end(run, c, false);
 }
@@ -281,7 +299,7 @@ static void begin(struct run *run, struct connection *c)
 	c->get->good = false;
 	c->get->status = 0;
 	c->get->len = 0;
-	c->tries = 0;
+	c->tries = c->resent = 0;
 	c->sent = 0;
 	c->have = 0;
 	c->in_body = false;
@@ -303,13 +321,14 @@ static void add_body(struct plain_get *g, const void *data, size_t len)
 }
 
 /* Begins the body with what came together with the head. Returns false if the reply is not good. */
-static bool begin_body(struct connection *c, size_t head_len)
+static bool begin_body(struct run *run, struct connection *c, size_t head_len)
 {
 	struct plain_get *g = c->get;
 	size_t more = c->have - head_len;
 	int status = plain_parse_head(c->in, head_len, &c->body_len, &c->keep);
 
 	g->status = status < 0 ? 0 : status;
+	run->refused |= status == 429 || status == 503;
 	if ((status != 200 && status != 206) || c->body_len > g->room || more > c->body_len ||
 		(g->on_head && !g->on_head(g->cookie, g, c->in, head_len)))
 		return false;
@@ -332,7 +351,7 @@ static void receive_body(struct run *run, struct connection *c)
 		fail(run, c);
 		return;
 	}
-	c->moved_ms = run->now_ms;
+	c->moved_ms = run->answered_ms = run->now_ms;
 	if (g->body)
 		g->len += (size_t)n;
 	else
@@ -352,10 +371,12 @@ static void receive_head(struct run *run, struct connection *c)
 		fail(run, c);
 		return;
 	}
-	c->moved_ms = run->now_ms;
+	if (!c->have)
+		waits_add(&run->plain->waits, run->now_ms - c->begun_ms);
+	c->moved_ms = run->answered_ms = run->now_ms;
 	c->have += (size_t)n;
 	blank = memmem(c->in, c->have, "\r\n\r\n", 4);
-	if (blank ? !begin_body(c, (size_t)(blank + 4 - c->in)) : c->have == LIMIT_PLAIN_HEAD)
+	if (blank ? !begin_body(run, c, (size_t)(blank + 4 - c->in)) : c->have == LIMIT_PLAIN_HEAD)
 		end(run, c, false);
 	else if (c->in_body && c->get->len == c->body_len)
 		end(run, c, true);
@@ -392,23 +413,48 @@ static bool is_stuck(const struct run *run, const struct connection *c, int sile
 	       (age >= (int64_t)SLOW * silence_ms && (int64_t)(c->have + c->get->len) < age);
 }
 
-/* Ends what is stuck, or everything. */
-static void give_up(struct run *run, int silence_ms, bool all)
+/* A request without a byte of its reply counts as slow compared with others. If all are silent, the
+ * cause is the server or the network, and a second connection comes later. */
+static bool is_slow(const struct run *run, const struct connection *c)
+{
+	int64_t silent = run->now_ms - c->moved_ms, slow;
+
+	if (c->have || c->in_body || c->resent >= WAITS_RESENDS || silent < LIMIT_READS_RESEND_MS)
+		return false;
+	slow = waits_slow_ms(&run->plain->waits, LIMIT_READS_RESEND_MS);
+	return slow && silent >= slow &&
+	       (run->next - run->ended == 1 || run->now_ms - run->answered_ms < slow / 2 ||
+		       silent >= 2 * slow);
+}
+
+static void check_silence(struct run *run, int silence_ms)
 {
 	struct plain *p = run->plain;
 
-	if (all)
-		skip_rest(run);
 	for (size_t i = 0; i < p->n; i++) {
 		struct connection *c = &p->connections[i];
 
-		if (!c->get || (!all && !is_stuck(run, c, silence_ms)))
+		if (!c->get)
 			continue;
-		if (!all)
+		if (is_stuck(run, c, silence_ms)) {
 			forget_address(p, c, c->have || c->in_body);
-		end(run, c, false);
+			end(run, c, false);
+		} else if (is_slow(run, c) && waits_spend(&p->waits)) {
+			c->resent++;
+			if (!send_again(run, c))
+				fail(run, c);
+		}
 		while (!c->get && run->next < run->n)
 			begin(run, c);
+	}
+}
+
+static void end_all(struct run *run)
+{
+	skip_rest(run);
+	for (size_t i = 0; i < run->plain->n; i++) {
+		if (run->plain->connections[i].get)
+			end(run, &run->plain->connections[i], false);
 	}
 }
 
@@ -417,13 +463,27 @@ static bool is_set(const atomic_int *cancel)
 	return cancel && atomic_load(cancel);
 }
 
+/* More connections hide the wait for a distant server. Returns those of the next run. */
+static size_t next_most(const struct run *run)
+{
+	const struct plain *p = run->plain;
+	int64_t wait = waits_quantile(&p->waits, 5);
+	size_t wanted = wait > 0 ? NEAR * (1 + (size_t)wait / NEAR_MS) : NEAR;
+	size_t more = p->most + 1 + p->most / 4;
+
+	if (run->refused)
+		return p->most > 1 ? p->most / 2 : 1;
+	wanted = wanted < p->n ? wanted : p->n;
+	return wanted < more ? wanted : more;
+}
+
 void plain_run(
 	struct plain *p, struct plain_get *gets, size_t n, int silence_ms, const atomic_int *cancel)
 {
 	struct run run = {.plain = p, .gets = gets, .n = n, .now_ms = clock_monotonic_ms()};
 	int64_t checked_ms = run.now_ms;
 
-	for (size_t i = 0; i < p->n && run.next < n; i++) {
+	for (size_t i = 0; i < p->most && run.next < n; i++) {
 		while (!p->connections[i].get && run.next < n)
 			begin(&run, &p->connections[i]);
 	}
@@ -432,13 +492,14 @@ void plain_run(
 		int got = epoll_wait(p->epoll, events, EVENTS, TICK_MS);
 
 		if (is_set(cancel) || is_set(p->cancel) || (got < 0 && errno != EINTR))
-			give_up(&run, 0, true);
+			end_all(&run);
 		run.now_ms = clock_monotonic_ms();
 		for (int i = 0; i < got; i++)
 			on_event(&run, events[i].data.ptr, events[i].events);
 		if (run.now_ms - checked_ms >= TICK_MS) {
 			checked_ms = run.now_ms;
-			give_up(&run, silence_ms, false);
+			check_silence(&run, silence_ms);
 		}
 	}
+	p->most = next_most(&run);
 }

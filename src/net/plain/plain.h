@@ -14,8 +14,9 @@
  * It does only the common case: HTTP/1.1, a kept connection, 200 or 206 with a Content-Length.
  * Anything else ends the request without `good`: a refused or cut connection, another status, a
  * chunked body, silence. Nothing is retried, except that a request on a kept connection that turns
- * out to be closed goes to a new one, and a refused one to the server's next address. If many
- * requests in a row are not good, the rest of the run is not begun.
+ * out to be closed goes to a new one, a refused one to the server's next address, and one that
+ * waits much longer for its reply than others to another connection, as long as few do
+ * (net/pace/waits.h). If many requests in a row are not good, the rest of the run is not begun.
  */
 #ifndef NET_PLAIN_PLAIN_H
 #define NET_PLAIN_PLAIN_H
@@ -49,8 +50,9 @@ struct plain_get {
 /*
  * `authority` is "HOST:PORT" or "HOST" (port 80); the host's name is resolved at the first use and
  * after a failure. A penstock store on this machine is reached over its Unix socket
- * (base/near_socket.h). `connections` is the most at a time; 0: LIMIT_PLAIN_CONNECTIONS. Sends
- * nothing. One thread at a time may use it; a child after fork() frees it and makes its own.
+ * (base/near_socket.h). `connections` is the most at a time; 0: LIMIT_PLAIN_CONNECTIONS. A run uses
+ * as many as the waits for replies ask for, and half after a 429 or 503. Sends nothing. One thread
+ * at a time may use it; a child after fork() frees it and makes its own.
  */
 int plain_new(struct plain **out, const char *authority, unsigned connections,
 	struct penstock_error *err);

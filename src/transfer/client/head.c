@@ -92,7 +92,7 @@ int s3_op_head(struct s3_op *op, struct object_ref at, const char *if_match, boo
 	s3_op_header(op, "x-amz-checksum-mode", sums ? "ENABLED" : NULL);
 	s3_op_cancel(op, cancel);
 	op->request.on_headers = s3_op_check_etag;
-	op->request.resend = true;
+	op->request.resend_ms = LIMIT_HTTP_RESEND_MS;
 	r = s3_op_perform(op, err);
 	return r == 0 && info ? object_info_from_reply(&op->reply, info, err) : r;
 }

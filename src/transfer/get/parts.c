@@ -32,7 +32,7 @@ static int ask(struct object_ref at, const char *etag, unsigned marker, const at
 	s3_op_header(&op, "x-amz-part-number-marker", marker ? text : NULL);
 	s3_op_cancel(&op, cancel);
 	op.request.max_attempts = 2;
-	op.request.resend = true;
+	op.request.resend_ms = LIMIT_HTTP_RESEND_MS;
 	r = s3_op_read(&op, s3_object_parts_parse, out, err);
 	/* Without its quotes here. */
 	if (r == 0 && (strlen(etag) < 2 || !out->etag ||

@@ -140,7 +140,7 @@ static void slot_init(struct download *d, struct range_slot *slot)
 		.restart = range_restart,
 		.cookie = slot};
 	slot->op.request.bulk = true;
-	slot->op.request.resend = true;
+	slot->op.request.resend_ms = LIMIT_HTTP_RESEND_MS;
 	s3_op_header(&slot->op, "if-match", d->etag[0] ? d->etag : d->options->if_match);
 }
 

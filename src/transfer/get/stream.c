@@ -108,7 +108,7 @@ static int slot_start(
 		.length = slot->length,
 		.full_is_fine = slot->length == s->info.size};
 	slot->op.request.bulk = true;
-	slot->op.request.resend = true;
+	slot->op.request.resend_ms = LIMIT_HTTP_RESEND_MS;
 	slot->op.request.on_headers = slot_headers;
 	slot->op.request.done = slot_done;
 	r = s3_op_ready(&slot->op, err);

@@ -159,7 +159,8 @@ int upload_part_start(
 		return r;
 	op->request.done = part_done;
 	/* A copy takes the store a while, and no bytes move here. */
-	op->request.bulk = op->request.resend = !slot->copied;
+	op->request.bulk = !slot->copied;
+	op->request.resend_ms = slot->copied ? 0 : LIMIT_HTTP_RESEND_MS;
 	return fan_submit(&u->fan, &op->request, &op->reply, &slot->flying, err);
 }
 

@@ -156,7 +156,8 @@ static void start(struct object_reads *reads, struct slot *slot, struct object_r
 		.write = on_write,
 		.restart = on_restart,
 		.cookie = slot};
-	request->bulk = request->resend = true;
+	request->bulk = true;
+	request->resend_ms = LIMIT_READS_RESEND_MS;
 	request->patience_ms = LIMIT_READS_PATIENCE_MS;
 	request->done = on_done;
 	if (r == 0)

@@ -2,7 +2,7 @@
  * sent again. */
 #include "http_fixture.h"
 
-#include "net/http/pace.h"
+#include "net/pace/pace.h"
 
 #define MANY 40
 
@@ -186,7 +186,7 @@ static void begin_experienced(struct fixture *f, const char *method)
 static void a_silent_get_is_sent_again_on_a_new_connection(void **state)
 {
 	struct fixture f;
-	struct http_request request = {.bulk = true, .resend = true};
+	struct http_request request = {.bulk = true, .resend_ms = LIMIT_HTTP_RESEND_MS};
 	unsigned connections;
 
 	(void)state;
@@ -206,7 +206,7 @@ static void a_silent_put_is_sent_again_whole(void **state)
 	struct fixture f;
 	struct http_request request = {.method = "PUT",
 		.bulk = true,
-		.resend = true,
+		.resend_ms = LIMIT_HTTP_RESEND_MS,
 		.source = {.kind = HTTP_SOURCE_MEMORY, .data = data, .length = SIZE}};
 
 	(void)state;
@@ -256,7 +256,7 @@ static bool stops_in_the_middle(struct mini_http *m, const struct mini_request *
 static void only_the_rest_of_a_body_that_stopped_is_asked_for_again(void **state)
 {
 	struct fixture f;
-	struct http_request request = {.bulk = true, .resend = true};
+	struct http_request request = {.bulk = true, .resend_ms = LIMIT_HTTP_RESEND_MS};
 
 	(void)state;
 	begin_experienced(&f, "GET");

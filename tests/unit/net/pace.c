@@ -1,6 +1,6 @@
 /* How many bulk requests run at a time, against models of stores: their time is counted, not waited
  * for. */
-#include "net/http/pace.h"
+#include "net/pace/pace.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -170,44 +170,6 @@ static void a_host_that_answers_nothing_is_not_asked_for_more(void **state)
 	assert_int_equal(pace.limit, PACE_START);
 }
 
-static void slow_is_what_is_far_from_its_like(void **state)
-{
-	struct pace pace;
-
-	(void)state;
-	pace_init(&pace, MAX);
-
-	for (int i = 0; i < 7; i++)
-		pace_answered(&pace, PACE_GET, 20);
-	assert_int_equal(pace_slow_ms(&pace, PACE_GET), 0);
-	pace_answered(&pace, PACE_GET, 20);
-	assert_int_equal(pace_slow_ms(&pace, PACE_GET), 720);
-	assert_int_equal(pace_slow_ms(&pace, PACE_PUT), 0);
-
-	for (int i = 0; i < 56; i++)
-		pace_answered(&pace, PACE_PUT, i % 4 ? 100 : 1500);
-	assert_int_equal(pace_slow_ms(&pace, PACE_PUT), 3000);
-	for (int i = 0; i < PACE_SAMPLES; i++)
-		pace_answered(&pace, PACE_PUT, 4500);
-	assert_int_equal(pace_slow_ms(&pace, PACE_PUT), 9000);
-}
-
-static void few_requests_are_sent_again(void **state)
-{
-	struct pace pace;
-	unsigned spent = 0;
-
-	(void)state;
-	pace_init(&pace, MAX);
-
-	for (int i = 0; i < 1000; i++) {
-		pace_earn(&pace);
-		spent += pace_spend(&pace);
-	}
-
-	assert_in_range(spent, 40, 53);
-}
-
 static void a_small_bound_is_kept(void **state)
 {
 	struct model m;
@@ -232,8 +194,6 @@ int main(void)
 		cmocka_unit_test(it_stays_near_what_a_store_allows),
 		cmocka_unit_test(what_nobody_wants_is_not_measured),
 		cmocka_unit_test(a_host_that_answers_nothing_is_not_asked_for_more),
-		cmocka_unit_test(slow_is_what_is_far_from_its_like),
-		cmocka_unit_test(few_requests_are_sent_again),
 		cmocka_unit_test(a_small_bound_is_kept),
 	};
 

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "mini_http.h"
 #include "net/plain/plain.h"
 
@@ -23,6 +24,8 @@ struct fixture {
 	char head[N][64];
 	char data[N][SIZE + 1]; /* with a byte that must not be written */
 	atomic_uint odd; /* requests of odd targets so far */
+	atomic_uint at_once, most; /* requests of "/far" in progress, and the most of them */
+	unsigned hangs; /* of them do so if the target is "/hangs" */
 	atomic_int cancel;
 };
 
@@ -90,7 +93,8 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 
 	if (strcmp(r->target, "/good") == 0)
 		return mini_reply(fd, "200 OK", "", body, SIZE);
-	atomic_fetch_add(&f->odd, 1);
+	if (atomic_fetch_add(&f->odd, 1) >= f->hangs && strcmp(r->target, "/hangs") == 0)
+		return mini_reply(fd, "200 OK", "", body, SIZE);
 	if (strcmp(r->target, "/split") == 0)
 		return send_slowly(fd, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12345", 1);
 	if (strcmp(r->target, "/trickle") == 0)
@@ -127,6 +131,17 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 		return false;
 	if (strcmp(r->target, "/missing") == 0)
 		return mini_reply(fd, "404 Not Found", "", body, SIZE);
+	if (strcmp(r->target, "/busy") == 0)
+		return mini_reply(fd, "503 Slow Down", "", "", 0);
+	if (strcmp(r->target, "/far") == 0) {
+		unsigned now = atomic_fetch_add(&f->at_once, 1) + 1, most = atomic_load(&f->most);
+
+		while (now > most && !atomic_compare_exchange_weak(&f->most, &most, now))
+			;
+		clock_sleep_ms(30);
+		atomic_fetch_sub(&f->at_once, 1);
+		return mini_reply(fd, "200 OK", "", body, SIZE);
+	}
 	if (strcmp(r->target, "/late") == 0) {
 		clock_sleep_ms(300);
 		return mini_reply(fd, "200 OK", "", body, SIZE);
@@ -263,6 +278,70 @@ static void connections_that_are_closed_without_a_reply_are_few(void **state)
 	assert_true(atomic_load(&f->m.connections) <= 100);
 }
 
+/* As a store of many machines hangs when one of them is ill. Silence alone would take minutes. */
+static void a_request_slower_than_others_is_sent_again(void **state)
+{
+	struct fixture *f = *state;
+	unsigned connections;
+
+	/* Nothing to compare with. */
+	f->hangs = 1;
+	assert_int_equal(run(f, 2, "/hangs", 2, 300), 1);
+	assert_int_equal(atomic_load(&f->odd), 1);
+
+	assert_int_equal(run(f, N, NULL, 0, 5000), N);
+	connections = atomic_load(&f->m.connections);
+	assert_int_equal(run(f, N, "/hangs", N, 600000), N);
+	assert_int_equal(atomic_load(&f->odd), 2);
+	assert_true(atomic_load(&f->m.connections) > connections);
+
+	/* Again and again, and once too often: then silence ends it. */
+	f->hangs = 2;
+	assert_int_equal(run(f, N, "/hangs", N, 600000), N);
+	assert_int_equal(atomic_load(&f->odd), 3);
+	f->hangs = 100;
+	assert_int_equal(run(f, N, "/hangs", N, 1000), N - 1);
+	assert_in_range(atomic_load(&f->odd), 2, 4);
+}
+
+/* A server that hangs as a whole gets few requests twice. */
+static void few_requests_are_sent_again(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(run(f, N, NULL, 0, 5000), N);
+	f->hangs = N;
+	run(f, N, "/hangs", 1, 1500);
+	/* FAILURES of them end the run. */
+	assert_in_range(atomic_load(&f->odd), 16, 2 * 16 + 8);
+}
+
+static void a_distant_server_gets_more_connections(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(run(f, N, NULL, 0, 5000), N);
+	assert_in_range(atomic_load(&f->m.connections), 1, 16);
+
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(run(f, N, "/far", 1, 5000), N);
+	assert_in_range(atomic_load(&f->m.connections), LIMIT_PLAIN_CONNECTIONS,
+		2 * LIMIT_PLAIN_CONNECTIONS);
+}
+
+static void a_busy_server_gets_fewer_connections(void **state)
+{
+	struct fixture *f = *state;
+
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(run(f, N, "/busy", N, 5000), N - 1);
+	atomic_store(&f->most, 0);
+	assert_int_equal(run(f, N, "/far", 1, 5000), N);
+	assert_int_equal(atomic_load(&f->most), 1);
+	assert_int_equal(run(f, N, "/far", 1, 5000), N);
+	assert_in_range(atomic_load(&f->most), 2, 3);
+}
+
 /* A byte now and then is no progress. */
 static void a_trickle_ends(void **state)
 {
@@ -344,6 +423,10 @@ int main(void)
 		RULE(replies_whose_length_lies_are_not_good),
 		RULE(a_server_that_does_not_answer_ends_the_run),
 		RULE(connections_that_are_closed_without_a_reply_are_few),
+		RULE(a_request_slower_than_others_is_sent_again),
+		RULE(few_requests_are_sent_again),
+		RULE(a_distant_server_gets_more_connections),
+		RULE(a_busy_server_gets_fewer_connections),
 		RULE(a_trickle_ends),
 		RULE(a_cancelled_run_ends),
 		RULE(another_address_of_the_server_is_tried),

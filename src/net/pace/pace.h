@@ -1,0 +1,62 @@
+/*
+ * The number of concurrent bulk requests to one host. Pure arithmetic on reported events and times;
+ * docs/decisions/adaptive-concurrency.md has the rule and its figures.
+ *
+ *	struct pace pace;
+ *
+ *	pace_init(&pace, 48);
+ *	pace_moved(&pace, bytes);	// bytes of any bulk request, as they move
+ *	waits_add(&pace.waits[PACE_GET], ms);	// from its last byte to the first of the reply
+ *	pace_refused(&pace, now, active);	// 503 or 429
+ *	pace_tick(&pace, now, starved);	// often; pace.limit is the current limit
+ *
+ * Owned by the engine's thread.
+ */
+#ifndef NET_PACE_PACE_H
+#define NET_PACE_PACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "net/pace/waits.h"
+
+#define PACE_START 8 /* initial concurrency */
+#define PACE_FLOOR 4 /* it does not go below this by itself */
+
+enum pace_kind { PACE_GET, PACE_PUT, PACE_KINDS_ };
+
+enum pace_phase {
+	PACE_CLIMB, /* doubles while that helps */
+	PACE_HOLD, /* stays for some windows */
+	PACE_UP, /* tries a quarter more */
+	PACE_DOWN, /* tries a quarter less */
+	PACE_AVOID /* the server asked to slow down: one more per window */
+};
+
+struct pace {
+	unsigned limit; /* concurrent requests */
+	unsigned max;
+	enum pace_phase phase;
+
+	/* The window being measured. */
+	int64_t window_ms; /* its start; 0 if not yet */
+	uint64_t moved;
+	bool starved; /* there was not always enough to do */
+	bool refused;
+
+	double rate; /* bytes per ms, before the last step */
+	unsigned before; /* limit before that step */
+	unsigned held; /* windows */
+	bool try_down; /* the next try goes down */
+	unsigned ceiling; /* the concurrency at which the server asked to slow down */
+
+	struct waits waits[PACE_KINDS_];
+};
+
+void pace_init(struct pace *pace, unsigned max);
+void pace_moved(struct pace *pace, uint64_t bytes);
+void pace_refused(struct pace *pace, int64_t now, unsigned active);
+/* `starved`: fewer requests than the limit are in flight, because there are no more. */
+void pace_tick(struct pace *pace, int64_t now, bool starved);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * Waits for the first byte of a reply, of one kind of request to one server: when a request counts
+ * as slow, and whether it may be sent again. Pure arithmetic;
+ * docs/decisions/adaptive-concurrency.md has the rule and its figures.
+ *
+ *	struct waits waits;
+ *
+ *	waits_init(&waits);
+ *	waits_add(&waits, ms);	// a request was answered
+ *	slow = waits_slow_ms(&waits, LIMIT_HTTP_RESEND_MS);
+ *	if (slow && silent_ms >= slow && waits_spend(&waits))
+ *		... send it again on another connection
+ */
+#ifndef NET_PACE_WAITS_H
+#define NET_PACE_WAITS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WAITS_SAMPLES 64 /* latest waits that are remembered */
+#define WAITS_RESENDS 3 /* most of one request */
+
+struct waits {
+	uint32_t last[WAITS_SAMPLES]; /* ms */
+	unsigned n, next;
+	double credit; /* number of requests that may be sent again */
+};
+
+void waits_init(struct waits *waits);
+/* A request was answered after so many ms: it also adds a twentieth of a resend. */
+void waits_add(struct waits *waits, int64_t wait_ms);
+/* Returns the wait that `tenths` of ten do not exceed, or -1 if none is known. */
+int64_t waits_quantile(const struct waits *waits, unsigned tenths);
+/* Returns the silence after which a request counts as slow: the mean and `more_ms`, and at least
+ * twice the ninth decile. 0 if fewer than 8 waits are known. */
+int64_t waits_slow_ms(const struct waits *waits, int64_t more_ms);
+/* Returns false if too many were sent again already. */
+bool waits_spend(struct waits *waits);
+
+#endif
