@@ -194,6 +194,10 @@ static bool transfer_failed(struct call *call, CURLcode result, struct penstock_
 	if (result == CURLE_SSL_CONNECT_ERROR && strstr(text, "wrong version number"))
 		error_set(err, meaning->means,
 			"the server does not speak TLS; use http:// if that is intended");
+	else if (result == CURLE_SSL_CONNECT_ERROR)
+		error_set(err, meaning->means,
+			"cannot connect over TLS: %s; use http:// if the server does not speak TLS",
+			text);
 	else if (result == CURLE_COULDNT_CONNECT && os_error(call) == ECONNREFUSED)
 		error_set(err, meaning->means,
 			"%.*s: connection refused; check the address, and that a server runs there",
