@@ -107,7 +107,8 @@ def test_an_upload_that_is_killed_again_and_again_is_whole_and_sends_little_twic
     assert at.direct.json("list-uploads", "bucket", "") == []
 
 
-# Parts under way are lost with their process, so few are until the speed of the link is known.
+# Parts under way are lost with their process, so few are until the speed of the link is known. Others have 8 at once, and more
+# as soon as their bytes move fast.
 @pytest.mark.parametrize("resumable, at_once", [(True, 4), (False, 8)])
 def test_few_parts_of_a_resumable_upload_are_under_way_before_its_link_is_known(store, tmp_path, resumable, at_once):
     source = random_bytes(tmp_path / "source", 60 * MIB)
@@ -120,8 +121,9 @@ def test_few_parts_of_a_resumable_upload_are_under_way_before_its_link_is_known(
         process = tool.popen("put", "bucket", "large", source, PART_SIZE=5 * MIB, **options)
 
         held.wait(at_once)
-        with pytest.raises(AssertionError):
-            wait_for(lambda: held.hits > at_once, 0.5, "one more")
+        if resumable:
+            with pytest.raises(AssertionError):
+                wait_for(lambda: held.hits > at_once, 0.5, "one more")
         held.release()
         _, err = process.communicate(timeout=60)
 

@@ -119,9 +119,10 @@ def test_the_main_job_with_the_embedded_store(penstock, workflow, http_server, c
     penstock.run("cp", "s3://mine/run/ckpt.pth", tmp_path / "p/cwd/fetched", "--endpoint-url", "embedded").ok()
     assert pickle.loads((tmp_path / "p/cwd/fetched").read_bytes())["epoch"] == 4
     assert weights(penstock.run("logs", name).ok().out) == weights(resumed.out)
-    for pid, line in processes.descendants().items():  # it would leave by itself, after some seconds
-        if "--embedded" in line and str(penstock.home) in line:
-            os.kill(pid, signal.SIGTERM)
+    stores = {pid for pid, line in processes.descendants().items() if "--embedded" in line and str(penstock.home) in line}
+    for pid in stores:  # it would leave by itself, after some seconds
+        os.kill(pid, signal.SIGTERM)
+    wait_for(lambda: not stores & processes.descendants().keys())
 
 
 def unpacked(archive, folder):
