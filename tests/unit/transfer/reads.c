@@ -21,6 +21,8 @@
 
 #define SIZE 3073
 #define N    40
+/* A request that the machine holds up for long is sent again. */
+#define MAY_HANG 1
 
 static char content[SIZE];
 
@@ -241,8 +243,8 @@ static void all_objects_of_a_batch_are_read_on_kept_connections(void **state)
 		assert_int_equal(run(f, NULL), 0);
 		assert_others(f);
 	}
-	assert_in_range(atomic_load(&f->m.connections), 1, 16);
-	assert_int_equal(atomic_load(&f->m.requests), 5 * N);
+	assert_in_range(atomic_load(&f->m.connections), 1, LIMIT_PLAIN_CONNECTIONS);
+	assert_in_range(atomic_load(&f->m.requests), 5 * N, 5 * N + MAY_HANG);
 	http_engine_counters(f->engine, &counters);
 	assert_int_equal(counters.requests, 0);
 }
@@ -329,7 +331,7 @@ static void our_store_gets_many_reads_in_one_request(void **state)
 		assert_others(f);
 		assert_memory_equal(f->data[2], content, SIZE);
 	}
-	assert_int_equal(atomic_load(&f->posts), 4);
+	assert_in_range(atomic_load(&f->posts), 4, 4 + MAY_HANG);
 	assert_int_equal(atomic_load(&f->gets), 0);
 	for (size_t i = 0; i < N; i++)
 		f->batch[i] = (struct object_read){
@@ -368,7 +370,7 @@ static void a_bad_reply_to_many_reads_is_no_failure(void **state)
 		}
 		posts += strcmp(faults[i], "other") == 0 || strcmp(faults[i], "refused") == 0 ? 1
 											      : 2;
-		assert_int_equal(atomic_load(&f->posts), posts);
+		assert_in_range(atomic_load(&f->posts), posts, posts + MAY_HANG);
 	}
 }
 
