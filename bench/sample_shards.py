@@ -1,7 +1,8 @@
 """Samples in order, from shards and from large objects, next to the readers of those formats and to a bare program that only moves the bytes.
 
 `tools/bench-python` installs the peers. Each reads in batches of 256 as its documentation shows, with two workers of a torch DataLoader
-where it reads in them. MosaicML's and litData's readers copy shards to a directory in memory first; they start with an empty one.
+where it reads in them. MosaicML's and litData's readers copy shards to a directory in memory first; they start with an empty one. TensorFlow
+reads the same files from a directory in memory.
 """
 import json
 import random
@@ -85,6 +86,19 @@ with tempfile.TemporaryDirectory(dir="/dev/shm") as local:
 """
 )
 
+TENSORFLOW = (
+    COUNT
+    + f"""
+import sys
+import tensorflow as tf
+files = tf.io.gfile.glob(sys.argv[1] + "/*.tfrecord")
+fields = {{"bin": tf.io.FixedLenFeature([], tf.string)}}
+data = tf.data.TFRecordDataset(files, num_parallel_reads=2).batch({BATCH}, drop_remainder=True)
+data = data.map(lambda batch: tf.io.parse_example(batch, fields), num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+count(lambda: data, float(sys.argv[2]))
+"""
+)
+
 LITDATA_WRITE = """
 import sys
 from litdata.streaming.writer import BinaryWriter
@@ -105,7 +119,7 @@ class Bench:
         self.peers = reporting.bench_python()
         self.stuck = set()
         if not self.peers:
-            report.missing("webdataset, MosaicML Streaming, litData", "tools/bench-python installs them")
+            report.missing("webdataset, MosaicML Streaming, litData, TensorFlow", "tools/bench-python installs them")
         self.env = environment(folder, endpoint)
 
     def penstock(self, *arguments):
@@ -158,12 +172,16 @@ def measure(bench, words, size, samples):
     source.mkdir()
     for i in range(samples):
         (source / f"{i:06d}.bin").write_bytes(random.randbytes(size))
-    for kind in ("tar", "mds"):
+    for kind in ("tar", "mds", "tfrecord"):
         bench.penstock("pack", "--format", kind, "--shard-size", SHARD, source, f"s3://bench/{kind}-{size}/")
     shards = [shard["key"] for shard in json.loads(bench.penstock("ls", "--json", "-r", f"s3://bench/tar-{size}/")) if shard["key"].endswith(".tar")]
     urls = " ".join(bench.penstock("presign", f"s3://bench/{key}").strip() for key in shards)
     bench.compare(f"tar shards of {words} samples, in order", samples, size, f"s3://bench/tar-{size}/", WEBDATASET, "webdataset", urls)
     bench.compare(f"MDS shards of {words} samples, in order", samples, size, f"s3://bench/mds-{size}/", STREAMING, "MosaicML Streaming")
+    local = bench.folder / "tfrecord"
+    bench.penstock("cp", "-r", "-q", f"s3://bench/tfrecord-{size}/", local)
+    bench.compare(f"TFRecords of {words} samples, in order", samples, size, f"s3://bench/tfrecord-{size}/", TENSORFLOW, "TensorFlow, from local files", local)
+    subprocess.run(["rm", "-r", local], check=True)
     if bench.peers:
         number(bench.peers, LITDATA_WRITE + "print(1)", size, samples, bench.folder / "litdata", env=bench.env)
         bench.penstock("cp", "-r", "-q", bench.folder / "litdata", f"s3://bench/litdata-{size}/")
