@@ -25,7 +25,7 @@ struct fixture {
 	char data[N][SIZE + 1]; /* with a byte that must not be written */
 	atomic_uint odd; /* requests of odd targets so far */
 	atomic_uint at_once, most; /* requests of "/far" in progress, and the most of them */
-	unsigned hangs; /* of them do so if the target is "/hangs" */
+	atomic_uint hangs; /* of them do so if the target is "/hangs" */
 	atomic_int cancel;
 };
 
@@ -93,7 +93,8 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 
 	if (strcmp(r->target, "/good") == 0)
 		return mini_reply(fd, "200 OK", "", body, SIZE);
-	if (atomic_fetch_add(&f->odd, 1) >= f->hangs && strcmp(r->target, "/hangs") == 0)
+	if (atomic_fetch_add(&f->odd, 1) >= atomic_load(&f->hangs) &&
+		strcmp(r->target, "/hangs") == 0)
 		return mini_reply(fd, "200 OK", "", body, SIZE);
 	if (strcmp(r->target, "/split") == 0)
 		return send_slowly(fd, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12345", 1);
@@ -285,7 +286,7 @@ static void a_request_slower_than_others_is_sent_again(void **state)
 	unsigned connections;
 
 	/* Nothing to compare with. */
-	f->hangs = 1;
+	atomic_store(&f->hangs, 1);
 	assert_int_equal(run(f, 2, "/hangs", 2, 300), 1);
 	assert_int_equal(atomic_load(&f->odd), 1);
 
@@ -296,10 +297,10 @@ static void a_request_slower_than_others_is_sent_again(void **state)
 	assert_true(atomic_load(&f->m.connections) > connections);
 
 	/* Again and again, and once too often: then silence ends it. */
-	f->hangs = 2;
+	atomic_store(&f->hangs, 2);
 	assert_int_equal(run(f, N, "/hangs", N, 600000), N);
 	assert_int_equal(atomic_load(&f->odd), 3);
-	f->hangs = 100;
+	atomic_store(&f->hangs, 100);
 	assert_int_equal(run(f, N, "/hangs", N, 1000), N - 1);
 	assert_in_range(atomic_load(&f->odd), 2, 4);
 }
@@ -310,7 +311,7 @@ static void few_requests_are_sent_again(void **state)
 	struct fixture *f = *state;
 
 	assert_int_equal(run(f, N, NULL, 0, 5000), N);
-	f->hangs = N;
+	atomic_store(&f->hangs, N);
 	run(f, N, "/hangs", 1, 1500);
 	/* FAILURES of them end the run. */
 	assert_in_range(atomic_load(&f->odd), 16, 2 * 16 + 8);
