@@ -36,7 +36,7 @@ enum range_result range_parse(const char *header, uint64_t size, struct byte_ran
 
 	if (!header || !ascii_starts(header, "bytes="))
 		return RANGE_WHOLE;
-	const char *p = skip_blanks(header + strlen("bytes="));
+	const char *p = header + strlen("bytes=");
 
 	suffix = *p == '-';
 	if (!suffix && !take_u64(&p, true, &first))
