@@ -109,7 +109,7 @@ class Loader:
         self._transform: Optional[Callable[[Any], Any]] = transform
         self._collate: Optional[Callable[[Any], Any]] = collate if callable(collate) else _tensors if collate or pin_memory else None
         self._pin = pin_memory
-        self._ahead, self._skip, self._progress = ahead, on_error == "skip", progress
+        self._ahead, self._skip, self._progress = check_number("ahead", ahead, 0), on_error == "skip", progress
         self._meter = Meter()
         self._start = 0  # samples of the epoch that all ranks had got where it begins here
         self._delivered = 0

@@ -74,7 +74,7 @@ class Line:
         self._epoch, self._batches, self._meter = epoch, batches, meter
         self._next = 0.0
         try:
-            self._columns = os.get_terminal_size(sys.stderr.fileno()).columns if os.isatty(sys.stderr.fileno()) else 0
+            self._columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80 if os.isatty(sys.stderr.fileno()) else 0
         except (AttributeError, OSError, ValueError):  # of a notebook, or closed
             self._columns = 0
 

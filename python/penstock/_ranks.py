@@ -4,7 +4,8 @@ from typing import Any, Tuple
 
 from penstock._memory import torch_if_loaded
 
-_VARIABLES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
+_VARIABLES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+              ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))  # of srun; a batch script has no SLURM_STEP_NUM_TASKS
 
 
 def group() -> Any:

@@ -155,6 +155,8 @@
 #define LIMIT_READS_RESEND_MS	    100
 /* of an outage of the store that a training waits for: it would lose more by its end */
 #define LIMIT_READS_PATIENCE_MS	    (5 * 60 * 1000)
+/* the same while a data set is opened: its address may be wrong */
+#define LIMIT_DATASET_PATIENCE_MS   (30 * 1000)
 
 /* Transfers. */
 #define LIMIT_PUT_SINGLE (64 * MIB) /* bytes; larger files are uploaded in parts */

@@ -1,4 +1,5 @@
 /* Finds the samples of a data set: the format, and what it finds in each shard. */
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -17,6 +18,11 @@
 #include "dataset/format/tar.h"
 #include "dataset/format/tfrecord.h"
 #include "dataset/internal.h"
+
+#define SUFFIX_MAX 9 /* bytes with the dot: ".tfrecord" */
+/* Head of Megatron's index: its magic, a version of 8 bytes, and the code of the tokens' type. */
+#define MEGATRON_HEAD 18
+#define MEGATRON_TYPE 17
 
 /* ---- reading a shard ---- */
 
@@ -58,6 +64,7 @@ struct finding {
 	struct dataset *set;
 	const struct dataset_options *options;
 	const char *suffix; /* of shards; others have no samples. NULL: any */
+	bool exact; /* it is all that suffix_of() finds, not only the end of the name */
 	/* Sets the shard's format, and its records if it has some; `in` reads it. */
 	int (*prepare)(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 		struct penstock_error *err);
@@ -78,6 +85,24 @@ static int add_sample(void *cookie, const struct format_sample *sample, struct p
 	return 0;
 }
 
+/* Finds the end of a file's name that shows its kind, such as ".bin". Empty if there is none, as in
+ * "part.00001". */
+static const char *suffix_of(const char *name)
+{
+	const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+	const char *dot = strrchr(base, '.');
+	bool is = dot && dot > base && isalpha((unsigned char)dot[1]) && strlen(dot) <= SUFFIX_MAX;
+
+	return is ? dot : "";
+}
+
+static bool is_shard(const struct finding *f, const char *name)
+{
+	if (!f->suffix || source_count(f->set->source) == 1)
+		return true;
+	return f->exact ? strcmp(suffix_of(name), f->suffix) == 0 : str_ends(name, f->suffix);
+}
+
 static int find_in_shard(void *cookie, size_t i, struct penstock_error *err)
 {
 	struct finding *f = cookie;
@@ -88,7 +113,7 @@ static int find_in_shard(void *cookie, size_t i, struct penstock_error *err)
 
 	if (r < 0)
 		return r;
-	if (!f->suffix || str_ends(reader.name, f->suffix) || source_count(f->set->source) == 1)
+	if (is_shard(f, reader.name))
 		r = f->prepare(f, shard, &in, err);
 	if (r == 0 && shard->format && f->set->has_records)
 		r = records_count(&shard->records, &reader, &shard->first, err);
@@ -96,7 +121,7 @@ static int find_in_shard(void *cookie, size_t i, struct penstock_error *err)
 		r = shard->format->scan(shard->format, &reader, add_sample, &f->found[i], err);
 	source_reader_close(in.reader, i);
 	dataset_give_reader(f->set, in.reader);
-	return r;
+	return r < 0 ? error_prefix(err, "cannot open '%s'", source_url(f->set->source)) : 0;
 }
 
 /* Numbers the samples, and puts their ranges in one array. */
@@ -175,12 +200,52 @@ int dataset_init_records(
 	return 0;
 }
 
+/* Megatron's index of "x.bin" is "x.idx", which declares the type of its tokens. */
+static int check_megatron(
+	const struct finding *f, const struct shard_input *in, struct penstock_error *err)
+{
+	static const char magic[9] = "MMIDIDX";
+	static const char *const types[] = {
+		"", "uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16"};
+	const char *name = source_name(f->set->source, in->shard);
+	size_t stem = strlen(name) - strlen(suffix_of(name));
+	_cleanup_free_ char *index = str_printf("%.*s.idx", (int)stem, name);
+	struct shard_input other = *in;
+	char head[MEGATRON_HEAD];
+	const char *type, *wanted;
+	int r;
+
+	if (!index)
+		return error_memory(err);
+	other.shard = source_find(f->set->source, index);
+	if (other.shard == SIZE_MAX || source_size(f->set->source, other.shard) < sizeof(head))
+		return 0;
+	r = read_shard(&other, 0, head, sizeof(head), err);
+	if (r < 0 || memcmp(head, magic, sizeof(magic)) != 0)
+		return r;
+	type = (unsigned char)head[MEGATRON_TYPE] < ARRAY_SIZE(types)
+		       ? types[(unsigned char)head[MEGATRON_TYPE]]
+		       : "";
+	/* Tokens are not negative. */
+	wanted = strcmp(f->set->settings.dtype, "uint32") == 0 ? "int32" : "uint16";
+	if (strcmp(type, wanted) == 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"'%s' declares tokens of type '%s', and dtype is '%s'%s", index, type,
+		f->set->settings.dtype,
+		strcmp(type, "int32") == 0    ? "; give dtype='uint32'"
+		: strcmp(type, "uint16") == 0 ? "; give dtype='uint16'"
+					      : ", the only other type being 'uint32'");
+}
+
 static int prepare_records(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 	struct penstock_error *err)
 {
 	struct shard_reader reader = reader_of(in);
-	int r;
+	int r = strcmp(f->set->name, "tokens") == 0 ? check_megatron(f, in, err) : 0;
 
+	if (r < 0)
+		return r;
 	if (strcmp(f->set->name, "npy") == 0)
 		r = npy_open(&shard->records, &reader, err);
 	else if (strcmp(f->set->name, "idx") == 0)
@@ -224,7 +289,7 @@ static int prepare_indexed(struct finding *f, struct dataset_shard *shard, struc
 
 static const struct known {
 	const char *name;
-	const char *suffix;
+	const char *suffix; /* of shards, if some file has it */
 	int (*prepare)(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 		struct penstock_error *err);
 } formats[] = {
@@ -234,7 +299,7 @@ static const struct known {
 	{"cifar100", ".bin", prepare_records},
 	{"npy", ".npy", prepare_records},
 	{"idx", NULL, prepare_records},
-	{"tokens", NULL, prepare_records},
+	{"tokens", ".bin", prepare_records},
 	{"tar", ".tar", prepare_tar},
 	{"tfrecord", NULL, prepare_tfrecord},
 	{"mds", NULL, prepare_indexed},
@@ -330,20 +395,16 @@ static size_t large_shard(const struct source *source)
 	return best;
 }
 
-/* Sets `*name` to the format of the index, or of a large shard. */
-static int detect(struct dataset *set, const atomic_int *cancel, const char **name,
-	struct penstock_error *err)
+/* Detects the format by one file. */
+static int detect_by(struct dataset *set, size_t shard, const atomic_int *cancel,
+	enum format_kind *kind, struct penstock_error *err)
 {
-	struct shard_input in = {.set = set, .cancel = cancel};
+	struct shard_input in = {.set = set, .shard = shard, .cancel = cancel};
 	char head[DETECT_BYTES];
 	struct detect_object object = {.head = head, .head_len = sizeof(head)};
-	enum format_kind kind;
 	const char *reason;
 	int r;
 
-	in.shard = source_find(set->source, "index.json");
-	if (in.shard == SIZE_MAX)
-		in.shard = large_shard(set->source);
 	object.name = source_name(set->source, in.shard);
 	object.size = source_size(set->source, in.shard);
 	if (object.size < sizeof(head))
@@ -355,12 +416,40 @@ static int detect(struct dataset *set, const atomic_int *cancel, const char **na
 	dataset_give_reader(set, in.reader);
 	if (r < 0)
 		return r;
-	kind = format_detect(&object, &reason);
-	if (kind == FORMAT_KIND_UNSUPPORTED || kind == FORMAT_KIND_PART)
+	*kind = format_detect(&object, &reason);
+	if (*kind == FORMAT_KIND_UNSUPPORTED || *kind == FORMAT_KIND_PART)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED, "cannot open '%s': '%s' %s",
 			source_url(set->source), object.name, reason);
-	*name = format_kind_name(kind);
 	return 0;
+}
+
+/* Sets `*name` to the format of the index, or of a large shard. An index.json of another program
+ * decides nothing. */
+static int detect(struct dataset *set, const atomic_int *cancel, const char **name,
+	struct penstock_error *err)
+{
+	size_t index = source_find(set->source, "index.json");
+	enum format_kind kind = FORMAT_KIND_OBJECTS;
+	int r = index == SIZE_MAX ? 0 : detect_by(set, index, cancel, &kind, err);
+
+	if (r == 0 && kind == FORMAT_KIND_OBJECTS)
+		r = detect_by(set, large_shard(set->source), cancel, &kind, err);
+	*name = format_kind_name(kind);
+	return r;
+}
+
+/* Shards have the suffix of their format, else that of a large one. */
+static void choose_suffix(struct finding *f, const char *known)
+{
+	const struct source *source = f->set->source;
+
+	f->suffix = known;
+	for (size_t i = 0; known && i < source_count(source); i++) {
+		if (str_ends(source_name(source, i), known))
+			return;
+	}
+	f->suffix = suffix_of(source_name(source, large_shard(source)));
+	f->exact = true;
 }
 
 /* ---- all of it ---- */
@@ -468,7 +557,8 @@ int dataset_find_samples(
 	}
 	known = find_known(set->name);
 	f.prepare = known->prepare;
-	f.suffix = known->suffix;
+	if (f.prepare != prepare_indexed)
+		choose_suffix(&f, known->suffix);
 	if (f.prepare == prepare_indexed)
 		r = read_index(set, options->place.cancel, err);
 	if (r == 0)

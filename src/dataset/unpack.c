@@ -12,6 +12,7 @@
 #include "dataset/internal.h"
 
 #define GZIP_MIN  20 /* bytes of the smallest gzip file */
+#define GZIP_MOST 1032 /* bytes that one byte of it can become */
 #define ZSTD_HEAD 18 /* bytes of the longest header of a zstd frame */
 
 /* ---- MosaicML: the index has the sizes, and hashes ---- */
@@ -177,6 +178,9 @@ static int unpack_arrays(struct dataset *set, const atomic_int *cancel, struct p
 		uint32_t size = p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
 				(uint32_t)p[3] << 24;
 
+		if (size / GZIP_MOST > source_size(set->source, ends.reads[i].shard))
+			return no_size(set, ends.reads[i].shard,
+				"is truncated or damaged: it does not end as a gzip file", err);
 		r = source_unpack(set->source, ends.reads[i].shard,
 			&(struct source_content){.packing = SOURCE_GZIP, .size = size}, err);
 	}

@@ -1,4 +1,5 @@
 """Data sets by number: every format, the shapes of samples, errors that name shard and offset."""
+import gzip
 import io
 import json
 import os
@@ -225,6 +226,65 @@ def test_tokens_of_four_bytes(folder):
     np.array([1, 2**31, 2**32 - 1, 7], "uint32").tofile(folder / "tokens")
 
     assert Dataset(folder / "tokens", "tokens", dtype="uint32", window=2)[1].tolist() == [2**32 - 1, 7]
+
+
+# Megatron writes x.bin and x.idx, nanoGPT train.bin, val.bin and meta.pkl.
+def test_files_next_to_tokens_are_no_tokens(folder):
+    np.arange(8, dtype="int32").tofile(folder / "corpus.bin")
+    (folder / "corpus.idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, 1, 2) + bytes(40))
+    (folder / "meta.pkl").write_bytes(bytes(12))
+
+    data = Dataset(folder, "tokens", dtype="uint32", window=4)
+
+    assert data.__getitems__(range(len(data))).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    with pytest.raises(DatasetError, match="corpus.idx.*int32.*uint32"):
+        Dataset(folder, "tokens", window=4)
+    (folder / "corpus.bin").write_bytes(bytes(39))
+    with pytest.raises(DatasetDamaged, match="corpus.bin.*39"):
+        Dataset(folder, "tokens", dtype="uint32", window=4)
+
+
+# TFDS puts its descriptions there, others a licence; torchvision keeps the files that it unpacked.
+def test_files_of_another_kind_next_to_the_shards_are_left_out(tmp_path):
+    for name in ("records", "arrays"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "records" / "part.00000").write_bytes(bytes(range(100)))
+    (tmp_path / "records" / "part.00001").write_bytes(bytes(range(100, 150)))
+    (tmp_path / "records" / "README.md").write_bytes(bytes(20))
+    images = np.arange(60, dtype="uint8").reshape(5, 3, 4)
+    idx(tmp_path / "arrays" / "train-images-idx3-ubyte", images)
+    with gzip.open(tmp_path / "arrays" / "train-images-idx3-ubyte.gz", "wb") as zipped:
+        zipped.write((tmp_path / "arrays" / "train-images-idx3-ubyte").read_bytes())
+    (tmp_path / "arrays" / "readme.txt").write_text("x")
+
+    records, arrays = Dataset(tmp_path / "records", "records", record_size=10), Dataset(tmp_path / "arrays")
+
+    assert records.__getitems__(range(len(records)))[:, 0].tolist() == list(range(0, 150, 10))
+    assert arrays.format == "idx" and np.array_equal(arrays.__getitems__(range(len(arrays))), images)
+
+
+def test_an_idx_file_is_detected_by_its_name_or_its_bytes(folder):
+    images = np.arange(60, dtype="uint8").reshape(5, 3, 4)
+    idx(folder / "x.idx", images)
+    (folder / "x.idx.gz").write_bytes(gzip.compress((folder / "x.idx").read_bytes()))
+
+    for name in ("x.idx", "x.idx.gz"):
+        assert Dataset(folder / name).format == "idx" and np.array_equal(Dataset(folder / name)[4], images[4])
+
+
+def test_an_index_of_wids_does_not_hide_its_tars(folder):
+    for shard in range(2):
+        tar(folder / f"{shard}.tar", [(f"{shard}{i}.txt", b"x") for i in range(3)])
+    (folder / "index.json").write_text(json.dumps({"wids_version": 1, "shardlist": [{"url": "0.tar", "nsamples": 3}, {"url": "1.tar", "nsamples": 3}]}))
+
+    assert Dataset(folder).format == "tar" and len(Dataset(folder)) == 6
+
+
+def test_an_error_of_a_shard_names_the_set(folder):
+    (folder / "data.bin").write_bytes(bytes(25))
+
+    with pytest.raises(DatasetError, match=f"{folder}.*data.bin.*20"):
+        Dataset(folder, "records", record_size=10)
 
 
 def test_members_of_a_tar_with_one_key_are_a_sample(folder):

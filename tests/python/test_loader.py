@@ -172,9 +172,10 @@ def test_a_rank_may_have_a_batch_less(numbers):
     assert [[len(batch) for batch in own] for own in got] == [[7, 1], [7]]
 
 
-def test_ranks_come_from_the_environment(numbers, monkeypatch):
+@pytest.mark.parametrize("rank, size", [("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")])
+def test_ranks_come_from_the_environment(numbers, monkeypatch, rank, size):
     data = numbers(100)
-    monkeypatch.setenv("RANK", "2"), monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv(rank, "2"), monkeypatch.setenv(size, "3")
 
     assert listed(Loader(data, 7, seed=3)) == listed(loaders(data, 3)[2])
 
@@ -407,7 +408,7 @@ def test_another_batch_size_may_go_on_with_the_seed_of_the_state(numbers):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"batch_size": 0}, {"batch_size": -1}, {"batch_size": 2**32 + 1}, {"seed": -1}, {"seed": 2**63}, {"block": 0}, {"window": -1}, {"shuffle": "blocks"},
+    [{"batch_size": 0}, {"batch_size": -1}, {"batch_size": 2**32 + 1}, {"seed": -1}, {"seed": 2**63}, {"block": 0}, {"window": -1}, {"ahead": -5}, {"shuffle": "blocks"},
      {"rank": 2, "world_size": 2}, {"rank": -1, "world_size": 2}, {"world_size": 0, "rank": 0}, {"rank": 0}, {"world_size": 1}, {"pad": True, "drop_last": True}],
 )  # fmt: skip
 def test_invalid_arguments_are_named(numbers, arguments):

@@ -98,11 +98,11 @@ def test_the_numbers_are_metrics_of_a_checkpoint(rows, place):
 # --- the line ---
 
 
-@pytest.fixture
-def terminal(monkeypatch):
-    """A terminal of 80 columns as standard error; returns what was written to it."""
+@pytest.fixture(params=[80, 0])
+def terminal(request, monkeypatch):
+    """A terminal of 80 columns as standard error, or of a size that nobody has set; returns what was written to it."""
     outer, inner = os.openpty()
-    fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, request.param, 0, 0))
     stderr = open(inner, "w")
     monkeypatch.setattr(penstock._meter, "sys", types.SimpleNamespace(stderr=stderr, is_finalizing=sys.is_finalizing))
 

@@ -98,7 +98,7 @@ static bool is_zipped_tfrecord(const struct detect_object *o)
 
 static bool is_zipped_idx(const struct detect_object *o)
 {
-	return strstr(basename_of(o), "-ubyte") && is_gzip(o);
+	return (strstr(basename_of(o), "ubyte") || strstr(basename_of(o), ".idx")) && is_gzip(o);
 }
 
 static bool is_cifar10(const struct detect_object *o)

@@ -20,6 +20,10 @@ int records_count(const struct records *r, const struct shard_reader *shard, uin
 	space = shard->size - around;
 	n = space < r->size ? 0 : (space - r->size) / r->stride + 1;
 	rest = n ? space - (n - 1) * r->stride - r->size : space;
+	if (r->ragged && rest % dtype_size(r->columns[0].dtype))
+		return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, shard->size,
+			"its size is not a multiple of the %zu bytes of a token",
+			dtype_size(r->columns[0].dtype));
 	if (rest && !r->ragged)
 		return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, shard->size - rest,
 			"%" PRIu64 " bytes are left after records of %" PRIu64 " bytes", rest,

@@ -45,11 +45,13 @@ int source_unpack(struct source *s, size_t shard, const struct source_content *c
 	struct penstock_error *err)
 {
 	if (content->size > LIMIT_DATASET_PACKED || s->shards[shard].size > LIMIT_DATASET_PACKED)
-		return error_set(err, PENSTOCK_E_LIMIT,
-			"cannot read '%s' of '%s': it is compressed, and has more than %zu MiB; "
+		return error_set(err,
+			content->packing == SOURCE_GZIP ? PENSTOCK_E_CORRUPT : PENSTOCK_E_LIMIT,
+			"cannot read '%s' of '%s': it is compressed, and has more than %zu MiB%s; "
 			"write smaller shards",
 			s->text.data + s->shards[shard].name, s->url,
-			(size_t)(LIMIT_DATASET_PACKED / MIB));
+			(size_t)(LIMIT_DATASET_PACKED / MIB),
+			content->packing == SOURCE_GZIP ? ", or its end is missing" : "");
 	if (!s->packed)
 		s->packed = calloc(s->n, sizeof(struct packed *));
 	if (!s->packed)

@@ -156,8 +156,11 @@ int source_open(struct source **out, const struct source_place *place, struct pe
 	s->google = location.google;
 	if (r == 0 && location.kind == LOCATION_OBJECT) {
 		r = s->open(s->cookie, s->google, &s->client, err);
-		if (r == 0)
+		if (r == 0) {
+			object_client_patience(s->client, LIMIT_DATASET_PATIENCE_MS, NULL);
 			r = open_objects(s, place, err);
+			object_client_patience(s->client, 0, NULL);
+		}
 	} else if (r == 0 && location.kind == LOCATION_HTTP) {
 		r = source_open_web(s, place, err);
 	} else if (r == 0) {

@@ -251,6 +251,16 @@ def test_an_epoch_goes_on_after_a_store_that_was_busy(proxy, bucket):
     assert sorted(numbers(got)) == list(range(60)) and busy.hits > 0 and time.monotonic() > end
 
 
+# A training that restarts, or a worker, opens its set while the store is throttled.
+def test_a_set_is_opened_once_the_store_answers(proxy, bucket):
+    numbered(bucket, 8)
+    busy = proxy.fault(times=12, status=503, body=s3_error("SlowDown"))
+
+    data = Dataset("s3://data/n/")
+
+    assert numbers([data.__getitems__(range(8))]) == list(range(8)) and busy.hits == 12
+
+
 def test_an_epoch_goes_on_after_a_store_that_was_away(proxy, bucket):
     numbered(bucket, 40)
     got = []

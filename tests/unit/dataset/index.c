@@ -247,6 +247,7 @@ static void settings_come_from_the_index(void **state)
 	assert_int_equal(dataset_origin(f->set), DATASET_SCANNED);
 	assert_int_equal(dataset_count(f->set), 1);
 
+	write_file(f, "a", "-onetwo2", 8);
 	index_set(f, (struct dataset_options){.format = "tokens", .window = 2, .stride = 1});
 	assert_int_equal(dataset_count(f->set), 3);
 	assert_sample(f, 1, "netw");
