@@ -27,10 +27,29 @@ struct packing {
 	uint64_t total; /* bytes of all shards of the source */
 };
 
+/* --compression zstd[:LEVEL] */
+static int read_compression(struct packing *v, const struct cli *cli)
+{
+	const char *text = cli_value(cli, "compression");
+	int64_t level = 3;
+
+	if (!text)
+		return 0;
+	if (strcmp(v->options.format, "mds") != 0)
+		return cli_misuse(cli, "--compression needs --format mds: samples of other shards "
+				       "could not be read alone");
+	if (strcmp(text, "zstd") != 0 &&
+		!(str_starts(text, "zstd:") && str_to_i64(text + 5, 1, 22, &level)))
+		return cli_misuse(cli, "--compression must be zstd or zstd:LEVEL, 1 to 22");
+	v->options.zstd = (int)level;
+	return 0;
+}
+
 static int read_options(struct packing *v, const struct cli *cli)
 {
 	const char *size = cli_value(cli, "shard-size");
 	int64_t jobs, seed, cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	int r;
 
 	v->options.format = cli_value(cli, "format");
 	v->options.shuffle = cli_has(cli, "shuffle");
@@ -52,7 +71,8 @@ static int read_options(struct packing *v, const struct cli *cli)
 		return cli_misuse(cli, "--seed needs --shuffle");
 	v->options.jobs = (size_t)jobs;
 	v->options.seed = (uint64_t)seed;
-	return set_options(&v->in, cli, "source-format");
+	r = read_compression(v, cli);
+	return r ? r : set_options(&v->in, cli, "source-format");
 }
 
 /* The store of the target is opened first: that of the source may be the same. */
@@ -172,6 +192,9 @@ const struct command command_pack = {
 	.options = OPTIONS(
 		{0, "format", "tar|mds|tfrecord|records|npy", "Format of the new shards; required"},
 		{0, "shard-size", "SIZE", "Size of a shard; default: 64MiB"},
+		{0, "compression", "zstd[:LEVEL]",
+			"Compress shards of mds, LEVEL 1 to 22, default 3; a reader fetches and unpacks "
+			"each as a whole, and there is no index but index.json"},
 		{'j', "jobs", "N",
 			"Shards written at a time, each in memory; default: one per CPU, at most 4"},
 		{0, "shuffle", NULL, "Write the samples in a random order"},

@@ -1,4 +1,5 @@
 /* The indexes of a packed data set: that of the format, if it has one, and ours. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,12 +34,27 @@ static int add_document(
 	const struct pack *p, struct tables *t, struct pack_done *done, struct penstock_error *err)
 {
 	struct mds_written *shards = calloc(p->n, sizeof(*shards));
-	char(*names)[PACK_NAME_SIZE] = calloc(p->n, sizeof(*names));
+	char(*names)[2][PACK_NAME_SIZE] = calloc(p->n, sizeof(*names));
 	int r = shards && names ? 0 : error_memory(err);
+	char compression[16];
 
+	snprintf(compression, sizeof(compression), "zstd:%d", p->options->zstd);
 	for (size_t i = 0; r == 0 && i < p->n; i++) {
-		pack_name(p, i, names[i]);
-		shards[i] = (struct mds_written){names[i], p->done[i].size, p->done[i].n};
+		const struct pack_done *written = &p->done[i];
+
+		pack_name(p, i, names[i][0]);
+		shards[i] = (struct mds_written){
+			.basename = names[i][0], .bytes = written->size, .samples = written->n};
+		if (!p->options->zstd)
+			continue;
+		memcpy(names[i][1], names[i][0], strlen(names[i][0]) - strlen(".zstd"));
+		shards[i] = (struct mds_written){.basename = names[i][1],
+			.bytes = written->unpacked,
+			.samples = written->n,
+			.zip = names[i][0],
+			.zip_bytes = written->size,
+			.zip_sha1 = written->sha1,
+			.compression = compression};
 	}
 	if (r == 0)
 		r = mds_index_add(p->columns, shards, p->n, &t->document, err);
@@ -137,5 +153,6 @@ int pack_finish(const struct pack *p, struct penstock_error *err)
 	}
 	if (r == 0 && buf_failed(&t.text))
 		r = buf_error(&t.text, "the list of shards", err);
-	return r < 0 ? r : write_index(p, &t, err);
+	/* Ours has none of compressed shards. */
+	return r < 0 || p->options->zstd ? r : write_index(p, &t, err);
 }

@@ -50,6 +50,8 @@ extern const struct pack_format pack_tar, pack_tfrecord, pack_mds, pack_records,
 /* A shard that was written. */
 struct pack_done {
 	uint64_t size;
+	uint64_t unpacked; /* bytes of a compressed one */
+	char sha1[41]; /* of a compressed one */
 	uint64_t n; /* samples */
 	struct index_range *ranges;
 	uint32_t *sums;

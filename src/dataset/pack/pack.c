@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zstd.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
@@ -428,6 +429,34 @@ static int find_ranges(const struct pack *p, struct pack_shard *shard, struct pa
 	return r;
 }
 
+/* Readers of MDS unpack a shard as a whole. */
+static int compress(
+	const struct pack *p, struct buf *data, struct pack_done *done, struct penstock_error *err)
+{
+	struct buf packed = BUF_INIT(LIMIT_DATASET_BYTES);
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	int r;
+	size_t room = ZSTD_compressBound(data->len), n;
+	char *to = buf_reserve(&packed, room);
+
+	if (!to)
+		return buf_error(&packed, "a compressed shard", err);
+	n = ZSTD_compress(to, room, data->data, data->len, p->options->zstd);
+	if (ZSTD_isError(n)) {
+		buf_release(&packed);
+		return error_set(err, PENSTOCK_E_INTERNAL, "cannot compress a shard: %s",
+			ZSTD_getErrorName(n));
+	}
+	done->unpacked = data->len;
+	buf_grown(&packed, n);
+	buf_release(data);
+	*data = packed;
+	r = checksum_of(CHECKSUM_SHA1, data->data, data->len, digest, err);
+	if (r == 0)
+		str_hex(digest, 20, done->sha1);
+	return r;
+}
+
 static int write_shard(void *cookie, size_t i, struct penstock_error *err)
 {
 	struct pack *p = cookie;
@@ -452,6 +481,8 @@ static int write_shard(void *cookie, size_t i, struct penstock_error *err)
 		r = buf_error(&shard.data, "a shard", err);
 	if (r == 0)
 		r = find_ranges(p, &shard, &p->done[i], err);
+	if (r == 0 && p->options->zstd)
+		r = compress(p, &shard.data, &p->done[i], err);
 	pack_name(p, i, name);
 	if (r == 0)
 		r = pack_put(p, name, shard.data.data, shard.data.len, &p->done[i], err);

@@ -18,7 +18,8 @@
 
 void pack_name(const struct pack *p, size_t shard, char out[static PACK_NAME_SIZE])
 {
-	snprintf(out, PACK_NAME_SIZE, "shard-%06zu.%s", shard, p->format->suffix);
+	snprintf(out, PACK_NAME_SIZE, "shard-%06zu.%s%s", shard, p->format->suffix,
+		p->options->zstd ? ".zstd" : "");
 }
 
 static char *path_of(const struct pack *p, const char *name)

@@ -178,16 +178,37 @@ def test_tars_are_read_by_other_programs(penstock, tmp_path, source):
     assert f"{long}.jpg" in names and len(names) == 81
 
 
+def test_compressed_shards_are_smaller_and_have_the_same_samples(penstock, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for i in range(40):
+        (source / f"{i:03}.dat").write_bytes(bytes([i]) * 1000)
+    pack = ("pack", source, tmp_path / "out", "--shard-size", "8K", "--compression")
+
+    refused = [penstock.run(*pack, "zstd", "--format", "tar").exits(64), penstock.run(*pack, "gz", "--format", "mds").exits(64)]
+    penstock.run(*pack, "zstd", "--format", "mds").ok()
+    penstock.run("pack", source, tmp_path / "plain", "--shard-size", "8K", "--format", "mds").ok()
+
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["index.json", *(f"shard-{i:06}.mds.zstd" for i in range(len(names) - 1))] and len(names) > 2
+    assert samples(tmp_path / "out") == samples(tmp_path / "plain")
+    assert all((tmp_path / "out" / name).stat().st_size < 1000 for name in names[1:]) and all("--compression" in result.err for result in refused)
+    damaged = tmp_path / "out" / names[1]
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    assert names[1] in penstock.run("pack", tmp_path / "out", tmp_path / "again", "--format", "tar").exits(69).err
+
+
 PEERS = """
 import glob, json, sys
 import webdataset
 from streaming import StreamingDataset
-found = {"tar": [], "mds": []}
+found = {"tar": [], "mds": [], "zstd": []}
 for sample in webdataset.WebDataset(sorted(glob.glob(sys.argv[1] + "/tar/*.tar")), shardshuffle=False):
     found["tar"].append([sample["__key__"], sample["cls"].decode()])
-data = StreamingDataset(local=sys.argv[1] + "/mds", shuffle=False, batch_size=1)
-for i in range(len(data)):
-    found["mds"].append([data[i]["__key__"], data[i]["cls"]])
+for name in ("mds", "zstd"):
+    data = StreamingDataset(local=sys.argv[1] + "/" + name, shuffle=False, batch_size=1, validate_hash="sha1" if name == "zstd" else None)
+    for i in range(len(data)):
+        found[name].append([data[i]["__key__"], data[i]["cls"]])
 print(json.dumps(found))
 """
 WRITERS = """
@@ -215,6 +236,7 @@ def test_peers_read_what_pack_writes_and_the_other_way_round(penstock, tmp_path)
         (source / f"{i:03}.cls").write_text(str(i % 10))
     for name in ["tar", "mds"]:
         penstock.run("pack", source, tmp_path / name, "--format", name, "--shard-size", "8K").ok()
+    penstock.run("pack", source, tmp_path / "zstd", "--format", "mds", "--shard-size", "8K", "--compression", "zstd:7").ok()
 
     read = subprocess.run([python, "-c", PEERS, tmp_path], stdout=subprocess.PIPE, text=True, check=True)
     subprocess.run([python, "-c", WRITERS, tmp_path], stdout=subprocess.DEVNULL, check=True)
@@ -222,6 +244,6 @@ def test_peers_read_what_pack_writes_and_the_other_way_round(penstock, tmp_path)
     penstock.run("pack", tmp_path / "theirs", tmp_path / "b", "--format", "tar").ok()
 
     wanted = [[f"{i:03}", str(i % 10)] for i in range(40)]
-    assert json.loads(read.stdout.splitlines()[-1]) == {"tar": wanted, "mds": wanted}
+    assert json.loads(read.stdout.splitlines()[-1]) == {"tar": wanted, "mds": wanted, "zstd": wanted}
     assert [bytes.fromhex(sample["txt"]).decode() for sample in samples(tmp_path / "a")] == [f"text {i}" for i in range(9)]
     assert [bytes.fromhex(sample["n.cls"]).decode() for sample in samples(tmp_path / "b")] == [str(i) for i in range(9)]

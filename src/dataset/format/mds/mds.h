@@ -114,6 +114,10 @@ int mds_header_add(const struct mds_columns *columns, const uint64_t *sizes, siz
 struct mds_written {
 	const char *basename;
 	uint64_t bytes, samples;
+	/* The file that is there instead, compressed; `zip` is NULL if there is none. */
+	const char *zip, *compression; /* "zstd:3" */
+	uint64_t zip_bytes;
+	const char *zip_sha1; /* in hexadecimal digits */
 };
 /* Appends the index.json. */
 int mds_index_add(const struct mds_columns *columns, const struct mds_written *shards, size_t n,

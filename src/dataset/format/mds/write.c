@@ -202,8 +202,14 @@ static int add_shard(const struct mds_columns *columns, const struct mds_written
 	json_auto_t *more = json_pack("{s:{s:s, s:I, s:{}}, s:I, s:n}", "raw_data", "basename",
 		shard->basename, "bytes", (json_int_t)shard->bytes, "hashes", "samples",
 		(json_int_t)shard->samples, "zip_data");
+	json_auto_t *zip = NULL;
 
-	if (!json || !more || json_object_update(json, more) < 0)
+	if (shard->zip)
+		zip = json_pack("{s:s, s:{s:s, s:I, s:{s:s}}}", "compression", shard->compression,
+			"zip_data", "basename", shard->zip, "bytes", (json_int_t)shard->zip_bytes,
+			"hashes", "sha1", shard->zip_sha1);
+	if (!json || !more || json_object_update(json, more) < 0 ||
+		(shard->zip && json_object_update(json, zip) < 0))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot write the entry of shard '%s': a name is not UTF-8, or out of "
 			"memory",
