@@ -1,4 +1,5 @@
 """Batches of a training: each sample once for any ranks and workers, resumable anywhere, no growth."""
+import collections
 import contextlib
 import itertools
 import json
@@ -170,6 +171,93 @@ def test_a_rank_may_have_a_batch_less(numbers):
     got = [listed(loader) for loader in loaders(numbers(15), 2)]
 
     assert [[len(batch) for batch in own] for own in got] == [[7, 1], [7]]
+
+
+# The largest clusters have so many ranks; at the end of the epoch most of them have nothing more to get.
+@pytest.mark.parametrize("rest", ["keep", "drop_last", "pad"])
+@pytest.mark.parametrize("shuffle", [True, "window"])
+def test_ten_thousand_ranks_get_each_sample_once(numbers, shuffle, rest):
+    n, world, batch = 23_456, 10_000, 2
+    data = numbers(n)
+    options = {"shuffle": shuffle, "seed": 3} | ({rest: True} if rest != "keep" else {})
+    order = flat(listed(Loader(data, 1000, shuffle=shuffle, seed=3)))
+
+    ranks = [Loader(data, batch, rank=rank, world_size=world, **options) for rank in range(world)]
+    got = [listed(loader) for loader in ranks]
+    seen = sorted(flat(flat(got)))
+
+    more = n - batch * world
+    if rest == "keep":
+        assert seen == list(range(n)) and collections.Counter(len(flat(own)) for own in got) == {3: more, 2: world - more}
+    elif rest == "drop_last":
+        assert seen == sorted(order[: batch * world]) and {len(flat(own)) for own in got} == {2}
+    else:
+        assert seen == sorted(order + order[: world - more]) and {len(flat(own)) for own in got} == {3}
+    assert [len(own) for own in got] == [len(loader) for loader in ranks] and {loader.epoch for loader in ranks} == {1}
+
+
+# The first step is the last one, too: it is kept, dropped or filled as any other.
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_more_ranks_than_samples_share_one_step(numbers, shuffle):
+    data, world = numbers(5), 12
+
+    got = {name: [listed(loader) for loader in loaders(data, world, shuffle=shuffle, **options)]
+           for name, options in {"keep": {}, "drop": {"drop_last": True}, "pad": {"pad": True}}.items()}  # fmt: skip
+
+    assert sorted(flat(flat(got["keep"]))) == list(range(5)) and sorted(map(len, got["keep"])) == [0] * 7 + [1] * 5
+    assert got["drop"] == [[]] * world
+    padded = flat(flat(got["pad"]))
+    assert [len(flat(own)) for own in got["pad"]] == [1] * world and sorted(collections.Counter(padded).values()) == [2, 2, 2, 3, 3]
+
+
+# A batch has at most so many samples, and takes memory for those that it has.
+@pytest.mark.parametrize("batch", [101, 1 << 24])
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_a_batch_that_is_larger_than_the_set_has_all_of_it(numbers, shuffle, batch):
+    data = numbers(100)
+    loader = Loader(data, batch, shuffle=shuffle)
+
+    epochs = [listed(loader), listed(loader.dataloader(num_workers=2))]
+
+    assert [sorted(flat(epoch)) for epoch in epochs] == [list(range(100))] * 2 and [len(epoch) for epoch in epochs] == [1, 1]
+    assert len(loader) == 1 and loader.epoch == 2 and (epochs[0] == epochs[1]) == (shuffle is False)
+
+
+def test_a_batch_that_is_larger_than_the_set_is_kept_dropped_or_padded(numbers):
+    data = numbers(23)
+
+    def sizes(**options):
+        ranks = [Loader(data, 64, rank=rank, world_size=2, **options) for rank in range(2)]
+        got = [[len(batch) for batch in loader] for loader in ranks]
+        assert [len(own) for own in got] == [len(loader) for loader in ranks] and [loader.epoch for loader in ranks] == [1, 1]
+        return got
+
+    assert (sizes(), sizes(drop_last=True), sizes(pad=True)) == ([[12], [11]], [[], []], [[12], [12]])
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("count", [None, 0, 2])
+def test_a_set_of_one_sample_is_an_epoch_of_one_batch(numbers, shuffle, batch, count):
+    data = numbers(1)
+    loader = Loader(data, batch, shuffle=shuffle, seed=9)
+    batches = loader if count is None else loader.dataloader(num_workers=count)
+
+    epochs, states = [], []
+    for _ in range(3):
+        for got in batches:
+            epochs.append(got.tolist())
+            states.append((loader.state_dict()["epoch"], loader.state_dict()["delivered"]))
+
+    assert epochs == [[0]] * 3 and states == [(0, 1), (1, 1), (2, 1)] and (len(data), len(loader), loader.epoch) == (1, 1, 3)
+
+
+def test_one_sample_is_for_one_rank_or_for_all(numbers):
+    data = numbers(1)
+
+    got = [[listed(loader) for loader in loaders(data, 3, **options)] for options in ({}, {"drop_last": True}, {"pad": True})]
+
+    assert sorted(got[0]) == [[], [], [[0]]] and got[1] == [[], [], []] and got[2] == [[[0]]] * 3
 
 
 @pytest.mark.parametrize("rank, size", [("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")])
