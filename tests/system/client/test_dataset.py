@@ -12,8 +12,11 @@ import time
 
 import numpy as np
 import pytest
+from harness import expiring
 from harness.fault_proxy import s3_error
+from harness.gcs import Gcs, Object
 from harness.program import TOP, binary, environment
+from harness.waiting import wait_for
 
 # Python itself is not watched where the program is.
 PACKAGE = next(path for path in (TOP / "build" / "python", binary().parent / "python") if (path / "penstock" / "_native.abi3.so").exists())
@@ -198,7 +201,166 @@ def test_nothing_is_not_found(bucket):
         assert raised.value.code == "not found"
 
 
+# --- Google's store ---
+
+
+@pytest.fixture
+def gcs():
+    """Google's store with an empty bucket "train"."""
+    with Gcs() as running:
+        running.buckets["train"] = {}
+        yield running
+
+
+@pytest.fixture(params=["hmac", "service account", "anonymous"])
+def google(request, gcs, monkeypatch, tmp_path):
+    """The same, with each kind of identity in the environment."""
+    gcs.guarded = request.param != "anonymous"
+    use(monkeypatch, {"hmac": gcs.hmac_env, "anonymous": gcs.env}.get(request.param) or gcs.token_env(gcs.key_file(tmp_path / "key.json")))
+    return gcs
+
+
+def put_google(gcs, objects):
+    for key, content in objects.items():
+        gcs.buckets["train"][key] = Object(content, next(gcs.numbers), {"content-type": "application/octet-stream"})
+
+
+@pytest.mark.parametrize("url", ["gs://train/d/", "gs://train/d"])
+def test_objects_of_google_with_any_key_are_samples(google, url):
+    put_google(google, ODD | {"d/.hidden": b"x", "d/folder/": b"", "other": b"x", "da": b"x"})
+
+    data = Dataset(url, "objects")
+
+    names = sorted(ODD, key=lambda key: key.encode())
+    assert ["d/" + data.place(i)[0] for i in range(len(data))] == names
+    assert [bytes(sample) for sample in data.__getitems__([3, 0, 2, 1, 0])] == [ODD[names[i]] for i in (3, 0, 2, 1, 0)]
+    assert bytes(Dataset("gs://train/" + names[0], "objects")[0]) == ODD[names[0]]
+    assert not any(name.startswith("x-amz-") for request in google.requests for name in request["headers"])
+
+
+def test_a_set_of_google_is_detected_read_and_continued_in_mid_epoch(google):
+    rows = np.arange(3000, dtype="f4").reshape(1000, 3)
+    put_google(google, {"a/0.npy": npy(rows[:400]), "a/1.npy": npy(rows[400:])})
+    data = Dataset("gs://train/a/")
+    loader, again = (Loader(data, 64, shuffle="window", block=16, window=4, seed=5) for _ in range(2))
+
+    whole = [batch.tolist() for batch in loader]
+    for _ in zip(range(5), loader):
+        pass
+    again.load_state_dict(loader.state_dict())
+    rest = [batch.tolist() for batch in again]
+
+    assert data.format == "npy" and np.array_equal(data.__getitems__([999, 0, 400, 399]), rows[[999, 0, 400, 399]])
+    assert sorted(row for batch in whole for row in batch) == rows.tolist() and loader.epoch == again.epoch - 1 == 1
+    loader.set_epoch(1)
+    assert len(rest) == 11 and rest == [batch.tolist() for batch in loader][5:]
+
+
+# The index has the names of the shards and their versions, so that nothing is listed.
+def test_a_set_of_google_with_an_index_is_opened_with_it(gcs, penstock, monkeypatch):
+    use(monkeypatch, gcs.env)
+    put_google(gcs, {f"n/{i:03}": str(i).encode() for i in range(30)})
+    penstock.run("dataset", "index", "gs://train/n/", env=gcs.env).ok()
+    before = len(gcs.requests)
+
+    data = Dataset("gs://train/n/")
+
+    assert len(data) == 30 and {request["path"] for request in gcs.requests[before:]} == {"/train/n/.penstock-index"}
+    assert sorted(numbers(Loader(data, 7, shuffle=True))) == list(range(30))
+    put_google(gcs, {"n/007": b"99"})
+    with pytest.raises(DatasetChanged, match="n/007|'007'"):
+        data[7]
+
+
+def test_a_set_of_google_that_is_missing_or_refused_is_named(gcs, monkeypatch):
+    put_google(gcs, {"n/0": b"0"})
+    use(monkeypatch, gcs.env)
+
+    for url in ("gs://train/none/", "gs://missing/n/"):
+        with pytest.raises(DatasetError, match=url.split("/")[2]) as raised:
+            Dataset(url)
+        assert raised.value.code == "not found"
+    gcs.guarded = True
+    with pytest.raises(DatasetError) as raised:
+        Dataset("gs://train/n/")
+    assert raised.value.code == "permission denied"
+
+
 # --- credentials ---
+
+
+@pytest.fixture
+def ending(monkeypatch, tmp_path):
+    """ending(seconds, more=0): a store of 60 objects whose keys are printed by a process, keys.sh, and expire after some seconds; it takes them
+    `more` longer.
+    """
+    with expiring.ExpiringStore() as running:
+        for i in range(60):
+            running.put(f"data/n/{i:03}", str(i).encode())
+
+        def start(seconds, more=0):
+            config, source = tmp_path / "config", tmp_path / "keys.sh"
+            source.write_text(f"exec {sys.executable} {expiring.__file__} keys {seconds} {more}\n")
+            config.write_text(f"[default]\ncredential_process = /bin/sh {source}\n")
+            use(monkeypatch, {"AWS_CONFIG_FILE": str(config), "AWS_ENDPOINT_URL": running.endpoint, "AWS_REGION": "us-east-1"})
+            return running
+
+        yield start
+
+
+# The store refuses the keys before their time, as one does that has revoked them: they are asked for again, and no sample is lost.
+@pytest.mark.parametrize("count", [None, 2])
+def test_keys_that_the_store_refuses_in_mid_epoch_are_renewed(ending, count):
+    store = ending(3600)
+    expected = numbers(Loader(Dataset("s3://data/n/", threads=2), 4, shuffle=True))
+    first = set(store.tokens)
+    loader = Loader(Dataset("s3://data/n/", threads=2), 4, shuffle=True, ahead=1)
+    got = []
+
+    for i, batch in enumerate(loader if count is None else loader.dataloader(num_workers=count)):
+        got.append(batch)
+        if i in (2, 6):
+            store.end()
+
+    assert numbers(got) == expected and loader.epoch == 1
+    assert len(first) == 1 and len(store.tokens - first) >= 3 and store.refused > 0
+
+
+# The process describes keys that expire in four seconds, and the store takes them longer: no request is late on a slow machine.
+def test_keys_are_renewed_before_they_expire_while_a_set_is_read(ending):
+    store = ending(4, more=3600)
+    loader = Loader(Dataset("s3://data/n/", threads=2), 4, shuffle=True)
+
+    def epoch():
+        assert sorted(numbers(loader)) == list(range(60))
+        return len(store.tokens) >= 3
+
+    wait_for(epoch, what="three keys")
+
+    assert store.refused == 0
+
+
+# A source that has no more keys: the training ends with an error, and resumes at the same batch when there are some.
+def test_keys_that_are_not_renewed_are_an_error_of_the_epoch(ending, tmp_path):
+    store = ending(3600)
+    loader = Loader(Dataset("s3://data/n/", threads=2), 4, ahead=1)
+    got = []
+
+    with pytest.raises(DatasetError) as raised:
+        for batch in loader:
+            got.append(batch)
+            if len(got) == 3:
+                source = (tmp_path / "keys.sh").read_text()
+                (tmp_path / "keys.sh").write_text("exit 1\n")
+                store.end()
+    code, delivered = raised.value.code, loader.state_dict()["delivered"]
+    (tmp_path / "keys.sh").write_text(source)
+    again = Loader(Dataset("s3://data/n/"), 4)
+    again.load_state_dict(loader.state_dict())
+
+    assert code == "permission denied" and delivered == 4 * len(got) < 60
+    assert numbers(got) + numbers(again) == list(range(60))
+
 
 
 def test_keys_are_only_in_the_environment(store, bucket, monkeypatch):
@@ -238,17 +400,33 @@ def test_our_store_is_asked_for_many_samples_at_a_time(proxy, bucket):
 # --- trouble ---
 
 
-# Three seconds of 503 in the middle, as stores answer that are throttled.
-def test_an_epoch_goes_on_after_a_store_that_was_busy(proxy, bucket):
+# The store answers 503 to all requests, as stores do that are throttled, until some have been sent again. The training waits meanwhile.
+@pytest.mark.parametrize("count", [None, 2])
+@pytest.mark.parametrize("many", ["yes", "no"])
+def test_an_epoch_goes_on_after_a_store_that_was_busy(proxy, bucket, monkeypatch, many, count):
+    monkeypatch.setenv("PENSTOCK_READ_MANY", many)
     numbered(bucket, 60)
-    batches = iter(Loader(Dataset("s3://data/n/", threads=2), 4, shuffle=True, ahead=1))
-    got = [next(batches)]
-    end = time.monotonic() + 3
-    busy = proxy.fault(method="GET|POST", times=10**6, status=503, body=s3_error("SlowDown"), when=lambda _: time.monotonic() < end)
+    expected = numbers(Loader(Dataset("s3://data/n/"), 4, shuffle=True))
+    loader = Loader(Dataset("s3://data/n/", threads=2), 4, shuffle=True, ahead=1)
+    got, waited = [], []
 
-    got += batches
+    def release(busy):
+        try:
+            busy.wait(8)
+            waited.append(len(got))
+        finally:
+            busy.stop()
 
-    assert sorted(numbers(got)) == list(range(60)) and busy.hits > 0 and time.monotonic() > end
+    for i, batch in enumerate(loader if count is None else loader.dataloader(num_workers=count, prefetch_factor=1)):
+        got.append(batch)
+        if i == 3:
+            busy = proxy.fault(times=10**6, status=503, body=s3_error("SlowDown"))
+            releaser = threading.Thread(target=release, args=(busy,))
+            releaser.start()
+    releaser.join()
+
+    assert numbers(got) == expected and loader.epoch == 1
+    assert busy.hits >= 8 and 4 <= waited[0] < 15, "the epoch waited for the store"
 
 
 # A training that restarts, or a worker, opens its set while the store is throttled.
