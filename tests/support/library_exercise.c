@@ -15,30 +15,7 @@
 #include <penstock/transfer.h>
 #include <penstock/version.h>
 
-static struct penstock_error err = PENSTOCK_ERROR_INIT;
-
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			fprintf(stderr, "%s:%d: %s; error: %s\n", __FILE__, __LINE__, #condition,  \
-				err.message ? err.message : "none");                               \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
-#define FAILS(expected, call)                                                                      \
-	do {                                                                                       \
-		CHECK((call) == -(int)(expected));                                                 \
-		CHECK(err.code == (expected) && err.message && !strchr(err.message, '\n'));        \
-		penstock_error_release(&err);                                                      \
-	} while (0)
-
-static char *name(const char *bucket, const char *key)
-{
-	char *url = malloc(strlen(bucket) + strlen(key) + 2);
-
-	sprintf(url, "%s/%s", bucket, key);
-	return url;
-}
+#include "library_exercise.h"
 
 static char *big;
 enum { BIG = 20 * 1024 * 1024 };

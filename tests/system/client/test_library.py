@@ -11,6 +11,7 @@ from harness.program import TOP, binary
 
 BUILD = binary().parent
 EXAMPLE, EXERCISE = TOP / "examples" / "transfer" / "put_get.c", TOP / "tests" / "support" / "library_exercise.c"
+DATA_SETS = EXERCISE.with_name("dataset_exercise.c")
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +97,11 @@ def test_the_example_copies_a_tree_there_and_back(installed, store, tmp_path):
     assert run(source, back)[0] == 1 and run(tmp_path / "none", "s3://bucket/x")[0] == 1
 
 
-# Every function, in both stores, from many threads, with structs of other versions; nothing leaks, nothing is printed.
-def test_every_function_does_what_the_header_says(installed, store, tmp_path):
-    program = compiled(installed, EXERCISE, tmp_path / "exercise")
+# Every function of transfers, files and data sets, in both stores, from many threads, with structs of other versions; nothing leaks, nothing is
+# printed.
+@pytest.mark.parametrize("source", [EXERCISE, DATA_SETS], ids=lambda source: source.stem)
+def test_every_function_does_what_the_header_says(installed, store, tmp_path, source):
+    program = compiled(installed, source, tmp_path / "exercise")
     with Gcs() as gcs:
         env = environment(installed, store) | gcs.env
         done = subprocess.run([program, "s3://exercise", "gs://exercise"], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
@@ -120,6 +123,15 @@ def test_the_static_library_brings_no_name_but_its_own(installed, store, tmp_pat
         assert found and all(name.startswith("penstock_") for name in found), found
     dynamic = subprocess.run(["readelf", "-d", program], check=True, capture_output=True, text=True).stdout
     assert "libpenstock" not in dynamic
+
+
+# A function that is added to the header has to be used, too.
+def test_every_function_of_data_sets_is_used():
+    header = (TOP / "include" / "penstock" / "dataset.h").read_text()
+
+    declared = set(re.findall(r"PENSTOCK_API[^;(]*?\b(penstock_\w+)\(", header))
+
+    assert declared and declared <= set(re.findall(r"\b(penstock_\w+)\(", DATA_SETS.read_text()))
 
 
 # What the header declares is what is exported, and no more is installed than the public headers.
