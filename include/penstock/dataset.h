@@ -110,7 +110,8 @@ PENSTOCK_API int penstock_dataset_read(struct penstock_dataset *set, const uint6
 struct penstock_batch;
 
 /* Starts to read a batch in the background: as penstock_dataset_read(), but `data` must stay until
- * the batch has ended. Batches begin in the order of their starts. */
+ * the batch has ended. Batches begin in the order of their starts. Errors of the batch, also of its
+ * numbers, are those of penstock_batch_wait(). */
 PENSTOCK_API int penstock_batch_start(struct penstock_batch **out, struct penstock_dataset *set,
 	const uint64_t *ids, size_t n, void *data, struct penstock_error *err);
 /* Waits for the batch and frees it. */

@@ -180,7 +180,7 @@ const struct command command_pack = {
 	.description =
 		"Reads the samples of any data set, also over HTTP, and writes them to TARGET, "
 		"s3://BUCKET/PREFIX/, gs://BUCKET/PREFIX/ or a directory, as shards shard-000000.* "
-		"with an index, so that penstock.data opens them with one request. Readers of the "
+		"with an index, so that penstock.data opens them with two requests. Readers of the "
 		"format read the shards, too.\n\n"
 		"tar is WebDataset's, mds MosaicML Streaming's with its index.json, tfrecord has a "
 		"tf.train.Example for each sample. records and npy are for samples of one size, npy "
