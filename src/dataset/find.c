@@ -1,5 +1,4 @@
 /* Finds the samples of a data set: the format, and what it finds in each shard. */
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -19,7 +18,6 @@
 #include "dataset/format/tfrecord.h"
 #include "dataset/internal.h"
 
-#define SUFFIX_MAX 9 /* bytes with the dot: ".tfrecord" */
 /* Head of Megatron's index: its magic, a version of 8 bytes, and the code of the tokens' type. */
 #define MEGATRON_HEAD 18
 #define MEGATRON_TYPE 17
@@ -64,7 +62,7 @@ struct finding {
 	struct dataset *set;
 	const struct dataset_options *options;
 	const char *suffix; /* of shards; others have no samples. NULL: any */
-	bool exact; /* it is all that suffix_of() finds, not only the end of the name */
+	bool all; /* files that usually lie next to shards are shards, too */
 	/* Sets the shard's format, and its records if it has some; `in` reads it. */
 	int (*prepare)(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 		struct penstock_error *err);
@@ -85,22 +83,13 @@ static int add_sample(void *cookie, const struct format_sample *sample, struct p
 	return 0;
 }
 
-/* Finds the end of a file's name that shows its kind, such as ".bin". Empty if there is none, as in
- * "part.00001". */
-static const char *suffix_of(const char *name)
-{
-	const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
-	const char *dot = strrchr(base, '.');
-	bool is = dot && dot > base && isalpha((unsigned char)dot[1]) && strlen(dot) <= SUFFIX_MAX;
-
-	return is ? dot : "";
-}
-
 static bool is_shard(const struct finding *f, const char *name)
 {
-	if (!f->suffix || source_count(f->set->source) == 1)
+	if (source_count(f->set->source) == 1)
 		return true;
-	return f->exact ? strcmp(suffix_of(name), f->suffix) == 0 : str_ends(name, f->suffix);
+	if (f->suffix)
+		return str_ends(name, f->suffix);
+	return f->all || !dataset_is_aside(f->set->source, name);
 }
 
 static int find_in_shard(void *cookie, size_t i, struct penstock_error *err)
@@ -208,7 +197,7 @@ static int check_megatron(
 	static const char *const types[] = {
 		"", "uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16"};
 	const char *name = source_name(f->set->source, in->shard);
-	size_t stem = strlen(name) - strlen(suffix_of(name));
+	size_t stem = strlen(name) - (str_ends(name, ".bin") ? 4 : 0);
 	_cleanup_free_ char *index = str_printf("%.*s.idx", (int)stem, name);
 	struct shard_input other = *in;
 	char head[MEGATRON_HEAD];
@@ -289,7 +278,7 @@ static int prepare_indexed(struct finding *f, struct dataset_shard *shard, struc
 
 static const struct known {
 	const char *name;
-	const char *suffix; /* of shards, if some file has it */
+	const char *suffix; /* of shards; NULL: all but those of dataset_is_aside() */
 	int (*prepare)(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 		struct penstock_error *err);
 } formats[] = {
@@ -299,7 +288,7 @@ static const struct known {
 	{"cifar100", ".bin", prepare_records},
 	{"npy", ".npy", prepare_records},
 	{"idx", NULL, prepare_records},
-	{"tokens", ".bin", prepare_records},
+	{"tokens", NULL, prepare_records},
 	{"tar", ".tar", prepare_tar},
 	{"tfrecord", NULL, prepare_tfrecord},
 	{"mds", NULL, prepare_indexed},
@@ -438,20 +427,6 @@ static int detect(struct dataset *set, const atomic_int *cancel, const char **na
 	return r;
 }
 
-/* Shards have the suffix of their format, else that of a large one. */
-static void choose_suffix(struct finding *f, const char *known)
-{
-	const struct source *source = f->set->source;
-
-	f->suffix = known;
-	for (size_t i = 0; known && i < source_count(source); i++) {
-		if (str_ends(source_name(source, i), known))
-			return;
-	}
-	f->suffix = suffix_of(source_name(source, large_shard(source)));
-	f->exact = true;
-}
-
 /* ---- all of it ---- */
 
 static bool have_same_fields(const struct records *a, const struct records *b)
@@ -557,8 +532,10 @@ int dataset_find_samples(
 	}
 	known = find_known(set->name);
 	f.prepare = known->prepare;
-	if (f.prepare != prepare_indexed)
-		choose_suffix(&f, known->suffix);
+	f.suffix = known->suffix;
+	f.all = true;
+	for (size_t i = 0; f.all && i < source_count(set->source); i++)
+		f.all = dataset_is_aside(set->source, source_name(set->source, i));
 	if (f.prepare == prepare_indexed)
 		r = read_index(set, options->place.cancel, err);
 	if (r == 0)

@@ -69,6 +69,10 @@ int dataset_parse_document(struct dataset *set, struct penstock_error *err);
 /* The settings of the format that are among the options. */
 struct index_settings dataset_settings(const char *format, const struct dataset_options *options);
 
+/* aside.c: returns true for files that usually lie next to shards: descriptions, Megatron's "x.idx"
+ * of "x.bin", and "x.gz" if "x" is there. */
+bool dataset_is_aside(const struct source *source, const char *name);
+
 /* unpack.c: finds the compressed shards. */
 int dataset_unpack(struct dataset *set, const atomic_int *cancel, struct penstock_error *err);
 /* The file of a shard that is read: the compressed one if there is no other. */

@@ -251,6 +251,7 @@ def test_files_of_another_kind_next_to_the_shards_are_left_out(tmp_path):
     (tmp_path / "records" / "part.00000").write_bytes(bytes(range(100)))
     (tmp_path / "records" / "part.00001").write_bytes(bytes(range(100, 150)))
     (tmp_path / "records" / "README.md").write_bytes(bytes(20))
+    (tmp_path / "records" / "x.r00").write_bytes(bytes(range(150, 160)))
     images = np.arange(60, dtype="uint8").reshape(5, 3, 4)
     idx(tmp_path / "arrays" / "train-images-idx3-ubyte", images)
     with gzip.open(tmp_path / "arrays" / "train-images-idx3-ubyte.gz", "wb") as zipped:
@@ -259,7 +260,7 @@ def test_files_of_another_kind_next_to_the_shards_are_left_out(tmp_path):
 
     records, arrays = Dataset(tmp_path / "records", "records", record_size=10), Dataset(tmp_path / "arrays")
 
-    assert records.__getitems__(range(len(records)))[:, 0].tolist() == list(range(0, 150, 10))
+    assert records.__getitems__(range(len(records)))[:, 0].tolist() == list(range(0, 160, 10))
     assert arrays.format == "idx" and np.array_equal(arrays.__getitems__(range(len(arrays))), images)
 
 

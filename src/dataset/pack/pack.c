@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "dataset/format/mds/mds.h"
@@ -437,8 +438,14 @@ static int compress(
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	int r;
 	size_t room = ZSTD_compressBound(data->len), n;
-	char *to = buf_reserve(&packed, room);
+	char *to;
 
+	if (room > LIMIT_DATASET_PACKED)
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"cannot compress a shard of %zu MiB: readers unpack less than %zu MiB; give a "
+			"smaller --shard-size",
+			data->len / MIB, (size_t)(LIMIT_DATASET_PACKED / MIB));
+	to = buf_reserve(&packed, room);
 	if (!to)
 		return buf_error(&packed, "a compressed shard", err);
 	n = ZSTD_compress(to, room, data->data, data->len, p->options->zstd);

@@ -46,7 +46,10 @@ int source_unpack(struct source *s, size_t shard, const struct source_content *c
 {
 	if (content->size > LIMIT_DATASET_PACKED || s->shards[shard].size > LIMIT_DATASET_PACKED)
 		return error_set(err,
-			content->packing == SOURCE_GZIP ? PENSTOCK_E_CORRUPT : PENSTOCK_E_LIMIT,
+			content->packing == SOURCE_GZIP &&
+					s->shards[shard].size <= LIMIT_DATASET_PACKED
+				? PENSTOCK_E_CORRUPT
+				: PENSTOCK_E_LIMIT,
 			"cannot read '%s' of '%s': it is compressed, and has more than %zu MiB%s; "
 			"write smaller shards",
 			s->text.data + s->shards[shard].name, s->url,

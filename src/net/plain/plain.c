@@ -332,6 +332,7 @@ static bool begin_body(struct run *run, struct connection *c, size_t head_len)
 	if ((status != 200 && status != 206) || c->body_len > g->room || more > c->body_len ||
 		(g->on_head && !g->on_head(g->cookie, g, c->in, head_len)))
 		return false;
+	waits_add(&run->plain->waits, run->now_ms - c->begun_ms);
 	add_body(g, c->in + head_len, more);
 	c->in_body = true;
 	return true;
@@ -371,8 +372,6 @@ static void receive_head(struct run *run, struct connection *c)
 		fail(run, c);
 		return;
 	}
-	if (!c->have)
-		waits_add(&run->plain->waits, run->now_ms - c->begun_ms);
 	c->moved_ms = run->answered_ms = run->now_ms;
 	c->have += (size_t)n;
 	blank = memmem(c->in, c->have, "\r\n\r\n", 4);
