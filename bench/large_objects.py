@@ -59,11 +59,19 @@ class Store:
         self.process.stdout.close()
 
 
-class Path50:
-    """The store, seen over a path of its own, for one run."""
+def delay_proxy(report, folder):
+    """The program of delay_proxy.c, or None without a compiler, which the table names then."""
+    program = folder / "delay-proxy"
+    if cc := report.peer("cc"):
+        reporting.run_checked([cc, "-O2", "-D_GNU_SOURCE", "-o", program, reporting.TOP / "bench" / "delay_proxy.c"])
+    return cc and program
 
-    def __init__(self, program, store, how):
-        command = [program, store.endpoint.rpartition(":")[2], *map(str, how)]
+
+class DelayedPath:
+    """The store, seen over a path of its own, for one run; `how` are the other arguments of delay_proxy.c."""
+
+    def __init__(self, program, endpoint, how):
+        command = [program, endpoint.rpartition(":")[2], *map(str, how)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.endpoint = "http://127.0.0.1:" + self.process.stdout.readline().strip()
 
@@ -135,7 +143,7 @@ class Bench:
     def measure(self, name, way, path=None):
         """A run over its own `path`, a program and its arguments; leaves nothing behind, in memory neither."""
         self.target.unlink(missing_ok=True)
-        there = Path50(path[0], self.store, path[1:]) if path else None
+        there = DelayedPath(path[0], self.store.endpoint, path[1:]) if path else None
         if there:
             self.at(there.endpoint)
         figures = self.run(name, way, "up" if way == "up" else "source")
@@ -261,10 +269,8 @@ def run(report, label, size, program):
 
 def main(report):
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
-        program = Path(name) / "delay-proxy"
-        if cc := report.peer("cc"):
-            reporting.run_checked([cc, "-O2", "-D_GNU_SOURCE", "-o", program, reporting.TOP / "bench" / "delay_proxy.c"])
+        program = delay_proxy(report, Path(name))
         # s5cmd has more than ten requests from 512 MiB on.
         sizes = {"512 MiB": GIB // 2} if report.quick else SIZES
         for label, size in sizes.items():
-            run(report, label, size, program if cc else None)
+            run(report, label, size, program)

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import report as reporting
+from large_objects import DelayedPath, delay_proxy
 from samples import SIZE, environment, in_memory, number, python_package, start_store, stop
 
 BATCH = 256
@@ -100,8 +101,8 @@ def main(report):
         def penstock(*arguments):
             subprocess.run([reporting.binary(), *arguments], env=env, check=True, stdout=subprocess.DEVNULL)
 
-        def timed(script, *arguments):
-            return number("/usr/bin/python3", script, *arguments, env=env | {"PYTHONPATH": str(package)})
+        def timed(script, *arguments, **more):
+            return number("/usr/bin/python3", script, *arguments, env=env | {"PYTHONPATH": str(package)} | more)
 
         penstock("mb", "s3://bench")
         sets = {}
@@ -120,14 +121,10 @@ def main(report):
         report.limit(f"resume at a random step, {many:,} keys", report.interleave(9, lambda: timed(RESUME, many_url)), at_most=0.1, unit="s")
 
         # A round trip of 4 ms, and one GET in 500 hangs for 5 s.
-        program = folder / "delay-proxy"
-        if cc := report.peer("cc"):
-            reporting.run_checked([cc, "-O2", "-D_GNU_SOURCE", "-o", program, reporting.TOP / "bench" / "delay_proxy.c"])
-            proxy = subprocess.Popen([program, endpoint.rsplit(":", 1)[1], "2", "1536", "100", "500", "5000"], stdout=subprocess.PIPE, text=True)
-            far = env | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.stdout.readline().split()[-1]}", "PENSTOCK_READ_MANY": "no"}
-            longest = report.interleave(5, lambda: number("/usr/bin/python3", LONGEST, few_url, env=far | {"PYTHONPATH": str(package)}))
-            proxy.kill()
-            proxy.wait()
+        if program := delay_proxy(report, folder):
+            path = DelayedPath(program, endpoint, (2, 1536, 100, 500, 5000))
+            longest = report.interleave(5, lambda: timed(LONGEST, few_url, AWS_ENDPOINT_URL=path.endpoint, PENSTOCK_READ_MANY="no"))
+            path.close()
             report.limit("the longest wait for a batch, one GET in 500 hangs for 5 s", longest, at_most=0.5, unit="s")
 
         # Compute takes all processors in both cases: it is what the loader and the store take from it that counts.

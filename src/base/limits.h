@@ -137,6 +137,10 @@
 #define LIMIT_HTTP_RETRY_AFTER	    60 /* seconds that a server may make us wait at a time */
 /* bytes of an interrupted reply that count as progress */
 #define LIMIT_HTTP_PROGRESS	    (64 * KIB)
+/* ms beyond the mean wait for a reply after which a request is sent again, ... */
+#define LIMIT_HTTP_RESEND_MS	    700
+/* ... and a read of samples, for which a batch waits and which costs little to repeat */
+#define LIMIT_READS_RESEND_MS	    100
 /* connections of one thread that reads samples over plain HTTP */
 #define LIMIT_PLAIN_CONNECTIONS	    64
 /* bytes of such a reply's head, together with as much of a small body as comes in one piece */
@@ -149,14 +153,10 @@
 #define LIMIT_READS		    4096 /* reads of objects that are signed at a time */
 /* bytes of the heads of their requests, with long keys and a session token */
 #define LIMIT_READS_HEADS	    (64 * MIB)
-/* of silence beyond the mean wait of such requests: then one is sent again */
-#define LIMIT_HTTP_RESEND_MS	    700
-/* the same for a read of samples, for which a batch waits and which costs little to repeat */
-#define LIMIT_READS_RESEND_MS	    100
 /* of an outage of the store that a training waits for: it would lose more by its end */
 #define LIMIT_READS_PATIENCE_MS	    (5 * 60 * 1000)
-/* the same while a data set is opened: its address may be wrong */
-#define LIMIT_DATASET_PATIENCE_MS   (30 * 1000)
+/* the same while a data set or a resource of the web is opened: its address may be wrong */
+#define LIMIT_OPEN_PATIENCE_MS	    (30 * 1000)
 
 /* Transfers. */
 #define LIMIT_PUT_SINGLE (64 * MIB) /* bytes; larger files are uploaded in parts */

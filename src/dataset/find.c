@@ -61,8 +61,8 @@ struct found {
 struct finding {
 	struct dataset *set;
 	const struct dataset_options *options;
-	const char *suffix; /* of shards; others have no samples. NULL: any */
-	bool all; /* files that usually lie next to shards are shards, too */
+	const char *suffix; /* shards have it; NULL: see dataset_is_aside() */
+	bool all; /* there are only files that usually lie next to shards: they are shards */
 	/* Sets the shard's format, and its records if it has some; `in` reads it. */
 	int (*prepare)(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 		struct penstock_error *err);
@@ -194,37 +194,38 @@ static int check_megatron(
 	const struct finding *f, const struct shard_input *in, struct penstock_error *err)
 {
 	static const char magic[9] = "MMIDIDX";
-	static const char *const types[] = {
-		"", "uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16"};
-	const char *name = source_name(f->set->source, in->shard);
-	size_t stem = strlen(name) - (str_ends(name, ".bin") ? 4 : 0);
+	static const struct {
+		const char *name, *dtype; /* that has its values; tokens are not negative */
+	} types[] = {{""}, {"uint8"}, {"int8"}, {"int16"}, {"int32", "uint32"}, {"int64"},
+		{"float64"}, {"float32"}, {"uint16", "uint16"}};
+	const struct source *source = f->set->source;
+	const char *name = source_name(source, in->shard), *dtype;
+	size_t stem = strlen(name) - (str_ends(name, ".bin") ? strlen(".bin") : 0);
 	_cleanup_free_ char *index = str_printf("%.*s.idx", (int)stem, name);
 	struct shard_input other = *in;
-	char head[MEGATRON_HEAD];
-	const char *type, *wanted;
+	unsigned char head[MEGATRON_HEAD];
+	size_t type;
 	int r;
 
 	if (!index)
 		return error_memory(err);
-	other.shard = source_find(f->set->source, index);
-	if (other.shard == SIZE_MAX || source_size(f->set->source, other.shard) < sizeof(head))
+	other.shard = source_find(source, index);
+	if (other.shard == SIZE_MAX || source_size(source, other.shard) < sizeof(head))
 		return 0;
 	r = read_shard(&other, 0, head, sizeof(head), err);
 	if (r < 0 || memcmp(head, magic, sizeof(magic)) != 0)
 		return r;
-	type = (unsigned char)head[MEGATRON_TYPE] < ARRAY_SIZE(types)
-		       ? types[(unsigned char)head[MEGATRON_TYPE]]
-		       : "";
-	/* Tokens are not negative. */
-	wanted = strcmp(f->set->settings.dtype, "uint32") == 0 ? "int32" : "uint16";
-	if (strcmp(type, wanted) == 0)
+	type = head[MEGATRON_TYPE] < ARRAY_SIZE(types) ? head[MEGATRON_TYPE] : 0;
+	dtype = types[type].dtype;
+	if (!dtype)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"'%s' declares tokens of type '%s'; only uint16 and int32 can be read",
+			index, types[type].name);
+	if (strcmp(dtype, f->set->settings.dtype) == 0)
 		return 0;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"'%s' declares tokens of type '%s', and dtype is '%s'%s", index, type,
-		f->set->settings.dtype,
-		strcmp(type, "int32") == 0    ? "; give dtype='uint32'"
-		: strcmp(type, "uint16") == 0 ? "; give dtype='uint16'"
-					      : ", the only other type being 'uint32'");
+		"'%s' declares tokens of type '%s'; give dtype='%s'", index, types[type].name,
+		dtype);
 }
 
 static int prepare_records(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
@@ -278,7 +279,7 @@ static int prepare_indexed(struct finding *f, struct dataset_shard *shard, struc
 
 static const struct known {
 	const char *name;
-	const char *suffix; /* of shards; NULL: all but those of dataset_is_aside() */
+	const char *suffix; /* of struct finding */
 	int (*prepare)(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 		struct penstock_error *err);
 } formats[] = {

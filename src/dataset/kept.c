@@ -22,6 +22,7 @@
 
 #define DIRECTORY    "datasets"
 #define DIGEST_BYTES 16
+#define RULES	     "2\n" /* by which samples are found; others need other files */
 
 static char *directory(void)
 {
@@ -31,9 +32,6 @@ static char *directory(void)
 }
 
 /* Returns NULL if out of memory. */
-/* Changes with the rules by which samples are found. */
-#define FINDING "2\n"
-
 static char *path_of(const struct dataset *set, const struct dataset_options *o)
 {
 	_cleanup_free_ char *dir = directory(), *place = source_identity(set->source), *key = NULL;
@@ -41,8 +39,8 @@ static char *path_of(const struct dataset *set, const struct dataset_options *o)
 	char hex[2 * DIGEST_BYTES + 1];
 
 	if (dir && place)
-		key = str_printf(FINDING "%s\n%s %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %" PRIu64
-					 " %" PRIu64,
+		key = str_printf(RULES "%s\n%s %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %" PRIu64
+				       " %" PRIu64,
 			place, o->format ? o->format : "", o->header, o->record_size, o->trailer,
 			(int)o->dtype, o->window, o->stride);
 	if (!key || checksum_of(CHECKSUM_SHA256, key, strlen(key), digest, NULL) < 0)

@@ -166,7 +166,7 @@ static int unpack_arrays(struct dataset *set, const atomic_int *cancel, struct p
 		uint64_t size = source_size(set->source, i);
 
 		if (!str_ends(source_name(set->source, i), ".gz") ||
-			(n > 1 && dataset_is_aside(set->source, source_name(set->source, i))))
+			dataset_is_aside(set->source, source_name(set->source, i)))
 			continue;
 		if (size < GZIP_MIN)
 			return no_size(set, i, "is too short for a gzip file", err);

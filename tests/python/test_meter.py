@@ -100,7 +100,7 @@ def test_the_numbers_are_metrics_of_a_checkpoint(rows, place):
 
 @pytest.fixture(params=[80, 0])
 def terminal(request, monkeypatch):
-    """A terminal of 80 columns as standard error, or of a size that nobody has set; returns what was written to it."""
+    """A terminal of 80 columns as standard error, or one without a size; returns what was written to it."""
     outer, inner = os.openpty()
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, request.param, 0, 0))
     stderr = open(inner, "w")

@@ -41,20 +41,20 @@ static int add_document(
 	snprintf(compression, sizeof(compression), "zstd:%d", p->options->zstd);
 	for (size_t i = 0; r == 0 && i < p->n; i++) {
 		const struct pack_done *written = &p->done[i];
+		char *name = names[i][0], *unpacked = names[i][1];
 
-		pack_name(p, i, names[i][0]);
+		pack_name(p, i, name);
 		shards[i] = (struct mds_written){
-			.basename = names[i][0], .bytes = written->size, .samples = written->n};
+			.basename = name, .bytes = written->size, .samples = written->n};
 		if (!p->options->zstd)
 			continue;
-		memcpy(names[i][1], names[i][0], strlen(names[i][0]) - strlen(".zstd"));
-		shards[i] = (struct mds_written){.basename = names[i][1],
-			.bytes = written->unpacked,
-			.samples = written->n,
-			.zip = names[i][0],
-			.zip_bytes = written->size,
-			.zip_sha1 = written->sha1,
-			.compression = compression};
+		memcpy(unpacked, name, strlen(name) - strlen(".zstd"));
+		shards[i].basename = unpacked;
+		shards[i].bytes = written->unpacked;
+		shards[i].zip = name;
+		shards[i].zip_bytes = written->size;
+		shards[i].zip_sha1 = written->sha1;
+		shards[i].compression = compression;
 	}
 	if (r == 0)
 		r = mds_index_add(p->columns, shards, p->n, &t->document, err);

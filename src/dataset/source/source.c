@@ -157,7 +157,7 @@ int source_open(struct source **out, const struct source_place *place, struct pe
 	if (r == 0 && location.kind == LOCATION_OBJECT) {
 		r = s->open(s->cookie, s->google, &s->client, err);
 		if (r == 0) {
-			object_client_patience(s->client, LIMIT_DATASET_PATIENCE_MS, NULL);
+			object_client_patience(s->client, LIMIT_OPEN_PATIENCE_MS, NULL);
 			r = open_objects(s, place, err);
 			object_client_patience(s->client, 0, NULL);
 		}

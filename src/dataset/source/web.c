@@ -211,7 +211,7 @@ int source_web_get(const struct source *s, const char *name, const atomic_int *c
 			.url = buf_str(&url),
 			.follow_redirects = true,
 			.resend_ms = LIMIT_HTTP_RESEND_MS,
-			.patience_ms = LIMIT_DATASET_PATIENCE_MS,
+			.patience_ms = LIMIT_OPEN_PATIENCE_MS,
 			.cancel = cancel,
 			.sink = HTTP_SINK_TO_BUF(out)},
 		&reply, err);

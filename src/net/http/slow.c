@@ -26,23 +26,13 @@ void call_count_moved(struct call *call, int64_t now)
 	call->host->moved_ms = now;
 }
 
-/* If other requests made progress meanwhile, or there are none, this one is slow. If all are silent
- * it is more likely the host or the network, so wait twice as long. */
-static bool is_outlier(const struct call *call, int64_t now, int64_t slow)
-{
-	const struct http_host *host = call->host;
-
-	if (host->active_bulk == (call->request->bulk ? 1 : 0) || now - host->moved_ms < slow / 2)
-		return true;
-	return now - call->silent_ms >= 2 * slow;
-}
-
 bool call_is_slow(const struct call *call, int64_t now)
 {
-	int64_t slow;
+	const struct http_request *request = call->request;
+	const struct http_host *host = call->host;
+	bool alone = host->active_bulk == (request->bulk ? 1 : 0);
 
-	if (!call->request->resend_ms || call->paused || call->resent >= WAITS_RESENDS)
-		return false;
-	slow = waits_slow_ms(call_waits(call), call->request->resend_ms);
-	return slow && now - call->silent_ms >= slow && is_outlier(call, now, slow);
+	return request->resend_ms && !call->paused && call->resent < WAITS_RESENDS &&
+	       waits_is_slow(call_waits(call), request->resend_ms, now - call->silent_ms,
+		       alone ? 0 : now - host->moved_ms);
 }

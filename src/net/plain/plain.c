@@ -412,20 +412,17 @@ static bool is_stuck(const struct run *run, const struct connection *c, int sile
 	       (age >= (int64_t)SLOW * silence_ms && (int64_t)(c->have + c->get->len) < age);
 }
 
-/* A request without a byte of its reply counts as slow compared with others. If all are silent, the
- * cause is the server or the network, and a second connection comes later. */
+/* Only a request without a byte of its reply can be sent again. */
 static bool is_slow(const struct run *run, const struct connection *c)
 {
-	int64_t silent = run->now_ms - c->moved_ms, slow;
+	bool alone = run->next - run->ended == 1;
 
-	if (c->have || c->in_body || c->resent >= WAITS_RESENDS || silent < LIMIT_READS_RESEND_MS)
-		return false;
-	slow = waits_slow_ms(&run->plain->waits, LIMIT_READS_RESEND_MS);
-	return slow && silent >= slow &&
-	       (run->next - run->ended == 1 || run->now_ms - run->answered_ms < slow / 2 ||
-		       silent >= 2 * slow);
+	return !c->have && !c->in_body && c->resent < WAITS_RESENDS &&
+	       waits_is_slow(&run->plain->waits, LIMIT_READS_RESEND_MS, run->now_ms - c->moved_ms,
+		       alone ? 0 : run->now_ms - run->answered_ms);
 }
 
+/* Ends what is stuck, and sends again what is slow. */
 static void check_silence(struct run *run, int silence_ms)
 {
 	struct plain *p = run->plain;

@@ -93,7 +93,7 @@ int web_find(struct http_engine *engine, const char *url, const atomic_int *canc
 	const struct object_read first = {.key = url, .length = 1};
 	struct http_request request = {.on_headers = on_found,
 		.resend_ms = LIMIT_HTTP_RESEND_MS,
-		.patience_ms = LIMIT_DATASET_PATIENCE_MS,
+		.patience_ms = LIMIT_OPEN_PATIENCE_MS,
 		.cancel = cancel};
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;

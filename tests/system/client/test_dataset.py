@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from harness import expiring
 from harness.fault_proxy import s3_error
-from harness.gcs import Gcs, Object
 from harness.program import TOP, binary, environment
 from harness.waiting import wait_for
 
@@ -144,15 +143,21 @@ def script(tmp_path, text):
 # --- what is there ---
 
 
+def assert_odd(data):
+    """The samples are the objects ODD, in byte order of their keys, which are returned."""
+    names = sorted(ODD, key=lambda key: key.encode())
+    assert ["d/" + data.place(i)[0] for i in range(len(data))] == names
+    assert [bytes(sample) for sample in data.__getitems__([3, 0, 2, 1, 0])] == [ODD[names[i]] for i in (3, 0, 2, 1, 0)]
+    return names
+
+
 @pytest.mark.parametrize("url", ["s3://data/d/", "s3://data/d"])
 def test_objects_with_any_key_are_samples(any_bucket, url):
     put(any_bucket, ODD | {"d/.hidden": b"x", "d/folder/": b"", "other": b"x", "da": b"x"})
 
     data = Dataset(url, "objects")
 
-    names = sorted(ODD, key=lambda key: key.encode())
-    assert ["d/" + data.place(i)[0] for i in range(len(data))] == names
-    assert [bytes(sample) for sample in data.__getitems__([3, 0, 2, 1, 0])] == [ODD[names[i]] for i in (3, 0, 2, 1, 0)]
+    names = assert_odd(data)
     for i, name in enumerate(names):
         if ODD[name]:
             assert bytes(Dataset("s3://data/" + name, "objects")[0]) == ODD[name] and data.place(i)[2] == len(ODD[name])
@@ -205,24 +210,15 @@ def test_nothing_is_not_found(bucket):
 
 
 @pytest.fixture
-def gcs():
-    """Google's store with an empty bucket "train"."""
-    with Gcs() as running:
-        running.buckets["train"] = {}
-        yield running
-
-
-@pytest.fixture(params=["hmac", "service account", "anonymous"])
-def google(request, gcs, monkeypatch, tmp_path):
-    """The same, with each kind of identity in the environment."""
-    gcs.guarded = request.param != "anonymous"
-    use(monkeypatch, {"hmac": gcs.hmac_env, "anonymous": gcs.env}.get(request.param) or gcs.token_env(gcs.key_file(tmp_path / "key.json")))
+def google(gcs, who, monkeypatch):
+    """Google's store, with each kind of identity in the environment."""
+    use(monkeypatch, who)
     return gcs
 
 
 def put_google(gcs, objects):
     for key, content in objects.items():
-        gcs.buckets["train"][key] = Object(content, next(gcs.numbers), {"content-type": "application/octet-stream"})
+        gcs.put("train", key, content)
 
 
 @pytest.mark.parametrize("url", ["gs://train/d/", "gs://train/d"])
@@ -231,9 +227,7 @@ def test_objects_of_google_with_any_key_are_samples(google, url):
 
     data = Dataset(url, "objects")
 
-    names = sorted(ODD, key=lambda key: key.encode())
-    assert ["d/" + data.place(i)[0] for i in range(len(data))] == names
-    assert [bytes(sample) for sample in data.__getitems__([3, 0, 2, 1, 0])] == [ODD[names[i]] for i in (3, 0, 2, 1, 0)]
+    names = assert_odd(data)
     assert bytes(Dataset("gs://train/" + names[0], "objects")[0]) == ODD[names[0]]
     assert not any(name.startswith("x-amz-") for request in google.requests for name in request["headers"])
 

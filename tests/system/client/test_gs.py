@@ -8,31 +8,10 @@ import urllib.request
 
 import pytest
 
-from harness.gcs import Gcs, Object
+from harness.gcs import Gcs
 from harness.program import binary
 
 INPUT, UNAVAILABLE, USAGE, PERMISSION = 66, 69, 64, 77
-
-
-@pytest.fixture
-def gcs():
-    with Gcs() as running:
-        running.buckets["train"] = {}
-        yield running
-
-
-# Everything that shows who asks is demanded: a signature, or a token for a signed assertion.
-@pytest.fixture(params=["hmac", "service account", "anonymous"])
-def who(request, gcs, tmp_path):
-    gcs.guarded = request.param != "anonymous"
-    if request.param == "hmac":
-        return gcs.hmac_env
-    return gcs.token_env(gcs.key_file(tmp_path / "key.json")) if gcs.guarded else gcs.env
-
-
-def put(gcs, key, body=b"x", bucket="train", **headers):
-    gcs.buckets[bucket][key] = Object(body, next(gcs.numbers), {"content-type": "text/plain"} | headers)
-    return gcs.buckets[bucket][key]
 
 
 # The way of a checkpoint up and down with each kind of identity; a key has every sort of character.
@@ -87,7 +66,7 @@ def test_create_only_holds_for_streams_of_any_length(penstock, gcs):
 
 @pytest.mark.parametrize("size, composed", [(11, False), (11, True), (20 << 20, True)])
 def test_damaged_bytes_are_found(penstock, gcs, size, composed):
-    found = put(gcs, "damaged", b"y" * size)
+    found = gcs.put("train", "damaged", b"y" * size)
     found.composed, found.body = composed, b"z" + found.body[1:]
 
     result = penstock.run("cat", "gs://train/damaged", env=gcs.env)
@@ -104,7 +83,7 @@ def test_a_put_whose_bytes_do_not_fit_is_refused_by_its_hash(penstock, gcs):
 
 
 def test_packed_objects_come_as_they_are_stored(penstock, gcs):
-    put(gcs, "log.gz", b"\x1f\x8bpacked", **{"content-encoding": "gzip"})
+    gcs.put("train", "log.gz", b"\x1f\x8bpacked", **{"content-encoding": "gzip"})
 
     assert subprocess.run([binary(), "cat", "gs://train/log.gz"], env=penstock.env | gcs.env, stdout=subprocess.PIPE).stdout == b"\x1f\x8bpacked"
 
@@ -112,8 +91,8 @@ def test_packed_objects_come_as_they_are_stored(penstock, gcs):
 # One request for each of them, and what is gone already is no failure.
 def test_many_objects_are_removed_one_by_one(penstock, gcs):
     for i in range(60):
-        put(gcs, f"tmp/{i:03}")
-    put(gcs, "kept")
+        gcs.put("train", f"tmp/{i:03}")
+    gcs.put("train", "kept")
 
     penstock.run("rm", "-r", "gs://train/tmp/", env=gcs.env).exits(0)
 
@@ -122,7 +101,7 @@ def test_many_objects_are_removed_one_by_one(penstock, gcs):
 
 def test_a_link_signed_with_either_key_opens_the_object(penstock, gcs, tmp_path):
     gcs.guarded = True
-    put(gcs, "a file.txt", b"shared")
+    gcs.put("train", "a file.txt", b"shared")
     for env in (gcs.hmac_env, gcs.token_env(gcs.key_file(tmp_path / "key.json"))):
         link = penstock.run("presign", "gs://train/a file.txt", env=env).exits(0).out.strip()
         written = penstock.run("presign", "--method", "PUT", "gs://train/in.txt", env=env).exits(0).out.strip()
@@ -140,7 +119,7 @@ def test_a_token_is_fetched_once_and_renewed(penstock, gcs, tmp_path):
     gcs.guarded = True
     env = gcs.token_env(gcs.key_file(tmp_path / "key.json"))
     for i in range(30):
-        put(gcs, f"k{i:02}")
+        gcs.put("train", f"k{i:02}")
     penstock.run("rm", "-r", "gs://train/", env=env).exits(0)
     once = len(gcs.assertions)
     with subprocess.Popen([binary(), "put", "gs://train/slow"], env=penstock.env | env, stdin=subprocess.PIPE) as process:
@@ -164,7 +143,7 @@ def test_a_token_is_fetched_once_and_renewed(penstock, gcs, tmp_path):
 def test_store_and_token_service_are_spoken_to_over_tls(penstock, certificate, tmp_path):
     with Gcs(certificate.context) as gcs:
         gcs.guarded, gcs.buckets["train"] = True, {}
-        put(gcs, "k")
+        gcs.put("train", "k")
         env = gcs.token_env(gcs.key_file(tmp_path / "key.json"))
         trust = {"SSL_CERT_FILE": certificate.path, "AWS_CA_BUNDLE": None, "CURL_CA_BUNDLE": None}
 
@@ -178,7 +157,7 @@ def test_store_and_token_service_are_spoken_to_over_tls(penstock, certificate, t
 
 def test_other_identities_are_exchanged_too(penstock, gcs, tmp_path):
     gcs.guarded = True
-    put(gcs, "k")
+    gcs.put("train", "k")
     user = tmp_path / "home" / "application_default_credentials.json"
     user.parent.mkdir()
     user.write_text(json.dumps({

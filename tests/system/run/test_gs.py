@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from harness import progress
-from harness.gcs import Gcs, Object
+from harness.gcs import Gcs
 from harness.program import Penstock
 from harness.workflows import write_workflow
 
@@ -19,7 +19,7 @@ TAKEN = 69
 def gcs():
     with Gcs() as running:
         running.buckets |= {"data": {}, "out": {}}
-        put(running, "data", "train/a/b.txt", b"samples")
+        running.put("data", "train/a/b.txt", b"samples")
         yield running
 
 
@@ -33,10 +33,6 @@ def job(gcs, tmp_path):
         return write_workflow(tmp_path, command, named="only", name=name, continuousOutputSync=True, **ends)
 
     return write
-
-
-def put(gcs, bucket, key, body):
-    gcs.buckets[bucket][key] = Object(body, next(gcs.numbers), {"content-type": "text/plain"})
 
 
 def published(gcs):
@@ -65,7 +61,7 @@ def test_input_and_output_in_a_bucket_of_google(penstock, gcs, job, tmp_path, id
 
 # The first object that is not its own is copied aside in the store, and only that generation is replaced.
 def test_what_is_overwritten_is_kept(penstock, gcs, job):
-    put(gcs, "out", "run/model", b"theirs")
+    gcs.put("out", "run/model", b"theirs")
 
     done = penstock.run("run", job('printf ours > "$DEEPSQUARE_OUTPUT/model"'), env=gcs.env).ok()
 
@@ -114,7 +110,7 @@ def test_an_object_that_somebody_else_replaced_is_not_lost(penstock, gcs, job, t
     os.mkfifo(gate)
     first = penstock.popen("run", job(f'printf one > "$DEEPSQUARE_OUTPUT/ckpt"; read line < {gate}; printf two > "$DEEPSQUARE_OUTPUT/ckpt"'), env=gcs.env)
     wait_for(lambda: "run/ckpt" in gcs.buckets["out"])
-    put(gcs, "out", "run/ckpt", b"another's")
+    gcs.put("out", "run/ckpt", b"another's")
 
     gate.write_text("go\n")
 
@@ -181,7 +177,7 @@ def test_an_owner_that_was_replaced_publishes_nothing_more(machine, gcs, job, wa
     wait_for(lambda: "run/x" in gcs.buckets["out"])
     with gcs.lock:
         key, state = state_of(gcs)
-        put(gcs, "out", key, json.dumps(state | {"attempt": 2, "owner": state["owner"] | {"boot_id": "another", "host": "node7"}}).encode())
+        gcs.put("out", key, json.dumps(state | {"attempt": 2, "owner": state["owner"] | {"boot_id": "another", "host": "node7"}}).encode())
 
     ended = run.wait().exits(69)
 

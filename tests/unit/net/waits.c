@@ -29,6 +29,23 @@ static void slow_is_far_beyond_the_other_waits(void **state)
 	assert_int_equal(waits_slow_ms(&puts, 700), 9000);
 }
 
+static void a_request_is_slow_sooner_if_others_move(void **state)
+{
+	struct waits waits;
+
+	(void)state;
+	waits_init(&waits);
+	assert_false(waits_is_slow(&waits, 100, 100000, 0));
+
+	for (int i = 0; i < 8; i++)
+		waits_add(&waits, 20);
+	assert_false(waits_is_slow(&waits, 100, 119, 0));
+	assert_true(waits_is_slow(&waits, 100, 120, 0));
+	assert_true(waits_is_slow(&waits, 100, 120, 59));
+	assert_false(waits_is_slow(&waits, 100, 239, 60));
+	assert_true(waits_is_slow(&waits, 100, 240, 60));
+}
+
 static void quantiles_are_those_of_the_latest_waits(void **state)
 {
 	struct waits waits;
@@ -73,6 +90,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(slow_is_far_beyond_the_other_waits),
+		cmocka_unit_test(a_request_is_slow_sooner_if_others_move),
 		cmocka_unit_test(quantiles_are_those_of_the_latest_waits),
 		cmocka_unit_test(few_requests_are_sent_again),
 	};

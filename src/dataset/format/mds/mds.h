@@ -114,7 +114,7 @@ int mds_header_add(const struct mds_columns *columns, const uint64_t *sizes, siz
 struct mds_written {
 	const char *basename;
 	uint64_t bytes, samples;
-	/* The file that is there instead, compressed; `zip` is NULL if there is none. */
+	/* The compressed file that replaces it; NULL if it is not compressed. */
 	const char *zip, *compression; /* "zstd:3" */
 	uint64_t zip_bytes;
 	const char *zip_sha1; /* in hexadecimal digits */
