@@ -226,6 +226,8 @@ class Loader:
                 numbers["ended"] = i == plan.batches()
                 if line is not None:
                     line.show(i)
+                if self._numbers is numbers and not numbers["ended"] and meter.due():
+                    self._record()
                 if report.samples:
                     yield batch
                 else:
@@ -237,6 +239,7 @@ class Loader:
                 line.end(i)
             if self._numbers is numbers:
                 self._record()
+                self._numbers = None
         if message and not meter.samples and self._start == self._passed == 0:
             self._whole = False
             raise data_error("corrupt", f"cannot read any sample of the epoch: {message}".encode())
@@ -244,10 +247,9 @@ class Loader:
             self._begin(epoch + 1)
 
     def _record(self) -> None:
-        """Writes the numbers of the last epoch to the output of the run."""
+        """Writes the numbers of the epoch to the output of the run."""
         if self._numbers is not None and _worker_info() is None:
             record(self._ranks()[0], self._numbers, self._meter.stats())
-        self._numbers = None
 
     def stats(self) -> Dict[str, float]:
         """Returns numbers of this epoch, or the last one: ``samples``, ``bytes``, ``skipped``, ``seconds``, ``samples_per_s``, ``bytes_per_s``

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, Set, Tuple
 from penstock._reads import CAUSES, Report
 
 _INTERVAL_S = 0.2
+_RECORD_S = 60.0  # between the lines of a long epoch: a training that is killed leaves the last one
 _WARNINGS = 100  # shards that are named
 
 
@@ -27,6 +28,7 @@ class Meter:
         self._before = sum(self.skipped.values())
         self._waited = 0.0
         self._began = self._now = time.monotonic()
+        self._next = self._began + _RECORD_S
 
     def watch(self, batches: Iterator[Tuple[Any, Report]]) -> Iterator[Tuple[Any, Report]]:
         """Passes on batches, and measures how long the training waits for them."""
@@ -40,6 +42,13 @@ class Meter:
             self._add(got[1])
             yield got
             del got  # its memory is used again
+
+    def due(self) -> bool:
+        """Returns True each minute of an epoch."""
+        if self._now < self._next:
+            return False
+        self._next = self._now + _RECORD_S
+        return True
 
     def _add(self, report: Report) -> None:
         self.samples, self.size = self.samples + report.samples, self.size + report.size

@@ -172,6 +172,29 @@ static int find_in_shards(struct finding *f, struct penstock_error *err)
 
 /* ---- formats ---- */
 
+/* The dtype to give for tokens that are declared as `type`: those of int32 are not negative. */
+static const char *token_dtype(const char *type)
+{
+	return strcmp(type, "int32") == 0 ? "uint32" : type;
+}
+
+/* `type` is that of the tokens in the file `index`. */
+static int check_dtype(
+	const struct dataset *set, const char *index, const char *type, struct penstock_error *err)
+{
+	const char *dtype = token_dtype(type);
+
+	if (strcmp(dtype, "uint16") != 0 && strcmp(dtype, "uint32") != 0)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"'%s' declares tokens of type '%s'; only uint16, uint32 and int32 can be "
+			"read",
+			index, type);
+	if (strcmp(dtype, set->settings.dtype) == 0)
+		return 0;
+	return error_set(err, PENSTOCK_E_INVALID,
+		"'%s' declares tokens of type '%s'; give dtype='%s'", index, type, dtype);
+}
+
 int dataset_init_records(
 	const struct dataset *set, struct records *records, struct penstock_error *err)
 {
@@ -194,12 +217,10 @@ static int check_megatron(
 	const struct finding *f, const struct shard_input *in, struct penstock_error *err)
 {
 	static const char magic[9] = "MMIDIDX";
-	static const struct {
-		const char *name, *dtype; /* that has its values; tokens are not negative */
-	} types[] = {{""}, {"uint8"}, {"int8"}, {"int16"}, {"int32", "uint32"}, {"int64"},
-		{"float64"}, {"float32"}, {"uint16", "uint16"}};
+	static const char *const types[] = {
+		"", "uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16"};
 	const struct source *source = f->set->source;
-	const char *name = source_name(source, in->shard), *dtype;
+	const char *name = source_name(source, in->shard);
 	size_t stem = strlen(name) - (str_ends(name, ".bin") ? strlen(".bin") : 0);
 	_cleanup_free_ char *index = str_printf("%.*s.idx", (int)stem, name);
 	struct shard_input other = *in;
@@ -216,16 +237,7 @@ static int check_megatron(
 	if (r < 0 || memcmp(head, magic, sizeof(magic)) != 0)
 		return r;
 	type = head[MEGATRON_TYPE] < ARRAY_SIZE(types) ? head[MEGATRON_TYPE] : 0;
-	dtype = types[type].dtype;
-	if (!dtype)
-		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"'%s' declares tokens of type '%s'; only uint16 and int32 can be read",
-			index, types[type].name);
-	if (strcmp(dtype, f->set->settings.dtype) == 0)
-		return 0;
-	return error_set(err, PENSTOCK_E_INVALID,
-		"'%s' declares tokens of type '%s'; give dtype='%s'", index, types[type].name,
-		dtype);
+	return check_dtype(f->set, index, types[type], err);
 }
 
 static int prepare_records(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
@@ -236,12 +248,17 @@ static int prepare_records(struct finding *f, struct dataset_shard *shard, struc
 
 	if (r < 0)
 		return r;
+	/* Chunks of tokens that the index of litData does not list. */
+	if (f->set->litdata && !shard->format)
+		return 0;
 	if (strcmp(f->set->name, "npy") == 0)
 		r = npy_open(&shard->records, &reader, err);
 	else if (strcmp(f->set->name, "idx") == 0)
 		r = idx_open(&shard->records, &reader, err);
 	else
 		r = dataset_init_records(f->set, &shard->records, err);
+	if (r == 0 && f->set->litdata)
+		r = litdata_find_tokens(&reader, &shard->records.header, err);
 	shard->format = &shard->records.format;
 	return r;
 }
@@ -336,27 +353,29 @@ int dataset_parse_document(struct dataset *set, struct penstock_error *err)
 			: litdata_index_parse(
 				  &set->litdata, text, set->document.len, "index.json", err);
 
+	if (r == 0 && set->litdata && set->litdata->tokens)
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"cannot open '%s': its chunks are of tokens; give format='tokens', "
+			"dtype='%s' and a window",
+			source_url(set->source), token_dtype(dtype_name(set->litdata->tokens)));
 	return r < 0 ? r : set_formats(set, err);
 }
 
-static int read_index(struct dataset *set, const atomic_int *cancel, struct penstock_error *err)
+static int read_document(struct dataset *set, const atomic_int *cancel, struct buf *document,
+	struct penstock_error *err)
 {
-	struct shard_input in = {.set = set, .cancel = cancel};
+	struct shard_input in = {
+		.set = set, .cancel = cancel, .shard = source_find(set->source, "index.json")};
 	size_t size;
 	char *text;
 	int r;
 
-	in.shard = source_find(set->source, "index.json");
-	if (in.shard == SIZE_MAX)
-		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot open '%s' as %s: it has no index.json", source_url(set->source),
-			set->name);
 	if (source_size(set->source, in.shard) >= LIMIT_FORMAT_INDEX)
 		return error_set(err, PENSTOCK_E_LIMIT,
 			"cannot open '%s': its index.json has more than %zu MiB",
 			source_url(set->source), LIMIT_FORMAT_INDEX / MIB);
 	size = (size_t)source_size(set->source, in.shard);
-	text = buf_reserve(&set->document, size + 1);
+	text = buf_reserve(document, size + 1);
 	if (!text)
 		return error_memory(err);
 	r = dataset_take_reader(set, &in.reader, err);
@@ -364,10 +383,21 @@ static int read_index(struct dataset *set, const atomic_int *cancel, struct pens
 		return r;
 	r = read_shard(&in, 0, text, size, err);
 	dataset_give_reader(set, in.reader);
-	if (r < 0)
-		return r;
-	buf_grown(&set->document, size);
-	return dataset_parse_document(set, err);
+	if (r == 0)
+		buf_grown(document, size);
+	return r;
+}
+
+static int read_index(struct dataset *set, const atomic_int *cancel, struct penstock_error *err)
+{
+	int r;
+
+	if (source_find(set->source, "index.json") == SIZE_MAX)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"cannot open '%s' as %s: it has no index.json", source_url(set->source),
+			set->name);
+	r = read_document(set, cancel, &set->document, err);
+	return r < 0 ? r : dataset_parse_document(set, err);
 }
 
 /* ---- detection ---- */
@@ -426,6 +456,29 @@ static int detect(struct dataset *set, const atomic_int *cancel, const char **na
 		r = detect_by(set, large_shard(set->source), cancel, &kind, err);
 	*name = format_kind_name(kind);
 	return r;
+}
+
+/* Reads the index of litData if there is one: tokens are then in its chunks. */
+static int find_token_chunks(
+	struct dataset *set, const atomic_int *cancel, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_FORMAT_INDEX);
+	size_t index = source_find(set->source, "index.json");
+	enum format_kind kind = FORMAT_KIND_OBJECTS;
+	int r = index == SIZE_MAX ? 0 : detect_by(set, index, cancel, &kind, err);
+
+	if (r < 0 || kind != FORMAT_KIND_LITDATA)
+		return r;
+	r = read_document(set, cancel, &text, err);
+	if (r == 0)
+		r = litdata_index_parse(&set->litdata, buf_str(&text), text.len, "index.json", err);
+	if (r == 0 && set->litdata->tokens == DTYPE_NONE)
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"its chunks are not of tokens; give format='litdata'");
+	if (r == 0)
+		r = check_dtype(set, "index.json", dtype_name(set->litdata->tokens), err);
+	return r < 0 ? error_prefix(err, "cannot open '%s'", source_url(set->source))
+		     : set_formats(set, err);
 }
 
 /* ---- all of it ---- */
@@ -539,6 +592,8 @@ int dataset_find_samples(
 		f.all = dataset_is_aside(set->source, source_name(set->source, i));
 	if (f.prepare == prepare_indexed)
 		r = read_index(set, options->place.cancel, err);
+	else if (strcmp(set->name, "tokens") == 0)
+		r = find_token_chunks(set, options->place.cancel, err);
 	if (r == 0)
 		r = dataset_unpack(set, options->place.cancel, err);
 	if (r == 0)

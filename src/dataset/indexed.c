@@ -162,6 +162,14 @@ static int init_records(const struct dataset *set, const struct index *index, si
 		.offset = index->parts[shard].header};
 	const char *fault;
 
+	if (strcmp(set->name, "tokens") == 0) {
+		int r = dataset_init_records(set, records, err);
+
+		records->header = array.offset;
+		return array.offset > LIMIT_S3_OBJECT_MAX
+			       ? does_not_fit(set, "a header of tokens", err)
+			       : r;
+	}
 	if (strcmp(set->name, "npy") != 0 && strcmp(set->name, "idx") != 0)
 		return dataset_init_records(set, records, err);
 	if (array.ndim > LIMIT_FORMAT_DIMS || array.offset > LIMIT_NPY_HEADER)

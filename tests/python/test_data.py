@@ -363,6 +363,50 @@ def test_chunks_of_litdata_have_fields(folder):
     assert data[1]["t2"].dtype == np.int64 and data[1]["n1"].dtype == np.float32 and data[0]["t2"].ndim == 2
 
 
+# As litData's optimize() writes the arrays of a tokenizer; a chunk has the offsets of its items, then their tokens.
+def make_token_chunks(folder, loader="TokensLoader", serializer="no_header_tensor:16"):
+    chunks, spec = [], json.dumps([1, {"type": None, "context": None, "children_spec": []}])
+    for number, lengths in enumerate([(5, 4), (3,)]):
+        offsets = 4 * (len(lengths) + 2 + np.concatenate([[0], np.cumsum(lengths)]))
+        tokens = np.arange(sum(lengths), dtype="<i4") + 100 * number
+        (folder / f"chunk-0-{number}.bin").write_bytes(np.array([len(lengths), *offsets], "<u4").tobytes() + tokens.tobytes())
+        chunks.append({"chunk_bytes": 4 * sum(lengths), "chunk_size": len(lengths), "dim": sum(lengths), "filename": f"chunk-0-{number}.bin"})
+    config = {"data_format": [serializer], "data_spec": spec, "item_loader": loader, "compression": None, "encryption": None}
+    (folder / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
+    (folder / "chunk-1-0.bin").write_bytes(b"of a writer that was killed")
+
+
+def test_chunks_of_litdata_are_tokens(folder):
+    make_token_chunks(folder)
+
+    data = Dataset(folder, "tokens", dtype="uint32", window=3)
+
+    assert data.__getitems__(range(len(data))).tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [100, 101, 102]]
+
+
+@pytest.mark.parametrize("options, message", [
+    ({}, "tokens.*uint32.*window"), ({"format": "litdata"}, "tokens.*uint32"), ({"format": "tokens", "window": 3}, "index.json.*int32.*uint32"),
+])  # fmt: skip
+def test_chunks_of_tokens_need_a_window_and_a_type(folder, options, message):
+    make_token_chunks(folder)
+
+    with pytest.raises(DatasetError, match=message):
+        Dataset(folder, **options)
+
+
+def test_chunks_of_tokens_are_verified(folder):
+    make_token_chunks(folder, serializer="no_header_tensor:18")
+    with pytest.raises(DatasetError, match="int64"):
+        Dataset(folder, "tokens", dtype="uint32", window=3)
+    make_token_chunks(folder, loader="PyTreeLoader")
+    with pytest.raises(DatasetError, match="litdata"):
+        Dataset(folder, "tokens", dtype="uint32", window=3)
+    make_token_chunks(folder)
+    (folder / "chunk-0-1.bin").write_bytes(np.array([1, 8, 24], "<u4").tobytes() + bytes(12))
+    with pytest.raises(DatasetDamaged, match="chunk-0-1.bin.*byte 8"):
+        Dataset(folder, "tokens", dtype="uint32", window=3)
+
+
 def make_records(folder):
     cifar10(folder / "test_batch.bin", [1])
 

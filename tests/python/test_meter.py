@@ -163,6 +163,13 @@ def test_each_epoch_is_a_line_in_the_output_of_a_run(rows, run, clock):
     assert (whole["samples"], left["samples"], left["epoch"], left["ended"], left["attempt"]) == (20, 8, 1, False, 2)
 
 
+def test_a_long_epoch_has_a_line_for_each_minute(rows, run, clock):
+    for _ in Loader(rows, 2):
+        clock.now += 25
+
+    assert [(line["samples"], line["ended"]) for line in run()] == [(8, False), (14, False), (20, True)]
+
+
 # Its generator is still there when the next epoch begins.
 def test_an_epoch_that_is_not_asked_for_more_is_written_before_the_next(rows, run):
     loader = Loader(rows, 8)

@@ -3,6 +3,7 @@ import gzip
 import io
 import pickle
 import re
+import signal
 import struct
 import subprocess
 
@@ -100,6 +101,10 @@ def test_lightning_trains_the_autoencoder_and_continues_after_a_kill(store, digi
     assert f"trained {2 * PICTURES // BATCH} steps" in done.stdout and "Restoring states" in done.stdout + done.stderr, done.stderr
 
 
+def sha256(done):
+    return re.search(r"^weights sha256 (\w+)$", done.stdout, re.M).group(1)
+
+
 def in_store(store, pictures):
     """Puts the pictures of an unpacked archive into s3://cifar10/data/ as the binary version has them."""
     store.client.create_bucket(Bucket="cifar10")
@@ -125,18 +130,22 @@ def test_the_training_on_cifar10_ends_with_the_same_weights_from_the_store(store
     assert "resumed at step 6 from" in resumed.stdout and trained_weights(resumed.stdout) == unbroken(pictures), resumed.stderr
 
 
-def test_the_preemptible_cnn_ends_with_the_same_weights_from_the_store(store, pictures, tmp_path):
+def test_the_preemptible_cnn_continues_in_mid_epoch_from_the_store_with_the_same_weights(store, pictures, tmp_path):
     in_store(store, pictures)
     options = "--limit 320 --batch-size 8 --epochs 2 --every 7 --threads 1 --device cpu"
 
-    def run(where, dataset):
-        (tmp_path / where).mkdir()
+    def run(where, dataset, notice=""):
         env = environment() | store.env | {"PYTHONPATH": str(PACKAGE), "DEEPSQUARE_OUTPUT": str(tmp_path / where), "PENSTOCK_CHECKPOINT_DIR": str(tmp_path / where)}
         command = [PYTHON, TOP / "examples" / "preemptible" / "cifar10.py", "--dataset", dataset, *options.split()]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-        return re.search(r"^weights sha256 (\w+)$", done.stdout, re.M).group(1), done.stderr
+        return subprocess.run(command, env=env | {"PENSTOCK_PREEMPT_FILE": notice}, capture_output=True, text=True, check=False)
 
-    assert run("streamed", "s3://cifar10/data/train/") == run("files", pictures)
+    stopped = run("streamed", "s3://cifar10/data/train/", notice=PYTHON)
+    resumed = run("streamed", "s3://cifar10/data/train/")
+    whole = run("files", pictures)
+
+    assert "stopped after batch 1 of epoch 1" in stopped.stdout and stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
+    assert "resumed after batch 1 of epoch 1" in resumed.stdout, resumed.stderr
+    assert sha256(resumed) == sha256(whole)
 
 
 @pytest.fixture

@@ -278,6 +278,42 @@ static void arrays_have_their_type_in_the_index(void **state)
 	assert_int_equal(fields.items[0].dims[0], 2);
 }
 
+/* Chunks of litData have offsets before their tokens. */
+static void tokens_have_their_place_in_the_index(void **state)
+{
+	static const char json[] =
+		"{\"chunks\":[{\"chunk_size\":1,\"filename\":\"a\"}],\"config\":{\"data_format\":"
+		"[\"no_header_numpy:5\"],\"item_loader\":\"TokensLoader\",\"data_spec\":"
+		"\"[1,{\\\"type\\\":null,\\\"children_spec\\\":[]}]\"}}";
+	_cleanup_(buf_release) struct buf bytes = BUF_INIT(MIB);
+	_cleanup_free_ char *path = NULL;
+	struct fixture *f = *state;
+	struct index_part *first;
+	struct index index;
+
+	write_file(f, "index.json", json, sizeof(json) - 1);
+	write_file(f, "a", "\1\0\0\0\14\0\0\0\24\0\0\0abcdefgh", 20);
+	write_file(f, "b", "of a writer that was killed", 27);
+	index_set(f, (struct dataset_options){.format = "tokens", .window = 2});
+	assert_int_equal(dataset_count(f->set), 2);
+	assert_sample(f, 1, "efgh");
+
+	path = path_join(f->dir, INDEX_NAME);
+	assert_int_equal(fs_read(path, &bytes, NULL), 0);
+	assert_int_equal(index_read(&index, bytes.data, bytes.len, "x", NULL), 0);
+	first = (struct index_part *)(uintptr_t)index.parts;
+	assert_int_equal(first->header, 12);
+	for (size_t i = 0; i < 2; i++) {
+		_cleanup_(buf_release) struct buf out = BUF_INIT(MIB);
+
+		first->header = i ? UINT64_MAX - 1 : 4;
+		assert_int_equal(index_write(&index, &out, NULL), 0);
+		write_file(f, INDEX_NAME, out.data, out.len);
+		assert_int_equal(
+			open_set(f, (struct dataset_options){0}), -(int)PENSTOCK_E_CORRUPT);
+	}
+}
+
 static void a_shard_that_changed_names_the_remedy(void **state)
 {
 	struct fixture *f = *state;
@@ -422,6 +458,7 @@ int main(void)
 		TEST(an_index_replaces_the_listing_and_the_scan),
 		TEST(settings_come_from_the_index),
 		TEST(arrays_have_their_type_in_the_index),
+		TEST(tokens_have_their_place_in_the_index),
 		TEST(a_shard_that_changed_names_the_remedy),
 		TEST(a_damaged_index_is_an_error_with_a_remedy),
 		TEST(samples_are_verified_against_the_checksums_of_an_index),

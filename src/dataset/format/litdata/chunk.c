@@ -203,3 +203,22 @@ void litdata_chunk_init(struct litdata_chunk *chunk, const struct litdata_fields
 	*chunk = (struct litdata_chunk){
 		.format = {.name = "litdata", .scan = scan, .split = split}, .fields = fields};
 }
+
+int litdata_find_tokens(
+	const struct shard_reader *shard, uint64_t *offset, struct penstock_error *err)
+{
+	_cleanup_(window_release) struct window w = {.shard = shard};
+	const unsigned char *p;
+	uint64_t items;
+	int r = window_get(&w, 0, 8, &p, err);
+
+	if (r < 0)
+		return r;
+	items = get_le32(p);
+	*offset = get_le32(p + 4);
+	if (*offset != 4 * (items + 2))
+		return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, 4,
+			"the first item is at byte %" PRIu64 ", and the offsets end at %" PRIu64,
+			*offset, 4 * (items + 2));
+	return 0;
+}

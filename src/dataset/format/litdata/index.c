@@ -165,6 +165,13 @@ static bool is_zstd(const json_t *config)
 	       (!of || strcmp(of, "chunk") == 0);
 }
 
+static bool is_for_tokens(const json_t *config)
+{
+	const char *loader = json_string_value(json_object_get(config, "item_loader"));
+
+	return loader && strcmp(loader, "TokensLoader") == 0;
+}
+
 /* Returns the reason for which data sets with this configuration are refused. */
 static const char *unsupported(const json_t *config)
 {
@@ -176,9 +183,26 @@ static const char *unsupported(const json_t *config)
 		return "its compression is not supported; only zstd of whole chunks is";
 	if (encryption && !json_is_null(encryption))
 		return "its chunks are encrypted";
-	if (loader && strcmp(loader, "PyTreeLoader") != 0)
-		return "only data sets for PyTreeLoader are supported";
+	if (loader && strcmp(loader, "PyTreeLoader") != 0 && !is_for_tokens(config))
+		return "only data sets for PyTreeLoader and TokensLoader are supported";
+	if (is_for_tokens(config) && is_zstd(config))
+		return "compressed chunks of tokens are not supported";
 	return NULL;
+}
+
+/* Chunks for TokensLoader have items that are arrays of tokens, one after the other. */
+static int read_tokens(struct litdata_index *index, const json_t *config, const char *name,
+	struct penstock_error *err)
+{
+	const struct litdata_field *field = &index->fields->items[0];
+
+	if (!is_for_tokens(config))
+		return 0;
+	if (index->fields->n != 1 || field->kind != LITDATA_VECTOR)
+		return refuse(name, PENSTOCK_E_UNSUPPORTED,
+			"its items for TokensLoader are not arrays without a header", err);
+	index->tokens = field->dtype;
+	return 0;
 }
 
 static int read_chunk(struct litdata_chunk *chunk, const json_t *json, const char *name,
@@ -219,6 +243,8 @@ int litdata_index_parse(struct litdata_index **out, const char *data, size_t len
 		return refuse(name, PENSTOCK_E_UNSUPPORTED, fault, err);
 	index->zstd = is_zstd(config);
 	r = read_fields(index, config, name, err);
+	if (r == 0)
+		r = read_tokens(index, config, name, err);
 	if (r < 0)
 		return r;
 	index->chunks = calloc(json_array_size(chunks) + 1, sizeof(*index->chunks));

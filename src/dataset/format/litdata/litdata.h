@@ -12,8 +12,11 @@
  *
  * A field has the name of its key in the dictionary that was written, "a.b" in nested ones, and its
  * position in a list. PENSTOCK_E_UNSUPPORTED are encrypted data sets, those with another
- * compression than zstd of whole chunks, those of other loaders than PyTreeLoader, and pickled
- * fields, since loading them can run any code. A compressed chunk is scanned as what it contains.
+ * compression than zstd of whole chunks, those of other loaders than PyTreeLoader and TokensLoader,
+ * and pickled fields, since loading them can run any code. A compressed chunk is scanned as what it
+ * contains.
+ *
+ * The items of a chunk for TokensLoader are one stream of tokens.
  */
 #ifndef DATASET_FORMAT_LITDATA_LITDATA_H
 #define DATASET_FORMAT_LITDATA_LITDATA_H
@@ -33,12 +36,16 @@ struct litdata_index {
 	struct litdata_chunk *chunks;
 	size_t n;
 	struct litdata_fields *fields; /* of all chunks */
+	enum format_dtype tokens; /* of chunks for TokensLoader; else DTYPE_NONE */
 	bool zstd; /* each chunk is compressed */
 };
 
 /* `name` is for messages. */
 int litdata_index_parse(struct litdata_index **out, const char *data, size_t len, const char *name,
 	struct penstock_error *err);
+/* Sets the offset at which the tokens of a chunk begin; they end with it. */
+int litdata_find_tokens(
+	const struct shard_reader *shard, uint64_t *offset, struct penstock_error *err);
 void litdata_index_free(struct litdata_index *index);
 static inline void litdata_index_freep(struct litdata_index **index)
 {
