@@ -229,6 +229,10 @@
 /* ms of a scan after which its result is kept in the home, and days for which it is kept unused */
 #define LIMIT_DATASET_SCAN_MS 100
 #define LIMIT_DATASET_KEPT_DAYS 30
+/* bytes of a data set from which on one process scans for all that open it, and ms for which the
+ * others wait for it: it may be stopped */
+#define LIMIT_DATASET_SCAN_MIN (64 * MIB)
+#define LIMIT_DATASET_CLAIM_MS 60000
 #define LIMIT_DATASET_BYTES   (4 * GIB) /* bytes of a batch */
 #define LIMIT_DATASET_FILES   32 /* files that a reader keeps open */
 #define LIMIT_DATASET_READERS 32 /* readers kept between calls; each has its connections */

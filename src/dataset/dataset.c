@@ -16,16 +16,26 @@
 static int find(
 	struct dataset *set, const struct dataset_options *options, struct penstock_error *err)
 {
+	int claim = -1;
 	int64_t start;
 	int r;
 
-	if (!options->fresh && dataset_use_kept(set, options))
+	if (options->fresh)
+		return dataset_find_samples(set, options, err);
+	if (dataset_use_kept(set, options))
 		return 0;
+	claim = dataset_claim_scan(set, options);
+	/* The process that had the claim may have kept its result. */
+	if (dataset_use_kept(set, options)) {
+		dataset_release_scan(set, options, claim);
+		return 0;
+	}
 	start = clock_monotonic_ms();
 	r = dataset_find_samples(set, options, err);
-	if (r == 0 && !options->fresh && set->shards && !source_is_packed(set->source) &&
+	if (r == 0 && set->shards && !source_is_packed(set->source) &&
 		clock_monotonic_ms() - start >= LIMIT_DATASET_SCAN_MS)
 		dataset_keep(set, options);
+	dataset_release_scan(set, options, claim);
 	return r;
 }
 

@@ -113,6 +113,12 @@ int dataset_read_stored(struct dataset *set, const uint64_t *ids, size_t n, size
 
 /* kept.c: uses the result of an earlier scan. Returns false if there is none. */
 bool dataset_use_kept(struct dataset *set, const struct dataset_options *options);
+/* Claims the scan of a large data set for this process. Returns -1 after a wait for the process
+ * that had the claim, and if none is needed. */
+int dataset_claim_scan(const struct dataset *set, const struct dataset_options *options);
+/* `claim` may be -1. */
+void dataset_release_scan(
+	const struct dataset *set, const struct dataset_options *options, int claim);
 /* Keeps the result of a scan, if possible. */
 void dataset_keep(const struct dataset *set, const struct dataset_options *options);
 

@@ -1,6 +1,8 @@
 /*
  * Results of scans that took long, in the home: datasets/DIGEST.index. The digest is that of the
- * place and the options; the list of shards in the file decides if it applies.
+ * place and the options; the list of shards in the file decides if it applies. DIGEST.lock is
+ * locked by the process that scans, so that those which open the set at the same time, such as the
+ * ranks of a training, wait for its result.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -20,9 +22,10 @@
 #include "dataset/internal.h"
 #include "s3/sum/checksum.h"
 
-#define DIRECTORY    "datasets"
-#define DIGEST_BYTES 16
-#define RULES	     "3\n" /* by which samples are found; others need other files */
+#define DIRECTORY     "datasets"
+#define DIGEST_BYTES  16
+#define CLAIM_POLL_MS 20
+#define RULES	      "3\n" /* by which samples are found; others need other files */
 
 static char *directory(void)
 {
@@ -32,7 +35,7 @@ static char *directory(void)
 }
 
 /* Returns NULL if out of memory. */
-static char *path_of(const struct dataset *set, const struct dataset_options *o)
+static char *path_of(const struct dataset *set, const struct dataset_options *o, const char *suffix)
 {
 	_cleanup_free_ char *dir = directory(), *place = source_identity(set->source), *key = NULL;
 	uint8_t digest[CHECKSUM_MAX_SIZE];
@@ -46,7 +49,7 @@ static char *path_of(const struct dataset *set, const struct dataset_options *o)
 	if (!key || checksum_of(CHECKSUM_SHA256, key, strlen(key), digest, NULL) < 0)
 		return NULL;
 	str_hex(digest, DIGEST_BYTES, hex);
-	return str_printf("%s/%s.index", dir, hex);
+	return str_printf("%s/%s%s", dir, hex, suffix);
 }
 
 static bool is_of_source(const struct index *index, const struct source *source)
@@ -62,7 +65,7 @@ bool dataset_use_kept(struct dataset *set, const struct dataset_options *options
 {
 	_cleanup_(buf_release) struct buf bytes = BUF_INIT(LIMIT_DATASET_INDEX);
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_free_ char *path = path_of(set, options);
+	_cleanup_free_ char *path = path_of(set, options, ".index");
 	struct index index;
 	int r;
 
@@ -82,6 +85,46 @@ bool dataset_use_kept(struct dataset *set, const struct dataset_options *options
 	/* The time of its last use. */
 	utimensat(AT_FDCWD, path, NULL, 0);
 	return true;
+}
+
+static uint64_t bytes_of(const struct source *source)
+{
+	struct source_list list = source_list(source);
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < list.n && bytes < LIMIT_DATASET_SCAN_MIN; i++)
+		bytes += list.entries[i].size;
+	return bytes;
+}
+
+int dataset_claim_scan(const struct dataset *set, const struct dataset_options *options)
+{
+	_cleanup_free_ char *path = path_of(set, options, ".lock"), *dir = directory();
+	const atomic_int *cancel = options->place.cancel;
+	int64_t end = clock_monotonic_ms() + LIMIT_DATASET_CLAIM_MS;
+	_cleanup_close_ int fd = -1;
+
+	if (!path || !dir || bytes_of(set->source) < LIMIT_DATASET_SCAN_MIN ||
+		fs_mkdirs(dir, 0700, NULL) < 0)
+		return -1;
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0 || fs_lock(fd) != 1)
+		return take_fd(fd);
+	log_debug("another process scans '%s'; waiting for it", source_url(set->source));
+	while (fs_lock(fd) == 1 && clock_monotonic_ms() < end && !(cancel && atomic_load(cancel)))
+		clock_sleep_ms(CLAIM_POLL_MS);
+	return -1;
+}
+
+void dataset_release_scan(
+	const struct dataset *set, const struct dataset_options *options, int claim)
+{
+	_cleanup_free_ char *path = claim < 0 ? NULL : path_of(set, options, ".lock");
+
+	if (path)
+		unlink(path);
+	if (claim >= 0)
+		close(claim);
 }
 
 /* Removes what was not used for long, temporary files among it. */
@@ -104,7 +147,7 @@ void dataset_keep(const struct dataset *set, const struct dataset_options *optio
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_DATASET_INDEX);
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_free_ char *path = path_of(set, options), *dir = directory();
+	_cleanup_free_ char *path = path_of(set, options, ".index"), *dir = directory();
 	int r = path && dir ? fs_mkdirs(dir, 0700, &err) : error_memory(&err);
 
 	if (r == 0)

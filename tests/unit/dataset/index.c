@@ -1,4 +1,7 @@
+#include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -447,6 +450,84 @@ static void what_was_kept_for_long_is_removed(void **state)
 	assert_int_equal(access(old, F_OK), -1);
 }
 
+static void *open_in_thread(void *cookie)
+{
+	struct fixture *f = cookie;
+	struct dataset_options options = {0};
+
+	options.place.url = f->dir;
+	return dataset_open(&f->set, &options, &f->err) < 0 ? f : NULL;
+}
+
+/* Descriptors of this process that are open on a lock of a scan. */
+static unsigned open_locks(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
+	struct dirent *e;
+
+	while ((e = readdir(dir))) {
+		char path[256] = {0};
+
+		if (readlinkat(dirfd(dir), e->d_name, path, sizeof(path) - 1) > 0)
+			n += strstr(path, ".lock") != NULL;
+	}
+	closedir(dir);
+	return n;
+}
+
+static void one_scans_and_others_wait_for_its_result(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_free_ char *large = path_join(f->dir, "b.tar");
+	struct dataset_options options = {0}, own = {.fresh = true};
+	struct dataset *set = NULL;
+	pthread_t thread;
+	void *failed;
+	int claim;
+
+	options.place.url = own.place.url = f->dir;
+	write_tar(f, "a.tar", "ab");
+	write_file(f, "b.tar", "", 0);
+	assert_int_equal(truncate(large, LIMIT_DATASET_SCAN_MIN), 0);
+	assert_int_equal(dataset_open(&set, &own, NULL), 0);
+	claim = dataset_claim_scan(set, &options);
+	assert_true(claim >= 0);
+	assert_int_equal(pthread_create(&thread, NULL, open_in_thread, f), 0);
+	while (open_locks() < 2)
+		sched_yield();
+	dataset_keep(set, &options);
+	dataset_release_scan(set, &options, claim);
+	assert_int_equal(pthread_join(thread, &failed), 0);
+	assert_null(failed);
+	assert_int_equal(dataset_origin(f->set), DATASET_KEPT);
+	assert_int_equal(dataset_count(f->set), 2);
+	assert_int_equal(open_locks(), 0);
+	dataset_free(set);
+}
+
+static void a_wait_for_a_scan_can_be_cancelled(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_free_ char *large = path_join(f->dir, "b.tar");
+	atomic_int cancel = 1;
+	struct dataset_options options = {.fresh = true};
+	int claim;
+
+	write_tar(f, "a.tar", "ab");
+	write_file(f, "b.tar", "", 0);
+	assert_int_equal(truncate(large, LIMIT_DATASET_SCAN_MIN), 0);
+	assert_int_equal(open_set(f, options), 0);
+	options.place.url = f->dir;
+	claim = dataset_claim_scan(f->set, &options);
+	options.place.cancel = &cancel;
+	assert_int_equal(dataset_claim_scan(f->set, &options), -1);
+	dataset_release_scan(f->set, &options, claim);
+	claim = dataset_claim_scan(f->set, &options);
+	assert_true(claim >= 0);
+	dataset_release_scan(f->set, &options, claim);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, finish)
@@ -464,6 +545,8 @@ int main(void)
 		TEST(samples_are_verified_against_the_checksums_of_an_index),
 		TEST(a_scan_is_kept_for_the_same_list_of_shards),
 		TEST(what_was_kept_for_long_is_removed),
+		TEST(one_scans_and_others_wait_for_its_result),
+		TEST(a_wait_for_a_scan_can_be_cancelled),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
