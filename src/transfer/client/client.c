@@ -18,9 +18,10 @@
 
 /* A larger body is protected by its checksum instead. */
 #define SIGNED_BODY_MAX (16 * KIB)
-/* Attempts that wait for new credentials, one back-off each; renewed credentials get one more
- * attempt. */
+/* Attempts that wait for new credentials, one back-off each. */
 #define REFUSALS_MAX 5
+/* New credentials that a store refuses, too; they then get one more attempt. */
+#define RENEWALS_MAX 3
 
 void object_info_release(struct object_info *info)
 {
@@ -509,7 +510,7 @@ static int op_prepare(
 	/* A request that is retried for long outlives its first keys; each set of keys gets its own
 	 * attempts. */
 	if (attempt > 1 && credentials_renewed(op->at.client->settings.credentials, &op->keys))
-		op->refusals = op->refusals ? REFUSALS_MAX : 0;
+		op->refusals = op->refusals && ++op->renewals == RENEWALS_MAX ? REFUSALS_MAX : 0;
 	op->error = S3_OK;
 	if (op->n_headers + 5 > ARRAY_SIZE(s.headers))
 		return error_set(err, PENSTOCK_E_LIMIT, "too many metadata headers");

@@ -83,6 +83,7 @@ struct s3_op {
 	bool may_be_error; /* a 200 reply may carry an Error document */
 	bool skew_adjusted;
 	unsigned refusals; /* attempts whose credentials the store called expired */
+	unsigned renewals; /* sets of credentials after refused ones */
 	struct credentials keys;
 	char *what;
 	struct penstock_error failed; /* of its setup; returned by s3_op_ready() */
