@@ -44,6 +44,7 @@ static const struct route routes[] = {
 	{BUCKET, "GET", "versions", WORKER, op_list_versions},
 	{BUCKET, "GET", "location", LOOP, op_bucket_location},
 	{BUCKET, "GET", "versioning", LOOP, op_bucket_versioning},
+	{BUCKET, "PUT", "versioning", DOCUMENT, op_put_bucket_versioning},
 	{BUCKET, "GET", "acl", LOOP, op_acl},
 	{BUCKET, "PUT", "acl", LOOP, op_put_acl},
 	{BUCKET, "GET", "uploads", WORKER, op_list_uploads},
@@ -139,17 +140,32 @@ static void follow(struct request *req, const struct route *route)
 		route->how == DOCUMENT ? LIMIT_XML_BODY : LIMIT_SERVER_IGNORED_BODY);
 }
 
+/* Reads the version that the request names. Returns false with a reply set. */
+static bool take_version(struct request *req)
+{
+	bool changes = strcmp(req->method, "GET") != 0 && strcmp(req->method, "HEAD") != 0 &&
+		       strcmp(req->method, "DELETE") != 0;
+
+	req->version = request_query(req, "versionId");
+	if (!req->version)
+		return true;
+	if (!*req->version)
+		return reply_errorf(
+			req, S3_E_INVALID_ARGUMENT, "Version id cannot be the empty string");
+	if (!store_version_is_valid(req->version))
+		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Invalid version id specified");
+	if (changes && !find_sub(req))
+		return reply_errorf(
+			req, S3_E_INVALID_ARGUMENT, "This operation does not accept a version-id.");
+	return true;
+}
+
 void request_route(struct request *req)
 {
 	enum level level = req->key ? OBJECT : req->bucket[0] ? BUCKET : SERVICE;
 	const char *sub = level == SERVICE ? NULL : find_sub(req);
-	const char *version = request_query(req, "versionId");
 
-	if (version && strcmp(version, "null") != 0) {
-		reply_error(req, S3_E_NO_SUCH_VERSION);
-		return;
-	}
-	if (!headers_acceptable(req))
+	if (!take_version(req) || !headers_acceptable(req))
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {
 		const struct route *r = &routes[i];

@@ -10,6 +10,7 @@ struct bucket_txn {
 	struct txn txn;
 	const char *name;
 	const char *region;
+	enum store_versioning versioning;
 };
 
 static int apply_create(struct store *store, struct txn *txn)
@@ -33,6 +34,27 @@ enum store_status store_bucket_create(
 	struct store *store, const char *name, const char *region, struct penstock_error *err)
 {
 	struct bucket_txn t = {.txn = {.apply = apply_create}, .name = name, .region = region};
+
+	return txn_run(store, &t.txn, err);
+}
+
+static int apply_versioning(struct store *store, struct txn *txn)
+{
+	struct bucket_txn *t = (struct bucket_txn *)txn;
+	int64_t id = txn_bucket(store, txn, t->name);
+
+	if (id <= 0)
+		return (int)-id;
+	/* Snapshots of objects know if their bucket has versioning. */
+	txn_touch_all(store);
+	return db_exec(store->writer, SQL_BUCKET_SET_VERSIONING, "ii", id, (int64_t)t->versioning);
+}
+
+enum store_status store_bucket_set_versioning(struct store *store, const char *name,
+	enum store_versioning versioning, struct penstock_error *err)
+{
+	struct bucket_txn t = {
+		.txn = {.apply = apply_versioning}, .name = name, .versioning = versioning};
 
 	return txn_run(store, &t.txn, err);
 }
@@ -101,6 +123,7 @@ enum store_status store_bucket_get(
 		snprintf(out->name, sizeof(out->name), "%s", name);
 		out->created_ns = sqlite3_column_int64(st, 1);
 		db_column_text(st, 2, out->region, sizeof(out->region));
+		out->versioning = (enum store_versioning)sqlite3_column_int(st, 3);
 	}
 	return status;
 }

@@ -99,6 +99,17 @@ static void entry_free(struct entry *e)
 	free(e);
 }
 
+/* Frees a chain of detached entries. */
+static void entries_free(struct entry *e)
+{
+	while (e) {
+		struct entry *next = e->chain;
+
+		entry_free(e);
+		e = next;
+	}
+}
+
 static struct entry *shard_find(
 	struct shard *shard, uint64_t hash, const char *bucket, const char *key)
 {
@@ -197,12 +208,7 @@ void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_
 		evicted = old;
 	}
 	pthread_mutex_unlock(&shard->lock);
-	while (evicted) {
-		struct entry *next = evicted->chain;
-
-		entry_free(evicted);
-		evicted = next;
-	}
+	entries_free(evicted);
 }
 
 void cache_touch(struct cache *cache, const char *bucket, const char *key)
@@ -220,12 +226,39 @@ void cache_touch(struct cache *cache, const char *bucket, const char *key)
 	entry_free(e);
 }
 
-void cache_settle(struct cache *cache, const char *bucket, const char *key)
+void cache_touch_all(struct cache *cache)
 {
-	struct shard *shard = shard_of(cache, name_hash(bucket, key));
+	for (size_t i = 0; i < CACHE_SHARDS; i++) {
+		struct shard *shard = &cache->shards[i];
+		struct entry *e, *gone = NULL;
 
+		pthread_mutex_lock(&shard->lock);
+		shard->busy++;
+		while ((e = shard->newest) != NULL) {
+			shard_detach(shard, e);
+			e->chain = gone;
+			gone = e;
+		}
+		pthread_mutex_unlock(&shard->lock);
+		entries_free(gone);
+	}
+}
+
+static void shard_settle(struct shard *shard)
+{
 	LOCK_SCOPE(&shard->lock);
 	MUST(shard->busy > 0);
 	shard->busy--;
 	shard->generation++;
+}
+
+void cache_settle(struct cache *cache, const char *bucket, const char *key)
+{
+	shard_settle(shard_of(cache, name_hash(bucket, key)));
+}
+
+void cache_settle_all(struct cache *cache)
+{
+	for (size_t i = 0; i < CACHE_SHARDS; i++)
+		shard_settle(&cache->shards[i]);
 }

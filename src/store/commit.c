@@ -41,6 +41,12 @@ int txn_touch(struct store *store, const char *bucket, const char *key)
 	return 0;
 }
 
+void txn_touch_all(struct store *store)
+{
+	cache_touch_all(store->cache);
+	store->touched_all++;
+}
+
 int txn_ref_pieces(struct store *store, struct txn *txn, const struct store_piece *pieces, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -114,8 +120,10 @@ int64_t txn_bucket(struct store *store, struct txn *txn, const char *name)
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_BUCKET_ID, "t", name);
 	int rc = db_step(store->writer, st);
 
-	if (rc == SQLITE_ROW)
+	if (rc == SQLITE_ROW) {
+		txn->versioning = (enum store_versioning)sqlite3_column_int(st, 1);
 		return sqlite3_column_int64(st, 0);
+	}
 	if (rc == SQLITE_DONE)
 		txn->status = STORE_NO_SUCH_BUCKET;
 	return rc == SQLITE_DONE ? 0 : -(rc & 0xff);
@@ -161,6 +169,8 @@ static void batch_settle(struct store *store, bool committed)
 		free(store->touched[i].bucket);
 	}
 	store->n_touched = 0;
+	for (; store->touched_all; store->touched_all--)
+		cache_settle_all(store->cache);
 	if (committed && store->n_dead) {
 		/* Readers that read one of these rows before the commit have pinned its blobs by
 		 * now. */

@@ -12,7 +12,6 @@
 
 /* "pnst" */
 #define APPLICATION_ID 0x706e7374
-#define FORMAT_VERSION 1
 /* Size of the write-ahead log in pages at which the committer copies it into the database. */
 #define CHECKPOINT_PAGES "4000"
 
@@ -24,7 +23,7 @@ static const char *const sql_text[SQL_COUNT_] = {
 
 /* The object table has no rowid, so that a listing reads keys and the listed columns from adjacent
  * pages; SQLite moves the long columns at the end of a row (layout, body) to other pages. */
-static const char schema[] =
+static const char format_1[] =
 	"CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;"
 	"CREATE TABLE buckets(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,"
 	" created INTEGER NOT NULL);"
@@ -39,6 +38,19 @@ static const char schema[] =
 	"CREATE TABLE parts(upload TEXT NOT NULL, number INTEGER NOT NULL, size INTEGER NOT NULL,"
 	" modified INTEGER NOT NULL, etag TEXT NOT NULL, ck_value TEXT, layout BLOB NOT NULL,"
 	" PRIMARY KEY(upload,number)) WITHOUT ROWID;";
+
+/* Versions of objects. */
+static const char format_2[] =
+	"ALTER TABLE buckets ADD COLUMN versioning INTEGER NOT NULL DEFAULT 0;"
+	"CREATE TABLE versions(bucket INTEGER NOT NULL, key BLOB NOT NULL,"
+	" modified INTEGER NOT NULL, marker INTEGER NOT NULL, is_null INTEGER NOT NULL,"
+	" size INTEGER NOT NULL, etag TEXT NOT NULL, ck_algorithm TEXT, ck_type TEXT,"
+	" ck_value TEXT, headers BLOB NOT NULL, upload TEXT, layout BLOB NOT NULL, body BLOB,"
+	" PRIMARY KEY(bucket,key,modified DESC)) WITHOUT ROWID;";
+
+/* The changes from each format to the next. */
+static const char *const formats[] = {format_1, format_2};
+#define FORMAT_VERSION ((int)ARRAY_SIZE(formats))
 
 static int exec(sqlite3 *handle, const char *sql)
 {
@@ -57,13 +69,33 @@ static int64_t pragma_value(sqlite3 *handle, const char *sql)
 	return value;
 }
 
-/* Creates the tables of a new database, or rejects a database of another kind. */
+/* Makes the tables of the formats after `version`, in one transaction. */
+static int upgrade(
+	struct store *store, sqlite3 *handle, int64_t version, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf sql = BUF_INIT(LIMIT_STRING);
+
+	buf_add_str(&sql, "BEGIN IMMEDIATE;");
+	for (int64_t i = version; i < FORMAT_VERSION; i++)
+		buf_add_str(&sql, formats[i]);
+	buf_printf(&sql, "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT", APPLICATION_ID,
+		FORMAT_VERSION);
+	if (buf_failed(&sql))
+		return error_memory(err);
+	if (exec(handle, sql.data) == SQLITE_OK)
+		return 0;
+	error_set(err, PENSTOCK_E_IO, "cannot %s '%s/meta.db': %s",
+		version ? "upgrade" : "initialize", store->root, sqlite3_errmsg(handle));
+	exec(handle, "ROLLBACK");
+	return -PENSTOCK_E_IO;
+}
+
+/* Creates or upgrades the tables, or rejects a database of another kind. */
 static int check_format(struct store *store, sqlite3 *handle, struct penstock_error *err)
 {
 	int64_t version = pragma_value(handle, "PRAGMA user_version");
 	int64_t application = pragma_value(handle, "PRAGMA application_id");
 	int64_t tables = pragma_value(handle, "SELECT count(*) FROM sqlite_master");
-	_cleanup_free_ char *stamp = NULL;
 
 	if (version < 0 || application < 0 || tables < 0)
 		return error_set(err, PENSTOCK_E_CORRUPT, "cannot read %s/meta.db: %s", store->root,
@@ -75,17 +107,10 @@ static int check_format(struct store *store, sqlite3 *handle, struct penstock_er
 			"%s has store format %lld, but this penstock supports formats up to %d; "
 			"use a newer version",
 			store->root, (long long)version, FORMAT_VERSION);
-	if (application != 0 || version != 0 || tables != 0)
+	if (application != APPLICATION_ID && (application != 0 || version != 0 || tables != 0))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"%s/meta.db is not the database of an object store", store->root);
-	stamp = str_printf("BEGIN; %s PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
-		schema, APPLICATION_ID, FORMAT_VERSION);
-	if (!stamp)
-		return error_memory(err);
-	if (exec(handle, stamp) != SQLITE_OK)
-		return error_set(err, PENSTOCK_E_IO, "cannot initialize %s/meta.db: %s",
-			store->root, sqlite3_errmsg(handle));
-	return 0;
+	return upgrade(store, handle, version, err);
 }
 
 static int configure(struct store *store, sqlite3 *handle, bool writer, struct penstock_error *err)

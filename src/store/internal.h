@@ -83,6 +83,7 @@ struct txn {
 	int (*apply)(struct store *store, struct txn *txn);
 	void (*done)(struct store *store, struct txn *txn);
 	void *cookie; /* for done */
+	enum store_versioning versioning; /* of the bucket; set by txn_bucket() */
 	enum store_status status;
 	struct penstock_error err;
 };
@@ -96,6 +97,8 @@ enum store_status txn_run(struct store *store, struct txn *txn, struct penstock_
 
 /* For apply functions: marks the key as changed in this batch. */
 int txn_touch(struct store *store, const char *bucket, const char *key);
+/* The same for all keys of all buckets. */
+void txn_touch_all(struct store *store);
 /* Add one reference to the blob of each piece (STORE_CHANGED in txn->status if one is gone), or
  * remove one. */
 int txn_ref_pieces(
@@ -172,6 +175,9 @@ void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_
 /* Removes the key and rejects puts until the matching settle. */
 void cache_touch(struct cache *cache, const char *bucket, const char *key);
 void cache_settle(struct cache *cache, const char *bucket, const char *key);
+/* The same for all keys. */
+void cache_touch_all(struct cache *cache);
+void cache_settle_all(struct cache *cache);
 
 /* --- relaxed durability (relaxed.c) --------------------------------------------------------- */
 
@@ -218,6 +224,7 @@ struct store {
 	struct db *writer;
 	struct touched *touched;
 	size_t n_touched;
+	unsigned touched_all; /* times */
 	uint64_t *dead; /* blobs without references after the current batch */
 	size_t n_dead;
 	int64_t last_ns; /* modification times never go back */
@@ -263,14 +270,34 @@ struct store {
 /* Returns the next modification time: the wall clock, but never backwards. Committer only. */
 int64_t store_tick(struct store *store);
 
-/* Builds a snapshot from a row whose first columns are those of SQL_OBJECT_GET. */
-int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object **out,
-	struct penstock_error *err);
+/* Gets the object of a row, whose columns are those of SQL_OBJECT_GET. The caller holds
+ * store->pinning. */
+enum store_status object_look_up(struct db *db, sqlite3_stmt *st, enum store_status missing,
+	struct store_object **out, struct penstock_error *err);
 
-/* For apply functions: checks the condition against the current object of a key (sets txn->status
- * if it does not hold) and appends the object's layout to `old`. */
+/* The object of a key, or a version of it, before a change. */
+struct old_object {
+	bool exists;
+	bool is_null; /* the version "null" */
+	bool marker;
+	char etag[STORE_ETAG_SIZE];
+	uint64_t size;
+	int64_t modified_ns;
+	struct buf layout; /* with the references that the change removes */
+};
+#define OLD_OBJECT_INIT                                                                            \
+	{                                                                                          \
+		.layout = BUF_INIT(LIMIT_STORE_LAYOUT)                                             \
+	}
+static inline void old_object_release(struct old_object *old)
+{
+	buf_release(&old->layout);
+}
+
+/* For apply functions: gets the object of a key, and sets txn->status if the condition does not
+ * hold for it. */
 int object_old(struct store *store, struct txn *txn, int64_t bucket, const char *key,
-	const struct store_condition *condition, struct buf *old);
+	const struct store_condition *condition, struct old_object *old);
 struct object_row {
 	const char *key;
 	uint64_t size;
@@ -281,10 +308,42 @@ struct object_row {
 	const char *upload; /* NULL if not from a multipart upload */
 	const struct buf *layout;
 	const void *body; /* `size` bytes; NULL if in the pieces */
+	/* Results. */
+	int64_t modified_ns;
+	char version[STORE_VERSION_SIZE]; /* "" in a bucket without versioning */
 };
-/* Replaces the object and removes the references of its old layout. Gets the modification time. */
-int object_set(struct store *store, const char *bucket_name, int64_t bucket,
-	const struct object_row *row, const struct buf *old, int64_t *modified_ns);
+/* Makes the object of a key, in place of `old` or as its next version. */
+int object_set(struct store *store, const struct txn *txn, const char *bucket_name, int64_t bucket,
+	struct object_row *row, struct old_object *old);
+
+/* The first stored header of an object that is not the version "null". */
+#define HEADER_VERSION ":version"
+
+/* --- versions (version.c, version_name.c) ---------------------------------------------------- */
+
+#define VERSION_NULL "null"
+void version_name(char out[static STORE_VERSION_SIZE], int64_t modified_ns, bool is_null);
+bool version_is_null(const char *version);
+/* Returns the modification time of a version that is not "null"; -1 if none has such a name. */
+int64_t version_modified(const char *version);
+/* Gets an older version, or a delete marker. */
+int version_old(struct store *store, int64_t bucket, const char *key, const char *version,
+	struct old_object *old);
+/* Deletes it. */
+int version_delete(
+	struct store *store, int64_t bucket, const char *key, const struct old_object *old);
+/* Before a new version or a marker: keeps the object of the key among the older versions, unless
+ * it is the "null" that the new one replaces, and makes `*modified_ns` later than all of them. */
+int version_make_room(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
+	struct old_object *old, int64_t *modified_ns);
+/* Adds a delete marker. */
+int version_mark(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
+	int64_t modified_ns);
+/* Makes the newest of the older versions the object of the key, unless it is a marker. */
+int version_restore(struct store *store, int64_t bucket, const char *key);
+/* Gets the time before which the older versions of the key were made. */
+int version_limit(struct db *db, const char *bucket, const char *key, const char *version,
+	int64_t *modified_ns);
 
 /* A put of an object, or of a part, whose `put` is its first member. */
 struct put_txn {

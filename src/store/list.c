@@ -44,6 +44,11 @@ struct list_walk {
 	size_t prefix_len, delimiter_len;
 	struct list_bound bound;
 	struct store_list *out;
+	enum db_sql sql;
+	/* Where the list continues among the rows of the key `query->after`, if it does. */
+	const char *after_id; /* an upload or a version; NULL: after that key */
+	char id[STORE_UPLOAD_ID_SIZE + 1]; /* text after that of the upload */
+	int64_t before_ns; /* time of the version */
 };
 
 /* Returns the length of the common prefix that a key folds into, or 0 if it is listed itself. */
@@ -68,17 +73,34 @@ static bool walk_passed(const struct list_walk *walk, const char *prefix, size_t
 	return after_len && (order < 0 || (order == 0 && len <= after_len));
 }
 
+/* Returns true if a row of a list of versions is the first one of its key. */
+static bool is_latest(const struct list_walk *walk, const char *key)
+{
+	const struct store_list *list = walk->out;
+
+	if (list->n)
+		return strcmp(list->entries[list->n - 1].key, key) != 0;
+	return !walk->after_id || strcmp(walk->query->after, key) != 0;
+}
+
 /* Appends a row to the listing; a common prefix has only its key. */
 static int list_add(
-	struct store_list *list, sqlite3_stmt *st, const char *key, size_t len, bool is_prefix)
+	struct list_walk *walk, sqlite3_stmt *st, const char *key, size_t len, bool is_prefix)
 {
+	struct store_list *list = walk->out;
 	struct store_list_entry *e = &list->entries[list->n];
 
 	e->key = strndup(key, len);
 	if (!e->key)
 		return -1;
-	list->n++;
 	e->is_prefix = is_prefix;
+	if (!is_prefix && walk->sql == SQL_VERSION_LIST) {
+		e->is_latest = is_latest(walk, e->key);
+		e->is_marker = sqlite3_column_int(st, 6) != 0;
+		version_name(
+			e->version, sqlite3_column_int64(st, 2), sqlite3_column_int(st, 7) != 0);
+	}
+	list->n++;
 	if (is_prefix)
 		return 0;
 	e->size = (uint64_t)sqlite3_column_int64(st, 1);
@@ -110,7 +132,7 @@ static enum walk_step walk_run(struct list_walk *walk, struct db *db, sqlite3_st
 			walk->out->truncated = true;
 			return WALK_END;
 		}
-		if (list_add(walk->out, st, key, fold ? fold : len, fold != 0) < 0)
+		if (list_add(walk, st, key, fold ? fold : len, fold != 0) < 0)
 			return WALK_FAILED;
 		if (fold)
 			return bound_skip(&walk->bound, key, fold) ? WALK_SEEK : WALK_END;
@@ -118,49 +140,77 @@ static enum walk_step walk_run(struct list_walk *walk, struct db *db, sqlite3_st
 	return rc == SQLITE_DONE ? WALK_END : WALK_FAILED;
 }
 
-/* `after_id`: continue among the uploads of the key `query->after`, after this one. */
+/* Sets where the walk begins. */
+static int walk_begin(struct list_walk *walk, struct db *db)
+{
+	const char *after = walk->query->after ? walk->query->after : "";
+
+	walk->before_ns = INT64_MAX;
+	if (!*after || strcmp(after, walk->prefix) < 0) {
+		bound_set(&walk->bound, walk->prefix, walk->prefix_len);
+		walk->after_id = NULL;
+		return 0;
+	}
+	bound_set(&walk->bound, after, strlen(after));
+	if (walk->after_id && walk->sql == SQL_VERSION_LIST)
+		return version_limit(
+			db, walk->query->bucket, after, walk->after_id, &walk->before_ns);
+	if (walk->after_id)
+		snprintf(walk->id, sizeof(walk->id), "%s~", walk->after_id);
+	else if (walk->bound.len < sizeof(walk->bound.key))
+		walk->bound.key[walk->bound.len++] = '\0';
+	return 0;
+}
+
+static sqlite3_stmt *walk_bind(struct list_walk *walk, struct db *db, int64_t bucket)
+{
+	switch (walk->sql) {
+	case SQL_UPLOAD_LIST:
+		return db_bound(
+			db, walk->sql, "ibt", bucket, walk->bound.key, walk->bound.len, walk->id);
+	case SQL_VERSION_LIST:
+		return db_bound(db, walk->sql, "ibi", bucket, walk->bound.key, walk->bound.len,
+			walk->before_ns);
+	default:
+		return db_bound(db, walk->sql, "ib", bucket, walk->bound.key, walk->bound.len);
+	}
+}
+
 static enum store_status list_read(struct db *db, enum db_sql sql,
 	const struct store_list_query *query, const char *after_id, struct store_list *out,
 	struct penstock_error *err)
 {
 	_cleanup_reset_ sqlite3_stmt *bucket = db_bound(db, SQL_BUCKET_ID, "t", query->bucket);
-	const char *after = query->after ? query->after : "";
-	struct list_walk walk = {.query = query, .out = out};
+	struct list_walk walk = {.query = query, .out = out, .sql = sql, .after_id = after_id};
 	enum walk_step step = WALK_SEEK;
-	char id[STORE_UPLOAD_ID_SIZE + 1] = "";
 	enum store_status status = db_look_up(
 		db, bucket, STORE_NO_SUCH_BUCKET, "look up a bucket", err);
+	int64_t id;
 
 	if (status != STORE_OK || !query->max)
 		return status;
+	/* version_limit() looks up the bucket, too. */
+	id = sqlite3_column_int64(bucket, 0);
+	sqlite3_reset(bucket);
 	walk.prefix = query->prefix ? query->prefix : "";
 	walk.delimiter = query->delimiter ? query->delimiter : "";
 	walk.prefix_len = strlen(walk.prefix);
 	walk.delimiter_len = strlen(walk.delimiter);
-	if (!*after || strcmp(after, walk.prefix) < 0) {
-		bound_set(&walk.bound, walk.prefix, walk.prefix_len);
-	} else if (after_id) {
-		bound_set(&walk.bound, after, strlen(after));
-		snprintf(id, sizeof(id), "%s~", after_id);
-	} else {
-		bound_set(&walk.bound, after, strlen(after));
-		if (walk.bound.len < sizeof(walk.bound.key))
-			walk.bound.key[walk.bound.len++] = '\0';
-	}
+	if (walk_begin(&walk, db) < 0)
+		return db_failed(db, "list a bucket", err);
 	out->entries = calloc(query->max, sizeof(*out->entries));
 	if (!out->entries) {
 		error_memory(err);
 		return STORE_FAILED;
 	}
 	while (step == WALK_SEEK) {
-		_cleanup_reset_ sqlite3_stmt *st = db_bound(db, sql,
-			sql == SQL_UPLOAD_LIST ? "ibt" : "ib", sqlite3_column_int64(bucket, 0),
-			walk.bound.key, walk.bound.len, id);
+		_cleanup_reset_ sqlite3_stmt *st = walk_bind(&walk, db, id);
 
 		step = walk_run(&walk, db, st);
 		if (step == WALK_FAILED)
 			return db_failed(db, "list a bucket", err);
-		id[0] = '\0';
+		walk.id[0] = '\0';
+		walk.before_ns = INT64_MAX;
 	}
 	return STORE_OK;
 }
@@ -197,6 +247,12 @@ enum store_status store_upload_list(struct store *store, const struct store_list
 	const char *after_id, struct store_list *out, struct penstock_error *err)
 {
 	return list(store, SQL_UPLOAD_LIST, query, after_id, out, err);
+}
+
+enum store_status store_version_list(struct store *store, const struct store_list_query *query,
+	const char *after_version, struct store_list *out, struct penstock_error *err)
+{
+	return list(store, SQL_VERSION_LIST, query, after_version, out, err);
 }
 
 void store_list_release(struct store_list *list)

@@ -454,13 +454,16 @@ static int completed_before(
 		txn->status = STORE_OK;
 		db_column_text(st, 0, c->final_etag, sizeof(c->final_etag));
 		c->modified_ns = sqlite3_column_int64(st, 1);
+		if (txn->versioning != STORE_UNVERSIONED)
+			version_name(c->version, c->modified_ns, sqlite3_column_int(st, 2) != 0);
 		return 0;
 	}
 	return rc == SQLITE_DONE ? 0 : rc;
 }
 
-static int complete_write(struct store *store, int64_t bucket, struct store_complete *c,
-	const struct assembly *a, const struct buf *headers, const struct buf *old)
+static int complete_write(struct store *store, const struct txn *txn, int64_t bucket,
+	struct store_complete *c, const struct assembly *a, const struct buf *headers,
+	struct old_object *old)
 {
 	_cleanup_(buf_release) struct buf layout = BUF_INIT(LIMIT_STORE_LAYOUT);
 	struct object_row row = {.key = c->key,
@@ -476,7 +479,9 @@ static int complete_write(struct store *store, int64_t bucket, struct store_comp
 	if (layout_encode(&layout, c->parts, c->n_parts, (const struct store_piece *)a->pieces.data,
 		    a->pieces.len / sizeof(struct store_piece)) < 0)
 		return SQLITE_TOOBIG;
-	rc = object_set(store, c->bucket, bucket, &row, old, &c->modified_ns);
+	rc = object_set(store, txn, c->bucket, bucket, &row, old);
+	c->modified_ns = row.modified_ns;
+	memcpy(c->version, row.version, sizeof(c->version));
 	if (rc == 0)
 		rc = drop_others(store, a);
 	if (rc == 0)
@@ -488,7 +493,7 @@ static int apply_complete(struct store *store, struct txn *txn)
 {
 	struct store_complete *c = ((struct complete_txn *)txn)->complete;
 	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_HTTP_HEADERS);
-	_cleanup_(buf_release) struct buf old = BUF_INIT(LIMIT_STORE_LAYOUT);
+	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
 	struct assembly a = {
 		.pieces = BUF_INIT(LIMIT_STORE_LAYOUT), .dropped = BUF_INIT(LIMIT_STORE_LAYOUT)};
 	int64_t bucket = txn_bucket(store, txn, c->bucket);
@@ -507,7 +512,7 @@ static int apply_complete(struct store *store, struct txn *txn)
 	rc = assemble(store, txn, c, &a);
 	if (rc == 0 && txn->status == STORE_OK) {
 		snprintf(c->final_etag, sizeof(c->final_etag), "%s", c->etag);
-		rc = complete_write(store, bucket, c, &a, &headers, &old);
+		rc = complete_write(store, txn, bucket, c, &a, &headers, &old);
 	}
 	buf_release(&a.pieces);
 	buf_release(&a.dropped);

@@ -16,9 +16,7 @@ static enum store_status object_read(struct db *db, sqlite3_stmt *st, enum store
 	enum store_status status;
 
 	pthread_rwlock_rdlock(&db->store->pinning);
-	status = db_look_up(db, st, missing, "read an object", err);
-	if (status == STORE_OK && object_from_row(db->store, st, out, err) < 0)
-		status = STORE_FAILED;
+	status = object_look_up(db, st, missing, out, err);
 	pthread_rwlock_unlock(&db->store->pinning);
 	return status;
 }
@@ -78,69 +76,84 @@ static bool condition_holds(const struct store_condition *condition, const char 
 	return !condition->if_none_match || !tag_matches(condition->if_none_match, etag);
 }
 
-/* The current object of a key. */
-struct old_object {
-	char etag[STORE_ETAG_SIZE]; /* "" if there is none */
-	uint64_t size;
-	int64_t modified_s;
-};
-
 static bool delete_condition_holds(
 	const struct store_condition *condition, const struct old_object *object)
 {
 	return condition_holds(condition, object->etag) &&
 	       (!condition->has_size || condition->size == object->size) &&
-	       (!condition->has_modified || condition->modified_s == object->modified_s);
+	       (!condition->has_modified ||
+		       condition->modified_s == object->modified_ns / NS_PER_S);
 }
 
-/* Gets the object of a key; appends its layout to `old`. */
-static int old_row(struct store *store, int64_t bucket, const char *key, struct old_object *object,
-	struct buf *old)
+static int old_row(struct store *store, int64_t bucket, const char *key, struct old_object *object)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(
 		store->writer, SQL_OBJECT_OLD, "ik", bucket, key);
 	int rc = db_step(store->writer, st);
 
-	*object = (struct old_object){0};
 	if (rc != SQLITE_ROW)
 		return rc == SQLITE_DONE ? 0 : rc;
+	object->exists = true;
 	db_column_text(st, 0, object->etag, sizeof(object->etag));
 	object->size = (uint64_t)sqlite3_column_int64(st, 2);
-	object->modified_s = sqlite3_column_int64(st, 3) / NS_PER_S;
-	return db_column_add(st, 1, old);
+	object->modified_ns = sqlite3_column_int64(st, 3);
+	object->is_null = sqlite3_column_int(st, 4) != 0;
+	return db_column_add(st, 1, &object->layout);
 }
 
 int object_old(struct store *store, struct txn *txn, int64_t bucket, const char *key,
-	const struct store_condition *condition, struct buf *old)
+	const struct store_condition *condition, struct old_object *old)
 {
-	struct old_object object;
-	int rc = old_row(store, bucket, key, &object, old);
+	int rc = old_row(store, bucket, key, old);
 
-	if (rc == 0 && !condition_holds(condition, object.etag[0] ? object.etag : NULL))
-		txn->status = condition->if_match && !object.etag[0] ? STORE_NO_SUCH_KEY
-								     : STORE_PRECONDITION;
+	if (rc == 0 && !condition_holds(condition, old->exists ? old->etag : NULL))
+		txn->status = condition->if_match && !old->exists ? STORE_NO_SUCH_KEY
+								  : STORE_PRECONDITION;
 	return rc;
 }
 
-int object_set(struct store *store, const char *bucket_name, int64_t bucket,
-	const struct object_row *row, const struct buf *old, int64_t *modified_ns)
+static int write_row(struct store *store, int64_t bucket, const struct object_row *row)
 {
 	const struct store_checksum *ck = row->checksum;
 	const bool has = ck->algorithm[0] != '\0';
-	sqlite3_stmt *st;
-	int rc = txn_touch(store, bucket_name, row->key);
-
-	if (rc)
-		return rc;
-	*modified_ns = store_tick(store);
-	st = db_bound(store->writer, SQL_OBJECT_SET, "ikiittttbtb", bucket, row->key,
-		(int64_t)row->size, *modified_ns, row->etag, has ? ck->algorithm : NULL,
+	sqlite3_stmt *st = db_bound(store->writer, SQL_OBJECT_SET, "ikiittttbtb", bucket, row->key,
+		(int64_t)row->size, row->modified_ns, row->etag, has ? ck->algorithm : NULL,
 		has ? ck->type : NULL, has ? ck->value : NULL, row->headers, row->headers_len,
 		row->upload, row->layout->data, row->layout->len);
+
 	if (st && row->body)
 		sqlite3_bind_blob64(st, 12, row->size ? row->body : "", row->size, SQLITE_STATIC);
-	rc = db_run(st);
-	return rc || !old->len ? rc : txn_unref_layout(store, old->data, old->len);
+	return db_run(st);
+}
+
+/* Makes the row one of a version other than "null"; `headers` gets its headers. */
+static int make_version(struct object_row *row, struct buf *headers)
+{
+	buf_add(headers, HEADER_VERSION "\0", sizeof(HEADER_VERSION "\0"));
+	buf_add(headers, row->headers, row->headers_len);
+	row->headers = headers->data;
+	row->headers_len = headers->len;
+	return buf_failed(headers) ? SQLITE_NOMEM : 0;
+}
+
+int object_set(struct store *store, const struct txn *txn, const char *bucket_name, int64_t bucket,
+	struct object_row *row, struct old_object *old)
+{
+	_cleanup_(buf_release) struct buf headers = BUF_INIT(2 * LIMIT_HTTP_HEADERS);
+	int rc = txn_touch(store, bucket_name, row->key);
+
+	row->version[0] = '\0';
+	row->modified_ns = store_tick(store);
+	if (rc == 0 && txn->versioning != STORE_UNVERSIONED) {
+		rc = version_make_room(store, txn, bucket, row->key, old, &row->modified_ns);
+		version_name(row->version, row->modified_ns, txn->versioning == STORE_SUSPENDED);
+	}
+	if (rc == 0 && txn->versioning == STORE_VERSIONED)
+		rc = make_version(row, &headers);
+	if (rc == 0)
+		rc = write_row(store, bucket, row);
+	return rc || !old->layout.len ? rc
+				      : txn_unref_layout(store, old->layout.data, old->layout.len);
 }
 
 /* Makes the layout of the new object and takes the references. */
@@ -175,7 +188,7 @@ static int put_content(struct store *store, struct txn *txn, const struct store_
 static int apply_put(struct store *store, struct txn *txn)
 {
 	struct store_put *put = ((struct put_txn *)txn)->put;
-	_cleanup_(buf_release) struct buf old = BUF_INIT(LIMIT_STORE_LAYOUT);
+	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
 	_cleanup_(buf_release) struct buf layout = BUF_INIT(LIMIT_STORE_LAYOUT);
 	struct object_row row = {.key = put->key,
 		.etag = put->etag,
@@ -194,7 +207,10 @@ static int apply_put(struct store *store, struct txn *txn)
 	rc = put_content(store, txn, put, &layout, &row.size, &row.body);
 	if (rc || txn->status != STORE_OK)
 		return rc;
-	return object_set(store, put->bucket, bucket, &row, &old, &put->modified_ns);
+	rc = object_set(store, txn, put->bucket, bucket, &row, &old);
+	put->modified_ns = row.modified_ns;
+	memcpy(put->version, row.version, sizeof(put->version));
+	return rc;
 }
 
 static void put_end(struct store_put *put, enum store_status status)
@@ -255,25 +271,79 @@ struct delete_txn {
 	size_t n;
 };
 
-static int delete_one(
-	struct store *store, int64_t bucket, const char *bucket_name, struct store_delete *item)
+/* Deletes the object of a key; with versioning it stays as an older version, behind a marker. */
+static int delete_object(struct store *store, const struct txn *txn, int64_t bucket,
+	struct store_delete *item, struct old_object *old)
 {
-	_cleanup_(buf_release) struct buf old = BUF_INIT(LIMIT_STORE_LAYOUT);
-	struct old_object object;
-	int rc = old_row(store, bucket, item->key, &object, &old);
+	bool keeps = txn->versioning != STORE_UNVERSIONED;
+	int64_t modified_ns = keeps ? store_tick(store) : 0;
+	int rc = keeps ? version_make_room(store, txn, bucket, item->key, old, &modified_ns) : 0;
 
-	item->status = STORE_OK;
-	item->existed = object.etag[0] != '\0';
-	if (rc || !item->existed)
+	if (rc == 0 && old->exists)
+		rc = db_exec(store->writer, SQL_OBJECT_DELETE, "ik", bucket, item->key);
+	if (rc == 0 && old->layout.len)
+		rc = txn_unref_layout(store, old->layout.data, old->layout.len);
+	if (rc || !keeps)
 		return rc;
-	if (!delete_condition_holds(&item->condition, &object)) {
+	item->marker = true;
+	version_name(item->made, modified_ns, txn->versioning == STORE_SUSPENDED);
+	return version_mark(store, txn, bucket, item->key, modified_ns);
+}
+
+/* Deletes the current version; the newest of the others becomes the object of the key. */
+static int delete_current(
+	struct store *store, int64_t bucket, const char *key, const struct old_object *old)
+{
+	int rc = db_exec(store->writer, SQL_OBJECT_DELETE, "ik", bucket, key);
+
+	if (rc == 0)
+		rc = txn_unref_layout(store, old->layout.data, old->layout.len);
+	return rc ? rc : version_restore(store, bucket, key);
+}
+
+/* The same for an older one, or a marker. */
+static int delete_older(struct store *store, int64_t bucket, struct store_delete *item,
+	bool has_object, const struct old_object *old)
+{
+	int rc = version_delete(store, bucket, item->key, old);
+
+	item->marker = old->marker;
+	return rc || has_object ? rc : version_restore(store, bucket, item->key);
+}
+
+static int delete_one(struct store *store, const struct txn *txn, int64_t bucket,
+	const char *bucket_name, struct store_delete *item)
+{
+	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
+	char version[STORE_VERSION_SIZE];
+	bool has_object, older;
+	int rc = old_row(store, bucket, item->key, &old);
+
+	version_name(version, old.modified_ns, old.is_null);
+	has_object = old.exists;
+	older = item->version && !(has_object && strcmp(item->version, version) == 0);
+	if (rc == 0 && older) {
+		old_object_release(&old);
+		old = (struct old_object)OLD_OBJECT_INIT;
+		rc = version_old(store, bucket, item->key, item->version, &old);
+	}
+	item->status = STORE_OK;
+	item->existed = old.exists;
+	item->marker = false;
+	item->made[0] = '\0';
+	if (rc || (!old.exists && (item->version || txn->versioning == STORE_UNVERSIONED)))
+		return rc;
+	if (old.exists && !delete_condition_holds(&item->condition, &old)) {
 		item->status = STORE_PRECONDITION;
 		return 0;
 	}
 	rc = txn_touch(store, bucket_name, item->key);
-	if (rc == 0)
-		rc = db_exec(store->writer, SQL_OBJECT_DELETE, "ik", bucket, item->key);
-	return rc ? rc : txn_unref_layout(store, old.data, old.len);
+	if (rc)
+		return rc;
+	if (older)
+		return delete_older(store, bucket, item, has_object, &old);
+	return item->version ? delete_current(store, bucket, item->key, &old)
+			     : delete_object(store, txn, bucket, item, &old);
 }
 
 static int apply_delete(struct store *store, struct txn *txn)
@@ -285,7 +355,7 @@ static int apply_delete(struct store *store, struct txn *txn)
 	if (bucket <= 0)
 		return (int)-bucket;
 	for (size_t i = 0; i < t->n && rc == 0; i++)
-		rc = delete_one(store, bucket, t->bucket, &t->items[i]);
+		rc = delete_one(store, txn, bucket, t->bucket, &t->items[i]);
 	return rc;
 }
 

@@ -52,7 +52,7 @@ static struct store_object *object_alloc(
 	return object;
 }
 
-int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object **out,
+static int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object **out,
 	struct penstock_error *err)
 {
 	const void *layout = sqlite3_column_blob(st, 7);
@@ -83,6 +83,11 @@ int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object *
 		(struct store_piece *)object->pieces, &n_pieces);
 	if (headers_len)
 		memcpy((char *)object->headers, headers, headers_len);
+	object->versioned = sqlite3_column_int(st, 9) != STORE_UNVERSIONED;
+	object->marker = sqlite3_column_int(st, 10) != 0;
+	version_name(object->version, object->modified_ns,
+		object->marker ? sqlite3_column_int(st, 11) != 0
+			       : !store_object_header(object, HEADER_VERSION));
 	if (!is_inline)
 		object->body = NULL;
 	else if (body_len)
@@ -98,7 +103,18 @@ int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object *
 	return 0;
 }
 
-bool store_object_next_header(
+enum store_status object_look_up(struct db *db, sqlite3_stmt *st, enum store_status missing,
+	struct store_object **out, struct penstock_error *err)
+{
+	enum store_status status = db_look_up(db, st, missing, "read an object", err);
+
+	if (status == STORE_OK && object_from_row(db->store, st, out, err) < 0)
+		status = STORE_FAILED;
+	return status;
+}
+
+/* With those of the store. */
+static bool next_header(
 	const struct store_object *object, const char **p, const char **name, const char **value)
 {
 	const char *end = object->headers + object->headers_len;
@@ -113,11 +129,21 @@ bool store_object_next_header(
 	return true;
 }
 
+bool store_object_next_header(
+	const struct store_object *object, const char **p, const char **name, const char **value)
+{
+	while (next_header(object, p, name, value)) {
+		if (**name != ':')
+			return true;
+	}
+	return false;
+}
+
 const char *store_object_header(const struct store_object *object, const char *name)
 {
 	const char *p = NULL, *n, *value;
 
-	while (store_object_next_header(object, &p, &n, &value))
+	while (next_header(object, &p, &n, &value))
 		if (strcasecmp(n, name) == 0)
 			return value;
 	return NULL;

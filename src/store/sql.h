@@ -1,5 +1,8 @@
 /* Every statement of the store: SQL(name, text). Included by internal.h and db.c only. */
 
+/* The headers of an object that is not the version "null" begin with the pair ":version". */
+#define IS_NULL_VERSION "substr(headers,1,9) IS NOT x'3a76657273696f6e00'"
+
 SQL(BEGIN, "BEGIN IMMEDIATE")
 SQL(BEGIN_READ, "BEGIN")
 SQL(COMMIT, "COMMIT")
@@ -7,34 +10,69 @@ SQL(ROLLBACK, "ROLLBACK")
 SQL(META_GET, "SELECT value FROM meta WHERE name=?1")
 SQL(META_SET, "INSERT OR REPLACE INTO meta(name,value) VALUES(?1,?2)")
 
-SQL(BUCKET_ID, "SELECT id FROM buckets WHERE name=?1")
-SQL(BUCKET_GET, "SELECT id,created,(SELECT value FROM meta WHERE name='region/'||?1) FROM buckets "
-		"WHERE name=?1")
+SQL(BUCKET_ID, "SELECT id,versioning FROM buckets WHERE name=?1")
+SQL(BUCKET_GET, "SELECT id,created,(SELECT value FROM meta WHERE name='region/'||?1),versioning "
+		"FROM buckets WHERE name=?1")
+SQL(BUCKET_SET_VERSIONING, "UPDATE buckets SET versioning=?2 WHERE id=?1")
 SQL(BUCKET_ADD, "INSERT INTO buckets(name,created) VALUES(?1,?2)")
 SQL(BUCKET_LIST, "SELECT b.name,b.created,m.value FROM buckets b LEFT JOIN meta m ON "
 		 "m.name='region/'||b.name ORDER BY b.name")
 SQL(REGION_SET, "INSERT OR REPLACE INTO meta(name,value) VALUES('region/'||?1,?2)")
 SQL(REGION_DROP, "DELETE FROM meta WHERE name='region/'||?1")
-SQL(BUCKET_USED, "SELECT 1 FROM objects WHERE bucket=?1 LIMIT 1")
+SQL(BUCKET_USED, "SELECT 1 WHERE EXISTS(SELECT 1 FROM objects WHERE bucket=?1) OR "
+		 "EXISTS(SELECT 1 FROM versions WHERE bucket=?1)")
 SQL(BUCKET_DELETE, "DELETE FROM buckets WHERE id=?1")
 
-SQL(OBJECT_GET,
-	"SELECT "
-	"o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,o.layout,o.body "
-	"FROM objects o JOIN buckets b ON b.id=o.bucket WHERE b.name=?1 AND o.key=?2")
-SQL(OBJECT_COMPLETED,
-	"SELECT "
-	"o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,o.layout,o.body "
-	"FROM objects o JOIN buckets b ON b.id=o.bucket WHERE b.name=?1 AND o.key=?2 AND "
-	"o.upload=?3")
-SQL(OBJECT_OLD, "SELECT etag,layout,size,modified FROM objects WHERE bucket=?1 AND key=?2")
-SQL(OBJECT_OLD_UPLOAD, "SELECT etag,modified FROM objects WHERE bucket=?1 AND key=?2 AND upload=?3")
+#define OBJECT_COLUMNS                                                                              \
+	"SELECT o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,o.layout,"   \
+	"o.body,b.versioning,0 FROM objects o JOIN buckets b ON b.id=o.bucket WHERE b.name=?1 AND " \
+	"o.key=?2"
+SQL(OBJECT_GET, OBJECT_COLUMNS)
+SQL(OBJECT_COMPLETED, OBJECT_COLUMNS " AND o.upload=?3")
+SQL(OBJECT_OLD, "SELECT etag,layout,size,modified," IS_NULL_VERSION " FROM objects WHERE bucket=?1 "
+		"AND key=?2")
+SQL(OBJECT_OLD_UPLOAD, "SELECT etag,modified," IS_NULL_VERSION
+		       " FROM objects WHERE bucket=?1 AND key=?2 AND upload=?3")
 SQL(OBJECT_SET, "INSERT OR REPLACE INTO "
 		"objects(bucket,key,size,modified,etag,ck_algorithm,ck_type,ck_value,"
 		"headers,upload,layout,body) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")
 SQL(OBJECT_DELETE, "DELETE FROM objects WHERE bucket=?1 AND key=?2")
 SQL(OBJECT_LIST, "SELECT key,size,modified,etag,ck_algorithm,ck_type FROM objects "
 		 "WHERE bucket=?1 AND key>=?2 ORDER BY key")
+
+/* Rows of `versions` are the older versions of a key, and delete markers. If the newest one is a
+ * marker, the key has no row in `objects`. */
+SQL(VERSION_KEEP,
+	"INSERT INTO versions(bucket,key,modified,marker,is_null,size,etag,ck_algorithm,ck_type,"
+	"ck_value,headers,upload,layout,body) SELECT "
+	"bucket,key,modified,0," IS_NULL_VERSION ",size,etag,ck_algorithm,ck_type,ck_value,headers,"
+	"upload,layout,body FROM objects WHERE bucket=?1 AND key=?2")
+SQL(VERSION_RESTORE, "INSERT INTO objects(bucket,key,size,modified,etag,ck_algorithm,ck_type,"
+		     "ck_value,headers,upload,layout,body) SELECT "
+		     "bucket,key,size,modified,etag,ck_algorithm,ck_type,ck_value,headers,upload,"
+		     "layout,body FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
+SQL(VERSION_MARK,
+	"INSERT INTO versions(bucket,key,modified,marker,is_null,size,etag,headers,layout)"
+	" VALUES(?1,?2,?3,1,?4,0,'',x'',?5)")
+SQL(VERSION_NEWEST, "SELECT modified,marker FROM versions WHERE bucket=?1 AND key=?2 "
+		    "ORDER BY modified DESC LIMIT 1")
+SQL(VERSION_OLD, "SELECT modified,marker,layout,etag,size FROM versions WHERE bucket=?1 AND key=?2 "
+		 "AND modified=?3")
+SQL(VERSION_OLD_NULL, "SELECT modified,marker,layout,etag,size FROM versions WHERE bucket=?1 AND "
+		      "key=?2 AND is_null")
+SQL(VERSION_DELETE, "DELETE FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
+#define VERSION_COLUMNS                                                                            \
+	"SELECT v.size,v.modified,v.etag,v.ck_algorithm,v.ck_type,v.ck_value,v.headers,v.layout,"  \
+	"v.body,b.versioning,v.marker,v.is_null FROM versions v JOIN buckets b ON b.id=v.bucket "  \
+	"WHERE b.name=?1 AND v.key=?2 "
+SQL(VERSION_GET, VERSION_COLUMNS "AND v.modified=?3")
+SQL(VERSION_GET_NULL, VERSION_COLUMNS "AND v.is_null")
+SQL(VERSION_GET_NEWEST, VERSION_COLUMNS "ORDER BY v.modified DESC LIMIT 1")
+SQL(VERSION_LIST,
+	"SELECT key,size,modified,etag,ck_algorithm,ck_type,0," IS_NULL_VERSION " FROM objects "
+	"WHERE bucket=?1 AND key>=?2 AND (key>?2 OR modified<?3) UNION ALL SELECT "
+	"key,size,modified,etag,ck_algorithm,ck_type,marker,is_null FROM versions "
+	"WHERE bucket=?1 AND key>=?2 AND (key>?2 OR modified<?3) ORDER BY key,modified DESC")
 
 SQL(BLOB_ADD, "INSERT INTO blobs(id,refs,size) VALUES(?1,1,?2)")
 SQL(BLOB_HAS, "SELECT 1 FROM blobs WHERE id=?1")

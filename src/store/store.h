@@ -28,6 +28,10 @@
  * Every function may be called from any thread.
  *
  * Keys are NUL-terminated UTF-8, ordered by their bytes. ETags have no quotes.
+ *
+ * A bucket with versioning keeps what a put or a delete replaces. The current version of a key is
+ * its object; there is none if a delete marker is newer. Versions are named by text; "null" is the
+ * one that was made without versioning, of which a key has at most one.
  * docs/decisions/store-layout.md describes the files and the reasons.
  */
 #ifndef STORE_STORE_H
@@ -50,6 +54,7 @@ enum store_status {
 	STORE_NO_SUCH_BUCKET,
 	STORE_NO_SUCH_KEY,
 	STORE_NO_SUCH_UPLOAD,
+	STORE_NO_SUCH_VERSION,
 	STORE_BUCKET_EXISTS,
 	STORE_BUCKET_NOT_EMPTY,
 	STORE_PRECONDITION, /* if_match or if_none_match failed */
@@ -85,10 +90,17 @@ int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error
 
 #define STORE_REGION_SIZE 64
 
+enum store_versioning {
+	STORE_UNVERSIONED, /* it never had versioning */
+	STORE_VERSIONED,
+	STORE_SUSPENDED, /* changes make and replace the version "null"; others are kept */
+};
+
 struct store_bucket {
 	char name[64];
 	char region[STORE_REGION_SIZE]; /* as given when it was created, or "" */
 	int64_t created_ns;
+	enum store_versioning versioning; /* not in lists */
 };
 enum store_status store_bucket_create(
 	struct store *store, const char *name, const char *region, struct penstock_error *err);
@@ -96,6 +108,9 @@ enum store_status store_bucket_delete(
 	struct store *store, const char *name, struct penstock_error *err);
 enum store_status store_bucket_get(struct store *store, const char *name, struct store_bucket *out,
 	struct penstock_error *err);
+/* `versioning` is not STORE_UNVERSIONED. */
+enum store_status store_bucket_set_versioning(struct store *store, const char *name,
+	enum store_versioning versioning, struct penstock_error *err);
 /* Lists the buckets in the order of their names; the caller frees *out. */
 enum store_status store_bucket_list(
 	struct store *store, struct store_bucket **out, size_t *n, struct penstock_error *err);
@@ -128,6 +143,7 @@ void store_body_free(struct store_body *body);
 /* --- objects ------------------------------------------------------------------------------- */
 
 #define STORE_ETAG_SIZE	    40 /* 32 digits, "-10000", NUL */
+#define STORE_VERSION_SIZE  17 /* "null", or 16 hexadecimal digits */
 #define STORE_CHECKSUM_SIZE 64 /* base64 of 32 bytes, "-10000", NUL */
 
 /* Algorithm names such as "CRC64NVME", types "FULL_OBJECT" and "COMPOSITE"; all empty if there is
@@ -163,8 +179,12 @@ struct store_object {
 	uint64_t size;
 	int64_t modified_ns;
 	char etag[STORE_ETAG_SIZE];
+	char version[STORE_VERSION_SIZE];
+	bool versioned; /* the bucket is not STORE_UNVERSIONED */
+	bool marker; /* a delete marker, which has no content */
 	struct store_checksum checksum;
-	/* Pairs "name\0value\0": the stored headers, names in lower case. */
+	/* Pairs "name\0value\0": the stored headers, names in lower case. Those that begin with ':'
+	 * are the store's own. */
 	const char *headers;
 	size_t headers_len;
 	size_t n_parts; /* 0 if uploaded at once */
@@ -177,6 +197,12 @@ struct store_object {
 
 enum store_status store_object_get(struct store *store, const char *bucket, const char *key,
 	struct store_object **out, struct penstock_error *err);
+/* Gets a version, or the newest one if `version` is NULL; that may be a delete marker.
+ * STORE_NO_SUCH_VERSION if there is none of that name. */
+enum store_status store_version_get(struct store *store, const char *bucket, const char *key,
+	const char *version, struct store_object **out, struct penstock_error *err);
+/* Returns false if no version has such a name. */
+bool store_version_is_valid(const char *version);
 struct store_object *store_object_ref(struct store_object *object);
 /* NULL is allowed. */
 void store_object_unref(struct store_object *object);
@@ -186,7 +212,7 @@ static inline void store_object_unrefp(struct store_object **object)
 }
 /* Returns the value of a stored header, or NULL. */
 const char *store_object_header(const struct store_object *object, const char *name);
-/* Gets the next pair: start with *p = NULL. Returns false at the end. */
+/* Gets the next pair without those of the store: start with *p = NULL. Returns false at the end. */
 bool store_object_next_header(
 	const struct store_object *object, const char **p, const char **name, const char **value);
 /*
@@ -246,6 +272,7 @@ struct store_put {
 	enum store_status status;
 	struct penstock_error error; /* the caller releases it */
 	int64_t modified_ns;
+	char version[STORE_VERSION_SIZE]; /* "" in a bucket without versioning */
 	/* Called once by another thread, at the very end; must not block. */
 	void (*done)(struct store_put *put, void *cookie);
 	void *cookie;
@@ -255,11 +282,17 @@ void store_put_submit(struct store *store, struct store_put *put);
 /* Waits; the results are also in `put`, and the error is moved to err. */
 enum store_status store_put(struct store *store, struct store_put *put, struct penstock_error *err);
 
+/* Deletes a version, or the object if `version` is NULL; a bucket with versioning then keeps it
+ * behind a delete marker. */
 struct store_delete {
 	const char *key;
+	const char *version; /* valid */
 	struct store_condition condition; /* a missing object satisfies if_match */
-	enum store_status status; /* result; a missing object is a success */
-	bool existed; /* result */
+	/* Results. */
+	enum store_status status; /* a missing object is a success */
+	bool existed;
+	bool marker; /* a delete marker was made, or deleted */
+	char made[STORE_VERSION_SIZE]; /* the version of the marker that was made, else "" */
 };
 /* Deletes all items in one transaction, each with its own result. */
 enum store_status store_delete(struct store *store, const char *bucket, struct store_delete *items,
@@ -281,6 +314,9 @@ struct store_list_entry {
 	int64_t modified_ns; /* of an unfinished upload: when it was started */
 	char etag[STORE_ETAG_SIZE]; /* of an unfinished upload: its id */
 	struct store_checksum checksum; /* without its value */
+	/* Only in lists of versions: */
+	char version[STORE_VERSION_SIZE];
+	bool is_marker, is_latest;
 };
 struct store_list {
 	struct store_list_entry *entries; /* in byte order, prefixes among the keys */
@@ -289,6 +325,10 @@ struct store_list {
 };
 enum store_status store_list_objects(struct store *store, const struct store_list_query *query,
 	struct store_list *out, struct penstock_error *err);
+/* Lists all versions of all keys, those of a key from the newest on. `after_version` continues
+ * among the versions of the key `query->after` itself; NULL continues after that key. */
+enum store_status store_version_list(struct store *store, const struct store_list_query *query,
+	const char *after_version, struct store_list *out, struct penstock_error *err);
 void store_list_release(struct store_list *list);
 
 /* --- multipart ----------------------------------------------------------------------------- */
@@ -358,6 +398,7 @@ struct store_complete {
 	struct store_condition condition;
 	int64_t modified_ns; /* result */
 	char final_etag[STORE_ETAG_SIZE]; /* result; differs from etag after a repeated call */
+	char version[STORE_VERSION_SIZE]; /* result; "" in a bucket without versioning */
 };
 enum store_status store_complete(
 	struct store *store, struct store_complete *complete, struct penstock_error *err);

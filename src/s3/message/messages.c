@@ -289,6 +289,15 @@ int s3_reply_parse(const char *xml, size_t len, struct s3_reply *out, struct pen
 
 RELEASE(reply)
 
+static const struct field versioning_fields[] = {D("/Status", TEXT, s3_versioning, status),
+	D("/MfaDelete", TEXT, s3_versioning, mfa_delete), END};
+static const struct table versioning_table = {.what = "the VersioningConfiguration",
+	.roots = {"VersioningConfiguration"},
+	.fields = versioning_fields,
+	.size = sizeof(struct s3_versioning)};
+
+DOCUMENT(versioning)
+
 struct create_bucket {
 	struct arena arena;
 	const char *location;

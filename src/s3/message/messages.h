@@ -176,6 +176,8 @@ void s3_delete_release(struct s3_delete *message);
 struct s3_delete_outcome {
 	const char *key;
 	const char *version_id;
+	bool marker; /* a delete marker was made, or deleted */
+	const char *marker_version; /* NULL if !marker */
 	const char *code; /* NULL if deleted */
 	const char *message; /* of the error */
 };
@@ -220,6 +222,15 @@ struct s3_reply {
 int s3_reply_parse(const char *xml, size_t len, struct s3_reply *out, struct penstock_error *err);
 void s3_reply_write(struct buf *out, const struct s3_reply *reply);
 void s3_reply_release(struct s3_reply *message);
+
+/* VersioningConfiguration: NULL if missing. */
+struct s3_versioning {
+	struct arena arena;
+	const char *status, *mfa_delete;
+};
+int s3_versioning_parse(
+	const char *xml, size_t len, struct s3_versioning *out, struct penstock_error *err);
+void s3_versioning_release(struct s3_versioning *message);
 
 /* CreateBucketConfiguration: appends the LocationConstraint ("" if there is none) to `location`. An
  * empty body is accepted. Sets *more if it asks for a kind of bucket, or for tags. */

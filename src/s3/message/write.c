@@ -221,6 +221,10 @@ void s3_delete_result_write(struct buf *out, const struct s3_delete_result *resu
 		xml_open(out, element);
 		xml_element(out, "Key", o->key);
 		xml_element(out, "VersionId", o->version_id);
+		if (o->marker) {
+			xml_element_bool(out, "DeleteMarker", true);
+			xml_element(out, "DeleteMarkerVersionId", o->marker_version);
+		}
 		xml_element(out, "Code", o->code);
 		xml_element(out, "Message", o->message);
 		xml_close(out, element);

@@ -137,7 +137,7 @@ bool op_subject_exists(struct request *req)
 	if (!req->key)
 		return reply_unless_stored(
 			req, store_bucket_get(req->server->store, req->bucket, NULL, &err), &err);
-	object = reply_unless_found(req, req->bucket, req->key);
+	object = reply_unless_found(req, req->bucket, req->key, req->version);
 	store_object_unref(object);
 	return object != NULL;
 }
@@ -178,19 +178,6 @@ void op_bucket_location(struct request *req)
 		return;
 	s3_reply_write(
 		&xml, &(struct s3_reply){.kind = S3_REPLY_LOCATION, .location = bucket.region});
-	reply_xml(req, MHD_HTTP_OK, &xml);
-}
-
-/* A bucket that never had versioning has an empty configuration. */
-void op_bucket_versioning(struct request *req)
-{
-	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
-
-	if (!op_subject_exists(req))
-		return;
-	xml_declaration(&xml);
-	xml_open_root(&xml, "VersioningConfiguration");
-	xml_close(&xml, "VersioningConfiguration");
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
@@ -254,8 +241,9 @@ void op_tagging_object(struct request *req)
 void op_delete_object(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_delete item = {.key = req->key};
+	struct store_delete item = {.key = req->key, .version = req->version};
 	enum store_status status;
+	const char *version;
 
 	if (!headers_condition(req, &item.condition))
 		return;
@@ -266,8 +254,14 @@ void op_delete_object(struct request *req)
 		return;
 	}
 	status = store_delete(req->server->store, req->bucket, &item, 1, &err);
-	if (reply_unless_stored(req, status == STORE_OK ? item.status : status, &err))
-		reply_empty(req, MHD_HTTP_NO_CONTENT);
+	if (!reply_unless_stored(req, status == STORE_OK ? item.status : status, &err))
+		return;
+	reply_empty(req, MHD_HTTP_NO_CONTENT);
+	version = *item.made ? item.made : item.version;
+	if (version)
+		reply_header(req, "x-amz-version-id", version);
+	if (item.marker)
+		reply_header(req, "x-amz-delete-marker", "true");
 }
 
 /* Adds the outcome for one key, or nothing. */
@@ -277,8 +271,8 @@ static void delete_outcome(const struct s3_delete_item *item, const struct store
 	struct s3_delete_outcome *o = &result->outcomes[result->n];
 
 	*o = (struct s3_delete_outcome){.key = item->key, .version_id = item->version_id};
-	if (item->version_id && strcmp(item->version_id, "null") != 0) {
-		o->code = "NoSuchVersion";
+	if (item->version_id && !store_version_is_valid(item->version_id)) {
+		o->code = s3_error_info(S3_E_NO_SUCH_VERSION)->code;
 		o->message = s3_error_info(S3_E_NO_SUCH_VERSION)->message;
 	} else if (s3_key_problem(item->key, strlen(item->key))) {
 		o->code = s3_error_info(S3_E_KEY_TOO_LONG)->code;
@@ -288,6 +282,9 @@ static void delete_outcome(const struct s3_delete_item *item, const struct store
 		o->message = s3_error_info(S3_E_PRECONDITION_FAILED)->message;
 	} else if (quiet) {
 		return;
+	} else if (done->marker) {
+		o->marker = true;
+		o->marker_version = *done->made ? done->made : item->version_id;
 	}
 	result->n++;
 }
@@ -316,12 +313,13 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 			return;
 		}
 		place[i] = wanted->n; /* the zeroed one after the last */
-		if ((w->version_id && strcmp(w->version_id, "null") != 0) ||
+		if ((w->version_id && !store_version_is_valid(w->version_id)) ||
 			s3_key_problem(w->key, strlen(w->key)))
 			continue;
 		place[i] = n;
-		items[n] = (struct store_delete){
-			.key = w->key, .condition.if_match = etag ? etag_unquote(etag) : NULL};
+		items[n] = (struct store_delete){.key = w->key,
+			.version = w->version_id,
+			.condition.if_match = etag ? etag_unquote(etag) : NULL};
 		if (!condition_add_state(&items[n++].condition, w->size, w->modified)) {
 			reply_error(req, S3_E_MALFORMED_XML);
 			return;

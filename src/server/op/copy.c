@@ -19,19 +19,25 @@
 #define COPY_TRIES 8
 #define HASH_BLOCK (1 * MIB)
 
-/* Splits "[/]bucket/key[?versionId=null]", percent-encoded. Returns false with a reply set. */
-static bool parse_source(struct request *req, char **bucket, char **key)
+/* The object that is copied. */
+struct source {
+	const char *bucket, *key;
+	const char *version; /* NULL if none is named */
+};
+
+/* Splits "[/]bucket/key[?versionId=ID]", percent-encoded. Returns false with a reply set. */
+static bool parse_source(struct request *req, struct source *out)
 {
 	const char *text = request_header(req, "x-amz-copy-source");
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_HTTP_HEADERS);
-	const char *version = strstr(text, "?versionId=");
+	static const char parameter[] = "?versionId=";
+	const char *version = strstr(text, parameter);
 	size_t len = version ? (size_t)(version - text) : strlen(text);
 	char *slash;
 
-	if (version && strcmp(version, "?versionId=null") != 0) {
-		reply_error(req, S3_E_NO_SUCH_VERSION);
-		return false;
-	}
+	out->version = version ? version + strlen(parameter) : NULL;
+	if (version && !store_version_is_valid(out->version))
+		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Invalid version id specified");
 	if (len && *text == '/') {
 		text++;
 		len--;
@@ -45,24 +51,26 @@ static bool parse_source(struct request *req, char **bucket, char **key)
 		return false;
 	}
 	*slash = '\0';
-	*bucket = request_strdup(req, plain.data);
-	*key = request_strdup(req, slash + 1);
-	if (!*bucket || !*key)
-		reply_error(req, S3_E_SLOW_DOWN);
-	return *bucket && *key;
+	out->bucket = request_strdup(req, plain.data);
+	out->key = request_strdup(req, slash + 1);
+	return (out->bucket && out->key) || reply_error(req, S3_E_SLOW_DOWN);
 }
 
 /* Gets the current source after checking its conditions. Returns NULL with a reply set. */
-static struct store_object *open_source(struct request *req, const char *bucket, const char *key)
+static struct store_object *open_source(struct request *req, const struct source *from)
 {
 	_cleanup_(store_object_unrefp) struct store_object *source = reply_unless_found(
-		req, bucket, key);
+		req, from->bucket, from->key, from->version);
 	struct conditions c = {.if_match = request_header(req, "x-amz-copy-source-if-match"),
 		.if_none_match = request_header(req, "x-amz-copy-source-if-none-match"),
 		.if_modified_since = request_header(req, "x-amz-copy-source-if-modified-since"),
 		.if_unmodified_since = request_header(
 			req, "x-amz-copy-source-if-unmodified-since")};
 
+	if (!source && from->version && req->status == MHD_HTTP_METHOD_NOT_ALLOWED)
+		reply_errorf(req, S3_E_INVALID_REQUEST,
+			"The source of a copy request may not specifically refer to a delete "
+			"marker by version id.");
 	if (!source || !conditions_any(&c) ||
 		conditions_evaluate_copy_source(
 			&c, &(struct condition_state){.exists = true,
@@ -190,15 +198,15 @@ static bool copy_checksum(struct request *req, struct store_object *source)
 }
 
 /* Calls `attempt`, which returns true if the reply is set, until the source stays the same. */
-static void copy_with(struct request *req,
-	bool (*attempt)(struct request *req, const char *bucket, const char *key))
+static void copy_with(
+	struct request *req, bool (*attempt)(struct request *req, const struct source *from))
 {
-	char *bucket, *key;
+	struct source from;
 	int tries = 0;
 
-	if (!parse_source(req, &bucket, &key))
+	if (!parse_source(req, &from))
 		return;
-	while (!attempt(req, bucket, key)) {
+	while (!attempt(req, &from)) {
 		if (++tries == COPY_TRIES) {
 			reply_error(req, S3_E_CONDITIONAL_REQUEST_CONFLICT);
 			return;
@@ -206,7 +214,13 @@ static void copy_with(struct request *req,
 	}
 }
 
-static bool try_copy(struct request *req, const char *bucket, const char *key)
+static void reply_source_version(struct request *req, const struct store_object *source)
+{
+	if (source->versioned)
+		reply_header(req, "x-amz-copy-source-version-id", source->version);
+}
+
+static bool try_copy(struct request *req, const struct source *from)
 {
 	const char *directive = request_header(req, "x-amz-metadata-directive");
 	bool replace = directive && strcmp(directive, "REPLACE") == 0;
@@ -215,8 +229,8 @@ static bool try_copy(struct request *req, const char *bucket, const char *key)
 	struct store_put *put = &req->put;
 	enum store_status status;
 
-	if (strcmp(bucket, req->bucket) == 0 && strcmp(key, req->key) == 0 && !replace &&
-		!request_header(req, "x-amz-storage-class") &&
+	if (strcmp(from->bucket, req->bucket) == 0 && strcmp(from->key, req->key) == 0 &&
+		!from->version && !replace && !request_header(req, "x-amz-storage-class") &&
 		!request_header(req, redirect_header) &&
 		!request_header(req, "x-amz-checksum-algorithm")) {
 		reply_errorf(req, S3_E_INVALID_REQUEST,
@@ -225,7 +239,7 @@ static bool try_copy(struct request *req, const char *bucket, const char *key)
 			"redirect location or encryption attributes.");
 		return true;
 	}
-	source = open_source(req, bucket, key);
+	source = open_source(req, from);
 	if (!source)
 		return true;
 	if (source->size > LIMIT_S3_PUT_MAX) {
@@ -244,9 +258,13 @@ static bool try_copy(struct request *req, const char *bucket, const char *key)
 	put->parts = source->parts;
 	put->n_parts = source->n_parts;
 	status = store_put(req->server->store, put, &err);
-	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err))
+	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err)) {
 		reply_result(
 			req, S3_REPLY_COPY_OBJECT, source->etag, &put->checksum, put->modified_ns);
+		if (*put->version)
+			reply_header(req, "x-amz-version-id", put->version);
+		reply_source_version(req, source);
+	}
 	put->source = NULL;
 	return status != STORE_CHANGED;
 }
@@ -316,10 +334,10 @@ static int part_source(struct request *req, struct store_object *source,
 		put->checksum.value, NULL, err);
 }
 
-static bool try_part_copy(struct request *req, const char *bucket, const char *key)
+static bool try_part_copy(struct request *req, const struct source *from)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_(store_object_unrefp) struct store_object *source = open_source(req, bucket, key);
+	_cleanup_(store_object_unrefp) struct store_object *source = open_source(req, from);
 	struct store_put *put = &req->part.put;
 	enum store_status status = STORE_OK;
 	char etag[STORE_ETAG_SIZE] = "";
@@ -338,8 +356,10 @@ static bool try_part_copy(struct request *req, const char *bucket, const char *k
 	else
 		status = store_part_put(req->server->store, &req->part, &err);
 	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err) &&
-		!request_replied(req))
+		!request_replied(req)) {
 		reply_result(req, S3_REPLY_COPY_PART, etag, &put->checksum, put->modified_ns);
+		reply_source_version(req, source);
+	}
 	put->source = NULL;
 	return status != STORE_CHANGED;
 }

@@ -172,6 +172,7 @@ static void add_object_headers(
 
 	reply_modified(req, object);
 	reply_etag(req, object->etag);
+	reply_version(req, object);
 	reply_header(req, "Accept-Ranges", "bytes");
 	add_stored_headers(req, object);
 	if (e->partial && e->length) {
@@ -274,7 +275,7 @@ static bool check_conditions(struct request *req, const struct store_object *obj
 void op_get_object(struct request *req)
 {
 	_cleanup_(store_object_unrefp) struct store_object *object = reply_unless_found(
-		req, req->bucket, req->key);
+		req, req->bucket, req->key, req->version);
 	struct extent e;
 
 	if (object && check_conditions(req, object) && choose_extent(req, object, &e)) {
@@ -375,10 +376,11 @@ void op_object_attributes(struct request *req)
 			"retrieved is missing");
 		return;
 	}
-	object = reply_unless_found(req, req->bucket, req->key);
+	object = reply_unless_found(req, req->bucket, req->key, req->version);
 	if (!object)
 		return;
 	write_attributes(req, &xml, attributes, object);
 	reply_xml(req, MHD_HTTP_OK, &xml);
 	reply_modified(req, object);
+	reply_version(req, object);
 }

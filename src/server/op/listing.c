@@ -14,10 +14,9 @@
 
 static const struct s3_owner owner = {OWNER_ID, OWNER_NAME};
 
-/* --- shared by both versions ----------------------------------------------------------------- */
+/* --- shared by the lists of objects and of versions ------------------------------------------ */
 
-/* Reads prefix, delimiter, encoding and length. Returns false with a reply set. */
-static bool list_begin(struct request *req, struct s3_list *list, struct store_list_query *query)
+bool op_list_begin(struct request *req, struct s3_list *list, struct store_list_query *query)
 {
 	const char *encoding = request_query(req, "encoding-type");
 	uint64_t max = LIMIT_S3_LIST_KEYS;
@@ -43,9 +42,7 @@ static bool list_begin(struct request *req, struct s3_list *list, struct store_l
 	return true;
 }
 
-/* Returns false if a name has characters that XML 1.0 lacks. Such a page is encoded even if the
- * client does not ask for it: it names its encoding, and another key would be wrong. */
-static bool names_fit(const struct store_list *found)
+bool op_names_fit(const struct store_list *found)
 {
 	for (size_t i = 0; i < found->n; i++)
 		if (!xml_can_hold(found->entries[i].key))
@@ -102,7 +99,7 @@ static void list_reply(struct request *req, struct s3_list *list,
 	if (!reply_unless_stored(
 		    req, store_list_objects(req->server->store, query, &found, &err), &err))
 		return;
-	list->url_encoded = list->url_encoded || !names_fit(&found);
+	list->url_encoded = list->url_encoded || !op_names_fit(&found);
 	if (!list_fill(list, &found, owners, &etags)) {
 		reply_error(req, S3_E_SLOW_DOWN);
 	} else {
@@ -125,7 +122,7 @@ void op_list_objects(struct request *req)
 	struct s3_list list = {.version = 1};
 	struct store_list_query query = {0};
 
-	if (list_begin(req, &list, &query)) {
+	if (op_list_begin(req, &list, &query)) {
 		list.marker = request_query(req, "marker");
 		if (!list.marker)
 			list.marker = "";
@@ -170,7 +167,7 @@ void op_list_objects_v2(struct request *req)
 		reply_errorf(req, S3_E_INVALID_ARGUMENT, "list-type must be 2");
 		return;
 	}
-	if (!list_begin(req, &list, &query))
+	if (!op_list_begin(req, &list, &query))
 		return;
 	list.start_after = request_query(req, "start-after");
 	list.continuation_token = request_query(req, "continuation-token");
@@ -183,78 +180,6 @@ void op_list_objects_v2(struct request *req)
 	fetch_owner = request_query(req, "fetch-owner");
 	list_reply(req, &list, &query, fetch_owner && strcmp(fetch_owner, "true") == 0,
 		&list.next_continuation_token, true);
-}
-
-/* --- ListObjectVersions: each object is its only version, "null" ----------------------------- */
-
-static void element(struct buf *xml, const char *name, const char *text, bool encode)
-{
-	_cleanup_(buf_release) struct buf coded = BUF_INIT(LIMIT_XML_BODY);
-
-	if (encode && text && uri_encode(&coded, text, strlen(text), true) == 0)
-		text = buf_str(&coded);
-	xml_element(xml, name, text);
-}
-
-void op_list_versions(struct request *req)
-{
-	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct s3_list list = {0};
-	struct store_list_query query = {0};
-	_cleanup_(store_list_release) struct store_list found = {0};
-
-	if (!list_begin(req, &list, &query))
-		return;
-	list.marker = request_query(req, "key-marker");
-	if (!list.marker)
-		list.marker = "";
-	query.after = list.marker;
-	if (!reply_unless_stored(
-		    req, store_list_objects(req->server->store, &query, &found, &err), &err))
-		return;
-	list.url_encoded = list.url_encoded || !names_fit(&found);
-	xml_declaration(&xml);
-	xml_open_root(&xml, "ListVersionsResult");
-	xml_element(&xml, "Name", list.bucket);
-	element(&xml, "Prefix", list.prefix, list.url_encoded);
-	element(&xml, "Delimiter", list.delimiter, list.url_encoded);
-	element(&xml, "KeyMarker", list.marker, list.url_encoded);
-	xml_element(&xml, "VersionIdMarker", "");
-	xml_element_u64(&xml, "MaxKeys", list.max_keys);
-	xml_element(&xml, "EncodingType", list.url_encoded ? "url" : NULL);
-	xml_element_bool(&xml, "IsTruncated", found.truncated);
-	if (found.truncated && found.n) {
-		element(&xml, "NextKeyMarker", found.entries[found.n - 1].key, list.url_encoded);
-		xml_element(&xml, "NextVersionIdMarker", "null");
-	}
-	for (size_t i = 0; i < found.n; i++) {
-		const struct store_list_entry *e = &found.entries[i];
-		char etag[STORE_ETAG_SIZE + 2];
-
-		if (e->is_prefix) {
-			xml_open(&xml, "CommonPrefixes");
-			element(&xml, "Prefix", e->key, list.url_encoded);
-			xml_close(&xml, "CommonPrefixes");
-			continue;
-		}
-		snprintf(etag, sizeof(etag), "\"%s\"", e->etag);
-		xml_open(&xml, "Version");
-		element(&xml, "Key", e->key, list.url_encoded);
-		xml_element(&xml, "VersionId", "null");
-		xml_element_bool(&xml, "IsLatest", true);
-		xml_element_date(&xml, "LastModified", e->modified_ns);
-		xml_element(&xml, "ETag", etag);
-		xml_element_u64(&xml, "Size", e->size);
-		xml_element(&xml, "StorageClass", "STANDARD");
-		xml_open(&xml, "Owner");
-		xml_element(&xml, "ID", OWNER_ID);
-		xml_element(&xml, "DisplayName", OWNER_NAME);
-		xml_close(&xml, "Owner");
-		xml_close(&xml, "Version");
-	}
-	xml_close(&xml, "ListVersionsResult");
-	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
 /* --- ListMultipartUploads -------------------------------------------------------------------- */
@@ -286,7 +211,7 @@ static void write_uploads(
 			.initiated_ns = u->modified_ns};
 	}
 	list->truncated = found->truncated;
-	list->url_encoded = list->url_encoded || !names_fit(found);
+	list->url_encoded = list->url_encoded || !op_names_fit(found);
 	if (found->truncated) {
 		const struct store_list_entry *last = &found->entries[found->n - 1];
 

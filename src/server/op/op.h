@@ -5,6 +5,9 @@
 #include <stdbool.h>
 
 struct request;
+struct s3_list;
+struct store_list;
+struct store_list_query;
 
 /* The only account, as named in replies. */
 #define OWNER_ID   "70656e73746f636b00000000000000000000000000000000000000000000000000"
@@ -19,12 +22,19 @@ const char *op_token(struct request *req, const char *last);
 /* Returns NULL with a reply set. */
 const char *op_token_decode(struct request *req, const char *token);
 
+/* Reads prefix, delimiter, encoding and length of a list. Returns false with a reply set. */
+bool op_list_begin(struct request *req, struct s3_list *list, struct store_list_query *query);
+/* Returns false if a name has characters that XML 1.0 lacks. Such a page is encoded even if the
+ * client does not ask for it: it names its encoding, and another key would be wrong. */
+bool op_names_fit(const struct store_list *found);
+
 void op_list_buckets(struct request *req);
 void op_create_bucket(struct request *req);
 void op_head_bucket(struct request *req);
 void op_delete_bucket(struct request *req);
 void op_bucket_location(struct request *req);
 void op_bucket_versioning(struct request *req);
+void op_put_bucket_versioning(struct request *req);
 void op_list_objects(struct request *req);
 void op_list_objects_v2(struct request *req);
 void op_list_versions(struct request *req);

@@ -81,6 +81,8 @@ static void put_object_after(struct request *req)
 	reply_empty(req, MHD_HTTP_OK);
 	reply_etag(req, put->etag);
 	reply_checksum(req, &put->checksum);
+	if (*put->version)
+		reply_header(req, "x-amz-version-id", put->version);
 }
 
 static void op_put_object(struct request *req)

@@ -331,8 +331,10 @@ static void complete_again(struct request *req)
 	enum store_status status = store_completed_get(
 		req->server->store, req->bucket, req->key, req->upload_id, &object, &err);
 
-	if (reply_unless_stored(req, status, &err))
-		reply_result(req, S3_REPLY_COMPLETE, object->etag, &object->checksum, 0);
+	if (!reply_unless_stored(req, status, &err))
+		return;
+	reply_result(req, S3_REPLY_COMPLETE, object->etag, &object->checksum, 0);
+	reply_version(req, object);
 }
 
 void op_complete_upload(struct request *req)
@@ -366,8 +368,11 @@ void op_complete_upload(struct request *req)
 			.checksum = c.checksum,
 			.condition = req->put.condition};
 
-		if (reply_unless_stored(req, store_complete(store, &complete, &err), &err))
+		if (reply_unless_stored(req, store_complete(store, &complete, &err), &err)) {
 			reply_result(req, S3_REPLY_COMPLETE, complete.final_etag, &c.checksum, 0);
+			if (*complete.version)
+				reply_header(req, "x-amz-version-id", complete.version);
+		}
 	}
 	s3_complete_release(&c.wanted);
 	store_upload_release(&c.upload);

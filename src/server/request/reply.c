@@ -197,6 +197,7 @@ bool reply_unless_stored(struct request *req, enum store_status status, struct p
 		[STORE_NO_SUCH_BUCKET] = S3_E_NO_SUCH_BUCKET,
 		[STORE_NO_SUCH_KEY] = S3_E_NO_SUCH_KEY,
 		[STORE_NO_SUCH_UPLOAD] = S3_E_NO_SUCH_UPLOAD,
+		[STORE_NO_SUCH_VERSION] = S3_E_NO_SUCH_VERSION,
 		[STORE_BUCKET_EXISTS] = S3_E_BUCKET_ALREADY_OWNED_BY_YOU,
 		[STORE_BUCKET_NOT_EMPTY] = S3_E_BUCKET_NOT_EMPTY,
 		[STORE_PRECONDITION] = S3_E_PRECONDITION_FAILED,
@@ -218,12 +219,38 @@ bool reply_unless_stored(struct request *req, enum store_status status, struct p
 	return reply_error(req, errors[status]);
 }
 
-struct store_object *reply_unless_found(struct request *req, const char *bucket, const char *key)
+void reply_version(struct request *req, const struct store_object *object)
+{
+	if (object->versioned)
+		reply_header(req, "x-amz-version-id", object->version);
+}
+
+/* Replies to a request for a delete marker: its key has no object, or it was named. */
+static void reply_marker(struct request *req, const struct store_object *marker, bool named)
+{
+	reply_error(req, named ? S3_E_METHOD_NOT_ALLOWED : S3_E_NO_SUCH_KEY);
+	reply_header(req, "x-amz-delete-marker", "true");
+	reply_version(req, marker);
+	if (named) {
+		reply_header(req, "Allow", "DELETE");
+		reply_modified(req, marker);
+	}
+}
+
+struct store_object *reply_unless_found(
+	struct request *req, const char *bucket, const char *key, const char *version)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store *store = req->server->store;
 	struct store_object *object = NULL;
+	enum store_status status = version ? STORE_NO_SUCH_KEY
+					   : store_object_get(store, bucket, key, &object, &err);
 
-	reply_unless_stored(
-		req, store_object_get(req->server->store, bucket, key, &object, &err), &err);
-	return object;
+	if (status == STORE_NO_SUCH_KEY)
+		status = store_version_get(store, bucket, key, version, &object, &err);
+	if (!reply_unless_stored(req, status, &err) || !object->marker)
+		return object;
+	reply_marker(req, object, version != NULL);
+	store_object_unref(object);
+	return NULL;
 }

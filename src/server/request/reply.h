@@ -20,8 +20,12 @@ static inline bool request_replied(const struct request *req)
 bool reply_error(struct request *req, enum s3_error error);
 bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The object; NULL with a reply set if there is none. Release the reference. */
-struct store_object *reply_unless_found(struct request *req, const char *bucket, const char *key);
+/* The object, or a version of it if `version` is not NULL; NULL with a reply set if there is none,
+ * or a delete marker. Release the reference. */
+struct store_object *reply_unless_found(
+	struct request *req, const char *bucket, const char *key, const char *version);
+/* Names the version if the bucket has versioning. */
+void reply_version(struct request *req, const struct store_object *object);
 /* Replies with an error that is not in the table of s3/message/errors.h. */
 void reply_code(struct request *req, unsigned status, const char *code, const char *message);
 /* Returns true if `status` is STORE_OK, else replies to the failed call of the store and releases

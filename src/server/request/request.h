@@ -77,6 +77,7 @@ struct request {
 	char bucket[64]; /* "" for the service itself */
 	char *key; /* NULL for the bucket itself */
 	size_t key_len;
+	const char *version; /* that it names; NULL if it names none */
 
 	struct sigv4_auth auth;
 	struct sigv4_chain chain;

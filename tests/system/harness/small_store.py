@@ -1,6 +1,6 @@
-"""An object store in memory that does what the embedded one does not: it keeps versions, or ignores conditions.
+"""An object store in memory that does what the embedded one does not: it ignores conditions.
 
-    store = SmallStore(versions=True)       # and store.env for a client; nobody's signature is checked
+    store = SmallStore(conditions=False)    # and store.env for a client; nobody's signature is checked
     SmallStore(parts=True)                  # knows uploads in parts, and no condition when they are completed
     store.objects["bucket/key"]             # [Version, …], the newest last
 """
@@ -31,8 +31,8 @@ class Version:
 
 
 class SmallStore:
-    def __init__(self, versions=False, conditions=True, parts=False, address="127.0.0.1", handler=None):
-        self.versions, self.conditions, self.parts = versions, conditions, parts
+    def __init__(self, conditions=True, parts=False, address="127.0.0.1", handler=None):
+        self.conditions, self.parts = conditions, parts
         self.uploads = {}  # {id: (metadata, {number: body})}
         self.objects, self.numbers, self.lock = {}, itertools.count(1), threading.Lock()
         self.httpd = _Threads((address, 0), handler or _Handler)
@@ -48,7 +48,7 @@ class SmallStore:
 
     def put(self, name, body, metadata=None):
         version = Version(f"v{next(self.numbers)}", body, metadata or {})
-        self.objects[name] = (self.objects.get(name, []) if self.versions else []) + [version]
+        self.objects[name] = [version]
         return version
 
     def bytes(self, bucket, key):
@@ -99,7 +99,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def described(self, version):
         headers = {"ETag": version.etag, "Last-Modified": formatdate(usegmt=True)}
-        headers |= {"x-amz-version-id": version.name} if self.server.owner.versions else {}
         return headers | {f"x-amz-meta-{name}": value for name, value in version.metadata.items()}
 
     def refused(self, there):
@@ -190,4 +189,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             done = f"{XML}<CopyObjectResult><ETag>{escape(made.etag)}</ETag><LastModified>{stamp}</LastModified></CopyObjectResult>"
             return self.reply(200, done.encode(), self.described(made))
         made = store.put(name, body, self.metadata())
-        return self.reply(200, b"", {"ETag": made.etag} | ({"x-amz-version-id": made.name} if store.versions else {}))
+        return self.reply(200, b"", {"ETag": made.etag})

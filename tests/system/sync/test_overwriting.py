@@ -200,21 +200,20 @@ def test_deleting_leaves_what_was_kept_and_what_is_not_ours(penstock, store, job
     assert store.bytes("out", "both") == b"somebody else's since" and store.bytes("out", "other") == b"other"
 
 
-def test_versions_of_the_bucket_are_copies_enough(penstock, job):
+def test_versions_of_the_bucket_are_copies_enough(penstock, store, job):
     # Where the bucket keeps versions nothing is copied, and show names the version.
-    with SmallStore(versions=True) as store:
-        old = store.put("out/a/the model", b"theirs")
-        path = job(save("ours", "'the model'"), accessKeyId=store.access_key, secretAccessKey=store.secret_key,
-                   endpointUrl=store.endpoint, path="/a")  # fmt: skip
-        penstock.run("run", path).ok()
+    store.client.create_bucket(Bucket="out")
+    store.client.put_bucket_versioning(Bucket="out", VersioningConfiguration={"Status": "Enabled"})
+    old = store.client.put_object(Bucket="out", Key="a/the model", Body=b"theirs")["VersionId"]
+    penstock.run("run", job(save("ours", "'the model'"), path="/a")).ok()
 
-        assert store.bytes("out", "a/the model") == b"ours"
-        assert [version.body for version in store.objects["out/a/the model"]] == [b"theirs", b"ours"]
-        assert not [key for key in store.keys("out", "a/.penstock/") if "/replaced/" in key]
-        (entry,) = shown(penstock)
-        assert entry["kept"] == f"version:{old.name}" and entry["url"] == f"s3://out/a/the model?versionId={old.name}"
-        assert f"--copy-source 'out/a/the%20model?versionId={old.name}'" in entry["restore"]
-        assert entry["restore"] in penstock.run("show", only_run(penstock)).ok().out
+    assert store.bytes("out", "a/the model") == b"ours"
+    assert store.client.get_object(Bucket="out", Key="a/the model", VersionId=old)["Body"].read() == b"theirs"
+    assert not [key for key in store.keys("out", "a/.penstock/") if "/replaced/" in key]
+    (entry,) = shown(penstock)
+    assert entry["kept"] == f"version:{old}" and entry["url"] == f"s3://out/a/the model?versionId={old}"
+    assert f"--copy-source 'out/a/the%20model?versionId={old}'" in entry["restore"]
+    assert entry["restore"] in penstock.run("show", only_run(penstock)).ok().out
 
 
 # --- bounds

@@ -29,6 +29,7 @@ static const struct row {
 	{"POST", "b", NULL, "delete", op_delete_objects, true},
 	{"GET", "b", "k", NULL, op_get_object, false},
 	{"GET", "b", "k", "versionId=null", op_get_object, false},
+	{"GET", "b", "k", "versionId=0123456789abcdef", op_get_object, false},
 	{"HEAD", "b", "k", "partNumber=1", op_get_object, false},
 	{"GET", "b", "k", "attributes", op_object_attributes, false},
 	{"DELETE", "b", "k", NULL, op_delete_object, true},
@@ -40,7 +41,7 @@ static const struct row {
 	 * counts. */
 	{"GET", "b", "k", "response-expires=x", op_get_object, false},
 	{"GET", "b", "k", "partNumber=1&uploadId=u", op_list_parts, true},
-	{"GET", "b", "k", "versionId=3", NULL, false, 404},
+	{"GET", "b", "k", "versionId=3", NULL, false, 400},
 	{"PUT", "b", "k", "retention", NULL, false, 501},
 	{"GET", "b", "k", "torrent", NULL, false, 501},
 	{"PUT", "b", NULL, "policy", NULL, false, 501},

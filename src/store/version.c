@@ -1,0 +1,189 @@
+/* Older versions of objects, and delete markers. */
+#include "store/internal.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+
+/* --- reading --------------------------------------------------------------------------------- */
+
+/* Among the older versions and the markers. */
+static enum store_status get_older(struct db *db, const char *bucket, const char *key,
+	const char *version, struct store_object **out, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
+
+	if (!version)
+		st = db_bound(db, SQL_VERSION_GET_NEWEST, "tk", bucket, key);
+	else if (version_is_null(version))
+		st = db_bound(db, SQL_VERSION_GET_NULL, "tk", bucket, key);
+	else
+		st = db_bound(db, SQL_VERSION_GET, "tki", bucket, key, version_modified(version));
+	return object_look_up(
+		db, st, version ? STORE_NO_SUCH_VERSION : STORE_NO_SUCH_KEY, out, err);
+}
+
+static enum store_status get_version(struct db *db, const char *bucket, const char *key,
+	const char *version, struct store_object **out, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(db, SQL_BUCKET_ID, "t", bucket);
+	enum store_status status = db_look_up(
+		db, st, STORE_NO_SUCH_BUCKET, "look up a bucket", err);
+
+	if (status != STORE_OK)
+		return status;
+	{
+		_cleanup_reset_ sqlite3_stmt *current = db_bound(
+			db, SQL_OBJECT_GET, "tk", bucket, key);
+
+		status = object_look_up(db, current, STORE_NO_SUCH_KEY, out, err);
+	}
+	if (status == STORE_OK && (!version || strcmp((*out)->version, version) == 0))
+		return status;
+	if (status == STORE_OK) {
+		store_object_unref(*out);
+		*out = NULL;
+	}
+	return status == STORE_OK || status == STORE_NO_SUCH_KEY
+		       ? get_older(db, bucket, key, version, out, err)
+		       : status;
+}
+
+enum store_status store_version_get(struct store *store, const char *bucket, const char *key,
+	const char *version, struct store_object **out, struct penstock_error *err)
+{
+	_cleanup_reader_ struct db *db = db_reader(store, err);
+	enum store_status status;
+
+	*out = NULL;
+	if (!db)
+		return STORE_FAILED;
+	/* One transaction: a version that becomes the current one meanwhile is not missed. */
+	pthread_rwlock_rdlock(&store->pinning);
+	if (db_run(db_statement(db, SQL_BEGIN_READ)) == 0) {
+		status = get_version(db, bucket, key, version, out, err);
+		db_run(db_statement(db, SQL_COMMIT));
+	} else {
+		status = db_failed(db, "read a version", err);
+	}
+	pthread_rwlock_unlock(&store->pinning);
+	return status;
+}
+
+/* --- changes -------------------------------------------------------------------------------- */
+
+static int newest(
+	struct store *store, int64_t bucket, const char *key, int64_t *modified_ns, bool *marker)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(
+		store->writer, SQL_VERSION_NEWEST, "ik", bucket, key);
+	int rc = db_step(store->writer, st);
+
+	*modified_ns = 0;
+	*marker = false;
+	if (rc != SQLITE_ROW)
+		return rc == SQLITE_DONE ? 0 : rc;
+	*modified_ns = sqlite3_column_int64(st, 0);
+	*marker = sqlite3_column_int(st, 1) != 0;
+	return 0;
+}
+
+int version_old(struct store *store, int64_t bucket, const char *key, const char *version,
+	struct old_object *old)
+{
+	_cleanup_reset_ sqlite3_stmt *st =
+		version_is_null(version)
+			? db_bound(store->writer, SQL_VERSION_OLD_NULL, "ik", bucket, key)
+			: db_bound(store->writer, SQL_VERSION_OLD, "iki", bucket, key,
+				  version_modified(version));
+	int rc = db_step(store->writer, st);
+
+	if (rc != SQLITE_ROW)
+		return rc == SQLITE_DONE ? 0 : rc;
+	old->exists = true;
+	old->modified_ns = sqlite3_column_int64(st, 0);
+	old->marker = sqlite3_column_int(st, 1) != 0;
+	db_column_text(st, 3, old->etag, sizeof(old->etag));
+	old->size = (uint64_t)sqlite3_column_int64(st, 4);
+	return db_column_add(st, 2, &old->layout);
+}
+
+int version_delete(
+	struct store *store, int64_t bucket, const char *key, const struct old_object *old)
+{
+	int rc = db_exec(store->writer, SQL_VERSION_DELETE, "iki", bucket, key, old->modified_ns);
+
+	return rc ? rc : txn_unref_layout(store, old->layout.data, old->layout.len);
+}
+
+/* Deletes the older version "null". */
+static int delete_null(struct store *store, int64_t bucket, const char *key)
+{
+	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
+	int rc = version_old(store, bucket, key, VERSION_NULL, &old);
+
+	return rc || !old.exists ? rc : version_delete(store, bucket, key, &old);
+}
+
+int version_make_room(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
+	struct old_object *old, int64_t *modified_ns)
+{
+	bool makes_null = txn->versioning == STORE_SUSPENDED, marker;
+	int64_t last;
+	int rc = newest(store, bucket, key, &last, &marker);
+
+	/* The clock of the machine may have been set back. */
+	if (*modified_ns <= last)
+		*modified_ns = last + 1;
+	if (*modified_ns <= old->modified_ns)
+		*modified_ns = old->modified_ns + 1;
+	if (rc == 0 && makes_null)
+		rc = delete_null(store, bucket, key);
+	if (rc || !old->exists || (makes_null && old->is_null))
+		return rc;
+	/* It keeps its files. */
+	buf_release(&old->layout);
+	return db_exec(store->writer, SQL_VERSION_KEEP, "ik", bucket, key);
+}
+
+int version_mark(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
+	int64_t modified_ns)
+{
+	_cleanup_(buf_release) struct buf layout = BUF_INIT(LIMIT_STORE_LAYOUT);
+
+	if (layout_encode(&layout, NULL, 0, NULL, 0) < 0)
+		return SQLITE_NOMEM;
+	return db_exec(store->writer, SQL_VERSION_MARK, "ikiib", bucket, key, modified_ns,
+		(int64_t)(txn->versioning == STORE_SUSPENDED), layout.data, layout.len);
+}
+
+int version_restore(struct store *store, int64_t bucket, const char *key)
+{
+	int64_t modified_ns;
+	bool marker;
+	int rc = newest(store, bucket, key, &modified_ns, &marker);
+
+	if (rc || !modified_ns || marker)
+		return rc;
+	rc = db_exec(store->writer, SQL_VERSION_RESTORE, "iki", bucket, key, modified_ns);
+	return rc ? rc
+		  : db_exec(store->writer, SQL_VERSION_DELETE, "iki", bucket, key, modified_ns);
+}
+
+/* --- the list -------------------------------------------------------------------------------- */
+
+int version_limit(struct db *db, const char *bucket, const char *key, const char *version,
+	int64_t *modified_ns)
+{
+	struct store_object *object = NULL;
+	enum store_status status;
+
+	*modified_ns = version_modified(version);
+	if (!version_is_null(version))
+		return 0;
+	status = get_version(db, bucket, key, version, &object, NULL);
+	*modified_ns = object ? object->modified_ns : 0;
+	store_object_unref(object);
+	return status == STORE_FAILED ? -1 : 0;
+}

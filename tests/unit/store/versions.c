@@ -1,0 +1,339 @@
+/* Buckets with versioning, against a model of lists. */
+#include <sqlite3.h>
+
+#include "fixture.h"
+
+#define KEYS	 4
+#define VERSIONS 64
+#define STEPS	 3000
+#define LARGE	 (STORE_INLINE_MAX + 1) /* bytes of a body with a file of its own */
+
+struct version {
+	char name[STORE_VERSION_SIZE];
+	bool marker;
+	int content; /* its first bytes */
+	bool large;
+};
+
+/* The versions of each key from the newest on. */
+struct model {
+	struct fixture *f;
+	enum store_versioning versioning;
+	struct version versions[KEYS][VERSIONS];
+	size_t n[KEYS];
+	unsigned seed;
+	int contents;
+};
+
+static const char *const keys[KEYS] = {"a", "a/b", "a/c", "b"};
+
+static unsigned pick(struct model *m, unsigned n)
+{
+	return (unsigned)rand_r(&m->seed) % n;
+}
+
+static void model_remove(struct model *m, size_t key, size_t i)
+{
+	m->n[key]--;
+	memmove(&m->versions[key][i], &m->versions[key][i + 1],
+		(m->n[key] - i) * sizeof(struct version));
+}
+
+static size_t model_find(const struct model *m, size_t key, const char *name)
+{
+	size_t i = 0;
+
+	while (i < m->n[key] && strcmp(m->versions[key][i].name, name) != 0)
+		i++;
+	return i;
+}
+
+/* Adds the newest version, in place of all that a change without versioning replaces. */
+static void model_add(struct model *m, size_t key, struct version v)
+{
+	size_t i;
+
+	if (m->versioning == STORE_UNVERSIONED)
+		m->n[key] = 0;
+	if (m->versioning != STORE_VERSIONED && (i = model_find(m, key, "null")) < m->n[key])
+		model_remove(m, key, i);
+	assert_true(m->n[key] < VERSIONS);
+	memmove(&m->versions[key][1], &m->versions[key][0], m->n[key] * sizeof(v));
+	m->versions[key][0] = v;
+	m->n[key]++;
+}
+
+/* --- steps ----------------------------------------------------------------------------------- */
+
+static void step_put(struct model *m, size_t key)
+{
+	struct store_put put = {.key = keys[key]};
+	struct version v = {.content = ++m->contents, .large = pick(m, 3) == 0};
+	static char data[LARGE];
+
+	snprintf(data, sizeof(data), "%d", v.content);
+	assert_int_equal(put_full(m->f, &put, data, v.large ? LARGE : 16), STORE_OK);
+	if (m->versioning == STORE_UNVERSIONED)
+		assert_string_equal(put.version, "");
+	snprintf(v.name, sizeof(v.name), "%s", *put.version ? put.version : "null");
+	assert_int_equal(strcmp(v.name, "null") == 0, m->versioning != STORE_VERSIONED);
+	model_add(m, key, v);
+}
+
+static void step_delete(struct model *m, size_t key)
+{
+	struct store_delete item = {.key = keys[key]};
+	struct version v = {.marker = true};
+	bool exists = m->n[key] && !m->versions[key][0].marker;
+
+	assert_int_equal(store_delete(m->f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(item.existed, exists);
+	assert_int_equal(item.marker, m->versioning != STORE_UNVERSIONED);
+	if (m->versioning == STORE_UNVERSIONED) {
+		m->n[key] = 0;
+		return;
+	}
+	memcpy(v.name, item.made, sizeof(v.name));
+	model_add(m, key, v);
+}
+
+static void step_delete_version(struct model *m, size_t key)
+{
+	struct store_delete item = {.key = keys[key], .version = "0000000000000001"};
+	size_t i = pick(m, (unsigned)m->n[key] + 1);
+	bool exists = i < m->n[key];
+
+	if (exists)
+		item.version = m->versions[key][i].name;
+	assert_int_equal(store_delete(m->f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(item.existed, exists);
+	assert_int_equal(item.marker, exists && m->versions[key][i].marker);
+	assert_string_equal(item.made, "");
+	if (exists)
+		model_remove(m, key, i);
+}
+
+static void step_versioning(struct model *m)
+{
+	m->versioning = pick(m, 2) ? STORE_VERSIONED : STORE_SUSPENDED;
+	assert_int_equal(
+		store_bucket_set_versioning(m->f->store, "b", m->versioning, NULL), STORE_OK);
+}
+
+/* --- comparing ------------------------------------------------------------------------------- */
+
+static void check_version(const struct model *m, size_t key, size_t i)
+{
+	const struct version *v = &m->versions[key][i];
+	struct store_object *object = NULL;
+	char *data, text[16];
+
+	assert_int_equal(store_version_get(m->f->store, "b", keys[key],
+				 i || rand() % 2 ? v->name : NULL, &object, NULL),
+		STORE_OK);
+	assert_string_equal(object->version, v->name);
+	assert_int_equal(object->marker, v->marker);
+	assert_int_equal(object->versioned, m->versioning != STORE_UNVERSIONED);
+	if (!v->marker) {
+		data = content(object);
+		snprintf(text, sizeof(text), "%d", v->content);
+		assert_string_equal(data, text);
+		free(data);
+	}
+	store_object_unref(object);
+}
+
+static void check_key(const struct model *m, size_t key)
+{
+	bool exists = m->n[key] && !m->versions[key][0].marker;
+	struct store_object *object = NULL;
+
+	assert_int_equal(store_object_get(m->f->store, "b", keys[key], &object, NULL),
+		exists ? STORE_OK : STORE_NO_SUCH_KEY);
+	if (exists) {
+		assert_string_equal(object->version, m->versions[key][0].name);
+		assert_int_equal(object->versioned, m->versioning != STORE_UNVERSIONED);
+	}
+	store_object_unref(object);
+	for (size_t i = 0; i < m->n[key]; i++)
+		check_version(m, key, i);
+	assert_int_equal(
+		store_version_get(m->f->store, "b", keys[key], "0000000000000001", &object, NULL),
+		STORE_NO_SUCH_VERSION);
+	assert_null(object);
+	if (m->n[key] == 0)
+		assert_int_equal(
+			store_version_get(m->f->store, "b", keys[key], NULL, &object, NULL),
+			STORE_NO_SUCH_KEY);
+}
+
+/* Pages through the list. */
+static void check_list(const struct model *m, const char *prefix, size_t max)
+{
+	struct store_list_query query = {.bucket = "b", .prefix = prefix, .max = max};
+	char version[STORE_VERSION_SIZE], after[8];
+	const char *after_version = NULL;
+	struct store_list list = {0};
+	size_t at = 0;
+
+	for (size_t key = 0; key < KEYS; key++) {
+		for (size_t i = 0; i < m->n[key]; i++) {
+			const struct store_list_entry *e;
+
+			if (strncmp(keys[key], prefix, strlen(prefix)) != 0)
+				continue;
+			if (at == list.n) {
+				store_list_release(&list);
+				assert_int_equal(store_version_list(m->f->store, &query,
+							 after_version, &list, NULL),
+					STORE_OK);
+				at = 0;
+			}
+			assert_true(at < list.n);
+			e = &list.entries[at++];
+			assert_string_equal(e->key, keys[key]);
+			assert_string_equal(e->version, m->versions[key][i].name);
+			assert_int_equal(e->is_marker, m->versions[key][i].marker);
+			assert_int_equal(e->is_latest, i == 0);
+			query.after = strcpy(after, e->key);
+			after_version = strcpy(version, e->version);
+		}
+	}
+	assert_int_equal(at, list.n);
+	assert_false(list.truncated);
+	store_list_release(&list);
+}
+
+static size_t large_bodies(const struct model *m)
+{
+	size_t n = 0;
+
+	for (size_t key = 0; key < KEYS; key++)
+		for (size_t i = 0; i < m->n[key]; i++)
+			n += m->versions[key][i].large;
+	return n;
+}
+
+/* Objects alone are listed as without versions. */
+static void check_objects(const struct model *m)
+{
+	struct store_list_query query = {.bucket = "b", .max = 100};
+	struct store_list list = {0};
+	size_t n = 0;
+
+	assert_int_equal(store_list_objects(m->f->store, &query, &list, NULL), STORE_OK);
+	for (size_t key = 0; key < KEYS; key++) {
+		if (!m->n[key] || m->versions[key][0].marker)
+			continue;
+		assert_true(n < list.n);
+		assert_string_equal(list.entries[n++].key, keys[key]);
+	}
+	assert_int_equal(n, list.n);
+	store_list_release(&list);
+}
+
+static void versions_are_those_of_the_model(void **state)
+{
+	struct model m = {.f = *state, .seed = 1};
+
+	for (int step = 0; step < STEPS; step++) {
+		size_t key = pick(&m, KEYS);
+
+		if (m.n[key] == VERSIONS || pick(&m, 3) == 0)
+			step_delete_version(&m, key);
+		else if (pick(&m, 3) == 0)
+			step_delete(&m, key);
+		else
+			step_put(&m, key);
+		if (step > STEPS / 10 && pick(&m, 20) == 0)
+			step_versioning(&m);
+		if (pick(&m, 500) == 0) {
+			store_close(m.f->store);
+			fixture_open(m.f, false);
+		}
+		check_key(&m, key);
+		check_list(&m, pick(&m, 2) ? "" : "a/", 1 + pick(&m, 5));
+		check_objects(&m);
+		assert_int_equal(count_files(m.f->root), large_bodies(&m));
+	}
+}
+
+static void a_bucket_with_versions_is_not_empty(void **state)
+{
+	struct fixture *f = *state;
+	struct store_delete item = {.key = "k"};
+
+	assert_int_equal(
+		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_BUCKET_NOT_EMPTY);
+	item.version = item.made;
+	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_OK);
+	assert_int_equal(store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL),
+		STORE_NO_SUCH_BUCKET);
+}
+
+static void names_of_versions_are_checked(void **state)
+{
+	(void)state;
+	assert_true(store_version_is_valid("null"));
+	assert_true(store_version_is_valid("0123456789abcdef"));
+	assert_false(store_version_is_valid(""));
+	assert_false(store_version_is_valid("nul"));
+	assert_false(store_version_is_valid("0123456789abcde"));
+	assert_false(store_version_is_valid("0123456789abcdeg"));
+	assert_false(store_version_is_valid("f123456789abcdef"));
+}
+
+static void exec(const struct fixture *f, const char *sql)
+{
+	char path[128];
+	sqlite3 *db;
+
+	snprintf(path, sizeof(path), "%s/meta.db", f->root);
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
+		fail_msg("%s", sqlite3_errmsg(db));
+	sqlite3_close(db);
+}
+
+/* The first format had no versions. */
+static void a_store_of_the_first_format_is_upgraded(void **state)
+{
+	struct fixture *f = *state;
+	struct store_object *object = NULL;
+	struct store_bucket bucket;
+	char *data;
+
+	assert_int_equal(put(f, "k", "etag", "old"), STORE_OK);
+	store_close(f->store);
+	exec(f, "ALTER TABLE buckets DROP COLUMN versioning; DROP TABLE versions; "
+		"PRAGMA user_version=1");
+	fixture_open(f, false);
+
+	assert_content(f, "k", "old");
+	assert_int_equal(store_bucket_get(f->store, "b", &bucket, NULL), STORE_OK);
+	assert_int_equal(bucket.versioning, STORE_UNVERSIONED);
+	assert_int_equal(
+		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+	assert_int_equal(put(f, "k", "etag", "new"), STORE_OK);
+	assert_int_equal(store_version_get(f->store, "b", "k", "null", &object, NULL), STORE_OK);
+	data = content(object);
+	assert_string_equal(data, "old");
+	free(data);
+	store_object_unref(object);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(versions_are_those_of_the_model),
+		TEST(a_bucket_with_versions_is_not_empty),
+		cmocka_unit_test(names_of_versions_are_checked),
+		TEST(a_store_of_the_first_format_is_upgraded),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
