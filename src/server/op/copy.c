@@ -201,7 +201,7 @@ static bool copy_checksum(struct request *req, struct store_object *source)
 static void copy_with(
 	struct request *req, bool (*attempt)(struct request *req, const struct source *from))
 {
-	struct source from;
+	struct source from = {0};
 	int tries = 0;
 
 	if (!parse_source(req, &from))

@@ -166,10 +166,101 @@ static void a_kill_loses_nothing_acknowledged(void **state)
 	assert_true(total > KILLS);
 }
 
+/* --- with versioning ------------------------------------------------------------------------- */
+
+#define REPORTS 4096
+
+static void assert_whole(const struct store_object *o, unsigned v)
+{
+	char *data = content((struct store_object *)(uintptr_t)o),
+	     *wanted = malloc(version_size(v));
+
+	assert_int_equal(o->size, version_size(v));
+	version_fill(wanted, v);
+	assert_memory_equal(data, wanted, o->size);
+	free(wanted);
+	free(data);
+}
+
+/* Every acknowledged write is a version; returns how many of them are there. Deletes all. */
+static size_t take_versions(struct fixture *f, const struct report *reports, size_t n)
+{
+	struct store_list_query query = {.bucket = "b", .max = 10000};
+	struct store_list list = {0};
+	size_t found = 0;
+
+	assert_int_equal(store_version_list(f->store, &query, NULL, &list, NULL), STORE_OK);
+	assert_false(list.truncated);
+	for (size_t i = 0; i < list.n; i++) {
+		struct store_list_entry *e = &list.entries[i];
+		unsigned key = (unsigned)atoi(e->key + 1), v = (unsigned)atoi(e->etag + 1);
+		struct store_delete item = {.key = e->key, .version = e->version};
+		struct store_object *o = NULL;
+
+		assert_int_equal(
+			store_version_get(f->store, "b", e->key, e->version, &o, NULL), STORE_OK);
+		assert_whole(o, v);
+		store_object_unref(o);
+		for (size_t k = 0; k < n; k++)
+			found += reports[k].key == key && reports[k].version == v;
+		assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+		assert_true(item.existed);
+	}
+	store_list_release(&list);
+	return found;
+}
+
+static void a_kill_loses_no_version(void **state)
+{
+	struct fixture *f = *state;
+	struct report *reports = calloc(REPORTS, sizeof(*reports));
+	unsigned seed = 8;
+
+	assert_int_equal(
+		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+	store_close(f->store);
+	f->store = NULL;
+	for (int kill_no = 0; kill_no < KILLS / 2; kill_no++) {
+		int64_t deadline = clock_monotonic_ms() + 20000;
+		size_t n = 0;
+		int fds[2], status;
+		pid_t pid;
+
+		assert_int_equal(pipe(fds), 0);
+		pid = fork();
+		if (pid == 0) {
+			close(fds[0]);
+			child_main(f, fds[1], 1);
+		}
+		close(fds[1]);
+		do {
+			assert_int_equal(
+				read(fds[0], &reports[n++], sizeof(*reports)), sizeof(*reports));
+		} while (rand_r(&seed) % 40 && n < REPORTS / 2);
+		usleep((useconds_t)rand_r(&seed) % 3000);
+		kill(pid, SIGKILL);
+		while (n < REPORTS &&
+			read(fds[0], &reports[n], sizeof(*reports)) == sizeof(*reports))
+			n++;
+		close(fds[0]);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+
+		fixture_open(f, false);
+		assert_int_equal(take_versions(f, reports, n), n);
+		while (count_files(f->root) && clock_monotonic_ms() < deadline)
+			clock_sleep_ms(1);
+		assert_int_equal(count_files(f->root), 0);
+		store_close(f->store);
+		f->store = NULL;
+	}
+	free(reports);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_kill_loses_nothing_acknowledged, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_kill_loses_no_version, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
