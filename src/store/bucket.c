@@ -97,6 +97,8 @@ static int apply_delete(struct store *store, struct txn *txn)
 	rc = drop_uploads(store, id);
 	if (rc == 0)
 		rc = db_exec(store->writer, SQL_REGION_DROP, "t", t->name);
+	if (rc == 0)
+		rc = db_exec(store->writer, SQL_CONFIG_DROP_ALL, "i", id);
 	return rc ? rc : db_exec(store->writer, SQL_BUCKET_DELETE, "i", id);
 }
 
@@ -157,4 +159,54 @@ enum store_status store_bucket_list(
 	*out = take_pointer(list);
 	*n = count;
 	return STORE_OK;
+}
+
+/* --- configurations -------------------------------------------------------------------------- */
+
+struct config_txn {
+	struct txn txn;
+	const char *bucket, *name;
+	const void *data;
+	size_t len;
+};
+
+static int apply_config(struct store *store, struct txn *txn)
+{
+	struct config_txn *t = (struct config_txn *)txn;
+	int64_t id = txn_bucket(store, txn, t->bucket);
+
+	if (id <= 0)
+		return (int)-id;
+	if (!t->data)
+		return db_exec(store->writer, SQL_CONFIG_DROP, "it", id, t->name);
+	return db_exec(store->writer, SQL_CONFIG_SET, "itb", id, t->name, t->data, t->len);
+}
+
+enum store_status store_config_set(struct store *store, const char *bucket, const char *name,
+	const void *data, size_t len, struct penstock_error *err)
+{
+	struct config_txn t = {.txn = {.apply = apply_config},
+		.bucket = bucket,
+		.name = name,
+		.data = data,
+		.len = len};
+
+	return txn_run(store, &t.txn, err);
+}
+
+enum store_status store_config_get(struct store *store, const char *bucket, const char *name,
+	struct buf *out, struct penstock_error *err)
+{
+	enum store_status status = store_bucket_get(store, bucket, NULL, err);
+	_cleanup_reader_ struct db *db = status == STORE_OK ? db_reader(store, err) : NULL;
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
+
+	if (!db)
+		return status == STORE_OK ? STORE_FAILED : status;
+	st = db_bound(db, SQL_CONFIG_GET, "tt", bucket, name);
+	status = db_look_up(db, st, STORE_NO_SUCH_KEY, "read a configuration", err);
+	if (status != STORE_OK || db_column_add(st, 0, out) == 0)
+		return status;
+	error_memory(err);
+	return STORE_FAILED;
 }

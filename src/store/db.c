@@ -39,14 +39,16 @@ static const char format_1[] =
 	" modified INTEGER NOT NULL, etag TEXT NOT NULL, ck_value TEXT, layout BLOB NOT NULL,"
 	" PRIMARY KEY(upload,number)) WITHOUT ROWID;";
 
-/* Versions of objects. */
+/* Versions of objects, and configurations of buckets. */
 static const char format_2[] =
 	"ALTER TABLE buckets ADD COLUMN versioning INTEGER NOT NULL DEFAULT 0;"
 	"CREATE TABLE versions(bucket INTEGER NOT NULL, key BLOB NOT NULL,"
 	" modified INTEGER NOT NULL, marker INTEGER NOT NULL, is_null INTEGER NOT NULL,"
 	" size INTEGER NOT NULL, etag TEXT NOT NULL, ck_algorithm TEXT, ck_type TEXT,"
 	" ck_value TEXT, headers BLOB NOT NULL, upload TEXT, layout BLOB NOT NULL, body BLOB,"
-	" PRIMARY KEY(bucket,key,modified DESC)) WITHOUT ROWID;";
+	" PRIMARY KEY(bucket,key,modified DESC)) WITHOUT ROWID;"
+	"CREATE TABLE configs(bucket INTEGER NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
+	" PRIMARY KEY(bucket,name)) WITHOUT ROWID;";
 
 /* The changes from each format to the next. */
 static const char *const formats[] = {format_1, format_2};

@@ -33,10 +33,19 @@ SQL(OBJECT_OLD, "SELECT etag,layout,size,modified," IS_NULL_VERSION " FROM objec
 		"AND key=?2")
 SQL(OBJECT_OLD_UPLOAD, "SELECT etag,modified," IS_NULL_VERSION
 		       " FROM objects WHERE bucket=?1 AND key=?2 AND upload=?3")
+SQL(CONFIG_GET, "SELECT c.value FROM buckets b JOIN configs c ON c.bucket=b.id WHERE b.name=?1 AND "
+		"c.name=?2")
+SQL(CONFIG_SET, "INSERT OR REPLACE INTO configs(bucket,name,value) VALUES(?1,?2,?3)")
+SQL(CONFIG_DROP, "DELETE FROM configs WHERE bucket=?1 AND name=?2")
+SQL(CONFIG_DROP_ALL, "DELETE FROM configs WHERE bucket=?1")
+
 SQL(OBJECT_SET, "INSERT OR REPLACE INTO "
 		"objects(bucket,key,size,modified,etag,ck_algorithm,ck_type,ck_value,"
 		"headers,upload,layout,body) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")
 SQL(OBJECT_DELETE, "DELETE FROM objects WHERE bucket=?1 AND key=?2")
+SQL(OBJECT_HEADERS,
+	"SELECT modified," IS_NULL_VERSION ",headers FROM objects WHERE bucket=?1 AND key=?2")
+SQL(OBJECT_SET_HEADERS, "UPDATE objects SET headers=?3 WHERE bucket=?1 AND key=?2")
 SQL(OBJECT_LIST, "SELECT key,size,modified,etag,ck_algorithm,ck_type FROM objects "
 		 "WHERE bucket=?1 AND key>=?2 ORDER BY key")
 
@@ -60,6 +69,10 @@ SQL(VERSION_OLD, "SELECT modified,marker,layout,etag,size FROM versions WHERE bu
 		 "AND modified=?3")
 SQL(VERSION_OLD_NULL, "SELECT modified,marker,layout,etag,size FROM versions WHERE bucket=?1 AND "
 		      "key=?2 AND is_null")
+SQL(VERSION_HEADERS, "SELECT modified,marker,headers FROM versions WHERE bucket=?1 AND key=?2 "
+		     "AND CASE WHEN ?3<0 THEN is_null ELSE modified=?3 END")
+SQL(VERSION_SET_HEADERS,
+	"UPDATE versions SET headers=?4 WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(VERSION_DELETE, "DELETE FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
 #define VERSION_COLUMNS                                                                            \
 	"SELECT v.size,v.modified,v.etag,v.ck_algorithm,v.ck_type,v.ck_value,v.headers,v.layout,"  \

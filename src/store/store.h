@@ -45,6 +45,7 @@
 
 #include <penstock/error.h>
 
+struct buf;
 struct store;
 struct store_body;
 
@@ -111,6 +112,13 @@ enum store_status store_bucket_get(struct store *store, const char *name, struct
 /* `versioning` is not STORE_UNVERSIONED. */
 enum store_status store_bucket_set_versioning(struct store *store, const char *name,
 	enum store_versioning versioning, struct penstock_error *err);
+/* Gets a configuration of a bucket, which is any document of the caller: STORE_NO_SUCH_KEY if it
+ * has none of that name. */
+enum store_status store_config_get(struct store *store, const char *bucket, const char *name,
+	struct buf *out, struct penstock_error *err);
+/* Replaces it, or removes it if `data` is NULL. */
+enum store_status store_config_set(struct store *store, const char *bucket, const char *name,
+	const void *data, size_t len, struct penstock_error *err);
 /* Lists the buckets in the order of their names; the caller frees *out. */
 enum store_status store_bucket_list(
 	struct store *store, struct store_bucket **out, size_t *n, struct penstock_error *err);
@@ -281,6 +289,22 @@ struct store_put {
 void store_put_submit(struct store *store, struct store_put *put);
 /* Waits; the results are also in `put`, and the error is moved to err. */
 enum store_status store_put(struct store *store, struct store_put *put, struct penstock_error *err);
+
+/*
+ * Changes one of the store's own headers of a version, or of the object if `version` is NULL;
+ * nothing else of it changes, not even its time. STORE_CHANGED if its value is not the expected
+ * one: get the object again, and retry.
+ */
+struct store_annotation {
+	const char *bucket;
+	const char *key;
+	const char *version;
+	const char *name; /* begins with ':' */
+	const char *value; /* NULL removes it */
+	const char *expected; /* NULL: it is missing */
+};
+enum store_status store_annotate(
+	struct store *store, const struct store_annotation *annotation, struct penstock_error *err);
 
 /* Deletes a version, or the object if `version` is NULL; a bucket with versioning then keeps it
  * behind a delete marker. */

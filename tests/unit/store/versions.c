@@ -1,6 +1,7 @@
 /* Buckets with versioning, against a model of lists. */
 #include <sqlite3.h>
 
+#include "base/buf.h"
 #include "fixture.h"
 
 #define KEYS	 4
@@ -286,6 +287,78 @@ static void names_of_versions_are_checked(void **state)
 	assert_false(store_version_is_valid("f123456789abcdef"));
 }
 
+/* --- headers and configurations -------------------------------------------------------------- */
+
+static const char *note(struct fixture *f, const char *version)
+{
+	static char value[32];
+	struct store_object *object = NULL;
+	const char *p = NULL, *name, *shown, *found;
+
+	assert_int_equal(store_version_get(f->store, "b", "k", version, &object, NULL), STORE_OK);
+	while (store_object_next_header(object, &p, &name, &shown))
+		assert_int_not_equal(*name, ':');
+	assert_string_equal(store_object_header(object, "content-type"), "text");
+	found = store_object_header(object, ":note");
+	snprintf(value, sizeof(value), "%s", found ? found : "-");
+	store_object_unref(object);
+	return value;
+}
+
+static void headers_of_the_store_are_changed_in_place(void **state)
+{
+	struct fixture *f = *state;
+	struct store_put p = {.key = "k", .headers = "content-type\0text", .headers_len = 18};
+	struct store_annotation a = {.bucket = "b", .key = "k", .name = ":note", .value = "one"};
+	char first[STORE_VERSION_SIZE];
+
+	assert_int_equal(
+		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_NO_SUCH_KEY);
+	assert_int_equal(put_full(f, &p, "1", 1), STORE_OK);
+	memcpy(first, p.version, sizeof(first));
+	assert_int_equal(put_full(f, &p, "2", 1), STORE_OK);
+
+	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_OK);
+	assert_string_equal(note(f, NULL), "one");
+	assert_string_equal(note(f, first), "-");
+	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_CHANGED);
+	a.version = first;
+	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_OK);
+	a.expected = "one";
+	a.value = "two";
+	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_OK);
+	assert_string_equal(note(f, first), "two");
+	assert_string_equal(note(f, p.version), "one");
+	a.version = p.version;
+	a.value = NULL;
+	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_OK);
+	assert_string_equal(note(f, NULL), "-");
+	a.version = "0000000000000001";
+	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_NO_SUCH_VERSION);
+}
+
+static void configurations_belong_to_their_bucket(void **state)
+{
+	struct fixture *f = *state;
+	struct buf out = BUF_INIT(100);
+
+	assert_int_equal(store_config_get(f->store, "b", "cors", &out, NULL), STORE_NO_SUCH_KEY);
+	assert_int_equal(store_config_set(f->store, "b", "cors", "text", 4, NULL), STORE_OK);
+	assert_int_equal(store_config_get(f->store, "b", "cors", &out, NULL), STORE_OK);
+	assert_string_equal(buf_str(&out), "text");
+	assert_int_equal(store_config_set(f->store, "b", "policy", "x", 1, NULL), STORE_OK);
+	assert_int_equal(store_config_set(f->store, "b", "cors", NULL, 0, NULL), STORE_OK);
+	assert_int_equal(store_config_get(f->store, "b", "cors", &out, NULL), STORE_NO_SUCH_KEY);
+	assert_int_equal(store_config_get(f->store, "n", "cors", &out, NULL), STORE_NO_SUCH_BUCKET);
+	assert_int_equal(
+		store_config_set(f->store, "n", "cors", "x", 1, NULL), STORE_NO_SUCH_BUCKET);
+	assert_int_equal(store_bucket_delete(f->store, "b", NULL), STORE_OK);
+	assert_int_equal(store_bucket_create(f->store, "b", "", NULL), STORE_OK);
+	assert_int_equal(store_config_get(f->store, "b", "policy", &out, NULL), STORE_NO_SUCH_KEY);
+	buf_release(&out);
+}
+
 static void exec(const struct fixture *f, const char *sql)
 {
 	char path[128];
@@ -308,7 +381,7 @@ static void a_store_of_the_first_format_is_upgraded(void **state)
 
 	assert_int_equal(put(f, "k", "etag", "old"), STORE_OK);
 	store_close(f->store);
-	exec(f, "ALTER TABLE buckets DROP COLUMN versioning; DROP TABLE versions; "
+	exec(f, "ALTER TABLE buckets DROP COLUMN versioning; DROP TABLE versions; DROP TABLE configs; "
 		"PRAGMA user_version=1");
 	fixture_open(f, false);
 
@@ -332,6 +405,8 @@ int main(void)
 		TEST(versions_are_those_of_the_model),
 		TEST(a_bucket_with_versions_is_not_empty),
 		cmocka_unit_test(names_of_versions_are_checked),
+		TEST(headers_of_the_store_are_changed_in_place),
+		TEST(configurations_belong_to_their_bucket),
 		TEST(a_store_of_the_first_format_is_upgraded),
 	};
 
