@@ -97,6 +97,23 @@ static bool is_region(const char *text)
 		       len;
 }
 
+/* In the default region a bucket of the account may be created again, as at AWS. */
+static void create_bucket(struct request *req, const char *region)
+{
+	struct store *store = req->server->store;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_bucket there;
+	enum store_status status = store_bucket_create(store, req->bucket, region, &err);
+
+	if (status == STORE_BUCKET_EXISTS && !*region &&
+		store_bucket_get(store, req->bucket, &there, &err) == STORE_OK && !*there.region)
+		status = STORE_OK;
+	if (reply_unless_stored(req, status, &err)) {
+		reply_empty(req, MHD_HTTP_OK);
+		reply_headerf(req, "Location", "/%s", req->bucket);
+	}
+}
+
 void op_create_bucket(struct request *req)
 {
 	_cleanup_(buf_release) struct buf location = BUF_INIT(LIMIT_HTTP_HEADERS);
@@ -117,15 +134,9 @@ void op_create_bucket(struct request *req)
 	} else if (!is_region(buf_str(&location))) {
 		reply_code(req, 400, "InvalidLocationConstraint",
 			"The specified location constraint is not valid");
-	} else if (reply_unless_stored(req,
-			   store_bucket_create(req->server->store, req->bucket,
-				   strcmp(buf_str(&location), DEFAULT_REGION) == 0
-					   ? ""
-					   : buf_str(&location),
-				   &err),
-			   &err)) {
-		reply_empty(req, MHD_HTTP_OK);
-		reply_headerf(req, "Location", "/%s", req->bucket);
+	} else {
+		create_bucket(req,
+			strcmp(buf_str(&location), DEFAULT_REGION) == 0 ? "" : buf_str(&location));
 	}
 }
 

@@ -261,8 +261,7 @@ static bool try_copy(struct request *req, const struct source *from)
 	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err)) {
 		reply_result(
 			req, S3_REPLY_COPY_OBJECT, source->etag, &put->checksum, put->modified_ns);
-		if (*put->version)
-			reply_header(req, "x-amz-version-id", put->version);
+		reply_made(req, put->version);
 		reply_source_version(req, source);
 	}
 	put->source = NULL;

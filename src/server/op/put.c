@@ -81,8 +81,7 @@ static void put_object_after(struct request *req)
 	reply_empty(req, MHD_HTTP_OK);
 	reply_etag(req, put->etag);
 	reply_checksum(req, &put->checksum);
-	if (*put->version)
-		reply_header(req, "x-amz-version-id", put->version);
+	reply_made(req, put->version);
 }
 
 static void op_put_object(struct request *req)

@@ -370,8 +370,7 @@ void op_complete_upload(struct request *req)
 
 		if (reply_unless_stored(req, store_complete(store, &complete, &err), &err)) {
 			reply_result(req, S3_REPLY_COMPLETE, complete.final_etag, &c.checksum, 0);
-			if (*complete.version)
-				reply_header(req, "x-amz-version-id", complete.version);
+			reply_made(req, complete.version);
 		}
 	}
 	s3_complete_release(&c.wanted);

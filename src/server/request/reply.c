@@ -225,6 +225,12 @@ void reply_version(struct request *req, const struct store_object *object)
 		reply_header(req, "x-amz-version-id", object->version);
 }
 
+void reply_made(struct request *req, const char *version)
+{
+	if (*version && strcmp(version, "null") != 0)
+		reply_header(req, "x-amz-version-id", version);
+}
+
 /* Replies to a request for a delete marker: its key has no object, or it was named. */
 static void reply_marker(struct request *req, const struct store_object *marker, bool named)
 {

@@ -26,6 +26,8 @@ struct store_object *reply_unless_found(
 	struct request *req, const char *bucket, const char *key, const char *version);
 /* Names the version if the bucket has versioning. */
 void reply_version(struct request *req, const struct store_object *object);
+/* Names the version that a request has made, unless it is "null", as AWS does. */
+void reply_made(struct request *req, const char *version);
 /* Replies with an error that is not in the table of s3/message/errors.h. */
 void reply_code(struct request *req, unsigned status, const char *code, const char *message);
 /* Returns true if `status` is STORE_OK, else replies to the failed call of the store and releases

@@ -461,8 +461,11 @@ def test_many_are_deleted_at_once(s3, wire):
 
 
 def test_buckets(s3, wire, store):
-    assert fails(s3.create_bucket, Bucket="bkt") == (409, "BucketAlreadyOwnedByYou")
-    s3.create_bucket(Bucket="elsewhere", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    s3.create_bucket(Bucket="bkt")
+    elsewhere = {"LocationConstraint": "eu-west-1"}
+    s3.create_bucket(Bucket="elsewhere", CreateBucketConfiguration=elsewhere)
+    for bucket, options in (("elsewhere", {"CreateBucketConfiguration": elsewhere}), ("elsewhere", {}), ("bkt", {"CreateBucketConfiguration": elsewhere})):
+        assert fails(s3.create_bucket, Bucket=bucket, **options) == (409, "BucketAlreadyOwnedByYou")
     assert [entry["Name"] for entry in s3.list_buckets()["Buckets"]] == ["bkt", "elsewhere"]
     assert s3.get_bucket_location(Bucket="bkt").get("LocationConstraint") is None
     assert "Status" not in s3.get_bucket_versioning(Bucket="bkt")
