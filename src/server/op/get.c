@@ -28,6 +28,7 @@ struct extent {
 	uint64_t length;
 	bool partial;
 	unsigned part; /* the requested part number; 0 if none was requested */
+	const struct store_part *stored; /* that part; NULL of an object that was sent at once */
 };
 
 /* --- bodies ---------------------------------------------------------------------------------- */
@@ -168,6 +169,7 @@ static void add_object_headers(
 	struct request *req, const struct store_object *object, const struct extent *e)
 {
 	const char *mode = request_header(req, "x-amz-checksum-mode");
+	struct store_checksum checksum = object->checksum;
 	char range[RANGE_TEXT_SIZE];
 
 	reply_modified(req, object);
@@ -180,10 +182,14 @@ static void add_object_headers(
 			object->size, range);
 		reply_header(req, "Content-Range", range);
 	}
-	if (e->part && object->n_parts)
+	if (e->stored)
 		reply_headerf(req, "x-amz-mp-parts-count", "%zu", object->n_parts);
-	if (mode && strcasecmp(mode, "ENABLED") == 0 && (!e->partial || e->length == object->size))
-		reply_checksum(req, &object->checksum);
+	if (!mode || strcasecmp(mode, "ENABLED") != 0)
+		return;
+	if (e->stored)
+		memcpy(checksum.value, e->stored->checksum, sizeof(checksum.value));
+	if (e->stored || !e->partial || e->length == object->size)
+		reply_checksum(req, &checksum);
 }
 
 /* --- the requested range --------------------------------------------------------------------- */
@@ -209,6 +215,7 @@ static bool choose_part(struct request *req, const struct store_object *object, 
 	for (size_t i = 0; i < object->n_parts; i++) {
 		if (object->parts[i].number == number) {
 			e->length = object->parts[i].size;
+			e->stored = &object->parts[i];
 			return true;
 		}
 		e->offset += object->parts[i].size;

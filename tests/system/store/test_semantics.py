@@ -249,6 +249,23 @@ def test_parts_that_come_at_once_each_get_the_tag_of_their_bytes(s3):
         assert tags == [f'"{tag(body)}"' for body in bodies]
 
 
+def test_a_part_has_its_own_checksum(wire):
+    start = wire.send("POST", "/bkt/k", "uploads=", headers={"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": "COMPOSITE"})
+    upload = start.body.decode().split("<UploadId>")[1].split("<")[0]
+    parts = [b"a" * 5 * MIB, b"rest"]
+    for number, body in enumerate(parts, 1):
+        assert wire.send("PUT", "/bkt/k", f"partNumber={number}&uploadId={upload}", headers={"x-amz-checksum-crc32": crc32(body)}, body=body).status == 200
+    listed = "".join(f"<Part><PartNumber>{n}</PartNumber><ETag>{tag(body)}</ETag></Part>" for n, body in enumerate(parts, 1))
+    done = wire.send("POST", "/bkt/k", f"uploadId={upload}", body=f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode())
+    assert done.status == 200
+
+    for number, body in enumerate(parts, 1):
+        got = wire.send("HEAD", "/bkt/k", f"partNumber={number}", headers={"x-amz-checksum-mode": "ENABLED"})
+        assert (got.headers["x-amz-checksum-crc32"], got.headers["x-amz-checksum-type"]) == (crc32(body), "COMPOSITE")
+    whole = wire.send("HEAD", "/bkt/k", headers={"x-amz-checksum-mode": "ENABLED"})
+    assert whole.headers["x-amz-checksum-crc32"].endswith("-2")
+
+
 def test_a_multipart_object_has_the_tag_that_s3_gives_it(s3, upload, wire):
     at, parts, body = upload
 
