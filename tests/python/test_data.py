@@ -384,6 +384,17 @@ def test_chunks_of_litdata_are_tokens(folder):
     assert data.__getitems__(range(len(data))).tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [100, 101, 102]]
 
 
+# litData wrote the chunk: item i has 7 + i % 5 tokens, from 10 * i on.
+def test_tokens_that_litdata_wrote_are_read(folder):
+    shutil.copy(FIXTURES / "litdata-tokens.bin", folder / "chunk-0-0.bin")
+    shutil.copy(FIXTURES / "litdata-tokens.json", folder / "index.json")
+
+    data = Dataset(folder, "tokens", dtype="uint32", window=11)
+
+    stream = np.concatenate([np.arange(7 + i % 5) + 10 * i for i in range(50)])
+    assert data.__getitems__(range(len(data))).tolist() == stream[: len(stream) // 11 * 11].reshape(-1, 11).tolist()
+
+
 @pytest.mark.parametrize("options, message", [
     ({}, "tokens.*uint32.*window"), ({"format": "litdata"}, "tokens.*uint32"), ({"format": "tokens", "window": 3}, "index.json.*int32.*uint32"),
 ])  # fmt: skip
