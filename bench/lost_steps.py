@@ -120,6 +120,7 @@ def main(report):
     generator.shuffle(plan)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         store = Store(Penstock(Path(folder) / "store"), Path(folder) / "root")
+        store.client.create_bucket(Bucket="out")
         machines = Machines(Path(folder), store)
         # The one more at the end shows what became of the last.
         found = [machines.preempted(fits, generator.uniform(0, 0.6)) for fits in [*plan, True]][1:]

@@ -58,6 +58,7 @@ def measure(report, size, label):
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         folder = Path(folder)
         store = Store(Penstock(folder / "store"), folder / "root")
+        store.client.create_bucket(Bucket="out")
         machines = Machines(folder, store, size)
         run, _ = machines.begin()
         run.wait_for_output("^saved", 300)
