@@ -39,6 +39,7 @@ def main(report):
         os.environ["PENSTOCK"] = str(reporting.binary())
         penstock = Penstock(folder / "p")
         store = Store(penstock, folder / "store")
+        store.client.create_bucket(Bucket=publish_latency.BUCKET)
         (folder / "s").mkdir()
         sync = publish_latency.Run(penstock, store, folder / "s")
         kept, twin, steps = sync.out / "checkpoints", folder / "twin", iter(range(1, 1000))

@@ -151,6 +151,7 @@ def main(report):
         os.environ["PENSTOCK"] = str(reporting.binary())
         penstock = Penstock(folder / "p")
         store = Store(penstock, folder / "store")
+        store.client.create_bucket(Bucket=BUCKET)
         (folder / "s").mkdir()
         sync = Run(penstock, store, folder / "s")
         try:
