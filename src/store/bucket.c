@@ -9,13 +9,14 @@
 struct bucket_txn {
 	struct txn txn;
 	const char *name;
-	const char *region;
+	const struct store_new_bucket *new;
 	enum store_versioning versioning;
 };
 
 static int apply_create(struct store *store, struct txn *txn)
 {
 	struct bucket_txn *t = (struct bucket_txn *)txn;
+	const struct store_new_bucket *new = t->new;
 	int64_t id = txn_bucket(store, txn, t->name);
 	int rc;
 
@@ -25,17 +26,29 @@ static int apply_create(struct store *store, struct txn *txn)
 	if (id > 0)
 		return 0;
 	rc = db_exec(store->writer, SQL_BUCKET_ADD, "ti", t->name, store_tick(store));
-	if (rc == 0 && *t->region)
-		rc = db_exec(store->writer, SQL_REGION_SET, "tt", t->name, t->region);
-	return rc;
+	if (rc == 0 && *new->region)
+		rc = db_exec(store->writer, SQL_REGION_SET, "tt", t->name, new->region);
+	if (rc || !new->config)
+		return rc;
+	id = txn_bucket(store, txn, t->name);
+	return id < 0 ? (int)-id
+		      : db_exec(store->writer, SQL_CONFIG_SET, "itb", id, new->config, new->value,
+				strlen(new->value));
+}
+
+enum store_status store_bucket_add(
+	struct store *store, const struct store_new_bucket *bucket, struct penstock_error *err)
+{
+	struct bucket_txn t = {.txn = {.apply = apply_create}, .name = bucket->name, .new = bucket};
+
+	return txn_run(store, &t.txn, err);
 }
 
 enum store_status store_bucket_create(
 	struct store *store, const char *name, const char *region, struct penstock_error *err)
 {
-	struct bucket_txn t = {.txn = {.apply = apply_create}, .name = name, .region = region};
-
-	return txn_run(store, &t.txn, err);
+	return store_bucket_add(
+		store, &(struct store_new_bucket){.name = name, .region = region}, err);
 }
 
 static int apply_versioning(struct store *store, struct txn *txn)

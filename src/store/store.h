@@ -105,6 +105,14 @@ struct store_bucket {
 };
 enum store_status store_bucket_create(
 	struct store *store, const char *name, const char *region, struct penstock_error *err);
+struct store_new_bucket {
+	const char *name;
+	const char *region; /* "" if it has none */
+	const char *config, *value; /* name and text of a configuration; NULL if it has none */
+};
+/* Creates a bucket with all that it begins with. */
+enum store_status store_bucket_add(
+	struct store *store, const struct store_new_bucket *bucket, struct penstock_error *err);
 enum store_status store_bucket_delete(
 	struct store *store, const char *name, struct penstock_error *err);
 enum store_status store_bucket_get(struct store *store, const char *name, struct store_bucket *out,

@@ -51,19 +51,59 @@ static void multi_delete(const char *xml, size_t len)
 	s3_delete_release(&back);
 }
 
+static void tagging(const char *xml, size_t len)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf query = BUF_INIT(LIMIT_XML_BODY);
+	struct s3_tagging t = {0}, back = {0};
+	const char *message;
+	int rc = s3_tagging_parse(xml, len, &t, &err);
+
+	require_error(rc, &err);
+	if (rc == 0 && s3_tagging_check(&t, S3_OBJECT_TAGS, &message) == S3_OK) {
+		require(t.n <= S3_OBJECT_TAGS);
+		s3_tagging_write_query(&query, &t);
+		require(!buf_failed(&query) && query.len < LIMIT_HTTP_HEADERS);
+		require(s3_tagging_parse_query(buf_str(&query), &back, NULL) == 0);
+		require(back.n == t.n);
+		for (size_t i = 0; i < t.n; i++)
+			require(strcmp(back.tags[i].key, t.tags[i].key) == 0 &&
+				strcmp(back.tags[i].value, t.tags[i].value) == 0);
+	}
+	s3_tagging_release(&t);
+	s3_tagging_release(&back);
+}
+
+static void tagging_query(const char *query)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_tagging t = {0};
+	const char *message;
+	int rc = s3_tagging_parse_query(query, &t, &err);
+
+	require_error(rc, &err);
+	if (rc == 0)
+		s3_tagging_check(&t, S3_OBJECT_TAGS, &message);
+	s3_tagging_release(&t);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_(buf_release) struct buf location = BUF_INIT(1000);
-	bool more;
-	_cleanup_free_ char *xml = malloc(size + 1);
+	struct s3_create_bucket bucket = {0};
+	_cleanup_free_ char *xml = malloc(size + 1), *text = malloc(size + 1);
 
 	/* No NUL behind it: a reader must go by the length. */
-	require(xml);
+	require(xml && text);
 	if (size)
 		memcpy(xml, data, size);
+	memcpy(text, xml, size);
+	text[size] = '\0';
 	complete(xml, size);
 	multi_delete(xml, size);
-	require_error(s3_create_bucket_parse(xml, size, &location, &more, &err), &err);
+	tagging(xml, size);
+	tagging_query(text);
+	require_error(s3_create_bucket_parse(xml, size, &bucket, &err), &err);
+	s3_create_bucket_release(&bucket);
 	return 0;
 }

@@ -10,22 +10,6 @@
 #include "s3/message/list_scan.h"
 #include "s3/message/table.h"
 
-/* Defines S_release(). */
-#define RELEASE(document)                                                                          \
-	void s3_##document##_release(struct s3_##document *message)                                \
-	{                                                                                          \
-		arena_release(&message->arena);                                                    \
-		*message = (struct s3_##document){0};                                              \
-	}
-/* Defines S_parse() and S_release() of a document for which its table says everything. */
-#define DOCUMENT(document)                                                                         \
-	int s3_##document##_parse(const char *xml, size_t len, struct s3_##document *out,          \
-		struct penstock_error *err)                                                        \
-	{                                                                                          \
-		return table_parse(&document##_table, out, xml, len, err);                         \
-	}                                                                                          \
-	RELEASE(document)
-
 /* ---- lists ---- */
 
 static const struct field list_fields[] = {D("/Name", TEXT, s3_list, bucket),
@@ -298,35 +282,25 @@ static const struct table versioning_table = {.what = "the VersioningConfigurati
 
 DOCUMENT(versioning)
 
-struct create_bucket {
-	struct arena arena;
-	const char *location;
-	const char *more;
-};
 static const struct field create_bucket_fields[] = {
-	D("/LocationConstraint", TEXT, create_bucket, location),
-	D("/Location", TEXT, create_bucket, more), D("/Bucket", TEXT, create_bucket, more),
-	D("/Tags/Tag", TEXT, create_bucket, more), END};
+	D("/LocationConstraint", TEXT, s3_create_bucket, location),
+	D("/Location", TEXT, s3_create_bucket, kind), D("/Bucket", TEXT, s3_create_bucket, kind),
+	END};
 static const struct table create_bucket_table = {.what = "the CreateBucketConfiguration",
 	.roots = {"CreateBucketConfiguration"},
+	.items = {"/Tags/Tag"},
 	.fields = create_bucket_fields,
-	.size = sizeof(struct create_bucket)};
+	.item_fields = tag_fields,
+	ITEMS(s3_create_bucket, tags, n_tags, S3_TAGS_MAX)};
 
 int s3_create_bucket_parse(
-	const char *xml, size_t len, struct buf *location, bool *more, struct penstock_error *err)
+	const char *xml, size_t len, struct s3_create_bucket *out, struct penstock_error *err)
 {
-	struct create_bucket config = {0};
-	int rc = 0;
-
 	while (len > 0 && ascii_space(*xml)) {
 		xml++;
 		len--;
 	}
-	if (len > 0)
-		rc = table_parse(&create_bucket_table, &config, xml, len, err);
-	if (rc == 0 && config.location && buf_add_str(location, config.location) < 0)
-		rc = buf_error(location, "the location constraint", err);
-	*more = config.more != NULL;
-	arena_release(&config.arena);
-	return rc;
+	return len > 0 ? table_parse(&create_bucket_table, out, xml, len, err) : 0;
 }
+
+RELEASE(create_bucket)

@@ -26,6 +26,7 @@
 #include "s3/message/arena.h"
 #include "s3/sum/checksum.h"
 #include "s3/message/errors.h"
+#include "s3/message/tags.h"
 
 struct s3_owner {
 	const char *id;
@@ -232,10 +233,17 @@ int s3_versioning_parse(
 	const char *xml, size_t len, struct s3_versioning *out, struct penstock_error *err);
 void s3_versioning_release(struct s3_versioning *message);
 
-/* CreateBucketConfiguration: appends the LocationConstraint ("" if there is none) to `location`. An
- * empty body is accepted. Sets *more if it asks for a kind of bucket, or for tags. */
+/* CreateBucketConfiguration. An empty body is accepted. */
+struct s3_create_bucket {
+	struct arena arena;
+	const char *location; /* NULL if missing */
+	const char *kind; /* not NULL if it asks for a kind of bucket */
+	struct s3_tag *tags;
+	size_t n_tags;
+};
 int s3_create_bucket_parse(
-	const char *xml, size_t len, struct buf *location, bool *more, struct penstock_error *err);
+	const char *xml, size_t len, struct s3_create_bucket *out, struct penstock_error *err);
+void s3_create_bucket_release(struct s3_create_bucket *message);
 void s3_create_bucket_write(struct buf *out, const char *location);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * Parsing of documents by tables. One engine fills any of the structs of messages.h from a table of
  * paths: fields of the document itself, and fields of its repeated elements, which become an array
- * in the arena. For messages.c only.
+ * in the arena. For the files of this folder.
  */
 #ifndef S3_MESSAGE_TABLE_H
 #define S3_MESSAGE_TABLE_H
@@ -66,6 +66,25 @@ struct table {
 	.size = sizeof(struct structure), .array = offsetof(struct structure, member),             \
 	.count = offsetof(struct structure, counter),                                              \
 	.item_size = sizeof(*((struct structure *)NULL)->member), .max_items = (most)
+
+/* Defines S_release(). */
+#define RELEASE(document)                                                                          \
+	void s3_##document##_release(struct s3_##document *message)                                \
+	{                                                                                          \
+		arena_release(&message->arena);                                                    \
+		*message = (struct s3_##document){0};                                              \
+	}
+/* Defines S_parse() and S_release() of a document without checks beyond those of its table. */
+#define DOCUMENT(document)                                                                         \
+	int s3_##document##_parse(const char *xml, size_t len, struct s3_##document *out,          \
+		struct penstock_error *err)                                                        \
+	{                                                                                          \
+		return table_parse(&document##_table, out, xml, len, err);                         \
+	}                                                                                          \
+	RELEASE(document)
+
+/* The fields of struct s3_tag (tags.c). */
+extern const struct field tag_fields[];
 
 /* Parses a document into the zeroed struct `out`, which is released on failure. */
 int table_parse(

@@ -12,6 +12,7 @@
 #include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "server/request/tags.h"
 
 /* --- the service ----------------------------------------------------------------------------- */
 
@@ -97,47 +98,73 @@ static bool is_region(const char *text)
 		       len;
 }
 
-/* In the default region a bucket of the account may be created again, as at AWS. */
-static void create_bucket(struct request *req, const char *region)
+/* Selects the tags of a new bucket. Returns false with a reply set. */
+static bool choose_tags(
+	struct request *req, const struct s3_create_bucket *config, struct store_new_bucket *out)
+{
+	const struct s3_tagging tags = {.tags = config->tags, .n = config->n_tags};
+
+	if (!tags.n)
+		return true;
+	if (!tags_acceptable(req, &tags, S3_BUCKET_TAGS))
+		return false;
+	out->config = TAGS_CONFIG;
+	out->value = tags_text(req, &tags);
+	return out->value != NULL;
+}
+
+/* In the default region a bucket of the account may be created again, as at AWS, if it is not to
+ * change. */
+static void add_bucket(struct request *req, const struct store_new_bucket *new)
 {
 	struct store *store = req->server->store;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_bucket there;
-	enum store_status status = store_bucket_create(store, req->bucket, region, &err);
+	enum store_status status = store_bucket_add(store, new, &err);
 
-	if (status == STORE_BUCKET_EXISTS && !*region &&
-		store_bucket_get(store, req->bucket, &there, &err) == STORE_OK && !*there.region)
+	if (status == STORE_BUCKET_EXISTS && !*new->region && !new->config &&
+		store_bucket_get(store, new->name, &there, &err) == STORE_OK && !*there.region)
 		status = STORE_OK;
 	if (reply_unless_stored(req, status, &err)) {
 		reply_empty(req, MHD_HTTP_OK);
-		reply_headerf(req, "Location", "/%s", req->bucket);
+		reply_headerf(req, "Location", "/%s", new->name);
 	}
+}
+
+static void create_bucket(struct request *req, const struct s3_create_bucket *config)
+{
+	struct store_new_bucket new = {.name = req->bucket,
+		.region = config->location && strcmp(config->location, DEFAULT_REGION) != 0
+				  ? config->location
+				  : ""};
+
+	if (config->kind)
+		reply_errorf(req, S3_E_NOT_IMPLEMENTED, "This store has buckets of one kind");
+	else if (!is_region(new.region))
+		reply_code(req, 400, "InvalidLocationConstraint",
+			"The specified location constraint is not valid");
+	else if (choose_tags(req, config, &new))
+		add_bucket(req, &new);
 }
 
 void op_create_bucket(struct request *req)
 {
-	_cleanup_(buf_release) struct buf location = BUF_INIT(LIMIT_HTTP_HEADERS);
 	const struct buf *document = &req->body.document;
 	const char *lock = request_header(req, "x-amz-bucket-object-lock-enabled");
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	bool more = false;
+	struct s3_create_bucket config = {0};
 
 	if (lock && strcasecmp(lock, "false") != 0) {
 		reply_errorf(
 			req, S3_E_NOT_IMPLEMENTED, "This store does not implement Object Lock");
-	} else if (s3_create_bucket_parse(
-			   buf_str(document), document->len, &location, &more, &err) < 0) {
-		reply_document_error(req, S3_E_MALFORMED_XML, &err);
-	} else if (more) {
-		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store has buckets of one kind, without tags");
-	} else if (!is_region(buf_str(&location))) {
-		reply_code(req, 400, "InvalidLocationConstraint",
-			"The specified location constraint is not valid");
-	} else {
-		create_bucket(req,
-			strcmp(buf_str(&location), DEFAULT_REGION) == 0 ? "" : buf_str(&location));
+		return;
 	}
+	if (s3_create_bucket_parse(buf_str(document), document->len, &config, &err) < 0) {
+		reply_document_error(req, S3_E_MALFORMED_XML, &err);
+		return;
+	}
+	create_bucket(req, &config);
+	s3_create_bucket_release(&config);
 }
 
 bool op_subject_exists(struct request *req)
@@ -231,20 +258,6 @@ void op_put_acl(struct request *req)
 		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
 			"This store has no access control lists: x-amz-acl may be private or "
 			"bucket-owner-full-control");
-}
-
-void op_tagging_object(struct request *req)
-{
-	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
-
-	if (!op_subject_exists(req))
-		return;
-	xml_declaration(&xml);
-	xml_open_root(&xml, "Tagging");
-	xml_open(&xml, "TagSet");
-	xml_close(&xml, "TagSet");
-	xml_close(&xml, "Tagging");
-	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
 /* --- deleting objects ------------------------------------------------------------------------- */

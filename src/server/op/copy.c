@@ -14,6 +14,7 @@
 #include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "server/request/tags.h"
 
 /* Attempts if the source is replaced while it is copied. */
 #define COPY_TRIES 8
@@ -158,6 +159,22 @@ static bool keep_headers(struct request *req, const struct store_object *source)
 	return headers_add_storage_class(req, out);
 }
 
+/* Selects the tags of the copy: those of the source or of the request. */
+static bool copy_tags(struct request *req, const struct store_object *source)
+{
+	const char *directive = request_header(req, "x-amz-tagging-directive");
+	const char *tags = store_object_header(source, TAGS_HEADER);
+	struct buf *out = &req->stored_headers;
+
+	if (directive && strcmp(directive, "REPLACE") == 0)
+		return tags_add(req, out);
+	if (tags) {
+		buf_add(out, TAGS_HEADER, sizeof(TAGS_HEADER));
+		buf_add(out, tags, strlen(tags) + 1);
+	}
+	return true;
+}
+
 /* Selects the headers of the copy: those of the source or of the request. */
 static bool copy_headers(struct request *req, const struct store_object *source, bool replace)
 {
@@ -165,6 +182,8 @@ static bool copy_headers(struct request *req, const struct store_object *source,
 
 	buf_release(&req->stored_headers);
 	if (replace ? !headers_collect(req, &req->stored_headers) : !keep_headers(req, source))
+		return false;
+	if (!copy_tags(req, source))
 		return false;
 	if (buf_failed(&req->stored_headers))
 		return reply_error(req, S3_E_SLOW_DOWN);

@@ -15,6 +15,7 @@
 #include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "server/request/tags.h"
 
 /* Bytes per read of an object in several pieces. */
 #define READ_BLOCK (256 * KIB)
@@ -177,6 +178,7 @@ static void add_object_headers(
 	reply_version(req, object);
 	reply_header(req, "Accept-Ranges", "bytes");
 	add_stored_headers(req, object);
+	reply_tag_count(req, object);
 	if (e->partial && e->length) {
 		range_format_content(&(struct byte_range){e->offset, e->offset + e->length - 1},
 			object->size, range);

@@ -7,6 +7,7 @@
 struct request;
 struct s3_list;
 struct store_list;
+struct store_object;
 struct store_list_query;
 
 /* The only account, as named in replies. */
@@ -15,6 +16,18 @@ struct store_list_query;
 
 /* Returns false with a reply set if the bucket, or the object if one is named, does not exist. */
 bool op_subject_exists(struct request *req);
+
+/* A change of one of the store's own headers of the object, or version, of a request. */
+struct op_note {
+	const char *name;
+	const char *value; /* NULL removes it */
+	/* Replies and returns false if the object may not be changed so; may be NULL. */
+	bool (*allowed)(struct request *req, const struct store_object *object, const void *arg);
+	const void *arg; /* of allowed() */
+	unsigned status; /* of the reply */
+};
+/* Changes it and replies. */
+void op_annotate(struct request *req, const struct op_note *note);
 
 /* The token of the next page: its predecessor's last name, in hexadecimal. Returns NULL if out of
  * memory; the reply is then 503. */
@@ -42,10 +55,15 @@ void op_list_uploads(struct request *req);
 void op_delete_objects(struct request *req);
 void op_acl(struct request *req);
 void op_put_acl(struct request *req);
-void op_tagging_object(struct request *req);
+void op_bucket_tagging(struct request *req);
+void op_put_bucket_tagging(struct request *req);
+void op_delete_bucket_tagging(struct request *req);
 
 void op_get_object(struct request *req);
 void op_object_attributes(struct request *req);
+void op_tagging(struct request *req);
+void op_put_tagging(struct request *req);
+void op_delete_tagging(struct request *req);
 /* Many reads: s3/message/read_many.h. */
 void op_read_many(struct request *req);
 void op_put_object_begin(struct request *req);

@@ -8,6 +8,7 @@
 #include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "server/request/tags.h"
 #include "server/request/workers.h"
 
 /* --- storing a body --------------------------------------------------------------------------- */
@@ -145,7 +146,7 @@ void op_put_object_begin(struct request *req)
 		return;
 	}
 	req->finish = op_put_object;
-	if (!headers_collect(req, &req->stored_headers) ||
+	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
 		!headers_condition(req, &req->put.condition) || !check_bucket(req) ||
 		!check_condition_early(req))
 		return;

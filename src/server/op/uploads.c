@@ -11,6 +11,7 @@
 #include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "server/request/tags.h"
 
 /* --- CreateMultipartUpload ------------------------------------------------------------------- */
 
@@ -52,7 +53,8 @@ void op_create_upload(struct request *req)
 	char id[STORE_UPLOAD_ID_SIZE];
 	struct store_upload upload = {0};
 
-	if (!headers_collect(req, &req->stored_headers) || !choose_checksum(req, &upload.checksum))
+	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
+		!choose_checksum(req, &upload.checksum))
 		return;
 	upload.headers = req->stored_headers.data;
 	upload.headers_len = req->stored_headers.len;

@@ -150,7 +150,6 @@ static bool check_owner(struct request *req, const char *name)
 bool headers_acceptable(struct request *req)
 {
 	const char *directive = request_header(req, "x-amz-tagging-directive");
-	const char *tags = request_header(req, "x-amz-tagging");
 
 	for (size_t i = 0; i < req->n_headers; i++) {
 		const char *name = req->headers[i].name;
@@ -161,8 +160,6 @@ bool headers_acceptable(struct request *req)
 			if (strncasecmp(name, refused[k], strlen(refused[k])) == 0)
 				return refuse_header(req, name);
 	}
-	if (tags && *tags)
-		return refuse_header(req, "x-amz-tagging");
 	if (directive && strcmp(directive, "COPY") != 0 && strcmp(directive, "REPLACE") != 0)
 		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown tagging directive.");
 	return check_rights(req) && check_owner(req, "x-amz-expected-bucket-owner") &&

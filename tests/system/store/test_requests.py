@@ -31,7 +31,6 @@ REFUSED = [
     ("x-amz-copy-source-server-side-encryption-customer-algorithm", "AES256"),
     ("x-amz-object-lock-mode", "GOVERNANCE"),
     ("x-amz-object-lock-legal-hold", "ON"),
-    ("x-amz-tagging", "a=b"),
     ("x-amz-acl", "public-read"),
     ("x-amz-grant-read", "id=1"),
 ]
@@ -126,7 +125,8 @@ def test_a_bucket_remembers_its_region(store, wire):
         ("<LocationConstraint>a b</LocationConstraint>", {}, "InvalidLocationConstraint"),
         ("<Location><Type>AvailabilityZone</Type></Location>", {}, "NotImplemented"),
         ("<Bucket><Type>Directory</Type></Bucket>", {}, "NotImplemented"),
-        ("<Tags><Tag><Key>a</Key><Value>b</Value></Tag></Tags>", {}, "NotImplemented"),
+        ("<Tags><Tag><Key>a</Key><Value>b</Value></Tag></Tags>", {}, None),
+        ("<Tags><Tag><Key>a</Key></Tag></Tags>", {}, "MalformedXML"),
         ("", {"x-amz-bucket-object-lock-enabled": "True"}, "NotImplemented"),
         ("", {"x-amz-object-ownership": "ObjectWriter"}, "NotImplemented"),
         ("", {"x-amz-object-ownership": "BucketOwnerEnforced", "x-amz-bucket-object-lock-enabled": "false"}, None),

@@ -437,11 +437,14 @@ static void small_replies_come_back_as_they_were(void **state)
 
 static void buckets_and_their_configuration_come_back(void **state)
 {
-	_cleanup_(buf_release) struct buf xml = BUF_INIT(10000), location = BUF_INIT(100);
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(10000);
 	struct s3_bucket bucket = {"b-1", "eu-central-1", 1000000};
 	static const char kind[] =
 		"<CreateBucketConfiguration><Bucket><Type>Directory</Type></Bucket></CreateBucketConfiguration>";
-	bool more = true;
+	static const char tag[] =
+		"<CreateBucketConfiguration><Tags><Tag><Key>a</Key><Value>b</Value>"
+		"</Tag></Tags></CreateBucketConfiguration>";
+	struct s3_create_bucket config = {0};
 	struct s3_buckets in = {.owner = {"id", "me"}, .buckets = &bucket, .n = 1}, out = {0};
 
 	(void)state;
@@ -454,16 +457,22 @@ static void buckets_and_their_configuration_come_back(void **state)
 
 	buf_clear(&xml);
 	s3_create_bucket_write(&xml, "eu-central-1");
-	assert_int_equal(s3_create_bucket_parse(xml.data, xml.len, &location, &more, NULL), 0);
-	assert_string_equal(buf_str(&location), "eu-central-1");
-	assert_false(more);
-	buf_clear(&location);
-	assert_int_equal(s3_create_bucket_parse("", 0, &location, &more, NULL), 0);
-	assert_int_equal(s3_create_bucket_parse(" \n", 2, &location, &more, NULL), 0);
-	assert_string_equal(buf_str(&location), "");
-	assert_true(s3_create_bucket_parse("rubbish", 7, &location, &more, NULL) < 0);
-	assert_int_equal(s3_create_bucket_parse(kind, sizeof(kind) - 1, &location, &more, NULL), 0);
-	assert_true(more);
+	assert_int_equal(s3_create_bucket_parse(xml.data, xml.len, &config, NULL), 0);
+	assert_string_equal(config.location, "eu-central-1");
+	assert_null(config.kind);
+	assert_int_equal(config.n_tags, 0);
+	s3_create_bucket_release(&config);
+	assert_int_equal(s3_create_bucket_parse("", 0, &config, NULL), 0);
+	assert_int_equal(s3_create_bucket_parse(" \n", 2, &config, NULL), 0);
+	assert_null(config.location);
+	assert_true(s3_create_bucket_parse("rubbish", 7, &config, NULL) < 0);
+	assert_int_equal(s3_create_bucket_parse(kind, sizeof(kind) - 1, &config, NULL), 0);
+	assert_non_null(config.kind);
+	s3_create_bucket_release(&config);
+	assert_int_equal(s3_create_bucket_parse(tag, sizeof(tag) - 1, &config, NULL), 0);
+	assert_int_equal(config.n_tags, 1);
+	assert_string_equal(config.tags[0].value, "b");
+	s3_create_bucket_release(&config);
 }
 
 /* Bytes that XML cannot contain are replaced, so that the document stays valid. */

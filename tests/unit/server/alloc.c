@@ -258,6 +258,8 @@ static void fail_each_allocation(struct fixture *f, const struct message *m)
 static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **state)
 {
 	static const char names[] = "<Delete><Object><Key>copy</Key></Object></Delete>";
+	static const char tags[] =
+		"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
 	struct fixture *f = *state;
 	char id[STORE_UPLOAD_ID_SIZE], part[64];
 	const struct message messages[] = {
@@ -277,6 +279,18 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 			.query = "delete=",
 			.body = names,
 			.body_len = sizeof(names) - 1},
+		{.method = "PUT", .path = "/bkt/other", .name = "x-amz-tagging", .value = "a=b&c"},
+		{.method = "PUT",
+			.path = "/bkt/other",
+			.query = "tagging=",
+			.body = tags,
+			.body_len = sizeof(tags) - 1},
+		{.method = "GET", .path = "/bkt/other", .query = "tagging="},
+		{.method = "PUT",
+			.path = "/bkt",
+			.query = "tagging=",
+			.body = tags,
+			.body_len = sizeof(tags) - 1},
 		{.method = "POST", .path = "/bkt/parts", .query = "uploads="},
 		{.method = "PUT",
 			.path = "/bkt/parts",

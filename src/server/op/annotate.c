@@ -1,0 +1,48 @@
+/* Changes of an object that are neither of its bytes nor of its time. */
+#include "server/op/op.h"
+
+#include "server/request/reply.h"
+#include "server/request/request.h"
+
+/* Attempts if another request changes the same object. */
+#define ANNOTATE_TRIES 8
+
+/* Returns false if the object has changed meanwhile. */
+static bool try_annotate(struct request *req, const struct op_note *note)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_object *object = reply_unless_found(req, req->bucket, req->key, req->version);
+	enum store_status status = STORE_OK;
+
+	if (object && (!note->allowed || note->allowed(req, object, note->arg))) {
+		status = store_annotate(req->server->store,
+			&(struct store_annotation){.bucket = req->bucket,
+				.key = req->key,
+				.version = object->version,
+				.name = note->name,
+				.value = note->value,
+				.expected = store_object_header(object, note->name)},
+			&err);
+		/* Another version is the current one. */
+		if (status == STORE_NO_SUCH_VERSION && !req->version)
+			status = STORE_CHANGED;
+		if (status != STORE_CHANGED && reply_unless_stored(req, status, &err)) {
+			reply_empty(req, note->status);
+			reply_version(req, object);
+		}
+	}
+	store_object_unref(object);
+	return status != STORE_CHANGED;
+}
+
+void op_annotate(struct request *req, const struct op_note *note)
+{
+	int tries = 0;
+
+	while (!try_annotate(req, note)) {
+		if (++tries == ANNOTATE_TRIES) {
+			reply_error(req, S3_E_OPERATION_ABORTED);
+			return;
+		}
+	}
+}

@@ -1,0 +1,111 @@
+/* Tags of objects and buckets. */
+#include "server/op/op.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "s3/message/tags.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/tags.h"
+
+static void reply_tags(struct request *req, const char *text)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_tagging tags = {0};
+
+	if (s3_tagging_parse_query(text, &tags, &err) < 0) {
+		reply_failure(req, &err);
+		return;
+	}
+	s3_tagging_write(&xml, &tags);
+	reply_xml(req, MHD_HTTP_OK, &xml);
+	s3_tagging_release(&tags);
+}
+
+/* Returns the tags of the document as text, or NULL with a reply set. */
+static const char *read_tags(struct request *req, size_t most)
+{
+	const struct buf *document = &req->body.document;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_tagging tags = {0};
+	const char *text = NULL;
+
+	if (s3_tagging_parse(buf_str(document), document->len, &tags, &err) < 0) {
+		reply_document_error(req, S3_E_MALFORMED_XML, &err);
+		return NULL;
+	}
+	if (tags_acceptable(req, &tags, most))
+		text = tags_text(req, &tags);
+	s3_tagging_release(&tags);
+	return text;
+}
+
+/* --- objects --------------------------------------------------------------------------------- */
+
+void op_tagging(struct request *req)
+{
+	_cleanup_(store_object_unrefp) struct store_object *object = reply_unless_found(
+		req, req->bucket, req->key, req->version);
+
+	if (!object)
+		return;
+	reply_tags(req, store_object_header(object, TAGS_HEADER));
+	reply_version(req, object);
+}
+
+void op_put_tagging(struct request *req)
+{
+	const char *text = read_tags(req, S3_OBJECT_TAGS);
+
+	if (text)
+		op_annotate(req, &(struct op_note){.name = TAGS_HEADER,
+					 .value = *text ? text : NULL,
+					 .status = MHD_HTTP_OK});
+}
+
+void op_delete_tagging(struct request *req)
+{
+	op_annotate(req, &(struct op_note){.name = TAGS_HEADER, .status = MHD_HTTP_NO_CONTENT});
+}
+
+/* --- buckets --------------------------------------------------------------------------------- */
+
+void op_bucket_tagging(struct request *req)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_XML_BODY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = store_config_get(
+		req->server->store, req->bucket, TAGS_CONFIG, &text, &err);
+
+	if (status == STORE_NO_SUCH_KEY)
+		reply_code(req, MHD_HTTP_NOT_FOUND, "NoSuchTagSet", "The TagSet does not exist");
+	else if (reply_unless_stored(req, status, &err))
+		reply_tags(req, buf_str(&text));
+}
+
+/* `text` is NULL to remove them. */
+static void set_bucket_tags(struct request *req, const char *text)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (reply_unless_stored(req,
+		    store_config_set(req->server->store, req->bucket, TAGS_CONFIG, text,
+			    text ? strlen(text) : 0, &err),
+		    &err))
+		reply_empty(req, MHD_HTTP_NO_CONTENT);
+}
+
+void op_put_bucket_tagging(struct request *req)
+{
+	const char *text = read_tags(req, S3_BUCKET_TAGS);
+
+	if (text)
+		set_bucket_tags(req, *text ? text : NULL);
+}
+
+void op_delete_bucket_tagging(struct request *req)
+{
+	set_bucket_tags(req, NULL);
+}

@@ -1,0 +1,27 @@
+/* Tags of an object or a bucket: as text they are the query of x-amz-tagging. */
+#ifndef SERVER_REQUEST_TAGS_H
+#define SERVER_REQUEST_TAGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct buf;
+struct request;
+struct s3_tagging;
+struct store_object;
+
+/* The header of the store that an object has them in, and the configuration of a bucket. */
+#define TAGS_HEADER ":tags"
+#define TAGS_CONFIG "tagging"
+
+/* Checks them; an object or a bucket may have `most`. Returns false with a reply set. */
+bool tags_acceptable(struct request *req, const struct s3_tagging *tags, size_t most);
+/* Returns the text, which lives as long as the request. Returns NULL with a reply set. */
+const char *tags_text(struct request *req, const struct s3_tagging *tags);
+/* Appends the pair of an object's tags, if the request has x-amz-tagging. Returns false with a
+ * reply set. */
+bool tags_add(struct request *req, struct buf *out);
+/* Adds the number of tags, if there are any. */
+void reply_tag_count(struct request *req, const struct store_object *object);
+
+#endif
