@@ -28,12 +28,20 @@ static int apply_create(struct store *store, struct txn *txn)
 	rc = db_exec(store->writer, SQL_BUCKET_ADD, "ti", t->name, store_tick(store));
 	if (rc == 0 && *new->region)
 		rc = db_exec(store->writer, SQL_REGION_SET, "tt", t->name, new->region);
-	if (rc || !new->config)
+	if (rc || (!new->config && !new->lock))
 		return rc;
 	id = txn_bucket(store, txn, t->name);
-	return id < 0 ? (int)-id
-		      : db_exec(store->writer, SQL_CONFIG_SET, "itb", id, new->config, new->value,
-				strlen(new->value));
+	if (id < 0)
+		return (int)-id;
+	if (new->lock) {
+		rc = db_exec(store->writer, SQL_BUCKET_SET_VERSIONING, "ii", id,
+			(int64_t)STORE_VERSIONED);
+		if (rc == 0)
+			rc = lock_set(store, id, &(struct store_lock){0});
+	}
+	return rc || !new->config ? rc
+				  : db_exec(store->writer, SQL_CONFIG_SET, "itb", id, new->config,
+					    new->value, strlen(new->value));
 }
 
 enum store_status store_bucket_add(
@@ -55,9 +63,19 @@ static int apply_versioning(struct store *store, struct txn *txn)
 {
 	struct bucket_txn *t = (struct bucket_txn *)txn;
 	int64_t id = txn_bucket(store, txn, t->name);
+	struct store_lock lock;
+	bool locked;
+	int rc;
 
 	if (id <= 0)
 		return (int)-id;
+	rc = lock_of_bucket(store, id, &locked, &lock);
+	if (rc)
+		return rc;
+	if (locked && t->versioning == STORE_SUSPENDED) {
+		txn->status = STORE_BUCKET_STATE;
+		return 0;
+	}
 	/* Snapshots of objects know if their bucket has versioning. */
 	txn_touch_all(store);
 	return db_exec(store->writer, SQL_BUCKET_SET_VERSIONING, "ii", id, (int64_t)t->versioning);

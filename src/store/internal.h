@@ -345,6 +345,21 @@ int version_restore(struct store *store, int64_t bucket, const char *key);
 int version_limit(struct db *db, const char *bucket, const char *key, const char *version,
 	int64_t *modified_ns);
 
+/* --- Object Lock (lock.c, lock_config.c) ------------------------------------------------------ */
+
+/* The configuration of a bucket that has it. */
+#define LOCK_CONFIG	 "object-lock"
+#define LOCK_CONFIG_SIZE 32
+struct store_lock lock_parse(const char *text);
+/* For apply functions: gets the lock of a bucket, or sets it. */
+int lock_of_bucket(struct store *store, int64_t bucket, bool *has, struct store_lock *out);
+int lock_set(struct store *store, int64_t bucket, const struct store_lock *lock);
+/* Appends the default retention of the bucket to the headers of a new version that has none. */
+int lock_new_version(struct store *store, int64_t bucket, int64_t created_ns, struct buf *headers);
+/* Sets *locked if the version may not be deleted now. `older` is true if it is in `versions`. */
+int lock_protects(struct store *store, int64_t bucket, const struct store_delete *item,
+	const struct old_object *old, bool older, bool *locked);
+
 /* A put of an object, or of a part, whose `put` is its first member. */
 struct put_txn {
 	struct txn txn;

@@ -127,13 +127,19 @@ static int write_row(struct store *store, int64_t bucket, const struct object_ro
 }
 
 /* Makes the row one of a version other than "null"; `headers` gets its headers. */
-static int make_version(struct object_row *row, struct buf *headers)
+static int make_version(
+	struct store *store, int64_t bucket, struct object_row *row, struct buf *headers)
 {
+	int rc;
+
 	buf_add(headers, HEADER_VERSION "\0", sizeof(HEADER_VERSION "\0"));
 	buf_add(headers, row->headers, row->headers_len);
+	if (buf_failed(headers))
+		return SQLITE_NOMEM;
+	rc = lock_new_version(store, bucket, row->modified_ns, headers);
 	row->headers = headers->data;
 	row->headers_len = headers->len;
-	return buf_failed(headers) ? SQLITE_NOMEM : 0;
+	return rc;
 }
 
 int object_set(struct store *store, const struct txn *txn, const char *bucket_name, int64_t bucket,
@@ -149,7 +155,7 @@ int object_set(struct store *store, const struct txn *txn, const char *bucket_na
 		version_name(row->version, row->modified_ns, txn->versioning == STORE_SUSPENDED);
 	}
 	if (rc == 0 && txn->versioning == STORE_VERSIONED)
-		rc = make_version(row, &headers);
+		rc = make_version(store, bucket, row, &headers);
 	if (rc == 0)
 		rc = write_row(store, bucket, row);
 	return rc || !old->layout.len ? rc
@@ -316,7 +322,7 @@ static int delete_one(struct store *store, const struct txn *txn, int64_t bucket
 {
 	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
 	char version[STORE_VERSION_SIZE];
-	bool has_object, older;
+	bool has_object, older, locked = false;
 	int rc = old_row(store, bucket, item->key, &old);
 
 	version_name(version, old.modified_ns, old.is_null);
@@ -336,6 +342,12 @@ static int delete_one(struct store *store, const struct txn *txn, int64_t bucket
 	if (old.exists && !delete_condition_holds(&item->condition, &old)) {
 		item->status = STORE_PRECONDITION;
 		return 0;
+	}
+	if (old.exists && item->version)
+		rc = lock_protects(store, bucket, item, &old, older, &locked);
+	if (rc || locked) {
+		item->status = locked ? STORE_LOCKED : STORE_OK;
+		return rc;
 	}
 	rc = txn_touch(store, bucket_name, item->key);
 	if (rc)

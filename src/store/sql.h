@@ -35,6 +35,7 @@ SQL(OBJECT_OLD_UPLOAD, "SELECT etag,modified," IS_NULL_VERSION
 		       " FROM objects WHERE bucket=?1 AND key=?2 AND upload=?3")
 SQL(CONFIG_GET, "SELECT c.value FROM buckets b JOIN configs c ON c.bucket=b.id WHERE b.name=?1 AND "
 		"c.name=?2")
+SQL(CONFIG_OF, "SELECT value FROM configs WHERE bucket=?1 AND name=?2")
 SQL(CONFIG_SET, "INSERT OR REPLACE INTO configs(bucket,name,value) VALUES(?1,?2,?3)")
 SQL(CONFIG_DROP, "DELETE FROM configs WHERE bucket=?1 AND name=?2")
 SQL(CONFIG_DROP_ALL, "DELETE FROM configs WHERE bucket=?1")

@@ -62,6 +62,8 @@ enum store_status {
 	STORE_INVALID_PART, /* missing, or its ETag or checksum differs from the caller's */
 	STORE_PART_TOO_SMALL, /* all parts but the last have at least LIMIT_S3_PART_MIN */
 	STORE_TOO_LARGE, /* the total of the parts exceeds LIMIT_S3_OBJECT_MAX */
+	STORE_LOCKED, /* Object Lock protects the version */
+	STORE_BUCKET_STATE, /* the versioning of the bucket does not allow it */
 	STORE_CHANGED, /* a source piece is gone: read the source again and retry */
 	STORE_NO_SPACE,
 	STORE_FAILED,
@@ -109,6 +111,7 @@ struct store_new_bucket {
 	const char *name;
 	const char *region; /* "" if it has none */
 	const char *config, *value; /* name and text of a configuration; NULL if it has none */
+	bool lock; /* with versioning and Object Lock, without a default retention */
 };
 /* Creates a bucket with all that it begins with. */
 enum store_status store_bucket_add(
@@ -117,7 +120,8 @@ enum store_status store_bucket_delete(
 	struct store *store, const char *name, struct penstock_error *err);
 enum store_status store_bucket_get(struct store *store, const char *name, struct store_bucket *out,
 	struct penstock_error *err);
-/* `versioning` is not STORE_UNVERSIONED. */
+/* `versioning` is not STORE_UNVERSIONED. STORE_BUCKET_STATE for STORE_SUSPENDED if the bucket has
+ * Object Lock. */
 enum store_status store_bucket_set_versioning(struct store *store, const char *name,
 	enum store_versioning versioning, struct penstock_error *err);
 /* Gets a configuration of a bucket, which is any document of the caller: STORE_NO_SUCH_KEY if it
@@ -310,6 +314,7 @@ struct store_annotation {
 	const char *name; /* begins with ':' */
 	const char *value; /* NULL removes it */
 	const char *expected; /* NULL: it is missing */
+	bool any; /* any value is expected */
 };
 enum store_status store_annotate(
 	struct store *store, const struct store_annotation *annotation, struct penstock_error *err);
@@ -320,8 +325,9 @@ struct store_delete {
 	const char *key;
 	const char *version; /* valid */
 	struct store_condition condition; /* a missing object satisfies if_match */
+	bool bypass; /* a retention in the mode STORE_GOVERNANCE is no obstacle */
 	/* Results. */
-	enum store_status status; /* a missing object is a success */
+	enum store_status status; /* a missing object is a success; may be STORE_LOCKED */
 	bool existed;
 	bool marker; /* a delete marker was made, or deleted */
 	char made[STORE_VERSION_SIZE]; /* the version of the marker that was made, else "" */
@@ -329,6 +335,45 @@ struct store_delete {
 /* Deletes all items in one transaction, each with its own result. */
 enum store_status store_delete(struct store *store, const char *bucket, struct store_delete *items,
 	size_t n, struct penstock_error *err);
+
+/* --- Object Lock ---------------------------------------------------------------------------- */
+
+enum store_lock_mode {
+	STORE_NOT_LOCKED,
+	STORE_GOVERNANCE, /* until a time, unless the caller bypasses it */
+	STORE_COMPLIANCE, /* until a time */
+};
+
+/* Two of the store's own headers protect a version from store_delete(): a retention, and a hold
+ * without an end. A delete marker can always be made, and deleted. */
+#define STORE_RETENTION_HEADER ":retention" /* the text of store_retention_format() */
+#define STORE_HOLD_HEADER      ":legal-hold"
+#define STORE_HOLD_ON	       "ON" /* any other value is no hold */
+
+struct store_retention {
+	enum store_lock_mode mode; /* STORE_NOT_LOCKED if there is none */
+	int64_t until_ns;
+};
+#define STORE_RETENTION_SIZE 24 /* a letter, a blank, 64 bits and NUL */
+void store_retention_format(
+	const struct store_retention *retention, char out[static STORE_RETENTION_SIZE]);
+struct store_retention store_object_retention(const struct store_object *object);
+/* Returns true if a retention may be replaced: an active one only gets longer, except for a caller
+ * that bypasses STORE_GOVERNANCE. */
+bool store_retention_may_become(const struct store_retention *old,
+	const struct store_retention *new, int64_t now_ns, bool bypass);
+
+/* The lock of a bucket, whose versions may have a retention and a hold. It is never removed. */
+struct store_lock {
+	enum store_lock_mode mode; /* of the retention of each new version */
+	unsigned days, years; /* its length; one of them is 0 */
+};
+/* STORE_NO_SUCH_KEY if the bucket has none. */
+enum store_status store_lock_get(struct store *store, const char *bucket, struct store_lock *out,
+	struct penstock_error *err);
+/* STORE_BUCKET_STATE if the bucket is not STORE_VERSIONED. */
+enum store_status store_lock_set(struct store *store, const char *bucket,
+	const struct store_lock *lock, struct penstock_error *err);
 
 /* --- listing ------------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* The documents that a client sends to the store. */
 #include "fuzz.h"
 
+#include "s3/message/lock.h"
 #include "s3/message/messages.h"
 
 static void complete(const char *xml, size_t len)
@@ -74,6 +75,34 @@ static void tagging(const char *xml, size_t len)
 	s3_tagging_release(&back);
 }
 
+static void object_lock(const char *xml, size_t len)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf again = BUF_INIT(LIMIT_XML_BODY);
+	struct s3_object_lock lock = {0}, back = {0};
+	struct s3_retention retention = {0};
+	struct s3_legal_hold hold = {0};
+	int rc = s3_object_lock_parse(xml, len, &lock, &err);
+
+	require_error(rc, &err);
+	if (rc == 0) {
+		s3_object_lock_write(&again, &lock);
+		if (!buf_failed(&again)) {
+			require(s3_object_lock_parse(again.data, again.len, &back, NULL) == 0);
+			require(!back.mode == !lock.mode);
+			require(!lock.mode || strcmp(back.mode, lock.mode) == 0);
+		}
+	}
+	penstock_error_release(&err);
+	require_error(s3_retention_parse(xml, len, &retention, &err), &err);
+	penstock_error_release(&err);
+	require_error(s3_legal_hold_parse(xml, len, &hold, &err), &err);
+	s3_object_lock_release(&lock);
+	s3_object_lock_release(&back);
+	s3_retention_release(&retention);
+	s3_legal_hold_release(&hold);
+}
+
 static void tagging_query(const char *query)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -102,6 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	complete(xml, size);
 	multi_delete(xml, size);
 	tagging(xml, size);
+	object_lock(xml, size);
 	tagging_query(text);
 	require_error(s3_create_bucket_parse(xml, size, &bucket, &err), &err);
 	s3_create_bucket_release(&bucket);

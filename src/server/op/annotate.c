@@ -21,7 +21,8 @@ static bool try_annotate(struct request *req, const struct op_note *note)
 				.version = object->version,
 				.name = note->name,
 				.value = note->value,
-				.expected = store_object_header(object, note->name)},
+				.expected = store_object_header(object, note->name),
+				.any = !note->allowed},
 			&err);
 		/* Another version is the current one. */
 		if (status == STORE_NO_SUCH_VERSION && !req->version)

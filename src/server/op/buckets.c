@@ -10,6 +10,7 @@
 #include "s3/uri.h"
 #include "s3/message/xml.h"
 #include "server/request/headers.h"
+#include "server/request/lock.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
@@ -113,6 +114,17 @@ static bool choose_tags(
 	return out->value != NULL;
 }
 
+/* Returns false with a reply set. */
+static bool choose_lock(struct request *req, struct store_new_bucket *out)
+{
+	const char *lock = request_header(req, "x-amz-bucket-object-lock-enabled");
+
+	out->lock = lock && strcasecmp(lock, "true") == 0;
+	return !lock || out->lock || strcasecmp(lock, "false") == 0 ||
+	       reply_errorf(req, S3_E_INVALID_ARGUMENT,
+		       "x-amz-bucket-object-lock-enabled must be true or false");
+}
+
 /* In the default region a bucket of the account may be created again, as at AWS, if it is not to
  * change. */
 static void add_bucket(struct request *req, const struct store_new_bucket *new)
@@ -122,7 +134,7 @@ static void add_bucket(struct request *req, const struct store_new_bucket *new)
 	struct store_bucket there;
 	enum store_status status = store_bucket_add(store, new, &err);
 
-	if (status == STORE_BUCKET_EXISTS && !*new->region && !new->config &&
+	if (status == STORE_BUCKET_EXISTS && !*new->region && !new->config && !new->lock &&
 		store_bucket_get(store, new->name, &there, &err) == STORE_OK && !*there.region)
 		status = STORE_OK;
 	if (reply_unless_stored(req, status, &err)) {
@@ -143,22 +155,16 @@ static void create_bucket(struct request *req, const struct s3_create_bucket *co
 	else if (!is_region(new.region))
 		reply_code(req, 400, "InvalidLocationConstraint",
 			"The specified location constraint is not valid");
-	else if (choose_tags(req, config, &new))
+	else if (choose_lock(req, &new) && choose_tags(req, config, &new))
 		add_bucket(req, &new);
 }
 
 void op_create_bucket(struct request *req)
 {
 	const struct buf *document = &req->body.document;
-	const char *lock = request_header(req, "x-amz-bucket-object-lock-enabled");
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_create_bucket config = {0};
 
-	if (lock && strcasecmp(lock, "false") != 0) {
-		reply_errorf(
-			req, S3_E_NOT_IMPLEMENTED, "This store does not implement Object Lock");
-		return;
-	}
 	if (s3_create_bucket_parse(buf_str(document), document->len, &config, &err) < 0) {
 		reply_document_error(req, S3_E_MALFORMED_XML, &err);
 		return;
@@ -265,7 +271,8 @@ void op_put_acl(struct request *req)
 void op_delete_object(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_delete item = {.key = req->key, .version = req->version};
+	struct store_delete item = {
+		.key = req->key, .version = req->version, .bypass = lock_is_bypassed(req)};
 	enum store_status status;
 	const char *version;
 
@@ -304,6 +311,9 @@ static void delete_outcome(const struct s3_delete_item *item, const struct store
 	} else if (done->status == STORE_PRECONDITION) {
 		o->code = s3_error_info(S3_E_PRECONDITION_FAILED)->code;
 		o->message = s3_error_info(S3_E_PRECONDITION_FAILED)->message;
+	} else if (done->status == STORE_LOCKED) {
+		o->code = s3_error_info(S3_E_OBJECT_LOCKED)->code;
+		o->message = s3_error_info(S3_E_OBJECT_LOCKED)->message;
 	} else if (quiet) {
 		return;
 	} else if (done->marker) {
@@ -343,6 +353,7 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 		place[i] = n;
 		items[n] = (struct store_delete){.key = w->key,
 			.version = w->version_id,
+			.bypass = lock_is_bypassed(req),
 			.condition.if_match = etag ? etag_unquote(etag) : NULL};
 		if (!condition_add_state(&items[n++].condition, w->size, w->modified)) {
 			reply_error(req, S3_E_MALFORMED_XML);

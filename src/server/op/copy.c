@@ -12,6 +12,7 @@
 #include "s3/range.h"
 #include "s3/uri.h"
 #include "server/request/headers.h"
+#include "server/request/lock.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
@@ -183,7 +184,7 @@ static bool copy_headers(struct request *req, const struct store_object *source,
 	buf_release(&req->stored_headers);
 	if (replace ? !headers_collect(req, &req->stored_headers) : !keep_headers(req, source))
 		return false;
-	if (!copy_tags(req, source))
+	if (!copy_tags(req, source) || !lock_add(req, &req->stored_headers))
 		return false;
 	if (buf_failed(&req->stored_headers))
 		return reply_error(req, S3_E_SLOW_DOWN);

@@ -13,6 +13,7 @@
 #include "s3/range.h"
 #include "s3/message/xml.h"
 #include "server/request/headers.h"
+#include "server/request/lock.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
@@ -179,6 +180,7 @@ static void add_object_headers(
 	reply_header(req, "Accept-Ranges", "bytes");
 	add_stored_headers(req, object);
 	reply_tag_count(req, object);
+	reply_lock(req, object);
 	if (e->partial && e->length) {
 		range_format_content(&(struct byte_range){e->offset, e->offset + e->length - 1},
 			object->size, range);

@@ -21,7 +21,7 @@ bool op_subject_exists(struct request *req);
 struct op_note {
 	const char *name;
 	const char *value; /* NULL removes it */
-	/* Replies and returns false if the object may not be changed so; may be NULL. */
+	/* Replies and returns false if the object may not be changed so; NULL if it always may. */
 	bool (*allowed)(struct request *req, const struct store_object *object, const void *arg);
 	const void *arg; /* of allowed() */
 	unsigned status; /* of the reply */
@@ -61,6 +61,12 @@ void op_delete_bucket_tagging(struct request *req);
 
 void op_get_object(struct request *req);
 void op_object_attributes(struct request *req);
+void op_object_lock(struct request *req);
+void op_put_object_lock(struct request *req);
+void op_retention(struct request *req);
+void op_put_retention(struct request *req);
+void op_legal_hold(struct request *req);
+void op_put_legal_hold(struct request *req);
 void op_tagging(struct request *req);
 void op_put_tagging(struct request *req);
 void op_delete_tagging(struct request *req);

@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "server/request/hash.h"
 #include "server/request/headers.h"
+#include "server/request/lock.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
@@ -147,6 +148,7 @@ void op_put_object_begin(struct request *req)
 	}
 	req->finish = op_put_object;
 	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
+		!lock_add(req, &req->stored_headers) || !lock_has_checksum(req) ||
 		!headers_condition(req, &req->put.condition) || !check_bucket(req) ||
 		!check_condition_early(req))
 		return;

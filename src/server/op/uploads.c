@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "s3/multipart.h"
 #include "server/request/headers.h"
+#include "server/request/lock.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
@@ -54,7 +55,7 @@ void op_create_upload(struct request *req)
 	struct store_upload upload = {0};
 
 	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
-		!choose_checksum(req, &upload.checksum))
+		!lock_add(req, &req->stored_headers) || !choose_checksum(req, &upload.checksum))
 		return;
 	upload.headers = req->stored_headers.data;
 	upload.headers_len = req->stored_headers.len;

@@ -29,8 +29,6 @@ REFUSED = [
     ("x-amz-server-side-encryption-customer-algorithm", "AES256"),
     ("x-amz-server-side-encryption-bucket-key-enabled", "true"),
     ("x-amz-copy-source-server-side-encryption-customer-algorithm", "AES256"),
-    ("x-amz-object-lock-mode", "GOVERNANCE"),
-    ("x-amz-object-lock-legal-hold", "ON"),
     ("x-amz-acl", "public-read"),
     ("x-amz-grant-read", "id=1"),
 ]
@@ -127,7 +125,8 @@ def test_a_bucket_remembers_its_region(store, wire):
         ("<Bucket><Type>Directory</Type></Bucket>", {}, "NotImplemented"),
         ("<Tags><Tag><Key>a</Key><Value>b</Value></Tag></Tags>", {}, None),
         ("<Tags><Tag><Key>a</Key></Tag></Tags>", {}, "MalformedXML"),
-        ("", {"x-amz-bucket-object-lock-enabled": "True"}, "NotImplemented"),
+        ("", {"x-amz-bucket-object-lock-enabled": "True"}, None),
+        ("", {"x-amz-bucket-object-lock-enabled": "yes"}, "InvalidArgument"),
         ("", {"x-amz-object-ownership": "ObjectWriter"}, "NotImplemented"),
         ("", {"x-amz-object-ownership": "BucketOwnerEnforced", "x-amz-bucket-object-lock-enabled": "false"}, None),
     ],

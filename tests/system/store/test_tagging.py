@@ -1,4 +1,5 @@
 """Tags of objects and buckets, as boto3 sees them."""
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode
 
 import pytest
@@ -91,6 +92,16 @@ def test_each_version_has_its_own_tags(s3):
     assert refused(s3.put_object_tagging, Bucket="bkt", Key="k", VersionId=marker, Tagging=tag_set({})) == (405, "MethodNotAllowed")
     assert refused(s3.put_object_tagging, Bucket="bkt", Key="k", Tagging=tag_set({})) == (404, "NoSuchKey")
     assert refused(s3.delete_object_tagging, Bucket="bkt", Key="none") == (404, "NoSuchKey")
+
+
+def test_tags_of_many_clients_are_all_taken(s3):
+    s3.put_object(Bucket="bkt", Key="k")
+    sets = [{"n": str(n)} for n in range(64)]
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda each: s3.put_object_tagging(Bucket="bkt", Key="k", Tagging=tag_set(each)), sets))
+
+    assert tags(s3) in sets
 
 
 def test_tags_of_a_bucket(s3):

@@ -46,6 +46,9 @@ static int setup(void **state)
 		store_open(&f->store, &(struct store_options){.root = f->root, .relaxed = true},
 			NULL) < 0 ||
 		store_bucket_create(f->store, "bkt", "", NULL) != STORE_OK ||
+		store_bucket_add(f->store,
+			&(struct store_new_bucket){.name = "lck", .region = "", .lock = true},
+			NULL) != STORE_OK ||
 		server_start(&f->server,
 			&(struct server_options){.store = f->store,
 				.address = "127.0.0.1",
@@ -260,6 +263,13 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 	static const char names[] = "<Delete><Object><Key>copy</Key></Object></Delete>";
 	static const char tags[] =
 		"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+	static const char lock[] =
+		"<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule>"
+		"<DefaultRetention><Mode>GOVERNANCE</Mode><Days>1</Days></DefaultRetention></Rule>"
+		"</ObjectLockConfiguration>";
+	static const char retention[] =
+		"<Retention><Mode>COMPLIANCE</Mode>"
+		"<RetainUntilDate>2200-01-01T00:00:00Z</RetainUntilDate></Retention>";
 	struct fixture *f = *state;
 	char id[STORE_UPLOAD_ID_SIZE], part[64];
 	const struct message messages[] = {
@@ -291,6 +301,27 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 			.query = "tagging=",
 			.body = tags,
 			.body_len = sizeof(tags) - 1},
+		{.method = "PUT",
+			.path = "/lck/other",
+			.name = "x-amz-checksum-crc32",
+			.value = "AAAAAA=="},
+		{.method = "PUT",
+			.path = "/lck/other",
+			.query = "retention=",
+			.body = retention,
+			.body_len = sizeof(retention) - 1},
+		{.method = "GET", .path = "/lck/other", .query = "retention="},
+		{.method = "POST",
+			.path = "/lck/parts",
+			.query = "uploads=",
+			.name = "x-amz-object-lock-legal-hold",
+			.value = "ON"},
+		{.method = "PUT",
+			.path = "/lck",
+			.query = "object-lock=",
+			.body = lock,
+			.body_len = sizeof(lock) - 1},
+		{.method = "PUT", .path = "/lck/other"},
 		{.method = "POST", .path = "/bkt/parts", .query = "uploads="},
 		{.method = "PUT",
 			.path = "/bkt/parts",

@@ -330,7 +330,9 @@ static void headers_of_the_store_are_changed_in_place(void **state)
 	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_OK);
 	assert_string_equal(note(f, first), "two");
 	assert_string_equal(note(f, p.version), "one");
+	a.expected = "wrong";
 	a.version = p.version;
+	a.any = true;
 	a.value = NULL;
 	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_OK);
 	assert_string_equal(note(f, NULL), "-");

@@ -1,0 +1,220 @@
+/* Object Lock: the configuration of a bucket, retentions and legal holds of versions. */
+#include "server/op/op.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "s3/date.h"
+#include "s3/message/lock.h"
+#include "server/request/lock.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+
+/* The longest default retention, as AWS documents it. */
+#define YEARS_MAX 100
+#define DAYS_MAX  36500
+
+/* --- buckets --------------------------------------------------------------------------------- */
+
+void op_object_lock(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_lock lock = {0};
+	struct s3_object_lock document = {.enabled = "Enabled"};
+	char number[16];
+	enum store_status status = store_lock_get(req->server->store, req->bucket, &lock, &err);
+
+	if (status == STORE_NO_SUCH_KEY) {
+		reply_code(req, MHD_HTTP_NOT_FOUND, "ObjectLockConfigurationNotFoundError",
+			"Object Lock configuration does not exist for this bucket");
+		return;
+	}
+	if (!reply_unless_stored(req, status, &err))
+		return;
+	document.mode = lock_mode_name(lock.mode);
+	snprintf(number, sizeof(number), "%u", lock.days ? lock.days : lock.years);
+	*(lock.days ? &document.days : &document.years) = number;
+	s3_object_lock_write(&xml, &document);
+	reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+/* Returns false with a reply set. */
+static bool read_period(struct request *req, const char *text, int64_t most, unsigned *out)
+{
+	int64_t n = 0;
+
+	if (!text)
+		return true;
+	if (!str_to_i64(text, INT64_MIN, INT64_MAX, &n))
+		return reply_error(req, S3_E_MALFORMED_XML);
+	if (n < 1 || n > most)
+		return reply_code(req, MHD_HTTP_BAD_REQUEST, "InvalidRetentionPeriod",
+			       n < 1 ? "Default retention period must be a positive integer value"
+				     : "Default retention period is too large"),
+		       false;
+	*out = (unsigned)n;
+	return true;
+}
+
+/* Returns false with a reply set. */
+static bool read_lock(
+	struct request *req, const struct s3_object_lock *document, struct store_lock *out)
+{
+	*out = (struct store_lock){0};
+	if (!document->enabled || strcmp(document->enabled, "Enabled") != 0)
+		return reply_error(req, S3_E_MALFORMED_XML);
+	if (!document->rule)
+		return true;
+	if (!document->mode || !document->days == !document->years)
+		return reply_error(req, S3_E_MALFORMED_XML);
+	out->mode = lock_mode_find(document->mode);
+	if (out->mode == STORE_NOT_LOCKED)
+		return reply_error(req, S3_E_MALFORMED_XML);
+	return read_period(req, document->days, DAYS_MAX, &out->days) &&
+	       read_period(req, document->years, YEARS_MAX, &out->years);
+}
+
+void op_put_object_lock(struct request *req)
+{
+	const struct buf *document = &req->body.document;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_object_lock wanted = {0};
+	struct store_lock lock;
+
+	if (s3_object_lock_parse(buf_str(document), document->len, &wanted, &err) < 0) {
+		reply_document_error(req, S3_E_MALFORMED_XML, &err);
+		return;
+	}
+	if (read_lock(req, &wanted, &lock) &&
+		reply_unless_stored(
+			req, store_lock_set(req->server->store, req->bucket, &lock, &err), &err))
+		reply_empty(req, MHD_HTTP_OK);
+	s3_object_lock_release(&wanted);
+}
+
+/* --- retentions ------------------------------------------------------------------------------ */
+
+/* Gets the version of the request in a bucket with Object Lock. Returns NULL with a reply set. */
+static struct store_object *find_version(struct request *req)
+{
+	struct store_lock lock;
+
+	return lock_of_request(req, &lock)
+		       ? reply_unless_found(req, req->bucket, req->key, req->version)
+		       : NULL;
+}
+
+static void reply_not_locked(struct request *req)
+{
+	reply_code(req, MHD_HTTP_NOT_FOUND, "NoSuchObjectLockConfiguration",
+		"The specified object does not have a ObjectLock configuration");
+}
+
+void op_retention(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_(store_object_unrefp) struct store_object *object = find_version(req);
+	struct store_retention retention;
+	char until[DATE_ISO_SIZE];
+
+	if (!object)
+		return;
+	retention = store_object_retention(object);
+	if (retention.mode == STORE_NOT_LOCKED) {
+		reply_not_locked(req);
+		return;
+	}
+	date_format_iso(retention.until_ns, until);
+	s3_retention_write(&xml,
+		&(struct s3_retention){.mode = lock_mode_name(retention.mode), .until = until});
+	reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+/* Returns false with a reply set. An empty document removes the retention. */
+static bool read_retention(struct request *req, struct store_retention *out)
+{
+	const struct buf *document = &req->body.document;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_retention wanted = {0};
+	bool ok;
+
+	*out = (struct store_retention){0};
+	if (s3_retention_parse(buf_str(document), document->len, &wanted, &err) < 0)
+		return reply_document_error(req, S3_E_MALFORMED_XML, &err);
+	if (wanted.mode)
+		out->mode = lock_mode_find(wanted.mode);
+	if (!wanted.mode != !wanted.until || (wanted.mode && out->mode == STORE_NOT_LOCKED))
+		ok = reply_error(req, S3_E_MALFORMED_XML);
+	else
+		ok = !wanted.until || lock_until(req, wanted.until, &out->until_ns);
+	s3_retention_release(&wanted);
+	return ok;
+}
+
+static bool may_become(struct request *req, const struct store_object *object, const void *arg)
+{
+	const struct store_retention old = store_object_retention(object);
+
+	return store_retention_may_become(&old, arg, clock_wall_ns(), lock_is_bypassed(req)) ||
+	       reply_error(req, S3_E_OBJECT_LOCKED);
+}
+
+void op_put_retention(struct request *req)
+{
+	struct store_retention retention;
+	struct store_lock lock;
+	char text[STORE_RETENTION_SIZE];
+
+	if (!lock_of_request(req, &lock) || !read_retention(req, &retention))
+		return;
+	store_retention_format(&retention, text);
+	op_annotate(req, &(struct op_note){.name = STORE_RETENTION_HEADER,
+				 .value = retention.mode == STORE_NOT_LOCKED ? NULL : text,
+				 .allowed = may_become,
+				 .arg = &retention,
+				 .status = MHD_HTTP_OK});
+}
+
+/* --- legal holds ----------------------------------------------------------------------------- */
+
+void op_legal_hold(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_(store_object_unrefp) struct store_object *object = find_version(req);
+	const char *status = object ? store_object_header(object, STORE_HOLD_HEADER) : NULL;
+
+	if (!object)
+		return;
+	if (!status) {
+		reply_not_locked(req);
+		return;
+	}
+	s3_legal_hold_write(&xml, &(struct s3_legal_hold){.status = status});
+	reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+void op_put_legal_hold(struct request *req)
+{
+	const struct buf *document = &req->body.document;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_legal_hold wanted = {0};
+	struct store_lock lock;
+
+	if (!lock_of_request(req, &lock))
+		return;
+	if (s3_legal_hold_parse(buf_str(document), document->len, &wanted, &err) < 0) {
+		reply_document_error(req, S3_E_MALFORMED_XML, &err);
+		return;
+	}
+	if (!wanted.status || !lock_hold_is_valid(wanted.status))
+		reply_error(req, S3_E_MALFORMED_XML);
+	else
+		op_annotate(req, &(struct op_note){.name = STORE_HOLD_HEADER,
+					 .value = wanted.status,
+					 .status = MHD_HTTP_OK});
+	s3_legal_hold_release(&wanted);
+}

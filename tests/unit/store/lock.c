@@ -1,0 +1,209 @@
+/* Object Lock: versions that may not be deleted. */
+#include "fixture.h"
+
+#define HEADERS(pairs) .headers = (pairs), .headers_len = sizeof(pairs) - 1
+
+/* Makes the bucket "l" with Object Lock. */
+static struct fixture *locked(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(
+		store_bucket_add(f->store,
+			&(struct store_new_bucket){.name = "l", .region = "", .lock = true}, NULL),
+		STORE_OK);
+	return f;
+}
+
+static enum store_status remove_one(
+	const struct fixture *f, const char *key, const char *version, bool bypass)
+{
+	struct store_delete item = {.key = key, .version = version, .bypass = bypass};
+
+	assert_int_equal(store_delete(f->store, "l", &item, 1, NULL), STORE_OK);
+	return item.status;
+}
+
+static struct store_retention retention(struct fixture *f, const char *key)
+{
+	struct store_object *object = NULL;
+	struct store_retention r;
+
+	assert_int_equal(store_object_get(f->store, "l", key, &object, NULL), STORE_OK);
+	r = store_object_retention(object);
+	store_object_unref(object);
+	return r;
+}
+
+static void annotate(const struct fixture *f, const struct store_put *put, const char *name,
+	const char *value, const char *expected)
+{
+	struct store_annotation a = {.bucket = "l",
+		.key = put->key,
+		.version = put->version,
+		.name = name,
+		.value = value,
+		.expected = expected};
+
+	assert_int_equal(store_annotate(f->store, &a, NULL), STORE_OK);
+}
+
+static void a_bucket_with_a_lock_keeps_its_versions(void **state)
+{
+	struct fixture *f = locked(state);
+	struct store_lock lock = {.mode = STORE_GOVERNANCE, .days = 3}, out = {0};
+
+	assert_int_equal(store_lock_get(f->store, "l", &out, NULL), STORE_OK);
+	assert_int_equal(out.mode, STORE_NOT_LOCKED);
+	assert_int_equal(store_bucket_set_versioning(f->store, "l", STORE_SUSPENDED, NULL),
+		STORE_BUCKET_STATE);
+	assert_int_equal(
+		store_bucket_set_versioning(f->store, "l", STORE_VERSIONED, NULL), STORE_OK);
+	assert_int_equal(store_lock_get(f->store, "b", &out, NULL), STORE_NO_SUCH_KEY);
+	assert_int_equal(store_lock_set(f->store, "b", &lock, NULL), STORE_BUCKET_STATE);
+	assert_int_equal(store_lock_set(f->store, "n", &lock, NULL), STORE_NO_SUCH_BUCKET);
+	assert_int_equal(
+		store_bucket_set_versioning(f->store, "b", STORE_SUSPENDED, NULL), STORE_OK);
+	assert_int_equal(store_lock_set(f->store, "b", &lock, NULL), STORE_BUCKET_STATE);
+	assert_int_equal(
+		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+	assert_int_equal(store_lock_set(f->store, "b", &lock, NULL), STORE_OK);
+	assert_int_equal(store_lock_get(f->store, "b", &out, NULL), STORE_OK);
+	assert_memory_equal(&out, &lock, sizeof(lock));
+}
+
+/* Both where the version is the current one and where it is an older one. */
+static void a_locked_version_is_not_deleted(void **state)
+{
+	static const struct {
+		const char *name, *value;
+		bool locked, locked_for_bypass;
+	} rows[] = {
+		{STORE_HOLD_HEADER, "ON", true, true},
+		{STORE_HOLD_HEADER, "OFF", false, false},
+		{STORE_RETENTION_HEADER, "G 9223372036854775807", true, false},
+		{STORE_RETENTION_HEADER, "C 9223372036854775807", true, true},
+		{STORE_RETENTION_HEADER, "G 1", false, false},
+		{STORE_RETENTION_HEADER, "C 1", false, false},
+	};
+	struct fixture *f = locked(state);
+
+	for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
+		size_t row = i / 2;
+		struct store_put first = {.bucket = "l", .key = "k"}, second = first;
+		struct store_object *object = NULL;
+
+		print_message("%s %s\n", rows[row].name, rows[row].value);
+		assert_int_equal(put_full(f, &first, "one", 3), STORE_OK);
+		if (i % 2)
+			assert_int_equal(put_full(f, &second, "two", 3), STORE_OK);
+		annotate(f, &first, rows[row].name, rows[row].value, NULL);
+		if (rows[row].locked)
+			assert_int_equal(remove_one(f, "k", first.version, false), STORE_LOCKED);
+		if (rows[row].locked_for_bypass) {
+			assert_int_equal(remove_one(f, "k", first.version, true), STORE_LOCKED);
+			assert_int_equal(
+				store_version_get(f->store, "l", "k", first.version, &object, NULL),
+				STORE_OK);
+			store_object_unref(object);
+			annotate(f, &first, rows[row].name, NULL, rows[row].value);
+		}
+		assert_int_equal(remove_one(f, "k", first.version,
+					 rows[row].locked && !rows[row].locked_for_bypass),
+			STORE_OK);
+		assert_int_equal(
+			store_version_get(f->store, "l", "k", first.version, &object, NULL),
+			STORE_NO_SUCH_VERSION);
+	}
+}
+
+static void a_delete_marker_is_made_and_deleted_all_the_same(void **state)
+{
+	struct fixture *f = locked(state);
+	struct store_put put = {
+		.bucket = "l", .key = "k", HEADERS(STORE_HOLD_HEADER "\0" STORE_HOLD_ON "\0")};
+	struct store_delete marker = {.key = "k"};
+
+	assert_int_equal(put_full(f, &put, "text", 4), STORE_OK);
+	assert_int_equal(store_delete(f->store, "l", &marker, 1, NULL), STORE_OK);
+	assert_int_equal(marker.status, STORE_OK);
+	assert_int_equal(remove_one(f, "k", put.version, false), STORE_LOCKED);
+	assert_int_equal(remove_one(f, "k", marker.made, false), STORE_OK);
+	assert_int_equal(remove_one(f, "k", put.version, true), STORE_LOCKED);
+	assert_int_equal(store_bucket_delete(f->store, "l", NULL), STORE_BUCKET_NOT_EMPTY);
+}
+
+static void new_versions_get_the_default_retention(void **state)
+{
+	struct fixture *f = locked(state);
+	struct store_put put = {.bucket = "l", .key = "k"};
+	struct store_put own = {.bucket = "l",
+		.key = "own",
+		HEADERS(STORE_RETENTION_HEADER "\0G 9223372036854775807\0")};
+	struct store_lock lock = {.mode = STORE_COMPLIANCE, .days = 2};
+	const int64_t day = 86400 * NS_PER_S;
+	struct store_retention r;
+
+	assert_int_equal(put_full(f, &put, "text", 4), STORE_OK);
+	assert_int_equal(retention(f, "k").mode, STORE_NOT_LOCKED);
+	assert_int_equal(store_lock_set(f->store, "l", &lock, NULL), STORE_OK);
+	assert_int_equal(put_full(f, &put, "text", 4), STORE_OK);
+	r = retention(f, "k");
+	assert_int_equal(r.mode, STORE_COMPLIANCE);
+	assert_int_equal(r.until_ns, put.modified_ns + 2 * day);
+	assert_int_equal(remove_one(f, "k", put.version, true), STORE_LOCKED);
+	assert_int_equal(put_full(f, &own, "text", 4), STORE_OK);
+	assert_int_equal(retention(f, "own").mode, STORE_GOVERNANCE);
+	lock = (struct store_lock){.mode = STORE_GOVERNANCE, .years = 100};
+	assert_int_equal(store_lock_set(f->store, "l", &lock, NULL), STORE_OK);
+	assert_int_equal(put_full(f, &put, "text", 4), STORE_OK);
+	assert_int_equal(retention(f, "k").until_ns, put.modified_ns + 36500 * day);
+	lock.years = 300;
+	assert_int_equal(store_lock_set(f->store, "l", &lock, NULL), STORE_OK);
+	assert_int_equal(put_full(f, &put, "text", 4), STORE_OK);
+	assert_true(retention(f, "k").until_ns == INT64_MAX);
+}
+
+static void an_active_retention_only_gets_longer(void **state)
+{
+	static const struct {
+		struct store_retention old, new;
+		bool allowed, for_bypass;
+	} rows[] = {
+		{{STORE_NOT_LOCKED, 0}, {STORE_COMPLIANCE, 20}, true, true},
+		{{STORE_COMPLIANCE, 10}, {STORE_NOT_LOCKED, 0}, true, true},
+		{{STORE_COMPLIANCE, 11}, {STORE_NOT_LOCKED, 0}, false, false},
+		{{STORE_COMPLIANCE, 20}, {STORE_COMPLIANCE, 19}, false, false},
+		{{STORE_COMPLIANCE, 20}, {STORE_COMPLIANCE, 20}, true, true},
+		{{STORE_COMPLIANCE, 20}, {STORE_COMPLIANCE, 21}, true, true},
+		{{STORE_COMPLIANCE, 20}, {STORE_GOVERNANCE, 21}, false, false},
+		{{STORE_GOVERNANCE, 20}, {STORE_GOVERNANCE, 21}, true, true},
+		{{STORE_GOVERNANCE, 20}, {STORE_GOVERNANCE, 19}, false, true},
+		{{STORE_GOVERNANCE, 20}, {STORE_COMPLIANCE, 21}, false, true},
+		{{STORE_GOVERNANCE, 20}, {STORE_NOT_LOCKED, 0}, false, true},
+		{{STORE_GOVERNANCE, 9}, {STORE_NOT_LOCKED, 0}, true, true},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		print_message("row %zu\n", i);
+		assert_int_equal(store_retention_may_become(&rows[i].old, &rows[i].new, 10, false),
+			rows[i].allowed);
+		assert_int_equal(store_retention_may_become(&rows[i].old, &rows[i].new, 10, true),
+			rows[i].for_bypass);
+	}
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(a_bucket_with_a_lock_keeps_its_versions),
+		TEST(a_locked_version_is_not_deleted),
+		TEST(a_delete_marker_is_made_and_deleted_all_the_same),
+		TEST(new_versions_get_the_default_retention),
+		cmocka_unit_test(an_active_retention_only_gets_longer),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
