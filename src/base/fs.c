@@ -387,6 +387,11 @@ int fs_lock(int fd)
 	return set_lock(fd, F_WRLCK);
 }
 
+void fs_unlock(int fd)
+{
+	set_lock(fd, F_UNLCK);
+}
+
 int fs_lock_shared(int fd)
 {
 	return set_lock(fd, F_RDLCK);

@@ -89,6 +89,8 @@ int fs_remove_tree_at(int parent, const char *name, const char *shown, struct pe
 /* Locks the whole file, which must be open for writing, exclusively until the descriptor and every
  * copy of it are closed. Returns 1 if another process holds a lock, -1 with errno. */
 int fs_lock(int fd);
+/* Releases the lock for all copies of the descriptor, such as those of forked children. */
+void fs_unlock(int fd);
 /* Like fs_lock(), but waits for the lock. Returns 1 if `cancel` is set meanwhile; `cancel` may be
  * NULL. Polls every few milliseconds. */
 int fs_lock_wait(int fd, const atomic_int *cancel);

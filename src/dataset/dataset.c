@@ -16,17 +16,15 @@
 static int find(
 	struct dataset *set, const struct dataset_options *options, struct penstock_error *err)
 {
-	int claim = -1;
 	int64_t start;
+	int claim;
 	int r;
 
 	if (options->fresh)
 		return dataset_find_samples(set, options, err);
 	if (dataset_use_kept(set, options))
 		return 0;
-	claim = dataset_claim_scan(set, options);
-	/* The process that had the claim may have kept its result. */
-	if (dataset_use_kept(set, options)) {
+	if (dataset_claim_scan(set, options, &claim) && dataset_use_kept(set, options)) {
 		dataset_release_scan(set, options, claim);
 		return 0;
 	}

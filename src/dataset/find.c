@@ -102,7 +102,8 @@ static int find_in_shard(void *cookie, size_t i, struct penstock_error *err)
 
 	if (r < 0)
 		return r;
-	if (is_shard(f, reader.name))
+	/* A shard that an index.json lists may have any name. */
+	if (shard->format || is_shard(f, reader.name))
 		r = f->prepare(f, shard, &in, err);
 	if (r == 0 && shard->format && f->set->has_records)
 		r = records_count(&shard->records, &reader, &shard->first, err);

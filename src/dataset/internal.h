@@ -113,9 +113,10 @@ int dataset_read_stored(struct dataset *set, const uint64_t *ids, size_t n, size
 
 /* kept.c: uses the result of an earlier scan. Returns false if there is none. */
 bool dataset_use_kept(struct dataset *set, const struct dataset_options *options);
-/* Claims the scan of a large data set for this process. Returns -1 after a wait for the process
- * that had the claim, and if none is needed. */
-int dataset_claim_scan(const struct dataset *set, const struct dataset_options *options);
+/* Claims the scan of a large data set for this process, or waits for the process that has the
+ * claim; *claim is then -1. Returns true if another process may have kept a result meanwhile. */
+bool dataset_claim_scan(
+	const struct dataset *set, const struct dataset_options *options, int *claim);
 /* `claim` may be -1. */
 void dataset_release_scan(
 	const struct dataset *set, const struct dataset_options *options, int claim);

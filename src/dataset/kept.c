@@ -87,33 +87,44 @@ bool dataset_use_kept(struct dataset *set, const struct dataset_options *options
 	return true;
 }
 
-static uint64_t bytes_of(const struct source *source)
+/* Results of compressed shards, which their names show, are not kept. */
+static bool is_worth_a_wait(const struct source *source)
 {
 	struct source_list list = source_list(source);
 	uint64_t bytes = 0;
 
-	for (size_t i = 0; i < list.n && bytes < LIMIT_DATASET_SCAN_MIN; i++)
+	for (size_t i = 0; i < list.n; i++) {
+		const char *name = list.text + list.entries[i].name;
+
+		if (strstr(name, ".zst") || str_ends(name, ".gz"))
+			return false;
 		bytes += list.entries[i].size;
-	return bytes;
+	}
+	return bytes >= LIMIT_DATASET_SCAN_MIN;
 }
 
-int dataset_claim_scan(const struct dataset *set, const struct dataset_options *options)
+bool dataset_claim_scan(
+	const struct dataset *set, const struct dataset_options *options, int *claim)
 {
 	_cleanup_free_ char *path = path_of(set, options, ".lock"), *dir = directory();
 	const atomic_int *cancel = options->place.cancel;
 	int64_t end = clock_monotonic_ms() + LIMIT_DATASET_CLAIM_MS;
 	_cleanup_close_ int fd = -1;
 
-	if (!path || !dir || bytes_of(set->source) < LIMIT_DATASET_SCAN_MIN ||
-		fs_mkdirs(dir, 0700, NULL) < 0)
-		return -1;
+	*claim = -1;
+	if (!path || !dir || !is_worth_a_wait(set->source) || fs_mkdirs(dir, 0700, NULL) < 0)
+		return false;
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0 || fs_lock(fd) != 1)
-		return take_fd(fd);
+	if (fd < 0)
+		return false;
+	if (fs_lock(fd) != 1) {
+		*claim = take_fd(fd);
+		return true;
+	}
 	log_debug("another process scans '%s'; waiting for it", source_url(set->source));
 	while (fs_lock(fd) == 1 && clock_monotonic_ms() < end && !(cancel && atomic_load(cancel)))
 		clock_sleep_ms(CLAIM_POLL_MS);
-	return -1;
+	return true;
 }
 
 void dataset_release_scan(
@@ -123,8 +134,10 @@ void dataset_release_scan(
 
 	if (path)
 		unlink(path);
-	if (claim >= 0)
+	if (claim >= 0) {
+		fs_unlock(claim);
 		close(claim);
+	}
 }
 
 /* Removes what was not used for long, temporary files among it. */

@@ -147,18 +147,22 @@ static void follow(struct request *req, const struct route *route)
 /* Reads the version that the request names. Returns false with a reply set. */
 static bool take_version(struct request *req)
 {
-	bool changes = strcmp(req->method, "GET") != 0 && strcmp(req->method, "HEAD") != 0 &&
-		       strcmp(req->method, "DELETE") != 0;
+	const char *sub = find_sub(req);
+	bool reads = strcmp(req->method, "GET") == 0 || strcmp(req->method, "HEAD") == 0;
+	bool has_versions = sub ? strncmp(sub, "upload", 6) != 0
+				: reads || strcmp(req->method, "DELETE") == 0;
 
+	if (!request_has_query(req, "versionId"))
+		return true;
 	req->version = request_query(req, "versionId");
 	if (!req->version)
-		return true;
+		return reply_error(req, req->no_memory ? S3_E_SLOW_DOWN : S3_E_INVALID_URI);
 	if (!*req->version)
 		return reply_errorf(
 			req, S3_E_INVALID_ARGUMENT, "Version id cannot be the empty string");
 	if (!store_version_is_valid(req->version))
 		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Invalid version id specified");
-	if (changes && !find_sub(req))
+	if (!has_versions)
 		return reply_errorf(
 			req, S3_E_INVALID_ARGUMENT, "This operation does not accept a version-id.");
 	return true;

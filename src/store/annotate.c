@@ -33,8 +33,10 @@ static int find_older(struct store *store, struct txn *txn, int64_t bucket,
 	int rc;
 
 	place->older = true;
-	st = db_bound(store->writer, SQL_VERSION_HEADERS, "iki", bucket, a->key,
-		version_is_null(a->version) ? (int64_t)-1 : version_modified(a->version));
+	st = version_is_null(a->version)
+		     ? db_bound(store->writer, SQL_VERSION_HEADERS_NULL, "ik", bucket, a->key)
+		     : db_bound(store->writer, SQL_VERSION_HEADERS, "iki", bucket, a->key,
+			       version_modified(a->version));
 	rc = read_headers(store, st, place, &marker);
 	if (place->modified_ns < 0 || marker)
 		txn->status = STORE_NO_SUCH_VERSION;

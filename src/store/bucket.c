@@ -77,7 +77,8 @@ static int apply_versioning(struct store *store, struct txn *txn)
 		return 0;
 	}
 	/* Snapshots of objects know if their bucket has versioning. */
-	txn_touch_all(store);
+	if (txn->versioning == STORE_UNVERSIONED)
+		txn_touch_all(store);
 	return db_exec(store->writer, SQL_BUCKET_SET_VERSIONING, "ii", id, (int64_t)t->versioning);
 }
 
@@ -181,6 +182,7 @@ enum store_status store_bucket_list(
 			return STORE_FAILED;
 		}
 		list = grown;
+		list[count] = (struct store_bucket){0};
 		db_column_text(st, 0, list[count].name, sizeof(list[count].name));
 		db_column_text(st, 2, list[count].region, sizeof(list[count].region));
 		list[count++].created_ns = sqlite3_column_int64(st, 1);

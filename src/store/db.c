@@ -47,6 +47,7 @@ static const char format_2[] =
 	" size INTEGER NOT NULL, etag TEXT NOT NULL, ck_algorithm TEXT, ck_type TEXT,"
 	" ck_value TEXT, headers BLOB NOT NULL, upload TEXT, layout BLOB NOT NULL, body BLOB,"
 	" PRIMARY KEY(bucket,key,modified DESC)) WITHOUT ROWID;"
+	"CREATE UNIQUE INDEX null_versions ON versions(bucket,key) WHERE is_null;"
 	"CREATE TABLE configs(bucket INTEGER NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
 	" PRIMARY KEY(bucket,name)) WITHOUT ROWID;";
 

@@ -341,9 +341,12 @@ int version_mark(struct store *store, const struct txn *txn, int64_t bucket, con
 	int64_t modified_ns);
 /* Makes the newest of the older versions the object of the key, unless it is a marker. */
 int version_restore(struct store *store, int64_t bucket, const char *key);
-/* Gets the time before which the older versions of the key were made. */
-int version_limit(struct db *db, const char *bucket, const char *key, const char *version,
-	int64_t *modified_ns);
+/* Gets the time before which the versions of a key were made that follow one in a list. */
+int version_limit(
+	struct db *db, int64_t bucket, const char *key, const char *version, int64_t *modified_ns);
+/* Sets *newer if the key has a version, or a marker, of that time or later. */
+int version_is_newer(
+	struct db *db, int64_t bucket, const char *key, int64_t modified_ns, bool *newer);
 
 /* --- Object Lock (lock.c, lock_config.c) ------------------------------------------------------ */
 

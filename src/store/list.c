@@ -49,6 +49,7 @@ struct list_walk {
 	const char *after_id; /* an upload or a version; NULL: after that key */
 	char id[STORE_UPLOAD_ID_SIZE + 1]; /* text after that of the upload */
 	int64_t before_ns; /* time of the version */
+	bool has_newer; /* versions of that key were listed before */
 };
 
 /* Returns the length of the common prefix that a key folds into, or 0 if it is listed itself. */
@@ -80,7 +81,7 @@ static bool is_latest(const struct list_walk *walk, const char *key)
 
 	if (list->n)
 		return strcmp(list->entries[list->n - 1].key, key) != 0;
-	return !walk->after_id || strcmp(walk->query->after, key) != 0;
+	return !walk->has_newer || strcmp(walk->query->after, key) != 0;
 }
 
 /* Appends a row to the listing; a common prefix has only its key. */
@@ -94,7 +95,7 @@ static int list_add(
 	if (!e->key)
 		return -1;
 	e->is_prefix = is_prefix;
-	if (!is_prefix && walk->sql == SQL_VERSION_LIST) {
+	if (!is_prefix && walk->sql != SQL_OBJECT_LIST && walk->sql != SQL_UPLOAD_LIST) {
 		e->is_latest = is_latest(walk, e->key);
 		e->is_marker = sqlite3_column_int(st, 6) != 0;
 		version_name(
@@ -141,20 +142,21 @@ static enum walk_step walk_run(struct list_walk *walk, struct db *db, sqlite3_st
 }
 
 /* Sets where the walk begins. */
-static int walk_begin(struct list_walk *walk, struct db *db)
+static int walk_begin(struct list_walk *walk, struct db *db, int64_t bucket)
 {
 	const char *after = walk->query->after ? walk->query->after : "";
 
-	walk->before_ns = INT64_MAX;
 	if (!*after || strcmp(after, walk->prefix) < 0) {
 		bound_set(&walk->bound, walk->prefix, walk->prefix_len);
-		walk->after_id = NULL;
 		return 0;
 	}
 	bound_set(&walk->bound, after, strlen(after));
-	if (walk->after_id && walk->sql == SQL_VERSION_LIST)
-		return version_limit(
-			db, walk->query->bucket, after, walk->after_id, &walk->before_ns);
+	if (walk->after_id && walk->sql == SQL_VERSION_LIST) {
+		walk->sql = SQL_VERSION_LIST_REST;
+		if (version_limit(db, bucket, after, walk->after_id, &walk->before_ns) < 0)
+			return -1;
+		return version_is_newer(db, bucket, after, walk->before_ns, &walk->has_newer);
+	}
 	if (walk->after_id)
 		snprintf(walk->id, sizeof(walk->id), "%s~", walk->after_id);
 	else if (walk->bound.len < sizeof(walk->bound.key))
@@ -168,12 +170,24 @@ static sqlite3_stmt *walk_bind(struct list_walk *walk, struct db *db, int64_t bu
 	case SQL_UPLOAD_LIST:
 		return db_bound(
 			db, walk->sql, "ibt", bucket, walk->bound.key, walk->bound.len, walk->id);
-	case SQL_VERSION_LIST:
+	case SQL_VERSION_LIST_REST:
 		return db_bound(db, walk->sql, "ibi", bucket, walk->bound.key, walk->bound.len,
 			walk->before_ns);
 	default:
 		return db_bound(db, walk->sql, "ib", bucket, walk->bound.key, walk->bound.len);
 	}
+}
+
+/* After the rest of a key's versions come those of the next keys. */
+static enum walk_step walk_next(struct list_walk *walk, enum walk_step step)
+{
+	walk->id[0] = '\0';
+	if (walk->sql != SQL_VERSION_LIST_REST || step == WALK_FAILED || walk->out->truncated)
+		return step;
+	walk->sql = SQL_VERSION_LIST;
+	if (step == WALK_END && walk->bound.len < sizeof(walk->bound.key))
+		walk->bound.key[walk->bound.len++] = '\0';
+	return WALK_SEEK;
 }
 
 static enum store_status list_read(struct db *db, enum db_sql sql,
@@ -189,14 +203,12 @@ static enum store_status list_read(struct db *db, enum db_sql sql,
 
 	if (status != STORE_OK || !query->max)
 		return status;
-	/* version_limit() looks up the bucket, too. */
 	id = sqlite3_column_int64(bucket, 0);
-	sqlite3_reset(bucket);
 	walk.prefix = query->prefix ? query->prefix : "";
 	walk.delimiter = query->delimiter ? query->delimiter : "";
 	walk.prefix_len = strlen(walk.prefix);
 	walk.delimiter_len = strlen(walk.delimiter);
-	if (walk_begin(&walk, db) < 0)
+	if (walk_begin(&walk, db, id) < 0)
 		return db_failed(db, "list a bucket", err);
 	out->entries = calloc(query->max, sizeof(*out->entries));
 	if (!out->entries) {
@@ -209,8 +221,7 @@ static enum store_status list_read(struct db *db, enum db_sql sql,
 		step = walk_run(&walk, db, st);
 		if (step == WALK_FAILED)
 			return db_failed(db, "list a bucket", err);
-		walk.id[0] = '\0';
-		walk.before_ns = INT64_MAX;
+		step = walk_next(&walk, step);
 	}
 	return STORE_OK;
 }
@@ -253,6 +264,11 @@ enum store_status store_version_list(struct store *store, const struct store_lis
 	const char *after_version, struct store_list *out, struct penstock_error *err)
 {
 	return list(store, SQL_VERSION_LIST, query, after_version, out, err);
+}
+
+void store_version_place(const struct store_list_entry *entry, char out[static STORE_VERSION_SIZE])
+{
+	version_name(out, entry->modified_ns, false);
 }
 
 void store_list_release(struct store_list *list)

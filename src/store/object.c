@@ -21,6 +21,23 @@ static enum store_status object_read(struct db *db, sqlite3_stmt *st, enum store
 	return status;
 }
 
+/* Gets the delete marker of a key that has no object. */
+static enum store_status get_marker(struct db *db, const char *bucket, const char *key,
+	struct store_object **out, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(db, SQL_VERSION_GET_NEWEST, "tk", bucket, key);
+	enum store_status status = object_read(db, st, STORE_NO_SUCH_KEY, out, err);
+
+	if (status != STORE_OK)
+		return status;
+	/* The key may have got an object meanwhile. */
+	if (!(*out)->marker) {
+		store_object_unref(*out);
+		*out = NULL;
+	}
+	return STORE_NO_SUCH_KEY;
+}
+
 enum store_status store_object_get(struct store *store, const char *bucket, const char *key,
 	struct store_object **out, struct penstock_error *err)
 {
@@ -44,7 +61,10 @@ enum store_status store_object_get(struct store *store, const char *bucket, cons
 		enum store_status its_bucket = db_look_up(
 			db, found, STORE_NO_SUCH_BUCKET, "look up a bucket", err);
 
-		return its_bucket == STORE_OK ? STORE_NO_SUCH_KEY : its_bucket;
+		if (its_bucket != STORE_OK)
+			return its_bucket;
+		if (sqlite3_column_int(found, 1) != STORE_UNVERSIONED)
+			status = get_marker(db, bucket, key, out, err);
 	}
 	return status;
 }

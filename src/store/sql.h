@@ -67,11 +67,13 @@ SQL(VERSION_MARK,
 SQL(VERSION_NEWEST, "SELECT modified,marker FROM versions WHERE bucket=?1 AND key=?2 "
 		    "ORDER BY modified DESC LIMIT 1")
 SQL(VERSION_OLD, "SELECT modified,marker,layout,etag,size FROM versions WHERE bucket=?1 AND key=?2 "
-		 "AND modified=?3")
+		 "AND modified=?3 AND NOT is_null")
 SQL(VERSION_OLD_NULL, "SELECT modified,marker,layout,etag,size FROM versions WHERE bucket=?1 AND "
 		      "key=?2 AND is_null")
 SQL(VERSION_HEADERS, "SELECT modified,marker,headers FROM versions WHERE bucket=?1 AND key=?2 "
-		     "AND CASE WHEN ?3<0 THEN is_null ELSE modified=?3 END")
+		     "AND modified=?3 AND NOT is_null")
+SQL(VERSION_HEADERS_NULL,
+	"SELECT modified,marker,headers FROM versions WHERE bucket=?1 AND key=?2 AND is_null")
 SQL(VERSION_SET_HEADERS,
 	"UPDATE versions SET headers=?4 WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(VERSION_DELETE, "DELETE FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
@@ -79,14 +81,23 @@ SQL(VERSION_DELETE, "DELETE FROM versions WHERE bucket=?1 AND key=?2 AND modifie
 	"SELECT v.size,v.modified,v.etag,v.ck_algorithm,v.ck_type,v.ck_value,v.headers,v.layout,"  \
 	"v.body,b.versioning,v.marker,v.is_null FROM versions v JOIN buckets b ON b.id=v.bucket "  \
 	"WHERE b.name=?1 AND v.key=?2 "
-SQL(VERSION_GET, VERSION_COLUMNS "AND v.modified=?3")
+SQL(VERSION_GET, VERSION_COLUMNS "AND v.modified=?3 AND NOT v.is_null")
 SQL(VERSION_GET_NULL, VERSION_COLUMNS "AND v.is_null")
 SQL(VERSION_GET_NEWEST, VERSION_COLUMNS "ORDER BY v.modified DESC LIMIT 1")
-SQL(VERSION_LIST,
-	"SELECT key,size,modified,etag,ck_algorithm,ck_type,0," IS_NULL_VERSION " FROM objects "
-	"WHERE bucket=?1 AND key>=?2 AND (key>?2 OR modified<?3) UNION ALL SELECT "
-	"key,size,modified,etag,ck_algorithm,ck_type,marker,is_null FROM versions "
-	"WHERE bucket=?1 AND key>=?2 AND (key>?2 OR modified<?3) ORDER BY key,modified DESC")
+/* Entries of keys, and with another condition those of one key that are older than a time. */
+#define VERSION_ENTRIES(condition)                                                                 \
+	"SELECT key,size,modified,etag,ck_algorithm,ck_type,0," IS_NULL_VERSION " FROM objects "   \
+	"WHERE bucket=?1 AND " condition " UNION ALL SELECT "                                      \
+	"key,size,modified,etag,ck_algorithm,ck_type,marker,is_null FROM versions "                \
+	"WHERE bucket=?1 AND " condition " ORDER BY key,modified DESC"
+SQL(VERSION_LIST, VERSION_ENTRIES("key>=?2"))
+SQL(VERSION_LIST_REST, VERSION_ENTRIES("key=?2 AND modified<?3"))
+SQL(VERSION_IS_NEWER, "SELECT 1 WHERE EXISTS(SELECT 1 FROM objects WHERE bucket=?1 AND key=?2 AND "
+		      "modified>=?3) OR EXISTS(SELECT 1 FROM versions WHERE bucket=?1 AND key=?2 "
+		      "AND modified>=?3)")
+SQL(VERSION_TIME_NULL,
+	"SELECT modified FROM versions WHERE bucket=?1 AND key=?2 AND is_null "
+	"UNION ALL SELECT modified FROM objects WHERE bucket=?1 AND key=?2 AND " IS_NULL_VERSION)
 
 SQL(BLOB_ADD, "INSERT INTO blobs(id,refs,size) VALUES(?1,1,?2)")
 SQL(BLOB_HAS, "SELECT 1 FROM blobs WHERE id=?1")

@@ -215,6 +215,7 @@ struct store_object {
 	const void *body; /* of an inline object, else NULL */
 };
 
+/* STORE_NO_SUCH_KEY: `*out` is the delete marker, or NULL if there is none. */
 enum store_status store_object_get(struct store *store, const char *bucket, const char *key,
 	struct store_object **out, struct penstock_error *err);
 /* Gets a version, or the newest one if `version` is NULL; that may be a delete marker.
@@ -406,6 +407,9 @@ enum store_status store_list_objects(struct store *store, const struct store_lis
  * among the versions of the key `query->after` itself; NULL continues after that key. */
 enum store_status store_version_list(struct store *store, const struct store_list_query *query,
 	const char *after_version, struct store_list *out, struct penstock_error *err);
+/* Names the place after an entry, for `after_version`. It is good even if the entry is deleted
+ * meanwhile, which the version "null" as a name is not. */
+void store_version_place(const struct store_list_entry *entry, char out[static STORE_VERSION_SIZE]);
 void store_list_release(struct store_list *list);
 
 /* --- multipart ----------------------------------------------------------------------------- */

@@ -173,17 +173,31 @@ int version_restore(struct store *store, int64_t bucket, const char *key)
 
 /* --- the list -------------------------------------------------------------------------------- */
 
-int version_limit(struct db *db, const char *bucket, const char *key, const char *version,
-	int64_t *modified_ns)
+int version_limit(
+	struct db *db, int64_t bucket, const char *key, const char *version, int64_t *modified_ns)
 {
-	struct store_object *object = NULL;
-	enum store_status status;
+	_cleanup_reset_ sqlite3_stmt *st = NULL;
+	int rc;
 
 	*modified_ns = version_modified(version);
 	if (!version_is_null(version))
 		return 0;
-	status = get_version(db, bucket, key, version, &object, NULL);
-	*modified_ns = object ? object->modified_ns : 0;
-	store_object_unref(object);
-	return status == STORE_FAILED ? -1 : 0;
+	/* If it was deleted meanwhile, the list repeats versions rather than omit some. */
+	*modified_ns = INT64_MAX;
+	st = db_bound(db, SQL_VERSION_TIME_NULL, "ik", bucket, key);
+	rc = db_step(db, st);
+	if (rc == SQLITE_ROW)
+		*modified_ns = sqlite3_column_int64(st, 0);
+	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : -1;
+}
+
+int version_is_newer(
+	struct db *db, int64_t bucket, const char *key, int64_t modified_ns, bool *newer)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(
+		db, SQL_VERSION_IS_NEWER, "iki", bucket, key, modified_ns);
+	int rc = db_step(db, st);
+
+	*newer = rc == SQLITE_ROW;
+	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : -1;
 }

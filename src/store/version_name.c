@@ -24,7 +24,9 @@ int64_t version_modified(const char *version)
 	unsigned char bytes[8];
 	uint64_t modified = 0;
 
-	if (strlen(version) != 16 || str_unhex(version, bytes, sizeof(bytes)) < 0)
+	/* In lower case, as they are made. */
+	if (strlen(version) != 16 || strspn(version, "0123456789abcdef") != 16 ||
+		str_unhex(version, bytes, sizeof(bytes)) < 0)
 		return -1;
 	for (size_t i = 0; i < sizeof(bytes); i++)
 		modified = modified << 8 | bytes[i];

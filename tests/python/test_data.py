@@ -395,6 +395,14 @@ def test_tokens_that_litdata_wrote_are_read(folder):
     assert data.__getitems__(range(len(data))).tolist() == stream[: len(stream) // 11 * 11].reshape(-1, 11).tolist()
 
 
+def test_a_listed_chunk_may_have_any_name(folder):
+    make_token_chunks(folder)
+    (folder / "chunk-0-1.bin").rename(folder / "chunk.txt")
+    (folder / "index.json").write_text((folder / "index.json").read_text().replace("chunk-0-1.bin", "chunk.txt"))
+
+    assert len(Dataset(folder, "tokens", dtype="uint32", window=3)) == 4
+
+
 @pytest.mark.parametrize("options, message", [
     ({}, "tokens.*uint32.*window"), ({"format": "litdata"}, "tokens.*uint32"), ({"format": "tokens", "window": 3}, "index.json.*int32.*uint32"),
 ])  # fmt: skip

@@ -113,9 +113,11 @@ static void write_list(struct buf *xml, const struct s3_list *list, const char *
 	xml_element_bool(xml, "IsTruncated", found->truncated);
 	if (found->truncated && found->n) {
 		const struct store_list_entry *last = &found->entries[found->n - 1];
+		char place[STORE_VERSION_SIZE];
 
+		store_version_place(last, place);
 		element(xml, "NextKeyMarker", last->key, encode);
-		xml_element(xml, "NextVersionIdMarker", last->is_prefix ? NULL : last->version);
+		xml_element(xml, "NextVersionIdMarker", last->is_prefix ? NULL : place);
 	}
 	for (size_t i = 0; i < found->n; i++) {
 		const struct store_list_entry *e = &found->entries[i];

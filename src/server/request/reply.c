@@ -251,14 +251,14 @@ struct store_object *reply_unless_found(
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store *store = req->server->store;
 	struct store_object *object = NULL;
-	enum store_status status = version ? STORE_NO_SUCH_KEY
+	enum store_status status = version ? store_version_get(
+						     store, bucket, key, version, &object, &err)
 					   : store_object_get(store, bucket, key, &object, &err);
 
-	if (status == STORE_NO_SUCH_KEY)
-		status = store_version_get(store, bucket, key, version, &object, &err);
-	if (!reply_unless_stored(req, status, &err) || !object->marker)
+	if (object && object->marker)
+		reply_marker(req, object, version != NULL);
+	else if (reply_unless_stored(req, status, &err))
 		return object;
-	reply_marker(req, object, version != NULL);
 	store_object_unref(object);
 	return NULL;
 }

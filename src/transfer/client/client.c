@@ -510,7 +510,7 @@ static int op_prepare(
 	/* A request that is retried for long outlives its first keys; each set of keys gets its own
 	 * attempts. */
 	if (attempt > 1 && credentials_renewed(op->at.client->settings.credentials, &op->keys))
-		op->refusals = op->refusals && ++op->renewals == RENEWALS_MAX ? REFUSALS_MAX : 0;
+		op->refusals = op->refusals && ++op->renewals >= RENEWALS_MAX ? REFUSALS_MAX : 0;
 	op->error = S3_OK;
 	if (op->n_headers + 5 > ARRAY_SIZE(s.headers))
 		return error_set(err, PENSTOCK_E_LIMIT, "too many metadata headers");

@@ -109,6 +109,19 @@ def test_versions_are_listed_in_pages(versioned):
     assert [v["IsLatest"] for v in listed["Versions"]] == [True, False, False, False, False]
 
 
+def test_a_bucket_is_emptied_page_by_page(versioned, store):
+    for key in ("a", "b", "c"):
+        put(versioned, "1", key), put(versioned, "2", key)
+    versioned.put_bucket_versioning(Bucket="bkt", VersioningConfiguration={"Status": "Suspended"})
+    for key in ("a", "b", "c"):
+        put(versioned, "3", key)
+
+    for page in versioned.get_paginator("list_object_versions").paginate(Bucket="bkt", PaginationConfig={"PageSize": 2}):
+        versioned.delete_objects(Bucket="bkt", Delete={"Objects": [{"Key": v["Key"], "VersionId": v["VersionId"]} for v in page["Versions"]]})
+
+    versioned.delete_bucket(Bucket="bkt")
+
+
 def test_versions_are_copied(versioned):
     first, second = put(versioned, "one"), put(versioned, "two")
 

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -491,7 +493,7 @@ static void one_scans_and_others_wait_for_its_result(void **state)
 	write_file(f, "b.tar", "", 0);
 	assert_int_equal(truncate(large, LIMIT_DATASET_SCAN_MIN), 0);
 	assert_int_equal(dataset_open(&set, &own, NULL), 0);
-	claim = dataset_claim_scan(set, &options);
+	assert_true(dataset_claim_scan(set, &options, &claim));
 	assert_true(claim >= 0);
 	assert_int_equal(pthread_create(&thread, NULL, open_in_thread, f), 0);
 	while (open_locks() < 2)
@@ -512,20 +514,52 @@ static void a_wait_for_a_scan_can_be_cancelled(void **state)
 	_cleanup_free_ char *large = path_join(f->dir, "b.tar");
 	atomic_int cancel = 1;
 	struct dataset_options options = {.fresh = true};
-	int claim;
+	int claim, none;
+	pid_t child;
 
 	write_tar(f, "a.tar", "ab");
 	write_file(f, "b.tar", "", 0);
 	assert_int_equal(truncate(large, LIMIT_DATASET_SCAN_MIN), 0);
 	assert_int_equal(open_set(f, options), 0);
 	options.place.url = f->dir;
-	claim = dataset_claim_scan(f->set, &options);
+	assert_true(dataset_claim_scan(f->set, &options, &claim));
 	options.place.cancel = &cancel;
-	assert_int_equal(dataset_claim_scan(f->set, &options), -1);
+	assert_true(dataset_claim_scan(f->set, &options, &none));
+	assert_int_equal(none, -1);
+	/* A forked child that has the descriptor does not keep the claim. */
+	child = fork();
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
 	dataset_release_scan(f->set, &options, claim);
-	claim = dataset_claim_scan(f->set, &options);
+	assert_true(dataset_claim_scan(f->set, &options, &claim));
 	assert_true(claim >= 0);
 	dataset_release_scan(f->set, &options, claim);
+	kill(child, SIGKILL);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static void a_small_set_and_a_compressed_one_are_not_waited_for(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_free_ char *large = path_join(f->dir, "b.tar"),
+			    *packed = path_join(f->dir, "b.gz");
+	struct dataset_options options = {.format = "tar", .fresh = true};
+	int claim;
+
+	write_tar(f, "a.tar", "ab");
+	assert_int_equal(open_set(f, options), 0);
+	options.place.url = f->dir;
+	assert_false(dataset_claim_scan(f->set, &options, &claim));
+	assert_int_equal(claim, -1);
+	write_file(f, "b.tar", "", 0);
+	assert_int_equal(truncate(large, LIMIT_DATASET_SCAN_MIN), 0);
+	assert_int_equal(rename(large, packed), 0);
+	options.place.url = NULL;
+	assert_int_equal(open_set(f, options), 0);
+	options.place.url = f->dir;
+	assert_false(dataset_claim_scan(f->set, &options, &claim));
 }
 
 int main(void)
@@ -547,6 +581,7 @@ int main(void)
 		TEST(what_was_kept_for_long_is_removed),
 		TEST(one_scans_and_others_wait_for_its_result),
 		TEST(a_wait_for_a_scan_can_be_cancelled),
+		TEST(a_small_set_and_a_compressed_one_are_not_waited_for),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -172,7 +172,7 @@ static void check_key(const struct model *m, size_t key)
 static void check_list(const struct model *m, const char *prefix, size_t max)
 {
 	struct store_list_query query = {.bucket = "b", .prefix = prefix, .max = max};
-	char version[STORE_VERSION_SIZE], after[8];
+	char version[STORE_VERSION_SIZE];
 	const char *after_version = NULL;
 	struct store_list list = {0};
 	size_t at = 0;
@@ -196,8 +196,12 @@ static void check_list(const struct model *m, const char *prefix, size_t max)
 			assert_string_equal(e->version, m->versions[key][i].name);
 			assert_int_equal(e->is_marker, m->versions[key][i].marker);
 			assert_int_equal(e->is_latest, i == 0);
-			query.after = strcpy(after, e->key);
-			after_version = strcpy(version, e->version);
+			query.after = keys[key];
+			after_version = version;
+			if (at % 2)
+				store_version_place(e, version);
+			else
+				memcpy(version, e->version, sizeof(version));
 		}
 	}
 	assert_int_equal(at, list.n);
@@ -257,6 +261,100 @@ static void versions_are_those_of_the_model(void **state)
 		check_objects(&m);
 		assert_int_equal(count_files(m.f->root), large_bodies(&m));
 	}
+}
+
+/* As by a client that empties a bucket. */
+static void no_version_is_omitted_if_those_before_are_deleted(void **state)
+{
+	struct fixture *f = *state;
+	struct store_list_query query = {.bucket = "b", .max = 1};
+	struct store_put p = {.key = "k"};
+	struct store_list list = {0};
+	char place[STORE_VERSION_SIZE];
+	const char *after = NULL;
+	size_t n = 0;
+
+	store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(put_full(f, &p, "text", 4), STORE_OK);
+	store_bucket_set_versioning(f->store, "b", STORE_SUSPENDED, NULL);
+	assert_int_equal(put_full(f, &p, "text", 4), STORE_OK);
+	do {
+		struct store_delete item = {.key = "k"};
+
+		store_list_release(&list);
+		assert_int_equal(
+			store_version_list(f->store, &query, after, &list, NULL), STORE_OK);
+		assert_int_equal(list.n, 1);
+		assert_true(list.entries[0].is_latest);
+		store_version_place(&list.entries[0], place);
+		query.after = "k";
+		after = place;
+		item.version = list.entries[0].version;
+		assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+		assert_true(item.existed);
+		n++;
+	} while (list.truncated);
+	store_list_release(&list);
+	assert_int_equal(n, 3);
+	/* The name of a version that is gone repeats rather than omits. */
+	assert_int_equal(put_full(f, &p, "text", 4), STORE_OK);
+	store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL);
+	assert_int_equal(put_full(f, &p, "text", 4), STORE_OK);
+	assert_int_equal(store_delete(f->store, "b",
+				 &(struct store_delete){.key = "k", .version = "null"}, 1, NULL),
+		STORE_OK);
+	assert_int_equal(store_version_list(f->store, &query, "null", &list, NULL), STORE_OK);
+	assert_int_equal(list.n, 1);
+	store_list_release(&list);
+}
+
+/* The time of the version "null" is no name of it. */
+static void a_version_has_one_name(void **state)
+{
+	struct fixture *f = *state;
+	struct store_delete item = {.key = "k"};
+	struct store_object *object = NULL;
+	struct store_list_entry e = {0};
+	char name[STORE_VERSION_SIZE];
+
+	assert_int_equal(put(f, "k", "etag", "old"), STORE_OK);
+	store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL);
+	assert_int_equal(put(f, "k", "etag", "new"), STORE_OK);
+	assert_int_equal(store_version_get(f->store, "b", "k", "null", &object, NULL), STORE_OK);
+	e.modified_ns = object->modified_ns;
+	store_object_unref(object);
+	store_version_place(&e, name);
+	assert_int_equal(
+		store_version_get(f->store, "b", "k", name, &object, NULL), STORE_NO_SUCH_VERSION);
+	item.version = name;
+	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_false(item.existed);
+	assert_int_equal(store_annotate(f->store,
+				 &(struct store_annotation){.bucket = "b",
+					 .key = "k",
+					 .version = name,
+					 .name = ":note",
+					 .value = "x"},
+				 NULL),
+		STORE_NO_SUCH_VERSION);
+	assert_false(store_version_is_valid("0123456789ABCDEF"));
+}
+
+static void a_missing_object_may_be_behind_a_marker(void **state)
+{
+	struct fixture *f = *state;
+	struct store_delete item = {.key = "k"};
+	struct store_object *object = NULL;
+
+	store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL);
+	assert_int_equal(store_object_get(f->store, "b", "k", &object, NULL), STORE_NO_SUCH_KEY);
+	assert_null(object);
+	assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+	assert_int_equal(store_object_get(f->store, "b", "k", &object, NULL), STORE_NO_SUCH_KEY);
+	assert_true(object->marker);
+	assert_string_equal(object->version, item.made);
+	store_object_unref(object);
 }
 
 static void a_bucket_with_versions_is_not_empty(void **state)
@@ -405,6 +503,9 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(versions_are_those_of_the_model),
+		TEST(no_version_is_omitted_if_those_before_are_deleted),
+		TEST(a_version_has_one_name),
+		TEST(a_missing_object_may_be_behind_a_marker),
 		TEST(a_bucket_with_versions_is_not_empty),
 		cmocka_unit_test(names_of_versions_are_checked),
 		TEST(headers_of_the_store_are_changed_in_place),
