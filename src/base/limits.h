@@ -23,6 +23,8 @@
 #define LIMIT_S3_METADATA   2048 /* bytes of all x-amz-meta- names and values */
 /* consecutive pages of a listing without a key; a store may filter */
 #define LIMIT_S3_EMPTY_PAGES 1000
+#define LIMIT_S3_CORS_RULES 100 /* rules of a bucket */
+#define LIMIT_S3_CORS	    (64 * KIB) /* bytes of their document */
 #define LIMIT_S3_LIST_KEYS  1000 /* keys of one list reply, or of one multi-delete */
 
 /* Our own choices within these limits. */

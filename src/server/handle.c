@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "s3/uri.h"
 #include "server/request/connections.h"
+#include "server/request/cors.h"
 #include "server/request/framing.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"
@@ -150,6 +151,7 @@ static enum MHD_Result send_reply(struct request *req)
 {
 	enum MHD_Result sent;
 
+	cors_complete(req);
 	/* A parameter that could not be read was treated as absent. */
 	if (req->no_memory && req->status < MHD_HTTP_INTERNAL_SERVER_ERROR)
 		reply_error(req, S3_E_SLOW_DOWN);
@@ -159,6 +161,14 @@ static enum MHD_Result send_reply(struct request *req)
 	MHD_destroy_response(req->response);
 	req->response = NULL;
 	return sent;
+}
+
+/* Reads and drops the body before the reply, so that the connection stays open. */
+static enum MHD_Result skip_body(struct request *req, uint64_t limit)
+{
+	req->phase = REQUEST_DISCARD;
+	req->discard_limit = limit;
+	return MHD_YES;
 }
 
 /*
@@ -176,9 +186,7 @@ static enum MHD_Result refuse(struct request *req)
 		return send_reply(req);
 	if (length && str_to_u64(length, 0, UINT64_MAX, &n) && n > LIMIT_SERVER_DISCARD)
 		return send_reply(req);
-	req->phase = REQUEST_DISCARD;
-	req->discard_limit = LIMIT_SERVER_DISCARD;
-	return MHD_YES;
+	return skip_body(req, LIMIT_SERVER_DISCARD);
 }
 
 /*
@@ -233,6 +241,10 @@ static enum MHD_Result begin(struct request *req, const char *method, const char
 		return cut_off(req);
 	if (!headers_join(req))
 		return refuse(req);
+	if (strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) {
+		cors_preflight(req); /* a browser does not sign it */
+		return skip_body(req, LIMIT_SERVER_IGNORED_BODY);
+	}
 	if (!request_authenticate(req))
 		return refuse(req);
 	sender_is_known(req);

@@ -1,6 +1,7 @@
 /* The documents that a client sends to the store. */
 #include "fuzz.h"
 
+#include "s3/message/cors.h"
 #include "s3/message/lock.h"
 #include "s3/message/messages.h"
 
@@ -116,6 +117,55 @@ static void tagging_query(const char *query)
 	s3_tagging_release(&t);
 }
 
+static void require_texts(const struct s3_texts *a, const struct s3_texts *b)
+{
+	require(a->n == b->n);
+	for (size_t i = 0; i < a->n; i++)
+		require(strcmp(a->items[i], b->items[i]) == 0);
+}
+
+/* The first rule allows the origin and the method that it names first. */
+static void match(const struct s3_cors *cors)
+{
+	const struct s3_cors_rule *rule = &cors->rules[0];
+	const struct s3_cors_request req = {.origin = rule->origins.items[0],
+		.method = rule->methods.items[0],
+		.headers = rule->headers.n ? rule->headers.items[0] : NULL};
+	const char *origin = NULL;
+
+	/* A name with a comma is two names of a list. */
+	if (req.headers && strchr(req.headers, ','))
+		return;
+	require(s3_cors_match(cors, &req, &origin) == rule);
+	require(strcmp(origin, req.origin) == 0);
+}
+
+static void rules(const char *xml, size_t len)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf again = BUF_INIT(LIMIT_XML_BODY);
+	struct s3_cors c = {0}, back = {0};
+	int rc = s3_cors_parse(xml, len, &c, &err);
+
+	require_error(rc, &err);
+	require((rc == 0) == (c.problem == S3_OK));
+	if (rc == 0) {
+		require(c.n >= 1 && c.n <= LIMIT_S3_CORS_RULES);
+		match(&c);
+		s3_cors_write(&again, &c);
+		require(s3_cors_parse(again.data, again.len, &back, NULL) == 0);
+		require(back.n == c.n);
+		for (size_t i = 0; i < c.n; i++) {
+			require_texts(&back.rules[i].origins, &c.rules[i].origins);
+			require_texts(&back.rules[i].methods, &c.rules[i].methods);
+			require_texts(&back.rules[i].headers, &c.rules[i].headers);
+			require_texts(&back.rules[i].exposed, &c.rules[i].exposed);
+		}
+	}
+	s3_cors_release(&c);
+	s3_cors_release(&back);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -130,6 +180,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	text[size] = '\0';
 	complete(xml, size);
 	multi_delete(xml, size);
+	rules(xml, size);
 	tagging(xml, size);
 	object_lock(xml, size);
 	tagging_query(text);

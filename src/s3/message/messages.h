@@ -28,6 +28,12 @@
 #include "s3/message/errors.h"
 #include "s3/message/tags.h"
 
+/* The texts of an element that is repeated inside another one. */
+struct s3_texts {
+	const char **items;
+	size_t n;
+};
+
 struct s3_owner {
 	const char *id;
 	const char *display_name;
@@ -218,6 +224,7 @@ struct s3_reply {
 	int64_t modified_ns; /* copies */
 	const char *code, *message, *resource, *request_id, *host_id; /* error */
 	const char *region; /* error: the bucket's region */
+	const char *method, *resource_type; /* error: of a refused preflight; not parsed */
 	const char *text; /* of the root itself; of a parsed reply only */
 };
 int s3_reply_parse(const char *xml, size_t len, struct s3_reply *out, struct penstock_error *err);

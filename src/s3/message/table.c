@@ -121,6 +121,22 @@ static int set_text(struct parse *p, const char **field, const char *text, size_
 	return *field ? 0 : error_memory(err);
 }
 
+/* Arrays are full at 16, 32, 64, … texts. */
+static int add_text(struct parse *p, struct s3_texts *texts, const char *text, size_t len,
+	struct penstock_error *err)
+{
+	if (!texts->n || (texts->n >= 16 && (texts->n & (texts->n - 1)) == 0)) {
+		size_t cap = texts->n;
+		const char **array = grown_array(
+			p, texts->items, texts->n, &cap, sizeof(*texts->items));
+
+		if (!array)
+			return error_memory(err);
+		texts->items = array;
+	}
+	return set_text(p, &texts->items[texts->n++], text, len, err);
+}
+
 static int add_prefix(struct parse *p, const char *text, size_t len, struct penstock_error *err)
 {
 	size_t *n = &AT(p->out, p->table->n_prefixes, size_t);
@@ -149,6 +165,8 @@ static int set_field(struct parse *p, const struct field *f, char *base, const c
 	case TEXT:
 	case URL_TEXT:
 		return set_text(p, &AT(base, f->offset, const char *), text, len, err);
+	case TEXTS:
+		return add_text(p, &AT(base, f->offset, struct s3_texts), text, len, err);
 	case NUMBER:
 		if (!str_to_u64(small, 0, UINT64_MAX, &AT(base, f->offset, uint64_t)))
 			return bad_value(p->table, f->path, small, err);

@@ -22,6 +22,7 @@ enum field_type {
 	PART_NUMBER, /* unsigned, 1 to LIMIT_S3_PARTS */
 	BOOLEAN,
 	DATE, /* int64_t nanoseconds; 0 if invalid */
+	TEXTS, /* one more text of a struct s3_texts */
 	PREFIX, /* one more common prefix of the document */
 	URL_ENCODING, /* bool */
 	VERSION_2, /* int; its presence marks a V2 list */

@@ -285,6 +285,8 @@ void s3_reply_write(struct buf *out, const struct s3_reply *reply)
 		xml_element(out, "BucketName", reply->bucket);
 		xml_element(out, "Resource", reply->resource);
 		xml_element(out, "Region", reply->region);
+		xml_element(out, "Method", reply->method);
+		xml_element(out, "ResourceType", reply->resource_type);
 		xml_element(out, "RequestId", reply->request_id);
 		xml_element(out, "HostId", reply->host_id);
 		xml_close(out, "Error");

@@ -26,6 +26,9 @@ static const struct row {
 	{"HEAD", "b", NULL, NULL, op_head_bucket, false},
 	{"PUT", "b", NULL, NULL, op_create_bucket, true},
 	{"DELETE", "b", NULL, NULL, op_delete_bucket, true},
+	{"GET", "b", NULL, "cors", op_bucket_cors, true},
+	{"PUT", "b", NULL, "cors", op_put_bucket_cors, true},
+	{"DELETE", "b", NULL, "cors", op_delete_bucket_cors, true},
 	{"POST", "b", NULL, "delete", op_delete_objects, true},
 	{"GET", "b", "k", NULL, op_get_object, false},
 	{"GET", "b", "k", "versionId=null", op_get_object, false},
@@ -100,7 +103,7 @@ static void a_request_line_selects_its_operation(void **state)
  * store. */
 static void a_missing_configuration_is_no_unknown_request(void **state)
 {
-	static const char *const queries[] = {"policy", "cors", "lifecycle", "encryption"};
+	static const char *const queries[] = {"policy", "website", "lifecycle", "encryption"};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++) {
