@@ -342,6 +342,9 @@
 #define LIMIT_SERVER_LATE_HASH (1 * MIB) /* bytes of a body that is hashed once it is complete */
 /* bytes of a part, which arrives together with others */
 #define LIMIT_SERVER_LATE_HASH_PART (32 * MIB)
+/* bytes of a browser's form before its file, or after it; AWS has 20 kB of fields */
+#define LIMIT_FORM (32 * KIB)
+#define LIMIT_FORM_FIELDS 100 /* before the file; forms have about 15 */
 #define LIMIT_SERVER_IGNORED_BODY (64 * KIB) /* bytes of a body where none is expected */
 
 /* Strings made by penstock. */

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "s3/uri.h"
-#include "server/request/connections.h"
+#include "server/op/op.h"
 #include "server/request/cors.h"
 #include "server/request/framing.h"
 #include "server/request/headers.h"
@@ -77,6 +77,7 @@ void request_completed(void *cls, struct MHD_Connection *connection, void **con_
 	if (req->response)
 		MHD_destroy_response(req->response);
 	body_release(req);
+	op_post_release(req);
 	buf_release(&req->stored_headers);
 	store_object_unref(req->put.source);
 	store_object_unref(req->part.put.source);
@@ -204,20 +205,22 @@ static void notice_end_of_stream(struct request *req)
 		shutdown(info->connect_fd, SHUT_RD);
 }
 
-static void sender_is_known(struct request *req)
-{
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-		req->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-
-	if (info)
-		connections_known(req->server->connections, info->socket_context);
-}
-
 /* Replies and closes the connection, where the end of the request is unknown. */
 static enum MHD_Result cut_off(struct request *req)
 {
 	reply_header(req, "Connection", "close");
 	return send_reply(req);
+}
+
+/* Verifies the sender, unless the signature is in the body. Returns false with a reply set. */
+static bool identify(struct request *req)
+{
+	if (request_is_form(req))
+		return true;
+	if (!request_authenticate(req))
+		return false;
+	request_sender_is_known(req);
+	return true;
 }
 
 static enum MHD_Result begin(struct request *req, const char *method, const char *version)
@@ -245,10 +248,7 @@ static enum MHD_Result begin(struct request *req, const char *method, const char
 		cors_preflight(req); /* a browser does not sign it */
 		return skip_body(req, LIMIT_SERVER_IGNORED_BODY);
 	}
-	if (!request_authenticate(req))
-		return refuse(req);
-	sender_is_known(req);
-	if (!split_path(req))
+	if (!identify(req) || !split_path(req))
 		return refuse(req);
 	request_route(req);
 	if (request_replied(req))

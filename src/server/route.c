@@ -2,6 +2,7 @@
 
 #include "base/cleanup.h"
 #include "s3/message/read_many.h"
+#include "server/form/multipart.h"
 #include "server/op/op.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"
@@ -57,6 +58,7 @@ static const struct route routes[] = {
 	{BUCKET, "DELETE", "tagging", WORKER, op_delete_bucket_tagging},
 	{BUCKET, "GET", "uploads", WORKER, op_list_uploads},
 	{BUCKET, "POST", "delete", DOCUMENT, op_delete_objects},
+	{BUCKET, "POST", NULL, BEGIN, op_post_object_begin},
 	{BUCKET, "POST", READ_MANY_QUERY, DOCUMENT, op_read_many},
 	{OBJECT, "GET", NULL, LOOP, op_get_object},
 	{OBJECT, "GET", "partNumber", LOOP, op_get_object},
@@ -144,6 +146,15 @@ static void follow(struct request *req, const struct route *route)
 		request_finish_by_worker(req, route->fn);
 	body_begin(req, BODY_DOCUMENT,
 		route->how == DOCUMENT ? LIMIT_XML_BODY : LIMIT_SERVER_IGNORED_BODY);
+}
+
+bool request_is_form(const struct request *req)
+{
+	const char *name = req->path + (req->path[0] == '/');
+	const char *slash = strchr(name, '/');
+
+	return strcmp(req->method, "POST") == 0 && *name && (!slash || !slash[1]) &&
+	       multipart_is_form(request_header(req, "content-type")) && !find_sub(req);
 }
 
 /* Reads the version that the request names. Returns false with a reply set. */

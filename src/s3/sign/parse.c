@@ -23,6 +23,8 @@ static const struct {
 	[SIGV4_MALFORMED_QUERY] = {S3_E_AUTHORIZATION_QUERY_PARAMETERS,
 		"A presigned request needs X-Amz-Algorithm, X-Amz-Credential, X-Amz-Date, "
 		"X-Amz-Expires, X-Amz-SignedHeaders and X-Amz-Signature, each once"},
+	[SIGV4_MALFORMED_FORM] = {S3_E_INVALID_ARGUMENT,
+		"A form needs valid fields X-Amz-Credential and X-Amz-Date"},
 	[SIGV4_UNSUPPORTED] = {S3_E_INVALID_REQUEST,
 		"The authorization mechanism you have provided is not supported. Please use "
 		"AWS4-HMAC-SHA256"},
@@ -383,4 +385,23 @@ enum sigv4_failure sigv4_parse(const struct sigv4_request *req, struct sigv4_aut
 	if ((seen & required) != required)
 		return SIGV4_MALFORMED_QUERY;
 	return parse_query(req, found, out);
+}
+
+enum sigv4_failure sigv4_parse_form(const struct sigv4_form *form, struct sigv4_auth *out)
+{
+	bool terminated;
+
+	if (strcmp(form->algorithm, ALGORITHM) != 0)
+		return SIGV4_UNSUPPORTED;
+	if (!parse_credential(form->credential, strlen(form->credential), out, &terminated) ||
+		!copy_span(form->date, strlen(form->date), out->date, sizeof(out->date)) ||
+		!date_parse_basic(out->date, &out->when))
+		return SIGV4_MALFORMED_FORM;
+	if (!terminated)
+		return SIGV4_SCOPE_SERVICE;
+	if (!copy_span(form->signature, strlen(form->signature), out->signature,
+		    sizeof(out->signature)) ||
+		!valid_signature(out->signature))
+		return SIGV4_MISMATCH;
+	return SIGV4_VALID;
 }

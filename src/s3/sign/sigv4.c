@@ -292,6 +292,26 @@ enum sigv4_failure sigv4_verify(struct sigv4 *ws, const struct sigv4_request *re
 	return SIGV4_VALID;
 }
 
+enum sigv4_failure sigv4_verify_form(struct sigv4 *ws, const struct sigv4_auth *auth,
+	const char *secret_key, const char *policy, size_t len)
+{
+	uint8_t key[32], ours[32], theirs[32];
+
+	if (strcmp(auth->scope.service, "s3") != 0)
+		return SIGV4_SCOPE_SERVICE;
+	if (strncmp(auth->scope.date, auth->date, sizeof(auth->scope.date) - 1) != 0)
+		return SIGV4_SCOPE_DATE;
+	signing_key(ws, secret_key, &auth->scope, key);
+	hmac(ws, key, sizeof(key), policy, len, ours);
+	OPENSSL_cleanse(key, sizeof(key));
+	if (hash_failed(ws))
+		return SIGV4_NO_MEMORY;
+	return str_unhex(auth->signature, theirs, sizeof(theirs)) == 0 &&
+			       CRYPTO_memcmp(ours, theirs, sizeof(ours)) == 0
+		       ? SIGV4_VALID
+		       : SIGV4_MISMATCH;
+}
+
 /* ---- signing ---- */
 
 static bool leave_unsigned(const char *name)

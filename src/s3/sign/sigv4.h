@@ -156,6 +156,7 @@ enum sigv4_failure {
 	SIGV4_ANONYMOUS, /* no sign of a signature: the caller decides */
 	SIGV4_MALFORMED_HEADER, /* invalid Authorization header */
 	SIGV4_MALFORMED_QUERY, /* X-Amz-… parameters missing, duplicate or invalid */
+	SIGV4_MALFORMED_FORM, /* invalid fields of a form */
 	SIGV4_UNSUPPORTED, /* another scheme: Signature Version 2, or ECDSA */
 	SIGV4_AMBIGUOUS, /* signed both in the header and in the query */
 	SIGV4_DATE_MISSING, /* neither x-amz-date nor Date, or invalid */
@@ -198,6 +199,17 @@ enum sigv4_failure sigv4_parse(const struct sigv4_request *req, struct sigv4_aut
  * constant time. The region is the one that the client stated. */
 enum sigv4_failure sigv4_verify(struct sigv4 *ws, const struct sigv4_request *req,
 	const struct sigv4_auth *auth, const char *secret_key, int64_t now);
+
+/* The fields that sign the policy of a form (POST). */
+struct sigv4_form {
+	const char *algorithm, *credential, *date, *signature;
+};
+/* Reads the fields; changes nothing but `out`. */
+enum sigv4_failure sigv4_parse_form(const struct sigv4_form *form, struct sigv4_auth *out);
+/* Checks the signature of the policy, which is the text as sent, in constant time. A policy has its
+ * own expiration. */
+enum sigv4_failure sigv4_verify_form(struct sigv4 *ws, const struct sigv4_auth *auth,
+	const char *secret_key, const char *policy, size_t len);
 
 /* Gets the seed of the chunk signatures, after a successful verification of a streamed request. */
 int sigv4_chain_start(struct sigv4 *ws, const struct sigv4_auth *auth, const char *secret_key,

@@ -76,6 +76,15 @@ void op_delete_tagging(struct request *req);
 /* Many reads: s3/message/read_many.h. */
 void op_read_many(struct request *req);
 void op_put_object_begin(struct request *req);
+/* Stores the complete body; then `after` replies. */
+void op_store_object(struct request *req, void (*after)(struct request *req));
+/* Checks a condition that an object can only fail, before its body is sent. Returns false with a
+ * reply set. */
+bool op_check_condition_early(struct request *req);
+/* A browser's form. */
+void op_post_object_begin(struct request *req);
+/* Releases what a form left in the request. */
+void op_post_release(struct request *req);
 void op_copy_object(struct request *req);
 void op_delete_object(struct request *req);
 

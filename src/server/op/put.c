@@ -86,7 +86,7 @@ static void put_object_after(struct request *req)
 	reply_made(req, put->version);
 }
 
-static void op_put_object(struct request *req)
+void op_store_object(struct request *req, request_fn after)
 {
 	const struct request_body *body = &req->body;
 	struct store_put *put = &req->put;
@@ -100,7 +100,12 @@ static void op_put_object(struct request *req)
 	}
 	put->headers = req->stored_headers.data;
 	put->headers_len = req->stored_headers.len;
-	commit_body(req, put, put_object_after);
+	commit_body(req, put, after);
+}
+
+static void op_put_object(struct request *req)
+{
+	op_store_object(req, put_object_after);
 }
 
 /* Checks the bucket before the body is sent. Not worth the cost for a small body, unless the client
@@ -118,7 +123,7 @@ static bool check_bucket(struct request *req)
 		req, store_bucket_get(req->server->store, req->bucket, NULL, &err), &err);
 }
 
-static bool check_condition_early(struct request *req)
+bool op_check_condition_early(struct request *req)
 {
 	const struct store_condition *c = &req->put.condition;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -150,7 +155,7 @@ void op_put_object_begin(struct request *req)
 	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
 		!lock_add(req, &req->stored_headers) || !lock_has_checksum(req) ||
 		!headers_condition(req, &req->put.condition) || !check_bucket(req) ||
-		!check_condition_early(req))
+		!op_check_condition_early(req))
 		return;
 	body_begin(req, BODY_OBJECT, LIMIT_S3_PUT_MAX);
 }

@@ -110,6 +110,12 @@ static bool find_checksum(struct request *req)
 	return !b->extra_kind || start_hash(req, &b->extra, b->extra_kind, &b->has_extra);
 }
 
+static bool reply_too_long(struct request *req)
+{
+	return reply_error(req, req->body.kind == BODY_DOCUMENT ? S3_E_MAX_MESSAGE_LENGTH_EXCEEDED
+								: S3_E_ENTITY_TOO_LARGE);
+}
+
 /* Gets the announced length, from Content-Length or x-amz-decoded-content-length. */
 static bool find_length(struct request *req)
 {
@@ -121,7 +127,7 @@ static bool find_length(struct request *req)
 
 	b->declared = STORE_SIZE_UNKNOWN;
 	if (!value && !encoding) {
-		if (b->kind != BODY_OBJECT)
+		if (b->kind == BODY_DOCUMENT)
 			return true;
 		return reply_error(req, S3_E_MISSING_CONTENT_LENGTH);
 	}
@@ -129,8 +135,7 @@ static bool find_length(struct request *req)
 		return reply_errorf(
 			req, S3_E_INVALID_ARGUMENT, "The length of the body is not a number");
 	if (b->declared != STORE_SIZE_UNKNOWN && b->declared > b->limit)
-		return reply_error(req, b->kind == BODY_OBJECT ? S3_E_ENTITY_TOO_LARGE
-							       : S3_E_MAX_MESSAGE_LENGTH_EXCEEDED);
+		return reply_too_long(req);
 	return true;
 }
 
@@ -141,7 +146,7 @@ static bool hash_late(struct request *req)
 	const struct request_body *b = &req->body;
 	uint64_t most = req->upload_id ? LIMIT_SERVER_LATE_HASH_PART : LIMIT_SERVER_LATE_HASH;
 
-	return !b->has_md5 && atomic_load(&req->server->active) > 1 &&
+	return b->kind == BODY_OBJECT && !b->has_md5 && atomic_load(&req->server->active) > 1 &&
 	       b->declared != STORE_SIZE_UNKNOWN &&
 	       (b->declared > STORE_INLINE_MAX || (b->declared && req->upload_id)) &&
 	       b->declared <= most && hasher_expect(req->server->hasher);
@@ -216,6 +221,34 @@ static bool start_decoder(struct request *req)
 	return true;
 }
 
+static bool find_md5(struct request *req)
+{
+	const char *md5 = request_header(req, "content-md5");
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+
+	if (!md5)
+		return true;
+	if (!checksum_parse(CHECKSUM_MD5, md5, digest))
+		return reply_error(req, S3_E_INVALID_DIGEST);
+	return start_hash(req, &req->body.md5, CHECKSUM_MD5, &req->body.has_md5);
+}
+
+bool body_begin_form(struct request *req, body_take_fn take, uint64_t limit)
+{
+	struct request_body *b = &req->body;
+
+	b->kind = BODY_FORM;
+	b->limit = limit;
+	b->mode = CHUNKED_NONE;
+	b->take = take;
+	return find_length(req);
+}
+
+bool body_begin_file(struct request *req)
+{
+	return find_checksum(req) && find_md5(req) && start_object(req);
+}
+
 bool body_begin(struct request *req, enum body_kind kind, uint64_t limit)
 {
 	struct request_body *b = &req->body;
@@ -234,12 +267,8 @@ bool body_begin(struct request *req, enum body_kind kind, uint64_t limit)
 	if (sha256 && str_unhex(sha256, digest, sizeof(digest)) == 0 &&
 		!start_hash(req, &b->sha256, CHECKSUM_SHA256, &b->has_sha256))
 		return false;
-	if (request_header(req, "content-md5")) {
-		if (!checksum_parse(CHECKSUM_MD5, request_header(req, "content-md5"), digest))
-			return reply_error(req, S3_E_INVALID_DIGEST);
-		if (!start_hash(req, &b->md5, CHECKSUM_MD5, &b->has_md5))
-			return false;
-	}
+	if (!find_md5(req))
+		return false;
 	if (kind == BODY_OBJECT && !start_object(req))
 		return false;
 	return b->mode == CHUNKED_NONE || start_decoder(req);
@@ -247,26 +276,34 @@ bool body_begin(struct request *req, enum body_kind kind, uint64_t limit)
 
 /* --- the bytes ----------------------------------------------------------------------------- */
 
+int body_store(struct request *req, const void *data, size_t len, struct penstock_error *err)
+{
+	struct request_body *b = &req->body;
+
+	if (b->has_md5)
+		checksum_update(&b->md5, data, len);
+	if (b->has_extra)
+		checksum_update(&b->extra, data, len);
+	if (b->object)
+		return store_body_write(b->object, data, len, err);
+	if (b->kind == BODY_DOCUMENT && buf_add(&b->document, data, len) < 0)
+		return buf_error(&b->document, "the request", err);
+	return 0;
+}
+
 static int on_data(void *cookie, const void *data, size_t len, struct penstock_error *err)
 {
 	struct request *req = cookie;
 	struct request_body *b = &req->body;
 
 	if (len > b->limit - b->received) {
-		reply_error(req, b->kind == BODY_OBJECT ? S3_E_ENTITY_TOO_LARGE
-							: S3_E_MAX_MESSAGE_LENGTH_EXCEEDED);
+		reply_too_long(req);
 		return error_set(err, PENSTOCK_E_LIMIT, "the body is too long");
 	}
 	b->received += len;
-	if (b->has_md5)
-		checksum_update(&b->md5, data, len);
-	if (b->has_extra)
-		checksum_update(&b->extra, data, len);
-	if (b->kind == BODY_OBJECT)
-		return store_body_write(b->object, data, len, err);
-	if (b->kind == BODY_DOCUMENT && buf_add(&b->document, data, len) < 0)
-		return buf_error(&b->document, "the request", err);
-	return 0;
+	if (b->kind == BODY_FORM)
+		return b->take(req, data, len, err);
+	return body_store(req, data, len, err);
 }
 
 bool body_feed(struct request *req, const void *data, size_t len)

@@ -9,10 +9,15 @@
 #include "s3/sign/chunked.h"
 #include "s3/sum/checksum.h"
 
+struct penstock_error;
 struct request;
 struct store_body;
 
-enum body_kind { BODY_NONE, BODY_DOCUMENT, BODY_OBJECT };
+enum body_kind { BODY_NONE, BODY_DOCUMENT, BODY_OBJECT, BODY_FORM };
+
+/* Takes the next bytes of a form. Returns 0, or a negative code with a reply or `err` set. */
+typedef int (*body_take_fn)(
+	struct request *req, const void *data, size_t len, struct penstock_error *err);
 
 struct request_body {
 	enum body_kind kind;
@@ -23,6 +28,7 @@ struct request_body {
 	uint64_t received;
 	uint64_t limit;
 	struct buf document;
+	body_take_fn take; /* of a form */
 	struct store_body *object;
 	struct checksum md5, sha256, extra;
 	bool has_md5, has_sha256, has_extra;
@@ -38,6 +44,12 @@ struct request_body {
 
 /* Reads the headers that describe the body. Returns false with a reply set. */
 bool body_begin(struct request *req, enum body_kind kind, uint64_t limit);
+/* Likewise for a form, whose bytes `take` gets. */
+bool body_begin_form(struct request *req, body_take_fn take, uint64_t limit);
+/* Begins the file in a form; the headers are those of the form. Returns false with a reply set. */
+bool body_begin_file(struct request *req);
+/* Stores bytes of an object, or of the file in a form. */
+int body_store(struct request *req, const void *data, size_t len, struct penstock_error *err);
 /* Takes the next bytes of the body. Returns false with a reply set. */
 bool body_feed(struct request *req, const void *data, size_t len);
 /* Returns true if no more bytes are expected. */

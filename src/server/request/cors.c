@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "s3/message/cors.h"
+#include "server/request/framing.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
@@ -125,8 +126,9 @@ void cors_complete(struct request *req)
 	struct s3_cors cors = {0};
 	const char *origin;
 
-	if (!sent.origin || !*sent.origin || !request_replied(req) || !req->method ||
-		strcmp(req->method, MHD_HTTP_METHOD_OPTIONS) == 0)
+	/* A malformed head is refused before its values are checked. */
+	if (!sent.origin || !*sent.origin || !framing_is_header("Origin", sent.origin) ||
+		!request_replied(req) || strcmp(req->method, MHD_HTTP_METHOD_OPTIONS) == 0)
 		return;
 	sent.method = req->method;
 	if (load(req, &cors, &err) < 0) {

@@ -31,6 +31,11 @@ static bool is_value(const char *value)
 	return true;
 }
 
+bool framing_is_header(const char *name, const char *value)
+{
+	return is_token(name) && is_value(value);
+}
+
 static bool is_target(const char *text)
 {
 	return is_value(text) && !strpbrk(text, " \t");

@@ -11,5 +11,7 @@ struct request;
  * received. Returns false with a reply set; the connection must then be closed, because the end of
  * the request is unknown. */
 bool framing_check(struct request *req, const char *version);
+/* Returns true if a header may have this name and this value. */
+bool framing_is_header(const char *name, const char *value);
 
 #endif

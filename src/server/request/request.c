@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "s3/uri.h"
+#include "server/request/connections.h"
 #include "server/request/reply.h"
 #include "server/request/workers.h"
 
@@ -52,6 +53,17 @@ bool request_query_number(
 		return true;
 	return reply_errorf(req, S3_E_INVALID_ARGUMENT, "%s must be a number from %llu to %llu",
 		name, (unsigned long long)min, (unsigned long long)max);
+}
+
+/* --- the sender ------------------------------------------------------------------------------ */
+
+void request_sender_is_known(struct request *req)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		req->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+	if (info)
+		connections_known(req->server->connections, info->socket_context);
 }
 
 /* --- waiting --------------------------------------------------------------------------------- */

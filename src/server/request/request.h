@@ -20,6 +20,7 @@
 #include "store/store.h"
 
 struct connections;
+struct form;
 struct hasher;
 struct worker_pool;
 
@@ -95,6 +96,7 @@ struct request {
 	struct store_put put;
 	struct store_part_put part;
 	struct buf stored_headers;
+	struct form *form; /* of a browser; NULL if there is none */
 	const char *upload_id; /* in the arena */
 	struct arena arena; /* small strings that live as long as the request */
 
@@ -116,6 +118,10 @@ bool request_has_query(const struct request *req, const char *name);
 bool request_query_number(
 	struct request *req, const char *name, uint64_t min, uint64_t max, uint64_t *value);
 
+/* Notes that a signature on the connection was valid. */
+void request_sender_is_known(struct request *req);
+/* Returns true if the request is a browser's form, which has its signature in its body. */
+bool request_is_form(const struct request *req);
 /* Verifies the sender. Returns false with a reply set. */
 bool request_authenticate(struct request *req);
 /* Returns the calling thread's signer, or NULL if out of memory. */

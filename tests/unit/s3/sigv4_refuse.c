@@ -365,6 +365,47 @@ static void too_many_parameters_are_refused(void **state)
 }
 
 /* Every failure has a code and a message of its own kind. */
+/* The signature of a form is that of its policy; it was computed with Python. */
+static void each_defect_of_a_form_has_its_name(void **state)
+{
+	static const char policy[] = "eyJjb25kaXRpb25zIjpbXX0=";
+	static const char right[] =
+		"d67bd2df67495e3925c34aa34b62b6d79bccbd89f26339ac11d91c5b33a251ff";
+	static const struct {
+		struct sigv4_form form;
+		enum sigv4_failure failure;
+	} rows[] = {
+		{{"AWS4-HMAC-SHA256", "AK" SCOPE, "20130524T000000Z", right}, SIGV4_VALID},
+		{{"AWS4-HMAC-SHA256", "AK" SCOPE, "20130524T235959Z", right}, SIGV4_VALID},
+		{{"AWS4-HMAC-SHA256", "AK" SCOPE, "20130525T000000Z", right}, SIGV4_SCOPE_DATE},
+		{{"AWS4-HMAC-SHA256", "AK" SCOPE, "20130524T000000Z", SIGNATURE}, SIGV4_MISMATCH},
+		{{"AWS4-HMAC-SHA256", "AK" SCOPE, "20130524T000000Z", ""}, SIGV4_MISMATCH},
+		{{"AWS4-HMAC-SHA256", "AK" SCOPE, "20130524T000000Z", "x"}, SIGV4_MISMATCH},
+		{{"AWS4-HMAC-SHA256", "AK" SCOPE, "2013-05-24", right}, SIGV4_MALFORMED_FORM},
+		{{"AWS4-HMAC-SHA256", "AK", "20130524T000000Z", right}, SIGV4_MALFORMED_FORM},
+		{{"AWS4-HMAC-SHA256", "AK" SCOPE "5", "20130524T000000Z", right},
+			SIGV4_SCOPE_SERVICE},
+		{{"AWS4-HMAC-SHA256", "AK/20130524/us-east-1/sts/aws4_request", "20130524T000000Z",
+			 right},
+			SIGV4_SCOPE_SERVICE},
+		{{"AWS4-HMAC-SHA256", "AK/20130524/us-east-2/s3/aws4_request", "20130524T000000Z",
+			 right},
+			SIGV4_MISMATCH},
+		{{"AWS4-ECDSA-P256-SHA256", "AK" SCOPE, "20130524T000000Z", right},
+			SIGV4_UNSUPPORTED},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct sigv4_auth auth;
+		enum sigv4_failure f = sigv4_parse_form(&rows[i].form, &auth);
+
+		if (!f)
+			f = sigv4_verify_form(&ws, &auth, secret, policy, strlen(policy));
+		assert_int_equal(f, rows[i].failure);
+	}
+}
+
 static void every_failure_can_be_answered(void **state)
 {
 	(void)state;
@@ -386,6 +427,7 @@ int main(void)
 		cmocka_unit_test(presigned_urls_live_as_long_as_they_say),
 		cmocka_unit_test(the_key_cache_never_outlives_its_secret_or_scope),
 		cmocka_unit_test(too_many_parameters_are_refused),
+		cmocka_unit_test(each_defect_of_a_form_has_its_name),
 		cmocka_unit_test(every_failure_can_be_answered),
 	};
 

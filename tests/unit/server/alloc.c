@@ -11,14 +11,19 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <openssl/hmac.h>
 #include <cmocka.h>
 
 #include "alloc_fail.h"
 
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/str.h"
+#include "s3/date.h"
 #include "s3/sign/sigv4.h"
+#include "s3/sum/checksum.h"
 #include "server/server.h"
 #include "store/store.h"
 
@@ -29,6 +34,9 @@
  */
 #define SECRET "secret"
 #define LARGE  (STORE_INLINE_MAX + 5000)
+#define PART   "--b\r\nContent-Disposition: form-data; name="
+
+static char old_bytes[LARGE + 1], new_bytes[LARGE + 1];
 
 struct fixture {
 	char root[64];
@@ -144,9 +152,57 @@ static int exchange(struct fixture *f, const char *bytes, size_t len, char *repl
 		       : 0;
 }
 
-/* --- what holds afterwards ------------------------------------------------------------------- */
+static void hmac(const void *key, size_t key_len, const char *text, uint8_t out[32])
+{
+	unsigned len = 32;
 
-static char old_bytes[LARGE], new_bytes[LARGE];
+	assert_non_null(HMAC(EVP_sha256(), key, (int)key_len, (const unsigned char *)text,
+		strlen(text), out, &len));
+}
+
+/* Writes a browser's form that stores "n" 100 times as the key "form". */
+static size_t write_form(char *out, size_t size)
+{
+	static const char condition[] = "[\"starts-with\",\"$%s\",\"\"]%s";
+	static const char *const names[] = {"key", "x-amz-algorithm", "x-amz-credential",
+		"x-amz-date", "x-amz-meta-a", "success_action_status", "x-amz-checksum-crc32"};
+	struct buf json = BUF_INIT(4000), policy = BUF_INIT(4000), form = BUF_INIT(8000);
+	uint32_t crc = htonl(crc32_update(0, new_bytes, 100));
+	char date[DATE_BASIC_SIZE], day[9], scope[64], sum[CHECKSUM_TEXT_SIZE], hex[65];
+	uint8_t key[32];
+
+	date_format_basic(time(NULL), date);
+	snprintf(day, sizeof(day), "%.8s", date);
+	snprintf(scope, sizeof(scope), "key/%s/us-east-1/s3/aws4_request", day);
+	buf_add_str(&json, "{\"expiration\":\"2100-01-01T00:00:00Z\",\"conditions\":[");
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		buf_printf(&json, condition, names[i], i + 1 < ARRAY_SIZE(names) ? "," : "]}");
+	assert_int_equal(base64_encode(&policy, json.data, json.len), 0);
+	hmac("AWS4" SECRET, strlen("AWS4" SECRET), day, key);
+	hmac(key, 32, "us-east-1", key);
+	hmac(key, 32, "s3", key);
+	hmac(key, 32, "aws4_request", key);
+	hmac(key, 32, policy.data, key);
+	str_hex(key, sizeof(key), hex);
+	checksum_format(CHECKSUM_CRC32, (uint8_t *)&crc, sum);
+	const char *const values[] = {
+		"${filename}", "AWS4-HMAC-SHA256", scope, date, "b", "201", sum};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		buf_printf(&form, PART "\"%s\"\r\n\r\n%s\r\n", names[i], values[i]);
+	buf_printf(&form, PART "policy\r\n\r\n%s\r\n", policy.data);
+	buf_printf(&form, PART "x-amz-signature\r\n\r\n%s\r\n", hex);
+	buf_printf(&form, PART "file; filename=form\r\n\r\n%.100s\r\n--b--\r\n", new_bytes);
+	assert_true(!buf_failed(&form) && form.len < size);
+	memcpy(out, form.data, form.len);
+	size = form.len;
+	buf_release(&json);
+	buf_release(&policy);
+	buf_release(&form);
+	return size;
+}
+
+/* --- what holds afterwards ------------------------------------------------------------------- */
 
 static void put_directly(struct fixture *f, const char *key, const char *bytes, size_t len)
 {
@@ -239,7 +295,7 @@ static void fail_each_allocation(struct fixture *f, const struct message *m)
 		fired = alloc_fail_disarm();
 
 		if (status && status != 500 && status != 503 && (status < 200 || status > 299))
-			fail_msg("%s %s: allocation %zu: %.200s", m->method, m->path, n, reply);
+			fail_msg("%s %s: allocation %zu: %.500s", m->method, m->path, n, reply);
 		check(f, m, status);
 		check_reply(m, status, reply);
 		refused += status < 200 || status > 299;
@@ -270,9 +326,25 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 	static const char retention[] =
 		"<Retention><Mode>COMPLIANCE</Mode>"
 		"<RetainUntilDate>2200-01-01T00:00:00Z</RetainUntilDate></Retention>";
+	static const char rules[] =
+		"<CORSConfiguration><CORSRule><AllowedOrigin>http://*</AllowedOrigin>"
+		"<AllowedMethod>GET</AllowedMethod><ExposeHeader>ETag</ExposeHeader>"
+		"</CORSRule></CORSConfiguration>";
+	static char form[8000];
 	struct fixture *f = *state;
 	char id[STORE_UPLOAD_ID_SIZE], part[64];
-	const struct message messages[] = {
+	struct message messages[] = {
+		{.method = "POST",
+			.path = "/bkt",
+			.name = "content-type",
+			.value = "multipart/form-data; boundary=b",
+			.body = form},
+		{.method = "PUT",
+			.path = "/bkt",
+			.query = "cors=",
+			.body = rules,
+			.body_len = sizeof(rules) - 1},
+		{.method = "GET", .path = "/bkt/small", .name = "origin", .value = "http://a"},
 		{.method = "PUT", .path = "/bkt/small", .body = new_bytes, .body_len = 100},
 		{.method = "PUT", .path = "/bkt/large", .body = new_bytes, .body_len = LARGE},
 		{.method = "PUT",
@@ -336,6 +408,7 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 	assert_int_equal(
 		store_upload_create(f->store, "bkt", "parts", &(struct store_upload){0}, id, NULL),
 		STORE_OK);
+	messages[0].body_len = write_form(form, sizeof(form));
 	snprintf(part, sizeof(part), "partNumber=1&uploadId=%s", id);
 	for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++)
 		fail_each_allocation(f, &messages[i]);

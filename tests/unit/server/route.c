@@ -63,6 +63,7 @@ static const struct row {
 	{"DELETE", "b", "k", "retention", NULL, false, 501},
 	{"GET", "b", "k", "torrent", NULL, false, 501},
 	{"PUT", "b", NULL, "policy", NULL, false, 501},
+	{"POST", "b", NULL, NULL, NULL, false, 412}, /* no form */
 	{"POST", "b", "k", NULL, NULL, false, 405},
 	{"PATCH", "b", "k", NULL, NULL, false, 405},
 	{"PUT", "", NULL, NULL, NULL, false, 405},

@@ -1,0 +1,270 @@
+#include "server/form/policy.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "s3/date.h"
+#include "s3/uri.h"
+
+enum op { EQ, STARTS_WITH, LENGTH_RANGE };
+static const char *const ops[] = {"eq", "starts-with", "content-length-range"};
+
+struct condition {
+	enum op op;
+	const char *name; /* as in the policy, without '$' */
+	const char *value;
+	uint64_t min, max; /* of LENGTH_RANGE */
+};
+
+static void json_freep(json_t **value)
+{
+	json_decref(*value);
+}
+
+static enum s3_error invalid(struct buf *message, const char *problem)
+{
+	buf_printf(message, "Invalid Policy: %s", problem);
+	return S3_E_INVALID_POLICY_DOCUMENT;
+}
+
+/* --- reading a condition --------------------------------------------------------------------- */
+
+/* Reads a size, which may be a number or a text. */
+static bool read_size(const json_t *value, uint64_t *out)
+{
+	if (json_is_string(value))
+		return str_to_u64(json_string_value(value), 0, INT64_MAX, out);
+	if (!json_is_integer(value) || json_integer_value(value) < 0)
+		return false;
+	*out = (uint64_t)json_integer_value(value);
+	return true;
+}
+
+static const char *read_simple(json_t *object, struct condition *out)
+{
+	void *entry = json_object_iter(object);
+	const json_t *value = json_object_iter_value(entry);
+
+	if (json_object_size(object) != 1)
+		return "Invalid Simple-Condition: Simple-Conditions must have exactly one property "
+		       "specified.";
+	if (!json_is_string(value))
+		return "Invalid Simple-Condition: value must be a string.";
+	*out = (struct condition){
+		.op = EQ, .name = json_object_iter_key(entry), .value = json_string_value(value)};
+	return NULL;
+}
+
+static const char *read_list(const json_t *list, struct condition *out)
+{
+	const char *word = json_string_value(json_array_get(list, 0));
+	const json_t *first = json_array_get(list, 1), *second = json_array_get(list, 2);
+	size_t op = 0;
+
+	while (word && op < ARRAY_SIZE(ops) && strcasecmp(word, ops[op]) != 0)
+		op++;
+	if (!word || op == ARRAY_SIZE(ops))
+		return "Invalid Condition: unknown operation.";
+	if (json_array_size(list) != 3)
+		return "Invalid Condition: wrong number of arguments.";
+	*out = (struct condition){.op = (enum op)op};
+	if (out->op == LENGTH_RANGE)
+		return read_size(first, &out->min) && read_size(second, &out->max) &&
+				       out->min <= out->max
+			       ? NULL
+			       : "Invalid content-length-range: it needs two sizes.";
+	if (!json_is_string(first) || !json_is_string(second))
+		return "Invalid Condition: its arguments must be strings.";
+	out->name = json_string_value(first);
+	out->value = json_string_value(second);
+	if (*out->name++ != '$' || !*out->name)
+		return "Invalid Condition: the name of a field must begin with '$'.";
+	return NULL;
+}
+
+/* Returns NULL, or the problem of a condition. */
+static const char *read_condition(json_t *value, struct condition *out)
+{
+	if (json_is_object(value))
+		return read_simple(value, out);
+	if (json_is_array(value))
+		return read_list(value, out);
+	return "Invalid Condition: must be a list or an object.";
+}
+
+/* --- evaluating ------------------------------------------------------------------------------ */
+
+static const char *field_of(const struct policy_form *form, const char *name)
+{
+	if (strcasecmp(name, "bucket") == 0)
+		return form->bucket;
+	for (size_t i = 0; i < form->n; i++)
+		if (strcasecmp(form->fields[i].name, name) == 0)
+			return form->fields[i].value;
+	return "";
+}
+
+/* Returns true if each type of a list separated by commas starts with `prefix`. */
+static bool types_start_with(const char *list, const char *prefix)
+{
+	for (;;) {
+		list += strspn(list, " \t");
+		if (!str_starts(list, prefix))
+			return false;
+		list += strcspn(list, ",");
+		if (!*list++)
+			return true;
+	}
+}
+
+static bool holds(const struct condition *c, const struct policy_form *form)
+{
+	const char *value = c->op == LENGTH_RANGE ? NULL : field_of(form, c->name);
+
+	switch (c->op) {
+	case EQ:
+		return strcmp(value, c->value) == 0;
+	case STARTS_WITH:
+		return strcasecmp(c->name, "content-type") == 0 ? types_start_with(value, c->value)
+								: str_starts(value, c->value);
+	case LENGTH_RANGE:
+		break; /* checked when the size is known */
+	}
+	return true;
+}
+
+static bool is_exempt(const char *name)
+{
+	return strcmp(name, "file") == 0 || strcmp(name, "policy") == 0 ||
+	       strcmp(name, "x-amz-signature") == 0 || str_starts(name, "x-ignore-");
+}
+
+static bool is_covered(const json_t *conditions, const char *name)
+{
+	struct condition c;
+	size_t i;
+	json_t *value;
+
+	json_array_foreach (conditions, i, value) {
+		if (!read_condition(value, &c) && c.op != LENGTH_RANGE &&
+			strcasecmp(c.name, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+static enum s3_error evaluate(const json_t *conditions, const struct policy_form *form,
+	struct policy_sizes *sizes, struct buf *message)
+{
+	struct condition c;
+	size_t i;
+	json_t *value;
+
+	*sizes = (struct policy_sizes){.max = UINT64_MAX};
+	json_array_foreach (conditions, i, value) {
+		if (read_condition(value, &c))
+			continue; /* all of them were read before */
+		if (!holds(&c, form)) {
+			buf_printf(message,
+				"Invalid according to Policy: Policy Condition failed: "
+				"[\"%s\", \"$%s\", \"%s\"]",
+				ops[c.op], c.name, c.value);
+			return S3_E_ACCESS_DENIED;
+		}
+		if (c.op != LENGTH_RANGE)
+			continue;
+		sizes->min = c.min > sizes->min ? c.min : sizes->min;
+		sizes->max = c.max < sizes->max ? c.max : sizes->max;
+	}
+	for (i = 0; i < form->n; i++) {
+		if (is_exempt(form->fields[i].name) || is_covered(conditions, form->fields[i].name))
+			continue;
+		buf_printf(message, "Invalid according to Policy: Extra input fields: %s",
+			form->fields[i].name);
+		return S3_E_ACCESS_DENIED;
+	}
+	return S3_OK;
+}
+
+/* --- the document ---------------------------------------------------------------------------- */
+
+/* Checks all of the document, so that a mistake in it is always the same error. */
+static enum s3_error check_document(
+	const json_t *conditions, const json_t *expiration, int64_t *until, struct buf *message)
+{
+	struct condition c;
+	size_t i;
+	json_t *value;
+
+	if (!expiration)
+		return invalid(message, "Policy missing expiration.");
+	if (!json_is_string(expiration) ||
+		!date_parse_iso_end(json_string_value(expiration), until))
+		return invalid(message, "Invalid 'expiration' value.");
+	if (!conditions)
+		return invalid(message, "Policy missing conditions.");
+	if (!json_is_array(conditions))
+		return invalid(message, "Invalid 'conditions' value: must be a List.");
+	json_array_foreach (conditions, i, value) {
+		const char *problem = read_condition(value, &c);
+
+		if (problem)
+			return invalid(message, problem);
+	}
+	return S3_OK;
+}
+
+/* jansson drops characters if it cannot allocate memory for them, and reports some other failures
+ * as invalid text. A condition that was cut short would allow more, so each failure is noted. */
+static _Thread_local bool allocation_failed;
+
+static void *note_malloc(size_t size)
+{
+	void *memory = malloc(size);
+
+	allocation_failed = allocation_failed || !memory;
+	return memory;
+}
+
+static void note_allocations(void)
+{
+	json_set_alloc_funcs(note_malloc, free);
+}
+
+static json_t *load(const char *json, size_t len)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, note_allocations);
+	allocation_failed = false;
+	return json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
+}
+
+enum s3_error policy_check(const char *json, size_t len, const struct policy_form *form,
+	struct policy_sizes *sizes, struct buf *message)
+{
+	_cleanup_(json_freep) json_t *root = load(json, len);
+	const json_t *conditions = json_object_get(root, "conditions");
+	int64_t until = 0;
+	enum s3_error problem;
+
+	if (allocation_failed) {
+		buf_add_str(message, s3_error_info(S3_E_SLOW_DOWN)->message);
+		return S3_E_SLOW_DOWN;
+	}
+	if (!json_is_object(root))
+		return invalid(message, "Invalid JSON.");
+	problem = check_document(conditions, json_object_get(root, "expiration"), &until, message);
+	if (problem)
+		return problem;
+	if (until <= form->now_ns) {
+		buf_add_str(message, "Invalid according to Policy: Policy expired.");
+		return S3_E_ACCESS_DENIED;
+	}
+	return evaluate(conditions, form, sizes, message);
+}
