@@ -25,6 +25,8 @@
 #define LIMIT_S3_EMPTY_PAGES 1000
 #define LIMIT_S3_CORS_RULES 100 /* rules of a bucket */
 #define LIMIT_S3_CORS	    (64 * KIB) /* bytes of their document */
+#define LIMIT_S3_CORS_EXPOSED (8 * KIB) /* bytes of the headers that a rule exposes */
+#define LIMIT_S3_CORS_NAMES 200 /* headers that a preflight asks for */
 #define LIMIT_S3_LIST_KEYS  1000 /* keys of one list reply, or of one multi-delete */
 
 /* Our own choices within these limits. */

@@ -29,8 +29,12 @@ static enum store_lock_mode mode_of(char letter)
 void store_retention_format(
 	const struct store_retention *retention, char out[static STORE_RETENTION_SIZE])
 {
-	snprintf(out, STORE_RETENTION_SIZE, "%c %" PRId64, letters[retention->mode],
-		retention->until_ns);
+	int64_t until_ns = retention->until_ns, rest = until_ns % NS_PER_MS;
+
+	/* Replies have milliseconds: a client can repeat what it got, and not shorten it. */
+	if (rest > 0 && until_ns <= INT64_MAX - NS_PER_MS)
+		until_ns += NS_PER_MS - rest;
+	snprintf(out, STORE_RETENTION_SIZE, "%c %" PRId64, letters[retention->mode], until_ns);
 }
 
 static struct store_retention retention_of(const char *text)
@@ -159,17 +163,21 @@ static bool protects(const char *headers, size_t len, int64_t now_ns, bool bypas
 int lock_protects(struct store *store, int64_t bucket, const struct store_delete *item,
 	const struct old_object *old, bool older, bool *locked)
 {
+	struct db *db = store->writer;
 	_cleanup_reset_ sqlite3_stmt *st =
-		older ? db_bound(store->writer, SQL_VERSION_HEADERS, "iki", bucket, item->key,
-				old->modified_ns)
-		      : db_bound(store->writer, SQL_OBJECT_HEADERS, "ik", bucket, item->key);
+		!older ? db_bound(db, SQL_OBJECT_HEADERS, "ik", bucket, item->key)
+		: version_is_null(item->version)
+			? db_bound(db, SQL_VERSION_HEADERS_NULL, "ik", bucket, item->key)
+			: db_bound(db, SQL_VERSION_HEADERS, "iki", bucket, item->key,
+				  old->modified_ns);
 	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_STORE_LAYOUT);
-	int rc = db_step(store->writer, st);
+	int rc = db_step(db, st);
 
 	*locked = false;
+	/* The caller has just found the row. */
 	if (rc != SQLITE_ROW)
-		return rc == SQLITE_DONE ? 0 : rc;
+		return rc == SQLITE_DONE ? SQLITE_CORRUPT : rc;
 	rc = db_column_add(st, 2, &headers);
-	*locked = protects(buf_str(&headers), headers.len, store_tick(store), item->bypass);
+	*locked = protects(buf_str(&headers), headers.len, clock_wall_ns(), item->bypass);
 	return rc;
 }

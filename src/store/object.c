@@ -165,7 +165,7 @@ static int make_version(
 int object_set(struct store *store, const struct txn *txn, const char *bucket_name, int64_t bucket,
 	struct object_row *row, struct old_object *old)
 {
-	_cleanup_(buf_release) struct buf headers = BUF_INIT(2 * LIMIT_HTTP_HEADERS);
+	_cleanup_(buf_release) struct buf headers = BUF_INIT(4 * LIMIT_HTTP_HEADERS);
 	int rc = txn_touch(store, bucket_name, row->key);
 
 	row->version[0] = '\0';

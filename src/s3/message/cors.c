@@ -78,6 +78,7 @@ static bool check_patterns(struct s3_cors *cors, const struct s3_texts *texts, c
 static bool check_rule(struct s3_cors *cors, const struct s3_cors_rule *rule)
 {
 	uint64_t seconds;
+	size_t exposed = 0;
 
 	if (!rule->origins.n || !rule->methods.n ||
 		(rule->max_age && !str_to_u64(rule->max_age, 0, INT32_MAX, &seconds)))
@@ -93,6 +94,13 @@ static bool check_rule(struct s3_cors *cors, const struct s3_cors_rule *rule)
 				rule->methods.items[i]);
 	for (size_t i = 0; i < rule->exposed.n; i++) {
 		const char *name = rule->exposed.items[i];
+
+		exposed += strlen(name) + 2;
+		if (exposed > LIMIT_S3_CORS_EXPOSED)
+			return refuse(cors, S3_E_INVALID_REQUEST,
+				"The ExposeHeaders of a CORS rule can not have more than %zu "
+				"bytes.",
+				LIMIT_S3_CORS_EXPOSED);
 
 		if (strchr(name, '*'))
 			return refuse(cors, S3_E_INVALID_REQUEST,

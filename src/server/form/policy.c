@@ -181,6 +181,11 @@ static enum s3_error evaluate(const json_t *conditions, const struct policy_form
 		sizes->min = c.min > sizes->min ? c.min : sizes->min;
 		sizes->max = c.max < sizes->max ? c.max : sizes->max;
 	}
+	/* A form would else be good for each bucket. */
+	if (!is_covered(conditions, "bucket")) {
+		buf_add_str(message, "Invalid according to Policy: Extra input fields: bucket");
+		return S3_E_ACCESS_DENIED;
+	}
 	for (i = 0; i < form->n; i++) {
 		if (is_exempt(form->fields[i].name) || is_covered(conditions, form->fields[i].name))
 			continue;
@@ -222,10 +227,11 @@ static enum s3_error check_document(
 /* jansson drops characters if it cannot allocate memory for them, and reports some other failures
  * as invalid text. A condition that was cut short would allow more, so each failure is noted. */
 static _Thread_local bool allocation_failed;
+static json_malloc_t plain_malloc;
 
 static void *note_malloc(size_t size)
 {
-	void *memory = malloc(size);
+	void *memory = plain_malloc(size);
 
 	allocation_failed = allocation_failed || !memory;
 	return memory;
@@ -233,16 +239,37 @@ static void *note_malloc(size_t size)
 
 static void note_allocations(void)
 {
-	json_set_alloc_funcs(note_malloc, free);
+	json_free_t plain_free;
+
+	json_get_alloc_funcs(&plain_malloc, &plain_free);
+	json_set_alloc_funcs(note_malloc, plain_free);
 }
 
-static json_t *load(const char *json, size_t len)
+/* AWS has two escapes that JSON lacks, "\\$" and "\\v". */
+static void add_json(struct buf *out, const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		bool escape = text[i] == '\\' && i + 1 < len;
+
+		if (escape && text[i + 1] == 'v')
+			buf_add_str(out, "\\u000b");
+		else if (!escape || text[i + 1] != '$')
+			buf_add(out, text + i, 1 + (size_t)escape);
+		else
+			buf_add_char(out, '$');
+		i += escape;
+	}
+}
+
+static json_t *load(const char *text, size_t len)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	_cleanup_(buf_release) struct buf json = BUF_INIT(6 * len + 1);
 
 	pthread_once(&once, note_allocations);
-	allocation_failed = false;
-	return json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
+	add_json(&json, text, len);
+	allocation_failed = buf_failed(&json);
+	return json_loadb(buf_str(&json), json.len, JSON_REJECT_DUPLICATES, NULL);
 }
 
 enum s3_error policy_check(const char *json, size_t len, const struct policy_form *form,

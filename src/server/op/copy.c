@@ -146,7 +146,8 @@ static bool keep_headers(struct request *req, const struct store_object *source)
 	struct buf *out = &req->stored_headers;
 	const char *p = NULL, *name, *value;
 
-	buf_init(out, LIMIT_HTTP_HEADERS);
+	/* Tags come on top of the headers that a request can have. */
+	buf_init(out, 2 * LIMIT_HTTP_HEADERS);
 	while (store_object_next_header(source, &p, &name, &value)) {
 		if (is_of_request(name))
 			continue;

@@ -152,7 +152,6 @@ static bool authenticate(struct request *req)
 			signer, &req->auth, req->server->secret_access_key, policy, strlen(policy));
 	if (f != SIGV4_VALID)
 		return reply_errorf(req, sigv4_failure_error(f), "%s", sigv4_failure_message(f));
-	request_sender_is_known(req);
 	return true;
 }
 
@@ -300,8 +299,11 @@ static int on_file(void *cookie, const char *name, struct penstock_error *err)
 		reply_errorf(req, S3_E_INVALID_ARGUMENT,
 			"POST requires exactly one file upload per request.");
 	else if (authenticate(req) && insert_filename(req, name) && take_key(req) &&
-		 check_policy(req))
+		 check_policy(req)) {
+		/* Not before: forms are public, and an expired one would make anyone known. */
+		request_sender_is_known(req);
 		begin_object(req);
+	}
 	return request_replied(req) ? refused(err) : 0;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "s3/message/cors.h"
 #include "server/request/framing.h"
 #include "server/request/reply.h"
@@ -79,6 +80,15 @@ static void refuse(struct request *req, const char *method, const char *message)
 	reply_xml(req, MHD_HTTP_FORBIDDEN, &xml);
 }
 
+static size_t count_names(const char *list)
+{
+	size_t n = 1;
+
+	for (; *list; list++)
+		n += *list == ',';
+	return n;
+}
+
 void cors_preflight(struct request *req)
 {
 	const struct s3_cors_request wanted = {.origin = request_header(req, "origin"),
@@ -98,6 +108,11 @@ void cors_preflight(struct request *req)
 		reply_code(req, MHD_HTTP_BAD_REQUEST, "BadRequest",
 			wanted.method ? "Invalid Access-Control-Request-Method"
 				      : "Invalid Access-Control-Request-Method: null");
+		return;
+	}
+	if (wanted.headers && count_names(wanted.headers) > LIMIT_S3_CORS_NAMES) {
+		refuse(req, wanted.method,
+			"CORSResponse: Access-Control-Request-Headers has too many names");
 		return;
 	}
 	if (load(req, &cors, &err) < 0) {
@@ -131,8 +146,11 @@ void cors_complete(struct request *req)
 		!request_replied(req) || strcmp(req->method, MHD_HTTP_METHOD_OPTIONS) == 0)
 		return;
 	sent.method = req->method;
+	/* The reply to a finished change stays as it is. */
 	if (load(req, &cors, &err) < 0) {
-		reply_failure(req, &err);
+		log_warn("store request %s %s: no CORS headers: %s", req->method, req->path,
+			err.message ? err.message : penstock_code_name(err.code));
+		penstock_error_release(&err);
 		return;
 	}
 	rule = s3_cors_match(&cors, &sent, &origin);

@@ -175,7 +175,7 @@ def test_tags_and_retentions_are_those_of_the_form(wire, store):
     s3.put_object_lock_configuration(Bucket="locked", ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": rule})
     tagging = "<Tagging><TagSet><Tag><Key>a b</Key><Value>c+d</Value></Tag></TagSet></Tagging>"
     fields = {"key": "k", "tagging": tagging}
-    document = {"expiration": "2100-01-01T00:00:00Z", "conditions": [["starts-with", "$tagging", "<Tagging>"]]}
+    document = {"expiration": "2100-01-01T00:00:00Z", "conditions": [{"bucket": "locked"}, ["starts-with", "$tagging", "<Tagging>"]]}
     document["conditions"] += [["starts-with", f"${name}", ""] for name in ("key", "x-amz-algorithm", "x-amz-credential", "x-amz-date")]
 
     reply = post(wire, Form(wire, fields, document=document).parts(), "/locked")
@@ -295,8 +295,8 @@ def test_a_form_without_a_signature_is_refused(wire):
 
 
 def test_a_missing_bucket_is_only_named_to_those_with_keys(wire):
-    form = Form(wire, {"key": "k"}, document={"expiration": "2100-01-01T00:00:00Z", "conditions": [["starts-with", "$key", ""]]})
-    allowed = [["starts-with", "$" + name, ""] for name in form.fields if name not in ("policy", "x-amz-signature")]
+    form = Form(wire, {"key": "k"})
+    allowed = [["starts-with", "$" + name, ""] for name in ("bucket", *form.fields) if name not in ("policy", "x-amz-signature")]
     form = Form(wire, {"key": "k"}, document={"expiration": "2100-01-01T00:00:00Z", "conditions": allowed})
 
     assert post(wire, form.parts(), "/none").code == "NoSuchBucket"

@@ -239,15 +239,22 @@ static enum s3_error check(const char *json, struct policy_sizes *sizes)
 
 static void a_policy_allows_what_its_conditions_say(void **state)
 {
-#define REST "[\"starts-with\",\"$key\",\"\"],[\"starts-with\",\"$Content-Type\",\"a/\"]"
+#define FIELDS "[\"starts-with\",\"$key\",\"\"],[\"starts-with\",\"$Content-Type\",\"a/\"]"
+#define BUCKET ",{\"bucket\":\"b\"}"
+#define REST   FIELDS BUCKET
 	static const struct {
 		const char *json;
 		enum s3_error problem;
 	} rows[] = {
 		{POLICY(REST), S3_OK},
-		{POLICY("{\"KEY\":\"user/a\"},[\"eq\",\"$content-type\",\"a/b, a/c\"]"), S3_OK},
-		{POLICY(REST ",{\"bucket\":\"b\"}"), S3_OK},
-		{POLICY(REST ",[\"EQ\",\"$Bucket\",\"b\"]"), S3_OK},
+		{POLICY("{\"KEY\":\"user/a\"},[\"eq\",\"$content-type\",\"a/b, a/c\"]" BUCKET),
+			S3_OK},
+		{POLICY(FIELDS ",[\"EQ\",\"$Bucket\",\"b\"]"), S3_OK},
+		{POLICY(FIELDS), S3_E_ACCESS_DENIED},
+		{POLICY(REST ",[\"starts-with\",\"\\$key\",\"user\"]"), S3_OK},
+		{POLICY(REST ",[\"starts-with\",\"$key\",\"\\v\"]"), S3_E_ACCESS_DENIED},
+		{POLICY(REST ",[\"starts-with\",\"$key\",\"\\\\$\"]"), S3_E_ACCESS_DENIED},
+		{POLICY(REST ",[\"starts-with\",\"$key\",\"\\q\"]"), S3_E_INVALID_POLICY_DOCUMENT},
 		{POLICY(REST ",[\"starts-with\",\"$x-amz-meta-none\",\"\"]"), S3_OK},
 		{POLICY(REST ",{\"bucket\":\"c\"}"), S3_E_ACCESS_DENIED},
 		{POLICY(REST ",{\"acl\":\"private\"}"), S3_E_ACCESS_DENIED},

@@ -73,6 +73,43 @@ static void a_bucket_with_a_lock_keeps_its_versions(void **state)
 }
 
 /* Both where the version is the current one and where it is an older one. */
+/* It was made before the bucket had versions. */
+static void a_locked_null_version_is_not_deleted(void **state)
+{
+	struct fixture *f = *state;
+	struct store_put first = {.key = "k"};
+	struct store_annotation hold = {.bucket = "b",
+		.key = "k",
+		.version = "null",
+		.name = STORE_HOLD_HEADER,
+		.value = STORE_HOLD_ON};
+
+	assert_int_equal(put_full(f, &first, "one", 3), STORE_OK);
+	assert_int_equal(
+		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+	assert_int_equal(store_annotate(f->store, &hold, NULL), STORE_OK);
+	for (int i = 0; i < 2; i++) {
+		struct store_delete item = {.key = "k", .version = "null", .bypass = true};
+
+		assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+		assert_int_equal(item.status, STORE_LOCKED);
+		assert_int_equal(put_full(f, &first, "two", 3), STORE_OK);
+	}
+}
+
+static void a_retention_is_of_whole_milliseconds(void **state)
+{
+	char text[STORE_RETENTION_SIZE];
+
+	(void)state;
+	store_retention_format(
+		&(struct store_retention){.mode = STORE_GOVERNANCE, .until_ns = 1000001}, text);
+	assert_string_equal(text, "G 2000000");
+	store_retention_format(
+		&(struct store_retention){.mode = STORE_COMPLIANCE, .until_ns = INT64_MAX}, text);
+	assert_string_equal(text, "C 9223372036854775807");
+}
+
 static void a_locked_version_is_not_deleted(void **state)
 {
 	static const struct {
@@ -200,6 +237,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_bucket_with_a_lock_keeps_its_versions),
 		TEST(a_locked_version_is_not_deleted),
+		TEST(a_locked_null_version_is_not_deleted),
+		cmocka_unit_test(a_retention_is_of_whole_milliseconds),
 		TEST(a_delete_marker_is_made_and_deleted_all_the_same),
 		TEST(new_versions_get_the_default_retention),
 		cmocka_unit_test(an_active_retention_only_gets_longer),
