@@ -97,6 +97,8 @@ class Loader:
             raise ValueError(f"invalid on_error {on_error!r}: expected 'raise' or 'skip'")
         if isinstance(collate, str) and collate != "torch":
             raise ValueError(f"invalid collate {collate!r}: expected a function or 'torch'")
+        if not hasattr(data, "_epoch"):
+            raise TypeError(f"invalid data of type {type(data).__name__!r}: expected a Dataset or a Mix")
         self.data = data
         self.batch_size = check_number("batch_size", batch_size, 1, _BATCH)
         self.shuffle = str(_SHUFFLES.get(shuffle, shuffle))
@@ -127,6 +129,9 @@ class Loader:
         samples, *mix = self.data._epoch()
         deal = (world, rank, self.batch_size, worker[1], worker[0])
         return _native.Plan(samples, self.shuffle, self._rest, (*self._blocks, self.seed, self.epoch, start), deal, tuple(mix))
+
+    def __repr__(self) -> str:
+        return f"Loader({self.data!r}, batch_size={self.batch_size}, shuffle={self.shuffle!r}, batches={len(self)})"
 
     def __len__(self) -> int:
         """Batches of a whole epoch of this rank."""

@@ -42,6 +42,8 @@ class Mix:
 
     def __init__(self, sets: Iterable[Tuple[Any, Any]], *, repeat: bool = False, samples: int = 0) -> None:
         pairs = list(sets)
+        if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 and hasattr(pair[0], "_epoch") for pair in pairs):
+            raise TypeError("invalid sets: expected pairs (Dataset, weight)")
         self._sets, weights = [data for data, _ in pairs], [weight for _, weight in pairs]
         self._whole, self._repeat, self._samples = _whole(weights), repeat, check_number("samples", samples, 0)
         self.url = ", ".join(data.url for data in self._sets)
@@ -50,6 +52,9 @@ class Mix:
         self._size = max(sizes) if all(sizes) else 0
         arrays = {data._array() for data in self._sets}
         self._array_of = arrays.pop() if len(arrays) == 1 else None
+
+    def __repr__(self) -> str:
+        return f"Mix({self.url!r}, samples={len(self)})"
 
     def __len__(self) -> int:
         """Samples of all sets."""

@@ -69,6 +69,9 @@ class _Collate:
 
 def dataloader(loader: Any, options: Dict[str, Any]) -> Any:
     """Returns a torch DataLoader of the batches of a loader, which counts what is delivered."""
+    for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
+        if name in options:
+            raise TypeError(f"invalid option {name!r}: batches and their order are those of the Loader")
     place = torch.zeros(3, dtype=torch.int64).share_memory_()
 
     class Workers(torch.utils.data.DataLoader):  # type: ignore[misc]

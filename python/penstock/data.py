@@ -34,6 +34,11 @@ from penstock._reads import Memory, Read
 
 __all__ = ["Dataset", "DatasetChanged", "DatasetDamaged", "DatasetError", "Loader", "Mix"]
 
+_SIDE = 8192  # pixels of a side of a decoded image
+
+for _public in (DatasetChanged, DatasetDamaged, DatasetError, Loader, Mix):
+    _public.__module__ = __name__  # as it is imported, for messages
+
 
 def _pickled_view(view: memoryview) -> Any:
     if view.format != "B" or view.ndim != 1:
@@ -121,9 +126,13 @@ class Dataset:
         check_number("threads", threads, 0, UINT32_MAX)
         store = (endpoint_url, region, profile, anonymous)
         place = (None if cache is None else os.fsdecode(cache), cache_size)
-        height, width = decode or (0, 0)
-        check_number("decode", height, 0 if decode is None else 1, UINT32_MAX)
-        check_number("decode", width, 0 if decode is None else 1, UINT32_MAX)
+        if decode is not None and (not isinstance(decode, (tuple, list)) or len(decode) != 2):
+            raise ValueError(f"invalid decode {decode!r}: expected (height, width)")
+        if dtype is not None and dtype not in ("uint16", "uint32"):
+            raise ValueError(f"invalid dtype {dtype!r}: expected 'uint16' or 'uint32'")
+        if column is not None and decode is None:
+            raise ValueError(f"column {column!r} needs decode=(height, width)")
+        height, width = (0, 0) if decode is None else (check_number("decode", side, 1, _SIDE) for side in decode)
         image = (height, width, column)
         self._arguments = (str(url), format, dtype, (record_size, header, trailer, window, stride), store, threads, place, image)
         self.url = shown(self._arguments[0])
@@ -132,6 +141,9 @@ class Dataset:
         self.format = self._set.format()
         self._size = self._set.sample_size()
         self._columns: Optional[List[_Column]] = None
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.url!r}, format={self.format!r}, samples={len(self)})"
 
     def __reduce__(self) -> Any:
         return _reopen, (self._arguments, len(self), self._size)

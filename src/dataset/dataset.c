@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
@@ -35,6 +36,27 @@ static int find(
 		dataset_keep(set, options);
 	dataset_release_scan(set, options, claim);
 	return r;
+}
+
+/* Refuses options of another format: without them samples would silently be other ones. */
+static int check_options(
+	const struct dataset *set, const struct dataset_options *o, struct penstock_error *err)
+{
+	const struct {
+		const char *name, *format;
+		bool given;
+	} rows[] = {{"record_size", "records", o->record_size}, {"header", "records", o->header},
+		{"trailer", "records", o->trailer}, {"window", "tokens", o->window},
+		{"stride", "tokens", o->stride}, {"dtype", "tokens", o->dtype != DTYPE_NONE}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		if (rows[i].given && strcmp(rows[i].format, set->name) != 0)
+			return error_set(err, PENSTOCK_E_INVALID,
+				"cannot open '%s': its format is '%s', and '%s' is an option of "
+				"'%s'; give the format",
+				source_url(set->source), set->name, rows[i].name, rows[i].format);
+	}
+	return 0;
 }
 
 static int set_decoding(
@@ -90,10 +112,14 @@ int dataset_open(
 	else if (r == 0)
 		r = find(set, options, err);
 	if (r == 0)
+		r = check_options(set, options, err);
+	if (r == 0)
 		r = set_decoding(set, options, err);
 	if (r == 0 && set->count == 0)
-		r = error_set(err, PENSTOCK_E_INVALID, "cannot open '%s': it has no samples",
-			source_url(set->source));
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"cannot open '%s' as %s: none of its %zu %s has a sample",
+			source_url(set->source), set->name, source_count(set->source),
+			source_count(set->source) == 1 ? "file" : "files");
 	if (r < 0) {
 		dataset_free(set);
 		buf_release(&indexed.bytes);
@@ -117,6 +143,15 @@ void dataset_free(struct dataset *set)
 	free(set->column);
 	pthread_mutex_destroy(&set->lock);
 	free(set);
+}
+
+size_t dataset_shards(const struct dataset *set)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; set->shards && i < source_count(set->source); i++)
+		n += set->shards[i].format != NULL;
+	return set->shards ? n : source_count(set->source);
 }
 
 uint64_t dataset_count(const struct dataset *set)

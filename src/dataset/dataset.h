@@ -61,6 +61,8 @@ int dataset_open(
 	struct dataset **out, const struct dataset_options *options, struct penstock_error *err);
 void dataset_free(struct dataset *set);
 
+/* Files with samples. */
+size_t dataset_shards(const struct dataset *set);
 uint64_t dataset_count(const struct dataset *set);
 /* The name of the format; "objects" if each object is a sample. */
 const char *dataset_format(const struct dataset *set);

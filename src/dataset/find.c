@@ -580,6 +580,12 @@ int dataset_find_samples(
 		r = dataset_set_format(set, wanted, err);
 	if (r < 0)
 		return r;
+	if (strcmp(set->name, "tokens") == 0 && !options->window)
+		return error_set(err, PENSTOCK_E_INVALID, "cannot open '%s': tokens need a window",
+			source_url(set->source));
+	if (strcmp(set->name, "records") == 0 && !options->record_size)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot open '%s': records need a record_size", source_url(set->source));
 	set->settings = dataset_settings(set->name, options);
 	if (!set->shards) {
 		set->count = source_count(set->source);

@@ -299,7 +299,7 @@ int dataset_make_index(const struct dataset *set, struct buf *out, struct pensto
 	if (source_is_packed(set->source))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"cannot index '%s': its shards are compressed; write it as another data "
-			"set with 'penstock dataset pack'",
+			"set with 'penstock pack'",
 			source_url(set->source));
 	memcpy(index.format, set->name, strlen(set->name));
 	if (set->document.len) {

@@ -64,8 +64,8 @@ static int open_web(void *cookie, struct http_engine **out, struct penstock_erro
 
 static int find_dtype(const char *name, enum format_dtype *out, struct penstock_error *err)
 {
-	*out = name ? dtype_find(name, strlen(name)) : DTYPE_U16;
-	return *out == DTYPE_U16 || *out == DTYPE_U32
+	*out = name ? dtype_find(name, strlen(name)) : DTYPE_NONE;
+	return !name || *out == DTYPE_U16 || *out == DTYPE_U32
 		       ? 0
 		       : error_set(err, PENSTOCK_E_INVALID,
 				 "invalid type of tokens '%s'; expected uint16 or uint32", name);

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.data import Dataset, DatasetChanged, DatasetDamaged, DatasetError
+from penstock.data import Dataset, DatasetChanged, DatasetDamaged, DatasetError, Loader, Mix
 from python_child import TOP
 
 FIXTURES = TOP / "tests" / "unit" / "dataset"
@@ -220,6 +220,55 @@ def test_windows_of_tokens_may_overlap(folder):
     assert apart.__getitems__(range(len(apart))).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [100, 101, 102, 103]]
     assert [row[0] for row in overlapping.__getitems__(range(len(overlapping)))] == [0, 2, 4, 6, 100]
     assert overlapping.__getitems__([2, 1, 2]).tolist() == [[4, 5, 6, 7], [2, 3, 4, 5], [4, 5, 6, 7]]
+
+
+# Without the format they would be silently ignored, and the samples be other ones.
+@pytest.mark.parametrize("format", [None, "objects", "npy"])
+@pytest.mark.parametrize("option", [{"window": 4}, {"stride": 4}, {"dtype": "uint16"}, {"record_size": 4}, {"header": 4}, {"trailer": 4}])
+def test_options_of_another_format_are_refused(folder, format, option):
+    np.save(folder / "a.npy", np.arange(3))
+
+    with pytest.raises(DatasetError, match=next(iter(option))):
+        Dataset(folder, format, **option)
+
+
+def test_tokens_have_no_header(folder):
+    np.arange(2000, dtype="uint16").tofile(folder / "tokens.bin")
+
+    with pytest.raises(DatasetError, match="header.*records"):
+        Dataset(folder, "tokens", window=10, header=1024)
+
+
+@pytest.mark.parametrize("format, needed", [("tokens", "window"), ("records", "record_size")])
+def test_the_size_of_a_sample_is_needed(folder, format, needed):
+    (folder / "x.bin").write_bytes(bytes(100))
+
+    with pytest.raises(DatasetError, match=needed):
+        Dataset(folder, format)
+
+
+@pytest.mark.parametrize("options, error, message", [
+    ({"decode": 64}, ValueError, "height, width"), ({"decode": (64,)}, ValueError, "height, width"), ({"decode": (0, 64)}, ValueError, "8192"),
+    ({"column": "jpg"}, ValueError, "decode"), ({"dtype": "int8"}, ValueError, "uint16"),
+])  # fmt: skip
+def test_invalid_options_name_the_valid_ones(ten, options, error, message):
+    with pytest.raises(error, match=message):
+        Dataset(ten.url, **options)
+
+
+def test_texts_of_sets_and_loaders(ten):
+    loader = Loader(ten, 4)
+
+    assert repr(ten) == f"Dataset({ten.url!r}, format={ten.format!r}, samples={len(ten)})" and repr(ten) in repr(loader)
+    assert "samples=" in repr(Mix([(ten, 1)])) and DatasetError.__module__ == "penstock.data"
+    for wrong in ("s3://bucket/", [1, 2]):
+        with pytest.raises(TypeError, match="Dataset or a Mix"):
+            Loader(wrong, 4)
+    for wrong in ([ten], [("s3://bucket/", 1)]):
+        with pytest.raises(TypeError, match="pairs"):
+            Mix(wrong)
+    with pytest.raises(TypeError, match="batch_size"):
+        loader.dataloader(batch_size=4)
 
 
 def test_tokens_of_four_bytes(folder):
@@ -568,7 +617,7 @@ def test_numbers_that_are_too_large_or_negative_are_refused(ten, folder, argumen
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"format": "zip"}, {"format": "records"}, {"format": "tokens"}, {"format": "tokens", "window": 2, "dtype": "uint64"}]
+    "arguments", [{"format": "zip"}, {"format": "records"}, {"format": "tokens"}]
 )
 def test_arguments_that_make_no_format_are_invalid(ten, folder, arguments):
     with pytest.raises(DatasetError) as raised:

@@ -106,8 +106,6 @@ def test_batches_are_tensors_and_a_damaged_image_is_skipped(tmp_path, images):
 def test_sizes_and_formats_without_images_are_refused(tmp_path, images):
     (tmp_path / "a.jpg").write_bytes(images[0])
     for options, message in (
-        ({"decode": (9000, 3)}, "1 to 8192"),
-        ({"column": "x"}, "without a size"),
         ({"decode": (3, 3), "column": "x"}, "samples of format 'objects' have none"),
         ({"decode": (3, 3), "format": "records", "record_size": 1}, "cannot decode JPEG images"),
     ):

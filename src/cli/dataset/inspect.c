@@ -126,11 +126,12 @@ static int print(const struct set_operand *in, const struct format_fields *field
 		return show_json(json_pack("{s:o, s:s, s:I, s:I, s:I, s:s, s:o}", "url",
 			json_text(url), "format", dataset_format(in->set), "samples",
 			(json_int_t)dataset_count(in->set), "shards",
-			(json_int_t)source_count(source), "bytes", (json_int_t)bytes_of(source),
+			(json_int_t)dataset_shards(in->set), "bytes", (json_int_t)bytes_of(source),
 			"index", index, "fields", json_fields(fields)));
 	str_format_size(bytes_of(source), size);
 	printf("format: %s\nsamples: %" PRIu64 "\nshards: %zu\nsize: %s\nindex: %s\nfields:\n",
-		dataset_format(in->set), dataset_count(in->set), source_count(source), size, index);
+		dataset_format(in->set), dataset_count(in->set), dataset_shards(in->set), size,
+		index);
 	return print_text(fields);
 }
 

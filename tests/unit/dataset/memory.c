@@ -71,7 +71,7 @@ static int run(const char *format, struct penstock_error *err)
 	struct ahead *ahead = NULL;
 	int r = dataset_open(&set,
 		&(struct dataset_options){
-			.place = {.url = dir}, .format = format, .record_size = 5},
+			.place = {.url = dir}, .format = format, .record_size = format ? 5 : 0},
 		err);
 
 	if (r == 0 && !format)

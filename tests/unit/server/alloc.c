@@ -174,7 +174,8 @@ static size_t write_form(char *out, size_t size)
 	date_format_basic(time(NULL), date);
 	snprintf(day, sizeof(day), "%.8s", date);
 	snprintf(scope, sizeof(scope), "key/%s/us-east-1/s3/aws4_request", day);
-	buf_add_str(&json, "{\"expiration\":\"2100-01-01T00:00:00Z\",\"conditions\":[");
+	buf_add_str(&json,
+		"{\"expiration\":\"2100-01-01T00:00:00Z\",\"conditions\":[{\"bucket\":\"bkt\"},");
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		buf_printf(&json, condition, names[i], i + 1 < ARRAY_SIZE(names) ? "," : "]}");
 	assert_int_equal(base64_encode(&policy, json.data, json.len), 0);

@@ -170,6 +170,11 @@ static void a_delete_marker_is_made_and_deleted_all_the_same(void **state)
 	assert_int_equal(store_bucket_delete(f->store, "l", NULL), STORE_BUCKET_NOT_EMPTY);
 }
 
+static int64_t whole_ms(int64_t ns)
+{
+	return (ns + NS_PER_MS - 1) / NS_PER_MS * NS_PER_MS;
+}
+
 static void new_versions_get_the_default_retention(void **state)
 {
 	struct fixture *f = locked(state);
@@ -187,14 +192,15 @@ static void new_versions_get_the_default_retention(void **state)
 	assert_int_equal(put_full(f, &put, "text", 4), STORE_OK);
 	r = retention(f, "k");
 	assert_int_equal(r.mode, STORE_COMPLIANCE);
-	assert_int_equal(r.until_ns, put.modified_ns + 2 * day);
+	assert_int_equal(
+		r.until_ns, (put.modified_ns + NS_PER_MS - 1) / NS_PER_MS * NS_PER_MS + 2 * day);
 	assert_int_equal(remove_one(f, "k", put.version, true), STORE_LOCKED);
 	assert_int_equal(put_full(f, &own, "text", 4), STORE_OK);
 	assert_int_equal(retention(f, "own").mode, STORE_GOVERNANCE);
 	lock = (struct store_lock){.mode = STORE_GOVERNANCE, .years = 100};
 	assert_int_equal(store_lock_set(f->store, "l", &lock, NULL), STORE_OK);
 	assert_int_equal(put_full(f, &put, "text", 4), STORE_OK);
-	assert_int_equal(retention(f, "k").until_ns, put.modified_ns + 36500 * day);
+	assert_int_equal(retention(f, "k").until_ns, whole_ms(put.modified_ns) + 36500 * day);
 	lock.years = 300;
 	assert_int_equal(store_lock_set(f->store, "l", &lock, NULL), STORE_OK);
 	assert_int_equal(put_full(f, &put, "text", 4), STORE_OK);
