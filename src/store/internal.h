@@ -280,6 +280,8 @@ struct old_object {
 	bool exists;
 	bool is_null; /* the version "null" */
 	bool marker;
+	bool older; /* in `versions` */
+	bool has_object; /* the key has an object, which may be another one */
 	char etag[STORE_ETAG_SIZE];
 	uint64_t size;
 	int64_t modified_ns;
@@ -298,6 +300,9 @@ static inline void old_object_release(struct old_object *old)
  * hold for it. */
 int object_old(struct store *store, struct txn *txn, int64_t bucket, const char *key,
 	const struct store_condition *condition, struct old_object *old);
+/* For apply functions: gets a version of a key, or its object if `version` is NULL. */
+int object_find(struct store *store, int64_t bucket, const char *key, const char *version,
+	struct old_object *old);
 struct object_row {
 	const char *key;
 	uint64_t size;
@@ -329,7 +334,10 @@ int64_t version_modified(const char *version);
 /* Gets an older version, or a delete marker. */
 int version_old(struct store *store, int64_t bucket, const char *key, const char *version,
 	struct old_object *old);
-/* Deletes it. */
+/* Appends the headers of a version that exists. */
+int version_headers(struct store *store, int64_t bucket, const char *key,
+	const struct old_object *old, struct buf *out);
+/* Deletes an older version, or a delete marker. */
 int version_delete(
 	struct store *store, int64_t bucket, const char *key, const struct old_object *old);
 /* Before a new version or a marker: keeps the object of the key among the older versions, unless
@@ -359,9 +367,9 @@ int lock_of_bucket(struct store *store, int64_t bucket, bool *has, struct store_
 int lock_set(struct store *store, int64_t bucket, const struct store_lock *lock);
 /* Appends the default retention of the bucket to the headers of a new version that has none. */
 int lock_new_version(struct store *store, int64_t bucket, int64_t created_ns, struct buf *headers);
-/* Sets *locked if the version may not be deleted now. `older` is true if it is in `versions`. */
+/* Sets *locked if the version may not be deleted now. */
 int lock_protects(struct store *store, int64_t bucket, const struct store_delete *item,
-	const struct old_object *old, bool older, bool *locked);
+	const struct old_object *old, bool *locked);
 
 /* A put of an object, or of a part, whose `put` is its first member. */
 struct put_txn {

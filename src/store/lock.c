@@ -161,23 +161,12 @@ static bool protects(const char *headers, size_t len, int64_t now_ns, bool bypas
 }
 
 int lock_protects(struct store *store, int64_t bucket, const struct store_delete *item,
-	const struct old_object *old, bool older, bool *locked)
+	const struct old_object *old, bool *locked)
 {
-	struct db *db = store->writer;
-	_cleanup_reset_ sqlite3_stmt *st =
-		!older ? db_bound(db, SQL_OBJECT_HEADERS, "ik", bucket, item->key)
-		: version_is_null(item->version)
-			? db_bound(db, SQL_VERSION_HEADERS_NULL, "ik", bucket, item->key)
-			: db_bound(db, SQL_VERSION_HEADERS, "iki", bucket, item->key,
-				  old->modified_ns);
 	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_STORE_LAYOUT);
-	int rc = db_step(db, st);
+	int rc = version_headers(store, bucket, item->key, old, &headers);
 
-	*locked = false;
-	/* The caller has just found the row. */
-	if (rc != SQLITE_ROW)
-		return rc == SQLITE_DONE ? SQLITE_CORRUPT : rc;
-	rc = db_column_add(st, 2, &headers);
-	*locked = protects(buf_str(&headers), headers.len, clock_wall_ns(), item->bypass);
+	*locked = rc == 0 &&
+		  protects(buf_str(&headers), headers.len, clock_wall_ns(), item->bypass);
 	return rc;
 }

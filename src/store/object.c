@@ -132,6 +132,24 @@ int object_old(struct store *store, struct txn *txn, int64_t bucket, const char 
 	return rc;
 }
 
+int object_find(struct store *store, int64_t bucket, const char *key, const char *version,
+	struct old_object *old)
+{
+	char name[STORE_VERSION_SIZE];
+	int rc = old_row(store, bucket, key, old);
+	bool has_object = old->exists;
+
+	version_name(name, old->modified_ns, old->is_null);
+	if (rc == 0 && version && !(has_object && strcmp(version, name) == 0)) {
+		old_object_release(old);
+		*old = (struct old_object)OLD_OBJECT_INIT;
+		old->older = true;
+		rc = version_old(store, bucket, key, version, old);
+	}
+	old->has_object = has_object;
+	return rc;
+}
+
 static int write_row(struct store *store, int64_t bucket, const struct object_row *row)
 {
 	const struct store_checksum *ck = row->checksum;
@@ -329,30 +347,21 @@ static int delete_current(
 
 /* The same for an older one, or a marker. */
 static int delete_older(struct store *store, int64_t bucket, struct store_delete *item,
-	bool has_object, const struct old_object *old)
+	const struct old_object *old)
 {
 	int rc = version_delete(store, bucket, item->key, old);
 
 	item->marker = old->marker;
-	return rc || has_object ? rc : version_restore(store, bucket, item->key);
+	return rc || old->has_object ? rc : version_restore(store, bucket, item->key);
 }
 
 static int delete_one(struct store *store, const struct txn *txn, int64_t bucket,
 	const char *bucket_name, struct store_delete *item)
 {
 	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
-	char version[STORE_VERSION_SIZE];
-	bool has_object, older, locked = false;
-	int rc = old_row(store, bucket, item->key, &old);
+	bool locked = false;
+	int rc = object_find(store, bucket, item->key, item->version, &old);
 
-	version_name(version, old.modified_ns, old.is_null);
-	has_object = old.exists;
-	older = item->version && !(has_object && strcmp(item->version, version) == 0);
-	if (rc == 0 && older) {
-		old_object_release(&old);
-		old = (struct old_object)OLD_OBJECT_INIT;
-		rc = version_old(store, bucket, item->key, item->version, &old);
-	}
 	item->status = STORE_OK;
 	item->existed = old.exists;
 	item->marker = false;
@@ -364,7 +373,7 @@ static int delete_one(struct store *store, const struct txn *txn, int64_t bucket
 		return 0;
 	}
 	if (old.exists && item->version)
-		rc = lock_protects(store, bucket, item, &old, older, &locked);
+		rc = lock_protects(store, bucket, item, &old, &locked);
 	if (rc || locked) {
 		item->status = locked ? STORE_LOCKED : STORE_OK;
 		return rc;
@@ -372,8 +381,8 @@ static int delete_one(struct store *store, const struct txn *txn, int64_t bucket
 	rc = txn_touch(store, bucket_name, item->key);
 	if (rc)
 		return rc;
-	if (older)
-		return delete_older(store, bucket, item, has_object, &old);
+	if (old.older)
+		return delete_older(store, bucket, item, &old);
 	return item->version ? delete_current(store, bucket, item->key, &old)
 			     : delete_object(store, txn, bucket, item, &old);
 }

@@ -44,8 +44,7 @@ SQL(OBJECT_SET, "INSERT OR REPLACE INTO "
 		"objects(bucket,key,size,modified,etag,ck_algorithm,ck_type,ck_value,"
 		"headers,upload,layout,body) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")
 SQL(OBJECT_DELETE, "DELETE FROM objects WHERE bucket=?1 AND key=?2")
-SQL(OBJECT_HEADERS,
-	"SELECT modified," IS_NULL_VERSION ",headers FROM objects WHERE bucket=?1 AND key=?2")
+SQL(OBJECT_HEADERS, "SELECT headers FROM objects WHERE bucket=?1 AND key=?2")
 SQL(OBJECT_SET_HEADERS, "UPDATE objects SET headers=?3 WHERE bucket=?1 AND key=?2")
 SQL(OBJECT_LIST, "SELECT key,size,modified,etag,ck_algorithm,ck_type FROM objects "
 		 "WHERE bucket=?1 AND key>=?2 ORDER BY key")
@@ -70,10 +69,7 @@ SQL(VERSION_OLD, "SELECT modified,marker,layout,etag,size FROM versions WHERE bu
 		 "AND modified=?3 AND NOT is_null")
 SQL(VERSION_OLD_NULL, "SELECT modified,marker,layout,etag,size FROM versions WHERE bucket=?1 AND "
 		      "key=?2 AND is_null")
-SQL(VERSION_HEADERS, "SELECT modified,marker,headers FROM versions WHERE bucket=?1 AND key=?2 "
-		     "AND modified=?3 AND NOT is_null")
-SQL(VERSION_HEADERS_NULL,
-	"SELECT modified,marker,headers FROM versions WHERE bucket=?1 AND key=?2 AND is_null")
+SQL(VERSION_HEADERS, "SELECT headers FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(VERSION_SET_HEADERS,
 	"UPDATE versions SET headers=?4 WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(VERSION_DELETE, "DELETE FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")

@@ -109,6 +109,22 @@ int version_old(struct store *store, int64_t bucket, const char *key, const char
 	return db_column_add(st, 2, &old->layout);
 }
 
+int version_headers(struct store *store, int64_t bucket, const char *key,
+	const struct old_object *old, struct buf *out)
+{
+	_cleanup_reset_ sqlite3_stmt *st = old->older
+						   ? db_bound(store->writer, SQL_VERSION_HEADERS,
+							     "iki", bucket, key, old->modified_ns)
+						   : db_bound(store->writer, SQL_OBJECT_HEADERS,
+							     "ik", bucket, key);
+	int rc = db_step(store->writer, st);
+
+	/* The caller has just found the row. */
+	if (rc != SQLITE_ROW)
+		return rc == SQLITE_DONE ? SQLITE_CORRUPT : rc;
+	return db_column_add(st, 0, out);
+}
+
 int version_delete(
 	struct store *store, int64_t bucket, const char *key, const struct old_object *old)
 {
