@@ -157,10 +157,10 @@ bool request_is_form(const struct request *req)
 	       multipart_is_form(request_header(req, "content-type")) && !find_sub(req);
 }
 
-/* Reads the version that the request names. Returns false with a reply set. */
-static bool take_version(struct request *req)
+/* Reads the version that the request names; `sub` is its subresource. Returns false with a reply
+ * set. */
+static bool take_version(struct request *req, const char *sub)
 {
-	const char *sub = find_sub(req);
 	bool reads = strcmp(req->method, "GET") == 0 || strcmp(req->method, "HEAD") == 0;
 	bool has_versions = sub ? strncmp(sub, "upload", 6) != 0
 				: reads || strcmp(req->method, "DELETE") == 0;
@@ -186,7 +186,7 @@ void request_route(struct request *req)
 	enum level level = req->key ? OBJECT : req->bucket[0] ? BUCKET : SERVICE;
 	const char *sub = level == SERVICE ? NULL : find_sub(req);
 
-	if (!take_version(req) || !headers_acceptable(req))
+	if (!take_version(req, sub) || !headers_acceptable(req))
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {
 		const struct route *r = &routes[i];

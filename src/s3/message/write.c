@@ -6,20 +6,6 @@
 #include "s3/uri.h"
 #include "s3/message/xml.h"
 
-/* Writes a name, percent-encoded if the document asks for it. */
-static void element_url(struct buf *out, const char *name, const char *text, bool url_encoded)
-{
-	if (!text)
-		return;
-	if (!url_encoded) {
-		xml_element(out, name, text);
-		return;
-	}
-	xml_open(out, name);
-	uri_encode(out, text, strlen(text), true);
-	xml_close(out, name);
-}
-
 static void write_owner(struct buf *out, const char *element, const struct s3_owner *owner)
 {
 	if (!owner || !owner->id)
@@ -34,7 +20,7 @@ static void write_prefixes(struct buf *out, const char *const *prefixes, size_t 
 {
 	for (size_t i = 0; i < n; i++) {
 		xml_open(out, "CommonPrefixes");
-		element_url(out, "Prefix", prefixes[i], url_encoded);
+		xml_element_url(out, "Prefix", prefixes[i], url_encoded);
 		xml_close(out, "CommonPrefixes");
 	}
 }
@@ -42,7 +28,7 @@ static void write_prefixes(struct buf *out, const char *const *prefixes, size_t 
 static void write_entry(struct buf *out, const struct s3_list_entry *e, bool url_encoded)
 {
 	xml_open(out, "Contents");
-	element_url(out, "Key", e->key, url_encoded);
+	xml_element_url(out, "Key", e->key, url_encoded);
 	xml_element_date(out, "LastModified", e->modified_ns);
 	xml_element(out, "ETag", e->etag);
 	xml_element(out, "ChecksumAlgorithm", e->checksum_algorithm);
@@ -60,18 +46,18 @@ void s3_list_write(struct buf *out, const struct s3_list *list)
 	xml_declaration(out);
 	xml_open_root(out, "ListBucketResult");
 	xml_element(out, "Name", list->bucket);
-	element_url(out, "Prefix", list->prefix ? list->prefix : "", url);
+	xml_element_url(out, "Prefix", list->prefix ? list->prefix : "", url);
 	if (list->version == 2) {
-		element_url(out, "StartAfter", list->start_after, url);
+		xml_element_url(out, "StartAfter", list->start_after, url);
 		xml_element(out, "ContinuationToken", list->continuation_token);
 		xml_element(out, "NextContinuationToken", list->next_continuation_token);
 		xml_element_u64(out, "KeyCount", list->n_entries + list->n_prefixes);
 	} else {
-		element_url(out, "Marker", list->marker ? list->marker : "", url);
-		element_url(out, "NextMarker", list->next_marker, url);
+		xml_element_url(out, "Marker", list->marker ? list->marker : "", url);
+		xml_element_url(out, "NextMarker", list->next_marker, url);
 	}
 	xml_element_u64(out, "MaxKeys", list->max_keys);
-	element_url(out, "Delimiter", list->delimiter, url);
+	xml_element_url(out, "Delimiter", list->delimiter, url);
 	if (url)
 		xml_element(out, "EncodingType", "url");
 	xml_element_bool(out, "IsTruncated", list->truncated);
@@ -107,13 +93,13 @@ void s3_uploads_write(struct buf *out, const struct s3_uploads *uploads)
 	xml_declaration(out);
 	xml_open_root(out, "ListMultipartUploadsResult");
 	xml_element(out, "Bucket", uploads->bucket);
-	element_url(out, "KeyMarker", uploads->key_marker ? uploads->key_marker : "", url);
+	xml_element_url(out, "KeyMarker", uploads->key_marker ? uploads->key_marker : "", url);
 	xml_element(
 		out, "UploadIdMarker", uploads->upload_id_marker ? uploads->upload_id_marker : "");
-	element_url(out, "NextKeyMarker", uploads->next_key_marker, url);
+	xml_element_url(out, "NextKeyMarker", uploads->next_key_marker, url);
 	xml_element(out, "NextUploadIdMarker", uploads->next_upload_id_marker);
-	element_url(out, "Prefix", uploads->prefix ? uploads->prefix : "", url);
-	element_url(out, "Delimiter", uploads->delimiter, url);
+	xml_element_url(out, "Prefix", uploads->prefix ? uploads->prefix : "", url);
+	xml_element_url(out, "Delimiter", uploads->delimiter, url);
 	if (url)
 		xml_element(out, "EncodingType", "url");
 	xml_element_u64(out, "MaxUploads", uploads->max_uploads);
@@ -122,7 +108,7 @@ void s3_uploads_write(struct buf *out, const struct s3_uploads *uploads)
 		const struct s3_upload *u = &uploads->uploads[i];
 
 		xml_open(out, "Upload");
-		element_url(out, "Key", u->key, url);
+		xml_element_url(out, "Key", u->key, url);
 		xml_element(out, "UploadId", u->upload_id);
 		write_owner(out, "Initiator", &uploads->owner);
 		write_owner(out, "Owner", &uploads->owner);
@@ -151,7 +137,7 @@ void s3_parts_write(struct buf *out, const struct s3_parts *parts)
 	xml_declaration(out);
 	xml_open_root(out, "ListPartsResult");
 	xml_element(out, "Bucket", parts->bucket);
-	element_url(out, "Key", parts->key, parts->url_encoded);
+	xml_element_url(out, "Key", parts->key, parts->url_encoded);
 	if (parts->url_encoded)
 		xml_element(out, "EncodingType", "url");
 	xml_element(out, "UploadId", parts->upload_id);

@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "s3/ascii.h"
 #include "s3/date.h"
+#include "s3/uri.h"
 
 #define NAMESPACE  "http://s3.amazonaws.com/doc/2006-03-01/"
 #define PATH_LIMIT 4096 /* bytes of "/a/b/c" */
@@ -127,6 +128,19 @@ void xml_element_u64(struct buf *out, const char *name, uint64_t value)
 void xml_element_bool(struct buf *out, const char *name, bool value)
 {
 	xml_element(out, name, value ? "true" : "false");
+}
+
+void xml_element_url(struct buf *out, const char *name, const char *text, bool url_encoded)
+{
+	if (!text)
+		return;
+	if (!url_encoded) {
+		xml_element(out, name, text);
+		return;
+	}
+	xml_open(out, name);
+	uri_encode(out, text, strlen(text), true);
+	xml_close(out, name);
 }
 
 void xml_element_date(struct buf *out, const char *name, int64_t ns)

@@ -30,6 +30,8 @@ bool xml_can_hold(const char *s);
 void xml_element(struct buf *out, const char *name, const char *text);
 void xml_element_u64(struct buf *out, const char *name, uint64_t value);
 void xml_element_bool(struct buf *out, const char *name, bool value);
+/* Writes a name, percent-encoded if the document asks for it; nothing if `text` is NULL. */
+void xml_element_url(struct buf *out, const char *name, const char *text, bool url_encoded);
 /* With milliseconds, as in <LastModified> of S3. */
 void xml_element_date(struct buf *out, const char *name, int64_t ns);
 

@@ -171,7 +171,7 @@ static void add_object_headers(
 	struct request *req, const struct store_object *object, const struct extent *e)
 {
 	const char *mode = request_header(req, "x-amz-checksum-mode");
-	struct store_checksum checksum = object->checksum;
+	struct store_checksum checksum;
 	char range[RANGE_TEXT_SIZE];
 
 	reply_modified(req, object);
@@ -190,6 +190,7 @@ static void add_object_headers(
 		reply_headerf(req, "x-amz-mp-parts-count", "%zu", object->n_parts);
 	if (!mode || strcasecmp(mode, "ENABLED") != 0)
 		return;
+	checksum = object->checksum;
 	if (e->stored)
 		memcpy(checksum.value, e->stored->checksum, sizeof(checksum.value));
 	if (e->stored || !e->partial || e->length == object->size)

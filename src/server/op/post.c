@@ -206,23 +206,6 @@ static const char *header_of(const char *field)
 	return str_starts(field, "x-amz-") ? field : NULL;
 }
 
-/* Returns the value of x-amz-tagging for the document of a field, or NULL with a reply set. */
-static const char *tags_of(struct request *req, const char *xml)
-{
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct s3_tagging tags = {0};
-	const char *text = NULL;
-
-	if (s3_tagging_parse(xml, strlen(xml), &tags, &err) < 0) {
-		reply_document_error(req, S3_E_MALFORMED_XML, &err);
-		return NULL;
-	}
-	if (tags_acceptable(req, &tags, S3_OBJECT_TAGS))
-		text = tags_text(req, &tags);
-	s3_tagging_release(&tags);
-	return text;
-}
-
 /* Replaces the headers of the request by those that the fields set, so that the object is
  * made as by a PUT. Origin is left: it describes the page. */
 static bool adopt_fields(struct request *req)
@@ -239,7 +222,9 @@ static bool adopt_fields(struct request *req)
 
 		if (!name)
 			continue;
-		if (strcmp(form->fields[i].name, "tagging") == 0 && !(value = tags_of(req, value)))
+		if (strcmp(form->fields[i].name, "tagging") == 0)
+			value = tags_of_document(req, value, strlen(value), S3_OBJECT_TAGS);
+		if (!value)
 			return false;
 		if (str_starts(name, "x-amz-copy-source"))
 			return reply_errorf(req, S3_E_NOT_IMPLEMENTED,

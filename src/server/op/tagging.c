@@ -24,22 +24,11 @@ static void reply_tags(struct request *req, const char *text)
 	s3_tagging_release(&tags);
 }
 
-/* Returns the tags of the document as text, or NULL with a reply set. */
 static const char *read_tags(struct request *req, size_t most)
 {
 	const struct buf *document = &req->body.document;
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct s3_tagging tags = {0};
-	const char *text = NULL;
 
-	if (s3_tagging_parse(buf_str(document), document->len, &tags, &err) < 0) {
-		reply_document_error(req, S3_E_MALFORMED_XML, &err);
-		return NULL;
-	}
-	if (tags_acceptable(req, &tags, most))
-		text = tags_text(req, &tags);
-	s3_tagging_release(&tags);
-	return text;
+	return tags_of_document(req, buf_str(document), document->len, most);
 }
 
 /* --- objects --------------------------------------------------------------------------------- */

@@ -5,7 +5,6 @@
 #include "base/cleanup.h"
 #include "s3/message/messages.h"
 #include "s3/message/xml.h"
-#include "s3/uri.h"
 #include "server/op/op.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
@@ -60,22 +59,13 @@ void op_put_bucket_versioning(struct request *req)
 
 /* --- ListObjectVersions ---------------------------------------------------------------------- */
 
-static void element(struct buf *xml, const char *name, const char *text, bool encode)
-{
-	_cleanup_(buf_release) struct buf coded = BUF_INIT(LIMIT_XML_BODY);
-
-	if (encode && text && uri_encode(&coded, text, strlen(text), true) == 0)
-		text = buf_str(&coded);
-	xml_element(xml, name, text);
-}
-
 static void write_version(struct buf *xml, const struct store_list_entry *e, bool encode)
 {
 	const char *name = e->is_marker ? "DeleteMarker" : "Version";
 	char etag[STORE_ETAG_SIZE + 2];
 
 	xml_open(xml, name);
-	element(xml, "Key", e->key, encode);
+	xml_element_url(xml, "Key", e->key, encode);
 	xml_element(xml, "VersionId", e->version);
 	xml_element_bool(xml, "IsLatest", e->is_latest);
 	xml_element_date(xml, "LastModified", e->modified_ns);
@@ -104,9 +94,9 @@ static void write_list(struct buf *xml, const struct s3_list *list, const char *
 	xml_declaration(xml);
 	xml_open_root(xml, "ListVersionsResult");
 	xml_element(xml, "Name", list->bucket);
-	element(xml, "Prefix", list->prefix, encode);
-	element(xml, "Delimiter", list->delimiter, encode);
-	element(xml, "KeyMarker", list->marker, encode);
+	xml_element_url(xml, "Prefix", list->prefix, encode);
+	xml_element_url(xml, "Delimiter", list->delimiter, encode);
+	xml_element_url(xml, "KeyMarker", list->marker, encode);
 	xml_element(xml, "VersionIdMarker", version_marker);
 	xml_element_u64(xml, "MaxKeys", list->max_keys);
 	xml_element(xml, "EncodingType", encode ? "url" : NULL);
@@ -116,7 +106,7 @@ static void write_list(struct buf *xml, const struct s3_list *list, const char *
 		char place[STORE_VERSION_SIZE];
 
 		store_version_place(last, place);
-		element(xml, "NextKeyMarker", last->key, encode);
+		xml_element_url(xml, "NextKeyMarker", last->key, encode);
 		xml_element(xml, "NextVersionIdMarker", last->is_prefix ? NULL : place);
 	}
 	for (size_t i = 0; i < found->n; i++) {
@@ -127,7 +117,7 @@ static void write_list(struct buf *xml, const struct s3_list *list, const char *
 			continue;
 		}
 		xml_open(xml, "CommonPrefixes");
-		element(xml, "Prefix", e->key, encode);
+		xml_element_url(xml, "Prefix", e->key, encode);
 		xml_close(xml, "CommonPrefixes");
 	}
 	xml_close(xml, "ListVersionsResult");

@@ -27,6 +27,22 @@ const char *tags_text(struct request *req, const struct s3_tagging *tags)
 	return copy;
 }
 
+const char *tags_of_document(struct request *req, const char *xml, size_t len, size_t most)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_tagging tags = {0};
+	const char *text = NULL;
+
+	if (s3_tagging_parse(xml, len, &tags, &err) < 0) {
+		reply_document_error(req, S3_E_MALFORMED_XML, &err);
+		return NULL;
+	}
+	if (tags_acceptable(req, &tags, most))
+		text = tags_text(req, &tags);
+	s3_tagging_release(&tags);
+	return text;
+}
+
 /* Returns false with a reply set. */
 static bool parse_header(struct request *req, const char *value, struct s3_tagging *out)
 {

@@ -18,6 +18,9 @@ struct store_object;
 bool tags_acceptable(struct request *req, const struct s3_tagging *tags, size_t most);
 /* Returns the text, which lives as long as the request. Returns NULL with a reply set. */
 const char *tags_text(struct request *req, const struct s3_tagging *tags);
+/* Returns the text of a Tagging document with at most `most` tags, which lives as long as the
+ * request. Returns NULL with a reply set. */
+const char *tags_of_document(struct request *req, const char *xml, size_t len, size_t most);
 /* Appends the pair of an object's tags, if the request has x-amz-tagging. Returns false with a
  * reply set. */
 bool tags_add(struct request *req, struct buf *out);
