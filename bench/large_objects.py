@@ -59,14 +59,6 @@ class Store:
         self.process.stdout.close()
 
 
-def delay_proxy(report, folder):
-    """The program of delay_proxy.c, or None without a compiler, which the table names then."""
-    program = folder / "delay-proxy"
-    if cc := report.peer("cc"):
-        reporting.run_checked([cc, "-O2", "-D_GNU_SOURCE", "-o", program, reporting.TOP / "bench" / "delay_proxy.c"])
-    return cc and program
-
-
 class DelayedPath:
     """The store, seen over a path of its own, for one run; `how` are the other arguments of delay_proxy.c."""
 
@@ -269,7 +261,7 @@ def run(report, label, size, program):
 
 def main(report):
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
-        program = delay_proxy(report, Path(name))
+        program = report.compiled("delay_proxy", name)
         # s5cmd has more than ten requests from 512 MiB on.
         sizes = {"512 MiB": GIB // 2} if report.quick else SIZES
         for label, size in sizes.items():

@@ -83,6 +83,13 @@ class Report:
             self.missing(name, why)
         return found
 
+    def compiled(self, name, folder):
+        """The program of bench/NAME.c, compiled into `folder`; None without a compiler, with its absence on record."""
+        program, cc = Path(folder) / name, self.peer("cc")
+        if cc:
+            run_checked([cc, "-O2", "-D_GNU_SOURCE", "-pthread", "-o", program, TOP / "bench" / f"{name}.c"])
+        return cc and program
+
     def aws(self):
         """Debian's AWS CLI where it is there, for another may come first on the PATH. It knows no AWS_ENDPOINT_URL: name it the endpoint."""
         return self.peer("aws", path="/usr/bin/aws" if os.access("/usr/bin/aws", os.X_OK) else None)
@@ -211,10 +218,7 @@ class BareCopies:
     """CPU seconds that moving files costs anybody (bare_copies.c), built in `folder`; None where there is no compiler."""
 
     def __init__(self, report, folder):
-        self.program = None
-        if cc := report.peer("cc"):
-            self.program = Path(folder) / "bare-copies"
-            run_checked([cc, "-O2", "-D_GNU_SOURCE", "-o", self.program, TOP / "bench" / "bare_copies.c"])
+        self.program = report.compiled("bare_copies", folder)
 
     def cpu(self, way, target, sources):
         """CPU seconds of both processes; `target` is a new directory, and gone afterwards."""

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import report as reporting
-from samples import AHEAD, bare, bare_program, environment, in_memory, number, python_package, start_store, stop
+from samples import AHEAD, bare, environment, in_memory, number, python_package, start_store, stop
 
 BATCH, ROUNDS, SECONDS = 256, 5, 3
 SIZES = {"3 kB": (3073, 60_000), "100 kB": (100_000, 5_000)}  # bytes of a sample, samples
@@ -115,7 +115,7 @@ writer.merge(1)
 class Bench:
     def __init__(self, report, package, folder, endpoint):
         self.report, self.package, self.folder, self.endpoint = report, package, folder, endpoint
-        self.program = bare_program()
+        self.program = report.compiled("bare_reads", folder)
         self.seconds = report.size(SECONDS, 0.3)
         self.peers = reporting.bench_python()
         self.stuck = set()

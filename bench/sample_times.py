@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import report as reporting
-from large_objects import DelayedPath, delay_proxy
+from large_objects import DelayedPath
 from samples import SIZE, environment, in_memory, number, python_package, start_store, stop
 
 BATCH = 256
@@ -121,7 +121,7 @@ def main(report):
         report.limit(f"resume at a random step, {many:,} keys", report.interleave(9, lambda: timed(RESUME, many_url)), at_most=0.1, unit="s")
 
         # A round trip of 4 ms, and one GET in 500 hangs for 5 s.
-        if program := delay_proxy(report, folder):
+        if program := report.compiled("delay_proxy", folder):
             path = DelayedPath(program, endpoint, (2, 1536, 100, 500, 5000))
             longest = report.interleave(5, lambda: timed(LONGEST, few_url, AWS_ENDPOINT_URL=path.endpoint, PENSTOCK_READ_MANY="no"))
             path.close()

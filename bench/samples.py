@@ -118,12 +118,6 @@ def python_package(report):
     return None
 
 
-def bare_program():
-    build = reporting.binary().parent
-    subprocess.run(["ninja", "-C", build, "bench/bench-bare-reads"], check=True, stdout=subprocess.DEVNULL)
-    return build / "bench" / "bench-bare-reads"
-
-
 def in_memory():
     """A temporary directory."""
     return tempfile.TemporaryDirectory(prefix="penstock-bench-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
@@ -194,13 +188,16 @@ def main(report):
     package = python_package(report)
     if not package:
         return
-    program, python, seconds = bare_program(), "/usr/bin/python3", report.size(SECONDS, 0.3)
+    python, seconds = "/usr/bin/python3", report.size(SECONDS, 0.3)
     objects, records = report.size(OBJECTS, 600), report.size(RECORDS, 20000)
     peers = reporting.bench_python()
     if not peers:
         report.missing(", ".join(PEERS), "tools/bench-python installs them")
     with in_memory() as name:
         folder = Path(name)
+        program = report.compiled("bare_reads", folder)
+        if not program:
+            return
         store, endpoint = start_store(folder, "127.0.0.1:0")
         fill(folder, endpoint, objects, records)
 

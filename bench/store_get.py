@@ -50,10 +50,10 @@ def start_store(folder):
     return process, Wire(Address(process.stdout.readline().split()[-1]))
 
 
-def start_nginx(folder, program):
+def start_nginx(folder, program, configuration=NGINX):
     """nginx takes no port 0: ports are tried until one is free."""
     for port in range(20000 + os.getpid() % 20000, 65000):
-        (folder / "nginx.conf").write_text(NGINX.format(folder=folder, port=port))
+        (folder / "nginx.conf").write_text(configuration.format(folder=folder, port=port))
         process = subprocess.Popen([program, "-c", folder / "nginx.conf", "-e", folder / "error.log"], stderr=subprocess.DEVNULL)
         for _ in range(100):
             if process.poll() is not None:

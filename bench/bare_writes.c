@@ -1,0 +1,89 @@
+/*
+ * The necessary minimum of durable writes, for bench/store_put.py: threads that write a file each
+ * and sync it. Without HTTP, a checksum or an index.
+ *
+ *	bench-bare-writes DIRECTORY THREADS BYTES SECONDS
+ *
+ * Each thread writes and syncs new files, and replaces its oldest one after 32. Prints files per
+ * second.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#define KEPT 32
+
+static const char *directory;
+static char *body;
+static size_t size;
+static double until;
+static atomic_ulong files;
+
+static void fail(const char *call)
+{
+	perror(call);
+	exit(1);
+}
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void *write_files(void *arg)
+{
+	long thread = (long)arg;
+	char name[4096];
+	ssize_t n;
+
+	for (unsigned at = 0; now() < until; at = (at + 1) % KEPT) {
+		snprintf(name, sizeof(name), "%s/%ld-%u", directory, thread, at);
+		unlink(name);
+		int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (fd < 0)
+			fail("open");
+		for (size_t done = 0; done < size; done += (size_t)n) {
+			n = write(fd, body + done, size - done);
+			if (n < 0)
+				fail("write");
+		}
+		if (fsync(fd) < 0 || close(fd) < 0)
+			fail("fsync");
+		atomic_fetch_add(&files, 1);
+	}
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	long threads = argc == 5 ? atol(argv[2]) : 0;
+	pthread_t ids[256];
+	double begin = now(), seconds;
+
+	if (threads < 1 || threads > 256) {
+		fprintf(stderr, "usage: bench-bare-writes DIRECTORY THREADS BYTES SECONDS\n");
+		return 64;
+	}
+	directory = argv[1];
+	size = strtoul(argv[3], NULL, 10);
+	body = malloc(size + 1);
+	if (!body || getrandom(body, size < 256 ? size : 256, 0) < 0)
+		fail("body");
+	until = begin + atof(argv[4]);
+	for (long i = 0; i < threads; i++)
+		if (pthread_create(&ids[i], NULL, write_files, (void *)i) != 0)
+			fail("pthread_create");
+	for (long i = 0; i < threads; i++)
+		pthread_join(ids[i], NULL);
+	seconds = now() - begin;
+	printf("%.1f\n", (double)atomic_load(&files) / seconds);
+	return 0;
+}

@@ -1,0 +1,129 @@
+"""Signed PUTs to the store: with relaxed durability next to nginx's DAV, durable next to threads that write and sync files.
+
+All send or write the same bytes with the same number of connections or threads, to names of which each is replaced in turn.
+nginx neither signs, hashes nor syncs; the store computes the MD5 that is the object's ETag.
+"""
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import report as reporting
+from store_get import Address, CONNECTIONS, start_nginx
+
+sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
+from harness.s3_wire import Wire  # noqa: E402
+
+SIZES = {"4 KiB": 4096, "256 KiB": 262144, "8 MiB": 8 << 20}
+AT_LEAST = 0.8
+ROUNDS = 5
+SECONDS = 3
+# Names of each size: enough that connections rarely write the same one at once, few enough for wrk's memory.
+NAMES = 256
+# nginx writes a body to a file and renames it. With `client_body_in_file_only off` small bodies stay in memory until then.
+NGINX = """
+worker_processes 1;
+daemon off;
+master_process off;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; keepalive_requests 1000000000; client_max_body_size 1g; client_body_buffer_size 512k;
+  client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
+  uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+  server {{ listen 127.0.0.1:{port}; root {folder}/www; location / {{ dav_methods PUT; create_full_put_path on; }} }}
+}}
+"""
+# One body, and the head of each request.
+LOAD = """
+local file = io.open("{body}", "rb")
+local body = file:read("*a")
+file:close()
+local heads, at = {{}}, 0
+for line in io.lines("{heads}") do
+  local method, path, fields = line:match("^(%S+) (%S+)\\t(.*)$")
+  local headers = {{}}
+  for name, value in fields:gmatch("([^\\t=]+)=([^\\t]*)") do headers[name] = value end
+  heads[#heads + 1] = wrk.format(method, path, headers, body)
+end
+request = function()
+  at = at % #heads + 1
+  return heads[at]
+end
+"""
+
+
+def start_store(folder, durability):
+    env = {"PATH": os.environ["PATH"], "PENSTOCK_ACCESS_KEY_ID": "bench", "PENSTOCK_SECRET_ACCESS_KEY": "bench-secret"}
+    command = [reporting.binary(), "serve", "--root", folder / durability, "--listen", "127.0.0.1:0", "--durability", durability]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return process, Wire(Address(process.stdout.readline().split()[-1]))
+
+
+def load(folder, wrk, seconds, wire, port, body, names):
+    """Requests per second; each must have been answered with 2xx."""
+    heads = folder / "heads"
+    with heads.open("w") as file:
+        for number in range(names):
+            path = f"/bench/{body.name}-{number}"
+            headers = wire.sign("PUT", path, payload="UNSIGNED-PAYLOAD")
+            headers["host"] = f"{wire.host}:{wire.port}"
+            file.write(f"PUT {path}\t" + "\t".join(f"{name}={value}" for name, value in headers.items()) + "\n")
+    script = folder / "load.lua"
+    script.write_text(LOAD.format(body=body, heads=heads))
+    out = subprocess.run(
+        [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--timeout", "30s", "-s", script, f"http://127.0.0.1:{port}/"],
+        stdout=subprocess.PIPE, text=True, check=True,
+    ).stdout  # fmt: skip
+    if "Non-2xx" in out or "Socket errors" in out:
+        sys.exit(f"the load of {body.name} failed:\n{out}")
+    return float(re.search(r"Requests/sec:\s*([\d.]+)", out).group(1))
+
+
+def main(report):
+    wrk, nginx = report.peer("wrk"), report.peer("nginx", path=next((p for p in ("/usr/sbin/nginx",) if os.path.exists(p)), None))
+    if not wrk or not nginx:
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
+        folder = Path(name)
+        os.chmod(folder, 0o755)
+        bare = report.compiled("bare_writes", folder)
+        if not bare:
+            return
+        for made in ("www/bench", "bare"):
+            (folder / made).mkdir(parents=True)
+        os.chmod(folder / "www" / "bench", 0o777)
+        stores = {durability: start_store(folder, durability) for durability in ("relaxed", "full")}
+        peer, port = start_nginx(folder, nginx, NGINX)
+        try:
+            for _, wire in stores.values():
+                assert wire.send("PUT", "/bench").status == 200
+            for what, size in SIZES.items():
+                body = folder / str(size)
+                body.write_bytes(os.urandom(size))
+                names = min(NAMES, (256 << 20) // size)
+                seconds = report.size(SECONDS if size < 1 << 20 else 3 * SECONDS, 2)
+
+                def ours(durability):
+                    wire = stores[durability][1]
+                    return load(folder, wrk, seconds, wire, wire.port, body, names)  # noqa: B023
+
+                def dav():
+                    return load(folder, wrk, seconds, stores["full"][1], port, body, names)  # noqa: B023
+
+                def writes():
+                    command = [bare, folder / "bare", str(CONNECTIONS), str(size), str(seconds)]  # noqa: B023
+                    return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+                relaxed, peers, full, floor = report.interleave(ROUNDS, lambda: ours("relaxed"), dav, lambda: ours("full"), writes)
+                what = f"signed PUT of {what}, {CONNECTIONS} connections"
+                report.ratio(f"{what}, relaxed", relaxed, peers, at_least=AT_LEAST, unit="requests/s", peer_name="nginx DAV")
+                report.ratio(f"{what}, durable", full, floor, at_least=AT_LEAST, unit="requests/s", peer_name="bare writes with fsync")
+        finally:
+            for process in (peer, *(process for process, _ in stores.values())):
+                process.send_signal(signal.SIGTERM)
+                process.wait(60)
