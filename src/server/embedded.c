@@ -52,7 +52,7 @@ static int open_in(const char *root, const char *name, struct penstock_error *er
 	if (!path)
 		return error_memory(err);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	return fd < 0 ? error_errno(err, errno, "cannot open %s", path) : fd;
+	return fd < 0 ? error_errno(err, errno, "cannot open '%s'", path) : fd;
 }
 
 static int lock_whole(int fd, int how, const char *what, struct penstock_error *err)
@@ -72,7 +72,7 @@ static int owner_alive(const char *root, struct penstock_error *err)
 
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0)
 		return fd < 0 ? fd : 0;
-	return errno == EWOULDBLOCK ? 1 : error_errno(err, errno, "cannot lock %s/lock", root);
+	return errno == EWOULDBLOCK ? 1 : error_errno(err, errno, "cannot lock '%s/lock'", root);
 }
 
 static bool read_text(const char *root, const char *name, struct buf *out)
@@ -213,7 +213,7 @@ static void exec_owner(
 }
 
 /* Reads until the owner closes the pipe, or until the deadline; the text is its output. */
-static void read_until_closed(int fd, int64_t deadline_ms, struct buf *said)
+static void read_until_closed(int fd, int64_t deadline_ms, struct buf *out)
 {
 	for (;;) {
 		struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -227,12 +227,12 @@ static void read_until_closed(int fd, int64_t deadline_ms, struct buf *said)
 		if (n == 0 || (n < 0 && errno != EINTR))
 			return;
 		if (n > 0)
-			buf_add(said, block, (size_t)n);
+			buf_add(out, block, (size_t)n);
 	}
 }
 
 static int run_owner(const struct embedded_store_options *o, const char *root, int64_t deadline_ms,
-	struct buf *said, struct penstock_error *err)
+	struct buf *output, struct penstock_error *err)
 {
 	const char *executable = o->executable ? o->executable : "/proc/self/exe";
 	const char *const argv[] = {"penstock", "serve", "--root", root, "--listen", "127.0.0.1:0",
@@ -258,7 +258,7 @@ static int run_owner(const struct embedded_store_options *o, const char *root, i
 	close(take_fd(write_fd));
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	read_until_closed(read_fd, deadline_ms, said);
+	read_until_closed(read_fd, deadline_ms, output);
 	return 0;
 }
 
@@ -266,7 +266,7 @@ static int run_owner(const struct embedded_store_options *o, const char *root, i
 static int find_owner(struct embedded_store *store, const struct embedded_store_options *o,
 	int64_t deadline_ms, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf said = BUF_INIT(LIMIT_LOG_LINE);
+	_cleanup_(buf_release) struct buf output = BUF_INIT(LIMIT_LOG_LINE);
 	_cleanup_(owner_info_release) struct owner_info info = {0};
 	int starts = 0, rc;
 
@@ -280,18 +280,18 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 		owner_info_release(&info);
 		/* An owner that reported an error would report it again; one that was killed
 		 * reports nothing. */
-		if (!alive && (said.len || starts == STARTS))
+		if (!alive && (output.len || starts == STARTS))
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,
-				"the store at %s did not start: %.*s", store->root,
-				said.len ? (int)strcspn(buf_str(&said), "\n") : INT_MAX,
-				said.len ? buf_str(&said) : "its owner was killed each time");
+				"cannot start the store at '%s': %.*s", store->root,
+				output.len ? (int)strcspn(buf_str(&output), "\n") : INT_MAX,
+				output.len ? buf_str(&output) : "its owner was killed each time");
 		if (clock_monotonic_ms() > deadline_ms)
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,
-				"the store at %s is locked by a process that does not reply; "
-				"see %s/server.log",
+				"cannot use the store at '%s': it is locked by a process that does "
+				"not reply; see '%s/server.log'",
 				store->root, store->root);
 		if (!alive) {
-			rc = run_owner(o, store->root, deadline_ms, &said, err);
+			rc = run_owner(o, store->root, deadline_ms, &output, err);
 			if (rc < 0)
 				return rc;
 			store->started = true;
@@ -304,11 +304,12 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 	store->pid = info.pid;
 	rc = account_load(&store->account, store->root, false, err);
 	if (rc < 0)
-		return error_prefix(err, "the store at %s", store->root);
+		return error_prefix(err, "cannot use the store at '%s'", store->root);
 	if (strcmp(store->account.access_key_id, info.access_key_id) == 0)
 		return 0;
 	return error_set(err, PENSTOCK_E_PERMISSION,
-		"the store at %s is served by process %d with other keys%s", store->root, info.pid,
+		"cannot use the store at '%s': process %d serves it with other keys%s", store->root,
+		info.pid,
 		info.keys_from_environment
 			? ", from its environment; set PENSTOCK_ACCESS_KEY_ID and "
 			  "PENSTOCK_SECRET_ACCESS_KEY to the same values"
@@ -332,7 +333,7 @@ int embedded_store_acquire(struct embedded_store **out,
 		return rc;
 	store->root = realpath(options->root, NULL); /* the owner has another working directory */
 	if (!store->root)
-		return error_errno(err, errno, "cannot resolve %s", options->root);
+		return error_errno(err, errno, "cannot resolve '%s'", options->root);
 	store->users_fd = open_in(store->root, "users", err);
 	if (store->users_fd < 0)
 		return store->users_fd;

@@ -25,8 +25,9 @@
 #include "server/server.h"
 #include "store/store.h"
 
-/* An owner without users stays this long, and checks this often. */
+/* Time that an owner without users waits for new ones. */
 #define IDLE_MS 2500
+/* Interval of the check for users. */
 #define LOOK_MS 100
 /* Interval of the check for unfinished uploads, unless a quarter of their maximum age is
  * shorter. */
@@ -53,8 +54,8 @@ int serve_parse_listen(const char *text, char **address, uint16_t *port, struct 
 
 	if (!colon || !str_to_u64(colon + 1, 0, UINT16_MAX, &number))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"'%s' is not ADDRESS:PORT, such as 127.0.0.1:9000; port 0 selects a "
-			"free one",
+			"cannot listen on '%s': expected ADDRESS:PORT, such as 127.0.0.1:9000; "
+			"port 0 selects a free one",
 			text);
 	if (*from == '[' && to > from + 1 && to[-1] == ']') {
 		from++;
@@ -78,7 +79,7 @@ static int write_token(struct owner *owner, struct penstock_error *err)
 		return error_set(err, PENSTOCK_E_INTERNAL, "cannot generate a token");
 	str_hex(random, sizeof(random), owner->token);
 	if (ftruncate(fd, 0) < 0 || fs_pwrite_all(fd, owner->token, 32, 0) < 0)
-		return error_errno(err, errno, "cannot write %s/lock", owner->options->root);
+		return error_errno(err, errno, "cannot write '%s/lock'", owner->options->root);
 	return 0;
 }
 
@@ -173,14 +174,14 @@ static void wait_for_end(struct owner *owner, const sigset_t *signals)
 static int announce(struct owner *owner, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(owner->options->root, "server.log");
-	bool said = printf("listening on %s\n", server_url(owner->server)) >= 0 &&
-		    fflush(stdout) == 0;
+	bool written = printf("listening on %s\n", server_url(owner->server)) >= 0 &&
+		       fflush(stdout) == 0;
 	struct stat st;
 	int null, log;
 
 	/* The process that started an embedded owner may have exited, and others may already use
 	 * it. */
-	if (!said && !owner->options->embedded)
+	if (!written && !owner->options->embedded)
 		return error_errno(err, errno, "cannot write to stdout");
 	if (!owner->options->embedded) {
 		bool given = str_env("PENSTOCK_ACCESS_KEY_ID") != NULL;
@@ -199,9 +200,9 @@ static int announce(struct owner *owner, struct penstock_error *err)
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (null < 0 || log < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(log, 2) < 0)
-		return error_errno(err, errno, "cannot open %s", path);
+		return error_errno(err, errno, "cannot open '%s'", path);
 	if (fstat(log, &st) == 0 && st.st_size > (off_t)SERVER_LOG_MAX && ftruncate(log, 0) < 0)
-		log_debug("cannot truncate %s: %s", path, strerror(errno));
+		log_debug("cannot truncate '%s': %s", path, strerror(errno));
 	close(null);
 	close(log);
 	return 0;
@@ -218,14 +219,14 @@ static int start(struct owner *owner, struct penstock_error *err)
 
 	if (rc < 0)
 		return rc;
-	remove_owner(o->root); /* left by one that died */
+	remove_owner(o->root); /* left by an owner that was killed */
 	rc = write_token(owner, err);
 	if (rc == 0)
 		rc = account_load(&owner->account, o->root, true, err);
 	if (rc == 0) {
 		owner->users_fd = open(users, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 		if (owner->users_fd < 0)
-			rc = error_errno(err, errno, "cannot open %s", users);
+			rc = error_errno(err, errno, "cannot open '%s'", users);
 	}
 	if (rc == 0)
 		rc = server_start(&owner->server,

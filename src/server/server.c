@@ -55,14 +55,15 @@ static int listen_failed(const struct server_options *o, int e, struct penstock_
 {
 	if (e == EADDRINUSE)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"another process listens on %s port %u; use another port; port 0 "
-			"selects a free one",
+			"cannot listen on '%s' port %u: another process does; use another port, "
+			"or port 0 for a free one",
 			o->address, o->port);
 	if (e == EADDRNOTAVAIL)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s is not an address of this machine; use 0.0.0.0 for all addresses",
+			"cannot listen on '%s': it is not an address of this machine; use 0.0.0.0 "
+			"for all addresses",
 			o->address);
-	return error_errno(err, e, "cannot listen on %s port %u", o->address, o->port);
+	return error_errno(err, e, "cannot listen on '%s' port %u", o->address, o->port);
 }
 
 static int open_socket(const struct server_options *o, struct penstock_error *err)
@@ -75,7 +76,8 @@ static int open_socket(const struct server_options *o, struct penstock_error *er
 
 	if (!is_v4 && inet_pton(AF_INET6, o->address, &v6.sin6_addr) != 1)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"'%s' is not an IP address to listen on; use 127.0.0.1:9000 or [::1]:9000",
+			"cannot listen on '%s': it is not an IP address; use 127.0.0.1:9000 or "
+			"[::1]:9000",
 			o->address);
 	fd = socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)

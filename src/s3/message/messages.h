@@ -75,6 +75,29 @@ int s3_list_parse(const char *xml, size_t len, struct s3_list *out, struct penst
 void s3_list_write(struct buf *out, const struct s3_list *list);
 void s3_list_release(struct s3_list *message);
 
+struct s3_version {
+	const char *key, *version_id;
+	bool is_marker; /* a delete marker, without the members below `modified_ns` */
+	bool is_latest;
+	int64_t modified_ns;
+	const char *etag; /* with quotes */
+	const char *checksum_algorithm, *checksum_type;
+	uint64_t size;
+};
+/* ListVersionsResult; not parsed. */
+struct s3_versions {
+	const char *bucket, *prefix, *delimiter;
+	const char *key_marker, *version_id_marker, *next_key_marker, *next_version_id_marker;
+	bool url_encoded, truncated;
+	unsigned max_keys;
+	struct s3_owner owner; /* of each version */
+	struct s3_version *versions;
+	size_t n_versions;
+	const char **prefixes;
+	size_t n_prefixes;
+};
+void s3_versions_write(struct buf *out, const struct s3_versions *versions);
+
 struct s3_bucket {
 	const char *name;
 	const char *region; /* not parsed */

@@ -67,6 +67,50 @@ void s3_list_write(struct buf *out, const struct s3_list *list)
 	xml_close(out, "ListBucketResult");
 }
 
+static void write_version(
+	struct buf *out, const struct s3_version *v, const struct s3_owner *owner, bool url_encoded)
+{
+	const char *element = v->is_marker ? "DeleteMarker" : "Version";
+
+	xml_open(out, element);
+	xml_element_url(out, "Key", v->key, url_encoded);
+	xml_element(out, "VersionId", v->version_id);
+	xml_element_bool(out, "IsLatest", v->is_latest);
+	xml_element_date(out, "LastModified", v->modified_ns);
+	if (!v->is_marker) {
+		xml_element(out, "ETag", v->etag);
+		xml_element(out, "ChecksumAlgorithm", v->checksum_algorithm);
+		xml_element(out, "ChecksumType", v->checksum_type);
+		xml_element_u64(out, "Size", v->size);
+		xml_element(out, "StorageClass", "STANDARD");
+	}
+	write_owner(out, "Owner", owner);
+	xml_close(out, element);
+}
+
+void s3_versions_write(struct buf *out, const struct s3_versions *versions)
+{
+	bool url = versions->url_encoded;
+
+	xml_declaration(out);
+	xml_open_root(out, "ListVersionsResult");
+	xml_element(out, "Name", versions->bucket);
+	xml_element_url(out, "Prefix", versions->prefix, url);
+	xml_element_url(out, "Delimiter", versions->delimiter, url);
+	xml_element_url(out, "KeyMarker", versions->key_marker, url);
+	xml_element(out, "VersionIdMarker", versions->version_id_marker);
+	xml_element_u64(out, "MaxKeys", versions->max_keys);
+	if (url)
+		xml_element(out, "EncodingType", "url");
+	xml_element_bool(out, "IsTruncated", versions->truncated);
+	xml_element_url(out, "NextKeyMarker", versions->next_key_marker, url);
+	xml_element(out, "NextVersionIdMarker", versions->next_version_id_marker);
+	for (size_t i = 0; i < versions->n_versions; i++)
+		write_version(out, &versions->versions[i], &versions->owner, url);
+	write_prefixes(out, versions->prefixes, versions->n_prefixes, url);
+	xml_close(out, "ListVersionsResult");
+}
+
 void s3_buckets_write(struct buf *out, const struct s3_buckets *buckets)
 {
 	xml_declaration(out);

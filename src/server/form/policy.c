@@ -71,7 +71,7 @@ static const char *read_list(const json_t *list, struct condition *out)
 	if (!word || op == ARRAY_SIZE(ops))
 		return "Invalid Condition: unknown operation.";
 	if (json_array_size(list) != 3)
-		return "Invalid Condition: wrong number of arguments.";
+		return "Invalid Condition: wrong number of arguments; expected two.";
 	*out = (struct condition){.op = (enum op)op};
 	if (out->op == LENGTH_RANGE)
 		return read_size(first, &out->min) && read_size(second, &out->max) &&
@@ -181,7 +181,7 @@ static enum s3_error evaluate(const json_t *conditions, const struct policy_form
 		sizes->min = c.min > sizes->min ? c.min : sizes->min;
 		sizes->max = c.max < sizes->max ? c.max : sizes->max;
 	}
-	/* A form would else be good for each bucket. */
+	/* Otherwise a form would be valid for each bucket. */
 	if (!is_covered(conditions, "bucket")) {
 		buf_add_str(message, "Invalid according to Policy: Extra input fields: bucket");
 		return S3_E_ACCESS_DENIED;

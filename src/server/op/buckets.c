@@ -173,32 +173,30 @@ void op_create_bucket(struct request *req)
 	s3_create_bucket_release(&config);
 }
 
-bool op_subject_exists(struct request *req)
-{
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_object *object;
-
-	if (!req->key)
-		return reply_unless_stored(
-			req, store_bucket_get(req->server->store, req->bucket, NULL, &err), &err);
-	object = reply_unless_found(req, req->bucket, req->key, req->version);
-	store_object_unref(object);
-	return object != NULL;
-}
-
-static bool get_bucket(struct request *req, struct store_bucket *bucket)
+bool op_get_bucket(struct request *req, struct store_bucket *out)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	return reply_unless_stored(
-		req, store_bucket_get(req->server->store, req->bucket, bucket, &err), &err);
+		req, store_bucket_get(req->server->store, req->bucket, out, &err), &err);
+}
+
+bool op_subject_exists(struct request *req)
+{
+	struct store_object *object;
+
+	if (!req->key)
+		return op_get_bucket(req, NULL);
+	object = reply_unless_found(req, req->bucket, req->key, req->version);
+	store_object_unref(object);
+	return object != NULL;
 }
 
 void op_head_bucket(struct request *req)
 {
 	struct store_bucket bucket;
 
-	if (!get_bucket(req, &bucket))
+	if (!op_get_bucket(req, &bucket))
 		return;
 	reply_empty(req, MHD_HTTP_OK);
 	reply_header(req, "x-amz-bucket-region", region_of(&bucket));
@@ -218,7 +216,7 @@ void op_bucket_location(struct request *req)
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
 	struct store_bucket bucket;
 
-	if (!get_bucket(req, &bucket))
+	if (!op_get_bucket(req, &bucket))
 		return;
 	s3_reply_write(
 		&xml, &(struct s3_reply){.kind = S3_REPLY_LOCATION, .location = bucket.region});

@@ -58,21 +58,37 @@ static bool parse_source(struct request *req, struct source *out)
 	return (out->bucket && out->key) || reply_error(req, S3_E_SLOW_DOWN);
 }
 
+/* Returns NULL with a reply set, which for a named delete marker is another than that to a GET. */
+static struct store_object *find_source(struct request *req, const struct source *from)
+{
+	_cleanup_(store_object_unrefp) struct store_object *source = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status;
+
+	if (!from->version)
+		return reply_unless_found(req, from->bucket, from->key, NULL);
+	status = store_version_get(
+		req->server->store, from->bucket, from->key, from->version, &source, &err);
+	if (!reply_unless_stored(req, status, &err))
+		return NULL;
+	if (!source->marker)
+		return take_pointer(source);
+	reply_errorf(req, S3_E_INVALID_REQUEST,
+		"The source of a copy request may not specifically refer to a delete marker by "
+		"version id.");
+	return NULL;
+}
+
 /* Gets the current source after checking its conditions. Returns NULL with a reply set. */
 static struct store_object *open_source(struct request *req, const struct source *from)
 {
-	_cleanup_(store_object_unrefp) struct store_object *source = reply_unless_found(
-		req, from->bucket, from->key, from->version);
+	_cleanup_(store_object_unrefp) struct store_object *source = find_source(req, from);
 	struct conditions c = {.if_match = request_header(req, "x-amz-copy-source-if-match"),
 		.if_none_match = request_header(req, "x-amz-copy-source-if-none-match"),
 		.if_modified_since = request_header(req, "x-amz-copy-source-if-modified-since"),
 		.if_unmodified_since = request_header(
 			req, "x-amz-copy-source-if-unmodified-since")};
 
-	if (!source && from->version && req->status == MHD_HTTP_METHOD_NOT_ALLOWED)
-		reply_errorf(req, S3_E_INVALID_REQUEST,
-			"The source of a copy request may not specifically refer to a delete "
-			"marker by version id.");
 	if (!source || !conditions_any(&c) ||
 		conditions_evaluate_copy_source(
 			&c, &(struct condition_state){.exists = true,
@@ -134,7 +150,7 @@ static int hash_range(struct store_object *source, uint64_t offset, uint64_t len
 
 static const char redirect_header[] = "x-amz-website-redirect-location";
 
-/* Returns true for the stored headers that a copy never has from its source. */
+/* Returns true for the stored headers that a copy never takes from its source. */
 static bool is_of_request(const char *name)
 {
 	return strcmp(name, "x-amz-storage-class") == 0 || strcmp(name, redirect_header) == 0;
@@ -218,7 +234,8 @@ static bool copy_checksum(struct request *req, struct store_object *source)
 	return true;
 }
 
-/* Calls `attempt`, which returns true if the reply is set, until the source stays the same. */
+/* Calls `attempt` until it returns true, with a reply set. It returns false if the source was
+ * replaced meanwhile. */
 static void copy_with(
 	struct request *req, bool (*attempt)(struct request *req, const struct source *from))
 {

@@ -52,15 +52,12 @@ bool op_names_fit(const struct store_list *found)
 
 /* Fills in the entries and prefixes of the document; list_reply() frees the arrays. */
 static bool list_fill(
-	struct s3_list *list, const struct store_list *found, bool owners, struct buf *etags)
+	struct request *req, struct s3_list *list, const struct store_list *found, bool owners)
 {
 	list->entries = calloc(found->n + 1, sizeof(*list->entries));
 	list->prefixes = calloc(found->n + 1, sizeof(*list->prefixes));
-	buf_init(etags, LIMIT_XML_BODY);
-	/* Reserved at once, because the entries point into it. */
-	if (!list->entries || !list->prefixes ||
-		!buf_reserve(etags, (found->n + 1) * (STORE_ETAG_SIZE + 2)))
-		return false;
+	if (!list->entries || !list->prefixes)
+		return reply_error(req, S3_E_SLOW_DOWN);
 	for (size_t i = 0; i < found->n; i++) {
 		const struct store_list_entry *f = &found->entries[i];
 		struct s3_list_entry *e;
@@ -71,7 +68,7 @@ static bool list_fill(
 		}
 		e = &list->entries[list->n_entries++];
 		*e = (struct s3_list_entry){.key = f->key,
-			.etag = etags->data + etags->len,
+			.etag = request_quote(req, f->etag),
 			.storage_class = "STANDARD",
 			.owner = owners ? &owner : NULL,
 			.size = f->size,
@@ -80,11 +77,9 @@ static bool list_fill(
 			e->checksum_algorithm = f->checksum.algorithm;
 			e->checksum_type = f->checksum.type;
 		}
-		buf_printf(etags, "\"%s\"", f->etag);
-		buf_add_char(etags, '\0');
 	}
 	list->truncated = found->truncated;
-	return !buf_failed(etags);
+	return true;
 }
 
 /* Reads and replies; `next` (of v1 or v2) is set to the last entry of a truncated list. */
@@ -93,16 +88,13 @@ static void list_reply(struct request *req, struct s3_list *list,
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
-	_cleanup_(buf_release) struct buf etags = BUF_INIT(0);
 	_cleanup_(store_list_release) struct store_list found = {0};
 
 	if (!reply_unless_stored(
 		    req, store_list_objects(req->server->store, query, &found, &err), &err))
 		return;
 	list->url_encoded = list->url_encoded || !op_names_fit(&found);
-	if (!list_fill(list, &found, owners, &etags)) {
-		reply_error(req, S3_E_SLOW_DOWN);
-	} else {
+	if (list_fill(req, list, &found, owners)) {
 		if (found.truncated && next) {
 			const char *last = found.entries[found.n - 1].key;
 

@@ -6,6 +6,7 @@
 
 struct request;
 struct s3_list;
+struct store_bucket;
 struct store_list;
 struct store_object;
 struct store_list_query;
@@ -14,6 +15,8 @@ struct store_list_query;
 #define OWNER_ID   "70656e73746f636b00000000000000000000000000000000000000000000000000"
 #define OWNER_NAME "penstock"
 
+/* Gets the bucket of the request. Returns false with a reply set if it does not exist. */
+bool op_get_bucket(struct request *req, struct store_bucket *out);
 /* Returns false with a reply set if the bucket, or the object if one is named, does not exist. */
 bool op_subject_exists(struct request *req);
 
@@ -26,13 +29,13 @@ struct op_note {
 	const void *arg; /* of allowed() */
 	unsigned status; /* of the reply */
 };
-/* Changes it and replies. */
+/* Makes the change and replies. */
 void op_annotate(struct request *req, const struct op_note *note);
 
-/* The token of the next page: its predecessor's last name, in hexadecimal. Returns NULL if out of
- * memory; the reply is then 503. */
+/* Returns the token of the next page: the last name of this one, in hexadecimal. Returns NULL if
+ * out of memory; the reply is then 503. */
 const char *op_token(struct request *req, const char *last);
-/* Returns NULL with a reply set. */
+/* Returns the name in a token, or NULL with a reply set. */
 const char *op_token_decode(struct request *req, const char *token);
 
 /* Reads prefix, delimiter, encoding and length of a list. Returns false with a reply set. */
@@ -78,7 +81,7 @@ void op_read_many(struct request *req);
 void op_put_object_begin(struct request *req);
 /* Stores the complete body; then `after` replies. */
 void op_store_object(struct request *req, void (*after)(struct request *req));
-/* Checks a condition that an object can only fail, before its body is sent. Returns false with a
+/* Checks before the body is sent if an object already fails the condition. Returns false with a
  * reply set. */
 bool op_check_condition_early(struct request *req);
 /* A browser's form. */

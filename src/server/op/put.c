@@ -108,19 +108,17 @@ static void op_put_object(struct request *req)
 	op_store_object(req, put_object_after);
 }
 
-/* Checks the bucket before the body is sent. Not worth the cost for a small body, unless the client
- * waits for it. */
+/* Checks the bucket before the body is sent. For a small body the check is not worth its cost,
+ * unless the client waits for it. */
 static bool check_bucket(struct request *req)
 {
 	const char *length = request_header(req, "content-length");
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	uint64_t n;
 
 	if (!request_header(req, "expect") && length &&
 		str_to_u64(length, 0, LIMIT_SERVER_LATE_HASH, &n))
 		return true;
-	return reply_unless_stored(
-		req, store_bucket_get(req->server->store, req->bucket, NULL, &err), &err);
+	return op_get_bucket(req, NULL);
 }
 
 bool op_check_condition_early(struct request *req)

@@ -102,18 +102,14 @@ static void write_parts(struct request *req, struct s3_parts *list,
 	enum checksum_kind kind = checksum_find(upload->checksum.algorithm);
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
 	_cleanup_free_ struct s3_part *out = calloc(list->n + 1, sizeof(*out));
-	_cleanup_free_ char *etags = malloc((list->n + 1) * (STORE_ETAG_SIZE + 2));
 
-	if (!out || !etags) {
+	if (!out) {
 		reply_error(req, S3_E_SLOW_DOWN);
 		return;
 	}
 	for (size_t i = 0; i < list->n; i++) {
-		char *etag = etags + i * (STORE_ETAG_SIZE + 2);
-
-		snprintf(etag, STORE_ETAG_SIZE + 2, "\"%s\"", parts[i].etag);
 		out[i] = (struct s3_part){.number = parts[i].number,
-			.etag = etag,
+			.etag = request_quote(req, parts[i].etag),
 			.size = parts[i].size,
 			.modified_ns = parts[i].modified_ns};
 		if (kind && parts[i].checksum[0])

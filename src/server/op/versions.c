@@ -1,5 +1,5 @@
 /* Versioning of a bucket, and the list of its versions. */
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -15,11 +15,9 @@
 void op_bucket_versioning(struct request *req)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_bucket bucket;
 
-	if (!reply_unless_stored(
-		    req, store_bucket_get(req->server->store, req->bucket, &bucket, &err), &err))
+	if (!op_get_bucket(req, &bucket))
 		return;
 	xml_declaration(&xml);
 	xml_open_root(&xml, "VersioningConfiguration");
@@ -59,73 +57,58 @@ void op_put_bucket_versioning(struct request *req)
 
 /* --- ListObjectVersions ---------------------------------------------------------------------- */
 
-static void write_version(struct buf *xml, const struct store_list_entry *e, bool encode)
+static void fill_version(
+	struct request *req, const struct store_list_entry *from, struct s3_version *to)
 {
-	const char *name = e->is_marker ? "DeleteMarker" : "Version";
-	char etag[STORE_ETAG_SIZE + 2];
-
-	xml_open(xml, name);
-	xml_element_url(xml, "Key", e->key, encode);
-	xml_element(xml, "VersionId", e->version);
-	xml_element_bool(xml, "IsLatest", e->is_latest);
-	xml_element_date(xml, "LastModified", e->modified_ns);
-	if (!e->is_marker) {
-		snprintf(etag, sizeof(etag), "\"%s\"", e->etag);
-		xml_element(xml, "ETag", etag);
-		if (e->checksum.algorithm[0]) {
-			xml_element(xml, "ChecksumAlgorithm", e->checksum.algorithm);
-			xml_element(xml, "ChecksumType", e->checksum.type);
-		}
-		xml_element_u64(xml, "Size", e->size);
-		xml_element(xml, "StorageClass", "STANDARD");
+	*to = (struct s3_version){.key = from->key,
+		.version_id = from->version,
+		.is_marker = from->is_marker,
+		.is_latest = from->is_latest,
+		.modified_ns = from->modified_ns,
+		.size = from->size};
+	if (from->is_marker)
+		return;
+	to->etag = request_quote(req, from->etag);
+	if (from->checksum.algorithm[0]) {
+		to->checksum_algorithm = from->checksum.algorithm;
+		to->checksum_type = from->checksum.type;
 	}
-	xml_open(xml, "Owner");
-	xml_element(xml, "ID", OWNER_ID);
-	xml_element(xml, "DisplayName", OWNER_NAME);
-	xml_close(xml, "Owner");
-	xml_close(xml, name);
 }
 
-static void write_list(struct buf *xml, const struct s3_list *list, const char *version_marker,
-	const struct store_list *found)
+static void reply_versions(
+	struct request *req, struct s3_versions *list, const struct store_list *found)
 {
-	bool encode = list->url_encoded;
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
+	_cleanup_free_ struct s3_version *versions = calloc(found->n + 1, sizeof(*versions));
+	_cleanup_free_ const char **prefixes = calloc(found->n + 1, sizeof(char *));
+	const struct store_list_entry *last = found->n ? &found->entries[found->n - 1] : NULL;
+	char place[STORE_VERSION_SIZE];
 
-	xml_declaration(xml);
-	xml_open_root(xml, "ListVersionsResult");
-	xml_element(xml, "Name", list->bucket);
-	xml_element_url(xml, "Prefix", list->prefix, encode);
-	xml_element_url(xml, "Delimiter", list->delimiter, encode);
-	xml_element_url(xml, "KeyMarker", list->marker, encode);
-	xml_element(xml, "VersionIdMarker", version_marker);
-	xml_element_u64(xml, "MaxKeys", list->max_keys);
-	xml_element(xml, "EncodingType", encode ? "url" : NULL);
-	xml_element_bool(xml, "IsTruncated", found->truncated);
-	if (found->truncated && found->n) {
-		const struct store_list_entry *last = &found->entries[found->n - 1];
-		char place[STORE_VERSION_SIZE];
-
-		store_version_place(last, place);
-		xml_element_url(xml, "NextKeyMarker", last->key, encode);
-		xml_element(xml, "NextVersionIdMarker", last->is_prefix ? NULL : place);
+	if (!versions || !prefixes) {
+		reply_error(req, S3_E_SLOW_DOWN);
+		return;
 	}
 	for (size_t i = 0; i < found->n; i++) {
-		const struct store_list_entry *e = &found->entries[i];
-
-		if (!e->is_prefix) {
-			write_version(xml, e, encode);
-			continue;
-		}
-		xml_open(xml, "CommonPrefixes");
-		xml_element_url(xml, "Prefix", e->key, encode);
-		xml_close(xml, "CommonPrefixes");
+		if (found->entries[i].is_prefix)
+			prefixes[list->n_prefixes++] = found->entries[i].key;
+		else
+			fill_version(req, &found->entries[i], &versions[list->n_versions++]);
 	}
-	xml_close(xml, "ListVersionsResult");
+	list->versions = versions;
+	list->prefixes = prefixes;
+	list->truncated = found->truncated;
+	if (found->truncated && last) {
+		store_version_place(last, place);
+		list->next_key_marker = last->key;
+		list->next_version_id_marker = last->is_prefix ? NULL : place;
+	}
+	s3_versions_write(&xml, list);
+	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
 void op_list_versions(struct request *req)
 {
-	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
+	const char *marker = request_query(req, "key-marker");
 	const char *version = request_query(req, "version-id-marker");
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_list list = {0};
@@ -134,13 +117,10 @@ void op_list_versions(struct request *req)
 
 	if (!op_list_begin(req, &list, &query))
 		return;
-	list.marker = request_query(req, "key-marker");
-	if (!list.marker)
-		list.marker = "";
-	query.after = list.marker;
+	query.after = marker ? marker : "";
 	if (version && !*version)
 		version = NULL;
-	if (version && !*list.marker) {
+	if (version && !*query.after) {
 		reply_errorf(req, S3_E_INVALID_ARGUMENT,
 			"A version-id marker cannot be specified without a key marker.");
 		return;
@@ -152,7 +132,14 @@ void op_list_versions(struct request *req)
 	if (!reply_unless_stored(req,
 		    store_version_list(req->server->store, &query, version, &found, &err), &err))
 		return;
-	list.url_encoded = list.url_encoded || !op_names_fit(&found);
-	write_list(&xml, &list, version ? version : "", &found);
-	reply_xml(req, MHD_HTTP_OK, &xml);
+	reply_versions(req,
+		&(struct s3_versions){.bucket = req->bucket,
+			.prefix = list.prefix,
+			.delimiter = list.delimiter,
+			.key_marker = query.after,
+			.version_id_marker = version ? version : "",
+			.url_encoded = list.url_encoded || !op_names_fit(&found),
+			.max_keys = list.max_keys,
+			.owner = {OWNER_ID, OWNER_NAME}},
+		&found);
 }

@@ -48,11 +48,13 @@ static int from_environment(struct account *out, struct penstock_error *err)
 		return 0;
 	if (!id || !secret || !*id || !*secret)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s and %s must both be set and not be empty, or neither", ID_VARIABLE,
-			SECRET_VARIABLE);
+			"cannot use the keys of the environment: %s and %s must both be set and "
+			"not empty; set both, or neither",
+			ID_VARIABLE, SECRET_VARIABLE);
 	if (strlen(id) > SIGV4_ACCESS_KEY_MAX)
-		return error_set(err, PENSTOCK_E_LIMIT, "%s is longer than %d bytes", ID_VARIABLE,
-			SIGV4_ACCESS_KEY_MAX);
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"cannot use the keys of the environment: %s is longer than %d bytes",
+			ID_VARIABLE, SIGV4_ACCESS_KEY_MAX);
 	out->from_environment = true;
 	return account_set(out, id, secret, err) < 0 ? -PENSTOCK_E_MEMORY : 1;
 }
@@ -97,8 +99,8 @@ static int from_file(struct account *out, const char *path, struct penstock_erro
 	}
 	if (!id || !secret || !*id || !*secret)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s has no aws_access_key_id and aws_secret_access_key; remove it to "
-			"generate new keys",
+			"cannot read the keys in '%s': aws_access_key_id or aws_secret_access_key "
+			"is missing; remove the file to generate new keys",
 			path);
 	return account_set(out, id, secret, err);
 }

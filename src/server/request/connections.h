@@ -21,7 +21,7 @@ struct penstock_error;
 
 /* `limit` is the number of connections that the event loops accept. */
 int connections_start(struct connections **out, size_t limit, struct penstock_error *err);
-/* After the last connection was closed. NULL is allowed. */
+/* Called after the last connection was closed. NULL is allowed. */
 void connections_stop(struct connections *list);
 
 /* Returns NULL if out of memory. */

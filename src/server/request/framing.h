@@ -1,5 +1,5 @@
-/* Strictness about the head of a request: a proxy in front of the store and the store must agree on
- * where each header, and the request itself, ends. */
+/* Checks the head of a request strictly: a proxy in front of the store and the store must agree
+ * where each header ends, and where the request ends. */
 #ifndef SERVER_REQUEST_FRAMING_H
 #define SERVER_REQUEST_FRAMING_H
 

@@ -17,9 +17,9 @@
 /* Bytes of each body per round: together they fit in the processor's cache, and newly completed
  * bodies soon find a free lane. */
 #define CHUNK ((size_t)16 * KIB)
-/* Number of bodies that make a full round, */
+/* Number of bodies that make a full round. */
 #define ENOUGH MD5_LANES
-/* and the time that complete bodies wait for incoming ones. */
+/* Time that complete bodies wait for incoming ones, so that a round is fuller. */
 #define LINGER_MS 2
 
 struct lane {
@@ -127,7 +127,6 @@ static bool take_bodies(struct hasher *hasher)
 	if (!hasher->busy) {
 		while (!hasher->head && !hasher->stopping)
 			pthread_cond_wait(&hasher->filled, &hasher->lock);
-		/* It waits a little for announced bodies, so that a round is fuller. */
 		until = clock_monotonic_ms() + LINGER_MS;
 		while (hasher->waiting < ENOUGH && hasher->coming && !hasher->stopping &&
 			(left = until - clock_monotonic_ms()) > 0)

@@ -20,13 +20,13 @@ static inline bool request_replied(const struct request *req)
 bool reply_error(struct request *req, enum s3_error error);
 bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The object, or a version of it if `version` is not NULL; NULL with a reply set if there is none,
- * or a delete marker. Release the reference. */
+/* Gets the object, or a version of it if `version` is not NULL. Returns NULL with a reply set if
+ * there is none, or a delete marker. Release the reference. */
 struct store_object *reply_unless_found(
 	struct request *req, const char *bucket, const char *key, const char *version);
-/* Names the version if the bucket has versioning. */
+/* Adds x-amz-version-id if the bucket has versioning. */
 void reply_version(struct request *req, const struct store_object *object);
-/* Names the version that a request has made, unless it is "null", as AWS does. */
+/* Adds x-amz-version-id of a version that the request made, unless it is "null", as AWS does. */
 void reply_made(struct request *req, const char *version);
 /* Replies with an error that is not in the table of s3/message/errors.h. */
 void reply_code(struct request *req, unsigned status, const char *code, const char *message);
@@ -38,7 +38,8 @@ bool reply_document_error(struct request *req, enum s3_error problem, struct pen
 /* Replies to an internal failure; releases err. */
 bool reply_failure(struct request *req, struct penstock_error *err);
 void reply_empty(struct request *req, unsigned status);
-/* Replies to a browser, which cannot sign: a page with the use of the store. Returns false. */
+/* Replies to a browser, which cannot sign, with a page about the use of the store. Returns
+ * false. */
 bool reply_page(struct request *req);
 /* Takes over the contents. */
 void reply_xml(struct request *req, unsigned status, struct buf *xml);

@@ -1,5 +1,6 @@
 #include "server/request/request.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -18,6 +19,17 @@ char *request_strdup(struct request *req, const char *s)
 
 	req->no_memory = req->no_memory || !copy;
 	return copy;
+}
+
+const char *request_quote(struct request *req, const char *etag)
+{
+	size_t size = strlen(etag) + sizeof("\"\"");
+	char *quoted = arena_alloc(&req->arena, size);
+
+	req->no_memory = req->no_memory || !quoted;
+	if (quoted)
+		snprintf(quoted, size, "\"%s\"", etag);
+	return quoted;
 }
 
 const char *request_header(const struct request *req, const char *name)

@@ -70,7 +70,7 @@ struct request {
 	const char *method;
 	bool head;
 	bool seen; /* counted in server->active */
-	bool no_memory; /* a part of it could not be copied: the reply is 503 */
+	bool no_memory; /* a part of the request could not be copied: the reply is 503 */
 	struct sigv4_header headers[REQUEST_HEADERS_MAX];
 	size_t n_headers;
 
@@ -78,7 +78,7 @@ struct request {
 	char bucket[64]; /* "" for the service itself */
 	char *key; /* NULL for the bucket itself */
 	size_t key_len;
-	const char *version; /* that it names; NULL if it names none */
+	const char *version; /* in the query; NULL if there is none */
 
 	struct sigv4_auth auth;
 	struct sigv4_chain chain;
@@ -96,7 +96,7 @@ struct request {
 	struct store_put put;
 	struct store_part_put part;
 	struct buf stored_headers;
-	struct form *form; /* of a browser; NULL if there is none */
+	struct form *form; /* sent by a browser; NULL if there is none */
 	const char *upload_id; /* in the arena */
 	struct arena arena; /* small strings that live as long as the request */
 
@@ -105,8 +105,12 @@ struct request {
 	struct MHD_Response *response;
 };
 
-/* Returns a copy that lives as long as the request, or NULL if out of memory. */
+/* Returns a copy that lives as long as the request. Returns NULL if out of memory; the reply is
+ * then 503. */
 char *request_strdup(struct request *req, const char *s);
+/* Returns the ETag in quotes, which lives as long as the request. Returns NULL if out of memory;
+ * the reply is then 503. */
+const char *request_quote(struct request *req, const char *etag);
 /* Returns the value of the first header of that name, or NULL if absent. */
 const char *request_header(const struct request *req, const char *name);
 /* Returns the decoded value of a query parameter, which lives as long as the request, or NULL if

@@ -14,7 +14,7 @@ struct store_object;
 #define TAGS_HEADER ":tags"
 #define TAGS_CONFIG "tagging"
 
-/* Checks them; an object or a bucket may have `most`. Returns false with a reply set. */
+/* Checks tags, of which an object or a bucket may have `most`. Returns false with a reply set. */
 bool tags_acceptable(struct request *req, const struct s3_tagging *tags, size_t most);
 /* Returns the text, which lives as long as the request. Returns NULL with a reply set. */
 const char *tags_text(struct request *req, const struct s3_tagging *tags);
@@ -24,7 +24,7 @@ const char *tags_of_document(struct request *req, const char *xml, size_t len, s
 /* Appends the pair of an object's tags, if the request has x-amz-tagging. Returns false with a
  * reply set. */
 bool tags_add(struct request *req, struct buf *out);
-/* Adds the number of tags, if there are any. */
+/* Adds x-amz-tagging-count, if the object has tags. */
 void reply_tag_count(struct request *req, const struct store_object *object);
 
 #endif

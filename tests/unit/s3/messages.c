@@ -249,6 +249,47 @@ static void uploads_and_parts_come_back_as_they_were(void **state)
 	s3_parts_release(&parts_out);
 }
 
+/* A marker has no content, and names are encoded where the document says so. */
+static void versions_and_markers_are_written(void **state)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	struct s3_version entries[] = {
+		{.key = "a b", .version_id = "2", .is_latest = true, .is_marker = true, .size = 7},
+		{.key = "a b", .version_id = "1", .etag = "\"e\"", .size = 5}};
+	const char *prefixes[] = {"p /"};
+	struct s3_versions versions = {.bucket = "b",
+		.prefix = "",
+		.key_marker = "",
+		.version_id_marker = "",
+		.url_encoded = true,
+		.truncated = true,
+		.next_key_marker = "a b",
+		.next_version_id_marker = "1",
+		.max_keys = 3,
+		.owner = {"o", NULL},
+		.versions = entries,
+		.n_versions = 2,
+		.prefixes = prefixes,
+		.n_prefixes = 1};
+
+	(void)state;
+	s3_versions_write(&xml, &versions);
+
+	assert_non_null(strstr(xml.data, "<EncodingType>url</EncodingType><IsTruncated>true<"));
+	assert_non_null(strstr(xml.data, "<NextKeyMarker>a%20b</NextKeyMarker>"
+					 "<NextVersionIdMarker>1</NextVersionIdMarker>"));
+	assert_non_null(strstr(xml.data,
+		"<DeleteMarker><Key>a%20b</Key><VersionId>2</VersionId><IsLatest>true</IsLatest>"
+		"<LastModified>1970-01-01T00:00:00.000Z</LastModified><Owner><ID>o</ID></Owner>"
+		"</DeleteMarker>"));
+	assert_non_null(strstr(xml.data,
+		"<Version><Key>a%20b</Key><VersionId>1</VersionId><IsLatest>false</IsLatest>"
+		"<LastModified>1970-01-01T00:00:00.000Z</LastModified><ETag>&quot;e&quot;</ETag>"
+		"<Size>5</Size><StorageClass>STANDARD</StorageClass>"));
+	assert_non_null(
+		strstr(xml.data, "<CommonPrefixes><Prefix>p%20/</Prefix></CommonPrefixes></ListV"));
+}
+
 static void the_parts_of_an_object_are_read_from_its_attributes(void **state)
 {
 	static const char xml[] =
@@ -547,6 +588,7 @@ int main(void)
 		cmocka_unit_test(a_list_is_bounded),
 		cmocka_unit_test(a_document_longer_than_the_limit_is_refused),
 		cmocka_unit_test(uploads_and_parts_come_back_as_they_were),
+		cmocka_unit_test(versions_and_markers_are_written),
 		cmocka_unit_test(the_parts_of_an_object_are_read_from_its_attributes),
 		cmocka_unit_test(a_complete_request_is_checked_before_it_is_believed),
 		cmocka_unit_test(a_multi_delete_comes_back_with_every_name),
