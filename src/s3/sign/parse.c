@@ -399,6 +399,8 @@ enum sigv4_failure sigv4_parse_form(const struct sigv4_form *form, struct sigv4_
 		return SIGV4_MALFORMED_FORM;
 	if (!terminated)
 		return SIGV4_SCOPE_SERVICE;
+	out->presigned = false;
+	out->expires = SIGV4_EXPIRES_MAX;
 	if (!copy_span(form->signature, strlen(form->signature), out->signature,
 		    sizeof(out->signature)) ||
 		!valid_signature(out->signature))

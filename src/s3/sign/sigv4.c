@@ -256,7 +256,7 @@ static enum sigv4_failure check_times(const struct sigv4_auth *auth, int64_t now
 {
 	if (strncmp(auth->scope.date, auth->date, sizeof(auth->scope.date) - 1) != 0)
 		return SIGV4_SCOPE_DATE;
-	if (auth->presigned) {
+	if (auth->expires) {
 		if (auth->when > now + SIGV4_SKEW_SECONDS)
 			return SIGV4_NOT_YET_VALID;
 		return now > auth->when + auth->expires ? SIGV4_EXPIRED : SIGV4_VALID;
@@ -293,16 +293,18 @@ enum sigv4_failure sigv4_verify(struct sigv4 *ws, const struct sigv4_request *re
 }
 
 enum sigv4_failure sigv4_verify_form(struct sigv4 *ws, const struct sigv4_auth *auth,
-	const char *secret_key, const char *policy, size_t len)
+	const char *secret_key, const char *policy, int64_t now)
 {
 	uint8_t key[32], ours[32], theirs[32];
+	enum sigv4_failure f;
 
 	if (strcmp(auth->scope.service, "s3") != 0)
 		return SIGV4_SCOPE_SERVICE;
-	if (strncmp(auth->scope.date, auth->date, sizeof(auth->scope.date) - 1) != 0)
-		return SIGV4_SCOPE_DATE;
+	f = check_times(auth, now);
+	if (f)
+		return f;
 	signing_key(ws, secret_key, &auth->scope, key);
-	hmac(ws, key, sizeof(key), policy, len, ours);
+	hmac(ws, key, sizeof(key), policy, strlen(policy), ours);
 	OPENSSL_cleanse(key, sizeof(key));
 	if (hash_failed(ws))
 		return SIGV4_NO_MEMORY;

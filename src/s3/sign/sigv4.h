@@ -54,7 +54,7 @@
 #define SIGV4_ACCESS_KEY_MAX 512
 #define SIGV4_REGION_MAX     64
 #define SIGV4_SKEW_SECONDS   900 /* allowed clock skew of a header-signed request */
-#define SIGV4_EXPIRES_MAX    604800 /* seconds: longest validity of a presigned URL */
+#define SIGV4_EXPIRES_MAX    604800 /* seconds: longest validity of a presigned URL or a form */
 
 struct sigv4_header {
 	const char *name; /* in any case */
@@ -185,7 +185,7 @@ struct sigv4_auth {
 	struct sigv4_scope scope;
 	char date[DATE_BASIC_SIZE];
 	int64_t when; /* `date` in seconds */
-	unsigned expires; /* presigned only, seconds */
+	unsigned expires; /* seconds; 0 if signed in a header */
 	char signature[SIGV4_SIGNATURE_SIZE];
 	char signed_headers[LIMIT_SIGV4_NAMES]; /* "host;x-amz-date" */
 	const char *payload_hash; /* as covered by the signature; points into the request */
@@ -206,10 +206,10 @@ struct sigv4_form {
 };
 /* Reads the fields; changes nothing but `out`. */
 enum sigv4_failure sigv4_parse_form(const struct sigv4_form *form, struct sigv4_auth *out);
-/* Checks the signature of the policy, which is the text as sent, in constant time. A policy has its
- * own expiration. */
+/* Checks the date against `now` (seconds): it is valid for SIGV4_EXPIRES_MAX. Then checks the
+ * signature of `policy`, the text as sent, in constant time. The policy has its own expiration. */
 enum sigv4_failure sigv4_verify_form(struct sigv4 *ws, const struct sigv4_auth *auth,
-	const char *secret_key, const char *policy, size_t len);
+	const char *secret_key, const char *policy, int64_t now);
 
 /* Gets the seed of the chunk signatures, after a successful verification of a streamed request. */
 int sigv4_chain_start(struct sigv4 *ws, const struct sigv4_auth *auth, const char *secret_key,

@@ -38,7 +38,7 @@ void op_post_release(struct request *req)
 	req->form = NULL;
 }
 
-/* Ends the parse after a reply was set. */
+/* Ends the parse once a reply is set. */
 static int refused(struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_PROTOCOL, "the form is refused");
@@ -148,8 +148,8 @@ static bool authenticate(struct request *req)
 	if (f == SIGV4_VALID && !str_equal_secret(req->auth.access_key, req->server->access_key_id))
 		return reply_error(req, S3_E_INVALID_ACCESS_KEY_ID);
 	if (f == SIGV4_VALID)
-		f = sigv4_verify_form(
-			signer, &req->auth, req->server->secret_access_key, policy, strlen(policy));
+		f = sigv4_verify_form(signer, &req->auth, req->server->secret_access_key, policy,
+			clock_wall_ns() / NS_PER_S);
 	if (f != SIGV4_VALID)
 		return reply_errorf(req, sigv4_failure_error(f), "%s", sigv4_failure_message(f));
 	return true;
@@ -263,14 +263,10 @@ static bool take_key(struct request *req)
 
 static bool begin_object(struct request *req)
 {
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-
 	return adopt_fields(req) && headers_acceptable(req) &&
 	       headers_collect(req, &req->stored_headers) && tags_add(req, &req->stored_headers) &&
 	       lock_add(req, &req->stored_headers) && lock_has_checksum(req) &&
-	       headers_condition(req, &req->put.condition) &&
-	       reply_unless_stored(
-		       req, store_bucket_get(req->server->store, req->bucket, NULL, &err), &err) &&
+	       headers_condition(req, &req->put.condition) && op_get_bucket(req, NULL) &&
 	       op_check_condition_early(req) && body_begin_file(req);
 }
 

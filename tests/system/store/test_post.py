@@ -34,8 +34,8 @@ def encoded(parts, end=True):
 class Form:
     """A signed form; `fields` are those in addition to the signature's, all of them allowed as they are."""
 
-    def __init__(self, wire, fields, conditions=None, expires_s=600, document=None):
-        date = wire.stamp()
+    def __init__(self, wire, fields, conditions=None, expires_s=600, document=None, skew_s=0):
+        date = wire.stamp(skew_s)
         scope = f"{date[:8]}/us-east-1/s3/aws4_request"
         self.fields = dict(fields) | {
             "x-amz-algorithm": "AWS4-HMAC-SHA256",
@@ -284,6 +284,21 @@ def test_a_changed_form_is_refused(wire, change, status, code):
 
     assert (reply.status, reply.code) == (status, code)
     assert keys(wire) == []
+
+
+# As at AWS, a signature is valid for seven days, even if its policy is longer.
+@pytest.mark.parametrize("skew_s, status, code", [
+    (-6 * 86400, 204, None),
+    (-8 * 86400, 403, "AccessDenied"),
+    (3600, 403, "AccessDenied"),
+])  # fmt: skip
+def test_the_date_of_a_form_bounds_its_signature(wire, skew_s, status, code):
+    form = Form(wire, {"key": "k"}, skew_s=skew_s, expires_s=30 * 86400)
+
+    reply = post(wire, form.parts())
+
+    assert (reply.status, reply.code) == (status, code)
+    assert keys(wire) == (["k"] if status == 204 else [])
 
 
 def test_a_form_without_a_signature_is_refused(wire):

@@ -364,7 +364,6 @@ static void too_many_parameters_are_refused(void **state)
 	assert_int_equal(check(&req, DATE), SIGV4_TOO_LARGE);
 }
 
-/* Every failure has a code and a message of its own kind. */
 /* The signature of a form is that of its policy; it was computed with Python. */
 static void each_defect_of_a_form_has_its_name(void **state)
 {
@@ -401,11 +400,30 @@ static void each_defect_of_a_form_has_its_name(void **state)
 		enum sigv4_failure f = sigv4_parse_form(&rows[i].form, &auth);
 
 		if (!f)
-			f = sigv4_verify_form(&ws, &auth, secret, policy, strlen(policy));
+			f = sigv4_verify_form(&ws, &auth, secret, policy, DATE + 86400);
 		assert_int_equal(f, rows[i].failure);
 	}
 }
 
+/* A policy may be valid for longer than the key of its signature. */
+static void the_signature_of_a_form_is_valid_for_seven_days(void **state)
+{
+	static const char policy[] = "eyJjb25kaXRpb25zIjpbXX0=";
+	const struct sigv4_form form = {"AWS4-HMAC-SHA256", "AK" SCOPE, "20130524T000000Z",
+		"d67bd2df67495e3925c34aa34b62b6d79bccbd89f26339ac11d91c5b33a251ff"};
+	struct sigv4_auth auth;
+
+	(void)state;
+	assert_int_equal(sigv4_parse_form(&form, &auth), SIGV4_VALID);
+	assert_int_equal(sigv4_verify_form(&ws, &auth, secret, policy, DATE + 604800), SIGV4_VALID);
+	assert_int_equal(
+		sigv4_verify_form(&ws, &auth, secret, policy, DATE + 604801), SIGV4_EXPIRED);
+	assert_int_equal(sigv4_verify_form(&ws, &auth, secret, policy, DATE - 900), SIGV4_VALID);
+	assert_int_equal(
+		sigv4_verify_form(&ws, &auth, secret, policy, DATE - 901), SIGV4_NOT_YET_VALID);
+}
+
+/* Every failure has a code and a message of its own kind. */
 static void every_failure_can_be_answered(void **state)
 {
 	(void)state;
@@ -428,6 +446,7 @@ int main(void)
 		cmocka_unit_test(the_key_cache_never_outlives_its_secret_or_scope),
 		cmocka_unit_test(too_many_parameters_are_refused),
 		cmocka_unit_test(each_defect_of_a_form_has_its_name),
+		cmocka_unit_test(the_signature_of_a_form_is_valid_for_seven_days),
 		cmocka_unit_test(every_failure_can_be_answered),
 	};
 
