@@ -16,8 +16,8 @@
 #include "base/log.h"
 #include "base/must.h"
 
-/* Interval at which the write-back of a body is started, so that the final sync has little left to
- * do. */
+/* Bytes of a body after which their write-back is started, so that the final sync has little left
+ * to do. */
 #define WRITEBACK_STEP (8 * MIB)
 
 struct store_body {
@@ -101,7 +101,7 @@ static void unlink_now(struct store *store, uint64_t id)
 
 	blob_path(id, path);
 	if (unlinkat(store->root_fd, path, 0) < 0 && errno != ENOENT)
-		log_warn("cannot remove %s/%s: %s", store->root, path, strerror(errno));
+		log_warn("cannot remove '%s/%s': %s", store->root, path, strerror(errno));
 }
 
 /* Unlinks the file now, or when that is allowed. */
@@ -184,7 +184,7 @@ int blob_open(struct store *store, uint64_t id, struct penstock_error *err)
 	blob_path(id, path);
 	fd = openat(store->root_fd, path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return error_errno(err, errno, "cannot open %s/%s", store->root, path);
+		return error_errno(err, errno, "cannot open '%s/%s'", store->root, path);
 	return fd;
 }
 
@@ -281,14 +281,14 @@ static int body_create_file(struct store_body *body, struct penstock_error *err)
 			snprintf(dir, sizeof(dir), "data/%02x", blob_dir(id));
 			if (mkdirat(store->root_fd, dir, 0700) < 0 && errno != EEXIST)
 				return error_errno(
-					err, errno, "cannot create %s/%s", store->root, dir);
+					err, errno, "cannot create '%s/%s'", store->root, dir);
 			body->fd = openat(
 				store->root_fd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		}
 		if (body->fd >= 0)
 			return 0;
 		if (errno != EEXIST) /* left by a crash; the sweep will remove it */
-			return error_errno(err, errno, "cannot create %s/%s", store->root, path);
+			return error_errno(err, errno, "cannot create '%s/%s'", store->root, path);
 		blob_unpin(store, take_pointer(body->blob));
 	}
 }
@@ -298,7 +298,7 @@ static int body_write_file(
 {
 	if (fs_write_all(body->fd, data, len) < 0)
 		return error_errno(
-			err, errno, "cannot write to the store at %s", body->store->root);
+			err, errno, "cannot write to the store at '%s'", body->store->root);
 	if (!body->store->relaxed && body->size + len - body->started >= WRITEBACK_STEP) {
 		/* Only a hint: a failure here appears again in the sync. */
 		(void)sync_file_range(body->fd, (off_t)body->started,
@@ -387,10 +387,11 @@ int store_body_read(const struct store_body *body, uint64_t offset, void *data, 
 	ssize_t n = fs_pread_all(body->fd, data, len, (off_t)offset);
 
 	if (n < 0)
-		return error_errno(err, errno, "cannot read an object in %s", body->store->root);
+		return error_errno(err, errno, "cannot read an object in '%s'", body->store->root);
 	if ((size_t)n < len)
 		return error_set(err, PENSTOCK_E_IO,
-			"an object in %s is shorter than the size written", body->store->root);
+			"cannot read an object in '%s': it is shorter than the size written",
+			body->store->root);
 	return 0;
 }
 
@@ -409,7 +410,7 @@ static int sync_dir(struct store *store, const char *path, struct penstock_error
 	_cleanup_close_ int fd = openat(store->root_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (fd < 0 || fsync(fd) < 0)
-		return error_errno(err, errno, "cannot sync %s/%s", store->root, path);
+		return error_errno(err, errno, "cannot sync '%s/%s'", store->root, path);
 	return 0;
 }
 
@@ -450,7 +451,8 @@ int store_body_sync(struct store_body *body, struct penstock_error *err)
 		unsigned number = blob_dir(body->blob->id);
 
 		if (fdatasync(body->fd) < 0)
-			return error_errno(err, errno, "cannot sync an object in %s", store->root);
+			return error_errno(
+				err, errno, "cannot sync an object in '%s'", store->root);
 		snprintf(dir, sizeof(dir), "data/%02x", number);
 		rc = sync_dir(store, dir, err);
 		if (rc == 0)

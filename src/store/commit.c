@@ -161,7 +161,7 @@ int txn_drop_upload(
 
 /* --- batches ------------------------------------------------------------------------------- */
 
-/* Lets the cache take the changed keys again, and unlinks blobs without references. */
+/* Allows the changed keys in the cache again, and unlinks blobs without references. */
 static void batch_settle(struct store *store, bool committed)
 {
 	for (size_t i = 0; i < store->n_touched; i++) {

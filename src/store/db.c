@@ -101,18 +101,20 @@ static int check_format(struct store *store, sqlite3 *handle, struct penstock_er
 	int64_t tables = pragma_value(handle, "SELECT count(*) FROM sqlite_master");
 
 	if (version < 0 || application < 0 || tables < 0)
-		return error_set(err, PENSTOCK_E_CORRUPT, "cannot read %s/meta.db: %s", store->root,
-			sqlite3_errmsg(handle));
+		return error_set(err, PENSTOCK_E_CORRUPT, "cannot read '%s/meta.db': %s",
+			store->root, sqlite3_errmsg(handle));
 	if (application == APPLICATION_ID && version == FORMAT_VERSION)
 		return 0;
 	if (application == APPLICATION_ID && version > FORMAT_VERSION)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"%s has store format %lld, but this penstock supports formats up to %d; "
-			"use a newer version",
+			"cannot open the store at '%s': its format is %lld, and this penstock "
+			"supports formats up to %d; use a newer version",
 			store->root, (long long)version, FORMAT_VERSION);
 	if (application != APPLICATION_ID && (application != 0 || version != 0 || tables != 0))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s/meta.db is not the database of an object store", store->root);
+			"cannot open '%s/meta.db': it is not the database of an object store; name "
+			"another --root",
+			store->root);
 	return upgrade(store, handle, version, err);
 }
 
@@ -132,7 +134,7 @@ static int configure(struct store *store, sqlite3 *handle, bool writer, struct p
 		goto failed;
 	return writer ? check_format(store, handle, err) : 0;
 failed:
-	return error_set(err, PENSTOCK_E_IO, "cannot open %s/meta.db: %s", store->root,
+	return error_set(err, PENSTOCK_E_IO, "cannot open '%s/meta.db': %s", store->root,
 		sqlite3_errmsg(handle));
 }
 
@@ -143,7 +145,7 @@ static int create_private(const char *path, struct penstock_error *err)
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 
 	if (fd < 0)
-		return error_errno(err, errno, "cannot open %s", path);
+		return error_errno(err, errno, "cannot open '%s'", path);
 	close(fd);
 	return 0;
 }
@@ -163,7 +165,7 @@ int db_open(struct store *store, bool writer, struct db **out, struct penstock_e
 	if (writer)
 		rc = create_private(path, err);
 	if (rc == 0 && sqlite3_open_v2(path, &db->handle, flags, NULL) != SQLITE_OK)
-		rc = error_set(err, PENSTOCK_E_IO, "cannot open %s: %s", path,
+		rc = error_set(err, PENSTOCK_E_IO, "cannot open '%s': %s", path,
 			db->handle ? sqlite3_errmsg(db->handle) : "out of memory");
 	if (rc == 0)
 		rc = configure(store, db->handle, writer, err);

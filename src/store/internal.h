@@ -36,11 +36,11 @@ sqlite3_stmt *db_statement(struct db *db, enum db_sql sql);
  * statement is reset. No bytes are an empty blob.
  */
 sqlite3_stmt *db_bound(struct db *db, enum db_sql sql, const char *types, ...);
-/* Steps it; returns the code of the failure if db_bound() returned NULL. */
+/* Steps a statement. Returns the code of the failure if db_bound() returned NULL. */
 int db_step(struct db *db, sqlite3_stmt *st);
 /* Runs a statement without results and resets it. Returns 0 for SQLITE_DONE or an SQLite code. */
 int db_run(sqlite3_stmt *st);
-/* db_bound() and db_run(). */
+/* Binds and runs a statement. */
 int db_exec(struct db *db, enum db_sql sql, const char *types, ...);
 /* Returns STORE_NO_SPACE or STORE_FAILED and sets the message. `rc` is the code from SQLite or an
  * apply function. */
@@ -97,7 +97,7 @@ enum store_status txn_run(struct store *store, struct txn *txn, struct penstock_
 
 /* For apply functions: marks the key as changed in this batch. */
 int txn_touch(struct store *store, const char *bucket, const char *key);
-/* The same for all keys of all buckets. */
+/* Marks all keys of all buckets. */
 void txn_touch_all(struct store *store);
 /* Add one reference to the blob of each piece (STORE_CHANGED in txn->status if one is gone), or
  * remove one. */
@@ -142,7 +142,7 @@ void blob_path(uint64_t id, char out[static BLOB_PATH_SIZE]);
 int blob_open(struct store *store, uint64_t id, struct penstock_error *err);
 /* Returns the whole file, mapped on first use, or NULL if it cannot be mapped. */
 const void *blob_map(struct store *store, struct store_blob *blob);
-/* Called after a change that took the body over was applied. */
+/* Called after the commit of a change that took over the body. */
 void body_taken(struct store_body *body);
 /* For apply functions: adds the row of the file of a body, and gets it as a piece. */
 int body_piece(const struct store_body *body, struct store_piece *out);
@@ -349,7 +349,7 @@ int version_mark(struct store *store, const struct txn *txn, int64_t bucket, con
 	int64_t modified_ns);
 /* Makes the newest of the older versions the object of the key, unless it is a marker. */
 int version_restore(struct store *store, int64_t bucket, const char *key);
-/* Gets the time before which the versions of a key were made that follow one in a list. */
+/* Gets a time: the versions of a key that a list has after `version` are older. */
 int version_limit(
 	struct db *db, int64_t bucket, const char *key, const char *version, int64_t *modified_ns);
 /* Sets *newer if the key has a version, or a marker, of that time or later. */

@@ -141,7 +141,7 @@ static enum walk_step walk_run(struct list_walk *walk, struct db *db, sqlite3_st
 	return rc == SQLITE_DONE ? WALK_END : WALK_FAILED;
 }
 
-/* Sets where the walk begins. */
+/* Sets the bound at which the walk begins. */
 static int walk_begin(struct list_walk *walk, struct db *db, int64_t bucket)
 {
 	const char *after = walk->query->after ? walk->query->after : "";
@@ -178,7 +178,7 @@ static sqlite3_stmt *walk_bind(struct list_walk *walk, struct db *db, int64_t bu
 	}
 }
 
-/* After the rest of a key's versions come those of the next keys. */
+/* Continues with the next keys after the last version of a key. */
 static enum walk_step walk_next(struct list_walk *walk, enum walk_step step)
 {
 	walk->id[0] = '\0';

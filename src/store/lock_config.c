@@ -1,4 +1,4 @@
-/* The lock of a bucket: the calls for it. */
+/* Getting and setting the lock of a bucket. */
 #include "store/internal.h"
 
 #include "base/cleanup.h"

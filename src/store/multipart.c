@@ -12,7 +12,6 @@
 
 void store_upload_release(struct store_upload *upload)
 {
-	free(upload->key);
 	free(upload->headers);
 	*upload = (struct store_upload){0};
 }
@@ -28,8 +27,8 @@ struct upload_txn {
 	char *new_id;
 };
 
-/* Sets the first half of an id, so that the uploads of a key are listed in the order of their
- * beginning. */
+/* Sets the first half of an id to the time, so that the uploads of a key are listed from the oldest
+ * on. */
 static void begin_id(char *id, int64_t now)
 {
 	char text[17];
@@ -88,24 +87,21 @@ enum store_status store_upload_get(struct store *store, const char *bucket, cons
 	status = db_look_up(db, st, STORE_NO_SUCH_UPLOAD, "look up an upload", err);
 	if (status != STORE_OK)
 		return status;
-	*out = (struct store_upload){.started_ns = sqlite3_column_int64(st, 0)};
-	snprintf(out->id, sizeof(out->id), "%s", id);
-	db_column_text(st, 1, out->checksum.algorithm, sizeof(out->checksum.algorithm));
-	db_column_text(st, 2, out->checksum.type, sizeof(out->checksum.type));
-	out->headers_len = (size_t)sqlite3_column_bytes(st, 3);
+	*out = (struct store_upload){.headers_len = (size_t)sqlite3_column_bytes(st, 2)};
+	db_column_text(st, 0, out->checksum.algorithm, sizeof(out->checksum.algorithm));
+	db_column_text(st, 1, out->checksum.type, sizeof(out->checksum.type));
 	out->headers = malloc(out->headers_len + 1);
-	out->key = strdup(key);
-	if (!out->headers || !out->key) {
-		store_upload_release(out);
+	if (!out->headers) {
 		error_memory(err);
 		return STORE_FAILED;
 	}
 	if (out->headers_len)
-		memcpy(out->headers, sqlite3_column_blob(st, 3), out->headers_len);
+		memcpy(out->headers, sqlite3_column_blob(st, 2), out->headers_len);
 	return STORE_OK;
 }
 
-/* Checks that the upload exists; appends its headers to `headers` (may be NULL). */
+/* Sets STORE_NO_SUCH_UPLOAD if the upload is missing; appends its headers to `headers`, which may
+ * be NULL. */
 static int upload_has(struct store *store, struct txn *txn, int64_t bucket, const char *key,
 	const char *id, struct buf *headers)
 {
@@ -331,7 +327,7 @@ enum store_status store_part_list(struct store *store, const char *bucket, const
 
 	if (!db)
 		return status == STORE_OK ? STORE_FAILED : status;
-	/* One transaction: the parts of an upload that ends meanwhile are not an empty list. */
+	/* In one transaction: if the upload ended in between, its list of parts would be empty. */
 	if (db_run(db_statement(db, SQL_BEGIN_READ)) != 0)
 		return db_failed(db, "list the parts of an upload", err);
 	{
@@ -405,7 +401,7 @@ static int assemble(
 			db_column_text(st, 3, checksum, sizeof(checksum));
 			if (strcmp(etag, c->parts[at].etag) != 0 ||
 				strcmp(checksum, c->parts[at].checksum) != 0)
-				break; /* the caller named another */
+				break; /* the part was replaced since the caller read it */
 			small = small || (at + 1 < c->n_parts && size < LIMIT_S3_PART_MIN);
 			a->size += size;
 			at++;
@@ -442,7 +438,7 @@ static int drop_others(struct store *store, const struct assembly *a)
 	return 0;
 }
 
-/* A repeated Complete whose first reply was lost: the object exists with this upload's id. */
+/* A repeated Complete whose first reply was lost: a version of the key has this upload's id. */
 static int completed_before(
 	struct store *store, struct txn *txn, int64_t bucket, struct store_complete *c)
 {

@@ -77,13 +77,13 @@ enum store_status store_completed_get(struct store *store, const char *bucket, c
 
 	if (!db)
 		return STORE_FAILED;
-	st = db_bound(db, SQL_OBJECT_COMPLETED, "tkt", bucket, key, id);
+	st = db_bound(db, SQL_VERSION_GET_UPLOAD, "tkt", bucket, key, id);
 	return object_read(db, st, STORE_NO_SUCH_UPLOAD, out, err);
 }
 
 /* --- changes ------------------------------------------------------------------------------- */
 
-static bool tag_matches(const char *wanted, const char *etag)
+static bool etag_matches(const char *wanted, const char *etag)
 {
 	return etag && (strcmp(wanted, "*") == 0 || strcmp(wanted, etag) == 0);
 }
@@ -91,9 +91,9 @@ static bool tag_matches(const char *wanted, const char *etag)
 /* `etag` is NULL if there is no object. */
 static bool condition_holds(const struct store_condition *condition, const char *etag)
 {
-	if (condition->if_match && !tag_matches(condition->if_match, etag))
+	if (condition->if_match && !etag_matches(condition->if_match, etag))
 		return false;
-	return !condition->if_none_match || !tag_matches(condition->if_none_match, etag);
+	return !condition->if_none_match || !etag_matches(condition->if_none_match, etag);
 }
 
 static bool delete_condition_holds(
@@ -345,7 +345,7 @@ static int delete_current(
 	return rc ? rc : version_restore(store, bucket, key);
 }
 
-/* The same for an older one, or a marker. */
+/* Deletes an older version, or a marker. */
 static int delete_older(struct store *store, int64_t bucket, struct store_delete *item,
 	const struct old_object *old)
 {

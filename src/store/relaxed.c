@@ -24,7 +24,7 @@
 
 static int sync_root_dir(struct store *store, struct penstock_error *err)
 {
-	return fsync(store->root_fd) < 0 ? error_errno(err, errno, "cannot sync %s", store->root)
+	return fsync(store->root_fd) < 0 ? error_errno(err, errno, "cannot sync '%s'", store->root)
 					 : 0;
 }
 
@@ -45,13 +45,13 @@ int relaxed_mark(struct store *store, struct penstock_error *err)
 static int remove_mark(struct store *store, struct penstock_error *err)
 {
 	if (unlinkat(store->root_fd, MARK, 0) < 0 && errno != ENOENT)
-		return error_errno(err, errno, "cannot remove %s/" MARK, store->root);
+		return error_errno(err, errno, "cannot remove '%s/" MARK "'", store->root);
 	return sync_root_dir(store, err);
 }
 
 static int sync_all(struct store *store, struct penstock_error *err)
 {
-	return syncfs(store->root_fd) < 0 ? error_errno(err, errno, "cannot sync %s", store->root)
+	return syncfs(store->root_fd) < 0 ? error_errno(err, errno, "cannot sync '%s'", store->root)
 					  : 0;
 }
 
@@ -65,9 +65,9 @@ static int read_mark(struct store *store, bool *marked, bool *this_boot, struct 
 	if (fd < 0)
 		return errno == ENOENT
 			       ? 0
-			       : error_errno(err, errno, "cannot open %s/" MARK, store->root);
+			       : error_errno(err, errno, "cannot open '%s/" MARK "'", store->root);
 	if (fs_pread_all(fd, found, sizeof(found) - 1, 0) < 0)
-		return error_errno(err, errno, "cannot read %s/" MARK, store->root);
+		return error_errno(err, errno, "cannot read '%s/" MARK "'", store->root);
 	process_boot_id(boot);
 	*this_boot = boot[0] && strcmp(boot, found) == 0;
 	return 0;
@@ -88,7 +88,8 @@ int relaxed_recover(struct store *store, struct penstock_error *err)
 		store->root);
 	for (size_t i = 0; i < ARRAY_SIZE(log); i++)
 		if (unlinkat(store->root_fd, log[i], 0) < 0 && errno != ENOENT)
-			return error_errno(err, errno, "cannot remove %s/%s", store->root, log[i]);
+			return error_errno(
+				err, errno, "cannot remove '%s/%s'", store->root, log[i]);
 	rc = sync_root_dir(store, err);
 	return rc < 0 ? rc : remove_mark(store, err);
 }

@@ -23,16 +23,19 @@ SQL(BUCKET_USED, "SELECT 1 WHERE EXISTS(SELECT 1 FROM objects WHERE bucket=?1) O
 		 "EXISTS(SELECT 1 FROM versions WHERE bucket=?1)")
 SQL(BUCKET_DELETE, "DELETE FROM buckets WHERE id=?1")
 
-#define OBJECT_COLUMNS                                                                              \
-	"SELECT o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,o.layout,"   \
-	"o.body,b.versioning,0 FROM objects o JOIN buckets b ON b.id=o.bucket WHERE b.name=?1 AND " \
-	"o.key=?2"
+#define OBJECT_COLUMNS                                                                             \
+	"SELECT o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,o.layout,"  \
+	"o.body,b.versioning,0,0 FROM objects o JOIN buckets b ON b.id=o.bucket WHERE b.name=?1 "  \
+	"AND o.key=?2"
 SQL(OBJECT_GET, OBJECT_COLUMNS)
-SQL(OBJECT_COMPLETED, OBJECT_COLUMNS " AND o.upload=?3")
 SQL(OBJECT_OLD, "SELECT etag,layout,size,modified," IS_NULL_VERSION " FROM objects WHERE bucket=?1 "
 		"AND key=?2")
-SQL(OBJECT_OLD_UPLOAD, "SELECT etag,modified," IS_NULL_VERSION
-		       " FROM objects WHERE bucket=?1 AND key=?2 AND upload=?3")
+/* The object that an upload made may be an older version by now. */
+SQL(OBJECT_OLD_UPLOAD,
+	"SELECT etag,modified," IS_NULL_VERSION
+	" FROM objects WHERE bucket=?1 AND key=?2 AND upload=?3 "
+	"UNION ALL SELECT etag,modified,is_null FROM versions WHERE bucket=?1 AND key=?2 AND "
+	"upload=?3")
 SQL(CONFIG_GET, "SELECT c.value FROM buckets b JOIN configs c ON c.bucket=b.id WHERE b.name=?1 AND "
 		"c.name=?2")
 SQL(CONFIG_OF, "SELECT value FROM configs WHERE bucket=?1 AND name=?2")
@@ -79,6 +82,8 @@ SQL(VERSION_DELETE, "DELETE FROM versions WHERE bucket=?1 AND key=?2 AND modifie
 	"WHERE b.name=?1 AND v.key=?2 "
 SQL(VERSION_GET, VERSION_COLUMNS "AND v.modified=?3 AND NOT v.is_null")
 SQL(VERSION_GET_NULL, VERSION_COLUMNS "AND v.is_null")
+SQL(VERSION_GET_UPLOAD,
+	OBJECT_COLUMNS " AND o.upload=?3 UNION ALL " VERSION_COLUMNS "AND v.upload=?3")
 SQL(VERSION_GET_NEWEST, VERSION_COLUMNS "ORDER BY v.modified DESC LIMIT 1")
 /* Entries of keys, and with another condition those of one key that are older than a time. */
 #define VERSION_ENTRIES(condition)                                                                 \
@@ -104,7 +109,7 @@ SQL(BLOB_MAX, "SELECT max(id) FROM blobs")
 
 SQL(UPLOAD_ADD, "INSERT INTO uploads(bucket,key,id,started,ck_algorithm,ck_type,headers) "
 		"VALUES(?1,?2,?3,?4,?5,?6,?7)")
-SQL(UPLOAD_GET, "SELECT u.started,u.ck_algorithm,u.ck_type,u.headers FROM uploads u JOIN buckets b "
+SQL(UPLOAD_GET, "SELECT u.ck_algorithm,u.ck_type,u.headers FROM uploads u JOIN buckets b "
 		"ON b.id=u.bucket WHERE b.name=?1 AND u.key=?2 AND u.id=?3")
 SQL(UPLOAD_HAS, "SELECT headers FROM uploads WHERE bucket=?1 AND key=?2 AND id=?3")
 SQL(UPLOAD_DELETE, "DELETE FROM uploads WHERE bucket=?1 AND key=?2 AND id=?3")

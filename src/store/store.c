@@ -24,16 +24,16 @@ static int prepare_root(struct store *store, struct penstock_error *err)
 		return rc;
 	store->root_fd = open(store->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (store->root_fd < 0)
-		return error_errno(err, errno, "cannot open %s", store->root);
+		return error_errno(err, errno, "cannot open '%s'", store->root);
 	store->lock_fd = openat(store->root_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (store->lock_fd < 0)
-		return error_errno(err, errno, "cannot open %s/lock", store->root);
+		return error_errno(err, errno, "cannot open '%s/lock'", store->root);
 	if (flock(store->lock_fd, LOCK_EX | LOCK_NB) < 0)
 		return errno != EWOULDBLOCK
-			       ? error_errno(err, errno, "cannot lock %s/lock", store->root)
+			       ? error_errno(err, errno, "cannot lock '%s/lock'", store->root)
 			       : error_set(err, PENSTOCK_E_EXISTS,
-					 "the store at %s is in use by another process; use that "
-					 "server, or another --root",
+					 "cannot open the store at '%s': another process uses it; "
+					 "use that server, or another --root",
 					 store->root);
 	return fs_mkdirs(data, 0700, err);
 }
@@ -52,7 +52,7 @@ static int sync_root(struct store *store, struct penstock_error *err)
 		return 0;
 	path = realpath(store->root, NULL);
 	if (!path)
-		return error_errno(err, errno, "cannot resolve %s", store->root);
+		return error_errno(err, errno, "cannot resolve '%s'", store->root);
 	rc = fs_fsync_dir(path, err);
 	for (char *slash; rc == 0 && path[1] && (slash = strrchr(path, '/')) != NULL;) {
 		slash[slash == path] = '\0';

@@ -19,10 +19,10 @@
  *
  * A change is acknowledged (the call returns, or its `done` is called) when data, directory entry
  * and metadata are on stable storage. With `relaxed` the syncs are left out: a crash of the
- * machine, but not of the process, can then lose acknowledged changes, namely those of the last
- * half minute or so, together, so that the store is as it was then. At any instant a key has its
- * old object or its new one. Readers hold a struct store_object, an immutable snapshot whose bytes
- * stay readable until it is released, even if the key changes meanwhile.
+ * machine, but not of the process, then undoes all changes of about the last half minute together.
+ * At any instant a key has its old object or its new one. Readers hold a struct store_object, an
+ * immutable snapshot whose bytes stay readable until it is released, even if the key changes
+ * meanwhile.
  *
  * All changes pass through one committer thread, which groups waiting changes into one transaction.
  * Every function may be called from any thread.
@@ -86,7 +86,7 @@ void store_close(struct store *store);
 bool store_is_relaxed(const struct store *store);
 /* Returns the open, locked ROOT/lock. */
 int store_lock_fd(const struct store *store);
-/* Gets the bytes that bodies may still take. */
+/* Gets the number of bytes that are free for bodies. */
 int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error *err);
 
 /* --- buckets ------------------------------------------------------------------------------- */
@@ -94,7 +94,7 @@ int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error
 #define STORE_REGION_SIZE 64
 
 enum store_versioning {
-	STORE_UNVERSIONED, /* it never had versioning */
+	STORE_UNVERSIONED, /* the bucket never had versioning */
 	STORE_VERSIONED,
 	STORE_SUSPENDED, /* changes make and replace the version "null"; others are kept */
 };
@@ -113,7 +113,7 @@ struct store_new_bucket {
 	const char *config, *value; /* name and text of a configuration; NULL if it has none */
 	bool lock; /* with versioning and Object Lock, without a default retention */
 };
-/* Creates a bucket with all that it begins with. */
+/* Creates a bucket with its configuration and its lock. */
 enum store_status store_bucket_add(
 	struct store *store, const struct store_new_bucket *bucket, struct penstock_error *err);
 enum store_status store_bucket_delete(
@@ -128,7 +128,7 @@ enum store_status store_bucket_set_versioning(struct store *store, const char *n
  * has none of that name. */
 enum store_status store_config_get(struct store *store, const char *bucket, const char *name,
 	struct buf *out, struct penstock_error *err);
-/* Replaces it, or removes it if `data` is NULL. */
+/* Replaces a configuration, or removes it if `data` is NULL. */
 enum store_status store_config_set(struct store *store, const char *bucket, const char *name,
 	const void *data, size_t len, struct penstock_error *err);
 /* Lists the buckets in the order of their names; the caller frees *out. */
@@ -157,7 +157,7 @@ uint64_t store_body_size(const struct store_body *body);
 bool store_body_is_inline(const struct store_body *body);
 /* Makes the bytes and their name durable; blocks. No more bytes may be written afterwards. */
 int store_body_sync(struct store_body *body, struct penstock_error *err);
-/* Removes the bytes unless a put or put_part took them over. NULL is allowed. */
+/* Removes the bytes unless a put of an object or a part took them over. NULL is allowed. */
 void store_body_free(struct store_body *body);
 
 /* --- objects ------------------------------------------------------------------------------- */
@@ -233,7 +233,8 @@ static inline void store_object_unrefp(struct store_object **object)
 }
 /* Returns the value of a stored header, or NULL. */
 const char *store_object_header(const struct store_object *object, const char *name);
-/* Gets the next pair without those of the store: start with *p = NULL. Returns false at the end. */
+/* Gets the next stored header, and skips those of the store itself: start with *p = NULL. Returns
+ * false at the end. */
 bool store_object_next_header(
 	const struct store_object *object, const char **p, const char **name, const char **value);
 /*
@@ -273,8 +274,8 @@ struct store_condition {
 
 /*
  * Replaces the object of a key. The new one has the bytes of `body`, or shares those of `source` (a
- * copy; takes only its bytes). The caller keeps everything pointed to, which must live until the
- * end; on success `body` is empty afterwards.
+ * copy, of the bytes only). The caller still owns what the members point to, which must live until
+ * the put has ended. After a success `body` is empty.
  */
 struct store_put {
 	const char *bucket;
@@ -294,7 +295,7 @@ struct store_put {
 	struct penstock_error error; /* the caller releases it */
 	int64_t modified_ns;
 	char version[STORE_VERSION_SIZE]; /* "" in a bucket without versioning */
-	/* Called once by another thread, at the very end; must not block. */
+	/* Called once, by another thread, when the results are set; must not block. */
 	void (*done)(struct store_put *put, void *cookie);
 	void *cookie;
 };
@@ -324,7 +325,7 @@ enum store_status store_annotate(
  * behind a delete marker. */
 struct store_delete {
 	const char *key;
-	const char *version; /* valid */
+	const char *version; /* store_version_is_valid() */
 	struct store_condition condition; /* a missing object satisfies if_match */
 	bool bypass; /* a retention in the mode STORE_GOVERNANCE is no obstacle */
 	/* Results. */
@@ -355,7 +356,7 @@ struct store_retention {
 	enum store_lock_mode mode; /* STORE_NOT_LOCKED if there is none */
 	int64_t until_ns;
 };
-#define STORE_RETENTION_SIZE 24 /* a letter, a blank, 64 bits and NUL */
+#define STORE_RETENTION_SIZE 24 /* a letter, a blank, a number of 64 bits and NUL */
 void store_retention_format(
 	const struct store_retention *retention, char out[static STORE_RETENTION_SIZE]);
 struct store_retention store_object_retention(const struct store_object *object);
@@ -407,8 +408,8 @@ enum store_status store_list_objects(struct store *store, const struct store_lis
  * among the versions of the key `query->after` itself; NULL continues after that key. */
 enum store_status store_version_list(struct store *store, const struct store_list_query *query,
 	const char *after_version, struct store_list *out, struct penstock_error *err);
-/* Names the place after an entry, for `after_version`. It is good even if the entry is deleted
- * meanwhile, which the version "null" as a name is not. */
+/* Gets a name for the place after an entry, for `after_version`. Unlike "null", it stays valid if
+ * the entry is deleted. */
 void store_version_place(const struct store_list_entry *entry, char out[static STORE_VERSION_SIZE]);
 void store_list_release(struct store_list *list);
 
@@ -417,9 +418,6 @@ void store_list_release(struct store_list *list);
 #define STORE_UPLOAD_ID_SIZE 33 /* 32 hexadecimal digits and NUL */
 
 struct store_upload {
-	char id[STORE_UPLOAD_ID_SIZE];
-	char *key; /* owned */
-	int64_t started_ns;
 	struct store_checksum checksum; /* algorithm and type */
 	char *headers; /* owned; of the future object */
 	size_t headers_len;
@@ -440,7 +438,8 @@ enum store_status store_upload_abort(struct store *store, const char *bucket, co
 enum store_status store_upload_expire(
 	struct store *store, int64_t before_ns, size_t *n, struct penstock_error *err);
 
-/* Uses bucket, key, body or source (with the range), etag and checksum.value of `put`. */
+/* A put of a part: it uses bucket, key, body or source (with the range), etag and checksum.value of
+ * `put`. */
 struct store_part_put {
 	struct store_put put;
 	const char *upload;
@@ -466,7 +465,7 @@ enum store_status store_part_list(struct store *store, const char *bucket, const
 /*
  * Makes the object from the named parts (number, etag and checksum of each as given by
  * store_part_list(); ascending). Copies no bytes. Other parts are dropped. Repeating a completed
- * call succeeds as long as its object exists.
+ * call succeeds as long as its object exists, be it as an older version.
  */
 struct store_complete {
 	const char *bucket;
@@ -483,7 +482,8 @@ struct store_complete {
 };
 enum store_status store_complete(
 	struct store *store, struct store_complete *complete, struct penstock_error *err);
-/* Gets the object made by the upload, if the key still has it. */
+/* Gets the object that the upload made, or the older version that it is by now.
+ * STORE_NO_SUCH_UPLOAD if the key has neither. */
 enum store_status store_completed_get(struct store *store, const char *bucket, const char *key,
 	const char *id, struct store_object **out, struct penstock_error *err);
 

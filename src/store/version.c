@@ -8,7 +8,7 @@
 
 /* --- reading --------------------------------------------------------------------------------- */
 
-/* Among the older versions and the markers. */
+/* Searches the older versions and the delete markers. */
 static enum store_status get_older(struct db *db, const char *bucket, const char *key,
 	const char *version, struct store_object **out, struct penstock_error *err)
 {
@@ -59,7 +59,7 @@ enum store_status store_version_get(struct store *store, const char *bucket, con
 	*out = NULL;
 	if (!db)
 		return STORE_FAILED;
-	/* One transaction: a version that becomes the current one meanwhile is not missed. */
+	/* In one transaction, or a version that becomes the current one in between is missed. */
 	pthread_rwlock_rdlock(&store->pinning);
 	if (db_run(db_statement(db, SQL_BEGIN_READ)) == 0) {
 		status = get_version(db, bucket, key, version, out, err);
@@ -158,7 +158,7 @@ int version_make_room(struct store *store, const struct txn *txn, int64_t bucket
 		rc = delete_null(store, bucket, key);
 	if (rc || !old->exists || (makes_null && old->is_null))
 		return rc;
-	/* It keeps its files. */
+	/* The older version keeps its files. */
 	buf_release(&old->layout);
 	return db_exec(store->writer, SQL_VERSION_KEEP, "ik", bucket, key);
 }

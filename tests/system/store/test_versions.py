@@ -142,6 +142,20 @@ def test_versions_are_copied(versioned):
     assert get(versioned, done["VersionId"], "x") == ("two", done["VersionId"])
 
 
+# The reply may be lost, and the request repeated when another version is the current one.
+def test_a_repeated_complete_names_the_older_version(versioned):
+    upload = versioned.create_multipart_upload(Bucket="bkt", Key="k")["UploadId"]
+    part = versioned.upload_part(Bucket="bkt", Key="k", UploadId=upload, PartNumber=1, Body=b"text")
+    complete = {"Bucket": "bkt", "Key": "k", "UploadId": upload, "MultipartUpload": {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}}
+    first = versioned.complete_multipart_upload(**complete)
+    newer = put(versioned, "newer")
+
+    second = versioned.complete_multipart_upload(**complete)
+
+    assert (second["VersionId"], second["ETag"]) == (first["VersionId"], first["ETag"])
+    assert get(versioned) == ("newer", newer)
+
+
 def test_many_versions_are_deleted_at_once(versioned):
     first, second = put(versioned, "one"), put(versioned, "two")
 

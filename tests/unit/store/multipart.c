@@ -1,5 +1,6 @@
 #include "fixture.h"
 
+#include "base/cleanup.h"
 #include "base/limits.h"
 
 #define PART ((size_t)5 * 1024 * 1024)
@@ -178,6 +179,34 @@ static void completing_again_is_a_success(void **state)
 	assert_content(f, "k", "replaced");
 }
 
+/* The reply may come so late that another version is the current one. */
+static void completing_again_finds_an_older_version(void **state)
+{
+	struct fixture *f = *state;
+	const struct store_part good[] = {{.number = 1, .size = 3, .etag = "1"}};
+	struct store_complete c = {.bucket = "b", .key = "k", .parts = good, .n_parts = 1};
+	_cleanup_(store_object_unrefp) struct store_object *found = NULL;
+	char id[STORE_UPLOAD_ID_SIZE], made[STORE_VERSION_SIZE];
+
+	assert_int_equal(
+		store_bucket_set_versioning(f->store, "b", STORE_VERSIONED, NULL), STORE_OK);
+	begin(f, "k", id);
+	add_part(f, "k", id, 1, "1", 'a', 3);
+	c.upload = id;
+	c.etag = "whole-1";
+	assert_int_equal(store_complete(f->store, &c, NULL), STORE_OK);
+	memcpy(made, c.version, sizeof(made));
+	put(f, "k", "e", "newer");
+
+	assert_int_equal(store_complete(f->store, &c, NULL), STORE_OK);
+
+	assert_string_equal(c.version, made);
+	assert_string_equal(c.final_etag, "whole-1");
+	assert_int_equal(store_completed_get(f->store, "b", "k", id, &found, NULL), STORE_OK);
+	assert_string_equal(found->version, made);
+	assert_content(f, "k", "newer");
+}
+
 /* Aborting, and deleting the bucket, remove all files of parts. */
 static void abandoned_parts_are_removed(void **state)
 {
@@ -299,9 +328,9 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		TEST(an_object_is_put_together), TEST(ranges_cross_the_borders_of_parts),
 		TEST(bytes_of_one_piece_are_in_one_file), TEST(wrong_completions_change_nothing),
-		TEST(completing_again_is_a_success), TEST(abandoned_parts_are_removed),
-		TEST(parts_share_ranges_of_objects), TEST(uploads_are_listed_in_pages),
-		TEST(unfinished_uploads_expire)};
+		TEST(completing_again_is_a_success), TEST(completing_again_finds_an_older_version),
+		TEST(abandoned_parts_are_removed), TEST(parts_share_ranges_of_objects),
+		TEST(uploads_are_listed_in_pages), TEST(unfinished_uploads_expire)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
