@@ -1,7 +1,5 @@
 #include "server/form/policy.h"
 
-#include <jansson.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -9,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "s3/date.h"
+#include "s3/json.h"
 #include "s3/uri.h"
 
 enum op { EQ, STARTS_WITH, LENGTH_RANGE };
@@ -20,11 +19,6 @@ struct condition {
 	const char *value;
 	uint64_t min, max; /* of LENGTH_RANGE */
 };
-
-static void json_freep(json_t **value)
-{
-	json_decref(*value);
-}
 
 static enum s3_error invalid(struct buf *message, const char *problem)
 {
@@ -224,27 +218,6 @@ static enum s3_error check_document(
 	return S3_OK;
 }
 
-/* jansson drops characters if it cannot allocate memory for them, and reports some other failures
- * as invalid text. A condition that was cut short would allow more, so each failure is noted. */
-static _Thread_local bool allocation_failed;
-static json_malloc_t plain_malloc;
-
-static void *note_malloc(size_t size)
-{
-	void *memory = plain_malloc(size);
-
-	allocation_failed = allocation_failed || !memory;
-	return memory;
-}
-
-static void note_allocations(void)
-{
-	json_free_t plain_free;
-
-	json_get_alloc_funcs(&plain_malloc, &plain_free);
-	json_set_alloc_funcs(note_malloc, plain_free);
-}
-
 /* AWS has two escapes that JSON lacks, "\\$" and "\\v". */
 static void add_json(struct buf *out, const char *text, size_t len)
 {
@@ -261,31 +234,30 @@ static void add_json(struct buf *out, const char *text, size_t len)
 	}
 }
 
-static json_t *load(const char *text, size_t len)
+static int load(const char *text, size_t len, json_t **root)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	_cleanup_(buf_release) struct buf json = BUF_INIT(6 * len + 1);
 
-	pthread_once(&once, note_allocations);
 	add_json(&json, text, len);
-	allocation_failed = buf_failed(&json);
-	return json_loadb(buf_str(&json), json.len, JSON_REJECT_DUPLICATES, NULL);
+	return buf_failed(&json) ? -PENSTOCK_E_MEMORY
+				 : s3_json_load(buf_str(&json), json.len, root, NULL);
 }
 
 enum s3_error policy_check(const char *json, size_t len, const struct policy_form *form,
 	struct policy_sizes *sizes, struct buf *message)
 {
-	_cleanup_(json_freep) json_t *root = load(json, len);
-	const json_t *conditions = json_object_get(root, "conditions");
+	_cleanup_(s3_json_freep) json_t *root = NULL;
+	const json_t *conditions;
 	int64_t until = 0;
 	enum s3_error problem;
 
-	if (allocation_failed) {
+	if (load(json, len, &root) == -PENSTOCK_E_MEMORY) {
 		buf_add_str(message, s3_error_info(S3_E_SLOW_DOWN)->message);
 		return S3_E_SLOW_DOWN;
 	}
 	if (!json_is_object(root))
 		return invalid(message, "Invalid JSON.");
+	conditions = json_object_get(root, "conditions");
 	problem = check_document(conditions, json_object_get(root, "expiration"), &until, message);
 	if (problem)
 		return problem;

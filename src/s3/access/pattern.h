@@ -1,0 +1,48 @@
+/*
+ * Texts of a policy with wildcards ('*' and '?') and variables such as ${aws:username}. The value
+ * of a variable is literal: a '*' in it is no wildcard. Internal to src/s3/access.
+ *
+ *	struct pattern pattern;
+ *
+ *	if (pattern_read(&pattern, &arena, "home/${aws:username}/" "*", PATTERN_VARIABLES) < 0)
+ *		return error_memory(err);
+ *	if (pattern_fill(&pattern, question, &buf) > 0)
+ *		matches = pattern_match(&buf, "home/ada/x", false);
+ */
+#ifndef S3_ACCESS_PATTERN_H
+#define S3_ACCESS_PATTERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "s3/message/arena.h"
+
+struct policy_question;
+
+/* `text` has a NUL before each wildcard, and each variable as NUL, '$', name, NUL, default, NUL. */
+struct pattern {
+	const char *text;
+	size_t len;
+	bool has_variables;
+};
+
+enum {
+	PATTERN_VARIABLES = 1, /* ${...} is a variable */
+	PATTERN_LITERAL = 2, /* '*' and '?' are no wildcards */
+};
+
+/* Returns -1 if out of memory. */
+int pattern_read(struct pattern *out, struct arena *arena, const char *text, unsigned flags);
+/* Gets the pattern with the values of its variables, for which `memory` is used. Returns 1, or 0 if
+ * the question has no value for one of them, or a negative code. */
+int pattern_fill(const struct pattern *pattern, const struct policy_question *question,
+	struct buf *memory, struct pattern *out);
+/* Compares a text with a filled pattern. */
+bool pattern_match(const struct pattern *filled, const char *text, bool any_case);
+/* Compares the parts of an ARN, which colons separate, one by one. */
+bool pattern_match_arn(const struct pattern *filled, const char *arn);
+/* Returns true if the pattern has neither wildcards nor variables. */
+bool pattern_is_fixed(const struct pattern *pattern);
+
+#endif

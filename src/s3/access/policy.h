@@ -1,0 +1,84 @@
+/*
+ * Policies: JSON documents that allow or deny actions, of a bucket (with principals) or of a user.
+ *
+ *	struct policy *policy = NULL;
+ *
+ *	if (policy_parse(text, len, POLICY_OF_BUCKET, "bucket", &policy, err) < 0)
+ *		... // -PENSTOCK_E_PROTOCOL: MalformedPolicy, with the message of err
+ *	switch (policy_evaluate(policy, &(struct policy_question){ .action = "s3:GetObject",
+ *		.resource = "arn:aws:s3:::bucket/key", .caller = &caller, .values = lookup })) {
+ *	case POLICY_ALLOW: ...
+ *	}
+ *	policy_free(policy);
+ *
+ * A policy is immutable: threads may evaluate it at the same time. There is no I/O here; the values
+ * of condition keys come from the caller.
+ */
+#ifndef S3_ACCESS_POLICY_H
+#define S3_ACCESS_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct penstock_error;
+struct policy;
+
+/* Bytes of the policy of a bucket, as AWS documents it. */
+#define POLICY_BUCKET_MAX 20480
+
+enum policy_kind {
+	POLICY_OF_BUCKET, /* names principals, and resources in its bucket */
+	POLICY_OF_IDENTITY, /* of a user, group, role or session: no principals */
+	POLICY_OF_ROLE, /* who may assume a role: principals and no resources */
+};
+
+/* Ordered: of several policies the greatest result counts. */
+enum policy_result {
+	POLICY_NEITHER,
+	POLICY_DELEGATE, /* allows the account of the caller, which has to allow the caller */
+	POLICY_ALLOW,
+	POLICY_DENY,
+	POLICY_FAILED, /* the values of a condition could not be read: refuse */
+};
+
+/* The sender of a request. Texts may be NULL. */
+struct policy_caller {
+	const char *account; /* its number; NULL if anonymous or a service */
+	const char *canonical_id; /* of the account */
+	const char *arn; /* arn:aws:iam::ACCOUNT:root, :user/NAME, or the one of a session */
+	const char *role_arn; /* of a session of a role: arn:aws:iam::ACCOUNT:role/NAME */
+	const char *service; /* such as "logging.s3.amazonaws.com" */
+	bool is_root; /* of its account */
+};
+
+/* A condition key may have several values, such as the keys of tags. */
+#define POLICY_VALUES_MAX 50
+struct policy_values {
+	const char *items[POLICY_VALUES_MAX];
+	size_t n; /* 0 if the request does not have the key */
+};
+
+struct policy_question {
+	const char *action; /* "s3:GetObject" */
+	const char *resource; /* an ARN; not used by POLICY_OF_ROLE */
+	const struct policy_caller *caller; /* not used by POLICY_OF_IDENTITY */
+	/* Gets the values of a condition key, whose name is in any case; they live until the end of
+	 * the evaluation. Returns a negative code if they cannot be read. NULL: there are none. */
+	int (*values)(const struct policy_question *q, const char *key, struct policy_values *out);
+	void *cookie; /* for values() */
+};
+
+/* Reads a policy. `bucket` is NULL unless it is one of a bucket. The message of an invalid one is
+ * in AWS's words. */
+int policy_parse(const char *json, size_t len, enum policy_kind kind, const char *bucket,
+	struct policy **out, struct penstock_error *err);
+/* NULL is allowed. */
+void policy_free(struct policy *policy);
+/* Returns POLICY_NEITHER for NULL. */
+enum policy_result policy_evaluate(
+	const struct policy *policy, const struct policy_question *question);
+/* Returns true if the policy allows something to all, as AWS defines it: a condition on fixed
+ * networks, accounts or principals makes a statement not public. */
+bool policy_is_public(const struct policy *policy);
+
+#endif
