@@ -6,6 +6,7 @@ are compared.
 """
 import contextlib
 import os
+import random
 import shutil
 import signal
 import statistics
@@ -16,8 +17,13 @@ import time
 from pathlib import Path
 
 import report as reporting
+from store_get import Address
+
+sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
+from harness.s3_wire import Wire  # noqa: E402
 
 DIRECTORIES = 5
+PAGES = 101
 KEYS, QUICK_KEYS = 1_000_000, 20_000
 LEAST, MEMORY = 5, 64 * 2**20
 PREFIX = "s3://bench/data/"
@@ -109,6 +115,19 @@ def others(report, bench, what, ours_per_s, count, commands):
             report.figure(f"{what}, memory of {name}", memory, unit="bytes")
 
 
+def page_of(bench, count):
+    """A function that gets a page from a random key on, over a new connection."""
+    wire = Wire(Address(bench.url))
+
+    def page():
+        after = f"data/part-{random.randrange(DIRECTORIES - 1)}/img_{random.randrange(count // DIRECTORIES):07d}.jpg"
+        query = f"list-type=2&max-keys=1000&start-after={after.replace('/', '%2F')}"
+        reply = wire.send("GET", "/bench", query)
+        assert reply.status == 200 and reply.body.count(b"<Key>") == 1000
+
+    return page
+
+
 def measure(report, bench, files, count):
     penstock, s5cmd = reporting.binary(), report.peer("s5cmd", "not on PATH; tools/bench-peers builds it")
     part = count // DIRECTORIES
@@ -118,6 +137,8 @@ def measure(report, bench, files, count):
     bench.run([penstock, "sync", "-q", files, PREFIX])
     peer = [s5cmd, "ls", PREFIX + "*"] if s5cmd else None
     wall = compare(report, bench, f"ls of {count:,} keys", 3, [penstock, "ls", "-r", PREFIX], peer, count)
+    page = page_of(bench, count)
+    report.limit(f"one page of 1,000 of {count:,} keys", report.interleave(PAGES, page), at_most=0.005, unit="s")
     others(
         report, bench, f"ls of {part:,} keys", count / wall, part,
         [("aws", ["s3", "ls", "--endpoint-url", bench.url, "--recursive", PREFIX + "part-0/"]), ("rclone", ["lsl", *rclone])],

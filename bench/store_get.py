@@ -1,7 +1,9 @@
-"""Signed GETs of small objects from the store, beside nginx (one worker, sendfile) serving the same bytes to the same load."""
+"""Signed GETs of small objects from the store, next to nginx (one worker, sendfile) serving the same bytes to the same load; connections held."""
 import os
 import re
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -64,6 +66,60 @@ def start_nginx(folder, program, configuration=NGINX):
     sys.exit("nginx did not start: " + (folder / "error.log").read_text())
 
 
+def connections(report, folder):
+    """Memory under 1,000 connections with requests; then 10,000 that were used once stay open, and each works again."""
+    few, many, size = report.size(1000, 50), report.size(10_000, 200), 4096
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # The store takes three quarters of its descriptors for connections; this process has the other ends.
+    wanted = 3 * many // 2 + 1000
+    if hard < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
+        except (OSError, ValueError):
+            report.missing(f"{many:,} connections", f"a limit of {hard:,} open files")
+            return
+    else:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    store, wire = start_store(folder)
+    try:
+        body = os.urandom(size)
+        assert wire.send("PUT", "/bench").status == 200 and wire.send("PUT", "/bench/a", body=body).status == 200
+        request = wire.head("GET", "/bench/a", wire.sign("GET", "/bench/a"))
+
+        def ask(some):
+            for connection in some:
+                connection.sendall(request)
+            for connection in some:
+                got = b""
+                while not got.endswith(body):
+                    piece = connection.recv(65536)
+                    if not piece:
+                        sys.exit("the store closed a connection")
+                    got += piece
+
+        def resident():
+            return int(re.search(r"^VmRSS:\s*(\d+)", Path(f"/proc/{store.pid}/status").read_text(), re.M).group(1)) * 1024
+
+        opened = []
+        for number in range(many):
+            # No address has more than half of all connections.
+            opened.append(socket.create_connection((wire.host, wire.port), 30, source_address=(f"127.0.0.{2 + number % 4}", 0)))
+            if number + 1 == few:
+                for _ in range(3):
+                    ask(opened)
+                report.limit(f"resident memory under {few:,} connections", resident(), at_most=128 << 20, unit="bytes")
+            elif number >= few and (number + 1) % 500 == 0:
+                ask(opened[-500:])
+        report.figure(f"resident memory with {many:,} idle connections", resident(), unit="bytes")
+        ask(opened)
+        report.limit("idle connections that work again", many, at_least=many, unit="connections")
+        for connection in opened:
+            connection.close()
+    finally:
+        store.send_signal(signal.SIGTERM)
+        store.wait(30)
+
+
 def load(folder, wrk, seconds, port, headers, path):
     """Requests per second; every one must have been answered with 200."""
     script = folder / "load.lua"
@@ -85,6 +141,8 @@ def main(report):
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
         folder = Path(name)
         os.chmod(folder, 0o755)
+        (folder / "many").mkdir()
+        connections(report, folder / "many")
         (folder / "www" / "bench").mkdir(parents=True)
         store, wire = start_store(folder)
         peer, port = start_nginx(folder, nginx) if nginx else (None, None)

@@ -325,8 +325,8 @@
 #define LIMIT_SERVER_WORKERS 16 /* threads that wait for the disk */
 /* Each for TCP and for the Unix socket: */
 #define LIMIT_SERVER_LOOPS 8 /* event loops; one per processor up to this */
-/* open at once: at most this, and at most half of the descriptors of the process */
-#define LIMIT_SERVER_CONNECTIONS 4096
+/* open at once: at most this, and at most three quarters of the descriptors of the process */
+#define LIMIT_SERVER_CONNECTIONS 32768
 /* of them to the port: kept free, so that a client with the keys finds a place; 64 is what our own
  * client opens to one host; at most a quarter */
 #define LIMIT_SERVER_ROOM 64

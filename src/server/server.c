@@ -132,14 +132,16 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **m
 		*mine = connections_opened(server->connections, info->connect_fd);
 }
 
-/* A request may take one more descriptor than its connection. */
+/* A request takes one more descriptor than its connection while it is in flight: a quarter is left
+ * for these. */
 static unsigned connection_limit(void)
 {
 	struct rlimit files;
 
-	if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur / 2 > LIMIT_SERVER_CONNECTIONS)
+	if (getrlimit(RLIMIT_NOFILE, &files) < 0 ||
+		files.rlim_cur - files.rlim_cur / 4 > LIMIT_SERVER_CONNECTIONS)
 		return LIMIT_SERVER_CONNECTIONS;
-	return (unsigned)files.rlim_cur / 2;
+	return (unsigned)(files.rlim_cur - files.rlim_cur / 4);
 }
 
 /* Takes over `fd`. If it fails libmicrohttpd does not report if it has closed `fd`, so it is not
@@ -193,7 +195,7 @@ static void start_near(struct server *server, int tcp)
 	fd = near_listen((struct sockaddr *)&bound, &server->near_name);
 	if (fd < 0)
 		return;
-	server->near = start_daemon(server, fd, on_near_connection, connection_limit() / 2);
+	server->near = start_daemon(server, fd, on_near_connection, connection_limit() / 4);
 	if (!server->near)
 		near_unlink(&server->near_name);
 }

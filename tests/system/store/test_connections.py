@@ -7,7 +7,7 @@ import pytest
 from harness.program import Store
 from harness.s3_wire import Wire
 
-FILES = 256  # descriptors of the store: half of them are connections to the port, half of these from one address
+FILES = 256  # descriptors of the store: three quarters are for connections to the port, half of these from one address
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def ended(connections):
 def test_one_address_has_half_of_the_connections(small, wait_for):
     wire = Wire(small)
 
-    crowd = [connect(wire, "127.0.0.2") for _ in range(FILES // 4 + 10)]
+    crowd = [connect(wire, "127.0.0.2") for _ in range(FILES * 3 // 8 + 10)]
 
     wait_for(lambda: len(ended(crowd)) >= 10, 30, "those above the limit to be closed")
     with connect(wire, "127.0.0.3") as other:
@@ -50,7 +50,7 @@ def test_strangers_make_room_for_a_client_with_the_keys(small, wait_for):
 
     crowd = [connect(wire, f"127.0.1.{1 + i % 100}") for i in range(FILES)]
 
-    wait_for(lambda: len(ended(crowd)) >= FILES // 2, 30, "the oldest strangers to be closed")
+    wait_for(lambda: len(ended(crowd)) >= FILES // 3, 30, "the oldest strangers to be closed")
     with connect(wire, "127.0.0.1") as late:
         for one in (late, client):
             one.sendall(signed)
