@@ -159,10 +159,11 @@
 #define LIMIT_READS_HEADS	    (64 * MIB)
 /* of an outage of the store that a training waits for: it would lose more by its end */
 #define LIMIT_READS_PATIENCE_MS	    (5 * 60 * 1000)
-/* the same while a data set or a resource of the web is opened: its address may be wrong */
+/* the same while a data set is opened, or a resource of the web: its address may be wrong */
 #define LIMIT_OPEN_PATIENCE_MS	    (30 * 1000)
 
 /* Transfers. */
+#define LIMIT_TIDY_MS	 10000 /* to delete many objects after a cancelled call */
 #define LIMIT_PUT_SINGLE (64 * MIB) /* bytes; larger files are uploaded in parts */
 #define LIMIT_GET_SINGLE (32 * MIB) /* bytes; larger objects are downloaded in ranges */
 #define LIMIT_GET_RANGE	 (8 * MIB) /* bytes of one such range */

@@ -251,6 +251,9 @@ struct object_deletion {
 	/* Called for every key that the store refused to delete. May be NULL. */
 	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err);
 	void *cookie;
+	/* Cleans up after a cancelled call: the engine's cancel flag does not end it, but
+	 * LIMIT_TIDY_MS does. */
+	bool tidies_up;
 };
 /*
  * Deletes many keys, up to 1,000 per request; missing ones are a success. Returns the first error

@@ -51,7 +51,7 @@ static int run_dataset(const struct cli *cli)
 		return r;
 	r = action->run(&in, cli_operand(cli, 1), &err);
 	if (r < 0)
-		r = remote_fail(cli, &err);
+		r = set_fail(cli, &err);
 	set_release(&in);
 	return r;
 }
@@ -89,6 +89,6 @@ const struct command command_dataset = {
 			"Print its content as JSON"},
 		{"penstock dataset bench s3://cifar10/train/ --seconds 5s",
 			"Measure how fast its samples are read"}),
-	.exits = EXITS(REMOTE_EXITS),
+	.exits = EXITS(SET_EXITS, {"69", "The store does not respond"}),
 	.run = run_dataset,
 };

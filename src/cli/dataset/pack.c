@@ -10,9 +10,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/dataset/set.h"
+#include "cli/frame/interrupt.h"
 #include "cli/print/progress.h"
 #include "cli/print/util.h"
 #include "dataset/pack/pack.h"
@@ -137,6 +139,27 @@ static int print_result(
 	return 0;
 }
 
+static void report_interrupt(const struct pack_result *done, const char *to)
+{
+	if (done->left)
+		log_info("interrupted: shards without an index are left in '%s'; the same command "
+			 "with --force removes them and starts over",
+			to);
+	else
+		log_info("interrupted: '%s' has no new shards; the same command starts over", to);
+}
+
+static int fail(const struct packing *v, const struct pack_result *done, const char *to,
+	struct penstock_error *err)
+{
+	if (cli_interrupted())
+		report_interrupt(done, to);
+	else if (done->left)
+		error_suffix(
+			err, "; shards without an index are left there, which --force removes");
+	return set_fail(v->in.cli, err);
+}
+
 static int run_pack(const struct cli *cli)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -164,7 +187,7 @@ static int run_pack(const struct cli *cli)
 		progress_clear(v.progress);
 		progress_free(v.progress);
 	}
-	r = r < 0 ? remote_fail(cli, &err)
+	r = r < 0 ? fail(&v, &done, to, &err)
 		  : print_result(&v, &done, to, clock_monotonic_ms() - start);
 	set_release(&v.in);
 	remote_release(&v.remote);
@@ -186,9 +209,9 @@ const struct command command_pack = {
 		"tf.train.Example for each sample. records and npy are for samples of one size, npy "
 		"for those with one array. Objects whose names differ in what follows the first "
 		"dot, such as 1.jpg and 1.cls, are one sample of tar, mds and tfrecord.\n\n"
-		"Each shard appears whole, and the index last. A command that fails removes its "
-		"shards from a directory; those that Ctrl-C leaves in a store have no index, and "
-		"--force removes them.",
+		"Each shard appears whole, and the index last. A command that fails, also by Ctrl-C, "
+		"removes its shards. Those that a kill leaves have no index, and --force removes "
+		"them. TARGET must not be in SOURCE, and SOURCE not in TARGET.",
 	.options = OPTIONS(
 		{0, "format", "tar|mds|tfrecord|records|npy", "Format of the new shards; required"},
 		{0, "shard-size", "SIZE", "Size of a shard; default: 64MiB"},
@@ -209,6 +232,7 @@ const struct command command_pack = {
 				     "Upload a directory as tars"},
 		{"penstock pack s3://cifar10/train/ mds/ --format mds --shuffle",
 			"Write MosaicML's shards in a random order"}),
-	.exits = EXITS(REMOTE_EXITS, {"130", "Interrupted; there is no index"}),
+	.exits = EXITS(SET_EXITS, {"69", "The store does not respond, or TARGET is not empty"},
+		{"130", "Interrupted; no new shards are there"}),
 	.run = run_pack,
 };

@@ -73,6 +73,19 @@ int set_open(struct set_operand *in, const char *url, struct penstock_error *err
 	return dataset_open(&in->set, &in->options, err);
 }
 
+int set_fail(const struct cli *cli, struct penstock_error *err)
+{
+	enum penstock_code code = (enum penstock_code)err->code;
+	int exit_code = remote_fail(cli, err);
+
+	if (cli_interrupted())
+		return exit_code;
+	return code == PENSTOCK_E_CORRUPT || code == PENSTOCK_E_CHANGED ||
+			       code == PENSTOCK_E_UNSUPPORTED || code == PENSTOCK_E_LIMIT
+		       ? CLI_EXIT_INPUT
+		       : exit_code;
+}
+
 void set_release(struct set_operand *in)
 {
 	dataset_free(in->set);

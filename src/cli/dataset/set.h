@@ -24,6 +24,13 @@
 	{ 0, "stride", "N", "Of tokens: from one sample to the next; default: the window" }
 /* clang-format on */
 
+/* clang-format off */
+#define SET_EXITS                                                                               \
+	{ "66", "There is no such bucket, object or file, or the data set is damaged, has changed, "    \
+		"is of an unknown kind or too large" },                                         \
+	{ "77", "The store denies access, or there are no credentials" }
+/* clang-format on */
+
 struct set_operand {
 	const struct cli *cli;
 	struct dataset_options options;
@@ -41,6 +48,8 @@ struct set_operand {
 int set_options(struct set_operand *in, const struct cli *cli, const char *format);
 /* Opens the data set, and its store at the first time. `in->options.fresh` may be set before. */
 int set_open(struct set_operand *in, const char *url, struct penstock_error *err);
+/* Like remote_fail(), but a data set that cannot be read as it is exits with 66. */
+int set_fail(const struct cli *cli, struct penstock_error *err);
 void set_release(struct set_operand *in);
 
 #endif

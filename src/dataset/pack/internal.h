@@ -49,6 +49,7 @@ extern const struct pack_format pack_tar, pack_tfrecord, pack_mds, pack_records,
 
 /* A shard that was written. */
 struct pack_done {
+	bool begun; /* it may be at the target */
 	uint64_t size;
 	uint64_t unpacked; /* bytes of a compressed one */
 	char sha1[41]; /* of a compressed one */
@@ -86,8 +87,8 @@ void pack_name(const struct pack *p, size_t shard, char out[static PACK_NAME_SIZ
 int pack_open_target(struct pack *p, const struct pack_target *target, struct penstock_error *err);
 int pack_put(const struct pack *p, const char *name, const void *data, size_t len,
 	struct pack_done *done, struct penstock_error *err);
-/* Removes all that was written. */
-void pack_undo(const struct pack *p);
+/* Removes all that was written, also after Ctrl-C. Returns false if something is left. */
+bool pack_undo(const struct pack *p);
 
 /* finish.c: writes the indexes. */
 int pack_finish(const struct pack *p, struct penstock_error *err);

@@ -585,12 +585,11 @@ int dataset_pack(struct dataset *set, const struct pack_target *target,
 		r = begin(&p, err);
 	if (r == 0)
 		r = pack_open_target(&p, target, err);
+	*out = (struct pack_result){.samples = p.units, .shards = p.n};
 	if (r == 0) {
 		r = write_shards(&p, err);
-		if (r < 0)
-			pack_undo(&p);
+		out->left = r < 0 && !pack_undo(&p);
 	}
-	*out = (struct pack_result){.samples = p.units, .shards = p.n};
 	for (size_t i = 0; r == 0 && i < p.n; i++)
 		out->bytes += p.done[i].size;
 	release(&p);

@@ -50,6 +50,7 @@ struct pack_options {
 struct pack_result {
 	uint64_t samples, bytes;
 	size_t shards;
+	bool left; /* shards of a failed call, which could not be removed */
 };
 
 int dataset_pack(struct dataset *set, const struct pack_target *target,

@@ -1,6 +1,7 @@
 /* The directory or prefix that gets the shards. */
 #include <dirent.h>
 #include <errno.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,24 +89,65 @@ static int clear_files(const struct pack *p, struct penstock_error *err)
 	return r;
 }
 
-/* The shards of the source must not be removed before they are read. */
+/* Returns the real path of a directory that may not exist yet, or of the nearest one above it that
+ * does. */
+static char *nearest(const char *path, bool *exists, struct penstock_error *err)
+{
+	_cleanup_free_ char *up = strdup(path);
+	const char *at = up;
+	char *real = NULL;
+
+	*exists = true;
+	while (up && !(real = realpath(at, NULL)) && errno == ENOENT) {
+		*exists = false;
+		at = dirname(up);
+	}
+	if (!real && up)
+		error_errno(err, errno, "cannot write to '%s'", path);
+	else if (!real)
+		error_memory(err);
+	return real;
+}
+
+static bool is_below(const char *place, const char *above)
+{
+	size_t len = strlen(above);
+
+	return strncmp(place, above, len) == 0 &&
+	       (!place[len] || place[len] == '/' || above[len - 1] == '/');
+}
+
+/* The shards of the source must not be removed before they are read, and those of the target must
+ * not become files of the source. */
 static int check_overlap(const struct pack *p, struct penstock_error *err)
 {
-	_cleanup_free_ char *from = source_identity(dataset_source(p->set));
-	_cleanup_free_ char *to = p->client
-					  ? str_printf("%s %s/%s",
-						    object_client_settings(p->client)->endpoint_url,
-						    p->at.bucket, p->prefix)
-					  : realpath(p->prefix, NULL);
-	size_t len;
+	const struct source *source = dataset_source(p->set);
+	_cleanup_free_ char *from = source_identity(source);
+	_cleanup_free_ char *to = NULL;
+	bool exists = true;
 
-	if (!from || !to)
+	if (!from)
 		return error_memory(err);
-	len = strlen(to);
-	if (strncmp(from, to, len) != 0 || (from[len] && from[len] != '/' && to[len - 1] != '/'))
-		return 0;
-	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot write to '%s': the source is there; name another place", p->at.text);
+	if (p->client) {
+		to = str_printf("%s %s/%s", object_client_settings(p->client)->endpoint_url,
+			p->at.bucket, p->prefix);
+		if (!to)
+			return error_memory(err);
+	} else {
+		to = nearest(p->prefix, &exists, err);
+		if (!to)
+			return -(int)PENSTOCK_E_IO;
+	}
+	if (exists && is_below(from, to))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot write to '%s': the source is there; name another place",
+			p->at.text);
+	if (!source_is_single(source) && is_below(to, from))
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot write to '%s': it is in the source '%s', whose files would hide "
+			"the shards, or shards the files; name another place",
+			p->at.text, source_url(source));
+	return 0;
 }
 
 int pack_open_target(struct pack *p, const struct pack_target *target, struct penstock_error *err)
@@ -126,12 +168,13 @@ int pack_open_target(struct pack *p, const struct pack_target *target, struct pe
 		r = target->open(target->cookie, p->at.google, &p->client, err);
 	} else {
 		p->prefix = strdup(p->at.key);
-		r = p->prefix ? fs_mkdirs(p->prefix, 0777, err) : 0;
 	}
 	if (r == 0 && !p->prefix)
 		r = error_memory(err);
 	if (r == 0)
 		r = check_overlap(p, err);
+	if (r == 0 && !p->client)
+		r = fs_mkdirs(p->prefix, 0777, err);
 	/* Without the index, what is left of earlier shards is no data set. */
 	if (r == 0 && p->options->force)
 		r = remove_one(p, INDEX_NAME, err);
@@ -150,6 +193,7 @@ int pack_put(const struct pack *p, const char *name, const void *data, size_t le
 
 	if (!path)
 		return error_memory(err);
+	done->begun = true;
 	if (p->client) {
 		r = object_put(object_at(p->client, p->at.bucket, path), data, len,
 			&(struct object_put_options){.cancel = p->options->cancel}, &info, err);
@@ -169,15 +213,39 @@ int pack_put(const struct pack *p, const char *name, const void *data, size_t le
 	return r;
 }
 
-void pack_undo(const struct pack *p)
+static bool remove_objects(const struct pack *p, const struct strlist *names)
 {
+	_cleanup_(strlist_release) struct strlist keys = {0};
+
+	for (size_t i = 0; i < names->n; i++) {
+		_cleanup_free_ char *key = path_of(p, names->items[i]);
+
+		if (!key || strlist_add(&keys, key) < 0)
+			return false;
+	}
+	return object_delete_many(&(struct object_deletion){.client = p->client,
+					  .bucket = p->at.bucket,
+					  .keys = &keys,
+					  .tidies_up = true},
+		       NULL, NULL) == 0;
+}
+
+bool pack_undo(const struct pack *p)
+{
+	_cleanup_(strlist_release) struct strlist names = {0};
+	bool good = true;
 	char name[PACK_NAME_SIZE];
 
-	for (size_t i = 0; p->done && i < p->n; i++) {
+	for (size_t i = 0; good && i < p->n; i++) {
 		pack_name(p, i, name);
-		if (p->done[i].size)
-			remove_one(p, name, NULL);
+		if (p->done[i].begun)
+			good = strlist_add(&names, name) == 0;
 	}
-	if (p->format == &pack_mds && p->prefix && p->done)
-		remove_one(p, "index.json", NULL);
+	if (good && p->format == &pack_mds)
+		good = strlist_add(&names, "index.json") == 0;
+	if (p->client)
+		return good && remove_objects(p, &names);
+	for (size_t i = 0; i < names.n; i++)
+		good &= remove_one(p, names.items[i], NULL) == 0;
+	return good;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "s3/message/messages.h"
@@ -19,6 +20,7 @@
 struct deletion {
 	const struct object_deletion *asked;
 	struct object_client *client;
+	int64_t deadline_ms; /* 0: none */
 	struct penstock_error first;
 
 	/* The current batch. */
@@ -92,6 +94,12 @@ static int report_outcomes(
 	return r;
 }
 
+static void set_bounds(const struct deletion *d, struct http_request *request)
+{
+	request->tidies_up = d->asked->tidies_up;
+	request->deadline_ms = d->deadline_ms;
+}
+
 /* Leaves out keys that the document cannot express: it could name other objects. */
 static int delete_batch(struct deletion *d, struct penstock_error *err)
 {
@@ -113,6 +121,7 @@ static int delete_batch(struct deletion *d, struct penstock_error *err)
 	if (!n_items)
 		return 0;
 	s3_op_init(&op, "POST", object_of(d, NULL));
+	set_bounds(d, &op.request);
 	s3_delete_write(&body, &(struct s3_delete){.quiet = true, .items = items, .n = n_items});
 	s3_op_query(&op, "delete", NULL);
 	s3_op_xml(&op, &body, "the list of keys");
@@ -209,6 +218,7 @@ static void single_collect(struct deletion *d, struct single *single)
 static void single_start(struct deletion *d, struct single *single, struct fan *fan, size_t i)
 {
 	s3_op_init(&single->op, single->look ? "HEAD" : "DELETE", object_of(d, d->keys[i]));
+	set_bounds(d, &single->op.request);
 	single->used = true;
 	single->fan = fan;
 	single->i = i;
@@ -297,6 +307,8 @@ int object_delete_many(
 		*decided = 0;
 	if (!singles)
 		return error_memory(err);
+	if (deletion->tidies_up)
+		d.deadline_ms = clock_monotonic_ms() + LIMIT_TIDY_MS;
 	d.compares = client->google || client->aws || atomic_load(&client->own_kind);
 	most = etags && !d.compares ? LOOK_AHEAD : LIMIT_S3_LIST_KEYS;
 	for (; r == 0 && at < keys->n; at += d.n) {

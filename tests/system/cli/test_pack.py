@@ -153,6 +153,38 @@ def test_an_interrupt_leaves_no_shards(penstock, tmp_path):
     assert os.listdir(tmp_path / "out") == []
 
 
+# The requests that remove the shards come after the one that Ctrl-C has cancelled.
+def test_an_interrupt_leaves_no_shards_in_a_store_and_says_so(penstock, tmp_path, store, fault_proxy):
+    store.client.create_bucket(Bucket="bucket")
+    source = rows(tmp_path / "rows", 40)
+
+    hold = fault_proxy.fault(method="PUT", path="shard-000003", hold="request")
+    pack = ("pack", source, "s3://bucket/d/", "--format", "records", "--shard-size", "128", "--jobs", "1")
+
+    process = penstock.popen(*pack, env=store.env | {"AWS_ENDPOINT_URL": fault_proxy.url})
+    hold.wait()
+    assert len(store.keys("bucket")) == 3
+    process.popen.send_signal(signal.SIGINT)
+    result = process.wait().exits(130)
+
+    assert store.keys("bucket") == [] and "s3://bucket/d/" in result.err
+    penstock.run(*pack, env=store.env).ok()
+
+
+# Else the shards, or the files, would be samples no more.
+def test_a_target_in_the_source_is_refused_and_not_made(penstock, tmp_path, store, source):
+    store.client.create_bucket(Bucket="bucket")
+    penstock.run("cp", "-r", f"{source}/", "s3://bucket/d/", env=store.env).ok()
+    keys = store.keys("bucket")
+
+    for outer, inner in [(source, source / "new" / "packed"), ("s3://bucket/d/", "s3://bucket/d/packed/"), ("s3://bucket", "s3://bucket/new/")]:
+        result = penstock.run("pack", outer, inner, "--format", "tar", env=store.env).exits(64)
+        assert str(outer) in result.err and str(inner) in result.err
+    penstock.run("pack", source, tmp_path / "pictures-packed", "--format", "tar").ok()
+
+    assert not (source / "new").exists() and store.keys("bucket") == keys
+
+
 # A damaged byte of a file has no other checksum.
 def test_damage_is_found_by_the_checksums_of_the_index(penstock, tmp_path, source):
     penstock.run("pack", source, tmp_path / "out", "--format", "tar").ok()
@@ -162,7 +194,7 @@ def test_damage_is_found_by_the_checksums_of_the_index(penstock, tmp_path, sourc
     shard.write_bytes(data)
     os.utime(shard, ns=(times.st_atime_ns, times.st_mtime_ns))
 
-    penstock.run("pack", tmp_path / "out", tmp_path / "again", "--format", "mds").exits(69)
+    penstock.run("pack", tmp_path / "out", tmp_path / "again", "--format", "mds").exits(66)
 
 
 def test_tars_are_read_by_other_programs(penstock, tmp_path, source):
@@ -195,7 +227,7 @@ def test_compressed_shards_are_smaller_and_have_the_same_samples(penstock, tmp_p
     assert all((tmp_path / "out" / name).stat().st_size < 1000 for name in names[1:]) and all("--compression" in result.err for result in refused)
     damaged = tmp_path / "out" / names[1]
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
-    assert names[1] in penstock.run("pack", tmp_path / "out", tmp_path / "again", "--format", "tar").exits(69).err
+    assert names[1] in penstock.run("pack", tmp_path / "out", tmp_path / "again", "--format", "tar").exits(66).err
 
 
 PEERS = """
