@@ -125,6 +125,7 @@ int dataset_open(
 		buf_release(&indexed.bytes);
 		return r;
 	}
+	source_opened(set->source);
 	*out = set;
 	return 0;
 }

@@ -87,12 +87,16 @@ static void join_samples(struct batch *b, size_t n)
 	}
 }
 
-/* A shard that an index lists and that is another one now, or missing. */
+/* A shard that is another one now, or missing. */
 static void explain(const struct dataset *set, struct penstock_error *error)
 {
-	if (set->origin != DATASET_INDEXED ||
-		(error->code != PENSTOCK_E_CHANGED && error->code != PENSTOCK_E_NOT_FOUND))
+	if (error->code != PENSTOCK_E_CHANGED && error->code != PENSTOCK_E_NOT_FOUND)
 		return;
+	if (set->origin != DATASET_INDEXED) {
+		if (error->code == PENSTOCK_E_NOT_FOUND)
+			error_suffix(error, "; it was there when the data set was opened");
+		return;
+	}
 	error->code = PENSTOCK_E_CHANGED;
 	error_suffix(error,
 		"; the index of the data set is out of date: rebuild it with 'penstock dataset "

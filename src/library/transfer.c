@@ -85,6 +85,13 @@ static int copy_options(struct penstock_transfer *t, const struct penstock_trans
 	return r < 0 ? error_memory(err) : 0;
 }
 
+static void on_wait(void *cookie, const char *host, const char *why, int64_t waited_ms)
+{
+	(void)cookie;
+	(void)waited_ms;
+	log_warn("waiting for %s: %s, retrying", host, why);
+}
+
 static int transfer_new(struct penstock_transfer **out, const struct penstock_transfer_options *own,
 	struct penstock_error *err)
 {
@@ -100,7 +107,8 @@ static int transfer_new(struct penstock_transfer **out, const struct penstock_tr
 	r = copy_options(t, own, err);
 	if (r == 0)
 		r = http_engine_new(&t->engine,
-			&(struct http_engine_options){.cancel = flag_of(own->cancel),
+			&(struct http_engine_options){.on_wait = on_wait,
+				.cancel = flag_of(own->cancel),
 				.max_connections = t->max_connections,
 				.max_host_connections = t->max_connections},
 			err);

@@ -70,6 +70,9 @@ int reads_new(struct object_reads **out, struct object_client *client, const cha
 int reads_new_web(
 	struct object_reads **out, struct http_engine *engine, struct penstock_error *err);
 void reads_free(struct object_reads *reads);
+/* The time that reads from now on wait for a store or a server that is away; at first it is
+ * LIMIT_READS_PATIENCE_MS. */
+void reads_patience(struct object_reads *reads, int64_t ms);
 /*
  * Runs all reads (at most LIMIT_READS) to their end. Returns how many failed, whose `error` says
  * why. Once `cancel` (may be NULL) is set the rest fails with PENSTOCK_E_CANCELLED. Once one fails

@@ -211,6 +211,13 @@ void remote_share_end(void)
 	shared = (__typeof__(shared)){0};
 }
 
+static void on_wait(void *cookie, const char *host, const char *why, int64_t waited_ms)
+{
+	(void)cookie;
+	(void)waited_ms;
+	log_info("waiting for %s: %s, retrying", host, why);
+}
+
 /* Called with the lock held if the engine is shared. */
 static int open_engine(struct remote *remote, struct penstock_error *err)
 {
@@ -221,7 +228,8 @@ static int open_engine(struct remote *remote, struct penstock_error *err)
 		return 0;
 	if (!*engine)
 		r = http_engine_new(engine,
-			&(struct http_engine_options){.cancel = cli_interrupt_flag(),
+			&(struct http_engine_options){.on_wait = on_wait,
+				.cancel = cli_interrupt_flag(),
 				.limit = limit.bytes_per_s ? &limit : NULL,
 				.buffer = limit.bytes_per_s ? LIMIT_HTTP_REPLY_BUFFER : 0},
 			err);

@@ -52,6 +52,7 @@ struct source {
 	char *query; /* of URLs of the web: "?…", or "" */
 	bool encode; /* names are not encoded yet, for URLs */
 	bool single;
+	bool opened; /* reads wait longer for a store that is away */
 	struct buf text;
 	struct shard *shards;
 	size_t n;

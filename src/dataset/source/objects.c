@@ -40,6 +40,7 @@ static int read_some(struct source_reader *reader, struct source_read *reads, si
 		return buf_error(&keys, "the names of objects", err);
 	for (size_t i = 0; i < n; i++)
 		items[i].key = keys.data + key[i];
+	reads_patience(reader->reads, s->opened ? LIMIT_READS_PATIENCE_MS : LIMIT_OPEN_PATIENCE_MS);
 	r = reads_run(reader->reads, items, n, cancel, err);
 	for (size_t i = 0; i < n; i++)
 		reads[i].error = items[i].error;

@@ -40,11 +40,22 @@ static int add_all(struct source *s, struct entry_source *entries, struct pensto
 	return r;
 }
 
+/* A relative path may be s3://… without its beginning. */
 static int not_found(const struct source *s, struct penstock_error *err)
 {
+	bool local = source_is_local(s);
+
+	if (local && access(s->prefix, F_OK) == 0)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"cannot open '%s': the directory has no files, apart from hidden ones",
+			s->url);
 	return error_set(err, PENSTOCK_E_NOT_FOUND,
-		"cannot open '%s': there is no such file or object, and nothing is below it",
-		s->url);
+		local ? "cannot open '%s': there is no such file or directory%s"
+		      : "cannot open '%s': there is no such object, and nothing is below it%s",
+		s->url,
+		local && s->prefix[0] != '/' && s->prefix[0] != '.'
+			? "; a store is named as in s3://BUCKET/PREFIX/"
+			: "");
 }
 
 /* ---- local files ---- */
@@ -179,6 +190,11 @@ int source_open(struct source **out, const struct source_place *place, struct pe
 	}
 	*out = s;
 	return 0;
+}
+
+void source_opened(struct source *s)
+{
+	s->opened = true;
 }
 
 void source_free(struct source *s)

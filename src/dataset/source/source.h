@@ -157,6 +157,9 @@ struct source_read {
 	struct penstock_error error; /* set by source_read(); release it */
 };
 
+/* To be called once the data set is open: from then on reads wait LIMIT_READS_PATIENCE_MS for a
+ * store that is away, and before only LIMIT_OPEN_PATIENCE_MS. */
+void source_opened(struct source *source);
 /* To be called once in a child after fork(): its readers need a client of their own. */
 int source_after_fork(struct source *source, struct penstock_error *err);
 /* Connections and buffers of one thread at a time. A child after fork() makes its own. */

@@ -158,7 +158,7 @@ static void start(struct object_reads *reads, struct slot *slot, struct object_r
 		.cookie = slot};
 	request->bulk = true;
 	request->resend_ms = LIMIT_READS_RESEND_MS;
-	request->patience_ms = LIMIT_READS_PATIENCE_MS;
+	request->patience_ms = reads->patience_ms;
 	request->done = on_done;
 	if (r == 0)
 		r = fan_submit(slot->fan, request, &slot->op.reply, &slot->flying, &read->error);

@@ -13,6 +13,7 @@
 struct object_reads {
 	struct object_client *client; /* NULL: resources of the web */
 	struct http_engine *engine;
+	int64_t patience_ms;
 	char *bucket;
 	struct plain *plain; /* NULL: the engine does everything */
 	bool singly; /* a GET for each read */

@@ -32,6 +32,7 @@ int reads_new(struct object_reads **out, struct object_client *client, const cha
 		return error_memory(err);
 	reads->client = client;
 	reads->engine = client->engine;
+	reads->patience_ms = LIMIT_READS_PATIENCE_MS;
 	reads->singly = str_env("PENSTOCK_READ_MANY") &&
 			strcmp(str_env("PENSTOCK_READ_MANY"), "no") == 0;
 	reads->bucket = strdup(bucket);
@@ -58,6 +59,7 @@ int reads_new_web(struct object_reads **out, struct http_engine *engine, struct 
 	if (!reads)
 		return error_memory(err);
 	reads->engine = engine;
+	reads->patience_ms = LIMIT_READS_PATIENCE_MS;
 	*out = reads;
 	return 0;
 }
@@ -73,6 +75,11 @@ void reads_free(struct object_reads *reads)
 	buf_release(&reads->body);
 	free(reads->bucket);
 	free(reads);
+}
+
+void reads_patience(struct object_reads *reads, int64_t ms)
+{
+	reads->patience_ms = ms;
 }
 
 int reads_run(struct object_reads *reads, struct object_read *items, size_t n,

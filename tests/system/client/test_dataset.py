@@ -15,6 +15,7 @@ import pytest
 from harness import expiring
 from harness.fault_proxy import s3_error
 from harness.program import TOP, binary, environment
+from harness.progress import WAITING
 from harness.waiting import wait_for
 
 # Python itself is not watched where the program is.
@@ -447,6 +448,23 @@ def test_an_epoch_goes_on_after_a_store_that_was_away(proxy, bucket):
             proxy.fault(method="GET|POST", times=3, cut_after=0)
 
     assert numbers(got) == list(range(40))
+
+
+# Half a minute of silence looks like a hang.
+def test_a_store_that_is_waited_for_is_named_at_once(proxy, bucket, penstock):
+    numbered(bucket, 8)
+    proxy.down()
+    program = "import sys; from penstock.data import Dataset; print(len(Dataset(sys.argv[1])))"
+
+    env = environment() | {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    python = subprocess.Popen([sys.executable, "-c", program, "s3://data/n/"], env=env | {"PYTHONPATH": str(PACKAGE)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = penstock.popen("dataset", "inspect", "s3://data/n/", env=env)
+    line = python.stderr.readline()
+    command.wait_for_output(f"{WAITING} 127.0.0.1:{proxy.port}")
+    proxy.up()
+
+    assert f"{WAITING} 127.0.0.1:{proxy.port}" in line and python.communicate()[0].strip() == "8"
+    assert "samples: 8" in command.wait().ok().out
 
 
 # A store that answers with another version of the object, or the whole of it, or less than was asked for.

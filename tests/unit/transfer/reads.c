@@ -147,6 +147,8 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 		return mini_reply(fd, "200 OK", "ETag: \"e\"\r\n", content, SIZE - 1);
 	if (strstr(r->target, "busy") && is_first(f))
 		return mini_reply(fd, "503 Slow Down", "Retry-After: 0\r\n", "", 0);
+	if (strstr(r->target, "away"))
+		return mini_reply(fd, "503 Slow Down", "Retry-After: 0\r\n", "", 0);
 	if (strstr(r->target, "cut") && is_first(f)) {
 		mini_printf(fd, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s\r\nabc", SIZE, sum);
 		return false;
@@ -387,6 +389,16 @@ static void a_cancelled_batch_ends_at_once(void **state)
 	assert_in_range(clock_monotonic_ms() - start, 0, 1500);
 }
 
+/* Five minutes for a training, less while a data set is opened. */
+static void reads_wait_as_long_as_the_caller_says(void **state)
+{
+	struct fixture *f = *state;
+
+	reads_patience(f->reads, 50);
+	assert_in_range(run(f, "away"), 1, N);
+	assert_int_equal(f->batch[2].error.code, PENSTOCK_E_UNAVAILABLE);
+}
+
 static void only_heads_with_a_plain_length_are_taken(void **state)
 {
 	static const struct {
@@ -440,6 +452,7 @@ int main(void)
 		RULE(our_store_gets_many_reads_in_one_request),
 		RULE(a_bad_reply_to_many_reads_is_no_failure),
 		RULE(a_cancelled_batch_ends_at_once),
+		RULE(reads_wait_as_long_as_the_caller_says),
 		cmocka_unit_test(only_heads_with_a_plain_length_are_taken),
 	};
 
