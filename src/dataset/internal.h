@@ -41,6 +41,7 @@ struct dataset {
 	uint64_t sample_size; /* bytes of each; 0 if they differ */
 	struct jpeg_size image; /* samples are decoded to it; 0 x 0: they are not */
 	char *column; /* with the image; NULL: the first that has one */
+	atomic_uint decoding; /* threads that decode images */
 	struct dataset_shard *shards; /* one more than there are; NULL: each shard is one sample */
 	/* One for each sample of a format without records; in `index` if there is one. */
 	struct dataset_range {

@@ -22,6 +22,7 @@ static int begin_process(struct dataset *set, struct penstock_error *err)
 		return r;
 	pthread_mutex_init(&set->lock, NULL);
 	set->n_idle = 0;
+	atomic_store(&set->decoding, 0);
 	atomic_store(&set->pid, getpid());
 	return 0;
 }

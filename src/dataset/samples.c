@@ -2,11 +2,16 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/thread.h"
 #include "dataset/internal.h"
+
+/* A thread takes so many at a time: their fields need 40 KB. */
+#define IMAGES_AT_A_TIME 8
 
 /* Memory for the fields of one sample after the other. */
 struct columns {
@@ -102,16 +107,80 @@ static int read_apart(struct dataset *set, const uint64_t *ids, size_t n, char *
 	return dataset_read_stored(set, ids, n, 0, *stored, cancel, err);
 }
 
+/* The images of one call. */
+struct decoding {
+	struct dataset *set;
+	const uint64_t *ids;
+	size_t n;
+	struct image {
+		const char *stored; /* the sample */
+		char *pixels;
+	} * images;
+	const atomic_int *cancel;
+	atomic_int stop;
+};
+
+static int decode_some(void *cookie, size_t part, struct penstock_error *err)
+{
+	const struct decoding *d = cookie;
+	_cleanup_(columns_free) struct columns *c = calloc(1, sizeof(*c));
+	size_t end = (part + 1) * IMAGES_AT_A_TIME < d->n ? (part + 1) * IMAGES_AT_A_TIME : d->n;
+	int r = 0;
+
+	if (!c)
+		return error_memory(err);
+	for (size_t i = part * IMAGES_AT_A_TIME; r == 0 && i < end; i++) {
+		if (atomic_load(&d->stop) || (d->cancel && atomic_load(d->cancel)))
+			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+		r = decode_one(d->set, d->ids[i], d->images[i].stored,
+			(size_t)dataset_find(d->set, d->ids[i]).size, d->images[i].pixels, c, err);
+	}
+	return r;
+}
+
+/* Decodes on this thread, and on others for which there are processors. Threads that read ahead
+ * keep these busy, so their batches need no others. */
+static int decode_all(struct decoding *d, struct penstock_error *err)
+{
+	size_t parts = (d->n + IMAGES_AT_A_TIME - 1) / IMAGES_AT_A_TIME, team;
+	long processors = sysconf(_SC_NPROCESSORS_ONLN), taken;
+	int r = 0;
+
+	taken = atomic_fetch_add(&d->set->decoding, 1);
+	team = processors > taken ? (size_t)(processors - taken) : 1;
+	team = team < parts ? team : parts;
+	if (team < 2) {
+		for (size_t i = 0; r == 0 && i < parts; i++)
+			r = decode_some(d, i, err);
+	} else {
+		atomic_fetch_add(&d->set->decoding, (unsigned)team - 1);
+		r = thread_each(&(struct thread_work){.name = "images",
+					.n = parts,
+					.parallel = team,
+					.fn = decode_some,
+					.cookie = d,
+					.cancel = d->cancel,
+					.stop = &d->stop},
+			err);
+		atomic_fetch_sub(&d->set->decoding, (unsigned)team - 1);
+		if (r == 0 && atomic_load(&d->stop))
+			r = error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+	}
+	atomic_fetch_sub(&d->set->decoding, 1);
+	return r;
+}
+
 static int read_decoded(struct dataset *set, const uint64_t *ids, size_t n, char *data,
 	const atomic_int *cancel, struct penstock_error *err)
 {
-	_cleanup_(columns_free) struct columns *c = calloc(1, sizeof(*c));
+	struct decoding d = {.set = set, .ids = ids, .n = n, .cancel = cancel};
+	_cleanup_free_ struct image *images = calloc(n + 1, sizeof(*images));
 	const size_t pixels = dataset_pixels(set);
 	_cleanup_free_ char *apart = NULL;
 	const char *stored;
 	int r;
 
-	if (!c)
+	if (!images)
 		return error_memory(err);
 	r = set->shards ? dataset_read_stored(set, ids, n, pixels, data, cancel, err)
 			: read_apart(set, ids, n, &apart, cancel, err);
@@ -119,15 +188,12 @@ static int read_decoded(struct dataset *set, const uint64_t *ids, size_t n, char
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		size_t size = (size_t)dataset_find(set, ids[i]).size;
 
-		if (cancel && atomic_load(cancel))
-			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
-		if (!apart)
-			stored = data + pixels;
-		r = decode_one(set, ids[i], stored, size, data, c, err);
-		stored += size;
+		images[i] = (struct image){apart ? stored : data + pixels, data};
+		stored += apart ? size : 0;
 		data += apart ? pixels : pixels + size;
 	}
-	return r;
+	d.images = images;
+	return r < 0 ? r : decode_all(&d, err);
 }
 
 static int split_decoded(const struct dataset *set, uint64_t id, const char *data, size_t size,

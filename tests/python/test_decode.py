@@ -1,9 +1,13 @@
 """JPEG images that are decoded when they are read, against Pillow."""
+import contextlib
 import io
 import json
+import os
+import pathlib
 import pickle
 import struct
 import tarfile
+import threading
 
 import numpy as np
 import pytest
@@ -54,6 +58,27 @@ def test_pixels_are_those_of_pillow_within_a_few_values(tmp_path, images):
         for data, got in zip(images, batch):
             difference = np.abs(by_pillow(data, size) - got)
             assert difference.mean() < 1.5 and difference.max() <= 12
+
+
+# One call has no other batch that would keep the processors busy.
+@pytest.mark.skipif(os.cpu_count() == 1, reason="one processor")
+def test_one_large_read_decodes_on_several_threads(tmp_path, images):
+    for i, image in enumerate(images):
+        (tmp_path / f"{i}.jpg").write_bytes(image)
+    data = Dataset(str(tmp_path), decode=(224, 224))
+    alone = data.__getitems__(range(len(images)))
+    numbers = [i % len(images) for i in range(200)]
+    seen, got = set(), []
+
+    reader = threading.Thread(target=lambda: got.append(data.__getitems__(numbers)))
+    reader.start()
+    while reader.is_alive():
+        for path in pathlib.Path("/proc/self/task").glob("*/comm"):
+            with contextlib.suppress(OSError):
+                seen.add(path.read_text().strip())
+
+    assert "images" in seen
+    assert all(np.array_equal(image, alone[i]) for i, image in zip(numbers, got[0]))
 
 
 def test_the_image_of_a_tar_and_of_mosaicml_is_found_by_itself_or_by_name(tmp_path, images):
