@@ -37,12 +37,12 @@ def digits(store):
 def train(penstock, store, digits):
     """train(path, *options): a run of examples/mnist with its output below `path` of the bucket."""
 
-    def start(path, *options):
+    def start(path, *options, **how):
         to = [f"output.s3.endpointUrl={store.endpoint}", f"output.s3.accessKeyId={store.access_key}", f"output.s3.secretAccessKey={store.secret_key}"]
         to += [f"output.s3.path=/{path}", f"name={path}"]
         settings = [word for setting in to for word in ("--set", setting)]
         return penstock.popen(
-            "run", TOP / "examples" / "mnist" / "workflow.yaml", *settings, "--env", f"PYTHONPATH={PACKAGE}", "--env", f"TRAIN_OPTIONS={SMALL}", *options
+            "run", TOP / "examples" / "mnist" / "workflow.yaml", *settings, "--env", f"PYTHONPATH={PACKAGE}", "--env", f"TRAIN_OPTIONS={SMALL}", *options, **how
         )
 
     return start
@@ -71,6 +71,16 @@ def test_a_killed_autoencoder_continues_in_mid_epoch_with_the_same_losses(train)
     step, epoch = re.search(r"resumed at step (\d+), epoch (\d+)", resumed).groups()
     assert int(step) >= 5 and int(step) % (PICTURES // BATCH) != 0, resumed
     assert losses(resumed).items() <= losses(whole).items() and weights(resumed) == weights(whole)
+
+
+# As an active venv has it.
+def test_the_autoencoder_is_trained_by_the_python_of_the_path(train, tmp_path):
+    (tmp_path / "python3").write_text(f'#!/bin/sh\necho "python of the venv"\nexec {PYTHON} "$@"\n')
+    (tmp_path / "python3").chmod(0o755)
+
+    text = finished(train("venv", "--env", "TRAIN_OPTIONS=--epochs 1", env={"PATH": f"{tmp_path}:{environment()['PATH']}"}))
+
+    assert "python of the venv" in text and weights(text)
 
 
 def test_two_tasks_train_the_autoencoder_on_all_samples(train):
