@@ -168,6 +168,37 @@ bool date_parse_http(const char *s, int64_t *seconds)
 	       parse(s, "%a %b %e %H:%M:%S %Y", seconds);
 }
 
+/* Reads the sign, and the hours and minutes in `format`, of a zone. Sets the seconds by which it is
+ * ahead of UTC. Returns the rest of `s`, or NULL if there is no valid zone. */
+static const char *scan_zone(const char *s, const char *format, int64_t *ahead)
+{
+	struct civil zone = {0};
+	char sign = *s;
+
+	if (sign != '+' && sign != '-')
+		return NULL;
+	s = scan(s + 1, format, &zone);
+	if (!s || zone.hour > 23 || zone.minute > 59)
+		return NULL;
+	*ahead = (zone.hour * 3600 + zone.minute * 60) * (sign == '-' ? -1 : 1);
+	return s;
+}
+
+bool date_parse_mail(const char *s, int64_t *seconds)
+{
+	struct civil c = {0};
+	int64_t ahead;
+
+	if (date_parse_http(s, seconds))
+		return true;
+	s = scan(s, "%a, %d %b %Y %H:%M:%S ", &c);
+	s = s ? scan_zone(s, "%H%M", &ahead) : NULL;
+	if (!s || *s || !civil_to_seconds(&c, seconds))
+		return false;
+	*seconds -= ahead;
+	return true;
+}
+
 bool date_parse_basic(const char *s, int64_t *seconds)
 {
 	return parse(s, BASIC_FORMAT, seconds);
@@ -191,22 +222,19 @@ static const char *scan_fraction(const char *s, int64_t *ns)
 
 static bool parse_iso(const char *text, int64_t *seconds, int64_t *fraction)
 {
-	struct civil c = {0}, zone = {0};
+	struct civil c = {0};
+	int64_t ahead = 0;
 	const char *s;
-	char sign;
 
 	*fraction = 0;
 	if (!(s = scan(text, ISO_FORMAT, &c)))
 		return date_parse_basic(text, seconds);
 	s = scan_fraction(s, fraction);
-	sign = s ? *s++ : '\0';
-	if (sign == '+' || sign == '-')
-		s = scan(s, "%H:%M", &zone);
-	else if (sign != 'Z')
+	if (s)
+		s = *s == 'Z' ? s + 1 : scan_zone(s, "%H:%M", &ahead);
+	if (!s || *s || !civil_to_seconds(&c, seconds))
 		return false;
-	if (!s || *s || zone.hour > 23 || zone.minute > 59 || !civil_to_seconds(&c, seconds))
-		return false;
-	*seconds -= (zone.hour * 3600 + zone.minute * 60) * (sign == '-' ? -1 : 1);
+	*seconds -= ahead;
 	return true;
 }
 

@@ -17,6 +17,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		/* 9999-12-31T23:59:60 is the one moment that lies outside. */
 		require(back == value || value > INT64_C(253402300799));
 	}
+	if (date_parse_mail(text, &value)) {
+		/* A zone may lead out of the years that are written. */
+		date_format_http(value, http);
+		require(date_parse_http(http, &back));
+	}
 	if (date_parse_basic(text, &value)) {
 		date_format_basic(value, basic);
 		require(date_parse_basic(basic, &back));

@@ -226,14 +226,14 @@ static bool valid_payload_hash(const char *s)
 	       str_starts(s, "STREAMING-");
 }
 
-/* Reads x-amz-date, else Date in any of its formats. */
+/* Reads x-amz-date, else Date. botocore sends Date with the zone "-0000". */
 static bool parse_date(const struct sigv4_request *req, struct sigv4_auth *out)
 {
 	const char *date = find_header(req, "x-amz-date");
 
 	if (!date)
 		date = find_header(req, "date");
-	if (!date || (!date_parse_basic(date, &out->when) && !date_parse_http(date, &out->when)))
+	if (!date || (!date_parse_basic(date, &out->when) && !date_parse_mail(date, &out->when)))
 		return false;
 	date_format_basic(out->when, out->date);
 	return true;

@@ -49,6 +49,38 @@ static void http_dates_are_read_strictly(void **state)
 	}
 }
 
+/* Clients sign requests with a zone, which HTTP does not have. */
+static void mail_dates_have_a_zone(void **state)
+{
+	static const struct {
+		const char *text;
+		int64_t seconds; /* -1: refused */
+	} rows[] = {
+		{"Sun, 06 Nov 1994 08:49:37 GMT", 784111777},
+		{"Sun, 06 Nov 1994 08:49:37 -0000", 784111777},
+		{"Sun, 06 Nov 1994 08:49:37 +0000", 784111777},
+		{"Sun, 06 Nov 1994 10:49:37 +0200", 784111777},
+		{"Sun, 06 Nov 1994 03:19:37 -0530", 784111777},
+		{"Sun, 06 Nov 1994 08:49:37", -1},
+		{"Sun, 06 Nov 1994 08:49:37 ", -1},
+		{"Sun, 06 Nov 1994 08:49:37 CET", -1},
+		{"Sun, 06 Nov 1994 08:49:37 +02:00", -1},
+		{"Sun, 06 Nov 1994 08:49:37 +2400", -1},
+		{"Sun, 06 Nov 1994 08:49:37 +0060", -1},
+		{"Sun, 06 Nov 1994 08:49:37 +00000", -1},
+		{"Sun, 32 Nov 1994 08:49:37 +0000", -1},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		int64_t seconds = -1;
+
+		assert_row(date_parse_mail(rows[i].text, &seconds) == (rows[i].seconds >= 0),
+			rows[i].text);
+		assert_row(seconds == rows[i].seconds, rows[i].text);
+	}
+}
+
 /* The dates of XML documents, with every fraction and zone, and of signatures. */
 static void iso_dates_are_read_strictly(void **state)
 {
@@ -140,6 +172,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(http_dates_are_read_strictly),
+		cmocka_unit_test(mail_dates_have_a_zone),
 		cmocka_unit_test(iso_dates_are_read_strictly),
 		cmocka_unit_test(formats_agree_with_the_c_library_and_come_back),
 		cmocka_unit_test(formats_hold_at_the_edges),

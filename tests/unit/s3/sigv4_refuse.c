@@ -166,6 +166,8 @@ static void dates_and_payload_hashes_are_checked(void **state)
 		check_headers("x-amz-date", "20130524T000000Z", hash, DATE - 901), SIGV4_SKEWED);
 	assert_int_equal(check_headers("date", "Fri, 24 May 2013 00:00:00 GMT", hash, DATE),
 		SIGV4_HEADER_ABSENT);
+	assert_int_equal(check_headers("x-amz-date", "Fri, 24 May 2013 00:00:00 -0000", hash, DATE),
+		SIGV4_MISMATCH);
 	assert_int_equal(check_headers("x-amz-date", "yesterday", hash, DATE), SIGV4_DATE_MISSING);
 	assert_int_equal(check_headers(NULL, NULL, hash, DATE), SIGV4_DATE_MISSING);
 	assert_int_equal(
