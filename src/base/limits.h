@@ -26,6 +26,7 @@
 #define LIMIT_S3_CORS_RULES 100 /* rules of a bucket */
 #define LIMIT_S3_CORS	    (64 * KIB) /* bytes of their document */
 #define LIMIT_S3_CORS_EXPOSED (8 * KIB) /* bytes of the headers that a rule exposes */
+#define LIMIT_S3_LIFECYCLE_RULES 1000 /* of a bucket */
 #define LIMIT_S3_CORS_NAMES 200 /* headers that a preflight asks for */
 #define LIMIT_S3_LIST_KEYS  1000 /* keys of one list reply, or of one multi-delete */
 
@@ -319,6 +320,15 @@
 #define LIMIT_STORE_CACHE_ENTRIES 32768 /* objects; each may hold one of 65,530 mappings */
 /* days for which an unfinished multipart upload without a new part is kept */
 #define LIMIT_STORE_UPLOAD_DAYS 7
+/* bytes of access logs of all buckets that wait in memory to be delivered */
+#define LIMIT_SERVER_LOG (16 * MIB)
+/* bytes of one log object */
+#define LIMIT_SERVER_LOG_OBJECT (1 * MIB)
+#define LIMIT_S3_NOTIFICATION_RULES 100 /* of a bucket, as AWS documents it */
+/* events that wait to be delivered; later ones are dropped, and counted */
+#define LIMIT_NOTIFY_EVENTS 100000
+/* versions that one step of the lifecycle reads, and may delete in one transaction */
+#define LIMIT_LIFECYCLE_STEP 100
 #define LIMIT_STORE_LAYOUT (4 * MIB) /* bytes: 10,000 parts of a few pieces each */
 /* buckets of one page, as AWS documents it */
 #define LIMIT_S3_LIST_BUCKETS 10000

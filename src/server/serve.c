@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/str.h"
+#include "server/bucket/lifecycle.h"
 #include "server/request/account.h"
 #include "server/server.h"
 #include "store/store.h"
@@ -40,6 +41,7 @@
 struct owner {
 	const struct serve_options *options;
 	struct store *store;
+	struct lifecycle *lifecycle;
 	struct server *server;
 	struct account account;
 	char token[33]; /* of this start: in lock and in owner.json */
@@ -229,8 +231,12 @@ static int start(struct owner *owner, struct penstock_error *err)
 			rc = error_errno(err, errno, "cannot open '%s'", users);
 	}
 	if (rc == 0)
+		rc = lifecycle_start(
+			&owner->lifecycle, owner->store, o->lifecycle_day_ms * NS_PER_MS, err);
+	if (rc == 0)
 		rc = server_start(&owner->server,
 			&(struct server_options){.store = owner->store,
+				.lifecycle = owner->lifecycle,
 				.address = o->address,
 				.port = o->port,
 				.access_key_id = owner->account.access_key_id,
@@ -261,6 +267,7 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	if (owner.store)
 		remove_owner(options->root);
 	server_stop(owner.server, DRAIN_MS);
+	lifecycle_stop(owner.lifecycle);
 	store_close(owner.store);
 	account_release(&owner.account);
 	/* The users' lock is released last, so that a waiting user finds everything free. */

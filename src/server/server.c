@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/near_socket.h"
 #include "base/str.h"
+#include "server/bucket/expiry.h"
 #include "server/handle.h"
 #include "server/request/connections.h"
 #include "server/request/hash.h"
@@ -219,6 +220,7 @@ static void server_free(struct server *server)
 	hasher_stop(server->hasher); /* it passes work to the workers */
 	workers_stop(server->workers);
 	connections_stop(server->connections);
+	expiry_free(server->expiry);
 	pthread_key_delete(server->signer);
 	free(server->url);
 	free(server);
@@ -243,6 +245,7 @@ int server_start(
 	atomic_init(&server->next_id, seed);
 	atomic_init(&server->last_activity, clock_monotonic_ns());
 	server->store = options->store;
+	server->lifecycle = options->lifecycle;
 	server->access_key_id = options->access_key_id;
 	server->secret_access_key = options->secret_access_key;
 	rc = fd = open_socket(options, err);
@@ -250,6 +253,8 @@ int server_start(
 		rc = make_url(server, fd, options->address, err);
 	if (rc >= 0)
 		rc = workers_start(&server->workers, err);
+	if (rc >= 0)
+		rc = expiry_new(&server->expiry, server->store, err);
 	if (rc >= 0)
 		rc = hasher_start(&server->hasher, err);
 	if (rc >= 0) {

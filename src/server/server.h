@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct lifecycle;
 struct penstock_error;
 struct server;
 struct store;
@@ -28,6 +29,7 @@ struct server_options {
 	struct store *store; /* borrowed; outlives the server */
 	const char *address; /* an IPv4 or IPv6 address, without brackets */
 	uint16_t port; /* 0 for a free one */
+	struct lifecycle *lifecycle; /* woken if rules change; borrowed; may be NULL */
 	/* Keys of the only account; borrowed, like the store. */
 	const char *access_key_id;
 	const char *secret_access_key;

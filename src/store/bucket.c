@@ -30,6 +30,7 @@ static int apply_create(struct store *store, struct txn *txn)
 		rc = db_exec(store->writer, SQL_REGION_SET, "tt", t->name, new->region);
 	if (rc || (!new->config && !new->lock))
 		return rc;
+	store->configs_changed = true;
 	id = txn_bucket(store, txn, t->name);
 	if (id < 0)
 		return (int)-id;
@@ -126,6 +127,7 @@ static int apply_delete(struct store *store, struct txn *txn)
 	}
 	if (rc != SQLITE_DONE)
 		return rc;
+	store->configs_changed = true;
 	rc = drop_uploads(store, id);
 	if (rc == 0)
 		rc = db_exec(store->writer, SQL_REGION_DROP, "t", t->name);
@@ -210,6 +212,7 @@ static int apply_config(struct store *store, struct txn *txn)
 
 	if (id <= 0)
 		return (int)-id;
+	store->configs_changed = true;
 	if (!t->data)
 		return db_exec(store->writer, SQL_CONFIG_DROP, "it", id, t->name);
 	return db_exec(store->writer, SQL_CONFIG_SET, "itb", id, t->name, t->data, t->len);
@@ -242,4 +245,65 @@ enum store_status store_config_get(struct store *store, const char *bucket, cons
 		return status;
 	error_memory(err);
 	return STORE_FAILED;
+}
+
+uint64_t store_config_generation(const struct store *store)
+{
+	return atomic_load(&store->config_generation);
+}
+
+void store_config_list_free(struct store_config *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free(list[i].value);
+	free(list);
+}
+
+static int config_add(sqlite3_stmt *st, struct store_config **list, size_t *n)
+{
+	struct store_config *grown = array_grow(*list, *n, sizeof(*grown));
+	size_t len = (size_t)sqlite3_column_bytes(st, 1);
+
+	if (!grown)
+		return -1;
+	*list = grown;
+	grown += *n;
+	*grown = (struct store_config){.len = len, .value = malloc(len + 1)};
+	if (!grown->value)
+		return -1;
+	db_column_text(st, 0, grown->bucket, sizeof(grown->bucket));
+	if (len)
+		memcpy(grown->value, sqlite3_column_blob(st, 1), len);
+	grown->value[len] = '\0';
+	++*n;
+	return 0;
+}
+
+enum store_status store_config_list(struct store *store, const char *name,
+	struct store_config **out, size_t *n, struct penstock_error *err)
+{
+	_cleanup_reader_ struct db *db = db_reader(store, err);
+	_cleanup_reset_ sqlite3_stmt *st = db ? db_bound(db, SQL_CONFIG_LIST, "t", name) : NULL;
+	struct store_config *list = NULL;
+	enum store_status status = STORE_OK;
+	size_t count = 0;
+	int rc;
+
+	if (!db)
+		return STORE_FAILED;
+	while ((rc = db_step(db, st)) == SQLITE_ROW && config_add(st, &list, &count) == 0)
+		;
+	if (rc == SQLITE_DONE) {
+		*out = list;
+		*n = count;
+		return STORE_OK;
+	}
+	if (rc == SQLITE_ROW) {
+		error_memory(err);
+		status = STORE_FAILED;
+	} else {
+		status = db_error(db, rc, "list configurations", err);
+	}
+	store_config_list_free(list, count);
+	return status;
 }

@@ -171,6 +171,9 @@ static void batch_settle(struct store *store, bool committed)
 	store->n_touched = 0;
 	for (; store->touched_all; store->touched_all--)
 		cache_settle_all(store->cache);
+	if (committed && store->configs_changed)
+		atomic_fetch_add(&store->config_generation, 1);
+	store->configs_changed = false;
 	if (committed && store->n_dead) {
 		/* Readers that read one of these rows before the commit have pinned its blobs by
 		 * now. */

@@ -227,6 +227,7 @@ struct store {
 	unsigned touched_all; /* times */
 	uint64_t *dead; /* blobs without references after the current batch */
 	size_t n_dead;
+	bool configs_changed; /* in the current batch */
 	int64_t last_ns; /* modification times never go back */
 	int log_pages; /* relaxed only, like the next */
 	bool mark_missing;
@@ -238,6 +239,8 @@ struct store {
 	 * log; files left by a crash are swept at the next start.
 	 */
 	atomic_bool in_doubt;
+
+	atomic_ullong config_generation; /* set by the committer after a commit */
 
 	pthread_t committer;
 	pthread_mutex_t queue_lock;
@@ -320,6 +323,10 @@ struct object_row {
 /* Makes the object of a key, in place of `old` or as its next version. */
 int object_set(struct store *store, const struct txn *txn, const char *bucket_name, int64_t bucket,
 	struct object_row *row, struct old_object *old);
+
+/* Deletes an object or a version; item->status has the outcome. */
+int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
+	const char *bucket_name, struct store_delete *item);
 
 /* The first stored header of an object that is not the version "null". */
 #define HEADER_VERSION ":version"

@@ -108,10 +108,9 @@ int lock_set(struct store *store, int64_t bucket, const struct store_lock *lock)
 
 /* --- versions -------------------------------------------------------------------------------- */
 
-/* Returns the value of a stored header, or NULL. */
-static const char *find_header(const char *headers, size_t len, const char *name)
+const char *store_header_find(const char *headers, size_t len, const char *name)
 {
-	const char *p = headers, *end = headers + len;
+	const char *p = headers, *end = len ? headers + len : headers;
 
 	while (p < end) {
 		const char *value = p + strlen(p) + 1;
@@ -131,7 +130,7 @@ int lock_new_version(struct store *store, int64_t bucket, int64_t created_ns, st
 	bool has;
 	int rc;
 
-	if (find_header(headers->data, headers->len, STORE_RETENTION_HEADER))
+	if (store_header_find(headers->data, headers->len, STORE_RETENTION_HEADER))
 		return 0;
 	rc = lock_of_bucket(store, bucket, &has, &lock);
 	if (rc || !has || lock.mode == STORE_NOT_LOCKED)
@@ -149,8 +148,8 @@ int lock_new_version(struct store *store, int64_t bucket, int64_t created_ns, st
 
 static bool protects(const char *headers, size_t len, int64_t now_ns, bool bypass)
 {
-	const char *hold = find_header(headers, len, STORE_HOLD_HEADER);
-	const char *text = find_header(headers, len, STORE_RETENTION_HEADER);
+	const char *hold = store_header_find(headers, len, STORE_HOLD_HEADER);
+	const char *text = store_header_find(headers, len, STORE_RETENTION_HEADER);
 	struct store_retention r = {0};
 
 	if (hold && strcmp(hold, STORE_HOLD_ON) == 0)

@@ -87,7 +87,8 @@ enum store_status store_upload_get(struct store *store, const char *bucket, cons
 	status = db_look_up(db, st, STORE_NO_SUCH_UPLOAD, "look up an upload", err);
 	if (status != STORE_OK)
 		return status;
-	*out = (struct store_upload){.headers_len = (size_t)sqlite3_column_bytes(st, 2)};
+	*out = (struct store_upload){.started_ns = sqlite3_column_int64(st, 3),
+		.headers_len = (size_t)sqlite3_column_bytes(st, 2)};
 	db_column_text(st, 0, out->checksum.algorithm, sizeof(out->checksum.algorithm));
 	db_column_text(st, 1, out->checksum.type, sizeof(out->checksum.type));
 	out->headers = malloc(out->headers_len + 1);

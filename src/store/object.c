@@ -252,6 +252,7 @@ static int apply_put(struct store *store, struct txn *txn)
 	if (rc || txn->status != STORE_OK)
 		return rc;
 	rc = object_set(store, txn, put->bucket, bucket, &row, &old);
+	put->size = row.size;
 	put->modified_ns = row.modified_ns;
 	memcpy(put->version, row.version, sizeof(put->version));
 	return rc;
@@ -355,7 +356,7 @@ static int delete_older(struct store *store, int64_t bucket, struct store_delete
 	return rc || old->has_object ? rc : version_restore(store, bucket, item->key);
 }
 
-static int delete_one(struct store *store, const struct txn *txn, int64_t bucket,
+int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
 	const char *bucket_name, struct store_delete *item)
 {
 	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
@@ -396,7 +397,7 @@ static int apply_delete(struct store *store, struct txn *txn)
 	if (bucket <= 0)
 		return (int)-bucket;
 	for (size_t i = 0; i < t->n && rc == 0; i++)
-		rc = delete_one(store, txn, bucket, t->bucket, &t->items[i]);
+		rc = object_remove(store, txn, bucket, t->bucket, &t->items[i]);
 	return rc;
 }
 

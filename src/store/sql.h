@@ -38,6 +38,8 @@ SQL(OBJECT_OLD_UPLOAD,
 	"upload=?3")
 SQL(CONFIG_GET, "SELECT c.value FROM buckets b JOIN configs c ON c.bucket=b.id WHERE b.name=?1 AND "
 		"c.name=?2")
+SQL(CONFIG_LIST, "SELECT b.name,c.value FROM configs c JOIN buckets b ON b.id=c.bucket WHERE "
+		 "c.name=?1 ORDER BY b.name")
 SQL(CONFIG_OF, "SELECT value FROM configs WHERE bucket=?1 AND name=?2")
 SQL(CONFIG_SET, "INSERT OR REPLACE INTO configs(bucket,name,value) VALUES(?1,?2,?3)")
 SQL(CONFIG_DROP, "DELETE FROM configs WHERE bucket=?1 AND name=?2")
@@ -96,6 +98,14 @@ SQL(VERSION_LIST_REST, VERSION_ENTRIES("key=?2 AND modified<?3"))
 SQL(VERSION_IS_NEWER, "SELECT 1 WHERE EXISTS(SELECT 1 FROM objects WHERE bucket=?1 AND key=?2 AND "
 		      "modified>=?3) OR EXISTS(SELECT 1 FROM versions WHERE bucket=?1 AND key=?2 "
 		      "AND modified>=?3)")
+SQL(VERSION_HAS_OLDER, "SELECT 1 FROM versions WHERE bucket=?1 AND key=?2 AND modified<?3")
+/* Entries with their headers, for lifecycle. */
+#define WALK_ROWS(condition)                                                                       \
+	"SELECT key,modified,size,0," IS_NULL_VERSION ",headers FROM objects "                     \
+	"WHERE bucket=?1 AND " condition " UNION ALL SELECT key,modified,size,marker,is_null,"     \
+	"headers FROM versions WHERE bucket=?1 AND " condition " ORDER BY key,modified DESC"
+SQL(WALK, WALK_ROWS("key>=?2"))
+SQL(WALK_REST, WALK_ROWS("key=?2 AND modified<?3"))
 SQL(VERSION_TIME_NULL,
 	"SELECT modified FROM versions WHERE bucket=?1 AND key=?2 AND is_null "
 	"UNION ALL SELECT modified FROM objects WHERE bucket=?1 AND key=?2 AND " IS_NULL_VERSION)
@@ -109,7 +119,7 @@ SQL(BLOB_MAX, "SELECT max(id) FROM blobs")
 
 SQL(UPLOAD_ADD, "INSERT INTO uploads(bucket,key,id,started,ck_algorithm,ck_type,headers) "
 		"VALUES(?1,?2,?3,?4,?5,?6,?7)")
-SQL(UPLOAD_GET, "SELECT u.ck_algorithm,u.ck_type,u.headers FROM uploads u JOIN buckets b "
+SQL(UPLOAD_GET, "SELECT u.ck_algorithm,u.ck_type,u.headers,u.started FROM uploads u JOIN buckets b "
 		"ON b.id=u.bucket WHERE b.name=?1 AND u.key=?2 AND u.id=?3")
 SQL(UPLOAD_HAS, "SELECT headers FROM uploads WHERE bucket=?1 AND key=?2 AND id=?3")
 SQL(UPLOAD_DELETE, "DELETE FROM uploads WHERE bucket=?1 AND key=?2 AND id=?3")

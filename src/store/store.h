@@ -45,6 +45,8 @@
 
 #include <penstock/error.h>
 
+#include "base/limits.h"
+
 struct buf;
 struct store;
 struct store_body;
@@ -131,6 +133,17 @@ enum store_status store_config_get(struct store *store, const char *bucket, cons
 /* Replaces a configuration, or removes it if `data` is NULL. */
 enum store_status store_config_set(struct store *store, const char *bucket, const char *name,
 	const void *data, size_t len, struct penstock_error *err);
+struct store_config {
+	char bucket[64];
+	char *value; /* NUL-terminated */
+	size_t len;
+};
+/* Gets the configuration of all buckets that have one of that name. */
+enum store_status store_config_list(struct store *store, const char *name,
+	struct store_config **out, size_t *n, struct penstock_error *err);
+void store_config_list_free(struct store_config *list, size_t n);
+/* Returns a number that is another one after each change of a configuration, and of the buckets. */
+uint64_t store_config_generation(const struct store *store);
 /* Lists the buckets in the order of their names; the caller frees *out. */
 enum store_status store_bucket_list(
 	struct store *store, struct store_bucket **out, size_t *n, struct penstock_error *err);
@@ -231,7 +244,8 @@ static inline void store_object_unrefp(struct store_object **object)
 {
 	store_object_unref(*object);
 }
-/* Returns the value of a stored header, or NULL. */
+/* Return the value of a stored header, or NULL. */
+const char *store_header_find(const char *headers, size_t len, const char *name);
 const char *store_object_header(const struct store_object *object, const char *name);
 /* Gets the next stored header, and skips those of the store itself: start with *p = NULL. Returns
  * false at the end. */
@@ -293,6 +307,7 @@ struct store_put {
 	/* Results. */
 	enum store_status status;
 	struct penstock_error error; /* the caller releases it */
+	uint64_t size;
 	int64_t modified_ns;
 	char version[STORE_VERSION_SIZE]; /* "" in a bucket without versioning */
 	/* Called once, by another thread, when the results are set; must not block. */
@@ -336,6 +351,58 @@ struct store_delete {
 };
 /* Deletes all items in one transaction, each with its own result. */
 enum store_status store_delete(struct store *store, const char *bucket, struct store_delete *items,
+	size_t n, struct penstock_error *err);
+
+/* --- lifecycle ------------------------------------------------------------------------------ */
+
+/* One version, or a delete marker, in the order of the keys and those of a key from the newest
+ * on. */
+struct store_row {
+	const char *key;
+	int64_t modified_ns;
+	int64_t newer_ns; /* when the next newer version was made; 0 if there is none */
+	size_t n_newer; /* noncurrent versions that are newer; markers do not count */
+	uint64_t size;
+	bool marker, is_null;
+	bool alone; /* a marker that is the only version of its key */
+	const char *headers; /* as in struct store_object */
+	size_t headers_len;
+};
+/* The place of a walk; zeroed at its beginning. Nothing is held between two steps. */
+struct store_walk {
+	char key[LIMIT_S3_KEY + 1];
+	int64_t modified_ns;
+	size_t n_noncurrent;
+	bool ended;
+};
+struct store_walk_step {
+	const char *bucket;
+	const char *prefix;
+	size_t max; /* rows */
+	bool (*row)(void *cookie, const struct store_row *row); /* false: out of memory */
+	void *cookie;
+};
+/* Walks over the next rows of a bucket. */
+enum store_status store_walk(struct store *store, const struct store_walk_step *step,
+	struct store_walk *walk, struct penstock_error *err);
+
+enum store_expiry_kind {
+	STORE_EXPIRE_OBJECT, /* the current version; with versioning it gets a delete marker */
+	STORE_EXPIRE_VERSION, /* a version or marker that is noncurrent */
+	STORE_EXPIRE_MARKER, /* a marker that is the only version of its key */
+};
+/* Deletes what is still as a walk has found it. Object Lock protects it as from a client. */
+struct store_expiry {
+	enum store_expiry_kind kind;
+	const char *key;
+	int64_t modified_ns;
+	bool is_null;
+	/* A header that must have this value, or none if it is NULL; NULL if none matters. */
+	const char *header, *value;
+	bool done; /* result */
+};
+/* Deletes them in one transaction. */
+enum store_status store_expire(struct store *store, const char *bucket, struct store_expiry *items,
 	size_t n, struct penstock_error *err);
 
 /* --- Object Lock ---------------------------------------------------------------------------- */
@@ -418,6 +485,7 @@ void store_list_release(struct store_list *list);
 #define STORE_UPLOAD_ID_SIZE 33 /* 32 hexadecimal digits and NUL */
 
 struct store_upload {
+	int64_t started_ns; /* of an upload that was read */
 	struct store_checksum checksum; /* algorithm and type */
 	char *headers; /* owned; of the future object */
 	size_t headers_len;

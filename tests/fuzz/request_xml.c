@@ -2,6 +2,7 @@
 #include "fuzz.h"
 
 #include "s3/message/cors.h"
+#include "s3/message/lifecycle.h"
 #include "s3/message/lock.h"
 #include "s3/message/messages.h"
 
@@ -166,6 +167,37 @@ static void rules(const char *xml, size_t len)
 	s3_cors_release(&back);
 }
 
+/* A document that was accepted means the same when it is read again. */
+static void lifecycle(const char *xml, size_t len)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf again = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_(buf_release) struct buf third = BUF_INIT(LIMIT_XML_BODY);
+	struct s3_lifecycle rules = {0}, back = {0};
+	struct s3_lifecycle_object object = {.size = 7, .tags = "a=b&c="};
+	struct s3_lifecycle_end end = {0}, same = {0};
+	int rc = s3_lifecycle_parse(xml, len, &rules, &err);
+
+	require_error(rc, &err);
+	require((rc == 0) == (rules.problem == S3_OK));
+	if (rc == 0) {
+		require(rules.n >= 1 && rules.n <= LIMIT_S3_LIFECYCLE_RULES);
+		s3_lifecycle_write(&again, &rules);
+		if (!buf_failed(&again)) {
+			require(s3_lifecycle_parse(again.data, again.len, &back, NULL) == 0);
+			s3_lifecycle_write(&third, &back);
+			require(third.len == again.len);
+			require(memcmp(third.data, again.data, again.len) == 0);
+			object.key = rules.rules[0].prefix ? rules.rules[0].prefix : "k";
+			require(s3_lifecycle_object_end(&rules, &object, S3_DAY_NS, &end) ==
+				s3_lifecycle_object_end(&back, &object, S3_DAY_NS, &same));
+			require(end.at_ns == same.at_ns);
+		}
+	}
+	s3_lifecycle_release(&rules);
+	s3_lifecycle_release(&back);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -183,6 +215,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	rules(xml, size);
 	tagging(xml, size);
 	object_lock(xml, size);
+	lifecycle(xml, size);
 	tagging_query(text);
 	require_error(s3_create_bucket_parse(xml, size, &bucket, &err), &err);
 	s3_create_bucket_release(&bucket);

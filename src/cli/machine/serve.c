@@ -33,6 +33,11 @@ static int run_serve(const struct cli *cli)
 	if (!cli_duration_ms(cli, "abort-uploads-after",
 		    (int64_t)LIMIT_STORE_UPLOAD_DAYS * 24 * 3600 * 1000, &options.upload_age_ms))
 		return CLI_EXIT_USAGE;
+	if (!cli_duration_ms(
+		    cli, "lifecycle-day", (int64_t)24 * 3600 * 1000, &options.lifecycle_day_ms))
+		return CLI_EXIT_USAGE;
+	if (options.lifecycle_day_ms < 100 || options.lifecycle_day_ms > (int64_t)24 * 3600 * 1000)
+		return cli_misuse(cli, "--lifecycle-day is from 100ms to 24h");
 	options.relaxed = durability && strcmp(durability, "relaxed") == 0;
 	if (serve_parse_listen(
 		    cli_value(cli, "listen") ? cli_value(cli, "listen") : "127.0.0.1:9000",
@@ -87,6 +92,9 @@ const struct command command_serve = {
 		{0, "abort-uploads-after", "DURATION",
 			"Abort an unfinished multipart upload this long after it was started and "
 			"received its last part, such as 12h or 30d; 0 disables it. Default: 7d"},
+		{0, "lifecycle-day", "DURATION",
+			"Length of a day of lifecycle rules, to try them out: objects expire that "
+			"much sooner, and replies name the dates of real days. Default: 24h"},
 		{0, "embedded", NULL, "Exit when the store has not been used for some seconds"}),
 	.examples = EXAMPLES({"penstock serve", "Open the embedded store to other tools"},
 		{"penstock serve --root /srv/store --listen 0.0.0.0:9000", "Serve to the network"},

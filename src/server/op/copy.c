@@ -300,6 +300,7 @@ static bool try_copy(struct request *req, const struct source *from)
 		reply_result(
 			req, S3_REPLY_COPY_OBJECT, source->etag, &put->checksum, put->modified_ns);
 		reply_made(req, put->version);
+		op_reply_put_end(req);
 		reply_source_version(req, source);
 	}
 	put->source = NULL;

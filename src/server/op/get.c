@@ -181,6 +181,11 @@ static void add_object_headers(
 	add_stored_headers(req, object);
 	reply_tag_count(req, object);
 	reply_lock(req, object);
+	if (!req->version)
+		op_reply_end(req, &(struct op_ended){.size = object->size,
+					  .modified_ns = object->modified_ns,
+					  .headers = object->headers,
+					  .headers_len = object->headers_len});
 	if (e->partial && e->length) {
 		range_format_content(&(struct byte_range){e->offset, e->offset + e->length - 1},
 			object->size, range);

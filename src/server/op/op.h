@@ -3,6 +3,8 @@
 #define SERVER_OP_OP_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 struct request;
 struct s3_list;
@@ -32,6 +34,20 @@ struct op_note {
 /* Makes the change and replies. */
 void op_annotate(struct request *req, const struct op_note *note);
 
+/* The state of an object that its end follows from. */
+struct op_ended {
+	uint64_t size;
+	int64_t modified_ns;
+	const char *headers;
+	size_t headers_len;
+};
+/* Adds x-amz-expiration to the reply if a rule of the bucket lets the object expire. */
+void op_reply_end(struct request *req, const struct op_ended *object);
+/* The same for the object that req->put has made. */
+void op_reply_put_end(struct request *req);
+/* Adds x-amz-abort-date and -rule-id. */
+void op_reply_upload_end(struct request *req, int64_t started_ns);
+
 /* Returns the token of the next page: the last name of this one, in hexadecimal. Returns NULL if
  * out of memory; the reply is then 503. */
 const char *op_token(struct request *req, const char *last);
@@ -54,6 +70,9 @@ void op_put_bucket_versioning(struct request *req);
 void op_bucket_cors(struct request *req);
 void op_put_bucket_cors(struct request *req);
 void op_delete_bucket_cors(struct request *req);
+void op_bucket_lifecycle(struct request *req);
+void op_put_bucket_lifecycle(struct request *req);
+void op_delete_bucket_lifecycle(struct request *req);
 void op_list_objects(struct request *req);
 void op_list_objects_v2(struct request *req);
 void op_list_versions(struct request *req);

@@ -374,6 +374,7 @@ static void post_after(struct request *req)
 	reply_header(req, "ETag", etag);
 	reply_checksum(req, &put->checksum);
 	reply_made(req, put->version);
+	op_reply_put_end(req);
 }
 
 /* --- the operation --------------------------------------------------------------------------- */

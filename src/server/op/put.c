@@ -84,6 +84,7 @@ static void put_object_after(struct request *req)
 	reply_etag(req, put->etag);
 	reply_checksum(req, &put->checksum);
 	reply_made(req, put->version);
+	op_reply_put_end(req);
 }
 
 void op_store_object(struct request *req, request_fn after)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "s3/multipart.h"
@@ -73,6 +74,7 @@ void op_create_upload(struct request *req)
 		reply_header(req, "x-amz-checksum-algorithm", upload.checksum.algorithm);
 		reply_header(req, "x-amz-checksum-type", upload.checksum.type);
 	}
+	op_reply_upload_end(req, clock_wall_ns());
 }
 
 /* --- AbortMultipartUpload -------------------------------------------------------------------- */
@@ -154,6 +156,7 @@ void op_list_parts(struct request *req)
 		list.n = page.n;
 		list.truncated = page.truncated;
 		write_parts(req, &list, &upload, page.parts);
+		op_reply_upload_end(req, upload.started_ns);
 	}
 	free(page.parts);
 	store_upload_release(&upload);
@@ -219,6 +222,15 @@ static bool pick_parts(struct completion *c)
 		"The provided 'x-amz-mp-object-size' header value %s does not match what was "
 		"computed: %llu",
 		text, (unsigned long long)sum);
+}
+
+static uint64_t total(const struct completion *c)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < c->wanted.n; i++)
+		sum += c->parts[i].size;
+	return sum;
 }
 
 static bool compute_etag(struct completion *c)
@@ -370,6 +382,10 @@ void op_complete_upload(struct request *req)
 		if (reply_unless_stored(req, store_complete(store, &complete, &err), &err)) {
 			reply_result(req, S3_REPLY_COMPLETE, complete.final_etag, &c.checksum, 0);
 			reply_made(req, complete.version);
+			op_reply_end(req, &(struct op_ended){.size = total(&c),
+						  .modified_ns = complete.modified_ns,
+						  .headers = c.upload.headers,
+						  .headers_len = c.upload.headers_len});
 		}
 	}
 	s3_complete_release(&c.wanted);

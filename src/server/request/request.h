@@ -20,8 +20,10 @@
 #include "store/store.h"
 
 struct connections;
+struct expiry;
 struct form;
 struct hasher;
+struct lifecycle;
 struct worker_pool;
 
 struct server {
@@ -33,6 +35,8 @@ struct server {
 	struct connections *connections; /* of `daemon` */
 	struct worker_pool *workers;
 	struct hasher *hasher;
+	struct expiry *expiry;
+	struct lifecycle *lifecycle; /* borrowed; may be NULL */
 	const char *access_key_id, *secret_access_key; /* borrowed */
 	char *url;
 	pthread_key_t signer; /* a struct sigv4 per thread */

@@ -331,6 +331,13 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 		"<CORSConfiguration><CORSRule><AllowedOrigin>http://*</AllowedOrigin>"
 		"<AllowedMethod>GET</AllowedMethod><ExposeHeader>ETag</ExposeHeader>"
 		"</CORSRule></CORSConfiguration>";
+	static const char ends[] =
+		"<LifecycleConfiguration><Rule><Status>Enabled</Status><Filter><And><Prefix/><Tag>"
+		"<Key>a</Key><Value>b</Value></Tag></And></Filter><Expiration><Days>1</Days>"
+		"</Expiration></Rule><Rule><ID>n</ID><Status>Enabled</Status><Filter/><Expiration>"
+		"<Days>9</Days></Expiration><AbortIncompleteMultipartUpload><DaysAfterInitiation>1"
+		"</DaysAfterInitiation></AbortIncompleteMultipartUpload></Rule>"
+		"</LifecycleConfiguration>";
 	static char form[8000];
 	struct fixture *f = *state;
 	char id[STORE_UPLOAD_ID_SIZE], part[64];
@@ -346,6 +353,12 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 			.body = rules,
 			.body_len = sizeof(rules) - 1},
 		{.method = "GET", .path = "/bkt/small", .name = "origin", .value = "http://a"},
+		{.method = "PUT",
+			.path = "/bkt",
+			.query = "lifecycle=",
+			.body = ends,
+			.body_len = sizeof(ends) - 1},
+		{.method = "GET", .path = "/bkt", .query = "lifecycle="},
 		{.method = "PUT", .path = "/bkt/small", .body = new_bytes, .body_len = 100},
 		{.method = "PUT", .path = "/bkt/large", .body = new_bytes, .body_len = LARGE},
 		{.method = "PUT",

@@ -1,0 +1,94 @@
+/*
+ * The rules by which objects, versions and uploads of a bucket end: their document, and the
+ * decisions that follow from it.
+ *
+ *	struct s3_lifecycle rules = {0};
+ *	struct s3_lifecycle_end end;
+ *
+ *	if (s3_lifecycle_parse(text, len, &rules, err) < 0)
+ *		return -err->code;
+ *	if (s3_lifecycle_object_end(&rules, &object, S3_DAY_NS, &end) && end.at_ns <= now)
+ *		... the object has expired by the rule end.id ...
+ *	s3_lifecycle_release(&rules);
+ *
+ * A time in days is counted from an event and ends at the next midnight (UTC) after it. All
+ * functions take the length of a day, which only tests change.
+ */
+#ifndef S3_MESSAGE_LIFECYCLE_H
+#define S3_MESSAGE_LIFECYCLE_H
+
+#include "s3/message/messages.h"
+
+#define S3_DAY_NS (INT64_C(86400) * 1000000000)
+
+struct s3_lifecycle_rule {
+	const char *id; /* NULL if a document has none: set one before writing it */
+	bool enabled;
+	bool old_form; /* the prefix is no part of a Filter */
+	/* Conditions; all of them must hold. */
+	const char *prefix; /* NULL if there is none */
+	bool is_and; /* of the document */
+	struct s3_texts tags; /* each as in x-amz-tagging: "key=value" */
+	bool has_above, has_below;
+	uint64_t above, below; /* the size is between them */
+	/* Actions; 0 days if there is none. */
+	unsigned days;
+	bool has_date, lone_markers;
+	int64_t date_ns;
+	unsigned noncurrent_days;
+	unsigned keep; /* so many noncurrent versions stay */
+	unsigned upload_days;
+	/* As read. */
+	struct {
+		const char *status, *prefix, *filter, *and, *expiration, *days, *date, *marker;
+		const char *noncurrent, *noncurrent_days, *keep, *upload, *upload_days;
+		const char *transition, *transition_days, *transition_date;
+		struct s3_texts prefixes, tags, keys, values, above, below;
+	} raw;
+};
+
+/* LifecycleConfiguration. */
+struct s3_lifecycle {
+	struct arena arena;
+	struct s3_lifecycle_rule *rules;
+	size_t n;
+	/* After a failed parse: the error for the reply, and its text; "" for the default one. */
+	enum s3_error problem;
+	char message[160];
+};
+int s3_lifecycle_parse(
+	const char *xml, size_t len, struct s3_lifecycle *out, struct penstock_error *err);
+void s3_lifecycle_write(struct buf *out, const struct s3_lifecycle *lifecycle);
+void s3_lifecycle_release(struct s3_lifecycle *message);
+
+struct s3_lifecycle_object {
+	const char *key;
+	uint64_t size;
+	int64_t modified_ns;
+	const char *tags; /* as s3_tagging_write_query() writes them; may be NULL */
+};
+struct s3_lifecycle_end {
+	int64_t at_ns;
+	const char *id; /* of its rule */
+};
+/* Gets the earliest end of the current version of a key. Returns false if it has none. */
+bool s3_lifecycle_object_end(const struct s3_lifecycle *lifecycle,
+	const struct s3_lifecycle_object *object, int64_t day_ns, struct s3_lifecycle_end *out);
+/* A noncurrent version, or a delete marker that is noncurrent. */
+struct s3_lifecycle_version {
+	struct s3_lifecycle_object object;
+	bool marker;
+	int64_t since_ns; /* it is noncurrent */
+	size_t newer; /* noncurrent versions of the key that are newer */
+};
+/* Returns true if it is to be deleted. */
+bool s3_lifecycle_version_ends(const struct s3_lifecycle *lifecycle,
+	const struct s3_lifecycle_version *version, int64_t day_ns, int64_t now_ns);
+/* Likewise for a delete marker that is the only version of its key. */
+bool s3_lifecycle_marker_ends(const struct s3_lifecycle *lifecycle, const char *key,
+	int64_t modified_ns, int64_t day_ns, int64_t now_ns);
+/* Gets the earliest end of an unfinished upload. Returns false if it has none. */
+bool s3_lifecycle_upload_end(const struct s3_lifecycle *lifecycle, const char *key,
+	int64_t started_ns, int64_t day_ns, struct s3_lifecycle_end *out);
+
+#endif

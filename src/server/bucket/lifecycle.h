@@ -1,0 +1,45 @@
+/*
+ * The lifecycle of buckets: a thread that deletes what their rules let expire. It walks over a
+ * bucket in small steps, and holds nothing between two of them.
+ *
+ *	r = lifecycle_start(&lifecycle, store, S3_DAY_NS, err);
+ *	...
+ *	lifecycle_wake(lifecycle); // rules have changed: a walk a second later
+ *	...
+ *	lifecycle_stop(lifecycle); // before store_close()
+ */
+#ifndef SERVER_BUCKET_LIFECYCLE_H
+#define SERVER_BUCKET_LIFECYCLE_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct lifecycle;
+struct penstock_error;
+struct s3_lifecycle;
+struct store;
+
+/* The configuration of a bucket. */
+#define LIFECYCLE_CONFIG "lifecycle"
+
+/* `day_ns`: the length of a day, which only tests change. */
+int lifecycle_start(
+	struct lifecycle **out, struct store *store, int64_t day_ns, struct penstock_error *err);
+/* Returns at once; NULL is allowed. */
+void lifecycle_wake(struct lifecycle *lifecycle);
+/* Ends a walk at its next step. NULL is allowed. */
+void lifecycle_stop(struct lifecycle *lifecycle);
+
+/* One walk over a bucket, for tests, too. */
+struct lifecycle_walk {
+	struct store *store;
+	const char *bucket;
+	const struct s3_lifecycle *rules;
+	int64_t day_ns, now_ns;
+	const atomic_bool *stop;
+	size_t n_versions, n_uploads; /* results: what was deleted */
+};
+int lifecycle_walk(struct lifecycle_walk *walk, struct penstock_error *err);
+
+#endif

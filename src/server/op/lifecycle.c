@@ -1,0 +1,166 @@
+/* The lifecycle configuration of a bucket, and the headers of replies that follow from it. */
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "s3/date.h"
+#include "s3/message/lifecycle.h"
+#include "s3/uri.h"
+#include "server/bucket/expiry.h"
+#include "server/bucket/lifecycle.h"
+#include "server/op/op.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "server/request/tags.h"
+
+/* AWS's header for the smallest object that a transition moves: there are none here. */
+#define MINIMUM_HEADER	"x-amz-transition-default-minimum-object-size"
+#define MINIMUM_DEFAULT "all_storage_classes_128K"
+
+/* --- the configuration ----------------------------------------------------------------------- */
+
+void op_bucket_lifecycle(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = store_config_get(
+		req->server->store, req->bucket, LIFECYCLE_CONFIG, &xml, &err);
+
+	if (status == STORE_NO_SUCH_KEY)
+		reply_code(req, MHD_HTTP_NOT_FOUND, "NoSuchLifecycleConfiguration",
+			"The lifecycle configuration does not exist");
+	else if (reply_unless_stored(req, status, &err)) {
+		reply_xml(req, MHD_HTTP_OK, &xml);
+		reply_header(req, MINIMUM_HEADER, MINIMUM_DEFAULT);
+	}
+}
+
+/* Gives each rule a name. Returns false with a reply set. */
+static bool name_rules(struct request *req, struct s3_lifecycle *rules)
+{
+	unsigned char random[16];
+	char id[2 * sizeof(random) + 1];
+
+	for (size_t i = 0; i < rules->n; i++) {
+		if (rules->rules[i].id)
+			continue;
+		if (getrandom(random, sizeof(random), 0) != sizeof(random))
+			return reply_error(req, S3_E_INTERNAL_ERROR);
+		str_hex(random, sizeof(random), id);
+		rules->rules[i].id = request_strdup(req, id);
+		if (!rules->rules[i].id)
+			return reply_error(req, S3_E_SLOW_DOWN);
+	}
+	return true;
+}
+
+/* `xml` is NULL to remove them. */
+static bool store_rules(struct request *req, const struct buf *xml)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (!reply_unless_stored(req,
+		    store_config_set(req->server->store, req->bucket, LIFECYCLE_CONFIG,
+			    xml ? xml->data : NULL, xml ? xml->len : 0, &err),
+		    &err))
+		return false;
+	lifecycle_wake(req->server->lifecycle);
+	return true;
+}
+
+static void set_rules(struct request *req, struct s3_lifecycle *rules)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+
+	if (!name_rules(req, rules))
+		return;
+	s3_lifecycle_write(&xml, rules);
+	if (buf_failed(&xml))
+		reply_error(req, S3_E_SLOW_DOWN);
+	else if (store_rules(req, &xml)) {
+		reply_empty(req, MHD_HTTP_OK);
+		reply_header(req, MINIMUM_HEADER, MINIMUM_DEFAULT);
+	}
+}
+
+void op_put_bucket_lifecycle(struct request *req)
+{
+	const struct buf *document = &req->body.document;
+	const char *minimum = request_header(req, MINIMUM_HEADER);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_lifecycle rules = {0};
+
+	if (minimum && strcmp(minimum, MINIMUM_DEFAULT) != 0) {
+		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+			"This store has one storage class: " MINIMUM_HEADER
+			" may be " MINIMUM_DEFAULT);
+		return;
+	}
+	if (s3_lifecycle_parse(buf_str(document), document->len, &rules, &err) == 0) {
+		set_rules(req, &rules);
+	} else if (*rules.message) {
+		penstock_error_release(&err);
+		reply_errorf(req, rules.problem, "%s", rules.message);
+	} else {
+		reply_document_error(req, rules.problem, &err);
+	}
+	s3_lifecycle_release(&rules);
+}
+
+void op_delete_bucket_lifecycle(struct request *req)
+{
+	if (store_rules(req, NULL))
+		reply_empty(req, MHD_HTTP_NO_CONTENT);
+}
+
+/* --- headers --------------------------------------------------------------------------------- */
+
+void op_reply_end(struct request *req, const struct op_ended *object)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(LIMIT_HTTP_HEADERS);
+	struct expiry_note note;
+	char date[DATE_HTTP_SIZE];
+
+	if (!expiry_any(req->server->expiry) ||
+		!expiry_of_object(req->server->expiry, req->bucket,
+			&(struct s3_lifecycle_object){.key = req->key,
+				.size = object->size,
+				.modified_ns = object->modified_ns,
+				.tags = store_header_find(
+					object->headers, object->headers_len, TAGS_HEADER)},
+			&note))
+		return;
+	date_format_http(note.at_ns / NS_PER_S, date);
+	buf_printf(&value, "expiry-date=\"%s\", rule-id=\"", date);
+	uri_encode(&value, note.id, strlen(note.id), false);
+	buf_add_char(&value, '"');
+	req->no_memory = req->no_memory || buf_failed(&value);
+	reply_header(req, "x-amz-expiration", buf_str(&value));
+}
+
+void op_reply_put_end(struct request *req)
+{
+	const struct store_put *put = &req->put;
+
+	op_reply_end(req, &(struct op_ended){.size = put->size,
+				  .modified_ns = put->modified_ns,
+				  .headers = put->headers,
+				  .headers_len = put->headers_len});
+}
+
+void op_reply_upload_end(struct request *req, int64_t started_ns)
+{
+	_cleanup_(buf_release) struct buf id = BUF_INIT(LIMIT_HTTP_HEADERS);
+	struct expiry_note note;
+	char date[DATE_HTTP_SIZE];
+
+	if (!expiry_of_upload(req->server->expiry, req->bucket, req->key, started_ns, &note))
+		return;
+	date_format_http(note.at_ns / NS_PER_S, date);
+	uri_encode(&id, note.id, strlen(note.id), false);
+	req->no_memory = req->no_memory || buf_failed(&id);
+	reply_header(req, "x-amz-abort-date", date);
+	reply_header(req, "x-amz-abort-rule-id", buf_str(&id));
+}
