@@ -106,15 +106,17 @@ def make_tar(root):
 
 
 def make_tfrecord(root):
-    make_tar(root)
-    pack(root, root / "records", "--format", "tfrecord")
+    (root / "tar").mkdir()
+    make_tar(root / "tar")
+    pack(root / "tar", root / "records", "--format", "tfrecord")
     (root / "records" / ".penstock-index").unlink()
     return "records/shard-000000.tfrecord", {}
 
 
 def make_mds(root):
-    make_tar(root)
-    pack(root, root / "mds", "--format", "mds")
+    (root / "tar").mkdir()
+    make_tar(root / "tar")
+    pack(root / "tar", root / "mds", "--format", "mds")
     (root / "mds" / ".penstock-index").unlink()
     return "mds/", {}
 
