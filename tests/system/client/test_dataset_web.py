@@ -252,5 +252,5 @@ def test_verbs_read_the_web_and_do_not_write_to_it(root, nginx, penstock, tmp_pa
 
     assert (found["samples"], found["shards"], found["format"]) == (1200, 12, "npy")
     assert len(Dataset(tmp_path / "out")) == 1200
-    penstock.run("dataset", "index", f"{url}/set/").exits(69)
+    penstock.run("dataset", "index", f"{url}/set/").exits(66)
     penstock.run("pack", root / "set", f"{url}/new/", "--format", "npy").exits(64)
