@@ -22,8 +22,9 @@
  *
  * An index (dataset/index/index.h) next to the shards replaces the listing and the scan, unless the
  * options name another format or other settings. It is trusted: a shard that was replaced since is
- * PENSTOCK_E_CHANGED when it is read, and shards that were added are not seen. The result of a scan
- * that takes long is kept in the home, for the same list of shards only.
+ * PENSTOCK_E_CHANGED when it is read, and shards that were added are not seen. If it knows the
+ * checksums of the samples (dataset/pack/pack.h), it also fits a copy of the shards. The result of a
+ * scan that takes long is kept in the home, for the same list of shards only.
  */
 #ifndef DATASET_DATASET_H
 #define DATASET_DATASET_H
@@ -79,8 +80,15 @@ enum dataset_origin dataset_origin(const struct dataset *set);
 /* Writes the index next to the shards. */
 int dataset_write_index(
 	const struct dataset *set, const atomic_int *cancel, struct penstock_error *err);
-/* Compares a data set with a fresh list of the same place. */
-bool dataset_is_current(const struct dataset *set, const struct dataset *fresh);
+/* Compares a data set that has an index with a fresh list of the same place. */
+enum dataset_state {
+	DATASET_CURRENT,
+	/* Shards have other versions and the same sizes, and the checksum of each sample is known:
+	 * they are read as long as it agrees. */
+	DATASET_COPIED,
+	DATASET_OUTDATED
+};
+enum dataset_state dataset_compare(const struct dataset *set, const struct dataset *fresh);
 
 /* Where a sample is stored. */
 struct dataset_place {

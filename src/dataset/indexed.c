@@ -50,7 +50,8 @@ int dataset_listed(void *cookie, const struct source *source, struct source_list
 		return 0;
 	if (r == 0)
 		r = index_read(&in->index, in->bytes.data, in->bytes.len, INDEX_NAME, &own);
-	if (r == 0 && in->index.list.objects != source_list(source).objects &&
+	/* Checksums of the samples show if the copy is a good one. */
+	if (r == 0 && in->index.list.objects != source_list(source).objects && !in->index.sums &&
 		!source_is_web(source))
 		r = error_set(&own, PENSTOCK_E_CORRUPT,
 			"cannot read '" INDEX_NAME "': it was copied between a directory and a "
@@ -337,10 +338,24 @@ enum dataset_origin dataset_origin(const struct dataset *set)
 	return set->origin;
 }
 
-bool dataset_is_current(const struct dataset *set, const struct dataset *fresh)
+/* A copy has the same names and sizes, and checksums of its samples. */
+static bool is_copy(const struct dataset *set, const struct dataset *fresh)
+{
+	size_t n = source_count(set->source);
+	bool same = set->sums && n == source_count(fresh->source);
+
+	for (size_t i = 0; same && i < n; i++)
+		same = strcmp(source_name(set->source, i), source_name(fresh->source, i)) == 0 &&
+		       source_size(set->source, i) == source_size(fresh->source, i);
+	return same;
+}
+
+enum dataset_state dataset_compare(const struct dataset *set, const struct dataset *fresh)
 {
 	struct source_list a = source_list(set->source), b = source_list(fresh->source);
 
-	return a.n == b.n && a.text_len == b.text_len && memcmp(a.text, b.text, a.text_len) == 0 &&
-	       memcmp(a.entries, b.entries, a.n * sizeof(*a.entries)) == 0;
+	if (a.n == b.n && a.text_len == b.text_len && memcmp(a.text, b.text, a.text_len) == 0 &&
+		memcmp(a.entries, b.entries, a.n * sizeof(*a.entries)) == 0)
+		return DATASET_CURRENT;
+	return is_copy(set, fresh) ? DATASET_COPIED : DATASET_OUTDATED;
 }

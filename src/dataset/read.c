@@ -121,6 +121,25 @@ static int first_failure(const struct dataset *set, struct batch *b, struct pens
 	return 0;
 }
 
+static int wrong_sum(
+	const struct dataset *set, const struct sample *sample, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	bool copied = source_accepts_versions(set->source);
+
+	error_set(&own, copied ? PENSTOCK_E_CHANGED : PENSTOCK_E_CORRUPT,
+		"cannot read '%s' of '%s' at byte %" PRIu64 ": sample %" PRIu64
+		" has another checksum than in the index",
+		source_name(set->source, sample->at.shard), source_url(set->source),
+		sample->at.offset, sample->id);
+	if (copied)
+		error_suffix(&own,
+			"; the shard was replaced, or damaged by a copy: repeat the copy, or "
+			"rebuild the index with 'penstock dataset index %s'",
+			dataset_index_operand(set->source));
+	return error_move(err, &own);
+}
+
 /* Compares the samples, of which `used` have bytes, with an index that knows their checksums. */
 static int verify(
 	const struct dataset *set, const struct batch *b, size_t used, struct penstock_error *err)
@@ -129,13 +148,37 @@ static int verify(
 		const struct sample *s = &b->samples[i];
 
 		if (crc32c_update(0, s->to, (size_t)s->at.size) != set->sums[s->id])
-			return error_set(err, PENSTOCK_E_CORRUPT,
-				"cannot read '%s' of '%s' at byte %" PRIu64 ": sample %" PRIu64
-				" has another checksum than in the index",
-				source_name(set->source, s->at.shard), source_url(set->source),
-				s->at.offset, s->id);
+			return wrong_sum(set, s, err);
 	}
 	return 0;
+}
+
+static bool has_changed(const struct batch *b)
+{
+	for (size_t i = 0; i < b->n_reads; i++) {
+		if (b->reads[i].error.code == PENSTOCK_E_CHANGED)
+			return true;
+	}
+	return false;
+}
+
+/* A shard of another version may be a copy, if checksums of the samples will show that. From then on
+ * versions do not matter. */
+static int read_batch(const struct dataset *set, struct source_reader *reader, struct batch *b,
+	size_t used, const atomic_int *cancel, struct penstock_error *err)
+{
+	bool strict = !source_accepts_versions(set->source);
+	int r;
+
+	join_samples(b, used);
+	r = source_read(reader, b->reads, b->n_reads, cancel, err);
+	if (r <= 0 || !set->sums || !strict || source_is_web(set->source) || !has_changed(b))
+		return r;
+	source_accept_versions(set->source);
+	for (size_t i = 0; i < b->n_reads; i++)
+		penstock_error_release(&b->reads[i].error);
+	join_samples(b, used);
+	return source_read(reader, b->reads, b->n_reads, cancel, err);
 }
 
 int dataset_read_stored(struct dataset *set, const uint64_t *ids, size_t n, size_t gap, char *data,
@@ -166,11 +209,10 @@ int dataset_read_stored(struct dataset *set, const uint64_t *ids, size_t n, size
 			b.samples[used++] = s;
 	}
 	qsort(b.samples, used, sizeof(*b.samples), by_place);
-	join_samples(&b, used);
 	r = dataset_take_reader(set, &reader, err);
 	if (r < 0)
 		return r;
-	r = source_read(reader, b.reads, b.n_reads, cancel, err);
+	r = read_batch(set, reader, &b, used, cancel, err);
 	if (r == 0)
 		r = verify(set, &b, used, err);
 	dataset_give_reader(set, reader);

@@ -61,6 +61,7 @@ static int check_index(
 {
 	const char *format = in->options.format;
 	struct dataset *indexed = in->set;
+	enum dataset_state compared;
 	int r;
 
 	*state = "missing";
@@ -76,8 +77,9 @@ static int check_index(
 	in->options.format = "objects";
 	r = set_open(in, url, err);
 	in->options.format = format;
-	if (r == 0 && dataset_is_current(indexed, in->set)) {
-		*state = "current";
+	compared = r == 0 ? dataset_compare(indexed, in->set) : DATASET_OUTDATED;
+	if (compared != DATASET_OUTDATED) {
+		*state = compared == DATASET_CURRENT ? "current" : "copied";
 		dataset_free(in->set);
 		in->set = indexed;
 		return 0;

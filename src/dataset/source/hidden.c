@@ -18,6 +18,10 @@ int source_listed(struct source *s, const struct source_place *place, struct pen
 
 	if (r <= 0)
 		return r;
+	if (list.objects == source_is_local(s)) {
+		r = source_adopt(s, &list, err);
+		return r < 0 ? r : 1;
+	}
 	source_borrow(s, &list);
 	return 1;
 }
@@ -77,7 +81,7 @@ int source_put(const struct source *s, const char *name, const void *data, size_
 			"directory that contains it",
 			s->url);
 	if (s->engine)
-		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot write an index of '%s': HTTP is read only; write it where the "
 			"files are",
 			s->url);

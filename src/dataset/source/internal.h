@@ -52,6 +52,7 @@ struct source {
 	char *query; /* of URLs of the web: "?…", or "" */
 	bool encode; /* names are not encoded yet, for URLs */
 	bool single;
+	atomic_bool any_version; /* shards are read as they are now: the caller verifies samples */
 	bool opened; /* reads wait longer for a store that is away */
 	struct buf text;
 	struct shard *shards;
@@ -92,6 +93,8 @@ static inline bool source_is_local(const struct source *s)
  * million shards are three allocations. */
 int source_add(struct source *s, const struct entry *entry, struct penstock_error *err);
 void source_borrow(struct source *s, const struct source_list *list);
+/* Takes a list of shards elsewhere, whose versions are not known here. */
+int source_adopt(struct source *s, const struct source_list *list, struct penstock_error *err);
 
 /* web.c: finds the shards of an http:// or https:// URL. */
 int source_open_web(struct source *s, const struct source_place *place, struct penstock_error *err);

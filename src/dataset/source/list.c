@@ -1,6 +1,8 @@
 /* The list of shards. */
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -48,6 +50,37 @@ void source_borrow(struct source *s, const struct source_list *list)
 	s->shards = (struct shard *)(uintptr_t)list->entries;
 	s->text.data = (char *)(uintptr_t)list->text;
 	s->text.len = list->text_len;
+}
+
+int source_adopt(struct source *s, const struct source_list *list, struct penstock_error *err)
+{
+	char version[32];
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < list->n; i++) {
+		const struct source_entry *e = &list->entries[i];
+
+		/* For the cache, whose files are of one version. */
+		snprintf(version, sizeof(version), "\"copy-%" PRIx64 "\"",
+			list->objects ? 0 : (uint64_t)e->mtime_ns);
+		r = source_add(s,
+			&(struct entry){
+				.path = list->text + e->name, .size = e->size, .etag = version},
+			err);
+	}
+	source_accept_versions(s);
+	return r;
+}
+
+void source_accept_versions(struct source *s)
+{
+	if (!s->engine)
+		atomic_store(&s->any_version, true);
+}
+
+bool source_accepts_versions(const struct source *s)
+{
+	return atomic_load(&s->any_version);
 }
 
 bool source_is_web(const struct source *s)

@@ -32,7 +32,7 @@ static int read_some(struct source_reader *reader, struct source_read *reads, si
 		items[i] = (struct object_read){.offset = reads[i].offset,
 			.length = reads[i].length,
 			.whole = reads[i].length == shard->size,
-			.etag = s->text.data + shard->etag,
+			.etag = atomic_load(&s->any_version) ? NULL : s->text.data + shard->etag,
 			.data = reads[i].data,
 			.pieces = reads[i].pieces};
 	}

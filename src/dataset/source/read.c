@@ -35,7 +35,7 @@ static int open_shard(const struct source *s, size_t shard, struct penstock_erro
 			"'%s' has %" PRIu64 " bytes now, and %" PRIu64
 			" when the data set was opened",
 			path, (uint64_t)st.st_size, s->shards[shard].size);
-	if (source_mtime_ns(&st) != s->shards[shard].mtime_ns)
+	if (source_mtime_ns(&st) != s->shards[shard].mtime_ns && !atomic_load(&s->any_version))
 		return error_set(err, PENSTOCK_E_CHANGED,
 			"'%s' was written after the data set was opened", path);
 	return take_fd(fd);

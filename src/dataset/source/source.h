@@ -109,7 +109,7 @@ char *source_identity(const struct source *source);
 /* Appends the file or object `name` below the prefix. PENSTOCK_E_NOT_FOUND if there is none. */
 int source_get(const struct source *source, const char *name, const atomic_int *cancel,
 	struct buf *out, struct penstock_error *err);
-/* Replaces it as a whole. PENSTOCK_E_INVALID if the URL names one shard. */
+/* Replaces it as a whole. PENSTOCK_E_INVALID if the URL names one shard, or is http(s)://. */
 int source_put(const struct source *source, const char *name, const void *data, size_t len,
 	const atomic_int *cancel, struct penstock_error *err);
 size_t source_count(const struct source *source);
@@ -160,6 +160,10 @@ struct source_read {
 /* To be called once the data set is open: from then on reads wait LIMIT_READS_PATIENCE_MS for a
  * store that is away, and before only LIMIT_OPEN_PATIENCE_MS. */
 void source_opened(struct source *source);
+/* From now on a shard of another version, but the same size, is read and is no error, since the
+ * caller verifies each sample. Not over HTTP, where it does nothing. */
+void source_accept_versions(struct source *source);
+bool source_accepts_versions(const struct source *source);
 /* To be called once in a child after fork(): its readers need a client of their own. */
 int source_after_fork(struct source *source, struct penstock_error *err);
 /* Connections and buffers of one thread at a time. A child after fork() makes its own. */

@@ -197,6 +197,47 @@ def test_damage_is_found_by_the_checksums_of_the_index(penstock, tmp_path, sourc
     penstock.run("pack", tmp_path / "out", tmp_path / "again", "--format", "mds").exits(66)
 
 
+# Copies have other times, ETags of other parts, or no version that the index could know.
+def test_a_packed_set_is_copied_with_its_index(penstock, tmp_path, store, source):
+    store.client.create_bucket(Bucket="bucket")
+    wanted = sorted(path.read_bytes().hex() for path in source.glob("*.jpg"))
+
+    def copy(*words):
+        penstock.run("cp", "-r", *words, env=store.env).ok()
+
+    def state(url):
+        return penstock.run("dataset", "inspect", url, "--json", env=store.env).json()["index"]
+
+    penstock.run("pack", source, tmp_path / "a", "--format", "mds", "--shard-size", "8K").ok()
+    subprocess.run(["cp", "-r", tmp_path / "a", tmp_path / "b"], check=True)
+    copy(f"{tmp_path}/a/", "s3://bucket/a/")
+    copy("s3://bucket/a/", f"{tmp_path}/c/")
+    penstock.run("pack", source, "s3://bucket/b/", "--format", "mds", env=store.env).ok()
+    body = store.client.get_object(Bucket="bucket", Key="b/shard-000000.mds")["Body"].read()
+    upload = {"Bucket": "bucket", "Key": "b/shard-000000.mds"}
+    upload["UploadId"] = store.client.create_multipart_upload(**upload)["UploadId"]
+    etag = store.client.upload_part(**upload, PartNumber=1, Body=body)["ETag"]
+    store.client.complete_multipart_upload(**upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": etag}]})
+
+    assert [images(tmp_path / "b"), images(tmp_path / "c")] == [wanted, wanted]
+    assert [images("s3://bucket/a/", store.env), images("s3://bucket/b/", store.env)] == [wanted, wanted]
+    assert [state(tmp_path / "a"), state(tmp_path / "b"), state("s3://bucket/a/"), state("s3://bucket/b/")] == ["current", *["copied"] * 3]
+
+
+def test_a_copy_with_other_samples_has_changed(penstock, tmp_path, source):
+    penstock.run("pack", source, tmp_path / "a", "--format", "tar").ok()
+    shard = tmp_path / "a" / "shard-000000.tar"
+    data = bytearray(shard.read_bytes())
+    data[1600] ^= 1
+    shard.write_bytes(data)
+
+    result = penstock.run("pack", tmp_path / "a", tmp_path / "b", "--format", "mds").exits(66)
+
+    assert "shard-000000.tar" in result.err and "dataset index" in result.err
+    shard.write_bytes(data[:-1])
+    assert "shard-000000.tar" in penstock.run("pack", tmp_path / "a", tmp_path / "b", "--format", "mds").exits(66).err
+
+
 def test_tars_are_read_by_other_programs(penstock, tmp_path, source):
     long = "d" * 90 + "/" + "ä" * 60
     (source / ("d" * 90)).mkdir()
