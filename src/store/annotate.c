@@ -5,25 +5,12 @@
 
 #include "base/cleanup.h"
 #include "base/limits.h"
+#include "store/header.h"
 
-/* Appends the headers with the new value. Returns false if the old one is not the expected one. */
-static bool rewrite(const struct store_annotation *a, const struct buf *old, struct buf *out)
+static bool is_expected(const struct store_annotation *a, const struct buf *headers)
 {
-	const char *p = old->data, *end = p + old->len, *found = NULL;
+	const char *found = store_header_find(headers->data, headers->len, a->name);
 
-	while (p < end) {
-		const char *value = p + strlen(p) + 1, *next = value + strlen(value) + 1;
-
-		if (strcmp(p, a->name) == 0)
-			found = value;
-		else
-			buf_add(out, p, (size_t)(next - p));
-		p = next;
-	}
-	if (a->value) {
-		buf_add(out, a->name, strlen(a->name) + 1);
-		buf_add(out, a->value, strlen(a->value) + 1);
-	}
 	if (a->any)
 		return true;
 	return a->expected ? found && strcmp(found, a->expected) == 0 : !found;
@@ -50,10 +37,11 @@ static int apply_annotation(struct store *store, struct txn *txn)
 		txn->status = a->version ? STORE_NO_SUCH_VERSION : STORE_NO_SUCH_KEY;
 	else if (rc == 0)
 		rc = version_headers(store, bucket, a->key, &old, &headers);
-	if (rc == 0 && txn->status == STORE_OK && !rewrite(a, &headers, &out))
+	if (rc == 0 && txn->status == STORE_OK && !is_expected(a, &headers))
 		txn->status = STORE_CHANGED;
 	if (rc || txn->status != STORE_OK)
 		return rc;
+	store_header_replace(&out, headers.data, headers.len, a->name, a->value);
 	rc = buf_failed(&out) ? SQLITE_NOMEM : txn_touch(store, a->bucket, a->key);
 	if (rc)
 		return rc;

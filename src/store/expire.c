@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "store/header.h"
 
 /* --- the walk -------------------------------------------------------------------------------- */
 

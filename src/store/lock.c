@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "store/header.h"
 
 #define NS_PER_DAY (86400 * NS_PER_S)
 /* days of a year of a default retention */
@@ -37,7 +38,7 @@ void store_retention_format(
 	snprintf(out, STORE_RETENTION_SIZE, "%c %" PRId64, letters[retention->mode], until_ns);
 }
 
-static struct store_retention retention_of(const char *text)
+struct store_retention store_retention_parse(const char *text)
 {
 	struct store_retention r = {.mode = mode_of(*text), .until_ns = INT64_MAX};
 
@@ -50,7 +51,7 @@ struct store_retention store_object_retention(const struct store_object *object)
 {
 	const char *text = store_object_header(object, STORE_RETENTION_HEADER);
 
-	return text ? retention_of(text) : (struct store_retention){0};
+	return text ? store_retention_parse(text) : (struct store_retention){0};
 }
 
 static bool is_active(const struct store_retention *r, int64_t now_ns)
@@ -108,20 +109,6 @@ int lock_set(struct store *store, int64_t bucket, const struct store_lock *lock)
 
 /* --- versions -------------------------------------------------------------------------------- */
 
-const char *store_header_find(const char *headers, size_t len, const char *name)
-{
-	const char *p = headers, *end = len ? headers + len : headers;
-
-	while (p < end) {
-		const char *value = p + strlen(p) + 1;
-
-		if (strcmp(p, name) == 0)
-			return value;
-		p = value + strlen(value) + 1;
-	}
-	return NULL;
-}
-
 int lock_new_version(struct store *store, int64_t bucket, int64_t created_ns, struct buf *headers)
 {
 	struct store_retention r;
@@ -141,8 +128,7 @@ int lock_new_version(struct store *store, int64_t bucket, int64_t created_ns, st
 		__builtin_add_overflow(r.until_ns, created_ns, &r.until_ns))
 		r.until_ns = INT64_MAX;
 	store_retention_format(&r, text);
-	buf_add(headers, STORE_RETENTION_HEADER, sizeof(STORE_RETENTION_HEADER));
-	buf_add(headers, text, strlen(text) + 1);
+	store_header_add(headers, STORE_RETENTION_HEADER, text);
 	return buf_failed(headers) ? SQLITE_NOMEM : 0;
 }
 
@@ -155,7 +141,7 @@ static bool protects(const char *headers, size_t len, int64_t now_ns, bool bypas
 	if (hold && strcmp(hold, STORE_HOLD_ON) == 0)
 		return true;
 	if (text)
-		r = retention_of(text);
+		r = store_retention_parse(text);
 	return is_active(&r, now_ns) && !(r.mode == STORE_GOVERNANCE && bypass);
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "store/header.h"
 
 /* Reads the row of `st`, and pins its files before a change can remove them. */
 static enum store_status object_read(struct db *db, sqlite3_stmt *st, enum store_status missing,
@@ -170,7 +171,7 @@ static int make_version(
 {
 	int rc;
 
-	buf_add(headers, HEADER_VERSION "\0", sizeof(HEADER_VERSION "\0"));
+	store_header_add(headers, HEADER_VERSION, "");
 	buf_add(headers, row->headers, row->headers_len);
 	if (buf_failed(headers))
 		return SQLITE_NOMEM;

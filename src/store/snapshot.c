@@ -3,11 +3,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "store/header.h"
 
 /* A process has 65,530 mappings by default. */
 #define MAPPED_PIECES 4096
@@ -113,40 +113,9 @@ enum store_status object_look_up(struct db *db, sqlite3_stmt *st, enum store_sta
 	return status;
 }
 
-/* With those of the store. */
-static bool next_header(
-	const struct store_object *object, const char **p, const char **name, const char **value)
-{
-	const char *end = object->headers + object->headers_len;
-	const char *at = *p ? *p : object->headers;
-
-	if (at >= end)
-		return false;
-	*name = at;
-	at += strlen(at) + 1;
-	*value = at;
-	*p = at + strlen(at) + 1;
-	return true;
-}
-
-bool store_object_next_header(
-	const struct store_object *object, const char **p, const char **name, const char **value)
-{
-	while (next_header(object, p, name, value)) {
-		if (**name != ':')
-			return true;
-	}
-	return false;
-}
-
 const char *store_object_header(const struct store_object *object, const char *name)
 {
-	const char *p = NULL, *n, *value;
-
-	while (next_header(object, &p, &n, &value))
-		if (strcasecmp(n, name) == 0)
-			return value;
-	return NULL;
+	return store_header_find(object->headers, object->headers_len, name);
 }
 
 /* Returns the piece that has the range, and makes `*offset` that in the piece; n_pieces if none has

@@ -216,8 +216,7 @@ struct store_object {
 	bool versioned; /* the bucket is not STORE_UNVERSIONED */
 	bool marker; /* a delete marker, which has no content */
 	struct store_checksum checksum;
-	/* Pairs "name\0value\0": the stored headers, names in lower case. Those that begin with ':'
-	 * are the store's own. */
+	/* The stored headers, as in store/header.h. */
 	const char *headers;
 	size_t headers_len;
 	size_t n_parts; /* 0 if uploaded at once */
@@ -244,13 +243,8 @@ static inline void store_object_unrefp(struct store_object **object)
 {
 	store_object_unref(*object);
 }
-/* Return the value of a stored header, or NULL. */
-const char *store_header_find(const char *headers, size_t len, const char *name);
+/* Returns the value of a stored header, or NULL. `name` is in lower case. */
 const char *store_object_header(const struct store_object *object, const char *name);
-/* Gets the next stored header, and skips those of the store itself: start with *p = NULL. Returns
- * false at the end. */
-bool store_object_next_header(
-	const struct store_object *object, const char **p, const char **name, const char **value);
 /*
  * Returns a range that lies within the object in memory: in the inline body, or in a mapped file.
  * Returns NULL if it is in several pieces or cannot be mapped; read it then. Valid as long as the
@@ -426,6 +420,7 @@ struct store_retention {
 #define STORE_RETENTION_SIZE 24 /* a letter, a blank, a number of 64 bits and NUL */
 void store_retention_format(
 	const struct store_retention *retention, char out[static STORE_RETENTION_SIZE]);
+struct store_retention store_retention_parse(const char *text);
 struct store_retention store_object_retention(const struct store_object *object);
 /* Returns true if a retention may be replaced: an active one only gets longer, except for a caller
  * that bypasses STORE_GOVERNANCE. */

@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "s3/message/lifecycle.h"
 #include "server/request/tags.h"
+#include "store/header.h"
 #include "store/store.h"
 
 /* New rules are honoured after this time, so that a client sees what it has set. */

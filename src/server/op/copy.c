@@ -16,6 +16,7 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
+#include "store/header.h"
 
 /* Attempts if the source is replaced while it is copied. */
 #define COPY_TRIES 8
@@ -164,16 +165,11 @@ static bool keep_headers(struct request *req, const struct store_object *source)
 
 	/* Tags come on top of the headers that a request can have. */
 	buf_init(out, 2 * LIMIT_HTTP_HEADERS);
-	while (store_object_next_header(source, &p, &name, &value)) {
-		if (is_of_request(name))
-			continue;
-		buf_add(out, name, strlen(name) + 1);
-		buf_add(out, value, strlen(value) + 1);
-	}
-	if (redirect && *redirect) {
-		buf_add(out, redirect_header, sizeof(redirect_header));
-		buf_add(out, redirect, strlen(redirect) + 1);
-	}
+	while (store_header_next(source->headers, source->headers_len, &p, &name, &value))
+		if (*name != ':' && !is_of_request(name))
+			store_header_add(out, name, value);
+	if (redirect && *redirect)
+		store_header_add(out, redirect_header, redirect);
 	return headers_add_storage_class(req, out);
 }
 
@@ -186,10 +182,8 @@ static bool copy_tags(struct request *req, const struct store_object *source)
 
 	if (directive && strcmp(directive, "REPLACE") == 0)
 		return tags_add(req, out);
-	if (tags) {
-		buf_add(out, TAGS_HEADER, sizeof(TAGS_HEADER));
-		buf_add(out, tags, strlen(tags) + 1);
-	}
+	if (tags)
+		store_header_add(out, TAGS_HEADER, tags);
 	return true;
 }
 

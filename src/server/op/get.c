@@ -17,6 +17,7 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
+#include "store/header.h"
 
 /* Bytes per read of an object in several pieces. */
 #define READ_BLOCK (256 * KIB)
@@ -148,6 +149,17 @@ static bool add_override(struct request *req, const char *name)
 	return value != NULL;
 }
 
+/* Adds what a reply has of one of the store's own headers. */
+static void add_own_header(struct request *req, const char *name, const char *value)
+{
+	if (strcmp(name, TAGS_HEADER) == 0)
+		reply_tag_count(req, value);
+	else if (strcmp(name, STORE_RETENTION_HEADER) == 0)
+		reply_retention(req, value);
+	else if (strcmp(name, STORE_HOLD_HEADER) == 0)
+		reply_hold(req, value);
+}
+
 static void add_stored_headers(struct request *req, const struct store_object *object)
 {
 	static const char *const overridable[] = {"cache-control", "content-disposition",
@@ -157,8 +169,11 @@ static void add_stored_headers(struct request *req, const struct store_object *o
 
 	for (size_t i = 0; i < ARRAY_SIZE(overridable); i++)
 		overridden[i] = add_override(req, overridable[i]);
-	while (store_object_next_header(object, &p, &name, &value)) {
-		bool skip = false;
+	while (store_header_next(object->headers, object->headers_len, &p, &name, &value)) {
+		bool skip = *name == ':';
+
+		if (skip)
+			add_own_header(req, name, value);
 
 		for (size_t i = 0; i < ARRAY_SIZE(overridable); i++)
 			skip = skip || (overridden[i] && strcmp(name, overridable[i]) == 0);
@@ -179,8 +194,6 @@ static void add_object_headers(
 	reply_version(req, object);
 	reply_header(req, "Accept-Ranges", "bytes");
 	add_stored_headers(req, object);
-	reply_tag_count(req, object);
-	reply_lock(req, object);
 	if (!req->version)
 		op_reply_end(req, &(struct op_ended){.size = object->size,
 					  .modified_ns = object->modified_ns,

@@ -14,6 +14,7 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
+#include "store/header.h"
 
 /* AWS's header for the smallest object that a transition moves: there are none here. */
 #define MINIMUM_HEADER	"x-amz-transition-default-minimum-object-size"

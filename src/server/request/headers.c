@@ -1,6 +1,5 @@
 #include "server/request/headers.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -12,6 +11,7 @@
 #include "s3/date.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "store/header.h"
 
 /* Stored with the object and sent with it. */
 static const char *const kept[] = {"content-type", "cache-control", "content-disposition",
@@ -66,14 +66,6 @@ bool headers_join(struct request *req)
 	return true;
 }
 
-static void add_pair(struct buf *out, const char *name, const char *value)
-{
-	for (const char *p = name; *p; p++)
-		buf_add_char(out, (char)tolower((unsigned char)*p));
-	buf_add_char(out, '\0');
-	buf_add(out, value, strlen(value) + 1);
-}
-
 /* Appends the codings except aws-chunked, which applied to the transfer only. */
 static void add_encoding(struct buf *out, const char *value)
 {
@@ -90,7 +82,7 @@ static void add_encoding(struct buf *out, const char *value)
 		p += len;
 	}
 	if (rest.len)
-		add_pair(out, "content-encoding", rest.data);
+		store_header_add(out, "content-encoding", rest.data);
 }
 
 bool headers_add_storage_class(struct request *req, struct buf *out)
@@ -102,7 +94,7 @@ bool headers_add_storage_class(struct request *req, struct buf *out)
 	for (size_t i = 0; i < ARRAY_SIZE(storage_classes); i++) {
 		if (strcmp(class, storage_classes[i]) != 0)
 			continue;
-		add_pair(out, "x-amz-storage-class", class);
+		store_header_add(out, "x-amz-storage-class", class);
 		return true;
 	}
 	return reply_error(req, S3_E_INVALID_STORAGE_CLASS);
@@ -174,9 +166,9 @@ bool headers_collect(struct request *req, struct buf *out)
 		const char *value = request_header(req, kept[i]);
 
 		if (value && *value)
-			add_pair(out, kept[i], value);
+			store_header_add(out, kept[i], value);
 		else if (i == 0)
-			add_pair(out, kept[i], "binary/octet-stream");
+			store_header_add(out, kept[i], "binary/octet-stream");
 	}
 	if (request_header(req, "content-encoding"))
 		add_encoding(out, request_header(req, "content-encoding"));
@@ -188,7 +180,7 @@ bool headers_collect(struct request *req, struct buf *out)
 		if (strncasecmp(h->name, "x-amz-meta-", 11) != 0)
 			continue;
 		metadata += strlen(h->name) - 11 + strlen(h->value);
-		add_pair(out, h->name, h->value);
+		store_header_add(out, h->name, h->value);
 	}
 	if (metadata > LIMIT_S3_METADATA)
 		return reply_error(req, S3_E_METADATA_TOO_LARGE);

@@ -8,6 +8,7 @@
 #include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "store/header.h"
 
 #define MODE_HEADER  "x-amz-object-lock-mode"
 #define UNTIL_HEADER "x-amz-object-lock-retain-until-date"
@@ -66,12 +67,6 @@ bool lock_of_request(struct request *req, struct store_lock *out)
 
 /* --- requests -------------------------------------------------------------------------------- */
 
-static void add_pair(struct buf *out, const char *name, const char *value)
-{
-	buf_add(out, name, strlen(name) + 1);
-	buf_add(out, value, strlen(value) + 1);
-}
-
 static bool add_retention(struct request *req, struct buf *out)
 {
 	const char *mode = request_header(req, MODE_HEADER);
@@ -90,7 +85,7 @@ static bool add_retention(struct request *req, struct buf *out)
 	if (!lock_until(req, until, &retention.until_ns))
 		return false;
 	store_retention_format(&retention, text);
-	add_pair(out, STORE_RETENTION_HEADER, text);
+	store_header_add(out, STORE_RETENTION_HEADER, text);
 	return true;
 }
 
@@ -106,7 +101,7 @@ bool lock_add(struct request *req, struct buf *out)
 		return reply_errorf(
 			req, S3_E_INVALID_ARGUMENT, "Legal Hold must be either of 'ON' or 'OFF'");
 	if (hold)
-		add_pair(out, STORE_HOLD_HEADER, hold);
+		store_header_add(out, STORE_HOLD_HEADER, hold);
 	if (buf_failed(out))
 		return reply_error(req, S3_E_SLOW_DOWN);
 	return out->len == before || lock_of_request(req, &lock);
@@ -128,15 +123,19 @@ bool lock_has_checksum(struct request *req)
 
 /* --- replies --------------------------------------------------------------------------------- */
 
-void reply_lock(struct request *req, const struct store_object *object)
+void reply_retention(struct request *req, const char *text)
 {
-	const struct store_retention retention = store_object_retention(object);
+	const struct store_retention retention = store_retention_parse(text);
 	char until[DATE_ISO_SIZE];
 
-	if (retention.mode != STORE_NOT_LOCKED) {
-		date_format_iso(retention.until_ns, until);
-		reply_header(req, MODE_HEADER, lock_mode_name(retention.mode));
-		reply_header(req, UNTIL_HEADER, until);
-	}
-	reply_header(req, HOLD_HEADER, store_object_header(object, STORE_HOLD_HEADER));
+	if (retention.mode == STORE_NOT_LOCKED)
+		return;
+	date_format_iso(retention.until_ns, until);
+	reply_header(req, MODE_HEADER, lock_mode_name(retention.mode));
+	reply_header(req, UNTIL_HEADER, until);
+}
+
+void reply_hold(struct request *req, const char *text)
+{
+	reply_header(req, HOLD_HEADER, text);
 }

@@ -27,7 +27,8 @@ bool lock_is_bypassed(const struct request *req);
 bool lock_add(struct request *req, struct buf *out);
 /* Refuses a body without a checksum, if it is to be locked. Returns false with a reply set. */
 bool lock_has_checksum(struct request *req);
-/* Adds the retention and the hold of a version. */
-void reply_lock(struct request *req, const struct store_object *object);
+/* Add the retention and the hold of a version: the values of its stored headers. */
+void reply_retention(struct request *req, const char *text);
+void reply_hold(struct request *req, const char *text);
 
 #endif

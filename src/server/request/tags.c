@@ -6,6 +6,7 @@
 #include "s3/message/tags.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "store/header.h"
 
 bool tags_acceptable(struct request *req, const struct s3_tagging *tags, size_t most)
 {
@@ -69,23 +70,18 @@ bool tags_add(struct request *req, struct buf *out)
 		return true;
 	if (parse_header(req, value, &tags))
 		text = tags_text(req, &tags);
-	if (text && *text) {
-		buf_add(out, TAGS_HEADER, sizeof(TAGS_HEADER));
-		buf_add(out, text, strlen(text) + 1);
-	}
+	if (text && *text)
+		store_header_add(out, TAGS_HEADER, text);
 	s3_tagging_release(&tags);
 	if (text && buf_failed(out))
 		return reply_error(req, S3_E_SLOW_DOWN);
 	return text != NULL;
 }
 
-void reply_tag_count(struct request *req, const struct store_object *object)
+void reply_tag_count(struct request *req, const char *text)
 {
-	const char *text = store_object_header(object, TAGS_HEADER);
 	size_t n = 1;
 
-	if (!text)
-		return;
 	for (const char *p = text; (p = strchr(p, '&')); p++)
 		n++;
 	reply_headerf(req, "x-amz-tagging-count", "%zu", n);

@@ -8,7 +8,6 @@
 struct buf;
 struct request;
 struct s3_tagging;
-struct store_object;
 
 /* The header of the store that an object has them in, and the configuration of a bucket. */
 #define TAGS_HEADER ":tags"
@@ -24,7 +23,7 @@ const char *tags_of_document(struct request *req, const char *xml, size_t len, s
 /* Appends the pair of an object's tags, if the request has x-amz-tagging. Returns false with a
  * reply set. */
 bool tags_add(struct request *req, struct buf *out);
-/* Adds x-amz-tagging-count, if the object has tags. */
-void reply_tag_count(struct request *req, const struct store_object *object);
+/* Adds x-amz-tagging-count. */
+void reply_tag_count(struct request *req, const char *text);
 
 #endif

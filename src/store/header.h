@@ -1,0 +1,30 @@
+/*
+ * The headers that are stored with an object: pairs "name\0value\0", names in lower case. Those
+ * that begin with ':' are the store's own.
+ *
+ *	const char *p = NULL, *name, *value;
+ *
+ *	store_header_add(&headers, "Content-Type", "text/plain");
+ *	while (store_header_next(headers.data, headers.len, &p, &name, &value))
+ *		printf("%s: %s\n", name, value);
+ */
+#ifndef STORE_HEADER_H
+#define STORE_HEADER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct buf;
+
+/* Gets the next pair: start with *p = NULL. Returns false at the end. */
+bool store_header_next(
+	const char *headers, size_t len, const char **p, const char **name, const char **value);
+/* Returns the value of a header, or NULL. `name` is in lower case. */
+const char *store_header_find(const char *headers, size_t len, const char *name);
+/* Appends a pair. */
+void store_header_add(struct buf *out, const char *name, const char *value);
+/* Appends all headers, with another value of one of them; NULL leaves that one out. */
+void store_header_replace(
+	struct buf *out, const char *headers, size_t len, const char *name, const char *value);
+
+#endif
