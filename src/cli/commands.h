@@ -37,6 +37,7 @@
 	X(dataset)                                                                                 \
 	X(pack)                                                                                    \
 	X(serve)                                                                                   \
+	X(store)                                                                                   \
 	X(pull)                                                                                    \
 	X(images)                                                                                  \
 	X(doctor)                                                                                  \

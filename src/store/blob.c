@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -78,21 +79,36 @@ struct store_blob *blob_pin(struct store *store, uint64_t id)
 	return blob;
 }
 
+static bool keep(struct store *store, uint64_t id)
+{
+	uint64_t *list = array_grow(store->kept, store->n_kept, sizeof(*list));
+
+	if (list) { /* else the next start sweeps it */
+		store->kept = list;
+		store->kept[store->n_kept++] = id;
+	}
+	return true;
+}
+
 /* Returns true if the file must be kept for now, because there may be a row for it after a
  * crash. */
 static bool blob_keep(struct store *store, uint64_t id)
 {
-	uint64_t *list;
-
 	LOCK_SCOPE(&store->blobs_lock);
-	if (!store->relaxed && !atomic_load(&store->in_doubt))
-		return false;
-	list = array_grow(store->kept, store->n_kept, sizeof(*list));
-	if (!list)
-		return true; /* the next start sweeps it */
-	store->kept = list;
-	store->kept[store->n_kept++] = id;
-	return true;
+	return (store->relaxed || atomic_load(&store->in_doubt)) && keep(store, id);
+}
+
+static void keep_for_guest(struct store *store, uint64_t id)
+{
+	LOCK_SCOPE(&store->blobs_lock);
+	keep(store, id);
+	store->held_back = true;
+}
+
+/* Locks ROOT/hold, so that no guest begins. Returns false if there is one. */
+static bool hold_lock(struct store *store)
+{
+	return flock(store->hold_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
 static void unlink_now(struct store *store, uint64_t id)
@@ -107,8 +123,15 @@ static void unlink_now(struct store *store, uint64_t id)
 /* Unlinks the file now, or when that is allowed. */
 static void blob_unlink(struct store *store, uint64_t id)
 {
-	if (!blob_keep(store, id))
-		unlink_now(store, id);
+	if (blob_keep(store, id))
+		return;
+	LOCK_SCOPE(&store->unlink_lock);
+	if (!hold_lock(store)) {
+		keep_for_guest(store, id);
+		return;
+	}
+	unlink_now(store, id);
+	flock(store->hold_fd, LOCK_UN);
 }
 
 void blob_doubt_over(struct store *store)
@@ -125,14 +148,30 @@ void blob_unlink_kept(struct store *store)
 	uint64_t *list;
 	size_t n;
 
+	LOCK_SCOPE(&store->unlink_lock);
+	if (!hold_lock(store))
+		return;
 	pthread_mutex_lock(&store->blobs_lock);
 	list = take_pointer(store->kept);
 	n = store->n_kept;
 	store->n_kept = 0;
+	store->held_back = false;
 	pthread_mutex_unlock(&store->blobs_lock);
 	for (size_t i = 0; i < n; i++)
 		unlink_now(store, list[i]);
+	flock(store->hold_fd, LOCK_UN);
 	free(list);
+}
+
+void blob_hold_over(struct store *store)
+{
+	bool due;
+
+	pthread_mutex_lock(&store->blobs_lock);
+	due = store->held_back && !store->relaxed && !atomic_load(&store->in_doubt);
+	pthread_mutex_unlock(&store->blobs_lock);
+	if (due)
+		blob_unlink_kept(store);
 }
 
 void blob_unpin(struct store *store, struct store_blob *blob)

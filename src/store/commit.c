@@ -183,6 +183,7 @@ static void batch_settle(struct store *store, bool committed)
 			blob_doom(store, store->dead[i]);
 	}
 	store->n_dead = 0;
+	blob_hold_over(store);
 }
 
 /* Commits. After a failed sync the changes left in the log may be replayed after a crash, until the

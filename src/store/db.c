@@ -118,6 +118,23 @@ static int check_format(struct store *store, sqlite3 *handle, struct penstock_er
 	return upgrade(store, handle, version, err);
 }
 
+/* A guest upgrades nothing. */
+static int check_guest_format(struct store *store, sqlite3 *handle, struct penstock_error *err)
+{
+	int64_t version = pragma_value(handle, "PRAGMA user_version");
+	int64_t application = pragma_value(handle, "PRAGMA application_id");
+
+	if (application == APPLICATION_ID && version > 0 && version < FORMAT_VERSION)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"cannot read '%s': it has store format %lld, and this penstock has %d; run "
+			"'penstock serve' once, which upgrades it",
+			store->root, (long long)version, FORMAT_VERSION);
+	return application == 0 && version == 0
+		       ? error_set(err, PENSTOCK_E_INVALID,
+				 "'%s/meta.db' is not the database of an object store", store->root)
+		       : check_format(store, handle, err);
+}
+
 static int configure(struct store *store, sqlite3 *handle, bool writer, struct penstock_error *err)
 {
 	sqlite3_extended_result_codes(handle, 1);
@@ -132,6 +149,8 @@ static int configure(struct store *store, sqlite3 *handle, bool writer, struct p
 			     "PRAGMA wal_autocheckpoint=" CHECKPOINT_PAGES
 			     "; PRAGMA journal_size_limit=67108864") != SQLITE_OK)
 		goto failed;
+	if (store->guest)
+		return check_guest_format(store, handle, err);
 	return writer ? check_format(store, handle, err) : 0;
 failed:
 	return error_set(err, PENSTOCK_E_IO, "cannot open '%s/meta.db': %s", store->root,

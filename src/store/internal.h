@@ -136,6 +136,8 @@ void blob_doom(struct store *store, uint64_t id);
 /* Ends store->in_doubt and unlinks the files kept because of it. */
 void blob_doubt_over(struct store *store);
 void blob_unlink_kept(struct store *store);
+/* Unlinks the files that were kept for a guest, if there is none any more. */
+void blob_hold_over(struct store *store);
 #define BLOB_PATH_SIZE 32
 /* Formats the path below the root: "data/3f/00000000000a3f12". */
 void blob_path(uint64_t id, char out[static BLOB_PATH_SIZE]);
@@ -187,6 +189,8 @@ void cache_settle_all(struct cache *cache);
 /* Called before the database is opened, in either mode: discards changes that a crash of the
  * machine left in doubt. */
 int relaxed_recover(struct store *store, struct penstock_error *err);
+/* For a guest: fails if there are such changes. */
+int relaxed_check(struct store *store, struct penstock_error *err);
 /* Called when the database is open and not yet in use. */
 int relaxed_start(struct store *store, struct penstock_error *err);
 /* Called by the committer, or after it has ended; `last` if the store is being closed. */
@@ -216,6 +220,8 @@ struct store {
 	char *root;
 	int root_fd;
 	int lock_fd;
+	int hold_fd; /* ROOT/hold, which a guest locks while no file may be removed */
+	bool guest;
 	bool relaxed;
 	int64_t relaxed_ms;
 	struct cache *cache;
@@ -254,8 +260,10 @@ struct store {
 	pthread_mutex_t blobs_lock;
 	struct store_blob *blobs[BLOB_TABLE]; /* under blobs_lock */
 	uint64_t next_blob; /* under blobs_lock */
-	uint64_t *kept; /* under blobs_lock: to be unlinked when the doubt ends */
+	uint64_t *kept; /* under blobs_lock: to be unlinked when the doubt or the hold ends */
 	size_t n_kept; /* under blobs_lock */
+	bool held_back; /* under blobs_lock: some are kept because of a guest */
+	pthread_mutex_t unlink_lock; /* of ROOT/hold while files are removed */
 	/* Read-locked from looking up a row until its blobs are pinned; write-locked to decide what
 	 * to unlink. */
 	pthread_rwlock_t pinning;
@@ -277,6 +285,10 @@ int64_t store_tick(struct store *store);
  * store->pinning. */
 enum store_status object_look_up(struct db *db, sqlite3_stmt *st, enum store_status missing,
 	struct store_object **out, struct penstock_error *err);
+
+/* Makes the object of the current row. */
+int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object **out,
+	struct penstock_error *err);
 
 /* The object of a key, or a version of it, before a change. */
 struct old_object {
@@ -320,6 +332,8 @@ struct object_row {
 	int64_t modified_ns;
 	char version[STORE_VERSION_SIZE]; /* "" in a bucket without versioning */
 };
+/* Writes it as it is. */
+int object_write(struct store *store, int64_t bucket, const struct object_row *row);
 /* Makes the object of a key, in place of `old` or as its next version. */
 int object_set(struct store *store, const struct txn *txn, const char *bucket_name, int64_t bucket,
 	struct object_row *row, struct old_object *old);

@@ -151,7 +151,7 @@ int object_find(struct store *store, int64_t bucket, const char *key, const char
 	return rc;
 }
 
-static int write_row(struct store *store, int64_t bucket, const struct object_row *row)
+int object_write(struct store *store, int64_t bucket, const struct object_row *row)
 {
 	const struct store_checksum *ck = row->checksum;
 	const bool has = ck->algorithm[0] != '\0';
@@ -196,7 +196,7 @@ int object_set(struct store *store, const struct txn *txn, const char *bucket_na
 	if (rc == 0 && txn->versioning == STORE_VERSIONED)
 		rc = make_version(store, bucket, row, &headers);
 	if (rc == 0)
-		rc = write_row(store, bucket, row);
+		rc = object_write(store, bucket, row);
 	return rc || !old->layout.len ? rc
 				      : txn_unref_layout(store, old->layout.data, old->layout.len);
 }

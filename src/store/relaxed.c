@@ -94,6 +94,19 @@ int relaxed_recover(struct store *store, struct penstock_error *err)
 	return rc < 0 ? rc : remove_mark(store, err);
 }
 
+int relaxed_check(struct store *store, struct penstock_error *err)
+{
+	bool marked = false, this_boot = false;
+	int rc = read_mark(store, &marked, &this_boot, err);
+
+	if (rc < 0 || !marked || this_boot)
+		return rc;
+	return error_set(err, PENSTOCK_E_UNSUPPORTED,
+		"cannot read '%s': the machine stopped while durability was relaxed; run "
+		"'penstock serve' once, which undoes the last changes",
+		store->root);
+}
+
 /* Copies the whole log into the database. `*whole` is false if a reader prevented it. */
 static int copy_log(struct store *store, bool *whole, struct penstock_error *err)
 {

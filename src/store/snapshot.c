@@ -52,7 +52,7 @@ static struct store_object *object_alloc(
 	return object;
 }
 
-static int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object **out,
+int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object **out,
 	struct penstock_error *err)
 {
 	const void *layout = sqlite3_column_blob(st, 7);

@@ -137,3 +137,69 @@ SQL(PART_LIST, "SELECT number,size,modified,etag,ck_value FROM parts WHERE uploa
 	       "ORDER BY number LIMIT ?3")
 SQL(PART_ALL, "SELECT number,size,etag,ck_value,layout FROM parts WHERE upload=?1 ORDER BY number")
 SQL(PART_DELETE_ALL, "DELETE FROM parts WHERE upload=?1")
+
+/* For src/store/upkeep. */
+SQL(STAT_BUCKETS,
+	"SELECT b.name,b.versioning,"
+	"(SELECT count(*) FROM objects WHERE bucket=b.id),"
+	"(SELECT coalesce(sum(size),0) FROM objects WHERE bucket=b.id),"
+	"(SELECT count(*) FROM versions WHERE bucket=b.id AND NOT marker),"
+	"(SELECT coalesce(sum(size),0) FROM versions WHERE bucket=b.id),"
+	"(SELECT count(*) FROM versions WHERE bucket=b.id AND marker),"
+	"(SELECT count(*) FROM uploads WHERE bucket=b.id),"
+	"(SELECT coalesce(sum(p.size),0) FROM uploads u JOIN parts p ON p.upload=u.id WHERE "
+	"u.bucket=b.id) FROM buckets b ORDER BY b.name")
+SQL(STAT_FILES, "SELECT count(*),coalesce(sum(size),0),(SELECT user_version FROM "
+		"pragma_user_version) FROM blobs")
+/* Columns of OBJECT_GET, then the bucket's name and id, the key, a number. */
+SQL(CURSOR_OBJECT, "SELECT o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,"
+		   "o.layout,o.body,b.versioning,0,0,b.name,o.bucket,o.key,0,o.key FROM objects o "
+		   "LEFT JOIN buckets b ON b.id=o.bucket WHERE (o.bucket,o.key)>(?1,?2) ORDER BY "
+		   "o.bucket,o.key LIMIT 1")
+#define CURSOR_VERSION                                                                             \
+	"SELECT v.size,v.modified,v.etag,v.ck_algorithm,v.ck_type,v.ck_value,v.headers,v.layout,"  \
+	"v.body,b.versioning,v.marker,v.is_null,b.name,v.bucket,v.key,v.modified,v.key FROM "      \
+	"versions v LEFT JOIN buckets b ON b.id=v.bucket WHERE "
+SQL(CURSOR_VERSION_OF_KEY, CURSOR_VERSION "v.bucket=?1 AND v.key=?2 AND v.modified<?3 ORDER BY "
+					  "v.modified DESC LIMIT 1")
+SQL(CURSOR_VERSION_AFTER_KEY, CURSOR_VERSION "(v.bucket,v.key)>(?1,?2) ORDER BY "
+					     "v.bucket,v.key,v.modified DESC LIMIT 1")
+SQL(CURSOR_PART, "SELECT p.size,p.modified,p.etag,u.ck_algorithm,'FULL_OBJECT',p.ck_value,x'',"
+		 "p.layout,NULL,0,0,0,b.name,u.bucket,u.key,p.number,p.upload FROM parts p "
+		 "LEFT JOIN uploads u ON u.id=p.upload LEFT JOIN buckets b ON b.id=u.bucket WHERE "
+		 "(p.upload,p.number)>(?1,?2) ORDER BY p.upload,p.number LIMIT 1")
+SQL(HAS_OBJECT, "SELECT 1 FROM objects WHERE bucket=?1 AND key=?2 AND modified=?3")
+SQL(HAS_VERSION, "SELECT 1 FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
+SQL(HAS_PART, "SELECT 1 FROM parts WHERE upload=?1 AND number=?2 AND modified=?3")
+/* Kind (0 object, 1 version, 2 part, 3 marker), bucket, key, number, size, layout, bytes of the
+ * body, bucket's name. */
+SQL(CHECK_ROWS,
+	"SELECT 0,o.bucket,o.key,o.modified,o.size,o.layout,length(o.body),b.name FROM objects o "
+	"LEFT JOIN buckets b ON b.id=o.bucket UNION ALL SELECT "
+	"1+v.marker*2,v.bucket,v.key,v.modified,v.size,v.layout,length(v.body),b.name FROM "
+	"versions v LEFT JOIN buckets b ON b.id=v.bucket UNION ALL SELECT "
+	"2,u.bucket,u.key,p.number,p.size,p.layout,NULL,b.name FROM parts p LEFT JOIN uploads u ON "
+	"u.id=p.upload LEFT JOIN buckets b ON b.id=u.bucket")
+SQL(CHECK_BLOBS, "SELECT id,refs,size FROM blobs ORDER BY id")
+SQL(REPAIR_REFS, "UPDATE blobs SET refs=?2 WHERE id=?1")
+SQL(REPAIR_BLOB, "INSERT INTO blobs(id,refs,size) VALUES(?1,?2,?3)")
+SQL(REPAIR_BUCKET,
+	"INSERT INTO buckets(id,name,created,versioning) VALUES(?1,'recovered-'||?1,?2,1)")
+SQL(REPAIR_PARTS, "DELETE FROM parts WHERE upload NOT IN (SELECT id FROM uploads)")
+SQL(EXPORT_BUCKETS,
+	"SELECT b.id,b.name,b.created,b.versioning,m.value FROM buckets b LEFT JOIN meta m "
+	"ON m.name='region/'||b.name ORDER BY b.name")
+SQL(EXPORT_CONFIGS, "SELECT name,value FROM configs WHERE bucket=?1 ORDER BY name")
+/* A bucket that is being imported has a name that no request can have. */
+SQL(IMPORT_BUCKET, "INSERT INTO buckets(name,created,versioning) VALUES('.import-'||?1,?2,?3)")
+SQL(IMPORT_RENAME, "UPDATE buckets SET name=?2 WHERE id=?1")
+SQL(IMPORT_VERSION,
+	"INSERT INTO versions(bucket,key,modified,marker,is_null,size,etag,ck_algorithm,"
+	"ck_type,ck_value,headers,layout,body) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,"
+	"?11,?12,?13)")
+SQL(IMPORT_LEFT, "SELECT id FROM buckets WHERE name LIKE '.import-%' LIMIT 1")
+SQL(IMPORT_LAYOUTS,
+	"SELECT layout FROM objects WHERE bucket=?1 UNION ALL SELECT layout FROM versions "
+	"WHERE bucket=?1")
+SQL(IMPORT_DROP_OBJECTS, "DELETE FROM objects WHERE bucket=?1")
+SQL(IMPORT_DROP_VERSIONS, "DELETE FROM versions WHERE bucket=?1")

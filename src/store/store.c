@@ -12,6 +12,16 @@
 #include "base/thread.h"
 #include "store/internal.h"
 
+static int open_root(struct store *store, struct penstock_error *err)
+{
+	store->root_fd = open(store->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (store->root_fd < 0)
+		return error_errno(err, errno, "cannot open '%s'", store->root);
+	store->hold_fd = openat(store->root_fd, "hold", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	return store->hold_fd < 0 ? error_errno(err, errno, "cannot open '%s/hold'", store->root)
+				  : 0;
+}
+
 static int prepare_root(struct store *store, struct penstock_error *err)
 {
 	_cleanup_free_ char *data = path_join(store->root, "data");
@@ -20,11 +30,10 @@ static int prepare_root(struct store *store, struct penstock_error *err)
 	if (!data)
 		return error_memory(err);
 	rc = fs_mkdirs(store->root, 0700, err);
+	if (rc == 0)
+		rc = open_root(store, err);
 	if (rc < 0)
 		return rc;
-	store->root_fd = open(store->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (store->root_fd < 0)
-		return error_errno(err, errno, "cannot open '%s'", store->root);
 	store->lock_fd = openat(store->root_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (store->lock_fd < 0)
 		return error_errno(err, errno, "cannot open '%s/lock'", store->root);
@@ -128,10 +137,13 @@ static void store_dispose(struct store *store)
 		close(store->root_fd);
 	if (store->lock_fd >= 0)
 		close(store->lock_fd);
+	if (store->hold_fd >= 0)
+		close(store->hold_fd);
 	pthread_mutex_destroy(&store->queue_lock);
 	pthread_cond_destroy(&store->queue_filled);
 	pthread_mutex_destroy(&store->readers_lock);
 	pthread_mutex_destroy(&store->blobs_lock);
+	pthread_mutex_destroy(&store->unlink_lock);
 	pthread_mutex_destroy(&store->dirs_lock);
 	while (store->held.n_free)
 		free(store->held.free[--store->held.n_free]);
@@ -142,19 +154,15 @@ static void store_dispose(struct store *store)
 	free(store);
 }
 
-int store_open(struct store **out, const struct store_options *options, struct penstock_error *err)
+static void init_locks(struct store *store)
 {
-	struct store *store = calloc(1, sizeof(*store));
 	pthread_rwlockattr_t attr;
-	int rc;
 
-	if (!store)
-		return error_memory(err);
-	store->root_fd = store->lock_fd = -1;
 	pthread_mutex_init(&store->queue_lock, NULL);
 	clock_cond_init(&store->queue_filled);
 	pthread_mutex_init(&store->readers_lock, NULL);
 	pthread_mutex_init(&store->blobs_lock, NULL);
+	pthread_mutex_init(&store->unlink_lock, NULL);
 	pthread_mutex_init(&store->dirs_lock, NULL);
 	pthread_mutex_init(&store->held.lock, NULL);
 	/* The committer must get its turn while readers keep coming. */
@@ -162,21 +170,58 @@ int store_open(struct store **out, const struct store_options *options, struct p
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_rwlock_init(&store->pinning, &attr);
 	pthread_rwlockattr_destroy(&attr);
+}
+
+/* The first reader checks the format. */
+static int open_guest(struct store *store, struct penstock_error *err)
+{
+	int rc = open_root(store, err);
+
+	if (rc == 0 && faccessat(store->root_fd, "meta.db", R_OK, 0) < 0)
+		rc = error_errno(err, errno, "cannot open '%s/meta.db'", store->root);
+	if (rc == 0)
+		rc = relaxed_check(store, err);
+	if (rc == 0) {
+		_cleanup_reader_ struct db *db = db_reader(store, err);
+
+		rc = db ? 0 : -(int)err->code;
+	}
+	return rc;
+}
+
+static int open_owner(struct store *store, bool keep_orphans, struct penstock_error *err)
+{
+	int rc;
+
+	if ((rc = prepare_root(store, err)) < 0 || (rc = relaxed_recover(store, err)) < 0 ||
+		(rc = db_open(store, true, &store->writer, err)) < 0 ||
+		(rc = find_next_blob(store, err)) < 0 || (rc = sync_root(store, err)) < 0 ||
+		(!keep_orphans && (rc = start_sweep(store, err)) < 0) ||
+		(store->relaxed && (rc = relaxed_start(store, err)) < 0))
+		return rc;
+	return committer_start(store, err);
+}
+
+int store_open(struct store **out, const struct store_options *options, struct penstock_error *err)
+{
+	struct penstock_error ignored = PENSTOCK_ERROR_INIT;
+	struct store *store = calloc(1, sizeof(*store));
+	int rc;
+
+	if (!store)
+		return error_memory(err);
+	if (!err)
+		err = &ignored;
+	store->root_fd = store->lock_fd = store->hold_fd = -1;
+	init_locks(store);
+	store->guest = options->guest;
 	store->relaxed = options->relaxed;
 	store->relaxed_ms = options->relaxed_ms ? options->relaxed_ms : STORE_RELAXED_MS;
 	store->root = strdup(options->root);
-	if (!store->root) {
-		store_dispose(store);
-		return error_memory(err);
-	}
-	if ((rc = prepare_root(store, err)) < 0 || (rc = cache_new(&store->cache, err)) < 0 ||
-		(rc = relaxed_recover(store, err)) < 0 ||
-		(rc = db_open(store, true, &store->writer, err)) < 0 ||
-		(rc = find_next_blob(store, err)) < 0 || (rc = sync_root(store, err)) < 0 ||
-		(rc = start_sweep(store, err)) < 0 ||
-		(store->relaxed && (rc = relaxed_start(store, err)) < 0))
-		goto failed;
-	rc = committer_start(store, err);
+	rc = store->root ? cache_new(&store->cache, err) : error_memory(err);
+	if (rc == 0)
+		rc = store->guest ? open_guest(store, err)
+				  : open_owner(store, options->keep_orphans, err);
 	if (rc < 0)
 		goto failed;
 	*out = store;
@@ -201,6 +246,10 @@ void store_close(struct store *store)
 
 	if (!store)
 		return;
+	if (store->guest) {
+		store_dispose(store);
+		return;
+	}
 	if (store->sweeping) {
 		/* A sweep that was cut short must be repeated. */
 		atomic_store(&store->stop_sweep, true);
@@ -212,9 +261,20 @@ void store_close(struct store *store)
 	store->cache = NULL;
 	if (store->relaxed)
 		relaxed_sync_or_warn(store, true);
-	if (swept && !atomic_load(&store->in_doubt))
+	blob_hold_over(store);
+	if (swept && !atomic_load(&store->in_doubt) && !store->n_kept)
 		meta_set(store, "clean", 1, NULL);
 	store_dispose(store);
+}
+
+int store_hold(struct store *store, struct penstock_error *err)
+{
+	int rc;
+
+	do
+		rc = flock(store->hold_fd, LOCK_SH);
+	while (rc < 0 && errno == EINTR);
+	return rc < 0 ? error_errno(err, errno, "cannot lock '%s/hold'", store->root) : 0;
 }
 
 int store_lock_fd(const struct store *store)

@@ -76,6 +76,10 @@ struct store_options {
 	bool relaxed;
 	/* Relaxed only: everything is synced this long after a change. 0 for STORE_RELAXED_MS. */
 	int64_t relaxed_ms;
+	/* Reads a store that exists, also while another process owns it; any change is forbidden.
+	 * A file may vanish while it is read, unless store_hold() keeps it. */
+	bool guest;
+	bool keep_orphans; /* no sweep of files that no row names */
 };
 #define STORE_RELAXED_MS 30000
 
@@ -88,6 +92,9 @@ void store_close(struct store *store);
 bool store_is_relaxed(const struct store *store);
 /* Returns the open, locked ROOT/lock. */
 int store_lock_fd(const struct store *store);
+/* Keeps the data files that exist now, or that a later read of the database names, until the guest
+ * is closed: the owner removes none meanwhile. */
+int store_hold(struct store *store, struct penstock_error *err);
 /* Gets the number of bytes that are free for bodies. */
 int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error *err);
 

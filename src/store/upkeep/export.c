@@ -1,0 +1,263 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "s3/sum/checksum.h"
+#include "store/upkeep/archive.h"
+
+struct exporter {
+	struct verify_sink sink; /* writes and sums */
+	FILE *out;
+	struct cursor at;
+	const char *const *buckets; /* NULL for all */
+	const atomic_int *stop;
+	struct upkeep_copied *copied;
+	uint64_t crc;
+	uint64_t number, bytes; /* of the bucket */
+};
+
+static int out_failed(FILE *out, struct penstock_error *err)
+{
+	return ferror(out) ? error_errno(err, errno, "cannot write the archive") : 0;
+}
+
+static int write_json(
+	FILE *out, const char *bucket, const char *name, json_t *json, struct penstock_error *err)
+{
+	_cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	char member[TAR_NAME_SIZE];
+
+	json_decref(json);
+	if (!text)
+		return error_memory(err);
+	snprintf(member, sizeof(member), "%s%s%s", bucket, *bucket ? "/" : "", name);
+	tar_write(out, member, text, strlen(text));
+	return out_failed(out, err);
+}
+
+static int take(struct verify_sink *sink, const void *data, size_t len, struct penstock_error *err)
+{
+	struct exporter *e = (struct exporter *)sink;
+
+	e->crc = crc64nvme_update(e->crc, data, len);
+	e->bytes += len;
+	if (fwrite(data, 1, len, e->out) != len)
+		return out_failed(e->out, err);
+	return upkeep_cancelled(e->stop, err);
+}
+
+static int damaged(struct exporter *e, const struct cursor_row *row, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+
+	cursor_describe(&e->at, row, &text);
+	return error_prefix(err, "cannot export %s", buf_str(&text));
+}
+
+static int export_body(struct exporter *e, struct cursor_row *row, struct penstock_error *err)
+{
+	char member[TAR_NAME_SIZE];
+	enum verify_result result;
+
+	snprintf(member, sizeof(member), "%s/%llu", row->bucket, (unsigned long long)e->number);
+	tar_begin(e->out, member, row->object->size);
+	e->crc = 0;
+	result = verify_object(row->object, &e->sink, err);
+	if (result != VERIFY_GOOD && result != VERIFY_NOTHING)
+		return err->code == PENSTOCK_E_CANCELLED ? -(int)err->code : damaged(e, row, err);
+	tar_end(e->out, row->object->size);
+	return 0;
+}
+
+static int export_row(struct exporter *e, struct cursor_row *row, struct penstock_error *err)
+{
+	char crc[CHECKSUM_TEXT_SIZE] = "", name[32];
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+
+	e->number++;
+	if (!row->object->marker) {
+		int rc = export_body(e, row, err);
+
+		if (rc < 0)
+			return rc;
+		for (int i = 0; i < 8; i++)
+			digest[i] = (uint8_t)(e->crc >> (56 - 8 * i));
+		checksum_format(CHECKSUM_CRC64NVME, digest, crc);
+	}
+	snprintf(name, sizeof(name), "%llu.json", (unsigned long long)e->number);
+	return write_json(e->out, row->bucket, name, export_object_json(&e->at, row, crc), err);
+}
+
+/* All rows of one stage, of one bucket. */
+static int export_stage(
+	struct exporter *e, enum cursor_stage stage, int64_t bucket, struct penstock_error *err)
+{
+	int rc;
+
+	e->at.stage = stage;
+	e->at.bucket = bucket;
+	e->at.number = 0;
+	buf_clear(&e->at.key);
+	for (;;) {
+		struct cursor_row row = {.object = NULL};
+
+		rc = cursor_next(&e->at, &row, err);
+		if (rc > 0 && (e->at.stage != stage || e->at.bucket != bucket))
+			rc = 0;
+		if (rc > 0)
+			rc = export_row(e, &row, err) < 0 ? -(int)err->code : 1;
+		store_object_unref(row.object);
+		if (rc <= 0)
+			return rc;
+	}
+}
+
+static json_t *configs_json(struct exporter *e, int64_t bucket)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(e->at.db, SQL_EXPORT_CONFIGS, "i", bucket);
+	json_t *configs = json_object();
+
+	while (configs && db_step(e->at.db, st) == SQLITE_ROW) {
+		_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STORE_LAYOUT);
+
+		base64_encode(
+			&text, sqlite3_column_blob(st, 1), (size_t)sqlite3_column_bytes(st, 1));
+		if (json_object_set_new(configs, (const char *)sqlite3_column_text(st, 0),
+			    json_string(buf_str(&text))) < 0) {
+			json_decref(configs);
+			return NULL;
+		}
+	}
+	return configs;
+}
+
+struct source {
+	int64_t id;
+	struct store_bucket bucket;
+};
+
+static int export_bucket(struct exporter *e, const struct source *from, struct penstock_error *err)
+{
+	const struct store_bucket *b = &from->bucket;
+	int rc = write_json(e->out, b->name, "bucket.json",
+		json_pack("{s:s, s:s, s:I, s:i, s:o}", "name", b->name, "region", b->region,
+			"created", (json_int_t)b->created_ns, "versioning", (int)b->versioning,
+			"configs", configs_json(e, from->id)),
+		err);
+
+	e->number = e->bytes = 0;
+	if (rc == 0)
+		rc = export_stage(e, CURSOR_OBJECTS, from->id, err);
+	if (rc == 0)
+		rc = export_stage(e, CURSOR_VERSIONS, from->id, err);
+	if (rc == 0)
+		rc = write_json(e->out, b->name, "end.json",
+			json_pack("{s:I, s:I}", "objects", (json_int_t)e->number, "bytes",
+				(json_int_t)e->bytes),
+			err);
+	e->copied->buckets++;
+	e->copied->objects += e->number;
+	e->copied->bytes += e->bytes;
+	return rc;
+}
+
+static bool is_wanted(const struct exporter *e, const char *name)
+{
+	if (!e->buckets || !*e->buckets)
+		return true;
+	for (const char *const *p = e->buckets; *p; p++)
+		if (strcmp(*p, name) == 0)
+			return true;
+	return false;
+}
+
+static int read_buckets(
+	struct exporter *e, struct source **list, size_t *n, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(e->at.db, SQL_EXPORT_BUCKETS);
+	int rc;
+
+	while ((rc = db_step(e->at.db, st)) == SQLITE_ROW) {
+		struct source *grown = array_grow(*list, *n, sizeof(*grown));
+		struct store_bucket *b;
+
+		if (!grown)
+			return error_memory(err);
+		*list = grown;
+		grown[*n] = (struct source){.id = sqlite3_column_int64(st, 0)};
+		b = &grown[(*n)++].bucket;
+		db_column_text(st, 1, b->name, sizeof(b->name));
+		b->created_ns = sqlite3_column_int64(st, 2);
+		b->versioning = (enum store_versioning)sqlite3_column_int(st, 3);
+		db_column_text(st, 4, b->region, sizeof(b->region));
+	}
+	return rc == SQLITE_DONE ? 0 : upkeep_db_failed(e->at.db, rc, "read the buckets", err);
+}
+
+/* Every name that was given has a bucket. */
+static int check_wanted(
+	const struct exporter *e, const struct source *list, size_t n, struct penstock_error *err)
+{
+	for (const char *const *p = e->buckets; p && *p; p++) {
+		size_t i = 0;
+
+		while (i < n && strcmp(list[i].bucket.name, *p) != 0)
+			i++;
+		if (i == n)
+			return error_set(err, PENSTOCK_E_NOT_FOUND, "no bucket '%s'", *p);
+	}
+	return 0;
+}
+
+static int export_all(struct exporter *e, struct penstock_error *err)
+{
+	_cleanup_free_ struct source *list = NULL;
+	size_t n = 0;
+	int rc = read_buckets(e, &list, &n, err);
+
+	if (rc == 0)
+		rc = check_wanted(e, list, n, err);
+	if (rc == 0)
+		rc = write_json(e->out, "", "penstock-store.json",
+			json_pack("{s:i}", "format", EXPORT_FORMAT), err);
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		if (is_wanted(e, list[i].bucket.name))
+			rc = export_bucket(e, &list[i], err);
+	if (rc == 0)
+		rc = write_json(e->out, "", "end.json",
+			json_pack("{s:I}", "buckets", (json_int_t)e->copied->buckets), err);
+	tar_finish(e->out);
+	return rc;
+}
+
+int upkeep_export(struct store *store, int fd, const char *const *buckets, const atomic_int *stop,
+	struct upkeep_copied *copied, struct penstock_error *err)
+{
+	_cleanup_reader_ struct db *db = db_reader(store, err);
+	struct exporter e = {.sink.write = take,
+		.at = CURSOR_INIT,
+		.buckets = buckets,
+		.stop = stop,
+		.copied = copied};
+	int own = db ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+	int rc = db ? store_hold(store, err) : -PENSTOCK_E_IO;
+
+	*copied = (struct upkeep_copied){0};
+	e.at.db = db;
+	e.out = own < 0 ? NULL : fdopen(own, "w");
+	if (rc == 0 && !e.out)
+		rc = error_errno(err, errno, "cannot write the archive");
+	if (rc == 0 && db_exec(db, SQL_BEGIN_READ, ""))
+		rc = error_set(err, PENSTOCK_E_IO, "cannot read meta.db");
+	if (rc == 0) {
+		setvbuf(e.out, NULL, _IOFBF, 1 * MIB);
+		rc = export_all(&e, err);
+		db_exec(db, SQL_ROLLBACK, "");
+	}
+	if (e.out && fclose(e.out) != 0 && rc == 0)
+		rc = error_errno(err, errno, "cannot write the archive");
+	cursor_release(&e.at);
+	return rc;
+}

@@ -1,0 +1,116 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "store/upkeep/internal.h"
+#include "store/upkeep/survey.h"
+
+/* Moves a data file to ROOT/aside. */
+static int move_aside(struct store *store, uint64_t id, struct penstock_error *err)
+{
+	char path[BLOB_PATH_SIZE], to[BLOB_PATH_SIZE];
+
+	blob_path(id, path);
+	snprintf(to, sizeof(to), "aside/%s", strrchr(path, '/') + 1);
+	if (mkdirat(store->root_fd, "aside", 0700) < 0 && errno != EEXIST)
+		return error_errno(err, errno, "cannot create '%s/aside'", store->root);
+	/* An earlier file of the same number stays. */
+	for (unsigned i = 1; faccessat(store->root_fd, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0; i++)
+		snprintf(to, sizeof(to), "aside/%016llx.%u", (unsigned long long)id, i);
+	if (renameat(store->root_fd, path, store->root_fd, to) < 0 && errno != ENOENT)
+		return error_errno(
+			err, errno, "cannot move '%s/%s' to '%s'", store->root, path, to);
+	return 0;
+}
+
+static int move_all_aside(struct survey *s, struct penstock_error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < s->n_fixes; i++)
+		if (s->fixes[i].kind == FIX_UNUSED || s->fixes[i].kind == FIX_SURPLUS)
+			rc = move_aside(s->store, s->fixes[i].id, err);
+	return rc;
+}
+
+struct repair_txn {
+	struct txn txn;
+	const struct survey *survey;
+};
+
+static int apply_fix(struct store *store, const struct survey_fix *f)
+{
+	switch (f->kind) {
+	case FIX_REFS:
+		return db_exec(
+			store->writer, SQL_REPAIR_REFS, "ii", (int64_t)f->id, (int64_t)f->refs);
+	case FIX_ADD:
+		return db_exec(store->writer, SQL_REPAIR_BLOB, "iii", (int64_t)f->id,
+			(int64_t)f->refs, (int64_t)f->size);
+	case FIX_UNUSED:
+		return db_exec(store->writer, SQL_BLOB_DELETE, "i", (int64_t)f->id);
+	case FIX_BUCKET:
+		return db_exec(
+			store->writer, SQL_REPAIR_BUCKET, "ii", (int64_t)f->id, clock_wall_ns());
+	case FIX_SURPLUS:
+		break;
+	}
+	return 0;
+}
+
+static int apply_repair(struct store *store, struct txn *txn)
+{
+	const struct survey *s = ((struct repair_txn *)txn)->survey;
+	int rc = s->lone_parts ? db_exec(store->writer, SQL_REPAIR_PARTS, "") : 0;
+
+	for (size_t i = 0; rc == 0 && i < s->n_fixes; i++)
+		rc = apply_fix(store, &s->fixes[i]);
+	txn_touch_all(store);
+	return rc;
+}
+
+static int mend(struct survey *s, struct penstock_error *err)
+{
+	struct repair_txn repair = {.txn.apply = apply_repair, .survey = s};
+
+	if (txn_run(s->store, &repair.txn, err) != STORE_OK)
+		return err->code ? -(int)err->code : error_set(err, PENSTOCK_E_IO, "cannot repair");
+	return move_all_aside(s, err);
+}
+
+static int apply_reindex(struct store *store, struct txn *txn)
+{
+	(void)txn;
+	return sqlite3_exec(store->writer->handle, "REINDEX", NULL, NULL, NULL);
+}
+
+/* An index is made from its table; nothing else of a damaged database can be. */
+static int mend_indexes(struct survey *s, struct penstock_error *err)
+{
+	struct penstock_error ignored = PENSTOCK_ERROR_INIT;
+	struct txn reindex = {.apply = apply_reindex};
+	bool sound;
+	int rc = survey_integrity(s, false, &sound, err);
+
+	if (rc < 0 || sound)
+		return rc;
+	txn_run(s->store, &reindex, &ignored);
+	penstock_error_release(&ignored);
+	return survey_integrity(s, true, &sound, err);
+}
+
+int upkeep_repair(struct store *store, struct upkeep_report *report, struct penstock_error *err)
+{
+	_cleanup_reader_ struct db *db = db_reader(store, err);
+	_cleanup_(survey_release) struct survey s = {.store = store, .db = db, .report = report};
+	int rc = db ? 0 : -PENSTOCK_E_IO;
+
+	if (rc == 0)
+		rc = mend_indexes(&s, err);
+	if (rc == 0)
+		rc = survey_all(&s, err);
+	return rc == 0 && (s.n_fixes || s.lone_parts) ? mend(&s, err) : rc;
+}

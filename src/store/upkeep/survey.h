@@ -1,0 +1,48 @@
+/* The comparison of the database with itself and with the data files: check.c and repair.c. */
+#ifndef STORE_UPKEEP_SURVEY_H
+#define STORE_UPKEEP_SURVEY_H
+
+#include "store/upkeep/internal.h"
+
+/* A piece of an object. */
+struct survey_use {
+	uint64_t blob;
+	uint64_t end; /* of the piece */
+};
+
+/* A data file that has fewer bytes than its objects. */
+struct survey_bad {
+	uint64_t blob;
+	uint64_t size;
+};
+
+struct survey_fix {
+	enum {
+		FIX_REFS, /* set the references of a file */
+		FIX_ADD, /* add the row of a file */
+		FIX_UNUSED, /* remove the row of a file, and move that aside */
+		FIX_SURPLUS, /* move a file aside */
+		FIX_BUCKET /* add a bucket, under a name of its own */
+	} kind;
+	uint64_t id, refs, size;
+};
+
+struct survey {
+	struct store *store;
+	struct db *db;
+	struct upkeep_report *report;
+	struct survey_use *uses; /* sorted by file after survey_rows() */
+	size_t n_uses;
+	struct survey_bad *bad;
+	size_t n_bad;
+	struct survey_fix *fixes;
+	size_t n_fixes;
+	bool lone_parts; /* rows of uploads that do not exist: repair removes them */
+};
+void survey_release(struct survey *s);
+/* Asks SQLite. */
+int survey_integrity(struct survey *s, bool report, bool *sound, struct penstock_error *err);
+/* Compares everything else. */
+int survey_all(struct survey *s, struct penstock_error *err);
+
+#endif

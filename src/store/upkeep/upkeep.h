@@ -1,0 +1,118 @@
+/*
+ * Looking after a store: what it has, if it is whole, and what can be mended.
+ *
+ *	struct store *guest;
+ *	struct upkeep_report report = {.problem = print, .cookie = stdout};
+ *
+ *	r = store_open(&guest, &(struct store_options){.root = root, .guest = true}, err);
+ *	if (r == 0)
+ *		r = upkeep_check(guest, &report, err);
+ *	if (r == 0 && report.problems)
+ *		r = ...;		// what print() got
+ *	store_close(guest);
+ *
+ * Statistics, check, scrub, backup and export work on a guest, also while another process serves
+ * the store. Repair and import need the store for themselves.
+ */
+#ifndef STORE_UPKEEP_UPKEEP_H
+#define STORE_UPKEEP_UPKEEP_H
+
+#include <stdatomic.h>
+
+#include "store/store.h"
+
+/* --- statistics ------------------------------------------------------------------------------ */
+
+struct upkeep_bucket {
+	char name[64];
+	enum store_versioning versioning;
+	uint64_t objects, bytes;
+	uint64_t versions, version_bytes; /* older ones */
+	uint64_t markers;
+	uint64_t uploads, upload_bytes; /* unfinished */
+};
+
+struct upkeep_stat {
+	struct upkeep_bucket *buckets; /* free() it */
+	size_t n_buckets;
+	struct upkeep_bucket total;
+	uint64_t files, file_bytes; /* data files; bytes that objects share count once */
+	uint64_t database_bytes, log_bytes;
+	uint64_t free_bytes;
+	int64_t format;
+	bool served; /* by another process */
+};
+int upkeep_stat(struct store *store, struct upkeep_stat *out, struct penstock_error *err);
+
+/* --- check and repair ------------------------------------------------------------------------ */
+
+enum upkeep_problem {
+	UPKEEP_DATABASE, /* SQLite finds its file damaged */
+	UPKEEP_ROW, /* a row that contradicts itself or others */
+	UPKEEP_REFERENCES, /* a wrong count of references of a data file, or no row for it */
+	UPKEEP_MISSING, /* a data file that is missing or has the wrong size */
+	UPKEEP_LOST, /* an object that has lost bytes thereby */
+	UPKEEP_SURPLUS, /* a data file that nothing names */
+	UPKEEP_PROBLEMS_
+};
+/* Returns "references" and the like. */
+const char *upkeep_problem_name(enum upkeep_problem problem);
+
+struct upkeep_report {
+	void (*problem)(void *cookie, enum upkeep_problem problem, bool mendable, const char *text);
+	void *cookie;
+	/* Results. */
+	uint64_t problems, mendable;
+	uint64_t objects, files; /* that were checked */
+	bool served; /* surplus files were not looked for: some may be arriving */
+};
+/* Compares the database with itself and with the data files, but reads none of these. */
+int upkeep_check(struct store *store, struct upkeep_report *report, struct penstock_error *err);
+/* The same for an owner, and mends what is mendable. Nothing is deleted: files that nothing names
+ * are moved to ROOT/aside. */
+int upkeep_repair(struct store *store, struct upkeep_report *report, struct penstock_error *err);
+
+/* --- scrub ----------------------------------------------------------------------------------- */
+
+struct upkeep_progress {
+	uint64_t objects, bytes; /* read */
+	uint64_t unverified; /* objects among them that have no checksum to compare with */
+	uint64_t damaged;
+	uint64_t all_bytes; /* of the store, when the scrub began */
+};
+
+struct upkeep_scrub {
+	uint64_t bytes_per_second; /* 0 for no limit */
+	bool restart; /* not where the last scrub was interrupted */
+	const atomic_int *stop; /* interrupts it; may be NULL */
+	void (*damaged)(void *cookie, const char *text);
+	void (*progress)(void *cookie, const struct upkeep_progress *progress); /* often */
+	void *cookie;
+	/* Results. */
+	bool resumed, interrupted;
+	struct upkeep_progress done;
+};
+/* Reads each body from the disk and compares it with the checksums that it was stored with.
+ * ROOT/scrub.json has its place while it is interrupted. */
+int upkeep_scrub(struct store *store, struct upkeep_scrub *scrub, struct penstock_error *err);
+
+/* --- copies ---------------------------------------------------------------------------------- */
+
+struct upkeep_copied {
+	uint64_t buckets, objects, bytes;
+	uint64_t files, new_files; /* of a backup */
+};
+/* Makes `dir` a store with the state of this instant, with all that is needed to serve it. Only new
+ * data files are copied to an earlier backup. */
+int upkeep_backup(struct store *store, const char *dir, const atomic_int *stop,
+	struct upkeep_copied *copied, struct penstock_error *err);
+/* Writes all buckets, or the named ones, as a tar archive, and verifies what it reads.
+ * PENSTOCK_E_CORRUPT at the first damaged object. */
+int upkeep_export(struct store *store, int fd, const char *const *buckets, const atomic_int *stop,
+	struct upkeep_copied *copied, struct penstock_error *err);
+/* Adds the buckets of such an archive, each when all of it was read and verified. A bucket that
+ * exists is an error. */
+int upkeep_import(struct store *store, int fd, const atomic_int *stop, struct upkeep_copied *copied,
+	struct penstock_error *err);
+
+#endif

@@ -1,0 +1,368 @@
+"""`penstock store`: each kind of damage is found, and mended where nothing is lost."""
+import copy
+import os
+import shutil
+import sqlite3
+import subprocess
+import tarfile
+import threading
+
+import pytest
+from harness.program import Penstock, Store
+
+LARGE = 70_000  # a file of its own
+
+
+def put(store, key, body, bucket="bkt"):
+    return store.client.put_object(Bucket=bucket, Key=key, Body=body).get("VersionId")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """A store at rest: small and large objects, an upload in parts, older versions, a marker, an unfinished upload."""
+    program = Penstock(tmp_path_factory.mktemp("program"))
+    store = Store(program, tmp_path_factory.mktemp("template") / "store")
+    fill(store)
+    yield store
+    program.close()
+
+
+@pytest.fixture
+def filled(template, penstock, tmp_path):
+    """A copy of it for one test."""
+    store = copy.copy(template)
+    store.penstock, store.root = penstock, tmp_path / "store"
+    shutil.copytree(template.root, store.root)
+    yield store
+    if store.process.running():
+        store.stop()
+
+
+def fill(store):
+    s3 = store.client
+    s3.create_bucket(Bucket="bkt")
+    s3.create_bucket(Bucket="old")
+    s3.put_bucket_versioning(Bucket="old", VersioningConfiguration={"Status": "Enabled"})
+    s3.put_bucket_tagging(Bucket="bkt", Tagging={"TagSet": [{"Key": "a", "Value": "b"}]})
+    s3.put_object(Bucket="bkt", Key="small", Body=b"small", Metadata={"name": "value"})
+    put(store, "large", os.urandom(LARGE))
+    s3.copy_object(Bucket="bkt", Key="copy", CopySource="bkt/large")
+    for _ in range(2):
+        put(store, "v", os.urandom(LARGE), "old")
+    put(store, "gone", b"gone", "old")
+    s3.delete_object(Bucket="old", Key="gone")
+    upload = s3.create_multipart_upload(Bucket="bkt", Key="parts")["UploadId"]
+    parts = [
+        {"PartNumber": n, "ETag": s3.upload_part(Bucket="bkt", Key="parts", UploadId=upload, PartNumber=n, Body=body)["ETag"]}
+        for n, body in ((1, os.urandom(5 << 20)), (2, b"end"))
+    ]
+    s3.complete_multipart_upload(Bucket="bkt", Key="parts", UploadId=upload, MultipartUpload={"Parts": parts})
+    upload = s3.create_multipart_upload(Bucket="bkt", Key="open")["UploadId"]
+    s3.upload_part(Bucket="bkt", Key="open", UploadId=upload, PartNumber=1, Body=b"part")
+    store.stop()
+
+
+@pytest.fixture
+def upkeep(penstock, filled):
+    """upkeep("check"): the result of the verb, for the store or another root."""
+    return lambda verb, *rest, root=None: penstock.run("store", verb, "--root", root or filled.root, *rest)
+
+
+def database(store, *statements, root=None):
+    """Changes or reads the database; returns the rows of the last statement."""
+    with sqlite3.connect((root or store.root) / "meta.db") as db:
+        for statement in statements:
+            rows = db.execute(statement).fetchall()
+    db.close()
+    return rows
+
+
+def file_of(store, key, table="objects"):
+    """The data file of an object, from its layout: a version, two counts, parts, pieces."""
+    (layout,) = database(store, f"SELECT layout FROM {table} WHERE key=CAST('{key}' AS BLOB)")[0]
+    number = int.from_bytes(layout[9:17], "little") if layout[1:5] == bytes(4) else int.from_bytes(layout[-24:-16], "little")
+    return store.root / f"data/{number >> 8 & 0xff:02x}/{number:016x}"
+
+
+def flip(path, at=1000):
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def kinds(result):
+    return {line.split(":")[0] for line in result.out.splitlines()}
+
+
+def test_a_whole_store_has_no_problem(upkeep):
+    """Before any damage: the other tests rely on it."""
+    upkeep("check").ok()
+    upkeep("scrub").ok()
+    before = upkeep("stat", "--json").json()
+
+    upkeep("repair").ok()
+
+    buckets = {b["name"]: b for b in before["buckets"]}
+    assert (buckets["bkt"]["objects"], buckets["bkt"]["uploads"], buckets["old"]["versions"], buckets["old"]["markers"]) == (4, 1, 2, 1)
+    assert before["files"] == 6 and not before["served"]
+    assert upkeep("stat", "--json").json()["files"] == before["files"]
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "long"])
+def test_a_data_file_of_another_size_is_found_and_kept(filled, upkeep, damage):
+    """Its objects are named, and a repair neither drops them nor touches the file."""
+    path = file_of(filled, "large")
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(content[:-1] if damage == "short" else content + b"x")
+
+    found = upkeep("check").exits(66)
+    upkeep("repair").exits(66)
+
+    lost = {line.split()[1] for line in found.out.splitlines() if line.startswith("lost:")}
+    assert "missing" in kinds(found) and lost == (set() if damage == "long" else {"s3://bkt/large", "s3://bkt/copy"})
+    assert path.exists() == (damage != "missing") and upkeep("stat", "--json").json()["objects"] == 5
+    if damage != "long":
+        assert upkeep("scrub").exits(66).out.count("s3://bkt/") == 2
+
+
+@pytest.mark.parametrize("key, table", [("large", "objects"), ("v", "versions"), ("parts", "objects")])
+def test_a_flipped_bit_in_a_file_is_found_by_scrub(filled, upkeep, key, table):
+    """check does not read the files; scrub does, older versions and parts too."""
+    flip(file_of(filled, key, table), at=1 if key == "parts" else 1000)
+
+    upkeep("check").ok()
+    assert f"/{key}" in upkeep("scrub").exits(66).out
+
+
+def test_a_flipped_bit_in_the_database_is_found_by_scrub(filled, upkeep):
+    """A small body is in its row."""
+    database(filled, "UPDATE objects SET body=CAST('smell' AS BLOB) WHERE key=CAST('small' AS BLOB)")
+
+    assert "s3://bkt/small" in upkeep("scrub").exits(66).out
+
+
+def test_a_damaged_part_of_an_unfinished_upload_is_found_by_scrub(filled, upkeep):
+    """It would be damage of the object that is made of it."""
+    (layout,) = database(filled, "SELECT layout FROM parts")[0]
+    number = int.from_bytes(layout[-24:-16], "little")
+    flip(filled.root / f"data/{number >> 8 & 0xff:02x}/{number:016x}", at=0)
+
+    assert "part 1 of an upload of s3://bkt/open" in upkeep("scrub").exits(66).out
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE blobs SET refs=refs+1", "UPDATE blobs SET refs=1", "DELETE FROM blobs WHERE id=(SELECT min(id) FROM blobs)"],
+)  # fmt: skip
+def test_wrong_references_are_mended(filled, upkeep, statement):
+    """Too few would delete a file that an object needs."""
+    database(filled, statement)
+
+    assert kinds(upkeep("check").exits(66)) == {"references"}
+    upkeep("repair").ok()
+
+    upkeep("check").ok()
+    upkeep("scrub").ok()
+
+
+def test_files_that_nothing_names_are_moved_aside(filled, upkeep):
+    """They may be the only copy of something."""
+    stray = filled.root / "data/00/0000000000000042"
+    stray.write_bytes(b"stray")
+    used = file_of(filled, "v", "versions")
+    database(filled, "DELETE FROM versions WHERE key=CAST('v' AS BLOB)")
+    body = used.read_bytes()
+
+    assert kinds(upkeep("check").exits(66)) == {"surplus", "references"}
+    upkeep("repair").ok()
+
+    upkeep("check").ok()
+    assert not stray.exists() and (filled.root / "aside" / stray.name).read_bytes() == b"stray"
+    assert not used.exists() and (filled.root / "aside" / used.name).read_bytes() == body
+
+
+def test_objects_without_a_bucket_get_one(filled, upkeep):
+    """Under a name that is free, so that they can be read again."""
+    ((number,),) = database(filled, "SELECT id FROM buckets WHERE name='bkt'")
+    database(filled, "DELETE FROM buckets WHERE name='bkt'")
+
+    assert kinds(upkeep("check").exits(66)) == {"row"}
+    upkeep("repair").ok()
+
+    upkeep("check").ok()
+    filled.start()
+    assert filled.bytes(f"recovered-{number}", "small") == b"small"
+
+
+def test_parts_without_an_upload_are_moved_aside(filled, upkeep):
+    """No request can reach them."""
+    database(filled, "DELETE FROM uploads")
+
+    assert kinds(upkeep("check").exits(66)) == {"row", "references"}
+    upkeep("repair").ok()
+
+    upkeep("check").ok()
+    assert len(list((filled.root / "aside").iterdir())) == 1
+
+
+def test_an_invalid_layout_and_a_wrong_size_are_found(filled, upkeep):
+    """These rows cannot be mended, and stay."""
+    database(filled, "UPDATE objects SET layout=x'07' WHERE key=CAST('small' AS BLOB)",
+             "UPDATE objects SET size=size+1 WHERE key=CAST('large' AS BLOB)")  # fmt: skip
+
+    found = upkeep("check").exits(66)
+    upkeep("repair").exits(66)
+
+    assert "s3://bkt/small" in found.out and "s3://bkt/large" in found.out
+    assert database(filled, "SELECT count(*) FROM objects") == [(5,)]
+
+
+def test_a_damaged_database_is_found(filled, upkeep):
+    """SQLite's own check."""
+    database(filled, "PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray((filled.root / "meta.db").read_bytes())
+    ((page,),) = database(filled, "SELECT rootpage FROM sqlite_master WHERE name='objects'")
+    content[(page - 1) * 4096 + 8 : (page - 1) * 4096 + 40] = bytes(range(32))
+    (filled.root / "meta.db").write_bytes(content)
+
+    upkeep("check").exits(66)
+
+
+def test_an_interrupted_scrub_resumes(filled, upkeep, penstock):
+    """It takes hours for a large store."""
+    put_in = filled.root / "scrub.json"
+    slow = penstock.popen("store", "scrub", "--root", filled.root, "--rate", "2M")
+    slow.wait_for_output("scrub", 30)
+    slow.send(2)
+    assert slow.wait(30).code == 130 and put_in.exists()
+
+    resumed = upkeep("scrub").ok()
+
+    assert "resumed" in resumed.err and not put_in.exists()
+
+
+def test_an_archive_makes_the_same_store(filled, upkeep, tmp_path):
+    """Older versions, markers, headers, parts and configurations included."""
+    archive = tmp_path / "all.tar"
+    upkeep("export", archive).ok()
+
+    upkeep("import", archive, root=tmp_path / "new").ok()
+
+    upkeep("export", tmp_path / "again.tar", root=tmp_path / "new").ok()
+    assert archive.read_bytes() == (tmp_path / "again.tar").read_bytes()
+    upkeep("check", root=tmp_path / "new").ok()
+    upkeep("scrub", root=tmp_path / "new").ok()
+    assert upkeep("import", archive, root=tmp_path / "new").code == 69
+    filled.root = tmp_path / "new"
+    filled.start()
+    head = filled.client.head_object(Bucket="bkt", Key="small")
+    assert head["Metadata"] == {"name": "value"} and len(filled.bytes("bkt", "parts")) == (5 << 20) + 3
+    assert filled.client.get_bucket_tagging(Bucket="bkt")["TagSet"] == [{"Key": "a", "Value": "b"}]
+
+
+def test_a_damaged_object_is_not_exported(filled, upkeep, tmp_path):
+    """A copy would hide the damage."""
+    flip(file_of(filled, "large"))
+
+    assert "s3://bkt/" in upkeep("export", tmp_path / "all.tar").exits(66).err
+    assert not (tmp_path / "all.tar").exists()
+    upkeep("export", tmp_path / "old.tar", "old").ok()
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "member lost"])
+def test_a_damaged_archive_adds_nothing(filled, upkeep, tmp_path, damage):
+    """A bucket appears when all of it has arrived."""
+    archive, new = tmp_path / "all.tar", tmp_path / "new"
+    upkeep("export", archive, "bkt").ok()
+    with tarfile.open(archive) as tar:
+        members = {m.name: m for m in tar.getmembers()}
+    content = bytearray(archive.read_bytes())
+    if damage == "cut":
+        content = content[: members["bkt/end.json"].offset]
+    elif damage == "flipped":
+        content[members["bkt/2"].offset_data + 5] ^= 1
+    else:
+        del content[members["bkt/2"].offset : members["bkt/3"].offset]
+    archive.write_bytes(content)
+
+    upkeep("import", archive, root=new).exits(66)
+
+    assert upkeep("stat", "--json", root=new).json()["buckets"] == []
+    assert upkeep("check", root=new).ok() and upkeep("stat", "--json", root=new).json()["files"] == 0
+
+
+def test_a_backup_is_of_one_instant_while_the_store_changes(filled, upkeep, tmp_path):
+    """Each write replaces both objects in turn, so a backup has at most one version between them."""
+    filled.start()
+    s3, stop, n = filled.client, threading.Event(), 0
+    for key in ("a", "b"):
+        put(filled, key, b"%08d" % 0 + bytes(LARGE))
+
+    def write():
+        nonlocal n
+        while not stop.is_set():
+            n += 1
+            for key in ("a", "b"):
+                s3.put_object(Bucket="bkt", Key=key, Body=b"%08d" % n + bytes(LARGE))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    backups = [tmp_path / "one", tmp_path / "one", tmp_path / "two"]
+    for backup in backups:
+        upkeep("backup", backup).ok()
+    upkeep("check").ok()
+    stop.set()
+    writer.join()
+    filled.stop()
+
+    for backup in {*backups}:
+        upkeep("check", root=backup).ok()
+        upkeep("scrub", root=backup).ok()
+        filled.root = backup
+        filled.start()
+        a, b = (int(filled.bytes("bkt", key)[:8]) for key in ("a", "b"))
+        assert a in (b, b + 1)
+        filled.stop()
+
+
+def test_files_kept_for_a_guest_are_removed_after_it(filled, upkeep, tmp_path):
+    """Otherwise each backup would leave some."""
+    filled.start()
+    (filled.root / "hold").touch()
+    guest = subprocess.Popen(["flock", "-s", filled.root / "hold", "sh", "-c", "echo held; exec cat"], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE)  # fmt: skip
+    guest.stdout.readline()
+    path = file_of(filled, "copy")
+
+    for key in ("large", "copy"):
+        put(filled, key, b"new")
+    kept = path.exists()
+    guest.communicate()
+    put(filled, "large", b"newer")
+
+    assert kept and not path.exists()
+    filled.stop()
+    upkeep("check").ok()
+
+
+def test_a_guest_neither_makes_nor_upgrades_a_store(upkeep, tmp_path, filled):
+    """A wrong directory is an error, not an empty store."""
+    upkeep("stat", root=tmp_path / "none").exits(66)
+    upkeep("repair", root=tmp_path / "none").exits(66)
+    assert not (tmp_path / "none").exists()
+    shutil.copytree(filled.root, tmp_path / "copy")
+    database(filled, "PRAGMA user_version=1", root=tmp_path / "copy")
+
+    upkeep("check", root=tmp_path / "copy").exits(69)
+
+
+def test_repair_and_import_need_the_store_for_themselves(filled, upkeep, tmp_path):
+    """Two writers would destroy it."""
+    upkeep("export", tmp_path / "all.tar").ok()
+    filled.start()
+
+    assert upkeep("repair").code == 69 and upkeep("import", tmp_path / "all.tar").code == 69
+    assert upkeep("stat", "--json").json()["served"]
