@@ -56,6 +56,7 @@ void *request_new(void *cls, const char *uri, struct MHD_Connection *connection)
 		hide_query(uri);
 	}
 	req->begun_ns = clock_monotonic_ns();
+	req->object_size = -1;
 	snprintf(req->id, sizeof(req->id), "%016llX",
 		(unsigned long long)atomic_fetch_add(&server->next_id, 1));
 	return req;
@@ -74,6 +75,8 @@ void request_completed(void *cls, struct MHD_Connection *connection, void **con_
 	log_debug("store %s %s %s: %u, %.1f ms%s", req->id, req->method ? req->method : "-",
 		req->path, req->status, (double)(clock_monotonic_ns() - req->begun_ns) / 1e6,
 		code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", cut off");
+	if (req->seen)
+		op_log_request(req);
 	if (req->response)
 		MHD_destroy_response(req->response);
 	body_release(req);
@@ -158,6 +161,7 @@ static enum MHD_Result send_reply(struct request *req)
 		reply_error(req, S3_E_SLOW_DOWN);
 	if (!req->response) /* out of memory */
 		return MHD_NO;
+	req->replied_ns = clock_monotonic_ns();
 	sent = MHD_queue_response(req->connection, req->status, req->response);
 	MHD_destroy_response(req->response);
 	req->response = NULL;

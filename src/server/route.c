@@ -52,6 +52,8 @@ static const struct route routes[] = {
 	{BUCKET, "GET", "lifecycle", WORKER, op_bucket_lifecycle},
 	{BUCKET, "PUT", "lifecycle", DOCUMENT, op_put_bucket_lifecycle},
 	{BUCKET, "DELETE", "lifecycle", WORKER, op_delete_bucket_lifecycle},
+	{BUCKET, "GET", "logging", WORKER, op_bucket_logging},
+	{BUCKET, "PUT", "logging", DOCUMENT, op_put_bucket_logging},
 	{BUCKET, "GET", "acl", LOOP, op_acl},
 	{BUCKET, "PUT", "acl", LOOP, op_put_acl},
 	{BUCKET, "GET", "object-lock", LOOP, op_object_lock},
@@ -187,6 +189,7 @@ void request_route(struct request *req)
 	enum level level = req->key ? OBJECT : req->bucket[0] ? BUCKET : SERVICE;
 	const char *sub = level == SERVICE ? NULL : find_sub(req);
 
+	req->sub = sub;
 	if (!take_version(req, sub) || !headers_acceptable(req))
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {

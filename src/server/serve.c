@@ -21,8 +21,10 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/str.h"
+#include "server/bucket/access_log.h"
 #include "server/bucket/lifecycle.h"
 #include "server/request/account.h"
+#include "server/request/headers.h"
 #include "server/server.h"
 #include "store/store.h"
 
@@ -41,6 +43,7 @@
 struct owner {
 	const struct serve_options *options;
 	struct store *store;
+	struct access_log *access_log;
 	struct lifecycle *lifecycle;
 	struct server *server;
 	struct account account;
@@ -234,8 +237,12 @@ static int start(struct owner *owner, struct penstock_error *err)
 		rc = lifecycle_start(
 			&owner->lifecycle, owner->store, o->lifecycle_day_ms * NS_PER_MS, err);
 	if (rc == 0)
+		rc = access_log_start(
+			&owner->access_log, owner->store, ACCOUNT_NUMBER, o->log_interval_ms, err);
+	if (rc == 0)
 		rc = server_start(&owner->server,
 			&(struct server_options){.store = owner->store,
+				.access_log = owner->access_log,
 				.lifecycle = owner->lifecycle,
 				.address = o->address,
 				.port = o->port,
@@ -267,6 +274,7 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	if (owner.store)
 		remove_owner(options->root);
 	server_stop(owner.server, DRAIN_MS);
+	access_log_stop(owner.access_log); /* it has got the last request */
 	lifecycle_stop(owner.lifecycle);
 	store_close(owner.store);
 	account_release(&owner.account);

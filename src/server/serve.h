@@ -14,6 +14,7 @@ struct serve_options {
 	bool relaxed;
 	/* Unfinished uploads without a new part for this long are aborted; 0 for never. */
 	int64_t upload_age_ms;
+	int64_t log_interval_ms; /* between two deliveries of access logs */
 	int64_t lifecycle_day_ms; /* length of a day of lifecycle rules */
 	/* Started by embedded_store_acquire(): exits when it has no users, and closes stdout and
 	 * stderr once it accepts requests. */

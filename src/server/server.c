@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/near_socket.h"
 #include "base/str.h"
+#include "server/bucket/configs.h"
 #include "server/bucket/expiry.h"
 #include "server/handle.h"
 #include "server/request/connections.h"
@@ -220,7 +221,7 @@ static void server_free(struct server *server)
 	hasher_stop(server->hasher); /* it passes work to the workers */
 	workers_stop(server->workers);
 	connections_stop(server->connections);
-	expiry_free(server->expiry);
+	configs_free(server->expiry);
 	pthread_key_delete(server->signer);
 	free(server->url);
 	free(server);
@@ -246,6 +247,7 @@ int server_start(
 	atomic_init(&server->last_activity, clock_monotonic_ns());
 	server->store = options->store;
 	server->lifecycle = options->lifecycle;
+	server->access_log = options->access_log;
 	server->access_key_id = options->access_key_id;
 	server->secret_access_key = options->secret_access_key;
 	rc = fd = open_socket(options, err);

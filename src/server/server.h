@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct access_log;
 struct lifecycle;
 struct penstock_error;
 struct server;
@@ -29,6 +30,7 @@ struct server_options {
 	struct store *store; /* borrowed; outlives the server */
 	const char *address; /* an IPv4 or IPv6 address, without brackets */
 	uint16_t port; /* 0 for a free one */
+	struct access_log *access_log; /* gets all requests; borrowed; may be NULL */
 	struct lifecycle *lifecycle; /* woken if rules change; borrowed; may be NULL */
 	/* Keys of the only account; borrowed, like the store. */
 	const char *access_key_id;

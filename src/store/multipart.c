@@ -271,6 +271,7 @@ static int apply_part(struct store *store, struct txn *txn)
 	rc = part_old(store, part, &old);
 	if (rc)
 		return rc;
+	put->size = size;
 	put->modified_ns = store_tick(store);
 	rc = db_exec(store->writer, SQL_PART_SET, "tiiittb", part->upload, (int64_t)part->number,
 		(int64_t)size, put->modified_ns, put->etag, put->checksum.value, layout.data,

@@ -2,8 +2,9 @@
 #include "fuzz.h"
 
 #include "s3/message/cors.h"
-#include "s3/message/lifecycle.h"
+#include "s3/bucket/lifecycle.h"
 #include "s3/message/lock.h"
+#include "s3/bucket/logging.h"
 #include "s3/message/messages.h"
 
 static void complete(const char *xml, size_t len)
@@ -198,6 +199,32 @@ static void lifecycle(const char *xml, size_t len)
 	s3_lifecycle_release(&back);
 }
 
+static void logging(const char *xml, size_t len)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf again = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_XML_BODY);
+	struct s3_logging l = {0}, back = {0};
+	int rc = s3_logging_parse(xml, len, &l, &err);
+
+	require_error(rc, &err);
+	require((rc == 0) == (l.problem == S3_OK));
+	if (rc == 0) {
+		s3_logging_write(&again, &l);
+		if (!buf_failed(&again)) {
+			require(s3_logging_parse(again.data, again.len, &back, NULL) == 0);
+			require(!back.enabled == !l.enabled);
+			require(s3_logging_by_event(&back) == s3_logging_by_event(&l));
+		}
+		if (l.enabled) {
+			s3_log_key(&key, &l, &(struct s3_log_source){"a", "r", "b"}, 0, "u");
+			require(key.len <= LIMIT_S3_KEY);
+		}
+	}
+	s3_logging_release(&l);
+	s3_logging_release(&back);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -216,6 +243,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	tagging(xml, size);
 	object_lock(xml, size);
 	lifecycle(xml, size);
+	logging(xml, size);
 	tagging_query(text);
 	require_error(s3_create_bucket_parse(xml, size, &bucket, &err), &err);
 	s3_create_bucket_release(&bucket);

@@ -38,6 +38,8 @@ static int run_serve(const struct cli *cli)
 		return CLI_EXIT_USAGE;
 	if (options.lifecycle_day_ms < 100 || options.lifecycle_day_ms > (int64_t)24 * 3600 * 1000)
 		return cli_misuse(cli, "--lifecycle-day is from 100ms to 24h");
+	if (!cli_duration_ms(cli, "log-interval", 60000, &options.log_interval_ms))
+		return CLI_EXIT_USAGE;
 	options.relaxed = durability && strcmp(durability, "relaxed") == 0;
 	if (serve_parse_listen(
 		    cli_value(cli, "listen") ? cli_value(cli, "listen") : "127.0.0.1:9000",
@@ -92,6 +94,9 @@ const struct command command_serve = {
 		{0, "abort-uploads-after", "DURATION",
 			"Abort an unfinished multipart upload this long after it was started and "
 			"received its last part, such as 12h or 30d; 0 disables it. Default: 7d"},
+		{0, "log-interval", "DURATION",
+			"Deliver the access logs of buckets this long after their first line; a crash "
+			"loses what was not delivered. Default: 60s"},
 		{0, "lifecycle-day", "DURATION",
 			"Length of a day of lifecycle rules, to try them out: objects expire that "
 			"much sooner, and replies name the dates of real days. Default: 24h"},

@@ -1,10 +1,10 @@
 /*
  * The rules of all buckets in memory, for the headers of replies that name the end of an object or
- * an upload. They are read again after a configuration has changed.
+ * an upload.
  *
  *	struct expiry_note note;
  *
- *	if (expiry_of_object(expiry, "bucket", &object, &note))
+ *	if (expiry_of_object(configs, "bucket", &object, &note))
  *		... x-amz-expiration ...
  */
 #ifndef SERVER_BUCKET_EXPIRY_H
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct expiry;
+struct configs;
 struct penstock_error;
 struct s3_lifecycle_object;
 struct store;
@@ -23,14 +23,10 @@ struct expiry_note {
 	char id[256]; /* of its rule */
 };
 
-int expiry_new(struct expiry **out, struct store *store, struct penstock_error *err);
-/* NULL is allowed. */
-void expiry_free(struct expiry *expiry);
-/* Returns true if a bucket has rules: only then the others are worth a call. */
-bool expiry_any(struct expiry *expiry);
-bool expiry_of_object(struct expiry *expiry, const char *bucket,
+int expiry_new(struct configs **out, struct store *store, struct penstock_error *err);
+bool expiry_of_object(struct configs *configs, const char *bucket,
 	const struct s3_lifecycle_object *object, struct expiry_note *out);
-bool expiry_of_upload(struct expiry *expiry, const char *bucket, const char *key,
+bool expiry_of_upload(struct configs *configs, const char *bucket, const char *key,
 	int64_t started_ns, struct expiry_note *out);
 
 #endif

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
-#include "s3/message/lifecycle.h"
+#include "s3/bucket/lifecycle.h"
 #include "server/request/tags.h"
 #include "store/header.h"
 #include "store/store.h"

@@ -361,8 +361,14 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 	if (!reply_unless_stored(
 		    req, store_delete(req->server->store, req->bucket, items, n, &err), &err))
 		return;
-	for (size_t i = 0; i < wanted->n; i++)
-		delete_outcome(&wanted->items[i], &items[place[i]], &result, wanted->quiet);
+	for (size_t i = 0; i < wanted->n; i++) {
+		const struct s3_delete_item *w = &wanted->items[i];
+		size_t at = result.n;
+
+		delete_outcome(w, &items[place[i]], &result, wanted->quiet);
+		op_log_deleted(
+			req, w->key, w->version_id, result.n > at ? outcomes[at].code : NULL);
+	}
 	s3_delete_result_write(&xml, &result);
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }

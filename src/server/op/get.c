@@ -189,6 +189,9 @@ static void add_object_headers(
 	struct store_checksum checksum;
 	char range[RANGE_TEXT_SIZE];
 
+	req->object_size = (int64_t)object->size;
+	if (!req->head)
+		req->sent = e->length;
 	reply_modified(req, object);
 	reply_etag(req, object->etag);
 	reply_version(req, object);

@@ -6,8 +6,9 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "s3/date.h"
-#include "s3/message/lifecycle.h"
+#include "s3/bucket/lifecycle.h"
 #include "s3/uri.h"
+#include "server/bucket/configs.h"
 #include "server/bucket/expiry.h"
 #include "server/bucket/lifecycle.h"
 #include "server/op/op.h"
@@ -124,7 +125,7 @@ void op_reply_end(struct request *req, const struct op_ended *object)
 	struct expiry_note note;
 	char date[DATE_HTTP_SIZE];
 
-	if (!expiry_any(req->server->expiry) ||
+	if (!configs_any(req->server->expiry) ||
 		!expiry_of_object(req->server->expiry, req->bucket,
 			&(struct s3_lifecycle_object){.key = req->key,
 				.size = object->size,

@@ -34,6 +34,11 @@ struct op_note {
 /* Makes the change and replies. */
 void op_annotate(struct request *req, const struct op_note *note);
 
+/* Adds the finished request to the log of its bucket. */
+void op_log_request(struct request *req);
+/* Adds one key of a multi-delete to it; `error` is NULL if it was deleted. */
+void op_log_deleted(struct request *req, const char *key, const char *version, const char *error);
+
 /* The state of an object that its end follows from. */
 struct op_ended {
 	uint64_t size;
@@ -73,6 +78,8 @@ void op_delete_bucket_cors(struct request *req);
 void op_bucket_lifecycle(struct request *req);
 void op_put_bucket_lifecycle(struct request *req);
 void op_delete_bucket_lifecycle(struct request *req);
+void op_bucket_logging(struct request *req);
+void op_put_bucket_logging(struct request *req);
 void op_list_objects(struct request *req);
 void op_list_objects_v2(struct request *req);
 void op_list_versions(struct request *req);

@@ -85,6 +85,7 @@ static void put_object_after(struct request *req)
 	reply_checksum(req, &put->checksum);
 	reply_made(req, put->version);
 	op_reply_put_end(req);
+	req->object_size = (int64_t)put->size;
 }
 
 void op_store_object(struct request *req, request_fn after)
@@ -167,6 +168,7 @@ static void upload_part_after(struct request *req)
 
 	if (!reply_unless_stored(req, put->status, &put->error))
 		return;
+	req->object_size = (int64_t)put->size;
 	reply_empty(req, MHD_HTTP_OK);
 	reply_etag(req, put->etag);
 	if (req->body.extra_kind)

@@ -19,6 +19,8 @@ void reply_response(struct request *req, unsigned status, struct MHD_Response *r
 		MHD_destroy_response(req->response);
 	req->response = response;
 	req->status = status;
+	req->error_code = NULL;
+	req->sent = 0;
 	if (!response)
 		return;
 	/* Informs our own client which features it may use: checksums after the body, one pass over
@@ -82,6 +84,7 @@ void reply_xml(struct request *req, unsigned status, struct buf *xml)
 		req, status, MHD_create_response_from_buffer(len, data, MHD_RESPMEM_MUST_FREE));
 	if (!req->response)
 		free(data);
+	req->sent = len;
 	reply_header(req, "Content-Type", "application/xml");
 }
 
@@ -123,6 +126,7 @@ void reply_code(struct request *req, unsigned status, const char *code, const ch
 		reply_empty(req, status);
 	else
 		reply_xml(req, status, &xml);
+	req->error_code = code;
 }
 
 bool reply_error(struct request *req, enum s3_error error)
@@ -229,6 +233,7 @@ void reply_version(struct request *req, const struct store_object *object)
 
 void reply_made(struct request *req, const char *version)
 {
+	snprintf(req->made, sizeof(req->made), "%s", version);
 	if (*version && strcmp(version, "null") != 0)
 		reply_header(req, "x-amz-version-id", version);
 }

@@ -74,6 +74,7 @@ void request_sender_is_known(struct request *req)
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
 		req->connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 
+	req->known = true;
 	if (info)
 		connections_known(req->server->connections, info->socket_context);
 }

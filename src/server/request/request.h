@@ -19,8 +19,9 @@
 #include "server/request/body.h"
 #include "store/store.h"
 
+struct access_log;
+struct configs;
 struct connections;
-struct expiry;
 struct form;
 struct hasher;
 struct lifecycle;
@@ -35,7 +36,8 @@ struct server {
 	struct connections *connections; /* of `daemon` */
 	struct worker_pool *workers;
 	struct hasher *hasher;
-	struct expiry *expiry;
+	struct configs *expiry; /* lifecycle rules */
+	struct access_log *access_log; /* borrowed; may be NULL */
 	struct lifecycle *lifecycle; /* borrowed; may be NULL */
 	const char *access_key_id, *secret_access_key; /* borrowed */
 	char *url;
@@ -83,6 +85,8 @@ struct request {
 	char *key; /* NULL for the bucket itself */
 	size_t key_len;
 	const char *version; /* in the query; NULL if there is none */
+	const char *sub; /* its subresource, or NULL */
+	bool known; /* its sender was verified */
 
 	struct sigv4_auth auth;
 	struct sigv4_chain chain;
@@ -107,6 +111,12 @@ struct request {
 	/* The reply. */
 	unsigned status;
 	struct MHD_Response *response;
+	/* For logs. */
+	const char *error_code; /* a constant; NULL if it is no error */
+	uint64_t sent; /* bytes of its body */
+	int64_t object_size; /* -1 if there is none */
+	int64_t replied_ns;
+	char made[STORE_VERSION_SIZE]; /* the version that the request made, or "" */
 };
 
 /* Returns a copy that lives as long as the request. Returns NULL if out of memory; the reply is

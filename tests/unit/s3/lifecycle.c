@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/limits.h"
-#include "s3/message/lifecycle.h"
+#include "s3/bucket/lifecycle.h"
 
 #define DOCUMENT(rules) "<LifecycleConfiguration>" rules "</LifecycleConfiguration>"
 #define RULE(text)	"<Rule><Status>Enabled</Status>" text "</Rule>"

@@ -338,6 +338,9 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 		"<Days>9</Days></Expiration><AbortIncompleteMultipartUpload><DaysAfterInitiation>1"
 		"</DaysAfterInitiation></AbortIncompleteMultipartUpload></Rule>"
 		"</LifecycleConfiguration>";
+	static const char logging[] =
+		"<BucketLoggingStatus><LoggingEnabled><TargetBucket>bkt</TargetBucket>"
+		"<TargetPrefix>l/</TargetPrefix></LoggingEnabled></BucketLoggingStatus>";
 	static char form[8000];
 	struct fixture *f = *state;
 	char id[STORE_UPLOAD_ID_SIZE], part[64];
@@ -359,6 +362,12 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 			.body = ends,
 			.body_len = sizeof(ends) - 1},
 		{.method = "GET", .path = "/bkt", .query = "lifecycle="},
+		{.method = "PUT",
+			.path = "/bkt",
+			.query = "logging=",
+			.body = logging,
+			.body_len = sizeof(logging) - 1},
+		{.method = "GET", .path = "/bkt", .query = "logging="},
 		{.method = "PUT", .path = "/bkt/small", .body = new_bytes, .body_len = 100},
 		{.method = "PUT", .path = "/bkt/large", .body = new_bytes, .body_len = LARGE},
 		{.method = "PUT",

@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 
 #include "base/cleanup.h"
-#include "s3/message/lifecycle.h"
+#include "s3/bucket/lifecycle.h"
 #include "server/bucket/lifecycle.h"
 #include "server/request/tags.h"
 

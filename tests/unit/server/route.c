@@ -32,6 +32,8 @@ static const struct row {
 	{"GET", "b", NULL, "lifecycle", op_bucket_lifecycle, true},
 	{"PUT", "b", NULL, "lifecycle", op_put_bucket_lifecycle, true},
 	{"DELETE", "b", NULL, "lifecycle", op_delete_bucket_lifecycle, true},
+	{"GET", "b", NULL, "logging", op_bucket_logging, true},
+	{"PUT", "b", NULL, "logging", op_put_bucket_logging, true},
 	{"POST", "b", NULL, "delete", op_delete_objects, true},
 	{"GET", "b", "k", NULL, op_get_object, false},
 	{"GET", "b", "k", "versionId=null", op_get_object, false},

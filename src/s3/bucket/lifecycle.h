@@ -14,8 +14,8 @@
  * A time in days is counted from an event and ends at the next midnight (UTC) after it. All
  * functions take the length of a day, which only tests change.
  */
-#ifndef S3_MESSAGE_LIFECYCLE_H
-#define S3_MESSAGE_LIFECYCLE_H
+#ifndef S3_BUCKET_LIFECYCLE_H
+#define S3_BUCKET_LIFECYCLE_H
 
 #include "s3/message/messages.h"
 

@@ -1,4 +1,4 @@
-#include "s3/message/lifecycle.h"
+#include "s3/bucket/lifecycle.h"
 
 #include <stdarg.h>
 #include <stdio.h>

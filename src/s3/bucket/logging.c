@@ -1,0 +1,256 @@
+#include "s3/bucket/logging.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "s3/date.h"
+#include "s3/message/table.h"
+#include "s3/message/xml.h"
+#include "s3/uri.h"
+
+/* bytes, so that a key has room for the rest */
+#define PREFIX_MAX 800
+
+/* ---- the document ---- */
+
+#define ENABLED		"/LoggingEnabled"
+#define FORMAT		ENABLED "/TargetObjectKeyFormat"
+#define L(path, member) D(path, TEXT, s3_logging, member)
+static const struct field logging_fields[] = {L(ENABLED, enabled),
+	L(ENABLED "/TargetBucket", target), L(ENABLED "/TargetPrefix", prefix),
+	L(ENABLED "/TargetGrants", grants), L(FORMAT, format), L(FORMAT "/SimplePrefix", simple),
+	L(FORMAT "/PartitionedPrefix", partitioned),
+	L(FORMAT "/PartitionedPrefix/PartitionDateSource", source), END};
+static const struct table logging_table = {.what = "the BucketLoggingStatus",
+	.roots = {"BucketLoggingStatus"},
+	.fields = logging_fields,
+	.size = sizeof(struct s3_logging)};
+
+RELEASE(logging)
+
+static bool is_valid(const struct s3_logging *l)
+{
+	if (!l->enabled)
+		return true;
+	if (!l->target || !*l->target || !l->prefix || strlen(l->prefix) > PREFIX_MAX)
+		return false;
+	if (l->format && !l->simple == !l->partitioned)
+		return false;
+	return !l->source || strcmp(l->source, "EventTime") == 0 ||
+	       strcmp(l->source, "DeliveryTime") == 0;
+}
+
+int s3_logging_parse(
+	const char *xml, size_t len, struct s3_logging *out, struct penstock_error *err)
+{
+	int rc = table_parse(&logging_table, out, xml, len, err);
+
+	if (rc < 0) {
+		out->problem = rc == -PENSTOCK_E_MEMORY ? S3_E_SLOW_DOWN : S3_E_MALFORMED_XML;
+		return rc;
+	}
+	if (is_valid(out))
+		return 0;
+	s3_logging_release(out);
+	out->problem = S3_E_MALFORMED_XML;
+	return error_set(err, PENSTOCK_E_PROTOCOL, "%s is invalid", logging_table.what);
+}
+
+bool s3_logging_by_event(const struct s3_logging *logging)
+{
+	return logging->partitioned &&
+	       !(logging->source && strcmp(logging->source, "DeliveryTime") == 0);
+}
+
+void s3_logging_write(struct buf *out, const struct s3_logging *logging)
+{
+	xml_declaration(out);
+	xml_open_root(out, "BucketLoggingStatus");
+	if (logging->enabled) {
+		xml_open(out, "LoggingEnabled");
+		xml_element(out, "TargetBucket", logging->target);
+		xml_element(out, "TargetPrefix", logging->prefix);
+		xml_open(out, "TargetObjectKeyFormat");
+		if (logging->partitioned) {
+			xml_open(out, "PartitionedPrefix");
+			xml_element(out, "PartitionDateSource",
+				s3_logging_by_event(logging) ? "EventTime" : "DeliveryTime");
+			xml_close(out, "PartitionedPrefix");
+		} else {
+			xml_element(out, "SimplePrefix", "");
+		}
+		xml_close(out, "TargetObjectKeyFormat");
+		xml_close(out, "LoggingEnabled");
+	}
+	xml_close(out, "BucketLoggingStatus");
+}
+
+/* ---- keys ---- */
+
+void s3_log_key(struct buf *out, const struct s3_logging *logging,
+	const struct s3_log_source *source, int64_t time_ns, const char *unique)
+{
+	char date[DATE_ISO_SIZE]; /* 2009-10-12T17:50:30.000Z */
+
+	date_format_iso(time_ns, date);
+	buf_add_str(out, logging->prefix);
+	if (logging->partitioned)
+		buf_printf(out, "%s/%s/%s/%.4s/%.2s/%.2s/", source->account, source->region,
+			source->bucket, date, date + 5, date + 8);
+	/* Keys by the date of the requests have no time of the day. */
+	if (s3_logging_by_event(logging))
+		buf_printf(out, "%.10s-00-00-00-%s", date, unique);
+	else
+		buf_printf(out, "%.10s-%.2s-%.2s-%.2s-%s", date, date + 11, date + 14, date + 17,
+			unique);
+}
+
+/* ---- lines ---- */
+
+static void add_plain(struct buf *out, const char *text)
+{
+	buf_printf(out, " %s", text && *text ? text : "-");
+}
+
+static void add_number(struct buf *out, int64_t number)
+{
+	if (number < 0)
+		add_plain(out, NULL);
+	else
+		buf_printf(out, " %" PRId64, number);
+}
+
+/* Adds a text that a client has sent: quotes and all that is no visible character are encoded. */
+static void add_escaped(struct buf *out, const char *text)
+{
+	for (const unsigned char *p = (const unsigned char *)text; p && *p; p++)
+		if (*p < ' ' || *p == '"' || *p == '\\' || *p >= 0x7f)
+			buf_printf(out, "%%%02X", *p);
+		else
+			buf_add_char(out, (char)*p);
+}
+
+static void add_quoted(struct buf *out, const char *text)
+{
+	if (!text || !*text) {
+		buf_add_str(out, " \"-\"");
+		return;
+	}
+	buf_add_str(out, " \"");
+	add_escaped(out, text);
+	buf_add_char(out, '"');
+}
+
+static void add_key(struct buf *out, const char *key)
+{
+	if (!key) {
+		add_plain(out, NULL);
+		return;
+	}
+	buf_add_char(out, ' ');
+	uri_encode(out, key, strlen(key), true);
+}
+
+/* Adds "[06/Feb/2019:00:00:38 +0000]". */
+static void add_time(struct buf *out, int64_t time_ns)
+{
+	char date[DATE_HTTP_SIZE]; /* Sun, 06 Nov 1994 08:49:37 GMT */
+
+	date_format_http(time_ns / NS_PER_S, date);
+	buf_printf(out, " [%.2s/%.3s/%.4s:%.8s +0000]", date + 5, date + 8, date + 12, date + 17);
+}
+
+/* A word of a line has no blank. */
+static void add_word(struct buf *out, const char *text)
+{
+	if (!text || !*text || strchr(text, ' ')) {
+		add_plain(out, NULL);
+		return;
+	}
+	buf_add_char(out, ' ');
+	add_escaped(out, text);
+}
+
+void s3_log_write(struct buf *out, const struct s3_log_record *r)
+{
+	buf_add_str(out, r->owner);
+	add_plain(out, r->bucket);
+	add_time(out, r->time_ns);
+	add_plain(out, r->remote);
+	add_plain(out, r->requester);
+	add_plain(out, r->request_id);
+	add_plain(out, r->operation);
+	add_key(out, r->key);
+	buf_printf(out, " \"%s ", r->method);
+	add_escaped(out, r->path);
+	if (r->query && *r->query)
+		buf_add_char(out, '?');
+	add_escaped(out, r->query);
+	buf_add_str(out, " HTTP/1.1\"");
+	add_number(out, r->status);
+	add_plain(out, r->error);
+	add_number(out, r->sent);
+	add_number(out, r->size);
+	add_number(out, r->total_ms);
+	add_number(out, r->turn_around_ms);
+	add_quoted(out, r->referer);
+	add_quoted(out, r->user_agent);
+	add_plain(out, r->version);
+	add_plain(out, NULL); /* host id */
+	add_plain(out, r->signature);
+	add_plain(out, NULL); /* cipher suite */
+	add_plain(out, r->auth_type);
+	add_word(out, r->host);
+	buf_add_str(out, " - - -\n"); /* TLS version, access point, ACL required */
+}
+
+/* ---- operations ---- */
+
+void s3_log_operation(const struct s3_log_subject *subject, char out[static S3_LOG_OPERATION_SIZE])
+{
+	static const struct {
+		const char *sub;
+		int object; /* -1: either */
+		const char *method, *name; /* NULL: any method, and it is part of the name */
+	} rows[] = {
+		{"uploadId", 1, "PUT", "PART"},
+		{"uploadId", 1, NULL, "UPLOAD"},
+		{"uploads", -1, NULL, "UPLOADS"},
+		{"delete", 0, "POST", "MULTI_OBJECT_DELETE"},
+		{"partNumber", 1, NULL, "OBJECT"},
+		{"list-type", 0, NULL, "BUCKET"},
+		{"versions", 0, NULL, "BUCKETVERSIONS"},
+		{"logging", 0, NULL, "LOGGING_STATUS"},
+		{"policy", 0, NULL, "BUCKETPOLICY"},
+		{"tagging", 1, NULL, "OBJECT_TAGGING"},
+		{"object-lock", 0, NULL, "OBJECT_LOCK_CONFIGURATION"},
+		{"attributes", 1, NULL, "OBJECT_ATTRIBUTES"},
+		{"publicAccessBlock", 0, NULL, "PUBLIC_ACCESS_BLOCK"},
+		{"ownershipControls", 0, NULL, "OWNERSHIP_CONTROLS"},
+	};
+	const char *name = subject->object ? "OBJECT" : "BUCKET", *sub = subject->sub;
+	size_t len;
+
+	if (sub)
+		name = sub;
+	for (size_t i = 0; sub && i < ARRAY_SIZE(rows); i++) {
+		if (strcmp(rows[i].sub, sub) != 0 ||
+			(rows[i].object >= 0 && rows[i].object != subject->object) ||
+			(rows[i].method && strcmp(rows[i].method, subject->method) != 0))
+			continue;
+		name = rows[i].name;
+		break;
+	}
+	if (strcmp(subject->method, "OPTIONS") == 0)
+		name = "PREFLIGHT";
+	len = (size_t)snprintf(out, S3_LOG_OPERATION_SIZE, "REST.%s.%s",
+		subject->copy ? "COPY" : subject->method, name);
+	for (size_t i = 0; i < len && out[i]; i++)
+		out[i] = out[i] == '-' ? '_' : (char)toupper((unsigned char)out[i]);
+}

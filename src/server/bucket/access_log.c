@@ -1,0 +1,334 @@
+#include "server/bucket/access_log.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "s3/bucket/lifecycle.h"
+#include "s3/bucket/logging.h"
+#include "s3/sum/checksum.h"
+#include "server/bucket/configs.h"
+#include "store/store.h"
+
+/* The lines of one future object. */
+struct pending {
+	struct pending *next;
+	char bucket[64]; /* they are of */
+	char *target, *prefix;
+	bool partitioned, by_event;
+	int64_t first_ns; /* time of the first line */
+	struct buf lines;
+};
+
+struct access_log {
+	struct store *store;
+	struct configs *configs;
+	char account[16];
+	int64_t interval_ms;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t woken;
+	/* Under lock: */
+	struct pending *pending;
+	int64_t since_ms; /* when the first of them came; 0 if there is none */
+	size_t bytes; /* of all lines, also of those being delivered */
+	size_t n_dropped; /* since the last delivery */
+	bool full; /* an object has enough lines */
+	bool stopping;
+};
+
+static int parse(const char *text, size_t len, void *out, struct penstock_error *err)
+{
+	return s3_logging_parse(text, len, out, err);
+}
+
+static void release(void *parsed)
+{
+	s3_logging_release(parsed);
+}
+
+static const struct config_kind kind = {.name = LOGGING_CONFIG,
+	.size = sizeof(struct s3_logging),
+	.parse = parse,
+	.release = release};
+
+static void pending_free(struct pending *p)
+{
+	free(p->target);
+	free(p->prefix);
+	buf_release(&p->lines);
+	free(p);
+}
+
+/* --- lines ----------------------------------------------------------------------------------- */
+
+static bool fits(
+	const struct pending *p, const char *bucket, const struct s3_logging *to, int64_t ns)
+{
+	return strcmp(p->bucket, bucket) == 0 && strcmp(p->target, to->target) == 0 &&
+	       strcmp(p->prefix, to->prefix) == 0 && p->partitioned == !!to->partitioned &&
+	       p->by_event == s3_logging_by_event(to) &&
+	       (!p->by_event || p->first_ns / S3_DAY_NS == ns / S3_DAY_NS) &&
+	       p->lines.len < LIMIT_SERVER_LOG_OBJECT;
+}
+
+static struct pending *pending_new(const char *bucket, const struct s3_logging *to, int64_t ns)
+{
+	struct pending *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	buf_init(&p->lines, LIMIT_SERVER_LOG);
+	snprintf(p->bucket, sizeof(p->bucket), "%s", bucket);
+	p->target = strdup(to->target);
+	p->prefix = strdup(to->prefix);
+	p->partitioned = to->partitioned != NULL;
+	p->by_event = s3_logging_by_event(to);
+	p->first_ns = ns;
+	if (p->target && p->prefix)
+		return p;
+	pending_free(p);
+	return NULL;
+}
+
+static void add_line(struct access_log *log, const char *bucket, const struct s3_logging *to,
+	int64_t ns, const struct buf *line)
+{
+	struct pending *p;
+
+	LOCK_SCOPE(&log->lock);
+	for (p = log->pending; p && !fits(p, bucket, to, ns);)
+		p = p->next;
+	if (log->bytes + line->len > LIMIT_SERVER_LOG || buf_failed(line) ||
+		(!p && !(p = pending_new(bucket, to, ns)))) {
+		log->n_dropped++;
+		return;
+	}
+	if (!p->lines.len) {
+		p->next = log->pending;
+		log->pending = p;
+	}
+	if (buf_add(&p->lines, line->data, line->len) < 0)
+		log->n_dropped++;
+	else
+		log->bytes += line->len;
+	log->full = log->full || p->lines.len >= LIMIT_SERVER_LOG_OBJECT;
+	if (!log->since_ms || log->full)
+		pthread_cond_signal(&log->woken);
+	if (!log->since_ms)
+		log->since_ms = clock_monotonic_ms();
+}
+
+bool access_log_any(struct access_log *log)
+{
+	return log && configs_any(log->configs);
+}
+
+void access_log_add(struct access_log *log, const char *bucket, const struct s3_log_record *record)
+{
+	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_SERVER_LOG_OBJECT);
+	const struct s3_logging *to = configs_get(log->configs, bucket);
+
+	if (!to)
+		return;
+	s3_log_write(&line, record);
+	add_line(log, bucket, to, record->time_ns, &line);
+	configs_done(log->configs);
+}
+
+/* --- delivery -------------------------------------------------------------------------------- */
+
+static int make_key(struct access_log *log, const struct pending *p, struct buf *key)
+{
+	const struct s3_logging to = {.prefix = p->prefix,
+		.partitioned = p->partitioned ? "" : NULL,
+		.source = p->by_event ? "EventTime" : "DeliveryTime"};
+	struct store_bucket source = {.region = ""};
+	unsigned char random[8];
+	char unique[2 * sizeof(random) + 1];
+
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		return -1;
+	str_hex(random, sizeof(random), unique);
+	store_bucket_get(log->store, p->bucket, &source, NULL);
+	s3_log_key(key, &to,
+		&(struct s3_log_source){.account = log->account,
+			.region = source.region[0] ? source.region : "us-east-1",
+			.bucket = p->bucket},
+		p->by_event ? p->first_ns : clock_wall_ns(), unique);
+	return buf_failed(key) ? -1 : 0;
+}
+
+static int make_body(struct store *store, const struct buf *lines, struct store_body **body,
+	char etag[static STORE_ETAG_SIZE], struct penstock_error *err)
+{
+	struct checksum md5 = {0};
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	int rc = checksum_init(&md5, CHECKSUM_MD5, err);
+
+	if (rc < 0)
+		return rc;
+	checksum_update(&md5, lines->data, lines->len);
+	checksum_final(&md5, digest);
+	checksum_release(&md5);
+	str_hex(digest, 16, etag);
+	rc = store_body_new(store, lines->len, true, body, err);
+	if (rc == 0)
+		rc = store_body_write(*body, lines->data, lines->len, err);
+	return rc == 0 ? store_body_sync(*body, err) : rc;
+}
+
+/* Returns false if the delivery may succeed later. */
+static bool deliver(struct access_log *log, const struct pending *p)
+{
+	static const char headers[] = "content-type\0text/plain";
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_HTTP_HEADERS);
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	char etag[STORE_ETAG_SIZE];
+	struct store_put put = {.bucket = p->target,
+		.etag = etag,
+		.headers = headers,
+		.headers_len = sizeof(headers)};
+	enum store_status status = STORE_FAILED;
+
+	if (make_key(log, p, &key) == 0 &&
+		make_body(log->store, &p->lines, &put.body, etag, &err) == 0) {
+		put.key = buf_str(&key);
+		status = store_put(log->store, &put, &err);
+	}
+	store_body_free(put.body);
+	if (status == STORE_OK)
+		return true;
+	log_warn("cannot deliver the access log of the bucket '%s' to '%s': %s", p->bucket,
+		p->target,
+		status == STORE_NO_SUCH_BUCKET ? "no such bucket"
+		: err.message		       ? err.message
+					       : "out of memory");
+	return status == STORE_NO_SUCH_BUCKET;
+}
+
+/* Delivers all that waits; what cannot be delivered waits on. */
+static void deliver_all(struct access_log *log)
+{
+	struct pending *list, *kept = NULL, *next;
+	size_t n_dropped;
+
+	pthread_mutex_lock(&log->lock);
+	list = log->pending;
+	log->pending = NULL;
+	n_dropped = log->n_dropped;
+	log->n_dropped = 0;
+	log->since_ms = 0;
+	log->full = false;
+	pthread_mutex_unlock(&log->lock);
+	if (n_dropped)
+		log_warn("access logs: dropped %zu lines that there was no room for", n_dropped);
+	for (; list; list = next) {
+		next = list->next;
+		if (!deliver(log, list)) {
+			list->next = kept;
+			kept = list;
+			continue;
+		}
+		pthread_mutex_lock(&log->lock);
+		log->bytes -= list->lines.len;
+		pthread_mutex_unlock(&log->lock);
+		pending_free(list);
+	}
+	pthread_mutex_lock(&log->lock);
+	while (kept) {
+		next = kept->next;
+		kept->next = log->pending;
+		log->pending = kept;
+		kept = next;
+		if (!log->since_ms)
+			log->since_ms = clock_monotonic_ms();
+	}
+	pthread_mutex_unlock(&log->lock);
+}
+
+/* Waits for a delivery that is due. Returns false at the end. */
+static bool wait_for_lines(struct access_log *log)
+{
+	LOCK_SCOPE(&log->lock);
+	while (!log->stopping && !log->full) {
+		int64_t left = log->since_ms + log->interval_ms - clock_monotonic_ms();
+
+		if (!log->since_ms)
+			pthread_cond_wait(&log->woken, &log->lock);
+		else if (left <= 0)
+			break;
+		else
+			clock_cond_wait_ms(&log->woken, &log->lock, left);
+	}
+	return !log->stopping;
+}
+
+static void *access_log_main(void *arg)
+{
+	struct access_log *log = arg;
+
+	while (wait_for_lines(log))
+		deliver_all(log);
+	deliver_all(log);
+	return NULL;
+}
+
+static void access_log_free(struct access_log *log)
+{
+	struct pending *next;
+
+	for (struct pending *p = log->pending; p; p = next) {
+		next = p->next;
+		pending_free(p);
+	}
+	configs_free(log->configs);
+	pthread_cond_destroy(&log->woken);
+	pthread_mutex_destroy(&log->lock);
+	free(log);
+}
+
+int access_log_start(struct access_log **out, struct store *store, const char *account,
+	int64_t interval_ms, struct penstock_error *err)
+{
+	struct access_log *log = calloc(1, sizeof(*log));
+	int rc;
+
+	if (!log)
+		return error_memory(err);
+	log->store = store;
+	log->interval_ms = interval_ms;
+	snprintf(log->account, sizeof(log->account), "%s", account);
+	pthread_mutex_init(&log->lock, NULL);
+	clock_cond_init(&log->woken);
+	rc = configs_new(&log->configs, store, &kind, err);
+	if (rc == 0)
+		rc = thread_start(&log->thread, "access-log", access_log_main, log, err);
+	if (rc < 0)
+		access_log_free(log);
+	else
+		*out = log;
+	return rc;
+}
+
+void access_log_stop(struct access_log *log)
+{
+	if (!log)
+		return;
+	pthread_mutex_lock(&log->lock);
+	log->stopping = true;
+	pthread_cond_signal(&log->woken);
+	pthread_mutex_unlock(&log->lock);
+	pthread_join(log->thread, NULL);
+	access_log_free(log);
+}

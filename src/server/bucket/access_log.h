@@ -1,0 +1,39 @@
+/*
+ * Server access logs: a line for each request to a bucket with logging, delivered in batches as
+ * objects of its target bucket.
+ *
+ *	r = access_log_start(&log, store, 60000, err);
+ *	...
+ *	if (access_log_any(log))
+ *		access_log_add(log, "bucket", &record);
+ *	...
+ *	access_log_stop(log); // delivers what waits
+ *
+ * Lines wait in memory: a crash loses those of the last interval.
+ */
+#ifndef SERVER_BUCKET_ACCESS_LOG_H
+#define SERVER_BUCKET_ACCESS_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct access_log;
+struct penstock_error;
+struct s3_log_record;
+struct store;
+
+/* The configuration of a bucket. */
+#define LOGGING_CONFIG "logging"
+
+/* `account`: number of the owner of the buckets, for keys. */
+int access_log_start(struct access_log **out, struct store *store, const char *account,
+	int64_t interval_ms, struct penstock_error *err);
+/* Returns true if a bucket has logging; false if `log` is NULL. */
+bool access_log_any(struct access_log *log);
+/* Adds a request to the log of its bucket, if that has one. A line that there is no room for is
+ * dropped, and counted in a warning. */
+void access_log_add(struct access_log *log, const char *bucket, const struct s3_log_record *record);
+/* NULL is allowed. */
+void access_log_stop(struct access_log *log);
+
+#endif

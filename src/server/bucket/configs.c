@@ -1,0 +1,138 @@
+#include "server/bucket/configs.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "store/store.h"
+
+struct configs {
+	struct store *store;
+	const struct config_kind *kind;
+	atomic_ullong generation; /* that was read */
+	atomic_size_t n;
+	pthread_rwlock_t lock;
+	struct store_config *names; /* under lock, like the next; in the order of their buckets */
+	char *parsed; /* `n` structs */
+};
+
+static void drop(const struct config_kind *kind, struct store_config *names, char *parsed, size_t n)
+{
+	for (size_t i = 0; parsed && i < n; i++)
+		kind->release(parsed + i * kind->size);
+	free(parsed);
+	store_config_list_free(names, n);
+}
+
+/* Reads the configurations of all buckets. */
+static int read_all(struct configs *configs, struct store_config **names, char **parsed, size_t *n,
+	struct penstock_error *err)
+{
+	const struct config_kind *kind = configs->kind;
+	int rc = 0;
+
+	*names = NULL;
+	*parsed = NULL;
+	*n = 0;
+	if (store_config_list(configs->store, kind->name, names, n, err) != STORE_OK)
+		return -(int)err->code;
+	*parsed = calloc(*n + 1, kind->size);
+	if (!*parsed)
+		rc = error_memory(err);
+	for (size_t i = 0; i < *n && rc == 0; i++)
+		rc = kind->parse((*names)[i].value, (*names)[i].len, *parsed + i * kind->size, err);
+	if (rc < 0)
+		drop(kind, *names, *parsed, *n);
+	return rc;
+}
+
+static int refresh(struct configs *configs, struct penstock_error *err)
+{
+	/* Before the configurations: a change in between is seen by the next call. */
+	uint64_t generation = store_config_generation(configs->store);
+	struct store_config *names;
+	char *parsed;
+	size_t n;
+	int rc;
+
+	pthread_rwlock_wrlock(&configs->lock);
+	rc = read_all(configs, &names, &parsed, &n, err);
+	if (rc == 0) {
+		drop(configs->kind, configs->names, configs->parsed, atomic_load(&configs->n));
+		configs->names = names;
+		configs->parsed = parsed;
+		atomic_store(&configs->n, n);
+		atomic_store(&configs->generation, generation);
+	}
+	pthread_rwlock_unlock(&configs->lock);
+	return rc;
+}
+
+int configs_new(struct configs **out, struct store *store, const struct config_kind *kind,
+	struct penstock_error *err)
+{
+	struct configs *configs = calloc(1, sizeof(*configs));
+	int rc;
+
+	if (!configs)
+		return error_memory(err);
+	configs->store = store;
+	configs->kind = kind;
+	pthread_rwlock_init(&configs->lock, NULL);
+	rc = refresh(configs, err);
+	if (rc < 0)
+		configs_free(configs);
+	else
+		*out = configs;
+	return rc;
+}
+
+void configs_free(struct configs *configs)
+{
+	if (!configs)
+		return;
+	drop(configs->kind, configs->names, configs->parsed, atomic_load(&configs->n));
+	pthread_rwlock_destroy(&configs->lock);
+	free(configs);
+}
+
+bool configs_any(struct configs *configs)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (atomic_load(&configs->generation) != store_config_generation(configs->store) &&
+		refresh(configs, &err) < 0) {
+		log_warn("cannot read the %s configurations: %s", configs->kind->name,
+			err.message ? err.message : "out of memory");
+		penstock_error_release(&err);
+	}
+	return atomic_load(&configs->n) > 0;
+}
+
+static int by_bucket(const void *key, const void *item)
+{
+	return strcmp(key, ((const struct store_config *)item)->bucket);
+}
+
+const void *configs_get(struct configs *configs, const char *bucket)
+{
+	const struct store_config *found;
+
+	if (!configs_any(configs))
+		return NULL;
+	pthread_rwlock_rdlock(&configs->lock);
+	found = bsearch(
+		bucket, configs->names, atomic_load(&configs->n), sizeof(*found), by_bucket);
+	if (found)
+		return configs->parsed + (size_t)(found - configs->names) * configs->kind->size;
+	pthread_rwlock_unlock(&configs->lock);
+	return NULL;
+}
+
+void configs_done(struct configs *configs)
+{
+	pthread_rwlock_unlock(&configs->lock);
+}

@@ -1,0 +1,40 @@
+/*
+ * The configurations of one kind of all buckets, parsed and in memory. They are read again after
+ * one has changed.
+ *
+ *	static const struct config_kind kind = { .name = "logging",
+ *		.size = sizeof(struct s3_logging), .parse = parse, .release = release };
+ *
+ *	r = configs_new(&configs, store, &kind, err);
+ *	...
+ *	logging = configs_get(configs, "bucket");
+ *	if (logging)
+ *		... it stays as it is until configs_done(configs) ...
+ */
+#ifndef SERVER_BUCKET_CONFIGS_H
+#define SERVER_BUCKET_CONFIGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct configs;
+struct penstock_error;
+struct store;
+
+struct config_kind {
+	const char *name; /* of the configuration in the store */
+	size_t size; /* of the struct that parse() fills, which is zeroed */
+	int (*parse)(const char *text, size_t len, void *out, struct penstock_error *err);
+	void (*release)(void *parsed);
+};
+int configs_new(struct configs **out, struct store *store, const struct config_kind *kind,
+	struct penstock_error *err);
+/* NULL is allowed. */
+void configs_free(struct configs *configs);
+/* Returns true if a bucket has such a configuration; takes no lock unless one has changed. */
+bool configs_any(struct configs *configs);
+/* Returns the configuration of a bucket, to be followed by configs_done(); NULL if it has none. */
+const void *configs_get(struct configs *configs, const char *bucket);
+void configs_done(struct configs *configs);
+
+#endif

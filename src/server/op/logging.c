@@ -1,0 +1,201 @@
+/* The logging of a bucket, and the lines of its log. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "s3/bucket/logging.h"
+#include "s3/uri.h"
+#include "server/bucket/access_log.h"
+#include "server/op/op.h"
+#include "server/request/headers.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+
+/* --- the configuration ----------------------------------------------------------------------- */
+
+void op_bucket_logging(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = store_config_get(
+		req->server->store, req->bucket, LOGGING_CONFIG, &xml, &err);
+
+	if (status == STORE_NO_SUCH_KEY) {
+		s3_logging_write(&xml, &(struct s3_logging){0});
+		status = STORE_OK;
+	}
+	if (reply_unless_stored(req, status, &err))
+		reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+/* Returns false with a reply set. */
+static bool check_target(struct request *req, const struct s3_logging *logging)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store *store = req->server->store;
+	struct store_lock lock = {0};
+	enum store_status status;
+
+	if (logging->grants)
+		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
+			"This store does not implement the TargetGrants of a log");
+	status = store_bucket_get(store, logging->target, NULL, &err);
+	if (status == STORE_NO_SUCH_BUCKET)
+		return reply_code(req, MHD_HTTP_BAD_REQUEST, "InvalidTargetBucketForLogging",
+			       "The target bucket for logging does not exist"),
+		       false;
+	if (!reply_unless_stored(req, status, &err))
+		return false;
+	status = store_lock_get(store, logging->target, &lock, &err);
+	if (status == STORE_OK && lock.mode != STORE_NOT_LOCKED)
+		return reply_code(req, MHD_HTTP_BAD_REQUEST, "InvalidTargetBucketForLogging",
+			       "The target bucket for logging has a default retention"),
+		       false;
+	return status == STORE_NO_SUCH_KEY || reply_unless_stored(req, status, &err);
+}
+
+void op_put_bucket_logging(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	const struct buf *document = &req->body.document;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_logging logging = {0};
+
+	if (s3_logging_parse(buf_str(document), document->len, &logging, &err) < 0) {
+		reply_document_error(req, logging.problem, &err);
+		return;
+	}
+	s3_logging_write(&xml, &logging);
+	if (buf_failed(&xml))
+		reply_error(req, S3_E_SLOW_DOWN);
+	else if ((!logging.enabled || check_target(req, &logging)) &&
+		 reply_unless_stored(req,
+			 store_config_set(req->server->store, req->bucket, LOGGING_CONFIG,
+				 logging.enabled ? xml.data : NULL, xml.len, &err),
+			 &err))
+		reply_empty(req, MHD_HTTP_OK);
+	s3_logging_release(&logging);
+}
+
+/* --- lines ----------------------------------------------------------------------------------- */
+
+static const char *format_remote(const struct request *req, char out[static INET6_ADDRSTRLEN])
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		req->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	const struct sockaddr *at = info ? info->client_addr : NULL;
+
+	if (at && at->sa_family == AF_INET)
+		return inet_ntop(AF_INET, &((const struct sockaddr_in *)at)->sin_addr, out,
+			INET6_ADDRSTRLEN);
+	if (at && at->sa_family == AF_INET6)
+		return inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)at)->sin6_addr, out,
+			INET6_ADDRSTRLEN);
+	return NULL; /* a Unix socket */
+}
+
+/* Gets bucket and key from the path of a request that was refused before it was split. */
+static bool find_subject(
+	const struct request *req, char bucket[static sizeof(req->bucket)], struct buf *key)
+{
+	const char *name = req->path + (req->path[0] == '/');
+	size_t len = strcspn(name, "/");
+
+	snprintf(bucket, sizeof(req->bucket), "%s", req->bucket);
+	if (req->bucket[0])
+		return true;
+	if (!len || len >= sizeof(req->bucket))
+		return false;
+	memcpy(bucket, name, len);
+	bucket[len] = '\0';
+	if (name[len] &&
+		uri_decode(key, name + len + 1, strlen(name + len + 1), URI_PLUS_LITERAL) < 0)
+		buf_clear(key);
+	return true;
+}
+
+static void describe_sender(const struct request *req, struct s3_log_record *record)
+{
+	if (req->form)
+		record->auth_type = "HtmlForm";
+	else if (request_header(req, "authorization"))
+		record->auth_type = "AuthHeader";
+	else if (req->auth.presigned || request_has_query(req, "Signature"))
+		record->auth_type = "QueryString";
+	else
+		return;
+	record->signature = request_has_query(req, "Signature") ? "SigV2" : "SigV4";
+	/* A sender that was refused as such is unknown. */
+	if (req->known)
+		record->requester = OWNER_ID;
+}
+
+/* Fills in what all records of a request have. */
+static void describe(const struct request *req, const char *bucket, struct s3_log_record *record)
+{
+	int64_t now_ns = clock_monotonic_ns();
+
+	*record = (struct s3_log_record){.owner = OWNER_ID,
+		.bucket = bucket,
+		.request_id = req->id,
+		.key = req->key,
+		.method = req->method,
+		.path = req->path,
+		.query = req->query,
+		.error = req->error_code,
+		.referer = request_header(req, "referer"),
+		.user_agent = request_header(req, "user-agent"),
+		.host = request_header(req, "host"),
+		.version = req->made[0] ? req->made : req->version,
+		.time_ns = clock_wall_ns() - (now_ns - req->begun_ns),
+		.status = req->status ? (int)req->status : -1,
+		.sent = req->sent ? (int64_t)req->sent : -1,
+		.size = req->object_size,
+		.total_ms = (now_ns - req->begun_ns) / NS_PER_MS,
+		.turn_around_ms = req->replied_ns ? (req->replied_ns - req->begun_ns) / NS_PER_MS
+						  : -1};
+	describe_sender(req, record);
+}
+
+void op_log_request(struct request *req)
+{
+	char bucket[sizeof(req->bucket)], remote[INET6_ADDRSTRLEN], name[S3_LOG_OPERATION_SIZE];
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_HTTP_HEADERS);
+	struct s3_log_record record;
+
+	if (!req->method || !access_log_any(req->server->access_log) ||
+		!find_subject(req, bucket, &key))
+		return;
+	describe(req, bucket, &record);
+	if (key.len)
+		record.key = key.data;
+	record.remote = format_remote(req, remote);
+	s3_log_operation(&(struct s3_log_subject){.method = req->method,
+				 .sub = req->sub,
+				 .object = record.key != NULL,
+				 .copy = record.key && request_header(req, "x-amz-copy-source")},
+		name);
+	record.operation = name;
+	access_log_add(req->server->access_log, bucket, &record);
+}
+
+void op_log_deleted(struct request *req, const char *key, const char *version, const char *error)
+{
+	char remote[INET6_ADDRSTRLEN];
+	struct s3_log_record record;
+
+	if (!access_log_any(req->server->access_log))
+		return;
+	describe(req, req->bucket, &record);
+	record.remote = format_remote(req, remote);
+	record.operation = "BATCH.DELETE.OBJECT";
+	record.key = key;
+	record.version = version;
+	record.error = error;
+	record.status = error ? -1 : MHD_HTTP_NO_CONTENT;
+	access_log_add(req->server->access_log, req->bucket, &record);
+}
