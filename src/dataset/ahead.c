@@ -17,7 +17,8 @@
 #include "base/thread.h"
 #include "dataset/dataset.h"
 
-/* Unless the caller chooses: as many as there are processors. Each has many requests in flight. */
+/* Bounds of the default, which is the number of processors. Each thread has many requests in
+ * flight. */
 #define THREADS_MIN 2
 #define THREADS_MAX 8
 
@@ -50,7 +51,7 @@ struct ahead {
 	struct ahead_job *queue, *all;
 };
 
-/* Held while a child after fork() begins, which it does once. */
+/* Held while a child after fork() sets up its state, which its first call does. */
 static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void begin(struct ahead *a)
@@ -63,7 +64,7 @@ static void begin(struct ahead *a)
 	atomic_store(&a->pid, getpid());
 }
 
-/* The threads, and jobs that were in the queue, stayed with the parent. */
+/* The threads and the queued jobs of the parent do not exist in the child. */
 static void begin_again(struct ahead *a)
 {
 	LOCK_SCOPE(&fork_lock);
@@ -242,7 +243,7 @@ void ahead_drop(struct ahead_job *job)
 	if (!job)
 		return;
 	a = job->ahead;
-	/* A job of the parent: its memory is a copy, and no thread works on it here. */
+	/* A job of the parent is a copy here, and no thread works on it. */
 	if (job->pid != getpid())
 		return;
 	atomic_store(&job->cancel, 1);

@@ -8,7 +8,7 @@
  *	if (r == 0)
  *		r = ahead_start(ahead, ids, 256, memory, &next, err);
  *	...
- *	r = ahead_wait(next, err);	// the batch is there; the job is gone
+ *	r = ahead_wait(next, err);	// the batch is in memory; the job is freed
  *	ahead_free(ahead);
  *
  * Jobs begin in the order of their starts. The threads start with the first job. A child after
@@ -26,7 +26,8 @@ struct ahead_job;
 struct dataset;
 struct penstock_error;
 
-/* The data set is borrowed and outlives it. `threads`: 1 to LIMIT_DATASET_THREADS; 0: chosen. */
+/* The data set is borrowed, and must be freed later. `threads` is 1 to LIMIT_DATASET_THREADS, or 0
+ * for the number of processors, from 2 to 8. */
 int ahead_new(
 	struct ahead **out, struct dataset *set, unsigned threads, struct penstock_error *err);
 /* Cancels and frees the jobs that are left. Their memory is the caller's again. */

@@ -5,16 +5,16 @@
 #include "base/str.h"
 #include "dataset/internal.h"
 
-/* A file "x" whose twin has the other suffix in place of this one. */
-static bool has_twin(
+/* Returns true if there is a file of the same name with the suffix `other`. */
+static bool has_other(
 	const struct source *source, const char *name, const char *suffix, const char *other)
 {
-	_cleanup_free_ char *twin = NULL;
+	_cleanup_free_ char *path = NULL;
 
 	if (!str_ends(name, suffix))
 		return false;
-	twin = str_printf("%.*s%s", (int)(strlen(name) - strlen(suffix)), name, other);
-	return twin && source_find(source, twin) != SIZE_MAX;
+	path = str_printf("%.*s%s", (int)(strlen(name) - strlen(suffix)), name, other);
+	return path && source_find(source, path) != SIZE_MAX;
 }
 
 bool dataset_is_aside(const struct source *source, const char *name)
@@ -26,5 +26,5 @@ bool dataset_is_aside(const struct source *source, const char *name)
 		if (str_ends(name, known[i]))
 			return true;
 	}
-	return has_twin(source, name, ".idx", ".bin") || has_twin(source, name, ".gz", "");
+	return has_other(source, name, ".idx", ".bin") || has_other(source, name, ".gz", "");
 }

@@ -13,7 +13,7 @@
 #include "dataset/format/mds/mds.h"
 #include "dataset/internal.h"
 
-/* Finds the samples without an index next to the shards. */
+/* Finds the samples if there is no index next to the shards. */
 static int find(
 	struct dataset *set, const struct dataset_options *options, struct penstock_error *err)
 {
@@ -67,14 +67,16 @@ static int set_decoding(
 	bool known = false;
 
 	if (!height && !width)
-		return options->decode_column ? error_set(err, PENSTOCK_E_INVALID,
-							"column '%s' without a size of images",
-							options->decode_column)
-					      : 0;
+		return options->decode_column
+			       ? error_set(err, PENSTOCK_E_INVALID,
+					 "cannot decode column '%s' of '%s': its images have no "
+					 "size to be decoded to; give a height and a width",
+					 options->decode_column, source_url(set->source))
+			       : 0;
 	if (!height || !width || height > LIMIT_JPEG_SIDE || width > LIMIT_JPEG_SIDE)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"invalid size of images %" PRIu32 " x %" PRIu32
-			"; expected 1 to %u pixels each",
+			"cannot decode images to %" PRIu32 " x %" PRIu32
+			" pixels; use 1 to %u for each side",
 			height, width, LIMIT_JPEG_SIDE);
 	for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++)
 		known |= strcmp(set->name, formats[i]) == 0;
@@ -134,8 +136,8 @@ void dataset_free(struct dataset *set)
 {
 	if (!set)
 		return;
-	/* A child after fork() leaves those of its parent as they are: a thread may have been at
-	 * work on the list. */
+	/* A child after fork() does not free the readers of its parent, one of whose threads may
+	 * have been changing the list. */
 	for (size_t i = 0; i < set->n_idle && atomic_load(&set->pid) == getpid(); i++)
 		source_reader_free(set->idle[i]);
 	source_free(set->source);
@@ -213,6 +215,14 @@ struct dataset_place dataset_find(const struct dataset *set, uint64_t id)
 	return place;
 }
 
+int dataset_no_sample(
+	const struct dataset *set, const char *verb, uint64_t id, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_INVALID,
+		"cannot %s sample %" PRIu64 " of '%s': it has %" PRIu64, verb, id,
+		source_url(set->source), set->count);
+}
+
 int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uint64_t *offsets,
 	struct penstock_error *err)
 {
@@ -222,9 +232,7 @@ int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uin
 		uint64_t size;
 
 		if (ids[i] >= set->count)
-			return error_set(err, PENSTOCK_E_INVALID,
-				"cannot read sample %" PRIu64 " of '%s': it has %" PRIu64, ids[i],
-				source_url(set->source), set->count);
+			return dataset_no_sample(set, "read", ids[i], err);
 		size = dataset_pixels(set);
 		if (!size || set->shards)
 			size += dataset_find(set, ids[i]).size;

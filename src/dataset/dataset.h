@@ -23,8 +23,8 @@
  * An index (dataset/index/index.h) next to the shards replaces the listing and the scan, unless the
  * options name another format or other settings. It is trusted: a shard that was replaced since is
  * PENSTOCK_E_CHANGED when it is read, and shards that were added are not seen. If it knows the
- * checksums of the samples (dataset/pack/pack.h), it also fits a copy of the shards. The result of a
- * scan that takes long is kept in the home, for the same list of shards only.
+ * checksums of the samples (dataset/pack/pack.h), it also fits a copy of the shards. The result of
+ * a scan that takes long is kept in the home, for the same list of shards only.
  */
 #ifndef DATASET_DATASET_H
 #define DATASET_DATASET_H
@@ -43,16 +43,17 @@ struct dataset;
 struct dataset_options {
 	struct source_place place;
 	/* "objects", "records", "cifar10", "cifar100", "npy", "idx", "tokens", "tar", "tfrecord",
-	 * "mds", "litdata"; NULL: detected by an index, or the name and the first bytes of a large
-	 * shard */
+	 * "mds", "litdata"; NULL to detect it by an index, or by the name and the first bytes of a
+	 * large shard */
 	const char *format;
-	uint64_t header, record_size, trailer; /* bytes; of "records" */
-	enum format_dtype dtype; /* of "tokens": DTYPE_U16 (the default) or DTYPE_U32 */
-	uint64_t window, stride; /* of "tokens": tokens of a sample, and from one to the next */
+	uint64_t header, record_size, trailer; /* for "records", in bytes */
+	enum format_dtype dtype; /* for "tokens": DTYPE_U16 (the default) or DTYPE_U32 */
+	uint64_t window, stride; /* for "tokens": tokens of a sample, and from one to the next */
 	/* JPEG images are decoded to this size (dataset/jpeg/jpeg.h). A sample is then its pixels
-	 * and, except in "objects", the sample as it is stored; 0 and 0: as stored. */
+	 * and, except in "objects", the sample as it is stored. Both are 0 if images are not
+	 * decoded. */
 	uint32_t decode_height, decode_width;
-	const char *decode_column; /* with the image; NULL: the first that has one. Copied. */
+	const char *decode_column; /* with the image; NULL for the first that has one; copied */
 	/* Lists and scans: neither uses nor keeps an index. */
 	bool fresh;
 };
@@ -62,12 +63,12 @@ int dataset_open(
 	struct dataset **out, const struct dataset_options *options, struct penstock_error *err);
 void dataset_free(struct dataset *set);
 
-/* Files with samples. */
+/* Returns the number of files with samples. */
 size_t dataset_shards(const struct dataset *set);
 uint64_t dataset_count(const struct dataset *set);
 /* The name of the format; "objects" if each object is a sample. */
 const char *dataset_format(const struct dataset *set);
-/* Bytes of every sample if all have the same size by their format; 0 otherwise. */
+/* Returns the bytes of every sample if the format gives all one size, else 0. */
 uint64_t dataset_sample_size(const struct dataset *set);
 const struct source *dataset_source(const struct dataset *set);
 
@@ -98,15 +99,15 @@ struct dataset_place {
 };
 /* `id` is less than the count. */
 struct dataset_place dataset_find(const struct dataset *set, uint64_t id);
-/* Sets `offsets` (n + 1) to where the samples of a batch begin if they follow each other, and
+/* Sets `offsets` (n + 1) to the places of the samples of a batch, one after the other, and
  * offsets[n] to the bytes of all. PENSTOCK_E_INVALID if a number is too large. */
 int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uint64_t *offsets,
 	struct penstock_error *err);
 
 /*
- * Reads samples, in any order and with repetitions, into `data`, which has room as
- * dataset_layout() says. The first failure is returned, with the shard and the offset. An image
- * that cannot be decoded is PENSTOCK_E_CORRUPT.
+ * Reads samples, in any order and with repetitions, into `data`, at the places of dataset_layout().
+ * Returns the first failure, with the shard and the offset. An image that cannot be decoded is
+ * PENSTOCK_E_CORRUPT.
  */
 int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
 	const atomic_int *cancel, struct penstock_error *err);

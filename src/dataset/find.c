@@ -1,4 +1,4 @@
-/* Finds the samples of a data set: the format, and what it finds in each shard. */
+/* Detects the format of a data set, and finds the samples of each shard. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -61,14 +61,14 @@ struct found {
 struct finding {
 	struct dataset *set;
 	const struct dataset_options *options;
-	const char *suffix; /* shards have it; NULL: see dataset_is_aside() */
-	bool all; /* there are only files that usually lie next to shards: they are shards */
-	/* Sets the shard's format, and its records if it has some; `in` reads it. */
-	int (*prepare)(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
-		struct penstock_error *err);
+	const char *suffix; /* of shards; NULL if dataset_is_aside() decides */
+	bool all; /* all files are of kinds that usually lie next to shards, so they are shards */
 	struct found *found; /* of each shard */
 	atomic_int stop;
 };
+
+static int prepare(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
+	struct penstock_error *err);
 
 static int add_sample(void *cookie, const struct format_sample *sample, struct penstock_error *err)
 {
@@ -104,7 +104,7 @@ static int find_in_shard(void *cookie, size_t i, struct penstock_error *err)
 		return r;
 	/* A shard that an index.json lists may have any name. */
 	if (shard->format || is_shard(f, reader.name))
-		r = f->prepare(f, shard, &in, err);
+		r = prepare(f, shard, &in, err);
 	if (r == 0 && shard->format && f->set->has_records)
 		r = records_count(&shard->records, &reader, &shard->first, err);
 	else if (r == 0 && shard->format)
@@ -264,54 +264,37 @@ static int prepare_records(struct finding *f, struct dataset_shard *shard, struc
 	return r;
 }
 
-static int prepare_tar(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
+/* Sets the shard's format, and its records if it has some; `in` reads it. An index.json has set the
+ * format before. */
+static int prepare(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 	struct penstock_error *err)
 {
-	(void)f;
-	(void)in;
-	(void)err;
-	shard->format = &format_tar;
+	if (f->set->has_records)
+		return prepare_records(f, shard, in, err);
+	if (f->set->format)
+		shard->format = f->set->format;
 	return 0;
 }
 
-static int prepare_tfrecord(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
-	struct penstock_error *err)
-{
-	(void)f;
-	(void)in;
-	(void)err;
-	shard->format = &format_tfrecord;
-	return 0;
-}
-
-/* The index has set the format. */
-static int prepare_indexed(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
-	struct penstock_error *err)
-{
-	(void)f;
-	(void)shard;
-	(void)in;
-	(void)err;
-	return 0;
-}
+enum kind { OBJECTS, RECORDS, SHARDS, LISTED /* by an index.json */ };
 
 static const struct known {
 	const char *name;
+	enum kind kind;
 	const char *suffix; /* of struct finding */
-	int (*prepare)(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
-		struct penstock_error *err);
+	const struct format *format; /* of SHARDS */
 } formats[] = {
-	{"objects", NULL, NULL},
-	{"records", NULL, prepare_records},
-	{"cifar10", ".bin", prepare_records},
-	{"cifar100", ".bin", prepare_records},
-	{"npy", ".npy", prepare_records},
-	{"idx", NULL, prepare_records},
-	{"tokens", NULL, prepare_records},
-	{"tar", ".tar", prepare_tar},
-	{"tfrecord", NULL, prepare_tfrecord},
-	{"mds", NULL, prepare_indexed},
-	{"litdata", NULL, prepare_indexed},
+	{"objects", OBJECTS, NULL, NULL},
+	{"records", RECORDS, NULL, NULL},
+	{"cifar10", RECORDS, ".bin", NULL},
+	{"cifar100", RECORDS, ".bin", NULL},
+	{"npy", RECORDS, ".npy", NULL},
+	{"idx", RECORDS, NULL, NULL},
+	{"tokens", RECORDS, NULL, NULL},
+	{"tar", SHARDS, ".tar", &format_tar},
+	{"tfrecord", SHARDS, NULL, &format_tfrecord},
+	{"mds", LISTED, NULL, NULL},
+	{"litdata", LISTED, NULL, NULL},
 };
 
 /* ---- the index ---- */
@@ -482,7 +465,7 @@ static int find_token_chunks(
 		     : set_formats(set, err);
 }
 
-/* ---- all of it ---- */
+/* ---- the search ---- */
 
 static bool have_same_fields(const struct records *a, const struct records *b)
 {
@@ -541,8 +524,9 @@ int dataset_set_format(struct dataset *set, const char *name, struct penstock_er
 			"idx, tokens, tar, tfrecord, mds and litdata",
 			name);
 	set->name = known->name;
-	set->has_records = known->prepare == prepare_records;
-	if (!known->prepare)
+	set->format = known->format;
+	set->has_records = known->kind == RECORDS;
+	if (known->kind == OBJECTS)
 		return 0;
 	set->shards = calloc(source_count(set->source) + 1, sizeof(*set->shards));
 	return set->shards ? 0 : error_memory(err);
@@ -592,12 +576,11 @@ int dataset_find_samples(
 		return 0;
 	}
 	known = find_known(set->name);
-	f.prepare = known->prepare;
 	f.suffix = known->suffix;
 	f.all = true;
 	for (size_t i = 0; f.all && i < source_count(set->source); i++)
 		f.all = dataset_is_aside(set->source, source_name(set->source, i));
-	if (f.prepare == prepare_indexed)
+	if (known->kind == LISTED)
 		r = read_index(set, options->place.cancel, err);
 	else if (strcmp(set->name, "tokens") == 0)
 		r = find_token_chunks(set, options->place.cancel, err);

@@ -1,4 +1,4 @@
-/* Data sets by their index: reading it next to the shards, using it, making it. */
+/* The index of a data set: reading it next to the shards, using it, making it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,6 @@
 #include "dataset/format/detect.h"
 #include "dataset/format/litdata/litdata.h"
 #include "dataset/format/mds/mds.h"
-#include "dataset/format/tar.h"
-#include "dataset/format/tfrecord.h"
 #include "dataset/internal.h"
 
 _Static_assert(sizeof(struct dataset_range) == sizeof(struct index_range) &&
@@ -119,7 +117,7 @@ int dataset_named(
 	struct detect_object object = {.name = "index.json", .size = text.len, .head = text.data};
 	const char *reason;
 
-	/* As of the index. */
+	/* As for the index, access may be denied to a missing object. */
 	if (r == -(int)PENSTOCK_E_NOT_FOUND || r == -(int)PENSTOCK_E_PERMISSION)
 		return 0;
 	object.head_len = text.len < DETECT_BYTES ? text.len : DETECT_BYTES;
@@ -168,13 +166,13 @@ static int init_records(const struct dataset *set, const struct index *index, si
 
 		records->header = array.offset;
 		return array.offset > LIMIT_S3_OBJECT_MAX
-			       ? does_not_fit(set, "a header of tokens", err)
+			       ? does_not_fit(set, "the header of its tokens is too large", err)
 			       : r;
 	}
 	if (strcmp(set->name, "npy") != 0 && strcmp(set->name, "idx") != 0)
 		return dataset_init_records(set, records, err);
 	if (array.ndim > LIMIT_FORMAT_DIMS || array.offset > LIMIT_NPY_HEADER)
-		return does_not_fit(set, "the description of its arrays", err);
+		return does_not_fit(set, "the header or the shape of its arrays is too large", err);
 	memcpy(array.dims + 1, s->dims, s->ndim * sizeof(s->dims[0]));
 	fault = records_of_array(records, set->name, &array);
 	return fault ? does_not_fit(set, fault, err) : 0;
@@ -194,7 +192,7 @@ static int use_records(
 	if (r < 0)
 		return r;
 	if (n != index->parts[i + 1].first - shard->first)
-		return does_not_fit(set, "the number of records of a shard", err);
+		return does_not_fit(set, "a shard has another number of records", err);
 	shard->format = &shard->records.format;
 	set->sample_size = shard->records.size;
 	return 0;
@@ -202,14 +200,11 @@ static int use_records(
 
 static int use_shards(struct dataset *set, const struct index *index, struct penstock_error *err)
 {
-	const struct format *format = strcmp(set->name, "tar") == 0	   ? &format_tar
-				      : strcmp(set->name, "tfrecord") == 0 ? &format_tfrecord
-									   : NULL;
-	bool indexed = !format && !set->has_records;
+	bool indexed = !set->format && !set->has_records;
 	int r = 0;
 
 	if (!index->parts || (!index->ranges) != set->has_records || (!index->document) == indexed)
-		return does_not_fit(set, "it has not the tables of its format", err);
+		return does_not_fit(set, "it lacks tables of its format", err);
 	if (indexed && buf_add(&set->document, index->document, index->document_len) < 0)
 		return buf_error(&set->document, "index.json", err);
 	if (indexed)
@@ -222,8 +217,8 @@ static int use_shards(struct dataset *set, const struct index *index, struct pen
 			continue;
 		if (set->has_records)
 			r = use_records(set, index, i, err);
-		else if (format)
-			shard->format = format;
+		else if (set->format)
+			shard->format = set->format;
 		if (r == 0 && !shard->format)
 			r = does_not_fit(set, "its index.json does not list a shard", err);
 	}
@@ -266,6 +261,7 @@ void dataset_forget_samples(struct dataset *set)
 	set->ranges = NULL;
 	set->sums = NULL;
 	set->name = NULL;
+	set->format = NULL;
 	set->has_records = false;
 	set->count = 0;
 	set->sample_size = 0;
@@ -296,7 +292,7 @@ int dataset_make_index(const struct dataset *set, struct buf *out, struct pensto
 	bool arrays = strcmp(set->name, "npy") == 0 || strcmp(set->name, "idx") == 0;
 	_cleanup_free_ struct index_part *parts = NULL;
 
-	/* Places of samples are those of the content, which the list of shards does not know. */
+	/* An index would have places in the content, and sizes of the compressed shards. */
 	if (source_is_packed(set->source))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"cannot index '%s': its shards are compressed; write it as another data "
@@ -352,10 +348,7 @@ static bool is_copy(const struct dataset *set, const struct dataset *fresh)
 
 enum dataset_state dataset_compare(const struct dataset *set, const struct dataset *fresh)
 {
-	struct source_list a = source_list(set->source), b = source_list(fresh->source);
-
-	if (a.n == b.n && a.text_len == b.text_len && memcmp(a.text, b.text, a.text_len) == 0 &&
-		memcmp(a.entries, b.entries, a.n * sizeof(*a.entries)) == 0)
+	if (source_list_equal(source_list(set->source), source_list(fresh->source)))
 		return DATASET_CURRENT;
 	return is_copy(set, fresh) ? DATASET_COPIED : DATASET_OUTDATED;
 }

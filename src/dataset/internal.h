@@ -1,4 +1,4 @@
-/* Shared by the files of this folder. */
+/* Shared by the files of src/dataset. */
 #ifndef DATASET_INTERNAL_H
 #define DATASET_INTERNAL_H
 
@@ -27,6 +27,7 @@ struct dataset_shard {
 struct dataset {
 	struct source *source;
 	const char *name; /* of the format; static */
+	const struct format *format; /* of all shards; NULL if each has its own */
 	bool has_records;
 	struct index_settings settings; /* of the format */
 	struct buf document; /* its index.json */
@@ -34,15 +35,16 @@ struct dataset {
 	struct buf index;
 	enum dataset_origin origin;
 	const uint32_t *sums; /* CRC32C of each sample, in `index`; NULL if they are not known */
-	/* Formats of its shards; NULL in other formats. */
+	/* The index.json with the formats of the shards; NULL in other formats. */
 	struct mds_index *mds;
 	struct litdata_index *litdata;
 	uint64_t count;
 	uint64_t sample_size; /* bytes of each; 0 if they differ */
-	struct jpeg_size image; /* samples are decoded to it; 0 x 0: they are not */
-	char *column; /* with the image; NULL: the first that has one */
+	struct jpeg_size image; /* samples are decoded to it; 0 x 0 if they are not decoded */
+	char *column; /* with the image; NULL for the first that has one */
 	atomic_uint decoding; /* threads that decode images */
-	struct dataset_shard *shards; /* one more than there are; NULL: each shard is one sample */
+	struct dataset_shard
+		*shards; /* one more than there are; NULL if each shard is one sample */
 	/* One for each sample of a format without records; in `index` if there is one. */
 	struct dataset_range {
 		uint64_t offset, size;
@@ -87,7 +89,7 @@ struct dataset_indexed {
 };
 int dataset_listed(void *cookie, const struct source *source, struct source_list *out,
 	struct penstock_error *err);
-/* The same for a directory of the web: adds the files that its index.json lists. */
+/* For a directory of the web: adds the files that its index.json lists. */
 int dataset_named(
 	void *cookie, const struct source *source, struct strlist *out, struct penstock_error *err);
 /* The operand of 'penstock dataset index' that writes the index again. */
@@ -99,7 +101,7 @@ int dataset_use_index(struct dataset *set, const struct index *index, struct buf
 void dataset_forget_samples(struct dataset *set);
 int dataset_make_index(const struct dataset *set, struct buf *out, struct penstock_error *err);
 
-/* Bytes of a decoded image; 0: images are not decoded. */
+/* Bytes of a decoded image; 0 if images are not decoded. */
 static inline size_t dataset_pixels(const struct dataset *set)
 {
 	return set->image.height ? jpeg_bytes(&set->image) : 0;
@@ -107,8 +109,11 @@ static inline size_t dataset_pixels(const struct dataset *set)
 /* Splits a sample as it is stored. */
 int dataset_split_stored(const struct dataset *set, uint64_t id, const void *data, size_t size,
 	struct format_fields *out, struct penstock_error *err);
-/* read.c: reads samples as they are stored, each after `gap` bytes of `data` that stay as they
- * are. */
+/* Refuses a number that no sample has: "cannot VERB sample …". */
+int dataset_no_sample(
+	const struct dataset *set, const char *verb, uint64_t id, struct penstock_error *err);
+/* read.c: reads samples as they are stored, each after `gap` bytes of `data` that are not
+ * changed. */
 int dataset_read_stored(struct dataset *set, const uint64_t *ids, size_t n, size_t gap, char *data,
 	const atomic_int *cancel, struct penstock_error *err);
 

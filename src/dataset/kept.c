@@ -25,7 +25,7 @@
 #define DIRECTORY     "datasets"
 #define DIGEST_BYTES  16
 #define CLAIM_POLL_MS 20
-#define RULES	      "3\n" /* by which samples are found; others need other files */
+#define RULES	      "3\n" /* version of the rules by which samples are found */
 
 static char *directory(void)
 {
@@ -52,15 +52,6 @@ static char *path_of(const struct dataset *set, const struct dataset_options *o,
 	return str_printf("%s/%s%s", dir, hex, suffix);
 }
 
-static bool is_of_source(const struct index *index, const struct source *source)
-{
-	struct source_list a = index->list, b = source_list(source);
-
-	return a.objects == b.objects && a.n == b.n && a.text_len == b.text_len &&
-	       memcmp(a.text, b.text, a.text_len) == 0 &&
-	       memcmp(a.entries, b.entries, a.n * sizeof(*a.entries)) == 0;
-}
-
 bool dataset_use_kept(struct dataset *set, const struct dataset_options *options)
 {
 	_cleanup_(buf_release) struct buf bytes = BUF_INIT(LIMIT_DATASET_INDEX);
@@ -72,7 +63,7 @@ bool dataset_use_kept(struct dataset *set, const struct dataset_options *options
 	if (!path || fs_read_plain(path, &bytes, NULL) < 0)
 		return false;
 	r = index_read(&index, bytes.data, bytes.len, path, &err);
-	if (r == 0 && !is_of_source(&index, set->source))
+	if (r == 0 && !source_list_equal(index.list, source_list(set->source)))
 		return false;
 	if (r == 0)
 		r = dataset_use_index(set, &index, &bytes, &err);
@@ -82,12 +73,12 @@ bool dataset_use_kept(struct dataset *set, const struct dataset_options *options
 		return false;
 	}
 	set->origin = DATASET_KEPT;
-	/* The time of its last use. */
+	/* Marks the time of the last use. */
 	utimensat(AT_FDCWD, path, NULL, 0);
 	return true;
 }
 
-/* Results of compressed shards, which their names show, are not kept. */
+/* Results of scans of compressed shards, which their names show, are not kept. */
 static bool is_worth_a_wait(const struct source *source)
 {
 	struct source_list list = source_list(source);
@@ -140,7 +131,7 @@ void dataset_release_scan(
 	}
 }
 
-/* Removes what was not used for long, temporary files among it. */
+/* Removes files that were not used for long, also temporary ones. */
 static void expire(const char *path)
 {
 	_cleanup_closedir_ DIR *dir = opendir(path);

@@ -1,4 +1,4 @@
-/* Reads samples: joins neighbours to ranges. */
+/* Reads samples, and joins those that are near each other to ranges. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 #include "dataset/internal.h"
 #include "s3/sum/checksum.h"
 
-#define GAP_SMALL (4 * KIB) /* bytes */
+/* Bytes between two samples that are read too: GAP_SMALL and GAP_RATIO times the second sample. */
+#define GAP_SMALL (4 * KIB)
 #define GAP_RATIO 16
 
 /* A sample of the batch. */
@@ -45,8 +46,8 @@ static void batch_release(struct batch *b)
 	free(b->reads);
 }
 
-/* Bytes before a sample that are read rather than left out by another request: they are in
- * proportion to the sample, because the network may be slow. */
+/* Returns the number of bytes before a sample that are read rather than left out by another
+ * request. It is in proportion to the sample, because the network may be slow. */
 static uint64_t gap_before(const struct sample *s)
 {
 	uint64_t gap = GAP_SMALL + GAP_RATIO * s->at.size;
@@ -54,8 +55,8 @@ static uint64_t gap_before(const struct sample *s)
 	return gap < LIMIT_DATASET_GAP ? gap : LIMIT_DATASET_GAP;
 }
 
-/* A range grows as long as the next sample is near, and goes straight into place if its samples are
- * next to each other there, too. */
+/* A range grows as long as the next sample is near. It is received in place if its samples are next
+ * to each other in the caller's memory, too. */
 static void join_samples(struct batch *b, size_t n)
 {
 	b->n_reads = 0;
@@ -87,7 +88,7 @@ static void join_samples(struct batch *b, size_t n)
 	}
 }
 
-/* A shard that is another one now, or missing. */
+/* Completes the error of a shard that was replaced or removed. */
 static void explain(const struct dataset *set, struct penstock_error *error)
 {
 	if (error->code != PENSTOCK_E_CHANGED && error->code != PENSTOCK_E_NOT_FOUND)
@@ -104,7 +105,7 @@ static void explain(const struct dataset *set, struct penstock_error *error)
 		dataset_index_operand(set->source));
 }
 
-/* The first that failed, with its place. */
+/* Returns the error of the first read that failed, with its place. */
 static int first_failure(const struct dataset *set, struct batch *b, struct penstock_error *err)
 {
 	for (size_t i = 0; i < b->n_reads; i++) {
@@ -162,8 +163,8 @@ static bool has_changed(const struct batch *b)
 	return false;
 }
 
-/* A shard of another version may be a copy, if checksums of the samples will show that. From then on
- * versions do not matter. */
+/* A shard of another version may be a copy, if checksums of the samples will show that. From then
+ * on versions do not matter. */
 static int read_batch(const struct dataset *set, struct source_reader *reader, struct batch *b,
 	size_t used, const atomic_int *cancel, struct penstock_error *err)
 {
@@ -200,9 +201,7 @@ int dataset_read_stored(struct dataset *set, const uint64_t *ids, size_t n, size
 		struct sample s = {.to = data + gap, .id = ids[i]};
 
 		if (ids[i] >= set->count)
-			return error_set(err, PENSTOCK_E_INVALID,
-				"cannot read sample %" PRIu64 " of '%s': it has %" PRIu64, ids[i],
-				source_url(set->source), set->count);
+			return dataset_no_sample(set, "read", ids[i], err);
 		s.at = dataset_find(set, ids[i]);
 		data = s.to + s.at.size;
 		if (s.at.size)

@@ -1,11 +1,11 @@
-/* Readers that no call uses, for the next one. */
+/* Keeps readers that no call uses for the next one. */
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "dataset/internal.h"
 
-/* Held while a child after fork() begins, which it does once. */
+/* Held while a child after fork() sets up its state, which its first call does. */
 static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* After fork() the connections belong to the parent, and one of its threads may have held the

@@ -30,25 +30,14 @@ static int split(const struct dataset *set, uint64_t id, const char *data, size_
 	struct columns *c, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	size_t needed;
+	int r = dataset_split_stored(set, id, data, size, &c->fields, &own);
 
-	c->fields.n = c->fields.scratch_used = 0;
-	if (dataset_split_stored(set, id, data, size, &c->fields, &own) == 0)
-		return 0;
-	needed = c->fields.scratch_used;
-	if (own.code != PENSTOCK_E_LIMIT || needed <= c->fields.scratch_size ||
-		needed > FORMAT_SCRATCH(size))
-		return error_move(err, &own);
-	free(c->scratch);
-	c->scratch = malloc(needed);
-	c->fields.scratch = c->scratch;
-	c->fields.scratch_size = c->scratch ? needed : 0;
-	c->fields.n = c->fields.scratch_used = 0;
-	return c->scratch ? dataset_split_stored(set, id, data, size, &c->fields, err)
-			  : error_memory(err);
+	if (r < 0 && (r = fields_grow(&c->fields, &c->scratch, size, &own)) == 0)
+		r = dataset_split_stored(set, id, data, size, &c->fields, &own);
+	return r < 0 ? error_move(err, &own) : 0;
 }
 
-/* The field with the image. Returns NULL if there is none. */
+/* Returns the field with the image, or NULL if there is none. */
 static struct format_field *find_image(const struct dataset *set, struct format_fields *fields)
 {
 	for (size_t i = 0; i < fields->n; i++) {
@@ -85,7 +74,7 @@ static int decode_one(const struct dataset *set, uint64_t id, const char *stored
 	return error_move(err, &own);
 }
 
-/* Without other fields the samples as they are stored have memory of their own. */
+/* Reads samples as they are stored into memory of their own: a batch of objects has only pixels. */
 static int read_apart(struct dataset *set, const uint64_t *ids, size_t n, char **stored,
 	const atomic_int *cancel, struct penstock_error *err)
 {
@@ -241,9 +230,7 @@ int dataset_split(const struct dataset *set, uint64_t id, const void *data, size
 	struct format_fields *out, struct penstock_error *err)
 {
 	if (id >= set->count)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot split sample %" PRIu64 " of '%s': it has %" PRIu64, id,
-			source_url(set->source), set->count);
+		return dataset_no_sample(set, "split", id, err);
 	if (set->image.height)
 		return split_decoded(set, id, data, size, out, err);
 	return dataset_split_stored(set, id, data, size, out, err);

@@ -1,4 +1,4 @@
-/* Compressed shards: which ones are, and how much they contain. */
+/* Finds the compressed shards, and the sizes of their contents. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,13 +64,13 @@ static int unpack_mds(
 			source_url(set->source), file->basename, source_size(set->source, i),
 			file->bytes);
 	get_sum(&shard->zip, &content.stored);
-	/* One of them suffices. */
+	/* One hash suffices. */
 	if (content.stored.kind == CHECKSUM_NONE)
 		get_sum(&shard->raw, &content.unpacked);
 	return source_unpack(set->source, i, &content, err);
 }
 
-/* ---- others: the shards have the sizes, at their ends ---- */
+/* ---- others: each shard has the size, in its first or last bytes ---- */
 
 struct ends {
 	struct source_read *reads;

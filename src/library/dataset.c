@@ -199,7 +199,7 @@ void penstock_batch_drop(struct penstock_batch *batch)
 /* ---- fields ---- */
 
 struct penstock_fields {
-	void *scratch; /* NULL: `room` is large enough */
+	void *scratch; /* NULL if `room` is large enough */
 	uint64_t room[256]; /* for values in another form, most of which are short texts */
 	struct format_fields fields;
 };
@@ -220,16 +220,8 @@ int penstock_fields_split(struct penstock_fields **out, const struct penstock_da
 	f->fields.scratch_used = 0;
 	f->fields.n = 0;
 	r = dataset_split(set->set, id, data, size, &f->fields, &own);
-	/* It needs memory for values in another form, and says how much. */
-	if (r == -(int)PENSTOCK_E_LIMIT && f->fields.scratch_used &&
-		f->fields.scratch_used <= FORMAT_SCRATCH(size)) {
-		penstock_error_release(&own);
-		f->scratch = malloc(f->fields.scratch_used);
-		f->fields.scratch = f->scratch;
-		f->fields.scratch_size = f->scratch ? f->fields.scratch_used : 0;
-		r = f->scratch ? dataset_split(set->set, id, data, size, &f->fields, &own)
-			       : error_memory(&own);
-	}
+	if (r < 0 && (r = fields_grow(&f->fields, &f->scratch, size, &own)) == 0)
+		r = dataset_split(set->set, id, data, size, &f->fields, &own);
 	if (r < 0) {
 		penstock_fields_free(f);
 		return error_move(err, &own);

@@ -16,7 +16,8 @@
 /* Parses the three formats of RFC 9110: IMF-fixdate, RFC 850 (two-digit year) and asctime().
  * Strict. */
 bool date_parse_http(const char *s, int64_t *seconds);
-/* Parses the date of RFC 1123, whose zone is "GMT" or a number: "Fri, 24 May 2013 02:00:00 +0200". */
+/* Parses the date of RFC 1123, whose zone is "GMT" or a number:
+ * "Fri, 24 May 2013 02:00:00 +0200". */
 bool date_parse_mail(const char *s, int64_t *seconds);
 /* Parses exactly "20130524T000000Z". */
 bool date_parse_basic(const char *s, int64_t *seconds);

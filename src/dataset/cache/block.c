@@ -1,6 +1,6 @@
 /*
- * The file of a shard: its bytes, as far as they are there, and a table with an entry for each
- * block. An entry is written after its block, and has the block's CRC32C.
+ * The file of a shard: the bytes of its cached blocks, and a table with an entry for each block. An
+ * entry is written after its block, and has the block's CRC32C.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static off_t entry_at(uint64_t size, uint64_t block)
 
 /* ---- files ---- */
 
-/* "DIR/xx/yyyy…"; NULL if out of memory. */
+/* Returns "DIR/xx/yyyy…", or NULL if out of memory. */
 static char *path_of(const struct block_cache *c, const char *identity)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
@@ -63,7 +63,7 @@ static int open_path(const char *path, bool make)
 	return open(path, flags | O_CREAT, 0600);
 }
 
-/* Opens the file and locks it against its removal, which may come between. */
+/* Opens the file and locks it against removal. If it was removed in between, opens it again. */
 static int open_locked(const char *path, bool make)
 {
 	for (;;) {
@@ -113,7 +113,8 @@ void block_file_close(struct block_file *file)
 
 /* ---- reading ---- */
 
-/* A shard of one block has no bits: it is read whole, and so verified each time. */
+/* Returns true if this process has verified the block. A shard of one block is read whole, and is
+ * verified each time. */
 static bool is_known(struct block_cache *c, const struct block_file *file, uint64_t block)
 {
 	_Atomic uint32_t *bits = atomic_load(&c->good[file->shard]);
@@ -177,7 +178,7 @@ static bool verify(struct block_cache *c, const struct block_file *file, uint64_
 	return true;
 }
 
-/* The time of the file decides about its removal. */
+/* Sets the time of the file, by which files are removed. */
 static void touch(struct block_file *file)
 {
 	int64_t now = clock_monotonic_ms();
@@ -207,8 +208,7 @@ const char *block_cache_get(
 
 /* ---- writing ---- */
 
-/* The lock of a block is that of the byte with its number. It belongs to this opening of the file,
- * and ends with it. */
+/* Locks the byte with the number of the block. The lock ends when this descriptor is closed. */
 static bool lock_block(const struct block_file *file, uint64_t block, short type)
 {
 	struct flock lock = {
@@ -247,7 +247,7 @@ void block_cache_put(
 	uint64_t entry = PRESENT | crc32c_update(0, data, len), none = 0;
 	off_t at = entry_at(file->size, block);
 
-	/* A process that is killed between leaves a block that is missing. */
+	/* A process that is killed in between leaves the block missing. */
 	if ((entry_of(file, block) && fs_pwrite_all(file->fd, &none, sizeof(none), at) < 0) ||
 		fs_pwrite_all(file->fd, data, len, (off_t)(block * CACHE_BLOCK)) < 0 ||
 		fs_pwrite_all(file->fd, &entry, sizeof(entry), at) < 0)

@@ -22,8 +22,8 @@ void block_cache_turn_off(struct block_cache *c, int errnum, const char *what)
 			c->dir, strerror(errnum));
 }
 
-/* Makes our directory. Others may write to the one above, and must not be able to put files here.
- * Returns the reason for which that failed, or NULL. */
+/* Creates the directory of this user. Other users may write to the one above it, but must not be
+ * able to put files here. Returns NULL, or the reason for which that failed. */
 static const char *make_dir(struct block_cache *c, const struct block_cache_options *o)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -92,7 +92,7 @@ void block_cache_after_fork(struct block_cache *c)
 {
 	if (!c)
 		return;
-	/* A thread of the parent may have held the lock. The room is the parent's. */
+	/* A thread of the parent may have held the lock, and the parent uses its room. */
 	pthread_mutex_init(&c->lock, NULL);
 	c->room = 0;
 }

@@ -19,8 +19,8 @@
  *	block_file_close(&file);
  *	block_cache_free(cache);
  *
- * Nothing here fails a read: what is not in the cache has to be fetched. A full disk, or one that
- * fails, is logged once, and nothing is written any more. A block that is damaged is missing.
+ * No function here fails a read: a block that is not in the cache has to be fetched. A full or
+ * failing disk is logged once, and nothing more is written. A damaged block counts as missing.
  * docs/decisions/datasets.md describes the files.
  */
 #ifndef DATASET_CACHE_CACHE_H
@@ -39,7 +39,7 @@ struct block_cache;
 
 struct block_cache_options {
 	const char *dir; /* made if it is missing; borrowed */
-	uint64_t size; /* bytes on disk, at least CACHE_MIN; 0: half of the file system */
+	uint64_t size; /* bytes on disk, at least CACHE_MIN; 0 for half of the file system */
 	size_t shards; /* of the data set */
 };
 
@@ -55,7 +55,7 @@ void block_cache_after_fork(struct block_cache *cache);
 
 /* The open file of a shard. It is not evicted while it is open. */
 struct block_file {
-	int fd; /* -1: none */
+	int fd; /* -1 if no file is open */
 	size_t shard; /* its number in the data set */
 	uint64_t size;
 	int64_t used_ms; /* when its time was set */
@@ -65,21 +65,21 @@ struct block_file {
 		.fd = -1                                                                           \
 	}
 
-/* Opens the file of a shard; `identity` contains its place and version. `make`: creates it if it is
- * missing. Returns false if there is none. */
+/* Opens the file of a shard, whose `identity` contains its place and version. Creates a missing
+ * file if `make` is set. Returns false if there is none. */
 bool block_file_open(
 	struct block_cache *cache, struct block_file *file, const char *identity, bool make);
 void block_file_close(struct block_file *file);
 
-/* Reads bytes of one block. Returns where they are in `scratch` (CACHE_BLOCK bytes); NULL if the
+/* Reads bytes of one block. Returns their place in `scratch` (CACHE_BLOCK bytes), or NULL if the
  * block is missing. */
 const char *block_cache_get(struct block_cache *cache, struct block_file *file, uint64_t offset,
 	size_t len, char *scratch);
 
 enum block_claim {
-	CACHE_CLAIMED, /* the caller fetches it, and no other */
-	CACHE_PRESENT, /* another has fetched it meanwhile */
-	CACHE_BUSY, /* another fetches it */
+	CACHE_CLAIMED, /* the caller must fetch the block; no other reader does */
+	CACHE_PRESENT, /* another reader has fetched it */
+	CACHE_BUSY, /* another reader is fetching it */
 	CACHE_FULL /* there is no room for it */
 };
 /* Claims a block that is missing, until block_cache_put(), block_cache_give_up() or the end of the

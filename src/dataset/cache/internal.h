@@ -1,4 +1,4 @@
-/* Shared by the files of this folder. */
+/* Shared by the files of src/dataset/cache. */
 #ifndef DATASET_CACHE_INTERNAL_H
 #define DATASET_CACHE_INTERNAL_H
 
@@ -10,19 +10,19 @@
 #define CACHE_NAME_BYTES 16 /* of the digest that is the name of a file */
 
 struct block_cache {
-	char *dir; /* ours, below that of the options */
+	char *dir; /* below that of the options */
 	uint64_t limit; /* bytes */
 	size_t n;
 	/* A bit for each block of a shard that this process has found good. NULL until one is. */
 	_Atomic(_Atomic uint32_t *) *good;
-	atomic_bool off; /* nothing is written any more */
+	atomic_bool off; /* nothing more is written */
 	pthread_mutex_t lock;
 	/* Under the lock. */
-	uint64_t room; /* bytes that may be written before the next look at the directory */
-	int64_t full_until_ms; /* no look before */
+	uint64_t room; /* bytes that may be written before more have to be taken */
+	int64_t full_until_ms; /* files are not counted again before this time */
 };
 
-/* Logs the reason, the first time. */
+/* Ends writing, and logs the reason the first time. */
 void block_cache_turn_off(struct block_cache *c, int errnum, const char *what);
 
 /* room.c: takes room for `bytes` on disk, for which other files may be removed. */

@@ -1,7 +1,8 @@
 /*
- * The bytes of the cache. Processes take room in large steps from the number in the file "lock",
- * under its lock. If there is none left, files are counted and those that were not used for the
- * longest time are removed. The number may be too large after a kill, and is then corrected.
+ * The size of the cache. The file "lock" has the number of bytes that processes have taken, which
+ * each increases in large steps under the lock of the file. At the limit, files are counted, and
+ * those that were not used for the longest time are removed. The number may be too large after a
+ * kill; the count corrects it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -23,7 +24,7 @@
 #include "dataset/cache/internal.h"
 
 #define LOCK_NAME     "lock"
-#define FULL_MS	      10000 /* between looks at a directory whose files are all in use */
+#define FULL_MS	      10000 /* between counts of files that are all in use */
 #define STEPS	      256 /* of the limit */
 #define STEP_MAX      (64 * MIB)
 #define FREED_SHARE   8 /* of the limit that is freed at a time */
@@ -44,7 +45,7 @@ struct aged_files {
 	uint64_t bytes; /* of all files, also those that are not in the list */
 };
 
-/* Takes the file "xx/yyyy…"; other names are not ours. */
+/* Counts the file "xx/yyyy…"; other names are not of the cache. */
 static void count_file(struct aged_files *files, int dir, const char *first, const char *rest)
 {
 	char hex[2 * CACHE_NAME_BYTES + 1];
@@ -108,7 +109,7 @@ static bool remove_file(const struct block_cache *c, const struct aged *file)
 	return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && unlink(path) == 0;
 }
 
-/* Removes files until `target` bytes are left. Returns how many are. */
+/* Removes files until at most `target` bytes are left. Returns the bytes that are left. */
 static uint64_t evict(const struct block_cache *c, uint64_t target)
 {
 	struct aged_files files = {0};
@@ -128,7 +129,7 @@ static uint64_t evict(const struct block_cache *c, uint64_t target)
 	return files.bytes;
 }
 
-/* ---- the number ---- */
+/* ---- the bytes that are taken ---- */
 
 /* The content of the file "lock". */
 struct used {

@@ -85,8 +85,8 @@ enum format_dtype {
 };
 
 struct format_field {
-	const char
-		*name; /* not terminated; in the sample, in the scratch memory or in the format */
+	/* Not terminated; in the sample, in the scratch memory or in the format. */
+	const char *name;
 	size_t name_len;
 	const void *data; /* in the sample or in the scratch memory, without any alignment */
 	size_t size; /* bytes */
@@ -108,8 +108,8 @@ struct format_field {
  * The fields of one sample. The caller owns the scratch memory, which holds values that the sample
  * has in another form; fields stay valid as long as it, the sample and the format.
  *
- * If it is too small, a split is PENSTOCK_E_LIMIT and `scratch_used` is the size that it needs, at
- * most FORMAT_SCRATCH() of the sample's size.
+ * If that memory is too small, a split is PENSTOCK_E_LIMIT and `scratch_used` is the size that it
+ * needs, at most FORMAT_SCRATCH() of the sample's size.
  */
 struct format_fields {
 	size_t n;
@@ -131,6 +131,12 @@ struct format {
 	int (*split)(const struct format *f, const struct format_piece *piece,
 		struct format_fields *out, struct penstock_error *err);
 };
+
+/* Replaces scratch memory that was too small for a split of `size` bytes by `*scratch`, which is
+ * enlarged; free() it. Returns 0 if the split can be repeated; otherwise `err` has the failure of
+ * the split, or is PENSTOCK_E_MEMORY. */
+int fields_grow(
+	struct format_fields *fields, void **scratch, size_t size, struct penstock_error *err);
 
 /* "bytes", "text", "json", "number" or "array"; static. */
 const char *format_type_name(enum format_type type);

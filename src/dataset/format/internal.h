@@ -46,15 +46,15 @@ static inline uint32_t get_be32(const void *p)
 }
 
 /*
- * The bytes of a shard around a position, or those of one sample. A scan asks for ascending
- * offsets; pieces grow while it asks for near ones.
+ * The bytes of a shard around a position, or those of one sample. The offsets of a scan ascend;
+ * while they are near each other, larger pieces are read.
  *
  *	_cleanup_(window_release) struct window w = {.shard = shard};
  *
  *	if (window_get(&w, offset, 512, &header, err) < 0)	// valid until the next call
  */
 struct window {
-	const struct shard_reader *shard; /* NULL: the bytes of a sample, which `data` has all */
+	const struct shard_reader *shard; /* NULL for a sample, whose bytes `data` has */
 	const char *name; /* of the shard, if `shard` is NULL */
 	unsigned char *data;
 	uint64_t offset;
@@ -94,7 +94,8 @@ const char *images_list(
 	const struct format_field *whole, size_t skip, bool pil, struct format_fields *out);
 
 /* Scans a shard that begins with a u32 count and `count` + 1 u32 offsets, as MDS and litData have
- * them: samples are contiguous, and the last one ends with the shard. `samples`: their number. */
+ * them: samples are contiguous, and the last one ends with the shard. `samples` is their number in
+ * the index. */
 int scan_offsets(const struct shard_reader *shard, uint64_t samples, format_sample_fn sample,
 	void *cookie, struct penstock_error *err);
 

@@ -139,7 +139,7 @@ int tar_index_format(const struct shard_reader *shard, struct buf *out, struct p
 
 /* ---- splitting ---- */
 
-static enum format_type type_of(const char *ext)
+enum format_type tar_type_of(const char *ext)
 {
 	static const struct {
 		const char *ext;
@@ -178,7 +178,7 @@ static int add_field(struct format_fields *out, const struct format_piece *piece
 		.name_len = len,
 		.data = (const char *)piece->data + (walk->data - piece->offset),
 		.size = (size_t)walk->size,
-		.type = type_of(ext)};
+		.type = tar_type_of(ext)};
 
 	if (field.type == FORMAT_ARRAY) {
 		field.type = FORMAT_BYTES;

@@ -22,6 +22,10 @@ struct buf;
 
 extern const struct format format_tar;
 
+/* Returns the type of the field of an extension: FORMAT_TEXT, FORMAT_JSON, FORMAT_ARRAY of "npy",
+ * else FORMAT_BYTES. */
+enum format_type tar_type_of(const char *ext);
+
 /* Reads an index. `shard` is the archive; only its name and size are used. */
 int tar_index_scan(const char *text, size_t len, const struct shard_reader *shard,
 	format_sample_fn sample, void *cookie, struct penstock_error *err);

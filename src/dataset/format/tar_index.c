@@ -92,7 +92,7 @@ static int component(struct reader *in, struct penstock_error *err)
 	name[len] = '\0';
 	if (data % TAR_BLOCK || data < TAR_BLOCK || data - TAR_BLOCK < in->last)
 		return corrupt(in, "an offset is not that of a next member", err);
-	stop = data + (size + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
+	stop = data + tar_padded(size);
 	if (stop > in->shard->size)
 		return corrupt(in, "a member is outside of the archive", err);
 	if (tar_split_name(name, &key_len, &ext)) {

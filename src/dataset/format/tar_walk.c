@@ -23,11 +23,6 @@ static int corrupt(const struct tar_walk *walk, const char *reason, struct penst
 	return shard_error(err, PENSTOCK_E_CORRUPT, window_name(&walk->w), walk->at, "%s", reason);
 }
 
-static uint64_t padded(uint64_t size)
-{
-	return (size + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
-}
-
 /* Parses octal digits, or binary behind a first byte 0x80. Returns false if invalid. */
 static bool number(const unsigned char *p, size_t n, uint64_t *out)
 {
@@ -151,14 +146,14 @@ static int extended_header(
 	if (size > LIMIT_TAR_HEADERS)
 		return shard_error(err, PENSTOCK_E_LIMIT, window_name(&walk->w), walk->at,
 			"an extended header of more than %zu bytes", LIMIT_TAR_HEADERS);
-	r = window_get(&walk->w, walk->at + TAR_BLOCK, (size_t)padded(size), &p, err);
+	r = window_get(&walk->w, walk->at + TAR_BLOCK, (size_t)tar_padded(size), &p, err);
 	if (r < 0)
 		return r;
 	if (type == 'x')
 		r = pax_records(walk, p, (size_t)size, err);
 	else if (type == 'L')
 		r = set_name(walk, p, strnlen((const char *)p, (size_t)size), err);
-	walk->at += TAR_BLOCK + padded(size);
+	walk->at += TAR_BLOCK + tar_padded(size);
 	return r;
 }
 
@@ -195,13 +190,13 @@ static int member(
 		size = walk->pax_size;
 	if (empty)
 		size = 0;
-	if (size > space || padded(size) > space)
+	if (size > space || tar_padded(size) > space)
 		return corrupt(walk, "the archive ends within a member", err);
 	if (!walk->long_name)
 		ustar_name(walk, h);
 	walk->data = walk->at + TAR_BLOCK;
 	walk->size = size;
-	walk->at = walk->data + padded(size);
+	walk->at = walk->data + tar_padded(size);
 	walk->extended = false;
 	return file && walk->name[0] && walk->name[strlen(walk->name) - 1] != '/';
 }

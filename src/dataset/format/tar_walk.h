@@ -15,6 +15,12 @@
 
 #define TAR_BLOCK 512
 
+/* Returns the size with the zeros after a content. */
+static inline uint64_t tar_padded(uint64_t size)
+{
+	return (size + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
+}
+
 struct tar_walk {
 	struct window w;
 	uint64_t at; /* offset of the next header */

@@ -8,7 +8,7 @@
 #include "dataset/format/internal.h"
 #include "s3/sum/checksum.h"
 
-static uint32_t masked_crc(const void *data, size_t len)
+uint32_t tfrecord_crc(const void *data, size_t len)
 {
 	uint32_t crc = crc32c_update(0, data, len);
 
@@ -17,7 +17,7 @@ static uint32_t masked_crc(const void *data, size_t len)
 
 bool tfrecord_is_head(const unsigned char *head)
 {
-	return get_le32(head + 8) == masked_crc(head, 8);
+	return get_le32(head + 8) == tfrecord_crc(head, 8);
 }
 
 static int wrong_head(const struct shard_reader *shard, uint64_t at, const unsigned char *head,
@@ -76,7 +76,7 @@ static int content(const struct format_piece *piece, const unsigned char **data,
 			"the length of a record has a wrong checksum, or is another one");
 	*data = p + TFRECORD_HEAD;
 	*len = piece->size - TFRECORD_HEAD - TFRECORD_TAIL;
-	if (masked_crc(*data, *len) != get_le32(*data + *len))
+	if (tfrecord_crc(*data, *len) != get_le32(*data + *len))
 		return shard_error(err, PENSTOCK_E_CORRUPT, piece->shard, piece->offset,
 			"a record has a wrong checksum");
 	return 0;

@@ -20,6 +20,8 @@ extern const struct format format_tfrecord, format_tfrecord_raw;
 /* Bytes before a record's content, and after it. */
 #define TFRECORD_HEAD 12
 #define TFRECORD_TAIL 4
+/* Returns the masked CRC32C of a length or a content. */
+uint32_t tfrecord_crc(const void *data, size_t len);
 /* True for the first TFRECORD_HEAD bytes of a record: the checksum of its length is right. */
 bool tfrecord_is_head(const unsigned char *head);
 

@@ -124,6 +124,24 @@ int fields_add(struct format_fields *out, const struct format_piece *piece,
 	return 0;
 }
 
+int fields_grow(
+	struct format_fields *fields, void **scratch, size_t size, struct penstock_error *err)
+{
+	size_t need = fields->scratch_used;
+	void *grown;
+
+	if (err->code != PENSTOCK_E_LIMIT || need <= fields->scratch_size ||
+		need > FORMAT_SCRATCH(size))
+		return -(int)err->code;
+	penstock_error_release(err);
+	grown = realloc(*scratch, need);
+	if (!grown)
+		return error_memory(err);
+	*scratch = fields->scratch = grown;
+	fields->scratch_size = need;
+	return 0;
+}
+
 void *fields_scratch(struct format_fields *out, size_t size)
 {
 	size_t start = (out->scratch_used + 7) & ~(size_t)7;

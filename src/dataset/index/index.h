@@ -1,6 +1,6 @@
 /*
- * The index of a data set: one file with all that opening it finds, the shards, the format and the
- * places of the samples. Pure functions without I/O.
+ * The index of a data set: one file with the shards, the format and the places of the samples,
+ * which opening the data set finds otherwise. Pure functions without I/O.
  *
  *	struct index index;
  *
@@ -43,14 +43,15 @@ struct index_range {
 	uint64_t offset, size;
 };
 
-/* Settings of the formats that need some; 0 otherwise. */
+/* Settings of the format; members of other formats are 0. */
 struct index_settings {
-	uint64_t header, record_size, trailer; /* bytes; of "records" */
-	uint64_t window, stride; /* of "tokens" */
-	char dtype[INDEX_WORD_SIZE]; /* "uint16"; of "tokens", "npy" and "idx" */
-	uint32_t big_endian; /* of "npy" and "idx", as what follows */
+	uint64_t header, record_size, trailer; /* for "records", in bytes */
+	uint64_t window, stride; /* for "tokens" */
+	char dtype[INDEX_WORD_SIZE]; /* for "tokens", "npy" and "idx": "uint16" */
+	/* For "npy" and "idx", of a row: */
+	uint32_t big_endian;
 	uint32_t ndim;
-	uint64_t dims[LIMIT_FORMAT_DIMS]; /* of a row */
+	uint64_t dims[LIMIT_FORMAT_DIMS];
 };
 
 struct index {
@@ -58,11 +59,10 @@ struct index {
 	struct source_list list; /* of the shards */
 	struct index_settings settings;
 	uint64_t samples;
-	const struct index_part *parts; /* one more than shards; NULL: each shard is one sample */
+	const struct index_part *parts; /* one more than shards; NULL if each shard is one sample */
 	const struct index_range *ranges; /* of each sample; NULL in formats with records */
 	const uint32_t *sums; /* CRC32C of each sample; NULL if they are not known */
-	const char
-		*document; /* the index.json of the format, not terminated; NULL if it has none */
+	const char *document; /* index.json of the format, not terminated; NULL if it has none */
 	size_t document_len;
 };
 

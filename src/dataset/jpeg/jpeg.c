@@ -59,7 +59,7 @@ static _Noreturn void on_error(j_common_ptr jpeg)
 	fail(jpeg->client_data, memory ? PENSTOCK_E_MEMORY : PENSTOCK_E_CORRUPT, reason);
 }
 
-/* Warnings of lost pixels are errors; others are of things that decoders ignore. */
+/* Treats warnings of lost pixels as errors; decoders ignore the others. */
 static void on_message(j_common_ptr jpeg, int level)
 {
 	if (level >= 0)
@@ -85,7 +85,7 @@ static void on_progress(j_common_ptr jpeg)
 
 /* ---- decoding ---- */
 
-/* Chooses what the inverse DCT scales, and the rest. */
+/* Divides the scaling between the inverse DCT and the filter. */
 static void plan(struct decoder *d, const struct jpeg_size *size)
 {
 	struct jpeg_decompress_struct *j = &d->jpeg;
@@ -198,7 +198,7 @@ int jpeg_decode(const void *data, size_t len, const struct jpeg_size *size, uint
 		return error_memory(err);
 	if (d->code == PENSTOCK_E_LIMIT)
 		return error_set(err, d->code,
-			"the JPEG image has %s; at most %u and %d scans are decoded", d->reason,
+			"the JPEG image has %s; the limits are %u pixels and %d scans", d->reason,
 			LIMIT_JPEG_PIXELS, LIMIT_JPEG_SCANS);
 	return error_set(err, d->code, "the JPEG image is damaged: %s", d->reason);
 }

@@ -54,7 +54,7 @@ void mix_free(struct mix *m)
 
 /* ---- the deal ---- */
 
-/* The lightest node without a parent among the first `n`; of equal ones the first. */
+/* Returns the lightest node without a parent among the first `n`; of equal ones the first. */
 static uint32_t lightest(const struct node *nodes, uint32_t n)
 {
 	uint32_t best = UINT32_MAX;
@@ -87,8 +87,8 @@ static void build_tree(struct mix *m)
 	}
 }
 
-/* The positions that `node` sends left, of its first `m`, of which there are at most its weight:
- * the product has 64 bits. Sets `*goes_left` for the next one. */
+/* Returns how many of the first `n` positions of `node` it sends left. `n` is at most its weight,
+ * so that the product has 64 bits. Sets `*goes_left` for the next position. */
 static uint64_t lefts(const struct mix *m, const struct node *node, uint64_t n, bool *goes_left)
 {
 	uint64_t left = m->nodes[node->left].weight;
@@ -98,7 +98,7 @@ static uint64_t lefts(const struct mix *m, const struct node *node, uint64_t n, 
 	return sum / node->weight;
 }
 
-/* How many of the first `p` positions, at most the root's weight, reach a node. */
+/* Returns how many of the first `p` positions, at most the root's weight, reach a node. */
 static uint64_t reached(const struct mix *m, uint32_t i, uint64_t p)
 {
 	const struct node *parent;
@@ -159,8 +159,8 @@ static bool all_are_taken(const struct mix *m, uint64_t p)
 	return true;
 }
 
-/* The first number of positions for which `holds`, which then holds for all greater ones;
- * LIMIT_DATASET_SAMPLES + 1 if there is none. */
+/* Returns the first number of positions for which `holds` is true, as it is for all greater ones,
+ * or LIMIT_DATASET_SAMPLES + 1 if there is none. */
 static uint64_t first_where(const struct mix *m, bool (*holds)(const struct mix *, uint64_t))
 {
 	uint64_t low = 0, high = LIMIT_DATASET_SAMPLES + 1;
@@ -205,7 +205,7 @@ static int find_length(struct mix *m, uint64_t given, struct penstock_error *err
 	return 0;
 }
 
-/* Where the epoch begins in each set. */
+/* Computes the place in each set at which the epoch begins. */
 static int find_taken(struct mix *m, struct penstock_error *err)
 {
 	for (uint32_t k = 0; k < m->n_sets; k++) {

@@ -66,7 +66,7 @@ int order_init(struct order *o, const struct order_options *options, struct pens
  */
 struct window {
 	uint64_t at; /* in the grid */
-	uint64_t hole; /* where the samples that the short block lacks would be, from `at` */
+	uint64_t hole; /* place in the window of the samples that the short block lacks */
 	uint64_t missing; /* samples in the hole; 0 in windows without the short block */
 	struct permute samples;
 };
@@ -117,7 +117,8 @@ uint64_t order_at(const struct order *o, uint64_t p)
 	return window_at(o, &w, place);
 }
 
-/* Returns how many positions from `p` on, `count` at most, have been done: those of one window. */
+/* Sets the indices of the positions from `p` to the end of a window, at most `count`. Returns their
+ * number. */
 static size_t batch_of_window(const struct order *o, uint64_t p, size_t count, uint64_t *indices)
 {
 	struct window w;
@@ -129,7 +130,8 @@ static size_t batch_of_window(const struct order *o, uint64_t p, size_t count, u
 	return n;
 }
 
-/* The same of positions up to the last. */
+/* Sets the indices of the positions from `p` to the last one, at most `count`. Returns their
+ * number. */
 static size_t batch_of_row(const struct order *o, uint64_t p, size_t count, uint64_t *indices)
 {
 	size_t n = o->n - p < count ? (size_t)(o->n - p) : count;

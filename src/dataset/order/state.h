@@ -4,7 +4,8 @@
  *	{"version":1,"seed":42,"epoch":3,"delivered":640000,"samples":1281167,
  *	"order":"0123456789abcdef"}
  *
- * It has nothing of ranks and workers, so that a training may resume with other numbers of them:
+ * It does not depend on ranks and workers, so that a training may resume with other numbers of
+ * them:
  *
  *	struct order_state state;
  *

@@ -13,7 +13,7 @@ static bool is_named(const struct format_field *f, const char *name)
 	return f->name_len == strlen(name) && memcmp(f->name, name, f->name_len) == 0;
 }
 
-/* Returns NULL if there is none. */
+/* Returns NULL if no encoding fits. */
 static const char *encoding_of(const struct format_field *f)
 {
 	switch (f->type) {
@@ -50,8 +50,8 @@ static int begin(struct pack *p, const struct pack_sample *first, struct penstoc
 		specs[i].encoding = encoding_of(f);
 		if (!specs[i].encoding)
 			return error_set(err, PENSTOCK_E_UNSUPPORTED,
-				"cannot write '%.*s' of type %s as mds", (int)f->name_len, f->name,
-				dtype_name(f->dtype));
+				"cannot write '%.*s' as mds: it has no type %s", (int)f->name_len,
+				f->name, dtype_name(f->dtype));
 		if (strlist_addf(&names, "%.*s", (int)f->name_len, f->name) < 0)
 			return error_memory(err);
 	}

@@ -1,4 +1,4 @@
-/* The indexes of a packed data set: that of the format, if it has one, and ours. */
+/* The indexes of a packed data set: that of the format, if it has one, and penstock's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,6 +153,6 @@ int pack_finish(const struct pack *p, struct penstock_error *err)
 	}
 	if (r == 0 && buf_failed(&t.text))
 		r = buf_error(&t.text, "the list of shards", err);
-	/* Ours has none of compressed shards. */
+	/* Compressed shards have no index of penstock. */
 	return r < 0 || p->options->zstd ? r : write_index(p, &t, err);
 }

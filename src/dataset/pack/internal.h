@@ -1,4 +1,4 @@
-/* Shared by the files of this folder. */
+/* Shared by the files of src/dataset/pack. */
 #ifndef DATASET_PACK_INTERNAL_H
 #define DATASET_PACK_INTERNAL_H
 
@@ -12,7 +12,7 @@
 
 struct mds_columns;
 
-/* A sample on its way; numbers are little endian. */
+/* A sample that is to be written; numbers are little endian. */
 struct pack_sample {
 	const char *key; /* of tars; unique */
 	bool of_objects; /* names of the fields are extensions */
@@ -37,13 +37,13 @@ struct pack_format {
 	const char *name, *suffix;
 	bool fields; /* samples are split, and objects grouped */
 	const char *copies; /* the source format whose samples are copied as they are; or NULL */
-	/* Takes from the first sample the type that all have. May be NULL. */
+	/* Takes the type of all samples from the first one. May be NULL. */
 	int (*begin)(struct pack *p, const struct pack_sample *first, struct penstock_error *err);
 	int (*add)(const struct pack *p, const struct pack_sample *sample, struct buf *out,
 		struct penstock_error *err);
 	/* Completes a shard: what goes before and after its samples. May be NULL. */
 	int (*end)(const struct pack *p, struct pack_shard *shard, struct penstock_error *err);
-	const struct format *scan; /* finds the samples of a shard; NULL: the ends have them */
+	const struct format *scan; /* finds the samples of a shard; NULL to use its `ends` */
 };
 extern const struct pack_format pack_tar, pack_tfrecord, pack_mds, pack_records, pack_npy;
 
@@ -65,10 +65,10 @@ struct pack {
 	const struct pack_format *format;
 	const struct pack_options *options;
 	struct location at;
-	struct object_client *client; /* NULL: a directory */
+	struct object_client *client; /* NULL for a directory */
 	char *prefix; /* of keys, or the directory */
-	uint64_t units; /* samples of the target */
-	uint64_t *first; /* sample of the source with which a unit begins; NULL: as many */
+	uint64_t units; /* number of samples of the target */
+	uint64_t *first; /* the first sample of each unit; NULL if a unit is a sample */
 	struct order order;
 	uint64_t *starts; /* position of each shard's first unit, and the end */
 	size_t n;

@@ -21,6 +21,7 @@
 #define BATCH_SAMPLES 1024
 /* Bytes around a value, about: the header of a member of a tar. */
 #define VALUE_BYTES 512
+#define SHARDS_MAX  1000000 /* whose names have six digits */
 
 /* ---- the plan ---- */
 
@@ -100,9 +101,9 @@ static int plan(struct pack *p, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	p->n--;
-	if (p->n > 1000000)
+	if (p->n > SHARDS_MAX)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"cannot write %zu shards: names have six digits; make --shard-size larger",
+			"cannot write %zu shards: names have six digits; give a larger --shard-size",
 			p->n);
 	p->done = calloc(p->n, sizeof(*p->done));
 	return p->done ? 0 : error_memory(err);
@@ -122,6 +123,17 @@ struct work {
 	char *key;
 };
 
+static int work_init(struct work *w, struct pack *p, struct penstock_error *err)
+{
+	size_t ids = BATCH_SAMPLES + LIMIT_FORMAT_FIELDS;
+
+	w->p = p;
+	w->ids = calloc(ids, sizeof(*w->ids));
+	w->offsets = calloc(ids + 1, sizeof(*w->offsets));
+	w->fields = calloc(1, sizeof(*w->fields));
+	return w->ids && w->offsets && w->fields ? 0 : error_memory(err);
+}
+
 static void work_release(struct work *w)
 {
 	free(w->ids);
@@ -136,26 +148,15 @@ static void work_release(struct work *w)
 static int split(
 	struct work *w, uint64_t id, const void *data, size_t size, struct penstock_error *err)
 {
-	struct format_fields *f = w->fields;
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	void *grown;
-	int r = dataset_split(w->p->set, id, data, size, f, &own);
+	int r = dataset_split(w->p->set, id, data, size, w->fields, &own);
 
-	if (r == -(int)PENSTOCK_E_LIMIT && f->scratch_used > f->scratch_size &&
-		f->scratch_used <= FORMAT_SCRATCH(size)) {
-		penstock_error_release(&own);
-		grown = realloc(w->scratch, f->scratch_used);
-		if (!grown)
-			return error_memory(err);
-		w->scratch = grown;
-		f->scratch = grown;
-		f->scratch_size = f->scratch_used;
-		r = dataset_split(w->p->set, id, data, size, f, &own);
-	}
+	if (r < 0 && (r = fields_grow(w->fields, &w->scratch, size, &own)) == 0)
+		r = dataset_split(w->p->set, id, data, size, w->fields, &own);
 	return r < 0 ? error_move(err, &own) : 0;
 }
 
-/* Makes big-endian numbers little endian, in our memory. */
+/* Makes big-endian numbers little endian, in place: the memory is this thread's. */
 static void swap(struct format_field *f)
 {
 	size_t width = dtype_size(f->dtype);
@@ -205,8 +206,8 @@ static void add_key(struct work *w)
 		.type = FORMAT_TEXT};
 }
 
-/* The key that an earlier pack has put into a field, if it can be the name of a file: it leaves the
- * fields. Returns false if out of memory. */
+/* Takes the key that an earlier pack has put into a field out of the fields, if it can be the name
+ * of a file. Returns false if out of memory. */
 static bool take_key(struct work *w)
 {
 	struct format_fields *f = w->fields;
@@ -468,17 +469,13 @@ static int write_shard(void *cookie, size_t i, struct penstock_error *err)
 {
 	struct pack *p = cookie;
 	size_t units = (size_t)(p->starts[i + 1] - p->starts[i]);
-	size_t ids = BATCH_SAMPLES + LIMIT_FORMAT_FIELDS;
 	struct pack_shard shard = {.data = BUF_INIT(LIMIT_DATASET_BYTES)};
-	_cleanup_(work_release) struct work w = {.p = p, .shard = &shard};
+	_cleanup_(work_release) struct work w = {.shard = &shard};
 	char name[PACK_NAME_SIZE];
-	int r = 0;
+	int r = work_init(&w, p, err);
 
-	w.ids = calloc(ids, sizeof(*w.ids));
-	w.offsets = calloc(ids + 1, sizeof(*w.offsets));
-	w.fields = calloc(1, sizeof(*w.fields));
 	shard.ends = calloc(units, sizeof(*shard.ends));
-	if (!w.ids || !w.offsets || !w.fields || !shard.ends)
+	if (r == 0 && !shard.ends)
 		r = error_memory(err);
 	if (r == 0)
 		r = add_units(&w, i, err);
@@ -501,26 +498,22 @@ static int write_shard(void *cookie, size_t i, struct penstock_error *err)
 /* The first sample decides what all have in common. */
 static int begin(struct pack *p, struct penstock_error *err)
 {
-	size_t ids = BATCH_SAMPLES + LIMIT_FORMAT_FIELDS;
-	_cleanup_(work_release) struct work w = {.p = p};
+	_cleanup_(work_release) struct work w = {0};
 	struct pack_sample first;
 	uint64_t n;
-	int r = 0;
+	int r;
 
 	if (!p->format->begin)
 		return 0;
-	w.ids = calloc(ids, sizeof(*w.ids));
-	w.offsets = calloc(ids + 1, sizeof(*w.offsets));
-	w.fields = calloc(1, sizeof(*w.fields));
-	if (!w.ids || !w.offsets || !w.fields)
-		return error_memory(err);
-	r = read_batch(&w, 0, 1, &n, err);
+	r = work_init(&w, p, err);
+	if (r == 0)
+		r = read_batch(&w, 0, 1, &n, err);
 	if (r == 0)
 		r = make_sample(&w, order_at(&p->order, 0), 0, &first, err);
 	return r < 0 ? r : p->format->begin(p, &first, err);
 }
 
-/* ---- all of it ---- */
+/* ---- the whole ---- */
 
 static void release(struct pack *p)
 {

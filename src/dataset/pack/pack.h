@@ -34,7 +34,7 @@ struct pack_target {
 struct pack_options {
 	const char *format; /* "tar", "mds", "tfrecord", "records", "npy" */
 	uint64_t shard_bytes; /* a shard ends with the sample that reaches it */
-	int zstd; /* level at which shards of MDS are compressed; 0: they are not */
+	int zstd; /* level of compression for shards of MDS; 0 for none */
 	size_t jobs; /* shards written at a time; each is in memory */
 	bool shuffle; /* by `seed`; by number otherwise */
 	uint64_t seed;

@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "dataset/format/tar.h"
+#include "dataset/format/tar_walk.h"
+#include "dataset/jpeg/jpeg.h"
 #include "dataset/pack/internal.h"
-
-#define BLOCK 512
 
 struct ustar {
 	char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], sum[8], type, link[100],
@@ -19,9 +19,9 @@ struct ustar {
 
 static void pad(struct buf *out, size_t size)
 {
-	static const char zeros[BLOCK];
+	static const char zeros[TAR_BLOCK];
 
-	buf_add(out, zeros, (BLOCK - size % BLOCK) % BLOCK);
+	buf_add(out, zeros, (size_t)(tar_padded(size) - size));
 }
 
 static void add_header(struct buf *out, const char *name, size_t size, char type)
@@ -150,27 +150,24 @@ static bool is_one_of(const char *word, const char *const *words)
 /* The extension that lets readers decode the value; "" if the name has it already. */
 static const char *suffix_of(const struct format_field *f, const char *name)
 {
-	static const char *const texts[] = {"txt", "text", "transcript", "cls", "cls2", "class",
-		"count", "index", "inx", "id", NULL};
-	static const char *const jsons[] = {"json", "jsn", NULL};
 	static const char *const images[] = {"jpg", "jpeg", "png", "ppm", "pgm", "pbm", "webp",
 		"mp3", "flac", "wav", "mp4", "bin", "pth", NULL};
 	const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
 
 	switch (f->type) {
 	case FORMAT_TEXT:
-		return is_one_of(last, texts) ? "" : ".txt";
+		return tar_type_of(name) == FORMAT_TEXT ? "" : ".txt";
 	case FORMAT_JSON:
-		return is_one_of(last, jsons) ? "" : ".json";
+		return tar_type_of(name) == FORMAT_JSON ? "" : ".json";
 	case FORMAT_NUMBER:
 	case FORMAT_ARRAY:
-		return strcmp(last, "npy") == 0 ? "" : ".npy";
+		return tar_type_of(name) == FORMAT_ARRAY ? "" : ".npy";
 	case FORMAT_BYTES:
 		break;
 	}
 	if (is_one_of(last, images))
 		return "";
-	if (f->size > 3 && memcmp(f->data, "\xff\xd8\xff", 3) == 0)
+	if (jpeg_is(f->data, f->size))
 		return ".jpg";
 	return f->size > 4 && memcmp(f->data, "\x89PNG", 4) == 0 ? ".png" : ".bin";
 }
@@ -235,7 +232,7 @@ static int add(const struct pack *p, const struct pack_sample *s, struct buf *ou
 
 static int end(const struct pack *p, struct pack_shard *shard, struct penstock_error *err)
 {
-	static const char zeros[2 * BLOCK];
+	static const char zeros[2 * TAR_BLOCK];
 
 	(void)p;
 	(void)err;

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "dataset/format/tfrecord.h"
 #include "dataset/pack/internal.h"
-#include "s3/sum/checksum.h"
 
 /* Numbers of the fields in the messages. */
 enum { BYTES_LIST = 1, FLOAT_LIST = 2, INT64_LIST = 3 };
@@ -96,13 +95,6 @@ static void add_shape(struct buf *features, const struct format_field *f)
 	buf_release(&name);
 }
 
-static uint32_t masked_crc(const void *data, size_t len)
-{
-	uint32_t crc = crc32c_update(0, data, len);
-
-	return htole32((crc >> 15 | crc << 17) + 0xa282ead8);
-}
-
 static int add(const struct pack *p, const struct pack_sample *s, struct buf *out,
 	struct penstock_error *err)
 {
@@ -118,7 +110,7 @@ static int add(const struct pack *p, const struct pack_sample *s, struct buf *ou
 		unsigned kind = BYTES_LIST;
 
 		r = add_values(f, &list, &kind, err);
-		/* The values of a list follow each other. */
+		/* The other values of a list come next. */
 		for (; r == 0 && f->count && f->index + 1 < f->count && i + 1 < s->n;
 			f = &s->fields[i])
 			r = add_values(&s->fields[++i], &list, &kind, err);
@@ -131,11 +123,11 @@ static int add(const struct pack *p, const struct pack_sample *s, struct buf *ou
 	if (r == 0 && (buf_failed(&features) || buf_failed(&example)))
 		r = buf_error(buf_failed(&features) ? &features : &example, "a record", err);
 	len = htole64(example.len);
-	crc = masked_crc(&len, sizeof(len));
+	crc = htole32(tfrecord_crc(&len, sizeof(len)));
 	buf_add(out, &len, sizeof(len));
 	buf_add(out, &crc, sizeof(crc));
 	buf_add(out, example.data, example.len);
-	crc = masked_crc(example.data, example.len);
+	crc = htole32(tfrecord_crc(example.data, example.len));
 	buf_add(out, &crc, sizeof(crc));
 	buf_release(&features);
 	buf_release(&example);

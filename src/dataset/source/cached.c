@@ -1,4 +1,4 @@
-/* Reads objects by way of the cache. */
+/* Reads objects through the cache. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,12 +11,12 @@
 #include "dataset/cache/cache.h"
 #include "dataset/source/internal.h"
 
-#define POLL_MS	 5 /* for blocks that others fetch */
-#define HASTY_MS (5 * 60 * 1000)
+#define POLL_MS	   5 /* interval of checks for blocks that other processes fetch */
+#define NO_WAIT_MS (5 * 60 * 1000) /* after a process that may be stopped */
 
 enum progress {
 	WAITING,
-	STRAIGHT, /* it is not cached: the store is read */
+	STRAIGHT, /* from the store, without the cache */
 	DONE,
 	FAILED
 };
@@ -33,11 +33,11 @@ struct batch {
 	struct source_read *reads;
 	size_t n;
 	enum progress *progress;
-	size_t *at; /* of each read: bytes that are in place */
+	size_t *at; /* bytes of each read that are in place */
 	char *scratch; /* CACHE_BLOCK */
 	struct claim claims[LIMIT_DATASET_FETCH];
 	size_t n_claims;
-	bool busy; /* others fetch what is missing */
+	bool busy; /* other processes fetch missing blocks */
 	const atomic_int *cancel;
 };
 
@@ -52,7 +52,7 @@ static void batch_release(struct batch *b)
 
 /* ---- files of the cache ---- */
 
-/* A shard is the same by any pattern and any index. */
+/* Returns the identity of a shard of the web, which is the same for any pattern and any index. */
 static char *web_identity(const struct source *s, size_t shard)
 {
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
@@ -77,7 +77,7 @@ static char *identity(const struct source *s, size_t shard)
 		s->text.data + s->shards[shard].etag);
 }
 
-/* Returns the open file of a shard; NULL if there is none. */
+/* Returns the open file of a shard, or NULL if there is none. */
 static struct block_file *file_of(struct source_reader *reader, size_t shard, bool make)
 {
 	const struct source *s = reader->source;
@@ -95,9 +95,9 @@ static struct block_file *file_of(struct source_reader *reader, size_t shard, bo
 	return id && block_file_open(s->cache, file, id, make) ? file : NULL;
 }
 
-/* ---- what is there ---- */
+/* ---- blocks that are cached ---- */
 
-/* Puts the next bytes of a read into place, as far as the cache has them. */
+/* Puts the next bytes of a read into place, up to the first missing block. */
 static void deliver(struct batch *b, size_t i)
 {
 	struct source_read *read = &b->reads[i];
@@ -123,7 +123,7 @@ static void deliver(struct batch *b, size_t i)
 		b->progress[i] = DONE;
 }
 
-/* ---- what is missing ---- */
+/* ---- blocks that are missing ---- */
 
 static bool is_claimed(const struct batch *b, const struct block_file *file, uint64_t block)
 {
@@ -163,7 +163,8 @@ static void claim_blocks(struct batch *b, size_t i)
 	}
 }
 
-/* Claims blocks of the reads that wait. No file is closed meanwhile, since there are few. */
+/* Claims blocks of the waiting reads, of so few shards that none of their files has to be
+ * closed. */
 static void claim_all(struct batch *b)
 {
 	size_t files = 0, shard = SIZE_MAX;
@@ -179,7 +180,7 @@ static void claim_all(struct batch *b)
 	}
 }
 
-/* Makes one read of claimed blocks in a row. Returns how many there are. */
+/* Makes one read of adjacent claimed blocks. Returns their number. */
 static size_t join(const struct claim *claims, size_t n, char *data, struct source_read *out)
 {
 	const struct block_file *file = claims[0].file;
@@ -195,7 +196,7 @@ static size_t join(const struct claim *claims, size_t n, char *data, struct sour
 	return k;
 }
 
-/* The reads that need this range get its error. */
+/* Passes the error of a range to the reads that need it. */
 static void fail(struct batch *b, struct source_read *range)
 {
 	for (size_t i = 0; i < b->n; i++) {
@@ -211,8 +212,8 @@ static void fail(struct batch *b, struct source_read *range)
 	penstock_error_release(&range->error);
 }
 
-/* Fetches the claimed blocks, and writes them. Returns how many ranges failed, or an error of the
- * call. */
+/* Fetches the claimed blocks and writes them to the cache. Returns the number of ranges that
+ * failed, or an error of the call. */
 static int fetch(struct batch *b, struct penstock_error *err)
 {
 	_cleanup_free_ struct source_read *ranges = calloc(b->n_claims, sizeof(*ranges));
@@ -249,7 +250,7 @@ static int fetch(struct batch *b, struct penstock_error *err)
 
 /* ---- without the cache ---- */
 
-/* The rest of each read that is not cached. */
+/* Reads the rest of the STRAIGHT ones. */
 static int read_straight(struct batch *b, struct penstock_error *err)
 {
 	_cleanup_free_ struct source_read *rest = calloc(b->n, sizeof(*rest));
@@ -260,7 +261,7 @@ static int read_straight(struct batch *b, struct penstock_error *err)
 		return error_memory(err);
 	for (size_t i = 0; i < b->n; i++) {
 		const struct source_read *read = &b->reads[i];
-		/* Pieces begin again. */
+		/* Pieces are received again from their start. */
 		size_t at = read->data ? b->at[i] : 0;
 
 		if (b->progress[i] != STRAIGHT)
@@ -281,9 +282,10 @@ static int read_straight(struct batch *b, struct penstock_error *err)
 	return r;
 }
 
-/* ---- all of it ---- */
+/* ---- the reads of a call ---- */
 
-/* Fails the reads that were left when another one failed. */
+/* Fails the reads that were not done when another one failed. Returns the number of all failed
+ * ones. */
 static int fail_rest(struct batch *b)
 {
 	int failed = 0;
@@ -296,21 +298,22 @@ static int fail_rest(struct batch *b)
 	return failed;
 }
 
-/* True once another process has not fetched a block for so long that it may be stopped. From then
- * on none is waited for, for a while. */
+/* Returns true if another process has not fetched a block for so long that it may be stopped. For a
+ * while no process is then waited for. */
 static bool is_too_late(struct source *s, int64_t since)
 {
 	int64_t now = clock_monotonic_ms();
 
-	if (now < atomic_load(&s->hasty_until_ms))
+	if (now < atomic_load(&s->no_wait_until_ms))
 		return true;
 	if (now - since < LIMIT_DATASET_WAIT_MS)
 		return false;
-	atomic_store(&s->hasty_until_ms, now + HASTY_MS);
+	atomic_store(&s->no_wait_until_ms, now + NO_WAIT_MS);
 	return true;
 }
 
-/* Until no read waits. Returns whether some failed, or an error of the call. */
+/* Runs until no read is waiting. Returns a number above 0 if some failed, or an error of the
+ * call. */
 static int fill(struct batch *b, struct penstock_error *err)
 {
 	int64_t since = clock_monotonic_ms();

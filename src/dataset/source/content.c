@@ -1,4 +1,4 @@
-/* Which shards are compressed, and what is in memory of them. */
+/* The compressed shards of a source, and their contents in memory. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -13,7 +13,8 @@ void packed_init(struct source *s)
 	clock_cond_init(&s->changed);
 }
 
-/* Threads of the parent may have held the lock, and do not go on here. What they unpacked stays. */
+/* A thread of the parent may have held the lock, and does not exist in the child. Contents that
+ * were unpacked before stay. */
 void packed_after_fork(struct source *s)
 {
 	packed_init(s);

@@ -1,5 +1,4 @@
-/* Hidden files next to the shards, for an index. */
-#include <limits.h>
+/* Reads and writes an index next to the shards. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,37 +8,6 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "dataset/source/internal.h"
-#include "net/credentials/credentials.h"
-
-int source_listed(struct source *s, const struct source_place *place, struct penstock_error *err)
-{
-	struct source_list list = {0};
-	int r = place->listed ? place->listed(place->listed_cookie, s, &list, err) : 0;
-
-	if (r <= 0)
-		return r;
-	if (list.objects == source_is_local(s)) {
-		r = source_adopt(s, &list, err);
-		return r < 0 ? r : 1;
-	}
-	source_borrow(s, &list);
-	return 1;
-}
-
-bool source_is_single(const struct source *s)
-{
-	return s->single;
-}
-
-char *source_identity(const struct source *s)
-{
-	if (source_is_local(s))
-		return realpath(s->prefix, NULL);
-	if (s->engine)
-		return str_printf("%s%s%s", s->prefix, s->pattern, s->query);
-	return str_printf(
-		"%s %s/%s", object_client_settings(s->client)->endpoint_url, s->bucket, s->prefix);
-}
 
 static int append(void *cookie, const void *data, size_t len, struct penstock_error *err)
 {

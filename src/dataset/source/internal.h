@@ -30,7 +30,7 @@ struct shard {
 struct packed {
 	struct source_content content;
 	/* Under the lock of the source. */
-	char *data; /* what it contains; NULL: not unpacked */
+	char *data; /* the content; NULL if it is not unpacked */
 	bool loading; /* a thread unpacks it */
 	unsigned readers;
 	uint64_t used; /* age */
@@ -39,7 +39,7 @@ struct packed {
 struct source {
 	char *url; /* as given */
 	struct object_client *client; /* of objects */
-	struct http_engine *engine; /* of the web; neither: local files */
+	struct http_engine *engine; /* of the web; both are NULL for local files */
 	/* For source_after_fork(). */
 	int (*open)(
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
@@ -47,7 +47,7 @@ struct source {
 	void *cookie;
 	bool google;
 	char bucket[sizeof(((struct location *)NULL)->bucket)];
-	char *prefix; /* of the keys, or the path; of a single object or file the whole of it */
+	char *prefix; /* of the keys, or the path; the whole key or path of a single shard */
 	char *pattern; /* names of the web, as they were given; "" for a directory */
 	char *query; /* of URLs of the web: "?…", or "" */
 	bool encode; /* names are not encoded yet, for URLs */
@@ -58,19 +58,19 @@ struct source {
 	struct shard *shards;
 	size_t n;
 	bool borrowed; /* `text` and `shards` belong to an index */
-	struct packed **packed; /* of each shard; NULL: none is compressed */
-	uint64_t room; /* bytes for what they contain */
+	struct packed **packed; /* of each shard; NULL if none is compressed */
+	uint64_t room; /* bytes for their contents */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	/* Under the lock. */
 	uint64_t unpacked; /* bytes in memory, or about to be */
 	uint64_t clock;
-	struct block_cache *cache; /* of objects; NULL: none */
-	_Atomic int64_t hasty_until_ms; /* no waiting for blocks that others fetch before */
+	struct block_cache *cache; /* of objects; NULL if there is none */
+	_Atomic int64_t no_wait_until_ms; /* blocks that other processes fetch are not waited for */
 };
 
-/* A file that was read last stays open for the next read: a local one, of which `fd` and `shard`
- * are used, or one of the cache. */
+/* A file that stays open for the next read: a local one, for which `fd` and `shard` are used, or
+ * one of the cache. */
 struct open_file {
 	struct block_file file;
 	unsigned used;
@@ -108,10 +108,10 @@ int source_web_get(const struct source *s, const char *name, const atomic_int *c
 int source_expand(
 	const char *url, const char *text, struct strlist *out, struct penstock_error *err);
 
-/* hidden.c: takes the list of an index. Returns 1 if there is one. */
+/* source.c: takes the list of an index. Returns 1 if there is one. */
 int source_listed(struct source *s, const struct source_place *place, struct penstock_error *err);
 
-/* content.c */
+/* content.c: the compressed shards. */
 void packed_init(struct source *s);
 void packed_after_fork(struct source *s);
 void packed_release(struct source *s);
@@ -122,10 +122,10 @@ struct block_file *source_file(struct source_reader *reader, size_t shard);
 /* read.c: reads shards as they are stored; n > 0. */
 int source_read_stored(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
-/* objects.c: from the store. */
+/* objects.c: reads them from the store. */
 int source_read_objects(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
-/* cached.c: from the cache, and into it what is missing there. */
+/* cached.c: reads them from the cache, and fills it with missing blocks. */
 int source_read_cached(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
 

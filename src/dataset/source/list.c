@@ -16,7 +16,7 @@ _Static_assert(sizeof(struct shard) == sizeof(struct source_entry) &&
 		       offsetof(struct shard, name) == offsetof(struct source_entry, name) &&
 		       offsetof(struct shard, etag) == offsetof(struct source_entry, etag) &&
 		       offsetof(struct shard, mtime_ns) == offsetof(struct source_entry, mtime_ns),
-	"entries are shards as they are");
+	"a list is used as an array of shards");
 
 int source_add(struct source *s, const struct entry *entry, struct penstock_error *err)
 {
@@ -95,6 +95,13 @@ struct source_list source_list(const struct source *s)
 		.entries = (const void *)s->shards,
 		.text = s->text.data,
 		.text_len = s->text.len};
+}
+
+bool source_list_equal(struct source_list a, struct source_list b)
+{
+	return a.objects == b.objects && a.n == b.n && a.text_len == b.text_len &&
+	       memcmp(a.text, b.text, a.text_len) == 0 &&
+	       memcmp(a.entries, b.entries, a.n * sizeof(*a.entries)) == 0;
 }
 
 size_t source_count(const struct source *s)

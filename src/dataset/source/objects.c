@@ -7,7 +7,7 @@
 #include "dataset/source/internal.h"
 #include "transfer/reads.h"
 
-/* At most LIMIT_READS. */
+/* Reads at most LIMIT_READS ranges. */
 static int read_some(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err)
 {
@@ -47,6 +47,7 @@ static int read_some(struct source_reader *reader, struct source_read *reads, si
 	return r;
 }
 
+/* Returns the number of failed reads with those that are not tried. */
 static int not_read(struct source_read *reads, size_t n, int failed)
 {
 	for (size_t i = 0; i < n; i++)

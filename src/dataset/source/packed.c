@@ -10,14 +10,14 @@
 #include "base/limits.h"
 #include "dataset/source/internal.h"
 
-#define POLL_MS 50 /* after which a thread that waits for another looks if it is cancelled */
+#define POLL_MS 50 /* interval at which a waiting thread checks for cancellation */
 /* Bytes of a shard that a scan fetches: its first block, which zstd makes of at most 128 KiB. */
 #define HEAD (160 * KIB)
 
 /* ---- unpacking ---- */
 
-/* These functions unpack the first `size` bytes, and return how many there were; SIZE_MAX at an
- * error, with its reason. `all`: the input has all bytes, which must be what it contains. */
+/* These functions unpack up to `size` bytes and return their number, or SIZE_MAX with a reason. If
+ * `all` is set the input is a whole shard, which must contain exactly so many bytes. */
 
 static size_t unpack_gzip(
 	const char *in, size_t len, char *out, size_t size, bool all, const char **reason)
@@ -38,7 +38,7 @@ static size_t unpack_gzip(
 	*reason = r == ISAL_INCORRECT_CHECKSUM ? "its checksum is wrong" : "its bytes are no gzip";
 	if (r < 0)
 		return SIZE_MAX;
-	*reason = "it goes on after its declared size, or its end is missing";
+	*reason = "it continues after its declared size, or its end is missing";
 	if (all && (state->block_state != ISAL_BLOCK_FINISH || state->avail_in))
 		return SIZE_MAX;
 	return size - state->avail_out;
@@ -103,7 +103,7 @@ static int read_stored(struct source_reader *reader, struct source_read *read, c
 	return r <= 0 ? r : error_move(&read->error, &stored.error);
 }
 
-/* Fetches the shard, and returns what it contains; NULL with the error of `read`. */
+/* Fetches the shard and returns its content, or NULL with the error in `read`. */
 static char *unpack(struct source_reader *reader, struct source_read *read, const struct packed *p,
 	const atomic_int *cancel)
 {
@@ -129,7 +129,7 @@ static char *unpack(struct source_reader *reader, struct source_read *read, cons
 	return take_pointer(data);
 }
 
-/* Reads what the first bytes of the shard contain. Returns 1 if they do not suffice. */
+/* Reads from the content of the shard's first bytes. Returns 1 if they do not suffice. */
 static int read_head(struct source_reader *reader, struct source_read *read, const struct packed *p,
 	const atomic_int *cancel)
 {
@@ -137,7 +137,7 @@ static int read_head(struct source_reader *reader, struct source_read *read, con
 	_cleanup_free_ char *stored = NULL, *data = NULL;
 	const char *reason;
 
-	/* All of a small one costs no more. */
+	/* To fetch all of a small shard costs no more. */
 	if (len <= HEAD || read->offset + read->length >= p->content.size)
 		return 1;
 	need = (size_t)read->offset + read->length;
@@ -185,8 +185,8 @@ static bool forget_oldest(struct source *s)
 	return true;
 }
 
-/* Under the lock: takes `size` bytes of the room, which other threads give back. None waits while
- * it holds a shard. */
+/* Under the lock: takes `size` bytes of the room, which other threads give back. No thread waits
+ * while it holds a shard. */
 static int take_room(
 	struct source *s, uint64_t size, const atomic_int *cancel, struct penstock_error *err)
 {
@@ -233,7 +233,7 @@ static int hold(struct source_reader *reader, struct source_read *read, const at
 	return r;
 }
 
-/* Returns 1 at an error, which is in `read`. */
+/* Returns 1 after an error, which is in `read`. */
 static int read_packed(
 	struct source_reader *reader, struct source_read *read, const atomic_int *cancel)
 {
@@ -267,7 +267,7 @@ int source_read(struct source_reader *reader, struct source_read *reads, size_t 
 		return source_read_stored(reader, reads, n, cancel, err);
 	for (size_t i = 0; i < n; i++) {
 		reads[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
-		/* A store that is away is not waited for again. */
+		/* The time to wait for an unavailable store is spent once. */
 		if (failed)
 			r = -error_set(
 				&reads[i].error, PENSTOCK_E_CANCELLED, "another read failed");

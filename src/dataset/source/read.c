@@ -62,7 +62,7 @@ static int file_of(struct source_reader *reader, size_t shard, struct penstock_e
 	return fd;
 }
 
-/* Returns false at an error, which is in `read`. */
+/* Returns false after an error, which is in `read`. */
 static bool read_part(const struct source *s, struct source_read *read, int fd, uint64_t at,
 	void *data, size_t len)
 {
@@ -114,7 +114,7 @@ static int read_files(
 	return failed;
 }
 
-/* ---- both ---- */
+/* ---- files and objects ---- */
 
 int source_read_stored(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err)

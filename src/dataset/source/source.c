@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "dataset/cache/cache.h"
 #include "dataset/source/internal.h"
+#include "net/credentials/credentials.h"
 #include "transfer/listing.h"
 
 /* ---- the list of shards ---- */
@@ -38,6 +39,21 @@ static int add_all(struct source *s, struct entry_source *entries, struct pensto
 			return r;
 	}
 	return r;
+}
+
+int source_listed(struct source *s, const struct source_place *place, struct penstock_error *err)
+{
+	struct source_list list = {0};
+	int r = place->listed ? place->listed(place->listed_cookie, s, &list, err) : 0;
+
+	if (r <= 0)
+		return r;
+	if (list.objects == source_is_local(s)) {
+		r = source_adopt(s, &list, err);
+		return r < 0 ? r : 1;
+	}
+	source_borrow(s, &list);
+	return 1;
 }
 
 /* A relative path may be s3://… without its beginning. */
@@ -226,4 +242,19 @@ int source_after_fork(struct source *s, struct penstock_error *err)
 const char *source_url(const struct source *s)
 {
 	return s->url;
+}
+
+bool source_is_single(const struct source *s)
+{
+	return s->single;
+}
+
+char *source_identity(const struct source *s)
+{
+	if (source_is_local(s))
+		return realpath(s->prefix, NULL);
+	if (s->engine)
+		return str_printf("%s%s%s", s->prefix, s->pattern, s->query);
+	return str_printf(
+		"%s %s/%s", object_client_settings(s->client)->endpoint_url, s->bucket, s->prefix);
 }

@@ -78,8 +78,8 @@ struct source_place {
 	int (*open_web)(void *cookie, struct http_engine **out, struct penstock_error *err);
 	void *cookie;
 	const atomic_int *cancel; /* of source_open(); may be NULL */
-	const char *cache; /* directory in which objects are kept; NULL: none */
-	uint64_t cache_size; /* bytes; 0: half of the file system */
+	const char *cache; /* directory in which objects are kept; NULL if there is none */
+	uint64_t cache_size; /* bytes; 0 for half of the file system */
 	/* Called for a prefix: returns 1 if `out` is the list of its shards, which stays as long as
 	 * the source, or 0 if they have to be listed. May be NULL. */
 	int (*listed)(void *cookie, const struct source *source, struct source_list *out,
@@ -103,13 +103,16 @@ bool source_is_web(const struct source *source);
 bool source_is_single(const struct source *source);
 /* The list, borrowed. */
 struct source_list source_list(const struct source *source);
+/* Returns true if two lists have the same shards in the same versions. */
+bool source_list_equal(struct source_list a, struct source_list b);
 /* Identifies the place for files that other processes keep about it: the endpoint and the URL, or
  * the absolute path. Returns NULL if out of memory; free() it. */
 char *source_identity(const struct source *source);
 /* Appends the file or object `name` below the prefix. PENSTOCK_E_NOT_FOUND if there is none. */
 int source_get(const struct source *source, const char *name, const atomic_int *cancel,
 	struct buf *out, struct penstock_error *err);
-/* Replaces it as a whole. PENSTOCK_E_INVALID if the URL names one shard, or is http(s)://. */
+/* Replaces that file or object as a whole. PENSTOCK_E_INVALID if the URL names one shard, or is
+ * http(s)://. */
 int source_put(const struct source *source, const char *name, const void *data, size_t len,
 	const atomic_int *cancel, struct penstock_error *err);
 size_t source_count(const struct source *source);
@@ -119,24 +122,26 @@ const char *source_name(const struct source *source, size_t shard);
 uint64_t source_size(const struct source *source, size_t shard);
 /* Returns the number of the shard with this name, or SIZE_MAX. */
 size_t source_find(const struct source *source, const char *name);
+
 /* ---- compressed shards ---- */
 
 enum source_packing { SOURCE_GZIP, SOURCE_ZSTD };
 
 struct source_sum {
-	enum checksum_kind kind; /* CHECKSUM_NONE: not known */
+	enum checksum_kind kind; /* CHECKSUM_NONE if it is not known */
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 };
 
 struct source_content {
 	enum source_packing packing;
-	uint64_t size; /* bytes that it contains */
+	uint64_t size; /* bytes of the content */
 	struct source_sum stored, unpacked; /* of the shard as it is stored, and of its content */
 };
 
-/* From now on the shard is what it contains. The first read fetches and unpacks all of it, and it
- * stays in memory until others need the room (LIMIT_DATASET_UNPACKED). To be called before other
- * threads read. PENSTOCK_E_LIMIT if it is too large. */
+/* Declares a shard compressed: from now on its bytes are those of its content. The first read
+ * fetches and unpacks all of it, and it stays in memory until other shards need the room
+ * (LIMIT_DATASET_UNPACKED). To be called before other threads read. PENSTOCK_E_LIMIT if the shard
+ * is too large. */
 int source_unpack(struct source *source, size_t shard, const struct source_content *content,
 	struct penstock_error *err);
 /* True if some shards are compressed. */
@@ -149,9 +154,9 @@ struct source_read {
 	size_t shard;
 	uint64_t offset;
 	size_t length;
-	void *data; /* gets `length` bytes; borrowed. NULL: `pieces` get them */
-	/* Into `data`. A compressed shard is unpacked no further than is needed, and the cache is
-	 * not filled. */
+	void *data; /* gets `length` bytes; borrowed; NULL if `pieces` get them */
+	/* Only with `data`: a compressed shard is unpacked no further than is needed, and the cache
+	 * is not filled. */
 	bool scan;
 	struct read_pieces pieces;
 	struct penstock_error error; /* set by source_read(); release it */
@@ -172,8 +177,8 @@ int source_reader_new(
 void source_reader_free(struct source_reader *reader);
 /* Closes the file of a shard that is not read again soon. */
 void source_reader_close(struct source_reader *reader, size_t shard);
-/* Reads all; after a failure some may not be tried. Returns how many failed, whose `error` says
- * why, or a negative error of the call. */
+/* Reads all ranges; after a failure some may not be tried. Returns the number of those that failed,
+ * whose `error` has the reason, or a negative error of the call. */
 int source_read(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
 

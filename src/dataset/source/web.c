@@ -81,7 +81,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Finds all files, and makes shards of them. A name that is there twice is one shard. */
+/* Finds all files, and makes shards of them. A repeated name is one shard. */
 static int find_files(struct source *s, struct strlist *names, const atomic_int *cancel,
 	struct penstock_error *err)
 {
@@ -144,9 +144,10 @@ static int open_directory(
 {
 	_cleanup_(strlist_release) struct strlist names = {0};
 	struct source_list list = {0};
-	int r = place->listed ? place->listed(place->listed_cookie, s, &list, err) : 0;
+	int r;
 
 	s->encode = true;
+	r = place->listed ? place->listed(place->listed_cookie, s, &list, err) : 0;
 	if (r > 0 && !list.objects)
 		return use_times(s, &list, err);
 	if (r > 0)

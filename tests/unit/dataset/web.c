@@ -192,7 +192,7 @@ static void the_versions_of_an_index_are_compared(void **state)
 	f->etag = "\"e\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:38 GMT";
 	assert_int_equal(
 		dataset_read(f->set, &id, 1, data, NULL, &f->err), -(int)PENSTOCK_E_CHANGED);
-	assert_int_equal(dataset_write_index(f->set, NULL, &f->err), -(int)PENSTOCK_E_UNSUPPORTED);
+	assert_int_equal(dataset_write_index(f->set, NULL, &f->err), -(int)PENSTOCK_E_INVALID);
 }
 
 int main(void)
