@@ -223,7 +223,8 @@ static bool identify(struct request *req)
 		return true;
 	if (!request_authenticate(req))
 		return false;
-	request_sender_is_known(req);
+	if (!req->anonymous)
+		request_sender_is_known(req);
 	return true;
 }
 

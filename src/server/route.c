@@ -2,6 +2,7 @@
 
 #include "base/cleanup.h"
 #include "s3/message/read_many.h"
+#include "server/access/access.h"
 #include "server/form/multipart.h"
 #include "server/op/op.h"
 #include "server/request/headers.h"
@@ -25,6 +26,7 @@ struct route {
 	const char *sub; /* may be NULL */
 	enum how how;
 	request_fn fn;
+	const char *action; /* that a policy has to allow; NULL if `fn` checks that itself */
 };
 
 /* AWS's replies for configurations that a bucket does not have. */
@@ -33,59 +35,78 @@ struct absence {
 	const char *sub;
 	const char *code;
 	const char *message;
+	const char *action;
 };
 
 static const struct route routes[] = {
-	{SERVICE, "GET", NULL, WORKER, op_list_buckets},
-	{BUCKET, "PUT", NULL, DOCUMENT, op_create_bucket},
-	{BUCKET, "HEAD", NULL, LOOP, op_head_bucket},
-	{BUCKET, "DELETE", NULL, WORKER, op_delete_bucket},
-	{BUCKET, "GET", NULL, WORKER, op_list_objects},
-	{BUCKET, "GET", "list-type", WORKER, op_list_objects_v2},
-	{BUCKET, "GET", "versions", WORKER, op_list_versions},
-	{BUCKET, "GET", "location", LOOP, op_bucket_location},
-	{BUCKET, "GET", "versioning", LOOP, op_bucket_versioning},
-	{BUCKET, "PUT", "versioning", DOCUMENT, op_put_bucket_versioning},
-	{BUCKET, "GET", "cors", WORKER, op_bucket_cors},
-	{BUCKET, "PUT", "cors", DOCUMENT, op_put_bucket_cors},
-	{BUCKET, "DELETE", "cors", WORKER, op_delete_bucket_cors},
-	{BUCKET, "GET", "lifecycle", WORKER, op_bucket_lifecycle},
-	{BUCKET, "PUT", "lifecycle", DOCUMENT, op_put_bucket_lifecycle},
-	{BUCKET, "DELETE", "lifecycle", WORKER, op_delete_bucket_lifecycle},
-	{BUCKET, "GET", "logging", WORKER, op_bucket_logging},
-	{BUCKET, "PUT", "logging", DOCUMENT, op_put_bucket_logging},
-	{BUCKET, "GET", "acl", LOOP, op_acl},
-	{BUCKET, "PUT", "acl", LOOP, op_put_acl},
-	{BUCKET, "GET", "object-lock", LOOP, op_object_lock},
-	{BUCKET, "PUT", "object-lock", DOCUMENT, op_put_object_lock},
-	{BUCKET, "GET", "tagging", LOOP, op_bucket_tagging},
-	{BUCKET, "PUT", "tagging", DOCUMENT, op_put_bucket_tagging},
-	{BUCKET, "DELETE", "tagging", WORKER, op_delete_bucket_tagging},
-	{BUCKET, "GET", "uploads", WORKER, op_list_uploads},
-	{BUCKET, "POST", "delete", DOCUMENT, op_delete_objects},
-	{BUCKET, "POST", NULL, BEGIN, op_post_object_begin},
-	{BUCKET, "POST", READ_MANY_QUERY, DOCUMENT, op_read_many},
-	{OBJECT, "GET", NULL, LOOP, op_get_object},
-	{OBJECT, "GET", "partNumber", LOOP, op_get_object},
-	{OBJECT, "HEAD", NULL, LOOP, op_get_object},
-	{OBJECT, "HEAD", "partNumber", LOOP, op_get_object},
-	{OBJECT, "GET", "attributes", LOOP, op_object_attributes},
-	{OBJECT, "GET", "acl", LOOP, op_acl},
-	{OBJECT, "PUT", "acl", LOOP, op_put_acl},
-	{OBJECT, "GET", "retention", LOOP, op_retention},
-	{OBJECT, "PUT", "retention", DOCUMENT, op_put_retention},
-	{OBJECT, "GET", "legal-hold", LOOP, op_legal_hold},
-	{OBJECT, "PUT", "legal-hold", DOCUMENT, op_put_legal_hold},
-	{OBJECT, "GET", "tagging", LOOP, op_tagging},
-	{OBJECT, "PUT", "tagging", DOCUMENT, op_put_tagging},
-	{OBJECT, "DELETE", "tagging", WORKER, op_delete_tagging},
-	{OBJECT, "PUT", NULL, BEGIN, op_put_object_begin},
-	{OBJECT, "DELETE", NULL, WORKER, op_delete_object},
-	{OBJECT, "POST", "uploads", WORKER, op_create_upload},
-	{OBJECT, "PUT", "uploadId", BEGIN, op_upload_part_begin},
-	{OBJECT, "GET", "uploadId", WORKER, op_list_parts},
-	{OBJECT, "POST", "uploadId", DOCUMENT, op_complete_upload},
-	{OBJECT, "DELETE", "uploadId", WORKER, op_abort_upload},
+	{SERVICE, "GET", NULL, WORKER, op_list_buckets, "s3:ListAllMyBuckets"},
+	{BUCKET, "PUT", NULL, DOCUMENT, op_create_bucket, "s3:CreateBucket"},
+	{BUCKET, "HEAD", NULL, LOOP, op_head_bucket, "s3:ListBucket"},
+	{BUCKET, "DELETE", NULL, WORKER, op_delete_bucket, "s3:DeleteBucket"},
+	{BUCKET, "GET", NULL, WORKER, op_list_objects, "s3:ListBucket"},
+	{BUCKET, "GET", "list-type", WORKER, op_list_objects_v2, "s3:ListBucket"},
+	{BUCKET, "GET", "versions", WORKER, op_list_versions, "s3:ListBucketVersions"},
+	{BUCKET, "GET", "location", LOOP, op_bucket_location, "s3:GetBucketLocation"},
+	{BUCKET, "GET", "versioning", LOOP, op_bucket_versioning, "s3:GetBucketVersioning"},
+	{BUCKET, "PUT", "versioning", DOCUMENT, op_put_bucket_versioning, "s3:PutBucketVersioning"},
+	{BUCKET, "GET", "cors", WORKER, op_bucket_cors, "s3:GetBucketCORS"},
+	{BUCKET, "PUT", "cors", DOCUMENT, op_put_bucket_cors, "s3:PutBucketCORS"},
+	{BUCKET, "DELETE", "cors", WORKER, op_delete_bucket_cors, "s3:PutBucketCORS"},
+	{BUCKET, "GET", "lifecycle", WORKER, op_bucket_lifecycle, "s3:GetLifecycleConfiguration"},
+	{BUCKET, "PUT", "lifecycle", DOCUMENT, op_put_bucket_lifecycle,
+		"s3:PutLifecycleConfiguration"},
+	{BUCKET, "DELETE", "lifecycle", WORKER, op_delete_bucket_lifecycle,
+		"s3:PutLifecycleConfiguration"},
+	{BUCKET, "GET", "logging", WORKER, op_bucket_logging, "s3:GetBucketLogging"},
+	{BUCKET, "PUT", "logging", DOCUMENT, op_put_bucket_logging, "s3:PutBucketLogging"},
+	{BUCKET, "GET", "acl", LOOP, op_acl, "s3:GetBucketAcl"},
+	{BUCKET, "PUT", "acl", LOOP, op_put_acl, "s3:PutBucketAcl"},
+	{BUCKET, "GET", "object-lock", LOOP, op_object_lock, "s3:GetBucketObjectLockConfiguration"},
+	{BUCKET, "PUT", "object-lock", DOCUMENT, op_put_object_lock,
+		"s3:PutBucketObjectLockConfiguration"},
+	{BUCKET, "GET", "policy", LOOP, op_bucket_policy, "s3:GetBucketPolicy"},
+	{BUCKET, "PUT", "policy", DOCUMENT, op_put_bucket_policy, "s3:PutBucketPolicy"},
+	{BUCKET, "DELETE", "policy", WORKER, op_delete_bucket_policy, "s3:DeleteBucketPolicy"},
+	{BUCKET, "GET", "policyStatus", LOOP, op_bucket_policy_status, "s3:GetBucketPolicyStatus"},
+	{BUCKET, "GET", "publicAccessBlock", LOOP, op_access_block,
+		"s3:GetBucketPublicAccessBlock"},
+	{BUCKET, "PUT", "publicAccessBlock", DOCUMENT, op_put_access_block,
+		"s3:PutBucketPublicAccessBlock"},
+	{BUCKET, "DELETE", "publicAccessBlock", WORKER, op_delete_access_block,
+		"s3:PutBucketPublicAccessBlock"},
+	{BUCKET, "GET", "ownershipControls", LOOP, op_ownership, "s3:GetBucketOwnershipControls"},
+	{BUCKET, "PUT", "ownershipControls", DOCUMENT, op_put_ownership,
+		"s3:PutBucketOwnershipControls"},
+	{BUCKET, "DELETE", "ownershipControls", WORKER, op_delete_ownership,
+		"s3:PutBucketOwnershipControls"},
+	{BUCKET, "GET", "tagging", LOOP, op_bucket_tagging, "s3:GetBucketTagging"},
+	{BUCKET, "PUT", "tagging", DOCUMENT, op_put_bucket_tagging, "s3:PutBucketTagging"},
+	{BUCKET, "DELETE", "tagging", WORKER, op_delete_bucket_tagging, "s3:PutBucketTagging"},
+	{BUCKET, "GET", "uploads", WORKER, op_list_uploads, "s3:ListBucketMultipartUploads"},
+	{BUCKET, "POST", "delete", DOCUMENT, op_delete_objects, NULL},
+	{BUCKET, "POST", NULL, BEGIN, op_post_object_begin, NULL},
+	{BUCKET, "POST", READ_MANY_QUERY, DOCUMENT, op_read_many, NULL},
+	{OBJECT, "GET", NULL, LOOP, op_get_object, "s3:GetObject"},
+	{OBJECT, "GET", "partNumber", LOOP, op_get_object, "s3:GetObject"},
+	{OBJECT, "HEAD", NULL, LOOP, op_get_object, "s3:GetObject"},
+	{OBJECT, "HEAD", "partNumber", LOOP, op_get_object, "s3:GetObject"},
+	{OBJECT, "GET", "attributes", LOOP, op_object_attributes, "s3:GetObject"},
+	{OBJECT, "GET", "acl", LOOP, op_acl, "s3:GetObjectAcl"},
+	{OBJECT, "PUT", "acl", LOOP, op_put_acl, "s3:PutObjectAcl"},
+	{OBJECT, "GET", "retention", LOOP, op_retention, "s3:GetObjectRetention"},
+	{OBJECT, "PUT", "retention", DOCUMENT, op_put_retention, "s3:PutObjectRetention"},
+	{OBJECT, "GET", "legal-hold", LOOP, op_legal_hold, "s3:GetObjectLegalHold"},
+	{OBJECT, "PUT", "legal-hold", DOCUMENT, op_put_legal_hold, "s3:PutObjectLegalHold"},
+	{OBJECT, "GET", "tagging", LOOP, op_tagging, "s3:GetObjectTagging"},
+	{OBJECT, "PUT", "tagging", DOCUMENT, op_put_tagging, NULL},
+	{OBJECT, "DELETE", "tagging", WORKER, op_delete_tagging, "s3:DeleteObjectTagging"},
+	{OBJECT, "PUT", NULL, BEGIN, op_put_object_begin, "s3:PutObject"},
+	{OBJECT, "DELETE", NULL, WORKER, op_delete_object, "s3:DeleteObject"},
+	{OBJECT, "POST", "uploads", WORKER, op_create_upload, "s3:PutObject"},
+	{OBJECT, "PUT", "uploadId", BEGIN, op_upload_part_begin, "s3:PutObject"},
+	{OBJECT, "GET", "uploadId", WORKER, op_list_parts, "s3:ListMultipartUploadParts"},
+	{OBJECT, "POST", "uploadId", DOCUMENT, op_complete_upload, "s3:PutObject"},
+	{OBJECT, "DELETE", "uploadId", WORKER, op_abort_upload, "s3:AbortMultipartUpload"},
 };
 
 /* Every subresource of S3, and our own; a request with one of them is never an ordinary one. In the
@@ -99,18 +120,14 @@ static const char *const subresources[] = {"uploadId", "uploads", "attributes", 
 	"versions", "delete", "list-type", "partNumber", READ_MANY_QUERY};
 
 static const struct absence absences[] = {
-	{BUCKET, "policy", "NoSuchBucketPolicy", "The bucket policy does not exist"},
-	{BUCKET, "policyStatus", "NoSuchBucketPolicy", "The bucket policy does not exist"},
 	{BUCKET, "website", "NoSuchWebsiteConfiguration",
-		"The specified bucket does not have a website configuration"},
+		"The specified bucket does not have a website configuration",
+		"s3:GetBucketWebsite"},
 	{BUCKET, "replication", "ReplicationConfigurationNotFoundError",
-		"The replication configuration was not found"},
+		"The replication configuration was not found", "s3:GetReplicationConfiguration"},
 	{BUCKET, "encryption", "ServerSideEncryptionConfigurationNotFoundError",
-		"The server side encryption configuration was not found"},
-	{BUCKET, "publicAccessBlock", "NoSuchPublicAccessBlockConfiguration",
-		"The public access block configuration was not found"},
-	{BUCKET, "ownershipControls", "OwnershipControlsNotFoundError",
-		"The bucket ownership controls were not found"},
+		"The server side encryption configuration was not found",
+		"s3:GetEncryptionConfiguration"},
 };
 
 static const char *find_sub(const struct request *req)
@@ -139,6 +156,9 @@ static void op_absent(struct request *req)
 
 static void follow(struct request *req, const struct route *route)
 {
+	if (route->action ? !access_check(req, route->action) || !access_check_headers(req)
+			  : !access_check_sender(req))
+		return;
 	if (route->how == BEGIN) {
 		route->fn(req);
 		return;
@@ -202,7 +222,11 @@ void request_route(struct request *req)
 		}
 	}
 	if (strcmp(req->method, "GET") == 0 && find_absence(level, sub))
-		follow(req, &(struct route){.how = LOOP, .fn = op_absent});
+		follow(req, &(struct route){.how = LOOP,
+				    .fn = op_absent,
+				    .action = find_absence(level, sub)->action});
+	else if (!access_check_sender(req))
+		return;
 	else if (sub)
 		reply_errorf(req, S3_E_NOT_IMPLEMENTED, "This store does not implement %s with ?%s",
 			req->method, sub);

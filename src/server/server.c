@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/near_socket.h"
 #include "base/str.h"
+#include "server/access/settings.h"
 #include "server/bucket/configs.h"
 #include "server/bucket/expiry.h"
 #include "server/handle.h"
@@ -221,6 +222,7 @@ static void server_free(struct server *server)
 	hasher_stop(server->hasher); /* it passes work to the workers */
 	workers_stop(server->workers);
 	connections_stop(server->connections);
+	settings_stop(server->settings);
 	configs_free(server->expiry);
 	pthread_key_delete(server->signer);
 	free(server->url);
@@ -250,7 +252,9 @@ int server_start(
 	server->access_log = options->access_log;
 	server->access_key_id = options->access_key_id;
 	server->secret_access_key = options->secret_access_key;
-	rc = fd = open_socket(options, err);
+	rc = settings_start(&server->settings) < 0 ? error_memory(err) : 0;
+	if (rc == 0)
+		rc = fd = open_socket(options, err);
 	if (rc >= 0)
 		rc = make_url(server, fd, options->address, err);
 	if (rc >= 0)

@@ -28,9 +28,9 @@ static int apply_create(struct store *store, struct txn *txn)
 	rc = db_exec(store->writer, SQL_BUCKET_ADD, "ti", t->name, store_tick(store));
 	if (rc == 0 && *new->region)
 		rc = db_exec(store->writer, SQL_REGION_SET, "tt", t->name, new->region);
+	store->configs_changed = true;
 	if (rc || (!new->config && !new->lock))
 		return rc;
-	store->configs_changed = true;
 	id = txn_bucket(store, txn, t->name);
 	if (id < 0)
 		return (int)-id;

@@ -2,12 +2,12 @@
  * Texts of a policy with wildcards ('*' and '?') and variables such as ${aws:username}. The value
  * of a variable is literal: a '*' in it is no wildcard. Internal to src/s3/access.
  *
- *	struct pattern pattern;
+ *	struct pattern pattern, filled;
  *
  *	if (pattern_read(&pattern, &arena, "home/${aws:username}/" "*", PATTERN_VARIABLES) < 0)
  *		return error_memory(err);
- *	if (pattern_fill(&pattern, question, &buf) > 0)
- *		matches = pattern_match(&buf, "home/ada/x", false);
+ *	if (pattern_fill(&pattern, question, &memory, &filled) > 0)
+ *		matches = pattern_match(&filled, "home/ada/x", false);
  */
 #ifndef S3_ACCESS_PATTERN_H
 #define S3_ACCESS_PATTERN_H

@@ -5,10 +5,8 @@
  *
  *	if (policy_parse(text, len, POLICY_OF_BUCKET, "bucket", &policy, err) < 0)
  *		... // -PENSTOCK_E_PROTOCOL: MalformedPolicy, with the message of err
- *	switch (policy_evaluate(policy, &(struct policy_question){ .action = "s3:GetObject",
- *		.resource = "arn:aws:s3:::bucket/key", .caller = &caller, .values = lookup })) {
- *	case POLICY_ALLOW: ...
- *	}
+ *	result = policy_evaluate(policy, &(struct policy_question){ .action = "s3:GetObject",
+ *		.resource = "arn:aws:s3:::bucket/key", .caller = &caller, .values = lookup });
  *	policy_free(policy);
  *
  * A policy is immutable: threads may evaluate it at the same time. There is no I/O here; the values

@@ -9,6 +9,7 @@
 #include "s3/message/messages.h"
 #include "s3/uri.h"
 #include "s3/message/xml.h"
+#include "server/access/access.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
 #include "server/request/reply.h"
@@ -293,7 +294,18 @@ void op_delete_object(struct request *req)
 		reply_header(req, "x-amz-delete-marker", "true");
 }
 
-/* Adds the outcome for one key, or nothing. */
+/* Returns true if the sender may delete a key of a list. */
+static bool may_delete(struct request *req, const struct s3_delete_item *item)
+{
+	const struct access_subject subject = {
+		.bucket = req->bucket, .key = item->key, .version = item->version_id};
+
+	return access_of(req, "s3:DeleteObject", &subject) == ACCESS_ALLOWED &&
+	       (!lock_is_bypassed(req) ||
+		       access_of(req, "s3:BypassGovernanceRetention", &subject) == ACCESS_ALLOWED);
+}
+
+/* Adds the outcome for one key, or nothing. `done` is NULL if it was refused. */
 static void delete_outcome(const struct s3_delete_item *item, const struct store_delete *done,
 	struct s3_delete_result *result, bool quiet)
 {
@@ -306,6 +318,9 @@ static void delete_outcome(const struct s3_delete_item *item, const struct store
 	} else if (s3_key_problem(item->key, strlen(item->key))) {
 		o->code = s3_error_info(S3_E_KEY_TOO_LONG)->code;
 		o->message = s3_key_problem(item->key, strlen(item->key));
+	} else if (!done) {
+		o->code = s3_error_info(S3_E_ACCESS_DENIED)->code;
+		o->message = s3_error_info(S3_E_ACCESS_DENIED)->message;
 	} else if (done->status == STORE_PRECONDITION) {
 		o->code = s3_error_info(S3_E_PRECONDITION_FAILED)->code;
 		o->message = s3_error_info(S3_E_PRECONDITION_FAILED)->message;
@@ -325,7 +340,7 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
 	_cleanup_free_ struct store_delete *items = calloc(wanted->n + 1, sizeof(*items));
-	_cleanup_free_ size_t *place = calloc(wanted->n + 1, sizeof(*place));
+	_cleanup_free_ struct store_delete **place = calloc(wanted->n + 1, sizeof(*place));
 	_cleanup_free_ struct s3_delete_outcome *outcomes = calloc(
 		wanted->n + 1, sizeof(*outcomes));
 	struct s3_delete_result result = {.outcomes = outcomes};
@@ -344,11 +359,13 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 			reply_error(req, S3_E_SLOW_DOWN);
 			return;
 		}
-		place[i] = wanted->n; /* the zeroed one after the last */
+		place[i] = &items[wanted->n]; /* the zeroed one after the last */
 		if ((w->version_id && !store_version_is_valid(w->version_id)) ||
 			s3_key_problem(w->key, strlen(w->key)))
 			continue;
-		place[i] = n;
+		place[i] = may_delete(req, w) ? &items[n] : NULL;
+		if (!place[i])
+			continue;
 		items[n] = (struct store_delete){.key = w->key,
 			.version = w->version_id,
 			.bypass = lock_is_bypassed(req),
@@ -365,7 +382,7 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 		const struct s3_delete_item *w = &wanted->items[i];
 		size_t at = result.n;
 
-		delete_outcome(w, &items[place[i]], &result, wanted->quiet);
+		delete_outcome(w, place[i], &result, wanted->quiet);
 		op_log_deleted(
 			req, w->key, w->version_id, result.n > at ? outcomes[at].code : NULL);
 	}

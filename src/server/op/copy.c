@@ -11,6 +11,7 @@
 #include "s3/conditions.h"
 #include "s3/range.h"
 #include "s3/uri.h"
+#include "server/access/access.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
 #include "server/request/reply.h"
@@ -173,8 +174,16 @@ static bool keep_headers(struct request *req, const struct store_object *source)
 	return headers_add_storage_class(req, out);
 }
 
+static bool may(struct request *req, const char *action, const struct source *from)
+{
+	return access_check_subject(req, action,
+		&(struct access_subject){
+			.bucket = from->bucket, .key = from->key, .version = from->version});
+}
+
 /* Selects the tags of the copy: those of the source or of the request. */
-static bool copy_tags(struct request *req, const struct store_object *source)
+static bool copy_tags(
+	struct request *req, const struct source *from, const struct store_object *source)
 {
 	const char *directive = request_header(req, "x-amz-tagging-directive");
 	const char *tags = store_object_header(source, TAGS_HEADER);
@@ -182,20 +191,23 @@ static bool copy_tags(struct request *req, const struct store_object *source)
 
 	if (directive && strcmp(directive, "REPLACE") == 0)
 		return tags_add(req, out);
+	if (tags && !may(req, "s3:GetObjectTagging", from))
+		return false;
 	if (tags)
 		store_header_add(out, TAGS_HEADER, tags);
 	return true;
 }
 
 /* Selects the headers of the copy: those of the source or of the request. */
-static bool copy_headers(struct request *req, const struct store_object *source, bool replace)
+static bool copy_headers(struct request *req, const struct source *from,
+	const struct store_object *source, bool replace)
 {
 	struct store_put *put = &req->put;
 
 	buf_release(&req->stored_headers);
 	if (replace ? !headers_collect(req, &req->stored_headers) : !keep_headers(req, source))
 		return false;
-	if (!copy_tags(req, source) || !lock_add(req, &req->stored_headers))
+	if (!copy_tags(req, from, source) || !lock_add(req, &req->stored_headers))
 		return false;
 	if (buf_failed(&req->stored_headers))
 		return reply_error(req, S3_E_SLOW_DOWN);
@@ -236,7 +248,7 @@ static void copy_with(
 	struct source from = {0};
 	int tries = 0;
 
-	if (!parse_source(req, &from))
+	if (!parse_source(req, &from) || !may(req, "s3:GetObject", &from))
 		return;
 	while (!attempt(req, &from)) {
 		if (++tries == COPY_TRIES) {
@@ -281,7 +293,7 @@ static bool try_copy(struct request *req, const struct source *from)
 			(unsigned long long)LIMIT_S3_PUT_MAX);
 		return true;
 	}
-	if (!copy_headers(req, source, replace) || !copy_checksum(req, source))
+	if (!copy_headers(req, from, source, replace) || !copy_checksum(req, source))
 		return true;
 	put->bucket = req->bucket;
 	put->key = req->key;

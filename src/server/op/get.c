@@ -12,6 +12,7 @@
 #include "s3/conditions.h"
 #include "s3/range.h"
 #include "s3/message/xml.h"
+#include "server/access/access.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
 #include "server/request/reply.h"
@@ -409,6 +410,8 @@ void op_object_attributes(struct request *req)
 			"retrieved is missing");
 		return;
 	}
+	if (!access_check(req, "s3:GetObjectAttributes"))
+		return;
 	object = reply_unless_found(req, req->bucket, req->key, req->version);
 	if (!object)
 		return;

@@ -9,6 +9,7 @@
 #include "s3/message/messages.h"
 #include "s3/uri.h"
 #include "s3/message/xml.h"
+#include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 

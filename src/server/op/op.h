@@ -13,10 +13,6 @@ struct store_list;
 struct store_object;
 struct store_list_query;
 
-/* The only account, as named in replies. */
-#define OWNER_ID   "70656e73746f636b00000000000000000000000000000000000000000000000000"
-#define OWNER_NAME "penstock"
-
 /* Gets the bucket of the request. Returns false with a reply set if it does not exist. */
 bool op_get_bucket(struct request *req, struct store_bucket *out);
 /* Returns false with a reply set if the bucket, or the object if one is named, does not exist. */
@@ -87,6 +83,16 @@ void op_list_uploads(struct request *req);
 void op_delete_objects(struct request *req);
 void op_acl(struct request *req);
 void op_put_acl(struct request *req);
+void op_bucket_policy(struct request *req);
+void op_put_bucket_policy(struct request *req);
+void op_delete_bucket_policy(struct request *req);
+void op_bucket_policy_status(struct request *req);
+void op_access_block(struct request *req);
+void op_put_access_block(struct request *req);
+void op_delete_access_block(struct request *req);
+void op_ownership(struct request *req);
+void op_put_ownership(struct request *req);
+void op_delete_ownership(struct request *req);
 void op_bucket_tagging(struct request *req);
 void op_put_bucket_tagging(struct request *req);
 void op_delete_bucket_tagging(struct request *req);

@@ -12,6 +12,7 @@
 #include "s3/message/tags.h"
 #include "s3/message/xml.h"
 #include "s3/uri.h"
+#include "server/access/access.h"
 #include "server/form/multipart.h"
 #include "server/form/policy.h"
 #include "server/op/op.h"
@@ -136,8 +137,10 @@ static bool authenticate(struct request *req)
 	if (!fields.algorithm && (field_of(form, "signature") || field_of(form, "awsaccesskeyid")))
 		return reply_errorf(
 			req, S3_E_INVALID_REQUEST, "%s", sigv4_failure_message(SIGV4_UNSUPPORTED));
-	if (!fields.algorithm && !field_of(form, "x-amz-signature") && !field_of(form, "policy"))
-		return reply_error(req, S3_E_ACCESS_DENIED);
+	req->anonymous = !fields.algorithm && !field_of(form, "x-amz-signature") &&
+			 !field_of(form, "policy");
+	if (req->anonymous)
+		return true;
 	if (!(policy = need_field(req, "policy", "policy")) ||
 		!(fields.algorithm = need_field(req, "x-amz-algorithm", "X-Amz-Algorithm")) ||
 		!(fields.credential = need_field(req, "x-amz-credential", "X-Amz-Credential")) ||
@@ -167,6 +170,9 @@ static bool check_policy(struct request *req)
 		.now_ns = clock_wall_ns()};
 	enum s3_error problem;
 
+	form->sizes = (struct policy_sizes){.max = UINT64_MAX};
+	if (req->anonymous)
+		return true;
 	for (const char *p = field_of(form, "policy"); *p; p++)
 		if (!ascii_space(*p))
 			buf_add_char(&base64, *p);
@@ -263,7 +269,8 @@ static bool take_key(struct request *req)
 
 static bool begin_object(struct request *req)
 {
-	return adopt_fields(req) && headers_acceptable(req) &&
+	return adopt_fields(req) && access_check_sender(req) && headers_acceptable(req) &&
+	       access_check(req, "s3:PutObject") && access_check_headers(req) &&
 	       headers_collect(req, &req->stored_headers) && tags_add(req, &req->stored_headers) &&
 	       lock_add(req, &req->stored_headers) && lock_has_checksum(req) &&
 	       headers_condition(req, &req->put.condition) && op_get_bucket(req, NULL) &&
@@ -282,7 +289,8 @@ static int on_file(void *cookie, const char *name, struct penstock_error *err)
 	else if (authenticate(req) && insert_filename(req, name) && take_key(req) &&
 		 check_policy(req)) {
 		/* Not before: forms are public, and an expired one would make anyone known. */
-		request_sender_is_known(req);
+		if (!req->anonymous)
+			request_sender_is_known(req);
 		begin_object(req);
 	}
 	return request_replied(req) ? refused(err) : 0;

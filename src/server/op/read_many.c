@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "s3/message/read_many.h"
 #include "s3/sum/checksum.h"
+#include "server/access/access.h"
 #include "server/op/op.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
@@ -103,11 +104,16 @@ static enum store_status add_item(struct request *req, struct many *m,
 	const struct read_many_item *item, struct penstock_error *err)
 {
 	_cleanup_(store_object_unrefp) struct store_object *object = NULL;
-	struct read_many_result result = {.status = MHD_HTTP_NOT_FOUND};
-	enum store_status status = store_object_get(
-		req->server->store, req->bucket, item->key, &object, err);
+	struct read_many_result result = {.status = MHD_HTTP_FORBIDDEN};
+	enum store_status status = STORE_OK;
 
-	if (status == STORE_OK)
+	if (access_of(req, "s3:GetObject",
+		    &(struct access_subject){.bucket = req->bucket, .key = item->key}) ==
+		ACCESS_ALLOWED) {
+		result.status = MHD_HTTP_NOT_FOUND;
+		status = store_object_get(req->server->store, req->bucket, item->key, &object, err);
+	}
+	if (status == STORE_OK && object)
 		result.status = add_object(m, item, object, &result);
 	else if (status == STORE_NO_SUCH_KEY)
 		status = STORE_OK;

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "s3/message/tags.h"
+#include "server/access/access.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
@@ -48,7 +49,12 @@ void op_put_tagging(struct request *req)
 {
 	const char *text = read_tags(req, S3_OBJECT_TAGS);
 
-	if (text)
+	/* Not before: a policy may ask for the tags. */
+	if (text && access_check_subject(req, "s3:PutObjectTagging",
+			    &(struct access_subject){.bucket = req->bucket,
+				    .key = req->key,
+				    .version = req->version,
+				    .tags = text}))
 		op_annotate(req, &(struct op_note){.name = TAGS_HEADER,
 					 .value = *text ? text : NULL,
 					 .status = MHD_HTTP_OK});

@@ -6,6 +6,7 @@
 #include "s3/message/messages.h"
 #include "s3/message/xml.h"
 #include "server/op/op.h"
+#include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 

@@ -114,7 +114,7 @@ static enum s3_error verify_v2(struct request *req)
 
 /* ---- version 4 ---- */
 
-static bool is_browser(const struct request *req)
+bool request_is_browser(const struct request *req)
 {
 	const char *accept = request_header(req, "accept");
 
@@ -143,8 +143,9 @@ bool request_authenticate(struct request *req)
 		return !error;
 	}
 	failure = sigv4_parse(&sr, &req->auth);
-	if (failure == SIGV4_ANONYMOUS)
-		return is_browser(req) ? reply_page(req) : reply_error(req, S3_E_ACCESS_DENIED);
+	req->anonymous = failure == SIGV4_ANONYMOUS;
+	if (req->anonymous)
+		return true;
 	if (failure == SIGV4_VALID &&
 		!str_equal_secret(req->auth.access_key, server->access_key_id))
 		return reply_error(req, S3_E_INVALID_ACCESS_KEY_ID);

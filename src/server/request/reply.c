@@ -70,22 +70,27 @@ void reply_modified(struct request *req, const struct store_object *object)
 	reply_header(req, "Last-Modified", date);
 }
 
-void reply_xml(struct request *req, unsigned status, struct buf *xml)
+void reply_body(struct request *req, unsigned status, struct buf *body, const char *type)
 {
-	size_t len = xml->len;
+	size_t len = body->len;
 	char *data;
 
-	if (buf_failed(xml)) {
+	if (buf_failed(body)) {
 		reply_error(req, S3_E_INTERNAL_ERROR);
 		return;
 	}
-	data = buf_take(xml);
+	data = buf_take(body);
 	reply_response(
 		req, status, MHD_create_response_from_buffer(len, data, MHD_RESPMEM_MUST_FREE));
 	if (!req->response)
 		free(data);
 	req->sent = len;
-	reply_header(req, "Content-Type", "application/xml");
+	reply_header(req, "Content-Type", type);
+}
+
+void reply_xml(struct request *req, unsigned status, struct buf *xml)
+{
+	reply_body(req, status, xml, "application/xml");
 }
 
 void reply_result(struct request *req, enum s3_reply_kind kind, const char *etag,
@@ -262,8 +267,13 @@ struct store_object *reply_unless_found(
 
 	if (object && object->marker)
 		reply_marker(req, object, version != NULL);
-	else if (reply_unless_stored(req, status, &err))
+	else if (status == STORE_OK)
 		return object;
+	else if (req->hides_missing &&
+		 (status == STORE_NO_SUCH_KEY || status == STORE_NO_SUCH_VERSION))
+		reply_error(req, S3_E_ACCESS_DENIED);
+	else
+		reply_unless_stored(req, status, &err);
 	store_object_unref(object);
 	return NULL;
 }

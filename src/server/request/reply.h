@@ -41,7 +41,8 @@ void reply_empty(struct request *req, unsigned status);
 /* Replies to a browser, which cannot sign, with a page about the use of the store. Returns
  * false. */
 bool reply_page(struct request *req);
-/* Takes over the contents. */
+/* These take over the contents. */
+void reply_body(struct request *req, unsigned status, struct buf *body, const char *type);
 void reply_xml(struct request *req, unsigned status, struct buf *xml);
 void reply_response(struct request *req, unsigned status, struct MHD_Response *response);
 /* Adds a header to the current reply; name and value are copied. */

@@ -24,6 +24,7 @@ struct configs;
 struct connections;
 struct form;
 struct hasher;
+struct settings_cache;
 struct lifecycle;
 struct worker_pool;
 
@@ -36,6 +37,7 @@ struct server {
 	struct connections *connections; /* of `daemon` */
 	struct worker_pool *workers;
 	struct hasher *hasher;
+	struct settings_cache *settings;
 	struct configs *expiry; /* lifecycle rules */
 	struct access_log *access_log; /* borrowed; may be NULL */
 	struct lifecycle *lifecycle; /* borrowed; may be NULL */
@@ -88,6 +90,8 @@ struct request {
 	const char *sub; /* its subresource, or NULL */
 	bool known; /* its sender was verified */
 
+	bool anonymous; /* it has no signature */
+	bool hides_missing; /* the sender may not learn that the object is missing */
 	struct sigv4_auth auth;
 	struct sigv4_chain chain;
 	struct request_body body;
@@ -140,8 +144,10 @@ bool request_query_number(
 void request_sender_is_known(struct request *req);
 /* Returns true if the request is a browser's form, which has its signature in its body. */
 bool request_is_form(const struct request *req);
-/* Verifies the sender. Returns false with a reply set. */
+/* Verifies the sender, who may be anonymous. Returns false with a reply set. */
 bool request_authenticate(struct request *req);
+/* Returns true if a person reads the reply. */
+bool request_is_browser(const struct request *req);
 /* Returns the calling thread's signer, or NULL if out of memory. */
 struct sigv4 *server_signer(struct server *server);
 /* Finds the operation, checks its headers, prepares the body; sets `finish` or a reply. */

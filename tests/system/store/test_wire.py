@@ -418,7 +418,7 @@ def test_a_long_document_is_refused(wire):
         ("PUT", "/bkt/k", "retention=", 400, "InvalidRequest"),
         ("DELETE", "/bkt", "object-lock=", 501, "NotImplemented"),
         ("DELETE", "/bkt/none", "tagging=", 404, "NoSuchKey"),
-        ("DELETE", "/bkt", "policy=", 501, "NotImplemented"),
+        ("DELETE", "/bkt", "website=", 501, "NotImplemented"),
         ("POST", "/bkt/k", "restore=", 501, "NotImplemented"),
         ("PATCH", "/bkt/k", "", 405, "MethodNotAllowed"),
         ("GET", "/bkt/k", "versionId=abc", 400, "InvalidArgument"),

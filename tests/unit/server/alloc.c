@@ -331,6 +331,11 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 		"<CORSConfiguration><CORSRule><AllowedOrigin>http://*</AllowedOrigin>"
 		"<AllowedMethod>GET</AllowedMethod><ExposeHeader>ETag</ExposeHeader>"
 		"</CORSRule></CORSConfiguration>";
+	static const char policy[] =
+		"{\"Version\":\"2012-10-17\",\"Statement\":{\"Effect\":\"Deny\","
+		"\"Principal\":\"*\",\"Action\":\"s3:GetObject\",\"Resource\":"
+		"\"arn:aws:s3:::lck/*\",\"Condition\":{\"StringEquals\":{"
+		"\"s3:ExistingObjectTag/a\":\"none\",\"aws:SourceIp\":\"${aws:Referer}\"}}}}";
 	static const char ends[] =
 		"<LifecycleConfiguration><Rule><Status>Enabled</Status><Filter><And><Prefix/><Tag>"
 		"<Key>a</Key><Value>b</Value></Tag></And></Filter><Expiration><Days>1</Days>"
@@ -417,6 +422,13 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 			.body = lock,
 			.body_len = sizeof(lock) - 1},
 		{.method = "PUT", .path = "/lck/other"},
+		{.method = "PUT",
+			.path = "/lck",
+			.query = "policy=",
+			.body = policy,
+			.body_len = sizeof(policy) - 1},
+		{.method = "GET", .path = "/lck/other"},
+		{.method = "GET", .path = "/lck", .query = "policyStatus="},
 		{.method = "POST", .path = "/bkt/parts", .query = "uploads="},
 		{.method = "PUT",
 			.path = "/bkt/parts",

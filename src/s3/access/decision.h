@@ -1,0 +1,34 @@
+/*
+ * The decision on a request, from the results of all policies that apply to it.
+ *
+ *	allowed = access_decide(&(struct access_facts){ .identity = POLICY_ALLOW,
+ *		.bucket = policy_evaluate(policy, &question), .relation = OTHER_ACCOUNT });
+ */
+#ifndef S3_ACCESS_DECISION_H
+#define S3_ACCESS_DECISION_H
+
+#include <stdbool.h>
+
+#include "s3/access/policy.h"
+
+enum access_relation {
+	OWN_ACCOUNT, /* of the bucket */
+	OTHER_ACCOUNT,
+	ANONYMOUS,
+	AWS_SERVICE, /* such as the delivery of logs */
+};
+
+struct access_facts {
+	enum access_relation relation;
+	enum policy_result
+		identity; /* of the caller's own policies; the root of an account: ALLOW */
+	enum policy_result bucket; /* of the policy of the bucket */
+	bool acl; /* a list of grants allows it */
+	bool restricted; /* the bucket is public, and its public access is restricted */
+};
+
+/* Returns true if the request is allowed. A deny always counts. In the account of the bucket one
+ * allow is enough; another account has to allow its own users, too. */
+bool access_decide(const struct access_facts *facts);
+
+#endif

@@ -1,0 +1,221 @@
+#include "server/access/access.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "s3/access/decision.h"
+#include "s3/access/policy.h"
+#include "server/access/settings.h"
+#include "server/access/values.h"
+#include "server/request/headers.h"
+#include "server/request/lock.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+
+#define RESOURCE "arn:aws:s3:::"
+
+/* The only account. */
+static const struct policy_caller owner = {.account = ACCOUNT_NUMBER,
+	.canonical_id = OWNER_ID,
+	.arn = "arn:aws:iam::" ACCOUNT_NUMBER ":root",
+	.is_root = true};
+static const struct policy_caller anonymous = {0};
+
+/* Actions that have another name if the request names a version. */
+static const struct {
+	const char *action, *of_version;
+} versioned[] = {
+	{"s3:DeleteObject", "s3:DeleteObjectVersion"},
+	{"s3:DeleteObjectTagging", "s3:DeleteObjectVersionTagging"},
+	{"s3:GetObject", "s3:GetObjectVersion"},
+	{"s3:GetObjectAcl", "s3:GetObjectVersionAcl"},
+	{"s3:GetObjectAttributes", "s3:GetObjectVersionAttributes"},
+	{"s3:GetObjectTagging", "s3:GetObjectVersionTagging"},
+	{"s3:PutObjectAcl", "s3:PutObjectVersionAcl"},
+	{"s3:PutObjectTagging", "s3:PutObjectVersionTagging"},
+};
+
+static const char *name_of(const char *action, const struct access_subject *subject)
+{
+	for (size_t i = 0; subject->version && i < ARRAY_SIZE(versioned); i++)
+		if (strcmp(versioned[i].action, action) == 0)
+			return versioned[i].of_version;
+	return action;
+}
+
+/* --- the decision ---------------------------------------------------------------------------- */
+
+/* The root of the account can always repair the policy, unless it gave that up. */
+static bool is_repair(const struct access_settings *settings, const struct policy_caller *caller,
+	const char *action)
+{
+	return caller->is_root && !settings->policy_binds_root &&
+	       (strcmp(action, "s3:GetBucketPolicy") == 0 ||
+		       strcmp(action, "s3:PutBucketPolicy") == 0 ||
+		       strcmp(action, "s3:DeleteBucketPolicy") == 0);
+}
+
+static enum access_result ask(const struct access_settings *settings, const char *action,
+	const char *key, const struct values_source *source)
+{
+	_cleanup_(buf_release) struct buf resource = BUF_INIT(LIMIT_HTTP_HEADERS);
+	struct access_facts facts = {.relation = source->caller->account ? OWN_ACCOUNT : ANONYMOUS,
+		.identity = source->caller->is_root ? POLICY_ALLOW : POLICY_NEITHER,
+		.restricted = settings->policy_is_public && settings->block.restrict_buckets};
+	struct policy_question question = {.action = action,
+		.caller = source->caller,
+		.values = values_of_request,
+		.cookie = (void *)source};
+
+	if (settings->policy_is_unreadable)
+		return ACCESS_REFUSED;
+	buf_printf(&resource, RESOURCE "%s%s%s", settings->bucket, key ? "/" : "", key ? key : "");
+	if (buf_failed(&resource))
+		return ACCESS_FAILED;
+	question.resource = buf_str(&resource);
+	facts.bucket = policy_evaluate(settings->policy, &question);
+	if (facts.bucket == POLICY_FAILED)
+		return ACCESS_FAILED;
+	if (facts.bucket == POLICY_DENY || facts.identity == POLICY_DENY)
+		return ACCESS_DENIED;
+	return access_decide(&facts) ? ACCESS_ALLOWED : ACCESS_REFUSED;
+}
+
+/* Decides; `key` is NULL for an action of the bucket. Sets *plain if no policy had a say. */
+static enum access_result decide(struct request *req, const char *action, const char *key,
+	const struct access_subject *subject, bool *plain)
+{
+	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
+	const struct values_source source = {
+		.req = req, .subject = subject, .caller = req->anonymous ? &anonymous : &owner};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	*plain = true;
+	if (!*subject->bucket || strcmp(action, "s3:CreateBucket") == 0)
+		return req->anonymous ? ACCESS_REFUSED : ACCESS_ALLOWED;
+	if (settings_get(req->server, subject->bucket, &settings, &err) < 0) {
+		log_warn("store request %s: cannot read the settings of bucket '%s': %s", req->id,
+			subject->bucket, err.message ? err.message : "unknown reason");
+		penstock_error_release(&err);
+		return ACCESS_FAILED;
+	}
+	/* To those who may create it the operation reports that it is missing. */
+	if (!settings->exists)
+		return source.caller->is_root ? ACCESS_ALLOWED : ACCESS_MISSING;
+	if (is_repair(settings, source.caller, action))
+		return ACCESS_ALLOWED;
+	if (!settings->policy && !settings->policy_is_unreadable && source.caller->is_root)
+		return ACCESS_ALLOWED;
+	*plain = false;
+	return ask(settings, action, key, &source);
+}
+
+enum access_result access_of(
+	struct request *req, const char *action, const struct access_subject *subject)
+{
+	bool plain;
+
+	return decide(req, name_of(action, subject), subject->key, subject, &plain);
+}
+
+/* --- replies --------------------------------------------------------------------------------- */
+
+static bool refuse(struct request *req)
+{
+	return req->anonymous && request_is_browser(req) ? reply_page(req)
+							 : reply_error(req, S3_E_ACCESS_DENIED);
+}
+
+static bool is_missing(struct request *req, const struct access_subject *subject)
+{
+	struct store_object *object = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = store_object_get(
+		req->server->store, subject->bucket, subject->key, &object, &err);
+
+	penstock_error_release(&err);
+	store_object_unref(object);
+	return status == STORE_NO_SUCH_KEY;
+}
+
+bool access_check_subject(
+	struct request *req, const char *action, const struct access_subject *subject)
+{
+	bool reads = subject->key && str_starts(action, "s3:GetObject"), plain, lists;
+	enum access_result result = decide(
+		req, name_of(action, subject), subject->key, subject, &plain);
+
+	if (result == ACCESS_FAILED)
+		return reply_error(req, S3_E_SLOW_DOWN);
+	if (result == ACCESS_MISSING)
+		return reply_error(req, S3_E_NO_SUCH_BUCKET);
+	if (reads)
+		req->hides_missing = false;
+	if (plain || !reads)
+		return result == ACCESS_ALLOWED || refuse(req);
+	/* Only those who may list a key learn that it is missing. */
+	lists = decide(req, "s3:ListBucket", NULL, subject, &plain) == ACCESS_ALLOWED;
+	req->hides_missing = !lists;
+	if (result == ACCESS_ALLOWED)
+		return true;
+	return lists && !subject->version && is_missing(req, subject)
+		       ? reply_error(req, S3_E_NO_SUCH_KEY)
+		       : refuse(req);
+}
+
+bool access_check(struct request *req, const char *action)
+{
+	return access_check_subject(req, action,
+		&(struct access_subject){
+			.bucket = req->bucket, .key = req->key, .version = req->version});
+}
+
+bool access_check_sender(struct request *req)
+{
+	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (!req->anonymous)
+		return true;
+	if (*req->bucket && settings_get(req->server, req->bucket, &settings, &err) < 0)
+		return reply_failure(req, &err);
+	return (settings && settings->policy_is_public) || refuse(req);
+}
+
+/* A sender that may make an object may also give it tags and grants, unless a statement denies it.
+ * Locks need a statement that allows them. */
+static const struct {
+	const char *header, *action;
+	bool needed;
+} implied[] = {
+	{"x-amz-acl", "s3:PutObjectAcl", false},
+	{"x-amz-grant-full-control", "s3:PutObjectAcl", false},
+	{"x-amz-grant-read", "s3:PutObjectAcl", false},
+	{"x-amz-grant-read-acp", "s3:PutObjectAcl", false},
+	{"x-amz-grant-write-acp", "s3:PutObjectAcl", false},
+	{"x-amz-tagging", "s3:PutObjectTagging", false},
+	{"x-amz-object-lock-mode", "s3:PutObjectRetention", true},
+	{"x-amz-object-lock-legal-hold", "s3:PutObjectLegalHold", true},
+};
+
+bool access_check_headers(struct request *req)
+{
+	const struct access_subject subject = {.bucket = req->bucket, .key = req->key};
+
+	if (lock_is_bypassed(req) && !access_check(req, "s3:BypassGovernanceRetention"))
+		return false;
+	for (size_t i = 0; req->key && i < ARRAY_SIZE(implied); i++) {
+		enum access_result result;
+
+		if (!request_header(req, implied[i].header))
+			continue;
+		result = access_of(req, implied[i].action, &subject);
+		if (result == ACCESS_FAILED)
+			return reply_error(req, S3_E_SLOW_DOWN);
+		if (result == ACCESS_DENIED || (result == ACCESS_REFUSED && implied[i].needed))
+			return refuse(req);
+	}
+	return true;
+}

@@ -1,0 +1,54 @@
+/*
+ * The decision if the sender of a request may do what it asks for: from the policy of the bucket,
+ * its public access block, and the identity of the sender.
+ *
+ *	if (!access_check(req, "s3:GetObject"))
+ *		return;		// the reply is set
+ *	if (!access_check_subject(req, "s3:GetObject", &(struct access_subject){
+ *		.bucket = from->bucket, .key = from->key }))
+ *		return;
+ *
+ * A request of the root of the account, in a bucket without a policy, costs one look into a table
+ * in memory.
+ */
+#ifndef SERVER_ACCESS_ACCESS_H
+#define SERVER_ACCESS_ACCESS_H
+
+#include <stdbool.h>
+
+struct request;
+
+/* The subject of an action. */
+struct access_subject {
+	const char *bucket; /* "" for the service */
+	const char *key; /* NULL for the bucket itself */
+	const char *version; /* NULL if none is named */
+	const char *tags; /* of the document of the request, as a query; NULL: of x-amz-tagging */
+};
+
+/* ACCESS_DENIED: a statement denies it; ACCESS_REFUSED: no statement allows it. */
+enum access_result {
+	ACCESS_REFUSED,
+	ACCESS_DENIED,
+	ACCESS_MISSING, /* there is no such bucket */
+	ACCESS_ALLOWED,
+	ACCESS_FAILED
+};
+
+/* Decides for any subject, without a reply. */
+enum access_result access_of(
+	struct request *req, const char *action, const struct access_subject *subject);
+/* Returns false with a reply set. */
+bool access_check_subject(
+	struct request *req, const char *action, const struct access_subject *subject);
+/* The same for the bucket or the object that the request names. `action` is the one for objects
+ * without a version; if the request names one, it is that for versions. */
+bool access_check(struct request *req, const char *action);
+/* For an operation that checks each of its subjects: refuses an anonymous sender in a bucket that
+ * allows nothing to all. Returns false with a reply set. */
+bool access_check_sender(struct request *req);
+/* Checks what headers of the request ask for in addition to its action: tags, grants and locks of a
+ * new object, and the bypass of a lock. Returns false with a reply set. */
+bool access_check_headers(struct request *req);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * The settings of a bucket that decide on access: its policy, its public access block and its
+ * object ownership. They are kept in memory, so that most requests read no table.
+ *
+ *	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
+ *
+ *	if (settings_get(server, "bucket", &settings, err) < 0)
+ *		return -err->code;
+ *	... settings->ownership ...
+ *
+ * A change is seen by each request that begins after the reply to it.
+ */
+#ifndef SERVER_ACCESS_SETTINGS_H
+#define SERVER_ACCESS_SETTINGS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "s3/access/policy.h"
+#include "store/store.h"
+
+struct server;
+struct settings_cache;
+
+/* Configurations of a bucket in the store. */
+#define POLICY_CONFIG	 "policy" /* the document; after a '!' if it also holds for its owner */
+#define BLOCK_CONFIG	 "public-access-block" /* four digits, 0 or 1 */
+#define OWNERSHIP_CONFIG "ownership" /* as in the header x-amz-object-ownership */
+
+struct access_block {
+	bool block_acls, ignore_acls, block_policy, restrict_buckets;
+};
+
+/* Without controls a bucket is as one of OBJECT_WRITER. */
+enum object_ownership {
+	OWNERSHIP_MISSING,
+	OBJECT_WRITER,
+	BUCKET_OWNER_PREFERRED,
+	BUCKET_OWNER_ENFORCED,
+};
+
+/* Immutable. */
+struct access_settings {
+	atomic_uint refs;
+	uint64_t generation;
+	char bucket[64];
+	bool exists; /* if not, the rest is empty */
+	struct policy *policy; /* NULL if there is none */
+	bool policy_is_public;
+	bool policy_is_unreadable; /* it denies all but its removal */
+	bool policy_binds_root; /* also for requests about the policy */
+	bool has_block;
+	struct access_block block;
+	enum object_ownership ownership;
+};
+
+/* Returns -1 if out of memory. */
+int settings_start(struct settings_cache **out);
+void settings_stop(struct settings_cache *cache); /* NULL is allowed */
+
+int settings_get(struct server *server, const char *bucket, struct access_settings **out,
+	struct penstock_error *err);
+/* NULL is allowed. */
+void settings_unref(struct access_settings *settings);
+static inline void settings_unrefp(struct access_settings **settings)
+{
+	settings_unref(*settings);
+}
+
+/* Returns NULL for OWNERSHIP_MISSING, and the reverse. */
+const char *ownership_name(enum object_ownership ownership);
+enum object_ownership ownership_find(const char *name);
+
+#endif

@@ -1,0 +1,328 @@
+#include "server/access/values.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include <penstock/error.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "s3/date.h"
+#include "s3/message/tags.h"
+#include "s3/uri.h"
+#include "server/access/access.h"
+#include "server/request/request.h"
+#include "server/request/tags.h"
+
+#define TEXT_MAX 64
+
+/* Takes a text, which NULL makes absent. */
+static int take(struct policy_values *out, const char *text)
+{
+	if (text && out->n < POLICY_VALUES_MAX)
+		out->items[out->n++] = text;
+	return 0;
+}
+
+static int take_copy(
+	const struct values_source *source, struct policy_values *out, const char *text)
+{
+	const char *copy = request_strdup(source->req, text);
+
+	return copy ? take(out, copy) : -PENSTOCK_E_MEMORY;
+}
+
+/* --- the sender and the connection ----------------------------------------------------------- */
+
+/* Clients on this machine may use a Unix socket in the place of the loopback. */
+static int source_ip(const struct values_source *source, struct policy_values *out)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		source->req->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	const struct sockaddr *address = info ? info->client_addr : NULL;
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;
+	const void *bytes = NULL;
+	char text[INET6_ADDRSTRLEN];
+	int family = address ? address->sa_family : AF_UNSPEC;
+
+	if (family == AF_INET)
+		bytes = &((const struct sockaddr_in *)(const void *)address)->sin_addr;
+	if (family == AF_INET6)
+		bytes = &v6->sin6_addr;
+	if (family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+		family = AF_INET;
+		bytes = v6->sin6_addr.s6_addr + 12;
+	}
+	if (!bytes)
+		return take(out, "127.0.0.1");
+	return inet_ntop(family, bytes, text, sizeof(text)) ? take_copy(source, out, text)
+							    : -PENSTOCK_E_INTERNAL;
+}
+
+static int secure_transport(const struct values_source *source, struct policy_values *out)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		source->req->connection, MHD_CONNECTION_INFO_PROTOCOL);
+
+	return take(out, info ? "true" : "false");
+}
+
+static int current_time(const struct values_source *source, struct policy_values *out)
+{
+	char text[DATE_ISO_SIZE];
+
+	date_format_iso(clock_wall_ns(), text);
+	return take_copy(source, out, text);
+}
+
+static int epoch_time(const struct values_source *source, struct policy_values *out)
+{
+	char text[TEXT_MAX];
+
+	snprintf(text, sizeof(text), "%lld", (long long)(clock_wall_ns() / NS_PER_S));
+	return take_copy(source, out, text);
+}
+
+static int referer(const struct values_source *source, struct policy_values *out)
+{
+	return take(out, request_header(source->req, "referer"));
+}
+
+static int user_agent(const struct values_source *source, struct policy_values *out)
+{
+	return take(out, request_header(source->req, "user-agent"));
+}
+
+static int principal_arn(const struct values_source *source, struct policy_values *out)
+{
+	const struct policy_caller *c = source->caller;
+
+	return take(out, c->role_arn ? c->role_arn : c->arn);
+}
+
+static int principal_account(const struct values_source *source, struct policy_values *out)
+{
+	return take(out, source->caller->account);
+}
+
+static int principal_type(const struct values_source *source, struct policy_values *out)
+{
+	const struct policy_caller *c = source->caller;
+
+	return take(out, !c->account   ? "Anonymous"
+			 : c->is_root  ? "Account"
+			 : c->role_arn ? "AssumedRole"
+				       : "User");
+}
+
+/* AWS has the number of the account for its root. */
+static int user_id(const struct values_source *source, struct policy_values *out)
+{
+	return take(out, source->caller->is_root ? source->caller->account : NULL);
+}
+
+/* --- the request ----------------------------------------------------------------------------- */
+
+static int auth_type(const struct values_source *source, struct policy_values *out)
+{
+	const struct request *req = source->req;
+
+	if (req->anonymous)
+		return 0;
+	return take(out, req->form				? "POST"
+			 : request_header(req, "authorization") ? "REST-HEADER"
+								: "REST-QUERY-STRING");
+}
+
+static int signature_version(const struct values_source *source, struct policy_values *out)
+{
+	const struct request *req = source->req;
+
+	if (req->anonymous)
+		return 0;
+	return take(out, *req->auth.access_key ? "AWS4-HMAC-SHA256" : "AWS");
+}
+
+/* In milliseconds. */
+static int signature_age(const struct values_source *source, struct policy_values *out)
+{
+	const struct request *req = source->req;
+	int64_t ms = clock_wall_ns() / NS_PER_MS - req->auth.when * 1000;
+	char text[TEXT_MAX];
+
+	if (!*req->auth.access_key)
+		return 0;
+	snprintf(text, sizeof(text), "%lld", (long long)(ms > 0 ? ms : 0));
+	return take_copy(source, out, text);
+}
+
+/* For a key the prefix is the key itself: the right to list it shows that it is missing. */
+static int prefix(const struct values_source *source, struct policy_values *out)
+{
+	if (source->subject->key)
+		return take(out, source->subject->key);
+	return take(out, request_query(source->req, "prefix"));
+}
+
+static int delimiter(const struct values_source *source, struct policy_values *out)
+{
+	return take(out, request_query(source->req, "delimiter"));
+}
+
+static int max_keys(const struct values_source *source, struct policy_values *out)
+{
+	return take(out, request_query(source->req, "max-keys"));
+}
+
+static int version_id(const struct values_source *source, struct policy_values *out)
+{
+	return take(out, source->subject->version);
+}
+
+/* "bucket/key", decoded. */
+static int copy_source(const struct values_source *source, struct policy_values *out)
+{
+	const char *text = request_header(source->req, "x-amz-copy-source");
+	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_HTTP_HEADERS);
+
+	if (!text)
+		return 0;
+	text += *text == '/';
+	if (uri_decode(&plain, text, strlen(text), URI_PLUS_LITERAL) < 0 && buf_failed(&plain))
+		return -PENSTOCK_E_MEMORY;
+	return take_copy(source, out, buf_str(&plain));
+}
+
+static int remaining_days(const struct values_source *source, struct policy_values *out)
+{
+	const char *until = request_header(source->req, "x-amz-object-lock-retain-until-date");
+	char text[TEXT_MAX];
+	int64_t ns;
+
+	if (!until || !date_parse_iso_end(until, &ns))
+		return 0;
+	snprintf(text, sizeof(text), "%lld",
+		(long long)((ns - clock_wall_ns()) / ((int64_t)24 * 60 * 60 * NS_PER_S)));
+	return take_copy(source, out, text);
+}
+
+/* --- tags ------------------------------------------------------------------------------------ */
+
+/* Takes the value of a tag, or the keys of all if `wanted` is NULL. */
+static int take_tags(const struct values_source *source, struct policy_values *out,
+	const char *text, const char *wanted)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_tagging tags = {0};
+	int rc = text ? s3_tagging_parse_query(text, &tags, &err) : 0;
+
+	/* An invalid header is refused by the operation. */
+	if (rc < 0 && err.code != PENSTOCK_E_MEMORY)
+		rc = 0;
+	for (size_t i = 0; rc == 0 && i < tags.n; i++)
+		if (!wanted || strcmp(tags.tags[i].key, wanted) == 0)
+			rc = take_copy(source, out, wanted ? tags.tags[i].value : tags.tags[i].key);
+	s3_tagging_release(&tags);
+	penstock_error_release(&err);
+	return rc;
+}
+
+static int existing_tag(
+	const struct values_source *source, struct policy_values *out, const char *name)
+{
+	const struct access_subject *s = source->subject;
+	_cleanup_(store_object_unrefp) struct store_object *object = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status;
+
+	if (!s->key)
+		return 0;
+	status = s->version ? store_version_get(source->req->server->store, s->bucket, s->key,
+				      s->version, &object, &err)
+			    : store_object_get(
+				      source->req->server->store, s->bucket, s->key, &object, &err);
+	penstock_error_release(&err);
+	if (status == STORE_FAILED)
+		return -PENSTOCK_E_IO;
+	return status == STORE_OK
+		       ? take_tags(source, out, store_object_header(object, TAGS_HEADER), name)
+		       : 0;
+}
+
+static int request_tag(
+	const struct values_source *source, struct policy_values *out, const char *name)
+{
+	return take_tags(source, out,
+		source->subject->tags ? source->subject->tags
+				      : request_header(source->req, "x-amz-tagging"),
+		name);
+}
+
+static int request_tag_keys(const struct values_source *source, struct policy_values *out)
+{
+	return request_tag(source, out, NULL);
+}
+
+/* --- the table ------------------------------------------------------------------------------- */
+
+typedef int (*value_fn)(const struct values_source *source, struct policy_values *out);
+
+static const struct {
+	const char *key;
+	value_fn fn;
+} keys[] = {
+	{"aws:CurrentTime", current_time},
+	{"aws:EpochTime", epoch_time},
+	{"aws:PrincipalAccount", principal_account},
+	{"aws:PrincipalArn", principal_arn},
+	{"aws:PrincipalType", principal_type},
+	{"aws:Referer", referer},
+	{"aws:SecureTransport", secure_transport},
+	{"aws:SourceIp", source_ip},
+	{"aws:UserAgent", user_agent},
+	{"aws:userid", user_id},
+	{"s3:authType", auth_type},
+	{"s3:delimiter", delimiter},
+	{"s3:max-keys", max_keys},
+	{"s3:object-lock-remaining-retention-days", remaining_days},
+	{"s3:prefix", prefix},
+	{"s3:RequestObjectTagKeys", request_tag_keys},
+	{"s3:signatureAge", signature_age},
+	{"s3:signatureversion", signature_version},
+	{"s3:VersionId", version_id},
+	{"s3:x-amz-copy-source", copy_source},
+};
+
+/* Gets the header behind keys such as s3:x-amz-acl, s3:if-match and s3:object-lock-mode. */
+static int header(const struct values_source *source, struct policy_values *out, const char *name)
+{
+	char text[TEXT_MAX];
+
+	if (strncasecmp(name, "object-lock-", 12) == 0) {
+		snprintf(text, sizeof(text), "x-amz-%s", name);
+		name = text;
+	} else if (strncasecmp(name, "x-amz-", 6) != 0 && strncasecmp(name, "if-", 3) != 0) {
+		return 0;
+	}
+	return take(out, request_header(source->req, name));
+}
+
+int values_of_request(
+	const struct policy_question *question, const char *key, struct policy_values *out)
+{
+	static const char existing[] = "s3:ExistingObjectTag/", wanted[] = "s3:RequestObjectTag/";
+	const struct values_source *source = question->cookie;
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		if (strcasecmp(keys[i].key, key) == 0)
+			return keys[i].fn(source, out);
+	if (strncasecmp(key, existing, sizeof(existing) - 1) == 0)
+		return existing_tag(source, out, key + sizeof(existing) - 1);
+	if (strncasecmp(key, wanted, sizeof(wanted) - 1) == 0)
+		return request_tag(source, out, key + sizeof(wanted) - 1);
+	return strncasecmp(key, "s3:", 3) == 0 ? header(source, out, key + 3) : 0;
+}

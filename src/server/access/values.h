@@ -1,0 +1,22 @@
+/* The values of condition keys for a request: aws:SourceIp, s3:prefix, s3:ExistingObjectTag/… */
+#ifndef SERVER_ACCESS_VALUES_H
+#define SERVER_ACCESS_VALUES_H
+
+#include "s3/access/policy.h"
+
+struct access_subject;
+struct request;
+struct s3_tagging;
+
+/* The cookie of a question. */
+struct values_source {
+	struct request *req;
+	const struct access_subject *subject;
+	const struct policy_caller *caller;
+};
+
+/* As struct policy_question has it. The values live as long as the request. */
+int values_of_request(
+	const struct policy_question *question, const char *key, struct policy_values *out);
+
+#endif
