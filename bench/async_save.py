@@ -1,6 +1,6 @@
 """How long a training waits for an asynchronous save of 1 GB, and how long the interpreter pauses while it is written.
 
-The peers write the same state to the same directory: torch.save with an fsync, as it stands and on a thread of its own, and
+The peers write the same state to the same directory: torch.save with an fsync, unchanged and on a thread of its own, and
 torch.distributed.checkpoint, whose asynchronous save (torch 2.2 and later) needs a torch that Debian 12 does not have: where
 tools/bench-python has got it, the same is measured again with that one, in a process of its own.
 """
@@ -41,7 +41,7 @@ class Bench:
         self.target.fill_(0)
 
     def copy(self):
-        """What a save cannot do without: the memory copy, into memory that is there."""
+        """The least that a save needs: a copy, into memory that is allocated already."""
         begin, at = time.perf_counter(), 0
         for tensor in self.state.values():
             self.target[at : at + tensor.numel()].copy_(tensor)
@@ -95,7 +95,7 @@ class Bench:
         return stall
 
     def longest_pause(self, begin, ended):
-        """The longest time for which a loop in Python stood still, from after begin() until ended() is true."""
+        """The longest time for which a loop in Python was stopped, from after begin() until ended() is true."""
         begin()
         last, longest = time.perf_counter(), 0.0
         while not ended():
@@ -123,7 +123,7 @@ def distributed_storage():
 
 
 def settle_disk():
-    """What was written before is on the disk, so that nobody pays for what another has left in memory."""
+    """Syncs earlier writes to the disk, so that no tool pays for those of another one."""
     os.sync()
 
 

@@ -1,7 +1,6 @@
 /*
- * What moving files between two processes of one machine costs at the least: without HTTP,
- * signatures, checksums or a database. The limit of any client and server together, whatever they
- * are made of.
+ * Measures the least cost of moving files between two processes of one machine: without HTTP,
+ * signatures, checksums or a database. No client and server together can be faster.
  *
  *	ls SOURCE/... | bare-copies up|down TARGET
  *

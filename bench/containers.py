@@ -1,4 +1,4 @@
-"""What a trivial step in a container costs with its image at hand, beside a bare crun and `podman run`."""
+"""The cost of a trivial step in a container whose image is on this machine, next to a bare crun and `podman run`."""
 import json
 import os
 import subprocess

@@ -43,7 +43,7 @@ struct way {
 	struct block *first, *last;
 	size_t held;
 	bool ended; /* nothing more comes in */
-	bool shut; /* and that was told on the other side */
+	bool shut; /* and the other side was shut down, too */
 	bool blocked; /* the other side takes nothing now */
 };
 

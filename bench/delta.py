@@ -20,7 +20,7 @@ AT_MOST = 0.15
 
 
 def cpu_s(pid):
-    """Of one process so far; the store's, which hashes what it copies."""
+    """CPU seconds of a process so far: the store's, which hashes the bytes that it copies."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -34,7 +34,7 @@ def changed(data, version):
 
 
 def shares(data, publish, link, stored):
-    """Of each version after the first, how much of its bytes went over the link; and how long that took."""
+    """Returns for each version after the first the share of its bytes that went over the link, and the seconds."""
     publish(data, 1)
     ours, seconds = [], []
     for version in range(2, VERSIONS + 2):

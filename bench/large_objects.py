@@ -1,4 +1,4 @@
-"""One large object, up and down, beside curl, s5cmd, awscli, rclone and boto3, with the same server, which is the embedded store.
+"""One large object, up and down, next to curl, s5cmd, awscli, rclone and boto3, with the same server, which is the embedded store.
 
 Throughput, CPU seconds of client and server together, and the client's peak memory. Then the same over a path with a round trip of 50 ms,
 and with one request of a thousand stalled for 5 s (bench/delay_proxy.c: one thread, which costs about as much as curl and is the same for all).
@@ -21,12 +21,12 @@ GIB = 2**30
 SIZES = {"1 GiB": GIB, "8 GiB": 8 * GIB}
 ROUNDS = 5  # of penstock, curl, s5cmd and the bare copies
 BARE = "bare copies in C"
-# Of those that need minutes; the others have 8 GiB left out, which would tell nothing new.
+# Tools that need minutes are not measured with 8 GiB, which would show nothing new.
 SLOW = {"1 GiB": {"awscli": 3, "rclone": 3, "boto3": 3}, "8 GiB": {"awscli": 1}}
 CURL_PUT_MAX = 5 * GIB  # a PUT takes no more
 # Half the round trip, and the bytes of a connection that are on their way in it: Linux's default receive window, 3 MiB in 50 ms.
 DELAY_MS, WINDOW_KIB = 25, 1536
-# The tenth request of each run is one that moves bytes, whoever runs; s5cmd has some twenty of them.
+# The tenth request of each run moves bytes, with any tool; s5cmd has some twenty of them.
 STALL_FIRST, STALL_EVERY, STALL_MS = 10, 1000, 5000
 KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
 BOTO3 = """
@@ -149,7 +149,7 @@ class Bench:
         return figures
 
     def measure_bare(self, way):
-        """Of the source, or of what the tool before fetched."""
+        """The path of the source, or of the file that the previous tool fetched."""
         return 0, self.bare.cpu(way, self.folder / "bare", [self.source if way == "up" else self.target]), 0
 
     def remove(self, key):
@@ -198,7 +198,7 @@ def near(bench, report, label, way):
 
 
 def far(bench, report, program, label, way):
-    """Over a path, beside s5cmd."""
+    """Over a delayed path, next to s5cmd."""
     if not program or "s5cmd" not in bench.tools or bench.size > GIB:
         return
     for what, how in (
@@ -230,7 +230,7 @@ def needed(size):
 
 
 def place(label, size):
-    """In memory where there is room; a disk's speed is nobody's merit."""
+    """In memory if there is room: the speed of a disk says nothing about a tool."""
     shared = Path("/dev/shm")
     if shared.is_dir() and min(shutil.disk_usage(shared).free, memory_available()) > needed(size):
         return shared

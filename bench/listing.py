@@ -1,4 +1,4 @@
-"""A million keys: listing them, and a sync that finds nothing to do among them, beside s5cmd, rclone and the AWS CLI.
+"""A million keys: listing them, and a sync that finds nothing to do among them, next to s5cmd, rclone and the AWS CLI.
 
 All tools list the same keys of the same embedded store and look at the same files; the CPU of client and server is counted together.
 Every tool has a fifth of the keys listed, s5cmd and we all of them; the other peers' times are those of the part, and objects per second
@@ -111,7 +111,7 @@ def others(report, bench, what, ours_per_s, count, commands):
         program = report.aws() if name == "aws" else report.peer(name)
         if program:
             wall, _, memory = bench.run([program, *command])
-            report.figure(f"{what}, beside {name}", ours_per_s, unit="objects/s", peer=count / wall, peer_name=name)
+            report.figure(f"{what}, next to {name}", ours_per_s, unit="objects/s", peer=count / wall, peer_name=name)
             report.figure(f"{what}, memory of {name}", memory, unit="bytes")
 
 

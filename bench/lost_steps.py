@@ -122,7 +122,7 @@ def main(report):
         store = Store(Penstock(Path(folder) / "store"), Path(folder) / "root")
         store.client.create_bucket(Bucket="out")
         machines = Machines(Path(folder), store)
-        # The one more at the end shows what became of the last.
+        # One more at the end shows the result of the last.
         found = [machines.preempted(fits, generator.uniform(0, 0.6)) for fits in [*plan, True]][1:]
         store.stop()
     kept = [lost for fits, (lost, _) in zip(plan, found) if fits]

@@ -1,4 +1,4 @@
-"""From the notice of each source to the tasks being told: by the signal in their handler, after the file was there."""
+"""From the notice of each source to the tasks: the signal reaches their handler after the file was written."""
 import json
 import os
 import signal
@@ -14,26 +14,26 @@ from harness.metadata import Aws, Azure, Gcp  # noqa: E402
 from harness.program import Penstock  # noqa: E402
 from harness.waiting import wait_for  # noqa: E402
 
-TOLD_S = 0.2
+NOTIFIED_S = 0.2
 # It says when its handler ran, and that the file was there by then.
 TRAINER = """
 import os, signal, sys, time
-def told(number, frame):
+def on_signal(number, frame):
     at = time.monotonic()
     os.write(1, f"{at} {os.path.exists(os.environ['PENSTOCK_PREEMPT_FILE'])}\\n".encode())
     os._exit(0)
-signal.signal(signal.SIGTERM, told)
+signal.signal(signal.SIGTERM, on_signal)
 print("up", flush=True)
 while True:
     time.sleep(1)
 """
 
 
-def measure(penstock, path, tell, env=None):
-    """Seconds from the notice, whose moment `tell` returns, to the handler of the task."""
+def measure(penstock, path, notify, env=None):
+    """Seconds from the notice, whose moment `notify` returns, to the handler of the task."""
     run = penstock.popen("run", "--fresh", path, env={"PENSTOCK_PREEMPTION_SOURCES": None, "AWS_EC2_METADATA_DISABLED": "true", "NO_GCE_CHECK": "true"} | (env or {}))
     run.wait_for_output("^up")
-    noticed = tell(run)
+    noticed = notify(run)
     result = run.wait()
     at, there = result.out.splitlines()[1].split()
     if result.code != 75 or there != "True":
@@ -48,22 +48,22 @@ def now(action):
 
 
 def hanging(gcp):
-    def tell(run):
+    def notify(run):
         wait_for(lambda: any("wait_for_change" in path for _, path, *_ in gcp.asked(gcp.ROOT + "preempted")), what="a request that hangs")
         return now(lambda: gcp.set("preempted", "TRUE"))
 
-    return tell
+    return notify
 
 
 def after_a_poll(service, path, action):
-    """Just behind a poll: the longest wait there is."""
+    """Acts directly after a poll, which is the longest wait."""
 
-    def tell(run):
+    def notify(run):
         count = len(service.asked(path))
         wait_for(lambda: len(service.asked(path)) > count, what="a poll")
         return now(action)
 
-    return tell
+    return notify
 
 
 def of_gcp(penstock, path):
@@ -77,8 +77,8 @@ def of_gcp(penstock, path):
 def of_aws(penstock, path):
     aws = Aws()
     try:
-        tell = after_a_poll(aws, "/latest/meta-data/events/recommendations/rebalance", lambda: aws.action("terminate", lead_s=120))
-        return measure(penstock, path, tell, {"PENSTOCK_METADATA_AWS": aws.url})
+        notify = after_a_poll(aws, "/latest/meta-data/events/recommendations/rebalance", lambda: aws.action("terminate", lead_s=120))
+        return measure(penstock, path, notify, {"PENSTOCK_METADATA_AWS": aws.url})
     finally:
         aws.close()
 
@@ -86,8 +86,8 @@ def of_aws(penstock, path):
 def of_azure(penstock, path):
     azure = Azure("vm-7")
     try:
-        tell = after_a_poll(azure, azure.EVENTS, lambda: azure.event("Preempt", ["vm-7"]))
-        return measure(penstock, path, tell, {"PENSTOCK_METADATA_AZURE": azure.url})
+        notify = after_a_poll(azure, azure.EVENTS, lambda: azure.event("Preempt", ["vm-7"]))
+        return measure(penstock, path, notify, {"PENSTOCK_METADATA_AZURE": azure.url})
     finally:
         azure.close()
 
@@ -117,13 +117,13 @@ def main(report):
 
         try:
             for name, limit, count, one in (
-                ("a signal", TOLD_S, 11, of_signal),
-                ("GCP, a request that hangs", TOLD_S, 11, lambda: of_gcp(penstock, path)),
-                ("a file", 0.25 + TOLD_S, 11, of_file),
-                ("Azure", 1 + TOLD_S, 5, lambda: of_azure(penstock, path)),
-                ("AWS", 5 + TOLD_S, 3, lambda: of_aws(penstock, path)),
+                ("a signal", NOTIFIED_S, 11, of_signal),
+                ("GCP, a request that hangs", NOTIFIED_S, 11, lambda: of_gcp(penstock, path)),
+                ("a file", 0.25 + NOTIFIED_S, 11, of_file),
+                ("Azure", 1 + NOTIFIED_S, 5, lambda: of_azure(penstock, path)),
+                ("AWS", 5 + NOTIFIED_S, 3, lambda: of_aws(penstock, path)),
             ):
                 times = sorted(one() for _ in range(report.repeats(count)))
-                report.limit(f"notice to tasks told: {name} (the longest)", times[-1], at_most=limit, unit="s")
+                report.limit(f"notice to tasks notified: {name} (the longest)", times[-1], at_most=limit, unit="s")
         finally:
             penstock.close()

@@ -104,7 +104,7 @@ def latency(report, store, sync, size):
 
 
 def poll(report, store, folder, size, what, ours_s):
-    """What the originals do: a sync, five seconds of sleep, and again."""
+    """The loop of the original programs: a sync, and five seconds of sleep."""
     for name in ("s5cmd", "aws"):
         program = report.aws() if name == "aws" else report.peer(name)
         if not program:

@@ -1,4 +1,4 @@
-"""What a benchmark reports to: rows with a limit that hold or miss, peers that are not there, and helpers to measure.
+"""The report of a benchmark: rows with a limit that is kept or missed, peers that are missing, and helpers to measure.
 
     def main(report):
         ours, peer = report.interleave(30, lambda: run_ours(), lambda: run_curl())
@@ -64,7 +64,7 @@ class Report:
         return quick if self.quick else full
 
     def interleave(self, count, *functions, warm_up=1):
-        """Calls the functions in turn, `count` times each, and returns their medians, in seconds or in whatever they return."""
+        """Calls the functions in turn, `count` times each, and returns their medians, in seconds or in the unit that they return."""
         samples = [[] for _ in functions]
         for round_number in range(warm_up + self.repeats(count)):
             for function, kept in zip(functions, samples):
@@ -97,7 +97,7 @@ class Report:
     # -- reporting
 
     def missing(self, peer, why="not installed"):
-        """A peer that could not be measured beside us, named in the table."""
+        """Names a peer that could not be measured in the table."""
         self.absent.append({"module": self.module, "peer": peer, "why": why})
         print(f"  {peer} is missing: {why}", flush=True)
 
@@ -161,8 +161,8 @@ def children_cpu_s():
 
 def wait_for(process):
     """
-    Waits for a Popen: its CPU seconds and the peak of its resident bytes. getrusage() would tell of this Python, too, whose image a child has
-    before its exec.
+    Waits for a Popen, and returns its CPU seconds and the peak of its resident bytes. getrusage() would count this Python, too, whose image a
+    child has before its exec.
     """
     peak, end = 0, select.poll()
     watched = os.pidfd_open(process.pid)
@@ -196,9 +196,9 @@ sys.stdin.read()
 @contextlib.contextmanager
 def memory_at_hand(size):
     """
-    Within it so many bytes of free memory are the machine's own. The host of a virtual machine may take back what is free, in blocks of
-    2 MiB, and whoever next asks for a page of them pays 2 to 10 us for it: more than the tools differ by in all the rest. So all is touched
-    once, and one page of 64 stays in use (a 64th of `size`), that no block is free as a whole. 0: as it is.
+    Within it `size` bytes of free memory are backed by the host. The host of a virtual machine may take back free memory in blocks of 2 MiB,
+    and the next process that asks for a page of them pays 2 to 10 us: more than all other differences between the tools. So all pages are
+    touched once, and one of 64 stays in use (a 64th of `size`), so that no block is free as a whole. 0 changes nothing.
     """
     if not size:
         yield

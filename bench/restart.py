@@ -1,4 +1,4 @@
-"""From the same command on a new machine to the first step: after a preemption, and after a crash, beside curl's time for the same bytes."""
+"""From the same command on a new machine to the first step: after a preemption, and after a crash, next to curl's time for the same bytes."""
 import json
 import signal
 import subprocess

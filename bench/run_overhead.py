@@ -1,4 +1,4 @@
-"""What penstock adds to a trivial step over a bare exec of it, and what each further step adds."""
+"""The time that penstock adds to a bare exec of a trivial step, and the time of each further step."""
 import json
 import os
 import subprocess

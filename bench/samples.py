@@ -1,7 +1,7 @@
 """Samples of a training from the store through penstock.data, next to boto3 and to a bare program that only moves the same bytes.
 
 Client and store share the machine, and the connections are those of TCP, as of a store elsewhere; a second row has those of the store's
-Unix socket. The training is none: the figures are those of the loader alone.
+Unix socket. There is no training: the figures are those of the loader alone.
 """
 import os
 import random
@@ -124,7 +124,7 @@ def in_memory():
 
 
 def environment(folder, endpoint):
-    """Of programs that use the store: its address and keys, and a home of their own."""
+    """Returns the environment of programs that use the store: its address and keys, and a home of their own."""
     own = {"PATH": os.environ["PATH"], "HOME": str(folder), "PENSTOCK_HOME": str(folder / "home"), "PYTHONWARNINGS": "ignore"}
     return own | KEYS | {"AWS_ENDPOINT_URL": endpoint, "S3_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
 

@@ -1,4 +1,4 @@
-"""Many small objects, up and down: 60,000 real images of 1 kB and 10,000 files of 256 KiB, beside s5cmd, `aws s3 sync`, rclone and boto3.
+"""Many small objects, up and down: 60,000 real images of 1 kB and 10,000 files of 256 KiB, next to s5cmd, `aws s3 sync`, rclone and boto3.
 
 Against the embedded store with relaxed durability, and up to nginx DAV. All tools work on the same files and the same server; the CPU
 of client and server is counted together. The slow peers get a part of the files, once, which their name in the table says, and times of
@@ -107,7 +107,7 @@ def start_nginx(program, folder):
 
 
 class Run:
-    """What one run of a tool took."""
+    """The time and the CPU seconds of one run of a tool."""
 
     def __init__(self, server, command, count, env):
         with tempfile.TemporaryFile() as said:
@@ -154,7 +154,7 @@ def blocks(folder, quick):
 
 
 class Medians:
-    """Of some runs of one tool."""
+    """The medians of some runs of one tool."""
 
     def __init__(self, runs):
         self.seconds, self.cpu = (statistics.median(getattr(run, name) for run in runs) for name in ("seconds", "cpu"))
@@ -231,14 +231,14 @@ class Bench:
                     os.truncate(path, 0)
 
     def bare_copies(self, way, files):
-        """CPU seconds for each object of what nobody can do without."""
+        """CPU seconds for each object of the bare copies, which every tool needs."""
         found = [path for path in files.all.rglob("*") if path.is_file()]
         used = self.bare.cpu(way, self.folder / self.fresh(), found)
         return used and used / files.count
 
     def compare(self, what, run, files, all_of, some_of, peers, rounds=ROUNDS, way=None):
         """
-        `run(tool, place, count)` of ours and s5cmd in turn, and of slow peers once: medians of time and CPU for each object. With a `way`
+        Calls `run(tool, place, count)` for penstock and s5cmd in turn, and once for slow peers: medians of time and CPU for each object. With a `way`
         the bare copies are taken in turn, too.
         """
         present = [(tool, limit) for tool, limit, program in peers if program]
@@ -292,7 +292,7 @@ class Bench:
 
 
 def place():
-    """Memory, where there is room for all: a disk is the same for everybody and hides the difference."""
+    """A folder in memory if there is room for all: a disk is the same for all tools, and hides their differences."""
     room = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 0
     left = int(re.search(r"^MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text(), re.M).group(1)) * 1024
     return "/dev/shm" if room > ROOM and left > ROOM + 2 * 2**30 else None

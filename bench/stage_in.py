@@ -1,4 +1,4 @@
-"""Stage-in of the full CIFAR-10 archive from nginx on the loopback: a whole run with a trivial step beside `curl | tar xz`."""
+"""Stage-in of the full CIFAR-10 archive from nginx on the loopback: a whole run with a trivial step, next to `curl | tar xz`."""
 import json
 import os
 import random
@@ -51,7 +51,7 @@ def free_port():
 
 
 def start_nginx(program, folder, root):
-    """nginx on a free port; another port where somebody was quicker."""
+    """Starts nginx on a free port, or on another one if a process took that."""
     for _ in range(20):
         port = free_port()
         config = folder / "nginx.conf"
@@ -100,9 +100,9 @@ def measure(report, folder, url, archive):
 
     run_s, tar_s, keep_s = report.interleave(7, ours, tar, keep)
     ours(f"diff -r $DEEPSQUARE_INPUT '{peer}'")  # ends the benchmark where the two are not the same
-    # Of a small archive the run itself is most of the time.
+    # With a small archive, most of the time is that of the run itself.
     report.ratio("stage-in of the archive", run_s, tar_s, at_least=report.size(1.0, 0.0), peer_name="curl | tar xz")
-    report.figure("the same beside keeping the archive", run_s, unit="s", peer=keep_s, peer_name="curl | tee | tar xz")
+    report.figure("the same, compared with keeping the archive", run_s, unit="s", peer=keep_s, peer_name="curl | tee | tar xz")
     report.figure("stage-in", archive.stat().st_size / run_s, unit="bytes/s")
 
 

@@ -39,7 +39,7 @@ http {{
 
 
 class Address:
-    """What Wire needs to know of a store."""
+    """The members of a store that Wire uses."""
 
     def __init__(self, endpoint):
         self.address, self.access_key, self.secret_key = endpoint.removeprefix("http://"), "bench", "bench-secret"

@@ -128,7 +128,7 @@ static inline void make_compressed(
 	maker_close(a, locale);
 }
 
-/* A directory with "in" to unpack into, and a file beside it that nobody may touch. */
+/* A directory with "in" to unpack into, and a file next to it that must not be changed. */
 struct yard {
 	char top[64];
 	char in[80];

@@ -21,7 +21,7 @@
 
 #define CHUNK 65536
 
-/* What the file has at `at`; tells a version from every other one. */
+/* Sets the content of the file at `at`, which differs between versions. */
 static void fill(unsigned char *block, size_t n, uint64_t step, uint64_t at)
 {
 	for (size_t i = 0; i < n; i++)

@@ -324,7 +324,7 @@ static void rests(void)
 	}
 }
 
-/* Of each four samples in a row three are of the first set; the ids of the second follow on. */
+/* Three of four samples in a row are of the first set; the ids of the second continue after it. */
 static void mixes(void)
 {
 	static const uint64_t samples[] = {30, 10}, weights[] = {3, 1};

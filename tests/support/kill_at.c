@@ -10,8 +10,8 @@
  *
  * OP: open (that may create), rename (or link: the new name), unlink, mkdir, rmdir, write, pread,
  * sync, lock, truncate, wait, fork, or any. WHEN: before, after, or half: of a write, its first
- * half is in the file. Only the process that was started counts, in whichever thread; not its
- * children.
+ * half is in the file. Only calls of the process that was started count, in any thread; not
+ * those of its children.
  */
 /* Both names of each function are defined here, those with 64 and those without. */
 #undef _FILE_OFFSET_BITS
@@ -122,7 +122,8 @@ static void absolute(int dir, const char *name, char path[static PATH_MAX])
 	}
 }
 
-/* Whether the call is the one to die at; `fd` where there is no name. Keeps errno. */
+/* Returns true if the process has to die at this call; `fd` is for calls without a name. Keeps
+ * errno. */
 static bool is_it(const char *op, int fd, const char *name)
 {
 	int saved = errno;

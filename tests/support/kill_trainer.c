@@ -1,6 +1,6 @@
 /*
  * A training of milliseconds for the tests that kill it: deterministic, with a checkpoint that
- * tells a torn one from a whole one, and a ledger of what it has closed.
+ * shows if it is torn, and a ledger of the files that it has closed.
  *
  *	kill-trainer CONTROL STEPS [rename] [pace=MS] [big=MIB]
  *
@@ -141,8 +141,8 @@ static void load(int *step, uint64_t *state)
 	exit(TORN);
 }
 
-/* What was closed in the moment of the kill may have been taken for incomplete: then it is made
- * again. */
+/* A file that was closed at the moment of the kill may have been removed as incomplete: then it is
+ * written again. */
 static void look_back(int step)
 {
 	static char body[BODY];

@@ -2,7 +2,7 @@
  * Uses all of <penstock/transfer.h> and <penstock/file.h>, as a program would that knows nothing
  * else of penstock:
  *	library_exercise s3://BUCKET [gs://BUCKET]
- * Ends with 0, or tells the line at which something was not as the header says.
+ * Ends with 0, or prints the line of the first result that is not as the header describes it.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -244,8 +244,7 @@ static void threads(struct penstock_transfer *t, const char *bucket)
 		pthread_join(all[i], NULL);
 }
 
-/* Programs of another age: a struct that is shorter, one that is longer, and one that nobody set
- * up. */
+/* Programs of other versions have a struct that is shorter or longer; one forgets to set it up. */
 static void ages(struct penstock_transfer *t, const char *bucket)
 {
 	struct {

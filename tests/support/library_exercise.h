@@ -1,6 +1,6 @@
 /*
- * What the programs have in common that use libpenstock as another program would: they end at the
- * first result that is not as the header describes it, with its line.
+ * Shared by the programs that use libpenstock as another program would: they end at the first
+ * result that is not as the header describes it, and print its line.
  *
  *	CHECK(penstock_head(t, url, NULL, &err) == 0);
  *	FAILS(PENSTOCK_E_NOT_FOUND, penstock_head(t, missing, NULL, &err));

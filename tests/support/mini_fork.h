@@ -17,7 +17,7 @@ struct mini_fork {
 	char url[MINI_URL_SIZE]; /* of its root, without a slash behind it */
 };
 
-/* Before any thread is started. False: it did not start. */
+/* Called before any thread is started. Returns false if it did not start. */
 static inline bool mini_fork_start(struct mini_fork *f, mini_answer_fn answer)
 {
 	struct mini_http m;
@@ -36,10 +36,11 @@ static inline bool mini_fork_start(struct mini_fork *f, mini_answer_fn answer)
 			pause();
 	}
 	close(ends[1]);
-	bool told = f->pid > 0 && read(ends[0], f->url, sizeof(f->url)) == (ssize_t)sizeof(f->url);
+	bool started = f->pid > 0 &&
+		       read(ends[0], f->url, sizeof(f->url)) == (ssize_t)sizeof(f->url);
 
 	close(ends[0]);
-	return told;
+	return started;
 }
 
 static inline bool mini_fork_stop(struct mini_fork *f)

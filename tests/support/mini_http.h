@@ -9,7 +9,7 @@
  *	struct mini_http m;
  *	mini_start(&m, answer, cookie);   ... mini_url(&m, "/x", url) ...   mini_stop(&m);
  *
- * Every connection has a thread; `answer` writes to the socket whatever the test needs.
+ * Every connection has a thread; `answer` writes to the socket.
  */
 #ifndef SUPPORT_MINI_HTTP_H
 #define SUPPORT_MINI_HTTP_H

@@ -359,7 +359,7 @@ static bool check_parts(
 	return true;
 }
 
-/* What is there of an upload can be completed and then be read: its parts are whole. */
+/* Completes an upload with the parts that it has and reads the object: the parts are whole. */
 static bool complete(
 	struct expected *e, const struct upload *u, const struct store_part *parts, size_t n)
 {
@@ -475,7 +475,7 @@ static bool go_on(struct expected *e, unsigned seed)
 	return true;
 }
 
-/* The replay runs on the machine that made the log: let the store see that it was started anew. */
+/* The replay runs on the machine that made the log: pretends that it was started again. */
 static void change_boot(const char *root)
 {
 	char path[512];

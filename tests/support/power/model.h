@@ -1,8 +1,8 @@
 /*
- * What a disk may hold at each point of a write log. Between two syncs of a file, each of its
- * writes may have reached the disk or not, in any order, in part, or with the size alone; and so
- * may each change of a directory that was not itself synced. A sync covers what was done before it
- * began.
+ * The states that a disk may have at each point of a write log. Between two syncs of a file, each
+ * of its writes may have reached the disk or not, in any order, in part, or with the size alone;
+ * and so may each change of a directory that was not itself synced. A sync covers what was done
+ * before it began.
  *
  *	struct model *m = model_load("write.log");
  *	while (model_next_point(m, 0))		stops before each sync ends, and at the end
@@ -48,7 +48,7 @@ enum {
 };
 /* Makes the tree in the empty directory `dir`. */
 void model_build(struct model *m, unsigned mode, unsigned seed, const char *dir);
-/* Whether the tree at `dir` is what the log leads to; says what differs. */
+/* Returns true if the tree at `dir` is the result of the log; prints the difference. */
 bool model_matches(struct model *m, const char *dir);
 /* Makes a directory below $TMPDIR. */
 bool model_temporary(char *path, size_t size);

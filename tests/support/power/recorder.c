@@ -335,7 +335,7 @@ EXPORT int close(int fd)
 	return NEXT(close)(fd);
 }
 
-/* What was written is read back from the caller's memory, the place from the descriptor. */
+/* Records the bytes in the caller's memory, and the place of the descriptor. */
 EXPORT ssize_t write(int fd, const void *data, size_t len)
 {
 	ssize_t n = -1;
@@ -573,7 +573,7 @@ EXPORT int symlink(const char *target, const char *path)
 
 /* --- syncs --------------------------------------------------------------------------------- */
 
-/* What was written while it runs is not covered, so other threads go on meanwhile. */
+/* Writes during the sync are not covered by it, so other threads are not stopped. */
 static int sync_recorded(int fd, int (*next)(int), bool everything)
 {
 	uint64_t ino = everything ? 0 : inode(fd);

@@ -1,6 +1,6 @@
 /*
  * Opens the store on everything that a power loss may have left at any point of a write log, and
- * checks it against what clients were told.
+ * checks it against the replies that clients got.
  *
  *	power-replay [options] LOG EXPECTED STORE
  *
@@ -54,7 +54,7 @@ __attribute__((visibility("default"))) int fdatasync(int fd)
 	return 0;
 }
 
-/* What it keeps of the log goes with the process. */
+/* Memory of the log is not freed before the process exits. */
 const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__asan_default_options(void)
 {
