@@ -14,14 +14,14 @@
 #include <penstock/dataset.h>
 #include <penstock/error.h>
 
-#define SIGNALS_MS 100 /* between looks at the signals that Python got */
+#define SIGNALS_MS 100 /* interval of the check for signals */
 
 static PyObject *fail(struct penstock_error *err)
 {
 	return native_raise("data_error", err);
 }
 
-/* A converter of "O&": wraps nothing, unlike the formats "K" and "I". */
+/* A converter of "O&" that refuses numbers out of range, which the formats "K" and "I" wrap. */
 static int to_u64(PyObject *object, void *out)
 {
 	PyObject *index = PyNumber_Index(object);
@@ -286,11 +286,11 @@ static PyObject *data_split(PyObject *self, PyObject *args)
 
 #define NAMES 16 /* the first fields of a sample, whose names are usually those of the last one */
 
-/* Samples of which each is a dict. */
+/* Splits samples into dicts. */
 struct splitting {
 	struct penstock_dataset *set;
 	PyObject *view; /* of the bytes of all samples */
-	const char *data; /* these */
+	const char *data; /* the bytes of all samples */
 	PyObject *convert; /* convert(sample, name, view, type, dtype, big_endian, dims) */
 	struct {
 		PyObject *object;
@@ -356,7 +356,7 @@ static PyObject *view_of(
 	return view;
 }
 
-/* The value of a field at `at` of all bytes. */
+/* Returns the value of a field; `at` is the place of its sample in the bytes. */
 static PyObject *value_of(struct splitting *s, uint64_t id, const struct penstock_field *f,
 	PyObject *name, size_t at, size_t size)
 {
@@ -692,10 +692,10 @@ static PyMethodDef data_methods[] = {
 		"sample_size(): bytes of each sample; 0 if they differ"},
 	{"place", data_place, METH_VARARGS, "place(sample): (shard, offset, size)"},
 	{"read", data_read, METH_VARARGS,
-		"read(ids[, bytearray]): (bytearray, offsets) of these samples; takes the given "
-		"one if it is large enough"},
+		"read(ids[, bytearray]): (bytearray, offsets) of these samples; uses the given "
+		"bytearray if it is large enough"},
 	{"start", data_start, METH_VARARGS,
-		"start(ids[, bytearray]): the same as a Batch that is read in the background"},
+		"start(ids[, bytearray]): starts that read in the background and returns its Batch"},
 	{"samples", data_samples, METH_VARARGS,
 		"samples(ids, (bytes, offsets), first, last, convert): the samples of several "
 		"fields, as dicts; convert(sample, name, view, type, dtype, big_endian, dims) "
@@ -706,17 +706,20 @@ static PyMethodDef data_methods[] = {
 };
 
 static PyMethodDef batch_methods[] = {
-	{"wait", batch_wait, METH_NOARGS, "wait(): (bytearray, offsets), as of read()"},
+	{"wait", batch_wait, METH_NOARGS, "wait(): (bytearray, offsets), as from read()"},
 	{NULL, NULL, 0, NULL},
 };
 
 static PyMethodDef plan_methods[] = {
-	{"samples", plan_samples, METH_NOARGS, "samples(): of the epoch, of all ranks"},
-	{"batches", plan_batches, METH_NOARGS, "batches(): of the worker"},
-	{"rank_batches", plan_rank_batches, METH_NOARGS, "rank_batches(): of all its workers"},
-	{"batch", plan_batch, METH_VARARGS, "batch(i): (ids, how many of the last are repeated)"},
+	{"samples", plan_samples, METH_NOARGS,
+		"samples(): the number of samples of the epoch, for all ranks"},
+	{"batches", plan_batches, METH_NOARGS, "batches(): the number of batches of the worker"},
+	{"rank_batches", plan_rank_batches, METH_NOARGS,
+		"rank_batches(): the number of batches of all workers of the rank"},
+	{"batch", plan_batch, METH_VARARGS,
+		"batch(i): (ids, number of those at the end that are padding)"},
 	{"delivered", plan_delivered, METH_VARARGS,
-		"delivered(batches): samples that all ranks have got by then"},
+		"delivered(batches): samples that all ranks have got after so many batches"},
 	{"id", plan_id, METH_NOARGS, "id(): identifies the samples and their order"},
 	{NULL, NULL, 0, NULL},
 };

@@ -31,7 +31,7 @@ _lock = threading.Lock()
 def transfer(store: Store) -> "_native.Transfer":
     """Returns the handle for a store: its connections and threads are shared by all files.
 
-    Another process, and another environment, have another one.
+    Each process has its own, and so has each set of environment variables for stores.
     """
     place = (os.getpid(), store, tuple(pair for pair in os.environ.items() if pair[0].startswith(_VARIABLES)))
     with _lock:
@@ -298,7 +298,7 @@ class Writer(io.BufferedWriter):
         self._upload = raw
 
     def abort(self) -> None:
-        """Ends the upload; nothing of it stays."""
+        """Aborts the upload; no object appears."""
         self._upload.abort()
 
     def close(self) -> None:
@@ -333,7 +333,7 @@ class Writer(io.BufferedWriter):
 
 
 class _Text(io.TextIOWrapper):
-    """Text of a Writer, with the same end."""
+    """The text layer of a Writer, which is closed and aborted with it."""
 
     def close(self) -> None:
         if self.closed:
@@ -354,7 +354,7 @@ class _Text(io.TextIOWrapper):
         self.close()
 
     def __del__(self) -> None:
-        pass  # the Writer ends itself
+        pass  # the Writer aborts itself
 
 
 # ---- open ----
@@ -388,7 +388,7 @@ def open(  # noqa: A001
         raise ValueError(f"invalid ahead {ahead}: expected 0 or more")
     text = "b" not in mode
     if not text and (encoding, errors, newline) != (None, None, None):
-        raise ValueError("encoding, errors and newline are of text; open it with 'r' or 'w'")
+        raise ValueError("encoding, errors and newline are for text; use mode 'r' or 'w'")
     return open_with(url, mode, (endpoint_url, region, profile, None, None, None, anonymous), ahead, (encoding or "utf-8", errors, newline))
 
 

@@ -54,10 +54,10 @@ class Loader:
     ``batch_size`` is that of one rank.
 
     At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is not whole, ``pad`` fills it
-    with the first samples of the epoch. A batch is what ``collate`` makes of the list of samples, else the list, or one array of
-    records; ``transform`` is called with each sample before. ``collate="torch"`` makes tensors of arrays and numbers, column by column, and
-    leaves lists of everything else; ``pin_memory`` does so in page-locked memory, where CUDA is there, from which
-    ``tensor.to("cuda", non_blocking=True)`` copies in the background. At most ``ahead`` bytes are read in advance, but two reads in any case.
+    with the first samples of the epoch. A batch is the result of ``collate`` for the list of samples; without it the list, or one
+    array if each sample is one. ``transform`` is called with each sample before. ``collate="torch"`` makes tensors of arrays and numbers, column by column, and
+    leaves lists of everything else; ``pin_memory`` does so in page-locked memory, if CUDA is available, from which
+    ``tensor.to("cuda", non_blocking=True)`` copies in the background. At most ``ahead`` bytes are read in advance, but at least two reads.
 
     ``on_error="skip"`` skips samples that are damaged, have changed or are missing, with one warning for each shard: their batch is shorter,
     and one that would be empty is left out. ``progress`` shows a line on the terminal of rank 0.
@@ -119,7 +119,7 @@ class Loader:
         self._yielded = 0
         self._whole = False  # the last batch of the epoch was delivered
         self._numbers: Any = None  # place of the numbers that have to be written to the output
-        self._samples = self._plan(0, (0, 1)).samples()  # refuses what is invalid now
+        self._samples = self._plan(0, (0, 1)).samples()  # refuses invalid arguments
 
     def _ranks(self) -> Tuple[int, int]:
         return self._given or ranks()
@@ -147,10 +147,10 @@ class Loader:
         self._start = self._delivered = self._passed = self._yielded = 0
 
     def _joined(self) -> Tuple[int, int]:
-        """Returns how many batches are read together: in the first read, and in each other one.
+        """Returns the number of batches that the first read has, and the number that each later one has.
 
-        They are those of a window or of some blocks, which are large ranges. A place in the middle is at their end after the first read.
-        Of a mix it is a window of the set with the largest share.
+        A read has a window or some blocks, which are large ranges. If the epoch starts within a window, the first read ends with it. In a mix
+        the window is that of the set with the largest share.
         """
         block, window = self._blocks
         step = self.batch_size * self._ranks()[1]
@@ -161,7 +161,7 @@ class Loader:
         return max(1, first // step), max(1, samples // step)
 
     def _reads(self, plan: "_native.Plan") -> Iterator[Tuple[List[int], Any]]:
-        """Starts all reads of the plan in their order. Each has the places where its batches begin and end in it."""
+        """Starts all reads of the plan in order, and yields each with the places in it at which its batches begin and end."""
         n, (join, then) = plan.batches(), self._joined()
         first, memory = self._passed, Memory()
         while first < n:
@@ -276,7 +276,7 @@ class Loader:
     def load_state_dict(self, state: Dict[str, int]) -> None:
         """Continues at a place of state_dict(), also of a training with another number of ranks. Takes the seed of the state.
 
-        Raises ValueError if the samples or their order are other ones: some would be repeated and others skipped.
+        Raises ValueError if the samples or their order are not those of the state: some would be repeated and others skipped.
         """
         try:
             version, seed, epoch, delivered, samples, order = (operator.index(state[name]) for name in _STATE)
@@ -287,7 +287,7 @@ class Loader:
         if samples != self._samples:
             raise ValueError(f"the state is of a data set of {samples} samples, and this one has {self._samples}")
         if order != self._plan(0, (0, 1)).id():
-            raise ValueError("the state is of another shuffle, block or window")
+            raise ValueError("the state is of another shuffle, block or window; use those with which it was saved")
         check_number("number of delivered samples", delivered, 0, self._samples)
         self.seed, self.epoch = check_number("seed", seed, 0), check_number("epoch", epoch, 0)
         self._start = self._delivered = delivered

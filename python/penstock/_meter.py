@@ -77,14 +77,14 @@ class Meter:
 
 
 class Line:
-    """A line of standard error that is written again and again, if that is a terminal."""
+    """A line on standard error that is rewritten, if standard error is a terminal."""
 
     def __init__(self, epoch: int, batches: int, meter: Meter) -> None:
         self._epoch, self._batches, self._meter = epoch, batches, meter
         self._next = 0.0
         try:
             self._columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80 if os.isatty(sys.stderr.fileno()) else 0
-        except (AttributeError, OSError, ValueError):  # of a notebook, or closed
+        except (AttributeError, OSError, ValueError):  # in a notebook, or closed
             self._columns = 0
 
     def show(self, batch: int) -> None:

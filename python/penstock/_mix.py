@@ -31,13 +31,13 @@ def _whole(weights: Sequence[Any]) -> List[int]:
 class Mix:
     """Data sets mixed by weights, for a Loader: ``Loader(Mix([(books, 0.7), (code, 0.3)]), batch_size=256, shuffle=True)``.
 
-    After any number of samples each set has had its share of them, but for two samples at most. Each set has an order of its own, of the
+    After any number of samples each set has had its share of them, with an error below two samples. Each set has an order of its own, of the
     ``shuffle`` of the loader. An epoch ends before a sample of a set would come twice, with ``repeat`` once all sets have been taken
     whole: smaller sets are then repeated in another order, and the next epoch continues each set. ``samples`` is the length of an
     epoch instead.
 
     Samples are those of the sets. A batch is one array if the samples of all sets are arrays of one type and shape, else a list.
-    Numbers count on from set to set, as for ``place()``.
+    Numbers continue from set to set, also for ``place()``.
     """
 
     def __init__(self, sets: Iterable[Tuple[Any, Any]], *, repeat: bool = False, samples: int = 0) -> None:
@@ -78,7 +78,7 @@ class Mix:
         return self._samples, counts, array("Q", self._whole).tobytes(), self._repeat
 
     def _share(self) -> float:
-        """Returns that of the set with the largest weight."""
+        """Returns the share of the set with the largest weight."""
         return max(self._whole) / sum(self._whole)
 
     def _begin(self, ids: bytes, memory: Memory, skip: bool) -> "_MixRead":

@@ -3,8 +3,7 @@
  * calls one function of <penstock/checkpoint.h>. Uses only the limited API of Python 3.9, so that
  * one binary serves all later versions. Paths are passed as bytes. That API has no buffers, so
  * memory is passed as bytes or as an address and a size; the Python side keeps it alive during the
- * call. Calls that may
- * block release the interpreter lock.
+ * call. Calls that may block release the interpreter lock.
  */
 #include "_native.h"
 
@@ -490,7 +489,7 @@ static PyObject *native_open(PyObject *module, PyObject *args)
 /* Python packs each piece as three machine words, the layout that copy_pieces() takes. */
 _Static_assert(
 	sizeof(struct copy_piece) == 3 * sizeof(uintptr_t) && sizeof(size_t) == sizeof(uintptr_t),
-	"a piece is an address, an address and a size");
+	"a piece is three words");
 
 static PyObject *native_copy(PyObject *module, PyObject *args)
 {

@@ -176,7 +176,7 @@ class Reader(_storage.FileSystemReader):  # type: ignore[misc]
 
 
 class _MetadataUnpickler(RestrictedUnpickler):
-    """Allows torch's metadata of tensors and their places."""
+    """Also allows the types of torch's metadata, which describes tensors and their places in files."""
 
     _NAMES = {
         "metadata": {

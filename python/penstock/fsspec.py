@@ -71,7 +71,7 @@ def _store(
     endpoint_url: Optional[str] = None, region: Optional[str] = None, profile: Optional[str] = None, key: Optional[str] = None,
     secret: Optional[str] = None, token: Optional[str] = None, anon: bool = False, client_kwargs: Optional[Dict[str, Any]] = None, **other: Any,
 ) -> Store:  # fmt: skip
-    """The store that options select; ``client_kwargs`` is where s3fs has some of them."""
+    """Returns the store that the options select; s3fs has some of them in ``client_kwargs``."""
     client = dict(client_kwargs or {})
     place = endpoint_url or client.pop("endpoint_url", None), region or client.pop("region_name", None)
     unknown = [*other, *(f"client_kwargs[{name!r}]" for name in client if name not in ("endpoint_url", "region_name"))]
@@ -100,7 +100,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
         return f"{self.scheme}://{self._strip_protocol(path)}"
 
     def _file(self, path: str) -> Any:
-        """A file that is read in ranges."""
+        """Opens a file that is read in ranges."""
         return open_with(self._url(path), "rb", self._store, 0)
 
     # ---- names ----
@@ -182,7 +182,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def open(self, path: str, mode: str = "rb", block_size: Any = None, cache_options: Any = None, compression: Optional[str] = None, **kwargs: Any) -> Any:
         packing = get_compression(path, compression)
-        # Otherwise the ends of the object, and of what wraps it, are not one.
+        # An exception would not reach the object through the wrapper that compresses, and a part of it would be stored.
         if packing and "r" not in mode:
             raise NotImplementedError("cannot compress here; use fsspec.open(…, compression=…)")
         if "b" in mode or packing:
@@ -264,7 +264,7 @@ class GoogleFileSystem(FileSystem):
 
 
 def _range(start: Optional[int], end: Optional[int], size: int) -> Tuple[int, int]:
-    """Returns (offset, size), as of a slice."""
+    """Returns (offset, size) of a slice."""
     first, last, _ = slice(start, end).indices(size)
     return first, max(0, last - first)
 

@@ -52,10 +52,11 @@ struct object_read {
 	const char *key;
 	uint64_t offset;
 	size_t length; /* bytes; exactly as many must arrive */
-	/* All of the object: verified against the store's checksum, if it has one. */
+	/* The read is all of the object, and is verified against the store's checksum, if it has
+	 * one. */
 	bool whole;
-	const char *etag; /* only this version, else PENSTOCK_E_CHANGED; NULL or "": any */
-	void *data; /* gets `length` bytes; NULL: `pieces` get them */
+	const char *etag; /* another version is PENSTOCK_E_CHANGED; NULL or "" for any */
+	void *data; /* gets `length` bytes; NULL if `pieces` get them */
 	struct read_pieces pieces;
 
 	/* Set by reads_run(). */
@@ -74,11 +75,11 @@ void reads_free(struct object_reads *reads);
  * LIMIT_READS_PATIENCE_MS. */
 void reads_patience(struct object_reads *reads, int64_t ms);
 /*
- * Runs all reads (at most LIMIT_READS) to their end. Returns how many failed, whose `error` says
- * why. Once `cancel` (may be NULL) is set the rest fails with PENSTOCK_E_CANCELLED. Once one fails
- * with PENSTOCK_E_UNAVAILABLE or PENSTOCK_E_TIMEOUT, after its retries, the rest does so without a
- * try. An error of the call itself, such as credentials that cannot be found, is returned with
- * nothing read.
+ * Runs all reads (at most LIMIT_READS) to their end. Returns the number of those that failed, whose
+ * `error` has the reason. Once `cancel` (may be NULL) is set the rest fails with
+ * PENSTOCK_E_CANCELLED. Once one fails with PENSTOCK_E_UNAVAILABLE or PENSTOCK_E_TIMEOUT, after its
+ * retries, the rest does so without a try. An error of the call itself, such as credentials that
+ * cannot be found, is returned with nothing read.
  */
 int reads_run(struct object_reads *reads, struct object_read *items, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);

@@ -22,20 +22,21 @@
 #define TICK_MS 50 /* between checks of the cancel flag and of silence */
 #define EVENTS	64 /* taken from the kernel at a time */
 /* Connections to a server that replies at once. Each NEAR_MS of the median wait adds as many. */
-#define NEAR	 16
-#define NEAR_MS	 4
-#define FAILURES 16 /* in a row end the run: the server does not answer as expected */
-/* A request that lasts as many times longer than silence may gets a byte per millisecond, at
- * least. */
+#define NEAR	16
+#define NEAR_MS 4
+/* Failures in a row that end the run: the server does not reply as expected. */
+#define FAILURES 16
+/* A request that takes SLOW times the allowed silence is ended unless it receives a byte per
+ * millisecond. */
 #define SLOW 5
 
 struct connection {
-	int fd; /* -1: none */
-	bool waits_to_send; /* the kernel reports room to send, too */
-	bool kept; /* it has carried a reply before this request */
-	bool keep; /* the server keeps it after this reply */
-	struct plain_get *get; /* in progress; NULL: idle */
-	unsigned turn; /* the address of `fd` */
+	int fd; /* -1 if it is closed */
+	bool waits_to_send; /* epoll also reports room to send */
+	bool kept; /* the connection has carried a reply before this request */
+	bool keep; /* the server keeps it open after this reply */
+	struct plain_get *get; /* in progress; NULL if the connection is idle */
+	unsigned turn; /* selected the address of `fd` */
 	unsigned tries; /* connections of this request that had no reply */
 	unsigned resent; /* connections of this request that were silent for too long */
 	size_t sent; /* of its head */
@@ -50,12 +51,13 @@ struct plain {
 	char *host, *port;
 	int epoll;
 	const atomic_int *cancel; /* of every run; may be NULL */
-	/* The server's address; 0 bytes: not resolved. `turn` is taken modulo the addresses. */
+	/* The server's address, of 0 bytes if it is not resolved. `turn` modulo their number
+	 * selects one of several. */
 	struct sockaddr_storage address;
 	socklen_t address_len;
 	unsigned turn, n_addresses;
 	struct connection *connections;
-	size_t n, most; /* of them, and those in use by the next run */
+	size_t n, most; /* number of them, and of those that the next run uses */
 	char *chunk; /* LIMIT_PLAIN_CHUNK: a piece of a body on its way to `on_body` */
 	struct waits waits;
 };
@@ -193,7 +195,7 @@ static bool watch(const struct plain *p, struct connection *c, int op, bool send
 	return epoll_ctl(p->epoll, op, c->fd, &event) == 0;
 }
 
-/* No request that was not begun is tried. */
+/* Ends the requests that have not begun. */
 static void skip_rest(struct run *run)
 {
 	for (; run->next < run->n; run->next++, run->ended++) {
@@ -258,8 +260,8 @@ static bool send_again(struct run *run, struct connection *c)
 }
 
 /*
- * The connection is of no use. A request that had no reply goes to a new one if this one was kept,
- * and else to the server's next address: "localhost" is two, and often only one is listened on.
+ * Gives up a connection. A request that had no reply goes to a new one if this one was kept, and
+ * else to the server's next address: "localhost" has two, and many servers listen on one of them.
  */
 static void fail(struct run *run, struct connection *c)
 {
@@ -310,7 +312,7 @@ static void begin(struct run *run, struct connection *c)
 		send_head(run, c);
 }
 
-/* Passes on bytes that are not in the body yet. */
+/* Adds received bytes to the body. */
 static void add_body(struct plain_get *g, const void *data, size_t len)
 {
 	if (g->body)
@@ -391,7 +393,7 @@ static void receive(struct run *run, struct connection *c)
 
 static void on_event(struct run *run, struct connection *c, uint32_t events)
 {
-	/* An idle one that the server closes, or that sends what was not requested. */
+	/* The server closed an idle connection, or sent a reply without a request. */
 	if (!c->get) {
 		drop(run->plain, c);
 		return;
@@ -422,7 +424,7 @@ static bool is_slow(const struct run *run, const struct connection *c)
 		       alone ? 0 : run->now_ms - run->answered_ms);
 }
 
-/* Ends what is stuck, and sends again what is slow. */
+/* Ends stuck requests, and sends slow ones again. */
 static void check_silence(struct run *run, int silence_ms)
 {
 	struct plain *p = run->plain;
@@ -459,7 +461,7 @@ static bool is_set(const atomic_int *cancel)
 	return cancel && atomic_load(cancel);
 }
 
-/* More connections hide the wait for a distant server. Returns those of the next run. */
+/* Returns the number of connections for the next run: more hide the delay of a distant server. */
 static size_t next_most(const struct run *run)
 {
 	const struct plain *p = run->plain;

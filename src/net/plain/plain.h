@@ -34,10 +34,10 @@ struct plain_get {
 	const char *head; /* the whole head of the request, with its empty line; borrowed */
 	size_t head_len;
 	size_t room; /* bytes; a longer body is not good */
-	void *body; /* gets the body; borrowed. NULL: `on_body` gets it, piece by piece */
+	void *body; /* gets the body; borrowed; NULL if `on_body` gets it, piece by piece */
 	void (*on_body)(void *cookie, const void *data, size_t len);
-	/* Called with the head of a 200 or 206 before its body: false if it is not good. May be
-	 * NULL. */
+	/* Called with the head of a 200 or 206 before its body; returns false if the reply is not
+	 * good. May be NULL. */
 	bool (*on_head)(void *cookie, struct plain_get *get, const char *head, size_t len);
 	void *cookie;
 
@@ -50,9 +50,9 @@ struct plain_get {
 /*
  * `authority` is "HOST:PORT" or "HOST" (port 80); the host's name is resolved at the first use and
  * after a failure. A penstock store on this machine is reached over its Unix socket
- * (base/near_socket.h). `connections` is the most at a time; 0: LIMIT_PLAIN_CONNECTIONS. A run uses
- * as many as the waits for replies ask for, and half after a 429 or 503. Sends nothing. One thread
- * at a time may use it; a child after fork() frees it and makes its own.
+ * (base/near_socket.h). `connections` is the most at a time, or 0 for LIMIT_PLAIN_CONNECTIONS. A
+ * run uses more of them the longer replies take, and half as many after a 429 or 503. Sends
+ * nothing. One thread at a time may use it; a child after fork() frees it and makes its own.
  */
 int plain_new(struct plain **out, const char *authority, unsigned connections,
 	struct penstock_error *err);

@@ -10,34 +10,27 @@
 #include "transfer/web/request.h"
 
 struct slot {
-	/* First: hooks get its address. Of a resource of the web only the request and the reply. */
+	/* The first member, because hooks get its address. For a resource of the web only its
+	 * request and its reply are used. */
 	struct s3_op op;
 	struct fan *fan;
-	atomic_bool *lost; /* the store does not answer */
-	struct object_read *read;
+	atomic_bool *lost; /* the store does not reply */
+	struct flight flight;
 	atomic_bool flying;
 	bool used;
-	size_t at; /* bytes received */
-	struct checksum sum; /* of a whole object; NONE if the store has none */
-	uint8_t digest[CHECKSUM_MAX_SIZE]; /* the store's */
 };
 
 static enum http_take on_write(
 	void *cookie, const void *data, size_t len, struct penstock_error *err)
 {
-	struct slot *slot = cookie;
+	struct flight *f = &((struct slot *)cookie)->flight;
 
-	if (len > slot->read->length - slot->at) {
+	if (len > f->read->length - f->at) {
 		error_set(err, PENSTOCK_E_CHANGED,
-			"the object is longer than the %zu bytes expected", slot->read->length);
+			"the object is longer than the %zu bytes expected", f->read->length);
 		return HTTP_REFUSE;
 	}
-	if (slot->read->data)
-		memcpy((char *)slot->read->data + slot->at, data, len);
-	else
-		read_pieces_add(&slot->read->pieces, slot->at, data, len);
-	checksum_update(&slot->sum, data, len);
-	slot->at += len;
+	flight_add(f, data, len);
 	return HTTP_TAKEN;
 }
 
@@ -45,46 +38,48 @@ static int on_restart(void *cookie)
 {
 	struct slot *slot = cookie;
 
-	slot->at = 0;
-	return checksum_reset(&slot->sum);
+	slot->flight.at = 0;
+	return checksum_reset(&slot->flight.sum);
 }
 
 static int on_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct slot *slot = cookie;
-	int r = s3_op_check_same(&slot->op, reply, slot->read->etag ? slot->read->etag : "", err);
+	int r = s3_op_check_same(
+		&slot->op, reply, slot->flight.read->etag ? slot->flight.read->etag : "", err);
 
-	if (r < 0 || !slot->read->whole || slot->at > 0)
+	if (r < 0 || !slot->flight.read->whole || slot->flight.at > 0)
 		return r;
-	checksum_release(&slot->sum);
-	return checksum_init(&slot->sum, object_reply_digest(reply, slot->digest), err);
+	checksum_release(&slot->flight.sum);
+	return checksum_init(
+		&slot->flight.sum, object_reply_digest(reply, slot->flight.digest), err);
 }
 
 static int check(struct slot *slot, struct penstock_error *err)
 {
-	const struct object_read *read = slot->read;
+	const struct object_read *read = slot->flight.read;
 	uint8_t got[CHECKSUM_MAX_SIZE];
 
-	if (slot->at != read->length && !slot->op.at.client)
-		return error_set(
-			err, PENSTOCK_E_CHANGED, "%zu bytes came of %zu", slot->at, read->length);
-	if (slot->at != read->length)
+	if (slot->flight.at != read->length && !slot->op.at.client)
+		return error_set(err, PENSTOCK_E_CHANGED,
+			"%" PRIu64 " bytes arrived instead of %zu", slot->flight.at, read->length);
+	if (slot->flight.at != read->length)
 		return object_error(err, PENSTOCK_E_CHANGED, "GET", slot->op.at,
-			"%zu bytes came of %zu", slot->at, read->length);
-	checksum_final(&slot->sum, got);
-	return memcmp(slot->digest, got, checksum_size(slot->sum.kind)) == 0
+			"%" PRIu64 " bytes arrived instead of %zu", slot->flight.at, read->length);
+	checksum_final(&slot->flight.sum, got);
+	return memcmp(slot->flight.digest, got, checksum_size(slot->flight.sum.kind)) == 0
 		       ? 0
-		       : object_corrupt(slot->op.at, slot->sum.kind, err);
+		       : object_corrupt(slot->op.at, slot->flight.sum.kind, err);
 }
 
 static int on_web_headers(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
-	return reads_web_check(((struct slot *)cookie)->read, reply, err);
+	return reads_web_check(((struct slot *)cookie)->flight.read, reply, err);
 }
 
 static void note_lost(const struct slot *slot)
 {
-	enum penstock_code code = slot->read->error.code;
+	enum penstock_code code = slot->flight.read->error.code;
 
 	if (code == PENSTOCK_E_UNAVAILABLE || code == PENSTOCK_E_TIMEOUT)
 		atomic_store(slot->lost, true);
@@ -95,7 +90,7 @@ static void on_done(void *cookie, struct http_request *request, struct http_repl
 	struct penstock_error *err)
 {
 	struct slot *slot = cookie;
-	struct object_read *read = slot->read;
+	struct object_read *read = slot->flight.read;
 
 	(void)request;
 	if (!err)
@@ -113,7 +108,7 @@ static void on_done(void *cookie, struct http_request *request, struct http_repl
 static int prepare_object(struct object_reads *reads, struct slot *slot, const atomic_int *cancel,
 	struct penstock_error *err)
 {
-	const struct object_read *read = slot->read;
+	const struct object_read *read = slot->flight.read;
 	struct http_request *request = &slot->op.request;
 
 	s3_op_init(&slot->op, "GET", object_at(reads->client, reads->bucket, read->key));
@@ -135,7 +130,7 @@ static int prepare_web(struct slot *slot, struct penstock_error *err)
 	slot->op.reply = (struct http_reply)HTTP_REPLY_INIT;
 	request->cookie = slot;
 	request->on_headers = on_web_headers;
-	return reads_web_request(request, slot->read, err);
+	return reads_web_request(request, slot->flight.read, err);
 }
 
 static void start(struct object_reads *reads, struct slot *slot, struct object_read *read,
@@ -147,9 +142,9 @@ static void start(struct object_reads *reads, struct slot *slot, struct object_r
 	if (slot->used)
 		s3_op_release(&slot->op);
 	slot->used = true;
-	slot->read = read;
-	slot->at = 0;
-	checksum_release(&slot->sum);
+	slot->flight.read = read;
+	slot->flight.at = 0;
+	checksum_release(&slot->flight.sum);
 	r = reads->client ? prepare_object(reads, slot, cancel, &read->error)
 			  : prepare_web(slot, &read->error);
 	request->sink = (struct http_sink){.kind = HTTP_SINK_CALLBACK,
@@ -214,7 +209,7 @@ int reads_engine(struct object_reads *reads, struct object_read *items, size_t n
 	for (size_t j = 0; j < most; j++) {
 		if (slots[j].used)
 			s3_op_release(&slots[j].op);
-		checksum_release(&slots[j].sum);
+		checksum_release(&slots[j].flight.sum);
 	}
 	fan_release(&fan);
 	return 0;

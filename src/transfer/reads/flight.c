@@ -1,4 +1,4 @@
-/* Bytes on their way into place. */
+/* Puts received bytes into place, and verifies them. */
 #include <string.h>
 
 #include "transfer/reads/internal.h"

@@ -1,4 +1,4 @@
-/* Shared by the ways to read. */
+/* Shared by the files of src/transfer/reads. */
 #ifndef TRANSFER_READS_INTERNAL_H
 #define TRANSFER_READS_INTERNAL_H
 
@@ -11,19 +11,19 @@
 #include "transfer/reads.h"
 
 struct object_reads {
-	struct object_client *client; /* NULL: resources of the web */
+	struct object_client *client; /* NULL for resources of the web */
 	struct http_engine *engine;
 	int64_t patience_ms;
 	char *bucket;
-	struct plain *plain; /* NULL: the engine does everything */
+	struct plain *plain; /* NULL if the engine does all reads */
 	bool singly; /* a GET for each read */
-	int64_t plain_from_ms; /* not before: everything failed on it lately */
+	int64_t plain_from_ms; /* `plain` is not used before, since all reads on it failed */
 	struct sigv4 sigv4;
 	struct buf heads; /* of the requests of one run */
 	struct buf path, body;
 };
 
-#define READS_SILENCE_MS 2000 /* then a request is repeated on another connection */
+#define READS_SILENCE_MS 2000 /* after which a request is repeated on another connection */
 
 /* ---- sign.c ---- */
 
@@ -37,7 +37,7 @@ int reads_signer_init(struct reads_signer *s, struct object_reads *reads, const 
 	struct penstock_error *err);
 void reads_signer_release(struct reads_signer *s);
 /* Appends the signed headers to `reads->heads`, and ends the head. The request has its method,
- * path, query and hash. `sums`: the store is to send the object's checksum. */
+ * path, query and hash. With `sums` the store is asked for the object's checksum. */
 int reads_sign(struct reads_signer *s, struct sigv4_request request, bool sums,
 	struct penstock_error *err);
 
@@ -67,8 +67,8 @@ int reads_web_check(
 
 /* ---- three ways to read, tried one after the other ---- */
 
-/* many.c: many small reads in one request, if the store is ours. Sets `done[i]` for those that are
- * good. */
+/* many.c: many small reads in one request, if the store is penstock's. Sets `done[i]` for those
+ * that are good. */
 int reads_many(struct object_reads *reads, struct object_read *items, size_t n, bool *done,
 	const atomic_int *cancel, struct penstock_error *err);
 /* plain.c: a GET for each that is not done. */

@@ -1,4 +1,4 @@
-/* Reads over plain HTTP: only what goes well the first time. */
+/* Reads over plain HTTP, without retries: the engine does the rest. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "s3/uri.h"
 #include "transfer/reads/internal.h"
 
-#define PAUSE_MS 5000 /* without a try, after a run of which nothing went well */
+#define PAUSE_MS 5000 /* after a run without a good reply */
 
 /* Appends the head of the request. */
 static int add_head(

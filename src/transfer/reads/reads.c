@@ -92,7 +92,7 @@ int reads_run(struct object_reads *reads, struct object_read *items, size_t n,
 		return error_memory(err);
 	for (size_t i = 0; i < n; i++) {
 		items[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
-		/* HTTP has no such range. */
+		/* HTTP has no empty range. */
 		done[i] = !reads->client && !items[i].length;
 	}
 	if (reads->plain && !(cancel && atomic_load(cancel))) {

@@ -42,7 +42,7 @@ int reads_web_check(
 
 	if (web_is_replaced(reply))
 		return changed(read->key, err);
-	/* A reply under If-Range may omit what is known. */
+	/* A reply to If-Range may omit headers that the client knows. */
 	if (now ? *version && strcmp(now, version) != 0 : str_starts(version, "W/"))
 		return changed(read->key, err);
 	return 0;
