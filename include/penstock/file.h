@@ -17,7 +17,7 @@
  *
  * Reads in a row are read ahead in the background, the more the longer the row is; other reads
  * fetch exactly their bytes. All bytes are of the version that was opened: PENSTOCK_E_CHANGED if it
- * was replaced or cut. A store that is away is waited for, up to five minutes.
+ * was replaced or cut. An unavailable store is waited for, up to five minutes.
  *
  * Threads. Any number of threads may read one file. It is to be closed before its transfer handle
  * is freed. After fork() only the parent can use it.

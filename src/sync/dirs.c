@@ -10,7 +10,7 @@
 #define AGAIN_MS 100 /* first pause before a name is scanned again that had to wait */
 #define SHORT_MS 60000 /* least time between two warnings of a shortage */
 
-/* The cause may last long (a store that is away), and the next attempt is a scan of everything. */
+/* The cause may last long (an unavailable store), and the next attempt is a scan of everything. */
 void observe_again(struct sync *s, int64_t now_ms)
 {
 	if (s->look_again)

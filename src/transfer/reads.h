@@ -71,7 +71,7 @@ int reads_new(struct object_reads **out, struct object_client *client, const cha
 int reads_new_web(
 	struct object_reads **out, struct http_engine *engine, struct penstock_error *err);
 void reads_free(struct object_reads *reads);
-/* The time that reads from now on wait for a store or a server that is away; at first it is
+/* The time that reads from now on wait for an unavailable store or server; at first it is
  * LIMIT_READS_PATIENCE_MS. */
 void reads_patience(struct object_reads *reads, int64_t ms);
 /*

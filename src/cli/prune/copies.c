@@ -335,7 +335,7 @@ int prune_replaced(struct pruning *p, struct penstock_error *err)
 	for (size_t i = 0; r == 0 && i < c.ids.n; i++) {
 		struct penstock_error why = PENSTOCK_ERROR_INIT;
 
-		/* A store that is away does not keep the others from being pruned. */
+		/* An unavailable store does not keep the others from being pruned. */
 		if (prune_replaced_of(p, c.ids.items[i], &why) < 0)
 			prune_failed(p, NULL, &why);
 	}

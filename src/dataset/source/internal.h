@@ -53,7 +53,7 @@ struct source {
 	bool encode; /* names are not encoded yet, for URLs */
 	bool single;
 	atomic_bool any_version; /* shards are read as they are now: the caller verifies samples */
-	bool opened; /* reads wait longer for a store that is away */
+	bool opened; /* reads wait longer for an unavailable store */
 	struct buf text;
 	struct shard *shards;
 	size_t n;

@@ -162,8 +162,8 @@ struct source_read {
 	struct penstock_error error; /* set by source_read(); release it */
 };
 
-/* To be called once the data set is open: from then on reads wait LIMIT_READS_PATIENCE_MS for a
- * store that is away, and before only LIMIT_OPEN_PATIENCE_MS. */
+/* To be called once the data set is open: from then on reads wait LIMIT_READS_PATIENCE_MS for an
+ * unavailable store, and before only LIMIT_OPEN_PATIENCE_MS. */
 void source_opened(struct source *source);
 /* From now on a shard of another version, but the same size, is read and is no error, since the
  * caller verifies each sample. Not over HTTP, where it does nothing. */

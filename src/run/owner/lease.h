@@ -89,8 +89,8 @@ int lease_attempt(const struct lease *lease);
 const struct http_gate *lease_gate(const struct lease *lease);
 /*
  * Calls `fn` while the ownership is sure, and again if the gate refused a request of it: the
- * process may have been suspended, or the store was away. Returns its result; PENSTOCK_E_EXISTS if
- * the ownership is lost, PENSTOCK_E_CANCELLED if *cancel was set meanwhile.
+ * process may have been suspended, or the store was unavailable. Returns its result;
+ * PENSTOCK_E_EXISTS if the ownership is lost, PENSTOCK_E_CANCELLED if *cancel was set meanwhile.
  */
 int lease_perform(struct lease *lease, const atomic_int *cancel,
 	int (*fn)(void *cookie, struct penstock_error *err), void *cookie,

@@ -35,7 +35,7 @@ struct container_image {
 struct containers {
 	const struct attempt *attempt;
 	struct http_engine *engine;
-	int64_t patience_ms; /* for a registry that is away; 0 for none */
+	int64_t patience_ms; /* for an unavailable registry; 0 for none */
 	const atomic_int *cancel; /* ends pulls */
 	struct container_image *images;
 	/* Called after an image was read from a file when its step began. May be NULL. */
