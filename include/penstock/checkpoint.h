@@ -62,12 +62,12 @@ struct penstock_metric {
 struct penstock_checkpoint_options {
 	size_t struct_size;
 	unsigned rank; /* of this process: 0 to world_size - 1 */
-	unsigned world_size; /* 0: 1 */
-	unsigned attempt; /* 0: $PENSTOCK_ATTEMPT, else 1; the same for all ranks */
-	const char *run_id; /* NULL: $PENSTOCK_RUN_ID, else "" */
+	unsigned world_size; /* 0 for 1 */
+	unsigned attempt; /* 0 for $PENSTOCK_ATTEMPT, else 1; the same for all ranks */
+	const char *run_id; /* NULL for $PENSTOCK_RUN_ID, else "" */
 	const struct penstock_metric *metrics; /* only rank 0's are used */
 	size_t n_metrics;
-	double timeout_s; /* how long a commit waits for other ranks; 0: 600 */
+	double timeout_s; /* how long a commit waits for other ranks; 0 for 600 */
 	/* Polled while a commit waits; once non-zero the call ends with PENSTOCK_E_CANCELLED. May
 	 * be NULL. */
 	const volatile int *cancel;

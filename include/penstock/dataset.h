@@ -55,22 +55,22 @@ struct penstock_dataset_options {
 	uint64_t header, trailer; /* bytes before the first record of a shard and after the last */
 	const char *dtype; /* of "tokens": "uint16" (if NULL) or "uint32" */
 	uint64_t window; /* of "tokens": tokens of a sample */
-	uint64_t stride; /* of "tokens": from one sample to the next; 0: `window` */
+	uint64_t stride; /* of "tokens": from one sample to the next; 0 for `window` */
 	/* The store; NULL as for penstock_transfer_new(). Copied. */
 	const struct penstock_transfer_options *transfer;
-	unsigned threads; /* that read ahead; 0: chosen */
+	unsigned threads; /* that read ahead; 0 to choose it */
 	/* A directory of this machine, made if it is missing, that keeps what is read from a store;
-	 * all processes of a user share it. NULL: none. If it cannot be used that is logged, and
-	 * reading goes on without it. */
+	 * all processes of a user share it. NULL if there is none. If it cannot be used that is
+	 * logged, and reading goes on without it. */
 	const char *cache;
-	uint64_t cache_size; /* bytes on disk, at least 16 MiB; 0: half of the file system */
+	uint64_t cache_size; /* bytes on disk, at least 16 MiB; 0 for half of the file system */
 	struct penstock_cancel *cancel; /* of penstock_dataset_open() alone; may be NULL */
 	/* Pixels, at most 8192: JPEG images of "objects", "tar", "mds" and "litdata" are decoded to
 	 * this size when they are read. A sample then begins with height * width * 3 bytes of RGB,
 	 * row by row: the largest centred rectangle of this shape, scaled. The sample as it is
 	 * stored follows, except in "objects". 0 and 0: as stored. */
 	uint32_t decode_height, decode_width;
-	const char *decode_column; /* with the image; NULL: the first that has one */
+	const char *decode_column; /* with the image; NULL for the first that has one */
 };
 /* clang-format off */
 #define PENSTOCK_DATASET_OPTIONS_INIT { sizeof(struct penstock_dataset_options), \
@@ -140,7 +140,7 @@ struct penstock_plan_options {
 	uint32_t batch; /* samples of a batch of one rank */
 	uint32_t workers, worker; /* processes that load for one rank; 0 workers are one */
 	/* The last step, if it has too few samples for all: "keep" (ranks differ by at most one
-	 * sample), "drop", "pad" (with the first samples of the epoch). NULL: "keep" */
+	 * sample), "drop", "pad" (with the first samples of the epoch). NULL for "keep" */
 	const char *rest;
 	/* A mix of several sets: of any sum of the weights samples in a row, set k has
 	 * `set_weights[k]`, spread evenly. Each set is shuffled by itself, and their samples are

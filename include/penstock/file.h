@@ -42,9 +42,9 @@ struct penstock_file;
 
 struct penstock_file_options {
 	size_t struct_size;
-	uint64_t ahead; /* bytes read ahead at most, up to 1 GiB; 0: 32 MiB */
+	uint64_t ahead; /* bytes read ahead at most, up to 1 GiB; 0 for 32 MiB */
 	bool no_ahead; /* reads nothing ahead */
-	/* Opens only this version (penstock_file_version()), else PENSTOCK_E_CHANGED. NULL: the
+	/* Opens only this version (penstock_file_version()), else PENSTOCK_E_CHANGED. NULL for the
 	 * current one. */
 	const char *version;
 	/* With `version`: `size` is known to be its size. Nothing is sent to open the file. */

@@ -59,9 +59,9 @@ struct penstock_cancel;
 struct penstock_transfer_options {
 	size_t struct_size;
 	/*
-	 * For s3://. NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, the profile, AWS.
-	 * Credentials not given here come from the environment, the profile, a web identity, or the
-	 * role of the container or instance. They are renewed before they expire.
+	 * For s3://. NULL to use AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, the profile,
+	 * AWS. Credentials not given here come from the environment, the profile, a web identity,
+	 * or the role of the container or instance. They are renewed before they expire.
 	 */
 	const char *endpoint_url;
 	const char *region;
@@ -70,14 +70,14 @@ struct penstock_transfer_options {
 	const char *secret_access_key;
 	const char *session_token;
 	/*
-	 * For gs://. NULL: STORAGE_EMULATOR_HOST or Google; GOOGLE_APPLICATION_CREDENTIALS,
+	 * For gs://. NULL to use STORAGE_EMULATOR_HOST or Google; GOOGLE_APPLICATION_CREDENTIALS,
 	 * GS_ACCESS_KEY_ID, gcloud's application default credentials, the machine's service
 	 * account.
 	 */
 	const char *google_endpoint_url;
 	const char *google_key_file; /* path of a service account's key */
 	bool anonymous; /* ignores all credentials */
-	unsigned max_connections; /* 0: 64 to each host */
+	unsigned max_connections; /* 0 for 64 to each host */
 	/* Cancels every call of the handle; outlives it. May be NULL. */
 	struct penstock_cancel *cancel;
 };
@@ -125,14 +125,14 @@ struct penstock_call_options {
 	size_t struct_size;
 	const char *if_match; /* put, delete: replace only this ETag; get, copy: only this object */
 	bool if_none_match; /* put, copy: only create; PENSTOCK_E_PRECONDITION if it exists */
-	const char *content_type; /* put; NULL: application/octet-stream */
+	const char *content_type; /* put; NULL for application/octet-stream */
 	const char *const *metadata; /* put: "name=value", NULL-terminated */
-	const char *storage_class; /* put; NULL: the store's default */
-	uint64_t part_size; /* put; 0: chosen from the size */
-	unsigned parallel; /* limit of requests for one object; 0: adapted to the store */
+	const char *storage_class; /* put; NULL for the store's default */
+	uint64_t part_size; /* put; 0 to choose it by the size */
+	unsigned parallel; /* limit of requests for one object; 0 to adapt it to the store */
 	uint64_t offset; /* get into memory or a callback: start of a range */
-	uint64_t length; /* its length; 0: to the end */
-	uint64_t max_size; /* get into memory: limit, else PENSTOCK_E_LIMIT; 0: 64 MiB */
+	uint64_t length; /* its length; 0 for the rest */
+	uint64_t max_size; /* get into memory: limit, else PENSTOCK_E_LIMIT; 0 for 64 MiB */
 	/* Reports the bytes moved since the last call; negative if some must be moved again. May
 	 * run on any thread. */
 	void (*progress)(void *cookie, int64_t bytes);
@@ -194,7 +194,7 @@ PENSTOCK_API int penstock_delete(struct penstock_transfer *transfer, const char 
 
 /*
  * Lists all objects whose key begins with the URL's, in byte order of the keys. `delimiter` "/":
- * deeper keys are one entry with `is_prefix`; NULL: all keys. `each` returns 0 to continue, 1 to
+ * deeper keys are one entry with `is_prefix`; NULL for all keys. `each` returns 0 to continue, 1 to
  * stop without an error. Its argument is valid during the call. Uses only `cancel` of `options`.
  */
 PENSTOCK_API int penstock_list(struct penstock_transfer *transfer, const char *url,
@@ -212,14 +212,14 @@ struct penstock_tree_options {
 	bool update; /* copies only what is missing, differs in size, or is newer than the target */
 	bool remove; /* with `update`: removes what only the target has, if nothing failed */
 	bool if_none_match; /* an existing target is an error */
-	unsigned parallel; /* requests at a time; 0: as many as pay */
+	unsigned parallel; /* requests at a time; 0 for as many as help */
 	/* For each item that was copied, or failed with `error`. `from` and `to` are for messages
 	 * and valid during the call; `to` is NULL for an item that was removed. */
 	void (*each)(void *cookie, const char *from, const char *to, uint64_t size,
 		const struct penstock_error *error);
 	void (*progress)(void *cookie, int64_t bytes); /* as in struct penstock_call_options */
 	void *cookie; /* of both */
-	struct penstock_cancel *cancel; /* of this call; NULL: none */
+	struct penstock_cancel *cancel; /* of this call; NULL if there is none */
 };
 /* clang-format off */
 #define PENSTOCK_TREE_OPTIONS_INIT { sizeof(struct penstock_tree_options), \

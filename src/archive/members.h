@@ -33,8 +33,8 @@ struct members;
 /* A name without empty and "." components. */
 struct member_place {
 	char text[PATH_MAX];
-	size_t len; /* 0: the root itself */
-	size_t parent_len; /* of the part before the last '/'; 0: the root */
+	size_t len; /* 0 for the root itself */
+	size_t parent_len; /* of the part before the last '/'; 0 for the root */
 	const char *base; /* the last component, within `text` */
 	int parent; /* the directory of `base`, borrowed until the next one is opened */
 };

@@ -65,7 +65,7 @@ int tree_hardlink(struct tree *t, const char *name, const char *target, struct p
 int tree_file_begin(struct tree *t, const char *name, mode_t mode, struct penstock_error *err);
 int tree_file_write(struct tree *t, const char *name, const void *data, size_t len, uint64_t offset,
 	struct penstock_error *err);
-/* `size` is the file's length if it ends with a hole; 0: the end of the last write. */
+/* `size` is the file's length if it ends with a hole; 0 for the end of the last write. */
 int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct timespec *mtime,
 	struct penstock_error *err);
 

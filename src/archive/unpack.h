@@ -112,7 +112,7 @@ static inline void unpacker_freep(struct unpacker **u)
 	unpacker_free(*u);
 }
 
-/* All of the above for an existing file. `name` may be NULL: the path's. */
+/* All of the above for an existing file. `name` may be NULL for the path's. */
 int unpack_file(const char *path, const char *dir, const struct unpack_options *options,
 	struct unpack_stats *stats, struct penstock_error *err);
 

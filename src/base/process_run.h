@@ -36,7 +36,8 @@ struct process_sink {
 struct process_run_options {
 	const char *name; /* in messages: "NAME did not end within 10 s" */
 	int timeout_ms; /* 0 for no limit */
-	/* start of the timeout (monotonic), if several programs share one; 0: the current time */
+	/* start of the timeout (monotonic), if several programs share one; 0 for the current
+	 * time */
 	int64_t began_ms;
 	const atomic_int *cancel; /* kills the program once it is set; may be NULL */
 	const char *input; /* the complete input; NULL for the specification's stdin_fd */

@@ -127,7 +127,7 @@ struct sync {
 	struct sync_status status; /* sync_get_status() fills in the sums */
 
 	/* Owned by the owner thread, used under lock. */
-	struct watch *watch; /* NULL: polling */
+	struct watch *watch; /* NULL if it polls */
 	bool events_lost; /* too many came at once */
 	struct dir *wd_map[4096];
 	struct dir *scan_first;

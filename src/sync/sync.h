@@ -94,20 +94,20 @@ struct sync_options {
 	/* attempt at which the run last started from scratch, 0 if there is none: manifests of
 	 * attempts before it are neither restored nor deleted */
 	int began;
-	const char *journal_path; /* local file, created 0600; NULL: no journal */
+	const char *journal_path; /* local file, created 0600; NULL for no journal */
 	/* locally deleted files are deleted in the bucket, if this run published them and the
 	 * restore is complete */
 	bool delete_sync;
 	bool continuous; /* false: nothing is sent before sync_flush() */
-	pid_t root_pid; /* whose descendants are the writers; 0: this process's */
+	pid_t root_pid; /* whose descendants are the writers; 0 for this process's */
 	sync_pids_fn pids; /* instead of root_pid; may be NULL */
 	sync_event_fn on_event; /* from any thread of the sync, one at a time; may be NULL */
 	sync_whole_fn is_whole; /* may be NULL */
 	void *cookie; /* of pids, on_event and is_whole */
-	int workers; /* 0: SYNC_WORKERS */
-	int quiet_ms; /* 0: SYNC_QUIET_MS: unchanged for so long after the close */
-	int append_ms; /* 0: SYNC_APPEND_MS: how often open files are published */
-	int scan_ms; /* 0: SYNC_SCAN_MS: least time between two slow scans */
+	int workers; /* 0 for SYNC_WORKERS */
+	int quiet_ms; /* 0 for SYNC_QUIET_MS: unchanged for so long after the close */
+	int append_ms; /* 0 for SYNC_APPEND_MS: how often open files are published */
+	int scan_ms; /* 0 for SYNC_SCAN_MS: least time between two slow scans */
 	const atomic_int *cancel; /* polled by sync_restore() and sync_flush(); may be NULL */
 };
 

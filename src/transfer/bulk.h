@@ -56,8 +56,8 @@ struct bulk_item {
 	const char *from_url, *to_url;
 	/*
 	 * The local file. Its first `path_root` bytes name an existing directory; a download makes
-	 * missing directories below it and follows no link there. 0: the file's directory must
-	 * exist.
+	 * missing directories below it and follows no link there. If it is 0 the file's directory
+	 * must exist.
 	 */
 	const char *path;
 	size_t path_root;
@@ -65,7 +65,7 @@ struct bulk_item {
 	const struct object_info *known;
 	const char *if_match; /* replace only the object with this ETag */
 	bool if_none_match; /* only create; in addition to the option for all items */
-	const char *content_type; /* of an upload; NULL: the one of the options */
+	const char *content_type; /* of an upload; NULL for the one of the options */
 	/* mv: deletes the source once its successor is verified, and durable if it is a file */
 	bool remove_source;
 	void *tag; /* the caller's own */
@@ -73,7 +73,7 @@ struct bulk_item {
 
 struct bulk_options {
 	const atomic_int *cancel;
-	unsigned parallel; /* limit of requests in flight; 0: adapted to the store */
+	unsigned parallel; /* limit of requests in flight; 0 to adapt it to the store */
 	/* For uploads and copies: if_none_match, content_type, metadata, storage_class, part_size,
 	 * resume_dir, delta_dir; other members are ignored. Borrowed; may be NULL. */
 	const struct object_put_options *put;
@@ -86,8 +86,8 @@ struct bulk_options {
 	/* Downloads are not synced at the end: for files that are cheap to fetch again. */
 	bool no_sync;
 	bool stop_at_first_error;
-	/* A second engine, used while many items are in flight; outlives the bulk. NULL: the bulk
-	 * makes its own. */
+	/* A second engine, used while many items are in flight; outlives the bulk. If it is NULL
+	 * the bulk makes its own. */
 	struct http_engine *twin;
 	object_progress_fn progress; /* called from any thread */
 	object_kept_fn kept, resumed; /* likewise */

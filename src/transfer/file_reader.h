@@ -48,8 +48,8 @@ struct file_options {
 	bool (*stop)(void *cookie);
 	void *cookie; /* of `stop` */
 	const atomic_int *cancel; /* does the same; may be NULL */
-	uint64_t ahead; /* bytes read ahead at most; 0: never */
-	/* Opens this version only, else PENSTOCK_E_CHANGED; NULL: the current one. */
+	uint64_t ahead; /* bytes read ahead at most; 0 for never */
+	/* Opens this version only, else PENSTOCK_E_CHANGED; NULL for the current one. */
 	const char *version;
 	/* With `version`: its size is known, so that nothing is sent. */
 	bool known;

@@ -36,10 +36,10 @@ struct http_engine;
 
 struct http_fetch_options {
 	const char *directory; /* must exist */
-	const char *name; /* the file's name; NULL: taken from the URL */
-	const char *sha256; /* 64 hexadecimal digits; NULL: not checked */
-	unsigned parallel; /* limit of ranges in flight; 0: 8 */
-	uint64_t chunk_size; /* bytes per range; 0: 8 MiB */
+	const char *name; /* the file's name; NULL to take it from the URL */
+	const char *sha256; /* 64 hexadecimal digits; NULL if it is not checked */
+	unsigned parallel; /* limit of ranges in flight; 0 for 8 */
+	uint64_t chunk_size; /* bytes per range; 0 for 8 MiB */
 	int64_t patience_ms; /* how long to wait for an unreachable server (net/http/http.h) */
 	/* Does not sync the file: for callers who fetch it again after a power loss. */
 	bool no_sync;
@@ -49,7 +49,7 @@ struct http_fetch_options {
 	 * `missing` bytes are still to be fetched. Returns non-zero to refuse with `err`. */
 	int (*on_size)(void *cookie, uint64_t size, uint64_t missing, struct penstock_error *err);
 	/* If the size is unknown: called before each `bytes` are written, on another thread.
-	 * Returns non-zero to refuse with `err`. NULL: no limit. */
+	 * Returns non-zero to refuse with `err`. NULL for no limit. */
 	int (*on_more)(void *cookie, uint64_t bytes, struct penstock_error *err);
 	/* The file is complete and verified and is about to be renamed; `sha256` is "" if not
 	 * known. */

@@ -65,21 +65,22 @@ typedef bool (*entry_filter_fn)(void *cookie, const char *path, bool directory);
 
 struct object_source_options {
 	/* Number of bytes of each key that are not part of the path; at most the length of the
-	 * prefix. 0: the whole prefix. */
+	 * prefix. 0 for the whole prefix. */
 	size_t cut;
 	bool whole_keys; /* the path is the key, `cut` is ignored */
-	/* NULL: everything below; else common prefixes too, with one page read ahead */
+	/* NULL for everything below; else common prefixes too, with one page read ahead */
 	const char *delimiter;
-	unsigned parallel; /* limit of requests in flight; 0: chosen; 1: one page is read ahead */
+	/* Limit of requests in flight; 0 to choose it; with 1 one page is read ahead. */
+	unsigned parallel;
 	entry_filter_fn takes; /* may be NULL */
 	void *cookie;
 	const atomic_int *cancel;
 };
 /*
- * The objects below the prefix `at.key` ("" or NULL: the whole bucket). Long listings are fetched
- * in several ranges of keys at a time. A store that ignores the start key is listed page by page;
- * one that does not sort its keys is sorted here (in an unlinked file in TMPDIR if the list is
- * long). The object whose key is the prefix itself is left out. PENSTOCK_E_PROTOCOL if the store
+ * The objects below the prefix `at.key` ("" or NULL for the whole bucket). Long listings are
+ * fetched in several ranges of keys at a time. A store that ignores the start key is listed page by
+ * page; one that does not sort its keys is sorted here (in an unlinked file in TMPDIR if the list
+ * is long). The object whose key is the prefix itself is left out. PENSTOCK_E_PROTOCOL if the store
  * lists keys outside the prefix, makes no progress, or shows its disorder when it is too late to
  * sort.
  */
@@ -99,8 +100,8 @@ struct walk_options {
 	entry_filter_fn takes;
 	/*
 	 * Reports an entry that cannot be listed: an unreadable directory, a socket, a dangling
-	 * link. Returns 0 to leave it out, else the walk ends with `problem`. NULL: the walk ends.
-	 * Entries that vanish during the walk are left out without a report.
+	 * link. Returns 0 to leave it out, else the walk ends with `problem`. If it is NULL the
+	 * walk ends. Entries that vanish during the walk are left out without a report.
 	 */
 	int (*on_problem)(void *cookie, const char *path, const struct penstock_error *problem);
 	void *cookie;

@@ -121,13 +121,13 @@ struct object_put_options {
 	const char *if_match; /* ETag of the object to replace */
 	bool if_none_match; /* only create */
 	bool ungated; /* does not ask object_client_gate() */
-	const char *content_type; /* NULL: application/octet-stream */
+	const char *content_type; /* NULL for application/octet-stream */
 	const struct strlist *metadata; /* "name=value" */
 	/* Other headers of the object ("cache-control=no-cache"), names in lower case. */
 	const struct strlist *properties;
-	const char *storage_class; /* NULL: the store's default */
-	uint64_t part_size; /* 0: chosen from the size */
-	unsigned parallel; /* limit of parts in flight; 0: adapted to the store */
+	const char *storage_class; /* NULL for the store's default */
+	uint64_t part_size; /* 0 to choose it by the size */
+	unsigned parallel; /* limit of parts in flight; 0 to adapt it to the store */
 	object_progress_fn progress;
 	void *cookie;
 	/* Gets the bytes that were sent added: not those of parts that the store copied, or had
@@ -197,11 +197,11 @@ int object_put_stream(struct object_ref at, int fd, const struct object_put_opti
 struct object_get_options {
 	const char *if_match;
 	uint64_t offset; /* of a range; used with `length` */
-	uint64_t length; /* 0: to the end */
+	uint64_t length; /* 0 for the rest */
 	/* Size and ETag from a listing or an earlier HEAD: saves object_get_file() a request. If
 	 * the object was replaced meanwhile the call fails with PENSTOCK_E_CHANGED. */
 	const struct object_info *known;
-	unsigned parallel; /* limit of ranges in flight; 0: adapted to the store */
+	unsigned parallel; /* limit of ranges in flight; 0 to adapt it to the store */
 	bool relaxed; /* object_get_file(): renames without a sync; the caller syncs */
 	bool if_none_match; /* object_get_file(): PENSTOCK_E_PRECONDITION if the file exists */
 	/* object_get_file(): a call that fails or is killed leaves the fetched part of a large

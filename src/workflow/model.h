@@ -21,8 +21,8 @@
 #include "workflow/document/diagnostics.h"
 
 struct workflow_text {
-	const char *value; /* NULL: not given, and there is no default */
-	const char *shown; /* as written, with `${{ secrets.X }}`; NULL: the same as value */
+	const char *value; /* NULL if it is not given, and there is no default */
+	const char *shown; /* as written, with `${{ secrets.X }}`; NULL if it equals `value` */
 	struct workflow_place at;
 };
 
@@ -84,8 +84,8 @@ struct workflow_container {
 	/* "name[:tag][@sha256:…]", with a host in front if `registry` has no value; an absolute
 	 * path is a file below $STORAGE_PATH. */
 	struct workflow_text image;
-	struct workflow_text registry; /* value NULL: that of the image's name, else Docker's */
-	struct workflow_text username; /* value NULL: the user's own login, if there is one */
+	struct workflow_text registry; /* value NULL for that of the image's name, else Docker's */
+	struct workflow_text username; /* value NULL for the user's own login, if there is one */
 	struct workflow_credential password;
 	struct workflow_flag x11;
 	struct workflow_flag mount_home;
@@ -218,7 +218,7 @@ struct workflow_peer {
 	struct workflow_text public_key;
 	struct workflow_credential pre_shared_key;
 	struct workflow_texts allowed_ips;
-	struct workflow_text endpoint; /* "host:port"; value NULL: none */
+	struct workflow_text endpoint; /* "host:port"; value NULL if there is none */
 	struct workflow_number persistent_keepalive;
 	struct workflow_place at;
 };
@@ -256,7 +256,7 @@ struct workflow_run {
 	/* "/bin/sh" (default), "/bin/bash", "/bin/ash"; "ENTRYPOINT" only in a container: `command`
 	 * is then the arguments */
 	struct workflow_text shell;
-	struct workflow_text work_dir; /* absolute; value NULL: $STORAGE_PATH */
+	struct workflow_text work_dir; /* absolute; value NULL for $STORAGE_PATH */
 	struct workflow_env_list env;
 	struct workflow_step_resources resources;
 	struct workflow_timeouts timeouts; /* of each execution; `hang` is the job's if not given */
@@ -269,7 +269,7 @@ struct workflow_run {
 	struct workflow_number map_uid,
 		map_gid; /* the user and group of the step inside its namespace */
 	struct workflow_flag disable_cpu_binding;
-	/* "none", "pmix_v4" or "pmi2"; value NULL: the machine's default */
+	/* "none", "pmix_v4" or "pmi2"; value NULL for the machine's default */
 	struct workflow_text mpi;
 	struct workflow_number restarts; /* restarts after a failure; default 0 */
 	struct workflow_place at;
@@ -298,13 +298,14 @@ struct workflow_for {
 	struct workflow_texts items; /* of `items` */
 	/* of `range`, both inclusive; increment is not 0 */
 	struct workflow_number begin, end, increment;
-	uint64_t count; /* iterations; 0: the loop does nothing */
+	uint64_t count; /* iterations; 0 if the loop does nothing */
 };
 
 /* The body is `steps` of the step. */
 struct workflow_launch {
 	struct workflow_text handle; /* upper case; value NULL: no step can wait for it */
-	struct workflow_number signal; /* sent at the end of the enclosing scope; 0: none */
+	struct workflow_number
+		signal; /* sent at the end of the enclosing scope; 0 if there is none */
 };
 
 /* `steps` of the step are the steps of the module or, if that was not read, none. */
@@ -354,7 +355,7 @@ struct workflow_context {
 struct workflow_python {
 	bool given;
 	struct workflow_text requirements; /* below the working directory; value NULL: not given */
-	struct workflow_text version; /* "3.11"; value NULL: the version of python3 */
+	struct workflow_text version; /* "3.11"; value NULL for the version of python3 */
 	/* the packages of the machine are visible; default true */
 	struct workflow_flag system_packages;
 	/* Determined's Core API works without its master; default false */
@@ -384,7 +385,7 @@ struct workflow_preemption {
 	struct workflow_notice_source *sources; /* in addition to signals, which always count */
 	size_t n_sources;
 	bool signal_given;
-	int signal; /* sent to the tasks; 0: none, only the file */
+	int signal; /* sent to the tasks; 0 if only the file is written */
 	/* ms from a notice to the end, if its source does not say */
 	struct workflow_number grace;
 	struct workflow_number reserve; /* ms of `grace` that are kept for publishing */
@@ -427,7 +428,7 @@ enum workflow_retry_class {
 	WORKFLOW_RETRY_ALL = 127
 };
 struct workflow_retry {
-	struct workflow_number max; /* attempts after a failure; 0: none */
+	struct workflow_number max; /* attempts after a failure; 0 if there is none */
 	int *codes; /* exit codes of a step, 1 to 255 */
 	size_t n_codes;
 	unsigned classes; /* enum workflow_retry_class; a match of code or class is enough */
@@ -442,7 +443,7 @@ struct workflow {
 	const char *file; /* display name: the path, URL or "<stdin>" */
 	const char *dialect; /* "penstock", "dstack", "determined", "skypilot" */
 
-	struct workflow_text name; /* value NULL: the digest is the identity */
+	struct workflow_text name; /* value NULL if the digest is the identity */
 	struct workflow_resources resources;
 	/* of the job: its `secrets`, `env`, and those of --env last */
 	struct workflow_env_list env;

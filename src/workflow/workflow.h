@@ -39,7 +39,7 @@ typedef bool (*workflow_resolve_fn)(
 struct workflow_site {
 	int cpus, gpus; /* of the machine; no CPUs: it is not known */
 	bool nodes; /* these are of each node of a cluster */
-	const char *endpoint_url, *region; /* of `s3://BUCKET`; NULL: those of AWS */
+	const char *endpoint_url, *region; /* of `s3://BUCKET`; NULL for those of AWS */
 };
 
 struct workflow_options {
@@ -51,7 +51,8 @@ struct workflow_options {
 	const struct strlist *sets;
 	/* "KEY=VALUE" each; added to the job's `env`. */
 	const struct strlist *env;
-	/* NULL: the process environment for env.NAME and PENSTOCK_SECRET_NAME for secrets.NAME. */
+	/* NULL to use the process environment: NAME for env.NAME, PENSTOCK_SECRET_NAME for
+	 * secrets.NAME. */
 	workflow_resolve_fn resolve;
 	void *cookie;
 	/*

@@ -55,7 +55,7 @@ int load_source_read(struct workflow **out, struct load_source *source,
 	const struct load_given *given, struct penstock_error *err);
 
 /* Warns of each plaintext key in the file (for stores only the first one), and how to move it
- * out. The warnings are notes of `found`; NULL: the log. */
+ * out. The warnings are notes of `found`; NULL for the log. */
 void load_warn_of_keys(const struct workflow *wf, struct diagnostics *found);
 
 /* Prints diagnostics on stderr; on a terminal with the lines of `text`, which is that of `file` and
@@ -79,8 +79,8 @@ struct load_run_given {
 	const struct strlist *sets;
 	bool places_only; /* see workflow_options: only its output or its log is needed */
 	/* Takes what was edited in the file since, and gets the description of the file for
-	 * runs/ID/source, which the caller frees; NULL if it is unchanged, or not there. NULL: the
-	 * workflow as it was. */
+	 * runs/ID/source, which the caller frees; NULL if it is unchanged, or not there. NULL for
+	 * the workflow as it was. */
 	char **again;
 };
 int load_run_workflow(struct workflow **out, const char *home, const struct records_run *run,

@@ -19,7 +19,7 @@ static const char *const password_endings[] = {"PASSWORD", "PASSWD", "PASSPHRASE
 
 struct keys {
 	const struct workflow *wf;
-	struct diagnostics *found; /* NULL: the log */
+	struct diagnostics *found; /* NULL for the log */
 	struct strlist warned; /* places */
 	size_t more;
 };

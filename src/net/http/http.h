@@ -51,24 +51,24 @@ struct http_engine_options {
 	 * "HOST:PORT" and the reason. May be NULL. */
 	void (*on_wait)(void *cookie, const char *host, const char *why, int64_t waited_ms);
 	void *cookie;
-	unsigned max_connections; /* in all; 0: 128 */
-	unsigned max_host_connections; /* 0: 64 */
-	/* consecutive attempts without progress, if the request does not say; 0: 6 */
+	unsigned max_connections; /* in all; 0 for 128 */
+	unsigned max_host_connections; /* 0 for 64 */
+	/* consecutive attempts without progress, if the request does not say; 0 for 6 */
 	unsigned max_attempts;
-	size_t buffer; /* bytes, maximum size of a connection's buffers; 0: 256 KiB */
-	int64_t idle_ms; /* all connections are closed after this time without requests; 0: 15 s */
-	int64_t connect_timeout_ms; /* 0: 10 s */
-	int64_t stall_timeout_ms; /* 0: $PENSTOCK_NETWORK_STALL (seconds), else 30 s */
-	uint64_t stall_bytes_per_s; /* slower than this over a stall timeout is a stall; 0: 64 */
-	int64_t retry_base_ms; /* 0: 100 ms */
-	int64_t retry_cap_ms; /* 0: 20 s */
+	size_t buffer; /* bytes, maximum size of a connection's buffers; 0 for 256 KiB */
+	int64_t idle_ms; /* connections are closed after this time without requests; 0 for 15 s */
+	int64_t connect_timeout_ms; /* 0 for 10 s */
+	int64_t stall_timeout_ms; /* 0 for $PENSTOCK_NETWORK_STALL (seconds), else 30 s */
+	uint64_t stall_bytes_per_s; /* slower than this over a stall timeout is a stall; 0 for 64 */
+	int64_t retry_base_ms; /* 0 for 100 ms */
+	int64_t retry_cap_ms; /* 0 for 20 s */
 	/* PEM file of trusted authorities. NULL for AWS_CA_BUNDLE, CURL_CA_BUNDLE, SSL_CERT_FILE,
 	 * else the system's. */
 	const char *ca_file;
 	/* Cancels every request, in addition to its own flag; polled at least every 100 ms. May be
 	 * NULL. */
 	const atomic_int *cancel;
-	struct http_limit *limit; /* borrowed; NULL: no limit */
+	struct http_limit *limit; /* borrowed; NULL for no limit */
 };
 
 int http_engine_new(struct http_engine **out, const struct http_engine_options *options,
@@ -228,8 +228,8 @@ struct http_request {
 	bool bulk;
 	/*
 	 * Harmless if it reaches the server twice: if it is silent for so much longer than the
-	 * other bulk requests to that host (LIMIT_HTTP_RESEND_MS or LIMIT_READS_RESEND_MS), it
-	 * is abandoned and sent again on a new connection, as long as few are. 0: never. Only with
+	 * other bulk requests to that host (LIMIT_HTTP_RESEND_MS or LIMIT_READS_RESEND_MS), it is
+	 * abandoned and sent again on a new connection, as long as few are. 0 for never. Only with
 	 * a sink and a source that can start again.
 	 */
 	int64_t resend_ms;

@@ -29,10 +29,10 @@ struct penstock_error;
 struct notice {
 	char source[24]; /* "gcp", "aws", "azure", "slurm", "signal", "file", "command", … */
 	char reason[200]; /* one line, in the source's words */
-	int64_t noticed_ms; /* monotonic; 0: the current time */
+	int64_t noticed_ms; /* monotonic; 0 for the current time */
 	/* monotonic time of the machine's end; 0 if unknown, so that the grace period counts */
 	int64_t deadline_ms;
-	int64_t noticed_wall; /* nanoseconds; 0: the current time */
+	int64_t noticed_wall; /* nanoseconds; 0 for the current time */
 	bool hard; /* the deadline comes from the source */
 	bool soon; /* the end may come soon: a good moment to save, but nothing ends */
 	/* the notice of this source no longer holds; with `soon` its warning */

@@ -61,7 +61,8 @@ struct policy_question {
 	const char *resource; /* an ARN; not used by POLICY_OF_ROLE */
 	const struct policy_caller *caller; /* not used by POLICY_OF_IDENTITY */
 	/* Gets the values of a condition key, whose name is in any case; they live until the end of
-	 * the evaluation. Returns a negative code if they cannot be read. NULL: there are none. */
+	 * the evaluation. Returns a negative code if they cannot be read. NULL if there are
+	 * none. */
 	int (*values)(const struct policy_question *q, const char *key, struct policy_values *out);
 	void *cookie; /* for values() */
 };

@@ -217,7 +217,8 @@ void s3_log_operation(const struct s3_log_subject *subject, char out[static S3_L
 	static const struct {
 		const char *sub;
 		int object; /* -1: either */
-		const char *method, *name; /* NULL: any method, and it is part of the name */
+		const char *method,
+			*name; /* NULL if any method is accepted, and it is part of the name */
 	} rows[] = {
 		{"uploadId", 1, "PUT", "PART"},
 		{"uploadId", 1, NULL, "UPLOAD"},

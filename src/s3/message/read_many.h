@@ -38,7 +38,7 @@ struct read_many_item {
 	const char *key;
 	uint64_t offset, length; /* of a range */
 	bool whole;
-	const char *etag; /* with its quotes; NULL: any */
+	const char *etag; /* with its quotes; NULL for any */
 };
 
 /* Appends a line. Returns false if the ETag cannot be in one. */

@@ -10,7 +10,7 @@ struct copy;
 struct restore {
 	struct sync *s; /* without threads of its own */
 	struct sync_restored stats;
-	struct commit *vouch; /* a whole checkpoint here; NULL: that of `vouch_path` is not */
+	struct commit *vouch; /* a whole checkpoint here; NULL if that of `vouch_path` is not */
 	char *vouch_path; /* the last that was asked for */
 	bool newer; /* the manifest, than the journal here: another machine had the run since */
 	int64_t manifest_ns; /* when the store got it */

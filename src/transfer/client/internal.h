@@ -97,7 +97,7 @@ void s3_op_release(struct s3_op *op);
 void s3_op_query(struct s3_op *op, const char *name, const char *value);
 /* Ignores a NULL value. */
 void s3_op_header(struct s3_op *op, const char *name, const char *value);
-/* Makes it a copy of `from`, if that still has the ETag (NULL: any). */
+/* Makes it a copy of `from`, if that still has the ETag (NULL for any). */
 void s3_op_copy_source(struct s3_op *op, struct object_ref from, const char *etag);
 /* A body in memory, which must outlive the request; signed with its SHA-256 if that is cheap. */
 void s3_op_body(struct s3_op *op, const void *data, size_t len);

@@ -32,7 +32,7 @@ struct download {
 	bool encrypted; /* under a key: the ETag is not made of the bytes */
 	struct range_slot *slots;
 	unsigned n_slots;
-	struct get_writer *writer; /* of a download in ranges; NULL: the engine's thread writes */
+	struct get_writer *writer; /* of a download in ranges; NULL if the engine's thread writes */
 	bool refetching; /* changes only while nothing is in flight */
 	struct fan fan;
 	struct object_info info;

@@ -35,8 +35,8 @@ struct get_part {
 #define GET_PART_INIT { .fd = -1, .journal = RECORD_FILE_INIT }
 /* clang-format on */
 
-/* Opens the part file of `path`. `source` identifies the object among all others; NULL: no journal.
- * A journal that cannot be created is done without. */
+/* Opens the part file of `path`. `source` identifies the object among all others; NULL for no
+ * journal. A journal that cannot be created is done without. */
 int get_part_open(
 	struct get_part *part, const char *path, const char *source, struct penstock_error *err);
 /* The object is known now: loads the blocks that are present into `blocks` (which has its size and

@@ -31,7 +31,7 @@
 
 struct range {
 	struct range *next; /* in key order */
-	char *after; /* starts after this key; NULL: the first */
+	char *after; /* starts after this key; NULL for the first */
 	struct list_page *head, **tail;
 	unsigned waiting; /* pages in that queue */
 	char *token; /* of the next page; NULL at the start */

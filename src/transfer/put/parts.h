@@ -60,7 +60,7 @@ struct upload {
 	bool refused;
 	struct put_resume resume;
 	struct put_delta *delta; /* NULL: all parts have one size, and are sent or copied */
-	struct object_ref from; /* of the parts that the store copies; key NULL: none */
+	struct object_ref from; /* of the parts that the store copies; key NULL if there is none */
 	const char *from_etag;
 	struct buf complete; /* the request's body */
 	uint8_t digest[CHECKSUM_MAX_SIZE]; /* of the whole object */

@@ -18,7 +18,7 @@
 struct penstock_error;
 
 /* Makes `request` a GET of the URL, which is borrowed, as it is stored. `if_range` is a strong ETag
- * or a date; NULL: any version. Release its headers, also after a failure. */
+ * or a date; NULL for any version. Release its headers, also after a failure. */
 int web_request(struct http_request *request, const char *url, const char *if_range,
 	struct penstock_error *err);
 /* True if the reply to a range shows that the resource is another one now: If-Range returns it as a

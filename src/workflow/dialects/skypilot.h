@@ -11,8 +11,7 @@ struct task {
 	const struct node *resources; /* those that were chosen; NULL if there are none */
 	struct node *job, *env, *inputs;
 	const struct node *image; /* of the container; NULL on the host */
-	const char
-		*clone; /* shell that fetches the working directory; NULL if it is no repository */
+	const char *clone; /* shell to fetch the working directory; NULL if it is no repository */
 	int64_t gpus; /* of each node */
 	int64_t nodes;
 	int64_t restarts;

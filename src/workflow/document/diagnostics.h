@@ -21,8 +21,8 @@
 struct workflow_place {
 	int line; /* 1-based; 0 if it comes from `option`, or was not given */
 	int column; /* 1-based, in characters */
-	const char *option; /* "--set resources.tasks", "--env KEY"; NULL: the file */
-	const char *file; /* of a module; NULL: that of the workflow */
+	const char *option; /* "--set resources.tasks", "--env KEY"; NULL for the file */
+	const char *file; /* of a module; NULL for that of the workflow */
 };
 
 enum diagnostic_severity {
@@ -58,7 +58,7 @@ void diagnostics_vadd(struct diagnostics *list, enum diagnostic_severity severit
 void diagnostics_take(struct diagnostics *list, struct diagnostics *from);
 /* Makes every note a mistake. */
 void diagnostics_be_strict(struct diagnostics *list);
-/* Returns true if there are mistakes and all are in that file, which may be NULL: none is. */
+/* Returns true if there are mistakes and all are in that file, which may be NULL. */
 bool diagnostics_all_of(const struct diagnostics *list, const char *file);
 /* By line and column; messages without a position come last. */
 void diagnostics_sort(struct diagnostics *list);

@@ -27,7 +27,7 @@ static const char *const secret_endings[] = {"SECRET", "TOKEN", "PASSWORD", "PAS
 static const struct known_key {
 	const char *begins;
 	const char *characters; /* allowed after `begins` */
-	size_t least, most; /* number of these characters; most is 0: no limit */
+	size_t least, most; /* number of these characters; most is 0 for no limit */
 	size_t digits, run; /* at least this many digits, and letters and digits in a row */
 	bool lower, upper; /* requires such letters */
 } known_keys[] = {

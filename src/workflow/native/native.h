@@ -54,7 +54,7 @@ static inline void take_larger(struct workflow_number *number, int64_t value)
 		number->value = value;
 }
 void read_inputs(struct reader *rd, const struct node *job);
-/* Reports a path at `key` (NULL: the current path) that is not below the directory `where`. */
+/* Reports a path at `key` (NULL for the current path) that is not below the directory `where`. */
 bool check_below(
 	struct reader *rd, const char *key, const char *where, const struct workflow_text *path);
 /* `artifacts` of a job. */

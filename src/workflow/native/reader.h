@@ -29,8 +29,7 @@ struct reader {
 	const struct workflow_use *use; /* the use of the module whose inputs are being read */
 	/* Invalid parts of another runner's file were left out: do not report missing keys. */
 	bool partial;
-	const char
-		*before; /* the documents before that of the chosen task; NULL if there are none */
+	const char *before; /* the documents before the chosen task's; NULL if there are none */
 	unsigned modules; /* nesting of the module that is being read */
 	const char *chain[READER_MODULES]; /* sources of the modules around it */
 	struct workflow_resources least; /* what modules need, if there is no `resources` */
@@ -54,7 +53,7 @@ void reader_report(struct reader *rd, enum diagnostic_severity severity,
  * reader_leave(). */
 size_t reader_enter(struct reader *rd, const char *key, size_t index);
 void reader_leave(struct reader *rd, size_t saved);
-/* The full name of `key` in the current path, for messages; NULL: the path itself. */
+/* The full name of `key` in the current path, for messages; NULL for the path itself. */
 const char *reader_field(struct reader *rd, const char *key);
 
 /*

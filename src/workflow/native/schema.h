@@ -102,7 +102,7 @@ struct schema {
 	size_t n;
 	size_t size; /* of the struct; 0 if it has none */
 	bool open; /* other keys are allowed */
-	size_t at, given; /* as `member`: its place, and the flag that it was given; 0: none */
+	size_t at, given; /* as `member`: place and flag that it was given; 0 if there is none */
 	/* Reads and checks what the rows cannot say. Called with the path entered; all other keys
 	 * were read. May be NULL. */
 	void (*check)(struct reader *rd, const struct node *map, void *out);
