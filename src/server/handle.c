@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "s3/uri.h"
+#include "server/access/directory.h"
 #include "server/op/op.h"
 #include "server/request/cors.h"
 #include "server/request/framing.h"
@@ -55,6 +56,7 @@ void *request_new(void *cls, const char *uri, struct MHD_Connection *connection)
 		req->query = query + 1;
 		hide_query(uri);
 	}
+	req->identity = directory_anonymous(server->directory);
 	req->begun_ns = clock_monotonic_ns();
 	req->object_size = -1;
 	snprintf(req->id, sizeof(req->id), "%016llX",
@@ -79,6 +81,7 @@ void request_completed(void *cls, struct MHD_Connection *connection, void **con_
 		op_log_request(req);
 	if (req->response)
 		MHD_destroy_response(req->response);
+	identity_unref(req->identity);
 	body_release(req);
 	op_post_release(req);
 	buf_release(&req->stored_headers);

@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "s3/message/read_many.h"
 #include "server/access/access.h"
+#include "server/access/owner.h"
 #include "server/form/multipart.h"
 #include "server/op/op.h"
 #include "server/request/headers.h"
@@ -210,7 +211,8 @@ void request_route(struct request *req)
 	const char *sub = level == SERVICE ? NULL : find_sub(req);
 
 	req->sub = sub;
-	if (!take_version(req, sub) || !headers_acceptable(req))
+	if (!take_version(req, sub) || !headers_acceptable(req) ||
+		!owner_is_expected(req, "x-amz-expected-bucket-owner", req->bucket))
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {
 		const struct route *r = &routes[i];

@@ -23,6 +23,7 @@
 #include "base/str.h"
 #include "server/bucket/access_log.h"
 #include "server/bucket/lifecycle.h"
+#include "server/access/identity.h"
 #include "server/request/account.h"
 #include "server/request/headers.h"
 #include "server/server.h"
@@ -238,7 +239,7 @@ static int start(struct owner *owner, struct penstock_error *err)
 			&owner->lifecycle, owner->store, o->lifecycle_day_ms * NS_PER_MS, err);
 	if (rc == 0)
 		rc = access_log_start(
-			&owner->access_log, owner->store, ACCOUNT_NUMBER, o->log_interval_ms, err);
+			&owner->access_log, owner->store, ACCOUNT_FIRST, o->log_interval_ms, err);
 	if (rc == 0)
 		rc = server_start(&owner->server,
 			&(struct server_options){.store = owner->store,

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/near_socket.h"
 #include "base/str.h"
+#include "server/access/directory.h"
 #include "server/access/settings.h"
 #include "server/bucket/configs.h"
 #include "server/bucket/expiry.h"
@@ -224,6 +225,7 @@ static void server_free(struct server *server)
 	connections_stop(server->connections);
 	settings_stop(server->settings);
 	configs_free(server->expiry);
+	directory_close(server->directory);
 	pthread_key_delete(server->signer);
 	free(server->url);
 	free(server);
@@ -250,10 +252,14 @@ int server_start(
 	server->store = options->store;
 	server->lifecycle = options->lifecycle;
 	server->access_log = options->access_log;
-	server->access_key_id = options->access_key_id;
-	server->secret_access_key = options->secret_access_key;
-	rc = settings_start(&server->settings) < 0 ? error_memory(err) : 0;
-	if (rc == 0)
+	rc = directory_open(&server->directory,
+		&(struct directory_options){.store = options->store,
+			.access_key_id = options->access_key_id,
+			.secret_access_key = options->secret_access_key},
+		err);
+	if (rc >= 0 && settings_start(&server->settings) < 0)
+		rc = error_memory(err);
+	if (rc >= 0)
 		rc = fd = open_socket(options, err);
 	if (rc >= 0)
 		rc = make_url(server, fd, options->address, err);

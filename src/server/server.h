@@ -32,7 +32,7 @@ struct server_options {
 	uint16_t port; /* 0 for a free one */
 	struct access_log *access_log; /* gets all requests; borrowed; may be NULL */
 	struct lifecycle *lifecycle; /* woken if rules change; borrowed; may be NULL */
-	/* Keys of the only account; borrowed, like the store. */
+	/* Keys of the first account's root; borrowed, like the store. */
 	const char *access_key_id;
 	const char *secret_access_key;
 };

@@ -29,7 +29,7 @@ static int apply_create(struct store *store, struct txn *txn)
 	if (rc == 0 && *new->region)
 		rc = db_exec(store->writer, SQL_REGION_SET, "tt", t->name, new->region);
 	store->configs_changed = true;
-	if (rc || (!new->config && !new->lock))
+	if (rc || (!new->config && !new->lock && !new->owner))
 		return rc;
 	id = txn_bucket(store, txn, t->name);
 	if (id < 0)
@@ -40,6 +40,9 @@ static int apply_create(struct store *store, struct txn *txn)
 		if (rc == 0)
 			rc = lock_set(store, id, &(struct store_lock){0});
 	}
+	if (rc == 0 && new->owner)
+		rc = db_exec(store->writer, SQL_CONFIG_SET, "itb", id, "owner", new->owner,
+			strlen(new->owner));
 	return rc || !new->config ? rc
 				  : db_exec(store->writer, SQL_CONFIG_SET, "itb", id, new->config,
 					    new->value, strlen(new->value));
@@ -160,6 +163,7 @@ enum store_status store_bucket_get(
 		out->created_ns = sqlite3_column_int64(st, 1);
 		db_column_text(st, 2, out->region, sizeof(out->region));
 		out->versioning = (enum store_versioning)sqlite3_column_int(st, 3);
+		db_column_text(st, 4, out->owner, sizeof(out->owner));
 	}
 	return status;
 }
@@ -187,6 +191,7 @@ enum store_status store_bucket_list(
 		list[count] = (struct store_bucket){0};
 		db_column_text(st, 0, list[count].name, sizeof(list[count].name));
 		db_column_text(st, 2, list[count].region, sizeof(list[count].region));
+		db_column_text(st, 3, list[count].owner, sizeof(list[count].owner));
 		list[count++].created_ns = sqlite3_column_int64(st, 1);
 	}
 	if (rc != SQLITE_DONE)

@@ -11,17 +11,23 @@ SQL(META_GET, "SELECT value FROM meta WHERE name=?1")
 SQL(META_SET, "INSERT OR REPLACE INTO meta(name,value) VALUES(?1,?2)")
 
 SQL(BUCKET_ID, "SELECT id,versioning FROM buckets WHERE name=?1")
-SQL(BUCKET_GET, "SELECT id,created,(SELECT value FROM meta WHERE name='region/'||?1),versioning "
-		"FROM buckets WHERE name=?1")
+#define BUCKET_OWNER "(SELECT value FROM configs WHERE bucket=b.id AND name='owner')"
+SQL(BUCKET_GET,
+	"SELECT id,created,(SELECT value FROM meta WHERE name='region/'||?1),versioning," BUCKET_OWNER
+	" FROM buckets b WHERE name=?1")
 SQL(BUCKET_SET_VERSIONING, "UPDATE buckets SET versioning=?2 WHERE id=?1")
 SQL(BUCKET_ADD, "INSERT INTO buckets(name,created) VALUES(?1,?2)")
-SQL(BUCKET_LIST, "SELECT b.name,b.created,m.value FROM buckets b LEFT JOIN meta m ON "
-		 "m.name='region/'||b.name ORDER BY b.name")
+SQL(BUCKET_LIST, "SELECT b.name,b.created,m.value," BUCKET_OWNER " FROM buckets b LEFT JOIN meta m "
+		 "ON m.name='region/'||b.name ORDER BY b.name")
 SQL(REGION_SET, "INSERT OR REPLACE INTO meta(name,value) VALUES('region/'||?1,?2)")
 SQL(REGION_DROP, "DELETE FROM meta WHERE name='region/'||?1")
 SQL(BUCKET_USED, "SELECT 1 WHERE EXISTS(SELECT 1 FROM objects WHERE bucket=?1) OR "
 		 "EXISTS(SELECT 1 FROM versions WHERE bucket=?1)")
 SQL(BUCKET_DELETE, "DELETE FROM buckets WHERE id=?1")
+
+SQL(RECORD_SET, "INSERT OR REPLACE INTO meta(name,value) VALUES('iam/'||?1,?2)")
+SQL(RECORD_DROP, "DELETE FROM meta WHERE name='iam/'||?1")
+SQL(RECORD_LIST, "SELECT substr(name,5),value FROM meta WHERE name>='iam/' AND name<'iam0'")
 
 #define OBJECT_COLUMNS                                                                             \
 	"SELECT o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,o.layout,"  \

@@ -101,6 +101,7 @@ int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error
 /* --- buckets ------------------------------------------------------------------------------- */
 
 #define STORE_REGION_SIZE 64
+#define STORE_OWNER_SIZE  13 /* the number of an account and NUL */
 
 enum store_versioning {
 	STORE_UNVERSIONED, /* the bucket never had versioning */
@@ -111,6 +112,7 @@ enum store_versioning {
 struct store_bucket {
 	char name[64];
 	char region[STORE_REGION_SIZE]; /* as given when it was created, or "" */
+	char owner[STORE_OWNER_SIZE]; /* likewise */
 	int64_t created_ns;
 	enum store_versioning versioning; /* not in lists */
 };
@@ -119,6 +121,7 @@ enum store_status store_bucket_create(
 struct store_new_bucket {
 	const char *name;
 	const char *region; /* "" if it has none */
+	const char *owner; /* NULL if it has none */
 	const char *config, *value; /* name and text of a configuration; NULL if it has none */
 	bool lock; /* with versioning and Object Lock, without a default retention */
 };
@@ -154,6 +157,22 @@ uint64_t store_config_generation(const struct store *store);
 /* Lists the buckets in the order of their names; the caller frees *out. */
 enum store_status store_bucket_list(
 	struct store *store, struct store_bucket **out, size_t *n, struct penstock_error *err);
+
+/* --- records -------------------------------------------------------------------------------- */
+
+/* Texts of the caller by name, such as accounts and users. */
+struct store_record {
+	const char *name;
+	const char *value; /* NULL removes it */
+};
+/* Changes all of them, or none. */
+enum store_status store_record_set(struct store *store, const struct store_record *records,
+	size_t n, struct penstock_error *err);
+/* Calls `each` for all of them. A call that does not return 0 ends it with STORE_FAILED. */
+enum store_status store_record_list(struct store *store,
+	int (*each)(void *cookie, const char *name, const char *value, size_t len,
+		struct penstock_error *err),
+	void *cookie, struct penstock_error *err);
 
 /* --- incoming bodies ------------------------------------------------------------------------ */
 

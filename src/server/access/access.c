@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "s3/access/decision.h"
 #include "s3/access/policy.h"
+#include "server/access/identity.h"
 #include "server/access/settings.h"
 #include "server/access/values.h"
 #include "server/request/headers.h"
@@ -16,12 +17,28 @@
 
 #define RESOURCE "arn:aws:s3:::"
 
-/* The only account. */
-static const struct policy_caller owner = {.account = ACCOUNT_NUMBER,
-	.canonical_id = OWNER_ID,
-	.arn = "arn:aws:iam::" ACCOUNT_NUMBER ":root",
-	.is_root = true};
-static const struct policy_caller anonymous = {0};
+static struct policy_caller caller_of(const struct identity *who)
+{
+	return (struct policy_caller){.account = who->is_anonymous ? NULL : who->account,
+		.canonical_id = who->is_anonymous ? NULL : who->owner->id,
+		.arn = who->is_anonymous ? NULL : who->arn,
+		.role_arn = who->kind == IDENTITY_ROLE ? who->principal_arn : NULL,
+		.is_root = who->is_root};
+}
+
+static bool is_owner_root(
+	const struct access_settings *settings, const struct policy_caller *caller)
+{
+	return caller->is_root && strcmp(caller->account, settings->owner) == 0;
+}
+
+static enum access_relation relation_of(
+	const struct access_settings *settings, const struct policy_caller *caller)
+{
+	if (!caller->account)
+		return ANONYMOUS;
+	return strcmp(caller->account, settings->owner) == 0 ? OWN_ACCOUNT : OTHER_ACCOUNT;
+}
 
 /* Actions that have another name if the request names a version. */
 static const struct {
@@ -51,7 +68,7 @@ static const char *name_of(const char *action, const struct access_subject *subj
 static bool is_repair(const struct access_settings *settings, const struct policy_caller *caller,
 	const char *action)
 {
-	return caller->is_root && !settings->policy_binds_root &&
+	return is_owner_root(settings, caller) && !settings->policy_binds_root &&
 	       (strcmp(action, "s3:GetBucketPolicy") == 0 ||
 		       strcmp(action, "s3:PutBucketPolicy") == 0 ||
 		       strcmp(action, "s3:DeleteBucketPolicy") == 0);
@@ -61,7 +78,7 @@ static enum access_result ask(const struct access_settings *settings, const char
 	const char *key, const struct values_source *source)
 {
 	_cleanup_(buf_release) struct buf resource = BUF_INIT(LIMIT_HTTP_HEADERS);
-	struct access_facts facts = {.relation = source->caller->account ? OWN_ACCOUNT : ANONYMOUS,
+	struct access_facts facts = {.relation = relation_of(settings, source->caller),
 		.identity = source->caller->is_root ? POLICY_ALLOW : POLICY_NEITHER,
 		.restricted = settings->policy_is_public && settings->block.restrict_buckets};
 	struct policy_question question = {.action = action,
@@ -88,8 +105,8 @@ static enum access_result decide(struct request *req, const char *action, const 
 	const struct access_subject *subject, bool *plain)
 {
 	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
-	const struct values_source source = {
-		.req = req, .subject = subject, .caller = req->anonymous ? &anonymous : &owner};
+	const struct policy_caller caller = caller_of(req->identity);
+	const struct values_source source = {.req = req, .subject = subject, .caller = &caller};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	*plain = true;
@@ -106,7 +123,8 @@ static enum access_result decide(struct request *req, const char *action, const 
 		return source.caller->is_root ? ACCESS_ALLOWED : ACCESS_MISSING;
 	if (is_repair(settings, source.caller, action))
 		return ACCESS_ALLOWED;
-	if (!settings->policy && !settings->policy_is_unreadable && source.caller->is_root)
+	if (!settings->policy && !settings->policy_is_unreadable &&
+		is_owner_root(settings, source.caller))
 		return ACCESS_ALLOWED;
 	*plain = false;
 	return ask(settings, action, key, &source);

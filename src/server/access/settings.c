@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "server/access/identity.h"
 #include "server/request/request.h"
 
 /* Buckets whose settings are kept; of two with the same slot the last one is. */
@@ -114,7 +115,14 @@ static int take(struct access_settings *s, const char *name, const char *text, s
 static int load(struct store *store, struct access_settings *s, struct penstock_error *err)
 {
 	static const char *const names[] = {POLICY_CONFIG, BLOCK_CONFIG, OWNERSHIP_CONFIG};
+	struct store_bucket bucket;
+	enum store_status found = store_bucket_get(store, s->bucket, &bucket, err);
 
+	if (found == STORE_NO_SUCH_BUCKET)
+		return 0;
+	if (found != STORE_OK)
+		return err->code ? -(int)err->code : error_memory(err);
+	memcpy(s->owner, *bucket.owner ? bucket.owner : ACCOUNT_FIRST, sizeof(s->owner));
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_XML_BODY);
 		enum store_status status = store_config_get(store, s->bucket, names[i], &text, err);

@@ -45,6 +45,7 @@ struct access_settings {
 	atomic_uint refs;
 	uint64_t generation;
 	char bucket[64];
+	char owner[STORE_OWNER_SIZE]; /* the account */
 	bool exists; /* if not, the rest is empty */
 	struct policy *policy; /* NULL if there is none */
 	bool policy_is_public;

@@ -10,6 +10,8 @@
 #include "s3/uri.h"
 #include "s3/message/xml.h"
 #include "server/access/access.h"
+#include "server/access/identity.h"
+#include "server/access/owner.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
 #include "server/request/reply.h"
@@ -59,7 +61,7 @@ void op_list_buckets(struct request *req)
 	_cleanup_free_ struct store_bucket *found = NULL;
 	_cleanup_free_ struct s3_bucket *buckets = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct s3_buckets list = {.owner = {OWNER_ID, OWNER_NAME}};
+	struct s3_buckets list = {.owner = owner_of_account(req, req->identity->account)};
 	struct bucket_query q;
 	size_t n = 0;
 
@@ -73,7 +75,7 @@ void op_list_buckets(struct request *req)
 		return;
 	}
 	for (size_t i = 0; i < n; i++) {
-		if (!bucket_is_wanted(&q, &found[i]))
+		if (!bucket_is_wanted(&q, &found[i]) || !owner_is_sender(req, &found[i]))
 			continue;
 		if (list.n == q.max) {
 			list.continuation_token = op_token(req, buckets[list.n - 1].name);
@@ -135,9 +137,15 @@ static void add_bucket(struct request *req, const struct store_new_bucket *new)
 	struct store_bucket there;
 	enum store_status status = store_bucket_add(store, new, &err);
 
-	if (status == STORE_BUCKET_EXISTS && !*new->region && !new->config && !new->lock &&
-		store_bucket_get(store, new->name, &there, &err) == STORE_OK && !*there.region)
-		status = STORE_OK;
+	if (status == STORE_BUCKET_EXISTS &&
+		store_bucket_get(store, new->name, &there, &err) == STORE_OK) {
+		if (!owner_is_sender(req, &there)) {
+			reply_error(req, S3_E_BUCKET_ALREADY_EXISTS);
+			return;
+		}
+		if (!*new->region && !new->config && !new->lock && !*there.region)
+			status = STORE_OK;
+	}
 	if (reply_unless_stored(req, status, &err)) {
 		reply_empty(req, MHD_HTTP_OK);
 		reply_headerf(req, "Location", "/%s", new->name);
@@ -146,7 +154,9 @@ static void add_bucket(struct request *req, const struct store_new_bucket *new)
 
 static void create_bucket(struct request *req, const struct s3_create_bucket *config)
 {
+	const char *account = req->identity->account;
 	struct store_new_bucket new = {.name = req->bucket,
+		.owner = strcmp(account, ACCOUNT_FIRST) == 0 ? NULL : account,
 		.region = config->location && strcmp(config->location, DEFAULT_REGION) != 0
 				  ? config->location
 				  : ""};
@@ -229,21 +239,22 @@ void op_bucket_location(struct request *req)
 void op_acl(struct request *req)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	struct s3_owner owner;
 
-	if (!op_subject_exists(req))
+	if (!op_subject_exists(req) || !owner_of_request_bucket(req, &owner))
 		return;
 	xml_declaration(&xml);
 	xml_open_root(&xml, "AccessControlPolicy");
 	xml_open(&xml, "Owner");
-	xml_element(&xml, "ID", OWNER_ID);
-	xml_element(&xml, "DisplayName", OWNER_NAME);
+	xml_element(&xml, "ID", owner.id);
+	xml_element(&xml, "DisplayName", owner.display_name);
 	xml_close(&xml, "Owner");
 	xml_open(&xml, "AccessControlList");
 	xml_open(&xml, "Grant");
 	buf_add_str(&xml, "<Grantee xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" "
 			  "xsi:type=\"CanonicalUser\">");
-	xml_element(&xml, "ID", OWNER_ID);
-	xml_element(&xml, "DisplayName", OWNER_NAME);
+	xml_element(&xml, "ID", owner.id);
+	xml_element(&xml, "DisplayName", owner.display_name);
 	xml_close(&xml, "Grantee");
 	xml_element(&xml, "Permission", "FULL_CONTROL");
 	xml_close(&xml, "Grant");

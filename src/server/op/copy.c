@@ -12,6 +12,7 @@
 #include "s3/range.h"
 #include "s3/uri.h"
 #include "server/access/access.h"
+#include "server/access/owner.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
 #include "server/request/reply.h"
@@ -57,7 +58,9 @@ static bool parse_source(struct request *req, struct source *out)
 	*slash = '\0';
 	out->bucket = request_strdup(req, plain.data);
 	out->key = request_strdup(req, slash + 1);
-	return (out->bucket && out->key) || reply_error(req, S3_E_SLOW_DOWN);
+	if (!out->bucket || !out->key)
+		return reply_error(req, S3_E_SLOW_DOWN);
+	return owner_is_expected(req, "x-amz-source-expected-bucket-owner", out->bucket);
 }
 
 /* Returns NULL with a reply set, which for a named delete marker is another than that to a GET. */
@@ -207,7 +210,8 @@ static bool copy_headers(struct request *req, const struct source *from,
 	buf_release(&req->stored_headers);
 	if (replace ? !headers_collect(req, &req->stored_headers) : !keep_headers(req, source))
 		return false;
-	if (!copy_tags(req, from, source) || !lock_add(req, &req->stored_headers))
+	if (!copy_tags(req, from, source) || !owner_add(req, &req->stored_headers) ||
+		!lock_add(req, &req->stored_headers))
 		return false;
 	if (buf_failed(&req->stored_headers))
 		return reply_error(req, S3_E_SLOW_DOWN);

@@ -9,11 +9,10 @@
 #include "s3/message/messages.h"
 #include "s3/uri.h"
 #include "s3/message/xml.h"
+#include "server/access/owner.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
-
-static const struct s3_owner owner = {OWNER_ID, OWNER_NAME};
 
 /* --- shared by the lists of objects and of versions ------------------------------------------ */
 
@@ -52,8 +51,8 @@ bool op_names_fit(const struct store_list *found)
 }
 
 /* Fills in the entries and prefixes of the document; list_reply() frees the arrays. */
-static bool list_fill(
-	struct request *req, struct s3_list *list, const struct store_list *found, bool owners)
+static bool list_fill(struct request *req, struct s3_list *list, const struct store_list *found,
+	const struct s3_owner *owner)
 {
 	list->entries = calloc(found->n + 1, sizeof(*list->entries));
 	list->prefixes = calloc(found->n + 1, sizeof(*list->prefixes));
@@ -71,7 +70,7 @@ static bool list_fill(
 		*e = (struct s3_list_entry){.key = f->key,
 			.etag = request_quote(req, f->etag),
 			.storage_class = "STANDARD",
-			.owner = owners ? &owner : NULL,
+			.owner = owner,
 			.size = f->size,
 			.modified_ns = f->modified_ns};
 		if (f->checksum.algorithm[0]) {
@@ -90,12 +89,15 @@ static void list_reply(struct request *req, struct s3_list *list,
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
 	_cleanup_(store_list_release) struct store_list found = {0};
+	struct s3_owner owner;
 
+	if (owners && !owner_of_request_bucket(req, &owner))
+		return;
 	if (!reply_unless_stored(
 		    req, store_list_objects(req->server->store, query, &found, &err), &err))
 		return;
 	list->url_encoded = list->url_encoded || !op_names_fit(&found);
-	if (list_fill(req, list, &found, owners)) {
+	if (list_fill(req, list, &found, owners ? &owner : NULL)) {
 		if (found.truncated && next) {
 			const char *last = found.entries[found.n - 1].key;
 
@@ -229,13 +231,13 @@ void op_list_uploads(struct request *req)
 		.delimiter = request_query(req, "delimiter"),
 		.key_marker = request_query(req, "key-marker"),
 		.upload_id_marker = request_query(req, "upload-id-marker"),
-		.url_encoded = encoding && strcmp(encoding, "url") == 0,
-		.owner = owner};
+		.url_encoded = encoding && strcmp(encoding, "url") == 0};
 	_cleanup_(store_list_release) struct store_list found = {0};
 	const char *id = list.upload_id_marker;
 	enum store_status status;
 
-	if (!request_query_number(req, "max-uploads", 0, INT32_MAX, &max))
+	if (!owner_of_request_bucket(req, &list.owner) ||
+		!request_query_number(req, "max-uploads", 0, INT32_MAX, &max))
 		return;
 	list.max_uploads = max > 1000 ? 1000 : (unsigned)max;
 	status = store_upload_list(req->server->store,

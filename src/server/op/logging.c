@@ -9,6 +9,8 @@
 #include "base/str.h"
 #include "s3/bucket/logging.h"
 #include "s3/uri.h"
+#include "server/access/identity.h"
+#include "server/access/owner.h"
 #include "server/bucket/access_log.h"
 #include "server/op/op.h"
 #include "server/request/headers.h"
@@ -130,16 +132,27 @@ static void describe_sender(const struct request *req, struct s3_log_record *rec
 		return;
 	record->signature = request_has_query(req, "Signature") ? "SigV2" : "SigV4";
 	/* A sender that was refused as such is unknown. */
-	if (req->known)
-		record->requester = OWNER_ID;
+	if (req->known && req->identity->owner)
+		record->requester = req->identity->is_root ? req->identity->owner->id
+							   : req->identity->arn;
+}
+
+static const char *owner_id(struct request *req, const char *bucket)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_bucket found = {0};
+
+	if (store_bucket_get(req->server->store, bucket, &found, &err) != STORE_OK)
+		penstock_error_release(&err);
+	return owner_of_bucket(req, &found).id;
 }
 
 /* Fills in what all records of a request have. */
-static void describe(const struct request *req, const char *bucket, struct s3_log_record *record)
+static void describe(struct request *req, const char *bucket, struct s3_log_record *record)
 {
 	int64_t now_ns = clock_monotonic_ns();
 
-	*record = (struct s3_log_record){.owner = OWNER_ID,
+	*record = (struct s3_log_record){.owner = owner_id(req, bucket),
 		.bucket = bucket,
 		.request_id = req->id,
 		.key = req->key,

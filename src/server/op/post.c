@@ -16,6 +16,8 @@
 #include "server/form/multipart.h"
 #include "server/form/policy.h"
 #include "server/op/op.h"
+#include "server/access/identity.h"
+#include "server/access/owner.h"
 #include "server/request/framing.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
@@ -148,10 +150,11 @@ static bool authenticate(struct request *req)
 		!(fields.signature = need_field(req, "x-amz-signature", "X-Amz-Signature")))
 		return false;
 	f = sigv4_parse_form(&fields, &req->auth);
-	if (f == SIGV4_VALID && !str_equal_secret(req->auth.access_key, req->server->access_key_id))
-		return reply_error(req, S3_E_INVALID_ACCESS_KEY_ID);
+	if (f == SIGV4_VALID && !request_identify(req, req->auth.access_key,
+					field_of(form, "x-amz-security-token")))
+		return false;
 	if (f == SIGV4_VALID)
-		f = sigv4_verify_form(signer, &req->auth, req->server->secret_access_key, policy,
+		f = sigv4_verify_form(signer, &req->auth, req->identity->secret_access_key, policy,
 			clock_wall_ns() / NS_PER_S);
 	if (f != SIGV4_VALID)
 		return reply_errorf(req, sigv4_failure_error(f), "%s", sigv4_failure_message(f));
@@ -272,9 +275,9 @@ static bool begin_object(struct request *req)
 	return adopt_fields(req) && access_check_sender(req) && headers_acceptable(req) &&
 	       access_check(req, "s3:PutObject") && access_check_headers(req) &&
 	       headers_collect(req, &req->stored_headers) && tags_add(req, &req->stored_headers) &&
-	       lock_add(req, &req->stored_headers) && lock_has_checksum(req) &&
-	       headers_condition(req, &req->put.condition) && op_get_bucket(req, NULL) &&
-	       op_check_condition_early(req) && body_begin_file(req);
+	       owner_add(req, &req->stored_headers) && lock_add(req, &req->stored_headers) &&
+	       lock_has_checksum(req) && headers_condition(req, &req->put.condition) &&
+	       op_get_bucket(req, NULL) && op_check_condition_early(req) && body_begin_file(req);
 }
 
 static int on_file(void *cookie, const char *name, struct penstock_error *err)

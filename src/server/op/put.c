@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "server/access/owner.h"
 #include "server/request/hash.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
@@ -153,9 +154,9 @@ void op_put_object_begin(struct request *req)
 	}
 	req->finish = op_put_object;
 	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
-		!lock_add(req, &req->stored_headers) || !lock_has_checksum(req) ||
-		!headers_condition(req, &req->put.condition) || !check_bucket(req) ||
-		!op_check_condition_early(req))
+		!owner_add(req, &req->stored_headers) || !lock_add(req, &req->stored_headers) ||
+		!lock_has_checksum(req) || !headers_condition(req, &req->put.condition) ||
+		!check_bucket(req) || !op_check_condition_early(req))
 		return;
 	body_begin(req, BODY_OBJECT, LIMIT_S3_PUT_MAX);
 }

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "s3/multipart.h"
+#include "server/access/owner.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
 #include "server/request/reply.h"
@@ -56,7 +57,8 @@ void op_create_upload(struct request *req)
 	struct store_upload upload = {0};
 
 	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
-		!lock_add(req, &req->stored_headers) || !choose_checksum(req, &upload.checksum))
+		!owner_add(req, &req->stored_headers) || !lock_add(req, &req->stored_headers) ||
+		!choose_checksum(req, &upload.checksum))
 		return;
 	upload.headers = req->stored_headers.data;
 	upload.headers_len = req->stored_headers.len;
@@ -127,16 +129,14 @@ static void write_parts(struct request *req, struct s3_parts *list,
 void op_list_parts(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct s3_parts list = {.bucket = req->bucket,
-		.key = req->key,
-		.storage_class = "STANDARD",
-		.owner = {OWNER_ID, OWNER_NAME}};
+	struct s3_parts list = {
+		.bucket = req->bucket, .key = req->key, .storage_class = "STANDARD"};
 	struct store_upload upload = {0};
 	struct store_part_page page = {0};
 	uint64_t marker = 0, max = 1000;
 	enum store_status status;
 
-	if (!find_upload_id(req) ||
+	if (!find_upload_id(req) || !owner_of_request_bucket(req, &list.owner) ||
 		!request_query_number(req, "part-number-marker", 0, INT32_MAX, &marker) ||
 		!request_query_number(req, "max-parts", 0, INT32_MAX, &max))
 		return;

@@ -6,6 +6,7 @@
 #include "s3/message/messages.h"
 #include "s3/message/xml.h"
 #include "server/op/op.h"
+#include "server/access/owner.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
@@ -115,8 +116,9 @@ void op_list_versions(struct request *req)
 	struct s3_list list = {0};
 	struct store_list_query query = {0};
 	_cleanup_(store_list_release) struct store_list found = {0};
+	struct s3_owner owner;
 
-	if (!op_list_begin(req, &list, &query))
+	if (!op_list_begin(req, &list, &query) || !owner_of_request_bucket(req, &owner))
 		return;
 	query.after = marker ? marker : "";
 	if (version && !*version)
@@ -141,6 +143,6 @@ void op_list_versions(struct request *req)
 			.version_id_marker = version ? version : "",
 			.url_encoded = list.url_encoded || !op_names_fit(&found),
 			.max_keys = list.max_keys,
-			.owner = {OWNER_ID, OWNER_NAME}},
+			.owner = owner},
 		&found);
 }

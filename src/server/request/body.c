@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "server/access/identity.h"
 #include "server/request/hash.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"
@@ -202,7 +203,7 @@ static bool start_decoder(struct request *req)
 
 	if (!signer)
 		return reply_error(req, S3_E_SLOW_DOWN);
-	if (is_signed && sigv4_chain_start(signer, &req->auth, req->server->secret_access_key,
+	if (is_signed && sigv4_chain_start(signer, &req->auth, req->identity->secret_access_key,
 				 &req->chain, &err) < 0)
 		return reply_failure(req, &err);
 	if (chunked_decoder_init(&b->decoder,

@@ -124,20 +124,6 @@ static bool check_rights(struct request *req)
 	return true;
 }
 
-/* Checks a header that names the account to which a bucket must belong. */
-static bool check_owner(struct request *req, const char *name)
-{
-	const char *account = request_header(req, name);
-
-	if (!account)
-		return true;
-	if (strlen(account) != 12 || strspn(account, "0123456789") != 12)
-		return reply_errorf(req, S3_E_INVALID_BUCKET_OWNER,
-			"The value of %s must be the number of an account, which has 12 digits",
-			name);
-	return strcmp(account, ACCOUNT_NUMBER) == 0 || reply_error(req, S3_E_ACCESS_DENIED);
-}
-
 bool headers_acceptable(struct request *req)
 {
 	const char *directive = request_header(req, "x-amz-tagging-directive");
@@ -153,8 +139,7 @@ bool headers_acceptable(struct request *req)
 	}
 	if (directive && strcmp(directive, "COPY") != 0 && strcmp(directive, "REPLACE") != 0)
 		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown tagging directive.");
-	return check_rights(req) && check_owner(req, "x-amz-expected-bucket-owner") &&
-	       check_owner(req, "x-amz-source-expected-bucket-owner");
+	return check_rights(req);
 }
 
 bool headers_collect(struct request *req, struct buf *out)

@@ -9,16 +9,10 @@
 
 struct request;
 
-/* The number of the only account, for headers that name one. */
-#define ACCOUNT_NUMBER "000000000000"
-/* Its canonical id and its name in replies. */
-#define OWNER_ID   "70656e73746f636b00000000000000000000000000000000000000000000000000"
-#define OWNER_NAME "penstock"
-
 /* Joins headers of the same name, in their order, with commas. Returns false with a reply set. */
 bool headers_join(struct request *req);
-/* Refuses a request of any kind that asks for a feature that this store does not have, or expects
- * another owner of its buckets. Returns false with a reply set. */
+/* Refuses a request of any kind that asks for a feature that this store does not have. Returns
+ * false with a reply set. */
 bool headers_acceptable(struct request *req);
 /* Appends the storage class of the request, unless it is STANDARD. Returns false with a reply
  * set. */

@@ -1,6 +1,8 @@
 #include "server/request/request.h"
 
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -77,6 +79,25 @@ void request_sender_is_known(struct request *req)
 	req->known = true;
 	if (info)
 		connections_known(req->server->connections, info->socket_context);
+}
+
+/* --- the signer ------------------------------------------------------------------------------ */
+
+struct sigv4 *server_signer(struct server *server)
+{
+	struct sigv4 *signer = pthread_getspecific(server->signer);
+
+	if (signer)
+		return signer;
+	signer = calloc(1, sizeof(*signer));
+	if (!signer)
+		return NULL;
+	if (sigv4_init(signer, NULL) < 0 || pthread_setspecific(server->signer, signer) != 0) {
+		sigv4_release(signer);
+		free(signer);
+		return NULL;
+	}
+	return signer;
 }
 
 /* --- waiting --------------------------------------------------------------------------------- */

@@ -22,8 +22,10 @@
 struct access_log;
 struct configs;
 struct connections;
+struct directory;
 struct form;
 struct hasher;
+struct identity;
 struct settings_cache;
 struct lifecycle;
 struct worker_pool;
@@ -41,7 +43,7 @@ struct server {
 	struct configs *expiry; /* lifecycle rules */
 	struct access_log *access_log; /* borrowed; may be NULL */
 	struct lifecycle *lifecycle; /* borrowed; may be NULL */
-	const char *access_key_id, *secret_access_key; /* borrowed */
+	struct directory *directory;
 	char *url;
 	pthread_key_t signer; /* a struct sigv4 per thread */
 
@@ -92,6 +94,7 @@ struct request {
 
 	bool anonymous; /* it has no signature */
 	bool hides_missing; /* the sender may not learn that the object is missing */
+	struct identity *identity; /* anonymous until its signature was verified */
 	struct sigv4_auth auth;
 	struct sigv4_chain chain;
 	struct request_body body;
@@ -144,6 +147,9 @@ bool request_query_number(
 void request_sender_is_known(struct request *req);
 /* Returns true if the request is a browser's form, which has its signature in its body. */
 bool request_is_form(const struct request *req);
+/* Sets req->identity, the owner of an access key; `token` is the session token, or NULL. Returns
+ * false with a reply set. */
+bool request_identify(struct request *req, const char *access_key_id, const char *token);
 /* Verifies the sender, who may be anonymous. Returns false with a reply set. */
 bool request_authenticate(struct request *req);
 /* Returns true if a person reads the reply. */

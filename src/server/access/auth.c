@@ -7,24 +7,17 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "server/access/directory.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-struct sigv4 *server_signer(struct server *server)
+bool request_identify(struct request *req, const char *access_key_id, const char *token)
 {
-	struct sigv4 *signer = pthread_getspecific(server->signer);
+	enum s3_error problem = S3_E_SLOW_DOWN;
 
-	if (signer)
-		return signer;
-	signer = calloc(1, sizeof(*signer));
-	if (!signer)
-		return NULL;
-	if (sigv4_init(signer, NULL) < 0 || pthread_setspecific(server->signer, signer) != 0) {
-		sigv4_release(signer);
-		free(signer);
-		return NULL;
-	}
-	return signer;
+	identity_unref(req->identity);
+	req->identity = directory_identify(req->server->directory, access_key_id, token, &problem);
+	return req->identity || reply_error(req, problem);
 }
 
 /* ---- version 2 ---- */
@@ -49,7 +42,7 @@ static bool signature_matches(struct request *req, const char *expires, const ch
 {
 	const char *md5 = request_header(req, "content-md5");
 	const char *type = request_header(req, "content-type");
-	const char *secret = req->server->secret_access_key;
+	const char *secret = req->identity->secret_access_key;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_SIGV4_TEXT);
 	_cleanup_(buf_release) struct buf wanted = BUF_INIT(64);
 	const struct sigv4_header *found[REQUEST_HEADERS_MAX];
@@ -95,7 +88,8 @@ static bool is_v2(const struct request *req)
 	return request_has_query(req, "AWSAccessKeyId") && request_has_query(req, "Signature");
 }
 
-static enum s3_error verify_v2(struct request *req)
+/* Returns false with a reply set. */
+static bool verify_v2(struct request *req)
 {
 	const char *id = request_query(req, "AWSAccessKeyId");
 	const char *expires = request_query(req, "Expires");
@@ -104,15 +98,23 @@ static enum s3_error verify_v2(struct request *req)
 
 	if (!id || !signature || !expires || !str_to_u64(expires, 0, INT64_MAX, &until) ||
 		request_header(req, "authorization"))
-		return S3_E_ACCESS_DENIED;
-	if (!str_equal_secret(id, req->server->access_key_id))
-		return S3_E_INVALID_ACCESS_KEY_ID;
+		return reply_error(req, S3_E_ACCESS_DENIED);
+	if (!request_identify(req, id, request_query(req, "x-amz-security-token")))
+		return false;
 	if (until < (uint64_t)(clock_wall_ns() / NS_PER_S))
-		return S3_E_REQUEST_EXPIRED;
-	return signature_matches(req, expires, signature) ? S3_OK : S3_E_SIGNATURE_DOES_NOT_MATCH;
+		return reply_error(req, S3_E_REQUEST_EXPIRED);
+	return signature_matches(req, expires, signature) ||
+	       reply_error(req, S3_E_SIGNATURE_DOES_NOT_MATCH);
 }
 
 /* ---- version 4 ---- */
+
+/* Returns the session token, which a presigned URL has in its query; NULL if there is none. */
+static const char *session_token(struct request *req)
+{
+	return req->auth.presigned ? request_query(req, "X-Amz-Security-Token")
+				   : request_header(req, "x-amz-security-token");
+}
 
 bool request_is_browser(const struct request *req)
 {
@@ -135,22 +137,17 @@ bool request_authenticate(struct request *req)
 
 	if (!signer)
 		return reply_error(req, S3_E_SLOW_DOWN);
-	if (is_v2(req)) {
-		enum s3_error error = verify_v2(req);
-
-		if (error)
-			reply_error(req, error);
-		return !error;
-	}
+	if (is_v2(req))
+		return verify_v2(req);
 	failure = sigv4_parse(&sr, &req->auth);
 	req->anonymous = failure == SIGV4_ANONYMOUS;
 	if (req->anonymous)
 		return true;
 	if (failure == SIGV4_VALID &&
-		!str_equal_secret(req->auth.access_key, server->access_key_id))
-		return reply_error(req, S3_E_INVALID_ACCESS_KEY_ID);
+		!request_identify(req, req->auth.access_key, session_token(req)))
+		return false;
 	if (failure == SIGV4_VALID)
-		failure = sigv4_verify(signer, &sr, &req->auth, server->secret_access_key,
+		failure = sigv4_verify(signer, &sr, &req->auth, req->identity->secret_access_key,
 			clock_wall_ns() / NS_PER_S);
 	if (failure == SIGV4_VALID)
 		return true;

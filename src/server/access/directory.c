@@ -1,0 +1,449 @@
+#include "server/access/directory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* Clang reports a fall-through in uthash's default hash. */
+#define HASH_FUNCTION(key, len, value) HASH_OAT(key, len, value)
+#include <uthash.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "server/access/build.h"
+
+/* An identity that was used lately, by its access key. */
+struct entry {
+	struct identity *identity;
+	UT_hash_handle hh;
+};
+/* Their number is bounded because temporary keys are not. */
+#define ENTRIES_MAX 4096
+
+struct directory {
+	struct store *store;
+	struct directory_options root;
+	struct identity *anonymous;
+
+	pthread_mutex_t changes; /* held from directory_begin() to directory_end() */
+
+	pthread_rwlock_t lock;
+	/* Under lock for writing; those who hold `changes` may read without it. */
+	json_t *records; /* by name */
+	json_t *keys; /* names of records by access key */
+	struct account_info *accounts;
+	struct entry *entries; /* under lock */
+};
+
+/* --- accounts -------------------------------------------------------------------------------- */
+
+static void free_accounts(struct account_info *list)
+{
+	while (list) {
+		struct account_info *next = list->next;
+
+		free(list->name);
+		free(list->email);
+		free(list);
+		list = next;
+	}
+}
+
+static struct account_info *account_new(
+	const char *number, const char *id, const char *name, const char *email)
+{
+	struct account_info *account = calloc(1, sizeof(*account));
+
+	if (!account)
+		return NULL;
+	snprintf(account->number, sizeof(account->number), "%s", number);
+	snprintf(account->id, sizeof(account->id), "%s", id);
+	account->name = strdup(name);
+	if (!account->name || !str_copy(&account->email, email)) {
+		free_accounts(account);
+		return NULL;
+	}
+	return account;
+}
+
+static const char *text_of(const json_t *record, const char *member)
+{
+	return json_string_value(json_object_get(record, member));
+}
+
+static struct account_info *account_of_record(const char *number, const json_t *record)
+{
+	const char *id = text_of(record, "id"), *name = text_of(record, "name");
+
+	return account_new(number, id ? id : "", name ? name : "", text_of(record, "email"));
+}
+
+static const struct account_info *find_account(const struct directory *d, const char *text,
+	const char *(*member)(const struct account_info *))
+{
+	const struct account_info *a = d->accounts;
+
+	while (a && (!member(a) || strcasecmp(member(a), text) != 0))
+		a = a->next;
+	return a;
+}
+
+static const char *number_of(const struct account_info *account)
+{
+	return account->number;
+}
+
+static const char *id_of(const struct account_info *account)
+{
+	return account->id;
+}
+
+static const char *email_of(const struct account_info *account)
+{
+	return account->email;
+}
+
+static const struct account_info *look_up(
+	struct directory *d, const char *text, const char *(*member)(const struct account_info *))
+{
+	const struct account_info *account;
+
+	pthread_rwlock_rdlock(&d->lock);
+	account = find_account(d, text, member);
+	pthread_rwlock_unlock(&d->lock);
+	return account;
+}
+
+const struct account_info *directory_account(struct directory *d, const char *number)
+{
+	return look_up(d, *number ? number : ACCOUNT_FIRST, number_of);
+}
+
+const struct account_info *directory_account_by_id(struct directory *d, const char *id)
+{
+	return look_up(d, id, id_of);
+}
+
+const struct account_info *directory_account_by_email(struct directory *d, const char *email)
+{
+	return look_up(d, email, email_of);
+}
+
+/* --- identities ------------------------------------------------------------------------------ */
+
+static struct identity *cached(const struct directory *d, const char *access_key_id)
+{
+	struct entry *entry;
+
+	HASH_FIND_STR(d->entries, access_key_id, entry);
+	return entry ? identity_ref(entry->identity) : NULL;
+}
+
+static void forget_entries(struct directory *d)
+{
+	struct entry *entry, *next;
+
+	HASH_ITER (hh, d->entries, entry, next) {
+		HASH_DEL(d->entries, entry);
+		identity_unref(entry->identity);
+		free(entry);
+	}
+}
+
+/* Without memory for an entry the identity is made again for the next request. */
+static void keep(struct directory *d, struct identity *identity)
+{
+	struct entry *entry = malloc(sizeof(*entry));
+
+	if (!entry)
+		return;
+	if (HASH_COUNT(d->entries) >= ENTRIES_MAX)
+		forget_entries(d);
+	entry->identity = identity_ref(identity);
+	HASH_ADD_KEYPTR(
+		hh, d->entries, identity->access_key_id, strlen(identity->access_key_id), entry);
+}
+
+/* Makes the identity of a key that is in no cache. */
+static struct identity *make(struct directory *d, const char *id, enum s3_error *problem)
+{
+	const char *holder = json_string_value(json_object_get(d->keys, id));
+	struct build_source from = {.records = d->records, .name = holder, .access_key_id = id};
+
+	if (strcmp(id, d->root.access_key_id) == 0) {
+		from.name = "account/" ACCOUNT_FIRST;
+		from.secret_access_key = d->root.secret_access_key;
+	}
+	if (!from.name) {
+		*problem = S3_E_INVALID_ACCESS_KEY_ID;
+		return NULL;
+	}
+	from.owner = find_account(d, build_account_of(from.name).number, number_of);
+	return build_identity(&from, problem);
+}
+
+static struct identity *make_and_keep(struct directory *d, const char *id, enum s3_error *problem)
+{
+	struct identity *identity;
+
+	pthread_rwlock_wrlock(&d->lock);
+	identity = cached(d, id);
+	if (!identity) {
+		identity = make(d, id, problem);
+		if (identity)
+			keep(d, identity);
+	}
+	pthread_rwlock_unlock(&d->lock);
+	return identity;
+}
+
+struct identity *directory_identify(
+	struct directory *d, const char *id, const char *token, enum s3_error *problem)
+{
+	struct identity *identity;
+
+	pthread_rwlock_rdlock(&d->lock);
+	identity = cached(d, id);
+	pthread_rwlock_unlock(&d->lock);
+	if (!identity)
+		identity = make_and_keep(d, id, problem);
+	if (identity && (token || identity->token) &&
+		(!token || !identity->token || !str_equal_secret(token, identity->token))) {
+		identity_unref(identity);
+		*problem = S3_E_INVALID_TOKEN;
+		return NULL;
+	}
+	return identity;
+}
+
+struct identity *directory_anonymous(struct directory *d)
+{
+	return identity_ref(d->anonymous);
+}
+
+/* --- records --------------------------------------------------------------------------------- */
+
+/* Adds, or removes, the keys of a record to the index. Returns -1 if out of memory. */
+static int index_keys(json_t *keys, const char *name, const json_t *record, bool add)
+{
+	const json_t *own = json_object_get(record, "keys");
+	const char *id;
+	json_t *key;
+
+	json_object_foreach ((json_t *)(uintptr_t)own, id, key) {
+		if (!add)
+			json_object_del(keys, id);
+		else if (json_object_set_new(keys, id, json_string(name)) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* Adds an account if it is not there as it is. Others may still use the old one. */
+static int note_account(struct account_info **list, const char *name, const json_t *record)
+{
+	struct account_info *account;
+
+	if (!str_starts(name, "account/") || !record)
+		return 0;
+	account = account_of_record(name + strlen("account/"), record);
+	if (!account)
+		return -1;
+	account->next = *list;
+	*list = account;
+	return 0;
+}
+
+/* Hides the secrets of new keys in the log. */
+static int hide_secrets(const json_t *record)
+{
+	const json_t *keys = json_object_get(record, "keys");
+	const char *id;
+	json_t *key;
+
+	json_object_foreach ((json_t *)(uintptr_t)keys, id, key) {
+		const char *secret = text_of(key, "secret");
+
+		if (secret && log_redact(secret) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int load_record(
+	void *cookie, const char *name, const char *value, size_t len, struct penstock_error *err)
+{
+	struct directory *d = cookie;
+	json_t *record = json_loadb(value, len, 0, NULL);
+
+	if (!json_is_object(record)) {
+		json_decref(record);
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"cannot read the record '%s' of the store: "
+			"it is not a JSON object",
+			name);
+	}
+	if (json_object_set_new(d->records, name, record) < 0 ||
+		index_keys(d->keys, name, record, true) < 0 || hide_secrets(record) < 0 ||
+		note_account(&d->accounts, name, record) < 0)
+		return error_memory(err);
+	return 0;
+}
+
+static int load(struct directory *d, struct penstock_error *err)
+{
+	d->records = json_object();
+	d->keys = json_object();
+	d->anonymous = identity_new();
+	d->accounts = account_new(ACCOUNT_FIRST, ACCOUNT_FIRST_ID, ACCOUNT_FIRST_NAME, NULL);
+	if (!d->records || !d->keys || !d->anonymous || !d->accounts)
+		return error_memory(err);
+	d->anonymous->is_anonymous = true;
+	d->anonymous->arn = d->anonymous->principal_arn = d->anonymous->user_id = "anonymous";
+	return store_record_list(d->store, load_record, d, err) == STORE_OK ? 0 : -(int)err->code;
+}
+
+int directory_open(
+	struct directory **out, const struct directory_options *options, struct penstock_error *err)
+{
+	struct directory *d = calloc(1, sizeof(*d));
+	int rc;
+
+	if (!d)
+		return error_memory(err);
+	d->store = options->store;
+	d->root = *options;
+	pthread_mutex_init(&d->changes, NULL);
+	pthread_rwlock_init(&d->lock, NULL);
+	rc = load(d, err);
+	if (rc < 0) {
+		directory_close(d);
+		return rc;
+	}
+	*out = d;
+	return 0;
+}
+
+void directory_close(struct directory *d)
+{
+	if (!d)
+		return;
+	forget_entries(d);
+	identity_unref(d->anonymous);
+	json_decref(d->records);
+	json_decref(d->keys);
+	free_accounts(d->accounts);
+	pthread_mutex_destroy(&d->changes);
+	pthread_rwlock_destroy(&d->lock);
+	free(d);
+}
+
+/* --- changes --------------------------------------------------------------------------------- */
+
+void directory_begin(struct directory *d)
+{
+	pthread_mutex_lock(&d->changes);
+}
+
+void directory_end(struct directory *d)
+{
+	pthread_mutex_unlock(&d->changes);
+}
+
+const json_t *directory_get(const struct directory *d, const char *name)
+{
+	return json_object_get(d->records, name);
+}
+
+const json_t *directory_records(const struct directory *d)
+{
+	return d->records;
+}
+
+const char *directory_key_holder(const struct directory *d, const char *access_key_id)
+{
+	if (strcmp(access_key_id, d->root.access_key_id) == 0)
+		return "account/" ACCOUNT_FIRST;
+	return json_string_value(json_object_get(d->keys, access_key_id));
+}
+
+/* The state after a change, made before it is durable, so that nothing can fail afterwards. */
+struct next {
+	json_t *records, *keys;
+	struct account_info *accounts; /* those to be added */
+	struct store_record *stored; /* with owned values */
+	size_t n;
+};
+
+static void next_release(struct next *next)
+{
+	json_decref(next->records);
+	json_decref(next->keys);
+	free_accounts(next->accounts);
+	for (size_t i = 0; i < next->n; i++)
+		str_wipe((char *)(uintptr_t)next->stored[i].value);
+	free(next->stored);
+}
+
+static int prepare(struct next *next, const struct directory_change *change)
+{
+	const json_t *old = json_object_get(next->records, change->name);
+	struct store_record *stored = &next->stored[next->n++];
+
+	stored->name = change->name;
+	index_keys(next->keys, change->name, old, false);
+	if (!change->value) {
+		json_object_del(next->records, change->name);
+		return 0;
+	}
+	stored->value = json_dumps(change->value, JSON_COMPACT);
+	if (!stored->value || json_object_set(next->records, change->name, change->value) < 0 ||
+		index_keys(next->keys, change->name, change->value, true) < 0 ||
+		hide_secrets(change->value) < 0)
+		return -1;
+	return note_account(&next->accounts, change->name, change->value);
+}
+
+static void swap_in(struct directory *d, struct next *next)
+{
+	struct account_info **last = &next->accounts;
+	json_t *records = d->records, *keys = d->keys;
+
+	pthread_rwlock_wrlock(&d->lock);
+	d->records = next->records;
+	d->keys = next->keys;
+	while (*last)
+		last = &(*last)->next;
+	*last = d->accounts;
+	d->accounts = take_pointer(next->accounts);
+	forget_entries(d);
+	pthread_rwlock_unlock(&d->lock);
+	next->records = records;
+	next->keys = keys;
+}
+
+enum store_status directory_change(struct directory *d, const struct directory_change *changes,
+	size_t n, struct penstock_error *err)
+{
+	_cleanup_(next_release) struct next next = {.records = json_copy(d->records),
+		.keys = json_copy(d->keys),
+		.stored = calloc(n, sizeof(*next.stored))};
+	enum store_status status;
+
+	if (!next.records || !next.keys || !next.stored) {
+		error_memory(err);
+		return STORE_FAILED;
+	}
+	for (size_t i = 0; i < n; i++)
+		if (prepare(&next, &changes[i]) < 0) {
+			error_memory(err);
+			return STORE_FAILED;
+		}
+	status = store_record_set(d->store, next.stored, n, err);
+	if (status == STORE_OK)
+		swap_in(d, &next);
+	return status;
+}

@@ -1,0 +1,76 @@
+/*
+ * The directory of accounts, users, groups, roles and managed policies. All of it is in memory; a
+ * change is a transaction of the store, which other threads see when it is durable. Each entity is
+ * a JSON object, which does not change: a change replaces it.
+ *
+ *	r = directory_open(&directory, &(struct directory_options){ .store = store,
+ *		.access_key_id = id, .secret_access_key = secret }, err);
+ *	...
+ *	who = directory_identify(directory, "AKIA…", NULL, &problem);
+ *	...
+ *	identity_unref(who);
+ *	directory_close(directory);
+ *
+ * Records are named "account/NUMBER", "user/NUMBER/name", and likewise for "group", "role" and
+ * "policy"; names are in lower case there, because they are unique regardless of case.
+ * docs/decisions/access.md describes their members.
+ */
+#ifndef SERVER_ACCESS_DIRECTORY_H
+#define SERVER_ACCESS_DIRECTORY_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "s3/message/errors.h"
+#include "server/access/identity.h"
+
+struct directory;
+struct penstock_error;
+struct store;
+
+struct directory_options {
+	struct store *store;
+	/* The keys of the root of ACCOUNT_FIRST; borrowed. */
+	const char *access_key_id;
+	const char *secret_access_key;
+};
+int directory_open(struct directory **out, const struct directory_options *options,
+	struct penstock_error *err);
+/* NULL is allowed. */
+void directory_close(struct directory *directory);
+
+/* Finds the identity of an access key. `token` is the session token of the request, or NULL.
+ * Returns NULL and sets *problem if there is no such key. Release the reference. */
+struct identity *directory_identify(struct directory *directory, const char *access_key_id,
+	const char *token, enum s3_error *problem);
+struct identity *directory_anonymous(struct directory *directory);
+
+/* Find an account, which stays valid until directory_close(). Return NULL if there is none. */
+const struct account_info *directory_account(struct directory *directory, const char *number);
+const struct account_info *directory_account_by_id(struct directory *directory, const char *id);
+const struct account_info *directory_account_by_email(
+	struct directory *directory, const char *email);
+
+/* --- changes -------------------------------------------------------------------------------- */
+
+/* Excludes other changes: records that are read afterwards stay the same until the end. */
+void directory_begin(struct directory *directory);
+void directory_end(struct directory *directory);
+
+/* Between begin and end: returns a record, or NULL. */
+const json_t *directory_get(const struct directory *directory, const char *name);
+/* Between begin and end: all records by name, in no order. */
+const json_t *directory_records(const struct directory *directory);
+/* Between begin and end: returns the name of the record with an access key, or NULL. */
+const char *directory_key_holder(const struct directory *directory, const char *access_key_id);
+
+struct directory_change {
+	const char *name;
+	json_t *value; /* borrowed, and not changed afterwards; NULL removes the record */
+};
+/* Between begin and end: makes all changes, or none. */
+enum store_status directory_change(struct directory *directory,
+	const struct directory_change *changes, size_t n, struct penstock_error *err);
+
+#endif

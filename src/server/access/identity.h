@@ -1,0 +1,87 @@
+/*
+ * Senders of requests. Authentication sets req->identity from the access key; a request without a
+ * signature has the anonymous one. An identity does not change: after a change of its user the next
+ * request gets another one.
+ *
+ *	const struct identity *who = req->identity;
+ *
+ *	if (who->is_root && strcmp(who->account, bucket_account) == 0)
+ *		... all is allowed ...
+ */
+#ifndef SERVER_ACCESS_IDENTITY_H
+#define SERVER_ACCESS_IDENTITY_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "s3/message/arena.h"
+#include "store/store.h"
+
+/* The account of the environment's keys, or of ROOT/credentials; also the owner of buckets and
+ * objects that have no other. */
+#define ACCOUNT_FIRST	   "000000000000"
+#define ACCOUNT_FIRST_ID   "70656e73746f636b00000000000000000000000000000000000000000000000000"
+#define ACCOUNT_FIRST_NAME "penstock"
+
+/* The stored header of an object with the number of its account; ACCOUNT_FIRST has none. */
+#define OWNER_HEADER ":owner"
+
+#define ACCOUNT_ID_SIZE 65 /* 64 hexadecimal digits and NUL */
+
+/* Lives as long as the server. */
+struct account_info {
+	char number[STORE_OWNER_SIZE];
+	char id[ACCOUNT_ID_SIZE]; /* the canonical id */
+	char *name;
+	char *email; /* NULL if it has none */
+	struct account_info *next; /* in the directory */
+};
+
+enum identity_kind {
+	IDENTITY_ANONYMOUS,
+	IDENTITY_ROOT,
+	IDENTITY_USER,
+	IDENTITY_ROLE, /* an assumed role */
+};
+
+/* Policy documents of one kind. */
+struct identity_documents {
+	const char **texts;
+	size_t n;
+};
+
+struct identity {
+	atomic_uint refs;
+	enum identity_kind kind;
+	bool is_root, is_anonymous;
+	bool is_temporary; /* its keys expire */
+	const struct account_info *owner; /* NULL if anonymous */
+	char account[STORE_OWNER_SIZE]; /* "" if anonymous */
+	const char *arn; /* "arn:aws:sts::NUMBER:assumed-role/ROLE/SESSION" of an assumed role */
+	const char *principal_arn; /* aws:PrincipalArn: of an assumed role, that of the role */
+	const char *user_id; /* aws:userid */
+	const char *user_name; /* aws:username; NULL unless it is a user */
+	const char *record; /* of the user or role in the directory; NULL if it has none */
+	int64_t issued_s, expires_s; /* 0 unless temporary */
+
+	/* An action is allowed if `own` allows it, and so do `boundary` and `session` if they have
+	 * documents. */
+	struct identity_documents own; /* of the user and its groups, or of the role */
+	struct identity_documents boundary;
+	struct identity_documents session;
+
+	const char *access_key_id, *secret_access_key, *token; /* `token` may be NULL */
+	struct arena arena; /* of all texts */
+};
+
+struct identity *identity_new(void);
+struct identity *identity_ref(struct identity *identity);
+/* NULL is allowed. Wipes the secret with the last reference. */
+void identity_unref(struct identity *identity);
+/* Adds a document. Returns false if out of memory. */
+bool identity_add_document(
+	struct identity *identity, struct identity_documents *to, const char *text);
+
+#endif

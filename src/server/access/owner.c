@@ -1,0 +1,83 @@
+#include "server/access/owner.h"
+
+#include <string.h>
+
+#include "server/access/directory.h"
+#include "server/access/identity.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+
+struct s3_owner owner_of_account(struct request *req, const char *number)
+{
+	const struct account_info *account = directory_account(req->server->directory, number);
+
+	return account ? (struct s3_owner){account->id, account->name}
+		       : (struct s3_owner){"", number};
+}
+
+struct s3_owner owner_of_bucket(struct request *req, const struct store_bucket *bucket)
+{
+	return owner_of_account(req, bucket->owner);
+}
+
+const char *owner_number(const struct store_object *object)
+{
+	const char *number = store_object_header(object, OWNER_HEADER);
+
+	return number ? number : ACCOUNT_FIRST;
+}
+
+struct s3_owner owner_of_object(struct request *req, const struct store_object *object)
+{
+	return owner_of_account(req, owner_number(object));
+}
+
+bool owner_of_request_bucket(struct request *req, struct s3_owner *out)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_bucket bucket;
+
+	if (!reply_unless_stored(
+		    req, store_bucket_get(req->server->store, req->bucket, &bucket, &err), &err))
+		return false;
+	*out = owner_of_bucket(req, &bucket);
+	return true;
+}
+
+bool owner_is_sender(const struct request *req, const struct store_bucket *bucket)
+{
+	return strcmp(req->identity->account, *bucket->owner ? bucket->owner : ACCOUNT_FIRST) == 0;
+}
+
+bool owner_add(struct request *req, struct buf *out)
+{
+	const char *account = req->identity->account;
+
+	if (!*account || strcmp(account, ACCOUNT_FIRST) == 0)
+		return true;
+	buf_add(out, OWNER_HEADER, sizeof(OWNER_HEADER));
+	buf_add(out, account, strlen(account) + 1);
+	return !buf_failed(out) || reply_error(req, S3_E_SLOW_DOWN);
+}
+
+bool owner_is_expected(struct request *req, const char *name, const char *bucket)
+{
+	const char *account = request_header(req, name);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_bucket found;
+	enum store_status status;
+
+	if (!account)
+		return true;
+	if (strlen(account) != STORE_OWNER_SIZE - 1 ||
+		strspn(account, "0123456789") != STORE_OWNER_SIZE - 1)
+		return reply_errorf(req, S3_E_INVALID_BUCKET_OWNER,
+			"The value of %s must be the number of an account, which has 12 digits",
+			name);
+	status = store_bucket_get(req->server->store, bucket, &found, &err);
+	if (status == STORE_NO_SUCH_BUCKET) /* the operation replies to it, or creates it */
+		return true;
+	return reply_unless_stored(req, status, &err) &&
+	       (strcmp(account, *found.owner ? found.owner : ACCOUNT_FIRST) == 0 ||
+		       reply_error(req, S3_E_ACCESS_DENIED));
+}

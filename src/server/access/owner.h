@@ -1,0 +1,33 @@
+/* The accounts that own buckets and objects. */
+#ifndef SERVER_ACCESS_OWNER_H
+#define SERVER_ACCESS_OWNER_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "s3/message/messages.h"
+
+struct request;
+struct store_bucket;
+struct store_object;
+
+/* Return the owner as replies name it; both texts live as long as the server. `number` may be "",
+ * which is ACCOUNT_FIRST. */
+struct s3_owner owner_of_account(struct request *req, const char *number);
+struct s3_owner owner_of_bucket(struct request *req, const struct store_bucket *bucket);
+/* Returns the number of the account that made an object. */
+const char *owner_number(const struct store_object *object);
+struct s3_owner owner_of_object(struct request *req, const struct store_object *object);
+/* Gets the owner of the request's bucket. Returns false with a reply set. */
+bool owner_of_request_bucket(struct request *req, struct s3_owner *out);
+/* Returns true if the sender is of the account that owns the bucket. */
+bool owner_is_sender(const struct request *req, const struct store_bucket *bucket);
+
+/* Appends the owner of a new object to its stored headers. Returns false with a reply set. */
+bool owner_add(struct request *req, struct buf *out);
+
+/* Compares the owner of `bucket` with the number in the header `name`, if the request has it.
+ * Returns false with a reply set. */
+bool owner_is_expected(struct request *req, const char *name, const char *bucket);
+
+#endif
