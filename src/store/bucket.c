@@ -29,7 +29,7 @@ static int apply_create(struct store *store, struct txn *txn)
 	if (rc == 0 && *new->region)
 		rc = db_exec(store->writer, SQL_REGION_SET, "tt", t->name, new->region);
 	store->configs_changed = true;
-	if (rc || (!new->config && !new->lock && !new->owner))
+	if (rc || (!new->n_configs && !new->lock && !new->owner))
 		return rc;
 	id = txn_bucket(store, txn, t->name);
 	if (id < 0)
@@ -43,9 +43,10 @@ static int apply_create(struct store *store, struct txn *txn)
 	if (rc == 0 && new->owner)
 		rc = db_exec(store->writer, SQL_CONFIG_SET, "itb", id, "owner", new->owner,
 			strlen(new->owner));
-	return rc || !new->config ? rc
-				  : db_exec(store->writer, SQL_CONFIG_SET, "itb", id, new->config,
-					    new->value, strlen(new->value));
+	for (size_t i = 0; rc == 0 && i < new->n_configs; i++)
+		rc = db_exec(store->writer, SQL_CONFIG_SET, "itb", id, new->configs[i].name,
+			new->configs[i].text, strlen(new->configs[i].text));
+	return rc;
 }
 
 enum store_status store_bucket_add(

@@ -118,14 +118,18 @@ struct store_bucket {
 };
 enum store_status store_bucket_create(
 	struct store *store, const char *name, const char *region, struct penstock_error *err);
+#define STORE_NEW_CONFIGS 3
 struct store_new_bucket {
 	const char *name;
 	const char *region; /* "" if it has none */
 	const char *owner; /* NULL if it has none */
-	const char *config, *value; /* name and text of a configuration; NULL if it has none */
+	struct {
+		const char *name, *text;
+	} configs[STORE_NEW_CONFIGS];
+	size_t n_configs;
 	bool lock; /* with versioning and Object Lock, without a default retention */
 };
-/* Creates a bucket with its configuration and its lock. */
+/* Creates a bucket with its configurations and its lock. */
 enum store_status store_bucket_add(
 	struct store *store, const struct store_new_bucket *bucket, struct penstock_error *err);
 enum store_status store_bucket_delete(

@@ -82,6 +82,8 @@ static const struct s3_error_info infos[S3_ERROR_COUNT_] = {
 	[S3_E_INVALID_URI] = {"InvalidURI", 400, false, INVALID,
 		"The specified URI couldn't be parsed"},
 	[S3_E_KEY_TOO_LONG] = {"KeyTooLongError", 400, false, LIMIT, "Your key is too long"},
+	[S3_E_MALFORMED_ACL] = {"MalformedACLError", 400, false, INVALID,
+		"The XML that you provided was not well-formed or did not validate against our published schema"},
 	[S3_E_MALFORMED_POST_REQUEST] = {"MalformedPOSTRequest", 400, false, PROTOCOL,
 		"The body of your POST request is not well-formed multipart/form-data"},
 	[S3_E_MALFORMED_TRAILER] = {"MalformedTrailerError", 400, false, PROTOCOL,

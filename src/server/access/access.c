@@ -7,6 +7,8 @@
 #include "base/str.h"
 #include "s3/access/decision.h"
 #include "s3/access/policy.h"
+#include "server/access/directory.h"
+#include "server/access/grants.h"
 #include "server/access/identity.h"
 #include "server/access/settings.h"
 #include "server/access/values.h"
@@ -74,6 +76,18 @@ static bool is_repair(const struct access_settings *settings, const struct polic
 		       strcmp(action, "s3:DeleteBucketPolicy") == 0);
 }
 
+/* An object of another account is decided by its list, as in a bucket of that account. */
+static void apply_grants(struct access_facts *facts, const struct grants_answer *grants)
+{
+	facts->acl = grants->allows;
+	if (!grants->is_foreign)
+		return;
+	if (facts->bucket == POLICY_ALLOW || facts->bucket == POLICY_DELEGATE)
+		facts->bucket = POLICY_NEITHER;
+	if (facts->relation != ANONYMOUS)
+		facts->relation = grants->is_owner ? OWN_ACCOUNT : OTHER_ACCOUNT;
+}
+
 static enum access_result ask(const struct access_settings *settings, const char *action,
 	const char *key, const struct values_source *source)
 {
@@ -81,6 +95,7 @@ static enum access_result ask(const struct access_settings *settings, const char
 	struct access_facts facts = {.relation = relation_of(settings, source->caller),
 		.identity = source->caller->is_root ? POLICY_ALLOW : POLICY_NEITHER,
 		.restricted = settings->policy_is_public && settings->block.restrict_buckets};
+	struct grants_answer grants;
 	struct policy_question question = {.action = action,
 		.caller = source->caller,
 		.values = values_of_request,
@@ -93,6 +108,9 @@ static enum access_result ask(const struct access_settings *settings, const char
 		return ACCESS_FAILED;
 	question.resource = buf_str(&resource);
 	facts.bucket = policy_evaluate(settings->policy, &question);
+	if (grants_ask(source->req, settings, action, source->subject, &grants) < 0)
+		return ACCESS_FAILED;
+	apply_grants(&facts, &grants);
 	if (facts.bucket == POLICY_FAILED)
 		return ACCESS_FAILED;
 	if (facts.bucket == POLICY_DENY || facts.identity == POLICY_DENY)
@@ -124,7 +142,9 @@ static enum access_result decide(struct request *req, const char *action, const 
 	if (is_repair(settings, source.caller, action))
 		return ACCESS_ALLOWED;
 	if (!settings->policy && !settings->policy_is_unreadable &&
-		is_owner_root(settings, source.caller))
+		is_owner_root(settings, source.caller) &&
+		(settings->ownership == BUCKET_OWNER_ENFORCED ||
+			!directory_is_shared(req->server->directory)))
 		return ACCESS_ALLOWED;
 	*plain = false;
 	return ask(settings, action, key, &source);
@@ -199,7 +219,7 @@ bool access_check_sender(struct request *req)
 		return true;
 	if (*req->bucket && settings_get(req->server, req->bucket, &settings, &err) < 0)
 		return reply_failure(req, &err);
-	return (settings && settings->policy_is_public) || refuse(req);
+	return (settings && settings_are_public(settings)) || refuse(req);
 }
 
 /* A sender that may make an object may also give it tags and grants, unless a statement denies it.

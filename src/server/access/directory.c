@@ -117,6 +117,16 @@ static const struct account_info *look_up(
 	return account;
 }
 
+bool directory_is_shared(struct directory *d)
+{
+	bool shared;
+
+	pthread_rwlock_rdlock(&d->lock);
+	shared = d->accounts->next != NULL;
+	pthread_rwlock_unlock(&d->lock);
+	return shared;
+}
+
 const struct account_info *directory_account(struct directory *d, const char *number)
 {
 	return look_up(d, *number ? number : ACCOUNT_FIRST, number_of);

@@ -22,7 +22,7 @@
 /* The account of the environment's keys, or of ROOT/credentials; also the owner of buckets and
  * objects that have no other. */
 #define ACCOUNT_FIRST	   "000000000000"
-#define ACCOUNT_FIRST_ID   "70656e73746f636b00000000000000000000000000000000000000000000000000"
+#define ACCOUNT_FIRST_ID   "70656e73746f636b000000000000000000000000000000000000000000000000"
 #define ACCOUNT_FIRST_NAME "penstock"
 
 /* The stored header of an object with the number of its account; ACCOUNT_FIRST has none. */

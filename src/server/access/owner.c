@@ -6,6 +6,7 @@
 #include "server/access/identity.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "store/header.h"
 
 struct s3_owner owner_of_account(struct request *req, const char *number)
 {
@@ -27,9 +28,16 @@ const char *owner_number(const struct store_object *object)
 	return number ? number : ACCOUNT_FIRST;
 }
 
+struct s3_owner owner_of_headers(struct request *req, const char *headers, size_t len)
+{
+	const char *number = store_header_find(headers, len, OWNER_HEADER);
+
+	return owner_of_account(req, number ? number : ACCOUNT_FIRST);
+}
+
 struct s3_owner owner_of_object(struct request *req, const struct store_object *object)
 {
-	return owner_of_account(req, owner_number(object));
+	return owner_of_headers(req, object->headers, object->headers_len);
 }
 
 bool owner_of_request_bucket(struct request *req, struct s3_owner *out)
@@ -47,17 +55,6 @@ bool owner_of_request_bucket(struct request *req, struct s3_owner *out)
 bool owner_is_sender(const struct request *req, const struct store_bucket *bucket)
 {
 	return strcmp(req->identity->account, *bucket->owner ? bucket->owner : ACCOUNT_FIRST) == 0;
-}
-
-bool owner_add(struct request *req, struct buf *out)
-{
-	const char *account = req->identity->account;
-
-	if (!*account || strcmp(account, ACCOUNT_FIRST) == 0)
-		return true;
-	buf_add(out, OWNER_HEADER, sizeof(OWNER_HEADER));
-	buf_add(out, account, strlen(account) + 1);
-	return !buf_failed(out) || reply_error(req, S3_E_SLOW_DOWN);
 }
 
 bool owner_is_expected(struct request *req, const char *name, const char *bucket)

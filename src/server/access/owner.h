@@ -18,13 +18,12 @@ struct s3_owner owner_of_bucket(struct request *req, const struct store_bucket *
 /* Returns the number of the account that made an object. */
 const char *owner_number(const struct store_object *object);
 struct s3_owner owner_of_object(struct request *req, const struct store_object *object);
+/* The same for the stored headers of an object, or of an upload. */
+struct s3_owner owner_of_headers(struct request *req, const char *headers, size_t len);
 /* Gets the owner of the request's bucket. Returns false with a reply set. */
 bool owner_of_request_bucket(struct request *req, struct s3_owner *out);
 /* Returns true if the sender is of the account that owns the bucket. */
 bool owner_is_sender(const struct request *req, const struct store_bucket *bucket);
-
-/* Appends the owner of a new object to its stored headers. Returns false with a reply set. */
-bool owner_add(struct request *req, struct buf *out);
 
 /* Compares the owner of `bucket` with the number in the header `name`, if the request has it.
  * Returns false with a reply set. */

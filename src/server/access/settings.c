@@ -10,6 +10,8 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "s3/access/acl.h"
+#include "server/access/grants.h"
 #include "server/access/identity.h"
 #include "server/request/request.h"
 
@@ -47,7 +49,14 @@ void settings_unref(struct access_settings *settings)
 	if (!settings || atomic_fetch_sub(&settings->refs, 1) > 1)
 		return;
 	policy_free(settings->policy);
+	free(settings->acl);
 	free(settings);
+}
+
+bool settings_are_public(const struct access_settings *s)
+{
+	return s->policy_is_public || (s->ownership != BUCKET_OWNER_ENFORCED &&
+					      !s->block.ignore_acls && acl_is_public(s->acl));
 }
 
 /* --- words ----------------------------------------------------------------------------------- */
@@ -100,6 +109,10 @@ static int take(struct access_settings *s, const char *name, const char *text, s
 		return 0;
 	if (strcmp(name, POLICY_CONFIG) == 0)
 		return read_policy(s, text, len, err);
+	if (strcmp(name, ACL_CONFIG) == 0) {
+		s->acl = strdup(text);
+		return s->acl ? 0 : error_memory(err);
+	}
 	if (strcmp(name, OWNERSHIP_CONFIG) == 0) {
 		s->ownership = ownership_find(text);
 		return 0;
@@ -112,26 +125,30 @@ static int take(struct access_settings *s, const char *name, const char *text, s
 	return 0;
 }
 
+static int failure(struct penstock_error *err)
+{
+	return err->code ? -(int)err->code : error_memory(err);
+}
+
 static int load(struct store *store, struct access_settings *s, struct penstock_error *err)
 {
-	static const char *const names[] = {POLICY_CONFIG, BLOCK_CONFIG, OWNERSHIP_CONFIG};
+	static const char *const names[] = {
+		POLICY_CONFIG, BLOCK_CONFIG, OWNERSHIP_CONFIG, ACL_CONFIG};
 	struct store_bucket bucket;
-	enum store_status found = store_bucket_get(store, s->bucket, &bucket, err);
+	enum store_status status = store_bucket_get(store, s->bucket, &bucket, err);
 
-	if (found == STORE_NO_SUCH_BUCKET)
-		return 0;
-	if (found != STORE_OK)
-		return err->code ? -(int)err->code : error_memory(err);
-	memcpy(s->owner, *bucket.owner ? bucket.owner : ACCOUNT_FIRST, sizeof(s->owner));
+	if (status != STORE_OK)
+		return status == STORE_NO_SUCH_BUCKET ? 0 : failure(err);
+	snprintf(s->owner, sizeof(s->owner), "%s", *bucket.owner ? bucket.owner : ACCOUNT_FIRST);
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_XML_BODY);
-		enum store_status status = store_config_get(store, s->bucket, names[i], &text, err);
 		int rc;
 
+		status = store_config_get(store, s->bucket, names[i], &text, err);
 		if (status == STORE_NO_SUCH_BUCKET)
 			return 0;
 		if (status != STORE_OK && status != STORE_NO_SUCH_KEY)
-			return err->code ? -(int)err->code : error_memory(err);
+			return failure(err);
 		rc = take(s, names[i], buf_str(&text), text.len, err);
 		if (rc < 0)
 			return rc;

@@ -47,6 +47,7 @@ struct access_settings {
 	char bucket[64];
 	char owner[STORE_OWNER_SIZE]; /* the account */
 	bool exists; /* if not, the rest is empty */
+	char *acl; /* as in s3/access/acl.h; NULL if there is none */
 	struct policy *policy; /* NULL if there is none */
 	bool policy_is_public;
 	bool policy_is_unreadable; /* it denies all but its removal */
@@ -68,6 +69,9 @@ static inline void settings_unrefp(struct access_settings **settings)
 {
 	settings_unref(*settings);
 }
+
+/* Returns true if the policy of the bucket, or its list of grants, allows something to all. */
+bool settings_are_public(const struct access_settings *settings);
 
 /* Returns NULL for OWNERSHIP_MISSING, and the reverse. */
 const char *ownership_name(enum object_ownership ownership);

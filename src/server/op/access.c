@@ -6,8 +6,10 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "s3/access/acl.h"
 #include "s3/access/policy.h"
 #include "s3/message/access.h"
+#include "server/access/owner.h"
 #include "server/access/settings.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
@@ -66,7 +68,7 @@ void op_bucket_policy_status(struct request *req)
 
 	if (!settings)
 		return;
-	s3_policy_status_write(&xml, settings->policy_is_public);
+	s3_policy_status_write(&xml, settings_are_public(settings));
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
@@ -200,6 +202,22 @@ void op_ownership(struct request *req)
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
+/* Lists of a bucket end only if it has none that gives rights to others. */
+static void set_ownership(struct request *req, const char *ownership)
+{
+	_cleanup_(settings_unrefp) struct access_settings *settings = get_settings(req);
+
+	if (!settings)
+		return;
+	if (ownership_find(ownership) == BUCKET_OWNER_ENFORCED &&
+		!acl_is_private(settings->acl, owner_of_account(req, settings->owner).id))
+		reply_code(req, MHD_HTTP_BAD_REQUEST, "InvalidBucketAclWithObjectOwnership",
+			"Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced "
+			"setting");
+	else
+		set_config(req, OWNERSHIP_CONFIG, ownership, MHD_HTTP_OK);
+}
+
 void op_put_ownership(struct request *req)
 {
 	const struct buf *document = &req->body.document;
@@ -211,7 +229,7 @@ void op_put_ownership(struct request *req)
 		return;
 	}
 	if (wanted.n == 1 && ownership_find(wanted.rules[0].ownership))
-		set_config(req, OWNERSHIP_CONFIG, wanted.rules[0].ownership, MHD_HTTP_OK);
+		set_ownership(req, wanted.rules[0].ownership);
 	else
 		reply_error(req, S3_E_MALFORMED_XML);
 	s3_ownership_release(&wanted);

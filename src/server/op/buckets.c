@@ -9,9 +9,11 @@
 #include "s3/message/messages.h"
 #include "s3/uri.h"
 #include "s3/message/xml.h"
-#include "server/access/access.h"
+#include "server/access/grants.h"
 #include "server/access/identity.h"
 #include "server/access/owner.h"
+#include "server/access/settings.h"
+#include "server/access/access.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
 #include "server/request/reply.h"
@@ -102,19 +104,45 @@ static bool is_region(const char *text)
 		       len;
 }
 
+static void add_config(struct store_new_bucket *out, const char *name, const char *text)
+{
+	if (!text)
+		return;
+	out->configs[out->n_configs].name = name;
+	out->configs[out->n_configs++].text = text;
+}
+
 /* Selects the tags of a new bucket. Returns false with a reply set. */
 static bool choose_tags(
 	struct request *req, const struct s3_create_bucket *config, struct store_new_bucket *out)
 {
 	const struct s3_tagging tags = {.tags = config->tags, .n = config->n_tags};
 
+	const char *text;
+
 	if (!tags.n)
 		return true;
 	if (!tags_acceptable(req, &tags, S3_BUCKET_TAGS))
 		return false;
-	out->config = TAGS_CONFIG;
-	out->value = tags_text(req, &tags);
-	return out->value != NULL;
+	text = tags_text(req, &tags);
+	add_config(out, TAGS_CONFIG, text);
+	return text != NULL;
+}
+
+/* Selects the grants and the object ownership of a new bucket. Returns false with a reply set. */
+static bool choose_access(struct request *req, struct store_new_bucket *out)
+{
+	const char *ownership = request_header(req, "x-amz-object-ownership");
+	const char *acl;
+
+	if (ownership && !ownership_find(ownership))
+		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
+			"Invalid x-amz-object-ownership header: %s", ownership);
+	if (!grants_of_new_bucket(req, &acl))
+		return false;
+	add_config(out, ACL_CONFIG, acl);
+	add_config(out, OWNERSHIP_CONFIG, ownership);
+	return true;
 }
 
 /* Returns false with a reply set. */
@@ -128,24 +156,39 @@ static bool choose_lock(struct request *req, struct store_new_bucket *out)
 		       "x-amz-bucket-object-lock-enabled must be true or false");
 }
 
-/* In the default region a bucket of the account may be created again, as at AWS, if it is not to
- * change. */
-static void add_bucket(struct request *req, const struct store_new_bucket *new)
+/* Decides on a bucket that exists. In the default region its account may create it again, as at AWS,
+ * if it is not to change. */
+static enum store_status create_again(struct request *req, const struct store_new_bucket *new)
 {
-	struct store *store = req->server->store;
+	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_bucket there;
-	enum store_status status = store_bucket_add(store, new, &err);
 
-	if (status == STORE_BUCKET_EXISTS &&
-		store_bucket_get(store, new->name, &there, &err) == STORE_OK) {
-		if (!owner_is_sender(req, &there)) {
-			reply_error(req, S3_E_BUCKET_ALREADY_EXISTS);
-			return;
-		}
-		if (!*new->region && !new->config && !new->lock && !*there.region)
-			status = STORE_OK;
+	if (!reply_unless_stored(
+		    req, store_bucket_get(req->server->store, new->name, &there, &err), &err))
+		return STORE_FAILED;
+	if (settings_get(req->server, new->name, &settings, &err) < 0) {
+		reply_failure(req, &err);
+		return STORE_FAILED;
 	}
+	if (!owner_is_sender(req, &there) || settings->acl || grants_are_asked(req)) {
+		reply_error(req, S3_E_BUCKET_ALREADY_EXISTS);
+		return STORE_FAILED;
+	}
+	return !*new->region && !new->n_configs && !new->lock && !*there.region
+		       ? STORE_OK
+		       : STORE_BUCKET_EXISTS;
+}
+
+static void add_bucket(struct request *req, const struct store_new_bucket *new)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = store_bucket_add(req->server->store, new, &err);
+
+	if (status == STORE_BUCKET_EXISTS)
+		status = create_again(req, new);
+	if (request_replied(req))
+		return;
 	if (reply_unless_stored(req, status, &err)) {
 		reply_empty(req, MHD_HTTP_OK);
 		reply_headerf(req, "Location", "/%s", new->name);
@@ -166,7 +209,8 @@ static void create_bucket(struct request *req, const struct s3_create_bucket *co
 	else if (!is_region(new.region))
 		reply_code(req, 400, "InvalidLocationConstraint",
 			"The specified location constraint is not valid");
-	else if (choose_lock(req, &new) && choose_tags(req, config, &new))
+	else if (choose_lock(req, &new) && choose_access(req, &new) &&
+		 choose_tags(req, config, &new))
 		add_bucket(req, &new);
 }
 
@@ -232,48 +276,6 @@ void op_bucket_location(struct request *req)
 	s3_reply_write(
 		&xml, &(struct s3_reply){.kind = S3_REPLY_LOCATION, .location = bucket.region});
 	reply_xml(req, MHD_HTTP_OK, &xml);
-}
-
-/* --- access control: the owner has all rights, others have none ------------------------------- */
-
-void op_acl(struct request *req)
-{
-	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
-	struct s3_owner owner;
-
-	if (!op_subject_exists(req) || !owner_of_request_bucket(req, &owner))
-		return;
-	xml_declaration(&xml);
-	xml_open_root(&xml, "AccessControlPolicy");
-	xml_open(&xml, "Owner");
-	xml_element(&xml, "ID", owner.id);
-	xml_element(&xml, "DisplayName", owner.display_name);
-	xml_close(&xml, "Owner");
-	xml_open(&xml, "AccessControlList");
-	xml_open(&xml, "Grant");
-	buf_add_str(&xml, "<Grantee xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" "
-			  "xsi:type=\"CanonicalUser\">");
-	xml_element(&xml, "ID", owner.id);
-	xml_element(&xml, "DisplayName", owner.display_name);
-	xml_close(&xml, "Grantee");
-	xml_element(&xml, "Permission", "FULL_CONTROL");
-	xml_close(&xml, "Grant");
-	xml_close(&xml, "AccessControlList");
-	xml_close(&xml, "AccessControlPolicy");
-	reply_xml(req, MHD_HTTP_OK, &xml);
-}
-
-/* headers_acceptable() has let pass only what describes the fixed rights. */
-void op_put_acl(struct request *req)
-{
-	if (!op_subject_exists(req))
-		return;
-	if (request_header(req, "x-amz-acl"))
-		reply_empty(req, MHD_HTTP_OK);
-	else
-		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store has no access control lists: x-amz-acl may be private or "
-			"bucket-owner-full-control");
 }
 
 /* --- deleting objects ------------------------------------------------------------------------- */

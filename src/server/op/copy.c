@@ -11,8 +11,9 @@
 #include "s3/conditions.h"
 #include "s3/range.h"
 #include "s3/uri.h"
-#include "server/access/access.h"
+#include "server/access/grants.h"
 #include "server/access/owner.h"
+#include "server/access/access.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
 #include "server/request/reply.h"
@@ -210,7 +211,7 @@ static bool copy_headers(struct request *req, const struct source *from,
 	buf_release(&req->stored_headers);
 	if (replace ? !headers_collect(req, &req->stored_headers) : !keep_headers(req, source))
 		return false;
-	if (!copy_tags(req, from, source) || !owner_add(req, &req->stored_headers) ||
+	if (!copy_tags(req, from, source) || !grants_add(req, &req->stored_headers) ||
 		!lock_add(req, &req->stored_headers))
 		return false;
 	if (buf_failed(&req->stored_headers))

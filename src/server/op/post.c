@@ -17,7 +17,7 @@
 #include "server/form/policy.h"
 #include "server/op/op.h"
 #include "server/access/identity.h"
-#include "server/access/owner.h"
+#include "server/access/grants.h"
 #include "server/request/framing.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
@@ -275,7 +275,7 @@ static bool begin_object(struct request *req)
 	return adopt_fields(req) && access_check_sender(req) && headers_acceptable(req) &&
 	       access_check(req, "s3:PutObject") && access_check_headers(req) &&
 	       headers_collect(req, &req->stored_headers) && tags_add(req, &req->stored_headers) &&
-	       owner_add(req, &req->stored_headers) && lock_add(req, &req->stored_headers) &&
+	       grants_add(req, &req->stored_headers) && lock_add(req, &req->stored_headers) &&
 	       lock_has_checksum(req) && headers_condition(req, &req->put.condition) &&
 	       op_get_bucket(req, NULL) && op_check_condition_early(req) && body_begin_file(req);
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "server/access/owner.h"
+#include "server/access/grants.h"
 #include "server/request/hash.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
@@ -154,7 +154,7 @@ void op_put_object_begin(struct request *req)
 	}
 	req->finish = op_put_object;
 	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
-		!owner_add(req, &req->stored_headers) || !lock_add(req, &req->stored_headers) ||
+		!grants_add(req, &req->stored_headers) || !lock_add(req, &req->stored_headers) ||
 		!lock_has_checksum(req) || !headers_condition(req, &req->put.condition) ||
 		!check_bucket(req) || !op_check_condition_early(req))
 		return;

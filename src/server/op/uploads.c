@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "s3/multipart.h"
+#include "server/access/grants.h"
 #include "server/access/owner.h"
 #include "server/request/headers.h"
 #include "server/request/lock.h"
@@ -57,7 +58,7 @@ void op_create_upload(struct request *req)
 	struct store_upload upload = {0};
 
 	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
-		!owner_add(req, &req->stored_headers) || !lock_add(req, &req->stored_headers) ||
+		!grants_add(req, &req->stored_headers) || !lock_add(req, &req->stored_headers) ||
 		!choose_checksum(req, &upload.checksum))
 		return;
 	upload.headers = req->stored_headers.data;
@@ -153,6 +154,7 @@ void op_list_parts(struct request *req)
 			list.checksum_algorithm = upload.checksum.algorithm;
 			list.checksum_type = upload.checksum.type;
 		}
+		list.owner = owner_of_headers(req, upload.headers, upload.headers_len);
 		list.n = page.n;
 		list.truncated = page.truncated;
 		write_parts(req, &list, &upload, page.parts);

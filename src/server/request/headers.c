@@ -19,7 +19,7 @@ static const char *const kept[] = {"content-type", "cache-control", "content-dis
 
 /* Beginnings of the headers that ask for features that this store does not have. */
 static const char *const refused[] = {"x-amz-server-side-encryption",
-	"x-amz-copy-source-server-side-encryption", "x-amz-grant-", "x-amz-write-offset-bytes"};
+	"x-amz-copy-source-server-side-encryption", "x-amz-write-offset-bytes"};
 
 static const char *const storage_classes[] = {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA",
 	"ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER", "DEEP_ARCHIVE", "OUTPOSTS", "GLACIER_IR",
@@ -106,24 +106,6 @@ static bool refuse_header(struct request *req, const char *name)
 		"This store does not implement what the header %s asks for", name);
 }
 
-/* Accepts the settings that describe the fixed rights: the owner has all, others have none. */
-static bool check_rights(struct request *req)
-{
-	const char *acl = request_header(req, "x-amz-acl");
-	const char *ownership = request_header(req, "x-amz-object-ownership");
-
-	if (acl && strcmp(acl, "private") != 0 && strcmp(acl, "bucket-owner-read") != 0 &&
-		strcmp(acl, "bucket-owner-full-control") != 0)
-		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store has no access control lists: x-amz-acl may be private or "
-			"bucket-owner-full-control");
-	if (ownership && strcmp(ownership, "BucketOwnerEnforced") != 0)
-		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store has no access control lists: x-amz-object-ownership may be "
-			"BucketOwnerEnforced");
-	return true;
-}
-
 bool headers_acceptable(struct request *req)
 {
 	const char *directive = request_header(req, "x-amz-tagging-directive");
@@ -139,7 +121,7 @@ bool headers_acceptable(struct request *req)
 	}
 	if (directive && strcmp(directive, "COPY") != 0 && strcmp(directive, "REPLACE") != 0)
 		return reply_errorf(req, S3_E_INVALID_ARGUMENT, "Unknown tagging directive.");
-	return check_rights(req);
+	return true;
 }
 
 bool headers_collect(struct request *req, struct buf *out)

@@ -96,6 +96,24 @@ def test_fields_become_headers_of_the_object(wire):
     assert head["content-type"] == "binary/octet-stream" and "policy" not in head
 
 
+def test_a_form_can_make_a_public_object(wire):
+    url = f"http://{wire.host}:{wire.port}/bkt/k"
+    assert post(wire, Form(wire, {"key": "k", "acl": "public-read"}).parts()).status == 204
+    assert requests.get(url, timeout=60).content == b"text"
+
+    assert post(wire, Form(wire, {"key": "k"}).parts()).status == 204
+    assert requests.get(url, timeout=60).status_code == 403
+
+
+def test_a_form_without_a_signature_fills_a_public_bucket(wire):
+    parts = [("key", "k"), ("file", "text", "f")]
+    assert post(wire, parts).code == "AccessDenied"
+    assert wire.send("PUT", "/bkt", "acl=", headers={"x-amz-acl": "public-read-write"}).status == 200
+
+    assert post(wire, parts).status == 204
+    assert keys(wire) == ["k"]
+
+
 @pytest.mark.parametrize("asked, status", [("200", 200), ("204", 204), ("404", 204), ("", 204), (None, 204)])
 def test_the_form_chooses_the_status_of_success(wire, asked, status):
     fields = {"key": "k"} if asked is None else {"key": "k", "success_action_status": asked}
@@ -323,8 +341,7 @@ def test_a_missing_bucket_is_only_named_to_those_with_keys(wire):
 
 
 @pytest.mark.parametrize("more, status, code", [
-    ({"acl": "public-read"}, 501, "NotImplemented"),
-    ({"x-amz-acl": "public-read"}, 501, "NotImplemented"),
+    ({"acl": "public"}, 400, "InvalidArgument"),
     ({"acl": "private", "x-amz-acl": "private"}, 400, "InvalidArgument"),
     ({"tagging": "a=b"}, 400, "MalformedXML"),
     ({"tagging": "<Tagging><TagSet/></Tagging>", "x-amz-tagging": "a=b"}, 400, "InvalidArgument"),

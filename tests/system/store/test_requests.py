@@ -29,8 +29,6 @@ REFUSED = [
     ("x-amz-server-side-encryption-customer-algorithm", "AES256"),
     ("x-amz-server-side-encryption-bucket-key-enabled", "true"),
     ("x-amz-copy-source-server-side-encryption-customer-algorithm", "AES256"),
-    ("x-amz-acl", "public-read"),
-    ("x-amz-grant-read", "id=1"),
 ]
 
 

@@ -318,6 +318,12 @@ static void fail_each_allocation(struct fixture *f, const struct message *m)
 static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **state)
 {
 	static const char names[] = "<Delete><Object><Key>copy</Key></Object></Delete>";
+	static const char grants[] =
+		"<AccessControlPolicy><Owner><ID>70656e73746f636b"
+		"000000000000000000000000000000000000000000000000</ID></Owner>"
+		"<AccessControlList><Grant><Grantee><ID>70656e73746f636b"
+		"000000000000000000000000000000000000000000000000</ID></Grantee>"
+		"<Permission>READ</Permission></Grant></AccessControlList></AccessControlPolicy>";
 	static const char tags[] =
 		"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
 	static const char lock[] =
@@ -396,6 +402,22 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 			.body = tags,
 			.body_len = sizeof(tags) - 1},
 		{.method = "GET", .path = "/bkt/other", .query = "tagging="},
+		{.method = "PUT",
+			.path = "/bkt/other",
+			.name = "x-amz-grant-read",
+			.value = "uri=http://acs.amazonaws.com/groups/global/AllUsers"},
+		{.method = "PUT",
+			.path = "/bkt/other",
+			.query = "acl=",
+			.body = grants,
+			.body_len = sizeof(grants) - 1},
+		{.method = "GET", .path = "/bkt/other", .query = "acl="},
+		{.method = "PUT",
+			.path = "/bkt",
+			.query = "acl=",
+			.name = "x-amz-acl",
+			.value = "public-read"},
+		{.method = "GET", .path = "/bkt", .query = "acl="},
 		{.method = "PUT",
 			.path = "/bkt",
 			.query = "tagging=",

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/fs.h"
+#include "server/access/directory.h"
 #include "server/access/settings.h"
 #include "server/op/op.h"
 #include "server/request/request.h"
@@ -79,6 +80,10 @@ static const struct row {
 	{"GET", "b", NULL, "ownershipControls", op_ownership, false},
 	{"PUT", "b", NULL, "ownershipControls", op_put_ownership, true},
 	{"DELETE", "b", NULL, "ownershipControls", op_delete_ownership, true},
+	{"GET", "b", NULL, "acl", op_bucket_acl, false},
+	{"PUT", "b", NULL, "acl", op_put_bucket_acl, true},
+	{"GET", "b", "k", "acl", op_object_acl, false},
+	{"PUT", "b", "k", "acl&versionId=null", op_put_object_acl, true},
 	{"PUT", "b", NULL, "website", NULL, false, 501},
 	{"POST", "b", NULL, NULL, NULL, false, 412}, /* no form */
 	{"POST", "b", "k", NULL, NULL, false, 405},
@@ -94,6 +99,11 @@ static int setup(void **state)
 
 	if (!server || !root || !mkdtemp(root) || settings_start(&server->settings) < 0 ||
 		store_open(&server->store, &(struct store_options){.root = root, .relaxed = true},
+			NULL) < 0 ||
+		directory_open(&server->directory,
+			&(struct directory_options){.store = server->store,
+				.access_key_id = "key",
+				.secret_access_key = "secret"},
 			NULL) < 0)
 		return -1;
 	server->url = root;
@@ -105,6 +115,7 @@ static int teardown(void **state)
 {
 	struct server *server = *state;
 
+	directory_close(server->directory);
 	store_close(server->store);
 	settings_stop(server->settings);
 	fs_remove_tree(server->url, NULL);
@@ -113,14 +124,34 @@ static int teardown(void **state)
 	return 0;
 }
 
+/* Makes a request of the root of the first account. */
+static struct request *request_of(struct server *server)
+{
+	struct request *req = calloc(1, sizeof(*req));
+	enum s3_error problem;
+
+	assert_non_null(req);
+	req->server = server;
+	req->identity = directory_identify(server->directory, "key", NULL, &problem);
+	assert_non_null(req->identity);
+	return req;
+}
+
+static void request_end(struct request *req)
+{
+	body_release(req);
+	arena_release(&req->arena);
+	identity_unref(req->identity);
+	free(req);
+}
+
 static void a_request_line_selects_its_operation(void **state)
 {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const struct row *r = &rows[i];
 		char path[] = "/b/k", key[] = "k";
-		struct request *req = calloc(1, sizeof(*req));
+		struct request *req = request_of(*state);
 
-		req->server = *state;
 		req->path = path;
 		req->method = r->method;
 		req->query = r->query;
@@ -138,9 +169,7 @@ static void a_request_line_selects_its_operation(void **state)
 			assert_ptr_equal(r->worker ? req->work : req->finish, r->fn);
 			assert_true(r->worker ? req->finish != r->fn : !req->work);
 		}
-		body_release(req);
-		arena_release(&req->arena);
-		free(req);
+		request_end(req);
 	}
 }
 
@@ -152,9 +181,8 @@ static void a_missing_configuration_is_no_unknown_request(void **state)
 
 	for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++) {
 		char path[] = "/b";
-		struct request *req = calloc(1, sizeof(*req));
+		struct request *req = request_of(*state);
 
-		req->server = *state;
 		req->path = path;
 		req->method = "GET";
 		req->query = queries[i];
@@ -162,9 +190,7 @@ static void a_missing_configuration_is_no_unknown_request(void **state)
 		request_route(req);
 		assert_null(req->response);
 		assert_non_null(req->finish);
-		body_release(req);
-		arena_release(&req->arena);
-		free(req);
+		request_end(req);
 	}
 }
 

@@ -1,0 +1,74 @@
+/*
+ * Lists of grants (ACLs) in requests, and the owners of new objects.
+ *
+ *	struct grants_scope scope = GRANTS_SCOPE_INIT;
+ *
+ *	if (grants_begin(req, &scope) && grants_of_request(req, &scope, scope.bucket_owner.id, &text))
+ *		... // `text` is NULL, or the list to be kept
+ *	grants_end(&scope);
+ */
+#ifndef SERVER_ACCESS_GRANTS_H
+#define SERVER_ACCESS_GRANTS_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "s3/message/messages.h"
+
+struct access_settings;
+struct request;
+struct store_object;
+
+/* The stored header of an object, and the configuration of a bucket, with its list (s3/access/acl.h).
+ * It is missing if only the owner has a grant, for full control. */
+#define ACL_HEADER ":acl"
+#define ACL_CONFIG "acl"
+
+/* The bucket of a request. */
+struct grants_scope {
+	struct access_settings *settings;
+	struct s3_owner bucket_owner;
+	bool enforced; /* lists do not count: all objects belong to the owner of the bucket */
+};
+#define GRANTS_SCOPE_INIT                                                                          \
+	{                                                                                          \
+		0                                                                                  \
+	}
+/* Returns false with a reply set. */
+bool grants_begin(struct request *req, struct grants_scope *out);
+void grants_end(struct grants_scope *scope);
+
+/* Returns the owner of an object. */
+struct s3_owner grants_owner_of(
+	struct request *req, const struct grants_scope *scope, const struct store_object *object);
+
+/* --- the decision ---------------------------------------------------------------------------- */
+
+struct access_subject;
+/* Lists that apply to an action. */
+struct grants_answer {
+	bool allows; /* a grant allows it */
+	/* Another account than that of the bucket owns the object: for it the policy of the bucket
+	 * can only deny, and the bucket's account needs a grant. */
+	bool is_foreign;
+	bool is_owner; /* the sender is of the account that owns the object */
+};
+/* Asks the lists of the bucket and of the object for an action. Returns a negative code if the
+ * object cannot be read. */
+int grants_ask(struct request *req, const struct access_settings *settings, const char *action,
+	const struct access_subject *subject, struct grants_answer *out);
+
+/* Returns true if the request has x-amz-acl or x-amz-grant-... */
+bool grants_are_asked(const struct request *req);
+/* Gets the list of a new bucket; NULL if none is to be kept. Returns false with a reply set. */
+bool grants_of_new_bucket(struct request *req, const char **text);
+/* Gets the list that a request for ?acl sets, for the owner with the id `owner`; it lives as long as
+ * the request. NULL if none is to be kept. Returns false with a reply set. */
+bool grants_of_request(struct request *req, const struct grants_scope *scope, const char *owner,
+	const char **text);
+
+/* Appends the owner and the list of a new object to its stored headers. Returns false with a reply
+ * set. */
+bool grants_add(struct request *req, struct buf *out);
+
+#endif
