@@ -6,7 +6,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple, 
 from penstock import _native
 from penstock._errors import data_error
 from penstock._memory import torch_if_loaded
-from penstock._meter import Line, Meter, record
+from penstock._meter import Line, Meter, ending, in_run, record
 from penstock._numbers import check_number
 from penstock._ranks import ranks
 from penstock._reads import AT_A_TIME, Memory, Report
@@ -221,6 +221,7 @@ class Loader:
         self._record()
         self._numbers = numbers = {"data": self.data.url, "epoch": epoch, "ended": False}
         i = self._passed
+        ends = ending.add(self._record) if in_run() and _worker_info() is None else 0
         meter.begin()
         try:
             for batch, report in meter.watch(batches):
@@ -245,6 +246,8 @@ class Loader:
             if self._numbers is numbers:
                 self._record()
                 self._numbers = None
+            if ends:
+                ending.remove(ends)
         if message and not meter.samples and self._start == self._passed == 0:
             self._whole = False
             raise data_error("corrupt", f"cannot read any sample of the epoch: {message}".encode())

@@ -1,10 +1,11 @@
 """Numbers of a loader while it runs, their line on a terminal, and their line in the output of a run of penstock."""
 import json
 import os
+import signal
 import sys
 import time
 import warnings
-from typing import Any, Dict, Iterator, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, Set, Tuple
 
 from penstock._reads import CAUSES, Report
 
@@ -111,11 +112,16 @@ class Line:
             self._columns = 0
 
 
+def in_run() -> bool:
+    """Returns True in a step of a run of penstock."""
+    return bool(os.environ.get("DEEPSQUARE_OUTPUT") and os.environ.get("PENSTOCK_RUN_ID"))
+
+
 def record(rank: int, place: Dict[str, Any], numbers: Dict[str, float]) -> None:
     """Appends a line to ``datasets/RUN_ID/loader-RANK.jsonl`` in the output of a run of penstock."""
-    output, run = os.environ.get("DEEPSQUARE_OUTPUT"), os.environ.get("PENSTOCK_RUN_ID")
-    if not output or not run or sys.is_finalizing():
+    if not in_run() or sys.is_finalizing():
         return
+    output, run = os.environ["DEEPSQUARE_OUTPUT"], os.environ["PENSTOCK_RUN_ID"]
     directory = os.path.join(output, "datasets", run)
     line = {"time": time.time(), "attempt": int(os.environ.get("PENSTOCK_ATTEMPT") or 1), "rank": rank, **place, **numbers}
     try:
@@ -124,3 +130,43 @@ def record(rank: int, place: Dict[str, Any], numbers: Dict[str, float]) -> None:
             file.write(json.dumps(line) + "\n")
     except OSError as error:
         warnings.warn(f"cannot write the numbers of a loader to {directory!r}: {error}", RuntimeWarning, stacklevel=2)
+
+
+class Ending:
+    """Calls functions when SIGTERM ends the process, as it does when a run is stopped, while none of the program handles it."""
+
+    def __init__(self) -> None:
+        self._functions: Dict[int, Callable[[], None]] = {}
+        self._process = os.getpid()
+
+    def add(self, function: Callable[[], None]) -> int:
+        """Returns a number for remove()."""
+        if self._process != os.getpid():  # a child after fork() has the functions of its parent
+            self._process, self._functions = os.getpid(), {}
+        number = max(self._functions, default=0) + 1
+        self._functions[number] = function
+        self._handle(signal.SIG_DFL, self._end)
+        return number
+
+    def remove(self, number: int) -> None:
+        self._functions.pop(number, None)
+        if not self._functions:
+            self._handle(self._end, signal.SIG_DFL)
+
+    @staticmethod
+    def _handle(before: Any, after: Any) -> None:
+        try:
+            if signal.getsignal(signal.SIGTERM) == before:
+                signal.signal(signal.SIGTERM, after)
+        except ValueError:  # not the main thread
+            pass
+
+    def _end(self, number: int, _: Any) -> None:
+        functions = self._functions if self._process == os.getpid() else {}
+        for function in list(functions.values()):
+            function()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+ending = Ending()

@@ -3,6 +3,7 @@ import fcntl
 import itertools
 import json
 import os
+import signal
 import struct
 import sys
 import termios
@@ -13,6 +14,7 @@ import pytest
 
 import penstock._meter
 from penstock.data import Dataset, Loader, Mix
+from python_child import Child
 from test_skip import objects, spoil  # noqa: F401
 
 
@@ -168,6 +170,42 @@ def test_a_long_epoch_has_a_line_for_each_minute(rows, run, clock):
         clock.now += 25
 
     assert [(line["samples"], line["ended"]) for line in run()] == [(8, False), (14, False), (20, True)]
+
+
+STOPPED = """
+import os, signal, sys
+from penstock.data import Dataset, Loader
+
+data = Dataset(sys.argv[1], "records", record_size=4)
+for i, batch in enumerate(Loader(data, 8)):
+    if i == 1:
+        if sys.argv[2] == "child" and os.fork() != 0:
+            sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("still here")
+"""
+
+
+# As a run is stopped, and a machine goes away.
+@pytest.mark.parametrize("where", ["here", "child"])
+def test_a_training_that_sigterm_ends_leaves_a_line(tmp_path, run, where):
+    (tmp_path / "rows.bin").write_bytes(bytes(80))
+
+    out, _ = Child(STOPPED, [tmp_path / "rows.bin", where], {}).finished(-signal.SIGTERM if where == "here" else 256 - signal.SIGTERM)
+
+    assert out == "" and [(line["samples"], line["ended"]) for line in run()] == [(16, False)]
+
+
+# A handler of the training stays, and so does the default one after the epoch.
+def test_handlers_of_the_training_stay(rows, run):
+    found = []
+    for handler in (lambda *_: None, signal.SIG_IGN, signal.SIG_DFL):
+        signal.signal(signal.SIGTERM, handler)
+        for _ in Loader(rows, 8):
+            during = signal.getsignal(signal.SIGTERM)
+        found.append((during == handler, signal.getsignal(signal.SIGTERM) == handler))
+
+    assert found == [(True, True), (True, True), (False, True)]
 
 
 # Its generator is still there when the next epoch begins.
