@@ -39,10 +39,14 @@ def _block(data: Any) -> int:
     return int(2 ** (min(1024, max(1, (1 << 20) // (data._size or 4096))).bit_length() - 1))
 
 
-def _tensors(samples: Any) -> Any:
-    from penstock._torch import tensors
+def tensors(samples: Any) -> Any:
+    """Makes tensors of a list of samples, as ``collate="torch"`` does: for ``collate_fn`` of a torch DataLoader of your own.
 
-    return tensors(samples)
+    torch's default makes a list of numbers of each memoryview, and fails for uint16 up to torch 2.2.
+    """
+    from penstock._torch import tensors as made
+
+    return made(samples)
 
 
 class Loader:
@@ -109,7 +113,7 @@ class Loader:
         self._blocks = (check_number("block", _block(data) if block is None else block, 1), check_number("window", window, 1))
         self._rest = "drop" if drop_last else "pad" if pad else "keep"
         self._transform: Optional[Callable[[Any], Any]] = transform
-        self._collate: Optional[Callable[[Any], Any]] = collate if callable(collate) else _tensors if collate or pin_memory else None
+        self._collate: Optional[Callable[[Any], Any]] = collate if callable(collate) else tensors if collate or pin_memory else None
         self._pin = pin_memory
         self._ahead, self._skip, self._progress = check_number("ahead", ahead, 0), on_error == "skip", progress
         self._meter = Meter()

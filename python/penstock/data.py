@@ -27,16 +27,16 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 from penstock import _native
 from penstock._errors import DatasetChanged, DatasetDamaged, DatasetError, data_error
 from penstock._files import REMOTE, interruptible, shown
-from penstock._loader import Loader
+from penstock._loader import Loader, tensors
 from penstock._mix import Mix
 from penstock._numbers import UINT32_MAX, check_number
 from penstock._reads import Memory, Read
 
-__all__ = ["Dataset", "DatasetChanged", "DatasetDamaged", "DatasetError", "Loader", "Mix"]
+__all__ = ["Dataset", "DatasetChanged", "DatasetDamaged", "DatasetError", "Loader", "Mix", "tensors"]
 
 _SIDE = 8192  # pixels of a side of a decoded image
 
-for _public in (DatasetChanged, DatasetDamaged, DatasetError, Loader, Mix):
+for _public in (DatasetChanged, DatasetDamaged, DatasetError, Loader, Mix, tensors):
     _public.__module__ = __name__  # as it is imported, for messages
 
 

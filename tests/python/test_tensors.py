@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from penstock._torch import tensors
-from penstock.data import Dataset, Loader
+from penstock.data import Dataset, Loader, tensors
 from test_data import cifar10, example, record, tar
 
 Pair = collections.namedtuple("Pair", "x y")
@@ -34,6 +33,17 @@ def test_arrays_are_tensors_of_types_that_torch_computes_with(one, given, got):
     (batch,) = Loader(one(rows), 6, collate="torch")
 
     assert batch.dtype == got and batch.tolist() == rows.tolist()
+
+
+# torch's own function fails for these tokens.
+@pytest.mark.parametrize("workers", [0, 1])
+def test_tokens_are_tensors_in_a_dataloader_of_torch(tmp_path, workers):
+    np.arange(40, dtype="uint16").tofile(tmp_path / "train.bin")
+    data = Dataset(tmp_path, "tokens", dtype="uint16", window=4)
+
+    batches = list(torch.utils.data.DataLoader(data, batch_size=5, num_workers=workers, collate_fn=tensors))
+
+    assert [batch.dtype for batch in batches] == [torch.int32] * 2 and torch.cat(batches).flatten().tolist() == list(range(40))
 
 
 def test_a_batch_that_is_an_array_is_not_copied():
