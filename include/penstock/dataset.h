@@ -71,10 +71,13 @@ struct penstock_dataset_options {
 	 * stored follows, except in "objects". 0 and 0: as stored. */
 	uint32_t decode_height, decode_width;
 	const char *decode_column; /* with the image; NULL for the first that has one */
+	/* "folder" if samples of "objects" have a field "label", an int64: the number of their
+	 * class, the first folder of their name below the URL. NULL if they have none. */
+	const char *labels;
 };
 /* clang-format off */
 #define PENSTOCK_DATASET_OPTIONS_INIT { sizeof(struct penstock_dataset_options), \
-	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /* Lists the shards and finds the samples; `options` may be NULL. PENSTOCK_E_NOT_FOUND if nothing is
@@ -89,6 +92,10 @@ PENSTOCK_API void penstock_dataset_free(struct penstock_dataset *set);
 PENSTOCK_API uint64_t penstock_dataset_count(const struct penstock_dataset *set);
 /* The name of the format, one of those above. */
 PENSTOCK_API const char *penstock_dataset_format(const struct penstock_dataset *set);
+/* The classes of `labels`, in byte order; 0 without labels. */
+PENSTOCK_API size_t penstock_dataset_classes(const struct penstock_dataset *set);
+/* `i` is less than their number. Valid as long as the set. */
+PENSTOCK_API const char *penstock_dataset_class(const struct penstock_dataset *set, size_t i);
 /* Bytes of each sample if the format gives all of them one size, else 0. */
 PENSTOCK_API uint64_t penstock_dataset_sample_size(const struct penstock_dataset *set);
 /* The shard of a sample, below the URL, and where it is stored in the shard. `name` is valid as
@@ -208,7 +215,7 @@ struct penstock_field {
 /* clang-format on */
 
 /* Splits the bytes of a sample into its fields, which refer to `data`: free them first. "objects"
- * and "records" have one field, "data". */
+ * and "records" have one field, "data", and a "label" if labels were asked for. */
 PENSTOCK_API int penstock_fields_split(struct penstock_fields **out,
 	const struct penstock_dataset *set, uint64_t id, const void *data, size_t size,
 	struct penstock_error *err);

@@ -77,13 +77,13 @@ static PyObject *data_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	int anonymous, rc;
 
 	(void)kwargs;
-	if (!PyArg_ParseTuple(args, "szz(O&O&O&O&O&)(zzzp)O&|(zO&)(O&O&z)O&", &url, &options.format,
-		    &options.dtype, to_u64, &n[0], to_u64, &n[1], to_u64, &n[2], to_u64, &n[3],
-		    to_u64, &n[4], &transfer.endpoint_url, &transfer.region, &transfer.profile,
-		    &anonymous, to_u32, &options.threads, &options.cache, to_u64,
+	if (!PyArg_ParseTuple(args, "szz(O&O&O&O&O&)(zzzp)O&|(zO&)(O&O&zz)O&", &url,
+		    &options.format, &options.dtype, to_u64, &n[0], to_u64, &n[1], to_u64, &n[2],
+		    to_u64, &n[3], to_u64, &n[4], &transfer.endpoint_url, &transfer.region,
+		    &transfer.profile, &anonymous, to_u32, &options.threads, &options.cache, to_u64,
 		    &options.cache_size, to_u32, &options.decode_height, to_u32,
-		    &options.decode_width, &options.decode_column, native_to_cancel,
-		    &options.cancel))
+		    &options.decode_width, &options.decode_column, &options.labels,
+		    native_to_cancel, &options.cancel))
 		return NULL;
 	options.record_size = n[0];
 	options.header = n[1];
@@ -122,6 +122,22 @@ static PyObject *data_format(PyObject *self, PyObject *unused)
 {
 	(void)unused;
 	return PyUnicode_FromString(penstock_dataset_format(((struct data *)self)->set));
+}
+
+static PyObject *data_classes(PyObject *self, PyObject *unused)
+{
+	struct penstock_dataset *set = ((struct data *)self)->set;
+	size_t n = penstock_dataset_classes(set);
+	PyObject *list = PyList_New((Py_ssize_t)n);
+
+	(void)unused;
+	for (size_t i = 0; list && i < n; i++) {
+		PyObject *name = PyUnicode_DecodeFSDefault(penstock_dataset_class(set, i));
+
+		if (!name || PyList_SetItem(list, (Py_ssize_t)i, name) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
 }
 
 static PyObject *data_sample_size(PyObject *self, PyObject *unused)
@@ -688,6 +704,7 @@ static PyObject *plan_id(PyObject *self, PyObject *unused)
 static PyMethodDef data_methods[] = {
 	{"count", data_count, METH_NOARGS, "count(): the number of samples"},
 	{"format", data_format, METH_NOARGS, "format(): the name of the format"},
+	{"classes", data_classes, METH_NOARGS, "classes(): the folders that labels are numbers of"},
 	{"sample_size", data_sample_size, METH_NOARGS,
 		"sample_size(): bytes of each sample; 0 if they differ"},
 	{"place", data_place, METH_VARARGS, "place(sample): (shard, offset, size)"},

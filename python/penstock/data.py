@@ -96,6 +96,9 @@ class Dataset:
     (height, width, 3) of uint8, RGB: the largest centred rectangle of this shape, scaled. ``column`` is the field with the image; None: the
     first that has one. Samples of ``objects`` are then arrays themselves.
 
+    ``labels="folder"`` makes a dict of each sample of ``objects``, ``{"data": …, "label": 3}``: the number of its first folder below
+    ``url`` (``cat`` of ``cat/1.jpg``) in ``classes``.
+
     Raises DatasetError, with the shard and the offset of a failure.
     """
 
@@ -119,6 +122,7 @@ class Dataset:
         cache_size: int = 0,
         decode: Optional[Tuple[int, int]] = None,
         column: Optional[str] = None,
+        labels: Optional[str] = None,
     ) -> None:
         for name, number in (("record_size", record_size), ("header", header), ("trailer", trailer), ("window", window), ("stride", stride)):
             check_number(name, number, 0)
@@ -133,12 +137,13 @@ class Dataset:
         if column is not None and decode is None:
             raise ValueError(f"column {column!r} needs decode=(height, width)")
         height, width = (0, 0) if decode is None else (check_number("decode", side, 1, _SIDE) for side in decode)
-        image = (height, width, column)
+        image = (height, width, column, labels)
         self._arguments = (str(url), format, dtype, (record_size, header, trailer, window, stride), store, threads, place, image)
         self.url = shown(self._arguments[0])
         self._remote = self.url.startswith(REMOTE)
         self._set = interruptible(lambda cancel: _native.Dataset(*self._arguments, cancel))
         self.format = self._set.format()
+        self.classes: List[str] = self._set.classes()  # by label
         self._size = self._set.sample_size()
         self._columns: Optional[List[_Column]] = None
 
@@ -205,7 +210,7 @@ class Dataset:
         numbers, at = memoryview(ids).cast("Q"), memoryview(offsets).cast("Q")
         if self._size:
             return self._records(numbers[first], data, first, last)
-        if self.format == "objects":
+        if self.format == "objects" and not self.classes:
             view = memoryview(data)
             return [view[at[i] : at[i + 1]] for i in range(first, last)]
         return self._set.samples(ids, read, first, last, self._value)
@@ -241,11 +246,11 @@ class Dataset:
 
 def _reopen(arguments: Any, count: int, size: int) -> Dataset:
     url, format, dtype, (record_size, header, trailer, window, stride), (endpoint_url, region, profile, anonymous), threads, (cache, cache_size), image = arguments
-    height, width, column = image
+    height, width, column, labels = image
     data = Dataset(
         url, format, record_size=record_size, header=header, trailer=trailer, dtype=dtype, window=window, stride=stride,
         endpoint_url=endpoint_url, region=region, profile=profile, anonymous=anonymous, threads=threads, cache=cache, cache_size=cache_size,
-        decode=(height, width) if height else None, column=column,
+        decode=(height, width) if height else None, column=column, labels=labels,
     )  # fmt: skip
     if (len(data), data._size) != (count, size):
         raise data_error("changed", f"cannot open '{data.url}' again: it has {len(data)} samples now, and had {count} before".encode())

@@ -117,6 +117,8 @@ int dataset_open(
 		r = check_options(set, options, err);
 	if (r == 0)
 		r = set_decoding(set, options, err);
+	if (r == 0 && options->labels)
+		r = dataset_find_labels(set, err);
 	if (r == 0 && set->count == 0)
 		r = error_set(err, PENSTOCK_E_INVALID,
 			"cannot open '%s' as %s: none of its %zu %s has a sample",
@@ -141,6 +143,7 @@ void dataset_free(struct dataset *set)
 	for (size_t i = 0; i < set->n_idle && atomic_load(&set->pid) == getpid(); i++)
 		source_reader_free(set->idle[i]);
 	source_free(set->source);
+	dataset_free_labels(set);
 	dataset_forget_samples(set);
 	buf_release(&set->document);
 	free(set->column);
@@ -171,6 +174,8 @@ uint64_t dataset_sample_size(const struct dataset *set)
 {
 	if (!set->image.height)
 		return set->sample_size;
+	if (set->labels)
+		return 0;
 	return set->shards ? 0 : jpeg_bytes(&set->image);
 }
 

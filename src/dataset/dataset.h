@@ -54,6 +54,9 @@ struct dataset_options {
 	 * decoded. */
 	uint32_t decode_height, decode_width;
 	const char *decode_column; /* with the image; NULL for the first that has one; copied */
+	/* Samples of "objects" have a field "label", an int64: the number of the first folder of
+	 * their name among dataset_class(). */
+	bool labels;
 	/* Lists and scans: neither uses nor keeps an index. */
 	bool fresh;
 };
@@ -90,6 +93,12 @@ enum dataset_state {
 	DATASET_OUTDATED
 };
 enum dataset_state dataset_compare(const struct dataset *set, const struct dataset *fresh);
+
+/* Folders with samples, in byte order; 0 without labels. */
+size_t dataset_classes(const struct dataset *set);
+const char *dataset_class(const struct dataset *set, size_t i);
+/* The field "label" of a sample, which refers to the set. Returns false without labels. */
+bool dataset_label(const struct dataset *set, uint64_t id, struct format_field *out);
 
 /* Where a sample is stored. */
 struct dataset_place {

@@ -11,6 +11,7 @@
 #include "dataset/index/index.h"
 #include "dataset/jpeg/jpeg.h"
 
+struct labels;
 struct litdata_index;
 struct mds_file;
 struct mds_index;
@@ -42,6 +43,7 @@ struct dataset {
 	uint64_t sample_size; /* bytes of each; 0 if they differ */
 	struct jpeg_size image; /* samples are decoded to it; 0 x 0 if they are not decoded */
 	char *column; /* with the image; NULL for the first that has one */
+	struct labels *labels; /* of "objects"; NULL if there are none */
 	atomic_uint decoding; /* threads that decode images */
 	struct dataset_shard
 		*shards; /* one more than there are; NULL if each shard is one sample */
@@ -75,6 +77,10 @@ struct index_settings dataset_settings(const char *format, const struct dataset_
 /* aside.c: returns true for files that usually lie next to shards: descriptions, Megatron's "x.idx"
  * of "x.bin", and "x.gz" if "x" is there. */
 bool dataset_is_aside(const struct source *source, const char *name);
+
+/* labels.c: takes labels from the folders; after a failure, too, they are freed by the second. */
+int dataset_find_labels(struct dataset *set, struct penstock_error *err);
+void dataset_free_labels(struct dataset *set);
 
 /* unpack.c: finds the compressed shards. */
 int dataset_unpack(struct dataset *set, const atomic_int *cancel, struct penstock_error *err);

@@ -229,9 +229,14 @@ int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
 int dataset_split(const struct dataset *set, uint64_t id, const void *data, size_t size,
 	struct format_fields *out, struct penstock_error *err)
 {
+	struct format_field label;
+	int r;
+
 	if (id >= set->count)
 		return dataset_no_sample(set, "split", id, err);
-	if (set->image.height)
-		return split_decoded(set, id, data, size, out, err);
-	return dataset_split_stored(set, id, data, size, out, err);
+	r = set->image.height ? split_decoded(set, id, data, size, out, err)
+			      : dataset_split_stored(set, id, data, size, out, err);
+	if (r == 0 && dataset_label(set, id, &label))
+		out->items[out->n++] = label;
+	return r;
 }

@@ -71,6 +71,15 @@ static int find_dtype(const char *name, enum format_dtype *out, struct penstock_
 				 "invalid type of tokens '%s'; expected uint16 or uint32", name);
 }
 
+static int find_labels(const char *name, bool *out, struct penstock_error *err)
+{
+	*out = name != NULL;
+	return !name || strcmp(name, "folder") == 0
+		       ? 0
+		       : error_set(err, PENSTOCK_E_INVALID,
+				 "invalid source of labels '%s'; expected 'folder'", name);
+}
+
 int penstock_dataset_open(struct penstock_dataset **out, const char *url,
 	const struct penstock_dataset_options *options, struct penstock_error *err)
 {
@@ -89,6 +98,8 @@ int penstock_dataset_open(struct penstock_dataset **out, const char *url,
 			"struct penstock_transfer_options", err);
 	if (r == 0)
 		r = find_dtype(own.dtype, &inner.dtype, err);
+	if (r == 0)
+		r = find_labels(own.labels, &inner.labels, err);
 	if (r == 0) {
 		inner.place = (struct source_place){.url = url,
 			.cancel = own.cancel ? &own.cancel->flag : NULL,
@@ -138,6 +149,16 @@ uint64_t penstock_dataset_count(const struct penstock_dataset *set)
 const char *penstock_dataset_format(const struct penstock_dataset *set)
 {
 	return dataset_format(set->set);
+}
+
+size_t penstock_dataset_classes(const struct penstock_dataset *set)
+{
+	return dataset_classes(set->set);
+}
+
+const char *penstock_dataset_class(const struct penstock_dataset *set, size_t i)
+{
+	return dataset_class(set->set, i);
 }
 
 uint64_t penstock_dataset_sample_size(const struct penstock_dataset *set)

@@ -123,6 +123,31 @@ def test_each_object_is_a_sample(folder):
     assert data.place(2) == ("b ü%.jpg", 0, 5000)
 
 
+# "a-b/" comes before "a/" in the list of objects, and after it in the list of classes.
+def test_folders_are_labels(folder):
+    names = ["a-b/1.txt", "a/1.txt", "a/deep/2.txt", "b/1.txt"]
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+    data = pickle.loads(pickle.dumps(Dataset(folder, labels="folder")))
+
+    found = [(bytes(sample["data"]).decode(), sample["label"]) for sample in data.__getitems__(range(4))]
+    assert data.classes == ["a", "a-b", "b"] and found == list(zip(names, [1, 0, 0, 2]))
+    assert Dataset(folder).classes == []
+
+
+def test_labels_need_objects_in_folders(folder, ten):
+    mixed = folder / "mixed"
+    (mixed / "c").mkdir(parents=True)
+    (mixed / "c" / "1.txt").write_text("1"), (mixed / "2.txt").write_text("2")
+
+    for data, options, message in [(mixed, {"labels": "folder"}, "2.txt"), (folder, {"labels": "folder"}, "npy"), (mixed, {"labels": "name"}, "name")]:
+        with pytest.raises(DatasetError, match=message) as raised:
+            Dataset(data, **options)
+        assert raised.value.code == "invalid"
+
+
 def test_a_single_file_is_a_set_of_one_sample(folder):
     (folder / "one").write_bytes(b"content")
 

@@ -128,6 +128,18 @@ def test_batches_are_tensors_and_a_damaged_image_is_skipped(tmp_path, images):
     assert [tuple(batch.shape) for batch in batches] == [(4, 32, 32, 3)] and batches[0].dtype == torch.uint8
 
 
+def test_images_of_folders_have_labels(tmp_path, images):
+    for i, data in enumerate(images):
+        (tmp_path / f"{'ab'[i % 2]}").mkdir(exist_ok=True)
+        (tmp_path / f"{'ab'[i % 2]}" / f"{i}.jpg").write_bytes(data)
+    data = Dataset(tmp_path, decode=(16, 24), labels="folder")
+
+    (batch,) = Loader(data, len(data), collate="torch")
+
+    assert batch["label"].tolist() == [0, 0, 0, 1, 1] and batch["data"].shape == (5, 16, 24, 3)
+    assert np.array_equal(batch["data"].numpy(), Dataset(tmp_path, decode=(16, 24)).__getitems__(range(5)))
+
+
 def test_sizes_and_formats_without_images_are_refused(tmp_path, images):
     (tmp_path / "a.jpg").write_bytes(images[0])
     for options, message in (

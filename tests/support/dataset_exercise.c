@@ -26,6 +26,38 @@ static void open_objects(struct penstock_dataset **set, const char *url)
 	CHECK(penstock_dataset_open(set, url, &o, &err) == 0);
 }
 
+static void labels_of_folders(struct penstock_transfer *t, const char *bucket)
+{
+	struct penstock_dataset_options o = PENSTOCK_DATASET_OPTIONS_INIT;
+	char *url = name(bucket, "labels/"), *cat = name(bucket, "labels/cat/0");
+	char *dog = name(bucket, "labels/dog/0");
+	struct penstock_field field = PENSTOCK_FIELD_INIT;
+	struct penstock_fields *fields = NULL;
+	struct penstock_dataset *set = NULL;
+	int64_t label = -1;
+
+	CHECK(penstock_put_memory(t, cat, "miaow", 5, NULL, NULL, &err) == 0);
+	CHECK(penstock_put_memory(t, dog, "woof", 4, NULL, NULL, &err) == 0);
+	o.labels = "name";
+	FAILS(PENSTOCK_E_INVALID, penstock_dataset_open(&set, url, &o, &err));
+	o.labels = "folder";
+	CHECK(penstock_dataset_open(&set, url, &o, &err) == 0);
+	CHECK(penstock_dataset_classes(set) == 2);
+	CHECK(strcmp(penstock_dataset_class(set, 0), "cat") == 0);
+	CHECK(strcmp(penstock_dataset_class(set, 1), "dog") == 0);
+	CHECK(penstock_fields_split(&fields, set, 1, "woof", 4, &err) == 0);
+	CHECK(penstock_fields_count(fields) == 2);
+	CHECK(penstock_fields_at(fields, 1, &field, &err) == 0);
+	CHECK(strcmp(field.dtype, "int64") == 0 && field.size == sizeof(label));
+	memcpy(&label, field.data, sizeof(label));
+	CHECK(label == 1);
+	penstock_fields_free(fields);
+	penstock_dataset_free(set);
+	free(dog);
+	free(cat);
+	free(url);
+}
+
 static void sets_of_objects(struct penstock_transfer *t, const char *bucket)
 {
 	static const uint64_t ids[] = {2, 0, 1, 3, 2};
@@ -408,6 +440,7 @@ static void all(struct penstock_transfer *t, const char *bucket)
 	CHECK(penstock_make_bucket(t, bucket, &err) == 0);
 	CHECK(penstock_put_memory(t, url, big, BIG, NULL, NULL, &err) == 0);
 	sets_of_objects(t, bucket);
+	labels_of_folders(t, bucket);
 	sets_that_cannot_be_opened(bucket);
 	sets_of_records(url, NULL);
 	sets_of_records(url, "cache");

@@ -29,6 +29,22 @@ struct packing {
 	uint64_t total; /* bytes of all shards of the source */
 };
 
+/* --labels folder */
+static int read_labels(struct packing *v, const struct cli *cli)
+{
+	const char *text = cli_value(cli, "labels"), *format = v->options.format;
+
+	if (!text)
+		return 0;
+	if (strcmp(text, "folder") != 0)
+		return cli_misuse(cli, "--labels must be folder");
+	if (strcmp(format, "records") == 0 || strcmp(format, "npy") == 0)
+		return cli_misuse(cli, "--labels needs --format tar, mds or tfrecord: samples of "
+				       "others have no fields");
+	v->in.options.labels = true;
+	return 0;
+}
+
 /* --compression zstd[:LEVEL] */
 static int read_compression(struct packing *v, const struct cli *cli)
 {
@@ -73,7 +89,9 @@ static int read_options(struct packing *v, const struct cli *cli)
 		return cli_misuse(cli, "--seed needs --shuffle");
 	v->options.jobs = (size_t)jobs;
 	v->options.seed = (uint64_t)seed;
-	r = read_compression(v, cli);
+	r = read_labels(v, cli);
+	if (r == 0)
+		r = read_compression(v, cli);
 	return r ? r : set_options(&v->in, cli, "source-format");
 }
 
@@ -220,6 +238,9 @@ const struct command command_pack = {
 			"each as a whole, and there is no index but index.json"},
 		{'j', "jobs", "N",
 			"Shards written at a time, each in memory; default: one per CPU, at most 4"},
+		{0, "labels", "folder",
+			"Add a field cls, an integer: the number of the first folder of a name, as in "
+			"cat/1.jpg, among all such folders"},
 		{0, "shuffle", NULL, "Write the samples in a random order"},
 		{0, "seed", "N", "Number that decides the order; default: 0"},
 		{0, "force", NULL,

@@ -194,6 +194,26 @@ static void add_object(struct work *w, uint64_t id, const void *data, size_t siz
 		.type = type_of(ext)};
 }
 
+/* The label of the first object, as a field with the extension that readers of tars know. */
+static int add_label(struct work *w, uint64_t id, struct penstock_error *err)
+{
+	struct format_fields *f = w->fields;
+	struct format_field label;
+
+	if (!dataset_label(w->p->set, id, &label))
+		return 0;
+	label.name = "cls";
+	label.name_len = strlen("cls");
+	for (size_t i = 0; i < f->n; i++) {
+		if (f->items[i].name_len == label.name_len &&
+			memcmp(f->items[i].name, label.name, label.name_len) == 0)
+			return error_set(err, PENSTOCK_E_INVALID,
+				"there is a file for the label of '%s' already", w->key);
+	}
+	f->items[f->n++] = label;
+	return 0;
+}
+
 /* Formats without names of samples have the key as a field. */
 static void add_key(struct work *w)
 {
@@ -257,8 +277,10 @@ static int make_sample(struct work *w, uint64_t unit, size_t k, struct pack_samp
 		for (uint64_t i = 0; i < n; i++)
 			add_object(w, id + i, w->data + w->offsets[k + i],
 				(size_t)(w->offsets[k + i + 1] - w->offsets[k + i]));
-		if (w->key)
+		if (w->key) {
+			r = add_label(w, id, err);
 			add_key(w);
+		}
 	} else {
 		w->key = str_printf("%09" PRIu64, unit);
 		r = split(w, id, data, out->raw_size, err);

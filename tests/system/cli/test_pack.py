@@ -88,6 +88,22 @@ def test_packed_sets_are_packed_again(penstock, tmp_path, source, first, second)
     assert images(tmp_path / "b") == images(tmp_path / "a")
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_labels_of_folders_are_a_field(penstock, tmp_path, name):
+    for i in range(4):
+        (tmp_path / "in" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / "ab"[i % 2] / f"{i}.jpg").write_bytes(b"\xff\xd8\xff%d" % i)
+    pack = ("pack", tmp_path / "in", tmp_path / "out", "--labels", "folder")
+
+    penstock.run(*pack, "--format", "records").exits(64)
+    penstock.run(*pack, "--format", name).ok()
+
+    fields = penstock.run("dataset", "inspect", tmp_path / "out", "--json").json()["fields"]
+    assert {field["name"]: field["type"] for field in fields}["cls"] == {"tar": "text"}.get(name, "int64")
+    (tmp_path / "in" / "a" / "0.cls").write_text("7")
+    penstock.run(*pack, "--format", name, "--force").exits(64)
+
+
 def test_rows_of_one_size_become_records_and_arrays(penstock, tmp_path):
     source = rows(tmp_path / "rows")
 
