@@ -146,8 +146,8 @@ class _Raw(io.RawIOBase):
         super().close()
 
 
-class File(io.BufferedReader):
-    """A file of ``penstock.open()`` for reading: an ``io.BufferedReader`` with ``size``, ``version``, ``pread()`` and ``read_ranges()``.
+class File(io.BufferedIOBase):
+    """A file of ``penstock.open()`` for reading, as an ``io.BufferedReader``, with ``size``, ``version``, ``pread()`` and ``read_ranges()``.
 
     Reads in a row are read ahead in the background; other reads of 64 KiB or more request exactly their bytes. All bytes are of the
     version that was opened, else FileChanged is raised. Waiting does not hold Python's lock, and Ctrl-C ends it. Any number of threads may
@@ -155,9 +155,30 @@ class File(io.BufferedReader):
     opened again at the same version and position.
     """
 
+    # NumPy up to 1.24 reads from the descriptor of each io.BufferedReader, and there is none.
     def __init__(self, raw: _Raw) -> None:
-        super().__init__(raw, BUFFER)
         self._source = raw
+        self._buffered = buffered = io.BufferedReader(raw, BUFFER)
+        self.name, self.mode = raw.name, raw.mode
+        self.tell, self.seek, self.peek = buffered.tell, buffered.seek, buffered.peek  # type: ignore[method-assign]
+        self.read1, self.readline = buffered.read1, buffered.readline  # type: ignore[method-assign, assignment]
+
+    def readable(self) -> bool:
+        return self._buffered.readable()
+
+    def seekable(self) -> bool:
+        return self._buffered.seekable()
+
+    @property
+    def raw(self) -> io.RawIOBase:  # type: ignore[override]
+        return self._source
+
+    @property
+    def closed(self) -> bool:
+        return self._buffered.closed
+
+    def close(self) -> None:
+        self._buffered.close()
 
     @property
     def size(self) -> int:
@@ -179,7 +200,7 @@ class File(io.BufferedReader):
 
     def read(self, size: Optional[int] = -1) -> bytes:
         if size is not None and 0 <= size < BUFFER:
-            return super().read(size)
+            return self._buffered.read(size)
         at = self.tell()
         data = self._source.pread(-1 if size is None else size, at)
         self.seek(at + len(data))
@@ -187,7 +208,7 @@ class File(io.BufferedReader):
 
     def readinto(self, buffer: Any) -> int:
         if memoryview(buffer).nbytes < BUFFER:
-            return super().readinto(buffer)
+            return self._buffered.readinto(buffer)
         at = self.tell()
         n = self._source.into(buffer, at)
         self.seek(at + n)

@@ -10,6 +10,7 @@ import threading
 import time
 import zipfile
 
+import numpy as np
 import pytest
 from harness.fault_proxy import s3_error
 from harness.gcs import Gcs
@@ -136,7 +137,7 @@ def test_a_file_is_read_in_every_way(place):
     with penstock.open(url) as file:
         memory = bytearray(200_000)
 
-        assert isinstance(file, io.BufferedReader) and file.readable() and file.seekable() and not file.writable()
+        assert isinstance(file, io.BufferedIOBase) and file.readable() and file.seekable() and not file.writable()
         assert (file.size, file.name, file.mode, file.tell()) == (len(LARGE), url, "rb", 0) and file.version
         assert file.read(10) == LARGE[:10] and file.read(100_000) == LARGE[10:100_010] and file.tell() == 100_010
         assert file.seek(-5, io.SEEK_END) == len(LARGE) - 5 and file.read() == LARGE[-5:] and file.read() == file.read(3) == b""
@@ -162,6 +163,20 @@ def test_reads_in_a_row_get_every_byte(place):
         with penstock.open(url, ahead=4 << 20) as file:
             parts = iter(lambda: file.read(size), b"")
             assert b"".join(parts) == LARGE
+
+
+# NumPy reads from the descriptor of an io.BufferedReader, up to 1.24.
+def test_arrays_are_loaded_by_numpy(place):
+    rows = np.arange(60_000, dtype="f4").reshape(-1, 3)
+    packed, one = io.BytesIO(), io.BytesIO()
+    np.savez(packed, rows=rows), np.save(one, rows)
+
+    with penstock.open(place("a.npy", one.getvalue())) as file:
+        assert np.array_equal(np.load(file), rows)
+    with penstock.open(place("a.npz", packed.getvalue())) as file:
+        assert np.array_equal(np.load(file)["rows"], rows)
+    with penstock.open(place("a.bin", rows.tobytes())) as file:
+        assert np.array_equal(np.frombuffer(file.read(), "f4"), rows.ravel())
 
 
 def test_text_has_lines(place):
