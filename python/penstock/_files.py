@@ -160,14 +160,19 @@ class File(io.BufferedIOBase):
         self._source = raw
         self._buffered = buffered = io.BufferedReader(raw, BUFFER)
         self.name, self.mode = raw.name, raw.mode
-        self.tell, self.seek, self.peek = buffered.tell, buffered.seek, buffered.peek  # type: ignore[method-assign]
-        self.read1, self.readline = buffered.read1, buffered.readline  # type: ignore[method-assign, assignment]
+        self.peek, self.read1, self.readline = buffered.peek, buffered.read1, buffered.readline  # type: ignore[method-assign, assignment]
 
     def readable(self) -> bool:
         return self._buffered.readable()
 
     def seekable(self) -> bool:
         return self._buffered.seekable()
+
+    def tell(self) -> int:
+        return self._buffered.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._buffered.seek(offset, whence)
 
     @property
     def raw(self) -> io.RawIOBase:  # type: ignore[override]
