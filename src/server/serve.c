@@ -23,6 +23,7 @@
 #include "base/str.h"
 #include "server/bucket/access_log.h"
 #include "server/bucket/lifecycle.h"
+#include "server/bucket/notifier.h"
 #include "server/access/identity.h"
 #include "server/request/account.h"
 #include "server/request/headers.h"
@@ -46,6 +47,7 @@ struct owner {
 	struct store *store;
 	struct access_log *access_log;
 	struct lifecycle *lifecycle;
+	struct notifier *notify;
 	struct server *server;
 	struct account account;
 	char token[33]; /* of this start: in lock and in owner.json */
@@ -235,6 +237,8 @@ static int start(struct owner *owner, struct penstock_error *err)
 			rc = error_errno(err, errno, "cannot open '%s'", users);
 	}
 	if (rc == 0)
+		rc = notifier_start(&owner->notify, owner->store, o->root, err);
+	if (rc == 0)
 		rc = lifecycle_start(
 			&owner->lifecycle, owner->store, o->lifecycle_day_ms * NS_PER_MS, err);
 	if (rc == 0)
@@ -245,6 +249,7 @@ static int start(struct owner *owner, struct penstock_error *err)
 			&(struct server_options){.store = owner->store,
 				.access_log = owner->access_log,
 				.lifecycle = owner->lifecycle,
+				.notify = owner->notify,
 				.address = o->address,
 				.port = o->port,
 				.access_key_id = owner->account.access_key_id,
@@ -277,6 +282,7 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	server_stop(owner.server, DRAIN_MS);
 	access_log_stop(owner.access_log); /* it has got the last request */
 	lifecycle_stop(owner.lifecycle);
+	notifier_stop(owner.notify); /* after all changes */
 	store_close(owner.store);
 	account_release(&owner.account);
 	/* The users' lock is released last, so that a waiting user finds everything free. */

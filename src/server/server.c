@@ -252,6 +252,7 @@ int server_start(
 	server->store = options->store;
 	server->lifecycle = options->lifecycle;
 	server->access_log = options->access_log;
+	server->notify = options->notify;
 	rc = directory_open(&server->directory,
 		&(struct directory_options){.store = options->store,
 			.access_key_id = options->access_key_id,

@@ -161,6 +161,17 @@ int txn_drop_upload(
 
 /* --- batches ------------------------------------------------------------------------------- */
 
+/* Counts the events of a batch, and wakes their delivery. */
+static void events_settle(struct store *store, bool committed)
+{
+	int64_t n = committed ? store->events_changed : 0;
+
+	store->events_changed = 0;
+	atomic_fetch_add(&store->n_events, (size_t)n);
+	if (n > 0 && store->observer.added)
+		store->observer.added(store->observer.cookie);
+}
+
 /* Allows the changed keys in the cache again, and unlinks blobs without references. */
 static void batch_settle(struct store *store, bool committed)
 {
@@ -174,6 +185,7 @@ static void batch_settle(struct store *store, bool committed)
 	if (committed && store->configs_changed)
 		atomic_fetch_add(&store->config_generation, 1);
 	store->configs_changed = false;
+	events_settle(store, committed);
 	if (committed && store->n_dead) {
 		/* Readers that read one of these rows before the commit have pinned its blobs by
 		 * now. */

@@ -51,8 +51,14 @@ static const char format_2[] =
 	"CREATE TABLE configs(bucket INTEGER NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
 	" PRIMARY KEY(bucket,name)) WITHOUT ROWID;";
 
+/* Notices of changes that wait to be delivered. */
+static const char format_3[] =
+	"CREATE TABLE events(id INTEGER PRIMARY KEY AUTOINCREMENT, target TEXT NOT NULL,"
+	" added INTEGER NOT NULL, document BLOB NOT NULL);"
+	"CREATE INDEX events_of_target ON events(target,id);";
+
 /* The changes from each format to the next. */
-static const char *const formats[] = {format_1, format_2};
+static const char *const formats[] = {format_1, format_2, format_3};
 #define FORMAT_VERSION ((int)ARRAY_SIZE(formats))
 
 static int exec(sqlite3 *handle, const char *sql)

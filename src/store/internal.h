@@ -201,6 +201,14 @@ int relaxed_mark(struct store *store, struct penstock_error *err);
  * next one. */
 int64_t relaxed_wait_ms(const struct store *store);
 
+/* --- events (event.c) ------------------------------------------------------------------------ */
+
+/* For apply functions: notify the observer of a change. */
+int event_notify(struct store *store, const struct store_change *change);
+int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item);
+/* Called when the database is open. */
+int event_count(struct store *store, struct penstock_error *err);
+
 /* --- the store ----------------------------------------------------------------------------- */
 
 struct touched {
@@ -233,7 +241,9 @@ struct store {
 	unsigned touched_all; /* times */
 	uint64_t *dead; /* blobs without references after the current batch */
 	size_t n_dead;
-	bool configs_changed; /* in the current batch */
+	bool configs_changed; /* in the current batch, like the next */
+	int64_t events_changed; /* added, less those removed */
+	struct store_observer observer;
 	int64_t last_ns; /* modification times never go back */
 	int log_pages; /* relaxed only, like the next */
 	bool mark_missing;
@@ -247,6 +257,8 @@ struct store {
 	atomic_bool in_doubt;
 
 	atomic_ullong config_generation; /* set by the committer after a commit */
+	atomic_size_t n_events; /* likewise */
+	atomic_ullong n_dropped_events;
 
 	pthread_t committer;
 	pthread_mutex_t queue_lock;

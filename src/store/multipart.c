@@ -484,7 +484,16 @@ static int complete_write(struct store *store, const struct txn *txn, int64_t bu
 		rc = drop_others(store, a);
 	if (rc == 0)
 		rc = txn_delete_upload(store, bucket, c->key, strlen(c->key), c->upload);
-	return rc;
+	if (rc || !c->origin)
+		return rc;
+	return event_notify(store, &(struct store_change){.bucket = c->bucket,
+					   .key = c->key,
+					   .event = c->origin->event,
+					   .size = row.size,
+					   .etag = c->etag,
+					   .version = c->version,
+					   .modified_ns = c->modified_ns,
+					   .origin = c->origin});
 }
 
 static int apply_complete(struct store *store, struct txn *txn)

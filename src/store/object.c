@@ -256,7 +256,16 @@ static int apply_put(struct store *store, struct txn *txn)
 	put->size = row.size;
 	put->modified_ns = row.modified_ns;
 	memcpy(put->version, row.version, sizeof(put->version));
-	return rc;
+	if (rc || !put->origin)
+		return rc;
+	return event_notify(store, &(struct store_change){.bucket = put->bucket,
+					   .key = put->key,
+					   .event = put->origin->event,
+					   .size = put->size,
+					   .etag = put->etag,
+					   .version = put->version,
+					   .modified_ns = put->modified_ns,
+					   .origin = put->origin});
 }
 
 static void put_end(struct store_put *put, enum store_status status)
@@ -384,9 +393,12 @@ int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
 	if (rc)
 		return rc;
 	if (old.older)
-		return delete_older(store, bucket, item, &old);
-	return item->version ? delete_current(store, bucket, item->key, &old)
-			     : delete_object(store, txn, bucket, item, &old);
+		rc = delete_older(store, bucket, item, &old);
+	else if (item->version)
+		rc = delete_current(store, bucket, item->key, &old);
+	else
+		rc = delete_object(store, txn, bucket, item, &old);
+	return rc ? rc : event_notify_removed(store, bucket_name, item);
 }
 
 static int apply_delete(struct store *store, struct txn *txn)

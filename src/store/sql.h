@@ -123,6 +123,11 @@ SQL(BLOB_UNREF, "UPDATE blobs SET refs=refs-1 WHERE id=?1 RETURNING refs")
 SQL(BLOB_DELETE, "DELETE FROM blobs WHERE id=?1")
 SQL(BLOB_MAX, "SELECT max(id) FROM blobs")
 
+SQL(EVENT_ADD, "INSERT INTO events(target,added,document) VALUES(?1,?2,?3)")
+SQL(EVENT_LIST, "SELECT id,added,document FROM events WHERE target=?1 ORDER BY id LIMIT ?2")
+SQL(EVENT_REMOVE, "DELETE FROM events WHERE id=?1")
+SQL(EVENT_COUNT, "SELECT count(*) FROM events")
+
 SQL(UPLOAD_ADD, "INSERT INTO uploads(bucket,key,id,started,ck_algorithm,ck_type,headers) "
 		"VALUES(?1,?2,?3,?4,?5,?6,?7)")
 SQL(UPLOAD_GET, "SELECT u.ck_algorithm,u.ck_type,u.headers,u.started FROM uploads u JOIN buckets b "

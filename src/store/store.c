@@ -195,7 +195,8 @@ static int open_owner(struct store *store, bool keep_orphans, struct penstock_er
 
 	if ((rc = prepare_root(store, err)) < 0 || (rc = relaxed_recover(store, err)) < 0 ||
 		(rc = db_open(store, true, &store->writer, err)) < 0 ||
-		(rc = find_next_blob(store, err)) < 0 || (rc = sync_root(store, err)) < 0 ||
+		(rc = find_next_blob(store, err)) < 0 || (rc = event_count(store, err)) < 0 ||
+		(rc = sync_root(store, err)) < 0 ||
 		(!keep_orphans && (rc = start_sweep(store, err)) < 0) ||
 		(store->relaxed && (rc = relaxed_start(store, err)) < 0))
 		return rc;

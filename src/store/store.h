@@ -178,6 +178,56 @@ enum store_status store_record_list(struct store *store,
 		struct penstock_error *err),
 	void *cookie, struct penstock_error *err);
 
+/* --- events ---------------------------------------------------------------------------------- */
+
+/* The request that makes a change; the texts may be NULL. */
+struct store_origin {
+	const char *event; /* "ObjectCreated:Put"; of deletes its first word */
+	const char *request_id, *remote, *requester, *owner;
+};
+#define STORE_EVENT_SIZE 64
+struct store_change {
+	const char *bucket, *key;
+	const char *event; /* "ObjectRemoved:DeleteMarkerCreated" */
+	uint64_t size;
+	const char *etag; /* NULL if nothing was made */
+	const char *version; /* "" in a bucket without versioning */
+	int64_t modified_ns;
+	const struct store_origin *origin;
+};
+/* Sees all changes that have an origin. */
+struct store_observer {
+	/* Called in the transaction of a change, which fails with it. Returns 0 or the code of
+	 * store_event_add(). */
+	int (*change)(void *cookie, struct store *store, const struct store_change *change);
+	void (*added)(void *cookie); /* called after a commit that added events; must not block */
+	void *cookie;
+};
+#define STORE_EVENT_NO_MEMORY 7
+/* Called before any change. */
+void store_observe(struct store *store, const struct store_observer *observer);
+/* For an observer: adds a text that waits for delivery to a target. More than LIMIT_NOTIFY_EVENTS
+ * are dropped and counted. */
+int store_event_add(struct store *store, const char *target, const char *text, size_t len);
+/* Adds one in a transaction of its own. */
+enum store_status store_event_put(
+	struct store *store, const char *target, const char *text, struct penstock_error *err);
+struct store_event {
+	int64_t id;
+	int64_t added_ns;
+	char *text; /* NUL-terminated */
+	size_t len;
+};
+/* Gets the oldest events of a target, at most `max`. */
+enum store_status store_event_list(struct store *store, const char *target, size_t max,
+	struct store_event **out, size_t *n, struct penstock_error *err);
+void store_event_list_free(struct store_event *list, size_t n);
+enum store_status store_event_remove(
+	struct store *store, const int64_t *ids, size_t n, struct penstock_error *err);
+/* Return the number of events that wait, and of those dropped since the store was opened. */
+size_t store_event_count(const struct store *store);
+uint64_t store_event_dropped(const struct store *store);
+
 /* --- incoming bodies ------------------------------------------------------------------------ */
 
 #define STORE_SIZE_UNKNOWN UINT64_MAX
@@ -325,6 +375,7 @@ struct store_put {
 	const char *headers; /* as in struct store_object */
 	size_t headers_len;
 	struct store_condition condition;
+	const struct store_origin *origin; /* NULL if it is no event */
 	/* For a copy that keeps the parts of its source. */
 	size_t n_parts;
 	const struct store_part *parts;
@@ -367,6 +418,7 @@ struct store_delete {
 	const char *version; /* store_version_is_valid() */
 	struct store_condition condition; /* a missing object satisfies if_match */
 	bool bypass; /* a retention in the mode STORE_GOVERNANCE is no obstacle */
+	const struct store_origin *origin; /* NULL if it is no event */
 	/* Results. */
 	enum store_status status; /* a missing object is a success; may be STORE_LOCKED */
 	bool existed;
@@ -423,6 +475,7 @@ struct store_expiry {
 	bool is_null;
 	/* A header that must have this value, or none if it is NULL; NULL if none matters. */
 	const char *header, *value;
+	const struct store_origin *origin; /* NULL if it is no event */
 	bool done; /* result */
 };
 /* Deletes them in one transaction. */
@@ -568,6 +621,7 @@ struct store_complete {
 	size_t n_parts;
 	const char *etag;
 	struct store_checksum checksum;
+	const struct store_origin *origin; /* NULL if it is no event */
 	struct store_condition condition;
 	int64_t modified_ns; /* result */
 	char final_etag[STORE_ETAG_SIZE]; /* result; differs from etag after a repeated call */

@@ -5,6 +5,7 @@
 #include "s3/bucket/lifecycle.h"
 #include "s3/message/lock.h"
 #include "s3/bucket/logging.h"
+#include "s3/bucket/notification.h"
 #include "s3/message/messages.h"
 
 static void complete(const char *xml, size_t len)
@@ -225,6 +226,29 @@ static void logging(const char *xml, size_t len)
 	s3_logging_release(&back);
 }
 
+static void notification(const char *xml, size_t len)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf again = BUF_INIT(LIMIT_XML_BODY);
+	struct s3_notification n = {0}, back = {0};
+	int rc = s3_notification_parse(xml, len, &n, &err);
+
+	require_error(rc, &err);
+	require((rc == 0) == (n.problem == S3_OK));
+	if (rc == 0) {
+		require(n.n <= LIMIT_S3_NOTIFICATION_RULES);
+		s3_notification_write(&again, &n);
+		if (!buf_failed(&again)) {
+			require(s3_notification_parse(again.data, again.len, &back, NULL) == 0);
+			require(back.n == n.n);
+		}
+		for (size_t i = 0; i < n.n; i++)
+			s3_notification_means(&n.rules[i], "ObjectCreated:Put", "k");
+	}
+	s3_notification_release(&n);
+	s3_notification_release(&back);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -244,6 +268,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	object_lock(xml, size);
 	lifecycle(xml, size);
 	logging(xml, size);
+	notification(xml, size);
 	tagging_query(text);
 	require_error(s3_create_bucket_parse(xml, size, &bucket, &err), &err);
 	s3_create_bucket_release(&bucket);

@@ -79,6 +79,9 @@ const struct command command_serve = {
 		"/run/user/UID/penstock or /tmp/penstock-UID. penstock itself uses that if both "
 		"run as the same user.\n"
 		"\n"
+		"DIR/webhooks names the webhooks that buckets may notify, one on a line: NAME URL "
+		"[TOKEN]. It is read at the start.\n"
+		"\n"
 		"With --log-level debug each request is a line on stderr. Any reply, such as 403 to "
 		"an unsigned request, shows that the store is alive. Only one process can serve a "
 		"directory at a time.",

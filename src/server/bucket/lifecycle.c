@@ -76,6 +76,9 @@ static bool row_ends(const struct lifecycle_walk *walk, const struct store_row *
 	       end.at_ns <= walk->now_ns;
 }
 
+/* Events that it causes come from no request. */
+static const struct store_origin origin = {.event = "LifecycleExpiration"};
+
 static bool on_row(void *cookie, const struct store_row *row)
 {
 	struct batch *batch = cookie;
@@ -92,7 +95,8 @@ static bool on_row(void *cookie, const struct store_row *row)
 	*item = (struct store_expiry){.kind = kind,
 		.key = texts[0],
 		.modified_ns = row->modified_ns,
-		.is_null = row->is_null};
+		.is_null = row->is_null,
+		.origin = &origin};
 	if (!rules_have_tags(batch->walk->rules))
 		return true;
 	item->header = TAGS_HEADER;

@@ -283,8 +283,10 @@ void op_bucket_location(struct request *req)
 void op_delete_object(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_delete item = {
-		.key = req->key, .version = req->version, .bypass = lock_is_bypassed(req)};
+	struct store_delete item = {.key = req->key,
+		.version = req->version,
+		.bypass = lock_is_bypassed(req),
+		.origin = op_origin(req, "ObjectRemoved")};
 	enum store_status status;
 	const char *version;
 
@@ -356,6 +358,7 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 	_cleanup_free_ struct store_delete **place = calloc(wanted->n + 1, sizeof(*place));
 	_cleanup_free_ struct s3_delete_outcome *outcomes = calloc(
 		wanted->n + 1, sizeof(*outcomes));
+	const struct store_origin *origin = op_origin(req, "ObjectRemoved");
 	struct s3_delete_result result = {.outcomes = outcomes};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	size_t n = 0;
@@ -382,6 +385,7 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 		items[n] = (struct store_delete){.key = w->key,
 			.version = w->version_id,
 			.bypass = lock_is_bypassed(req),
+			.origin = origin,
 			.condition.if_match = etag ? etag_unquote(etag) : NULL};
 		if (!condition_add_state(&items[n++].condition, w->size, w->modified)) {
 			reply_error(req, S3_E_MALFORMED_XML);

@@ -306,6 +306,7 @@ static bool try_copy(struct request *req, const struct source *from)
 	put->etag = source->etag;
 	put->parts = source->parts;
 	put->n_parts = source->n_parts;
+	put->origin = op_origin(req, "ObjectCreated:Copy");
 	status = store_put(req->server->store, put, &err);
 	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err)) {
 		reply_result(

@@ -39,13 +39,22 @@ static bool check_target(struct request *req, const struct s3_logging *logging)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store *store = req->server->store;
+	struct store_bucket source = {0}, target = {0};
 	struct store_lock lock = {0};
 	enum store_status status;
 
 	if (logging->grants)
 		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
 			"This store does not implement the TargetGrants of a log");
-	status = store_bucket_get(store, logging->target, NULL, &err);
+	if (!reply_unless_stored(req, store_bucket_get(store, req->bucket, &source, &err), &err))
+		return false;
+	status = store_bucket_get(store, logging->target, &target, &err);
+	if (status == STORE_OK &&
+		strcmp(owner_of_bucket(req, &source).id, owner_of_bucket(req, &target).id) != 0)
+		return reply_code(req, MHD_HTTP_BAD_REQUEST, "InvalidTargetBucketForLogging",
+			       "The owner for the bucket to be logged and the target bucket must be "
+			       "the same."),
+		       false;
 	if (status == STORE_NO_SUCH_BUCKET)
 		return reply_code(req, MHD_HTTP_BAD_REQUEST, "InvalidTargetBucketForLogging",
 			       "The target bucket for logging does not exist"),
@@ -85,18 +94,20 @@ void op_put_bucket_logging(struct request *req)
 
 /* --- lines ----------------------------------------------------------------------------------- */
 
-static const char *format_remote(const struct request *req, char out[static INET6_ADDRSTRLEN])
+_Static_assert(REMOTE_SIZE >= INET6_ADDRSTRLEN, "any address fits");
+
+const char *op_remote(const struct request *req, char out[static REMOTE_SIZE])
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
 		req->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
 	const struct sockaddr *at = info ? info->client_addr : NULL;
 
 	if (at && at->sa_family == AF_INET)
-		return inet_ntop(AF_INET, &((const struct sockaddr_in *)at)->sin_addr, out,
-			INET6_ADDRSTRLEN);
+		return inet_ntop(
+			AF_INET, &((const struct sockaddr_in *)at)->sin_addr, out, REMOTE_SIZE);
 	if (at && at->sa_family == AF_INET6)
-		return inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)at)->sin6_addr, out,
-			INET6_ADDRSTRLEN);
+		return inet_ntop(
+			AF_INET6, &((const struct sockaddr_in6 *)at)->sin6_addr, out, REMOTE_SIZE);
 	return NULL; /* a Unix socket */
 }
 
@@ -137,7 +148,7 @@ static void describe_sender(const struct request *req, struct s3_log_record *rec
 							   : req->identity->arn;
 }
 
-static const char *owner_id(struct request *req, const char *bucket)
+const char *op_owner_id(struct request *req, const char *bucket)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_bucket found = {0};
@@ -152,7 +163,7 @@ static void describe(struct request *req, const char *bucket, struct s3_log_reco
 {
 	int64_t now_ns = clock_monotonic_ns();
 
-	*record = (struct s3_log_record){.owner = owner_id(req, bucket),
+	*record = (struct s3_log_record){.owner = op_owner_id(req, bucket),
 		.bucket = bucket,
 		.request_id = req->id,
 		.key = req->key,
@@ -176,7 +187,7 @@ static void describe(struct request *req, const char *bucket, struct s3_log_reco
 
 void op_log_request(struct request *req)
 {
-	char bucket[sizeof(req->bucket)], remote[INET6_ADDRSTRLEN], name[S3_LOG_OPERATION_SIZE];
+	char bucket[sizeof(req->bucket)], remote[REMOTE_SIZE], name[S3_LOG_OPERATION_SIZE];
 	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_HTTP_HEADERS);
 	struct s3_log_record record;
 
@@ -186,7 +197,7 @@ void op_log_request(struct request *req)
 	describe(req, bucket, &record);
 	if (key.len)
 		record.key = key.data;
-	record.remote = format_remote(req, remote);
+	record.remote = op_remote(req, remote);
 	s3_log_operation(&(struct s3_log_subject){.method = req->method,
 				 .sub = req->sub,
 				 .object = record.key != NULL,
@@ -198,13 +209,13 @@ void op_log_request(struct request *req)
 
 void op_log_deleted(struct request *req, const char *key, const char *version, const char *error)
 {
-	char remote[INET6_ADDRSTRLEN];
+	char remote[REMOTE_SIZE];
 	struct s3_log_record record;
 
 	if (!access_log_any(req->server->access_log))
 		return;
 	describe(req, req->bucket, &record);
-	record.remote = format_remote(req, remote);
+	record.remote = op_remote(req, remote);
 	record.operation = "BATCH.DELETE.OBJECT";
 	record.key = key;
 	record.version = version;

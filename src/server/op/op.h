@@ -6,10 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define REMOTE_SIZE 46 /* of an IPv6 address */
+
 struct request;
 struct s3_list;
 struct store_bucket;
 struct store_list;
+struct store_origin;
 struct store_object;
 struct store_list_query;
 
@@ -30,6 +33,13 @@ struct op_note {
 /* Makes the change and replies. */
 void op_annotate(struct request *req, const struct op_note *note);
 
+/* Returns the sender of a request for the events of its changes, as long as the request; NULL if no
+ * bucket has notifications. */
+const struct store_origin *op_origin(struct request *req, const char *event);
+/* Formats the address of the sender. Returns NULL if there is none. */
+const char *op_remote(const struct request *req, char out[static REMOTE_SIZE]);
+/* Returns the id of the owner of a bucket, as long as the request. */
+const char *op_owner_id(struct request *req, const char *bucket);
 /* Adds the finished request to the log of its bucket. */
 void op_log_request(struct request *req);
 /* Adds one key of a multi-delete to it; `error` is NULL if it was deleted. */
@@ -76,6 +86,8 @@ void op_put_bucket_lifecycle(struct request *req);
 void op_delete_bucket_lifecycle(struct request *req);
 void op_bucket_logging(struct request *req);
 void op_put_bucket_logging(struct request *req);
+void op_bucket_notification(struct request *req);
+void op_put_bucket_notification(struct request *req);
 void op_list_objects(struct request *req);
 void op_list_objects_v2(struct request *req);
 void op_list_versions(struct request *req);

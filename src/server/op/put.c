@@ -103,6 +103,7 @@ void op_store_object(struct request *req, request_fn after)
 	}
 	put->headers = req->stored_headers.data;
 	put->headers_len = req->stored_headers.len;
+	put->origin = op_origin(req, req->form ? "ObjectCreated:Post" : "ObjectCreated:Put");
 	commit_body(req, put, after);
 }
 

@@ -379,6 +379,7 @@ void op_complete_upload(struct request *req)
 			.n_parts = c.wanted.n,
 			.etag = c.etag,
 			.checksum = c.checksum,
+			.origin = op_origin(req, "ObjectCreated:CompleteMultipartUpload"),
 			.condition = req->put.condition};
 
 		if (reply_unless_stored(req, store_complete(store, &complete, &err), &err)) {

@@ -28,6 +28,7 @@ struct hasher;
 struct identity;
 struct settings_cache;
 struct lifecycle;
+struct notifier;
 struct worker_pool;
 
 struct server {
@@ -42,7 +43,8 @@ struct server {
 	struct settings_cache *settings;
 	struct configs *expiry; /* lifecycle rules */
 	struct access_log *access_log; /* borrowed; may be NULL */
-	struct lifecycle *lifecycle; /* borrowed; may be NULL */
+	struct lifecycle *lifecycle; /* borrowed; may be NULL, like the next */
+	struct notifier *notify;
 	struct directory *directory;
 	char *url;
 	pthread_key_t signer; /* a struct sigv4 per thread */
@@ -110,6 +112,8 @@ struct request {
 	/* State of operations between their steps. */
 	struct store_put put;
 	struct store_part_put part;
+	struct store_origin origin;
+	char remote[46]; /* REMOTE_SIZE */
 	struct buf stored_headers;
 	struct form *form; /* sent by a browser; NULL if there is none */
 	const char *upload_id; /* in the arena */

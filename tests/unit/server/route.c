@@ -35,6 +35,8 @@ static const struct row {
 	{"GET", "b", NULL, "lifecycle", op_bucket_lifecycle, true},
 	{"PUT", "b", NULL, "lifecycle", op_put_bucket_lifecycle, true},
 	{"DELETE", "b", NULL, "lifecycle", op_delete_bucket_lifecycle, true},
+	{"GET", "b", NULL, "notification", op_bucket_notification, true},
+	{"PUT", "b", NULL, "notification", op_put_bucket_notification, true},
 	{"GET", "b", NULL, "logging", op_bucket_logging, true},
 	{"PUT", "b", NULL, "logging", op_put_bucket_logging, true},
 	{"POST", "b", NULL, "delete", op_delete_objects, true},

@@ -1,0 +1,487 @@
+#include "server/bucket/notifier.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "net/http/http.h"
+#include "s3/bucket/notification.h"
+#include "s3/date.h"
+#include "s3/uri.h"
+#include "server/bucket/configs.h"
+#include "store/store.h"
+
+#define ARN_BEGIN "arn:penstock:sqs::"
+#define ARN_END	  ":webhook"
+#define NAME_MAX_ 64
+
+/* Events that are read, and then removed, together. */
+#define BATCH 100
+/* A webhook that fails is tried again after this time, and then after twice as long each time. */
+#define RETRY_MS     1000
+#define RETRY_MAX_MS 60000
+/* Time for a webhook to reply. */
+#define ATTEMPT_MS 10000
+/* A webhook that lags behind is reported so often. */
+#define REPORT_MS 60000
+
+struct webhook {
+	char name[NAME_MAX_];
+	char *url, *token; /* secrets; `token` may be NULL */
+	/* Owned by the thread: */
+	int64_t retry_ms; /* when it is tried again; 0 if it does not fail */
+	int64_t pause_ms;
+	int64_t report_ms; /* when its lag is reported again */
+};
+
+struct notifier {
+	struct store *store;
+	struct configs *configs;
+	struct webhook *hooks;
+	size_t n;
+	struct http_engine *engine; /* NULL if there is no webhook, like the thread */
+	atomic_int cancel;
+	pthread_t thread;
+	uint64_t dropped; /* owned by the thread: as reported */
+	pthread_mutex_t lock;
+	pthread_cond_t woken;
+	bool added, stopping; /* under lock */
+};
+
+static int parse(const char *text, size_t len, void *out, struct penstock_error *err)
+{
+	return s3_notification_parse(text, len, out, err);
+}
+
+static void release(void *parsed)
+{
+	s3_notification_release(parsed);
+}
+
+static const struct config_kind kind = {.name = NOTIFICATION_CONFIG,
+	.size = sizeof(struct s3_notification),
+	.parse = parse,
+	.release = release};
+
+/* --- webhooks -------------------------------------------------------------------------------- */
+
+static int bad_line(const char *path, unsigned line, const char *why, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_INVALID,
+		"cannot read %s line %u: %s; a line is NAME URL [TOKEN]", path, line, why);
+}
+
+/* Takes one line, whose words it ends. */
+static int add_webhook(struct notifier *notify, const char *path, unsigned number, char *line,
+	struct penstock_error *err)
+{
+	char *at = NULL, *name = strtok_r(line, " \t\r", &at), *url = strtok_r(NULL, " \t\r", &at);
+	char *token = strtok_r(NULL, " \t\r", &at);
+	struct webhook *grown, *hook;
+
+	if (!name || *name == '#')
+		return 0;
+	if (!url || strtok_r(NULL, " \t\r", &at))
+		return bad_line(path, number, "it has not two or three words", err);
+	if (strlen(name) >= NAME_MAX_ ||
+		strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") !=
+			strlen(name))
+		return bad_line(path, number, "the name is not of letters, digits, - and _", err);
+	if (!str_starts(url, "http://") && !str_starts(url, "https://"))
+		return bad_line(path, number, "the URL is not http:// or https://", err);
+	for (size_t i = 0; i < notify->n; i++)
+		if (strcmp(notify->hooks[i].name, name) == 0)
+			return bad_line(path, number, "the name is repeated", err);
+	grown = array_grow(notify->hooks, notify->n, sizeof(*grown));
+	if (!grown)
+		return error_memory(err);
+	notify->hooks = grown;
+	hook = &grown[notify->n++];
+	*hook = (struct webhook){.url = strdup(url)};
+	snprintf(hook->name, sizeof(hook->name), "%s", name);
+	if (!hook->url || (token && (log_redact(token) < 0 || !(hook->token = strdup(token)))))
+		return error_memory(err);
+	return 0;
+}
+
+static int read_webhooks(struct notifier *notify, const char *root, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = path_join(root, "webhooks");
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
+	char *at = NULL, *next;
+	unsigned number = 0;
+	int rc;
+
+	if (!path)
+		return error_memory(err);
+	if (access(path, F_OK) < 0 && errno == ENOENT)
+		return 0;
+	rc = fs_read(path, &text, err);
+	for (at = text.len ? text.data : NULL; rc == 0 && at; at = next) {
+		next = strchr(at, '\n');
+		if (next)
+			*next++ = '\0';
+		rc = add_webhook(notify, path, ++number, at, err);
+	}
+	return rc;
+}
+
+/* Returns the webhook of an ARN, or NULL. */
+static const struct webhook *find_webhook(const struct notifier *notify, const char *arn)
+{
+	size_t begin = strlen(ARN_BEGIN), end = strlen(ARN_END), len = strlen(arn);
+
+	if (len <= begin + end || !str_starts(arn, ARN_BEGIN) || !str_ends(arn, ARN_END))
+		return NULL;
+	for (size_t i = 0; i < notify->n; i++)
+		if (strlen(notify->hooks[i].name) == len - begin - end &&
+			memcmp(notify->hooks[i].name, arn + begin, len - begin - end) == 0)
+			return &notify->hooks[i];
+	return NULL;
+}
+
+bool notifier_has(const struct notifier *notify, const char *arn)
+{
+	return notify && find_webhook(notify, arn);
+}
+
+bool notifier_any(struct notifier *notify)
+{
+	return notify && configs_any(notify->configs);
+}
+
+/* --- events ---------------------------------------------------------------------------------- */
+
+/* Returns a key as events have it, or NULL. */
+static json_t *encoded_key(const char *key)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * LIMIT_S3_KEY);
+	_cleanup_(buf_release) struct buf plus = BUF_INIT(4 * LIMIT_S3_KEY);
+
+	uri_encode(&text, key, strlen(key), true);
+	for (const char *p = buf_str(&text); *p; p++)
+		if (strncmp(p, "%20", 3) == 0) {
+			buf_add_char(&plus, '+');
+			p += 2;
+		} else {
+			buf_add_char(&plus, *p);
+		}
+	return buf_failed(&text) || buf_failed(&plus) ? NULL : json_string(buf_str(&plus));
+}
+
+static json_t *object_of(const struct store_change *change)
+{
+	char sequencer[17];
+	json_t *object = json_object();
+
+	snprintf(sequencer, sizeof(sequencer), "%016llX", (unsigned long long)change->modified_ns);
+	json_object_set_new(object, "key", encoded_key(change->key));
+	if (change->etag) {
+		json_object_set_new(object, "size", json_integer((json_int_t)change->size));
+		json_object_set_new(object, "eTag", json_string(change->etag));
+	}
+	if (change->version && *change->version)
+		json_object_set_new(object, "versionId", json_string(change->version));
+	json_object_set_new(object, "sequencer", json_string(sequencer));
+	return object;
+}
+
+/* Returns the document of an event, to be freed, or NULL if out of memory. */
+static char *document_of(const struct store_change *change, const char *rule)
+{
+	const struct store_origin *from = change->origin;
+	_cleanup_free_ char *arn = str_printf("arn:aws:s3:::%s", change->bucket);
+	char time[DATE_ISO_SIZE];
+	json_auto_t *root = NULL;
+
+	date_format_iso(clock_wall_ns(), time);
+	root = json_pack("{s:[{s:s,s:s,s:s,s:s,s:s,s:{s:s},s:{s:s},s:{s:s,s:s},s:{s:s,s:s,"
+			 "s:{s:s,s:{s:s},s:s},s:o}}]}",
+		"Records", "eventVersion", "2.1", "eventSource", "aws:s3", "awsRegion", "us-east-1",
+		"eventTime", time, "eventName", change->event, "userIdentity", "principalId",
+		from->requester ? from->requester : "penstock", "requestParameters",
+		"sourceIPAddress", from->remote ? from->remote : "", "responseElements",
+		"x-amz-request-id", from->request_id ? from->request_id : "", "x-amz-id-2", "",
+		"s3", "s3SchemaVersion", "1.0", "configurationId", rule, "bucket", "name",
+		change->bucket, "ownerIdentity", "principalId",
+		from->owner ? from->owner : "penstock", "arn", arn ? arn : "", "object",
+		object_of(change));
+	return root && arn ? json_dumps(root, JSON_COMPACT) : NULL;
+}
+
+/* Called in the transaction of the change. */
+static int on_change(void *cookie, struct store *store, const struct store_change *change)
+{
+	struct notifier *notify = cookie;
+	const struct s3_notification *rules = configs_get(notify->configs, change->bucket);
+	int rc = 0;
+
+	if (!rules)
+		return 0;
+	for (size_t i = 0; i < rules->n && rc == 0; i++) {
+		const struct s3_notification_rule *rule = &rules->rules[i];
+		const struct webhook *hook;
+		char *text;
+
+		if (!s3_notification_means(rule, change->event, change->key))
+			continue;
+		hook = find_webhook(notify, rule->queue);
+		if (!hook) /* the operator has removed it */
+			continue;
+		text = document_of(change, rule->id ? rule->id : "");
+		rc = text ? store_event_add(store, hook->name, text, strlen(text))
+			  : STORE_EVENT_NO_MEMORY;
+		free(text);
+	}
+	configs_done(notify->configs);
+	return rc;
+}
+
+static void on_added(void *cookie)
+{
+	struct notifier *notify = cookie;
+
+	LOCK_SCOPE(&notify->lock);
+	notify->added = true;
+	pthread_cond_signal(&notify->woken);
+}
+
+int notifier_test(struct notifier *notify, const char *arn, const char *bucket,
+	const char *request_id, struct penstock_error *err)
+{
+	const struct webhook *hook = find_webhook(notify, arn);
+	_cleanup_free_ char *text = NULL;
+	char time[DATE_ISO_SIZE];
+	json_auto_t *root = NULL;
+
+	date_format_iso(clock_wall_ns(), time);
+	root = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "Service", "Amazon S3", "Event",
+		"s3:TestEvent", "Time", time, "Bucket", bucket, "RequestId", request_id, "HostId",
+		"");
+	text = root ? json_dumps(root, JSON_COMPACT) : NULL;
+	if (!text || !hook)
+		return error_memory(err);
+	return store_event_put(notify->store, hook->name, text, err) == STORE_OK ? 0
+										 : -(int)err->code;
+}
+
+/* --- delivery -------------------------------------------------------------------------------- */
+
+static int post(struct notifier *notify, const struct webhook *hook,
+	const struct store_event *event, struct penstock_error *err)
+{
+	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
+	_cleanup_free_ char *bearer = hook->token ? str_printf("Bearer %s", hook->token) : NULL;
+	struct http_request request = {
+		.method = "POST",
+		.url = hook->url,
+		.source = {.kind = HTTP_SOURCE_MEMORY, .data = event->text, .length = event->len},
+		.deadline_ms = clock_monotonic_ms() + ATTEMPT_MS,
+		.max_attempts = 1,
+		.cancel = &notify->cancel,
+		.what = "the webhook",
+	};
+	int rc = 0;
+
+	if ((hook->token && !bearer) ||
+		http_request_header(&request, "Content-Type", "application/json") < 0 ||
+		(bearer && http_request_header(&request, "Authorization", bearer) < 0))
+		rc = error_memory(err);
+	if (rc == 0)
+		rc = http_perform(notify->engine, &request, &reply, err);
+	strlist_release(&request.headers);
+	return rc;
+}
+
+/* Postpones a webhook that failed. Its address may have a secret and is not shown. */
+static void postpone(struct webhook *hook, const struct store_event *oldest, size_t n,
+	const struct penstock_error *err)
+{
+	int64_t now_ms = clock_monotonic_ms();
+
+	hook->pause_ms = hook->pause_ms ? 2 * hook->pause_ms : RETRY_MS;
+	if (hook->pause_ms > RETRY_MAX_MS)
+		hook->pause_ms = RETRY_MAX_MS;
+	hook->retry_ms = now_ms + hook->pause_ms;
+	if (now_ms < hook->report_ms)
+		return;
+	hook->report_ms = now_ms + REPORT_MS;
+	log_warn("webhook '%s': %s%zu events wait, the oldest for %lld s (%s)", hook->name,
+		n == BATCH ? "at least " : "", n,
+		(long long)((clock_wall_ns() - oldest->added_ns) / NS_PER_S),
+		err->http_status ? "it refuses them" : penstock_code_name(err->code));
+}
+
+/* Delivers some events of a webhook. Returns true if there may be more. */
+static bool deliver(struct notifier *notify, struct webhook *hook)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_event *events = NULL;
+	int64_t ids[BATCH];
+	size_t n = 0, done = 0;
+
+	if (store_event_list(notify->store, hook->name, BATCH, &events, &n, &err) != STORE_OK) {
+		log_warn("webhook '%s': %s", hook->name,
+			err.message ? err.message : "out of memory");
+		hook->retry_ms = clock_monotonic_ms() + RETRY_MS;
+		return false;
+	}
+	while (done < n && !atomic_load(&notify->cancel) &&
+		post(notify, hook, &events[done], &err) == 0) {
+		ids[done] = events[done].id;
+		done++;
+	}
+	if (done < n && !atomic_load(&notify->cancel)) {
+		postpone(hook, &events[done], n - done, &err);
+	} else {
+		if (hook->pause_ms)
+			log_info("webhook '%s': it accepts events again", hook->name);
+		hook->pause_ms = hook->retry_ms = hook->report_ms = 0;
+	}
+	penstock_error_release(&err);
+	if (done && store_event_remove(notify->store, ids, done, &err) != STORE_OK)
+		log_warn("webhook '%s': events will be repeated: %s", hook->name,
+			err.message ? err.message : "out of memory");
+	store_event_list_free(events, n);
+	return done == BATCH;
+}
+
+static void deliver_all(struct notifier *notify)
+{
+	uint64_t dropped = store_event_dropped(notify->store);
+	bool more = true;
+
+	if (dropped != notify->dropped)
+		log_warn("notifications: dropped %llu events, because %d wait already",
+			(unsigned long long)(dropped - notify->dropped), LIMIT_NOTIFY_EVENTS);
+	notify->dropped = dropped;
+	while (more && !atomic_load(&notify->cancel)) {
+		more = false;
+		for (size_t i = 0; i < notify->n; i++)
+			if (notify->hooks[i].retry_ms <= clock_monotonic_ms() &&
+				deliver(notify, &notify->hooks[i]))
+				more = true;
+	}
+}
+
+/* Returns the time until the first webhook is tried again, or -1. */
+static int64_t next_retry(const struct notifier *notify)
+{
+	int64_t now_ms = clock_monotonic_ms(), least = -1;
+
+	for (size_t i = 0; i < notify->n; i++) {
+		int64_t ms = notify->hooks[i].retry_ms - now_ms;
+
+		if (notify->hooks[i].retry_ms && (least < 0 || ms < least))
+			least = ms < 0 ? 0 : ms;
+	}
+	return least;
+}
+
+/* Returns false at the end. */
+static bool wait_for_events(struct notifier *notify)
+{
+	LOCK_SCOPE(&notify->lock);
+	while (!notify->added && !notify->stopping) {
+		int64_t ms = next_retry(notify);
+
+		if (ms == 0)
+			break;
+		if (ms < 0)
+			pthread_cond_wait(&notify->woken, &notify->lock);
+		else
+			clock_cond_wait_ms(&notify->woken, &notify->lock, ms);
+	}
+	notify->added = false;
+	return !notify->stopping;
+}
+
+static void *notifier_main(void *arg)
+{
+	struct notifier *notify = arg;
+
+	do
+		deliver_all(notify);
+	while (wait_for_events(notify));
+	return NULL;
+}
+
+/* --- start and end --------------------------------------------------------------------------- */
+
+static void notifier_free(struct notifier *notify)
+{
+	http_engine_free(notify->engine);
+	configs_free(notify->configs);
+	for (size_t i = 0; i < notify->n; i++) {
+		str_wipe(notify->hooks[i].url);
+		str_wipe(notify->hooks[i].token);
+	}
+	free(notify->hooks);
+	pthread_cond_destroy(&notify->woken);
+	pthread_mutex_destroy(&notify->lock);
+	free(notify);
+}
+
+int notifier_start(
+	struct notifier **out, struct store *store, const char *root, struct penstock_error *err)
+{
+	struct notifier *notify = calloc(1, sizeof(*notify));
+	int rc;
+
+	if (!notify)
+		return error_memory(err);
+	notify->store = store;
+	pthread_mutex_init(&notify->lock, NULL);
+	clock_cond_init(&notify->woken);
+	rc = read_webhooks(notify, root, err);
+	if (rc == 0)
+		rc = configs_new(&notify->configs, store, &kind, err);
+	if (rc == 0 && notify->n)
+		rc = http_engine_new(&notify->engine,
+			&(struct http_engine_options){
+				.connect_timeout_ms = ATTEMPT_MS, .stall_timeout_ms = ATTEMPT_MS},
+			err);
+	if (rc == 0 && notify->n) {
+		store_observe(
+			store, &(struct store_observer){
+				       .change = on_change, .added = on_added, .cookie = notify});
+		rc = thread_start(&notify->thread, "notify", notifier_main, notify, err);
+		if (rc < 0)
+			store_observe(store, &(struct store_observer){0});
+	}
+	if (rc < 0)
+		notifier_free(notify);
+	else
+		*out = notify;
+	return rc;
+}
+
+void notifier_stop(struct notifier *notify)
+{
+	if (!notify)
+		return;
+	if (notify->engine) {
+		atomic_store(&notify->cancel, 1);
+		pthread_mutex_lock(&notify->lock);
+		notify->stopping = true;
+		pthread_cond_signal(&notify->woken);
+		pthread_mutex_unlock(&notify->lock);
+		pthread_join(notify->thread, NULL);
+	}
+	notifier_free(notify);
+}

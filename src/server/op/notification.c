@@ -1,0 +1,117 @@
+/* The notifications of a bucket. */
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "s3/bucket/notification.h"
+#include "server/access/identity.h"
+#include "server/bucket/notifier.h"
+#include "server/op/op.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+
+void op_bucket_notification(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = store_config_get(
+		req->server->store, req->bucket, NOTIFICATION_CONFIG, &xml, &err);
+
+	if (status == STORE_NO_SUCH_KEY) {
+		s3_notification_write(&xml, &(struct s3_notification){0});
+		status = STORE_OK;
+	}
+	if (reply_unless_stored(req, status, &err))
+		reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+/* Gives each rule a name, and checks its destination. Returns false with a reply set. */
+static bool complete_rules(struct request *req, struct s3_notification *rules)
+{
+	unsigned char random[16];
+	char id[2 * sizeof(random) + 1];
+
+	for (size_t i = 0; i < rules->n; i++) {
+		struct s3_notification_rule *rule = &rules->rules[i];
+
+		if (!notifier_has(req->server->notify, rule->queue))
+			return reply_errorf(req, S3_E_INVALID_ARGUMENT,
+				"Unable to validate the following destination configurations: the "
+				"operator has not named %.200s; it is "
+				"arn:penstock:sqs::NAME:webhook of a NAME in the file webhooks",
+				rule->queue);
+		if (rule->id)
+			continue;
+		if (getrandom(random, sizeof(random), 0) != sizeof(random))
+			return reply_error(req, S3_E_INTERNAL_ERROR);
+		str_hex(random, sizeof(random), id);
+		rule->id = request_strdup(req, id);
+		if (!rule->id)
+			return reply_error(req, S3_E_SLOW_DOWN);
+	}
+	return true;
+}
+
+/* Announces the bucket to its destinations, as AWS does. */
+static bool send_tests(struct request *req, const struct s3_notification *rules)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	for (size_t i = 0; i < rules->n; i++)
+		if (notifier_test(req->server->notify, rules->rules[i].queue, req->bucket, req->id,
+			    &err) < 0)
+			return reply_failure(req, &err);
+	return true;
+}
+
+static void set_rules(struct request *req, struct s3_notification *rules)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (!complete_rules(req, rules))
+		return;
+	s3_notification_write(&xml, rules);
+	if (buf_failed(&xml))
+		reply_error(req, S3_E_SLOW_DOWN);
+	else if (reply_unless_stored(req,
+			 store_config_set(req->server->store, req->bucket, NOTIFICATION_CONFIG,
+				 rules->n ? xml.data : NULL, xml.len, &err),
+			 &err) &&
+		 send_tests(req, rules))
+		reply_empty(req, MHD_HTTP_OK);
+}
+
+void op_put_bucket_notification(struct request *req)
+{
+	const struct buf *document = &req->body.document;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_notification rules = {0};
+
+	if (s3_notification_parse(buf_str(document), document->len, &rules, &err) == 0) {
+		set_rules(req, &rules);
+	} else if (*rules.message) {
+		penstock_error_release(&err);
+		reply_errorf(req, rules.problem, "%s", rules.message);
+	} else {
+		reply_document_error(req, rules.problem, &err);
+	}
+	s3_notification_release(&rules);
+}
+
+const struct store_origin *op_origin(struct request *req, const char *event)
+{
+	const struct identity *sender = req->known ? req->identity : NULL;
+
+	if (!notifier_any(req->server->notify))
+		return NULL;
+	req->origin = (struct store_origin){.event = event,
+		.request_id = req->id,
+		.remote = op_remote(req, req->remote),
+		.requester = !sender || !sender->owner ? "Anonymous"
+			     : sender->is_root	       ? sender->owner->id
+						       : sender->arn,
+		.owner = op_owner_id(req, req->bucket)};
+	return &req->origin;
+}

@@ -1,0 +1,178 @@
+/* Events: notices of changes that wait to be delivered, added in the transaction of the change. */
+#include "store/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+
+void store_observe(struct store *store, const struct store_observer *observer)
+{
+	store->observer = *observer;
+}
+
+int event_notify(struct store *store, const struct store_change *change)
+{
+	return store->observer.change && change->origin
+		       ? store->observer.change(store->observer.cookie, store, change)
+		       : 0;
+}
+
+int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item)
+{
+	char event[STORE_EVENT_SIZE];
+
+	if (!item->origin)
+		return 0;
+	snprintf(event, sizeof(event), "%s:%s", item->origin->event,
+		*item->made ? "DeleteMarkerCreated" : "Delete");
+	return event_notify(store, &(struct store_change){.bucket = bucket,
+					   .key = item->key,
+					   .event = event,
+					   .version = *item->made     ? item->made
+						      : item->version ? item->version
+								      : "",
+					   .modified_ns = store_tick(store),
+					   .origin = item->origin});
+}
+
+int event_count(struct store *store, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_EVENT_COUNT);
+
+	if (!st || sqlite3_step(st) != SQLITE_ROW) {
+		db_failed(store->writer, "count the events", err);
+		return -PENSTOCK_E_IO;
+	}
+	atomic_store(&store->n_events, (size_t)sqlite3_column_int64(st, 0));
+	return 0;
+}
+
+int store_event_add(struct store *store, const char *target, const char *text, size_t len)
+{
+	size_t n = atomic_load(&store->n_events) + (size_t)store->events_changed;
+
+	if (n >= LIMIT_NOTIFY_EVENTS) {
+		atomic_fetch_add(&store->n_dropped_events, 1);
+		return 0;
+	}
+	store->events_changed++;
+	return db_exec(store->writer, SQL_EVENT_ADD, "tib", target, store_tick(store), text, len);
+}
+
+size_t store_event_count(const struct store *store)
+{
+	return atomic_load(&store->n_events);
+}
+
+uint64_t store_event_dropped(const struct store *store)
+{
+	return atomic_load(&store->n_dropped_events);
+}
+
+/* --- adding one without a change -------------------------------------------------------------- */
+
+struct event_txn {
+	struct txn txn;
+	const char *target, *text;
+	const int64_t *ids;
+	size_t n;
+};
+
+static int apply_add(struct store *store, struct txn *txn)
+{
+	const struct event_txn *t = (const struct event_txn *)txn;
+
+	return store_event_add(store, t->target, t->text, strlen(t->text));
+}
+
+enum store_status store_event_put(
+	struct store *store, const char *target, const char *text, struct penstock_error *err)
+{
+	struct event_txn t = {.txn = {.apply = apply_add}, .target = target, .text = text};
+
+	return txn_run(store, &t.txn, err);
+}
+
+_Static_assert(STORE_EVENT_NO_MEMORY == SQLITE_NOMEM, "an observer fails like the database");
+
+/* --- delivery -------------------------------------------------------------------------------- */
+
+static int apply_remove(struct store *store, struct txn *txn)
+{
+	const struct event_txn *t = (const struct event_txn *)txn;
+
+	for (size_t i = 0; i < t->n; i++) {
+		int rc = db_exec(store->writer, SQL_EVENT_REMOVE, "i", t->ids[i]);
+
+		if (rc)
+			return rc;
+		store->events_changed -= sqlite3_changes(store->writer->handle);
+	}
+	return 0;
+}
+
+enum store_status store_event_remove(
+	struct store *store, const int64_t *ids, size_t n, struct penstock_error *err)
+{
+	struct event_txn t = {.txn = {.apply = apply_remove}, .ids = ids, .n = n};
+
+	return txn_run(store, &t.txn, err);
+}
+
+void store_event_list_free(struct store_event *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free(list[i].text);
+	free(list);
+}
+
+static int add_event(sqlite3_stmt *st, struct store_event **list, size_t *n)
+{
+	struct store_event *grown = array_grow(*list, *n, sizeof(*grown));
+
+	if (!grown)
+		return -1;
+	*list = grown;
+	grown += *n;
+	*grown = (struct store_event){.id = sqlite3_column_int64(st, 0),
+		.added_ns = sqlite3_column_int64(st, 1),
+		.len = (size_t)sqlite3_column_bytes(st, 2)};
+	grown->text = malloc(grown->len + 1);
+	if (!grown->text)
+		return -1;
+	if (grown->len)
+		memcpy(grown->text, sqlite3_column_blob(st, 2), grown->len);
+	grown->text[grown->len] = '\0';
+	++*n;
+	return 0;
+}
+
+enum store_status store_event_list(struct store *store, const char *target, size_t max,
+	struct store_event **out, size_t *n, struct penstock_error *err)
+{
+	_cleanup_reader_ struct db *db = db_reader(store, err);
+	_cleanup_reset_ sqlite3_stmt *st = db ? db_bound(db, SQL_EVENT_LIST, "ti", target,
+							(int64_t)max)
+					      : NULL;
+	struct store_event *list = NULL;
+	size_t count = 0;
+	int rc;
+
+	if (!db)
+		return STORE_FAILED;
+	while ((rc = db_step(db, st)) == SQLITE_ROW && add_event(st, &list, &count) == 0)
+		;
+	if (rc == SQLITE_DONE) {
+		*out = list;
+		*n = count;
+		return STORE_OK;
+	}
+	store_event_list_free(list, count);
+	if (rc != SQLITE_ROW)
+		return db_error(db, rc, "list events", err);
+	error_memory(err);
+	return STORE_FAILED;
+}

@@ -1,0 +1,191 @@
+"""Notifications of buckets: events in the transaction of their change, delivered to a webhook at least once."""
+import http.server
+import json
+import socketserver
+import threading
+
+import pytest
+from botocore.exceptions import ClientError
+
+from harness.program import Store
+from harness.waiting import wait_for
+
+ARN = "arn:penstock:sqs::ci:webhook"
+
+
+class Hook:
+    """Keeps the events that are posted to it; refuses them while `status` is not 200."""
+
+    def __init__(self):
+        self.events, self.tokens, self.status, self.lock = [], [], 200, threading.Lock()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                with outer.lock:
+                    if outer.status == 200:
+                        outer.events.append(body)
+                        outer.tokens.append(self.headers.get("authorization"))
+                self.send_response(outer.status)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        class Threads(socketserver.ThreadingMixIn, http.server.HTTPServer):
+            daemon_threads = True
+
+        self.httpd = Threads(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.httpd.server_address[1]}/hook"
+        threading.Thread(target=self.httpd.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    def records(self):
+        with self.lock:
+            return [record for event in self.events for record in event.get("Records", [])]
+
+    def names(self):
+        return [(record["eventName"], record["s3"]["object"]["key"]) for record in self.records()]
+
+    def close(self):
+        self.httpd.shutdown()
+        self.httpd.server_close()
+
+
+@pytest.fixture
+def hook():
+    server = Hook()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def notified(penstock, tmp_path, hook):
+    """A store with the bucket `bkt`, whose operator has named the hook."""
+    running = Store(penstock, tmp_path / "store")
+    running.stop()
+    (running.root / "webhooks").write_text(f"# comment\nci {hook.url} t0ken\n\nother http://127.0.0.1:1/\n")
+    running.options += ["--lifecycle-day", "100ms"]
+    running.start()
+    running.client.create_bucket(Bucket="bkt")
+    yield running
+    running.stop()
+
+
+def set_rules(store, *rules):
+    queues = [{"QueueArn": ARN, **rule} for rule in rules]
+    store.client.put_bucket_notification_configuration(Bucket="bkt", NotificationConfiguration={"QueueConfigurations": queues})
+
+
+def filters(**rules):
+    return {"Key": {"FilterRules": [{"Name": name, "Value": value} for name, value in rules.items()]}}
+
+
+def test_the_configuration_is_kept_and_removed(notified, hook):
+    s3 = notified.client
+    rule = {"Id": "r", "Events": ["s3:ObjectCreated:*"], "Filter": filters(Prefix="p/", Suffix=".x")}
+    assert "QueueConfigurations" not in s3.get_bucket_notification_configuration(Bucket="bkt")
+    set_rules(notified, rule)
+    assert s3.get_bucket_notification_configuration(Bucket="bkt")["QueueConfigurations"] == [{"QueueArn": ARN, **rule}]
+    wait_for(lambda: [event.get("Event") for event in hook.events] == ["s3:TestEvent"], 30)
+    set_rules(notified)
+    assert "QueueConfigurations" not in s3.get_bucket_notification_configuration(Bucket="bkt")
+    with pytest.raises(ClientError, match="NoSuchBucket"):
+        s3.get_bucket_notification_configuration(Bucket="none")
+
+
+@pytest.mark.parametrize("arn", ["arn:penstock:sqs::none:webhook", "arn:aws:sqs:us-east-1:1:ci", "arn:penstock:sqs::ci"])
+def test_a_destination_that_the_operator_has_not_named_is_refused(notified, arn):
+    with pytest.raises(ClientError, match="InvalidArgument"):
+        set_rules(notified, {"QueueArn": arn, "Events": ["s3:ObjectCreated:*"]})
+    assert "QueueConfigurations" not in notified.client.get_bucket_notification_configuration(Bucket="bkt")
+
+
+def test_changes_are_events_in_their_order(notified, hook):
+    s3 = notified.client
+    set_rules(notified, {"Id": "r", "Events": ["s3:ObjectCreated:*", "s3:ObjectRemoved:*"], "Filter": filters(prefix="p/", suffix="x")})
+    s3.put_object(Bucket="bkt", Key="p/a bx", Body=b"text")
+    s3.put_object(Bucket="bkt", Key="q/x", Body=b"text")
+    s3.put_object(Bucket="bkt", Key="p/y", Body=b"text")
+    s3.copy_object(Bucket="bkt", Key="p/copyx", CopySource="bkt/q/x")
+    upload = s3.create_multipart_upload(Bucket="bkt", Key="p/partsx")["UploadId"]
+    part = s3.upload_part(Bucket="bkt", Key="p/partsx", UploadId=upload, PartNumber=1, Body=b"part")
+    s3.complete_multipart_upload(Bucket="bkt", Key="p/partsx", UploadId=upload,
+                                 MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})  # fmt: skip
+    s3.delete_object(Bucket="bkt", Key="p/nonex")
+    s3.delete_objects(Bucket="bkt", Delete={"Objects": [{"Key": "p/copyx"}, {"Key": "p/y"}]})
+    s3.put_bucket_versioning(Bucket="bkt", VersioningConfiguration={"Status": "Enabled"})
+    made = s3.put_object(Bucket="bkt", Key="p/vx", Body=b"version")
+    s3.delete_object(Bucket="bkt", Key="p/vx")
+    s3.delete_object(Bucket="bkt", Key="p/vx", VersionId=made["VersionId"])
+
+    wait_for(lambda: len(hook.names()) >= 7, 30)
+    assert hook.names() == [
+        ("ObjectCreated:Put", "p/a+bx"),
+        ("ObjectCreated:Copy", "p/copyx"),
+        ("ObjectCreated:CompleteMultipartUpload", "p/partsx"),
+        ("ObjectRemoved:Delete", "p/copyx"),
+        ("ObjectCreated:Put", "p/vx"),
+        ("ObjectRemoved:DeleteMarkerCreated", "p/vx"),
+        ("ObjectRemoved:Delete", "p/vx"),
+    ]
+    first, version = hook.records()[0], hook.records()[4]
+    assert first["eventSource"] == "aws:s3" and first["requestParameters"]["sourceIPAddress"] == "127.0.0.1"
+    assert first["s3"]["configurationId"] == "r" and first["s3"]["bucket"]["name"] == "bkt"
+    assert first["s3"]["object"]["size"] == 4 and first["s3"]["object"]["eTag"] == "1cb251ec0d568de6a929b520c4aed8d1"
+    assert version["s3"]["object"]["versionId"] == made["VersionId"]
+    sequencers = [record["s3"]["object"]["sequencer"] for record in hook.records()]
+    assert sequencers == sorted(sequencers)
+    assert set(hook.tokens) == {"Bearer t0ken"}
+
+
+def test_an_expiration_is_an_event_of_its_own(notified, hook):
+    s3 = notified.client
+    set_rules(notified, {"Events": ["s3:LifecycleExpiration:*", "s3:ObjectRemoved:*"]})
+    s3.put_object(Bucket="bkt", Key="k", Body=b"x")
+    rule = {"ID": "all", "Status": "Enabled", "Filter": {"Prefix": ""}, "Expiration": {"Days": 1}}
+    s3.put_bucket_lifecycle_configuration(Bucket="bkt", LifecycleConfiguration={"Rules": [rule]})
+
+    wait_for(lambda: hook.names() == [("LifecycleExpiration:Delete", "k")], 30)
+
+
+def test_events_wait_for_a_webhook_that_fails_also_across_a_kill(notified, hook):
+    set_rules(notified, {"Events": ["s3:ObjectCreated:*"]})
+    wait_for(lambda: len(hook.events) == 1, 30)
+    hook.status = 503
+    keys = [f"k{number:03}" for number in range(150)]
+    for key in keys:
+        notified.client.put_object(Bucket="bkt", Key=key, Body=b"x")
+    notified.process.wait_for_output(r"webhook 'ci'", 30)
+    notified.kill()
+    hook.status = 200
+    notified.start()
+
+    wait_for(lambda: {key for _, key in hook.names()} == set(keys), 60)
+    # In their order; only what was sent and not yet removed when the process was killed may be repeated.
+    order = [key for _, key in hook.names()]
+    assert [key for at, key in enumerate(order) if key not in order[:at]] == keys
+
+
+def test_a_webhook_that_is_down_does_not_hold_up_another(notified, hook):
+    dead = {"QueueArn": "arn:penstock:sqs::other:webhook", "Events": ["s3:ObjectRemoved:*"]}
+    set_rules(notified, dead, {"Events": ["s3:ObjectCreated:*"]})
+    notified.client.put_object(Bucket="bkt", Key="k", Body=b"x")
+    notified.client.delete_object(Bucket="bkt", Key="k")
+    notified.client.put_object(Bucket="bkt", Key="k", Body=b"x")
+
+    wait_for(lambda: hook.names() == [("ObjectCreated:Put", "k")] * 2, 30)
+
+
+def test_lines_of_the_webhooks_file_are_checked(penstock, store):
+    store.stop()
+    for line in ("ci", "ci ftp://x", "a/b http://x", "ci http://x\nci http://y", "ci http://x t u"):
+        (store.root / "webhooks").write_text(line + "\n")
+        result = penstock.run("serve", "--root", store.root, "--listen", "127.0.0.1:0",
+                              env={"PENSTOCK_ACCESS_KEY_ID": "a", "PENSTOCK_SECRET_ACCESS_KEY": "b"})  # fmt: skip
+        assert result.code == 78 and "webhooks" in result.text
+    (store.root / "webhooks").unlink()
+    store.start()
