@@ -3,6 +3,7 @@
 
 #include "s3/message/cors.h"
 #include "s3/bucket/lifecycle.h"
+#include "s3/message/encryption.h"
 #include "s3/message/lock.h"
 #include "s3/bucket/logging.h"
 #include "s3/bucket/notification.h"
@@ -105,6 +106,27 @@ static void object_lock(const char *xml, size_t len)
 	s3_object_lock_release(&back);
 	s3_retention_release(&retention);
 	s3_legal_hold_release(&hold);
+}
+
+static void encryption(const char *xml, size_t len)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf again = BUF_INIT(LIMIT_XML_BODY);
+	struct s3_encryption e = {0}, back = {0};
+	int rc = s3_encryption_parse(xml, len, &e, &err);
+
+	require_error(rc, &err);
+	if (rc == 0) {
+		require(e.n > 0);
+		s3_encryption_write(&again, &e);
+		if (!buf_failed(&again)) {
+			require(s3_encryption_parse(again.data, again.len, &back, NULL) == 0);
+			require(back.n == e.n);
+			require(!back.rules[0].algorithm == !e.rules[0].algorithm);
+		}
+	}
+	s3_encryption_release(&e);
+	s3_encryption_release(&back);
 }
 
 static void tagging_query(const char *query)
@@ -269,6 +291,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	lifecycle(xml, size);
 	logging(xml, size);
 	notification(xml, size);
+	encryption(xml, size);
 	tagging_query(text);
 	require_error(s3_create_bucket_parse(xml, size, &bucket, &err), &err);
 	s3_create_bucket_release(&bucket);
