@@ -329,6 +329,8 @@
 #define LIMIT_NOTIFY_EVENTS 100000
 /* versions that one step of the lifecycle reads, and may delete in one transaction */
 #define LIMIT_LIFECYCLE_STEP 100
+#define LIMIT_STORE_KEY_FILE (64 * KIB) /* bytes of the file of master keys */
+#define LIMIT_STORE_MASTER_KEYS 16 /* in that file: one is current, old ones soon unneeded */
 #define LIMIT_STORE_LAYOUT (4 * MIB) /* bytes: 10,000 parts of a few pieces each */
 /* buckets of one page, as AWS documents it */
 #define LIMIT_S3_LIST_BUCKETS 10000

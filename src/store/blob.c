@@ -29,7 +29,16 @@ struct store_body {
 	struct store_blob *blob; /* else its file, pinned */
 	int fd;
 	uint64_t size;
-	uint64_t started; /* bytes whose write-back has started */
+	uint64_t end; /* of the file */
+	uint64_t started; /* bytes of it whose write-back has started */
+
+	bool encrypted;
+	struct seal seal;
+	bool has_customer;
+	struct store_key customer;
+	bool sealed; /* `memory` is what the row has */
+	struct sealer *sealer; /* of the file, until it is synced */
+	struct opener *opener; /* of the same, if it is read until then */
 
 	uint64_t announced;
 	bool may_hold;
@@ -294,6 +303,41 @@ int store_body_new(struct store *store, uint64_t size, bool may_inline, struct s
 	return 0;
 }
 
+static const struct store_key *body_customer(const struct store_body *body)
+{
+	return body->has_customer ? &body->customer : NULL;
+}
+
+int store_body_encrypt(
+	struct store_body *body, const struct store_key *customer, struct penstock_error *err)
+{
+	MUST(!body->size);
+	body->encrypted = true;
+	body->has_customer = customer != NULL;
+	if (customer)
+		body->customer = *customer;
+	return keys_new_seal(body->store, body->has_customer, &body->seal, err);
+}
+
+static int sealer_start(struct store_body *body, struct penstock_error *err)
+{
+	body->sealer = calloc(1, sizeof(*body->sealer));
+	if (!body->sealer)
+		return error_memory(err);
+	return keys_crypt(
+		body->store, body_customer(body), &body->seal, true, &body->sealer->crypt, err);
+}
+
+static void sealer_stop(struct store_body *body)
+{
+	if (body->sealer)
+		crypt_release(&body->sealer->crypt);
+	if (body->opener)
+		crypt_release(&body->opener->crypt);
+	free(take_pointer(body->sealer));
+	free(take_pointer(body->opener));
+}
+
 static uint64_t next_blob_id(struct store *store)
 {
 	LOCK_SCOPE(&store->blobs_lock);
@@ -325,38 +369,56 @@ static int body_create_file(struct store_body *body, struct penstock_error *err)
 				store->root_fd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		}
 		if (body->fd >= 0)
-			return 0;
+			return body->encrypted ? sealer_start(body, err) : 0;
 		if (errno != EEXIST) /* left by a crash; the sweep will remove it */
 			return error_errno(err, errno, "cannot create '%s/%s'", store->root, path);
 		blob_unpin(store, take_pointer(body->blob));
 	}
 }
 
-static int body_write_file(
+static int write_bytes(
 	struct store_body *body, const void *data, size_t len, struct penstock_error *err)
 {
 	if (fs_write_all(body->fd, data, len) < 0)
 		return error_errno(
 			err, errno, "cannot write to the store at '%s'", body->store->root);
-	if (!body->store->relaxed && body->size + len - body->started >= WRITEBACK_STEP) {
+	body->end += len;
+	if (!body->store->relaxed && body->end - body->started >= WRITEBACK_STEP) {
 		/* Only a hint: a failure here appears again in the sync. */
 		(void)sync_file_range(body->fd, (off_t)body->started,
-			(off_t)(body->size + len - body->started), SYNC_FILE_RANGE_WRITE);
-		body->started = body->size + len;
+			(off_t)(body->end - body->started), SYNC_FILE_RANGE_WRITE);
+		body->started = body->end;
 	}
 	return 0;
+}
+
+/* Writes `n` bytes of the sealer, which failed if `n` is negative. */
+static int write_sealed(struct store_body *body, ssize_t n, struct penstock_error *err)
+{
+	if (n < 0)
+		return error_set(err, PENSTOCK_E_INTERNAL, "cannot encrypt an object");
+	return n ? write_bytes(body, body->sealer->out, (size_t)n, err) : 0;
+}
+
+static int body_write_file(
+	struct store_body *body, const char *data, size_t len, struct penstock_error *err)
+{
+	int rc = 0;
+
+	if (!body->sealer)
+		return write_bytes(body, data, len, err);
+	while (rc == 0 && len)
+		rc = write_sealed(body, sealer_take(body->sealer, &data, &len), err);
+	return rc;
 }
 
 /* Writes the held bytes into a new file. */
 static int write_held(struct store_body *body, struct penstock_error *err)
 {
-	uint64_t size = body->size;
 	int rc = body_create_file(body, err);
 
-	body->size = 0;
 	if (rc == 0)
-		rc = body_write_file(body, body->held, (size_t)size, err);
-	body->size = size;
+		rc = body_write_file(body, body->held, (size_t)body->size, err);
 	body->written = rc == 0;
 	return rc;
 }
@@ -400,11 +462,7 @@ int store_body_write(
 	if (!body->blob || body->fd < 0) {
 		rc = body_create_file(body, err);
 		if (rc == 0 && body->memory.len) {
-			uint64_t held = body->size;
-
-			body->size = 0;
 			rc = body_write_file(body, body->memory.data, body->memory.len, err);
-			body->size = held;
 			buf_release(&body->memory);
 		}
 	}
@@ -420,11 +478,48 @@ const void *store_body_held(const struct store_body *body)
 	return body->held;
 }
 
-int store_body_read(const struct store_body *body, uint64_t offset, void *data, size_t len,
+/* Reads what was written to the file, and the rest from the sealer. */
+static ssize_t read_sealed(struct store_body *body, uint64_t offset, char *data, size_t len)
+{
+	const struct sealer *s = body->sealer;
+	uint64_t end = s->chunk * CRYPT_CHUNK;
+	size_t n = offset >= end ? 0 : len < end - offset ? len : (size_t)(end - offset);
+	size_t at = (size_t)(offset + n - end), rest = len - n;
+	ssize_t got = 0;
+
+	if (n)
+		got = opener_read(body->opener, body->fd, offset, data, n);
+	if (got < 0 || (size_t)got < n || !rest)
+		return got;
+	if (at >= s->fill)
+		return got;
+	if (rest > s->fill - at)
+		rest = s->fill - at;
+	memcpy(data + n, s->plain + at, rest);
+	return (ssize_t)(n + rest);
+}
+
+static int opener_start(struct store_body *body, struct penstock_error *err)
+{
+	if (body->opener)
+		return 0;
+	body->opener = calloc(1, sizeof(*body->opener));
+	if (!body->opener)
+		return error_memory(err);
+	return keys_crypt(
+		body->store, body_customer(body), &body->seal, false, &body->opener->crypt, err);
+}
+
+int store_body_read(struct store_body *body, uint64_t offset, void *data, size_t len,
 	struct penstock_error *err)
 {
-	ssize_t n = fs_pread_all(body->fd, data, len, (off_t)offset);
+	int rc = body->sealer ? opener_start(body, err) : 0;
+	ssize_t n;
 
+	if (rc < 0)
+		return rc;
+	n = body->sealer ? read_sealed(body, offset, data, len)
+			 : fs_pread_all(body->fd, data, len, (off_t)offset);
 	if (n < 0)
 		return error_errno(err, errno, "cannot read an object in '%s'", body->store->root);
 	if ((size_t)n < len)
@@ -486,6 +581,12 @@ int store_body_sync(struct store_body *body, struct penstock_error *err)
 			return rc;
 	}
 	held_give(&store->held, take_pointer(body->held));
+	if (body->sealer) {
+		rc = write_sealed(body, sealer_end(body->sealer), err);
+		sealer_stop(body);
+		if (rc < 0)
+			return rc;
+	}
 	if (!store->relaxed) {
 		unsigned number = blob_dir(body->blob->id);
 
@@ -509,19 +610,66 @@ void body_taken(struct store_body *body)
 	blob_unpin(body->store, take_pointer(body->blob));
 	buf_release(&body->memory);
 	body->size = 0;
+	body->end = body->started = 0;
 	body->synced = false;
+	body->encrypted = body->sealed = false; /* a seal is used once */
 }
 
 int body_piece(const struct store_body *body, struct store_piece *out)
 {
+	uint8_t seal[SEAL_SIZE];
+
 	MUST(body->blob);
+	seal_encode(&body->seal, seal);
 	*out = (struct store_piece){body->blob->id, 0, body->size};
-	return db_exec(
-		body->store->writer, SQL_BLOB_ADD, "ii", (int64_t)out->blob, (int64_t)out->length);
+	return db_exec(body->store->writer, SQL_BLOB_ADD, "iib", (int64_t)out->blob,
+		(int64_t)out->length, seal, body->encrypted ? sizeof(seal) : 0);
 }
 
-const void *body_data(const struct store_body *body)
+bool body_is_encrypted(const struct store_body *body)
 {
+	return body->encrypted;
+}
+
+int body_keep_key(const struct store_body *body)
+{
+	return body->encrypted && !body->has_customer ? keys_keep(body->store) : 0;
+}
+
+int body_seal(struct store_body *body, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf sealed = BUF_INIT(
+		SEAL_SIZE + STORE_INLINE_MAX + CRYPT_TAG);
+	struct crypt crypt = {0};
+	size_t size = SEAL_SIZE + body->memory.len + CRYPT_TAG;
+	uint8_t *out;
+	int rc;
+
+	if (!body->encrypted || body->sealed || !store_body_is_inline(body))
+		return 0;
+	out = (uint8_t *)buf_reserve(&sealed, size);
+	if (!out)
+		return error_memory(err);
+	rc = keys_crypt(body->store, body_customer(body), &body->seal, true, &crypt, err);
+	if (rc < 0)
+		return rc;
+	seal_encode(&body->seal, out);
+	if (crypt_encrypt(&crypt, 0, buf_str(&body->memory), body->memory.len, out + SEAL_SIZE) < 0)
+		rc = error_set(err, PENSTOCK_E_INTERNAL, "cannot encrypt an object");
+	crypt_release(&crypt);
+	if (rc < 0)
+		return rc;
+	buf_grown(&sealed, size);
+	buf_release(&body->memory);
+	body->memory = sealed;
+	buf_init(&sealed, 0);
+	body->sealed = true;
+	return 0;
+}
+
+const void *body_data(const struct store_body *body, size_t *len)
+{
+	*len = body->memory.len;
 	return buf_str(&body->memory);
 }
 
@@ -535,8 +683,10 @@ void store_body_free(struct store_body *body)
 		blob_doom(body->store, body->blob->id);
 		blob_unpin(body->store, body->blob);
 	}
+	sealer_stop(body);
 	held_give(&body->store->held, body->held);
 	buf_release(&body->memory);
+	explicit_bzero(&body->customer, sizeof(body->customer));
 	free(body);
 }
 

@@ -233,6 +233,8 @@ enum store_status store_config_set(struct store *store, const char *bucket, cons
 		.data = data,
 		.len = len};
 
+	if (data && strcmp(name, STORE_ENCRYPTION_CONFIG) == 0)
+		atomic_store(&store->encrypts, true);
 	return txn_run(store, &t.txn, err);
 }
 
@@ -312,4 +314,59 @@ enum store_status store_config_list(struct store *store, const char *name,
 	}
 	store_config_list_free(list, count);
 	return status;
+}
+
+enum store_status store_default_encryption(struct store *store, const char *bucket,
+	enum store_encryption *out, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STORE_KEY_FILE);
+	enum store_status status;
+
+	*out = STORE_PLAIN;
+	if (!atomic_load(&store->encrypts))
+		return STORE_OK;
+	status = store_config_get(store, bucket, STORE_ENCRYPTION_CONFIG, &text, err);
+	if (status == STORE_OK)
+		*out = STORE_OWN_KEY;
+	return status == STORE_NO_SUCH_KEY ? STORE_OK : status;
+}
+
+/* --- Object Lock ----------------------------------------------------------------------------- */
+
+enum store_status store_lock_get(
+	struct store *store, const char *bucket, struct store_lock *out, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LOCK_CONFIG_SIZE);
+	enum store_status status = store_config_get(store, bucket, LOCK_CONFIG, &text, err);
+
+	if (status == STORE_OK)
+		*out = lock_parse(buf_str(&text));
+	return status;
+}
+
+struct lock_txn {
+	struct txn txn;
+	const char *bucket;
+	const struct store_lock *lock;
+};
+
+static int apply_lock(struct store *store, struct txn *txn)
+{
+	const struct lock_txn *t = (const struct lock_txn *)txn;
+	int64_t bucket = txn_bucket(store, txn, t->bucket);
+
+	if (bucket <= 0)
+		return (int)-bucket;
+	if (txn->versioning == STORE_VERSIONED)
+		return lock_set(store, bucket, t->lock);
+	txn->status = STORE_BUCKET_STATE;
+	return 0;
+}
+
+enum store_status store_lock_set(struct store *store, const char *bucket,
+	const struct store_lock *lock, struct penstock_error *err)
+{
+	struct lock_txn t = {.txn = {.apply = apply_lock}, .bucket = bucket, .lock = lock};
+
+	return txn_run(store, &t.txn, err);
 }

@@ -57,8 +57,12 @@ static const char format_3[] =
 	" added INTEGER NOT NULL, document BLOB NOT NULL);"
 	"CREATE INDEX events_of_target ON events(target,id);";
 
+/* Keys of the store, wrapped by the master key, and the seals of encrypted files. */
+static const char format_4[] = "CREATE TABLE keys(id INTEGER PRIMARY KEY, wrapped BLOB NOT NULL);"
+			       "ALTER TABLE blobs ADD COLUMN seal BLOB;";
+
 /* The changes from each format to the next. */
-static const char *const formats[] = {format_1, format_2, format_3};
+static const char *const formats[] = {format_1, format_2, format_3, format_4};
 #define FORMAT_VERSION ((int)ARRAY_SIZE(formats))
 
 static int exec(sqlite3 *handle, const char *sql)

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/limits.h"
+#include "store/crypt/crypt.h"
 #include "store/store.h"
 
 /* --- database (db.c) ----------------------------------------------------------------------- */
@@ -148,9 +149,34 @@ const void *blob_map(struct store *store, struct store_blob *blob);
 void body_taken(struct store_body *body);
 /* For apply functions: adds the row of the file of a body, and gets it as a piece. */
 int body_piece(const struct store_body *body, struct store_piece *out);
-const void *body_data(const struct store_body *body);
+/* Before a put: encrypts a body that is kept in the row. */
+int body_seal(struct store_body *body, struct penstock_error *err);
+/* Gets what the row of an inline body has. */
+const void *body_data(const struct store_body *body, size_t *len);
+bool body_is_encrypted(const struct store_body *body);
+/* For apply functions: keeps the key of the store that the body needs. */
+int body_keep_key(const struct store_body *body);
 /* Removes files that no row names; runs in its own thread. */
 void *blob_sweep(void *arg);
+
+/* --- keys (keys.c) -------------------------------------------------------------------------- */
+
+struct keys;
+/* Reads the master key, and unwraps the keys of the store. NULL for the file in the root. */
+int keys_open(struct store *store, const char *file, struct penstock_error *err);
+/* The same for a guest, which changes nothing; without the master key it reads no encrypted
+ * object. */
+int keys_open_guest(
+	struct store *store, struct db *db, const char *file, struct penstock_error *err);
+/* Wipes them. */
+void keys_free(struct keys *keys);
+/* For apply functions: adds the row of the key of new bodies, if it is missing. */
+int keys_keep(struct store *store);
+/* Makes the seal of a new body. */
+int keys_new_seal(struct store *store, bool customer, struct seal *out, struct penstock_error *err);
+/* Makes the cipher of a body. */
+int keys_crypt(struct store *store, const struct store_key *customer, const struct seal *seal,
+	bool encrypts, struct crypt *out, struct penstock_error *err);
 
 /* --- layouts (layout.c) -------------------------------------------------------------------- */
 
@@ -233,6 +259,7 @@ struct store {
 	bool relaxed;
 	int64_t relaxed_ms;
 	struct cache *cache;
+	struct keys *keys;
 
 	/* owned by the committer thread */
 	struct db *writer;
@@ -283,6 +310,7 @@ struct store {
 	pthread_mutex_t dirs_lock;
 
 	struct held held;
+	atomic_bool encrypts; /* a bucket has, or had, a default encryption */
 
 	pthread_t sweeper;
 	bool sweeping;
@@ -299,8 +327,8 @@ enum store_status object_look_up(struct db *db, sqlite3_stmt *st, enum store_sta
 	struct store_object **out, struct penstock_error *err);
 
 /* Makes the object of the current row. */
-int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object **out,
-	struct penstock_error *err);
+int object_from_row(
+	struct db *db, sqlite3_stmt *st, struct store_object **out, struct penstock_error *err);
 
 /* The object of a key, or a version of it, before a change. */
 struct old_object {
@@ -339,7 +367,8 @@ struct object_row {
 	size_t headers_len;
 	const char *upload; /* NULL if not from a multipart upload */
 	const struct buf *layout;
-	const void *body; /* `size` bytes; NULL if in the pieces */
+	const void *body; /* NULL if in the pieces */
+	size_t body_len;
 	/* Results. */
 	int64_t modified_ns;
 	char version[STORE_VERSION_SIZE]; /* "" in a bucket without versioning */
@@ -389,7 +418,7 @@ int version_limit(
 int version_is_newer(
 	struct db *db, int64_t bucket, const char *key, int64_t modified_ns, bool *newer);
 
-/* --- Object Lock (lock.c, lock_config.c) ------------------------------------------------------ */
+/* --- Object Lock (lock.c) --------------------------------------------------------------------- */
 
 /* The configuration of a bucket that has it. */
 #define LOCK_CONFIG	 "object-lock"

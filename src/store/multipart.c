@@ -233,6 +233,8 @@ static int part_content(struct store *store, struct txn *txn, const struct store
 	} else {
 		*size = store_body_size(put->body);
 		rc = body_piece(put->body, &whole);
+		if (rc == 0)
+			rc = body_keep_key(put->body);
 	}
 	if (rc == 0 && layout_encode(layout, NULL, 0, cut ? cut : &whole, n) < 0)
 		rc = SQLITE_NOMEM;

@@ -161,7 +161,8 @@ int object_write(struct store *store, int64_t bucket, const struct object_row *r
 		row->upload, row->layout->data, row->layout->len);
 
 	if (st && row->body)
-		sqlite3_bind_blob64(st, 12, row->size ? row->body : "", row->size, SQLITE_STATIC);
+		sqlite3_bind_blob64(
+			st, 12, row->body_len ? row->body : "", row->body_len, SQLITE_STATIC);
 	return db_run(st);
 }
 
@@ -203,27 +204,29 @@ int object_set(struct store *store, const struct txn *txn, const char *bucket_na
 
 /* Makes the layout of the new object and takes the references. */
 static int put_content(struct store *store, struct txn *txn, const struct store_put *put,
-	struct buf *layout, uint64_t *size, const void **body)
+	struct buf *layout, struct object_row *row)
 {
 	struct store_piece piece = {0};
 	const struct store_piece *pieces = &piece;
 	size_t n = 0;
 	int rc = 0;
 
-	*body = NULL;
 	if (put->source) {
-		*size = put->source->size;
-		*body = put->source->body;
+		row->size = put->source->size;
+		row->body = put->source->body;
+		row->body_len = put->source->body_len;
 		pieces = put->source->pieces;
 		n = put->source->n_pieces;
 		rc = txn_ref_pieces(store, txn, pieces, n);
 	} else {
-		*size = store_body_size(put->body);
+		row->size = store_body_size(put->body);
 		n = !store_body_is_inline(put->body);
 		if (n)
 			rc = body_piece(put->body, &piece);
 		else
-			*body = body_data(put->body);
+			row->body = body_data(put->body, &row->body_len);
+		if (rc == 0)
+			rc = body_keep_key(put->body);
 	}
 	if (rc == 0 && layout_encode(layout, put->parts, put->n_parts, pieces, n) < 0)
 		rc = SQLITE_NOMEM;
@@ -249,7 +252,7 @@ static int apply_put(struct store *store, struct txn *txn)
 	rc = object_old(store, txn, bucket, put->key, &put->condition, &old);
 	if (rc || txn->status != STORE_OK)
 		return rc;
-	rc = put_content(store, txn, put, &layout, &row.size, &row.body);
+	rc = put_content(store, txn, put, &layout, &row);
 	if (rc || txn->status != STORE_OK)
 		return rc;
 	rc = object_set(store, txn, put->bucket, bucket, &row, &old);
@@ -289,9 +292,12 @@ static void put_done(struct store *store, struct txn *txn)
 void put_submit(struct store *store, struct store_put *put, put_apply apply)
 {
 	struct put_txn *t = calloc(1, sizeof(*t));
+	int rc = t ? 0 : error_memory(&put->error);
 
-	if (!t) {
-		error_memory(&put->error);
+	if (rc == 0 && put->body)
+		rc = body_seal(put->body, &put->error);
+	if (rc < 0) {
+		free(t);
 		put->status = STORE_FAILED;
 		put->done(put, put->cookie);
 		return;
@@ -305,6 +311,10 @@ enum store_status put_run(
 {
 	struct put_txn t = {.txn = {.apply = apply}, .put = put};
 
+	if (put->body && body_seal(put->body, err) < 0) {
+		put->status = STORE_FAILED;
+		return put->status;
+	}
 	put_end(put, txn_run(store, &t.txn, err));
 	return put->status;
 }

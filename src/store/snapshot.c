@@ -27,13 +27,14 @@ void store_object_unref(struct store_object *object)
 	free(object);
 }
 
-/* One allocation: the struct, pieces, blobs, parts, headers, body. */
+/* One allocation: the struct, pieces, blobs, seals, parts, headers, body. */
 static struct store_object *object_alloc(
-	size_t n_parts, size_t n_pieces, size_t headers_len, size_t body_len)
+	size_t n_parts, size_t n_pieces, size_t n_seals, size_t headers_len, size_t body_len)
 {
 	size_t pieces = sizeof(struct store_object);
 	size_t blobs = pieces + n_pieces * sizeof(struct store_piece);
-	size_t parts = blobs + n_pieces * sizeof(struct store_blob *);
+	size_t seals = blobs + n_pieces * sizeof(struct store_blob *);
+	size_t parts = seals + n_seals * sizeof(struct seal);
 	size_t headers = parts + n_parts * sizeof(struct store_part);
 	size_t body = headers + headers_len;
 	char *p = calloc(1, body + body_len);
@@ -44,17 +45,85 @@ static struct store_object *object_alloc(
 	object->pieces = (struct store_piece *)(p + pieces);
 	object->n_pieces = n_pieces;
 	object->blobs = (struct store_blob **)(p + blobs);
+	object->seals = n_seals ? (struct seal *)(p + seals) : NULL;
 	object->parts = (struct store_part *)(p + parts);
 	object->n_parts = n_parts;
 	object->headers = p + headers;
 	object->headers_len = headers_len;
 	object->body = p + body;
+	object->body_len = body_len;
 	return object;
 }
 
-int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object **out,
-	struct penstock_error *err)
+/* Gets the seals of the files of an encrypted object. */
+static int read_seals(struct db *db, const struct store_object *object, struct penstock_error *err)
 {
+	for (size_t i = 0; i < object->n_pieces; i++) {
+		_cleanup_reset_ sqlite3_stmt *st = db_bound(
+			db, SQL_BLOB_SEAL, "i", (int64_t)object->pieces[i].blob);
+		enum store_status status = db_look_up(
+			db, st, STORE_NO_SUCH_KEY, "read the seal of a file", err);
+
+		if (status != STORE_OK && status != STORE_NO_SUCH_KEY)
+			return -PENSTOCK_E_IO;
+		if (status != STORE_OK ||
+			seal_decode((struct seal *)&object->seals[i], sqlite3_column_blob(st, 0),
+				(size_t)sqlite3_column_bytes(st, 0)) < 0)
+			return error_set(err, PENSTOCK_E_CORRUPT,
+				"cannot read an object in '%s': an encrypted file has no seal",
+				db->store->root);
+	}
+	return 0;
+}
+
+static int corrupt_body(const struct store *store, struct penstock_error *err)
+{
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"cannot read an object in '%s': encrypted bytes are not those that were "
+		"written",
+		store->root);
+}
+
+/* Decrypts the body of an inline object into `out`, which has room for its size. */
+static int open_body(const struct store_object *object, const struct store_key *customer,
+	const uint8_t *body, void *out, struct penstock_error *err)
+{
+	struct store *store = object->store;
+	struct crypt crypt = {0};
+	struct seal seal;
+	int rc;
+
+	if (object->body_len != object->size + SEAL_SIZE + CRYPT_TAG ||
+		object->size > STORE_INLINE_MAX || seal_decode(&seal, body, SEAL_SIZE) < 0)
+		return corrupt_body(store, err);
+	rc = keys_crypt(store, customer, &seal, false, &crypt, err);
+	if (rc == 0 &&
+		crypt_decrypt(&crypt, 0, body + SEAL_SIZE, object->size + CRYPT_TAG, out) < 0)
+		rc = corrupt_body(store, err);
+	crypt_release(&crypt);
+	return rc;
+}
+
+/* Copies the body of the row. One with a key of the store is kept in clear text, so that all
+ * readers of the snapshot share the work. */
+static int read_body(struct store_object *object, const void *body, struct penstock_error *err)
+{
+	char *to = (char *)object->body;
+	int rc = 0;
+
+	if (object->encryption == STORE_OWN_KEY) {
+		rc = open_body(object, NULL, body, to, err);
+		object->body_len = object->size;
+	} else if (object->body_len) {
+		memcpy(to, body, object->body_len);
+	}
+	return rc;
+}
+
+int object_from_row(
+	struct db *db, sqlite3_stmt *st, struct store_object **out, struct penstock_error *err)
+{
+	struct store *store = db->store;
 	const void *layout = sqlite3_column_blob(st, 7);
 	size_t layout_len = (size_t)sqlite3_column_bytes(st, 7);
 	const void *headers = sqlite3_column_blob(st, 6);
@@ -62,17 +131,22 @@ int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object *
 	bool is_inline = sqlite3_column_type(st, 8) != SQLITE_NULL;
 	const void *body = sqlite3_column_blob(st, 8);
 	size_t body_len = (size_t)sqlite3_column_bytes(st, 8);
+	enum store_encryption encryption = store_encryption_of(
+		store_header_find(headers, headers_len, STORE_ENCRYPTION_HEADER));
 	size_t n_parts = 0, n_pieces = 0;
 	struct store_object *object;
+	int rc = 0;
 
 	if (layout_decode(layout, layout_len, NULL, &n_parts, NULL, &n_pieces) < 0)
 		return error_set(
 			err, PENSTOCK_E_CORRUPT, "invalid layout of an object in %s", store->root);
-	object = object_alloc(n_parts, n_pieces, headers_len, body_len);
+	object = object_alloc(
+		n_parts, n_pieces, encryption == STORE_PLAIN ? 0 : n_pieces, headers_len, body_len);
 	if (!object)
 		return error_memory(err);
 	atomic_init(&object->refs, 1);
 	object->store = store;
+	object->encryption = encryption;
 	object->size = (uint64_t)sqlite3_column_int64(st, 0);
 	object->modified_ns = sqlite3_column_int64(st, 1);
 	db_column_text(st, 2, object->etag, sizeof(object->etag));
@@ -88,19 +162,22 @@ int object_from_row(struct store *store, sqlite3_stmt *st, struct store_object *
 	version_name(object->version, object->modified_ns,
 		object->marker ? sqlite3_column_int(st, 11) != 0
 			       : !store_object_header(object, HEADER_VERSION));
-	if (!is_inline)
+	if (is_inline)
+		rc = read_body(object, body, err);
+	else
 		object->body = NULL;
-	else if (body_len)
-		memcpy((char *)object->body, body, body_len);
-	for (size_t i = 0; i < n_pieces; i++) {
+	if (object->seals)
+		rc = read_seals(db, object, err);
+	for (size_t i = 0; i < n_pieces && rc == 0; i++) {
 		object->blobs[i] = blob_pin(store, object->pieces[i].blob);
-		if (!object->blobs[i]) {
-			store_object_unref(object);
-			return error_memory(err);
-		}
+		if (!object->blobs[i])
+			rc = error_memory(err);
 	}
-	*out = object;
-	return 0;
+	if (rc < 0)
+		store_object_unref(object);
+	else
+		*out = object;
+	return rc;
 }
 
 enum store_status object_look_up(struct db *db, sqlite3_stmt *st, enum store_status missing,
@@ -108,7 +185,7 @@ enum store_status object_look_up(struct db *db, sqlite3_stmt *st, enum store_sta
 {
 	enum store_status status = db_look_up(db, st, missing, "read an object", err);
 
-	if (status == STORE_OK && object_from_row(db->store, st, out, err) < 0)
+	if (status == STORE_OK && object_from_row(db, st, out, err) < 0)
 		status = STORE_FAILED;
 	return status;
 }
@@ -116,6 +193,12 @@ enum store_status object_look_up(struct db *db, sqlite3_stmt *st, enum store_sta
 const char *store_object_header(const struct store_object *object, const char *name)
 {
 	return store_header_find(object->headers, object->headers_len, name);
+}
+
+bool store_object_is_shareable(const struct store_object *object, enum store_encryption encryption)
+{
+	/* An encrypted inline body would have to be encrypted again. */
+	return object->encryption == encryption && (encryption == STORE_PLAIN || !object->body);
 }
 
 /* Returns the piece that has the range, and makes `*offset` that in the piece; n_pieces if none has
@@ -137,7 +220,11 @@ const void *store_object_map(const struct store_object *object, uint64_t offset,
 	const char *map;
 
 	if (object->body)
-		return (const char *)object->body + offset;
+		return object->encryption == STORE_CUSTOMER_KEY
+			       ? NULL
+			       : (const char *)object->body + offset;
+	if (object->encryption != STORE_PLAIN)
+		return NULL;
 	i = piece_of(object, &offset, length);
 	if (i == object->n_pieces || object->n_pieces > MAPPED_PIECES)
 		return NULL;
@@ -154,7 +241,7 @@ int store_object_open(
 	struct stat st;
 	size_t i = piece_of(object, &offset, length);
 
-	if (i == object->n_pieces)
+	if (i == object->n_pieces || object->encryption != STORE_PLAIN)
 		return -1;
 	piece = &object->pieces[i];
 	fd = blob_open(object->store, piece->blob, NULL);
@@ -171,6 +258,9 @@ struct store_reader {
 	size_t piece; /* of the open file */
 	uint64_t start; /* of that piece within the object */
 	int fd;
+	struct opener *opener; /* of an encrypted object */
+	bool has_key;
+	struct store_key customer;
 };
 
 int store_reader_new(
@@ -180,10 +270,23 @@ int store_reader_new(
 
 	if (!reader)
 		return error_memory(err);
+	if (object->encryption != STORE_PLAIN) {
+		reader->opener = calloc(1, sizeof(*reader->opener));
+		if (!reader->opener) {
+			free(reader);
+			return error_memory(err);
+		}
+	}
 	reader->object = store_object_ref(object);
 	reader->fd = -1;
 	*out = reader;
 	return 0;
+}
+
+void store_reader_set_key(struct store_reader *reader, const struct store_key *customer)
+{
+	reader->customer = *customer;
+	reader->has_key = true;
 }
 
 void store_reader_free(struct store_reader *reader)
@@ -192,8 +295,34 @@ void store_reader_free(struct store_reader *reader)
 		return;
 	if (reader->fd >= 0)
 		close(reader->fd);
+	if (reader->opener)
+		crypt_release(&reader->opener->crypt);
+	free(reader->opener);
 	store_object_unref(reader->object);
+	explicit_bzero(&reader->customer, sizeof(reader->customer));
 	free(reader);
+}
+
+static const struct store_key *reader_key(const struct store_reader *reader)
+{
+	return reader->has_key ? &reader->customer : NULL;
+}
+
+/* Opens the file of the current piece. */
+static int reader_open(struct store_reader *reader, struct penstock_error *err)
+{
+	const struct store_object *object = reader->object;
+	_cleanup_close_ int fd = blob_open(object->store, object->pieces[reader->piece].blob, err);
+	int rc = fd < 0 ? -PENSTOCK_E_IO : 0;
+
+	if (rc == 0 && reader->opener) {
+		reader->opener->has = false;
+		rc = keys_crypt(object->store, reader_key(reader), &object->seals[reader->piece],
+			false, &reader->opener->crypt, err);
+	}
+	if (rc == 0)
+		reader->fd = take_fd(fd);
+	return rc;
 }
 
 /* Moves to the piece that holds `offset`. */
@@ -214,9 +343,33 @@ static int reader_seek(struct store_reader *reader, uint64_t offset, struct pens
 		close(take_fd(reader->fd));
 	reader->piece = piece;
 	reader->start = start;
-	if (reader->fd < 0)
-		reader->fd = blob_open(object->store, object->pieces[piece].blob, err);
-	return reader->fd < 0 ? -PENSTOCK_E_IO : 0;
+	return reader->fd < 0 ? reader_open(reader, err) : 0;
+}
+
+/* Decrypts the inline body of an object with a customer's key, once. */
+static int reader_open_body(struct store_reader *reader, struct penstock_error *err)
+{
+	struct opener *o = reader->opener;
+
+	if (o->has)
+		return 0;
+	o->has = open_body(reader->object, reader_key(reader), reader->object->body, o->plain,
+			 err) == 0;
+	return o->has ? 0 : -1;
+}
+
+static ssize_t reader_inline(struct store_reader *reader, uint64_t offset, void *data, size_t len,
+	struct penstock_error *err)
+{
+	const char *body = reader->object->body;
+
+	if (reader->object->encryption == STORE_CUSTOMER_KEY) {
+		if (reader_open_body(reader, err) < 0)
+			return -1;
+		body = (const char *)reader->opener->plain;
+	}
+	memcpy(data, body + offset, len);
+	return (ssize_t)len;
 }
 
 ssize_t store_reader_read(struct store_reader *reader, uint64_t offset, void *data, size_t len,
@@ -229,10 +382,8 @@ ssize_t store_reader_read(struct store_reader *reader, uint64_t offset, void *da
 		return 0;
 	if (len > object->size - offset)
 		len = (size_t)(object->size - offset);
-	if (object->body) {
-		memcpy(data, (const char *)object->body + offset, len);
-		return (ssize_t)len;
-	}
+	if (object->body)
+		return reader_inline(reader, offset, data, len, err);
 	while (done < len) {
 		const struct store_piece *piece;
 		uint64_t within, want;
@@ -245,8 +396,13 @@ ssize_t store_reader_read(struct store_reader *reader, uint64_t offset, void *da
 		want = piece->length - within;
 		if (want > len - done)
 			want = len - done;
-		n = fs_pread_all(reader->fd, (char *)data + done, (size_t)want,
-			(off_t)(piece->offset + within));
+		within += piece->offset;
+		n = reader->opener ? opener_read(reader->opener, reader->fd, within,
+					     (char *)data + done, (size_t)want)
+				   : fs_pread_all(reader->fd, (char *)data + done, (size_t)want,
+					     (off_t)within);
+		if (n < 0 && errno == EBADMSG)
+			return corrupt_body(object->store, err), -1;
 		if (n < 0)
 			return error_errno(err, errno, "cannot read from the store at %s",
 				       object->store->root),

@@ -46,6 +46,7 @@ SQL(CONFIG_GET, "SELECT c.value FROM buckets b JOIN configs c ON c.bucket=b.id W
 		"c.name=?2")
 SQL(CONFIG_LIST, "SELECT b.name,c.value FROM configs c JOIN buckets b ON b.id=c.bucket WHERE "
 		 "c.name=?1 ORDER BY b.name")
+SQL(CONFIG_ANY, "SELECT 1 FROM configs WHERE name=?1 LIMIT 1")
 SQL(CONFIG_OF, "SELECT value FROM configs WHERE bucket=?1 AND name=?2")
 SQL(CONFIG_SET, "INSERT OR REPLACE INTO configs(bucket,name,value) VALUES(?1,?2,?3)")
 SQL(CONFIG_DROP, "DELETE FROM configs WHERE bucket=?1 AND name=?2")
@@ -116,7 +117,8 @@ SQL(VERSION_TIME_NULL,
 	"SELECT modified FROM versions WHERE bucket=?1 AND key=?2 AND is_null "
 	"UNION ALL SELECT modified FROM objects WHERE bucket=?1 AND key=?2 AND " IS_NULL_VERSION)
 
-SQL(BLOB_ADD, "INSERT INTO blobs(id,refs,size) VALUES(?1,1,?2)")
+SQL(BLOB_ADD, "INSERT INTO blobs(id,refs,size,seal) VALUES(?1,1,?2,NULLIF(?3,x''))")
+SQL(BLOB_SEAL, "SELECT seal FROM blobs WHERE id=?1")
 SQL(BLOB_HAS, "SELECT 1 FROM blobs WHERE id=?1")
 SQL(BLOB_REF, "UPDATE blobs SET refs=refs+1 WHERE id=?1")
 SQL(BLOB_UNREF, "UPDATE blobs SET refs=refs-1 WHERE id=?1 RETURNING refs")
@@ -127,6 +129,10 @@ SQL(EVENT_ADD, "INSERT INTO events(target,added,document) VALUES(?1,?2,?3)")
 SQL(EVENT_LIST, "SELECT id,added,document FROM events WHERE target=?1 ORDER BY id LIMIT ?2")
 SQL(EVENT_REMOVE, "DELETE FROM events WHERE id=?1")
 SQL(EVENT_COUNT, "SELECT count(*) FROM events")
+
+SQL(KEY_LIST, "SELECT id,wrapped FROM keys ORDER BY id")
+SQL(KEY_ADD, "INSERT OR IGNORE INTO keys(id,wrapped) VALUES(?1,?2)")
+SQL(KEY_SET, "UPDATE keys SET wrapped=?2 WHERE id=?1")
 
 SQL(UPLOAD_ADD, "INSERT INTO uploads(bucket,key,id,started,ck_algorithm,ck_type,headers) "
 		"VALUES(?1,?2,?3,?4,?5,?6,?7)")
@@ -175,10 +181,11 @@ SQL(CURSOR_VERSION_OF_KEY, CURSOR_VERSION "v.bucket=?1 AND v.key=?2 AND v.modifi
 					  "v.modified DESC LIMIT 1")
 SQL(CURSOR_VERSION_AFTER_KEY, CURSOR_VERSION "(v.bucket,v.key)>(?1,?2) ORDER BY "
 					     "v.bucket,v.key,v.modified DESC LIMIT 1")
-SQL(CURSOR_PART, "SELECT p.size,p.modified,p.etag,u.ck_algorithm,'FULL_OBJECT',p.ck_value,x'',"
-		 "p.layout,NULL,0,0,0,b.name,u.bucket,u.key,p.number,p.upload FROM parts p "
-		 "LEFT JOIN uploads u ON u.id=p.upload LEFT JOIN buckets b ON b.id=u.bucket WHERE "
-		 "(p.upload,p.number)>(?1,?2) ORDER BY p.upload,p.number LIMIT 1")
+SQL(CURSOR_PART,
+	"SELECT p.size,p.modified,p.etag,u.ck_algorithm,'FULL_OBJECT',p.ck_value,"
+	"ifnull(u.headers,x''),p.layout,NULL,0,0,0,b.name,u.bucket,u.key,p.number,p.upload FROM parts p "
+	"LEFT JOIN uploads u ON u.id=p.upload LEFT JOIN buckets b ON b.id=u.bucket WHERE "
+	"(p.upload,p.number)>(?1,?2) ORDER BY p.upload,p.number LIMIT 1")
 SQL(HAS_OBJECT, "SELECT 1 FROM objects WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(HAS_VERSION, "SELECT 1 FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(HAS_PART, "SELECT 1 FROM parts WHERE upload=?1 AND number=?2 AND modified=?3")
@@ -191,7 +198,7 @@ SQL(CHECK_ROWS,
 	"versions v LEFT JOIN buckets b ON b.id=v.bucket UNION ALL SELECT "
 	"2,u.bucket,u.key,p.number,p.size,p.layout,NULL,b.name FROM parts p LEFT JOIN uploads u ON "
 	"u.id=p.upload LEFT JOIN buckets b ON b.id=u.bucket")
-SQL(CHECK_BLOBS, "SELECT id,refs,size FROM blobs ORDER BY id")
+SQL(CHECK_BLOBS, "SELECT id,refs,size,seal IS NOT NULL FROM blobs ORDER BY id")
 SQL(REPAIR_REFS, "UPDATE blobs SET refs=?2 WHERE id=?1")
 SQL(REPAIR_BLOB, "INSERT INTO blobs(id,refs,size) VALUES(?1,?2,?3)")
 SQL(REPAIR_BUCKET,

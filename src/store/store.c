@@ -108,6 +108,19 @@ static int find_next_blob(struct store *store, struct penstock_error *err)
 	return 0;
 }
 
+static int find_default_encryption(struct store *store, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(
+		store->writer, SQL_CONFIG_ANY, "t", STORE_ENCRYPTION_CONFIG);
+	int rc = db_step(store->writer, st);
+
+	atomic_store(&store->encrypts, rc == SQLITE_ROW);
+	if (rc == SQLITE_ROW || rc == SQLITE_DONE)
+		return 0;
+	db_error(store->writer, rc, "read the store's state", err);
+	return -PENSTOCK_E_IO;
+}
+
 /* A store that was closed properly has nothing to sweep. */
 static int start_sweep(struct store *store, struct penstock_error *err)
 {
@@ -132,6 +145,7 @@ static void store_dispose(struct store *store)
 		db_close(db);
 	}
 	cache_free(store->cache);
+	keys_free(store->keys);
 	db_close(store->writer);
 	if (store->root_fd >= 0)
 		close(store->root_fd);
@@ -173,7 +187,8 @@ static void init_locks(struct store *store)
 }
 
 /* The first reader checks the format. */
-static int open_guest(struct store *store, struct penstock_error *err)
+static int open_guest(
+	struct store *store, const struct store_options *options, struct penstock_error *err)
 {
 	int rc = open_root(store, err);
 
@@ -184,20 +199,23 @@ static int open_guest(struct store *store, struct penstock_error *err)
 	if (rc == 0) {
 		_cleanup_reader_ struct db *db = db_reader(store, err);
 
-		rc = db ? 0 : -(int)err->code;
+		rc = db ? keys_open_guest(store, db, options->master_key, err) : -(int)err->code;
 	}
 	return rc;
 }
 
-static int open_owner(struct store *store, bool keep_orphans, struct penstock_error *err)
+static int open_owner(
+	struct store *store, const struct store_options *options, struct penstock_error *err)
 {
 	int rc;
 
 	if ((rc = prepare_root(store, err)) < 0 || (rc = relaxed_recover(store, err)) < 0 ||
 		(rc = db_open(store, true, &store->writer, err)) < 0 ||
+		(rc = keys_open(store, options->master_key, err)) < 0 ||
+		(rc = find_default_encryption(store, err)) < 0 ||
 		(rc = find_next_blob(store, err)) < 0 || (rc = event_count(store, err)) < 0 ||
 		(rc = sync_root(store, err)) < 0 ||
-		(!keep_orphans && (rc = start_sweep(store, err)) < 0) ||
+		(!options->keep_orphans && (rc = start_sweep(store, err)) < 0) ||
 		(store->relaxed && (rc = relaxed_start(store, err)) < 0))
 		return rc;
 	return committer_start(store, err);
@@ -221,8 +239,8 @@ int store_open(struct store **out, const struct store_options *options, struct p
 	store->root = strdup(options->root);
 	rc = store->root ? cache_new(&store->cache, err) : error_memory(err);
 	if (rc == 0)
-		rc = store->guest ? open_guest(store, err)
-				  : open_owner(store, options->keep_orphans, err);
+		rc = store->guest ? open_guest(store, options, err)
+				  : open_owner(store, options, err);
 	if (rc < 0)
 		goto failed;
 	*out = store;

@@ -73,6 +73,7 @@ enum store_status {
 
 struct store_options {
 	const char *root; /* created (0700) if missing */
+	const char *master_key; /* path of the file of the master key; NULL for ROOT/master-key */
 	bool relaxed;
 	/* Relaxed only: everything is synced this long after a change. 0 for STORE_RELAXED_MS. */
 	int64_t relaxed_ms;
@@ -228,6 +229,45 @@ enum store_status store_event_remove(
 size_t store_event_count(const struct store *store);
 uint64_t store_event_dropped(const struct store *store);
 
+/* --- encryption ----------------------------------------------------------------------------- */
+
+/* The encryption of the bytes of an object. The names, headers, sizes, ETags and checksums of
+ * objects are not encrypted. */
+enum store_encryption {
+	STORE_PLAIN,
+	STORE_OWN_KEY, /* with a key of the store */
+	STORE_CUSTOMER_KEY, /* with a key that each request brings, and the store forgets */
+};
+#define STORE_KEY_SIZE 32
+struct store_key {
+	uint8_t bytes[STORE_KEY_SIZE];
+};
+
+/* An object or an upload whose bytes are encrypted has this header of the store. The caller adds it
+ * to the headers, and encrypts the body likewise. */
+#define STORE_ENCRYPTION_HEADER ":encryption"
+#define STORE_ENCRYPTION_SIZE	112
+/* Makes its text; `customer` is NULL for a key of the store. */
+int store_encryption_format(const struct store_key *customer,
+	char out[static STORE_ENCRYPTION_SIZE], struct penstock_error *err);
+/* `text` is NULL for an object without the header. */
+enum store_encryption store_encryption_of(const char *text);
+/* Sets *same if the text of a STORE_CUSTOMER_KEY was made with this key. */
+int store_encryption_check(
+	const char *text, const struct store_key *key, bool *same, struct penstock_error *err);
+
+/* Makes an ETag of the MD5 of bytes that are encrypted with a customer's key: the same bytes and
+ * the same key have the same ETag, which does not show their MD5. */
+int store_customer_etag(const struct store_key *key, const uint8_t md5[static 16],
+	char out[static 33], struct penstock_error *err);
+
+/* Gets the encryption of new objects of a bucket for requests that name none: STORE_PLAIN or
+ * STORE_OWN_KEY. Costs nothing as long as no bucket has one. */
+enum store_status store_default_encryption(struct store *store, const char *bucket,
+	enum store_encryption *out, struct penstock_error *err);
+/* The configuration of a bucket that has it; any text means STORE_OWN_KEY. */
+#define STORE_ENCRYPTION_CONFIG "encryption"
+
 /* --- incoming bodies ------------------------------------------------------------------------ */
 
 #define STORE_SIZE_UNKNOWN UINT64_MAX
@@ -238,12 +278,15 @@ uint64_t store_event_dropped(const struct store *store);
 /* `size` is a hint. If `may_inline` is false the body is a file regardless of its size. */
 int store_body_new(struct store *store, uint64_t size, bool may_inline, struct store_body **out,
 	struct penstock_error *err);
+/* Encrypts the body; called before its first byte. `customer` is NULL for a key of the store. */
+int store_body_encrypt(
+	struct store_body *body, const struct store_key *customer, struct penstock_error *err);
 int store_body_write(
 	struct store_body *body, const void *data, size_t len, struct penstock_error *err);
 /* Returns all bytes written, if they are in memory until the body is synced, else NULL. */
 const void *store_body_held(const struct store_body *body);
 /* Reads exactly `len` bytes from a body that is a file and not yet synced. */
-int store_body_read(const struct store_body *body, uint64_t offset, void *data, size_t len,
+int store_body_read(struct store_body *body, uint64_t offset, void *data, size_t len,
 	struct penstock_error *err);
 uint64_t store_body_size(const struct store_body *body);
 /* Returns true if store_body_sync() has nothing to wait for. */
@@ -295,6 +338,7 @@ struct store_object {
 	char version[STORE_VERSION_SIZE];
 	bool versioned; /* the bucket is not STORE_UNVERSIONED */
 	bool marker; /* a delete marker, which has no content */
+	enum store_encryption encryption;
 	struct store_checksum checksum;
 	/* The stored headers, as in store/header.h. */
 	const char *headers;
@@ -304,7 +348,10 @@ struct store_object {
 	size_t n_pieces;
 	const struct store_piece *pieces;
 	struct store_blob **blobs; /* of the pieces, pinned */
-	const void *body; /* of an inline object, else NULL */
+	const struct seal *seals; /* of the pieces, if they are encrypted */
+	/* Of an inline object, else NULL; as in the row if it has a customer's key. */
+	const void *body;
+	size_t body_len;
 };
 
 /* STORE_NO_SUCH_KEY: `*out` is the delete marker, or NULL if there is none. */
@@ -323,20 +370,23 @@ static inline void store_object_unrefp(struct store_object **object)
 {
 	store_object_unref(*object);
 }
+/* Returns true if a copy with this encryption may share the bytes of an object, if a customer's key
+ * is the same. Otherwise the copy needs a body. */
+bool store_object_is_shareable(const struct store_object *object, enum store_encryption encryption);
 /* Returns the value of a stored header, or NULL. `name` is in lower case. */
 const char *store_object_header(const struct store_object *object, const char *name);
 /*
  * Returns a range that lies within the object in memory: in the inline body, or in a mapped file.
- * Returns NULL if it is in several pieces or cannot be mapped; read it then. Valid as long as the
- * object. Pass it to the kernel only (send): a disk error under a mapping raises SIGBUS in code
- * that reads it.
+ * Returns NULL if it is in several pieces, encrypted, or cannot be mapped; read it then. Valid as
+ * long as the object. Pass it to the kernel only (send): a disk error under a mapping raises SIGBUS
+ * in code that reads it.
  */
 const void *store_object_map(const struct store_object *object, uint64_t offset, uint64_t length);
 
 /*
  * Opens the file that contains these bytes contiguously, from `*at` in it: for sendfile(). The
- * caller closes it; it stays valid without the object. Returns -1 if the bytes are in the row or in
- * several pieces; map or read them then.
+ * caller closes it; it stays valid without the object. Returns -1 if the bytes are in the row, in
+ * several pieces or encrypted; map or read them then.
  */
 int store_object_open(
 	const struct store_object *object, uint64_t offset, uint64_t length, uint64_t *at);
@@ -345,6 +395,8 @@ int store_object_open(
 struct store_reader;
 int store_reader_new(
 	struct store_object *object, struct store_reader **out, struct penstock_error *err);
+/* Sets the key of a customer, which the reader wipes at its end. */
+void store_reader_set_key(struct store_reader *reader, const struct store_key *customer);
 /* Returns fewer bytes than `len` only at the end of the object; -1 with `err` set. */
 ssize_t store_reader_read(struct store_reader *reader, uint64_t offset, void *data, size_t len,
 	struct penstock_error *err);

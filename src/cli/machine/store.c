@@ -344,6 +344,9 @@ static int run_store(const struct cli *cli)
 		r = check_root(action, root, &err);
 	options = action->options;
 	options.root = root;
+	options.master_key = cli_value(cli, "master-key");
+	if (!options.master_key)
+		options.master_key = str_env("PENSTOCK_MASTER_KEY_FILE");
 	catch_signals();
 	if (r == 0)
 		r = store_open(&store, &options, &err);
@@ -389,6 +392,9 @@ const struct command command_store = {
 	.options = OPTIONS(
 		{0, "root", "DIR",
 			"Directory of the store. Default: the embedded store of this home"},
+		{0, "master-key", "FILE",
+			"File of the master key of encrypted objects. Default: "
+			"$PENSTOCK_MASTER_KEY_FILE, else DIR/master-key"},
 		{0, "json", NULL, "stat: print an object"},
 		{0, "rate", "SIZE", "scrub: read at most this many bytes in a second, such as 50M"},
 		{0, "restart", NULL, "scrub: start over, even if the last scrub was interrupted"}),

@@ -47,7 +47,7 @@ struct hasher {
 
 static int lane_fill(struct lane *lane, struct penstock_error *err)
 {
-	const struct store_body *body = lane->req->body.object;
+	struct store_body *body = lane->req->body.object;
 	uint64_t left = lane->size - lane->read;
 	const uint8_t *held = store_body_held(body);
 

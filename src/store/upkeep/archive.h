@@ -3,7 +3,8 @@
  *
  *	penstock-store.json	{"format": 1}
  *	BUCKET/bucket.json	name, time, region, versioning, configurations
- *	BUCKET/1		the bytes of the first object or version; a marker has none
+ *	BUCKET/1		the bytes of the first object or version; a marker has none;
+ *				BUCKET/1.encrypted if the store encrypts them
  *	BUCKET/1.json		key, time, checksums, headers, parts; CRC64NVME of the bytes
  *	BUCKET/end.json		{"objects": 1, "bytes": 5}
  *	end.json		{"buckets": 1}
@@ -26,6 +27,8 @@
 #include "store/upkeep/internal.h"
 
 #define EXPORT_FORMAT 1
+/* The end of the name of bytes that the store encrypts; the archive has them in clear text. */
+#define EXPORT_ENCRYPTED ".encrypted"
 
 /* --- tar (tar.c) ----------------------------------------------------------------------------- */
 

@@ -174,14 +174,14 @@ static int copy_files(struct backup *b, struct penstock_error *err)
 	}
 	sqlite3_finalize(st);
 	return rc == 0 && step != SQLITE_DONE
-		? error_set(err, PENSTOCK_E_IO, "cannot read '%s/" NEW_DATABASE "'", b->dir)
-			  : rc;
+		       ? error_set(err, PENSTOCK_E_IO, "cannot read '%s/" NEW_DATABASE "'", b->dir)
+		       : rc;
 }
 
 /* --- everything else ------------------------------------------------------------------------- */
 
 /* Files of the root that belong to the state of a store; most stores lack some. */
-static const char *const extras[] = {"credentials"};
+static const char *const extras[] = {"credentials", "master-key"};
 
 static int copy_extra(struct backup *b, const char *name, struct penstock_error *err)
 {

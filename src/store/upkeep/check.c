@@ -121,7 +121,7 @@ static int survey_row(
 	const void *layout = sqlite3_column_blob(st, 5);
 	size_t len = (size_t)sqlite3_column_bytes(st, 5), n_parts = 0, n = 0;
 	bool is_inline = sqlite3_column_type(st, 6) != SQLITE_NULL;
-	uint64_t size = (uint64_t)sqlite3_column_int64(st, 4);
+	uint64_t size = (uint64_t)sqlite3_column_int64(st, 4), length;
 	_cleanup_free_ struct store_piece *pieces = NULL;
 	int kind = sqlite3_column_int(st, 0);
 
@@ -141,7 +141,11 @@ static int survey_row(
 	if (!pieces)
 		return error_memory(err);
 	layout_decode(layout, len, NULL, &n_parts, pieces, &n);
-	if ((is_inline ? (uint64_t)sqlite3_column_int64(st, 6) : length_of(pieces, n)) != size)
+	length = length_of(pieces, n);
+	if (is_inline)
+		length = (uint64_t)sqlite3_column_int64(st, 6);
+	/* An encrypted body has a seal and a tag, too. */
+	if (length != size && !(is_inline && length == size + SEAL_SIZE + CRYPT_TAG))
 		found(s, UPKEEP_ROW, false, "the size of %s is not that of its bytes",
 			buf_str(name));
 	if (add_uses(s, pieces, n) < 0)
@@ -193,12 +197,24 @@ static int64_t file_size(struct survey *s, uint64_t id, char path[static BLOB_PA
 	return fstatat(s->store->root_fd, path, &st, 0) < 0 ? -1 : (int64_t)st.st_size;
 }
 
-/* A row of `blobs`, and the rows that use it. */
-static int survey_blob(struct survey *s, uint64_t id, int64_t refs, uint64_t size, size_t uses,
-	uint64_t end, struct penstock_error *err)
+/* A row of `blobs`. */
+struct survey_file {
+	uint64_t id, size;
+	int64_t refs;
+	bool encrypted;
+};
+
+/* Such a row, and the rows that use it. */
+static int survey_blob(struct survey *s, const struct survey_file *file, size_t uses, uint64_t end,
+	struct penstock_error *err)
 {
 	char path[BLOB_PATH_SIZE];
-	int64_t on_disk = file_size(s, id, path);
+	int64_t on_disk = file_size(s, file->id, path), refs = file->refs;
+	uint64_t id = file->id, size = file->size;
+
+	/* Its size is that of the bytes in clear text. */
+	if (on_disk > 0 && file->encrypted)
+		on_disk = (int64_t)crypt_plain_size((uint64_t)on_disk);
 
 	s->report->files++;
 	if (!uses) {
@@ -283,8 +299,12 @@ static int survey_blobs(struct survey *s, struct penstock_error *err)
 		if (r == 0 && at < s->n_uses && s->uses[at].blob == id)
 			uses = take_uses(s, &at, &end);
 		if (r == 0)
-			r = survey_blob(s, id, sqlite3_column_int64(st, 1),
-				(uint64_t)sqlite3_column_int64(st, 2), uses, end, err);
+			r = survey_blob(s,
+				&(struct survey_file){.id = id,
+					.refs = sqlite3_column_int64(st, 1),
+					.size = (uint64_t)sqlite3_column_int64(st, 2),
+					.encrypted = sqlite3_column_int(st, 3) != 0},
+				uses, end, err);
 		if (r < 0)
 			return r;
 	}

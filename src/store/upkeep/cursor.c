@@ -56,7 +56,7 @@ static int take_row(
 	if (at->stage == CURSOR_PARTS)
 		row->part = (unsigned)sqlite3_column_int(st, 15);
 	pthread_rwlock_rdlock(&at->db->store->pinning);
-	rc = object_from_row(at->db->store, st, &row->object, err);
+	rc = object_from_row(at->db, st, &row->object, err);
 	pthread_rwlock_unlock(&at->db->store->pinning);
 	return rc;
 }

@@ -61,7 +61,13 @@ static int export_body(struct exporter *e, struct cursor_row *row, struct pensto
 	char member[TAR_NAME_SIZE];
 	enum verify_result result;
 
-	snprintf(member, sizeof(member), "%s/%llu", row->bucket, (unsigned long long)e->number);
+	if (row->object->encryption == STORE_CUSTOMER_KEY) {
+		error_set(
+			err, PENSTOCK_E_UNSUPPORTED, "it is encrypted with the key of a customer");
+		return damaged(e, row, err);
+	}
+	snprintf(member, sizeof(member), "%s/%llu%s", row->bucket, (unsigned long long)e->number,
+		row->object->encryption == STORE_OWN_KEY ? EXPORT_ENCRYPTED : "");
 	tar_begin(e->out, member, row->object->size);
 	e->crc = 0;
 	result = verify_object(row->object, &e->sink, err);

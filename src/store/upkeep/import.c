@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "s3/sum/checksum.h"
 #include "s3/uri.h"
+#include "store/header.h"
 #include "store/upkeep/archive.h"
 
 #define BLOCK	      ((size_t)MIB)
@@ -162,7 +163,8 @@ static int write_version(struct store *store, int64_t bucket, const struct objec
 		row->layout->len);
 
 	if (st && row->body)
-		sqlite3_bind_blob64(st, 13, row->size ? row->body : "", row->size, SQLITE_STATIC);
+		sqlite3_bind_blob64(
+			st, 13, row->body_len ? row->body : "", row->body_len, SQLITE_STATIC);
 	return db_run(st);
 }
 
@@ -196,11 +198,13 @@ static int apply_object(struct store *store, struct txn *txn)
 		rc = 0;
 	}
 	if (body && store_body_is_inline(body)) {
-		row.body = body_data(body);
+		row.body = body_data(body, &row.body_len);
 	} else if (body) {
 		n = 1;
 		rc = body_piece(body, &piece);
 	}
+	if (rc == 0 && body)
+		rc = body_keep_key(body);
 	if (rc == 0 && layout_encode(&layout, o->parts, o->n_parts, &piece, n) < 0)
 		rc = SQLITE_NOMEM;
 	if (rc)
@@ -236,6 +240,13 @@ static int read_document(
 		    : error_set(err, PENSTOCK_E_CORRUPT, "'%s' of the archive is invalid", m->name);
 }
 
+static bool is_encrypted(const struct tar_member *m)
+{
+	size_t len = strlen(m->name), type = strlen(EXPORT_ENCRYPTED);
+
+	return len > type && strcmp(m->name + len - type, EXPORT_ENCRYPTED) == 0;
+}
+
 static int read_body(struct importer *im, struct tar_member *m, struct penstock_error *err)
 {
 	uint8_t digest[CHECKSUM_MAX_SIZE];
@@ -243,6 +254,8 @@ static int read_body(struct importer *im, struct tar_member *m, struct penstock_
 	ssize_t n;
 	int rc = store_body_new(im->store, m->size, true, &im->body, err);
 
+	if (rc == 0 && is_encrypted(m))
+		rc = store_body_encrypt(im->body, NULL, err);
 	if (rc == 0 && !m->size)
 		rc = store_body_write(im->body, "", 0, err);
 	while (rc == 0 && (n = tar_read(im->in, m, im->block, BLOCK, err)) != 0) {
@@ -295,6 +308,20 @@ static int end_bucket(struct importer *im, json_t *json, struct penstock_error *
 	return rc;
 }
 
+/* The name of the bytes and the headers agree; then seals the body. */
+static int check_encryption(
+	struct importer *im, const struct export_object *o, struct penstock_error *err)
+{
+	enum store_encryption wanted = store_encryption_of(
+		store_header_find(buf_str(&o->headers), o->headers.len, STORE_ENCRYPTION_HEADER));
+	enum store_encryption is = body_is_encrypted(im->body) ? STORE_OWN_KEY : STORE_PLAIN;
+
+	if (wanted != is)
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"the encryption of s3://%s/%s is unclear in the archive", im->name, o->key);
+	return body_seal(im->body, err);
+}
+
 static int take_object(struct importer *im, json_t *json, struct penstock_error *err)
 {
 	_cleanup_(export_object_release) struct export_object o = {
@@ -309,6 +336,9 @@ static int take_object(struct importer *im, json_t *json, struct penstock_error 
 		(im->body && (store_body_size(im->body) != o.size || strcmp(im->crc, o.crc) != 0)))
 		return error_set(err, PENSTOCK_E_CORRUPT,
 			"the bytes of s3://%s/%s are damaged in the archive", im->name, o.key);
+	rc = im->body ? check_encryption(im, &o, err) : 0;
+	if (rc < 0)
+		return rc;
 	rc = run(im, &t, err);
 	if (rc < 0)
 		return rc;

@@ -55,7 +55,7 @@ void cursor_describe(const struct cursor *at, const struct cursor_row *row, stru
 
 enum verify_result {
 	VERIFY_GOOD,
-	VERIFY_NOTHING, /* read, but there is no checksum of it */
+	VERIFY_NOTHING, /* there is no checksum of it, or no key */
 	VERIFY_DAMAGED, /* the message names the checksum */
 	VERIFY_FAILED, /* it cannot be read; or the sink failed */
 };
@@ -64,7 +64,8 @@ struct verify_sink {
 	int (*write)(
 		struct verify_sink *sink, const void *data, size_t len, struct penstock_error *err);
 };
-/* Reads all of an object and compares it with its checksums, those of its parts, or its ETag. */
+/* Reads all of an object, unless it has the key of a customer, and compares it with its checksums,
+ * those of its parts, or its ETag. */
 enum verify_result verify_object(
 	struct store_object *object, struct verify_sink *sink, struct penstock_error *err);
 

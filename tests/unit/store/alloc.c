@@ -156,6 +156,83 @@ static bool read_large(struct fixture *f, struct penstock_error *err)
 	return good;
 }
 
+/* --- encrypted objects ------------------------------------------------------------------------ */
+
+static const struct store_key customer = {{1}};
+
+static bool put_sealed(struct fixture *f, const char *key, const struct store_key *with,
+	const char *text, struct penstock_error *err)
+{
+	static char headers[sizeof(STORE_ENCRYPTION_HEADER) + STORE_ENCRYPTION_SIZE] =
+		STORE_ENCRYPTION_HEADER;
+	char *value = headers + sizeof(STORE_ENCRYPTION_HEADER);
+	struct store_put put = {.bucket = "b", .key = key, .etag = "new", .headers = headers};
+	size_t len = strlen(text);
+	bool good = store_encryption_format(with, value, err) == 0 &&
+		    store_body_new(f->store, len, true, &put.body, err) == 0 &&
+		    store_body_encrypt(put.body, with, err) == 0 &&
+		    store_body_write(put.body, text, len, err) == 0 &&
+		    store_body_sync(put.body, err) == 0;
+
+	put.headers_len = sizeof(STORE_ENCRYPTION_HEADER) + strlen(value) + 1;
+	good = good && store_put(f->store, &put, err) == STORE_OK;
+	store_body_free(put.body);
+	return good;
+}
+
+static bool read_sealed(struct fixture *f, const char *key, const struct store_key *with,
+	const char *text, struct penstock_error *err)
+{
+	static char data[FILE_SIZE];
+	ssize_t len = (ssize_t)strlen(text);
+	struct store_object *object = NULL;
+	struct store_reader *reader = NULL;
+	bool good = store_object_get(f->store, "b", key, &object, err) == STORE_OK &&
+		    store_reader_new(object, &reader, err) == 0;
+
+	if (good && with)
+		store_reader_set_key(reader, with);
+	good = good && store_reader_read(reader, 0, data, FILE_SIZE, err) == len;
+	if (good)
+		assert_memory_equal(data, text, (size_t)len);
+	store_reader_free(reader);
+	store_object_unref(object);
+	return good;
+}
+
+static const struct sealed_case {
+	const char *key;
+	const struct store_key *with;
+	const char *text;
+} sealed[] = {{"sealed-1", NULL, "small"}, {"sealed-2", NULL, large},
+	{"sealed-3", &customer, "own"}, {"sealed-4", &customer, large}};
+
+static bool encrypt(struct fixture *f, struct penstock_error *err)
+{
+	bool good = true;
+
+	for (size_t i = 0; good && i < sizeof(sealed) / sizeof(sealed[0]); i++) {
+		const struct sealed_case *c = &sealed[i];
+
+		good = put_sealed(f, c->key, c->with, c->text, err) &&
+		       read_sealed(f, c->key, c->with, c->text, err);
+	}
+	return good;
+}
+
+static void check_encrypted(struct fixture *f, bool done)
+{
+	for (size_t i = 0; i < sizeof(sealed) / sizeof(sealed[0]); i++) {
+		const struct sealed_case *c = &sealed[i];
+		struct store_delete item = {.key = c->key};
+		bool there = read_sealed(f, c->key, c->with, c->text, NULL);
+
+		assert_true(there || !done);
+		assert_int_equal(store_delete(f->store, "b", &item, 1, NULL), STORE_OK);
+		assert_true(there == item.existed);
+	}
+}
+
 static bool list_all(struct fixture *f, struct penstock_error *err)
 {
 	struct store_list list = {0};
@@ -250,6 +327,7 @@ static const struct step steps[] = {
 	{"list", list_all, check_nothing},
 	{"bucket", make_bucket, check_bucket},
 	{"upload", upload, check_upload},
+	{"encrypt", encrypt, check_encrypted},
 };
 
 /* Each step runs on a newly opened store, so that nothing is prepared or cached. */

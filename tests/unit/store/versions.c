@@ -480,6 +480,7 @@ static void a_store_of_the_first_format_is_upgraded(void **state)
 	assert_int_equal(put(f, "k", "etag", "old"), STORE_OK);
 	store_close(f->store);
 	exec(f, "ALTER TABLE buckets DROP COLUMN versioning; DROP TABLE versions; DROP TABLE configs");
+	exec(f, "ALTER TABLE blobs DROP COLUMN seal; DROP TABLE keys");
 	exec(f, "DROP TABLE events; PRAGMA user_version=1");
 	fixture_open(f, false);
 

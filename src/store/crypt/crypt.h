@@ -1,0 +1,100 @@
+/*
+ * Encryption of bodies: AES-256-GCM in chunks, so that a range is read, and verified, without the
+ * rest of its file.
+ *
+ *	struct crypt c = {0};
+ *
+ *	r = crypt_init(&c, key, &seal, true, err);
+ *	if (r == 0)
+ *		r = crypt_encrypt(&c, 0, plain, len, out);	// len + CRYPT_TAG bytes
+ *	crypt_release(&c);
+ *
+ * Each body has a data key of its own, derived from a key and the salt in its seal. So the number
+ * of a chunk is its nonce: no two chunks have the same key and the same nonce. A body is encrypted
+ * once, and never changed.
+ */
+#ifndef STORE_CRYPT_CRYPT_H
+#define STORE_CRYPT_CRYPT_H
+
+#include <openssl/evp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/limits.h"
+#include "store/store.h"
+
+struct penstock_error;
+
+#define CRYPT_TAG    16
+#define CRYPT_CHUNK  ((size_t)16 * KIB)
+#define CRYPT_STRIDE (CRYPT_CHUNK + CRYPT_TAG) /* of chunks in a file */
+#define CRYPT_BATCH  4 /* chunks that are read or written at a time */
+
+/* The origin of a body's data key; stored with the body. */
+struct seal {
+	uint64_t key; /* the store key; 0 for the key of a customer */
+	uint8_t salt[16];
+};
+#define SEAL_SIZE 24
+void seal_encode(const struct seal *seal, uint8_t out[static SEAL_SIZE]);
+/* Returns -1 if it has another length. */
+int seal_decode(struct seal *out, const void *data, size_t len);
+
+/* The cipher with the data key of a body, in one direction. */
+struct crypt {
+	EVP_CIPHER_CTX *ctx;
+	bool encrypts;
+};
+int crypt_init(struct crypt *c, const struct store_key *key, const struct seal *seal, bool encrypts,
+	struct penstock_error *err);
+void crypt_release(struct crypt *c);
+/* Encrypts a chunk; `out` gets CRYPT_TAG more bytes. Returns -1 on failure. */
+int crypt_encrypt(struct crypt *c, uint64_t chunk, const void *plain, size_t len, uint8_t *out);
+/* Decrypts `len` bytes, CRYPT_TAG more than `out` gets. Returns -1 if the bytes are not those that
+ * were encrypted. */
+int crypt_decrypt(struct crypt *c, uint64_t chunk, const uint8_t *data, size_t len, void *out);
+
+/* Encrypts one key with another, under a random nonce. */
+#define CRYPT_WRAPPED (12 + STORE_KEY_SIZE + CRYPT_TAG)
+int crypt_wrap(const struct store_key *with, const struct store_key *key,
+	uint8_t out[static CRYPT_WRAPPED], struct penstock_error *err);
+/* Returns 1 if it was wrapped by another key. */
+int crypt_unwrap(const struct store_key *with, const uint8_t wrapped[static CRYPT_WRAPPED],
+	struct store_key *out, struct penstock_error *err);
+
+/* HMAC-SHA256 of a label, its NUL, and the salt. */
+int crypt_derive(const struct store_key *key, const char *label, const uint8_t salt[static 16],
+	struct store_key *out, struct penstock_error *err);
+int crypt_random(void *out, size_t len, struct penstock_error *err);
+
+/* Encrypts the bytes of a file in their order. */
+struct sealer {
+	struct crypt crypt;
+	uint64_t chunk; /* number of the next one */
+	size_t fill;
+	uint8_t plain[CRYPT_CHUNK]; /* the beginning of that chunk */
+	uint8_t out[CRYPT_BATCH * CRYPT_STRIDE];
+};
+/* Takes some of `*data`, and returns the bytes to write, perhaps none; -1 on failure. */
+ssize_t sealer_take(struct sealer *s, const char **data, size_t *len);
+/* Returns the last bytes to write. */
+ssize_t sealer_end(struct sealer *s);
+
+/* Reads such a file. */
+struct opener {
+	struct crypt crypt;
+	bool has; /* `plain` is a chunk */
+	uint64_t chunk; /* its number */
+	size_t len;
+	uint8_t plain[CRYPT_CHUNK];
+	uint8_t in[CRYPT_BATCH * CRYPT_STRIDE];
+};
+/* Returns the number of bytes in a file of this size. */
+uint64_t crypt_plain_size(uint64_t size);
+/* Returns less than `len` only at the end of the file; -1 with errno, which is EBADMSG if the bytes
+ * are not those that were written. */
+ssize_t opener_read(struct opener *o, int fd, uint64_t offset, void *data, size_t len);
+
+#endif
