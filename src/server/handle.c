@@ -90,6 +90,7 @@ void request_completed(void *cls, struct MHD_Connection *connection, void **con_
 	penstock_error_release(&req->put.error);
 	penstock_error_release(&req->part.put.error);
 	arena_release(&req->arena);
+	explicit_bzero(&req->encryption, sizeof(req->encryption));
 	if (req->seen) {
 		atomic_store(&req->server->last_activity, clock_monotonic_ns());
 		atomic_fetch_sub(&req->server->active, 1);

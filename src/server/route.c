@@ -9,6 +9,7 @@
 #include "server/request/headers.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
+#include "server/sse/sse.h"
 
 /* Selects the operation of a request: by the subject of its path, its method, and at most one
  * subresource, which is a query parameter that changes the meaning of the request. */
@@ -63,6 +64,12 @@ static const struct route routes[] = {
 		"s3:PutBucketNotification"},
 	{BUCKET, "GET", "logging", WORKER, op_bucket_logging, "s3:GetBucketLogging"},
 	{BUCKET, "PUT", "logging", DOCUMENT, op_put_bucket_logging, "s3:PutBucketLogging"},
+	{BUCKET, "GET", "encryption", WORKER, op_bucket_encryption,
+		"s3:GetEncryptionConfiguration"},
+	{BUCKET, "PUT", "encryption", DOCUMENT, op_put_bucket_encryption,
+		"s3:PutEncryptionConfiguration"},
+	{BUCKET, "DELETE", "encryption", WORKER, op_delete_bucket_encryption,
+		"s3:PutEncryptionConfiguration"},
 	{BUCKET, "GET", "acl", LOOP, op_bucket_acl, "s3:GetBucketAcl"},
 	{BUCKET, "PUT", "acl", DOCUMENT, op_put_bucket_acl, "s3:PutBucketAcl"},
 	{BUCKET, "GET", "object-lock", LOOP, op_object_lock, "s3:GetBucketObjectLockConfiguration"},
@@ -129,9 +136,6 @@ static const struct absence absences[] = {
 		"s3:GetBucketWebsite"},
 	{BUCKET, "replication", "ReplicationConfigurationNotFoundError",
 		"The replication configuration was not found", "s3:GetReplicationConfiguration"},
-	{BUCKET, "encryption", "ServerSideEncryptionConfigurationNotFoundError",
-		"The server side encryption configuration was not found",
-		"s3:GetEncryptionConfiguration"},
 };
 
 static const char *find_sub(const struct request *req)
@@ -162,6 +166,8 @@ static void follow(struct request *req, const struct route *route)
 {
 	if (route->action ? !access_check(req, route->action) || !access_check_headers(req)
 			  : !access_check_sender(req))
+		return;
+	if (!sse_read(req, req->sub))
 		return;
 	if (route->how == BEGIN) {
 		route->fn(req);

@@ -221,7 +221,9 @@ static int start(struct owner *owner, struct penstock_error *err)
 	const struct serve_options *o = owner->options;
 	_cleanup_free_ char *users = path_join(o->root, "users");
 	int rc = users ? store_open(&owner->store,
-				 &(struct store_options){.root = o->root, .relaxed = o->relaxed},
+				 &(struct store_options){.root = o->root,
+					 .master_key = o->master_key,
+					 .relaxed = o->relaxed},
 				 err)
 		       : error_memory(err);
 

@@ -23,6 +23,8 @@ const struct fact environment_table[] = {
 		"the access key of the embedded store"},
 	{"PENSTOCK_SECRET_ACCESS_KEY", "a key that `penstock serve` makes",
 		"the secret key of the embedded store"},
+	{"PENSTOCK_MASTER_KEY_FILE", "`ROOT/master-key`",
+		"the file of the master key of encrypted objects, as `penstock serve --master-key`"},
 	{"PENSTOCK_STOP_GRACE", "30", "seconds between the request to stop a step and its kill"},
 	{"PENSTOCK_LAUNCH_GRACE", "30", "seconds that a launch gets to exit when its scope ends"},
 	{"PENSTOCK_FLUSH_PATIENCE", "30",

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
+#include "base/str.h"
 #include "cli/commands.h"
 #include "records/records.h"
 #include "server/serve.h"
@@ -27,8 +28,9 @@ static int run_serve(const struct cli *cli)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *address = NULL;
 	_cleanup_free_ char *root = NULL;
-	struct serve_options options = {
-		.root = cli_value(cli, "root"), .embedded = cli_has(cli, "embedded")};
+	struct serve_options options = {.root = cli_value(cli, "root"),
+		.master_key = cli_value(cli, "master-key"),
+		.embedded = cli_has(cli, "embedded")};
 
 	if (!cli_duration_ms(cli, "abort-uploads-after",
 		    (int64_t)LIMIT_STORE_UPLOAD_DAYS * 24 * 3600 * 1000, &options.upload_age_ms))
@@ -40,6 +42,8 @@ static int run_serve(const struct cli *cli)
 		return cli_misuse(cli, "--lifecycle-day is from 100ms to 24h");
 	if (!cli_duration_ms(cli, "log-interval", 60000, &options.log_interval_ms))
 		return CLI_EXIT_USAGE;
+	if (!options.master_key)
+		options.master_key = str_env("PENSTOCK_MASTER_KEY_FILE");
 	options.relaxed = durability && strcmp(durability, "relaxed") == 0;
 	if (serve_parse_listen(
 		    cli_value(cli, "listen") ? cli_value(cli, "listen") : "127.0.0.1:9000",
@@ -75,6 +79,13 @@ const struct command command_serve = {
 		"kept in DIR/credentials (mode 0600), an AWS credentials file that other tools "
 		"read with AWS_SHARED_CREDENTIALS_FILE.\n"
 		"\n"
+		"Objects are encrypted if a request or their bucket asks for it. The master key "
+		"is in DIR/master-key (mode 0600), which is made if it is missing, or in the "
+		"file that --master-key names: 64 hexadecimal digits on a line. Encrypted objects "
+		"are lost without it. To replace it, put the line of a new key above the old "
+		"one and restart; no body is written again, and the old line is then not "
+		"needed any more.\n"
+		"\n"
 		"On a loopback address it also listens on a Unix socket, in "
 		"/run/user/UID/penstock or /tmp/penstock-UID. penstock itself uses that if both "
 		"run as the same user.\n"
@@ -94,6 +105,9 @@ const struct command command_serve = {
 			"full (default): a write is acknowledged when it is on stable storage. relaxed: "
 			"a crash of the machine may undo whole changes of the last half minute; a crash "
 			"of the process loses nothing"},
+		{0, "master-key", "FILE",
+			"File of the master key of encrypted objects; created if missing. Default: "
+			"$PENSTOCK_MASTER_KEY_FILE, else DIR/master-key"},
 		{0, "abort-uploads-after", "DURATION",
 			"Abort an unfinished multipart upload this long after it was started and "
 			"received its last part, such as 12h or 30d; 0 disables it. Default: 7d"},
@@ -111,6 +125,7 @@ const struct command command_serve = {
 	.exits = EXITS({"66", "DIR cannot be created or opened"},
 		{"69", "another process serves DIR or uses the port, or a newer penstock created DIR"},
 		{"77", "permission denied"},
-		{"78", "the keys, the credentials file in DIR, or ADDRESS are invalid"}),
+		{"78", "the keys, the credentials file in DIR, or ADDRESS are invalid, or the master "
+		       "key of encrypted objects is missing"}),
 	.run = run_serve,
 };

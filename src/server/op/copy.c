@@ -19,6 +19,7 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
+#include "server/sse/sse.h"
 #include "store/header.h"
 
 /* Attempts if the source is replaced while it is copied. */
@@ -95,6 +96,8 @@ static struct store_object *open_source(struct request *req, const struct source
 		.if_unmodified_since = request_header(
 			req, "x-amz-copy-source-if-unmodified-since")};
 
+	if (source && !sse_may_copy(req, source))
+		return NULL;
 	if (!source || !conditions_any(&c) ||
 		conditions_evaluate_copy_source(
 			&c, &(struct condition_state){.exists = true,
@@ -105,51 +108,87 @@ static struct store_object *open_source(struct request *req, const struct source
 	return NULL;
 }
 
-/* --- hashing bytes that are not copied ------------------------------------------------------- */
+/* --- bytes that are not shared -------------------------------------------------------------- */
 
-/* Computes the MD5 of a range and, if `kind` is set, that checksum. */
-static int hash_range(struct store_object *source, uint64_t offset, uint64_t length,
-	enum checksum_kind kind, char etag[static STORE_ETAG_SIZE],
-	char value[static STORE_CHECKSUM_SIZE], struct store_body *copy, struct penstock_error *err)
+/* A range of a source that is hashed and, if it has a body, copied. */
+struct reading {
+	struct store_object *source;
+	const struct store_key *key; /* of the source; NULL if it needs none */
+	uint64_t offset, length;
+	enum checksum_kind kind; /* of `value`; CHECKSUM_NONE if that is not wanted */
+	struct store_body *copy; /* gets the bytes; may be NULL */
+	char etag[33]; /* result: the MD5 */
+	char value[STORE_CHECKSUM_SIZE]; /* result */
+};
+
+static int read_bytes(const struct reading *r, struct store_reader *reader, struct checksum *md5,
+	struct checksum *extra, struct penstock_error *err)
+{
+	_cleanup_free_ char *block = malloc(HASH_BLOCK);
+	uint64_t offset = r->offset, left = r->length;
+	int rc = block ? 0 : error_memory(err);
+
+	while (rc == 0 && left) {
+		size_t want = left < HASH_BLOCK ? (size_t)left : HASH_BLOCK;
+		ssize_t n = store_reader_read(reader, offset, block, want, err);
+
+		if (n <= 0)
+			return -PENSTOCK_E_IO;
+		checksum_update(md5, block, (size_t)n);
+		checksum_update(extra, block, (size_t)n);
+		if (r->copy)
+			rc = store_body_write(r->copy, block, (size_t)n, err);
+		offset += (uint64_t)n;
+		left -= (uint64_t)n;
+	}
+	return rc;
+}
+
+static int read_range(struct reading *r, struct penstock_error *err)
 {
 	_cleanup_(checksum_release) struct checksum md5 = {0}, extra = {0};
 	struct store_reader *reader = NULL;
-	_cleanup_free_ char *block = malloc(HASH_BLOCK);
 	uint8_t digest[CHECKSUM_MAX_SIZE];
-	int rc = block ? 0 : error_memory(err);
+	int rc = store_reader_new(r->source, &reader, err);
 
-	if (rc == 0)
-		rc = store_reader_new(source, &reader, err);
+	if (rc == 0 && r->key)
+		store_reader_set_key(reader, r->key);
 	if (rc == 0)
 		rc = checksum_init(&md5, CHECKSUM_MD5, err);
-	if (rc == 0 && kind)
-		rc = checksum_init(&extra, kind, err);
-	while (rc == 0 && length) {
-		size_t want = length < HASH_BLOCK ? (size_t)length : HASH_BLOCK;
-		ssize_t n = store_reader_read(reader, offset, block, want, err);
-
-		if (n <= 0) {
-			rc = -PENSTOCK_E_IO;
-			break;
-		}
-		checksum_update(&md5, block, (size_t)n);
-		if (kind)
-			checksum_update(&extra, block, (size_t)n);
-		if (copy)
-			rc = store_body_write(copy, block, (size_t)n, err);
-		offset += (uint64_t)n;
-		length -= (uint64_t)n;
-	}
-	if (rc == 0) {
-		checksum_final(&md5, digest);
-		str_hex(digest, 16, etag);
-	}
-	if (rc == 0 && kind) {
-		checksum_final(&extra, digest);
-		checksum_format(kind, digest, value);
-	}
+	if (rc == 0 && r->kind)
+		rc = checksum_init(&extra, r->kind, err);
+	if (rc == 0)
+		rc = read_bytes(r, reader, &md5, &extra, err);
 	store_reader_free(reader);
-	return rc;
+	if (rc < 0)
+		return rc;
+	checksum_final(&md5, digest);
+	str_hex(digest, 16, r->etag);
+	if (r->kind) {
+		checksum_final(&extra, digest);
+		checksum_format(r->kind, digest, r->value);
+	}
+	return r->copy ? store_body_sync(r->copy, err) : 0;
+}
+
+static const struct store_key *source_key(const struct request *req)
+{
+	return req->encryption.has_source_key ? &req->encryption.source_key : NULL;
+}
+
+/* Makes a body for bytes that are not shared. */
+static int make_body(
+	struct request *req, uint64_t size, bool may_inline, struct penstock_error *err)
+{
+	const struct request_encryption *e = &req->encryption;
+	int rc;
+
+	store_body_free(take_pointer(req->body.object)); /* of an attempt before */
+	rc = store_body_new(req->server->store, size, may_inline, &req->body.object, err);
+	if (rc < 0 || e->mode == STORE_PLAIN)
+		return rc;
+	return store_body_encrypt(
+		req->body.object, e->mode == STORE_CUSTOMER_KEY ? &e->key : NULL, err);
 }
 
 /* --- CopyObject ------------------------------------------------------------------------------ */
@@ -212,7 +251,7 @@ static bool copy_headers(struct request *req, const struct source *from,
 	if (replace ? !headers_collect(req, &req->stored_headers) : !keep_headers(req, source))
 		return false;
 	if (!copy_tags(req, from, source) || !grants_add(req, &req->stored_headers) ||
-		!lock_add(req, &req->stored_headers))
+		!lock_add(req, &req->stored_headers) || !sse_add(req, &req->stored_headers))
 		return false;
 	if (buf_failed(&req->stored_headers))
 		return reply_error(req, S3_E_SLOW_DOWN);
@@ -221,28 +260,56 @@ static bool copy_headers(struct request *req, const struct source *from,
 	return true;
 }
 
-/* Keeps the source's checksum, unless another algorithm is requested. */
-static bool copy_checksum(struct request *req, struct store_object *source)
+/* Selects the checksum of the copy: that of the source, unless the request names another algorithm
+ * or the bytes are written again and the parts are gone. Returns false with a reply set. */
+static bool choose_checksum(struct request *req, const struct store_object *source, bool shared,
+	enum checksum_kind *computed)
 {
 	const char *wanted = request_header(req, "x-amz-checksum-algorithm");
-	enum checksum_kind kind = wanted ? checksum_find(wanted) : CHECKSUM_NONE;
-	struct store_put *put = &req->put;
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	char etag[STORE_ETAG_SIZE];
+	enum checksum_kind has = checksum_find(source->checksum.algorithm);
+	enum checksum_kind kind = wanted ? checksum_find(wanted) : has;
 
-	put->checksum = source->checksum;
-	if (!wanted || (kind && kind == checksum_find(source->checksum.algorithm)))
-		return true;
-	if (!kind)
+	*computed = CHECKSUM_NONE;
+	if (wanted && !kind)
 		return reply_errorf(req, S3_E_INVALID_REQUEST,
 			"Value for x-amz-checksum-algorithm header is invalid");
-	put->checksum = (struct store_checksum){0};
-	if (hash_range(source, 0, source->size, kind, etag, put->checksum.value, NULL, &err) < 0)
-		return reply_failure(req, &err);
-	snprintf(put->checksum.algorithm, sizeof(put->checksum.algorithm), "%s",
-		checksum_name(kind));
-	snprintf(put->checksum.type, sizeof(put->checksum.type), "FULL_OBJECT");
+	if (kind != has || (!shared && strcmp(source->checksum.type, "COMPOSITE") == 0))
+		*computed = kind;
 	return true;
+}
+
+/* Shares the bytes of the source, or writes them again. Returns false with a reply set. */
+static bool copy_bytes(struct request *req, struct store_object *source)
+{
+	struct reading r = {.source = source, .key = source_key(req), .length = source->size};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	bool shared = sse_shares(req, source);
+	struct store_put *put = &req->put;
+
+	if (!choose_checksum(req, source, shared, &r.kind))
+		return false;
+	if (!shared && make_body(req, source->size, true, &err) < 0)
+		return reply_failure(req, &err);
+	r.copy = shared ? NULL : req->body.object;
+	if ((r.copy || r.kind) && read_range(&r, &err) < 0)
+		return reply_failure(req, &err);
+	put->checksum = source->checksum;
+	if (r.kind) {
+		snprintf(put->checksum.value, sizeof(put->checksum.value), "%s", r.value);
+		snprintf(put->checksum.algorithm, sizeof(put->checksum.algorithm), "%s",
+			checksum_name(r.kind));
+		snprintf(put->checksum.type, sizeof(put->checksum.type), "FULL_OBJECT");
+	}
+	put->source = shared ? source : NULL;
+	put->body = r.copy;
+	put->parts = shared ? source->parts : NULL;
+	put->n_parts = shared ? source->n_parts : 0;
+	put->etag = source->etag;
+	if (shared)
+		return true;
+	snprintf(req->body.etag, sizeof(req->body.etag), "%s", r.etag);
+	put->etag = req->body.etag;
+	return sse_etag(req, req->body.etag, &err) == 0 || reply_failure(req, &err);
 }
 
 /* Calls `attempt` until it returns true, with a reply set. It returns false if the source was
@@ -279,7 +346,8 @@ static bool try_copy(struct request *req, const struct source *from)
 	enum store_status status;
 
 	if (strcmp(from->bucket, req->bucket) == 0 && strcmp(from->key, req->key) == 0 &&
-		!from->version && !replace && !request_header(req, "x-amz-storage-class") &&
+		!from->version && !replace && req->encryption.mode == STORE_PLAIN &&
+		!request_header(req, "x-amz-storage-class") &&
 		!request_header(req, redirect_header) &&
 		!request_header(req, "x-amz-checksum-algorithm")) {
 		reply_errorf(req, S3_E_INVALID_REQUEST,
@@ -298,21 +366,18 @@ static bool try_copy(struct request *req, const struct source *from)
 			(unsigned long long)LIMIT_S3_PUT_MAX);
 		return true;
 	}
-	if (!copy_headers(req, from, source, replace) || !copy_checksum(req, source))
+	if (!copy_headers(req, from, source, replace) || !copy_bytes(req, source))
 		return true;
 	put->bucket = req->bucket;
 	put->key = req->key;
-	put->source = source;
-	put->etag = source->etag;
-	put->parts = source->parts;
-	put->n_parts = source->n_parts;
 	put->origin = op_origin(req, "ObjectCreated:Copy");
 	status = store_put(req->server->store, put, &err);
 	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err)) {
 		reply_result(
-			req, S3_REPLY_COPY_OBJECT, source->etag, &put->checksum, put->modified_ns);
+			req, S3_REPLY_COPY_OBJECT, put->etag, &put->checksum, put->modified_ns);
 		reply_made(req, put->version);
 		op_reply_put_end(req);
+		reply_sse(req, req->encryption.mode);
 		reply_source_version(req, source);
 	}
 	put->source = NULL;
@@ -354,34 +419,32 @@ static bool choose_range(struct request *req, const struct store_object *source)
 	return true;
 }
 
-/* Hashes the range. The bytes of an inline source, which has no file to share, are written to
- * one. */
-static int part_source(struct request *req, struct store_object *source,
-	char etag[static STORE_ETAG_SIZE], struct penstock_error *err)
+/* Hashes the range. The bytes are written to a file if the source has none to share. */
+static int part_source(struct request *req, struct store_object *source, struct penstock_error *err)
 {
 	struct store_put *put = &req->part.put;
-	enum checksum_kind kind = checksum_find(put->checksum.algorithm);
-	bool whole = req->part.length == source->size;
-	int rc = 0;
+	struct reading r = {.source = source,
+		.key = source_key(req),
+		.offset = req->part.offset,
+		.length = req->part.length,
+		.kind = checksum_find(put->checksum.algorithm)};
+	bool shared = !source->body && sse_shares(req, source);
+	int rc = shared ? 0 : make_body(req, r.length, false, err);
 
-	if (source->body) {
-		rc = store_body_new(
-			req->server->store, req->part.length, false, &req->body.object, err);
-		if (rc == 0)
-			rc = hash_range(source, req->part.offset, req->part.length, kind, etag,
-				put->checksum.value, req->body.object, err);
-		if (rc == 0)
-			rc = store_body_sync(req->body.object, err);
-		put->body = req->body.object;
+	if (rc < 0)
 		return rc;
-	}
-	put->source = source;
-	if (whole && !kind && !source->n_parts) {
-		snprintf(etag, STORE_ETAG_SIZE, "%s", source->etag);
+	put->source = shared ? source : NULL;
+	put->body = r.copy = shared ? NULL : req->body.object;
+	if (shared && r.length == source->size && !r.kind && !source->n_parts) {
+		snprintf(req->body.etag, sizeof(req->body.etag), "%.32s", source->etag);
 		return 0;
 	}
-	return hash_range(source, req->part.offset, req->part.length, kind, etag,
-		put->checksum.value, NULL, err);
+	rc = read_range(&r, err);
+	if (rc < 0)
+		return rc;
+	snprintf(put->checksum.value, sizeof(put->checksum.value), "%s", r.value);
+	snprintf(req->body.etag, sizeof(req->body.etag), "%s", r.etag);
+	return sse_etag(req, req->body.etag, err);
 }
 
 static bool try_part_copy(struct request *req, const struct source *from)
@@ -389,8 +452,7 @@ static bool try_part_copy(struct request *req, const struct source *from)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_(store_object_unrefp) struct store_object *source = open_source(req, from);
 	struct store_put *put = &req->part.put;
-	enum store_status status = STORE_OK;
-	char etag[STORE_ETAG_SIZE] = "";
+	enum store_status status;
 
 	if (!source || !choose_range(req, source))
 		return true;
@@ -400,14 +462,16 @@ static bool try_part_copy(struct request *req, const struct source *from)
 	}
 	put->bucket = req->bucket;
 	put->key = req->key;
-	put->etag = etag;
-	if (part_source(req, source, etag, &err) < 0)
+	put->etag = req->body.etag;
+	if (part_source(req, source, &err) < 0) {
+		put->source = NULL;
 		reply_failure(req, &err);
-	else
-		status = store_part_put(req->server->store, &req->part, &err);
-	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err) &&
-		!request_replied(req)) {
-		reply_result(req, S3_REPLY_COPY_PART, etag, &put->checksum, put->modified_ns);
+		return true;
+	}
+	status = store_part_put(req->server->store, &req->part, &err);
+	if (status != STORE_CHANGED && reply_unless_stored(req, status, &err)) {
+		reply_result(req, S3_REPLY_COPY_PART, put->etag, &put->checksum, put->modified_ns);
+		reply_sse(req, req->encryption.mode);
 		reply_source_version(req, source);
 	}
 	put->source = NULL;

@@ -8,7 +8,6 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "s3/conditions.h"
 #include "s3/range.h"
 #include "s3/message/xml.h"
@@ -18,6 +17,7 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
+#include "server/sse/sse.h"
 #include "store/header.h"
 
 /* Bytes per read of an object in several pieces. */
@@ -43,6 +43,7 @@ static void free_object(void *object)
 }
 
 struct stream {
+	struct MHD_Connection *connection;
 	struct store_reader *reader;
 	uint64_t offset;
 };
@@ -53,12 +54,7 @@ static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	ssize_t n = store_reader_read(stream->reader, stream->offset + pos, buf, max, &err);
 
-	if (n > 0)
-		return n;
-	/* The headers were sent, so an error can only be reported by cutting the connection. */
-	log_error("store: %s", err.message ? err.message : "an object ended early");
-	penstock_error_release(&err);
-	return MHD_CONTENT_READER_END_WITH_ERROR;
+	return n > 0 ? n : reply_cut(stream->connection, &err);
 }
 
 static void stream_free(void *cls)
@@ -78,18 +74,22 @@ static ssize_t no_read(void *cls, uint64_t pos, char *buf, size_t max)
 	return MHD_CONTENT_READER_END_WITH_ERROR; /* of a HEAD: never called */
 }
 
-static struct MHD_Response *stream_response(struct store_object *object, const struct extent *e)
+static struct MHD_Response *stream_response(
+	struct request *req, struct store_object *object, const struct extent *e)
 {
 	struct stream *stream = calloc(1, sizeof(*stream));
 	struct MHD_Response *response;
 
 	if (!stream)
 		return NULL;
+	stream->connection = req->connection;
 	stream->offset = e->offset;
 	if (store_reader_new(object, &stream->reader, NULL) < 0) {
 		free(stream);
 		return NULL;
 	}
+	if (object->encryption == STORE_CUSTOMER_KEY)
+		store_reader_set_key(stream->reader, &req->encryption.key);
 	response = MHD_create_response_from_callback(
 		e->length, READ_BLOCK, stream_read, stream, stream_free);
 	if (!response)
@@ -126,7 +126,7 @@ static struct MHD_Response *object_response(
 		return response;
 	data = store_object_map(object, e->offset, e->length);
 	if (!data)
-		return stream_response(object, e);
+		return stream_response(req, object, e);
 	response = MHD_create_response_from_buffer_with_free_callback_cls(
 		(size_t)e->length, (void *)data, free_object, store_object_ref(object));
 	if (!response)
@@ -203,6 +203,7 @@ static void add_object_headers(
 					  .modified_ns = object->modified_ns,
 					  .headers = object->headers,
 					  .headers_len = object->headers_len});
+	reply_sse(req, object->encryption);
 	if (e->partial && e->length) {
 		range_format_content(&(struct byte_range){e->offset, e->offset + e->length - 1},
 			object->size, range);
@@ -312,7 +313,8 @@ void op_get_object(struct request *req)
 		req, req->bucket, req->key, req->version);
 	struct extent e;
 
-	if (object && check_conditions(req, object) && choose_extent(req, object, &e)) {
+	if (object && sse_may_read(req, object) && check_conditions(req, object) &&
+		choose_extent(req, object, &e)) {
 		reply_response(req, e.partial ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK,
 			object_response(req, object, &e));
 		add_object_headers(req, object, &e);
@@ -413,7 +415,7 @@ void op_object_attributes(struct request *req)
 	if (!access_check(req, "s3:GetObjectAttributes"))
 		return;
 	object = reply_unless_found(req, req->bucket, req->key, req->version);
-	if (!object)
+	if (!object || !sse_may_read(req, object))
 		return;
 	write_attributes(req, &xml, attributes, object);
 	reply_xml(req, MHD_HTTP_OK, &xml);

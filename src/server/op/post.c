@@ -24,6 +24,7 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
+#include "server/sse/sse.h"
 
 struct form {
 	struct multipart parser;
@@ -274,9 +275,10 @@ static bool begin_object(struct request *req)
 {
 	return adopt_fields(req) && access_check_sender(req) && headers_acceptable(req) &&
 	       access_check(req, "s3:PutObject") && access_check_headers(req) &&
-	       headers_collect(req, &req->stored_headers) && tags_add(req, &req->stored_headers) &&
-	       grants_add(req, &req->stored_headers) && lock_add(req, &req->stored_headers) &&
-	       lock_has_checksum(req) && headers_condition(req, &req->put.condition) &&
+	       sse_read(req, NULL) && headers_collect(req, &req->stored_headers) &&
+	       tags_add(req, &req->stored_headers) && grants_add(req, &req->stored_headers) &&
+	       lock_add(req, &req->stored_headers) && lock_has_checksum(req) &&
+	       sse_add(req, &req->stored_headers) && headers_condition(req, &req->put.condition) &&
 	       op_get_bucket(req, NULL) && op_check_condition_early(req) && body_begin_file(req);
 }
 
@@ -386,6 +388,7 @@ static void post_after(struct request *req)
 	reply_checksum(req, &put->checksum);
 	reply_made(req, put->version);
 	op_reply_put_end(req);
+	reply_sse(req, req->encryption.mode);
 }
 
 /* --- the operation --------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 #include "server/request/request.h"
 #include "server/request/tags.h"
 #include "server/request/workers.h"
+#include "server/sse/sse.h"
 
 /* --- storing a body --------------------------------------------------------------------------- */
 
@@ -22,9 +23,20 @@ static void put_done(struct store_put *put, void *cookie)
 	request_wake(cookie);
 }
 
+static void fail(struct request *req, struct penstock_error *err)
+{
+	req->after = NULL;
+	reply_failure(req, err);
+	request_wake(req);
+}
+
 static void submit(struct request *req)
 {
-	if (req->upload_id)
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (sse_etag(req, req->body.etag, &err) < 0)
+		fail(req, &err);
+	else if (req->upload_id)
 		store_part_put_submit(req->server->store, &req->part);
 	else
 		store_put_submit(req->server->store, &req->put);
@@ -35,13 +47,10 @@ static void sync_and_submit(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (store_body_sync(req->body.object, &err) < 0) {
-		req->after = NULL;
-		reply_failure(req, &err);
-		request_wake(req);
-		return;
-	}
-	submit(req);
+	if (store_body_sync(req->body.object, &err) < 0)
+		fail(req, &err);
+	else
+		submit(req);
 }
 
 /* Called on the hasher's thread. */
@@ -87,6 +96,7 @@ static void put_object_after(struct request *req)
 	reply_made(req, put->version);
 	op_reply_put_end(req);
 	req->object_size = (int64_t)put->size;
+	reply_sse(req, req->encryption.mode);
 }
 
 void op_store_object(struct request *req, request_fn after)
@@ -156,8 +166,9 @@ void op_put_object_begin(struct request *req)
 	req->finish = op_put_object;
 	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
 		!grants_add(req, &req->stored_headers) || !lock_add(req, &req->stored_headers) ||
-		!lock_has_checksum(req) || !headers_condition(req, &req->put.condition) ||
-		!check_bucket(req) || !op_check_condition_early(req))
+		!lock_has_checksum(req) || !sse_add(req, &req->stored_headers) ||
+		!headers_condition(req, &req->put.condition) || !check_bucket(req) ||
+		!op_check_condition_early(req))
 		return;
 	body_begin(req, BODY_OBJECT, LIMIT_S3_PUT_MAX);
 }
@@ -175,6 +186,7 @@ static void upload_part_after(struct request *req)
 	reply_etag(req, put->etag);
 	if (req->body.extra_kind)
 		reply_header(req, checksum_header(req->body.extra_kind), req->body.extra_value);
+	reply_sse(req, req->encryption.mode);
 }
 
 static void op_upload_part(struct request *req)
@@ -215,7 +227,10 @@ void op_upload_part_begin(struct request *req)
 	req->part.upload = req->upload_id;
 	req->part.number = (uint32_t)number;
 	req->part.put.checksum = upload.checksum;
+	sse_of_part(req, &upload);
 	store_upload_release(&upload);
+	if (request_replied(req))
+		return;
 	if (request_header(req, "x-amz-copy-source")) {
 		request_finish_by_worker(req, op_upload_part_copy);
 		body_begin(req, BODY_DOCUMENT, LIMIT_SERVER_IGNORED_BODY);

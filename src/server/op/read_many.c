@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "s3/message/read_many.h"
 #include "s3/sum/checksum.h"
 #include "server/access/access.h"
@@ -10,13 +12,23 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
+/* Bytes per read of encrypted objects. */
+#define READ_BLOCK (256 * KIB)
+
 /* A reply: the table, and the bytes of objects where the store has them. */
 struct many {
 	size_t n;
 	uint64_t bytes; /* of objects */
 	struct MHD_IoVec *pieces; /* the table, and one for each read */
 	struct store_object **objects; /* referenced; NULL: nothing is sent of it */
+	uint64_t *offsets; /* in the objects */
 	uint8_t *table;
+	bool encrypted; /* some bytes are not in memory, so all are read */
+	struct MHD_Connection *connection;
+	/* Where such a reply is: */
+	size_t at; /* the piece */
+	uint64_t start; /* of that piece */
+	struct store_reader *reader; /* of its object; may be NULL */
 };
 
 static void many_free(void *cookie)
@@ -27,7 +39,9 @@ static void many_free(void *cookie)
 		return;
 	for (size_t i = 0; m->objects && i < m->n; i++)
 		store_object_unref(m->objects[i]);
+	store_reader_free(m->reader);
 	free(m->objects);
+	free(m->offsets);
 	free(m->pieces);
 	free(m->table);
 	free(m);
@@ -46,8 +60,9 @@ static struct many *many_new(size_t room)
 		return NULL;
 	m->pieces = calloc(room + 1, sizeof(*m->pieces));
 	m->objects = calloc(room + 1, sizeof(struct store_object *));
+	m->offsets = calloc(room + 1, sizeof(*m->offsets));
 	m->table = calloc(room + 1, READ_MANY_ENTRY);
-	if (m->pieces && m->objects && m->table)
+	if (m->pieces && m->objects && m->offsets && m->table)
 		return m;
 	many_free(m);
 	return NULL;
@@ -73,6 +88,22 @@ static void set_checksum(const struct store_object *object, struct read_many_res
 	memcpy(result->digest, digest, checksum_size(kind));
 }
 
+/* Returns true if bytes of an encrypted object can be read: once the reply has begun, an error
+ * would fail all of its reads. */
+static bool is_readable(struct store_object *object, uint64_t offset)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_reader *reader = NULL;
+	char byte;
+	bool readable = store_reader_new(object, &reader, &err) == 0 &&
+			store_reader_read(reader, offset, &byte, 1, &err) == 1;
+
+	store_reader_free(reader);
+	if (!readable)
+		log_error("store: %s", err.message ? err.message : "an object ended early");
+	return readable;
+}
+
 /* Adds what the reply has of an object, and takes it over. */
 static unsigned add_object(struct many *m, const struct read_many_item *item,
 	struct store_object *object, struct read_many_result *result)
@@ -86,15 +117,20 @@ static unsigned add_object(struct many *m, const struct read_many_item *item,
 		return MHD_HTTP_RANGE_NOT_SATISFIABLE;
 	if (length > LIMIT_READ_MANY_BYTES - m->bytes)
 		return MHD_HTTP_SERVICE_UNAVAILABLE;
+	/* A GET brings the key of its customer. */
+	if (object->encryption == STORE_CUSTOMER_KEY)
+		return MHD_HTTP_NOT_IMPLEMENTED;
 	if (length)
 		data = store_object_map(object, item->offset, length);
-	if (!data)
+	if (!data && (object->encryption == STORE_PLAIN || !is_readable(object, item->offset)))
 		return MHD_HTTP_NOT_IMPLEMENTED;
+	m->encrypted = m->encrypted || !data;
 	if (item->whole)
 		set_checksum(object, result);
 	result->length = length;
 	m->bytes += length;
 	m->pieces[m->n + 1] = (struct MHD_IoVec){.iov_base = data, .iov_len = (size_t)length};
+	m->offsets[m->n] = item->offset;
 	m->objects[m->n] = store_object_ref(object);
 	return MHD_HTTP_OK;
 }
@@ -136,6 +172,8 @@ static bool add_items(struct request *req, struct many *m, char *text)
 		status = add_item(req, m, &item, &err);
 	if (status != STORE_OK)
 		return reply_unless_stored(req, status, &err);
+	if (r < 0 && key.failure == BUF_NO_MEMORY)
+		return reply_error(req, S3_E_SLOW_DOWN);
 	if (r < 0)
 		return reply_errorf(req, S3_E_INVALID_REQUEST, "line %zu is invalid", m->n + 1);
 	if (*text || m->n == 0)
@@ -153,6 +191,55 @@ static size_t count_lines(const char *text)
 	return n < LIMIT_READ_MANY ? n : LIMIT_READ_MANY;
 }
 
+/* --- replies with encrypted objects ----------------------------------------------------------- */
+
+static void next_piece(struct many *m)
+{
+	m->start += m->pieces[m->at++].iov_len;
+	store_reader_free(take_pointer(m->reader));
+}
+
+/* Reads from the object of the current piece. */
+static ssize_t read_piece(struct many *m, uint64_t offset, char *buf, size_t max)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	size_t i = m->at - 1;
+	ssize_t n = -1;
+
+	if (m->reader || store_reader_new(m->objects[i], &m->reader, &err) == 0)
+		n = store_reader_read(m->reader, m->offsets[i] + offset, buf, max, &err);
+	return n > 0 ? n : reply_cut(m->connection, &err);
+}
+
+static ssize_t many_read(void *cls, uint64_t pos, char *buf, size_t max)
+{
+	struct many *m = cls;
+	uint64_t left;
+
+	while (m->at <= m->n && pos >= m->start + m->pieces[m->at].iov_len)
+		next_piece(m);
+	if (m->at > m->n)
+		return MHD_CONTENT_READER_END_OF_STREAM;
+	left = m->start + m->pieces[m->at].iov_len - pos;
+	if (max > left)
+		max = (size_t)left;
+	if (m->at)
+		return read_piece(m, pos - m->start, buf, max);
+	memcpy(buf, m->table + pos, max);
+	return (ssize_t)max;
+}
+
+static struct MHD_Response *many_response(struct many *m)
+{
+	size_t table = m->n * READ_MANY_ENTRY;
+
+	m->pieces[0] = (struct MHD_IoVec){m->table, table};
+	return m->encrypted ? MHD_create_response_from_callback(
+				      table + m->bytes, READ_BLOCK, many_read, m, many_free)
+			    : MHD_create_response_from_iovec(
+				      m->pieces, (unsigned)(m->n + 1), many_free, m);
+}
+
 void op_read_many(struct request *req)
 {
 	struct buf *body = &req->body.document;
@@ -168,9 +255,8 @@ void op_read_many(struct request *req)
 	}
 	if (!add_items(req, m, body->len ? body->data : (char[]){""}))
 		return;
-	m->pieces[0] = (struct MHD_IoVec){m->table, m->n * READ_MANY_ENTRY};
-	reply_response(req, MHD_HTTP_OK,
-		MHD_create_response_from_iovec(m->pieces, (unsigned)(m->n + 1), many_free, m));
+	m->connection = req->connection;
+	reply_response(req, MHD_HTTP_OK, many_response(m));
 	if (!req->response)
 		return;
 	take_pointer(m);

@@ -16,6 +16,7 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
+#include "server/sse/sse.h"
 
 /* --- CreateMultipartUpload ------------------------------------------------------------------- */
 
@@ -59,7 +60,7 @@ void op_create_upload(struct request *req)
 
 	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
 		!grants_add(req, &req->stored_headers) || !lock_add(req, &req->stored_headers) ||
-		!choose_checksum(req, &upload.checksum))
+		!sse_add(req, &req->stored_headers) || !choose_checksum(req, &upload.checksum))
 		return;
 	upload.headers = req->stored_headers.data;
 	upload.headers_len = req->stored_headers.len;
@@ -73,6 +74,7 @@ void op_create_upload(struct request *req)
 				     .key = req->key,
 				     .upload_id = id});
 	reply_xml(req, MHD_HTTP_OK, &xml);
+	reply_sse(req, req->encryption.mode);
 	if (upload.checksum.algorithm[0]) {
 		reply_header(req, "x-amz-checksum-algorithm", upload.checksum.algorithm);
 		reply_header(req, "x-amz-checksum-type", upload.checksum.type);
@@ -149,7 +151,8 @@ void op_list_parts(struct request *req)
 	if (status == STORE_OK)
 		status = store_part_list(req->server->store, req->bucket, req->key, req->upload_id,
 			list.marker, list.max_parts, &page, &err);
-	if (reply_unless_stored(req, status, &err)) {
+	if (reply_unless_stored(req, status, &err) &&
+		(!req->encryption.has_key || sse_of_upload(req, &upload))) {
 		if (upload.checksum.algorithm[0]) {
 			list.checksum_algorithm = upload.checksum.algorithm;
 			list.checksum_type = upload.checksum.type;
@@ -348,6 +351,7 @@ static void complete_again(struct request *req)
 		return;
 	reply_result(req, S3_REPLY_COMPLETE, object->etag, &object->checksum, 0);
 	reply_version(req, object);
+	reply_sse(req, object->encryption);
 }
 
 void op_complete_upload(struct request *req)
@@ -370,8 +374,8 @@ void op_complete_upload(struct request *req)
 			LIMIT_S3_PARTS, &c.stored, &err);
 	if (status == STORE_NO_SUCH_UPLOAD)
 		complete_again(req);
-	else if (reply_unless_stored(req, status, &err) && pick_parts(&c) && compute_etag(&c) &&
-		 compute_checksum(&c)) {
+	else if (reply_unless_stored(req, status, &err) && sse_of_upload(req, &c.upload) &&
+		 pick_parts(&c) && compute_etag(&c) && compute_checksum(&c)) {
 		struct store_complete complete = {.bucket = req->bucket,
 			.key = req->key,
 			.upload = req->upload_id,
@@ -389,6 +393,7 @@ void op_complete_upload(struct request *req)
 						  .modified_ns = complete.modified_ns,
 						  .headers = c.upload.headers,
 						  .headers_len = c.upload.headers_len});
+			reply_sse(req, req->encryption.mode);
 		}
 	}
 	s3_complete_release(&c.wanted);

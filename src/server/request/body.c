@@ -153,6 +153,17 @@ static bool hash_late(struct request *req)
 	       b->declared <= most && hasher_expect(req->server->hasher);
 }
 
+/* Begins the encryption of the body if the request asks for it. */
+static int encrypt(struct request *req, struct penstock_error *err)
+{
+	const struct request_encryption *e = &req->encryption;
+
+	if (e->mode == STORE_PLAIN)
+		return 0;
+	return store_body_encrypt(
+		req->body.object, e->mode == STORE_CUSTOMER_KEY ? &e->key : NULL, err);
+}
+
 static bool start_object(struct request *req)
 {
 	struct request_body *b = &req->body;
@@ -166,7 +177,9 @@ static bool start_object(struct request *req)
 			return reply_error(req, S3_E_STORAGE_FULL);
 	}
 	/* Parts are files regardless of their size, because an object is assembled from files. */
-	if (store_body_new(req->server->store, b->declared, !req->upload_id, &b->object, &err) < 0)
+	if (store_body_new(req->server->store, b->declared, !req->upload_id, &b->object, &err) <
+			0 ||
+		encrypt(req, &err) < 0)
 		return reply_failure(req, &err);
 	b->hash_late = hash_late(req);
 	return b->hash_late || start_hash(req, &b->md5, CHECKSUM_MD5, &b->has_md5);

@@ -18,8 +18,7 @@ static const char *const kept[] = {"content-type", "cache-control", "content-dis
 	"content-language", "expires", "x-amz-website-redirect-location"};
 
 /* Beginnings of the headers that ask for features that this store does not have. */
-static const char *const refused[] = {"x-amz-server-side-encryption",
-	"x-amz-copy-source-server-side-encryption", "x-amz-write-offset-bytes"};
+static const char *const refused[] = {"x-amz-write-offset-bytes"};
 
 static const char *const storage_classes[] = {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA",
 	"ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER", "DEEP_ARCHIVE", "OUTPOSTS", "GLACIER_IR",

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <penstock/version.h>
 
@@ -27,6 +28,19 @@ void reply_response(struct request *req, unsigned status, struct MHD_Response *r
 	 * a file. */
 	MHD_add_response_header(response, "Server", "penstock/" PENSTOCK_VERSION);
 	MHD_add_response_header(response, "x-amz-request-id", req->id);
+}
+
+ssize_t reply_cut(struct MHD_Connection *connection, struct penstock_error *err)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+	log_error("store: %s", err->message ? err->message : "an object ended early");
+	penstock_error_release(err);
+	/* libmicrohttpd waits for an edge before it closes the connection. */
+	if (info)
+		shutdown(info->connect_fd, SHUT_RDWR);
+	return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
 void reply_empty(struct request *req, unsigned status)

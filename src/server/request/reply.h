@@ -44,6 +44,9 @@ bool reply_page(struct request *req);
 /* These take over the contents. */
 void reply_body(struct request *req, unsigned status, struct buf *body, const char *type);
 void reply_xml(struct request *req, unsigned status, struct buf *xml);
+/* The result of a callback that cannot read the rest of a body: the head was sent, so an error can
+ * only be reported by cutting the connection. Logs and releases err. */
+ssize_t reply_cut(struct MHD_Connection *connection, struct penstock_error *err);
 void reply_response(struct request *req, unsigned status, struct MHD_Response *response);
 /* Adds a header to the current reply; name and value are copied. */
 void reply_header(struct request *req, const char *name, const char *value);

@@ -63,6 +63,14 @@ struct server {
 
 enum request_phase { REQUEST_NEW, REQUEST_BODY, REQUEST_DISCARD, REQUEST_WAITING, REQUEST_READY };
 
+/* What the headers of a request have about encryption (server/sse/sse.h). */
+struct request_encryption {
+	enum store_encryption mode; /* of what the request makes */
+	bool has_key, has_source_key;
+	struct store_key key, source_key; /* of customers; wiped at the end of the request */
+	char key_md5[25]; /* base64 */
+};
+
 struct request;
 /* Sets a reply or an error. */
 typedef void (*request_fn)(struct request *req);
@@ -115,6 +123,7 @@ struct request {
 	struct store_origin origin;
 	char remote[46]; /* REMOTE_SIZE */
 	struct buf stored_headers;
+	struct request_encryption encryption;
 	struct form *form; /* sent by a browser; NULL if there is none */
 	const char *upload_id; /* in the arena */
 	struct arena arena; /* small strings that live as long as the request */

@@ -346,7 +346,7 @@ def test_a_missing_bucket_is_only_named_to_those_with_keys(wire):
     ({"tagging": "a=b"}, 400, "MalformedXML"),
     ({"tagging": "<Tagging><TagSet/></Tagging>", "x-amz-tagging": "a=b"}, 400, "InvalidArgument"),
     ({"x-amz-object-lock-mode": "GOVERNANCE"}, 400, "InvalidArgument"),
-    ({"x-amz-server-side-encryption": "AES256"}, 501, "NotImplemented"),
+    ({"x-amz-server-side-encryption": "aws:kms"}, 501, "NotImplemented"),
     ({"x-amz-copy-source": "bkt/k"}, 501, "NotImplemented"),
     ({"x-amz-storage-class": "NONE"}, 400, "InvalidStorageClass"),
     ({"x-amz-meta-a": "b\r\nSet-Cookie: c"}, 400, "InvalidArgument"),

@@ -25,10 +25,7 @@ def keys(wire):
 # --- features that the store does not have
 
 REFUSED = [
-    ("x-amz-server-side-encryption", "AES256"),
-    ("x-amz-server-side-encryption-customer-algorithm", "AES256"),
-    ("x-amz-server-side-encryption-bucket-key-enabled", "true"),
-    ("x-amz-copy-source-server-side-encryption-customer-algorithm", "AES256"),
+    ("x-amz-server-side-encryption-of-tomorrow", "true"),
 ]
 
 

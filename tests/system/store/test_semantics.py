@@ -124,7 +124,7 @@ def test_headers_are_kept_and_may_be_overridden(wire):
     put(wire)
     assert wire.send("GET", "/bkt/k").headers["content-type"] == "binary/octet-stream"
     assert put(wire, x_amz_meta_long="x" * 2100).code == "MetadataTooLarge"
-    assert put(wire, x_amz_server_side_encryption="AES256").code == "NotImplemented"
+    assert put(wire, x_amz_server_side_encryption="aws:kms").code == "NotImplemented"
     assert put(wire, x_amz_storage_class="COLD").code == "InvalidStorageClass"
 
 

@@ -54,6 +54,7 @@ static int setup(void **state)
 		store_open(&f->store, &(struct store_options){.root = f->root, .relaxed = true},
 			NULL) < 0 ||
 		store_bucket_create(f->store, "bkt", "", NULL) != STORE_OK ||
+		store_bucket_create(f->store, "enc", "", NULL) != STORE_OK ||
 		store_bucket_add(f->store,
 			&(struct store_new_bucket){.name = "lck", .region = "", .lock = true},
 			NULL) != STORE_OK ||
@@ -352,6 +353,11 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 	static const char logging[] =
 		"<BucketLoggingStatus><LoggingEnabled><TargetBucket>bkt</TargetBucket>"
 		"<TargetPrefix>l/</TargetPrefix></LoggingEnabled></BucketLoggingStatus>";
+	static const char encryption[] =
+		"<ServerSideEncryptionConfiguration><Rule><ApplyServerSideEncryptionByDefault>"
+		"<SSEAlgorithm>AES256</SSEAlgorithm></ApplyServerSideEncryptionByDefault></Rule>"
+		"</ServerSideEncryptionConfiguration>";
+	static const char reads[] = "0 * - copy\n5 20 - copy\n";
 	static char form[8000];
 	struct fixture *f = *state;
 	char id[STORE_UPLOAD_ID_SIZE], part[64];
@@ -380,6 +386,34 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 			.body_len = sizeof(logging) - 1},
 		{.method = "GET", .path = "/bkt", .query = "logging="},
 		{.method = "PUT", .path = "/bkt/small", .body = new_bytes, .body_len = 100},
+		{.method = "PUT",
+			.path = "/bkt/small",
+			.name = "x-amz-server-side-encryption",
+			.value = "AES256",
+			.body = new_bytes,
+			.body_len = 100},
+		{.method = "PUT",
+			.path = "/bkt/large",
+			.name = "x-amz-server-side-encryption",
+			.value = "AES256",
+			.body = new_bytes,
+			.body_len = LARGE},
+		{.method = "PUT",
+			.path = "/enc",
+			.query = "encryption=",
+			.body = encryption,
+			.body_len = sizeof(encryption) - 1},
+		{.method = "GET", .path = "/enc", .query = "encryption="},
+		{.method = "PUT",
+			.path = "/enc/copy",
+			.name = "x-amz-copy-source",
+			.value = "bkt/large"},
+		{.method = "GET", .path = "/enc/copy"},
+		{.method = "POST",
+			.path = "/enc",
+			.query = "penstock-read=",
+			.body = reads,
+			.body_len = sizeof(reads) - 1},
 		{.method = "PUT", .path = "/bkt/large", .body = new_bytes, .body_len = LARGE},
 		{.method = "PUT",
 			.path = "/bkt/copy",

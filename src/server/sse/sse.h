@@ -1,0 +1,45 @@
+/*
+ * Encryption at rest in the headers of requests and replies: SSE-S3, with keys of the store, and
+ * SSE-C, with the key of a customer in each request. SSE-KMS is refused.
+ *
+ *	sse_read(req, sub)			// any request
+ *	sse_add(req, &headers)			// a new object or upload
+ *	sse_of_part(req, &upload)		// or a part of one
+ *	sse_may_read(req, object)		// reading an object
+ *	reply_sse(req, object->encryption)	// in each reply
+ *
+ * Functions that return bool return false with a reply set.
+ */
+#ifndef SERVER_SSE_SSE_H
+#define SERVER_SSE_SSE_H
+
+#include <stdbool.h>
+
+#include "store/store.h"
+
+struct buf;
+struct penstock_error;
+struct request;
+
+/* Reads the headers that ask for encryption or bring keys, and wipes the keys from the request.
+ * `sub` is its subresource, or NULL. */
+bool sse_read(struct request *req, const char *sub);
+/* Selects the encryption of what the request makes: its own, else that of the bucket. Appends the
+ * header of the store for it. */
+bool sse_add(struct request *req, struct buf *out);
+/* Selects that of a part, whose request has to have the key of its upload. */
+bool sse_of_part(struct request *req, const struct store_upload *upload);
+/* Checks the key in a request to complete or to list an upload. */
+bool sse_of_upload(struct request *req, const struct store_upload *upload);
+/* Checks that the request has the key of the object, and none that it does not need. */
+bool sse_may_read(struct request *req, const struct store_object *object);
+/* The same for the source of a copy. */
+bool sse_may_copy(struct request *req, const struct store_object *source);
+/* Returns true if what the request makes may share the bytes of its source. */
+bool sse_shares(const struct request *req, const struct store_object *source);
+/* Replaces the MD5 of what the request makes by its ETag. */
+int sse_etag(struct request *req, char etag[static 33], struct penstock_error *err);
+/* Names the encryption of an object or a part. */
+void reply_sse(struct request *req, enum store_encryption encryption);
+
+#endif
