@@ -1,5 +1,6 @@
 #include "server/access/access.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -28,10 +29,10 @@ static struct policy_caller caller_of(const struct identity *who)
 		.is_root = who->is_root};
 }
 
-static bool is_owner_root(
-	const struct access_settings *settings, const struct policy_caller *caller)
+/* Returns true for the root of the bucket's account, unless its session has policies. */
+static bool is_owner_root(const struct access_settings *settings, const struct identity *who)
 {
-	return caller->is_root && strcmp(caller->account, settings->owner) == 0;
+	return who->is_root && !who->has_policies && strcmp(who->account, settings->owner) == 0;
 }
 
 static enum access_relation relation_of(
@@ -67,10 +68,10 @@ static const char *name_of(const char *action, const struct access_subject *subj
 /* --- the decision ---------------------------------------------------------------------------- */
 
 /* The root of the account can always repair the policy, unless it gave that up. */
-static bool is_repair(const struct access_settings *settings, const struct policy_caller *caller,
-	const char *action)
+static bool is_repair(
+	const struct access_settings *settings, const struct identity *who, const char *action)
 {
-	return is_owner_root(settings, caller) && !settings->policy_binds_root &&
+	return is_owner_root(settings, who) && !settings->policy_binds_root &&
 	       (strcmp(action, "s3:GetBucketPolicy") == 0 ||
 		       strcmp(action, "s3:PutBucketPolicy") == 0 ||
 		       strcmp(action, "s3:DeleteBucketPolicy") == 0);
@@ -92,8 +93,8 @@ static enum access_result ask(const struct access_settings *settings, const char
 	const char *key, const struct values_source *source)
 {
 	_cleanup_(buf_release) struct buf resource = BUF_INIT(LIMIT_HTTP_HEADERS);
+	const struct identity *who = source->req->identity;
 	struct access_facts facts = {.relation = relation_of(settings, source->caller),
-		.identity = source->caller->is_root ? POLICY_ALLOW : POLICY_NEITHER,
 		.restricted = settings->policy_is_public && settings->block.restrict_buckets};
 	struct grants_answer grants;
 	struct policy_question question = {.action = action,
@@ -107,15 +108,45 @@ static enum access_result ask(const struct access_settings *settings, const char
 	if (buf_failed(&resource))
 		return ACCESS_FAILED;
 	question.resource = buf_str(&resource);
+	facts.identity = identity_evaluate(who, &question);
 	facts.bucket = policy_evaluate(settings->policy, &question);
 	if (grants_ask(source->req, settings, action, source->subject, &grants) < 0)
 		return ACCESS_FAILED;
 	apply_grants(&facts, &grants);
-	if (facts.bucket == POLICY_FAILED)
+	if (facts.bucket == POLICY_FAILED || facts.identity == POLICY_FAILED)
 		return ACCESS_FAILED;
 	if (facts.bucket == POLICY_DENY || facts.identity == POLICY_DENY)
 		return ACCESS_DENIED;
+	/* What the bucket grants is also limited by the session. */
+	if (identity_is_limited(who, &question))
+		return ACCESS_REFUSED;
 	return access_decide(&facts) ? ACCESS_ALLOWED : ACCESS_REFUSED;
+}
+
+/* Decides on an action without a bucket that exists: only the sender has a say. */
+static enum access_result ask_identity(
+	const char *action, const char *bucket, const struct values_source *source)
+{
+	char resource[sizeof(RESOURCE) + sizeof(source->req->bucket)];
+	const struct policy_question question = {.action = action,
+		.resource = resource,
+		.caller = source->caller,
+		.values = values_of_request,
+		.cookie = (void *)source};
+
+	snprintf(resource, sizeof(resource), RESOURCE "%s", *bucket ? bucket : "*");
+	switch (identity_evaluate(source->req->identity, &question)) {
+	case POLICY_ALLOW:
+		return ACCESS_ALLOWED;
+	case POLICY_DENY:
+		return ACCESS_DENIED;
+	case POLICY_FAILED:
+		return ACCESS_FAILED;
+	case POLICY_NEITHER:
+	case POLICY_DELEGATE:
+		break;
+	}
+	return ACCESS_REFUSED;
 }
 
 /* Decides; `key` is NULL for an action of the bucket. Sets *plain if no policy had a say. */
@@ -129,7 +160,7 @@ static enum access_result decide(struct request *req, const char *action, const 
 
 	*plain = true;
 	if (!*subject->bucket || strcmp(action, "s3:CreateBucket") == 0)
-		return req->anonymous ? ACCESS_REFUSED : ACCESS_ALLOWED;
+		return ask_identity(action, subject->bucket, &source);
 	if (settings_get(req->server, subject->bucket, &settings, &err) < 0) {
 		log_warn("store request %s: cannot read the settings of bucket '%s': %s", req->id,
 			subject->bucket, err.message ? err.message : "unknown reason");
@@ -139,10 +170,10 @@ static enum access_result decide(struct request *req, const char *action, const 
 	/* To those who may create it the operation reports that it is missing. */
 	if (!settings->exists)
 		return source.caller->is_root ? ACCESS_ALLOWED : ACCESS_MISSING;
-	if (is_repair(settings, source.caller, action))
+	if (is_repair(settings, req->identity, action))
 		return ACCESS_ALLOWED;
 	if (!settings->policy && !settings->policy_is_unreadable &&
-		is_owner_root(settings, source.caller) &&
+		is_owner_root(settings, req->identity) &&
 		(settings->ownership == BUCKET_OWNER_ENFORCED ||
 			!directory_is_shared(req->server->directory)))
 		return ACCESS_ALLOWED;

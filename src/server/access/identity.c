@@ -26,15 +26,22 @@ static void wipe(const char *secret)
 		explicit_bzero((char *)(uintptr_t)secret, strlen(secret));
 }
 
+static void free_documents(struct identity_documents *documents)
+{
+	for (size_t i = 0; i < documents->n; i++)
+		policy_free(documents->policies[i]);
+	free(documents->policies);
+}
+
 void identity_unref(struct identity *identity)
 {
 	if (!identity || atomic_fetch_sub(&identity->refs, 1) > 1)
 		return;
 	wipe(identity->secret_access_key);
 	wipe(identity->token);
-	free(identity->own.texts);
-	free(identity->boundary.texts);
-	free(identity->session.texts);
+	free_documents(&identity->own);
+	free_documents(&identity->boundary);
+	free_documents(&identity->session);
 	arena_release(&identity->arena);
 	free(identity);
 }
@@ -42,11 +49,61 @@ void identity_unref(struct identity *identity)
 bool identity_add_document(
 	struct identity *identity, struct identity_documents *to, const char *text)
 {
-	const char **grown = array_grow(to->texts, to->n, sizeof(*grown));
+	struct policy **grown = array_grow(to->policies, to->n, sizeof(*grown));
+	struct policy *policy = NULL;
 
 	if (!grown)
 		return false;
-	to->texts = grown;
-	to->texts[to->n] = arena_copy(&identity->arena, text, strlen(text));
-	return to->texts[to->n++] != NULL;
+	to->policies = grown;
+	if (policy_parse(text, strlen(text), POLICY_OF_IDENTITY, NULL, &policy, NULL) ==
+		-PENSTOCK_E_MEMORY)
+		return false;
+	to->policies[to->n++] = policy;
+	identity->has_policies = true;
+	return true;
+}
+
+/* --- the say of its policies ----------------------------------------------------------------- */
+
+/* The greatest result counts. */
+static enum policy_result evaluate(
+	const struct identity_documents *documents, const struct policy_question *question)
+{
+	enum policy_result best = POLICY_NEITHER;
+
+	for (size_t i = 0; i < documents->n; i++) {
+		enum policy_result result = documents->policies[i]
+						    ? policy_evaluate(
+							      documents->policies[i], question)
+						    : POLICY_DENY;
+
+		best = result > best ? result : best;
+	}
+	return best;
+}
+
+/* Narrows a result to what documents allow, if there are any. */
+static enum policy_result narrow(enum policy_result result,
+	const struct identity_documents *documents, const struct policy_question *question)
+{
+	enum policy_result limit = documents->n ? evaluate(documents, question) : POLICY_ALLOW;
+
+	if (result >= POLICY_DENY || limit >= POLICY_DENY)
+		return result > limit ? result : limit;
+	return result < limit ? result : limit;
+}
+
+enum policy_result identity_evaluate(
+	const struct identity *identity, const struct policy_question *question)
+{
+	enum policy_result result = identity->is_root ? POLICY_ALLOW
+						      : evaluate(&identity->own, question);
+
+	result = narrow(result, &identity->boundary, question);
+	return narrow(result, &identity->session, question);
+}
+
+bool identity_is_limited(const struct identity *identity, const struct policy_question *question)
+{
+	return narrow(POLICY_ALLOW, &identity->session, question) != POLICY_ALLOW;
 }

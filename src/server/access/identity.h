@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "s3/access/policy.h"
 #include "s3/message/arena.h"
 #include "store/store.h"
 
@@ -46,9 +47,9 @@ enum identity_kind {
 	IDENTITY_ROLE, /* an assumed role */
 };
 
-/* Policy documents of one kind. */
+/* Policies of one kind. One that cannot be read is NULL, and denies everything. */
 struct identity_documents {
-	const char **texts;
+	struct policy **policies;
 	size_t n;
 };
 
@@ -56,6 +57,7 @@ struct identity {
 	atomic_uint refs;
 	enum identity_kind kind;
 	bool is_root, is_anonymous;
+	bool has_policies; /* of any kind, below */
 	bool is_temporary; /* its keys expire */
 	const struct account_info *owner; /* NULL if anonymous */
 	char account[STORE_OWNER_SIZE]; /* "" if anonymous */
@@ -83,5 +85,12 @@ void identity_unref(struct identity *identity);
 /* Adds a document. Returns false if out of memory. */
 bool identity_add_document(
 	struct identity *identity, struct identity_documents *to, const char *text);
+/* Returns the say of its policies: POLICY_ALLOW for the root of an account, unless its session has
+ * policies. */
+enum policy_result identity_evaluate(
+	const struct identity *identity, const struct policy_question *question);
+/* Returns true if the policies of the session do not allow what another account, or the policy of
+ * a bucket, grants to the identity. */
+bool identity_is_limited(const struct identity *identity, const struct policy_question *question);
 
 #endif

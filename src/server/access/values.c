@@ -15,6 +15,7 @@
 #include "s3/message/tags.h"
 #include "s3/uri.h"
 #include "server/access/access.h"
+#include "server/access/identity.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
 
@@ -119,10 +120,25 @@ static int principal_type(const struct values_source *source, struct policy_valu
 				       : "User");
 }
 
-/* AWS has the number of the account for its root. */
 static int user_id(const struct values_source *source, struct policy_values *out)
 {
-	return take(out, source->caller->is_root ? source->caller->account : NULL);
+	return take(out, source->req->identity->user_id);
+}
+
+static int user_name(const struct values_source *source, struct policy_values *out)
+{
+	return take(out, source->req->identity->user_name);
+}
+
+static int token_issue_time(const struct values_source *source, struct policy_values *out)
+{
+	const struct identity *who = source->req->identity;
+	char text[DATE_ISO_SIZE];
+
+	if (!who->is_temporary)
+		return 0;
+	date_format_iso(who->issued_s * NS_PER_S, text);
+	return take_copy(source, out, text);
 }
 
 /* --- the request ----------------------------------------------------------------------------- */
@@ -283,8 +299,10 @@ static const struct {
 	{"aws:Referer", referer},
 	{"aws:SecureTransport", secure_transport},
 	{"aws:SourceIp", source_ip},
+	{"aws:TokenIssueTime", token_issue_time},
 	{"aws:UserAgent", user_agent},
 	{"aws:userid", user_id},
+	{"aws:username", user_name},
 	{"s3:authType", auth_type},
 	{"s3:delimiter", delimiter},
 	{"s3:max-keys", max_keys},

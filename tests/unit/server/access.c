@@ -1,0 +1,173 @@
+/* Decisions on requests of two accounts and of nobody, by the policy of a bucket in a store. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "server/access/access.h"
+#include "server/access/directory.h"
+#include "server/access/identity.h"
+#include "server/access/settings.h"
+#include "server/request/request.h"
+
+#define A   "000000000000" /* the first account */
+#define B   "222222222222"
+#define IAM "arn:aws:iam::"
+
+#define POLICY(effect, principal)                                                                  \
+	"{\"Version\":\"2012-10-17\",\"Statement\":{\"Effect\":\"" effect                          \
+	"\",\"Principal\":" principal                                                              \
+	",\"Action\":\"s3:GetObject\",\"Resource\":\"arn:aws:s3:::b/*\"}}"
+#define OWN(effect)                                                                                \
+	"{\"Version\":\"2012-10-17\",\"Statement\":{\"Effect\":\"" effect                          \
+	"\",\"Action\":\"s3:GetObject\",\"Resource\":\"*\"}}"
+
+struct fixture {
+	char root[64];
+	struct server server;
+	struct account_info accounts[2];
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	snprintf(f->root, sizeof(f->root), "/tmp/server-access-XXXXXX");
+	snprintf(f->accounts[0].number, sizeof(f->accounts[0].number), A);
+	snprintf(f->accounts[0].id, sizeof(f->accounts[0].id), "%s", ACCOUNT_FIRST_ID);
+	snprintf(f->accounts[1].id, sizeof(f->accounts[1].id), "%064d", 2);
+	snprintf(f->accounts[1].number, sizeof(f->accounts[1].number), B);
+	log_set_level(LOG_QUIET);
+	if (!mkdtemp(f->root) || settings_start(&f->server.settings) < 0 ||
+		store_open(&f->server.store,
+			&(struct store_options){.root = f->root, .relaxed = true}, NULL) < 0 ||
+		store_bucket_add(f->server.store,
+			&(struct store_new_bucket){.name = "b", .region = "", .owner = A},
+			NULL) != STORE_OK ||
+		directory_open(&f->server.directory,
+			&(struct directory_options){.store = f->server.store,
+				.access_key_id = "key",
+				.secret_access_key = "secret"},
+			NULL) < 0)
+		return -1;
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	directory_close(f->server.directory);
+	store_close(f->server.store);
+	settings_stop(f->server.settings);
+	fs_remove_tree(f->root, NULL);
+	free(f);
+	return 0;
+}
+
+enum sender { ROOT_A, USER_A, ROOT_B, USER_B, NOBODY, SENDERS };
+static const char *const arns[SENDERS] = {
+	IAM A ":root", IAM A ":user/u", IAM B ":root", IAM B ":user/u", NULL};
+
+static struct identity *sender(struct fixture *f, enum sender who, const char *policy)
+{
+	struct identity *identity = identity_new();
+
+	assert_non_null(identity);
+	identity->arn = arns[who];
+	identity->is_anonymous = who == NOBODY;
+	identity->is_root = who == ROOT_A || who == ROOT_B;
+	if (who != NOBODY) {
+		identity->kind = identity->is_root ? IDENTITY_ROOT : IDENTITY_USER;
+		identity->owner = &f->accounts[who >= ROOT_B];
+		snprintf(identity->account, sizeof(identity->account), "%s",
+			identity->owner->number);
+	}
+	if (policy && identity->kind == IDENTITY_USER)
+		assert_true(identity_add_document(identity, &identity->own, policy));
+	return identity;
+}
+
+static bool may_read(struct fixture *f, enum sender who, const char *own)
+{
+	struct request *req = calloc(1, sizeof(*req));
+	enum access_result result;
+
+	assert_non_null(req);
+	req->server = &f->server;
+	req->identity = sender(f, who, own);
+	req->anonymous = who == NOBODY;
+	result = access_of(
+		req, "s3:GetObject", &(struct access_subject){.bucket = "b", .key = "k"});
+	assert_int_not_equal(result, ACCESS_FAILED);
+	identity_unref(req->identity);
+	arena_release(&req->arena);
+	free(req);
+	return result == ACCESS_ALLOWED;
+}
+
+static void set(struct fixture *f, const char *name, const char *text)
+{
+	assert_int_equal(
+		store_config_set(f->server.store, "b", name, text, text ? strlen(text) : 0, NULL),
+		STORE_OK);
+}
+
+/* For each sender, in their order: 'x' may read, 'o' only if its own policy allows it. */
+static const struct {
+	const char *policy, *block;
+	const char *allowed;
+} rows[] = {
+	{NULL, NULL, "xo..."},
+	{POLICY("Allow", "\"*\""), NULL, "xxxox"},
+	{POLICY("Allow", "{\"AWS\":\"*\"}"), NULL, "xxxox"},
+	{POLICY("Allow", "{\"AWS\":\"" A "\"}"), NULL, "xo..."},
+	{POLICY("Allow", "{\"AWS\":\"" B "\"}"), NULL, "xoxo."},
+	{POLICY("Allow", "{\"AWS\":\"" IAM A ":user/u\"}"), NULL, "xx..."},
+	{POLICY("Allow", "{\"AWS\":\"" IAM B ":user/u\"}"), NULL, "xo.o."},
+	{POLICY("Deny", "\"*\""), NULL, "....."},
+	{POLICY("Deny", "{\"AWS\":\"" A "\"}"), NULL, "....."},
+	{POLICY("Deny", "{\"AWS\":\"" B "\"}"), NULL, "xo..."},
+	{POLICY("Deny", "{\"AWS\":\"" IAM A ":user/u\"}"), NULL, "x...."},
+	/* Public access is restricted: a public policy is one for the own account. */
+	{POLICY("Allow", "\"*\""), "0001", "xx..."},
+	{POLICY("Allow", "{\"AWS\":\"" B "\"}"), "0001", "xoxo."},
+	/* A policy that cannot be read. */
+	{"{}", NULL, "....."},
+};
+
+static void senders_may_do_what_the_table_says(void **state)
+{
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		set(f, POLICY_CONFIG, rows[i].policy);
+		set(f, BLOCK_CONFIG, rows[i].block);
+		for (int who = 0; who < SENDERS; who++) {
+			char wanted = rows[i].allowed[who];
+
+			print_message("row %zu, sender %d\n", i, who);
+			assert_int_equal(may_read(f, (enum sender)who, NULL), wanted == 'x');
+			assert_int_equal(may_read(f, (enum sender)who, OWN("Allow")),
+				wanted == 'x' || wanted == 'o');
+			if (who == USER_A || who == USER_B)
+				assert_false(may_read(f, (enum sender)who, OWN("Deny")));
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(senders_may_do_what_the_table_says),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
