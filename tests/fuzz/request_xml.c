@@ -1,6 +1,7 @@
 /* The documents that a client sends to the store. */
 #include "fuzz.h"
 
+#include "s3/message/access.h"
 #include "s3/message/cors.h"
 #include "s3/bucket/lifecycle.h"
 #include "s3/message/encryption.h"
@@ -78,6 +79,28 @@ static void tagging(const char *xml, size_t len)
 	}
 	s3_tagging_release(&t);
 	s3_tagging_release(&back);
+}
+
+static void access_settings(const char *xml, size_t len)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf again = BUF_INIT(LIMIT_XML_BODY);
+	struct s3_access_block block = {0}, back = {0};
+	struct s3_ownership ownership = {0};
+	int rc = s3_access_block_parse(xml, len, &block, &err);
+
+	require_error(rc, &err);
+	if (rc == 0) {
+		s3_access_block_write(&again, &block);
+		require(s3_access_block_parse(buf_str(&again), again.len, &back, NULL) == 0);
+	}
+	penstock_error_release(&err);
+	rc = s3_ownership_parse(xml, len, &ownership, &err);
+	require_error(rc, &err);
+	require(rc < 0 || (ownership.n && *ownership.rules[0].ownership));
+	s3_access_block_release(&block);
+	s3_access_block_release(&back);
+	s3_ownership_release(&ownership);
 }
 
 static void object_lock(const char *xml, size_t len)
@@ -287,6 +310,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	multi_delete(xml, size);
 	rules(xml, size);
 	tagging(xml, size);
+	access_settings(xml, size);
 	object_lock(xml, size);
 	lifecycle(xml, size);
 	logging(xml, size);

@@ -117,7 +117,7 @@ static enum access_result ask(const struct access_settings *settings, const char
 		return ACCESS_FAILED;
 	if (facts.bucket == POLICY_DENY || facts.identity == POLICY_DENY)
 		return ACCESS_DENIED;
-	/* What the bucket grants is also limited by the session. */
+	/* The session also limits what the bucket grants. */
 	if (identity_is_limited(who, &question))
 		return ACCESS_REFUSED;
 	return access_decide(&facts) ? ACCESS_ALLOWED : ACCESS_REFUSED;
