@@ -85,6 +85,7 @@ void request_completed(void *cls, struct MHD_Connection *connection, void **con_
 	body_release(req);
 	op_post_release(req);
 	buf_release(&req->stored_headers);
+	store_object_unref(req->decided.object);
 	store_object_unref(req->put.source);
 	store_object_unref(req->part.put.source);
 	penstock_error_release(&req->put.error);

@@ -293,6 +293,11 @@ static int ask_object(struct request *req, const struct access_settings *setting
 	out->is_owner = strcmp(owner, req->identity->account) == 0;
 	out->allows = allows(
 		req, settings, owner, store_object_header(object, ACL_HEADER), permission);
+	store_object_unref(req->decided.object);
+	req->decided.bucket = subject->bucket;
+	req->decided.key = subject->key;
+	req->decided.version = subject->version;
+	req->decided.object = take_pointer(object);
 	return 0;
 }
 

@@ -275,10 +275,13 @@ struct store_object *reply_unless_found(
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store *store = req->server->store;
 	struct store_object *object = NULL;
-	enum store_status status = version ? store_version_get(
-						     store, bucket, key, version, &object, &err)
-					   : store_object_get(store, bucket, key, &object, &err);
+	enum store_status status;
 
+	if (req->decided.object && req->decided.bucket == bucket && req->decided.key == key &&
+		req->decided.version == version)
+		return take_pointer(req->decided.object);
+	status = version ? store_version_get(store, bucket, key, version, &object, &err)
+			 : store_object_get(store, bucket, key, &object, &err);
 	if (object && object->marker)
 		reply_marker(req, object, version != NULL);
 	else if (status == STORE_OK)

@@ -103,6 +103,12 @@ struct request {
 	bool known; /* its sender was verified */
 
 	bool anonymous; /* it has no signature */
+	/* The object of the decision, if that took a look at one. reply_unless_found() takes
+	 * it, so that no other object is read than the one that is allowed. Compared by address. */
+	struct {
+		const char *bucket, *key, *version;
+		struct store_object *object;
+	} decided;
 	bool hides_missing; /* the sender may not learn that the object is missing */
 	struct identity *identity; /* anonymous until its signature was verified */
 	struct sigv4_auth auth;

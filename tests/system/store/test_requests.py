@@ -122,7 +122,8 @@ def test_a_bucket_remembers_its_region(store, wire):
         ("<Tags><Tag><Key>a</Key></Tag></Tags>", {}, "MalformedXML"),
         ("", {"x-amz-bucket-object-lock-enabled": "True"}, None),
         ("", {"x-amz-bucket-object-lock-enabled": "yes"}, "InvalidArgument"),
-        ("", {"x-amz-object-ownership": "ObjectWriter"}, "NotImplemented"),
+        ("", {"x-amz-object-ownership": "ObjectWriter"}, None),
+        ("", {"x-amz-object-ownership": "Writer"}, "InvalidArgument"),
         ("", {"x-amz-object-ownership": "BucketOwnerEnforced", "x-amz-bucket-object-lock-enabled": "false"}, None),
     ],
 )
