@@ -349,6 +349,8 @@
 /* bytes of a connection's buffers; headers must fit; cleared for each request */
 #define LIMIT_SERVER_CONNECTION (64 * KIB)
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* seconds without a byte received or sent on a connection */
+#define LIMIT_MONITOR_CONNECTIONS 16 /* of those who read the metrics */
+#define LIMIT_MONITOR_SECONDS 10 /* without a byte on such a connection */
 #define LIMIT_SERVER_DISCARD (16 * MIB) /* bytes of a rejected body that are still read */
 /* bytes of a body that is held until it is complete, then written at once; */
 #define LIMIT_STORE_HELD (512 * KIB)

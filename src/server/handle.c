@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "s3/uri.h"
 #include "server/access/directory.h"
+#include "server/monitor/metrics.h"
 #include "server/op/op.h"
 #include "server/request/cors.h"
 #include "server/request/framing.h"
@@ -64,6 +65,27 @@ void *request_new(void *cls, const char *uri, struct MHD_Connection *connection)
 	return req;
 }
 
+void *request_new_to_monitor(void *cls, const char *uri, struct MHD_Connection *connection)
+{
+	struct request *req = request_new(cls, uri, connection);
+
+	if (req)
+		req->phase = REQUEST_MONITOR;
+	return req;
+}
+
+/* Counts a request that has ended. */
+static void count(const struct request *req, bool cut_off)
+{
+	if (req->server->metrics)
+		metrics_count(req->server->metrics,
+			&(struct metrics_request){.operation = req->operation,
+				.status = req->status,
+				.ns = clock_monotonic_ns() - req->begun_ns,
+				.received = req->body.received,
+				.sent = req->head || cut_off ? 0 : req->sent});
+}
+
 void request_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
 	enum MHD_RequestTerminationCode code)
 {
@@ -77,8 +99,10 @@ void request_completed(void *cls, struct MHD_Connection *connection, void **con_
 	log_debug("store %s %s %s: %u, %.1f ms%s", req->id, req->method ? req->method : "-",
 		req->path, req->status, (double)(clock_monotonic_ns() - req->begun_ns) / 1e6,
 		code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", cut off");
-	if (req->seen)
+	if (req->seen) {
 		op_log_request(req);
+		count(req, code != MHD_REQUEST_TERMINATED_COMPLETED_OK);
+	}
 	if (req->response)
 		MHD_destroy_response(req->response);
 	identity_unref(req->identity);
@@ -311,10 +335,10 @@ enum MHD_Result request_handle(void *cls, struct MHD_Connection *connection, con
 	struct request *req = *con_cls;
 
 	(void)cls;
-	(void)connection;
-	(void)url;
 	if (!req) /* out of memory */
 		return MHD_NO;
+	if (req->phase == REQUEST_MONITOR)
+		return server_monitor(req->server, connection, url, method);
 	if (req->phase == REQUEST_NEW)
 		return begin(req, method, version);
 	if (*len)

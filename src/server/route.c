@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -138,6 +139,23 @@ static const struct absence absences[] = {
 		"The replication configuration was not found", "s3:GetReplicationConfiguration"},
 };
 
+size_t route_count(void)
+{
+	return ARRAY_SIZE(routes) + 1;
+}
+
+void route_name(size_t operation, char out[static ROUTE_NAME_SIZE])
+{
+	static const char *const levels[] = {"SERVICE", "BUCKET", "OBJECT"};
+	const struct route *r = operation ? &routes[operation - 1] : NULL;
+
+	if (r)
+		snprintf(out, ROUTE_NAME_SIZE, "REST.%s.%s%s%s", r->method, levels[r->level],
+			r->sub ? "." : "", r->sub ? r->sub : "");
+	else
+		snprintf(out, ROUTE_NAME_SIZE, "REST.OTHER");
+}
+
 static const char *find_sub(const struct request *req)
 {
 	for (size_t i = 0; req->query && i < ARRAY_SIZE(subresources); i++)
@@ -228,6 +246,7 @@ void request_route(struct request *req)
 
 		if (r->level == level && strcmp(r->method, req->method) == 0 &&
 			(sub ? r->sub && strcmp(r->sub, sub) == 0 : !r->sub)) {
+			req->operation = (size_t)(r - routes) + 1;
 			follow(req, r);
 			return;
 		}

@@ -8,7 +8,10 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <stddef.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -37,10 +40,11 @@
 /* Interval of the check for unfinished uploads, unless a quarter of their maximum age is
  * shorter. */
 #define EXPIRE_MS (3600 * 1000)
-/* Time for requests in progress to end. */
-#define DRAIN_MS 10000
 /* The log of an embedded owner is truncated beyond this size. */
 #define SERVER_LOG_MAX (1 * MIB)
+
+/* SD_LISTEN_FDS_START of systemd */
+#define SOCKET_OF_SYSTEMD 3
 
 struct owner {
 	const struct serve_options *options;
@@ -158,6 +162,14 @@ static int64_t expire_uploads(struct owner *owner, int64_t *next_ms)
 	return *next_ms - now;
 }
 
+static void reopen_log(struct owner *owner)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (server_reopen_log(owner->server, &err) < 0)
+		log_warn("%s", err.message ? err.message : "out of memory");
+}
+
 static void wait_for_end(struct owner *owner, const sigset_t *signals)
 {
 	int64_t busy_ms = clock_monotonic_ms(), expire_ms = 0;
@@ -169,8 +181,15 @@ static void wait_for_end(struct owner *owner, const sigset_t *signals)
 		if (owner->options->embedded && ms > LOOK_MS)
 			ms = LOOK_MS;
 		look = (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * NS_PER_MS};
-		if (sigtimedwait(signals, NULL, &look) > 0)
+		switch (sigtimedwait(signals, NULL, &look)) {
+		case SIGHUP:
+			reopen_log(owner);
+			continue;
+		case -1:
+			break;
+		default:
 			return;
+		}
 		if (errno == EAGAIN && owner->options->embedded && may_leave(owner, &busy_ms))
 			return;
 	}
@@ -178,11 +197,53 @@ static void wait_for_end(struct owner *owner, const sigset_t *signals)
 
 /* --- the process ----------------------------------------------------------------------------- */
 
+/* The first socket that systemd passes. Returns 0 if there is none. */
+static int inherited_socket(struct penstock_error *err)
+{
+	const char *pid = str_env("LISTEN_PID"), *n = str_env("LISTEN_FDS");
+	uint64_t number = 0, count = 0;
+
+	if (!pid || !n || !str_to_u64(pid, 1, INT32_MAX, &number) || (pid_t)number != getpid() ||
+		!str_to_u64(n, 1, INT32_MAX, &count))
+		return 0;
+	if (count != 1)
+		return error_set(err, PENSTOCK_E_INVALID,
+			"systemd passes %llu sockets; penstock serve takes one",
+			(unsigned long long)count);
+	if (fcntl(SOCKET_OF_SYSTEMD, F_SETFD, FD_CLOEXEC) < 0 ||
+		fcntl(SOCKET_OF_SYSTEMD, F_SETFL, O_NONBLOCK) < 0)
+		return error_errno(err, errno, "cannot use the socket of systemd");
+	return SOCKET_OF_SYSTEMD;
+}
+
+/* Sends a state to systemd, as sd_notify(3) does. */
+static void notify_systemd(const char *state)
+{
+	const char *path = str_env("NOTIFY_SOCKET");
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	_cleanup_close_ int fd = -1;
+	socklen_t len;
+
+	if (!path || strlen(path) >= sizeof(to.sun_path))
+		return;
+	memcpy(to.sun_path, path, strlen(path));
+	len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
+	if (to.sun_path[0] == '@')
+		to.sun_path[0] = '\0';
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 ||
+		sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&to, len) < 0)
+		log_debug("cannot notify systemd: %s", strerror(errno));
+}
+
 /* Prints the address; an embedded owner then closes its inherited descriptors. */
 static int announce(struct owner *owner, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(owner->options->root, "server.log");
-	bool written = printf("listening on %s\n", server_url(owner->server)) >= 0 &&
+	const char *metrics = server_metrics_url(owner->server);
+	bool written = printf("listening on %s\n%s%s%s", server_url(owner->server),
+			       metrics ? "metrics on " : "", metrics ? metrics : "",
+			       metrics ? "\n" : "") >= 0 &&
 		       fflush(stdout) == 0;
 	struct stat st;
 	int null, log;
@@ -220,6 +281,7 @@ static int start(struct owner *owner, struct penstock_error *err)
 {
 	const struct serve_options *o = owner->options;
 	_cleanup_free_ char *users = path_join(o->root, "users");
+	int fd = 0;
 	int rc = users ? store_open(&owner->store,
 				 &(struct store_options){.root = o->root,
 					 .master_key = o->master_key,
@@ -247,6 +309,8 @@ static int start(struct owner *owner, struct penstock_error *err)
 		rc = access_log_start(
 			&owner->access_log, owner->store, ACCOUNT_FIRST, o->log_interval_ms, err);
 	if (rc == 0)
+		rc = fd = inherited_socket(err);
+	if (rc >= 0)
 		rc = server_start(&owner->server,
 			&(struct server_options){.store = owner->store,
 				.access_log = owner->access_log,
@@ -254,6 +318,10 @@ static int start(struct owner *owner, struct penstock_error *err)
 				.notify = owner->notify,
 				.address = o->address,
 				.port = o->port,
+				.listen_fd = fd,
+				.log_file = o->log_file,
+				.metrics_address = o->metrics_address,
+				.metrics_port = o->metrics_port,
 				.access_key_id = owner->account.access_key_id,
 				.secret_access_key = owner->account.secret_access_key},
 			err);
@@ -271,17 +339,22 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
+	if (options->log_file)
+		sigaddset(&signals, SIGHUP);
 	/* Permanently: a second signal must not cut the orderly exit short. */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	/* A connection takes a descriptor. */
 	process_raise_files();
 	rc = start(&owner, err);
-	if (rc == 0)
+	if (rc == 0) {
+		notify_systemd("READY=1");
 		wait_for_end(&owner, &signals);
+		notify_systemd("STOPPING=1");
+	}
 	if (owner.store)
 		remove_owner(options->root);
-	server_stop(owner.server, DRAIN_MS);
+	server_stop(owner.server, options->drain_ms);
 	access_log_stop(owner.access_log); /* it has got the last request */
 	lifecycle_stop(owner.lifecycle);
 	notifier_stop(owner.notify); /* after all changes */

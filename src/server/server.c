@@ -23,6 +23,9 @@
 #include "server/bucket/configs.h"
 #include "server/bucket/expiry.h"
 #include "server/handle.h"
+#include "server/monitor/log_file.h"
+#include "server/monitor/metrics.h"
+#include "server/monitor/monitor.h"
 #include "server/request/connections.h"
 #include "server/request/hash.h"
 #include "server/request/request.h"
@@ -55,34 +58,34 @@ static void mhd_log(void *cls, const char *fmt, va_list ap)
 	log_debug("store server: %s", line);
 }
 
-static int listen_failed(const struct server_options *o, int e, struct penstock_error *err)
+static int listen_failed(const char *address, uint16_t port, int e, struct penstock_error *err)
 {
 	if (e == EADDRINUSE)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot listen on '%s' port %u: another process does; use another port, "
-			"or port 0 for a free one",
-			o->address, o->port);
+			"cannot listen on '%s' port %u: another process uses it; use another port; "
+			"port 0 selects a free one",
+			address, port);
 	if (e == EADDRNOTAVAIL)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot listen on '%s': it is not an address of this machine; use 0.0.0.0 "
 			"for all addresses",
-			o->address);
-	return error_errno(err, e, "cannot listen on '%s' port %u", o->address, o->port);
+			address);
+	return error_errno(err, e, "cannot listen on '%s' port %u", address, port);
 }
 
-static int open_socket(const struct server_options *o, struct penstock_error *err)
+static int open_socket(const char *address, uint16_t port, struct penstock_error *err)
 {
-	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(o->port)};
-	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(o->port)};
-	bool is_v4 = inet_pton(AF_INET, o->address, &v4.sin_addr) == 1;
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+	bool is_v4 = inet_pton(AF_INET, address, &v4.sin_addr) == 1;
 	_cleanup_close_ int fd = -1;
 	int one = 1;
 
-	if (!is_v4 && inet_pton(AF_INET6, o->address, &v6.sin6_addr) != 1)
+	if (!is_v4 && inet_pton(AF_INET6, address, &v6.sin6_addr) != 1)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot listen on '%s': it is not an IP address; use 127.0.0.1:9000 or "
 			"[::1]:9000",
-			o->address);
+			address);
 	fd = socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return error_errno(err, errno, "cannot make a socket");
@@ -90,24 +93,42 @@ static int open_socket(const struct server_options *o, struct penstock_error *er
 	if (bind(fd, is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6,
 		    is_v4 ? sizeof(v4) : sizeof(v6)) < 0 ||
 		listen(fd, 1024) < 0)
-		return listen_failed(o, errno, err);
+		return listen_failed(address, port, errno, err);
 	return take_fd(fd);
 }
 
-static int make_url(struct server *server, int fd, const char *address, struct penstock_error *err)
+/* Returns "http://ADDRESS:PORT" of a listening socket. */
+static int url_of(int fd, char **url, struct penstock_error *err)
 {
 	struct sockaddr_in6 bound = {0}; /* the port of an IPv4 address is at the same offset */
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)&bound;
 	socklen_t len = sizeof(bound);
+	char text[INET6_ADDRSTRLEN];
+	unsigned port;
 
 	if (getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
 		return error_errno(err, errno, "cannot get the port");
-	server->url = str_printf(bound.sin6_family == AF_INET ? "http://%s:%u" : "http://[%s]:%u",
-		address, (unsigned)ntohs(bound.sin6_port));
-	return server->url ? 0 : error_memory(err);
+	port = ntohs(bound.sin6_port);
+	if (bound.sin6_family == AF_INET && inet_ntop(AF_INET, &v4->sin_addr, text, sizeof(text)))
+		*url = str_printf("http://%s:%u", text, port);
+	else if (bound.sin6_family == AF_INET6 &&
+		 inet_ntop(AF_INET6, &bound.sin6_addr, text, sizeof(text)))
+		*url = str_printf("http://[%s]:%u", text, port);
+	else
+		return error_set(err, PENSTOCK_E_INVALID, "the inherited socket is not one of TCP");
+	return *url ? 0 : error_memory(err);
 }
 
 _Static_assert(offsetof(struct sockaddr_in6, sin6_port) == offsetof(struct sockaddr_in, sin_port),
 	"the port is at the same offset");
+
+static void count_connection(struct server *server, enum MHD_ConnectionNotificationCode what)
+{
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
+		atomic_fetch_sub(&server->open, 1);
+	else
+		atomic_fetch_add(&server->open, 1);
+}
 
 /* Enlarges the send buffer, so that a reply of a quarter of a MiB is written at once if
  * possible. */
@@ -117,8 +138,10 @@ static void on_near_connection(void *cls, struct MHD_Connection *connection, voi
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
 		connection, MHD_CONNECTION_INFO_CONNECTION_FD);
 
-	(void)cls;
+	struct server *server = cls;
+
 	(void)mine;
+	count_connection(server, what);
 	if (what == MHD_CONNECTION_NOTIFY_STARTED && info)
 		near_tune(info->connect_fd);
 }
@@ -130,6 +153,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **m
 		connection, MHD_CONNECTION_INFO_CONNECTION_FD);
 	struct server *server = cls;
 
+	count_connection(server, what);
 	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
 		connections_closed(server->connections, *mine);
 	else if (info)
@@ -218,6 +242,85 @@ static void stop_daemon(struct MHD_Daemon *daemon, int fd)
 		close(fd);
 }
 
+/* --- metrics --------------------------------------------------------------------------------- */
+
+static void write_metrics(void *cookie, struct buf *out)
+{
+	struct server *server = cookie;
+	struct store_commits commits;
+	uint64_t free_bytes = 0;
+
+	store_commits(server->store, &commits);
+	metrics_write_value(out, "penstock_start_time_seconds", "gauge", "Start of the server.",
+		(double)server->started_ns / 1e9);
+	metrics_write_value(out, "penstock_connections", "gauge", "Open connections.",
+		atomic_load(&server->open));
+	metrics_write_value(out, "penstock_requests_in_flight", "gauge",
+		"Requests that have begun and not ended.", atomic_load(&server->active));
+	metrics_write_value(out, "penstock_commit_queue", "gauge",
+		"Changes that wait for their commit.", (double)commits.waiting);
+	metrics_write_value(out, "penstock_commits_total", "counter", "Committed transactions.",
+		(double)commits.transactions);
+	metrics_write_value(out, "penstock_changes_total", "counter",
+		"Changes in committed transactions.", (double)commits.changes);
+	if (store_free_bytes(server->store, &free_bytes, NULL) == 0)
+		metrics_write_value(out, "penstock_disk_free_bytes", "gauge",
+			"Free bytes of the disk of the store.", (double)free_bytes);
+	metrics_write(server->metrics, route_name, out);
+}
+
+static bool is_ready(void *cookie)
+{
+	struct server *server = cookie;
+
+	return !atomic_load(&server->draining);
+}
+
+enum MHD_Result server_monitor(struct server *server, struct MHD_Connection *connection,
+	const char *path, const char *method)
+{
+	return monitor_reply(connection, path, method,
+		&(struct monitor_source){
+			.write = write_metrics, .ready = is_ready, .cookie = server});
+}
+
+static int start_metrics(
+	struct server *server, const struct server_options *o, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open_socket(o->metrics_address, o->metrics_port, err);
+	_cleanup_free_ char *url = NULL;
+	int rc = fd < 0 ? fd : url_of(fd, &url, err);
+
+	if (rc == 0)
+		rc = metrics_new(&server->metrics, route_count(), err);
+	if (rc < 0)
+		return rc;
+	server->metrics_url = str_printf("%s/metrics", url);
+	if (!server->metrics_url)
+		return error_memory(err);
+	server->monitor = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL,
+		request_handle, server, MHD_OPTION_LISTEN_SOCKET, take_fd(fd),
+		MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIMIT_MONITOR_CONNECTIONS,
+		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_MONITOR_SECONDS,
+		MHD_OPTION_URI_LOG_CALLBACK, request_new_to_monitor, server,
+		MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
+	return server->monitor
+		       ? 0
+		       : error_set(err, PENSTOCK_E_IO, "cannot start the server of the metrics");
+}
+
+const char *server_metrics_url(const struct server *server)
+{
+	return server->metrics_url;
+}
+
+int server_reopen_log(struct server *server, struct penstock_error *err)
+{
+	return server->log_file ? log_file_reopen(server->log_file, err) : 0;
+}
+
+/* --- start and end --------------------------------------------------------------------------- */
+
 static void server_free(struct server *server)
 {
 	hasher_stop(server->hasher); /* it passes work to the workers */
@@ -253,6 +356,7 @@ int server_start(
 	server->lifecycle = options->lifecycle;
 	server->access_log = options->access_log;
 	server->notify = options->notify;
+	server->started_ns = clock_wall_ns();
 	rc = directory_open(&server->directory,
 		&(struct directory_options){.store = options->store,
 			.access_key_id = options->access_key_id,
@@ -261,9 +365,14 @@ int server_start(
 	if (rc >= 0 && settings_start(&server->settings) < 0)
 		rc = error_memory(err);
 	if (rc >= 0)
-		rc = fd = open_socket(options, err);
+		rc = fd = options->listen_fd ? options->listen_fd
+					     : open_socket(options->address, options->port, err);
 	if (rc >= 0)
-		rc = make_url(server, fd, options->address, err);
+		rc = url_of(fd, &server->url, err);
+	if (rc >= 0 && options->log_file)
+		rc = log_file_open(&server->log_file, options->log_file, err);
+	if (rc >= 0 && options->metrics_address)
+		rc = start_metrics(server, options, err);
 	if (rc >= 0)
 		rc = workers_start(&server->workers, err);
 	if (rc >= 0)
@@ -308,6 +417,7 @@ void server_stop(struct server *server, int drain_ms)
 
 	if (!server)
 		return;
+	atomic_store(&server->draining, true);
 	fd = quiesce(server->daemon);
 	near = quiesce(server->near);
 	if (server->near)

@@ -37,12 +37,20 @@ struct server_options {
 	/* Keys of the first account's root; borrowed, like the store. */
 	const char *access_key_id;
 	const char *secret_access_key;
+	int listen_fd; /* a listening TCP socket, which is taken over; 0 opens one at the address */
+	const char *log_file; /* the access log of all requests; NULL for none */
+	const char *metrics_address; /* as `address`; NULL for no metrics */
+	uint16_t metrics_port;
 };
 
 int server_start(
 	struct server **out, const struct server_options *options, struct penstock_error *err);
 /* Returns "http://127.0.0.1:40123". */
 const char *server_url(const struct server *server);
+/* Returns "http://127.0.0.1:40124/metrics", or NULL if there are no metrics. */
+const char *server_metrics_url(const struct server *server);
+/* Opens the access log again, after it was renamed. */
+int server_reopen_log(struct server *server, struct penstock_error *err);
 /* Return the number of requests in progress, and the monotonic time (ns) at which the last one
  * began or ended. */
 unsigned server_active(const struct server *server);

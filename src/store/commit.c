@@ -293,6 +293,29 @@ static struct txn *queue_take(struct store *store, bool *due)
 	return list;
 }
 
+static void count_commit(struct store *store, size_t changes)
+{
+	LOCK_SCOPE(&store->queue_lock);
+	store->commits.waiting -= changes;
+	store->commits.changes += changes;
+	store->commits.transactions++;
+}
+
+void store_commits(struct store *store, struct store_commits *out)
+{
+	LOCK_SCOPE(&store->queue_lock);
+	*out = store->commits;
+}
+
+static size_t length_of(const struct txn *list)
+{
+	size_t n = 0;
+
+	for (; list; list = list->next)
+		n++;
+	return n;
+}
+
 static void *committer_main(void *arg)
 {
 	struct store *store = arg;
@@ -304,6 +327,8 @@ static void *committer_main(void *arg)
 			relaxed_sync_or_warn(store, false);
 		else
 			batch_run(store, list);
+		if (list)
+			count_commit(store, length_of(list));
 		while (list) {
 			struct txn *next = list->next; /* done() may free it */
 
@@ -335,6 +360,7 @@ void txn_submit(struct store *store, struct txn *txn)
 {
 	txn->next = NULL;
 	LOCK_SCOPE(&store->queue_lock);
+	store->commits.waiting++;
 	*store->queue_tail = txn;
 	store->queue_tail = &txn->next;
 	pthread_cond_signal(&store->queue_filled);

@@ -291,6 +291,7 @@ struct store {
 	pthread_mutex_t queue_lock;
 	pthread_cond_t queue_filled;
 	struct txn *queue_head, **queue_tail; /* under queue_lock */
+	struct store_commits commits; /* under queue_lock */
 	bool stopping; /* under queue_lock */
 
 	pthread_mutex_t readers_lock;

@@ -99,6 +99,13 @@ int store_hold(struct store *store, struct penstock_error *err);
 /* Gets the number of bytes that are free for bodies. */
 int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error *err);
 
+/* The work of the committer since the store was opened. */
+struct store_commits {
+	uint64_t waiting; /* changes in the queue, or in the transaction that is being committed */
+	uint64_t transactions, changes;
+};
+void store_commits(struct store *store, struct store_commits *out);
+
 /* --- buckets ------------------------------------------------------------------------------- */
 
 #define STORE_REGION_SIZE 64

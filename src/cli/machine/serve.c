@@ -1,3 +1,4 @@
+#include <limits.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -22,11 +23,25 @@ static int home_store(char **out, struct penstock_error *err)
 	return r;
 }
 
+/* The same for metrics, whose address is the loopback unless one is given: "9100", ":9100". */
+static int parse_metrics(
+	const char *text, char **address, uint16_t *port, struct penstock_error *err)
+{
+	_cleanup_free_ char *whole = NULL;
+
+	if (strchr(text, ':') && *text != ':')
+		return serve_parse_listen(text, address, port, err);
+	whole = str_printf("127.0.0.1:%s", text + (*text == ':'));
+	return whole ? serve_parse_listen(whole, address, port, err) : error_memory(err);
+}
+
 static int run_serve(const struct cli *cli)
 {
 	const char *durability = cli_value(cli, "durability");
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *address = NULL;
+	_cleanup_free_ char *metrics = NULL;
+	int64_t drain_ms;
 	_cleanup_free_ char *root = NULL;
 	struct serve_options options = {.root = cli_value(cli, "root"),
 		.master_key = cli_value(cli, "master-key"),
@@ -50,6 +65,16 @@ static int run_serve(const struct cli *cli)
 		    &address, &options.port, &err) < 0)
 		return cli_misuse(cli, "%s", err.message);
 	options.address = address;
+	options.log_file = cli_value(cli, "access-log");
+	if (cli_has(cli, "metrics")) {
+		if (parse_metrics(
+			    cli_value(cli, "metrics"), &metrics, &options.metrics_port, &err) < 0)
+			return cli_misuse(cli, "%s", err.message);
+		options.metrics_address = metrics;
+	}
+	if (!cli_duration_ms(cli, "drain", 10000, &drain_ms))
+		return CLI_EXIT_USAGE;
+	options.drain_ms = drain_ms > INT_MAX ? INT_MAX : (int)drain_ms;
 	if (!options.root) {
 		if (home_store(&root, &err) < 0)
 			return cli_fail(cli, &err);
@@ -117,6 +142,14 @@ const struct command command_serve = {
 		{0, "lifecycle-day", "DURATION",
 			"Length of a day of lifecycle rules, to try them out: objects expire that "
 			"much sooner, and replies name the dates of real days. Default: 24h"},
+		{0, "access-log", "FILE",
+			"Append a line for each request to FILE, in the format of S3's server access "
+			"logs; SIGHUP reopens it"},
+		{0, "metrics", "[ADDRESS:]PORT",
+			"Serve /metrics for Prometheus, /health/live and /health/ready there, without "
+			"authentication. Default address: 127.0.0.1"},
+		{0, "drain", "DURATION",
+			"Time for requests in flight to end after SIGTERM. Default: 10s"},
 		{0, "embedded", NULL, "Exit when the store has not been used for some seconds"}),
 	.examples = EXAMPLES({"penstock serve", "Open the embedded store to other tools"},
 		{"penstock serve --root /srv/store --listen 0.0.0.0:9000", "Serve to the network"},

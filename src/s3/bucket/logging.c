@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -127,13 +128,42 @@ static void add_number(struct buf *out, int64_t number)
 }
 
 /* Adds a text that a client has sent: quotes and all that is no visible character are encoded. */
-static void add_escaped(struct buf *out, const char *text)
+static void add_escaped_part(struct buf *out, const char *text, size_t len)
 {
-	for (const unsigned char *p = (const unsigned char *)text; p && *p; p++)
+	for (const unsigned char *p = (const unsigned char *)text; len; p++, len--)
 		if (*p < ' ' || *p == '"' || *p == '\\' || *p >= 0x7f)
 			buf_printf(out, "%%%02X", *p);
 		else
 			buf_add_char(out, (char)*p);
+}
+
+static void add_escaped(struct buf *out, const char *text)
+{
+	add_escaped_part(out, text, text ? strlen(text) : 0);
+}
+
+/* A reader of the log could use a signature until it expires, and a session token as well. */
+static bool is_secret(const char *name, size_t len)
+{
+	static const char *const names[] = {"X-Amz-Signature", "X-Amz-Security-Token", "Signature"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (strlen(names[i]) == len && strncasecmp(name, names[i], len) == 0)
+			return true;
+	return false;
+}
+
+static void add_query(struct buf *out, const char *query)
+{
+	for (const char *p = query; p && *p;) {
+		size_t len = strcspn(p, "&"), name = strcspn(p, "=&");
+
+		buf_add_char(out, p == query ? '?' : '&');
+		add_escaped_part(out, p, is_secret(p, name) ? name : len);
+		if (is_secret(p, name))
+			buf_add_str(out, "=-");
+		p += len + (p[len] == '&');
+	}
 }
 
 static void add_quoted(struct buf *out, const char *text)
@@ -189,9 +219,7 @@ void s3_log_write(struct buf *out, const struct s3_log_record *r)
 	add_key(out, r->key);
 	buf_printf(out, " \"%s ", r->method);
 	add_escaped(out, r->path);
-	if (r->query && *r->query)
-		buf_add_char(out, '?');
-	add_escaped(out, r->query);
+	add_query(out, r->query);
 	buf_add_str(out, " HTTP/1.1\"");
 	add_number(out, r->status);
 	add_plain(out, r->error);

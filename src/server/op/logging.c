@@ -12,6 +12,7 @@
 #include "server/access/identity.h"
 #include "server/access/owner.h"
 #include "server/bucket/access_log.h"
+#include "server/monitor/log_file.h"
 #include "server/op/op.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"
@@ -185,16 +186,26 @@ static void describe(struct request *req, const char *bucket, struct s3_log_reco
 	describe_sender(req, record);
 }
 
+static void write_line(struct log_file *file, const struct s3_log_record *record)
+{
+	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_SERVER_LOG_OBJECT);
+
+	s3_log_write(&line, record);
+	log_file_write(file, &line);
+}
+
 void op_log_request(struct request *req)
 {
 	char bucket[sizeof(req->bucket)], remote[REMOTE_SIZE], name[S3_LOG_OPERATION_SIZE];
 	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_HTTP_HEADERS);
 	struct s3_log_record record;
 
-	if (!req->method || !access_log_any(req->server->access_log) ||
-		!find_subject(req, bucket, &key))
+	bool has_bucket;
+
+	if (!req->method || (!access_log_any(req->server->access_log) && !req->server->log_file))
 		return;
-	describe(req, bucket, &record);
+	has_bucket = find_subject(req, bucket, &key);
+	describe(req, has_bucket ? bucket : NULL, &record);
 	if (key.len)
 		record.key = key.data;
 	record.remote = op_remote(req, remote);
@@ -204,7 +215,10 @@ void op_log_request(struct request *req)
 				 .copy = record.key && request_header(req, "x-amz-copy-source")},
 		name);
 	record.operation = name;
-	access_log_add(req->server->access_log, bucket, &record);
+	if (req->server->log_file)
+		write_line(req->server->log_file, &record);
+	if (has_bucket && access_log_any(req->server->access_log))
+		access_log_add(req->server->access_log, bucket, &record);
 }
 
 void op_log_deleted(struct request *req, const char *key, const char *version, const char *error)

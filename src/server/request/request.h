@@ -29,6 +29,8 @@ struct identity;
 struct settings_cache;
 struct lifecycle;
 struct notifier;
+struct log_file;
+struct metrics;
 struct worker_pool;
 
 struct server {
@@ -43,6 +45,11 @@ struct server {
 	struct settings_cache *settings;
 	struct configs *expiry; /* lifecycle rules */
 	struct access_log *access_log; /* borrowed; may be NULL */
+	struct log_file *log_file; /* of all requests; this and the next two may be NULL */
+	struct metrics *metrics;
+	struct MHD_Daemon *monitor;
+	char *metrics_url;
+	int64_t started_ns;
 	struct lifecycle *lifecycle; /* borrowed; may be NULL, like the next */
 	struct notifier *notify;
 	struct directory *directory;
@@ -50,6 +57,8 @@ struct server {
 	pthread_key_t signer; /* a struct sigv4 per thread */
 
 	atomic_uint active;
+	atomic_uint open; /* connections */
+	atomic_bool draining; /* it accepts no more connections */
 	atomic_uint waiting; /* suspended connections */
 	atomic_bool stopping;
 	atomic_llong last_activity;
@@ -61,7 +70,14 @@ struct server {
 #define REQUEST_HEADERS_MAX 128 /* header lines; S3 clients send about 20 */
 #define REQUEST_ID_SIZE	    17
 
-enum request_phase { REQUEST_NEW, REQUEST_BODY, REQUEST_DISCARD, REQUEST_WAITING, REQUEST_READY };
+enum request_phase {
+	REQUEST_NEW,
+	REQUEST_BODY,
+	REQUEST_DISCARD,
+	REQUEST_WAITING,
+	REQUEST_READY,
+	REQUEST_MONITOR /* to the address of the metrics */
+};
 
 /* What the headers of a request have about encryption (server/sse/sse.h). */
 struct request_encryption {
@@ -134,6 +150,8 @@ struct request {
 	const char *upload_id; /* in the arena */
 	struct arena arena; /* small strings that live as long as the request */
 
+	size_t operation; /* of the table of route.c; 0 if it is none of these */
+
 	/* The reply. */
 	unsigned status;
 	struct MHD_Response *response;
@@ -177,6 +195,11 @@ bool request_is_browser(const struct request *req);
 struct sigv4 *server_signer(struct server *server);
 /* Finds the operation, checks its headers, prepares the body; sets `finish` or a reply. */
 void request_route(struct request *req);
+
+/* The number of operations of the table, and their names: "REST.GET.OBJECT.tagging". */
+size_t route_count(void);
+#define ROUTE_NAME_SIZE 64
+void route_name(size_t operation, char out[static ROUTE_NAME_SIZE]);
 
 /* Sets `finish`: `fn` sets the reply on a worker thread, while the connection is suspended. */
 void request_finish_by_worker(struct request *req, request_fn fn);

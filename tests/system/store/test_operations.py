@@ -1,0 +1,157 @@
+"""Running `penstock serve` for others: access log, metrics, health, a socket of systemd, the end."""
+import http.client
+import re
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+from harness.program import Store, binary, environment
+
+
+@pytest.fixture
+def watched(penstock, tmp_path):
+    """A store with an access log, and metrics."""
+
+    class Watched(Store):
+        def start(self, listen="127.0.0.1:0"):
+            self.options = ["--access-log", tmp_path / "access.log", "--metrics", "0"]
+            super().start(listen)
+            self.metrics = self.process.wait_for_output(r"metrics on (http://\S+)/metrics", 30).group(1)
+
+        def scrape(self):
+            text = urllib.request.urlopen(self.metrics + "/metrics").read().decode()
+            return {name: float(value) for name, value in re.findall(r"^(\w+(?:\{[^}]*\})?) (\S+)$", text, re.MULTILINE)}
+
+    running = Watched(penstock, tmp_path / "store")
+    running.client.create_bucket(Bucket="bkt")
+    yield running
+    if running.process.running():
+        running.stop()
+
+
+def lines(path):
+    return [re.findall(r'\[[^\]]*\]|"[^"]*"|\S+', line) for line in path.read_text().splitlines()]
+
+
+def test_each_request_is_a_line_of_the_access_log(watched, tmp_path, wait_for):
+    """In the format of S3's own logs, which tools read."""
+    s3 = watched.client
+    s3.put_object(Bucket="bkt", Key="a key", Body=b"12345")
+    s3.get_object(Bucket="bkt", Key="a key")["Body"].read()
+    with pytest.raises(s3.exceptions.NoSuchKey):
+        s3.get_object(Bucket="bkt", Key="none")
+
+    wait_for(lambda: len(lines(tmp_path / "access.log")) == 4, 10)
+    _, put, get, none = lines(tmp_path / "access.log")
+    assert put[1] == "bkt" and put[3] == "127.0.0.1" and put[6:8] == ["REST.PUT.OBJECT", "a%20key"]
+    assert get[6] == "REST.GET.OBJECT" and get[8] == '"GET /bkt/a%20key HTTP/1.1"' and get[9:12] == ["200", "-", "5"]
+    assert none[9:11] == ["404", "NoSuchKey"] and none[-5] == "AuthHeader"
+
+
+def test_the_access_log_has_no_signature(watched, tmp_path, wait_for):
+    """Who reads the log could use it until it expires."""
+    url = watched.boto3(signature_version="s3v4").generate_presigned_url("get_object", Params={"Bucket": "bkt", "Key": "k"})
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(url)
+
+    wait_for(lambda: len(lines(tmp_path / "access.log")) == 2, 10)
+    line = (tmp_path / "access.log").read_text().splitlines()[1]
+    signature = re.search("X-Amz-Signature=([0-9a-f]+)", url).group(1)
+    assert signature not in line and "X-Amz-Signature=- " in line and "QueryString" in line
+
+
+def test_sighup_reopens_the_access_log(watched, tmp_path, wait_for):
+    """So logrotate can rename it."""
+    wait_for(lambda: lines(tmp_path / "access.log"), 10)
+    (tmp_path / "access.log").rename(tmp_path / "access.log.1")
+    watched.process.send(1)
+    wait_for((tmp_path / "access.log").exists, 10)
+
+    watched.client.head_bucket(Bucket="bkt")
+
+    wait_for(lambda: lines(tmp_path / "access.log"), 10)
+    assert len(lines(tmp_path / "access.log.1")) == 1
+
+
+def test_metrics_count_requests_bytes_and_changes(watched, wait_for):
+    """By operation and status, with times as a histogram."""
+    s3 = watched.client
+    s3.put_object(Bucket="bkt", Key="k", Body=bytes(1000))
+    for _ in range(3):
+        s3.get_object(Bucket="bkt", Key="k")["Body"].read()
+    with pytest.raises(s3.exceptions.NoSuchKey):
+        s3.get_object(Bucket="bkt", Key="none")
+
+    get = 'operation="REST.GET.OBJECT"'
+    wait_for(lambda: watched.scrape().get(f'penstock_requests_total{{{get},status="404"}}') == 1, 10)
+    found = watched.scrape()
+    assert found[f'penstock_requests_total{{{get},status="200"}}'] == 3
+    assert found[f'penstock_request_seconds_bucket{{{get},le="+Inf"}}'] == found[f"penstock_request_seconds_count{{{get}}}"] == 4
+    assert found[f"penstock_sent_bytes_total{{{get}}}"] >= 3000
+    assert found['penstock_received_bytes_total{operation="REST.PUT.OBJECT"}'] == 1000
+    assert found["penstock_changes_total"] >= 2 and found["penstock_commit_queue"] == 0 and found["penstock_connections"] >= 1
+    assert found["penstock_disk_free_bytes"] > 0 and watched.secret_key not in str(found)
+
+
+def test_health_is_served_and_nothing_else(watched):
+    """Without a signature, so it must not lead to objects."""
+    assert urllib.request.urlopen(watched.metrics + "/health/live").status == 200
+    assert urllib.request.urlopen(watched.metrics + "/health/ready").status == 200
+    with pytest.raises(urllib.error.HTTPError) as failure:
+        urllib.request.urlopen(watched.metrics + "/bkt")
+    assert failure.value.code == 404
+
+
+def test_a_request_in_flight_ends_before_the_server(watched, wait_for):
+    """A client that is uploading sees its reply; meanwhile the server is not ready, and accepts no other."""
+    url = watched.boto3(signature_version="s3v4").generate_presigned_url("put_object", Params={"Bucket": "bkt", "Key": "slow"})
+    path = url.removeprefix(watched.endpoint)
+    connection = http.client.HTTPConnection(watched.address)
+    connection.putrequest("PUT", path)
+    connection.putheader("Content-Length", "10")
+    connection.endheaders()
+    connection.send(b"12345")
+    wait_for(lambda: watched.scrape()["penstock_requests_in_flight"] == 1, 10)
+
+    def is_ready():
+        try:
+            return urllib.request.urlopen(watched.metrics + "/health/ready").status == 200
+        except urllib.error.HTTPError:
+            return False
+
+    watched.process.send()
+    wait_for(lambda: not is_ready(), 10)
+    connection.send(b"67890")
+
+    assert connection.getresponse().status == 200
+    assert watched.process.wait(20).code == 0
+
+
+def test_a_socket_of_systemd_is_used_and_it_is_notified(penstock, tmp_path):
+    """The unit in systemd/ starts it at the first connection."""
+    notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notified.bind(str(tmp_path / "notify"))
+    notified.settimeout(30)
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    program = tmp_path / "activate"
+    program.write_text('#!/bin/bash\nexec 3<&"$1"; shift; export LISTEN_FDS=1 LISTEN_PID=$$; exec "$@"\n')
+    program.chmod(0o755)
+
+    process = subprocess.Popen(
+        [program, str(listening.fileno()), binary(), "serve", "--root", tmp_path / "store"],
+        env=environment(tmp_path) | {"NOTIFY_SOCKET": str(tmp_path / "notify"), "PENSTOCK_ACCESS_KEY_ID": "key",
+                                     "PENSTOCK_SECRET_ACCESS_KEY": "secret-of-the-test"},
+        pass_fds=[listening.fileno()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+    states = [notified.recv(100)]
+    with pytest.raises(urllib.error.HTTPError) as failure:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/bkt")
+    process.terminate()
+    states.append(notified.recv(100))
+    process.wait(30)
+
+    assert failure.value.code == 403 and states == [b"READY=1", b"STOPPING=1"]
