@@ -356,7 +356,7 @@ struct store_object {
 	const struct store_piece *pieces;
 	struct store_blob **blobs; /* of the pieces, pinned */
 	const struct seal *seals; /* of the pieces, if they are encrypted */
-	/* Of an inline object, else NULL; as in the row if it has a customer's key. */
+	/* NULL if the object is not inline; as in the row if it has a customer's key. */
 	const void *body;
 	size_t body_len;
 };

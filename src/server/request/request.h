@@ -79,7 +79,7 @@ enum request_phase {
 	REQUEST_MONITOR /* to the address of the metrics */
 };
 
-/* What the headers of a request have about encryption (server/sse/sse.h). */
+/* The encryption and the keys in the headers of a request (server/sse/sse.h). */
 struct request_encryption {
 	enum store_encryption mode; /* of what the request makes */
 	bool has_key, has_source_key;

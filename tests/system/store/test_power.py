@@ -21,6 +21,7 @@ def objects(client, bucket, rounds):
     for i in range(rounds):
         for size in (INLINE, FILE):
             client.put(bucket, f"plain-{size}", body(i, size + i), meta=f"v{i}")
+            client.put(bucket, f"sealed-{size}", body(i, size + i), meta=f"v{i}", x_amz_server_side_encryption="AES256")
         client.put(bucket, f"new-{i}", body(i, FILE if i % 2 else INLINE), if_none_match="*")
         client.put(bucket, f"new-{i}", b"never", status=412, if_none_match="*")
         etag = client.put(bucket, "checked", body(i, FILE if i % 3 == 0 else INLINE))
