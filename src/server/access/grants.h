@@ -19,8 +19,8 @@ struct access_settings;
 struct request;
 struct store_object;
 
-/* The stored header of an object, and the configuration of a bucket, with its list (s3/access/acl.h).
- * It is missing if only the owner has a grant, for full control. */
+/* The stored header of an object, and the configuration of a bucket, with its list
+ * (s3/access/acl.h). It is missing if only the owner has a grant, for full control. */
 #define ACL_HEADER ":acl"
 #define ACL_CONFIG "acl"
 
@@ -62,8 +62,8 @@ int grants_ask(struct request *req, const struct access_settings *settings, cons
 bool grants_are_asked(const struct request *req);
 /* Gets the list of a new bucket; NULL if none is to be kept. Returns false with a reply set. */
 bool grants_of_new_bucket(struct request *req, const char **text);
-/* Gets the list that a request for ?acl sets, for the owner with the id `owner`; it lives as long as
- * the request. NULL if none is to be kept. Returns false with a reply set. */
+/* Gets the list that a request for ?acl sets, for the owner with the id `owner`; it lives as long
+ * as the request. NULL if none is to be kept. Returns false with a reply set. */
 bool grants_of_request(struct request *req, const struct grants_scope *scope, const char *owner,
 	const char **text);
 

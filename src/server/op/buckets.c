@@ -156,8 +156,8 @@ static bool choose_lock(struct request *req, struct store_new_bucket *out)
 		       "x-amz-bucket-object-lock-enabled must be true or false");
 }
 
-/* Decides on a bucket that exists. In the default region its account may create it again, as at AWS,
- * if it is not to change. */
+/* Decides on a bucket that exists. In the default region its account may create it again, as at
+ * AWS, if it is not to change. */
 static enum store_status create_again(struct request *req, const struct store_new_bucket *new)
 {
 	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
