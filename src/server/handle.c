@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "s3/uri.h"
 #include "server/access/directory.h"
+#include "server/iam/query.h"
 #include "server/monitor/metrics.h"
 #include "server/op/op.h"
 #include "server/request/cors.h"
@@ -248,7 +249,7 @@ static enum MHD_Result cut_off(struct request *req)
 /* Verifies the sender, unless the signature is in the body. Returns false with a reply set. */
 static bool identify(struct request *req)
 {
-	if (request_is_form(req))
+	if (request_is_form(req) || query_is(req))
 		return true;
 	if (!request_authenticate(req))
 		return false;

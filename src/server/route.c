@@ -6,6 +6,7 @@
 #include "server/access/access.h"
 #include "server/access/owner.h"
 #include "server/form/multipart.h"
+#include "server/iam/query.h"
 #include "server/op/op.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"
@@ -237,6 +238,10 @@ void request_route(struct request *req)
 	enum level level = req->key ? OBJECT : req->bucket[0] ? BUCKET : SERVICE;
 	const char *sub = level == SERVICE ? NULL : find_sub(req);
 
+	if (level == SERVICE && query_is(req)) {
+		query_begin(req);
+		return;
+	}
 	req->sub = sub;
 	if (!take_version(req, sub) || !headers_acceptable(req) ||
 		!owner_is_expected(req, "x-amz-expected-bucket-owner", req->bucket))

@@ -323,7 +323,8 @@ static int start(struct owner *owner, struct penstock_error *err)
 				.metrics_address = o->metrics_address,
 				.metrics_port = o->metrics_port,
 				.access_key_id = owner->account.access_key_id,
-				.secret_access_key = owner->account.secret_access_key},
+				.secret_access_key = owner->account.secret_access_key,
+				.accounts = o->accounts},
 			err);
 	if (rc == 0)
 		rc = write_owner(owner, err);

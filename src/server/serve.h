@@ -12,6 +12,7 @@ struct serve_options {
 	const char *address; /* as in struct server_options */
 	uint16_t port;
 	const char *master_key; /* as in struct store_options */
+	const char *accounts; /* a file with accounts to add; may be NULL */
 	bool relaxed;
 	/* Unfinished uploads without a new part for this long are aborted; 0 for never. */
 	int64_t upload_age_ms;

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/near_socket.h"
 #include "base/str.h"
+#include "server/access/accounts.h"
 #include "server/access/directory.h"
 #include "server/access/settings.h"
 #include "server/bucket/configs.h"
@@ -362,6 +363,8 @@ int server_start(
 			.access_key_id = options->access_key_id,
 			.secret_access_key = options->secret_access_key},
 		err);
+	if (rc >= 0 && options->accounts)
+		rc = accounts_read(server->directory, options->accounts, err);
 	if (rc >= 0 && settings_start(&server->settings) < 0)
 		rc = error_memory(err);
 	if (rc >= 0)

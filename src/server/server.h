@@ -41,6 +41,7 @@ struct server_options {
 	const char *log_file; /* the access log of all requests; NULL for none */
 	const char *metrics_address; /* as `address`; NULL for no metrics */
 	uint16_t metrics_port;
+	const char *accounts; /* a file with more accounts; may be NULL */
 };
 
 int server_start(

@@ -75,6 +75,7 @@ static int run_serve(const struct cli *cli)
 	if (!cli_duration_ms(cli, "drain", 10000, &drain_ms))
 		return CLI_EXIT_USAGE;
 	options.drain_ms = drain_ms > INT_MAX ? INT_MAX : (int)drain_ms;
+	options.accounts = cli_value(cli, "accounts");
 	if (!options.root) {
 		if (home_store(&root, &err) < 0)
 			return cli_fail(cli, &err);
@@ -126,6 +127,9 @@ const struct command command_serve = {
 			"Directory of the store; created if missing. Default: the embedded store of this home"},
 		{0, "listen", "ADDRESS:PORT",
 			"Address to listen on; port 0 takes a free port. Default: 127.0.0.1:9000"},
+		{0, "accounts", "FILE",
+			"Add the accounts in FILE, a JSON array of objects with number (12 digits), name, "
+			"access_key_id and secret_access_key, and perhaps id and email"},
 		{0, "durability", "full|relaxed",
 			"full (default): a write is acknowledged when it is on stable storage. relaxed: "
 			"a crash of the machine may undo whole changes of the last half minute; a crash "

@@ -56,6 +56,37 @@ static bool be_root(struct identity *identity)
 	return identity->arn != NULL;
 }
 
+static bool add_policies(struct identity *identity, const json_t *record)
+{
+	json_t *policies = json_object_get(record, "policies"), *document;
+	const char *name;
+
+	json_object_foreach (policies, name, document)
+		if (!identity_add_document(identity, &identity->own, json_string_value(document)))
+			return false;
+	return true;
+}
+
+static bool be_user(struct identity *identity, const json_t *records, const json_t *record)
+{
+	json_t *group;
+	size_t i;
+
+	identity->kind = IDENTITY_USER;
+	identity->user_name = own(identity, text_of(record, "name"));
+	identity->user_id = own(identity, text_of(record, "id"));
+	identity->arn = ownf(identity, "arn:aws:iam::%s:user%s%s", identity->account,
+		text_of(record, "path"), text_of(record, "name"));
+	identity->principal_arn = identity->arn;
+	if (!identity->user_name || !identity->user_id || !identity->arn ||
+		!add_policies(identity, record))
+		return false;
+	json_array_foreach (json_object_get(record, "groups"), i, group)
+		if (!add_policies(identity, json_object_get(records, json_string_value(group))))
+			return false;
+	return true;
+}
+
 struct identity *build_identity(const struct build_source *from, enum s3_error *problem)
 {
 	const json_t *record = json_object_get(from->records, from->name);
@@ -77,7 +108,8 @@ struct identity *build_identity(const struct build_source *from, enum s3_error *
 	identity->access_key_id = own(identity, from->access_key_id);
 	identity->secret_access_key = own(identity, secret);
 	if (identity->record && identity->access_key_id && identity->secret_access_key &&
-		be_root(identity))
+		(str_starts(from->name, "user/") ? be_user(identity, from->records, record)
+						 : be_root(identity)))
 		return identity;
 	identity_unref(identity);
 	return NULL;

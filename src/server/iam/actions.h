@@ -1,0 +1,31 @@
+/* The actions of the query API. */
+#ifndef SERVER_IAM_ACTIONS_H
+#define SERVER_IAM_ACTIONS_H
+
+struct query;
+
+/* Users, groups and roles. */
+void iam_create(struct query *q);
+void iam_get(struct query *q);
+void iam_list(struct query *q);
+void iam_delete(struct query *q);
+
+void iam_create_key(struct query *q);
+void iam_list_keys(struct query *q);
+void iam_update_key(struct query *q);
+void iam_delete_key(struct query *q);
+
+/* Inline policies. */
+void iam_put_policy(struct query *q);
+void iam_get_policy(struct query *q);
+void iam_list_policies(struct query *q);
+void iam_delete_policy(struct query *q);
+
+/* Members of groups. */
+void iam_add_member(struct query *q);
+void iam_remove_member(struct query *q);
+void iam_groups_of_user(struct query *q);
+
+void sts_caller(struct query *q);
+
+#endif

@@ -1,0 +1,373 @@
+#include "server/iam/entity.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "s3/access/policy.h"
+#include "s3/message/xml.h"
+#include "s3/uri.h"
+#include "server/access/directory.h"
+#include "server/iam/actions.h"
+#include "server/request/request.h"
+
+const struct entity_kind entity_user = {"user", "User", "UserName", "AIDA"};
+const struct entity_kind entity_group = {"group", "Group", "GroupName", "AGPA"};
+const struct entity_kind entity_role = {"role", "Role", "RoleName", "AROA"};
+
+const struct entity_kind *entity_kind_of(const char *action)
+{
+	return strstr(action, "Group")	? &entity_group
+	       : strstr(action, "Role") ? &entity_role
+					: &entity_user;
+}
+
+const char *entity_text(const json_t *entity, const char *member)
+{
+	const char *text = json_string_value(json_object_get(entity, member));
+
+	return text ? text : "";
+}
+
+/* --- names ----------------------------------------------------------------------------------- */
+
+static bool is_name(const char *name, size_t most)
+{
+	size_t n = strlen(name);
+
+	return n && n <= most &&
+	       strspn(name,
+		       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+=,.@-") ==
+		       n;
+}
+
+static bool is_path(const char *path)
+{
+	size_t n = strlen(path);
+
+	if (!n || n > 512 || path[0] != '/' || path[n - 1] != '/')
+		return false;
+	for (const char *p = path; *p; p++)
+		if (*p < '!' || *p > '~')
+			return false;
+	return true;
+}
+
+const char *entity_record(struct query *q, const struct entity_kind *kind, const char *name)
+{
+	size_t most = kind == &entity_group ? 128 : 64;
+	char *record;
+
+	if (!is_name(name, most)) {
+		query_fail(q, 400, "ValidationError",
+			"The name must have 1 to %zu characters: letters, digits and _+=,.@-",
+			most);
+		return NULL;
+	}
+	record = (char *)(uintptr_t)query_text(q, "%s/%s/%s", kind->word, q->account, name);
+	for (char *p = record; p && *p; p++)
+		*p = (char)tolower((unsigned char)*p);
+	return record;
+}
+
+const json_t *entity_find(struct query *q, const struct entity_kind *kind, const char **record)
+{
+	const char *name = query_need(q, kind->parameter);
+	const json_t *found;
+
+	*record = name ? entity_record(q, kind, name) : NULL;
+	if (!*record)
+		return NULL;
+	found = directory_get(q->directory, *record);
+	if (!found)
+		query_fail(q, 404, "NoSuchEntity", "The %s with name %s cannot be found.",
+			kind->word, name);
+	return found;
+}
+
+const json_t *entity_find_user(struct query *q, const char **record)
+{
+	if (query_value(q, "UserName"))
+		return entity_find(q, &entity_user, record);
+	*record = q->who->record;
+	return directory_get(q->directory, *record);
+}
+
+const char *entity_id(struct query *q, const char *prefix, size_t n, const char *alphabet)
+{
+	unsigned char random[64];
+	char text[sizeof(random) + 1];
+	size_t size = strlen(alphabet);
+
+	if (n > sizeof(random) || getrandom(random, n, 0) != (ssize_t)n) {
+		query_fail(q, 500, "ServiceFailure", "Cannot generate an id");
+		return NULL;
+	}
+	for (size_t i = 0; i < n; i++)
+		text[i] = alphabet[random[i] % size]; /* a power of 2, so there is no bias */
+	text[n] = '\0';
+	return query_text(q, "%s%s", prefix, text);
+}
+
+const char *entity_arn(struct query *q, const struct entity_kind *kind, const json_t *entity)
+{
+	return query_text(q, "arn:aws:iam::%s:%s%s%s", q->account, kind->word,
+		entity_text(entity, "path"), entity_text(entity, "name"));
+}
+
+/* --- writing --------------------------------------------------------------------------------- */
+
+void entity_write(struct query *q, const struct entity_kind *kind, const json_t *entity)
+{
+	const char *arn = entity_arn(q, kind, entity);
+	const char *id = query_text(q, "%sId", kind->title);
+	_cleanup_(buf_release) struct buf trust = BUF_INIT(QUERY_MAX);
+
+	if (!arn || !id)
+		return;
+	xml_element(&q->xml, "Path", entity_text(entity, "path"));
+	xml_element(&q->xml, kind->parameter, entity_text(entity, "name"));
+	xml_element(&q->xml, id, entity_text(entity, "id"));
+	xml_element(&q->xml, "Arn", arn);
+	query_date(q, "CreateDate", json_integer_value(json_object_get(entity, "created")));
+	if (kind != &entity_role)
+		return;
+	uri_encode(
+		&trust, entity_text(entity, "trust"), strlen(entity_text(entity, "trust")), false);
+	xml_element(&q->xml, "AssumeRolePolicyDocument", buf_str(&trust));
+	if (json_object_get(entity, "description"))
+		xml_element(&q->xml, "Description", entity_text(entity, "description"));
+	xml_element_u64(&q->xml, "MaxSessionDuration",
+		(uint64_t)json_integer_value(json_object_get(entity, "max")));
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+bool entity_page(struct query *q, const char **names, size_t n, struct entity_page *out)
+{
+	const char *marker = query_value(q, "Marker"), *items = query_value(q, "MaxItems");
+	uint64_t most = 100;
+	size_t from = 0;
+
+	if (items && !str_to_u64(items, 1, 1000, &most))
+		return query_fail(q, 400, "ValidationError", "MaxItems must be 1 to 1000");
+	if (n)
+		qsort(names, n, sizeof(*names), by_name);
+	while (marker && from < n && strcmp(names[from], marker) <= 0)
+		from++;
+	out->names = names + from;
+	out->n = n - from > most ? (size_t)most : n - from;
+	out->truncated = n - from > most;
+	return true;
+}
+
+void entity_page_end(struct query *q, const struct entity_page *page)
+{
+	xml_element_bool(&q->xml, "IsTruncated", page->truncated);
+	if (page->truncated)
+		xml_element(&q->xml, "Marker", page->names[page->n - 1]);
+}
+
+/* --- actions --------------------------------------------------------------------------------- */
+
+/* Adds what only roles have. Returns false with the reply set. */
+static bool describe_role(struct query *q, json_t *role)
+{
+	const char *trust = query_need(q, "AssumeRolePolicyDocument");
+	const char *description = query_value(q, "Description");
+	const char *max = query_value(q, "MaxSessionDuration");
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct policy *policy = NULL;
+	uint64_t seconds = 3600;
+
+	if (!trust)
+		return false;
+	if (max && !str_to_u64(max, 3600, 43200, &seconds))
+		return query_fail(q, 400, "ValidationError",
+			"MaxSessionDuration must be 3600 to 43200 seconds");
+	if (policy_parse(trust, strlen(trust), POLICY_OF_ROLE, NULL, &policy, &err) < 0) {
+		query_fail(q, 400, "MalformedPolicyDocument", "%s",
+			err.message ? err.message : "The policy is not valid");
+		penstock_error_release(&err);
+		return false;
+	}
+	policy_free(policy);
+	return (json_object_set_new(role, "trust", json_string(trust)) == 0 &&
+		       json_object_set_new(role, "max", json_integer((json_int_t)seconds)) == 0 &&
+		       (!description || json_object_set_new(role, "description",
+						json_string(description)) == 0)) ||
+	       query_no_memory(q);
+}
+
+void iam_create(struct query *q)
+{
+	const struct entity_kind *kind = entity_kind_of(q->action);
+	const char *name = query_need(q, kind->parameter), *path = query_value(q, "Path");
+	const char *record = name ? entity_record(q, kind, name) : NULL;
+	const char *id = record ? entity_id(q, kind->id_prefix, 17, ENTITY_ID_ALPHABET) : NULL;
+	json_t *entity;
+
+	if (!id)
+		return;
+	if (path && !is_path(path)) {
+		query_fail(q, 400, "ValidationError", "The path must begin and end with /");
+		return;
+	}
+	if (directory_get(q->directory, record)) {
+		query_fail(q, 409, "EntityAlreadyExists", "%s with name %s already exists.",
+			kind->title, name);
+		return;
+	}
+	entity = json_pack("{s:s,s:s,s:s,s:I}", "name", name, "path", path ? path : "/", "id", id,
+		"created", (json_int_t)(clock_wall_ns() / NS_PER_S));
+	if (!entity) {
+		query_no_memory(q);
+		return;
+	}
+	if (kind == &entity_role && !describe_role(q, entity)) {
+		json_decref(entity);
+		return;
+	}
+	if (!query_store(q, record, entity))
+		return;
+	xml_open(&q->xml, kind->title);
+	entity_write(q, kind, directory_get(q->directory, record));
+	xml_close(&q->xml, kind->title);
+}
+
+/* The root of an account is a user without a name. */
+static void write_root(struct query *q)
+{
+	const char *arn = query_text(q, "arn:aws:iam::%s:root", q->account);
+
+	xml_open(&q->xml, "User");
+	xml_element(&q->xml, "Path", "/");
+	xml_element(&q->xml, "UserName", q->who->owner->name);
+	xml_element(&q->xml, "UserId", q->account);
+	xml_element(&q->xml, "Arn", arn);
+	query_date(q, "CreateDate", 0);
+	xml_close(&q->xml, "User");
+}
+
+static void write_members(struct query *q, const char *group)
+{
+	const json_t *records = directory_records(q->directory);
+	const char *prefix = query_text(q, "user/%s/", q->account), *name;
+	json_t *user, *member;
+	size_t i;
+
+	xml_open(&q->xml, "Users");
+	json_object_foreach ((json_t *)(uintptr_t)records, name, user) {
+		if (!prefix || !str_starts(name, prefix))
+			continue;
+		json_array_foreach (json_object_get(user, "groups"), i, member) {
+			if (strcmp(json_string_value(member), group) != 0)
+				continue;
+			xml_open(&q->xml, "member");
+			entity_write(q, &entity_user, user);
+			xml_close(&q->xml, "member");
+		}
+	}
+	xml_close(&q->xml, "Users");
+	xml_element_bool(&q->xml, "IsTruncated", false);
+}
+
+void iam_get(struct query *q)
+{
+	const struct entity_kind *kind = entity_kind_of(q->action);
+	const char *record;
+	const json_t *entity;
+
+	if (kind == &entity_user && !query_value(q, "UserName") && q->who->is_root) {
+		write_root(q);
+		return;
+	}
+	entity = kind == &entity_user ? entity_find_user(q, &record)
+				      : entity_find(q, kind, &record);
+	if (!entity)
+		return;
+	xml_open(&q->xml, kind->title);
+	entity_write(q, kind, entity);
+	xml_close(&q->xml, kind->title);
+	if (kind == &entity_group)
+		write_members(q, record);
+}
+
+void iam_list(struct query *q)
+{
+	const struct entity_kind *kind = entity_kind_of(q->action);
+	const char *under = query_value(q, "PathPrefix"), *name;
+	const char *prefix = query_text(q, "%s/%s/", kind->word, q->account);
+	const char *list = query_text(q, "%ss", kind->title);
+	const json_t *records = directory_records(q->directory);
+	_cleanup_free_ const char **names = NULL;
+	struct entity_page page;
+	json_t *entity;
+	size_t n = 0;
+
+	if (!prefix || !list)
+		return;
+	names = calloc(json_object_size(records) + 1, sizeof(*names));
+	if (!names) {
+		query_no_memory(q);
+		return;
+	}
+	json_object_foreach ((json_t *)(uintptr_t)records, name, entity)
+		if (str_starts(name, prefix) &&
+			(!under || str_starts(entity_text(entity, "path"), under)))
+			names[n++] = name;
+	if (!entity_page(q, names, n, &page))
+		return;
+	xml_open(&q->xml, list);
+	for (size_t i = 0; i < page.n; i++) {
+		xml_open(&q->xml, "member");
+		entity_write(q, kind, directory_get(q->directory, page.names[i]));
+		xml_close(&q->xml, "member");
+	}
+	xml_close(&q->xml, list);
+	entity_page_end(q, &page);
+}
+
+static bool has_members(struct query *q, const char *group)
+{
+	const char *name;
+	json_t *user, *member;
+	size_t i;
+
+	json_object_foreach ((json_t *)(uintptr_t)directory_records(q->directory), name, user)
+		json_array_foreach (json_object_get(user, "groups"), i, member)
+			if (strcmp(json_string_value(member), group) == 0)
+				return true;
+	return false;
+}
+
+/* As at AWS, an entity with policies, keys or members is not deleted. */
+void iam_delete(struct query *q)
+{
+	const struct entity_kind *kind = entity_kind_of(q->action);
+	const char *record, *left = NULL;
+	const json_t *entity = entity_find(q, kind, &record);
+
+	if (!entity)
+		return;
+	if (json_object_size(json_object_get(entity, "policies")))
+		left = "must delete policies first.";
+	else if (json_object_size(json_object_get(entity, "keys")))
+		left = "must delete access keys first.";
+	else if (json_array_size(json_object_get(entity, "groups")))
+		left = "must remove users from group first.";
+	else if (kind == &entity_group && has_members(q, record))
+		left = "must remove users from group first.";
+	if (left)
+		query_fail(q, 409, "DeleteConflict", "Cannot delete entity, %s", left);
+	else
+		query_store(q, record, NULL);
+}

@@ -1,0 +1,319 @@
+/* The parts of users, groups and roles: access keys, inline policies, memberships. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "s3/access/policy.h"
+#include "s3/message/xml.h"
+#include "s3/uri.h"
+#include "server/access/directory.h"
+#include "server/iam/actions.h"
+#include "server/iam/entity.h"
+
+#define KEYS_MAX	2 /* of a user, as at AWS */
+#define SECRET_ALPHABET "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+/* Returns a copy of a record with the object `member`, which is set to *part. Returns NULL with the
+ * reply set. */
+static json_t *copy_with(struct query *q, const json_t *entity, const char *member, json_t **part)
+{
+	json_t *copy = entity ? json_deep_copy(entity) : json_object();
+
+	if (copy && !json_object_get(copy, member))
+		json_object_set_new(copy, member, json_object());
+	*part = json_object_get(copy, member);
+	if (*part)
+		return copy;
+	json_decref(copy);
+	query_no_memory(q);
+	return NULL;
+}
+
+/* Stores a copy after `part` has lost or got a member. */
+static bool store_part(struct query *q, const char *record, json_t *copy, int failed)
+{
+	if (!failed)
+		return query_store(q, record, copy);
+	json_decref(copy);
+	return query_no_memory(q);
+}
+
+/* --- access keys ----------------------------------------------------------------------------- */
+
+static const char *holder_name(struct query *q, const json_t *entity)
+{
+	return q->who->is_root && !query_value(q, "UserName") ? NULL : entity_text(entity, "name");
+}
+
+static void write_key(struct query *q, const char *user, const char *id, const json_t *key)
+{
+	xml_element(&q->xml, "UserName", user);
+	xml_element(&q->xml, "AccessKeyId", id);
+	xml_element(&q->xml, "Status",
+		json_is_true(json_object_get(key, "active")) ? "Active" : "Inactive");
+	query_date(q, "CreateDate", json_integer_value(json_object_get(key, "created")));
+}
+
+void iam_create_key(struct query *q)
+{
+	const char *record, *id, *secret;
+	const json_t *entity = entity_find_user(q, &record);
+	json_t *copy, *keys, *key;
+
+	if (!entity) {
+		if (!q->failed) /* the first account's root has the keys of the store alone */
+			query_fail(q, 501, "NotImplemented",
+				"The root of this account has the keys of the store; create a user");
+		return;
+	}
+	id = entity_id(q, "AKIA", 16, ENTITY_ID_ALPHABET);
+	secret = id ? entity_id(q, "", 40, SECRET_ALPHABET) : NULL;
+	if (!secret)
+		return;
+	if (json_object_size(json_object_get(entity, "keys")) >= KEYS_MAX) {
+		query_fail(q, 409, "LimitExceeded", "Cannot exceed quota for AccessKeysPerUser: %d",
+			KEYS_MAX);
+		return;
+	}
+	copy = copy_with(q, entity, "keys", &keys);
+	if (!copy)
+		return;
+	key = json_pack("{s:s,s:b,s:I}", "secret", secret, "active", 1, "created",
+		(json_int_t)(clock_wall_ns() / NS_PER_S));
+	if (!store_part(q, record, copy, !key || json_object_set_new(keys, id, key) < 0))
+		return;
+	entity = directory_get(q->directory, record);
+	xml_open(&q->xml, "AccessKey");
+	write_key(q, holder_name(q, entity), id,
+		json_object_get(json_object_get(entity, "keys"), id));
+	xml_element(&q->xml, "SecretAccessKey", secret);
+	xml_close(&q->xml, "AccessKey");
+}
+
+void iam_list_keys(struct query *q)
+{
+	const char *record, *id;
+	const json_t *entity = entity_find_user(q, &record);
+	json_t *key;
+
+	if (q->failed)
+		return;
+	xml_open(&q->xml, "AccessKeyMetadata");
+	json_object_foreach (json_object_get(entity, "keys"), id, key) {
+		xml_open(&q->xml, "member");
+		write_key(q, holder_name(q, entity), id, key);
+		xml_close(&q->xml, "member");
+	}
+	xml_close(&q->xml, "AccessKeyMetadata");
+	xml_element_bool(&q->xml, "IsTruncated", false);
+}
+
+/* Finds the key of the request in a copy of its holder. Returns NULL with the reply set. */
+static json_t *find_key(struct query *q, const char **record, const char **id, json_t **keys)
+{
+	const json_t *entity = entity_find_user(q, record);
+
+	*id = q->failed ? NULL : query_need(q, "AccessKeyId");
+	if (!*id)
+		return NULL;
+	if (!json_object_get(json_object_get(entity, "keys"), *id)) {
+		query_fail(
+			q, 404, "NoSuchEntity", "The Access Key with id %s cannot be found.", *id);
+		return NULL;
+	}
+	return copy_with(q, entity, "keys", keys);
+}
+
+void iam_update_key(struct query *q)
+{
+	const char *status = query_need(q, "Status"), *record, *id;
+	bool active = status && strcmp(status, "Active") == 0;
+	json_t *keys, *copy = status ? find_key(q, &record, &id, &keys) : NULL;
+
+	if (!copy)
+		return;
+	if (!active && strcmp(status, "Inactive") != 0) {
+		json_decref(copy);
+		query_fail(q, 400, "ValidationError", "Status must be Active or Inactive");
+		return;
+	}
+	store_part(q, record, copy,
+		json_object_set_new(json_object_get(keys, id), "active", json_boolean(active)) < 0);
+}
+
+void iam_delete_key(struct query *q)
+{
+	const char *record, *id;
+	json_t *keys, *copy = find_key(q, &record, &id, &keys);
+
+	if (copy)
+		store_part(q, record, copy, json_object_del(keys, id) < 0);
+}
+
+/* --- inline policies ------------------------------------------------------------------------- */
+
+void iam_put_policy(struct query *q)
+{
+	const char *record, *name, *document;
+	const json_t *entity = entity_find(q, entity_kind_of(q->action), &record);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct policy *policy = NULL;
+	json_t *copy, *policies;
+
+	if (!entity || !(name = query_need(q, "PolicyName")) ||
+		!(document = query_need(q, "PolicyDocument")))
+		return;
+	if (policy_parse(document, strlen(document), POLICY_OF_IDENTITY, NULL, &policy, &err) < 0) {
+		query_fail(q, 400, "MalformedPolicyDocument", "%s",
+			err.message ? err.message : "The policy is not valid");
+		penstock_error_release(&err);
+		return;
+	}
+	policy_free(policy);
+	copy = copy_with(q, entity, "policies", &policies);
+	if (copy)
+		store_part(q, record, copy,
+			json_object_set_new(policies, name, json_string(document)) < 0);
+}
+
+/* Finds the policy of the request. Returns NULL with the reply set. */
+static const char *find_policy(
+	struct query *q, const json_t **entity, const char **record, const char **name)
+{
+	const struct entity_kind *kind = entity_kind_of(q->action);
+	const char *document;
+
+	*entity = entity_find(q, kind, record);
+	*name = *entity ? query_need(q, "PolicyName") : NULL;
+	if (!*name)
+		return NULL;
+	document = json_string_value(json_object_get(json_object_get(*entity, "policies"), *name));
+	if (!document)
+		query_fail(q, 404, "NoSuchEntity", "The %s policy with name %s cannot be found.",
+			kind->word, *name);
+	return document;
+}
+
+void iam_get_policy(struct query *q)
+{
+	const struct entity_kind *kind = entity_kind_of(q->action);
+	_cleanup_(buf_release) struct buf encoded = BUF_INIT(QUERY_MAX);
+	const char *record, *name;
+	const json_t *entity;
+	const char *document = find_policy(q, &entity, &record, &name);
+
+	if (!document)
+		return;
+	uri_encode(&encoded, document, strlen(document), false);
+	xml_element(&q->xml, kind->parameter, entity_text(entity, "name"));
+	xml_element(&q->xml, "PolicyName", name);
+	xml_element(&q->xml, "PolicyDocument", buf_str(&encoded));
+	if (buf_failed(&encoded))
+		query_no_memory(q);
+}
+
+void iam_list_policies(struct query *q)
+{
+	const char *record, *name;
+	const json_t *entity = entity_find(q, entity_kind_of(q->action), &record);
+	json_t *policies = json_object_get(entity, "policies"), *document;
+	_cleanup_free_ const char **names = calloc(json_object_size(policies) + 1, sizeof(*names));
+	struct entity_page page;
+	size_t n = 0;
+
+	if (!entity)
+		return;
+	if (!names) {
+		query_no_memory(q);
+		return;
+	}
+	json_object_foreach (policies, name, document)
+		names[n++] = name;
+	if (!entity_page(q, names, n, &page))
+		return;
+	xml_open(&q->xml, "PolicyNames");
+	for (size_t i = 0; i < page.n; i++)
+		xml_element(&q->xml, "member", page.names[i]);
+	xml_close(&q->xml, "PolicyNames");
+	entity_page_end(q, &page);
+}
+
+void iam_delete_policy(struct query *q)
+{
+	const char *record, *name;
+	const json_t *entity;
+	json_t *copy, *policies;
+
+	if (!find_policy(q, &entity, &record, &name))
+		return;
+	copy = copy_with(q, entity, "policies", &policies);
+	if (copy)
+		store_part(q, record, copy, json_object_del(policies, name) < 0);
+}
+
+/* --- groups ---------------------------------------------------------------------------------- */
+
+/* Returns the groups of a user without one of them; NULL if out of memory. */
+static json_t *groups_without(const json_t *user, const char *group)
+{
+	json_t *groups = json_array(), *member;
+	size_t i;
+
+	json_array_foreach (json_object_get(user, "groups"), i, member)
+		if (strcmp(json_string_value(member), group) != 0 &&
+			json_array_append(groups, member) < 0) {
+			json_decref(groups);
+			return NULL;
+		}
+	return groups;
+}
+
+static void change_member(struct query *q, bool add)
+{
+	const char *record, *group;
+	const json_t *user;
+	json_t *groups, *copy;
+
+	if (!entity_find(q, &entity_group, &group) ||
+		!(user = entity_find(q, &entity_user, &record)))
+		return;
+	groups = groups_without(user, group);
+	copy = json_deep_copy(user);
+	if (add && groups && json_array_append_new(groups, json_string(group)) < 0) {
+		json_decref(groups);
+		groups = NULL;
+	}
+	store_part(q, record, copy, !copy || json_object_set_new(copy, "groups", groups) < 0);
+}
+
+void iam_add_member(struct query *q)
+{
+	change_member(q, true);
+}
+
+void iam_remove_member(struct query *q)
+{
+	change_member(q, false);
+}
+
+void iam_groups_of_user(struct query *q)
+{
+	const char *record;
+	const json_t *user = entity_find(q, &entity_user, &record);
+	json_t *member;
+	size_t i;
+
+	if (!user)
+		return;
+	xml_open(&q->xml, "Groups");
+	json_array_foreach (json_object_get(user, "groups"), i, member) {
+		xml_open(&q->xml, "member");
+		entity_write(
+			q, &entity_group, directory_get(q->directory, json_string_value(member)));
+		xml_close(&q->xml, "member");
+	}
+	xml_close(&q->xml, "Groups");
+	xml_element_bool(&q->xml, "IsTruncated", false);
+}

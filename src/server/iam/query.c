@@ -1,0 +1,139 @@
+#include "server/iam/query.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "s3/message/xml.h"
+#include "s3/uri.h"
+#include "server/access/directory.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+
+#define IAM_NAMESPACE "https://iam.amazonaws.com/doc/2010-05-08/"
+#define STS_NAMESPACE "https://sts.amazonaws.com/doc/2011-06-15/"
+
+/* --- parameters ------------------------------------------------------------------------------ */
+
+const char *query_value(struct query *q, const char *name)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(QUERY_MAX);
+
+	if (uri_query_get(buf_str(&q->req->body.document), name, &value) <= 0) {
+		q->req->no_memory = q->req->no_memory || buf_failed(&value);
+		return NULL;
+	}
+	return request_strdup(q->req, buf_str(&value));
+}
+
+const char *query_need(struct query *q, const char *name)
+{
+	const char *value = query_value(q, name);
+
+	if (!value || !*value) {
+		query_fail(q, 400, "ValidationError", "The request must contain the parameter %s",
+			name);
+		return NULL;
+	}
+	return value;
+}
+
+const char *query_text(struct query *q, const char *fmt, ...)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
+	const char *copy;
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(&text, fmt, ap);
+	va_end(ap);
+	copy = buf_failed(&text) ? NULL : request_strdup(q->req, buf_str(&text));
+	if (!copy)
+		query_no_memory(q);
+	return copy;
+}
+
+/* --- replies --------------------------------------------------------------------------------- */
+
+static void open_reply(struct query *q, struct buf *xml, const char *root)
+{
+	buf_printf(xml, "<%s xmlns=\"%s\">", root, q->is_sts ? STS_NAMESPACE : IAM_NAMESPACE);
+}
+
+bool query_fail(struct query *q, unsigned status, const char *code, const char *fmt, ...)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_free_ char *message = NULL;
+	va_list ap;
+
+	va_start(ap, fmt);
+	message = str_vprintf(fmt, ap);
+	va_end(ap);
+	q->failed = true;
+	open_reply(q, &xml, "ErrorResponse");
+	xml_open(&xml, "Error");
+	xml_element(&xml, "Type", status < 500 ? "Sender" : "Receiver");
+	xml_element(&xml, "Code", code);
+	xml_element(&xml, "Message", message ? message : "");
+	xml_close(&xml, "Error");
+	xml_element(&xml, "RequestId", q->req->id);
+	xml_close(&xml, "ErrorResponse");
+	reply_xml(q->req, status, &xml);
+	return false;
+}
+
+bool query_no_memory(struct query *q)
+{
+	return query_fail(q, 503, "ServiceUnavailable", "Out of memory; try again");
+}
+
+void query_succeed(struct query *q)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
+	const char *response = query_text(q, "%sResponse", q->action);
+	const char *result = query_text(q, "%sResult", q->action);
+
+	if (!response || !result)
+		return;
+	open_reply(q, &xml, response);
+	if (q->xml.len) {
+		xml_open(&xml, result);
+		buf_add(&xml, q->xml.data, q->xml.len);
+		xml_close(&xml, result);
+	}
+	xml_open(&xml, "ResponseMetadata");
+	xml_element(&xml, "RequestId", q->req->id);
+	xml_close(&xml, "ResponseMetadata");
+	xml_close(&xml, response);
+	if (buf_failed(&q->xml))
+		query_no_memory(q);
+	else
+		reply_xml(q->req, MHD_HTTP_OK, &xml);
+}
+
+void query_date(struct query *q, const char *name, int64_t seconds)
+{
+	char text[DATE_ISO_SIZE];
+
+	date_format_iso(seconds * NS_PER_S, text);
+	text[strlen("2026-01-01T00:00:00")] = 'Z';
+	text[strlen("2026-01-01T00:00:00Z")] = '\0';
+	xml_element(&q->xml, name, text);
+}
+
+bool query_store(struct query *q, const char *name, json_t *value)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct directory_change change = {.name = name, .value = value};
+	enum store_status status = name ? directory_change(q->directory, &change, 1, &err)
+					: STORE_FAILED;
+
+	json_decref(value);
+	if (status == STORE_OK)
+		return true;
+	q->failed = true;
+	return reply_unless_stored(q->req, status, &err);
+}

@@ -1,0 +1,56 @@
+/*
+ * The query API of IAM and STS: a POST to "/" with a form that names an Action, signed for the
+ * service "iam" or "sts". The signature covers the hash of the body, so it is verified at its end.
+ */
+#ifndef SERVER_IAM_QUERY_H
+#define SERVER_IAM_QUERY_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+struct directory;
+struct identity;
+struct request;
+
+/* Bytes of a form: a policy of 10,240 characters, each percent-encoded. */
+#define QUERY_MAX ((size_t)64 * 1024)
+
+struct query {
+	struct request *req;
+	struct directory *directory; /* begun */
+	const struct identity *who;
+	const char *account; /* of the sender */
+	const char *action;
+	bool is_sts; /* signed for that service */
+	struct buf xml; /* the result */
+	bool failed; /* the reply is set */
+};
+
+/* Returns true if the request is one of the query API. */
+bool query_is(const struct request *req);
+/* Begins it: reads the body, then verifies the sender and replies. */
+void query_begin(struct request *req);
+
+/* Returns the value of a parameter, or NULL. */
+const char *query_value(struct query *q, const char *name);
+/* Likewise; without a value the request fails. */
+const char *query_need(struct query *q, const char *name);
+/* Replies with an error. Returns false. */
+bool query_fail(struct query *q, unsigned status, const char *code, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+bool query_no_memory(struct query *q);
+/* Replies with the result. */
+void query_succeed(struct query *q);
+/* Returns a text that lives as long as the request, or NULL with the reply set. */
+const char *query_text(struct query *q, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Writes an element of a time in seconds. */
+void query_date(struct query *q, const char *name, int64_t seconds);
+/* Stores a record, or removes it if `value` is NULL; takes the reference. Returns false with the
+ * reply set. */
+bool query_store(struct query *q, const char *name, json_t *value);
+
+#endif
