@@ -3,7 +3,8 @@
  *
  *	struct grants_scope scope = GRANTS_SCOPE_INIT;
  *
- *	if (grants_begin(req, &scope) && grants_of_request(req, &scope, scope.bucket_owner.id, &text))
+ *	if (grants_begin(req, &scope) &&
+ *		grants_of_request(req, &scope, scope.bucket_owner.id, &text))
  *		... // `text` is NULL, or the list to be kept
  *	grants_end(&scope);
  */

@@ -2,12 +2,12 @@
  * Server access logs: a line for each request to a bucket with logging, delivered in batches as
  * objects of its target bucket.
  *
- *	r = access_log_start(&log, store, 60000, err);
+ *	r = access_log_start(&logs, store, 60000, err);
  *	...
- *	if (access_log_any(log))
- *		access_log_add(log, "bucket", &record);
+ *	if (access_log_any(logs))
+ *		access_log_add(logs, "bucket", &record);
  *	...
- *	access_log_stop(log); // delivers what waits
+ *	access_log_stop(logs); // delivers what waits
  *
  * Lines wait in memory: a crash loses those of the last interval.
  */

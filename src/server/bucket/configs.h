@@ -2,14 +2,11 @@
  * The configurations of one kind of all buckets, parsed and in memory. They are read again after
  * one has changed.
  *
- *	static const struct config_kind kind = { .name = "logging",
- *		.size = sizeof(struct s3_logging), .parse = parse, .release = release };
- *
- *	r = configs_new(&configs, store, &kind, err);
+ *	// kind: its name, the size of the parsed form, and how it is parsed and released
+ *	r = configs_new(&configs, store, kind, err);
  *	...
- *	logging = configs_get(configs, "bucket");
- *	if (logging)
- *		... it stays as it is until configs_done(configs) ...
+ *	logging = configs_get(configs, "bucket"); // valid until configs_done(), NULL if there is none
+ *	configs_done(configs);
  */
 #ifndef SERVER_BUCKET_CONFIGS_H
 #define SERVER_BUCKET_CONFIGS_H

@@ -8,7 +8,7 @@
  *	if (r == 0)
  *		r = upkeep_check(guest, &report, err);
  *	if (r == 0 && report.problems)
- *		r = ...;		// what print() got
+ *		r = -1; // print() got them
  *	store_close(guest);
  *
  * Statistics, check, scrub, backup and export work on a guest, also while another process serves
