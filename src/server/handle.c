@@ -66,15 +66,6 @@ void *request_new(void *cls, const char *uri, struct MHD_Connection *connection)
 	return req;
 }
 
-void *request_new_to_monitor(void *cls, const char *uri, struct MHD_Connection *connection)
-{
-	struct request *req = request_new(cls, uri, connection);
-
-	if (req)
-		req->phase = REQUEST_MONITOR;
-	return req;
-}
-
 /* Counts a request that has ended. */
 static void count(const struct request *req, bool cut_off)
 {
@@ -336,10 +327,10 @@ enum MHD_Result request_handle(void *cls, struct MHD_Connection *connection, con
 	struct request *req = *con_cls;
 
 	(void)cls;
+	(void)connection;
+	(void)url;
 	if (!req) /* out of memory */
 		return MHD_NO;
-	if (req->phase == REQUEST_MONITOR)
-		return server_monitor(req->server, connection, url, method);
 	if (req->phase == REQUEST_NEW)
 		return begin(req, method, version);
 	if (*len)

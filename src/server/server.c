@@ -277,12 +277,15 @@ static bool is_ready(void *cookie)
 	return !atomic_load(&server->draining);
 }
 
-enum MHD_Result server_monitor(struct server *server, struct MHD_Connection *connection,
-	const char *path, const char *method)
+static enum MHD_Result handle_monitor(void *cls, struct MHD_Connection *connection, const char *url,
+	const char *method, const char *version, const char *data, size_t *len, void **con_cls)
 {
-	return monitor_reply(connection, path, method,
-		&(struct monitor_source){
-			.write = write_metrics, .ready = is_ready, .cookie = server});
+	(void)version;
+	(void)data;
+	(void)len;
+	(void)con_cls;
+	return monitor_reply(connection, url, method,
+		&(struct monitor_source){.write = write_metrics, .ready = is_ready, .cookie = cls});
 }
 
 static int start_metrics(
@@ -300,11 +303,9 @@ static int start_metrics(
 	if (!server->metrics_url)
 		return error_memory(err);
 	server->monitor = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL,
-		request_handle, server, MHD_OPTION_LISTEN_SOCKET, take_fd(fd),
+		handle_monitor, server, MHD_OPTION_LISTEN_SOCKET, take_fd(fd),
 		MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIMIT_MONITOR_CONNECTIONS,
-		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_MONITOR_SECONDS,
-		MHD_OPTION_URI_LOG_CALLBACK, request_new_to_monitor, server,
-		MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
+		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_MONITOR_SECONDS, MHD_OPTION_END);
 	return server->monitor
 		       ? 0
 		       : error_set(err, PENSTOCK_E_IO, "cannot start the server of the metrics");

@@ -2,7 +2,7 @@
  * Server access logs: a line for each request to a bucket with logging, delivered in batches as
  * objects of its target bucket.
  *
- *	r = access_log_start(&logs, store, 60000, err);
+ *	r = access_log_start(&logs, store, "000000000000", 60000, err);
  *	...
  *	if (access_log_any(logs))
  *		access_log_add(logs, "bucket", &record);

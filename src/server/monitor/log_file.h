@@ -1,10 +1,10 @@
 /*
  * A file to which lines are appended, each by one write and without a sync.
  *
- *	log_file_open(&log, "/var/log/penstock.log", err);
- *	log_file_write(log, &line);	// what cannot be written is lost
- *	log_file_reopen(log, err);	// after it was renamed
- *	log_file_close(log);
+ *	log_file_open(&file, "/var/log/penstock.log", err);
+ *	log_file_write(file, &line); // what cannot be written is lost
+ *	log_file_reopen(file, err); // after it was renamed
+ *	log_file_close(file);
  *
  * Functions may be called by any thread.
  */

@@ -70,14 +70,7 @@ struct server {
 #define REQUEST_HEADERS_MAX 128 /* header lines; S3 clients send about 20 */
 #define REQUEST_ID_SIZE	    17
 
-enum request_phase {
-	REQUEST_NEW,
-	REQUEST_BODY,
-	REQUEST_DISCARD,
-	REQUEST_WAITING,
-	REQUEST_READY,
-	REQUEST_MONITOR /* to the address of the metrics */
-};
+enum request_phase { REQUEST_NEW, REQUEST_BODY, REQUEST_DISCARD, REQUEST_WAITING, REQUEST_READY };
 
 /* The encryption and the keys in the headers of a request (server/sse/sse.h). */
 struct request_encryption {
@@ -150,7 +143,7 @@ struct request {
 	const char *upload_id; /* in the arena */
 	struct arena arena; /* small strings that live as long as the request */
 
-	size_t operation; /* of the table of route.c; 0 if it is none of these */
+	size_t operation; /* of the table of route.c; 0 for any other */
 
 	/* The reply. */
 	unsigned status;
