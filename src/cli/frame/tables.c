@@ -104,6 +104,9 @@ const struct fact environment_table[] = {
 	{"DOCKER_CONFIG", "`~/.docker`", "the configuration directory of docker"},
 	{"SSL_CERT_DIR", "that of the system", "a directory of certificate authorities"},
 	{"TMPDIR", "`/tmp`", "temporary files"},
+	{"LISTEN_PID", NULL, "of systemd: the process that gets sockets"},
+	{"LISTEN_FDS", NULL, "of systemd: the number of sockets for `penstock serve`"},
+	{"NOTIFY_SOCKET", NULL, "of systemd: where `penstock serve` reports that it is ready"},
 	{"NO_COLOR", NULL, "not empty: no colours"},
 	{NULL, NULL, NULL},
 };

@@ -382,7 +382,11 @@ static void listen_addresses_are_parsed(void **state)
 static int serve_main(int argc, char **argv)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct serve_options o = {.address = "127.0.0.1"};
+	/* as the command has them */
+	struct serve_options o = {.address = "127.0.0.1",
+		.log_interval_ms = 60000,
+		.drain_ms = 10000,
+		.lifecycle_day_ms = 86400000};
 
 	for (int i = 2; i < argc; i++) {
 		if (strcmp(argv[i], "--root") == 0)
