@@ -103,6 +103,8 @@ int crypt_init(struct crypt *c, const struct store_key *key, const struct seal *
 	if (rc == 0)
 		rc = set_key(c, &data, encrypts, err);
 	explicit_bzero(&data, sizeof(data));
+	if (rc < 0)
+		crypt_release(c);
 	return rc;
 }
 
