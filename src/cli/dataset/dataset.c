@@ -91,6 +91,6 @@ const struct command command_dataset = {
 			"Print its content as JSON"},
 		{"penstock dataset bench s3://cifar10/train/ --seconds 5s",
 			"Measure how fast its samples are read"}),
-	.exits = EXITS(SET_EXITS, {"69", "The store does not respond"}),
+	.exits = EXITS(SET_EXITS("The store does not respond")),
 	.run = run_dataset,
 };

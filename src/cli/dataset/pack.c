@@ -253,7 +253,7 @@ const struct command command_pack = {
 				     "Upload a directory as tars"},
 		{"penstock pack s3://cifar10/train/ mds/ --format mds --shuffle",
 			"Write MosaicML's shards in a random order"}),
-	.exits = EXITS(SET_EXITS, {"69", "The store does not respond, or TARGET is not empty"},
+	.exits = EXITS(SET_EXITS("The store does not respond, or TARGET is not empty"),
 		{"130", "Interrupted; no new shards are there"}),
 	.run = run_pack,
 };

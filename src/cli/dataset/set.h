@@ -25,9 +25,10 @@
 /* clang-format on */
 
 /* clang-format off */
-#define SET_EXITS                                                                               \
+#define SET_EXITS(away)                                                                         \
 	{ "66", "There is no such bucket, object or file, or the data set is damaged, has changed, "    \
 		"is of an unknown kind or too large" },                                         \
+	{ "69", away },                                                                         \
 	{ "77", "The store denies access, or there are no credentials" }
 /* clang-format on */
 

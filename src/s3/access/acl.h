@@ -72,7 +72,7 @@ struct acl_owners {
  * if there is none of that name. */
 bool acl_canned(struct buf *out, const char *name, const struct acl_owners *owners);
 /* Appends a grant to an account. */
-void acl_add(struct buf *out, const char *permission, const char *id);
+void acl_add(struct buf *out, const char *permission, const char *grantee);
 /* Appends a grant to a group. Returns false if there is no group of that URI. */
 bool acl_add_group(struct buf *out, const char *permission, const char *uri);
 

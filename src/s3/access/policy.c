@@ -50,6 +50,7 @@ static int choose(
 	_cleanup_(buf_release) struct buf other = BUF_INIT(32);
 	json_t *opposite;
 
+	*out = NULL;
 	buf_printf(&other, "Not%s", name);
 	if (buf_failed(&other))
 		return error_memory(r->err);

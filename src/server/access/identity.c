@@ -49,7 +49,7 @@ void identity_unref(struct identity *identity)
 bool identity_add_document(
 	struct identity *identity, struct identity_documents *to, const char *text)
 {
-	struct policy **grown = array_grow(to->policies, to->n, sizeof(*grown));
+	struct policy **grown = array_grow(to->policies, to->n, sizeof(void *));
 	struct policy *policy = NULL;
 
 	if (!grown)

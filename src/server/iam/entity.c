@@ -309,7 +309,7 @@ void iam_list(struct query *q)
 	const char *list = query_text(q, "%ss", kind->title);
 	const json_t *records = directory_records(q->directory);
 	_cleanup_free_ const char **names = NULL;
-	struct entity_page page;
+	struct entity_page page = {0};
 	json_t *entity;
 	size_t n = 0;
 

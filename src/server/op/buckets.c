@@ -355,7 +355,7 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
 	_cleanup_free_ struct store_delete *items = calloc(wanted->n + 1, sizeof(*items));
-	_cleanup_free_ struct store_delete **place = calloc(wanted->n + 1, sizeof(*place));
+	_cleanup_free_ struct store_delete **place = calloc(wanted->n + 1, sizeof(void *));
 	_cleanup_free_ struct s3_delete_outcome *outcomes = calloc(
 		wanted->n + 1, sizeof(*outcomes));
 	const struct store_origin *origin = op_origin(req, "ObjectRemoved");
