@@ -78,8 +78,9 @@ static void fill_version(
 }
 
 static void reply_versions(
-	struct request *req, struct s3_versions *list, const struct store_list *found)
+	struct request *req, const struct s3_versions *page, const struct store_list *found)
 {
+	struct s3_versions list = *page;
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_LIST_REPLY);
 	_cleanup_free_ struct s3_version *versions = calloc(found->n + 1, sizeof(*versions));
 	_cleanup_free_ const char **prefixes = calloc(found->n + 1, sizeof(char *));
@@ -92,19 +93,19 @@ static void reply_versions(
 	}
 	for (size_t i = 0; i < found->n; i++) {
 		if (found->entries[i].is_prefix)
-			prefixes[list->n_prefixes++] = found->entries[i].key;
+			prefixes[list.n_prefixes++] = found->entries[i].key;
 		else
-			fill_version(req, &found->entries[i], &versions[list->n_versions++]);
+			fill_version(req, &found->entries[i], &versions[list.n_versions++]);
 	}
-	list->versions = versions;
-	list->prefixes = prefixes;
-	list->truncated = found->truncated;
+	list.versions = versions;
+	list.prefixes = prefixes;
+	list.truncated = found->truncated;
 	if (found->truncated && last) {
 		store_version_place(last, place);
-		list->next_key_marker = last->key;
-		list->next_version_id_marker = last->is_prefix ? NULL : place;
+		list.next_key_marker = last->key;
+		list.next_version_id_marker = last->is_prefix ? NULL : place;
 	}
-	s3_versions_write(&xml, list);
+	s3_versions_write(&xml, &list);
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
@@ -135,14 +136,13 @@ void op_list_versions(struct request *req)
 	if (!reply_unless_stored(req,
 		    store_version_list(req->server->store, &query, version, &found, &err), &err))
 		return;
-	reply_versions(req,
-		&(struct s3_versions){.bucket = req->bucket,
-			.prefix = list.prefix,
-			.delimiter = list.delimiter,
-			.key_marker = query.after,
-			.version_id_marker = version ? version : "",
-			.url_encoded = list.url_encoded || !op_names_fit(&found),
-			.max_keys = list.max_keys,
-			.owner = owner},
-		&found);
+	const struct s3_versions page = {.bucket = req->bucket,
+		.prefix = list.prefix,
+		.delimiter = list.delimiter,
+		.key_marker = query.after,
+		.version_id_marker = version ? version : "",
+		.url_encoded = list.url_encoded || !op_names_fit(&found),
+		.max_keys = list.max_keys,
+		.owner = owner};
+	reply_versions(req, &page, &found);
 }
