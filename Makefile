@@ -22,7 +22,7 @@ SCRIPTS := $(shell git ls-files .ci/run tools 2>/dev/null | xargs -r grep -lE '^
 
 .PHONY: all
 all: $(BUILD)/build.ninja
-	ninja -C $(BUILD)
+	ninja -C $(BUILD) product
 
 $(BUILD)/build.ninja:
 	@command -v meson >/dev/null || { echo "meson is not installed; run 'make deps' first" >&2; exit 69; }
@@ -40,7 +40,7 @@ tables: $(BUILD)/build.ninja
 .PHONY: install
 install: all
 	meson configure $(BUILD) -Dprefix=$(PREFIX)
-	meson install -C $(BUILD) $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
+	meson install -C $(BUILD) --no-rebuild $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
 
 .PHONY: quickstart
 quickstart:
@@ -53,8 +53,7 @@ quickstart:
 .PHONY: check check-style check-unit check-tidy check-program check-python check-system
 check: deps
 	$(MAKE) check-style
-	$(MAKE) check-unit
-	$(MAKE) -j 2 check-tidy check-program
+	$(MAKE) -j 3 check-unit check-tidy check-program
 	@echo "make check: all passed"
 
 check-style: format-check all
@@ -71,9 +70,13 @@ check-style: format-check all
 # cmocka catches a SIGSEGV and goes on without saying where it was: the sanitizer keeps the signal, and prints the stack.
 SANITIZE := ASAN_OPTIONS=strict_string_checks=1:detect_stack_use_after_return=1:handle_segv=2 \
 	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-check-unit: build-asan/build.ninja
-	$(NICE) ninja -C build-asan
+check-unit: asan
 	$(SANITIZE) tools/meson-test build-asan --suite unit
+
+# Everything under Clang with sanitizers.
+.PHONY: asan
+asan: build-asan/build.ninja
+	$(NICE) ninja -C build-asan
 
 # The shared runtime, because the tests of failing allocations and those that preload a library come before it.
 build-asan/build.ninja:
@@ -81,7 +84,7 @@ build-asan/build.ninja:
 		-Dc_link_args="-shared-libasan -Wl,-rpath,$$(clang-14 -print-runtime-dir)"
 
 # Takes what the tests of the program leave of the processors, which wait most of their time.
-check-tidy: build-asan/build.ninja
+check-tidy: asan
 	nice -n 19 tools/tidy --sources build-asan
 
 check-program:
@@ -118,13 +121,13 @@ check-tsan: build-tsan/build.ninja
 build-tsan/build.ninja:
 	meson setup build-tsan -Db_sanitize=thread -Db_lundef=false
 
-check-system-asan: build-asan/build.ninja
-	$(NICE) ninja -C build-asan
+check-system-asan: asan
 	$(SANITIZE) PENSTOCK=build-asan/penstock tools/test-system --timeout 900
 
 check-long: all
 	tools/test-system -m long --timeout 3600
 	PENSTOCK_PYTHON=$(BUILD)/python $(PYTEST) tests/python -m long --timeout 3600
+	ninja -C $(BUILD) tests/unit/test-sync-alloc
 	ALLOCATIONS=all $(BUILD)/tests/unit/test-sync-alloc
 
 soak: deps
