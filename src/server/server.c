@@ -325,6 +325,8 @@ int server_reopen_log(struct server *server, struct penstock_error *err)
 
 static void server_free(struct server *server)
 {
+	if (server->monitor)
+		MHD_stop_daemon(server->monitor); /* it reads all that follows */
 	hasher_stop(server->hasher); /* it passes work to the workers */
 	workers_stop(server->workers);
 	connections_stop(server->connections);
@@ -332,6 +334,9 @@ static void server_free(struct server *server)
 	configs_free(server->expiry);
 	directory_close(server->directory);
 	pthread_key_delete(server->signer);
+	log_file_close(server->log_file);
+	metrics_free(server->metrics);
+	free(server->metrics_url);
 	free(server->url);
 	free(server);
 }
