@@ -142,6 +142,21 @@ static void add_escaped(struct buf *out, const char *text)
 	add_escaped_part(out, text, text ? strlen(text) : 0);
 }
 
+/* The same for one word, which has no blank. */
+static void add_sent(struct buf *out, const char *text)
+{
+	if (!text || !*text) {
+		add_plain(out, NULL);
+		return;
+	}
+	buf_add_char(out, ' ');
+	for (const char *p = text; *p; p++)
+		if (*p == ' ')
+			buf_add_str(out, "%20");
+		else
+			add_escaped_part(out, p, 1);
+}
+
 /* A reader of the log could use a signature until it expires, and a session token as well. */
 static bool is_secret(const char *name, size_t len)
 {
@@ -210,14 +225,16 @@ static void add_word(struct buf *out, const char *text)
 void s3_log_write(struct buf *out, const struct s3_log_record *r)
 {
 	buf_add_str(out, r->owner);
-	add_plain(out, r->bucket);
+	add_sent(out, r->bucket);
 	add_time(out, r->time_ns);
 	add_plain(out, r->remote);
 	add_plain(out, r->requester);
 	add_plain(out, r->request_id);
-	add_plain(out, r->operation);
+	add_sent(out, r->operation);
 	add_key(out, r->key);
-	buf_printf(out, " \"%s ", r->method);
+	buf_add_str(out, " \"");
+	add_escaped(out, r->method);
+	buf_add_char(out, ' ');
 	add_escaped(out, r->path);
 	add_query(out, r->query);
 	buf_add_str(out, " HTTP/1.1\"");
@@ -229,7 +246,7 @@ void s3_log_write(struct buf *out, const struct s3_log_record *r)
 	add_number(out, r->turn_around_ms);
 	add_quoted(out, r->referer);
 	add_quoted(out, r->user_agent);
-	add_plain(out, r->version);
+	add_sent(out, r->version);
 	add_plain(out, NULL); /* host id */
 	add_plain(out, r->signature);
 	add_plain(out, NULL); /* cipher suite */

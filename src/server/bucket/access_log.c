@@ -169,8 +169,8 @@ static int make_key(struct access_log *log, const struct pending *p, struct buf 
 	return buf_failed(key) ? -1 : 0;
 }
 
-static int make_body(struct store *store, const struct buf *lines, struct store_body **body,
-	char etag[static STORE_ETAG_SIZE], struct penstock_error *err)
+static int make_body(struct store *store, const struct buf *lines, bool encrypted,
+	struct store_body **body, char etag[static STORE_ETAG_SIZE], struct penstock_error *err)
 {
 	struct checksum md5 = {0};
 	uint8_t digest[CHECKSUM_MAX_SIZE];
@@ -183,30 +183,64 @@ static int make_body(struct store *store, const struct buf *lines, struct store_
 	checksum_release(&md5);
 	str_hex(digest, 16, etag);
 	rc = store_body_new(store, lines->len, true, body, err);
+	if (rc == 0 && encrypted)
+		rc = store_body_encrypt(*body, NULL, err);
 	if (rc == 0)
 		rc = store_body_write(*body, lines->data, lines->len, err);
 	return rc == 0 ? store_body_sync(*body, err) : rc;
 }
 
+/* Gets the stored headers, and the default encryption of the target. */
+static enum store_status make_headers(struct access_log *log, const struct pending *p,
+	struct buf *headers, bool *encrypted, struct penstock_error *err)
+{
+	static const char type[] = "content-type\0text/plain";
+	char text[STORE_ENCRYPTION_SIZE];
+	enum store_encryption mode;
+	enum store_status status = store_default_encryption(log->store, p->target, &mode, err);
+
+	*encrypted = status == STORE_OK && mode != STORE_PLAIN;
+	if (*encrypted && store_encryption_format(NULL, text, err) < 0)
+		return STORE_FAILED;
+	buf_add(headers, type, sizeof(type));
+	if (*encrypted) {
+		buf_add(headers, STORE_ENCRYPTION_HEADER, sizeof(STORE_ENCRYPTION_HEADER));
+		buf_add(headers, text, strlen(text) + 1);
+	}
+	return status == STORE_OK && buf_failed(headers) ? STORE_FAILED : status;
+}
+
+/* Makes the object of some lines. */
+static enum store_status put_lines(
+	struct access_log *log, const struct pending *p, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_HTTP_HEADERS);
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_HTTP_HEADERS);
+	char etag[STORE_ETAG_SIZE];
+	struct store_put put = {.bucket = p->target, .etag = etag};
+	bool encrypted;
+	enum store_status status = make_headers(log, p, &headers, &encrypted, err);
+
+	if (status != STORE_OK)
+		return status;
+	status = STORE_FAILED;
+	if (make_key(log, p, &key) == 0 &&
+		make_body(log->store, &p->lines, encrypted, &put.body, etag, err) == 0) {
+		put.key = buf_str(&key);
+		put.headers = headers.data;
+		put.headers_len = headers.len;
+		status = store_put(log->store, &put, err);
+	}
+	store_body_free(put.body);
+	return status;
+}
+
 /* Returns false if the delivery may succeed later. */
 static bool deliver(struct access_log *log, const struct pending *p)
 {
-	static const char headers[] = "content-type\0text/plain";
-	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_HTTP_HEADERS);
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	char etag[STORE_ETAG_SIZE];
-	struct store_put put = {.bucket = p->target,
-		.etag = etag,
-		.headers = headers,
-		.headers_len = sizeof(headers)};
-	enum store_status status = STORE_FAILED;
+	enum store_status status = put_lines(log, p, &err);
 
-	if (make_key(log, p, &key) == 0 &&
-		make_body(log->store, &p->lines, &put.body, etag, &err) == 0) {
-		put.key = buf_str(&key);
-		status = store_put(log->store, &put, &err);
-	}
-	store_body_free(put.body);
 	if (status == STORE_OK)
 		return true;
 	log_warn("cannot deliver the access log of the bucket '%s' to '%s': %s", p->bucket,

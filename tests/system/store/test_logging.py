@@ -132,6 +132,21 @@ def test_each_request_is_a_line(logged):
     assert sorted(line["key"] for line in found if line["operation"] == "BATCH.DELETE.OBJECT") == ["copy", "parts"]
 
 
+def test_lines_are_encrypted_by_the_default_of_their_target(logged):
+    rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+    logged.client.put_bucket_encryption(Bucket="log", ServerSideEncryptionConfiguration={"Rules": [rule]})
+    enable(logged)
+    for number in range(300):  # more than fits a row
+        logged.client.put_object(Bucket="src", Key=f"very-{number}-secret", Body=b"x")
+
+    wait_for(lambda: logged.keys("log"), 30)
+    logged.stop()
+    assert not [path for path in logged.root.rglob("*") if path.is_file() and b"-299-secret HTTP" in path.read_bytes()]
+    logged.start()
+    assert lines(logged)
+    assert all(logged.client.head_object(Bucket="log", Key=key)["ServerSideEncryption"] == "AES256" for key in logged.keys("log"))
+
+
 def test_strangers_are_logged_and_write_no_lines_of_their_own(logged):
     """A quote in a header ends no field."""
     enable(logged)

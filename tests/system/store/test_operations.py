@@ -3,6 +3,7 @@ import http.client
 import re
 import socket
 import subprocess
+import threading
 import urllib.error
 import urllib.request
 
@@ -60,6 +61,43 @@ def test_the_access_log_has_no_signature(watched, tmp_path, wait_for):
     line = (tmp_path / "access.log").read_text().splitlines()[1]
     signature = re.search("X-Amz-Signature=([0-9a-f]+)", url).group(1)
     assert signature not in line and "X-Amz-Signature=- " in line and "QueryString" in line
+
+
+def test_a_client_adds_no_lines_of_its_own(watched, tmp_path, wait_for):
+    """Whatever it sends is one line, in visible characters: a forged one would accuse another sender."""
+    host, port = watched.address.rsplit(":", 1)
+    for head in (b"GET /bkt/k?versionId=v%0Aforged%20by%20me HTTP/1.1", b"G\x1b[2J\"T /bkt/k HTTP/1.1", b"GET /b\x1b\"/k HTTP/1.1"):
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(head + b"\r\nHost: h\r\nConnection: close\r\n\r\n")
+            while connection.recv(4096):
+                pass
+
+    wait_for(lambda: (tmp_path / "access.log").read_bytes().count(b"\n") >= 3, 10)
+    text = (tmp_path / "access.log").read_bytes()
+    assert not re.search(rb"[^\n -~]|^forged| forged", text, re.MULTILINE)
+    assert {len(line) for line in lines(tmp_path / "access.log")} == {26}
+
+
+def test_metrics_are_read_until_the_end(watched):
+    """The server of the metrics ends before what it reads."""
+    stop = threading.Event()
+
+    def read():
+        while not stop.is_set():
+            try:
+                watched.scrape()
+            except OSError:
+                pass
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    watched.process.send()
+
+    assert watched.process.wait(20).code == 0
+    stop.set()
+    for reader in readers:
+        reader.join()
 
 
 def test_sighup_reopens_the_access_log(watched, tmp_path, wait_for):
