@@ -78,7 +78,9 @@ struct event_txn {
 	struct txn txn;
 	const char *target, *text;
 	const int64_t *ids;
+	const char *const *targets;
 	size_t n;
+	size_t removed; /* result */
 };
 
 static int apply_add(struct store *store, struct txn *txn)
@@ -120,6 +122,64 @@ enum store_status store_event_remove(
 	struct event_txn t = {.txn = {.apply = apply_remove}, .ids = ids, .n = n};
 
 	return txn_run(store, &t.txn, err);
+}
+
+static bool is_kept(const struct event_txn *t, const char *target)
+{
+	for (size_t i = 0; i < t->n; i++)
+		if (strcmp(t->targets[i], target) == 0)
+			return true;
+	return false;
+}
+
+/* Gets the first target after `*target`, in its place; sets *found if there is one. */
+static int next_target(struct store *store, char **target, bool *found)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_EVENT_TARGET, "t", *target);
+	int rc = db_step(store->writer, st);
+	char *next;
+
+	*found = rc == SQLITE_ROW;
+	if (rc != SQLITE_ROW)
+		return rc == SQLITE_DONE ? 0 : rc;
+	next = strdup((const char *)sqlite3_column_text(st, 0));
+	if (!next)
+		return SQLITE_NOMEM;
+	sqlite3_reset(st); /* it has a reference to the old one */
+	free(*target);
+	*target = next;
+	return 0;
+}
+
+static int apply_keep(struct store *store, struct txn *txn)
+{
+	struct event_txn *t = (struct event_txn *)txn;
+	_cleanup_free_ char *target = strdup("");
+	bool found = true;
+	int rc = target ? 0 : SQLITE_NOMEM;
+
+	t->removed = 0;
+	while (rc == 0 && (rc = next_target(store, &target, &found)) == 0 && found) {
+		int n;
+
+		if (is_kept(t, target))
+			continue;
+		rc = db_exec(store->writer, SQL_EVENT_REMOVE_ALL, "t", target);
+		n = rc ? 0 : sqlite3_changes(store->writer->handle);
+		store->events_changed -= n;
+		t->removed += (size_t)n;
+	}
+	return rc;
+}
+
+enum store_status store_event_keep(struct store *store, const char *const *targets, size_t n,
+	size_t *removed, struct penstock_error *err)
+{
+	struct event_txn t = {.txn = {.apply = apply_keep}, .targets = targets, .n = n};
+	enum store_status status = txn_run(store, &t.txn, err);
+
+	*removed = t.removed;
+	return status;
 }
 
 void store_event_list_free(struct store_event *list, size_t n)

@@ -128,6 +128,8 @@ SQL(BLOB_MAX, "SELECT max(id) FROM blobs")
 SQL(EVENT_ADD, "INSERT INTO events(target,added,document) VALUES(?1,?2,?3)")
 SQL(EVENT_LIST, "SELECT id,added,document FROM events WHERE target=?1 ORDER BY id LIMIT ?2")
 SQL(EVENT_REMOVE, "DELETE FROM events WHERE id=?1")
+SQL(EVENT_TARGET, "SELECT target FROM events WHERE target>?1 ORDER BY target LIMIT 1")
+SQL(EVENT_REMOVE_ALL, "DELETE FROM events WHERE target=?1")
 SQL(EVENT_COUNT, "SELECT count(*) FROM events")
 
 SQL(KEY_LIST, "SELECT id,wrapped FROM keys ORDER BY id")

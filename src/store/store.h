@@ -232,6 +232,9 @@ enum store_status store_event_list(struct store *store, const char *target, size
 void store_event_list_free(struct store_event *list, size_t n);
 enum store_status store_event_remove(
 	struct store *store, const int64_t *ids, size_t n, struct penstock_error *err);
+/* Removes the events of all targets but these; `*removed` gets their number. */
+enum store_status store_event_keep(struct store *store, const char *const *targets, size_t n,
+	size_t *removed, struct penstock_error *err);
 /* Return the number of events that wait, and of those dropped since the store was opened. */
 size_t store_event_count(const struct store *store);
 uint64_t store_event_dropped(const struct store *store);

@@ -37,6 +37,8 @@
 #define RETRY_MAX_MS 60000
 /* Time for a webhook to reply. */
 #define ATTEMPT_MS 10000
+/* A slow webhook has the thread for this time, then it is the turn of the next one. */
+#define TURN_MS 1000
 /* A webhook that lags behind is reported so often. */
 #define REPORT_MS 60000
 
@@ -332,8 +334,9 @@ static bool deliver(struct notifier *notify, struct webhook *hook)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_event *events = NULL;
-	int64_t ids[BATCH];
+	int64_t ids[BATCH], end_ms = clock_monotonic_ms() + TURN_MS;
 	size_t n = 0, done = 0;
+	bool failed = false;
 
 	if (store_event_list(notify->store, hook->name, BATCH, &events, &n, &err) != STORE_OK) {
 		log_warn("webhook '%s': %s", hook->name,
@@ -341,12 +344,15 @@ static bool deliver(struct notifier *notify, struct webhook *hook)
 		hook->retry_ms = clock_monotonic_ms() + RETRY_MS;
 		return false;
 	}
-	while (done < n && !atomic_load(&notify->cancel) &&
-		post(notify, hook, &events[done], &err) == 0) {
-		ids[done] = events[done].id;
-		done++;
+	while (done < n && !failed && !atomic_load(&notify->cancel) &&
+		(!done || clock_monotonic_ms() < end_ms)) {
+		failed = post(notify, hook, &events[done], &err) < 0;
+		if (!failed) {
+			ids[done] = events[done].id;
+			done++;
+		}
 	}
-	if (done < n && !atomic_load(&notify->cancel)) {
+	if (failed && !atomic_load(&notify->cancel)) {
 		postpone(hook, &events[done], n - done, &err);
 	} else {
 		if (hook->pause_ms)
@@ -358,7 +364,7 @@ static bool deliver(struct notifier *notify, struct webhook *hook)
 		log_warn("webhook '%s': events will be repeated: %s", hook->name,
 			err.message ? err.message : "out of memory");
 	store_event_list_free(events, n);
-	return done == BATCH;
+	return !failed && (done == BATCH || done < n);
 }
 
 static void deliver_all(struct notifier *notify)
@@ -423,6 +429,26 @@ static void *notifier_main(void *arg)
 
 /* --- start and end --------------------------------------------------------------------------- */
 
+/* Drops events of webhooks that the operator has removed: they would take the room of others for
+ * ever. */
+static int drop_strays(struct notifier *notify, struct penstock_error *err)
+{
+	_cleanup_free_ const char **names = calloc(notify->n + 1, sizeof(*names));
+	size_t dropped = 0;
+
+	if (!names)
+		return error_memory(err);
+	for (size_t i = 0; i < notify->n; i++)
+		names[i] = notify->hooks[i].name;
+	if (store_event_keep(notify->store, names, notify->n, &dropped, err) != STORE_OK)
+		return -(int)err->code;
+	if (dropped)
+		log_warn("notifications: dropped %zu events of webhooks that are not in the file "
+			 "'webhooks' any more",
+			dropped);
+	return 0;
+}
+
 static void notifier_free(struct notifier *notify)
 {
 	http_engine_free(notify->engine);
@@ -449,6 +475,8 @@ int notifier_start(
 	pthread_mutex_init(&notify->lock, NULL);
 	clock_cond_init(&notify->woken);
 	rc = read_webhooks(notify, root, err);
+	if (rc == 0)
+		rc = drop_strays(notify, err);
 	if (rc == 0)
 		rc = configs_new(&notify->configs, store, &kind, err);
 	if (rc == 0 && notify->n)

@@ -2,7 +2,9 @@
 import http.server
 import json
 import socketserver
+import sqlite3
 import threading
+import time
 
 import pytest
 from botocore.exceptions import ClientError
@@ -11,12 +13,13 @@ from harness.program import Store
 from harness.waiting import wait_for
 
 ARN = "arn:penstock:sqs::ci:webhook"
+OTHER_ARN = ARN.replace("ci", "other")
 
 
 class Hook:
     """Keeps the events that are posted to it; refuses them while `status` is not 200."""
 
-    def __init__(self):
+    def __init__(self, delay=0):
         self.events, self.tokens, self.status, self.lock = [], [], 200, threading.Lock()
         outer = self
 
@@ -25,6 +28,7 @@ class Hook:
 
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                time.sleep(delay)
                 with outer.lock:
                     if outer.status == 200:
                         outer.events.append(body)
@@ -178,6 +182,40 @@ def test_a_webhook_that_is_down_does_not_hold_up_another(notified, hook):
     notified.client.put_object(Bucket="bkt", Key="k", Body=b"x")
 
     wait_for(lambda: hook.names() == [("ObjectCreated:Put", "k")] * 2, 30)
+
+
+def test_events_of_a_removed_webhook_are_dropped(notified, hook):
+    """They would take the room of other events for ever."""
+    set_rules(notified, {"QueueArn": "arn:penstock:sqs::other:webhook", "Events": ["s3:ObjectCreated:*"]})
+    notified.client.put_object(Bucket="bkt", Key="k", Body=b"x")
+    notified.process.wait_for_output(r"webhook 'other'", 30)
+    notified.stop()
+    with sqlite3.connect(notified.root / "meta.db") as database:
+        assert database.execute("SELECT count(*) FROM events").fetchone() == (2,)  # the test event, too
+    (notified.root / "webhooks").write_text(f"ci {hook.url} t0ken\n")
+    notified.start()
+
+    notified.process.wait_for_output(r"dropped 2 events of webhooks", 30)
+    notified.stop()
+    with sqlite3.connect(notified.root / "meta.db") as database:
+        assert database.execute("SELECT count(*) FROM events").fetchone() == (0,)
+    notified.start()
+
+
+def test_a_slow_webhook_does_not_hold_up_another(notified, hook):
+    """It answers, so it never fails; its events are many."""
+    slow = Hook(delay=0.5)
+    notified.stop()
+    (notified.root / "webhooks").write_text(f"ci {slow.url}\nother {hook.url}\n")
+    notified.start()
+    set_rules(notified, {"Events": ["s3:ObjectCreated:*"]}, {"QueueArn": OTHER_ARN, "Events": ["s3:ObjectRemoved:*"]})
+    for number in range(100):
+        notified.client.put_object(Bucket="bkt", Key=f"k{number}", Body=b"x")
+    wait_for(lambda: len(slow.events) > 3, 15)  # of a long batch
+    notified.client.delete_object(Bucket="bkt", Key="k0")
+
+    wait_for(lambda: hook.names() == [("ObjectRemoved:Delete", "k0")], 15)
+    slow.close()
 
 
 def test_lines_of_the_webhooks_file_are_checked(penstock, store):
