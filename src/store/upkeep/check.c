@@ -129,6 +129,7 @@ static int survey_row(
 	s->report->objects++;
 	if (layout_decode(layout, len, NULL, &n_parts, NULL, &n) < 0) {
 		found(s, UPKEEP_ROW, false, "the layout of %s is invalid", buf_str(name));
+		s->blind = true;
 		return 0;
 	}
 	if (kind == ROW_PART && sqlite3_column_type(st, 1) == SQLITE_NULL) {
@@ -218,8 +219,11 @@ static int survey_blob(struct survey *s, const struct survey_file *file, size_t 
 
 	s->report->files++;
 	if (!uses) {
-		found(s, UPKEEP_REFERENCES, true, "nothing uses %s, which has a row", path);
-		return fix(s, &(struct survey_fix){.kind = FIX_UNUSED, .id = id}, err);
+		/* A row whose layout is lost may need it, and its seal. */
+		found(s, UPKEEP_REFERENCES, !s->blind, "nothing%s uses %s, which has a row",
+			s->blind ? " with a valid layout" : "", path);
+		return s->blind ? 0
+				: fix(s, &(struct survey_fix){.kind = FIX_UNUSED, .id = id}, err);
 	}
 	if (end > size)
 		found(s, UPKEEP_ROW, false, "%s is used beyond its size", path);
@@ -233,7 +237,7 @@ static int survey_blob(struct survey *s, const struct survey_file *file, size_t 
 		if (add_bad(s, id, on_disk < 0 ? 0 : (uint64_t)on_disk, err) < 0)
 			return -(int)err->code;
 	}
-	if (refs == (int64_t)uses)
+	if (refs == (int64_t)uses || (s->blind && refs > (int64_t)uses))
 		return 0;
 	found(s, UPKEEP_REFERENCES, true, "%s has %zu references instead of %" PRId64, path, uses,
 		refs);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/str.h"
 #include "store/upkeep/internal.h"
 #include "store/upkeep/survey.h"
 
@@ -33,6 +34,34 @@ static int move_all_aside(struct survey *s, struct penstock_error *err)
 	for (size_t i = 0; rc == 0 && i < s->n_fixes; i++)
 		if (s->fixes[i].kind == FIX_UNUSED || s->fixes[i].kind == FIX_SURPLUS)
 			rc = move_aside(s->store, s->fixes[i].id, err);
+	return rc;
+}
+
+/* Writes the seal of an encrypted file, which goes with its row, next to the file. */
+static int keep_seal(struct survey *s, uint64_t id, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(s->db, SQL_BLOB_SEAL, "i", (int64_t)id);
+	_cleanup_close_ int fd = -1;
+	char path[BLOB_PATH_SIZE], text[2 * SEAL_SIZE + 2];
+
+	if (db_step(s->db, st) != SQLITE_ROW || sqlite3_column_bytes(st, 0) != SEAL_SIZE)
+		return 0;
+	snprintf(path, sizeof(path), "aside/%016llx.seal", (unsigned long long)id);
+	str_hex(sqlite3_column_blob(st, 0), SEAL_SIZE, text);
+	text[2 * SEAL_SIZE] = '\n';
+	fd = openat(s->store->root_fd, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (fd < 0 || fs_write_all(fd, text, 2 * SEAL_SIZE + 1) < 0 || fsync(fd) < 0)
+		return error_errno(err, errno, "cannot write '%s/%s'", s->store->root, path);
+	return 0;
+}
+
+static int keep_seals(struct survey *s, struct penstock_error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < s->n_fixes; i++)
+		if (s->fixes[i].kind == FIX_UNUSED)
+			rc = keep_seal(s, s->fixes[i].id, err);
 	return rc;
 }
 
@@ -75,10 +104,16 @@ static int apply_repair(struct store *store, struct txn *txn)
 static int mend(struct survey *s, struct penstock_error *err)
 {
 	struct repair_txn repair = {.txn.apply = apply_repair, .survey = s};
+	int rc = move_all_aside(s, err);
 
+	/* Last: a file without a row is removed by the next start after a crash. */
+	if (rc == 0)
+		rc = keep_seals(s, err);
+	if (rc < 0)
+		return rc;
 	if (txn_run(s->store, &repair.txn, err) != STORE_OK)
 		return err->code ? -(int)err->code : error_set(err, PENSTOCK_E_IO, "cannot repair");
-	return move_all_aside(s, err);
+	return 0;
 }
 
 static int apply_reindex(struct store *store, struct txn *txn)

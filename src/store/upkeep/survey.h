@@ -37,6 +37,7 @@ struct survey {
 	size_t n_bad;
 	struct survey_fix *fixes;
 	size_t n_fixes;
+	bool blind; /* a layout is invalid, so some uses are unknown */
 	bool lone_parts; /* rows of uploads that do not exist: repair removes them */
 };
 void survey_release(struct survey *s);

@@ -184,6 +184,39 @@ def test_files_that_nothing_names_are_moved_aside(filled, upkeep):
     assert not used.exists() and (filled.root / "aside" / used.name).read_bytes() == body
 
 
+def test_an_invalid_layout_keeps_the_files_that_it_may_name(filled, upkeep):
+    """Its row may be mended by hand: then its file, the references and the seal have to be there."""
+    path, body = file_of(filled, "v", "versions"), file_of(filled, "large").read_bytes()
+    ((layout,),) = database(filled, "SELECT hex(layout) FROM objects WHERE key=CAST('large' AS BLOB)")
+    before = database(filled, "SELECT * FROM blobs ORDER BY id")
+    damage = "UPDATE {} SET layout=x'07' WHERE key=CAST('{}' AS BLOB)"
+    database(filled, damage.format("objects", "large"), damage.format("versions", "v"))
+
+    upkeep("repair").exits(66)
+
+    assert database(filled, "SELECT * FROM blobs ORDER BY id") == before and path.exists()
+    database(filled, f"UPDATE objects SET layout=x'{layout}' WHERE key=CAST('large' AS BLOB)")
+    filled.start()
+    filled.client.delete_object(Bucket="bkt", Key="copy")
+    assert filled.bytes("bkt", "large") == body
+
+
+def test_a_file_that_is_moved_aside_keeps_its_seal(penstock, tmp_path):
+    """Nobody could decrypt it without."""
+    store = Store(penstock, tmp_path / "store")
+    store.client.create_bucket(Bucket="bkt")
+    store.client.put_object(Bucket="bkt", Key="large", Body=bytes(LARGE), ServerSideEncryption="AES256")
+    store.stop()
+    path = file_of(store, "large")
+    ((seal,),) = database(store, "SELECT hex(seal) FROM blobs")
+    database(store, "DELETE FROM objects")
+
+    penstock.run("store", "repair", "--root", store.root).ok()
+
+    assert (store.root / "aside" / f"{path.name}.seal").read_text() == seal.lower() + "\n"
+    assert (store.root / "aside" / path.name).exists() and database(store, "SELECT * FROM blobs") == []
+
+
 def test_objects_without_a_bucket_get_one(filled, upkeep):
     """Under a name that is free, so that they can be read again."""
     ((number,),) = database(filled, "SELECT id FROM buckets WHERE name='bkt'")
