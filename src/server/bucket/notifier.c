@@ -429,8 +429,7 @@ static void *notifier_main(void *arg)
 
 /* --- start and end --------------------------------------------------------------------------- */
 
-/* Drops events of webhooks that the operator has removed: they would take the room of others for
- * ever. */
+/* Drops events of webhooks that the operator has removed, which would take the room of others. */
 static int drop_strays(struct notifier *notify, struct penstock_error *err)
 {
 	_cleanup_free_ const char **names = calloc(notify->n + 1, sizeof(*names));

@@ -185,7 +185,7 @@ def test_a_webhook_that_is_down_does_not_hold_up_another(notified, hook):
 
 
 def test_events_of_a_removed_webhook_are_dropped(notified, hook):
-    """They would take the room of other events for ever."""
+    """They would take the room of other events."""
     set_rules(notified, {"QueueArn": "arn:penstock:sqs::other:webhook", "Events": ["s3:ObjectCreated:*"]})
     notified.client.put_object(Bucket="bkt", Key="k", Body=b"x")
     notified.process.wait_for_output(r"webhook 'other'", 30)
