@@ -115,6 +115,22 @@ static void batch_free(struct batch *batch)
 	free(batch);
 }
 
+/* Returns false if the bucket has other rules by now. */
+static bool rules_hold(struct lifecycle_walk *walk)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_XML_BODY);
+	uint64_t generation = store_config_generation(walk->store);
+
+	if (!walk->text || walk->generation == generation)
+		return true;
+	if (store_config_get(walk->store, walk->bucket, LIFECYCLE_CONFIG, &text, NULL) !=
+			STORE_OK ||
+		text.len != walk->text_len || memcmp(text.data, walk->text, text.len) != 0)
+		return false;
+	walk->generation = generation;
+	return true;
+}
+
 /* Walks over some rows, and deletes what they let expire. */
 static enum store_status step(struct lifecycle_walk *walk, const char *prefix,
 	struct store_walk *place, struct penstock_error *err)
@@ -151,7 +167,7 @@ static enum store_status walk_versions(
 		error_memory(err);
 		return STORE_FAILED;
 	}
-	while (status == STORE_OK && !place->ended && !atomic_load(walk->stop))
+	while (status == STORE_OK && !place->ended && !atomic_load(walk->stop) && rules_hold(walk))
 		status = step(walk, prefix, place, err);
 	return status;
 }
@@ -181,7 +197,7 @@ static enum store_status walk_uploads(
 	enum store_status status = STORE_OK;
 	bool more = true;
 
-	while (status == STORE_OK && more && !atomic_load(walk->stop)) {
+	while (status == STORE_OK && more && !atomic_load(walk->stop) && rules_hold(walk)) {
 		struct store_list page = {0};
 
 		status = store_upload_list(walk->store,
@@ -259,7 +275,9 @@ static void walk_bucket(struct lifecycle *lifecycle, const struct store_config *
 		.rules = &rules,
 		.day_ns = lifecycle->day_ns,
 		.now_ns = clock_wall_ns(),
-		.stop = &lifecycle->stop};
+		.stop = &lifecycle->stop,
+		.text = config->value,
+		.text_len = config->len};
 	int rc = s3_lifecycle_parse(config->value, config->len, &rules, &err);
 
 	if (rc == 0)

@@ -38,6 +38,10 @@ struct lifecycle_walk {
 	const struct s3_lifecycle *rules;
 	int64_t day_ns, now_ns;
 	const atomic_bool *stop;
+	/* The configuration that the rules are from: the walk ends when it changes. May be NULL. */
+	const char *text;
+	size_t text_len;
+	uint64_t generation; /* of the store, at which they were compared */
 	size_t n_versions, n_uploads; /* results: what was deleted */
 };
 int lifecycle_walk(struct lifecycle_walk *walk, struct penstock_error *err);
