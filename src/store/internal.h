@@ -127,6 +127,10 @@ struct store_blob {
 	const void *map;
 	size_t map_len;
 };
+
+/* A file of a backup, in its root, until a process owns the directory. */
+#define STORE_BACKUP_MARK "backup"
+
 #define BLOB_TABLE 4096
 
 /* Returns NULL if out of memory. */

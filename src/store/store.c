@@ -204,12 +204,22 @@ static int open_guest(
 	return rc;
 }
 
+/* Changes make the directory a store of its own, which no backup overwrites. */
+static int remove_backup_mark(struct store *store, struct penstock_error *err)
+{
+	if (unlinkat(store->root_fd, STORE_BACKUP_MARK, 0) < 0 && errno != ENOENT)
+		return error_errno(
+			err, errno, "cannot remove '%s/" STORE_BACKUP_MARK "'", store->root);
+	return 0;
+}
+
 static int open_owner(
 	struct store *store, const struct store_options *options, struct penstock_error *err)
 {
 	int rc;
 
 	if ((rc = prepare_root(store, err)) < 0 || (rc = relaxed_recover(store, err)) < 0 ||
+		(rc = remove_backup_mark(store, err)) < 0 ||
 		(rc = db_open(store, true, &store->writer, err)) < 0 ||
 		(rc = keys_open(store, options->master_key, err)) < 0 ||
 		(rc = find_default_encryption(store, err)) < 0 ||

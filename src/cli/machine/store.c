@@ -381,7 +381,7 @@ const struct command command_store = {
 		"\n"
 		"backup PATH makes the directory PATH a store with the state of this instant, which "
 		"'penstock serve --root PATH' serves. If PATH has an earlier backup, only new data "
-		"files are copied. export PATH writes all buckets, or those that are named, with "
+		"files are copied; a store, also a backup that was served, is refused. export PATH writes all buckets, or those that are named, with "
 		"older versions and configurations as a tar archive, and import PATH adds the "
 		"buckets of one; both verify every object. PATH may be '-'. Unfinished uploads are "
 		"in backups only.\n"

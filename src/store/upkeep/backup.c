@@ -30,10 +30,9 @@ static int failed(
 	return error_errno(err, errno, "cannot %s '%s/%s'", verb, b->dir, name);
 }
 
-/* A store that is served, or was and has changes in its log, is no backup. */
+/* The first backup marks its directory, and a process that serves the directory removes the mark. */
 static int open_target(struct backup *b, struct penstock_error *err)
 {
-	struct stat st;
 	int rc = fs_mkdirs(b->dir, 0700, err);
 
 	if (rc < 0)
@@ -49,10 +48,18 @@ static int open_target(struct backup *b, struct penstock_error *err)
 			       ? failed(b, "lock", "lock", err)
 			       : error_set(err, PENSTOCK_E_EXISTS,
 					 "cannot write to '%s': another process serves it", b->dir);
-	if (fstatat(b->dir_fd, "meta.db-wal", &st, 0) == 0 && st.st_size)
-		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot write to '%s': it is a store that was changed, not a backup",
-			b->dir);
+	if (faccessat(b->dir_fd, STORE_BACKUP_MARK, F_OK, 0) < 0) {
+		_cleanup_close_ int mark = -1;
+
+		if (faccessat(b->dir_fd, "meta.db", F_OK, 0) == 0)
+			return error_set(err, PENSTOCK_E_EXISTS,
+				"cannot write to '%s': it is a store, not a backup; name another "
+				"directory",
+				b->dir);
+		mark = openat(b->dir_fd, STORE_BACKUP_MARK, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+		if (mark < 0)
+			return failed(b, "create", STORE_BACKUP_MARK, err);
+	}
 	if (mkdirat(b->dir_fd, "data", 0700) < 0 && errno != EEXIST)
 		return failed(b, "create", "data", err);
 	return 0;
@@ -181,7 +188,7 @@ static int copy_files(struct backup *b, struct penstock_error *err)
 /* --- everything else ------------------------------------------------------------------------- */
 
 /* Files of the root that belong to the state of a store; most stores lack some. */
-static const char *const extras[] = {"credentials", "master-key"};
+static const char *const extras[] = {"credentials", "master-key", "webhooks"};
 
 static int copy_extra(struct backup *b, const char *name, struct penstock_error *err)
 {

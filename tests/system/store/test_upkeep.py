@@ -361,6 +361,20 @@ def test_a_backup_is_of_one_instant_while_the_store_changes(filled, upkeep, tmp_
         filled.stop()
 
 
+def test_a_backup_never_overwrites_a_store(filled, upkeep, tmp_path):
+    upkeep("backup", tmp_path / "one").ok()
+    served, filled.root = filled.root, tmp_path / "one"
+    filled.start()
+    put(filled, "of-the-copy", b"new")
+    filled.stop()
+
+    upkeep("backup", tmp_path / "one", root=served).exits(69)
+
+    assert upkeep("check", root=tmp_path / "one").ok()
+    filled.start()
+    assert filled.bytes("bkt", "of-the-copy") == b"new"
+
+
 def test_files_kept_for_a_guest_are_removed_after_it(filled, upkeep, tmp_path):
     """Otherwise each backup would leave some."""
     filled.start()
