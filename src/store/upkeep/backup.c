@@ -30,7 +30,7 @@ static int failed(
 	return error_errno(err, errno, "cannot %s '%s/%s'", verb, b->dir, name);
 }
 
-/* The first backup marks its directory, and a process that serves the directory removes the mark. */
+/* The first backup marks its directory; a process that serves the directory removes the mark. */
 static int open_target(struct backup *b, struct penstock_error *err)
 {
 	int rc = fs_mkdirs(b->dir, 0700, err);
