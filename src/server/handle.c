@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "s3/uri.h"
+#include "server/access/access.h"
 #include "server/access/directory.h"
 #include "server/iam/query.h"
 #include "server/monitor/metrics.h"
@@ -307,7 +308,7 @@ static enum MHD_Result finish(struct request *req)
 	if (req->phase == REQUEST_BODY) {
 		req->phase = REQUEST_READY;
 		/* may suspend: do not touch req afterwards in that case */
-		if (body_finish(req))
+		if (body_finish(req) && (!has_body(req) || access_check_again(req)))
 			req->finish(req);
 		else
 			body_release(req);

@@ -157,7 +157,7 @@ void route_name(size_t operation, char out[static ROUTE_NAME_SIZE])
 		snprintf(out, ROUTE_NAME_SIZE, "REST.OTHER");
 }
 
-static const char *find_sub(const struct request *req)
+const char *request_subresource(const struct request *req)
 {
 	for (size_t i = 0; req->query && i < ARRAY_SIZE(subresources); i++)
 		if (request_has_query(req, subresources[i]))
@@ -175,7 +175,8 @@ static const struct absence *find_absence(enum level level, const char *sub)
 
 static void op_absent(struct request *req)
 {
-	const struct absence *a = find_absence(req->key ? OBJECT : BUCKET, find_sub(req));
+	const struct absence *a = find_absence(
+		req->key ? OBJECT : BUCKET, request_subresource(req));
 
 	if (op_subject_exists(req))
 		reply_code(req, 404, a->code, a->message);
@@ -183,10 +184,8 @@ static void op_absent(struct request *req)
 
 static void follow(struct request *req, const struct route *route)
 {
-	if (route->action ? !access_check(req, route->action) || !access_check_headers(req)
-			  : !access_check_sender(req))
-		return;
-	if (!sse_read(req, req->sub))
+	req->action = route->action;
+	if (!access_check_request(req) || !sse_read(req, req->sub))
 		return;
 	if (route->how == BEGIN) {
 		route->fn(req);
@@ -206,7 +205,7 @@ bool request_is_form(const struct request *req)
 	const char *slash = strchr(name, '/');
 
 	return strcmp(req->method, "POST") == 0 && *name && (!slash || !slash[1]) &&
-	       multipart_is_form(request_header(req, "content-type")) && !find_sub(req);
+	       multipart_is_form(request_header(req, "content-type")) && !request_subresource(req);
 }
 
 /* Reads the version that the request names; `sub` is its subresource. Returns false with a reply
@@ -236,7 +235,7 @@ static bool take_version(struct request *req, const char *sub)
 void request_route(struct request *req)
 {
 	enum level level = req->key ? OBJECT : req->bucket[0] ? BUCKET : SERVICE;
-	const char *sub = level == SERVICE ? NULL : find_sub(req);
+	const char *sub = level == SERVICE ? NULL : request_subresource(req);
 
 	if (level == SERVICE && query_is(req)) {
 		query_begin(req);

@@ -57,16 +57,16 @@ static const struct operator operators[] = {
 
 /* The keys of S3; one that ends with '/' is followed by the key of a tag. */
 static const char *const s3_keys[] = {"AccessGrantsInstanceArn", "AccessPointNetworkOrigin",
-	"authType", "BucketTag/", "DataAccessPointAccount", "DataAccessPointArn", "delimiter",
+	"authType", "DataAccessPointAccount", "DataAccessPointArn", "delimiter",
 	"ExistingObjectTag/", "if-match", "if-none-match", "InventoryAccessibleOptionalFields",
-	"LocationConstraint", "max-keys", "object-lock-legal-hold", "object-lock-mode",
+	"max-keys", "object-lock-legal-hold", "object-lock-mode",
 	"object-lock-remaining-retention-days", "object-lock-retain-until-date",
 	"ObjectCreationOperation", "prefix", "RequestObjectTag/", "RequestObjectTagKeys",
-	"ResourceAccount", "ResourceTag/", "signatureAge", "signatureversion", "TlsVersion",
-	"VersionId", "x-amz-acl", "x-amz-content-sha256", "x-amz-copy-source",
-	"x-amz-grant-full-control", "x-amz-grant-read", "x-amz-grant-read-acp", "x-amz-grant-write",
-	"x-amz-grant-write-acp", "x-amz-metadata-directive", "x-amz-object-ownership",
-	"x-amz-server-side-encryption", "x-amz-server-side-encryption-aws-kms-key-id",
+	"ResourceAccount", "signatureAge", "signatureversion", "TlsVersion", "VersionId",
+	"x-amz-acl", "x-amz-content-sha256", "x-amz-copy-source", "x-amz-grant-full-control",
+	"x-amz-grant-read", "x-amz-grant-read-acp", "x-amz-grant-write", "x-amz-grant-write-acp",
+	"x-amz-metadata-directive", "x-amz-object-ownership", "x-amz-server-side-encryption",
+	"x-amz-server-side-encryption-aws-kms-key-id",
 	"x-amz-server-side-encryption-customer-algorithm", "x-amz-storage-class",
 	"x-amz-website-redirect-location"};
 
@@ -283,6 +283,19 @@ static int count(json_t *element)
 	return n;
 }
 
+/* Returns true for keys of S3 that have no value here. A statement that denies by them would never
+ * hold. */
+static bool is_unsupported(const char *key)
+{
+	static const char *const names[] = {
+		"s3:BucketTag/", "s3:LocationConstraint", "s3:ResourceTag/"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (strncasecmp(key, names[i], strlen(names[i])) == 0)
+			return true;
+	return false;
+}
+
 static int read_operator(struct conditions *out, struct arena *arena, const char *name,
 	json_t *keys, enum policy_kind kind, unsigned flags, struct penstock_error *err)
 {
@@ -299,6 +312,9 @@ static int read_operator(struct conditions *out, struct arena *arena, const char
 		if (!is_key(key, kind))
 			return error_set(err, PENSTOCK_E_PROTOCOL,
 				"Policy has an invalid condition key: %.100s", key);
+		if (is_unsupported(key))
+			return error_set(err, PENSTOCK_E_PROTOCOL,
+				"This store has no value for the condition key: %.100s", key);
 		model.key = key;
 		out->items[out->n] = model;
 		rc = read_condition(&out->items[out->n], arena, values, flags, err);

@@ -149,17 +149,23 @@ static enum access_result ask_identity(
 	return ACCESS_REFUSED;
 }
 
+static bool creates_bucket(const struct request *req)
+{
+	return req->action && strcmp(req->action, "s3:CreateBucket") == 0;
+}
+
 /* Decides; `key` is NULL for an action of the bucket. Sets *plain if no policy had a say. */
 static enum access_result decide(struct request *req, const char *action, const char *key,
 	const struct access_subject *subject, bool *plain)
 {
 	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
 	const struct policy_caller caller = caller_of(req->identity);
-	const struct values_source source = {.req = req, .subject = subject, .caller = &caller};
+	struct values_source source = {.req = req, .subject = subject, .caller = &caller};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	*plain = true;
-	if (!*subject->bucket || strcmp(action, "s3:CreateBucket") == 0)
+	source.owner = caller.account;
+	if (!*subject->bucket || creates_bucket(req))
 		return ask_identity(action, subject->bucket, &source);
 	if (settings_get(req->server, subject->bucket, &settings, &err) < 0) {
 		log_warn("store request %s: cannot read the settings of bucket '%s': %s", req->id,
@@ -167,9 +173,9 @@ static enum access_result decide(struct request *req, const char *action, const 
 		penstock_error_release(&err);
 		return ACCESS_FAILED;
 	}
-	/* To those who may create it the operation reports that it is missing. */
 	if (!settings->exists)
-		return source.caller->is_root ? ACCESS_ALLOWED : ACCESS_MISSING;
+		return ACCESS_MISSING;
+	source.owner = settings->owner;
 	if (is_repair(settings, req->identity, action))
 		return ACCESS_ALLOWED;
 	if (!settings->policy && !settings->policy_is_unreadable &&
@@ -246,45 +252,70 @@ bool access_check_sender(struct request *req)
 	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (!req->anonymous)
-		return true;
 	if (*req->bucket && settings_get(req->server, req->bucket, &settings, &err) < 0)
 		return reply_failure(req, &err);
-	return (settings && settings_are_public(settings)) || refuse(req);
+	if (req->anonymous)
+		return (settings && settings_are_public(settings)) || refuse(req);
+	/* The sender of a form is not known yet. */
+	return req->identity->is_anonymous || !settings || settings->exists ||
+	       reply_error(req, S3_E_NO_SUCH_BUCKET);
 }
 
 /* A sender that may make an object may also give it tags and grants, unless a statement denies it.
- * Locks need a statement that allows them. */
+ * Locks, and all that a new bucket gets, need a statement that allows them. */
 static const struct {
-	const char *header, *action;
+	const char *header, *of_object, *of_bucket;
 	bool needed;
 } implied[] = {
-	{"x-amz-acl", "s3:PutObjectAcl", false},
-	{"x-amz-grant-full-control", "s3:PutObjectAcl", false},
-	{"x-amz-grant-read", "s3:PutObjectAcl", false},
-	{"x-amz-grant-read-acp", "s3:PutObjectAcl", false},
-	{"x-amz-grant-write-acp", "s3:PutObjectAcl", false},
-	{"x-amz-tagging", "s3:PutObjectTagging", false},
-	{"x-amz-object-lock-mode", "s3:PutObjectRetention", true},
-	{"x-amz-object-lock-legal-hold", "s3:PutObjectLegalHold", true},
+	{"x-amz-acl", "s3:PutObjectAcl", "s3:PutBucketAcl", false},
+	{"x-amz-grant-full-control", "s3:PutObjectAcl", "s3:PutBucketAcl", false},
+	{"x-amz-grant-read", "s3:PutObjectAcl", "s3:PutBucketAcl", false},
+	{"x-amz-grant-read-acp", "s3:PutObjectAcl", "s3:PutBucketAcl", false},
+	{"x-amz-grant-write", NULL, "s3:PutBucketAcl", false},
+	{"x-amz-grant-write-acp", "s3:PutObjectAcl", "s3:PutBucketAcl", false},
+	{"x-amz-tagging", "s3:PutObjectTagging", NULL, false},
+	{"x-amz-object-lock-mode", "s3:PutObjectRetention", NULL, true},
+	{"x-amz-object-lock-legal-hold", "s3:PutObjectLegalHold", NULL, true},
+	{"x-amz-object-ownership", NULL, "s3:PutBucketOwnershipControls", true},
+	{"x-amz-bucket-object-lock-enabled", NULL, "s3:PutBucketObjectLockConfiguration", true},
+	{"x-amz-bucket-object-lock-enabled", NULL, "s3:PutBucketVersioning", true},
 };
 
-bool access_check_headers(struct request *req)
+static bool check_headers(struct request *req)
 {
 	const struct access_subject subject = {.bucket = req->bucket, .key = req->key};
+	bool new_bucket = creates_bucket(req);
 
 	if (lock_is_bypassed(req) && !access_check(req, "s3:BypassGovernanceRetention"))
 		return false;
-	for (size_t i = 0; req->key && i < ARRAY_SIZE(implied); i++) {
+	for (size_t i = 0; (req->key || new_bucket) && i < ARRAY_SIZE(implied); i++) {
+		const char *action = new_bucket ? implied[i].of_bucket : implied[i].of_object;
 		enum access_result result;
 
-		if (!request_header(req, implied[i].header))
+		if (!action || !request_header(req, implied[i].header))
 			continue;
-		result = access_of(req, implied[i].action, &subject);
+		result = access_of(req, action, &subject);
 		if (result == ACCESS_FAILED)
 			return reply_error(req, S3_E_SLOW_DOWN);
-		if (result == ACCESS_DENIED || (result == ACCESS_REFUSED && implied[i].needed))
+		if (result == ACCESS_DENIED ||
+			(result == ACCESS_REFUSED && (implied[i].needed || new_bucket)))
 			return refuse(req);
 	}
 	return true;
+}
+
+bool access_check_request(struct request *req)
+{
+	return req->action ? access_check(req, req->action) && check_headers(req)
+			   : access_check_sender(req);
+}
+
+bool access_check_again(struct request *req)
+{
+	struct identity *before = identity_ref(req->identity);
+	bool ok = before->is_anonymous ||
+		  request_identify(req, before->access_key_id, before->token);
+
+	identity_unref(before);
+	return ok && access_check_request(req);
 }

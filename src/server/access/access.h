@@ -45,10 +45,13 @@ bool access_check_subject(
  * without a version; if the request names one, it is that for versions. */
 bool access_check(struct request *req, const char *action);
 /* For an operation that checks each of its subjects: refuses an anonymous sender in a bucket that
- * allows nothing to all. Returns false with a reply set. */
+ * allows nothing to all, and anyone if the bucket is missing. Returns false with a reply set. */
 bool access_check_sender(struct request *req);
-/* Checks what headers of the request ask for in addition to its action: tags, grants and locks of a
- * new object, and the bypass of a lock. Returns false with a reply set. */
-bool access_check_headers(struct request *req);
+/* Checks req->action, and the actions that headers of the request ask for in addition: tags, grants
+ * and locks of a new object or bucket, and the bypass of a lock. Returns false with a reply set. */
+bool access_check_request(struct request *req);
+/* Repeats that, with the key and the policies of now, after a body that the sender may have held
+ * back for long. Returns false with a reply set. */
+bool access_check_again(struct request *req);
 
 #endif

@@ -27,10 +27,22 @@ bool request_identify(struct request *req, const char *access_key_id, const char
 #define MAX_PARAMETERS 32
 
 /* Parameters that belong to the signed resource; in byte order. */
-static const char *const signed_parameters[] = {"acl", "delete", "location", "partNumber",
-	"response-cache-control", "response-content-disposition", "response-content-encoding",
-	"response-content-language", "response-content-type", "response-expires", "tagging",
-	"uploadId", "uploads", "versionId", "versioning", "versions"};
+static const char *const signed_parameters[] = {"accelerate", "acl", "analytics", "cors", "delete",
+	"inventory", "lifecycle", "location", "logging", "metrics", "notification", "object-lock",
+	"partNumber", "policy", "replication", "requestPayment", "response-cache-control",
+	"response-content-disposition", "response-content-encoding", "response-content-language",
+	"response-content-type", "response-expires", "restore", "select", "tagging", "torrent",
+	"uploadId", "uploads", "versionId", "versioning", "versions", "website"};
+
+/* The signature says nothing about other subresources, so anyone could add one to a URL.
+ * "list-type" only selects the form of a listing. */
+static bool is_signed_subresource(const char *sub)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(signed_parameters); i++)
+		if (strcmp(signed_parameters[i], sub) == 0)
+			return true;
+	return strcmp(sub, "list-type") == 0;
+}
 
 static int by_name(const void *a, const void *b)
 {
@@ -94,8 +106,12 @@ static bool verify_v2(struct request *req)
 	const char *id = request_query(req, "AWSAccessKeyId");
 	const char *expires = request_query(req, "Expires");
 	const char *signature = request_query(req, "Signature");
+	const char *sub = request_subresource(req);
 	uint64_t until;
 
+	if (sub && !is_signed_subresource(sub))
+		return reply_errorf(req, S3_E_ACCESS_DENIED,
+			"Signature Version 2 does not sign '%s'; use version 4", sub);
 	if (!id || !signature || !expires || !str_to_u64(expires, 0, INT64_MAX, &until) ||
 		request_header(req, "authorization"))
 		return reply_error(req, S3_E_ACCESS_DENIED);

@@ -213,6 +213,23 @@ static int copy_source(const struct values_source *source, struct policy_values 
 	return take_copy(source, out, buf_str(&plain));
 }
 
+static int resource_account(const struct values_source *source, struct policy_values *out)
+{
+	return take(out, source->owner);
+}
+
+/* For s3:PutObject: false for the beginning of an upload and for its parts. */
+static int creates_object(const struct values_source *source, struct policy_values *out)
+{
+	const struct request *req = source->req;
+
+	return take(out, req->sub && strncmp(req->sub, "upload", 6) == 0 &&
+					 !(strcmp(req->sub, "uploadId") == 0 &&
+						 strcmp(req->method, "POST") == 0)
+				 ? "false"
+				 : "true");
+}
+
 static int remaining_days(const struct values_source *source, struct policy_values *out)
 {
 	const char *until = request_header(source->req, "x-amz-object-lock-retain-until-date");
@@ -269,13 +286,23 @@ static int existing_tag(
 		       : 0;
 }
 
+/* A copy ignores tags of the request, unless they replace those of its source. */
+static bool has_request_tags(const struct request *req)
+{
+	const char *directive = request_header(req, "x-amz-tagging-directive");
+
+	return !request_header(req, "x-amz-copy-source") ||
+	       (directive && strcmp(directive, "REPLACE") == 0);
+}
+
 static int request_tag(
 	const struct values_source *source, struct policy_values *out, const char *name)
 {
-	return take_tags(source, out,
-		source->subject->tags ? source->subject->tags
-				      : request_header(source->req, "x-amz-tagging"),
-		name);
+	const char *text = source->subject->tags;
+
+	if (!text && has_request_tags(source->req))
+		text = request_header(source->req, "x-amz-tagging");
+	return take_tags(source, out, text, name);
 }
 
 static int request_tag_keys(const struct values_source *source, struct policy_values *out)
@@ -297,6 +324,7 @@ static const struct {
 	{"aws:PrincipalArn", principal_arn},
 	{"aws:PrincipalType", principal_type},
 	{"aws:Referer", referer},
+	{"aws:ResourceAccount", resource_account},
 	{"aws:SecureTransport", secure_transport},
 	{"aws:SourceIp", source_ip},
 	{"aws:TokenIssueTime", token_issue_time},
@@ -307,8 +335,10 @@ static const struct {
 	{"s3:delimiter", delimiter},
 	{"s3:max-keys", max_keys},
 	{"s3:object-lock-remaining-retention-days", remaining_days},
+	{"s3:ObjectCreationOperation", creates_object},
 	{"s3:prefix", prefix},
 	{"s3:RequestObjectTagKeys", request_tag_keys},
+	{"s3:ResourceAccount", resource_account},
 	{"s3:signatureAge", signature_age},
 	{"s3:signatureversion", signature_version},
 	{"s3:VersionId", version_id},

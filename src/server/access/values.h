@@ -13,6 +13,7 @@ struct values_source {
 	struct request *req;
 	const struct access_subject *subject;
 	const struct policy_caller *caller;
+	const char *owner; /* the account of the bucket */
 };
 
 /* As struct policy_question has it. The values live as long as the request. */

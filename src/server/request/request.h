@@ -109,6 +109,8 @@ struct request {
 	size_t key_len;
 	const char *version; /* in the query; NULL if there is none */
 	const char *sub; /* its subresource, or NULL */
+	const char
+		*action; /* that a policy has to allow; NULL if the operation checks that itself */
 	bool known; /* its sender was verified */
 
 	bool anonymous; /* it has no signature */
@@ -186,6 +188,8 @@ bool request_authenticate(struct request *req);
 bool request_is_browser(const struct request *req);
 /* Returns the calling thread's signer, or NULL if out of memory. */
 struct sigv4 *server_signer(struct server *server);
+/* Returns the subresource that the query names, or NULL. */
+const char *request_subresource(const struct request *req);
 /* Finds the operation, checks its headers, prepares the body; sets `finish` or a reply. */
 void request_route(struct request *req);
 

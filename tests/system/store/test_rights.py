@@ -1,0 +1,206 @@
+"""Ways around the rights of a sender: bodies that are held back, URLs that are changed, actions that headers ask for."""
+import base64
+import hashlib
+import hmac
+import json
+import socket
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import pytest
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from store.test_iam import OTHER, accounts, client, other, policy, refused, user_with_key  # noqa: F401
+
+BODY = b"hello"
+
+
+def held(store, method, path, key, secret, body=BODY):
+    """Sends the head of a signed request; returns what sends the body and reads the status and the reply."""
+    endpoint = urllib.parse.urlsplit(store.endpoint)
+    request = AWSRequest(method, store.endpoint + path, data=body, headers={"x-amz-content-sha256": hashlib.sha256(body).hexdigest()})
+    S3SigV4Auth(Credentials(key, secret), "s3", "us-east-1").add_auth(request)
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {endpoint.netloc}", f"Content-Length: {len(body)}", "Connection: close"]
+    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    connection = socket.create_connection((endpoint.hostname, endpoint.port))
+    connection.sendall("\r\n".join([*lines, "", ""]).encode())
+
+    def finish():
+        with connection:
+            connection.settimeout(30)
+            connection.sendall(body)
+            reply = b"".join(iter(lambda: connection.recv(65536), b""))
+        return int(reply.split()[1]), reply
+
+    return finish
+
+
+def everyone(bucket):
+    """A policy that allows all."""
+    statement = {"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]}
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
+def settle(store):
+    """Returns when the store has read what was sent before: it serves all connections in one loop."""
+    for _ in range(3):
+        store.client.list_buckets()
+
+
+def test_a_request_begun_before_its_bucket_existed_gets_nothing(accounts):  # noqa: F811
+    keys = OTHER["access_key_id"], OTHER["secret_access_key"]
+    requests = [held(accounts, "PUT", "/victim?policy", *keys, body=everyone("victim").encode()), held(accounts, "GET", "/victim/secret", *keys),
+                held(accounts, "DELETE", "/victim/secret", *keys), held(accounts, "GET", "/victim", *keys),
+                held(accounts, "PUT", "/victim/secret", *keys)]  # fmt: skip
+    settle(accounts)
+    accounts.client.create_bucket(Bucket="victim")
+    accounts.client.put_object(Bucket="victim", Key="secret", Body=b"TOP SECRET")
+
+    for request in requests:
+        status, reply = request()
+        assert status in (403, 404) and b"SECRET" not in reply
+    assert accounts.bytes("victim", "secret") == b"TOP SECRET"
+    assert refused(other(accounts, "s3").get_object, Bucket="victim", Key="secret") == "AccessDenied"
+
+
+def test_a_request_held_open_ends_with_the_bucket_that_it_was_for(accounts):  # noqa: F811
+    """Its account may do all in the first bucket, and nothing in the next one of that name."""
+    theirs = other(accounts, "s3")
+    theirs.create_bucket(Bucket="name")
+    keys = OTHER["access_key_id"], OTHER["secret_access_key"]
+    get, put = held(accounts, "GET", "/name/k", *keys), held(accounts, "PUT", "/name/k", *keys)
+    settle(accounts)
+    theirs.delete_bucket(Bucket="name")
+    accounts.client.create_bucket(Bucket="name")
+    accounts.client.put_object(Bucket="name", Key="k", Body=b"SECRET")
+
+    assert get()[0] == 403 and put()[0] == 403
+    assert accounts.bytes("name", "k") == b"SECRET"
+
+
+def test_a_request_held_open_ends_with_its_key(store):
+    iam, key, secret = user_with_key(store)
+    iam.put_user_policy(UserName="jo", PolicyName="all", PolicyDocument=policy("s3:*"))
+    store.client.create_bucket(Bucket="own")
+    store.client.put_object(Bucket="own", Key="k", Body=b"SECRET")
+    get, put, allowed = (held(store, method, "/own/k", key, secret) for method in ("GET", "PUT", "GET"))
+
+    assert allowed()[0] == 200
+    iam.update_access_key(UserName="jo", AccessKeyId=key, Status="Inactive")
+    assert get()[0] == 403 and put()[0] == 403
+    assert store.bytes("own", "k") == b"SECRET"
+
+
+def fetch(url, method="GET", body=None):
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data=body, method=method, headers={"Content-Type": ""})) as reply:
+            return reply.status
+    except urllib.error.HTTPError as failure:
+        return failure.code
+
+
+def presigned_v2(store, method, path):
+    until = int(time.time()) + 600
+    digest = hmac.new(store.secret_key.encode(), f"{method}\n\n\n{until}\n{path}".encode(), "sha1").digest()
+    query = {"AWSAccessKeyId": store.access_key, "Expires": until, "Signature": base64.b64encode(digest).decode()}
+    return f"{store.endpoint}{path}?{urllib.parse.urlencode(query)}"
+
+
+@pytest.mark.parametrize("sub", ["policy", "acl", "publicAccessBlock", "ownershipControls", "object-lock", "encryption", "logging",
+                                 "lifecycle", "cors", "notification", "policyStatus"])  # fmt: skip
+def test_a_url_of_version_2_is_for_one_operation(store, sub):
+    store.client.create_bucket(Bucket="own", ObjectLockEnabledForBucket=True)
+    store.client.put_bucket_policy(Bucket="own", Policy=everyone("own").replace('"Allow"', '"Deny"').replace("s3:*", "s3:DeleteBucket"))
+    url = presigned_v2(store, "GET", "/own")
+
+    assert fetch(url) == 200
+    assert fetch(f"{url}&{sub}") == 403
+
+
+def test_a_url_of_version_2_to_put_an_object_locks_nothing(store):
+    store.client.create_bucket(Bucket="own", ObjectLockEnabledForBucket=True)
+    store.client.put_object(Bucket="own", Key="k", Body=b"x")
+    url = presigned_v2(store, "PUT", "/own/k")
+
+    assert fetch(url + "&legal-hold", "PUT", b"<LegalHold><Status>ON</Status></LegalHold>") == 403
+    assert refused(store.client.get_object_legal_hold, Bucket="own", Key="k") == "NoSuchObjectLockConfiguration"
+
+
+@pytest.mark.parametrize("action, options", [
+    ("s3:PutBucketAcl", {"ACL": "public-read-write"}),
+    ("s3:PutBucketOwnershipControls", {"ObjectOwnership": "BucketOwnerEnforced"}),
+    ("s3:PutBucketObjectLockConfiguration", {"ObjectLockEnabledForBucket": True}),
+    ("s3:PutBucketVersioning", {"ObjectLockEnabledForBucket": True}),
+])  # fmt: skip
+def test_a_new_bucket_gets_what_its_maker_may_give_it(store, action, options):
+    iam, key, secret = user_with_key(store)
+    iam.put_user_policy(UserName="jo", PolicyName="all", PolicyDocument=policy("s3:*"))
+    iam.put_user_policy(UserName="jo", PolicyName="no", PolicyDocument=policy(action, effect="Deny"))
+    s3 = client(store, "s3", key, secret)
+
+    assert refused(s3.create_bucket, Bucket="new", **options) == "AccessDenied"
+    s3.create_bucket(Bucket="new")
+    iam.delete_user_policy(UserName="jo", PolicyName="no")
+    s3.create_bucket(Bucket="next", **options)
+
+
+def deny(action, condition):
+    statement = {"Effect": "Deny", "Principal": "*", "Action": action, "Resource": "arn:aws:s3:::own/*", "Condition": condition}
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
+@pytest.mark.parametrize("condition", [
+    {"Null": {"s3:if-none-match": "true"}, "Bool": {"s3:ObjectCreationOperation": "true"}},
+    {"StringEquals": {"s3:ResourceAccount": "000000000000"}},
+    {"StringEquals": {"aws:ResourceAccount": "000000000000"}},
+])  # fmt: skip
+def test_a_condition_that_denies_is_held(store, condition):
+    store.client.create_bucket(Bucket="own")
+    store.client.put_bucket_policy(Bucket="own", Policy=deny("s3:PutObject", condition))
+
+    assert refused(store.client.put_object, Bucket="own", Key="k", Body=b"1") == "AccessDenied"
+
+
+def test_parts_are_no_creation_of_an_object(store):
+    store.client.create_bucket(Bucket="own")
+    condition = {"Null": {"s3:if-none-match": "true"}, "Bool": {"s3:ObjectCreationOperation": "true"}}
+    store.client.put_bucket_policy(Bucket="own", Policy=deny("s3:PutObject", condition))
+    upload = {"Bucket": "own", "Key": "k"}
+    upload["UploadId"] = store.client.create_multipart_upload(**upload)["UploadId"]
+    etag = store.client.upload_part(PartNumber=1, Body=b"x", **upload)["ETag"]
+    parts = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+
+    assert refused(store.client.complete_multipart_upload, MultipartUpload=parts, **upload) == "AccessDenied"
+
+
+@pytest.mark.parametrize("key", ["s3:BucketTag/a", "s3:LocationConstraint", "s3:ResourceTag/a"])
+def test_a_condition_without_a_value_is_refused(store, key):
+    store.client.create_bucket(Bucket="own")
+    iam, _, _ = user_with_key(store)
+    statement = {"Effect": "Deny", "Action": "s3:*", "Resource": "*", "Condition": {"StringEquals": {key: "x"}}}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+    assert refused(store.client.put_bucket_policy, Bucket="own", Policy=deny("s3:PutObject", {"StringEquals": {key: "x"}})) == "MalformedPolicy"
+    assert refused(iam.put_user_policy, UserName="jo", PolicyName="p", PolicyDocument=document) == "MalformedPolicyDocument"
+
+
+def test_tags_of_a_copy_are_those_of_its_source(store):
+    """A header with other tags meets no condition, and whom a policy denies tags gets no copy that has some."""
+    store.client.create_bucket(Bucket="own")
+    store.client.put_object(Bucket="own", Key="tagged", Body=b"x", Tagging="class=secret")
+    iam, key, secret = user_with_key(store)
+    s3 = client(store, "s3", key, secret)
+    put = {"Effect": "Allow", "Action": "s3:PutObject", "Resource": "*", "Condition": {"StringEquals": {"s3:RequestObjectTag/class": "open"}}}
+    read = {"Effect": "Allow", "Action": "s3:Get*", "Resource": "*"}
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [put, read]}))
+    copy = {"Bucket": "own", "Key": "copy", "CopySource": "own/tagged", "Tagging": "class=open"}
+
+    assert refused(s3.copy_object, TaggingDirective="COPY", **copy) == "AccessDenied"
+    s3.copy_object(TaggingDirective="REPLACE", **copy)
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy("s3:*"))
+    iam.put_user_policy(UserName="jo", PolicyName="no", PolicyDocument=policy("s3:PutObjectTagging", effect="Deny"))
+    assert refused(s3.copy_object, Bucket="own", Key="next", CopySource="own/tagged") == "AccessDenied"
