@@ -53,7 +53,8 @@ quickstart:
 .PHONY: check check-style check-unit check-tidy check-program check-python check-system
 check: deps
 	$(MAKE) check-style
-	$(MAKE) -j 3 check-unit check-tidy check-program
+	$(MAKE) check-unit
+	$(MAKE) -j 2 check-tidy check-program
 	@echo "make check: all passed"
 
 check-style: format-check all

@@ -122,16 +122,6 @@ static const struct route routes[] = {
 	{OBJECT, "DELETE", "uploadId", WORKER, op_abort_upload, "s3:AbortMultipartUpload"},
 };
 
-/* Every subresource of S3, and our own; a request with one of them is never an ordinary one. In the
- * order of precedence if several are present. */
-static const char *const subresources[] = {"uploadId", "uploads", "attributes", "acl", "tagging",
-	"policy", "policyStatus", "cors", "lifecycle", "website", "notification", "replication",
-	"requestPayment", "logging", "encryption", "accelerate", "analytics", "inventory",
-	"metrics", "ownershipControls", "publicAccessBlock", "object-lock", "intelligent-tiering",
-	"legal-hold", "retention", "torrent", "restore", "select", "session", "append",
-	"renameObject", "metadataTable", "metadataConfiguration", "location", "versioning",
-	"versions", "delete", "list-type", "partNumber", READ_MANY_QUERY};
-
 static const struct absence absences[] = {
 	{BUCKET, "website", "NoSuchWebsiteConfiguration",
 		"The specified bucket does not have a website configuration",
@@ -155,14 +145,6 @@ void route_name(size_t operation, char out[static ROUTE_NAME_SIZE])
 			r->sub ? "." : "", r->sub ? r->sub : "");
 	else
 		snprintf(out, ROUTE_NAME_SIZE, "REST.OTHER");
-}
-
-const char *request_subresource(const struct request *req)
-{
-	for (size_t i = 0; req->query && i < ARRAY_SIZE(subresources); i++)
-		if (request_has_query(req, subresources[i]))
-			return subresources[i];
-	return NULL;
 }
 
 static const struct absence *find_absence(enum level level, const char *sub)

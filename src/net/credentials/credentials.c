@@ -413,11 +413,14 @@ static bool same(const struct credentials *a, const struct credentials *b)
 }
 
 /* A failed fetch is reported by the next credentials_get(). */
-bool credentials_refused(struct credentials_provider *provider, const struct credentials *refused)
+bool credentials_refused(
+	struct credentials_provider *provider, const struct credentials *refused, bool *pending)
 {
+	*pending = false;
 	if (credentials_anonymous(provider) || !provider->fetcher.fetch)
 		return false;
 	LOCK_SCOPE(&provider->lock);
+	*pending = provider->fetching || !same(&provider->current, refused);
 	if (!same(&provider->current, refused))
 		return true;
 	provider->invalid = true;

@@ -88,9 +88,11 @@ bool credentials_renewed(struct credentials_provider *provider, struct credentia
 /*
  * Reports that the store rejected `refused` before their expiry: if they are still current, new
  * ones are fetched on another thread. Does not wait; credentials_renewed() returns true once they
- * are there. Returns false if these credentials cannot be renewed.
+ * are there. Returns false if these credentials cannot be renewed. Sets *pending if they are
+ * already replaced, or their fetch was in flight before.
  */
-bool credentials_refused(struct credentials_provider *provider, const struct credentials *refused);
+bool credentials_refused(
+	struct credentials_provider *provider, const struct credentials *refused, bool *pending);
 /* Makes the next credentials_get() fetch again (the store says that the keys have expired). */
 void credentials_invalidate(struct credentials_provider *provider);
 

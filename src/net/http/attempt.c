@@ -367,6 +367,7 @@ static void attempt_reset(struct call *call)
 	call->body_cut = false;
 	call->fatal = false;
 	call->absent = false;
+	call->waits = false;
 	call->paused = false;
 	call->handle->message[0] = '\0';
 }

@@ -179,6 +179,7 @@ struct http_range {
 enum http_verdict {
 	HTTP_VERDICT_DEFAULT,
 	HTTP_VERDICT_RETRY, /* the attempt failed, regardless of its status; it may be repeated */
+	HTTP_VERDICT_WAIT, /* likewise, but not counted: the next one needs what is in flight */
 	HTTP_VERDICT_FAIL /* it failed and is not repeated */
 };
 

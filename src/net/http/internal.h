@@ -87,6 +87,7 @@ struct call {
 	bool body_cut; /* we ended it ourselves, having read enough of an error body */
 	bool fatal; /* `error` must not be retried, regardless of its code */
 	bool absent; /* the server is absent or not ready */
+	bool waits; /* HTTP_VERDICT_WAIT */
 	bool paused;
 	struct penstock_error error; /* from a hook, a source or a sink */
 	int64_t window_ms; /* start of the stall window */

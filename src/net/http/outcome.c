@@ -14,6 +14,7 @@
 #include "s3/date.h"
 #include "s3/message/errors.h"
 
+#define VERDICT_WAIT_MS	     500
 #define WAIT_REPORT_AFTER_MS 1000 /* a short outage is not worth a line */
 #define WAIT_REPORT_EVERY_MS 15000 /* for one host */
 #define PATIENT_CAP_MS	     5000 /* between attempts of a request that waits for a host */
@@ -303,6 +304,9 @@ static bool attempt_classify(struct call *call, CURLcode result, struct penstock
 		case HTTP_VERDICT_RETRY:
 			retryable = true;
 			break;
+		case HTTP_VERDICT_WAIT:
+			retryable = call->waits = true;
+			break;
 		case HTTP_VERDICT_FAIL:
 			retryable = false;
 			break;
@@ -420,6 +424,8 @@ static int64_t next_attempt_ms(struct http_engine *engine, const struct call *ca
 
 	if (wait >= 0)
 		return now + wait;
+	if (call->waits)
+		return now + VERDICT_WAIT_MS;
 	if (patient && cap > PATIENT_CAP_MS)
 		cap = PATIENT_CAP_MS;
 	wait = http_backoff_ms(engine, call->fruitless ? call->fruitless : 1, cap);
@@ -462,7 +468,7 @@ enum outcome attempt_outcome(
 		call->not_before_ms = now;
 		return OUTCOME_RETRY;
 	}
-	if (call->fruitless++ == 0)
+	if (!call->waits && call->fruitless++ == 0)
 		call->fruitless_ms = call->started_ms;
 	if (!retryable || !attempt_keep_or_restart(call) || is_exhausted(engine, call, now)) {
 		call->reply->body_bytes = call->kept + call->received;

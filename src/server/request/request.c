@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "s3/message/read_many.h"
 #include "s3/uri.h"
 #include "server/request/connections.h"
 #include "server/request/reply.h"
@@ -56,6 +57,24 @@ const char *request_query(struct request *req, const char *name)
 		return NULL;
 	}
 	return request_strdup(req, buf_str(&value));
+}
+
+/* Every subresource of S3, and our own; a request with one of them is never an ordinary one. In the
+ * order of precedence if several are present. */
+static const char *const subresources[] = {"uploadId", "uploads", "attributes", "acl", "tagging",
+	"policy", "policyStatus", "cors", "lifecycle", "website", "notification", "replication",
+	"requestPayment", "logging", "encryption", "accelerate", "analytics", "inventory",
+	"metrics", "ownershipControls", "publicAccessBlock", "object-lock", "intelligent-tiering",
+	"legal-hold", "retention", "torrent", "restore", "select", "session", "append",
+	"renameObject", "metadataTable", "metadataConfiguration", "location", "versioning",
+	"versions", "delete", "list-type", "partNumber", READ_MANY_QUERY};
+
+const char *request_subresource(const struct request *req)
+{
+	for (size_t i = 0; req->query && i < ARRAY_SIZE(subresources); i++)
+		if (request_has_query(req, subresources[i]))
+			return subresources[i];
+	return NULL;
 }
 
 bool request_query_number(

@@ -509,8 +509,10 @@ static int op_prepare(
 
 	/* A request that is retried for long outlives its first keys; each set of keys gets its own
 	 * attempts. */
-	if (attempt > 1 && credentials_renewed(op->at.client->settings.credentials, &op->keys))
-		op->refusals = op->refusals && ++op->renewals >= RENEWALS_MAX ? REFUSALS_MAX : 0;
+	if (attempt > 1 && credentials_renewed(op->at.client->settings.credentials, &op->keys)) {
+		op->refusals = op->refused && ++op->renewals >= RENEWALS_MAX ? REFUSALS_MAX : 0;
+		op->refused = false;
+	}
 	op->error = S3_OK;
 	if (op->n_headers + 5 > ARRAY_SIZE(s.headers))
 		return error_set(err, PENSTOCK_E_LIMIT, "too many metadata headers");
@@ -752,13 +754,16 @@ static enum http_verdict op_classify(
 	struct s3_op *op = cookie;
 	enum http_verdict verdict = classify(op, reply, err);
 	bool expired = op->error == S3_E_EXPIRED_TOKEN || (op->keys.bearer && reply->status == 401);
+	bool pending;
 
-	/* Credentials that expired during a transfer: fetch new ones, and retry with them. */
+	/* Credentials that expired during a transfer: fetch new ones, and retry with them. Attempts
+	 * during a slow fetch have the old ones, and do not count. */
 	if (verdict != HTTP_VERDICT_FAIL || !expired || op->refusals >= REFUSALS_MAX ||
-		!credentials_refused(op->at.client->settings.credentials, &op->keys))
+		!credentials_refused(op->at.client->settings.credentials, &op->keys, &pending))
 		return verdict;
-	op->refusals++;
-	return HTTP_VERDICT_RETRY;
+	op->refused = true;
+	op->refusals += !pending;
+	return pending ? HTTP_VERDICT_WAIT : HTTP_VERDICT_RETRY;
 }
 
 void s3_op_copy_source(struct s3_op *op, struct object_ref from, const char *etag)

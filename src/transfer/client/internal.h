@@ -82,7 +82,8 @@ struct s3_op {
 	struct buf document; /* of the reply, if it is XML */
 	bool may_be_error; /* a 200 reply may carry an Error document */
 	bool skew_adjusted;
-	unsigned refusals; /* attempts whose credentials the store called expired */
+	bool refused; /* the store called the credentials of an attempt expired */
+	unsigned refusals; /* such attempts, but for those during a fetch */
 	unsigned renewals; /* sets of credentials after refused ones */
 	struct credentials keys;
 	char *what;

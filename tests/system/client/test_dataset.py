@@ -321,6 +321,21 @@ def test_keys_that_the_store_refuses_in_mid_epoch_are_renewed(ending, count, end
     assert len(first) == 1 and len(store.tokens - first) > len(ends) and store.refused > 0
 
 
+# A source that takes longer than five attempts of a request is waited for.
+def test_keys_of_a_slow_source_are_renewed(ending, tmp_path):
+    store = ending(3600)
+    loader, got = Loader(Dataset("s3://data/n/", threads=2), 4, ahead=1), []
+
+    for i, batch in enumerate(loader):
+        got.append(batch)
+        if i == 2:
+            source = (tmp_path / "keys.sh").read_text()
+            (tmp_path / "keys.sh").write_text("sleep 8\n" + source)
+            store.end()
+
+    assert numbers(got) == list(range(60)) and store.refused > 0
+
+
 # The process describes keys that expire in four seconds, and the store takes them longer: no request is late on a slow machine.
 def test_keys_are_renewed_before_they_expire_while_a_set_is_read(ending):
     store = ending(4, more=3600)

@@ -437,6 +437,7 @@ static void refused_credentials_are_replaced_in_the_background(void **state)
 	struct credentials_provider *provider = NULL;
 	struct credentials mine = {0}, first = {0};
 	int64_t deadline = clock_monotonic_ms() + 60000;
+	bool pending;
 
 	(void)state;
 	assert_int_equal(0,
@@ -445,11 +446,13 @@ static void refused_credentials_are_replaced_in_the_background(void **state)
 	assert_int_equal(0, credentials_get(provider, &mine, NULL));
 	assert_int_equal(0, credentials_get(provider, &first, NULL));
 
-	for (int i = 0; i < 10; i++)
-		assert_true(credentials_refused(provider, &first));
+	for (int i = 0; i < 10; i++) {
+		assert_true(credentials_refused(provider, &first, &pending));
+		assert_int_equal(pending, i > 0);
+	}
 	while (!credentials_renewed(provider, &mine) && clock_monotonic_ms() < deadline)
 		clock_sleep_ms(1);
-	assert_true(credentials_refused(provider, &first));
+	assert_true(credentials_refused(provider, &first, &pending) && pending);
 
 	assert_string_equal("token-number-000001", mine.bearer);
 	assert_int_equal(2, issuer.calls);
