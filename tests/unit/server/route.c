@@ -109,7 +109,9 @@ static int setup(void **state)
 			&(struct directory_options){.store = server->store,
 				.access_key_id = "key",
 				.secret_access_key = "secret"},
-			NULL) < 0)
+			NULL) < 0 ||
+		store_bucket_add(server->store,
+			&(struct store_new_bucket){.name = "b", .region = ""}, NULL) != STORE_OK)
 		return -1;
 	server->url = root;
 	*state = server;
