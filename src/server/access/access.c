@@ -20,15 +20,6 @@
 
 #define RESOURCE "arn:aws:s3:::"
 
-static struct policy_caller caller_of(const struct identity *who)
-{
-	return (struct policy_caller){.account = who->is_anonymous ? NULL : who->account,
-		.canonical_id = who->is_anonymous ? NULL : who->owner->id,
-		.arn = who->is_anonymous ? NULL : who->arn,
-		.role_arn = who->kind == IDENTITY_ROLE ? who->principal_arn : NULL,
-		.is_root = who->is_root};
-}
-
 /* Returns true for the root of the bucket's account, unless its session has policies. */
 static bool is_owner_root(const struct access_settings *settings, const struct identity *who)
 {
@@ -159,7 +150,7 @@ static enum access_result decide(struct request *req, const char *action, const 
 	const struct access_subject *subject, bool *plain)
 {
 	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
-	const struct policy_caller caller = caller_of(req->identity);
+	const struct policy_caller caller = identity_caller(req->identity);
 	struct values_source source = {.req = req, .subject = subject, .caller = &caller};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 

@@ -6,26 +6,8 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/str.h"
-
-struct build_account build_account_of(const char *name)
-{
-	const char *number = strchr(name, '/');
-	struct build_account account = {""};
-	size_t len;
-
-	number = number ? number + 1 : name;
-	len = strcspn(number, "/");
-	if (len < sizeof(account.number))
-		memcpy(account.number, number, len);
-	return account;
-}
-
-static const char *text_of(const json_t *record, const char *member)
-{
-	const char *text = json_string_value(json_object_get(record, member));
-
-	return text ? text : "";
-}
+#include "server/access/managed.h"
+#include "server/access/record.h"
 
 /* Returns a text of the identity, or NULL if out of memory. */
 static const char *own(struct identity *identity, const char *text)
@@ -56,7 +38,24 @@ static bool be_root(struct identity *identity)
 	return identity->arn != NULL;
 }
 
-static bool add_policies(struct identity *identity, const json_t *record)
+/* Adds a managed policy to what allows, or what limits; a missing one denies everything. */
+static bool add_managed(struct identity *identity, struct identity_documents *to,
+	const json_t *records, const json_t *arns)
+{
+	json_t *arn;
+	size_t i;
+
+	json_array_foreach (arns, i, arn) {
+		const char *document = managed_document(records, json_string_value(arn));
+
+		if (!identity_add_document(identity, to, document ? document : ""))
+			return false;
+	}
+	return true;
+}
+
+/* Adds the policies of a user, a group or a role. */
+static bool add_policies(struct identity *identity, const json_t *records, const json_t *record)
 {
 	json_t *policies = json_object_get(record, "policies"), *document;
 	const char *name;
@@ -64,7 +63,7 @@ static bool add_policies(struct identity *identity, const json_t *record)
 	json_object_foreach (policies, name, document)
 		if (!identity_add_document(identity, &identity->own, json_string_value(document)))
 			return false;
-	return true;
+	return add_managed(identity, &identity->own, records, json_object_get(record, "attached"));
 }
 
 static bool be_user(struct identity *identity, const json_t *records, const json_t *record)
@@ -73,18 +72,47 @@ static bool be_user(struct identity *identity, const json_t *records, const json
 	size_t i;
 
 	identity->kind = IDENTITY_USER;
-	identity->user_name = own(identity, text_of(record, "name"));
-	identity->user_id = own(identity, text_of(record, "id"));
+	identity->user_name = own(identity, record_text(record, "name"));
+	identity->user_id = own(identity, record_text(record, "id"));
 	identity->arn = ownf(identity, "arn:aws:iam::%s:user%s%s", identity->account,
-		text_of(record, "path"), text_of(record, "name"));
+		record_text(record, "path"), record_text(record, "name"));
 	identity->principal_arn = identity->arn;
 	if (!identity->user_name || !identity->user_id || !identity->arn ||
-		!add_policies(identity, record))
+		!add_policies(identity, records, record))
 		return false;
 	json_array_foreach (json_object_get(record, "groups"), i, group)
-		if (!add_policies(identity, json_object_get(records, json_string_value(group))))
+		if (!add_policies(
+			    identity, records, json_object_get(records, json_string_value(group))))
 			return false;
 	return true;
+}
+
+static bool be_role(struct identity *identity, const json_t *records, const json_t *record,
+	const char *session_name)
+{
+	identity->kind = IDENTITY_ROLE;
+	identity->user_id = ownf(identity, "%s:%s", record_text(record, "id"), session_name);
+	identity->arn = ownf(identity, "arn:aws:sts::%s:assumed-role/%s/%s", identity->account,
+		record_text(record, "name"), session_name);
+	identity->principal_arn = ownf(identity, "arn:aws:iam::%s:role%s%s", identity->account,
+		record_text(record, "path"), record_text(record, "name"));
+	return identity->user_id && identity->arn && identity->principal_arn &&
+	       add_policies(identity, records, record);
+}
+
+/* Adds what only temporary keys have. */
+static bool be_temporary(struct identity *identity, const struct build_source *from)
+{
+	const char *policy = json_string_value(json_object_get(from->session, "policy"));
+
+	identity->is_temporary = true;
+	identity->issued_s = json_integer_value(json_object_get(from->session, "issued"));
+	identity->expires_s = json_integer_value(json_object_get(from->session, "expires"));
+	identity->token = own(identity, from->token);
+	return identity->token &&
+	       (!policy || identity_add_document(identity, &identity->session, policy)) &&
+	       add_managed(identity, &identity->session, from->records,
+		       json_object_get(from->session, "arns"));
 }
 
 struct identity *build_identity(const struct build_source *from, enum s3_error *problem)
@@ -92,8 +120,9 @@ struct identity *build_identity(const struct build_source *from, enum s3_error *
 	const json_t *record = json_object_get(from->records, from->name);
 	const json_t *key = json_object_get(json_object_get(record, "keys"), from->access_key_id);
 	const char *secret = from->secret_access_key ? from->secret_access_key
-						     : text_of(key, "secret");
+						     : record_text(key, "secret");
 	struct identity *identity;
+	bool ok;
 
 	*problem = S3_E_INVALID_ACCESS_KEY_ID;
 	if (!from->owner || !*secret || (key && !json_is_true(json_object_get(key, "active"))))
@@ -107,9 +136,16 @@ struct identity *build_identity(const struct build_source *from, enum s3_error *
 	identity->record = own(identity, from->name);
 	identity->access_key_id = own(identity, from->access_key_id);
 	identity->secret_access_key = own(identity, secret);
-	if (identity->record && identity->access_key_id && identity->secret_access_key &&
-		(str_starts(from->name, "user/") ? be_user(identity, from->records, record)
-						 : be_root(identity)))
+	ok = identity->record && identity->access_key_id && identity->secret_access_key;
+	if (ok && str_starts(from->name, "user/"))
+		ok = be_user(identity, from->records, record);
+	else if (ok && str_starts(from->name, "role/"))
+		ok = be_role(identity, from->records, record, record_text(from->session, "name"));
+	else if (ok)
+		ok = be_root(identity);
+	if (ok && from->session)
+		ok = be_temporary(identity, from);
+	if (ok)
 		return identity;
 	identity_unref(identity);
 	return NULL;

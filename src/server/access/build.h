@@ -7,18 +7,15 @@
 #include "s3/message/errors.h"
 #include "server/access/identity.h"
 
-struct build_account {
-	char number[STORE_OWNER_SIZE];
-};
-/* The account of a record, by its name. */
-struct build_account build_account_of(const char *name);
-
 struct build_source {
 	const json_t *records;
 	const char *name; /* of the record with the key */
 	const struct account_info *owner;
 	const char *access_key_id;
 	const char *secret_access_key; /* NULL if it is in the record */
+	/* The terms of a temporary key (server/access/session.h), and its token; else NULL. */
+	const json_t *session;
+	const char *token;
 };
 /* Returns NULL with *problem set if the key may not be used, or memory runs out. */
 struct identity *build_identity(const struct build_source *from, enum s3_error *problem);

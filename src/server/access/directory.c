@@ -4,16 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/random.h>
 
 /* Clang reports a fall-through in uthash's default hash. */
 #define HASH_FUNCTION(key, len, value) HASH_OAT(key, len, value)
 #include <uthash.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "server/access/build.h"
+#include "server/access/record.h"
 
 /* An identity that was used lately, by its access key. */
 struct entry {
@@ -21,6 +24,8 @@ struct entry {
 	UT_hash_handle hh;
 };
 #define ENTRIES_MAX 4096
+
+#define SESSION_KEY_RECORD "session-key"
 
 struct directory {
 	struct store *store;
@@ -176,37 +181,116 @@ static void keep(struct directory *d, struct identity *identity)
 		hh, d->entries, identity->access_key_id, strlen(identity->access_key_id), entry);
 }
 
-/* Makes the identity of a key that is in no cache. */
-static struct identity *make(struct directory *d, const char *id, enum s3_error *problem)
+/* Gets the key of session tokens. Returns false if the store has none yet. */
+static bool session_key(const struct directory *d, struct session_key *out)
 {
-	const char *holder = json_string_value(json_object_get(d->keys, id));
-	struct build_source from = {.records = d->records, .name = holder, .access_key_id = id};
+	const char *hex = text_of(json_object_get(d->records, SESSION_KEY_RECORD), "key");
 
+	return hex && str_unhex(hex, out->bytes, sizeof(out->bytes)) == 0;
+}
+
+/* Finds the record and the secret of a key without an end. */
+static void find_holder(const struct directory *d, const char *id, struct build_source *out)
+{
+	out->name = json_string_value(json_object_get(d->keys, id));
 	if (strcmp(id, d->root.access_key_id) == 0) {
-		from.name = "account/" ACCOUNT_FIRST;
-		from.secret_access_key = d->root.secret_access_key;
+		out->name = "account/" ACCOUNT_FIRST;
+		out->secret_access_key = d->root.secret_access_key;
 	}
+}
+
+/* Returns true if the maker of a temporary key may still use it: the role or the user is the same
+ * one, and the key that asked for it is active. */
+static bool session_holds(const struct directory *d, const json_t *session)
+{
+	const char *name = text_of(session, "record"), *id = text_of(session, "id");
+	const char *by = text_of(session, "by"), *now;
+	struct build_source from = {.name = NULL};
+	const json_t *record = json_object_get(d->records, name);
+
+	now = text_of(record, "id");
+	if (id && (!now || strcmp(id, now) != 0))
+		return false;
+	if (!by)
+		return true;
+	find_holder(d, by, &from);
+	return from.name && strcmp(from.name, name) == 0 &&
+	       (from.secret_access_key ||
+		       json_is_true(json_object_get(
+			       json_object_get(json_object_get(record, "keys"), by), "active")));
+}
+
+static struct identity *make_temporary(
+	struct directory *d, const char *id, const char *token, enum s3_error *problem)
+{
+	char secret[SESSION_SECRET_SIZE];
+	struct build_source from = {.records = d->records,
+		.access_key_id = id,
+		.secret_access_key = secret,
+		.token = token};
+	struct identity *identity = NULL;
+	struct session_key key;
+	json_t *terms = session_key(d, &key) ? session_open(&key, token) : NULL;
+	const char *of = text_of(terms, "key");
+
+	*problem = S3_E_INVALID_TOKEN;
+	from.session = terms;
+	from.name = text_of(terms, "record");
+	if (of && strcmp(of, id) == 0 && session_holds(d, terms) &&
+		session_secret(&key, id, secret) == 0) {
+		from.owner = find_account(d, record_account(from.name).number, number_of);
+		identity = build_identity(&from, problem);
+	}
+	explicit_bzero(secret, sizeof(secret));
+	explicit_bzero(&key, sizeof(key));
+	json_decref(terms);
+	return identity;
+}
+
+/* Makes the identity of a key that is in no cache. */
+static struct identity *make(
+	struct directory *d, const char *id, const char *token, enum s3_error *problem)
+{
+	struct build_source from = {.records = d->records, .access_key_id = id};
+
+	if (token && str_starts(id, SESSION_ID_PREFIX))
+		return make_temporary(d, id, token, problem);
+	find_holder(d, id, &from);
 	if (!from.name) {
 		*problem = S3_E_INVALID_ACCESS_KEY_ID;
 		return NULL;
 	}
-	from.owner = find_account(d, build_account_of(from.name).number, number_of);
+	from.owner = find_account(d, record_account(from.name).number, number_of);
 	return build_identity(&from, problem);
 }
 
-static struct identity *make_and_keep(struct directory *d, const char *id, enum s3_error *problem)
+static struct identity *make_and_keep(
+	struct directory *d, const char *id, const char *token, enum s3_error *problem)
 {
 	struct identity *identity;
 
 	pthread_rwlock_wrlock(&d->lock);
 	identity = cached(d, id);
 	if (!identity) {
-		identity = make(d, id, problem);
+		identity = make(d, id, token, problem);
 		if (identity)
 			keep(d, identity);
 	}
 	pthread_rwlock_unlock(&d->lock);
 	return identity;
+}
+
+/* Returns true if the request has the token of its key, or none where the key has none, and the key
+ * has not expired. */
+static bool is_valid(const struct identity *identity, const char *token, enum s3_error *problem)
+{
+	*problem = S3_E_INVALID_TOKEN;
+	if (!identity->token || !token)
+		return !identity->token && !token;
+	if (!str_equal_secret(identity->token, token))
+		return false;
+	*problem = S3_E_EXPIRED_TOKEN;
+	return clock_wall_ns() / NS_PER_S < identity->expires_s;
 }
 
 struct identity *directory_identify(
@@ -218,13 +302,11 @@ struct identity *directory_identify(
 	identity = cached(d, id);
 	pthread_rwlock_unlock(&d->lock);
 	if (!identity)
-		identity = make_and_keep(d, id, problem);
-	if (identity && token) { /* no key of the directory has one */
-		identity_unref(identity);
-		*problem = S3_E_INVALID_TOKEN;
-		return NULL;
-	}
-	return identity;
+		identity = make_and_keep(d, id, token, problem);
+	if (!identity || is_valid(identity, token, problem))
+		return identity;
+	identity_unref(identity);
+	return NULL;
 }
 
 struct identity *directory_anonymous(struct directory *d)
@@ -378,6 +460,31 @@ const char *directory_key_holder(const struct directory *d, const char *access_k
 	if (strcmp(access_key_id, d->root.access_key_id) == 0)
 		return "account/" ACCOUNT_FIRST;
 	return json_string_value(json_object_get(d->keys, access_key_id));
+}
+
+enum store_status directory_session_key(
+	struct directory *d, struct session_key *out, struct penstock_error *err)
+{
+	struct directory_change change = {.name = SESSION_KEY_RECORD};
+	char hex[2 * SESSION_KEY_SIZE + 1];
+	enum store_status status = STORE_FAILED;
+
+	if (session_key(d, out))
+		return STORE_OK;
+	if (getrandom(out->bytes, sizeof(out->bytes), 0) != (ssize_t)sizeof(out->bytes)) {
+		error_set(err, PENSTOCK_E_INTERNAL,
+			"cannot make the key of sessions: no random bytes");
+		return STORE_FAILED;
+	}
+	str_hex(out->bytes, sizeof(out->bytes), hex);
+	change.value = json_pack("{s:s}", "key", hex);
+	explicit_bzero(hex, sizeof(hex));
+	if (change.value)
+		status = directory_change(d, &change, 1, err);
+	else
+		error_memory(err);
+	json_decref(change.value);
+	return status;
 }
 
 /* The state after a change, made before it is durable, so that nothing can fail afterwards. */

@@ -13,7 +13,7 @@
  *
  * Records are named "account/NUMBER", "user/NUMBER/name", and likewise for "group", "role" and
  * "policy"; names are in lower case there, because they are unique regardless of case.
- * docs/decisions/access.md describes their members.
+ * docs/decisions/access-identities.md describes their members.
  */
 #ifndef SERVER_ACCESS_DIRECTORY_H
 #define SERVER_ACCESS_DIRECTORY_H
@@ -24,6 +24,7 @@
 
 #include "s3/message/errors.h"
 #include "server/access/identity.h"
+#include "server/access/session.h"
 
 struct directory;
 struct penstock_error;
@@ -41,7 +42,8 @@ int directory_open(struct directory **out, const struct directory_options *optio
 void directory_close(struct directory *directory);
 
 /* Finds the identity of an access key. `token` is the session token of the request, or NULL.
- * Returns NULL and sets *problem if there is no such key. Release the reference. */
+ * Returns NULL and sets *problem if there is no such key, or its token is invalid or has expired.
+ * Release the reference. */
 struct identity *directory_identify(struct directory *directory, const char *access_key_id,
 	const char *token, enum s3_error *problem);
 struct identity *directory_anonymous(struct directory *directory);
@@ -74,5 +76,10 @@ struct directory_change {
 /* Between begin and end: makes all changes, or none. */
 enum store_status directory_change(struct directory *directory,
 	const struct directory_change *changes, size_t n, struct penstock_error *err);
+
+/* Between begin and end: gets the key that session tokens are signed with, and makes it the first
+ * time. */
+enum store_status directory_session_key(
+	struct directory *directory, struct session_key *out, struct penstock_error *err);
 
 #endif

@@ -107,3 +107,12 @@ bool identity_is_limited(const struct identity *identity, const struct policy_qu
 {
 	return narrow(POLICY_ALLOW, &identity->session, question) != POLICY_ALLOW;
 }
+
+struct policy_caller identity_caller(const struct identity *who)
+{
+	return (struct policy_caller){.account = who->is_anonymous ? NULL : who->account,
+		.canonical_id = who->is_anonymous ? NULL : who->owner->id,
+		.arn = who->is_anonymous ? NULL : who->arn,
+		.role_arn = who->kind == IDENTITY_ROLE ? who->principal_arn : NULL,
+		.is_root = who->is_root};
+}

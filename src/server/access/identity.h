@@ -89,6 +89,8 @@ bool identity_add_document(
  * policies. */
 enum policy_result identity_evaluate(
 	const struct identity *identity, const struct policy_question *question);
+/* Returns the identity as policies know it; it lives as long as that. */
+struct policy_caller identity_caller(const struct identity *identity);
 /* Returns true if the policies of the session do not allow what another account, or the policy of
  * a bucket, grants to the identity. */
 bool identity_is_limited(const struct identity *identity, const struct policy_question *question);

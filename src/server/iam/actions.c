@@ -20,28 +20,48 @@ static const struct {
 	void (*fn)(struct query *q);
 } actions[] = {
 	{"AddUserToGroup", iam_add_member},
+	{"AssumeRole", sts_assume_role},
+	{"AttachGroupPolicy", iam_attach},
+	{"AttachRolePolicy", iam_attach},
+	{"AttachUserPolicy", iam_attach},
 	{"CreateAccessKey", iam_create_key},
 	{"CreateGroup", iam_create},
+	{"CreatePolicy", iam_create_managed},
+	{"CreatePolicyVersion", iam_create_version},
 	{"CreateRole", iam_create},
 	{"CreateUser", iam_create},
 	{"DeleteAccessKey", iam_delete_key},
 	{"DeleteGroup", iam_delete},
 	{"DeleteGroupPolicy", iam_delete_policy},
+	{"DeletePolicy", iam_delete_managed},
+	{"DeletePolicyVersion", iam_delete_version},
 	{"DeleteRole", iam_delete},
 	{"DeleteRolePolicy", iam_delete_policy},
 	{"DeleteUser", iam_delete},
 	{"DeleteUserPolicy", iam_delete_policy},
+	{"DetachGroupPolicy", iam_detach},
+	{"DetachRolePolicy", iam_detach},
+	{"DetachUserPolicy", iam_detach},
 	{"GetCallerIdentity", sts_caller},
 	{"GetGroup", iam_get},
 	{"GetGroupPolicy", iam_get_policy},
+	{"GetPolicy", iam_get_managed},
+	{"GetPolicyVersion", iam_get_version},
 	{"GetRole", iam_get},
 	{"GetRolePolicy", iam_get_policy},
+	{"GetSessionToken", sts_session_token},
 	{"GetUser", iam_get},
 	{"GetUserPolicy", iam_get_policy},
 	{"ListAccessKeys", iam_list_keys},
+	{"ListAttachedGroupPolicies", iam_list_attached},
+	{"ListAttachedRolePolicies", iam_list_attached},
+	{"ListAttachedUserPolicies", iam_list_attached},
+	{"ListEntitiesForPolicy", iam_list_holders},
 	{"ListGroupPolicies", iam_list_policies},
 	{"ListGroups", iam_list},
 	{"ListGroupsForUser", iam_groups_of_user},
+	{"ListPolicies", iam_list_managed},
+	{"ListPolicyVersions", iam_list_versions},
 	{"ListRolePolicies", iam_list_policies},
 	{"ListRoles", iam_list},
 	{"ListUserPolicies", iam_list_policies},
@@ -50,14 +70,32 @@ static const struct {
 	{"PutRolePolicy", iam_put_policy},
 	{"PutUserPolicy", iam_put_policy},
 	{"RemoveUserFromGroup", iam_remove_member},
+	{"SetDefaultPolicyVersion", iam_set_version},
 	{"UpdateAccessKey", iam_update_key},
+	{"UpdateAssumeRolePolicy", iam_update_trust},
+	{"UpdateGroup", iam_update},
+	{"UpdateRole", iam_update_role},
+	{"UpdateUser", iam_update},
 };
 
 /* Parameters of features that this store does not have; they are refused and not ignored. */
 static const char *const refused[] = {"PermissionsBoundary", "Tags.member.1.Key"};
 
+/* As at AWS, a session of a user manages nothing. */
+static bool may_manage(struct query *q)
+{
+	const char *action = query_text(q, "iam:%s", q->action), *resource;
+
+	if (q->who->is_temporary && q->who->kind != IDENTITY_ROLE)
+		return query_fail(q, 403, "InvalidClientTokenId",
+			"The security token included in the request is invalid");
+	resource = action ? entity_resource(q) : NULL;
+	return resource && query_may(q, action, resource);
+}
+
 static void perform_action(struct query *q)
 {
+	bool is_sts;
 	size_t i = 0;
 
 	while (i < ARRAY_SIZE(actions) && strcmp(actions[i].name, q->action) != 0)
@@ -73,24 +111,13 @@ static void perform_action(struct query *q)
 				"This store does not implement the parameter %s", refused[k]);
 			return;
 		}
-	if (q->is_sts != (actions[i].fn == sts_caller)) {
+	is_sts = actions[i].fn == sts_caller || actions[i].fn == sts_assume_role ||
+		 actions[i].fn == sts_session_token;
+	if (q->is_sts != is_sts)
 		query_fail(q, 400, "InvalidAction", "The action %s is not one of this service",
 			q->action);
-		return;
-	}
-	if (!q->is_sts && !q->who->is_root) {
-		query_fail(q, 403, "AccessDenied", "User: %s is not authorized to perform: iam:%s",
-			q->who->arn, q->action);
-		return;
-	}
-	actions[i].fn(q);
-}
-
-void sts_caller(struct query *q)
-{
-	xml_element(&q->xml, "Arn", q->who->arn);
-	xml_element(&q->xml, "UserId", q->who->user_id);
-	xml_element(&q->xml, "Account", q->account);
+	else if (is_sts || may_manage(q))
+		actions[i].fn(q);
 }
 
 /* --- the request ----------------------------------------------------------------------------- */

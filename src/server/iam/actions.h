@@ -26,6 +26,28 @@ void iam_add_member(struct query *q);
 void iam_remove_member(struct query *q);
 void iam_groups_of_user(struct query *q);
 
+/* Managed policies (server/access/managed.h), and those that entities have. */
+void iam_create_managed(struct query *q);
+void iam_get_managed(struct query *q);
+void iam_list_managed(struct query *q);
+void iam_delete_managed(struct query *q);
+void iam_create_version(struct query *q);
+void iam_get_version(struct query *q);
+void iam_list_versions(struct query *q);
+void iam_set_version(struct query *q);
+void iam_delete_version(struct query *q);
+void iam_attach(struct query *q);
+void iam_detach(struct query *q);
+void iam_list_attached(struct query *q);
+void iam_list_holders(struct query *q);
+
+/* Changes of what is there. */
+void iam_update(struct query *q);
+void iam_update_role(struct query *q);
+void iam_update_trust(struct query *q);
+
 void sts_caller(struct query *q);
+void sts_assume_role(struct query *q);
+void sts_session_token(struct query *q);
 
 #endif

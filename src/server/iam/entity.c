@@ -13,30 +13,27 @@
 #include "s3/message/xml.h"
 #include "s3/uri.h"
 #include "server/access/directory.h"
+#include "server/access/record.h"
 #include "server/iam/actions.h"
 #include "server/request/request.h"
 
 const struct entity_kind entity_user = {"user", "User", "UserName", "AIDA"};
 const struct entity_kind entity_group = {"group", "Group", "GroupName", "AGPA"};
 const struct entity_kind entity_role = {"role", "Role", "RoleName", "AROA"};
+const struct entity_kind entity_policy = {"policy", "Policy", "PolicyName", "ANPA"};
 
 const struct entity_kind *entity_kind_of(const char *action)
 {
-	return strstr(action, "Group")	? &entity_group
-	       : strstr(action, "Role") ? &entity_role
-					: &entity_user;
-}
-
-const char *entity_text(const json_t *entity, const char *member)
-{
-	const char *text = json_string_value(json_object_get(entity, member));
-
-	return text ? text : "";
+	if (strstr(action, "Role"))
+		return &entity_role;
+	if (strstr(action, "Group") && !strstr(action, "ForUser"))
+		return &entity_group;
+	return strstr(action, "User") || !strstr(action, "Polic") ? &entity_user : &entity_policy;
 }
 
 /* --- names ----------------------------------------------------------------------------------- */
 
-static bool is_name(const char *name, size_t most)
+bool entity_is_name(const char *name, size_t most)
 {
 	size_t n = strlen(name);
 
@@ -46,24 +43,26 @@ static bool is_name(const char *name, size_t most)
 		       n;
 }
 
-static bool is_path(const char *path)
+const char *entity_path(struct query *q, const char *parameter)
 {
-	size_t n = strlen(path);
+	const char *path = query_value(q, parameter);
+	size_t n = path ? strlen(path) : 0;
+	bool ok = !path || (n && n <= 512 && path[0] == '/' && path[n - 1] == '/');
 
-	if (!n || n > 512 || path[0] != '/' || path[n - 1] != '/')
-		return false;
-	for (const char *p = path; *p; p++)
-		if (*p < '!' || *p > '~')
-			return false;
-	return true;
+	for (const char *p = path; ok && p && *p; p++)
+		ok = *p >= '!' && *p <= '~';
+	if (ok)
+		return path ? path : "/";
+	query_fail(q, 400, "ValidationError", "The path must begin and end with /");
+	return NULL;
 }
 
 const char *entity_record(struct query *q, const struct entity_kind *kind, const char *name)
 {
-	size_t most = kind == &entity_group ? 128 : 64;
+	size_t most = kind == &entity_group || kind == &entity_policy ? 128 : 64;
 	char *record;
 
-	if (!is_name(name, most)) {
+	if (!entity_is_name(name, most)) {
 		query_fail(q, 400, "ValidationError",
 			"The name must have 1 to %zu characters: letters, digits and _+=,.@-",
 			most);
@@ -94,8 +93,65 @@ const json_t *entity_find_user(struct query *q, const char **record)
 {
 	if (query_value(q, "UserName"))
 		return entity_find(q, &entity_user, record);
+	if (q->who->kind == IDENTITY_ROLE) {
+		query_fail(q, 400, "ValidationError",
+			"The keys of a role belong to no user; name one with UserName");
+		return NULL;
+	}
 	*record = q->who->record;
 	return directory_get(q->directory, *record);
+}
+
+const char *entity_resource(struct query *q)
+{
+	const struct entity_kind *kind = entity_kind_of(q->action);
+	const char *arn = kind == &entity_policy ? query_value(q, "PolicyArn") : NULL;
+	const char *name = query_value(q, kind->parameter), *record, *path;
+	const json_t *found;
+
+	if (arn)
+		return arn;
+	if (!name)
+		return kind == &entity_user && strcmp(q->action, "ListUsers") != 0
+			       ? q->who->principal_arn
+			       : "*";
+	record = entity_record(q, kind, name);
+	found = record ? directory_get(q->directory, record) : NULL;
+	if (found || !record)
+		return found ? entity_arn(q, kind, found) : NULL;
+	path = entity_path(q, "Path");
+	return path ? query_text(q, "arn:aws:iam::%s:%s%s%s", q->account, kind->word, path, name)
+		    : NULL;
+}
+
+size_t entity_policy_size(const char *document)
+{
+	size_t n = 0;
+
+	for (; *document; document++)
+		n += !isspace((unsigned char)*document);
+	return n;
+}
+
+bool entity_check_policy(
+	struct query *q, const char *document, enum policy_kind kind, size_t others, size_t most)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct policy *policy = NULL;
+	int rc = policy_parse(document, strlen(document), kind, NULL, &policy, &err);
+
+	policy_free(policy);
+	if (rc == -PENSTOCK_E_MEMORY)
+		query_no_memory(q);
+	else if (rc < 0)
+		query_fail(q, 400, "MalformedPolicyDocument", "%s",
+			err.message ? err.message : "The policy is not valid");
+	penstock_error_release(&err);
+	if (rc < 0)
+		return false;
+	return others + entity_policy_size(document) <= most ||
+	       query_fail(
+		       q, 409, "LimitExceeded", "Maximum policy size of %zu bytes exceeded", most);
 }
 
 const char *entity_id(struct query *q, const char *prefix, size_t n, const char *alphabet)
@@ -117,7 +173,31 @@ const char *entity_id(struct query *q, const char *prefix, size_t n, const char 
 const char *entity_arn(struct query *q, const struct entity_kind *kind, const json_t *entity)
 {
 	return query_text(q, "arn:aws:iam::%s:%s%s%s", q->account, kind->word,
-		entity_text(entity, "path"), entity_text(entity, "name"));
+		record_text(entity, "path"), record_text(entity, "name"));
+}
+
+/* --- changing -------------------------------------------------------------------------------- */
+
+json_t *entity_copy_with(struct query *q, const json_t *entity, const char *member, json_t **part)
+{
+	json_t *copy = entity ? json_deep_copy(entity) : json_object();
+
+	if (copy && !json_object_get(copy, member))
+		json_object_set_new(copy, member, json_object());
+	*part = json_object_get(copy, member);
+	if (*part)
+		return copy;
+	json_decref(copy);
+	query_no_memory(q);
+	return NULL;
+}
+
+bool entity_store(struct query *q, const char *record, json_t *copy, int failed)
+{
+	if (!failed)
+		return query_store(q, record, copy);
+	json_decref(copy);
+	return query_no_memory(q);
 }
 
 /* --- writing --------------------------------------------------------------------------------- */
@@ -130,18 +210,18 @@ void entity_write(struct query *q, const struct entity_kind *kind, const json_t 
 
 	if (!arn || !id)
 		return;
-	xml_element(&q->xml, "Path", entity_text(entity, "path"));
-	xml_element(&q->xml, kind->parameter, entity_text(entity, "name"));
-	xml_element(&q->xml, id, entity_text(entity, "id"));
+	xml_element(&q->xml, "Path", record_text(entity, "path"));
+	xml_element(&q->xml, kind->parameter, record_text(entity, "name"));
+	xml_element(&q->xml, id, record_text(entity, "id"));
 	xml_element(&q->xml, "Arn", arn);
 	query_date(q, "CreateDate", json_integer_value(json_object_get(entity, "created")));
 	if (kind != &entity_role)
 		return;
 	uri_encode(
-		&trust, entity_text(entity, "trust"), strlen(entity_text(entity, "trust")), false);
+		&trust, record_text(entity, "trust"), strlen(record_text(entity, "trust")), false);
 	xml_element(&q->xml, "AssumeRolePolicyDocument", buf_str(&trust));
 	if (json_object_get(entity, "description"))
-		xml_element(&q->xml, "Description", entity_text(entity, "description"));
+		xml_element(&q->xml, "Description", record_text(entity, "description"));
 	xml_element_u64(&q->xml, "MaxSessionDuration",
 		(uint64_t)json_integer_value(json_object_get(entity, "max")));
 }
@@ -153,12 +233,12 @@ static int by_name(const void *a, const void *b)
 
 bool entity_page(struct query *q, const char **names, size_t n, struct entity_page *out)
 {
-	const char *marker = query_value(q, "Marker"), *items = query_value(q, "MaxItems");
+	const char *marker = query_value(q, "Marker");
 	uint64_t most = 100;
 	size_t from = 0;
 
-	if (items && !str_to_u64(items, 1, 1000, &most))
-		return query_fail(q, 400, "ValidationError", "MaxItems must be 1 to 1000");
+	if (!query_number(q, "MaxItems", 1, 1000, &most))
+		return false;
 	if (n)
 		qsort(names, n, sizeof(*names), by_name);
 	while (marker && from < n && strcmp(names[from], marker) <= 0)
@@ -183,23 +263,11 @@ static bool describe_role(struct query *q, json_t *role)
 {
 	const char *trust = query_need(q, "AssumeRolePolicyDocument");
 	const char *description = query_value(q, "Description");
-	const char *max = query_value(q, "MaxSessionDuration");
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct policy *policy = NULL;
 	uint64_t seconds = 3600;
 
-	if (!trust)
+	if (!trust || !query_number(q, "MaxSessionDuration", 3600, 43200, &seconds) ||
+		!entity_check_policy(q, trust, POLICY_OF_ROLE, 0, ENTITY_TRUST_MAX))
 		return false;
-	if (max && !str_to_u64(max, 3600, 43200, &seconds))
-		return query_fail(q, 400, "ValidationError",
-			"MaxSessionDuration must be 3600 to 43200 seconds");
-	if (policy_parse(trust, strlen(trust), POLICY_OF_ROLE, NULL, &policy, &err) < 0) {
-		query_fail(q, 400, "MalformedPolicyDocument", "%s",
-			err.message ? err.message : "The policy is not valid");
-		penstock_error_release(&err);
-		return false;
-	}
-	policy_free(policy);
 	return (json_object_set_new(role, "trust", json_string(trust)) == 0 &&
 		       json_object_set_new(role, "max", json_integer((json_int_t)seconds)) == 0 &&
 		       (!description || json_object_set_new(role, "description",
@@ -210,24 +278,20 @@ static bool describe_role(struct query *q, json_t *role)
 void iam_create(struct query *q)
 {
 	const struct entity_kind *kind = entity_kind_of(q->action);
-	const char *name = query_need(q, kind->parameter), *path = query_value(q, "Path");
+	const char *name = query_need(q, kind->parameter), *path = entity_path(q, "Path");
 	const char *record = name ? entity_record(q, kind, name) : NULL;
 	const char *id = record ? entity_id(q, kind->id_prefix, 17, ENTITY_ID_ALPHABET) : NULL;
 	json_t *entity;
 
-	if (!id)
+	if (!id || !path)
 		return;
-	if (path && !is_path(path)) {
-		query_fail(q, 400, "ValidationError", "The path must begin and end with /");
-		return;
-	}
 	if (directory_get(q->directory, record)) {
 		query_fail(q, 409, "EntityAlreadyExists", "%s with name %s already exists.",
 			kind->title, name);
 		return;
 	}
-	entity = json_pack("{s:s,s:s,s:s,s:I}", "name", name, "path", path ? path : "/", "id", id,
-		"created", (json_int_t)(clock_wall_ns() / NS_PER_S));
+	entity = json_pack("{s:s,s:s,s:s,s:I}", "name", name, "path", path, "id", id, "created",
+		(json_int_t)(clock_wall_ns() / NS_PER_S));
 	if (!entity) {
 		query_no_memory(q);
 		return;
@@ -322,7 +386,7 @@ void iam_list(struct query *q)
 	}
 	json_object_foreach ((json_t *)(uintptr_t)records, name, entity)
 		if (str_starts(name, prefix) &&
-			(!under || str_starts(entity_text(entity, "path"), under)))
+			(!under || str_starts(record_text(entity, "path"), under)))
 			names[n++] = name;
 	if (!entity_page(q, names, n, &page))
 		return;
@@ -360,6 +424,8 @@ void iam_delete(struct query *q)
 		return;
 	if (json_object_size(json_object_get(entity, "policies")))
 		left = "must delete policies first.";
+	else if (json_array_size(json_object_get(entity, "attached")))
+		left = "must detach all policies first.";
 	else if (json_object_size(json_object_get(entity, "keys")))
 		left = "must delete access keys first.";
 	else if (json_array_size(json_object_get(entity, "groups")))

@@ -9,42 +9,22 @@
 #include "s3/message/xml.h"
 #include "s3/uri.h"
 #include "server/access/directory.h"
+#include "server/access/record.h"
 #include "server/iam/actions.h"
 #include "server/iam/entity.h"
 
-#define KEYS_MAX	2 /* of a user, as at AWS */
-#define SECRET_ALPHABET "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-
-/* Returns a copy of a record with the object `member`, which is set to *part. Returns NULL with the
- * reply set. */
-static json_t *copy_with(struct query *q, const json_t *entity, const char *member, json_t **part)
-{
-	json_t *copy = entity ? json_deep_copy(entity) : json_object();
-
-	if (copy && !json_object_get(copy, member))
-		json_object_set_new(copy, member, json_object());
-	*part = json_object_get(copy, member);
-	if (*part)
-		return copy;
-	json_decref(copy);
-	query_no_memory(q);
-	return NULL;
-}
-
-/* Stores a copy after `part` has lost or got a member. */
-static bool store_part(struct query *q, const char *record, json_t *copy, int failed)
-{
-	if (!failed)
-		return query_store(q, record, copy);
-	json_decref(copy);
-	return query_no_memory(q);
-}
+#define KEYS_MAX 2 /* of a user, as at AWS */
+/* Characters of all inline policies together, as at AWS. */
+#define INLINE_USER_MAX	 2048
+#define INLINE_GROUP_MAX 5120
+#define INLINE_ROLE_MAX	 10240
+#define SECRET_ALPHABET	 "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 /* --- access keys ----------------------------------------------------------------------------- */
 
 static const char *holder_name(struct query *q, const json_t *entity)
 {
-	return q->who->is_root && !query_value(q, "UserName") ? NULL : entity_text(entity, "name");
+	return q->who->is_root && !query_value(q, "UserName") ? NULL : record_text(entity, "name");
 }
 
 static void write_key(struct query *q, const char *user, const char *id, const json_t *key)
@@ -77,12 +57,12 @@ void iam_create_key(struct query *q)
 			KEYS_MAX);
 		return;
 	}
-	copy = copy_with(q, entity, "keys", &keys);
+	copy = entity_copy_with(q, entity, "keys", &keys);
 	if (!copy)
 		return;
 	key = json_pack("{s:s,s:b,s:I}", "secret", secret, "active", 1, "created",
 		(json_int_t)(clock_wall_ns() / NS_PER_S));
-	if (!store_part(q, record, copy, !key || json_object_set_new(keys, id, key) < 0))
+	if (!entity_store(q, record, copy, !key || json_object_set_new(keys, id, key) < 0))
 		return;
 	entity = directory_get(q->directory, record);
 	xml_open(&q->xml, "AccessKey");
@@ -123,7 +103,7 @@ static json_t *find_key(struct query *q, const char **record, const char **id, j
 			q, 404, "NoSuchEntity", "The Access Key with id %s cannot be found.", *id);
 		return NULL;
 	}
-	return copy_with(q, entity, "keys", keys);
+	return entity_copy_with(q, entity, "keys", keys);
 }
 
 void iam_update_key(struct query *q)
@@ -139,7 +119,7 @@ void iam_update_key(struct query *q)
 		query_fail(q, 400, "ValidationError", "Status must be Active or Inactive");
 		return;
 	}
-	store_part(q, record, copy,
+	entity_store(q, record, copy,
 		json_object_set_new(json_object_get(keys, id), "active", json_boolean(active)) < 0);
 }
 
@@ -149,32 +129,38 @@ void iam_delete_key(struct query *q)
 	json_t *keys, *copy = find_key(q, &record, &id, &keys);
 
 	if (copy)
-		store_part(q, record, copy, json_object_del(keys, id) < 0);
+		entity_store(q, record, copy, json_object_del(keys, id) < 0);
 }
 
 /* --- inline policies ------------------------------------------------------------------------- */
 
 void iam_put_policy(struct query *q)
 {
-	const char *record, *name, *document;
-	const json_t *entity = entity_find(q, entity_kind_of(q->action), &record);
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct policy *policy = NULL;
-	json_t *copy, *policies;
+	const char *record, *name, *document, *key;
+	const struct entity_kind *kind = entity_kind_of(q->action);
+	const json_t *entity = entity_find(q, kind, &record);
+	json_t *copy, *policies, *other;
+	size_t others = 0;
 
 	if (!entity || !(name = query_need(q, "PolicyName")) ||
 		!(document = query_need(q, "PolicyDocument")))
 		return;
-	if (policy_parse(document, strlen(document), POLICY_OF_IDENTITY, NULL, &policy, &err) < 0) {
-		query_fail(q, 400, "MalformedPolicyDocument", "%s",
-			err.message ? err.message : "The policy is not valid");
-		penstock_error_release(&err);
+	if (!entity_is_name(name, 128)) {
+		query_fail(q, 400, "ValidationError",
+			"PolicyName must have 1 to 128 characters: letters, digits and _+=,.@-");
 		return;
 	}
-	policy_free(policy);
-	copy = copy_with(q, entity, "policies", &policies);
+	json_object_foreach (json_object_get(entity, "policies"), key, other)
+		if (strcmp(key, name) != 0)
+			others += entity_policy_size(json_string_value(other));
+	if (!entity_check_policy(q, document, POLICY_OF_IDENTITY, others,
+		    kind == &entity_user    ? INLINE_USER_MAX
+		    : kind == &entity_group ? INLINE_GROUP_MAX
+					    : INLINE_ROLE_MAX))
+		return;
+	copy = entity_copy_with(q, entity, "policies", &policies);
 	if (copy)
-		store_part(q, record, copy,
+		entity_store(q, record, copy,
 			json_object_set_new(policies, name, json_string(document)) < 0);
 }
 
@@ -207,7 +193,7 @@ void iam_get_policy(struct query *q)
 	if (!document)
 		return;
 	uri_encode(&encoded, document, strlen(document), false);
-	xml_element(&q->xml, kind->parameter, entity_text(entity, "name"));
+	xml_element(&q->xml, kind->parameter, record_text(entity, "name"));
 	xml_element(&q->xml, "PolicyName", name);
 	xml_element(&q->xml, "PolicyDocument", buf_str(&encoded));
 	if (buf_failed(&encoded))
@@ -248,9 +234,9 @@ void iam_delete_policy(struct query *q)
 
 	if (!find_policy(q, &entity, &record, &name))
 		return;
-	copy = copy_with(q, entity, "policies", &policies);
+	copy = entity_copy_with(q, entity, "policies", &policies);
 	if (copy)
-		store_part(q, record, copy, json_object_del(policies, name) < 0);
+		entity_store(q, record, copy, json_object_del(policies, name) < 0);
 }
 
 /* --- groups ---------------------------------------------------------------------------------- */
@@ -285,7 +271,7 @@ static void change_member(struct query *q, bool add)
 		json_decref(groups);
 		groups = NULL;
 	}
-	store_part(q, record, copy, !copy || json_object_set_new(copy, "groups", groups) < 0);
+	entity_store(q, record, copy, !copy || json_object_set_new(copy, "groups", groups) < 0);
 }
 
 void iam_add_member(struct query *q)

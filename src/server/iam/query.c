@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -9,7 +10,9 @@
 #include "base/str.h"
 #include "s3/message/xml.h"
 #include "s3/uri.h"
+#include "server/access/access.h"
 #include "server/access/directory.h"
+#include "server/access/values.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
@@ -41,6 +44,15 @@ const char *query_need(struct query *q, const char *name)
 	return value;
 }
 
+bool query_number(struct query *q, const char *name, uint64_t min, uint64_t max, uint64_t *out)
+{
+	const char *value = query_value(q, name);
+
+	return !value || str_to_u64(value, min, max, out) ||
+	       query_fail(q, 400, "ValidationError", "%s must be %llu to %llu", name,
+		       (unsigned long long)min, (unsigned long long)max);
+}
+
 const char *query_text(struct query *q, const char *fmt, ...)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
@@ -54,6 +66,49 @@ const char *query_text(struct query *q, const char *fmt, ...)
 	if (!copy)
 		query_no_memory(q);
 	return copy;
+}
+
+/* --- rights ---------------------------------------------------------------------------------- */
+
+int query_values(const struct policy_question *question, const char *key, struct policy_values *out)
+{
+	struct query *q = question->cookie;
+	const struct access_subject subject = {.bucket = ""};
+	const struct values_source source = {.req = q->req,
+		.subject = &subject,
+		.caller = question->caller,
+		.owner = q->account};
+	struct policy_question inner = *question;
+	const char *value = strcasecmp(key, "sts:ExternalId") == 0	  ? "ExternalId"
+			    : strcasecmp(key, "sts:RoleSessionName") == 0 ? "RoleSessionName"
+									  : NULL;
+
+	if (value) {
+		value = query_value(q, value);
+		if (value)
+			out->items[out->n++] = value;
+		return q->req->no_memory ? -PENSTOCK_E_MEMORY : 0;
+	}
+	inner.cookie = (void *)(uintptr_t)&source;
+	return values_of_request(&inner, key, out);
+}
+
+bool query_may(struct query *q, const char *action, const char *resource)
+{
+	const struct policy_caller caller = identity_caller(q->who);
+	const struct policy_question question = {.action = action,
+		.resource = resource,
+		.caller = &caller,
+		.values = query_values,
+		.cookie = q};
+	enum policy_result result = resource ? identity_evaluate(q->who, &question) : POLICY_FAILED;
+
+	if (result == POLICY_FAILED)
+		return query_fail(q, 503, "ServiceUnavailable", "Try again");
+	return result == POLICY_ALLOW ||
+	       query_fail(q, 403, "AccessDenied",
+		       "User: %s is not authorized to perform: %s on resource: %s", q->who->arn,
+		       action, resource);
 }
 
 /* --- replies --------------------------------------------------------------------------------- */
@@ -99,11 +154,9 @@ void query_succeed(struct query *q)
 	if (!response || !result)
 		return;
 	open_reply(q, &xml, response);
-	if (q->xml.len) {
-		xml_open(&xml, result);
-		buf_add(&xml, q->xml.data, q->xml.len);
-		xml_close(&xml, result);
-	}
+	xml_open(&xml, result);
+	buf_add(&xml, buf_str(&q->xml), q->xml.len);
+	xml_close(&xml, result);
 	xml_open(&xml, "ResponseMetadata");
 	xml_element(&xml, "RequestId", q->req->id);
 	xml_close(&xml, "ResponseMetadata");

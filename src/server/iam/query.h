@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "s3/access/policy.h"
 
 struct directory;
 struct identity;
@@ -35,6 +36,13 @@ bool query_is(const struct request *req);
 /* Begins it: reads the body, then verifies the sender and replies. */
 void query_begin(struct request *req);
 
+/* Returns true if the sender's own policies allow the action, such as "iam:CreateUser", on the
+ * resource. Else returns false with the reply set. */
+bool query_may(struct query *q, const char *action, const char *resource);
+/* Gets the values of condition keys; struct query is the cookie of the question. */
+int query_values(
+	const struct policy_question *question, const char *key, struct policy_values *out);
+
 /* Returns the value of a parameter, or NULL. */
 const char *query_value(struct query *q, const char *name);
 /* Likewise; without a value the request fails. */
@@ -45,6 +53,9 @@ bool query_fail(struct query *q, unsigned status, const char *code, const char *
 bool query_no_memory(struct query *q);
 /* Replies with the result. */
 void query_succeed(struct query *q);
+/* Gets a number; `out` keeps its value if there is no such parameter. Returns false with the reply
+ * set. */
+bool query_number(struct query *q, const char *name, uint64_t min, uint64_t max, uint64_t *out);
 /* Returns a text that lives as long as the request, or NULL with the reply set. */
 const char *query_text(struct query *q, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Writes an element of a time in seconds. */

@@ -110,7 +110,7 @@ def test_entities_are_listed_in_pages_and_deleted_when_they_are_empty(store):
     assert refused(iam.get_user, UserName="jo") == "NoSuchEntity"
 
 
-def test_users_manage_nothing_and_unknown_actions_are_refused_by_name(store):
+def test_users_without_policies_manage_nothing_and_unknown_actions_are_refused_by_name(store):
     _, key, secret = user_with_key(store)
     iam = client(store, "iam")
 

@@ -1,0 +1,28 @@
+/*
+ * Managed policies, which users, groups, roles and sessions name by their ARN: those of the
+ * directory, and a few that every account has at AWS.
+ *
+ * A record "policy/NUMBER/name" has the members "name", "path", "id", "description", "created",
+ * "updated", "default" (the version that counts), "next" (the number of the next version) and
+ * "versions", an object of "v1", … with "document" and "created".
+ */
+#ifndef SERVER_ACCESS_MANAGED_H
+#define SERVER_ACCESS_MANAGED_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+struct managed_builtin {
+	const char *name; /* its ARN is MANAGED_BUILTIN_ARN and the name */
+	const char *id;
+	const char *document;
+};
+#define MANAGED_BUILTIN_ARN "arn:aws:iam::aws:policy/"
+/* Returns the i-th, or NULL behind the last. */
+const struct managed_builtin *managed_builtin(size_t i);
+const struct managed_builtin *managed_builtin_find(const char *arn);
+
+/* Returns the document that counts, of either kind; NULL if the policy is missing. */
+const char *managed_document(const json_t *records, const char *arn);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * Temporary keys, as AssumeRole and GetSessionToken give them. The store keeps none of them: all
+ * that it has to know is in the session token, which it signs, and the secret key is derived from
+ * the access key.
+ *
+ *	session_secret(&key, access_key_id, secret);
+ *	r = session_seal(&key, terms, &token);
+ *	...
+ *	terms = session_open(&key, token);	// NULL: it is not a token of this store
+ *
+ * The terms are a JSON object:
+ *	"key"		the temporary access key
+ *	"record"	of the role, the user or the account in the directory
+ *	"id"		of that role or user: another one of the same name has another id
+ *	"by"		the access key that asked for it; unless it is of a role
+ *	"name"		of a session of a role
+ *	"policy", "arns"	the policies of the session, if there are any
+ *	"issued", "expires"	in seconds
+ */
+#ifndef SERVER_ACCESS_SESSION_H
+#define SERVER_ACCESS_SESSION_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+#define SESSION_KEY_SIZE 32
+struct session_key {
+	uint8_t bytes[SESSION_KEY_SIZE];
+};
+
+#define SESSION_ID_PREFIX   "ASIA" /* of access keys */
+#define SESSION_SECRET_SIZE 41 /* 40 characters and NUL */
+
+/* Derives the secret key. Returns -1 if out of memory, as the next. */
+int session_secret(const struct session_key *key, const char *access_key_id,
+	char out[static SESSION_SECRET_SIZE]);
+/* Appends the token. */
+int session_seal(const struct session_key *key, const json_t *terms, struct buf *token);
+/* Returns the terms, for the caller to release; NULL if the store did not make the token, or memory
+ * runs out. */
+json_t *session_open(const struct session_key *key, const char *token);
+
+#endif

@@ -1,0 +1,198 @@
+/* The actions of STS: temporary keys, and the sender's own name. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "s3/access/policy.h"
+#include "s3/json.h"
+#include "s3/message/xml.h"
+#include "server/access/directory.h"
+#include "server/access/managed.h"
+#include "server/access/record.h"
+#include "server/access/session.h"
+#include "server/iam/actions.h"
+#include "server/iam/entity.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+
+#define SESSION_MIN_S	   900
+#define SESSION_MAX_S	   129600 /* of a user; of a role its own limit */
+#define ROOT_SESSION_MAX_S 3600 /* also of a session that another session of a role asks for */
+#define SESSION_ARNS_MAX   10
+#define SESSION_POLICY_MAX 2048 /* characters */
+
+void sts_caller(struct query *q)
+{
+	xml_element(&q->xml, "Arn", q->who->arn);
+	xml_element(&q->xml, "UserId", q->who->user_id);
+	xml_element(&q->xml, "Account", q->account);
+}
+
+/* Makes keys with these terms, takes the reference, and writes them. Returns false with the reply
+ * set. */
+static bool write_keys(struct query *q, json_t *terms, uint64_t seconds)
+{
+	_cleanup_(s3_json_freep) json_t *owned = terms;
+	_cleanup_(buf_wipe) struct buf token = BUF_INIT(LIMIT_HTTP_HEADERS);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *id = entity_id(q, SESSION_ID_PREFIX, 16, ENTITY_ID_ALPHABET);
+	int64_t now = clock_wall_ns() / NS_PER_S, expires = now + (int64_t)seconds;
+	char secret[SESSION_SECRET_SIZE];
+	struct session_key key;
+	enum store_status status;
+	bool ok;
+
+	if (!id)
+		return false;
+	status = directory_session_key(q->directory, &key, &err);
+	if (status != STORE_OK) {
+		q->failed = true;
+		return reply_unless_stored(q->req, status, &err);
+	}
+	ok = owned && json_object_set_new(owned, "key", json_string(id)) == 0 &&
+	     json_object_set_new(owned, "issued", json_integer(now)) == 0 &&
+	     json_object_set_new(owned, "expires", json_integer(expires)) == 0 &&
+	     session_secret(&key, id, secret) == 0 && session_seal(&key, owned, &token) == 0;
+	explicit_bzero(&key, sizeof(key));
+	if (!ok)
+		return query_no_memory(q);
+	xml_open(&q->xml, "Credentials");
+	xml_element(&q->xml, "AccessKeyId", id);
+	xml_element(&q->xml, "SecretAccessKey", secret);
+	xml_element(&q->xml, "SessionToken", token.data);
+	query_date(q, "Expiration", expires);
+	xml_close(&q->xml, "Credentials");
+	explicit_bzero(secret, sizeof(secret));
+	return true;
+}
+
+void sts_session_token(struct query *q)
+{
+	uint64_t seconds = q->who->is_root ? ROOT_SESSION_MAX_S : 43200;
+	json_t *terms;
+
+	if (q->who->is_temporary) {
+		query_fail(q, 403, "AccessDenied",
+			"Cannot call GetSessionToken with session credentials");
+		return;
+	}
+	if (!query_number(q, "DurationSeconds", SESSION_MIN_S,
+		    q->who->is_root ? ROOT_SESSION_MAX_S : SESSION_MAX_S, &seconds))
+		return;
+	terms = json_pack("{s:s,s:s}", "record", q->who->record, "by", q->who->access_key_id);
+	if (terms && !q->who->is_root &&
+		json_object_set_new(terms, "id", json_string(q->who->user_id)) < 0) {
+		json_decref(terms);
+		terms = NULL;
+	}
+	write_keys(q, terms, seconds);
+}
+
+/* --- AssumeRole ------------------------------------------------------------------------------ */
+
+/* Decides if the sender may assume the role: its trust policy has to let the sender in. One that
+ * names only the account of the sender, and one of another account, leave it to that account. */
+static bool may_assume(struct query *q, const json_t *role, const char *record, const char *arn)
+{
+	const struct policy_caller caller = identity_caller(q->who);
+	const struct policy_question question = {.action = "sts:AssumeRole",
+		.resource = arn,
+		.caller = &caller,
+		.values = query_values,
+		.cookie = q};
+	const char *text = record_text(role, "trust");
+	struct policy *trust = NULL;
+	enum policy_result trusted, own;
+	bool same = strcmp(record_account(record).number, q->account) == 0;
+
+	if (policy_parse(text, strlen(text), POLICY_OF_ROLE, NULL, &trust, NULL) < 0)
+		return false;
+	trusted = policy_evaluate(trust, &question);
+	policy_free(trust);
+	own = identity_evaluate(q->who, &question);
+	if (trusted >= POLICY_DENY || own >= POLICY_DENY || trusted == POLICY_NEITHER ||
+		identity_is_limited(q->who, &question))
+		return false;
+	return own == POLICY_ALLOW || (same && trusted == POLICY_ALLOW);
+}
+
+/* Adds the policies that narrow the session. Returns false with the reply set. */
+static bool add_policies(struct query *q, json_t *terms)
+{
+	const char *policy = query_value(q, "Policy"), *arn;
+	json_t *arns = json_array();
+
+	if (!arns || json_object_set_new(terms, "arns", arns) < 0)
+		return query_no_memory(q);
+	if (policy && !entity_check_policy(q, policy, POLICY_OF_IDENTITY, 0, SESSION_POLICY_MAX))
+		return false;
+	if (policy && json_object_set_new(terms, "policy", json_string(policy)) < 0)
+		return query_no_memory(q);
+	for (size_t i = 1; i <= SESSION_ARNS_MAX + 1; i++) {
+		const char *name = query_text(q, "PolicyArns.member.%zu.arn", i);
+
+		arn = name ? query_value(q, name) : NULL;
+		if (!arn)
+			return name != NULL;
+		if (i > SESSION_ARNS_MAX)
+			break;
+		if (!managed_document(directory_records(q->directory), arn))
+			return query_fail(q, 400, "MalformedPolicyDocument",
+				"The policy %s does not exist", arn);
+		if (json_array_append_new(arns, json_string(arn)) < 0)
+			return query_no_memory(q);
+	}
+	return query_fail(q, 400, "ValidationError", "PolicyArns must have at most %d members",
+		SESSION_ARNS_MAX);
+}
+
+void sts_assume_role(struct query *q)
+{
+	const char *arn = query_need(q, "RoleArn"),
+		   *name = arn ? query_need(q, "RoleSessionName") : NULL;
+	const char *record = NULL;
+	const json_t *role = name ? record_by_arn(directory_records(q->directory), arn, &record)
+				  : NULL;
+	uint64_t seconds = 3600, most;
+	json_t *terms;
+
+	if (q->failed)
+		return;
+	if (strlen(name) < 2 || !entity_is_name(name, 64)) {
+		query_fail(q, 400, "ValidationError",
+			"RoleSessionName must have 2 to 64 characters: letters, digits and _+=,.@-");
+		return;
+	}
+	if (!role || !str_starts(record, "role/") || !may_assume(q, role, record, arn)) {
+		query_fail(q, 403, "AccessDenied",
+			"User: %s is not authorized to perform: sts:AssumeRole on resource: %s",
+			q->who->arn, arn);
+		return;
+	}
+	most = (uint64_t)json_integer_value(json_object_get(role, "max"));
+	if (q->who->kind == IDENTITY_ROLE)
+		most = ROOT_SESSION_MAX_S;
+	if (!query_number(q, "DurationSeconds", SESSION_MIN_S, most, &seconds))
+		return;
+	terms = json_pack(
+		"{s:s,s:s,s:s}", "record", record, "id", record_text(role, "id"), "name", name);
+	if (!terms) {
+		query_no_memory(q);
+		return;
+	}
+	if (!add_policies(q, terms)) {
+		json_decref(terms);
+		return;
+	}
+	if (!write_keys(q, terms, seconds))
+		return;
+	xml_open(&q->xml, "AssumedRoleUser");
+	xml_element(
+		&q->xml, "AssumedRoleId", query_text(q, "%s:%s", record_text(role, "id"), name));
+	xml_element(&q->xml, "Arn",
+		query_text(q, "arn:aws:sts::%s:assumed-role/%s/%s", record_account(record).number,
+			record_text(role, "name"), name));
+	xml_close(&q->xml, "AssumedRoleUser");
+}

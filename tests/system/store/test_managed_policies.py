@@ -1,0 +1,138 @@
+"""Managed policies, changes of users, groups and roles, and users who manage others."""
+import json
+
+from store.test_iam import OTHER, accounts, client, other, policy, refused, user_with_key  # noqa: F401
+
+FULL = "arn:aws:iam::aws:policy/AmazonS3FullAccess"
+READ = "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess"
+
+
+def test_attached_policies_count_for_users_groups_and_their_versions(store):
+    store.client.create_bucket(Bucket="data")
+    iam, key, secret = user_with_key(store)
+    s3 = client(store, "s3", key, secret)
+    arn = iam.create_policy(PolicyName="Put", Path="/team/", PolicyDocument=policy("s3:PutObject"), Description="adds")["Policy"]["Arn"]
+
+    assert arn == "arn:aws:iam::000000000000:policy/team/Put"
+    assert refused(s3.put_object, Bucket="data", Key="k", Body=b"x") == "AccessDenied"
+    iam.attach_user_policy(UserName="jo", PolicyArn=arn)
+    iam.attach_user_policy(UserName="jo", PolicyArn=arn)
+    s3.put_object(Bucket="data", Key="k", Body=b"x")
+    assert iam.list_attached_user_policies(UserName="jo")["AttachedPolicies"] == [{"PolicyName": "Put", "PolicyArn": arn}]
+    assert iam.get_policy(PolicyArn=arn)["Policy"]["AttachmentCount"] == 1
+    assert iam.list_entities_for_policy(PolicyArn=arn)["PolicyUsers"][0]["UserName"] == "jo"
+    version = iam.create_policy_version(PolicyArn=arn, PolicyDocument=policy("s3:GetObject"), SetAsDefault=True)["PolicyVersion"]
+    assert version["VersionId"] == "v2" and version["IsDefaultVersion"]
+    assert refused(s3.put_object, Bucket="data", Key="k", Body=b"y") == "AccessDenied"
+    assert s3.get_object(Bucket="data", Key="k")["Body"].read() == b"x"
+    iam.set_default_policy_version(PolicyArn=arn, VersionId="v1")
+    s3.put_object(Bucket="data", Key="k", Body=b"z")
+    assert iam.get_policy_version(PolicyArn=arn, VersionId="v2")["PolicyVersion"]["Document"]["Statement"][0]["Action"] == ["s3:GetObject"]
+    assert refused(iam.delete_policy, PolicyArn=arn) == "DeleteConflict"
+    assert refused(iam.delete_policy_version, PolicyArn=arn, VersionId="v1") == "DeleteConflict"
+    assert refused(iam.delete_user, UserName="jo") == "DeleteConflict"
+    iam.delete_policy_version(PolicyArn=arn, VersionId="v2")
+    iam.detach_user_policy(UserName="jo", PolicyArn=arn)
+    assert refused(iam.detach_user_policy, UserName="jo", PolicyArn=arn) == "NoSuchEntity"
+    iam.delete_policy(PolicyArn=arn)
+    assert refused(iam.get_policy, PolicyArn=arn) == "NoSuchEntity"
+
+    iam.create_group(GroupName="readers")
+    iam.add_user_to_group(GroupName="readers", UserName="jo")
+    iam.attach_group_policy(GroupName="readers", PolicyArn=READ)
+    assert s3.list_objects_v2(Bucket="data")["KeyCount"] == 1
+    assert refused(s3.put_object, Bucket="data", Key="k", Body=b"y") == "AccessDenied"
+
+
+def test_lists_of_policies(store):
+    iam = client(store, "iam")
+    for name in ("a", "b", "c"):
+        iam.create_policy(PolicyName=name, Path="/x/" if name == "c" else "/", PolicyDocument=policy("s3:*"))
+
+    assert refused(iam.create_policy, PolicyName="A", PolicyDocument=policy("s3:*")) == "EntityAlreadyExists"
+    pages = iam.get_paginator("list_policies").paginate(Scope="Local", PaginationConfig={"PageSize": 2})
+    assert [found["PolicyName"] for page in pages for found in page["Policies"]] == ["a", "b", "c"]
+    assert [found["PolicyName"] for found in iam.list_policies(PathPrefix="/x/")["Policies"]] == ["c"]
+    assert FULL in [found["Arn"] for found in iam.list_policies(Scope="AWS")["Policies"]]
+    assert iam.list_policies(OnlyAttached=True)["Policies"] == []
+    assert json.dumps(iam.get_policy_version(PolicyArn=FULL, VersionId="v1")["PolicyVersion"]["Document"]).count("s3:*") == 1
+    assert refused(iam.create_policy_version, PolicyArn=FULL, PolicyDocument=policy("*")) == "AccessDenied"
+    assert refused(iam.delete_policy, PolicyArn=FULL) == "AccessDenied"
+    iam.create_role(RoleName="r", AssumeRolePolicyDocument=policy("sts:AssumeRole").replace('"Resource": "*"', '"Principal": "*"'))
+    for at in range(10):
+        arn = iam.create_policy(PolicyName=f"n{at}", PolicyDocument=policy("s3:*"))["Policy"]["Arn"]
+        iam.attach_role_policy(RoleName="r", PolicyArn=arn)
+    assert refused(iam.attach_role_policy, RoleName="r", PolicyArn=FULL) == "LimitExceeded"
+    for _ in range(4):
+        iam.create_policy_version(PolicyArn=arn, PolicyDocument=policy("s3:*"))
+    assert refused(iam.create_policy_version, PolicyArn=arn, PolicyDocument=policy("s3:*")) == "LimitExceeded"
+
+
+def test_policies_have_a_size(store):
+    iam, _, _ = user_with_key(store)
+    large = policy("s3:GetObject", resource=["arn:aws:s3:::data/" + "k" * 940] * 2)
+
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=large)
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=large)
+    assert refused(iam.put_user_policy, UserName="jo", PolicyName="q", PolicyDocument=policy("s3:*")) == "LimitExceeded"
+    assert refused(iam.create_policy, PolicyName="p", PolicyDocument=policy("s3:*", resource="x" * 6200)) == "LimitExceeded"
+    iam.create_policy(PolicyName="p", PolicyDocument=policy("s3:*", resource="arn:aws:s3:::" + "x" * 5000))
+
+
+def test_policies_of_another_account_are_out_of_reach(accounts):  # noqa: F811
+    arn = client(accounts, "iam").create_policy(PolicyName="p", PolicyDocument=policy("s3:*"))["Policy"]["Arn"]
+    theirs = other(accounts, "iam")
+    theirs.create_user(UserName="jo")
+
+    assert refused(theirs.get_policy, PolicyArn=arn) == "NoSuchEntity"
+    assert refused(theirs.attach_user_policy, UserName="jo", PolicyArn=arn) == "NoSuchEntity"
+    assert refused(theirs.delete_policy, PolicyArn=arn) == "NoSuchEntity"
+
+
+def test_entities_get_another_name(store):
+    store.client.create_bucket(Bucket="data")
+    iam, key, secret = user_with_key(store)
+    iam.create_group(GroupName="all")
+    iam.attach_group_policy(GroupName="all", PolicyArn=FULL)
+    iam.add_user_to_group(GroupName="all", UserName="jo")
+    iam.create_user(UserName="taken")
+
+    assert refused(iam.update_user, UserName="jo", NewUserName="Taken") == "EntityAlreadyExists"
+    iam.update_user(UserName="jo", NewUserName="joan", NewPath="/x/")
+    iam.update_group(GroupName="all", NewGroupName="everyone")
+    assert client(store, "sts", key, secret).get_caller_identity()["Arn"] == "arn:aws:iam::000000000000:user/x/joan"
+    client(store, "s3", key, secret).list_objects_v2(Bucket="data")
+    assert [group["GroupName"] for group in iam.list_groups_for_user(UserName="joan")["Groups"]] == ["everyone"]
+    assert refused(iam.get_user, UserName="jo") == "NoSuchEntity"
+    store.process.kill()
+    store.process.wait()
+    store.start()
+    client(store, "s3", key, secret).list_objects_v2(Bucket="data")
+    client(store, "iam").update_user(UserName="joan", NewUserName="JOAN")
+    assert client(store, "iam").get_user(UserName="joan")["User"]["UserName"] == "JOAN"
+
+
+def test_users_manage_what_their_policies_allow(store):
+    iam, key, secret = user_with_key(store)
+    jo = client(store, "iam", key, secret)
+    iam.create_user(UserName="ann", Path="/team/")
+    iam.create_user(UserName="bob")
+    iam.put_user_policy(UserName="jo", PolicyName="team", PolicyDocument=policy(
+        "iam:CreateUser", "iam:CreateAccessKey", "iam:GetUser", resource="arn:aws:iam::000000000000:user/team/*"))  # fmt: skip
+
+    jo.create_access_key(UserName="ann")
+    jo.create_user(UserName="eve", Path="/team/")
+    assert jo.get_user(UserName="ann")["User"]["Path"] == "/team/"
+    assert refused(jo.create_access_key, UserName="bob") == "AccessDenied"
+    assert refused(jo.create_access_key) == "AccessDenied"
+    assert refused(jo.create_user, UserName="mallory") == "AccessDenied"
+    assert refused(jo.put_user_policy, UserName="jo", PolicyName="p", PolicyDocument=policy("*")) == "AccessDenied"
+    assert refused(jo.list_users) == "AccessDenied"
+    own = policy("iam:CreateAccessKey", "iam:ListAccessKeys", resource="arn:aws:iam::*:user/${aws:username}")
+    iam.put_user_policy(UserName="jo", PolicyName="own", PolicyDocument=own)
+    assert len(jo.list_access_keys()["AccessKeyMetadata"]) == 1
+    jo.create_access_key()
+    assert len(jo.list_access_keys(UserName="jo")["AccessKeyMetadata"]) == 2
+    assert refused(jo.list_access_keys, UserName="ann") == "AccessDenied"
+    iam.attach_user_policy(UserName="jo", PolicyArn="arn:aws:iam::aws:policy/IAMReadOnlyAccess")
+    assert len(jo.list_users()["Users"]) == 4
