@@ -45,7 +45,7 @@ class Meter:
             del got  # its memory is used again
 
     def due(self) -> bool:
-        """Returns True each minute of an epoch."""
+        """Returns True once a minute during an epoch."""
         if self._now < self._next:
             return False
         self._next = self._now + _RECORD_S

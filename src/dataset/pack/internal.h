@@ -41,7 +41,7 @@ struct pack_format {
 	int (*begin)(struct pack *p, const struct pack_sample *first, struct penstock_error *err);
 	int (*add)(const struct pack *p, const struct pack_sample *sample, struct buf *out,
 		struct penstock_error *err);
-	/* Completes a shard: what goes before and after its samples. May be NULL. */
+	/* Writes the header and the trailer of a complete shard. May be NULL. */
 	int (*end)(const struct pack *p, struct pack_shard *shard, struct penstock_error *err);
 	const struct format *scan; /* finds the samples of a shard; NULL to use its `ends` */
 };

@@ -69,7 +69,7 @@ static const char *array(const struct mds_column *c, struct format_field *field)
 	return NULL;
 }
 
-/* Values of a list: their number, their sizes, then their bytes. */
+/* A list of values: their number, their sizes, then their bytes. */
 static int list(const struct mds_column *c, const struct format_piece *piece,
 	const struct format_field *whole, struct format_fields *out, struct penstock_error *err)
 {
