@@ -210,6 +210,26 @@ static int read_statement(struct reader *r, struct statement *s, json_t *stateme
 	return rc;
 }
 
+/* Refuses a second statement of the same name. */
+static int check_sids(struct reader *r, const json_t *statements)
+{
+	json_t *statement, *other;
+	size_t i, k;
+
+	json_array_foreach (statements, i, statement) {
+		const char *sid = json_string_value(json_object_get(statement, "Sid"));
+
+		json_array_foreach (statements, k, other) {
+			const char *earlier = json_string_value(json_object_get(other, "Sid"));
+
+			if (k < i && sid && *sid && earlier && strcmp(sid, earlier) == 0)
+				return invalid(r,
+					"Statement IDs (SID) in a single policy must be unique.");
+		}
+	}
+	return 0;
+}
+
 static int read_policy(struct reader *r, json_t *root)
 {
 	static const char *const names[] = {"Version", "Id", "Statement"};
@@ -243,7 +263,7 @@ static int read_policy(struct reader *r, json_t *root)
 			return rc;
 		r->policy->n++;
 	}
-	return 0;
+	return r->policy->kind == POLICY_OF_BUCKET ? 0 : check_sids(r, statements);
 }
 
 int policy_parse(const char *json, size_t len, enum policy_kind kind, const char *bucket,

@@ -50,6 +50,7 @@ struct s3_log_record {
 	int64_t time_ns;
 	int status;
 	int64_t sent, size, total_ms, turn_around_ms;
+	bool acl_required;
 };
 /* Appends a line in AWS's format. */
 void s3_log_write(struct buf *out, const struct s3_log_record *record);

@@ -123,6 +123,7 @@ struct s3_upload {
 	const char *checksum_algorithm;
 	const char *checksum_type;
 	int64_t initiated_ns;
+	struct s3_owner owner; /* not parsed */
 };
 /* ListMultipartUploadsResult. */
 struct s3_uploads {
@@ -131,7 +132,6 @@ struct s3_uploads {
 	const char *key_marker, *upload_id_marker, *next_key_marker, *next_upload_id_marker;
 	bool url_encoded, truncated;
 	unsigned max_uploads;
-	struct s3_owner owner; /* written for each upload; not parsed */
 	struct s3_upload *uploads;
 	size_t n_uploads;
 	const char **prefixes;

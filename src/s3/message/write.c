@@ -154,8 +154,8 @@ void s3_uploads_write(struct buf *out, const struct s3_uploads *uploads)
 		xml_open(out, "Upload");
 		xml_element_url(out, "Key", u->key, url);
 		xml_element(out, "UploadId", u->upload_id);
-		write_owner(out, "Initiator", &uploads->owner);
-		write_owner(out, "Owner", &uploads->owner);
+		write_owner(out, "Initiator", &u->owner);
+		write_owner(out, "Owner", &u->owner);
 		xml_element(out, "StorageClass", u->storage_class ? u->storage_class : "STANDARD");
 		xml_element_date(out, "Initiated", u->initiated_ns);
 		xml_element(out, "ChecksumAlgorithm", u->checksum_algorithm);

@@ -88,6 +88,7 @@ static enum access_result ask(const struct access_settings *settings, const char
 	struct access_facts facts = {.relation = relation_of(settings, source->caller),
 		.restricted = settings->policy_is_public && settings->block.restrict_buckets};
 	struct grants_answer grants;
+	bool allowed;
 	struct policy_question question = {.action = action,
 		.caller = source->caller,
 		.values = values_of_request,
@@ -111,7 +112,12 @@ static enum access_result ask(const struct access_settings *settings, const char
 	/* The session also limits what the bucket grants. */
 	if (identity_is_limited(who, &question))
 		return ACCESS_REFUSED;
-	return access_decide(&facts) ? ACCESS_ALLOWED : ACCESS_REFUSED;
+	allowed = access_decide(&facts);
+	if (allowed && facts.acl) { /* a field of access logs */
+		facts.acl = false;
+		source->req->acl_required = source->req->acl_required || !access_decide(&facts);
+	}
+	return allowed ? ACCESS_ALLOWED : ACCESS_REFUSED;
 }
 
 /* Decides on an action without a bucket that exists: only the sender has a say. */
@@ -299,6 +305,15 @@ bool access_check_request(struct request *req)
 {
 	return req->action ? access_check(req, req->action) && check_headers(req)
 			   : access_check_sender(req);
+}
+
+bool request_identify(struct request *req, const char *access_key_id, const char *token)
+{
+	enum s3_error problem = S3_E_SLOW_DOWN;
+
+	identity_unref(req->identity);
+	req->identity = directory_identify(req->server->directory, access_key_id, token, &problem);
+	return req->identity || reply_error(req, problem);
 }
 
 bool access_check_again(struct request *req)

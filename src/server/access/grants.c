@@ -301,12 +301,39 @@ static int ask_object(struct request *req, const struct access_settings *setting
 	return 0;
 }
 
+/* The account that began an upload may list and abort it, in a bucket of another account too. */
+static int ask_upload(
+	struct request *req, const struct access_subject *subject, struct grants_answer *out)
+{
+	_cleanup_(store_upload_release) struct store_upload upload = {0};
+	const char *id = request_query(req, "uploadId");
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status;
+	const char *owner;
+
+	if (!id || !subject->key || req->identity->is_anonymous)
+		return 0;
+	status = store_upload_get(
+		req->server->store, subject->bucket, subject->key, id, &upload, &err);
+	penstock_error_release(&err);
+	if (status == STORE_FAILED || status == STORE_NO_SPACE)
+		return -PENSTOCK_E_IO;
+	if (status != STORE_OK)
+		return 0;
+	owner = store_header_find(upload.headers, upload.headers_len, OWNER_HEADER);
+	out->allows = strcmp(owner ? owner : ACCOUNT_FIRST, req->identity->account) == 0;
+	return 0;
+}
+
 int grants_ask(struct request *req, const struct access_settings *settings, const char *action,
 	const struct access_subject *subject, struct grants_answer *out)
 {
 	size_t i = 0;
 
 	*out = (struct grants_answer){0};
+	if (strcmp(action, "s3:AbortMultipartUpload") == 0 ||
+		strcmp(action, "s3:ListMultipartUploadParts") == 0)
+		return ask_upload(req, subject, out);
 	while (i < ARRAY_SIZE(lists) && strcmp(lists[i].action, action) != 0)
 		i++;
 	if (i == ARRAY_SIZE(lists) || settings->ownership == BUCKET_OWNER_ENFORCED)

@@ -134,8 +134,13 @@ static bool holds(const struct condition *c, const struct policy_form *form)
 
 static bool is_exempt(const char *name)
 {
-	return strcmp(name, "file") == 0 || strcmp(name, "policy") == 0 ||
-	       strcmp(name, "x-amz-signature") == 0 || str_starts(name, "x-ignore-");
+	static const char *const names[] = {
+		"awsaccesskeyid", "file", "policy", "signature", "x-amz-signature"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (strcmp(names[i], name) == 0)
+			return true;
+	return str_starts(name, "x-ignore-");
 }
 
 static bool is_covered(const json_t *conditions, const char *name)

@@ -41,6 +41,11 @@ void iam_detach(struct query *q);
 void iam_list_attached(struct query *q);
 void iam_list_holders(struct query *q);
 
+/* The numbers of what an account has and may have. */
+void iam_summary(struct query *q);
+/* None: AssumeRoleWithWebIdentity is not implemented. */
+void iam_list_providers(struct query *q);
+
 /* Changes of what is there. */
 void iam_update(struct query *q);
 void iam_update_role(struct query *q);

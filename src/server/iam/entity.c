@@ -17,10 +17,10 @@
 #include "server/iam/actions.h"
 #include "server/request/request.h"
 
-const struct entity_kind entity_user = {"user", "User", "UserName", "AIDA"};
-const struct entity_kind entity_group = {"group", "Group", "GroupName", "AGPA"};
-const struct entity_kind entity_role = {"role", "Role", "RoleName", "AROA"};
-const struct entity_kind entity_policy = {"policy", "Policy", "PolicyName", "ANPA"};
+const struct entity_kind entity_user = {"user", "User", "UserName", "AIDA", 5000};
+const struct entity_kind entity_group = {"group", "Group", "GroupName", "AGPA", 300};
+const struct entity_kind entity_role = {"role", "Role", "RoleName", "AROA", 1000};
+const struct entity_kind entity_policy = {"policy", "Policy", "PolicyName", "ANPA", 1500};
 
 const struct entity_kind *entity_kind_of(const char *action)
 {
@@ -256,6 +256,26 @@ void entity_page_end(struct query *q, const struct entity_page *page)
 		xml_element(&q->xml, "Marker", page->names[page->n - 1]);
 }
 
+/* --- quotas ---------------------------------------------------------------------------------- */
+
+static uint64_t count(struct query *q, const struct entity_kind *kind)
+{
+	const char *prefix = query_text(q, "%s/%s/", kind->word, q->account), *name;
+	json_t *record;
+	uint64_t n = 0;
+
+	json_object_foreach ((json_t *)(uintptr_t)directory_records(q->directory), name, record)
+		n += prefix && str_starts(name, prefix);
+	return n;
+}
+
+bool entity_may_add(struct query *q, const struct entity_kind *kind)
+{
+	return count(q, kind) < kind->quota ||
+	       query_fail(q, 409, "LimitExceeded", "Cannot exceed quota for %s records: %llu",
+		       kind->title, (unsigned long long)kind->quota);
+}
+
 /* --- actions --------------------------------------------------------------------------------- */
 
 /* Adds what only roles have. Returns false with the reply set. */
@@ -290,6 +310,8 @@ void iam_create(struct query *q)
 			kind->title, name);
 		return;
 	}
+	if (!entity_may_add(q, kind))
+		return;
 	entity = json_pack("{s:s,s:s,s:s,s:I}", "name", name, "path", path, "id", id, "created",
 		(json_int_t)(clock_wall_ns() / NS_PER_S));
 	if (!entity) {
@@ -436,4 +458,36 @@ void iam_delete(struct query *q)
 		query_fail(q, 409, "DeleteConflict", "Cannot delete entity, %s", left);
 	else
 		query_store(q, record, NULL);
+}
+
+/* --- the account ----------------------------------------------------------------------------- */
+
+void iam_summary(struct query *q)
+{
+	const struct {
+		const char *key;
+		uint64_t value;
+	} rows[] = {
+		{"Users", count(q, &entity_user)},
+		{"Groups", count(q, &entity_group)},
+		{"Roles", count(q, &entity_role)},
+		{"Policies", count(q, &entity_policy)},
+		{"UsersQuota", entity_user.quota},
+		{"GroupsQuota", entity_group.quota},
+		{"RolesQuota", entity_role.quota},
+		{"PoliciesQuota", entity_policy.quota},
+		{"AccessKeysPerUserQuota", ENTITY_KEYS_MAX},
+		{"AttachedPoliciesPerUserQuota", ENTITY_ATTACHED_MAX},
+		{"AttachedPoliciesPerGroupQuota", ENTITY_ATTACHED_MAX},
+		{"AttachedPoliciesPerRoleQuota", ENTITY_ATTACHED_MAX},
+	};
+
+	xml_open(&q->xml, "SummaryMap");
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		xml_open(&q->xml, "entry");
+		xml_element(&q->xml, "key", rows[i].key);
+		xml_element_u64(&q->xml, "value", rows[i].value);
+		xml_close(&q->xml, "entry");
+	}
+	xml_close(&q->xml, "SummaryMap");
 }

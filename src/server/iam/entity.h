@@ -11,6 +11,7 @@ struct entity_kind {
 	const char *title; /* of elements: "User" */
 	const char *parameter; /* with its name */
 	const char *id_prefix;
+	uint64_t quota; /* of an account, as at AWS */
 };
 
 /* The kind that the name of the action ends in, or has before "Policy" and "Policies". */
@@ -38,11 +39,16 @@ json_t *entity_copy_with(struct query *q, const json_t *entity, const char *memb
 /* Stores a changed copy, unless the change failed for lack of memory. Returns false with the reply
  * set. */
 bool entity_store(struct query *q, const char *record, json_t *copy, int failed);
+/* Returns false with the reply set if the account has as many of them as it may. */
+bool entity_may_add(struct query *q, const struct entity_kind *kind);
 /* Writes the members of an entity. */
 void entity_write(struct query *q, const struct entity_kind *kind, const json_t *entity);
 /* Returns the ARN, or NULL with the reply set. */
 const char *entity_arn(struct query *q, const struct entity_kind *kind, const json_t *entity);
-#define ENTITY_TRUST_MAX 2048 /* characters of the trust policy of a role */
+/* As at AWS. */
+#define ENTITY_KEYS_MAX	    2 /* of a user */
+#define ENTITY_ATTACHED_MAX 10 /* managed policies of one entity */
+#define ENTITY_TRUST_MAX    2048 /* characters of the trust policy of a role */
 /* Parses a document, and counts its characters other than spaces. Returns false with the reply set
  * if it is invalid, or has more than `most` with `others`. */
 bool entity_check_policy(

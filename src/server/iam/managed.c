@@ -17,7 +17,6 @@
 
 /* As at AWS. */
 #define VERSIONS_MAX 5
-#define ATTACHED_MAX 10 /* to one entity */
 #define DOCUMENT_MAX 6144 /* characters */
 
 static json_int_t now_s(void)
@@ -106,6 +105,8 @@ void iam_create_managed(struct query *q)
 			name);
 		return;
 	}
+	if (!entity_may_add(q, &entity_policy))
+		return;
 	policy = json_pack("{s:s,s:s,s:s,s:I,s:I,s:s,s:i,s:{s:{s:s,s:I}}}", "name", name, "path",
 		path, "id", id, "created", now_s(), "updated", now_s(), "default", "v1", "next", 2,
 		"versions", "v1", "document", document, "created", now_s());
@@ -389,9 +390,9 @@ static void change_attached(struct query *q, bool attach)
 			query_fail(q, 404, "NoSuchEntity", "Policy %s was not found.", arn);
 		return;
 	}
-	if (attach && json_array_size(json_object_get(entity, "attached")) >= ATTACHED_MAX) {
+	if (attach && json_array_size(json_object_get(entity, "attached")) >= ENTITY_ATTACHED_MAX) {
 		query_fail(q, 409, "LimitExceeded", "Cannot exceed quota for attached policies: %d",
-			ATTACHED_MAX);
+			ENTITY_ATTACHED_MAX);
 		return;
 	}
 	list = attached_without(entity, arn);
@@ -481,4 +482,10 @@ void iam_list_holders(struct query *q)
 	write_holders(q, &entity_user, arn);
 	write_holders(q, &entity_role, arn);
 	xml_element_bool(&q->xml, "IsTruncated", false);
+}
+
+void iam_list_providers(struct query *q)
+{
+	xml_open(&q->xml, "OpenIDConnectProviderList");
+	xml_close(&q->xml, "OpenIDConnectProviderList");
 }

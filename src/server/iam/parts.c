@@ -13,7 +13,6 @@
 #include "server/iam/actions.h"
 #include "server/iam/entity.h"
 
-#define KEYS_MAX 2 /* of a user, as at AWS */
 /* Characters of all inline policies together, as at AWS. */
 #define INLINE_USER_MAX	 2048
 #define INLINE_GROUP_MAX 5120
@@ -52,9 +51,9 @@ void iam_create_key(struct query *q)
 	secret = id ? entity_id(q, "", 40, SECRET_ALPHABET) : NULL;
 	if (!secret)
 		return;
-	if (json_object_size(json_object_get(entity, "keys")) >= KEYS_MAX) {
+	if (json_object_size(json_object_get(entity, "keys")) >= ENTITY_KEYS_MAX) {
 		query_fail(q, 409, "LimitExceeded", "Cannot exceed quota for AccessKeysPerUser: %d",
-			KEYS_MAX);
+			ENTITY_KEYS_MAX);
 		return;
 	}
 	copy = entity_copy_with(q, entity, "keys", &keys);

@@ -9,6 +9,7 @@
 #include "s3/message/messages.h"
 #include "s3/uri.h"
 #include "s3/message/xml.h"
+#include "server/access/directory.h"
 #include "server/access/owner.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"
@@ -179,6 +180,18 @@ void op_list_objects_v2(struct request *req)
 
 /* --- ListMultipartUploads -------------------------------------------------------------------- */
 
+static struct s3_owner owner_of_upload(struct request *req, const struct store_list_entry *u)
+{
+	_cleanup_(store_upload_release) struct store_upload upload = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (directory_is_shared(req->server->directory) &&
+		store_upload_get(req->server->store, req->bucket, u->key, u->etag, &upload, &err) !=
+			STORE_OK)
+		penstock_error_release(&err); /* it has ended meanwhile */
+	return owner_of_headers(req, upload.headers, upload.headers_len);
+}
+
 static void write_uploads(
 	struct request *req, struct s3_uploads *list, const struct store_list *found)
 {
@@ -203,7 +216,8 @@ static void write_uploads(
 			.checksum_algorithm = u->checksum.algorithm[0] ? u->checksum.algorithm
 								       : NULL,
 			.checksum_type = u->checksum.algorithm[0] ? u->checksum.type : NULL,
-			.initiated_ns = u->modified_ns};
+			.initiated_ns = u->modified_ns,
+			.owner = owner_of_upload(req, u)};
 	}
 	list->truncated = found->truncated;
 	list->url_encoded = list->url_encoded || !op_names_fit(found);
@@ -236,8 +250,7 @@ void op_list_uploads(struct request *req)
 	const char *id = list.upload_id_marker;
 	enum store_status status;
 
-	if (!owner_of_request_bucket(req, &list.owner) ||
-		!request_query_number(req, "max-uploads", 0, INT32_MAX, &max))
+	if (!request_query_number(req, "max-uploads", 0, INT32_MAX, &max))
 		return;
 	list.max_uploads = max > 1000 ? 1000 : (unsigned)max;
 	status = store_upload_list(req->server->store,

@@ -142,7 +142,7 @@ static void describe_sender(const struct request *req, struct s3_log_record *rec
 		record->auth_type = "QueryString";
 	else
 		return;
-	record->signature = request_has_query(req, "Signature") ? "SigV2" : "SigV4";
+	record->signature = *req->auth.access_key ? "SigV4" : "SigV2";
 	/* A sender that was refused as such is unknown. */
 	if (req->known && req->identity->owner)
 		record->requester = req->identity->is_root ? req->identity->owner->id
@@ -177,6 +177,7 @@ static void describe(struct request *req, const char *bucket, struct s3_log_reco
 		.host = request_header(req, "host"),
 		.version = req->made[0] ? req->made : req->version,
 		.time_ns = clock_wall_ns() - (now_ns - req->begun_ns),
+		.acl_required = req->acl_required,
 		.status = req->status ? (int)req->status : -1,
 		.sent = req->sent ? (int64_t)req->sent : -1,
 		.size = req->object_size,

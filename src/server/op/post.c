@@ -13,6 +13,7 @@
 #include "s3/message/xml.h"
 #include "s3/uri.h"
 #include "server/access/access.h"
+#include "server/access/auth_v2.h"
 #include "server/form/multipart.h"
 #include "server/form/policy.h"
 #include "server/op/op.h"
@@ -127,6 +128,16 @@ static bool insert_filename(struct request *req, const char *filename)
 
 /* --- the signature and the policy ------------------------------------------------------------ */
 
+static bool authenticate_v2(struct request *req)
+{
+	const char *policy = need_field(req, "policy", "policy"), *id, *signature;
+
+	return policy && (id = need_field(req, "awsaccesskeyid", "AWSAccessKeyId")) &&
+	       (signature = need_field(req, "signature", "signature")) &&
+	       auth_v2_verify_form(
+		       req, id, signature, policy, field_of(req->form, "x-amz-security-token"));
+}
+
 static bool authenticate(struct request *req)
 {
 	const struct form *form = req->form;
@@ -138,8 +149,7 @@ static bool authenticate(struct request *req)
 	if (!signer)
 		return reply_error(req, S3_E_SLOW_DOWN);
 	if (!fields.algorithm && (field_of(form, "signature") || field_of(form, "awsaccesskeyid")))
-		return reply_errorf(
-			req, S3_E_INVALID_REQUEST, "%s", sigv4_failure_message(SIGV4_UNSUPPORTED));
+		return authenticate_v2(req);
 	req->anonymous = !fields.algorithm && !field_of(form, "x-amz-signature") &&
 			 !field_of(form, "policy");
 	if (req->anonymous)

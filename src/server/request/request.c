@@ -161,3 +161,11 @@ void request_finish_by_worker(struct request *req, request_fn fn)
 	req->work = fn;
 	req->finish = finish_by_worker;
 }
+
+bool request_is_browser(const struct request *req)
+{
+	const char *accept = request_header(req, "accept");
+
+	return accept && strstr(accept, "text/html") &&
+	       (req->head || strcmp(req->method, MHD_HTTP_METHOD_GET) == 0);
+}

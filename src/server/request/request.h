@@ -120,6 +120,7 @@ struct request {
 		const char *bucket, *key, *version;
 		struct store_object *object;
 	} decided;
+	bool acl_required; /* only a list of grants allowed it */
 	bool hides_missing; /* the sender may not learn that the object is missing */
 	struct identity *identity; /* anonymous until its signature was verified */
 	struct sigv4_auth auth;

@@ -117,6 +117,10 @@ def test_users_without_policies_manage_nothing_and_unknown_actions_are_refused_b
     assert refused(client(store, "iam", key, secret).create_user, UserName="x") == "AccessDenied"
     assert refused(iam.create_login_profile, UserName="jo", Password="p") == "NotImplemented"
     assert refused(iam.put_user_policy, UserName="jo", PolicyName="p", PolicyDocument="{}") == "MalformedPolicyDocument"
+    twice = json.dumps({"Version": "2012-10-17", "Statement": [{"Sid": "a", "Effect": "Allow", "Action": "*", "Resource": "*"}] * 2})
+    assert refused(iam.put_user_policy, UserName="jo", PolicyName="p", PolicyDocument=twice) == "MalformedPolicyDocument"
+    assert iam.list_open_id_connect_providers()["OpenIDConnectProviderList"] == []
+    assert iam.get_account_summary()["SummaryMap"]["Users"] == 1
     assert refused(iam.create_user, UserName="t", Tags=[{"Key": "k", "Value": "v"}]) == "NotImplemented"
 
 
@@ -167,3 +171,20 @@ def test_a_bucket_policy_and_the_policy_of_a_user_let_another_account_in(account
     assert refused(jo.get_object, Bucket="theirs", Key="k") == "AccessDenied"
     iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy("s3:GetObject"))
     assert jo.get_object(Bucket="theirs", Key="k")["Body"].read() == b"x"
+
+
+def test_an_upload_belongs_to_the_account_that_began_it(accounts):
+    mine, theirs = client(accounts, "s3"), other(accounts, "s3")
+    mine.create_bucket(Bucket="open", ACL="public-read-write")
+    own = mine.create_multipart_upload(Bucket="open", Key="a")["UploadId"]
+    foreign = theirs.create_multipart_upload(Bucket="open", Key="b")["UploadId"]
+
+    uploads = mine.list_multipart_uploads(Bucket="open")["Uploads"]
+    assert [(found["Key"], found["Initiator"]["ID"] == OTHER["id"], found["Owner"]["ID"] == OTHER["id"]) for found in uploads] == [
+        ("a", False, False), ("b", True, True)]  # fmt: skip
+    assert refused(theirs.abort_multipart_upload, Bucket="open", Key="a", UploadId=own) == "AccessDenied"
+    assert refused(theirs.list_parts, Bucket="open", Key="a", UploadId=own) == "AccessDenied"
+    assert theirs.list_parts(Bucket="open", Key="b", UploadId=foreign)["Initiator"]["ID"] == OTHER["id"]
+    theirs.abort_multipart_upload(Bucket="open", Key="b", UploadId=foreign)
+    mine.abort_multipart_upload(Bucket="open", Key="a", UploadId=own)
+    assert "Uploads" not in mine.list_multipart_uploads(Bucket="open")

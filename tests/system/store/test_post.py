@@ -324,7 +324,7 @@ def test_a_form_without_a_signature_is_refused(wire):
     old = post(wire, [("key", "k"), ("AWSAccessKeyId", wire.access_key), ("signature", "x"), ("policy", "e30="), ("file", "text", "f")])
 
     assert (anonymous.status, anonymous.code) == (403, "AccessDenied")
-    assert (old.status, old.code) == (400, "InvalidRequest")
+    assert (old.status, old.code) == (403, "SignatureDoesNotMatch")
 
 
 def test_a_missing_bucket_is_only_named_to_those_with_keys(wire):

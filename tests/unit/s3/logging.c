@@ -106,7 +106,8 @@ static void a_line_has_the_fields_of_aws(void **state)
 		.sent = 113,
 		.size = 7,
 		.total_ms = 5,
-		.turn_around_ms = 0};
+		.turn_around_ms = 0,
+		.acl_required = true};
 	const struct s3_log_record least = {.owner = "O",
 		.bucket = "b",
 		.method = "GET",
@@ -124,7 +125,7 @@ static void a_line_has_the_fields_of_aws(void **state)
 	assert_string_equal(buf_str(&out),
 		"O b [06/Feb/2019:00:00:38 +0000] 127.0.0.1 R I REST.GET.OBJECT a%20b%C3%BC/c "
 		"\"GET /b/a%20b?x=%22 HTTP/1.1\" 404 NoSuchKey 113 7 5 0 \"http://r\" "
-		"\"a %22b%22%0A%5C\" null - SigV4 - AuthHeader h:1 - - -\n");
+		"\"a %22b%22%0A%5C\" null - SigV4 - AuthHeader h:1 - - Yes\n");
 	buf_clear(&out);
 	s3_log_write(&out, &least);
 	assert_string_equal(buf_str(&out),

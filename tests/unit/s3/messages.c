@@ -190,7 +190,8 @@ static void a_document_longer_than_the_limit_is_refused(void **state)
 static void uploads_and_parts_come_back_as_they_were(void **state)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
-	struct s3_upload upload = {.key = "a b", .upload_id = "id+/=", .initiated_ns = 1000000};
+	struct s3_upload upload = {
+		.key = "a b", .upload_id = "id+/=", .initiated_ns = 1000000, .owner = {"o", NULL}};
 	const char *prefixes[] = {"p/"};
 	struct s3_uploads uploads = {.bucket = "b",
 		.url_encoded = true,
@@ -198,7 +199,6 @@ static void uploads_and_parts_come_back_as_they_were(void **state)
 		.next_key_marker = "k m",
 		.next_upload_id_marker = "u",
 		.max_uploads = 7,
-		.owner = {"o", NULL},
 		.uploads = &upload,
 		.n_uploads = 1,
 		.prefixes = prefixes,

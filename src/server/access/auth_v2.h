@@ -1,0 +1,22 @@
+/*
+ * Signature Version 2, HMAC-SHA1: presigned URLs (AWSAccessKeyId, Expires and Signature in the
+ * query), the only kind that s3cmd makes; "Authorization: AWS KEY:SIGNATURE"; and forms of old
+ * uploaders. AWS's "Signing and authenticating REST requests (Signature Version 2)" defines it.
+ * The signature covers neither the body nor most headers, so version 4 is better.
+ */
+#ifndef SERVER_ACCESS_AUTH_V2_H
+#define SERVER_ACCESS_AUTH_V2_H
+
+#include <stdbool.h>
+
+struct request;
+
+/* Returns true if a URL or a header is signed so. */
+bool auth_v2_is(const struct request *req);
+/* Sets the identity. Returns false with a reply set. */
+bool auth_v2_verify(struct request *req);
+/* The same for a form: `policy` is its field. */
+bool auth_v2_verify_form(struct request *req, const char *access_key_id, const char *signature,
+	const char *policy, const char *token);
+
+#endif
