@@ -112,7 +112,7 @@ static bool check_signature(struct request *req, const char *date, const char *s
 		return reply_errorf(req, S3_E_ACCESS_DENIED,
 			"Signature Version 2 does not sign '%s'; use version 4", sub);
 	return is_signed_with(req, date, "", signature) ||
-	       (*req->bucket && !strchr(req->path + 1, '/') &&
+	       (req->path[1] && !strchr(req->path + 1, '/') &&
 		       is_signed_with(req, date, "/", signature)) ||
 	       reply_error(req, S3_E_SIGNATURE_DOES_NOT_MATCH);
 }

@@ -51,6 +51,8 @@ def send(store, method, target, headers, body=None):
 
 
 def test_requests_with_a_header(store, old):
+    old.create_bucket(Bucket="made")
+    old.head_bucket(Bucket="made")
     old.put_object(Bucket="bkt", Key="a b/ä", Body=b"x", Metadata={"m": "v"}, ContentType="text/plain")
     assert old.get_object(Bucket="bkt", Key="a b/ä", ResponseContentType="x/y")["ContentType"] == "x/y"
     assert [found["Key"] for found in store.client.list_objects_v2(Bucket="bkt")["Contents"]] == ["a b/ä"]
