@@ -81,7 +81,8 @@ static const struct {
 };
 
 /* Parameters of features that this store does not have; they are refused and not ignored. */
-static const char *const refused[] = {"PermissionsBoundary", "Tags.member.1.Key"};
+static const char *const refused[] = {"PermissionsBoundary", "SerialNumber", "SourceIdentity",
+	"Tags.member.1.Key", "TokenCode", "TransitiveTagKeys.member.1"};
 
 /* As at AWS, a session of a user manages nothing. */
 static bool may_manage(struct query *q)

@@ -101,8 +101,11 @@ bool query_may(struct query *q, const char *action, const char *resource)
 		.caller = &caller,
 		.values = query_values,
 		.cookie = q};
-	enum policy_result result = resource ? identity_evaluate(q->who, &question) : POLICY_FAILED;
+	enum policy_result result;
 
+	if (!action || !resource) /* out of memory: the reply is set */
+		return false;
+	result = identity_evaluate(q->who, &question);
 	if (result == POLICY_FAILED)
 		return query_fail(q, 503, "ServiceUnavailable", "Try again");
 	return result == POLICY_ALLOW ||

@@ -107,7 +107,11 @@ void iam_update(struct query *q)
 		query_no_memory(q);
 		return;
 	}
-	rename_entity(q, record, to, copy);
+	/* Policies name entities by their ARN, so the sender has to have rights at both. */
+	if (query_may(q, query_text(q, "iam:%s", q->action), entity_arn(q, kind, copy)))
+		rename_entity(q, record, to, copy);
+	else
+		json_decref(copy);
 }
 
 void iam_update_role(struct query *q)

@@ -118,11 +118,13 @@ def test_users_manage_what_their_policies_allow(store):
     iam.create_user(UserName="ann", Path="/team/")
     iam.create_user(UserName="bob")
     iam.put_user_policy(UserName="jo", PolicyName="team", PolicyDocument=policy(
-        "iam:CreateUser", "iam:CreateAccessKey", "iam:GetUser", resource="arn:aws:iam::000000000000:user/team/*"))  # fmt: skip
+        "iam:CreateUser", "iam:CreateAccessKey", "iam:GetUser", "iam:UpdateUser", resource="arn:aws:iam::000000000000:user/team/*"))  # fmt: skip
 
     jo.create_access_key(UserName="ann")
     jo.create_user(UserName="eve", Path="/team/")
     assert jo.get_user(UserName="ann")["User"]["Path"] == "/team/"
+    jo.update_user(UserName="eve", NewUserName="eva")
+    assert refused(jo.update_user, UserName="eva", NewPath="/") == "AccessDenied"
     assert refused(jo.create_access_key, UserName="bob") == "AccessDenied"
     assert refused(jo.create_access_key) == "AccessDenied"
     assert refused(jo.create_user, UserName="mallory") == "AccessDenied"

@@ -158,6 +158,8 @@ def test_limits_of_a_session(store):
     iam.update_role(RoleName="reader", MaxSessionDuration=7200, Description="longer")
     session = sts.assume_role(DurationSeconds=7200, **arguments)["Credentials"]
     assert iam.get_role(RoleName="reader")["Role"]["Description"] == "longer"
+    assert refused(sts.assume_role, SerialNumber="arn:aws:iam::000000000000:mfa/x", TokenCode="123456", **arguments) == "NotImplemented"
+    assert refused(sts.assume_role, Tags=[{"Key": "a", "Value": "b"}], **arguments) == "NotImplemented"
     assert refused(sts.assume_role, Policy="{}", **arguments) == "MalformedPolicyDocument"
     assert refused(sts.assume_role, PolicyArns=[{"arn": "arn:aws:iam::000000000000:policy/none"}], **arguments) == "MalformedPolicyDocument"
     assert refused(sts.assume_role, RoleArn=arn, RoleSessionName="a name") == "ValidationError"
