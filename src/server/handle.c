@@ -12,7 +12,7 @@
 #include "base/str.h"
 #include "s3/uri.h"
 #include "server/access/access.h"
-#include "server/access/directory.h"
+#include "server/directory/directory.h"
 #include "server/iam/query.h"
 #include "server/monitor/metrics.h"
 #include "server/op/op.h"

@@ -27,7 +27,7 @@
 #include "server/bucket/access_log.h"
 #include "server/bucket/lifecycle.h"
 #include "server/bucket/notifier.h"
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 #include "server/request/account.h"
 #include "server/request/headers.h"
 #include "server/server.h"

@@ -3,7 +3,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "server/access/auth_v2.h"
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "s3/date.h"
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "server/access/directory.h"
-#include "server/access/identity.h"
+#include "server/directory/directory.h"
+#include "server/directory/identity.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"
 #include "store/header.h"

@@ -12,7 +12,7 @@
 #include "base/thread.h"
 #include "s3/access/acl.h"
 #include "server/access/grants.h"
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 #include "server/request/request.h"
 
 /* Buckets whose settings are kept; of two with the same slot the last one is. */

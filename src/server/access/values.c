@@ -15,7 +15,7 @@
 #include "s3/message/tags.h"
 #include "s3/uri.h"
 #include "server/access/access.h"
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 #include "server/request/request.h"
 #include "server/request/tags.h"
 

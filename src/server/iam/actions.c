@@ -8,7 +8,7 @@
 #include "base/str.h"
 #include "s3/message/xml.h"
 #include "s3/sum/checksum.h"
-#include "server/access/directory.h"
+#include "server/directory/directory.h"
 #include "server/iam/entity.h"
 #include "server/iam/query.h"
 #include "server/request/body.h"

@@ -12,8 +12,8 @@
 #include "s3/access/policy.h"
 #include "s3/message/xml.h"
 #include "s3/uri.h"
-#include "server/access/directory.h"
-#include "server/access/record.h"
+#include "server/directory/directory.h"
+#include "server/directory/record.h"
 #include "server/iam/actions.h"
 #include "server/request/request.h"
 

@@ -1,5 +1,5 @@
 /* Managed policies, their versions, and the entities that they are attached to. */
-#include "server/access/managed.h"
+#include "server/directory/managed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "base/str.h"
 #include "s3/message/xml.h"
 #include "s3/uri.h"
-#include "server/access/directory.h"
-#include "server/access/record.h"
+#include "server/directory/directory.h"
+#include "server/directory/record.h"
 #include "server/iam/actions.h"
 #include "server/iam/entity.h"
 #include "server/request/request.h"
@@ -36,8 +36,10 @@ static const json_t *find_policy(struct query *q, const char **arn, const char *
 		return NULL;
 	found = record_by_arn(directory_records(q->directory), *arn, record);
 	if (found && str_starts(*record, "policy/") &&
-		strcmp(record_account(*record).number, q->account) == 0)
-		return found;
+		strcmp(record_account(*record).number, q->account) == 0) {
+		*record = query_text(q, "%s", *record);
+		return *record ? found : NULL;
+	}
 	if (managed_builtin_find(*arn))
 		query_fail(q, 403, "AccessDenied", "The policy %s cannot be changed", *arn);
 	else

@@ -11,7 +11,7 @@
 #include "s3/message/xml.h"
 #include "s3/uri.h"
 #include "server/access/access.h"
-#include "server/access/directory.h"
+#include "server/directory/directory.h"
 #include "server/access/values.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"

@@ -8,10 +8,10 @@
 #include "s3/access/policy.h"
 #include "s3/json.h"
 #include "s3/message/xml.h"
-#include "server/access/directory.h"
-#include "server/access/managed.h"
-#include "server/access/record.h"
-#include "server/access/session.h"
+#include "server/directory/directory.h"
+#include "server/directory/managed.h"
+#include "server/directory/record.h"
+#include "server/directory/session.h"
 #include "server/iam/actions.h"
 #include "server/iam/entity.h"
 #include "server/request/reply.h"
@@ -158,7 +158,7 @@ void sts_assume_role(struct query *q)
 	uint64_t seconds = 3600, most;
 	json_t *terms;
 
-	if (q->failed)
+	if (!name)
 		return;
 	if (strlen(name) < 2 || !entity_is_name(name, 64)) {
 		query_fail(q, 400, "ValidationError",
@@ -175,6 +175,9 @@ void sts_assume_role(struct query *q)
 	if (q->who->kind == IDENTITY_ROLE)
 		most = ROOT_SESSION_MAX_S;
 	if (!query_number(q, "DurationSeconds", SESSION_MIN_S, most, &seconds))
+		return;
+	record = query_text(q, "%s", record); /* the key of sessions may be made next */
+	if (!record)
 		return;
 	terms = json_pack(
 		"{s:s,s:s,s:s}", "record", record, "id", record_text(role, "id"), "name", name);

@@ -4,8 +4,8 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "server/access/directory.h"
-#include "server/access/record.h"
+#include "server/directory/directory.h"
+#include "server/directory/record.h"
 #include "server/iam/actions.h"
 #include "server/iam/entity.h"
 #include "server/request/reply.h"

@@ -5,7 +5,7 @@
 
 #include "base/cleanup.h"
 #include "s3/access/acl.h"
-#include "server/access/directory.h"
+#include "server/directory/directory.h"
 #include "server/access/grants.h"
 #include "server/access/settings.h"
 #include "server/request/reply.h"

@@ -10,7 +10,7 @@
 #include "s3/uri.h"
 #include "s3/message/xml.h"
 #include "server/access/grants.h"
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 #include "server/access/owner.h"
 #include "server/access/settings.h"
 #include "server/access/access.h"

@@ -9,7 +9,7 @@
 #include "s3/message/messages.h"
 #include "s3/uri.h"
 #include "s3/message/xml.h"
-#include "server/access/directory.h"
+#include "server/directory/directory.h"
 #include "server/access/owner.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"

@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "s3/bucket/logging.h"
 #include "s3/uri.h"
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 #include "server/access/owner.h"
 #include "server/bucket/access_log.h"
 #include "server/monitor/log_file.h"

@@ -5,7 +5,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "s3/bucket/notification.h"
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 #include "server/bucket/notifier.h"
 #include "server/op/op.h"
 #include "server/request/reply.h"

@@ -17,7 +17,7 @@
 #include "server/form/multipart.h"
 #include "server/form/policy.h"
 #include "server/op/op.h"
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 #include "server/access/grants.h"
 #include "server/request/framing.h"
 #include "server/request/headers.h"

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 #include "server/request/hash.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"

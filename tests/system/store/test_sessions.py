@@ -147,6 +147,7 @@ def test_roles_are_assumed_by_those_that_their_trust_policy_names(accounts):  # 
     assert refused(sts.assume_role, RoleArn=foreign, ExternalId="guessed", **arguments) == "AccessDenied"
     assert refused(sts.assume_role, RoleArn=named, **arguments) == "AccessDenied"
     session = sts.assume_role(RoleArn=foreign, ExternalId="agreed", **arguments)
+    assert session["AssumedRoleUser"]["Arn"] == "arn:aws:sts::000000000000:assumed-role/foreign/work"
     assert session_client(accounts, "sts", session["Credentials"]).get_caller_identity()["Account"] == "000000000000"
 
 

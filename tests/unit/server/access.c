@@ -11,8 +11,8 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "server/access/access.h"
-#include "server/access/directory.h"
-#include "server/access/identity.h"
+#include "server/directory/directory.h"
+#include "server/directory/identity.h"
 #include "server/access/settings.h"
 #include "server/request/request.h"
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 
 #define POLICY(effect, action)                                                                     \
 	"{\"Version\":\"2012-10-17\",\"Statement\":{\"Effect\":\"" effect                          \

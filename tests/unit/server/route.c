@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/fs.h"
-#include "server/access/directory.h"
+#include "server/directory/directory.h"
 #include "server/access/settings.h"
 #include "server/op/op.h"
 #include "server/request/request.h"

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "s3/sum/checksum.h"
-#include "server/access/session.h"
+#include "server/directory/session.h"
 
 static const struct session_key key = {{1, 2, 3}}, other = {{3, 2, 1}};
 

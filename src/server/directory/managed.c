@@ -1,10 +1,10 @@
-#include "server/access/managed.h"
+#include "server/directory/managed.h"
 
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "server/access/record.h"
+#include "server/directory/record.h"
 
 #define ALLOWS(actions)                                                                            \
 	"{\"Version\":\"2012-10-17\",\"Statement\":[{\"Effect\":\"Allow\",\"Action\":" actions     \

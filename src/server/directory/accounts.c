@@ -1,4 +1,4 @@
-#include "server/access/accounts.h"
+#include "server/directory/accounts.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "base/str.h"
 #include "s3/json.h"
 #include "s3/sign/sigv4.h"
-#include "server/access/directory.h"
+#include "server/directory/directory.h"
 
 static int invalid(const char *path, size_t i, const char *reason, struct penstock_error *err)
 {

@@ -17,8 +17,8 @@
  *	"policy", "arns"	the policies of the session, if there are any
  *	"issued", "expires"	in seconds
  */
-#ifndef SERVER_ACCESS_SESSION_H
-#define SERVER_ACCESS_SESSION_H
+#ifndef SERVER_DIRECTORY_SESSION_H
+#define SERVER_DIRECTORY_SESSION_H
 
 #include <jansson.h>
 #include <stdint.h>

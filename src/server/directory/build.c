@@ -1,4 +1,4 @@
-#include "server/access/build.h"
+#include "server/directory/build.h"
 
 #include <string.h>
 
@@ -6,8 +6,8 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "server/access/managed.h"
-#include "server/access/record.h"
+#include "server/directory/managed.h"
+#include "server/directory/record.h"
 
 /* Returns a text of the identity, or NULL if out of memory. */
 static const char *own(struct identity *identity, const char *text)

@@ -1,11 +1,11 @@
 /* Identities from the records of the directory. */
-#ifndef SERVER_ACCESS_BUILD_H
-#define SERVER_ACCESS_BUILD_H
+#ifndef SERVER_DIRECTORY_BUILD_H
+#define SERVER_DIRECTORY_BUILD_H
 
 #include <jansson.h>
 
 #include "s3/message/errors.h"
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 
 struct build_source {
 	const json_t *records;
@@ -13,7 +13,7 @@ struct build_source {
 	const struct account_info *owner;
 	const char *access_key_id;
 	const char *secret_access_key; /* NULL if it is in the record */
-	/* The terms of a temporary key (server/access/session.h), and its token; else NULL. */
+	/* The terms of a temporary key (server/directory/session.h), and its token; else NULL. */
 	const json_t *session;
 	const char *token;
 };

@@ -15,16 +15,16 @@
  * "policy"; names are in lower case there, because they are unique regardless of case.
  * docs/decisions/access-identities.md describes their members.
  */
-#ifndef SERVER_ACCESS_DIRECTORY_H
-#define SERVER_ACCESS_DIRECTORY_H
+#ifndef SERVER_DIRECTORY_DIRECTORY_H
+#define SERVER_DIRECTORY_DIRECTORY_H
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "s3/message/errors.h"
-#include "server/access/identity.h"
-#include "server/access/session.h"
+#include "server/directory/identity.h"
+#include "server/directory/session.h"
 
 struct directory;
 struct penstock_error;
@@ -62,9 +62,9 @@ const struct account_info *directory_account_by_email(
 void directory_begin(struct directory *directory);
 void directory_end(struct directory *directory);
 
-/* Between begin and end: returns a record, or NULL. */
+/* Between begin and end: returns a record, which is valid until it is changed, or NULL. */
 const json_t *directory_get(const struct directory *directory, const char *name);
-/* Between begin and end: all records by name, in no order. */
+/* Between begin and end: all records by name, in no order; valid until the next change. */
 const json_t *directory_records(const struct directory *directory);
 /* Between begin and end: returns the name of the record with an access key, or NULL. */
 const char *directory_key_holder(const struct directory *directory, const char *access_key_id);

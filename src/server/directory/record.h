@@ -1,10 +1,10 @@
 /* Records of the directory: their names, members and ARNs. */
-#ifndef SERVER_ACCESS_RECORD_H
-#define SERVER_ACCESS_RECORD_H
+#ifndef SERVER_DIRECTORY_RECORD_H
+#define SERVER_DIRECTORY_RECORD_H
 
 #include <jansson.h>
 
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 
 struct record_account {
 	char number[STORE_OWNER_SIZE];
@@ -14,7 +14,8 @@ struct record_account record_account(const char *name);
 /* Returns a text, or "" if the record, which may be NULL, lacks it. */
 const char *record_text(const json_t *record, const char *member);
 /* Finds the user, group, role or policy that an ARN names, "arn:aws:iam::NUMBER:KIND/path/name",
- * and the name of its record, which may be NULL. Returns NULL if it is missing. */
+ * and the name of its record, which may be NULL and is valid until the next change. Returns NULL if
+ * it is missing. */
 const json_t *record_by_arn(const json_t *records, const char *arn, const char **name);
 
 #endif

@@ -1,4 +1,4 @@
-#include "server/access/record.h"
+#include "server/directory/record.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "server/access/directory.h"
+#include "server/directory/directory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "server/access/build.h"
-#include "server/access/record.h"
+#include "server/directory/build.h"
+#include "server/directory/record.h"
 
 /* An identity that was used lately, by its access key. */
 struct entry {

@@ -6,8 +6,8 @@
  * "updated", "default" (the version that counts), "next" (the number of the next version) and
  * "versions", an object of "v1", … with "document" and "created".
  */
-#ifndef SERVER_ACCESS_MANAGED_H
-#define SERVER_ACCESS_MANAGED_H
+#ifndef SERVER_DIRECTORY_MANAGED_H
+#define SERVER_DIRECTORY_MANAGED_H
 
 #include <jansson.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
  * A file of the operator with accounts: a JSON array of objects with the members "number", "name",
  * "access_key_id" and "secret_access_key", and, if wanted, "id" (the canonical id) and "email".
  */
-#ifndef SERVER_ACCESS_ACCOUNTS_H
-#define SERVER_ACCESS_ACCOUNTS_H
+#ifndef SERVER_DIRECTORY_ACCOUNTS_H
+#define SERVER_DIRECTORY_ACCOUNTS_H
 
 struct directory;
 struct penstock_error;

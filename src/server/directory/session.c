@@ -1,4 +1,4 @@
-#include "server/access/session.h"
+#include "server/directory/session.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

@@ -8,8 +8,8 @@
  *	if (who->is_root && strcmp(who->account, bucket_account) == 0)
  *		... all is allowed ...
  */
-#ifndef SERVER_ACCESS_IDENTITY_H
-#define SERVER_ACCESS_IDENTITY_H
+#ifndef SERVER_DIRECTORY_IDENTITY_H
+#define SERVER_DIRECTORY_IDENTITY_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -90,7 +90,7 @@ bool identity_add_document(
 enum policy_result identity_evaluate(
 	const struct identity *identity, const struct policy_question *question);
 /* Returns the identity as policies know it; it lives as long as that. */
-struct policy_caller identity_caller(const struct identity *identity);
+struct policy_caller identity_caller(const struct identity *who);
 /* Returns true if the policies of the session do not allow what another account, or the policy of
  * a bucket, grants to the identity. */
 bool identity_is_limited(const struct identity *identity, const struct policy_question *question);

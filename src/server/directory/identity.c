@@ -1,4 +1,4 @@
-#include "server/access/identity.h"
+#include "server/directory/identity.h"
 
 #include <stdlib.h>
 #include <string.h>
