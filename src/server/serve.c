@@ -37,6 +37,8 @@
 #define IDLE_MS 2500
 /* Interval of the check for users. */
 #define LOOK_MS 100
+/* Interval of the check for a new certificate. */
+#define TLS_MS 2000
 /* Interval of the check for unfinished uploads, unless a quarter of their maximum age is
  * shorter. */
 #define EXPIRE_MS (3600 * 1000)
@@ -170,6 +172,15 @@ static void reopen_log(struct owner *owner)
 		log_warn("%s", err.message ? err.message : "out of memory");
 }
 
+static void renew_tls(struct owner *owner, bool forced)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (owner->options->tls_cert && server_renew_tls(owner->server, forced, &err) < 0)
+		log_warn("%s; the certificate that was read before is still used",
+			err.message ? err.message : "out of memory");
+}
+
 static void wait_for_end(struct owner *owner, const sigset_t *signals)
 {
 	int64_t busy_ms = clock_monotonic_ms(), expire_ms = 0;
@@ -180,17 +191,21 @@ static void wait_for_end(struct owner *owner, const sigset_t *signals)
 
 		if (owner->options->embedded && ms > LOOK_MS)
 			ms = LOOK_MS;
+		if (owner->options->tls_cert && ms > TLS_MS)
+			ms = TLS_MS;
 		look = (struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * NS_PER_MS};
 		switch (sigtimedwait(signals, NULL, &look)) {
 		case SIGHUP:
 			reopen_log(owner);
+			renew_tls(owner, true);
 			continue;
 		case -1:
+			renew_tls(owner, false);
 			break;
 		default:
 			return;
 		}
-		if (errno == EAGAIN && owner->options->embedded && may_leave(owner, &busy_ms))
+		if (owner->options->embedded && may_leave(owner, &busy_ms))
 			return;
 	}
 }
@@ -324,7 +339,9 @@ static int start(struct owner *owner, struct penstock_error *err)
 				.metrics_port = o->metrics_port,
 				.access_key_id = owner->account.access_key_id,
 				.secret_access_key = owner->account.secret_access_key,
-				.accounts = o->accounts},
+				.accounts = o->accounts,
+				.tls_cert = o->tls_cert,
+				.tls_key = o->tls_key},
 			err);
 	if (rc == 0)
 		rc = write_owner(owner, err);
@@ -340,7 +357,7 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
-	if (options->log_file)
+	if (options->log_file || options->tls_cert)
 		sigaddset(&signals, SIGHUP);
 	/* Permanently: a second signal must not cut the orderly exit short. */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);

@@ -18,7 +18,8 @@ struct serve_options {
 	int64_t upload_age_ms;
 	int64_t log_interval_ms; /* between two deliveries of access logs */
 	int drain_ms; /* for requests in flight to end after SIGTERM */
-	const char *log_file; /* of struct server_options, like the next two */
+	const char *log_file; /* of struct server_options, like the next four */
+	const char *tls_cert, *tls_key;
 	const char *metrics_address;
 	uint16_t metrics_port;
 	int64_t lifecycle_day_ms; /* length of a day of lifecycle rules */
@@ -30,7 +31,7 @@ struct serve_options {
 /*
  * Prints "listening on URL" once it accepts requests, and notifies systemd if that has started it;
  * a socket that systemd passes takes the place of the address. SIGHUP reopens the access log if
- * there is one. Returns 0 after SIGTERM or SIGINT, when the
+ * there is one, and reads the certificate again. Returns 0 after SIGTERM or SIGINT, when the
  * requests in progress have ended. Must be called before the process has other threads; both
  * signals stay blocked.
  */

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -31,6 +32,10 @@
 #include "server/request/hash.h"
 #include "server/request/request.h"
 #include "server/request/workers.h"
+#include "server/tls.h"
+
+/* As GnuTLS reads it. */
+static char tls_priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
 static void signer_free(void *arg)
 {
@@ -46,10 +51,13 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *t
 	return strlen(text);
 }
 
+/* The last line of libmicrohttpd in this thread, which has the reason of a failed start. */
+static _Thread_local char last_log[512];
+
 static void mhd_log(void *cls, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 static void mhd_log(void *cls, const char *fmt, va_list ap)
 {
-	char line[512];
+	char line[sizeof(last_log)];
 	size_t len;
 
 	(void)cls;
@@ -57,6 +65,7 @@ static void mhd_log(void *cls, const char *fmt, va_list ap)
 	len = strcspn(line, "\n");
 	line[len] = '\0';
 	log_debug("store server: %s", line);
+	memcpy(last_log, line, sizeof(last_log));
 }
 
 static int listen_failed(const char *address, uint16_t port, int e, struct penstock_error *err)
@@ -98,8 +107,8 @@ static int open_socket(const char *address, uint16_t port, struct penstock_error
 	return take_fd(fd);
 }
 
-/* Returns "http://ADDRESS:PORT" of a listening socket. */
-static int url_of(int fd, char **url, struct penstock_error *err)
+/* Returns "SCHEME://ADDRESS:PORT" of a listening socket. */
+static int url_of(int fd, const char *scheme, char **url, struct penstock_error *err)
 {
 	struct sockaddr_in6 bound = {0}; /* the port of an IPv4 address is at the same offset */
 	const struct sockaddr_in *v4 = (const struct sockaddr_in *)&bound;
@@ -111,10 +120,10 @@ static int url_of(int fd, char **url, struct penstock_error *err)
 		return error_errno(err, errno, "cannot get the port");
 	port = ntohs(bound.sin6_port);
 	if (bound.sin6_family == AF_INET && inet_ntop(AF_INET, &v4->sin_addr, text, sizeof(text)))
-		*url = str_printf("http://%s:%u", text, port);
+		*url = str_printf("%s://%s:%u", scheme, text, port);
 	else if (bound.sin6_family == AF_INET6 &&
 		 inet_ntop(AF_INET6, &bound.sin6_addr, text, sizeof(text)))
-		*url = str_printf("http://[%s]:%u", text, port);
+		*url = str_printf("%s://[%s]:%u", scheme, text, port);
 	else
 		return error_set(err, PENSTOCK_E_INVALID, "the inherited socket is not one of TCP");
 	return *url ? 0 : error_memory(err);
@@ -122,6 +131,15 @@ static int url_of(int fd, char **url, struct penstock_error *err)
 
 _Static_assert(offsetof(struct sockaddr_in6, sin6_port) == offsetof(struct sockaddr_in, sin_port),
 	"the port is at the same offset");
+
+/* A daemon at the TCP port. With a new certificate another one takes its place, and it serves its
+ * connections until they end. */
+struct port {
+	struct server *server;
+	struct MHD_Daemon *daemon;
+	atomic_uint open; /* connections */
+	struct port *next; /* older */
+};
 
 static void count_connection(struct server *server, enum MHD_ConnectionNotificationCode what)
 {
@@ -152,13 +170,17 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **m
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
 		connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-	struct server *server = cls;
+	struct port *port = cls;
 
-	count_connection(server, what);
-	if (what == MHD_CONNECTION_NOTIFY_CLOSED)
-		connections_closed(server->connections, *mine);
-	else if (info)
-		*mine = connections_opened(server->connections, info->connect_fd);
+	count_connection(port->server, what);
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+		connections_closed(port->server->connections, *mine);
+		atomic_fetch_sub(&port->open, 1);
+		return;
+	}
+	atomic_fetch_add(&port->open, 1);
+	if (info)
+		*mine = connections_opened(port->server->connections, info->connect_fd);
 }
 
 /* A request takes one more descriptor than its connection while it is in flight: a quarter is left
@@ -174,23 +196,28 @@ static unsigned connection_limit(void)
 }
 
 /* Takes over `fd`. If it fails libmicrohttpd does not report if it has closed `fd`, so it is not
- * closed again. */
-static struct MHD_Daemon *start_daemon(
-	struct server *server, int fd, MHD_NotifyConnectionCallback notify, unsigned limit)
+ * closed again. `cookie` is that of `notify`; `tls` may be NULL. */
+static struct MHD_Daemon *start_daemon(struct server *server, int fd,
+	MHD_NotifyConnectionCallback notify, void *cookie, unsigned limit, const struct tls *tls)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	unsigned loops = cpus < 2		     ? 2
 			 : cpus > LIMIT_SERVER_LOOPS ? LIMIT_SERVER_LOOPS
 						     : (unsigned)cpus;
+	struct MHD_OptionItem secure[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, tls ? tls->cert : NULL},
+		{MHD_OPTION_HTTPS_MEM_KEY, 0, tls ? tls->key : NULL},
+		{MHD_OPTION_HTTPS_PRIORITIES, 0, tls_priorities}, {MHD_OPTION_END, 0, NULL}};
 
+	last_log[0] = '\0';
 	return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_TURBO |
-					MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG,
+					MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+					(tls ? MHD_USE_TLS : 0),
 		0, NULL, NULL, request_handle, server, MHD_OPTION_EXTERNAL_LOGGER, mhd_log, NULL,
-		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, loops,
-		MHD_OPTION_CONNECTION_LIMIT, limit,
+		MHD_OPTION_ARRAY, tls ? secure : &secure[3], MHD_OPTION_LISTEN_SOCKET, fd,
+		MHD_OPTION_THREAD_POOL_SIZE, loops, MHD_OPTION_CONNECTION_LIMIT, limit,
 		/* Half, so that one address leaves room for others; not for Unix sockets. */
 		MHD_OPTION_PER_IP_CONNECTION_LIMIT, limit / 2, MHD_OPTION_NOTIFY_CONNECTION, notify,
-		server, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)LIMIT_SERVER_CONNECTION,
+		cookie, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)LIMIT_SERVER_CONNECTION,
 		MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)(16 * KIB),
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_SERVER_IDLE_SECONDS,
 		MHD_OPTION_URI_LOG_CALLBACK, request_new, server, MHD_OPTION_STRICT_FOR_CLIENT,
@@ -199,17 +226,99 @@ static struct MHD_Daemon *start_daemon(
 		NULL, MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
 }
 
+/* Starts a daemon at a listening socket, which it takes over, and makes it the current one. */
+static int open_port(
+	struct server *server, int fd, const struct tls *tls, struct penstock_error *err)
+{
+	struct port *port = calloc(1, sizeof(*port));
+
+	if (!port) {
+		close(fd);
+		return error_memory(err);
+	}
+	port->server = server;
+	port->daemon = start_daemon(server, fd, on_connection, port, connection_limit(), tls);
+	if (!port->daemon) {
+		free(port);
+		if (tls)
+			return error_set(err, PENSTOCK_E_INVALID,
+				"cannot serve TLS with '%s' and '%s': %s", server->tls_cert,
+				server->tls_key, *last_log ? last_log : "unknown reason");
+		return error_set(err, PENSTOCK_E_IO, "cannot start the HTTP server");
+	}
+	port->next = server->port;
+	server->port = port;
+	return 0;
+}
+
 static int start_port(struct server *server, int fd, struct penstock_error *err)
 {
-	unsigned limit = connection_limit();
-	int rc = connections_start(&server->connections, limit, err);
+	int rc = connections_start(&server->connections, connection_limit(), err);
 
+	if (rc == 0 && server->tls_cert)
+		rc = tls_load(&server->tls, server->tls_cert, server->tls_key, err);
+	if (rc == 0)
+		return open_port(server, fd, server->tls, err);
+	close(fd);
+	return rc;
+}
+
+/* --- new certificates ------------------------------------------------------------------------ */
+
+/* Stops the daemons of older certificates that have no connections any more. */
+static void close_old_ports(struct server *server)
+{
+	struct port **at = &server->port->next;
+
+	while (*at) {
+		struct port *port = *at;
+
+		if (atomic_load(&port->open)) {
+			at = &port->next;
+			continue;
+		}
+		*at = port->next;
+		MHD_stop_daemon(port->daemon);
+		free(port);
+	}
+}
+
+/* The new daemon starts first, at the same socket: if it cannot, the old one goes on. */
+static int renew(struct server *server, struct tls *tls, struct penstock_error *err)
+{
+	struct port *old = server->port;
+	const union MHD_DaemonInfo *info = MHD_get_daemon_info(
+		old->daemon, MHD_DAEMON_INFO_LISTEN_FD);
+	int fd = info ? fcntl(info->listen_fd, F_DUPFD_CLOEXEC, 0) : -1, rc;
+
+	if (fd < 0)
+		return error_errno(err, errno, "cannot use the new certificate");
+	rc = open_port(server, fd, tls, err);
+	if (rc == 0)
+		close(MHD_quiesce_daemon(old->daemon));
+	return rc;
+}
+
+int server_renew_tls(struct server *server, bool forced, struct penstock_error *err)
+{
+	struct tls *tls = NULL;
+	int rc;
+
+	close_old_ports(server);
+	if (!forced && !tls_changed(server->tls, server->tls_cert, server->tls_key))
+		return 0;
+	rc = tls_load(&tls, server->tls_cert, server->tls_key, err);
+	if (rc == 0)
+		rc = renew(server, tls, err);
 	if (rc < 0) {
-		close(fd);
+		tls_free(tls);
+		tls_note(server->tls, server->tls_cert, server->tls_key);
 		return rc;
 	}
-	server->daemon = start_daemon(server, fd, on_connection, limit);
-	return server->daemon ? 0 : error_set(err, PENSTOCK_E_IO, "cannot start the HTTP server");
+	tls_free(server->tls);
+	server->tls = tls;
+	log_info("the certificate in '%s' is used from now on", server->tls_cert);
+	return 0;
 }
 
 /* Opens a second socket in addition to that of the loopback; if that fails, TCP is enough. */
@@ -224,7 +333,8 @@ static void start_near(struct server *server, int tcp)
 	fd = near_listen((struct sockaddr *)&bound, &server->near_name);
 	if (fd < 0)
 		return;
-	server->near = start_daemon(server, fd, on_near_connection, connection_limit() / 4);
+	server->near = start_daemon(
+		server, fd, on_near_connection, server, connection_limit() / 4, NULL);
 	if (!server->near)
 		near_unlink(&server->near_name);
 }
@@ -293,7 +403,7 @@ static int start_metrics(
 {
 	_cleanup_close_ int fd = open_socket(o->metrics_address, o->metrics_port, err);
 	_cleanup_free_ char *url = NULL;
-	int rc = fd < 0 ? fd : url_of(fd, &url, err);
+	int rc = fd < 0 ? fd : url_of(fd, "http", &url, err);
 
 	if (rc == 0)
 		rc = metrics_new(&server->metrics, route_count(), err);
@@ -330,6 +440,7 @@ static void server_free(struct server *server)
 	hasher_stop(server->hasher); /* it passes work to the workers */
 	workers_stop(server->workers);
 	connections_stop(server->connections);
+	tls_free(server->tls);
 	settings_stop(server->settings);
 	configs_free(server->expiry);
 	directory_close(server->directory);
@@ -363,6 +474,8 @@ int server_start(
 	server->lifecycle = options->lifecycle;
 	server->access_log = options->access_log;
 	server->notify = options->notify;
+	server->tls_cert = options->tls_cert;
+	server->tls_key = options->tls_key;
 	server->started_ns = clock_wall_ns();
 	rc = directory_open(&server->directory,
 		&(struct directory_options){.store = options->store,
@@ -377,7 +490,7 @@ int server_start(
 		rc = fd = options->listen_fd ? options->listen_fd
 					     : open_socket(options->address, options->port, err);
 	if (rc >= 0)
-		rc = url_of(fd, &server->url, err);
+		rc = url_of(fd, server->tls_cert ? "https" : "http", &server->url, err);
 	if (rc >= 0 && options->log_file)
 		rc = log_file_open(&server->log_file, options->log_file, err);
 	if (rc >= 0 && options->metrics_address)
@@ -390,7 +503,7 @@ int server_start(
 		rc = hasher_start(&server->hasher, err);
 	if (rc >= 0) {
 		rc = start_port(server, fd, err);
-		if (rc == 0)
+		if (rc == 0 && !server->tls_cert)
 			start_near(server, fd);
 		fd = -1;
 	}
@@ -427,7 +540,7 @@ void server_stop(struct server *server, int drain_ms)
 	if (!server)
 		return;
 	atomic_store(&server->draining, true);
-	fd = quiesce(server->daemon);
+	fd = quiesce(server->port->daemon);
 	near = quiesce(server->near);
 	if (server->near)
 		near_unlink(&server->near_name);
@@ -437,7 +550,14 @@ void server_stop(struct server *server, int drain_ms)
 	atomic_store(&server->stopping, true);
 	while (atomic_load(&server->waiting))
 		clock_sleep_ms(1);
-	stop_daemon(server->daemon, fd);
+	while (server->port) {
+		struct port *port = server->port;
+
+		server->port = port->next;
+		stop_daemon(port->daemon, fd);
+		fd = MHD_INVALID_SOCKET;
+		free(port);
+	}
 	stop_daemon(server->near, near);
 	server_free(server);
 }

@@ -42,14 +42,19 @@ struct server_options {
 	const char *metrics_address; /* as `address`; NULL for no metrics */
 	uint16_t metrics_port;
 	const char *accounts; /* a file with more accounts; may be NULL */
+	const char *tls_cert, *tls_key; /* files in PEM; NULL for plain HTTP; borrowed */
 };
 
 int server_start(
 	struct server **out, const struct server_options *options, struct penstock_error *err);
-/* Returns "http://127.0.0.1:40123". */
+/* Returns "http://127.0.0.1:40123", or "https://…". */
 const char *server_url(const struct server *server);
 /* Returns "http://127.0.0.1:40124/metrics", or NULL if there are no metrics. */
 const char *server_metrics_url(const struct server *server);
+/* Reads the certificate and its key again if their files have changed, or `forced`. New connections
+ * get the new one; if it is invalid the old one stays. Call it now and then: it also frees what the
+ * ended connections of older ones had. */
+int server_renew_tls(struct server *server, bool forced, struct penstock_error *err);
 /* Opens the access log again, after it was renamed. */
 int server_reopen_log(struct server *server, struct penstock_error *err);
 /* Return the number of requests in progress, and the monotonic time (ns) at which the last one

@@ -76,6 +76,10 @@ static int run_serve(const struct cli *cli)
 		return CLI_EXIT_USAGE;
 	options.drain_ms = drain_ms > INT_MAX ? INT_MAX : (int)drain_ms;
 	options.accounts = cli_value(cli, "accounts");
+	options.tls_cert = cli_value(cli, "tls-cert");
+	options.tls_key = cli_value(cli, "tls-key");
+	if (!options.tls_cert != !options.tls_key)
+		return cli_misuse(cli, "--tls-cert and --tls-key need each other");
 	if (!options.root) {
 		if (home_store(&root, &err) < 0)
 			return cli_fail(cli, &err);
@@ -130,6 +134,10 @@ const struct command command_serve = {
 		{0, "accounts", "FILE",
 			"Add the accounts in FILE, a JSON array of objects with number (12 digits), name, "
 			"access_key_id and secret_access_key, and perhaps id and email"},
+		{0, "tls-cert", "FILE",
+			"Serve HTTPS with the certificate in FILE and those that it needs, in PEM; "
+			"a renewed file is used within seconds, or after SIGHUP"},
+		{0, "tls-key", "FILE", "The private key of the certificate, in PEM"},
 		{0, "durability", "full|relaxed",
 			"full (default): a write is acknowledged when it is on stable storage. relaxed: "
 			"a crash of the machine may undo whole changes of the last half minute; a crash "

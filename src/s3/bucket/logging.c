@@ -252,7 +252,8 @@ void s3_log_write(struct buf *out, const struct s3_log_record *r)
 	add_plain(out, NULL); /* cipher suite */
 	add_plain(out, r->auth_type);
 	add_word(out, r->host);
-	buf_add_str(out, " - -"); /* TLS version, access point */
+	add_plain(out, r->tls);
+	add_plain(out, NULL); /* access point */
 	add_plain(out, r->acl_required ? "Yes" : NULL);
 	buf_add_char(out, '\n');
 }

@@ -46,7 +46,7 @@ struct s3_log_record {
 	const char *owner, *bucket, *remote, *requester, *request_id, *operation;
 	const char *key; /* decoded */
 	const char *method, *path, *query; /* as sent */
-	const char *error, *referer, *user_agent, *version, *signature, *auth_type, *host;
+	const char *error, *referer, *user_agent, *version, *signature, *auth_type, *host, *tls;
 	int64_t time_ns;
 	int status;
 	int64_t sent, size, total_ms, turn_around_ms;

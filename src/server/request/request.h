@@ -31,15 +31,20 @@ struct lifecycle;
 struct notifier;
 struct log_file;
 struct metrics;
+struct port;
+struct tls;
 struct worker_pool;
 
 struct server {
+	struct port *port; /* of the thread that starts and stops it, like the next two */
+	const char *tls_cert, *tls_key; /* borrowed; may be NULL */
+	struct tls *tls; /* NULL for plain HTTP */
+
 	/* constant while it runs */
 	struct store *store;
-	struct MHD_Daemon *daemon;
 	struct MHD_Daemon *near; /* for clients on this machine; may be NULL */
 	struct sockaddr_un near_name;
-	struct connections *connections; /* of `daemon` */
+	struct connections *connections; /* of `port` */
 	struct worker_pool *workers;
 	struct hasher *hasher;
 	struct settings_cache *settings;

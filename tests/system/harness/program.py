@@ -220,7 +220,7 @@ class Store:
             "serve", "--root", self.root, "--listen", listen, *self.options,
             env={"PENSTOCK_ACCESS_KEY_ID": self.access_key, "PENSTOCK_SECRET_ACCESS_KEY": self.secret_key},
         )  # fmt: skip
-        self.endpoint = self.process.wait_for_output(r"listening on (http://\S+)", 30).group(1)
+        self.endpoint = self.process.wait_for_output(r"listening on (https?://\S+)", 30).group(1)
 
     @property
     def address(self):

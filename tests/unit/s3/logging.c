@@ -101,6 +101,7 @@ static void a_line_has_the_fields_of_aws(void **state)
 		.signature = "SigV4",
 		.auth_type = "AuthHeader",
 		.host = "h:1",
+		.tls = "TLSv1.3",
 		.time_ns = at("2019-02-06T00:00:38Z"),
 		.status = 404,
 		.sent = 113,
@@ -125,7 +126,7 @@ static void a_line_has_the_fields_of_aws(void **state)
 	assert_string_equal(buf_str(&out),
 		"O b [06/Feb/2019:00:00:38 +0000] 127.0.0.1 R I REST.GET.OBJECT a%20b%C3%BC/c "
 		"\"GET /b/a%20b?x=%22 HTTP/1.1\" 404 NoSuchKey 113 7 5 0 \"http://r\" "
-		"\"a %22b%22%0A%5C\" null - SigV4 - AuthHeader h:1 - - Yes\n");
+		"\"a %22b%22%0A%5C\" null - SigV4 - AuthHeader h:1 TLSv1.3 - Yes\n");
 	buf_clear(&out);
 	s3_log_write(&out, &least);
 	assert_string_equal(buf_str(&out),

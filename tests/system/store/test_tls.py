@@ -1,0 +1,175 @@
+"""HTTPS of `penstock serve`, and new certificates while it runs."""
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import SSLError
+
+from harness.program import Store
+from harness.waiting import wait_for
+
+
+def make_certificate(folder, name, ca):
+    """Signs a certificate of 127.0.0.1; its subject is the name."""
+    key, request, cert = (folder / f"{name}.{suffix}" for suffix in ("key", "csr", "pem"))
+    extensions = folder / "extensions"
+    extensions.write_text("subjectAltName=IP:127.0.0.1\n")
+    quiet = {"check": True, "capture_output": True}
+    subprocess.run(["openssl", "req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", f"/CN={name}"], **quiet)
+    subprocess.run(["openssl", "x509", "-req", "-in", request, "-CA", ca.with_suffix(".pem"), "-CAkey", ca.with_suffix(".key"),
+                    "-CAcreateserial", "-days", "2", "-extfile", extensions, "-out", cert], **quiet)  # fmt: skip
+    return cert, key
+
+
+@pytest.fixture
+def ca(tmp_path):
+    path = tmp_path / "ca"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test CA", "-keyout",
+                    path.with_suffix(".key"), "-out", path.with_suffix(".pem")], check=True, capture_output=True)  # fmt: skip
+    return path
+
+
+def install(files, folder):
+    """Puts a pair in place as certbot does: each file at once."""
+    for path, name in zip(files, ("cert.pem", "key.pem")):
+        new = folder / f"new-{name}"
+        new.write_bytes(path.read_bytes())
+        new.chmod(0o600)
+        os.replace(new, folder / name)
+
+
+@pytest.fixture
+def secure(penstock, tmp_path, ca):
+    install(make_certificate(tmp_path, "first", ca), tmp_path)
+    store = Store.__new__(Store)
+    store.penstock, store.root, store.access_key, store.secret_key = penstock, tmp_path / "store", "KEY", "the secret"
+    store.options = ["--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem", "--access-log", tmp_path / "log"]
+    store.start()
+    yield store
+    if store.process.running():
+        store.stop()
+
+
+def client(store, ca):
+    return boto3.client("s3", endpoint_url=store.endpoint, aws_access_key_id=store.access_key, aws_secret_access_key=store.secret_key,
+                        region_name="us-east-1", verify=str(ca) if ca else None,
+                        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}))  # fmt: skip
+
+
+def connect(store, ca, **arguments):
+    context = ssl.create_default_context(cafile=ca.with_suffix(".pem"))
+    for name, value in arguments.items():
+        setattr(context, name, value)
+    host, port = store.endpoint.split("//")[1].split(":")
+    return context.wrap_socket(socket.create_connection((host, int(port)), timeout=20), server_hostname=host)
+
+
+def subject(connection):
+    return dict(part[0] for part in connection.getpeercert()["subject"])["commonName"]
+
+
+def test_clients_that_trust_the_authority(secure, ca, penstock, tmp_path):
+    s3 = client(secure, ca.with_suffix(".pem"))
+
+    assert secure.endpoint.startswith("https://127.0.0.1:")
+    s3.create_bucket(Bucket="data")
+    s3.upload_fileobj(open("/usr/bin/python3", "rb"), "data", "large")
+    assert s3.get_object(Bucket="data", Key="large")["Body"].read() == open("/usr/bin/python3", "rb").read()
+    denied = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": "arn:aws:s3:::data/*",
+              "Condition": {"Bool": {"aws:SecureTransport": "false"}}}  # fmt: skip
+    s3.put_bucket_policy(Bucket="data", Policy=json.dumps({"Version": "2012-10-17", "Statement": [denied]}))
+    environment = {"AWS_ENDPOINT_URL": secure.endpoint, "AWS_ACCESS_KEY_ID": secure.access_key, "AWS_SECRET_ACCESS_KEY": secure.secret_key}
+    trusting = {**environment, "AWS_CA_BUNDLE": str(ca.with_suffix(".pem"))}
+    penstock.run("cp", "s3://data/large", tmp_path / "copy", env=trusting).ok()
+    assert (tmp_path / "copy").read_bytes() == open("/usr/bin/python3", "rb").read()
+    assert penstock.run("ls", "s3://data", env=environment).code != 0
+    with pytest.raises(SSLError):
+        client(secure, None).list_buckets()
+    wait_for(lambda: "REST.PUT.BUCKET " in (tmp_path / "log").read_text(), 20)
+    assert " TLSv1.3 - -\n" in (tmp_path / "log").read_text()
+
+
+def test_versions_before_1_2_and_plain_requests_get_nothing(secure, ca):
+    with connect(secure, ca) as connection:
+        assert connection.version() == "TLSv1.3"
+    with connect(secure, ca, maximum_version=ssl.TLSVersion.TLSv1_2) as connection:
+        assert connection.version() == "TLSv1.2"
+    with pytest.raises((ssl.SSLError, OSError)):
+        connect(secure, ca, minimum_version=ssl.TLSVersion.MINIMUM_SUPPORTED, maximum_version=ssl.TLSVersion.TLSv1_1)
+    host, port = secure.endpoint.split("//")[1].split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        try:
+            assert b"HTTP/" not in plain.recv(100)
+        except ConnectionError:
+            pass
+    client(secure, ca.with_suffix(".pem")).list_buckets()
+
+
+@pytest.mark.parametrize("hangup", [False, True])
+def test_a_new_certificate_is_used_and_no_connection_is_cut(secure, ca, tmp_path, hangup):
+    s3 = client(secure, ca.with_suffix(".pem"))
+    s3.create_bucket(Bucket="data")
+    body = os.urandom(30_000_000)
+    s3.put_object(Bucket="data", Key="k", Body=body)
+    download = s3.get_object(Bucket="data", Key="k")["Body"]
+    begun = download.read(1000)
+    with connect(secure, ca) as idle:
+        assert subject(idle) == "first"
+        install(make_certificate(tmp_path, "second", ca), tmp_path)
+        if hangup:
+            secure.process.send(signal.SIGHUP)
+
+        def current():
+            with connect(secure, ca) as connection:
+                return subject(connection)
+
+        wait_for(lambda: current() == "second", 20)
+        idle.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert idle.recv(100).startswith(b"HTTP/1.1 403")
+    assert begun + download.read() == body
+    install(make_certificate(tmp_path, "third", ca), tmp_path)
+    wait_for(lambda: current() == "third", 20)
+    s3.list_buckets()
+    secure.stop()
+
+
+def test_an_invalid_pair_leaves_the_old_one_in_use(secure, ca, tmp_path):
+    other, _ = make_certificate(tmp_path, "other", ca)
+    new = tmp_path / "new"
+    new.write_bytes(other.read_bytes())
+    os.replace(new, tmp_path / "cert.pem")  # without its key
+
+    wait_for(lambda: "is still used" in secure.process.err, 20)
+    with connect(secure, ca) as connection:
+        assert subject(connection) == "first"
+    install(make_certificate(tmp_path, "second", ca), tmp_path)
+    wait_for(lambda: "is used from now on" in secure.process.err, 20)
+    with connect(secure, ca) as connection:
+        assert subject(connection) == "second"
+
+
+def test_files_that_cannot_be_used(penstock, tmp_path, ca):
+    cert, key = make_certificate(tmp_path, "first", ca)
+    _, other = make_certificate(tmp_path, "other", ca)
+    empty = tmp_path / "empty"
+    empty.touch()
+    serve = ["serve", "--root", tmp_path / "store", "--listen", "127.0.0.1:0"]
+
+    for arguments, code in [
+        (["--tls-cert", cert], 64),
+        (["--tls-key", key], 64),
+        (["--tls-cert", cert, "--tls-key", other], 78),
+        (["--tls-cert", key, "--tls-key", cert], 78),
+        (["--tls-cert", empty, "--tls-key", key], 78),
+    ]:
+        found = penstock.run(*serve, *arguments)
+        assert found.code == code and len(found.err.strip().splitlines()) == 1, (arguments, found.err)
+    missing = penstock.run(*serve, "--tls-cert", tmp_path / "missing", "--tls-key", key)
+    assert missing.code not in (0, 64) and "missing" in missing.err
