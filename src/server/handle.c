@@ -49,6 +49,7 @@ void *request_new(void *cls, const char *uri, struct MHD_Connection *connection)
 	req->connection = connection;
 	req->target_end = uri + strlen(uri);
 	req->path = strdup(uri);
+	req->resource = req->path;
 	if (!req->path) {
 		free(req);
 		return NULL;
@@ -135,7 +136,7 @@ static bool split_path(struct request *req)
 {
 	_cleanup_(buf_release) struct buf bucket = BUF_INIT(LIMIT_HTTP_HEADERS);
 	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_HTTP_HEADERS);
-	const char *p = req->path, *slash;
+	const char *p = req->resource, *slash;
 
 	if (*p++ != '/')
 		return reply_error(req, S3_E_INVALID_URI);
@@ -269,7 +270,7 @@ static enum MHD_Result begin(struct request *req, const char *method, const char
 	MHD_get_connection_values(req->connection, MHD_HEADER_KIND, add_header, req);
 	if (!framing_check(req, version))
 		return cut_off(req);
-	if (!headers_join(req))
+	if (!headers_join(req) || !request_find_resource(req))
 		return refuse(req);
 	if (strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) {
 		cors_preflight(req); /* a browser does not sign it */

@@ -183,7 +183,7 @@ static void follow(struct request *req, const struct route *route)
 
 bool request_is_form(const struct request *req)
 {
-	const char *name = req->path + (req->path[0] == '/');
+	const char *name = req->resource + (req->resource[0] == '/');
 	const char *slash = strchr(name, '/');
 
 	return strcmp(req->method, "POST") == 0 && *name && (!slash || !slash[1]) &&

@@ -340,6 +340,7 @@ static int start(struct owner *owner, struct penstock_error *err)
 				.access_key_id = owner->account.access_key_id,
 				.secret_access_key = owner->account.secret_access_key,
 				.accounts = o->accounts,
+				.domain = o->domain,
 				.tls_cert = o->tls_cert,
 				.tls_key = o->tls_key},
 			err);

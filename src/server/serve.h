@@ -18,7 +18,8 @@ struct serve_options {
 	int64_t upload_age_ms;
 	int64_t log_interval_ms; /* between two deliveries of access logs */
 	int drain_ms; /* for requests in flight to end after SIGTERM */
-	const char *log_file; /* of struct server_options, like the next four */
+	const char *log_file; /* of struct server_options, like the next five */
+	const char *domain;
 	const char *tls_cert, *tls_key;
 	const char *metrics_address;
 	uint16_t metrics_port;

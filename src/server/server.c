@@ -474,6 +474,7 @@ int server_start(
 	server->lifecycle = options->lifecycle;
 	server->access_log = options->access_log;
 	server->notify = options->notify;
+	server->domain = options->domain;
 	server->tls_cert = options->tls_cert;
 	server->tls_key = options->tls_key;
 	server->started_ns = clock_wall_ns();

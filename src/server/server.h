@@ -1,5 +1,5 @@
 /*
- * The HTTP side of the object store: S3's REST protocol, path-style, for one struct store.
+ * The HTTP side of the object store: S3's REST protocol for one struct store.
  *
  *	r = server_start(&server, &(struct server_options){ .store = store,
  *		.address = "127.0.0.1", .port = 0, .access_key_id = id,
@@ -42,6 +42,8 @@ struct server_options {
 	const char *metrics_address; /* as `address`; NULL for no metrics */
 	uint16_t metrics_port;
 	const char *accounts; /* a file with more accounts; may be NULL */
+	const char
+		*domain; /* domains whose hosts name buckets, with commas; may be NULL; borrowed */
 	const char *tls_cert, *tls_key; /* files in PEM; NULL for plain HTTP; borrowed */
 };
 

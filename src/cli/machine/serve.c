@@ -76,6 +76,7 @@ static int run_serve(const struct cli *cli)
 		return CLI_EXIT_USAGE;
 	options.drain_ms = drain_ms > INT_MAX ? INT_MAX : (int)drain_ms;
 	options.accounts = cli_value(cli, "accounts");
+	options.domain = cli_value(cli, "domain");
 	options.tls_cert = cli_value(cli, "tls-cert");
 	options.tls_key = cli_value(cli, "tls-key");
 	if (!options.tls_cert != !options.tls_key)
@@ -102,7 +103,7 @@ const struct command command_serve = {
 	.description =
 		"Serves the object store in DIR until SIGTERM or SIGINT, and prints \"listening "
 		"on URL\", where the keys are and an example once it accepts connections. Addresses are path-style: "
-		"http://ADDRESS:PORT/BUCKET/KEY. Any region is accepted.\n"
+		"http://ADDRESS:PORT/BUCKET/KEY, unless --domain is given. Any region is accepted.\n"
 		"\n"
 		"The keys of its account are read from PENSTOCK_ACCESS_KEY_ID and "
 		"PENSTOCK_SECRET_ACCESS_KEY; if these are not set, keys are generated once and "
@@ -134,6 +135,9 @@ const struct command command_serve = {
 		{0, "accounts", "FILE",
 			"Add the accounts in FILE, a JSON array of objects with number (12 digits), name, "
 			"access_key_id and secret_access_key, and perhaps id and email"},
+		{0, "domain", "NAME[,NAME]",
+			"The host BUCKET.NAME is that of a bucket (virtual-host style); paths that "
+			"begin with the bucket stay valid at other hosts"},
 		{0, "tls-cert", "FILE",
 			"Serve HTTPS with the certificate in FILE and those that it needs, in PEM; "
 			"a renewed file is used within seconds, or after SIGHUP"},

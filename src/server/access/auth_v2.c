@@ -74,7 +74,7 @@ static void add_resource(struct request *req, const char *slash, struct buf *out
 {
 	char separator = '?';
 
-	buf_printf(out, "%s%s", req->path, slash);
+	buf_printf(out, "%s%s", req->resource, slash);
 	for (size_t i = 0; i < ARRAY_SIZE(signed_parameters); i++) {
 		const char *value;
 
@@ -112,7 +112,7 @@ static bool check_signature(struct request *req, const char *date, const char *s
 		return reply_errorf(req, S3_E_ACCESS_DENIED,
 			"Signature Version 2 does not sign '%s'; use version 4", sub);
 	return is_signed_with(req, date, "", signature) ||
-	       (req->path[1] && !strchr(req->path + 1, '/') &&
+	       (req->resource[1] && !strchr(req->resource + 1, '/') &&
 		       is_signed_with(req, date, "/", signature)) ||
 	       reply_error(req, S3_E_SIGNATURE_DOES_NOT_MATCH);
 }

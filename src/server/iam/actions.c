@@ -150,7 +150,7 @@ bool query_is(const struct request *req)
 	const char *type = request_header(req, "content-type");
 	static const char form[] = "application/x-www-form-urlencoded";
 
-	return strcmp(req->method, "POST") == 0 && strcmp(req->path, "/") == 0 && type &&
+	return strcmp(req->method, "POST") == 0 && strcmp(req->resource, "/") == 0 && type &&
 	       strncasecmp(type, form, sizeof(form) - 1) == 0;
 }
 

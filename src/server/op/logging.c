@@ -116,7 +116,7 @@ const char *op_remote(const struct request *req, char out[static REMOTE_SIZE])
 static bool find_subject(
 	const struct request *req, char bucket[static sizeof(req->bucket)], struct buf *key)
 {
-	const char *name = req->path + (req->path[0] == '/');
+	const char *name = req->resource + (req->resource[0] == '/');
 	size_t len = strcspn(name, "/");
 
 	snprintf(bucket, sizeof(req->bucket), "%s", req->bucket);

@@ -13,7 +13,7 @@
  * names none. */
 static bool bucket_of(const struct request *req, char out[static sizeof(req->bucket)])
 {
-	const char *name = req->path + (req->path[0] == '/');
+	const char *name = req->resource + (req->resource[0] == '/');
 	size_t len = strcspn(name, "/");
 
 	if (!len || len >= sizeof(req->bucket))
@@ -69,7 +69,7 @@ static void add_rule(struct request *req, const struct s3_cors_rule *rule, const
 static void refuse(struct request *req, const char *method, const char *message)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_HTTP_ERROR_BODY);
-	const char *slash = strchr(req->path + (req->path[0] == '/'), '/');
+	const char *slash = strchr(req->resource + (req->resource[0] == '/'), '/');
 
 	s3_reply_write(&xml, &(struct s3_reply){.kind = S3_REPLY_ERROR,
 				     .code = "AccessForbidden",

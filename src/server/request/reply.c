@@ -111,7 +111,7 @@ void reply_result(struct request *req, enum s3_reply_kind kind, const char *etag
 	const struct store_checksum *checksum, int64_t modified_ns)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
-	_cleanup_free_ char *location = str_printf("%s%s", req->server->url, req->path);
+	_cleanup_free_ char *location = str_printf("%s%s", req->server->url, req->resource);
 	enum checksum_kind ck = checksum_find(checksum->algorithm);
 	char quoted[STORE_ETAG_SIZE + 2];
 	struct s3_reply reply = {.kind = kind,

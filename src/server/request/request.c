@@ -1,5 +1,6 @@
 #include "server/request/request.h"
 
+#include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,4 +169,57 @@ bool request_is_browser(const struct request *req)
 
 	return accept && strstr(accept, "text/html") &&
 	       (req->head || strcmp(req->method, MHD_HTTP_METHOD_GET) == 0);
+}
+
+/* --- virtual hosts --------------------------------------------------------------------------- */
+
+/* Returns the number of characters before ".DOMAIN" in a host, 0 if it is the domain itself, or -1
+ * if it is another one. */
+static int before_domain(const char *host, size_t len, const char *domain, size_t size)
+{
+	if (len == size && strncasecmp(host, domain, size) == 0)
+		return 0;
+	if (len > size + 1 && host[len - size - 1] == '.' &&
+		strncasecmp(host + len - size, domain, size) == 0)
+		return (int)(len - size - 1);
+	return -1;
+}
+
+/* Returns the length of the bucket in a host, or 0. The longest domain counts. */
+static size_t bucket_in(const char *host, const char *domains)
+{
+	size_t len = strcspn(host, ":"), best = 0;
+	int found = 0;
+
+	while (*domains) {
+		size_t size = strcspn(domains, ",");
+		int n = size ? before_domain(host, len, domains, size) : -1;
+
+		if (n >= 0 && size > best) {
+			best = size;
+			found = n;
+		}
+		domains += size + (domains[size] == ',');
+	}
+	return (size_t)found;
+}
+
+bool request_find_resource(struct request *req)
+{
+	const char *host = request_header(req, "host");
+	size_t n = host && req->server->domain ? bucket_in(host, req->server->domain) : 0;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_HTTP_HEADERS);
+
+	if (!n || req->path[0] != '/')
+		return true;
+	buf_add_char(&text, '/');
+	for (size_t i = 0; i < n; i++)
+		buf_add_char(&text, (char)tolower((unsigned char)host[i]));
+	/* The name has no character that could begin the key, or be decoded. */
+	if (strspn(buf_str(&text) + 1, "abcdefghijklmnopqrstuvwxyz0123456789.-") != n)
+		return reply_errorf(
+			req, S3_E_INVALID_BUCKET_NAME, "The host is not one of a bucket");
+	buf_add_str(&text, req->path);
+	req->resource = request_strdup(req, buf_str(&text));
+	return (req->resource && !buf_failed(&text)) || reply_error(req, S3_E_SLOW_DOWN);
 }

@@ -37,6 +37,7 @@ struct worker_pool;
 
 struct server {
 	struct port *port; /* of the thread that starts and stops it, like the next two */
+	const char *domain; /* a list with commas; borrowed; NULL for none */
 	const char *tls_cert, *tls_key; /* borrowed; may be NULL */
 	struct tls *tls; /* NULL for plain HTTP */
 
@@ -100,6 +101,9 @@ struct request {
 	 * NULL. */
 	char *path;
 	const char *query;
+	/* The path as in path-style: "/bucket/key", still encoded. Another text than `path` if the
+	 * host names the bucket. */
+	const char *resource;
 	const char *target_end; /* of the path and query in libmicrohttpd's buffer */
 	const char *method;
 	bool head;
@@ -192,6 +196,8 @@ bool request_identify(struct request *req, const char *access_key_id, const char
 bool request_authenticate(struct request *req);
 /* Returns true if a person reads the reply. */
 bool request_is_browser(const struct request *req);
+/* Finds the resource, for which the host may name the bucket. Returns false with a reply set. */
+bool request_find_resource(struct request *req);
 /* Returns the calling thread's signer, or NULL if out of memory. */
 struct sigv4 *server_signer(struct server *server);
 /* Returns the subresource that the query names, or NULL. */
