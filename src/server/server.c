@@ -374,6 +374,9 @@ static void write_metrics(void *cookie, struct buf *out)
 		(double)commits.transactions);
 	metrics_write_value(out, "penstock_changes_total", "counter",
 		"Changes in committed transactions.", (double)commits.changes);
+	metrics_write_value(out, "penstock_damaged_reads_total", "counter",
+		"Reads of objects whose bytes do not match their checksum.",
+		(double)atomic_load(&server->damaged));
 	if (store_free_bytes(server->store, &free_bytes, NULL) == 0)
 		metrics_write_value(out, "penstock_disk_free_bytes", "gauge",
 			"Free bytes of the disk of the store.", (double)free_bytes);

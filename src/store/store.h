@@ -359,6 +359,8 @@ struct store_object {
 	const struct store_piece *pieces;
 	struct store_blob **blobs; /* of the pieces, pinned */
 	const struct seal *seals; /* of the pieces, if they are encrypted */
+	/* For readers: its bytes were compared with the checksum since it came into memory. */
+	atomic_bool verified;
 	/* NULL if the object is not inline; as in the row if it has a customer's key. */
 	const void *body;
 	size_t body_len;

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "s3/conditions.h"
 #include "s3/range.h"
 #include "s3/message/xml.h"
@@ -43,10 +44,45 @@ static void free_object(void *object)
 }
 
 struct stream {
-	struct MHD_Connection *connection;
+	struct request *req;
+	struct store_object *object; /* a reference, to compare its checksum; else NULL */
 	struct store_reader *reader;
 	uint64_t offset;
+	uint64_t summed; /* bytes */
+	struct checksum sum;
 };
+
+/* Returns true if the bytes of the object are to be compared with its checksum: if that was not
+ * done since the object came into memory, and costs little. Encrypted bytes are verified by their
+ * cipher. */
+static bool has_to_be_verified(const struct store_object *object, const struct extent *e)
+{
+	enum checksum_kind kind = checksum_find(object->checksum.algorithm);
+
+	return e->offset == 0 && e->length == object->size && object->encryption == STORE_PLAIN &&
+	       checksum_is_crc(kind) && strcmp(object->checksum.type, "FULL_OBJECT") == 0 &&
+	       !atomic_load_explicit(&object->verified, memory_order_relaxed);
+}
+
+/* Compares the sum of all bytes. Returns a negative code if they are not those that were stored. */
+static int compare(struct request *req, struct store_object *object, struct checksum *sum,
+	struct penstock_error *err)
+{
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char text[CHECKSUM_TEXT_SIZE];
+
+	checksum_final(sum, digest);
+	checksum_format(sum->kind, digest, text);
+	if (strcmp(text, object->checksum.value) == 0) {
+		atomic_store_explicit(&object->verified, true, memory_order_relaxed);
+		return 0;
+	}
+	atomic_fetch_add(&req->server->damaged, 1);
+	return error_set(err, PENSTOCK_E_CORRUPT,
+		"cannot send 's3://%s/%s': its bytes do not match its checksum; 'penstock store "
+		"scrub' finds all such objects",
+		req->bucket, req->key);
+}
 
 static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
 {
@@ -54,15 +90,58 @@ static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	ssize_t n = store_reader_read(stream->reader, stream->offset + pos, buf, max, &err);
 
-	return n > 0 ? n : reply_cut(stream->connection, &err);
+	if (n > 0 && stream->object && pos == stream->summed) {
+		checksum_update(&stream->sum, buf, (size_t)n);
+		stream->summed += (size_t)n;
+		/* The last bytes are kept back, so that no client takes the object for whole. */
+		if (stream->summed == stream->object->size &&
+			compare(stream->req, stream->object, &stream->sum, &err) < 0)
+			n = -1;
+	}
+	return n > 0 ? n : reply_cut(stream->req->connection, &err);
 }
 
 static void stream_free(void *cls)
 {
 	struct stream *stream = cls;
 
+	if (stream->object)
+		checksum_release(&stream->sum);
+	store_object_unref(stream->object);
 	store_reader_free(stream->reader);
 	free(stream);
+}
+
+/* Verifies an object of one block before the reply begins. Returns false with a reply set if it is
+ * damaged; other failures are those of the reply, too. */
+static bool verify_small(struct request *req, struct store_object *object, const struct extent *e)
+{
+	_cleanup_free_ char *data = NULL;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_reader *reader = NULL;
+	struct checksum sum;
+	ssize_t n = -1;
+	int rc = 0;
+
+	if (req->head || !e->length || e->length > READ_BLOCK || !has_to_be_verified(object, e))
+		return true;
+	data = malloc((size_t)e->length);
+	if (data && store_reader_new(object, &reader, NULL) == 0)
+		n = store_reader_read(reader, 0, data, (size_t)e->length, NULL);
+	store_reader_free(reader);
+	if (n != (ssize_t)e->length ||
+		checksum_init(&sum, checksum_find(object->checksum.algorithm), NULL) < 0)
+		return true;
+	checksum_update(&sum, data, (size_t)n);
+	rc = compare(req, object, &sum, &err);
+	checksum_release(&sum);
+	return rc == 0 || reply_failure(req, &err);
+}
+
+/* Larger objects are verified on their way, when they are sent as a whole for the first time. */
+static bool verifies_on_the_way(const struct store_object *object, const struct extent *e)
+{
+	return e->length > READ_BLOCK && has_to_be_verified(object, e);
 }
 
 static ssize_t no_read(void *cls, uint64_t pos, char *buf, size_t max)
@@ -82,12 +161,15 @@ static struct MHD_Response *stream_response(
 
 	if (!stream)
 		return NULL;
-	stream->connection = req->connection;
+	stream->req = req;
 	stream->offset = e->offset;
 	if (store_reader_new(object, &stream->reader, NULL) < 0) {
 		free(stream);
 		return NULL;
 	}
+	if (has_to_be_verified(object, e) &&
+		checksum_init(&stream->sum, checksum_find(object->checksum.algorithm), NULL) == 0)
+		stream->object = store_object_ref(object);
 	if (object->encryption == STORE_CUSTOMER_KEY)
 		store_reader_set_key(stream->reader, &req->encryption.key);
 	response = MHD_create_response_from_callback(
@@ -121,6 +203,8 @@ static struct MHD_Response *object_response(
 
 	if (req->head || e->length == 0)
 		return MHD_create_response_from_callback(e->length, 1024, no_read, NULL, NULL);
+	if (verifies_on_the_way(object, e))
+		return stream_response(req, object, e);
 	response = file_response(object, e);
 	if (response)
 		return response;
@@ -314,7 +398,7 @@ void op_get_object(struct request *req)
 	struct extent e;
 
 	if (object && sse_may_read(req, object) && check_conditions(req, object) &&
-		choose_extent(req, object, &e)) {
+		choose_extent(req, object, &e) && verify_small(req, object, &e)) {
 		reply_response(req, e.partial ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK,
 			object_response(req, object, &e));
 		add_object_headers(req, object, &e);

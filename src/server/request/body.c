@@ -108,6 +108,9 @@ static bool find_checksum(struct request *req)
 			"Value for x-amz-sdk-checksum-algorithm header is invalid");
 	if (!b->extra_kind)
 		b->extra_kind = kind;
+	/* As at AWS, each new object has a checksum. */
+	if (!b->extra_kind && b->kind == BODY_OBJECT && !req->upload_id)
+		b->extra_kind = CHECKSUM_CRC64NVME;
 	return !b->extra_kind || start_hash(req, &b->extra, b->extra_kind, &b->has_extra);
 }
 

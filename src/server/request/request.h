@@ -64,6 +64,7 @@ struct server {
 
 	atomic_uint active;
 	atomic_uint open; /* connections */
+	atomic_ullong damaged; /* objects that did not match their checksum when they were read */
 	atomic_bool draining; /* it accepts no more connections */
 	atomic_uint waiting; /* suspended connections */
 	atomic_bool stopping;
