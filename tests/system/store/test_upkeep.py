@@ -305,6 +305,18 @@ def test_a_damaged_object_is_not_exported(filled, upkeep, tmp_path):
     upkeep("export", tmp_path / "old.tar", "old").ok()
 
 
+def test_an_error_of_the_database_is_not_the_end_of_the_configurations(filled, upkeep, tmp_path):
+    """The archive would lack the rest of them."""
+    database(
+        filled,
+        "ALTER TABLE configs RENAME TO saved",
+        "CREATE VIEW configs AS SELECT bucket, name, value FROM saved UNION ALL SELECT id, 'z', abs(-9223372036854775808) FROM buckets",
+    )
+
+    assert "read the configurations" in upkeep("export", tmp_path / "all.tar").exits(70).err
+    assert not (tmp_path / "all.tar").exists()
+
+
 @pytest.mark.parametrize("damage", ["cut", "flipped", "member lost"])
 def test_a_damaged_archive_adds_nothing(filled, upkeep, tmp_path, damage):
     """A bucket appears when all of it has arrived."""
