@@ -130,7 +130,7 @@ SQL(EVENT_LIST, "SELECT id,added,document FROM events WHERE target=?1 ORDER BY i
 SQL(EVENT_REMOVE, "DELETE FROM events WHERE id=?1")
 SQL(EVENT_TARGET, "SELECT target FROM events WHERE target>?1 ORDER BY target LIMIT 1")
 SQL(EVENT_REMOVE_ALL, "DELETE FROM events WHERE target=?1")
-SQL(EVENT_COUNT, "SELECT count(*) FROM events")
+SQL(EVENT_COUNT, "SELECT count(*) FROM events WHERE target=?1")
 
 SQL(KEY_LIST, "SELECT id,wrapped FROM keys ORDER BY id")
 SQL(KEY_ADD, "INSERT OR IGNORE INTO keys(id,wrapped) VALUES(?1,?2)")
