@@ -147,6 +147,11 @@ void blob_hold_over(struct store *store);
 /* Formats the path below the root: "data/3f/00000000000a3f12". */
 void blob_path(uint64_t id, char out[static BLOB_PATH_SIZE]);
 int blob_open(struct store *store, uint64_t id, struct penstock_error *err);
+/* Notes the seal of an encrypted file at the file itself, where a repair finds it if the row of the
+ * file is lost. File systems without extended attributes keep none. */
+void blob_note_seal(int fd, const uint8_t seal[static SEAL_SIZE]);
+/* Returns false if the file has none. */
+bool blob_noted_seal(int fd, uint8_t out[static SEAL_SIZE]);
 /* Returns the whole file, mapped on first use, or NULL if it cannot be mapped. */
 const void *blob_map(struct store *store, struct store_blob *blob);
 /* Called after the commit of a change that took over the body. */
