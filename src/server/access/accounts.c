@@ -28,13 +28,6 @@ static const char *text_of(const json_t *object, const char *member)
 	return json_string_value(json_object_get(object, member));
 }
 
-static bool is_text(const json_t *object, const char *member)
-{
-	const char *text = text_of(object, member);
-
-	return text && *text;
-}
-
 /* An account with "access_key_id": null may do nothing any more. */
 static bool is_revoked(const json_t *entry)
 {
@@ -45,7 +38,8 @@ static bool is_revoked(const json_t *entry)
 static const char *problem_of(const struct directory *d, const json_t *entry, const char *record)
 {
 	const char *id = text_of(entry, "id"), *key = text_of(entry, "access_key_id");
-	const char *number = text_of(entry, "number");
+	const char *number = text_of(entry, "number"),
+		   *secret = text_of(entry, "secret_access_key");
 	const char *holder = key ? directory_key_holder(d, key) : NULL;
 
 	if (!number || strlen(number) != 12 || strspn(number, "0123456789") != 12)
@@ -55,8 +49,7 @@ static const char *problem_of(const struct directory *d, const json_t *entry, co
 	if (!json_is_string(json_object_get(entry, "name")))
 		return "it needs a name";
 	if (!is_revoked(entry) &&
-		(!is_text(entry, "access_key_id") || strlen(key) > SIGV4_ACCESS_KEY_MAX ||
-			!is_text(entry, "secret_access_key")))
+		(!key || !*key || strlen(key) > SIGV4_ACCESS_KEY_MAX || !secret || !*secret))
 		return "it needs access_key_id and secret_access_key; "
 		       "access_key_id may be null to revoke it";
 	if (holder && strcmp(holder, record) != 0)
