@@ -325,8 +325,11 @@
 /* bytes of one log object */
 #define LIMIT_SERVER_LOG_OBJECT (1 * MIB)
 #define LIMIT_S3_NOTIFICATION_RULES 100 /* of a bucket, as AWS documents it */
-/* events that wait to be delivered; later ones are dropped, and counted */
+/* events that wait to be delivered, of all webhooks, each of which has an equal share; later ones
+ * are dropped, and counted */
 #define LIMIT_NOTIFY_EVENTS 100000
+/* deliveries of one event that its webhook refuses before the event is dropped */
+#define LIMIT_NOTIFY_REFUSALS 10
 /* versions that one step of the lifecycle reads, and may delete in one transaction */
 #define LIMIT_LIFECYCLE_STEP 100
 #define LIMIT_STORE_KEY_FILE (64 * KIB) /* bytes of the file of master keys */

@@ -316,7 +316,8 @@ static int start(struct owner *owner, struct penstock_error *err)
 			rc = error_errno(err, errno, "cannot open '%s'", users);
 	}
 	if (rc == 0)
-		rc = notifier_start(&owner->notify, owner->store, o->root, err);
+		rc = notifier_start(
+			&owner->notify, owner->store, o->root, o->webhook_retry_ms, err);
 	if (rc == 0)
 		rc = lifecycle_start(
 			&owner->lifecycle, owner->store, o->lifecycle_day_ms * NS_PER_MS, err);

@@ -17,6 +17,7 @@ struct serve_options {
 	/* Unfinished uploads without a new part for this long are aborted; 0 for never. */
 	int64_t upload_age_ms;
 	int64_t log_interval_ms; /* between two deliveries of access logs */
+	int64_t webhook_retry_ms; /* of notifier_start() */
 	int drain_ms; /* for requests in flight to end after SIGTERM */
 	const char *log_file; /* of struct server_options, like the next five */
 	const char *domain;

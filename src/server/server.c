@@ -24,6 +24,7 @@
 #include "server/access/settings.h"
 #include "server/bucket/configs.h"
 #include "server/bucket/expiry.h"
+#include "server/bucket/notifier.h"
 #include "server/handle.h"
 #include "server/monitor/log_file.h"
 #include "server/monitor/metrics.h"
@@ -355,6 +356,59 @@ static void stop_daemon(struct MHD_Daemon *daemon, int fd)
 
 /* --- metrics --------------------------------------------------------------------------------- */
 
+static double webhook_waiting(const struct notifier_stat *stat)
+{
+	return (double)stat->waiting;
+}
+
+static double webhook_lag(const struct notifier_stat *stat)
+{
+	return (double)stat->lag_ns / NS_PER_S;
+}
+
+static double webhook_dropped(const struct notifier_stat *stat)
+{
+	return (double)stat->dropped;
+}
+
+static double webhook_refused(const struct notifier_stat *stat)
+{
+	return (double)stat->refused;
+}
+
+static const struct webhook_metric {
+	const char *name, *kind, *help;
+	const char *labels; /* after that of the webhook */
+	double (*value)(const struct notifier_stat *stat);
+} webhook_metrics[] = {
+	{"penstock_webhook_events", "gauge", "Events that wait for their delivery.", "",
+		webhook_waiting},
+	{"penstock_webhook_lag_seconds", "gauge", "Age of the oldest event that waits.", "",
+		webhook_lag},
+	{"penstock_webhook_dropped_total", "counter",
+		"Events that were dropped: too many waited, or the webhook refused them.",
+		",reason=\"full\"", webhook_dropped},
+	{"penstock_webhook_dropped_total", NULL, NULL, ",reason=\"refused\"", webhook_refused},
+};
+
+/* The names of webhooks, which are labels, are those of the operator. */
+static void write_webhooks(struct notifier *notify, struct buf *out)
+{
+	struct notifier_stat stat;
+
+	for (size_t m = 0; m < ARRAY_SIZE(webhook_metrics); m++) {
+		const struct webhook_metric *metric = &webhook_metrics[m];
+
+		for (size_t i = 0; notifier_stat(notify, i, &stat); i++) {
+			if (i == 0 && metric->kind)
+				metrics_write_heading(
+					out, metric->name, metric->kind, metric->help);
+			buf_printf(out, "%s{webhook=\"%s\"%s} %.9g\n", metric->name, stat.name,
+				metric->labels, metric->value(&stat));
+		}
+	}
+}
+
 static void write_metrics(void *cookie, struct buf *out)
 {
 	struct server *server = cookie;
@@ -380,6 +434,7 @@ static void write_metrics(void *cookie, struct buf *out)
 	if (store_free_bytes(server->store, &free_bytes, NULL) == 0)
 		metrics_write_value(out, "penstock_disk_free_bytes", "gauge",
 			"Free bytes of the disk of the store.", (double)free_bytes);
+	write_webhooks(server->notify, out);
 	metrics_write(server->metrics, route_name, out);
 }
 

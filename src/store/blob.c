@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include "base/array.h"
 #include "base/cleanup.h"
@@ -236,6 +237,18 @@ int blob_open(struct store *store, uint64_t id, struct penstock_error *err)
 	return fd;
 }
 
+#define SEAL_NAME "user.penstock.seal"
+
+void blob_note_seal(int fd, const uint8_t seal[static SEAL_SIZE])
+{
+	(void)fsetxattr(fd, SEAL_NAME, seal, SEAL_SIZE, 0);
+}
+
+bool blob_noted_seal(int fd, uint8_t out[static SEAL_SIZE])
+{
+	return fgetxattr(fd, SEAL_NAME, out, SEAL_SIZE) == SEAL_SIZE;
+}
+
 const void *blob_map(struct store *store, struct store_blob *blob)
 {
 	_cleanup_close_ int fd = -1;
@@ -319,8 +332,13 @@ int store_body_encrypt(
 	return keys_new_seal(body->store, body->has_customer, &body->seal, err);
 }
 
+/* The sync of the bytes that follow makes the note durable, too. */
 static int sealer_start(struct store_body *body, struct penstock_error *err)
 {
+	uint8_t seal[SEAL_SIZE];
+
+	seal_encode(&body->seal, seal);
+	blob_note_seal(body->fd, seal);
 	body->sealer = calloc(1, sizeof(*body->sealer));
 	if (!body->sealer)
 		return error_memory(err);

@@ -159,18 +159,43 @@ int txn_drop_upload(
 				 : rc;
 }
 
-/* --- batches ------------------------------------------------------------------------------- */
+/* --- counts of events ------------------------------------------------------------------------ */
+
+struct event_queue *event_queue_find(const struct store *store, const char *target)
+{
+	for (size_t i = 0; i < store->n_queues; i++)
+		if (strcmp(store->queues[i].target, target) == 0)
+			return &store->queues[i];
+	return NULL;
+}
+
+void event_queues_free(struct store *store)
+{
+	for (size_t i = 0; i < store->n_queues; i++)
+		free(store->queues[i].target);
+	free(store->queues);
+}
 
 /* Counts the events of a batch, and wakes their delivery. */
-static void events_settle(struct store *store, bool committed)
+static void event_queues_settle(struct store *store, bool committed)
 {
-	int64_t n = committed ? store->events_changed : 0;
+	bool added = false;
 
-	store->events_changed = 0;
-	atomic_fetch_add(&store->n_events, (size_t)n);
-	if (n > 0 && store->observer.added)
+	for (size_t i = 0; i < store->n_queues; i++) {
+		struct event_queue *queue = &store->queues[i];
+
+		if (committed) {
+			added = added || queue->added;
+			atomic_fetch_add(&queue->n, (size_t)queue->changed);
+		}
+		queue->changed = 0;
+		queue->added = false;
+	}
+	if (added && store->observer.added)
 		store->observer.added(store->observer.cookie);
 }
+
+/* --- batches ------------------------------------------------------------------------------- */
 
 /* Allows the changed keys in the cache again, and unlinks blobs without references. */
 static void batch_settle(struct store *store, bool committed)
@@ -185,7 +210,7 @@ static void batch_settle(struct store *store, bool committed)
 	if (committed && store->configs_changed)
 		atomic_fetch_add(&store->config_generation, 1);
 	store->configs_changed = false;
-	events_settle(store, committed);
+	event_queues_settle(store, committed);
 	if (committed && store->n_dead) {
 		/* Readers that read one of these rows before the commit have pinned its blobs by
 		 * now. */

@@ -38,38 +38,30 @@ int event_notify_removed(struct store *store, const char *bucket, const struct s
 					   .origin = item->origin});
 }
 
-int event_count(struct store *store, struct penstock_error *err)
-{
-	_cleanup_reset_ sqlite3_stmt *st = db_statement(store->writer, SQL_EVENT_COUNT);
-
-	if (!st || sqlite3_step(st) != SQLITE_ROW) {
-		db_failed(store->writer, "count the events", err);
-		return -PENSTOCK_E_IO;
-	}
-	atomic_store(&store->n_events, (size_t)sqlite3_column_int64(st, 0));
-	return 0;
-}
-
+/* A target that does not take its events leaves the room of the others. */
 int store_event_add(struct store *store, const char *target, const char *text, size_t len)
 {
-	size_t n = atomic_load(&store->n_events) + (size_t)store->events_changed;
+	struct event_queue *queue = event_queue_find(store, target);
 
-	if (n >= LIMIT_NOTIFY_EVENTS) {
-		atomic_fetch_add(&store->n_dropped_events, 1);
+	if (!queue)
+		return 0;
+	if (atomic_load(&queue->n) + (size_t)queue->changed >=
+		LIMIT_NOTIFY_EVENTS / store->n_queues) {
+		atomic_fetch_add(&queue->dropped, 1);
 		return 0;
 	}
-	store->events_changed++;
+	queue->changed++;
+	queue->added = true;
 	return db_exec(store->writer, SQL_EVENT_ADD, "tib", target, store_tick(store), text, len);
 }
 
-size_t store_event_count(const struct store *store)
+struct store_event_count store_event_count(const struct store *store, const char *target)
 {
-	return atomic_load(&store->n_events);
-}
+	struct event_queue *queue = event_queue_find(store, target);
 
-uint64_t store_event_dropped(const struct store *store)
-{
-	return atomic_load(&store->n_dropped_events);
+	return queue ? (struct store_event_count){.waiting = atomic_load(&queue->n),
+			       .dropped = atomic_load(&queue->dropped)}
+		     : (struct store_event_count){0};
 }
 
 /* --- adding one without a change -------------------------------------------------------------- */
@@ -78,7 +70,6 @@ struct event_txn {
 	struct txn txn;
 	const char *target, *text;
 	const int64_t *ids;
-	const char *const *targets;
 	size_t n;
 	size_t removed; /* result */
 };
@@ -105,31 +96,25 @@ _Static_assert(STORE_EVENT_NO_MEMORY == SQLITE_NOMEM, "an observer fails like th
 static int apply_remove(struct store *store, struct txn *txn)
 {
 	const struct event_txn *t = (const struct event_txn *)txn;
+	struct event_queue *queue = event_queue_find(store, t->target);
 
 	for (size_t i = 0; i < t->n; i++) {
 		int rc = db_exec(store->writer, SQL_EVENT_REMOVE, "i", t->ids[i]);
 
 		if (rc)
 			return rc;
-		store->events_changed -= sqlite3_changes(store->writer->handle);
+		if (queue)
+			queue->changed -= sqlite3_changes(store->writer->handle);
 	}
 	return 0;
 }
 
-enum store_status store_event_remove(
-	struct store *store, const int64_t *ids, size_t n, struct penstock_error *err)
+enum store_status store_event_remove(struct store *store, const char *target, const int64_t *ids,
+	size_t n, struct penstock_error *err)
 {
-	struct event_txn t = {.txn = {.apply = apply_remove}, .ids = ids, .n = n};
+	struct event_txn t = {.txn = {.apply = apply_remove}, .target = target, .ids = ids, .n = n};
 
 	return txn_run(store, &t.txn, err);
-}
-
-static bool is_kept(const struct event_txn *t, const char *target)
-{
-	for (size_t i = 0; i < t->n; i++)
-		if (strcmp(t->targets[i], target) == 0)
-			return true;
-	return false;
 }
 
 /* Gets the first target after `*target`, in its place; sets *found if there is one. */
@@ -151,7 +136,20 @@ static int next_target(struct store *store, char **target, bool *found)
 	return 0;
 }
 
-static int apply_keep(struct store *store, struct txn *txn)
+/* Counts what an earlier process has left. */
+static int count_events(struct store *store, struct event_queue *queue)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(
+		store->writer, SQL_EVENT_COUNT, "t", queue->target);
+	int rc = db_step(store->writer, st);
+
+	if (rc != SQLITE_ROW)
+		return rc;
+	atomic_store(&queue->n, (size_t)sqlite3_column_int64(st, 0));
+	return 0;
+}
+
+static int apply_targets(struct store *store, struct txn *txn)
 {
 	struct event_txn *t = (struct event_txn *)txn;
 	_cleanup_free_ char *target = strdup("");
@@ -160,24 +158,32 @@ static int apply_keep(struct store *store, struct txn *txn)
 
 	t->removed = 0;
 	while (rc == 0 && (rc = next_target(store, &target, &found)) == 0 && found) {
-		int n;
-
-		if (is_kept(t, target))
+		if (event_queue_find(store, target))
 			continue;
 		rc = db_exec(store->writer, SQL_EVENT_REMOVE_ALL, "t", target);
-		n = rc ? 0 : sqlite3_changes(store->writer->handle);
-		store->events_changed -= n;
-		t->removed += (size_t)n;
+		t->removed += rc ? 0 : (size_t)sqlite3_changes(store->writer->handle);
 	}
+	for (size_t i = 0; rc == 0 && i < store->n_queues; i++)
+		rc = count_events(store, &store->queues[i]);
 	return rc;
 }
 
-enum store_status store_event_keep(struct store *store, const char *const *targets, size_t n,
+enum store_status store_event_targets(struct store *store, const char *const *targets, size_t n,
 	size_t *removed, struct penstock_error *err)
 {
-	struct event_txn t = {.txn = {.apply = apply_keep}, .targets = targets, .n = n};
-	enum store_status status = txn_run(store, &t.txn, err);
+	struct event_txn t = {.txn = {.apply = apply_targets}};
+	enum store_status status;
 
+	*removed = 0;
+	store->queues = calloc(n + 1, sizeof(*store->queues));
+	while (store->queues && store->n_queues < n &&
+		(store->queues[store->n_queues].target = strdup(targets[store->n_queues])))
+		store->n_queues++;
+	if (!store->queues || store->n_queues < n) {
+		error_memory(err);
+		return STORE_FAILED;
+	}
+	status = txn_run(store, &t.txn, err);
 	*removed = t.removed;
 	return status;
 }

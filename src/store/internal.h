@@ -147,6 +147,11 @@ void blob_hold_over(struct store *store);
 /* Formats the path below the root: "data/3f/00000000000a3f12". */
 void blob_path(uint64_t id, char out[static BLOB_PATH_SIZE]);
 int blob_open(struct store *store, uint64_t id, struct penstock_error *err);
+/* Notes the seal of an encrypted file at the file itself, where a repair finds it if the row of the
+ * file is lost. File systems without extended attributes keep none. */
+void blob_note_seal(int fd, const uint8_t seal[static SEAL_SIZE]);
+/* Returns false if the file has none. */
+bool blob_noted_seal(int fd, uint8_t out[static SEAL_SIZE]);
 /* Returns the whole file, mapped on first use, or NULL if it cannot be mapped. */
 const void *blob_map(struct store *store, struct store_blob *blob);
 /* Called after the commit of a change that took over the body. */
@@ -236,8 +241,22 @@ int64_t relaxed_wait_ms(const struct store *store);
 /* For apply functions: notify the observer of a change. */
 int event_notify(struct store *store, const struct store_change *change);
 int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item);
-/* Called when the database is open. */
-int event_count(struct store *store, struct penstock_error *err);
+
+/* --- counts of events (commit.c) ------------------------------------------------------------- */
+
+/* The events of a target that wait. */
+struct event_queue {
+	char *target;
+	/* Owned by the committer, like the next: in the current batch. */
+	int64_t changed; /* added, less those removed */
+	bool added;
+	atomic_size_t n; /* as committed */
+	atomic_ullong dropped;
+};
+
+/* Returns NULL if there is no such target. */
+struct event_queue *event_queue_find(const struct store *store, const char *target);
+void event_queues_free(struct store *store);
 
 /* --- the store ----------------------------------------------------------------------------- */
 
@@ -273,7 +292,6 @@ struct store {
 	uint64_t *dead; /* blobs without references after the current batch */
 	size_t n_dead;
 	bool configs_changed; /* in the current batch, like the next */
-	int64_t events_changed; /* added, less those removed */
 	struct store_observer observer;
 	int64_t last_ns; /* modification times never go back */
 	int log_pages; /* relaxed only, like the next */
@@ -288,8 +306,8 @@ struct store {
 	atomic_bool in_doubt;
 
 	atomic_ullong config_generation; /* set by the committer after a commit */
-	atomic_size_t n_events; /* likewise */
-	atomic_ullong n_dropped_events;
+	struct event_queue *queues; /* of events, each of a target; see store_event_targets() */
+	size_t n_queues;
 
 	pthread_t committer;
 	pthread_mutex_t queue_lock;

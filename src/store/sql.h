@@ -130,7 +130,7 @@ SQL(EVENT_LIST, "SELECT id,added,document FROM events WHERE target=?1 ORDER BY i
 SQL(EVENT_REMOVE, "DELETE FROM events WHERE id=?1")
 SQL(EVENT_TARGET, "SELECT target FROM events WHERE target>?1 ORDER BY target LIMIT 1")
 SQL(EVENT_REMOVE_ALL, "DELETE FROM events WHERE target=?1")
-SQL(EVENT_COUNT, "SELECT count(*) FROM events")
+SQL(EVENT_COUNT, "SELECT count(*) FROM events WHERE target=?1")
 
 SQL(KEY_LIST, "SELECT id,wrapped FROM keys ORDER BY id")
 SQL(KEY_ADD, "INSERT OR IGNORE INTO keys(id,wrapped) VALUES(?1,?2)")
@@ -192,17 +192,21 @@ SQL(HAS_OBJECT, "SELECT 1 FROM objects WHERE bucket=?1 AND key=?2 AND modified=?
 SQL(HAS_VERSION, "SELECT 1 FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(HAS_PART, "SELECT 1 FROM parts WHERE upload=?1 AND number=?2 AND modified=?3")
 /* Kind (0 object, 1 version, 2 part, 3 marker), bucket, key, number, size, layout, bytes of the
- * body, bucket's name. */
+ * body, bucket's name, 1 if it is encrypted. */
+#define IS_ENCRYPTED(headers) "instr(" headers ",x'3a656e6372797074696f6e00')>0" /* ":encryption" */
 SQL(CHECK_ROWS,
-	"SELECT 0,o.bucket,o.key,o.modified,o.size,o.layout,length(o.body),b.name FROM objects o "
-	"LEFT JOIN buckets b ON b.id=o.bucket UNION ALL SELECT "
-	"1+v.marker*2,v.bucket,v.key,v.modified,v.size,v.layout,length(v.body),b.name FROM "
-	"versions v LEFT JOIN buckets b ON b.id=v.bucket UNION ALL SELECT "
-	"2,u.bucket,u.key,p.number,p.size,p.layout,NULL,b.name FROM parts p LEFT JOIN uploads u ON "
-	"u.id=p.upload LEFT JOIN buckets b ON b.id=u.bucket")
+	"SELECT 0,o.bucket,o.key,o.modified,o.size,o.layout,length(o.body),b.name," IS_ENCRYPTED(
+		"o.headers") " FROM objects o "
+			     "LEFT JOIN buckets b ON b.id=o.bucket UNION ALL SELECT "
+			     "1+v.marker*2,v.bucket,v.key,v.modified,v.size,v.layout,length(v.body),b.name," IS_ENCRYPTED(
+				     "v.headers") " FROM "
+						  "versions v LEFT JOIN buckets b ON b.id=v.bucket UNION ALL SELECT "
+						  "2,u.bucket,u.key,p.number,p.size,p.layout,NULL,b.name," IS_ENCRYPTED(
+							  "u.headers") " FROM "
+								       "parts p LEFT JOIN uploads u ON u.id=p.upload LEFT JOIN buckets b ON b.id=u.bucket")
 SQL(CHECK_BLOBS, "SELECT id,refs,size,seal IS NOT NULL FROM blobs ORDER BY id")
 SQL(REPAIR_REFS, "UPDATE blobs SET refs=?2 WHERE id=?1")
-SQL(REPAIR_BLOB, "INSERT INTO blobs(id,refs,size) VALUES(?1,?2,?3)")
+SQL(REPAIR_BLOB, "INSERT INTO blobs(id,refs,size,seal) VALUES(?1,?2,?3,NULLIF(?4,x''))")
 SQL(REPAIR_BUCKET,
 	"INSERT INTO buckets(id,name,created,versioning) VALUES(?1,'recovered-'||?1,?2,1)")
 SQL(REPAIR_PARTS, "DELETE FROM parts WHERE upload NOT IN (SELECT id FROM uploads)")

@@ -163,6 +163,7 @@ static void store_dispose(struct store *store)
 		free(store->held.free[--store->held.n_free]);
 	pthread_mutex_destroy(&store->held.lock);
 	pthread_rwlock_destroy(&store->pinning);
+	event_queues_free(store);
 	free(store->kept);
 	free(store->root);
 	free(store);
@@ -223,8 +224,7 @@ static int open_owner(
 		(rc = db_open(store, true, &store->writer, err)) < 0 ||
 		(rc = keys_open(store, options->master_key, err)) < 0 ||
 		(rc = find_default_encryption(store, err)) < 0 ||
-		(rc = find_next_blob(store, err)) < 0 || (rc = event_count(store, err)) < 0 ||
-		(rc = sync_root(store, err)) < 0 ||
+		(rc = find_next_blob(store, err)) < 0 || (rc = sync_root(store, err)) < 0 ||
 		(!options->keep_orphans && (rc = start_sweep(store, err)) < 0) ||
 		(store->relaxed && (rc = relaxed_start(store, err)) < 0))
 		return rc;

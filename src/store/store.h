@@ -214,8 +214,8 @@ struct store_observer {
 #define STORE_EVENT_NO_MEMORY 7
 /* Called before any change. */
 void store_observe(struct store *store, const struct store_observer *observer);
-/* For an observer: adds a text that waits for delivery to a target. More than LIMIT_NOTIFY_EVENTS
- * are dropped and counted. */
+/* For an observer: adds a text that waits for delivery to a target. Beyond the target's share of
+ * LIMIT_NOTIFY_EVENTS it is dropped and counted. */
 int store_event_add(struct store *store, const char *target, const char *text, size_t len);
 /* Adds one in a transaction of its own. */
 enum store_status store_event_put(
@@ -230,14 +230,18 @@ struct store_event {
 enum store_status store_event_list(struct store *store, const char *target, size_t max,
 	struct store_event **out, size_t *n, struct penstock_error *err);
 void store_event_list_free(struct store_event *list, size_t n);
-enum store_status store_event_remove(
-	struct store *store, const int64_t *ids, size_t n, struct penstock_error *err);
-/* Removes the events of all targets but these; `*removed` gets their number. */
-enum store_status store_event_keep(struct store *store, const char *const *targets, size_t n,
+/* `ids` are of events of the target. */
+enum store_status store_event_remove(struct store *store, const char *target, const int64_t *ids,
+	size_t n, struct penstock_error *err);
+/* Sets the targets, once and before the first event. Removes the events of all others; `*removed`
+ * gets their number. */
+enum store_status store_event_targets(struct store *store, const char *const *targets, size_t n,
 	size_t *removed, struct penstock_error *err);
-/* Return the number of events that wait, and of those dropped since the store was opened. */
-size_t store_event_count(const struct store *store);
-uint64_t store_event_dropped(const struct store *store);
+struct store_event_count {
+	size_t waiting;
+	uint64_t dropped; /* since the store was opened */
+};
+struct store_event_count store_event_count(const struct store *store, const char *target);
 
 /* --- encryption ----------------------------------------------------------------------------- */
 

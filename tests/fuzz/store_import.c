@@ -50,10 +50,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!store)
 		reopen();
 	require(fd >= 0 && fs_pwrite_all(fd, data, size, 0) == 0);
-	rc = upkeep_import(store, fd, NULL, &copied, &err);
+	rc = upkeep_import(store,
+		&(struct upkeep_archive){
+			.fd = fd, .accounts = memmem(data, size, "accounts.json", 13) != NULL},
+		&copied, &err);
 	require_error(rc, &err);
 	penstock_error_release(&err);
-	if (rc == 0 || copied.buckets) {
+	if (rc == 0 || copied.buckets || copied.accounts) {
 		check(true);
 		reopen();
 	} else {

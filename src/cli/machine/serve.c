@@ -57,6 +57,10 @@ static int run_serve(const struct cli *cli)
 		return cli_misuse(cli, "--lifecycle-day is from 100ms to 24h");
 	if (!cli_duration_ms(cli, "log-interval", 60000, &options.log_interval_ms))
 		return CLI_EXIT_USAGE;
+	if (!cli_duration_ms(cli, "webhook-retry", 1000, &options.webhook_retry_ms))
+		return CLI_EXIT_USAGE;
+	if (options.webhook_retry_ms < 1 || options.webhook_retry_ms > 60000)
+		return cli_misuse(cli, "--webhook-retry is from 1ms to 60s");
 	if (!options.master_key)
 		options.master_key = str_env("PENSTOCK_MASTER_KEY_FILE");
 	options.relaxed = durability && strcmp(durability, "relaxed") == 0;
@@ -134,7 +138,8 @@ const struct command command_serve = {
 			"Address to listen on; port 0 takes a free port. Default: 127.0.0.1:9000"},
 		{0, "accounts", "FILE",
 			"Add the accounts in FILE, a JSON array of objects with number (12 digits), name, "
-			"access_key_id and secret_access_key, and perhaps id and email"},
+			"access_key_id and secret_access_key, and perhaps id and email; an "
+			"access_key_id of null revokes an account"},
 		{0, "domain", "NAME[,NAME]",
 			"The host BUCKET.NAME is that of a bucket (virtual-host style); paths that "
 			"begin with the bucket stay valid at other hosts"},
@@ -155,6 +160,9 @@ const struct command command_serve = {
 		{0, "log-interval", "DURATION",
 			"Deliver the access logs of buckets this long after their first line; a crash "
 			"loses what was not delivered. Default: 60s"},
+		{0, "webhook-retry", "DURATION",
+			"Pause before a failed delivery to a webhook is repeated; it doubles each "
+			"time, up to 60s. Default: 1s"},
 		{0, "lifecycle-day", "DURATION",
 			"Length of a day of lifecycle rules, to try them out: objects expire that "
 			"much sooner, and replies name the dates of real days. Default: 24h"},

@@ -233,6 +233,9 @@ static int print_copied(const struct cli *cli, const char *what, const struct up
 		fprintf(stderr, "%s %llu buckets with %llu objects and versions; %s copied\n", what,
 			(unsigned long long)copied->buckets, (unsigned long long)copied->objects,
 			size);
+	if (copied->accounts && !cli_quiet(cli))
+		fprintf(stderr, "%s %llu accounts, users, groups, roles and policies\n", what,
+			(unsigned long long)copied->accounts);
 	return 0;
 }
 
@@ -263,7 +266,12 @@ static int do_export(const struct cli *cli, struct store *store, struct penstock
 		fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return error_errno(err, errno, "cannot create '%s'", path);
-	r = upkeep_export(store, fd, buckets, &interrupted, &copied, err);
+	r = upkeep_export(store,
+		&(struct upkeep_archive){.fd = fd,
+			.buckets = buckets,
+			.accounts = cli_has(cli, "with-accounts"),
+			.stop = &interrupted},
+		&copied, err);
 	if (r == 0 && strcmp(path, "-") != 0 && fsync(fd) < 0)
 		r = error_errno(err, errno, "cannot sync '%s'", path);
 	if (r < 0 && strcmp(path, "-") != 0)
@@ -281,7 +289,13 @@ static int do_import(const struct cli *cli, struct store *store, struct penstock
 
 	if (fd < 0)
 		return error_errno(err, errno, "cannot open '%s'", path);
-	r = upkeep_import(store, fd, &interrupted, &copied, err);
+	r = upkeep_import(store,
+		&(struct upkeep_archive){
+			.fd = fd, .accounts = cli_has(cli, "with-accounts"), .stop = &interrupted},
+		&copied, err);
+	if (r == 0 && copied.left_accounts && !cli_quiet(cli))
+		fprintf(stderr, "the accounts of the archive are left out; --with-accounts imports "
+				"them\n");
 	return r < 0 ? r : print_copied(cli, "imported", &copied);
 }
 
@@ -383,8 +397,10 @@ const struct command command_store = {
 		"'penstock serve --root PATH' serves. If PATH has an earlier backup, only new data "
 		"files are copied; a store, also a backup that was served, is refused. export PATH writes all buckets, or those that are named, with "
 		"older versions and configurations as a tar archive, and import PATH adds the "
-		"buckets of one; both verify every object. PATH may be '-'. Unfinished uploads are "
-		"in backups only.\n"
+		"buckets of one; both verify every object. PATH may be '-'. With --with-accounts "
+		"accounts, users, groups, roles and policies are in the archive, or imported, "
+		"too; the archive then has their secret keys. Unfinished uploads are in backups "
+		"only.\n"
 		"\n"
 		"stat, check, scrub, backup and export also work while the store is served: they "
 		"see one state, whose data files are kept meanwhile. repair and import need the "
@@ -397,6 +413,8 @@ const struct command command_store = {
 			"$PENSTOCK_MASTER_KEY_FILE, else DIR/master-key"},
 		{0, "json", NULL, "stat: print an object"},
 		{0, "rate", "SIZE", "scrub: read at most this many bytes in a second, such as 50M"},
+		{0, "with-accounts", NULL,
+			"export, import: also accounts and users, with their secret keys"},
 		{0, "restart", NULL, "scrub: start over, even if the last scrub was interrupted"}),
 	.examples = EXAMPLES({"penstock store stat --root /srv/store", "Print what the store has"},
 		{"penstock store scrub --root /srv/store --rate 50M",
@@ -406,7 +424,7 @@ const struct command command_store = {
 		{"penstock store export --root /srv/store - data | zstd > data.tar.zst",
 			"Keep one bucket as an archive"}),
 	.exits = EXITS({"66", "DIR is not a store, an archive is damaged, or a problem was found"},
-		{"69", "another process serves DIR, or a bucket to import exists"},
+		{"69", "another process serves DIR, or what is to be imported exists"},
 		{"130", "interrupted"}),
 	.run = run_store,
 };

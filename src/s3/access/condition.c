@@ -237,7 +237,9 @@ static int read_value(struct condition *c, struct arena *arena, const json_t *va
 		flags |= PATTERN_LITERAL;
 	if (pattern_read(&c->values[c->n], arena, text, flags) < 0)
 		return error_memory(err);
-	if (!c->values[c->n].has_variables && !is_value(c->op->type, text))
+	/* Null is decided without a value of the request. */
+	if ((!c->values[c->n].has_variables || c->op->type == ABSENCE) &&
+		!is_value(c->op->type, text))
 		return error_set(err, PENSTOCK_E_PROTOCOL, "Invalid value for %s: %.100s",
 			c->op->name, text);
 	c->n++;

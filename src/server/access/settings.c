@@ -115,13 +115,16 @@ static int take(struct access_settings *s, const char *name, const char *text, s
 	}
 	if (strcmp(name, OWNERSHIP_CONFIG) == 0) {
 		s->ownership = ownership_find(text);
+		if (s->ownership == OWNERSHIP_MISSING) /* it is unreadable */
+			s->ownership = BUCKET_OWNER_ENFORCED;
 		return 0;
 	}
 	s->has_block = true;
-	s->block = (struct access_block){.block_acls = text[0] == '1',
-		.ignore_acls = len > 1 && text[1] == '1',
-		.block_policy = len > 2 && text[2] == '1',
-		.restrict_buckets = len > 3 && text[3] == '1'};
+	/* An unreadable one blocks. */
+	s->block = (struct access_block){.block_acls = text[0] != '0',
+		.ignore_acls = len < 2 || text[1] != '0',
+		.block_policy = len < 3 || text[2] != '0',
+		.restrict_buckets = len < 4 || text[3] != '0'};
 	return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "store/store.h"
@@ -15,7 +16,9 @@ struct configs {
 	atomic_ullong generation; /* that was read */
 	atomic_size_t n;
 	pthread_rwlock_t lock;
-	struct store_config *names; /* under lock, like the next; in the order of their buckets */
+	/* Under lock, like the next, and in the order of their buckets. One that cannot be read has
+	 * no value. */
+	struct store_config *names;
 	char *parsed; /* `n` structs */
 };
 
@@ -25,6 +28,33 @@ static void drop(const struct config_kind *kind, struct store_config *names, cha
 		kind->release(parsed + i * kind->size);
 	free(parsed);
 	store_config_list_free(names, n);
+}
+
+static int by_bucket(const void *key, const void *item)
+{
+	return strcmp(key, ((const struct store_config *)item)->bucket);
+}
+
+static const struct store_config *find(const struct configs *configs, const char *bucket)
+{
+	return configs->names ? bsearch(bucket, configs->names, atomic_load(&configs->n),
+					sizeof(*configs->names), by_bucket)
+			      : NULL;
+}
+
+/* Sets aside a configuration that cannot be read, and reports it once. */
+static void set_aside(
+	const struct configs *configs, struct store_config *config, struct penstock_error *err)
+{
+	const struct store_config *before = find(configs, config->bucket);
+
+	if (!before || before->value)
+		log_warn("store bucket '%s': its %s configuration is unreadable, and has no "
+			 "effect: %s; replace the configuration",
+			config->bucket, configs->kind->name,
+			err->message ? err->message : "unknown reason");
+	penstock_error_release(err);
+	free(take_pointer(config->value));
 }
 
 /* Reads the configurations of all buckets. */
@@ -42,8 +72,15 @@ static int read_all(struct configs *configs, struct store_config **names, char *
 	*parsed = calloc(*n + 1, kind->size);
 	if (!*parsed)
 		rc = error_memory(err);
-	for (size_t i = 0; i < *n && rc == 0; i++)
-		rc = kind->parse((*names)[i].value, (*names)[i].len, *parsed + i * kind->size, err);
+	for (size_t i = 0; i < *n && rc == 0; i++) {
+		struct store_config *config = &(*names)[i];
+
+		rc = kind->parse(config->value, config->len, *parsed + i * kind->size, err);
+		if (rc < 0 && rc != -PENSTOCK_E_MEMORY) {
+			set_aside(configs, config, err);
+			rc = 0;
+		}
+	}
 	if (rc < 0)
 		drop(kind, *names, *parsed, *n);
 	return rc;
@@ -112,11 +149,6 @@ bool configs_any(struct configs *configs)
 	return atomic_load(&configs->n) > 0;
 }
 
-static int by_bucket(const void *key, const void *item)
-{
-	return strcmp(key, ((const struct store_config *)item)->bucket);
-}
-
 const void *configs_get(struct configs *configs, const char *bucket)
 {
 	const struct store_config *found;
@@ -124,9 +156,8 @@ const void *configs_get(struct configs *configs, const char *bucket)
 	if (!configs_any(configs))
 		return NULL;
 	pthread_rwlock_rdlock(&configs->lock);
-	found = bsearch(
-		bucket, configs->names, atomic_load(&configs->n), sizeof(*found), by_bucket);
-	if (found)
+	found = find(configs, bucket);
+	if (found && found->value)
 		return configs->parsed + (size_t)(found - configs->names) * configs->kind->size;
 	pthread_rwlock_unlock(&configs->lock);
 	return NULL;

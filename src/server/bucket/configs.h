@@ -1,6 +1,6 @@
 /*
  * The configurations of one kind of all buckets, parsed and in memory. They are read again after
- * one has changed.
+ * one has changed. One that cannot be read is as good as missing, and is reported.
  *
  *	// kind: its name, the size of the parsed form, and how it is parsed and released
  *	r = configs_new(&configs, store, kind, err);

@@ -282,6 +282,8 @@ static void walk_bucket(struct lifecycle *lifecycle, const struct store_config *
 
 	if (rc == 0)
 		rc = lifecycle_walk(&walk, &err);
+	else if (rc != -PENSTOCK_E_MEMORY)
+		rc = 0; /* it deletes nothing; configs.c has reported it */
 	if (rc < 0)
 		log_warn("lifecycle of the bucket '%s': %s", config->bucket,
 			err.message ? err.message : "out of memory");

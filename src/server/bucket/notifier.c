@@ -32,8 +32,7 @@
 
 /* Events that are read, and then removed, together. */
 #define BATCH 100
-/* A webhook that fails is tried again after this time, and then after twice as long each time. */
-#define RETRY_MS     1000
+/* A webhook that fails is tried again after a pause, and then after twice as long each time. */
 #define RETRY_MAX_MS 60000
 /* Time for a webhook to reply. */
 #define ATTEMPT_MS 10000
@@ -49,17 +48,21 @@ struct webhook {
 	int64_t retry_ms; /* when it is tried again; 0 if it does not fail */
 	int64_t pause_ms;
 	int64_t report_ms; /* when its lag is reported again */
+	uint64_t n_dropped; /* because too many wait; as reported */
+	int64_t refused_id; /* the event that was refused last */
+	int refusals; /* of that event */
+	atomic_ullong n_refused; /* dropped, because they were refused too often */
 };
 
 struct notifier {
 	struct store *store;
 	struct configs *configs;
+	int64_t retry_ms; /* the first pause of a webhook that fails */
 	struct webhook *hooks;
 	size_t n;
 	struct http_engine *engine; /* NULL if there is no webhook, like the thread */
 	atomic_int cancel;
 	pthread_t thread;
-	uint64_t dropped; /* owned by the thread: as reported */
 	pthread_mutex_t lock;
 	pthread_cond_t woken;
 	bool added, stopping; /* under lock */
@@ -311,22 +314,54 @@ static int post(struct notifier *notify, const struct webhook *hook,
 }
 
 /* Postpones a webhook that failed. Its address may have a secret and is not shown. */
-static void postpone(struct webhook *hook, const struct store_event *oldest, size_t n,
-	const struct penstock_error *err)
+static void postpone(const struct notifier *notify, struct webhook *hook,
+	const struct store_event *oldest, const struct penstock_error *err)
 {
 	int64_t now_ms = clock_monotonic_ms();
 
-	hook->pause_ms = hook->pause_ms ? 2 * hook->pause_ms : RETRY_MS;
+	hook->pause_ms = hook->pause_ms ? 2 * hook->pause_ms : notify->retry_ms;
 	if (hook->pause_ms > RETRY_MAX_MS)
 		hook->pause_ms = RETRY_MAX_MS;
 	hook->retry_ms = now_ms + hook->pause_ms;
 	if (now_ms < hook->report_ms)
 		return;
 	hook->report_ms = now_ms + REPORT_MS;
-	log_warn("webhook '%s': %s%zu events wait, the oldest for %lld s (%s)", hook->name,
-		n == BATCH ? "at least " : "", n,
+	log_warn("webhook '%s': %zu events wait, the oldest for %lld s (%s)", hook->name,
+		store_event_count(notify->store, hook->name).waiting,
 		(long long)((clock_wall_ns() - oldest->added_ns) / NS_PER_S),
 		err->http_status ? "it refuses them" : penstock_code_name(err->code));
+}
+
+/* Returns true for an event that its webhook refused so often that it would never take it, and the
+ * events behind it wait for nothing. 408 and 429 are no refusals of the event. */
+static bool is_given_up(
+	struct webhook *hook, const struct store_event *event, const struct penstock_error *err)
+{
+	int status = err->http_status;
+
+	if (hook->refused_id != event->id)
+		hook->refusals = 0;
+	hook->refused_id = event->id;
+	if (status < 400 || status > 499 || status == 408 || status == 429 ||
+		++hook->refusals < LIMIT_NOTIFY_REFUSALS)
+		return false;
+	log_warn("webhook '%s': dropped an event that it refused %d times, with status %d",
+		hook->name, hook->refusals, status);
+	atomic_fetch_add(&hook->n_refused, 1);
+	hook->pause_ms = 0;
+	return true;
+}
+
+/* Delivers an event, or gives it up. Returns false if it has to wait. */
+static bool settle(struct notifier *notify, struct webhook *hook, const struct store_event *event,
+	struct penstock_error *err)
+{
+	if (post(notify, hook, event, err) == 0)
+		return true;
+	if (atomic_load(&notify->cancel) || !is_given_up(hook, event, err))
+		return false;
+	penstock_error_release(err);
+	return true;
 }
 
 /* Delivers some events of a webhook. Returns true if there may be more. */
@@ -341,41 +376,48 @@ static bool deliver(struct notifier *notify, struct webhook *hook)
 	if (store_event_list(notify->store, hook->name, BATCH, &events, &n, &err) != STORE_OK) {
 		log_warn("webhook '%s': %s", hook->name,
 			err.message ? err.message : "out of memory");
-		hook->retry_ms = clock_monotonic_ms() + RETRY_MS;
+		hook->retry_ms = clock_monotonic_ms() + notify->retry_ms;
 		return false;
 	}
 	while (done < n && !failed && !atomic_load(&notify->cancel) &&
 		(!done || clock_monotonic_ms() < end_ms)) {
-		failed = post(notify, hook, &events[done], &err) < 0;
+		failed = !settle(notify, hook, &events[done], &err);
 		if (!failed) {
 			ids[done] = events[done].id;
 			done++;
 		}
 	}
 	if (failed && !atomic_load(&notify->cancel)) {
-		postpone(hook, &events[done], n - done, &err);
+		postpone(notify, hook, &events[done], &err);
 	} else {
 		if (hook->pause_ms)
 			log_info("webhook '%s': it accepts events again", hook->name);
 		hook->pause_ms = hook->retry_ms = hook->report_ms = 0;
 	}
 	penstock_error_release(&err);
-	if (done && store_event_remove(notify->store, ids, done, &err) != STORE_OK)
+	if (done && store_event_remove(notify->store, hook->name, ids, done, &err) != STORE_OK)
 		log_warn("webhook '%s': events will be repeated: %s", hook->name,
 			err.message ? err.message : "out of memory");
 	store_event_list_free(events, n);
 	return !failed && (done == BATCH || done < n);
 }
 
+static void report_dropped(const struct notifier *notify, struct webhook *hook)
+{
+	struct store_event_count count = store_event_count(notify->store, hook->name);
+
+	if (count.dropped != hook->n_dropped)
+		log_warn("webhook '%s': dropped %llu events, because %zu wait already", hook->name,
+			(unsigned long long)(count.dropped - hook->n_dropped), count.waiting);
+	hook->n_dropped = count.dropped;
+}
+
 static void deliver_all(struct notifier *notify)
 {
-	uint64_t dropped = store_event_dropped(notify->store);
 	bool more = true;
 
-	if (dropped != notify->dropped)
-		log_warn("notifications: dropped %llu events, because %d wait already",
-			(unsigned long long)(dropped - notify->dropped), LIMIT_NOTIFY_EVENTS);
-	notify->dropped = dropped;
+	for (size_t i = 0; i < notify->n; i++)
+		report_dropped(notify, &notify->hooks[i]);
 	while (more && !atomic_load(&notify->cancel)) {
 		more = false;
 		for (size_t i = 0; i < notify->n; i++)
@@ -427,6 +469,39 @@ static void *notifier_main(void *arg)
 	return NULL;
 }
 
+/* --- figures --------------------------------------------------------------------------------- */
+
+/* Returns the age of the oldest event; 0 if none waits, or the clock was set back. */
+static int64_t lag_of(const struct notifier *notify, const struct webhook *hook)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int64_t now_ns = clock_wall_ns(), oldest_ns = now_ns;
+	struct store_event *events = NULL;
+	size_t n = 0;
+
+	if (store_event_list(notify->store, hook->name, 1, &events, &n, &err) == STORE_OK && n)
+		oldest_ns = events[0].added_ns;
+	store_event_list_free(events, n);
+	return oldest_ns < now_ns ? now_ns - oldest_ns : 0;
+}
+
+bool notifier_stat(struct notifier *notify, size_t i, struct notifier_stat *out)
+{
+	struct store_event_count count;
+	struct webhook *hook;
+
+	if (!notify || i >= notify->n)
+		return false;
+	hook = &notify->hooks[i];
+	count = store_event_count(notify->store, hook->name);
+	*out = (struct notifier_stat){.name = hook->name,
+		.waiting = count.waiting,
+		.lag_ns = lag_of(notify, hook),
+		.dropped = count.dropped,
+		.refused = atomic_load(&hook->n_refused)};
+	return true;
+}
+
 /* --- start and end --------------------------------------------------------------------------- */
 
 /* Drops events of webhooks that the operator has removed, which would take the room of others. */
@@ -439,7 +514,7 @@ static int drop_strays(struct notifier *notify, struct penstock_error *err)
 		return error_memory(err);
 	for (size_t i = 0; i < notify->n; i++)
 		names[i] = notify->hooks[i].name;
-	if (store_event_keep(notify->store, names, notify->n, &dropped, err) != STORE_OK)
+	if (store_event_targets(notify->store, names, notify->n, &dropped, err) != STORE_OK)
 		return -(int)err->code;
 	if (dropped)
 		log_warn("notifications: dropped %zu events of webhooks that are not in the file "
@@ -462,8 +537,8 @@ static void notifier_free(struct notifier *notify)
 	free(notify);
 }
 
-int notifier_start(
-	struct notifier **out, struct store *store, const char *root, struct penstock_error *err)
+int notifier_start(struct notifier **out, struct store *store, const char *root, int64_t retry_ms,
+	struct penstock_error *err)
 {
 	struct notifier *notify = calloc(1, sizeof(*notify));
 	int rc;
@@ -471,6 +546,7 @@ int notifier_start(
 	if (!notify)
 		return error_memory(err);
 	notify->store = store;
+	notify->retry_ms = retry_ms;
 	pthread_mutex_init(&notify->lock, NULL);
 	clock_cond_init(&notify->woken);
 	rc = read_webhooks(notify, root, err);

@@ -1,11 +1,12 @@
 /*
  * Notifications of buckets: an observer of the store writes an event in the transaction of its
  * change, and a thread delivers it to a webhook, at least once, those of a webhook in their order.
+ * An event that its webhook refuses again and again is dropped, so that it does not block others.
  *
  * The operator names the webhooks in ROOT/webhooks, one on a line: NAME URL [TOKEN]. The ARN of one
  * is arn:penstock:sqs::NAME:webhook. A token is sent as a bearer.
  *
- *	r = notifier_start(&notify, store, root, err);
+ *	r = notifier_start(&notify, store, root, 1000, err);
  *	...
  *	if (notifier_has(notify, "arn:penstock:sqs::ci:webhook"))
  *	...
@@ -15,6 +16,8 @@
 #define SERVER_BUCKET_NOTIFIER_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 struct notifier;
 struct penstock_error;
@@ -23,8 +26,9 @@ struct store;
 /* The configuration of a bucket. */
 #define NOTIFICATION_CONFIG "notification"
 
-int notifier_start(
-	struct notifier **out, struct store *store, const char *root, struct penstock_error *err);
+/* A webhook that fails is tried again after `retry_ms`, and then after longer pauses. */
+int notifier_start(struct notifier **out, struct store *store, const char *root, int64_t retry_ms,
+	struct penstock_error *err);
 /* Returns true if a bucket has notifications; false if `notify` is NULL. */
 bool notifier_any(struct notifier *notify);
 /* Returns true if the operator has named that webhook. */
@@ -32,6 +36,15 @@ bool notifier_has(const struct notifier *notify, const char *arn);
 /* Adds AWS's test event for a new destination. */
 int notifier_test(struct notifier *notify, const char *arn, const char *bucket,
 	const char *request_id, struct penstock_error *err);
+struct notifier_stat {
+	const char *name;
+	size_t waiting;
+	int64_t lag_ns; /* the age of the oldest event that waits */
+	uint64_t dropped; /* since the start, because too many waited */
+	uint64_t refused; /* since the start: dropped, because the webhook refused them too often */
+};
+/* Gets the figures of a webhook. Returns false if there are no more, or `notify` is NULL. */
+bool notifier_stat(struct notifier *notify, size_t i, struct notifier_stat *out);
 /* Ends a delivery in progress, whose event stays. NULL is allowed. */
 void notifier_stop(struct notifier *notify);
 

@@ -1,7 +1,9 @@
 #include "server/directory/accounts.h"
 
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 
 #include "base/cleanup.h"
@@ -21,12 +23,23 @@ static int invalid(const char *path, size_t i, const char *reason, struct pensto
 		path, reason);
 }
 
+static const char *text_of(const json_t *object, const char *member)
+{
+	return json_string_value(json_object_get(object, member));
+}
+
+/* An account with "access_key_id": null may do nothing any more. */
+static bool is_revoked(const json_t *entry)
+{
+	return json_is_null(json_object_get(entry, "access_key_id"));
+}
+
 /* Returns NULL if all members are valid, else the reason. */
 static const char *problem_of(const struct directory *d, const json_t *entry, const char *record)
 {
-	const char *id = json_string_value(json_object_get(entry, "id"));
-	const char *key = json_string_value(json_object_get(entry, "access_key_id"));
-	const char *number = json_string_value(json_object_get(entry, "number"));
+	const char *id = text_of(entry, "id"), *key = text_of(entry, "access_key_id");
+	const char *number = text_of(entry, "number"),
+		   *secret = text_of(entry, "secret_access_key");
 	const char *holder = key ? directory_key_holder(d, key) : NULL;
 
 	if (!number || strlen(number) != 12 || strspn(number, "0123456789") != 12)
@@ -35,9 +48,10 @@ static const char *problem_of(const struct directory *d, const json_t *entry, co
 		return "000000000000 is the account of the store's own keys";
 	if (!json_is_string(json_object_get(entry, "name")))
 		return "it needs a name";
-	if (!key || !*key || strlen(key) > SIGV4_ACCESS_KEY_MAX ||
-		!json_is_string(json_object_get(entry, "secret_access_key")))
-		return "it needs access_key_id and secret_access_key";
+	if (!is_revoked(entry) &&
+		(!key || !*key || strlen(key) > SIGV4_ACCESS_KEY_MAX || !secret || !*secret))
+		return "it needs access_key_id and secret_access_key; "
+		       "access_key_id may be null to revoke it";
 	if (holder && strcmp(holder, record) != 0)
 		return "its access key has another owner";
 	if (id && (strlen(id) != 64 || strspn(id, "0123456789abcdef") != 64))
@@ -45,72 +59,165 @@ static const char *problem_of(const struct directory *d, const json_t *entry, co
 	return NULL;
 }
 
-/* Makes the record of an account; keeps what the account has. Returns NULL if out of memory. */
-static json_t *record_of(const json_t *entry, const json_t *old)
+/* --- records --------------------------------------------------------------------------------- */
+
+/* The key of the file is that of "file_key"; keys that the account made itself are kept. A record
+ * without that member is of a version that kept none. */
+static int set_keys(json_t *record, const json_t *entry)
 {
-	const char *id = json_string_value(json_object_get(entry, "id"));
-	json_t *record = old ? json_deep_copy(old) : json_object(), *keys = json_object();
+	const json_t *before = json_object_get(record, "file_key");
+	const char *id = text_of(entry, "access_key_id");
+	json_t *keys = before ? json_object_get(record, "keys") : NULL;
+
+	if (json_is_string(before))
+		json_object_del(keys, json_string_value(before));
+	if (!keys && json_object_set_new(record, "keys", json_object()) < 0)
+		return -1;
+	keys = json_object_get(record, "keys");
+	if (is_revoked(entry))
+		return json_object_set_new(record, "file_key", json_null()) < 0 ||
+				       json_object_set_new(record, "revoked", json_true()) < 0
+			       ? -1
+			       : 0;
+	json_object_del(record, "revoked");
+	return json_object_set_new(record, "file_key", json_string(id)) < 0 ||
+			       json_object_set_new(keys, id,
+				       json_pack("{s:O,s:b,s:I}", "secret",
+					       json_object_get(entry, "secret_access_key"),
+					       "active", 1, "created",
+					       (json_int_t)(clock_wall_ns() / NS_PER_S))) < 0
+		       ? -1
+		       : 0;
+}
+
+/* Sets the canonical id: that of the file, else the old one, else a random one. */
+static int set_id(json_t *record, const json_t *entry)
+{
 	unsigned char random[32];
 	char hex[65];
 
-	if (!id)
-		id = json_string_value(json_object_get(old, "id"));
-	if (!id) {
-		if (getrandom(random, sizeof(random), 0) != sizeof(random))
-			goto failed;
-		str_hex(random, sizeof(random), hex);
-		id = hex;
-	}
-	if (!keys || json_object_set_new(record, "id", json_string(id)) < 0 ||
-		json_object_set(record, "name", json_object_get(entry, "name")) < 0 ||
-		(json_object_get(entry, "email") &&
-			json_object_set(record, "email", json_object_get(entry, "email")) < 0) ||
-		json_object_set_new(keys,
-			json_string_value(json_object_get(entry, "access_key_id")),
-			json_pack("{s:O,s:b,s:I}", "secret",
-				json_object_get(entry, "secret_access_key"), "active", 1, "created",
-				(json_int_t)(clock_wall_ns() / NS_PER_S))) < 0 ||
-		json_object_set(record, "keys", keys) < 0)
-		goto failed;
-	json_decref(keys);
-	return record;
-failed:
-	json_decref(keys);
+	if (text_of(entry, "id"))
+		return json_object_set(record, "id", json_object_get(entry, "id"));
+	if (text_of(record, "id"))
+		return 0;
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		return -1;
+	str_hex(random, sizeof(random), hex);
+	return json_object_set_new(record, "id", json_string(hex));
+}
+
+/* Makes the record of an account; keeps what the account has. Returns NULL if out of memory. */
+static json_t *record_of(const json_t *entry, const json_t *old)
+{
+	json_t *record = old ? json_deep_copy(old) : json_object();
+
+	if (record && set_id(record, entry) == 0 &&
+		json_object_set(record, "name", json_object_get(entry, "name")) == 0 &&
+		(!text_of(entry, "email") ||
+			json_object_set(record, "email", json_object_get(entry, "email")) == 0) &&
+		set_keys(record, entry) == 0)
+		return record;
 	json_decref(record);
 	return NULL;
 }
 
-static int add(struct directory *d, const char *path, size_t i, const json_t *entry,
+/* --- the accounts together ------------------------------------------------------------------- */
+
+static bool is_same(const json_t *a, const json_t *b, const char *member)
+{
+	const char *x = text_of(a, member), *y = text_of(b, member);
+
+	return x && y && strcasecmp(x, y) == 0;
+}
+
+/* Returns NULL if no other account has what only one may have. */
+static const char *clash_of(const json_t *records, const char *name, const char *key)
+{
+	const json_t *record = json_object_get(records, name), *other;
+	const char *other_name;
+
+	if (strcmp(text_of(record, "id"), ACCOUNT_FIRST_ID) == 0)
+		return "its id is that of the account 000000000000";
+	json_object_foreach ((json_t *)(uintptr_t)records, other_name, other) {
+		if (strcmp(other_name, name) == 0 || !str_starts(other_name, "account/"))
+			continue;
+		if (is_same(record, other, "id"))
+			return "its id is that of another account";
+		if (is_same(record, other, "email"))
+			return "its email address is that of another account";
+		if (key && json_object_get(json_object_get(other, "keys"), key))
+			return "its access key has another owner";
+	}
+	return NULL;
+}
+
+/* Adds the record of an entry to `changed`, by its name, which the entry gets as "record". */
+static int add(struct directory *d, const char *path, size_t i, json_t *entry, json_t *changed,
 	struct penstock_error *err)
 {
-	const char *number = json_string_value(json_object_get(entry, "number"));
+	const char *number = text_of(entry, "number");
 	_cleanup_free_ char *name = str_printf("account/%s", number ? number : "");
 	const char *problem = name ? problem_of(d, entry, name) : NULL;
-	_cleanup_(s3_json_freep) json_t *record = NULL;
 
 	if (!name)
 		return error_memory(err);
+	if (!problem && json_object_get(changed, name))
+		problem = "its number is repeated";
 	if (problem)
 		return invalid(path, i, problem, err);
-	record = record_of(entry, directory_get(d, name));
-	if (!record)
+	if (json_object_set_new(entry, "record", json_string(name)) < 0 ||
+		json_object_set_new(changed, name, record_of(entry, directory_get(d, name))) < 0)
 		return error_memory(err);
-	return directory_change(d, &(struct directory_change){.name = name, .value = record}, 1,
-		       err) == STORE_OK
-		       ? 0
-		       : -(int)err->code;
+	return 0;
+}
+
+/* Compares the accounts with each other and with those that the store has. */
+static int check(const struct directory *d, const char *path, const json_t *list, json_t *changed,
+	struct penstock_error *err)
+{
+	_cleanup_(s3_json_freep) json_t *all = json_copy((json_t *)(uintptr_t)directory_records(d));
+
+	if (!all || json_object_update(all, changed) < 0)
+		return error_memory(err);
+	/* The last one of two is reported. */
+	for (size_t i = json_array_size(list); i-- > 0;) {
+		const json_t *entry = json_array_get(list, i);
+		const char *problem = clash_of(
+			all, text_of(entry, "record"), text_of(entry, "access_key_id"));
+
+		if (problem)
+			return invalid(path, i, problem, err);
+	}
+	return 0;
+}
+
+/* Stores all of them, or none. */
+static int store(struct directory *d, json_t *changed, struct penstock_error *err)
+{
+	size_t n = json_object_size(changed), i = 0;
+	_cleanup_free_ struct directory_change *changes = calloc(n + 1, sizeof(*changes));
+	const char *name;
+	json_t *record;
+
+	if (!changes)
+		return error_memory(err);
+	json_object_foreach (changed, name, record)
+		changes[i++] = (struct directory_change){.name = name, .value = record};
+	return !n || directory_change(d, changes, n, err) == STORE_OK ? 0 : -(int)err->code;
 }
 
 int accounts_read(struct directory *d, const char *path, struct penstock_error *err)
 {
 	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
-	_cleanup_(s3_json_freep) json_t *list = NULL;
+	_cleanup_(s3_json_freep) json_t *list = NULL, *changed = json_object();
 	json_t *entry;
 	size_t i;
 	int rc = fs_read(path, &text, err);
 
 	if (rc < 0)
 		return rc;
+	if (!changed)
+		return error_memory(err);
 	if (s3_json_load(buf_str(&text), text.len, &list, err) < 0)
 		return error_prefix(err, "cannot read '%s'", path);
 	if (!json_is_array(list))
@@ -118,10 +225,14 @@ int accounts_read(struct directory *d, const char *path, struct penstock_error *
 			"cannot read '%s': it is not a JSON array of accounts", path);
 	directory_begin(d);
 	json_array_foreach (list, i, entry) {
-		rc = add(d, path, i, entry, err);
+		rc = add(d, path, i, entry, changed, err);
 		if (rc < 0)
 			break;
 	}
+	if (rc == 0)
+		rc = check(d, path, list, changed, err);
+	if (rc == 0)
+		rc = store(d, changed, err);
 	directory_end(d);
 	return rc;
 }

@@ -1,5 +1,6 @@
 #include "server/directory/build.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -115,6 +116,15 @@ static bool be_temporary(struct identity *identity, const struct build_source *f
 		       json_object_get(from->session, "arns"));
 }
 
+/* The operator revokes an account as a whole (server/access/accounts.h). */
+static bool is_revoked(const json_t *records, const struct account_info *account)
+{
+	char name[sizeof("account/") + sizeof(account->number)];
+
+	snprintf(name, sizeof(name), "account/%s", account->number);
+	return json_is_true(json_object_get(json_object_get(records, name), "revoked"));
+}
+
 struct identity *build_identity(const struct build_source *from, enum s3_error *problem)
 {
 	const json_t *record = json_object_get(from->records, from->name);
@@ -125,7 +135,8 @@ struct identity *build_identity(const struct build_source *from, enum s3_error *
 	bool ok;
 
 	*problem = S3_E_INVALID_ACCESS_KEY_ID;
-	if (!from->owner || !*secret || (key && !json_is_true(json_object_get(key, "active"))))
+	if (!from->owner || !*secret || is_revoked(from->records, from->owner) ||
+		(key && !json_is_true(json_object_get(key, "active"))))
 		return NULL;
 	*problem = S3_E_SLOW_DOWN;
 	identity = identity_new();

@@ -80,7 +80,7 @@ static unsigned long long requests_of(struct operation *o)
 	return n;
 }
 
-static void heading(struct buf *out, const char *name, const char *kind, const char *help)
+void metrics_write_heading(struct buf *out, const char *name, const char *kind, const char *help)
 {
 	buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind);
 }
@@ -88,7 +88,7 @@ static void heading(struct buf *out, const char *name, const char *kind, const c
 void metrics_write_value(
 	struct buf *out, const char *name, const char *kind, const char *help, double value)
 {
-	heading(out, name, kind, help);
+	metrics_write_heading(out, name, kind, help);
 	buf_printf(out, "%s %.17g\n", name, value);
 }
 
@@ -153,13 +153,16 @@ static void each(struct metrics *metrics, metrics_name_fn *name,
 
 void metrics_write(struct metrics *metrics, metrics_name_fn *name, struct buf *out)
 {
-	heading(out, "penstock_requests_total", "counter", "Requests that have ended.");
+	metrics_write_heading(
+		out, "penstock_requests_total", "counter", "Requests that have ended.");
 	each(metrics, name, write_statuses, out);
-	heading(out, "penstock_request_seconds", "histogram",
+	metrics_write_heading(out, "penstock_request_seconds", "histogram",
 		"Time from the head of a request to the end of its reply.");
 	each(metrics, name, write_histogram, out);
-	heading(out, "penstock_received_bytes_total", "counter", "Bytes of bodies of requests.");
+	metrics_write_heading(
+		out, "penstock_received_bytes_total", "counter", "Bytes of bodies of requests.");
 	each(metrics, name, write_received, out);
-	heading(out, "penstock_sent_bytes_total", "counter", "Bytes of bodies of replies.");
+	metrics_write_heading(
+		out, "penstock_sent_bytes_total", "counter", "Bytes of bodies of replies.");
 	each(metrics, name, write_sent, out);
 }

@@ -30,7 +30,9 @@ void metrics_count(struct metrics *metrics, const struct metrics_request *reques
 #define METRICS_NAME_SIZE 64
 typedef void metrics_name_fn(size_t operation, char out[static METRICS_NAME_SIZE]);
 void metrics_write(struct metrics *metrics, metrics_name_fn *name, struct buf *out);
-/* Appends one value with its description; `kind` is "gauge" or "counter". */
+/* Appends the description of values that follow; `kind` is "gauge" or "counter". */
+void metrics_write_heading(struct buf *out, const char *name, const char *kind, const char *help);
+/* Appends one value with its description. */
 void metrics_write_value(
 	struct buf *out, const char *name, const char *kind, const char *help, double value);
 /* NULL is allowed. */

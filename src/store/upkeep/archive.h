@@ -2,6 +2,8 @@
  * The archive of an export: a tar with these members, the names of which any tar can unpack.
  *
  *	penstock-store.json	{"format": 1}
+ *	accounts.json		{"records": {"user/NUMBER/name": {…}, …}}, secrets included; only if
+ *				asked for
  *	BUCKET/bucket.json	name, time, region, versioning, configurations
  *	BUCKET/1		the bytes of the first object or version; a marker has none;
  *				BUCKET/1.encrypted if the store encrypts them
@@ -26,7 +28,10 @@
 
 #include "store/upkeep/internal.h"
 
-#define EXPORT_FORMAT 1
+#define EXPORT_FORMAT	1
+#define EXPORT_ACCOUNTS "accounts.json"
+/* Bytes of one document. */
+#define EXPORT_DOCUMENT_MAX (64 * MIB)
 /* The end of the name of bytes that the store encrypts; the archive has them in clear text. */
 #define EXPORT_ENCRYPTED ".encrypted"
 
@@ -78,5 +83,13 @@ struct export_bucket {
 	json_t *configs; /* borrowed: base64 by name */
 };
 int export_bucket_read(json_t *json, struct export_bucket *out, struct penstock_error *err);
+
+/* --- accounts (records.c) -------------------------------------------------------------------- */
+
+/* Makes the document of accounts, users, groups, roles and managed policies; counts them. */
+int export_records_json(struct db *db, json_t **out, uint64_t *count, struct penstock_error *err);
+/* Adds them all, or none; PENSTOCK_E_EXISTS if the store has others. */
+int import_records(
+	struct store *store, const json_t *document, uint64_t *count, struct penstock_error *err);
 
 #endif

@@ -140,6 +140,7 @@ static int copy_file(struct backup *b, uint64_t id, struct penstock_error *err)
 	char path[BLOB_PATH_SIZE];
 	char dir[sizeof("data/xx")];
 	struct timespec times[2];
+	uint8_t seal[SEAL_SIZE];
 	struct stat st;
 
 	blob_path(id, path);
@@ -154,6 +155,8 @@ static int copy_file(struct backup *b, uint64_t id, struct penstock_error *err)
 	if (mkdirat(b->dir_fd, dir, 0700) < 0 && errno != EEXIST)
 		return failed(b, "create", dir, err);
 	to = openat(b->dir_fd, "data/new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (to >= 0 && blob_noted_seal(from, seal))
+		blob_note_seal(to, seal);
 	times[0] = times[1] = st.st_mtim;
 	if (to < 0 || copy_bytes(from, to, st.st_size) < 0 || futimens(to, times) < 0 ||
 		renameat(b->dir_fd, "data/new", b->dir_fd, path) < 0)

@@ -79,7 +79,7 @@ static void describe(sqlite3_stmt *st, struct buf *out)
 		buf_printf(out, " (version %016" PRIx64 ")", (uint64_t)sqlite3_column_int64(st, 3));
 }
 
-static int add_uses(struct survey *s, const struct store_piece *pieces, size_t n)
+static int add_uses(struct survey *s, const struct store_piece *pieces, size_t n, bool encrypted)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct survey_use *list = array_grow(s->uses, s->n_uses, sizeof(*list));
@@ -88,7 +88,7 @@ static int add_uses(struct survey *s, const struct store_piece *pieces, size_t n
 			return -1;
 		s->uses = list;
 		list[s->n_uses++] = (struct survey_use){
-			pieces[i].blob, pieces[i].offset + pieces[i].length};
+			pieces[i].blob, pieces[i].offset + pieces[i].length, encrypted};
 	}
 	return 0;
 }
@@ -149,7 +149,7 @@ static int survey_row(
 	if (length != size && !(is_inline && length == size + SEAL_SIZE + CRYPT_TAG))
 		found(s, UPKEEP_ROW, false, "the size of %s is not that of its bytes",
 			buf_str(name));
-	if (add_uses(s, pieces, n) < 0)
+	if (add_uses(s, pieces, n, sqlite3_column_int(st, 8) != 0) < 0)
 		return error_memory(err);
 	return sqlite3_column_type(st, 7) == SQLITE_NULL ? survey_bucket(s, st, buf_str(name), err)
 							 : 0;
@@ -244,23 +244,37 @@ static int survey_blob(struct survey *s, const struct survey_file *file, size_t 
 	return fix(s, &(struct survey_fix){.kind = FIX_REFS, .id = id, .refs = uses}, err);
 }
 
-/* A data file without a row, which rows use. */
-static int survey_unknown_blob(
-	struct survey *s, uint64_t id, size_t uses, uint64_t end, struct penstock_error *err)
+static bool read_seal(struct survey *s, uint64_t id, uint8_t out[static SEAL_SIZE])
 {
-	char path[BLOB_PATH_SIZE];
-	int64_t on_disk = file_size(s, id, path);
+	_cleanup_close_ int fd = blob_open(s->store, id, NULL);
 
-	if (on_disk >= 0 && (uint64_t)on_disk >= end) {
-		found(s, UPKEEP_REFERENCES, true, "%s has no row", path);
-		return fix(s,
-			&(struct survey_fix){
-				.kind = FIX_ADD, .id = id, .refs = uses, .size = (uint64_t)on_disk},
-			err);
+	return fd >= 0 && blob_noted_seal(fd, out);
+}
+
+/* A data file without a row, which rows use. */
+static int survey_unknown_blob(struct survey *s, const struct survey_use *use, size_t uses,
+	uint64_t end, struct penstock_error *err)
+{
+	struct survey_fix add = {
+		.kind = FIX_ADD, .id = use->blob, .refs = uses, .encrypted = use->encrypted};
+	char path[BLOB_PATH_SIZE];
+	int64_t on_disk = file_size(s, use->blob, path);
+	const char *lack = on_disk < 0 ? "is missing" : NULL;
+
+	if (on_disk > 0)
+		add.size = use->encrypted ? crypt_plain_size((uint64_t)on_disk) : (uint64_t)on_disk;
+	if (!lack && add.size < end)
+		lack = "is too short";
+	if (!lack && use->encrypted && !read_seal(s, use->blob, add.seal)) {
+		lack = "is encrypted without a seal";
+		add.size = 0;
 	}
-	found(s, UPKEEP_MISSING, false, "%s is %s and has no row", path,
-		on_disk < 0 ? "missing" : "too short");
-	return add_bad(s, id, on_disk < 0 ? 0 : (uint64_t)on_disk, err);
+	if (lack) {
+		found(s, UPKEEP_MISSING, false, "%s %s and has no row", path, lack);
+		return add_bad(s, use->blob, add.size, err);
+	}
+	found(s, UPKEEP_REFERENCES, true, "%s has no row", path);
+	return fix(s, &add, err);
 }
 
 /* Takes the uses of one file; returns their number. */
@@ -278,10 +292,11 @@ static size_t take_uses(const struct survey *s, size_t *at, uint64_t *end)
 static int take_unknown(struct survey *s, size_t *at, uint64_t id, struct penstock_error *err)
 {
 	while (*at < s->n_uses && s->uses[*at].blob < id) {
-		uint64_t blob = s->uses[*at].blob, end;
+		const struct survey_use *first = &s->uses[*at];
+		uint64_t end;
 		size_t uses = take_uses(s, at, &end);
 
-		if (survey_unknown_blob(s, blob, uses, end, err) < 0)
+		if (survey_unknown_blob(s, first, uses, end, err) < 0)
 			return -(int)err->code;
 	}
 	return 0;

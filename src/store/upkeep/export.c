@@ -4,6 +4,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/str.h"
 #include "s3/sum/checksum.h"
 #include "store/upkeep/archive.h"
 
@@ -11,8 +12,7 @@ struct exporter {
 	struct verify_sink sink; /* writes and sums */
 	FILE *out;
 	struct cursor at;
-	const char *const *buckets; /* NULL for all */
-	const atomic_int *stop;
+	const struct upkeep_archive *archive;
 	struct upkeep_copied *copied;
 	uint64_t crc;
 	uint64_t number, bytes; /* of the bucket */
@@ -26,15 +26,23 @@ static int out_failed(FILE *out, struct penstock_error *err)
 static int write_json(
 	FILE *out, const char *bucket, const char *name, json_t *json, struct penstock_error *err)
 {
-	_cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
 	char member[TAR_NAME_SIZE];
+	size_t len = text ? strlen(text) : 0;
+	int rc = 0;
 
 	json_decref(json);
+	snprintf(member, sizeof(member), "%s%s%s", bucket, *bucket ? "/" : "", name);
 	if (!text)
 		return error_memory(err);
-	snprintf(member, sizeof(member), "%s%s%s", bucket, *bucket ? "/" : "", name);
-	tar_write(out, member, text, strlen(text));
-	return out_failed(out, err);
+	if (len > EXPORT_DOCUMENT_MAX)
+		rc = error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"cannot export '%s': it has more than %d MiB; use a backup", member,
+			(int)(EXPORT_DOCUMENT_MAX / MIB));
+	else
+		tar_write(out, member, text, len);
+	str_wipe(text);
+	return rc < 0 ? rc : out_failed(out, err);
 }
 
 static int take(struct verify_sink *sink, const void *data, size_t len, struct penstock_error *err)
@@ -45,7 +53,7 @@ static int take(struct verify_sink *sink, const void *data, size_t len, struct p
 	e->bytes += len;
 	if (fwrite(data, 1, len, e->out) != len)
 		return out_failed(e->out, err);
-	return upkeep_cancelled(e->stop, err);
+	return upkeep_cancelled(e->archive->stop, err);
 }
 
 static int damaged(struct exporter *e, const struct cursor_row *row, struct penstock_error *err)
@@ -120,23 +128,25 @@ static int export_stage(
 	}
 }
 
-static json_t *configs_json(struct exporter *e, int64_t bucket)
+/* Adds the configurations of a bucket, base64 by name. */
+static int add_configs(
+	struct exporter *e, int64_t bucket, json_t *configs, struct penstock_error *err)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(e->at.db, SQL_EXPORT_CONFIGS, "i", bucket);
-	json_t *configs = json_object();
+	int rc;
 
-	while (configs && db_step(e->at.db, st) == SQLITE_ROW) {
+	while ((rc = db_step(e->at.db, st)) == SQLITE_ROW) {
 		_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STORE_LAYOUT);
 
 		base64_encode(
 			&text, sqlite3_column_blob(st, 1), (size_t)sqlite3_column_bytes(st, 1));
-		if (json_object_set_new(configs, (const char *)sqlite3_column_text(st, 0),
-			    json_string(buf_str(&text))) < 0) {
-			json_decref(configs);
-			return NULL;
-		}
+		if (buf_failed(&text) ||
+			json_object_set_new(configs, (const char *)sqlite3_column_text(st, 0),
+				json_string(buf_str(&text))) < 0)
+			return error_memory(err);
 	}
-	return configs;
+	return rc == SQLITE_DONE ? 0
+				 : upkeep_db_failed(e->at.db, rc, "read the configurations", err);
 }
 
 struct source {
@@ -147,12 +157,15 @@ struct source {
 static int export_bucket(struct exporter *e, const struct source *from, struct penstock_error *err)
 {
 	const struct store_bucket *b = &from->bucket;
-	int rc = write_json(e->out, b->name, "bucket.json",
-		json_pack("{s:s, s:s, s:I, s:i, s:o}", "name", b->name, "region", b->region,
-			"created", (json_int_t)b->created_ns, "versioning", (int)b->versioning,
-			"configs", configs_json(e, from->id)),
-		err);
+	json_auto_t *configs = json_object();
+	int rc = configs ? add_configs(e, from->id, configs, err) : error_memory(err);
 
+	if (rc == 0)
+		rc = write_json(e->out, b->name, "bucket.json",
+			json_pack("{s:s, s:s, s:I, s:i, s:O}", "name", b->name, "region", b->region,
+				"created", (json_int_t)b->created_ns, "versioning",
+				(int)b->versioning, "configs", configs),
+			err);
 	e->number = e->bytes = 0;
 	if (rc == 0)
 		rc = export_stage(e, CURSOR_OBJECTS, from->id, err);
@@ -171,9 +184,11 @@ static int export_bucket(struct exporter *e, const struct source *from, struct p
 
 static bool is_wanted(const struct exporter *e, const char *name)
 {
-	if (!e->buckets || !*e->buckets)
+	const char *const *p = e->archive->buckets;
+
+	if (!p || !*p)
 		return true;
-	for (const char *const *p = e->buckets; *p; p++)
+	for (; *p; p++)
 		if (strcmp(*p, name) == 0)
 			return true;
 	return false;
@@ -206,7 +221,7 @@ static int read_buckets(
 static int check_wanted(
 	const struct exporter *e, const struct source *list, size_t n, struct penstock_error *err)
 {
-	for (const char *const *p = e->buckets; p && *p; p++) {
+	for (const char *const *p = e->archive->buckets; p && *p; p++) {
 		size_t i = 0;
 
 		while (i < n && strcmp(list[i].bucket.name, *p) != 0)
@@ -215,6 +230,14 @@ static int check_wanted(
 			return error_set(err, PENSTOCK_E_NOT_FOUND, "no bucket '%s'", *p);
 	}
 	return 0;
+}
+
+static int export_accounts(struct exporter *e, struct penstock_error *err)
+{
+	json_t *json = NULL;
+	int rc = export_records_json(e->at.db, &json, &e->copied->accounts, err);
+
+	return rc < 0 ? rc : write_json(e->out, "", EXPORT_ACCOUNTS, json, err);
 }
 
 static int export_all(struct exporter *e, struct penstock_error *err)
@@ -228,6 +251,8 @@ static int export_all(struct exporter *e, struct penstock_error *err)
 	if (rc == 0)
 		rc = write_json(e->out, "", "penstock-store.json",
 			json_pack("{s:i}", "format", EXPORT_FORMAT), err);
+	if (rc == 0 && e->archive->accounts)
+		rc = export_accounts(e, err);
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		if (is_wanted(e, list[i].bucket.name))
 			rc = export_bucket(e, &list[i], err);
@@ -238,16 +263,13 @@ static int export_all(struct exporter *e, struct penstock_error *err)
 	return rc;
 }
 
-int upkeep_export(struct store *store, int fd, const char *const *buckets, const atomic_int *stop,
+int upkeep_export(struct store *store, const struct upkeep_archive *archive,
 	struct upkeep_copied *copied, struct penstock_error *err)
 {
 	_cleanup_reader_ struct db *db = db_reader(store, err);
-	struct exporter e = {.sink.write = take,
-		.at = CURSOR_INIT,
-		.buckets = buckets,
-		.stop = stop,
-		.copied = copied};
-	int own = db ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+	struct exporter e = {
+		.sink.write = take, .at = CURSOR_INIT, .archive = archive, .copied = copied};
+	int own = db ? fcntl(archive->fd, F_DUPFD_CLOEXEC, 0) : -1;
 	int rc = db ? store_hold(store, err) : -PENSTOCK_E_IO;
 
 	*copied = (struct upkeep_copied){0};

@@ -9,13 +9,12 @@
 #include "store/upkeep/archive.h"
 
 #define BLOCK	      ((size_t)MIB)
-#define DOCUMENT_MAX  (16 * MIB)
 #define DOCUMENT_TYPE ".json"
 
 struct importer {
 	struct store *store;
 	FILE *in;
-	const atomic_int *stop;
+	const struct upkeep_archive *archive;
 	struct upkeep_copied *copied;
 	void *block;
 
@@ -25,6 +24,7 @@ struct importer {
 	uint64_t number, bytes; /* of the bucket so far */
 	struct store_body *body; /* that precedes its document */
 	char crc[CHECKSUM_TEXT_SIZE];
+	bool has_accounts;
 };
 
 /* --- changes --------------------------------------------------------------------------------- */
@@ -227,7 +227,7 @@ static int read_document(
 	_cleanup_free_ char *text = NULL;
 	ssize_t n;
 
-	if (m->size > DOCUMENT_MAX)
+	if (m->size > EXPORT_DOCUMENT_MAX)
 		return unexpected(m, err);
 	text = malloc((size_t)m->size + 1);
 	if (!text)
@@ -264,7 +264,7 @@ static int read_body(struct importer *im, struct tar_member *m, struct penstock_
 		crc = crc64nvme_update(crc, im->block, (size_t)n);
 		rc = store_body_write(im->body, im->block, (size_t)n, err);
 		if (rc == 0)
-			rc = upkeep_cancelled(im->stop, err);
+			rc = upkeep_cancelled(im->archive->stop, err);
 	}
 	for (int i = 0; i < 8; i++)
 		digest[i] = (uint8_t)(crc >> (56 - 8 * i));
@@ -391,6 +391,15 @@ static int import_format(struct importer *im, struct penstock_error *err)
 	return rc;
 }
 
+/* Accounts let others into the store, so they are added only if that is wanted. */
+static int take_accounts(struct importer *im, const json_t *json, struct penstock_error *err)
+{
+	im->has_accounts = true;
+	im->copied->left_accounts = !im->archive->accounts;
+	return im->archive->accounts ? import_records(im->store, json, &im->copied->accounts, err)
+				     : 0;
+}
+
 /* Returns 1 until the end of the archive. */
 static int import_member(struct importer *im, struct penstock_error *err)
 {
@@ -401,6 +410,9 @@ static int import_member(struct importer *im, struct penstock_error *err)
 
 	if (rc <= 0)
 		return rc < 0 ? rc : error_set(err, PENSTOCK_E_CORRUPT, "the archive is not whole");
+	if (im->archive->accounts && !im->has_accounts && strcmp(m.name, EXPORT_ACCOUNTS) != 0)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"the archive has no accounts; export it with --with-accounts");
 	if (!is_document(&m)) {
 		if (im->body)
 			return unexpected(&m, err);
@@ -410,6 +422,10 @@ static int import_member(struct importer *im, struct penstock_error *err)
 	rc = read_document(im, &m, &json, err);
 	if (rc < 0)
 		return rc;
+	if (strcmp(m.name, EXPORT_ACCOUNTS) == 0) {
+		rc = take_accounts(im, json, err);
+		return rc < 0 ? rc : 1;
+	}
 	if (strcmp(m.name, "end.json") == 0 && !im->name[0])
 		return json_unpack(json, "{s:I}", "buckets", &buckets) < 0 ||
 				       (uint64_t)buckets != im->copied->buckets
@@ -419,14 +435,14 @@ static int import_member(struct importer *im, struct penstock_error *err)
 	return rc < 0 ? rc : 1;
 }
 
-int upkeep_import(struct store *store, int fd, const atomic_int *stop, struct upkeep_copied *copied,
-	struct penstock_error *err)
+int upkeep_import(struct store *store, const struct upkeep_archive *archive,
+	struct upkeep_copied *copied, struct penstock_error *err)
 {
 	struct importer im = {
-		.store = store, .stop = stop, .copied = copied, .block = malloc(BLOCK)};
+		.store = store, .archive = archive, .copied = copied, .block = malloc(BLOCK)};
 	struct import_txn clean = {.txn.apply = apply_clean};
 	struct penstock_error ignored = PENSTOCK_ERROR_INIT;
-	int own = fcntl(fd, F_DUPFD_CLOEXEC, 0), rc;
+	int own = fcntl(archive->fd, F_DUPFD_CLOEXEC, 0), rc;
 
 	*copied = (struct upkeep_copied){0};
 	im.in = own < 0 ? NULL : fdopen(own, "r");

@@ -77,8 +77,9 @@ static int apply_fix(struct store *store, const struct survey_fix *f)
 		return db_exec(
 			store->writer, SQL_REPAIR_REFS, "ii", (int64_t)f->id, (int64_t)f->refs);
 	case FIX_ADD:
-		return db_exec(store->writer, SQL_REPAIR_BLOB, "iii", (int64_t)f->id,
-			(int64_t)f->refs, (int64_t)f->size);
+		return db_exec(store->writer, SQL_REPAIR_BLOB, "iiib", (int64_t)f->id,
+			(int64_t)f->refs, (int64_t)f->size, f->seal,
+			f->encrypted ? sizeof(f->seal) : (size_t)0);
 	case FIX_UNUSED:
 		return db_exec(store->writer, SQL_BLOB_DELETE, "i", (int64_t)f->id);
 	case FIX_BUCKET:

@@ -8,6 +8,7 @@
 struct survey_use {
 	uint64_t blob;
 	uint64_t end; /* of the piece */
+	bool encrypted;
 };
 
 /* A data file that has fewer bytes than its objects. */
@@ -25,6 +26,9 @@ struct survey_fix {
 		FIX_BUCKET /* add a bucket, under a name of its own */
 	} kind;
 	uint64_t id, refs, size;
+	/* FIX_ADD: its seal, if the file is encrypted. */
+	bool encrypted;
+	uint8_t seal[SEAL_SIZE];
 };
 
 struct survey {

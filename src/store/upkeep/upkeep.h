@@ -101,18 +101,27 @@ int upkeep_scrub(struct store *store, struct upkeep_scrub *scrub, struct penstoc
 struct upkeep_copied {
 	uint64_t buckets, objects, bytes;
 	uint64_t files, new_files; /* of a backup */
+	uint64_t accounts; /* and users, groups, roles, managed policies */
+	bool left_accounts; /* the archive has some that were not imported */
 };
 /* Makes `dir` a store with the state of this instant, with all that is needed to serve it. Only new
  * data files are copied to an earlier backup. */
 int upkeep_backup(struct store *store, const char *dir, const atomic_int *stop,
 	struct upkeep_copied *copied, struct penstock_error *err);
+
+struct upkeep_archive {
+	int fd;
+	const char *const *buckets; /* of an export; NULL for all */
+	bool accounts; /* also accounts, users and the like, with their secrets */
+	const atomic_int *stop;
+};
 /* Writes all buckets, or the named ones, as a tar archive, and verifies what it reads.
  * PENSTOCK_E_CORRUPT at the first damaged object. */
-int upkeep_export(struct store *store, int fd, const char *const *buckets, const atomic_int *stop,
+int upkeep_export(struct store *store, const struct upkeep_archive *archive,
 	struct upkeep_copied *copied, struct penstock_error *err);
 /* Adds the buckets of such an archive, each when all of it was read and verified. A bucket that
- * exists is an error. */
-int upkeep_import(struct store *store, int fd, const atomic_int *stop, struct upkeep_copied *copied,
-	struct penstock_error *err);
+ * exists is an error, and so are accounts of the store that are not the same in the archive. */
+int upkeep_import(struct store *store, const struct upkeep_archive *archive,
+	struct upkeep_copied *copied, struct penstock_error *err);
 
 #endif

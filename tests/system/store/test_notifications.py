@@ -5,6 +5,7 @@ import socketserver
 import sqlite3
 import threading
 import time
+import urllib.request
 
 import pytest
 from botocore.exceptions import ClientError
@@ -17,23 +18,26 @@ OTHER_ARN = ARN.replace("ci", "other")
 
 
 class Hook:
-    """Keeps the events that are posted to it; refuses them while `status` is not 200."""
+    """Keeps the events that are posted to it; refuses them while `status` is not 200, and those with the text `refused`."""
 
     def __init__(self, delay=0):
         self.events, self.tokens, self.status, self.lock = [], [], 200, threading.Lock()
+        self.refused, self.refusals = None, 0
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                text = self.rfile.read(int(self.headers["content-length"])).decode()
                 time.sleep(delay)
                 with outer.lock:
-                    if outer.status == 200:
-                        outer.events.append(body)
+                    status = 400 if outer.refused and outer.refused in text else outer.status
+                    outer.refusals += status == 400
+                    if status == 200:
+                        outer.events.append(json.loads(text))
                         outer.tokens.append(self.headers.get("authorization"))
-                self.send_response(outer.status)
+                self.send_response(status)
                 self.send_header("content-length", "0")
                 self.end_headers()
 
@@ -216,6 +220,69 @@ def test_a_slow_webhook_does_not_hold_up_another(notified, hook):
 
     wait_for(lambda: hook.names() == [("ObjectRemoved:Delete", "k0")], 15)
     slow.close()
+
+
+def metrics(store):
+    """The values of the metrics of webhooks, by their names with labels."""
+    url = store.process.wait_for_output(r"(http://\S+/metrics)", 30).group(1)
+    with urllib.request.urlopen(url) as reply:
+        lines = reply.read().decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("penstock_webhook"))
+    return {name.removeprefix("penstock_webhook_"): float(value) for name, value in pairs}
+
+
+def restart(store, *options):
+    store.stop()
+    store.options += [*options, "--metrics", "0"]
+    store.start()
+
+
+def test_an_event_that_is_refused_again_and_again_is_dropped(notified, hook):
+    """The events behind it would wait for ever."""
+    restart(notified, "--webhook-retry", "1ms")
+    hook.refused = '"key":"bad"'
+    set_rules(notified, {"Events": ["s3:ObjectCreated:*"]})
+    for key in ("a", "bad", "b"):
+        notified.client.put_object(Bucket="bkt", Key=key, Body=b"x")
+
+    wait_for(lambda: [key for _, key in hook.names()] == ["a", "b"], 30)
+    assert hook.refusals == 10
+    notified.process.wait_for_output(r"webhook 'ci': dropped an event that it refused 10 times, with status 400", 30)
+    wait_for(lambda: metrics(notified)['events{webhook="ci"}'] == 0, 30)
+    assert metrics(notified)['dropped_total{webhook="ci",reason="refused"}'] == 1
+    assert metrics(notified)['dropped_total{webhook="other",reason="refused"}'] == 0
+
+
+@pytest.mark.parametrize("status", [408, 429, 503])
+def test_an_event_that_may_be_taken_later_is_kept(notified, hook, status):
+    restart(notified, "--webhook-retry", "1ms")
+    set_rules(notified, {"Events": ["s3:ObjectCreated:*"]})
+    wait_for(lambda: len(hook.events) == 1, 30)
+    hook.status = status
+    notified.client.put_object(Bucket="bkt", Key="k", Body=b"x")
+    # Ten attempts take a second: 1 ms, 2 ms, …
+    wait_for(lambda: metrics(notified)['lag_seconds{webhook="ci"}'] > 2, 30)
+    hook.status = 200
+
+    wait_for(lambda: [key for _, key in hook.names()] == ["k"], 90)
+
+
+def test_a_webhook_that_is_down_takes_no_more_than_its_share(notified, hook):
+    """Of 100,000 events that may wait: others would lose theirs."""
+    notified.stop()
+    with sqlite3.connect(notified.root / "meta.db") as database:
+        database.executemany("INSERT INTO events(target, added, document) VALUES('other', 1, '{}')", [()] * 100_000)
+    database.close()
+    restart(notified)
+    set_rules(notified, {"Events": ["s3:ObjectCreated:*"]}, {"QueueArn": OTHER_ARN, "Events": ["s3:ObjectRemoved:*"]})
+    notified.client.put_object(Bucket="bkt", Key="k", Body=b"x")
+    notified.client.delete_object(Bucket="bkt", Key="k")
+
+    wait_for(lambda: hook.names() == [("ObjectCreated:Put", "k")], 30)
+    found = metrics(notified)
+    assert found['events{webhook="other"}'] == 100_000 and found['dropped_total{webhook="other",reason="full"}'] == 2
+    assert found['dropped_total{webhook="ci",reason="full"}'] == 0 and found['lag_seconds{webhook="other"}'] > 1000
+    notified.process.wait_for_output(r"webhook 'other': dropped \d+ events, because 100000 wait already", 30)
 
 
 def test_lines_of_the_webhooks_file_are_checked(penstock, store):

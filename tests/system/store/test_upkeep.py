@@ -217,6 +217,63 @@ def test_a_file_that_is_moved_aside_keeps_its_seal(penstock, tmp_path):
     assert (store.root / "aside" / path.name).exists() and database(store, "SELECT * FROM blobs") == []
 
 
+@pytest.fixture
+def encrypted(penstock, tmp_path):
+    """A store at rest with encrypted objects: in one file, in several, and a part of an unfinished upload."""
+    store = Store(penstock, tmp_path / "store")
+    s3 = store.client
+    s3.create_bucket(Bucket="bkt")
+    s3.put_object(Bucket="bkt", Key="large", Body=bytes(LARGE), ServerSideEncryption="AES256")
+    for key in ("parts", "open"):
+        upload = s3.create_multipart_upload(Bucket="bkt", Key=key, ServerSideEncryption="AES256")["UploadId"]
+        tag = s3.upload_part(Bucket="bkt", Key=key, UploadId=upload, PartNumber=1, Body=bytes(LARGE))["ETag"]
+        if key == "parts":
+            s3.complete_multipart_upload(Bucket="bkt", Key=key, UploadId=upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": tag}]})
+    store.stop()
+    yield store
+    if store.process.running():
+        store.stop()
+
+
+def noted(path):
+    """The seal that a data file has noted; skips the test where the file system keeps none."""
+    if "user.penstock.seal" not in os.listxattr(path):
+        pytest.skip("no extended attributes")
+    return os.getxattr(path, "user.penstock.seal")
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_lost_rows_of_encrypted_files_come_back_with_their_seals(penstock, encrypted, tmp_path, copied):
+    """Also in a store that was a backup."""
+    noted(file_of(encrypted, "large"))
+    if copied:
+        penstock.run("store", "backup", "--root", encrypted.root, tmp_path / "backup").ok()
+        encrypted.root = tmp_path / "backup"
+    before = database(encrypted, "SELECT id, refs, size, hex(seal) FROM blobs ORDER BY id")
+    database(encrypted, "DELETE FROM blobs")
+
+    assert "3 problems" in penstock.run("store", "check", "--root", encrypted.root).exits(66).err
+    penstock.run("store", "repair", "--root", encrypted.root).ok()
+
+    assert database(encrypted, "SELECT id, refs, size, hex(seal) FROM blobs ORDER BY id") == before
+    penstock.run("store", "scrub", "--root", encrypted.root).ok()
+    encrypted.start()
+    assert encrypted.bytes("bkt", "large") == encrypted.bytes("bkt", "parts") == bytes(LARGE)
+
+
+def test_an_encrypted_file_without_row_and_seal_is_not_mended(penstock, encrypted):
+    """A row without a seal would hide the loss."""
+    path = file_of(encrypted, "large")
+    noted(path)
+    os.removexattr(path, "user.penstock.seal")
+    database(encrypted, f"DELETE FROM blobs WHERE id={int(path.name, 16)}")
+
+    result = penstock.run("store", "repair", "--root", encrypted.root).exits(66)
+
+    assert "is encrypted without a seal" in result.out and "lost: s3://bkt/large has lost bytes" in result.out
+    assert path.exists() and database(encrypted, "SELECT count(*) FROM blobs") == [(2,)]
+
+
 def test_objects_without_a_bucket_get_one(filled, upkeep):
     """Under a name that is free, so that they can be read again."""
     ((number,),) = database(filled, "SELECT id FROM buckets WHERE name='bkt'")
@@ -303,6 +360,18 @@ def test_a_damaged_object_is_not_exported(filled, upkeep, tmp_path):
     assert "s3://bkt/" in upkeep("export", tmp_path / "all.tar").exits(66).err
     assert not (tmp_path / "all.tar").exists()
     upkeep("export", tmp_path / "old.tar", "old").ok()
+
+
+def test_an_error_of_the_database_is_not_the_end_of_the_configurations(filled, upkeep, tmp_path):
+    """The archive would lack the rest of them."""
+    database(
+        filled,
+        "ALTER TABLE configs RENAME TO saved",
+        "CREATE VIEW configs AS SELECT bucket, name, value FROM saved UNION ALL SELECT id, 'z', abs(-9223372036854775808) FROM buckets",
+    )
+
+    assert "read the configurations" in upkeep("export", tmp_path / "all.tar").exits(70).err
+    assert not (tmp_path / "all.tar").exists()
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "member lost"])

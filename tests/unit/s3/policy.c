@@ -63,6 +63,7 @@ static const char *const invalid_policies[] = {
 	IF("{\"StringEquals\":{}}"),
 	IF("{\"StringEqual\":{\"s3:prefix\":\"a\"}}"),
 	IF("{\"NullIfExists\":{\"s3:prefix\":\"true\"}}"),
+	IF("{\"Null\":{\"s3:prefix\":\"${aws:username}\"}}"),
 	IF("{\"StringEquals\":{\"s3:prefi\":\"a\"}}"),
 	IF("{\"StringEquals\":{\"prefix\":\"a\"}}"),
 	IF("{\"StringEquals\":{\"s3:ExistingObjectTag/\":\"a\"}}"),
