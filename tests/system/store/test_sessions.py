@@ -192,3 +192,19 @@ def test_a_session_token_has_the_rights_of_its_user_until_its_key_is_deleted(sto
     root = client(store, "sts").get_session_token()["Credentials"]
     session_client(store, "s3", root).list_objects_v2(Bucket="data")
     assert refused(client(store, "sts").get_session_token, DurationSeconds=7200) == "ValidationError"
+
+
+def test_the_program_assumes_a_role_of_a_profile(store, penstock, tmp_path):
+    store.client.create_bucket(Bucket="bucket")
+    arn = role(store, "trainer", ROOT, "s3:PutObject", "s3:ListBucket")
+    (tmp_path / "config").write_text(
+        f"[profile base]\naws_access_key_id = {store.access_key}\naws_secret_access_key = {store.secret_key}\n"
+        f"[profile trainer]\nrole_arn = {arn}\nsource_profile = base\nduration_seconds = 900\n")  # fmt: skip
+    (tmp_path / "file").write_bytes(b"by a role")
+    environment = {"AWS_ENDPOINT_URL": store.endpoint, "AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+                   "AWS_PROFILE": "trainer", "AWS_EC2_METADATA_DISABLED": "true"}  # fmt: skip
+
+    penstock.run("cp", tmp_path / "file", "s3://bucket/k", env=environment).ok()
+    assert store.bytes("bucket", "k") == b"by a role"
+    refused_copy = penstock.run("cp", "s3://bucket/k", tmp_path / "back", env=environment)
+    assert refused_copy.code == 77 and "403" in refused_copy.err and store.secret_key not in refused_copy.text
