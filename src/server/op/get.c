@@ -24,6 +24,9 @@
 /* Bytes per read of an object in several pieces. */
 #define READ_BLOCK (256 * KIB)
 
+/* Of one that is verified on the way: many connections may do that at the same time. */
+#define VERIFY_BLOCK (64 * KIB)
+
 /* Smaller ranges are sent from a cached mapping: opening a file costs more than copying them. */
 #define SENDFILE_MIN (1 * MIB)
 
@@ -172,8 +175,8 @@ static struct MHD_Response *stream_response(
 		stream->object = store_object_ref(object);
 	if (object->encryption == STORE_CUSTOMER_KEY)
 		store_reader_set_key(stream->reader, &req->encryption.key);
-	response = MHD_create_response_from_callback(
-		e->length, READ_BLOCK, stream_read, stream, stream_free);
+	response = MHD_create_response_from_callback(e->length,
+		stream->object ? VERIFY_BLOCK : READ_BLOCK, stream_read, stream, stream_free);
 	if (!response)
 		stream_free(stream);
 	return response;
