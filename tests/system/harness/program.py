@@ -205,6 +205,8 @@ class Penstock:
 class Store:
     """`penstock serve` on a free port, with a boto3 client for it."""
 
+    made_client = None, None  # what the client is for, and the client
+
     def __init__(self, penstock, root, durability=None, access_key=None, secret_key=None):
         self.penstock = penstock
         self.root = Path(root)
@@ -256,7 +258,13 @@ class Store:
 
     @property
     def client(self):
-        return self.boto3()
+        """A client of the store where it listens now; the same one each time, for each costs as much as several requests."""
+        now = self.endpoint, self.access_key, self.secret_key
+        made_for, client = self.made_client
+        if made_for != now:
+            client = self.boto3()
+            self.made_client = now, client
+        return client
 
     def bytes(self, bucket, key):
         return self.client.get_object(Bucket=bucket, Key=key)["Body"].read()

@@ -51,9 +51,11 @@ def has_key(store, bucket, key):
         return False
 
 
-# The page's promise in one test: archive in, training, checkpoint and log out, the run on record.
+# The page's promise in one test: archive in, training, checkpoint and log out (enableLogging), the run on record. A finished run
+# starts anew: the same command twice trains twice.
 def test_first_workflow_from_http_to_s3(penstock, store, first, unbroken_weights, tmp_path):
-    result = penstock.run("run", first()).ok()
+    workflow = first()
+    result = penstock.run("run", workflow).ok()
 
     assert weights(result.text) == unbroken_weights
     assert checkpoint_weights(store.bytes("cifar10", "ckpt.pth"), tmp_path) == unbroken_weights
@@ -63,15 +65,13 @@ def test_first_workflow_from_http_to_s3(penstock, store, first, unbroken_weights
     etag = hashlib.md5(store.bytes("cifar10", "ckpt.pth")).hexdigest()
     assert re.search(rf"s3://cifar10/ckpt\.pth.*{etag}", shown), shown
     assert weights(penstock.run("logs", run["id"]).ok().out) == unbroken_weights
-
-
-# enableLogging: what the steps printed is an object as well.
-def test_first_workflow_leaves_its_log_in_the_bucket(penstock, store, first, unbroken_weights):
-    penstock.run("run", first()).ok()
-
     logs = [key for key in store.keys("cifar10") if "log" in key and key != "ckpt.pth"]
-
     assert any(unbroken_weights in store.bytes("cifar10", key).decode() for key in logs), store.keys("cifar10")
+
+    again = penstock.run("run", workflow).ok()
+
+    assert "resumed at step" not in again.text
+    assert weights(again.text) == unbroken_weights
 
 
 # DeepSquare keeps the archive beside what it unpacked; the step finds both in $DEEPSQUARE_INPUT.
@@ -84,16 +84,6 @@ def test_archive_is_unpacked_and_stays(penstock, store, dataset_url, tmp_path, c
     assert hashlib.sha256(cifar_archive.read_bytes()).hexdigest() in result.out
     for name in ("batches.meta", "data_batch_1", "data_batch_5", "test_batch"):
         assert name in result.out.split()
-
-
-def test_checkpoint_is_in_the_bucket_while_it_trains(penstock, store, first):
-    running = penstock.popen("run", first(SLOWLY))
-    running.wait_for_output("checkpoint at step 3")
-
-    wait_for(lambda: has_key(store, "cifar10", "ckpt.pth"), 60)
-
-    assert running.running(), running.out
-    running.wait().ok()
 
 
 # The page's second workflow: the first one's output is its input, and more epochs are trained on top.
@@ -110,12 +100,14 @@ def test_second_workflow_resumes_from_the_bucket(penstock, store, first, dataset
     assert checkpoint_weights(store.bytes("cifar10", "ckpt.pth"), tmp_path) == weights(result.text)
 
 
-# kill -9 of penstock itself: the next run of the same file goes on, and nobody can tell from the weights.
+# The checkpoint is in the bucket while it trains. kill -9 of penstock itself: the next run of the same file goes on, and nobody
+# can tell from the weights.
 def test_killed_run_is_taken_up_by_the_same_command(penstock, store, first, unbroken_weights, tmp_path):
     workflow = first(SLOWLY)
     killed = penstock.popen("run", workflow)
     killed.wait_for_output("checkpoint at step 3")
     wait_for(lambda: has_key(store, "cifar10", "ckpt.pth"), 60)
+    assert killed.running(), killed.out
     killed.kill()
 
     again = penstock.run("run", workflow).ok()
@@ -170,17 +162,6 @@ def test_published_file_runs_unchanged_with_overrides(penstock, store, dataset_u
     assert weights(result.text) == unbroken_weights
     assert checkpoint_weights(store.bytes("cifar10", "ckpt.pth"), tmp_path) == unbroken_weights
     assert path.read_text() == published_text(name)
-
-
-# A finished run starts anew: the same command twice trains twice.
-def test_finished_run_starts_anew(penstock, first):
-    workflow = first()
-
-    once = penstock.run("run", workflow).ok()
-    twice = penstock.run("run", workflow).ok()
-
-    assert "resumed at step" not in twice.text
-    assert weights(once.text) == weights(twice.text)
 
 
 # The example as a user starts it: nothing but options, and the embedded store where it is asked for by name.

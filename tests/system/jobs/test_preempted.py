@@ -137,6 +137,9 @@ def weights(out):
     return re.search(r"^weights sha256 ([0-9a-f]{64})$", out, re.M).group(1)
 
 
+# Other tests have each part of it: each source in run/test_preemption.py, no changed bit after a kill and a notice in
+# jobs/test_preemptible.py, and a checkpoint that was published by a preempted run and is fetched again in jobs/test_main_job.py.
+@pytest.mark.long
 def test_four_preemptions_change_no_bit_of_the_weights(training):
     train = training(epochs=2, every=7)
 

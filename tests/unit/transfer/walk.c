@@ -29,8 +29,12 @@ static char dir[64];
 
 static int set_up(void **state)
 {
+	/* In memory, if possible: ext4 without a journal passes over the inodes of files that were
+	 * removed a moment ago, and looks at each of them for every new file. */
+	const char *top = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+
 	(void)state;
-	snprintf(dir, sizeof(dir), "/tmp/penstock-walk-XXXXXX");
+	snprintf(dir, sizeof(dir), "%s/penstock-walk-XXXXXX", top);
 	return mkdtemp(dir) ? 0 : -1;
 }
 
