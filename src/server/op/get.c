@@ -24,7 +24,7 @@
 /* Bytes per read of an object in several pieces. */
 #define READ_BLOCK (256 * KIB)
 
-/* Of one that is verified on the way: many connections may do that at the same time. */
+/* Bytes per read of an object that is verified on the way, by many connections at a time. */
 #define VERIFY_BLOCK (64 * KIB)
 
 /* Smaller ranges are sent from a cached mapping: opening a file costs more than copying them. */
