@@ -138,6 +138,7 @@ _Static_assert(offsetof(struct sockaddr_in6, sin6_port) == offsetof(struct socka
 struct port {
 	struct server *server;
 	struct MHD_Daemon *daemon;
+	int fd; /* the daemon's socket */
 	atomic_uint open; /* connections */
 	struct port *next; /* older */
 };
@@ -238,13 +239,15 @@ static int open_port(
 		return error_memory(err);
 	}
 	port->server = server;
+	port->fd = fd;
 	port->daemon = start_daemon(server, fd, on_connection, port, connection_limit(), tls);
 	if (!port->daemon) {
 		free(port);
 		if (tls)
 			return error_set(err, PENSTOCK_E_INVALID,
 				"cannot serve TLS with '%s' and '%s': %s", server->tls_cert,
-				server->tls_key, *last_log ? last_log : "unknown reason");
+				server->tls_key,
+				*last_log ? last_log : "libmicrohttpd has no TLS; use a proxy");
 		return error_set(err, PENSTOCK_E_IO, "cannot start the HTTP server");
 	}
 	port->next = server->port;
@@ -288,9 +291,7 @@ static void close_old_ports(struct server *server)
 static int renew(struct server *server, struct tls *tls, struct penstock_error *err)
 {
 	struct port *old = server->port;
-	const union MHD_DaemonInfo *info = MHD_get_daemon_info(
-		old->daemon, MHD_DAEMON_INFO_LISTEN_FD);
-	int fd = info ? fcntl(info->listen_fd, F_DUPFD_CLOEXEC, 0) : -1, rc;
+	int fd = fcntl(old->fd, F_DUPFD_CLOEXEC, 0), rc;
 
 	if (fd < 0)
 		return error_errno(err, errno, "cannot use the new certificate");

@@ -1,7 +1,6 @@
 #include "server/tls.h"
 
 #include <errno.h>
-#include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -49,10 +48,6 @@ int tls_load(struct tls **out, const char *cert, const char *key, struct penstoc
 	struct tls *tls;
 	int rc;
 
-	if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
-		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"cannot serve TLS: this build has none; use the Debian package, or a proxy "
-			"such as nginx");
 	tls = calloc(1, sizeof(*tls));
 	if (!tls)
 		return error_memory(err);

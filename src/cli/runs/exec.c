@@ -98,6 +98,7 @@ static int become(char **words, const struct live_step *step, pid_t pid, struct 
 	/* The environment that the task was started with: later changes by the task are not
 	 * visible. */
 	int r = process_environment(pid, add_pair, &copying, err);
+	char **before;
 	int errnum;
 
 	if (r < 0)
@@ -111,9 +112,11 @@ static int become(char **words, const struct live_step *step, pid_t pid, struct 
 	if (r < 0 || !name)
 		return r;
 	reset_signals();
+	before = environ;
 	environ = env.items; /* execvp() searches the PATH of the step */
 	execvp(name, words);
 	errnum = errno;
+	environ = before; /* libraries look at it when the process ends */
 	r = error_errno(err, errnum, "cannot run '%s'", name);
 	/* A name with quotes is not easy to quote. */
 	if ((errnum == ENOENT || errnum == ENOTDIR) && strpbrk(name, " \t\n$|&;<>*"))

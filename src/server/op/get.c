@@ -93,7 +93,11 @@ static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	ssize_t n = store_reader_read(stream->reader, stream->offset + pos, buf, max, &err);
 
-	if (n > 0 && stream->object && pos == stream->summed) {
+	if (stream->object && pos != stream->summed) {
+		error_set(&err, PENSTOCK_E_INTERNAL, "an object is not read in order");
+		return reply_cut(stream->req->connection, &err);
+	}
+	if (n > 0 && stream->object) {
 		checksum_update(&stream->sum, buf, (size_t)n);
 		stream->summed += (size_t)n;
 		/* The last bytes are kept back, so that no client takes the object for whole. */
@@ -123,18 +127,20 @@ static bool verify_small(struct request *req, struct store_object *object, const
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_reader *reader = NULL;
 	struct checksum sum;
-	ssize_t n = -1;
-	int rc = 0;
+	ssize_t n;
+	int rc;
 
 	if (req->head || !e->length || e->length > READ_BLOCK || !has_to_be_verified(object, e))
 		return true;
 	data = malloc((size_t)e->length);
-	if (data && store_reader_new(object, &reader, NULL) == 0)
-		n = store_reader_read(reader, 0, data, (size_t)e->length, NULL);
+	if (!data || store_reader_new(object, &reader, NULL) < 0)
+		return reply_error(req, S3_E_SLOW_DOWN);
+	n = store_reader_read(reader, 0, data, (size_t)e->length, NULL);
 	store_reader_free(reader);
-	if (n != (ssize_t)e->length ||
-		checksum_init(&sum, checksum_find(object->checksum.algorithm), NULL) < 0)
+	if (n != (ssize_t)e->length) /* the reply will fail, too */
 		return true;
+	if (checksum_init(&sum, checksum_find(object->checksum.algorithm), NULL) < 0)
+		return reply_error(req, S3_E_SLOW_DOWN);
 	checksum_update(&sum, data, (size_t)n);
 	rc = compare(req, object, &sum, &err);
 	checksum_release(&sum);
@@ -170,9 +176,14 @@ static struct MHD_Response *stream_response(
 		free(stream);
 		return NULL;
 	}
-	if (has_to_be_verified(object, e) &&
-		checksum_init(&stream->sum, checksum_find(object->checksum.algorithm), NULL) == 0)
+	if (has_to_be_verified(object, e)) {
+		if (checksum_init(&stream->sum, checksum_find(object->checksum.algorithm), NULL) <
+			0) {
+			stream_free(stream);
+			return NULL;
+		}
 		stream->object = store_object_ref(object);
+	}
 	if (object->encryption == STORE_CUSTOMER_KEY)
 		store_reader_set_key(stream->reader, &req->encryption.key);
 	response = MHD_create_response_from_callback(e->length,

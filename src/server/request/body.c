@@ -108,8 +108,10 @@ static bool find_checksum(struct request *req)
 			"Value for x-amz-sdk-checksum-algorithm header is invalid");
 	if (!b->extra_kind)
 		b->extra_kind = kind;
-	/* As at AWS, each new object has a checksum. */
-	if (!b->extra_kind && b->kind == BODY_OBJECT && !req->upload_id)
+	/* As at AWS, each new object has a checksum. That of bytes that only the customer may know
+	 * would show something about them on the disk. */
+	if (!b->extra_kind && b->kind == BODY_OBJECT && !req->upload_id &&
+		req->encryption.mode != STORE_CUSTOMER_KEY)
 		b->extra_kind = CHECKSUM_CRC64NVME;
 	return !b->extra_kind || start_hash(req, &b->extra, b->extra_kind, &b->has_extra);
 }

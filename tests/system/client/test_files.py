@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import zipfile
 
 import numpy as np
@@ -436,6 +437,7 @@ def test_an_object_appears_when_its_file_is_closed(store, bucket):
 
 
 def test_a_failure_leaves_no_object(store, bucket, recwarn):
+    warnings.simplefilter("always")  # both are of one line
     for mode, data in (("wb", LARGE), ("w", LINES)):
         with pytest.raises(KeyError), penstock.open("s3://data/failed", mode) as file:
             file.write(data)

@@ -58,3 +58,13 @@ def test_intact_objects_are_sent_by_all_ways(store, size, algorithm):
             assert store.client.get_object(Bucket="data", Key="k", Range="bytes=0-9")["Body"].read() == body[:10]
         assert store.client.get_object(Bucket="data", Key="k")["Body"].read() == body
     assert store.client.head_object(Bucket="data", Key="k")["ContentLength"] == size
+
+
+def test_bytes_with_a_key_of_the_client_have_no_checksum_that_shows_them(store):
+    key = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": os.urandom(32)}
+    store.client.create_bucket(Bucket="data")
+
+    made = store.client.put_object(Bucket="data", Key="k", Body=b"x" * 20_000, **key)
+    assert not [name for name in made["ResponseMetadata"]["HTTPHeaders"] if name.startswith("x-amz-checksum-")]
+    made = store.client.put_object(Bucket="data", Key="k", Body=b"x" * 20_000, ServerSideEncryption="AES256")
+    assert made["ResponseMetadata"]["HTTPHeaders"]["x-amz-checksum-crc64nvme"]
