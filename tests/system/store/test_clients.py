@@ -59,6 +59,7 @@ def test_boto3_of_today(shell, venv):
     assert "done" in shell(venv / "bin" / "python", EXERCISE)
 
 
+@pytest.mark.long
 def test_awscli(shell, files, store):
     def aws(*arguments, **more):
         return shell("/usr/bin/aws", "--endpoint-url", store.endpoint, *arguments, **more)
@@ -84,6 +85,7 @@ def test_awscli(shell, files, store):
     aws("s3", "rb", "--force", "s3://cli")
 
 
+@pytest.mark.long
 def test_s3cmd(shell, files, store):
     (files / "config").write_text(
         f"[default]\naccess_key = {store.access_key}\nsecret_key = {store.secret_key}\n"
