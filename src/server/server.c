@@ -259,6 +259,13 @@ static int start_port(struct server *server, int fd, struct penstock_error *err)
 {
 	int rc = connections_start(&server->connections, connection_limit(), err);
 
+	if (rc == 0 && server->tls_cert) {
+		server->tls_files = calloc(1, sizeof(*server->tls_files));
+		if (!server->tls_files)
+			rc = error_memory(err);
+		else
+			*server->tls_files = tls_look(server->tls_cert, server->tls_key);
+	}
 	if (rc == 0 && server->tls_cert)
 		rc = tls_load(&server->tls, server->tls_cert, server->tls_key, err);
 	if (rc == 0)
@@ -303,18 +310,25 @@ static int renew(struct server *server, struct tls *tls, struct penstock_error *
 
 int server_renew_tls(struct server *server, bool forced, struct penstock_error *err)
 {
+	struct tls_files now = tls_look(server->tls_cert, server->tls_key);
 	struct tls *tls = NULL;
 	int rc;
 
 	close_old_ports(server);
-	if (!forced && !tls_changed(server->tls, server->tls_cert, server->tls_key))
+	if (!forced && tls_files_equal(&now, server->tls_files))
 		return 0;
+	*server->tls_files = now;
 	rc = tls_load(&tls, server->tls_cert, server->tls_key, err);
+	if (rc == 0 && tls_equal(tls, server->tls)) {
+		tls_free(tls);
+		return 0;
+	}
 	if (rc == 0)
 		rc = renew(server, tls, err);
-	if (rc < 0) {
+	if (rc < 0) { /* invalid files are not tried again until they change */
 		tls_free(tls);
-		tls_note(server->tls, server->tls_cert, server->tls_key);
+		if (rc == -PENSTOCK_E_MEMORY)
+			*server->tls_files = (struct tls_files){0};
 		return rc;
 	}
 	tls_free(server->tls);
@@ -500,6 +514,7 @@ static void server_free(struct server *server)
 	workers_stop(server->workers);
 	connections_stop(server->connections);
 	tls_free(server->tls);
+	free(server->tls_files);
 	settings_stop(server->settings);
 	configs_free(server->expiry);
 	directory_close(server->directory);

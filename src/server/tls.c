@@ -14,30 +14,19 @@
 
 #define KEY_LABEL "PRIVATE KEY-----"
 
-static struct tls_stamp stamp_of(const struct stat *st)
-{
-	return (struct tls_stamp){st->st_ino, st->st_size, st->st_mtim};
-}
-
-static int read_pem(const char *path, const char *label, char **out, struct tls_stamp *stamp,
-	struct penstock_error *err)
+static int read_pem(const char *path, const char *label, char **out, struct penstock_error *err)
 {
 	_cleanup_(buf_wipe) struct buf text = BUF_INIT(LIMIT_CREDENTIALS_FILE);
 	struct stat st;
-	int rc;
+	int rc = fs_read(path, &text, err);
 
-	/* Before it is read, so that a later change is noticed. */
-	if (stat(path, &st) < 0)
-		return error_errno(err, errno, "cannot read '%s'", path);
-	rc = fs_read(path, &text, err);
 	if (rc < 0)
 		return rc;
 	if (!strstr(buf_str(&text), label))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot use '%s' for TLS: it has no '%s'; expected PEM", path, label);
 	*out = strdup(buf_str(&text));
-	*stamp = stamp_of(&st);
-	if (strcmp(label, KEY_LABEL) == 0 && st.st_mode & S_IROTH)
+	if (strcmp(label, KEY_LABEL) == 0 && stat(path, &st) == 0 && st.st_mode & S_IROTH)
 		log_warn("every user of this machine may read the key in '%s'; run 'chmod 600'",
 			path);
 	return *out ? 0 : error_memory(err);
@@ -51,9 +40,9 @@ int tls_load(struct tls **out, const char *cert, const char *key, struct penstoc
 	tls = calloc(1, sizeof(*tls));
 	if (!tls)
 		return error_memory(err);
-	rc = read_pem(cert, "-----BEGIN CERTIFICATE-----", &tls->cert, &tls->cert_stamp, err);
+	rc = read_pem(cert, "-----BEGIN CERTIFICATE-----", &tls->cert, err);
 	if (rc == 0)
-		rc = read_pem(key, KEY_LABEL, &tls->key, &tls->key_stamp, err);
+		rc = read_pem(key, KEY_LABEL, &tls->key, err);
 	if (rc < 0)
 		tls_free(tls);
 	else
@@ -70,32 +59,32 @@ void tls_free(struct tls *tls)
 	free(tls);
 }
 
-static void note(const char *path, struct tls_stamp *stamp)
+bool tls_equal(const struct tls *a, const struct tls *b)
+{
+	return strcmp(a->cert, b->cert) == 0 && str_equal_secret(a->key, b->key);
+}
+
+static struct tls_file look(const char *path)
 {
 	struct stat st;
 
-	if (stat(path, &st) == 0)
-		*stamp = stamp_of(&st);
+	if (stat(path, &st) < 0)
+		return (struct tls_file){0};
+	return (struct tls_file){st.st_ino, st.st_size, st.st_mtim};
 }
 
-void tls_note(struct tls *tls, const char *cert, const char *key)
+struct tls_files tls_look(const char *cert, const char *key)
 {
-	note(cert, &tls->cert_stamp);
-	note(key, &tls->key_stamp);
+	return (struct tls_files){look(cert), look(key)};
 }
 
-/* A missing file is about to be replaced. */
-static bool is_other(const char *path, const struct tls_stamp *stamp)
+static bool same(const struct tls_file *a, const struct tls_file *b)
 {
-	struct tls_stamp now = *stamp;
-
-	note(path, &now);
-	return now.ino != stamp->ino || now.size != stamp->size ||
-	       now.modified.tv_sec != stamp->modified.tv_sec ||
-	       now.modified.tv_nsec != stamp->modified.tv_nsec;
+	return a->ino == b->ino && a->size == b->size && a->modified.tv_sec == b->modified.tv_sec &&
+	       a->modified.tv_nsec == b->modified.tv_nsec;
 }
 
-bool tls_changed(const struct tls *tls, const char *cert, const char *key)
+bool tls_files_equal(const struct tls_files *a, const struct tls_files *b)
 {
-	return is_other(cert, &tls->cert_stamp) || is_other(key, &tls->key_stamp);
+	return same(&a->cert, &b->cert) && same(&a->key, &b->key);
 }

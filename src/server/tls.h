@@ -11,19 +11,23 @@ struct penstock_error;
 /* Both files in PEM. */
 struct tls {
 	char *cert, *key; /* owned */
-	struct tls_stamp {
-		ino_t ino;
-		off_t size;
-		struct timespec modified;
-	} cert_stamp, key_stamp;
 };
 /* Reads them. Warns of a key that others may read. */
 int tls_load(struct tls **out, const char *cert, const char *key, struct penstock_error *err);
 /* Wipes the key. NULL is allowed. */
 void tls_free(struct tls *tls);
-/* Takes the files as they are now for those that were read: they are invalid. */
-void tls_note(struct tls *tls, const char *cert, const char *key);
-/* Returns true if one of the files is another one than the one that was read. */
-bool tls_changed(const struct tls *tls, const char *cert, const char *key);
+bool tls_equal(const struct tls *a, const struct tls *b);
+
+/* Both files as stat() sees them; zeros if one is missing. */
+struct tls_files {
+	struct tls_file {
+		ino_t ino;
+		off_t size;
+		struct timespec modified;
+	} cert, key;
+};
+/* Look before the files are read: a change in between is then noticed the next time. */
+struct tls_files tls_look(const char *cert, const char *key);
+bool tls_files_equal(const struct tls_files *a, const struct tls_files *b);
 
 #endif

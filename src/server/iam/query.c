@@ -70,6 +70,15 @@ const char *query_text(struct query *q, const char *fmt, ...)
 
 /* --- rights ---------------------------------------------------------------------------------- */
 
+/* Condition keys that are parameters of the request. */
+static const struct {
+	const char *key, *name;
+} parameters[] = {
+	{"iam:PolicyARN", "PolicyArn"},
+	{"sts:ExternalId", "ExternalId"},
+	{"sts:RoleSessionName", "RoleSessionName"},
+};
+
 int query_values(const struct policy_question *question, const char *key, struct policy_values *out)
 {
 	struct query *q = question->cookie;
@@ -79,10 +88,11 @@ int query_values(const struct policy_question *question, const char *key, struct
 		.caller = question->caller,
 		.owner = q->account};
 	struct policy_question inner = *question;
-	const char *value = strcasecmp(key, "sts:ExternalId") == 0	  ? "ExternalId"
-			    : strcasecmp(key, "sts:RoleSessionName") == 0 ? "RoleSessionName"
-									  : NULL;
+	const char *value = NULL;
 
+	for (size_t i = 0; i < ARRAY_SIZE(parameters); i++)
+		if (strcasecmp(key, parameters[i].key) == 0)
+			value = parameters[i].name;
 	if (value) {
 		value = query_value(q, value);
 		if (value)

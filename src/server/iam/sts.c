@@ -118,8 +118,20 @@ static bool may_assume(struct query *q, const json_t *role, const char *record, 
 	return own == POLICY_ALLOW || (same && trusted == POLICY_ALLOW);
 }
 
-/* Adds the policies that narrow the session. Returns false with the reply set. */
-static bool add_policies(struct query *q, json_t *terms)
+/* Returns true for a policy of the role's account, or one of AWS. */
+static bool is_policy(struct query *q, const char *arn, const char *role)
+{
+	const char *record;
+
+	if (managed_builtin_find(arn))
+		return true;
+	return record_by_arn(directory_records(q->directory), arn, &record) &&
+	       str_starts(record, "policy/") &&
+	       strcmp(record_account(record).number, record_account(role).number) == 0;
+}
+
+/* Adds the policies that narrow the session of a role. Returns false with the reply set. */
+static bool add_policies(struct query *q, const char *role, json_t *terms)
 {
 	const char *policy = query_value(q, "Policy"), *arn;
 	json_t *arns = json_array();
@@ -138,7 +150,7 @@ static bool add_policies(struct query *q, json_t *terms)
 			return name != NULL;
 		if (i > SESSION_ARNS_MAX)
 			break;
-		if (!managed_document(directory_records(q->directory), arn))
+		if (!is_policy(q, arn, role))
 			return query_fail(q, 400, "MalformedPolicyDocument",
 				"The policy %s does not exist", arn);
 		if (json_array_append_new(arns, json_string(arn)) < 0)
@@ -185,7 +197,7 @@ void sts_assume_role(struct query *q)
 		query_no_memory(q);
 		return;
 	}
-	if (!add_policies(q, terms)) {
+	if (!add_policies(q, record, terms)) {
 		json_decref(terms);
 		return;
 	}

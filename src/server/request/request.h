@@ -33,13 +33,15 @@ struct log_file;
 struct metrics;
 struct port;
 struct tls;
+struct tls_files;
 struct worker_pool;
 
 struct server {
-	struct port *port; /* of the thread that starts and stops it, like the next two */
+	struct port *port; /* of the thread that starts and stops it, like the next five */
 	const char *domain; /* a list with commas; borrowed; NULL for none */
 	const char *tls_cert, *tls_key; /* borrowed; may be NULL */
-	struct tls *tls; /* NULL for plain HTTP */
+	struct tls *tls; /* NULL for plain HTTP, like the next */
+	struct tls_files *tls_files; /* when they were read last */
 
 	/* constant while it runs */
 	struct store *store;

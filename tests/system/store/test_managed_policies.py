@@ -130,6 +130,11 @@ def test_users_manage_what_their_policies_allow(store):
     assert refused(jo.create_user, UserName="mallory") == "AccessDenied"
     assert refused(jo.put_user_policy, UserName="jo", PolicyName="p", PolicyDocument=policy("*")) == "AccessDenied"
     assert refused(jo.list_users) == "AccessDenied"
+    attach = {"Effect": "Allow", "Action": "iam:AttachUserPolicy", "Resource": "*",
+              "Condition": {"ArnNotEquals": {"iam:PolicyARN": "arn:aws:iam::aws:policy/AdministratorAccess"}}}  # fmt: skip
+    iam.put_user_policy(UserName="jo", PolicyName="attach", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [attach]}))
+    jo.attach_user_policy(UserName="jo", PolicyArn=READ)
+    assert refused(jo.attach_user_policy, UserName="jo", PolicyArn="arn:aws:iam::aws:policy/AdministratorAccess") == "AccessDenied"
     own = policy("iam:CreateAccessKey", "iam:ListAccessKeys", resource="arn:aws:iam::*:user/${aws:username}")
     iam.put_user_policy(UserName="jo", PolicyName="own", PolicyDocument=own)
     assert len(jo.list_access_keys()["AccessKeyMetadata"]) == 1

@@ -142,6 +142,9 @@ def test_roles_are_assumed_by_those_that_their_trust_policy_names(accounts):  # 
     iam.put_user_policy(UserName="jo", PolicyName="no", PolicyDocument=policy("sts:AssumeRole", effect="Deny"))
     assert refused(jo.assume_role, RoleArn=named, **arguments) == "AccessDenied"
 
+    theirs = other(accounts, "iam").create_policy(PolicyName="p", PolicyDocument=policy("s3:*"))["Policy"]["Arn"]
+    sts = client(accounts, "sts")
+    assert refused(sts.assume_role, RoleArn=delegated, PolicyArns=[{"arn": theirs}], **arguments) == "MalformedPolicyDocument"
     sts = other(accounts, "sts")
     assert refused(sts.assume_role, RoleArn=foreign, **arguments) == "AccessDenied"
     assert refused(sts.assume_role, RoleArn=foreign, ExternalId="guessed", **arguments) == "AccessDenied"

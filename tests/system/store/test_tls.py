@@ -140,6 +140,16 @@ def test_a_new_certificate_is_used_and_no_connection_is_cut(secure, ca, tmp_path
     secure.stop()
 
 
+def test_a_hangup_without_new_files_changes_nothing(secure, ca):
+    with connect(secure, ca) as idle:
+        for _ in range(3):
+            secure.process.send(signal.SIGHUP)
+        client(secure, ca.with_suffix(".pem")).list_buckets()
+        idle.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert idle.recv(100).startswith(b"HTTP/1.1 403")
+    assert "is used from now on" not in secure.process.err
+
+
 def test_an_invalid_pair_leaves_the_old_one_in_use(secure, ca, tmp_path):
     other, _ = make_certificate(tmp_path, "other", ca)
     new = tmp_path / "new"
