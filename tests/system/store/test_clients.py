@@ -115,6 +115,7 @@ def test_s3cmd(shell, files, store):
     s3cmd("rb", "--force", "--recursive", "s3://cmd")
 
 
+@pytest.mark.long
 def test_rclone(shell, files, store):
     env = {
         "RCLONE_CONFIG": str(files / "none"),
