@@ -259,13 +259,6 @@ static int start_port(struct server *server, int fd, struct penstock_error *err)
 {
 	int rc = connections_start(&server->connections, connection_limit(), err);
 
-	if (rc == 0 && server->tls_cert) {
-		server->tls_files = calloc(1, sizeof(*server->tls_files));
-		if (!server->tls_files)
-			rc = error_memory(err);
-		else
-			*server->tls_files = tls_look(server->tls_cert, server->tls_key);
-	}
 	if (rc == 0 && server->tls_cert)
 		rc = tls_load(&server->tls, server->tls_cert, server->tls_key, err);
 	if (rc == 0)
@@ -315,9 +308,9 @@ int server_renew_tls(struct server *server, bool forced, struct penstock_error *
 	int rc;
 
 	close_old_ports(server);
-	if (!forced && tls_files_equal(&now, server->tls_files))
+	if (!forced && tls_files_equal(&now, &server->tls->files))
 		return 0;
-	*server->tls_files = now;
+	server->tls->files = now;
 	rc = tls_load(&tls, server->tls_cert, server->tls_key, err);
 	if (rc == 0 && tls_equal(tls, server->tls)) {
 		tls_free(tls);
@@ -328,7 +321,7 @@ int server_renew_tls(struct server *server, bool forced, struct penstock_error *
 	if (rc < 0) { /* invalid files are not tried again until they change */
 		tls_free(tls);
 		if (rc == -PENSTOCK_E_MEMORY)
-			*server->tls_files = (struct tls_files){0};
+			server->tls->files = (struct tls_files){0};
 		return rc;
 	}
 	tls_free(server->tls);
@@ -514,7 +507,6 @@ static void server_free(struct server *server)
 	workers_stop(server->workers);
 	connections_stop(server->connections);
 	tls_free(server->tls);
-	free(server->tls_files);
 	settings_stop(server->settings);
 	configs_free(server->expiry);
 	directory_close(server->directory);

@@ -32,6 +32,20 @@ static int read_pem(const char *path, const char *label, char **out, struct pens
 	return *out ? 0 : error_memory(err);
 }
 
+static struct tls_file look(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return (struct tls_file){0};
+	return (struct tls_file){st.st_ino, st.st_size, st.st_mtim};
+}
+
+struct tls_files tls_look(const char *cert, const char *key)
+{
+	return (struct tls_files){look(cert), look(key)};
+}
+
 int tls_load(struct tls **out, const char *cert, const char *key, struct penstock_error *err)
 {
 	struct tls *tls;
@@ -40,6 +54,7 @@ int tls_load(struct tls **out, const char *cert, const char *key, struct penstoc
 	tls = calloc(1, sizeof(*tls));
 	if (!tls)
 		return error_memory(err);
+	tls->files = tls_look(cert, key);
 	rc = read_pem(cert, "-----BEGIN CERTIFICATE-----", &tls->cert, err);
 	if (rc == 0)
 		rc = read_pem(key, KEY_LABEL, &tls->key, err);
@@ -62,20 +77,6 @@ void tls_free(struct tls *tls)
 bool tls_equal(const struct tls *a, const struct tls *b)
 {
 	return strcmp(a->cert, b->cert) == 0 && str_equal_secret(a->key, b->key);
-}
-
-static struct tls_file look(const char *path)
-{
-	struct stat st;
-
-	if (stat(path, &st) < 0)
-		return (struct tls_file){0};
-	return (struct tls_file){st.st_ino, st.st_size, st.st_mtim};
-}
-
-struct tls_files tls_look(const char *cert, const char *key)
-{
-	return (struct tls_files){look(cert), look(key)};
 }
 
 static bool same(const struct tls_file *a, const struct tls_file *b)

@@ -8,16 +8,6 @@
 
 struct penstock_error;
 
-/* Both files in PEM. */
-struct tls {
-	char *cert, *key; /* owned */
-};
-/* Reads them. Warns of a key that others may read. */
-int tls_load(struct tls **out, const char *cert, const char *key, struct penstock_error *err);
-/* Wipes the key. NULL is allowed. */
-void tls_free(struct tls *tls);
-bool tls_equal(const struct tls *a, const struct tls *b);
-
 /* Both files as stat() sees them; zeros if one is missing. */
 struct tls_files {
 	struct tls_file {
@@ -26,7 +16,19 @@ struct tls_files {
 		struct timespec modified;
 	} cert, key;
 };
-/* Look before the files are read: a change in between is then noticed the next time. */
+
+struct tls {
+	char *cert, *key; /* owned; in PEM */
+	/* As they were looked at last, before they were read: a change in between is noticed the
+	 * next time. */
+	struct tls_files files;
+};
+/* Reads them. Warns of a key that others may read. */
+int tls_load(struct tls **out, const char *cert, const char *key, struct penstock_error *err);
+/* Wipes the key. NULL is allowed. */
+void tls_free(struct tls *tls);
+bool tls_equal(const struct tls *a, const struct tls *b);
+
 struct tls_files tls_look(const char *cert, const char *key);
 bool tls_files_equal(const struct tls_files *a, const struct tls_files *b);
 

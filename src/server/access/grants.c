@@ -288,7 +288,7 @@ static int ask_object(struct request *req, const struct access_settings *setting
 		return -PENSTOCK_E_IO;
 	if (status != STORE_OK || object->marker)
 		return 0;
-	owner = owner_number(object);
+	owner = owner_number(object->headers, object->headers_len);
 	out->is_foreign = strcmp(owner, settings->owner) != 0;
 	out->is_owner = strcmp(owner, req->identity->account) == 0;
 	out->allows = allows(
@@ -309,7 +309,6 @@ static int ask_upload(
 	const char *id = request_query(req, "uploadId");
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	enum store_status status;
-	const char *owner;
 
 	if (!id || !subject->key || req->identity->is_anonymous)
 		return 0;
@@ -320,8 +319,8 @@ static int ask_upload(
 		return -PENSTOCK_E_IO;
 	if (status != STORE_OK)
 		return 0;
-	owner = store_header_find(upload.headers, upload.headers_len, OWNER_HEADER);
-	out->allows = strcmp(owner ? owner : ACCOUNT_FIRST, req->identity->account) == 0;
+	out->allows = strcmp(owner_number(upload.headers, upload.headers_len),
+			      req->identity->account) == 0;
 	return 0;
 }
 

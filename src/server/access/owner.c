@@ -21,18 +21,16 @@ struct s3_owner owner_of_bucket(struct request *req, const struct store_bucket *
 	return owner_of_account(req, bucket->owner);
 }
 
-const char *owner_number(const struct store_object *object)
+const char *owner_number(const char *headers, size_t len)
 {
-	const char *number = store_object_header(object, OWNER_HEADER);
+	const char *number = store_header_find(headers, len, OWNER_HEADER);
 
 	return number ? number : ACCOUNT_FIRST;
 }
 
 struct s3_owner owner_of_headers(struct request *req, const char *headers, size_t len)
 {
-	const char *number = store_header_find(headers, len, OWNER_HEADER);
-
-	return owner_of_account(req, number ? number : ACCOUNT_FIRST);
+	return owner_of_account(req, owner_number(headers, len));
 }
 
 struct s3_owner owner_of_object(struct request *req, const struct store_object *object)

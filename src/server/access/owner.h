@@ -15,8 +15,8 @@ struct store_object;
  * which is ACCOUNT_FIRST. */
 struct s3_owner owner_of_account(struct request *req, const char *number);
 struct s3_owner owner_of_bucket(struct request *req, const struct store_bucket *bucket);
-/* Returns the number of the account that made an object. */
-const char *owner_number(const struct store_object *object);
+/* Returns the number of the account that made what has these stored headers. */
+const char *owner_number(const char *headers, size_t len);
 struct s3_owner owner_of_object(struct request *req, const struct store_object *object);
 /* The same for the stored headers of an object, or of an upload. */
 struct s3_owner owner_of_headers(struct request *req, const char *headers, size_t len);

@@ -16,16 +16,12 @@
 #include "s3/json.h"
 #include "s3/sign/sigv4.h"
 #include "server/directory/directory.h"
+#include "server/directory/record.h"
 
 static int invalid(const char *path, size_t i, const char *reason, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_INVALID, "cannot read account %zu of '%s': %s", i + 1,
 		path, reason);
-}
-
-static const char *text_of(const json_t *object, const char *member)
-{
-	return json_string_value(json_object_get(object, member));
 }
 
 /* An account with "access_key_id": null may do nothing any more. */
@@ -37,9 +33,9 @@ static bool is_revoked(const json_t *entry)
 /* Returns NULL if all members are valid, else the reason. */
 static const char *problem_of(const struct directory *d, const json_t *entry, const char *record)
 {
-	const char *id = text_of(entry, "id"), *key = text_of(entry, "access_key_id");
-	const char *number = text_of(entry, "number"),
-		   *secret = text_of(entry, "secret_access_key");
+	const char *id = record_member(entry, "id"), *key = record_member(entry, "access_key_id");
+	const char *number = record_member(entry, "number"),
+		   *secret = record_member(entry, "secret_access_key");
 	const char *holder = key ? directory_key_holder(d, key) : NULL;
 
 	if (!number || strlen(number) != 12 || strspn(number, "0123456789") != 12)
@@ -66,7 +62,7 @@ static const char *problem_of(const struct directory *d, const json_t *entry, co
 static int set_keys(json_t *record, const json_t *entry)
 {
 	const json_t *before = json_object_get(record, "file_key");
-	const char *id = text_of(entry, "access_key_id");
+	const char *id = record_member(entry, "access_key_id");
 	json_t *keys = before ? json_object_get(record, "keys") : NULL;
 
 	if (json_is_string(before))
@@ -96,9 +92,9 @@ static int set_id(json_t *record, const json_t *entry)
 	unsigned char random[32];
 	char hex[65];
 
-	if (text_of(entry, "id"))
+	if (record_member(entry, "id"))
 		return json_object_set(record, "id", json_object_get(entry, "id"));
-	if (text_of(record, "id"))
+	if (record_member(record, "id"))
 		return 0;
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		return -1;
@@ -113,7 +109,7 @@ static json_t *record_of(const json_t *entry, const json_t *old)
 
 	if (record && set_id(record, entry) == 0 &&
 		json_object_set(record, "name", json_object_get(entry, "name")) == 0 &&
-		(!text_of(entry, "email") ||
+		(!record_member(entry, "email") ||
 			json_object_set(record, "email", json_object_get(entry, "email")) == 0) &&
 		set_keys(record, entry) == 0)
 		return record;
@@ -125,7 +121,7 @@ static json_t *record_of(const json_t *entry, const json_t *old)
 
 static bool is_same(const json_t *a, const json_t *b, const char *member)
 {
-	const char *x = text_of(a, member), *y = text_of(b, member);
+	const char *x = record_member(a, member), *y = record_member(b, member);
 
 	return x && y && strcasecmp(x, y) == 0;
 }
@@ -136,7 +132,7 @@ static const char *clash_of(const json_t *records, const char *name, const char 
 	const json_t *record = json_object_get(records, name), *other;
 	const char *other_name;
 
-	if (strcmp(text_of(record, "id"), ACCOUNT_FIRST_ID) == 0)
+	if (strcmp(record_member(record, "id"), ACCOUNT_FIRST_ID) == 0)
 		return "its id is that of the account 000000000000";
 	json_object_foreach ((json_t *)(uintptr_t)records, other_name, other) {
 		if (strcmp(other_name, name) == 0 || !str_starts(other_name, "account/"))
@@ -155,7 +151,7 @@ static const char *clash_of(const json_t *records, const char *name, const char 
 static int add(struct directory *d, const char *path, size_t i, json_t *entry, json_t *changed,
 	struct penstock_error *err)
 {
-	const char *number = text_of(entry, "number");
+	const char *number = record_member(entry, "number");
 	_cleanup_free_ char *name = str_printf("account/%s", number ? number : "");
 	const char *problem = name ? problem_of(d, entry, name) : NULL;
 
@@ -183,7 +179,7 @@ static int check(const struct directory *d, const char *path, const json_t *list
 	for (size_t i = json_array_size(list); i-- > 0;) {
 		const json_t *entry = json_array_get(list, i);
 		const char *problem = clash_of(
-			all, text_of(entry, "record"), text_of(entry, "access_key_id"));
+			all, record_member(entry, "record"), record_member(entry, "access_key_id"));
 
 		if (problem)
 			return invalid(path, i, problem, err);

@@ -73,16 +73,11 @@ static struct account_info *account_new(
 	return account;
 }
 
-static const char *text_of(const json_t *record, const char *member)
-{
-	return json_string_value(json_object_get(record, member));
-}
-
 static struct account_info *account_of_record(const char *number, const json_t *record)
 {
-	const char *id = text_of(record, "id"), *name = text_of(record, "name");
+	const char *id = record_member(record, "id"), *name = record_member(record, "name");
 
-	return account_new(number, id ? id : "", name ? name : "", text_of(record, "email"));
+	return account_new(number, id ? id : "", name ? name : "", record_member(record, "email"));
 }
 
 static const struct account_info *find_account(const struct directory *d, const char *text,
@@ -184,7 +179,7 @@ static void keep(struct directory *d, struct identity *identity)
 /* Gets the key of session tokens. Returns false if the store has none yet. */
 static bool session_key(const struct directory *d, struct session_key *out)
 {
-	const char *hex = text_of(json_object_get(d->records, SESSION_KEY_RECORD), "key");
+	const char *hex = record_member(json_object_get(d->records, SESSION_KEY_RECORD), "key");
 
 	return hex && str_unhex(hex, out->bytes, sizeof(out->bytes)) == 0;
 }
@@ -203,12 +198,12 @@ static void find_holder(const struct directory *d, const char *id, struct build_
  * one, and the key that asked for it is active. */
 static bool session_holds(const struct directory *d, const json_t *session)
 {
-	const char *name = text_of(session, "record"), *id = text_of(session, "id");
-	const char *by = text_of(session, "by"), *now;
+	const char *name = record_member(session, "record"), *id = record_member(session, "id");
+	const char *by = record_member(session, "by"), *now;
 	struct build_source from = {.name = NULL};
 	const json_t *record = json_object_get(d->records, name);
 
-	now = text_of(record, "id");
+	now = record_member(record, "id");
 	if (id && (!now || strcmp(id, now) != 0))
 		return false;
 	if (!by)
@@ -231,11 +226,11 @@ static struct identity *make_temporary(
 	struct identity *identity = NULL;
 	struct session_key key;
 	json_t *terms = session_key(d, &key) ? session_open(&key, token) : NULL;
-	const char *of = text_of(terms, "key");
+	const char *of = record_member(terms, "key");
 
 	*problem = S3_E_INVALID_TOKEN;
 	from.session = terms;
-	from.name = text_of(terms, "record");
+	from.name = record_member(terms, "record");
 	if (of && strcmp(of, id) == 0 && session_holds(d, terms) &&
 		session_secret(&key, id, secret) == 0) {
 		from.owner = find_account(d, record_account(from.name).number, number_of);
@@ -355,7 +350,7 @@ static int hide_secrets(const json_t *record)
 	json_t *key;
 
 	json_object_foreach ((json_t *)(uintptr_t)keys, id, key) {
-		const char *secret = text_of(key, "secret");
+		const char *secret = record_member(key, "secret");
 
 		if (secret && log_redact(secret) < 0)
 			return -1;

@@ -19,9 +19,14 @@ struct record_account record_account(const char *name)
 	return account;
 }
 
+const char *record_member(const json_t *record, const char *member)
+{
+	return json_string_value(json_object_get(record, member));
+}
+
 const char *record_text(const json_t *record, const char *member)
 {
-	const char *text = json_string_value(json_object_get(record, member));
+	const char *text = record_member(record, member);
 
 	return text ? text : "";
 }

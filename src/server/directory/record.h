@@ -11,6 +11,8 @@ struct record_account {
 };
 /* The account of a record, by its name. */
 struct record_account record_account(const char *name);
+/* Returns a text, or NULL if the record, which may be NULL, lacks it. */
+const char *record_member(const json_t *record, const char *member);
 /* Returns a text, or "" if the record, which may be NULL, lacks it. */
 const char *record_text(const json_t *record, const char *member);
 /* Finds the user, group, role or policy that an ARN names, "arn:aws:iam::NUMBER:KIND/path/name",

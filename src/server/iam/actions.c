@@ -18,9 +18,10 @@
 static const struct {
 	const char *name;
 	void (*fn)(struct query *q);
+	bool of_sts;
 } actions[] = {
 	{"AddUserToGroup", iam_add_member},
-	{"AssumeRole", sts_assume_role},
+	{"AssumeRole", sts_assume_role, true},
 	{"AttachGroupPolicy", iam_attach},
 	{"AttachRolePolicy", iam_attach},
 	{"AttachUserPolicy", iam_attach},
@@ -43,14 +44,14 @@ static const struct {
 	{"DetachRolePolicy", iam_detach},
 	{"DetachUserPolicy", iam_detach},
 	{"GetAccountSummary", iam_summary},
-	{"GetCallerIdentity", sts_caller},
+	{"GetCallerIdentity", sts_caller, true},
 	{"GetGroup", iam_get},
 	{"GetGroupPolicy", iam_get_policy},
 	{"GetPolicy", iam_get_managed},
 	{"GetPolicyVersion", iam_get_version},
 	{"GetRole", iam_get},
 	{"GetRolePolicy", iam_get_policy},
-	{"GetSessionToken", sts_session_token},
+	{"GetSessionToken", sts_session_token, true},
 	{"GetUser", iam_get},
 	{"GetUserPolicy", iam_get_policy},
 	{"ListAccessKeys", iam_list_keys},
@@ -98,7 +99,6 @@ static bool may_manage(struct query *q)
 
 static void perform_action(struct query *q)
 {
-	bool is_sts;
 	size_t i = 0;
 
 	while (i < ARRAY_SIZE(actions) && strcmp(actions[i].name, q->action) != 0)
@@ -114,12 +114,10 @@ static void perform_action(struct query *q)
 				"This store does not implement the parameter %s", refused[k]);
 			return;
 		}
-	is_sts = actions[i].fn == sts_caller || actions[i].fn == sts_assume_role ||
-		 actions[i].fn == sts_session_token;
-	if (q->is_sts != is_sts)
+	if (q->is_sts != actions[i].of_sts)
 		query_fail(q, 400, "InvalidAction", "The action %s is not one of this service",
 			q->action);
-	else if (is_sts || may_manage(q))
+	else if (q->is_sts || may_manage(q))
 		actions[i].fn(q);
 }
 

@@ -43,10 +43,10 @@ void iam_list_holders(struct query *q);
 
 /* The numbers of what an account has and may have. */
 void iam_summary(struct query *q);
-/* None: AssumeRoleWithWebIdentity is not implemented. */
+/* The list is empty: AssumeRoleWithWebIdentity is refused. */
 void iam_list_providers(struct query *q);
 
-/* Changes of what is there. */
+/* Changes of existing users, groups and roles. */
 void iam_update(struct query *q);
 void iam_update_role(struct query *q);
 void iam_update_trust(struct query *q);

@@ -200,6 +200,34 @@ bool entity_store(struct query *q, const char *record, json_t *copy, int failed)
 	return query_no_memory(q);
 }
 
+/* Returns a list of texts without one of them; NULL if out of memory. */
+static json_t *list_without(const json_t *list, const char *text)
+{
+	json_t *rest = json_array(), *item;
+	size_t i;
+
+	json_array_foreach (list, i, item)
+		if (strcmp(json_string_value(item), text) != 0 &&
+			json_array_append(rest, item) < 0) {
+			json_decref(rest);
+			return NULL;
+		}
+	return rest;
+}
+
+bool entity_store_listed(struct query *q, const char *record, const json_t *entity,
+	const char *member, const char *text, bool add)
+{
+	json_t *list = list_without(json_object_get(entity, member), text);
+	json_t *copy = json_deep_copy(entity);
+
+	if (add && list && json_array_append_new(list, json_string(text)) < 0) {
+		json_decref(list);
+		list = NULL;
+	}
+	return entity_store(q, record, copy, !copy || json_object_set_new(copy, member, list) < 0);
+}
+
 /* --- writing --------------------------------------------------------------------------------- */
 
 void entity_write(struct query *q, const struct entity_kind *kind, const json_t *entity)

@@ -39,6 +39,10 @@ json_t *entity_copy_with(struct query *q, const json_t *entity, const char *memb
 /* Stores a changed copy, unless the change failed for lack of memory. Returns false with the reply
  * set. */
 bool entity_store(struct query *q, const char *record, json_t *copy, int failed);
+/* Stores an entity whose list `member` has a text at its end, or has it no more. Returns false with
+ * the reply set. */
+bool entity_store_listed(struct query *q, const char *record, const json_t *entity,
+	const char *member, const char *text, bool add);
 /* Returns false with the reply set if the account has as many of them as it may. */
 bool entity_may_add(struct query *q, const struct entity_kind *kind);
 /* Writes the members of an entity. */

@@ -47,6 +47,20 @@ static const json_t *find_policy(struct query *q, const char **arn, const char *
 	return NULL;
 }
 
+/* The same for a request that only reads: *policy is NULL for one of AWS. Returns false with the
+ * reply set. */
+static bool find_any(struct query *q, const char **arn, const json_t **policy)
+{
+	const char *record;
+
+	*arn = query_value(q, "PolicyArn");
+	*policy = NULL;
+	if (*arn && managed_builtin_find(*arn))
+		return true;
+	*policy = find_policy(q, arn, &record);
+	return *policy != NULL;
+}
+
 static bool is_attached(const json_t *entity, const char *arn)
 {
 	json_t *attached;
@@ -127,14 +141,11 @@ void iam_create_managed(struct query *q)
 
 void iam_get_managed(struct query *q)
 {
-	const char *arn = query_value(q, "PolicyArn"), *record;
-	const json_t *policy = NULL;
+	const json_t *policy;
+	const char *arn;
 
-	if (!arn || !managed_builtin_find(arn)) {
-		policy = find_policy(q, &arn, &record);
-		if (!policy)
-			return;
-	}
+	if (!find_any(q, &arn, &policy))
+		return;
 	xml_open(&q->xml, "Policy");
 	write_policy(q, arn, policy);
 	xml_close(&q->xml, "Policy");
@@ -306,15 +317,12 @@ void iam_get_version(struct query *q)
 
 void iam_list_versions(struct query *q)
 {
-	const char *arn = query_value(q, "PolicyArn"), *record, *id;
-	const json_t *policy = NULL;
+	const json_t *policy;
+	const char *arn, *id;
 	json_t *version;
 
-	if (!arn || !managed_builtin_find(arn)) {
-		policy = find_policy(q, &arn, &record);
-		if (!policy)
-			return;
-	}
+	if (!find_any(q, &arn, &policy))
+		return;
 	xml_open(&q->xml, "Versions");
 	if (!policy) {
 		xml_open(&q->xml, "member");
@@ -363,26 +371,10 @@ void iam_delete_version(struct query *q)
 
 /* --- attached policies ----------------------------------------------------------------------- */
 
-/* Returns the list of an entity without one policy; NULL if out of memory. */
-static json_t *attached_without(const json_t *entity, const char *arn)
-{
-	json_t *list = json_array(), *attached;
-	size_t i;
-
-	json_array_foreach (json_object_get(entity, "attached"), i, attached)
-		if (strcmp(json_string_value(attached), arn) != 0 &&
-			json_array_append(list, attached) < 0) {
-			json_decref(list);
-			return NULL;
-		}
-	return list;
-}
-
 static void change_attached(struct query *q, bool attach)
 {
 	const char *record, *arn, *policy;
 	const json_t *entity = entity_find(q, entity_kind_of(q->action), &record);
-	json_t *list, *copy;
 
 	if (!entity || !(arn = query_need(q, "PolicyArn")) ||
 		(!managed_builtin_find(arn) && !find_policy(q, &arn, &policy)))
@@ -397,13 +389,7 @@ static void change_attached(struct query *q, bool attach)
 			ENTITY_ATTACHED_MAX);
 		return;
 	}
-	list = attached_without(entity, arn);
-	copy = json_deep_copy(entity);
-	if (attach && list && json_array_append_new(list, json_string(arn)) < 0) {
-		json_decref(list);
-		list = NULL;
-	}
-	entity_store(q, record, copy, !copy || json_object_set_new(copy, "attached", list) < 0);
+	entity_store_listed(q, record, entity, "attached", arn, attach);
 }
 
 void iam_attach(struct query *q)
@@ -476,9 +462,10 @@ static void write_holders(struct query *q, const struct entity_kind *kind, const
 
 void iam_list_holders(struct query *q)
 {
-	const char *arn = query_value(q, "PolicyArn"), *record;
+	const json_t *policy;
+	const char *arn;
 
-	if ((!arn || !managed_builtin_find(arn)) && !find_policy(q, &arn, &record))
+	if (!find_any(q, &arn, &policy))
 		return;
 	write_holders(q, &entity_group, arn);
 	write_holders(q, &entity_user, arn);

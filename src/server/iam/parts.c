@@ -240,37 +240,13 @@ void iam_delete_policy(struct query *q)
 
 /* --- groups ---------------------------------------------------------------------------------- */
 
-/* Returns the groups of a user without one of them; NULL if out of memory. */
-static json_t *groups_without(const json_t *user, const char *group)
-{
-	json_t *groups = json_array(), *member;
-	size_t i;
-
-	json_array_foreach (json_object_get(user, "groups"), i, member)
-		if (strcmp(json_string_value(member), group) != 0 &&
-			json_array_append(groups, member) < 0) {
-			json_decref(groups);
-			return NULL;
-		}
-	return groups;
-}
-
 static void change_member(struct query *q, bool add)
 {
 	const char *record, *group;
 	const json_t *user;
-	json_t *groups, *copy;
 
-	if (!entity_find(q, &entity_group, &group) ||
-		!(user = entity_find(q, &entity_user, &record)))
-		return;
-	groups = groups_without(user, group);
-	copy = json_deep_copy(user);
-	if (add && groups && json_array_append_new(groups, json_string(group)) < 0) {
-		json_decref(groups);
-		groups = NULL;
-	}
-	entity_store(q, record, copy, !copy || json_object_set_new(copy, "groups", groups) < 0);
+	if (entity_find(q, &entity_group, &group) && (user = entity_find(q, &entity_user, &record)))
+		entity_store_listed(q, record, user, "groups", group, add);
 }
 
 void iam_add_member(struct query *q)

@@ -1,4 +1,4 @@
-/* Changes of users, groups and roles that are there. */
+/* Changes of existing users, groups and roles. */
 #include <stdlib.h>
 #include <string.h>
 

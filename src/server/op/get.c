@@ -60,11 +60,10 @@ struct stream {
  * cipher. */
 static bool has_to_be_verified(const struct store_object *object, const struct extent *e)
 {
-	enum checksum_kind kind = checksum_find(object->checksum.algorithm);
-
-	return e->offset == 0 && e->length == object->size && object->encryption == STORE_PLAIN &&
-	       checksum_is_crc(kind) && strcmp(object->checksum.type, "FULL_OBJECT") == 0 &&
-	       !atomic_load_explicit(&object->verified, memory_order_relaxed);
+	return !atomic_load_explicit(&object->verified, memory_order_relaxed) && e->offset == 0 &&
+	       e->length == object->size && object->encryption == STORE_PLAIN &&
+	       checksum_is_crc(checksum_find(object->checksum.algorithm)) &&
+	       strcmp(object->checksum.type, "FULL_OBJECT") == 0;
 }
 
 /* Compares the sum of all bytes. Returns a negative code if they are not those that were stored. */
@@ -119,8 +118,8 @@ static void stream_free(void *cls)
 	free(stream);
 }
 
-/* Verifies an object of one block before the reply begins. Returns false with a reply set if it is
- * damaged; other failures are those of the reply, too. */
+/* Verifies an object of one block before the reply begins; a larger one is verified on its way.
+ * Returns false with a reply set if it is damaged; other failures are those of the reply, too. */
 static bool verify_small(struct request *req, struct store_object *object, const struct extent *e)
 {
 	_cleanup_free_ char *data = NULL;
@@ -145,12 +144,6 @@ static bool verify_small(struct request *req, struct store_object *object, const
 	rc = compare(req, object, &sum, &err);
 	checksum_release(&sum);
 	return rc == 0 || reply_failure(req, &err);
-}
-
-/* Larger objects are verified on their way, when they are sent as a whole for the first time. */
-static bool verifies_on_the_way(const struct store_object *object, const struct extent *e)
-{
-	return e->length > READ_BLOCK && has_to_be_verified(object, e);
 }
 
 static ssize_t no_read(void *cls, uint64_t pos, char *buf, size_t max)
@@ -217,7 +210,7 @@ static struct MHD_Response *object_response(
 
 	if (req->head || e->length == 0)
 		return MHD_create_response_from_callback(e->length, 1024, no_read, NULL, NULL);
-	if (verifies_on_the_way(object, e))
+	if (has_to_be_verified(object, e))
 		return stream_response(req, object, e);
 	response = file_response(object, e);
 	if (response)

@@ -206,8 +206,9 @@ static size_t bucket_in(const char *host, const char *domains)
 
 bool request_find_resource(struct request *req)
 {
-	const char *host = request_header(req, "host");
-	size_t n = host && req->server->domain ? bucket_in(host, req->server->domain) : 0;
+	const char *domain = req->server->domain;
+	const char *host = domain ? request_header(req, "host") : NULL;
+	size_t n = host ? bucket_in(host, domain) : 0;
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_HTTP_HEADERS);
 
 	if (!n || req->path[0] != '/')

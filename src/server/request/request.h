@@ -33,15 +33,13 @@ struct log_file;
 struct metrics;
 struct port;
 struct tls;
-struct tls_files;
 struct worker_pool;
 
 struct server {
-	struct port *port; /* of the thread that starts and stops it, like the next five */
+	struct port *port; /* of the thread that starts and stops it, like the next four */
 	const char *domain; /* a list with commas; borrowed; NULL for none */
 	const char *tls_cert, *tls_key; /* borrowed; may be NULL */
-	struct tls *tls; /* NULL for plain HTTP, like the next */
-	struct tls_files *tls_files; /* when they were read last */
+	struct tls *tls; /* NULL for plain HTTP */
 
 	/* constant while it runs */
 	struct store *store;
