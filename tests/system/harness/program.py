@@ -207,12 +207,12 @@ class Store:
 
     made_client = None, None  # what the client is for, and the client
 
-    def __init__(self, penstock, root, durability=None, access_key=None, secret_key=None):
+    def __init__(self, penstock, root, durability=None, access_key=None, secret_key=None, options=()):
         self.penstock = penstock
         self.root = Path(root)
         self.access_key = access_key or "AK" + secrets.token_hex(8).upper()
         self.secret_key = secret_key or secrets.token_urlsafe(30)
-        self.options = ["--durability", durability] if durability else []
+        self.options = [*(["--durability", durability] if durability else []), *options]
         self.process = None
         self.endpoint = None
         self.start()
@@ -240,20 +240,21 @@ class Store:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def boto3(self, endpoint=None, **config):
-        """A client, by way of another endpoint where one is given (a proxy in front of it)."""
+    def boto3(self, endpoint=None, service="s3", keys=(), verify=None, **config):
+        """A client, by way of another endpoint (a proxy in front of it), for another service, or with other keys (and their token)."""
         import boto3
         from botocore.config import Config
 
         settings = {"s3": {"addressing_style": "path"}, "retries": {"max_attempts": 1}} | config
+        names = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
         with MAKING_CLIENT:
             return boto3.client(
-                "s3",
+                service,
                 endpoint_url=endpoint or self.endpoint,
-                aws_access_key_id=self.access_key,
-                aws_secret_access_key=self.secret_key,
                 region_name="us-east-1",
+                verify=verify,
                 config=Config(**settings),
+                **dict(zip(names, keys or (self.access_key, self.secret_key))),
             )
 
     @property

@@ -52,7 +52,7 @@ def has_key(store, bucket, key):
 
 
 # The page's promise in one test: archive in, training, checkpoint and log out (enableLogging), the run on record. A finished run
-# starts anew: the same command twice trains twice.
+# starts from the beginning: the same command twice trains twice.
 def test_first_workflow_from_http_to_s3(penstock, store, first, unbroken_weights, tmp_path):
     workflow = first()
     result = penstock.run("run", workflow).ok()
@@ -100,8 +100,8 @@ def test_second_workflow_resumes_from_the_bucket(penstock, store, first, dataset
     assert checkpoint_weights(store.bytes("cifar10", "ckpt.pth"), tmp_path) == weights(result.text)
 
 
-# The checkpoint is in the bucket while it trains. kill -9 of penstock itself: the next run of the same file goes on, and nobody
-# can tell from the weights.
+# The checkpoint is in the bucket while it trains. kill -9 of penstock itself: the next run of the same file continues, to
+# the same weights.
 def test_killed_run_is_taken_up_by_the_same_command(penstock, store, first, unbroken_weights, tmp_path):
     workflow = first(SLOWLY)
     killed = penstock.popen("run", workflow)

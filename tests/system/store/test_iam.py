@@ -1,9 +1,7 @@
 """Accounts, users, groups and their keys and policies, as boto3's clients of IAM, STS and S3 see them."""
 import json
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from harness.program import Store
@@ -12,15 +10,8 @@ OTHER = {"number": "111111111111", "name": "other", "email": "other@example.com"
          "access_key_id": "OTHERKEY", "secret_access_key": "the secret of the other"}  # fmt: skip
 
 
-def client(store, service, key=None, secret=None):
-    return boto3.client(
-        service,
-        endpoint_url=store.endpoint,
-        aws_access_key_id=key or store.access_key,
-        aws_secret_access_key=secret or store.secret_key,
-        region_name="us-east-1",
-        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
-    )
+def client(store, service, *keys):
+    return store.boto3(service=service, keys=keys)
 
 
 @pytest.fixture
@@ -28,10 +19,7 @@ def accounts(penstock, tmp_path):
     """A store with the account OTHER."""
     path = tmp_path / "accounts.json"
     path.write_text(json.dumps([OTHER]))
-    store = Store.__new__(Store)
-    store.penstock, store.root, store.access_key, store.secret_key = penstock, tmp_path / "store", "FIRSTKEY", "the first secret"
-    store.options = ["--accounts", path]
-    store.start()
+    store = Store(penstock, tmp_path / "store", access_key="FIRSTKEY", secret_key="the first secret", options=["--accounts", path])
     yield store
     store.stop()
 

@@ -6,24 +6,14 @@ import json
 import sqlite3
 import time
 
-import boto3
-from botocore.config import Config
-
 from store.test_iam import OTHER, accounts, client, other, policy, refused, user_with_key  # noqa: F401
 
 ROOT = "arn:aws:iam::000000000000:root"
 
 
 def session_client(store, service, credentials, token=None):
-    return boto3.client(
-        service,
-        endpoint_url=store.endpoint,
-        aws_access_key_id=credentials["AccessKeyId"],
-        aws_secret_access_key=credentials["SecretAccessKey"],
-        aws_session_token=token or credentials["SessionToken"],
-        region_name="us-east-1",
-        config=Config(s3={"addressing_style": "path"}, signature_version="s3v4" if service == "s3" else "v4", retries={"max_attempts": 1}),
-    )
+    keys = credentials["AccessKeyId"], credentials["SecretAccessKey"], token or credentials["SessionToken"]
+    return store.boto3(service=service, keys=keys, signature_version="s3v4" if service == "s3" else "v4")
 
 
 def trust(principal, **condition):

@@ -8,9 +8,7 @@ import json
 import urllib.error
 import urllib.request
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from store.test_iam import policy, refused, user_with_key
@@ -25,16 +23,8 @@ def old(store):
     return client(store)
 
 
-def client(store, key=None, secret=None, token=None):
-    return boto3.client(
-        "s3",
-        endpoint_url=store.endpoint,
-        aws_access_key_id=key or store.access_key,
-        aws_secret_access_key=secret or store.secret_key,
-        aws_session_token=token,
-        region_name="us-east-1",
-        config=Config(signature_version="s3", s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
-    )
+def client(store, *keys):
+    return store.boto3(keys=keys, signature_version="s3")
 
 
 def signature(secret, text):
@@ -58,8 +48,8 @@ def test_requests_with_a_header(store, old):
     assert [found["Key"] for found in store.client.list_objects_v2(Bucket="bkt")["Contents"]] == ["a b/ä"]
     old.delete_object(Bucket="bkt", Key="a b/ä")
     assert store.client.list_objects_v2(Bucket="bkt")["KeyCount"] == 0
-    assert refused(client(store, secret="wrong").list_buckets) == "SignatureDoesNotMatch"
-    assert refused(client(store, key="unknown").list_buckets) == "InvalidAccessKeyId"
+    assert refused(client(store, store.access_key, "wrong").list_buckets) == "SignatureDoesNotMatch"
+    assert refused(client(store, "unknown", store.secret_key).list_buckets) == "InvalidAccessKeyId"
 
 
 def test_rights_and_sessions_count_as_for_version_4(store, old):
@@ -137,4 +127,4 @@ def test_urls(store, old):
     with urllib.request.urlopen(url) as reply:
         assert reply.read() == b"x"
     with pytest.raises(ClientError):
-        client(store, secret="wrong").head_object(Bucket="bkt", Key="k")
+        client(store, store.access_key, "wrong").head_object(Bucket="bkt", Key="k")

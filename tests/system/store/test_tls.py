@@ -6,9 +6,7 @@ import socket
 import ssl
 import subprocess
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import SSLError
 
 from harness.program import Store
@@ -47,19 +45,15 @@ def install(files, folder):
 @pytest.fixture
 def secure(penstock, tmp_path, ca):
     install(make_certificate(tmp_path, "first", ca), tmp_path)
-    store = Store.__new__(Store)
-    store.penstock, store.root, store.access_key, store.secret_key = penstock, tmp_path / "store", "KEY", "the secret"
-    store.options = ["--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem", "--access-log", tmp_path / "log"]
-    store.start()
+    options = ["--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem", "--access-log", tmp_path / "log"]
+    store = Store(penstock, tmp_path / "store", options=options)
     yield store
     if store.process.running():
         store.stop()
 
 
 def client(store, ca):
-    return boto3.client("s3", endpoint_url=store.endpoint, aws_access_key_id=store.access_key, aws_secret_access_key=store.secret_key,
-                        region_name="us-east-1", verify=str(ca) if ca else None,
-                        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}))  # fmt: skip
+    return store.boto3(verify=str(ca) if ca else None)
 
 
 def connect(store, ca, **arguments):

@@ -3,9 +3,7 @@ import socket
 import urllib.error
 import urllib.request
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from harness.program import Store
 from harness.s3_wire import Wire
@@ -16,10 +14,7 @@ DOMAIN = "s3.test"
 @pytest.fixture
 def hosted(penstock, tmp_path, monkeypatch):
     """A store with two domains; all of their hosts are this machine."""
-    store = Store.__new__(Store)
-    store.penstock, store.root, store.access_key, store.secret_key = penstock, tmp_path / "store", "KEY", "the secret"
-    store.options = ["--domain", f"test,{DOMAIN}"]
-    store.start()
+    store = Store(penstock, tmp_path / "store", options=["--domain", f"test,{DOMAIN}"])
     real = socket.getaddrinfo
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **more: real("127.0.0.1" if host.endswith("test") else host, *rest, **more))
     yield store
@@ -28,9 +23,7 @@ def hosted(penstock, tmp_path, monkeypatch):
 
 def client(store, style="virtual", version="s3v4", host=DOMAIN):
     port = store.endpoint.rpartition(":")[2]
-    return boto3.client("s3", endpoint_url=f"http://{host}:{port}", aws_access_key_id=store.access_key,
-                        aws_secret_access_key=store.secret_key, region_name="us-east-1",
-                        config=Config(signature_version=version, s3={"addressing_style": style}, retries={"max_attempts": 1}))  # fmt: skip
+    return store.boto3(f"http://{host}:{port}", signature_version=version, s3={"addressing_style": style})
 
 
 @pytest.mark.parametrize("version", ["s3v4", "s3"])
