@@ -50,11 +50,11 @@ quickstart:
 
 # --- What every change needs -------------------------------------------------------------------------------------
 
-.PHONY: check check-style check-unit check-tidy check-program check-python check-system
+# Style leaves a processor idle, and so do tests that wait: the build and clang-tidy take it.
+.PHONY: check check-style check-tests check-unit check-tidy check-python check-system
 check: deps
-	$(MAKE) check-style
-	$(MAKE) check-unit
-	$(MAKE) -j 2 check-tidy check-program
+	$(MAKE) -j 2 check-style asan
+	$(MAKE) -j 2 check-tidy check-tests
 	@echo "make check: all passed"
 
 check-style: format-check all
@@ -86,11 +86,11 @@ build-asan/build.ninja:
 		-Dc_args=-gline-tables-only \
 		-Dc_link_args="-shared-libasan -Wl,-rpath,$$(clang-14 -print-runtime-dir)"
 
-# Takes what the tests of the program leave of the processors, which wait most of their time.
 check-tidy: asan
 	nice -n 19 tools/tidy --sources build-asan
 
-check-program:
+check-tests: asan
+	$(MAKE) check-unit
 	$(MAKE) check-python
 	$(MAKE) check-system
 

@@ -28,7 +28,10 @@ from harness.workflows import write_workflow
 INVOKED_WITH = dict(os.environ)
 PATIENCE_S = 60
 # Files whose tests take longest, so that none of them is alone at the end of a run with several workers.
-LONGEST = ("jobs/", "store/test_clients", "cli/test_objects", "sync/test_overwriting", "run/test_ownership", "sync/test_fire", "run/test_takeover")
+LONGEST = (
+    "jobs/", "workflow/test_determined", "client/test_dataset", "store/test_clients", "cli/test_objects", "sync/test_overwriting", "run/test_ownership",
+    "sync/test_fire", "run/test_takeover",
+)  # fmt: skip
 REMOVED = ("AWS_", "XDG_", "PENSTOCK_", "GOOGLE_", "GS_", "GCE_", "CLOUDSDK_", "STORAGE_EMULATOR_")
 KEPT = ("PENSTOCK_TEST_CACHE", "PENSTOCK_SOAK_S", "PENSTOCK_TEST_WITHOUT_PEERS", "PENSTOCK_KILLS", "PENSTOCK_KILL_SEED")
 
