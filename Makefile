@@ -50,10 +50,10 @@ quickstart:
 
 # --- What every change needs -------------------------------------------------------------------------------------
 
-# Style leaves a processor idle, and so do tests that wait: the build and clang-tidy take it.
+# Some of it waits most of its time, or has one thread; what runs beside it takes the processors.
 .PHONY: check check-style check-tests check-unit check-tidy check-python check-system
 check: deps
-	$(MAKE) -j 2 check-style asan
+	$(MAKE) -j 3 check-style asan test-venvs
 	$(MAKE) -j 2 check-tidy check-tests
 	@echo "make check: all passed"
 
@@ -91,17 +91,18 @@ check-tidy: asan
 
 check-tests: asan
 	$(MAKE) check-unit
-	$(MAKE) check-python
-	$(MAKE) check-system
+	$(MAKE) -j 2 check-python check-system
 
-# The Python package as it lies in the build directory, with the system's Python and torch.
-check-python: all
-	tools/test-venv >/dev/null
-	PENSTOCK_PYTHON=$(BUILD)/python $(PYTEST) tests/python
-
-check-system: all
+.PHONY: test-venvs
+test-venvs:
 	tools/test-venv >/dev/null
 	tools/test-venv determined >/dev/null
+
+# The Python package as it lies in the build directory, with the system's Python and torch.
+check-python: all test-venvs
+	PENSTOCK_PYTHON=$(BUILD)/python $(PYTEST) tests/python
+
+check-system: all test-venvs
 	tools/test-system
 
 # --- Longer ------------------------------------------------------------------------------------------------------
