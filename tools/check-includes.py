@@ -28,12 +28,13 @@ STANDS_ON = {
     "checkpoint": ["s3"],
     "sync": ["archive", "checkpoint", "copy"],
     "library": ["checkpoint", "copy", "dataset"],
+    "metrics": ["checkpoint", "dataset"],
     "store": ["s3"],
     "server": ["store", "net"],
     "workflow": ["base"],
     "records": ["base"],
     "run": ["workflow", "records", "sync", "image"],
-    "cli": ["dataset", "run", "server"],
+    "cli": ["metrics", "run", "server"],
 }
 MAX_LINES = 900
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(penstock/[^>]+)>)')

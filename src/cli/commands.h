@@ -11,6 +11,7 @@
 	X(ps)                                                                                      \
 	X(show)                                                                                    \
 	X(logs)                                                                                    \
+	X(metrics)                                                                                 \
 	X(stop)                                                                                    \
 	X(preempt)                                                                                 \
 	X(exec)                                                                                    \

@@ -61,6 +61,26 @@ char *run_log_times(const char *log)
 	return str_printf("%s.times", log);
 }
 
+char *run_log_usage(const char *log)
+{
+	return str_printf("%s.usage", log);
+}
+
+void run_log_move_rest(const char *log, const char *to)
+{
+	static char *(*const names[])(const char *) = {run_log_times, run_log_usage};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		_cleanup_free_ char *from = names[i](log);
+		_cleanup_free_ char *path = to ? names[i](to) : NULL;
+
+		if (from && !to)
+			unlink(from);
+		else if (from && path)
+			rename(from, path);
+	}
+}
+
 int run_layout_init(struct run_layout *layout, const char *home, const char *id, int attempt,
 	struct penstock_error *err)
 {

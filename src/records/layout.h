@@ -10,6 +10,7 @@
  *	HOME/runs/ID/ports		the numbers of $PORT_0, $PORT_1, …
  *	HOME/runs/ID/log/N		the output of attempt N
  *	HOME/runs/ID/log/N.times	when it grew: run_log_times()
+ *	HOME/runs/ID/log/N.usage	what its steps used: run/report/usage_file.h
  *	HOME/runs/ID/context/N.diff	difference between the context that attempt N copied and its
  *					Git commit
  *	HOME/runs/ID/storage/		$STORAGE_PATH: input/, output/, env
@@ -85,6 +86,10 @@ struct run_layout {
 /* The times of a log: a line "OFFSET MS" for each second in which it grew, OFFSET its size before.
  * free() it; NULL if out of memory. */
 char *run_log_times(const char *log);
+/* The usage of the attempt with this log; likewise. */
+char *run_log_usage(const char *log);
+/* Renames or, if `to` is NULL, removes the files next to a log. Missing ones are no error. */
+void run_log_move_rest(const char *log, const char *to);
 
 /* Only computes the names. `attempt` selects the log. */
 int run_layout_init(struct run_layout *layout, const char *home, const char *id, int attempt,

@@ -205,14 +205,12 @@ static void log_end(struct run *run)
 static void withdraw(const struct run *run)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	_cleanup_free_ char *times = run_log_times(run->attempt.layout.log);
 
 	if (records_drop(run->attempt.records, run->attempt.id, run->attempt.number, &err) < 0)
 		log_error("cannot withdraw attempt %d of run %s: %s", (int)run->attempt.number,
 			run->attempt.id, err.message);
 	unlink(run->attempt.layout.log);
-	if (times)
-		unlink(times);
+	run_log_move_rest(run->attempt.layout.log, NULL);
 }
 
 void run_finish(struct run *run)

@@ -194,16 +194,6 @@ int run_take_lease_to_flush(struct run *run, struct penstock_error *err)
 	return run->publisher.store ? take_lease(run, NULL, &found, err) : 0;
 }
 
-/* A log without its times is no error. */
-static void rename_times(const char *from, const char *to)
-{
-	_cleanup_free_ char *old = run_log_times(from);
-	_cleanup_free_ char *new = run_log_times(to);
-
-	if (old && new)
-		rename(old, new);
-}
-
 /* Gives the attempt its number over all machines, and its log that number. */
 static int renumber(struct run *run, int to, struct penstock_error *err)
 {
@@ -221,7 +211,7 @@ static int renumber(struct run *run, int to, struct penstock_error *err)
 		run_layout_release(&layout);
 		return r;
 	}
-	rename_times(run->attempt.layout.log, layout.log);
+	run_log_move_rest(run->attempt.layout.log, layout.log);
 	/* No other path has the number in it, and other threads read the rest. */
 	free(run->attempt.layout.log);
 	run->attempt.layout.log = take_pointer(layout.log);

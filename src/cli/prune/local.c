@@ -161,16 +161,19 @@ static int note_stored(void *cookie, const struct records_attempt *a)
 static int prune_log(struct pruning *p, const char *path, struct prune_item *item)
 {
 	_cleanup_free_ char *times = run_log_times(path);
+	_cleanup_free_ char *usage = run_log_usage(path);
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	if (!times)
+	if (!times || !usage)
 		return -1;
 	item->what = path;
-	item->bytes = fs_disk_bytes(path) + fs_disk_bytes(times);
+	item->bytes = fs_disk_bytes(path) + fs_disk_bytes(times) + fs_disk_bytes(usage);
 	if (!prune_takes(p, item))
 		return 0;
-	if (fs_remove_tree(path, &err) < 0 || fs_remove_tree(times, &err) < 0)
+	if (fs_remove_tree(path, &err) < 0)
 		prune_failed(p, item, &err);
+	else
+		run_log_move_rest(path, NULL);
 	return 0;
 }
 

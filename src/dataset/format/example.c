@@ -7,6 +7,7 @@
 
 #include "base/must.h"
 #include "dataset/format/internal.h"
+#include "dataset/format/protobuf.h"
 #include "dataset/format/tfrecord.h"
 
 /* Numbers of fields. */
@@ -21,79 +22,11 @@ enum {
 	LIST_VALUE = 1
 };
 
-enum wire { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
-
-struct message {
-	const unsigned char *at, *end;
-};
-
-struct item {
-	uint32_t field;
-	enum wire wire;
-	uint64_t varint;
-	struct message bytes; /* of LENGTH and the fixed ones */
-};
-
-static bool get_varint(struct message *m, uint64_t *out)
-{
-	*out = 0;
-	for (unsigned shift = 0; shift < 64 && m->at < m->end; shift += 7) {
-		unsigned char c = *m->at++;
-
-		*out |= (uint64_t)(c & 0x7f) << shift;
-		if (!(c & 0x80))
-			return true;
-	}
-	return false;
-}
-
-static bool take(struct message *m, uint64_t len, struct message *out)
-{
-	if (len > (uint64_t)(m->end - m->at))
-		return false;
-	out->at = m->at;
-	m->at += len;
-	out->end = m->at;
-	return true;
-}
-
-/* Returns 1, 0 at the end, or -1 if the message is invalid. */
-static int next(struct message *m, struct item *out)
-{
-	uint64_t tag, len = 8;
-	bool good;
-
-	if (m->at == m->end)
-		return 0;
-	if (!get_varint(m, &tag) || tag >> 3 == 0 || tag >> 3 > UINT32_MAX >> 3)
-		return -1;
-	out->field = (uint32_t)(tag >> 3);
-	out->wire = (enum wire)(tag & 7);
-	out->bytes = (struct message){NULL, NULL};
-	switch (out->wire) {
-	case VARINT:
-		good = get_varint(m, &out->varint);
-		break;
-	case LENGTH:
-		good = get_varint(m, &len) && take(m, len, &out->bytes);
-		break;
-	case FIXED64:
-		good = take(m, 8, &out->bytes);
-		break;
-	case FIXED32:
-		good = take(m, 4, &out->bytes);
-		break;
-	default:
-		good = false;
-	}
-	return good ? 1 : -1;
-}
-
 /* The split of one Example. */
 struct split {
 	const struct format_piece *piece;
 	struct format_fields *out;
-	struct message name; /* of the feature */
+	struct protobuf name; /* of the feature */
 	struct penstock_error *err;
 };
 
@@ -113,22 +46,22 @@ static int add(const struct split *s, const struct format_field *value)
 	return fields_add(s->out, s->piece, &field, s->err);
 }
 
-static int bytes_list(const struct split *s, struct message list)
+static int bytes_list(const struct split *s, struct protobuf list)
 {
-	struct message values = list;
-	struct item item;
+	struct protobuf values = list;
+	struct protobuf_field item;
 	uint32_t count = 0, index = 0;
 	int r;
 
-	while ((r = next(&values, &item)) > 0)
-		count += item.field == LIST_VALUE && item.wire == LENGTH;
+	while ((r = protobuf_next(&values, &item)) > 0)
+		count += item.number == LIST_VALUE && item.wire == PROTOBUF_LENGTH;
 	if (r < 0)
 		return corrupt(s, list.at, "invalid list of bytes");
-	while (r == 0 && next(&list, &item) > 0) {
+	while (r == 0 && protobuf_next(&list, &item) > 0) {
 		struct format_field field = {
 			.data = item.bytes.at, .size = (size_t)(item.bytes.end - item.bytes.at)};
 
-		if (item.field != LIST_VALUE || item.wire != LENGTH)
+		if (item.number != LIST_VALUE || item.wire != PROTOBUF_LENGTH)
 			continue;
 		if (count > 1) {
 			field.index = index++;
@@ -147,11 +80,11 @@ struct numbers {
 	unsigned char *to; /* NULL while they are counted */
 };
 
-static bool add_floats(struct numbers *v, const struct item *item)
+static bool add_floats(struct numbers *v, const struct protobuf_field *item)
 {
 	size_t len = (size_t)(item->bytes.end - item->bytes.at);
 
-	if (len % 4 || (item->wire != LENGTH && item->wire != FIXED32))
+	if (len % 4 || (item->wire != PROTOBUF_LENGTH && item->wire != PROTOBUF_FIXED32))
 		return false;
 	if (v->to)
 		memcpy(v->to + 4 * v->n, item->bytes.at, len);
@@ -160,34 +93,34 @@ static bool add_floats(struct numbers *v, const struct item *item)
 	return true;
 }
 
-static bool add_integers(struct numbers *v, const struct item *item)
+static bool add_integers(struct numbers *v, const struct protobuf_field *item)
 {
-	struct message packed = item->bytes;
+	struct protobuf packed = item->bytes;
 	uint64_t value = item->varint;
 
-	if (item->wire != LENGTH && item->wire != VARINT)
+	if (item->wire != PROTOBUF_LENGTH && item->wire != PROTOBUF_VARINT)
 		return false;
 	do {
-		if (item->wire == LENGTH && packed.at == packed.end)
+		if (item->wire == PROTOBUF_LENGTH && packed.at == packed.end)
 			break;
-		if (item->wire == LENGTH && !get_varint(&packed, &value))
+		if (item->wire == PROTOBUF_LENGTH && !protobuf_varint(&packed, &value))
 			return false;
 		value = htole64(value);
 		if (v->to)
 			memcpy(v->to + 8 * v->n, &value, 8);
 		v->n++;
-	} while (item->wire == LENGTH);
+	} while (item->wire == PROTOBUF_LENGTH);
 	return true;
 }
 
-static bool add_numbers(struct numbers *v, struct message list)
+static bool add_numbers(struct numbers *v, struct protobuf list)
 {
-	struct item item;
+	struct protobuf_field item;
 	int r;
 
 	v->n = 0;
-	while ((r = next(&list, &item)) > 0) {
-		if (item.field != LIST_VALUE)
+	while ((r = protobuf_next(&list, &item)) > 0) {
+		if (item.number != LIST_VALUE)
 			continue;
 		if (!(v->dtype == DTYPE_F32 ? add_floats(v, &item) : add_integers(v, &item)))
 			return false;
@@ -195,7 +128,7 @@ static bool add_numbers(struct numbers *v, struct message list)
 	return r == 0;
 }
 
-static int numbers_list(const struct split *s, struct message list, enum format_dtype dtype)
+static int numbers_list(const struct split *s, struct protobuf list, enum format_dtype dtype)
 {
 	struct numbers v = {.dtype = dtype};
 	struct format_field field = {.type = FORMAT_ARRAY, .dtype = dtype, .ndim = 1};
@@ -206,9 +139,9 @@ static int numbers_list(const struct split *s, struct message list, enum format_
 	field.size = v.n * dtype_size(dtype);
 	field.data = list.at;
 	if (dtype == DTYPE_F32 && v.pieces == 1) {
-		struct item item = {0};
+		struct protobuf_field item = {0};
 
-		while (next(&list, &item) > 0 && item.field != LIST_VALUE)
+		while (protobuf_next(&list, &item) > 0 && item.number != LIST_VALUE)
 			;
 		field.data = item.bytes.at;
 	} else if (v.n) {
@@ -221,20 +154,20 @@ static int numbers_list(const struct split *s, struct message list, enum format_
 	return add(s, &field);
 }
 
-static int feature(const struct split *s, struct message feature)
+static int feature(const struct split *s, struct protobuf feature)
 {
-	struct message value = {NULL, NULL};
-	struct item item;
+	struct protobuf value = {NULL, NULL};
+	struct protobuf_field item;
 	uint32_t kind = 0;
 	int r;
 
-	while ((r = next(&feature, &item)) > 0) {
-		if (item.field < FEATURE_BYTES || item.field > FEATURE_INTEGERS)
+	while ((r = protobuf_next(&feature, &item)) > 0) {
+		if (item.number < FEATURE_BYTES || item.number > FEATURE_INTEGERS)
 			continue;
-		if (kind || item.wire != LENGTH)
+		if (kind || item.wire != PROTOBUF_LENGTH)
 			return corrupt(s, item.bytes.at ? item.bytes.at : feature.at,
 				"a feature has two lists of values");
-		kind = item.field;
+		kind = item.number;
 		value = item.bytes;
 	}
 	if (r < 0)
@@ -259,19 +192,19 @@ static bool has_name(const struct split *s)
 	return false;
 }
 
-static int entry(struct split *s, struct message entry)
+static int entry(struct split *s, struct protobuf entry)
 {
-	struct message value = {NULL, NULL};
-	struct item item;
+	struct protobuf value = {NULL, NULL};
+	struct protobuf_field item;
 	int r;
 
-	s->name = (struct message){entry.at, entry.at};
-	while ((r = next(&entry, &item)) > 0) {
-		if (item.wire != LENGTH)
+	s->name = (struct protobuf){entry.at, entry.at};
+	while ((r = protobuf_next(&entry, &item)) > 0) {
+		if (item.wire != PROTOBUF_LENGTH)
 			continue;
-		if (item.field == ENTRY_KEY)
+		if (item.number == ENTRY_KEY)
 			s->name = item.bytes;
-		else if (item.field == ENTRY_FEATURE)
+		else if (item.number == ENTRY_FEATURE)
 			value = item.bytes;
 	}
 	if (r < 0 || s->name.end - s->name.at > LIMIT_FORMAT_NAME)
@@ -281,15 +214,15 @@ static int entry(struct split *s, struct message entry)
 	return value.at ? feature(s, value) : 0;
 }
 
-static int features(struct split *s, struct message features)
+static int features(struct split *s, struct protobuf features)
 {
-	struct item item;
+	struct protobuf_field item;
 	int r, result = 0;
 
-	while (result == 0 && (r = next(&features, &item)) != 0) {
+	while (result == 0 && (r = protobuf_next(&features, &item)) != 0) {
 		if (r < 0)
 			return corrupt(s, features.at, "invalid features");
-		if (item.field == FEATURES_ENTRY && item.wire == LENGTH)
+		if (item.number == FEATURES_ENTRY && item.wire == PROTOBUF_LENGTH)
 			result = entry(s, item.bytes);
 	}
 	return result;
@@ -299,14 +232,14 @@ int example_split(const struct format_piece *piece, const unsigned char *data, s
 	struct format_fields *out, struct penstock_error *err)
 {
 	struct split s = {.piece = piece, .out = out, .err = err};
-	struct message example = {data, data + len};
-	struct item item;
+	struct protobuf example = {data, data + len};
+	struct protobuf_field item;
 	int r, result = 0;
 
-	while (result == 0 && (r = next(&example, &item)) != 0) {
+	while (result == 0 && (r = protobuf_next(&example, &item)) != 0) {
 		if (r < 0)
 			return corrupt(&s, example.at, "invalid field");
-		if (item.field == EXAMPLE_FEATURES && item.wire == LENGTH)
+		if (item.number == EXAMPLE_FEATURES && item.wire == PROTOBUF_LENGTH)
 			result = features(&s, item.bytes);
 	}
 	return result;

@@ -321,6 +321,11 @@ static void read_part(const struct part *part, struct cgroup_found *out)
 	if (part->base->memory) {
 		out->memory_peak = cgroup_number(
 			part->dir, v1 ? "memory.max_usage_in_bytes" : "memory.peak");
+		out->memory = cgroup_number(
+			part->dir, v1 ? "memory.usage_in_bytes" : "memory.current");
+		if (cgroup_field(part->dir, "memory.stat",
+			    v1 ? "total_inactive_file" : "inactive_file", &n))
+			out->memory = out->memory > n ? out->memory - n : 0;
 		if (cgroup_field(
 			    part->dir, v1 ? "memory.oom_control" : "memory.events", "oom_kill", &n))
 			out->oom_kills = n;

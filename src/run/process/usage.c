@@ -80,3 +80,23 @@ uint64_t usage_pss(const pid_t *leaders, size_t n)
 	}
 	return sum;
 }
+
+void usage_network_read(struct usage_network *out)
+{
+	_cleanup_fclose_ FILE *f = fopen("/proc/net/dev", "re");
+	char line[512];
+
+	*out = (struct usage_network){0};
+	while (f && fgets(line, sizeof(line), f)) {
+		const char *colon = strchr(line, ':'), *name = line + strspn(line, " ");
+		uint64_t received, sent;
+
+		/* proc(5): bytes and seven more, then bytes that were sent. */
+		if (!colon || strncmp(name, "lo:", 3) == 0 ||
+			sscanf(colon + 1, "%" SCNu64 " %*s %*s %*s %*s %*s %*s %*s %" SCNu64,
+				&received, &sent) != 2)
+			continue;
+		out->received += received;
+		out->sent += sent;
+	}
+}

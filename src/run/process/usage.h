@@ -1,6 +1,6 @@
 /*
  * Resources used by a step's processes if there is no control group: the sum over its leaders and
- * their descendants.
+ * their descendants. The network of the machine.
  */
 #ifndef RUN_PROCESS_USAGE_H
 #define RUN_PROCESS_USAGE_H
@@ -18,5 +18,11 @@ void usage_read(const pid_t *leaders, size_t n, struct usage *out);
 /* Returns bytes with shared memory divided among its users; slow. Processes that cannot be read
  * count as 0. */
 uint64_t usage_pss(const pid_t *leaders, size_t n);
+
+/* The bytes that the interfaces of this machine have received and sent, loopback left out. */
+struct usage_network {
+	uint64_t received, sent;
+};
+void usage_network_read(struct usage_network *out);
 
 #endif

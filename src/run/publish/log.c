@@ -14,13 +14,10 @@
 #include "base/thread.h"
 #include "transfer/objects.h"
 
-enum { INTERVAL_MS = 2000, COST_FACTOR = 20 };
+enum { COST_FACTOR = 20 };
 
 struct log_upload {
-	struct object_client *client; /* borrowed, as are the bucket and the path */
-	const char *bucket;
-	char *key;
-	const char *path;
+	struct log_upload_target to;
 	pthread_t thread;
 	atomic_int cancel; /* set to end the thread */
 
@@ -41,18 +38,18 @@ static int send_log(struct log_upload *upload, const atomic_int *cancel, struct 
 		.ungated = true, /* the log of this attempt, also if another owner has the run */
 		.cancel = cancel,
 	};
-	_cleanup_close_ int fd = open(upload->path, O_RDONLY | O_CLOEXEC);
+	_cleanup_close_ int fd = open(upload->to.path, O_RDONLY | O_CLOEXEC);
 	struct stat st;
 	int r;
 
 	if (fd < 0 && errno == ENOENT)
 		return 0; /* killed before the log existed, and now flushed */
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_errno(err, errno, "cannot read the log %s", upload->path);
+		return error_errno(err, errno, "cannot read the log %s", upload->to.path);
 	if (upload->any_sent && (uint64_t)st.st_size == upload->sent)
 		return 0;
 	/* The log is only appended to: its first st_size bytes no longer change. */
-	r = object_put_file(object_at(upload->client, upload->bucket, upload->key), fd,
+	r = object_put_file(object_at(upload->to.client, upload->to.bucket, upload->to.key), fd,
 		(uint64_t)st.st_size, &options, NULL, err);
 	if (r < 0)
 		return r;
@@ -75,7 +72,7 @@ static bool wait_interval(struct log_upload *upload, int64_t ms)
 static void *upload_thread(void *cookie)
 {
 	struct log_upload *upload = cookie;
-	int64_t interval = INTERVAL_MS;
+	int64_t interval = upload->to.interval_ms;
 
 	while (wait_interval(upload, interval)) {
 		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -88,7 +85,8 @@ static void *upload_thread(void *cookie)
 			log_warn("cannot upload the log, will retry: %s", err.message);
 		}
 		cost = clock_monotonic_ms() - began;
-		interval = cost * COST_FACTOR > INTERVAL_MS ? cost * COST_FACTOR : INTERVAL_MS;
+		interval = cost * COST_FACTOR > upload->to.interval_ms ? cost * COST_FACTOR
+								       : upload->to.interval_ms;
 	}
 	return NULL;
 }
@@ -97,22 +95,24 @@ static void log_upload_free(struct log_upload *upload)
 {
 	pthread_mutex_destroy(&upload->lock);
 	pthread_cond_destroy(&upload->wake);
-	free(upload->key);
+	free(upload->to.key);
+	free(upload->to.path);
 	free(upload);
 }
 
-int log_upload_start(struct log_upload **out, struct object_client *client, const char *bucket,
-	char *key, const char *path, struct penstock_error *err)
+int log_upload_start(
+	struct log_upload **out, const struct log_upload_target *target, struct penstock_error *err)
 {
 	struct log_upload *upload = calloc(1, sizeof(*upload));
 	int r;
 
-	if (!upload || !key) {
+	if (!upload || !target->key || !target->path) {
 		free(upload);
-		free(key);
+		free(target->key);
+		free(target->path);
 		return error_memory(err);
 	}
-	*upload = (struct log_upload){.client = client, .bucket = bucket, .key = key, .path = path};
+	upload->to = *target;
 	pthread_mutex_init(&upload->lock, NULL);
 	clock_cond_init(&upload->wake);
 	r = thread_start(&upload->thread, "log", upload_thread, upload, err);

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -10,12 +11,16 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "records/layout.h"
 #include "run/owner/lease.h"
 #include "run/publish/keeper.h"
 #include "run/publish/log.h"
 #include "sync/replaced.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
+
+/* A log is watched from elsewhere; samples are rare. */
+enum { LOG_INTERVAL_MS = 2000, USAGE_INTERVAL_MS = 30000 };
 
 void publisher_init(struct publisher *p, struct attempt *attempt, struct reaction *reaction,
 	struct stores *stores)
@@ -177,18 +182,42 @@ int publisher_start(struct publisher *p, struct penstock_error *err)
 	return sync_start(&p->sync, &all.options, err);
 }
 
+/* Takes the path. */
+static int start_upload(struct publisher *p, struct log_upload **out, const char *ending,
+	char *path, int64_t interval_ms, struct penstock_error *err)
+{
+	return log_upload_start(out,
+		&(struct log_upload_target){.client = p->store->client,
+			.bucket = p->store->bucket,
+			.key = str_printf("%s%s/log/%d%s", p->store->prefix, p->state_prefix,
+				p->attempt->number, ending),
+			.path = path,
+			.interval_ms = interval_ms},
+		err);
+}
+
 int publisher_start_log(struct publisher *p, struct penstock_error *err)
 {
+	int r;
+
 	if (!p->store || !p->attempt->workflow->enable_logging.value)
 		return 0;
-	return log_upload_start(&p->log, p->store->client, p->store->bucket,
-		str_printf("%s%s/log/%d", p->store->prefix, p->state_prefix, p->attempt->number),
-		p->attempt->layout.log, err);
+	r = start_upload(p, &p->log, "", strdup(p->attempt->layout.log), LOG_INTERVAL_MS, err);
+	return r < 0 ? r
+		     : start_upload(p, &p->usage, ".usage", run_log_usage(p->attempt->layout.log),
+			       USAGE_INTERVAL_MS, err);
 }
 
 int publisher_finish_log(struct publisher *p, struct penstock_error *err)
 {
-	return log_upload_finish(take_pointer(p->log), &p->reaction->interrupts.cancel, err);
+	const atomic_int *cancel = &p->reaction->interrupts.cancel;
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	int r = log_upload_finish(take_pointer(p->log), cancel, err);
+
+	/* An output is complete without it. */
+	if (log_upload_finish(take_pointer(p->usage), cancel, &e) < 0 && r == 0)
+		log_warn("cannot upload the usage of the steps: %s", e.message);
+	return r;
 }
 
 bool publisher_sends_http(const struct publisher *p)

@@ -38,7 +38,7 @@ struct publisher {
 	struct lease *lease;
 	bool fenced; /* another owner has the run: nothing is published any more */
 	struct run_checkpoints checkpoints;
-	struct log_upload *log;
+	struct log_upload *log, *usage;
 	struct flush_clock *clock; /* NULL if no thread watches the time */
 	bool away; /* it was reported that the store does not reply; main thread */
 	atomic_bool out_of_time; /* the machine goes before all of the output can be published */

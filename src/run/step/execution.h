@@ -7,6 +7,7 @@
 
 #include "run/cluster/memory.h"
 #include "run/process/live.h"
+#include "run/process/usage.h"
 #include "run/step/ranks.h"
 #include "run/step/group.h"
 #include "run/step/host.h"
@@ -61,6 +62,11 @@ struct step_run {
 	uint64_t cpu_ms; /* at the last check */
 	uint64_t printed;
 	int64_t memory_check_ms;
+
+	int64_t sample_at_ms; /* next sample of its usage; 0 if there is none */
+	int64_t sampled_at_ms; /* the last one, and what it found */
+	uint64_t sampled_cpu_ms;
+	struct usage_network sampled_network;
 };
 
 /* ---- start.c ---- */
@@ -84,5 +90,13 @@ void step_check_times(struct step_run *step);
 /* Asks the execution to end and kills it after the grace period. Only the first reason counts. */
 void step_stop(struct step_run *step, enum step_stop why, int64_t after_ms);
 void step_signal_all(struct step_run *step, int signal);
+
+/* ---- sample.c ---- */
+
+/* Collects the leaders that are alive; returns their number. */
+size_t step_leaders(const struct step_run *step, pid_t *leaders);
+/* Begins to record the usage of an execution. Those on the nodes of a cluster have none. */
+void step_sample_begin(struct step_run *step, int64_t now);
+void step_sample(struct step_run *step, int64_t now);
 
 #endif

@@ -45,6 +45,7 @@ void step_host_end(struct step_host *host)
 		key_token_forget(host->keys_token);
 	run_group_end(&host->group);
 	run_life_end(&host->life);
+	usage_file_close(&host->usage);
 }
 
 static void take_earlier(double *at, double other)

@@ -12,6 +12,7 @@
 #include "records/claims.h"
 #include "run/attempt/attempt.h"
 #include "run/process/live.h"
+#include "run/report/usage_file.h"
 #include "run/step/containers.h"
 #include "run/step/group.h"
 #include "run/task/keys.h"
@@ -65,6 +66,7 @@ struct step_host {
 	struct run_group group;
 	struct run_life life;
 	struct run_times times;
+	struct usage_file usage;
 	unsigned long serial; /* of the last execution */
 	int ports[LIMIT_WORKFLOW_PORTS]; /* workflow->ports of them */
 	struct key_server *keys; /* owned; a list of endpoints of temporary keys */

@@ -56,6 +56,7 @@ void step_set_times(struct step_run *step)
 		step->check_every_ms = HANG_CHECK_MAX_MS;
 	step->check_at_ms = step->hang_ms ? now + step->check_every_ms : 0;
 	step->memory_check_ms = step->group.watch_memory ? now + STEP_MEMORY_CHECK_MS : 0;
+	step_sample_begin(step, now);
 }
 
 static void nearer(int64_t *due, int64_t at)
@@ -72,6 +73,7 @@ void step_set_timer(const struct step_run *step)
 	nearer(&due, step->timeout_at_ms);
 	nearer(&due, step->check_at_ms);
 	nearer(&due, step->memory_check_ms);
+	nearer(&due, step->sample_at_ms);
 	nearer(&due, step->killed ? 0 : step->kill_at_ms);
 	spec.it_value.tv_sec = due / 1000;
 	spec.it_value.tv_nsec = due % 1000 * NS_PER_MS;
@@ -117,18 +119,6 @@ void step_stop(struct step_run *step, enum step_stop why, int64_t after_ms)
 
 /* ---- what it uses ---- */
 
-/* Collects the live leaders; returns their number. */
-static size_t leaders_of(const struct step_run *step, pid_t *leaders)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < step->n_started; i++) {
-		if (!step->tasks[i].ended)
-			leaders[n++] = step->tasks[i].task->pid;
-	}
-	return n;
-}
-
 static uint64_t cpu_ms_of(const struct step_run *step, const pid_t *leaders, size_t n)
 {
 	struct cgroup_found found;
@@ -155,7 +145,7 @@ static void check_hang(struct step_run *step, int64_t now)
 		return;
 	for (size_t i = 0; i < step->n_started; i++)
 		printed += output_task_bytes(step->tasks[i].output);
-	cpu_ms = cpu_ms_of(step, leaders, leaders_of(step, leaders));
+	cpu_ms = cpu_ms_of(step, leaders, step_leaders(step, leaders));
 	/* A smaller sum: a process has ended. */
 	active = printed != step->printed || cpu_ms < step->cpu_ms || cpu_ms - step->cpu_ms > least;
 	step->printed = printed;
@@ -177,7 +167,7 @@ static void check_memory(struct step_run *step, int64_t now)
 	step->memory_check_ms = now + STEP_MEMORY_CHECK_MS;
 	if (!leaders)
 		return;
-	n = leaders_of(step, leaders);
+	n = step_leaders(step, leaders);
 	usage_read(leaders, n, &usage);
 	if (usage.rss <= step->group.memory_limit)
 		return;
@@ -205,6 +195,8 @@ void step_check_times(struct step_run *step)
 		check_hang(step, now);
 	if (step->memory_check_ms && now >= step->memory_check_ms)
 		check_memory(step, now);
+	if (step->sample_at_ms && now >= step->sample_at_ms)
+		step_sample(step, now);
 	if (step->kill_at_ms && !step->killed && now >= step->kill_at_ms) {
 		run_say(&step->host->attempt->voice, RUN_EVENT_WARNING,
 			"'%s' did not end within %" PRId64 " s and is killed", step->name,

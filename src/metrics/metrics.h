@@ -1,0 +1,99 @@
+/*
+ * Metrics of a training: numbers by step and time, as programs write them for others to look at.
+ *
+ *	struct metrics metrics = {0};
+ *	struct metrics_feed feed;
+ *
+ *	metrics_feed_init(&feed, &metrics, "logs/events.out.tfevents.1700000000.node7");
+ *	while (r == 0 && (n = read(fd, block, sizeof(block))) > 0)
+ *		r = metrics_feed_add(&feed, block, (size_t)n, err);
+ *	metrics_feed_release(&feed);
+ *	...	metrics.series[0].name is "logs/loss"
+ *	metrics_release(&metrics);
+ *
+ * read.h does so for all files of an output.
+ *
+ * | file | kind | name of a series |
+ * | `*.tfevents.*` | event file of TensorBoard | its directory and the tag |
+ * | `metrics*.jsonl`, `log*.jsonl`, `*history*.jsonl` | an object per line | directory and member |
+ * | `metrics.csv`, `*.usage` | a table whose first line has the names | directory and column |
+ * | `mlruns/E/R/metrics/NAME` | file store of MLflow | its directory and NAME |
+ * | `COMMIT.json`, `*.COMMIT.json` | commit of a checkpoint | directory above it and metric |
+ *
+ * A file may still be written: bytes of a record that is not complete are kept for the next call.
+ * All input is foreign. Not thread-safe.
+ */
+#ifndef METRICS_METRICS_H
+#define METRICS_METRICS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/str.h"
+
+struct penstock_error;
+
+#define METRICS_NO_STEP INT64_MIN
+
+struct metrics_point {
+	int64_t step; /* METRICS_NO_STEP if it has none */
+	int64_t time_ms; /* wall clock; 0 if unknown */
+	double value; /* may be infinite or NaN */
+};
+
+/*
+ * Points in the order in which they were written. A point whose step is below that of the point
+ * before it is one of a resumed training: it replaces the points from its step on, which were lost.
+ */
+struct metrics_series {
+	char *name; /* UTF-8 */
+	struct metrics_point *points;
+	size_t n, room;
+	/* Beyond LIMIT_METRICS_POINTS only each `stride`th point is kept, and the last one. */
+	uint64_t stride, seen;
+	bool provisional; /* the last point is kept only as long as it is the last */
+};
+
+struct metrics {
+	struct metrics_series *series; /* in byte order of the names */
+	size_t n;
+	uint64_t dropped; /* points of series beyond LIMIT_METRICS_SERIES */
+};
+
+void metrics_release(struct metrics *metrics);
+/* Adds a point to the series GROUP/NAME, or NAME if the group is "". Bytes of the name that are not
+ * UTF-8 become '?'. */
+int metrics_add(struct metrics *metrics, const char *group, const char *name,
+	const struct metrics_point *point, struct penstock_error *err);
+/* Returns NULL if there is no such series. */
+const struct metrics_series *metrics_find(const struct metrics *metrics, const char *name);
+
+/* One file. */
+struct metrics_feed {
+	struct metrics *metrics; /* borrowed */
+	const struct metrics_format *format; /* NULL if the file has no metrics */
+	char *group;
+	char *name; /* of the only series of a file of MLflow; NULL in other files */
+	struct buf pending; /* the beginning of a record that is not complete */
+	uint64_t offset; /* of `pending` in the file */
+	uint64_t skip; /* bytes of a record too large to be one of metrics, still to come */
+	bool over; /* the rest of the file is of no use */
+	struct strlist columns; /* of a table */
+	char problem[160]; /* the first one, with its offset; "" if there is none */
+};
+
+/* Recognizes a file by its path below the output; other paths have a `format` of NULL. */
+int metrics_feed_init(struct metrics_feed *feed, struct metrics *metrics, const char *path,
+	struct penstock_error *err);
+/* Takes the next bytes of the file. Invalid ones are noted in `problem`, and skipped where the
+ * format allows that. */
+int metrics_feed_add(
+	struct metrics_feed *feed, const void *data, size_t len, struct penstock_error *err);
+/* At the end of a file that is complete: takes a last line without an end, and notes a record that
+ * is not complete. */
+int metrics_feed_end(struct metrics_feed *feed, struct penstock_error *err);
+void metrics_feed_release(struct metrics_feed *feed);
+
+#endif

@@ -1,0 +1,164 @@
+#include "metrics/read.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+
+#define STATE ".penstock/"
+#define BLOCK (256 * KIB)
+
+/* The rest of a reading, apart from the place of the files. */
+struct reading {
+	struct metrics *metrics;
+	const atomic_int *cancel;
+	metrics_note_fn note;
+	void *cookie;
+};
+
+static int finish(struct metrics_feed *feed, const struct reading *reading, const char *path, int r,
+	struct penstock_error *err)
+{
+	if (r == 0)
+		r = metrics_feed_end(feed, err);
+	if (r == 0 && *feed->problem && reading->note)
+		reading->note(reading->cookie, path, feed->problem);
+	metrics_feed_release(feed);
+	return r;
+}
+
+static int read_all(struct metrics_feed *feed, const char *file, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	_cleanup_free_ char *block = malloc(BLOCK);
+	ssize_t n = 0;
+	int r = 0;
+
+	if (!block)
+		return error_memory(err);
+	/* A file that was removed meanwhile has no metrics. */
+	if (fd < 0)
+		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open '%s'", file);
+	while (r == 0 && !feed->over && (n = read(fd, block, BLOCK)) > 0)
+		r = metrics_feed_add(feed, block, (size_t)n, err);
+	return n < 0 ? error_errno(err, errno, "cannot read '%s'", file) : r;
+}
+
+static int read_file(const struct reading *reading, const char *file, const char *path,
+	struct penstock_error *err)
+{
+	struct metrics_feed feed;
+	int r = metrics_feed_init(&feed, reading->metrics, path, err);
+
+	if (r == 0 && feed.format)
+		r = read_all(&feed, file, err);
+	return finish(&feed, reading, path, r, err);
+}
+
+int metrics_read_file(struct metrics *metrics, const char *file, const char *path,
+	metrics_note_fn note, void *cookie, struct penstock_error *err)
+{
+	return read_file(&(struct reading){.metrics = metrics, .note = note, .cookie = cookie},
+		file, path, err);
+}
+
+static int by_name(const FTSENT **a, const FTSENT **b)
+{
+	return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+int metrics_read_dir(struct metrics *metrics, const char *dir, metrics_note_fn note, void *cookie,
+	struct penstock_error *err)
+{
+	const struct reading reading = {.metrics = metrics, .note = note, .cookie = cookie};
+	char *const paths[] = {(char *)dir, NULL};
+	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, by_name);
+	const size_t len = strlen(dir) + 1;
+	FTSENT *e;
+	int r = 0;
+
+	if (!fts)
+		return error_errno(err, errno, "cannot list '%s'", dir);
+	while (r == 0 && (e = fts_read(fts))) {
+		if (e->fts_info == FTS_F && e->fts_pathlen > len)
+			r = read_file(&reading, e->fts_path, e->fts_path + len, err);
+	}
+	fts_close(fts);
+	return r;
+}
+
+static int take_bytes(void *cookie, const void *data, size_t len, struct penstock_error *err)
+{
+	return metrics_feed_add(cookie, data, len, err);
+}
+
+static int read_object(const struct reading *reading, struct object_ref at, const char *path,
+	struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
+	struct metrics_feed feed;
+	int r = metrics_feed_init(&feed, reading->metrics, path, &e);
+
+	if (r == 0 && feed.format)
+		r = object_get_stream(at, &(struct object_get_options){.cancel = reading->cancel},
+			take_bytes, &feed, NULL, &e);
+	/* Files that grow are replaced all the time, and those of old checkpoints are removed. */
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
+		r = 0;
+	r = finish(&feed, reading, path, r, &e);
+	return r < 0 ? error_move(err, &e) : 0;
+}
+
+int metrics_read_object(struct metrics *metrics, struct object_ref at, const char *path,
+	const atomic_int *cancel, metrics_note_fn note, void *cookie, struct penstock_error *err)
+{
+	return read_object(&(struct reading){metrics, cancel, note, cookie}, at, path, err);
+}
+
+struct listing {
+	size_t prefix;
+	struct strlist paths; /* of objects with metrics */
+	struct penstock_error *err;
+	int r;
+};
+
+static int note_object(void *cookie, const struct object_info *info)
+{
+	struct listing *l = cookie;
+	const char *path = info->key + l->prefix;
+	struct metrics_feed feed;
+
+	if (str_starts(path, STATE) || !info->size)
+		return 0;
+	l->r = metrics_feed_init(&feed, NULL, path, l->err);
+	if (l->r == 0 && feed.format && strlist_add(&l->paths, path) < 0)
+		l->r = error_memory(l->err);
+	metrics_feed_release(&feed);
+	return l->r < 0;
+}
+
+int metrics_read_store(struct metrics *metrics, struct object_ref at, const atomic_int *cancel,
+	metrics_note_fn note, void *cookie, struct penstock_error *err)
+{
+	const struct reading reading = {metrics, cancel, note, cookie};
+	struct listing l = {.prefix = strlen(at.key), .err = err};
+	int r = object_list(at, NULL, note_object, &l, cancel, err);
+
+	if (r == 0)
+		r = l.r;
+	for (size_t i = 0; r == 0 && i < l.paths.n; i++) {
+		_cleanup_free_ char *key = str_printf("%s%s", at.key, l.paths.items[i]);
+
+		r = key ? read_object(&reading, object_at(at.client, at.bucket, key),
+				  l.paths.items[i], err)
+			: error_memory(err);
+	}
+	strlist_release(&l.paths);
+	return r;
+}

@@ -1,0 +1,27 @@
+/*
+ * Utilization of NVIDIA's GPUs, from the driver's library NVML, which is loaded at the first call.
+ *
+ *	struct gpus_used used;
+ *
+ *	if (gpus_read(claimed, n, &used))
+ *		printf("%.2f GPUs, %" PRIu64 " bytes\n", used.busy, used.memory);
+ *
+ * Source: NVML API reference. For one thread.
+ */
+#ifndef RUN_PROCESS_GPUS_H
+#define RUN_PROCESS_GPUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gpus_used {
+	double busy; /* GPUs: the sum of the shares of time in which a kernel ran */
+	uint64_t memory; /* bytes */
+};
+
+/* `minors` are the numbers of /dev/nvidia0, …. Returns false if there is no library, or it does not
+ * know one of these GPUs. */
+bool gpus_read(const int *minors, size_t n, struct gpus_used *out);
+
+#endif

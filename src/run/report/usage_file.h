@@ -1,0 +1,46 @@
+/*
+ * The usage of an attempt: a table of comma-separated values next to its log.
+ *
+ *	time_ms,name,cpu,memory,received,sent,gpu,gpu_memory
+ *	1795824890996,train,1.874,2150125568,1048576,2048,0.97,17179869184
+ *
+ *	struct usage_file file = {0};
+ *
+ *	at_ms = now + usage_file_interval_ms(&file, now);
+ *	...
+ *	usage_file_add(&file, log, &(struct usage_sample){.time_ms = now, .name = "train", .cpu = 1.9});
+ *	usage_file_close(&file);
+ *
+ * Samples get rarer with the age of the attempt, so that a file never has much more than 600 lines
+ * for each tenfold age: 5,000 in a week. An attempt whose disk is full has fewer.
+ */
+#ifndef RUN_REPORT_USAGE_FILE_H
+#define RUN_REPORT_USAGE_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct usage_file {
+	bool opened;
+	int fd; /* valid if `opened`; -1 if there is none */
+	int64_t began_ms; /* monotonic; 0 before the first call */
+};
+
+struct usage_sample {
+	int64_t time_ms; /* wall clock */
+	const char *name; /* of the step */
+	double cpu; /* processors in use since the sample before */
+	uint64_t memory; /* bytes */
+	double received, sent; /* bytes per second, of the machine */
+	bool has_gpus;
+	double gpu; /* GPUs in use */
+	uint64_t gpu_memory; /* bytes */
+};
+
+/* Returns the time until the next sample of a step. */
+int64_t usage_file_interval_ms(struct usage_file *file, int64_t monotonic_ms);
+/* Appends a line; the first call opens the file of the log. */
+void usage_file_add(struct usage_file *file, const char *log, const struct usage_sample *sample);
+void usage_file_close(struct usage_file *file);
+
+#endif

@@ -1,0 +1,77 @@
+/* Samples of what an execution uses. */
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "run/process/gpus.h"
+#include "run/step/execution.h"
+
+size_t step_leaders(const struct step_run *step, pid_t *leaders)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < step->n_started; i++) {
+		if (!step->tasks[i].ended)
+			leaders[n++] = step->tasks[i].task->pid;
+	}
+	return n;
+}
+
+/* Gets the processor time and the memory, from the control group as far as there is one. */
+static void read_use(const struct step_run *step, uint64_t *cpu_ms, uint64_t *memory)
+{
+	_cleanup_free_ pid_t *leaders = NULL;
+	struct cgroup_found found;
+	struct usage usage = {0};
+
+	cgroup_read(step->group.cgroup, &found);
+	if (found.cpu_us < 0 || !found.memory)
+		leaders = calloc(step->n, sizeof(*leaders));
+	if (leaders)
+		usage_read(leaders, step_leaders(step, leaders), &usage);
+	*cpu_ms = found.cpu_us < 0 ? usage.cpu_ms : (uint64_t)found.cpu_us / 1000;
+	*memory = found.memory ? found.memory : usage.rss;
+}
+
+/* A sum gets smaller when a process ends, or an interface goes. */
+static double rate(uint64_t now, uint64_t before, int64_t ms)
+{
+	return now > before ? (double)(now - before) / (double)ms : 0;
+}
+
+void step_sample_begin(struct step_run *step, int64_t now)
+{
+	if (step->clustered)
+		return;
+	step->sampled_at_ms = now;
+	step->sample_at_ms = now + usage_file_interval_ms(&step->host->usage, now);
+	usage_network_read(&step->sampled_network);
+}
+
+void step_sample(struct step_run *step, int64_t now)
+{
+	int64_t ms = now - step->sampled_at_ms;
+	struct usage_sample sample = {.time_ms = clock_wall_ns() / NS_PER_MS, .name = step->name};
+	struct usage_network network;
+	struct gpus_used gpus;
+	uint64_t cpu_ms;
+
+	step->sample_at_ms = now + usage_file_interval_ms(&step->host->usage, now);
+	if (ms <= 0)
+		return;
+	read_use(step, &cpu_ms, &sample.memory);
+	usage_network_read(&network);
+	sample.cpu = rate(cpu_ms, step->sampled_cpu_ms, ms);
+	sample.received = rate(network.received, step->sampled_network.received, ms) * 1000;
+	sample.sent = rate(network.sent, step->sampled_network.sent, ms) * 1000;
+	sample.has_gpus = step->share.n_gpus &&
+			  gpus_read(step->share.gpus, step->share.n_gpus, &gpus);
+	if (sample.has_gpus) {
+		sample.gpu = gpus.busy;
+		sample.gpu_memory = gpus.memory;
+	}
+	usage_file_add(&step->host->usage, step->host->attempt->layout.log, &sample);
+	step->sampled_at_ms = now;
+	step->sampled_cpu_ms = cpu_ms;
+	step->sampled_network = network;
+}
