@@ -12,6 +12,7 @@
 	X(show)                                                                                    \
 	X(logs)                                                                                    \
 	X(metrics)                                                                                 \
+	X(tensorboard)                                                                             \
 	X(stop)                                                                                    \
 	X(preempt)                                                                                 \
 	X(exec)                                                                                    \
