@@ -4,7 +4,7 @@
  *	struct metrics metrics = {0};
  *	struct metrics_feed feed;
  *
- *	metrics_feed_init(&feed, &metrics, "logs/events.out.tfevents.1700000000.node7");
+ *	metrics_feed_init(&feed, &metrics, "logs/events.out.tfevents.1700000000.node7", err);
  *	while (r == 0 && (n = read(fd, block, sizeof(block))) > 0)
  *		r = metrics_feed_add(&feed, block, (size_t)n, err);
  *	metrics_feed_release(&feed);

@@ -4,7 +4,8 @@
  *	struct metrics metrics = {0};
  *
  *	r = metrics_read_dir(&metrics, layout.output, note, cookie, err);
- *	r = metrics_read_store(&metrics, object_at(client, bucket, "run7/"), &cancel, note, cookie, err);
+ *	r = metrics_read_store(&metrics, object_at(client, bucket, "run7/"), &cancel, note, cookie,
+ *		err);
  */
 #ifndef METRICS_READ_H
 #define METRICS_READ_H

@@ -7,7 +7,7 @@
  *
  *	while ((r = protobuf_next(&message, &field)) > 0)
  *		if (field.number == 1 && field.wire == PROTOBUF_VARINT)
- *			use(field.varint);
+ *			step = field.varint;
  *	if (r < 0)
  *		return corrupt;
  *

@@ -4,7 +4,7 @@
  *	struct gpus_used used;
  *
  *	if (gpus_read(claimed, n, &used))
- *		printf("%.2f GPUs, %" PRIu64 " bytes\n", used.busy, used.memory);
+ *		printf("%.2f GPUs\n", used.busy);
  *
  * Source: NVML API reference. For one thread.
  */

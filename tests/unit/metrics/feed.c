@@ -1,4 +1,4 @@
-/* Formats of metrics, whole and in pieces. Event files of real writers are read in tests/system/cli. */
+/* Formats of metrics, whole and in pieces. tests/system/cli reads event files of real writers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
