@@ -9,6 +9,7 @@
 	X(resume)                                                                                  \
 	X(validate)                                                                                \
 	X(ps)                                                                                      \
+	X(top)                                                                                     \
 	X(show)                                                                                    \
 	X(logs)                                                                                    \
 	X(metrics)                                                                                 \

@@ -13,6 +13,8 @@
 #include "base/limits.h"
 #include "cli/cluster/cluster.h"
 #include "cli/commands.h"
+#include "cli/frame/interrupt.h"
+#include "cli/print/full_screen.h"
 #include "cli/print/util.h"
 #include "records/claims.h"
 #include "records/layout.h"
@@ -20,7 +22,7 @@
 #include "transfer/location.h"
 
 /* Characters; penstock show prints all of a text. */
-enum { RECENT_S = 24 * 3600, MESSAGE_WIDTH = 72, NAME_WIDTH = 24 };
+enum { RECENT_S = 24 * 3600, MESSAGE_WIDTH = 72, NAME_WIDTH = 24, WATCH_MS = 1000 };
 
 struct listing {
 	struct grid grid;
@@ -294,13 +296,36 @@ static int check_states(const struct cli *cli)
 	return 0;
 }
 
+static int list(const struct cli *cli)
+{
+	return cli_has(cli, "claims") ? list_claims(cli) : list_runs(cli);
+}
+
+static int watch(const struct cli *cli)
+{
+	int key = FULL_SCREEN_NONE, code = 0;
+
+	if (full_screen_begin() < 0)
+		return cli_misuse(cli, "--watch needs a terminal");
+	while (code == 0 && key != 'q' && key != FULL_SCREEN_END) {
+		full_screen_draw();
+		code = list(cli);
+		key = full_screen_key(WATCH_MS);
+	}
+	full_screen_end();
+	return cli_interrupted() ? 128 + cli_interrupted() : code;
+}
+
 static int run_ps(const struct cli *cli)
 {
+	static const char *const forms[] = {"watch", "json", NULL};
 	int code = check_states(cli);
 
+	if (code == 0)
+		code = cli_refuse_together(cli, forms);
 	if (code)
 		return code;
-	return cli_has(cli, "claims") ? list_claims(cli) : list_runs(cli);
+	return cli_has(cli, "watch") ? watch(cli) : list(cli);
 }
 
 const struct command command_ps = {
@@ -323,6 +348,7 @@ const struct command command_ps = {
 		{0, "claims", NULL,
 			"Show the claims on CPUs, memory and GPUs of this machine instead, and who "
 			"waits for them, of all users"},
+		{'w', "watch", NULL, "Show the list until 'q' is pressed, refreshed each second"},
 		{0, "json", NULL, "Print a list of objects"}),
 	.examples = EXAMPLES(
 		{"penstock ps", "Runs that are live, ended within a day, or are not flushed"},

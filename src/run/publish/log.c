@@ -35,7 +35,7 @@ static int send_log(struct log_upload *upload, const atomic_int *cancel, struct 
 {
 	struct object_put_options options = {
 		.content_type = "text/plain; charset=utf-8",
-		.ungated = true, /* the log of this attempt, also if another owner has the run */
+		.ungated = upload->to.ungated,
 		.cancel = cancel,
 	};
 	_cleanup_close_ int fd = open(upload->to.path, O_RDONLY | O_CLOEXEC);

@@ -11,6 +11,7 @@
 #define RUN_PUBLISH_LOG_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct log_upload;
@@ -23,6 +24,7 @@ struct log_upload_target {
 	char *key; /* taken, as is the path; NULL if out of memory */
 	char *path; /* of a file that only grows */
 	int64_t interval_ms;
+	bool ungated; /* also sent if another owner has the run */
 };
 int log_upload_start(struct log_upload **out, const struct log_upload_target *target,
 	struct penstock_error *err);

@@ -182,30 +182,32 @@ int publisher_start(struct publisher *p, struct penstock_error *err)
 	return sync_start(&p->sync, &all.options, err);
 }
 
-/* Takes the path. */
-static int start_upload(struct publisher *p, struct log_upload **out, const char *ending,
-	char *path, int64_t interval_ms, struct penstock_error *err)
+static char *key_of_log(const struct publisher *p, const char *ending)
 {
-	return log_upload_start(out,
-		&(struct log_upload_target){.client = p->store->client,
-			.bucket = p->store->bucket,
-			.key = str_printf("%s%s/log/%d%s", p->store->prefix, p->state_prefix,
-				p->attempt->number, ending),
-			.path = path,
-			.interval_ms = interval_ms},
-		err);
+	return str_printf(
+		"%s%s/log/%d%s", p->store->prefix, p->state_prefix, p->attempt->number, ending);
 }
 
 int publisher_start_log(struct publisher *p, struct penstock_error *err)
 {
+	struct log_upload_target log = {.interval_ms = LOG_INTERVAL_MS, .ungated = true}, usage;
 	int r;
 
 	if (!p->store || !p->attempt->workflow->enable_logging.value)
 		return 0;
-	r = start_upload(p, &p->log, "", strdup(p->attempt->layout.log), LOG_INTERVAL_MS, err);
-	return r < 0 ? r
-		     : start_upload(p, &p->usage, ".usage", run_log_usage(p->attempt->layout.log),
-			       USAGE_INTERVAL_MS, err);
+	log.client = p->store->client;
+	log.bucket = p->store->bucket;
+	usage = log;
+	usage.interval_ms = USAGE_INTERVAL_MS;
+	usage.ungated = false;
+	log.key = key_of_log(p, "");
+	log.path = strdup(p->attempt->layout.log);
+	r = log_upload_start(&p->log, &log, err);
+	if (r < 0)
+		return r;
+	usage.key = key_of_log(p, ".usage");
+	usage.path = run_log_usage(p->attempt->layout.log);
+	return log_upload_start(&p->usage, &usage, err);
 }
 
 int publisher_finish_log(struct publisher *p, struct penstock_error *err)
@@ -215,7 +217,7 @@ int publisher_finish_log(struct publisher *p, struct penstock_error *err)
 	int r = log_upload_finish(take_pointer(p->log), cancel, err);
 
 	/* An output is complete without it. */
-	if (log_upload_finish(take_pointer(p->usage), cancel, &e) < 0 && r == 0)
+	if (log_upload_finish(take_pointer(p->usage), cancel, &e) < 0 && r == 0 && !p->fenced)
 		log_warn("cannot upload the usage of the steps: %s", e.message);
 	return r;
 }

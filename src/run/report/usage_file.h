@@ -8,7 +8,7 @@
  *
  *	at_ms = now + usage_file_interval_ms(&file, now);
  *	...
- *	usage_file_add(&file, path, &(struct usage_sample){.time_ms = now, .name = "a", .cpu = 1.9});
+ *	usage_file_add(&file, path, &(struct usage_sample){.time_ms = now, .name = "a", .cpu = 1});
  *	usage_file_close(&file);
  *
  * Samples get rarer with the age of the attempt, so that a file never has much more than 600 lines

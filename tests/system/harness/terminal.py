@@ -21,6 +21,7 @@ class Terminal:
     def __init__(self, penstock, *arguments, columns=100, rows=40, env=None):
         self.arguments = [binary(), *arguments]
         self.started = time.monotonic()
+        self.pressed_at = 0
         self.chunks = []  # (when it was read, bytes)
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -57,15 +58,20 @@ class Terminal:
         return self.popen.poll() is None
 
     def press(self, keys=CTRL_C):
+        """Later calls of wait_for_new_output() look at what follows."""
+        self.pressed_at = len(self.raw)
         os.write(self.master, keys)
 
-    def wait_for_output(self, pattern, deadline_s=60):
+    def wait_for_new_output(self, pattern, deadline_s=60):
+        return self.wait_for_output(pattern, deadline_s, self.pressed_at)
+
+    def wait_for_output(self, pattern, deadline_s=60, since=0):
         def look():
             alive = self.running()
-            found = re.search(pattern, self.raw, re.M)
+            found = re.search(pattern, self.raw[since:], re.M)
             if not found and not alive:
                 self.reader.join(5)
-                found = re.search(pattern, self.raw, re.M)
+                found = re.search(pattern, self.raw[since:], re.M)
                 assert found, f"ended with {self.popen.returncode} before {pattern!r}\n{self.raw}"
             return found
 

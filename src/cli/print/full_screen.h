@@ -1,0 +1,37 @@
+/*
+ * A page that fills the terminal and is drawn again and again, with single keys.
+ *
+ *	if (full_screen_begin() < 0)
+ *		return cli_misuse(cli, "stdout and stdin must be a terminal");
+ *	do {
+ *		full_screen_draw();	// everything printed from here on is on an empty page
+ *		grid_print(&grid);
+ *		key = full_screen_key(1000);
+ *	} while (key != 'q' && key != FULL_SCREEN_END);
+ *	full_screen_end();
+ *
+ * SIGINT, SIGTERM and SIGHUP end the wait for a key, and are left to cli_interrupted(). A page that
+ * is left by any other way than full_screen_end() is restored at exit.
+ */
+#ifndef CLI_PRINT_FULL_SCREEN_H
+#define CLI_PRINT_FULL_SCREEN_H
+
+enum {
+	FULL_SCREEN_NONE = 0, /* no key, or the size of the terminal has changed */
+	FULL_SCREEN_END = -1, /* a signal, or the end of the input */
+	FULL_SCREEN_UP = -2,
+	FULL_SCREEN_DOWN = -3,
+};
+
+/* Returns -1 if stdin or stdout is no terminal. */
+int full_screen_begin(void);
+void full_screen_draw(void);
+/* Shows the page, and waits for a key up to `ms`. */
+int full_screen_key(int ms);
+/* Returns to the page from before, for another program or for good. full_screen_begin() comes
+ * back. */
+void full_screen_end(void);
+/* The number of lines. */
+unsigned full_screen_height(void);
+
+#endif
