@@ -102,19 +102,33 @@ const json_t *entity_find_user(struct query *q, const char **record)
 	return directory_get(q->directory, *record);
 }
 
+/* Returns true for an action about all of an account. It ignores what its request names. */
+static bool is_about_all(const char *action)
+{
+	static const char *const actions[] = {"GetAccountSummary", "ListGroups",
+		"ListOpenIDConnectProviders", "ListPolicies", "ListRoles", "ListUsers"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
+		if (strcmp(actions[i], action) == 0)
+			return true;
+	return false;
+}
+
 const char *entity_resource(struct query *q)
 {
 	const struct entity_kind *kind = entity_kind_of(q->action);
-	const char *arn = kind == &entity_policy ? query_value(q, "PolicyArn") : NULL;
+	/* The ARN of a new policy follows from its name. */
+	bool has_arn = kind == &entity_policy && strcmp(q->action, "CreatePolicy") != 0;
+	const char *arn = has_arn ? query_value(q, "PolicyArn") : NULL;
 	const char *name = query_value(q, kind->parameter), *record, *path;
 	const json_t *found;
 
+	if (is_about_all(q->action))
+		return "*";
 	if (arn)
 		return arn;
 	if (!name)
-		return kind == &entity_user && strcmp(q->action, "ListUsers") != 0
-			       ? q->who->principal_arn
-			       : "*";
+		return kind == &entity_user ? q->who->principal_arn : "*";
 	record = entity_record(q, kind, name);
 	found = record ? directory_get(q->directory, record) : NULL;
 	if (found || !record)
@@ -234,7 +248,7 @@ void entity_write(struct query *q, const struct entity_kind *kind, const json_t 
 {
 	const char *arn = entity_arn(q, kind, entity);
 	const char *id = query_text(q, "%sId", kind->title);
-	_cleanup_(buf_release) struct buf trust = BUF_INIT(QUERY_MAX);
+	_cleanup_(buf_release) struct buf trust = BUF_INIT(3 * QUERY_MAX);
 
 	if (!arn || !id)
 		return;

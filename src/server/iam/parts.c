@@ -184,7 +184,7 @@ static const char *find_policy(
 void iam_get_policy(struct query *q)
 {
 	const struct entity_kind *kind = entity_kind_of(q->action);
-	_cleanup_(buf_release) struct buf encoded = BUF_INIT(QUERY_MAX);
+	_cleanup_(buf_release) struct buf encoded = BUF_INIT(3 * QUERY_MAX);
 	const char *record, *name;
 	const json_t *entity;
 	const char *document = find_policy(q, &entity, &record, &name);
