@@ -84,6 +84,17 @@ static bool is_latest(const struct list_walk *walk, const char *key)
 	return !walk->has_newer || strcmp(walk->query->after, key) != 0;
 }
 
+static int add_headers(sqlite3_stmt *st, struct store_list_entry *e)
+{
+	e->headers_len = (size_t)sqlite3_column_bytes(st, 6);
+	e->headers = malloc(e->headers_len + 1);
+	if (!e->headers)
+		return -1;
+	if (e->headers_len)
+		memcpy(e->headers, sqlite3_column_blob(st, 6), e->headers_len);
+	return 0;
+}
+
 /* Appends a row to the listing; a common prefix has only its key. */
 static int list_add(
 	struct list_walk *walk, sqlite3_stmt *st, const char *key, size_t len, bool is_prefix)
@@ -109,7 +120,7 @@ static int list_add(
 	db_column_text(st, 3, e->etag, sizeof(e->etag));
 	db_column_text(st, 4, e->checksum.algorithm, sizeof(e->checksum.algorithm));
 	db_column_text(st, 5, e->checksum.type, sizeof(e->checksum.type));
-	return 0;
+	return walk->sql == SQL_UPLOAD_LIST ? add_headers(st, e) : 0;
 }
 
 enum walk_step { WALK_SEEK, WALK_END, WALK_FAILED };
@@ -273,8 +284,10 @@ void store_version_place(const struct store_list_entry *entry, char out[static S
 
 void store_list_release(struct store_list *list)
 {
-	for (size_t i = 0; i < list->n; i++)
+	for (size_t i = 0; i < list->n; i++) {
 		free(list->entries[i].key);
+		free(list->entries[i].headers);
+	}
 	free(list->entries);
 	*list = (struct store_list){0};
 }

@@ -606,6 +606,9 @@ struct store_list_entry {
 	int64_t modified_ns; /* of an unfinished upload: when it was started */
 	char etag[STORE_ETAG_SIZE]; /* of an unfinished upload: its id */
 	struct store_checksum checksum; /* without its value */
+	/* Only in lists of uploads; of the future object: */
+	char *headers; /* owned */
+	size_t headers_len;
 	/* Only in lists of versions: */
 	char version[STORE_VERSION_SIZE];
 	bool is_marker, is_latest;
