@@ -18,8 +18,8 @@ def restart(store, *entries):
     store.start()
 
 
-def names(store, key, secret):
-    return [b["Name"] for b in client(store, "s3", key, secret).list_buckets()["Buckets"]]
+def names(store, *keys):
+    return [b["Name"] for b in client(store, "s3", *keys).list_buckets()["Buckets"]]
 
 
 @pytest.mark.parametrize(
@@ -138,3 +138,17 @@ def test_an_account_is_revoked_as_a_whole(accounts):  # noqa: F811
     assert {refused(s3.get_object, Bucket="theirs", Key="k") for s3 in keys()} == {"InvalidAccessKeyId"}
     restart(accounts, OTHER)
     assert all(s3.get_object(Bucket="theirs", Key="k")["Body"].read() == b"x" for s3 in keys()[:3])
+
+
+def test_a_revoked_account_keeps_no_session_of_a_role_of_another(accounts):  # noqa: F811
+    iam = client(accounts, "iam")
+    trust = {"Effect": "Allow", "Principal": {"AWS": OTHER["number"]}, "Action": "sts:AssumeRole"}
+    arn = iam.create_role(RoleName="r", AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [trust]}))["Role"]["Arn"]
+    iam.put_role_policy(RoleName="r", PolicyName="p", PolicyDocument=policy("s3:*", "sts:*"))
+    first = other(accounts, "sts").assume_role(RoleArn=arn, RoleSessionName="work")["Credentials"]
+    names_ = "AccessKeyId", "SecretAccessKey", "SessionToken"
+    assert names(accounts, *(first[name] for name in names_)) == []
+
+    restart(accounts, {key: value for key, value in OTHER.items() if key != "secret_access_key"} | {"access_key_id": None})
+
+    assert refused(client(accounts, "s3", *(first[name] for name in names_)).list_buckets) == "InvalidAccessKeyId"
