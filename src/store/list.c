@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "store/header.h"
 
 /*
  * Listings walk the primary key from a lower bound. After a key that folds into a common prefix the
@@ -84,15 +85,12 @@ static bool is_latest(const struct list_walk *walk, const char *key)
 	return !walk->has_newer || strcmp(walk->query->after, key) != 0;
 }
 
-static int add_headers(sqlite3_stmt *st, struct store_list_entry *e)
+static void set_owner(sqlite3_stmt *st, struct store_list_entry *e)
 {
-	e->headers_len = (size_t)sqlite3_column_bytes(st, 6);
-	e->headers = malloc(e->headers_len + 1);
-	if (!e->headers)
-		return -1;
-	if (e->headers_len)
-		memcpy(e->headers, sqlite3_column_blob(st, 6), e->headers_len);
-	return 0;
+	const char *owner = store_header_find(sqlite3_column_blob(st, 6),
+		(size_t)sqlite3_column_bytes(st, 6), STORE_OWNER_HEADER);
+
+	snprintf(e->owner, sizeof(e->owner), "%s", owner ? owner : "");
 }
 
 /* Appends a row to the listing; a common prefix has only its key. */
@@ -120,7 +118,9 @@ static int list_add(
 	db_column_text(st, 3, e->etag, sizeof(e->etag));
 	db_column_text(st, 4, e->checksum.algorithm, sizeof(e->checksum.algorithm));
 	db_column_text(st, 5, e->checksum.type, sizeof(e->checksum.type));
-	return walk->sql == SQL_UPLOAD_LIST ? add_headers(st, e) : 0;
+	if (walk->sql == SQL_UPLOAD_LIST)
+		set_owner(st, e);
+	return 0;
 }
 
 enum walk_step { WALK_SEEK, WALK_END, WALK_FAILED };
@@ -284,10 +284,8 @@ void store_version_place(const struct store_list_entry *entry, char out[static S
 
 void store_list_release(struct store_list *list)
 {
-	for (size_t i = 0; i < list->n; i++) {
+	for (size_t i = 0; i < list->n; i++)
 		free(list->entries[i].key);
-		free(list->entries[i].headers);
-	}
 	free(list->entries);
 	*list = (struct store_list){0};
 }

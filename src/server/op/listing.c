@@ -204,7 +204,7 @@ static void write_uploads(
 								       : NULL,
 			.checksum_type = u->checksum.algorithm[0] ? u->checksum.type : NULL,
 			.initiated_ns = u->modified_ns,
-			.owner = owner_of_headers(req, u->headers, u->headers_len)};
+			.owner = owner_of_account(req, u->owner)};
 	}
 	list->truncated = found->truncated;
 	list->url_encoded = list->url_encoded || !op_names_fit(found);
