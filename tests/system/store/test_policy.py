@@ -7,6 +7,7 @@ from botocore import UNSIGNED
 from botocore.exceptions import ClientError
 
 from harness.program import TOP
+from harness.s3_wire import Wire
 
 DENIED = (403, "AccessDenied")
 
@@ -153,6 +154,17 @@ def test_a_condition_decides(s3, anyone, condition, held):
         assert anyone.get_object(Bucket="bkt", Key="k")["Body"].read() == b"text"
     else:
         assert refused(anyone.get_object, Bucket="bkt", Key="k") == DENIED
+
+
+def test_a_pattern_is_compared_with_no_long_value(s3, store):
+    """A policy of 20 KB and a head of 64 KB would keep an event loop busy for seconds."""
+    put_policy(s3, statement("s3:GetObject", condition={"StringLike": {"aws:UserAgent": "*" + "a" * 15_000 + "b*"}}))
+    wire = Wire(store)
+
+    reply = wire.raw("GET", "/bkt/k", {"host": "x", "user-agent": "a" * 40_000})
+
+    assert (reply.status, reply.code) == (503, "SlowDown")
+    assert wire.raw("GET", "/bkt/k", {"host": "x", "user-agent": "a" * 2000}).status == 403
 
 
 def test_conditions_on_what_is_written(s3):
