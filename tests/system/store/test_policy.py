@@ -88,6 +88,16 @@ def test_anyone_may_do_what_the_policy_allows_and_nothing_else(s3, anyone):
 
 
 # Only who may list a key learns that it is missing.
+def test_only_a_signed_request_replaces_headers_of_the_reply(s3, store):
+    """A link to a public text would make a page of it."""
+    s3.put_object(Bucket="bkt", Key="k", Body=b"<script>", ACL="public-read")
+    wire = Wire(store)
+
+    for query, status in [("", 200), ("?response-content-type=text/html", 400), ("?response-content-disposition=inline", 400)]:
+        assert wire.raw("GET", "/bkt/k" + query, {"host": "x"}).status == status, query
+    assert s3.get_object(Bucket="bkt", Key="k", ResponseContentType="text/html")["ContentType"] == "text/html"
+
+
 def test_a_missing_object_is_hidden_from_those_who_may_not_list_it(s3, anyone):
     put_policy(s3, statement("s3:GetObject", "bkt/data/*"))
     assert refused(anyone.get_object, Bucket="bkt", Key="data/none") == DENIED
