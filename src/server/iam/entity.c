@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/str.h"
 #include "s3/access/policy.h"
 #include "s3/message/xml.h"
@@ -125,6 +126,11 @@ const char *entity_resource(struct query *q)
 
 	if (is_about_all(q->action))
 		return "*";
+	if (arn && strlen(arn) > LIMIT_POLICY_VALUE) {
+		query_fail(q, 400, "ValidationError", "PolicyArn must have at most %d characters",
+			LIMIT_POLICY_VALUE);
+		return NULL;
+	}
 	if (arn)
 		return arn;
 	if (!name)
@@ -519,6 +525,7 @@ void iam_summary(struct query *q)
 		{"RolesQuota", entity_role.quota},
 		{"PoliciesQuota", entity_policy.quota},
 		{"AccessKeysPerUserQuota", ENTITY_KEYS_MAX},
+		{"GroupsPerUserQuota", ENTITY_GROUPS_MAX},
 		{"AttachedPoliciesPerUserQuota", ENTITY_ATTACHED_MAX},
 		{"AttachedPoliciesPerGroupQuota", ENTITY_ATTACHED_MAX},
 		{"AttachedPoliciesPerRoleQuota", ENTITY_ATTACHED_MAX},

@@ -218,3 +218,19 @@ def test_documents_with_many_spaces_are_read_as_they_were_written(store):
     assert iam.get_user_policy(UserName="jo", PolicyName="p")["PolicyDocument"] == json.loads(document)
     assert iam.get_policy_version(PolicyArn=arn, VersionId="v1")["PolicyVersion"]["Document"] == json.loads(document)
     assert iam.get_role(RoleName="r")["Role"]["AssumeRolePolicyDocument"] == json.loads(trust)
+
+
+def test_a_user_has_no_more_than_ten_groups(store):
+    """Each of its requests asks all of their policies."""
+    iam = client(store, "iam")
+    iam.create_user(UserName="jo")
+    for i in range(11):
+        iam.create_group(GroupName=f"g{i}")
+    for i in range(10):
+        iam.add_user_to_group(GroupName=f"g{i}", UserName="jo")
+
+    assert refused(iam.add_user_to_group, GroupName="g10", UserName="jo") == "LimitExceeded"
+    iam.remove_user_from_group(GroupName="g0", UserName="jo")
+    iam.add_user_to_group(GroupName="g10", UserName="jo")
+    assert refused(iam.get_policy, PolicyArn="arn:aws:iam::000000000000:policy/" + "a" * 2000) == "NoSuchEntity"
+    assert ask(store, (store.access_key, store.secret_key), Action="GetPolicy", PolicyArn="a" * 2049) == (400, "ValidationError")

@@ -107,12 +107,10 @@ def test_signed_chunks_need_a_signature_to_begin_with(store, wire, mode):
     store.client.create_bucket(Bucket="open", ACL="public-read-write")
     headers = {"host": f"{wire.host}:{wire.port}", "x-amz-content-sha256": mode, "x-amz-decoded-content-length": "1"}
     form = {"content-type": "application/x-www-form-urlencoded"}
-    query = wire.presign("PUT", "/open/k")
 
     for method, target, more in [("PUT", "/open/k", {}), ("POST", "/open?delete", {}), ("POST", "/", form)]:
         reply = wire.raw(method, target, headers | more, b"x")
         assert (reply.status, reply.code) == (400, "InvalidRequest"), target
-    assert wire.raw("PUT", f"/open/k?{query}", headers, b"x").status in (400, 403)
     assert store.client.list_objects_v2(Bucket="open")["KeyCount"] == 0
 
 
