@@ -328,6 +328,8 @@
 #define LIMIT_STORE_CACHE_ENTRIES 32768 /* objects; each may hold one of 65,530 mappings */
 /* days for which an unfinished multipart upload without a new part is kept */
 #define LIMIT_STORE_UPLOAD_DAYS 7
+/* bytes of a value that a policy compares with a pattern: a long one would take seconds */
+#define LIMIT_POLICY_VALUE 2048
 /* bytes of access logs of all buckets that wait in memory to be delivered */
 #define LIMIT_SERVER_LOG (16 * MIB)
 /* bytes of one log object */

@@ -82,6 +82,40 @@ int serve_parse_listen(const char *text, char **address, uint16_t *port, struct 
 	return 0;
 }
 
+/* Returns true for labels of a host between dots, the last of which is no number. */
+static bool is_domain(const char *name, size_t len)
+{
+	static const char letters[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-0123456789";
+	size_t n = 0, digits = 0;
+
+	for (const char *end = name + len; name <= end; name += n + 1) {
+		n = strspn(name, letters);
+		digits = strspn(name, "0123456789");
+		n = n > (size_t)(end - name) ? (size_t)(end - name) : n;
+		if (!n || n > 63 || *name == '-' || name[n - 1] == '-' ||
+			(name + n < end && name[n] != '.'))
+			return false;
+	}
+	return len <= 253 && digits < n;
+}
+
+int serve_check_domains(const char *domains, struct penstock_error *err)
+{
+	for (const char *p = domains;; p++) {
+		size_t len = strcspn(p, ",");
+
+		if (!is_domain(p, len))
+			return error_set(err, PENSTOCK_E_INVALID,
+				"cannot serve the domain '%.*s': expected a name without a port, "
+				"such as s3.example.com",
+				(int)len, p);
+		p += len;
+		if (!*p)
+			return 0;
+	}
+}
+
 /* --- owner.json ------------------------------------------------------------------------------ */
 
 static int write_token(struct owner *owner, struct penstock_error *err)

@@ -39,6 +39,8 @@ struct serve_options {
  */
 int serve_run(const struct serve_options *options, struct penstock_error *err);
 
+/* Returns a negative code if a name of the list, between commas, cannot be that of a host. */
+int serve_check_domains(const char *domains, struct penstock_error *err);
 /* Splits "127.0.0.1:9000", "[::1]:9000" or ":9000"; `address` gets a copy. */
 int serve_parse_listen(
 	const char *text, char **address, uint16_t *port, struct penstock_error *err);

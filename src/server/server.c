@@ -35,6 +35,9 @@
 #include "server/request/workers.h"
 #include "server/tls.h"
 
+/* A connection that is accepted is counted within this time. */
+#define QUIET_MS 1000
+
 /* As GnuTLS reads it. */
 static char tls_priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
@@ -138,7 +141,8 @@ _Static_assert(offsetof(struct sockaddr_in6, sin6_port) == offsetof(struct socka
 struct port {
 	struct server *server;
 	struct MHD_Daemon *daemon;
-	int fd; /* the daemon's socket */
+	int fd; /* the daemon's socket; a thread may use it until the daemon has stopped */
+	int64_t quiet_ms; /* when it stopped accepting */
 	atomic_uint open; /* connections */
 	struct port *next; /* older */
 };
@@ -269,6 +273,20 @@ static int start_port(struct server *server, int fd, struct penstock_error *err)
 
 /* --- new certificates ------------------------------------------------------------------------ */
 
+/* Stops accepting connections. */
+static int quiesce(struct MHD_Daemon *daemon)
+{
+	return daemon ? MHD_quiesce_daemon(daemon) : MHD_INVALID_SOCKET;
+}
+
+static void stop_daemon(struct MHD_Daemon *daemon, int fd)
+{
+	if (daemon)
+		MHD_stop_daemon(daemon);
+	if (fd != MHD_INVALID_SOCKET)
+		close(fd);
+}
+
 /* Stops the daemons of older certificates that have no connections any more. */
 static void close_old_ports(struct server *server)
 {
@@ -277,12 +295,12 @@ static void close_old_ports(struct server *server)
 	while (*at) {
 		struct port *port = *at;
 
-		if (atomic_load(&port->open)) {
+		if (atomic_load(&port->open) || clock_monotonic_ms() - port->quiet_ms < QUIET_MS) {
 			at = &port->next;
 			continue;
 		}
 		*at = port->next;
-		MHD_stop_daemon(port->daemon);
+		stop_daemon(port->daemon, port->fd);
 		free(port);
 	}
 }
@@ -296,9 +314,11 @@ static int renew(struct server *server, struct tls *tls, struct penstock_error *
 	if (fd < 0)
 		return error_errno(err, errno, "cannot use the new certificate");
 	rc = open_port(server, fd, tls, err);
-	if (rc == 0)
-		close(MHD_quiesce_daemon(old->daemon));
-	return rc;
+	if (rc < 0)
+		return rc;
+	old->fd = quiesce(old->daemon);
+	old->quiet_ms = clock_monotonic_ms();
+	return 0;
 }
 
 int server_renew_tls(struct server *server, bool forced, struct penstock_error *err)
@@ -346,20 +366,6 @@ static void start_near(struct server *server, int tcp)
 		server, fd, on_near_connection, server, connection_limit() / 4, NULL);
 	if (!server->near)
 		near_unlink(&server->near_name);
-}
-
-/* Stops accepting connections. */
-static int quiesce(struct MHD_Daemon *daemon)
-{
-	return daemon ? MHD_quiesce_daemon(daemon) : MHD_INVALID_SOCKET;
-}
-
-static void stop_daemon(struct MHD_Daemon *daemon, int fd)
-{
-	if (daemon)
-		MHD_stop_daemon(daemon);
-	if (fd != MHD_INVALID_SOCKET)
-		close(fd);
 }
 
 /* --- metrics --------------------------------------------------------------------------------- */
@@ -602,12 +608,12 @@ int64_t server_last_activity(const struct server *server)
 void server_stop(struct server *server, int drain_ms)
 {
 	int64_t deadline = clock_monotonic_ms() + drain_ms;
-	MHD_socket fd, near;
+	MHD_socket near;
 
 	if (!server)
 		return;
 	atomic_store(&server->draining, true);
-	fd = quiesce(server->port->daemon);
+	server->port->fd = quiesce(server->port->daemon);
 	near = quiesce(server->near);
 	if (server->near)
 		near_unlink(&server->near_name);
@@ -621,8 +627,7 @@ void server_stop(struct server *server, int drain_ms)
 		struct port *port = server->port;
 
 		server->port = port->next;
-		stop_daemon(port->daemon, fd);
-		fd = MHD_INVALID_SOCKET;
+		stop_daemon(port->daemon, port->fd);
 		free(port);
 	}
 	stop_daemon(server->near, near);

@@ -48,7 +48,7 @@ struct store_body {
 };
 
 /* 256 neighbouring ids share a directory, so that concurrent puts sync the same one. */
-static unsigned blob_dir(uint64_t id)
+unsigned blob_dir(uint64_t id)
 {
 	return (unsigned)(id >> 8) & 0xff;
 }
@@ -130,8 +130,7 @@ static void unlink_now(struct store *store, uint64_t id)
 		log_warn("cannot remove '%s/%s': %s", store->root, path, strerror(errno));
 }
 
-/* Unlinks the file now, or when that is allowed. */
-static void blob_unlink(struct store *store, uint64_t id)
+void blob_unlink(struct store *store, uint64_t id)
 {
 	if (blob_keep(store, id))
 		return;
@@ -219,7 +218,7 @@ void blob_doom(struct store *store, uint64_t id)
 		blob_unlink(store, id);
 }
 
-static bool blob_is_pinned(struct store *store, uint64_t id)
+bool blob_is_pinned(struct store *store, uint64_t id)
 {
 	LOCK_SCOPE(&store->blobs_lock);
 	return *blob_slot(store, id) != NULL;
@@ -706,59 +705,4 @@ void store_body_free(struct store_body *body)
 	buf_release(&body->memory);
 	explicit_bzero(&body->customer, sizeof(body->customer));
 	free(body);
-}
-
-/* --- the sweep ----------------------------------------------------------------------------- */
-
-/*
- * Returns true if no row names a listed file. Checks the pins first: a body is pinned before its
- * file exists and until its row is committed, so a file without a pin whose row is missing
- * afterwards never had a row, or has lost it.
- */
-static bool blob_is_orphan(struct store *store, struct db *db, uint64_t id)
-{
-	_cleanup_reset_ sqlite3_stmt *st = NULL;
-
-	if (blob_is_pinned(store, id))
-		return false;
-	st = db_bound(db, SQL_BLOB_HAS, "i", (int64_t)id);
-	return db_step(db, st) == SQLITE_DONE;
-}
-
-static size_t sweep_dir(struct store *store, struct db *db, unsigned number)
-{
-	_cleanup_closedir_ DIR *dir = NULL;
-	char path[sizeof("data/xx/.")];
-	struct dirent *entry;
-	size_t removed = 0;
-
-	/* The directory may be a link to another disk. */
-	snprintf(path, sizeof(path), "data/%02x/.", number);
-	dir = fs_list_at(store->root_fd, path);
-	while (dir && (entry = fs_next_entry(dir)) && !atomic_load(&store->stop_sweep)) {
-		char *end;
-		uint64_t id = strtoull(entry->d_name, &end, 16);
-
-		if (strlen(entry->d_name) != 16 || *end || blob_dir(id) != number)
-			continue;
-		if (blob_is_orphan(store, db, id)) {
-			blob_unlink(store, id);
-			removed++;
-		}
-	}
-	return removed;
-}
-
-void *blob_sweep(void *arg)
-{
-	struct store *store = arg;
-	_cleanup_reader_ struct db *db = db_reader(store, NULL);
-	size_t removed = 0;
-
-	for (unsigned i = 0; db && i < 256 && !atomic_load(&store->stop_sweep); i++)
-		removed += sweep_dir(store, db, i);
-	store->sweep_cut = !db || atomic_load(&store->stop_sweep);
-	if (removed)
-		log_info("store %s: removed %zu data files left by a crash", store->root, removed);
-	return NULL;
 }

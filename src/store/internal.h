@@ -165,7 +165,15 @@ const void *body_data(const struct store_body *body, size_t *len);
 bool body_is_encrypted(const struct store_body *body);
 /* For apply functions: keeps the key of the store that the body needs. */
 int body_keep_key(const struct store_body *body);
-/* Removes files that no row names; runs in its own thread. */
+bool blob_is_pinned(struct store *store, uint64_t id);
+/* Unlinks the file now, or when that is allowed. */
+void blob_unlink(struct store *store, uint64_t id);
+/* Returns the number of its directory below data. */
+unsigned blob_dir(uint64_t id);
+
+/* --- the sweep (sweep.c) -------------------------------------------------------------------- */
+
+/* Removes files that neither a row nor a layout names; runs in its own thread. */
 void *blob_sweep(void *arg);
 
 /* --- keys (keys.c) -------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "store/header.h"
 
 /*
  * Listings walk the primary key from a lower bound. After a key that folds into a common prefix the
@@ -84,6 +85,14 @@ static bool is_latest(const struct list_walk *walk, const char *key)
 	return !walk->has_newer || strcmp(walk->query->after, key) != 0;
 }
 
+static void set_owner(sqlite3_stmt *st, struct store_list_entry *e)
+{
+	const char *owner = store_header_find(sqlite3_column_blob(st, 6),
+		(size_t)sqlite3_column_bytes(st, 6), STORE_OWNER_HEADER);
+
+	snprintf(e->owner, sizeof(e->owner), "%s", owner ? owner : "");
+}
+
 /* Appends a row to the listing; a common prefix has only its key. */
 static int list_add(
 	struct list_walk *walk, sqlite3_stmt *st, const char *key, size_t len, bool is_prefix)
@@ -109,6 +118,8 @@ static int list_add(
 	db_column_text(st, 3, e->etag, sizeof(e->etag));
 	db_column_text(st, 4, e->checksum.algorithm, sizeof(e->checksum.algorithm));
 	db_column_text(st, 5, e->checksum.type, sizeof(e->checksum.type));
+	if (walk->sql == SQL_UPLOAD_LIST)
+		set_owner(st, e);
 	return 0;
 }
 

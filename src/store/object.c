@@ -1,4 +1,4 @@
-/* Getting, replacing and deleting objects. */
+/* Getting, replacing and deleting objects, and changing the headers that the store has for them. */
 #include "store/internal.h"
 
 #include <stdlib.h>
@@ -429,6 +429,61 @@ enum store_status store_delete(struct store *store, const char *bucket, struct s
 {
 	struct delete_txn t = {
 		.txn = {.apply = apply_delete}, .bucket = bucket, .items = items, .n = n};
+
+	return txn_run(store, &t.txn, err);
+}
+
+/* --- the store's own headers ------------------------------------------------------------------ */
+
+static bool is_expected(const struct store_annotation *a, const struct buf *headers)
+{
+	const char *found = store_header_find(headers->data, headers->len, a->name);
+
+	if (a->any)
+		return true;
+	return a->expected ? found && strcmp(found, a->expected) == 0 : !found;
+}
+
+struct annotate_txn {
+	struct txn txn;
+	const struct store_annotation *annotation;
+};
+
+static int apply_annotation(struct store *store, struct txn *txn)
+{
+	const struct store_annotation *a = ((struct annotate_txn *)txn)->annotation;
+	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
+	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_STORE_LAYOUT);
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STORE_LAYOUT);
+	int64_t bucket = txn_bucket(store, txn, a->bucket);
+	int rc;
+
+	if (bucket <= 0)
+		return (int)-bucket;
+	rc = object_find(store, bucket, a->key, a->version, &old);
+	if (rc == 0 && (!old.exists || old.marker))
+		txn->status = a->version ? STORE_NO_SUCH_VERSION : STORE_NO_SUCH_KEY;
+	else if (rc == 0)
+		rc = version_headers(store, bucket, a->key, &old, &headers);
+	if (rc == 0 && txn->status == STORE_OK && !is_expected(a, &headers))
+		txn->status = STORE_CHANGED;
+	if (rc || txn->status != STORE_OK)
+		return rc;
+	store_header_replace(&out, headers.data, headers.len, a->name, a->value);
+	rc = buf_failed(&out) ? SQLITE_NOMEM : txn_touch(store, a->bucket, a->key);
+	if (rc)
+		return rc;
+	if (old.older)
+		return db_exec(store->writer, SQL_VERSION_SET_HEADERS, "ikib", bucket, a->key,
+			old.modified_ns, out.data, out.len);
+	return db_exec(
+		store->writer, SQL_OBJECT_SET_HEADERS, "ikb", bucket, a->key, out.data, out.len);
+}
+
+enum store_status store_annotate(
+	struct store *store, const struct store_annotation *annotation, struct penstock_error *err)
+{
+	struct annotate_txn t = {.txn = {.apply = apply_annotation}, .annotation = annotation};
 
 	return txn_run(store, &t.txn, err);
 }

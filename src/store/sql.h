@@ -123,6 +123,8 @@ SQL(BLOB_HAS, "SELECT 1 FROM blobs WHERE id=?1")
 SQL(BLOB_REF, "UPDATE blobs SET refs=refs+1 WHERE id=?1")
 SQL(BLOB_UNREF, "UPDATE blobs SET refs=refs-1 WHERE id=?1 RETURNING refs")
 SQL(BLOB_DELETE, "DELETE FROM blobs WHERE id=?1")
+SQL(LAYOUTS, "SELECT layout FROM objects UNION ALL SELECT layout FROM versions UNION ALL SELECT "
+	     "layout FROM parts")
 SQL(BLOB_MAX, "SELECT max(id) FROM blobs")
 
 SQL(EVENT_ADD, "INSERT INTO events(target,added,document) VALUES(?1,?2,?3)")
@@ -142,8 +144,9 @@ SQL(UPLOAD_GET, "SELECT u.ck_algorithm,u.ck_type,u.headers,u.started FROM upload
 		"ON b.id=u.bucket WHERE b.name=?1 AND u.key=?2 AND u.id=?3")
 SQL(UPLOAD_HAS, "SELECT headers FROM uploads WHERE bucket=?1 AND key=?2 AND id=?3")
 SQL(UPLOAD_DELETE, "DELETE FROM uploads WHERE bucket=?1 AND key=?2 AND id=?3")
-SQL(UPLOAD_LIST, "SELECT key,0,started,id,ck_algorithm,ck_type FROM uploads WHERE bucket=?1 AND "
-		 "(key,id)>=(?2,?3) ORDER BY key,id")
+SQL(UPLOAD_LIST,
+	"SELECT key,0,started,id,ck_algorithm,ck_type,headers FROM uploads WHERE bucket=?1 "
+	"AND (key,id)>=(?2,?3) ORDER BY key,id")
 SQL(UPLOAD_OF_BUCKET, "SELECT key,id FROM uploads WHERE bucket=?1 LIMIT 1")
 
 SQL(UPLOAD_STALE, "SELECT u.bucket,u.key,u.id FROM uploads u WHERE u.started<?1 AND NOT EXISTS("

@@ -110,6 +110,8 @@ void store_commits(struct store *store, struct store_commits *out);
 
 #define STORE_REGION_SIZE 64
 #define STORE_OWNER_SIZE  13 /* the number of an account and NUL */
+/* The stored header of an object with its owner. */
+#define STORE_OWNER_HEADER ":owner"
 
 enum store_versioning {
 	STORE_UNVERSIONED, /* the bucket never had versioning */
@@ -606,6 +608,7 @@ struct store_list_entry {
 	int64_t modified_ns; /* of an unfinished upload: when it was started */
 	char etag[STORE_ETAG_SIZE]; /* of an unfinished upload: its id */
 	struct store_checksum checksum; /* without its value */
+	char owner[STORE_OWNER_SIZE]; /* only in lists of uploads; "" if it has none */
 	/* Only in lists of versions: */
 	char version[STORE_VERSION_SIZE];
 	bool is_marker, is_latest;

@@ -81,6 +81,8 @@ static int run_serve(const struct cli *cli)
 	options.drain_ms = drain_ms > INT_MAX ? INT_MAX : (int)drain_ms;
 	options.accounts = cli_value(cli, "accounts");
 	options.domain = cli_value(cli, "domain");
+	if (options.domain && serve_check_domains(options.domain, &err) < 0)
+		return cli_misuse(cli, "%s", err.message);
 	options.tls_cert = cli_value(cli, "tls-cert");
 	options.tls_key = cli_value(cli, "tls-key");
 	if (!options.tls_cert != !options.tls_key)

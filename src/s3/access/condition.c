@@ -403,6 +403,8 @@ static bool compare(const struct operator* op, const struct pattern *wanted, con
 static int fits(
 	const struct condition *c, const struct policy_question *question, const char *actual)
 {
+	if ((c->op->type == LIKE || c->op->type == ARN) && strlen(actual) > LIMIT_POLICY_VALUE)
+		return -PENSTOCK_E_LIMIT;
 	for (size_t i = 0; i < c->n; i++) {
 		_cleanup_(buf_release) struct buf memory = BUF_INIT(LIMIT_HTTP_HEADERS);
 		struct pattern wanted;

@@ -278,25 +278,28 @@ static const struct {
 	{"x-amz-bucket-object-lock-enabled", NULL, "s3:PutBucketVersioning", true},
 };
 
-static bool check_headers(struct request *req)
+bool access_check_implied(struct request *req, const char *action, bool needed)
 {
 	const struct access_subject subject = {.bucket = req->bucket, .key = req->key};
+	enum access_result result = access_of(req, action, &subject);
+
+	if (result == ACCESS_FAILED)
+		return reply_error(req, S3_E_SLOW_DOWN);
+	return (result != ACCESS_DENIED && (result != ACCESS_REFUSED || !needed)) || refuse(req);
+}
+
+static bool check_headers(struct request *req)
+{
 	bool new_bucket = creates_bucket(req);
 
 	if (lock_is_bypassed(req) && !access_check(req, "s3:BypassGovernanceRetention"))
 		return false;
 	for (size_t i = 0; (req->key || new_bucket) && i < ARRAY_SIZE(implied); i++) {
 		const char *action = new_bucket ? implied[i].of_bucket : implied[i].of_object;
-		enum access_result result;
 
-		if (!action || !request_header(req, implied[i].header))
-			continue;
-		result = access_of(req, action, &subject);
-		if (result == ACCESS_FAILED)
-			return reply_error(req, S3_E_SLOW_DOWN);
-		if (result == ACCESS_DENIED ||
-			(result == ACCESS_REFUSED && (implied[i].needed || new_bucket)))
-			return refuse(req);
+		if (action && request_header(req, implied[i].header) &&
+			!access_check_implied(req, action, implied[i].needed || new_bucket))
+			return false;
 	}
 	return true;
 }
@@ -310,10 +313,14 @@ bool access_check_request(struct request *req)
 bool request_identify(struct request *req, const char *access_key_id, const char *token)
 {
 	enum s3_error problem = S3_E_SLOW_DOWN;
+	struct identity *identity = directory_identify(
+		req->server->directory, access_key_id, token, &problem);
 
+	if (!identity) /* the log still names the sender that was known before */
+		return reply_error(req, problem);
 	identity_unref(req->identity);
-	req->identity = directory_identify(req->server->directory, access_key_id, token, &problem);
-	return req->identity || reply_error(req, problem);
+	req->identity = identity;
+	return true;
 }
 
 bool access_check_again(struct request *req)

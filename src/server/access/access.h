@@ -50,8 +50,12 @@ bool access_check_sender(struct request *req);
 /* Checks req->action, and the actions that headers of the request ask for in addition: tags, grants
  * and locks of a new object or bucket, and the bypass of a lock. Returns false with a reply set. */
 bool access_check_request(struct request *req);
-/* Repeats that, with the key and the policies of now, after a body that the sender may have held
- * back for long. Returns false with a reply set. */
+/* Checks an action that comes with that of the request, such as s3:PutObjectTagging with a new
+ * object. Unless a statement that allows it is needed, only one that denies it refuses the request.
+ * Returns false with a reply set. */
+bool access_check_implied(struct request *req, const char *action, bool needed);
+/* Repeats access_check_request(), with the key and the policies of now, after a body that the
+ * sender may have held back for long. Returns false with a reply set. */
 bool access_check_again(struct request *req);
 
 #endif

@@ -377,7 +377,7 @@ bool grants_add(struct request *req, struct buf *out)
 	bool ok = grants_begin(req, &scope) && choose(req, &scope, &account, &text);
 
 	if (ok && *account && strcmp(account, ACCOUNT_FIRST) != 0)
-		store_header_add(out, OWNER_HEADER, account);
+		store_header_add(out, STORE_OWNER_HEADER, account);
 	if (ok && text)
 		store_header_add(out, ACL_HEADER, text);
 	grants_end(&scope);

@@ -23,7 +23,7 @@ struct s3_owner owner_of_bucket(struct request *req, const struct store_bucket *
 
 const char *owner_number(const char *headers, size_t len)
 {
-	const char *number = store_header_find(headers, len, OWNER_HEADER);
+	const char *number = store_header_find(headers, len, STORE_OWNER_HEADER);
 
 	return number ? number : ACCOUNT_FIRST;
 }

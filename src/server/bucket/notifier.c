@@ -127,7 +127,7 @@ static int add_webhook(struct notifier *notify, const char *path, unsigned numbe
 static int read_webhooks(struct notifier *notify, const char *root, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(root, "webhooks");
-	_cleanup_(buf_release) struct buf text = BUF_INIT(64 * KIB);
+	_cleanup_(buf_wipe) struct buf text = BUF_INIT(64 * KIB);
 	char *at = NULL, *next;
 	unsigned number = 0;
 	int rc;
@@ -333,7 +333,8 @@ static void postpone(const struct notifier *notify, struct webhook *hook,
 }
 
 /* Returns true for an event that its webhook refused so often that it would never take it, and the
- * events behind it wait for nothing. 408 and 429 are no refusals of the event. */
+ * events behind it wait for nothing. A redirection, which is not followed, is a refusal, too; 408
+ * and 429 refuse nothing for good. */
 static bool is_given_up(
 	struct webhook *hook, const struct store_event *event, const struct penstock_error *err)
 {
@@ -342,7 +343,7 @@ static bool is_given_up(
 	if (hook->refused_id != event->id)
 		hook->refusals = 0;
 	hook->refused_id = event->id;
-	if (status < 400 || status > 499 || status == 408 || status == 429 ||
+	if (status < 300 || status > 499 || status == 408 || status == 429 ||
 		++hook->refusals < LIMIT_NOTIFY_REFUSALS)
 		return false;
 	log_warn("webhook '%s': dropped an event that it refused %d times, with status %d",

@@ -58,13 +58,21 @@ static const char *problem_of(const struct directory *d, const json_t *entry, co
 /* --- records --------------------------------------------------------------------------------- */
 
 /* The key of the file is that of "file_key"; keys that the account made itself are kept. A record
- * without that member is of a version that kept none. */
+ * without that member is of a version that kept none. The same key as before stays inactive or
+ * deleted, if the account made it so. */
 static int set_keys(json_t *record, const json_t *entry)
 {
 	const json_t *before = json_object_get(record, "file_key");
 	const char *id = record_member(entry, "access_key_id");
 	json_t *keys = before ? json_object_get(record, "keys") : NULL;
 
+	if (id && json_is_string(before) && strcmp(id, json_string_value(before)) == 0) {
+		json_t *key = json_object_get(keys, id);
+
+		return key ? json_object_set(
+				     key, "secret", json_object_get(entry, "secret_access_key"))
+			   : 0;
+	}
 	if (json_is_string(before))
 		json_object_del(keys, json_string_value(before));
 	if (!keys && json_object_set_new(record, "keys", json_object()) < 0)

@@ -116,12 +116,12 @@ static bool be_temporary(struct identity *identity, const struct build_source *f
 		       json_object_get(from->session, "arns"));
 }
 
-/* The operator revokes an account as a whole (server/access/accounts.h). */
-static bool is_revoked(const json_t *records, const struct account_info *account)
+/* The operator revokes an account as a whole (server/directory/accounts.h). */
+static bool is_revoked(const json_t *records, const char *number)
 {
-	char name[sizeof("account/") + sizeof(account->number)];
+	char name[sizeof("account/") + STORE_OWNER_SIZE];
 
-	snprintf(name, sizeof(name), "account/%s", account->number);
+	snprintf(name, sizeof(name), "account/%s", number);
 	return json_is_true(json_object_get(json_object_get(records, name), "revoked"));
 }
 
@@ -135,7 +135,8 @@ struct identity *build_identity(const struct build_source *from, enum s3_error *
 	bool ok;
 
 	*problem = S3_E_INVALID_ACCESS_KEY_ID;
-	if (!from->owner || !*secret || is_revoked(from->records, from->owner) ||
+	if (!from->owner || !*secret || is_revoked(from->records, from->owner->number) ||
+		is_revoked(from->records, record_text(from->session, "account")) ||
 		(key && !json_is_true(json_object_get(key, "active"))))
 		return NULL;
 	*problem = S3_E_SLOW_DOWN;

@@ -327,8 +327,16 @@ static int index_keys(json_t *keys, const char *name, const json_t *record, bool
 	return 0;
 }
 
-/* Adds an account if it is not there as it is. Others may still use the old one. */
-static int note_account(struct account_info **list, const char *name, const json_t *record)
+static bool is_same(const struct account_info *a, const struct account_info *b)
+{
+	return strcmp(a->id, b->id) == 0 && strcmp(a->name, b->name) == 0 &&
+	       (a->email ? b->email && strcmp(a->email, b->email) == 0 : !b->email);
+}
+
+/* Adds an account to a list, if `known` does not have it as it is. Others may still use an old one,
+ * which is never freed. */
+static int note_account(struct account_info **list, const struct account_info *known,
+	const char *name, const json_t *record)
 {
 	struct account_info *account;
 
@@ -337,12 +345,18 @@ static int note_account(struct account_info **list, const char *name, const json
 	account = account_of_record(name + strlen("account/"), record);
 	if (!account)
 		return -1;
+	while (known && strcmp(known->number, account->number) != 0)
+		known = known->next;
+	if (known && is_same(known, account)) {
+		free_accounts(account);
+		return 0;
+	}
 	account->next = *list;
 	*list = account;
 	return 0;
 }
 
-/* Hides the secrets of new keys in the log. */
+/* Hides the secrets of a record in the log. Each record that is kept hides its own. */
 static int hide_secrets(const json_t *record)
 {
 	const json_t *keys = json_object_get(record, "keys");
@@ -356,6 +370,20 @@ static int hide_secrets(const json_t *record)
 			return -1;
 	}
 	return 0;
+}
+
+static void forget_secrets(const json_t *record)
+{
+	const json_t *keys = json_object_get(record, "keys");
+	const char *id;
+	json_t *key;
+
+	json_object_foreach ((json_t *)(uintptr_t)keys, id, key) {
+		const char *secret = record_member(key, "secret");
+
+		if (secret)
+			log_redact_forget(secret);
+	}
 }
 
 static int load_record(
@@ -373,7 +401,7 @@ static int load_record(
 	}
 	if (json_object_set_new(d->records, name, record) < 0 ||
 		index_keys(d->keys, name, record, true) < 0 || hide_secrets(record) < 0 ||
-		note_account(&d->accounts, name, record) < 0)
+		note_account(&d->accounts, NULL, name, record) < 0)
 		return error_memory(err);
 	return 0;
 }
@@ -486,6 +514,7 @@ enum store_status directory_session_key(
 struct next {
 	json_t *records, *keys;
 	struct account_info *accounts; /* those to be added */
+	const struct account_info *known; /* those of the directory */
 	struct store_record *stored; /* with owned values */
 	size_t n;
 };
@@ -516,7 +545,7 @@ static int prepare(struct next *next, const struct directory_change *change)
 		index_keys(next->keys, change->name, change->value, true) < 0 ||
 		hide_secrets(change->value) < 0)
 		return -1;
-	return note_account(&next->accounts, change->name, change->value);
+	return note_account(&next->accounts, next->known, change->name, change->value);
 }
 
 static void swap_in(struct directory *d, struct next *next)
@@ -542,6 +571,7 @@ enum store_status directory_change(struct directory *d, const struct directory_c
 {
 	_cleanup_(next_release) struct next next = {.records = json_copy(d->records),
 		.keys = json_copy(d->keys),
+		.known = d->accounts,
 		.stored = calloc(n, sizeof(*next.stored))};
 	enum store_status status;
 
@@ -556,6 +586,9 @@ enum store_status directory_change(struct directory *d, const struct directory_c
 		}
 	status = store_record_set(d->store, next.stored, n, err);
 	if (status == STORE_OK)
-		swap_in(d, &next);
+		swap_in(d, &next); /* `next` has the old records */
+	for (size_t i = 0; i < n; i++)
+		forget_secrets(status == STORE_OK ? json_object_get(next.records, changes[i].name)
+						  : changes[i].value);
 	return status;
 }

@@ -26,9 +26,6 @@
 #define ACCOUNT_FIRST_ID   "70656e73746f636b000000000000000000000000000000000000000000000000"
 #define ACCOUNT_FIRST_NAME "penstock"
 
-/* The stored header of an object with the number of its account; ACCOUNT_FIRST has none. */
-#define OWNER_HEADER ":owner"
-
 #define ACCOUNT_ID_SIZE 65 /* 64 hexadecimal digits and NUL */
 
 /* Lives as long as the server. */

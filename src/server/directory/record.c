@@ -56,7 +56,8 @@ const json_t *record_by_arn(const json_t *records, const char *arn, const char *
 		(int)(kind - number), number, strrchr(path, '/'));
 	if (n < 0 || (size_t)n >= sizeof(wanted))
 		return NULL;
-	for (char *p = wanted; *p; p++)
+	/* Only names are unique regardless of case; policies compare all of an ARN as it is. */
+	for (char *p = strrchr(wanted, '/'); *p; p++)
 		*p = (char)tolower((unsigned char)*p);
 	found = json_object_iter_at(all, wanted);
 	if (!found || !is_at(json_object_iter_value(found), path))

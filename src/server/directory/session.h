@@ -14,6 +14,7 @@
  *	"id"		of that role or user: another one of the same name has another id
  *	"by"		the access key that asked for it; unless it is of a role
  *	"name"		of a session of a role
+ *	"account"	of the sender that assumed the role
  *	"policy", "arns"	the policies of the session, if there are any
  *	"issued", "expires"	in seconds
  */

@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/str.h"
 #include "s3/access/policy.h"
 #include "s3/message/xml.h"
@@ -102,19 +103,38 @@ const json_t *entity_find_user(struct query *q, const char **record)
 	return directory_get(q->directory, *record);
 }
 
+/* Returns true for an action about all of an account. It ignores what its request names. */
+static bool is_about_all(const char *action)
+{
+	static const char *const actions[] = {"GetAccountSummary", "ListGroups",
+		"ListOpenIDConnectProviders", "ListPolicies", "ListRoles", "ListUsers"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
+		if (strcmp(actions[i], action) == 0)
+			return true;
+	return false;
+}
+
 const char *entity_resource(struct query *q)
 {
 	const struct entity_kind *kind = entity_kind_of(q->action);
-	const char *arn = kind == &entity_policy ? query_value(q, "PolicyArn") : NULL;
+	/* The ARN of a new policy follows from its name. */
+	bool has_arn = kind == &entity_policy && strcmp(q->action, "CreatePolicy") != 0;
+	const char *arn = has_arn ? query_value(q, "PolicyArn") : NULL;
 	const char *name = query_value(q, kind->parameter), *record, *path;
 	const json_t *found;
 
+	if (is_about_all(q->action))
+		return "*";
+	if (arn && strlen(arn) > LIMIT_POLICY_VALUE) {
+		query_fail(q, 400, "ValidationError", "PolicyArn must have at most %d characters",
+			LIMIT_POLICY_VALUE);
+		return NULL;
+	}
 	if (arn)
 		return arn;
 	if (!name)
-		return kind == &entity_user && strcmp(q->action, "ListUsers") != 0
-			       ? q->who->principal_arn
-			       : "*";
+		return kind == &entity_user ? q->who->principal_arn : "*";
 	record = entity_record(q, kind, name);
 	found = record ? directory_get(q->directory, record) : NULL;
 	if (found || !record)
@@ -234,7 +254,7 @@ void entity_write(struct query *q, const struct entity_kind *kind, const json_t 
 {
 	const char *arn = entity_arn(q, kind, entity);
 	const char *id = query_text(q, "%sId", kind->title);
-	_cleanup_(buf_release) struct buf trust = BUF_INIT(QUERY_MAX);
+	_cleanup_(buf_release) struct buf trust = BUF_INIT(3 * QUERY_MAX);
 
 	if (!arn || !id)
 		return;
@@ -505,6 +525,7 @@ void iam_summary(struct query *q)
 		{"RolesQuota", entity_role.quota},
 		{"PoliciesQuota", entity_policy.quota},
 		{"AccessKeysPerUserQuota", ENTITY_KEYS_MAX},
+		{"GroupsPerUserQuota", ENTITY_GROUPS_MAX},
 		{"AttachedPoliciesPerUserQuota", ENTITY_ATTACHED_MAX},
 		{"AttachedPoliciesPerGroupQuota", ENTITY_ATTACHED_MAX},
 		{"AttachedPoliciesPerRoleQuota", ENTITY_ATTACHED_MAX},

@@ -52,6 +52,7 @@ const char *entity_arn(struct query *q, const struct entity_kind *kind, const js
 /* As at AWS. */
 #define ENTITY_KEYS_MAX	    2 /* of a user */
 #define ENTITY_ATTACHED_MAX 10 /* managed policies of one entity */
+#define ENTITY_GROUPS_MAX   10 /* of a user */
 #define ENTITY_TRUST_MAX    2048 /* characters of the trust policy of a role */
 /* Parses a document, and counts its characters other than spaces. Returns false with the reply set
  * if it is invalid, or has more than `most` with `others`. */

@@ -224,7 +224,7 @@ void iam_delete_managed(struct query *q)
 static void write_version(
 	struct query *q, const char *id, const char *document, json_int_t created, bool is_default)
 {
-	_cleanup_(buf_release) struct buf encoded = BUF_INIT(QUERY_MAX);
+	_cleanup_(buf_release) struct buf encoded = BUF_INIT(3 * QUERY_MAX);
 
 	if (document) {
 		uri_encode(&encoded, document, strlen(document), false);

@@ -184,7 +184,7 @@ static const char *find_policy(
 void iam_get_policy(struct query *q)
 {
 	const struct entity_kind *kind = entity_kind_of(q->action);
-	_cleanup_(buf_release) struct buf encoded = BUF_INIT(QUERY_MAX);
+	_cleanup_(buf_release) struct buf encoded = BUF_INIT(3 * QUERY_MAX);
 	const char *record, *name;
 	const json_t *entity;
 	const char *document = find_policy(q, &entity, &record, &name);
@@ -245,7 +245,13 @@ static void change_member(struct query *q, bool add)
 	const char *record, *group;
 	const json_t *user;
 
-	if (entity_find(q, &entity_group, &group) && (user = entity_find(q, &entity_user, &record)))
+	if (!entity_find(q, &entity_group, &group) ||
+		!(user = entity_find(q, &entity_user, &record)))
+		return;
+	if (add && json_array_size(json_object_get(user, "groups")) >= ENTITY_GROUPS_MAX)
+		query_fail(q, 409, "LimitExceeded", "Cannot exceed quota for GroupsPerUser: %d",
+			ENTITY_GROUPS_MAX);
+	else
 		entity_store_listed(q, record, user, "groups", group, add);
 }
 

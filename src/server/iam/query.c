@@ -70,13 +70,15 @@ const char *query_text(struct query *q, const char *fmt, ...)
 
 /* --- rights ---------------------------------------------------------------------------------- */
 
-/* Condition keys that are parameters of the request. */
+/* Condition keys that are parameters of some actions. Others ignore the parameter, so that it must
+ * not decide on them. */
 static const struct {
 	const char *key, *name;
+	const char *actions[2]; /* beginnings */
 } parameters[] = {
-	{"iam:PolicyARN", "PolicyArn"},
-	{"sts:ExternalId", "ExternalId"},
-	{"sts:RoleSessionName", "RoleSessionName"},
+	{"iam:PolicyARN", "PolicyArn", {"Attach", "Detach"}},
+	{"sts:ExternalId", "ExternalId", {"AssumeRole"}},
+	{"sts:RoleSessionName", "RoleSessionName", {"AssumeRole"}},
 };
 
 int query_values(const struct policy_question *question, const char *key, struct policy_values *out)
@@ -88,13 +90,15 @@ int query_values(const struct policy_question *question, const char *key, struct
 		.caller = question->caller,
 		.owner = q->account};
 	struct policy_question inner = *question;
-	const char *value = NULL;
 
-	for (size_t i = 0; i < ARRAY_SIZE(parameters); i++)
-		if (strcasecmp(key, parameters[i].key) == 0)
-			value = parameters[i].name;
-	if (value) {
-		value = query_value(q, value);
+	for (size_t i = 0; i < ARRAY_SIZE(parameters); i++) {
+		const char *const *actions = parameters[i].actions, *value = NULL;
+
+		if (strcasecmp(key, parameters[i].key) != 0)
+			continue;
+		if (str_starts(q->action, actions[0]) ||
+			(actions[1] && str_starts(q->action, actions[1])))
+			value = query_value(q, parameters[i].name);
 		if (value)
 			out->items[out->n++] = value;
 		return q->req->no_memory ? -PENSTOCK_E_MEMORY : 0;

@@ -191,8 +191,8 @@ void sts_assume_role(struct query *q)
 	record = query_text(q, "%s", record); /* the key of sessions may be made next */
 	if (!record)
 		return;
-	terms = json_pack(
-		"{s:s,s:s,s:s}", "record", record, "id", record_text(role, "id"), "name", name);
+	terms = json_pack("{s:s,s:s,s:s,s:s}", "record", record, "id", record_text(role, "id"),
+		"name", name, "account", q->account);
 	if (!terms) {
 		query_no_memory(q);
 		return;

@@ -224,20 +224,6 @@ static bool may(struct request *req, const char *action, const struct source *fr
 			.bucket = from->bucket, .key = from->key, .version = from->version});
 }
 
-/* As for tags in a header, only a statement that denies them matters. */
-static bool may_tag(struct request *req)
-{
-	switch (access_of(req, "s3:PutObjectTagging",
-		&(struct access_subject){.bucket = req->bucket, .key = req->key})) {
-	case ACCESS_DENIED:
-		return reply_error(req, S3_E_ACCESS_DENIED);
-	case ACCESS_FAILED:
-		return reply_error(req, S3_E_SLOW_DOWN);
-	default:
-		return true;
-	}
-}
-
 /* Selects the tags of the copy: those of the source or of the request. */
 static bool copy_tags(
 	struct request *req, const struct source *from, const struct store_object *source)
@@ -248,7 +234,8 @@ static bool copy_tags(
 
 	if (directive && strcmp(directive, "REPLACE") == 0)
 		return tags_add(req, out);
-	if (tags && (!may(req, "s3:GetObjectTagging", from) || !may_tag(req)))
+	if (tags && (!may(req, "s3:GetObjectTagging", from) ||
+			    !access_check_implied(req, "s3:PutObjectTagging", false)))
 		return false;
 	if (tags)
 		store_header_add(out, TAGS_HEADER, tags);

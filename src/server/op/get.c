@@ -228,17 +228,29 @@ static struct MHD_Response *object_response(
 /* --- headers --------------------------------------------------------------------------------- */
 
 /* "response-content-type=…" in the query replaces a stored header. */
-static bool add_override(struct request *req, const char *name)
+static const char *const overridable[] = {"cache-control", "content-disposition",
+	"content-encoding", "content-language", "content-type", "expires"};
+
+static const char *find_override(struct request *req, const char *name)
 {
 	char parameter[64];
-	const char *value;
 
 	if (!req->query || !strstr(req->query, "response-"))
-		return false;
+		return NULL;
 	snprintf(parameter, sizeof(parameter), "response-%s", name);
-	value = request_query(req, parameter);
-	reply_header(req, name, value);
-	return value != NULL;
+	return request_query(req, parameter);
+}
+
+/* As at AWS, only a signed request replaces headers: a link to a public text must not make a page
+ * of it. Returns false with a reply set. */
+static bool may_override(struct request *req)
+{
+	for (size_t i = 0; req->anonymous && i < ARRAY_SIZE(overridable); i++)
+		if (find_override(req, overridable[i]))
+			return reply_errorf(req, S3_E_INVALID_REQUEST,
+				"Request specific response headers cannot be used for anonymous "
+				"GET requests.");
+	return true;
 }
 
 /* Adds what a reply has of one of the store's own headers. */
@@ -254,13 +266,14 @@ static void add_own_header(struct request *req, const char *name, const char *va
 
 static void add_stored_headers(struct request *req, const struct store_object *object)
 {
-	static const char *const overridable[] = {"cache-control", "content-disposition",
-		"content-encoding", "content-language", "content-type", "expires"};
 	bool overridden[ARRAY_SIZE(overridable)];
 	const char *p = NULL, *name, *value;
 
-	for (size_t i = 0; i < ARRAY_SIZE(overridable); i++)
-		overridden[i] = add_override(req, overridable[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(overridable); i++) {
+		value = find_override(req, overridable[i]);
+		overridden[i] = value != NULL;
+		reply_header(req, overridable[i], value);
+	}
 	while (store_header_next(object->headers, object->headers_len, &p, &name, &value)) {
 		bool skip = *name == ':';
 
@@ -404,8 +417,9 @@ void op_get_object(struct request *req)
 		req, req->bucket, req->key, req->version);
 	struct extent e;
 
-	if (object && sse_may_read(req, object) && check_conditions(req, object) &&
-		choose_extent(req, object, &e) && verify_small(req, object, &e)) {
+	if (object && may_override(req) && sse_may_read(req, object) &&
+		check_conditions(req, object) && choose_extent(req, object, &e) &&
+		verify_small(req, object, &e)) {
 		reply_response(req, e.partial ? MHD_HTTP_PARTIAL_CONTENT : MHD_HTTP_OK,
 			object_response(req, object, &e));
 		add_object_headers(req, object, &e);

@@ -9,7 +9,6 @@
 #include "s3/message/messages.h"
 #include "s3/uri.h"
 #include "s3/message/xml.h"
-#include "server/directory/directory.h"
 #include "server/access/owner.h"
 #include "server/request/headers.h"
 #include "server/request/reply.h"
@@ -180,18 +179,6 @@ void op_list_objects_v2(struct request *req)
 
 /* --- ListMultipartUploads -------------------------------------------------------------------- */
 
-static struct s3_owner owner_of_upload(struct request *req, const struct store_list_entry *u)
-{
-	_cleanup_(store_upload_release) struct store_upload upload = {0};
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-
-	if (directory_is_shared(req->server->directory) &&
-		store_upload_get(req->server->store, req->bucket, u->key, u->etag, &upload, &err) !=
-			STORE_OK)
-		penstock_error_release(&err); /* it has ended meanwhile */
-	return owner_of_headers(req, upload.headers, upload.headers_len);
-}
-
 static void write_uploads(
 	struct request *req, struct s3_uploads *list, const struct store_list *found)
 {
@@ -217,7 +204,7 @@ static void write_uploads(
 								       : NULL,
 			.checksum_type = u->checksum.algorithm[0] ? u->checksum.type : NULL,
 			.initiated_ns = u->modified_ns,
-			.owner = owner_of_upload(req, u)};
+			.owner = owner_of_account(req, u->owner)};
 	}
 	list->truncated = found->truncated;
 	list->url_encoded = list->url_encoded || !op_names_fit(found);

@@ -221,6 +221,10 @@ static bool start_decoder(struct request *req)
 
 	if (!signer)
 		return reply_error(req, S3_E_SLOW_DOWN);
+	/* The first chunk continues the signature of the head, which is verified by now. */
+	if (is_signed && (!*req->auth.access_key || req->auth.presigned))
+		return reply_errorf(req, S3_E_INVALID_REQUEST,
+			"Signed chunks need a header Authorization of Signature Version 4");
 	if (is_signed && sigv4_chain_start(signer, &req->auth, req->identity->secret_access_key,
 				 &req->chain, &err) < 0)
 		return reply_failure(req, &err);

@@ -18,8 +18,8 @@ def restart(store, *entries):
     store.start()
 
 
-def names(store, key, secret):
-    return [b["Name"] for b in client(store, "s3", key, secret).list_buckets()["Buckets"]]
+def names(store, *keys):
+    return [b["Name"] for b in client(store, "s3", *keys).list_buckets()["Buckets"]]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,26 @@ def test_the_key_of_an_older_version_is_replaced(accounts):  # noqa: F811
     assert names(accounts, "NEWKEY", OTHER["secret_access_key"]) == []
 
 
+def test_a_key_of_the_file_stays_as_its_account_made_it_until_the_file_has_another(accounts):  # noqa: F811
+    made = other(accounts, "iam").create_access_key()["AccessKey"]
+    of_file = OTHER | {"access_key_id": "OTHERKEYOTHERKEY"}
+    pair = of_file["access_key_id"], of_file["secret_access_key"]
+    restart(accounts, of_file)
+    own = client(accounts, "iam", made["AccessKeyId"], made["SecretAccessKey"])
+    own.update_access_key(AccessKeyId=of_file["access_key_id"], Status="Inactive")
+
+    restart(accounts, of_file | {"name": "renamed"})
+
+    assert refused(client(accounts, "s3", *pair).list_buckets) == "InvalidAccessKeyId"
+    own = client(accounts, "iam", made["AccessKeyId"], made["SecretAccessKey"])
+    assert {key["AccessKeyId"]: key["Status"] for key in own.list_access_keys()["AccessKeyMetadata"]}[pair[0]] == "Inactive"
+    own.delete_access_key(AccessKeyId=of_file["access_key_id"])
+    restart(accounts, of_file)
+    assert refused(client(accounts, "s3", *pair).list_buckets) == "InvalidAccessKeyId"
+    restart(accounts, OTHER)
+    assert names(accounts, OTHER["access_key_id"], OTHER["secret_access_key"]) == []
+
+
 def test_an_account_is_revoked_as_a_whole(accounts):  # noqa: F811
     """Its root, its users and its temporary keys; its data stays, and a key brings it back."""
     theirs, iam = other(accounts, "s3"), other(accounts, "iam")
@@ -118,3 +138,17 @@ def test_an_account_is_revoked_as_a_whole(accounts):  # noqa: F811
     assert {refused(s3.get_object, Bucket="theirs", Key="k") for s3 in keys()} == {"InvalidAccessKeyId"}
     restart(accounts, OTHER)
     assert all(s3.get_object(Bucket="theirs", Key="k")["Body"].read() == b"x" for s3 in keys()[:3])
+
+
+def test_a_revoked_account_keeps_no_session_of_a_role_of_another(accounts):  # noqa: F811
+    iam = client(accounts, "iam")
+    trust = {"Effect": "Allow", "Principal": {"AWS": OTHER["number"]}, "Action": "sts:AssumeRole"}
+    arn = iam.create_role(RoleName="r", AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [trust]}))["Role"]["Arn"]
+    iam.put_role_policy(RoleName="r", PolicyName="p", PolicyDocument=policy("s3:*", "sts:*"))
+    first = other(accounts, "sts").assume_role(RoleArn=arn, RoleSessionName="work")["Credentials"]
+    names_ = "AccessKeyId", "SecretAccessKey", "SessionToken"
+    assert names(accounts, *(first[name] for name in names_)) == []
+
+    restart(accounts, {key: value for key, value in OTHER.items() if key != "secret_access_key"} | {"access_key_id": None})
+
+    assert refused(client(accounts, "s3", *(first[name] for name in names_)).list_buckets) == "InvalidAccessKeyId"

@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError
 from harness.program import Store
 from harness.s3_wire import Wire
 from harness.waiting import wait_for
+from store.test_iam import policy, user_with_key
 
 FIELDS = (
     "owner bucket time remote requester request_id operation key uri status error sent size total turn_around referer agent "
@@ -213,3 +214,23 @@ def _delete_bucket(store):
     except ClientError:
         return False
     return True
+
+
+def test_a_sender_whose_key_ends_during_its_request_is_refused_and_named(logged):
+    enable(logged)
+    iam, key, secret = user_with_key(logged)
+    iam.put_user_policy(UserName="jo", PolicyName="all", PolicyDocument=policy("s3:*"))
+    wire = Wire(logged)
+    wire.access_key, wire.secret_key = key, secret
+    headers = wire.sign("PUT", "/src/k", payload="UNSIGNED-PAYLOAD") | {"content-length": "2", "expect": "100-continue"}
+
+    with wire.connect() as connection:
+        connection.sendall(wire.head("PUT", "/src/k", headers) + b"a")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")
+        iam.update_access_key(UserName="jo", AccessKeyId=key, Status="Inactive")
+        connection.sendall(b"b")
+        reply = wire.read(connection)
+
+    assert (reply.status, reply.code) == (403, "InvalidAccessKeyId")
+    line = next(line for line in wait_for_lines(logged, "REST.PUT.OBJECT") if line["operation"] == "REST.PUT.OBJECT")
+    assert (line["status"], line["requester"]) == ("403", "arn:aws:iam::000000000000:user/jo")

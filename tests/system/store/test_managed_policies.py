@@ -1,5 +1,13 @@
 """Managed policies, changes of users, groups and roles, and users who manage others."""
 import json
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 
 from store.test_iam import OTHER, accounts, client, other, policy, refused, user_with_key  # noqa: F401
 
@@ -143,3 +151,86 @@ def test_users_manage_what_their_policies_allow(store):
     assert refused(jo.list_access_keys, UserName="ann") == "AccessDenied"
     iam.attach_user_policy(UserName="jo", PolicyArn="arn:aws:iam::aws:policy/IAMReadOnlyAccess")
     assert len(jo.list_users()["Users"]) == 4
+
+
+def ask(store, keys, service="iam", **parameters):
+    """What boto3 does not send: the status and the code of the reply to any parameters."""
+    body = urllib.parse.urlencode({"Version": "2010-05-08" if service == "iam" else "2011-06-15", **parameters}).encode()
+    request = AWSRequest("POST", store.endpoint + "/", data=body, headers={"Content-Type": "application/x-www-form-urlencoded"})
+    SigV4Auth(Credentials(*keys), service, "us-east-1").add_auth(request)
+    try:
+        with urllib.request.urlopen(urllib.request.Request(request.url, body, dict(request.headers))) as reply:
+            return reply.status, None
+    except urllib.error.HTTPError as error:
+        return error.code, re.search("<Code>(.*)</Code>", error.read().decode()).group(1)
+
+
+def test_a_statement_that_denies_an_arn_is_not_evaded_by_another_spelling(store):
+    """Only the name in an ARN is the same entity regardless of case, and it has to be spelled as its entity."""
+    iam, key, secret = user_with_key(store)
+    arn = iam.create_policy(PolicyName="Boss", PolicyDocument=policy("s3:GetObject"))["Policy"]["Arn"]
+    trust = {"Effect": "Allow", "Principal": {"AWS": "arn:aws:iam::000000000000:root"}, "Action": "sts:AssumeRole"}
+    role = iam.create_role(RoleName="Boss", AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [trust]}))["Role"]["Arn"]
+    iam.put_user_policy(UserName="jo", PolicyName="all", PolicyDocument=policy("iam:*", "sts:*"))
+    iam.put_user_policy(UserName="jo", PolicyName="no", PolicyDocument=policy("*", resource=[arn, role], effect="Deny"))
+    version = {"Action": "CreatePolicyVersion", "PolicyDocument": policy("*"), "SetAsDefault": "true"}
+
+    assert ask(store, (key, secret), PolicyArn=arn, **version) == (403, "AccessDenied")
+    for other_arn in (arn.replace("policy/", "Policy/"), arn.replace("Boss", "boss")):
+        assert ask(store, (key, secret), PolicyArn=other_arn, **version) == (404, "NoSuchEntity")
+    for other_role in (role, role.replace("role/", "ROLE/"), role.replace("Boss", "boss")):
+        assumed = ask(store, (key, secret), "sts", Action="AssumeRole", RoleArn=other_role, RoleSessionName="work")
+        assert assumed == (403, "AccessDenied"), other_role
+    assert [found["VersionId"] for found in iam.list_policy_versions(PolicyArn=arn)["Versions"]] == ["v1"]
+
+
+def test_parameters_that_an_action_ignores_do_not_decide_on_it(store):
+    iam, key, secret = user_with_key(store)
+    keys, mine = (key, secret), "arn:aws:iam::000000000000:policy/mine"
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=policy(
+        "iam:CreatePolicy", "iam:ListPolicies", "iam:ListUsers", resource=[mine, "arn:aws:iam::000000000000:user/jo"]))  # fmt: skip
+    attach = {"Effect": "Allow", "Action": "iam:*", "Resource": "*", "Condition": {"ArnEquals": {"iam:PolicyARN": READ}}}
+    iam.put_user_policy(UserName="jo", PolicyName="attach", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [attach]}))
+    refused_ = 403, "AccessDenied"
+
+    assert ask(store, keys, Action="CreatePolicy", PolicyName="other", PolicyArn=mine, PolicyDocument=policy("*")) == refused_
+    assert ask(store, keys, Action="CreatePolicy", PolicyName="mine", PolicyDocument=policy("*")) == (200, None)
+    assert ask(store, keys, Action="ListPolicies", PolicyArn=mine) == refused_
+    assert ask(store, keys, Action="ListUsers", UserName="jo") == refused_
+    assert ask(store, keys, Action="GetAccountSummary", UserName="jo") == refused_
+    for action, more in [("PutUserPolicy", {"PolicyName": "root", "PolicyDocument": policy("*")}), ("CreateAccessKey", {})]:
+        assert ask(store, keys, Action=action, UserName="jo", PolicyArn=READ, **more) == refused_, action
+    assert ask(store, keys, Action="AttachUserPolicy", UserName="jo", PolicyArn=mine) == refused_
+    assert ask(store, keys, Action="AttachUserPolicy", UserName="jo", PolicyArn=READ) == (200, None)
+
+
+def test_documents_with_many_spaces_are_read_as_they_were_written(store):
+    """Spaces do not count to their size, and each takes three characters in a reply."""
+    iam, document = client(store, "iam"), policy("s3:GetObject") + " " * 40_000
+    iam.create_user(UserName="jo")
+
+    iam.put_user_policy(UserName="jo", PolicyName="p", PolicyDocument=document)
+    arn = iam.create_policy(PolicyName="p", PolicyDocument=document)["Policy"]["Arn"]
+    statement = {"Effect": "Allow", "Principal": {"AWS": "000000000000"}, "Action": "sts:AssumeRole"}
+    trust = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    iam.create_role(RoleName="r", AssumeRolePolicyDocument=trust + " " * 40_000)
+
+    assert iam.get_user_policy(UserName="jo", PolicyName="p")["PolicyDocument"] == json.loads(document)
+    assert iam.get_policy_version(PolicyArn=arn, VersionId="v1")["PolicyVersion"]["Document"] == json.loads(document)
+    assert iam.get_role(RoleName="r")["Role"]["AssumeRolePolicyDocument"] == json.loads(trust)
+
+
+def test_a_user_has_no_more_than_ten_groups(store):
+    """Each of its requests asks all of their policies."""
+    iam = client(store, "iam")
+    iam.create_user(UserName="jo")
+    for i in range(11):
+        iam.create_group(GroupName=f"g{i}")
+    for i in range(10):
+        iam.add_user_to_group(GroupName=f"g{i}", UserName="jo")
+
+    assert refused(iam.add_user_to_group, GroupName="g10", UserName="jo") == "LimitExceeded"
+    iam.remove_user_from_group(GroupName="g0", UserName="jo")
+    iam.add_user_to_group(GroupName="g10", UserName="jo")
+    assert refused(iam.get_policy, PolicyArn="arn:aws:iam::000000000000:policy/" + "a" * 2000) == "NoSuchEntity"
+    assert ask(store, (store.access_key, store.secret_key), Action="GetPolicy", PolicyArn="a" * 2049) == (400, "ValidationError")

@@ -22,7 +22,7 @@ class Hook:
 
     def __init__(self, delay=0):
         self.events, self.tokens, self.status, self.lock = [], [], 200, threading.Lock()
-        self.refused, self.refusals = None, 0
+        self.refused, self.refusal, self.refusals = None, 400, 0
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -32,12 +32,14 @@ class Hook:
                 text = self.rfile.read(int(self.headers["content-length"])).decode()
                 time.sleep(delay)
                 with outer.lock:
-                    status = 400 if outer.refused and outer.refused in text else outer.status
-                    outer.refusals += status == 400
+                    status = outer.refusal if outer.refused and outer.refused in text else outer.status
+                    outer.refusals += status == outer.refusal
                     if status == 200:
                         outer.events.append(json.loads(text))
                         outer.tokens.append(self.headers.get("authorization"))
                 self.send_response(status)
+                if 300 <= status < 400:
+                    self.send_header("location", "/elsewhere")
                 self.send_header("content-length", "0")
                 self.end_headers()
 
@@ -237,17 +239,18 @@ def restart(store, *options):
     store.start()
 
 
-def test_an_event_that_is_refused_again_and_again_is_dropped(notified, hook):
-    """The events behind it would wait for ever."""
+@pytest.mark.parametrize("status", [400, 307])
+def test_an_event_that_is_refused_again_and_again_is_dropped(notified, hook, status):
+    """The events behind it would wait for ever. No redirection is followed."""
     restart(notified, "--webhook-retry", "1ms")
-    hook.refused = '"key":"bad"'
+    hook.refused, hook.refusal = '"key":"bad"', status
     set_rules(notified, {"Events": ["s3:ObjectCreated:*"]})
     for key in ("a", "bad", "b"):
         notified.client.put_object(Bucket="bkt", Key=key, Body=b"x")
 
     wait_for(lambda: [key for _, key in hook.names()] == ["a", "b"], 30)
     assert hook.refusals == 10
-    notified.process.wait_for_output(r"webhook 'ci': dropped an event that it refused 10 times, with status 400", 30)
+    notified.process.wait_for_output(r"webhook 'ci': dropped an event that it refused 10 times, with status %d" % status, 30)
     wait_for(lambda: metrics(notified)['events{webhook="ci"}'] == 0, 30)
     assert metrics(notified)['dropped_total{webhook="ci",reason="refused"}'] == 1
     assert metrics(notified)['dropped_total{webhook="other",reason="refused"}'] == 0

@@ -7,6 +7,7 @@ from botocore import UNSIGNED
 from botocore.exceptions import ClientError
 
 from harness.program import TOP
+from harness.s3_wire import Wire
 
 DENIED = (403, "AccessDenied")
 
@@ -87,6 +88,16 @@ def test_anyone_may_do_what_the_policy_allows_and_nothing_else(s3, anyone):
 
 
 # Only who may list a key learns that it is missing.
+def test_only_a_signed_request_replaces_headers_of_the_reply(s3, store):
+    """A link to a public text would make a page of it."""
+    s3.put_object(Bucket="bkt", Key="k", Body=b"<script>", ACL="public-read")
+    wire = Wire(store)
+
+    for query, status in [("", 200), ("?response-content-type=text/html", 400), ("?response-content-disposition=inline", 400)]:
+        assert wire.raw("GET", "/bkt/k" + query, {"host": "x"}).status == status, query
+    assert s3.get_object(Bucket="bkt", Key="k", ResponseContentType="text/html")["ContentType"] == "text/html"
+
+
 def test_a_missing_object_is_hidden_from_those_who_may_not_list_it(s3, anyone):
     put_policy(s3, statement("s3:GetObject", "bkt/data/*"))
     assert refused(anyone.get_object, Bucket="bkt", Key="data/none") == DENIED
@@ -153,6 +164,17 @@ def test_a_condition_decides(s3, anyone, condition, held):
         assert anyone.get_object(Bucket="bkt", Key="k")["Body"].read() == b"text"
     else:
         assert refused(anyone.get_object, Bucket="bkt", Key="k") == DENIED
+
+
+def test_a_pattern_is_compared_with_no_long_value(s3, store):
+    """A policy of 20 KB and a head of 64 KB would keep an event loop busy for seconds."""
+    put_policy(s3, statement("s3:GetObject", condition={"StringLike": {"aws:UserAgent": "*" + "a" * 15_000 + "b*"}}))
+    wire = Wire(store)
+
+    reply = wire.raw("GET", "/bkt/k", {"host": "x", "user-agent": "a" * 40_000})
+
+    assert (reply.status, reply.code) == (503, "SlowDown")
+    assert wire.raw("GET", "/bkt/k", {"host": "x", "user-agent": "a" * 2000}).status == 403
 
 
 def test_conditions_on_what_is_written(s3):

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 from harness.program import Penstock, Store
+from harness.waiting import wait_for
 
 LARGE = 70_000  # a file of its own
 
@@ -166,6 +167,34 @@ def test_wrong_references_are_mended(filled, upkeep, statement):
 
     upkeep("check").ok()
     upkeep("scrub").ok()
+
+
+def test_a_start_after_a_crash_leaves_the_files_of_lost_rows_to_a_repair(filled, upkeep):
+    """It removes files that were arriving."""
+    stray = filled.root / "data/00/00000000000000ff"
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_bytes(b"arriving")
+    database(filled, "DELETE FROM blobs", "UPDATE meta SET value=0 WHERE name='clean'")
+
+    filled.start()
+
+    filled.process.wait_for_output("6 data files of objects have no row", 30)
+    wait_for(lambda: not stray.exists(), 30)
+    filled.stop()
+    upkeep("repair").ok()
+    upkeep("check").ok()
+    upkeep("scrub").ok()
+
+
+def test_a_start_after_a_crash_removes_nothing_while_a_layout_is_invalid(filled, upkeep):
+    path = file_of(filled, "large")
+    database(filled, "DELETE FROM blobs", "UPDATE objects SET layout=x'07' WHERE key=CAST('large' AS BLOB)",
+             "UPDATE meta SET value=0 WHERE name='clean'")  # fmt: skip
+
+    filled.start()
+
+    filled.process.wait_for_output("files left by a crash stay", 30)
+    assert path.exists()
 
 
 def test_files_that_nothing_names_are_moved_aside(filled, upkeep):

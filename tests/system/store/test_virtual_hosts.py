@@ -94,3 +94,10 @@ def test_forms_and_preflights(hosted):
     asked = {"Origin": "http://page", "Access-Control-Request-Method": "GET"}
     reply = requests.options(form["url"].rstrip("/") + "/k", headers=asked, timeout=20)
     assert reply.status_code == 200 and reply.headers["Access-Control-Allow-Origin"] == "http://page"
+
+
+@pytest.mark.parametrize("domain", ["", "s3.test,", "s3.test:9000", ".test", "s3..test", "-s3.test", "s3_test", "10.0.0.1", "http://s3.test", "a" * 64])
+def test_domains_that_no_host_can_have_are_refused(penstock, tmp_path, domain):
+    found = penstock.run("serve", "--root", tmp_path / "store", "--listen", "127.0.0.1:0", "--domain", domain).exits(64)
+
+    assert "cannot serve the domain '" in found.err

@@ -101,6 +101,19 @@ def unsigned(chunks, trailer):
     return body + b"0\r\n" + (b"%s:%s\r\n" % tuple(part.encode() for part in trailer) if trailer else b"") + b"\r\n"
 
 
+@pytest.mark.parametrize("mode", [STREAM, STREAM + "-TRAILER"])
+def test_signed_chunks_need_a_signature_to_begin_with(store, wire, mode):
+    """Also where a sender is known only at the end of the body, and of anonymous senders."""
+    store.client.create_bucket(Bucket="open", ACL="public-read-write")
+    headers = {"host": f"{wire.host}:{wire.port}", "x-amz-content-sha256": mode, "x-amz-decoded-content-length": "1"}
+    form = {"content-type": "application/x-www-form-urlencoded"}
+
+    for method, target, more in [("PUT", "/open/k", {}), ("POST", "/open?delete", {}), ("POST", "/", form)]:
+        reply = wire.raw(method, target, headers | more, b"x")
+        assert (reply.status, reply.code) == (400, "InvalidRequest"), target
+    assert store.client.list_objects_v2(Bucket="open")["KeyCount"] == 0
+
+
 @pytest.mark.parametrize("sizes", [[], [1], [8192, 8192, 5], [65536] * 5 + [1], [300_000]])
 def test_signed_chunks_are_put_together(wire, sizes):
     chunks = [bytes([65 + i]) * size for i, size in enumerate(sizes)]
