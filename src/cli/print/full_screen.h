@@ -2,10 +2,10 @@
  * A page that fills the terminal and is drawn again and again, with single keys.
  *
  *	if (full_screen_begin() < 0)
- *		return cli_misuse(cli, "stdout and stdin must be a terminal");
+ *		return 64;
  *	do {
  *		full_screen_draw();	// everything printed from here on is on an empty page
- *		grid_print(&grid);
+ *		puts("3 runs");
  *		key = full_screen_key(1000);
  *	} while (key != 'q' && key != FULL_SCREEN_END);
  *	full_screen_end();
