@@ -82,6 +82,17 @@ int serve_parse_listen(const char *text, char **address, uint16_t *port, struct 
 	return 0;
 }
 
+int serve_parse_metrics(
+	const char *text, char **address, uint16_t *port, struct penstock_error *err)
+{
+	_cleanup_free_ char *whole = NULL;
+
+	if (strchr(text, ':') && *text != ':')
+		return serve_parse_listen(text, address, port, err);
+	whole = str_printf("127.0.0.1:%s", text + (*text == ':'));
+	return whole ? serve_parse_listen(whole, address, port, err) : error_memory(err);
+}
+
 /* Returns true for labels of a host between dots, the last of which is no number. */
 static bool is_domain(const char *name, size_t len)
 {

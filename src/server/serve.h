@@ -44,5 +44,8 @@ int serve_check_domains(const char *domains, struct penstock_error *err);
 /* Splits "127.0.0.1:9000", "[::1]:9000" or ":9000"; `address` gets a copy. */
 int serve_parse_listen(
 	const char *text, char **address, uint16_t *port, struct penstock_error *err);
+/* The same for metrics, whose address is the loopback unless one is given: "9100", ":9100". */
+int serve_parse_metrics(
+	const char *text, char **address, uint16_t *port, struct penstock_error *err);
 
 #endif

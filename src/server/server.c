@@ -26,6 +26,7 @@
 #include "server/bucket/expiry.h"
 #include "server/bucket/notifier.h"
 #include "server/handle.h"
+#include "server/monitor/listen.h"
 #include "server/monitor/log_file.h"
 #include "server/monitor/metrics.h"
 #include "server/monitor/monitor.h"
@@ -71,70 +72,6 @@ static void mhd_log(void *cls, const char *fmt, va_list ap)
 	log_debug("store server: %s", line);
 	memcpy(last_log, line, sizeof(last_log));
 }
-
-static int listen_failed(const char *address, uint16_t port, int e, struct penstock_error *err)
-{
-	if (e == EADDRINUSE)
-		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot listen on '%s' port %u: another process uses it; use another port; "
-			"port 0 selects a free one",
-			address, port);
-	if (e == EADDRNOTAVAIL)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot listen on '%s': it is not an address of this machine; use 0.0.0.0 "
-			"for all addresses",
-			address);
-	return error_errno(err, e, "cannot listen on '%s' port %u", address, port);
-}
-
-static int open_socket(const char *address, uint16_t port, struct penstock_error *err)
-{
-	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
-	bool is_v4 = inet_pton(AF_INET, address, &v4.sin_addr) == 1;
-	_cleanup_close_ int fd = -1;
-	int one = 1;
-
-	if (!is_v4 && inet_pton(AF_INET6, address, &v6.sin6_addr) != 1)
-		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot listen on '%s': it is not an IP address; use 127.0.0.1:9000 or "
-			"[::1]:9000",
-			address);
-	fd = socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return error_errno(err, errno, "cannot make a socket");
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(fd, is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6,
-		    is_v4 ? sizeof(v4) : sizeof(v6)) < 0 ||
-		listen(fd, 1024) < 0)
-		return listen_failed(address, port, errno, err);
-	return take_fd(fd);
-}
-
-/* Returns "SCHEME://ADDRESS:PORT" of a listening socket. */
-static int url_of(int fd, const char *scheme, char **url, struct penstock_error *err)
-{
-	struct sockaddr_in6 bound = {0}; /* the port of an IPv4 address is at the same offset */
-	const struct sockaddr_in *v4 = (const struct sockaddr_in *)&bound;
-	socklen_t len = sizeof(bound);
-	char text[INET6_ADDRSTRLEN];
-	unsigned port;
-
-	if (getsockname(fd, (struct sockaddr *)&bound, &len) < 0)
-		return error_errno(err, errno, "cannot get the port");
-	port = ntohs(bound.sin6_port);
-	if (bound.sin6_family == AF_INET && inet_ntop(AF_INET, &v4->sin_addr, text, sizeof(text)))
-		*url = str_printf("%s://%s:%u", scheme, text, port);
-	else if (bound.sin6_family == AF_INET6 &&
-		 inet_ntop(AF_INET6, &bound.sin6_addr, text, sizeof(text)))
-		*url = str_printf("%s://[%s]:%u", scheme, text, port);
-	else
-		return error_set(err, PENSTOCK_E_INVALID, "the inherited socket is not one of TCP");
-	return *url ? 0 : error_memory(err);
-}
-
-_Static_assert(offsetof(struct sockaddr_in6, sin6_port) == offsetof(struct sockaddr_in, sin_port),
-	"the port is at the same offset");
 
 /* A daemon at the TCP port. With a new certificate another one takes its place, and it serves its
  * connections until they end. */
@@ -459,43 +396,21 @@ static bool is_ready(void *cookie)
 	return !atomic_load(&server->draining);
 }
 
-static enum MHD_Result handle_monitor(void *cls, struct MHD_Connection *connection, const char *url,
-	const char *method, const char *version, const char *data, size_t *len, void **con_cls)
-{
-	(void)version;
-	(void)data;
-	(void)len;
-	(void)con_cls;
-	return monitor_reply(connection, url, method,
-		&(struct monitor_source){.write = write_metrics, .ready = is_ready, .cookie = cls});
-}
-
 static int start_metrics(
 	struct server *server, const struct server_options *o, struct penstock_error *err)
 {
-	_cleanup_close_ int fd = open_socket(o->metrics_address, o->metrics_port, err);
-	_cleanup_free_ char *url = NULL;
-	int rc = fd < 0 ? fd : url_of(fd, "http", &url, err);
+	const struct monitor_source source = {
+		.write = write_metrics, .ready = is_ready, .cookie = server};
+	int rc = metrics_new(&server->metrics, route_count(), err);
 
-	if (rc == 0)
-		rc = metrics_new(&server->metrics, route_count(), err);
-	if (rc < 0)
-		return rc;
-	server->metrics_url = str_printf("%s/metrics", url);
-	if (!server->metrics_url)
-		return error_memory(err);
-	server->monitor = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL,
-		handle_monitor, server, MHD_OPTION_LISTEN_SOCKET, take_fd(fd),
-		MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIMIT_MONITOR_CONNECTIONS,
-		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_MONITOR_SECONDS, MHD_OPTION_END);
-	return server->monitor
-		       ? 0
-		       : error_set(err, PENSTOCK_E_IO, "cannot start the server of the metrics");
+	return rc < 0 ? rc
+		      : monitor_start(&server->monitor, o->metrics_address, o->metrics_port,
+				&source, err);
 }
 
 const char *server_metrics_url(const struct server *server)
 {
-	return server->metrics_url;
+	return monitor_url(server->monitor);
 }
 
 int server_reopen_log(struct server *server, struct penstock_error *err)
@@ -507,8 +422,7 @@ int server_reopen_log(struct server *server, struct penstock_error *err)
 
 static void server_free(struct server *server)
 {
-	if (server->monitor)
-		MHD_stop_daemon(server->monitor); /* it reads all that follows */
+	monitor_stop(server->monitor); /* it reads all that follows */
 	hasher_stop(server->hasher); /* it passes work to the workers */
 	workers_stop(server->workers);
 	connections_stop(server->connections);
@@ -519,7 +433,6 @@ static void server_free(struct server *server)
 	pthread_key_delete(server->signer);
 	log_file_close(server->log_file);
 	metrics_free(server->metrics);
-	free(server->metrics_url);
 	free(server->url);
 	free(server);
 }
@@ -561,9 +474,9 @@ int server_start(
 		rc = error_memory(err);
 	if (rc >= 0)
 		rc = fd = options->listen_fd ? options->listen_fd
-					     : open_socket(options->address, options->port, err);
+					     : listen_on(options->address, options->port, err);
 	if (rc >= 0)
-		rc = url_of(fd, server->tls_cert ? "https" : "http", &server->url, err);
+		rc = listen_url(fd, server->tls_cert ? "https" : "http", &server->url, err);
 	if (rc >= 0 && options->log_file)
 		rc = log_file_open(&server->log_file, options->log_file, err);
 	if (rc >= 0 && options->metrics_address)

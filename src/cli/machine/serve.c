@@ -23,18 +23,6 @@ static int home_store(char **out, struct penstock_error *err)
 	return r;
 }
 
-/* The same for metrics, whose address is the loopback unless one is given: "9100", ":9100". */
-static int parse_metrics(
-	const char *text, char **address, uint16_t *port, struct penstock_error *err)
-{
-	_cleanup_free_ char *whole = NULL;
-
-	if (strchr(text, ':') && *text != ':')
-		return serve_parse_listen(text, address, port, err);
-	whole = str_printf("127.0.0.1:%s", text + (*text == ':'));
-	return whole ? serve_parse_listen(whole, address, port, err) : error_memory(err);
-}
-
 static int run_serve(const struct cli *cli)
 {
 	const char *durability = cli_value(cli, "durability");
@@ -71,7 +59,7 @@ static int run_serve(const struct cli *cli)
 	options.address = address;
 	options.log_file = cli_value(cli, "access-log");
 	if (cli_has(cli, "metrics")) {
-		if (parse_metrics(
+		if (serve_parse_metrics(
 			    cli_value(cli, "metrics"), &metrics, &options.metrics_port, &err) < 0)
 			return cli_misuse(cli, "%s", err.message);
 		options.metrics_address = metrics;

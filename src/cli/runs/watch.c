@@ -19,11 +19,13 @@
 #include "cli/cluster/cluster.h"
 #include "cli/commands.h"
 #include "cli/print/util.h"
+#include "cli/runs/watch_metrics.h"
 #include "records/records.h"
 #include "run/notices/interrupts.h"
 #include "run/retry.h"
 #include "run/run.h"
 #include "records/layout.h"
+#include "server/serve.h"
 
 enum {
 	SCAN_MS = 5000, /* between two scans of the records */
@@ -55,6 +57,7 @@ struct watch {
 	int64_t after_ms; /* from a preemption seen by this process to the next attempt */
 	bool first; /* first scan of the records */
 	bool once;
+	struct watch_metrics *metrics; /* NULL if there are none */
 	json_t *started; /* for --once with --json */
 	size_t n_started, n_failed;
 };
@@ -70,6 +73,7 @@ static void watch_release(struct watch *watch)
 		free(w->name);
 		free(w);
 	}
+	watch_metrics_stop(watch->metrics);
 	json_decref(watch->started);
 	records_free(watch->records);
 	free(watch->home);
@@ -145,6 +149,7 @@ static void start(struct watch *watch, struct watched *w)
 		return;
 	}
 	w->runs = true;
+	watch_metrics_restarted(watch->metrics);
 	if (!watch->once)
 		report(watch, w, "started", -1);
 }
@@ -296,10 +301,17 @@ static int run_watch(const struct cli *cli)
 		.cli = cli, .first = true, .once = cli_has(cli, "once")};
 	struct interrupts interrupts = {.event_fd = -1, .signal_fd = -1, .quit_fd = -1};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	const char *metrics = cli_value(cli, "metrics");
+	_cleanup_free_ char *address = NULL;
+	uint16_t port = 0;
 	struct stat st;
 	int64_t scan_ms;
 	int r;
 
+	if (watch.once && metrics)
+		return cli_misuse(cli, "--metrics needs a watch that goes on, without --once");
+	if (metrics && serve_parse_metrics(metrics, &address, &port, &err) < 0)
+		return cli_misuse(cli, "%s", err.message);
 	if (!cli_duration_ms(cli, "every", SCAN_MS, &scan_ms) ||
 		!cli_duration_ms(cli, "after", 2 * 60000, &watch.after_ms))
 		return CLI_EXIT_USAGE;
@@ -323,7 +335,10 @@ static int run_watch(const struct cli *cli)
 		else if (r == 0 && !cli_quiet(cli) && !watch.n_started && !watch.n_failed)
 			log_info("no run is due");
 	} else if (r == 0) {
-		r = interrupts_start(&interrupts, &err);
+		if (metrics)
+			r = watch_metrics_start(&watch.metrics, address, port, watch.home, &err);
+		if (r == 0)
+			r = interrupts_start(&interrupts, &err);
 		if (r == 0)
 			watch_on(&watch, &interrupts, scan_ms);
 		interrupts_stop(&interrupts);
@@ -353,10 +368,14 @@ const struct command command_watch = {
 		{0, "after", "TIME",
 			"Time from a preemption to the restart of the run, if the machine is still "
 			"there; default 2m"},
+		{0, "metrics", "[ADDRESS:]PORT",
+			"Serve the metrics of all runs to Prometheus, at /metrics of this port; without an "
+			"address, of 127.0.0.1"},
 		{0, "json", NULL, "Print an object for each event; with --once a list"}),
 	.examples = EXAMPLES({"penstock watch --once", "After a reboot: resume interrupted runs"},
 		{"systemctl --user enable --now penstock-watch",
 			"The same at every start of the machine, by the installed unit"},
+		{"penstock watch --metrics 9101", "Let Prometheus scrape the runs"},
 		{"penstock watch --json", "Report each start and end, one line each"}),
 	.exits = EXITS(
 		{"69", "With --once: a run that is due could not be started; the others were"}),

@@ -1,10 +1,21 @@
 #include "server/monitor/monitor.h"
 
+#include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
 #include "base/limits.h"
+#include "base/str.h"
+#include "server/monitor/listen.h"
+
+struct monitor {
+	struct monitor_source source;
+	struct MHD_Daemon *daemon;
+	char *url;
+};
 
 static enum MHD_Result reply(
 	struct MHD_Connection *connection, unsigned status, const char *type, struct buf *text)
@@ -26,14 +37,19 @@ static enum MHD_Result reply(
 	return sent;
 }
 
-enum MHD_Result monitor_reply(struct MHD_Connection *connection, const char *path,
-	const char *method, const struct monitor_source *source)
+static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, const char *path,
+	const char *method, const char *version, const char *data, size_t *data_len, void **con_cls)
 {
+	const struct monitor_source *source = &((struct monitor *)cls)->source;
 	struct buf text = BUF_INIT(LIMIT_XML_BODY);
 	unsigned status = MHD_HTTP_OK;
 	const char *type = "text/plain";
 	enum MHD_Result sent;
 
+	(void)version;
+	(void)data;
+	(void)data_len;
+	(void)con_cls;
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
 		status = MHD_HTTP_METHOD_NOT_ALLOWED;
 		buf_add_str(&text, "use GET\n");
@@ -54,4 +70,49 @@ enum MHD_Result monitor_reply(struct MHD_Connection *connection, const char *pat
 	sent = reply(connection, status, type, &text);
 	buf_release(&text);
 	return sent;
+}
+
+int monitor_start(struct monitor **out, const char *address, uint16_t port,
+	const struct monitor_source *source, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = listen_on(address, port, err);
+	_cleanup_free_ char *url = NULL;
+	struct monitor *monitor;
+	int r = fd < 0 ? fd : listen_url(fd, "http", &url, err);
+
+	if (r < 0)
+		return r;
+	monitor = calloc(1, sizeof(*monitor));
+	if (monitor)
+		monitor->url = str_printf("%s/metrics", url);
+	if (!monitor || !monitor->url) {
+		free(monitor);
+		return error_memory(err);
+	}
+	monitor->source = *source;
+	monitor->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, handle,
+		monitor, MHD_OPTION_LISTEN_SOCKET, take_fd(fd), MHD_OPTION_CONNECTION_LIMIT,
+		(unsigned)LIMIT_MONITOR_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+		(unsigned)LIMIT_MONITOR_SECONDS, MHD_OPTION_END);
+	if (!monitor->daemon) {
+		monitor_stop(monitor);
+		return error_set(err, PENSTOCK_E_IO, "cannot start the server of the metrics");
+	}
+	*out = monitor;
+	return 0;
+}
+
+const char *monitor_url(const struct monitor *monitor)
+{
+	return monitor ? monitor->url : NULL;
+}
+
+void monitor_stop(struct monitor *monitor)
+{
+	if (!monitor)
+		return;
+	if (monitor->daemon)
+		MHD_stop_daemon(monitor->daemon);
+	free(monitor->url);
+	free(monitor);
 }

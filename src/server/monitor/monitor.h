@@ -1,25 +1,34 @@
 /*
- * Replies for those who watch the store, on an address of its own: GET /metrics, /health/live and
- * /health/ready.
+ * A server for those who watch this process, on an address of its own: GET /metrics (for
+ * Prometheus), /health/live and /health/ready.
  *
- *	monitor_reply(connection, "/metrics", "GET",
- *		&(struct monitor_source){.write = write, .ready = ready, .cookie = server});
+ *	monitor_start(&monitor, "127.0.0.1", 0,
+ *		&(struct monitor_source){.write = write, .ready = ready, .cookie = server}, err);
+ *	...	monitor_url(monitor) is "http://127.0.0.1:40124/metrics"
+ *	monitor_stop(monitor);
  */
 #ifndef SERVER_MONITOR_MONITOR_H
 #define SERVER_MONITOR_MONITOR_H
 
-#include <microhttpd.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct buf;
+struct monitor;
+struct penstock_error;
 
+/* Called by a thread of the monitor. */
 struct monitor_source {
 	void (*write)(void *cookie, struct buf *out); /* the metrics */
 	bool (*ready)(void *cookie); /* requests are answered */
 	void *cookie;
 };
 
-enum MHD_Result monitor_reply(struct MHD_Connection *connection, const char *path,
-	const char *method, const struct monitor_source *source);
+int monitor_start(struct monitor **out, const char *address, uint16_t port,
+	const struct monitor_source *source, struct penstock_error *err);
+/* Valid until the monitor is stopped; NULL for NULL. */
+const char *monitor_url(const struct monitor *monitor);
+/* NULL is allowed. */
+void monitor_stop(struct monitor *monitor);
 
 #endif

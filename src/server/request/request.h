@@ -31,6 +31,7 @@ struct lifecycle;
 struct notifier;
 struct log_file;
 struct metrics;
+struct monitor;
 struct port;
 struct tls;
 struct worker_pool;
@@ -53,8 +54,7 @@ struct server {
 	struct access_log *access_log; /* borrowed; may be NULL */
 	struct log_file *log_file; /* of all requests; this and the next two may be NULL */
 	struct metrics *metrics;
-	struct MHD_Daemon *monitor;
-	char *metrics_url;
+	struct monitor *monitor; /* NULL if there is none */
 	int64_t started_ns;
 	struct lifecycle *lifecycle; /* borrowed; may be NULL, like the next */
 	struct notifier *notify;

@@ -1,5 +1,6 @@
-"""penstock top and ps --watch: on a terminal with its keys, and without one."""
+"""penstock top, ps --watch and the metrics of watch: on a terminal with its keys, and without one."""
 import re
+import urllib.request
 
 import pytest
 from harness.terminal import Terminal
@@ -61,3 +62,22 @@ def test_a_signal_restores_the_terminal(penstock, busy, verb):
 def test_ps_watch_needs_a_terminal_and_no_json(penstock):
     penstock.run("ps", "--watch").exits(64)
     penstock.run("ps", "--watch", "--json").exits(64)
+
+
+def test_watch_serves_metrics_of_the_runs(penstock, busy, tmp_path):
+    penstock.run("run", write_workflow(tmp_path, "exit 3", name="fails", file="f.json")).exits(3)
+    watch = penstock.popen("watch", "--metrics", "0")
+    url = watch.wait_for_output(r"metrics at (http://127\.0\.0\.1:\d+/metrics)")[1]
+    with urllib.request.urlopen(url, timeout=30) as reply:
+        text = reply.read().decode()
+        assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert values['penstock_runs{state="running"}'] == "1" and values['penstock_runs{state="failed"}'] == "1"
+    labels = f'{{id="{busy.id}",name="busy"}}'
+    assert values[f"penstock_run_attempt{labels}"] == "1" and float(values[f"penstock_run_memory_bytes{labels}"]) > 100_000
+    assert 0 < float(values[f"penstock_run_age_seconds{labels}"]) < 300 and values["penstock_watch_restarts_total"] == "0"
+    assert all(f"# TYPE {name.split('{')[0]} " in text for name in values)
+    watch.send(2)
+    watch.wait().ok()
+    penstock.run("watch", "--metrics", "x").exits(64)
+    penstock.run("watch", "--once", "--metrics", "0").exits(64)

@@ -1,0 +1,23 @@
+/*
+ * The runs of this home, as Prometheus reads them.
+ *
+ *	watch_metrics_start(&metrics, "127.0.0.1", 9101, home, err);
+ *	watch_metrics_restarted(metrics);	// a run was resumed
+ *	watch_metrics_stop(metrics);
+ */
+#ifndef CLI_RUNS_WATCH_METRICS_H
+#define CLI_RUNS_WATCH_METRICS_H
+
+#include <stdint.h>
+
+struct penstock_error;
+struct watch_metrics;
+
+/* Port 0 selects a free one; the log has it. */
+int watch_metrics_start(struct watch_metrics **out, const char *address, uint16_t port,
+	const char *home, struct penstock_error *err);
+/* Any thread. NULL is allowed, as below. */
+void watch_metrics_restarted(struct watch_metrics *metrics);
+void watch_metrics_stop(struct watch_metrics *metrics);
+
+#endif
