@@ -16,14 +16,8 @@ static bool is_expected(const struct store_annotation *a, const struct buf *head
 	return a->expected ? found && strcmp(found, a->expected) == 0 : !found;
 }
 
-struct annotate_txn {
-	struct txn txn;
-	const struct store_annotation *annotation;
-};
-
-static int apply_annotation(struct store *store, struct txn *txn)
+int annotation_apply(struct store *store, struct txn *txn, const struct store_annotation *a)
 {
-	const struct store_annotation *a = ((struct annotate_txn *)txn)->annotation;
 	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
 	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_STORE_LAYOUT);
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STORE_LAYOUT);
@@ -50,6 +44,16 @@ static int apply_annotation(struct store *store, struct txn *txn)
 			old.modified_ns, out.data, out.len);
 	return db_exec(
 		store->writer, SQL_OBJECT_SET_HEADERS, "ikb", bucket, a->key, out.data, out.len);
+}
+
+struct annotate_txn {
+	struct txn txn;
+	const struct store_annotation *annotation;
+};
+
+static int apply_annotation(struct store *store, struct txn *txn)
+{
+	return annotation_apply(store, txn, ((struct annotate_txn *)txn)->annotation);
 }
 
 enum store_status store_annotate(
