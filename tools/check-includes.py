@@ -29,7 +29,7 @@ STANDS_ON = {
     "sync": ["archive", "checkpoint", "copy"],
     "library": ["checkpoint", "copy", "dataset"],
     "store": ["s3"],
-    "server": ["store", "net"],
+    "server": ["store", "transfer"],
     "workflow": ["base"],
     "records": ["base"],
     "run": ["workflow", "records", "sync", "image"],
