@@ -16,6 +16,20 @@ static bool is_expected(const struct store_annotation *a, const struct buf *head
 	return a->expected ? found && strcmp(found, a->expected) == 0 : !found;
 }
 
+static int notify(struct store *store, const struct store_annotation *a,
+	const struct old_object *old, const struct buf *headers)
+{
+	char version[STORE_VERSION_SIZE];
+
+	version_name(version, old->modified_ns, old->is_null);
+	return event_notify_version(store, &(struct store_new_version){.bucket = a->bucket,
+						   .key = a->key,
+						   .version = a->version ? a->version : version,
+						   .note = a->name,
+						   .headers = headers->data,
+						   .headers_len = headers->len});
+}
+
 int annotation_apply(struct store *store, struct txn *txn, const struct store_annotation *a)
 {
 	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
@@ -39,11 +53,11 @@ int annotation_apply(struct store *store, struct txn *txn, const struct store_an
 	rc = buf_failed(&out) ? SQLITE_NOMEM : txn_touch(store, a->bucket, a->key);
 	if (rc)
 		return rc;
-	if (old.older)
-		return db_exec(store->writer, SQL_VERSION_SET_HEADERS, "ikib", bucket, a->key,
-			old.modified_ns, out.data, out.len);
-	return db_exec(
-		store->writer, SQL_OBJECT_SET_HEADERS, "ikb", bucket, a->key, out.data, out.len);
+	rc = old.older ? db_exec(store->writer, SQL_VERSION_SET_HEADERS, "ikib", bucket, a->key,
+				 old.modified_ns, out.data, out.len)
+		       : db_exec(store->writer, SQL_OBJECT_SET_HEADERS, "ikb", bucket, a->key,
+				 out.data, out.len);
+	return rc ? rc : notify(store, a, &old, &out);
 }
 
 struct annotate_txn {

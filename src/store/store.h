@@ -203,12 +203,15 @@ struct store_change {
 	int64_t modified_ns;
 	const struct store_origin *origin;
 };
-/* A new version, or a delete marker, in a bucket that is STORE_VERSIONED. */
+/* A new version, or a delete marker, in a bucket that is STORE_VERSIONED, or a header of the store
+ * that has changed in a version. */
 struct store_new_version {
 	const char *bucket, *key, *version;
 	uint64_t size;
 	bool marker;
-	/* As in struct store_object; `more` gets headers to add, and is NULL for a marker. */
+	const char *note; /* the name of the header that has changed; NULL for a new version */
+	/* As in struct store_object; `more` gets headers to add to a new version, and is NULL for a
+	 * marker. */
 	const char *headers;
 	size_t headers_len;
 	struct buf *more;

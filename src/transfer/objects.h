@@ -93,6 +93,8 @@ void object_client_free(struct object_client *client);
 /* Endpoint, region and credentials in use; valid as long as the client. */
 const struct s3_settings *object_client_settings(const struct object_client *client);
 struct http_engine *object_client_engine(const struct object_client *client);
+/* Returns true once a reply has shown that the store is penstock. */
+bool object_client_is_penstock(const struct object_client *client);
 /* "s3" or "gs": the scheme of its objects' URLs. */
 const char *object_client_scheme(const struct object_client *client);
 /*
@@ -301,6 +303,10 @@ struct object_exact {
  * MD5s instead if it has no checksums. A failure leaves nothing in the store. */
 int object_put_exact(
 	struct object_ref at, const struct object_exact *object, struct penstock_error *err);
+/* Sets a document of an object, such as its tags, or deletes it if `xml` is NULL. `sub` is its
+ * subresource, `version` NULL for the current one. */
+int object_put_document(struct object_ref at, const char *sub, const char *version,
+	const struct buf *xml, struct penstock_error *err);
 /* Deletes an object, with headers of that form. */
 int object_delete_exact(
 	struct object_ref at, const struct strlist *headers, struct penstock_error *err);

@@ -6,8 +6,11 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/str.h"
 #include "s3/date.h"
+#include "s3/message/lock.h"
+#include "s3/message/tags.h"
 #include "server/bucket/replicator.h"
 #include "server/bucket/targets.h"
 #include "server/request/tags.h"
@@ -16,6 +19,17 @@
 #include "transfer/objects.h"
 
 /* --- headers --------------------------------------------------------------------------------- */
+
+/* A retention that has ended protects nothing, and would be refused. */
+static bool is_active(const struct store_retention *retention)
+{
+	return retention->mode != STORE_NOT_LOCKED && retention->until_ns > clock_wall_ns();
+}
+
+static const char *mode_name(const struct store_retention *retention)
+{
+	return retention->mode == STORE_GOVERNANCE ? "GOVERNANCE" : "COMPLIANCE";
+}
 
 /* Adds what the destination needs to know of one of the store's own headers. */
 static int add_own(struct strlist *out, const char *name, const char *value)
@@ -32,12 +46,10 @@ static int add_own(struct strlist *out, const char *name, const char *value)
 	if (strcmp(name, STORE_RETENTION_HEADER) != 0)
 		return 0;
 	retention = store_retention_parse(value);
-	/* One that has ended protects nothing, and would be refused. */
-	if (retention.mode == STORE_NOT_LOCKED || retention.until_ns <= clock_wall_ns())
+	if (!is_active(&retention))
 		return 0;
 	date_format_iso(retention.until_ns, until);
-	if (strlist_addf(out, "x-amz-object-lock-mode=%s",
-		    retention.mode == STORE_GOVERNANCE ? "GOVERNANCE" : "COMPLIANCE") < 0)
+	if (strlist_addf(out, "x-amz-object-lock-mode=%s", mode_name(&retention)) < 0)
 		return -1;
 	return strlist_addf(out, "x-amz-object-lock-retain-until-date=%s", until);
 }
@@ -151,6 +163,76 @@ static int send_marker(
 	return object_delete_exact(object_at(to->client, to->bucket, version->key), &headers, err);
 }
 
+/* --- tags and locks that have changed -------------------------------------------------------- */
+
+static int write_tags(struct buf *out, const char *value, struct penstock_error *err)
+{
+	struct s3_tagging tags = {0};
+	int rc = s3_tagging_parse_query(value, &tags, err);
+
+	if (rc == 0)
+		s3_tagging_write(out, &tags);
+	s3_tagging_release(&tags);
+	return rc;
+}
+
+static void write_retention(struct buf *out, const struct store_retention *retention)
+{
+	char until[DATE_ISO_SIZE];
+
+	date_format_iso(retention->until_ns, until);
+	s3_retention_write(
+		out, &(struct s3_retention){.mode = mode_name(retention), .until = until});
+}
+
+/* Other stores have names of their own for versions: there only the current one can be meant. */
+static bool is_addressable(struct store *store, const struct target *to,
+	const struct replica_version *version, const char **name)
+{
+	_cleanup_(store_object_unrefp) struct store_object *current = NULL;
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	*name = version->version;
+	if (object_client_is_penstock(to->client))
+		return true;
+	*name = NULL;
+	return store_object_get(store, version->bucket, version->key, &current, &err) == STORE_OK &&
+	       strcmp(current->version, version->version) == 0;
+}
+
+static int send_note(struct store *store, const struct target *to,
+	const struct replica_version *version, const struct store_object *object,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	const char *value = store_object_header(object, version->note), *name, *sub = "tagging";
+	const struct store_retention retention = store_object_retention(object);
+	int rc = 0;
+
+	/* Its first reply shows if it is a penstock. */
+	if (!object_client_is_penstock(to->client))
+		rc = bucket_head(to->client, to->bucket, err);
+	if (rc < 0 || !is_addressable(store, to, version, &name))
+		return rc;
+	if (strcmp(version->note, TAGS_HEADER) == 0) {
+		rc = value ? write_tags(&xml, value, err) : 0;
+	} else if (value && strcmp(version->note, STORE_HOLD_HEADER) == 0) {
+		sub = "legal-hold";
+		s3_legal_hold_write(&xml, &(struct s3_legal_hold){.status = value});
+	} else if (is_active(&retention)) {
+		sub = "retention";
+		write_retention(&xml, &retention);
+	} else {
+		return 0; /* one that was ended stays there */
+	}
+	if (rc < 0 || buf_failed(&xml))
+		return rc < 0 ? rc : error_memory(err);
+	return object_put_document(object_at(to->client, to->bucket, version->key), sub, name,
+		value ? &xml : NULL, err);
+}
+
+/* --- the outcome ----------------------------------------------------------------------------- */
+
 enum replica_outcome replica_send(struct store *store, const struct target *target,
 	const struct replica_version *version, struct penstock_error *err)
 {
@@ -164,8 +246,12 @@ enum replica_outcome replica_send(struct store *store, const struct target *targ
 		return REPLICA_UNSENT;
 	if (status != STORE_OK || object->marker != version->marker)
 		return REPLICA_GONE;
-	rc = version->marker ? send_marker(target, version, err)
-			     : send_object(target, version, object, &unreadable, err);
+	if (version->note)
+		rc = send_note(store, target, version, object, err);
+	else if (version->marker)
+		rc = send_marker(target, version, err);
+	else
+		rc = send_object(target, version, object, &unreadable, err);
 	http = rc < 0 ? err->http_status : 0;
 	/* A penstock has it already: the reply to an earlier attempt was lost. */
 	if (rc == 0 || http == 412)

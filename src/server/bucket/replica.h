@@ -16,6 +16,8 @@ struct target;
 struct replica_version {
 	const char *bucket, *key, *version;
 	bool marker; /* a delete marker */
+	/* The header of the store whose new value is sent; NULL to send the version. */
+	const char *note;
 	const char *class; /* the storage class there; NULL for its own */
 };
 enum replica_outcome {

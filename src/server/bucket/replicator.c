@@ -110,8 +110,11 @@ static int add_event(struct store *store, struct link *link, const char *class,
 {
 	struct lane *lane = &link->lanes[lane_of(version)];
 	_cleanup_free_ char *text = str_printf("%llu %c %s %s %s %s",
-		(unsigned long long)version->size, version->marker ? 'm' : 'v', version->bucket,
-		version->version, class ? class : "-", version->key);
+		(unsigned long long)version->size,
+		version->note	  ? 'n'
+		: version->marker ? 'm'
+				  : 'v',
+		version->bucket, version->version, class ? class : "-", version->key);
 
 	lane->added = true;
 	return text ? store_event_add(store, lane->queue, version->size, text, strlen(text))
@@ -131,6 +134,30 @@ static int replicate(struct replicator *r, struct store *store,
 	return i < 0 ? 0 : add_event(store, &r->links[i], rule->class, version);
 }
 
+/* Adds an event for each destination of a version whose tags or lock have changed. */
+static int on_note(
+	struct replicator *r, struct store *store, const struct store_new_version *version)
+{
+	const char *p = NULL, *name, *value;
+	int rc = 0;
+
+	if (strcmp(version->note, TAGS_HEADER) != 0 &&
+		strcmp(version->note, STORE_RETENTION_HEADER) != 0 &&
+		strcmp(version->note, STORE_HOLD_HEADER) != 0)
+		return 0;
+	while (rc == 0 &&
+		store_header_next(version->headers, version->headers_len, &p, &name, &value)) {
+		int i = str_starts(name, REPLICATION_HEADER) &&
+					strcmp(value, REPLICATION_FAILED) != 0
+				? targets_find(&r->targets, name + strlen(REPLICATION_HEADER))
+				: -1;
+
+		if (i >= 0)
+			rc = add_event(store, &r->links[i], version->note, version);
+	}
+	return rc;
+}
+
 /* The key of a customer is not known when a version is sent. */
 static bool has_customer_key(const struct store_new_version *version)
 {
@@ -144,12 +171,16 @@ static bool has_customer_key(const struct store_new_version *version)
 static int on_version(void *cookie, struct store *store, const struct store_new_version *version)
 {
 	struct replicator *r = cookie;
-	const struct s3_replication *rules = configs_get(r->configs, version->bucket);
+	const struct s3_replication *rules = version->note
+						     ? NULL
+						     : configs_get(r->configs, version->bucket);
 	const struct s3_replication_version means = {.key = version->key,
 		.tags = store_header_find(version->headers, version->headers_len, TAGS_HEADER),
 		.marker = version->marker};
 	int rc = 0;
 
+	if (version->note)
+		return on_note(r, store, version);
 	if (!rules)
 		return 0;
 	for (size_t i = 0; rc == 0 && i < rules->n && !has_customer_key(version); i++) {
@@ -201,7 +232,8 @@ static bool read_item(struct store_event *event, struct item *out)
 	out->version = (struct replica_version){.bucket = bucket,
 		.key = at,
 		.version = version,
-		.class = strcmp(class, "-") == 0 ? NULL : class,
+		.class = *mark == 'v' && strcmp(class, "-") != 0 ? class : NULL,
+		.note = *mark == 'n' ? class : NULL,
 		.marker = *mark == 'm'};
 	return true;
 }
@@ -284,7 +316,8 @@ static bool settle(struct lane *lane, struct item *item, struct penstock_error *
 	switch (replica_send(r->store, lane->link->target, &item->version, err)) {
 	case REPLICA_SENT:
 		penstock_error_release(err); /* of an attempt that was repeated */
-		set_state(lane, item, REPLICATION_COMPLETED);
+		if (!item->version.note)
+			set_state(lane, item, REPLICATION_COMPLETED);
 		atomic_fetch_add(&lane->link->sent, 1);
 		return true;
 	case REPLICA_GONE:

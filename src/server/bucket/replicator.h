@@ -4,8 +4,9 @@
  * versions of a key are sent in their order, by the same thread; each destination has
  * LIMIT_REPLICATION_LANES threads, and waits for no other one.
  *
- * An event has the text "SIZE KIND BUCKET VERSION CLASS KEY": KIND is "v", or "m" for a delete
- * marker; CLASS is the storage class at the destination, or "-" for that of the version. It is
+ * An event has the text "SIZE KIND BUCKET VERSION CLASS KEY": KIND is "v", "m" for a
+ * delete marker, or "n" for tags or a lock that have changed; CLASS is the storage class at the
+ * destination, or "-" for that of the version, or the header of the store that has changed. It is
  * removed when the destination has the version, and in the same transaction the version gets its
  * new state.
  *

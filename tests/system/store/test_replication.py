@@ -377,6 +377,36 @@ def test_retention_and_hold_are_replicated(penstock, tmp_path):
     there.stop()
 
 
+# Of the version that changed, be it the current one or not.
+def test_tags_and_locks_that_change_later_are_sent_on(penstock, tmp_path):
+    there = Store(penstock, tmp_path / "there")
+    there.client.create_bucket(Bucket="copy", ObjectLockEnabledForBucket=True)
+    here = Store(penstock, tmp_path / "here", options=["--replication", write_targets(tmp_path / "r", target_of(there))])
+    here.client.create_bucket(Bucket="bkt", ObjectLockEnabledForBucket=True)
+    set_rules(here, rule())
+    first = here.client.put_object(Bucket="bkt", Key="k", Body=b"1", Tagging="a=b")["VersionId"]
+    here.client.put_object(Bucket="bkt", Key="k", Body=b"2", Tagging="a=b")
+    wait_until_equal(here, there)
+
+    here.client.put_object_tagging(Bucket="bkt", Key="k", VersionId=first, Tagging={"TagSet": [{"Key": "x", "Value": "y z"}]})
+    here.client.delete_object_tagging(Bucket="bkt", Key="k")
+    here.client.put_object_legal_hold(Bucket="bkt", Key="k", LegalHold={"Status": "ON"})
+    here.client.put_object_retention(Bucket="bkt", Key="k", VersionId=first, Retention={"Mode": "COMPLIANCE", "RetainUntilDate": "2100-01-01T00:00:00Z"})
+
+    def tags(**version):
+        return [(tag["Key"], tag["Value"]) for tag in there.client.get_object_tagging(Bucket="copy", Key="k", **version)["TagSet"]]
+
+    def head(**version):
+        found = there.client.head_object(Bucket="copy", Key="k", **version)
+        return found.get("ObjectLockMode"), found.get("ObjectLockLegalHoldStatus")
+
+    wait_for(lambda: tags(VersionId=first) == [("x", "y z")] and tags() == [], 30)
+    wait_for(lambda: head(VersionId=first) == ("COMPLIANCE", None) and head() == (None, "ON"), 30)
+    assert status(here, "k") == "COMPLETED"
+    here.stop().ok()
+    there.stop().ok()
+
+
 # A store that knows no checksums gets the MD5s instead, and no second attempt with checksums once that is known.
 def test_a_store_without_checksums_gets_the_md5s(penstock, tmp_path):
     there = OldStore()
