@@ -30,7 +30,7 @@ STANDS_ON = {
     "library": ["checkpoint", "copy", "dataset"],
     "metrics": ["checkpoint", "dataset"],
     "store": ["s3"],
-    "server": ["store", "net"],
+    "server": ["store", "transfer"],
     "workflow": ["base"],
     "records": ["base"],
     "run": ["workflow", "records", "sync", "image"],

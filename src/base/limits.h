@@ -27,6 +27,7 @@
 #define LIMIT_S3_CORS	    (64 * KIB) /* bytes of their document */
 #define LIMIT_S3_CORS_EXPOSED (8 * KIB) /* bytes of the headers that a rule exposes */
 #define LIMIT_S3_LIFECYCLE_RULES 1000 /* of a bucket */
+#define LIMIT_S3_REPLICATION_RULES 1000 /* of a bucket, as AWS documents it */
 #define LIMIT_S3_CORS_NAMES 200 /* headers that a preflight asks for */
 #define LIMIT_S3_LIST_KEYS  1000 /* keys of one list reply, or of one multi-delete */
 
@@ -338,6 +339,11 @@
 /* events that wait to be delivered, of all webhooks, each of which has an equal share; later ones
  * are dropped, and counted */
 #define LIMIT_NOTIFY_EVENTS 100000
+/* versions that are sent to a destination at a time, those of a key one after the other; stored
+ * events have this number, so that it cannot become smaller */
+#define LIMIT_REPLICATION_LANES 16
+/* refusals of one version, if its destination is otherwise there, after which it is given up */
+#define LIMIT_REPLICATION_REFUSALS 10
 /* deliveries of one event that its webhook refuses before the event is dropped */
 #define LIMIT_NOTIFY_REFUSALS 10
 /* versions that one step of the lifecycle reads, and may delete in one transaction */

@@ -64,6 +64,12 @@ static const struct route routes[] = {
 	{BUCKET, "GET", "notification", WORKER, op_bucket_notification, "s3:GetBucketNotification"},
 	{BUCKET, "PUT", "notification", DOCUMENT, op_put_bucket_notification,
 		"s3:PutBucketNotification"},
+	{BUCKET, "GET", "replication", WORKER, op_bucket_replication,
+		"s3:GetReplicationConfiguration"},
+	{BUCKET, "PUT", "replication", DOCUMENT, op_put_bucket_replication,
+		"s3:PutReplicationConfiguration"},
+	{BUCKET, "DELETE", "replication", WORKER, op_delete_bucket_replication,
+		"s3:PutReplicationConfiguration"},
 	{BUCKET, "GET", "logging", WORKER, op_bucket_logging, "s3:GetBucketLogging"},
 	{BUCKET, "PUT", "logging", DOCUMENT, op_put_bucket_logging, "s3:PutBucketLogging"},
 	{BUCKET, "GET", "encryption", WORKER, op_bucket_encryption,
@@ -126,8 +132,6 @@ static const struct absence absences[] = {
 	{BUCKET, "website", "NoSuchWebsiteConfiguration",
 		"The specified bucket does not have a website configuration",
 		"s3:GetBucketWebsite"},
-	{BUCKET, "replication", "ReplicationConfigurationNotFoundError",
-		"The replication configuration was not found", "s3:GetReplicationConfiguration"},
 };
 
 size_t route_count(void)

@@ -27,6 +27,7 @@
 #include "server/bucket/access_log.h"
 #include "server/bucket/lifecycle.h"
 #include "server/bucket/notifier.h"
+#include "server/bucket/replicator.h"
 #include "server/directory/identity.h"
 #include "server/request/account.h"
 #include "server/request/headers.h"
@@ -54,6 +55,7 @@ struct owner {
 	struct access_log *access_log;
 	struct lifecycle *lifecycle;
 	struct notifier *notify;
+	struct replicator *replicator;
 	struct server *server;
 	struct account account;
 	char token[33]; /* of this start: in lock and in owner.json */
@@ -364,6 +366,9 @@ static int start(struct owner *owner, struct penstock_error *err)
 		rc = notifier_start(
 			&owner->notify, owner->store, o->root, o->webhook_retry_ms, err);
 	if (rc == 0)
+		rc = replicator_start(&owner->replicator, owner->store, o->replication,
+			o->replication_retry_ms, err);
+	if (rc == 0)
 		rc = lifecycle_start(
 			&owner->lifecycle, owner->store, o->lifecycle_day_ms * NS_PER_MS, err);
 	if (rc == 0)
@@ -377,6 +382,7 @@ static int start(struct owner *owner, struct penstock_error *err)
 				.access_log = owner->access_log,
 				.lifecycle = owner->lifecycle,
 				.notify = owner->notify,
+				.replicator = owner->replicator,
 				.address = o->address,
 				.port = o->port,
 				.listen_fd = fd,
@@ -422,7 +428,8 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	server_stop(owner.server, options->drain_ms);
 	access_log_stop(owner.access_log); /* it has got the last request */
 	lifecycle_stop(owner.lifecycle);
-	notifier_stop(owner.notify); /* after all changes */
+	notifier_stop(owner.notify); /* after all changes, like the next */
+	replicator_stop(owner.replicator);
 	store_close(owner.store);
 	account_release(&owner.account);
 	/* The users' lock is released last, so that a waiting user finds everything free. */

@@ -18,6 +18,8 @@ struct serve_options {
 	int64_t upload_age_ms;
 	int64_t log_interval_ms; /* between two deliveries of access logs */
 	int64_t webhook_retry_ms; /* of notifier_start() */
+	const char *replication; /* of replicator_start(), like the next; may be NULL */
+	int64_t replication_retry_ms;
 	int drain_ms; /* for requests in flight to end after SIGTERM */
 	const char *log_file; /* of struct server_options, like the next five */
 	const char *domain;

@@ -25,6 +25,7 @@
 #include "server/bucket/configs.h"
 #include "server/bucket/expiry.h"
 #include "server/bucket/notifier.h"
+#include "server/bucket/replicator.h"
 #include "server/handle.h"
 #include "server/monitor/listen.h"
 #include "server/monitor/log_file.h"
@@ -360,6 +361,62 @@ static void write_webhooks(struct notifier *notify, struct buf *out)
 	}
 }
 
+static double replication_waiting(const struct replicator_stat *stat)
+{
+	return (double)stat->waiting;
+}
+
+static double replication_bytes(const struct replicator_stat *stat)
+{
+	return (double)stat->bytes;
+}
+
+static double replication_lag(const struct replicator_stat *stat)
+{
+	return (double)stat->lag_ns / NS_PER_S;
+}
+
+static double replication_sent(const struct replicator_stat *stat)
+{
+	return (double)stat->sent;
+}
+
+static double replication_failed(const struct replicator_stat *stat)
+{
+	return (double)stat->failed;
+}
+
+static const struct {
+	const char *name, *kind, *help;
+	double (*value)(const struct replicator_stat *stat);
+} replication_metrics[] = {
+	{"penstock_replication_pending_objects", "gauge",
+		"Versions and delete markers that wait to be sent.", replication_waiting},
+	{"penstock_replication_pending_bytes", "gauge", "Bytes of the versions that wait.",
+		replication_bytes},
+	{"penstock_replication_lag_seconds", "gauge", "Age of the oldest version that waits.",
+		replication_lag},
+	{"penstock_replication_sent_total", "counter",
+		"Versions and delete markers that were sent.", replication_sent},
+	{"penstock_replication_failed_total", "counter",
+		"Versions that were given up, because the destination refused them.",
+		replication_failed},
+};
+
+static void write_replication(struct replicator *replicator, struct buf *out)
+{
+	struct replicator_stat stat;
+
+	for (size_t m = 0; m < ARRAY_SIZE(replication_metrics); m++)
+		for (size_t i = 0; replicator_stat(replicator, i, &stat); i++) {
+			if (i == 0)
+				metrics_write_heading(out, replication_metrics[m].name,
+					replication_metrics[m].kind, replication_metrics[m].help);
+			buf_printf(out, "%s{target=\"%s\"} %.9g\n", replication_metrics[m].name,
+				stat.name, replication_metrics[m].value(&stat));
+		}
+}
+
 static void write_metrics(void *cookie, struct buf *out)
 {
 	struct server *server = cookie;
@@ -386,6 +443,7 @@ static void write_metrics(void *cookie, struct buf *out)
 		metrics_write_value(out, "penstock_disk_free_bytes", "gauge",
 			"Free bytes of the disk of the store.", (double)free_bytes);
 	write_webhooks(server->notify, out);
+	write_replication(server->replicator, out);
 	metrics_write(server->metrics, route_name, out);
 }
 
@@ -459,6 +517,7 @@ int server_start(
 	server->lifecycle = options->lifecycle;
 	server->access_log = options->access_log;
 	server->notify = options->notify;
+	server->replicator = options->replicator;
 	server->domain = options->domain;
 	server->tls_cert = options->tls_cert;
 	server->tls_key = options->tls_key;

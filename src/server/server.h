@@ -23,6 +23,7 @@
 struct access_log;
 struct lifecycle;
 struct notifier;
+struct replicator;
 struct penstock_error;
 struct server;
 struct store;
@@ -32,7 +33,8 @@ struct server_options {
 	const char *address; /* an IPv4 or IPv6 address, without brackets */
 	uint16_t port; /* 0 for a free one */
 	struct access_log *access_log; /* gets all requests; borrowed; may be NULL */
-	struct notifier *notify; /* borrowed; may be NULL */
+	struct notifier *notify; /* borrowed; may be NULL, like the next */
+	struct replicator *replicator;
 	struct lifecycle *lifecycle; /* woken if rules change; borrowed; may be NULL */
 	/* Keys of the first account's root; borrowed, like the store. */
 	const char *access_key_id;

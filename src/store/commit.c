@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/must.h"
 #include "base/thread.h"
 
 int64_t store_tick(struct store *store)
@@ -159,21 +160,73 @@ int txn_drop_upload(
 				 : rc;
 }
 
+/* --- observers ------------------------------------------------------------------------------ */
+
+void store_observe(struct store *store, const struct store_observer *observer)
+{
+	MUST(store->n_observers < STORE_OBSERVERS);
+	store->observers[store->n_observers++] = *observer;
+}
+
+int event_notify(struct store *store, const struct store_change *change)
+{
+	int rc = 0;
+
+	for (size_t i = 0; change->origin && rc == 0 && i < store->n_observers; i++)
+		if (store->observers[i].change)
+			rc = store->observers[i].change(store->observers[i].cookie, store, change);
+	return rc;
+}
+
+int event_notify_version(struct store *store, const struct store_new_version *version)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < store->n_observers; i++)
+		if (store->observers[i].version)
+			rc = store->observers[i].version(
+				store->observers[i].cookie, store, version);
+	return rc;
+}
+
+int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item)
+{
+	char event[STORE_EVENT_SIZE];
+
+	if (!item->origin)
+		return 0;
+	snprintf(event, sizeof(event), "%s:%s", item->origin->event,
+		*item->made ? "DeleteMarkerCreated" : "Delete");
+	return event_notify(store, &(struct store_change){.bucket = bucket,
+					   .key = item->key,
+					   .event = event,
+					   .version = *item->made     ? item->made
+						      : item->version ? item->version
+								      : "",
+					   .modified_ns = store_tick(store),
+					   .origin = item->origin});
+}
+
 /* --- counts of events ------------------------------------------------------------------------ */
 
 struct event_queue *event_queue_find(const struct store *store, const char *target)
 {
-	for (size_t i = 0; i < store->n_queues; i++)
-		if (strcmp(store->queues[i].target, target) == 0)
-			return &store->queues[i];
-	return NULL;
+	struct event_queue *queue = atomic_load(&store->queues);
+
+	while (queue && strcmp(queue->target, target) != 0)
+		queue = queue->next;
+	return queue;
 }
 
 void event_queues_free(struct store *store)
 {
-	for (size_t i = 0; i < store->n_queues; i++)
-		free(store->queues[i].target);
-	free(store->queues);
+	struct event_queue *queue = atomic_load(&store->queues), *next;
+
+	for (; queue; queue = next) {
+		next = queue->next;
+		free(queue->target);
+		free(queue);
+	}
 }
 
 /* Counts the events of a batch, and wakes their delivery. */
@@ -181,18 +234,17 @@ static void event_queues_settle(struct store *store, bool committed)
 {
 	bool added = false;
 
-	for (size_t i = 0; i < store->n_queues; i++) {
-		struct event_queue *queue = &store->queues[i];
-
+	for (struct event_queue *q = atomic_load(&store->queues); q; q = q->next) {
 		if (committed) {
-			added = added || queue->added;
-			atomic_fetch_add(&queue->n, (size_t)queue->changed);
+			added = added || q->added;
+			atomic_fetch_add(&q->n, (size_t)q->changed);
+			atomic_fetch_add(&q->bytes, (uint64_t)q->changed_bytes);
 		}
-		queue->changed = 0;
-		queue->added = false;
+		q->changed = q->changed_bytes = 0;
+		q->added = false;
 	}
-	if (added && store->observer.added)
-		store->observer.added(store->observer.cookie);
+	for (size_t i = 0; added && i < store->n_observers; i++)
+		store->observers[i].added(store->observers[i].cookie);
 }
 
 /* --- batches ------------------------------------------------------------------------------- */

@@ -7,50 +7,21 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/str.h"
 
-void store_observe(struct store *store, const struct store_observer *observer)
-{
-	store->observer = *observer;
-}
-
-int event_notify(struct store *store, const struct store_change *change)
-{
-	return store->observer.change && change->origin
-		       ? store->observer.change(store->observer.cookie, store, change)
-		       : 0;
-}
-
-int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item)
-{
-	char event[STORE_EVENT_SIZE];
-
-	if (!item->origin)
-		return 0;
-	snprintf(event, sizeof(event), "%s:%s", item->origin->event,
-		*item->made ? "DeleteMarkerCreated" : "Delete");
-	return event_notify(store, &(struct store_change){.bucket = bucket,
-					   .key = item->key,
-					   .event = event,
-					   .version = *item->made     ? item->made
-						      : item->version ? item->version
-								      : "",
-					   .modified_ns = store_tick(store),
-					   .origin = item->origin});
-}
-
-/* A target that does not take its events leaves the room of the others. */
-int store_event_add(struct store *store, const char *target, const char *text, size_t len)
+int store_event_add(
+	struct store *store, const char *target, uint64_t bytes, const char *text, size_t len)
 {
 	struct event_queue *queue = event_queue_find(store, target);
 
 	if (!queue)
 		return 0;
-	if (atomic_load(&queue->n) + (size_t)queue->changed >=
-		LIMIT_NOTIFY_EVENTS / store->n_queues) {
+	if (queue->limit && atomic_load(&queue->n) + (size_t)queue->changed >= queue->limit) {
 		atomic_fetch_add(&queue->dropped, 1);
 		return 0;
 	}
 	queue->changed++;
+	queue->changed_bytes += (int64_t)bytes;
 	queue->added = true;
 	return db_exec(store->writer, SQL_EVENT_ADD, "tib", target, store_tick(store), text, len);
 }
@@ -60,6 +31,7 @@ struct store_event_count store_event_count(const struct store *store, const char
 	struct event_queue *queue = event_queue_find(store, target);
 
 	return queue ? (struct store_event_count){.waiting = atomic_load(&queue->n),
+			       .bytes = atomic_load(&queue->bytes),
 			       .dropped = atomic_load(&queue->dropped)}
 		     : (struct store_event_count){0};
 }
@@ -69,16 +41,15 @@ struct store_event_count store_event_count(const struct store *store, const char
 struct event_txn {
 	struct txn txn;
 	const char *target, *text;
-	const int64_t *ids;
+	const struct store_event_end *ends;
 	size_t n;
-	size_t removed; /* result */
 };
 
 static int apply_add(struct store *store, struct txn *txn)
 {
 	const struct event_txn *t = (const struct event_txn *)txn;
 
-	return store_event_add(store, t->target, t->text, strlen(t->text));
+	return store_event_add(store, t->target, 0, t->text, strlen(t->text));
 }
 
 enum store_status store_event_put(
@@ -99,23 +70,39 @@ static int apply_remove(struct store *store, struct txn *txn)
 	struct event_queue *queue = event_queue_find(store, t->target);
 
 	for (size_t i = 0; i < t->n; i++) {
-		int rc = db_exec(store->writer, SQL_EVENT_REMOVE, "i", t->ids[i]);
+		const struct store_event_end *end = &t->ends[i];
+		int rc = db_exec(store->writer, SQL_EVENT_REMOVE, "i", end->id);
 
+		if (rc == 0 && queue && sqlite3_changes(store->writer->handle)) {
+			queue->changed--;
+			queue->changed_bytes -= (int64_t)end->bytes;
+		}
+		if (rc == 0 && end->note)
+			rc = annotation_apply(store, txn, end->note);
+		txn->status = STORE_OK; /* the version of the note may be gone */
 		if (rc)
 			return rc;
-		if (queue)
-			queue->changed -= sqlite3_changes(store->writer->handle);
 	}
 	return 0;
 }
 
-enum store_status store_event_remove(struct store *store, const char *target, const int64_t *ids,
-	size_t n, struct penstock_error *err)
+enum store_status store_event_remove(struct store *store, const char *target,
+	const struct store_event_end *ends, size_t n, struct penstock_error *err)
 {
-	struct event_txn t = {.txn = {.apply = apply_remove}, .target = target, .ids = ids, .n = n};
+	struct event_txn t = {
+		.txn = {.apply = apply_remove}, .target = target, .ends = ends, .n = n};
 
 	return txn_run(store, &t.txn, err);
 }
+
+/* --- targets --------------------------------------------------------------------------------- */
+
+struct targets_txn {
+	struct txn txn;
+	const struct store_targets *targets;
+	const struct event_queue *before; /* the first of those that were there before */
+	size_t strays; /* result */
+};
 
 /* Gets the first target after `*target`, in its place; sets *found if there is one. */
 static int next_target(struct store *store, char **target, bool *found)
@@ -136,55 +123,92 @@ static int next_target(struct store *store, char **target, bool *found)
 	return 0;
 }
 
-/* Counts what an earlier process has left. */
-static int count_events(struct store *store, struct event_queue *queue)
+/* Counts the events of a target that an earlier process has left. */
+static int count_events(struct store *store, const char *target, size_t *n, uint64_t *bytes)
 {
-	_cleanup_reset_ sqlite3_stmt *st = db_bound(
-		store->writer, SQL_EVENT_COUNT, "t", queue->target);
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_EVENT_COUNT, "t", target);
 	int rc = db_step(store->writer, st);
 
 	if (rc != SQLITE_ROW)
 		return rc;
-	atomic_store(&queue->n, (size_t)sqlite3_column_int64(st, 0));
+	*n = (size_t)sqlite3_column_int64(st, 0);
+	*bytes = (uint64_t)sqlite3_column_int64(st, 1);
 	return 0;
 }
 
-static int apply_targets(struct store *store, struct txn *txn)
+static bool is_of_kind(const char *target, const char *kind)
 {
-	struct event_txn *t = (struct event_txn *)txn;
+	return str_starts(target, kind) && !strchr(target + strlen(kind), '/');
+}
+
+static int find_strays(struct store *store, struct targets_txn *t)
+{
 	_cleanup_free_ char *target = strdup("");
 	bool found = true;
 	int rc = target ? 0 : SQLITE_NOMEM;
 
-	t->removed = 0;
+	t->strays = 0;
 	while (rc == 0 && (rc = next_target(store, &target, &found)) == 0 && found) {
-		if (event_queue_find(store, target))
+		size_t n = 0;
+		uint64_t bytes;
+
+		if (event_queue_find(store, target) || !is_of_kind(target, t->targets->kind))
 			continue;
-		rc = db_exec(store->writer, SQL_EVENT_REMOVE_ALL, "t", target);
-		t->removed += rc ? 0 : (size_t)sqlite3_changes(store->writer->handle);
+		rc = count_events(store, target, &n, &bytes);
+		if (rc == 0 && !t->targets->keep_strays)
+			rc = db_exec(store->writer, SQL_EVENT_REMOVE_ALL, "t", target);
+		t->strays += n;
 	}
-	for (size_t i = 0; rc == 0 && i < store->n_queues; i++)
-		rc = count_events(store, &store->queues[i]);
 	return rc;
 }
 
-enum store_status store_event_targets(struct store *store, const char *const *targets, size_t n,
-	size_t *removed, struct penstock_error *err)
+static int apply_targets(struct store *store, struct txn *txn)
 {
-	struct event_txn t = {.txn = {.apply = apply_targets}};
+	struct targets_txn *t = (struct targets_txn *)txn;
+	int rc = find_strays(store, t);
+
+	for (struct event_queue *q = atomic_load(&store->queues); rc == 0 && q != t->before;
+		q = q->next) {
+		size_t n = 0;
+		uint64_t bytes = 0;
+
+		rc = count_events(store, q->target, &n, &bytes);
+		atomic_store(&q->n, n);
+		atomic_store(&q->bytes, bytes);
+	}
+	return rc;
+}
+
+static int add_queue(struct store *store, const char *target, size_t limit)
+{
+	struct event_queue *queue = calloc(1, sizeof(*queue));
+
+	if (!queue || !(queue->target = strdup(target))) {
+		free(queue);
+		return -1;
+	}
+	queue->limit = limit;
+	queue->next = atomic_load(&store->queues);
+	atomic_store(&store->queues, queue);
+	return 0;
+}
+
+enum store_status store_event_targets(struct store *store, const struct store_targets *targets,
+	size_t *strays, struct penstock_error *err)
+{
+	struct targets_txn t = {.txn = {.apply = apply_targets},
+		.targets = targets,
+		.before = atomic_load(&store->queues)};
 	enum store_status status;
 
-	*removed = 0;
-	store->queues = calloc(n + 1, sizeof(*store->queues));
-	while (store->queues && store->n_queues < n &&
-		(store->queues[store->n_queues].target = strdup(targets[store->n_queues])))
-		store->n_queues++;
-	if (!store->queues || store->n_queues < n) {
-		error_memory(err);
-		return STORE_FAILED;
-	}
+	*strays = 0;
+	for (size_t i = 0; i < targets->n; i++)
+		if (add_queue(store, targets->names[i], targets->limit) < 0) {
+			error_memory(err);
+			return STORE_FAILED;
+		}
 	status = txn_run(store, &t.txn, err);
-	*removed = t.removed;
+	*strays = t.strays;
 	return status;
 }
 

@@ -175,7 +175,7 @@ static int expire_one(
 {
 	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
 	char version[STORE_VERSION_SIZE];
-	struct store_delete wanted = {.key = item->key, .origin = item->origin};
+	struct store_delete wanted = {.key = item->key, .origin = item->origin, .unseen = true};
 	bool still;
 	int rc;
 

@@ -195,6 +195,11 @@ int keys_new_seal(struct store *store, bool customer, struct seal *out, struct p
 int keys_crypt(struct store *store, const struct store_key *customer, const struct seal *seal,
 	bool encrypts, struct crypt *out, struct penstock_error *err);
 
+/* --- annotations (annotate.c) ---------------------------------------------------------------- */
+
+/* For apply functions: changes a header; txn->status has the outcome. */
+int annotation_apply(struct store *store, struct txn *txn, const struct store_annotation *a);
+
 /* --- layouts (layout.c) -------------------------------------------------------------------- */
 
 /* The pieces and parts of an object as one value of the database. */
@@ -244,21 +249,27 @@ int relaxed_mark(struct store *store, struct penstock_error *err);
  * next one. */
 int64_t relaxed_wait_ms(const struct store *store);
 
-/* --- events (event.c) ------------------------------------------------------------------------ */
+/* --- observers (commit.c) -------------------------------------------------------------------- */
 
-/* For apply functions: notify the observer of a change. */
+/* For apply functions: notify the observers of a change. */
 int event_notify(struct store *store, const struct store_change *change);
 int event_notify_removed(struct store *store, const char *bucket, const struct store_delete *item);
+int event_notify_version(struct store *store, const struct store_new_version *version);
 
 /* --- counts of events (commit.c) ------------------------------------------------------------- */
 
 /* The events of a target that wait. */
 struct event_queue {
+	/* Constant, like the next two: other threads read the list while queues are added. */
+	struct event_queue *next;
 	char *target;
-	/* Owned by the committer, like the next: in the current batch. */
+	size_t limit; /* 0 for none */
+	/* Owned by the committer, like the next two: in the current batch. */
 	int64_t changed; /* added, less those removed */
+	int64_t changed_bytes;
 	bool added;
-	atomic_size_t n; /* as committed */
+	atomic_size_t n; /* as committed, like the next */
+	atomic_ullong bytes;
 	atomic_ullong dropped;
 };
 
@@ -300,7 +311,8 @@ struct store {
 	uint64_t *dead; /* blobs without references after the current batch */
 	size_t n_dead;
 	bool configs_changed; /* in the current batch, like the next */
-	struct store_observer observer;
+	struct store_observer observers[STORE_OBSERVERS];
+	size_t n_observers;
 	int64_t last_ns; /* modification times never go back */
 	int log_pages; /* relaxed only, like the next */
 	bool mark_missing;
@@ -314,8 +326,7 @@ struct store {
 	atomic_bool in_doubt;
 
 	atomic_ullong config_generation; /* set by the committer after a commit */
-	struct event_queue *queues; /* of events, each of a target; see store_event_targets() */
-	size_t n_queues;
+	struct event_queue *_Atomic queues; /* of events; see store_event_targets() */
 
 	pthread_t committer;
 	pthread_mutex_t queue_lock;
@@ -389,6 +400,12 @@ int object_old(struct store *store, struct txn *txn, int64_t bucket, const char 
 /* For apply functions: gets a version of a key, or its object if `version` is NULL. */
 int object_find(struct store *store, int64_t bucket, const char *key, const char *version,
 	struct old_object *old);
+/* The version that a change makes, if it is that of another store. */
+struct replica {
+	int64_t modified_ns; /* 0 for a new version */
+	bool exists; /* the key has it */
+	bool older; /* the key has a newer one */
+};
 struct object_row {
 	const char *key;
 	uint64_t size;
@@ -400,6 +417,7 @@ struct object_row {
 	const struct buf *layout;
 	const void *body; /* NULL if in the pieces */
 	size_t body_len;
+	struct replica replica;
 	/* Results. */
 	int64_t modified_ns;
 	char version[STORE_VERSION_SIZE]; /* "" in a bucket without versioning */
@@ -437,6 +455,11 @@ int version_delete(
  * it is the "null" that the new one replaces, and makes `*modified_ns` later than all of them. */
 int version_make_room(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
 	struct old_object *old, int64_t *modified_ns);
+/* Adds an older version. */
+int version_add(struct store *store, int64_t bucket, const struct object_row *row);
+/* For apply functions: finds the place of a replica; `name` is NULL for a new version. */
+int version_place(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
+	const char *name, struct replica *out);
 /* Adds a delete marker. */
 int version_mark(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
 	int64_t modified_ns);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "store/header.h"
 
 void store_upload_release(struct store_upload *upload)
 {
@@ -359,6 +360,7 @@ struct assembly {
 	struct buf pieces; /* struct store_piece after struct store_piece */
 	uint64_t size;
 	struct buf dropped; /* layouts of the other parts, each after its length */
+	struct replica replica;
 };
 
 static int assembly_add(struct assembly *a, const void *layout, size_t len)
@@ -473,7 +475,8 @@ static int complete_write(struct store *store, const struct txn *txn, int64_t bu
 		.headers = headers->data,
 		.headers_len = headers->len,
 		.upload = c->upload,
-		.layout = &layout};
+		.layout = &layout,
+		.replica = a->replica};
 	int rc;
 
 	if (layout_encode(&layout, c->parts, c->n_parts, (const struct store_piece *)a->pieces.data,
@@ -516,6 +519,12 @@ static int apply_complete(struct store *store, struct txn *txn)
 	if (txn->status == STORE_NO_SUCH_UPLOAD)
 		return completed_before(store, txn, bucket, c);
 	rc = object_old(store, txn, bucket, c->key, &c->condition, &old);
+	if (rc == 0 && txn->status == STORE_OK)
+		rc = version_place(store, txn, bucket, c->key,
+			store_header_find(headers.data, headers.len, STORE_REPLICA_HEADER),
+			&a.replica);
+	if (a.replica.exists)
+		txn->status = STORE_PRECONDITION;
 	if (rc || txn->status != STORE_OK)
 		return rc;
 	rc = assemble(store, txn, c, &a);

@@ -151,11 +151,12 @@ int object_find(struct store *store, int64_t bucket, const char *key, const char
 	return rc;
 }
 
-int object_write(struct store *store, int64_t bucket, const struct object_row *row)
+static int write_row(
+	struct store *store, enum db_sql sql, int64_t bucket, const struct object_row *row)
 {
 	const struct store_checksum *ck = row->checksum;
 	const bool has = ck->algorithm[0] != '\0';
-	sqlite3_stmt *st = db_bound(store->writer, SQL_OBJECT_SET, "ikiittttbtb", bucket, row->key,
+	sqlite3_stmt *st = db_bound(store->writer, sql, "ikiittttbtb", bucket, row->key,
 		(int64_t)row->size, row->modified_ns, row->etag, has ? ck->algorithm : NULL,
 		has ? ck->type : NULL, has ? ck->value : NULL, row->headers, row->headers_len,
 		row->upload, row->layout->data, row->layout->len);
@@ -166,9 +167,19 @@ int object_write(struct store *store, int64_t bucket, const struct object_row *r
 	return db_run(st);
 }
 
+int object_write(struct store *store, int64_t bucket, const struct object_row *row)
+{
+	return write_row(store, SQL_OBJECT_SET, bucket, row);
+}
+
+int version_add(struct store *store, int64_t bucket, const struct object_row *row)
+{
+	return write_row(store, SQL_VERSION_ADD, bucket, row);
+}
+
 /* Makes the row one of a version other than "null"; `headers` gets its headers. */
-static int make_version(
-	struct store *store, int64_t bucket, struct object_row *row, struct buf *headers)
+static int make_version(struct store *store, const char *bucket_name, int64_t bucket,
+	struct object_row *row, struct buf *headers)
 {
 	int rc;
 
@@ -177,6 +188,16 @@ static int make_version(
 	if (buf_failed(headers))
 		return SQLITE_NOMEM;
 	rc = lock_new_version(store, bucket, row->modified_ns, headers);
+	if (rc == 0 && !row->replica.modified_ns)
+		rc = event_notify_version(store, &(struct store_new_version){.bucket = bucket_name,
+							 .key = row->key,
+							 .version = row->version,
+							 .size = row->size,
+							 .headers = row->headers,
+							 .headers_len = row->headers_len,
+							 .more = headers});
+	if (rc == 0 && buf_failed(headers))
+		rc = SQLITE_NOMEM;
 	row->headers = headers->data;
 	row->headers_len = headers->len;
 	return rc;
@@ -189,15 +210,20 @@ int object_set(struct store *store, const struct txn *txn, const char *bucket_na
 	int rc = txn_touch(store, bucket_name, row->key);
 
 	row->version[0] = '\0';
-	row->modified_ns = store_tick(store);
+	row->modified_ns = row->replica.modified_ns ? row->replica.modified_ns : store_tick(store);
+	if (row->replica.older)
+		buf_release(&old->layout); /* it stays as it is */
 	if (rc == 0 && txn->versioning != STORE_UNVERSIONED) {
-		rc = version_make_room(store, txn, bucket, row->key, old, &row->modified_ns);
+		if (!row->replica.older)
+			rc = version_make_room(
+				store, txn, bucket, row->key, old, &row->modified_ns);
 		version_name(row->version, row->modified_ns, txn->versioning == STORE_SUSPENDED);
 	}
 	if (rc == 0 && txn->versioning == STORE_VERSIONED)
-		rc = make_version(store, bucket, row, &headers);
+		rc = make_version(store, bucket_name, bucket, row, &headers);
 	if (rc == 0)
-		rc = object_write(store, bucket, row);
+		rc = row->replica.older ? version_add(store, bucket, row)
+					: object_write(store, bucket, row);
 	return rc || !old->layout.len ? rc
 				      : txn_unref_layout(store, old->layout.data, old->layout.len);
 }
@@ -250,6 +276,12 @@ static int apply_put(struct store *store, struct txn *txn)
 	if (bucket <= 0)
 		return (int)-bucket;
 	rc = object_old(store, txn, bucket, put->key, &put->condition, &old);
+	if (rc == 0 && txn->status == STORE_OK)
+		rc = version_place(store, txn, bucket, put->key,
+			store_header_find(put->headers, put->headers_len, STORE_REPLICA_HEADER),
+			&row.replica);
+	if (row.replica.exists)
+		txn->status = STORE_PRECONDITION;
 	if (rc || txn->status != STORE_OK)
 		return rc;
 	rc = put_content(store, txn, put, &layout, &row);
@@ -336,23 +368,45 @@ struct delete_txn {
 	size_t n;
 };
 
+static int notify_marker(struct store *store, const struct txn *txn, const char *bucket,
+	const struct store_delete *item)
+{
+	if (item->unseen || item->replica || txn->versioning != STORE_VERSIONED)
+		return 0;
+	return event_notify_version(store,
+		&(struct store_new_version){
+			.bucket = bucket, .key = item->key, .version = item->made, .marker = true});
+}
+
+/* Moves the object of a key behind the marker that follows, or deletes it. */
+static int take_away(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
+	struct old_object *old, int64_t *modified_ns)
+{
+	int rc = txn->versioning == STORE_UNVERSIONED
+			 ? 0
+			 : version_make_room(store, txn, bucket, key, old, modified_ns);
+
+	if (rc == 0 && old->exists)
+		rc = db_exec(store->writer, SQL_OBJECT_DELETE, "ik", bucket, key);
+	return rc || !old->layout.len ? rc
+				      : txn_unref_layout(store, old->layout.data, old->layout.len);
+}
+
 /* Deletes the object of a key; with versioning it stays as an older version, behind a marker. */
 static int delete_object(struct store *store, const struct txn *txn, int64_t bucket,
 	struct store_delete *item, struct old_object *old)
 {
-	bool keeps = txn->versioning != STORE_UNVERSIONED;
-	int64_t modified_ns = keeps ? store_tick(store) : 0;
-	int rc = keeps ? version_make_room(store, txn, bucket, item->key, old, &modified_ns) : 0;
+	struct replica replica;
+	int rc = version_place(store, txn, bucket, item->key, item->replica, &replica);
+	int64_t modified_ns = replica.modified_ns ? replica.modified_ns : store_tick(store);
 
-	if (rc == 0 && old->exists)
-		rc = db_exec(store->writer, SQL_OBJECT_DELETE, "ik", bucket, item->key);
-	if (rc == 0 && old->layout.len)
-		rc = txn_unref_layout(store, old->layout.data, old->layout.len);
-	if (rc || !keeps)
+	if (rc == 0 && !replica.older && !replica.exists)
+		rc = take_away(store, txn, bucket, item->key, old, &modified_ns);
+	if (rc || txn->versioning == STORE_UNVERSIONED)
 		return rc;
 	item->marker = true;
 	version_name(item->made, modified_ns, txn->versioning == STORE_SUSPENDED);
-	return version_mark(store, txn, bucket, item->key, modified_ns);
+	return replica.exists ? 0 : version_mark(store, txn, bucket, item->key, modified_ns);
 }
 
 /* Deletes the current version; the newest of the others becomes the object of the key. */
@@ -408,6 +462,8 @@ int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
 		rc = delete_current(store, bucket, item->key, &old);
 	else
 		rc = delete_object(store, txn, bucket, item, &old);
+	if (rc == 0 && *item->made)
+		rc = notify_marker(store, txn, bucket_name, item);
 	return rc ? rc : event_notify_removed(store, bucket_name, item);
 }
 
@@ -444,14 +500,23 @@ static bool is_expected(const struct store_annotation *a, const struct buf *head
 	return a->expected ? found && strcmp(found, a->expected) == 0 : !found;
 }
 
-struct annotate_txn {
-	struct txn txn;
-	const struct store_annotation *annotation;
-};
-
-static int apply_annotation(struct store *store, struct txn *txn)
+static int notify_annotation(struct store *store, const struct store_annotation *a,
+	const struct old_object *old, const struct buf *headers)
 {
-	const struct store_annotation *a = ((struct annotate_txn *)txn)->annotation;
+	char version[STORE_VERSION_SIZE];
+
+	version_name(version, old->modified_ns, old->is_null);
+	return event_notify_version(
+		store, &(struct store_new_version){.bucket = a->bucket,
+			       .key = a->key,
+			       .version = a->version ? a->version : version,
+			       .note = a->name,
+			       .headers = headers->data,
+			       .headers_len = headers->len});
+}
+
+int annotation_apply(struct store *store, struct txn *txn, const struct store_annotation *a)
+{
 	_cleanup_(old_object_release) struct old_object old = OLD_OBJECT_INIT;
 	_cleanup_(buf_release) struct buf headers = BUF_INIT(LIMIT_STORE_LAYOUT);
 	_cleanup_(buf_release) struct buf out = BUF_INIT(LIMIT_STORE_LAYOUT);
@@ -473,11 +538,21 @@ static int apply_annotation(struct store *store, struct txn *txn)
 	rc = buf_failed(&out) ? SQLITE_NOMEM : txn_touch(store, a->bucket, a->key);
 	if (rc)
 		return rc;
-	if (old.older)
-		return db_exec(store->writer, SQL_VERSION_SET_HEADERS, "ikib", bucket, a->key,
-			old.modified_ns, out.data, out.len);
-	return db_exec(
-		store->writer, SQL_OBJECT_SET_HEADERS, "ikb", bucket, a->key, out.data, out.len);
+	rc = old.older ? db_exec(store->writer, SQL_VERSION_SET_HEADERS, "ikib", bucket, a->key,
+				 old.modified_ns, out.data, out.len)
+		       : db_exec(store->writer, SQL_OBJECT_SET_HEADERS, "ikb", bucket, a->key,
+				 out.data, out.len);
+	return rc ? rc : notify_annotation(store, a, &old, &out);
+}
+
+struct annotate_txn {
+	struct txn txn;
+	const struct store_annotation *annotation;
+};
+
+static int apply_annotation(struct store *store, struct txn *txn)
+{
+	return annotation_apply(store, txn, ((struct annotate_txn *)txn)->annotation);
 }
 
 enum store_status store_annotate(

@@ -68,6 +68,10 @@ SQL(VERSION_KEEP,
 	"ck_value,headers,upload,layout,body) SELECT "
 	"bucket,key,modified,0," IS_NULL_VERSION ",size,etag,ck_algorithm,ck_type,ck_value,headers,"
 	"upload,layout,body FROM objects WHERE bucket=?1 AND key=?2")
+SQL(VERSION_ADD,
+	"INSERT INTO versions(bucket,key,modified,marker,is_null,size,etag,ck_algorithm,ck_type,"
+	"ck_value,headers,upload,layout,body) "
+	"VALUES(?1,?2,?4,0,0,?3,?5,?6,?7,?8,?9,?10,?11,?12)")
 SQL(VERSION_RESTORE, "INSERT INTO objects(bucket,key,size,modified,etag,ck_algorithm,ck_type,"
 		     "ck_value,headers,upload,layout,body) SELECT "
 		     "bucket,key,size,modified,etag,ck_algorithm,ck_type,ck_value,headers,upload,"
@@ -132,7 +136,9 @@ SQL(EVENT_LIST, "SELECT id,added,document FROM events WHERE target=?1 ORDER BY i
 SQL(EVENT_REMOVE, "DELETE FROM events WHERE id=?1")
 SQL(EVENT_TARGET, "SELECT target FROM events WHERE target>?1 ORDER BY target LIMIT 1")
 SQL(EVENT_REMOVE_ALL, "DELETE FROM events WHERE target=?1")
-SQL(EVENT_COUNT, "SELECT count(*) FROM events WHERE target=?1")
+/* The documents of replication begin with a number of bytes, others with no digit. */
+SQL(EVENT_COUNT, "SELECT count(*),ifnull(sum(CAST(CAST(document AS TEXT) AS INTEGER)),0) "
+		 "FROM events WHERE target=?1")
 
 SQL(KEY_LIST, "SELECT id,wrapped FROM keys ORDER BY id")
 SQL(KEY_ADD, "INSERT OR IGNORE INTO keys(id,wrapped) VALUES(?1,?2)")
@@ -173,6 +179,13 @@ SQL(STAT_BUCKETS,
 	"u.bucket=b.id) FROM buckets b ORDER BY b.name")
 SQL(STAT_FILES, "SELECT count(*),coalesce(sum(size),0),(SELECT user_version FROM "
 		"pragma_user_version) FROM blobs")
+/* The texts of events of replication: SIZE, a letter, BUCKET, and more. */
+SQL(STAT_REPLICATION,
+	"WITH e AS (SELECT substr(target,13,instr(target,':')-13) AS name,CAST(document AS TEXT) "
+	"AS text,added FROM events WHERE target>'replication/' AND target<'replication0'),"
+	"f AS (SELECT name,CAST(text AS INTEGER) AS bytes,substr(text,instr(text,' ')+3) AS rest,"
+	"added FROM e) SELECT substr(rest,1,instr(rest,' ')-1),name,count(*),sum(bytes),min(added) "
+	"FROM f GROUP BY 1,2")
 /* Columns of OBJECT_GET, then the bucket's name and id, the key, a number. */
 SQL(CURSOR_OBJECT, "SELECT o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,"
 		   "o.layout,o.body,b.versioning,0,0,b.name,o.bucket,o.key,0,o.key FROM objects o "

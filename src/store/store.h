@@ -205,20 +205,37 @@ struct store_change {
 	int64_t modified_ns;
 	const struct store_origin *origin;
 };
-/* Sees all changes that have an origin. */
+/* A new version, or a delete marker, in a bucket that is STORE_VERSIONED, or a header of the store
+ * that has changed in a version. */
+struct store_new_version {
+	const char *bucket, *key, *version;
+	uint64_t size;
+	bool marker;
+	const char *note; /* the name of the header that has changed; NULL for a new version */
+	/* As in struct store_object; `more` gets headers to add to a new version, and is NULL for a
+	 * marker. */
+	const char *headers;
+	size_t headers_len;
+	struct buf *more;
+};
 struct store_observer {
-	/* Called in the transaction of a change, which fails with it. Returns 0 or the code of
-	 * store_event_add(). */
+	/* Both are called in the transaction of a change, which fails with them, and return 0 or
+	 * the code of store_event_add(). Each may be NULL. */
 	int (*change)(void *cookie, struct store *store, const struct store_change *change);
+	/* Neither for replicas, nor for the markers of store_expire(). */
+	int (*version)(void *cookie, struct store *store, const struct store_new_version *version);
 	void (*added)(void *cookie); /* called after a commit that added events; must not block */
 	void *cookie;
 };
 #define STORE_EVENT_NO_MEMORY 7
-/* Called before any change. */
+#define STORE_OBSERVERS	      2
+/* Adds an observer; called before any change. `change` sees those that have an origin. */
 void store_observe(struct store *store, const struct store_observer *observer);
-/* For an observer: adds a text that waits for delivery to a target. Beyond the target's share of
- * LIMIT_NOTIFY_EVENTS it is dropped and counted. */
-int store_event_add(struct store *store, const char *target, const char *text, size_t len);
+/* For an observer: adds a text that waits for delivery to a target. Beyond the limit of the target
+ * it is dropped and counted. `bytes` are counted as long as it waits; the text then begins with
+ * their number. */
+int store_event_add(
+	struct store *store, const char *target, uint64_t bytes, const char *text, size_t len);
 /* Adds one in a transaction of its own. */
 enum store_status store_event_put(
 	struct store *store, const char *target, const char *text, struct penstock_error *err);
@@ -232,15 +249,29 @@ struct store_event {
 enum store_status store_event_list(struct store *store, const char *target, size_t max,
 	struct store_event **out, size_t *n, struct penstock_error *err);
 void store_event_list_free(struct store_event *list, size_t n);
-/* `ids` are of events of the target. */
-enum store_status store_event_remove(struct store *store, const char *target, const int64_t *ids,
-	size_t n, struct penstock_error *err);
-/* Sets the targets, once and before the first event. Removes the events of all others; `*removed`
- * gets their number. */
-enum store_status store_event_targets(struct store *store, const char *const *targets, size_t n,
-	size_t *removed, struct penstock_error *err);
+/* An event of a target that needs no delivery any more. */
+struct store_event_end {
+	int64_t id;
+	uint64_t bytes; /* as it was added */
+	const struct store_annotation *note; /* of the same transaction; NULL if there is none */
+};
+enum store_status store_event_remove(struct store *store, const char *target,
+	const struct store_event_end *ends, size_t n, struct penstock_error *err);
+/* Targets of one kind, which the names begin with. No '/' follows that. */
+struct store_targets {
+	const char *kind;
+	const char *const *names;
+	size_t n;
+	size_t limit; /* events of one that may wait; 0 for any number */
+	bool keep_strays;
+};
+/* Adds targets, before the first event. Other targets of the kind are strays, whose events are
+ * removed; `*strays` gets the number of the events. */
+enum store_status store_event_targets(struct store *store, const struct store_targets *targets,
+	size_t *strays, struct penstock_error *err);
 struct store_event_count {
 	size_t waiting;
+	uint64_t bytes;
 	uint64_t dropped; /* since the store was opened */
 };
 struct store_event_count store_event_count(const struct store *store, const char *target);
@@ -465,6 +496,13 @@ void store_put_submit(struct store *store, struct store_put *put);
 enum store_status store_put(struct store *store, struct store_put *put, struct penstock_error *err);
 
 /*
+ * A put or an upload with this header of the store makes a replica: a version of another store,
+ * whose name is the value, at its place among the versions of the key. STORE_PRECONDITION if the
+ * key has that version already. In a bucket that is not STORE_VERSIONED it is an ordinary put.
+ */
+#define STORE_REPLICA_HEADER ":replica"
+
+/*
  * Changes one of the store's own headers of a version, or of the object if `version` is NULL;
  * nothing else of it changes, not even its time. STORE_CHANGED if its value is not the expected
  * one: get the object again, and retry.
@@ -489,6 +527,9 @@ struct store_delete {
 	struct store_condition condition; /* a missing object satisfies if_match */
 	bool bypass; /* a retention in the mode STORE_GOVERNANCE is no obstacle */
 	const struct store_origin *origin; /* NULL if it is no event */
+	bool unseen; /* by `version` of observers */
+	/* The delete marker gets this version, as a replica; NULL for a new one. */
+	const char *replica;
 	/* Results. */
 	enum store_status status; /* a missing object is a success; may be STORE_LOCKED */
 	bool existed;

@@ -163,6 +163,36 @@ int version_make_room(struct store *store, const struct txn *txn, int64_t bucket
 	return db_exec(store->writer, SQL_VERSION_KEEP, "ik", bucket, key);
 }
 
+/* Sets *found if the statement has a row for a version of that time. */
+static int has_version(struct store *store, enum db_sql sql, int64_t bucket, const char *key,
+	int64_t modified_ns, bool *found)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_bound(
+		store->writer, sql, "iki", bucket, key, modified_ns);
+	int rc = db_step(store->writer, st);
+
+	*found = rc == SQLITE_ROW;
+	return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : rc;
+}
+
+int version_place(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
+	const char *name, struct replica *out)
+{
+	int rc;
+
+	*out = (struct replica){0};
+	if (!name || txn->versioning != STORE_VERSIONED)
+		return 0;
+	out->modified_ns = version_modified(name);
+	rc = has_version(store, SQL_HAS_OBJECT, bucket, key, out->modified_ns, &out->exists);
+	if (rc == 0 && !out->exists)
+		rc = has_version(
+			store, SQL_HAS_VERSION, bucket, key, out->modified_ns, &out->exists);
+	return rc ? rc
+		  : has_version(store, SQL_VERSION_IS_NEWER, bucket, key, out->modified_ns,
+			    &out->older);
+}
+
 int version_mark(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
 	int64_t modified_ns)
 {

@@ -26,8 +26,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <sys/types.h>
+
 #include "base/buf.h"
 #include "base/str.h"
+#include "s3/sum/checksum.h"
 
 struct penstock_error;
 struct http_engine;
@@ -90,6 +93,8 @@ void object_client_free(struct object_client *client);
 /* Endpoint, region and credentials in use; valid as long as the client. */
 const struct s3_settings *object_client_settings(const struct object_client *client);
 struct http_engine *object_client_engine(const struct object_client *client);
+/* Returns true once a reply has shown that the store is penstock. */
+bool object_client_is_penstock(const struct object_client *client);
 /* "s3" or "gs": the scheme of its objects' URLs. */
 const char *object_client_scheme(const struct object_client *client);
 /*
@@ -271,6 +276,40 @@ int object_delete_many(
  * (at most 604800). It is a secret: never log it. */
 int object_presign(struct object_ref at, const char *method, uint32_t expires_s, struct buf *out,
 	struct penstock_error *err);
+
+/* An object as another store has it. All members are borrowed for the duration of the call. */
+struct object_exact_part {
+	unsigned number;
+	uint64_t size;
+	const char *etag; /* without quotes; of 32 digits if it is an MD5 */
+	const char *checksum; /* base64, of the kind of the object; "" if there is none */
+};
+struct object_exact {
+	uint64_t size;
+	const char *etag; /* likewise */
+	const struct strlist *headers; /* "name=value", names in lower case */
+	enum checksum_kind kind; /* CHECKSUM_NONE if there is no checksum */
+	const char *checksum;
+	bool composite; /* it is that of the parts */
+	const struct object_exact_part *parts;
+	size_t n_parts; /* 0 to send it in one PUT */
+	/* Reads at least one byte, at any offset; called by one thread at a time, also that of the
+	 * engine. */
+	ssize_t (*read)(
+		void *cookie, uint64_t offset, void *data, size_t size, struct penstock_error *err);
+	void *cookie;
+};
+/* Sends the object with the same headers, parts and checksums, which the store verifies; with the
+ * MD5s instead if it has no checksums. A failure leaves nothing in the store. */
+int object_put_exact(
+	struct object_ref at, const struct object_exact *object, struct penstock_error *err);
+/* Sets a document of an object, such as its tags, or deletes it if `xml` is NULL. `sub` is its
+ * subresource, `version` NULL for the current one. */
+int object_put_document(struct object_ref at, const char *sub, const char *version,
+	const struct buf *xml, struct penstock_error *err);
+/* Deletes an object, with headers of that form. */
+int object_delete_exact(
+	struct object_ref at, const struct strlist *headers, struct penstock_error *err);
 
 struct object_copy_options {
 	const char *if_match; /* of the source */

@@ -8,6 +8,7 @@
 #include "s3/message/lock.h"
 #include "s3/bucket/logging.h"
 #include "s3/bucket/notification.h"
+#include "s3/bucket/replication.h"
 #include "s3/message/messages.h"
 
 static void complete(const char *xml, size_t len)
@@ -294,6 +295,39 @@ static void notification(const char *xml, size_t len)
 	s3_notification_release(&back);
 }
 
+static void replication(const char *xml, size_t len)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_(buf_release) struct buf again = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_(buf_release) struct buf third = BUF_INIT(LIMIT_XML_BODY);
+	struct s3_replication r = {0}, back = {0};
+	int rc = s3_replication_parse(xml, len, &r, &err);
+
+	require_error(rc, &err);
+	require((rc == 0) == (r.problem == S3_OK));
+	for (size_t i = 0; rc == 0 && i < r.n; i++) {
+		const struct s3_replication_version version = {
+			.key = r.rules[i].prefix ? r.rules[i].prefix : "k", .tags = "a=b&c="};
+		const struct s3_replication_rule *rule = s3_replication_choose(
+			&r, r.rules[i].bucket, &version);
+
+		require(!rule || (rule->enabled && strcmp(rule->bucket, r.rules[i].bucket) == 0));
+		require(rule || !r.rules[i].enabled || r.rules[i].tags.n);
+	}
+	if (rc == 0) {
+		require(r.n >= 1 && r.n <= LIMIT_S3_REPLICATION_RULES);
+		s3_replication_write(&again, &r);
+	}
+	if (rc == 0 && !buf_failed(&again)) {
+		require(s3_replication_parse(again.data, again.len, &back, NULL) == 0);
+		s3_replication_write(&third, &back);
+		require(third.len == again.len);
+		require(memcmp(third.data, again.data, again.len) == 0);
+	}
+	s3_replication_release(&r);
+	s3_replication_release(&back);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -315,6 +349,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	lifecycle(xml, size);
 	logging(xml, size);
 	notification(xml, size);
+	replication(xml, size);
 	encryption(xml, size);
 	tagging_query(text);
 	require_error(s3_create_bucket_parse(xml, size, &bucket, &err), &err);

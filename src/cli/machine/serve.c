@@ -49,6 +49,10 @@ static int run_serve(const struct cli *cli)
 		return CLI_EXIT_USAGE;
 	if (options.webhook_retry_ms < 1 || options.webhook_retry_ms > 60000)
 		return cli_misuse(cli, "--webhook-retry is from 1ms to 60s");
+	if (!cli_duration_ms(cli, "replication-retry", 1000, &options.replication_retry_ms))
+		return CLI_EXIT_USAGE;
+	if (options.replication_retry_ms < 1 || options.replication_retry_ms > 60000)
+		return cli_misuse(cli, "--replication-retry is from 1ms to 60s");
 	if (!options.master_key)
 		options.master_key = str_env("PENSTOCK_MASTER_KEY_FILE");
 	options.relaxed = durability && strcmp(durability, "relaxed") == 0;
@@ -68,6 +72,7 @@ static int run_serve(const struct cli *cli)
 		return CLI_EXIT_USAGE;
 	options.drain_ms = drain_ms > INT_MAX ? INT_MAX : (int)drain_ms;
 	options.accounts = cli_value(cli, "accounts");
+	options.replication = cli_value(cli, "replication");
 	options.domain = cli_value(cli, "domain");
 	if (options.domain && serve_check_domains(options.domain, &err) < 0)
 		return cli_misuse(cli, "%s", err.message);
@@ -130,6 +135,11 @@ const struct command command_serve = {
 			"Add the accounts in FILE, a JSON array of objects with number (12 digits), name, "
 			"access_key_id and secret_access_key, and perhaps id and email; an "
 			"access_key_id of null revokes an account"},
+		{0, "replication", "FILE",
+			"The destinations of replication, a JSON array of objects with name, endpoint, "
+			"perhaps bucket and region, and either access_key_id and secret_access_key or "
+			"profile; a rule of a bucket names one as arn:aws:s3:::NAME. FILE may be "
+			"readable by its owner only if it has keys"},
 		{0, "domain", "NAME[,NAME]",
 			"The host BUCKET.NAME is that of a bucket (virtual-host style); paths that "
 			"begin with the bucket stay valid at other hosts"},
@@ -153,6 +163,9 @@ const struct command command_serve = {
 		{0, "webhook-retry", "DURATION",
 			"Pause before a failed delivery to a webhook is repeated; it doubles each "
 			"time, up to 60s. Default: 1s"},
+		{0, "replication-retry", "DURATION",
+			"Pause before a version that could not be sent to another store is sent again; "
+			"it doubles each time, up to 60s. Default: 1s"},
 		{0, "lifecycle-day", "DURATION",
 			"Length of a day of lifecycle rules, to try them out: objects expire that "
 			"much sooner, and replies name the dates of real days. Default: 24h"},

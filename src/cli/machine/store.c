@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
@@ -62,15 +63,32 @@ static json_t *bucket_json(const struct upkeep_bucket *b)
 		(json_int_t)b->uploads, "upload_bytes", (json_int_t)b->upload_bytes);
 }
 
+/* Returns the age of the oldest version that waits. */
+static double age_of(const struct upkeep_lag *lag)
+{
+	int64_t ns = clock_wall_ns() - lag->oldest_ns;
+
+	return ns > 0 ? (double)ns / NS_PER_S : 0;
+}
+
+static json_t *lag_json(const struct upkeep_lag *lag)
+{
+	return json_pack("{s:s, s:s, s:I, s:I, s:f}", "bucket", lag->bucket, "target", lag->target,
+		"versions", (json_int_t)lag->versions, "bytes", (json_int_t)lag->bytes,
+		"oldest_seconds", age_of(lag));
+}
+
 static int stat_json(const struct upkeep_stat *s)
 {
-	json_t *buckets = json_array();
+	json_t *buckets = json_array(), *lags = json_array();
 
+	for (size_t i = 0; i < s->n_lags; i++)
+		json_array_append_new(lags, lag_json(&s->lags[i]));
 	for (size_t i = 0; i < s->n_buckets; i++)
 		json_array_append_new(buckets, bucket_json(&s->buckets[i]));
-	return show_json(json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "buckets",
-		buckets, "objects", (json_int_t)s->total.objects, "files", (json_int_t)s->files,
-		"file_bytes", (json_int_t)s->file_bytes, "database_bytes",
+	return show_json(json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "buckets",
+		buckets, "replication", lags, "objects", (json_int_t)s->total.objects, "files",
+		(json_int_t)s->files, "file_bytes", (json_int_t)s->file_bytes, "database_bytes",
 		(json_int_t)s->database_bytes, "log_bytes", (json_int_t)s->log_bytes, "free_bytes",
 		(json_int_t)s->free_bytes, "format", (json_int_t)s->format, "served",
 		(int)s->served));
@@ -110,6 +128,25 @@ static void stat_text(const struct upkeep_stat *s)
 		s->served ? "; it is being served" : "");
 }
 
+static void lag_text(const struct upkeep_stat *s)
+{
+	struct grid grid = grid_new("BUCKET", "REPLICATED TO", "WAITING", "SIZE", "OLDEST");
+	char size[STR_SIZE_SIZE];
+
+	for (size_t i = 0; i < s->n_lags; i++) {
+		const struct upkeep_lag *lag = &s->lags[i];
+
+		str_format_size(lag->bytes, size);
+		grid_add(&grid, lag->bucket);
+		grid_add(&grid, lag->target);
+		grid_addf(&grid, "%llu", (unsigned long long)lag->versions);
+		grid_add(&grid, size);
+		grid_addf(&grid, "%.0f s", age_of(lag));
+	}
+	printf("\n");
+	grid_print(&grid);
+}
+
 static int do_stat(const struct cli *cli, struct store *store, struct penstock_error *err)
 {
 	struct upkeep_stat stat;
@@ -119,7 +156,10 @@ static int do_stat(const struct cli *cli, struct store *store, struct penstock_e
 		r = stat_json(&stat);
 	else if (r == 0)
 		stat_text(&stat);
+	if (r == 0 && stat.n_lags && !cli_has(cli, "json"))
+		lag_text(&stat);
 	free(stat.buckets);
+	free(stat.lags);
 	return r;
 }
 

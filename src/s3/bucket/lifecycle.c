@@ -9,10 +9,10 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "s3/ascii.h"
+#include "s3/bucket/filter.h"
 #include "s3/date.h"
 #include "s3/message/table.h"
 #include "s3/message/xml.h"
-#include "s3/uri.h"
 
 #define ID_MAX	 255 /* characters, as AWS documents it */
 #define KEEP_MAX 100 /* likewise */
@@ -130,34 +130,13 @@ static bool read_size(
 static bool read_tags(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 {
 	const struct s3_texts *keys = &rule->raw.keys, *values = &rule->raw.values;
-	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_XML_BODY);
+	enum s3_error problem;
+	const char *message;
 
 	if (keys->n != values->n || keys->n != rule->raw.tags.n)
 		return malformed(l);
-	if (!keys->n)
-		return true;
-	rule->tags.items = arena_alloc(&l->arena, keys->n * sizeof(*rule->tags.items));
-	for (size_t i = 0; i < keys->n && rule->tags.items; i++) {
-		const struct s3_tag tag = {keys->items[i], values->items[i]};
-		const char *message;
-
-		for (size_t k = 0; k < i; k++)
-			if (strcmp(keys->items[k], tag.key) == 0)
-				return refuse(l, S3_E_INVALID_REQUEST,
-					"Duplicate Tag Keys are not allowed.");
-		if (s3_tagging_check(&(struct s3_tagging){.tags = (struct s3_tag[]){tag}, .n = 1},
-			    1, &message) != S3_OK)
-			return refuse(l, S3_E_INVALID_TAG, "%s", message);
-		buf_clear(&text);
-		uri_query_add(&text, tag.key, tag.value);
-		rule->tags.items[i] = buf_failed(&text)
-					      ? NULL
-					      : arena_copy(&l->arena, buf_str(&text), text.len);
-		if (!rule->tags.items[i])
-			return refuse(l, S3_E_SLOW_DOWN, "%s", "");
-	}
-	rule->tags.n = keys->n;
-	return rule->tags.items || refuse(l, S3_E_SLOW_DOWN, "%s", "");
+	problem = s3_filter_tags(&l->arena, keys, values, &rule->tags, &message);
+	return problem == S3_OK || refuse(l, problem, "%s", message);
 }
 
 static bool read_conditions(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
@@ -337,12 +316,7 @@ static void write_conditions(struct buf *out, const struct s3_lifecycle_rule *ru
 	if (is_and)
 		xml_open(out, "And");
 	xml_element(out, "Prefix", rule->prefix);
-	for (size_t i = 0; i < keys->n; i++) {
-		xml_open(out, "Tag");
-		xml_element(out, "Key", keys->items[i]);
-		xml_element(out, "Value", values->items[i]);
-		xml_close(out, "Tag");
-	}
+	s3_filter_write_tags(out, keys, values);
 	if (rule->has_above)
 		xml_element_u64(out, "ObjectSizeGreaterThan", rule->above);
 	if (rule->has_below)
@@ -414,18 +388,6 @@ static int64_t days_after(int64_t since_ns, unsigned days, int64_t day_ns)
 	return at - at % day_ns;
 }
 
-static bool has_tag(const char *tags, const char *tag)
-{
-	size_t len = strlen(tag);
-
-	for (const char *p = tags; p; p = strchr(p, '&')) {
-		p += *p == '&';
-		if (strncmp(p, tag, len) == 0 && (p[len] == '&' || !p[len]))
-			return true;
-	}
-	return false;
-}
-
 static bool has_prefix(const struct s3_lifecycle_rule *rule, const char *key)
 {
 	return rule->enabled && (!rule->prefix || str_starts(key, rule->prefix));
@@ -442,10 +404,7 @@ static bool means(const struct s3_lifecycle_rule *rule, const struct s3_lifecycl
 	if (!has_prefix(rule, object->key) || (rule->has_above && object->size <= rule->above) ||
 		(rule->has_below && object->size >= rule->below))
 		return false;
-	for (size_t i = 0; i < rule->tags.n; i++)
-		if (!has_tag(object->tags, rule->tags.items[i]))
-			return false;
-	return true;
+	return s3_filter_has(&rule->tags, object->tags);
 }
 
 /* Gets the end of a current version by the time of a rule. */

@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "s3/access/decision.h"
 #include "s3/access/policy.h"
+#include "server/bucket/replicator.h"
 #include "server/directory/directory.h"
 #include "server/access/grants.h"
 #include "server/directory/identity.h"
@@ -293,6 +294,10 @@ static bool check_headers(struct request *req)
 	bool new_bucket = creates_bucket(req);
 
 	if (lock_is_bypassed(req) && !access_check(req, "s3:BypassGovernanceRetention"))
+		return false;
+	if (req->key && request_header(req, REPLICA_HEADER) &&
+		!access_check(req, strcmp(req->method, "DELETE") == 0 ? "s3:ReplicateDelete"
+								      : "s3:ReplicateObject"))
 		return false;
 	for (size_t i = 0; (req->key || new_bucket) && i < ARRAY_SIZE(implied); i++) {
 		const char *action = new_bucket ? implied[i].of_bucket : implied[i].of_object;

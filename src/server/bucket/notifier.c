@@ -249,7 +249,7 @@ static int on_change(void *cookie, struct store *store, const struct store_chang
 		if (!hook) /* the operator has removed it */
 			continue;
 		text = document_of(change, rule->id ? rule->id : "");
-		rc = text ? store_event_add(store, hook->name, text, strlen(text))
+		rc = text ? store_event_add(store, hook->name, 0, text, strlen(text))
 			  : STORE_EVENT_NO_MEMORY;
 		free(text);
 	}
@@ -370,7 +370,8 @@ static bool deliver(struct notifier *notify, struct webhook *hook)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct store_event *events = NULL;
-	int64_t ids[BATCH], end_ms = clock_monotonic_ms() + TURN_MS;
+	struct store_event_end ends[BATCH];
+	int64_t end_ms = clock_monotonic_ms() + TURN_MS;
 	size_t n = 0, done = 0;
 	bool failed = false;
 
@@ -384,7 +385,7 @@ static bool deliver(struct notifier *notify, struct webhook *hook)
 		(!done || clock_monotonic_ms() < end_ms)) {
 		failed = !settle(notify, hook, &events[done], &err);
 		if (!failed) {
-			ids[done] = events[done].id;
+			ends[done] = (struct store_event_end){.id = events[done].id};
 			done++;
 		}
 	}
@@ -396,7 +397,7 @@ static bool deliver(struct notifier *notify, struct webhook *hook)
 		hook->pause_ms = hook->retry_ms = hook->report_ms = 0;
 	}
 	penstock_error_release(&err);
-	if (done && store_event_remove(notify->store, hook->name, ids, done, &err) != STORE_OK)
+	if (done && store_event_remove(notify->store, hook->name, ends, done, &err) != STORE_OK)
 		log_warn("webhook '%s': events will be repeated: %s", hook->name,
 			err.message ? err.message : "out of memory");
 	store_event_list_free(events, n);
@@ -515,7 +516,12 @@ static int drop_strays(struct notifier *notify, struct penstock_error *err)
 		return error_memory(err);
 	for (size_t i = 0; i < notify->n; i++)
 		names[i] = notify->hooks[i].name;
-	if (store_event_targets(notify->store, names, notify->n, &dropped, err) != STORE_OK)
+	if (store_event_targets(notify->store,
+		    &(struct store_targets){.kind = "",
+			    .names = names,
+			    .n = notify->n,
+			    .limit = LIMIT_NOTIFY_EVENTS / (notify->n ? notify->n : 1)},
+		    &dropped, err) != STORE_OK)
 		return -(int)err->code;
 	if (dropped)
 		log_warn("notifications: dropped %zu events of webhooks that are not in the file "
@@ -560,19 +566,18 @@ int notifier_start(struct notifier **out, struct store *store, const char *root,
 			&(struct http_engine_options){
 				.connect_timeout_ms = ATTEMPT_MS, .stall_timeout_ms = ATTEMPT_MS},
 			err);
-	if (rc == 0 && notify->n) {
+	if (rc == 0 && notify->n)
+		rc = thread_start(&notify->thread, "notify", notifier_main, notify, err);
+	if (rc < 0) {
+		notifier_free(notify);
+		return rc;
+	}
+	if (notify->n)
 		store_observe(
 			store, &(struct store_observer){
 				       .change = on_change, .added = on_added, .cookie = notify});
-		rc = thread_start(&notify->thread, "notify", notifier_main, notify, err);
-		if (rc < 0)
-			store_observe(store, &(struct store_observer){0});
-	}
-	if (rc < 0)
-		notifier_free(notify);
-	else
-		*out = notify;
-	return rc;
+	*out = notify;
+	return 0;
 }
 
 void notifier_stop(struct notifier *notify)

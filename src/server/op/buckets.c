@@ -290,7 +290,7 @@ void op_delete_object(struct request *req)
 	enum store_status status;
 	const char *version;
 
-	if (!headers_condition(req, &item.condition))
+	if (!headers_condition(req, &item.condition) || !op_replica_version(req, &item.replica))
 		return;
 	if (!condition_add_state(&item.condition, request_header(req, "x-amz-if-match-size"),
 		    request_header(req, "x-amz-if-match-last-modified-time"))) {

@@ -267,7 +267,7 @@ static void add_own_header(struct request *req, const char *name, const char *va
 static void add_stored_headers(struct request *req, const struct store_object *object)
 {
 	bool overridden[ARRAY_SIZE(overridable)];
-	const char *p = NULL, *name, *value;
+	const char *p = NULL, *name, *value, *status = NULL;
 
 	for (size_t i = 0; i < ARRAY_SIZE(overridable); i++) {
 		value = find_override(req, overridable[i]);
@@ -277,14 +277,16 @@ static void add_stored_headers(struct request *req, const struct store_object *o
 	while (store_header_next(object->headers, object->headers_len, &p, &name, &value)) {
 		bool skip = *name == ':';
 
-		if (skip)
+		if (skip) {
 			add_own_header(req, name, value);
-
+			status = op_replica_status(status, name, value);
+		}
 		for (size_t i = 0; i < ARRAY_SIZE(overridable); i++)
 			skip = skip || (overridden[i] && strcmp(name, overridable[i]) == 0);
 		if (!skip)
 			reply_header(req, name, value);
 	}
+	reply_header(req, "x-amz-replication-status", status);
 }
 
 static void add_object_headers(

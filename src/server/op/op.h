@@ -8,6 +8,7 @@
 
 #define REMOTE_SIZE 46 /* of an IPv6 address */
 
+struct buf;
 struct request;
 struct s3_list;
 struct store_bucket;
@@ -36,6 +37,13 @@ void op_annotate(struct request *req, const struct op_note *note);
 /* Returns the sender of a request for the events of its changes, as long as the request; NULL if no
  * bucket has notifications. */
 const struct store_origin *op_origin(struct request *req, const char *event);
+/* Gets the version that a request replicates, or NULL. Returns false with a reply set. */
+bool op_replica_version(struct request *req, const char **version);
+/* Appends the header of a replica, if the request makes one. Returns false with a reply set. */
+bool op_replica_add(struct request *req, struct buf *out);
+/* Returns the state of replication after one more of the stored headers; it was `before`, or
+ * NULL. */
+const char *op_replica_status(const char *before, const char *name, const char *value);
 /* Formats the address of the sender. Returns NULL if there is none. */
 const char *op_remote(const struct request *req, char out[static REMOTE_SIZE]);
 /* Returns the id of the owner of a bucket, as long as the request. */
@@ -86,6 +94,9 @@ void op_put_bucket_lifecycle(struct request *req);
 void op_delete_bucket_lifecycle(struct request *req);
 void op_bucket_logging(struct request *req);
 void op_put_bucket_logging(struct request *req);
+void op_bucket_replication(struct request *req);
+void op_put_bucket_replication(struct request *req);
+void op_delete_bucket_replication(struct request *req);
 void op_bucket_notification(struct request *req);
 void op_put_bucket_notification(struct request *req);
 void op_bucket_encryption(struct request *req);

@@ -166,7 +166,8 @@ void op_put_object_begin(struct request *req)
 	req->finish = op_put_object;
 	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
 		!grants_add(req, &req->stored_headers) || !lock_add(req, &req->stored_headers) ||
-		!lock_has_checksum(req) || !sse_add(req, &req->stored_headers) ||
+		!op_replica_add(req, &req->stored_headers) || !lock_has_checksum(req) ||
+		!sse_add(req, &req->stored_headers) ||
 		!headers_condition(req, &req->put.condition) || !check_bucket(req) ||
 		!op_check_condition_early(req))
 		return;

@@ -60,7 +60,8 @@ void op_create_upload(struct request *req)
 
 	if (!headers_collect(req, &req->stored_headers) || !tags_add(req, &req->stored_headers) ||
 		!grants_add(req, &req->stored_headers) || !lock_add(req, &req->stored_headers) ||
-		!sse_add(req, &req->stored_headers) || !choose_checksum(req, &upload.checksum))
+		!op_replica_add(req, &req->stored_headers) || !sse_add(req, &req->stored_headers) ||
+		!choose_checksum(req, &upload.checksum))
 		return;
 	upload.headers = req->stored_headers.data;
 	upload.headers_len = req->stored_headers.len;

@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "s3/message/messages.h"
 #include "s3/message/xml.h"
+#include "server/bucket/replicator.h"
 #include "server/op/op.h"
 #include "server/access/owner.h"
 #include "server/request/headers.h"
@@ -30,6 +31,22 @@ void op_bucket_versioning(struct request *req)
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
+/* As AWS, a bucket with replication keeps versioning. Returns false with a reply set. */
+static bool may_suspend(struct request *req)
+{
+	_cleanup_(buf_release) struct buf rules = BUF_INIT(LIMIT_XML_BODY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = store_config_get(
+		req->server->store, req->bucket, REPLICATION_CONFIG, &rules, &err);
+
+	if (status == STORE_OK)
+		return reply_errorf(req, S3_E_INVALID_BUCKET_STATE,
+			"A replication configuration is present on this bucket, so you cannot "
+			"change the versioning state. To change the versioning state, first delete "
+			"the replication configuration.");
+	return status == STORE_NO_SUCH_KEY || reply_unless_stored(req, status, &err);
+}
+
 void op_put_bucket_versioning(struct request *req)
 {
 	const struct buf *document = &req->body.document;
@@ -49,7 +66,8 @@ void op_put_bucket_versioning(struct request *req)
 			"The Versioning element must be specified");
 	else if (!enabled && strcmp(wanted.status, "Suspended") != 0)
 		reply_error(req, S3_E_MALFORMED_XML);
-	else if (reply_unless_stored(req,
+	else if ((enabled || may_suspend(req)) &&
+		 reply_unless_stored(req,
 			 store_bucket_set_versioning(req->server->store, req->bucket,
 				 enabled ? STORE_VERSIONED : STORE_SUSPENDED, &err),
 			 &err))

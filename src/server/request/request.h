@@ -29,6 +29,7 @@ struct identity;
 struct settings_cache;
 struct lifecycle;
 struct notifier;
+struct replicator;
 struct log_file;
 struct metrics;
 struct monitor;
@@ -58,6 +59,7 @@ struct server {
 	int64_t started_ns;
 	struct lifecycle *lifecycle; /* borrowed; may be NULL, like the next */
 	struct notifier *notify;
+	struct replicator *replicator;
 	struct directory *directory;
 	char *url;
 	pthread_key_t signer; /* a struct sigv4 per thread */

@@ -51,6 +51,27 @@ static int read_buckets(struct db *db, struct upkeep_stat *out, struct penstock_
 	return rc == SQLITE_DONE ? 0 : upkeep_db_failed(db, rc, "read the buckets", err);
 }
 
+static int read_lags(struct db *db, struct upkeep_stat *out, struct penstock_error *err)
+{
+	_cleanup_reset_ sqlite3_stmt *st = db_statement(db, SQL_STAT_REPLICATION);
+	int rc;
+
+	while ((rc = db_step(db, st)) == SQLITE_ROW) {
+		struct upkeep_lag *list = array_grow(out->lags, out->n_lags, sizeof(*list)), *lag;
+
+		if (!list)
+			return error_memory(err);
+		out->lags = list;
+		lag = &list[out->n_lags++];
+		*lag = (struct upkeep_lag){.versions = (uint64_t)sqlite3_column_int64(st, 2),
+			.bytes = (uint64_t)sqlite3_column_int64(st, 3),
+			.oldest_ns = sqlite3_column_int64(st, 4)};
+		db_column_text(st, 0, lag->bucket, sizeof(lag->bucket));
+		db_column_text(st, 1, lag->target, sizeof(lag->target));
+	}
+	return rc == SQLITE_DONE ? 0 : upkeep_db_failed(db, rc, "read the queues", err);
+}
+
 static int read_files(struct db *db, struct upkeep_stat *out, struct penstock_error *err)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_statement(db, SQL_STAT_FILES);
@@ -79,6 +100,8 @@ int upkeep_stat(struct store *store, struct upkeep_stat *out, struct penstock_er
 	*out = (struct upkeep_stat){0};
 	if (rc == 0)
 		rc = read_buckets(db, out, err);
+	if (rc == 0)
+		rc = read_lags(db, out, err);
 	if (rc == 0)
 		rc = read_files(db, out, err);
 	if (rc == 0)

@@ -32,9 +32,18 @@ struct upkeep_bucket {
 	uint64_t uploads, upload_bytes; /* unfinished */
 };
 
+/* Versions of a bucket that wait to be sent to another store. */
+struct upkeep_lag {
+	char bucket[64], target[64];
+	uint64_t versions, bytes;
+	int64_t oldest_ns;
+};
+
 struct upkeep_stat {
-	struct upkeep_bucket *buckets; /* free() it */
+	struct upkeep_bucket *buckets; /* free() it, like the next */
 	size_t n_buckets;
+	struct upkeep_lag *lags;
+	size_t n_lags;
 	struct upkeep_bucket total;
 	uint64_t files, file_bytes; /* data files; bytes that objects share count once */
 	uint64_t database_bytes, log_bytes;

@@ -183,6 +183,11 @@ struct http_engine *object_client_engine(const struct object_client *client)
 	return client->engine;
 }
 
+bool object_client_is_penstock(const struct object_client *client)
+{
+	return atomic_load(&client->own_kind);
+}
+
 void object_client_patience(struct object_client *client, int64_t ms, const atomic_int *cancel)
 {
 	atomic_store(&client->patience_ms, ms);

@@ -111,7 +111,7 @@ def presigned_v2(store, method, path):
 
 
 @pytest.mark.parametrize("sub", ["policy", "acl", "publicAccessBlock", "ownershipControls", "object-lock", "encryption", "logging",
-                                 "lifecycle", "cors", "notification", "policyStatus"])  # fmt: skip
+                                 "lifecycle", "cors", "notification", "replication", "policyStatus"])  # fmt: skip
 def test_a_url_of_version_2_is_for_one_operation(store, sub):
     store.client.create_bucket(Bucket="own", ObjectLockEnabledForBucket=True)
     store.client.put_bucket_policy(Bucket="own", Policy=everyone("own").replace('"Allow"', '"Deny"').replace("s3:*", "s3:DeleteBucket"))

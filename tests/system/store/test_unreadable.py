@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from harness.program import Store
 from harness.waiting import wait_for
 
-KINDS = ["lifecycle", "logging", "notification"]
+KINDS = ["lifecycle", "logging", "notification", "replication"]
 EVERYTHING = {"Status": "Enabled", "Filter": {"Prefix": ""}, "Expiration": {"Days": 1}}
 
 

@@ -24,6 +24,7 @@
 #include "s3/date.h"
 #include "s3/sign/sigv4.h"
 #include "s3/sum/checksum.h"
+#include "server/bucket/replicator.h"
 #include "server/server.h"
 #include "store/store.h"
 
@@ -41,9 +42,22 @@ static char old_bytes[LARGE + 1], new_bytes[LARGE + 1];
 struct fixture {
 	char root[64];
 	struct store *store;
+	struct replicator *replicator;
 	struct server *server;
 	struct sockaddr_in at;
 };
+
+/* A destination that is not there: after one attempt it is left alone for a minute. */
+static int start_replicator(struct fixture *f)
+{
+	static const char text[] = "[{\"name\":\"copy\",\"endpoint\":\"http://127.0.0.1:1\","
+				   "\"access_key_id\":\"a\",\"secret_access_key\":\"" SECRET "\"}]";
+	_cleanup_free_ char *path = path_join(f->root, "targets");
+
+	return path && fs_write_atomic(path, text, sizeof(text) - 1, 0600, NULL) == 0
+		       ? replicator_start(&f->replicator, f->store, path, 60000, NULL)
+		       : -1;
+}
 
 static int setup(void **state)
 {
@@ -58,8 +72,10 @@ static int setup(void **state)
 		store_bucket_add(f->store,
 			&(struct store_new_bucket){.name = "lck", .region = "", .lock = true},
 			NULL) != STORE_OK ||
+		start_replicator(f) < 0 ||
 		server_start(&f->server,
 			&(struct server_options){.store = f->store,
+				.replicator = f->replicator,
 				.address = "127.0.0.1",
 				.access_key_id = "key",
 				.secret_access_key = SECRET},
@@ -78,6 +94,7 @@ static int teardown(void **state)
 	struct fixture *f = *state;
 
 	server_stop(f->server, 10000);
+	replicator_stop(f->replicator);
 	store_close(f->store);
 	fs_remove_tree(f->root, NULL);
 	free(f);
@@ -357,6 +374,15 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 		"<ServerSideEncryptionConfiguration><Rule><ApplyServerSideEncryptionByDefault>"
 		"<SSEAlgorithm>AES256</SSEAlgorithm></ApplyServerSideEncryptionByDefault></Rule>"
 		"</ServerSideEncryptionConfiguration>";
+	static const char replication[] =
+		"<ReplicationConfiguration><Role>arn:r</Role><Rule><Priority>1</Priority><Filter>"
+		"<Tag><Key>a</Key><Value>b</Value></Tag></Filter><Status>Enabled</Status>"
+		"<DeleteMarkerReplication><Status>Disabled</Status></DeleteMarkerReplication>"
+		"<Destination><Bucket>arn:aws:s3:::copy</Bucket></Destination></Rule>"
+		"<Rule><Priority>2</Priority><Filter><Prefix></Prefix></Filter><Status>Enabled</Status>"
+		"<DeleteMarkerReplication><Status>Enabled</Status></DeleteMarkerReplication>"
+		"<Destination><Bucket>arn:aws:s3:::copy</Bucket></Destination></Rule>"
+		"</ReplicationConfiguration>";
 	static const char reads[] = "0 * - copy\n5 20 - copy\n";
 	static char form[8000];
 	struct fixture *f = *state;
@@ -477,6 +503,12 @@ static void a_request_without_memory_is_refused_and_leaves_nothing_half(void **s
 			.query = "object-lock=",
 			.body = lock,
 			.body_len = sizeof(lock) - 1},
+		{.method = "PUT",
+			.path = "/lck",
+			.query = "replication=",
+			.body = replication,
+			.body_len = sizeof(replication) - 1},
+		{.method = "GET", .path = "/lck", .query = "replication="},
 		{.method = "PUT", .path = "/lck/other"},
 		{.method = "PUT",
 			.path = "/lck",

@@ -114,6 +114,53 @@ static void step_delete_version(struct model *m, size_t key)
 		model_remove(m, key, i);
 }
 
+/* Makes the replica of a name, which may exist: a version, or a marker. */
+static enum store_status make_replica(struct model *m, size_t key, struct version *v)
+{
+	static char data[LARGE];
+	char headers[64];
+	int len = snprintf(headers, sizeof(headers), "%s%c%s", STORE_REPLICA_HEADER, '\0', v->name);
+	struct store_put put = {
+		.key = keys[key], .headers = headers, .headers_len = (size_t)len + 1};
+	struct store_delete item = {.key = keys[key], .replica = v->name};
+
+	if (v->marker) {
+		assert_int_equal(store_delete(m->f->store, "b", &item, 1, NULL), STORE_OK);
+		assert_string_equal(item.made, v->name);
+		return item.status;
+	}
+	snprintf(data, sizeof(data), "%d", v->content);
+	return put_full(m->f, &put, data, v->large ? LARGE : 16);
+}
+
+/* Adds one at any place, as another store sends it: before the newest, after it, or once more. */
+static void step_replica(struct model *m, size_t key)
+{
+	struct version v = {
+		.content = ++m->contents, .large = pick(m, 3) == 0, .marker = pick(m, 4) == 0};
+	size_t i = pick(m, (unsigned)m->n[key] + 1);
+	unsigned long long time;
+
+	if (!m->n[key] || strcmp(m->versions[key][i ? i - 1 : 0].name, "null") == 0)
+		return;
+	v.large = v.large && !v.marker;
+	time = strtoull(m->versions[key][i ? i - 1 : 0].name, NULL, 16);
+	snprintf(v.name, sizeof(v.name), "%016llx", i ? time - 1 : time + 100);
+	if (i && pick(m, 4) == 0) {
+		memcpy(v.name, m->versions[key][i - 1].name, sizeof(v.name));
+		assert_int_equal(
+			make_replica(m, key, &v), v.marker ? STORE_OK : STORE_PRECONDITION);
+		return;
+	}
+	if (i < m->n[key] && strcmp(m->versions[key][i].name, v.name) == 0)
+		return;
+	assert_int_equal(make_replica(m, key, &v), STORE_OK);
+	assert_true(m->n[key] < VERSIONS);
+	memmove(&m->versions[key][i + 1], &m->versions[key][i], (m->n[key] - i) * sizeof(v));
+	m->versions[key][i] = v;
+	m->n[key]++;
+}
+
 static void step_versioning(struct model *m)
 {
 	m->versioning = pick(m, 2) ? STORE_VERSIONED : STORE_SUSPENDED;
@@ -246,6 +293,8 @@ static void versions_are_those_of_the_model(void **state)
 
 		if (m.n[key] == VERSIONS || pick(&m, 3) == 0)
 			step_delete_version(&m, key);
+		else if (m.versioning == STORE_VERSIONED && pick(&m, 4) == 0)
+			step_replica(&m, key);
 		else if (pick(&m, 3) == 0)
 			step_delete(&m, key);
 		else

@@ -100,6 +100,7 @@ class Daemons:
     # What tests ask of `penstock serve` they can ask of a peer, too.
     env = Store.env
     boto3 = Store.boto3
+    made_client = Store.made_client
     client = Store.client
     bytes = Store.bytes
     keys = Store.keys

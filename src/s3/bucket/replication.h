@@ -1,0 +1,67 @@
+/*
+ * The rules by which the versions of a bucket are sent to other buckets: their document, and the
+ * rule that means a version.
+ *
+ *	struct s3_replication rules = {0};
+ *	const struct s3_replication_rule *rule;
+ *
+ *	if (s3_replication_parse(text, len, &rules, err) < 0)
+ *		return -err->code;
+ *	rule = s3_replication_choose(&rules, "backup", &(struct s3_replication_version){
+ *		.key = "key", .tags = "team=a" });
+ *	if (rule)
+ *		... the version is sent to arn:aws:s3:::backup ...
+ *	s3_replication_release(&rules);
+ */
+#ifndef S3_BUCKET_REPLICATION_H
+#define S3_BUCKET_REPLICATION_H
+
+#include "s3/message/messages.h"
+
+struct s3_replication_rule {
+	const char *id; /* NULL if a document has none: set one before writing it */
+	bool enabled;
+	bool old_form; /* the prefix is no part of a Filter */
+	bool markers; /* delete markers are sent, too */
+	unsigned priority;
+	/* Conditions; all of them must hold. */
+	const char *prefix; /* NULL if there is none */
+	bool is_and; /* of the document */
+	struct s3_texts tags; /* each as in x-amz-tagging: "key=value" */
+	const char *bucket; /* of the destination, without "arn:aws:s3:::" */
+	const char *class; /* the storage class there; NULL for that of the version */
+	/* As read. */
+	struct {
+		const char *status, *priority, *prefix, *filter, *and, *markers, *marker_status;
+		const char *destination, *account, *translation, *encryption, *time, *metrics;
+		const char *existing, *selection, *kms, *modifications;
+		struct s3_texts prefixes, tags, keys, values;
+	} raw;
+};
+
+/* ReplicationConfiguration. */
+struct s3_replication {
+	struct arena arena;
+	const char *role;
+	struct s3_replication_rule *rules;
+	size_t n;
+	/* After a failed parse: the error for the reply, and its text; "" for the default one. */
+	enum s3_error problem;
+	char message[160];
+};
+int s3_replication_parse(
+	const char *xml, size_t len, struct s3_replication *out, struct penstock_error *err);
+void s3_replication_write(struct buf *out, const struct s3_replication *replication);
+void s3_replication_release(struct s3_replication *message);
+
+struct s3_replication_version {
+	const char *key;
+	const char *tags; /* as s3_tagging_write_query() writes them; may be NULL */
+	bool marker; /* a delete marker, which has no tags */
+};
+/* Returns the rule by which a version is sent to a destination: of those that mean it, the one with
+ * the highest priority. Returns NULL if it is not sent. */
+const struct s3_replication_rule *s3_replication_choose(const struct s3_replication *replication,
+	const char *bucket, const struct s3_replication_version *version);
+
+#endif

@@ -1,0 +1,33 @@
+/*
+ * Sends one version, or a delete marker, to a destination.
+ *
+ *	if (replica_send(store, target, &version, err) == REPLICA_SENT)
+ *		...
+ */
+#ifndef SERVER_BUCKET_REPLICA_H
+#define SERVER_BUCKET_REPLICA_H
+
+#include <stdbool.h>
+
+struct penstock_error;
+struct store;
+struct target;
+
+struct replica_version {
+	const char *bucket, *key, *version;
+	bool marker; /* a delete marker */
+	/* The header of the store whose new value is sent; NULL to send the version. */
+	const char *note;
+	const char *class; /* the storage class there; NULL for its own */
+};
+enum replica_outcome {
+	REPLICA_SENT, /* the destination has it */
+	REPLICA_GONE, /* it does not exist any more */
+	REPLICA_REFUSED, /* the destination refuses it, or it cannot be read */
+	REPLICA_UNSENT, /* the destination was not reached, or is not ready */
+};
+/* `err` is set after a refusal or a failure. */
+enum replica_outcome replica_send(struct store *store, const struct target *target,
+	const struct replica_version *version, struct penstock_error *err);
+
+#endif

@@ -1,0 +1,633 @@
+#include "server/bucket/replicator.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "s3/bucket/replication.h"
+#include "server/bucket/configs.h"
+#include "server/bucket/replica.h"
+#include "server/bucket/targets.h"
+#include "server/request/tags.h"
+#include "store/header.h"
+#include "store/store.h"
+#include "transfer/objects.h"
+
+#define KIND	   "replication/"
+#define QUEUE_SIZE (sizeof(KIND) + TARGET_NAME_SIZE + 4)
+#define LANES	   LIMIT_REPLICATION_LANES
+
+/* Events that are read, and then removed, together. */
+#define BATCH 100
+/* After this time, those that are done are removed, although others of the batch are not. */
+#define TURN_MS 1000
+/* A destination that fails is tried again after a pause, and then after twice as long each time. */
+#define RETRY_MAX_MS 60000
+/* A destination that lags behind is reported so often. */
+#define REPORT_MS 60000
+
+struct lane {
+	struct replicator *owner;
+	struct link *link;
+	char queue[QUEUE_SIZE]; /* the target of its events */
+	const char *header; /* of the versions that it sends */
+	pthread_t thread;
+	pthread_cond_t woken; /* with the lock of the replicator */
+	bool added; /* owned by the committer: it got an event */
+	/* Owned by the thread: */
+	int64_t retry_ms; /* when it is tried again; 0 if it does not fail */
+	int64_t pause_ms;
+	int64_t refused_id; /* the event that was refused last */
+	int refusals; /* of that event */
+};
+
+/* A destination. */
+struct link {
+	const struct target *target;
+	char header[sizeof(REPLICATION_HEADER) + TARGET_NAME_SIZE];
+	struct lane lanes[LANES];
+	atomic_llong report_ms; /* when its lag is reported again; 0 if it does not lag */
+	atomic_ullong sent, failed;
+};
+
+struct replicator {
+	struct store *store;
+	struct configs *configs;
+	struct targets targets;
+	int64_t retry_ms;
+	struct link *links; /* of the targets */
+	size_t n_threads;
+	atomic_int cancel;
+	pthread_mutex_t lock;
+	bool stopping; /* under lock */
+};
+
+static int parse(const char *text, size_t len, void *out, struct penstock_error *err)
+{
+	return s3_replication_parse(text, len, out, err);
+}
+
+static void release(void *parsed)
+{
+	s3_replication_release(parsed);
+}
+
+static const struct config_kind kind = {.name = REPLICATION_CONFIG,
+	.size = sizeof(struct s3_replication),
+	.parse = parse,
+	.release = release};
+
+bool replicator_has(const struct replicator *replicator, const char *name)
+{
+	return replicator && targets_find(&replicator->targets, name) >= 0;
+}
+
+/* --- new versions ---------------------------------------------------------------------------- */
+
+/* All versions of a key have the same lane. */
+static size_t lane_of(const struct store_new_version *version)
+{
+	uint32_t hash = 2166136261u;
+
+	for (const char *p = version->bucket; *p; p++)
+		hash = (hash ^ (unsigned char)*p) * 16777619u;
+	for (const char *p = version->key; *p; p++)
+		hash = (hash ^ (unsigned char)*p) * 16777619u;
+	return hash % LANES;
+}
+
+static int add_event(struct store *store, struct link *link, const char *class,
+	const struct store_new_version *version)
+{
+	struct lane *lane = &link->lanes[lane_of(version)];
+	_cleanup_free_ char *text = str_printf("%llu %c %s %s %s %s",
+		(unsigned long long)version->size,
+		version->note	  ? 'n'
+		: version->marker ? 'm'
+				  : 'v',
+		version->bucket, version->version, class ? class : "-", version->key);
+
+	lane->added = true;
+	return text ? store_event_add(store, lane->queue, version->size, text, strlen(text))
+		    : STORE_EVENT_NO_MEMORY;
+}
+
+static int replicate(struct replicator *r, struct store *store,
+	const struct s3_replication_rule *rule, const struct store_new_version *version)
+{
+	char header[sizeof(REPLICATION_HEADER) + TARGET_NAME_SIZE];
+	int i = targets_find(&r->targets, rule->bucket);
+
+	snprintf(header, sizeof(header), REPLICATION_HEADER "%s", rule->bucket);
+	if (version->more)
+		store_header_add(
+			version->more, header, i < 0 ? REPLICATION_FAILED : REPLICATION_PENDING);
+	return i < 0 ? 0 : add_event(store, &r->links[i], rule->class, version);
+}
+
+/* Adds an event for each destination of a version whose tags or lock have changed. */
+static int on_note(
+	struct replicator *r, struct store *store, const struct store_new_version *version)
+{
+	const char *p = NULL, *name, *value;
+	int rc = 0;
+
+	if (strcmp(version->note, TAGS_HEADER) != 0 &&
+		strcmp(version->note, STORE_RETENTION_HEADER) != 0 &&
+		strcmp(version->note, STORE_HOLD_HEADER) != 0)
+		return 0;
+	while (rc == 0 &&
+		store_header_next(version->headers, version->headers_len, &p, &name, &value)) {
+		int i = str_starts(name, REPLICATION_HEADER) &&
+					strcmp(value, REPLICATION_FAILED) != 0
+				? targets_find(&r->targets, name + strlen(REPLICATION_HEADER))
+				: -1;
+
+		if (i >= 0)
+			rc = add_event(store, &r->links[i], version->note, version);
+	}
+	return rc;
+}
+
+/* The key of a customer is not known when a version is sent. */
+static bool has_customer_key(const struct store_new_version *version)
+{
+	const char *text = store_header_find(
+		version->headers, version->headers_len, STORE_ENCRYPTION_HEADER);
+
+	return store_encryption_of(text) == STORE_CUSTOMER_KEY;
+}
+
+/* Called in the transaction of the version. */
+static int on_version(void *cookie, struct store *store, const struct store_new_version *version)
+{
+	struct replicator *r = cookie;
+	const struct s3_replication *rules = version->note
+						     ? NULL
+						     : configs_get(r->configs, version->bucket);
+	const struct s3_replication_version means = {.key = version->key,
+		.tags = store_header_find(version->headers, version->headers_len, TAGS_HEADER),
+		.marker = version->marker};
+	int rc = 0;
+
+	if (version->note)
+		return on_note(r, store, version);
+	if (!rules)
+		return 0;
+	for (size_t i = 0; rc == 0 && i < rules->n && !has_customer_key(version); i++) {
+		const struct s3_replication_rule *rule = &rules->rules[i];
+
+		/* Once for each destination. */
+		if (strlen(rule->bucket) < TARGET_NAME_SIZE &&
+			s3_replication_choose(rules, rule->bucket, &means) == rule)
+			rc = replicate(r, store, rule, version);
+	}
+	configs_done(r->configs);
+	return rc;
+}
+
+static void on_added(void *cookie)
+{
+	struct replicator *r = cookie;
+
+	LOCK_SCOPE(&r->lock);
+	for (size_t i = 0; i < r->targets.n * LANES; i++) {
+		struct lane *lane = &r->links[i / LANES].lanes[i % LANES];
+
+		if (lane->added)
+			pthread_cond_signal(&lane->woken);
+		lane->added = false;
+	}
+}
+
+/* --- sending --------------------------------------------------------------------------------- */
+
+/* An event that was read. */
+struct item {
+	int64_t id;
+	uint64_t bytes;
+	struct replica_version version;
+	struct store_annotation note; /* the new state of the version */
+};
+
+/* Reads the text of an event, whose words it ends. */
+static bool read_item(struct store_event *event, struct item *out)
+{
+	char *at = NULL, *size = strtok_r(event->text, " ", &at), *mark = strtok_r(NULL, " ", &at);
+	char *bucket = strtok_r(NULL, " ", &at), *version = strtok_r(NULL, " ", &at);
+	char *class = strtok_r(NULL, " ", &at);
+
+	*out = (struct item){.id = event->id};
+	if (!size || !mark || !class || !at || !*at || !str_to_u64(size, 0, INT64_MAX, &out->bytes))
+		return false;
+	out->version = (struct replica_version){.bucket = bucket,
+		.key = at,
+		.version = version,
+		.class = *mark == 'v' && strcmp(class, "-") != 0 ? class : NULL,
+		.note = *mark == 'n' ? class : NULL,
+		.marker = *mark == 'm'};
+	return true;
+}
+
+/* Returns true if a bucket has a configuration, which may be unreadable. */
+static bool is_configured(struct store *store, const char *bucket)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_XML_BODY);
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = store_config_get(store, bucket, REPLICATION_CONFIG, &text, &err);
+
+	return status != STORE_NO_SUCH_KEY && status != STORE_NO_SUCH_BUCKET;
+}
+
+/* Returns true unless no rule of the bucket names the destination any more. */
+static bool is_wanted(const struct lane *lane, const char *bucket)
+{
+	const struct s3_replication *rules = configs_get(lane->owner->configs, bucket);
+	bool wanted = !rules && is_configured(lane->owner->store, bucket);
+
+	for (size_t i = 0; rules && i < rules->n; i++)
+		wanted = wanted || strcmp(rules->rules[i].bucket, lane->link->target->name) == 0;
+	if (rules)
+		configs_done(lane->owner->configs);
+	return wanted;
+}
+
+/* Sets the new state of a version; NULL if it has none any more. */
+static void set_state(struct lane *lane, struct item *item, const char *state)
+{
+	item->note = (struct store_annotation){.bucket = item->version.bucket,
+		.key = item->version.key,
+		.version = item->version.version,
+		.name = lane->header,
+		.value = state,
+		.any = true};
+}
+
+/* Notes that a version is refused, for those who look at it meanwhile. */
+static void note_refusal(struct lane *lane, struct item *item)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (lane->refused_id == item->id)
+		return;
+	lane->refused_id = item->id;
+	lane->refusals = 0;
+	set_state(lane, item, REPLICATION_FAILED);
+	if (!item->version.marker)
+		store_annotate(lane->owner->store, &item->note, &err);
+}
+
+/* Returns true for a version that was refused so often that it would never be taken, although the
+ * destination itself is there: then the versions behind it wait for nothing. */
+static bool is_given_up(struct lane *lane, struct item *item, const struct penstock_error *err)
+{
+	const struct target *target = lane->link->target;
+
+	note_refusal(lane, item);
+	if (++lane->refusals < LIMIT_REPLICATION_REFUSALS ||
+		bucket_head(target->client, target->bucket, NULL) < 0)
+		return false;
+	log_warn("replication to '%s': gave up the version '%s' of '%s/%s', which was refused %d "
+		 "times: %s",
+		target->name, item->version.version, item->version.bucket, item->version.key,
+		lane->refusals, err->message ? err->message : penstock_code_name(err->code));
+	atomic_fetch_add(&lane->link->failed, 1);
+	return true;
+}
+
+/* Sends a version, or gives it up. Returns false if it has to wait. */
+static bool settle(struct lane *lane, struct item *item, struct penstock_error *err)
+{
+	struct replicator *r = lane->owner;
+
+	if (!is_wanted(lane, item->version.bucket)) {
+		set_state(lane, item, NULL);
+		return true;
+	}
+	switch (replica_send(r->store, lane->link->target, &item->version, err)) {
+	case REPLICA_SENT:
+		penstock_error_release(err); /* of an attempt that was repeated */
+		if (!item->version.note)
+			set_state(lane, item, REPLICATION_COMPLETED);
+		atomic_fetch_add(&lane->link->sent, 1);
+		return true;
+	case REPLICA_GONE:
+		return true;
+	case REPLICA_REFUSED:
+		if (atomic_load(&r->cancel) || !is_given_up(lane, item, err))
+			return false;
+		penstock_error_release(err);
+		return true;
+	case REPLICA_UNSENT:
+		break;
+	}
+	return false;
+}
+
+/* Postpones a lane whose first version could not be sent. */
+static void postpone(struct lane *lane, const struct penstock_error *err)
+{
+	struct replicator *r = lane->owner;
+	int64_t now_ms = clock_monotonic_ms();
+	long long report_ms = atomic_load(&lane->link->report_ms);
+	struct replicator_stat stat;
+
+	lane->pause_ms = lane->pause_ms ? 2 * lane->pause_ms : r->retry_ms;
+	if (lane->pause_ms > RETRY_MAX_MS)
+		lane->pause_ms = RETRY_MAX_MS;
+	lane->retry_ms = now_ms + lane->pause_ms;
+	if (now_ms < report_ms || !atomic_compare_exchange_strong(
+					  &lane->link->report_ms, &report_ms, now_ms + REPORT_MS))
+		return;
+	if (!replicator_stat(r, (size_t)(lane->link - r->links), &stat))
+		return;
+	log_warn("replication to '%s': %zu versions wait, the oldest for %lld s: %s", stat.name,
+		stat.waiting, (long long)(stat.lag_ns / NS_PER_S),
+		err->message ? err->message : penstock_code_name(err->code));
+}
+
+/* The lane works again. */
+static void resume(struct lane *lane)
+{
+	if (lane->retry_ms && atomic_exchange(&lane->link->report_ms, 0))
+		log_info("replication to '%s': it takes versions again", lane->link->target->name);
+	lane->pause_ms = lane->retry_ms = 0;
+}
+
+/* Removes events whose versions are settled. */
+static void remove_settled(struct lane *lane, struct item *items, size_t n)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_event_end ends[BATCH];
+
+	for (size_t i = 0; i < n; i++)
+		ends[i] = (struct store_event_end){.id = items[i].id,
+			.bytes = items[i].bytes,
+			.note = items[i].note.name && !items[i].version.marker ? &items[i].note
+									       : NULL};
+	if (n && store_event_remove(lane->owner->store, lane->queue, ends, n, &err) != STORE_OK)
+		log_warn("replication to '%s': versions will be sent again: %s",
+			lane->link->target->name, err.message ? err.message : "out of memory");
+}
+
+/* Sends some versions of a lane. */
+static void send_some(struct lane *lane, struct store_event *events, size_t n)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ struct item *items = calloc(n, sizeof(*items));
+	int64_t end_ms = clock_monotonic_ms() + TURN_MS;
+	size_t done = 0;
+	bool failed = !items;
+
+	while (done < n && !failed && !atomic_load(&lane->owner->cancel) &&
+		(!done || clock_monotonic_ms() < end_ms)) {
+		if (!read_item(&events[done], &items[done]))
+			log_warn("replication to '%s': removed an event that is unreadable",
+				lane->link->target->name);
+		else
+			failed = !settle(lane, &items[done], &err);
+		done += !failed;
+	}
+	if (items)
+		remove_settled(lane, items, done);
+	if (atomic_load(&lane->owner->cancel))
+		return;
+	if (done)
+		lane->pause_ms = 0;
+	if (failed)
+		postpone(lane, &err);
+	else
+		resume(lane);
+}
+
+static void run(struct lane *lane)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_event *events = NULL;
+	size_t n = 0;
+
+	if (store_event_list(lane->owner->store, lane->queue, BATCH, &events, &n, &err) !=
+			STORE_OK ||
+		!n)
+		postpone(lane, &err);
+	else
+		send_some(lane, events, n);
+	store_event_list_free(events, n);
+}
+
+/* Returns false at the end. */
+static bool wait_for_events(struct lane *lane)
+{
+	struct replicator *r = lane->owner;
+
+	LOCK_SCOPE(&r->lock);
+	while (!r->stopping) {
+		int64_t ms = lane->retry_ms ? lane->retry_ms - clock_monotonic_ms() : 0;
+		bool waiting = store_event_count(r->store, lane->queue).waiting > 0;
+
+		if (waiting && ms <= 0)
+			return true;
+		if (waiting)
+			clock_cond_wait_ms(&lane->woken, &r->lock, ms);
+		else
+			pthread_cond_wait(&lane->woken, &r->lock);
+	}
+	return false;
+}
+
+static void *lane_main(void *arg)
+{
+	struct lane *lane = arg;
+
+	while (wait_for_events(lane))
+		run(lane);
+	return NULL;
+}
+
+/* --- figures --------------------------------------------------------------------------------- */
+
+/* Returns the age of the oldest event; 0 if none waits, or the clock was set back. */
+static int64_t lag_of(struct store *store, const char *queue)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int64_t now_ns = clock_wall_ns(), oldest_ns = now_ns;
+	struct store_event *events = NULL;
+	size_t n = 0;
+
+	if (store_event_list(store, queue, 1, &events, &n, &err) == STORE_OK && n)
+		oldest_ns = events[0].added_ns;
+	store_event_list_free(events, n);
+	return oldest_ns < now_ns ? now_ns - oldest_ns : 0;
+}
+
+bool replicator_stat(struct replicator *r, size_t i, struct replicator_stat *out)
+{
+	struct link *link;
+
+	if (!r || i >= r->targets.n)
+		return false;
+	link = &r->links[i];
+	*out = (struct replicator_stat){.name = link->target->name,
+		.sent = atomic_load(&link->sent),
+		.failed = atomic_load(&link->failed)};
+	for (size_t k = 0; k < LANES; k++) {
+		const char *queue = link->lanes[k].queue;
+		struct store_event_count count = store_event_count(r->store, queue);
+		int64_t lag_ns = count.waiting ? lag_of(r->store, queue) : 0;
+
+		out->waiting += count.waiting;
+		out->bytes += count.bytes;
+		if (lag_ns > out->lag_ns)
+			out->lag_ns = lag_ns;
+	}
+	return true;
+}
+
+/* --- start and end --------------------------------------------------------------------------- */
+
+static int make_links(struct replicator *r, struct penstock_error *err)
+{
+	r->links = calloc(r->targets.n + 1, sizeof(*r->links));
+	if (!r->links)
+		return error_memory(err);
+	for (size_t i = 0; i < r->targets.n; i++) {
+		struct link *link = &r->links[i];
+
+		link->target = &r->targets.all[i];
+		snprintf(link->header, sizeof(link->header), REPLICATION_HEADER "%s",
+			link->target->name);
+		for (size_t k = 0; k < LANES; k++) {
+			struct lane *lane = &link->lanes[k];
+
+			*lane = (struct lane){.owner = r, .link = link, .header = link->header};
+			clock_cond_init(&lane->woken);
+			snprintf(lane->queue, sizeof(lane->queue), KIND "%s:%zu",
+				link->target->name, k);
+		}
+	}
+	return 0;
+}
+
+/* Keeps the events of destinations that the operator has removed: the file may be wrong. */
+static int add_queues(struct replicator *r, struct penstock_error *err)
+{
+	_cleanup_free_ const char **names = calloc(r->targets.n * LANES + 1, sizeof(*names));
+	size_t strays = 0;
+
+	if (!names)
+		return error_memory(err);
+	for (size_t i = 0; i < r->targets.n * LANES; i++)
+		names[i] = r->links[i / LANES].lanes[i % LANES].queue;
+	if (store_event_targets(r->store,
+		    &(struct store_targets){.kind = KIND,
+			    .names = names,
+			    .n = r->targets.n * LANES,
+			    .keep_strays = true},
+		    &strays, err) != STORE_OK)
+		return -(int)err->code;
+	if (strays)
+		log_warn("replication: %zu versions wait for destinations that the file of "
+			 "--replication does not name; they are sent after it does",
+			strays);
+	return 0;
+}
+
+/* Reports rules whose destinations the operator has removed. */
+static int report_strays(struct replicator *r, struct penstock_error *err)
+{
+	struct store_config *list = NULL;
+	size_t n = 0;
+
+	if (store_config_list(r->store, REPLICATION_CONFIG, &list, &n, err) != STORE_OK)
+		return -(int)err->code;
+	for (size_t i = 0; i < n; i++) {
+		const struct s3_replication *rules = configs_get(r->configs, list[i].bucket);
+
+		for (size_t k = 0; rules && k < rules->n; k++)
+			if (!replicator_has(r, rules->rules[k].bucket))
+				log_warn(
+					"replication: bucket '%s' has a rule for '%.63s', which "
+					"the file of --replication does not name; its new versions "
+					"get the status FAILED",
+					list[i].bucket, rules->rules[k].bucket);
+		if (rules)
+			configs_done(r->configs);
+	}
+	store_config_list_free(list, n);
+	return 0;
+}
+
+static int start_threads(struct replicator *r, struct penstock_error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < r->targets.n * LANES; i++) {
+		struct lane *lane = &r->links[i / LANES].lanes[i % LANES];
+
+		rc = thread_start(&lane->thread, "replicate", lane_main, lane, err);
+		r->n_threads += rc == 0;
+	}
+	return rc;
+}
+
+int replicator_start(struct replicator **out, struct store *store, const char *targets,
+	int64_t retry_ms, struct penstock_error *err)
+{
+	struct replicator *r = calloc(1, sizeof(*r));
+	int rc;
+
+	if (!r)
+		return error_memory(err);
+	r->store = store;
+	r->retry_ms = retry_ms;
+	pthread_mutex_init(&r->lock, NULL);
+	rc = targets_read(&r->targets, targets, &r->cancel, err);
+	if (rc == 0)
+		rc = make_links(r, err);
+	if (rc == 0)
+		rc = add_queues(r, err);
+	if (rc == 0)
+		rc = configs_new(&r->configs, store, &kind, err);
+	if (rc == 0)
+		rc = report_strays(r, err);
+	if (rc == 0)
+		rc = start_threads(r, err);
+	if (rc < 0) {
+		replicator_stop(r);
+		return rc;
+	}
+	store_observe(store,
+		&(struct store_observer){.version = on_version, .added = on_added, .cookie = r});
+	*out = r;
+	return 0;
+}
+
+void replicator_stop(struct replicator *r)
+{
+	if (!r)
+		return;
+	atomic_store(&r->cancel, 1);
+	pthread_mutex_lock(&r->lock);
+	r->stopping = true;
+	for (size_t i = 0; i < r->n_threads; i++)
+		pthread_cond_signal(&r->links[i / LANES].lanes[i % LANES].woken);
+	pthread_mutex_unlock(&r->lock);
+	for (size_t i = 0; i < r->n_threads; i++)
+		pthread_join(r->links[i / LANES].lanes[i % LANES].thread, NULL);
+	for (size_t i = 0; r->links && i < r->targets.n * LANES; i++)
+		pthread_cond_destroy(&r->links[i / LANES].lanes[i % LANES].woken);
+	targets_release(&r->targets);
+	configs_free(r->configs);
+	free(r->links);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+}

@@ -1,0 +1,61 @@
+/*
+ * Replication of buckets: an observer of the store adds an event to a queue in the transaction of a
+ * new version, and threads send the version to the destinations of the rules that mean it. The
+ * versions of a key are sent in their order, by the same thread; each destination has
+ * LIMIT_REPLICATION_LANES threads, and waits for no other one.
+ *
+ * An event has the text "SIZE KIND BUCKET VERSION CLASS KEY": KIND is "v", "m" for a
+ * delete marker, or "n" for tags or a lock that have changed; CLASS is the storage class at the
+ * destination, or "-" for that of the version, or the header of the store that has changed. It is
+ * removed when the destination has the version, and in the same transaction the version gets its
+ * new state.
+ *
+ *	r = replicator_start(&replicator, store, "replication.json", 1000, err);
+ *	...
+ *	if (replicator_has(replicator, "backup"))
+ *	...
+ *	replicator_stop(replicator);
+ */
+#ifndef SERVER_BUCKET_REPLICATOR_H
+#define SERVER_BUCKET_REPLICATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct penstock_error;
+struct replicator;
+struct store;
+
+/* The configuration of a bucket. */
+#define REPLICATION_CONFIG "replication"
+
+/* The header by which a penstock sends the name of a version to another one. As it begins with
+ * "x-amz-", every signature covers it. */
+#define REPLICA_HEADER "x-amz-penstock-replica"
+/* The header of the store that a version has for each destination, followed by its name. */
+#define REPLICATION_HEADER    ":replication/"
+#define REPLICATION_PENDING   "PENDING"
+#define REPLICATION_COMPLETED "COMPLETED"
+#define REPLICATION_FAILED    "FAILED"
+
+/* `targets` is a file of server/bucket/targets.h; NULL for none. A destination that fails is tried
+ * again after `retry_ms`, and then after longer pauses. */
+int replicator_start(struct replicator **out, struct store *store, const char *targets,
+	int64_t retry_ms, struct penstock_error *err);
+/* Returns true if the operator has named that destination. */
+bool replicator_has(const struct replicator *replicator, const char *name);
+struct replicator_stat {
+	const char *name;
+	size_t waiting; /* versions, like the next */
+	uint64_t bytes;
+	int64_t lag_ns; /* the age of the oldest version that waits */
+	uint64_t sent, failed; /* since the start */
+};
+/* Gets the figures of a destination. Returns false if there are no more, or `replicator` is
+ * NULL. */
+bool replicator_stat(struct replicator *replicator, size_t i, struct replicator_stat *out);
+/* Ends the sending in progress, whose versions wait. NULL is allowed. */
+void replicator_stop(struct replicator *replicator);
+
+#endif

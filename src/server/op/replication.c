@@ -1,0 +1,146 @@
+/* The replication of a bucket, and the headers of replicas. */
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "s3/bucket/replication.h"
+#include "server/bucket/replicator.h"
+#include "server/op/op.h"
+#include "server/request/reply.h"
+#include "server/request/request.h"
+#include "store/header.h"
+
+/* --- the configuration ----------------------------------------------------------------------- */
+
+void op_bucket_replication(struct request *req)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	enum store_status status = store_config_get(
+		req->server->store, req->bucket, REPLICATION_CONFIG, &xml, &err);
+
+	if (status == STORE_NO_SUCH_KEY)
+		reply_code(req, MHD_HTTP_NOT_FOUND, "ReplicationConfigurationNotFoundError",
+			"The replication configuration was not found");
+	else if (reply_unless_stored(req, status, &err))
+		reply_xml(req, MHD_HTTP_OK, &xml);
+}
+
+/* Gives each rule a name, and checks its destination. Returns false with a reply set. */
+static bool complete_rules(struct request *req, struct s3_replication *rules)
+{
+	unsigned char random[16];
+	char id[2 * sizeof(random) + 1];
+
+	for (size_t i = 0; i < rules->n; i++) {
+		struct s3_replication_rule *rule = &rules->rules[i];
+
+		if (!replicator_has(req->server->replicator, rule->bucket))
+			return reply_errorf(req, S3_E_INVALID_REQUEST,
+				"Destination bucket must exist: the operator has not named '%.63s'; "
+				"a destination is arn:aws:s3:::NAME of a NAME in the file of "
+				"--replication",
+				rule->bucket);
+		if (rule->id)
+			continue;
+		if (getrandom(random, sizeof(random), 0) != sizeof(random))
+			return reply_error(req, S3_E_INTERNAL_ERROR);
+		str_hex(random, sizeof(random), id);
+		rule->id = request_strdup(req, id);
+		if (!rule->id)
+			return reply_error(req, S3_E_SLOW_DOWN);
+	}
+	return true;
+}
+
+static bool is_versioned(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_bucket bucket;
+
+	if (!reply_unless_stored(
+		    req, store_bucket_get(req->server->store, req->bucket, &bucket, &err), &err))
+		return false;
+	return bucket.versioning == STORE_VERSIONED ||
+	       reply_errorf(req, S3_E_INVALID_REQUEST,
+		       "Versioning must be 'Enabled' on the bucket to apply a replication "
+		       "configuration");
+}
+
+static void set_rules(struct request *req, struct s3_replication *rules)
+{
+	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (!is_versioned(req) || !complete_rules(req, rules))
+		return;
+	s3_replication_write(&xml, rules);
+	if (buf_failed(&xml))
+		reply_error(req, S3_E_SLOW_DOWN);
+	else if (reply_unless_stored(req,
+			 store_config_set(req->server->store, req->bucket, REPLICATION_CONFIG,
+				 xml.data, xml.len, &err),
+			 &err))
+		reply_empty(req, MHD_HTTP_OK);
+}
+
+void op_put_bucket_replication(struct request *req)
+{
+	const struct buf *document = &req->body.document;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct s3_replication rules = {0};
+
+	if (s3_replication_parse(buf_str(document), document->len, &rules, &err) == 0) {
+		set_rules(req, &rules);
+	} else if (*rules.message) {
+		penstock_error_release(&err);
+		reply_errorf(req, rules.problem, "%s", rules.message);
+	} else {
+		reply_document_error(req, rules.problem, &err);
+	}
+	s3_replication_release(&rules);
+}
+
+void op_delete_bucket_replication(struct request *req)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (reply_unless_stored(req,
+		    store_config_set(
+			    req->server->store, req->bucket, REPLICATION_CONFIG, NULL, 0, &err),
+		    &err))
+		reply_empty(req, MHD_HTTP_NO_CONTENT);
+}
+
+/* --- replicas -------------------------------------------------------------------------------- */
+
+bool op_replica_version(struct request *req, const char **version)
+{
+	*version = request_header(req, REPLICA_HEADER);
+	return !*version || (store_version_is_valid(*version) && strcmp(*version, "null") != 0) ||
+	       reply_errorf(req, S3_E_INVALID_ARGUMENT, "Invalid version id specified");
+}
+
+bool op_replica_add(struct request *req, struct buf *out)
+{
+	const char *version;
+
+	if (!op_replica_version(req, &version))
+		return false;
+	if (version)
+		store_header_add(out, STORE_REPLICA_HEADER, version);
+	return !buf_failed(out) || reply_error(req, S3_E_SLOW_DOWN);
+}
+
+/* The worst one of several destinations. */
+const char *op_replica_status(const char *before, const char *name, const char *value)
+{
+	if (strcmp(name, STORE_REPLICA_HEADER) == 0)
+		return "REPLICA";
+	if (!str_starts(name, REPLICATION_HEADER) ||
+		(before && (strcmp(value, REPLICATION_COMPLETED) == 0 ||
+				   strcmp(before, REPLICATION_FAILED) == 0)))
+		return before;
+	return value;
+}
