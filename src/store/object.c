@@ -506,13 +506,12 @@ static int notify_annotation(struct store *store, const struct store_annotation 
 	char version[STORE_VERSION_SIZE];
 
 	version_name(version, old->modified_ns, old->is_null);
-	return event_notify_version(
-		store, &(struct store_new_version){.bucket = a->bucket,
-			       .key = a->key,
-			       .version = a->version ? a->version : version,
-			       .note = a->name,
-			       .headers = headers->data,
-			       .headers_len = headers->len});
+	return event_notify_version(store, &(struct store_new_version){.bucket = a->bucket,
+						   .key = a->key,
+						   .version = a->version ? a->version : version,
+						   .note = a->name,
+						   .headers = headers->data,
+						   .headers_len = headers->len});
 }
 
 int annotation_apply(struct store *store, struct txn *txn, const struct store_annotation *a)
