@@ -115,7 +115,7 @@ def servers(report, folder):
         config = folder / "weed.json"
         config.write_text('{"identities":[{"name":"bench","credentials":[{"accessKey":"%s","secretKey":"%s"}],"actions":["Admin","Read","Write","List","Tagging"]}]}' % (KEY, SECRET))
         ports = [word for name in ("master", "volume", "filer") for word in (f"-{name}.port={free_port()}", f"-{name}.port.grpc={free_port()}")]
-        wanted.append(("SeaweedFS", [weed, "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-dir={folder}/data", "-s3", "-s3.port={port}",
+        wanted.append(("SeaweedFS", [weed, "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-dir={folder}/data", "-volume.max=200", "-master.volumeSizeLimitMB=64", "-s3", "-s3.port={port}",
                                      f"-s3.port.grpc={free_port()}", f"-s3.config={config}", *ports], {}))  # fmt: skip
     return [Server(name, folder, words, env) for name, words, env in wanted]
 
