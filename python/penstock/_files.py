@@ -160,9 +160,8 @@ class File(io.BufferedIOBase):
     # NumPy up to 1.24 reads from the descriptor of each io.BufferedReader, and there is none.
     def __init__(self, raw: _Raw) -> None:
         self._source = raw
-        self._buffered = buffered = io.BufferedReader(raw, BUFFER)
+        self._buffered = io.BufferedReader(raw, BUFFER)
         self.name, self.mode = raw.name, raw.mode
-        self.peek, self.read1, self.readline = buffered.peek, buffered.read1, buffered.readline  # type: ignore[method-assign, assignment]
 
     def readable(self) -> bool:
         return self._buffered.readable()
@@ -212,6 +211,15 @@ class File(io.BufferedIOBase):
         data = self._source.pread(-1 if size is None else size, at)
         self.seek(at + len(data))
         return data
+
+    def peek(self, size: int = 0) -> bytes:
+        return self._buffered.peek(size)
+
+    def read1(self, size: int = -1) -> bytes:
+        return self._buffered.read1(size)
+
+    def readline(self, size: Optional[int] = -1) -> bytes:  # type: ignore[override]
+        return self._buffered.readline(size)
 
     def readinto(self, buffer: Any) -> int:
         if memoryview(buffer).nbytes < BUFFER:

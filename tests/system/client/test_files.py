@@ -162,6 +162,9 @@ def test_a_file_is_read_in_every_way(place):
         file.read(100_000)
     with pytest.raises(ValueError):
         file.pread(1, 0)
+    # A method keeps its file.
+    assert penstock.open(url).readline(7) == io.BytesIO(LARGE).readline(7) and penstock.open(url).read1(7) == LARGE[:7]
+    assert penstock.open(url).peek(7)[:7] == LARGE[:7]
 
 
 def test_reads_in_a_row_get_every_byte(place):
