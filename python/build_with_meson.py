@@ -31,7 +31,7 @@ def version():
 
 def metadata():
     summary = re.search(r'^description = "(.*)"$', (HERE / "pyproject.toml").read_text(), re.M).group(1)
-    return f"Metadata-Version: 2.1\nName: penstock\nVersion: {version()}\nSummary: {summary}\nLicense: Apache-2.0\nLicense: Apache-2.0\nRequires-Python: >=3.9\n"
+    return f"Metadata-Version: 2.1\nName: penstock\nVersion: {version()}\nSummary: {summary}\nLicense: Apache-2.0\nRequires-Python: >=3.9\n"
 
 
 def dist_info():

@@ -6,9 +6,10 @@ import re
 import socket
 import threading
 import warnings
-from typing import IO, Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
+from typing import IO, Any, Callable, Dict, Iterable, List, Optional, Tuple, TypeVar
 
 from penstock import _native
+from penstock._numbers import check_number
 
 # Reads of a file that are smaller come from a buffer of this size; larger ones request exactly their bytes.
 BUFFER = 64 << 10
@@ -134,10 +135,11 @@ class _Raw(io.RawIOBase):
         return n
 
     def pread(self, size: int, at: int) -> bytes:
-        return self._native().read(at, size)
+        return self._native().read(check_number("offset", at, 0), check_number("size", size, -1))
 
-    def ranges(self, ranges: Sequence[Tuple[int, int]]) -> List[bytes]:
-        return self._native().ranges(list(ranges))
+    def ranges(self, ranges: Iterable[Tuple[int, int]]) -> List[bytes]:
+        checked = [(check_number("offset", at, 0), check_number("size", size, 0)) for at, size in ranges]
+        return self._native().ranges(checked)
 
     def close(self) -> None:
         if self._file is not None:
@@ -158,9 +160,8 @@ class File(io.BufferedIOBase):
     # NumPy up to 1.24 reads from the descriptor of each io.BufferedReader, and there is none.
     def __init__(self, raw: _Raw) -> None:
         self._source = raw
-        self._buffered = buffered = io.BufferedReader(raw, BUFFER)
+        self._buffered = io.BufferedReader(raw, BUFFER)
         self.name, self.mode = raw.name, raw.mode
-        self.peek, self.read1, self.readline = buffered.peek, buffered.read1, buffered.readline  # type: ignore[method-assign, assignment]
 
     def readable(self) -> bool:
         return self._buffered.readable()
@@ -196,10 +197,10 @@ class File(io.BufferedIOBase):
         return self._source.version
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Reads at an offset, as ``os.pread()``; does not move the position."""
+        """Reads at an offset, as ``os.pread()``; does not move the position. A ``size`` of -1 reads to the end."""
         return self._source.pread(size, offset)
 
-    def read_ranges(self, ranges: Sequence[Tuple[int, int]]) -> List[bytes]:
+    def read_ranges(self, ranges: Iterable[Tuple[int, int]]) -> List[bytes]:
         """Reads many ranges (offset, size), which must lie within the file, at the same time."""
         return self._source.ranges(ranges)
 
@@ -210,6 +211,15 @@ class File(io.BufferedIOBase):
         data = self._source.pread(-1 if size is None else size, at)
         self.seek(at + len(data))
         return data
+
+    def peek(self, size: int = 0) -> bytes:
+        return self._buffered.peek(size)
+
+    def read1(self, size: int = -1) -> bytes:
+        return self._buffered.read1(size)
+
+    def readline(self, size: Optional[int] = -1) -> bytes:  # type: ignore[override]
+        return self._buffered.readline(size)
 
     def readinto(self, buffer: Any) -> int:
         if memoryview(buffer).nbytes < BUFFER:

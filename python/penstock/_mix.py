@@ -16,7 +16,7 @@ def _whole(weights: Sequence[Any]) -> List[int]:
     """Returns whole numbers in the ratio of the weights: exactly as they are written, unless their sum would be too large."""
     try:
         exact = [Fraction(str(weight)) for weight in weights]
-    except ValueError:
+    except (ValueError, ZeroDivisionError):
         exact = [Fraction(0)]
     if min(exact, default=0) <= 0:
         raise ValueError(f"invalid weights {list(weights)}: expected numbers above 0")

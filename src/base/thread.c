@@ -1,6 +1,7 @@
 #include "base/thread.h"
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -66,13 +67,16 @@ static void *member_main(void *arg)
 	while (team->next < work->n && !atomic_load(work->stop)) {
 		_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 		size_t i = team->next++;
+		bool failed;
 
 		pthread_mutex_unlock(&team->lock);
-		if (work->fn(work->cookie, i, &why) < 0)
-			atomic_store(work->stop, 1);
+		failed = work->fn(work->cookie, i, &why) < 0;
 		pthread_mutex_lock(&team->lock);
 		if (why.code && !team->failure.code)
 			error_move(&team->failure, &why);
+		/* Last: it ends other calls, whose errors must not come before this one. */
+		if (failed)
+			atomic_store(work->stop, 1);
 	}
 	team->working--;
 	pthread_cond_signal(&team->ended);

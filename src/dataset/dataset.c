@@ -257,6 +257,7 @@ int dataset_split_stored(const struct dataset *set, uint64_t id, const void *dat
 	struct format_fields *out, struct penstock_error *err)
 {
 	struct dataset_place place;
+	int r;
 
 	if (!set->shards) {
 		out->n = 1;
@@ -268,10 +269,13 @@ int dataset_split_stored(const struct dataset *set, uint64_t id, const void *dat
 		return 0;
 	}
 	place = dataset_find(set, id);
-	return set->shards[place.shard].format->split(set->shards[place.shard].format,
+	r = set->shards[place.shard].format->split(set->shards[place.shard].format,
 		&(struct format_piece){.shard = source_name(set->source, place.shard),
 			.offset = place.offset,
 			.data = data,
 			.size = size},
 		out, err);
+	return r < 0 ? error_prefix(err, "cannot read sample %" PRIu64 " of '%s'", id,
+			       source_url(set->source))
+		     : 0;
 }

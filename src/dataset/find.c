@@ -337,7 +337,9 @@ int dataset_parse_document(struct dataset *set, struct penstock_error *err)
 			: litdata_index_parse(
 				  &set->litdata, text, set->document.len, "index.json", err);
 
-	if (r == 0 && set->litdata && set->litdata->tokens)
+	if (r < 0)
+		return error_prefix(err, "cannot open '%s'", source_url(set->source));
+	if (set->litdata && set->litdata->tokens)
 		r = error_set(err, PENSTOCK_E_INVALID,
 			"cannot open '%s': its chunks are of tokens; give format='tokens', "
 			"dtype='%s' and a window",

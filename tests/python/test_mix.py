@@ -206,7 +206,7 @@ def test_large_reads_keep_their_order(tmp_path):
 # --- errors ---
 
 
-@pytest.mark.parametrize("weights", [(0.5, 0), (0.5, -1), (0.5, float("nan")), (0.5, float("inf")), (0.5, "x"), (0.5, None), ()])
+@pytest.mark.parametrize("weights", [(0.5, 0), (0.5, -1), (0.5, float("nan")), (0.5, float("inf")), (0.5, "x"), (0.5, "1/0"), (0.5, None), ()])
 def test_invalid_weights_are_refused(sets, weights):
     with pytest.raises(ValueError, match="weights"):
         Mix(zip(sets, weights))

@@ -8,8 +8,7 @@
 #include "dataset/format/internal.h"
 #include "dataset/format/tfrecord.h"
 
-#define CIFAR10	 3073 /* bytes of a record */
-#define CIFAR100 3074
+#define CIFAR100 3074 /* bytes of a record */
 
 static const char *const kinds[FORMAT_KIND_COUNT_] = {
 	[FORMAT_KIND_OBJECTS] = "objects",
@@ -105,8 +104,7 @@ static bool is_cifar10(const struct detect_object *o)
 {
 	const char *name = basename_of(o);
 
-	return (strncmp(name, "data_batch_", 11) == 0 || strcmp(name, "test_batch.bin") == 0) &&
-	       o->size && o->size % CIFAR10 == 0;
+	return strncmp(name, "data_batch_", 11) == 0 || strcmp(name, "test_batch.bin") == 0;
 }
 
 static bool is_cifar100(const struct detect_object *o)
@@ -124,7 +122,8 @@ static bool is_large(const struct detect_object *o)
 
 #define COMPRESSED "is compressed, and no sample of it can be read alone; decompress it first"
 
-/* The first rule that applies decides. A rule applies if all that it names does. */
+/* The first rule that applies decides. A rule applies if all that it names does. A name that only
+ * one format has suffices: a file of it that is cut or damaged is an error, not a sample. */
 static const struct rule {
 	enum format_kind kind;
 	const char *suffix; /* of the name, in any case */
@@ -163,8 +162,10 @@ static const struct rule {
 	{FORMAT_KIND_TFRECORD, NULL, 0, NULL, is_named_tfrecord, "its name is that of TFRecord"},
 	{FORMAT_KIND_NPY, NULL, 0, "\x93NUMPY", NULL, "its first bytes are those of a NumPy array"},
 	{FORMAT_KIND_IDX, NULL, 0, NULL, is_idx, "its IDX header matches its size"},
-	{FORMAT_KIND_CIFAR10, NULL, 0, NULL, is_cifar10,
-		"name and size are those of CIFAR-10's binary version"},
+	{FORMAT_KIND_NPY, ".npy", 0, NULL, NULL, "its name is that of a NumPy array"},
+	{FORMAT_KIND_IDX, "-ubyte", 0, NULL, NULL, "its name is that of an IDX file"},
+	{FORMAT_KIND_CIFAR10, ".bin", 0, NULL, is_cifar10,
+		"its name is that of CIFAR-10's binary version"},
 	{FORMAT_KIND_CIFAR100, NULL, 0, NULL, is_cifar100,
 		"name and size are those of CIFAR-100's binary version"},
 	{FORMAT_KIND_UNSUPPORTED, NULL, 0, "PAR1", NULL,

@@ -22,6 +22,8 @@
 /* Bytes around a value, about: the header of a member of a tar. */
 #define VALUE_BYTES 512
 #define SHARDS_MAX  1000000 /* whose names have six digits */
+/* Objects of a sample; a label and a key may become fields, too. */
+#define OBJECTS_MAX (LIMIT_FORMAT_FIELDS - 2)
 
 /* ---- the plan ---- */
 
@@ -55,11 +57,11 @@ static int group_objects(struct pack *p, struct penstock_error *err)
 		if (i == 0 || len != last_len || memcmp(name, source_name(source, i - 1), len) != 0)
 			p->first[p->units++] = i;
 		last_len = len;
-		if (i - p->first[p->units - 1] >= LIMIT_FORMAT_FIELDS - 1)
+		if (i - p->first[p->units - 1] >= OBJECTS_MAX)
 			return error_set(err, PENSTOCK_E_LIMIT,
 				"cannot pack '%s': more than %d objects differ in their extensions "
 				"only",
-				name, LIMIT_FORMAT_FIELDS);
+				name, OBJECTS_MAX);
 	}
 	p->first[p->units] = n;
 	return 0;

@@ -104,6 +104,19 @@ def test_labels_of_folders_are_a_field(penstock, tmp_path, name):
     penstock.run(*pack, "--format", name, "--force").exits(64)
 
 
+def test_a_label_and_a_key_have_room_next_to_the_fields_of_the_objects(penstock, tmp_path):
+    (tmp_path / "many" / "cat").mkdir(parents=True)
+    for i in range(254):
+        (tmp_path / "many" / "cat" / f"x.e{i:03}").write_text(str(i))
+    penstock.run("pack", tmp_path / "many", tmp_path / "mds", "--format", "mds", "--labels", "folder").ok()
+    (sample,) = samples(str(tmp_path / "mds"))
+    assert len(sample) == 256 and sample["e253"] == b"253".hex()
+
+    (tmp_path / "many" / "cat" / "x.f").write_text("one more")
+    done = penstock.run("pack", tmp_path / "many", tmp_path / "other", "--format", "mds", "--labels", "folder").exits(66)
+    assert "more than 254 objects" in done.err
+
+
 def test_rows_of_one_size_become_records_and_arrays(penstock, tmp_path):
     source = rows(tmp_path / "rows")
 

@@ -151,10 +151,20 @@ def test_a_file_is_read_in_every_way(place):
             file.seek(-1)
         with pytest.raises(OSError):
             file.read_ranges([(len(LARGE) - 3, 4)])
+        assert file.read_ranges([at, 2] for at in (3, 9)) == [LARGE[3:5], LARGE[9:11]] and file.pread(-1, len(LARGE) - 3) == LARGE[-3:]
+        for offset, size in ((-1, 5), (2**64, 5), (0, -5), (0, 2**64)):
+            with pytest.raises(ValueError, match="invalid (offset|size)"):
+                file.read_ranges([(offset, size)])
+        for offset, size in ((-1, 5), (2**64 + 3, 5), (0, -2)):
+            with pytest.raises(ValueError, match="invalid (offset|size)"):
+                file.pread(size, offset)
     with pytest.raises(ValueError):
         file.read(100_000)
     with pytest.raises(ValueError):
         file.pread(1, 0)
+    # A method keeps its file.
+    assert penstock.open(url).readline(7) == io.BytesIO(LARGE).readline(7) and penstock.open(url).read1(7) == LARGE[:7]
+    assert penstock.open(url).peek(7)[:7] == LARGE[:7]
 
 
 def test_reads_in_a_row_get_every_byte(place):

@@ -113,6 +113,34 @@ static void a_failure_ends_the_work_and_is_returned(void **state)
 	penstock_error_release(&err);
 }
 
+/* The first item fails; the others wait for that. */
+static int fail_or_wait(void *cookie, size_t i, struct penstock_error *err)
+{
+	struct calls *calls = cookie;
+
+	if (i == 0)
+		return error_set(err, PENSTOCK_E_CORRUPT, "item %zu", i);
+	while (!atomic_load(&calls->stop))
+		;
+	return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+}
+
+/* Calls that end early because of a failure fail, too, and must not hide it. */
+static void the_failure_that_ended_the_others_is_returned(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 1000; i++) {
+		struct calls calls = {0};
+		struct thread_work work = work_of(&calls);
+		struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+		work.fn = fail_or_wait;
+		work.n = work.parallel = 2;
+		assert_int_equal(thread_each(&work, &err), -PENSTOCK_E_CORRUPT);
+		penstock_error_release(&err);
+	}
+}
+
 static void a_cancel_reaches_the_calls_in_progress(void **state)
 {
 	struct calls calls = {0};
@@ -144,6 +172,7 @@ int main(void)
 		cmocka_unit_test(each_item_is_called_once),
 		cmocka_unit_test(no_items_are_no_work),
 		cmocka_unit_test(a_failure_ends_the_work_and_is_returned),
+		cmocka_unit_test(the_failure_that_ended_the_others_is_returned),
 		cmocka_unit_test(a_cancel_reaches_the_calls_in_progress),
 		cmocka_unit_test(work_that_is_cancelled_before_does_not_start),
 	};

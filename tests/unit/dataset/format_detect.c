@@ -39,7 +39,10 @@ static void test_formats_are_known_by_their_first_bytes(void **state)
 		{"a", 16, "\0\0\0\0\0\0\0\0\x29\x03\x98\x08", 12, FORMAT_KIND_OBJECTS},
 		{"a.npy", 200, "\x93NUMPY\1\0", 8, FORMAT_KIND_NPY},
 		{"train-labels-idx1-ubyte", 10, "\0\0\x08\1\0\0\0\2", 8, FORMAT_KIND_IDX},
-		{"train-labels-idx1-ubyte", 11, "\0\0\x08\1\0\0\0\2", 8, FORMAT_KIND_OBJECTS},
+		{"train-labels-idx1-ubyte", 11, "\0\0\x08\1\0\0\0\2", 8, FORMAT_KIND_IDX},
+		{"labels", 10, "\0\0\x08\1\0\0\0\2", 8, FORMAT_KIND_IDX},
+		{"labels", 11, "\0\0\x08\1\0\0\0\2", 8, FORMAT_KIND_OBJECTS},
+		{"cut.npy", 4, "\x93NUM", 4, FORMAT_KIND_NPY},
 		{"x", 0, "\0\0\x0a\1\0\0\0\2", 8, FORMAT_KIND_OBJECTS},
 		{"a.parquet", 200, "PAR1\x15", 5, FORMAT_KIND_UNSUPPORTED},
 		{"a.h5", 200, "\x89HDF\r\n\x1a\n", 8, FORMAT_KIND_UNSUPPORTED},
@@ -73,7 +76,8 @@ static void test_other_formats_are_known_by_name_and_size(void **state)
 		enum format_kind kind;
 	} cases[] = {
 		{"p/data_batch_1.bin", 30730000, FORMAT_KIND_CIFAR10},
-		{"p/data_batch_1.bin", 30730001, FORMAT_KIND_OBJECTS},
+		{"p/data_batch_1.bin", 30730001, FORMAT_KIND_CIFAR10},
+		{"p/data_batch_1", 31035704, FORMAT_KIND_OBJECTS},
 		{"test_batch.bin", 30730000, FORMAT_KIND_CIFAR10},
 		{"train.bin", 153700000, FORMAT_KIND_CIFAR100},
 		{"train.bin", 153700002, FORMAT_KIND_OBJECTS},
