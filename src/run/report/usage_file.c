@@ -5,26 +5,40 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "records/layout.h"
 
-enum { FIRST_INTERVAL_MS = 1000, SAMPLES = 600 };
+enum { FIRST_INTERVAL_MS = 1000, SAMPLES = 600, SHARE = 500 };
 #define TITLES "time_ms,name,cpu,memory,received,sent,gpu,gpu_memory\n"
 
 int64_t usage_file_interval_ms(struct usage_file *file, int64_t monotonic_ms)
 {
-	int64_t interval;
+	int64_t interval, paid_ms;
 
 	if (!file->began_ms)
 		file->began_ms = monotonic_ms;
 	interval = (monotonic_ms - file->began_ms) / SAMPLES;
-	return interval > FIRST_INTERVAL_MS ? interval : FIRST_INTERVAL_MS;
+	/* From then on a processor has spent no more than its share on samples. */
+	paid_ms = file->began_ms + file->spent_ns * SHARE / NS_PER_MS;
+	if (interval < FIRST_INTERVAL_MS)
+		interval = FIRST_INTERVAL_MS;
+	return paid_ms - monotonic_ms > interval ? paid_ms - monotonic_ms : interval;
+}
+
+int64_t usage_file_clock_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return t.tv_sec * NS_PER_S + t.tv_nsec;
 }
 
 static void open_file(struct usage_file *file, const char *log)

@@ -12,7 +12,8 @@
  *	usage_file_close(&file);
  *
  * Samples get rarer with the age of the attempt, so that a file never has much more than 600 lines
- * for each tenfold age: 5,000 in a week. An attempt whose disk is full has fewer.
+ * for each tenfold age: 5,000 in a week. They also get rarer if there are many steps or processes:
+ * all samples together take at most 1/500 of a processor. An attempt whose disk is full has fewer.
  */
 #ifndef RUN_REPORT_USAGE_FILE_H
 #define RUN_REPORT_USAGE_FILE_H
@@ -24,6 +25,7 @@ struct usage_file {
 	bool opened;
 	int fd; /* valid if `opened`; -1 if there is none */
 	int64_t began_ms; /* monotonic; 0 before the first call */
+	int64_t spent_ns; /* processor time of all samples */
 };
 
 struct usage_sample {
@@ -39,6 +41,8 @@ struct usage_sample {
 
 /* Returns the time until the next sample of a step. */
 int64_t usage_file_interval_ms(struct usage_file *file, int64_t monotonic_ms);
+/* The processor time of this thread: the difference of two calls goes into `spent_ns`. */
+int64_t usage_file_clock_ns(void);
 /* Appends a line; the first call opens the file of the log. */
 void usage_file_add(struct usage_file *file, const char *log, const struct usage_sample *sample);
 void usage_file_close(struct usage_file *file);

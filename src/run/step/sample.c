@@ -36,13 +36,18 @@ static void read_use(const struct step_run *step, uint64_t *cpu_ms, uint64_t *me
 /* A sum gets smaller when a process ends, or an interface goes. */
 static double rate(uint64_t now, uint64_t before, int64_t ms)
 {
-	return now > before ? (double)(now - before) / (double)ms : 0;
+	return now > before && ms > 0 ? (double)(now - before) / (double)ms : 0;
 }
 
 void step_sample_begin(struct step_run *step, int64_t now)
 {
+	struct gpus_used gpus;
+
 	if (step->clustered)
 		return;
+	/* Loading the library takes as long as hundreds of samples, and is no part of one. */
+	if (step->share.n_gpus)
+		gpus_read(step->share.gpus, step->share.n_gpus, &gpus);
 	step->sampled_at_ms = now;
 	step->sample_at_ms = now + usage_file_interval_ms(&step->host->usage, now);
 	usage_network_read(&step->sampled_network);
@@ -50,15 +55,13 @@ void step_sample_begin(struct step_run *step, int64_t now)
 
 void step_sample(struct step_run *step, int64_t now)
 {
-	int64_t ms = now - step->sampled_at_ms;
+	struct usage_file *file = &step->host->usage;
+	int64_t ms = now - step->sampled_at_ms, began_ns = usage_file_clock_ns();
 	struct usage_sample sample = {.time_ms = clock_wall_ns() / NS_PER_MS, .name = step->name};
 	struct usage_network network;
 	struct gpus_used gpus;
 	uint64_t cpu_ms;
 
-	step->sample_at_ms = now + usage_file_interval_ms(&step->host->usage, now);
-	if (ms <= 0)
-		return;
 	read_use(step, &cpu_ms, &sample.memory);
 	usage_network_read(&network);
 	sample.cpu = rate(cpu_ms, step->sampled_cpu_ms, ms);
@@ -70,8 +73,10 @@ void step_sample(struct step_run *step, int64_t now)
 		sample.gpu = gpus.busy;
 		sample.gpu_memory = gpus.memory;
 	}
-	usage_file_add(&step->host->usage, step->host->attempt->layout.log, &sample);
+	usage_file_add(file, step->host->attempt->layout.log, &sample);
 	step->sampled_at_ms = now;
 	step->sampled_cpu_ms = cpu_ms;
 	step->sampled_network = network;
+	file->spent_ns += usage_file_clock_ns() - began_ns;
+	step->sample_at_ms = now + usage_file_interval_ms(file, now);
 }
