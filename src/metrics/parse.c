@@ -72,7 +72,7 @@ int64_t metrics_time_ms(double value, double unit_ms)
 	if (unit_ms == 0)
 		unit_ms = fabs(value) < MS_FROM ? 1000 : 1;
 	value *= unit_ms;
-	return value > 0 && value < (double)INT64_MAX / 2 ? (int64_t)value : 0;
+	return value > 0 && value < (double)METRICS_TIME_MAX ? (int64_t)value : 0;
 }
 
 ssize_t metrics_each_line(struct metrics_feed *feed, const char *data, size_t len, bool end,
@@ -95,9 +95,11 @@ ssize_t metrics_each_line(struct metrics_feed *feed, const char *data, size_t le
 			}
 			break;
 		}
-		text = strndup(data + at, n);
+		text = malloc(n + 1); /* all of it, as strndup() would stop at a NUL */
 		if (!text)
 			return error_memory(err);
+		memcpy(text, data + at, n);
+		text[n] = '\0';
 		if (n && text[n - 1] == '\r')
 			text[--n] = '\0';
 		r = *text ? line(feed, text, n, feed->offset + at, err) : 0;
