@@ -17,6 +17,7 @@
 #include "server/bucket/configs.h"
 #include "server/bucket/replica.h"
 #include "server/bucket/targets.h"
+#include "server/directory/identity.h"
 #include "server/request/tags.h"
 #include "store/header.h"
 #include "store/store.h"
@@ -86,9 +87,16 @@ static const struct config_kind kind = {.name = REPLICATION_CONFIG,
 	.parse = parse,
 	.release = release};
 
-bool replicator_has(const struct replicator *replicator, const char *name)
+static bool is_open_to(const struct target *target, const char *owner)
 {
-	return replicator && targets_find(&replicator->targets, name) >= 0;
+	return strcmp(target->account, *owner ? owner : ACCOUNT_FIRST) == 0;
+}
+
+bool replicator_has(const struct replicator *replicator, const char *name, const char *owner)
+{
+	int i = replicator ? targets_find(&replicator->targets, name) : -1;
+
+	return i >= 0 && is_open_to(&replicator->targets.all[i], owner);
 }
 
 /* --- new versions ---------------------------------------------------------------------------- */
@@ -248,7 +256,18 @@ static bool is_configured(struct store *store, const char *bucket)
 	return status != STORE_NO_SUCH_KEY && status != STORE_NO_SUCH_BUCKET;
 }
 
-/* Returns true unless no rule of the bucket names the destination any more. */
+/* Returns true if the bucket is of the account of the destination, or that cannot be read. */
+static bool may_use(const struct lane *lane, const char *name)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_bucket bucket;
+
+	return store_bucket_get(lane->owner->store, name, &bucket, &err) != STORE_OK ||
+	       is_open_to(lane->link->target, bucket.owner);
+}
+
+/* Returns true unless no rule of the bucket names the destination any more, or the operator has
+ * given that to another account. */
 static bool is_wanted(const struct lane *lane, const char *bucket)
 {
 	const struct s3_replication *rules = configs_get(lane->owner->configs, bucket);
@@ -258,7 +277,7 @@ static bool is_wanted(const struct lane *lane, const char *bucket)
 		wanted = wanted || strcmp(rules->rules[i].bucket, lane->link->target->name) == 0;
 	if (rules)
 		configs_done(lane->owner->configs);
-	return wanted;
+	return wanted && may_use(lane, bucket);
 }
 
 /* Sets the new state of a version; NULL if it has none any more. */
@@ -281,6 +300,8 @@ static void note_refusal(struct lane *lane, struct item *item)
 		return;
 	lane->refused_id = item->id;
 	lane->refusals = 0;
+	if (item->version.note) /* the destination has the version itself */
+		return;
 	set_state(lane, item, REPLICATION_FAILED);
 	if (!item->version.marker)
 		store_annotate(lane->owner->store, &item->note, &err);
@@ -300,6 +321,7 @@ static bool is_given_up(struct lane *lane, struct item *item, const struct penst
 		 "times: %s",
 		target->name, item->version.version, item->version.bucket, item->version.key,
 		lane->refusals, err->message ? err->message : penstock_code_name(err->code));
+	set_state(lane, item, REPLICATION_FAILED);
 	atomic_fetch_add(&lane->link->failed, 1);
 	return true;
 }
@@ -553,7 +575,7 @@ static int report_strays(struct replicator *r, struct penstock_error *err)
 		const struct s3_replication *rules = configs_get(r->configs, list[i].bucket);
 
 		for (size_t k = 0; rules && k < rules->n; k++)
-			if (!replicator_has(r, rules->rules[k].bucket))
+			if (targets_find(&r->targets, rules->rules[k].bucket) < 0)
 				log_warn(
 					"replication: bucket '%s' has a rule for '%.63s', which "
 					"the file of --replication does not name; its new versions "
@@ -599,14 +621,17 @@ int replicator_start(struct replicator **out, struct store *store, const char *t
 		rc = configs_new(&r->configs, store, &kind, err);
 	if (rc == 0)
 		rc = report_strays(r, err);
-	if (rc == 0)
+	if (rc == 0) {
+		/* Before the threads, which make changes. */
+		store_observe(
+			store, &(struct store_observer){
+				       .version = on_version, .added = on_added, .cookie = r});
 		rc = start_threads(r, err);
+	}
 	if (rc < 0) {
 		replicator_stop(r);
 		return rc;
 	}
-	store_observe(store,
-		&(struct store_observer){.version = on_version, .added = on_added, .cookie = r});
 	*out = r;
 	return 0;
 }
