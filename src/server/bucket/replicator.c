@@ -194,9 +194,11 @@ static int on_version(void *cookie, struct store *store, const struct store_new_
 	for (size_t i = 0; rc == 0 && i < rules->n && !has_customer_key(version); i++) {
 		const struct s3_replication_rule *rule = &rules->rules[i];
 
-		/* Once for each destination. */
-		if (strlen(rule->bucket) < TARGET_NAME_SIZE &&
-			s3_replication_choose(rules, rule->bucket, &means) == rule)
+		/* Once for each destination, not for each rule: all writers wait. */
+		if (!rule->first || strlen(rule->bucket) >= TARGET_NAME_SIZE)
+			continue;
+		rule = s3_replication_choose(rules, rule->bucket, &means);
+		if (rule)
 			rc = replicate(r, store, rule, version);
 	}
 	configs_done(r->configs);
