@@ -223,7 +223,7 @@ static int make_environment(
 	if (!s->client)
 		return 0;
 	settings = object_client_settings(s->client);
-	/* The variable of the service comes before the other one. */
+	/* boto3 prefers the variable of the service. */
 	if (strlist_set(env, "AWS_ENDPOINT_URL_S3", settings->endpoint_url) < 0 ||
 		strlist_set(env, "AWS_ENDPOINT_URL", settings->endpoint_url) < 0 ||
 		strlist_set(env, "S3_ENDPOINT", settings->endpoint_url) < 0 ||

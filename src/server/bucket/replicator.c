@@ -387,10 +387,11 @@ static void resume(struct lane *lane)
 	lane->pause_ms = lane->retry_ms = 0;
 }
 
-/* Removes events whose versions are settled. */
-static void remove_settled(struct lane *lane, struct item *items, size_t n)
+/* Removes events whose versions are settled. Returns false with *err set if they stay. */
+static bool remove_settled(
+	struct lane *lane, struct item *items, size_t n, struct penstock_error *err)
 {
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	struct store_event_end ends[BATCH];
 
 	for (size_t i = 0; i < n; i++)
@@ -398,9 +399,13 @@ static void remove_settled(struct lane *lane, struct item *items, size_t n)
 			.bytes = items[i].bytes,
 			.note = items[i].note.name && !items[i].version.marker ? &items[i].note
 									       : NULL};
-	if (n && store_event_remove(lane->owner->store, lane->queue, ends, n, &err) != STORE_OK)
-		log_warn("replication to '%s': versions will be sent again: %s",
-			lane->link->target->name, err.message ? err.message : "out of memory");
+	if (!n || store_event_remove(lane->owner->store, lane->queue, ends, n, &own) == STORE_OK)
+		return true;
+	log_warn("replication to '%s': versions will be sent again: %s", lane->link->target->name,
+		own.message ? own.message : "out of memory");
+	penstock_error_release(err);
+	error_move(err, &own);
+	return false;
 }
 
 /* Sends some versions of a lane. */
@@ -421,8 +426,11 @@ static void send_some(struct lane *lane, struct store_event *events, size_t n)
 			failed = !settle(lane, &items[done], &err);
 		done += !failed;
 	}
-	if (items)
-		remove_settled(lane, items, done);
+	if (items && !remove_settled(lane, items, done, &err)) {
+		/* A full disk is no reason to send them all the time. */
+		failed = true;
+		done = 0;
+	}
 	if (atomic_load(&lane->owner->cancel))
 		return;
 	if (done)

@@ -1,5 +1,6 @@
 """Replication of buckets: versions are queued in the transaction of their write, and sent to another store."""
 import base64
+import errno
 import hashlib
 import http.server
 import json
@@ -13,6 +14,7 @@ import urllib.request
 import pytest
 from botocore.exceptions import ClientError
 
+from harness.power import WAL, WRITE, Faults
 from harness.program import Store
 from harness.waiting import wait_for
 
@@ -69,6 +71,8 @@ class OldStore:
     def __init__(self):
         self.objects, self.parts, self.requests = {}, {}, []
         self.unknown = None  # the path of an object that it does not take
+        self.open = threading.Event()  # it does not reply before
+        self.open.set()
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -86,6 +90,7 @@ class OldStore:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 key, md5 = urllib.parse.unquote(path), hashlib.md5(body)
                 outer.requests.append((self.command, key, query))
+                outer.open.wait(60)
                 if key == outer.unknown or any(name.lower().startswith("x-amz-checksum") for name in self.headers):
                     self.answer(501, "<Error><Code>NotImplemented</Code></Error>")
                 elif self.command == "DELETE":
@@ -652,6 +657,29 @@ def test_an_object_that_the_destination_does_not_implement_is_given_up(penstock,
     here.client.put_object(Bucket="bkt", Key="no", Body=b"x")
     wait_for(lambda: "gave up" in here.process.err, 60)
     assert status(here, "no") == "FAILED"
+    here.stop().ok()
+
+
+# What was sent is sent again when the queue cannot be written, but not all the time.
+def test_a_full_disk_of_the_source_pauses_the_lane(penstock, tmp_path):
+    there = OldStore()
+    (tmp_path / "disk").mkdir()
+    disk = Faults(penstock, tmp_path / "disk")
+    path = write_targets(tmp_path / "r", target_of(there))
+    here = Store(penstock, tmp_path / "disk" / "here", options=["--replication", path, "--replication-retry", "60s"])
+    make_bucket(here, "bkt")
+    set_rules(here, rule())
+    there.open.clear()
+    here.client.put_object(Bucket="bkt", Key="k", Body=b"x")
+    wait_for(lambda: there.requests, 30)
+    disk.set(WRITE, WAL, errno.ENOSPC)
+    there.open.set()
+    wait_for(lambda: "1 versions wait" in here.process.err, 30)
+    assert here.process.err.count("will be sent again") == 1
+    disk.clear()
+    here.stop().ok()
+    here.start()
+    wait_for(lambda: status(here, "k") == "COMPLETED", 30)
     here.stop().ok()
 
 
