@@ -95,14 +95,14 @@ ssize_t metrics_each_line(struct metrics_feed *feed, const char *data, size_t le
 			}
 			break;
 		}
-		text = malloc(n + 1); /* all of it, as strndup() would stop at a NUL */
+		text = malloc(n + 1);
 		if (!text)
 			return error_memory(err);
 		memcpy(text, data + at, n);
 		text[n] = '\0';
 		if (n && text[n - 1] == '\r')
 			text[--n] = '\0';
-		r = *text ? line(feed, text, n, feed->offset + at, err) : 0;
+		r = n ? line(feed, text, n, feed->offset + at, err) : 0;
 		if (r < 0)
 			return r;
 		at += (newline ? (size_t)(newline - data) + 1 : len) - at;
