@@ -234,6 +234,7 @@
 #define LIMIT_METRICS_PENDING (64 * MIB) /* bytes of a record, and of the block with its end */
 #define LIMIT_METRICS_COLUMNS 4096 /* of a table */
 #define LIMIT_METRICS_DEPTH 4 /* of objects in an object of a line */
+#define LIMIT_METRICS_NAME 1024 /* bytes of a name that are kept */
 
 /* Data sets. */
 #define LIMIT_DATASET_SHARDS  50000000 /* objects or files; 100 bytes of memory each */
@@ -396,13 +397,6 @@
 #define LIMIT_SYNC_LINE		   (64 * KIB) /* bytes of one line of a manifest */
 #define LIMIT_REPLACED		   1000000 /* copies of replaced objects listed at a time */
 #define LIMIT_SYNC_PROCS	   1024 /* writers watched at a time, one descriptor each */
-
-/* Metrics of a training. */
-#define LIMIT_METRICS_SERIES 10000
-#define LIMIT_METRICS_POINTS (1 << 20) /* of one series; beyond it every second one is dropped */
-#define LIMIT_METRICS_RECORD (1 * MIB) /* bytes; larger ones are pictures and graphs */
-#define LIMIT_METRICS_COLUMNS 4096 /* of a table */
-#define LIMIT_METRICS_DEPTH 4 /* of objects in an object of a line */
 
 /* Data sets. */
 /* samples of a data set, or positions of an epoch: as many as a JSON integer holds */

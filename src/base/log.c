@@ -536,10 +536,25 @@ static void write_line(enum log_level level, const char *line)
 	}
 }
 
+/* Names of files and objects are foreign: they cannot move the cursor, or forge a line. */
+static void add_shown(struct buf *out, const char *text)
+{
+	while (*text) {
+		size_t n = str_control(text);
+
+		if (*text == '\n')
+			buf_add_str(out, "\n  ");
+		else
+			buf_add_char(out, n && *text != '\t' ? '?' : *text);
+		text += n ? n : 1;
+	}
+}
+
 void log_at(enum log_level level, const char *fmt, ...)
 {
 	_cleanup_(buf_release) struct buf raw = BUF_INIT(LIMIT_LOG_LINE);
 	_cleanup_(buf_release) struct buf line = BUF_INIT(2 * LIMIT_LOG_LINE);
+	_cleanup_(buf_release) struct buf shown = BUF_INIT(6 * LIMIT_LOG_LINE);
 	va_list ap;
 
 	if (!log_enabled(level))
@@ -554,5 +569,6 @@ void log_at(enum log_level level, const char *fmt, ...)
 	}
 	LOCK_SCOPE(&state.lock);
 	redact_locked(&line, buf_str(&raw));
-	write_line(level, buf_str(&line));
+	add_shown(&shown, buf_str(&line));
+	write_line(level, buf_str(&shown));
 }

@@ -384,10 +384,32 @@ bool str_is_utf8(const char *s, size_t len)
 void str_make_utf8(char *text)
 {
 	while (*text) {
-		size_t n = str_utf8_length(text, strlen(text));
+		size_t n = str_utf8_length(text, strnlen(text, 4));
 
 		if (!n)
 			*text = '?';
 		text += n ? n : 1;
 	}
+}
+
+size_t str_control(const char *text)
+{
+	const unsigned char *p = (const unsigned char *)text;
+
+	if (*p < 0x20 || *p == 0x7f)
+		return *p ? 1 : 0;
+	return p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f ? 2 : 0;
+}
+
+void str_hide_controls(char *text)
+{
+	char *to = text;
+
+	while (*text) {
+		size_t n = str_control(text);
+
+		*to++ = n ? '?' : *text;
+		text += n ? n : 1;
+	}
+	*to = '\0';
 }

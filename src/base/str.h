@@ -32,6 +32,11 @@ size_t str_utf8_length(const char *text, size_t len);
 bool str_is_utf8(const char *s, size_t len);
 /* Replaces each byte that is not valid UTF-8, such as a truncated character, by '?', in place. */
 void str_make_utf8(char *text);
+/* Returns the length of the control character at `text`, or 0. U+0080 to U+009F count, too, as
+ * terminals take them for escape sequences. */
+size_t str_control(const char *text);
+/* Replaces control characters by '?', in place. */
+void str_hide_controls(char *text);
 /* Returns the value of a hexadecimal digit, or -1. */
 static inline int str_hex_digit(char c)
 {

@@ -30,7 +30,7 @@ bool metrics_is_step(const char *name);
 /* Likewise for the time. `unit_ms` gets how many ms its unit has; 0 if that depends on the
  * value. */
 bool metrics_is_time(const char *name, double *unit_ms);
-/* Makes a wall clock of a number of that unit. */
+/* Makes a wall clock of a number of that unit; 0 if it is not between 0 and METRICS_TIME_MAX. */
 int64_t metrics_time_ms(double value, double unit_ms);
 
 /* Calls `line` for each whole line, without its end. Lines beyond LIMIT_METRICS_RECORD are

@@ -111,7 +111,7 @@ static int add_members(const struct walk *w, const char *below, json_t *object, 
 			break;
 		if (!*below && (metrics_is_step(name) || metrics_is_time(name, &unit_ms)))
 			continue;
-		full = str_printf("%s%s%s", below, *below ? "/" : "", name);
+		full = str_printf("%s%s%.*s", below, *below ? "/" : "", LIMIT_METRICS_NAME, name);
 		if (!full)
 			r = error_memory(w->err);
 		else if (json_is_object(value) && depth < LIMIT_METRICS_DEPTH)

@@ -36,6 +36,8 @@
 struct penstock_error;
 
 #define METRICS_NO_STEP INT64_MIN
+/* Ms of a wall clock that can be counted in ns, too. */
+#define METRICS_TIME_MAX (INT64_MAX / 1000000)
 
 struct metrics_point {
 	int64_t step; /* METRICS_NO_STEP if it has none */
@@ -64,7 +66,7 @@ struct metrics {
 
 void metrics_release(struct metrics *metrics);
 /* Adds a point to the series GROUP/NAME, or NAME if the group is "". Bytes of the name that are not
- * UTF-8 become '?'. */
+ * UTF-8, and control characters, become '?'; those beyond LIMIT_METRICS_NAME are left out. */
 int metrics_add(struct metrics *metrics, const char *group, const char *name,
 	const struct metrics_point *point, struct penstock_error *err);
 /* Returns NULL if there is no such series. */

@@ -13,7 +13,7 @@ static int line(struct metrics_feed *feed, char *text, size_t len, uint64_t offs
 	(void)len;
 	for (size_t i = 0; i < 3; i++)
 		words[i] = strtok_r(NULL, " ", &rest);
-	if (!words[2] || !str_to_i64(words[0], 0, INT64_MAX, &point.time_ms) ||
+	if (!words[2] || !str_to_i64(words[0], 0, METRICS_TIME_MAX, &point.time_ms) ||
 		!metrics_number(words[1], &point.value) ||
 		!str_to_i64(words[2], METRICS_NO_STEP + 1, INT64_MAX, &point.step)) {
 		metrics_problem(feed, offset, "the line is no metric of MLflow");

@@ -72,7 +72,7 @@ int64_t metrics_time_ms(double value, double unit_ms)
 	if (unit_ms == 0)
 		unit_ms = fabs(value) < MS_FROM ? 1000 : 1;
 	value *= unit_ms;
-	return value > 0 && value < (double)INT64_MAX / 2 ? (int64_t)value : 0;
+	return value > 0 && value < (double)METRICS_TIME_MAX ? (int64_t)value : 0;
 }
 
 ssize_t metrics_each_line(struct metrics_feed *feed, const char *data, size_t len, bool end,

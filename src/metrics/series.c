@@ -99,7 +99,7 @@ static int add_point(struct metrics_series *s, const struct metrics_point *point
 int metrics_add(struct metrics *metrics, const char *group, const char *name,
 	const struct metrics_point *point, struct penstock_error *err)
 {
-	char *full = str_printf("%s%s%s", group, *group ? "/" : "", name);
+	char *full = str_printf("%s%s%.*s", group, *group ? "/" : "", LIMIT_METRICS_NAME, name);
 	struct metrics_series *series;
 	bool found;
 	size_t at;
@@ -107,6 +107,7 @@ int metrics_add(struct metrics *metrics, const char *group, const char *name,
 	if (!full)
 		return error_memory(err);
 	str_make_utf8(full);
+	str_hide_controls(full);
 	at = place_of(metrics, full, &found);
 	if (!found && metrics->n == LIMIT_METRICS_SERIES) {
 		metrics->dropped++;

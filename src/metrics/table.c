@@ -108,7 +108,8 @@ static int row(struct metrics_feed *feed, char *text, size_t len, uint64_t offse
 		if (metrics_is_step(column) || metrics_is_time(column, &unit_ms) ||
 			fields[i] == name || !metrics_number(fields[i], &point.value))
 			continue;
-		full = str_printf("%s%s%s", name ? name : "", name ? "/" : "", column);
+		full = str_printf("%.*s%s%.*s", LIMIT_METRICS_NAME, name ? name : "",
+			name ? "/" : "", LIMIT_METRICS_NAME, column);
 		r = full ? metrics_feed_point(feed, full, &point, err) : error_memory(err);
 	}
 	return r;

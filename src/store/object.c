@@ -187,7 +187,9 @@ static int make_version(struct store *store, const char *bucket_name, int64_t bu
 	buf_add(headers, row->headers, row->headers_len);
 	if (buf_failed(headers))
 		return SQLITE_NOMEM;
-	rc = lock_new_version(store, bucket, row->modified_ns, headers);
+	/* The sender chooses the time of a replica, but not how long it is protected. */
+	rc = lock_new_version(store, bucket,
+		row->replica.modified_ns ? clock_wall_ns() : row->modified_ns, headers);
 	if (rc == 0 && !row->replica.modified_ns)
 		rc = event_notify_version(store, &(struct store_new_version){.bucket = bucket_name,
 							 .key = row->key,

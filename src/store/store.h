@@ -412,6 +412,8 @@ enum store_status store_version_get(struct store *store, const char *bucket, con
 	const char *version, struct store_object **out, struct penstock_error *err);
 /* Returns false if no version has such a name. */
 bool store_version_is_valid(const char *version);
+/* Returns true for the name that the version of a replica may have: of a time before 2116. */
+bool store_replica_is_valid(const char *version);
 struct store_object *store_object_ref(struct store_object *object);
 /* NULL is allowed. */
 void store_object_unref(struct store_object *object);
@@ -498,7 +500,9 @@ enum store_status store_put(struct store *store, struct store_put *put, struct p
 /*
  * A put or an upload with this header of the store makes a replica: a version of another store,
  * whose name is the value, at its place among the versions of the key. STORE_PRECONDITION if the
- * key has that version already. In a bucket that is not STORE_VERSIONED it is an ordinary put.
+ * key has that version already. In a bucket that is not STORE_VERSIONED, or without
+ * store_replica_is_valid(), it is an ordinary put. The default retention of the bucket begins when
+ * the replica arrives, not at its time.
  */
 #define STORE_REPLICA_HEADER ":replica"
 
@@ -528,7 +532,8 @@ struct store_delete {
 	bool bypass; /* a retention in the mode STORE_GOVERNANCE is no obstacle */
 	const struct store_origin *origin; /* NULL if it is no event */
 	bool unseen; /* by `version` of observers */
-	/* The delete marker gets this version, as a replica; NULL for a new one. */
+	/* The delete marker gets this version, as a replica with store_replica_is_valid(); NULL for
+	 * a new one. */
 	const char *replica;
 	/* Results. */
 	enum store_status status; /* a missing object is a success; may be STORE_LOCKED */

@@ -181,7 +181,7 @@ int version_place(struct store *store, const struct txn *txn, int64_t bucket, co
 	int rc;
 
 	*out = (struct replica){0};
-	if (!name || txn->versioning != STORE_VERSIONED)
+	if (!name || txn->versioning != STORE_VERSIONED || !store_replica_is_valid(name))
 		return 0;
 	out->modified_ns = version_modified(name);
 	rc = has_version(store, SQL_HAS_OBJECT, bucket, key, out->modified_ns, &out->exists);

@@ -37,3 +37,11 @@ bool store_version_is_valid(const char *version)
 {
 	return version_is_null(version) || version_modified(version) >= 0;
 }
+
+bool store_replica_is_valid(const char *version)
+{
+	int64_t modified_ns = version_modified(version);
+
+	/* Versions after it have later times: those must not overflow. */
+	return modified_ns > 0 && modified_ns <= INT64_MAX / 2;
+}

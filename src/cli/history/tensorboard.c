@@ -223,7 +223,9 @@ static int make_environment(
 	if (!s->client)
 		return 0;
 	settings = object_client_settings(s->client);
-	if (strlist_set(env, "AWS_ENDPOINT_URL", settings->endpoint_url) < 0 ||
+	/* boto3 prefers the variable of the service. */
+	if (strlist_set(env, "AWS_ENDPOINT_URL_S3", settings->endpoint_url) < 0 ||
+		strlist_set(env, "AWS_ENDPOINT_URL", settings->endpoint_url) < 0 ||
 		strlist_set(env, "S3_ENDPOINT", settings->endpoint_url) < 0 ||
 		strlist_set(env, "AWS_REGION", settings->region) < 0 ||
 		strlist_set(env, "AWS_DEFAULT_REGION", settings->region) < 0)

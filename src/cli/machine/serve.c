@@ -137,9 +137,9 @@ const struct command command_serve = {
 			"access_key_id of null revokes an account"},
 		{0, "replication", "FILE",
 			"The destinations of replication, a JSON array of objects with name, endpoint, "
-			"perhaps bucket and region, and either access_key_id and secret_access_key or "
-			"profile; a rule of a bucket names one as arn:aws:s3:::NAME. FILE may be "
-			"readable by its owner only if it has keys"},
+			"perhaps bucket, region and account (whose buckets may be sent there), and "
+			"either access_key_id and secret_access_key or profile; a rule of a bucket names "
+			"one as arn:aws:s3:::NAME. FILE may be readable by its owner only if it has keys"},
 		{0, "domain", "NAME[,NAME]",
 			"The host BUCKET.NAME is that of a bucket (virtual-host style); paths that "
 			"begin with the bucket stay valid at other hosts"},

@@ -42,6 +42,8 @@ int full_screen_begin(void)
 	sigaction(SIGWINCH, &action, NULL);
 	keys = page.before;
 	keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+	/* Ctrl-Z and Ctrl-\ would leave the terminal as it is now. */
+	keys.c_cc[VSUSP] = keys.c_cc[VQUIT] = _POSIX_VDISABLE;
 	keys.c_cc[VMIN] = 1;
 	keys.c_cc[VTIME] = 0;
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &keys);

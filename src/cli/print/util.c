@@ -49,21 +49,10 @@ unsigned show_width(int fd)
 
 /* ---- names ---- */
 
-/* Returns the length of the control character at `text`, or 0. U+0080 to U+009F count, too, as
- * terminals take them for escape sequences. */
-static size_t control_length(const char *text)
-{
-	const unsigned char *p = (const unsigned char *)text;
-
-	if (*p < 0x20 || *p == 0x7f)
-		return *p ? 1 : 0;
-	return p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f ? 2 : 0;
-}
-
 void show_name(FILE *to, const char *name)
 {
 	while (*name) {
-		size_t n = control_length(name);
+		size_t n = str_control(name);
 
 		putc(n ? '?' : *name, to);
 		name += n ? n : 1;
@@ -113,7 +102,7 @@ void grid_add(struct grid *grid, const char *cell)
 		abort();
 	/* No cell can move the cursor or forge a line. */
 	for (const char *p = safe; *p;) {
-		size_t n = control_length(p);
+		size_t n = str_control(p);
 
 		*to++ = !n ? *p : *p == '\n' || *p == '\t' ? ' ' : '?';
 		p += n ? n : 1;

@@ -34,6 +34,7 @@ int protobuf_next(struct protobuf *m, struct protobuf_field *out)
 		return -1;
 	out->number = (uint32_t)(tag >> 3);
 	out->wire = (enum protobuf_wire)(tag & 7);
+	out->varint = 0;
 	out->bytes = (struct protobuf){NULL, NULL};
 	switch (out->wire) {
 	case PROTOBUF_VARINT:

@@ -184,10 +184,14 @@ static bool check_all(struct s3_replication *r)
 	for (size_t i = 0; i < r->n; i++)
 		if (!read_rule(r, &r->rules[i]))
 			return false;
-	for (size_t i = 0; i < r->n; i++)
-		for (size_t k = 0; k < i; k++) {
-			const struct s3_replication_rule *a = &r->rules[i], *b = &r->rules[k];
+	for (size_t i = 0; i < r->n; i++) {
+		struct s3_replication_rule *a = &r->rules[i];
 
+		a->first = true;
+		for (size_t k = 0; k < i; k++) {
+			const struct s3_replication_rule *b = &r->rules[k];
+
+			a->first = a->first && strcmp(a->bucket, b->bucket) != 0;
 			if (a->id && b->id && strcmp(a->id, b->id) == 0)
 				return refuse(r, S3_E_INVALID_ARGUMENT,
 					"Rule ID must be unique. Found same ID for more than one "
@@ -201,6 +205,7 @@ static bool check_all(struct s3_replication *r)
 					"for each rule",
 					a->priority);
 		}
+	}
 	return true;
 }
 

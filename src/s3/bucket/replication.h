@@ -29,6 +29,7 @@ struct s3_replication_rule {
 	bool is_and; /* of the document */
 	struct s3_texts tags; /* each as in x-amz-tagging: "key=value" */
 	const char *bucket; /* of the destination, without "arn:aws:s3:::" */
+	bool first; /* of the rules with that destination */
 	const char *class; /* the storage class there; NULL for that of the version */
 	/* As read. */
 	struct {

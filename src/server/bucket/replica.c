@@ -256,7 +256,10 @@ enum replica_outcome replica_send(struct store *store, const struct target *targ
 	/* A penstock has it already: the reply to an earlier attempt was lost. */
 	if (rc == 0 || http == 412)
 		return REPLICA_SENT;
-	return unreadable || (http >= 400 && http <= 499 && http != 408 && http != 429)
+	if (!http && rc == -(int)PENSTOCK_E_INVALID)
+		return REPLICA_REFUSED; /* no request can be made of it */
+	return unreadable || http == 501 ||
+			       (http >= 400 && http <= 499 && http != 408 && http != 429)
 		       ? REPLICA_REFUSED
 		       : REPLICA_UNSENT;
 }

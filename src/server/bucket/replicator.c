@@ -17,6 +17,7 @@
 #include "server/bucket/configs.h"
 #include "server/bucket/replica.h"
 #include "server/bucket/targets.h"
+#include "server/directory/identity.h"
 #include "server/request/tags.h"
 #include "store/header.h"
 #include "store/store.h"
@@ -86,9 +87,16 @@ static const struct config_kind kind = {.name = REPLICATION_CONFIG,
 	.parse = parse,
 	.release = release};
 
-bool replicator_has(const struct replicator *replicator, const char *name)
+static bool is_open_to(const struct target *target, const char *owner)
 {
-	return replicator && targets_find(&replicator->targets, name) >= 0;
+	return strcmp(target->account, *owner ? owner : ACCOUNT_FIRST) == 0;
+}
+
+bool replicator_has(const struct replicator *replicator, const char *name, const char *owner)
+{
+	int i = replicator ? targets_find(&replicator->targets, name) : -1;
+
+	return i >= 0 && is_open_to(&replicator->targets.all[i], owner);
 }
 
 /* --- new versions ---------------------------------------------------------------------------- */
@@ -186,9 +194,11 @@ static int on_version(void *cookie, struct store *store, const struct store_new_
 	for (size_t i = 0; rc == 0 && i < rules->n && !has_customer_key(version); i++) {
 		const struct s3_replication_rule *rule = &rules->rules[i];
 
-		/* Once for each destination. */
-		if (strlen(rule->bucket) < TARGET_NAME_SIZE &&
-			s3_replication_choose(rules, rule->bucket, &means) == rule)
+		/* Once for each destination, not for each rule: all writers wait. */
+		if (!rule->first || strlen(rule->bucket) >= TARGET_NAME_SIZE)
+			continue;
+		rule = s3_replication_choose(rules, rule->bucket, &means);
+		if (rule)
 			rc = replicate(r, store, rule, version);
 	}
 	configs_done(r->configs);
@@ -248,7 +258,18 @@ static bool is_configured(struct store *store, const char *bucket)
 	return status != STORE_NO_SUCH_KEY && status != STORE_NO_SUCH_BUCKET;
 }
 
-/* Returns true unless no rule of the bucket names the destination any more. */
+/* Returns true if the bucket is of the account of the destination, or that cannot be read. */
+static bool may_use(const struct lane *lane, const char *name)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_bucket bucket;
+
+	return store_bucket_get(lane->owner->store, name, &bucket, &err) != STORE_OK ||
+	       is_open_to(lane->link->target, bucket.owner);
+}
+
+/* Returns true unless no rule of the bucket names the destination any more, or the operator has
+ * given that to another account. */
 static bool is_wanted(const struct lane *lane, const char *bucket)
 {
 	const struct s3_replication *rules = configs_get(lane->owner->configs, bucket);
@@ -258,7 +279,7 @@ static bool is_wanted(const struct lane *lane, const char *bucket)
 		wanted = wanted || strcmp(rules->rules[i].bucket, lane->link->target->name) == 0;
 	if (rules)
 		configs_done(lane->owner->configs);
-	return wanted;
+	return wanted && may_use(lane, bucket);
 }
 
 /* Sets the new state of a version; NULL if it has none any more. */
@@ -281,6 +302,8 @@ static void note_refusal(struct lane *lane, struct item *item)
 		return;
 	lane->refused_id = item->id;
 	lane->refusals = 0;
+	if (item->version.note) /* the destination has the version itself */
+		return;
 	set_state(lane, item, REPLICATION_FAILED);
 	if (!item->version.marker)
 		store_annotate(lane->owner->store, &item->note, &err);
@@ -300,6 +323,7 @@ static bool is_given_up(struct lane *lane, struct item *item, const struct penst
 		 "times: %s",
 		target->name, item->version.version, item->version.bucket, item->version.key,
 		lane->refusals, err->message ? err->message : penstock_code_name(err->code));
+	set_state(lane, item, REPLICATION_FAILED);
 	atomic_fetch_add(&lane->link->failed, 1);
 	return true;
 }
@@ -363,10 +387,11 @@ static void resume(struct lane *lane)
 	lane->pause_ms = lane->retry_ms = 0;
 }
 
-/* Removes events whose versions are settled. */
-static void remove_settled(struct lane *lane, struct item *items, size_t n)
+/* Removes events whose versions are settled. Returns false with *err set if they stay. */
+static bool remove_settled(
+	struct lane *lane, struct item *items, size_t n, struct penstock_error *err)
 {
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	struct store_event_end ends[BATCH];
 
 	for (size_t i = 0; i < n; i++)
@@ -374,9 +399,13 @@ static void remove_settled(struct lane *lane, struct item *items, size_t n)
 			.bytes = items[i].bytes,
 			.note = items[i].note.name && !items[i].version.marker ? &items[i].note
 									       : NULL};
-	if (n && store_event_remove(lane->owner->store, lane->queue, ends, n, &err) != STORE_OK)
-		log_warn("replication to '%s': versions will be sent again: %s",
-			lane->link->target->name, err.message ? err.message : "out of memory");
+	if (!n || store_event_remove(lane->owner->store, lane->queue, ends, n, &own) == STORE_OK)
+		return true;
+	log_warn("replication to '%s': versions will be sent again: %s", lane->link->target->name,
+		own.message ? own.message : "out of memory");
+	penstock_error_release(err);
+	error_move(err, &own);
+	return false;
 }
 
 /* Sends some versions of a lane. */
@@ -397,8 +426,11 @@ static void send_some(struct lane *lane, struct store_event *events, size_t n)
 			failed = !settle(lane, &items[done], &err);
 		done += !failed;
 	}
-	if (items)
-		remove_settled(lane, items, done);
+	if (items && !remove_settled(lane, items, done, &err)) {
+		/* A full disk is no reason to send them all the time. */
+		failed = true;
+		done = 0;
+	}
 	if (atomic_load(&lane->owner->cancel))
 		return;
 	if (done)
@@ -553,7 +585,7 @@ static int report_strays(struct replicator *r, struct penstock_error *err)
 		const struct s3_replication *rules = configs_get(r->configs, list[i].bucket);
 
 		for (size_t k = 0; rules && k < rules->n; k++)
-			if (!replicator_has(r, rules->rules[k].bucket))
+			if (targets_find(&r->targets, rules->rules[k].bucket) < 0)
 				log_warn(
 					"replication: bucket '%s' has a rule for '%.63s', which "
 					"the file of --replication does not name; its new versions "
@@ -599,14 +631,17 @@ int replicator_start(struct replicator **out, struct store *store, const char *t
 		rc = configs_new(&r->configs, store, &kind, err);
 	if (rc == 0)
 		rc = report_strays(r, err);
-	if (rc == 0)
+	if (rc == 0) {
+		/* Before the threads, which make changes. */
+		store_observe(
+			store, &(struct store_observer){
+				       .version = on_version, .added = on_added, .cookie = r});
 		rc = start_threads(r, err);
+	}
 	if (rc < 0) {
 		replicator_stop(r);
 		return rc;
 	}
-	store_observe(store,
-		&(struct store_observer){.version = on_version, .added = on_added, .cookie = r});
 	*out = r;
 	return 0;
 }

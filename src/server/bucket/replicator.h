@@ -12,7 +12,7 @@
  *
  *	r = replicator_start(&replicator, store, "replication.json", 1000, err);
  *	...
- *	if (replicator_has(replicator, "backup"))
+ *	if (replicator_has(replicator, "backup", bucket.owner))
  *	...
  *	replicator_stop(replicator);
  */
@@ -43,8 +43,9 @@ struct store;
  * again after `retry_ms`, and then after longer pauses. */
 int replicator_start(struct replicator **out, struct store *store, const char *targets,
 	int64_t retry_ms, struct penstock_error *err);
-/* Returns true if the operator has named that destination. */
-bool replicator_has(const struct replicator *replicator, const char *name);
+/* Returns true if the operator has named that destination, for buckets of that owner: the
+ * number of an account, or "". */
+bool replicator_has(const struct replicator *replicator, const char *name, const char *owner);
 struct replicator_stat {
 	const char *name;
 	size_t waiting; /* versions, like the next */

@@ -17,13 +17,14 @@
 #include "net/credentials/credentials.h"
 #include "net/http/http.h"
 #include "s3/json.h"
+#include "server/directory/identity.h"
 #include "transfer/objects.h"
 
 /* A request is soon given up: its version waits, and is sent again. */
 #define ATTEMPTS      2
 #define CONNECTIONS   LIMIT_REPLICATION_LANES
 #define CONNECT_MS    10000
-#define MEMBERS_KNOWN 8
+#define MEMBERS_KNOWN 9
 
 static int invalid(const char *path, size_t i, const char *reason, struct penstock_error *err)
 {
@@ -48,8 +49,9 @@ static bool is_name(const char *name)
 static const char *problem_of(json_t *entry)
 {
 	static const char *const known[MEMBERS_KNOWN] = {"name", "endpoint", "bucket", "region",
-		"access_key_id", "secret_access_key", "session_token", "profile"};
-	const char *name = member(entry, "name"), *endpoint = member(entry, "endpoint"), *key;
+		"account", "access_key_id", "secret_access_key", "session_token", "profile"};
+	const char *name = member(entry, "name"), *endpoint = member(entry, "endpoint"),
+		   *account = member(entry, "account"), *key;
 	bool has_key = member(entry, "access_key_id"),
 	     has_secret = member(entry, "secret_access_key");
 	json_t *value;
@@ -61,7 +63,8 @@ static const char *problem_of(json_t *entry)
 			i++;
 		if (i == MEMBERS_KNOWN)
 			return "it has a member with an unknown name; the names are name, endpoint, bucket, "
-			       "region, access_key_id, secret_access_key, session_token and profile";
+			       "region, account, access_key_id, secret_access_key, session_token and "
+			       "profile";
 		if (!json_is_string(value) || !*json_string_value(value))
 			return "a member is no text, or is empty";
 	}
@@ -69,6 +72,9 @@ static const char *problem_of(json_t *entry)
 		return "it needs a name of small letters, digits, -, _ and .";
 	if (!endpoint)
 		return "it needs an endpoint, such as https://store.example:9000";
+	if (account && (strlen(account) != TARGET_ACCOUNT_SIZE - 1 ||
+			       strspn(account, "0123456789") != TARGET_ACCOUNT_SIZE - 1))
+		return "account is the number of one, which has 12 digits";
 	if (has_key != has_secret)
 		return "access_key_id and secret_access_key need each other";
 	if (has_key == !!member(entry, "profile"))
@@ -79,10 +85,11 @@ static const char *problem_of(json_t *entry)
 static int open_target(struct target *target, const json_t *entry, const atomic_int *cancel,
 	struct penstock_error *err)
 {
-	const char *bucket = member(entry, "bucket");
+	const char *bucket = member(entry, "bucket"), *account = member(entry, "account");
 	int rc;
 
 	snprintf(target->name, sizeof(target->name), "%s", member(entry, "name"));
+	snprintf(target->account, sizeof(target->account), "%s", account ? account : ACCOUNT_FIRST);
 	target->bucket = strdup(bucket ? bucket : target->name);
 	if (!target->bucket)
 		return error_memory(err);

@@ -1,8 +1,8 @@
 /*
  * The destinations of replication, as the operator names them in a file: a JSON array of objects
- * with "name", "endpoint", and perhaps "bucket" (the name, if it is missing), "region", and either
- * "access_key_id" and "secret_access_key" (and "session_token") or "profile". The ARN of one is
- * arn:aws:s3:::NAME.
+ * with "name", "endpoint", and perhaps "bucket" (the name, if it is missing), "region", "account"
+ * (whose buckets may be sent there; ACCOUNT_FIRST, if it is missing), and either "access_key_id"
+ * and "secret_access_key" (and "session_token") or "profile". The ARN of one is arn:aws:s3:::NAME.
  *
  *	r = targets_read(&targets, "replication.json", &cancel, err);
  *	...
@@ -20,10 +20,12 @@ struct http_engine;
 struct object_client;
 struct penstock_error;
 
-#define TARGET_NAME_SIZE 64
+#define TARGET_NAME_SIZE    64
+#define TARGET_ACCOUNT_SIZE 13
 
 struct target {
 	char name[TARGET_NAME_SIZE];
+	char account[TARGET_ACCOUNT_SIZE]; /* its number */
 	char *bucket;
 	struct http_engine *engine; /* of its own: no target waits for another one */
 	struct object_client *client;

@@ -28,7 +28,7 @@ void op_bucket_replication(struct request *req)
 }
 
 /* Gives each rule a name, and checks its destination. Returns false with a reply set. */
-static bool complete_rules(struct request *req, struct s3_replication *rules)
+static bool complete_rules(struct request *req, const char *owner, struct s3_replication *rules)
 {
 	unsigned char random[16];
 	char id[2 * sizeof(random) + 1];
@@ -36,11 +36,11 @@ static bool complete_rules(struct request *req, struct s3_replication *rules)
 	for (size_t i = 0; i < rules->n; i++) {
 		struct s3_replication_rule *rule = &rules->rules[i];
 
-		if (!replicator_has(req->server->replicator, rule->bucket))
+		if (!replicator_has(req->server->replicator, rule->bucket, owner))
 			return reply_errorf(req, S3_E_INVALID_REQUEST,
-				"Destination bucket must exist: the operator has not named '%.63s'; "
-				"a destination is arn:aws:s3:::NAME of a NAME in the file of "
-				"--replication",
+				"Destination bucket must exist: the operator has not named '%.63s' "
+				"for the account of this bucket; a destination is arn:aws:s3:::NAME "
+				"of a NAME in the file of --replication",
 				rule->bucket);
 		if (rule->id)
 			continue;
@@ -54,15 +54,14 @@ static bool complete_rules(struct request *req, struct s3_replication *rules)
 	return true;
 }
 
-static bool is_versioned(struct request *req)
+static bool is_versioned(struct request *req, struct store_bucket *bucket)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	struct store_bucket bucket;
 
 	if (!reply_unless_stored(
-		    req, store_bucket_get(req->server->store, req->bucket, &bucket, &err), &err))
+		    req, store_bucket_get(req->server->store, req->bucket, bucket, &err), &err))
 		return false;
-	return bucket.versioning == STORE_VERSIONED ||
+	return bucket->versioning == STORE_VERSIONED ||
 	       reply_errorf(req, S3_E_INVALID_REQUEST,
 		       "Versioning must be 'Enabled' on the bucket to apply a replication "
 		       "configuration");
@@ -72,8 +71,9 @@ static void set_rules(struct request *req, struct s3_replication *rules)
 {
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_bucket bucket;
 
-	if (!is_versioned(req) || !complete_rules(req, rules))
+	if (!is_versioned(req, &bucket) || !complete_rules(req, bucket.owner, rules))
 		return;
 	s3_replication_write(&xml, rules);
 	if (buf_failed(&xml))
@@ -118,7 +118,7 @@ void op_delete_bucket_replication(struct request *req)
 bool op_replica_version(struct request *req, const char **version)
 {
 	*version = request_header(req, REPLICA_HEADER);
-	return !*version || (store_version_is_valid(*version) && strcmp(*version, "null") != 0) ||
+	return !*version || store_replica_is_valid(*version) ||
 	       reply_errorf(req, S3_E_INVALID_ARGUMENT, "Invalid version id specified");
 }
 

@@ -93,3 +93,14 @@ def test_what_cannot_be_opened_is_said(penstock, tmp_path):
     penstock.run("tensorboard", "--", "--help").exits(64)
     penstock.run("tensorboard", f"{tmp_path}/", "--port", "x").exits(64)
     assert "penstock sync" in penstock.run("tensorboard", "gs://bucket/k", env={"STORAGE_EMULATOR_HOST": "http://127.0.0.1:9"}).exits(69).err
+
+
+def test_the_endpoint_of_the_option_is_that_of_boto3(penstock, store, tmp_path):
+    store.client.create_bucket(Bucket="logs")
+    program = tmp_path / "bin" / "tensorboard"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "$AWS_ENDPOINT_URL_S3 $AWS_ENDPOINT_URL"\n')
+    program.chmod(0o755)
+    env = store.env | {"PATH": f"{program.parent}:/usr/bin:/bin", "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1"}
+    result = penstock.run("tensorboard", "s3://logs/fit", "--endpoint-url", store.endpoint, env=env)
+    assert result.ok().out.split() == [store.endpoint, store.endpoint]

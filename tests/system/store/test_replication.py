@@ -1,5 +1,6 @@
 """Replication of buckets: versions are queued in the transaction of their write, and sent to another store."""
 import base64
+import errno
 import hashlib
 import http.server
 import json
@@ -13,6 +14,7 @@ import urllib.request
 import pytest
 from botocore.exceptions import ClientError
 
+from harness.power import WAL, WRITE, Faults
 from harness.program import Store
 from harness.waiting import wait_for
 
@@ -68,6 +70,9 @@ class OldStore:
 
     def __init__(self):
         self.objects, self.parts, self.requests = {}, {}, []
+        self.unknown = None  # the path of an object that it does not take
+        self.open = threading.Event()  # it does not reply before
+        self.open.set()
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -85,7 +90,8 @@ class OldStore:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 key, md5 = urllib.parse.unquote(path), hashlib.md5(body)
                 outer.requests.append((self.command, key, query))
-                if any(name.lower().startswith("x-amz-checksum") for name in self.headers):
+                outer.open.wait(60)
+                if key == outer.unknown or any(name.lower().startswith("x-amz-checksum") for name in self.headers):
                     self.answer(501, "<Error><Code>NotImplemented</Code></Error>")
                 elif self.command == "DELETE":
                     outer.objects.pop(key, None)
@@ -347,9 +353,66 @@ def test_a_replica_has_its_place_and_is_made_once(there):
     send(newer, method="delete_object")
     assert there.keys("copy") == []
     assert there.client.put_object(Bucket="copy", Key="k", Body=b"last")["VersionId"] > newer
-    for name in ("null", "x", ""):
+    # Nor times without room for later ones: they would overflow.
+    for name in ("null", "x", "", "0" * 16, "7fffffffffffffff", "4000000000000000"):
         with pytest.raises(ClientError, match="InvalidArgument"):
             send(name, Body=b"x")
+        with pytest.raises(ClientError, match="InvalidArgument"):
+            send(name, method="delete_object")
+        with pytest.raises(ClientError, match="InvalidArgument"):
+            send(name, method="create_multipart_upload")
+    send("3fffffffffffffff", Body=b"x")
+    there.client.put_object(Bucket="copy", Key="k", Body=b"after")
+    assert there.bytes("copy", "k") == b"after"
+
+
+# The time of a replica is the choice of its sender.
+def test_a_replica_of_long_ago_is_protected_from_now_on(penstock, tmp_path):
+    store = Store(penstock, tmp_path / "store")
+    store.client.create_bucket(Bucket="locked", ObjectLockEnabledForBucket=True)
+    default = {"ObjectLockEnabled": "Enabled", "Rule": {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 1}}}
+    store.client.put_object_lock_configuration(Bucket="locked", ObjectLockConfiguration=default)
+    sender = store.boto3()
+    sender.meta.events.register("before-call.s3.PutObject", lambda params, **_: params["headers"].update({"x-amz-penstock-replica": "00000000000f4240"}))
+    version = sender.put_object(Bucket="locked", Key="k", Body=b"x")["VersionId"]
+    with pytest.raises(ClientError, match="AccessDenied"):
+        store.client.delete_object(Bucket="locked", Key="k", VersionId=version)
+    store.stop().ok()
+
+
+# With the keys of the operator, an account could otherwise write any key of another one's backup.
+def test_a_destination_is_open_to_one_account(penstock, tmp_path, there):
+    other = {"number": "111122223333", "name": "other", "access_key_id": "OTHERKEY", "secret_access_key": "the secret of the other"}
+    accounts = write_targets(tmp_path / "accounts.json", other)
+    path = write_targets(tmp_path / "r.json", target_of(there), target_of(there, "theirs", bucket="copy", account=other["number"]))
+    here = Store(penstock, tmp_path / "here", options=["--replication", path, "--accounts", accounts, "--replication-retry", "10ms"])
+    make_bucket(here, "bkt")
+    keys = other["access_key_id"], other["secret_access_key"]
+    s3 = here.boto3(keys=keys)
+    s3.create_bucket(Bucket="foreign")
+    s3.put_bucket_versioning(Bucket="foreign", VersioningConfiguration={"Status": "Enabled"})
+
+    def allow(client, bucket, name):
+        client.put_bucket_replication(Bucket=bucket, ReplicationConfiguration={"Role": ROLE, "Rules": [rule(name)]})
+
+    for client, bucket, name in ((s3, "foreign", "copy"), (here.client, "bkt", "theirs")):
+        with pytest.raises(ClientError, match="must exist"):
+            allow(client, bucket, name)
+    allow(s3, "foreign", "theirs")
+    address = there.address
+    there.stop()
+    s3.put_object(Bucket="foreign", Key="k", Body=b"x")
+    here.stop()
+    # What waits is not sent once the destination is another account's.
+    write_targets(path, target_of(there), target_of(there, "theirs", bucket="copy"))
+    there.start(listen=address)
+    here.start()
+    allow(here.client, "bkt", "theirs")
+    here.client.put_object(Bucket="bkt", Key="own", Body=b"x")
+    wait_for(lambda: status(here, "own") == "COMPLETED", 30)
+    wait_for(lambda: "ReplicationStatus" not in here.boto3(keys=keys).head_object(Bucket="foreign", Key="k"), 30)
+    assert there.keys("copy") == ["own"]
+    here.stop().ok()
 
 
 def test_encrypted_objects_and_those_with_a_key_of_the_client(here, there):
@@ -560,6 +623,64 @@ def test_wrong_keys_are_reported_and_lose_nothing(here, there, tmp_path):
     here.start()
     wait_until_equal(here, there)
     wait_for(lambda: status(here, "k") == "COMPLETED", 30)
+
+
+# A change that is refused for a while leaves the version what it is, and later changes are sent, too.
+def test_tags_that_were_refused_for_a_while(here, there, tmp_path):
+    path = tmp_path / "replication.json"
+    right = path.read_text()
+    set_rules(here, rule())
+    here.client.put_object(Bucket="bkt", Key="k", Body=b"x")
+    wait_for(lambda: status(here, "k") == "COMPLETED", 30)
+    here.stop()
+    write_targets(path, target_of(there, secret_access_key="w" * 40))
+    here.start()
+    here.client.put_object_tagging(Bucket="bkt", Key="k", Tagging={"TagSet": [{"Key": "n", "Value": "1"}]})
+    wait_for(lambda: "replication to 'copy'" in here.process.err, 30)
+    here.stop()
+    path.write_text(right)
+    here.start()
+    for number in ("1", "2"):
+        wait_for(lambda number=number: there.client.get_object_tagging(Bucket="copy", Key="k")["TagSet"] == [{"Key": "n", "Value": number}], 30)
+        here.client.put_object_tagging(Bucket="bkt", Key="k", Tagging={"TagSet": [{"Key": "n", "Value": "2"}]})
+    assert status(here, "k") == "COMPLETED"
+
+
+# Some stores refuse what they do not implement by 501.
+def test_an_object_that_the_destination_does_not_implement_is_given_up(penstock, tmp_path):
+    there = OldStore()
+    there.unknown = "/copy/no"
+    path = write_targets(tmp_path / "r", target_of(there))
+    here = Store(penstock, tmp_path / "here", options=["--replication", path, "--replication-retry", "1ms"])
+    make_bucket(here, "bkt")
+    set_rules(here, rule())
+    here.client.put_object(Bucket="bkt", Key="no", Body=b"x")
+    wait_for(lambda: "gave up" in here.process.err, 60)
+    assert status(here, "no") == "FAILED"
+    here.stop().ok()
+
+
+# What was sent is sent again when the queue cannot be written, but not all the time.
+def test_a_full_disk_of_the_source_pauses_the_lane(penstock, tmp_path):
+    there = OldStore()
+    (tmp_path / "disk").mkdir()
+    disk = Faults(penstock, tmp_path / "disk")
+    path = write_targets(tmp_path / "r", target_of(there))
+    here = Store(penstock, tmp_path / "disk" / "here", options=["--replication", path, "--replication-retry", "60s"])
+    make_bucket(here, "bkt")
+    set_rules(here, rule())
+    there.open.clear()
+    here.client.put_object(Bucket="bkt", Key="k", Body=b"x")
+    wait_for(lambda: there.requests, 30)
+    disk.set(WRITE, WAL, errno.ENOSPC)
+    there.open.set()
+    wait_for(lambda: "1 versions wait" in here.process.err, 30)
+    assert here.process.err.count("will be sent again") == 1
+    disk.clear()
+    here.stop().ok()
+    here.start()
+    wait_for(lambda: status(here, "k") == "COMPLETED", 30)
+    here.stop().ok()
 
 
 # One object that its destination never takes does not hold up the others; one that nothing takes waits.

@@ -62,6 +62,14 @@ static void levels_are_obeyed(void **state)
 	assert_false(log_enabled(LOG_ERROR));
 }
 
+/* A name of a file or an object cannot forge a line, or command a terminal. */
+static void names_are_only_text(void **state)
+{
+	(void)state;
+	log_warn("'%s'", "a\nerror\tb\033[2J\xc2\x9b\xc3\xa4\x7f");
+	assert_string_equal(last, "'a\n  error\tb?[2J?\xc3\xa4?'");
+}
+
 /* Secrets are masked, the longest first, and a trivial secret does not mask everything. */
 static void secrets_are_masked(void **state)
 {
@@ -262,6 +270,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(levels_are_obeyed),
+		TEST(names_are_only_text),
 		TEST(secrets_are_masked),
 		TEST(encoded_secrets_are_masked),
 		TEST(users_of_urls_are_masked),

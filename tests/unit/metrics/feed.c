@@ -223,6 +223,49 @@ static void test_a_scalar_may_be_a_tensor(void **state)
 	metrics_release(&r.metrics);
 }
 
+/* A row names a series for each column, and a line for each member. */
+static void test_hostile_lines(void **state)
+{
+	static char text[300000];
+	static const char nul[] = "{\"step\": 1, \"a\": 1}\n{\"st";
+	static const char *const paths[] = {"metrics.jsonl", "metrics.csv", "mlruns/0/a/metrics/b"};
+	struct result r;
+	size_t len;
+
+	(void)state;
+	/* A line with a NUL, which has more bytes than its text. */
+	memset(text, 'x', sizeof(text));
+	memcpy(text, nul, sizeof(nul));
+	text[sizeof(text) - 2] = '\r';
+	text[sizeof(text) - 1] = '\n';
+	for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+		read_as(&r, paths[i], text, sizeof(text), sizeof(text));
+		assert_int_equal(r.metrics.n, i == 0);
+		metrics_release(&r.metrics);
+	}
+	/* A long name is not kept for each series. */
+	len = (size_t)snprintf(text, sizeof(text), "name,a,b\n%0100000d,1,2\n", 0);
+	read_as(&r, "metrics.csv", text, len, 1000);
+	for (size_t i = 0; i < r.metrics.n; i++)
+		assert_true(strlen(r.metrics.series[i].name) <= LIMIT_METRICS_NAME);
+	assert_int_equal(r.metrics.n, 1);
+	metrics_release(&r.metrics);
+	/* The names of series are shown on terminals. */
+	read_text(&r, "metrics.csv", "step,\033[2Ja\xc2\x9b\n1,2\n");
+	assert_string_equal(r.metrics.series[0].name, "?[2Ja?");
+	metrics_release(&r.metrics);
+	/* Times that ns cannot count. */
+	read_text(&r, "metrics.jsonl",
+		"{\"step\": 1, \"time\": 4e18, \"a\": 1e400}\n"
+		"{\"step\": 2, \"time_ms\": 9e12, \"a\": 5e-324}\n");
+	assert_int_equal(point(&r, "a", 0)->step, 2);
+	assert_int_equal(point(&r, "a", 0)->time_ms, 9000000000000);
+	metrics_release(&r.metrics);
+	read_text(&r, "mlruns/0/a/metrics/b", "9223372036854775807 0.5 1\n");
+	assert_non_null(strstr(r.problem, "no metric"));
+	metrics_release(&r.metrics);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -232,6 +275,7 @@ int main(void)
 		cmocka_unit_test(test_mlflow),
 		cmocka_unit_test(test_events),
 		cmocka_unit_test(test_a_scalar_may_be_a_tensor),
+		cmocka_unit_test(test_hostile_lines),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -146,6 +146,8 @@ static void the_rule_of_a_version_has_the_highest_priority(void **state)
 
 	(void)state;
 	assert_int_equal(s3_replication_parse(xml, strlen(xml), &rules, NULL), 0);
+	for (size_t i = 0; i < rules.n; i++)
+		assert_true(rules.rules[i].first == (i == 0 || i == 2));
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const struct s3_replication_rule *rule = s3_replication_choose(&rules,
 			rows[i].bucket,
