@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "metrics/internal.h"
 
 #define STATE ".penstock/"
 #define BLOCK (256 * KIB)
@@ -42,12 +43,12 @@ static int read_all(struct metrics_feed *feed, const char *file, struct penstock
 
 	if (!block)
 		return error_memory(err);
-	/* A file that was removed meanwhile has no metrics. */
-	if (fd < 0)
-		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open '%s'", file);
-	while (r == 0 && !feed->over && (n = read(fd, block, BLOCK)) > 0)
+	while (fd >= 0 && r == 0 && !feed->over && (n = read(fd, block, BLOCK)) > 0)
 		r = metrics_feed_add(feed, block, (size_t)n, err);
-	return n < 0 ? error_errno(err, errno, "cannot read '%s'", file) : r;
+	/* The others are read without this one. One that was removed meanwhile is no problem. */
+	if ((fd < 0 && errno != ENOENT) || n < 0)
+		metrics_problem(feed, feed->offset, "cannot be read: %s", strerror(errno));
+	return r;
 }
 
 static int read_file(const struct reading *reading, const char *file, const char *path,
@@ -77,17 +78,26 @@ int metrics_read_dir(struct metrics *metrics, const char *dir, metrics_note_fn n
 	struct penstock_error *err)
 {
 	const struct reading reading = {.metrics = metrics, .note = note, .cookie = cookie};
-	char *const paths[] = {(char *)dir, NULL};
-	FTS *fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, by_name);
-	const size_t len = strlen(dir) + 1;
+	_cleanup_free_ char *root = strdup(dir);
+	char *const paths[] = {root, NULL};
+	size_t len = strlen(dir);
 	FTSENT *e;
+	FTS *fts;
 	int r = 0;
 
+	if (!root)
+		return error_memory(err);
+	while (len > 1 && root[len - 1] == '/')
+		root[--len] = '\0';
+	len += root[len - 1] != '/'; /* paths go on behind a slash */
+	fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, by_name);
 	if (!fts)
 		return error_errno(err, errno, "cannot list '%s'", dir);
 	while (r == 0 && (e = fts_read(fts))) {
 		if (e->fts_info == FTS_F && e->fts_pathlen > len)
 			r = read_file(&reading, e->fts_path, e->fts_path + len, err);
+		else if (e->fts_info == FTS_DNR && e->fts_pathlen > len && note)
+			note(cookie, e->fts_path + len, strerror(e->fts_errno));
 	}
 	fts_close(fts);
 	return r;

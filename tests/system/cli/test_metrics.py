@@ -91,6 +91,8 @@ def test_a_damaged_file_is_read_as_far_as_it_goes(penstock, written, tmp_path):
     assert "loss" in names and "cut/tensor" in names and not any(name.startswith("flipped") for name in names)
     assert "'cut/events.out.tfevents.1.node': byte" in done.err and "'flipped/events.out.tfevents.1.node': byte 0" in done.err
     assert "'metrics.jsonl': byte 23" in done.err and "empty" not in done.err
+    (tmp_path / "hidden.jsonl").write_text("")
+    assert {found["name"] for found in penstock.run("metrics", f"{tmp_path}//", "--json").ok().json()} == names
     (tmp_path / "nothing").mkdir()
     penstock.run("metrics", tmp_path / "nothing").exits(66)
 
