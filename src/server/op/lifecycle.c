@@ -39,22 +39,26 @@ void op_bucket_lifecycle(struct request *req)
 	}
 }
 
+bool op_name_rule(struct request *req, const char **id)
+{
+	unsigned char random[16];
+	char text[2 * sizeof(random) + 1];
+
+	if (*id)
+		return true;
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		return reply_error(req, S3_E_INTERNAL_ERROR);
+	str_hex(random, sizeof(random), text);
+	*id = request_strdup(req, text);
+	return *id || reply_error(req, S3_E_SLOW_DOWN);
+}
+
 /* Gives each rule a name. Returns false with a reply set. */
 static bool name_rules(struct request *req, struct s3_lifecycle *rules)
 {
-	unsigned char random[16];
-	char id[2 * sizeof(random) + 1];
-
-	for (size_t i = 0; i < rules->n; i++) {
-		if (rules->rules[i].id)
-			continue;
-		if (getrandom(random, sizeof(random), 0) != sizeof(random))
-			return reply_error(req, S3_E_INTERNAL_ERROR);
-		str_hex(random, sizeof(random), id);
-		rules->rules[i].id = request_strdup(req, id);
-		if (!rules->rules[i].id)
-			return reply_error(req, S3_E_SLOW_DOWN);
-	}
+	for (size_t i = 0; i < rules->n; i++)
+		if (!op_name_rule(req, &rules->rules[i].id))
+			return false;
 	return true;
 }
 

@@ -1,6 +1,5 @@
 /* The notifications of a bucket. */
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -29,9 +28,6 @@ void op_bucket_notification(struct request *req)
 /* Gives each rule a name, and checks its destination. Returns false with a reply set. */
 static bool complete_rules(struct request *req, struct s3_notification *rules)
 {
-	unsigned char random[16];
-	char id[2 * sizeof(random) + 1];
-
 	for (size_t i = 0; i < rules->n; i++) {
 		struct s3_notification_rule *rule = &rules->rules[i];
 
@@ -41,14 +37,8 @@ static bool complete_rules(struct request *req, struct s3_notification *rules)
 				"operator has not named %.200s; it is "
 				"arn:penstock:sqs::NAME:webhook of a NAME in the file webhooks",
 				rule->queue);
-		if (rule->id)
-			continue;
-		if (getrandom(random, sizeof(random), 0) != sizeof(random))
-			return reply_error(req, S3_E_INTERNAL_ERROR);
-		str_hex(random, sizeof(random), id);
-		rule->id = request_strdup(req, id);
-		if (!rule->id)
-			return reply_error(req, S3_E_SLOW_DOWN);
+		if (!op_name_rule(req, &rule->id))
+			return false;
 	}
 	return true;
 }

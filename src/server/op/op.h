@@ -34,6 +34,8 @@ struct op_note {
 /* Makes the change and replies. */
 void op_annotate(struct request *req, const struct op_note *note);
 
+/* Gives a rule of a bucket a name if it has none. Returns false with a reply set. */
+bool op_name_rule(struct request *req, const char **id);
 /* Returns the sender of a request for the events of its changes, as long as the request; NULL if no
  * bucket has notifications. */
 const struct store_origin *op_origin(struct request *req, const char *event);

@@ -1,6 +1,5 @@
 /* The replication of a bucket, and the headers of replicas. */
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -30,9 +29,6 @@ void op_bucket_replication(struct request *req)
 /* Gives each rule a name, and checks its destination. Returns false with a reply set. */
 static bool complete_rules(struct request *req, const char *owner, struct s3_replication *rules)
 {
-	unsigned char random[16];
-	char id[2 * sizeof(random) + 1];
-
 	for (size_t i = 0; i < rules->n; i++) {
 		struct s3_replication_rule *rule = &rules->rules[i];
 
@@ -42,14 +38,8 @@ static bool complete_rules(struct request *req, const char *owner, struct s3_rep
 				"for the account of this bucket; a destination is arn:aws:s3:::NAME "
 				"of a NAME in the file of --replication",
 				rule->bucket);
-		if (rule->id)
-			continue;
-		if (getrandom(random, sizeof(random), 0) != sizeof(random))
-			return reply_error(req, S3_E_INTERNAL_ERROR);
-		str_hex(random, sizeof(random), id);
-		rule->id = request_strdup(req, id);
-		if (!rule->id)
-			return reply_error(req, S3_E_SLOW_DOWN);
+		if (!op_name_rule(req, &rule->id))
+			return false;
 	}
 	return true;
 }
