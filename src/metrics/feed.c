@@ -24,8 +24,9 @@ static const char *mlflow_name(const char *path)
 	at += *at == '/';
 	for (int i = 0; i < 3; i++) {
 		at = strchr(at, '/');
-		if (!at++)
+		if (!at)
 			return NULL;
+		at++;
 	}
 	return str_starts(at, "metrics/") && at[strlen("metrics/")] ? at + strlen("metrics/")
 								    : NULL;

@@ -139,7 +139,7 @@ static int add_run(struct session *s, const char *word, size_t i, struct penstoc
 		return r;
 	if (place->dir)
 		return add_log(s, place->name, place->dir, err);
-	if (place->live && access(layout.output, F_OK) == 0)
+	if (place->live && layout.output && access(layout.output, F_OK) == 0)
 		return add_log(s, place->name, layout.output, err);
 	r = artifacts_open(place, s->home, err);
 	return r < 0 ? r
