@@ -2,7 +2,7 @@
 #include "fuzz.h"
 
 #include "s3/message/access.h"
-#include "s3/message/cors.h"
+#include "s3/bucket/cors.h"
 #include "s3/bucket/lifecycle.h"
 #include "s3/message/encryption.h"
 #include "s3/message/lock.h"
@@ -197,7 +197,7 @@ static void rules(const char *xml, size_t len)
 	int rc = s3_cors_parse(xml, len, &c, &err);
 
 	require_error(rc, &err);
-	require((rc == 0) == (c.problem == S3_OK));
+	require((rc == 0) == (c.refusal.problem == S3_OK));
 	if (rc == 0) {
 		require(c.n >= 1 && c.n <= LIMIT_S3_CORS_RULES);
 		match(&c);
@@ -227,7 +227,7 @@ static void lifecycle(const char *xml, size_t len)
 	int rc = s3_lifecycle_parse(xml, len, &rules, &err);
 
 	require_error(rc, &err);
-	require((rc == 0) == (rules.problem == S3_OK));
+	require((rc == 0) == (rules.refusal.problem == S3_OK));
 	if (rc == 0) {
 		require(rules.n >= 1 && rules.n <= LIMIT_S3_LIFECYCLE_RULES);
 		s3_lifecycle_write(&again, &rules);
@@ -280,7 +280,7 @@ static void notification(const char *xml, size_t len)
 	int rc = s3_notification_parse(xml, len, &n, &err);
 
 	require_error(rc, &err);
-	require((rc == 0) == (n.problem == S3_OK));
+	require((rc == 0) == (n.refusal.problem == S3_OK));
 	if (rc == 0) {
 		require(n.n <= LIMIT_S3_NOTIFICATION_RULES);
 		s3_notification_write(&again, &n);
@@ -304,7 +304,7 @@ static void replication(const char *xml, size_t len)
 	int rc = s3_replication_parse(xml, len, &r, &err);
 
 	require_error(rc, &err);
-	require((rc == 0) == (r.problem == S3_OK));
+	require((rc == 0) == (r.refusal.problem == S3_OK));
 	for (size_t i = 0; rc == 0 && i < r.n; i++) {
 		const struct s3_replication_version version = {
 			.key = r.rules[i].prefix ? r.rules[i].prefix : "k", .tags = "a=b&c="};

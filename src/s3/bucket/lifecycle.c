@@ -1,6 +1,5 @@
 #include "s3/bucket/lifecycle.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,24 +48,6 @@ static const struct table lifecycle_table = {.what = "the LifecycleConfiguration
 	.not_empty = true,
 	ITEMS(s3_lifecycle, rules, n, LIMIT_S3_LIFECYCLE_RULES)};
 
-__attribute__((format(printf, 3, 4))) static bool refuse(
-	struct s3_lifecycle *l, enum s3_error problem, const char *fmt, ...)
-{
-	va_list ap;
-
-	l->problem = problem;
-	va_start(ap, fmt);
-	vsnprintf(l->message, sizeof(l->message), fmt, ap);
-	va_end(ap);
-	str_make_utf8(l->message);
-	return false;
-}
-
-static bool malformed(struct s3_lifecycle *l)
-{
-	return refuse(l, S3_E_MALFORMED_XML, "%s", "");
-}
-
 /* Reads a number of days that is at least 1. */
 static bool read_days(
 	struct s3_lifecycle *l, const char *text, const char *name, const char *of, unsigned *out)
@@ -74,9 +55,9 @@ static bool read_days(
 	int64_t n = 0;
 
 	if (!str_to_i64(text, INT64_MIN, INT64_MAX, &n))
-		return malformed(l);
+		return s3_refuse_malformed(&l->refusal);
 	if (n < 1 || n > INT32_MAX)
-		return refuse(l, S3_E_INVALID_ARGUMENT,
+		return s3_refuse(&l->refusal, S3_E_INVALID_ARGUMENT,
 			"'%s' for %s action must be a positive integer", name, of);
 	*out = (unsigned)n;
 	return true;
@@ -91,9 +72,9 @@ static bool read_date(struct s3_lifecycle *l, const char *text, int64_t *out)
 	else
 		snprintf(whole, sizeof(whole), "%s", text);
 	if (!date_parse_iso_end(whole, out))
-		return malformed(l);
+		return s3_refuse_malformed(&l->refusal);
 	return *out == INT64_MAX || *out % S3_DAY_NS == 0 ||
-	       refuse(l, S3_E_INVALID_ARGUMENT, "'Date' must be at midnight GMT");
+	       s3_refuse(&l->refusal, S3_E_INVALID_ARGUMENT, "'Date' must be at midnight GMT");
 }
 
 /* ---- conditions ---- */
@@ -109,12 +90,13 @@ static bool read_prefix(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 
 		if (rule->prefix && !str_starts(text, rule->prefix) &&
 			!str_starts(rule->prefix, text))
-			return malformed(l);
+			return s3_refuse_malformed(&l->refusal);
 		if (!rule->prefix || strlen(text) > strlen(rule->prefix))
 			rule->prefix = text;
 	}
 	return !rule->prefix || strlen(rule->prefix) <= LIMIT_S3_KEY ||
-	       refuse(l, S3_E_INVALID_REQUEST, "The maximum size of a prefix is %d.", LIMIT_S3_KEY);
+	       s3_refuse(&l->refusal, S3_E_INVALID_REQUEST, "The maximum size of a prefix is %d.",
+		       LIMIT_S3_KEY);
 }
 
 static bool read_size(
@@ -122,8 +104,9 @@ static bool read_size(
 {
 	*has = texts->n > 0;
 	if (texts->n > 1)
-		return malformed(l);
-	return !texts->n || str_to_u64(texts->items[0], 0, UINT64_MAX, out) || malformed(l);
+		return s3_refuse_malformed(&l->refusal);
+	return !texts->n || str_to_u64(texts->items[0], 0, UINT64_MAX, out) ||
+	       s3_refuse_malformed(&l->refusal);
 }
 
 /* Makes one text of each tag, as objects have them. */
@@ -134,9 +117,9 @@ static bool read_tags(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 	const char *message;
 
 	if (keys->n != values->n || keys->n != rule->raw.tags.n)
-		return malformed(l);
+		return s3_refuse_malformed(&l->refusal);
 	problem = s3_filter_tags(&l->arena, keys, values, &rule->tags, &message);
-	return problem == S3_OK || refuse(l, problem, "%s", message);
+	return problem == S3_OK || s3_refuse(&l->refusal, problem, "%s", message);
 }
 
 static bool read_conditions(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
@@ -144,13 +127,13 @@ static bool read_conditions(struct s3_lifecycle *l, struct s3_lifecycle_rule *ru
 	rule->old_form = rule->raw.prefix != NULL;
 	rule->is_and = rule->raw.and != NULL;
 	if (!rule->raw.prefix == !rule->raw.filter)
-		return malformed(l);
+		return s3_refuse_malformed(&l->refusal);
 	if (!read_prefix(l, rule) || !read_tags(l, rule) ||
 		!read_size(l, &rule->raw.above, &rule->has_above, &rule->above) ||
 		!read_size(l, &rule->raw.below, &rule->has_below, &rule->below))
 		return false;
 	if (rule->has_below && (!rule->below || (rule->has_above && rule->below <= rule->above)))
-		return refuse(l, S3_E_INVALID_REQUEST,
+		return s3_refuse(&l->refusal, S3_E_INVALID_REQUEST,
 			"'ObjectSizeLessThan' has to be a value greater than "
 			"'ObjectSizeGreaterThan'.");
 	return true;
@@ -163,10 +146,11 @@ static bool check_plain(
 	struct s3_lifecycle *l, const struct s3_lifecycle_rule *rule, const char *action)
 {
 	if (rule->tags.n)
-		return refuse(l, S3_E_INVALID_REQUEST, "%s cannot be specified with Tags.", action);
+		return s3_refuse(&l->refusal, S3_E_INVALID_REQUEST,
+			"%s cannot be specified with Tags.", action);
 	if (rule->has_above || rule->has_below)
-		return refuse(l, S3_E_INVALID_REQUEST, "%s cannot be specified with object size.",
-			action);
+		return s3_refuse(&l->refusal, S3_E_INVALID_REQUEST,
+			"%s cannot be specified with object size.", action);
 	return true;
 }
 
@@ -177,11 +161,11 @@ static bool read_expiration(struct s3_lifecycle *l, struct s3_lifecycle_rule *ru
 	if (!rule->raw.expiration)
 		return true;
 	if (!!rule->raw.days + !!rule->raw.date + !!marker != 1)
-		return malformed(l);
+		return s3_refuse_malformed(&l->refusal);
 	if (marker) {
 		rule->lone_markers = ascii_equal(marker, strlen(marker), "true");
 		if (!rule->lone_markers && !ascii_equal(marker, strlen(marker), "false"))
-			return malformed(l);
+			return s3_refuse_malformed(&l->refusal);
 		return check_plain(l, rule, "ExpiredObjectDeleteMarker");
 	}
 	if (rule->raw.days)
@@ -197,19 +181,19 @@ static bool read_noncurrent(struct s3_lifecycle *l, struct s3_lifecycle_rule *ru
 	if (!rule->raw.noncurrent)
 		return true;
 	if (!rule->raw.noncurrent_days)
-		return malformed(l);
+		return s3_refuse_malformed(&l->refusal);
 	if (!read_days(l, rule->raw.noncurrent_days, "NoncurrentDays",
 		    "NoncurrentVersionExpiration", &rule->noncurrent_days))
 		return false;
 	if (!rule->raw.keep)
 		return true;
 	if (rule->old_form)
-		return refuse(l, S3_E_INVALID_REQUEST,
+		return s3_refuse(&l->refusal, S3_E_INVALID_REQUEST,
 			"NewerNoncurrentVersions can only be specified in a rule with a Filter");
 	if (!str_to_i64(rule->raw.keep, INT64_MIN, INT64_MAX, &keep))
-		return malformed(l);
+		return s3_refuse_malformed(&l->refusal);
 	if (keep < 1 || keep > KEEP_MAX)
-		return refuse(l, S3_E_INVALID_ARGUMENT,
+		return s3_refuse(&l->refusal, S3_E_INVALID_ARGUMENT,
 			"'NewerNoncurrentVersions' for NoncurrentVersionExpiration action must be "
 			"from 1 to %d",
 			KEEP_MAX);
@@ -222,7 +206,7 @@ static bool read_upload(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 	if (!rule->raw.upload)
 		return true;
 	if (!rule->raw.upload_days)
-		return malformed(l);
+		return s3_refuse_malformed(&l->refusal);
 	return read_days(l, rule->raw.upload_days, "DaysAfterInitiation",
 		       "AbortIncompleteMultipartUpload", &rule->upload_days) &&
 	       check_plain(l, rule, "AbortIncompleteMultipartUpload");
@@ -236,10 +220,10 @@ static bool refuse_transition(struct s3_lifecycle *l, const struct s3_lifecycle_
 	int64_t date;
 
 	if (days && !str_to_u64(days, 0, INT32_MAX, &number))
-		return malformed(l);
+		return s3_refuse_malformed(&l->refusal);
 	if (rule->raw.transition_date && !read_date(l, rule->raw.transition_date, &date))
 		return false;
-	return refuse(l, S3_E_NOT_IMPLEMENTED,
+	return s3_refuse(&l->refusal, S3_E_NOT_IMPLEMENTED,
 		"This store has one storage class: a rule can not have a Transition");
 }
 
@@ -248,10 +232,10 @@ static bool read_rule(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 	const char *status = rule->raw.status;
 
 	if (!status || (strcmp(status, "Enabled") != 0 && strcmp(status, "Disabled") != 0))
-		return malformed(l);
+		return s3_refuse_malformed(&l->refusal);
 	rule->enabled = strcmp(status, "Enabled") == 0;
 	if (rule->id && strlen(rule->id) > ID_MAX)
-		return refuse(l, S3_E_INVALID_ARGUMENT,
+		return s3_refuse(&l->refusal, S3_E_INVALID_ARGUMENT,
 			"ID length should not exceed allowed limit of %d", ID_MAX);
 	if (rule->id && !*rule->id)
 		rule->id = NULL;
@@ -259,7 +243,7 @@ static bool read_rule(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 		return false;
 	if (!rule->raw.expiration && !rule->raw.noncurrent && !rule->raw.upload &&
 		!rule->raw.transition)
-		return refuse(l, S3_E_INVALID_REQUEST,
+		return s3_refuse(&l->refusal, S3_E_INVALID_REQUEST,
 			"At least one action needs to be specified in a rule");
 	if (!read_expiration(l, rule) || !read_noncurrent(l, rule) || !read_upload(l, rule))
 		return false;
@@ -272,7 +256,7 @@ static bool check_ids(struct s3_lifecycle *l)
 		for (size_t k = 0; k < i; k++)
 			if (l->rules[i].id && l->rules[k].id &&
 				strcmp(l->rules[i].id, l->rules[k].id) == 0)
-				return refuse(l, S3_E_INVALID_ARGUMENT,
+				return s3_refuse(&l->refusal, S3_E_INVALID_ARGUMENT,
 					"Rule ID must be unique. Found same ID for more than one "
 					"rule");
 	return true;
@@ -290,10 +274,8 @@ int s3_lifecycle_parse(
 	int rc = table_parse(&lifecycle_table, out, xml, len, err);
 	bool valid = true;
 
-	if (rc < 0) {
-		out->problem = rc == -PENSTOCK_E_MEMORY ? S3_E_SLOW_DOWN : S3_E_MALFORMED_XML;
-		return rc;
-	}
+	if (rc < 0)
+		return s3_refuse_table(&out->refusal, rc);
 	for (size_t i = 0; valid && i < out->n; i++)
 		valid = read_rule(out, &out->rules[i]);
 	if (valid && check_ids(out))
@@ -301,9 +283,7 @@ int s3_lifecycle_parse(
 	arena_release(&out->arena);
 	out->rules = NULL;
 	out->n = 0;
-	if (out->problem == S3_E_SLOW_DOWN)
-		return error_memory(err);
-	return error_set(err, PENSTOCK_E_PROTOCOL, "%s has an invalid rule", lifecycle_table.what);
+	return s3_refusal_error(&out->refusal, lifecycle_table.what, err);
 }
 
 static void write_conditions(struct buf *out, const struct s3_lifecycle_rule *rule)

@@ -17,6 +17,7 @@
 #ifndef S3_BUCKET_LIFECYCLE_H
 #define S3_BUCKET_LIFECYCLE_H
 
+#include "s3/bucket/refusal.h"
 #include "s3/message/messages.h"
 
 #define S3_DAY_NS (INT64_C(86400) * 1000000000)
@@ -52,9 +53,7 @@ struct s3_lifecycle {
 	struct arena arena;
 	struct s3_lifecycle_rule *rules;
 	size_t n;
-	/* After a failed parse: the error for the reply, and its text; "" for the default one. */
-	enum s3_error problem;
-	char message[160];
+	struct s3_refusal refusal; /* after a failed parse */
 };
 int s3_lifecycle_parse(
 	const char *xml, size_t len, struct s3_lifecycle *out, struct penstock_error *err);

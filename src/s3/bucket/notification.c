@@ -1,6 +1,5 @@
 #include "s3/bucket/notification.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,49 +42,36 @@ static const struct table notification_table = {.what = "the NotificationConfigu
 	.item_fields = rule_fields,
 	ITEMS(s3_notification, rules, n, LIMIT_S3_NOTIFICATION_RULES)};
 
-__attribute__((format(printf, 3, 4))) static bool refuse(
-	struct s3_notification *n, enum s3_error problem, const char *fmt, ...)
-{
-	va_list ap;
-
-	n->problem = problem;
-	va_start(ap, fmt);
-	vsnprintf(n->message, sizeof(n->message), fmt, ap);
-	va_end(ap);
-	str_make_utf8(n->message);
-	return false;
-}
-
 static bool check_event(struct s3_notification *n, const char *event)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(events); i++)
 		if (strcmp(event, events[i]) == 0)
 			return true;
 	if (str_starts_any(event, refused, ARRAY_SIZE(refused)))
-		return refuse(
-			n, S3_E_NOT_IMPLEMENTED, "This store does not send the event %.60s", event);
-	return refuse(n, S3_E_INVALID_ARGUMENT,
+		return s3_refuse(&n->refusal, S3_E_NOT_IMPLEMENTED,
+			"This store does not send the event %.60s", event);
+	return s3_refuse(&n->refusal, S3_E_INVALID_ARGUMENT,
 		"The event '%.60s' is not supported for notifications", event);
 }
 
 static bool read_filter(struct s3_notification *n, struct s3_notification_rule *rule)
 {
 	if (rule->names.n != rule->values.n)
-		return refuse(n, S3_E_MALFORMED_XML, "%s", "");
+		return s3_refuse_malformed(&n->refusal);
 	for (size_t i = 0; i < rule->names.n; i++) {
 		const char *name = rule->names.items[i], *value = rule->values.items[i];
 		bool prefix = ascii_equal(name, strlen(name), "prefix");
 		const char **to = prefix ? &rule->prefix : &rule->suffix;
 
 		if (!prefix && !ascii_equal(name, strlen(name), "suffix"))
-			return refuse(n, S3_E_INVALID_ARGUMENT,
+			return s3_refuse(&n->refusal, S3_E_INVALID_ARGUMENT,
 				"filter rule name must be either prefix or suffix");
 		if (*to)
-			return refuse(n, S3_E_INVALID_ARGUMENT,
+			return s3_refuse(&n->refusal, S3_E_INVALID_ARGUMENT,
 				"Cannot specify more than one %s rule in a filter.",
 				prefix ? "prefix" : "suffix");
 		if (strlen(value) > LIMIT_S3_KEY)
-			return refuse(n, S3_E_INVALID_ARGUMENT,
+			return s3_refuse(&n->refusal, S3_E_INVALID_ARGUMENT,
 				"Size of filter rule value cannot exceed %d bytes", LIMIT_S3_KEY);
 		*to = value;
 	}
@@ -95,9 +81,9 @@ static bool read_filter(struct s3_notification *n, struct s3_notification_rule *
 static bool check_rule(struct s3_notification *n, struct s3_notification_rule *rule)
 {
 	if (!rule->queue || !rule->events.n)
-		return refuse(n, S3_E_MALFORMED_XML, "%s", "");
+		return s3_refuse_malformed(&n->refusal);
 	if (rule->id && strlen(rule->id) > ID_MAX)
-		return refuse(n, S3_E_INVALID_ARGUMENT,
+		return s3_refuse(&n->refusal, S3_E_INVALID_ARGUMENT,
 			"The Id of a configuration can not have more than %d characters", ID_MAX);
 	if (rule->id && !*rule->id)
 		rule->id = NULL;
@@ -141,7 +127,7 @@ static bool overlap(const struct s3_notification_rule *a, const struct s3_notifi
 static bool check_all(struct s3_notification *n)
 {
 	if (n->topic || n->function || n->bridge)
-		return refuse(n, S3_E_NOT_IMPLEMENTED,
+		return s3_refuse(&n->refusal, S3_E_NOT_IMPLEMENTED,
 			"This store notifies webhooks only: a destination is a Queue");
 	for (size_t i = 0; i < n->n; i++)
 		if (!check_rule(n, &n->rules[i]))
@@ -151,11 +137,11 @@ static bool check_all(struct s3_notification *n)
 			const struct s3_notification_rule *a = &n->rules[i], *b = &n->rules[k];
 
 			if (a->id && b->id && strcmp(a->id, b->id) == 0)
-				return refuse(n, S3_E_INVALID_ARGUMENT,
+				return s3_refuse(&n->refusal, S3_E_INVALID_ARGUMENT,
 					"Same ID used for multiple configurations. IDs must be "
 					"unique");
 			if (overlap(a, b))
-				return refuse(n, S3_E_INVALID_ARGUMENT,
+				return s3_refuse(&n->refusal, S3_E_INVALID_ARGUMENT,
 					"Configurations overlap. Configurations on the same bucket "
 					"cannot share a common event type.");
 		}
@@ -173,17 +159,14 @@ int s3_notification_parse(
 {
 	int rc = table_parse(&notification_table, out, xml, len, err);
 
-	if (rc < 0) {
-		out->problem = rc == -PENSTOCK_E_MEMORY ? S3_E_SLOW_DOWN : S3_E_MALFORMED_XML;
-		return rc;
-	}
+	if (rc < 0)
+		return s3_refuse_table(&out->refusal, rc);
 	if (check_all(out))
 		return 0;
 	arena_release(&out->arena);
 	out->rules = NULL;
 	out->n = 0;
-	return error_set(
-		err, PENSTOCK_E_PROTOCOL, "%s has an invalid rule", notification_table.what);
+	return s3_refusal_error(&out->refusal, notification_table.what, err);
 }
 
 static void write_filter(struct buf *out, const char *name, const char *value)

@@ -13,6 +13,7 @@
 #ifndef S3_BUCKET_NOTIFICATION_H
 #define S3_BUCKET_NOTIFICATION_H
 
+#include "s3/bucket/refusal.h"
 #include "s3/message/messages.h"
 
 struct s3_notification_rule {
@@ -30,9 +31,7 @@ struct s3_notification {
 	struct s3_notification_rule *rules;
 	size_t n;
 	const char *topic, *function, *bridge; /* not NULL if it has such a destination */
-	/* After a failed parse: the error for the reply, and its text; "" for the default one. */
-	enum s3_error problem;
-	char message[160];
+	struct s3_refusal refusal; /* after a failed parse */
 };
 int s3_notification_parse(
 	const char *xml, size_t len, struct s3_notification *out, struct penstock_error *err);

@@ -1,6 +1,5 @@
 #include "s3/bucket/replication.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,29 +45,12 @@ static const struct table replication_table = {.what = "the ReplicationConfigura
 	.not_empty = true,
 	ITEMS(s3_replication, rules, n, LIMIT_S3_REPLICATION_RULES)};
 
-__attribute__((format(printf, 3, 4))) static bool refuse(
-	struct s3_replication *r, enum s3_error problem, const char *fmt, ...)
-{
-	va_list ap;
-
-	r->problem = problem;
-	va_start(ap, fmt);
-	vsnprintf(r->message, sizeof(r->message), fmt, ap);
-	va_end(ap);
-	str_make_utf8(r->message);
-	return false;
-}
-
-static bool malformed(struct s3_replication *r)
-{
-	return refuse(r, S3_E_MALFORMED_XML, "%s", "");
-}
-
 /* Reads "Enabled" or "Disabled". */
 static bool read_status(struct s3_replication *r, const char *text, bool *enabled)
 {
 	*enabled = text && strcmp(text, "Enabled") == 0;
-	return *enabled || (text && strcmp(text, "Disabled") == 0) || malformed(r);
+	return *enabled || (text && strcmp(text, "Disabled") == 0) ||
+	       s3_refuse_malformed(&r->refusal);
 }
 
 /* Refuses a feature that the store does not have, unless it is disabled. */
@@ -79,17 +61,17 @@ static bool refuse_feature(struct s3_replication *r, const char *status, const c
 	if (!status)
 		return true;
 	return read_status(r, status, &enabled) &&
-	       (!enabled || refuse(r, S3_E_NOT_IMPLEMENTED,
+	       (!enabled || s3_refuse(&r->refusal, S3_E_NOT_IMPLEMENTED,
 				    "This store does not implement %s of replication", name));
 }
 
 static bool refuse_features(struct s3_replication *r, const struct s3_replication_rule *rule)
 {
 	if (rule->raw.translation || rule->raw.account)
-		return refuse(r, S3_E_NOT_IMPLEMENTED,
+		return s3_refuse(&r->refusal, S3_E_NOT_IMPLEMENTED,
 			"This store does not implement other owners of replicas");
 	if (rule->raw.encryption)
-		return refuse(r, S3_E_NOT_IMPLEMENTED,
+		return s3_refuse(&r->refusal, S3_E_NOT_IMPLEMENTED,
 			"This store does not implement keys of KMS for replicas");
 	return refuse_feature(r, rule->raw.time, "ReplicationTime") &&
 	       refuse_feature(r, rule->raw.metrics, "Metrics") &&
@@ -108,15 +90,15 @@ static bool read_filter(struct s3_replication *r, struct s3_replication_rule *ru
 	rule->is_and = rule->raw.and != NULL;
 	if (!rule->raw.prefix == !rule->raw.filter || prefixes->n > 1 ||
 		keys->n != rule->raw.values.n || keys->n != rule->raw.tags.n)
-		return malformed(r);
+		return s3_refuse_malformed(&r->refusal);
 	if (!rule->is_and && prefixes->n + keys->n > 1)
-		return malformed(r);
+		return s3_refuse_malformed(&r->refusal);
 	rule->prefix = prefixes->n ? prefixes->items[0] : rule->raw.prefix;
 	if (rule->prefix && strlen(rule->prefix) > LIMIT_S3_KEY)
-		return refuse(r, S3_E_INVALID_REQUEST, "The maximum size of a prefix is %d.",
-			LIMIT_S3_KEY);
+		return s3_refuse(&r->refusal, S3_E_INVALID_REQUEST,
+			"The maximum size of a prefix is %d.", LIMIT_S3_KEY);
 	problem = s3_filter_tags(&r->arena, keys, &rule->raw.values, &rule->tags, &message);
-	return problem == S3_OK || refuse(r, problem, "%s", message);
+	return problem == S3_OK || s3_refuse(&r->refusal, problem, "%s", message);
 }
 
 /* The new form of a rule, which has a Filter, also has a priority, and a decision on markers. */
@@ -130,21 +112,22 @@ static bool read_new_form(struct s3_replication *r, struct s3_replication_rule *
 	if (rule->old_form) {
 		rule->markers = true;
 		return (!rule->raw.priority && !rule->raw.markers) ||
-		       refuse(r, S3_E_INVALID_REQUEST,
+		       s3_refuse(&r->refusal, S3_E_INVALID_REQUEST,
 			       "Priority and DeleteMarkerReplication can only be specified in a "
 			       "rule with a Filter");
 	}
 	if (!rule->raw.priority)
-		return refuse(r, S3_E_INVALID_REQUEST, missing, "Priority");
+		return s3_refuse(&r->refusal, S3_E_INVALID_REQUEST, missing, "Priority");
 	if (!rule->raw.markers)
-		return refuse(r, S3_E_INVALID_REQUEST, missing, "DeleteMarkerReplication");
+		return s3_refuse(
+			&r->refusal, S3_E_INVALID_REQUEST, missing, "DeleteMarkerReplication");
 	if (!str_to_u64(rule->raw.priority, 0, INT32_MAX, &priority))
-		return malformed(r);
+		return s3_refuse_malformed(&r->refusal);
 	rule->priority = (unsigned)priority;
 	if (!read_status(r, rule->raw.marker_status, &rule->markers))
 		return false;
 	return !rule->markers || !rule->tags.n ||
-	       refuse(r, S3_E_INVALID_REQUEST,
+	       s3_refuse(&r->refusal, S3_E_INVALID_REQUEST,
 		       "Delete marker replication is not supported if any Tag filter is specified. "
 		       "Please refer to S3 Developer Guide for more information.");
 }
@@ -157,9 +140,10 @@ static bool read_destination(struct s3_replication *r, struct s3_replication_rul
 			    (!*rule->class ||
 				    strspn(rule->class, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") !=
 					    strlen(rule->class))))
-		return malformed(r);
+		return s3_refuse_malformed(&r->refusal);
 	if (!str_starts(arn, ARN) || !arn[strlen(ARN)])
-		return refuse(r, S3_E_INVALID_ARGUMENT, "Invalid bucket ARN: " ARN "BUCKET");
+		return s3_refuse(
+			&r->refusal, S3_E_INVALID_ARGUMENT, "Invalid bucket ARN: " ARN "BUCKET");
 	rule->bucket = arn + strlen(ARN);
 	return true;
 }
@@ -169,7 +153,7 @@ static bool read_rule(struct s3_replication *r, struct s3_replication_rule *rule
 	if (!read_status(r, rule->raw.status, &rule->enabled))
 		return false;
 	if (rule->id && strlen(rule->id) > ID_MAX)
-		return refuse(r, S3_E_INVALID_ARGUMENT,
+		return s3_refuse(&r->refusal, S3_E_INVALID_ARGUMENT,
 			"ID length should not exceed allowed limit of %d", ID_MAX);
 	if (rule->id && !*rule->id)
 		rule->id = NULL;
@@ -180,7 +164,7 @@ static bool read_rule(struct s3_replication *r, struct s3_replication_rule *rule
 static bool check_all(struct s3_replication *r)
 {
 	if (!r->role || !*r->role)
-		return malformed(r);
+		return s3_refuse_malformed(&r->refusal);
 	for (size_t i = 0; i < r->n; i++)
 		if (!read_rule(r, &r->rules[i]))
 			return false;
@@ -193,14 +177,14 @@ static bool check_all(struct s3_replication *r)
 
 			a->first = a->first && strcmp(a->bucket, b->bucket) != 0;
 			if (a->id && b->id && strcmp(a->id, b->id) == 0)
-				return refuse(r, S3_E_INVALID_ARGUMENT,
+				return s3_refuse(&r->refusal, S3_E_INVALID_ARGUMENT,
 					"Rule ID must be unique. Found same ID for more than one "
 					"rule");
 			if (a->old_form != b->old_form)
-				return refuse(r, S3_E_INVALID_REQUEST,
+				return s3_refuse(&r->refusal, S3_E_INVALID_REQUEST,
 					"All rules have a Prefix, or all have a Filter");
 			if (!a->old_form && a->priority == b->priority)
-				return refuse(r, S3_E_INVALID_REQUEST,
+				return s3_refuse(&r->refusal, S3_E_INVALID_REQUEST,
 					"Found duplicate priority %u: the Priority must be unique "
 					"for each rule",
 					a->priority);
@@ -220,19 +204,14 @@ int s3_replication_parse(
 {
 	int rc = table_parse(&replication_table, out, xml, len, err);
 
-	if (rc < 0) {
-		out->problem = rc == -PENSTOCK_E_MEMORY ? S3_E_SLOW_DOWN : S3_E_MALFORMED_XML;
-		return rc;
-	}
+	if (rc < 0)
+		return s3_refuse_table(&out->refusal, rc);
 	if (check_all(out))
 		return 0;
 	arena_release(&out->arena);
 	out->rules = NULL;
 	out->n = 0;
-	if (out->problem == S3_E_SLOW_DOWN)
-		return error_memory(err);
-	return error_set(
-		err, PENSTOCK_E_PROTOCOL, "%s has an invalid rule", replication_table.what);
+	return s3_refusal_error(&out->refusal, replication_table.what, err);
 }
 
 static void write_filter(struct buf *out, const struct s3_replication_rule *rule)

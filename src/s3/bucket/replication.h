@@ -16,6 +16,7 @@
 #ifndef S3_BUCKET_REPLICATION_H
 #define S3_BUCKET_REPLICATION_H
 
+#include "s3/bucket/refusal.h"
 #include "s3/message/messages.h"
 
 struct s3_replication_rule {
@@ -46,9 +47,7 @@ struct s3_replication {
 	const char *role;
 	struct s3_replication_rule *rules;
 	size_t n;
-	/* After a failed parse: the error for the reply, and its text; "" for the default one. */
-	enum s3_error problem;
-	char message[160];
+	struct s3_refusal refusal; /* after a failed parse */
 };
 int s3_replication_parse(
 	const char *xml, size_t len, struct s3_replication *out, struct penstock_error *err);

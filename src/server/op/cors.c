@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "s3/message/cors.h"
+#include "s3/bucket/cors.h"
 #include "server/op/op.h"
 #include "server/request/cors.h"
 #include "server/request/reply.h"
@@ -43,16 +43,12 @@ void op_put_bucket_cors(struct request *req)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_cors cors = {0};
 
-	if (document->len > LIMIT_S3_CORS) {
+	if (document->len > LIMIT_S3_CORS)
 		reply_error(req, S3_E_MAX_MESSAGE_LENGTH_EXCEEDED);
-	} else if (s3_cors_parse(buf_str(document), document->len, &cors, &err) == 0) {
+	else if (s3_cors_parse(buf_str(document), document->len, &cors, &err) == 0)
 		store_rules(req, &cors);
-	} else if (*cors.message) {
-		penstock_error_release(&err);
-		reply_errorf(req, cors.problem, "%s", cors.message);
-	} else {
-		reply_document_error(req, cors.problem, &err);
-	}
+	else
+		reply_refusal(req, &cors.refusal, &err);
 	s3_cors_release(&cors);
 }
 

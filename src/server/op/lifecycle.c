@@ -104,14 +104,10 @@ void op_put_bucket_lifecycle(struct request *req)
 			" may be " MINIMUM_DEFAULT);
 		return;
 	}
-	if (s3_lifecycle_parse(buf_str(document), document->len, &rules, &err) == 0) {
+	if (s3_lifecycle_parse(buf_str(document), document->len, &rules, &err) == 0)
 		set_rules(req, &rules);
-	} else if (*rules.message) {
-		penstock_error_release(&err);
-		reply_errorf(req, rules.problem, "%s", rules.message);
-	} else {
-		reply_document_error(req, rules.problem, &err);
-	}
+	else
+		reply_refusal(req, &rules.refusal, &err);
 	s3_lifecycle_release(&rules);
 }
 

@@ -79,14 +79,10 @@ void op_put_bucket_notification(struct request *req)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_notification rules = {0};
 
-	if (s3_notification_parse(buf_str(document), document->len, &rules, &err) == 0) {
+	if (s3_notification_parse(buf_str(document), document->len, &rules, &err) == 0)
 		set_rules(req, &rules);
-	} else if (*rules.message) {
-		penstock_error_release(&err);
-		reply_errorf(req, rules.problem, "%s", rules.message);
-	} else {
-		reply_document_error(req, rules.problem, &err);
-	}
+	else
+		reply_refusal(req, &rules.refusal, &err);
 	s3_notification_release(&rules);
 }
 

@@ -81,14 +81,10 @@ void op_put_bucket_replication(struct request *req)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct s3_replication rules = {0};
 
-	if (s3_replication_parse(buf_str(document), document->len, &rules, &err) == 0) {
+	if (s3_replication_parse(buf_str(document), document->len, &rules, &err) == 0)
 		set_rules(req, &rules);
-	} else if (*rules.message) {
-		penstock_error_release(&err);
-		reply_errorf(req, rules.problem, "%s", rules.message);
-	} else {
-		reply_document_error(req, rules.problem, &err);
-	}
+	else
+		reply_refusal(req, &rules.refusal, &err);
 	s3_replication_release(&rules);
 }
 

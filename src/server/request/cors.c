@@ -4,7 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
-#include "s3/message/cors.h"
+#include "s3/bucket/cors.h"
 #include "server/request/framing.h"
 #include "server/request/reply.h"
 #include "server/request/request.h"

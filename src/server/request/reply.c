@@ -214,6 +214,15 @@ bool reply_document_error(struct request *req, enum s3_error problem, struct pen
 	return false;
 }
 
+bool reply_refusal(
+	struct request *req, const struct s3_refusal *refusal, struct penstock_error *err)
+{
+	if (!*refusal->message)
+		return reply_document_error(req, refusal->problem, err);
+	penstock_error_release(err);
+	return reply_errorf(req, refusal->problem, "%s", refusal->message);
+}
+
 bool reply_unless_stored(struct request *req, enum store_status status, struct penstock_error *err)
 {
 	static const enum s3_error errors[] = {

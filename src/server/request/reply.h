@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "base/buf.h"
+#include "s3/bucket/refusal.h"
 #include "s3/message/errors.h"
 #include "s3/message/messages.h"
 #include "server/request/request.h"
@@ -35,6 +36,9 @@ void reply_code(struct request *req, unsigned status, const char *code, const ch
 bool reply_unless_stored(struct request *req, enum store_status status, struct penstock_error *err);
 /* Replies to an invalid XML document, with details if known; releases err. */
 bool reply_document_error(struct request *req, enum s3_error problem, struct penstock_error *err);
+/* Replies to a document that breaks a rule, or is invalid; releases err. */
+bool reply_refusal(
+	struct request *req, const struct s3_refusal *refusal, struct penstock_error *err);
 /* Replies to an internal failure; releases err. */
 bool reply_failure(struct request *req, struct penstock_error *err);
 void reply_empty(struct request *req, unsigned status);

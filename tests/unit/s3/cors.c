@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/limits.h"
-#include "s3/message/cors.h"
+#include "s3/bucket/cors.h"
 
 #define RULE(text) "<CORSConfiguration><CORSRule>" text "</CORSRule></CORSConfiguration>"
 #define LEAST	   "<AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</AllowedMethod>"
@@ -69,8 +69,9 @@ static void invalid_rules_are_refused_by_name(void **state)
 
 		print_message("%s\n", rows[i].xml);
 		assert_true(s3_cors_parse(rows[i].xml, strlen(rows[i].xml), &cors, NULL) < 0);
-		assert_int_equal(cors.problem, rows[i].problem);
-		assert_true((rows[i].problem == S3_E_INVALID_REQUEST) == (*cors.message != '\0'));
+		assert_int_equal(cors.refusal.problem, rows[i].problem);
+		assert_true((rows[i].problem == S3_E_INVALID_REQUEST) ==
+			    (*cors.refusal.message != '\0'));
 		assert_int_equal(cors.n, 0);
 		s3_cors_release(&cors);
 	}

@@ -27,7 +27,7 @@ static struct s3_lifecycle parsed(const char *xml)
 	struct s3_lifecycle rules = {0};
 
 	if (s3_lifecycle_parse(xml, strlen(xml), &rules, NULL) < 0)
-		fail_msg("%s: %s", xml, rules.message);
+		fail_msg("%s: %s", xml, rules.refusal.message);
 	return rules;
 }
 
@@ -134,8 +134,8 @@ static void invalid_rules_are_refused_as_aws_does(void **state)
 
 		print_message("%s\n", rows[i].xml);
 		assert_true(s3_lifecycle_parse(rows[i].xml, strlen(rows[i].xml), &rules, NULL) < 0);
-		assert_int_equal(rules.problem, rows[i].problem);
-		assert_true(rules.problem == S3_E_MALFORMED_XML || *rules.message);
+		assert_int_equal(rules.refusal.problem, rows[i].problem);
+		assert_true(rules.refusal.problem == S3_E_MALFORMED_XML || *rules.refusal.message);
 		assert_int_equal(rules.n, 0);
 		s3_lifecycle_release(&rules);
 	}

@@ -113,7 +113,7 @@ static void invalid_rules_are_refused_as_aws_does(void **state)
 		print_message("%s\n", rows[i].xml);
 		assert_true(
 			s3_replication_parse(rows[i].xml, strlen(rows[i].xml), &rules, NULL) < 0);
-		assert_int_equal(rules.problem, rows[i].problem);
+		assert_int_equal(rules.refusal.problem, rows[i].problem);
 		assert_int_equal(rules.n, 0);
 		s3_replication_release(&rules);
 	}

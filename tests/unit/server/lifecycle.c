@@ -258,7 +258,7 @@ static void one_round(struct fixture *f, bool versioned)
 	walk.now_ns = clock_wall_ns() + dice(5) * DAY_NS;
 	make_rules(rules, walk.now_ns, &xml);
 	if (s3_lifecycle_parse(xml.data, xml.len, &parsed, NULL) < 0)
-		fail_msg("%s: %s", xml.data, parsed.message);
+		fail_msg("%s: %s", xml.data, parsed.refusal.message);
 	markers = apply(versions, n, rules, walk.now_ns, versioned);
 
 	assert_int_equal(lifecycle_walk(&walk, NULL), 0);

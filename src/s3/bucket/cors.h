@@ -13,9 +13,10 @@
  *		... Access-Control-Allow-Origin: origin ...
  *	s3_cors_release(&cors);
  */
-#ifndef S3_MESSAGE_CORS_H
-#define S3_MESSAGE_CORS_H
+#ifndef S3_BUCKET_CORS_H
+#define S3_BUCKET_CORS_H
 
+#include "s3/bucket/refusal.h"
 #include "s3/message/messages.h"
 
 struct s3_cors_rule {
@@ -30,9 +31,7 @@ struct s3_cors {
 	struct arena arena;
 	struct s3_cors_rule *rules;
 	size_t n;
-	/* After a failed parse: the error for the reply, and its text; "" for the default one. */
-	enum s3_error problem;
-	char message[160];
+	struct s3_refusal refusal; /* after a failed parse */
 };
 int s3_cors_parse(const char *xml, size_t len, struct s3_cors *out, struct penstock_error *err);
 void s3_cors_write(struct buf *out, const struct s3_cors *cors);

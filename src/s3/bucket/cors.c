@@ -1,6 +1,5 @@
-#include "s3/message/cors.h"
+#include "s3/bucket/cors.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,28 +47,15 @@ static bool is_line(const char *text)
 	return true;
 }
 
-__attribute__((format(printf, 3, 4))) static bool refuse(
-	struct s3_cors *cors, enum s3_error problem, const char *fmt, ...)
-{
-	va_list ap;
-
-	cors->problem = problem;
-	va_start(ap, fmt);
-	vsnprintf(cors->message, sizeof(cors->message), fmt, ap);
-	va_end(ap);
-	str_make_utf8(cors->message);
-	return false;
-}
-
 static bool check_patterns(struct s3_cors *cors, const struct s3_texts *texts, const char *element)
 {
 	for (size_t i = 0; i < texts->n; i++) {
 		const char *text = texts->items[i], *star = strchr(text, '*');
 
 		if (!*text || !is_line(text))
-			return refuse(cors, S3_E_MALFORMED_XML, "%s", "");
+			return s3_refuse_malformed(&cors->refusal);
 		if (star && strchr(star + 1, '*'))
-			return refuse(cors, S3_E_INVALID_REQUEST,
+			return s3_refuse(&cors->refusal, S3_E_INVALID_REQUEST,
 				"%s \"%.64s\" can not have more than one wildcard.", element, text);
 	}
 	return true;
@@ -82,13 +68,13 @@ static bool check_rule(struct s3_cors *cors, const struct s3_cors_rule *rule)
 
 	if (!rule->origins.n || !rule->methods.n ||
 		(rule->max_age && !str_to_u64(rule->max_age, 0, INT32_MAX, &seconds)))
-		return refuse(cors, S3_E_MALFORMED_XML, "%s", "");
+		return s3_refuse_malformed(&cors->refusal);
 	if (rule->id && strlen(rule->id) > ID_MAX)
-		return refuse(cors, S3_E_INVALID_REQUEST,
+		return s3_refuse(&cors->refusal, S3_E_INVALID_REQUEST,
 			"The ID of a CORS rule can not have more than %d characters.", ID_MAX);
 	for (size_t i = 0; i < rule->methods.n; i++)
 		if (!s3_cors_method_is_valid(rule->methods.items[i]))
-			return refuse(cors, S3_E_INVALID_REQUEST,
+			return s3_refuse(&cors->refusal, S3_E_INVALID_REQUEST,
 				"Found unsupported HTTP method in CORS config. Unsupported method "
 				"is %.40s",
 				rule->methods.items[i]);
@@ -97,18 +83,18 @@ static bool check_rule(struct s3_cors *cors, const struct s3_cors_rule *rule)
 
 		exposed += strlen(name) + 2;
 		if (exposed > LIMIT_S3_CORS_EXPOSED)
-			return refuse(cors, S3_E_INVALID_REQUEST,
+			return s3_refuse(&cors->refusal, S3_E_INVALID_REQUEST,
 				"The ExposeHeaders of a CORS rule can not have more than %zu "
 				"bytes.",
 				LIMIT_S3_CORS_EXPOSED);
 
 		if (strchr(name, '*'))
-			return refuse(cors, S3_E_INVALID_REQUEST,
+			return s3_refuse(&cors->refusal, S3_E_INVALID_REQUEST,
 				"ExposeHeader \"%.64s\" contains wildcard. We currently do not "
 				"support wildcard for ExposeHeader.",
 				name);
 		if (!*name || !is_line(name))
-			return refuse(cors, S3_E_MALFORMED_XML, "%s", "");
+			return s3_refuse_malformed(&cors->refusal);
 	}
 	return check_patterns(cors, &rule->origins, "AllowedOrigin") &&
 	       check_patterns(cors, &rule->headers, "AllowedHeader");
@@ -125,10 +111,8 @@ int s3_cors_parse(const char *xml, size_t len, struct s3_cors *out, struct penst
 	int rc = table_parse(&cors_table, out, xml, len, err);
 	bool valid = true;
 
-	if (rc < 0) {
-		out->problem = rc == -PENSTOCK_E_MEMORY ? S3_E_SLOW_DOWN : S3_E_MALFORMED_XML;
-		return rc;
-	}
+	if (rc < 0)
+		return s3_refuse_table(&out->refusal, rc);
 	for (size_t i = 0; valid && i < out->n; i++)
 		valid = check_rule(out, &out->rules[i]);
 	if (valid)
@@ -136,7 +120,7 @@ int s3_cors_parse(const char *xml, size_t len, struct s3_cors *out, struct penst
 	arena_release(&out->arena);
 	out->rules = NULL;
 	out->n = 0;
-	return error_set(err, PENSTOCK_E_PROTOCOL, "%s has an invalid rule", cors_table.what);
+	return s3_refusal_error(&out->refusal, cors_table.what, err);
 }
 
 static void write_texts(struct buf *out, const char *element, const struct s3_texts *texts)

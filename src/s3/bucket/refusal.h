@@ -1,0 +1,35 @@
+/*
+ * The refusal of a document that is XML and breaks a rule of S3.
+ *
+ *	struct s3_refusal refusal = {0};
+ *
+ *	if (days < 1)
+ *		return s3_refuse(&refusal, S3_E_INVALID_ARGUMENT, "%d days are too few", days);
+ */
+#ifndef S3_BUCKET_REFUSAL_H
+#define S3_BUCKET_REFUSAL_H
+
+#include <stdbool.h>
+
+#include "s3/message/errors.h"
+
+struct penstock_error;
+
+/* After a failed parse: the error for the reply, and its text; "" for the default one. */
+struct s3_refusal {
+	enum s3_error problem;
+	char message[160];
+};
+
+/* Always returns false. */
+bool s3_refuse(struct s3_refusal *refusal, enum s3_error problem, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* S3_E_MALFORMED_XML with the default text. Always returns false. */
+bool s3_refuse_malformed(struct s3_refusal *refusal);
+/* Notes the failure `rc` of table_parse(), and returns it. */
+int s3_refuse_table(struct s3_refusal *refusal, int rc);
+/* Raises the error of a document that was refused; `what` is its name. */
+int s3_refusal_error(
+	const struct s3_refusal *refusal, const char *what, struct penstock_error *err);
+
+#endif
