@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/str.h"
 
@@ -265,4 +266,17 @@ enum store_status store_event_list(struct store *store, const char *target, size
 		return db_error(db, rc, "list events", err);
 	error_memory(err);
 	return STORE_FAILED;
+}
+
+int64_t store_event_lag_ns(struct store *store, const char *target)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int64_t now_ns = clock_wall_ns(), oldest_ns = now_ns;
+	struct store_event *events = NULL;
+	size_t n = 0;
+
+	if (store_event_list(store, target, 1, &events, &n, &err) == STORE_OK && n)
+		oldest_ns = events[0].added_ns;
+	store_event_list_free(events, n);
+	return oldest_ns < now_ns ? now_ns - oldest_ns : 0;
 }

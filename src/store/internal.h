@@ -195,7 +195,7 @@ int keys_new_seal(struct store *store, bool customer, struct seal *out, struct p
 int keys_crypt(struct store *store, const struct store_key *customer, const struct seal *seal,
 	bool encrypts, struct crypt *out, struct penstock_error *err);
 
-/* --- annotations (annotate.c) ---------------------------------------------------------------- */
+/* --- annotations (object.c) ------------------------------------------------------------------ */
 
 /* For apply functions: changes a header; txn->status has the outcome. */
 int annotation_apply(struct store *store, struct txn *txn, const struct store_annotation *a);
@@ -397,15 +397,19 @@ static inline void old_object_release(struct old_object *old)
  * hold for it. */
 int object_old(struct store *store, struct txn *txn, int64_t bucket, const char *key,
 	const struct store_condition *condition, struct old_object *old);
-/* For apply functions: gets a version of a key, or its object if `version` is NULL. */
-int object_find(struct store *store, int64_t bucket, const char *key, const char *version,
-	struct old_object *old);
 /* The version that a change makes, if it is that of another store. */
 struct replica {
 	int64_t modified_ns; /* 0 for a new version */
 	bool exists; /* the key has it */
 	bool older; /* the key has a newer one */
 };
+/* For apply functions: finds the place of what a put or a Complete makes, whose headers say if it
+ * is a replica. STORE_PRECONDITION in txn->status if the key has that version already. */
+int object_place(struct store *store, struct txn *txn, int64_t bucket, const char *key,
+	const char *headers, size_t headers_len, struct replica *out);
+/* For apply functions: gets a version of a key, or its object if `version` is NULL. */
+int object_find(struct store *store, int64_t bucket, const char *key, const char *version,
+	struct old_object *old);
 struct object_row {
 	const char *key;
 	uint64_t size;

@@ -151,6 +151,17 @@ int object_find(struct store *store, int64_t bucket, const char *key, const char
 	return rc;
 }
 
+int object_place(struct store *store, struct txn *txn, int64_t bucket, const char *key,
+	const char *headers, size_t headers_len, struct replica *out)
+{
+	int rc = version_place(store, txn, bucket, key,
+		store_header_find(headers, headers_len, STORE_REPLICA_HEADER), out);
+
+	if (out->exists)
+		txn->status = STORE_PRECONDITION;
+	return rc;
+}
+
 static int write_row(
 	struct store *store, enum db_sql sql, int64_t bucket, const struct object_row *row)
 {
@@ -279,11 +290,8 @@ static int apply_put(struct store *store, struct txn *txn)
 		return (int)-bucket;
 	rc = object_old(store, txn, bucket, put->key, &put->condition, &old);
 	if (rc == 0 && txn->status == STORE_OK)
-		rc = version_place(store, txn, bucket, put->key,
-			store_header_find(put->headers, put->headers_len, STORE_REPLICA_HEADER),
-			&row.replica);
-	if (row.replica.exists)
-		txn->status = STORE_PRECONDITION;
+		rc = object_place(
+			store, txn, bucket, put->key, put->headers, put->headers_len, &row.replica);
 	if (rc || txn->status != STORE_OK)
 		return rc;
 	rc = put_content(store, txn, put, &layout, &row);

@@ -275,6 +275,9 @@ struct store_event_count {
 	uint64_t dropped; /* since the store was opened */
 };
 struct store_event_count store_event_count(const struct store *store, const char *target);
+/* Returns the age of the oldest event; 0 if none waits, it cannot be read, or the clock was set
+ * back. */
+int64_t store_event_lag_ns(struct store *store, const char *target);
 
 /* --- encryption ----------------------------------------------------------------------------- */
 

@@ -473,20 +473,6 @@ static void *notifier_main(void *arg)
 
 /* --- figures --------------------------------------------------------------------------------- */
 
-/* Returns the age of the oldest event; 0 if none waits, or the clock was set back. */
-static int64_t lag_of(const struct notifier *notify, const struct webhook *hook)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	int64_t now_ns = clock_wall_ns(), oldest_ns = now_ns;
-	struct store_event *events = NULL;
-	size_t n = 0;
-
-	if (store_event_list(notify->store, hook->name, 1, &events, &n, &err) == STORE_OK && n)
-		oldest_ns = events[0].added_ns;
-	store_event_list_free(events, n);
-	return oldest_ns < now_ns ? now_ns - oldest_ns : 0;
-}
-
 bool notifier_stat(struct notifier *notify, size_t i, struct notifier_stat *out)
 {
 	struct store_event_count count;
@@ -498,7 +484,7 @@ bool notifier_stat(struct notifier *notify, size_t i, struct notifier_stat *out)
 	count = store_event_count(notify->store, hook->name);
 	*out = (struct notifier_stat){.name = hook->name,
 		.waiting = count.waiting,
-		.lag_ns = lag_of(notify, hook),
+		.lag_ns = store_event_lag_ns(notify->store, hook->name),
 		.dropped = count.dropped,
 		.refused = atomic_load(&hook->n_refused)};
 	return true;

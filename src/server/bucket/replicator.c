@@ -40,7 +40,6 @@ struct lane {
 	struct replicator *owner;
 	struct link *link;
 	char queue[QUEUE_SIZE]; /* the target of its events */
-	const char *header; /* of the versions that it sends */
 	pthread_t thread;
 	pthread_cond_t woken; /* with the lock of the replicator */
 	bool added; /* owned by the committer: it got an event */
@@ -54,7 +53,8 @@ struct lane {
 /* A destination. */
 struct link {
 	const struct target *target;
-	char header[sizeof(REPLICATION_HEADER) + TARGET_NAME_SIZE];
+	char header[sizeof(REPLICATION_HEADER) +
+		    TARGET_NAME_SIZE]; /* of versions, with their state */
 	struct lane lanes[LANES];
 	atomic_llong report_ms; /* when its lag is reported again; 0 if it does not lag */
 	atomic_ullong sent, failed;
@@ -179,16 +179,15 @@ static bool has_customer_key(const struct store_new_version *version)
 static int on_version(void *cookie, struct store *store, const struct store_new_version *version)
 {
 	struct replicator *r = cookie;
-	const struct s3_replication *rules = version->note
-						     ? NULL
-						     : configs_get(r->configs, version->bucket);
 	const struct s3_replication_version means = {.key = version->key,
 		.tags = store_header_find(version->headers, version->headers_len, TAGS_HEADER),
 		.marker = version->marker};
+	const struct s3_replication *rules;
 	int rc = 0;
 
 	if (version->note)
 		return on_note(r, store, version);
+	rules = configs_get(r->configs, version->bucket);
 	if (!rules)
 		return 0;
 	for (size_t i = 0; rc == 0 && i < rules->n && !has_customer_key(version); i++) {
@@ -288,7 +287,7 @@ static void set_state(struct lane *lane, struct item *item, const char *state)
 	item->note = (struct store_annotation){.bucket = item->version.bucket,
 		.key = item->version.key,
 		.version = item->version.version,
-		.name = lane->header,
+		.name = lane->link->header,
 		.value = state,
 		.any = true};
 }
@@ -487,20 +486,6 @@ static void *lane_main(void *arg)
 
 /* --- figures --------------------------------------------------------------------------------- */
 
-/* Returns the age of the oldest event; 0 if none waits, or the clock was set back. */
-static int64_t lag_of(struct store *store, const char *queue)
-{
-	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	int64_t now_ns = clock_wall_ns(), oldest_ns = now_ns;
-	struct store_event *events = NULL;
-	size_t n = 0;
-
-	if (store_event_list(store, queue, 1, &events, &n, &err) == STORE_OK && n)
-		oldest_ns = events[0].added_ns;
-	store_event_list_free(events, n);
-	return oldest_ns < now_ns ? now_ns - oldest_ns : 0;
-}
-
 bool replicator_stat(struct replicator *r, size_t i, struct replicator_stat *out)
 {
 	struct link *link;
@@ -514,7 +499,7 @@ bool replicator_stat(struct replicator *r, size_t i, struct replicator_stat *out
 	for (size_t k = 0; k < LANES; k++) {
 		const char *queue = link->lanes[k].queue;
 		struct store_event_count count = store_event_count(r->store, queue);
-		int64_t lag_ns = count.waiting ? lag_of(r->store, queue) : 0;
+		int64_t lag_ns = count.waiting ? store_event_lag_ns(r->store, queue) : 0;
 
 		out->waiting += count.waiting;
 		out->bytes += count.bytes;
@@ -540,7 +525,7 @@ static int make_links(struct replicator *r, struct penstock_error *err)
 		for (size_t k = 0; k < LANES; k++) {
 			struct lane *lane = &link->lanes[k];
 
-			*lane = (struct lane){.owner = r, .link = link, .header = link->header};
+			*lane = (struct lane){.owner = r, .link = link};
 			clock_cond_init(&lane->woken);
 			snprintf(lane->queue, sizeof(lane->queue), KIND "%s:%zu",
 				link->target->name, k);
