@@ -179,7 +179,7 @@ def main(report):
         running = servers(report, folder)
         try:
             for server in running:
-                load(warp, server, "put", 1, folder)  # for get and stat, which use what is there
+                load(warp, server, "put", 1, folder)  # the objects of get and stat
             names = {server.name: f"{server.name}, {server.syncs()}" for server in running}
             for operation in OPERATIONS:
                 samples = {server.name: [] for server in running}

@@ -86,8 +86,7 @@ static int add_all(struct strlist *to, const char *const *from, struct penstock_
 /* The contents of the tree, without its own name. */
 static int parse(struct place *out, const char *text, struct penstock_error *err)
 {
-	_cleanup_free_ char *whole = str_printf(
-		"%s%s", text, *text && !str_ends(text, "/") ? "/" : "");
+	_cleanup_free_ char *whole = location_prefix(text);
 	int r;
 
 	if (!whole)

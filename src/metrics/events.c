@@ -217,22 +217,6 @@ static int add_event(struct metrics_feed *feed, struct protobuf event, uint64_t 
 	return r;
 }
 
-static uint64_t get_le64(const unsigned char *p)
-{
-	uint64_t value;
-
-	memcpy(&value, p, sizeof(value));
-	return le64toh(value);
-}
-
-static uint32_t get_le32(const unsigned char *p)
-{
-	uint32_t value;
-
-	memcpy(&value, p, sizeof(value));
-	return le32toh(value);
-}
-
 static ssize_t take(struct metrics_feed *feed, const char *data, size_t len, bool end,
 	struct penstock_error *err)
 {
@@ -242,7 +226,7 @@ static ssize_t take(struct metrics_feed *feed, const char *data, size_t len, boo
 	while (len - at >= TFRECORD_HEAD) {
 		const unsigned char *head = (const unsigned char *)data + at;
 		const unsigned char *body = head + TFRECORD_HEAD;
-		uint64_t size = get_le64(head), whole = size + TFRECORD_HEAD + TFRECORD_TAIL;
+		uint64_t size = tfrecord_size(head), whole = size + TFRECORD_HEAD + TFRECORD_TAIL;
 		int r;
 
 		if (!tfrecord_is_head(head) || size > INT64_MAX) {
@@ -260,7 +244,7 @@ static ssize_t take(struct metrics_feed *feed, const char *data, size_t len, boo
 		}
 		if (whole > len - at)
 			break;
-		if (tfrecord_crc(body, size) != get_le32(body + size)) {
+		if (!tfrecord_is_content(body, size)) {
 			metrics_problem(feed, feed->offset + at, "a record has a wrong checksum");
 		} else {
 			struct protobuf event = {body, body + size};

@@ -49,6 +49,11 @@ static inline const char *location_scheme(const struct location *location)
 	return location->google ? "gs" : "s3";
 }
 
+/* Returns the prefix of what is below a key, a path or a URL: with a slash at its end, "" for "".
+ * NULL if out of memory; free() it. */
+char *location_prefix(const char *key);
+/* True for the path of a directory that exists, with a slash, which no name of a run has. */
+bool location_is_dir(const char *text);
 /* True if the key or path contains '*' or '?'. */
 bool location_has_wildcard(const struct location *location);
 /* Returns the length of the key up to the last '/' before the first wildcard: the prefix to

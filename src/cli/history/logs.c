@@ -319,8 +319,9 @@ static int logs_remote(const struct cli *cli, int64_t attempt)
 	int r = remote_open_at(&log.remote, cli, 0, false, &log.at, &err);
 
 	if (r == 0) {
-		log.prefix = str_printf("%s%s" RUN_STATE_ROOT, log.at.key,
-			*log.at.key && !str_ends(log.at.key, "/") ? "/" : "");
+		_cleanup_free_ char *output = location_prefix(log.at.key);
+
+		log.prefix = output ? str_printf("%s" RUN_STATE_ROOT, output) : NULL;
 		r = log.prefix ? 0 : error_memory(&err);
 	}
 	if (r == 0)

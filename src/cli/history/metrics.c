@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <penstock/error.h>
@@ -150,7 +149,7 @@ static int read_place(struct session *s, const struct cli *cli, struct penstock_
 	if (r < 0)
 		return r;
 	s->live = true; /* perhaps, by another machine */
-	prefix = str_printf("%s%s", s->at.key, *s->at.key && !str_ends(s->at.key, "/") ? "/" : "");
+	prefix = location_prefix(s->at.key);
 	if (!prefix)
 		return error_memory(err);
 	r = metrics_read_store(&s->metrics, object_at(s->remote.client, s->at.bucket, prefix),
@@ -158,18 +157,11 @@ static int read_place(struct session *s, const struct cli *cli, struct penstock_
 	return r < 0 ? r : read_place_usage(s, prefix, err);
 }
 
-static bool is_dir(const char *word)
-{
-	struct stat st;
-
-	return strchr(word, '/') && stat(word, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 static int read_all(struct session *s, const struct cli *cli, struct penstock_error *err)
 {
 	const char *word = cli_operand(cli, 0);
 	int r = location_is_object(word) ? read_place(s, cli, err)
-		: is_dir(word)		 ? metrics_read_dir(&s->metrics, word, note, s, err)
+		: location_is_dir(word)	 ? metrics_read_dir(&s->metrics, word, note, s, err)
 					 : read_run(s, word, err);
 
 	if (r == 0 && !s->metrics.n)

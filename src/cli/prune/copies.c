@@ -21,11 +21,6 @@
 
 #define NO_AGE INT64_MIN
 
-char *copies_prefix(const char *key)
-{
-	return str_printf("%s%s", key, *key && !str_ends(key, "/") ? "/" : "");
-}
-
 char *copies_state(const struct copies_place *place)
 {
 	return str_printf("%s" RUN_STATE_ROOT "%s/", place->prefix, place->id);

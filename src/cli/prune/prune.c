@@ -56,7 +56,7 @@ static int prune_address(struct pruning *p, size_t i, struct penstock_error *err
 
 	if (r < 0)
 		return r;
-	prefix = copies_prefix(at.key);
+	prefix = location_prefix(at.key);
 	if (!prefix)
 		return error_memory(err);
 	return prune_replaced_at(p,

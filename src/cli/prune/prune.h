@@ -96,8 +96,6 @@ struct copies_place {
 int prune_replaced_at(
 	struct pruning *p, const struct copies_place *place, struct penstock_error *err);
 
-/* Returns the prefix of an output from its key; free() it. */
-char *copies_prefix(const char *key);
 /* Returns the prefix of the state of the run, with a slash at the end; free() it. */
 char *copies_state(const struct copies_place *place);
 /* Returns 1 if the run is live according to its state in the store, on another home than

@@ -88,7 +88,7 @@ static int open_address(struct session *s, struct penstock_error *err)
 
 	if (r < 0)
 		return r;
-	s->prefix = copies_prefix(s->at.key);
+	s->prefix = location_prefix(s->at.key);
 	if (!s->prefix)
 		return error_memory(err);
 	s->place = (struct copies_place){

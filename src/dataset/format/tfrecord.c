@@ -20,6 +20,16 @@ bool tfrecord_is_head(const unsigned char *head)
 	return get_le32(head + 8) == tfrecord_crc(head, 8);
 }
 
+uint64_t tfrecord_size(const unsigned char *head)
+{
+	return get_le64(head);
+}
+
+bool tfrecord_is_content(const unsigned char *content, uint64_t size)
+{
+	return get_le32(content + size) == tfrecord_crc(content, size);
+}
+
 static int wrong_head(const struct shard_reader *shard, uint64_t at, const unsigned char *head,
 	struct penstock_error *err)
 {
@@ -52,7 +62,7 @@ static int scan(const struct format *f, const struct shard_reader *shard, format
 			return r;
 		if (!tfrecord_is_head(head))
 			return wrong_head(shard, s.offset, head, err);
-		len = get_le64(head);
+		len = tfrecord_size(head);
 		space = shard->size - s.offset - TFRECORD_HEAD;
 		if (space < TFRECORD_TAIL || len > space - TFRECORD_TAIL)
 			return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, s.offset,
@@ -71,12 +81,12 @@ static int content(const struct format_piece *piece, const unsigned char **data,
 	const unsigned char *p = piece->data;
 
 	if (piece->size < TFRECORD_HEAD + TFRECORD_TAIL || !tfrecord_is_head(p) ||
-		get_le64(p) != piece->size - TFRECORD_HEAD - TFRECORD_TAIL)
+		tfrecord_size(p) != piece->size - TFRECORD_HEAD - TFRECORD_TAIL)
 		return shard_error(err, PENSTOCK_E_CORRUPT, piece->shard, piece->offset,
 			"the length of a record has a wrong checksum, or is another one");
 	*data = p + TFRECORD_HEAD;
 	*len = piece->size - TFRECORD_HEAD - TFRECORD_TAIL;
-	if (tfrecord_crc(*data, *len) != get_le32(*data + *len))
+	if (!tfrecord_is_content(*data, *len))
 		return shard_error(err, PENSTOCK_E_CORRUPT, piece->shard, piece->offset,
 			"a record has a wrong checksum");
 	return 0;

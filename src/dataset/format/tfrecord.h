@@ -20,6 +20,10 @@ extern const struct format format_tfrecord, format_tfrecord_raw;
 /* Bytes before a record's content, and after it. */
 #define TFRECORD_HEAD 12
 #define TFRECORD_TAIL 4
+/* Returns the size of the content of a record, from its first TFRECORD_HEAD bytes. */
+uint64_t tfrecord_size(const unsigned char *head);
+/* True if the checksum behind a content is right. */
+bool tfrecord_is_content(const unsigned char *content, uint64_t size);
 /* Returns the masked CRC32C of a length or a content. */
 uint32_t tfrecord_crc(const void *data, size_t len);
 /* True for the first TFRECORD_HEAD bytes of a record: the checksum of its length is right. */

@@ -321,11 +321,6 @@ static void read_part(const struct part *part, struct cgroup_found *out)
 	if (part->base->memory) {
 		out->memory_peak = cgroup_number(
 			part->dir, v1 ? "memory.max_usage_in_bytes" : "memory.peak");
-		out->memory = cgroup_number(
-			part->dir, v1 ? "memory.usage_in_bytes" : "memory.current");
-		if (cgroup_field(part->dir, "memory.stat",
-			    v1 ? "total_inactive_file" : "inactive_file", &n))
-			out->memory = out->memory > n ? out->memory - n : 0;
 		if (cgroup_field(
 			    part->dir, v1 ? "memory.oom_control" : "memory.events", "oom_kill", &n))
 			out->oom_kills = n;
@@ -341,6 +336,23 @@ void cgroup_read(const struct cgroup *group, struct cgroup_found *out)
 	*out = (struct cgroup_found){.cpu_us = -1};
 	for (size_t i = 0; group && i < group->n; i++)
 		read_part(&group->parts[i], out);
+}
+
+uint64_t cgroup_memory(const struct cgroup *group)
+{
+	for (size_t i = 0; group && i < group->n; i++) {
+		const struct part *part = &group->parts[i];
+		bool v1 = part->base->kind != V2;
+		uint64_t used, idle = 0;
+
+		if (!part->base->memory)
+			continue;
+		used = cgroup_number(part->dir, v1 ? "memory.usage_in_bytes" : "memory.current");
+		cgroup_field(part->dir, "memory.stat", v1 ? "total_inactive_file" : "inactive_file",
+			&idle);
+		return used > idle ? used - idle : 0;
+	}
+	return 0;
 }
 
 /* ---- end ---- */

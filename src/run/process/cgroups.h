@@ -54,13 +54,13 @@ bool cgroup_holds_devices(const struct cgroup *group);
 
 struct cgroup_found {
 	uint64_t memory_peak; /* bytes; 0 if unknown */
-	/* Bytes without file pages that are not in active use; 0 if unknown. */
-	uint64_t memory;
 	uint64_t oom_kills;
 	uint64_t pids_refused; /* number of failed forks because of the limit */
 	int64_t cpu_us; /* of all processes, including ended ones; -1 if unknown */
 };
 void cgroup_read(const struct cgroup *group, struct cgroup_found *out);
+/* Returns the bytes in use now, without file pages that are not in active use; 0 if unknown. */
+uint64_t cgroup_memory(const struct cgroup *group);
 /* Sends SIGKILL to all its processes. */
 void cgroup_kill(const struct cgroup *group);
 /* Kills all processes, waits for their end, removes and frees the group. NULL is allowed. */

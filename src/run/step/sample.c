@@ -17,20 +17,22 @@ size_t step_leaders(const struct step_run *step, pid_t *leaders)
 	return n;
 }
 
-/* Gets the processor time and the memory, from the control group as far as there is one. */
-static void read_use(const struct step_run *step, uint64_t *cpu_ms, uint64_t *memory)
+void step_use(const struct step_run *step, uint64_t *cpu_ms, uint64_t *memory)
 {
 	_cleanup_free_ pid_t *leaders = NULL;
 	struct cgroup_found found;
 	struct usage usage = {0};
 
 	cgroup_read(step->group.cgroup, &found);
-	if (found.cpu_us < 0 || !found.memory)
+	if (memory)
+		*memory = cgroup_memory(step->group.cgroup);
+	if (found.cpu_us < 0 || (memory && !*memory))
 		leaders = calloc(step->n, sizeof(*leaders));
 	if (leaders)
 		usage_read(leaders, step_leaders(step, leaders), &usage);
 	*cpu_ms = found.cpu_us < 0 ? usage.cpu_ms : (uint64_t)found.cpu_us / 1000;
-	*memory = found.memory ? found.memory : usage.rss;
+	if (memory && !*memory)
+		*memory = usage.rss;
 }
 
 /* A sum gets smaller when a process ends, or an interface goes. */
@@ -62,7 +64,7 @@ void step_sample(struct step_run *step, int64_t now)
 	struct gpus_used gpus;
 	uint64_t cpu_ms;
 
-	read_use(step, &cpu_ms, &sample.memory);
+	step_use(step, &cpu_ms, &sample.memory);
 	usage_network_read(&network);
 	sample.cpu = rate(cpu_ms, step->sampled_cpu_ms, ms);
 	sample.received = rate(network.received, step->sampled_network.received, ms) * 1000;

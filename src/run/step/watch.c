@@ -119,33 +119,18 @@ void step_stop(struct step_run *step, enum step_stop why, int64_t after_ms)
 
 /* ---- what it uses ---- */
 
-static uint64_t cpu_ms_of(const struct step_run *step, const pid_t *leaders, size_t n)
-{
-	struct cgroup_found found;
-	struct usage usage;
-
-	cgroup_read(step->group.cgroup, &found);
-	if (found.cpu_us >= 0)
-		return (uint64_t)found.cpu_us / 1000;
-	usage_read(leaders, n, &usage);
-	return usage.cpu_ms;
-}
-
 /* Checks for activity since the last check; less than a hundredth of a CPU does not count. */
 static void check_hang(struct step_run *step, int64_t now)
 {
-	_cleanup_free_ pid_t *leaders = calloc(step->n, sizeof(*leaders));
 	uint64_t printed = 0;
 	uint64_t least = (uint64_t)step->check_every_ms * HANG_CPU_PERCENT / 100;
 	uint64_t cpu_ms;
 	bool active;
 
 	step->check_at_ms = now + step->check_every_ms;
-	if (!leaders)
-		return;
 	for (size_t i = 0; i < step->n_started; i++)
 		printed += output_task_bytes(step->tasks[i].output);
-	cpu_ms = cpu_ms_of(step, leaders, step_leaders(step, leaders));
+	step_use(step, &cpu_ms, NULL);
 	/* A smaller sum: a process has ended. */
 	active = printed != step->printed || cpu_ms < step->cpu_ms || cpu_ms - step->cpu_ms > least;
 	step->printed = printed;

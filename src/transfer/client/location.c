@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -126,4 +127,16 @@ bool path_filter_takes(const struct path_filter *filter, const char *path)
 {
 	return (!filter->include->n || matches_any(filter->include, path)) &&
 	       !matches_any(filter->exclude, path);
+}
+
+char *location_prefix(const char *key)
+{
+	return str_printf("%s%s", key, *key && !str_ends(key, "/") ? "/" : "");
+}
+
+bool location_is_dir(const char *text)
+{
+	struct stat st;
+
+	return strchr(text, '/') && stat(text, &st) == 0 && S_ISDIR(st.st_mode);
 }
