@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +24,7 @@
 #include "cli/print/util.h"
 #include "net/credentials/credentials.h"
 #include "records/layout.h"
+#include "run/step/store_environment.h"
 
 struct session {
 	struct records *records;
@@ -147,13 +147,6 @@ static int add_run(struct session *s, const char *word, size_t i, struct penstoc
 			       place->name, err);
 }
 
-static bool is_dir(const char *word)
-{
-	struct stat st;
-
-	return strchr(word, '/') && stat(word, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* The other operands are options of TensorBoard. */
 static size_t count_logs(const struct cli *cli)
 {
@@ -180,7 +173,7 @@ static int find_logs(struct session *s, const struct cli *cli, size_t n, struct 
 			r = add_place(s, cli, i, err);
 			continue;
 		}
-		if (is_dir(word)) {
+		if (location_is_dir(word)) {
 			r = add_dir(s, word, err);
 			continue;
 		}
@@ -203,13 +196,7 @@ static int add_keys(
 
 	if (r < 0 || !keys.access_key_id || keys.expires_at_ns)
 		return r;
-	r = strlist_set(env, "AWS_ACCESS_KEY_ID", keys.access_key_id) < 0 ||
-			    strlist_set(env, "AWS_SECRET_ACCESS_KEY", keys.secret_access_key) < 0 ||
-			    strlist_set(env, "AWS_SESSION_TOKEN",
-				    keys.session_token ? keys.session_token : "") < 0
-		    ? error_memory(err)
-		    : 0;
-	return r;
+	return store_environment_keys(env, &keys) < 0 ? error_memory(err) : 0;
 }
 
 /* TensorBoard reads S3 with boto3. */
@@ -223,12 +210,9 @@ static int make_environment(
 	if (!s->client)
 		return 0;
 	settings = object_client_settings(s->client);
-	/* boto3 prefers the variable of the service. */
-	if (strlist_set(env, "AWS_ENDPOINT_URL_S3", settings->endpoint_url) < 0 ||
-		strlist_set(env, "AWS_ENDPOINT_URL", settings->endpoint_url) < 0 ||
-		strlist_set(env, "S3_ENDPOINT", settings->endpoint_url) < 0 ||
-		strlist_set(env, "AWS_REGION", settings->region) < 0 ||
-		strlist_set(env, "AWS_DEFAULT_REGION", settings->region) < 0)
+	if (store_environment_place(env, settings) < 0 ||
+		strlist_set(env, "AWS_ENDPOINT_URL_S3", settings->endpoint_url) < 0 ||
+		strlist_set(env, "S3_ENDPOINT", settings->endpoint_url) < 0) /* TensorBoard's */
 		return error_memory(err);
 	return add_keys(settings, env, err);
 }

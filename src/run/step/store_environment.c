@@ -86,6 +86,30 @@ static int add_endpoint_of_keys(struct strlist *env, const struct environment_sp
 	return hide_profile(env, spec);
 }
 
+int store_environment_place(struct strlist *env, const struct s3_settings *s)
+{
+	/* An SDK prefers this one, which is that of another store. */
+	forget(env, "AWS_ENDPOINT_URL_S3");
+	return strlist_set(env, "AWS_ENDPOINT_URL", s->endpoint_url) < 0 ||
+			       strlist_set(env, "S3_ENDPOINT_URL", s->endpoint_url) <
+				       0 || /* s5cmd */
+			       strlist_set(env, "AWS_REGION", s->region) < 0 ||
+			       strlist_set(env, "AWS_DEFAULT_REGION", s->region) < 0
+		       ? -1
+		       : 0;
+}
+
+int store_environment_keys(struct strlist *env, const struct credentials *keys)
+{
+	/* A token belongs to its keys and would invalidate others. */
+	forget(env, "AWS_SESSION_TOKEN");
+	forget(env, "AWS_SECURITY_TOKEN");
+	if (strlist_set(env, "AWS_ACCESS_KEY_ID", keys->access_key_id) < 0 ||
+		strlist_set(env, "AWS_SECRET_ACCESS_KEY", keys->secret_access_key) < 0)
+		return -1;
+	return keys->session_token ? strlist_set(env, "AWS_SESSION_TOKEN", keys->session_token) : 0;
+}
+
 int store_environment(struct strlist *env, const struct environment_spec *spec)
 {
 	const struct s3_settings *s = spec->store ? object_client_settings(spec->store) : NULL;
@@ -94,20 +118,11 @@ int store_environment(struct strlist *env, const struct environment_spec *spec)
 	/* S3 clients can use only Google's HMAC keys. */
 	if (!s || (s->google && s->key))
 		return 0;
-	if (strlist_set(env, "AWS_ENDPOINT_URL", s->endpoint_url) < 0 ||
-		strlist_set(env, "S3_ENDPOINT_URL", s->endpoint_url) < 0 || /* for s5cmd */
-		strlist_set(env, "AWS_REGION", s->region) < 0 ||
-		strlist_set(env, "AWS_DEFAULT_REGION", s->region) < 0)
+	if (store_environment_place(env, s) < 0)
 		return -1;
 	if (spec->keys_uri)
 		return add_endpoint_of_keys(env, spec);
 	if (credentials_get(s->credentials, &keys, NULL) < 0 || !keys.access_key_id)
 		return 0;
-	/* A token belongs to its keys and would invalidate others. */
-	forget(env, "AWS_SESSION_TOKEN");
-	forget(env, "AWS_SECURITY_TOKEN");
-	if (strlist_set(env, "AWS_ACCESS_KEY_ID", keys.access_key_id) < 0 ||
-		strlist_set(env, "AWS_SECRET_ACCESS_KEY", keys.secret_access_key) < 0)
-		return -1;
-	return keys.session_token ? strlist_set(env, "AWS_SESSION_TOKEN", keys.session_token) : 0;
+	return store_environment_keys(env, &keys);
 }

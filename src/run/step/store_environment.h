@@ -4,7 +4,14 @@
 
 #include "base/str.h"
 
+struct credentials;
 struct environment_spec;
+struct s3_settings;
+
+/* Sets the endpoint and the region, for all clients that AWS or s5cmd has made. */
+int store_environment_place(struct strlist *env, const struct s3_settings *settings);
+/* Sets the keys, and removes a token that belongs to others. */
+int store_environment_keys(struct strlist *env, const struct credentials *keys);
 
 /*
  * Adds endpoint, region, and keys or the endpoint of the keys. Clients query that endpoint last:

@@ -523,6 +523,16 @@ f = open("ckpt", "wb"); f.write(b"half"); f.flush(); print("writing", flush=True
     assert store.bytes("out", f".penstock/runs/{identity}/partial/ckpt") == b"half"
 
 
+def test_the_endpoint_of_another_store_does_not_reach_a_step(penstock, store, tmp_path):
+    """SDKs would send requests with the keys of the output there. One that the workflow names does."""
+    penstock.env["AWS_ENDPOINT_URL_S3"] = "http://127.0.0.1:1"
+    command = 'echo "[${AWS_ENDPOINT_URL_S3-none}] $AWS_ENDPOINT_URL"'
+    done = penstock.run("run", write_workflow(tmp_path, command, output=s3_place(store))).ok()
+    assert f"[none] {store.endpoint}\n" in done.out
+    named = write_workflow(tmp_path, command, output=s3_place(store), env=[{"key": "AWS_ENDPOINT_URL_S3", "value": "http://other"}])
+    assert f"[http://other] {store.endpoint}\n" in penstock.run("run", named).ok().out
+
+
 def test_the_embedded_store_is_there_by_name_and_goes_when_idle(penstock, workflow):
     # nothing_survives waits until its owner is gone.
     s3 = {"region": "r", "bucketUrl": "s3://mine", "path": "/", "endpointUrl": "embedded"}
