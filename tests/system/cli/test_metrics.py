@@ -16,7 +16,7 @@ from torch.utils.tensorboard import SummaryWriter as TorchWriter
 
 out = sys.argv[1]
 for first, last in ((0, 120), (100, 200)):  # killed at 120, resumed at 100
-    writer = SummaryWriter(out + "/logs/x")
+    writer = SummaryWriter(out + "/logs/x", filename_suffix=f".{first}")  # files of one second have one name
     for step in range(first, last):
         writer.add_scalar("train/loss", step + first / 1000, step)
     writer.add_histogram("weights", numpy.arange(1000.0), last)
