@@ -89,19 +89,6 @@ static void add_sum(struct s3_op *op, enum checksum_kind kind, const char *check
 	}
 }
 
-static void add_headers(struct s3_op *op, const struct strlist *headers)
-{
-	for (size_t i = 0; headers && i < headers->n; i++) {
-		const char *item = headers->items[i];
-		_cleanup_free_ char *name = strndup(item, strcspn(item, "="));
-
-		if (name)
-			s3_op_header(op, name, item + strlen(name) + 1);
-		else
-			error_memory(&op->failed);
-	}
-}
-
 /* Sends the bytes of an object or a part; `op` has the rest of the request. */
 static int send_range(struct s3_op *op, struct range *range, struct penstock_error *err)
 {
@@ -121,7 +108,7 @@ static int send_whole(struct object_ref at, const struct object_exact *o, enum g
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 
 	s3_op_init(&op, "PUT", at);
-	add_headers(&op, o->headers);
+	put_pairs(&op, "", o->headers);
 	add_sum(&op, o->kind, o->checksum, o->etag, guard);
 	if (send_range(&op, &range, &own) == 0)
 		return 0;
@@ -139,7 +126,7 @@ static int begin(struct object_ref at, const struct object_exact *o, enum guard 
 
 	s3_op_init(&op, "POST", at);
 	s3_op_query(&op, "uploads", NULL);
-	add_headers(&op, o->headers);
+	put_pairs(&op, "", o->headers);
 	if (guard != GUARD_MD5 && o->kind) {
 		s3_op_header(&op, "x-amz-checksum-algorithm", checksum_name(o->kind));
 		s3_op_header(
@@ -264,7 +251,7 @@ int object_delete_exact(
 	_cleanup_(s3_op_release) struct s3_op op = {0};
 
 	s3_op_init(&op, "DELETE", at);
-	add_headers(&op, headers);
+	put_pairs(&op, "", headers);
 	return s3_op_perform(&op, err);
 }
 

@@ -69,6 +69,8 @@ void put_request_release(struct put_request *put);
 /* Collects an object's headers other than type and metadata, for `properties` of another object. */
 int put_properties(const struct object_client *client, const struct http_reply *reply,
 	struct strlist *out, struct penstock_error *err);
+/* Adds a header for each "name=value"; `prefix` precedes the names. `pairs` may be NULL. */
+void put_pairs(struct s3_op *op, const char *prefix, const struct strlist *pairs);
 void put_headers(struct s3_op *op, const struct object_put_options *options);
 /* The caller's cancel flag, and no gate if the upload is ungated. */
 void put_control(struct s3_op *op, const struct object_put_options *options);

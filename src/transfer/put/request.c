@@ -355,30 +355,27 @@ void put_request_hook(struct put_request *put, struct put_body *body)
 	put->op.request.cookie = put;
 }
 
-void put_headers(struct s3_op *op, const struct object_put_options *options)
+void put_pairs(struct s3_op *op, const char *prefix, const struct strlist *pairs)
 {
-	s3_op_header(op, "content-type",
-		options->content_type ? options->content_type : "application/octet-stream");
-	s3_op_header(op, "x-amz-storage-class", options->storage_class);
-	for (size_t i = 0; options->metadata && i < options->metadata->n; i++) {
-		const char *item = options->metadata->items[i];
+	for (size_t i = 0; pairs && i < pairs->n; i++) {
+		const char *item = pairs->items[i];
 		size_t len = strcspn(item, "=");
-		_cleanup_free_ char *name = str_printf("x-amz-meta-%.*s", (int)len, item);
+		_cleanup_free_ char *name = str_printf("%s%.*s", prefix, (int)len, item);
 
 		if (name)
 			s3_op_header(op, name, item[len] ? item + len + 1 : "");
 		else
 			error_memory(&op->failed);
 	}
-	for (size_t i = 0; options->properties && i < options->properties->n; i++) {
-		const char *item = options->properties->items[i];
-		_cleanup_free_ char *name = strndup(item, strcspn(item, "="));
+}
 
-		if (name)
-			s3_op_header(op, name, item + strlen(name) + 1);
-		else
-			error_memory(&op->failed);
-	}
+void put_headers(struct s3_op *op, const struct object_put_options *options)
+{
+	s3_op_header(op, "content-type",
+		options->content_type ? options->content_type : "application/octet-stream");
+	s3_op_header(op, "x-amz-storage-class", options->storage_class);
+	put_pairs(op, "x-amz-meta-", options->metadata);
+	put_pairs(op, "", options->properties);
 }
 
 /* Google invents caching headers for an object that has none. */
