@@ -396,8 +396,8 @@ static bool remove_settled(
 	for (size_t i = 0; i < n; i++)
 		ends[i] = (struct store_event_end){.id = items[i].id,
 			.bytes = items[i].bytes,
-			.note = items[i].note.name && !items[i].version.marker ? &items[i].note
-									       : NULL};
+			.note = items[i].note.bucket && !items[i].version.marker ? &items[i].note
+										 : NULL};
 	if (!n || store_event_remove(lane->owner->store, lane->queue, ends, n, &own) == STORE_OK)
 		return true;
 	log_warn("replication to '%s': versions will be sent again: %s", lane->link->target->name,

@@ -100,9 +100,9 @@ static bool answer(struct mini_http *m, const struct mini_request *r, int fd)
 		return send_slowly(fd, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12345", 1);
 	if (strcmp(r->target, "/trickle") == 0)
 		return send_slowly(fd, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 0) &&
-		       send_slowly(fd, "1234", 90) && be_silent(fd);
+		       send_slowly(fd, "1234", 40) && be_silent(fd);
 	if (strcmp(r->target, "/trickled-head") == 0)
-		return send_slowly(fd, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12345", 90);
+		return send_slowly(fd, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n12345", 40);
 	if (strcmp(r->target, "/closes") == 0) {
 		mini_reply(fd, "200 OK", "", body, SIZE);
 		return false;
@@ -347,11 +347,10 @@ static void a_busy_server_gets_fewer_connections(void **state)
 static void a_trickle_ends(void **state)
 {
 	struct fixture *f = *state;
-	int64_t start = clock_monotonic_ms();
 
-	assert_int_equal(run(f, 20, "/trickled-head", 10, 100), 18);
-	assert_in_range(clock_monotonic_ms() - start, 400, 1500);
-	assert_int_equal(run(f, 20, "/trickle", 10, 100), 18);
+	/* The head takes longer than five times the silence that is allowed. */
+	assert_int_equal(run(f, 20, "/trickled-head", 10, 250), 18);
+	assert_int_equal(run(f, 20, "/trickle", 10, 250), 18);
 }
 
 static void a_cancelled_run_ends(void **state)
