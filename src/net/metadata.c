@@ -37,29 +37,23 @@ int metadata_ask(struct http_engine *engine, const struct metadata_request *ask,
 	return r;
 }
 
-int metadata_aws_token(struct http_engine *engine, const char *base, unsigned ttl_s,
-	int64_t timeout_ms, unsigned attempts, const atomic_int *cancel, struct buf *header,
-	struct penstock_error *err)
+int metadata_aws_token(struct http_engine *engine, const struct metadata_request *how,
+	unsigned ttl_s, struct buf *header, struct penstock_error *err)
 {
+	struct metadata_request ask = *how;
 	_cleanup_(buf_release) struct buf url = BUF_INIT(LIMIT_STRING);
 	_cleanup_(buf_wipe) struct buf reply = BUF_INIT(LIMIT_HTTP_HEADERS);
 	char ttl[64];
 	int r;
 
 	snprintf(ttl, sizeof(ttl), "X-aws-ec2-metadata-token-ttl-seconds: %u", ttl_s);
-	buf_printf(&url, "%s/latest/api/token", base);
+	buf_printf(&url, "%s/latest/api/token", how->url);
 	if (buf_failed(&url))
 		return buf_error(&url, "the URL", err);
-	r = metadata_ask(engine,
-		&(struct metadata_request){
-			.method = "PUT",
-			.url = buf_str(&url),
-			.headers = {ttl},
-			.timeout_ms = timeout_ms,
-			.attempts = attempts,
-			.cancel = cancel,
-		},
-		&reply, NULL, err);
+	ask.method = "PUT";
+	ask.url = buf_str(&url);
+	ask.headers[0] = ttl;
+	r = metadata_ask(engine, &ask, &reply, NULL, err);
 	if (r < 0)
 		return r;
 	if (!reply.len || strpbrk(buf_str(&reply), "\r\n"))

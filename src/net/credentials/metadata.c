@@ -138,8 +138,11 @@ static int fetch_instance(
 	int r = http_engine_new(&engine, &(struct http_engine_options){.cancel = cancel}, err);
 
 	if (r == 0)
-		r = metadata_aws_token(engine, m->url, TOKEN_TTL_S, m->timeout_ms, m->attempts,
-			NULL, &header, err);
+		r = metadata_aws_token(engine,
+			&(struct metadata_request){.url = m->url,
+				.timeout_ms = m->timeout_ms,
+				.attempts = m->attempts},
+			TOKEN_TTL_S, &header, err);
 	if (r < 0)
 		return r;
 	r = instance_url(m, roles, "", &url, err);

@@ -62,8 +62,12 @@ static int renew_token(struct notice_watch *watch)
 
 	if (!state || !engine)
 		return -1;
-	if (metadata_aws_token(engine, watch->base, TOKEN_S, TIMEOUT_MS, 1, watch->cancel,
-		    &state->header, NULL) < 0) {
+	if (metadata_aws_token(engine,
+		    &(struct metadata_request){.url = watch->base,
+			    .timeout_ms = TIMEOUT_MS,
+			    .attempts = 1,
+			    .cancel = watch->cancel},
+		    TOKEN_S, &state->header, NULL) < 0) {
 		buf_clear(&state->header);
 		return -1;
 	}
