@@ -68,6 +68,7 @@ struct object_source_options {
 	 * prefix. 0 for the whole prefix. */
 	size_t cut;
 	bool whole_keys; /* the path is the key, `cut` is ignored */
+	const char *after; /* leaves out the keys up to this one; NULL for all keys; borrowed */
 	/* NULL for everything below; else common prefixes too, with one page read ahead */
 	const char *delimiter;
 	/* Limit of requests in flight; 0 to choose it; with 1 one page is read ahead. */

@@ -11,7 +11,12 @@ struct listing {
 	const struct location *at;
 	size_t cut; /* bytes of each key that are not shown */
 	struct json_stream *json; /* NULL for text */
+	int64_t limit; /* entries of an operand */
+	int64_t listed;
 };
+
+/* A character beyond those of keys: after it, nothing below a directory is left. */
+#define LAST_CHARACTER "\xf4\x8f\xbf\xbf"
 
 static int on_entry(void *cookie, const struct object_info *info)
 {
@@ -19,6 +24,7 @@ static int on_entry(void *cookie, const struct object_info *info)
 	char when[SHOW_TIME_SIZE];
 	char size[REMOTE_SIZE_SIZE];
 
+	l->listed++;
 	if (l->json) {
 		json_t *object = info->is_prefix
 					 ? json_pack("{s:o}", "prefix", json_text(info->key))
@@ -26,14 +32,14 @@ static int on_entry(void *cookie, const struct object_info *info)
 
 		json_object_set_new(object, "bucket", json_text(l->at->bucket));
 		json_stream_add(l->json, object);
-		return ferror(stdout) != 0;
+		return l->listed >= l->limit || ferror(stdout) != 0;
 	}
 	remote_size(l->cli, info->size, size);
 	printf("%19s %14s  ", info->is_prefix ? "" : show_time(info->modified_ns, when),
 		info->is_prefix ? "DIR" : size);
 	show_name(stdout, info->key + l->cut);
 	putchar('\n');
-	return ferror(stdout) != 0;
+	return l->listed >= l->limit || ferror(stdout) != 0;
 }
 
 static int on_bucket(void *cookie, const struct object_info *info)
@@ -59,13 +65,25 @@ static int list_operand(
 {
 	struct listing *l = cookie;
 	bool deep = location_has_wildcard(at) || cli_has(l->cli, "recursive");
+	const char *after = cli_value(l->cli, "after");
+	_cleanup_free_ char *beyond = NULL;
+	int r;
 
+	if (after && !deep && str_ends(after, "/")) {
+		beyond = str_printf("%s" LAST_CHARACTER, after);
+		if (!beyond)
+			return error_memory(err);
+	}
 	l->at = at;
+	l->listed = 0;
 	l->json = remote->json;
 	l->cut = deep ? 0 : strlen(at->key);
 	while (l->cut && at->key[l->cut - 1] != '/')
 		l->cut--;
-	return remote_list(remote, at, deep ? NULL : "/", on_entry, l, err);
+	remote->after = beyond ? beyond : after;
+	r = remote_list(remote, at, deep ? NULL : "/", on_entry, l, err);
+	/* The last page of a listing may be empty. */
+	return after && error_expected(r, PENSTOCK_E_NOT_FOUND, err) ? 0 : r;
 }
 
 static int run_ls(const struct cli *cli)
@@ -76,6 +94,8 @@ static int run_ls(const struct cli *cli)
 	struct listing l = {.cli = cli, .json = cli_has(cli, "json") ? &stream : NULL};
 	int r;
 
+	if (!cli_number(cli, "limit", 1, INT64_MAX, INT64_MAX, &l.limit))
+		return CLI_EXIT_USAGE;
 	if (cli_has(cli, "uploads"))
 		return uploads_list(cli);
 	remote_many_requests();
@@ -101,12 +121,16 @@ const struct command command_ls = {
 		"byte order.",
 	.options = OPTIONS({'r', "recursive", NULL, "List all objects below, instead of one level"},
 		{'H', "human", NULL, "Print sizes with units"},
+		{0, "after", "KEY", "Begin behind this key, or behind this DIR/"},
+		{0, "limit", "N", "List at most N objects and directories of each operand"},
 		{0, "uploads", NULL, "List unfinished multipart uploads instead of objects"},
 		{0, "json", NULL, "Print a list of objects with key, size, etag and modified"},
 		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock ls", "The buckets of this account"},
 		{"penstock ls s3://cifar10/", "The first level of a bucket"},
 		{"penstock ls 's3://cifar10/epoch-*.pth'", "Objects by pattern"},
+		{"penstock ls --limit 1000 --after images/000999.jpg s3://cifar10/images/",
+			"The next page of many objects"},
 		{"penstock ls --uploads s3://cifar10/", "The parts of interrupted uploads"},
 		{"penstock ls -r --json s3://cifar10/runs/", "All objects below, as JSON"}),
 	.exits = EXITS(REMOTE_EXITS),

@@ -514,8 +514,10 @@ int remote_list(struct remote *remote, const struct location *at, const char *de
 	if (!prefix)
 		return error_memory(err);
 	r = entry_source_objects(&source, object_at(remote->client, at->bucket, prefix),
-		&(struct object_source_options){
-			.whole_keys = true, .delimiter = delimiter, .cancel = remote->cancel},
+		&(struct object_source_options){.whole_keys = true,
+			.after = remote->after,
+			.delimiter = delimiter,
+			.cancel = remote->cancel},
 		err);
 	if (r < 0)
 		return r;

@@ -67,6 +67,7 @@ struct remote {
 	struct http_engine *twin; /* for the lines of a batch with many items; may be NULL */
 	struct object_client *client;
 	const atomic_int *cancel;
+	const char *after; /* of remote_list(): the keys up to this one are left out; may be NULL */
 	struct json_stream *json; /* of remote_operands(); NULL for text */
 	bool borrows_engine;
 	bool borrowed; /* owned by the batch */

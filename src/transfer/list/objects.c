@@ -120,6 +120,7 @@ static int next_page(struct object_source *s, struct penstock_error *err)
 		r = list_ranges_next(s->ranges, &s->page, err);
 		if (r != LIST_RANGES_NO_START && r != LIST_RANGES_DISORDER)
 			return r;
+		s->query.after = NULL;
 		r = begin(s, r == LIST_RANGES_NO_START ? IN_A_CHAIN : SORTED_HERE, err);
 		if (r == 0 && s->sorter)
 			return 0;
@@ -170,7 +171,8 @@ static bool is_wanted(const struct object_source *s, struct entry *entry)
 	size_t cut = s->options.cut;
 	bool directory;
 
-	if (entry->path_len <= cut)
+	if (entry->path_len <= cut ||
+		(s->options.after && strcmp(entry->key, s->options.after) <= 0))
 		return false;
 	directory = entry->key[entry->path_len - 1] == '/';
 	entry->path = entry->key + cut;
@@ -246,6 +248,7 @@ int entry_source_objects(struct entry_source **out, struct object_ref at,
 	buf_init(&s->before, LIMIT_STRING);
 	s->query = (struct list_query){.at = object_at(at.client, s->bucket, s->prefix),
 		.delimiter = s->options.delimiter,
+		.after = s->options.after,
 		.cancel = s->options.cancel};
 	*out = &s->source;
 	return 0;

@@ -414,7 +414,9 @@ int list_ranges_new(struct list_ranges **out, const struct list_query *query, un
 	clock_cond_init(&l->pages);
 	l->ranges = range_new(l);
 	l->model = parallel > 1 ? calloc(1, sizeof(*l->model)) : NULL;
-	if (!l->ranges || (parallel > 1 && !l->model)) {
+	l->query.after = NULL;
+	if (!l->ranges || !str_copy(&l->ranges->after, query->after) ||
+		(parallel > 1 && !l->model)) {
 		list_ranges_free(l);
 		return error_memory(err);
 	}

@@ -75,6 +75,19 @@ def test_a_listing_shows_what_the_operand_means(s3, operand, keys):
     assert len(s3("ls", operand).ok().out.splitlines()) == len(keys)
 
 
+def test_a_long_listing_is_shown_in_pages(s3):
+    def page(*options):
+        return [entry.get("key") or entry["prefix"] for entry in s3("ls", "--json", *options, "s3://bucket/").json()]
+
+    assert page("--limit", "1") == ["a/"]
+    assert page("--limit", "1", "--after", "a/") == ["ab"]
+    assert page("--after", "ab") == ["z ü%2F+"]
+    assert page("--after", "z ü%2F+") == []
+    assert page("-r", "--limit", "2", "--after", "a/") == ["a/1.txt", "a/2.txt"]
+    assert page("-r", "--after", "a/2.txt", "--limit", "2") == ["a/b/3.bin", "ab"]
+    s3("ls", "--limit", "0", "s3://bucket").exits(64)
+
+
 def test_a_recursive_listing_has_sizes_and_etags(s3):
     entries = s3("ls", "-r", "--json", "s3://bucket").json()
 
