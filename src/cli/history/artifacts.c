@@ -25,6 +25,8 @@
 #include "run/stage/copy_tree.h"
 #include "transfer/objects.h"
 
+#define BLOCK 65536 /* bytes */
+
 struct session {
 	struct records *records;
 	char *home;
@@ -195,6 +197,70 @@ static int get(struct session *s, const char *word, const char *to, struct penst
 	return r;
 }
 
+/* ---- cat ---- */
+
+static int copy_file(int fd, uint64_t length, struct penstock_error *err)
+{
+	char block[BLOCK];
+
+	while (length) {
+		ssize_t n = read(fd, block, length < BLOCK ? (size_t)length : BLOCK);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return error_errno(err, errno, "cannot read the file");
+		if (n == 0)
+			return 0;
+		if (fwrite(block, 1, (size_t)n, stdout) != (size_t)n)
+			return error_errno(err, errno, "cannot write to standard output");
+		length -= (uint64_t)n;
+	}
+	return 0;
+}
+
+/* Writes a file of the output directory; no link leads out of it. */
+static int cat_file(const char *dir, const char *path, uint64_t offset, uint64_t length,
+	struct penstock_error *err)
+{
+	_cleanup_close_ int root = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int fd = root < 0 ? -1 : fs_open_in_root(root, path, O_RDONLY | O_NONBLOCK);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_errno(err, errno, "cannot open '%s' of the output", path);
+	if (!S_ISREG(st.st_mode))
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"cannot read '%s' of the output: it is not a regular file", path);
+	if (offset > INT64_MAX || lseek(fd, (off_t)offset, SEEK_SET) < 0)
+		return error_errno(err, errno, "cannot read '%s' of the output", path);
+	return copy_file(fd, length ? length : UINT64_MAX, err);
+}
+
+static int cat(const struct cli *cli, struct session *s, struct penstock_error *err)
+{
+	const char *path = cli_operand(cli, 2);
+	_cleanup_free_ char *key = NULL;
+	int64_t offset, length;
+	int r;
+
+	if (!cli_number(cli, "offset", 0, INT64_MAX, 0, &offset) ||
+		!cli_number(cli, "length", 1, INT64_MAX, 0, &length))
+		return CLI_EXIT_USAGE;
+	r = open_place(s, cli_operand(cli, 1), err);
+	if (r < 0)
+		return r;
+	if (s->place.dir)
+		return cat_file(s->place.dir, path, (uint64_t)offset, (uint64_t)length, err);
+	key = str_printf("%s%s", s->place.prefix, path);
+	if (!key)
+		return error_memory(err);
+	return object_get_stream(artifacts_object(&s->place, key),
+		&(struct object_get_options){
+			.offset = (uint64_t)offset, .length = (uint64_t)length},
+		copy_to_stdout, NULL, NULL, err);
+}
+
 /* ---- tags ---- */
 
 static int write_tag(struct session *s, const char *tag, const char *prefix, const char *run,
@@ -360,6 +426,8 @@ static int run_artifacts(const struct cli *cli)
 		r = list(cli, &s, &err);
 	} else if (strcmp(what, "get") == 0 || strcmp(what, "download") == 0) {
 		r = get(&s, word, to ? to : ".", &err);
+	} else if (strcmp(what, "cat") == 0 && cli_n_operands(cli) == 3) {
+		r = cat(cli, &s, &err);
 	} else if (strcmp(what, "put") == 0 || strcmp(what, "upload") == 0) {
 		if (!tag)
 			return cli_misuse(cli, "put needs --tag");
@@ -367,9 +435,10 @@ static int run_artifacts(const struct cli *cli)
 		if (r == 0)
 			r = tag_dir(&s, tag, word, NULL, word, &err);
 	} else {
-		return cli_misuse(cli, "'%s' is not one of list, get and put", what);
+		return cli_misuse(
+			cli, "expected list, get, put, or cat RUN PATH instead of '%s'", what);
 	}
-	return r < 0 ? cli_fail(cli, &err) : 0;
+	return r < 0 ? cli_fail(cli, &err) : r;
 }
 
 static int run_tag(const struct cli *cli)
@@ -413,21 +482,24 @@ static const struct command_exit exits[] = {
 const struct command command_artifacts = {
 	.name = "artifacts",
 	.summary = "list and download the output of runs",
-	.operands = "list|get|put RUN|:TAG|DIR",
+	.operands = "list|get|put|cat RUN|:TAG|DIR [PATH]",
 	.min_operands = 2,
-	.max_operands = 2,
+	.max_operands = 3,
 	.description =
 		"Lists and downloads the output of a run, on this machine or in a store, or the "
-		"files of a tag; and creates a tag from a directory. RUN is an id, the "
-		"beginning of one, or a name.",
+		"files of a tag; writes one of them to standard output; and creates a tag from "
+		"a directory. RUN is an id, the beginning of one, or a name.",
 	.options = OPTIONS(
 		{'o', "output", "DIR", "get: directory for the files; default: this directory"},
 		{'t', "tag", "TAG", "put: name of the tag"},
+		{0, "offset", "N", "cat: begin at byte N"},
+		{0, "length", "N", "cat: write at most N bytes"},
 		{0, "json", NULL, "list: a list of objects with path and size"}),
 	.examples = EXAMPLES({"penstock artifacts list train-mnist",
 				     "The files of the run's output, with their sizes"},
 		{"penstock artifacts get train-mnist -o models", "Download them"},
 		{"penstock artifacts get :v1", "Download the files of a tag"},
+		{"penstock artifacts cat train-mnist metrics.csv", "Print one of them"},
 		{"penstock artifacts put data --tag mnist", "Create a tag from a local directory"}),
 	.exits = exits,
 	.run = run_artifacts,

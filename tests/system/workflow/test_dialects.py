@@ -172,6 +172,9 @@ def test_a_workflow_gets_the_artifacts_of_another_and_of_a_tag(dialects, project
     assert [first.out, third.out, fourth.out] == ["from the file\n", "from the command line\n", "from the file\n"]
     assert dialects.run("artifacts", "list", "prepare").ok().out.split() == ["22", "data/words.txt"]
     assert dialects.run("artifacts", "list", ":v1").ok().out.split() == ["14", "data/words.txt"]
+    assert dialects.run("artifacts", "cat", "prepare", "data/words.txt").ok().out == "from the command line\n"
+    assert dialects.run("artifacts", "cat", ":v1", "data/words.txt", "--offset", "5", "--length", "3").ok().out == "the"
+    dialects.run("artifacts", "cat", "prepare", "data/none").exits(66)
     for _ in range(2):  # what is there is replaced
         dialects.run("artifacts", "get", ":v1", "-o", "got").ok()
     assert "nowhere" in dialects.run("artifacts", "put", "nowhere", "--tag", "v2").exits(66).err
