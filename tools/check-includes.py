@@ -34,7 +34,8 @@ STANDS_ON = {
     "workflow": ["base"],
     "records": ["base"],
     "run": ["workflow", "records", "sync", "image"],
-    "cli": ["metrics", "run", "server"],
+    "ui": ["records", "server"],
+    "cli": ["metrics", "run", "ui"],
 }
 MAX_LINES = 900
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(penstock/[^>]+)>)')

@@ -371,6 +371,11 @@
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* seconds without a byte received or sent on a connection */
 #define LIMIT_MONITOR_CONNECTIONS 16 /* of those who read the metrics */
 #define LIMIT_MONITOR_SECONDS 10 /* without a byte on such a connection */
+#define LIMIT_UI_CONNECTIONS 64 /* of browsers; each has a thread */
+#define LIMIT_UI_SECONDS 60 /* without a byte on such a connection */
+#define LIMIT_UI_REPLY (64 * MIB) /* bytes of JSON */
+#define LIMIT_UI_PIECE (1 * MIB) /* bytes of a log in a reply */
+#define LIMIT_UI_PART (8 * MIB) /* bytes of a file that a browser sends in one request */
 #define LIMIT_SERVER_DISCARD (16 * MIB) /* bytes of a rejected body that are still read */
 /* bytes of a body that is held until it is complete, then written at once; */
 #define LIMIT_STORE_HELD (512 * KIB)

@@ -14,6 +14,7 @@
 	X(logs)                                                                                    \
 	X(metrics)                                                                                 \
 	X(tensorboard)                                                                             \
+	X(ui)                                                                                      \
 	X(stop)                                                                                    \
 	X(preempt)                                                                                 \
 	X(exec)                                                                                    \

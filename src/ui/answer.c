@@ -1,0 +1,183 @@
+#include "ui/answer.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "s3/sum/checksum.h"
+
+#define ETAG_BYTES 8
+/* The page's own script and style, and pictures that it makes of bytes. */
+#define POLICY                                                                                     \
+	"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "    \
+	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+const char *param(const struct exchange *x, const char *name)
+{
+	const char *value = MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
+
+	return value && *value ? value : NULL;
+}
+
+bool param_number(const struct exchange *x, const char *name, int64_t min, int64_t max,
+	int64_t fallback, int64_t *out)
+{
+	const char *text = param(x, name);
+
+	*out = fallback;
+	return !text || str_to_i64(text, min, max, out);
+}
+
+const char *sent_header(const struct exchange *x, const char *name)
+{
+	return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
+}
+
+enum MHD_Result answer(struct exchange *x, unsigned status, struct MHD_Response *response)
+{
+	static const char *const headers[][2] = {
+		{"Content-Security-Policy", POLICY},
+		{"X-Content-Type-Options", "nosniff"},
+		{"X-Frame-Options", "DENY"},
+		{"Referrer-Policy", "no-referrer"},
+		{"Cross-Origin-Opener-Policy", "same-origin"},
+		{"Cross-Origin-Resource-Policy", "same-origin"},
+		/* With an ETag a browser keeps what it has got, and asks if it is current. */
+		{"Cache-Control", "no-cache, private"},
+	};
+	enum MHD_Result sent;
+
+	if (!response)
+		return MHD_NO;
+	for (size_t i = 0; i < ARRAY_SIZE(headers); i++)
+		MHD_add_response_header(response, headers[i][0], headers[i][1]);
+	sent = MHD_queue_response(x->connection, status, response);
+	MHD_destroy_response(response);
+	return sent;
+}
+
+static struct MHD_Response *response_of(const char *type, struct buf *body)
+{
+	size_t len = body->len;
+	char *data = buf_failed(body) ? NULL : buf_take(body);
+	struct MHD_Response *response = data ? MHD_create_response_from_buffer(
+						       len, data, MHD_RESPMEM_MUST_FREE)
+					     : NULL;
+
+	if (response)
+		MHD_add_response_header(response, "Content-Type", type);
+	else
+		free(data);
+	return response;
+}
+
+enum MHD_Result answer_body(struct exchange *x, unsigned status, const char *type, struct buf *body)
+{
+	return answer(x, status, response_of(type, body));
+}
+
+enum MHD_Result answer_tagged(struct exchange *x, const char *type, struct buf *body)
+{
+	const char *known = sent_header(x, "If-None-Match");
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char hex[2 * ETAG_BYTES + 1], etag[2 * ETAG_BYTES + 3];
+	struct MHD_Response *response;
+
+	if (checksum_of(CHECKSUM_SHA256, buf_str(body), body->len, digest, NULL) < 0)
+		return MHD_NO;
+	str_hex(digest, ETAG_BYTES, hex);
+	snprintf(etag, sizeof(etag), "\"%s\"", hex);
+	if (known && strcmp(known, etag) == 0) {
+		response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+		if (response)
+			MHD_add_response_header(response, "ETag", etag);
+		return answer(x, MHD_HTTP_NOT_MODIFIED, response);
+	}
+	response = response_of(type, body);
+	if (response)
+		MHD_add_response_header(response, "ETag", etag);
+	return answer(x, MHD_HTTP_OK, response);
+}
+
+static enum MHD_Result answer_value(struct exchange *x, unsigned status, json_t *value)
+{
+	_cleanup_(buf_release) struct buf body = BUF_INIT(LIMIT_UI_REPLY);
+	_cleanup_free_ char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+
+	json_decref(value);
+	if (!text || buf_add_str(&body, text) < 0)
+		return MHD_NO;
+	return answer_body(x, status, "application/json", &body);
+}
+
+enum MHD_Result answer_json(struct exchange *x, json_t *value)
+{
+	return answer_value(x, MHD_HTTP_OK, value);
+}
+
+/* Makes a string of text that may not be UTF-8. */
+static json_t *text_value(char *text)
+{
+	str_make_utf8(text);
+	return json_string(text);
+}
+
+enum MHD_Result answer_error(struct exchange *x, unsigned status, const char *fmt, ...)
+{
+	_cleanup_free_ char *text = NULL;
+	va_list ap;
+
+	va_start(ap, fmt);
+	text = str_vprintf(fmt, ap);
+	va_end(ap);
+	return text ? answer_value(x, status, json_pack("{s:o}", "error", text_value(text)))
+		    : MHD_NO;
+}
+
+enum MHD_Result answer_failure(struct exchange *x, struct penstock_error *err)
+{
+	unsigned status = err->code == PENSTOCK_E_NOT_FOUND    ? MHD_HTTP_NOT_FOUND
+			  : err->code == PENSTOCK_E_INVALID    ? MHD_HTTP_BAD_REQUEST
+			  : err->code == PENSTOCK_E_PERMISSION ? MHD_HTTP_FORBIDDEN
+							       : MHD_HTTP_INTERNAL_SERVER_ERROR;
+	enum MHD_Result sent = answer_error(x, status, "%s", err->message);
+
+	penstock_error_release(err);
+	return sent;
+}
+
+enum MHD_Result answer_verb_failed(struct exchange *x, int code, const char *message)
+{
+	_cleanup_free_ char *text = strdup(message);
+	unsigned status = MHD_HTTP_INTERNAL_SERVER_ERROR;
+
+	switch (code) {
+	case 64:
+		status = MHD_HTTP_BAD_REQUEST;
+		break;
+	case 65:
+		status = MHD_HTTP_UNPROCESSABLE_CONTENT;
+		break;
+	case 66:
+		status = MHD_HTTP_NOT_FOUND;
+		break;
+	case 69:
+		status = MHD_HTTP_SERVICE_UNAVAILABLE;
+		break;
+	case 73:
+		status = MHD_HTTP_CONFLICT;
+		break;
+	case 77:
+		status = MHD_HTTP_FORBIDDEN;
+		break;
+	default:
+		break;
+	}
+	return text ? answer_value(x, status,
+			      json_pack("{s:o, s:i}", "error", text_value(text), "code", code))
+		    : MHD_NO;
+}

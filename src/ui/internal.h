@@ -1,0 +1,40 @@
+/* Shared by the files of src/ui. */
+#ifndef UI_INTERNAL_H
+#define UI_INTERNAL_H
+
+#include <microhttpd.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/str.h"
+
+#define UI_SECRET_SIZE 65 /* 64 hexadecimal digits and NUL */
+
+struct log_cache;
+struct upload_part;
+
+struct ui {
+	char *home;
+	bool read_only;
+	struct strlist hosts;
+	char token[UI_SECRET_SIZE]; /* in the link */
+	char session[UI_SECRET_SIZE]; /* in the cookie */
+	char cookie[24]; /* its name: hosts share cookies among their ports */
+	char *url;
+	struct log_cache *logs;
+	struct MHD_Daemon *daemon;
+	atomic_int stopping;
+};
+
+/* A request, from its first line to the end of its reply; of one thread. */
+struct exchange {
+	struct ui *ui;
+	struct MHD_Connection *connection;
+	const char *method, *path;
+	struct upload_part *part; /* receives the body; NULL if it is ignored */
+};
+
+/* Answers requests below /api; routes.c. */
+enum MHD_Result ui_route(struct exchange *x);
+
+#endif

@@ -1,0 +1,13 @@
+/*
+ * The files of the page, which are part of this program, compressed by gzip.
+ *
+ *	return page_reply(x);	// x->path is "/", "/app.js", …
+ */
+#ifndef UI_PAGE_H
+#define UI_PAGE_H
+
+#include "ui/internal.h"
+
+enum MHD_Result page_reply(struct exchange *x);
+
+#endif

@@ -1,0 +1,267 @@
+#include "ui/upload.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "s3/sum/checksum.h"
+#include "ui/answer.h"
+#include "ui/verb.h"
+
+#define DIRECTORY "uploads"
+#define ID_BYTES  16 /* of the digest */
+#define ID_SIZE	  (20 + 1 + 2 * ID_BYTES + 1) /* "SIZE-DIGEST" */
+
+/* An upload that a request works on; no other does. */
+struct upload {
+	char *path;
+	int fd; /* locked */
+	const char *url, *store; /* of the request */
+	uint64_t size; /* of the whole file */
+	uint64_t done; /* bytes that are here */
+};
+
+struct upload_part {
+	struct upload upload;
+	uint64_t size; /* of this part */
+	uint64_t received;
+	int failure; /* errno */
+};
+
+static void upload_release(struct upload *upload)
+{
+	free(upload->path);
+	if (upload->fd >= 0)
+		close(upload->fd);
+}
+
+static uint64_t part_bytes(const struct upload *upload)
+{
+	uint64_t left = upload->size - upload->done;
+
+	return left < LIMIT_UI_PART ? left : LIMIT_UI_PART;
+}
+
+/* The id of a file of that size on its way to the URL of the request. */
+static int make_id(const struct upload *upload, char id[static ID_SIZE], struct penstock_error *err)
+{
+	_cleanup_free_ char *text = str_printf("%s\n%s", upload->store, upload->url);
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char hex[2 * ID_BYTES + 1];
+	int r = text ? checksum_of(CHECKSUM_SHA256, text, strlen(text), digest, err)
+		     : error_memory(err);
+
+	if (r < 0)
+		return r;
+	str_hex(digest, ID_BYTES, hex);
+	snprintf(id, ID_SIZE, "%" PRIu64 "-%s", upload->size, hex);
+	return 0;
+}
+
+static int open_file(struct upload *upload, const struct ui *ui, const char *id, int flags,
+	struct penstock_error *err)
+{
+	struct stat st;
+	int r;
+
+	upload->path = str_printf("%s/" DIRECTORY "/%s", ui->home, id);
+	if (!upload->path)
+		return error_memory(err);
+	upload->fd = open(upload->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+	if (upload->fd < 0)
+		return error_errno(err, errno, "cannot open '%s'", upload->path);
+	r = fs_lock(upload->fd);
+	if (r == 1)
+		return error_set(
+			err, PENSTOCK_E_EXISTS, "another page sends this file at the same time");
+	if (r < 0 || fstat(upload->fd, &st) < 0)
+		return error_errno(err, errno, "cannot lock '%s'", upload->path);
+	/* A part is here with all of its bytes, or not at all. */
+	upload->done = (uint64_t)st.st_size;
+	if (upload->done != upload->size)
+		upload->done -= upload->done % LIMIT_UI_PART;
+	if (ftruncate(upload->fd, (off_t)upload->done) < 0)
+		return error_errno(err, errno, "cannot cut '%s'", upload->path);
+	return 0;
+}
+
+/* Reads the URL and the store of the request. */
+static int read_place(struct upload *upload, const struct exchange *x, struct penstock_error *err)
+{
+	upload->url = param(x, "url");
+	upload->store = param(x, "store") ? param(x, "store") : "";
+	return upload->url && verb_is_object(upload->url)
+		       ? 0
+		       : error_set(err, PENSTOCK_E_INVALID, "'url' is s3://BUCKET/KEY");
+}
+
+/* Opens the upload whose id, URL and store are in the request. */
+static int open_upload(struct upload *upload, const struct exchange *x, struct penstock_error *err)
+{
+	const char *id = param(x, "id") ? param(x, "id") : "";
+	char own[ID_SIZE];
+	int r = read_place(upload, x, err);
+
+	if (r < 0)
+		return r;
+	upload->size = strtoull(id, NULL, 10);
+	r = make_id(upload, own, err);
+	if (r == 0 && strcmp(id, own) != 0)
+		return error_set(err, PENSTOCK_E_NOT_FOUND, "the id is not that of this URL");
+	return r < 0 ? r : open_file(upload, x->ui, own, 0, err);
+}
+
+/* ---- beginning ---- */
+
+enum MHD_Result upload_begin(struct exchange *x)
+{
+	_cleanup_(upload_release) struct upload upload = {.fd = -1};
+	_cleanup_free_ char *dir = path_join(x->ui->home, DIRECTORY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	json_t *done = NULL;
+	char id[ID_SIZE];
+	int64_t size;
+	int r;
+
+	if (!param_number(x, "size", 0, LIMIT_S3_OBJECT_MAX, -1, &size) || size < 0)
+		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'size' is missing or invalid");
+	upload.size = (uint64_t)size;
+	r = read_place(&upload, x, &err);
+	if (r == 0)
+		r = make_id(&upload, id, &err);
+	if (r == 0)
+		r = dir ? fs_mkdirs(dir, 0700, &err) : error_memory(&err);
+	if (r == 0)
+		r = open_file(&upload, x->ui, id, O_CREAT, &err);
+	if (r < 0)
+		return answer_failure(x, &err);
+	done = json_array();
+	for (uint64_t at = 0, i = 1; at < upload.done; at += LIMIT_UI_PART, i++)
+		json_array_append_new(done, json_integer((json_int_t)i));
+	return answer_json(x, json_pack("{s:s, s:I, s:o}", "id", id, "part",
+				      (json_int_t)LIMIT_UI_PART, "done", done));
+}
+
+/* ---- parts ---- */
+
+bool upload_part_open(struct exchange *x, enum MHD_Result *sent)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct upload_part *part = calloc(1, sizeof(*part));
+	int64_t number;
+	uint64_t next;
+	int r;
+
+	*sent = MHD_NO;
+	if (!part)
+		return false;
+	part->upload.fd = -1;
+	r = open_upload(&part->upload, x, &err);
+	next = part->upload.done / LIMIT_UI_PART + 1;
+	part->size = part_bytes(&part->upload);
+	if (r < 0)
+		*sent = answer_failure(x, &err);
+	else if (!param_number(x, "number", 1, INT64_MAX, 0, &number) || (uint64_t)number != next ||
+		 part->size == 0)
+		*sent = answer_error(
+			x, MHD_HTTP_CONFLICT, "the next part is number %" PRIu64, next);
+	else
+		x->part = take_pointer(part);
+	upload_part_free(part);
+	return x->part != NULL;
+}
+
+void upload_part_add(struct exchange *x, const char *data, size_t len)
+{
+	struct upload_part *part = x->part;
+	off_t place = (off_t)(part->upload.done + part->received);
+
+	part->received += len;
+	if (part->failure || part->received > part->size)
+		return;
+	if (fs_pwrite_all(part->upload.fd, data, len, place) < 0)
+		part->failure = errno;
+}
+
+enum MHD_Result upload_part_end(struct exchange *x)
+{
+	struct upload_part *part = x->part;
+
+	if (part->failure == ENOSPC || part->failure == EDQUOT)
+		return answer_error(x, MHD_HTTP_INSUFFICIENT_STORAGE,
+			"cannot keep the part in '%s': %s", part->upload.path,
+			strerror(part->failure));
+	if (part->failure)
+		return answer_error(x, MHD_HTTP_INTERNAL_SERVER_ERROR,
+			"cannot keep the part in '%s': %s", part->upload.path,
+			strerror(part->failure));
+	if (part->received != part->size)
+		return answer_error(x, MHD_HTTP_BAD_REQUEST,
+			"the part has %" PRIu64 " bytes instead of %" PRIu64, part->received,
+			part->size);
+	part->upload.done += part->size;
+	return answer_json(x, json_pack("{s:I}", "received", (json_int_t)part->upload.done));
+}
+
+void upload_part_free(struct upload_part *part)
+{
+	if (!part)
+		return;
+	if (part->upload.fd >= 0 && ftruncate(part->upload.fd, (off_t)part->upload.done) < 0)
+		part->upload.done = 0;
+	upload_release(&part->upload);
+	free(part);
+}
+
+/* ---- the end ---- */
+
+static int store_file(struct exchange *x, const struct upload *upload, struct verb_result *result,
+	struct penstock_error *err)
+{
+	_cleanup_(strlist_release) struct strlist words = {0};
+
+	if (strlist_add(&words, "cp") < 0 || strlist_add(&words, "--quiet") < 0 ||
+		verb_add_store(&words, upload->store) < 0 || strlist_add(&words, "--") < 0 ||
+		strlist_add(&words, upload->path) < 0 || strlist_add(&words, upload->url) < 0)
+		return error_memory(err);
+	return verb_run(&words, 0, &x->ui->stopping, result, err);
+}
+
+enum MHD_Result upload_finish(struct exchange *x)
+{
+	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
+	_cleanup_(upload_release) struct upload upload = {.fd = -1};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r = open_upload(&upload, x, &err);
+
+	if (r == 0 && upload.done != upload.size)
+		return answer_error(x, MHD_HTTP_CONFLICT,
+			"%" PRIu64 " of %" PRIu64 " bytes are here", upload.done, upload.size);
+	if (r == 0)
+		r = store_file(x, &upload, &result, &err);
+	if (r == 0 && result.code)
+		return answer_verb_failed(x, result.code, buf_str(&result.message));
+	if (r == 0 && unlink(upload.path) < 0)
+		r = error_errno(&err, errno, "cannot remove '%s'", upload.path);
+	return r < 0 ? answer_failure(x, &err) : answer_json(x, json_object());
+}
+
+enum MHD_Result upload_forget(struct exchange *x)
+{
+	_cleanup_(upload_release) struct upload upload = {.fd = -1};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r = open_upload(&upload, x, &err);
+
+	if (r == 0 && unlink(upload.path) < 0)
+		r = error_errno(&err, errno, "cannot remove '%s'", upload.path);
+	return r < 0 ? answer_failure(x, &err) : answer_json(x, json_object());
+}

@@ -1,0 +1,31 @@
+/*
+ * Files that a browser sends to a store, in parts:
+ *
+ *	POST /api/upload?url=s3://bucket/key&size=N	{"id", "part": bytes, "done": [1, 2, …]}
+ *	PUT /api/upload?url=…&id=ID&number=3		the bytes of a part, in order
+ *	POST /api/upload/finish?url=…&id=ID		stores the object
+ *	DELETE /api/upload?url=…&id=ID			forgets it
+ *
+ * The parts are kept in the file HOME/uploads/ID, so an upload continues after a lost connection, a
+ * closed browser and a restart: the same URL and size have the same id. `penstock cp` stores the
+ * file, which is removed after that.
+ */
+#ifndef UI_UPLOAD_H
+#define UI_UPLOAD_H
+
+#include <stddef.h>
+
+#include "ui/internal.h"
+
+enum MHD_Result upload_begin(struct exchange *x);
+/* Opens the part that the body of this request is. Returns true, or false with the reply of a
+ * failure. */
+bool upload_part_open(struct exchange *x, enum MHD_Result *sent);
+void upload_part_add(struct exchange *x, const char *data, size_t len);
+enum MHD_Result upload_part_end(struct exchange *x);
+/* Removes what an incomplete part has written. NULL is allowed. */
+void upload_part_free(struct upload_part *part);
+enum MHD_Result upload_finish(struct exchange *x);
+enum MHD_Result upload_forget(struct exchange *x);
+
+#endif

@@ -1,0 +1,191 @@
+#include "ui/verb.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/process.h"
+#include "base/process_run.h"
+
+#define PROGRAM	      "/proc/self/exe"
+#define KILL_AFTER_MS 2000 /* after SIGTERM */
+
+struct verb {
+	struct process process;
+	int out; /* a pipe */
+	int err; /* a file in memory */
+};
+
+void verb_result_release(struct verb_result *result)
+{
+	buf_release(&result->out);
+	buf_release(&result->message);
+}
+
+bool verb_is_object(const char *url)
+{
+	return str_starts(url, "s3://") || str_starts(url, "gs://");
+}
+
+int verb_add_store(struct strlist *words, const char *store)
+{
+	if (!store || !*store || strcmp(store, "default") == 0)
+		return 0;
+	if (strcmp(store, "embedded") == 0)
+		return strlist_add(words, "--endpoint-url=embedded");
+	return strlist_addf(words, "--profile=%s", store);
+}
+
+/* Returns the command, whose strings are borrowed; NULL if out of memory. */
+static const char **command(const struct strlist *words)
+{
+	const char **argv = calloc(words->n + 2, sizeof(*argv));
+
+	if (!argv)
+		return NULL;
+	argv[0] = PROGRAM;
+	for (size_t i = 0; i < words->n; i++)
+		argv[i + 1] = words->items[i];
+	return argv;
+}
+
+/* A verb starts runs, which need all of this environment. */
+static struct process_spec spec_of(const char **argv)
+{
+	return (struct process_spec){.argv = argv,
+		.envp = (const char *const *)environ,
+		.stdin_fd = -1,
+		.stdout_fd = -1,
+		.stderr_fd = -1,
+		.new_session = true};
+}
+
+static int exit_code(int status)
+{
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Reduces stderr to its last line, without the prefix of the program and the verb. */
+static void keep_message(struct buf *text)
+{
+	const char *begin, *colon;
+
+	while (text->len && text->data[text->len - 1] == '\n')
+		buf_truncate(text, text->len - 1);
+	begin = strrchr(buf_str(text), '\n');
+	begin = begin ? begin + 1 : buf_str(text);
+	colon = str_starts(begin, "penstock") ? strstr(begin, ": ") : NULL;
+	if (colon)
+		begin = colon + 2;
+	buf_consume(text, (size_t)(begin - buf_str(text)));
+}
+
+int verb_run(const struct strlist *words, int timeout_ms, const atomic_int *cancel,
+	struct verb_result *result, struct penstock_error *err)
+{
+	_cleanup_free_ const char **argv = command(words);
+	struct process_spec spec = spec_of(argv);
+	int status = 0, r;
+
+	if (!argv)
+		return error_memory(err);
+	r = process_run(&spec,
+		&(struct process_run_options){.name = words->items[0],
+			.timeout_ms = timeout_ms,
+			.cancel = cancel,
+			.out.text = &result->out,
+			.err.text = &result->message},
+		&status, err);
+	if (r < 0)
+		return r;
+	result->code = exit_code(status);
+	keep_message(&result->message);
+	return 0;
+}
+
+int verb_open(struct verb **out, const struct strlist *words, struct penstock_error *err)
+{
+	_cleanup_free_ const char **argv = command(words);
+	struct process_spec spec = spec_of(argv);
+	_cleanup_close_ int write_end = -1;
+	struct verb *verb = calloc(1, sizeof(*verb));
+	int ends[2], r;
+
+	if (!argv || !verb) {
+		free(verb);
+		return error_memory(err);
+	}
+	*verb = (struct verb){.process = PROCESS_INIT, .out = -1, .err = -1};
+	if (pipe2(ends, O_CLOEXEC) < 0) {
+		r = error_errno(err, errno, "cannot make a pipe");
+		verb_close(verb);
+		return r;
+	}
+	verb->out = ends[0];
+	write_end = ends[1];
+	verb->err = memfd_create("penstock-ui", MFD_CLOEXEC);
+	spec.stdout_fd = write_end;
+	spec.stderr_fd = verb->err;
+	r = process_spawn(&verb->process, &spec, err);
+	if (r < 0) {
+		verb_close(verb);
+		return r;
+	}
+	*out = verb;
+	return 0;
+}
+
+ssize_t verb_read(struct verb *verb, char *data, size_t len)
+{
+	ssize_t n;
+
+	do {
+		n = read(verb->out, data, len);
+	} while (n < 0 && errno == EINTR);
+	return n;
+}
+
+int verb_wait(struct verb *verb, struct buf *message)
+{
+	int status = 0;
+	size_t len;
+	char *data;
+	off_t end;
+
+	process_wait(&verb->process, -1, &status);
+	end = lseek(verb->err, 0, SEEK_END);
+	len = end < 0 ? 0 : (size_t)end < message->limit / 2 ? (size_t)end : message->limit / 2;
+	data = len ? buf_reserve(message, len) : NULL;
+	if (data && fs_pread_all(verb->err, data, len, end - (off_t)len) == (ssize_t)len)
+		buf_grown(message, len);
+	keep_message(message);
+	return exit_code(status);
+}
+
+void verb_close(struct verb *verb)
+{
+	int status;
+
+	if (!verb)
+		return;
+	if (verb->out >= 0)
+		close(verb->out);
+	if (verb->process.pid && !process_wait(&verb->process, 0, &status)) {
+		process_signal(&verb->process, SIGTERM);
+		if (!process_wait(&verb->process, KILL_AFTER_MS, &status)) {
+			process_signal(&verb->process, SIGKILL);
+			process_wait(&verb->process, -1, &status);
+		}
+	}
+	process_release(&verb->process);
+	if (verb->err >= 0)
+		close(verb->err);
+	free(verb);
+}

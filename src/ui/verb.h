@@ -1,0 +1,54 @@
+/*
+ * Runs a verb of this program for a request.
+ *
+ *	struct verb_result result = VERB_RESULT_INIT;
+ *
+ *	r = verb_run(&words, 60000, &ui->stopping, &result, err);
+ *	if (r == 0 && result.code == 0)
+ *		... result.out is what it printed
+ *	verb_result_release(&result);
+ *
+ * verb_open() passes the output on while the verb runs, for contents of any size.
+ */
+#ifndef UI_VERB_H
+#define UI_VERB_H
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/limits.h"
+#include "base/str.h"
+
+struct penstock_error;
+
+struct verb_result {
+	struct buf out;
+	struct buf message; /* the last line on stderr, without "penstock VERB: " */
+	int code; /* 128 + the number of a signal */
+};
+/* clang-format off */
+#define VERB_RESULT_INIT { BUF_INIT(LIMIT_UI_REPLY), BUF_INIT(LIMIT_STRING), 0 }
+/* clang-format on */
+void verb_result_release(struct verb_result *result);
+
+/* Returns true for s3://BUCKET… and gs://BUCKET…: no verb takes such an operand for a file. */
+bool verb_is_object(const char *url);
+/* Adds the options of a store: "embedded", the name of a profile, or "" for that of the
+ * environment. Returns -1 if out of memory. */
+int verb_add_store(struct strlist *words, const char *store);
+
+/* Runs "penstock WORDS" to its end. `timeout_ms` 0: no limit. */
+int verb_run(const struct strlist *words, int timeout_ms, const atomic_int *cancel,
+	struct verb_result *result, struct penstock_error *err);
+
+struct verb;
+int verb_open(struct verb **out, const struct strlist *words, struct penstock_error *err);
+/* Returns the number of bytes, 0 at the end, or -1. Blocks. */
+ssize_t verb_read(struct verb *verb, char *data, size_t len);
+/* After the end of its output: returns the exit code, with the message of a failure. */
+int verb_wait(struct verb *verb, struct buf *message);
+/* Kills it if it is running. NULL is allowed. */
+void verb_close(struct verb *verb);
+
+#endif

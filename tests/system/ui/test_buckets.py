@@ -1,0 +1,135 @@
+"""The browser of buckets of penstock ui: lists, contents, links and uploads that resume."""
+import os
+import socket
+import urllib.parse
+import urllib.request
+
+import pytest
+
+PART = 8 << 20
+
+
+@pytest.fixture
+def bucket(store):
+    store.client.create_bucket(Bucket="bkt")
+    return store
+
+
+def test_pages_of_a_list_have_every_entry_once(ui, bucket):
+    keys = [f"d{i % 7}/{i}" for i in range(50)] + [f"o{i:03d}" for i in range(40)] + ["d3", "d3-", "d30/x", "d/é/ü"]
+    for key in keys:
+        bucket.client.put_object(Bucket="bkt", Key=key, Body=b"x")
+    server = ui(**bucket.env)
+
+    entries, after = [], {}
+    while page := server.get("list", url="s3://bkt/", limit=9, **after):
+        entries += [entry.get("prefix") or entry["key"] for entry in page]
+        after = {"after": entries[-1]}
+
+    assert entries == sorted({key.partition("/")[0] + "/" if "/" in key else key for key in keys}, key=lambda text: text.encode())
+    assert [row["bucket"] for row in server.get("buckets")] == ["bkt"]
+
+
+def test_contents_links_and_removal(ui, bucket):
+    body = os.urandom(3 << 20)
+    bucket.client.put_object(Bucket="bkt", Key="a/ü *?.bin", Body=body, Metadata={"k": "v"})
+    server = ui(**bucket.env)
+    url = "s3://bkt/a/ü *?.bin"
+
+    assert server.request("GET", "/api/object", url=url).body == body
+    assert server.request("GET", "/api/object", url=url, offset=5, length=7).body == body[5:12]
+    assert server.get("stat", url=url)[0]["metadata"]["k"] == "v"
+    link = server.post("link", url=url, expires="10m").json["out"]
+    with urllib.request.urlopen(link, timeout=30) as reply:
+        assert reply.read() == body
+    assert "X-Amz-Expires=600" in link
+    assert server.post("remove", url=url).status == 200
+    assert server.request("GET", "/api/object", url=url).status == 404
+    assert server.request("GET", "/api/object", url="s3://none/x").status == 404
+
+
+def test_a_store_that_is_gone_is_named(ui, bucket):
+    server = ui(**bucket.env)
+    bucket.stop()
+
+    reply = server.request("GET", "/api/list", url="s3://bkt/")
+
+    assert reply.status == 503 and reply.json["code"] == 69 and bucket.endpoint.rpartition(":")[2] in reply.error
+
+
+def begin(server, url, size):
+    reply = server.post("upload", url=url, size=size)
+    assert reply.status == 200, reply.body
+    return reply.json
+
+
+def send(server, url, identity, body, number):
+    return server.post("upload", "PUT", body[(number - 1) * PART : number * PART], url=url, id=identity, number=number)
+
+
+def test_an_upload_resumes_after_a_lost_connection_and_a_restart(ui, penstock, bucket):
+    body = os.urandom(2 * PART + 12345)
+    url = "s3://bkt/dir/big file.bin"
+    server = ui(**bucket.env)
+    started = begin(server, url, len(body))
+    assert started["part"] == PART and started["done"] == []
+    assert send(server, url, started["id"], body, 1).json == {"received": PART}
+
+    # A browser that goes away in the middle of a part.
+    host, port = server.host.split(":")
+    query = urllib.parse.urlencode({"url": url, "id": started["id"], "number": 2})
+    with socket.create_connection((host, int(port))) as connection:
+        head = f"PUT /api/upload?{query} HTTP/1.1\r\nHost: {server.host}\r\nCookie: {server.cookie}\r\nX-Penstock: 1\r\nContent-Length: {PART}\r\n\r\n"
+        connection.sendall(head.encode() + body[PART : PART + 100000])
+    server.process.kill()
+    again = ui(**bucket.env)
+
+    resumed = begin(again, url, len(body))
+    assert resumed["id"] == started["id"] and resumed["done"] == [1]
+    assert send(again, url, resumed["id"], body, 3).status == 409
+    assert send(again, url, resumed["id"], body, 2).status == 200
+    assert again.post("upload/finish", url=url, id=resumed["id"]).status == 409
+    assert send(again, url, resumed["id"], body, 3).status == 200
+    assert again.post("upload/finish", url=url, id=resumed["id"]).status == 200
+    assert bucket.bytes("bkt", "dir/big file.bin") == body
+    assert not list((penstock.home / "uploads").iterdir())
+
+
+def test_parts_of_other_sizes_are_refused_and_leave_nothing(ui, bucket):
+    server, url = ui(**bucket.env), "s3://bkt/x"
+    upload = begin(server, url, PART + 5)
+
+    assert server.post("upload", "PUT", b"short", url=url, id=upload["id"], number=1).status == 400
+    assert server.post("upload", "PUT", bytes(PART + 1), url=url, id=upload["id"], number=1).status == 400
+    assert server.post("upload", "PUT", bytes(PART), url=url, id=upload["id"], number=1).status == 200
+    assert server.post("upload", "PUT", b"12345", url=url, id=upload["id"], number=2).status == 200
+    assert server.post("upload", "PUT", b"1", url=url, id=upload["id"], number=3).status == 409
+    assert server.post("upload", "PUT", b"1", url=url, id="f" * 32, number=1).status == 404
+    assert server.post("upload", "PUT", b"1", url=url, id="../" + "f" * 29, number=1).status == 404
+    assert server.post("upload", "DELETE", url="s3://bkt/y", id=upload["id"]).status == 404
+    assert server.post("upload", "DELETE", url=url, id=upload["id"]).status == 200
+    assert begin(server, url, PART + 5)["done"] == []
+    for query in ({"url": "/etc/x", "size": 1}, {"url": "s3://bkt/x"}, {"url": "s3://bkt/x", "size": -1}, {"url": "s3://bkt/x", "size": 1 << 50}):
+        assert server.post("upload", **query).status == 400
+
+
+def test_a_file_stays_until_the_store_has_it(ui, penstock, bucket):
+    server, url = ui(**bucket.env), "s3://missing/x"
+    upload = begin(server, url, 5)
+    assert server.post("upload", "PUT", b"12345", url=url, id=upload["id"], number=1).status == 200
+
+    failed = server.post("upload/finish", url=url, id=upload["id"])
+
+    assert failed.status == 404 and "missing" in failed.error
+    assert (penstock.home / "uploads" / upload["id"]).read_bytes() == b"12345"
+    bucket.client.create_bucket(Bucket="missing")
+    assert server.post("upload/finish", url=url, id=upload["id"]).status == 200
+    assert bucket.bytes("missing", "x") == b"12345"
+
+
+def test_an_empty_file_is_stored(ui, bucket):
+    server, url = ui(**bucket.env), "s3://bkt/empty"
+    upload = begin(server, url, 0)
+
+    assert server.post("upload/finish", url=url, id=upload["id"]).status == 200
+    assert bucket.bytes("bkt", "empty") == b""

@@ -1,0 +1,178 @@
+"""What the page of penstock ui gets of runs, and does with them."""
+import contextlib
+import http.client
+import json
+import os
+import secrets
+import threading
+import time
+
+from harness.waiting import wait_for
+from harness.workflows import s3_place, write_workflow
+
+
+def run_id(penstock):
+    return penstock.ps()[0]["id"]
+
+
+def test_runs_are_those_of_the_verbs(ui, penstock, workflow):
+    penstock.run("run", workflow("echo hello; echo 1,2 > $STORAGE_PATH/output/a")).ok()
+    server = ui()
+    identity = run_id(penstock)
+
+    reply = server.request("GET", "/api/runs")
+    same = server.request("GET", "/api/runs", headers={"If-None-Match": reply.headers["ETag"]})
+
+    assert reply.json == penstock.run("ps", "-a", "--json").json()
+    assert (same.status, same.body) == (304, b"")
+    assert server.get("run", run=identity) == penstock.run("show", "--json", identity).json()
+    assert server.get("files", run=identity) == [{"path": "a", "size": 4}]
+    assert server.request("GET", "/api/file", run=identity, path="a", offset=1, length=2).body == b",2"
+    assert json.loads(server.request("GET", "/api/workflow", run=identity).body)["name"] == "t"
+    assert server.get("claims") == [] and len(server.get("runners")) == 1
+
+
+def test_files_of_an_output_are_only_those(ui, penstock, workflow):
+    penstock.run("run", workflow("cd $STORAGE_PATH/output; echo x > x; ln -s /etc/passwd link; mkdir d; mkfifo pipe; printf y > 'a b\"<img>.txt'")).ok()
+    server = ui()
+    identity = run_id(penstock)
+
+    for path in ("link", "../env", "/etc/passwd", "d", "pipe", "none"):
+        reply = server.request("GET", "/api/file", run=identity, path=path)
+        assert reply.status in (404, 500) and "root:" not in reply.error, path
+    saved = server.request("GET", "/api/file", run=identity, path='a b"<img>.txt', download=1)
+    assert saved.body == b"y" and saved.headers["Content-Type"] == "application/octet-stream"
+    assert saved.headers["Content-Disposition"] == "attachment; filename*=UTF-8''a%20b%22%3Cimg%3E.txt"
+
+
+def test_a_line_of_the_log_comes_when_it_is_written(ui, penstock, workflow, tmp_path):
+    path = workflow(f"while read -r line; do echo \"$line\"; done < {tmp_path}/pipe")
+    os.mkfifo(tmp_path / "pipe")
+    run = penstock.popen("run", path)
+    with open(tmp_path / "pipe", "w") as pipe:
+        server = ui()
+        identity = wait_for(lambda: penstock.ps() and run_id(penstock), what="the run is recorded")
+        wait_for(lambda: server.request("GET", "/api/log", run=identity, attempt=1).status == 200, what="the log is there")
+        size = int(server.request("GET", "/api/log", run=identity, attempt=1).headers["X-Log-Size"])
+        got = {}
+
+        def wait():
+            got["reply"] = server.request("GET", "/api/log", run=identity, attempt=1, offset=size, wait=1)
+            got["at"] = time.monotonic()
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.3)  # the request is on its way, or the line is there already: both are right
+        assert "reply" not in got
+        pipe.write("a line\n")
+        pipe.flush()
+        waiting.join(30)
+        assert got["reply"].body == b"a line\n" and got["reply"].headers["X-Log-Live"] == "1"
+    run.wait().ok()
+    wait_for(lambda: server.request("GET", "/api/log", run=identity, attempt=1).headers["X-Log-Live"] == "0", what="the log has ended")
+    reply = server.request("GET", "/api/log", run=identity, attempt=1, offset=10**9, wait=1)
+    assert reply.body == b""
+
+
+def test_a_long_log_is_read_in_pieces(ui, penstock, workflow):
+    penstock.run("run", workflow("seq 1 300000 | sed 's/$/ of the lines/'; printf 'the end'")).ok()
+    server = ui()
+    identity = run_id(penstock)
+    text = penstock.run("logs", identity).ok().out.encode()
+    lines = text.splitlines(keepends=True)
+    query = {"run": identity, "attempt": 1}
+
+    index = server.get("log-lines", **query)
+    found = server.get("log-search", text="299999 OF", **query)
+    many = server.get("log-search", text="of the", **query)
+
+    assert (index["size"], index["lines"]) == (len(text), len(lines)) and len(index["offsets"]) <= 10000
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    assert index["offsets"] == starts[: len(lines) : index["every"]]
+    assert server.get("log-lines", **query) == index
+    assert [lines[match["line"]] for match in found["matches"]] == [b"299999 of the lines\n"] and found["next"] is None
+    assert starts[found["matches"][0]["line"]] == found["matches"][0]["offset"]
+    assert len(many["matches"]) == 1000 and many["next"]
+    more = server.get("log-search", text="of the", offset=many["next"], **query)
+    assert more["matches"][0]["line"] == many["matches"][-1]["line"] + 1 and starts[more["matches"][0]["line"]] == more["matches"][0]["offset"]
+    at = index["offsets"][7]
+    assert server.request("GET", "/api/log", offset=at, length=5000, **query).body == text[at : at + 5000]
+    assert server.request("GET", "/api/log", offset=-100, **query).body == text[-100:]
+
+
+def test_the_index_of_a_log_grows_with_it(ui, penstock, workflow):
+    penstock.run("run", workflow("true")).ok()
+    server = ui()
+    identity = run_id(penstock)
+    log = penstock.home / "runs" / identity / "log" / "1"
+    log.write_bytes(b"")
+    text = b""
+
+    for piece in (b"a", b"b\n", b"\n", b"c\nd", b"\n", b"e\nf\n"):
+        text += piece
+        log.write_bytes(text)
+        index = server.get("log-lines", run=identity, attempt=1)
+        expected = [0] + [at + 1 for at in range(len(text) - 1) if text[at : at + 1] == b"\n"]
+        assert index["offsets"] == expected and index["lines"] == len(expected), text
+
+
+def test_a_run_is_stopped_and_resumed(ui, penstock, workflow):
+    run = penstock.popen("run", workflow("trap 'echo ends; exit 0' TERM; echo begins; while :; do sleep 0.05; done"))
+    run.wait_for_output("begins")
+    server = ui()
+    identity = run_id(penstock)
+
+    stopped = server.post("stop", run=identity)
+    assert stopped.status == 200, stopped.body
+    run.wait()
+    assert [row["state"] for row in server.get("runs")] == ["stopped"]
+    resumed = server.post("resume", run=identity)
+    assert resumed.status == 200 and resumed.json["out"] == identity
+    wait_for(lambda: server.get("runs")[0]["state"] == "running", what="the run is resumed")
+    noticed = server.post("preempt", run=identity, grace="5s")
+    assert noticed.status == 200, noticed.body
+    assert (server.get("runs")[0]["state"], server.get("runs")[0]["attempt"]) == ("preempted", 2)
+    assert server.post("stop", run="nothing").status == 404
+    assert server.post("stop", run=identity, grace="soon").status == 400
+
+
+def test_secrets_of_a_workflow_are_in_no_reply(ui, penstock, store, tmp_path):
+    secret = secrets.token_hex(16)
+    place = s3_place(store, "r")
+    path = write_workflow(tmp_path, "echo key $KEY; echo $KEY > $STORAGE_PATH/output/a", name="t", output=place, enableLogging=True, env=[{"key": "KEY", "value": "${{ secrets.KEY }}"}])
+    store.client.create_bucket(Bucket="out")
+    penstock.run("run", path, env={"PENSTOCK_SECRET_KEY": secret}).ok()
+    server = ui(**store.env)
+    identity = run_id(penstock)
+
+    replies = [server.request("GET", f"/api/{name}", run=identity, attempt=1, url="s3://out/r/", text="key") for name in
+               ("about", "stores", "runs", "run", "metrics", "checkpoints", "files", "log", "log-lines", "log-search", "workflow", "buckets", "list")]
+
+    assert all(reply.status in (200, 404) for reply in replies), [(reply.status, reply.body) for reply in replies]  # 404: no metrics
+    for reply in replies:
+        for hidden in (secret, store.secret_key, server.token):
+            assert hidden.encode() not in reply.body
+
+
+def test_ctrl_c_ends_the_page_and_what_it_runs(ui, penstock, workflow):
+    run = penstock.popen("run", workflow("trap '' TERM; echo begins; while :; do sleep 0.05; done"))
+    run.wait_for_output("begins")
+    server = ui()
+    identity = run_id(penstock)
+
+    def wait():
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            server.request("GET", "/api/log", run=identity, attempt=1, offset=10**6, wait=1)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+
+    server.process.send(2)
+
+    server.process.wait(30).exits(0)
+    waiting.join(30)
+    assert run.running() and penstock.ps()[0]["state"] == "running"
+    penstock.run("stop", "--grace", "0s", penstock.ps()[0]["id"])
+    run.wait()
