@@ -61,7 +61,7 @@ class Canaries:
         """The places whose secret is in the bytes."""
         if not self.patterns.search(data):
             return set()
-        return {place for place, secret in self.made.items() if any(form in data for form in forms(secret))}
+        return {place for place, secret in list(self.made.items()) if any(form in data for form in forms(secret))}
 
 
 class Watch:
