@@ -14,6 +14,8 @@
 #include "cli/cluster/cluster.h"
 #include "cli/commands.h"
 #include "cli/frame/interrupt.h"
+#include "cli/history/places.h"
+#include "cli/objects/remote.h"
 #include "cli/print/full_screen.h"
 #include "cli/print/util.h"
 #include "records/claims.h"
@@ -27,7 +29,7 @@ enum { RECENT_S = 24 * 3600, MESSAGE_WIDTH = 72, NAME_WIDTH = 24, WATCH_MS = 100
 struct listing {
 	struct grid grid;
 	json_t *array; /* NULL for the table */
-	const char *home;
+	const char *home; /* NULL for runs of a store */
 	bool all;
 	const char *name; /* a pattern; NULL for all runs */
 	const struct strlist *states; /* empty for all runs */
@@ -63,7 +65,7 @@ static char *ports_of(const struct listing *listing, const struct records_run *r
 	_cleanup_(buf_release) struct buf text = BUF_INIT(KIB);
 	_cleanup_free_ char *path = NULL;
 
-	if (run_state_is_live(run->last.state))
+	if (listing->home && run_state_is_live(run->last.state))
 		path = run_path(listing->home, run->id, RUN_FILE_PORTS);
 	return path && fs_read(path, &text, NULL) == 0 && text.len ? strdup(buf_str(&text)) : NULL;
 }
@@ -202,10 +204,30 @@ static int add_run(void *cookie, const struct records_run *run)
 	return r;
 }
 
-static int list_runs(const struct cli *cli)
+/* Adds a run of any machine, which its state in a store describes. */
+static int add_stored(void *cookie, const struct records_run *run, const char *host)
+{
+	struct listing *listing = cookie;
+
+	snprintf(listing->host, sizeof(listing->host), "%s", host);
+	return add_seen(listing, run);
+}
+
+static int list_home(struct listing *listing, struct penstock_error *err)
 {
 	_cleanup_(records_freep) struct records *records = NULL;
 	_cleanup_free_ char *home = NULL;
+	int r = show_open(&records, &home, err);
+
+	listing->home = home;
+	if (r == 0)
+		r = records_list(records, add_run, listing, err);
+	listing->home = NULL;
+	return r;
+}
+
+static int list_runs(const struct cli *cli)
+{
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct listing listing = {.grid = grid_new("NAME", "ID", "STATE", "ATTEMPT", "AGE", "TIME",
 					  "SYNC", "MESSAGE OR WORKFLOW"),
@@ -216,10 +238,9 @@ static int list_runs(const struct cli *cli)
 	int r;
 
 	listing.grid.state_column = 2;
-	r = show_open(&records, &home, &err);
-	listing.home = home;
-	if (r == 0)
-		r = records_list(records, add_run, &listing, &err);
+	listing.elsewhere = cli_n_operands(cli) > 0;
+	r = listing.elsewhere ? places_each(cli, add_stored, &listing, &err)
+			      : list_home(&listing, &err);
 	r = show_list(&listing.grid, listing.array, r);
 	if (r == 0 && listing.hidden && !cli_has(cli, "json") && !cli_quiet(cli))
 		fprintf(stderr, "penstock ps: %zu that ended over a day ago: -a shows them\n",
@@ -330,7 +351,9 @@ static int run_ps(const struct cli *cli)
 
 const struct command command_ps = {
 	.name = "ps",
-	.summary = "list the runs of this machine",
+	.summary = "list the runs of this machine, or those of a store",
+	.operands = "[s3://PLACE...]",
+	.max_operands = (unsigned)-1,
 	.description =
 		"Lists runs, newest first: their state and attempt, how long ago the attempt "
 		"started and how long it took, how far the object storage lags behind the "
@@ -339,7 +362,10 @@ const struct command command_ps = {
 		"A run is 'lost' if its penstock disappeared without recording an end (it was "
 		"killed, or the machine went down); the same 'penstock run' resumes it. A run "
 		"that another machine has, or has finished, is 'moved to HOST' or 'succeeded on "
-		"HOST', as last seen from here.",
+		"HOST', as last seen from here.\n"
+		"\n"
+		"With the place of an output, or the prefix above several, it lists the runs of "
+		"all machines whose state is there; each state names the machine.",
 	.options = OPTIONS({'a', "all", NULL, "Also runs that ended more than a day ago"},
 		{0, "name", "PATTERN", "Only runs with this name; '*' and '?' match"},
 		{0, "state", "STATE",
@@ -349,11 +375,14 @@ const struct command command_ps = {
 			"Show the claims on CPUs, memory and GPUs of this machine instead, and who "
 			"waits for them, of all users"},
 		{'w', "watch", NULL, "Show the list until 'q' is pressed, refreshed each second"},
-		{0, "json", NULL, "Print a list of objects"}),
+		{0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES(
 		{"penstock ps", "Runs that are live, ended within a day, or are not flushed"},
 		{"penstock ps -a --state failed --name 'sweep-*'", "Failed runs of a sweep"},
+		{"penstock ps -a s3://bucket/experiments/",
+			"Runs of all machines with an output there"},
 		{"penstock ps -a --json", "All runs, newest first, as JSON"}),
-	.exits = EXITS({"77", "The records cannot be read for lack of permission"}),
+	.exits = EXITS({"66", "There is no such bucket"}, {"69", "The store does not respond"},
+		{"77", "The records cannot be read, or the store denies access"}),
 	.run = run_ps,
 };

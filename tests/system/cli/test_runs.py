@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.program import Penstock
 from harness.terminal import Terminal
 from harness.waiting import wait_for
-from harness.workflows import write_workflow
+from harness.workflows import s3_place, write_workflow
 
 
 @pytest.fixture
@@ -401,3 +402,27 @@ def test_ps_and_names_go_by_the_order_of_attempts_and_not_by_the_clock(penstock,
         records.execute("UPDATE attempts SET started = started + 3600000000000 WHERE run = (SELECT id FROM runs WHERE name = 'first')")
 
     assert [run["name"] for run in penstock.ps()] == ["second", "first"]
+
+
+def test_runs_of_all_machines_are_listed_by_the_states_in_a_store(penstock, store, tmp_path):
+    other = Penstock(tmp_path / "other")
+    for program, name, command in ((penstock, "one", "true"), (other, "two", "exit 3")):
+        path = write_workflow(tmp_path, command, name=name, output=s3_place(store, f"/exp/{name}"))
+        program.run("run", path)
+    store.client.put_object(Bucket="out", Key="exp/three/.penstock/runs/0123456789ab/state.json", Body=b"{")
+    store.client.put_object(Bucket="out", Key="exp/four/file", Body=b"x")
+
+    def listed(*options):
+        return penstock.run("ps", "--json", *options, env=store.env)
+
+    both = listed("s3://out/exp/")
+    assert [(run["name"], run["state"], run["exit_code"], run["output"]) for run in both.json()] == [
+        ("two", "failed", 3, "s3://out/exp/two/"), ("one", "succeeded", 0, "s3://out/exp/one/")
+    ]  # fmt: skip
+    assert "exp/three/.penstock/runs/0123456789ab/state.json" in both.err
+    assert {run["id"] for run in both.json()} == {program.ps()[0]["id"] for program in (penstock, other)}
+    assert [run["name"] for run in listed("s3://out/exp/one").json()] == ["one"]
+    assert [run["name"] for run in listed("--state", "failed", "s3://out/exp/one/", "s3://out/exp/two/").json()] == ["two"]
+    assert "failed on" in penstock.run("ps", "s3://out/exp/", env=store.env).ok().out
+    assert listed("s3://out/nothing/").json() == []
+    listed("s3://no-such-bucket/").exits(66)

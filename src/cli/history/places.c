@@ -1,0 +1,220 @@
+#include "cli/history/places.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "cli/command.h"
+#include "cli/objects/remote.h"
+#include "records/layout.h"
+#include "records/records.h"
+#include "s3/date.h"
+
+#define PARALLEL 16 /* requests */
+
+struct found {
+	json_t *state; /* owned */
+	char *output; /* "s3://bucket/results/" */
+	int64_t started_ns;
+};
+
+/* The outputs of one operand. */
+struct place {
+	struct remote remote;
+	struct location at;
+	struct strlist prefixes; /* that may be outputs: "" or "a/b/" */
+	pthread_mutex_t lock; /* of what follows */
+	struct found *found;
+	size_t n;
+};
+
+static void place_release(struct place *place)
+{
+	for (size_t i = 0; i < place->n; i++) {
+		json_decref(place->found[i].state);
+		free(place->found[i].output);
+	}
+	free(place->found);
+	strlist_release(&place->prefixes);
+	location_release(&place->at);
+	remote_release(&place->remote);
+	pthread_mutex_destroy(&place->lock);
+}
+
+/* ---- reading ---- */
+
+static int note_prefix(void *cookie, const struct object_info *info)
+{
+	struct place *place = cookie;
+
+	return info->is_prefix && !str_ends(info->key, "/.penstock/") &&
+	       strcmp(info->key, ".penstock/") != 0 && strlist_add(&place->prefixes, info->key) < 0;
+}
+
+static int list_prefixes(struct place *place, struct penstock_error *err)
+{
+	_cleanup_free_ char *prefix = location_prefix(place->at.key);
+
+	if (!prefix || strlist_add(&place->prefixes, prefix) < 0)
+		return error_memory(err);
+	return object_list(object_at(place->remote.client, place->at.bucket, prefix), "/",
+		note_prefix, place, place->remote.cancel, err);
+}
+
+static int64_t time_of(const json_t *object, const char *name)
+{
+	const char *text = json_string_value(json_object_get(object, name));
+	int64_t ns = 0;
+
+	return text && date_parse_iso(text, &ns) ? ns : 0;
+}
+
+static int add_state(
+	struct place *place, const char *prefix, json_t *state, struct penstock_error *err)
+{
+	const json_t *owner = json_object_get(state, "owner");
+	struct found found = {.state = state, .started_ns = time_of(owner, "since")};
+	struct found *grown;
+
+	found.output = str_printf(
+		"%s://%s/%s", location_scheme(&place->at), place->at.bucket, prefix);
+	{
+		LOCK_SCOPE(&place->lock);
+		grown = found.output ? array_grow(place->found, place->n, sizeof(*grown)) : NULL;
+		if (grown) {
+			place->found = grown;
+			place->found[place->n++] = found;
+		}
+	}
+	if (grown)
+		return 0;
+	json_decref(state);
+	free(found.output);
+	return error_memory(err);
+}
+
+static int read_state(
+	struct place *place, const char *prefix, const char *key, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
+	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
+	json_t *state = NULL;
+	int r = object_get(object_at(place->remote.client, place->at.bucket, key),
+		&(struct object_get_options){.cancel = place->remote.cancel}, &text, NULL, &own);
+
+	if (r == -(int)PENSTOCK_E_NOT_FOUND)
+		return 0;
+	if (r == 0) {
+		state = json_loadb(buf_str(&text), text.len, 0, NULL);
+		if (json_is_string(json_object_get(state, "run")))
+			return add_state(place, prefix, state, err);
+		json_decref(state);
+		r = error_set(&own, PENSTOCK_E_CORRUPT, "'%s' is no state of a run", key);
+	}
+	if (r == -(int)PENSTOCK_E_CANCELLED)
+		return error_move(err, &own);
+	log_warn("%s", own.message);
+	return 0;
+}
+
+static int note_run(void *cookie, const struct object_info *info)
+{
+	return info->is_prefix && strlist_add(cookie, info->key) < 0;
+}
+
+/* Reads the states of the runs that have this output. */
+static int read_output(void *cookie, size_t i, struct penstock_error *err)
+{
+	struct place *place = cookie;
+	const char *prefix = place->prefixes.items[i];
+	_cleanup_(strlist_release) struct strlist runs = {0};
+	_cleanup_free_ char *states = str_printf("%s" RUN_STATE_ROOT, prefix);
+	int r = states ? object_list(object_at(place->remote.client, place->at.bucket, states), "/",
+				 note_run, &runs, place->remote.cancel, err)
+		       : error_memory(err);
+
+	for (size_t k = 0; r == 0 && k < runs.n; k++) {
+		_cleanup_free_ char *key = str_printf("%sstate.json", runs.items[k]);
+
+		r = key ? read_state(place, prefix, key, err) : error_memory(err);
+	}
+	return r;
+}
+
+/* ---- passing on ---- */
+
+static int newest_first(const void *a, const void *b)
+{
+	const struct found *x = a, *y = b;
+
+	return (x->started_ns < y->started_ns) - (x->started_ns > y->started_ns);
+}
+
+static int pass(const struct found *found, places_fn fn, void *cookie)
+{
+	const json_t *owner = json_object_get(found->state, "owner");
+	const char *state = json_string_value(json_object_get(found->state, "state"));
+	const char *name = json_string_value(json_object_get(found->state, "name"));
+	const char *host = json_string_value(json_object_get(owner, "host"));
+	struct records_run run = {.name = (char *)(uintptr_t)name,
+		.workflow = found->output,
+		.output = found->output,
+		.created_ns = found->started_ns};
+	struct records_attempt *last = &run.last;
+	unsigned i = 0;
+
+	while (i < RUN_STATE_COUNT_ &&
+		strcmp(run_state_name((enum run_state)i), state ? state : ""))
+		i++;
+	snprintf(run.id, sizeof(run.id), "%s",
+		json_string_value(json_object_get(found->state, "run")));
+	last->state = i < RUN_STATE_COUNT_ ? (enum run_state)i : RUN_LOST;
+	last->attempt = (int)json_integer_value(json_object_get(found->state, "attempt"));
+	last->exit_code = (int)json_integer_value(json_object_get(found->state, "exit_code"));
+	last->started_ns = found->started_ns;
+	if (!run_state_is_live(last->state))
+		last->ended_ns = time_of(found->state, "updated");
+	return fn(cookie, &run, host ? host : "");
+}
+
+static int each_in(struct place *place, places_fn fn, void *cookie, struct penstock_error *err)
+{
+	atomic_int stop = 0;
+	int r = list_prefixes(place, err);
+
+	if (r == 0)
+		r = thread_each(&(struct thread_work){.name = "places",
+					.n = place->prefixes.n,
+					.parallel = PARALLEL,
+					.fn = read_output,
+					.cookie = place,
+					.cancel = place->remote.cancel,
+					.stop = &stop},
+			err);
+	if (place->n)
+		qsort(place->found, place->n, sizeof(*place->found), newest_first);
+	for (size_t i = 0; r == 0 && i < place->n; i++)
+		r = pass(&place->found[i], fn, cookie);
+	return r;
+}
+
+int places_each(const struct cli *cli, places_fn fn, void *cookie, struct penstock_error *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < cli_n_operands(cli); i++) {
+		_cleanup_(place_release) struct place place = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+		r = remote_open_at(&place.remote, cli, i, false, &place.at, err);
+		if (r == 0)
+			r = each_in(&place, fn, cookie, err);
+	}
+	return r;
+}

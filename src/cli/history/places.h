@@ -1,0 +1,22 @@
+/*
+ * Runs of any machine, by the states that they keep next to their outputs in a store:
+ *
+ *	r = places_each(cli, add_run, &listing, err);	// the operands of the verb are places
+ *
+ * A place is an output, or a prefix whose directories are outputs.
+ */
+#ifndef CLI_HISTORY_PLACES_H
+#define CLI_HISTORY_PLACES_H
+
+struct cli;
+struct penstock_error;
+struct records_run;
+
+/* Gets a run with its id, name and last attempt as the state has them; `output` is its place, and
+ * `workflow` too. `host` is the machine of that attempt. */
+typedef int (*places_fn)(void *cookie, const struct records_run *run, const char *host);
+
+/* The newest first. States that cannot be read are reported and left out. */
+int places_each(const struct cli *cli, places_fn fn, void *cookie, struct penstock_error *err);
+
+#endif
