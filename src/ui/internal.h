@@ -11,6 +11,7 @@
 #define UI_SECRET_SIZE 65 /* 64 hexadecimal digits and NUL */
 
 struct log_cache;
+struct outputs;
 struct upload_part;
 
 struct ui {
@@ -21,6 +22,7 @@ struct ui {
 	char session[UI_SECRET_SIZE]; /* in the cookie */
 	char cookie[24]; /* its name: hosts share cookies among their ports */
 	char *url;
+	struct outputs *outputs; /* NULL if there are none */
 	struct log_cache *logs;
 	struct MHD_Daemon *daemon;
 	atomic_int stopping;

@@ -94,9 +94,9 @@ static int fetch(const struct ui *ui, const char *id, int64_t attempt, struct pe
 	_cleanup_(strlist_release) struct strlist words = {0};
 	int r;
 
-	if (strlist_add(&words, "logs") < 0 || strlist_add(&words, "--lines=0") < 0 ||
+	if (verb_add(&words, "logs", "--lines=0", NULL) < 0 ||
 		strlist_addf(&words, "--attempt=%" PRId64, attempt) < 0 ||
-		strlist_add(&words, "--") < 0 || strlist_add(&words, id) < 0)
+		verb_add(&words, "--", id, NULL) < 0)
 		return error_memory(err);
 	r = verb_run(&words, FETCH_MS, &ui->stopping, &result, err);
 	if (r == 0 && result.code)

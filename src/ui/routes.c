@@ -3,7 +3,8 @@
  *
  *	"--json"		a word
  *	"$run"			a parameter that the request must have
- *	"$url"			one that must be s3://… or gs://…
+ *	"$url", "$place"	one that must be s3://… or gs://…
+ *	"/path"			a parameter that is a path below "place"
  *	"?grace:--grace"	an option, if the request has the parameter
  *	"?store"		the options of the store that it names
  */
@@ -19,6 +20,7 @@
 #include "records/layout.h"
 #include "ui/log.h"
 #include "ui/answer.h"
+#include "ui/outputs.h"
 #include "ui/upload.h"
 #include "ui/verb.h"
 
@@ -39,6 +41,9 @@ struct route {
 	enum MHD_Result (*own)(struct exchange *x); /* NULL: the verb below */
 	enum output output;
 	const char *words[WORDS];
+	/* For a run of another machine, whose output is the parameter "place". */
+	enum MHD_Result (*own_there)(struct exchange *x);
+	const char *words_there[WORDS];
 };
 
 /* ---- words ---- */
@@ -53,9 +58,17 @@ static const char *add_word(
 
 	if (*word == '$') {
 		value = param(x, word + 1);
-		if (!value || (strcmp(word, "$url") == 0 && !verb_is_object(value)))
+		if (!value || ((strcmp(word, "$url") == 0 || strcmp(word, "$place") == 0) &&
+				      !verb_is_object(value)))
 			return word + 1;
 		*no_memory |= strlist_add(words, value) < 0;
+		return NULL;
+	}
+	if (*word == '/') {
+		value = param(x, word + 1);
+		if (!value || !verb_is_object(param(x, "place")))
+			return word + 1;
+		*no_memory |= strlist_addf(words, "%s%s", param(x, "place"), value) < 0;
 		return NULL;
 	}
 	if (*word != '?') {
@@ -183,29 +196,53 @@ static enum MHD_Result reply_printed(struct exchange *x, struct buf *out)
 	return answer_json(x, json_pack("{s:s}", "out", text));
 }
 
-static enum MHD_Result run_route(struct exchange *x, const struct route *route)
+/* Completes the words. Returns false with the reply of a failure. */
+static bool make_words(
+	struct exchange *x, const char *const *given, struct strlist *words, enum MHD_Result *sent)
+{
+	bool no_memory = false;
+
+	*sent = MHD_NO;
+	for (size_t i = 0; i < WORDS && given[i]; i++) {
+		const char *name = add_word(x, given[i], words, &no_memory);
+
+		if (!name)
+			continue;
+		*sent = answer_error(x, MHD_HTTP_BAD_REQUEST, "'%s' is missing or invalid", name);
+		return false;
+	}
+	return !no_memory;
+}
+
+/* Runs a verb that succeeds. Returns false with the reply of a failure. */
+static bool run_words(struct exchange *x, const char *const *given, int timeout_ms,
+	struct verb_result *result, enum MHD_Result *sent)
+{
+	_cleanup_(strlist_release) struct strlist words = {0};
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	if (!make_words(x, given, &words, sent))
+		return false;
+	if (verb_run(&words, timeout_ms, &x->ui->stopping, result, &err) < 0)
+		*sent = answer_failure(x, &err);
+	else if (result->code)
+		*sent = answer_verb_failed(x, result->code, buf_str(&result->message));
+	else
+		return true;
+	return false;
+}
+
+static enum MHD_Result run_route(
+	struct exchange *x, const struct route *route, const char *const *given)
 {
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
 	_cleanup_(strlist_release) struct strlist words = {0};
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	bool no_memory = false;
+	enum MHD_Result sent;
 
-	for (size_t i = 0; i < WORDS && route->words[i]; i++) {
-		const char *name = add_word(x, route->words[i], &words, &no_memory);
-
-		if (name)
-			return answer_error(
-				x, MHD_HTTP_BAD_REQUEST, "'%s' is missing or invalid", name);
-	}
-	if (no_memory)
-		return MHD_NO;
 	if (route->output == BYTES)
-		return reply_contents(x, &words);
-	if (verb_run(&words, route->output == LIST ? READ_MS : 0, &x->ui->stopping, &result, &err) <
-		0)
-		return answer_failure(x, &err);
-	if (result.code)
-		return answer_verb_failed(x, result.code, buf_str(&result.message));
+		return make_words(x, given, &words, &sent) ? reply_contents(x, &words) : sent;
+	if (!run_words(x, given, route->output == LIST ? READ_MS : 0, &result, &sent))
+		return sent;
 	return route->output == LIST ? answer_tagged(x, "application/json", &result.out)
 				     : reply_printed(x, &result.out);
 }
@@ -227,12 +264,19 @@ static enum MHD_Result workflow(struct exchange *x)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_UI_PIECE);
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	const char *id = param(x, "run");
+	const char *id = param(x, "run"), *place = param(x, "place");
+	_cleanup_(strlist_release) struct strlist words = {0};
 	_cleanup_free_ char *path = NULL;
 	int r;
 
 	if (!id || strspn(id, "0123456789abcdef") != strlen(id))
 		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'run' is a whole id");
+	if (verb_is_object(place)) {
+		if (verb_add(&words, "cat", "--", NULL) < 0 ||
+			strlist_addf(&words, "%s" RUN_STATE_ROOT "%s/workflow", place, id) < 0)
+			return MHD_NO;
+		return reply_contents(x, &words);
+	}
 	path = run_path(x->ui->home, id, RUN_FILE_WORKFLOW);
 	r = path ? fs_read(path, &text, &err) : error_memory(&err);
 	return r < 0 ? answer_failure(x, &err)
@@ -249,6 +293,53 @@ static void add_name(json_t *names, const char *name)
 			return;
 	}
 	json_array_append_new(names, json_pack("{s:s}", "name", name));
+}
+
+/* Part of a prefix: {"dirs", "objects", "next"}. */
+static enum MHD_Result list(struct exchange *x)
+{
+	static const char *const words[] = {"ls", "--json", "?store", "?after:--after",
+		"?limit:--limit", "--", "$url", NULL, NULL};
+	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
+	json_t *dirs, *objects, *row, *last = NULL;
+	json_auto_t *rows = NULL;
+	enum MHD_Result sent;
+	int64_t limit;
+	size_t i;
+
+	if (!param_number(x, "limit", 1, LIMIT_UI_ROWS, LIMIT_UI_ROWS, &limit))
+		return answer_error(x, MHD_HTTP_BAD_REQUEST, "invalid limit");
+	if (!run_words(x, words, READ_MS, &result, &sent))
+		return sent;
+	rows = json_loadb(buf_str(&result.out), result.out.len, 0, NULL);
+	dirs = json_array();
+	objects = json_array();
+	json_array_foreach (rows, i, row) {
+		json_t *prefix = json_object_get(row, "prefix");
+
+		last = prefix ? prefix : json_object_get(row, "key");
+		if (prefix)
+			json_array_append(dirs, prefix);
+		else
+			json_array_append(objects, row);
+	}
+	return answer_json(x, json_pack("{s:o, s:o, s:O}", "dirs", dirs, "objects", objects, "next",
+				      (int64_t)json_array_size(rows) < limit ? json_null() : last));
+}
+
+/* An object, or with `recursive` all below a prefix. */
+static enum MHD_Result remove_objects(struct exchange *x)
+{
+	static const char *const one[] = {
+		"rm", "--quiet", "?store", "--raw", "--", "$url", NULL, NULL, NULL};
+	static const char *const all[] = {
+		"rm", "--quiet", "?store", "--recursive", "--", "$url", NULL, NULL, NULL};
+	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
+	enum MHD_Result sent;
+
+	return run_words(x, param(x, "recursive") ? all : one, 0, &result, &sent)
+		       ? reply_printed(x, &result.out)
+		       : sent;
 }
 
 /* The store of the environment, that of this home, and those of the profiles. */
@@ -273,44 +364,58 @@ static enum MHD_Result stores(struct exchange *x)
 }
 
 static const struct route routes[] = {
-	{"GET", "/api/about", about, LIST, {0}},
-	{"GET", "/api/stores", stores, LIST, {0}},
-	{"GET", "/api/log", log_bytes, LIST, {0}},
-	{"GET", "/api/log-lines", log_lines, LIST, {0}},
-	{"GET", "/api/log-search", log_search, LIST, {0}},
-	{"GET", "/api/workflow", workflow, LIST, {0}},
-	{"POST", "/api/upload", upload_begin, LIST, {0}},
-	{"PUT", "/api/upload", upload_part_end, LIST, {0}},
-	{"POST", "/api/upload/finish", upload_finish, LIST, {0}},
-	{"DELETE", "/api/upload", upload_forget, LIST, {0}},
+	{"GET", "/api/about", .own = about},
+	{"GET", "/api/runs", .own = outputs_runs},
+	{"GET", "/api/run", .words = {"show", "--json", "--", "$run"}, .own_there = outputs_run},
+	{"GET", "/api/metrics", .words = {"metrics", "--json", "--", "$run"},
+		.words_there = {"metrics", "--json", "--", "$place"}},
+	{"GET", "/api/checkpoints", .words = {"checkpoints", "--json", "--", "list", "$run"},
+		.words_there = {"checkpoints", "--json", "--", "list", "$place"}},
+	{"GET", "/api/files", .words = {"artifacts", "--json", "--", "list", "$run"},
+		.own_there = outputs_files},
+	{"GET", "/api/file", .output = BYTES,
+		.words = {"artifacts", "?offset:--offset", "?length:--length", "--", "cat", "$run",
+			"$path"},
+		.words_there = {"cat", "?offset:--offset", "?length:--length", "--", "/path"}},
+	{"GET", "/api/log", .own = log_bytes},
+	{"GET", "/api/log-lines", .own = log_lines},
+	{"GET", "/api/log-search", .own = log_search},
+	{"GET", "/api/workflow", .own = workflow},
+	{"GET", "/api/runners", .words = {"runners", "--json", "--on=local"}},
+	{"GET", "/api/cluster", .words = {"runners", "--json", "--on=slurm"}},
+	{"GET", "/api/claims", .words = {"ps", "--claims", "--json"}},
 
-	{"GET", "/api/runs", NULL, LIST, {"ps", "--all", "--json"}},
-	{"GET", "/api/run", NULL, LIST, {"show", "--json", "--", "$run"}},
-	{"GET", "/api/metrics", NULL, LIST, {"metrics", "--json", "--", "$run"}},
-	{"GET", "/api/checkpoints", NULL, LIST, {"checkpoints", "--json", "--", "list", "$run"}},
-	{"GET", "/api/files", NULL, LIST, {"artifacts", "--json", "--", "list", "$run"}},
-	{"GET", "/api/file", NULL, BYTES,
-		{"artifacts", "?offset:--offset", "?length:--length", "--", "cat", "$run",
-			"$path"}},
-	{"GET", "/api/runners", NULL, LIST, {"runners", "--json", "--on=local"}},
-	{"GET", "/api/cluster", NULL, LIST, {"runners", "--json", "--on=slurm"}},
-	{"GET", "/api/claims", NULL, LIST, {"ps", "--claims", "--json"}},
+	{"GET", "/api/stores", .own = stores},
+	{"GET", "/api/buckets", .words = {"ls", "--json", "?store"}},
+	{"GET", "/api/list", .own = list},
+	{"GET", "/api/stat", .words = {"stat", "--json", "?store", "--", "$url"}},
+	{"GET", "/api/object", .output = BYTES,
+		.words = {"cat", "?store", "?offset:--offset", "?length:--length", "--", "$url"}},
+	{"POST", "/api/link", .output = DONE,
+		.words = {"presign", "?store", "?expires:--expires", "--", "$url"}},
+	{"POST", "/api/remove", .output = DONE, .own = remove_objects},
+	{"POST", "/api/upload", .own = upload_begin},
+	{"PUT", "/api/upload", .own = upload_part_end},
+	{"POST", "/api/upload/finish", .own = upload_finish},
+	{"DELETE", "/api/upload", .own = upload_forget},
 
-	{"GET", "/api/buckets", NULL, LIST, {"ls", "--json", "?store"}},
-	{"GET", "/api/list", NULL, LIST,
-		{"ls", "--json", "?store", "?after:--after", "?limit:--limit", "--", "$url"}},
-	{"GET", "/api/stat", NULL, LIST, {"stat", "--json", "?store", "--", "$url"}},
-	{"GET", "/api/object", NULL, BYTES,
-		{"cat", "?store", "?offset:--offset", "?length:--length", "--", "$url"}},
-	{"POST", "/api/link", NULL, DONE,
-		{"presign", "?store", "?expires:--expires", "--", "$url"}},
-	{"POST", "/api/remove", NULL, DONE, {"rm", "--quiet", "?store", "--raw", "--", "$url"}},
-
-	{"POST", "/api/stop", NULL, DONE, {"stop", "--quiet", "?grace:--grace", "--", "$run"}},
-	{"POST", "/api/preempt", NULL, DONE,
-		{"preempt", "--quiet", "?grace:--grace", "--", "$run"}},
-	{"POST", "/api/resume", NULL, DONE, {"resume", "--quiet", "--detach", "--", "$run"}},
+	{"POST", "/api/stop", .output = DONE,
+		.words = {"stop", "--quiet", "?grace:--grace", "--", "$run"}},
+	{"POST", "/api/preempt", .output = DONE,
+		.words = {"preempt", "--quiet", "?grace:--grace", "--", "$run"}},
+	{"POST", "/api/resume", .output = DONE,
+		.words = {"resume", "--quiet", "--detach", "--", "$run"}},
 };
+
+/* Answers for a run of this home, or of another machine. */
+static enum MHD_Result follow(struct exchange *x, const struct route *route)
+{
+	if (param(x, "place") && route->own_there)
+		return route->own_there(x);
+	if (param(x, "place") && *route->words_there)
+		return run_route(x, route, route->words_there);
+	return route->own ? route->own(x) : run_route(x, route, route->words);
+}
 
 enum MHD_Result ui_route(struct exchange *x)
 {
@@ -324,7 +429,7 @@ enum MHD_Result ui_route(struct exchange *x)
 			continue;
 		found = true;
 		if (strcmp(method, route->method) == 0)
-			return route->own ? route->own(x) : run_route(x, route);
+			return follow(x, route);
 	}
 	return found ? answer_error(x, MHD_HTTP_METHOD_NOT_ALLOWED, "unknown method")
 		     : answer_error(x, MHD_HTTP_NOT_FOUND, "unknown request");

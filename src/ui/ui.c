@@ -11,6 +11,7 @@
 #include "ui/guard.h"
 #include "ui/internal.h"
 #include "ui/log.h"
+#include "ui/outputs.h"
 #include "ui/page.h"
 #include "ui/answer.h"
 #include "ui/upload.h"
@@ -119,6 +120,8 @@ int ui_start(struct ui **out, const struct ui_options *options, struct penstock_
 	for (size_t i = 0; r == 0 && options->hosts && i < options->hosts->n; i++)
 		r = strlist_add(&ui->hosts, options->hosts->items[i]) < 0 ? error_memory(err) : 0;
 	if (r == 0)
+		r = outputs_init(ui, options->outputs, err);
+	if (r == 0)
 		r = log_cache_init(ui, err);
 	if (r == 0)
 		r = start(ui, options, err);
@@ -142,6 +145,7 @@ void ui_stop(struct ui *ui)
 	atomic_store(&ui->stopping, 1);
 	if (ui->daemon)
 		MHD_stop_daemon(ui->daemon);
+	outputs_free(ui->outputs);
 	log_cache_free(ui->logs);
 	strlist_release(&ui->hosts);
 	str_wipe(ui->url);

@@ -31,6 +31,7 @@ struct ui_options {
 	uint16_t port; /* 0 for a free one */
 	bool read_only; /* refuse what changes runs or objects */
 	const struct strlist *hosts; /* more names of this host in URLs */
+	const struct strlist *outputs; /* places whose runs of other machines are shown, too */
 };
 
 int ui_start(struct ui **out, const struct ui_options *options, struct penstock_error *err);

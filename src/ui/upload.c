@@ -229,9 +229,9 @@ static int store_file(struct exchange *x, const struct upload *upload, struct ve
 {
 	_cleanup_(strlist_release) struct strlist words = {0};
 
-	if (strlist_add(&words, "cp") < 0 || strlist_add(&words, "--quiet") < 0 ||
-		verb_add_store(&words, upload->store) < 0 || strlist_add(&words, "--") < 0 ||
-		strlist_add(&words, upload->path) < 0 || strlist_add(&words, upload->url) < 0)
+	if (verb_add(&words, "cp", "--quiet", NULL) < 0 ||
+		verb_add_store(&words, upload->store) < 0 ||
+		verb_add(&words, "--", upload->path, upload->url, NULL) < 0)
 		return error_memory(err);
 	return verb_run(&words, 0, &x->ui->stopping, result, err);
 }

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,7 +32,7 @@ void verb_result_release(struct verb_result *result)
 
 bool verb_is_object(const char *url)
 {
-	return str_starts(url, "s3://") || str_starts(url, "gs://");
+	return url && (str_starts(url, "s3://") || str_starts(url, "gs://"));
 }
 
 int verb_add_store(struct strlist *words, const char *store)
@@ -41,6 +42,19 @@ int verb_add_store(struct strlist *words, const char *store)
 	if (strcmp(store, "embedded") == 0)
 		return strlist_add(words, "--endpoint-url=embedded");
 	return strlist_addf(words, "--profile=%s", store);
+}
+
+int verb_add(struct strlist *words, ...)
+{
+	const char *word;
+	va_list ap;
+	int r = 0;
+
+	va_start(ap, words);
+	while (r == 0 && (word = va_arg(ap, const char *)))
+		r = strlist_add(words, word);
+	va_end(ap);
+	return r;
 }
 
 /* Returns the command, whose strings are borrowed; NULL if out of memory. */

@@ -38,6 +38,8 @@ bool verb_is_object(const char *url);
  * environment. Returns -1 if out of memory. */
 int verb_add_store(struct strlist *words, const char *store);
 
+/* Adds the words up to NULL. Returns -1 if out of memory. */
+int verb_add(struct strlist *words, ...) __attribute__((sentinel));
 /* Runs "penstock WORDS" to its end. `timeout_ms` 0: no limit. */
 int verb_run(const struct strlist *words, int timeout_ms, const atomic_int *cancel,
 	struct verb_result *result, struct penstock_error *err);

@@ -36,7 +36,8 @@ static int run_ui(const struct cli *cli)
 	struct ui_options options = {.address = ADDRESS,
 		.port = PORT,
 		.read_only = cli_has(cli, "read-only"),
-		.hosts = cli_values(cli, "host")};
+		.hosts = cli_values(cli, "host"),
+		.outputs = cli_values(cli, "output")};
 	const atomic_int *interrupted = cli_watch_signals();
 	struct ui *ui = NULL;
 	int r;
@@ -77,11 +78,16 @@ const struct command command_ui = {
 	.options = OPTIONS({0, "listen", "ADDRESS:PORT",
 				   "Address to listen on; port 0 takes a free port. Default: "
 				   "127.0.0.1:8780, or a free port if that is in use"},
+		{0, "output", "s3://PLACE",
+			"Show also the runs of other machines with an output there, or in a "
+			"directory there; may be repeated"},
 		{0, "host", "NAME",
 			"A name of this machine in the address, other than localhost and its own: "
 			"requests for other names are refused; may be repeated"},
 		{0, "read-only", NULL, "Refuse to change runs and objects"}),
 	.examples = EXAMPLES({"penstock ui", "Look at the runs of this machine"},
+		{"penstock ui --output s3://bucket/experiments/",
+			"And at those of all machines with an output there"},
 		{"penstock ui --read-only --listen 0.0.0.0:8780 --host gpu7.example.com",
 			"Let colleagues look at them"}),
 	.exits = EXITS({"69", "Another process uses the port"}),

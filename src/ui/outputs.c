@@ -1,0 +1,254 @@
+#include "ui/outputs.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "records/layout.h"
+#include "ui/answer.h"
+#include "ui/verb.h"
+
+#define FRESH_MS 5000 /* of a list of runs in a store */
+#define READ_MS	 120000
+
+struct outputs {
+	struct strlist places;
+	pthread_mutex_t lock; /* of what follows; one request lists them at a time */
+	json_t *runs; /* a list; NULL before the first */
+	int64_t listed_ms;
+};
+
+int outputs_init(struct ui *ui, const struct strlist *places, struct penstock_error *err)
+{
+	if (!places || !places->n)
+		return 0;
+	ui->outputs = calloc(1, sizeof(*ui->outputs));
+	if (!ui->outputs)
+		return error_memory(err);
+	pthread_mutex_init(&ui->outputs->lock, NULL);
+	return strlist_add_all(&ui->outputs->places, (const char *const *)places->items) < 0
+		       ? error_memory(err)
+		       : 0;
+}
+
+void outputs_free(struct outputs *outputs)
+{
+	if (!outputs)
+		return;
+	strlist_release(&outputs->places);
+	json_decref(outputs->runs);
+	pthread_mutex_destroy(&outputs->lock);
+	free(outputs);
+}
+
+/* Runs a verb that prints a list. Returns NULL with the reply of the failure; `*tagged` gets the
+ * text, if it is wanted. */
+static json_t *list_of(struct exchange *x, const struct strlist *words, enum MHD_Result *sent)
+{
+	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	json_t *list = NULL;
+
+	*sent = MHD_NO;
+	if (verb_run(words, READ_MS, &x->ui->stopping, &result, &err) < 0) {
+		*sent = answer_failure(x, &err);
+		return NULL;
+	}
+	if (result.code)
+		*sent = answer_verb_failed(x, result.code, buf_str(&result.message));
+	else
+		list = json_loadb(buf_str(&result.out), result.out.len, 0, NULL);
+	return list;
+}
+
+/* ---- runs ---- */
+
+/* Returns the runs of one place, each with its "place". NULL with a reply. */
+static json_t *runs_of_place(struct exchange *x, const char *place, enum MHD_Result *sent)
+{
+	_cleanup_(strlist_release) struct strlist words = {0};
+	json_t *list, *run;
+	size_t i;
+
+	*sent = MHD_NO;
+	if (verb_add(&words, "ps", "--all", "--json", "--", place, NULL) < 0)
+		return NULL;
+	list = list_of(x, &words, sent);
+	/* The place of a run is its output, wherever above it was listed. */
+	json_array_foreach (list, i, run)
+		json_object_set(run, "place", json_object_get(run, "output"));
+	return list;
+}
+
+/* Returns the runs of all places, at most FRESH_MS old. Borrowed under the lock. NULL with a
+ * reply. */
+static json_t *runs_of_places(struct exchange *x, struct outputs *outputs, enum MHD_Result *sent)
+{
+	json_t *runs;
+
+	if (outputs->runs && clock_monotonic_ms() - outputs->listed_ms < FRESH_MS)
+		return outputs->runs;
+	runs = json_array();
+	for (size_t i = 0; i < outputs->places.n; i++) {
+		json_t *some = runs_of_place(x, outputs->places.items[i], sent);
+
+		if (!some) {
+			json_decref(runs);
+			return NULL;
+		}
+		json_array_extend(runs, some);
+		json_decref(some);
+	}
+	json_decref(outputs->runs);
+	outputs->runs = runs;
+	outputs->listed_ms = clock_monotonic_ms();
+	return runs;
+}
+
+static const char *text_of(const json_t *run, const char *name)
+{
+	const char *text = json_string_value(json_object_get(run, name));
+
+	return text ? text : "";
+}
+
+/* The newest first, as `penstock ps` has them. */
+static int newest_first(const void *a, const void *b)
+{
+	const json_t *const *x = a, *const *y = b;
+
+	return strcmp(text_of(*y, "created"), text_of(*x, "created"));
+}
+
+static json_t *sorted(const json_t *runs)
+{
+	size_t n = json_array_size(runs);
+	_cleanup_free_ json_t **order = calloc(n + 1, sizeof(json_t *));
+	json_t *out = order ? json_array() : NULL;
+
+	for (size_t i = 0; out && i < n; i++)
+		order[i] = json_array_get(runs, i);
+	if (out)
+		qsort(order, n, sizeof(json_t *), newest_first);
+	for (size_t i = 0; out && i < n; i++)
+		json_array_append(out, order[i]);
+	return out;
+}
+
+/* Adds the runs of other homes to those of this one. */
+static int add_runs(json_t *runs, const json_t *others)
+{
+	json_auto_t *known = json_object();
+	json_t *run;
+	size_t i;
+
+	json_array_foreach (runs, i, run)
+		json_object_set(known, text_of(run, "id"), run);
+	json_array_foreach (others, i, run) {
+		if (json_object_get(known, text_of(run, "id")))
+			continue;
+		json_object_set(known, text_of(run, "id"), run);
+		if (json_array_append(runs, run) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+enum MHD_Result outputs_runs(struct exchange *x)
+{
+	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
+	_cleanup_(strlist_release) struct strlist words = {0};
+	_cleanup_(buf_release) struct buf body = BUF_INIT(LIMIT_UI_REPLY);
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct outputs *outputs = x->ui->outputs;
+	json_auto_t *runs = NULL, *all = NULL;
+	_cleanup_free_ char *text = NULL;
+	enum MHD_Result sent = MHD_NO;
+
+	if (verb_add(&words, "ps", "--all", "--json", NULL) < 0)
+		return MHD_NO;
+	if (verb_run(&words, READ_MS, &x->ui->stopping, &result, &err) < 0)
+		return answer_failure(x, &err);
+	if (result.code)
+		return answer_verb_failed(x, result.code, buf_str(&result.message));
+	if (!outputs)
+		return answer_tagged(x, "application/json", &result.out);
+	runs = json_loadb(buf_str(&result.out), result.out.len, 0, NULL);
+	{
+		LOCK_SCOPE(&outputs->lock);
+		const json_t *others = runs_of_places(x, outputs, &sent);
+
+		if (!others || add_runs(runs, others) < 0)
+			return sent;
+	}
+	all = sorted(runs);
+	text = all ? json_dumps(all, JSON_COMPACT) : NULL;
+	if (!text || buf_add_str(&body, text) < 0)
+		return MHD_NO;
+	return answer_tagged(x, "application/json", &body);
+}
+
+/* ---- one run ---- */
+
+enum MHD_Result outputs_run(struct exchange *x)
+{
+	const char *place = param(x, "place"), *id = param(x, "run");
+	enum MHD_Result sent = MHD_NO;
+	json_auto_t *runs = NULL;
+	json_t *run;
+	size_t i;
+
+	if (!id || !verb_is_object(place))
+		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'place' is s3://BUCKET/PATH/");
+	runs = runs_of_place(x, place, &sent);
+	if (!runs)
+		return sent;
+	json_array_foreach (runs, i, run) {
+		json_t *attempt;
+
+		if (strcmp(text_of(run, "id"), id) != 0)
+			continue;
+		/* The state has the last attempt only. */
+		attempt = json_copy(run);
+		json_object_set_new(run, "attempts", json_pack("[o]", attempt));
+		json_object_set_new(run, "steps", json_array());
+		return answer_json(x, json_incref(run));
+	}
+	return answer_error(
+		x, MHD_HTTP_NOT_FOUND, "there is no state of run '%s' in '%s'", id, place);
+}
+
+enum MHD_Result outputs_files(struct exchange *x)
+{
+	_cleanup_(strlist_release) struct strlist words = {0};
+	const char *place = param(x, "place");
+	const char *key = verb_is_object(place) ? strchr(place + strlen("s3://"), '/') : NULL;
+	json_auto_t *objects = NULL;
+	enum MHD_Result sent = MHD_NO;
+	json_t *files, *object;
+	size_t i, cut;
+
+	if (!key)
+		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'place' is s3://BUCKET/PATH/");
+	if (verb_add(&words, "ls", "--recursive", "--json", "--", place, NULL) < 0)
+		return MHD_NO;
+	objects = list_of(x, &words, &sent);
+	if (!objects)
+		return sent;
+	cut = strlen(key + 1);
+	files = json_array();
+	json_array_foreach (objects, i, object) {
+		const char *path = text_of(object, "key");
+
+		path = strlen(path) > cut ? path + cut : "";
+		if (*path && !str_starts(path, ".penstock/"))
+			json_array_append_new(files, json_pack("{s:s, s:O}", "path", path, "size",
+							     json_object_get(object, "size")));
+	}
+	return answer_json(x, files);
+}

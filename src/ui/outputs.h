@@ -1,0 +1,26 @@
+/*
+ * Runs of other machines: those whose states are next to outputs in a store (`penstock ps PLACE`).
+ *
+ *	GET /api/runs				the runs of this home, and those of the places
+ *	GET /api/run?run=ID&place=s3://…	one of them, as `penstock show` would have it
+ *	GET /api/files?run=ID&place=s3://…	the files of its output
+ *
+ * A run of this home that another machine has continued comes once, with its last attempt.
+ */
+#ifndef UI_OUTPUTS_H
+#define UI_OUTPUTS_H
+
+#include "ui/internal.h"
+
+struct penstock_error;
+
+/* Adds the places. */
+int outputs_init(struct ui *ui, const struct strlist *places, struct penstock_error *err);
+/* NULL is allowed. */
+void outputs_free(struct outputs *outputs);
+
+enum MHD_Result outputs_runs(struct exchange *x);
+enum MHD_Result outputs_run(struct exchange *x);
+enum MHD_Result outputs_files(struct exchange *x);
+
+#endif
