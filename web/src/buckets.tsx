@@ -233,7 +233,7 @@ function UploadButton({ place, store }: { place: Place; store: string | null }) 
 function objectColumns(place: Place, store: string | null, open: (row: Row) => void, remove: ((row: Row) => void) | null): Column<Row>[] {
   const columns: Column<Row>[] = [
     {
-      key: "name",
+      key: "path",
       label: "Key",
       cell: (row) =>
         row.object ? (

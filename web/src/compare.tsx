@@ -29,12 +29,11 @@ interface Row {
 
 /* ---- rows ---- */
 
-function parametersOf({ id, run, workflow }: Compared): Map<string, string> {
+function parametersOf({ run, workflow }: Compared): Map<string, string> {
   const all = new Map<string, string>();
   const notes = run?.attempts?.at(-1)?.provenance;
 
   if (!run) return all;
-  all.set("id", run.id ?? id);
   all.set("state", text(run.state));
   all.set("attempts", text(run.attempt));
   all.set("started", moment(run.started));
@@ -63,7 +62,9 @@ function parametersOf({ id, run, workflow }: Compared): Map<string, string> {
 function metricsOf({ metrics }: Compared): Map<string, string> {
   const list = Array.isArray(metrics) ? metrics : [];
 
-  return new Map(list.filter((one) => one?.name).map((one) => [`last ${one.name}`, value(summaryOf(one).last)]));
+  const named = list.filter((one) => one?.name && !one.name.startsWith("usage/"));
+
+  return new Map(named.map((one) => [`last ${one.name}`, value(summaryOf(one).last)]));
 }
 
 function rowsOf(runs: Compared[], read: (run: Compared) => Map<string, string>): Row[] {
@@ -137,7 +138,8 @@ function Parameters({ runs }: { runs: Compared[] }) {
               <th scope="col">Parameter</th>
               {runs.map(({ id, run }) => (
                 <th scope="col" key={id}>
-                  <a href={link("run", id)}>{run?.name ?? id}</a> {run && <State state={run.state} />}
+                  <a href={link("run", id)}>{run?.name ?? "run"}</a> <code>{id.slice(0, 6)}</code>{" "}
+                  {run && <State state={run.state} />}
                 </th>
               ))}
             </tr>

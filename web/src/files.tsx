@@ -14,7 +14,7 @@ import type { OutputFile, RunDetails } from "./types";
 export function Files({ run, params, live }: { run: RunDetails; params: RunParams; live: boolean }) {
   const list = usePoll<OutputFile[]>("list the output", address("/api/files", params), live ? 5000 : 0);
   const [filter, setFilter] = useState("");
-  const [sort, setSort] = useState<Sort>({ key: "name", down: false });
+  const [sort, setSort] = useState<Sort>({ key: "path", down: false });
   const [shown, setShown] = useState<OutputFile | null>(null);
   const all = (Array.isArray(list.data) ? list.data : []).filter((file) => file?.path);
   const open = useMemo(
@@ -29,7 +29,7 @@ export function Files({ run, params, live }: { run: RunDetails; params: RunParam
   const columns = useMemo<Column<OutputFile>[]>(
     () => [
       {
-        key: "name",
+        key: "path",
         label: "File",
         order: (file) => file.path,
         cell: (file) => (

@@ -31,6 +31,16 @@ export function duration(ms: unknown): string {
   return h % 24 ? `${Math.floor(h / 24)} d ${h % 24} h` : `${h / 24} d`;
 }
 
+/* One unit, as in the list of runs: "3 s", "4 min", "2 h", "5 d" */
+export function span(ms: unknown): string {
+  if (!isNumber(ms) || ms < 0) return "–";
+  const s = Math.floor(ms / 1000);
+
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  return s < 48 * 3600 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
+}
+
 /* Milliseconds of a time in ISO 8601; null if it is missing or invalid. */
 export function ms(time: unknown): number | null {
   const value = typeof time === "string" ? Date.parse(time) : NaN;

@@ -44,13 +44,21 @@ class Row {
   sequence(words: string, end: string): void {
     const n = parseInt(words, 10);
 
-    if (end === "m") this.style = /(^|;)0*$/.test(words) ? "" : `${this.style}\x1b[${words}m`.slice(-200);
+    if (end === "m") this.style = this.styled(words);
     else if (end === "K" && words === "1") this.cells.fill({ char: " ", style: "" }, 0, this.at + 1);
     else if (end === "K" && words === "2") this.cells = [];
     else if (end === "K") this.cells.length = Math.min(this.cells.length, this.at);
     else if (end === "G") this.at = Math.min(LONGEST_LINE, Math.max(0, (n || 1) - 1));
     else if (end === "C") this.at = Math.min(LONGEST_LINE, this.at + (n || 1));
     else if (end === "D") this.at = Math.max(0, this.at - (n || 1));
+  }
+
+  /* The sequences in force after one more; only the last if there are very many. */
+  private styled(words: string): string {
+    const added = `\x1b[${words}m`;
+
+    if (/^0*$/.test(words)) return "";
+    return this.style.length > 200 ? added : this.style + added;
   }
 
   text(): string {

@@ -70,7 +70,7 @@ function TensorList({ tensors }: { tensors: Tensors }) {
 }
 
 const MEMBER_COLUMNS: Column<Member & { n: number }>[] = [
-  { key: "name", label: "Member", cell: (one) => one.name },
+  { key: "path", label: "Member", cell: (one) => one.name },
   { key: "size", label: "Size", cell: (one) => size(one.size) },
   { key: "packed", label: "Packed", cell: (one) => size(one.packed) },
 ];

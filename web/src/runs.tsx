@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { serverNow } from "./api";
 import { announce } from "./announce";
-import { duration, moment, ms, many, size, text } from "./format";
+import { duration, moment, ms, many, size, span, text } from "./format";
 import { Empty, Failure, State, Waiting, isLive, useTick } from "./parts";
 import { usePoll } from "./poll";
 import { link } from "./route";
@@ -124,9 +124,9 @@ function columnsOf(host: string, chosen: Set<string>, choose: (run: Run) => void
       key: "age",
       label: "Age",
       order: age,
-      cell: (run) => <span title={moment(run.started ?? run.created)}>{duration(age(run))}</span>,
+      cell: (run) => <span title={moment(run.started ?? run.created)}>{span(age(run))}</span>,
     },
-    { key: "took", label: "Time", order: took, cell: (run) => duration(took(run)) },
+    { key: "took", label: "Time", order: took, cell: (run) => <span title={duration(took(run))}>{span(took(run))}</span> },
     { key: "attempt", label: "Attempts", order: (run) => run.attempt, cell: (run) => text(run.attempt) },
     { key: "sync", label: "Sync", order: lag, cell: sync },
     {

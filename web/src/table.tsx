@@ -66,7 +66,7 @@ function Heading<T>({ column, sort, onSort }: { column: Column<T> } & Pick<Table
       {column.order && onSort ? (
         <button type="button" onClick={() => onSort({ key: column.key, down: here ? !sort!.down : false })}>
           {column.label}
-          <span aria-hidden="true">{here ? (sort!.down ? " ↓" : " ↑") : ""}</span>
+          <span aria-hidden="true">{here ? (sort!.down ? "\u00a0↓" : "\u00a0↑") : ""}</span>
         </button>
       ) : (
         <span class={column.hideLabel ? "hidden" : ""}>{column.label}</span>

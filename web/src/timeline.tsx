@@ -77,7 +77,7 @@ export function Timeline({ run }: { run: RunDetails }) {
         <span>{moment(end)}</span>
       </div>
       <p>
-        {duration(end - begin)} from the first start to the last end, {duration(lost)} lost between attempts.
+        Total time: {duration(end - begin)}. Time lost between attempts: {duration(lost)}.
       </p>
       <div class="table-box" tabIndex={0} role="region" aria-label="Attempts">
         <table aria-label="Attempts">
