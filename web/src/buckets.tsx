@@ -85,7 +85,7 @@ function BucketList({ store }: { store: string | null }) {
       {rows.length > 0 && (
         <Table
           fill
-          label="Buckets"
+          label="List of buckets"
           rows={rows}
           columns={columns}
           rowKey={(one) => one.bucket!}

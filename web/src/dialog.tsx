@@ -23,7 +23,9 @@ export function Dialog({ title, wide, onClose, children }: DialogProps) {
     const dialog = box.current!;
 
     dialog.showModal();
+    window.addEventListener("hashchange", onClose); // such as "back" of the browser
     return () => {
+      window.removeEventListener("hashchange", onClose);
       dialog.close();
       if (before instanceof HTMLElement && before.isConnected) before.focus();
     };

@@ -7,7 +7,7 @@ import { Empty, Failure, Waiting } from "./parts";
 import { usePoll } from "./poll";
 import { Preview } from "./preview";
 import type { RunParams } from "./run";
-import { fileSource } from "./source";
+import { baseName, fileSource } from "./source";
 import { type Column, type Sort, Table } from "./table";
 import type { OutputFile, RunDetails } from "./types";
 
@@ -45,7 +45,7 @@ export function Files({ run, params, live }: { run: RunDetails; params: RunParam
         label: "Download",
         hideLabel: true,
         cell: (file) => (
-          <a href={sourceOf(file).download} download aria-label={`Download ${file.path}`}>
+          <a href={sourceOf(file).download} download={baseName(file.path!)} aria-label={`Download ${file.path}`}>
             Download
           </a>
         ),
@@ -89,7 +89,7 @@ export function Files({ run, params, live }: { run: RunDetails; params: RunParam
         <Dialog wide title={text(shown.path)} onClose={() => setShown(null)}>
           <p class="buttons start">
             <span class="quiet">{size(shown.size)}</span>
-            <a class="button" href={sourceOf(shown).download} download>
+            <a class="button" href={sourceOf(shown).download} download={baseName(shown.path!)}>
               Download
             </a>
           </p>

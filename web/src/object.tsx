@@ -6,7 +6,7 @@ import { isNumber, moment, size, text } from "./format";
 import { Copy, Facts, Failure } from "./parts";
 import { usePoll } from "./poll";
 import { Preview } from "./preview";
-import { objectSource } from "./source";
+import { baseName, objectSource } from "./source";
 import { type Column, Table } from "./table";
 import type { ObjectInfo, StoredObject, Version } from "./types";
 
@@ -92,7 +92,7 @@ export function ObjectDialog({ object, url, store, readOnly, onRemove, onClose }
   return (
     <Dialog wide title={text(object.key)} onClose={onClose}>
       <div class="buttons start">
-        <a class="button" href={source.download} download>
+        <a class="button" href={source.download} download={baseName(object.key ?? "")}>
           Download
         </a>
         {!readOnly && (

@@ -5,7 +5,7 @@ import { messageOf } from "./api";
 import { type Member, type Tensors, readSafetensors, readZip } from "./archive";
 import { count, many, size } from "./format";
 import { Facts, Failure, Waiting } from "./parts";
-import type { Source } from "./source";
+import { type Source, baseName } from "./source";
 import { type Column, Table } from "./table";
 
 const IMAGES: Record<string, string> = {
@@ -23,7 +23,7 @@ const TEXT_BYTES = 256 * 1024;
 const DUMP_BYTES = 512;
 
 export function extension(name: string): string {
-  const last = name.slice(name.lastIndexOf("/") + 1);
+  const last = baseName(name);
 
   return last.includes(".") ? last.slice(last.lastIndexOf(".") + 1).toLowerCase() : "";
 }

@@ -222,7 +222,7 @@ export function RunsPage({ about }: { about: About | null }) {
         <>
           <Table
             fill
-            label="Runs"
+            label="List of runs"
             rows={shown}
             columns={columns}
             rowKey={identity}

@@ -30,3 +30,8 @@ export function fileSource(params: Params, path: string, size: number | null): S
 export function objectSource(url: string, store: string | null, size: number | null): Source {
   return sourceOf("/api/object", { url, store }, url, size);
 }
+
+/* Last part of a path or key. */
+export function baseName(path: string): string {
+  return path.slice(path.lastIndexOf("/") + 1);
+}
