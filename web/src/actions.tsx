@@ -1,0 +1,108 @@
+/* Actions on a run: stop, preempt, resume. Each explains itself before it is done. */
+import { useState } from "preact/hooks";
+import { send } from "./api";
+import { announce } from "./announce";
+import { Confirm } from "./dialog";
+import { isLive } from "./parts";
+import type { Run } from "./types";
+
+type Action = "stop" | "preempt" | "resume";
+
+const GRACE_S = 30;
+
+/* Actions that fit the state. */
+export function actionsOf(run: Run): Action[] {
+  const state = String(run.state ?? "");
+
+  if (isLive(state)) return state === "running" || state === "staging" ? ["stop", "preempt"] : ["stop"];
+  if (state === "lost" || state === "preempted") return ["resume", "stop"];
+  return state === "failed" || state === "stopped" ? ["resume"] : [];
+}
+
+function Explanation({ action, live, grace }: { action: Action; live: boolean; grace: string }) {
+  if (action === "resume")
+    return (
+      <p>
+        The run continues in the background: finished steps are skipped, the output is restored to its last
+        complete state, and the step that did not finish starts again. Changes of the code and of the workflow
+        file are taken.
+      </p>
+    );
+  if (action === "preempt")
+    return (
+      <p>
+        The run gets the notice of a cloud that takes its machine away in {grace} s. The steps find a file and get
+        a signal, may save, and are killed at the deadline. Complete files are published, and the run ends as
+        preempted. <code>penstock resume</code> continues it.
+      </p>
+    );
+  if (!live)
+    return (
+      <p>
+        Remaining processes of the run are ended. <code>penstock watch</code> no longer continues it;{" "}
+        <code>penstock resume</code> does.
+      </p>
+    );
+  return (
+    <p>
+      The steps get SIGTERM, have {grace} s to end, the output is completed. <code>penstock resume</code> continues
+      it.
+    </p>
+  );
+}
+
+const BUSY: Record<Action, string> = {
+  stop: "The run is being stopped. The dialog may be closed meanwhile.",
+  preempt: "The run is notified and ends. The dialog may be closed meanwhile.",
+  resume: "The run is being started.",
+};
+
+const VERB: Record<Action, string> = { stop: "Stop", preempt: "Preempt", resume: "Resume" };
+
+export function Actions({ run, onDone }: { run: Run; onDone: () => void }) {
+  const [asked, setAsked] = useState<Action | null>(null);
+  const [grace, setGrace] = useState(String(GRACE_S));
+  const live = isLive(run.state);
+  const name = run.name || run.id || "";
+
+  return (
+    <div class="buttons">
+      {actionsOf(run).map((action) => (
+        <button key={action} type="button" onClick={() => setAsked(action)}>
+          {VERB[action]}
+        </button>
+      ))}
+      {asked && (
+        <Confirm
+          title={`${VERB[asked]} ${name}`}
+          verb={VERB[asked]}
+          busy={BUSY[asked]}
+          danger={asked !== "resume"}
+          act={() =>
+            send("POST", `/api/${asked}`, { run: run.id, grace: asked === "resume" || !live ? null : `${grace}s` })
+          }
+          onDone={() => {
+            announce(`${VERB[asked]}: done`);
+            onDone();
+          }}
+          onClose={() => setAsked(null)}
+        >
+          <Explanation action={asked} live={live} grace={grace || "0"} />
+          {asked !== "resume" && live && (
+            <label class="group">
+              Seconds to end
+              <input
+                type="number"
+                min="1"
+                max="86400"
+                required
+                value={grace}
+                onInput={(event) => setGrace(event.currentTarget.value)}
+              />
+            </label>
+          )}
+        </Confirm>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,58 @@
+/* Checkpoints of a run, newest first, with their metrics. */
+import { address } from "./api";
+import { count, ms, moment, size, text, value } from "./format";
+import { Empty, Failure, Waiting } from "./parts";
+import { usePoll } from "./poll";
+import { type Column, Table } from "./table";
+import type { RunParams } from "./run";
+import type { Checkpoint } from "./types";
+
+const COMMITTED: Column<Checkpoint>[] = [
+  { key: "name", label: "Name", cell: (one) => text(one.name) },
+  { key: "step", label: "Step", cell: (one) => count(one.step) },
+  { key: "attempt", label: "Attempt", cell: (one) => text(one.attempt) },
+  { key: "time", label: "Time", cell: (one) => moment(one.time) },
+  { key: "files", label: "Files", cell: (one) => count(one.files) },
+  { key: "size", label: "Size", cell: (one) => size(one.bytes) },
+  { key: "message", label: "Metrics", cell: (one) => <span title={metricsOf(one)}>{metricsOf(one)}</span> },
+];
+
+const FILES: Column<Checkpoint>[] = [
+  { key: "name", label: "File", cell: (one) => text(one.file) },
+  { key: "size", label: "Size", cell: (one) => size(one.bytes) },
+  { key: "time", label: "Time", cell: (one) => moment(one.time) },
+];
+
+function metricsOf(one: Checkpoint): string {
+  if (one.why) return `unreadable: ${one.why}`;
+  return (
+    Object.entries(one.metrics ?? {})
+      .map(([name, n]) => `${name} ${value(n)}`)
+      .join(", ") || "–"
+  );
+}
+
+export function Checkpoints({ params, live }: { params: RunParams; live: boolean }) {
+  const list = usePoll<Checkpoint[]>("list the checkpoints", address("/api/checkpoints", params), live ? 5000 : 0);
+  const rows = (Array.isArray(list.data) ? list.data : []).filter(Boolean);
+  const committed = rows.some((one) => one.name);
+
+  return (
+    <>
+      <Failure text={list.error} />
+      {!list.data && !list.error && <Waiting what="The checkpoints are being listed." />}
+      {list.data && !rows.length && <Empty>The run has committed no checkpoint.</Empty>}
+      {rows.length > 0 && !committed && (
+        <p>The run has committed no checkpoint. It continues from these files of its output.</p>
+      )}
+      {rows.length > 0 && (
+        <Table
+          label="Checkpoints"
+          rows={rows}
+          columns={committed ? COMMITTED : FILES}
+          rowKey={(one) => `${one.name ?? one.file} ${ms(one.time)}`}
+        />
+      )}
+    </>
+  );
+}

@@ -1,0 +1,105 @@
+/* Small parts that many pages use: states, errors, facts, copying. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+
+const STATES = [
+  "queued", "staging", "running", "flushing", "succeeded", "failed", "preempted", "stopped",
+  "lost", "moved", "done", "to do", "waiting", "idle", "busy",
+];
+
+export const LIVE = ["queued", "staging", "running", "flushing"];
+
+export function isLive(state: unknown): boolean {
+  return LIVE.includes(String(state));
+}
+
+/* Name of the CSS class of a state. */
+export function stateClass(state: unknown): string {
+  const name = String(state ?? "unknown");
+
+  return `state-${STATES.includes(name) ? name.replace(" ", "-") : "unknown"}`;
+}
+
+export function State({ state, more }: { state: unknown; more?: string }) {
+  return (
+    <span class={`state ${stateClass(state)}`}>
+      <span class="dot" aria-hidden="true" />
+      {String(state ?? "unknown")}
+      {more ? ` ${more}` : null}
+    </span>
+  );
+}
+
+export function Failure({ text }: { text: string | null | undefined }) {
+  return text ? (
+    <p class="failure" role="alert">
+      {text}
+    </p>
+  ) : null;
+}
+
+export function Empty({ children }: { children: ComponentChildren }) {
+  return <p class="empty">{children}</p>;
+}
+
+/* Placeholder before the first reply; shown late, so that fast replies do not flicker. */
+export function Waiting({ what }: { what: string }) {
+  return (
+    <p class="empty late" role="status">
+      {what}
+    </p>
+  );
+}
+
+export type Fact = [string, ComponentChildren];
+
+/* List of names with values; those without a value are left out. */
+export function Facts({ facts }: { facts: Fact[] }) {
+  return (
+    <dl class="facts">
+      {facts
+        .filter(([, value]) => value !== null && value !== undefined && value !== "–" && value !== "")
+        .map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+    </dl>
+  );
+}
+
+export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
+  const [done, setDone] = useState("");
+
+  function copy() {
+    // The page may come from a host without TLS, which has no clipboard.
+    if (!navigator.clipboard) return setDone("Select the text to copy it");
+    navigator.clipboard.writeText(text).then(
+      () => setDone("Copied"),
+      () => setDone("The browser refuses to copy"),
+    );
+  }
+  return (
+    <>
+      <button type="button" onClick={copy}>
+        {label}
+      </button>
+      <span role="status" class="quiet">
+        {done}
+      </span>
+    </>
+  );
+}
+
+/* Time that passes: renders again each second while `on`. */
+export function useTick(on: boolean): void {
+  const [, setTick] = useState(0);
+
+  useEffect(() => {
+    if (!on) return;
+    const timer = setInterval(() => document.hidden || setTick((n) => n + 1), 1000);
+
+    return () => clearInterval(timer);
+  }, [on]);
+}

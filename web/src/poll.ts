@@ -1,0 +1,110 @@
+/*
+ * Data of the server that stays current: asked again while the tab is visible.
+ *
+ *   const runs = usePoll<Run[]>("list the runs", "/api/runs", 1000);
+ *
+ * A reply with the ETag of the last one is not read. After a failure the pauses grow.
+ */
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { LostError, announceRetry, messageOf, open } from "./api";
+
+export interface Poll<T> {
+  data: T | null; // of this address; null before the first reply
+  error: string | null; // one line
+  refresh: () => void;
+}
+
+const LONGEST_PAUSE = 15_000;
+const BUSY_FACTOR = 4; // pause after a slow reply, as a multiple of its time
+
+interface State<T> {
+  url: string | null;
+  data: T | null;
+  error: string | null;
+}
+
+/* `url` null asks nothing. `every` 0 asks once, and again only after a lost connection. */
+export function usePoll<T>(what: string, url: string | null, every: number): Poll<T> {
+  const [state, setState] = useState<State<T>>({ url: null, data: null, error: null });
+  const again = useRef<() => void>(() => {});
+
+  useEffect(() => {
+    if (!url) return;
+    const abort = new AbortController();
+    let timer = 0;
+    let asking = false;
+    let failures = 0;
+    let tag: string | null = null;
+    let answered = false;
+
+    function wait(ms: number): void {
+      clearTimeout(timer);
+      timer = window.setTimeout(ask, ms);
+    }
+
+    async function ask(): Promise<void> {
+      const began = performance.now();
+      let pause = every;
+
+      timer = 0;
+      if (asking || document.hidden) return;
+      asking = true;
+      try {
+        const response = await open(url!, { signal: abort.signal });
+        const now = response.headers.get("ETag");
+
+        if (now && now === tag) {
+          response.body?.cancel().catch(() => {});
+          setState((old) => (old.error ? { ...old, error: null } : old));
+        } else {
+          const data = (await response.json()) as T;
+
+          tag = now;
+          setState({ url, data, error: null });
+        }
+        failures = 0;
+        answered = true;
+      } catch (error) {
+        if (abort.signal.aborted) return;
+        pause = Math.min(LONGEST_PAUSE, 1000 * 2 ** failures++);
+        if (error instanceof LostError) announceRetry(Date.now() + pause);
+        else if (!every) pause = 0;
+        else pause = Math.max(pause, every);
+        setState((old) => ({
+          url,
+          data: old.url === url ? old.data : null,
+          error: error instanceof LostError ? null : messageOf(`cannot ${what}`, error),
+        }));
+      } finally {
+        asking = false;
+      }
+      if (pause && !abort.signal.aborted)
+        wait(Math.max(pause, Math.min(LONGEST_PAUSE, BUSY_FACTOR * (performance.now() - began))));
+    }
+
+    function now(): void {
+      clearTimeout(timer);
+      void ask();
+    }
+
+    function shown(): void {
+      if (!document.hidden && (every || failures || !answered)) now();
+    }
+
+    again.current = now;
+    document.addEventListener("visibilitychange", shown);
+    window.addEventListener("penstock-retry", now);
+    void ask();
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", shown);
+      window.removeEventListener("penstock-retry", now);
+    };
+  }, [url, every]);
+
+  const refresh = useCallback(() => again.current(), []);
+
+  if (state.url !== url) return { data: null, error: null, refresh };
+  return { data: state.data, error: state.error, refresh };
+}

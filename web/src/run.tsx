@@ -1,0 +1,195 @@
+/* Page of one run: its header with the actions, and a tab for each kind of data. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { address, serverNow } from "./api";
+import { Actions } from "./actions";
+import { announce } from "./announce";
+import { Checkpoints } from "./checkpoints";
+import { Files } from "./files";
+import { duration, moment, ms, size, text } from "./format";
+import { Log } from "./log";
+import { Copy, Facts, Failure, State, Waiting, isLive, useTick } from "./parts";
+import { RunPlots } from "./plots";
+import { usePoll } from "./poll";
+import { type Route, link } from "./route";
+import { age, message, sync, took } from "./runs";
+import { Steps } from "./steps";
+import { Timeline } from "./timeline";
+import type { About, Metric, RunDetails } from "./types";
+import { Workflow } from "./workflow";
+
+const TABS: [string, string][] = [
+  ["", "Overview"],
+  ["log", "Log"],
+  ["plots", "Plots"],
+  ["checkpoints", "Checkpoints"],
+  ["files", "Files"],
+  ["workflow", "Workflow"],
+];
+
+/* Parameters of all requests for a run. */
+export interface RunParams extends Record<string, string | null> {
+  run: string;
+  place: string | null;
+}
+
+function storeLink(url: string | null | undefined) {
+  if (!url) return null;
+  return /^(s3|gs):\/\//.test(url) ? <a href={link("buckets", url)}>{url}</a> : <code>{url}</code>;
+}
+
+function Overview({ run }: { run: RunDetails }) {
+  const kept = (run.replaced ?? []).filter(Boolean);
+  const partial = (run.partial ?? []).filter(Boolean);
+  const deadline = ms(run.notice?.deadline);
+
+  return (
+    <>
+      <Facts
+        facts={[
+          ["Id", <code>{text(run.id)}</code>],
+          ["Started", moment(run.started)],
+          ["Ended", moment(run.ended)],
+          ["Time", duration(took(run))],
+          ["Attempts", text(run.attempt)],
+          ["Host", text(run.host || run.attempts?.at(-1)?.provenance?.host)],
+          ["Exit code", text(run.step_exit_code ?? run.exit_code)],
+          ["Sync", sync(run)],
+          ["Published", run.sync_at ? `${text(run.sync_files_published)} files, ${size(run.sync_bytes_published)}` : null],
+          ["Sync error", text(run.sync_error)],
+          ["Output", storeLink(run.output)],
+          ["Workflow", <code>{text(run.workflow)}</code>],
+          ["Directory", run.directory ? <code>{run.directory}</code> : null],
+          ["Ports", run.ports?.length ? run.ports.join(", ") : null],
+          ["Deadline", deadline && isLive(run.state) ? `in ${duration(deadline - serverNow())}` : null],
+        ]}
+      />
+      <h2>Steps</h2>
+      <Steps run={run} />
+      <h2>Attempts</h2>
+      <Timeline run={run} />
+      {partial.length > 0 && (
+        <>
+          <h2>Suspect files</h2>
+          <p>These files were open for writing when their writer died. They are not restored.</p>
+          <ul class="names">
+            {partial.slice(0, 200).map((path, i) => (
+              <li key={i}>{text(path)}</li>
+            ))}
+          </ul>
+        </>
+      )}
+      {kept.length > 0 && (
+        <>
+          <h2>Replaced objects</h2>
+          <p>The run kept these objects before it overwrote them. The command restores one.</p>
+          <ul class="names">
+            {kept.slice(0, 200).map((one, i) => (
+              <li key={i}>
+                {text(one.path)} {one.restore ? <Copy text={one.restore} label="Copy the command" /> : null}
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+    </>
+  );
+}
+
+function Tabs({ id, tab, place }: { id: string; tab: string; place: string | null }) {
+  return (
+    <nav class="tabs" aria-label="Parts of the run">
+      {TABS.map(([name, label]) => (
+        <a
+          key={name}
+          href={link("run", name ? `${id}/${name}` : id, { place })}
+          aria-current={name === tab ? "page" : undefined}
+        >
+          {label}
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+function useStateChanges(run: RunDetails | null): void {
+  const before = useRef<string | null>(null);
+
+  useEffect(() => {
+    const now = run ? String(run.state) : null;
+
+    if (before.current && now && now !== before.current) announce(`${run!.name ?? run!.id}: ${now}`);
+    before.current = now;
+  }, [run?.state]);
+}
+
+function LogTab({ run, params }: { run: RunDetails; params: RunParams }) {
+  const last = run.attempt ?? 1;
+  const [chosen, setChosen] = useState<number | null>(null); // null: the newest
+  const attempts = Array.from({ length: Math.max(1, Math.min(last, 10_000)) }, (_, i) => last - i).filter((n) => n > 0);
+
+  return (
+    <Log
+      key={chosen ?? last}
+      params={params}
+      attempts={attempts.length ? attempts : [1]}
+      attempt={chosen ?? Math.max(1, last)}
+      onAttempt={(attempt) => setChosen(attempt === last ? null : attempt)}
+    />
+  );
+}
+
+function PlotsTab({ params, live }: { params: RunParams; live: boolean }) {
+  const metrics = usePoll<Metric[]>("read the metrics", address("/api/metrics", params), live ? 5000 : 0);
+
+  return <RunPlots metrics={metrics.data} error={metrics.error} />;
+}
+
+function Tab({ tab, run, params }: { tab: string; run: RunDetails; params: RunParams }) {
+  const live = isLive(run.state);
+
+  if (tab === "log") return <LogTab run={run} params={params} />;
+  if (tab === "plots") return <PlotsTab params={params} live={live} />;
+  if (tab === "checkpoints") return <Checkpoints params={params} live={live} />;
+  if (tab === "files") return <Files run={run} params={params} live={live} />;
+  if (tab === "workflow") return <Workflow run={run} params={params} />;
+  return <Overview run={run} />;
+}
+
+export function RunPage({ route, about }: { route: Route; about: About | null }) {
+  const [id = "", tab = ""] = route.rest.split("/", 2);
+  const place = route.query.get("place");
+  const params: RunParams = { run: id, place };
+  const run = usePoll<RunDetails>("show the run", address("/api/run", params), 1000);
+  const { data } = run;
+  const live = isLive(data?.state);
+
+  useStateChanges(data);
+  useTick(live);
+  useEffect(() => {
+    if (data) document.title = `${data.name ?? id} – penstock`;
+  }, [data?.name, id]);
+
+  return (
+    <section class={`page${tab === "log" || tab === "files" ? " full" : ""}`} aria-labelledby="run-title">
+      <div class="bar">
+        <h1 id="run-title">{data?.name || id}</h1>
+        {data && <State state={data.state} more={data.class ? `(${data.class})` : ""} />}
+        {data && (
+          <span class="quiet grow">
+            {live ? `for ${duration(took(data))}` : `${duration(took(data))}, ${duration(age(data))} ago`}
+          </span>
+        )}
+        {data && !place && about && !about.readOnly && <Actions run={data} onDone={run.refresh} />}
+      </div>
+      {data && (data.message || data.notice) && <p class="message-line">{message(data)}</p>}
+      {place && <p class="quiet">The run belongs to another machine: {place}</p>}
+      <Failure text={run.error} />
+      <Tabs id={id} tab={tab} place={place} />
+      {data ? (
+        <Tab tab={tab} run={data} params={params} />
+      ) : (
+        !run.error && <Waiting what="The run is being read." />
+      )}
+    </section>
+  );
+}

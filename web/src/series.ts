@@ -1,0 +1,99 @@
+/* Points of metrics as columns for a plot, and their summary as text. */
+import uPlot from "uplot";
+import { isNumber, size, value } from "./format";
+import type { Metric, Point } from "./types";
+
+export type Axis = "step" | "time";
+
+export interface Series {
+  xs: number[]; // steps, or seconds since 1970
+  ys: (number | null)[]; // null: a gap
+}
+
+/* Formats a value of the metric: usage has units. */
+export function unitOf(name: string): (n: unknown) => string {
+  const kind = name.startsWith("usage/") ? name.slice(name.lastIndexOf("/") + 1) : "";
+
+  if (kind === "memory" || kind === "gpu_memory") return size;
+  if (kind === "received" || kind === "sent") return (n) => `${size(n)}/s`;
+  return value;
+}
+
+function numberOf(point: Point): number | null {
+  return isNumber(point[2]) ? point[2] : null;
+}
+
+function has(metric: Metric, axis: Axis): boolean {
+  const points = metric.points ?? [];
+
+  return points.some((point) => isNumber(point?.[axis === "step" ? 0 : 1]));
+}
+
+/* The axis that is wanted, or the other if the metric has only that. */
+export function axisOf(metric: Metric, wanted: Axis): Axis {
+  const other = wanted === "step" ? "time" : "step";
+
+  return has(metric, wanted) || !has(metric, other) ? wanted : other;
+}
+
+/* Columns in the order of `axis`. Of points with the same place the last counts. */
+export function seriesOf(metric: Metric, axis: Axis, logarithmic = false): Series {
+  const at = axis === "step" ? 0 : 1;
+  const rows: [number, number | null][] = [];
+
+  (metric.points ?? []).forEach((point, i) => {
+    if (!Array.isArray(point)) return;
+    const x = isNumber(point[at]) ? point[at] : has(metric, axis) ? null : i;
+    const y = numberOf(point);
+
+    if (x !== null) rows.push([axis === "time" ? x / 1000 : x, logarithmic && y !== null && y <= 0 ? null : y]);
+  });
+  if (rows.some((row, i) => i > 0 && row[0] < rows[i - 1]![0])) rows.sort((a, b) => a[0] - b[0]);
+  const kept = rows.filter((row, i) => row[0] !== rows[i + 1]?.[0]);
+  return { xs: kept.map((row) => row[0]), ys: kept.map((row) => row[1]) };
+}
+
+export interface Summary {
+  last: number | string | null;
+  lastStep: number | null;
+  min: number | null;
+  max: number | null;
+  gaps: number; // values that are no numbers
+  points: number;
+}
+
+export function summaryOf(metric: Metric): Summary {
+  const summary: Summary = { last: null, lastStep: null, min: null, max: null, gaps: 0, points: 0 };
+
+  for (const point of metric.points ?? []) {
+    if (!Array.isArray(point)) continue;
+    const n = numberOf(point);
+
+    summary.points++;
+    summary.last = point[2] ?? "NaN";
+    summary.lastStep = isNumber(point[0]) ? point[0] : null;
+    if (n === null) summary.gaps++;
+    else {
+      summary.min = summary.min === null ? n : Math.min(summary.min, n);
+      summary.max = summary.max === null ? n : Math.max(summary.max, n);
+    }
+  }
+  return summary;
+}
+
+/* "last 0.5, min 0.5, max 0.9, 2 points are not numbers" */
+export function summaryText(metric: Metric): string {
+  const { last, min, max, gaps, points } = summaryOf(metric);
+  const unit = unitOf(metric.name ?? "");
+
+  if (!points) return "no points";
+  const lost = gaps ? `, ${gaps} ${gaps === 1 ? "point is not a number" : "points are not numbers"}` : "";
+  const thinned = (metric.every ?? 1) > 1 ? `, one point of ${metric.every} is shown` : "";
+  return `last ${unit(last)}, min ${unit(min)}, max ${unit(max)}${lost}${thinned}`;
+}
+
+/* Several series over one column of places. */
+export function joined(all: Series[]): uPlot.AlignedData {
+  if (all.length === 1) return [all[0]!.xs, all[0]!.ys];
+  return uPlot.join(all.map(({ xs, ys }) => [xs, ys] as uPlot.AlignedData));
+}

@@ -1,0 +1,170 @@
+/* Replies of the server. Every field may be missing or null: other versions write them. */
+
+type Maybe<T> = T | null | undefined;
+
+export interface About {
+  version?: Maybe<string>;
+  host?: Maybe<string>;
+  home?: Maybe<string>;
+  readOnly?: Maybe<boolean>;
+  user?: Maybe<string>;
+  outputs?: Maybe<string[]>;
+}
+
+export interface Notice {
+  source?: Maybe<string>;
+  reason?: Maybe<string>;
+  noticed?: Maybe<string>;
+  deadline?: Maybe<string>;
+  soon?: Maybe<boolean>;
+  withdrawn?: Maybe<boolean>;
+}
+
+export interface Attempt {
+  state?: Maybe<string>;
+  attempt?: Maybe<number>;
+  class?: Maybe<string>;
+  started?: Maybe<string>;
+  ended?: Maybe<string>;
+  exit_code?: Maybe<number>;
+  step_exit_code?: Maybe<number>;
+  message?: Maybe<string>;
+  steps_done?: Maybe<number>;
+  unflushed?: Maybe<boolean>;
+  sync_lag_bytes?: Maybe<number>;
+  sync_lag_ms?: Maybe<number>;
+  sync_files_published?: Maybe<number>;
+  sync_bytes_published?: Maybe<number>;
+  sync_error?: Maybe<string>;
+  sync_at?: Maybe<string>;
+  provenance?: Maybe<Provenance>;
+}
+
+export interface Provenance {
+  overrides?: Maybe<unknown[]>;
+  penstock?: Maybe<string>;
+  host?: Maybe<string>;
+  kernel?: Maybe<string>;
+  inputs?: Maybe<unknown[]>;
+  [key: string]: unknown;
+}
+
+export interface Run extends Attempt {
+  id?: Maybe<string>;
+  name?: Maybe<string>;
+  host?: Maybe<string>;
+  place?: Maybe<string>;
+  workflow?: Maybe<string>;
+  output?: Maybe<string>;
+  ports?: Maybe<number[]>;
+  created?: Maybe<string>;
+  notice?: Maybe<Notice>;
+}
+
+export interface Step {
+  attempt?: Maybe<number>;
+  step?: Maybe<number>;
+  name?: Maybe<string>;
+  ended?: Maybe<string>;
+  state?: Maybe<string>;
+}
+
+export interface RunDetails extends Run {
+  attempts?: Maybe<Attempt[]>;
+  steps?: Maybe<Step[]>;
+  directory?: Maybe<string>;
+  log?: Maybe<string>;
+  resources?: unknown;
+  outputs?: Maybe<{ path?: Maybe<string>; open?: Maybe<boolean> }[]>;
+  replaced?: Maybe<{ path?: Maybe<string>; url?: Maybe<string>; restore?: Maybe<string> }[]>;
+  partial?: Maybe<string[]>;
+}
+
+export type Point = [Maybe<number>, Maybe<number>, Maybe<number | string>];
+
+export interface Metric {
+  name?: Maybe<string>;
+  every?: Maybe<number>;
+  points?: Maybe<Point[]>;
+}
+
+export interface Checkpoint {
+  name?: Maybe<string>;
+  file?: Maybe<string>;
+  readable?: Maybe<boolean | number>;
+  why?: Maybe<string>;
+  step?: Maybe<number>;
+  attempt?: Maybe<number>;
+  time?: Maybe<string>;
+  world_size?: Maybe<number>;
+  files?: Maybe<number>;
+  bytes?: Maybe<number>;
+  metrics?: Maybe<Record<string, number | null>>;
+}
+
+export interface OutputFile {
+  path?: Maybe<string>;
+  size?: Maybe<number>;
+}
+
+export interface Amounts {
+  cpus?: Maybe<number>;
+  memory?: Maybe<number>;
+  gpus?: Maybe<number>;
+  runs?: Maybe<number>;
+}
+
+export interface Runner {
+  name?: Maybe<string>;
+  status?: Maybe<string>;
+  partition?: Maybe<string>;
+  capacity?: Maybe<Amounts>;
+  used?: Maybe<Amounts>;
+  waiting?: Maybe<number>;
+  asked?: Maybe<Amounts>;
+  limits?: Maybe<Amounts>;
+  own?: Maybe<Amounts>;
+  enforced?: Maybe<Record<string, boolean>>;
+}
+
+export interface Claim extends Amounts {
+  waiting?: Maybe<boolean>;
+  user?: Maybe<string>;
+  pid?: Maybe<number>;
+  id?: Maybe<string>;
+  name?: Maybe<string>;
+}
+
+export interface Bucket {
+  bucket?: Maybe<string>;
+  created?: Maybe<string>;
+}
+
+export interface StoredObject {
+  key?: Maybe<string>;
+  size?: Maybe<number>;
+  etag?: Maybe<string>;
+  modified?: Maybe<string>;
+}
+
+export interface Listing {
+  dirs?: Maybe<string[]>;
+  objects?: Maybe<StoredObject[]>;
+  next?: Maybe<string>;
+}
+
+export interface ObjectInfo extends StoredObject {
+  bucket?: Maybe<string>;
+  version?: Maybe<string>;
+  content_type?: Maybe<string>;
+  storage_class?: Maybe<string>;
+  metadata?: Maybe<Record<string, unknown>>;
+}
+
+export interface Version {
+  version?: Maybe<string>;
+  size?: Maybe<number>;
+  modified?: Maybe<string>;
+  latest?: Maybe<boolean>;
+  deleted?: Maybe<boolean>;
+}

@@ -1,0 +1,126 @@
+/* Readers of metrics, archives, times and routes, with missing and invalid values. */
+import assert from "node:assert/strict";
+import test from "node:test";
+import { readSafetensors, readZip } from "../src/archive";
+import { duration, size, span, value } from "../src/format";
+import { parseRoute } from "../src/route";
+import { axisOf, seriesOf, summaryText } from "../src/series";
+import type { Source } from "../src/source";
+import { lostTime, segmentsOf } from "../src/timeline";
+import type { Metric } from "../src/types";
+
+function sourceOf(data: Uint8Array): Source {
+  return {
+    name: "file",
+    size: data.length,
+    download: "",
+    read: async (offset, length) => data.slice(offset, offset + length),
+  };
+}
+
+test("sizes and times have the form of the verbs", () => {
+  assert.equal(size(999), "999 B");
+  assert.equal(size(1234567), "1.2 MB");
+  assert.equal(size(null), "–");
+  assert.equal(duration(65_000), "1 min 5 s");
+  assert.equal(span(3 * 86_400_000), "3 d");
+  assert.equal(value(0.30000000000000004), "0.3");
+  assert.equal(value("NaN"), "NaN");
+});
+
+test("values that are not numbers are gaps", () => {
+  const metric: Metric = {
+    name: "loss",
+    points: [
+      [1, null, 0.5],
+      [2, null, "NaN"],
+      [3, null, null],
+      [4, null, "Infinity"],
+      [5, null, 0.1],
+    ],
+  };
+
+  assert.deepEqual(seriesOf(metric, "step"), { xs: [1, 2, 3, 4, 5], ys: [0.5, null, null, null, 0.1] });
+  assert.equal(axisOf(metric, "time"), "step");
+  assert.equal(summaryText(metric), "last 0.1, min 0.1, max 0.5, 3 points are not numbers");
+  assert.equal(summaryText({}), "no points");
+});
+
+test("usage, which has no steps, is plotted over time in seconds", () => {
+  const metric: Metric = { name: "usage/train/cpu", points: [[null, 2000, 1], [null, 1000, 0.5]] };
+
+  assert.equal(axisOf(metric, "step"), "time");
+  assert.deepEqual(seriesOf(metric, "time"), { xs: [1, 2], ys: [0.5, 1] });
+});
+
+test("the header of safetensors is read from the first bytes", async () => {
+  const header = new TextEncoder().encode(
+    '{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}',
+  );
+  const file = new Uint8Array(8 + header.length + 24);
+
+  new DataView(file.buffer).setUint32(0, header.length, true);
+  file.set(header, 8);
+  const tensors = await readSafetensors(sourceOf(file));
+
+  assert.equal(tensors.parameters, 6);
+  assert.deepEqual(tensors.tensors, [{ name: "w", dtype: "F32", shape: [2, 3], bytes: 24 }]);
+  await assert.rejects(readSafetensors(sourceOf(new Uint8Array(100).fill(255))));
+  await assert.rejects(readSafetensors(sourceOf(new Uint8Array(3))));
+});
+
+/* One member without contents, whose sizes are in a field for more than 4 GiB. */
+function longZip(): Uint8Array {
+  const file = new Uint8Array(46 + 1 + 20 + 22);
+  const view = new DataView(file.buffer);
+
+  view.setUint32(0, 0x02014b50, true);
+  view.setUint32(20, 0xffffffff, true);
+  view.setUint32(24, 0xffffffff, true);
+  view.setUint16(28, 1, true);
+  view.setUint16(30, 20, true);
+  file[46] = 97;
+  view.setUint16(47, 1, true);
+  view.setUint16(49, 16, true);
+  view.setUint32(51, 1, true); // size 2^32 + 1
+  view.setUint32(55, 1, true);
+  view.setUint32(59, 7, true);
+  view.setUint32(67, 0x06054b50, true);
+  view.setUint32(79, 67, true);
+  return file;
+}
+
+test("members of a zip are read from its end, also beyond 4 GiB", async () => {
+  assert.deepEqual(await readZip(sourceOf(longZip())), [{ name: "a", packed: 7, size: 2 ** 32 + 1 }]);
+  await assert.rejects(readZip(sourceOf(new Uint8Array(1000))));
+  await assert.rejects(readZip(sourceOf(new Uint8Array(0))));
+});
+
+test("routes keep slashes and odd characters of keys", () => {
+  const route = parseRoute("#/buckets/s3://b/a%3Fb%23c/%25?store=embedded");
+
+  assert.equal(route.page, "buckets");
+  assert.equal(route.rest, "s3://b/a?b#c/%");
+  assert.equal(route.query.get("store"), "embedded");
+  assert.equal(parseRoute("#/run/%E0%A4%A").rest, "%E0%A4%A");
+  assert.equal(parseRoute("").page, "runs");
+});
+
+test("gaps between attempts are lost time, the wait for the first one is not", () => {
+  const segments = segmentsOf(
+    {
+      created: "2026-01-01T00:00:00Z",
+      attempts: [
+        { state: "preempted", started: "2026-01-01T00:01:00Z", ended: "2026-01-01T00:02:00Z" },
+        { state: "lost", started: "2026-01-01T00:05:00Z", sync_at: "2026-01-01T00:06:00Z" },
+        { state: "running", started: "2026-01-01T00:10:00Z" },
+        {},
+      ],
+    },
+    Date.parse("2026-01-01T00:11:00Z"),
+  );
+
+  assert.equal(segments.length, 6);
+  assert.equal(lostTime(segments), (3 + 4) * 60_000);
+  assert.deepEqual(segmentsOf({}, 0), []);
+});
