@@ -22,7 +22,7 @@ struct ui {
 	char session[UI_SECRET_SIZE]; /* in the cookie */
 	char cookie[24]; /* its name: hosts share cookies among their ports */
 	char *url;
-	struct outputs *outputs; /* NULL if there are none */
+	struct outputs *outputs;
 	struct log_cache *logs;
 	struct MHD_Daemon *daemon;
 	atomic_int stopping;

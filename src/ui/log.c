@@ -20,6 +20,8 @@
 #include "records/layout.h"
 #include "records/records.h"
 #include "ui/answer.h"
+#include "ui/log_copy.h"
+#include "ui/outputs.h"
 #include "ui/verb.h"
 
 #define BLOCK	 (256 * KIB)
@@ -130,19 +132,40 @@ static int open_log(struct log *log, const struct ui *ui, const char *id, int64_
 	return 0;
 }
 
+/* Opens the copy of a log of another machine. */
+static int open_copy(struct log *log, struct exchange *x, const char *id, int64_t attempt,
+	struct penstock_error *err)
+{
+	struct stat st;
+
+	log->path = log_copy(x->ui, param(x, "place"), id, (int)attempt, err);
+	if (!log->path)
+		return -(int)err->code;
+	log->live = outputs_is_live(x->ui, id);
+	log->fd = open(log->path, O_RDONLY | O_CLOEXEC);
+	if (log->fd < 0 || fstat(log->fd, &st) < 0)
+		return error_errno(err, errno, "cannot open '%s'", log->path);
+	log->size = (uint64_t)st.st_size;
+	log->file = st.st_ino;
+	return 0;
+}
+
 /* Opens the log that the request names. Returns true, or false with the reply of the failure. */
 static bool open_named(struct exchange *x, struct log *log, enum MHD_Result *sent)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	const char *id = param(x, "run");
 	int64_t attempt;
+	int r;
 
 	if (!is_id(id) || !param_number(x, "attempt", 1, INT32_MAX - 1, 1, &attempt)) {
 		*sent = answer_error(x, MHD_HTTP_BAD_REQUEST,
 			"'run' is a whole id, and 'attempt' the number of an attempt");
 		return false;
 	}
-	if (open_log(log, x->ui, id, attempt, &err) == 0)
+	r = verb_is_object(param(x, "place")) ? open_copy(log, x, id, attempt, &err)
+					      : open_log(log, x->ui, id, attempt, &err);
+	if (r == 0)
 		return true;
 	*sent = answer_failure(x, &err);
 	return false;

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "records/layout.h"
+#include "records/records.h"
 #include "ui/answer.h"
 #include "ui/verb.h"
 
@@ -21,19 +21,25 @@ struct outputs {
 	pthread_mutex_t lock; /* of what follows; one request lists them at a time */
 	json_t *runs; /* a list; NULL before the first */
 	int64_t listed_ms;
+
+	pthread_mutex_t seen_lock;
+	json_t *seen; /* the state of each run, by its id */
 };
 
 int outputs_init(struct ui *ui, const struct strlist *places, struct penstock_error *err)
 {
-	if (!places || !places->n)
-		return 0;
-	ui->outputs = calloc(1, sizeof(*ui->outputs));
-	if (!ui->outputs)
+	struct outputs *outputs = ui->outputs = calloc(1, sizeof(*outputs));
+
+	if (!outputs)
 		return error_memory(err);
-	pthread_mutex_init(&ui->outputs->lock, NULL);
-	return strlist_add_all(&ui->outputs->places, (const char *const *)places->items) < 0
-		       ? error_memory(err)
-		       : 0;
+	pthread_mutex_init(&outputs->lock, NULL);
+	pthread_mutex_init(&outputs->seen_lock, NULL);
+	outputs->seen = json_object();
+	for (size_t i = 0; places && i < places->n; i++) {
+		if (strlist_add(&outputs->places, places->items[i]) < 0)
+			return error_memory(err);
+	}
+	return outputs->seen ? 0 : error_memory(err);
 }
 
 void outputs_free(struct outputs *outputs)
@@ -42,8 +48,24 @@ void outputs_free(struct outputs *outputs)
 		return;
 	strlist_release(&outputs->places);
 	json_decref(outputs->runs);
+	json_decref(outputs->seen);
 	pthread_mutex_destroy(&outputs->lock);
+	pthread_mutex_destroy(&outputs->seen_lock);
 	free(outputs);
+}
+
+bool outputs_is_live(struct ui *ui, const char *run)
+{
+	struct outputs *outputs = ui->outputs;
+	const char *state;
+	unsigned i = 0;
+
+	LOCK_SCOPE(&outputs->seen_lock);
+	state = json_string_value(json_object_get(outputs->seen, run));
+	while (i < RUN_STATE_COUNT_ && state &&
+		strcmp(run_state_name((enum run_state)i), state) != 0)
+		i++;
+	return state && i < RUN_STATE_COUNT_ && run_state_is_live((enum run_state)i);
 }
 
 /* Runs a verb that prints a list. Returns NULL with the reply of the failure; `*tagged` gets the
@@ -80,8 +102,14 @@ static json_t *runs_of_place(struct exchange *x, const char *place, enum MHD_Res
 		return NULL;
 	list = list_of(x, &words, sent);
 	/* The place of a run is its output, wherever above it was listed. */
-	json_array_foreach (list, i, run)
+	LOCK_SCOPE(&x->ui->outputs->seen_lock);
+	json_array_foreach (list, i, run) {
+		const char *id = json_string_value(json_object_get(run, "id"));
+
 		json_object_set(run, "place", json_object_get(run, "output"));
+		if (id)
+			json_object_set(x->ui->outputs->seen, id, json_object_get(run, "state"));
+	}
 	return list;
 }
 
@@ -176,7 +204,7 @@ enum MHD_Result outputs_runs(struct exchange *x)
 		return answer_failure(x, &err);
 	if (result.code)
 		return answer_verb_failed(x, result.code, buf_str(&result.message));
-	if (!outputs)
+	if (!outputs->places.n)
 		return answer_tagged(x, "application/json", &result.out);
 	runs = json_loadb(buf_str(&result.out), result.out.len, 0, NULL);
 	{

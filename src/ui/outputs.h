@@ -19,6 +19,9 @@ int outputs_init(struct ui *ui, const struct strlist *places, struct penstock_er
 /* NULL is allowed. */
 void outputs_free(struct outputs *outputs);
 
+/* Returns true if the run of another machine was live when a request last looked at it. */
+bool outputs_is_live(struct ui *ui, const char *run);
+
 enum MHD_Result outputs_runs(struct exchange *x);
 enum MHD_Result outputs_run(struct exchange *x);
 enum MHD_Result outputs_files(struct exchange *x);

@@ -84,7 +84,7 @@ function Header({ route, about }: { route: Route; about: About | null }) {
 
   return (
     <header class="top">
-      <a href="#/runs" class="brand">
+      <a href="#/runs" class="brand" aria-label="penstock">
         <img src="icon.svg" alt="" width="22" height="22" />
         <span>penstock</span>
       </a>

@@ -308,7 +308,7 @@ int prune_modules(struct pruning *p, struct penstock_error *err)
 
 int prune_transfers(struct pruning *p, struct penstock_error *err)
 {
-	static const char *const dirs[] = {"transfers", "sent", "uploads"};
+	static const char *const dirs[] = {"transfers", "sent", "uploads", "ui-logs"};
 
 	for (size_t d = 0; d < ARRAY_SIZE(dirs); d++) {
 		_cleanup_free_ char *dir = path_join(p->home, dirs[d]);

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from harness.ui import Ui
@@ -15,3 +17,33 @@ def ui(penstock):
     yield start
     for server in started:
         server.close()
+
+
+@pytest.fixture
+def browser(venv):
+    """Chromium, driven by Playwright."""
+    sys.path.append(str(next(venv.glob("lib/python3*/site-packages"))))
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser):
+    """page(server, width=1280, …): the page of the server in a window; errors of its scripts fail the test."""
+    errors = []
+
+    def open_page(server, width=1280, height=800, **options):
+        tab = browser.new_page(viewport={"width": width, "height": height}, accept_downloads=True, **options)
+        tab.set_default_timeout(20000)
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.on("dialog", lambda dialog: errors.append(f"dialog: {dialog.message}"))
+        tab.on("console", lambda message: errors.append(message.text) if "Content Security Policy" in message.text else None)
+        tab.goto(server.link)
+        return tab
+
+    yield open_page
+    assert errors == []

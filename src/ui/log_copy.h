@@ -1,0 +1,21 @@
+/*
+ * Copies of logs that other machines keep next to their outputs in a store, so that they are read
+ * like those of this one.
+ *
+ *	path = log_copy(ui, "s3://bucket/results/", "3f2a91c05d7e", 2, err);
+ *
+ * The copies are in HOME/ui-logs; `penstock prune` removes old ones.
+ */
+#ifndef UI_LOG_COPY_H
+#define UI_LOG_COPY_H
+
+#include <stdbool.h>
+
+struct penstock_error;
+struct ui;
+
+/* Brings the copy up to date if it was not looked at for a second. Returns its path, which the
+ * caller frees; NULL on failure. */
+char *log_copy(
+	struct ui *ui, const char *place, const char *run, int attempt, struct penstock_error *err);
+#endif

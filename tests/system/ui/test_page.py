@@ -1,0 +1,264 @@
+"""The page of penstock ui in a real browser."""
+import json
+import os
+import re
+import shlex
+
+import pytest
+from harness.program import TOP
+from harness.waiting import wait_for
+from harness.workflows import s3_place, write_workflow
+
+HOSTILE = "<img src=x onerror=alert(1)>'\"&<script>alert(2)</script>"
+PICTURE = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415408d763f8cfc000000301010018dd8db00000000049454e44ae426082"
+)
+TRAINING = r"""
+cd $STORAGE_PATH/output
+for i in 1 2 3 4 5; do printf '{"step": %d, "loss": 0.%d}\n' $i $((9 - i)) >> metrics.jsonl; done
+printf '\033[31mred text\033[0m and plain\n'
+printf '10%%\r50%%\r100%%\n'
+echo '{"a": [1, 2]}' > result.json
+"""
+
+
+@pytest.fixture(scope="session")
+def axe(request):
+    """The text of axe-core."""
+    import subprocess
+
+    work = TOP / "build" / "page-check"
+    subprocess.run([TOP / "tools" / "build-page", work, "check"], check=True, stdout=subprocess.DEVNULL)
+    return (work / "page.build/node_modules/axe-core/axe.min.js").read_text()
+
+
+def serious(tab, axe):
+    tab.evaluate(axe)
+    found = tab.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in found["violations"] if one["impact"] in ("serious", "critical")]
+
+
+def seen(tab, text):
+    tab.get_by_text(text).filter(visible=True).first.wait_for()
+
+
+def focus(tab, role, name):
+    """Presses Tab until the element has the focus."""
+    for _ in range(60):
+        tab.keyboard.press("Tab")
+        if tab.get_by_role(role, name=name, exact=True).first.evaluate("element => element === document.activeElement"):
+            return
+    raise AssertionError(f"no way to {name} with the keyboard")
+
+
+def open_run(tab, name):
+    tab.get_by_role("link", name=name, exact=True).first.click()
+    tab.get_by_role("heading", name=name, level=1, exact=True).wait_for()
+
+
+def tab_of(tab, name):
+    tab.get_by_role("navigation", name="Parts of the run").get_by_role("link", name=name).click()
+
+
+def test_a_run_from_the_list_to_its_files(ui, page, penstock, workflow):
+    penstock.run("run", workflow(TRAINING)).ok()
+    (penstock.home / "runs" / penstock.ps()[0]["id"] / "storage" / "output" / "picture.png").write_bytes(PICTURE)
+    tab = page(ui())
+
+    seen(tab, "succeeded")
+    open_run(tab, "t")
+    seen(tab, "train")
+    tab_of(tab, "Log")
+    seen(tab, "red text")
+    seen(tab, "100%")
+    assert not tab.get_by_text("50%").count()
+    tab_of(tab, "Plots")
+    tab.locator("canvas").first.wait_for()
+    seen(tab, "loss")
+    tab_of(tab, "Files")
+    tab.get_by_role("button", name="result.json").click()
+    tab.get_by_text('"a": [').wait_for()
+    tab.keyboard.press("Escape")
+    tab.get_by_role("button", name="picture.png").click()
+    tab.wait_for_function("document.querySelector('img.preview-image')?.naturalWidth === 1")
+    with tab.expect_download() as saved:
+        tab.get_by_role("dialog").get_by_role("link", name="Download").click()
+    assert open(saved.value.path(), "rb").read() == PICTURE and saved.value.suggested_filename == "picture.png"
+    tab.keyboard.press("Escape")
+    tab_of(tab, "Workflow")
+    seen(tab, "metrics.jsonl")
+
+
+def test_a_run_is_preempted_and_resumed_while_it_is_watched(ui, page, penstock, workflow):
+    run = penstock.popen("run", workflow("trap 'echo saved; exit 0' TERM; echo begins $PENSTOCK_ATTEMPT; while :; do sleep 0.05; done"))
+    run.wait_for_output("begins")
+    tab = page(ui())
+    open_run(tab, "t")
+    tab_of(tab, "Log")
+    seen(tab, "begins")
+
+    tab.get_by_role("button", name="Preempt").click()
+    tab.get_by_role("dialog").get_by_role("button", name="Preempt").click()
+
+    seen(tab, "preempted")
+    seen(tab, "saved")
+    assert penstock.ps()[0]["state"] == "preempted"
+    tab.get_by_role("dialog").wait_for(state="detached")
+    tab.get_by_role("button", name="Resume").click()
+    tab.get_by_role("dialog").get_by_role("button", name="Resume").click()
+    wait_for(lambda: penstock.ps()[0]["state"] == "running", what="the run is resumed")
+    seen(tab, "running")
+    tab.get_by_role("dialog").wait_for(state="detached")
+    tab.get_by_role("button", name="Stop").click()
+    assert tab.get_by_role("dialog").get_by_text("SIGTERM").count()
+    tab.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    seen(tab, "stopped")
+
+
+def test_names_and_logs_that_try_to_be_a_page_are_text(ui, page, penstock, workflow, store):
+    file = HOSTILE.split("/")[0]
+    penstock.run("run", workflow(f"printf %s {shlex.quote(HOSTILE)} | tee $STORAGE_PATH/output/{shlex.quote(file)}; exit 3")).exits(3)
+    identity = penstock.ps()[0]["id"]
+    store.client.create_bucket(Bucket="hostile")
+    state = {"run": "0123456789ab", "name": HOSTILE, "attempt": 1, "state": "failed", "owner": {"host": HOSTILE, "since": "2026-01-31T12:00:00Z"}}
+    objects = {
+        f"{file}.txt": HOSTILE, "javascript:alert(3)": "<html><script>alert(4)</script>",
+        "page.svg": "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(5)</script><rect width='9' height='9'/></svg>",
+        f"{HOSTILE}/.penstock/runs/0123456789ab/state.json": json.dumps(state),
+    }  # fmt: skip
+    for key, body in objects.items():
+        store.client.put_object(Bucket="hostile", Key=key, Body=body.encode(), Metadata={"x": "<b>bold</b>"})
+    tab = page(ui("--output", f"s3://hostile/{HOSTILE}/", **store.env))
+    home = tab.url.split("#")[0]
+
+    seen(tab, HOSTILE)
+    tab.get_by_role("link", name=HOSTILE).first.click()
+    tab.get_by_role("heading", name=HOSTILE, level=1).wait_for()
+    tab.goto(f"{home}#/run/{identity}/log")
+    tab.get_by_text(HOSTILE).last.wait_for()
+    tab.goto(f"{home}#/run/{identity}/files")
+    tab.get_by_role("button", name=file).first.click()
+    tab.get_by_role("dialog").get_by_text(HOSTILE).first.wait_for()
+    tab.goto(f"{home}#/buckets/s3://hostile/")
+    for name in ("javascript:alert(3)", "page.svg", ".txt"):
+        tab.get_by_role("button", name=name).first.click()
+        tab.get_by_role("heading", name="Contents").wait_for()
+        tab.keyboard.press("Escape")
+        tab.get_by_role("dialog").wait_for(state="detached")
+
+    assert not tab.locator("img[src='x']").count() and not tab.locator("main b").count()
+
+
+def test_objects_are_uploaded_shown_linked_and_deleted(ui, page, store, tmp_path):
+    store.client.create_bucket(Bucket="bkt")
+    big = os.urandom((9 << 20) + 5)
+    (tmp_path / "big.bin").write_bytes(big)
+    (tmp_path / "hello.txt").write_text("hello from a file")
+    tab = page(ui(**store.env))
+
+    tab.get_by_role("link", name="Buckets").click()
+    tab.get_by_role("link", name="bkt").click()
+    tab.get_by_text("There are no objects here").wait_for()
+    tab.get_by_label("Files to upload").set_input_files([tmp_path / "big.bin", tmp_path / "hello.txt"])
+    tab.get_by_role("button", name="hello.txt").first.wait_for()
+    wait_for(lambda: store.keys("bkt") == ["big.bin", "hello.txt"], what="the files are in the store")
+    assert store.bytes("bkt", "big.bin") == big
+    tab.get_by_role("button", name="hello.txt").first.click()
+    dialog = tab.get_by_role("dialog")
+    dialog.get_by_text("hello from a file").wait_for()
+    dialog.get_by_role("button", name="Make a link").click()
+    link = dialog.get_by_label("Link", exact=True)
+    link.wait_for()
+    assert re.match(rf"{store.endpoint}/bkt/hello\.txt\?.*X-Amz-Expires=3600", link.input_value())
+    dialog.get_by_role("button", name="Delete").click()
+    tab.get_by_role("dialog").get_by_text("s3://bkt/hello.txt").wait_for()
+    tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    tab.get_by_role("button", name="hello.txt").first.wait_for(state="detached")
+    assert store.keys("bkt") == ["big.bin"]
+
+
+def test_read_only_shows_no_way_to_change_anything(ui, page, penstock, workflow, store):
+    run = penstock.popen("run", workflow("echo begins; while :; do sleep 0.05; done"))
+    run.wait_for_output("begins")
+    store.client.create_bucket(Bucket="bkt")
+    store.client.put_object(Bucket="bkt", Key="x", Body=b"x")
+    tab = page(ui("--read-only", **store.env))
+
+    open_run(tab, "t")
+    seen(tab, "running")
+    assert not tab.get_by_role("button", name=re.compile("Stop|Preempt|Resume")).count()
+    tab.goto(tab.url.split("#")[0] + "#/buckets/s3://bkt/")
+    tab.get_by_role("button", name="x", exact=True).wait_for()
+    assert not tab.get_by_role("button", name=re.compile("Delete|Upload")).count()
+    penstock.run("stop", penstock.ps()[0]["id"])
+    run.wait()
+
+
+def test_the_keyboard_is_enough(ui, page, penstock, tmp_path):
+    for name in ("alpha", "beta"):
+        penstock.run("run", write_workflow(tmp_path, "echo said by $0", name=name)).ok()
+    tab = page(ui())
+    tab.get_by_role("link", name="alpha").first.wait_for()
+
+    tab.keyboard.press("/")
+    tab.keyboard.type("alp")
+    tab.get_by_role("link", name="beta").wait_for(state="detached")
+    focus(tab, "link", "alpha")
+    tab.keyboard.press("Enter")
+    tab.get_by_role("heading", name="alpha", level=1).wait_for()
+    focus(tab, "link", "Log")
+    tab.keyboard.press("Enter")
+    seen(tab, "said by")
+
+
+@pytest.mark.parametrize("scheme, width", [("light", 1280), ("dark", 400)])
+def test_axe_finds_nothing_serious(ui, page, penstock, workflow, store, axe, scheme, width):
+    penstock.run("run", workflow(TRAINING)).ok()
+    store.client.create_bucket(Bucket="bkt")
+    store.client.put_object(Bucket="bkt", Key="x.txt", Body=b"x")
+    tab = page(ui(**store.env), width=width, color_scheme=scheme)
+    home = tab.url.split("#")[0]
+    identity = penstock.ps()[0]["id"]
+
+    for place, sign in (("runs", "succeeded"), (f"run/{identity}", "Attempts"), (f"run/{identity}/log", "red text"), (f"run/{identity}/plots", "loss"),
+                        (f"run/{identity}/files", "result.json"), (f"run/{identity}/workflow", "metrics.jsonl"), ("runners", "Memory"), ("buckets/s3://bkt/", "x.txt")):
+        tab.goto(f"{home}#/{place}")
+        seen(tab, sign)
+        assert serious(tab, axe) == [], place
+        assert tab.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), f"{place} is wider than the window"
+    tab.get_by_role("button", name="x.txt").first.click()
+    tab.get_by_role("dialog").wait_for()
+    assert serious(tab, axe) == []
+
+
+def test_a_server_that_is_gone_is_noticed_and_found_again(ui, page, penstock, workflow):
+    penstock.run("run", workflow("true")).ok()
+    server = ui()
+    tab = page(server)
+    tab.get_by_role("link", name="t", exact=True).first.wait_for()
+
+    server.process.send()
+    server.process.wait().exits(0)
+    seen(tab, re.compile("no connection", re.I))
+
+
+def test_runs_of_other_machines_are_shown_from_their_store(ui, page, penstock, tmp_path, store):
+    from harness.program import Penstock
+
+    other = Penstock(tmp_path / "other")
+    path = write_workflow(tmp_path, TRAINING, name="far", output=s3_place(store, "/exp/far"), enableLogging=True)
+    other.run("run", path).ok()
+    tab = page(ui("--output", "s3://out/exp/", **store.env))
+
+    seen(tab, "succeeded")
+    open_run(tab, "far")
+    assert not tab.get_by_role("button", name=re.compile("Stop|Resume")).count()
+    tab_of(tab, "Files")
+    tab.get_by_role("button", name="result.json").click()
+    tab.get_by_text('"a": [').wait_for()
+    tab.keyboard.press("Escape")
+    tab_of(tab, "Workflow")
+    seen(tab, "metrics.jsonl")
+    tab_of(tab, "Log")
+    seen(tab, "red text")
+    other.close()
