@@ -2,7 +2,7 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { address, getJson, messageOf, send } from "./api";
 import { Confirm } from "./dialog";
-import { count, moment, size, text } from "./format";
+import { count, list, moment, size, strings, text } from "./format";
 import { ObjectDialog } from "./object";
 import { Empty, Failure, Waiting } from "./parts";
 import { usePoll } from "./poll";
@@ -67,7 +67,7 @@ function Breadcrumb({ place, store }: { place: Place | null; store: string | nul
 
 function BucketList({ store }: { store: string | null }) {
   const buckets = usePoll<Bucket[]>("list the buckets", address("/api/buckets", { store }), 0);
-  const rows = (Array.isArray(buckets.data) ? buckets.data : []).filter((one) => one?.bucket);
+  const rows = list<Bucket>(buckets.data).filter((one) => one.bucket);
   const columns: Column<Bucket>[] = [
     {
       key: "name",
@@ -113,13 +113,13 @@ interface Loaded {
 const NOTHING: Loaded = { rows: [], next: null, begun: false, error: null };
 
 function rowsOf(listing: Listing, place: Place): Row[] {
-  const dirs = (listing.dirs ?? []).filter(Boolean).map((dir) => {
+  const dirs = strings(listing.dirs).map((dir) => {
     const key = dir.startsWith(place.prefix) ? dir : place.prefix + dir;
 
     return { key, object: null };
   });
-  const objects = (listing.objects ?? [])
-    .filter((object) => object?.key && object.key !== place.prefix)
+  const objects = list<StoredObject>(listing.objects)
+    .filter((object) => typeof object.key === "string" && object.key !== place.prefix)
     .map((object) => ({ key: object.key!, object }));
 
   return [...dirs, ...objects];
@@ -270,7 +270,7 @@ function Objects({ place, store, readOnly }: { place: Place; store: string | nul
   const [opened, setOpened] = useState<Row | null>(null);
   const [removed, setRemoved] = useState<Row | null>(null);
   const [dragging, setDragging] = useState(false);
-  const list = useListing(place, store, start);
+  const found = useListing(place, store, start);
   const done = useUploads().filter((one) => one.state === "done").length;
   const columns = useMemo(
     () => objectColumns(place, store, setOpened, readOnly ? null : setRemoved),
@@ -278,7 +278,7 @@ function Objects({ place, store, readOnly }: { place: Place; store: string | nul
   );
 
   useEffect(() => {
-    if (done) list.reload();
+    if (done) found.reload();
   }, [done]);
 
   function openRow(row: Row) {
@@ -324,29 +324,29 @@ function Objects({ place, store, readOnly }: { place: Place; store: string | nul
           <button type="submit">Go</button>
         </form>
         {!readOnly && <UploadButton place={place} store={store} />}
-        <button type="button" onClick={list.reload}>
+        <button type="button" onClick={found.reload}>
           Reload
         </button>
       </div>
       {!readOnly && <p class="quiet">Files that are dropped here are uploaded.</p>}
-      <Failure text={list.error} />
-      {!list.begun && <Waiting what="The objects are being listed." />}
-      {list.begun && !list.error && !list.rows.length && <Empty>There are no objects here.</Empty>}
-      {list.rows.length > 0 && (
+      <Failure text={found.error} />
+      {!found.begun && <Waiting what="The objects are being listed." />}
+      {found.begun && !found.error && !found.rows.length && <Empty>There are no objects here.</Empty>}
+      {found.rows.length > 0 && (
         <Table
           fill
           label="Objects"
-          rows={list.rows}
+          rows={found.rows}
           columns={columns}
           rowKey={(row) => row.key}
-          onEnd={list.more}
+          onEnd={found.more}
           onOpen={openRow}
         />
       )}
-      {list.rows.length > 0 && (
+      {found.rows.length > 0 && (
         <p class="quiet foot" role="status">
-          {count(list.rows.length)} rows
-          {list.next === null ? "" : list.rows.length < MOST_ROWS ? ", more follow" : "; list the keys after the last one to see more"}
+          {count(found.rows.length)} rows
+          {found.next === null ? "" : found.rows.length < MOST_ROWS ? ", more follow" : "; list the keys after the last one to see more"}
         </p>
       )}
       {opened?.object && (
@@ -367,7 +367,7 @@ function Objects({ place, store, readOnly }: { place: Place; store: string | nul
           url={urlOf(place, removed.key)}
           store={store}
           recursive={!removed.object}
-          onDone={list.reload}
+          onDone={found.reload}
           onClose={() => setRemoved(null)}
         />
       )}
@@ -379,7 +379,7 @@ function Objects({ place, store, readOnly }: { place: Place; store: string | nul
 
 function Stores({ place, store }: { place: Place | null; store: string | null }) {
   const stores = usePoll<{ name?: string }[]>("list the stores", "/api/stores", 0);
-  const names = (Array.isArray(stores.data) ? stores.data : []).map((one) => one?.name).filter(Boolean) as string[];
+  const names = list<{ name?: string }>(stores.data).map((one) => one.name).filter(Boolean) as string[];
   const current = store ?? names[0] ?? "default";
 
   return (

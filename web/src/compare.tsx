@@ -1,14 +1,14 @@
 /* Page that compares runs: a table of their parameters, and their metrics in common plots. */
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { address } from "./api";
-import { duration, flatten, moment, text, value } from "./format";
+import { duration, flatten, list, moment, text, value } from "./format";
 import { Empty, Failure, State, isLive } from "./parts";
 import { type PlotGroup, Plots } from "./plots";
 import { usePoll } from "./poll";
 import { type Route, link } from "./route";
 import { took } from "./runs";
 import { summaryOf } from "./series";
-import type { Metric, RunDetails } from "./types";
+import type { Attempt, Metric, RunDetails } from "./types";
 import { useWorkflow } from "./workflow";
 
 const MOST = 8;
@@ -31,7 +31,7 @@ interface Row {
 
 function parametersOf({ run, workflow }: Compared): Map<string, string> {
   const all = new Map<string, string>();
-  const notes = run?.attempts?.at(-1)?.provenance;
+  const notes = list<Attempt>(run?.attempts).at(-1)?.provenance;
 
   if (!run) return all;
   all.set("state", text(run.state));
@@ -45,7 +45,7 @@ function parametersOf({ run, workflow }: Compared): Map<string, string> {
   all.set("penstock", text(notes?.penstock));
   all.set("workflow file", text(run.workflow));
   all.set("output", text(run.output));
-  (notes?.overrides ?? []).forEach((override) => {
+  (Array.isArray(notes?.overrides) ? notes.overrides : []).forEach((override) => {
     const [name = "", ...rest] = text(override).split("=");
 
     all.set(`override ${name}`, rest.length ? rest.join("=") : "given");
@@ -60,9 +60,9 @@ function parametersOf({ run, workflow }: Compared): Map<string, string> {
 }
 
 function metricsOf({ metrics }: Compared): Map<string, string> {
-  const list = Array.isArray(metrics) ? metrics : [];
-
-  const named = list.filter((one) => one?.name && !one.name.startsWith("usage/"));
+  const named = list<Metric>(metrics).filter(
+    (one) => typeof one.name === "string" && !one.name.startsWith("usage/"),
+  );
 
   return new Map(named.map((one) => [`last ${one.name}`, value(summaryOf(one).last)]));
 }
@@ -84,8 +84,8 @@ function groupsOf(runs: Compared[]): PlotGroup[] {
   for (const { id, run, metrics } of runs) {
     const label = `${run?.name ?? "run"} ${id.slice(0, 6)}`;
 
-    for (const metric of Array.isArray(metrics) ? metrics : []) {
-      if (!metric?.name) continue;
+    for (const metric of list<Metric>(metrics)) {
+      if (typeof metric.name !== "string") continue;
       const group = groups.get(metric.name) ?? { name: metric.name, curves: [] };
 
       group.curves.push({ label, metric });

@@ -1,4 +1,4 @@
-/* Sizes, times and numbers as text, in the form of the verbs. */
+/* Sizes, times and numbers as text, in the form of the verbs; values of the server, checked. */
 
 const UNITS = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
 
@@ -81,6 +81,16 @@ export function many(n: number, noun: string): string {
 export function text(value: unknown): string {
   if (value === null || value === undefined || value === "") return "–";
   return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+/* Objects of a list of the server; empty if it is missing or another kind of value. */
+export function list<T>(value: unknown): T[] {
+  return Array.isArray(value) ? value.filter((one) => one !== null && typeof one === "object") : [];
+}
+
+/* Texts of a list of the server. */
+export function strings(value: unknown): string[] {
+  return Array.isArray(value) ? value.filter((one) => typeof one === "string") : [];
 }
 
 /* Members of a value by path, such as "resources.gpus": "1". */

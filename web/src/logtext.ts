@@ -102,6 +102,13 @@ function colorOf(name: string | null, truecolor: string | null): string | undefi
   return `rgb(${[36, 6, 1].map((unit) => LEVELS[Math.floor((n - 16) / unit) % 6]).join(",")})`;
 }
 
+/* Colours that follow the theme of the page, except on a background that does not. */
+const PLAIN: Record<string, string> = {
+  "ansi-black": "#000",
+  "ansi-white": "#fff",
+  "ansi-bright-white": "#fff",
+};
+
 function classOf(name: string | null, prefix: string): string {
   return name && !name.startsWith("ansi-palette-") && name !== "ansi-truecolor" ? ` ${name.replace("ansi-", prefix)}` : "";
 }
@@ -113,13 +120,14 @@ export function spansOf(raw: string): Span[] {
   if (line.length > LONGEST_LINE) line = `${line.slice(0, LONGEST_LINE)} … (the line has ${raw.length} characters)`;
   if (!line.includes("\x1b")) return [{ text: line, class: "" }];
   return Anser.ansiToJson(line, { json: true, remove_empty: true, use_classes: true }).map((part) => {
+    const background = colorOf(part.bg, part.bg_truecolor);
     const styles = part.decorations.filter((name) => name !== "reverse").map((name) => ` ansi-${name}`);
 
     return {
       text: part.content,
       class: `${classOf(part.fg, "ansi-")}${classOf(part.bg, "ansi-on-")}${styles.join("")}`.trim(),
-      color: colorOf(part.fg, part.fg_truecolor),
-      background: colorOf(part.bg, part.bg_truecolor),
+      color: colorOf(part.fg, part.fg_truecolor) ?? (background && PLAIN[part.fg]),
+      background,
     };
   });
 }

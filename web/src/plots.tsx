@@ -1,7 +1,7 @@
 /* Plots of metrics: one figure each, drawn when it comes into view. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
-import { value } from "./format";
+import { list, value } from "./format";
 import { Empty, Failure, Waiting } from "./parts";
 import { type Axis, axisOf, joined, seriesOf, summaryText, unitOf } from "./series";
 import { useTheme } from "./theme";
@@ -196,8 +196,8 @@ export function Plots({ groups }: { groups: PlotGroup[] }) {
 export function RunPlots({ metrics, error }: { metrics: Metric[] | null; error: string | null }) {
   const groups = useMemo(
     () =>
-      (Array.isArray(metrics) ? metrics : [])
-        .filter((metric) => metric?.name)
+      list<Metric>(metrics)
+        .filter((metric) => typeof metric.name === "string")
         .map((metric) => ({ name: metric.name!, curves: [{ label: metric.name!.split("/").pop()!, metric }] })),
     [metrics],
   );

@@ -5,7 +5,7 @@ import { Actions } from "./actions";
 import { announce } from "./announce";
 import { Checkpoints } from "./checkpoints";
 import { Files } from "./files";
-import { duration, moment, ms, size, text } from "./format";
+import { duration, list, moment, ms, size, strings, text } from "./format";
 import { Log } from "./log";
 import { Copy, Facts, Failure, State, Waiting, isLive, useTick } from "./parts";
 import { RunPlots } from "./plots";
@@ -14,7 +14,7 @@ import { type Route, link } from "./route";
 import { age, message, sync, took } from "./runs";
 import { Steps } from "./steps";
 import { Timeline } from "./timeline";
-import type { About, Metric, RunDetails } from "./types";
+import type { About, Attempt, Metric, RunDetails } from "./types";
 import { Workflow } from "./workflow";
 
 const TABS: [string, string][] = [
@@ -38,8 +38,8 @@ function storeLink(url: string | null | undefined) {
 }
 
 function Overview({ run }: { run: RunDetails }) {
-  const kept = (run.replaced ?? []).filter(Boolean);
-  const partial = (run.partial ?? []).filter(Boolean);
+  const kept = list<{ path?: string; restore?: string }>(run.replaced);
+  const partial = strings(run.partial);
   const deadline = ms(run.notice?.deadline);
 
   return (
@@ -51,7 +51,7 @@ function Overview({ run }: { run: RunDetails }) {
           ["Ended", moment(run.ended)],
           ["Time", duration(took(run))],
           ["Attempts", text(run.attempt)],
-          ["Host", text(run.host || run.attempts?.at(-1)?.provenance?.host)],
+          ["Host", text(run.host || list<Attempt>(run.attempts).at(-1)?.provenance?.host)],
           ["Exit code", text(run.step_exit_code ?? run.exit_code)],
           ["Sync", sync(run)],
           ["Published", run.sync_at ? `${text(run.sync_files_published)} files, ${size(run.sync_bytes_published)}` : null],
@@ -59,7 +59,7 @@ function Overview({ run }: { run: RunDetails }) {
           ["Output", storeLink(run.output)],
           ["Workflow", <code>{text(run.workflow)}</code>],
           ["Directory", run.directory ? <code>{run.directory}</code> : null],
-          ["Ports", run.ports?.length ? run.ports.join(", ") : null],
+          ["Ports", Array.isArray(run.ports) ? run.ports.join(", ") : null],
           ["Deadline", deadline && isLive(run.state) ? `in ${duration(deadline - serverNow())}` : null],
         ]}
       />

@@ -1,5 +1,5 @@
 /* Page of the resources: this machine, the claims on it, and the nodes of the cluster. */
-import { count, isNumber, size, text } from "./format";
+import { count, isNumber, list, size, text } from "./format";
 import { Empty, Failure, State, Waiting } from "./parts";
 import { usePoll } from "./poll";
 import { link } from "./route";
@@ -145,16 +145,18 @@ const PARTITION_COLUMNS: Column<Partition>[] = [
 function Cluster() {
   const nodes = usePoll<Runner[]>("read the cluster", "/api/cluster", 10_000);
 
+  const rows = list<Runner>(nodes.data);
+
   // A machine without Slurm has no cluster to show.
-  if (!Array.isArray(nodes.data) || !nodes.data.length) return null;
+  if (!rows.length) return null;
   return (
     <section aria-label="Slurm">
       <h2>Slurm</h2>
-      <Table label="Partitions" rows={partitionsOf(nodes.data)} columns={PARTITION_COLUMNS} rowKey={(one) => one.name} />
+      <Table label="Partitions" rows={partitionsOf(rows)} columns={PARTITION_COLUMNS} rowKey={(one) => one.name} />
       <h3>Nodes</h3>
       <Table
         label="Nodes"
-        rows={nodes.data}
+        rows={rows}
         columns={NODE_COLUMNS}
         rowKey={(node) => `${node.partition} ${node.name}`}
       />
@@ -165,8 +167,8 @@ function Cluster() {
 export function RunnersPage({ about }: { about: About | null }) {
   const runners = usePoll<Runner[]>("read the machine", "/api/runners", 2000);
   const claims = usePoll<Claim[]>("read the claims", "/api/claims", 2000);
-  const machines = (Array.isArray(runners.data) ? runners.data : []).filter(Boolean);
-  const rows = (Array.isArray(claims.data) ? claims.data : []).filter(Boolean);
+  const machines = list<Runner>(runners.data);
+  const rows = list<Claim>(claims.data);
 
   return (
     <section class="page" aria-labelledby="runners-title">

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { serverNow } from "./api";
 import { announce } from "./announce";
-import { duration, moment, ms, many, size, span, text } from "./format";
+import { duration, list, moment, ms, many, size, span, text } from "./format";
 import { Empty, Failure, State, Waiting, isLive, useTick } from "./parts";
 import { usePoll } from "./poll";
 import { link } from "./route";
@@ -57,11 +57,11 @@ export function message(run: Run): string {
 
     return `${when} (${notice.source}: ${text(notice.reason)})`;
   }
-  return run.message || run.sync_error || run.workflow || "–";
+  return text(run.message || run.sync_error || run.workflow);
 }
 
 function where(run: Run, host: string): string {
-  return run.place || run.host || host || "–";
+  return text(run.place || run.host || host);
 }
 
 export const identity = (run: Run) => `${run.id ?? ""} ${run.place ?? ""}`;
@@ -106,10 +106,10 @@ function columnsOf(host: string, chosen: Set<string>, choose: (run: Run) => void
     {
       key: "name",
       label: "Name",
-      order: (run) => run.name?.toLowerCase(),
+      order: (run) => run.name && text(run.name).toLowerCase(),
       cell: (run) => (
         <a href={runLink(run)} title={run.name ?? undefined}>
-          {run.name || "(no name)"}
+          {run.name ? text(run.name) : "(no name)"}
         </a>
       ),
     },
@@ -151,19 +151,19 @@ export function RunsPage({ about }: { about: About | null }) {
   const [state, setState] = useState(kept.state);
   const [sort, setSort] = useState(kept.sort);
   const [chosen, setChosen] = useState(kept.chosen);
-  const all = Array.isArray(runs.data) ? runs.data : [];
+  const all = useMemo(() => list<Run>(runs.data), [runs.data]);
   const host = about?.host ?? "";
 
   Object.assign(kept, { filter, state, sort, chosen });
-  useChanges(runs.data);
+  useChanges(runs.data ? all : null);
   useTick(all.some((run) => isLive(run.state)));
 
   const shown = useMemo(() => {
     const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
 
     return all.filter((run) => (!state || run.state === state) && matches(run, words, host));
-  }, [runs.data, filter, state, host]);
-  const states = useMemo(() => countStates(all), [runs.data]);
+  }, [all, filter, state, host]);
+  const states = useMemo(() => countStates(all), [all]);
   const columns = useMemo(
     () =>
       columnsOf(host, chosen, (run) => {

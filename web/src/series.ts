@@ -1,6 +1,6 @@
 /* Points of metrics as columns for a plot, and their summary as text. */
 import uPlot from "uplot";
-import { isNumber, size, value } from "./format";
+import { isNumber, list, size, value } from "./format";
 import type { Metric, Point } from "./types";
 
 export type Axis = "step" | "time";
@@ -19,14 +19,16 @@ export function unitOf(name: string): (n: unknown) => string {
   return value;
 }
 
+function pointsOf(metric: Metric): Point[] {
+  return list<Point>(metric.points).filter((point) => Array.isArray(point));
+}
+
 function numberOf(point: Point): number | null {
   return isNumber(point[2]) ? point[2] : null;
 }
 
 function has(metric: Metric, axis: Axis): boolean {
-  const points = metric.points ?? [];
-
-  return points.some((point) => isNumber(point?.[axis === "step" ? 0 : 1]));
+  return pointsOf(metric).some((point) => isNumber(point[axis === "step" ? 0 : 1]));
 }
 
 /* The axis that is wanted, or the other if the metric has only that. */
@@ -41,8 +43,7 @@ export function seriesOf(metric: Metric, axis: Axis, logarithmic = false): Serie
   const at = axis === "step" ? 0 : 1;
   const rows: [number, number | null][] = [];
 
-  (metric.points ?? []).forEach((point, i) => {
-    if (!Array.isArray(point)) return;
+  pointsOf(metric).forEach((point, i) => {
     const x = isNumber(point[at]) ? point[at] : has(metric, axis) ? null : i;
     const y = numberOf(point);
 
@@ -65,8 +66,7 @@ export interface Summary {
 export function summaryOf(metric: Metric): Summary {
   const summary: Summary = { last: null, lastStep: null, min: null, max: null, gaps: 0, points: 0 };
 
-  for (const point of metric.points ?? []) {
-    if (!Array.isArray(point)) continue;
+  for (const point of pointsOf(metric)) {
     const n = numberOf(point);
 
     summary.points++;

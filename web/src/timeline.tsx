@@ -1,6 +1,6 @@
 /* Attempts of a run on one axis of time, the gaps between them, and a table of both. */
 import { serverNow } from "./api";
-import { duration, moment, ms, text } from "./format";
+import { duration, list, moment, ms, text } from "./format";
 import { State, isLive, stateClass } from "./parts";
 import type { Attempt, RunDetails } from "./types";
 
@@ -20,7 +20,7 @@ function endOf(attempt: Attempt, next: Attempt | undefined, now: number): number
 
 /* Attempts in their order, with the gaps before them. */
 export function segmentsOf(run: RunDetails, now: number): Segment[] {
-  const attempts = (run.attempts ?? []).filter((attempt) => ms(attempt?.started) !== null);
+  const attempts = list<Attempt>(run.attempts).filter((attempt) => ms(attempt.started) !== null);
   const segments: Segment[] = [];
   let end = ms(run.created);
 

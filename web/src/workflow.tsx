@@ -1,10 +1,10 @@
 /* Text of the workflow as it was read, and the notes of the attempt about it. */
 import { useEffect, useState } from "preact/hooks";
 import { address, messageOf, open } from "./api";
-import { text } from "./format";
+import { list, text } from "./format";
 import { Copy, Facts, Failure, Waiting } from "./parts";
 import type { RunParams } from "./run";
-import type { RunDetails } from "./types";
+import type { Attempt, RunDetails } from "./types";
 
 const KNOWN = ["overrides", "penstock", "host", "kernel", "inputs"];
 
@@ -42,7 +42,7 @@ function lines(values: unknown) {
 
 export function Workflow({ run, params }: { run: RunDetails; params: RunParams }) {
   const { workflow, error } = useWorkflow(params);
-  const notes = run.attempts?.at(-1)?.provenance ?? {};
+  const notes = list<Attempt>(run.attempts).at(-1)?.provenance ?? {};
   const others = Object.entries(notes).filter(([name]) => !KNOWN.includes(name));
 
   return (
