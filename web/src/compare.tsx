@@ -1,4 +1,7 @@
-/* Page that compares runs: a table of their parameters, and their metrics in common plots. */
+/*
+ * Page that compares runs: a table of their parameters, and their metrics in common plots. Its
+ * address has the ids, "#/compare/ID,ID", and the place of a run of another machine: "?ID=s3://…".
+ */
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { address } from "./api";
 import { duration, flatten, list, moment, text, value } from "./format";
@@ -98,8 +101,8 @@ function groupsOf(runs: Compared[]): PlotGroup[] {
 /* ---- parts ---- */
 
 /* Reads one run, and reports what it has read. Draws its failure only. */
-function Reader({ id, onRead }: { id: string; onRead: (compared: Compared) => void }) {
-  const params = { run: id, place: null };
+function Reader({ id, place, onRead }: { id: string; place: string | null; onRead: (compared: Compared) => void }) {
+  const params = { run: id, place };
   const run = usePoll<RunDetails>("show the run", address("/api/run", params), 3000);
   const every = isLive(run.data?.state) ? 10_000 : 0;
   const metrics = usePoll<Metric[]>("read the metrics", address("/api/metrics", params), every);
@@ -138,7 +141,7 @@ function Parameters({ runs }: { runs: Compared[] }) {
               <th scope="col">Parameter</th>
               {runs.map(({ id, run }) => (
                 <th scope="col" key={id}>
-                  <a href={link("run", id)}>{run?.name ?? "run"}</a> <code>{id.slice(0, 6)}</code>{" "}
+                  <a href={link("run", id, { place: run?.place })}>{run?.name ?? "run"}</a> <code>{id.slice(0, 6)}</code>{" "}
                   {run && <State state={run.state} />}
                 </th>
               ))}
@@ -178,7 +181,7 @@ export function ComparePage({ route }: { route: Route }) {
         </Empty>
       )}
       {ids.map((id) => (
-        <Reader key={id} id={id} onRead={(one) => setRead((old) => new Map(old).set(id, one))} />
+        <Reader key={id} id={id} place={route.query.get(id)} onRead={(one) => setRead((old) => new Map(old).set(id, one))} />
       ))}
       {ids.length > 0 && <Parameters runs={runs} />}
       {ids.length > 0 && <Plots groups={groups} />}

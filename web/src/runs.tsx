@@ -16,7 +16,7 @@ const kept = {
   filter: "",
   state: "",
   sort: { key: "age", down: false } as Sort,
-  chosen: new Set<string>(),
+  chosen: new Map<string, string | null>(), // ids with their places
 };
 
 export function runLink(run: Run, tab = ""): string {
@@ -84,7 +84,7 @@ function useChanges(runs: Run[] | null): void {
   }, [runs]);
 }
 
-function columnsOf(host: string, chosen: Set<string>, choose: (run: Run) => void): Column<Run>[] {
+function columnsOf(host: string, chosen: Map<string, string | null>, choose: (run: Run) => void): Column<Run>[] {
   return [
     {
       key: "choose",
@@ -167,9 +167,9 @@ export function RunsPage({ about }: { about: About | null }) {
   const columns = useMemo(
     () =>
       columnsOf(host, chosen, (run) => {
-        const next = new Set(chosen);
+        const next = new Map(chosen);
 
-        if (!next.delete(run.id ?? "")) next.add(run.id ?? "");
+        if (!next.delete(run.id ?? "")) next.set(run.id ?? "", run.place ?? null);
         setChosen(next);
       }),
     [host, chosen],
@@ -199,13 +199,13 @@ export function RunsPage({ about }: { about: About | null }) {
         {chosen.size > 0 && (
           <>
             {chosen.size > 1 ? (
-              <a class="button primary" href={link("compare", [...chosen].join(","))}>
+              <a class="button primary" href={link("compare", [...chosen.keys()].join(","), Object.fromEntries(chosen))}>
                 Compare {chosen.size} runs
               </a>
             ) : (
               <span class="quiet">Choose a second run to compare</span>
             )}
-            <button type="button" onClick={() => setChosen(new Set())}>
+            <button type="button" onClick={() => setChosen(new Map())}>
               Clear
             </button>
           </>
