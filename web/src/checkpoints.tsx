@@ -14,7 +14,11 @@ const COMMITTED: Column<Checkpoint>[] = [
   { key: "time", label: "Time", cell: (one) => moment(one.time) },
   { key: "files", label: "Files", cell: (one) => count(one.files) },
   { key: "size", label: "Size", cell: (one) => size(one.bytes) },
-  { key: "message", label: "Metrics", cell: (one) => <span title={metricsOf(one)}>{metricsOf(one)}</span> },
+  {
+    key: "message",
+    label: "Metrics",
+    cell: (one) => <span title={metricsOf(one)}>{metricsOf(one)}</span>,
+  },
 ];
 
 const FILES: Column<Checkpoint>[] = [
@@ -33,7 +37,11 @@ function metricsOf(one: Checkpoint): string {
 }
 
 export function Checkpoints({ params, live }: { params: RunParams; live: boolean }) {
-  const found = usePoll<Checkpoint[]>("list the checkpoints", address("/api/checkpoints", params), live ? 5000 : 0);
+  const found = usePoll<Checkpoint[]>(
+    "list the checkpoints",
+    address("/api/checkpoints", params),
+    live ? 5000 : 0,
+  );
   const rows = list<Checkpoint>(found.data);
   const committed = rows.some((one) => one.name);
 

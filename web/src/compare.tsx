@@ -101,7 +101,15 @@ function groupsOf(runs: Compared[]): PlotGroup[] {
 /* ---- parts ---- */
 
 /* Reads one run, and reports what it has read. Draws its failure only. */
-function Reader({ id, place, onRead }: { id: string; place: string | null; onRead: (compared: Compared) => void }) {
+function Reader({
+  id,
+  place,
+  onRead,
+}: {
+  id: string;
+  place: string | null;
+  onRead: (compared: Compared) => void;
+}) {
   const params = { run: id, place };
   const run = usePoll<RunDetails>("show the run", address("/api/run", params), 3000);
   const every = isLive(run.data?.state) ? 10_000 : 0;
@@ -141,8 +149,8 @@ function Parameters({ runs }: { runs: Compared[] }) {
               <th scope="col">Parameter</th>
               {runs.map(({ id, run }) => (
                 <th scope="col" key={id}>
-                  <a href={link("run", id, { place: run?.place })}>{run?.name ?? "run"}</a> <code>{id.slice(0, 6)}</code>{" "}
-                  {run && <State state={run.state} />}
+                  <a href={link("run", id, { place: run?.place })}>{run?.name ?? "run"}</a>{" "}
+                  <code>{id.slice(0, 6)}</code> {run && <State state={run.state} />}
                 </th>
               ))}
             </tr>
@@ -169,7 +177,9 @@ function Parameters({ runs }: { runs: Compared[] }) {
 export function ComparePage({ route }: { route: Route }) {
   const ids = [...new Set(route.rest.split(",").filter(Boolean))].slice(0, MOST);
   const [read, setRead] = useState<Map<string, Compared>>(new Map());
-  const runs = ids.map((id) => read.get(id) ?? { id, run: null, metrics: null, workflow: null, error: null });
+  const runs = ids.map(
+    (id) => read.get(id) ?? { id, run: null, metrics: null, workflow: null, error: null },
+  );
   const groups = useMemo(() => groupsOf(runs), [read, route.rest]);
 
   return (
@@ -181,7 +191,12 @@ export function ComparePage({ route }: { route: Route }) {
         </Empty>
       )}
       {ids.map((id) => (
-        <Reader key={id} id={id} place={route.query.get(id)} onRead={(one) => setRead((old) => new Map(old).set(id, one))} />
+        <Reader
+          key={id}
+          id={id}
+          place={route.query.get(id)}
+          onRead={(one) => setRead((old) => new Map(old).set(id, one))}
+        />
       ))}
       {ids.length > 0 && <Parameters runs={runs} />}
       {ids.length > 0 && <Plots groups={groups} />}

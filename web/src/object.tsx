@@ -25,7 +25,11 @@ function ExpiringLink({ url, store }: { url: string; store: string | null }) {
 
   async function make() {
     try {
-      const reply = await send<{ url?: string; out?: string }>("POST", "/api/link", { url, store, expires });
+      const reply = await send<{ url?: string; out?: string }>("POST", "/api/link", {
+        url,
+        store,
+        expires,
+      });
 
       setMade(reply?.url ?? reply?.out ?? "");
       setFailure(null);
@@ -51,7 +55,15 @@ function ExpiringLink({ url, store }: { url: string; store: string | null }) {
         </button>
         {made && <Copy text={made} />}
       </div>
-      {made && <input class="link-made" readOnly value={made} aria-label="Link" onFocus={(event) => event.currentTarget.select()} />}
+      {made && (
+        <input
+          class="link-made"
+          readOnly
+          value={made}
+          aria-label="Link"
+          onFocus={(event) => event.currentTarget.select()}
+        />
+      )}
       <Failure text={failure} />
     </div>
   );
@@ -81,8 +93,16 @@ interface ObjectProps {
 
 export function ObjectDialog({ object, url, store, readOnly, onRemove, onClose }: ObjectProps) {
   const stat = usePoll<ObjectInfo[]>("read the object", address("/api/stat", { url, store }), 0);
-  const tags = usePoll<Record<string, string>>("read the tags", address("/api/tags", { url, store }), 0);
-  const versions = usePoll<Version[]>("list the versions", address("/api/versions", { url, store }), 0);
+  const tags = usePoll<Record<string, string>>(
+    "read the tags",
+    address("/api/tags", { url, store }),
+    0,
+  );
+  const versions = usePoll<Version[]>(
+    "list the versions",
+    address("/api/versions", { url, store }),
+    0,
+  );
   const info: ObjectInfo = list<ObjectInfo>(stat.data)[0] ?? object;
   const known = isNumber(info.size) ? info.size : null;
   const source = objectSource(url, store, known);
@@ -119,11 +139,20 @@ export function ObjectDialog({ object, url, store, readOnly, onRemove, onClose }
       <Preview source={source} />
       <h3>Tags</h3>
       <Failure text={tags.error} />
-      {labels.length ? <Facts facts={labels} /> : !tags.error && <p class="quiet">There are no tags.</p>}
+      {labels.length ? (
+        <Facts facts={labels} />
+      ) : (
+        !tags.error && <p class="quiet">There are no tags.</p>
+      )}
       <h3>Versions</h3>
       <Failure text={versions.error} />
       {all.length ? (
-        <Table label="Versions" rows={all} columns={VERSION_COLUMNS} rowKey={(one) => `${one.version} ${one.modified}`} />
+        <Table
+          label="Versions"
+          rows={all}
+          columns={VERSION_COLUMNS}
+          rowKey={(one) => `${one.version} ${one.modified}`}
+        />
       ) : (
         !versions.error && <p class="quiet">There are no versions.</p>
       )}

@@ -84,7 +84,11 @@ function useChanges(runs: Run[] | null): void {
   }, [runs]);
 }
 
-function columnsOf(host: string, chosen: Map<string, string | null>, choose: (run: Run) => void): Column<Run>[] {
+function columnsOf(
+  host: string,
+  chosen: Map<string, string | null>,
+  choose: (run: Run) => void,
+): Column<Run>[] {
   return [
     {
       key: "choose",
@@ -102,7 +106,12 @@ function columnsOf(host: string, chosen: Map<string, string | null>, choose: (ru
         </label>
       ),
     },
-    { key: "state", label: "State", order: (run) => run.state, cell: (run) => <State state={run.state} /> },
+    {
+      key: "state",
+      label: "State",
+      order: (run) => run.state,
+      cell: (run) => <State state={run.state} />,
+    },
     {
       key: "name",
       label: "Name",
@@ -126,8 +135,18 @@ function columnsOf(host: string, chosen: Map<string, string | null>, choose: (ru
       order: age,
       cell: (run) => <span title={moment(run.started ?? run.created)}>{span(age(run))}</span>,
     },
-    { key: "took", label: "Time", order: took, cell: (run) => <span title={duration(took(run))}>{span(took(run))}</span> },
-    { key: "attempt", label: "Attempts", order: (run) => run.attempt, cell: (run) => text(run.attempt) },
+    {
+      key: "took",
+      label: "Time",
+      order: took,
+      cell: (run) => <span title={duration(took(run))}>{span(took(run))}</span>,
+    },
+    {
+      key: "attempt",
+      label: "Attempts",
+      order: (run) => run.attempt,
+      cell: (run) => text(run.attempt),
+    },
     { key: "sync", label: "Sync", order: lag, cell: sync },
     {
       key: "message",
@@ -140,7 +159,8 @@ function columnsOf(host: string, chosen: Map<string, string | null>, choose: (ru
 
 function matches(run: Run, words: string[], host: string): boolean {
   if (!words.length) return true;
-  const all = `${run.name ?? ""} ${run.id ?? ""} ${where(run, host)} ${message(run)} ${run.output ?? ""}`.toLowerCase();
+  const all =
+    `${run.name ?? ""} ${run.id ?? ""} ${where(run, host)} ${message(run)} ${run.output ?? ""}`.toLowerCase();
 
   return words.every((word) => all.includes(word));
 }
@@ -188,7 +208,11 @@ export function RunsPage({ about }: { about: About | null }) {
           value={filter}
           onInput={(event) => setFilter(event.currentTarget.value)}
         />
-        <select aria-label="State" value={state} onChange={(event) => setState(event.currentTarget.value)}>
+        <select
+          aria-label="State"
+          value={state}
+          onChange={(event) => setState(event.currentTarget.value)}
+        >
           <option value="">all states</option>
           {states.map(([name, n]) => (
             <option key={name} value={name}>
@@ -199,7 +223,10 @@ export function RunsPage({ about }: { about: About | null }) {
         {chosen.size > 0 && (
           <>
             {chosen.size > 1 ? (
-              <a class="button primary" href={link("compare", [...chosen.keys()].join(","), Object.fromEntries(chosen))}>
+              <a
+                class="button primary"
+                href={link("compare", [...chosen.keys()].join(","), Object.fromEntries(chosen))}
+              >
                 Compare {chosen.size} runs
               </a>
             ) : (
@@ -251,4 +278,3 @@ function countStates(runs: Run[]): [string, number][] {
   }
   return [...counts].sort(([a], [b]) => (a < b ? -1 : 1));
 }
-

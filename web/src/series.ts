@@ -47,7 +47,8 @@ export function seriesOf(metric: Metric, axis: Axis, logarithmic = false): Serie
     const x = isNumber(point[at]) ? point[at] : has(metric, axis) ? null : i;
     const y = numberOf(point);
 
-    if (x !== null) rows.push([axis === "time" ? x / 1000 : x, logarithmic && y !== null && y <= 0 ? null : y]);
+    if (x !== null)
+      rows.push([axis === "time" ? x / 1000 : x, logarithmic && y !== null && y <= 0 ? null : y]);
   });
   if (rows.some((row, i) => i > 0 && row[0] < rows[i - 1]![0])) rows.sort((a, b) => a[0] - b[0]);
   const kept = rows.filter((row, i) => row[0] !== rows[i + 1]?.[0]);
@@ -87,7 +88,9 @@ export function summaryText(metric: Metric): string {
   const unit = unitOf(metric.name ?? "");
 
   if (!points) return "no points";
-  const lost = gaps ? `, ${gaps} ${gaps === 1 ? "point is not a number" : "points are not numbers"}` : "";
+  const lost = gaps
+    ? `, ${gaps} ${gaps === 1 ? "point is not a number" : "points are not numbers"}`
+    : "";
   const thinned = (metric.every ?? 1) > 1 ? `, one point of ${metric.every} is shown` : "";
   return `last ${unit(last)}, min ${unit(min)}, max ${unit(max)}${lost}${thinned}`;
 }

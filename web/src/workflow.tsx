@@ -22,7 +22,8 @@ export function useWorkflow(params: RunParams): { workflow: string | null; error
       .then((response) => response.text())
       .then((workflow) => setState({ workflow, error: null }))
       .catch((error: unknown) => {
-        if (!abort.signal.aborted) setState({ workflow: null, error: messageOf("cannot read the workflow", error) });
+        if (!abort.signal.aborted)
+          setState({ workflow: null, error: messageOf("cannot read the workflow", error) });
       });
     return () => abort.abort();
   }, [params.run, params.place]);
