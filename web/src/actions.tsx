@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { send } from "./api";
 import { announce } from "./announce";
 import { Confirm } from "./dialog";
-import { isLive } from "./parts";
+import { Failure, isLive } from "./parts";
 import type { Run } from "./types";
 
 type Action = "stop" | "preempt" | "resume";
@@ -14,7 +14,8 @@ const GRACE_S = 30;
 export function actionsOf(run: Run): Action[] {
   const state = String(run.state ?? "");
 
-  if (isLive(state)) return state === "running" || state === "staging" ? ["stop", "preempt"] : ["stop"];
+  if (isLive(state))
+    return state === "running" || state === "staging" ? ["stop", "preempt"] : ["stop"];
   if (state === "lost" || state === "preempted") return ["resume", "stop"];
   return state === "failed" || state === "stopped" ? ["resume"] : [];
 }
@@ -23,30 +24,30 @@ function Explanation({ action, live, grace }: { action: Action; live: boolean; g
   if (action === "resume")
     return (
       <p>
-        The run continues in the background: finished steps are skipped, the output is restored to its last
-        complete state, and the step that did not finish starts again. Changes of the code and of the workflow
-        file are taken.
+        The run continues in the background: finished steps are skipped, the output is restored to
+        its last complete state, and the step that did not finish starts again. Changes of the code
+        and of the workflow file are taken.
       </p>
     );
   if (action === "preempt")
     return (
       <p>
-        The run gets the notice of a cloud that takes its machine away in {grace} s. The steps find a file and get
-        a signal, may save, and are killed at the deadline. Complete files are published, and the run ends as
-        preempted. <code>penstock resume</code> continues it.
+        The run gets the notice of a cloud that takes its machine away in {grace} s. The steps find
+        a file and get a signal, may save, and are killed at the deadline. Complete files are
+        published, and the run ends as preempted. <code>penstock resume</code> continues it.
       </p>
     );
   if (!live)
     return (
       <p>
-        Remaining processes of the run are ended. <code>penstock watch</code> no longer continues it;{" "}
-        <code>penstock resume</code> does.
+        Remaining processes of the run are ended. <code>penstock watch</code> no longer continues
+        it; <code>penstock resume</code> does.
       </p>
     );
   return (
     <p>
-      The steps get SIGTERM, have {grace} s to end, the output is completed. <code>penstock resume</code> continues
-      it.
+      The steps get SIGTERM, have {grace} s to end, the output is completed.{" "}
+      <code>penstock resume</code> continues it.
     </p>
   );
 }
@@ -62,16 +63,18 @@ const VERB: Record<Action, string> = { stop: "Stop", preempt: "Preempt", resume:
 export function Actions({ run, onDone }: { run: Run; onDone: () => void }) {
   const [asked, setAsked] = useState<Action | null>(null);
   const [grace, setGrace] = useState(String(GRACE_S));
+  const [failure, setFailure] = useState<string | null>(null);
   const live = isLive(run.state);
   const name = run.name || run.id || "";
 
   return (
     <div class="buttons">
       {actionsOf(run).map((action) => (
-        <button key={action} type="button" onClick={() => setAsked(action)}>
+        <button key={action} type="button" onClick={() => (setFailure(null), setAsked(action))}>
           {VERB[action]}
         </button>
       ))}
+      <Failure text={failure} />
       {asked && (
         <Confirm
           title={`${VERB[asked]} ${name}`}
@@ -79,12 +82,16 @@ export function Actions({ run, onDone }: { run: Run; onDone: () => void }) {
           busy={BUSY[asked]}
           danger={asked !== "resume"}
           act={() =>
-            send("POST", `/api/${asked}`, { run: run.id, grace: asked === "resume" || !live ? null : `${grace}s` })
+            send("POST", `/api/${asked}`, {
+              run: run.id,
+              grace: asked === "resume" || !live ? null : `${grace}s`,
+            })
           }
           onDone={() => {
             announce(`${VERB[asked]}: done`);
             onDone();
           }}
+          onFailed={setFailure}
           onClose={() => setAsked(null)}
         >
           <Explanation action={asked} live={live} grace={grace || "0"} />

@@ -125,7 +125,7 @@ export async function getBytes(
   return new Uint8Array(await (await open(address(path, params), { signal })).arrayBuffer());
 }
 
-/* Sends a request that changes something. */
+/* Sends a request that changes something. Returns null if the reply has no JSON. */
 export async function send<T>(
   method: "POST" | "PUT" | "DELETE",
   path: string,
@@ -135,9 +135,9 @@ export async function send<T>(
 ): Promise<T | null> {
   const headers = { "X-Penstock": "1" };
   const response = await open(address(path, params), { method, headers, body, signal });
-  const text = await response.text();
 
-  return text ? (JSON.parse(text) as T) : null;
+  // The action is done; a reply without JSON has nothing to add.
+  return response.json().catch(() => null) as Promise<T | null>;
 }
 
 /* One line for a failure: what failed, and why. */

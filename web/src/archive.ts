@@ -37,7 +37,8 @@ function viewOf(data: Uint8Array): DataView {
 
 /* Reads all of the range, or throws. */
 async function readAll(source: Source, offset: number, length: number): Promise<Uint8Array> {
-  if (length > LONGEST_HEADER) throw new Error(`the header has ${length} bytes, more than are shown`);
+  if (length > LONGEST_HEADER)
+    throw new Error(`the header has ${length} bytes, more than are shown`);
   const data = await source.read(offset, length);
 
   if (data.length < length) throw new Error("the file ends early");
@@ -58,7 +59,8 @@ export async function readSafetensors(source: Source): Promise<Tensors> {
   const head = viewOf(await readAll(source, 0, 8));
   const length = head.getUint32(0, true) + head.getUint32(4, true) * 2 ** 32;
 
-  if (source.size !== null && length + 8 > source.size) throw new Error("the length of the header is invalid");
+  if (source.size !== null && length + 8 > source.size)
+    throw new Error("the length of the header is invalid");
   const header: unknown = JSON.parse(new TextDecoder().decode(await readAll(source, 8, length)));
 
   if (!header || typeof header !== "object") throw new Error("the header is no object");
@@ -67,8 +69,14 @@ export async function readSafetensors(source: Source): Promise<Tensors> {
 
   return {
     tensors,
-    metadata: Object.entries((metadata ?? {}) as object).map(([name, value]) => [name, String(value)]),
-    parameters: tensors.reduce((sum, tensor) => sum + tensor.shape.reduce((product, n) => product * n, 1), 0),
+    metadata: Object.entries((metadata ?? {}) as object).map(([name, value]) => [
+      name,
+      String(value),
+    ]),
+    parameters: tensors.reduce(
+      (sum, tensor) => sum + tensor.shape.reduce((product, n) => product * n, 1),
+      0,
+    ),
   };
 }
 
@@ -129,7 +137,7 @@ export async function readZip(source: Source): Promise<Member[]> {
   const view = viewOf(data);
   const members: Member[] = [];
 
-  for (let at = 0; at + 46 <= data.length && view.getUint32(at, true) === MEMBER; ) {
+  for (let at = 0; at + 46 <= data.length && view.getUint32(at, true) === MEMBER;) {
     const nameEnd = at + 46 + view.getUint16(at + 28, true);
     const extraEnd = nameEnd + view.getUint16(at + 30, true);
     const member = {

@@ -1,6 +1,6 @@
 /* Checkpoints of a run, newest first, with their metrics. */
 import { address } from "./api";
-import { count, ms, moment, size, text, value } from "./format";
+import { count, list, ms, moment, size, text, value } from "./format";
 import { Empty, Failure, Waiting } from "./parts";
 import { usePoll } from "./poll";
 import { type Column, Table } from "./table";
@@ -14,7 +14,11 @@ const COMMITTED: Column<Checkpoint>[] = [
   { key: "time", label: "Time", cell: (one) => moment(one.time) },
   { key: "files", label: "Files", cell: (one) => count(one.files) },
   { key: "size", label: "Size", cell: (one) => size(one.bytes) },
-  { key: "message", label: "Metrics", cell: (one) => <span title={metricsOf(one)}>{metricsOf(one)}</span> },
+  {
+    key: "message",
+    label: "Metrics",
+    cell: (one) => <span title={metricsOf(one)}>{metricsOf(one)}</span>,
+  },
 ];
 
 const FILES: Column<Checkpoint>[] = [
@@ -33,15 +37,19 @@ function metricsOf(one: Checkpoint): string {
 }
 
 export function Checkpoints({ params, live }: { params: RunParams; live: boolean }) {
-  const list = usePoll<Checkpoint[]>("list the checkpoints", address("/api/checkpoints", params), live ? 5000 : 0);
-  const rows = (Array.isArray(list.data) ? list.data : []).filter(Boolean);
+  const found = usePoll<Checkpoint[]>(
+    "list the checkpoints",
+    address("/api/checkpoints", params),
+    live ? 5000 : 0,
+  );
+  const rows = list<Checkpoint>(found.data);
   const committed = rows.some((one) => one.name);
 
   return (
     <>
-      <Failure text={list.error} />
-      {!list.data && !list.error && <Waiting what="The checkpoints are being listed." />}
-      {list.data && !rows.length && <Empty>The run has committed no checkpoint.</Empty>}
+      <Failure text={found.error} />
+      {!found.data && !found.error && <Waiting what="The checkpoints are being listed." />}
+      {found.data && !rows.length && <Empty>The run has committed no checkpoint.</Empty>}
       {rows.length > 0 && !committed && (
         <p>The run has committed no checkpoint. It continues from these files of its output.</p>
       )}

@@ -1,14 +1,17 @@
-/* Page that compares runs: a table of their parameters, and their metrics in common plots. */
+/*
+ * Page that compares runs: a table of their parameters, and their metrics in common plots. Its
+ * address has the ids, "#/compare/ID,ID", and the place of a run of another machine: "?ID=s3://…".
+ */
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { address } from "./api";
-import { duration, flatten, moment, text, value } from "./format";
+import { duration, flatten, list, moment, text, value } from "./format";
 import { Empty, Failure, State, isLive } from "./parts";
 import { type PlotGroup, Plots } from "./plots";
 import { usePoll } from "./poll";
 import { type Route, link } from "./route";
 import { took } from "./runs";
 import { summaryOf } from "./series";
-import type { Metric, RunDetails } from "./types";
+import type { Attempt, Metric, RunDetails } from "./types";
 import { useWorkflow } from "./workflow";
 
 const MOST = 8;
@@ -31,7 +34,7 @@ interface Row {
 
 function parametersOf({ run, workflow }: Compared): Map<string, string> {
   const all = new Map<string, string>();
-  const notes = run?.attempts?.at(-1)?.provenance;
+  const notes = list<Attempt>(run?.attempts).at(-1)?.provenance;
 
   if (!run) return all;
   all.set("state", text(run.state));
@@ -45,7 +48,7 @@ function parametersOf({ run, workflow }: Compared): Map<string, string> {
   all.set("penstock", text(notes?.penstock));
   all.set("workflow file", text(run.workflow));
   all.set("output", text(run.output));
-  (notes?.overrides ?? []).forEach((override) => {
+  (Array.isArray(notes?.overrides) ? notes.overrides : []).forEach((override) => {
     const [name = "", ...rest] = text(override).split("=");
 
     all.set(`override ${name}`, rest.length ? rest.join("=") : "given");
@@ -60,9 +63,9 @@ function parametersOf({ run, workflow }: Compared): Map<string, string> {
 }
 
 function metricsOf({ metrics }: Compared): Map<string, string> {
-  const list = Array.isArray(metrics) ? metrics : [];
-
-  const named = list.filter((one) => one?.name && !one.name.startsWith("usage/"));
+  const named = list<Metric>(metrics).filter(
+    (one) => typeof one.name === "string" && !one.name.startsWith("usage/"),
+  );
 
   return new Map(named.map((one) => [`last ${one.name}`, value(summaryOf(one).last)]));
 }
@@ -84,8 +87,8 @@ function groupsOf(runs: Compared[]): PlotGroup[] {
   for (const { id, run, metrics } of runs) {
     const label = `${run?.name ?? "run"} ${id.slice(0, 6)}`;
 
-    for (const metric of Array.isArray(metrics) ? metrics : []) {
-      if (!metric?.name) continue;
+    for (const metric of list<Metric>(metrics)) {
+      if (typeof metric.name !== "string") continue;
       const group = groups.get(metric.name) ?? { name: metric.name, curves: [] };
 
       group.curves.push({ label, metric });
@@ -98,8 +101,16 @@ function groupsOf(runs: Compared[]): PlotGroup[] {
 /* ---- parts ---- */
 
 /* Reads one run, and reports what it has read. Draws its failure only. */
-function Reader({ id, onRead }: { id: string; onRead: (compared: Compared) => void }) {
-  const params = { run: id, place: null };
+function Reader({
+  id,
+  place,
+  onRead,
+}: {
+  id: string;
+  place: string | null;
+  onRead: (compared: Compared) => void;
+}) {
+  const params = { run: id, place };
   const run = usePoll<RunDetails>("show the run", address("/api/run", params), 3000);
   const every = isLive(run.data?.state) ? 10_000 : 0;
   const metrics = usePoll<Metric[]>("read the metrics", address("/api/metrics", params), every);
@@ -138,8 +149,8 @@ function Parameters({ runs }: { runs: Compared[] }) {
               <th scope="col">Parameter</th>
               {runs.map(({ id, run }) => (
                 <th scope="col" key={id}>
-                  <a href={link("run", id)}>{run?.name ?? "run"}</a> <code>{id.slice(0, 6)}</code>{" "}
-                  {run && <State state={run.state} />}
+                  <a href={link("run", id, { place: run?.place })}>{run?.name ?? "run"}</a>{" "}
+                  <code>{id.slice(0, 6)}</code> {run && <State state={run.state} />}
                 </th>
               ))}
             </tr>
@@ -166,7 +177,9 @@ function Parameters({ runs }: { runs: Compared[] }) {
 export function ComparePage({ route }: { route: Route }) {
   const ids = [...new Set(route.rest.split(",").filter(Boolean))].slice(0, MOST);
   const [read, setRead] = useState<Map<string, Compared>>(new Map());
-  const runs = ids.map((id) => read.get(id) ?? { id, run: null, metrics: null, workflow: null, error: null });
+  const runs = ids.map(
+    (id) => read.get(id) ?? { id, run: null, metrics: null, workflow: null, error: null },
+  );
   const groups = useMemo(() => groupsOf(runs), [read, route.rest]);
 
   return (
@@ -178,7 +191,12 @@ export function ComparePage({ route }: { route: Route }) {
         </Empty>
       )}
       {ids.map((id) => (
-        <Reader key={id} id={id} onRead={(one) => setRead((old) => new Map(old).set(id, one))} />
+        <Reader
+          key={id}
+          id={id}
+          place={route.query.get(id)}
+          onRead={(one) => setRead((old) => new Map(old).set(id, one))}
+        />
       ))}
       {ids.length > 0 && <Parameters runs={runs} />}
       {ids.length > 0 && <Plots groups={groups} />}

@@ -62,12 +62,23 @@ interface ConfirmProps {
   danger?: boolean;
   act: () => Promise<unknown>;
   onDone: () => void;
+  onFailed: (text: string) => void; // after the dialog was closed
   onClose: () => void;
   children: ComponentChildren;
 }
 
 /* Explains an action, and does it after the button is pressed. */
-export function Confirm({ title, verb, busy, danger, act, onDone, onClose, children }: ConfirmProps) {
+export function Confirm({
+  title,
+  verb,
+  busy,
+  danger,
+  act,
+  onDone,
+  onFailed,
+  onClose,
+  children,
+}: ConfirmProps) {
   const [acting, setActing] = useState(false);
   const [failure, setFailure] = useState<string | null>(null);
   const open = useRef(true);
@@ -84,7 +95,10 @@ export function Confirm({ title, verb, busy, danger, act, onDone, onClose, child
       onDone();
       if (open.current) onClose();
     } catch (error) {
-      setFailure(messageOf(`cannot ${verb.toLowerCase()}`, error));
+      const text = messageOf(`cannot ${verb.toLowerCase()}`, error);
+
+      if (open.current) setFailure(text);
+      else onFailed(text);
     }
     setActing(false);
   }

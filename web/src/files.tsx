@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { address } from "./api";
 import { Dialog } from "./dialog";
-import { isNumber, many, size, text } from "./format";
+import { isNumber, list, many, size, text } from "./format";
 import { Empty, Failure, Waiting } from "./parts";
 import { usePoll } from "./poll";
 import { Preview } from "./preview";
@@ -11,20 +11,38 @@ import { baseName, fileSource } from "./source";
 import { type Column, type Sort, Table } from "./table";
 import type { OutputFile, RunDetails } from "./types";
 
-export function Files({ run, params, live }: { run: RunDetails; params: RunParams; live: boolean }) {
-  const list = usePoll<OutputFile[]>("list the output", address("/api/files", params), live ? 5000 : 0);
+export function Files({
+  run,
+  params,
+  live,
+}: {
+  run: RunDetails;
+  params: RunParams;
+  live: boolean;
+}) {
+  const found = usePoll<OutputFile[]>(
+    "list the output",
+    address("/api/files", params),
+    live ? 5000 : 0,
+  );
   const [filter, setFilter] = useState("");
   const [sort, setSort] = useState<Sort>({ key: "path", down: false });
   const [shown, setShown] = useState<OutputFile | null>(null);
-  const all = (Array.isArray(list.data) ? list.data : []).filter((file) => file?.path);
+  const all = list<OutputFile>(found.data).filter((file) => typeof file.path === "string");
   const open = useMemo(
-    () => new Set((run.outputs ?? []).filter((one) => one?.open).map((one) => one.path)),
+    () =>
+      new Set(
+        list<{ path?: string | null; open?: boolean }>(run.outputs)
+          .filter((one) => one.open)
+          .map((one) => one.path),
+      ),
     [run.outputs],
   );
-  const sourceOf = (file: OutputFile) => fileSource(params, file.path!, isNumber(file.size) ? file.size : null);
+  const sourceOf = (file: OutputFile) =>
+    fileSource(params, file.path!, isNumber(file.size) ? file.size : null);
   const rows = useMemo(
     () => all.filter((file) => file.path!.toLowerCase().includes(filter.toLowerCase())),
-    [list.data, filter],
+    [found.data, filter],
   );
   const columns = useMemo<Column<OutputFile>[]>(
     () => [
@@ -39,13 +57,21 @@ export function Files({ run, params, live }: { run: RunDetails; params: RunParam
         ),
       },
       { key: "size", label: "Size", order: (file) => file.size, cell: (file) => size(file.size) },
-      { key: "state-of", label: "State", cell: (file) => (open.has(file.path) ? "still written" : "") },
+      {
+        key: "state-of",
+        label: "State",
+        cell: (file) => (open.has(file.path) ? "still written" : ""),
+      },
       {
         key: "act",
         label: "Download",
         hideLabel: true,
         cell: (file) => (
-          <a href={sourceOf(file).download} download={baseName(file.path!)} aria-label={`Download ${file.path}`}>
+          <a
+            href={sourceOf(file).download}
+            download={baseName(file.path!)}
+            aria-label={`Download ${file.path}`}
+          >
             Download
           </a>
         ),
@@ -70,9 +96,9 @@ export function Files({ run, params, live }: { run: RunDetails; params: RunParam
           {many(rows.length, "file")}, {size(rows.reduce((sum, file) => sum + (file.size ?? 0), 0))}
         </span>
       </div>
-      <Failure text={list.error} />
-      {!list.data && !list.error && <Waiting what="The output is being listed." />}
-      {list.data && !all.length && <Empty>The output has no files yet.</Empty>}
+      <Failure text={found.error} />
+      {!found.data && !found.error && <Waiting what="The output is being listed." />}
+      {found.data && !all.length && <Empty>The output has no files yet.</Empty>}
       {all.length > 0 && (
         <Table
           fill

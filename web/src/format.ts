@@ -1,4 +1,4 @@
-/* Sizes, times and numbers as text, in the form of the verbs. */
+/* Sizes, times and numbers as text, in the form of the verbs; values of the server, checked. */
 
 const UNITS = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
 
@@ -26,7 +26,8 @@ export function duration(ms: unknown): string {
   if (s < 60) return `${s} s`;
   if (s < 3600) return s % 60 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${s / 60} min`;
   const min = Math.floor(s / 60);
-  if (min < 48 * 60) return min % 60 ? `${Math.floor(min / 60)} h ${min % 60} min` : `${min / 60} h`;
+  if (min < 48 * 60)
+    return min % 60 ? `${Math.floor(min / 60)} h ${min % 60} min` : `${min / 60} h`;
   const h = Math.floor(min / 60);
   return h % 24 ? `${Math.floor(h / 24)} d ${h % 24} h` : `${h / 24} d`;
 }
@@ -83,8 +84,23 @@ export function text(value: unknown): string {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
+/* Objects of a list of the server; empty if it is missing or another kind of value. */
+export function list<T>(value: unknown): T[] {
+  return Array.isArray(value) ? value.filter((one) => one !== null && typeof one === "object") : [];
+}
+
+/* Texts of a list of the server. */
+export function strings(value: unknown): string[] {
+  return Array.isArray(value) ? value.filter((one) => typeof one === "string") : [];
+}
+
 /* Members of a value by path, such as "resources.gpus": "1". */
-export function flatten(value: unknown, path: string, into: Map<string, string>, limit = 500): void {
+export function flatten(
+  value: unknown,
+  path: string,
+  into: Map<string, string>,
+  limit = 500,
+): void {
   if (into.size >= limit) return;
   if (value === null || typeof value !== "object") {
     into.set(path, text(value));

@@ -32,9 +32,15 @@ function Line({ text, word, found }: { text: string; word: string; found: boolea
   return (
     <div class={`line${found ? " found" : ""}`}>
       {spans.map((span, i) => (
-        <span key={i} class={span.class} style={{ color: span.color, backgroundColor: span.background }}>
+        <span
+          key={i}
+          class={span.class}
+          style={{ color: span.color, backgroundColor: span.background }}
+        >
           {word
-            ? splitAt(span.text, word).map((piece, k) => (k % 2 ? <mark key={k}>{piece}</mark> : piece))
+            ? splitAt(span.text, word).map((piece, k) =>
+                k % 2 ? <mark key={k}>{piece}</mark> : piece,
+              )
             : span.text}
         </span>
       ))}
@@ -82,11 +88,14 @@ function useSearch(params: Params, show: (line: number) => void) {
 
       // A part without a match is passed over.
       while (next !== null && matches.length === before.length) {
-        const reply: { matches?: Match[]; next?: number | null } = await getJson("/api/log-search", {
-          ...params,
-          text,
-          offset: next,
-        });
+        const reply: { matches?: Match[]; next?: number | null } = await getJson(
+          "/api/log-search",
+          {
+            ...params,
+            text,
+            offset: next,
+          },
+        );
 
         if (latest.current.text !== text) return;
         matches = matches.concat(reply.matches ?? []);
@@ -124,7 +133,13 @@ function SearchBar({ search, start, next, previous }: ReturnType<typeof useSearc
   const [text, setText] = useState("");
   const n = search.matches.length;
   const all = `${count(n)}${search.next !== null ? "+" : ""}`;
-  const result = search.busy ? "searching" : !search.text ? "" : n ? `${count(search.at + 1)} of ${all}` : "no match";
+  const result = search.busy
+    ? "searching"
+    : !search.text
+      ? ""
+      : n
+        ? `${count(search.at + 1)} of ${all}`
+        : "no match";
 
   return (
     <form
@@ -195,7 +210,10 @@ export function Log({ params, attempts, attempt, onAttempt }: LogProps) {
       <div class="bar">
         <label class="group">
           Attempt
-          <select value={attempt} onChange={(event) => onAttempt(Number(event.currentTarget.value))}>
+          <select
+            value={attempt}
+            onChange={(event) => onAttempt(Number(event.currentTarget.value))}
+          >
             {attempts.map((n) => (
               <option key={n} value={n}>
                 {n}
@@ -205,7 +223,11 @@ export function Log({ params, attempts, attempt, onAttempt }: LogProps) {
         </label>
         <SearchBar {...finder} />
         <label class="group">
-          <input type="checkbox" checked={follow} onChange={(event) => setFollow(event.currentTarget.checked)} />
+          <input
+            type="checkbox"
+            checked={follow}
+            onChange={(event) => setFollow(event.currentTarget.checked)}
+          />
           Follow
         </label>
         <button type="button" onClick={() => (setFollow(false), scroll.toRow(0))}>
@@ -220,7 +242,13 @@ export function Log({ params, attempts, attempt, onAttempt }: LogProps) {
       {source.ready && source.lines === 0 && (
         <Empty>{source.live ? "Nothing is printed yet." : "The log is empty."}</Empty>
       )}
-      <div class="log fill" ref={scroll.box} tabIndex={0} role="region" aria-label={`Log of attempt ${attempt}`}>
+      <div
+        class="log fill"
+        ref={scroll.box}
+        tabIndex={0}
+        role="region"
+        aria-label={`Log of attempt ${attempt}`}
+      >
         <div class="log-space" style={{ height: `${scroll.height}px` }}>
           <div class="log-view" style={{ height: `${scroll.view}px` }}>
             <div style={{ transform: `translateY(${-scroll.shift}px)` }}>
@@ -229,7 +257,11 @@ export function Log({ params, attempts, attempt, onAttempt }: LogProps) {
                   <span class="number" aria-hidden="true">
                     {n + 1}
                   </span>
-                  <Line text={source.line(n) ?? ""} word={finder.search.text} found={n === current} />
+                  <Line
+                    text={source.line(n) ?? ""}
+                    word={finder.search.text}
+                    found={n === current}
+                  />
                 </div>
               ))}
             </div>

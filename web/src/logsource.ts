@@ -133,7 +133,7 @@ export class LogSource {
   /* ---- reading what is wanted ---- */
 
   private missing(): Block | undefined {
-    for (let n = this.wanted[0]; n < this.wanted[1]; ) {
+    for (let n = this.wanted[0]; n < this.wanted[1];) {
       const block = this.blockOf(n);
 
       if (!block) return undefined;
@@ -145,7 +145,11 @@ export class LogSource {
 
   private async load(): Promise<void> {
     this.loading = true;
-    for (let block = this.missing(); block && !this.stopping.signal.aborted; block = this.missing()) {
+    for (
+      let block = this.missing();
+      block && !this.stopping.signal.aborted;
+      block = this.missing()
+    ) {
       try {
         this.keep(block, await this.read(block));
         this.error = null;
@@ -164,9 +168,13 @@ export class LogSource {
     const content: Content = { data: [], bytes: 0, lines: null };
     const end = block.offset + Math.min(block.bytes, LONGEST_BLOCK);
 
-    for (let offset = block.offset; offset < end; ) {
+    for (let offset = block.offset; offset < end;) {
       const length = Math.min(PIECE, end - offset);
-      const piece = await getBytes("/api/log", { ...this.params, offset, length }, this.stopping.signal);
+      const piece = await getBytes(
+        "/api/log",
+        { ...this.params, offset, length },
+        this.stopping.signal,
+      );
 
       if (!piece.length) break; // it was truncated
       content.data.push(piece);
@@ -178,7 +186,11 @@ export class LogSource {
 
   private keep(block: Block, content: Content): void {
     // The block may have grown meanwhile.
-    if (content.bytes < Math.min(block.bytes, LONGEST_BLOCK) && block === this.blocks[this.blocks.length - 1]) return;
+    if (
+      content.bytes < Math.min(block.bytes, LONGEST_BLOCK) &&
+      block === this.blocks[this.blocks.length - 1]
+    )
+      return;
     this.contents.set(block, content);
     this.keepFew();
   }
@@ -218,7 +230,12 @@ export class LogSource {
     const { signal } = this.stopping;
 
     await this.visible();
-    const url = address("/api/log", { ...this.params, offset: this.size, length: PIECE, wait: this.ready ? 1 : null });
+    const url = address("/api/log", {
+      ...this.params,
+      offset: this.size,
+      length: PIECE,
+      wait: this.ready ? 1 : null,
+    });
     const response = await open(url, { signal });
     const data = new Uint8Array(await response.arrayBuffer());
     const total = Number(response.headers.get("X-Log-Size") ?? NaN);
@@ -240,7 +257,10 @@ export class LogSource {
     while (from < data.length) {
       let block = this.blocks[this.blocks.length - 1];
 
-      if (!block || (!this.unfinished && (block.bytes >= BLOCK_BYTES || block.count >= BLOCK_LINES))) {
+      if (
+        !block ||
+        (!this.unfinished && (block.bytes >= BLOCK_BYTES || block.count >= BLOCK_LINES))
+      ) {
         block = { line: this.lines, count: 0, offset: this.size, bytes: 0 };
         this.blocks.push(block);
         this.contents.set(block, { data: [], bytes: 0, lines: null });

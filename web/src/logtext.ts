@@ -45,7 +45,8 @@ class Row {
     const n = parseInt(words, 10);
 
     if (end === "m") this.style = this.styled(words);
-    else if (end === "K" && words === "1") this.cells.fill({ char: " ", style: "" }, 0, this.at + 1);
+    else if (end === "K" && words === "1")
+      this.cells.fill({ char: " ", style: "" }, 0, this.at + 1);
     else if (end === "K" && words === "2") this.cells = [];
     else if (end === "K") this.cells.length = Math.min(this.cells.length, this.at);
     else if (end === "G") this.at = Math.min(LONGEST_LINE, Math.max(0, (n || 1) - 1));
@@ -98,30 +99,49 @@ function colorOf(name: string | null, truecolor: string | null): string | undefi
   const n = name.startsWith("ansi-palette-") ? Number(name.slice("ansi-palette-".length)) : NaN;
 
   if (!(n >= 16 && n <= 255)) return undefined;
-  if (n >= 232) return `rgb(${Array(3).fill(8 + 10 * (n - 232)).join(",")})`;
+  if (n >= 232)
+    return `rgb(${Array(3)
+      .fill(8 + 10 * (n - 232))
+      .join(",")})`;
   return `rgb(${[36, 6, 1].map((unit) => LEVELS[Math.floor((n - 16) / unit) % 6]).join(",")})`;
 }
 
+/* Colours that follow the theme of the page, except on a background that does not. */
+const PLAIN: Record<string, string> = {
+  "ansi-black": "#000",
+  "ansi-white": "#fff",
+  "ansi-bright-white": "#fff",
+};
+
 function classOf(name: string | null, prefix: string): string {
-  return name && !name.startsWith("ansi-palette-") && name !== "ansi-truecolor" ? ` ${name.replace("ansi-", prefix)}` : "";
+  return name && !name.startsWith("ansi-palette-") && name !== "ansi-truecolor"
+    ? ` ${name.replace("ansi-", prefix)}`
+    : "";
 }
 
 export function spansOf(raw: string): Span[] {
   const cut = raw.length > LONGEST_LINE * 10 ? raw.slice(-LONGEST_LINE * 10) : raw;
   let line = settle(cut);
 
-  if (line.length > LONGEST_LINE) line = `${line.slice(0, LONGEST_LINE)} … (the line has ${raw.length} characters)`;
+  if (line.length > LONGEST_LINE)
+    line = `${line.slice(0, LONGEST_LINE)} … (the line has ${raw.length} characters)`;
   if (!line.includes("\x1b")) return [{ text: line, class: "" }];
-  return Anser.ansiToJson(line, { json: true, remove_empty: true, use_classes: true }).map((part) => {
-    const styles = part.decorations.filter((name) => name !== "reverse").map((name) => ` ansi-${name}`);
+  return Anser.ansiToJson(line, { json: true, remove_empty: true, use_classes: true }).map(
+    (part) => {
+      const background = colorOf(part.bg, part.bg_truecolor);
+      const styles = part.decorations
+        .filter((name) => name !== "reverse")
+        .map((name) => ` ansi-${name}`);
 
-    return {
-      text: part.content,
-      class: `${classOf(part.fg, "ansi-")}${classOf(part.bg, "ansi-on-")}${styles.join("")}`.trim(),
-      color: colorOf(part.fg, part.fg_truecolor),
-      background: colorOf(part.bg, part.bg_truecolor),
-    };
-  });
+      return {
+        text: part.content,
+        class:
+          `${classOf(part.fg, "ansi-")}${classOf(part.bg, "ansi-on-")}${styles.join("")}`.trim(),
+        color: colorOf(part.fg, part.fg_truecolor) ?? (background && PLAIN[part.fg]),
+        background,
+      };
+    },
+  );
 }
 
 /* Pieces of a text: every second one is an occurrence of `word`, in any case. */

@@ -21,7 +21,11 @@ export interface LongScroll {
   toEnd: () => void;
 }
 
-export function useLongScroll(rows: number, rowHeight: number, onScroll: (atEnd: boolean) => void): LongScroll {
+export function useLongScroll(
+  rows: number,
+  rowHeight: number,
+  onScroll: (atEnd: boolean) => void,
+): LongScroll {
   const box = useRef<HTMLDivElement>(null);
   const place = useRef({ top: 0, last: 0, view: 400, rows, timer: 0 });
   const heard = useRef(onScroll);

@@ -57,7 +57,8 @@ function Banner() {
   return (
     <div class="banner" role="alert">
       <span>
-        There is no connection to penstock ui. <span aria-hidden="true">Next try in {seconds} s.</span>
+        There is no connection to penstock ui.{" "}
+        <span aria-hidden="true">Next try in {seconds} s.</span>
       </span>
       <button type="button" onClick={retryNow}>
         Try now
@@ -90,7 +91,11 @@ function Header({ route, about }: { route: Route; about: About | null }) {
       </a>
       <nav aria-label="Pages">
         {PAGES.map(([page, label, members]) => (
-          <a key={page} href={`#/${page}`} aria-current={members.includes(route.page) ? "page" : undefined}>
+          <a
+            key={page}
+            href={`#/${page}`}
+            aria-current={members.includes(route.page) ? "page" : undefined}
+          >
             {label}
           </a>
         ))}
@@ -99,7 +104,13 @@ function Header({ route, about }: { route: Route; about: About | null }) {
         {about?.host ?? ""} {about?.version ?? ""}
         {about?.readOnly ? " (read only)" : ""}
       </span>
-      <button type="button" class="plain" onClick={toggleTheme} aria-label={`Use ${other} colours`} title={`Use ${other} colours`}>
+      <button
+        type="button"
+        class="plain"
+        onClick={toggleTheme}
+        aria-label={`Use ${other} colours`}
+        title={`Use ${other} colours`}
+      >
         {theme === "dark" ? "☀" : "☾"}
       </button>
     </header>
@@ -107,7 +118,8 @@ function Header({ route, about }: { route: Route; about: About | null }) {
 }
 
 function Page({ route, about }: { route: Route; about: About | null }) {
-  if (route.page === "run") return <RunPage key={route.rest.split("/")[0]} route={route} about={about} />;
+  if (route.page === "run")
+    return <RunPage key={route.rest.split("/")[0]} route={route} about={about} />;
   if (route.page === "compare") return <ComparePage key={route.rest} route={route} />;
   if (route.page === "runners") return <RunnersPage about={about} />;
   if (route.page === "buckets") return <BucketsPage route={route} about={about} />;

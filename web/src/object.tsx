@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { address, messageOf, send } from "./api";
 import { Dialog } from "./dialog";
-import { isNumber, moment, size, text } from "./format";
+import { isNumber, list, moment, size, text } from "./format";
 import { Copy, Facts, Failure } from "./parts";
 import { usePoll } from "./poll";
 import { Preview } from "./preview";
@@ -25,7 +25,11 @@ function ExpiringLink({ url, store }: { url: string; store: string | null }) {
 
   async function make() {
     try {
-      const reply = await send<{ url?: string; out?: string }>("POST", "/api/link", { url, store, expires });
+      const reply = await send<{ url?: string; out?: string }>("POST", "/api/link", {
+        url,
+        store,
+        expires,
+      });
 
       setMade(reply?.url ?? reply?.out ?? "");
       setFailure(null);
@@ -51,7 +55,15 @@ function ExpiringLink({ url, store }: { url: string; store: string | null }) {
         </button>
         {made && <Copy text={made} />}
       </div>
-      {made && <input class="link-made" readOnly value={made} aria-label="Link" onFocus={(event) => event.currentTarget.select()} />}
+      {made && (
+        <input
+          class="link-made"
+          readOnly
+          value={made}
+          aria-label="Link"
+          onFocus={(event) => event.currentTarget.select()}
+        />
+      )}
       <Failure text={failure} />
     </div>
   );
@@ -81,12 +93,20 @@ interface ObjectProps {
 
 export function ObjectDialog({ object, url, store, readOnly, onRemove, onClose }: ObjectProps) {
   const stat = usePoll<ObjectInfo[]>("read the object", address("/api/stat", { url, store }), 0);
-  const tags = usePoll<Record<string, string>>("read the tags", address("/api/tags", { url, store }), 0);
-  const versions = usePoll<Version[]>("list the versions", address("/api/versions", { url, store }), 0);
-  const info: ObjectInfo = stat.data?.[0] ?? object;
+  const tags = usePoll<Record<string, string>>(
+    "read the tags",
+    address("/api/tags", { url, store }),
+    0,
+  );
+  const versions = usePoll<Version[]>(
+    "list the versions",
+    address("/api/versions", { url, store }),
+    0,
+  );
+  const info: ObjectInfo = list<ObjectInfo>(stat.data)[0] ?? object;
   const known = isNumber(info.size) ? info.size : null;
   const source = objectSource(url, store, known);
-  const list = Array.isArray(versions.data) ? versions.data.filter(Boolean) : [];
+  const all = list<Version>(versions.data);
   const labels = pairs(tags.data);
 
   return (
@@ -119,11 +139,20 @@ export function ObjectDialog({ object, url, store, readOnly, onRemove, onClose }
       <Preview source={source} />
       <h3>Tags</h3>
       <Failure text={tags.error} />
-      {labels.length ? <Facts facts={labels} /> : !tags.error && <p class="quiet">There are no tags.</p>}
+      {labels.length ? (
+        <Facts facts={labels} />
+      ) : (
+        !tags.error && <p class="quiet">There are no tags.</p>
+      )}
       <h3>Versions</h3>
       <Failure text={versions.error} />
-      {list.length ? (
-        <Table label="Versions" rows={list} columns={VERSION_COLUMNS} rowKey={(one) => `${one.version} ${one.modified}`} />
+      {all.length ? (
+        <Table
+          label="Versions"
+          rows={all}
+          columns={VERSION_COLUMNS}
+          rowKey={(one) => `${one.version} ${one.modified}`}
+        />
       ) : (
         !versions.error && <p class="quiet">There are no versions.</p>
       )}

@@ -3,8 +3,21 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 const STATES = [
-  "queued", "staging", "running", "flushing", "succeeded", "failed", "preempted", "stopped",
-  "lost", "moved", "done", "to do", "waiting", "idle", "busy",
+  "queued",
+  "staging",
+  "running",
+  "flushing",
+  "succeeded",
+  "failed",
+  "preempted",
+  "stopped",
+  "lost",
+  "moved",
+  "done",
+  "to do",
+  "waiting",
+  "idle",
+  "busy",
 ];
 
 export const LIVE = ["queued", "staging", "running", "flushing"];
@@ -58,7 +71,9 @@ export function Facts({ facts }: { facts: Fact[] }) {
   return (
     <dl class="facts">
       {facts
-        .filter(([, value]) => value !== null && value !== undefined && value !== "–" && value !== "")
+        .filter(
+          ([, value]) => value !== null && value !== undefined && value !== "–" && value !== "",
+        )
         .map(([name, value]) => (
           <div key={name}>
             <dt>{name}</dt>

@@ -1,7 +1,7 @@
 /* Plots of metrics: one figure each, drawn when it comes into view. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
-import { value } from "./format";
+import { list, value } from "./format";
 import { Empty, Failure, Waiting } from "./parts";
 import { type Axis, axisOf, joined, seriesOf, summaryText, unitOf } from "./series";
 import { useTheme } from "./theme";
@@ -29,7 +29,11 @@ function style(name: string): string {
 function optionsOf(props: FigureProps, axis: Axis, width: number): uPlot.Options {
   const { name, curves, logarithmic } = props;
   const unit = unitOf(name);
-  const line = { stroke: style("--quiet"), grid: { stroke: style("--line"), width: 1 }, ticks: { show: false } };
+  const line = {
+    stroke: style("--quiet"),
+    grid: { stroke: style("--line"), width: 1 },
+    ticks: { show: false },
+  };
 
   return {
     width,
@@ -89,7 +93,9 @@ export function Figure(props: FigureProps) {
     if (!seen || !data) return;
     const element = box.current!;
     const made = new uPlot(optionsOf(props, axis, element.clientWidth || 300), data, element);
-    const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+    const observer = new ResizeObserver(() =>
+      made.setSize({ width: element.clientWidth, height: HEIGHT }),
+    );
 
     plot.current = made;
     observer.observe(element);
@@ -117,7 +123,12 @@ export function Figure(props: FigureProps) {
           </span>
         ))}
       </figcaption>
-      <div ref={box} class="canvas" role="img" aria-label={`${name} over ${axis}: ${summary.join("; ")}`} />
+      <div
+        ref={box}
+        class="canvas"
+        role="img"
+        aria-label={`${name} over ${axis}: ${summary.join("; ")}`}
+      />
     </figure>
   );
 }
@@ -133,11 +144,18 @@ export function Plots({ groups }: { groups: PlotGroup[] }) {
   const [logarithmic, setLogarithmic] = useState(false);
   const [filter, setFilter] = useState("");
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
-  const shown = groups.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));
+  const shown = groups.filter(({ name }) =>
+    words.every((word) => name.toLowerCase().includes(word)),
+  );
   const isUsage = ({ name }: PlotGroup) => name.startsWith("usage/");
 
   if (!groups.length)
-    return <Empty>There are no metrics yet. Event files, metrics*.jsonl and metrics.csv of the output are read.</Empty>;
+    return (
+      <Empty>
+        There are no metrics yet. Event files, metrics*.jsonl and metrics.csv of the output are
+        read.
+      </Empty>
+    );
   return (
     <>
       <div class="bar">
@@ -196,16 +214,23 @@ export function Plots({ groups }: { groups: PlotGroup[] }) {
 export function RunPlots({ metrics, error }: { metrics: Metric[] | null; error: string | null }) {
   const groups = useMemo(
     () =>
-      (Array.isArray(metrics) ? metrics : [])
-        .filter((metric) => metric?.name)
-        .map((metric) => ({ name: metric.name!, curves: [{ label: metric.name!.split("/").pop()!, metric }] })),
+      list<Metric>(metrics)
+        .filter((metric) => typeof metric.name === "string")
+        .map((metric) => ({
+          name: metric.name!,
+          curves: [{ label: metric.name!.split("/").pop()!, metric }],
+        })),
     [metrics],
   );
 
   return (
     <>
       <Failure text={error} />
-      {metrics ? <Plots groups={groups} /> : !error && <Waiting what="The metrics are being read." />}
+      {metrics ? (
+        <Plots groups={groups} />
+      ) : (
+        !error && <Waiting what="The metrics are being read." />
+      )}
     </>
   );
 }

@@ -64,7 +64,12 @@ function TensorList({ tensors }: { tensors: Tensors }) {
         {many(tensors.tensors.length, "tensor")}, {many(tensors.parameters, "parameter")}
       </p>
       <Facts facts={tensors.metadata} />
-      <Table label="Tensors" rows={tensors.tensors} columns={TENSOR_COLUMNS} rowKey={(one) => one.name} />
+      <Table
+        label="Tensors"
+        rows={tensors.tensors}
+        columns={TENSOR_COLUMNS}
+        rowKey={(one) => one.name}
+      />
     </>
   );
 }
@@ -101,7 +106,9 @@ function dump(data: Uint8Array): string {
   for (let at = 0; at < data.length; at += 16) {
     const bytes = [...data.subarray(at, at + 16)];
     const hex = bytes.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
-    const plain = bytes.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : ".")).join("");
+    const plain = bytes
+      .map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : "."))
+      .join("");
 
     lines.push(`${at.toString(16).padStart(8, "0")}  ${hex.padEnd(47)}  ${plain}`);
   }
@@ -121,7 +128,8 @@ function pretty(text: string): string {
 }
 
 async function readText(source: Source, signal: AbortSignal): Promise<ComponentChildren> {
-  const json = extension(source.name) === "json" && source.size !== null && source.size <= LARGEST_JSON;
+  const json =
+    extension(source.name) === "json" && source.size !== null && source.size <= LARGEST_JSON;
   const wanted = json ? source.size! : Math.min(source.size ?? TEXT_BYTES, TEXT_BYTES);
   const data = await source.read(0, wanted, signal);
   const whole = source.size !== null && data.length >= source.size;
@@ -137,11 +145,18 @@ async function readText(source: Source, signal: AbortSignal): Promise<ComponentC
   return <Text text={json ? pretty(text) : text} cut={whole ? null : first} />;
 }
 
-async function readImage(source: Source, type: string, signal: AbortSignal): Promise<ComponentChildren> {
-  if ((source.size ?? 0) > LARGEST_IMAGE) throw new Error(`the image is larger than ${size(LARGEST_IMAGE)}`);
+async function readImage(
+  source: Source,
+  type: string,
+  signal: AbortSignal,
+): Promise<ComponentChildren> {
+  if ((source.size ?? 0) > LARGEST_IMAGE)
+    throw new Error(`the image is larger than ${size(LARGEST_IMAGE)}`);
   const data = await source.read(0, source.size ?? LARGEST_IMAGE, signal);
 
-  return <Image url={URL.createObjectURL(new Blob([data as BlobPart], { type }))} name={source.name} />;
+  return (
+    <Image url={URL.createObjectURL(new Blob([data as BlobPart], { type }))} name={source.name} />
+  );
 }
 
 async function readPreview(source: Source, signal: AbortSignal): Promise<ComponentChildren> {
@@ -152,7 +167,8 @@ async function readPreview(source: Source, signal: AbortSignal): Promise<Compone
   if (ARCHIVES.includes(kind)) {
     const magic = await source.read(0, 4, signal);
 
-    if (magic[0] === 0x50 && magic[1] === 0x4b) return <MemberList members={await readZip(source)} />;
+    if (magic[0] === 0x50 && magic[1] === 0x4b)
+      return <MemberList members={await readZip(source)} />;
   }
   return readText(source, signal);
 }
@@ -168,7 +184,8 @@ export function Preview({ source }: { source: Source }) {
     setFailure(null);
     readPreview(source, abort.signal).then(
       (made) => abort.signal.aborted || setContent(made),
-      (error: unknown) => abort.signal.aborted || setFailure(messageOf("cannot show the contents", error)),
+      (error: unknown) =>
+        abort.signal.aborted || setFailure(messageOf("cannot show the contents", error)),
     );
     return () => abort.abort();
   }, [source.name, source.download]);

@@ -27,8 +27,15 @@ export function parseRoute(hash: string): Route {
 }
 
 /* Address of a page; slashes and colons of `rest` stay readable. */
-export function link(page: string, rest = "", query: Record<string, string | null | undefined> = {}): string {
-  const path = encodeURIComponent(rest).replace(/%2F/g, "/").replace(/%3A/g, ":").replace(/%2C/g, ",");
+export function link(
+  page: string,
+  rest = "",
+  query: Record<string, string | null | undefined> = {},
+): string {
+  const path = encodeURIComponent(rest)
+    .replace(/%2F/g, "/")
+    .replace(/%3A/g, ":")
+    .replace(/%2C/g, ",");
   const words = Object.entries(query)
     .filter(([, value]) => value)
     .map(([name, value]) => `${name}=${encodeURIComponent(value!)}`);

@@ -5,7 +5,7 @@ import { Actions } from "./actions";
 import { announce } from "./announce";
 import { Checkpoints } from "./checkpoints";
 import { Files } from "./files";
-import { duration, moment, ms, size, text } from "./format";
+import { duration, list, moment, ms, size, strings, text } from "./format";
 import { Log } from "./log";
 import { Copy, Facts, Failure, State, Waiting, isLive, useTick } from "./parts";
 import { RunPlots } from "./plots";
@@ -14,7 +14,7 @@ import { type Route, link } from "./route";
 import { age, message, sync, took } from "./runs";
 import { Steps } from "./steps";
 import { Timeline } from "./timeline";
-import type { About, Metric, RunDetails } from "./types";
+import type { About, Attempt, Metric, RunDetails } from "./types";
 import { Workflow } from "./workflow";
 
 const TABS: [string, string][] = [
@@ -38,8 +38,8 @@ function storeLink(url: string | null | undefined) {
 }
 
 function Overview({ run }: { run: RunDetails }) {
-  const kept = (run.replaced ?? []).filter(Boolean);
-  const partial = (run.partial ?? []).filter(Boolean);
+  const kept = list<{ path?: string; restore?: string }>(run.replaced);
+  const partial = strings(run.partial);
   const deadline = ms(run.notice?.deadline);
 
   return (
@@ -51,16 +51,24 @@ function Overview({ run }: { run: RunDetails }) {
           ["Ended", moment(run.ended)],
           ["Time", duration(took(run))],
           ["Attempts", text(run.attempt)],
-          ["Host", text(run.host || run.attempts?.at(-1)?.provenance?.host)],
+          ["Host", text(run.host || list<Attempt>(run.attempts).at(-1)?.provenance?.host)],
           ["Exit code", text(run.step_exit_code ?? run.exit_code)],
           ["Sync", sync(run)],
-          ["Published", run.sync_at ? `${text(run.sync_files_published)} files, ${size(run.sync_bytes_published)}` : null],
+          [
+            "Published",
+            run.sync_at
+              ? `${text(run.sync_files_published)} files, ${size(run.sync_bytes_published)}`
+              : null,
+          ],
           ["Sync error", text(run.sync_error)],
           ["Output", storeLink(run.output)],
           ["Workflow", <code>{text(run.workflow)}</code>],
           ["Directory", run.directory ? <code>{run.directory}</code> : null],
-          ["Ports", run.ports?.length ? run.ports.join(", ") : null],
-          ["Deadline", deadline && isLive(run.state) ? `in ${duration(deadline - serverNow())}` : null],
+          ["Ports", Array.isArray(run.ports) ? run.ports.join(", ") : null],
+          [
+            "Deadline",
+            deadline && isLive(run.state) ? `in ${duration(deadline - serverNow())}` : null,
+          ],
         ]}
       />
       <h2>Steps</h2>
@@ -85,7 +93,8 @@ function Overview({ run }: { run: RunDetails }) {
           <ul class="names">
             {kept.slice(0, 200).map((one, i) => (
               <li key={i}>
-                {text(one.path)} {one.restore ? <Copy text={one.restore} label="Copy the command" /> : null}
+                {text(one.path)}{" "}
+                {one.restore ? <Copy text={one.restore} label="Copy the command" /> : null}
               </li>
             ))}
           </ul>
@@ -117,7 +126,8 @@ function useStateChanges(run: RunDetails | null): void {
   useEffect(() => {
     const now = run ? String(run.state) : null;
 
-    if (before.current && now && now !== before.current) announce(`${run!.name ?? run!.id}: ${now}`);
+    if (before.current && now && now !== before.current)
+      announce(`${run!.name ?? run!.id}: ${now}`);
     before.current = now;
   }, [run?.state]);
 }
@@ -125,7 +135,10 @@ function useStateChanges(run: RunDetails | null): void {
 function LogTab({ run, params }: { run: RunDetails; params: RunParams }) {
   const last = run.attempt ?? 1;
   const [chosen, setChosen] = useState<number | null>(null); // null: the newest
-  const attempts = Array.from({ length: Math.max(1, Math.min(last, 10_000)) }, (_, i) => last - i).filter((n) => n > 0);
+  const attempts = Array.from(
+    { length: Math.max(1, Math.min(last, 10_000)) },
+    (_, i) => last - i,
+  ).filter((n) => n > 0);
 
   return (
     <Log
@@ -139,7 +152,11 @@ function LogTab({ run, params }: { run: RunDetails; params: RunParams }) {
 }
 
 function PlotsTab({ params, live }: { params: RunParams; live: boolean }) {
-  const metrics = usePoll<Metric[]>("read the metrics", address("/api/metrics", params), live ? 5000 : 0);
+  const metrics = usePoll<Metric[]>(
+    "read the metrics",
+    address("/api/metrics", params),
+    live ? 5000 : 0,
+  );
 
   return <RunPlots metrics={metrics.data} error={metrics.error} />;
 }
@@ -170,13 +187,18 @@ export function RunPage({ route, about }: { route: Route; about: About | null })
   }, [data?.name, id]);
 
   return (
-    <section class={`page${tab === "log" || tab === "files" ? " full" : ""}`} aria-labelledby="run-title">
+    <section
+      class={`page${tab === "log" || tab === "files" ? " full" : ""}`}
+      aria-labelledby="run-title"
+    >
       <div class="bar">
         <h1 id="run-title">{data?.name || id}</h1>
         {data && <State state={data.state} more={data.class ? `(${data.class})` : ""} />}
         {data && (
           <span class="quiet grow">
-            {live ? `for ${duration(took(data))}` : `${duration(took(data))}, ${duration(age(data))} ago`}
+            {live
+              ? `for ${duration(took(data))}`
+              : `${duration(took(data))}, ${duration(age(data))} ago`}
           </span>
         )}
         {data && !place && about && !about.readOnly && <Actions run={data} onDone={run.refresh} />}

@@ -1,5 +1,5 @@
 /* Page of the resources: this machine, the claims on it, and the nodes of the cluster. */
-import { count, isNumber, size, text } from "./format";
+import { count, isNumber, list, size, text } from "./format";
 import { Empty, Failure, State, Waiting } from "./parts";
 import { usePoll } from "./poll";
 import { link } from "./route";
@@ -16,11 +16,29 @@ function amount(kind: Kind | "runs", n: unknown): string {
   return kind === "memory" ? size(n) : count(n);
 }
 
-function Meter({ label, used, of, shown }: { label: string; used: number; of: number; shown: string }) {
+function Meter({
+  label,
+  used,
+  of,
+  shown,
+}: {
+  label: string;
+  used: number;
+  of: number;
+  shown: string;
+}) {
   const part = of > 0 ? Math.min(1, used / of) : 0;
 
   return (
-    <div class="meter" role="meter" aria-label={label} aria-valuenow={used} aria-valuemin={0} aria-valuemax={Math.max(of, used, 1)} aria-valuetext={shown}>
+    <div
+      class="meter"
+      role="meter"
+      aria-label={label}
+      aria-valuenow={used}
+      aria-valuemin={0}
+      aria-valuemax={Math.max(of, used, 1)}
+      aria-valuetext={shown}
+    >
       <span class={part >= 0.999 ? "bar-full" : ""} style={{ width: `${part * 100}%` }} />
     </div>
   );
@@ -41,7 +59,9 @@ function Resource({ kind, runner }: { kind: Kind; runner: Runner }) {
       <p class="quiet">
         {asked > 0 ? `${amount(kind, asked)} asked for by waiting runs. ` : ""}
         {`Yours: ${amount(kind, runner.own?.[kind] ?? 0)}${isNumber(limit) ? ` of your limit of ${amount(kind, limit)}` : ""}.`}
-        {runner.enforced && runner.enforced[kind] === false ? " The kernel does not enforce it." : ""}
+        {runner.enforced && runner.enforced[kind] === false
+          ? " The kernel does not enforce it."
+          : ""}
       </p>
     </div>
   );
@@ -86,14 +106,29 @@ export function reasonOf(claim: Claim, runner: Runner | undefined, user: string)
   return `needs ${amount(short, claim[short])} ${short === "memory" ? "memory" : NAMES[short]}, ${amount(short, free)} free`;
 }
 
-function exceeds(used: Amounts | null | undefined, claim: Claim, limit: unknown, kind: Kind): boolean {
-  return isNumber(limit) && (claim[kind] ?? 0) > 0 && (used?.[kind] ?? 0) + (claim[kind] ?? 0) > limit;
+function exceeds(
+  used: Amounts | null | undefined,
+  claim: Claim,
+  limit: unknown,
+  kind: Kind,
+): boolean {
+  return (
+    isNumber(limit) && (claim[kind] ?? 0) > 0 && (used?.[kind] ?? 0) + (claim[kind] ?? 0) > limit
+  );
 }
 
 function claimColumns(runner: Runner | undefined, user: string): Column<Claim>[] {
   return [
-    { key: "state", label: "State", cell: (claim) => <State state={claim.waiting ? "waiting" : "running"} /> },
-    { key: "name", label: "Run", cell: (claim) => <a href={link("run", claim.id ?? "")}>{claim.name || text(claim.id)}</a> },
+    {
+      key: "state",
+      label: "State",
+      cell: (claim) => <State state={claim.waiting ? "waiting" : "running"} />,
+    },
+    {
+      key: "name",
+      label: "Run",
+      cell: (claim) => <a href={link("run", claim.id ?? "")}>{claim.name || text(claim.id)}</a>,
+    },
     { key: "user", label: "User", cell: (claim) => text(claim.user) },
     { key: "cpus", label: "CPUs", cell: (claim) => count(claim.cpus) },
     { key: "memory", label: "Memory", cell: (claim) => (claim.memory ? size(claim.memory) : "–") },
@@ -106,7 +141,11 @@ const NODE_COLUMNS: Column<Runner>[] = [
   { key: "name", label: "Node", cell: (node) => text(node.name) },
   { key: "partition", label: "Partition", cell: (node) => text(node.partition) },
   { key: "state", label: "State", cell: (node) => text(node.status) },
-  { key: "cpus", label: "CPUs in use", cell: (node) => `${count(node.used?.cpus)} of ${count(node.capacity?.cpus)}` },
+  {
+    key: "cpus",
+    label: "CPUs in use",
+    cell: (node) => `${count(node.used?.cpus)} of ${count(node.capacity?.cpus)}`,
+  },
   { key: "memory", label: "Memory", cell: (node) => size(node.capacity?.memory) },
   { key: "gpus", label: "GPUs", cell: (node) => count(node.capacity?.gpus) },
 ];
@@ -145,16 +184,23 @@ const PARTITION_COLUMNS: Column<Partition>[] = [
 function Cluster() {
   const nodes = usePoll<Runner[]>("read the cluster", "/api/cluster", 10_000);
 
+  const rows = list<Runner>(nodes.data);
+
   // A machine without Slurm has no cluster to show.
-  if (!Array.isArray(nodes.data) || !nodes.data.length) return null;
+  if (!rows.length) return null;
   return (
     <section aria-label="Slurm">
       <h2>Slurm</h2>
-      <Table label="Partitions" rows={partitionsOf(nodes.data)} columns={PARTITION_COLUMNS} rowKey={(one) => one.name} />
+      <Table
+        label="Partitions"
+        rows={partitionsOf(rows)}
+        columns={PARTITION_COLUMNS}
+        rowKey={(one) => one.name}
+      />
       <h3>Nodes</h3>
       <Table
         label="Nodes"
-        rows={nodes.data}
+        rows={rows}
         columns={NODE_COLUMNS}
         rowKey={(node) => `${node.partition} ${node.name}`}
       />
@@ -165,8 +211,8 @@ function Cluster() {
 export function RunnersPage({ about }: { about: About | null }) {
   const runners = usePoll<Runner[]>("read the machine", "/api/runners", 2000);
   const claims = usePoll<Claim[]>("read the claims", "/api/claims", 2000);
-  const machines = (Array.isArray(runners.data) ? runners.data : []).filter(Boolean);
-  const rows = (Array.isArray(claims.data) ? claims.data : []).filter(Boolean);
+  const machines = list<Runner>(runners.data);
+  const rows = list<Claim>(claims.data);
 
   return (
     <section class="page" aria-labelledby="runners-title">

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { serverNow } from "./api";
 import { announce } from "./announce";
-import { duration, moment, ms, many, size, span, text } from "./format";
+import { duration, list, moment, ms, many, size, span, text } from "./format";
 import { Empty, Failure, State, Waiting, isLive, useTick } from "./parts";
 import { usePoll } from "./poll";
 import { link } from "./route";
@@ -16,7 +16,7 @@ const kept = {
   filter: "",
   state: "",
   sort: { key: "age", down: false } as Sort,
-  chosen: new Set<string>(),
+  chosen: new Map<string, string | null>(), // ids with their places
 };
 
 export function runLink(run: Run, tab = ""): string {
@@ -57,11 +57,11 @@ export function message(run: Run): string {
 
     return `${when} (${notice.source}: ${text(notice.reason)})`;
   }
-  return run.message || run.sync_error || run.workflow || "–";
+  return text(run.message || run.sync_error || run.workflow);
 }
 
 function where(run: Run, host: string): string {
-  return run.place || run.host || host || "–";
+  return text(run.place || run.host || host);
 }
 
 export const identity = (run: Run) => `${run.id ?? ""} ${run.place ?? ""}`;
@@ -84,7 +84,11 @@ function useChanges(runs: Run[] | null): void {
   }, [runs]);
 }
 
-function columnsOf(host: string, chosen: Set<string>, choose: (run: Run) => void): Column<Run>[] {
+function columnsOf(
+  host: string,
+  chosen: Map<string, string | null>,
+  choose: (run: Run) => void,
+): Column<Run>[] {
   return [
     {
       key: "choose",
@@ -102,14 +106,19 @@ function columnsOf(host: string, chosen: Set<string>, choose: (run: Run) => void
         </label>
       ),
     },
-    { key: "state", label: "State", order: (run) => run.state, cell: (run) => <State state={run.state} /> },
+    {
+      key: "state",
+      label: "State",
+      order: (run) => run.state,
+      cell: (run) => <State state={run.state} />,
+    },
     {
       key: "name",
       label: "Name",
-      order: (run) => run.name?.toLowerCase(),
+      order: (run) => run.name && text(run.name).toLowerCase(),
       cell: (run) => (
         <a href={runLink(run)} title={run.name ?? undefined}>
-          {run.name || "(no name)"}
+          {run.name ? text(run.name) : "(no name)"}
         </a>
       ),
     },
@@ -126,8 +135,18 @@ function columnsOf(host: string, chosen: Set<string>, choose: (run: Run) => void
       order: age,
       cell: (run) => <span title={moment(run.started ?? run.created)}>{span(age(run))}</span>,
     },
-    { key: "took", label: "Time", order: took, cell: (run) => <span title={duration(took(run))}>{span(took(run))}</span> },
-    { key: "attempt", label: "Attempts", order: (run) => run.attempt, cell: (run) => text(run.attempt) },
+    {
+      key: "took",
+      label: "Time",
+      order: took,
+      cell: (run) => <span title={duration(took(run))}>{span(took(run))}</span>,
+    },
+    {
+      key: "attempt",
+      label: "Attempts",
+      order: (run) => run.attempt,
+      cell: (run) => text(run.attempt),
+    },
     { key: "sync", label: "Sync", order: lag, cell: sync },
     {
       key: "message",
@@ -140,7 +159,8 @@ function columnsOf(host: string, chosen: Set<string>, choose: (run: Run) => void
 
 function matches(run: Run, words: string[], host: string): boolean {
   if (!words.length) return true;
-  const all = `${run.name ?? ""} ${run.id ?? ""} ${where(run, host)} ${message(run)} ${run.output ?? ""}`.toLowerCase();
+  const all =
+    `${run.name ?? ""} ${run.id ?? ""} ${where(run, host)} ${message(run)} ${run.output ?? ""}`.toLowerCase();
 
   return words.every((word) => all.includes(word));
 }
@@ -151,25 +171,25 @@ export function RunsPage({ about }: { about: About | null }) {
   const [state, setState] = useState(kept.state);
   const [sort, setSort] = useState(kept.sort);
   const [chosen, setChosen] = useState(kept.chosen);
-  const all = Array.isArray(runs.data) ? runs.data : [];
+  const all = useMemo(() => list<Run>(runs.data), [runs.data]);
   const host = about?.host ?? "";
 
   Object.assign(kept, { filter, state, sort, chosen });
-  useChanges(runs.data);
+  useChanges(runs.data ? all : null);
   useTick(all.some((run) => isLive(run.state)));
 
   const shown = useMemo(() => {
     const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
 
     return all.filter((run) => (!state || run.state === state) && matches(run, words, host));
-  }, [runs.data, filter, state, host]);
-  const states = useMemo(() => countStates(all), [runs.data]);
+  }, [all, filter, state, host]);
+  const states = useMemo(() => countStates(all), [all]);
   const columns = useMemo(
     () =>
       columnsOf(host, chosen, (run) => {
-        const next = new Set(chosen);
+        const next = new Map(chosen);
 
-        if (!next.delete(run.id ?? "")) next.add(run.id ?? "");
+        if (!next.delete(run.id ?? "")) next.set(run.id ?? "", run.place ?? null);
         setChosen(next);
       }),
     [host, chosen],
@@ -188,7 +208,11 @@ export function RunsPage({ about }: { about: About | null }) {
           value={filter}
           onInput={(event) => setFilter(event.currentTarget.value)}
         />
-        <select aria-label="State" value={state} onChange={(event) => setState(event.currentTarget.value)}>
+        <select
+          aria-label="State"
+          value={state}
+          onChange={(event) => setState(event.currentTarget.value)}
+        >
           <option value="">all states</option>
           {states.map(([name, n]) => (
             <option key={name} value={name}>
@@ -199,13 +223,16 @@ export function RunsPage({ about }: { about: About | null }) {
         {chosen.size > 0 && (
           <>
             {chosen.size > 1 ? (
-              <a class="button primary" href={link("compare", [...chosen].join(","))}>
+              <a
+                class="button primary"
+                href={link("compare", [...chosen.keys()].join(","), Object.fromEntries(chosen))}
+              >
                 Compare {chosen.size} runs
               </a>
             ) : (
               <span class="quiet">Choose a second run to compare</span>
             )}
-            <button type="button" onClick={() => setChosen(new Set())}>
+            <button type="button" onClick={() => setChosen(new Map())}>
               Clear
             </button>
           </>
@@ -251,4 +278,3 @@ function countStates(runs: Run[]): [string, number][] {
   }
   return [...counts].sort(([a], [b]) => (a < b ? -1 : 1));
 }
-

@@ -1,6 +1,6 @@
 /* Points of metrics as columns for a plot, and their summary as text. */
 import uPlot from "uplot";
-import { isNumber, size, value } from "./format";
+import { isNumber, list, size, value } from "./format";
 import type { Metric, Point } from "./types";
 
 export type Axis = "step" | "time";
@@ -19,14 +19,16 @@ export function unitOf(name: string): (n: unknown) => string {
   return value;
 }
 
+function pointsOf(metric: Metric): Point[] {
+  return list<Point>(metric.points).filter((point) => Array.isArray(point));
+}
+
 function numberOf(point: Point): number | null {
   return isNumber(point[2]) ? point[2] : null;
 }
 
 function has(metric: Metric, axis: Axis): boolean {
-  const points = metric.points ?? [];
-
-  return points.some((point) => isNumber(point?.[axis === "step" ? 0 : 1]));
+  return pointsOf(metric).some((point) => isNumber(point[axis === "step" ? 0 : 1]));
 }
 
 /* The axis that is wanted, or the other if the metric has only that. */
@@ -41,12 +43,12 @@ export function seriesOf(metric: Metric, axis: Axis, logarithmic = false): Serie
   const at = axis === "step" ? 0 : 1;
   const rows: [number, number | null][] = [];
 
-  (metric.points ?? []).forEach((point, i) => {
-    if (!Array.isArray(point)) return;
+  pointsOf(metric).forEach((point, i) => {
     const x = isNumber(point[at]) ? point[at] : has(metric, axis) ? null : i;
     const y = numberOf(point);
 
-    if (x !== null) rows.push([axis === "time" ? x / 1000 : x, logarithmic && y !== null && y <= 0 ? null : y]);
+    if (x !== null)
+      rows.push([axis === "time" ? x / 1000 : x, logarithmic && y !== null && y <= 0 ? null : y]);
   });
   if (rows.some((row, i) => i > 0 && row[0] < rows[i - 1]![0])) rows.sort((a, b) => a[0] - b[0]);
   const kept = rows.filter((row, i) => row[0] !== rows[i + 1]?.[0]);
@@ -65,8 +67,7 @@ export interface Summary {
 export function summaryOf(metric: Metric): Summary {
   const summary: Summary = { last: null, lastStep: null, min: null, max: null, gaps: 0, points: 0 };
 
-  for (const point of metric.points ?? []) {
-    if (!Array.isArray(point)) continue;
+  for (const point of pointsOf(metric)) {
     const n = numberOf(point);
 
     summary.points++;
@@ -87,7 +88,9 @@ export function summaryText(metric: Metric): string {
   const unit = unitOf(metric.name ?? "");
 
   if (!points) return "no points";
-  const lost = gaps ? `, ${gaps} ${gaps === 1 ? "point is not a number" : "points are not numbers"}` : "";
+  const lost = gaps
+    ? `, ${gaps} ${gaps === 1 ? "point is not a number" : "points are not numbers"}`
+    : "";
   const thinned = (metric.every ?? 1) > 1 ? `, one point of ${metric.every} is shown` : "";
   return `last ${unit(last)}, min ${unit(min)}, max ${unit(max)}${lost}${thinned}`;
 }

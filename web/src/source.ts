@@ -18,7 +18,9 @@ function sourceOf(api: string, params: Params, name: string, size: number | null
     name,
     size,
     read: (offset, length, signal) =>
-      length > 0 ? getBytes(api, { ...params, offset, length }, signal) : Promise.resolve(new Uint8Array()),
+      length > 0
+        ? getBytes(api, { ...params, offset, length }, signal)
+        : Promise.resolve(new Uint8Array()),
     download: address(api, { ...params, download: 1 }),
   };
 }

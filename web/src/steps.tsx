@@ -1,19 +1,19 @@
 /* Steps of a run as a chain, with their states. */
-import { duration, moment, ms, text } from "./format";
+import { duration, list, moment, ms, text } from "./format";
 import { State, stateClass } from "./parts";
-import type { RunDetails, Step } from "./types";
+import type { Attempt, RunDetails, Step } from "./types";
 
 /* Time of a step that ended in the attempt of the step before; null if it is unknown. */
 function tookOf(step: Step, before: Step | undefined, run: RunDetails): number | null {
   const end = ms(step.ended);
-  const attempt = (run.attempts ?? []).find((one) => one?.attempt === step.attempt);
+  const attempt = list<Attempt>(run.attempts).find((one) => one.attempt === step.attempt);
   const begin = before?.attempt === step.attempt ? ms(before?.ended) : ms(attempt?.started);
 
   return end === null || begin === null || end < begin ? null : end - begin;
 }
 
 export function Steps({ run }: { run: RunDetails }) {
-  const steps = (run.steps ?? []).filter(Boolean);
+  const steps = list<Step>(run.steps);
 
   if (!steps.length) return <p class="empty">The workflow has no steps, or cannot be read.</p>;
   return (

@@ -57,14 +57,28 @@ export function sorted<T>(rows: T[], columns: Column<T>[], sort: Sort | null | u
   return keyed.map(({ row }) => row);
 }
 
-function Heading<T>({ column, sort, onSort }: { column: Column<T> } & Pick<TableProps<T>, "sort" | "onSort">) {
+function Heading<T>({
+  column,
+  sort,
+  onSort,
+}: { column: Column<T> } & Pick<TableProps<T>, "sort" | "onSort">) {
   const here = sort?.key === column.key;
-  const ariaSort = !column.order || !onSort ? undefined : here ? (sort!.down ? "descending" : "ascending") : "none";
+  const ariaSort =
+    !column.order || !onSort
+      ? undefined
+      : here
+        ? sort!.down
+          ? "descending"
+          : "ascending"
+        : "none";
 
   return (
     <th scope="col" class={column.key} aria-sort={ariaSort}>
       {column.order && onSort ? (
-        <button type="button" onClick={() => onSort({ key: column.key, down: here ? !sort!.down : false })}>
+        <button
+          type="button"
+          onClick={() => onSort({ key: column.key, down: here ? !sort!.down : false })}
+        >
           {column.label}
           <span aria-hidden="true">{here ? (sort!.down ? "\u00a0↓" : "\u00a0↑") : ""}</span>
         </button>
@@ -79,7 +93,10 @@ export function Table<T>(props: TableProps<T>) {
   const { label, columns, rowKey, rowClass, sort, onSort, onEnd, onOpen } = props;
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 800, row: 37 });
-  const rows = useMemo(() => sorted(props.rows, columns, onSort && sort), [props.rows, sort, columns, onSort]);
+  const rows = useMemo(
+    () => sorted(props.rows, columns, onSort && sort),
+    [props.rows, sort, columns, onSort],
+  );
 
   useLayoutEffect(() => {
     const element = box.current!;
@@ -90,7 +107,9 @@ export function Table<T>(props: TableProps<T>) {
       const row = parseFloat(getComputedStyle(element).getPropertyValue("--row")) || 37;
       const next = { top: element.scrollTop, height: element.clientHeight, row };
 
-      setView((old) => (old.top === next.top && old.height === next.height && old.row === row ? old : next));
+      setView((old) =>
+        old.top === next.top && old.height === next.height && old.row === row ? old : next,
+      );
     }
     function later() {
       frame ||= requestAnimationFrame(look);
@@ -108,7 +127,9 @@ export function Table<T>(props: TableProps<T>) {
   }, []);
 
   const whole = rows.length <= WHOLE;
-  const first = whole ? 0 : Math.max(0, Math.min(rows.length - 1, Math.floor(view.top / view.row) - AROUND));
+  const first = whole
+    ? 0
+    : Math.max(0, Math.min(rows.length - 1, Math.floor(view.top / view.row) - AROUND));
   const last = whole
     ? rows.length
     : Math.min(rows.length, Math.ceil((view.top + view.height) / view.row) + AROUND);
@@ -120,11 +141,18 @@ export function Table<T>(props: TableProps<T>) {
   function clicked(event: MouseEvent, row: T) {
     const target = event.target as Element;
 
-    if (onOpen && !target.closest("a, button, input, label") && !getSelection()?.toString()) onOpen(row);
+    if (onOpen && !target.closest("a, button, input, label") && !getSelection()?.toString())
+      onOpen(row);
   }
 
   return (
-    <div ref={box} class={`table-box${props.fill ? " fill" : ""}`} tabIndex={0} role="region" aria-label={label}>
+    <div
+      ref={box}
+      class={`table-box${props.fill ? " fill" : ""}`}
+      tabIndex={0}
+      role="region"
+      aria-label={label}
+    >
       <table aria-rowcount={rows.length + 1} aria-label={label}>
         <thead>
           <tr aria-rowindex={1}>
@@ -134,7 +162,9 @@ export function Table<T>(props: TableProps<T>) {
           </tr>
         </thead>
         <tbody>
-          {first > 0 && <Space rows={first} height={view.row} columns={columns.length} key=" before" />}
+          {first > 0 && (
+            <Space rows={first} height={view.row} columns={columns.length} key=" before" />
+          )}
           {rows.slice(first, last).map((row, i) => (
             <tr
               key={rowKey(row)}
@@ -150,7 +180,12 @@ export function Table<T>(props: TableProps<T>) {
             </tr>
           ))}
           {last < rows.length && (
-            <Space rows={rows.length - last} height={view.row} columns={columns.length} key=" after" />
+            <Space
+              rows={rows.length - last}
+              height={view.row}
+              columns={columns.length}
+              key=" after"
+            />
           )}
         </tbody>
       </table>

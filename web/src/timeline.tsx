@@ -1,6 +1,6 @@
 /* Attempts of a run on one axis of time, the gaps between them, and a table of both. */
 import { serverNow } from "./api";
-import { duration, moment, ms, text } from "./format";
+import { duration, list, moment, ms, text } from "./format";
 import { State, isLive, stateClass } from "./parts";
 import type { Attempt, RunDetails } from "./types";
 
@@ -13,14 +13,15 @@ export interface Segment {
 /* Time of the last sign of life of an attempt; a lost one has no end. */
 function endOf(attempt: Attempt, next: Attempt | undefined, now: number): number {
   const from = ms(attempt.started) ?? now;
-  const end = ms(attempt.ended) ?? (isLive(attempt.state) && !next ? now : ms(attempt.sync_at)) ?? from;
+  const end =
+    ms(attempt.ended) ?? (isLive(attempt.state) && !next ? now : ms(attempt.sync_at)) ?? from;
 
   return Math.max(from, Math.min(end, ms(next?.started) ?? Infinity));
 }
 
 /* Attempts in their order, with the gaps before them. */
 export function segmentsOf(run: RunDetails, now: number): Segment[] {
-  const attempts = (run.attempts ?? []).filter((attempt) => ms(attempt?.started) !== null);
+  const attempts = list<Attempt>(run.attempts).filter((attempt) => ms(attempt.started) !== null);
   const segments: Segment[] = [];
   let end = ms(run.created);
 
@@ -37,7 +38,9 @@ export function segmentsOf(run: RunDetails, now: number): Segment[] {
 
 /* Milliseconds without a running attempt, after the first one has begun. */
 export function lostTime(segments: Segment[]): number {
-  return segments.slice(1).reduce((sum, { attempt, from, to }) => sum + (attempt ? 0 : to - from), 0);
+  return segments
+    .slice(1)
+    .reduce((sum, { attempt, from, to }) => sum + (attempt ? 0 : to - from), 0);
 }
 
 function Bar({ segment, begin, span }: { segment: Segment; begin: number; span: number }) {
@@ -95,7 +98,9 @@ export function Timeline({ run }: { run: RunDetails }) {
           </thead>
           <tbody>
             {segments.map((segment, i) =>
-              segment.attempt ? <AttemptRow key={i} segment={segment} before={segments[i - 1]} /> : null,
+              segment.attempt ? (
+                <AttemptRow key={i} segment={segment} before={segments[i - 1]} />
+              ) : null,
             )}
           </tbody>
         </table>

@@ -1,7 +1,14 @@
 /* List of the uploads with their progress. */
 import { useEffect, useReducer } from "preact/hooks";
 import { size } from "./format";
-import { allUploads, cancelUpload, clearUploads, onUploads, retryUpload, type Upload } from "./uploads";
+import {
+  allUploads,
+  cancelUpload,
+  clearUploads,
+  onUploads,
+  retryUpload,
+  type Upload,
+} from "./uploads";
 
 export function useUploads(): Upload[] {
   const [, redraw] = useReducer((n: number) => n + 1, 0);
@@ -47,8 +54,14 @@ export function UploadList() {
                 Retry
               </button>
             )}
-            {(upload.state === "sending" || upload.state === "waiting" || upload.state === "failed") && (
-              <button type="button" aria-label={`Cancel the upload of ${upload.file.name}`} onClick={() => cancelUpload(upload)}>
+            {(upload.state === "sending" ||
+              upload.state === "waiting" ||
+              upload.state === "failed") && (
+              <button
+                type="button"
+                aria-label={`Cancel the upload of ${upload.file.name}`}
+                onClick={() => cancelUpload(upload)}
+              >
                 Cancel
               </button>
             )}

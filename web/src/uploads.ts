@@ -49,7 +49,16 @@ export function startUpload(file: File, url: string, store: string | null): void
 
   if (known && (known.state === "waiting" || known.state === "sending")) return;
   uploads = uploads.filter((one) => one !== known);
-  uploads.push({ file, url, store, sent: 0, state: "waiting", error: null, id: null, abort: new AbortController() });
+  uploads.push({
+    file,
+    url,
+    store,
+    sent: 0,
+    state: "waiting",
+    error: null,
+    id: null,
+    abort: new AbortController(),
+  });
   startWaiting();
 }
 
@@ -63,7 +72,9 @@ export function cancelUpload(upload: Upload): void {
   upload.abort.abort();
   upload.state = "cancelled";
   if (upload.id)
-    send("DELETE", "/api/upload", { url: upload.url, store: upload.store, id: upload.id }).catch(() => {});
+    send("DELETE", "/api/upload", { url: upload.url, store: upload.store, id: upload.id }).catch(
+      () => {},
+    );
   changed();
   startWaiting();
 }
@@ -104,7 +115,9 @@ async function run(upload: Upload): Promise<void> {
 async function transfer(upload: Upload, signal: AbortSignal): Promise<void> {
   const { file, url, store } = upload;
   const begin = { url, store, size: file.size, modified: file.lastModified };
-  const begun = await again(signal, () => send<Begun>("POST", "/api/upload", begin, undefined, signal));
+  const begun = await again(signal, () =>
+    send<Begun>("POST", "/api/upload", begin, undefined, signal),
+  );
   const id = begun?.id ?? "";
   const part = begun?.part || file.size || 1;
   const done = new Set(begun?.done ?? []);
@@ -115,11 +128,15 @@ async function transfer(upload: Upload, signal: AbortSignal): Promise<void> {
     const piece = file.slice((number - 1) * part, number * part);
 
     if (!done.has(number))
-      await again(signal, () => send("PUT", "/api/upload", { url, store, id, number }, piece, signal));
+      await again(signal, () =>
+        send("PUT", "/api/upload", { url, store, id, number }, piece, signal),
+      );
     upload.sent += piece.size;
     changed();
   }
-  await again(signal, () => send("POST", "/api/upload/finish", { url, store, id }, undefined, signal));
+  await again(signal, () =>
+    send("POST", "/api/upload/finish", { url, store, id }, undefined, signal),
+  );
 }
 
 /* Repeats a request after failures that may pass. */
@@ -152,7 +169,9 @@ async function walk(entry: FileSystemEntry, into: Dropped[]): Promise<void> {
   const path = entry.fullPath.replace(/^\//, "");
 
   if (entry.isFile) {
-    const file = await new Promise<File>((resolve, reject) => (entry as FileSystemFileEntry).file(resolve, reject));
+    const file = await new Promise<File>((resolve, reject) =>
+      (entry as FileSystemFileEntry).file(resolve, reject),
+    );
 
     into.push({ file, path });
     return;
@@ -169,7 +188,8 @@ export async function droppedFiles(data: DataTransfer): Promise<Dropped[]> {
   const entries = [...data.items].map((item) => item.webkitGetAsEntry?.() ?? null);
   const found: Dropped[] = [];
 
-  if (entries.every((entry) => !entry)) return [...data.files].map((file) => ({ file, path: file.name }));
+  if (entries.every((entry) => !entry))
+    return [...data.files].map((file) => ({ file, path: file.name }));
   for (const entry of entries) if (entry) await walk(entry, found);
   return found;
 }

@@ -1,10 +1,10 @@
 /* Text of the workflow as it was read, and the notes of the attempt about it. */
 import { useEffect, useState } from "preact/hooks";
 import { address, messageOf, open } from "./api";
-import { text } from "./format";
+import { list, text } from "./format";
 import { Copy, Facts, Failure, Waiting } from "./parts";
 import type { RunParams } from "./run";
-import type { RunDetails } from "./types";
+import type { Attempt, RunDetails } from "./types";
 
 const KNOWN = ["overrides", "penstock", "host", "kernel", "inputs"];
 
@@ -22,7 +22,8 @@ export function useWorkflow(params: RunParams): { workflow: string | null; error
       .then((response) => response.text())
       .then((workflow) => setState({ workflow, error: null }))
       .catch((error: unknown) => {
-        if (!abort.signal.aborted) setState({ workflow: null, error: messageOf("cannot read the workflow", error) });
+        if (!abort.signal.aborted)
+          setState({ workflow: null, error: messageOf("cannot read the workflow", error) });
       });
     return () => abort.abort();
   }, [params.run, params.place]);
@@ -42,7 +43,7 @@ function lines(values: unknown) {
 
 export function Workflow({ run, params }: { run: RunDetails; params: RunParams }) {
   const { workflow, error } = useWorkflow(params);
-  const notes = run.attempts?.at(-1)?.provenance ?? {};
+  const notes = list<Attempt>(run.attempts).at(-1)?.provenance ?? {};
   const others = Object.entries(notes).filter(([name]) => !KNOWN.includes(name));
 
   return (

@@ -40,14 +40,23 @@ test("values that are not numbers are gaps", () => {
     ],
   };
 
-  assert.deepEqual(seriesOf(metric, "step"), { xs: [1, 2, 3, 4, 5], ys: [0.5, null, null, null, 0.1] });
+  assert.deepEqual(seriesOf(metric, "step"), {
+    xs: [1, 2, 3, 4, 5],
+    ys: [0.5, null, null, null, 0.1],
+  });
   assert.equal(axisOf(metric, "time"), "step");
   assert.equal(summaryText(metric), "last 0.1, min 0.1, max 0.5, 3 points are not numbers");
   assert.equal(summaryText({}), "no points");
 });
 
 test("usage, which has no steps, is plotted over time in seconds", () => {
-  const metric: Metric = { name: "usage/train/cpu", points: [[null, 2000, 1], [null, 1000, 0.5]] };
+  const metric: Metric = {
+    name: "usage/train/cpu",
+    points: [
+      [null, 2000, 1],
+      [null, 1000, 0.5],
+    ],
+  };
 
   assert.equal(axisOf(metric, "step"), "time");
   assert.deepEqual(seriesOf(metric, "time"), { xs: [1, 2], ys: [0.5, 1] });
@@ -91,7 +100,9 @@ function longZip(): Uint8Array {
 }
 
 test("members of a zip are read from its end, also beyond 4 GiB", async () => {
-  assert.deepEqual(await readZip(sourceOf(longZip())), [{ name: "a", packed: 7, size: 2 ** 32 + 1 }]);
+  assert.deepEqual(await readZip(sourceOf(longZip())), [
+    { name: "a", packed: 7, size: 2 ** 32 + 1 },
+  ]);
   await assert.rejects(readZip(sourceOf(new Uint8Array(1000))));
   await assert.rejects(readZip(sourceOf(new Uint8Array(0))));
 });
