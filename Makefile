@@ -63,6 +63,7 @@ check-style: format-check all
 	tools/check-words
 	tools/check-docs
 	tools/check-examples
+	tools/build-page $(BUILD)/page-check check
 	shellcheck $(SCRIPTS)
 	git ls-files -z | grep -zvE '^tests/(fuzz/corpus|.*/vectors)/' | xargs -0 codespell --builtin clear --ignore-words tools/codespell-ignore
 

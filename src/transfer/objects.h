@@ -343,6 +343,22 @@ typedef int (*object_list_fn)(void *cookie, const struct object_info *info);
 int object_list(struct object_ref at, const char *delimiter, object_list_fn fn, void *cookie,
 	const atomic_int *cancel, struct penstock_error *err);
 
+/* A version of an object; its strings are valid during the callback. */
+struct object_version {
+	const char *key, *id, *etag;
+	uint64_t size;
+	int64_t modified_ns;
+	bool latest;
+	bool marker; /* marks a deletion, and has no contents */
+};
+/* Lists the versions of the objects whose key begins with `at.key`, by key, the newest first. `fn`
+ * returns non-zero to stop. */
+int object_list_versions(struct object_ref at,
+	int (*fn)(void *cookie, const struct object_version *version), void *cookie,
+	const atomic_int *cancel, struct penstock_error *err);
+/* Adds "name=value" for each tag of the object. */
+int object_tags(struct object_ref at, struct strlist *out, struct penstock_error *err);
+
 /* Uploads in parts that were neither completed nor aborted. `fn` returns non-zero to stop. */
 typedef int (*object_upload_fn)(
 	void *cookie, const char *key, const char *id, int64_t initiated_ns);

@@ -90,6 +90,7 @@ static void others(const char *xml, size_t len)
 	_cleanup_(buf_release) struct buf again = BUF_INIT(LIMIT_XML_BODY);
 	struct s3_buckets buckets = {0};
 	struct s3_uploads uploads = {0};
+	struct s3_versions versions = {0};
 	struct s3_parts parts = {0};
 	struct s3_delete_result result = {0};
 	struct s3_reply reply = {0};
@@ -101,6 +102,10 @@ static void others(const char *xml, size_t len)
 	if (s3_uploads_parse(xml, len, &uploads, &err) == 0)
 		s3_uploads_write(&again, &uploads);
 	s3_uploads_release(&uploads);
+	penstock_error_release(&err);
+	if (s3_versions_parse(xml, len, &versions, &err) == 0)
+		s3_versions_write(&again, &versions);
+	s3_versions_release(&versions);
 	penstock_error_release(&err);
 	if (s3_parts_parse(xml, len, &parts, &err) == 0)
 		s3_parts_write(&again, &parts);

@@ -42,6 +42,32 @@ static int on_entry(void *cookie, const struct object_info *info)
 	return l->listed >= l->limit || ferror(stdout) != 0;
 }
 
+static int on_version(void *cookie, const struct object_version *version)
+{
+	struct listing *l = cookie;
+	char when[SHOW_TIME_SIZE];
+	char size[REMOTE_SIZE_SIZE];
+
+	l->listed++;
+	if (l->json) {
+		json_stream_add(l->json,
+			json_pack("{s:o, s:o, s:I, s:o, s:o, s:b, s:b}", "key",
+				json_text(version->key), "version", json_text(version->id), "size",
+				(json_int_t)version->size, "etag", json_text(version->etag),
+				"modified", json_time(version->modified_ns), "latest",
+				version->latest, "deleted", version->marker));
+		return l->listed >= l->limit || ferror(stdout) != 0;
+	}
+	remote_size(l->cli, version->size, size);
+	printf("%19s %14s  ", show_time(version->modified_ns, when),
+		version->marker ? "DELETED" : size);
+	show_name(stdout, version->key);
+	printf("  ");
+	show_name(stdout, version->id);
+	putchar('\n');
+	return l->listed >= l->limit || ferror(stdout) != 0;
+}
+
 static int on_bucket(void *cookie, const struct object_info *info)
 {
 	struct listing *l = cookie;
@@ -69,14 +95,17 @@ static int list_operand(
 	_cleanup_free_ char *beyond = NULL;
 	int r;
 
+	l->at = at;
+	l->json = remote->json;
+	l->listed = 0;
+	if (cli_has(l->cli, "versions"))
+		return object_list_versions(object_at(remote->client, at->bucket, at->key),
+			on_version, l, remote->cancel, err);
 	if (after && !deep && str_ends(after, "/")) {
 		beyond = str_printf("%s" LAST_CHARACTER, after);
 		if (!beyond)
 			return error_memory(err);
 	}
-	l->at = at;
-	l->listed = 0;
-	l->json = remote->json;
 	l->cut = deep ? 0 : strlen(at->key);
 	while (l->cut && at->key[l->cut - 1] != '/')
 		l->cut--;
@@ -123,6 +152,8 @@ const struct command command_ls = {
 		{'H', "human", NULL, "Print sizes with units"},
 		{0, "after", "KEY", "Begin behind this key, or behind this DIR/"},
 		{0, "limit", "N", "List at most N objects and directories of each operand"},
+		{0, "versions", NULL,
+			"List the versions of objects, also the deleted ones, with their ids"},
 		{0, "uploads", NULL, "List unfinished multipart uploads instead of objects"},
 		{0, "json", NULL, "Print a list of objects with key, size, etag and modified"},
 		REMOTE_OPTIONS),
@@ -131,6 +162,7 @@ const struct command command_ls = {
 		{"penstock ls 's3://cifar10/epoch-*.pth'", "Objects by pattern"},
 		{"penstock ls --limit 1000 --after images/000999.jpg s3://cifar10/images/",
 			"The next page of many objects"},
+		{"penstock ls --versions s3://cifar10/ckpt.pth", "What the object was before"},
 		{"penstock ls --uploads s3://cifar10/", "The parts of interrupted uploads"},
 		{"penstock ls -r --json s3://cifar10/runs/", "All objects below, as JSON"}),
 	.exits = EXITS(REMOTE_EXITS),

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/objects/remote.h"
 #include "copy/copy.h"
@@ -23,7 +24,8 @@ static const char *class_of(const struct location *at, const struct object_info 
 	return str_starts(at->text, "s3://") ? "STANDARD" : NULL;
 }
 
-static void print_object(const struct location *at, const struct object_info *info)
+static void print_object(
+	const struct location *at, const struct object_info *info, const struct strlist *tags)
 {
 	char when[SHOW_TIME_SIZE];
 	char size[STR_SIZE_SIZE];
@@ -41,11 +43,29 @@ static void print_object(const struct location *at, const struct object_info *in
 		print_line("  class     ", class_of(at, info));
 	for (size_t i = 0; i < info->metadata.n; i++)
 		print_line("  metadata  ", info->metadata.items[i]);
+	for (size_t i = 0; i < tags->n; i++)
+		print_line("  tag       ", tags->items[i]);
+}
+
+/* Returns an object of "name=value" pairs. */
+static json_t *pairs_of(const struct strlist *list)
+{
+	json_t *pairs = json_object();
+
+	for (size_t i = 0; i < list->n; i++) {
+		_cleanup_free_ char *name = strdup(list->items[i]);
+		char *equals = name ? strchr(name, '=') : NULL;
+
+		if (!equals)
+			continue;
+		*equals = '\0';
+		json_object_set_new(pairs, name, json_text(equals + 1));
+	}
+	return pairs;
 }
 
 static json_t *object_of(const struct location *at, struct object_info *info)
 {
-	json_t *metadata = json_object();
 	json_t *object;
 
 	info->key = strdup(at->key);
@@ -54,16 +74,7 @@ static json_t *object_of(const struct location *at, struct object_info *info)
 	json_object_set_new(object, "version", json_text(info->version_id));
 	json_object_set_new(object, "content_type", json_text(info->content_type));
 	json_object_set_new(object, "storage_class", json_text(class_of(at, info)));
-	for (size_t i = 0; i < info->metadata.n; i++) {
-		_cleanup_free_ char *name = strdup(info->metadata.items[i]);
-		char *equals = name ? strchr(name, '=') : NULL;
-
-		if (!equals)
-			continue;
-		*equals = '\0';
-		json_object_set_new(metadata, name, json_text(equals + 1));
-	}
-	json_object_set_new(object, "metadata", metadata);
+	json_object_set_new(object, "metadata", pairs_of(&info->metadata));
 	return object;
 }
 
@@ -71,21 +82,32 @@ static int stat_operand(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info info = {0};
+	_cleanup_error_ struct penstock_error refused = PENSTOCK_ERROR_INIT;
+	_cleanup_(strlist_release) struct strlist tags = {0};
 	struct object_ref object = object_at(remote->client, at->bucket, at->key);
+	bool with_tags = *(const bool *)cookie;
+	json_t *found;
 
-	(void)cookie;
 	if (object_head(object, &info, err) < 0)
 		return copy_explain_missing(object, at->text, err);
-	if (remote->json)
-		json_stream_add(remote->json, object_of(at, &info));
-	else
-		print_object(at, &info);
+	if (with_tags && object_tags(object, &tags, &refused) < 0)
+		log_warn("%s", refused.message);
+	if (!remote->json) {
+		print_object(at, &info, &tags);
+		return 0;
+	}
+	found = object_of(at, &info);
+	if (with_tags)
+		json_object_set_new(found, "tags", refused.code ? json_null() : pairs_of(&tags));
+	json_stream_add(remote->json, found);
 	return 0;
 }
 
 static int run_stat(const struct cli *cli)
 {
-	return remote_operands(cli, true, cli_has(cli, "json"), stat_operand, NULL);
+	bool tags = cli_has(cli, "tags");
+
+	return remote_operands(cli, true, cli_has(cli, "json"), stat_operand, &tags);
 }
 
 const struct command command_stat = {
@@ -97,7 +119,8 @@ const struct command command_stat = {
 	.description =
 		"Shows size, date, ETag, version, content type, storage class and metadata of objects, "
 		"from one request each.",
-	.options = OPTIONS({0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),
+	.options = OPTIONS({0, "tags", NULL, "Show also the tags, which is one more request"},
+		{0, "json", NULL, "Print a list of objects"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock stat s3://cifar10/ckpt.pth",
 		"Size, date, ETag and metadata of a checkpoint"}),
 	.exits = EXITS(REMOTE_EXITS),

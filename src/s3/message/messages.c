@@ -67,6 +67,36 @@ int s3_list_parse(const char *xml, size_t len, struct s3_list *out, struct penst
 
 RELEASE(list)
 
+static const struct field versions_fields[] = {
+	D("/NextKeyMarker", URL_TEXT, s3_versions, next_key_marker),
+	D("/NextVersionIdMarker", TEXT, s3_versions, next_version_id_marker),
+	D("/IsTruncated", BOOLEAN, s3_versions, truncated),
+	D("/EncodingType", URL_ENCODING, s3_versions, url_encoded), END};
+static const struct field version_fields[] = {NEEDED("/Key", URL_TEXT, s3_version, key),
+	NEEDED("/VersionId", TEXT, s3_version, version_id),
+	D("/IsLatest", BOOLEAN, s3_version, is_latest),
+	D("/LastModified", DATE, s3_version, modified_ns), D("/ETag", TEXT, s3_version, etag),
+	D("/Size", NUMBER, s3_version, size), END};
+static const struct table versions_table = {.what = "the list of versions",
+	.roots = {"ListVersionsResult"},
+	.items = {"/Version", "/DeleteMarker"},
+	.fields = versions_fields,
+	.item_fields = version_fields,
+	ITEMS(s3_versions, versions, n_versions, LIMIT_S3_LIST_KEYS)};
+
+int s3_versions_parse(
+	const char *xml, size_t len, struct s3_versions *out, struct penstock_error *err)
+{
+	int r = table_parse(&versions_table, out, xml, len, err);
+
+	/* Both kinds are in one list; a marker has no ETag. */
+	for (size_t i = 0; r == 0 && i < out->n_versions; i++)
+		out->versions[i].is_marker = !out->versions[i].etag;
+	return r;
+}
+
+RELEASE(versions)
+
 static const struct field buckets_fields[] = {D("/Owner/ID", TEXT, s3_buckets, owner.id),
 	D("/Owner/DisplayName", TEXT, s3_buckets, owner.display_name), END};
 static const struct field bucket_fields[] = {NEEDED("/Name", TEXT, s3_bucket, name),

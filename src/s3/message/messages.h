@@ -84,8 +84,9 @@ struct s3_version {
 	const char *checksum_algorithm, *checksum_type;
 	uint64_t size;
 };
-/* ListVersionsResult; not parsed. */
+/* ListVersionsResult. A parse leaves out what only the request has. */
 struct s3_versions {
+	struct arena arena;
 	const char *bucket, *prefix, *delimiter;
 	const char *key_marker, *version_id_marker, *next_key_marker, *next_version_id_marker;
 	bool url_encoded, truncated;
@@ -96,7 +97,10 @@ struct s3_versions {
 	const char **prefixes;
 	size_t n_prefixes;
 };
+int s3_versions_parse(
+	const char *xml, size_t len, struct s3_versions *out, struct penstock_error *err);
 void s3_versions_write(struct buf *out, const struct s3_versions *versions);
+void s3_versions_release(struct s3_versions *message);
 
 struct s3_bucket {
 	const char *name;

@@ -88,6 +88,26 @@ def test_a_long_listing_is_shown_in_pages(s3):
     s3("ls", "--limit", "0", "s3://bucket").exits(64)
 
 
+def test_versions_and_tags_are_shown(s3):
+    s3.client.put_bucket_versioning(Bucket="bucket", VersioningConfiguration={"Status": "Enabled"})
+    made = [s3.client.put_object(Bucket="bucket", Key="v ü", Body=b"x" * size, Tagging="team=a%20b&k=v")["VersionId"] for size in (1, 2)]
+    marker = s3.client.delete_object(Bucket="bucket", Key="v ü")["VersionId"]
+    s3.client.put_object(Bucket="bucket", Key="v ü2", Body=b"", Tagging="a=1")
+
+    listed = s3("ls", "--versions", "--json", "s3://bucket/v ü").json()
+
+    assert {row["version"]: (row["size"], row["latest"], row["deleted"]) for row in listed if row["key"] == "v ü"} == {
+        marker: (0, True, True), made[1]: (2, False, False), made[0]: (1, False, False)
+    }  # fmt: skip
+    assert sorted(row["key"] for row in listed) == ["v ü"] * 3 + ["v ü2"] and all(row["modified"] for row in listed)
+    assert len(s3("ls", "--versions", "--limit", "2", "s3://bucket/v").ok().out.splitlines()) == 2
+    assert "DELETED" in s3("ls", "--versions", "s3://bucket/v").ok().out
+    assert s3("stat", "--json", "--tags", "s3://bucket/v ü2").json()[0]["tags"] == {"a": "1"}
+    assert s3("stat", "--json", "--tags", "s3://bucket/ab").json()[0]["tags"] == {}
+    assert "tag       a=1" in s3("stat", "--tags", "s3://bucket/v ü2").ok().out
+    assert "tags" not in s3("stat", "--json", "s3://bucket/ab").json()[0]
+
+
 def test_a_recursive_listing_has_sizes_and_etags(s3):
     entries = s3("ls", "-r", "--json", "s3://bucket").json()
 

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 
 import pytest
 from harness.program import TOP
@@ -23,12 +24,11 @@ echo '{"a": [1, 2]}' > result.json
 
 
 @pytest.fixture(scope="session")
-def axe(request):
-    """The text of axe-core."""
-    import subprocess
-
+def axe():
+    """The text of axe-core, which comes with the checks of the page."""
     work = TOP / "build" / "page-check"
-    subprocess.run([TOP / "tools" / "build-page", work, "check"], check=True, stdout=subprocess.DEVNULL)
+    if not work.exists():
+        subprocess.run([TOP / "tools" / "build-page", work, "check"], check=True, stdout=subprocess.DEVNULL)
     return (work / "page.build/node_modules/axe-core/axe.min.js").read_text()
 
 
@@ -80,7 +80,7 @@ def test_a_run_from_the_list_to_its_files(ui, page, penstock, workflow):
     tab.get_by_text('"a": [').wait_for()
     tab.keyboard.press("Escape")
     tab.get_by_role("button", name="picture.png").click()
-    tab.wait_for_function("document.querySelector('img.preview-image')?.naturalWidth === 1")
+    wait_for(lambda: tab.locator("img.preview-image").evaluate("image => image.naturalWidth") == 1, what="the picture is drawn")
     with tab.expect_download() as saved:
         tab.get_by_role("dialog").get_by_role("link", name="Download").click()
     assert open(saved.value.path(), "rb").read() == PICTURE and saved.value.suggested_filename == "picture.png"

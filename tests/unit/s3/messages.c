@@ -250,8 +250,9 @@ static void uploads_and_parts_come_back_as_they_were(void **state)
 }
 
 /* A marker has no content, and names are encoded where the document says so. */
-static void versions_and_markers_are_written(void **state)
+static void versions_and_markers_are_written_and_read(void **state)
 {
+	struct s3_versions out = {0};
 	_cleanup_(buf_release) struct buf xml = BUF_INIT(LIMIT_XML_BODY);
 	struct s3_version entries[] = {
 		{.key = "a b", .version_id = "2", .is_latest = true, .is_marker = true, .size = 7},
@@ -288,6 +289,20 @@ static void versions_and_markers_are_written(void **state)
 		"<Size>5</Size><StorageClass>STANDARD</StorageClass>"));
 	assert_non_null(
 		strstr(xml.data, "<CommonPrefixes><Prefix>p%20/</Prefix></CommonPrefixes></ListV"));
+	assert_int_equal(s3_versions_parse(xml.data, xml.len, &out, NULL), 0);
+	assert_true(out.truncated);
+	assert_string_equal(out.next_key_marker, "a b");
+	assert_string_equal(out.next_version_id_marker, "1");
+	assert_int_equal(out.n_versions, 2);
+	for (size_t i = 0; i < 2; i++) {
+		assert_string_equal(out.versions[i].key, "a b");
+		assert_string_equal(out.versions[i].version_id, entries[i].version_id);
+		assert_int_equal(out.versions[i].is_marker, entries[i].is_marker);
+		assert_int_equal(out.versions[i].is_latest, entries[i].is_latest);
+	}
+	assert_int_equal(out.versions[1].size, 5);
+	assert_string_equal(out.versions[1].etag, "\"e\"");
+	s3_versions_release(&out);
 }
 
 static void the_parts_of_an_object_are_read_from_its_attributes(void **state)
@@ -588,7 +603,7 @@ int main(void)
 		cmocka_unit_test(a_list_is_bounded),
 		cmocka_unit_test(a_document_longer_than_the_limit_is_refused),
 		cmocka_unit_test(uploads_and_parts_come_back_as_they_were),
-		cmocka_unit_test(versions_and_markers_are_written),
+		cmocka_unit_test(versions_and_markers_are_written_and_read),
 		cmocka_unit_test(the_parts_of_an_object_are_read_from_its_attributes),
 		cmocka_unit_test(a_complete_request_is_checked_before_it_is_believed),
 		cmocka_unit_test(a_multi_delete_comes_back_with_every_name),
