@@ -5,7 +5,7 @@ import { Actions } from "./actions";
 import { announce } from "./announce";
 import { Checkpoints } from "./checkpoints";
 import { Files } from "./files";
-import { duration, list, moment, ms, size, strings, text } from "./format";
+import { duration, isNumber, list, moment, ms, size, strings, text } from "./format";
 import { Log } from "./log";
 import { Copy, Facts, Failure, State, Waiting, isLive, useTick } from "./parts";
 import { RunPlots } from "./plots";
@@ -135,16 +135,16 @@ function useStateChanges(run: RunDetails | null): void {
 function LogTab({ run, params }: { run: RunDetails; params: RunParams }) {
   const last = run.attempt ?? 1;
   const [chosen, setChosen] = useState<number | null>(null); // null: the newest
-  const attempts = Array.from(
-    { length: Math.max(1, Math.min(last, 10_000)) },
-    (_, i) => last - i,
-  ).filter((n) => n > 0);
+  const known = list<Attempt>(run.attempts)
+    .map((attempt) => attempt.attempt)
+    .filter(isNumber);
+  const attempts = known.length ? [...new Set(known)].sort((a, b) => b - a) : [Math.max(1, last)];
 
   return (
     <Log
       key={chosen ?? last}
       params={params}
-      attempts={attempts.length ? attempts : [1]}
+      attempts={attempts}
       attempt={chosen ?? Math.max(1, last)}
       onAttempt={(attempt) => setChosen(attempt === last ? null : attempt)}
     />

@@ -3,6 +3,9 @@ import uPlot from "uplot";
 import { isNumber, list, size, value } from "./format";
 import type { Metric, Point } from "./types";
 
+const PAUSE_S = 10; // seconds without a sample
+const PAUSE_FACTOR = 5;
+
 export type Axis = "step" | "time";
 
 export interface Series {
@@ -38,10 +41,29 @@ export function axisOf(metric: Metric, wanted: Axis): Axis {
   return has(metric, wanted) || !has(metric, other) ? wanted : other;
 }
 
+type Row = [number, number | null];
+
+/*
+ * Samples of usage with a gap where there were none, such as between two attempts. Samples get
+ * rarer with the age of an attempt, so a pause is long compared with the one before.
+ */
+function withPauses(rows: Row[]): Row[] {
+  const all: Row[] = [];
+
+  rows.forEach((row, i) => {
+    const pause = i > 0 ? row[0] - rows[i - 1]![0] : 0;
+    const before = i > 1 ? rows[i - 1]![0] - rows[i - 2]![0] : 1;
+
+    if (pause > PAUSE_S && pause > PAUSE_FACTOR * before) all.push([row[0] - pause / 2, null]);
+    all.push(row);
+  });
+  return all;
+}
+
 /* Columns in the order of `axis`. Of points with the same place the last counts. */
 export function seriesOf(metric: Metric, axis: Axis, logarithmic = false): Series {
   const at = axis === "step" ? 0 : 1;
-  const rows: [number, number | null][] = [];
+  const rows: Row[] = [];
 
   pointsOf(metric).forEach((point, i) => {
     const x = isNumber(point[at]) ? point[at] : has(metric, axis) ? null : i;
@@ -52,7 +74,9 @@ export function seriesOf(metric: Metric, axis: Axis, logarithmic = false): Serie
   });
   if (rows.some((row, i) => i > 0 && row[0] < rows[i - 1]![0])) rows.sort((a, b) => a[0] - b[0]);
   const kept = rows.filter((row, i) => row[0] !== rows[i + 1]?.[0]);
-  return { xs: kept.map((row) => row[0]), ys: kept.map((row) => row[1]) };
+  const whole = (metric.name ?? "").startsWith("usage/") ? withPauses(kept) : kept;
+
+  return { xs: whole.map((row) => row[0]), ys: whole.map((row) => row[1]) };
 }
 
 export interface Summary {

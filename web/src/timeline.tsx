@@ -93,7 +93,9 @@ export function Timeline({ run }: { run: RunDetails }) {
               <th scope="col">Time</th>
               <th scope="col">Exit code</th>
               <th scope="col">Host</th>
-              <th scope="col">Message</th>
+              <th scope="col" class="message">
+                Message
+              </th>
             </tr>
           </thead>
           <tbody>

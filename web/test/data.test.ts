@@ -62,6 +62,13 @@ test("usage, which has no steps, is plotted over time in seconds", () => {
   assert.deepEqual(seriesOf(metric, "time"), { xs: [1, 2], ys: [0.5, 1] });
 });
 
+test("usage has a gap between two attempts", () => {
+  const points: Metric["points"] = [0, 1, 2, 60, 61].map((s) => [null, s * 1000, 1]);
+
+  assert.deepEqual(seriesOf({ name: "usage/train/cpu", points }, "time").ys, [1, 1, 1, null, 1, 1]);
+  assert.deepEqual(seriesOf({ name: "loss", points }, "time").ys, [1, 1, 1, 1, 1]);
+});
+
 test("the header of safetensors is read from the first bytes", async () => {
   const header = new TextEncoder().encode(
     '{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}',
