@@ -65,7 +65,7 @@ check-style: format-check all
 	tools/check-examples
 	tools/build-page $(BUILD)/page-check check
 	shellcheck $(SCRIPTS)
-	git ls-files -z | grep -zvE '^tests/(fuzz/corpus|.*/vectors)/' | xargs -0 codespell --builtin clear --ignore-words tools/codespell-ignore
+	git ls-files -z | grep -zvE '^(tests/(fuzz/corpus|.*/vectors)/|web/package-lock.json)' | xargs -0 codespell --builtin clear --ignore-words tools/codespell-ignore
 
 # Unit tests and the fuzz targets' corpus, with every byte and every undefined operation watched. The other compiler, whose
 # warnings are errors, too; check-tidy reads its commands.

@@ -34,6 +34,7 @@ struct exchange {
 	struct MHD_Connection *connection;
 	const char *method, *path;
 	struct upload_part *part; /* receives the body; NULL if it is ignored */
+	bool has_body; /* a piece of the body has come */
 };
 
 /* Answers requests below /api; routes.c. */

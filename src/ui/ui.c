@@ -18,20 +18,6 @@
 
 /* ---- requests ---- */
 
-/* Answers a request whose body is not needed, or refuses it. Returns false if the body comes
- * first. */
-static bool begin(struct exchange *x, enum MHD_Result *sent)
-{
-	const char *reason = NULL;
-	unsigned status = guard_check(x, &reason);
-
-	if (status)
-		*sent = answer_error(x, status, "%s", reason);
-	else if (strcmp(x->method, "PUT") == 0 && strcmp(x->path, "/api/upload") == 0)
-		return !upload_part_open(x, sent);
-	return status != 0;
-}
-
 static enum MHD_Result dispatch(struct exchange *x)
 {
 	const char *token = param(x, "token");
@@ -47,7 +33,8 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
 	const char *method, const char *version, const char *data, size_t *len, void **con_cls)
 {
 	struct exchange *x = *con_cls;
-	enum MHD_Result sent = MHD_NO;
+	const char *reason = NULL;
+	unsigned status;
 
 	(void)version;
 	if (!x) {
@@ -57,12 +44,13 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
 		*con_cls = x;
 		*x = (struct exchange){
 			.ui = cls, .connection = connection, .method = method, .path = path};
-		return begin(x, &sent) ? sent : MHD_YES;
+		status = guard_check(x, &reason);
+		return status ? answer_error(x, status, "%s", reason) : MHD_YES;
 	}
 	x->method = method;
 	x->path = path;
 	if (*len) {
-		if (x->part)
+		if (strcmp(method, "PUT") == 0)
 			upload_part_add(x, data, *len);
 		*len = 0;
 		return MHD_YES;

@@ -153,7 +153,9 @@ enum MHD_Result upload_begin(struct exchange *x)
 
 /* ---- parts ---- */
 
-bool upload_part_open(struct exchange *x, enum MHD_Result *sent)
+/* Opens the part that the body of this request is. Returns true, or false with the reply of a
+ * failure if `sent` is not NULL. */
+static bool open_part(struct exchange *x, enum MHD_Result *sent)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct upload_part *part = calloc(1, sizeof(*part));
@@ -161,30 +163,37 @@ bool upload_part_open(struct exchange *x, enum MHD_Result *sent)
 	uint64_t next;
 	int r;
 
-	*sent = MHD_NO;
 	if (!part)
 		return false;
 	part->upload.fd = -1;
 	r = open_upload(&part->upload, x, &err);
 	next = part->upload.done / LIMIT_UI_PART + 1;
 	part->size = part_bytes(&part->upload);
-	if (r < 0)
-		*sent = answer_failure(x, &err);
-	else if (!param_number(x, "number", 1, INT64_MAX, 0, &number) || (uint64_t)number != next ||
-		 part->size == 0)
-		*sent = answer_error(
-			x, MHD_HTTP_CONFLICT, "the next part is number %" PRIu64, next);
-	else
+	if (r == 0 && (!param_number(x, "number", 1, INT64_MAX, 0, &number) ||
+			      (uint64_t)number != next || part->size == 0))
+		r = error_set(&err, PENSTOCK_E_EXISTS, "the next part is number %" PRIu64, next);
+	if (r == 0)
 		x->part = take_pointer(part);
+	else if (sent)
+		*sent = answer_failure(x, &err);
+	penstock_error_release(&err);
 	upload_part_free(part);
 	return x->part != NULL;
 }
 
 void upload_part_add(struct exchange *x, const char *data, size_t len)
 {
-	struct upload_part *part = x->part;
-	off_t place = (off_t)(part->upload.done + part->received);
+	struct upload_part *part;
+	off_t place;
 
+	if (!x->has_body) {
+		x->has_body = true;
+		open_part(x, NULL);
+	}
+	part = x->part;
+	if (!part)
+		return;
+	place = (off_t)(part->upload.done + part->received);
 	part->received += len;
 	if (part->failure || part->received > part->size)
 		return;
@@ -194,8 +203,12 @@ void upload_part_add(struct exchange *x, const char *data, size_t len)
 
 enum MHD_Result upload_part_end(struct exchange *x)
 {
-	struct upload_part *part = x->part;
+	enum MHD_Result sent = MHD_NO;
+	struct upload_part *part;
 
+	if (!x->part && !open_part(x, &sent))
+		return sent;
+	part = x->part;
 	if (part->failure == ENOSPC || part->failure == EDQUOT)
 		return answer_error(x, MHD_HTTP_INSUFFICIENT_STORAGE,
 			"cannot keep the part in '%s': %s", part->upload.path,

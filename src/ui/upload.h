@@ -18,9 +18,8 @@
 #include "ui/internal.h"
 
 enum MHD_Result upload_begin(struct exchange *x);
-/* Opens the part that the body of this request is. Returns true, or false with the reply of a
- * failure. */
-bool upload_part_open(struct exchange *x, enum MHD_Result *sent);
+/* Takes the next piece of the body. One that is refused is received and dropped, because a browser
+ * reads no reply before it has sent all. */
 void upload_part_add(struct exchange *x, const char *data, size_t len);
 enum MHD_Result upload_part_end(struct exchange *x);
 /* Removes what an incomplete part has written. NULL is allowed. */

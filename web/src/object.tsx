@@ -93,11 +93,6 @@ interface ObjectProps {
 
 export function ObjectDialog({ object, url, store, readOnly, onRemove, onClose }: ObjectProps) {
   const stat = usePoll<ObjectInfo[]>("read the object", address("/api/stat", { url, store }), 0);
-  const tags = usePoll<Record<string, string>>(
-    "read the tags",
-    address("/api/tags", { url, store }),
-    0,
-  );
   const versions = usePoll<Version[]>(
     "list the versions",
     address("/api/versions", { url, store }),
@@ -106,8 +101,9 @@ export function ObjectDialog({ object, url, store, readOnly, onRemove, onClose }
   const info: ObjectInfo = list<ObjectInfo>(stat.data)[0] ?? object;
   const known = isNumber(info.size) ? info.size : null;
   const source = objectSource(url, store, known);
-  const all = list<Version>(versions.data);
-  const labels = pairs(tags.data);
+  // The list has the keys that begin with this one.
+  const all = list<Version>(versions.data).filter((one) => one.key === object.key);
+  const labels = pairs(info.tags);
 
   return (
     <Dialog wide title={text(object.key)} onClose={onClose}>
@@ -138,12 +134,7 @@ export function ObjectDialog({ object, url, store, readOnly, onRemove, onClose }
       <h3>Contents</h3>
       <Preview source={source} />
       <h3>Tags</h3>
-      <Failure text={tags.error} />
-      {labels.length ? (
-        <Facts facts={labels} />
-      ) : (
-        !tags.error && <p class="quiet">There are no tags.</p>
-      )}
+      {labels.length ? <Facts facts={labels} /> : <p class="quiet">There are no tags.</p>}
       <h3>Versions</h3>
       <Failure text={versions.error} />
       {all.length ? (

@@ -159,9 +159,11 @@ export interface ObjectInfo extends StoredObject {
   content_type?: Maybe<string>;
   storage_class?: Maybe<string>;
   metadata?: Maybe<Record<string, unknown>>;
+  tags?: Maybe<Record<string, unknown>>; // null if the store refuses them
 }
 
 export interface Version {
+  key?: Maybe<string>;
   version?: Maybe<string>;
   size?: Maybe<number>;
   modified?: Maybe<string>;

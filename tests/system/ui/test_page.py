@@ -177,6 +177,23 @@ def test_objects_are_uploaded_shown_linked_and_deleted(ui, page, store, tmp_path
     assert store.keys("bkt") == ["big.bin"]
 
 
+def test_an_object_shows_its_tags_and_versions(ui, page, store):
+    store.client.create_bucket(Bucket="bkt")
+    store.client.put_bucket_versioning(Bucket="bkt", VersioningConfiguration={"Status": "Enabled"})
+    for size in (11, 22):
+        store.client.put_object(Bucket="bkt", Key="d/x", Body=b"x" * size, Tagging="team=blue")
+    store.client.put_object(Bucket="bkt", Key="d/x2", Body=b"x" * 33)
+    tab = page(ui(**store.env))
+
+    tab.goto(tab.url.split("#")[0] + "#/buckets/s3://bkt/d/")
+    tab.get_by_role("button", name="x", exact=True).first.click()
+    dialog = tab.get_by_role("dialog")
+    dialog.get_by_text("team").wait_for()
+    dialog.get_by_text("blue").wait_for()
+    dialog.get_by_text("11 B").wait_for()
+    assert not dialog.get_by_text("33 B").count()
+
+
 def test_read_only_shows_no_way_to_change_anything(ui, page, penstock, workflow, store):
     run = penstock.popen("run", workflow("echo begins; while :; do sleep 0.05; done"))
     run.wait_for_output("begins")
