@@ -394,10 +394,10 @@ static size_t search_block(struct search *search, const char *block, size_t n, b
 		if (!newline && !last && done > 0)
 			break;
 		if (contains(block + done, len, search))
-			json_array_append_new(
-				search->matches, json_pack("{s:I, s:I}", "offset",
-							 (json_int_t)(search->offset + done),
-							 "line", (json_int_t)search->line));
+			json_array_append_new(search->matches,
+				json_pack("{s:I, s:I}", "offset",
+					(json_int_t)search->offset + (json_int_t)done, "line",
+					(json_int_t)search->line));
 		search->line += newline ? 1 : 0;
 		done += len + (newline ? 1 : 0);
 	}

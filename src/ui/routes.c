@@ -8,6 +8,7 @@
  *	"?grace:--grace"	an option, if the request has the parameter
  *	"?store"		the options of the store that it names
  */
+#include <pwd.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -251,12 +252,16 @@ static enum MHD_Result run_route(
 
 static enum MHD_Result about(struct exchange *x)
 {
-	char host[256] = "";
+	char host[256] = "", memory[4096];
+	struct passwd entry, *user = NULL;
 
 	gethostname(host, sizeof(host) - 1);
 	str_make_utf8(host);
-	return answer_json(x, json_pack("{s:s, s:s, s:s, s:b}", "version", PENSTOCK_VERSION, "host",
-				      host, "home", x->ui->home, "readOnly", x->ui->read_only));
+	if (getpwuid_r(geteuid(), &entry, memory, sizeof(memory), &user) != 0)
+		user = NULL;
+	return answer_json(x, json_pack("{s:s, s:s, s:s, s:s?, s:b}", "version", PENSTOCK_VERSION,
+				      "host", host, "home", x->ui->home, "user",
+				      user ? user->pw_name : NULL, "readOnly", x->ui->read_only));
 }
 
 /* The workflow as it was run, which has no secrets. */

@@ -19,7 +19,7 @@
 
 #define DIRECTORY "uploads"
 #define ID_BYTES  16 /* of the digest */
-#define ID_SIZE	  (20 + 1 + 2 * ID_BYTES + 1) /* "SIZE-DIGEST" */
+#define ID_SIZE	  (20 + 1 + 20 + 1 + 2 * ID_BYTES + 1) /* "SIZE-MODIFIED-DIGEST" */
 
 /* An upload that a request works on; no other does. */
 struct upload {
@@ -27,6 +27,7 @@ struct upload {
 	int fd; /* locked */
 	const char *url, *store; /* of the request */
 	uint64_t size; /* of the whole file */
+	uint64_t modified; /* its time, in ms; 0 if the browser has not sent it */
 	uint64_t done; /* bytes that are here */
 };
 
@@ -63,7 +64,7 @@ static int make_id(const struct upload *upload, char id[static ID_SIZE], struct 
 	if (r < 0)
 		return r;
 	str_hex(digest, ID_BYTES, hex);
-	snprintf(id, ID_SIZE, "%" PRIu64 "-%s", upload->size, hex);
+	snprintf(id, ID_SIZE, "%" PRIu64 "-%" PRIu64 "-%s", upload->size, upload->modified, hex);
 	return 0;
 }
 
@@ -108,12 +109,13 @@ static int read_place(struct upload *upload, const struct exchange *x, struct pe
 static int open_upload(struct upload *upload, const struct exchange *x, struct penstock_error *err)
 {
 	const char *id = param(x, "id") ? param(x, "id") : "";
-	char own[ID_SIZE];
+	char own[ID_SIZE], *end;
 	int r = read_place(upload, x, err);
 
 	if (r < 0)
 		return r;
-	upload->size = strtoull(id, NULL, 10);
+	upload->size = strtoull(id, &end, 10);
+	upload->modified = *end == '-' ? strtoull(end + 1, NULL, 10) : 0;
 	r = make_id(upload, own, err);
 	if (r == 0 && strcmp(id, own) != 0)
 		return error_set(err, PENSTOCK_E_NOT_FOUND, "the id is not that of this URL");
@@ -129,12 +131,15 @@ enum MHD_Result upload_begin(struct exchange *x)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	json_t *done = NULL;
 	char id[ID_SIZE];
-	int64_t size;
+	int64_t size, modified;
 	int r;
 
-	if (!param_number(x, "size", 0, LIMIT_S3_OBJECT_MAX, -1, &size) || size < 0)
-		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'size' is missing or invalid");
+	if (!param_number(x, "size", 0, LIMIT_S3_OBJECT_MAX, -1, &size) || size < 0 ||
+		!param_number(x, "modified", 0, INT64_MAX, 0, &modified))
+		return answer_error(
+			x, MHD_HTTP_BAD_REQUEST, "'size' or 'modified' is missing or invalid");
 	upload.size = (uint64_t)size;
+	upload.modified = (uint64_t)modified;
 	r = read_place(&upload, x, &err);
 	if (r == 0)
 		r = make_id(&upload, id, &err);

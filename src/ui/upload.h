@@ -1,13 +1,15 @@
 /*
  * Files that a browser sends to a store, in parts:
  *
- *	POST /api/upload?url=s3://bucket/key&size=N	{"id", "part": bytes, "done": [1, 2, …]}
+ *	POST /api/upload?url=s3://bucket/key&size=N&modified=MS
+ *							{"id", "part": bytes, "done": [1, 2, …]}
  *	PUT /api/upload?url=…&id=ID&number=3		the bytes of a part, in order
  *	POST /api/upload/finish?url=…&id=ID		stores the object
  *	DELETE /api/upload?url=…&id=ID			forgets it
  *
  * The parts are kept in the file HOME/uploads/ID, so an upload continues after a lost connection, a
- * closed browser and a restart: the same URL and size have the same id. `penstock cp` stores the
+ * closed browser and a restart: the same URL, size and time
+ * of the file have the same id. `penstock cp` stores the
  * file, which is removed after that.
  */
 #ifndef UI_UPLOAD_H

@@ -171,7 +171,7 @@ static int pass(const struct found *found, places_fn fn, void *cookie)
 	unsigned i = 0;
 
 	while (i < RUN_STATE_COUNT_ &&
-		strcmp(run_state_name((enum run_state)i), state ? state : ""))
+		strcmp(run_state_name((enum run_state)i), state ? state : "") != 0)
 		i++;
 	snprintf(run.id, sizeof(run.id), "%s",
 		json_string_value(json_object_get(found->state, "run")));

@@ -89,6 +89,9 @@ def test_an_upload_resumes_after_a_lost_connection_and_a_restart(ui, penstock, b
 
     resumed = begin(again, url, len(body))
     assert resumed["id"] == started["id"] and resumed["done"] == [1]
+    changed = again.post("upload", url=url, size=len(body), modified=5).json
+    assert changed["id"] != started["id"] and changed["done"] == []
+    assert again.post("upload", "DELETE", url=url, id=changed["id"]).status == 200
     assert send(again, url, resumed["id"], body, 3).status == 409
     assert send(again, url, resumed["id"], body, 2).status == 200
     assert again.post("upload/finish", url=url, id=resumed["id"]).status == 409

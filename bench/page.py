@@ -1,0 +1,143 @@
+"""The page of `penstock ui` in Chromium: from the link to the first paint, and from a step's write to the line in the browser.
+
+With 10,000 runs, and with a log of 10 million lines: the bytes that the browser gets, and the frames that it draws while it scrolls.
+"""
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import report as reporting
+
+sys.path.insert(0, str(reporting.TOP / "tests" / "system"))
+from harness.program import Penstock  # noqa: E402
+from harness.ui import Ui  # noqa: E402
+from harness.waiting import wait_for  # noqa: E402
+from harness.workflows import write_workflow  # noqa: E402
+
+CHROMIUM = "/usr/bin/chromium"
+ROUNDS = 5
+RUNS, LINES = 10_000, 10_000_000
+FRAME_MS = 50  # a frame that takes longer is seen
+PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+# Scrolls for some seconds and returns the share of frames that are late.
+SCROLL = """async ([seconds, jump]) => {
+    const box = [...document.querySelectorAll('*')].find((e) => e.scrollHeight > e.clientHeight + 1000 && getComputedStyle(e).overflowY !== 'visible');
+    let frames = 0, late = 0, last = performance.now();
+    const end = last + 1000 * seconds;
+    while (last < end) {
+        await new Promise(requestAnimationFrame);
+        const now = performance.now();
+        frames++;
+        late += now - last > FRAME;
+        last = now;
+        box.scrollTop += jump;
+    }
+    return late / frames;
+}""".replace("FRAME", str(FRAME_MS))
+
+
+def playwright():
+    venv = subprocess.run([reporting.TOP / "tools" / "test-venv"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    sys.path.append(str(next(Path(venv).glob("lib/python3*/site-packages"))))
+    from playwright.sync_api import sync_playwright
+
+    return sync_playwright()
+
+
+def first_paint(browser, server):
+    tab = browser.new_page()
+    tab.goto(server.link)
+    found = wait_for(lambda: tab.evaluate(PAINT), what="the first paint")
+    tab.close()
+    return found / 1000
+
+
+def line_latency(browser, server, identity, pipe, rounds):
+    """Seconds from the write of a step to the line in the page."""
+    tab = browser.new_page()
+    tab.goto(server.link)
+    tab.goto(f"{tab.url.split('#')[0]}#/run/{identity}/log")
+    tab.get_by_text("begins").first.wait_for()
+    for n in range(rounds):
+        tab.evaluate(
+            """(text) => { window.seen = new Promise((resolve) => {
+            const observer = new MutationObserver(() => {
+                if (document.body.textContent.includes(text)) { observer.disconnect(); resolve(Date.now()); }
+            });
+            observer.observe(document.body, {childList: true, subtree: true, characterData: true});
+        }); }""",
+            f"line {n} ends",
+        )
+        time.sleep(0.3)
+        written = time.time()
+        pipe.write(f"line {n} ends\n")
+        pipe.flush()
+        yield tab.evaluate("window.seen") / 1000 - written
+    tab.close()
+
+
+def many_runs(home, count):
+    """Adds copies of the run to the records."""
+    with sqlite3.connect(home / "runs.db") as records:
+        for table, column in (("runs", "id"), ("attempts", "run_id")):
+            columns = [row[1] for row in records.execute(f"pragma table_info({table})")]
+            column = column if column in columns else "run"
+            row = dict(zip(columns, records.execute(f"select * from {table}").fetchone()))
+            for n in range(count):
+                row[column] = f"{n:012x}"
+                records.execute(f"insert into {table} ({','.join(row)}) values ({','.join('?' * len(row))})", list(row.values()))
+
+
+def scrolled(browser, server, place, sign, seconds, jump):
+    """The share of late frames, and the bytes that came while the page was opened and scrolled."""
+    tab = browser.new_page()
+    received = []
+    client = tab.context.new_cdp_session(tab)
+    client.send("Network.enable")
+    client.on("Network.dataReceived", lambda event: received.append(event["encodedDataLength"]))
+    tab.goto(server.link)
+    tab.goto(f"{tab.url.split('#')[0]}#/{place}")
+    tab.get_by_text(sign).filter(visible=True).first.wait_for(timeout=60000)
+    late = tab.evaluate(SCROLL, [seconds, jump])
+    tab.close()
+    return late, sum(received)
+
+
+def main(report):
+    if not os.path.exists(CHROMIUM):
+        report.missing("Chromium", "it is not installed")
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name, playwright() as driver:
+        folder = Path(name)
+        penstock = Penstock(folder)
+        os.mkfifo(folder / "pipe")
+        run = penstock.popen("run", write_workflow(folder, f"echo begins; while read -r line; do echo $line; done < {folder}/pipe", name="t"))
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        server = Ui(penstock)
+        with open(folder / "pipe", "w") as pipe:
+            identity = wait_for(lambda: penstock.ps() and penstock.ps()[0]["id"], what="the run is recorded")
+            first_paint(browser, server)
+            report.limit("first paint of the page", report.interleave(ROUNDS, lambda: first_paint(browser, server)), at_most=0.15, unit="s")
+            lines = line_latency(browser, server, identity, pipe, ROUNDS + 1)
+            next(lines)
+            report.limit("from a step's write to the line in the browser", report.interleave(ROUNDS, lambda: next(lines)), at_most=0.2, unit="s")
+        run.wait()
+
+        many_runs(penstock.home, report.size(RUNS, 200))
+        late, received = scrolled(browser, server, "runs", "succeeded", report.size(3, 0.5), 300)
+        report.limit(f"{RUNS:,} runs: frames beyond {FRAME_MS} ms while scrolling", late, at_most=0.05, unit="of all")
+        report.figure(f"{RUNS:,} runs: bytes received", received, unit="bytes")
+        log = penstock.home / "runs" / identity / "log" / "1"
+        with open(log, "w") as file:
+            for n in range(report.size(LINES, 100_000) // 1000):
+                file.write("".join(f"step {1000 * n + i} loss 0.123456 of the training\n" for i in range(1000)))
+        late, received = scrolled(browser, server, f"run/{identity}/log", "of the training", report.size(3, 0.5), -5000)
+        report.limit(f"a log of {LINES:,} lines: frames beyond {FRAME_MS} ms while scrolling", late, at_most=0.05, unit="of all")
+        report.figure(f"a log of {LINES:,} lines: bytes received", received, unit="bytes")
+        server.close()
+        browser.close()
+        penstock.close()
