@@ -140,11 +140,13 @@ enum MHD_Result answer_error(struct exchange *x, unsigned status, const char *fm
 
 enum MHD_Result answer_failure(struct exchange *x, struct penstock_error *err)
 {
-	unsigned status = err->code == PENSTOCK_E_NOT_FOUND    ? MHD_HTTP_NOT_FOUND
-			  : err->code == PENSTOCK_E_INVALID    ? MHD_HTTP_BAD_REQUEST
-			  : err->code == PENSTOCK_E_EXISTS     ? MHD_HTTP_CONFLICT
-			  : err->code == PENSTOCK_E_PERMISSION ? MHD_HTTP_FORBIDDEN
-							       : MHD_HTTP_INTERNAL_SERVER_ERROR;
+	unsigned status = err->code == PENSTOCK_E_NOT_FOUND	? MHD_HTTP_NOT_FOUND
+			  : err->code == PENSTOCK_E_INVALID	? MHD_HTTP_BAD_REQUEST
+			  : err->code == PENSTOCK_E_EXISTS	? MHD_HTTP_CONFLICT
+			  : err->code == PENSTOCK_E_NO_SPACE	? MHD_HTTP_INSUFFICIENT_STORAGE
+			  : err->code == PENSTOCK_E_UNAVAILABLE ? MHD_HTTP_SERVICE_UNAVAILABLE
+			  : err->code == PENSTOCK_E_PERMISSION	? MHD_HTTP_FORBIDDEN
+								: MHD_HTTP_INTERNAL_SERVER_ERROR;
 	enum MHD_Result sent = answer_error(x, status, "%s", err->message);
 
 	penstock_error_release(err);

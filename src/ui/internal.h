@@ -8,6 +8,8 @@
 
 #include "base/str.h"
 
+#include <penstock/error.h>
+
 #define UI_SECRET_SIZE 65 /* 64 hexadecimal digits and NUL */
 
 struct log_cache;
@@ -35,6 +37,7 @@ struct exchange {
 	const char *method, *path;
 	struct upload_part *part; /* receives the body; NULL if it is ignored */
 	bool has_body; /* a piece of the body has come */
+	struct penstock_error refusal; /* of the part, when the body began */
 };
 
 /* Answers requests below /api; routes.c. */

@@ -66,8 +66,10 @@ static void completed(void *cls, struct MHD_Connection *connection, void **con_c
 	(void)cls;
 	(void)connection;
 	(void)code;
-	if (x)
+	if (x) {
 		upload_part_free(x->part);
+		penstock_error_release(&x->refusal);
+	}
 	free(x);
 	*con_cls = NULL;
 }

@@ -82,8 +82,8 @@ static int open_file(struct upload *upload, const struct ui *ui, const char *id,
 		return error_errno(err, errno, "cannot open '%s'", upload->path);
 	r = fs_lock(upload->fd);
 	if (r == 1)
-		return error_set(
-			err, PENSTOCK_E_EXISTS, "another page sends this file at the same time");
+		return error_set(err, PENSTOCK_E_UNAVAILABLE,
+			"another page sends this file at the same time");
 	if (r < 0 || fstat(upload->fd, &st) < 0)
 		return error_errno(err, errno, "cannot lock '%s'", upload->path);
 	/* A part is here with all of its bytes, or not at all. */
@@ -158,32 +158,27 @@ enum MHD_Result upload_begin(struct exchange *x)
 
 /* ---- parts ---- */
 
-/* Opens the part that the body of this request is. Returns true, or false with the reply of a
- * failure if `sent` is not NULL. */
-static bool open_part(struct exchange *x, enum MHD_Result *sent)
+/* Opens the part that the body of this request is. */
+static int open_part(struct exchange *x, struct penstock_error *err)
 {
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct upload_part *part = calloc(1, sizeof(*part));
 	int64_t number;
 	uint64_t next;
 	int r;
 
 	if (!part)
-		return false;
+		return error_memory(err);
 	part->upload.fd = -1;
-	r = open_upload(&part->upload, x, &err);
+	r = open_upload(&part->upload, x, err);
 	next = part->upload.done / LIMIT_UI_PART + 1;
 	part->size = part_bytes(&part->upload);
 	if (r == 0 && (!param_number(x, "number", 1, INT64_MAX, 0, &number) ||
 			      (uint64_t)number != next || part->size == 0))
-		r = error_set(&err, PENSTOCK_E_EXISTS, "the next part is number %" PRIu64, next);
+		r = error_set(err, PENSTOCK_E_EXISTS, "the next part is number %" PRIu64, next);
 	if (r == 0)
 		x->part = take_pointer(part);
-	else if (sent)
-		*sent = answer_failure(x, &err);
-	penstock_error_release(&err);
 	upload_part_free(part);
-	return x->part != NULL;
+	return r;
 }
 
 void upload_part_add(struct exchange *x, const char *data, size_t len)
@@ -191,10 +186,9 @@ void upload_part_add(struct exchange *x, const char *data, size_t len)
 	struct upload_part *part;
 	off_t place;
 
-	if (!x->has_body) {
-		x->has_body = true;
-		open_part(x, NULL);
-	}
+	if (!x->has_body)
+		open_part(x, &x->refusal);
+	x->has_body = true;
 	part = x->part;
 	if (!part)
 		return;
@@ -206,28 +200,39 @@ void upload_part_add(struct exchange *x, const char *data, size_t len)
 		part->failure = errno;
 }
 
-enum MHD_Result upload_part_end(struct exchange *x)
+/* Takes the part if it is whole. */
+static int take_part(struct upload_part *part, struct penstock_error *err)
 {
-	enum MHD_Result sent = MHD_NO;
-	struct upload_part *part;
-
-	if (!x->part && !open_part(x, &sent))
-		return sent;
-	part = x->part;
-	if (part->failure == ENOSPC || part->failure == EDQUOT)
-		return answer_error(x, MHD_HTTP_INSUFFICIENT_STORAGE,
-			"cannot keep the part in '%s': %s", part->upload.path,
-			strerror(part->failure));
 	if (part->failure)
-		return answer_error(x, MHD_HTTP_INTERNAL_SERVER_ERROR,
-			"cannot keep the part in '%s': %s", part->upload.path,
-			strerror(part->failure));
+		return error_errno(
+			err, part->failure, "cannot keep the part in '%s'", part->upload.path);
 	if (part->received != part->size)
-		return answer_error(x, MHD_HTTP_BAD_REQUEST,
+		return error_set(err, PENSTOCK_E_INVALID,
 			"the part has %" PRIu64 " bytes instead of %" PRIu64, part->received,
 			part->size);
 	part->upload.done += part->size;
-	return answer_json(x, json_pack("{s:I}", "received", (json_int_t)part->upload.done));
+	return 0;
+}
+
+enum MHD_Result upload_part_end(struct exchange *x)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	uint64_t done = 0;
+	int r = -(int)x->refusal.code;
+
+	if (r < 0)
+		error_move(&err, &x->refusal);
+	else if (!x->part)
+		r = open_part(x, &err);
+	if (r == 0)
+		r = take_part(x->part, &err);
+	if (r == 0)
+		done = x->part->upload.done;
+	/* The next part may come before the end of this reply. */
+	upload_part_free(x->part);
+	x->part = NULL;
+	return r < 0 ? answer_failure(x, &err)
+		     : answer_json(x, json_pack("{s:I}", "received", (json_int_t)done));
 }
 
 void upload_part_free(struct upload_part *part)
