@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 from harness.program import TOP
@@ -87,6 +88,32 @@ def test_a_run_from_the_list_to_its_files(ui, page, penstock, workflow):
     tab.keyboard.press("Escape")
     tab_of(tab, "Workflow")
     seen(tab, "metrics.jsonl")
+
+
+SHOWN = r"""
+cd $STORAGE_PATH/output
+awk 'BEGIN {
+    for (step = 1; step <= 60; step++) {
+        loss = 2.3 / (1 + 0.1 * step) + step * 37 % 10 / 100
+        printf "{\"step\": %d, \"loss\": %.4f, \"accuracy\": %.4f}\n", step, loss, 1 - 1 / (1 + 0.08 * step) >> "metrics.jsonl"
+        printf "\033[32mepoch %2d\033[0m loss %.4f\n", step, loss
+    }
+}'
+"""
+
+
+def test_the_picture_of_the_document(ui, page, penstock, tmp_path):
+    # docs/ui.png is made by PENSTOCK_SCREENSHOTS=docs.
+    picture = Path(os.environ.get("PENSTOCK_SCREENSHOTS", tmp_path)) / "ui.png"
+    penstock.run("run", write_workflow(tmp_path, SHOWN, name="cifar10")).ok()
+    tab = page(ui(), height=560, color_scheme="light")
+
+    open_run(tab, "cifar10")
+    tab_of(tab, "Plots")
+    tab.locator("canvas").first.wait_for()
+    seen(tab, "accuracy")
+    tab.screenshot(path=picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_run_is_preempted_and_resumed_while_it_is_watched(ui, page, penstock, workflow):
