@@ -156,15 +156,15 @@ static enum MHD_Result reply_contents(struct exchange *x, const struct strlist *
 
 	if (!contents)
 		return MHD_NO;
-	if (verb_open(&contents->verb, words, &err) < 0) {
+	if (verb_open(&contents->verb, words, &x->ui->stopping, &err) < 0) {
 		contents_free(contents);
 		return answer_failure(x, &err);
 	}
 	n = verb_read(contents->verb, contents->head, sizeof(contents->head));
-	code = n > 0 ? 0 : verb_wait(contents->verb, &message);
+	code = n == 0 ? verb_wait(contents->verb, &message) : 0;
 	if (n < 0 || code) {
 		contents_free(contents);
-		return answer_verb_failed(x, code, buf_str(&message));
+		return n < 0 ? MHD_NO : answer_verb_failed(x, code, buf_str(&message));
 	}
 	contents->n = (size_t)n;
 	if (n == 0) {

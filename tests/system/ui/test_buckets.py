@@ -1,6 +1,9 @@
 """The browser of buckets of penstock ui: lists, contents, links and uploads that resume."""
+import contextlib
+import http.client
 import os
 import socket
+import threading
 import urllib.parse
 import urllib.request
 
@@ -58,6 +61,33 @@ def test_a_store_that_is_gone_is_named(ui, bucket):
     reply = server.request("GET", "/api/list", url="s3://bkt/")
 
     assert reply.status == 503 and reply.json["code"] == 69 and bucket.endpoint.rpartition(":")[2] in reply.error
+
+
+def test_ctrl_c_does_not_wait_for_a_store_that_stalls(ui):
+    def stall(listener):
+        connection = listener.accept()[0]
+        connection.recv(65536)
+        asked.set()
+        released.wait(120)
+
+    asked, released = threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=stall, args=(listener,), daemon=True).start()
+        server = ui(AWS_ENDPOINT_URL=f"http://127.0.0.1:{listener.getsockname()[1]}", AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")
+        reading = threading.Thread(target=read_object, args=(server,))
+        reading.start()
+        assert asked.wait(30)
+
+        server.process.send(2)
+
+        server.process.wait(15).exits(0)
+        reading.join(30)
+        released.set()
+
+
+def read_object(server):
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        server.request("GET", "/api/object", url="s3://bkt/k")
 
 
 def begin(server, url, size):
