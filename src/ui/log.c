@@ -268,9 +268,13 @@ static struct log_index *find_index(struct log_cache *cache, const struct log *l
 	for (size_t i = 0; i < INDEXES; i++) {
 		struct log_index *index = &cache->indexes[i];
 
-		if (index->path && strcmp(index->path, log->path) == 0 &&
-			index->file == log->file && index->size <= log->size)
-			return index;
+		if (index->path && strcmp(index->path, log->path) == 0) {
+			if (index->file == log->file && index->size <= log->size)
+				return index;
+			/* The log was cut or replaced. */
+			least = index;
+			break;
+		}
 		if (index->used < least->used)
 			least = index;
 	}
