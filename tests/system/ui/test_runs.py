@@ -174,6 +174,27 @@ def test_secrets_of_a_workflow_are_in_no_reply(ui, penstock, store, tmp_path):
             assert hidden.encode() not in reply.body
 
 
+# A log of a terabyte takes minutes to read.
+def test_ctrl_c_does_not_wait_for_the_index_of_a_log(ui, penstock, workflow):
+    penstock.run("run", workflow("echo begins")).ok()
+    server = ui()
+    identity = run_id(penstock)
+    os.truncate(penstock.home / "runs" / identity / "log" / "1", 1 << 40)
+
+    def look():
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            server.request("GET", "/api/log-lines", run=identity, attempt=1)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    time.sleep(0.3)  # the request is on its way, or has begun: both are right
+
+    server.process.send(2)
+
+    server.process.wait(15).exits(0)
+    looking.join(30)
+
+
 def test_ctrl_c_ends_the_page_and_what_it_runs(ui, penstock, workflow):
     run = penstock.popen("run", workflow("trap '' TERM; echo begins; while :; do sleep 0.05; done"))
     run.wait_for_output("begins")
