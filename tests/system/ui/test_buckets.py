@@ -54,6 +54,22 @@ def test_contents_links_and_removal(ui, bucket):
     assert server.request("GET", "/api/object", url="s3://none/x").status == 404
 
 
+# A pattern would name other objects, and remove them.
+@pytest.mark.parametrize("name", ["*", "r?n", "r*"])
+def test_a_directory_whose_name_is_a_pattern_is_only_itself(ui, bucket, name):
+    others = ["ran/x", "run/", "run/a/", "x"]
+    for key in [*others, f"{name}/a", f"{name}/b/c"]:
+        bucket.client.put_object(Bucket="bkt", Key=key, Body=b"x")
+    server = ui(**bucket.env)
+
+    listed = server.get("list", url=f"s3://bkt/{name}/")
+    removed = server.post("remove", url=f"s3://bkt/{name}/", recursive=1)
+
+    assert (listed["dirs"], [entry["key"] for entry in listed["objects"]]) == ([f"{name}/b/"], [f"{name}/a"])
+    assert removed.status == 200
+    assert [entry["Key"] for entry in bucket.client.list_objects_v2(Bucket="bkt")["Contents"]] == others
+
+
 def test_a_store_that_is_gone_is_named(ui, bucket):
     server = ui(**bucket.env)
     bucket.stop()
