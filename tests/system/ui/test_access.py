@@ -1,6 +1,7 @@
 """Who may use the page of penstock ui: the token, the cookie, foreign hosts and foreign pages."""
 import os
 import re
+import socket
 import stat
 import subprocess
 
@@ -96,6 +97,19 @@ def test_a_usual_port_in_use_is_no_obstacle_and_a_chosen_one_is(ui, penstock):
 
     other.exits(69)
     assert penstock.run("ui", "--listen", "nowhere").code == 64
+
+
+# A visitor without the link needs no cookie to connect.
+def test_the_connections_of_one_address_leave_some_for_others(ui):
+    server = ui()
+    host, port = server.host.split(":")
+
+    held = [socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0)) for _ in range(80)]
+    reply = server.request("GET", "/api/about")
+
+    assert reply.status == 200
+    for connection in held:
+        connection.close()
 
 
 def test_the_token_is_not_in_the_arguments_of_the_process(ui):
