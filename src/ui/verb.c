@@ -89,8 +89,9 @@ static int exit_code(int status)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Reduces stderr to its last line, without the prefix of the program and the verb. */
-static void keep_message(struct buf *text)
+/* Reduces stderr to its last line, without the prefix of the program and the verb. A command that was
+ * killed has printed nothing. */
+static void keep_message(struct buf *text, int status)
 {
 	const char *begin, *colon;
 
@@ -102,6 +103,8 @@ static void keep_message(struct buf *text)
 	if (colon)
 		begin = colon + 2;
 	buf_consume(text, (size_t)(begin - buf_str(text)));
+	if (WIFSIGNALED(status) && text->len == 0)
+		buf_printf(text, "the command was killed by signal %d", WTERMSIG(status));
 }
 
 int verb_run(const struct strlist *words, int timeout_ms, const atomic_int *cancel,
@@ -123,7 +126,7 @@ int verb_run(const struct strlist *words, int timeout_ms, const atomic_int *canc
 	if (r < 0)
 		return r;
 	result->code = exit_code(status);
-	keep_message(&result->message);
+	keep_message(&result->message, status);
 	return 0;
 }
 
@@ -186,7 +189,7 @@ int verb_wait(struct verb *verb, struct buf *message)
 	data = len ? buf_reserve(message, len) : NULL;
 	if (data && fs_pread_all(verb->err, data, len, end - (off_t)len) == (ssize_t)len)
 		buf_grown(message, len);
-	keep_message(message);
+	keep_message(message, status);
 	return exit_code(status);
 }
 
