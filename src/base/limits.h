@@ -372,6 +372,7 @@
 #define LIMIT_MONITOR_CONNECTIONS 16 /* of those who read the metrics */
 #define LIMIT_MONITOR_SECONDS 10 /* without a byte on such a connection */
 #define LIMIT_UI_CONNECTIONS 64 /* of browsers; each has a thread */
+#define LIMIT_UI_VISITOR 48 /* of one address, so that others find some */
 #define LIMIT_UI_SECONDS 60 /* without a byte on such a connection */
 #define LIMIT_UI_REPLY (64 * MIB) /* bytes of JSON */
 #define LIMIT_UI_ROWS 10000 /* objects of a list in a reply */

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <limits.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
@@ -38,13 +37,15 @@ int guard_init(struct ui *ui, struct penstock_error *err)
 	return 0;
 }
 
+#define HOST_SIZE 256 /* a name of DNS has at most 253 characters */
+
 /* Copies the host of "host:port" or "[::1]:port". Returns false if it is malformed. */
-static bool host_of(const char *text, char out[static HOST_NAME_MAX + 1])
+static bool host_of(const char *text, char out[static HOST_SIZE])
 {
 	bool bracket = *text == '[';
 	size_t len = bracket ? strcspn(++text, "]") : strcspn(text, ":");
 
-	if (len == 0 || len > HOST_NAME_MAX || (bracket && text[len] != ']'))
+	if (len == 0 || len >= HOST_SIZE || (bracket && text[len] != ']'))
 		return false;
 	memcpy(out, text, len);
 	out[len] = '\0';
@@ -53,7 +54,7 @@ static bool host_of(const char *text, char out[static HOST_NAME_MAX + 1])
 
 static bool is_our_host(const struct ui *ui, const char *text)
 {
-	char name[HOST_NAME_MAX + 1], own[HOST_NAME_MAX + 1];
+	char name[HOST_SIZE], own[HOST_SIZE];
 	struct in6_addr address;
 
 	if (!text || !host_of(text, name))

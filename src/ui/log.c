@@ -268,9 +268,13 @@ static struct log_index *find_index(struct log_cache *cache, const struct log *l
 	for (size_t i = 0; i < INDEXES; i++) {
 		struct log_index *index = &cache->indexes[i];
 
-		if (index->path && strcmp(index->path, log->path) == 0 &&
-			index->file == log->file && index->size <= log->size)
-			return index;
+		if (index->path && strcmp(index->path, log->path) == 0) {
+			if (index->file == log->file && index->size <= log->size)
+				return index;
+			/* The log was cut or replaced. */
+			least = index;
+			break;
+		}
 		if (index->used < least->used)
 			least = index;
 	}
@@ -302,8 +306,8 @@ static void add_line(struct log_index *index, uint64_t place)
 	index->lines++;
 }
 
-/* Looks at what has been added to the log. */
-static int extend(struct log_index *index, const struct log *log)
+/* Looks at what has been added to the log. Fails once `stop` is set. */
+static int extend(struct log_index *index, const struct log *log, const atomic_int *stop)
 {
 	_cleanup_free_ char *block = malloc(BLOCK);
 
@@ -315,6 +319,8 @@ static int extend(struct log_index *index, const struct log *log)
 
 		if (n <= 0)
 			break;
+		if (atomic_load(stop))
+			return -1;
 		for (const char *at = block; at < end; at = newline + 1) {
 			if (index->between)
 				add_line(index, index->size + (uint64_t)(at - block));
@@ -351,7 +357,7 @@ enum MHD_Result log_lines(struct exchange *x)
 	{
 		LOCK_SCOPE(&cache->lock);
 		index = find_index(cache, &log);
-		if (index && extend(index, &log) == 0) {
+		if (index && extend(index, &log, &x->ui->stopping) == 0) {
 			index->used = ++cache->uses;
 			value = index_json(index, &log);
 		}
@@ -418,7 +424,7 @@ static uint64_t line_at(struct exchange *x, const struct log *log, uint64_t offs
 	{
 		LOCK_SCOPE(&cache->lock);
 		index = find_index(cache, log);
-		if (!index || extend(index, log) < 0)
+		if (!index || extend(index, log, &x->ui->stopping) < 0)
 			return 0;
 		for (size_t i = 0; i < index->n && index->places[i] <= offset; i++) {
 			place = index->places[i];
@@ -429,7 +435,7 @@ static uint64_t line_at(struct exchange *x, const struct log *log, uint64_t offs
 	before.size = offset;
 	part.size = place;
 	part.places = calloc(PLACES, sizeof(*part.places));
-	if (part.places && place < offset && extend(&part, &before) == 0)
+	if (part.places && place < offset && extend(&part, &before, &x->ui->stopping) == 0)
 		line += part.lines + part.between;
 	free(part.places);
 	return line;
@@ -453,7 +459,7 @@ enum MHD_Result log_search(struct exchange *x)
 	search.matches = json_array();
 	search.offset = begin = (uint64_t)offset;
 	search.line = line_at(x, &log, begin);
-	while (block && log.fd >= 0 && search.offset < log.size &&
+	while (block && log.fd >= 0 && search.offset < log.size && !atomic_load(&x->ui->stopping) &&
 		search.offset - begin < SEARCHED && json_array_size(search.matches) < MATCHES) {
 		ssize_t n = fs_pread_all(log.fd, block, BLOCK, (off_t)search.offset);
 

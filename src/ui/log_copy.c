@@ -62,7 +62,8 @@ static int stored_size(
 }
 
 /* Appends the bytes from `have` to `size`. */
-static int append(int fd, const char *url, uint64_t have, uint64_t size, struct penstock_error *err)
+static int append(const struct ui *ui, int fd, const char *url, uint64_t have, uint64_t size,
+	struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist words = {0};
 	_cleanup_(buf_release) struct buf message = BUF_INIT(LIMIT_STRING);
@@ -76,7 +77,7 @@ static int append(int fd, const char *url, uint64_t have, uint64_t size, struct 
 		strlist_addf(&words, "--length=%" PRIu64, size - have) < 0 ||
 		verb_add(&words, "--", url, NULL) < 0)
 		return error_memory(err);
-	r = verb_open(&verb, &words, err);
+	r = verb_open(&verb, &words, &ui->stopping, err);
 	if (r < 0)
 		return r;
 	while (r == 0 && (n = verb_read(verb, block, 64 * KIB)) > 0) {
@@ -84,7 +85,7 @@ static int append(int fd, const char *url, uint64_t have, uint64_t size, struct 
 			r = error_errno(err, errno, "cannot copy the log");
 		have += (uint64_t)n;
 	}
-	code = r == 0 ? verb_wait(verb, &message) : 0;
+	code = r == 0 && n == 0 ? verb_wait(verb, &message) : 0;
 	verb_close(verb);
 	if (r == 0 && (n < 0 || code))
 		r = error_set(err, PENSTOCK_E_UNAVAILABLE, "%s", buf_str(&message));
@@ -112,7 +113,7 @@ static int refresh(
 			r = error_errno(err, errno, "cannot cut '%s'", path);
 	}
 	if (r == 0 && size > have)
-		r = append(fd, url, have, size, err);
+		r = append(ui, fd, url, have, size, err);
 	futimens(fd, NULL);
 	return r;
 }

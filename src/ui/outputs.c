@@ -263,7 +263,7 @@ enum MHD_Result outputs_files(struct exchange *x)
 
 	if (!key)
 		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'place' is s3://BUCKET/PATH/");
-	if (verb_add(&words, "ls", "--recursive", "--json", "--", place, NULL) < 0)
+	if (verb_add(&words, "ls", "--recursive", "--raw", "--json", "--", place, NULL) < 0)
 		return MHD_NO;
 	objects = list_of(x, &words, &sent);
 	if (!objects)

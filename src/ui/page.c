@@ -8,7 +8,7 @@
 
 enum MHD_Result page_reply(struct exchange *x)
 {
-	const char *name = strcmp(x->path, "/") == 0 ? "index.html" : x->path + 1;
+	const char *name = strcmp(x->path, "/") == 0 ? "index.html" : x->path + (*x->path == '/');
 	const char *accepted = sent_header(x, "Accept-Encoding"),
 		   *known = sent_header(x, "If-None-Match");
 	const struct page_file *file = NULL;

@@ -156,15 +156,15 @@ static enum MHD_Result reply_contents(struct exchange *x, const struct strlist *
 
 	if (!contents)
 		return MHD_NO;
-	if (verb_open(&contents->verb, words, &err) < 0) {
+	if (verb_open(&contents->verb, words, &x->ui->stopping, &err) < 0) {
 		contents_free(contents);
 		return answer_failure(x, &err);
 	}
 	n = verb_read(contents->verb, contents->head, sizeof(contents->head));
-	code = n > 0 ? 0 : verb_wait(contents->verb, &message);
+	code = n == 0 ? verb_wait(contents->verb, &message) : 0;
 	if (n < 0 || code) {
 		contents_free(contents);
-		return answer_verb_failed(x, code, buf_str(&message));
+		return n < 0 ? MHD_NO : answer_verb_failed(x, code, buf_str(&message));
 	}
 	contents->n = (size_t)n;
 	if (n == 0) {
@@ -303,8 +303,8 @@ static void add_name(json_t *names, const char *name)
 /* Part of a prefix: {"dirs", "objects", "next"}. */
 static enum MHD_Result list(struct exchange *x)
 {
-	static const char *const words[] = {"ls", "--json", "?store", "?after:--after",
-		"?limit:--limit", "--", "$url", NULL, NULL};
+	static const char *const words[] = {"ls", "--json", "--raw", "?store", "?after:--after",
+		"?limit:--limit", "--", "$url", NULL};
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
 	json_t *dirs, *objects, *row, *last = NULL;
 	json_auto_t *rows = NULL;
@@ -338,7 +338,7 @@ static enum MHD_Result remove_objects(struct exchange *x)
 	static const char *const one[] = {
 		"rm", "--quiet", "?store", "--raw", "--", "$url", NULL, NULL, NULL};
 	static const char *const all[] = {
-		"rm", "--quiet", "?store", "--recursive", "--", "$url", NULL, NULL, NULL};
+		"rm", "--quiet", "?store", "--raw", "--recursive", "--", "$url", NULL, NULL};
 	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
 	enum MHD_Result sent;
 

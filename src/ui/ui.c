@@ -92,6 +92,7 @@ static int start(struct ui *ui, const struct ui_options *options, struct penstoc
 		MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL, 0,
 		NULL, NULL, handle, ui, MHD_OPTION_LISTEN_SOCKET, take_fd(fd),
 		MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIMIT_UI_CONNECTIONS,
+		MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)LIMIT_UI_VISITOR,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)LIMIT_UI_SECONDS,
 		MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_END);
 	return ui->daemon ? 0

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +18,13 @@
 
 #define PROGRAM	      "/proc/self/exe"
 #define KILL_AFTER_MS 2000 /* after SIGTERM */
+#define POLL_MS	      50 /* between checks of `cancel` */
 
 struct verb {
 	struct process process;
 	int out; /* a pipe */
 	int err; /* a file in memory */
+	const atomic_int *cancel;
 };
 
 void verb_result_release(struct verb_result *result)
@@ -86,8 +89,9 @@ static int exit_code(int status)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Reduces stderr to its last line, without the prefix of the program and the verb. */
-static void keep_message(struct buf *text)
+/* Reduces stderr to its last line, without the prefix of the program and the verb. A command that was
+ * killed has printed nothing. */
+static void keep_message(struct buf *text, int status)
 {
 	const char *begin, *colon;
 
@@ -99,6 +103,8 @@ static void keep_message(struct buf *text)
 	if (colon)
 		begin = colon + 2;
 	buf_consume(text, (size_t)(begin - buf_str(text)));
+	if (WIFSIGNALED(status) && text->len == 0)
+		buf_printf(text, "the command was killed by signal %d", WTERMSIG(status));
 }
 
 int verb_run(const struct strlist *words, int timeout_ms, const atomic_int *cancel,
@@ -120,11 +126,12 @@ int verb_run(const struct strlist *words, int timeout_ms, const atomic_int *canc
 	if (r < 0)
 		return r;
 	result->code = exit_code(status);
-	keep_message(&result->message);
+	keep_message(&result->message, status);
 	return 0;
 }
 
-int verb_open(struct verb **out, const struct strlist *words, struct penstock_error *err)
+int verb_open(struct verb **out, const struct strlist *words, const atomic_int *cancel,
+	struct penstock_error *err)
 {
 	_cleanup_free_ const char **argv = command(words);
 	struct process_spec spec = spec_of(argv);
@@ -136,7 +143,7 @@ int verb_open(struct verb **out, const struct strlist *words, struct penstock_er
 		free(verb);
 		return error_memory(err);
 	}
-	*verb = (struct verb){.process = PROCESS_INIT, .out = -1, .err = -1};
+	*verb = (struct verb){.process = PROCESS_INIT, .out = -1, .err = -1, .cancel = cancel};
 	if (pipe2(ends, O_CLOEXEC) < 0) {
 		r = error_errno(err, errno, "cannot make a pipe");
 		verb_close(verb);
@@ -158,12 +165,15 @@ int verb_open(struct verb **out, const struct strlist *words, struct penstock_er
 
 ssize_t verb_read(struct verb *verb, char *data, size_t len)
 {
-	ssize_t n;
+	struct pollfd ready = {verb->out, POLLIN, 0};
 
-	do {
-		n = read(verb->out, data, len);
-	} while (n < 0 && errno == EINTR);
-	return n;
+	while (!atomic_load(verb->cancel)) {
+		ssize_t n = poll(&ready, 1, POLL_MS) > 0 ? read(verb->out, data, len) : -1;
+
+		if (n >= 0 || (ready.revents && errno != EINTR))
+			return n;
+	}
+	return -1;
 }
 
 int verb_wait(struct verb *verb, struct buf *message)
@@ -179,7 +189,7 @@ int verb_wait(struct verb *verb, struct buf *message)
 	data = len ? buf_reserve(message, len) : NULL;
 	if (data && fs_pread_all(verb->err, data, len, end - (off_t)len) == (ssize_t)len)
 		buf_grown(message, len);
-	keep_message(message);
+	keep_message(message, status);
 	return exit_code(status);
 }
 

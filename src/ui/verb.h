@@ -45,8 +45,9 @@ int verb_run(const struct strlist *words, int timeout_ms, const atomic_int *canc
 	struct verb_result *result, struct penstock_error *err);
 
 struct verb;
-int verb_open(struct verb **out, const struct strlist *words, struct penstock_error *err);
-/* Returns the number of bytes, 0 at the end, or -1. Blocks. */
+int verb_open(struct verb **out, const struct strlist *words, const atomic_int *cancel,
+	struct penstock_error *err);
+/* Returns the number of bytes, 0 at the end, or -1, also once `cancel` is set. Blocks. */
 ssize_t verb_read(struct verb *verb, char *data, size_t len);
 /* After the end of its output: returns the exit code, with the message of a failure. */
 int verb_wait(struct verb *verb, struct buf *message);

@@ -31,7 +31,7 @@ static int start(
 static int run_ui(const struct cli *cli)
 {
 	const char *listen = cli_value(cli, "listen");
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *address = NULL, *home = NULL;
 	struct ui_options options = {.address = ADDRESS,
 		.port = PORT,

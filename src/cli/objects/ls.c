@@ -90,11 +90,13 @@ static int list_operand(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err)
 {
 	struct listing *l = cookie;
-	bool deep = location_has_wildcard(at) || cli_has(l->cli, "recursive");
+	bool deep;
 	const char *after = cli_value(l->cli, "after");
 	_cleanup_free_ char *beyond = NULL;
 	int r;
 
+	at->literal = cli_has(l->cli, "raw");
+	deep = location_has_wildcard(at) || cli_has(l->cli, "recursive");
 	l->at = at;
 	l->json = remote->json;
 	l->listed = 0;
@@ -150,6 +152,7 @@ const struct command command_ls = {
 		"byte order.",
 	.options = OPTIONS({'r', "recursive", NULL, "List all objects below, instead of one level"},
 		{'H', "human", NULL, "Print sizes with units"},
+		{0, "raw", NULL, "Take '*' and '?' in PREFIX as ordinary characters"},
 		{0, "after", "KEY", "Begin behind this key, or behind this DIR/"},
 		{0, "limit", "N", "List at most N objects and directories of each operand"},
 		{0, "versions", NULL,

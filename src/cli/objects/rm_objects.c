@@ -127,7 +127,10 @@ static int remove_location(struct removal *removal, struct location *at, struct 
 	removal->cut = location_literal_prefix(at);
 	while (removal->cut && at->key[removal->cut - 1] != '/')
 		removal->cut--;
-	r = remote_each(removal->remote, at, on_object, removal, err);
+	if (at->literal && str_ends(at->key, "/") && cli_has(removal->cli, "recursive"))
+		r = remote_list(removal->remote, at, NULL, on_object, removal, err);
+	else
+		r = remote_each(removal->remote, at, on_object, removal, err);
 	if (r == 0 && removal->error.code)
 		r = error_move(err, &removal->error);
 	if (r == 0)
@@ -149,6 +152,7 @@ static int remove_tree(struct removal *removal, struct location *at, struct pens
 	r = location_parse(&below, text, err);
 	if (r < 0)
 		return r;
+	below.literal = at->literal;
 	found = remove_location(removal, at, &own);
 	if (found < 0 && found != -(int)PENSTOCK_E_NOT_FOUND)
 		return error_move(err, &own);
@@ -172,7 +176,7 @@ static int remove_operand(
 			"%s means all objects below it; --recursive removes them", at->text);
 	removal->remote = remote;
 	wildcard = location_has_wildcard(at);
-	directory = cli_has(removal->cli, "recursive") && !at->literal;
+	directory = cli_has(removal->cli, "recursive");
 	removal->several |= wildcard || directory;
 	if (directory && !wildcard && *at->key && !str_ends(at->key, "/"))
 		return remove_tree(removal, at, err);

@@ -1,12 +1,14 @@
 """Who may use the page of penstock ui: the token, the cookie, foreign hosts and foreign pages."""
 import os
 import re
+import socket
 import stat
 import subprocess
 
 import pytest
 
 WRITES = [("POST", "stop"), ("POST", "resume"), ("POST", "preempt"), ("POST", "remove"), ("POST", "link"), ("POST", "upload"), ("PUT", "upload"), ("DELETE", "upload")]
+LONG = "gpu7." + 60 * "a" + ".example.com"  # longer than the name of a machine may be
 
 
 def test_the_link_gives_a_cookie_that_scripts_and_other_pages_cannot_use(ui):
@@ -34,11 +36,11 @@ def test_two_servers_of_one_host_have_two_cookies(ui):
 
 @pytest.mark.parametrize("host, status", [
     ("127.0.0.1:1", 200), ("localhost", 200), ("LOCALHOST:80", 200), ("[::1]:80", 200), ("10.1.2.3:8780", 200), (os.uname().nodename, 200),
-    ("gpu7.example.com", 200), ("evil.example.com", 421), ("gpu7.example.com.evil.com", 421), ("localhost.evil.com", 421), ("127.0.0.1.evil.com:80", 421),
+    ("gpu7.example.com", 200), (LONG, 200), ("evil.example.com", 421), ("gpu7.example.com.evil.com", 421), ("localhost.evil.com", 421), ("127.0.0.1.evil.com:80", 421),
     ("", 421), ("[::1", 421), (":80", 421), ("a" * 300, 421),
 ])  # fmt: skip
 def test_a_foreign_name_that_leads_here_is_refused(ui, host, status):
-    server = ui("--host", "gpu7.example.com")
+    server = ui("--host", "gpu7.example.com", "--host", LONG)
 
     assert server.request("GET", "/api/about", headers={"Host": host}).status == status
     assert server.request("GET", "/", headers={"Host": host, "Accept-Encoding": "gzip"}).status == status
@@ -95,6 +97,19 @@ def test_a_usual_port_in_use_is_no_obstacle_and_a_chosen_one_is(ui, penstock):
 
     other.exits(69)
     assert penstock.run("ui", "--listen", "nowhere").code == 64
+
+
+# A visitor without the link needs no cookie to connect.
+def test_the_connections_of_one_address_leave_some_for_others(ui):
+    server = ui()
+    host, port = server.host.split(":")
+
+    held = [socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0)) for _ in range(80)]
+    reply = server.request("GET", "/api/about")
+
+    assert reply.status == 200
+    for connection in held:
+        connection.close()
 
 
 def test_the_token_is_not_in_the_arguments_of_the_process(ui):

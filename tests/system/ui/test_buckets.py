@@ -1,10 +1,16 @@
 """The browser of buckets of penstock ui: lists, contents, links and uploads that resume."""
+import contextlib
+import http.client
 import os
+import signal
 import socket
+import threading
 import urllib.parse
 import urllib.request
 
 import pytest
+
+from harness.waiting import wait_for
 
 PART = 8 << 20
 
@@ -51,6 +57,22 @@ def test_contents_links_and_removal(ui, bucket):
     assert server.request("GET", "/api/object", url="s3://none/x").status == 404
 
 
+# A pattern would name other objects, and remove them.
+@pytest.mark.parametrize("name", ["*", "r?n", "r*"])
+def test_a_directory_whose_name_is_a_pattern_is_only_itself(ui, bucket, name):
+    others = ["ran/x", "run/", "run/a/", "x"]
+    for key in [*others, f"{name}/a", f"{name}/b/c"]:
+        bucket.client.put_object(Bucket="bkt", Key=key, Body=b"x")
+    server = ui(**bucket.env)
+
+    listed = server.get("list", url=f"s3://bkt/{name}/")
+    removed = server.post("remove", url=f"s3://bkt/{name}/", recursive=1)
+
+    assert (listed["dirs"], [entry["key"] for entry in listed["objects"]]) == ([f"{name}/b/"], [f"{name}/a"])
+    assert removed.status == 200
+    assert [entry["Key"] for entry in bucket.client.list_objects_v2(Bucket="bkt")["Contents"]] == others
+
+
 def test_a_store_that_is_gone_is_named(ui, bucket):
     server = ui(**bucket.env)
     bucket.stop()
@@ -58,6 +80,52 @@ def test_a_store_that_is_gone_is_named(ui, bucket):
     reply = server.request("GET", "/api/list", url="s3://bkt/")
 
     assert reply.status == 503 and reply.json["code"] == 69 and bucket.endpoint.rpartition(":")[2] in reply.error
+
+
+@pytest.fixture
+def stalled(ui):
+    """A server of the page whose store takes a request and never replies."""
+
+    def stall():
+        connection = listener.accept()[0]
+        connection.recv(65536)
+        asked.set()
+        released.wait(120)
+
+    asked, released = threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=stall, daemon=True).start()
+        server = ui(AWS_ENDPOINT_URL=f"http://127.0.0.1:{listener.getsockname()[1]}", AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")
+        server.replies = []
+        reading = threading.Thread(target=read_object, args=(server,))
+        reading.start()
+        assert asked.wait(30)
+        yield server
+        reading.join(30)
+        released.set()
+
+
+def read_object(server):
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        server.replies.append(server.request("GET", "/api/object", url="s3://bkt/k"))
+
+
+def test_ctrl_c_does_not_wait_for_a_store_that_stalls(stalled):
+    stalled.process.send(2)
+
+    stalled.process.wait(15).exits(0)
+
+
+# Such as by the kernel, if memory runs out.
+def test_a_verb_that_is_killed_has_a_message(stalled):
+    task = f"/proc/{stalled.process.pid}/task"
+    children = [pid for thread in os.listdir(task) for pid in open(f"{task}/{thread}/children").read().split()]
+    for pid in children:
+        os.kill(int(pid), signal.SIGKILL)
+
+    wait_for(lambda: stalled.replies, what="the reply")
+
+    assert len(children) == 1 and stalled.replies[0].json["code"] == 137 and "9" in stalled.replies[0].error
 
 
 def begin(server, url, size):

@@ -118,6 +118,24 @@ def test_the_index_of_a_log_grows_with_it(ui, penstock, workflow):
         assert index["offsets"] == expected and index["lines"] == len(expected), text
 
 
+# Some programs cut their log and begin it again.
+def test_the_index_of_a_log_that_was_cut_has_its_new_lines_only(ui, penstock, workflow):
+    penstock.run("run", workflow("seq 1 10")).ok()
+    server = ui()
+    identity = run_id(penstock)
+    path = penstock.home / "runs" / identity / "log" / "1"
+    before = server.get("log-lines", run=identity, attempt=1)
+    path.write_text("short\n")
+    server.get("log-lines", run=identity, attempt=1)
+
+    with path.open("a") as log:
+        log.write("a line that is longer\n" * 10)
+    after = server.get("log-lines", run=identity, attempt=1)
+
+    assert after["size"] > before["size"]
+    assert (after["lines"], after["offsets"]) == (11, [0, *(6 + 22 * i for i in range(10))])
+
+
 def test_a_run_is_stopped_and_resumed(ui, penstock, workflow):
     run = penstock.popen("run", workflow("trap 'echo ends; exit 0' TERM; echo begins; while :; do sleep 0.05; done"))
     run.wait_for_output("begins")
@@ -154,6 +172,27 @@ def test_secrets_of_a_workflow_are_in_no_reply(ui, penstock, store, tmp_path):
     for reply in replies:
         for hidden in (secret, store.secret_key, server.token):
             assert hidden.encode() not in reply.body
+
+
+# A log of a terabyte takes minutes to read.
+def test_ctrl_c_does_not_wait_for_the_index_of_a_log(ui, penstock, workflow):
+    penstock.run("run", workflow("echo begins")).ok()
+    server = ui()
+    identity = run_id(penstock)
+    os.truncate(penstock.home / "runs" / identity / "log" / "1", 1 << 40)
+
+    def look():
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            server.request("GET", "/api/log-lines", run=identity, attempt=1)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    time.sleep(0.3)  # the request is on its way, or has begun: both are right
+
+    server.process.send(2)
+
+    server.process.wait(15).exits(0)
+    looking.join(30)
 
 
 def test_ctrl_c_ends_the_page_and_what_it_runs(ui, penstock, workflow):
