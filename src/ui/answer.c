@@ -1,5 +1,6 @@
 #include "ui/answer.h"
 
+#include <isa-l/igzip_lib.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "s3/sum/checksum.h"
 
 #define ETAG_BYTES 8
+#define PACKED_MIN 4096 /* bytes; shorter bodies are one packet or a few */
 /* The page's own script and style, and pictures that it makes of bytes. */
 #define POLICY                                                                                     \
 	"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "    \
@@ -80,6 +82,39 @@ enum MHD_Result answer_body(struct exchange *x, unsigned status, const char *typ
 	return answer(x, status, response_of(type, body));
 }
 
+/* Compresses a long body if the browser takes that. */
+static void compress(const struct exchange *x, struct buf *body, struct MHD_Response **out)
+{
+	const char *accepted = sent_header(x, "Accept-Encoding");
+	_cleanup_free_ uint8_t *level = NULL;
+	struct isal_zstream stream;
+	uint8_t *packed;
+
+	if (!accepted || !strstr(accepted, "gzip") || body->len < PACKED_MIN)
+		return;
+	level = malloc(ISAL_DEF_LVL1_DEFAULT);
+	packed = malloc(body->len);
+	if (level && packed) {
+		isal_deflate_stateless_init(&stream);
+		stream.end_of_stream = 1;
+		stream.gzip_flag = IGZIP_GZIP;
+		stream.level = 1;
+		stream.level_buf = level;
+		stream.level_buf_size = ISAL_DEF_LVL1_DEFAULT;
+		stream.next_in = (uint8_t *)body->data;
+		stream.avail_in = (uint32_t)body->len;
+		stream.next_out = packed;
+		stream.avail_out = (uint32_t)body->len;
+		if (isal_deflate_stateless(&stream) == COMP_OK)
+			*out = MHD_create_response_from_buffer(
+				stream.total_out, packed, MHD_RESPMEM_MUST_FREE);
+	}
+	if (*out)
+		MHD_add_response_header(*out, "Content-Encoding", "gzip");
+	else
+		free(packed);
+}
+
 enum MHD_Result answer_tagged(struct exchange *x, const char *type, struct buf *body)
 {
 	const char *known = sent_header(x, "If-None-Match");
@@ -97,9 +132,16 @@ enum MHD_Result answer_tagged(struct exchange *x, const char *type, struct buf *
 			MHD_add_response_header(response, "ETag", etag);
 		return answer(x, MHD_HTTP_NOT_MODIFIED, response);
 	}
-	response = response_of(type, body);
+	response = NULL;
+	compress(x, body, &response);
 	if (response)
+		MHD_add_response_header(response, "Content-Type", type);
+	else
+		response = response_of(type, body);
+	if (response) {
 		MHD_add_response_header(response, "ETag", etag);
+		MHD_add_response_header(response, "Vary", "Accept-Encoding");
+	}
 	return answer(x, MHD_HTTP_OK, response);
 }
 

@@ -20,6 +20,7 @@ struct outputs {
 	struct strlist places;
 	pthread_mutex_t lock; /* of what follows; one request lists them at a time */
 	json_t *runs; /* a list; NULL before the first */
+	json_t *failures; /* places that could not be read */
 	int64_t listed_ms;
 
 	pthread_mutex_t seen_lock;
@@ -48,6 +49,7 @@ void outputs_free(struct outputs *outputs)
 		return;
 	strlist_release(&outputs->places);
 	json_decref(outputs->runs);
+	json_decref(outputs->failures);
 	json_decref(outputs->seen);
 	pthread_mutex_destroy(&outputs->lock);
 	pthread_mutex_destroy(&outputs->seen_lock);
@@ -68,74 +70,80 @@ bool outputs_is_live(struct ui *ui, const char *run)
 	return state && i < RUN_STATE_COUNT_ && run_state_is_live((enum run_state)i);
 }
 
-/* Runs a verb that prints a list. Returns NULL with the reply of the failure; `*tagged` gets the
- * text, if it is wanted. */
-static json_t *list_of(struct exchange *x, const struct strlist *words, enum MHD_Result *sent)
+/* Runs a verb that prints a list. Returns NULL with the failure in `result`. */
+static json_t *list_of(const struct ui *ui, const struct strlist *words, struct verb_result *result)
 {
-	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
-	struct penstock_error err = PENSTOCK_ERROR_INIT;
-	json_t *list = NULL;
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-	*sent = MHD_NO;
-	if (verb_run(words, READ_MS, &x->ui->stopping, &result, &err) < 0) {
-		*sent = answer_failure(x, &err);
-		return NULL;
+	if (verb_run(words, READ_MS, &ui->stopping, result, &err) < 0) {
+		result->code = 70;
+		buf_clear(&result->message);
+		buf_add_str(&result->message, err.message);
 	}
-	if (result.code)
-		*sent = answer_verb_failed(x, result.code, buf_str(&result.message));
-	else
-		list = json_loadb(buf_str(&result.out), result.out.len, 0, NULL);
-	return list;
+	return result->code ? NULL : json_loadb(buf_str(&result->out), result->out.len, 0, NULL);
 }
 
 /* ---- runs ---- */
 
-/* Returns the runs of one place, each with its "place". NULL with a reply. */
-static json_t *runs_of_place(struct exchange *x, const char *place, enum MHD_Result *sent)
+/* Returns the runs of one place, each with its "place". NULL with the failure in `result`. */
+static json_t *runs_of_place(struct ui *ui, const char *place, struct verb_result *result)
 {
 	_cleanup_(strlist_release) struct strlist words = {0};
 	json_t *list, *run;
 	size_t i;
 
-	*sent = MHD_NO;
 	if (verb_add(&words, "ps", "--all", "--json", "--", place, NULL) < 0)
 		return NULL;
-	list = list_of(x, &words, sent);
+	list = list_of(ui, &words, result);
 	/* The place of a run is its output, wherever above it was listed. */
-	LOCK_SCOPE(&x->ui->outputs->seen_lock);
+	LOCK_SCOPE(&ui->outputs->seen_lock);
 	json_array_foreach (list, i, run) {
 		const char *id = json_string_value(json_object_get(run, "id"));
 
 		json_object_set(run, "place", json_object_get(run, "output"));
 		if (id)
-			json_object_set(x->ui->outputs->seen, id, json_object_get(run, "state"));
+			json_object_set(ui->outputs->seen, id, json_object_get(run, "state"));
 	}
 	return list;
 }
 
-/* Returns the runs of all places, at most FRESH_MS old. Borrowed under the lock. NULL with a
- * reply. */
-static json_t *runs_of_places(struct exchange *x, struct outputs *outputs, enum MHD_Result *sent)
+/* Returns the runs of all places, at most FRESH_MS old. Borrowed under the lock. A place that
+ * cannot be read has no runs, and is in the list of failures. */
+static json_t *runs_of_places(struct ui *ui, struct outputs *outputs)
 {
-	json_t *runs;
-
 	if (outputs->runs && clock_monotonic_ms() - outputs->listed_ms < FRESH_MS)
 		return outputs->runs;
-	runs = json_array();
+	json_decref(outputs->runs);
+	json_decref(outputs->failures);
+	outputs->runs = json_array();
+	outputs->failures = json_array();
 	for (size_t i = 0; i < outputs->places.n; i++) {
-		json_t *some = runs_of_place(x, outputs->places.items[i], sent);
+		_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
+		const char *place = outputs->places.items[i];
+		json_t *some = runs_of_place(ui, place, &result);
 
-		if (!some) {
-			json_decref(runs);
-			return NULL;
-		}
-		json_array_extend(runs, some);
+		if (result.message.len)
+			str_make_utf8(result.message.data);
+		if (some)
+			json_array_extend(outputs->runs, some);
+		else
+			json_array_append_new(
+				outputs->failures, json_pack("{s:s, s:s}", "place", place, "error",
+							   buf_str(&result.message)));
 		json_decref(some);
 	}
-	json_decref(outputs->runs);
-	outputs->runs = runs;
 	outputs->listed_ms = clock_monotonic_ms();
-	return runs;
+	return outputs->runs;
+}
+
+enum MHD_Result outputs_failures(struct exchange *x)
+{
+	struct outputs *outputs = x->ui->outputs;
+	json_t *failures;
+
+	LOCK_SCOPE(&outputs->lock);
+	failures = outputs->failures ? json_incref(outputs->failures) : json_array();
+	return answer_json(x, failures);
 }
 
 static const char *text_of(const json_t *run, const char *name)
@@ -196,7 +204,6 @@ enum MHD_Result outputs_runs(struct exchange *x)
 	struct outputs *outputs = x->ui->outputs;
 	json_auto_t *runs = NULL, *all = NULL;
 	_cleanup_free_ char *text = NULL;
-	enum MHD_Result sent = MHD_NO;
 
 	if (verb_add(&words, "ps", "--all", "--json", NULL) < 0)
 		return MHD_NO;
@@ -209,10 +216,8 @@ enum MHD_Result outputs_runs(struct exchange *x)
 	runs = json_loadb(buf_str(&result.out), result.out.len, 0, NULL);
 	{
 		LOCK_SCOPE(&outputs->lock);
-		const json_t *others = runs_of_places(x, outputs, &sent);
-
-		if (!others || add_runs(runs, others) < 0)
-			return sent;
+		if (add_runs(runs, runs_of_places(x->ui, outputs)) < 0)
+			return MHD_NO;
 	}
 	all = sorted(runs);
 	text = all ? json_dumps(all, JSON_COMPACT) : NULL;
@@ -225,17 +230,17 @@ enum MHD_Result outputs_runs(struct exchange *x)
 
 enum MHD_Result outputs_run(struct exchange *x)
 {
+	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
 	const char *place = param(x, "place"), *id = param(x, "run");
-	enum MHD_Result sent = MHD_NO;
 	json_auto_t *runs = NULL;
 	json_t *run;
 	size_t i;
 
 	if (!id || !verb_is_object(place))
 		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'place' is s3://BUCKET/PATH/");
-	runs = runs_of_place(x, place, &sent);
+	runs = runs_of_place(x->ui, place, &result);
 	if (!runs)
-		return sent;
+		return answer_verb_failed(x, result.code, buf_str(&result.message));
 	json_array_foreach (runs, i, run) {
 		json_t *attempt;
 
@@ -256,8 +261,8 @@ enum MHD_Result outputs_files(struct exchange *x)
 	_cleanup_(strlist_release) struct strlist words = {0};
 	const char *place = param(x, "place");
 	const char *key = verb_is_object(place) ? strchr(place + strlen("s3://"), '/') : NULL;
+	_cleanup_(verb_result_release) struct verb_result result = VERB_RESULT_INIT;
 	json_auto_t *objects = NULL;
-	enum MHD_Result sent = MHD_NO;
 	json_t *files, *object;
 	size_t i, cut;
 
@@ -265,9 +270,9 @@ enum MHD_Result outputs_files(struct exchange *x)
 		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'place' is s3://BUCKET/PATH/");
 	if (verb_add(&words, "ls", "--recursive", "--raw", "--json", "--", place, NULL) < 0)
 		return MHD_NO;
-	objects = list_of(x, &words, &sent);
+	objects = list_of(x->ui, &words, &result);
 	if (!objects)
-		return sent;
+		return answer_verb_failed(x, result.code, buf_str(&result.message));
 	cut = strlen(key + 1);
 	files = json_array();
 	json_array_foreach (objects, i, object) {

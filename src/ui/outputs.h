@@ -2,6 +2,7 @@
  * Runs of other machines: those whose states are next to outputs in a store (`penstock ps PLACE`).
  *
  *	GET /api/runs				the runs of this home, and those of the places
+ *	GET /api/failures			the places that could not be read: {"place", "error"}
  *	GET /api/run?run=ID&place=s3://…	one of them, as `penstock show` would have it
  *	GET /api/files?run=ID&place=s3://…	the files of its output
  *
@@ -23,6 +24,7 @@ void outputs_free(struct outputs *outputs);
 bool outputs_is_live(struct ui *ui, const char *run);
 
 enum MHD_Result outputs_runs(struct exchange *x);
+enum MHD_Result outputs_failures(struct exchange *x);
 enum MHD_Result outputs_run(struct exchange *x);
 enum MHD_Result outputs_files(struct exchange *x);
 

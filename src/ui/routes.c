@@ -371,6 +371,7 @@ static enum MHD_Result stores(struct exchange *x)
 static const struct route routes[] = {
 	{"GET", "/api/about", .own = about},
 	{"GET", "/api/runs", .own = outputs_runs},
+	{"GET", "/api/failures", .own = outputs_failures},
 	{"GET", "/api/run", .words = {"show", "--json", "--", "$run"}, .own_there = outputs_run},
 	{"GET", "/api/metrics", .words = {"metrics", "--json", "--", "$run"},
 		.words_there = {"metrics", "--json", "--", "$place"}},

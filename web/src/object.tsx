@@ -64,6 +64,12 @@ function ExpiringLink({ url, store }: { url: string; store: string | null }) {
           onFocus={(event) => event.currentTarget.select()}
         />
       )}
+      {made && /^https?:\/\/(127\.|localhost|\[::1\])/.test(made) && (
+        <p class="quiet">
+          The link works on the machine of the store, while the store runs. The embedded store ends
+          with its last user.
+        </p>
+      )}
       <Failure text={failure} />
     </div>
   );

@@ -1,7 +1,7 @@
 /* Plots of metrics: one figure each, drawn when it comes into view. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
-import { list, value } from "./format";
+import { list, moment, value } from "./format";
 import { Empty, Failure, Waiting } from "./parts";
 import { type Axis, axisOf, joined, seriesOf, summaryText, unitOf } from "./series";
 import { useTheme } from "./theme";
@@ -26,6 +26,21 @@ function style(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+/* Labels of a time axis: hours and minutes, seconds if the ticks are close, the day where it begins. */
+function clocks(_: uPlot, ticks: number[]): string[] {
+  const close = ticks.length > 1 && ticks[1]! - ticks[0]! < 60;
+  let day = "";
+
+  return ticks.map((tick) => {
+    const [date = "", time = ""] = moment(1000 * tick).split(" ");
+    const label = close ? time : time.slice(0, 5);
+    const first = date !== day;
+
+    day = date;
+    return first ? `${label}\n${date}` : label;
+  });
+}
+
 function optionsOf(props: FigureProps, axis: Axis, width: number): uPlot.Options {
   const { name, curves, logarithmic } = props;
   const unit = unitOf(name);
@@ -42,7 +57,7 @@ function optionsOf(props: FigureProps, axis: Axis, width: number): uPlot.Options
     legend: { live: true },
     scales: { x: { time: axis === "time" }, y: { distr: logarithmic ? 3 : 1 } },
     axes: [
-      { ...line, size: 32 },
+      axis === "time" ? { ...line, size: 40, values: clocks } : { ...line, size: 40 },
       { ...line, size: 68, values: (_, ticks) => ticks.map((n) => (n === null ? "" : unit(n))) },
     ],
     series: [

@@ -11,7 +11,7 @@ import { Copy, Facts, Failure, State, Waiting, isLive, useTick } from "./parts";
 import { RunPlots } from "./plots";
 import { usePoll } from "./poll";
 import { type Route, link } from "./route";
-import { age, message, sync, took } from "./runs";
+import { message, sync, took } from "./runs";
 import { Steps } from "./steps";
 import { Timeline } from "./timeline";
 import type { About, Attempt, Metric, RunDetails } from "./types";
@@ -32,9 +32,20 @@ export interface RunParams extends Record<string, string | null> {
   place: string | null;
 }
 
-function storeLink(url: string | null | undefined) {
-  if (!url) return null;
-  return /^(s3|gs):\/\//.test(url) ? <a href={link("buckets", url)}>{url}</a> : <code>{url}</code>;
+/* Output of a run; a link if a store of the page has it. */
+function Output({ run }: { run: RunDetails }) {
+  const { output, endpoint, place } = run;
+
+  if (!output) return null;
+  if (endpoint === "embedded")
+    return <a href={link("buckets", output, { store: "embedded" })}>{output}</a>;
+  if (place) return <a href={link("buckets", output)}>{output}</a>;
+  return (
+    <>
+      <code>{output}</code>
+      {endpoint ? <span class="quiet"> at {endpoint}</span> : null}
+    </>
+  );
 }
 
 function Overview({ run }: { run: RunDetails }) {
@@ -61,7 +72,7 @@ function Overview({ run }: { run: RunDetails }) {
               : null,
           ],
           ["Sync error", text(run.sync_error)],
-          ["Output", storeLink(run.output)],
+          ["Output", <Output run={run} />],
           ["Workflow", <code>{text(run.workflow)}</code>],
           ["Directory", run.directory ? <code>{run.directory}</code> : null],
           ["Ports", Array.isArray(run.ports) ? run.ports.join(", ") : null],
@@ -102,6 +113,13 @@ function Overview({ run }: { run: RunDetails }) {
       )}
     </>
   );
+}
+
+/* "2 min ago" */
+function ended(run: RunDetails): string {
+  const at = ms(run.ended);
+
+  return at ? `${duration(serverNow() - at)} ago` : "at an unknown time";
 }
 
 function Tabs({ id, tab, place }: { id: string; tab: string; place: string | null }) {
@@ -198,12 +216,17 @@ export function RunPage({ route, about }: { route: Route; about: About | null })
           <span class="quiet grow">
             {live
               ? `for ${duration(took(data))}`
-              : `${duration(took(data))}, ${duration(age(data))} ago`}
+              : `${duration(took(data))}, ended ${ended(data)}`}
           </span>
         )}
         {data && !place && about && !about.readOnly && <Actions run={data} onDone={run.refresh} />}
       </div>
-      {data && (data.message || data.notice) && <p class="message-line">{message(data)}</p>}
+      {data && (data.message || data.notice) && (
+        <p class="message-line">
+          {message(data)}{" "}
+          {tab !== "log" && <a href={link("run", `${id}/log`, { place })}>Show the log</a>}
+        </p>
+      )}
       {place && <p class="quiet">The run belongs to another machine: {place}</p>}
       <Failure text={run.error} />
       <Tabs id={id} tab={tab} place={place} />

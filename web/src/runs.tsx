@@ -167,6 +167,11 @@ function matches(run: Run, words: string[], host: string): boolean {
 
 export function RunsPage({ about }: { about: About | null }) {
   const runs = usePoll<Run[]>("list the runs", "/api/runs", 1000);
+  const failures = usePoll<{ place?: string; error?: string }[]>(
+    "list the places",
+    "/api/failures",
+    5000,
+  );
   const [filter, setFilter] = useState(kept.filter);
   const [state, setState] = useState(kept.state);
   const [sort, setSort] = useState(kept.sort);
@@ -239,13 +244,17 @@ export function RunsPage({ about }: { about: About | null }) {
         )}
       </div>
       <Failure text={runs.error} />
+      {list<{ place?: string; error?: string }>(failures.data).map((one) => (
+        <Failure key={one.place} text={`cannot list ${text(one.place)}: ${text(one.error)}`} />
+      ))}
       {!runs.data && !runs.error && <Waiting what="The list is being read." />}
       {runs.data && all.length === 0 && (
         <Empty>
           There are no runs yet. <code>penstock run workflow.yaml</code> starts one.
         </Empty>
       )}
-      {all.length > 0 && (
+      {all.length > 0 && !shown.length && <Empty>No run matches the filter.</Empty>}
+      {shown.length > 0 && (
         <>
           <Table
             fill

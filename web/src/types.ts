@@ -75,6 +75,7 @@ export interface RunDetails extends Run {
   directory?: Maybe<string>;
   log?: Maybe<string>;
   resources?: unknown;
+  endpoint?: Maybe<string>; // of the output's store: "embedded", or a URL
   outputs?: Maybe<{ path?: Maybe<string>; open?: Maybe<boolean> }[]>;
   replaced?: Maybe<{ path?: Maybe<string>; url?: Maybe<string>; restore?: Maybe<string> }[]>;
   partial?: Maybe<string[]>;

@@ -20,6 +20,7 @@ export function useUploads(): Upload[] {
 function stateOf(upload: Upload): string {
   if (upload.error) return upload.error;
   if (upload.state !== "sending") return upload.state;
+  if (upload.sent === upload.file.size) return "being stored";
   return `${size(upload.sent)} of ${size(upload.file.size)}`;
 }
 

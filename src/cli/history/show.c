@@ -341,6 +341,7 @@ static int collect_outputs(json_t *object, const struct run_layout *layout, cons
 	if (url && !strstr(url, "://") && strcmp(url, "embedded") != 0)
 		url = NULL;
 	json_object_set_new(object, "resources", resources ? json_incref(resources) : json_null());
+	json_object_set_new(object, "endpoint", json_text(url));
 	return journal ? read_outputs(object,
 				 access(journal, F_OK) == 0 ? journal : layout->published, output,
 				 url, err)

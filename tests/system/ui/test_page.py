@@ -286,6 +286,14 @@ def test_a_server_that_is_gone_is_noticed_and_found_again(ui, page, penstock, wo
     seen(tab, re.compile("no connection", re.I))
 
 
+def test_a_place_that_cannot_be_read_is_named_and_the_others_are_shown(ui, page, penstock, workflow, store):
+    penstock.run("run", workflow("true")).ok()
+    tab = page(ui("--output", "s3://nowhere/x/", **store.env))
+
+    tab.get_by_role("link", name="t", exact=True).first.wait_for()
+    tab.get_by_text("cannot list s3://nowhere/x/").first.wait_for()
+
+
 def test_runs_of_other_machines_are_shown_from_their_store(ui, page, penstock, tmp_path, store):
     from harness.program import Penstock
 

@@ -1,5 +1,6 @@
 """What the page of penstock ui gets of runs, and does with them."""
 import contextlib
+import gzip
 import http.client
 import json
 import os
@@ -9,6 +10,14 @@ import time
 
 from harness.waiting import wait_for
 from harness.workflows import s3_place, write_workflow
+
+
+def make_metrics(penstock, identity):
+    """A directory with a metric of many points."""
+    folder = penstock.home / "runs" / identity / "metrics"
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text("".join(f'{{"step": {step}, "loss": 0.5}}\n' for step in range(5000)))
+    return f"{folder}/"
 
 
 def run_id(penstock):
@@ -23,6 +32,8 @@ def test_runs_are_those_of_the_verbs(ui, penstock, workflow):
     reply = server.request("GET", "/api/runs")
     same = server.request("GET", "/api/runs", headers={"If-None-Match": reply.headers["ETag"]})
 
+    packed = server.request("GET", "/api/runs", headers={"Accept-Encoding": "gzip"})
+    assert "Content-Encoding" not in packed.headers  # too short
     assert reply.json == penstock.run("ps", "-a", "--json").json()
     assert (same.status, same.body) == (304, b"")
     assert server.get("run", run=identity) == penstock.run("show", "--json", identity).json()
@@ -81,6 +92,9 @@ def test_a_long_log_is_read_in_pieces(ui, penstock, workflow):
     text = penstock.run("logs", identity).ok().out.encode()
     lines = text.splitlines(keepends=True)
     query = {"run": identity, "attempt": 1}
+
+    packed = server.request("GET", "/api/metrics", run=make_metrics(penstock, identity), headers={"Accept-Encoding": "gzip"})
+    assert packed.headers["Content-Encoding"] == "gzip" and len(gzip.decompress(packed.body)) > 4 * len(packed.body)
 
     index = server.get("log-lines", **query)
     found = server.get("log-search", text="299999 OF", **query)
