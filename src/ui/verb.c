@@ -89,8 +89,8 @@ static int exit_code(int status)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Reduces stderr to its last line, without the prefix of the program and the verb. A command that was
- * killed has printed nothing. */
+/* Reduces stderr to its last line, without the prefix of the program and the verb. A command that
+ * was killed has printed nothing. */
 static void keep_message(struct buf *text, int status)
 {
 	const char *begin, *colon;

@@ -89,8 +89,8 @@ static int print_dir(
 	int n = scandir(dir, &entries, NULL, alphasort);
 	int r = 0;
 
-	/* A run that ended before its first step has no directory. */
-	if (n < 0 && errno == ENOENT && !*below)
+	/* A run that ended before its first step has no directory, and a live one removes some. */
+	if (n < 0 && errno == ENOENT)
 		return 0;
 	if (n < 0)
 		return error_errno(err, errno, "cannot list %s", dir);
@@ -107,7 +107,9 @@ static int print_dir(
 		if (!path || !shown)
 			r = error_memory(err);
 		else if (lstat(path, &st) < 0)
-			r = error_errno(err, errno, "cannot read the status of %s", path);
+			r = errno == ENOENT
+				    ? 0
+				    : error_errno(err, errno, "cannot read the status of %s", path);
 		else if (S_ISDIR(st.st_mode)) {
 			_cleanup_free_ char *deeper = str_printf("%s/", shown);
 

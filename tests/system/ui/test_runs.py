@@ -56,6 +56,33 @@ def test_files_of_an_output_are_only_those(ui, penstock, workflow):
     assert saved.headers["Content-Disposition"] == "attachment; filename*=UTF-8''a%20b%22%3Cimg%3E.txt"
 
 
+# A live run writes temporary files and removes them.
+def test_files_that_vanish_do_not_hide_the_others(ui, penstock, workflow):
+    penstock.run("run", workflow("echo x > $STORAGE_PATH/output/x")).ok()
+    server = ui()
+    identity = run_id(penstock)
+    output = penstock.home / "runs" / identity / "storage" / "output"
+    ended = threading.Event()
+
+    def churn():
+        while not ended.is_set():
+            for i in range(500):
+                (output / f"d{i}").mkdir()
+                (output / f"d{i}" / "f").touch()
+            for i in range(500):
+                (output / f"d{i}" / "f").unlink()
+                (output / f"d{i}").rmdir()
+
+    churning = threading.Thread(target=churn)
+    churning.start()
+    replies = [server.request("GET", "/api/files", run=identity) for _ in range(30)]
+    ended.set()
+    churning.join()
+
+    assert {reply.status for reply in replies} == {200}
+    assert all({"path": "x", "size": 2} in reply.json for reply in replies)
+
+
 def test_a_line_of_the_log_comes_when_it_is_written(ui, penstock, workflow, tmp_path):
     path = workflow(f"while read -r line; do echo \"$line\"; done < {tmp_path}/pipe")
     os.mkfifo(tmp_path / "pipe")
