@@ -95,6 +95,7 @@ static int append(const struct ui *ui, int fd, const char *url, uint64_t have, u
 static int refresh(
 	const struct ui *ui, const char *path, const char *url, struct penstock_error *err)
 {
+	bool is_new = access(path, F_OK) < 0;
 	_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	struct stat st;
 	uint64_t size = 0, have;
@@ -103,7 +104,7 @@ static int refresh(
 	if (fd < 0 || fs_lock_wait(fd, &ui->stopping) != 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot open '%s'", path);
 	have = (uint64_t)st.st_size;
-	if (have && clock_wall_ns() - st.st_mtim.tv_sec * NS_PER_S < FRESH_NS)
+	if (!is_new && clock_wall_ns() - st.st_mtim.tv_sec * NS_PER_S < FRESH_NS)
 		return 0;
 	r = stored_size(ui, url, &size, err);
 	/* A log only grows. */

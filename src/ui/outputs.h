@@ -1,8 +1,8 @@
 /*
  * Runs of other machines: those whose states are next to outputs in a store (`penstock ps PLACE`).
  *
- *	GET /api/runs				the runs of this home, and those of the places
- *	GET /api/failures			the places that could not be read: {"place", "error"}
+ *	GET /api/runs				the runs of this home, and of the places
+ *	GET /api/failures			places that could not be read: {"place", "error"}
  *	GET /api/run?run=ID&place=s3://…	one of them, as `penstock show` would have it
  *	GET /api/files?run=ID&place=s3://…	the files of its output
  *

@@ -86,6 +86,9 @@ static int open_file(struct upload *upload, const struct ui *ui, const char *id,
 			"another page sends this file at the same time");
 	if (r < 0 || fstat(upload->fd, &st) < 0)
 		return error_errno(err, errno, "cannot lock '%s'", upload->path);
+	/* Another request has stored or forgotten it meanwhile. */
+	if (st.st_nlink == 0)
+		return error_set(err, PENSTOCK_E_UNAVAILABLE, "the upload has just ended");
 	/* A part is here with all of its bytes, or not at all. */
 	upload->done = (uint64_t)st.st_size;
 	if (upload->done != upload->size)

@@ -100,6 +100,12 @@ static int add_state(
 	return error_memory(err);
 }
 
+static bool is_id(const char *text)
+{
+	return text && strlen(text) == RECORDS_ID_SIZE - 1 &&
+	       strspn(text, "0123456789abcdef") == RECORDS_ID_SIZE - 1;
+}
+
 static int read_state(
 	struct place *place, const char *prefix, const char *key, struct penstock_error *err)
 {
@@ -113,7 +119,7 @@ static int read_state(
 		return 0;
 	if (r == 0) {
 		state = json_loadb(buf_str(&text), text.len, 0, NULL);
-		if (json_is_string(json_object_get(state, "run")))
+		if (is_id(json_string_value(json_object_get(state, "run"))))
 			return add_state(place, prefix, state, err);
 		json_decref(state);
 		r = error_set(&own, PENSTOCK_E_CORRUPT, "'%s' is no state of a run", key);
