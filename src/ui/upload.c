@@ -24,7 +24,7 @@
 /* An upload that a request works on; no other does. */
 struct upload {
 	char *path;
-	int fd; /* locked */
+	int fd; /* locked; -1 if it is not open */
 	const char *url, *store; /* of the request */
 	uint64_t size; /* of the whole file */
 	uint64_t modified; /* its time, in ms; 0 if the browser has not sent it */
@@ -41,8 +41,11 @@ struct upload_part {
 static void upload_release(struct upload *upload)
 {
 	free(upload->path);
-	if (upload->fd >= 0)
+	/* A verb that is being started may have a copy of the descriptor. */
+	if (upload->fd >= 0) {
+		fs_unlock(upload->fd);
 		close(upload->fd);
+	}
 }
 
 static uint64_t part_bytes(const struct upload *upload)
@@ -71,19 +74,22 @@ static int make_id(const struct upload *upload, char id[static ID_SIZE], struct 
 static int open_file(struct upload *upload, const struct ui *ui, const char *id, int flags,
 	struct penstock_error *err)
 {
+	_cleanup_close_ int fd = -1;
 	struct stat st;
 	int r;
 
 	upload->path = str_printf("%s/" DIRECTORY "/%s", ui->home, id);
 	if (!upload->path)
 		return error_memory(err);
-	upload->fd = open(upload->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
-	if (upload->fd < 0)
+	fd = open(upload->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+	if (fd < 0)
 		return error_errno(err, errno, "cannot open '%s'", upload->path);
-	r = fs_lock(upload->fd);
+	r = fs_lock(fd);
 	if (r == 1)
 		return error_set(err, PENSTOCK_E_UNAVAILABLE,
 			"another page sends this file at the same time");
+	if (r == 0)
+		upload->fd = take_fd(fd);
 	if (r < 0 || fstat(upload->fd, &st) < 0)
 		return error_errno(err, errno, "cannot lock '%s'", upload->path);
 	/* Another request has stored or forgotten it meanwhile. */

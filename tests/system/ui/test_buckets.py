@@ -12,6 +12,8 @@ import pytest
 
 from harness.waiting import wait_for
 
+from harness.waiting import wait_for
+
 PART = 8 << 20
 
 
@@ -185,6 +187,27 @@ def test_parts_of_other_sizes_are_refused_and_leave_nothing(ui, bucket):
     assert begin(server, url, PART + 5)["done"] == []
     for query in ({"url": "/etc/x", "size": 1}, {"url": "s3://bkt/x"}, {"url": "s3://bkt/x", "size": -1}, {"url": "s3://bkt/x", "size": 1 << 50}):
         assert server.post("upload", **query).status == 400
+
+
+def test_two_pages_that_send_one_file_lose_nothing(ui, penstock, bucket):
+    body, url = os.urandom(3 * PART), "s3://bkt/x"
+    server = ui(**bucket.env)
+    upload = begin(server, url, len(body))
+    host, port = server.host.split(":")
+    query = urllib.parse.urlencode({"url": url, "id": upload["id"], "number": 2})
+    assert send(server, url, upload["id"], body, 1).status == 200
+
+    with socket.create_connection((host, int(port))) as connection:
+        head = f"PUT /api/upload?{query} HTTP/1.1\r\nHost: {server.host}\r\nCookie: {server.cookie}\r\nX-Penstock: 1\r\nContent-Length: {PART}\r\n\r\n"
+        connection.sendall(head.encode() + body[PART : PART + 100000])
+        wait_for(lambda: (penstock.home / "uploads" / upload["id"]).stat().st_size > PART, what="the first page has the file")
+        assert send(server, url, upload["id"], body, 2).status == 503
+        connection.sendall(body[PART + 100000 : 2 * PART])
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+
+    assert send(server, url, upload["id"], body, 3).status == 200
+    assert server.post("upload/finish", url=url, id=upload["id"]).status == 200
+    assert bucket.bytes("bkt", "x") == body
 
 
 def test_a_file_stays_until_the_store_has_it(ui, penstock, bucket):

@@ -188,7 +188,9 @@ def test_objects_are_uploaded_shown_linked_and_deleted(ui, page, store, tmp_path
     tab.get_by_text("There are no objects here").wait_for()
     tab.get_by_label("Files to upload").set_input_files([tmp_path / "big.bin", tmp_path / "hello.txt"])
     tab.get_by_role("button", name="hello.txt").first.wait_for()
-    wait_for(lambda: store.keys("bkt") == ["big.bin", "hello.txt"], what="the files are in the store")
+    uploads = tab.get_by_label("Uploads", exact=True)
+    wait_for(lambda: uploads.inner_text().split().count("done") == 2 or "cannot" in uploads.inner_text(), what="the uploads have ended")
+    assert store.keys("bkt") == ["big.bin", "hello.txt"], uploads.inner_text()
     assert store.bytes("bkt", "big.bin") == big
     tab.get_by_role("button", name="hello.txt").first.click()
     dialog = tab.get_by_role("dialog")
