@@ -342,6 +342,12 @@ static int run_ps(const struct cli *cli)
 	static const char *const forms[] = {"watch", "json", NULL};
 	int code = check_states(cli);
 
+	for (size_t i = 0; code == 0 && i < cli_n_operands(cli); i++) {
+		if (!location_is_object(cli_operand(cli, i)))
+			code = cli_misuse(cli,
+				"unexpected operand '%s'; a place is s3://BUCKET/PATH/",
+				cli_operand(cli, i));
+	}
 	if (code == 0)
 		code = cli_refuse_together(cli, forms);
 	if (code)

@@ -88,7 +88,7 @@ def test_overview_names_every_verb(penstock):
         (["ps", "-Z"], "penstock ps: unknown option -Z"),
         (["ps", "extra"], "penstock ps: unexpected operand 'extra'"),
         (["show"], "penstock show: missing RUN"),
-        (["artifacts", "toy"], "penstock artifacts: 'toy' is not list|get|put; did you mean 'penstock artifacts list toy'? see"),
+        (["artifacts", "toy"], "penstock artifacts: 'toy' is not list|get|put|cat; did you mean 'penstock artifacts list toy'? see"),
         (["runx"], "penstock: unknown verb 'runx', did you mean 'run'? see"),
         (["logs", "x", "-n"], "penstock logs: option --lines needs N"),
         (["logs", "x", "-n", "many"], "penstock logs: invalid --lines 'many': expected a number from 0 to"),
