@@ -42,6 +42,21 @@ const char *run_state_name(enum run_state state)
 	return (unsigned)state < RUN_STATE_COUNT_ ? state_names[state] : "unknown";
 }
 
+enum run_state run_state_find(const char *name)
+{
+	unsigned i = 0;
+
+	while (i < RUN_STATE_COUNT_ && (!name || strcmp(name, state_names[i]) != 0))
+		i++;
+	return (enum run_state)i;
+}
+
+bool records_is_id(const char *text)
+{
+	return text && strlen(text) == RECORDS_ID_SIZE - 1 &&
+	       strspn(text, "0123456789abcdef") == RECORDS_ID_SIZE - 1;
+}
+
 const char *run_class_name(enum run_class class)
 {
 	return (unsigned)class < RUN_CLASS_COUNT_ ? class_names[class] : "unknown";

@@ -31,6 +31,8 @@ struct penstock_error;
 struct records;
 
 #define RECORDS_ID_SIZE 13 /* 12 hexadecimal digits and NUL */
+/* Returns true for the whole id of a run, false for NULL. */
+bool records_is_id(const char *text);
 
 /* The states of an attempt. Each live state may be followed by the later ones; an end is final. */
 enum run_state {
@@ -47,6 +49,8 @@ enum run_state {
 	RUN_STATE_COUNT_ /* not a state */
 };
 const char *run_state_name(enum run_state state);
+/* Returns RUN_STATE_COUNT_ for NULL and for other names. */
+enum run_state run_state_find(const char *name);
 bool run_state_is_live(enum run_state state);
 
 /* The reason why an attempt did not succeed. */

@@ -70,12 +70,6 @@ static void log_release(struct log *log)
 
 /* ---- opening ---- */
 
-static bool is_id(const char *text)
-{
-	return text && strlen(text) == RECORDS_ID_SIZE - 1 &&
-	       strspn(text, "0123456789abcdef") == RECORDS_ID_SIZE - 1;
-}
-
 /* Returns true while the supervisor of the run lives, and has begun no later attempt. */
 static bool is_live(const struct ui *ui, const char *id, int64_t attempt)
 {
@@ -158,7 +152,7 @@ static bool open_named(struct exchange *x, struct log *log, enum MHD_Result *sen
 	int64_t attempt;
 	int r;
 
-	if (!is_id(id) || !param_number(x, "attempt", 1, INT32_MAX - 1, 1, &attempt)) {
+	if (!records_is_id(id) || !param_number(x, "attempt", 1, INT32_MAX - 1, 1, &attempt)) {
 		*sent = answer_error(x, MHD_HTTP_BAD_REQUEST,
 			"'run' is a whole id, and 'attempt' the number of an attempt");
 		return false;

@@ -59,15 +59,10 @@ void outputs_free(struct outputs *outputs)
 bool outputs_is_live(struct ui *ui, const char *run)
 {
 	struct outputs *outputs = ui->outputs;
-	const char *state;
-	unsigned i = 0;
 
 	LOCK_SCOPE(&outputs->seen_lock);
-	state = json_string_value(json_object_get(outputs->seen, run));
-	while (i < RUN_STATE_COUNT_ && state &&
-		strcmp(run_state_name((enum run_state)i), state) != 0)
-		i++;
-	return state && i < RUN_STATE_COUNT_ && run_state_is_live((enum run_state)i);
+	return run_state_is_live(
+		run_state_find(json_string_value(json_object_get(outputs->seen, run))));
 }
 
 /* Runs a verb that prints a list. Returns NULL with the failure in `result`. */

@@ -19,6 +19,7 @@
 #include "base/limits.h"
 #include "net/credentials/aws_config.h"
 #include "records/layout.h"
+#include "s3/uri.h"
 #include "ui/log.h"
 #include "ui/answer.h"
 #include "ui/outputs.h"
@@ -135,12 +136,8 @@ static void add_disposition(const struct exchange *x, struct MHD_Response *respo
 
 	name = name ? name + 1 : path;
 	buf_add_str(&value, "attachment; filename*=UTF-8''");
-	for (; name && *name; name++) {
-		bool plain = strchr("-._", *name) || (*name >= '0' && *name <= '9') ||
-			     (*name >= 'A' && *name <= 'Z') || (*name >= 'a' && *name <= 'z');
-
-		buf_printf(&value, plain ? "%c" : "%%%02X", (unsigned char)*name);
-	}
+	if (name)
+		uri_encode(&value, name, strlen(name), false);
 	if (!buf_failed(&value))
 		MHD_add_response_header(response, "Content-Disposition", buf_str(&value));
 }
@@ -401,7 +398,7 @@ static const struct route routes[] = {
 		.words = {"cat", "?store", "?offset:--offset", "?length:--length", "--", "$url"}},
 	{"POST", "/api/link", .output = DONE,
 		.words = {"presign", "?store", "?expires:--expires", "--", "$url"}},
-	{"POST", "/api/remove", .output = DONE, .own = remove_objects},
+	{"POST", "/api/remove", .own = remove_objects},
 	{"POST", "/api/upload", .own = upload_begin},
 	{"PUT", "/api/upload", .own = upload_part_end},
 	{"POST", "/api/upload/finish", .own = upload_finish},

@@ -15,6 +15,7 @@
 #include "base/fs.h"
 #include "base/process.h"
 #include "base/process_run.h"
+#include "transfer/location.h"
 
 #define PROGRAM	      "/proc/self/exe"
 #define KILL_AFTER_MS 2000 /* after SIGTERM */
@@ -35,7 +36,7 @@ void verb_result_release(struct verb_result *result)
 
 bool verb_is_object(const char *url)
 {
-	return url && (str_starts(url, "s3://") || str_starts(url, "gs://"));
+	return url && location_is_object(url);
 }
 
 int verb_add_store(struct strlist *words, const char *store)

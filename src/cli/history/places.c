@@ -100,12 +100,6 @@ static int add_state(
 	return error_memory(err);
 }
 
-static bool is_id(const char *text)
-{
-	return text && strlen(text) == RECORDS_ID_SIZE - 1 &&
-	       strspn(text, "0123456789abcdef") == RECORDS_ID_SIZE - 1;
-}
-
 static int read_state(
 	struct place *place, const char *prefix, const char *key, struct penstock_error *err)
 {
@@ -119,7 +113,7 @@ static int read_state(
 		return 0;
 	if (r == 0) {
 		state = json_loadb(buf_str(&text), text.len, 0, NULL);
-		if (is_id(json_string_value(json_object_get(state, "run"))))
+		if (records_is_id(json_string_value(json_object_get(state, "run"))))
 			return add_state(place, prefix, state, err);
 		json_decref(state);
 		r = error_set(&own, PENSTOCK_E_CORRUPT, "'%s' is no state of a run", key);
@@ -174,14 +168,12 @@ static int pass(const struct found *found, places_fn fn, void *cookie)
 		.output = found->output,
 		.created_ns = found->started_ns};
 	struct records_attempt *last = &run.last;
-	unsigned i = 0;
 
-	while (i < RUN_STATE_COUNT_ &&
-		strcmp(run_state_name((enum run_state)i), state ? state : "") != 0)
-		i++;
 	snprintf(run.id, sizeof(run.id), "%s",
 		json_string_value(json_object_get(found->state, "run")));
-	last->state = i < RUN_STATE_COUNT_ ? (enum run_state)i : RUN_LOST;
+	last->state = run_state_find(state);
+	if (last->state == RUN_STATE_COUNT_)
+		last->state = RUN_LOST;
 	last->attempt = (int)json_integer_value(json_object_get(found->state, "attempt"));
 	last->exit_code = (int)json_integer_value(json_object_get(found->state, "exit_code"));
 	last->started_ns = found->started_ns;

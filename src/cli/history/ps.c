@@ -306,12 +306,7 @@ static int check_states(const struct cli *cli)
 	const struct strlist *given = cli_values(cli, "state");
 
 	for (size_t i = 0; i < given->n; i++) {
-		unsigned state = 0;
-
-		while (state < RUN_STATE_COUNT_ &&
-			strcmp(given->items[i], run_state_name((enum run_state)state)) != 0)
-			state++;
-		if (state == RUN_STATE_COUNT_)
+		if (run_state_find(given->items[i]) == RUN_STATE_COUNT_)
 			return cli_misuse(cli, "invalid --state '%s'", given->items[i]);
 	}
 	return 0;
