@@ -39,6 +39,11 @@ static void check(bool imported)
 	store_close(guest);
 }
 
+static void close_store(void)
+{
+	store_close(store);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -47,8 +52,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int rc;
 
 	yard_open();
-	if (!store)
+	if (!store) {
+		require(atexit(close_store) == 0);
 		reopen();
+	}
 	require(fd >= 0 && fs_pwrite_all(fd, data, size, 0) == 0);
 	rc = upkeep_import(store,
 		&(struct upkeep_archive){

@@ -310,8 +310,11 @@ static int run_watch(const struct cli *cli)
 
 	if (watch.once && metrics)
 		return cli_misuse(cli, "--metrics needs a watch that goes on, without --once");
-	if (metrics && serve_parse_metrics(metrics, &address, &port, &err) < 0)
-		return cli_misuse(cli, "%s", err.message);
+	if (metrics && serve_parse_metrics(metrics, &address, &port, &err) < 0) {
+		r = cli_misuse(cli, "%s", err.message);
+		penstock_error_release(&err);
+		return r;
+	}
 	if (!cli_duration_ms(cli, "every", SCAN_MS, &scan_ms) ||
 		!cli_duration_ms(cli, "after", 2 * 60000, &watch.after_ms))
 		return CLI_EXIT_USAGE;

@@ -321,7 +321,7 @@ static void a_locked_version_stays(void **state)
 static void a_changed_version_is_not_removed(void **state)
 {
 	struct fixture *f = *state;
-	struct version v[4];
+	struct version v[4] = {0};
 	struct store_expiry item = {.kind = STORE_EXPIRE_OBJECT, .key = "k", .is_null = true};
 
 	put(f, "k", "1", "one");

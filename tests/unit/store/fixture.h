@@ -58,9 +58,10 @@ static inline void fixture_open(struct fixture *f, bool relaxed)
 static inline int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
+	const char *tmp = getenv("TMPDIR");
 
 	snprintf(f->root, sizeof(f->root), "%s/store-test-XXXXXX",
-		getenv("TMPDIR") && strlen(getenv("TMPDIR")) < 40 ? getenv("TMPDIR") : "/tmp");
+		tmp && strlen(tmp) < 40 ? tmp : "/tmp");
 	if (!mkdtemp(f->root))
 		return -1;
 	fixture_open(f, false);
