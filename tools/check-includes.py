@@ -35,7 +35,8 @@ STANDS_ON = {
     "records": ["base"],
     "run": ["workflow", "records", "sync", "image"],
     "ui": ["records", "server"],
-    "cli": ["metrics", "run", "ui"],
+    "deploy": ["checkpoint", "transfer"],
+    "cli": ["deploy", "metrics", "run", "ui"],
 }
 MAX_LINES = 900
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(penstock/[^>]+)>)')

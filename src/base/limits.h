@@ -113,6 +113,8 @@
 /* bytes of the file named by $DEEPSQUARE_ENV; exec allows 2 MiB in all */
 #define LIMIT_ENV_FILE (1 * MIB)
 
+#define LIMIT_MODEL_FILES  100000 /* objects below the prefix of a deployment */
+#define LIMIT_DEPLOY_STATE (4 * MIB) /* bytes of the state of its replicas */
 #define LIMIT_STATE_OBJECT (64 * KIB) /* bytes of the state that a run keeps next to its output */
 /* concurrent iterations of one loop; each has a process and descriptors */
 #define LIMIT_RUN_PARALLEL 256

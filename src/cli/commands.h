@@ -42,6 +42,7 @@
 	X(pack)                                                                                    \
 	X(serve)                                                                                   \
 	X(store)                                                                                   \
+	X(deploy)                                                                                  \
 	X(pull)                                                                                    \
 	X(images)                                                                                  \
 	X(doctor)                                                                                  \

@@ -328,6 +328,7 @@ static int setup_options(struct http_engine *engine, struct call *call, struct p
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)connect);
 	curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, request->follow_redirects ? 1L : 0L);
 	SET_TEXT(handle, CURLOPT_NOPROXY, request->direct ? "*" : NULL);
+	SET_TEXT(handle, CURLOPT_INTERFACE, request->from);
 	curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT,
 		request->fresh_connection || call->renew_connection ? 1L : 0L);
 	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)receive_buffer(engine, request));

@@ -236,6 +236,7 @@ struct http_request {
 	int64_t resend_ms;
 	/* never through a proxy: for metadata services, which are on the machine itself */
 	bool direct;
+	const char *from; /* IP address to connect from; needs `fresh_connection`; NULL for any */
 	const atomic_int *cancel; /* polled at least every 100 ms */
 	/* Not ended by the engine's cancel flag: cleans up after a cancelled request; needs a
 	 * deadline. */

@@ -27,6 +27,7 @@ static bool list_bucket(struct tiny_store *store, const struct mini_request *r, 
 	static const char bucket[] = "/bucket/";
 	char prefix[64] = "", xml[8192] = "<ListBucketResult><IsTruncated>false</IsTruncated>";
 	const char *given = strstr(r->target, "prefix=");
+	size_t n = 0;
 
 	if (!is(r, "GET", "list-type=2"))
 		return false;
@@ -36,6 +37,11 @@ static bool list_bucket(struct tiny_store *store, const struct mini_request *r, 
 		*at = '/';
 		memmove(at + 1, at + 3, strlen(at + 3) + 1);
 	}
+	for (size_t i = 0; i < store->n; i++) {
+		if (store->objects[i])
+			store->objects[n++] = store->objects[i];
+	}
+	store->n = n;
 	qsort(store->objects, store->n, sizeof(store->objects[0]), by_key);
 	for (size_t i = 0; i < store->n; i++) {
 		const struct tiny_object *o = store->objects[i];

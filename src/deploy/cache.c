@@ -1,0 +1,433 @@
+/* Versions on this machine: fetched once for all its replicas, verified, and within a bound. */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "checkpoint/read.h"
+#include "deploy/internal.h"
+#include "s3/sum/checksum.h"
+
+#define MODELS	  "models"
+#define PART	  ".part" /* of a version that is being fetched */
+#define GONE	  ".gone" /* of one that is being removed */
+#define LOCK_NAME ".lock"
+enum { FETCHES = 8, PLACE_BYTES = 8 };
+
+void cached_release(struct cached *cached)
+{
+	free(cached->dir);
+	if (cached->lock >= 0)
+		close(cached->lock);
+	*cached = (struct cached){.lock = -1};
+}
+
+char *model_name(const struct deploy_options *o)
+{
+	size_t end = strlen(o->prefix), begin;
+
+	if (end == 0)
+		return strdup(o->bucket);
+	end--; /* the slash */
+	for (begin = end; begin > 0 && o->prefix[begin - 1] != '/'; begin--)
+		;
+	return strndup(o->prefix + begin, end - begin);
+}
+
+/* HOME/models/PLACE: PLACE is the checksum of bucket and prefix. A content is the same in each
+ * store. */
+static char *place_dir(const struct deploy_options *o)
+{
+	_cleanup_free_ char *text = str_printf("%s/%s", o->bucket, o->prefix);
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char hex[2 * PLACE_BYTES + 1];
+
+	if (!text || checksum_of(CHECKSUM_SHA256, text, strlen(text), digest, NULL) < 0)
+		return NULL;
+	str_hex(digest, PLACE_BYTES, hex);
+	return str_printf("%s/" MODELS "/%s", o->home, hex);
+}
+
+char *model_dir(const struct deploy_options *o, const char *content)
+{
+	_cleanup_free_ char *place = place_dir(o);
+
+	return place ? path_join(place, content) : NULL;
+}
+
+/* ---- the bound ---- */
+
+static bool has_content(const json_t *model, const char *content)
+{
+	const char *text = json_string_value(json_object_get(model, "content"));
+
+	return text && strcmp(text, content) == 0;
+}
+
+/* True if the deployment with this state has a server of the version, or starts one. */
+static bool uses(const char *state_path, const char *content)
+{
+	json_auto_t *root = json_load_file(state_path, 0, NULL);
+	json_t *server;
+	size_t i;
+
+	json_array_foreach (json_object_get(root, "servers"), i, server) {
+		if (has_content(json_object_get(server, "model"), content))
+			return true;
+	}
+	return has_content(json_object_get(root, "last"), content) ||
+	       has_content(json_object_get(root, "leaving"), content);
+}
+
+/* True if a deployment of this home does. */
+static bool is_in_use(const char *home, const char *content)
+{
+	_cleanup_free_ char *dir = path_join(home, "deploy");
+	_cleanup_closedir_ DIR *d = dir ? opendir(dir) : NULL;
+	struct dirent *e;
+
+	while (d && (e = fs_next_entry(d))) {
+		_cleanup_free_ char *path = str_printf("%s/%s/state.json", dir, e->d_name);
+
+		if (!path || uses(path, content))
+			return true;
+	}
+	return !dir;
+}
+
+/* Removes a version, or what a fetch of it left in `name`, unless it is in use. Returns false if it
+ * stays. */
+static bool remove_version(
+	const char *home, const char *place, const char *name, const char *content)
+{
+	_cleanup_free_ char *path = path_join(place, name);
+	_cleanup_free_ char *gone = str_printf("%s/%s" GONE, place, name);
+	_cleanup_free_ char *lock_path = str_printf("%s/%s" LOCK_NAME, place, content);
+	_cleanup_close_ int lock = -1;
+
+	if (!path || !gone || !lock_path)
+		return false;
+	lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (lock < 0 || fs_lock(lock) != 0 || is_in_use(home, content))
+		return false;
+	fs_remove_tree(gone, NULL);
+	if (rename(path, gone) < 0 || fs_remove_tree(gone, NULL) < 0)
+		return false;
+	unlink(lock_path);
+	return true;
+}
+
+struct kept {
+	char name[MODEL_CONTENT_SIZE + sizeof(PART)];
+	uint64_t bytes;
+	struct timespec used;
+};
+
+static int by_age(const void *a, const void *b)
+{
+	const struct kept *x = a, *y = b;
+
+	if (x->used.tv_sec != y->used.tv_sec)
+		return x->used.tv_sec < y->used.tv_sec ? -1 : 1;
+	return (x->used.tv_nsec > y->used.tv_nsec) - (x->used.tv_nsec < y->used.tv_nsec);
+}
+
+/* All versions of all models, and remains of fetches. */
+static int list_kept(const char *place, const char *except, struct kept **out, size_t *n,
+	struct penstock_error *err)
+{
+	_cleanup_closedir_ DIR *d = opendir(place);
+	struct dirent *e;
+
+	if (!d)
+		return error_errno(err, errno, "cannot read '%s'", place);
+	while ((e = fs_next_entry(d))) {
+		_cleanup_free_ char *path = path_join(place, e->d_name);
+		struct kept *items, *k;
+		struct stat st;
+
+		if (!path)
+			return error_memory(err);
+		if (str_ends(e->d_name, GONE))
+			fs_remove_tree(path, NULL);
+		if (strlen(e->d_name) >= sizeof(k->name) || str_starts(e->d_name, except) ||
+			lstat(path, &st) < 0 || !S_ISDIR(st.st_mode))
+			continue;
+		items = array_grow(*out, *n, sizeof(*items));
+		if (!items)
+			return error_memory(err);
+		*out = items;
+		k = &items[(*n)++];
+		snprintf(k->name, sizeof(k->name), "%s", e->d_name);
+		k->bytes = fs_disk_bytes(path);
+		k->used = st.st_mtim;
+	}
+	return 0;
+}
+
+/* Removes the versions that were not used for the longest time, until the new one fits. */
+static int make_room(const struct deploy_options *o, const char *place, const struct model *model,
+	struct penstock_error *err)
+{
+	_cleanup_free_ struct kept *kept = NULL;
+	uint64_t bytes = model->size;
+	char need[STR_SIZE_SIZE], bound[STR_SIZE_SIZE];
+	size_t n = 0;
+	int r = list_kept(place, model->content, &kept, &n, err);
+
+	if (r < 0)
+		return r;
+	if (n)
+		qsort(kept, n, sizeof(*kept), by_age);
+	for (size_t i = 0; i < n; i++)
+		bytes += kept[i].bytes;
+	for (size_t i = 0; i < n && bytes > o->cache_size; i++) {
+		char content[MODEL_CONTENT_SIZE];
+
+		snprintf(content, sizeof(content), "%.*s", MODEL_CONTENT_SIZE - 1, kept[i].name);
+		if (remove_version(o->home, place, kept[i].name, content))
+			bytes -= kept[i].bytes;
+	}
+	if (bytes <= o->cache_size)
+		return 0;
+	str_format_size(bytes, need);
+	str_format_size(o->cache_size, bound);
+	return error_set(err, PENSTOCK_E_LIMIT,
+		"cannot fetch version '%s': it and the versions in service need %s, and the cache "
+		"has %s; use --cache-size",
+		model->name, need, bound);
+}
+
+/* ---- fetching ---- */
+
+struct fetch {
+	const struct deploy_options *o;
+	const struct model *model;
+	const char *root; /* the directory that gets the files */
+	const atomic_int *cancel;
+	uint64_t *crcs;
+};
+
+static int make_parent(const char *path, struct penstock_error *err)
+{
+	_cleanup_free_ char *dir = strndup(path, (size_t)(strrchr(path, '/') - path));
+
+	return dir ? fs_mkdirs(dir, 0700, err) : error_memory(err);
+}
+
+static int fetch_file(void *cookie, size_t i, struct penstock_error *err)
+{
+	const struct fetch *f = cookie;
+	const struct model_file *file = &f->model->files[i];
+	_cleanup_free_ char *key = str_printf("%s%s", f->o->prefix, file->path);
+	_cleanup_free_ char *path = path_join(f->root, file->path);
+	struct object_info known = {.size = file->size};
+	_cleanup_close_ int fd = -1;
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	struct stat st;
+	int r;
+
+	if (!key || !path)
+		return error_memory(err);
+	snprintf(known.etag, sizeof(known.etag), "%s", file->etag);
+	r = make_parent(path, err);
+	/* A file that an earlier fetch left was whole when it got its name. */
+	if (r == 0 && (lstat(path, &st) < 0 || (uint64_t)st.st_size != file->size))
+		r = object_get_file(object_at(f->o->client, f->o->bucket, key), path,
+			&(struct object_get_options){
+				.known = &known, .resume = true, .cancel = f->cancel},
+			NULL, err);
+	if (r < 0)
+		return error_prefix(err, "%s", key);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return error_errno(err, errno, "cannot open '%s'", path);
+	r = checksum_of_file(fd, CHECKSUM_CRC64NVME, 0, file->size, f->cancel, digest, err);
+	f->crcs[i] = commit_crc(digest);
+	return r;
+}
+
+/* Verifies a version against the commit that was published with it. */
+static int check_commit(const struct fetch *f, struct penstock_error *err)
+{
+	_cleanup_(commit_freep) struct commit *commit = NULL;
+	_cleanup_free_ char *dir = path_join(f->root, f->model->directory);
+	int r;
+
+	if (!dir)
+		return error_memory(err);
+	r = commit_open(&commit, dir, err);
+	return r < 0 ? r
+		     : commit_verify(commit, true, (const volatile int *)(uintptr_t)f->cancel, err);
+}
+
+/* Writes a commit of all files, by which later uses of this directory are verified. */
+static int write_commit(
+	const struct fetch *f, const char *part, const char *name, struct penstock_error *err)
+{
+	_cleanup_(commit_freep) struct commit *commit = commit_new();
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);
+	_cleanup_free_ char *path = path_join(part, COMMIT_NAME);
+	int r;
+
+	if (!commit || !path || !str_copy(&commit->run, f->model->name))
+		return error_memory(err);
+	commit->attempt = 1;
+	commit->world_size = 1;
+	for (size_t i = 0; i < f->model->n; i++) {
+		const struct model_file *file = &f->model->files[i];
+		_cleanup_free_ char *at = path_join(name, file->path);
+
+		if (!at || commit_add_file(commit, at, file->size, f->crcs[i]) < 0)
+			return error_memory(err);
+	}
+	r = commit_sort_files(commit, err);
+	if (r == 0)
+		r = commit_format(commit, &text, err);
+	return r < 0 ? r : fs_write_atomic(path, text.data, text.len, 0600, err);
+}
+
+static int fetch(const struct deploy_options *o, const struct model *model, const char *dir,
+	const atomic_int *cancel, struct penstock_error *err)
+{
+	_cleanup_free_ char *part = str_printf("%s" PART, dir);
+	_cleanup_free_ char *name = model_name(o);
+	_cleanup_free_ char *root = part && name ? path_join(part, name) : NULL;
+	_cleanup_free_ uint64_t *crcs = calloc(model->n + 1, sizeof(*crcs));
+	struct fetch f = {.o = o, .model = model, .root = root, .cancel = cancel, .crcs = crcs};
+	atomic_int stop = 0;
+	int r;
+
+	if (!root || !crcs)
+		return error_memory(err);
+	for (size_t i = 0; i < model->n; i++) {
+		if (!commit_name_is_good(model->files[i].path))
+			return error_set(err, PENSTOCK_E_INVALID,
+				"cannot fetch version '%s': the key '%s' is no file name",
+				model->name, model->files[i].path);
+	}
+	r = fs_mkdirs(root, 0700, err);
+	if (r == 0)
+		r = thread_each(&(struct thread_work){.name = "penstock-model",
+					.n = model->n,
+					.parallel = FETCHES,
+					.fn = fetch_file,
+					.cookie = &f,
+					.cancel = cancel,
+					.stop = &stop},
+			err);
+	if (r == 0 && atomic_load(&stop))
+		return error_set(err, PENSTOCK_E_CANCELLED, "interrupted");
+	if (r == 0 && model->committed)
+		r = check_commit(&f, err);
+	if (r == 0)
+		r = write_commit(&f, part, name, err);
+	if (r == 0 && rename(part, dir) < 0)
+		r = error_errno(err, errno, "cannot rename '%s'", part);
+	else if (r == -(int)PENSTOCK_E_CORRUPT || r == -(int)PENSTOCK_E_CHANGED)
+		fs_remove_tree(part, NULL);
+	return r;
+}
+
+/* ---- uses ---- */
+
+static int lock_version(
+	const char *dir, const atomic_int *cancel, struct cached *out, struct penstock_error *err)
+{
+	_cleanup_free_ char *path = str_printf("%s" LOCK_NAME, dir);
+	int r;
+
+	out->dir = strdup(dir);
+	if (!path || !out->dir)
+		return error_memory(err);
+	do {
+		if (out->lock >= 0)
+			close(out->lock);
+		out->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		if (out->lock < 0)
+			return error_errno(err, errno, "cannot open '%s'", path);
+		r = fs_lock_wait(out->lock, cancel);
+	} while (r == 0 && !fs_is_named(out->lock, path));
+	if (r > 0)
+		return error_set(err, PENSTOCK_E_CANCELLED, "interrupted");
+	return r < 0 ? error_errno(err, errno, "cannot lock '%s'", path) : 0;
+}
+
+/* PENSTOCK_E_NOT_FOUND if it is not there, PENSTOCK_E_CORRUPT if it is damaged. */
+static int verify(const char *dir, const atomic_int *cancel, struct penstock_error *err)
+{
+	_cleanup_(commit_freep) struct commit *commit = NULL;
+	int r = commit_open(&commit, dir, err);
+
+	if (r == 0)
+		r = commit_verify(commit, true, (const volatile int *)(uintptr_t)cancel, err);
+	if (r == 0)
+		utimensat(AT_FDCWD, dir, NULL, 0);
+	return r;
+}
+
+int model_find(const struct deploy_options *o, const char *content, const atomic_int *cancel,
+	struct cached *out, struct penstock_error *err)
+{
+	_cleanup_free_ char *dir = model_dir(o, content);
+	int r;
+
+	*out = (struct cached){.lock = -1};
+	if (!dir)
+		return error_memory(err);
+	if (access(dir, F_OK) < 0)
+		return error_errno(err, errno, "cannot open '%s'", dir);
+	r = lock_version(dir, cancel, out, err);
+	if (r == 0)
+		r = verify(dir, cancel, err);
+	if (r < 0)
+		cached_release(out);
+	return r;
+}
+
+int model_fetch(const struct deploy_options *o, const struct model *model, const atomic_int *cancel,
+	struct cached *out, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *place = place_dir(o);
+	_cleanup_free_ char *dir = model_dir(o, model->content);
+	int r;
+
+	*out = (struct cached){.lock = -1};
+	if (!place || !dir)
+		return error_memory(err);
+	r = fs_mkdirs(place, 0700, err);
+	if (r == 0)
+		r = lock_version(dir, cancel, out, err);
+	if (r < 0)
+		goto out;
+	r = verify(dir, cancel, &why);
+	if (r == -(int)PENSTOCK_E_CORRUPT) {
+		log_warn("version '%s' is damaged on this machine and fetched again: %s",
+			model->name, why.message);
+		fs_remove_tree(dir, NULL);
+	}
+	if (r == -(int)PENSTOCK_E_CORRUPT || r == -(int)PENSTOCK_E_NOT_FOUND) {
+		r = make_room(o, place, model, err);
+		if (r == 0)
+			r = fetch(o, model, dir, cancel, err);
+	} else if (r < 0) {
+		r = error_move(err, &why);
+	}
+out:
+	if (r < 0)
+		cached_release(out);
+	return r;
+}

@@ -1,0 +1,646 @@
+#include "deploy/deploy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "deploy/internal.h"
+#include "s3/sum/checksum.h"
+
+enum {
+	TICK_MS = 50,
+	ASK_START_MS = 100, /* between two questions to a server that starts */
+	ASK_READY_MS = 5000, /* to one in service */
+	UNHEALTHY = 3, /* answers in a row that end a server in service */
+	BACK_OFF_MS = 100, /* before a server starts again, doubled by each failure */
+	BACK_OFF_MAX_MS = 10000,
+	FAILURES = 3, /* starts of a version in service before the one before it returns */
+	STEADY_MS = 60000, /* a server that runs so long has no failures */
+	ID_BYTES = 8,
+	SAME = 1000 /* deployments of one model with a free port */
+};
+
+struct deployment {
+	const struct deploy_options *o;
+	uint16_t port;
+	char *dir, *state_path, *link; /* HOME/deploy/ID, and in it */
+	struct spare_hand hand;
+	struct spare spare;
+	struct follow follow;
+
+	struct backend servers[2];
+	unsigned front; /* the one that gets new connections */
+	int64_t retire_ms; /* when a ready server behind it is asked to end */
+	struct model previous; /* in service before the one in front */
+	/* A server in front that ended, until it starts again. */
+	struct model again;
+	int64_t again_ms;
+	unsigned failures;
+	/* DEPLOY_SIGNAL: the version that the server leaves, until the new one is healthy. */
+	struct model leaving;
+	struct model last; /* the last one in front */
+};
+
+/* ---- the state of this machine ---- */
+
+static const char *const phases[] = {[BACKEND_NONE] = "none",
+	[BACKEND_STARTING] = "starting",
+	[BACKEND_READY] = "ready",
+	[BACKEND_ENDING] = "ending"};
+
+static json_t *pack_model(const struct model *m)
+{
+	return m->name ? json_pack("{s:s, s:s, s:s}", "version", m->name, "directory",
+				 m->directory ? m->directory : "", "content", m->content)
+		       : json_null();
+}
+
+static bool copy_model(struct model *to, const struct model *from)
+{
+	return model_set(to, from->name, from->content) &&
+	       str_copy(&to->directory, from->directory);
+}
+
+/* Writes what a spare or a restart needs, and keeps versions in use from being removed. */
+static void save(struct deployment *d)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *text = NULL;
+	char boot_id[PROCESS_BOOT_ID_SIZE];
+	json_auto_t *root = NULL, *servers = json_array();
+
+	for (size_t i = 0; i < 2; i++) {
+		const struct backend *s = &d->servers[i];
+
+		json_array_append_new(servers,
+			s->phase == BACKEND_NONE
+				? json_null()
+				: json_pack("{s:i, s:I, s:i, s:s, s:o}", "pid", (int)s->process.pid,
+					  "start_ticks", (json_int_t)s->start_ticks, "health_port",
+					  s->health_port, "phase", phases[s->phase], "model",
+					  pack_model(&s->model)));
+	}
+	process_boot_id(boot_id);
+	root = json_pack("{s:s, s:i, s:i, s:O, s:o, s:o, s:o}", "boot_id", boot_id, "port", d->port,
+		"front", (int)d->front, "servers", servers, "last", pack_model(&d->last),
+		"previous", pack_model(&d->previous), "leaving", pack_model(&d->leaving));
+	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+	if (!text)
+		log_warn("cannot write '%s': out of memory", d->state_path);
+	else if (fs_write_atomic(d->state_path, text, strlen(text), 0600, &err) < 0)
+		log_warn("%s", err.message);
+}
+
+static bool unpack_model(struct model *out, const json_t *from)
+{
+	const char *name = json_string_value(json_object_get(from, "version"));
+	const char *directory = json_string_value(json_object_get(from, "directory"));
+	const char *content = json_string_value(json_object_get(from, "content"));
+
+	return name && directory && content && model_set(out, name, content) &&
+	       str_copy(&out->directory, directory);
+}
+
+/* The directory that a server of the version gets: in the cache, or the link to it. NULL if out of
+ * memory; free() it. */
+static char *backend_dir(const struct deployment *d, const struct model *model)
+{
+	return d->o->traffic == DEPLOY_SIGNAL ? strdup(d->link) : model_dir(d->o, model->content);
+}
+
+/* Finds a server of an earlier process, if it still runs. */
+static void adopt(struct deployment *d, struct backend *s, const json_t *from)
+{
+	pid_t pid = (pid_t)json_integer_value(json_object_get(from, "pid"));
+	uint64_t ticks = (uint64_t)json_integer_value(json_object_get(from, "start_ticks"));
+	const char *phase = json_string_value(json_object_get(from, "phase"));
+	struct process_info info;
+	int fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+
+	if (fd < 0)
+		return;
+	if (!process_info(pid, &info) || info.start_ticks != ticks || info.state == 'Z' ||
+		!unpack_model(&s->model, json_object_get(from, "model")) ||
+		!(s->dir = backend_dir(d, &s->model))) {
+		close(fd);
+		return;
+	}
+	s->process = (struct process){.pid = pid, .pidfd = fd};
+	s->start_ticks = ticks;
+	s->health_port = (uint16_t)json_integer_value(json_object_get(from, "health_port"));
+	backend_set(s, BACKEND_STARTING);
+	for (unsigned i = BACKEND_STARTING; phase && i < ARRAY_SIZE(phases); i++) {
+		if (strcmp(phases[i], phase) == 0)
+			backend_set(s, i);
+	}
+}
+
+/* Reads the state of an earlier process. */
+static void load(struct deployment *d)
+{
+	json_auto_t *root = json_load_file(d->state_path, 0, NULL);
+	const char *boot_id = json_string_value(json_object_get(root, "boot_id"));
+	const json_t *servers = json_object_get(root, "servers");
+	char now[PROCESS_BOOT_ID_SIZE];
+
+	process_boot_id(now);
+	unpack_model(&d->follow.last, json_object_get(root, "last"));
+	unpack_model(&d->last, json_object_get(root, "last"));
+	unpack_model(&d->previous, json_object_get(root, "previous"));
+	unpack_model(&d->leaving, json_object_get(root, "leaving"));
+	d->front = json_integer_value(json_object_get(root, "front")) == 1;
+	if (!boot_id || strcmp(boot_id, now) != 0)
+		return;
+	if (d->port == 0)
+		d->port = (uint16_t)json_integer_value(json_object_get(root, "port"));
+	for (size_t i = 0; i < 2; i++)
+		adopt(d, &d->servers[i], json_array_get(servers, i));
+}
+
+/* ---- servers ---- */
+
+static int point_link(struct deployment *d, const struct model *model)
+{
+	_cleanup_free_ char *dir = model_dir(d->o, model->content), *name = model_name(d->o);
+	_cleanup_free_ char *to = dir && name ? str_printf("%s/%s/%s", dir, name, model->directory)
+					      : NULL;
+	_cleanup_free_ char *new = str_printf("%s.new", d->link);
+
+	if (!to || !new)
+		return -1;
+	unlink(new);
+	return symlink(to, new) < 0 || rename(new, d->link) < 0 ? -1 : 0;
+}
+
+static void failed(struct deployment *d, const struct model *model, const char *why)
+{
+	log_warn("version '%s' failed: %s", model->name, why);
+	follow_failed(&d->follow, model, why);
+}
+
+/* Starts a server of `model`, which is moved. */
+static void start(struct deployment *d, unsigned slot, struct model *model)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct backend *s = &d->servers[slot];
+	int r = 0;
+
+	s->model = *model;
+	*model = (struct model){0};
+	s->dir = backend_dir(d, &s->model);
+	if (!s->dir)
+		r = error_memory(&err);
+	if (r == 0 && d->o->traffic == DEPLOY_SIGNAL && point_link(d, &s->model) < 0)
+		r = error_errno(&err, errno, "cannot make the link '%s'", d->link);
+	if (r == 0)
+		r = backend_start(s, d->o, d->port, d->hand.sockets[slot], &err);
+	if (r < 0) {
+		failed(d, &s->model, err.message);
+		backend_release(s);
+	}
+	save(d);
+}
+
+/* The version in front starts again after a pause. */
+static void start_later(struct deployment *d, struct model *model)
+{
+	unsigned shift = d->failures < 10 ? d->failures : 10;
+	int64_t pause = d->failures ? (int64_t)BACK_OFF_MS << shift : 0;
+
+	model_release(&d->again);
+	d->again = *model;
+	*model = (struct model){0};
+	d->again_ms = clock_monotonic_ms() + (pause < BACK_OFF_MAX_MS ? pause : BACK_OFF_MAX_MS);
+}
+
+static void in_service(struct deployment *d, const struct backend *s, bool rolled)
+{
+	log_info("version '%s' is in service on %s port %u (process %d)", s->model.name, d->o->host,
+		d->port, (int)s->process.pid);
+	if (!copy_model(&d->last, &s->model))
+		log_warn("out of memory");
+	follow_serving(&d->follow, &s->model, rolled);
+	save(d);
+}
+
+/* New connections go to the server in `slot`. The state comes first: a process that takes over must
+ * not move them back. */
+static void move_traffic(struct deployment *d, unsigned slot)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	d->front = slot;
+	save(d);
+	if (d->o->traffic == DEPLOY_SOCKET && traffic_steer(d->hand.sockets, slot, &err) < 0)
+		log_error("%s", err.message);
+}
+
+/* A server is healthy for the first time. */
+static void ready(struct deployment *d, unsigned slot)
+{
+	struct backend *s = &d->servers[slot];
+
+	bool rolled = slot != d->front || d->leaving.name;
+
+	backend_set(s, BACKEND_READY);
+	if (d->leaving.name) {
+		model_release(&d->previous);
+		d->previous = d->leaving;
+		d->leaving = (struct model){0};
+	}
+	if (slot != d->front) {
+		if (d->servers[d->front].phase != BACKEND_NONE &&
+			!copy_model(&d->previous, &d->servers[d->front].model))
+			model_release(&d->previous);
+		model_release(&d->again);
+		move_traffic(d, slot);
+		d->retire_ms = s->since_ms + d->o->watch_ms;
+		d->failures = 0;
+	}
+	in_service(d, s, rolled);
+}
+
+static bool is_cached(const struct deployment *d, const struct model *model)
+{
+	_cleanup_free_ char *dir = model->name ? model_dir(d->o, model->content) : NULL;
+
+	return dir && access(dir, F_OK) == 0;
+}
+
+/* The server in front has ended. */
+static void front_ended(struct deployment *d, struct model *model, bool was_ready, const char *why)
+{
+	struct backend *other = &d->servers[!d->front];
+
+	if (d->leaving.name) {
+		struct model before = d->leaving;
+
+		d->leaving = (struct model){0};
+		failed(d, model, why);
+		start_later(d, &before);
+	} else if (other->phase == BACKEND_READY) {
+		move_traffic(d, !d->front);
+		in_service(d, other, false);
+		failed(d, model, why);
+	} else if (++d->failures >= FAILURES && !was_ready && is_cached(d, &d->previous)) {
+		struct model before = d->previous;
+
+		d->previous = (struct model){0};
+		failed(d, model, why);
+		d->failures = 0;
+		start_later(d, &before);
+	} else {
+		log_warn("version '%s' is started again: %s", model->name, why);
+		start_later(d, model);
+	}
+}
+
+static void describe_end(const struct backend *s, int status, char *out, size_t size)
+{
+	if (s->killed)
+		snprintf(out, size, "the server did not become healthy: %s", s->why);
+	else if (status == -1)
+		snprintf(out, size, "the server has ended");
+	else if (WIFSIGNALED(status))
+		snprintf(out, size, "the server was ended by signal %d", WTERMSIG(status));
+	else
+		snprintf(out, size, "the server has ended with code %d", WEXITSTATUS(status));
+}
+
+static void ended(struct deployment *d, unsigned slot, int status)
+{
+	struct backend *s = &d->servers[slot];
+	enum backend_phase phase = s->phase;
+	struct model model = s->model;
+	char why[512];
+
+	if (clock_monotonic_ms() - s->since_ms >= STEADY_MS)
+		d->failures = 0;
+	describe_end(s, status, why, sizeof(why));
+	s->model = (struct model){0};
+	backend_release(s);
+	if (phase != BACKEND_ENDING && slot == d->front)
+		front_ended(d, &model, phase == BACKEND_READY, why);
+	else if (phase == BACKEND_STARTING)
+		failed(d, &model, why);
+	model_release(&model);
+	save(d);
+}
+
+/* DEPLOY_SIGNAL: the server takes the version before again. */
+static void signal_back(struct deployment *d)
+{
+	struct backend *s = &d->servers[0];
+	struct model refused = s->model;
+	_cleanup_free_ char *why = take_pointer(s->why);
+
+	s->model = d->leaving;
+	d->leaving = (struct model){0};
+	if (point_link(d, &s->model) < 0)
+		log_error("cannot make the link '%s': %s", d->link, strerror(errno));
+	backend_signal(s, d->o->signal);
+	backend_set(s, BACKEND_STARTING);
+	failed(d, &refused, why ? why : "the server did not become healthy");
+	model_release(&refused);
+	save(d);
+}
+
+/* Asks a server for its health, if it is time. */
+static void ask(struct deployment *d, unsigned slot)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct backend *s = &d->servers[slot];
+	bool starting = s->phase == BACKEND_STARTING;
+	int64_t now = clock_monotonic_ms();
+
+	if (now - s->asked_ms < (starting ? ASK_START_MS : ASK_READY_MS))
+		return;
+	if (backend_ask(s, d->o, d->port, slot == d->front, &err) == 0) {
+		s->unhealthy = 0;
+		if (starting)
+			ready(d, slot);
+		return;
+	}
+	str_copy(&s->why, err.message);
+	s->unhealthy++;
+	if (starting ? now - s->since_ms < d->o->start_ms : s->unhealthy < UNHEALTHY)
+		return;
+	if (d->leaving.name) {
+		signal_back(d);
+	} else {
+		s->killed = s->why != NULL;
+		backend_signal(s, SIGKILL);
+	}
+}
+
+static void step(struct deployment *d, unsigned slot)
+{
+	struct backend *s = &d->servers[slot];
+	int64_t now = clock_monotonic_ms();
+	int status;
+
+	if (s->phase == BACKEND_NONE) {
+		if (slot == d->front && d->again.name && now >= d->again_ms)
+			start(d, slot, &d->again);
+		return;
+	}
+	if (backend_has_ended(s, &status)) {
+		ended(d, slot, status);
+	} else if (s->phase == BACKEND_ENDING) {
+		if (now - s->since_ms > d->o->drain_ms)
+			backend_signal(s, SIGKILL);
+	} else if (s->phase == BACKEND_STARTING || (slot == d->front && d->o->health)) {
+		ask(d, slot);
+	} else if (slot != d->front && now >= d->retire_ms &&
+		   (d->o->traffic != DEPLOY_SOCKET || traffic_is_accepted(d->hand.sockets[slot]))) {
+		backend_signal(s, SIGTERM);
+		backend_set(s, BACKEND_ENDING);
+		save(d);
+	}
+}
+
+/* Takes the version that the other thread offers, as soon as there is room for its server. */
+static void take_offer(struct deployment *d)
+{
+	const struct backend *front = &d->servers[d->front];
+	unsigned slot = front->phase == BACKEND_NONE && !d->again.name ? d->front : !d->front;
+	struct cached cached;
+	struct model model;
+
+	if (d->o->traffic == DEPLOY_SIGNAL) {
+		if (front->phase == BACKEND_STARTING || d->again.name)
+			return;
+		slot = 0;
+	} else if (d->servers[slot].phase != BACKEND_NONE) {
+		return;
+	}
+	if (!follow_take(
+		    &d->follow, slot != d->front || front->phase != BACKEND_NONE, &model, &cached))
+		return;
+	if (front->phase == BACKEND_READY && strcmp(front->model.content, model.content) == 0) {
+		follow_serving(&d->follow, &model, true);
+	} else if (d->servers[slot].phase == BACKEND_NONE) {
+		start(d, slot, &model);
+	} else {
+		struct backend *s = &d->servers[slot];
+
+		d->leaving = s->model;
+		s->model = model;
+		model = (struct model){0};
+		backend_set(s, BACKEND_STARTING);
+		s->asked_ms = s->since_ms; /* the signal comes first */
+		save(d);
+		if (point_link(d, &s->model) == 0)
+			backend_signal(s, d->o->signal);
+		else
+			signal_back(d);
+	}
+	cached_release(&cached);
+	model_release(&model);
+}
+
+/* ---- begin and end ---- */
+
+/* Asks all servers to end, and waits for them. */
+static void end_servers(struct deployment *d)
+{
+	for (size_t i = 0; i < 2; i++) {
+		struct backend *s = &d->servers[i];
+
+		if (s->phase == BACKEND_NONE || s->phase == BACKEND_ENDING)
+			continue;
+		backend_signal(s, SIGTERM);
+		backend_set(s, BACKEND_ENDING);
+	}
+	for (size_t i = 0; i < 2; i++) {
+		struct backend *s = &d->servers[i];
+		int status;
+
+		while (s->phase != BACKEND_NONE && !backend_has_ended(s, &status)) {
+			struct pollfd p = {s->process.pidfd, POLLIN, 0};
+
+			if (clock_monotonic_ms() - s->since_ms > d->o->drain_ms)
+				backend_signal(s, SIGKILL);
+			poll(&p, 1, TICK_MS);
+		}
+		backend_release(s);
+	}
+}
+
+static int name_files(struct deployment *d, struct penstock_error *err)
+{
+	d->state_path = d->dir ? path_join(d->dir, "state.json") : NULL;
+	d->link = d->dir ? path_join(d->dir, "model") : NULL;
+	return d->state_path && d->link ? 0 : error_memory(err);
+}
+
+/* HOME/deploy/ID: ID is the checksum of model and address. NULL if out of memory. */
+static char *deployment_dir(const struct deploy_options *o, unsigned number)
+{
+	_cleanup_free_ char *text = str_printf(
+		"%s/%s %s:%u %u", o->bucket, o->prefix, o->host, o->port, number);
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char id[2 * ID_BYTES + 1];
+
+	if (!text || checksum_of(CHECKSUM_SHA256, text, strlen(text), digest, NULL) < 0)
+		return NULL;
+	str_hex(digest, ID_BYTES, id);
+	return str_printf("%s/deploy/%s", o->home, id);
+}
+
+/* Takes the lock of this model and address; with a free port that of any number. */
+static int lock(struct deployment *d, struct penstock_error *err)
+{
+	int r = 1;
+
+	for (unsigned i = 0; r == 1 && i < (d->o->port ? 1 : SAME); i++) {
+		_cleanup_free_ char *path = NULL;
+
+		free(d->dir);
+		d->dir = deployment_dir(d->o, i);
+		path = d->dir ? path_join(d->dir, "lock") : NULL;
+		if (!path)
+			return error_memory(err);
+		r = fs_mkdirs(d->dir, 0700, err);
+		if (r < 0)
+			return r;
+		if (d->hand.lock >= 0)
+			close(d->hand.lock);
+		d->hand.lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		r = d->hand.lock < 0 ? -1 : fs_lock(d->hand.lock);
+		if (r < 0)
+			return error_errno(err, errno, "cannot lock '%s'", path);
+	}
+	return r == 0 ? 0
+		      : error_set(err, PENSTOCK_E_EXISTS,
+				"cannot deploy %s/%s on %s port %u: another process does",
+				d->o->bucket, d->o->prefix, d->o->host, d->o->port);
+}
+
+/* The directory of the lock that was handed over. */
+static int find_dir(struct deployment *d, struct penstock_error *err)
+{
+	_cleanup_free_ char *link = str_printf("/proc/self/fd/%d", d->hand.lock);
+	char path[PATH_MAX];
+	ssize_t n = link ? readlink(link, path, sizeof(path) - 1) : -1;
+
+	if (n < 0)
+		return error_set(err, PENSTOCK_E_INTERNAL, "cannot find the lock");
+	path[n] = '\0';
+	*strrchr(path, '/') = '\0';
+	d->dir = strdup(path);
+	return d->dir ? 0 : error_memory(err);
+}
+
+/* Takes over from a process that was killed, or begins. */
+static int begin(struct deployment *d, struct penstock_error *err)
+{
+	bool over = spare_take_over(&d->hand);
+	int r = over ? find_dir(d, err) : lock(d, err);
+
+	if (r == 0)
+		r = name_files(d, err);
+	if (r < 0)
+		return r;
+	load(d);
+	if (over)
+		log_warn("the process before this one was killed; its servers continue");
+	else if (d->o->traffic == DEPLOY_SOCKET)
+		end_servers(d); /* their sockets died with the processes that kept them */
+	if (d->servers[0].phase == BACKEND_NONE && d->servers[1].phase == BACKEND_NONE && !over) {
+		d->port = d->o->port;
+		r = traffic_find(d->o->host, &d->port, err);
+	}
+	if (r == 0 && d->o->traffic == DEPLOY_SOCKET && !over)
+		r = traffic_open(d->hand.sockets, d->o->host, d->port, err);
+	if (r == 0 && d->o->traffic == DEPLOY_SOCKET)
+		r = traffic_steer(d->hand.sockets, d->front, err);
+	if (r == 0)
+		r = follow_start(&d->follow, d->o, d->port, err);
+	d->retire_ms = clock_monotonic_ms() + d->o->watch_ms;
+	if (r == 0 && d->servers[d->front].phase == BACKEND_READY)
+		in_service(d, &d->servers[d->front], false);
+	else if (r == 0)
+		save(d);
+	return r;
+}
+
+static void serve(struct deployment *d)
+{
+	while (!atomic_load(d->o->cancel)) {
+		struct pollfd p[] = {
+			{d->servers[0].phase ? d->servers[0].process.pidfd : -1, POLLIN, 0},
+			{d->servers[1].phase ? d->servers[1].process.pidfd : -1, POLLIN, 0}};
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+		if (spare_keep(&d->spare, &d->hand, &err) < 0)
+			log_warn("cannot start a spare process: %s", err.message);
+		for (unsigned i = 0; i < 2; i++)
+			step(d, i);
+		take_offer(d);
+		poll(p, ARRAY_SIZE(p), TICK_MS);
+	}
+}
+
+static void deployment_release(struct deployment *d)
+{
+	for (size_t i = 0; i < 2; i++) {
+		backend_release(&d->servers[i]);
+		if (d->hand.sockets[i] >= 0)
+			close(d->hand.sockets[i]);
+	}
+	if (d->hand.lock >= 0)
+		close(d->hand.lock);
+	model_release(&d->previous);
+	model_release(&d->again);
+	model_release(&d->leaving);
+	model_release(&d->last);
+	free(d->dir);
+	free(d->state_path);
+	free(d->link);
+}
+
+int deploy_run(const struct deploy_options *options, struct penstock_error *err)
+{
+	_cleanup_(deployment_release) struct deployment d = {.o = options,
+		.port = options->port,
+		.hand = {.lock = -1, .sockets = {-1, -1}},
+		.spare.process = PROCESS_INIT,
+		.follow.cached.lock = -1};
+	const char *program = options->command[0];
+	_cleanup_free_ char *found = fs_find_tool(program);
+	int r;
+
+	if (!found && !strpbrk(program, "/{"))
+		return error_set(
+			err, PENSTOCK_E_NOT_FOUND, "cannot find the program '%s'", program);
+	r = begin(&d, err);
+	if (r == 0)
+		serve(&d);
+	/* First, or it takes over if a second signal ends this process. */
+	spare_dismiss(&d.spare);
+	if (r == 0) {
+		log_info("ending the servers");
+		end_servers(&d);
+	}
+	follow_stop(&d.follow);
+	if (r == 0)
+		save(&d);
+	return r;
+}

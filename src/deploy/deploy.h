@@ -1,0 +1,76 @@
+/*
+ * A model in service: follows the versions below a prefix of a bucket, and keeps a server of the
+ * newest one running without a failed request.
+ *
+ *	r = deploy_run(&(struct deploy_options){.engine = engine, .client = s3,
+ *			.bucket = "models", .prefix = "mnist/", .home = home,
+ *			.command = argv, .host = "127.0.0.1", .port = 8000,
+ *			.cancel = flag}, err);
+ *
+ * A thread looks for versions, fetches and verifies the newest one, and waits for its turn among
+ * the replicas of other machines. The caller's thread starts servers, asks for their health, and
+ * moves the traffic. A second process, the spare, has copies of the sockets, and continues if this
+ * process is killed; servers survive both.
+ *
+ * A version is a directory of the prefix that has a number or the commit of a checkpoint
+ * (docs/deploy.md); without any the whole prefix is one.
+ */
+#ifndef DEPLOY_DEPLOY_H
+#define DEPLOY_DEPLOY_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct http_engine;
+struct object_client;
+struct penstock_error;
+
+/* The way from one server to the next. */
+enum deploy_traffic {
+	DEPLOY_SOCKET, /* we listen, and hand a socket to each server */
+	DEPLOY_REUSEPORT, /* servers listen themselves, with SO_REUSEPORT */
+	DEPLOY_SIGNAL /* the server loads the new model when it gets a signal */
+};
+
+/* Strings are borrowed. */
+struct deploy_options {
+	struct http_engine *engine;
+	struct object_client *client;
+	const char *bucket;
+	const char *prefix; /* "" or "a/b/" */
+	const char *home; /* exists */
+	const char *const *command; /* NULL-terminated */
+	const char *host; /* an IPv4 or IPv6 address, without brackets */
+	uint16_t port; /* 0 for a free one */
+	enum deploy_traffic traffic;
+	int signal; /* of DEPLOY_SIGNAL */
+	const char *health; /* path or URL; NULL: any answer to "/" below 500 */
+	const char *best; /* metric of commits; NULL for the newest version */
+	bool best_is_max;
+	const char *ready; /* name of an object that completes a version; may be NULL */
+	int64_t interval_ms; /* between two looks */
+	int64_t settle_ms; /* a version without a commit must be unchanged for so long */
+	int64_t start_ms; /* a server must be healthy after so long */
+	int64_t watch_ms; /* the old server stays ready for so long after the new one took over */
+	int64_t drain_ms; /* a server that was asked to end is killed after so long */
+	uint64_t cache_size; /* bytes of versions on this machine */
+	unsigned unavailable; /* replicas that roll at a time, over all machines */
+	bool no_state; /* write nothing to the bucket */
+	const atomic_int *cancel;
+};
+
+/* Serves until `cancel` is set, then ends the servers. PENSTOCK_E_EXISTS if this is in service on
+ * this address already. */
+int deploy_run(const struct deploy_options *options, struct penstock_error *err);
+
+/* Waits, if this process is a spare, until it is needed. Returns false if the process must exit.
+ * Call it before signals are handled. */
+bool deploy_is_needed(void);
+
+/* Prints the replicas of a prefix, and the versions in service. */
+int deploy_print(struct object_client *client, const char *bucket, const char *prefix, bool json,
+	FILE *out, struct penstock_error *err);
+
+#endif

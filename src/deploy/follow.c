@@ -1,0 +1,375 @@
+/* The thread of a deployment that talks to the store. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "deploy/internal.h"
+
+enum {
+	TURN_MS = 1000, /* between two requests for a turn */
+	REFRESH_MS = 300000, /* between two writes of an entry that does not change */
+	SHORT_MS = 500 /* between two looks at a version that is not complete */
+};
+
+/* Used by the thread alone. */
+struct follower {
+	struct follow *f;
+	struct versions versions;
+	struct replicas replicas;
+	bool open; /* the replicas are */
+	bool takes_turn; /* this replica's entry says that it rolls */
+	int64_t written_ms;
+	/* A version that is here, and waits for its turn. */
+	struct model ready;
+	struct cached cached;
+	/* Last messages about versions and about the state object: they are not repeated. */
+	char *said_look, *said_state;
+	bool said_none; /* that there is no version */
+	bool serves; /* main has a server */
+};
+
+/* Reports an error once, until another one comes. */
+static void report(char **said, const struct penstock_error *err)
+{
+	if (err->code == PENSTOCK_E_CANCELLED || (*said && strcmp(*said, err->message) == 0))
+		return;
+	log_warn("%s", err->message);
+	str_copy(said, err->message);
+}
+
+static void forget_ready(struct follower *w)
+{
+	model_release(&w->ready);
+	cached_release(&w->cached);
+}
+
+/* ---- the state object ---- */
+
+/* Writes this replica's entry if it has changed, and while it rolls. */
+static int write_entry(struct follower *w, bool rolls, struct penstock_error *err)
+{
+	struct follow *f = w->f;
+	struct model serving = {0}, other = {0};
+	_cleanup_free_ char *why = NULL;
+	struct replica_state state = {.state = rolls ? "rolling" : "serving"};
+	bool changed, copied = true;
+	int r;
+
+	pthread_mutex_lock(&f->lock);
+	changed = f->changed;
+	f->changed = false;
+	if (f->serving.name)
+		copied = model_set(&serving, f->serving.name, f->serving.content);
+	if (rolls && f->next.name)
+		copied = copied && model_set(&other, f->next.name, f->next.content);
+	else if (f->failed.name)
+		copied = copied && model_set(&other, f->failed.name, f->failed.content) &&
+			 str_copy(&why, f->why);
+	pthread_mutex_unlock(&f->lock);
+	if (!changed && !rolls && clock_monotonic_ms() - w->written_ms < REFRESH_MS) {
+		r = 0;
+	} else {
+		state.model = &serving;
+		state.next = &other;
+		state.why = why;
+		if (!serving.name)
+			state.state = rolls ? "rolling" : why ? "failed" : "waiting";
+		r = copied ? replicas_write(&w->replicas, &state, err) : error_memory(err);
+	}
+	if (r == 0)
+		w->written_ms = clock_monotonic_ms();
+	else if (changed) {
+		LOCK_SCOPE(&f->lock);
+		f->changed = true;
+	}
+	model_release(&serving);
+	model_release(&other);
+	return r;
+}
+
+/* ---- versions ---- */
+
+static void offer(struct follower *w)
+{
+	struct follow *f = w->f;
+
+	pthread_mutex_lock(&f->lock);
+	model_release(&f->next);
+	f->next = w->ready;
+	f->cached = w->cached;
+	f->offers = true;
+	pthread_mutex_unlock(&f->lock);
+	w->ready = (struct model){0};
+	w->cached = (struct cached){.lock = -1};
+}
+
+/* Fetches a version, unless it is the one that waits for its turn. */
+static int fetch(struct follower *w, struct model *model, struct penstock_error *err)
+{
+	char size[STR_SIZE_SIZE];
+	int r;
+
+	if (w->ready.name && strcmp(w->ready.content, model->content) == 0)
+		return 0;
+	forget_ready(w);
+	str_format_size(model->size, size);
+	log_info("fetching version '%s': %zu files, %s", model->name, model->n, size);
+	r = model_fetch(w->f->o, model, &w->f->stop, &w->cached, err);
+	if (r == -(int)PENSTOCK_E_CORRUPT)
+		follow_failed(w->f, model, err->message);
+	if (r < 0)
+		return error_prefix(err, "version '%s' failed", model->name);
+	w->ready = *model;
+	*model = (struct model){0};
+	return 0;
+}
+
+/* Takes turns with other replicas, unless this one serves nothing yet. */
+static int take_turn(struct follower *w, const struct model *serving, struct penstock_error *err)
+{
+	const struct replica_state state = {
+		.state = "rolling", .model = serving, .next = &w->ready};
+	int r = serving->name ? replicas_take_turn(&w->replicas, &state, err) : 1;
+
+	w->takes_turn = w->takes_turn || (r == 1 && serving->name);
+	return r;
+}
+
+/* Without the store, the version that was served last is started from the cache. */
+static void offer_last(struct follower *w)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct follow *f = w->f;
+
+	forget_ready(w);
+	if (!f->last.name || w->serves ||
+		model_find(f->o, f->last.content, &f->stop, &w->cached, &err) < 0)
+		return;
+	log_warn("version '%s' is started from the cache", f->last.name);
+	w->ready = f->last;
+	f->last = (struct model){0};
+	offer(w);
+}
+
+/* A copy of the contents that failed. */
+static bool copy_refused(struct refused *to, const struct refused *from)
+{
+	to->contents = calloc(from->n + 1, sizeof(*to->contents));
+	if (!to->contents)
+		return false;
+	memcpy(to->contents, from->contents ? from->contents : to->contents,
+		from->n * sizeof(*to->contents));
+	to->n = from->n;
+	return true;
+}
+
+/* Looks once. Returns the time until the next look. */
+static int64_t look(struct follower *w, struct penstock_error *err)
+{
+	struct follow *f = w->f;
+	struct model model = {0}, serving = {0};
+	struct refused refused = {0};
+	char tried[MODEL_CONTENT_SIZE];
+	bool settles = false, copied;
+	int64_t wait = f->o->interval_ms;
+	int r;
+
+	pthread_mutex_lock(&f->lock);
+	copied = copy_refused(&refused, &f->refused);
+	memcpy(tried, f->tried.content, sizeof(tried));
+	if (f->serving.name)
+		copied = copied && model_set(&serving, f->serving.name, f->serving.content);
+	pthread_mutex_unlock(&f->lock);
+	r = copied ? versions_look(&w->versions, &refused, &model, &settles, err)
+		   : error_memory(err);
+	if (r < 0)
+		offer_last(w);
+	if (settles && wait > SHORT_MS)
+		wait = SHORT_MS;
+	if (r == 1 && (strcmp(model.content, serving.content) == 0 ||
+			      strcmp(model.content, tried) == 0)) {
+		r = 0; /* it is in service, or main tries it */
+	} else if (r == 1) {
+		r = fetch(w, &model, err);
+		if (r == 0)
+			r = take_turn(w, &serving, err);
+		if (r == 1)
+			offer(w);
+		else if (r == 0 && wait > TURN_MS)
+			wait = TURN_MS;
+	} else if (r == 0 && !serving.name && !settles && !w->said_none) {
+		log_info("there is no complete version below %s://%s/%s yet",
+			object_client_scheme(f->o->client), f->o->bucket, f->o->prefix);
+		w->said_none = true;
+	}
+	free(refused.contents);
+	model_release(&model);
+	model_release(&serving);
+	return r < 0 ? r : wait;
+}
+
+/* Waits for main, or for the next look. Returns false if the thread must end. */
+static bool wait_turn(struct follow *f, int64_t ms)
+{
+	int64_t until = clock_monotonic_ms() + ms;
+
+	LOCK_SCOPE(&f->lock);
+	while (!atomic_load(&f->stop) && !f->changed && clock_monotonic_ms() < until)
+		clock_cond_wait_until_ms(&f->wake, &f->lock, until);
+	return !atomic_load(&f->stop);
+}
+
+/* One round: the entry of this replica, then the versions. Returns the time until the next one. */
+static int64_t follow_once(struct follower *w, struct penstock_error *err)
+{
+	struct follow *f = w->f;
+	bool busy;
+	int64_t r = 0;
+
+	pthread_mutex_lock(&f->lock);
+	busy = f->offers || f->rolling;
+	w->serves = f->serving.name != NULL;
+	pthread_mutex_unlock(&f->lock);
+	if (!w->open) {
+		r = replicas_open(&w->replicas, f->o, f->port, err);
+		w->open = r == 0;
+		if (!w->open)
+			replicas_release(&w->replicas);
+	}
+	if (r == 0)
+		r = write_entry(w, busy && w->takes_turn, err);
+	if (!busy)
+		w->takes_turn = false;
+	if (r < 0)
+		report(&w->said_state, err);
+	penstock_error_release(err);
+	/* Without its entry a replica serves, but does not roll. */
+	if (r < 0 && w->serves)
+		return f->o->interval_ms;
+	return busy ? REPLICAS_TERM_MS / 3 : look(w, err);
+}
+
+static void *run(void *cookie)
+{
+	struct follow *f = cookie;
+	struct follower w = {.f = f, .versions.o = f->o, .cached.lock = -1};
+	int64_t wait;
+
+	do {
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+		wait = follow_once(&w, &err);
+		if (wait < 0) {
+			report(&w.said_look, &err);
+			wait = f->o->interval_ms;
+		}
+	} while (wait_turn(f, wait));
+	if (w.open) {
+		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+		if (replicas_write(&w.replicas, NULL, &err) < 0)
+			report(&w.said_state, &err);
+		replicas_release(&w.replicas);
+	}
+	forget_ready(&w);
+	versions_release(&w.versions);
+	free(w.said_look);
+	free(w.said_state);
+	return NULL;
+}
+
+/* ---- for main ---- */
+
+int follow_start(
+	struct follow *f, const struct deploy_options *o, uint16_t port, struct penstock_error *err)
+{
+	int r;
+
+	f->o = o;
+	f->port = port;
+	f->cached.lock = -1;
+	pthread_mutex_init(&f->lock, NULL);
+	clock_cond_init(&f->wake);
+	r = thread_start(&f->thread, "penstock-follow", run, f, err);
+	f->started = r == 0;
+	return r;
+}
+
+void follow_stop(struct follow *f)
+{
+	if (f->started) {
+		pthread_mutex_lock(&f->lock);
+		atomic_store(&f->stop, 1);
+		pthread_cond_signal(&f->wake);
+		pthread_mutex_unlock(&f->lock);
+		pthread_join(f->thread, NULL);
+		pthread_cond_destroy(&f->wake);
+		pthread_mutex_destroy(&f->lock);
+	}
+	model_release(&f->next);
+	cached_release(&f->cached);
+	model_release(&f->serving);
+	model_release(&f->failed);
+	model_release(&f->last);
+	model_release(&f->tried);
+	free(f->refused.contents);
+	free(f->why);
+	f->started = false;
+}
+
+static void changed(struct follow *f)
+{
+	f->rolling = false;
+	f->changed = true;
+	pthread_cond_signal(&f->wake);
+}
+
+void follow_serving(struct follow *f, const struct model *model, bool rolled)
+{
+	LOCK_SCOPE(&f->lock);
+	if (rolled)
+		model_release(&f->failed);
+	if (!model_set(&f->serving, model->name, model->content))
+		log_warn("out of memory");
+	changed(f);
+}
+
+void follow_failed(struct follow *f, const struct model *model, const char *why)
+{
+	char(*contents)[MODEL_CONTENT_SIZE];
+
+	LOCK_SCOPE(&f->lock);
+	contents = array_grow(f->refused.contents, f->refused.n, sizeof(*contents));
+	if (contents) {
+		f->refused.contents = contents;
+		snprintf(contents[f->refused.n++], MODEL_CONTENT_SIZE, "%s", model->content);
+	}
+	if (!contents || !model_set(&f->failed, model->name, model->content) ||
+		!str_copy(&f->why, why))
+		log_warn("out of memory");
+	changed(f);
+}
+
+bool follow_take(struct follow *f, bool rolls, struct model *model, struct cached *cached)
+{
+	LOCK_SCOPE(&f->lock);
+	if (!f->offers)
+		return false;
+	*model = f->next;
+	*cached = f->cached;
+	f->next = (struct model){0};
+	f->cached = (struct cached){.lock = -1};
+	f->offers = false;
+	f->rolling = rolls;
+	if (!model_set(&f->tried, model->name, model->content))
+		log_warn("out of memory");
+	return true;
+}

@@ -1,0 +1,224 @@
+/* Parts of a deployment: for the files of src/deploy alone. */
+#ifndef DEPLOY_INTERNAL_H
+#define DEPLOY_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/process.h"
+#include "checkpoint/commit.h"
+#include "deploy/deploy.h"
+#include "transfer/objects.h"
+
+/* ---- versions.c: the versions in the bucket ---- */
+
+#define MODEL_CONTENT_SIZE 33 /* hexadecimal digits of the checksum, and a NUL */
+
+struct model_file {
+	char *path; /* below the prefix */
+	char etag[OBJECT_ETAG_SIZE];
+	uint64_t size;
+};
+
+/* One version. Its content is that of the names, sizes and ETags of its files: a version whose
+ * files change is another one. */
+struct model {
+	char *name; /* of its directory; of a whole prefix the start of the content */
+	char *directory; /* "" or "3/", below the prefix */
+	char content[MODEL_CONTENT_SIZE];
+	struct model_file *files;
+	size_t n;
+	uint64_t size; /* bytes */
+	bool committed; /* it has the commit of a checkpoint */
+};
+void model_release(struct model *model);
+/* Returns false if out of memory. */
+bool model_set(struct model *to, const char *name, const char *content);
+
+/* Results of earlier looks; zeroed at first. */
+struct versions {
+	const struct deploy_options *o;
+	struct seen_commit *commits;
+	size_t n_commits;
+	struct seen_content *contents;
+	size_t n_contents;
+};
+void versions_release(struct versions *v);
+/* Contents that are left out: servers of them failed. */
+struct refused {
+	char (*contents)[MODEL_CONTENT_SIZE];
+	size_t n;
+};
+bool refused_has(const struct refused *refused, const char *content);
+/* The newest complete version, or the best one. Returns 1 if there is one, else 0; `*settles` is
+ * true if another look will see more. Release it. */
+int versions_look(struct versions *v, const struct refused *refused, struct model *out,
+	bool *settles, struct penstock_error *err);
+
+/* ---- cache.c: versions on this machine ---- */
+
+/* A version in the cache, not removed before its release. */
+struct cached {
+	char *dir; /* HOME/models/PLACE/CONTENT; the files are below NAME/ in it; owned */
+	int lock;
+};
+void cached_release(struct cached *cached);
+/* The directory of a version; NULL if out of memory. free() it. */
+char *model_dir(const struct deploy_options *o, const char *content);
+/* Last part of the prefix, or the bucket. free() it; NULL if out of memory. */
+char *model_name(const struct deploy_options *o);
+/* Fetches what is missing, and verifies everything. */
+int model_fetch(const struct deploy_options *o, const struct model *model, const atomic_int *cancel,
+	struct cached *out, struct penstock_error *err);
+/* Only verifies a version that is there. PENSTOCK_E_NOT_FOUND if it is not. */
+int model_find(const struct deploy_options *o, const char *content, const atomic_int *cancel,
+	struct cached *out, struct penstock_error *err);
+
+/* ---- traffic.c: the sockets ---- */
+
+/*
+ * Two listening sockets with one address, one for each server. A socket filter of their group
+ * chooses the one that gets a new connection: that of the server in front, or that of the server
+ * behind it if the connection comes from TRAFFIC_PROBE, from which we ask a new server for its
+ * health. Both stay open while servers come and go, so their order in the group never changes.
+ */
+#define TRAFFIC_PROBE	     "127.80.69.78"
+#define TRAFFIC_PROBE_NUMBER 0x7f50454e
+
+/* Finds a port if it is 0. PENSTOCK_E_EXISTS if another process listens there: it could share the
+ * address with us, and get some of the connections. */
+int traffic_find(const char *host, uint16_t *port, struct penstock_error *err);
+int traffic_open(
+	int sockets[static 2], const char *host, uint16_t port, struct penstock_error *err);
+int traffic_steer(const int sockets[static 2], unsigned front, struct penstock_error *err);
+/* Returns true if the server has accepted all its connections. */
+bool traffic_is_accepted(int socket);
+
+/* ---- backend.c: one process ---- */
+
+enum backend_phase {
+	BACKEND_NONE,
+	BACKEND_STARTING, /* not yet healthy */
+	BACKEND_READY, /* in front, or behind a newer one that may fail */
+	BACKEND_ENDING /* asked to end */
+};
+
+struct backend {
+	enum backend_phase phase;
+	struct process process;
+	uint64_t start_ticks; /* with the pid it identifies the process */
+	struct model model; /* only name, directory and content */
+	char *dir; /* of its version in the cache, or the link to it; owned */
+	uint16_t health_port;
+	int64_t since_ms; /* of the phase */
+	int64_t asked_ms; /* last question for its health */
+	unsigned unhealthy; /* answers in a row */
+	char *why; /* the last one; owned */
+	bool killed; /* because of it */
+};
+void backend_release(struct backend *s);
+/* Starts a server of s->model. `socket` is -1 if the server listens itself. */
+int backend_start(struct backend *s, const struct deploy_options *o, uint16_t port, int socket,
+	struct penstock_error *err);
+void backend_set(struct backend *s, enum backend_phase phase);
+/* Asks its health URL. An error is the reason why it is not healthy. */
+int backend_ask(struct backend *s, const struct deploy_options *o, uint16_t port, bool front,
+	struct penstock_error *err);
+/* To its whole group. */
+void backend_signal(const struct backend *s, int signal);
+/* Returns true if it has ended. `status` is that of waitpid(), or -1 if it was not our child. */
+bool backend_has_ended(struct backend *s, int *status);
+
+/* ---- spare.c: the process that continues after a kill ---- */
+
+struct spare {
+	struct process process;
+	int channel;
+	int64_t started_ms;
+};
+/* Descriptors that a spare gets from the process before it. */
+struct spare_hand {
+	int lock;
+	int sockets[2]; /* -1 if servers listen themselves */
+};
+/* Returns false if this process is not a spare that took over. */
+bool spare_take_over(struct spare_hand *out);
+/* Starts one, or another one if it has ended. */
+int spare_keep(struct spare *s, const struct spare_hand *hand, struct penstock_error *err);
+/* Ends it. */
+void spare_dismiss(struct spare *s);
+
+/* ---- replicas.c: the state object next to the model ---- */
+
+#define REPLICAS_KEY ".penstock/deploy.json" /* below the prefix */
+enum { REPLICAS_TERM_MS = 15000 }; /* a replica that rolls writes more often than this */
+
+struct replicas {
+	const struct deploy_options *o;
+	char *name; /* "HOST:PORT" */
+	/* Beats of other replicas that roll, and when each was first seen. */
+	struct seen_beat *beats;
+	size_t n_beats;
+	int64_t beat;
+};
+struct replica_state {
+	const char *state; /* "serving", "rolling", "failed" */
+	const struct model *model; /* in service; NULL if there is none */
+	const struct model *next; /* that it rolls to, or that failed; may be NULL */
+	const char *why; /* it failed; may be NULL */
+};
+int replicas_open(struct replicas *r, const struct deploy_options *o, uint16_t port,
+	struct penstock_error *err);
+void replicas_release(struct replicas *r);
+/* Writes this replica's entry; NULL removes it. */
+int replicas_write(
+	struct replicas *r, const struct replica_state *state, struct penstock_error *err);
+/* Writes the entry as "rolling" unless `unavailable` others roll. Returns 1 if it is our turn, else
+ * 0. */
+int replicas_take_turn(
+	struct replicas *r, const struct replica_state *state, struct penstock_error *err);
+
+/* ---- follow.c: the thread that looks for versions ---- */
+
+/* Passed between the threads; under `lock`. */
+struct follow {
+	const struct deploy_options *o;
+	pthread_t thread;
+	bool started;
+	atomic_int stop;
+	uint16_t port;
+	struct model last; /* served by an earlier process; for a store that is away */
+
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	/* From the thread: a verified version whose turn it is, until main takes it. */
+	bool offers;
+	struct model next;
+	struct cached cached;
+	/* From main. */
+	struct model tried; /* the last offer that main has taken */
+	bool rolling; /* it takes the place of another version, and is not done */
+	bool changed; /* the rest, since the thread has looked */
+	struct model serving;
+	struct model failed; /* the last version that failed */
+	char *why;
+	struct refused refused;
+};
+int follow_start(struct follow *f, const struct deploy_options *o, uint16_t port,
+	struct penstock_error *err);
+/* Removes this replica from the state object and ends the thread. */
+void follow_stop(struct follow *f);
+/* Main reports the version in service; `rolled`: by an offer, so that an earlier failure is
+ * forgotten. */
+void follow_serving(struct follow *f, const struct model *model, bool rolled);
+/* Main reports a version that failed: it is not offered again. */
+void follow_failed(struct follow *f, const struct model *model, const char *why);
+/* Takes the offer, and with `rolls` the turn that belongs to it, which lasts until one of the two
+ * reports. Returns false if there is none. */
+bool follow_take(struct follow *f, bool rolls, struct model *model, struct cached *cached);
+
+#endif

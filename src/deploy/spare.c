@@ -1,0 +1,183 @@
+/* The spare of a deployment: the same program, which waits for the end of the process before it. */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "deploy/internal.h"
+
+#define MARK	"PENSTOCK_DEPLOY_SPARE" /* in the environment of a spare */
+#define DISMISS 'x'
+enum {
+	HANDED = 3, /* descriptors: the lock and two sockets */
+	PAUSE_MS = 1000, /* between two starts */
+	COMMAND_LINE = 1 << 20 /* bytes */
+};
+
+/* Received by deploy_is_needed(). */
+static struct spare_hand received;
+static bool took_over;
+
+/* Waits for the descriptors, and then for the end of the channel. */
+bool deploy_is_needed(void)
+{
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int) * HANDED)];
+	} control = {0};
+	char byte = 0;
+	struct iovec data = {&byte, 1};
+	struct msghdr message = {.msg_iov = &data,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control)};
+	const struct cmsghdr *c;
+	int fds[HANDED];
+	ssize_t n;
+
+	if (!str_env(MARK))
+		return true;
+	unsetenv(MARK);
+	do
+		n = recvmsg(PROCESS_HANDED_FD, &message, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	c = CMSG_FIRSTHDR(&message);
+	if (n != 1 || !c || c->cmsg_type != SCM_RIGHTS)
+		return false;
+	n = (ssize_t)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+	memcpy(fds, CMSG_DATA(c), (size_t)n * sizeof(int));
+	received = (struct spare_hand){
+		.lock = fds[0], .sockets = {n == HANDED ? fds[1] : -1, n == HANDED ? fds[2] : -1}};
+	do
+		n = read(PROCESS_HANDED_FD, &byte, 1);
+	while (n < 0 && errno == EINTR);
+	close(PROCESS_HANDED_FD);
+	took_over = n <= 0;
+	return took_over;
+}
+
+bool spare_take_over(struct spare_hand *out)
+{
+	if (took_over)
+		*out = received;
+	return took_over;
+}
+
+static int send_hand(int channel, const struct spare_hand *hand, struct penstock_error *err)
+{
+	const int fds[HANDED] = {hand->lock, hand->sockets[0], hand->sockets[1]};
+	size_t n = hand->sockets[0] < 0 ? 1 : HANDED;
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int) * HANDED)];
+	} control = {0};
+	char byte = 0;
+	struct iovec data = {&byte, 1};
+	struct msghdr message = {.msg_iov = &data,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = CMSG_SPACE(sizeof(int) * n)};
+
+	control.header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int) * n),
+		.cmsg_level = SOL_SOCKET,
+		.cmsg_type = SCM_RIGHTS};
+	memcpy(CMSG_DATA(&control.header), fds, sizeof(int) * n);
+	if (sendmsg(channel, &message, MSG_NOSIGNAL) < 0)
+		return error_errno(err, errno, "cannot hand the sockets to the spare");
+	return 0;
+}
+
+/* The arguments of this process. */
+static int own_arguments(struct strlist *argv, struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(COMMAND_LINE);
+	int r = fs_read("/proc/self/cmdline", &text, err);
+
+	if (r < 0)
+		return r;
+	for (const char *p = buf_str(&text); p < buf_str(&text) + text.len; p += strlen(p) + 1) {
+		if (strlist_add(argv, argv->n ? p : "/proc/self/exe") < 0)
+			return error_memory(err);
+	}
+	return argv->n ? 0 : error_set(err, PENSTOCK_E_INTERNAL, "cannot read the command line");
+}
+
+static int start(struct spare *s, const struct spare_hand *hand, struct penstock_error *err)
+{
+	_cleanup_(strlist_release) struct strlist argv = {0}, envp = {0};
+	_cleanup_close_ int ours = -1, theirs = -1;
+	int ends[2], r = own_arguments(&argv, err);
+
+	for (char **pair = environ; r == 0 && *pair; pair++) {
+		if (strlist_add(&envp, *pair) < 0)
+			r = error_memory(err);
+	}
+	if (r == 0 && strlist_add(&envp, MARK "=1") < 0)
+		r = error_memory(err);
+	if (r < 0)
+		return r;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+		return error_errno(err, errno, "cannot make a socket");
+	ours = ends[0];
+	theirs = ends[1];
+	r = send_hand(ours, hand, err);
+	if (r == 0)
+		r = process_spawn(&s->process,
+			&(struct process_spec){.argv = (const char *const *)argv.items,
+				.envp = (const char *const *)envp.items,
+				.stdin_fd = -1,
+				.stdout_fd = STDOUT_FILENO,
+				.stderr_fd = STDERR_FILENO,
+				.handed_fd = theirs,
+				.new_session = true},
+			err);
+	if (r < 0)
+		return r;
+	s->channel = take_fd(ours);
+	return 0;
+}
+
+static void forget(struct spare *s)
+{
+	process_release(&s->process);
+	close(s->channel);
+	s->process = (struct process)PROCESS_INIT;
+}
+
+int spare_keep(struct spare *s, const struct spare_hand *hand, struct penstock_error *err)
+{
+	int64_t now = clock_monotonic_ms();
+	int status;
+
+	if (s->process.pid) {
+		if (!process_wait(&s->process, 0, &status))
+			return 0;
+		forget(s);
+	}
+	if (s->started_ms && now - s->started_ms < PAUSE_MS)
+		return 0;
+	s->started_ms = now;
+	return start(s, hand, err);
+}
+
+void spare_dismiss(struct spare *s)
+{
+	const char byte = DISMISS;
+	int status;
+
+	if (!s->process.pid)
+		return;
+	/* A spare that has not read it yet takes over otherwise. */
+	if (send(s->channel, &byte, 1, MSG_NOSIGNAL) == 1)
+		process_wait(&s->process, -1, &status);
+	else
+		process_signal(&s->process, SIGKILL);
+	forget(s);
+}

@@ -1,0 +1,125 @@
+/* The listening sockets of a deployment, and the filter that chooses one of them. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/if_ether.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "deploy/internal.h"
+
+enum { BACKLOG = 4096, IP_SOURCE = 12 /* bytes before the source address in an IPv4 header */ };
+
+/* Fills in an address. Returns its length, or 0 if `host` is invalid. */
+static socklen_t fill(struct sockaddr_storage *out, const char *host, uint16_t port)
+{
+	struct sockaddr_in *v4 = (struct sockaddr_in *)out;
+	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)out;
+
+	*out = (struct sockaddr_storage){0};
+	if (inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
+		v4->sin_family = AF_INET;
+		v4->sin_port = htons(port);
+		return sizeof(*v4);
+	}
+	if (inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
+		v6->sin6_family = AF_INET6;
+		v6->sin6_port = htons(port);
+		return sizeof(*v6);
+	}
+	return 0;
+}
+
+/* Port of a bound socket. */
+static uint16_t port_of(int fd)
+{
+	struct sockaddr_storage a = {0};
+	socklen_t len = sizeof(a);
+
+	if (getsockname(fd, (struct sockaddr *)&a, &len) < 0)
+		return 0;
+	return ntohs(a.ss_family == AF_INET ? ((struct sockaddr_in *)&a)->sin_port
+					    : ((struct sockaddr_in6 *)&a)->sin6_port);
+}
+
+/* `shared`: others of this user may listen there, too. */
+static int listen_on(const char *host, uint16_t port, bool shared, struct penstock_error *err)
+{
+	struct sockaddr_storage address;
+	socklen_t len = fill(&address, host, port);
+	_cleanup_close_ int fd = -1;
+	const int on = 1, off = 0, share = shared;
+
+	if (!len)
+		return error_set(err, PENSTOCK_E_INVALID, "'%s' is not an IP address", host);
+	fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &share, sizeof(share)) < 0 ||
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+		(address.ss_family == AF_INET6 &&
+			setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) < 0) ||
+		bind(fd, (struct sockaddr *)&address, len) < 0 || listen(fd, BACKLOG) < 0)
+		return errno == EADDRINUSE
+			       ? error_set(err, PENSTOCK_E_EXISTS,
+					 "cannot listen on %s port %u: another process does", host,
+					 port)
+			       : error_errno(err, errno, "cannot listen on %s port %u", host, port);
+	return take_fd(fd);
+}
+
+int traffic_find(const char *host, uint16_t *port, struct penstock_error *err)
+{
+	_cleanup_close_ int fd = listen_on(host, *port, false, err);
+
+	if (fd < 0)
+		return fd;
+	*port = port_of(fd);
+	return 0;
+}
+
+int traffic_open(int sockets[static 2], const char *host, uint16_t port, struct penstock_error *err)
+{
+	_cleanup_close_ int first = listen_on(host, port, true, err);
+	int second;
+
+	if (first < 0)
+		return first;
+	second = listen_on(host, port, true, err);
+	if (second < 0)
+		return second;
+	sockets[0] = take_fd(first);
+	sockets[1] = second;
+	return traffic_steer(sockets, 0, err);
+}
+
+int traffic_steer(const int sockets[static 2], unsigned front, struct penstock_error *err)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, (uint32_t)(SKF_AD_OFF + SKF_AD_PROTOCOL)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IP, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(SKF_NET_OFF + IP_SOURCE)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TRAFFIC_PROBE_NUMBER, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, !front),
+		BPF_STMT(BPF_RET | BPF_K, front),
+	};
+	const struct sock_fprog program = {.len = ARRAY_SIZE(code), .filter = code};
+
+	if (setsockopt(sockets[0], SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program,
+		    sizeof(program)) < 0)
+		return error_errno(err, errno, "cannot choose the server of new connections");
+	return 0;
+}
+
+bool traffic_is_accepted(int socket)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof(info);
+
+	/* The number of waiting connections of a listening socket. */
+	return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 || info.tcpi_unacked == 0;
+}

@@ -1,0 +1,435 @@
+/* The versions of a model below a prefix, and the one to serve. */
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "deploy/internal.h"
+#include "s3/sum/checksum.h"
+
+#define STATE_DIRECTORY ".penstock/" /* state of penstock */
+
+struct seen_commit {
+	char *path; /* of the object, below the prefix */
+	char etag[OBJECT_ETAG_SIZE];
+	struct commit *commit; /* NULL if it cannot be read */
+	bool used; /* in this look */
+};
+
+struct seen_content {
+	char content[MODEL_CONTENT_SIZE];
+	int64_t since_ms;
+	bool used;
+};
+
+void model_release(struct model *model)
+{
+	for (size_t i = 0; i < model->n; i++)
+		free(model->files[i].path);
+	free(model->files);
+	free(model->name);
+	free(model->directory);
+	*model = (struct model){0};
+}
+
+bool model_set(struct model *to, const char *name, const char *content)
+{
+	model_release(to);
+	snprintf(to->content, sizeof(to->content), "%s", content);
+	return str_copy(&to->name, name);
+}
+
+void versions_release(struct versions *v)
+{
+	for (size_t i = 0; i < v->n_commits; i++) {
+		free(v->commits[i].path);
+		commit_free(v->commits[i].commit);
+	}
+	free(v->commits);
+	free(v->contents);
+	*v = (struct versions){0};
+}
+
+bool refused_has(const struct refused *refused, const char *content)
+{
+	for (size_t i = 0; i < refused->n; i++) {
+		if (strcmp(refused->contents[i], content) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* ---- one listing ---- */
+
+struct look {
+	struct versions *v;
+	size_t cut; /* bytes of the prefix */
+	struct model_file *files;
+	size_t n;
+	bool too_many, no_memory;
+};
+
+static int on_object(void *cookie, const struct object_info *info)
+{
+	struct look *look = cookie;
+	const char *path = info->key + look->cut;
+	struct model_file *files;
+
+	if (!*path || str_ends(path, "/") || str_starts(path, STATE_DIRECTORY))
+		return 0;
+	look->too_many = look->n == LIMIT_MODEL_FILES;
+	if (look->too_many)
+		return 1;
+	files = array_grow(look->files, look->n, sizeof(*files));
+	if (files)
+		look->files = files;
+	look->no_memory = !files || !(files[look->n].path = strdup(path));
+	if (look->no_memory)
+		return 1;
+	snprintf(files[look->n].etag, OBJECT_ETAG_SIZE, "%s", info->etag);
+	files[look->n].size = info->size;
+	look->n++;
+	return 0;
+}
+
+static void look_release(struct look *look)
+{
+	for (size_t i = 0; i < look->n; i++)
+		free(look->files[i].path);
+	free(look->files);
+}
+
+static int list(struct look *look, struct penstock_error *err)
+{
+	const struct deploy_options *o = look->v->o;
+	int r = object_list(
+		object_at(o->client, o->bucket, o->prefix), NULL, on_object, look, o->cancel, err);
+
+	if (r == 0 && look->no_memory)
+		return error_memory(err);
+	if (r == 0 && look->too_many)
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"cannot serve %s://%s/%s: it has more than %d objects; name the prefix "
+			"of one model",
+			object_client_scheme(o->client), o->bucket, o->prefix, LIMIT_MODEL_FILES);
+	return r;
+}
+
+/* ---- directories with a number or a commit ---- */
+
+struct candidate {
+	const char *name; /* not terminated */
+	size_t len; /* 0 for the whole prefix */
+	bool numbered;
+	uint64_t number;
+	const struct commit *commit; /* NULL if there is none */
+	double metric;
+};
+
+/* Compares a path with DIR/NAME. */
+static int compare_path(const char *path, const char *dir, size_t len, const char *name)
+{
+	int d = strncmp(path, dir, len);
+
+	if (d == 0)
+		d = (unsigned char)path[len] - '/';
+	return d ? d : strcmp(path + len + 1, name);
+}
+
+static const struct model_file *find_file(
+	const struct look *look, const char *dir, size_t len, const char *name)
+{
+	size_t low = 0, high = look->n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		int d = compare_path(look->files[middle].path, dir, len, name);
+
+		if (d == 0)
+			return &look->files[middle];
+		if (d < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return NULL;
+}
+
+/* The commit at `file`, which is read once. NULL if it cannot be read. */
+static int read_commit(struct versions *v, const struct model_file *file, const struct commit **out,
+	struct penstock_error *err)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *key = str_printf("%s%s", v->o->prefix, file->path);
+	struct seen_commit *commits, *seen;
+	int r;
+
+	for (size_t i = 0; i < v->n_commits; i++) {
+		seen = &v->commits[i];
+		if (strcmp(seen->path, file->path) == 0 && strcmp(seen->etag, file->etag) == 0) {
+			seen->used = true;
+			*out = seen->commit;
+			return 0;
+		}
+	}
+	commits = array_grow(v->commits, v->n_commits, sizeof(*commits));
+	if (!commits || !key)
+		return error_memory(err);
+	v->commits = commits;
+	seen = &commits[v->n_commits];
+	*seen = (struct seen_commit){.path = strdup(file->path), .used = true};
+	if (!seen->path)
+		return error_memory(err);
+	snprintf(seen->etag, sizeof(seen->etag), "%s", file->etag);
+	r = object_get(object_at(v->o->client, v->o->bucket, key),
+		&(struct object_get_options){
+			.if_match = *file->etag ? file->etag : NULL, .cancel = v->o->cancel},
+		&text, NULL, &why);
+	if (r == 0)
+		r = commit_parse(&seen->commit, buf_str(&text), text.len, key, &why);
+	if (r < 0 && why.code != PENSTOCK_E_CORRUPT && why.code != PENSTOCK_E_UNSUPPORTED) {
+		free(seen->path);
+		return error_move(err, &why);
+	}
+	if (r < 0)
+		log_warn("cannot serve version '%s': %s", file->path, why.message);
+	v->n_commits++;
+	*out = seen->commit;
+	return 0;
+}
+
+/* Removes the commits and contents of versions that are gone. */
+static void forget_unused(struct versions *v)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < v->n_commits; i++) {
+		struct seen_commit *seen = &v->commits[i];
+
+		if (!seen->used) {
+			free(seen->path);
+			commit_free(seen->commit);
+			continue;
+		}
+		seen->used = false;
+		v->commits[n++] = *seen;
+	}
+	v->n_commits = n;
+	n = 0;
+	for (size_t i = 0; i < v->n_contents; i++) {
+		if (v->contents[i].used)
+			v->contents[n++] = v->contents[i];
+	}
+	v->n_contents = n;
+	for (size_t i = 0; i < n; i++)
+		v->contents[i].used = false;
+}
+
+static int add_candidate(struct look *look, const char *name, size_t len,
+	struct candidate **candidates, size_t *n, struct penstock_error *err)
+{
+	const struct model_file *file = find_file(look, name, len, COMMIT_NAME);
+	struct candidate c = {.name = name, .len = len, .metric = NAN};
+	_cleanup_free_ char *text = strndup(name, len);
+	struct candidate *items;
+	int r = 0;
+
+	if (!text)
+		return error_memory(err);
+	c.numbered = str_to_u64(text, 0, UINT64_MAX, &c.number);
+	if (file)
+		r = read_commit(look->v, file, &c.commit, err);
+	if (r < 0 || (!c.numbered && !c.commit) || (file && !c.commit))
+		return r;
+	if (c.commit && look->v->o->best) {
+		const struct commit_metric *m = commit_find_metric(c.commit, look->v->o->best);
+
+		c.metric = m ? m->value : NAN;
+	}
+	if (look->v->o->best && !isfinite(c.metric))
+		return 0;
+	items = array_grow(*candidates, *n, sizeof(*items));
+	if (!items)
+		return error_memory(err);
+	*candidates = items;
+	items[(*n)++] = c;
+	return 0;
+}
+
+/* The objects are in byte order, so those of a directory follow each other. */
+static int find_candidates(
+	struct look *look, struct candidate **candidates, size_t *n, struct penstock_error *err)
+{
+	const char *last = "";
+	size_t last_len = 0;
+
+	for (size_t i = 0; i < look->n; i++) {
+		const char *path = look->files[i].path, *slash = strchr(path, '/');
+		size_t len = slash ? (size_t)(slash - path) : 0;
+		int r;
+
+		if (!len || (len == last_len && strncmp(path, last, len) == 0))
+			continue;
+		last = path;
+		last_len = len;
+		r = add_candidate(look, path, len, candidates, n, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* The better one comes first: by metric, else by number, else by commit. */
+static int compare(const void *a, const void *b, void *cookie)
+{
+	const struct candidate *x = a, *y = b;
+	const struct deploy_options *o = cookie;
+
+	if (o->best && x->metric != y->metric)
+		return (x->metric > y->metric) == o->best_is_max ? -1 : 1;
+	if (x->numbered != y->numbered)
+		return x->numbered ? -1 : 1;
+	if (x->numbered && x->number != y->number)
+		return x->number > y->number ? -1 : 1;
+	return x->commit && y->commit ? -commit_compare(x->commit, y->commit) : 0;
+}
+
+/* ---- one version ---- */
+
+/* True for files in the directory of the version, and those next to it, such as Triton's
+ * config.pbtxt. */
+static bool is_of(const char *path, const struct candidate *c)
+{
+	return !c->len || !strchr(path, '/') ||
+	       (strncmp(path, c->name, c->len) == 0 && path[c->len] == '/');
+}
+
+static int fill_model(const struct look *look, const struct candidate *c, struct model *out,
+	struct penstock_error *err)
+{
+	struct checksum sum = {0};
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	int r;
+
+	out->directory = c->len ? str_printf("%.*s/", (int)c->len, c->name) : strdup("");
+	out->files = calloc(look->n + 1, sizeof(*out->files));
+	if (!out->directory || !out->files)
+		return error_memory(err);
+	r = checksum_init(&sum, CHECKSUM_SHA256, err);
+	if (r < 0)
+		return r;
+	checksum_update(&sum, out->directory, strlen(out->directory) + 1);
+	for (size_t i = 0; r == 0 && i < look->n; i++) {
+		const struct model_file *f = &look->files[i];
+
+		if (!is_of(f->path, c))
+			continue;
+		out->files[out->n] = *f;
+		out->files[out->n].path = strdup(f->path);
+		if (!out->files[out->n].path)
+			r = error_memory(err);
+		else
+			out->n++;
+		out->size += f->size;
+		checksum_update(&sum, f->path, strlen(f->path) + 1);
+		checksum_update(&sum, &f->size, sizeof(f->size));
+		checksum_update(&sum, f->etag, strlen(f->etag) + 1);
+	}
+	checksum_final(&sum, digest);
+	checksum_release(&sum);
+	str_hex(digest, (MODEL_CONTENT_SIZE - 1) / 2, out->content);
+	out->committed = c->commit != NULL;
+	out->name = c->len ? strndup(c->name, c->len) : strndup(out->content, 12);
+	return r == 0 && !out->name ? error_memory(err) : r;
+}
+
+/* True if the content has been the same for `settle_ms`. */
+static int has_settled(struct versions *v, const char *content, struct penstock_error *err)
+{
+	struct seen_content *contents;
+
+	for (size_t i = 0; i < v->n_contents; i++) {
+		if (strcmp(v->contents[i].content, content) == 0) {
+			v->contents[i].used = true;
+			return clock_monotonic_ms() - v->contents[i].since_ms >= v->o->settle_ms;
+		}
+	}
+	contents = array_grow(v->contents, v->n_contents, sizeof(*contents));
+	if (!contents)
+		return error_memory(err);
+	v->contents = contents;
+	contents[v->n_contents] = (struct seen_content){
+		.since_ms = clock_monotonic_ms(), .used = true};
+	snprintf(contents[v->n_contents++].content, MODEL_CONTENT_SIZE, "%s", content);
+	return v->o->settle_ms == 0;
+}
+
+/* True if all files are there: those that the commit names, or the one that completes a version.
+ * Otherwise the version must not change for some time. */
+static int is_complete(const struct look *look, const struct candidate *c,
+	const struct model *model, bool *settles, struct penstock_error *err)
+{
+	const char *ready = look->v->o->ready;
+	int r;
+
+	for (size_t i = 0; c->commit && i < c->commit->n_files; i++) {
+		const struct commit_file *f = &c->commit->files[i];
+		const struct model_file *found = find_file(look, c->name, c->len, f->name);
+
+		if (!found || found->size != f->size)
+			return 0;
+	}
+	if (c->commit)
+		return 1;
+	for (size_t i = 0; ready && i < model->n; i++) {
+		const char *path = model->files[i].path;
+
+		if (str_starts(path, model->directory) &&
+			strcmp(path + strlen(model->directory), ready) == 0)
+			return 1;
+	}
+	if (ready)
+		return 0;
+	r = has_settled(look->v, model->content, err);
+	*settles = *settles || r == 0;
+	return r;
+}
+
+int versions_look(struct versions *v, const struct refused *refused, struct model *out,
+	bool *settles, struct penstock_error *err)
+{
+	_cleanup_(look_release) struct look look = {.v = v, .cut = strlen(v->o->prefix)};
+	_cleanup_free_ struct candidate *candidates = NULL;
+	struct candidate whole = {.name = ""};
+	size_t n = 0;
+	int r = list(&look, err);
+
+	*settles = false;
+	if (r == 0)
+		r = find_candidates(&look, &candidates, &n, err);
+	if (r < 0)
+		return r;
+	if (n)
+		qsort_r(candidates, n, sizeof(*candidates), compare, (void *)v->o);
+	for (size_t i = 0; r == 0 && i < (n ? n : look.n && !v->o->best); i++) {
+		const struct candidate *c = n ? &candidates[i] : &whole;
+
+		model_release(out);
+		r = fill_model(&look, c, out, err);
+		if (r == 0 && !refused_has(refused, out->content))
+			r = is_complete(&look, c, out, settles, err);
+	}
+	forget_unused(v);
+	if (r != 1)
+		model_release(out);
+	return r;
+}

@@ -1,0 +1,87 @@
+"""A hundred versions and twenty kills under the load of wrk, which counts what fails."""
+import os
+import re
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from harness.deployment import QUICK, Load, publish
+from harness.waiting import wait_for
+
+ROLLS, KILLS, CONNECTIONS = 100, 20, 16
+
+
+def weights(version):
+    return f"weights of {version}"
+
+
+@pytest.fixture
+def wrk():
+    """wrk(port): runs until finish(), which returns requests, errors of sockets, and replies that were not 2xx."""
+    started = []
+
+    class Wrk:
+        def __init__(self, port):
+            self.process = subprocess.Popen(["wrk", "-t1", f"-c{CONNECTIONS}", "-d1h", "--timeout", "30s", f"http://127.0.0.1:{port}/"],
+                                            stdout=subprocess.PIPE, text=True)
+            started.append(self.process)
+
+        def finish(self):
+            self.process.send_signal(signal.SIGINT)
+            text = self.process.communicate(timeout=60)[0]
+            sockets = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
+            refused = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
+            return (int(re.search(r"(\d+) requests in", text)[1]), [int(n) for n in sockets.groups()] if sockets else [0] * 4,
+                    int(refused[1]) if refused else 0)
+
+    if not shutil.which("wrk"):
+        pytest.fail("wrk is missing; make deps installs it")
+    yield Wrk
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def both(deployment):
+    return wait_for(lambda: (lambda found: found if len(found) == 2 else None)(deployment.mains()))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_hundred_versions_and_twenty_kills(deploy, models, wrk):
+    publish(models, 1, weights(1))
+    deployment = deploy(quick=("--interval", "100ms", "--settle", "100ms", *QUICK[4:]))
+    port = deployment.wait_in_service(1)
+    load, checked = wrk(port), Load(port, clients=2)
+    for version in range(2, ROLLS + 2):
+        if version % (ROLLS // KILLS) == 0:
+            # In turn the process in charge and its spare, at any moment of the roll before.
+            os.kill(both(deployment)[version // (ROLLS // KILLS) % 2], signal.SIGKILL)
+        publish(models, version, weights(version))
+        deployment.wait_in_service(version)
+    wait_for(lambda: checked.versions[-1] == ROLLS + 1)
+    requests, errors, refused = load.finish()
+    checked.stop()
+    print(f"{requests} requests by wrk and {checked.count} with their contents checked, {ROLLS} versions, {KILLS} kills")
+    assert (errors, refused, checked.errors) == ([0] * 4, 0, [])
+    assert requests > 10 * ROLLS
+    deployment.stop()
+
+
+@pytest.mark.long
+def test_a_killed_server_loses_no_request_that_it_had_not_accepted(deploy, models, wrk):
+    publish(models, 1, weights(1))
+    deployment = deploy()
+    load = wrk(deployment.wait_in_service(1))
+    for _ in range(KILLS):
+        pid = deployment.servers()[0]
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: deployment.servers() not in ([], [pid]))
+        wait_for(lambda: deployment.state()["servers"][0]["phase"] == "ready")
+    requests, errors, refused = load.finish()
+    print(f"{requests} requests, {KILLS} killed servers, errors {errors}")
+    assert errors[0] == errors[3] == refused == 0  # nothing is refused, and nothing waits for ever
+    assert sum(errors) <= KILLS * CONNECTIONS
+    deployment.stop()

@@ -1,0 +1,176 @@
+"""Versions in service: newer ones take over, bad ones do not, and no request fails meanwhile."""
+import base64
+import json
+import os
+import signal
+
+import pytest
+
+from harness.deployment import BUCKET, QUICK, Load, publish
+from harness.processes import is_alive
+from harness.waiting import wait_for
+
+
+def weights(version):
+    return f"weights of {version}"
+
+
+def test_newer_versions_take_over_without_a_failed_request(deploy, models):
+    publish(models, 1, weights(1))
+    deployment = deploy()
+    load = Load(deployment.wait_in_service(1))
+    for version in range(2, 7):
+        publish(models, version, weights(version))
+        deployment.wait_in_service(version)
+    wait_for(lambda: load.versions[-1] == 6)
+    load.stop()
+    assert load.errors == [] and load.count > 100
+    assert deployment.get()["weights"] == weights(6)
+    wait_for(lambda: len(deployment.servers()) == 1)
+    entry = wait_for(lambda: next((e for e in deployment.replicas().values() if e["state"] == "serving"), None))
+    assert entry["serving"]["version"] == "6"
+    deployment.stop()
+    assert deployment.replicas() == {}
+    assert deployment.servers() == []
+
+
+@pytest.mark.parametrize("behaviour", ["crash", "sick", "hang", "late-crash"])
+def test_a_version_that_fails_is_given_up(deploy, models, behaviour):
+    publish(models, 1, weights(1))
+    deployment = deploy("--health", "/health", "--start-timeout", "3s", quick=(*QUICK[:4], "--watch", "3s", "--drain", "10s"))
+    load = Load(deployment.wait_in_service(1))
+    publish(models, 2, weights(2), behaviour)
+    deployment.wait_for("version '2' failed")
+    entry = wait_for(lambda: next((e for e in deployment.replicas().values() if "failed" in e), None))
+    assert entry["failed"]["version"] == "2" and entry["serving"]["version"] == "1"
+    if behaviour != "late-crash":
+        assert 2 not in load.versions
+    publish(models, 3, weights(3))
+    deployment.wait_in_service(3)
+    load.stop()
+    # The requests that a crash meets are lost with their server; nothing else is.
+    assert behaviour == "late-crash" or load.errors == []
+    assert deployment.err.count("version '2' failed") == 1
+    deployment.stop()
+
+
+def test_a_restart_serves_the_version_of_the_bucket(deploy, models):
+    for version in (1, 2):
+        publish(models, version, weights(version))
+    deployment = deploy()
+    deployment.wait_in_service(2)
+    models.client.delete_object(Bucket=BUCKET, Key="mnist/2/weights")
+    deployment.wait_in_service(1)
+    deployment.stop()
+    publish(models, 3, weights(3))
+    second = deploy()
+    second.wait_in_service(3)
+    second.stop()
+
+
+def test_a_version_with_a_commit_waits_for_all_its_files(deploy, models, penstock, tmp_path):
+    publish(models, 1, weights(1))
+    deployment = deploy()
+    deployment.wait_in_service(1)
+    commit = {"format": "penstock.checkpoint/1", "step": 2, "attempt": 1, "run": "r", "time": "2026-11-21T09:05:00.000Z", "world_size": 1,
+              "metrics": {}, "files": [{"path": "weights", "size": 12, "crc64nvme": "0" * 16}]}
+    models.client.put_object(Bucket=BUCKET, Key="mnist/2/COMMIT.json", Body=json.dumps(commit))
+    publish(models, 3, "late", before=[("COMMIT.json", json.dumps(commit | {"files": [{"path": "missing", "size": 1, "crc64nvme": "0" * 16}]}))])
+    publish(models, 2, weights(2))  # whole, but its checksum is another
+    deployment.wait_for("version '2' failed")
+    assert "version '3'" not in deployment.err
+    assert deployment.get()["version"] == "1"
+    publish(models, 4, weights(4))
+    deployment.wait_in_service(4)
+    deployment.stop()
+
+
+def test_a_marker_completes_a_version(deploy, models):
+    publish(models, 1, weights(1), before=[("READY", b"")])
+    deployment = deploy("--ready", "READY")
+    deployment.wait_in_service(1)
+    publish(models, 2, weights(2))
+    publish(models, 3, weights(3), before=[("READY", b"")])
+    deployment.wait_in_service(3)
+    assert "version '2'" not in deployment.err
+    deployment.stop()
+
+
+def test_a_prefix_without_versions_is_one(deploy, models):
+    models.client.put_object(Bucket=BUCKET, Key="mnist/weights", Body="first")
+    models.client.put_object(Bucket=BUCKET, Key="mnist/tokens/a", Body="a")
+    deployment = deploy()
+    deployment.wait_for("is in service")
+    deployment.wait_in_service("[0-9a-f]{12}")
+    assert deployment.get()["weights"] == "first"
+    models.client.put_object(Bucket=BUCKET, Key="mnist/weights", Body="second")
+    wait_for(lambda: deployment.get()["weights"] == "second")
+    deployment.stop()
+
+
+def test_the_best_checkpoint_is_served(deploy, models):
+    def save(step, loss, crc):
+        body = f"weights of step-{step:012}-1"
+        files = [{"path": "weights", "size": len(body), "crc64nvme": crc(body)}]
+        commit = {"format": "penstock.checkpoint/1", "step": step, "attempt": 1, "run": "r", "time": "2026-11-21T09:05:00.000Z",
+                  "world_size": 1, "metrics": {} if loss is None else {"loss": loss}, "files": files}
+        publish(models, f"step-{step:012}-1", body, before=[("COMMIT.json", json.dumps(commit))])
+
+    def crc(body):
+        models.client.put_object(Bucket=BUCKET, Key="crc", Body=body)
+        head = models.client.head_object(Bucket=BUCKET, Key="crc", ChecksumMode="ENABLED")
+        return base64.b64decode(head["ResponseMetadata"]["HTTPHeaders"]["x-amz-checksum-crc64nvme"]).hex()
+
+    save(1, 0.5, crc)
+    save(2, 0.25, crc)
+    save(3, 0.75, crc)
+    save(4, None, crc)
+    deployment = deploy("--best", "loss:min")
+    deployment.wait_in_service("step-000000000002-1")
+    save(5, 0.125, crc)
+    deployment.wait_in_service("step-000000000005-1")
+    deployment.stop()
+
+
+@pytest.mark.parametrize("how", ["reuseport", "HUP"])
+def test_servers_that_listen_themselves(deploy, models, how):
+    publish(models, 1, weights(1))
+    server = ("{model}", "--port", "{port}", "--health-port", "{health_port}")
+    deployment = deploy("--traffic", how, "--health", "http://127.0.0.1:{health_port}/health", "--start-timeout", "3s", server=server)
+    deployment.wait_in_service(1)
+    pid = deployment.servers()[0]
+    publish(models, 2, weights(2), None if how == "reuseport" else "sick")
+    if how == "HUP":
+        deployment.wait_for("version '2' failed")
+        wait_for(lambda: deployment.get()["weights"] == weights(1))
+        publish(models, 3, weights(3))
+        deployment.wait_in_service(3)
+        assert deployment.servers() == [pid]
+    else:
+        deployment.wait_in_service(2)
+        wait_for(lambda: not is_alive(pid))
+    wait_for(lambda: deployment.get()["weights"] == weights(3 if how == "HUP" else 2))
+    deployment.stop()
+
+
+def test_any_process_may_be_killed(deploy, models):
+    publish(models, 1, weights(1))
+    deployment = deploy()
+    load = Load(deployment.wait_in_service(1))
+    main, spare = wait_for(lambda: (lambda m: m if len(m) == 2 else None)(deployment.mains()))
+    assert main == deployment.process.pid
+    os.kill(spare, signal.SIGKILL)
+    wait_for(lambda: len(deployment.mains()) == 2 and spare not in deployment.mains())
+    for version in (2, 3, 4):
+        main, spare = wait_for(lambda: (lambda m: m if len(m) == 2 else None)(deployment.mains()))
+        os.kill(main, signal.SIGKILL)
+        publish(models, version, weights(version))
+        deployment.wait_in_service(version)
+    wait_for(lambda: load.versions[-1] == 4)
+    load.stop()
+    assert load.errors == []
+    # A server that is killed loses the requests that it has; later ones wait for the next server.
+    os.kill(deployment.servers()[0], signal.SIGKILL)
+    assert deployment.get()["weights"] == weights(4)
+    deployment.stop()
+    assert deployment.mains() == [] and deployment.servers() == []

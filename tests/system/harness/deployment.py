@@ -1,0 +1,158 @@
+"""`penstock deploy` with the server of model_server.py, and clients that notice each failed request."""
+import http.client
+import json
+import os
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+
+from .processes import is_alive
+from .waiting import wait_for
+
+SERVER = Path(__file__).with_name("model_server.py")
+QUICK = ("--settle", "200ms", "--interval", "200ms", "--watch", "300ms", "--drain", "10s")
+BUCKET = "models"
+
+
+def publish(store, version, weights, behaviour=None, model="mnist", before=()):
+    """Uploads a version as a user does, without a commit; `before` are files that come first."""
+    for name, body in (*before, *((("behaviour", behaviour),) if behaviour else ()), ("weights", weights)):
+        store.client.put_object(Bucket=BUCKET, Key=f"{model}/{version}/{name}", Body=body)
+
+
+class Deployment:
+    """`process` is the one that the test has started; a spare takes its place if it is killed."""
+
+    def __init__(self, penstock, store, *options, model="mnist", server=("{model}",), home=None, port=0, quick=QUICK, endpoint=None):
+        self.store, self.model = store, model
+        env = store.env | ({"PENSTOCK_HOME": str(home)} if home else {}) | ({"AWS_ENDPOINT_URL": endpoint} if endpoint else {})
+        self.home = Path(env.get("PENSTOCK_HOME", penstock.home))
+        command = ("/usr/bin/python3", SERVER, *server)
+        self.process = penstock.popen("deploy", f"s3://{BUCKET}/{model}", "--listen", f"127.0.0.1:{port}", *quick, *options, "--",
+                                      *command, env=env)
+
+    @property
+    def err(self):
+        return self.process.err
+
+    def look(self, pattern):
+        """The matches in what it has said so far. Unless it was killed, it must not have ended."""
+        found = re.findall(pattern, self.err)
+        assert found or self.process.popen.poll() in (None, -signal.SIGKILL), self.err
+        return found
+
+    def wait_for(self, pattern):
+        return wait_for(lambda: self.look(pattern), 60, f"{pattern!r} in {self.err!r}")
+
+    def wait_in_service(self, version):
+        """The port, once the version is in service."""
+        self.port = int(self.wait_for(rf"version '{version}' is in service on \S+ port (\d+)")[-1])
+        return self.port
+
+    def get(self, path="/"):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("GET", path, headers={"Connection": "close"})
+            reply = connection.getresponse()
+            return json.loads(reply.read())
+        finally:
+            connection.close()
+
+    def state(self):
+        """The state of this machine."""
+        return json.loads(next(self.home.glob("deploy/*/state.json")).read_text())
+
+    def servers(self):
+        return [server["pid"] for server in self.state()["servers"] if server]
+
+    def replicas(self):
+        """The state next to the model."""
+        try:
+            text = self.store.bytes(BUCKET, f"{self.model}/.penstock/deploy.json")
+        except self.store.client.exceptions.NoSuchKey:
+            return {}
+        return json.loads(text)["replicas"]
+
+    def mains(self):
+        """The process in charge, then its spare."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+            if b"deploy" in words[:2] and f"127.0.0.1:{self.listen}".encode() in words and str(SERVER).encode() in words and \
+                    b"s3://%s/%s" % (BUCKET.encode(), self.model.encode()) in words:
+                found[int(entry.name)] = parent
+        return sorted(found, key=lambda pid: found[pid] in found)
+
+    @property
+    def listen(self):
+        return self.process.arguments[self.process.arguments.index("--listen") + 1].partition(":")[2]
+
+    def stop(self):
+        """Ends the process in charge, whichever it is."""
+        if self.process.running():
+            self.process.send()
+            self.process.wait(60).exits(0)
+            return
+        for pid in self.mains()[:1]:
+            os.kill(pid, signal.SIGTERM)
+            wait_for(lambda: not is_alive(pid), 60, "the end of the spare")
+
+    def close(self):
+        for pid in [*self.mains(), *(self.servers() if list(self.home.glob("deploy/*/state.json")) else [])]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+class Load:
+    """Clients that send request after request, over kept connections and new ones in turn, until stop()."""
+
+    def __init__(self, port, clients=4):
+        self.port, self.ended, self.errors, self.count, self.versions = port, threading.Event(), [], 0, []
+        self.lock = threading.Lock()
+        self.threads = [threading.Thread(target=self.run, args=(i,), daemon=True) for i in range(clients)]
+        for thread in self.threads:
+            thread.start()
+
+    def run(self, number):
+        connection, highest = None, 0
+        while not self.ended.is_set():
+            try:
+                fresh = connection is None
+                connection = connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+                connection.request("GET", "/")
+                reply = connection.getresponse()
+                body = json.loads(reply.read())
+                assert reply.status == 200, reply.status
+                # Each version's weights are its own name: a reply of two versions would show.
+                assert body["weights"] == f"weights of {body['version']}", body
+                version = int(body["version"])
+                assert not fresh or version >= highest, f"a new connection got version {version} after {highest}"
+                highest = max(highest, version)
+                if reply.will_close or number % 2:
+                    connection.close()
+                    connection = None
+                with self.lock:
+                    self.count += 1
+                    if not self.versions or self.versions[-1] != version:
+                        self.versions.append(version)
+            except (OSError, http.client.HTTPException, ValueError, AssertionError) as error:
+                self.errors.append(f"{time.monotonic():.3f}: {type(error).__name__}: {error}")
+                connection = None
+        if connection:
+            connection.close()
+
+    def stop(self):
+        self.ended.set()
+        for thread in self.threads:
+            thread.join(60)
+        return self

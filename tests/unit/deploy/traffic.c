@@ -1,0 +1,90 @@
+/* Two sockets with one address: the one in front gets all connections but those of the probe. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/cleanup.h"
+#include "deploy/internal.h"
+
+#include <penstock/error.h>
+
+/* Connects, and returns the socket that got the connection. It stays in its queue if `keep`. */
+static int reached(const int sockets[2], uint16_t port, const char *from, bool keep)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+		.sin_port = htons(port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in source = {.sin_family = AF_INET};
+	_cleanup_close_ int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct pollfd p[2] = {{sockets[0], POLLIN, 0}, {sockets[1], POLLIN, 0}};
+	int found;
+
+	if (from)
+		assert_int_equal(inet_pton(AF_INET, from, &source.sin_addr), 1);
+	assert_int_equal(bind(fd, (struct sockaddr *)&source, sizeof(source)), 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	assert_int_equal(poll(p, 2, 10000), 1);
+	found = p[1].revents != 0;
+	if (!keep)
+		close(accept4(sockets[found], NULL, NULL, SOCK_CLOEXEC));
+	return found;
+}
+
+static void connections_go_to_the_front(void **state)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int sockets[2];
+	uint16_t port = 0;
+
+	(void)state;
+	assert_int_equal(traffic_find("127.0.0.1", &port, &err), 0);
+	assert_int_not_equal(port, 0);
+	assert_int_equal(traffic_open(sockets, "127.0.0.1", port, &err), 0);
+	for (int front = 0; front < 2; front++) {
+		assert_int_equal(traffic_steer(sockets, (unsigned)front, &err), 0);
+		for (int i = 0; i < 20; i++)
+			assert_int_equal(reached(sockets, port, NULL, false), front);
+		for (int i = 0; i < 5; i++)
+			assert_int_equal(reached(sockets, port, TRAFFIC_PROBE, false), !front);
+	}
+	assert_true(traffic_is_accepted(sockets[1]));
+	reached(sockets, port, NULL, true);
+	assert_false(traffic_is_accepted(sockets[1]));
+	assert_true(traffic_is_accepted(sockets[0]));
+	close(sockets[0]);
+	close(sockets[1]);
+}
+
+static void an_address_in_use_is_refused(void **state)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int sockets[2];
+	uint16_t port = 0;
+
+	(void)state;
+	assert_int_equal(traffic_find("0.0.0.0", &port, &err), 0);
+	assert_int_equal(traffic_open(sockets, "0.0.0.0", port, &err), 0);
+	assert_int_equal(traffic_find("127.0.0.1", &port, &err), -(int)PENSTOCK_E_EXISTS);
+	assert_int_equal(traffic_find("0.0.0.0", &port, &err), -(int)PENSTOCK_E_EXISTS);
+	assert_int_equal(traffic_find("no address", &port, &err), -(int)PENSTOCK_E_INVALID);
+	penstock_error_release(&err);
+	close(sockets[0]);
+	close(sockets[1]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(connections_go_to_the_front),
+		cmocka_unit_test(an_address_in_use_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
