@@ -128,8 +128,15 @@ static int fill_command(struct strlist *argv, const struct deploy_options *o,
 		return error_memory(err);
 	for (size_t i = 0; o->command[i]; i++) {
 		_cleanup_free_ char *word = expand(o->command[i], values);
+		_cleanup_free_ char *program = NULL;
 
-		if (!word || strlist_add(argv, word) < 0)
+		if (word && i == 0 && !strchr(word, '/')) {
+			program = fs_find_tool(word);
+			if (!program)
+				return error_set(err, PENSTOCK_E_NOT_FOUND,
+					"cannot find the program '%s'", word);
+		}
+		if (!word || strlist_add(argv, program ? program : word) < 0)
 			return error_memory(err);
 	}
 	return 0;
@@ -158,7 +165,6 @@ int backend_start(struct backend *s, const struct deploy_options *o, uint16_t po
 {
 	_cleanup_(values_release) struct values values[VALUES] = {0};
 	_cleanup_(strlist_release) struct strlist argv = {0}, envp = {0};
-	_cleanup_free_ char *program = NULL;
 	struct process_info info;
 	int r;
 
@@ -172,12 +178,6 @@ int backend_start(struct backend *s, const struct deploy_options *o, uint16_t po
 		r = fill_environment(&envp, values, socket >= 0, err);
 	if (r < 0)
 		return r;
-	program = strchr(argv.items[0], '/') ? strdup(argv.items[0]) : fs_find_tool(argv.items[0]);
-	if (!program)
-		return error_set(
-			err, PENSTOCK_E_NOT_FOUND, "cannot find the program '%s'", argv.items[0]);
-	free(argv.items[0]);
-	argv.items[0] = take_pointer(program);
 	r = process_spawn(&s->process,
 		&(struct process_spec){.argv = (const char *const *)argv.items,
 			.envp = (const char *const *)envp.items,

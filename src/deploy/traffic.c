@@ -39,13 +39,10 @@ static socklen_t fill(struct sockaddr_storage *out, const char *host, uint16_t p
 /* Port of a bound socket. */
 static uint16_t port_of(int fd)
 {
-	struct sockaddr_storage a = {0};
+	struct sockaddr_in6 a = {0}; /* has its port where an IPv4 address has it */
 	socklen_t len = sizeof(a);
 
-	if (getsockname(fd, (struct sockaddr *)&a, &len) < 0)
-		return 0;
-	return ntohs(a.ss_family == AF_INET ? ((struct sockaddr_in *)&a)->sin_port
-					    : ((struct sockaddr_in6 *)&a)->sin6_port);
+	return getsockname(fd, (struct sockaddr *)&a, &len) < 0 ? 0 : ntohs(a.sin6_port);
 }
 
 /* `shared`: others of this user may listen there, too. */

@@ -100,7 +100,7 @@ static void the_content_is_that_of_its_files(void **state)
 
 	make(w, "1/w", "one");
 	look(w);
-	strcpy(first, w->model.content);
+	snprintf(first, sizeof(first), "%s", w->model.content);
 	assert_int_equal(strlen(first), MODEL_CONTENT_SIZE - 1);
 	look(w);
 	assert_string_equal(w->model.content, first);
