@@ -45,6 +45,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
+    def handle_error(self, request, client_address):
+        pass  # a client that is gone, such as a question for the health that came too early
+
     daemon_threads = False  # server_close() waits for their replies
 
     def __init__(self, listener):

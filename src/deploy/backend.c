@@ -1,5 +1,8 @@
 /* One server: its start, its health, its end. */
 #include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,13 +22,22 @@
 
 enum { ASK_MS = 2000 };
 
-/* The socket is number PROCESS_HANDED_FD, and servers expect it as 3 (sd_listen_fds(3)). */
-static const char hand_over[] = "exec 3<&4 4<&-; LISTEN_PID=$$; export LISTEN_PID; exec \"$@\"";
+/*
+ * The command waits for a line on its standard input, until its pid is on record: otherwise a kill
+ * of this process could leave a server that no other process knows. The socket is number
+ * PROCESS_HANDED_FD, and servers expect it as 3 (sd_listen_fds(3)).
+ */
+#define WAIT "read -r go || exit 1; exec 0</dev/null; "
+static const char start_script[] = WAIT "exec \"$@\"";
+static const char socket_script[] = WAIT
+	"exec 3<&4 4<&-; LISTEN_PID=$$; export LISTEN_PID; exec \"$@\"";
 
 void backend_release(struct backend *s)
 {
 	if (s->phase != BACKEND_NONE)
 		process_release(&s->process);
+	if (s->gate > 0)
+		close(s->gate);
 	model_release(&s->model);
 	free(s->dir);
 	free(s->why);
@@ -123,8 +135,9 @@ static char *expand(const char *text, const struct values values[static VALUES])
 static int fill_command(struct strlist *argv, const struct deploy_options *o,
 	const struct values values[static VALUES], bool socket, struct penstock_error *err)
 {
-	if (socket && (strlist_add(argv, "/bin/sh") < 0 || strlist_add(argv, "-c") < 0 ||
-			      strlist_add(argv, hand_over) < 0 || strlist_add(argv, "sh") < 0))
+	if (strlist_add(argv, "/bin/sh") < 0 || strlist_add(argv, "-c") < 0 ||
+		strlist_add(argv, socket ? socket_script : start_script) < 0 ||
+		strlist_add(argv, "sh") < 0)
 		return error_memory(err);
 	for (size_t i = 0; o->command[i]; i++) {
 		_cleanup_free_ char *word = expand(o->command[i], values);
@@ -165,9 +178,14 @@ int backend_start(struct backend *s, const struct deploy_options *o, uint16_t po
 {
 	_cleanup_(values_release) struct values values[VALUES] = {0};
 	_cleanup_(strlist_release) struct strlist argv = {0}, envp = {0};
+	_cleanup_close_ int waits = -1;
 	struct process_info info;
-	int r;
+	int r, ends[2];
 
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return error_errno(err, errno, "cannot make a pipe");
+	waits = ends[0];
+	s->gate = ends[1];
 	s->health_port = 0;
 	r = traffic_find("127.0.0.1", &s->health_port, err);
 	if (r == 0)
@@ -181,7 +199,7 @@ int backend_start(struct backend *s, const struct deploy_options *o, uint16_t po
 	r = process_spawn(&s->process,
 		&(struct process_spec){.argv = (const char *const *)argv.items,
 			.envp = (const char *const *)envp.items,
-			.stdin_fd = -1,
+			.stdin_fd = waits,
 			.stdout_fd = STDOUT_FILENO,
 			.stderr_fd = STDERR_FILENO,
 			.handed_fd = socket >= 0 ? socket : 0,
@@ -242,6 +260,7 @@ int backend_ask(struct backend *s, const struct deploy_options *o, uint16_t port
 			.max_attempts = 1,
 			.fresh_connection = true,
 			.direct = true,
+			.cancel = o->cancel,
 			.from = probe ? TRAFFIC_PROBE : NULL},
 		&reply, err);
 	if (r < 0 && !o->health && reply.status >= 100 && reply.status < 500) {
@@ -253,12 +272,35 @@ int backend_ask(struct backend *s, const struct deploy_options *o, uint16_t port
 
 /* ---- its end ---- */
 
+void backend_go(struct backend *s)
+{
+	if (s->gate > 0 && write(s->gate, "\n", 1) == 1)
+		close(s->gate);
+	s->gate = 0;
+}
+
+/* Processes of its session, which have outlived it. */
+static void kill_session(pid_t session)
+{
+	_cleanup_closedir_ DIR *d = opendir("/proc");
+	const struct dirent *e;
+	struct process_info info;
+	uint64_t pid;
+
+	while (d && (e = fs_next_entry(d))) {
+		if (str_to_u64(e->d_name, 1, INT_MAX, &pid) && process_info((pid_t)pid, &info) &&
+			info.session == session)
+			kill((pid_t)pid, SIGKILL);
+	}
+}
+
 void backend_signal(const struct backend *s, int signal)
 {
 	struct pollfd p = {s->process.pidfd, POLLIN, 0};
 
+	process_signal(&s->process, signal);
 	/* Its group has the number of the server, which another process may have after its end. */
-	if (poll(&p, 1, 0) == 0)
+	if (signal == SIGKILL && poll(&p, 1, 0) == 0)
 		kill(-s->process.pid, signal);
 }
 
@@ -269,9 +311,8 @@ bool backend_has_ended(struct backend *s, int *status)
 	*status = -1;
 	if (poll(&p, 1, 0) != 1)
 		return false;
-	if (process_is_spawned(s->process.pid)) {
-		kill(-s->process.pid, SIGKILL); /* its workers */
+	kill_session(s->process.pid);
+	if (process_is_spawned(s->process.pid))
 		process_wait(&s->process, 0, status);
-	}
 	return true;
 }

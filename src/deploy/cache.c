@@ -120,7 +120,8 @@ static bool remove_version(
 	if (!path || !gone || !lock_path)
 		return false;
 	lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (lock < 0 || fs_lock(lock) != 0 || is_in_use(home, content))
+	if (lock < 0 || fs_lock(lock) != 0 || !fs_is_named(lock, lock_path) ||
+		is_in_use(home, content))
 		return false;
 	fs_remove_tree(gone, NULL);
 	if (rename(path, gone) < 0 || fs_remove_tree(gone, NULL) < 0)
@@ -313,9 +314,10 @@ static int fetch(const struct deploy_options *o, const struct model *model, cons
 	if (!root || !crcs)
 		return error_memory(err);
 	for (size_t i = 0; i < model->n; i++) {
-		if (!commit_name_is_good(model->files[i].path))
+		if (!commit_name_is_good(model->files[i].path) &&
+			strcmp(model->files[i].path, COMMIT_NAME) != 0)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"cannot fetch version '%s': the key '%s' is no file name",
+				"cannot fetch version '%s': '%s' cannot be the name of a file",
 				model->name, model->files[i].path);
 	}
 	r = fs_mkdirs(root, 0700, err);

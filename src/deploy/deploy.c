@@ -31,6 +31,7 @@ enum {
 	BACK_OFF_MS = 100, /* before a server starts again, doubled by each failure */
 	BACK_OFF_MAX_MS = 10000,
 	FAILURES = 3, /* starts of a version in service before the one before it returns */
+	HANDSHAKE_MS = 200,
 	STEADY_MS = 60000, /* a server that runs so long has no failures */
 	ID_BYTES = 8,
 	SAME = 1000 /* deployments of one model with a free port */
@@ -46,6 +47,7 @@ struct deployment {
 
 	struct backend servers[2];
 	unsigned front; /* the one that gets new connections */
+	unsigned first; /* the slot of the first socket in the group of the filter */
 	int64_t retire_ms; /* when a ready server behind it is asked to end */
 	struct model previous; /* in service before the one in front */
 	/* A server in front that ended, until it starts again. */
@@ -97,9 +99,10 @@ static void save(struct deployment *d)
 					  pack_model(&s->model)));
 	}
 	process_boot_id(boot_id);
-	root = json_pack("{s:s, s:i, s:i, s:O, s:o, s:o, s:o}", "boot_id", boot_id, "port", d->port,
-		"front", (int)d->front, "servers", servers, "last", pack_model(&d->last),
-		"previous", pack_model(&d->previous), "leaving", pack_model(&d->leaving));
+	root = json_pack("{s:s, s:i, s:i, s:i, s:O, s:o, s:o, s:o, s:o}", "boot_id", boot_id,
+		"port", d->port, "first", (int)d->first, "front", (int)d->front, "servers", servers,
+		"last", pack_model(&d->last), "previous", pack_model(&d->previous), "leaving",
+		pack_model(&d->leaving), "again", pack_model(&d->again));
 	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
 	if (!text)
 		log_warn("cannot write '%s': out of memory", d->state_path);
@@ -164,13 +167,30 @@ static void load(struct deployment *d)
 	unpack_model(&d->last, json_object_get(root, "last"));
 	unpack_model(&d->previous, json_object_get(root, "previous"));
 	unpack_model(&d->leaving, json_object_get(root, "leaving"));
-	d->front = json_integer_value(json_object_get(root, "front")) == 1;
+	d->front = d->o->traffic == DEPLOY_SOCKET &&
+		   json_integer_value(json_object_get(root, "front")) == 1;
 	if (!boot_id || strcmp(boot_id, now) != 0)
 		return;
 	if (d->port == 0)
 		d->port = (uint16_t)json_integer_value(json_object_get(root, "port"));
 	for (size_t i = 0; i < 2; i++)
 		adopt(d, &d->servers[i], json_array_get(servers, i));
+}
+
+/* The rest, for a process that takes over: a roll in progress keeps its turn. */
+static void load_rest(struct deployment *d)
+{
+	json_auto_t *root = json_load_file(d->state_path, 0, NULL);
+	const struct backend *front = &d->servers[d->front], *other = &d->servers[!d->front];
+	const struct backend *starting = front->phase == BACKEND_STARTING ? front : other;
+
+	d->first = json_integer_value(json_object_get(root, "first")) == 1;
+	unpack_model(&d->again, json_object_get(root, "again"));
+	if (starting->phase != BACKEND_STARTING)
+		return;
+	if (!model_set(&d->follow.tried, starting->model.name, starting->model.content))
+		log_warn("out of memory");
+	d->follow.rolling = starting == other || d->leaving.name;
 }
 
 /* ---- servers ---- */
@@ -188,10 +208,25 @@ static int point_link(struct deployment *d, const struct model *model)
 	return symlink(to, new) < 0 || rename(new, d->link) < 0 ? -1 : 0;
 }
 
+/* A version that fails next to one in service is given up. Without any, it may be the machine. */
 static void failed(struct deployment *d, const struct model *model, const char *why)
 {
+	const struct backend *front = &d->servers[d->front];
+
 	log_warn("version '%s' failed: %s", model->name, why);
-	follow_failed(&d->follow, model, why);
+	follow_failed(&d->follow, model, why, front->phase == BACKEND_READY);
+}
+
+/* The version in front starts again after a pause. */
+static void start_later(struct deployment *d, struct model *model)
+{
+	unsigned shift = d->failures < 10 ? d->failures : 10;
+	int64_t pause = d->failures ? (int64_t)BACK_OFF_MS << shift : 0;
+
+	model_release(&d->again);
+	d->again = *model;
+	*model = (struct model){0};
+	d->again_ms = clock_monotonic_ms() + (pause < BACK_OFF_MAX_MS ? pause : BACK_OFF_MAX_MS);
 }
 
 /* Starts a server of `model`, which is moved. */
@@ -211,22 +246,22 @@ static void start(struct deployment *d, unsigned slot, struct model *model)
 	if (r == 0)
 		r = backend_start(s, d->o, d->port, d->hand.sockets[slot], &err);
 	if (r < 0) {
-		failed(d, &s->model, err.message);
+		struct model kept = s->model;
+
+		s->model = (struct model){0};
 		backend_release(s);
+		/* No fault of the version: a process could not be made. */
+		d->failures++;
+		if (slot == d->front) {
+			log_warn("version '%s' is started later: %s", kept.name, err.message);
+			start_later(d, &kept);
+		} else {
+			failed(d, &kept, err.message);
+		}
+		model_release(&kept);
 	}
 	save(d);
-}
-
-/* The version in front starts again after a pause. */
-static void start_later(struct deployment *d, struct model *model)
-{
-	unsigned shift = d->failures < 10 ? d->failures : 10;
-	int64_t pause = d->failures ? (int64_t)BACK_OFF_MS << shift : 0;
-
-	model_release(&d->again);
-	d->again = *model;
-	*model = (struct model){0};
-	d->again_ms = clock_monotonic_ms() + (pause < BACK_OFF_MAX_MS ? pause : BACK_OFF_MAX_MS);
+	backend_go(s);
 }
 
 static void in_service(struct deployment *d, const struct backend *s, bool rolled)
@@ -247,8 +282,15 @@ static void move_traffic(struct deployment *d, unsigned slot)
 
 	d->front = slot;
 	save(d);
-	if (d->o->traffic == DEPLOY_SOCKET && traffic_steer(d->hand.sockets, slot, &err) < 0)
+	if (d->o->traffic == DEPLOY_SOCKET &&
+		traffic_steer(d->hand.sockets, d->first, slot, &err) < 0)
 		log_error("%s", err.message);
+}
+
+/* Connections whose handshake is in progress are in no queue yet. */
+static int64_t retire_after(const struct deployment *d)
+{
+	return d->o->watch_ms > HANDSHAKE_MS ? d->o->watch_ms : HANDSHAKE_MS;
 }
 
 /* A server is healthy for the first time. */
@@ -270,7 +312,12 @@ static void ready(struct deployment *d, unsigned slot)
 			model_release(&d->previous);
 		model_release(&d->again);
 		move_traffic(d, slot);
-		d->retire_ms = s->since_ms + d->o->watch_ms;
+		/* A server that was still starting there would take the traffic back. */
+		if (d->servers[!slot].phase == BACKEND_STARTING) {
+			backend_signal(&d->servers[!slot], SIGTERM);
+			backend_set(&d->servers[!slot], BACKEND_ENDING);
+		}
+		d->retire_ms = s->since_ms + retire_after(d);
 		d->failures = 0;
 	}
 	in_service(d, s, rolled);
@@ -296,15 +343,18 @@ static void front_ended(struct deployment *d, struct model *model, bool was_read
 		start_later(d, &before);
 	} else if (other->phase == BACKEND_READY) {
 		move_traffic(d, !d->front);
+		failed(d, model, why); /* first, or it is offered again */
 		in_service(d, other, false);
-		failed(d, model, why);
-	} else if (++d->failures >= FAILURES && !was_ready && is_cached(d, &d->previous)) {
+	} else if (++d->failures >= FAILURES && !was_ready) {
 		struct model before = d->previous;
 
+		/* If there is none, the other thread offers the next one. */
 		d->previous = (struct model){0};
 		failed(d, model, why);
 		d->failures = 0;
-		start_later(d, &before);
+		if (is_cached(d, &before))
+			start_later(d, &before);
+		model_release(&before);
 	} else {
 		log_warn("version '%s' is started again: %s", model->name, why);
 		start_later(d, model);
@@ -377,6 +427,7 @@ static void ask(struct deployment *d, unsigned slot)
 			ready(d, slot);
 		return;
 	}
+	free(s->why);
 	str_copy(&s->why, err.message);
 	s->unhealthy++;
 	if (starting ? now - s->since_ms < d->o->start_ms : s->unhealthy < UNHEALTHY)
@@ -408,7 +459,8 @@ static void step(struct deployment *d, unsigned slot)
 	} else if (s->phase == BACKEND_STARTING || (slot == d->front && d->o->health)) {
 		ask(d, slot);
 	} else if (slot != d->front && now >= d->retire_ms &&
-		   (d->o->traffic != DEPLOY_SOCKET || traffic_is_accepted(d->hand.sockets[slot]))) {
+		   (d->o->traffic != DEPLOY_SOCKET || traffic_is_accepted(d->hand.sockets[slot]) ||
+			   now >= d->retire_ms + d->o->drain_ms)) {
 		backend_signal(s, SIGTERM);
 		backend_set(s, BACKEND_ENDING);
 		save(d);
@@ -560,6 +612,10 @@ static int begin(struct deployment *d, struct penstock_error *err)
 		return r;
 	load(d);
 	if (over)
+		load_rest(d);
+	else if (is_cached(d, &d->last) && !copy_model(&d->previous, &d->last))
+		r = error_memory(err);
+	if (over)
 		log_warn("the process before this one was killed; its servers continue");
 	else if (d->o->traffic == DEPLOY_SOCKET)
 		end_servers(d); /* their sockets died with the processes that kept them */
@@ -570,10 +626,14 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	if (r == 0 && d->o->traffic == DEPLOY_SOCKET && !over)
 		r = traffic_open(d->hand.sockets, d->o->host, d->port, err);
 	if (r == 0 && d->o->traffic == DEPLOY_SOCKET)
-		r = traffic_steer(d->hand.sockets, d->front, err);
+		r = traffic_steer(d->hand.sockets, d->first, d->front, err);
 	if (r == 0)
 		r = follow_start(&d->follow, d->o, d->port, err);
-	d->retire_ms = clock_monotonic_ms() + d->o->watch_ms;
+	d->retire_ms = clock_monotonic_ms() + retire_after(d);
+	/* The signal may have been lost with the process before this one. */
+	if (r == 0 && d->leaving.name && d->servers[0].phase == BACKEND_STARTING &&
+		point_link(d, &d->servers[0].model) == 0)
+		backend_signal(&d->servers[0], d->o->signal);
 	if (r == 0 && d->servers[d->front].phase == BACKEND_READY)
 		in_service(d, &d->servers[d->front], false);
 	else if (r == 0)
@@ -581,9 +641,24 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	return r;
 }
 
+/* Servers may shut their socket down, which does that for all processes that have it. */
+static void mend_sockets(struct deployment *d)
+{
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int r;
+
+	if (d->o->traffic != DEPLOY_SOCKET)
+		return;
+	r = traffic_mend(d->hand.sockets, &d->first, d->front, &err);
+	if (r < 0)
+		log_error("%s", err.message);
+	if (r != 0)
+		save(d);
+}
+
 static void serve(struct deployment *d)
 {
-	while (!atomic_load(d->o->cancel)) {
+	while (!atomic_load(d->o->cancel) && !follow_is_in_vain(&d->follow)) {
 		struct pollfd p[] = {
 			{d->servers[0].phase ? d->servers[0].process.pidfd : -1, POLLIN, 0},
 			{d->servers[1].phase ? d->servers[1].process.pidfd : -1, POLLIN, 0}};
@@ -591,6 +666,7 @@ static void serve(struct deployment *d)
 
 		if (spare_keep(&d->spare, &d->hand, &err) < 0)
 			log_warn("cannot start a spare process: %s", err.message);
+		mend_sockets(d);
 		for (unsigned i = 0; i < 2; i++)
 			step(d, i);
 		take_offer(d);
@@ -635,10 +711,16 @@ int deploy_run(const struct deploy_options *options, struct penstock_error *err)
 		serve(&d);
 	/* First, or it takes over if a second signal ends this process. */
 	spare_dismiss(&d.spare);
-	if (r == 0) {
-		log_info("ending the servers");
-		end_servers(&d);
+	if (r == 0 && !atomic_load(options->cancel))
+		r = error_set(
+			err, PENSTOCK_E_NOT_FOUND, "there is no bucket '%s'", options->bucket);
+	/* Later connections are refused, not held until their server ends. */
+	for (size_t i = 0; i < 2; i++) {
+		if (d.hand.sockets[i] >= 0)
+			close(d.hand.sockets[i]);
+		d.hand.sockets[i] = -1;
 	}
+	end_servers(&d);
 	follow_stop(&d.follow);
 	if (r == 0)
 		save(&d);

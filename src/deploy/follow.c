@@ -14,9 +14,11 @@
 #include "deploy/internal.h"
 
 enum {
+	BEAT_MS = REPLICAS_TERM_MS / 3, /* between two writes while the replica rolls */
 	TURN_MS = 1000, /* between two requests for a turn */
 	REFRESH_MS = 300000, /* between two writes of an entry that does not change */
-	SHORT_MS = 500 /* between two looks at a version that is not complete */
+	SHORT_MS = 500, /* between two looks at a version that is not complete */
+	REFUSED_MS = 60000 /* before a version that may be served later is tried again */
 };
 
 /* Used by the thread alone. */
@@ -27,11 +29,13 @@ struct follower {
 	bool open; /* the replicas are */
 	bool takes_turn; /* this replica's entry says that it rolls */
 	int64_t written_ms;
+	bool wrote_rolls; /* the entry says so */
 	/* A version that is here, and waits for its turn. */
 	struct model ready;
 	struct cached cached;
 	/* Last messages about versions and about the state object: they are not repeated. */
 	char *said_look, *said_state;
+	bool state_fails; /* the last write of the entry did */
 	bool said_none; /* that there is no version */
 	bool serves; /* main has a server */
 };
@@ -42,6 +46,7 @@ static void report(char **said, const struct penstock_error *err)
 	if (err->code == PENSTOCK_E_CANCELLED || (*said && strcmp(*said, err->message) == 0))
 		return;
 	log_warn("%s", err->message);
+	free(*said);
 	str_copy(said, err->message);
 }
 
@@ -74,7 +79,8 @@ static int write_entry(struct follower *w, bool rolls, struct penstock_error *er
 		copied = copied && model_set(&other, f->failed.name, f->failed.content) &&
 			 str_copy(&why, f->why);
 	pthread_mutex_unlock(&f->lock);
-	if (!changed && !rolls && clock_monotonic_ms() - w->written_ms < REFRESH_MS) {
+	if (!changed && !rolls && !w->wrote_rolls &&
+		clock_monotonic_ms() - w->written_ms < REFRESH_MS) {
 		r = 0;
 	} else {
 		state.model = &serving;
@@ -83,10 +89,10 @@ static int write_entry(struct follower *w, bool rolls, struct penstock_error *er
 		if (!serving.name)
 			state.state = rolls ? "rolling" : why ? "failed" : "waiting";
 		r = copied ? replicas_write(&w->replicas, &state, err) : error_memory(err);
+		w->written_ms = r == 0 ? clock_monotonic_ms() : w->written_ms;
+		w->wrote_rolls = r == 0 ? rolls : w->wrote_rolls;
 	}
-	if (r == 0)
-		w->written_ms = clock_monotonic_ms();
-	else if (changed) {
+	if (r < 0 && changed) {
 		LOCK_SCOPE(&f->lock);
 		f->changed = true;
 	}
@@ -123,8 +129,11 @@ static int fetch(struct follower *w, struct model *model, struct penstock_error 
 	str_format_size(model->size, size);
 	log_info("fetching version '%s': %zu files, %s", model->name, model->n, size);
 	r = model_fetch(w->f->o, model, &w->f->stop, &w->cached, err);
+	/* Without a server an older version is better than none. */
 	if (r == -(int)PENSTOCK_E_CORRUPT)
-		follow_failed(w->f, model, err->message);
+		follow_failed(w->f, model, err->message, true);
+	else if (r < 0 && !w->serves && r != -(int)PENSTOCK_E_CHANGED && !error_is_retryable(err))
+		follow_failed(w->f, model, err->message, false);
 	if (r < 0)
 		return error_prefix(err, "version '%s' failed", model->name);
 	w->ready = *model;
@@ -143,17 +152,16 @@ static int take_turn(struct follower *w, const struct model *serving, struct pen
 	return r;
 }
 
-/* Without the store, the version that was served last is started from the cache. */
+/* The version that was served last does not wait for the store. */
 static void offer_last(struct follower *w)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct follow *f = w->f;
 
-	forget_ready(w);
 	if (!f->last.name || w->serves ||
 		model_find(f->o, f->last.content, &f->stop, &w->cached, &err) < 0)
 		return;
-	log_warn("version '%s' is started from the cache", f->last.name);
+	log_info("starting version '%s' from the cache", f->last.name);
 	w->ready = f->last;
 	f->last = (struct model){0};
 	offer(w);
@@ -190,8 +198,6 @@ static int64_t look(struct follower *w, struct penstock_error *err)
 	pthread_mutex_unlock(&f->lock);
 	r = copied ? versions_look(&w->versions, &refused, &model, &settles, err)
 		   : error_memory(err);
-	if (r < 0)
-		offer_last(w);
 	if (settles && wait > SHORT_MS)
 		wait = SHORT_MS;
 	if (r == 1 && (strcmp(model.content, serving.content) == 0 ||
@@ -201,10 +207,12 @@ static int64_t look(struct follower *w, struct penstock_error *err)
 		r = fetch(w, &model, err);
 		if (r == 0)
 			r = take_turn(w, &serving, err);
-		if (r == 1)
+		if (r == 1) {
 			offer(w);
-		else if (r == 0 && wait > TURN_MS)
+			wait = wait > BEAT_MS ? BEAT_MS : wait;
+		} else if (r == 0 && wait > TURN_MS) {
 			wait = TURN_MS;
+		}
 	} else if (r == 0 && !serving.name && !settles && !w->said_none) {
 		log_info("there is no complete version below %s://%s/%s yet",
 			object_client_scheme(f->o->client), f->o->bucket, f->o->prefix);
@@ -222,8 +230,9 @@ static bool wait_turn(struct follow *f, int64_t ms)
 	int64_t until = clock_monotonic_ms() + ms;
 
 	LOCK_SCOPE(&f->lock);
-	while (!atomic_load(&f->stop) && !f->changed && clock_monotonic_ms() < until)
+	while (!atomic_load(&f->stop) && !f->wakes && clock_monotonic_ms() < until)
 		clock_cond_wait_until_ms(&f->wake, &f->lock, until);
+	f->wakes = false;
 	return !atomic_load(&f->stop);
 }
 
@@ -248,34 +257,47 @@ static int64_t follow_once(struct follower *w, struct penstock_error *err)
 		r = write_entry(w, busy && w->takes_turn, err);
 	if (!busy)
 		w->takes_turn = false;
-	if (r < 0)
+	w->state_fails = r < 0;
+	if (r < 0 && (w->serves || r != -(int)PENSTOCK_E_NOT_FOUND))
 		report(&w->said_state, err);
 	penstock_error_release(err);
+	if (busy)
+		return BEAT_MS;
 	/* Without its entry a replica serves, but does not roll. */
-	if (r < 0 && w->serves)
-		return f->o->interval_ms;
-	return busy ? REPLICAS_TERM_MS / 3 : look(w, err);
+	return r < 0 && w->serves ? f->o->interval_ms : look(w, err);
 }
 
 static void *run(void *cookie)
 {
 	struct follow *f = cookie;
-	struct follower w = {.f = f, .versions.o = f->o, .cached.lock = -1};
+	struct follower w = {.f = f,
+		.versions.o = f->o,
+		.cached.lock = -1,
+		.takes_turn = f->rolling,
+		.serves = f->serving.name != NULL};
 	int64_t wait;
 
+	if (!f->tried.name)
+		offer_last(&w);
 	do {
 		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 		wait = follow_once(&w, &err);
 		if (wait < 0) {
-			report(&w.said_look, &err);
 			wait = f->o->interval_ms;
+			pthread_mutex_lock(&f->lock);
+			f->missing = err.code == PENSTOCK_E_NOT_FOUND && !w.serves && !f->offers &&
+				     !f->tried.name;
+			if (!f->missing)
+				report(&w.said_look, &err);
+			pthread_mutex_unlock(&f->lock);
 		}
 	} while (wait_turn(f, wait));
 	if (w.open) {
 		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-		if (replicas_write(&w.replicas, NULL, &err) < 0)
+		/* A store that is away would delay the end. */
+		if (!w.state_fails && replicas_write(&w.replicas, NULL, &err) < 0)
 			report(&w.said_state, &err);
 		replicas_release(&w.replicas);
 	}
@@ -325,10 +347,13 @@ void follow_stop(struct follow *f)
 	f->started = false;
 }
 
-static void changed(struct follow *f)
+/* A report about another version than the one that rolls keeps the turn. */
+static void changed(struct follow *f, const struct model *model)
 {
-	f->rolling = false;
+	if (strcmp(f->tried.content, model->content) == 0)
+		f->rolling = false;
 	f->changed = true;
+	f->wakes = true;
 	pthread_cond_signal(&f->wake);
 }
 
@@ -339,23 +364,37 @@ void follow_serving(struct follow *f, const struct model *model, bool rolled)
 		model_release(&f->failed);
 	if (!model_set(&f->serving, model->name, model->content))
 		log_warn("out of memory");
-	changed(f);
+	changed(f, model);
+	if (strcmp(f->tried.content, model->content) != 0)
+		model_release(&f->tried);
 }
 
-void follow_failed(struct follow *f, const struct model *model, const char *why)
+void follow_failed(struct follow *f, const struct model *model, const char *why, bool for_ever)
 {
-	char(*contents)[MODEL_CONTENT_SIZE];
+	struct refused_content *contents;
 
 	LOCK_SCOPE(&f->lock);
 	contents = array_grow(f->refused.contents, f->refused.n, sizeof(*contents));
 	if (contents) {
 		f->refused.contents = contents;
-		snprintf(contents[f->refused.n++], MODEL_CONTENT_SIZE, "%s", model->content);
+		contents[f->refused.n] = (struct refused_content){
+			.until_ms = for_ever ? 0 : clock_monotonic_ms() + REFUSED_MS};
+		snprintf(
+			contents[f->refused.n++].content, MODEL_CONTENT_SIZE, "%s", model->content);
 	}
+	free(take_pointer(f->why));
 	if (!contents || !model_set(&f->failed, model->name, model->content) ||
 		!str_copy(&f->why, why))
 		log_warn("out of memory");
-	changed(f);
+	changed(f, model);
+	if (strcmp(f->tried.content, model->content) == 0)
+		model_release(&f->tried);
+}
+
+bool follow_is_in_vain(struct follow *f)
+{
+	LOCK_SCOPE(&f->lock);
+	return f->missing;
 }
 
 bool follow_take(struct follow *f, bool rolls, struct model *model, struct cached *cached)

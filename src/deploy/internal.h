@@ -48,9 +48,12 @@ struct versions {
 	size_t n_contents;
 };
 void versions_release(struct versions *v);
-/* Contents that are left out: servers of them failed. */
+/* Contents that are left out: they, or servers of them, failed. */
 struct refused {
-	char (*contents)[MODEL_CONTENT_SIZE];
+	struct refused_content {
+		char content[MODEL_CONTENT_SIZE];
+		int64_t until_ms; /* of the monotonic clock; 0: always */
+	} * contents;
 	size_t n;
 };
 bool refused_has(const struct refused *refused, const char *content);
@@ -94,7 +97,13 @@ int model_find(const struct deploy_options *o, const char *content, const atomic
 int traffic_find(const char *host, uint16_t *port, struct penstock_error *err);
 int traffic_open(
 	int sockets[static 2], const char *host, uint16_t port, struct penstock_error *err);
-int traffic_steer(const int sockets[static 2], unsigned front, struct penstock_error *err);
+/* `first` is the slot whose socket is the first one of the group. */
+int traffic_steer(
+	const int sockets[static 2], unsigned first, unsigned front, struct penstock_error *err);
+/* Listens again if a server has shut a socket down for all its holders. Returns 1 if so; *first
+ * and the filter may have changed. */
+int traffic_mend(
+	const int sockets[static 2], unsigned *first, unsigned front, struct penstock_error *err);
 /* Returns true if the server has accepted all its connections. */
 bool traffic_is_accepted(int socket);
 
@@ -118,6 +127,7 @@ struct backend {
 	int64_t asked_ms; /* last question for its health */
 	unsigned unhealthy; /* answers in a row */
 	char *why; /* the last one; owned */
+	int gate; /* the command starts once a line was written; 0 afterwards */
 	bool killed; /* because of it */
 };
 void backend_release(struct backend *s);
@@ -128,7 +138,9 @@ void backend_set(struct backend *s, enum backend_phase phase);
 /* Asks its health URL. An error is the reason why it is not healthy. */
 int backend_ask(struct backend *s, const struct deploy_options *o, uint16_t port, bool front,
 	struct penstock_error *err);
-/* To its whole group. */
+/* Lets the command start: its pid is on record. Without it the process ends with this one. */
+void backend_go(struct backend *s);
+/* SIGKILL to all processes of the server, other signals to its first one. */
 void backend_signal(const struct backend *s, int signal);
 /* Returns true if it has ended. `status` is that of waitpid(), or -1 if it was not our child. */
 bool backend_has_ended(struct backend *s, int *status);
@@ -201,6 +213,8 @@ struct follow {
 	struct cached cached;
 	/* From main. */
 	struct model tried; /* the last offer that main has taken */
+	bool wakes; /* the thread has to look at the rest */
+	bool missing; /* there is no bucket, and nothing to serve */
 	bool rolling; /* it takes the place of another version, and is not done */
 	bool changed; /* the rest, since the thread has looked */
 	struct model serving;
@@ -215,8 +229,10 @@ void follow_stop(struct follow *f);
 /* Main reports the version in service; `rolled`: by an offer, so that an earlier failure is
  * forgotten. */
 void follow_serving(struct follow *f, const struct model *model, bool rolled);
-/* Main reports a version that failed: it is not offered again. */
-void follow_failed(struct follow *f, const struct model *model, const char *why);
+/* Reports a version that failed: it is not offered again, or not for a minute. */
+void follow_failed(struct follow *f, const struct model *model, const char *why, bool for_ever);
+/* Returns true if there is no bucket, and nothing to serve. */
+bool follow_is_in_vain(struct follow *f);
 /* Takes the offer, and with `rolls` the turn that belongs to it, which lasts until one of the two
  * reports. Returns false if there is none. */
 bool follow_take(struct follow *f, bool rolls, struct model *model, struct cached *cached);

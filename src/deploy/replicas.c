@@ -14,7 +14,8 @@
 #include "base/str.h"
 #include "deploy/internal.h"
 
-#define FORMAT "penstock.deploy/1"
+#define FORMAT_NAME "penstock.deploy/"
+#define FORMAT	    FORMAT_NAME "1"
 enum { TRIES = 50, PAUSE_MS = 20 };
 
 struct seen_beat {
@@ -41,6 +42,7 @@ static int load(struct document *d, struct object_ref at, const atomic_int *canc
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_DEPLOY_STATE);
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	struct object_info info = {0};
+	const char *format;
 	int r = object_get(at, &(struct object_get_options){.cancel = cancel}, &text, &info, &e);
 
 	document_release(d);
@@ -53,11 +55,15 @@ static int load(struct document *d, struct object_ref at, const atomic_int *canc
 	snprintf(d->etag, sizeof(d->etag), "%s", info.etag);
 	object_info_release(&info);
 	d->root = json_loadb(buf_str(&text), text.len, JSON_REJECT_DUPLICATES, NULL);
-	if (!json_is_object(json_object_get(d->root, "replicas")) ||
-		!json_is_string(json_object_get(d->root, "format")) ||
-		strcmp(json_string_value(json_object_get(d->root, "format")), FORMAT) != 0)
+	format = json_string_value(json_object_get(d->root, "format"));
+	if (format && str_starts(format, FORMAT_NAME) && strcmp(format, FORMAT) != 0)
+		return error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"cannot read %s://%s/%s: a later penstock has written it; update this one",
+			object_client_scheme(at.client), at.bucket, at.key);
+	if (!format || !json_is_object(json_object_get(d->root, "replicas")) ||
+		strcmp(format, FORMAT) != 0)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"cannot read %s://%s/%s: it is no state of deployments; delete it",
+			"cannot read %s://%s/%s: it is not a state of deployments; delete it",
 			object_client_scheme(at.client), at.bucket, at.key);
 	return 0;
 }
@@ -77,7 +83,9 @@ int replicas_open(struct replicas *r, const struct deploy_options *o, uint16_t p
 
 	*r = (struct replicas){.o = o};
 	gethostname(host, sizeof(host) - 1);
-	r->name = str_printf("%s:%u", host, port);
+	r->name = strcmp(o->host, "127.0.0.1") == 0 || strcmp(o->host, "0.0.0.0") == 0
+			  ? str_printf("%s:%u", host, port)
+			  : str_printf("%s/%s:%u", host, o->host, port);
 	prefix = str_printf("%s.penstock/", o->prefix);
 	if (!r->name || !prefix)
 		return error_memory(err);
@@ -237,8 +245,10 @@ int replicas_take_turn(
 
 static const char *text_of(const json_t *object, const char *member)
 {
-	const char *text = json_string_value(json_object_get(object, member));
+	char *text = (char *)(uintptr_t)json_string_value(json_object_get(object, member));
 
+	if (text)
+		str_hide_controls(text);
 	return text ? text : "-";
 }
 
@@ -264,8 +274,12 @@ int deploy_print(struct object_client *client, const char *bucket, const char *p
 	json_object_foreach (replicas, name, entry) {
 		const json_t *serving = json_object_get(entry, "serving");
 		const json_t *failed = json_object_get(entry, "failed");
+		_cleanup_free_ char *shown = strdup(name);
 
-		fprintf(out, "%-28s %-9s %-26s %-24s  %s\n", name, text_of(entry, "state"),
+		if (!shown)
+			return error_memory(err);
+		str_hide_controls(shown);
+		fprintf(out, "%-28s %-9s %-26s %-24s  %s\n", shown, text_of(entry, "state"),
 			text_of(serving, "version"), text_of(serving, "since"),
 			text_of(entry, "updated"));
 		if (failed)

@@ -18,6 +18,7 @@
 enum {
 	HANDED = 3, /* descriptors: the lock and two sockets */
 	PAUSE_MS = 1000, /* between two starts */
+	DISMISS_MS = 2000, /* until it is killed */
 	COMMAND_LINE = 1 << 20 /* bytes */
 };
 
@@ -175,9 +176,8 @@ void spare_dismiss(struct spare *s)
 	if (!s->process.pid)
 		return;
 	/* A spare that has not read it yet takes over otherwise. */
-	if (send(s->channel, &byte, 1, MSG_NOSIGNAL) == 1)
-		process_wait(&s->process, -1, &status);
-	else
+	if (send(s->channel, &byte, 1, MSG_NOSIGNAL) != 1 ||
+		!process_wait(&s->process, DISMISS_MS, &status))
 		process_signal(&s->process, SIGKILL);
 	forget(s);
 }

@@ -91,25 +91,62 @@ int traffic_open(int sockets[static 2], const char *host, uint16_t port, struct 
 		return second;
 	sockets[0] = take_fd(first);
 	sockets[1] = second;
-	return traffic_steer(sockets, 0, err);
+	return traffic_steer(sockets, 0, 0, err);
 }
 
-int traffic_steer(const int sockets[static 2], unsigned front, struct penstock_error *err)
+/* The filter returns an index of the group: that of the probe, or of all others. */
+static int set_filter(int socket, unsigned probe, unsigned others, struct penstock_error *err)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_H | BPF_ABS, (uint32_t)(SKF_AD_OFF + SKF_AD_PROTOCOL)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IP, 0, 3),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(SKF_NET_OFF + IP_SOURCE)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TRAFFIC_PROBE_NUMBER, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, !front),
-		BPF_STMT(BPF_RET | BPF_K, front),
+		BPF_STMT(BPF_RET | BPF_K, probe),
+		BPF_STMT(BPF_RET | BPF_K, others),
 	};
 	const struct sock_fprog program = {.len = ARRAY_SIZE(code), .filter = code};
 
-	if (setsockopt(sockets[0], SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program,
-		    sizeof(program)) < 0)
+	if (setsockopt(socket, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program)) < 0)
 		return error_errno(err, errno, "cannot choose the server of new connections");
 	return 0;
+}
+
+int traffic_steer(
+	const int sockets[static 2], unsigned first, unsigned front, struct penstock_error *err)
+{
+	return set_filter(sockets[front], front == first, front != first, err);
+}
+
+static bool is_listening(int socket)
+{
+	int on = 0;
+	socklen_t len = sizeof(on);
+
+	return getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &on, &len) == 0 && on;
+}
+
+int traffic_mend(
+	const int sockets[static 2], unsigned *first, unsigned front, struct penstock_error *err)
+{
+	bool listens[2] = {is_listening(sockets[0]), is_listening(sockets[1])};
+	int r = 0;
+
+	if (listens[0] && listens[1])
+		return 0;
+	/* The other socket is the first of the group now, and gets everything until both listen. */
+	for (unsigned slot = 0; slot < 2; slot++) {
+		if (listens[slot])
+			r = set_filter(sockets[slot], 0, 0, err);
+	}
+	*first = listens[1] ? 1 : 0;
+	for (unsigned slot = 0; r == 0 && slot < 2; slot++) {
+		if (!listens[slot] && listen(sockets[slot], BACKLOG) < 0)
+			r = error_errno(err, errno, "cannot listen again");
+	}
+	if (r == 0)
+		r = traffic_steer(sockets, *first, front, err);
+	return r < 0 ? r : 1;
 }
 
 bool traffic_is_accepted(int socket)

@@ -15,6 +15,7 @@
 #include "deploy/internal.h"
 #include "s3/sum/checksum.h"
 
+#define NAME_LETTERS	"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=+-"
 #define STATE_DIRECTORY ".penstock/" /* state of penstock */
 
 struct seen_commit {
@@ -61,7 +62,10 @@ void versions_release(struct versions *v)
 bool refused_has(const struct refused *refused, const char *content)
 {
 	for (size_t i = 0; i < refused->n; i++) {
-		if (strcmp(refused->contents[i], content) == 0)
+		const struct refused_content *c = &refused->contents[i];
+
+		if (strcmp(c->content, content) == 0 &&
+			(!c->until_ms || clock_monotonic_ms() < c->until_ms))
 			return true;
 	}
 	return false;
@@ -134,11 +138,13 @@ struct candidate {
 	double metric;
 };
 
-/* Compares a path with DIR/NAME. */
+/* Compares a path with DIR/NAME, or with NAME if `len` is 0. */
 static int compare_path(const char *path, const char *dir, size_t len, const char *name)
 {
 	int d = strncmp(path, dir, len);
 
+	if (len == 0)
+		return strcmp(path, name);
 	if (d == 0)
 		d = (unsigned char)path[len] - '/';
 	return d ? d : strcmp(path + len + 1, name);
@@ -196,7 +202,7 @@ static int read_commit(struct versions *v, const struct model_file *file, const 
 		&text, NULL, &why);
 	if (r == 0)
 		r = commit_parse(&seen->commit, buf_str(&text), text.len, key, &why);
-	if (r < 0 && why.code != PENSTOCK_E_CORRUPT && why.code != PENSTOCK_E_UNSUPPORTED) {
+	if (r < 0 && error_is_retryable(&why) && why.code != PENSTOCK_E_CORRUPT) {
 		free(seen->path);
 		return error_move(err, &why);
 	}
@@ -245,6 +251,9 @@ static int add_candidate(struct look *look, const char *name, size_t len,
 
 	if (!text)
 		return error_memory(err);
+	/* The name becomes a word of a command, maybe of a shell. */
+	if (text[strspn(text, NAME_LETTERS)] || strchr("-.", *text))
+		return 0;
 	c.numbered = str_to_u64(text, 0, UINT64_MAX, &c.number);
 	if (file)
 		r = read_commit(look->v, file, &c.commit, err);
@@ -309,7 +318,7 @@ static int compare(const void *a, const void *b, void *cookie)
  * config.pbtxt. */
 static bool is_of(const char *path, const struct candidate *c)
 {
-	return !c->len || !strchr(path, '/') ||
+	return !c->len || (!strchr(path, '/') && strcmp(path, COMMIT_NAME) != 0) ||
 	       (strncmp(path, c->name, c->len) == 0 && path[c->len] == '/');
 }
 
@@ -416,6 +425,13 @@ int versions_look(struct versions *v, const struct refused *refused, struct mode
 	*settles = false;
 	if (r == 0)
 		r = find_candidates(&look, &candidates, &n, err);
+	if (r < 0)
+		return r;
+	/* The prefix itself may be a checkpoint. */
+	for (size_t i = 0; i < look.n && !n && r == 0; i++) {
+		if (strcmp(look.files[i].path, COMMIT_NAME) == 0)
+			r = read_commit(v, &look.files[i], &whole.commit, err);
+	}
 	if (r < 0)
 		return r;
 	if (n)

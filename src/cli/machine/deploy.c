@@ -165,13 +165,12 @@ static int run_deploy(const struct cli *cli)
 	if (r == 0 && status)
 		r = deploy_print(
 			remote.client, at.bucket, prefix, cli_has(cli, "json"), cli_out(), &err);
+	if (r == 0 && !status &&
+		(str_ends(prefix, "/../") || str_ends(prefix, "/./") ||
+			strcmp(prefix, "../") == 0 || strcmp(prefix, "./") == 0))
+		return cli_misuse(cli, "'%s' cannot be the name of a directory", prefix);
 	if (r < 0 || status)
 		return r < 0 ? remote_fail(cli, &err) : 0;
-	/* A store that is away may return; a bucket that is not there is a mistake. */
-	r = bucket_head(remote.client, at.bucket, &err);
-	if (r == -(int)PENSTOCK_E_NOT_FOUND)
-		return remote_fail(cli, &err);
-	penstock_error_release(&err);
 	options.engine = remote.engine;
 	options.client = remote.client;
 	options.bucket = at.bucket;
@@ -243,7 +242,8 @@ const struct command command_deploy = {
 			"if that fails; default: 10s"},
 		{0, "drain", "TIME",
 			"A server that was asked to end is killed after so long; default: 30s"},
-		{0, "cache-size", "BYTES", "Space for versions on this machine; default: 50GB"},
+		{0, "cache-size", "BYTES",
+			"Space for versions of this model on this machine; default: 50GB"},
 		{0, "unavailable", "N",
 			"Number of replicas, over all machines, that change their version at a "
 			"time; default: 1"},

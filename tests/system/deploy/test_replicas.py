@@ -161,7 +161,7 @@ def test_the_replicas_are_printed(deploy, models, penstock):
     ((f"s3://{BUCKET}/m", "--listen", "[::1]:0", "--", "true"), 64),
     ((f"s3://{BUCKET}/m", "--json", "--", "true"), 64),
     (("--status", f"s3://{BUCKET}/m", "--", "true"), 64),
-    (("s3://missing-bucket/m", "--", "true"), 66),
+    (("s3://missing-bucket/m", "--listen", "127.0.0.1:0", "--", "true"), 66),
     ((f"s3://{BUCKET}/m", "--", "no-such-program"), 66),
 ])
 def test_misuse(models, penstock, arguments, code):

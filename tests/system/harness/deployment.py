@@ -26,7 +26,7 @@ class Deployment:
     """`process` is the one that the test has started; a spare takes its place if it is killed."""
 
     def __init__(self, penstock, store, *options, model="mnist", server=("{model}",), home=None, port=0, quick=QUICK, endpoint=None):
-        self.store, self.model = store, model
+        self.store, self.model, self.cwd = store, model, penstock.cwd
         env = store.env | ({"PENSTOCK_HOME": str(home)} if home else {}) | ({"AWS_ENDPOINT_URL": endpoint} if endpoint else {})
         self.home = Path(env.get("PENSTOCK_HOME", penstock.home))
         command = ("/usr/bin/python3", SERVER, *server)
@@ -76,24 +76,16 @@ class Deployment:
         return json.loads(text)["replicas"]
 
     def mains(self):
-        """The process in charge, then its spare."""
+        """The process in charge, then its spare. Other tests run at the same time: the working directory is this one's."""
         found = {}
         for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
             try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+                if b"deploy" in words[:2] and Path(os.readlink(entry / "cwd")) == self.cwd:
+                    found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except (OSError, IndexError):
-                continue
-            if b"deploy" in words[:2] and f"127.0.0.1:{self.listen}".encode() in words and str(SERVER).encode() in words and \
-                    b"s3://%s/%s" % (BUCKET.encode(), self.model.encode()) in words:
-                found[int(entry.name)] = parent
+                pass  # it has ended
         return sorted(found, key=lambda pid: found[pid] in found)
-
-    @property
-    def listen(self):
-        return self.process.arguments[self.process.arguments.index("--listen") + 1].partition(":")[2]
 
     def stop(self):
         """Ends the process in charge, whichever it is."""

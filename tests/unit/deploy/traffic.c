@@ -48,7 +48,7 @@ static void connections_go_to_the_front(void **state)
 	assert_int_not_equal(port, 0);
 	assert_int_equal(traffic_open(sockets, "127.0.0.1", port, &err), 0);
 	for (int front = 0; front < 2; front++) {
-		assert_int_equal(traffic_steer(sockets, (unsigned)front, &err), 0);
+		assert_int_equal(traffic_steer(sockets, 0, (unsigned)front, &err), 0);
 		for (int i = 0; i < 20; i++)
 			assert_int_equal(reached(sockets, port, NULL, false), front);
 		for (int i = 0; i < 5; i++)
@@ -58,6 +58,38 @@ static void connections_go_to_the_front(void **state)
 	reached(sockets, port, NULL, true);
 	assert_false(traffic_is_accepted(sockets[1]));
 	assert_true(traffic_is_accepted(sockets[0]));
+	close(sockets[0]);
+	close(sockets[1]);
+}
+
+/* shutdown(2) takes a socket out of the group, for all processes that have it. */
+static void a_socket_that_was_shut_down_listens_again(void **state)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	unsigned first = 0;
+	int sockets[2];
+	uint16_t port = 0;
+
+	(void)state;
+	assert_int_equal(traffic_find("127.0.0.1", &port, &err), 0);
+	assert_int_equal(traffic_open(sockets, "127.0.0.1", port, &err), 0);
+	for (unsigned i = 0; i < 8; i++) {
+		unsigned front = i & 1, lost = i >> 1 & 1;
+
+		assert_int_equal(traffic_steer(sockets, first, front, &err), 0);
+		assert_int_equal(traffic_mend(sockets, &first, front, &err), 0);
+		assert_int_equal(shutdown(sockets[lost], SHUT_RDWR), 0);
+		assert_int_equal(traffic_mend(sockets, &first, front, &err), 1);
+		assert_int_equal(first, !lost);
+		for (int j = 0; j < 5; j++) {
+			assert_int_equal(reached(sockets, port, NULL, false), front);
+			assert_int_equal(reached(sockets, port, TRAFFIC_PROBE, false), !front);
+		}
+	}
+	shutdown(sockets[0], SHUT_RDWR);
+	shutdown(sockets[1], SHUT_RDWR);
+	assert_int_equal(traffic_mend(sockets, &first, 1, &err), 1);
+	assert_int_equal(reached(sockets, port, NULL, false), 1);
 	close(sockets[0]);
 	close(sockets[1]);
 }
@@ -83,6 +115,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(connections_go_to_the_front),
+		cmocka_unit_test(a_socket_that_was_shut_down_listens_again),
 		cmocka_unit_test(an_address_in_use_is_refused),
 	};
 

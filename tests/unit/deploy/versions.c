@@ -97,6 +97,7 @@ static void the_content_is_that_of_its_files(void **state)
 {
 	struct world *w = *state;
 	char first[MODEL_CONTENT_SIZE];
+	struct refused_content refused = {0};
 
 	make(w, "1/w", "one");
 	look(w);
@@ -110,7 +111,10 @@ static void the_content_is_that_of_its_files(void **state)
 	make(w, "1/w", "one");
 	look(w);
 	assert_string_equal(w->model.content, first);
-	assert_string_equal(look_without(w, &(struct refused){.contents = &first, .n = 1}), "");
+	memcpy(refused.content, first, sizeof(first));
+	assert_string_equal(look_without(w, &(struct refused){.contents = &refused, .n = 1}), "");
+	refused.until_ms = clock_monotonic_ms() - 1;
+	assert_string_equal(look_without(w, &(struct refused){.contents = &refused, .n = 1}), "1");
 }
 
 static void a_version_without_a_commit_must_settle(void **state)
@@ -186,6 +190,32 @@ static void a_prefix_without_versions_is_one(void **state)
 	assert_string_equal(look(w), "");
 }
 
+static void a_prefix_may_be_a_checkpoint(void **state)
+{
+	struct world *w = *state;
+
+	w->o.prefix = "m/step-1/";
+	commit(w, "step-1", 1, 1, "");
+	assert_string_equal(look(w), "");
+	make(w, "step-1/w", "four");
+	assert_int_equal(strlen(look(w)), 12);
+	assert_true(w->model.committed);
+	assert_int_equal(w->model.n, 2);
+}
+
+static void a_name_is_a_word_for_a_shell(void **state)
+{
+	struct world *w = *state;
+
+	commit(w, "a;b", 1, 9, "");
+	make(w, "a;b/w", "four");
+	commit(w, "-rf", 1, 8, "");
+	make(w, "-rf/w", "four");
+	commit(w, "a_b", 1, 1, "");
+	make(w, "a_b/w", "four");
+	assert_string_equal(look(w), "a_b");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -201,6 +231,10 @@ int main(void)
 			checkpoints_are_compared_by_attempt_and_step, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(
 			a_prefix_without_versions_is_one, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(
+			a_prefix_may_be_a_checkpoint, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(
+			a_name_is_a_word_for_a_shell, begin_world, end_world),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
