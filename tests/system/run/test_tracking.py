@@ -263,3 +263,44 @@ def test_artifacts_go_through_the_proxy_of_mlflow_in_parts(penstock, server, tra
     assert sorted(key.rpartition("/")[2] for key in keys) == ["model-0.bin", "model-3.bin"]
     heads = [store.client.head_object(Bucket="artifacts", Key=key) for key in keys]
     assert all(head["ContentLength"] == 2 * PART + 1 and head["ETag"].endswith('-3"') for head in heads)
+
+
+# ---- Weights & Biases ----
+
+WANDB_TRAINER = """
+import os, signal, sys, wandb
+from pathlib import Path
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+state = Path(os.environ["DEEPSQUARE_OUTPUT"], "step")
+begin = int(state.read_text()) if state.exists() else 0
+run = wandb.init()
+print(f"tracked {run.id} {run.project}", flush=True)
+for step in range(begin, begin + 3):
+    run.log({"loss": 1 / (step + 1)}, step=step)
+state.write_text(str(begin + 3))
+if begin == 0:
+    print("saved", flush=True)
+    while True:
+        signal.pause()
+"""
+
+
+# Without an account: what `wandb sync` sends is in the bucket, a directory of each attempt with one id.
+def test_runs_of_wandb_are_kept_in_the_output(penstock, tracking_venv, store, tmp_path):
+    (tmp_path / "trainer.py").write_text(WANDB_TRAINER)
+    path = write_workflow(
+        tmp_path, f"exec {tracking_venv}/bin/python {tmp_path}/trainer.py", name="t", output=s3_place(store, "/run"),
+        resources={"tasks": 1, "cpusPerTask": 1, "memPerCpu": 2048, "gpus": 0},
+        env=[{"key": key, "value": value} for key, value in CLIENT.items()], tracking={"wandb": {"project": "pictures"}},
+    )  # fmt: skip
+    other = Penstock(tmp_path / "other")
+
+    attempt_until_saved(penstock, path).exits(75)
+    second = other.run("run", path, deadline_s=300).ok()
+
+    (one,) = shown(other)
+    assert (one["tracker"], one["project"], one["url"]) == ("wandb", "pictures", None) and one["place"]
+    assert f"tracked {one['run']} pictures\n" in second.out
+    files = [key for key in store.keys("out", "run/wandb/") if key.endswith(f"-{one['run']}.wandb")]
+    assert len(files) == 2 and all(re.search(rf"/offline-run-\d+_\d+-{one['run']}/run-{one['run']}\.wandb$", key) for key in files)
