@@ -198,6 +198,13 @@ def tracking_venv():
 
 
 @pytest.fixture(scope="session")
+def aim_venv():
+    """Directory of the environment with Aim."""
+    made = subprocess.run([TOP / "tools" / "test-venv", "aim"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
+    return Path(made.stdout.strip())
+
+
+@pytest.fixture(scope="session")
 def peer_tools():
     """Directory of the foreign servers that Debian does not have. A peer that cannot be had fails its tests, unless asked to do without."""
     if os.environ.get("PENSTOCK_TEST_WITHOUT_PEERS"):

@@ -58,6 +58,7 @@ function TrackedRun({ one }: { one: Tracked }) {
         {url}
       </a>
     );
+  if (!one.run) return <>{text(one.place)}</>;
   return (
     <>
       <code>{text(one.run)}</code>
@@ -70,7 +71,7 @@ const TRACKERS: Record<string, string> = { mlflow: "MLflow", wandb: "Weights & B
 
 function trackedFacts(run: RunDetails): Fact[] {
   return list<Tracked>(run.tracking)
-    .filter((one) => one.url || one.run)
+    .filter((one) => one.url || one.run || one.place)
     .map((one) => [TRACKERS[text(one.tracker)] ?? text(one.tracker), <TrackedRun one={one} />]);
 }
 

@@ -543,11 +543,11 @@ static void add_tracking(struct grid *grid, const json_t *one)
 	const char *run = json_string_value(json_object_get(one, "run"));
 	const char *place = json_string_value(json_object_get(one, "place"));
 
-	if (!url && !run)
+	if (!url && !run && !place)
 		return;
 	grid_addf(grid, "  %s", text_of(one, "tracker"));
-	if (url)
-		grid_add(grid, url);
+	if (url || !run)
+		grid_add(grid, url ? url : place);
 	else
 		grid_addf(grid, "run %s%s%s", run, place ? " in " : "", place ? place : "");
 }

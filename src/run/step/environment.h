@@ -1,8 +1,8 @@
 /*
  * The environment of steps. From lowest to highest precedence: penstock's own environment (without
  * its PENSTOCK_ settings), the credentials and endpoint of the output's or else the input's store,
- * the variables of experiment trackers, those of a task's rank, the job's env, $DEEPSQUARE_ENV of earlier steps, the variables of
- * DeepSquare and penstock, those of this execution, the step's env.
+ * the variables of experiment trackers, those of a task's rank, the job's env, $DEEPSQUARE_ENV of
+ * earlier steps, the variables of DeepSquare and penstock, those of this execution, the step's env.
  */
 #ifndef RUN_STEP_ENVIRONMENT_H
 #define RUN_STEP_ENVIRONMENT_H

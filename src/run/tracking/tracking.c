@@ -277,6 +277,18 @@ static json_t *describe_wandb(const struct tracking *tracking)
 		page ? page : json_null());
 }
 
+/* Aim chooses the ids of its runs. */
+static json_t *describe_aim(const struct workflow_aim *aim)
+{
+	const char *repo = workflow_shown(&aim->repo);
+	bool below = *repo != '/' && !str_starts(repo, "aim://");
+
+	return json_pack("{s:s, s:n, s:o, s:n}", "tracker", "aim", "run", "place",
+		json_sprintf("%s%s", strcmp(repo, ".") == 0 ? ".aim" : repo,
+			below ? " of the output" : ""),
+		"url");
+}
+
 static int add(json_t *list, json_t *one)
 {
 	return one ? json_array_append_new(list, one) : -1;
@@ -301,9 +313,7 @@ char *tracking_describe(const struct tracking *tracking)
 		return NULL;
 	if (what->wandb.given && add(list, describe_wandb(tracking)) < 0)
 		return NULL;
-	if (what->aim.given &&
-		add(list, json_pack("{s:s, s:s, s:s, s:n}", "tracker", "aim", "run", tracking->id,
-				  "place", workflow_shown(&what->aim.repo), "url")) < 0)
+	if (what->aim.given && add(list, describe_aim(&what->aim)) < 0)
 		return NULL;
 	return json_dumps(list, JSON_COMPACT);
 }

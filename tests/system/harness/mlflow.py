@@ -18,7 +18,8 @@ class Mlflow:
     def __init__(self, venv, folder, *options, env):
         folder.mkdir()
         self.log = folder / "server.log"
-        variables = {"PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": str(folder), "MLFLOW_DISABLE_TELEMETRY": "true", "GIT_PYTHON_REFRESH": "quiet"}
+        variables = {"PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": str(folder), "MLFLOW_DISABLE_TELEMETRY": "true",
+                     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "GIT_PYTHON_REFRESH": "quiet"}
         with open(self.log, "wb") as out:
             self.process = subprocess.Popen(
                 [venv / "bin" / "mlflow", "server", "--host", "127.0.0.1", "--port", "0", "--workers", "1",
@@ -124,7 +125,7 @@ class FakeMlflow:
         if verb == "runs/update":
             run = self.runs[body["run_id"]]
             run["statuses"].append(body["status"])
-            run["end_time"] = body.get("end_time")
+            run["end_time"] = body.get("end_time", run["end_time"])
             return 200, {"run_info": {}}
         return 404, {}
 

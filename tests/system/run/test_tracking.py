@@ -222,14 +222,15 @@ def check_two_attempts(server, penstock, other, path):
 
     (run,) = server.runs("two-attempts")
     info = run["info"]
-    assert between["info"]["status"] == "SCHEDULED" and not between["info"].get("end_time")
-    assert (info["status"], info["run_name"]) == ("FINISHED", "t") and info["end_time"] > info["start_time"]
+    assert between["info"]["status"] == "SCHEDULED"
+    assert (info["status"], info["run_name"]) == ("FINISHED", "t") and info["end_time"] > between["info"]["end_time"]
     assert [step for step, _ in sorted(server.history(info["run_id"], "loss"))] == [0, 1, 2, 3, 4, 5]
     assert shown(other)[0]["url"] == f"{server.uri}/#/experiments/{info['experiment_id']}/runs/{info['run_id']}"
     return info["run_id"]
 
 
 # The client writes to the bucket itself, with the keys and the endpoint of the output.
+@pytest.mark.timeout(900)
 def test_the_example_is_one_run_of_mlflow_with_its_artifact_in_s3(penstock, server, tracking_venv, tmp_path):
     real = server("--default-artifact-root", "s3://lines/artifacts", "--no-serve-artifacts")
     folder = shutil.copytree(TOP / "examples" / "tracking", tmp_path / "example")
@@ -250,6 +251,8 @@ def test_the_example_is_one_run_of_mlflow_with_its_artifact_in_s3(penstock, serv
 
 
 # The server hands out the addresses of parts, which the client sends to the store.
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_artifacts_go_through_the_proxy_of_mlflow_in_parts(penstock, server, training, store, tmp_path):
     real = server("--artifacts-destination", "s3://artifacts/proxied")
     path = training(
@@ -304,3 +307,49 @@ def test_runs_of_wandb_are_kept_in_the_output(penstock, tracking_venv, store, tm
     assert f"tracked {one['run']} pictures\n" in second.out
     files = [key for key in store.keys("out", "run/wandb/") if key.endswith(f"-{one['run']}.wandb")]
     assert len(files) == 2 and all(re.search(rf"/offline-run-\d+_\d+-{one['run']}/run-{one['run']}\.wandb$", key) for key in files)
+
+
+# ---- Aim ----
+
+AIM_TRAINER = """
+import os, sys, aim
+from aim.storage.context import Context
+from pathlib import Path
+
+output = Path(os.environ["DEEPSQUARE_OUTPUT"])
+kept = output / "aim-run"
+run = aim.Run(
+    kept.read_text() if kept.exists() else None, repo=os.environ["AIM_REPO"], system_tracking_interval=None, capture_terminal_logs=False
+)
+begin = 3 if kept.exists() else 0
+kept.write_text(run.hash)
+print("tracked", run.hash, flush=True)
+for step in range(begin, begin + 3):
+    run.track(1 / (step + 1), name="loss", step=step)
+run.close()
+if begin == 0:
+    sys.exit(33)
+steps, _ = aim.Run(run.hash, repo=os.environ["AIM_REPO"], read_only=True).get_metric("loss", Context({})).values.sparse_list()
+print("steps", sorted(int(step) for step in steps), flush=True)
+"""
+
+
+# Aim makes the ids of its runs, so that the training keeps it in the output, next to the repository; both come with a resume.
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_run_of_aim_continues_on_another_machine(penstock, aim_venv, store, tmp_path):
+    (tmp_path / "trainer.py").write_text(AIM_TRAINER)
+    path = write_workflow(
+        tmp_path, f"exec {aim_venv}/bin/python {tmp_path}/trainer.py", name="t", output=s3_place(store, "/run"),
+        resources={"tasks": 1, "cpusPerTask": 1, "memPerCpu": 2048, "gpus": 0},
+        env=[{"key": "PYTHONDONTWRITEBYTECODE", "value": ""}], tracking={"aim": {}},
+    )  # fmt: skip
+    other = Penstock(tmp_path / "other")
+
+    first = penstock.run("run", path, deadline_s=300).exits(33)
+    second = other.run("run", path, deadline_s=300).ok()
+
+    tracked_run = re.search(r"^tracked (\w+)$", first.out, re.M).group(1)
+    assert f"tracked {tracked_run}\n" in second.out and "steps [0, 1, 2, 3, 4, 5]\n" in second.out
+    assert shown(other) == [{"tracker": "aim", "run": None, "place": ".aim of the output", "url": None}]
+    assert ".aim of the output" in other.run("show", "t").ok().out

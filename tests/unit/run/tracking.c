@@ -42,7 +42,7 @@ static void names_are_quoted(void **state)
 	assert_non_null(strstr(search, "\"max_results\":1"));
 }
 
-/* MLflow keeps the time of an end until a run is updated without one. */
+/* A run that continues has not ended again. */
 static void only_an_end_has_a_time(void **state)
 {
 	_cleanup_free_ char *running = mlflow_update_body("r", "RUNNING", 0);
@@ -268,6 +268,20 @@ static void the_page_of_a_run_has_no_user(void **state)
 	assert_null(strstr(text, "secret"));
 }
 
+/* Aim chooses the ids of its runs, so that only the place is known. */
+static void the_place_of_aim_is_described(void **state)
+{
+	struct fixture *f = *state;
+	_cleanup_free_ char *output = NULL, *server = NULL;
+
+	f->workflow.tracking.aim.given = true;
+	output = tracking_describe(&f->tracking);
+	assert_non_null(strstr(output, "\"run\":null,\"place\":\".aim of the output\""));
+	f->workflow.tracking.aim.repo.value = "aim://host:1";
+	server = tracking_describe(&f->tracking);
+	assert_non_null(strstr(server, "\"place\":\"aim://host:1\""));
+}
+
 /* The address of the server is a secret if the user says so. */
 static void a_secret_address_has_no_link(void **state)
 {
@@ -306,6 +320,7 @@ int main(void)
 		WITH(directories_of_trackers_are_below_the_output),
 		WITH(a_run_without_trackers_has_no_variables),
 		WITH(the_page_of_a_run_has_no_user),
+		WITH(the_place_of_aim_is_described),
 		WITH(a_secret_address_has_no_link),
 	};
 
