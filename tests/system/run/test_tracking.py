@@ -313,7 +313,6 @@ def test_runs_of_wandb_are_kept_in_the_output(penstock, tracking_venv, store, tm
 
 AIM_TRAINER = """
 import os, sys, aim
-from aim.storage.context import Context
 from pathlib import Path
 
 output = Path(os.environ["DEEPSQUARE_OUTPUT"])
@@ -326,11 +325,9 @@ kept.write_text(run.hash)
 print("tracked", run.hash, flush=True)
 for step in range(begin, begin + 3):
     run.track(1 / (step + 1), name="loss", step=step)
+print("points", [len(metric.values.sparse_list()[0]) for metric in run.metrics()], flush=True)
 run.close()
-if begin == 0:
-    sys.exit(33)
-steps, _ = aim.Run(run.hash, repo=os.environ["AIM_REPO"], read_only=True).get_metric("loss", Context({})).values.sparse_list()
-print("steps", sorted(int(step) for step in steps), flush=True)
+sys.exit(0 if begin else 33)
 """
 
 
@@ -350,6 +347,6 @@ def test_a_run_of_aim_continues_on_another_machine(penstock, aim_venv, store, tm
     second = other.run("run", path, deadline_s=300).ok()
 
     tracked_run = re.search(r"^tracked (\w+)$", first.out, re.M).group(1)
-    assert f"tracked {tracked_run}\n" in second.out and "steps [0, 1, 2, 3, 4, 5]\n" in second.out
+    assert f"tracked {tracked_run}\n" in second.out and "points [6]\n" in second.out
     assert shown(other) == [{"tracker": "aim", "run": None, "place": ".aim of the output", "url": None}]
     assert ".aim of the output" in other.run("show", "t").ok().out
