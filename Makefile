@@ -98,6 +98,7 @@ check-tests: asan
 test-venvs:
 	tools/test-venv >/dev/null
 	tools/test-venv determined >/dev/null
+	tools/test-venv tracking >/dev/null
 
 # The Python package as it lies in the build directory, with the system's Python and torch.
 check-python: all test-venvs

@@ -304,6 +304,9 @@
 /* lines with a stray comma at the end; the file is read again for each */
 #define LIMIT_WORKFLOW_STRAY_COMMAS 8
 #define LIMIT_WORKFLOW_NAME 64 /* bytes of a run's name; it is part of paths */
+#define LIMIT_TRACKING_NAME 250 /* bytes of the name of an experiment */
+/* bytes of a reply of MLflow, which lists every metric and parameter of a run */
+#define LIMIT_TRACKING_REPLY (16 * MIB)
 /* ms: upper bound of the back-off; longer outages need a person */
 #define LIMIT_RETRY_PAUSE_MS (10 * 60 * 1000)
 /* seconds of a wait or grace period that the environment sets */

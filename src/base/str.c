@@ -346,6 +346,19 @@ int strlist_set(struct strlist *list, const char *key, const char *value)
 	return 0;
 }
 
+void strlist_unset(struct strlist *list, const char *key)
+{
+	char **found;
+
+	while ((found = find_variable(list, key))) {
+		free(*found);
+		list->n--;
+		/* With the NULL at the end. */
+		memmove(found, found + 1,
+			(size_t)(list->items + list->n + 1 - found) * sizeof(*found));
+	}
+}
+
 size_t str_utf8_length(const char *text, size_t len)
 {
 	const unsigned char *s = (const unsigned char *)text;

@@ -85,5 +85,7 @@ void strlist_release(struct strlist *list);
 const char *strlist_get(const struct strlist *list, const char *key);
 /* Replaces or adds "KEY=value". */
 int strlist_set(struct strlist *list, const char *key, const char *value);
+/* Removes "KEY=…". */
+void strlist_unset(struct strlist *list, const char *key);
 
 #endif

@@ -48,6 +48,21 @@ void run_notify(const struct run *run, enum workflow_notify_event event)
 		});
 }
 
+/* Passes the end of the attempt to the tracked run, unless another owner has the run. */
+static void end_tracking(const struct run *run, const struct records_end *end, bool lost)
+{
+	enum run_state state = end->unflushed ? end->flushed_state : end->state;
+	const char *status = state == RUN_SUCCEEDED ? "FINISHED"
+			     : state == RUN_STOPPED ? "KILLED"
+						    : "FAILED";
+
+	/* The next attempt continues it. */
+	if (state == RUN_PREEMPTED || run->result->retry_in_ms >= 0)
+		status = "SCHEDULED";
+	if (!lost)
+		tracking_end(&run->tracking, status);
+}
+
 static void set_unflushed(const struct run *run, struct records_end *end)
 {
 	end->unflushed = true;
@@ -219,6 +234,7 @@ void run_finish(struct run *run)
 	struct records_end end = {0};
 	struct lease_found moved = {0};
 	struct ending *ending;
+	bool lost;
 
 	ending_begin(&ending, &run->attempt.voice);
 	attempt_free_space(&run->attempt);
@@ -243,10 +259,13 @@ void run_finish(struct run *run)
 	end.exit_code = run->attempt.end.exit_code;
 	end.step_code = run->attempt.end.step_code;
 	end.message = run->attempt.end.message;
+	lost = lease_is_lost(run->publisher.lease);
 	if (lease_moved_to(run->publisher.lease, &moved))
 		run_note_elsewhere(run, &moved);
 	ending_part(ending, "updating the run's state next to its output");
 	release_lease(run);
+	ending_part(ending, "setting the status of the tracked run");
+	end_tracking(run, &end, lost);
 	log_end(run);
 	if (run->refused)
 		withdraw(run);

@@ -8,6 +8,7 @@
 #include "run/run.h"
 #include "run/stage/stores.h"
 #include "run/step/host.h"
+#include "run/tracking/tracking.h"
 #include "run/workdir/venv.h"
 #include "workflow/changes.h"
 
@@ -32,6 +33,7 @@ struct run {
 	struct step_host host;
 	struct venv venv; /* of the Python packages */
 	struct notify *notify; /* NULL if the workflow names no webhook */
+	struct tracking tracking; /* of the trackers that the workflow names */
 	char *staged; /* owned; the inputs as a JSON array, NULL before they are staged */
 };
 

@@ -32,7 +32,7 @@ int provenance_record(struct run *run, struct penstock_error *err)
 	const char *given = run->options->provenance;
 	_cleanup_(json_decrefp) json_t *root = given ? json_loads(given, 0, NULL) : json_object();
 	json_t *commit = context_commit(run);
-	_cleanup_free_ char *text = NULL;
+	_cleanup_free_ char *text = NULL, *tracking = NULL;
 	_cleanup_(buf_release) struct buf images = BUF_INIT(LIMIT_STRING);
 	struct utsname system;
 
@@ -52,6 +52,12 @@ int provenance_record(struct run *run, struct penstock_error *err)
 		json_object_set_new(
 			root, "inputs", json_loads(run->staged ? run->staged : "[]", 0, NULL)) < 0)
 		return error_memory(err);
+	if (run->tracking.attempt) {
+		tracking = tracking_describe(&run->tracking);
+		if (!tracking ||
+			json_object_set_new(root, "tracking", json_loads(tracking, 0, NULL)) < 0)
+			return error_memory(err);
+	}
 	text = json_dumps(root, JSON_COMPACT);
 	if (!text)
 		return error_memory(err);

@@ -189,12 +189,26 @@ static bool begin_stages(struct run *run)
 	return true;
 }
 
+/* The last thing before the steps: a run that does not come to them is not tracked. */
+static int track(struct run *run, struct penstock_error *err)
+{
+	int r;
+
+	if (!run->attempt.workflow->tracking.given)
+		return 0;
+	r = tracking_begin(&run->tracking, &run->attempt, &run->reaction.interrupts.cancel, err);
+	return r < 0 ? r : provenance_record(run, err);
+}
+
 static void perform(struct run *run)
 {
+	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	bool begun = begin_stages(run);
 
 	stores_hurry(&run->stores);
 	if (!begun)
+		return;
+	if (!passed(run, RUN_CLASS_NODE, track(run, &err), &err))
 		return;
 	run_set_state(run, RUN_RUNNING);
 	run_notify(run, WORKFLOW_NOTIFY_START);
@@ -273,6 +287,7 @@ void run_init(struct run *run, const struct run_options *options, struct run_res
 				.cookie = run,
 			},
 		.group.attempt = attempt,
+		.tracking = &run->tracking,
 		.kill_coming = on_kill,
 		.cookie = &run->publisher,
 	};

@@ -44,10 +44,10 @@ static int write_number(const char *path, int attempt, struct penstock_error *er
 	return fs_write_atomic(path, text, (size_t)n, 0600, err);
 }
 
-/* Only a bucket can hold output from before this start. */
+/* A bucket can hold output from before this start, and a tracker the runs before it. */
 static int record_began(const struct attempt *attempt, struct penstock_error *err)
 {
-	if (attempt->continuing || attempt->workflow->output.kind != WORKFLOW_S3)
+	if (attempt->continuing)
 		return 0;
 	return write_number(attempt->layout.began, attempt->number, err);
 }

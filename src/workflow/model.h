@@ -336,6 +336,34 @@ struct workflow_step {
 	struct workflow_place at;
 };
 
+/* Experiment trackers whose variables the steps get. */
+struct workflow_mlflow {
+	bool given;
+	struct workflow_text uri; /* of the server; may have a user and a password */
+	struct workflow_text experiment; /* its name */
+	struct workflow_place at;
+};
+struct workflow_wandb {
+	bool given;
+	struct workflow_text project;
+	struct workflow_text entity; /* value NULL for the default one of the key */
+	bool online; /* sends while the steps run; otherwise all stays below the output */
+	struct workflow_place at;
+};
+struct workflow_aim {
+	bool given;
+	/* "aim://host:port", an absolute path, or a path below the output; default "." */
+	struct workflow_text repo;
+	struct workflow_place at;
+};
+struct workflow_tracking {
+	struct workflow_mlflow mlflow;
+	struct workflow_wandb wandb;
+	struct workflow_aim aim;
+	bool given;
+	struct workflow_place at;
+};
+
 /* Files of a context that are not copied. */
 enum workflow_ignore {
 	WORKFLOW_IGNORE_NONE,
@@ -476,6 +504,7 @@ struct workflow {
 	struct workflow_preemption preemption;
 	struct workflow_checkpoints checkpoints;
 	struct workflow_retry retry;
+	struct workflow_tracking tracking;
 
 	/* SHA-256, lower-case hexadecimal, of the workflow as written: without overrides, and with
 	 * every credential masked (docs/workflow.md, "Identity"). */

@@ -191,6 +191,20 @@ def determined_venv():
 
 
 @pytest.fixture(scope="session")
+def tracking_venv():
+    """Directory of the environment with MLflow and the client of Weights & Biases."""
+    made = subprocess.run([TOP / "tools" / "test-venv", "tracking"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
+    return Path(made.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def aim_venv():
+    """Directory of the environment with Aim."""
+    made = subprocess.run([TOP / "tools" / "test-venv", "aim"], env=INVOKED_WITH, stdout=subprocess.PIPE, text=True, check=True)
+    return Path(made.stdout.strip())
+
+
+@pytest.fixture(scope="session")
 def peer_tools():
     """Directory of the foreign servers that Debian does not have. A peer that cannot be had fails its tests, unless asked to do without."""
     if os.environ.get("PENSTOCK_TEST_WITHOUT_PEERS"):

@@ -84,6 +84,11 @@ export function text(value: unknown): string {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
+/* A link of the server that a page may have; null for any other value, such as a script. */
+export function webAddress(value: unknown): string | null {
+  return typeof value === "string" && /^https?:\/\//i.test(value) ? value : null;
+}
+
 /* Objects of a list of the server; empty if it is missing or another kind of value. */
 export function list<T>(value: unknown): T[] {
   return Array.isArray(value) ? value.filter((one) => one !== null && typeof one === "object") : [];

@@ -5,16 +5,16 @@ import { Actions } from "./actions";
 import { announce } from "./announce";
 import { Checkpoints } from "./checkpoints";
 import { Files } from "./files";
-import { duration, isNumber, list, moment, ms, size, strings, text } from "./format";
+import { duration, isNumber, list, moment, ms, size, strings, text, webAddress } from "./format";
 import { Log } from "./log";
-import { Copy, Facts, Failure, State, Waiting, isLive, useTick } from "./parts";
+import { Copy, type Fact, Facts, Failure, State, Waiting, isLive, useTick } from "./parts";
 import { RunPlots } from "./plots";
 import { usePoll } from "./poll";
 import { type Route, link } from "./route";
 import { message, sync, took } from "./runs";
 import { Steps } from "./steps";
 import { Timeline } from "./timeline";
-import type { About, Attempt, Metric, RunDetails } from "./types";
+import type { About, Attempt, Metric, RunDetails, Tracked } from "./types";
 import { Workflow } from "./workflow";
 
 const TABS: [string, string][] = [
@@ -48,6 +48,33 @@ function Output({ run }: { run: RunDetails }) {
   );
 }
 
+/* A run of an experiment tracker; a link if its page is known. */
+function TrackedRun({ one }: { one: Tracked }) {
+  const url = webAddress(one.url);
+
+  if (url)
+    return (
+      <a href={url} rel="noreferrer">
+        {url}
+      </a>
+    );
+  if (!one.run) return <>{text(one.place)}</>;
+  return (
+    <>
+      <code>{text(one.run)}</code>
+      {one.place ? <span class="quiet"> in {text(one.place)}</span> : null}
+    </>
+  );
+}
+
+const TRACKERS: Record<string, string> = { mlflow: "MLflow", wandb: "Weights & Biases", aim: "Aim" };
+
+function trackedFacts(run: RunDetails): Fact[] {
+  return list<Tracked>(run.tracking)
+    .filter((one) => one.url || one.run || one.place)
+    .map((one) => [TRACKERS[text(one.tracker)] ?? text(one.tracker), <TrackedRun one={one} />]);
+}
+
 function Overview({ run }: { run: RunDetails }) {
   const kept = list<{ path?: string; restore?: string }>(run.replaced);
   const partial = strings(run.partial);
@@ -73,6 +100,7 @@ function Overview({ run }: { run: RunDetails }) {
           ],
           ["Sync error", text(run.sync_error)],
           ["Output", <Output run={run} />],
+          ...trackedFacts(run),
           ["Workflow", <code>{text(run.workflow)}</code>],
           ["Directory", run.directory ? <code>{run.directory}</code> : null],
           ["Ports", Array.isArray(run.ports) ? run.ports.join(", ") : null],

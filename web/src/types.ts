@@ -69,7 +69,16 @@ export interface Step {
   state?: Maybe<string>;
 }
 
+/* A run of an experiment tracker. */
+export interface Tracked {
+  tracker?: Maybe<string>;
+  run?: Maybe<string>;
+  place?: Maybe<string>;
+  url?: Maybe<string>;
+}
+
 export interface RunDetails extends Run {
+  tracking?: Maybe<Tracked[]>;
   attempts?: Maybe<Attempt[]>;
   steps?: Maybe<Step[]>;
   directory?: Maybe<string>;

@@ -6,7 +6,7 @@ import { Copy, Facts, Failure, Waiting } from "./parts";
 import type { RunParams } from "./run";
 import type { Attempt, RunDetails } from "./types";
 
-const KNOWN = ["overrides", "penstock", "host", "kernel", "inputs"];
+const KNOWN = ["overrides", "penstock", "host", "kernel", "inputs", "tracking"];
 
 /* Text of the workflow of a run; null while it is read. */
 export function useWorkflow(params: RunParams): { workflow: string | null; error: string | null } {

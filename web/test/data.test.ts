@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { readSafetensors, readZip } from "../src/archive";
-import { duration, size, span, value } from "../src/format";
+import { duration, size, span, value, webAddress } from "../src/format";
 import { parseRoute } from "../src/route";
 import { axisOf, seriesOf, summaryText } from "../src/series";
 import type { Source } from "../src/source";
@@ -26,6 +26,14 @@ test("sizes and times have the form of the verbs", () => {
   assert.equal(span(3 * 86_400_000), "3 d");
   assert.equal(value(0.30000000000000004), "0.3");
   assert.equal(value("NaN"), "NaN");
+});
+
+test("only addresses of the web are links", () => {
+  assert.equal(webAddress("http://127.0.0.1:5000/#/runs/1"), "http://127.0.0.1:5000/#/runs/1");
+  assert.equal(webAddress("javascript:alert(1)"), null);
+  assert.equal(webAddress("//mlflow.example/"), null);
+  assert.equal(webAddress(null), null);
+  assert.equal(webAddress({}), null);
 });
 
 test("values that are not numbers are gaps", () => {

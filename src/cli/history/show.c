@@ -259,6 +259,20 @@ static int add_attempt(void *cookie, const struct records_attempt *attempt)
 	return 0;
 }
 
+/* The tracked runs of the newest attempt that has some: one that ended before its steps has none.
+ * NULL if there are none. */
+static json_t *find_tracking(const json_t *attempts)
+{
+	for (size_t i = json_array_size(attempts); i-- > 0;) {
+		json_t *found = json_object_get(
+			json_object_get(json_array_get(attempts, i), "provenance"), "tracking");
+
+		if (json_array_size(found))
+			return found;
+	}
+	return NULL;
+}
+
 static int add_step(void *cookie, const struct records_step *step)
 {
 	json_array_append_new(cookie,
@@ -369,6 +383,8 @@ static int collect(json_t *object, struct records *records, const char *home,
 				json_text(layout.log)));
 	if (r == 0)
 		r = records_attempts(records, run->id, add_attempt, attempts, err);
+	if (r == 0 && find_tracking(attempts))
+		json_object_set(object, "tracking", find_tracking(attempts));
 	if (r == 0)
 		r = records_steps(records, run->id, add_step, done, err);
 	if (r == 0)
@@ -520,6 +536,22 @@ static void add_notice(struct grid *grid, const json_t *notice)
 		add_line(grid, "deadline", time_of(notice, "deadline", when));
 }
 
+/* The page of a tracked run or, if it has none, its id and place. */
+static void add_tracking(struct grid *grid, const json_t *one)
+{
+	const char *url = json_string_value(json_object_get(one, "url"));
+	const char *run = json_string_value(json_object_get(one, "run"));
+	const char *place = json_string_value(json_object_get(one, "place"));
+
+	if (!url && !run && !place)
+		return;
+	grid_addf(grid, "  %s", text_of(one, "tracker"));
+	if (url || !run)
+		grid_add(grid, url ? url : place);
+	else
+		grid_addf(grid, "run %s%s%s", run, place ? " in " : "", place ? place : "");
+}
+
 static void print_summary(const json_t *object, const struct records_run *run, const char *host)
 {
 	struct grid grid = GRID_INIT(2);
@@ -546,6 +578,9 @@ static void print_summary(const json_t *object, const struct records_run *run, c
 	}
 	json_array_foreach (json_object_get(provenance, "inputs"), i, value) {
 		add_value_line(&grid, "input", value);
+	}
+	json_array_foreach (json_object_get(object, "tracking"), i, value) {
+		add_tracking(&grid, value);
 	}
 	grid_print(&grid);
 }

@@ -10,6 +10,7 @@
 #include "run/step/env_file.h"
 #include "run/step/store_environment.h"
 #include "run/notices/reaction.h"
+#include "run/tracking/tracking.h"
 #include "run/workdir/project.h"
 
 /* Adds all but the settings of penstock that a step must not inherit. */
@@ -17,7 +18,7 @@ static int inherit(struct strlist *env, const char *const *inherited)
 {
 	static const char *const own[] = {"PENSTOCK_ACCESS_KEY_ID=", "PENSTOCK_SECRET_ACCESS_KEY=",
 		"PENSTOCK_SECRET_", "PENSTOCK_RUN_ID=", "PENSTOCK_ATTEMPT=", "PENSTOCK_CHECKPOINT=",
-		"PENSTOCK_CHECKPOINT_DIR="};
+		"PENSTOCK_CHECKPOINT_DIR=", "PENSTOCK_TRACKED_RUN="};
 
 	for (; inherited && *inherited; inherited++) {
 		if (!str_starts_any(*inherited, own, ARRAY_SIZE(own)) &&
@@ -147,6 +148,17 @@ static int add_determined(struct strlist *env, const struct environment_spec *sp
 	return all ? strlist_set(env, "PYTHONPATH", all) : -1;
 }
 
+/* Artifacts of a tracked run may be in the store of the output. */
+static int add_tracking(
+	struct strlist *env, const struct environment_spec *spec, const char *output)
+{
+	const char *endpoint = spec->workflow->output.kind == WORKFLOW_S3
+				       ? store_environment_endpoint(spec)
+				       : NULL;
+
+	return spec->tracking ? tracking_environment(spec->tracking, output, endpoint, env) : 0;
+}
+
 int environment_build(
 	const struct environment_spec *spec, struct strlist *env, struct penstock_error *err)
 {
@@ -154,8 +166,8 @@ int environment_build(
 	int r;
 
 	if (inherit(env, spec->container ? spec->container->inherited : spec->inherited) < 0 ||
-		store_environment(env, spec) < 0 || add_pairs(env, spec->defaults) < 0 ||
-		add_list(env, &spec->workflow->env) < 0)
+		store_environment(env, spec) < 0 || add_tracking(env, spec, output) < 0 ||
+		add_pairs(env, spec->defaults) < 0 || add_list(env, &spec->workflow->env) < 0)
 		return error_memory(err);
 	r = env_file_read(spec->layout->env_file, env, err);
 	if (r == 0 && spec->env_file)

@@ -1,8 +1,8 @@
 /*
  * The environment of steps. From lowest to highest precedence: penstock's own environment (without
  * its PENSTOCK_ settings), the credentials and endpoint of the output's or else the input's store,
- * the variables of a task's rank, the job's env, $DEEPSQUARE_ENV of earlier steps, the variables of
- * DeepSquare and penstock, those of this execution, the step's env.
+ * the variables of experiment trackers, those of a task's rank, the job's env, $DEEPSQUARE_ENV of
+ * earlier steps, the variables of DeepSquare and penstock, those of this execution, the step's env.
  */
 #ifndef RUN_STEP_ENVIRONMENT_H
 #define RUN_STEP_ENVIRONMENT_H
@@ -13,6 +13,7 @@
 
 struct object_client;
 struct penstock_error;
+struct tracking;
 
 /* For a step in a container. All borrowed; lists are NULL-terminated, or NULL. */
 struct environment_container {
@@ -41,6 +42,7 @@ struct environment_spec {
 	const char *checkpoint_dir; /* below the output, or "."; NULL if none is named */
 	const char *checkpoint; /* below the output; NULL if there is none */
 	const char *venv; /* of the Python packages, first in PATH; NULL if there is none */
+	const struct tracking *tracking; /* NULL if there is none */
 	const char *const *inherited; /* NULL-terminated; usually environ */
 	const struct environment_container *container; /* NULL without a container */
 };

@@ -19,6 +19,7 @@
 
 struct penstock_error;
 struct slurm_allocation;
+struct tracking;
 struct workflow;
 struct workflow_run;
 struct workflow_step_resources;
@@ -72,6 +73,7 @@ struct step_host {
 	struct key_server *keys; /* owned; a list of endpoints of temporary keys */
 	char keys_token[KEY_TOKEN_SIZE]; /* of those on nodes of a cluster; "" before the first */
 	const char *venv; /* of the Python packages; NULL if there is none */
+	const struct tracking *tracking; /* borrowed */
 	/* Called before tasks are killed: what they were writing is incomplete. May be NULL. */
 	void (*kill_coming)(void *cookie);
 	void *cookie;

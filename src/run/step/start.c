@@ -97,6 +97,7 @@ static int build_environment(const struct step_run *step, const struct step_run_
 			.checkpoint_dir = attempt->workflow->checkpoints.path.value,
 			.checkpoint = spec->checkpoint,
 			.venv = container ? NULL : host->venv,
+			.tracking = host->tracking,
 			.inherited = (const char *const *)environ,
 			.container = container,
 		},

@@ -19,22 +19,6 @@
 #define PROFILE	     "penstock-run"
 #define PROFILE_FILE "aws-config" /* in REACTION_DIR of the storage */
 
-static void forget(struct strlist *env, const char *key)
-{
-	size_t len = strlen(key);
-
-	for (size_t i = 0; i < env->n;) {
-		if (strncmp(env->items[i], key, len) != 0 || env->items[i][len] != '=') {
-			i++;
-			continue;
-		}
-		free(env->items[i]);
-		env->n--;
-		memmove(&env->items[i], &env->items[i + 1],
-			(env->n - i + 1) * sizeof(env->items[0]));
-	}
-}
-
 /* Keeps settings of the profile such as the addressing style. If the file cannot be written, SDKs
  * of the step get keys from the profile of the machine. */
 static int hide_profile(struct strlist *env, const struct environment_spec *spec)
@@ -64,7 +48,7 @@ static int hide_profile(struct strlist *env, const struct environment_spec *spec
 			path, strerror(errno), profile);
 		return 0;
 	}
-	forget(env, "AWS_DEFAULT_PROFILE");
+	strlist_unset(env, "AWS_DEFAULT_PROFILE");
 	return strlist_set(env, "AWS_CONFIG_FILE", seen) < 0 ||
 			       strlist_set(env, "AWS_PROFILE", PROFILE) < 0
 		       ? -1
@@ -79,7 +63,7 @@ static int add_endpoint_of_keys(struct strlist *env, const struct environment_sp
 		"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"};
 
 	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
-		forget(env, others[i]);
+		strlist_unset(env, others[i]);
 	if (strlist_set(env, "AWS_CONTAINER_CREDENTIALS_FULL_URI", spec->keys_uri) < 0 ||
 		strlist_set(env, "AWS_CONTAINER_AUTHORIZATION_TOKEN", spec->keys_token) < 0)
 		return -1;
@@ -89,7 +73,7 @@ static int add_endpoint_of_keys(struct strlist *env, const struct environment_sp
 int store_environment_place(struct strlist *env, const struct s3_settings *s)
 {
 	/* An SDK prefers this one, which is that of another store. */
-	forget(env, "AWS_ENDPOINT_URL_S3");
+	strlist_unset(env, "AWS_ENDPOINT_URL_S3");
 	return strlist_set(env, "AWS_ENDPOINT_URL", s->endpoint_url) < 0 ||
 			       strlist_set(env, "S3_ENDPOINT_URL", s->endpoint_url) <
 				       0 || /* s5cmd */
@@ -102,21 +86,35 @@ int store_environment_place(struct strlist *env, const struct s3_settings *s)
 int store_environment_keys(struct strlist *env, const struct credentials *keys)
 {
 	/* A token belongs to its keys and would invalidate others. */
-	forget(env, "AWS_SESSION_TOKEN");
-	forget(env, "AWS_SECURITY_TOKEN");
+	strlist_unset(env, "AWS_SESSION_TOKEN");
+	strlist_unset(env, "AWS_SECURITY_TOKEN");
 	if (strlist_set(env, "AWS_ACCESS_KEY_ID", keys->access_key_id) < 0 ||
 		strlist_set(env, "AWS_SECRET_ACCESS_KEY", keys->secret_access_key) < 0)
 		return -1;
 	return keys->session_token ? strlist_set(env, "AWS_SESSION_TOKEN", keys->session_token) : 0;
 }
 
-int store_environment(struct strlist *env, const struct environment_spec *spec)
+/* NULL if there is no store that S3 clients can use, which of Google's keys know only HMAC. */
+static const struct s3_settings *settings_of(const struct environment_spec *spec)
 {
 	const struct s3_settings *s = spec->store ? object_client_settings(spec->store) : NULL;
+
+	return s && s->google && s->key ? NULL : s;
+}
+
+const char *store_environment_endpoint(const struct environment_spec *spec)
+{
+	const struct s3_settings *s = settings_of(spec);
+
+	return s ? s->endpoint_url : NULL;
+}
+
+int store_environment(struct strlist *env, const struct environment_spec *spec)
+{
+	const struct s3_settings *s = settings_of(spec);
 	_cleanup_(credentials_release) struct credentials keys = {0};
 
-	/* S3 clients can use only Google's HMAC keys. */
-	if (!s || (s->google && s->key))
+	if (!s)
 		return 0;
 	if (store_environment_place(env, s) < 0)
 		return -1;

@@ -13,6 +13,8 @@ int store_environment_place(struct strlist *env, const struct s3_settings *setti
 /* Sets the keys, and removes a token that belongs to others. */
 int store_environment_keys(struct strlist *env, const struct credentials *keys);
 
+/* The endpoint of the step's store; NULL if it has none that S3 clients can use. */
+const char *store_environment_endpoint(const struct environment_spec *spec);
 /*
  * Adds endpoint, region, and keys or the endpoint of the keys. Clients query that endpoint last:
  * variables of other sources are removed, and a profile with credentials is replaced by one of the

@@ -234,7 +234,9 @@ enum secret_kind secret_kind_of(
 				       url_is_secret(value->text)
 			       ? SECRET_URL
 			       : SECRET_NONE;
-	if (str_ends(entry->key, "url") || str_ends(entry->key, "Url"))
+	/* Any other `uri` is not a key of penstock. */
+	if (str_ends(entry->key, "url") || str_ends(entry->key, "Url") ||
+		(map_key && strcmp(map_key, "mlflow") == 0 && strcmp(entry->key, "uri") == 0))
 		return url_is_secret(value->text) ? SECRET_URL : SECRET_NONE;
 	if (map_key && is_variables(map_key))
 		return secret_variable(entry->key, value->text) ? SECRET_VARIABLE : SECRET_NONE;

@@ -7,7 +7,7 @@
 
 #define MAX_KEPT 1000000
 
-static bool is_below_output(const char *path)
+bool is_below_output(const char *path)
 {
 	for (const char *p = path; *p; p++) {
 		if ((unsigned char)*p < ' ' || *p == 127)

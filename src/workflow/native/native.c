@@ -306,6 +306,9 @@ static const struct schema_key job_keys[] = {
 		.value = "[map](checkpoints.md)", .says = "which checkpoints are kept; ours"},
 	{"retry", MAP(workflow, retry, &schema_retry), .shown = {SET(workflow, retry.max.value)},
 		.value = "[map](#retry)", .says = "failures after which the run is retried; ours"},
+	{"tracking", MAP(workflow, tracking, &schema_tracking),
+		.shown = {SET(workflow, tracking.given)}, .value = "[map](tracking.md)",
+		.says = "experiment trackers: MLflow, Weights & Biases, Aim; ours"},
 };
 const struct schema schema_job = {SCHEMA("workflow", "a workflow", job_keys), .check = check_job};
 

@@ -11,7 +11,7 @@ extern const struct schema schema_context, schema_python, schema_artifacts_of;
 extern const struct schema schema_container, schema_mount;
 extern const struct schema schema_interface, schema_virtual_network;
 extern const struct schema schema_run, schema_use;
-extern const struct schema schema_preemption, schema_checkpoints;
+extern const struct schema schema_preemption, schema_checkpoints, schema_tracking;
 /* The document at `use.source`; the record of a run has it at `use.module`. */
 extern const struct schema schema_module;
 /* Words in the printed model. */
@@ -54,6 +54,10 @@ static inline void take_larger(struct workflow_number *number, int64_t value)
 		number->value = value;
 }
 void read_inputs(struct reader *rd, const struct node *job);
+/* Checks a URL. The shown form lacks its user and its signature. */
+void check_url(struct reader *rd, const char *key, struct workflow_text *url);
+/* Returns true for a path that the steps may use below the output, which "." is not. */
+bool is_below_output(const char *path);
 /* Reports a path at `key` (NULL for the current path) that is not below the directory `where`. */
 bool check_below(
 	struct reader *rd, const char *key, const char *where, const struct workflow_text *path);

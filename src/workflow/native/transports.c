@@ -86,8 +86,7 @@ static const char *url_mistake(const char *url)
 	return NULL;
 }
 
-/* Checks a URL. The shown form lacks its user and its signature. */
-static void check_url(struct reader *rd, const char *key, struct workflow_text *url)
+void check_url(struct reader *rd, const char *key, struct workflow_text *url)
 {
 	_cleanup_(buf_release) struct buf masked = BUF_INIT(LIMIT_STRING);
 	const char *mistake;

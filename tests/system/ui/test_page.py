@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from harness.mlflow import FakeMlflow
 from harness.program import TOP
 from harness.waiting import wait_for
 from harness.workflows import s3_place, write_workflow
@@ -59,6 +60,24 @@ def open_run(tab, name):
 
 def tab_of(tab, name):
     tab.get_by_role("navigation", name="Parts of the run").get_by_role("link", name=name).click()
+
+
+# The link leaves the page without its address, which authorizes to use it.
+def test_a_tracked_run_has_its_link(ui, page, penstock, workflow):
+    mlflow = FakeMlflow()
+    try:
+        penstock.run("run", workflow("true", tracking={"mlflow": {"uri": mlflow.uri}, "wandb": {"project": "p"}})).ok()
+        tab = page(ui())
+
+        open_run(tab, "t")
+
+        (run,) = mlflow.runs
+        link = tab.get_by_role("link", name=f"{mlflow.uri}/#/experiments/1/runs/{run}")
+        link.wait_for()
+        assert link.get_attribute("rel") == "noreferrer" and link.get_attribute("href") == link.inner_text()
+        seen(tab, "in wandb/ of the output")
+    finally:
+        mlflow.close()
 
 
 def test_a_run_from_the_list_to_its_files(ui, page, penstock, workflow):

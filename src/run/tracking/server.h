@@ -1,0 +1,47 @@
+/*
+ * A server of MLflow: the run that all attempts of a run of penstock report to.
+ *
+ *	struct mlflow_server server = {.base = "http://127.0.0.1:5000", .login = &login};
+ *	struct mlflow_place place;
+ *
+ *	r = mlflow_server_find(&server, &(struct mlflow_wanted){ ... }, &place, err);
+ *	...
+ *	r = mlflow_server_set_status(&server, place.run, "FINISHED", end_ms, err);
+ */
+#ifndef RUN_TRACKING_SERVER_H
+#define RUN_TRACKING_SERVER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "run/tracking/mlflow.h"
+
+struct mlflow_server {
+	const char *base; /* "http://HOST/BASE" without a user; all are borrowed */
+	const struct mlflow_login *login;
+	const atomic_int *cancel; /* may be NULL */
+	int64_t patience_ms; /* of all requests of a call together */
+};
+
+struct mlflow_wanted {
+	const char *experiment; /* its name */
+	const char *name; /* of the run, for people */
+	struct mlflow_tags tags;
+	bool continues; /* an earlier attempt may have made the run */
+};
+
+/* Ids of the server. */
+struct mlflow_place {
+	char experiment[MLFLOW_ID_SIZE];
+	char run[MLFLOW_ID_SIZE];
+};
+
+/* Finds the run and sets it running, or makes one; makes the experiment if it is missing. */
+int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_wanted *wanted,
+	struct mlflow_place *place, struct penstock_error *err);
+/* `end_ms` is 0 for a status that is no end. */
+int mlflow_server_set_status(const struct mlflow_server *server, const char *run,
+	const char *status, int64_t end_ms, struct penstock_error *err);
+
+#endif

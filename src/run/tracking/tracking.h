@@ -1,0 +1,48 @@
+/*
+ * The experiment trackers of a workflow: MLflow, Weights & Biases, Aim. All attempts that continue
+ * one another report to one tracked run.
+ *
+ *	struct tracking tracking = {0};
+ *
+ *	r = tracking_begin(&tracking, attempt, &cancel, err);	// before the first step
+ *	tracking_environment(&tracking, output, endpoint, &env);	// of each step
+ *	char *json = tracking_describe(&tracking);	// for the records
+ *	tracking_end(&tracking, "FINISHED");	// NULL: it continues
+ *
+ * A tracker that is away does not stop a training: that is a warning.
+ */
+#ifndef RUN_TRACKING_TRACKING_H
+#define RUN_TRACKING_TRACKING_H
+
+#include <stdatomic.h>
+
+#include "base/str.h"
+#include "run/tracking/server.h"
+
+struct attempt;
+struct penstock_error;
+
+#define TRACKING_ID_SIZE 25 /* with its NUL */
+
+struct tracking {
+	const struct attempt *attempt; /* borrowed; NULL before the beginning */
+	int began; /* the attempt at which the run last started from scratch; 0 if unknown */
+	/* hexadecimal; the same in all attempts that continue that one, and in no other run */
+	char id[TRACKING_ID_SIZE];
+	struct mlflow_place mlflow; /* empty if the server did not reply */
+};
+
+/* Finds or makes the run at MLflow. Does nothing without `tracking` in the workflow. Fails only if
+ * out of memory or if the records cannot be read. */
+int tracking_begin(struct tracking *tracking, const struct attempt *attempt,
+	const atomic_int *cancel, struct penstock_error *err);
+/* Adds the variables of a step. `output` is the directory as the step sees it, `endpoint` that of
+ * the output's store for S3, or NULL. Returns -1 if out of memory. */
+int tracking_environment(const struct tracking *tracking, const char *output, const char *endpoint,
+	struct strlist *env);
+/* The tracked runs as a JSON array; free() it. NULL if out of memory. */
+char *tracking_describe(const struct tracking *tracking);
+/* Sets the status of the run at MLflow. Does nothing if there is none. */
+void tracking_end(const struct tracking *tracking, const char *status);
+
+#endif
