@@ -253,16 +253,14 @@ const struct command command_deploy = {
 		{0, "json", NULL, "With --status: print an object"}, REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock deploy s3://models/mnist -- uvicorn app:app --fd 3",
 				     "Serve the newest version"},
-		{"penstock deploy s3://out/run1/checkpoints --best accuracy:max -- "
-		 "python3 serve.py {model}",
+		{"penstock deploy s3://out/checkpoints --best accuracy:max -- ./serve {model}",
 			"Serve the best checkpoint of a run"},
-		{"penstock deploy s3://models/mnist --traffic reuseport --listen 0.0.0.0:8500 "
-		 "--health http://127.0.0.1:{health_port}/v1/models/mnist -- tensorflow_model_server "
-		 "--port={port} --rest_api_port={health_port} --model_name=mnist "
-		 "--model_base_path={base}",
-			"Serve it by TensorFlow Serving, over gRPC"},
+		{"penstock deploy s3://models/m --traffic HUP --health /health -- gunicorn app",
+			"Keep one server, and ask it to load each version"},
 		{"penstock deploy --status s3://models/mnist",
 			"Show which replica has which version"}),
-	.exits = EXITS({"69", "Another process serves this model on that address"}, REMOTE_EXITS),
+	.exits = EXITS({"66", "There is no such bucket or program"},
+		{"69", "The store does not respond, or another process uses the address"},
+		{"77", "The store denies access, or there are no credentials"}),
 	.run = run_deploy,
 };
