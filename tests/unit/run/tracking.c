@@ -96,8 +96,8 @@ static void other_replies_are_refused(void **state)
 		"{\"run\":{\"info\":{\"run_id\":7}}}", "{\"run\":{\"info\":{\"run_id\":\"\"}}}",
 		"{\"run\":{\"info\":{\"run_id\":\"a/b\"}}}",
 		"{\"run\":{\"info\":{\"run_id\":\"a b\"}}}",
-		"{\"run\":{\"info\":{\"run_id\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-		"aaaaaaaaaaaaaaaaa\"}}}"};
+		("{\"run\":{\"info\":{\"run_id\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+		 "aaaaaaaaaaaaaaaaa\"}}}")};
 	char id[MLFLOW_ID_SIZE] = "";
 
 	(void)state;
