@@ -1,5 +1,4 @@
 /* One server: its start, its health, its end. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -57,7 +56,7 @@ void backend_set(struct backend *s, enum backend_phase phase)
 /* Values of the words in braces, and of the environment. */
 struct values {
 	const char *name;
-	const char *environment; /* may be NULL */
+	const char *environment;
 	char *value;
 };
 enum { MODEL, BASE, REPOSITORY, VERSION, PORT, HOST, HEALTH_PORT, VALUES };
@@ -292,16 +291,6 @@ static void kill_session(pid_t session)
 			info.session == session)
 			kill((pid_t)pid, SIGKILL);
 	}
-}
-
-void backend_signal(const struct backend *s, int signal)
-{
-	struct pollfd p = {s->process.pidfd, POLLIN, 0};
-
-	process_signal(&s->process, signal);
-	/* Its group has the number of the server, which another process may have after its end. */
-	if (signal == SIGKILL && poll(&p, 1, 0) == 0)
-		kill(-s->process.pid, signal);
 }
 
 bool backend_has_ended(struct backend *s, int *status)

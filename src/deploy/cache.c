@@ -24,7 +24,7 @@
 #define PART	  ".part" /* of a version that is being fetched */
 #define GONE	  ".gone" /* of one that is being removed */
 #define LOCK_NAME ".lock"
-enum { FETCHES = 8, PLACE_BYTES = 8 };
+enum { FETCHES = 8, ID_BYTES = 8 };
 
 void cached_release(struct cached *cached)
 {
@@ -46,18 +46,24 @@ char *model_name(const struct deploy_options *o)
 	return strndup(o->prefix + begin, end - begin);
 }
 
+char *deploy_dir(const struct deploy_options *o, const char *kind, const char *text)
+{
+	uint8_t digest[CHECKSUM_MAX_SIZE];
+	char id[2 * ID_BYTES + 1];
+
+	if (checksum_of(CHECKSUM_SHA256, text, strlen(text), digest, NULL) < 0)
+		return NULL;
+	str_hex(digest, ID_BYTES, id);
+	return str_printf("%s/%s/%s", o->home, kind, id);
+}
+
 /* HOME/models/PLACE: PLACE is the checksum of bucket and prefix. A content is the same in each
  * store. */
 static char *place_dir(const struct deploy_options *o)
 {
 	_cleanup_free_ char *text = str_printf("%s/%s", o->bucket, o->prefix);
-	uint8_t digest[CHECKSUM_MAX_SIZE];
-	char hex[2 * PLACE_BYTES + 1];
 
-	if (!text || checksum_of(CHECKSUM_SHA256, text, strlen(text), digest, NULL) < 0)
-		return NULL;
-	str_hex(digest, PLACE_BYTES, hex);
-	return str_printf("%s/" MODELS "/%s", o->home, hex);
+	return text ? deploy_dir(o, MODELS, text) : NULL;
 }
 
 char *model_dir(const struct deploy_options *o, const char *content)
@@ -94,7 +100,7 @@ static bool uses(const char *state_path, const char *content)
 /* True if a deployment of this home does. */
 static bool is_in_use(const char *home, const char *content)
 {
-	_cleanup_free_ char *dir = path_join(home, "deploy");
+	_cleanup_free_ char *dir = path_join(home, DEPLOYMENTS);
 	_cleanup_closedir_ DIR *d = dir ? opendir(dir) : NULL;
 	struct dirent *e;
 

@@ -21,7 +21,6 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "deploy/internal.h"
-#include "s3/sum/checksum.h"
 
 enum {
 	TICK_MS = 50,
@@ -33,7 +32,6 @@ enum {
 	FAILURES = 3, /* starts of a version in service before the one before it returns */
 	HANDSHAKE_MS = 200,
 	STEADY_MS = 60000, /* a server that runs so long has no failures */
-	ID_BYTES = 8,
 	SAME = 1000 /* deployments of one model with a free port */
 };
 
@@ -154,8 +152,21 @@ static void adopt(struct deployment *d, struct backend *s, const json_t *from)
 	}
 }
 
-/* Reads the state of an earlier process. */
-static void load(struct deployment *d)
+/* A roll in progress keeps its turn. */
+static void continue_roll(struct deployment *d)
+{
+	const struct backend *front = &d->servers[d->front], *other = &d->servers[!d->front];
+	const struct backend *starting = front->phase == BACKEND_STARTING ? front : other;
+
+	if (starting->phase != BACKEND_STARTING)
+		return;
+	if (!model_set(&d->follow.tried, starting->model.name, starting->model.content))
+		log_warn("out of memory");
+	d->follow.rolling = starting == other || d->leaving.name;
+}
+
+/* Reads the state of an earlier process; `over`: this one takes its place. */
+static void load(struct deployment *d, bool over)
 {
 	json_auto_t *root = json_load_file(d->state_path, 0, NULL);
 	const char *boot_id = json_string_value(json_object_get(root, "boot_id"));
@@ -175,22 +186,11 @@ static void load(struct deployment *d)
 		d->port = (uint16_t)json_integer_value(json_object_get(root, "port"));
 	for (size_t i = 0; i < 2; i++)
 		adopt(d, &d->servers[i], json_array_get(servers, i));
-}
-
-/* The rest, for a process that takes over: a roll in progress keeps its turn. */
-static void load_rest(struct deployment *d)
-{
-	json_auto_t *root = json_load_file(d->state_path, 0, NULL);
-	const struct backend *front = &d->servers[d->front], *other = &d->servers[!d->front];
-	const struct backend *starting = front->phase == BACKEND_STARTING ? front : other;
-
+	if (!over)
+		return;
 	d->first = json_integer_value(json_object_get(root, "first")) == 1;
 	unpack_model(&d->again, json_object_get(root, "again"));
-	if (starting->phase != BACKEND_STARTING)
-		return;
-	if (!model_set(&d->follow.tried, starting->model.name, starting->model.content))
-		log_warn("out of memory");
-	d->follow.rolling = starting == other || d->leaving.name;
+	continue_roll(d);
 }
 
 /* ---- servers ---- */
@@ -297,7 +297,6 @@ static int64_t retire_after(const struct deployment *d)
 static void ready(struct deployment *d, unsigned slot)
 {
 	struct backend *s = &d->servers[slot];
-
 	bool rolled = slot != d->front || d->leaving.name;
 
 	backend_set(s, BACKEND_READY);
@@ -314,7 +313,7 @@ static void ready(struct deployment *d, unsigned slot)
 		move_traffic(d, slot);
 		/* A server that was still starting there would take the traffic back. */
 		if (d->servers[!slot].phase == BACKEND_STARTING) {
-			backend_signal(&d->servers[!slot], SIGTERM);
+			process_signal(&d->servers[!slot].process, SIGTERM);
 			backend_set(&d->servers[!slot], BACKEND_ENDING);
 		}
 		d->retire_ms = s->since_ms + retire_after(d);
@@ -404,7 +403,7 @@ static void signal_back(struct deployment *d)
 	d->leaving = (struct model){0};
 	if (point_link(d, &s->model) < 0)
 		log_error("cannot make the link '%s': %s", d->link, strerror(errno));
-	backend_signal(s, d->o->signal);
+	process_signal(&s->process, d->o->signal);
 	backend_set(s, BACKEND_STARTING);
 	failed(d, &refused, why ? why : "the server did not become healthy");
 	model_release(&refused);
@@ -436,7 +435,7 @@ static void ask(struct deployment *d, unsigned slot)
 		signal_back(d);
 	} else {
 		s->killed = s->why != NULL;
-		backend_signal(s, SIGKILL);
+		process_signal(&s->process, SIGKILL);
 	}
 }
 
@@ -455,13 +454,13 @@ static void step(struct deployment *d, unsigned slot)
 		ended(d, slot, status);
 	} else if (s->phase == BACKEND_ENDING) {
 		if (now - s->since_ms > d->o->drain_ms)
-			backend_signal(s, SIGKILL);
+			process_signal(&s->process, SIGKILL);
 	} else if (s->phase == BACKEND_STARTING || (slot == d->front && d->o->health)) {
 		ask(d, slot);
 	} else if (slot != d->front && now >= d->retire_ms &&
 		   (d->o->traffic != DEPLOY_SOCKET || traffic_is_accepted(d->hand.sockets[slot]) ||
 			   now >= d->retire_ms + d->o->drain_ms)) {
-		backend_signal(s, SIGTERM);
+		process_signal(&s->process, SIGTERM);
 		backend_set(s, BACKEND_ENDING);
 		save(d);
 	}
@@ -499,7 +498,7 @@ static void take_offer(struct deployment *d)
 		s->asked_ms = s->since_ms; /* the signal comes first */
 		save(d);
 		if (point_link(d, &s->model) == 0)
-			backend_signal(s, d->o->signal);
+			process_signal(&s->process, d->o->signal);
 		else
 			signal_back(d);
 	}
@@ -517,7 +516,7 @@ static void end_servers(struct deployment *d)
 
 		if (s->phase == BACKEND_NONE || s->phase == BACKEND_ENDING)
 			continue;
-		backend_signal(s, SIGTERM);
+		process_signal(&s->process, SIGTERM);
 		backend_set(s, BACKEND_ENDING);
 	}
 	for (size_t i = 0; i < 2; i++) {
@@ -528,7 +527,7 @@ static void end_servers(struct deployment *d)
 			struct pollfd p = {s->process.pidfd, POLLIN, 0};
 
 			if (clock_monotonic_ms() - s->since_ms > d->o->drain_ms)
-				backend_signal(s, SIGKILL);
+				process_signal(&s->process, SIGKILL);
 			poll(&p, 1, TICK_MS);
 		}
 		backend_release(s);
@@ -547,13 +546,8 @@ static char *deployment_dir(const struct deploy_options *o, unsigned number)
 {
 	_cleanup_free_ char *text = str_printf(
 		"%s/%s %s:%u %u", o->bucket, o->prefix, o->host, o->port, number);
-	uint8_t digest[CHECKSUM_MAX_SIZE];
-	char id[2 * ID_BYTES + 1];
 
-	if (!text || checksum_of(CHECKSUM_SHA256, text, strlen(text), digest, NULL) < 0)
-		return NULL;
-	str_hex(digest, ID_BYTES, id);
-	return str_printf("%s/deploy/%s", o->home, id);
+	return text ? deploy_dir(o, DEPLOYMENTS, text) : NULL;
 }
 
 /* Takes the lock of this model and address; with a free port that of any number. */
@@ -610,10 +604,8 @@ static int begin(struct deployment *d, struct penstock_error *err)
 		r = name_files(d, err);
 	if (r < 0)
 		return r;
-	load(d);
-	if (over)
-		load_rest(d);
-	else if (is_cached(d, &d->last) && !copy_model(&d->previous, &d->last))
+	load(d, over);
+	if (!over && is_cached(d, &d->last) && !copy_model(&d->previous, &d->last))
 		r = error_memory(err);
 	if (over)
 		log_warn("the process before this one was killed; its servers continue");
@@ -633,7 +625,7 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	/* The signal may have been lost with the process before this one. */
 	if (r == 0 && d->leaving.name && d->servers[0].phase == BACKEND_STARTING &&
 		point_link(d, &d->servers[0].model) == 0)
-		backend_signal(&d->servers[0], d->o->signal);
+		process_signal(&d->servers[0].process, d->o->signal);
 	if (r == 0 && d->servers[d->front].phase == BACKEND_READY)
 		in_service(d, &d->servers[d->front], false);
 	else if (r == 0)
@@ -674,13 +666,20 @@ static void serve(struct deployment *d)
 	}
 }
 
-static void deployment_release(struct deployment *d)
+static void close_sockets(struct deployment *d)
 {
 	for (size_t i = 0; i < 2; i++) {
-		backend_release(&d->servers[i]);
 		if (d->hand.sockets[i] >= 0)
 			close(d->hand.sockets[i]);
+		d->hand.sockets[i] = -1;
 	}
+}
+
+static void deployment_release(struct deployment *d)
+{
+	for (size_t i = 0; i < 2; i++)
+		backend_release(&d->servers[i]);
+	close_sockets(d);
 	if (d->hand.lock >= 0)
 		close(d->hand.lock);
 	model_release(&d->previous);
@@ -715,11 +714,7 @@ int deploy_run(const struct deploy_options *options, struct penstock_error *err)
 		r = error_set(
 			err, PENSTOCK_E_NOT_FOUND, "there is no bucket '%s'", options->bucket);
 	/* Later connections are refused, not held until their server ends. */
-	for (size_t i = 0; i < 2; i++) {
-		if (d.hand.sockets[i] >= 0)
-			close(d.hand.sockets[i]);
-		d.hand.sockets[i] = -1;
-	}
+	close_sockets(&d);
 	end_servers(&d);
 	follow_stop(&d.follow);
 	if (r == 0)

@@ -65,19 +65,17 @@ static int write_entry(struct follower *w, bool rolls, struct penstock_error *er
 	struct model serving = {0}, other = {0};
 	_cleanup_free_ char *why = NULL;
 	struct replica_state state = {.state = rolls ? "rolling" : "serving"};
-	bool changed, copied = true;
+	bool changed, copied;
 	int r;
 
 	pthread_mutex_lock(&f->lock);
 	changed = f->changed;
 	f->changed = false;
-	if (f->serving.name)
-		copied = model_set(&serving, f->serving.name, f->serving.content);
+	copied = model_copy_name(&serving, &f->serving);
 	if (rolls && f->next.name)
-		copied = copied && model_set(&other, f->next.name, f->next.content);
+		copied = copied && model_copy_name(&other, &f->next);
 	else if (f->failed.name)
-		copied = copied && model_set(&other, f->failed.name, f->failed.content) &&
-			 str_copy(&why, f->why);
+		copied = copied && model_copy_name(&other, &f->failed) && str_copy(&why, f->why);
 	pthread_mutex_unlock(&f->lock);
 	if (!changed && !rolls && !w->wrote_rolls &&
 		clock_monotonic_ms() - w->written_ms < REFRESH_MS) {
@@ -191,10 +189,8 @@ static int64_t look(struct follower *w, struct penstock_error *err)
 	int r;
 
 	pthread_mutex_lock(&f->lock);
-	copied = copy_refused(&refused, &f->refused);
+	copied = copy_refused(&refused, &f->refused) && model_copy_name(&serving, &f->serving);
 	memcpy(tried, f->tried.content, sizeof(tried));
-	if (f->serving.name)
-		copied = copied && model_set(&serving, f->serving.name, f->serving.content);
 	pthread_mutex_unlock(&f->lock);
 	r = copied ? versions_look(&w->versions, &refused, &model, &settles, err)
 		   : error_memory(err);
@@ -317,7 +313,6 @@ int follow_start(
 
 	f->o = o;
 	f->port = port;
-	f->cached.lock = -1;
 	pthread_mutex_init(&f->lock, NULL);
 	clock_cond_init(&f->wake);
 	r = thread_start(&f->thread, "penstock-follow", run, f, err);

@@ -36,8 +36,10 @@ struct model {
 	bool committed; /* it has the commit of a checkpoint */
 };
 void model_release(struct model *model);
-/* Returns false if out of memory. */
+/* Both return false if out of memory. */
 bool model_set(struct model *to, const char *name, const char *content);
+/* Copies name and content; `from` may be empty. */
+bool model_copy_name(struct model *to, const struct model *from);
 
 /* Results of earlier looks; zeroed at first. */
 struct versions {
@@ -70,6 +72,9 @@ struct cached {
 	int lock;
 };
 void cached_release(struct cached *cached);
+#define DEPLOYMENTS "deploy" /* below HOME: a directory for each address */
+/* HOME/KIND/ID: ID is the checksum of the text. NULL if out of memory; free() it. */
+char *deploy_dir(const struct deploy_options *o, const char *kind, const char *text);
 /* The directory of a version; NULL if out of memory. free() it. */
 char *model_dir(const struct deploy_options *o, const char *content);
 /* Last part of the prefix, or the bucket. free() it; NULL if out of memory. */
@@ -140,9 +145,8 @@ int backend_ask(struct backend *s, const struct deploy_options *o, uint16_t port
 	struct penstock_error *err);
 /* Lets the command start: its pid is on record. Without it the process ends with this one. */
 void backend_go(struct backend *s);
-/* SIGKILL to all processes of the server, other signals to its first one. */
-void backend_signal(const struct backend *s, int signal);
-/* Returns true if it has ended. `status` is that of waitpid(), or -1 if it was not our child. */
+/* Returns true if it has ended, and kills the processes that it has left. `status` is that of
+ * waitpid(), or -1 if it was not our child. */
 bool backend_has_ended(struct backend *s, int *status);
 
 /* ---- spare.c: the process that continues after a kill ---- */

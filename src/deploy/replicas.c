@@ -1,5 +1,4 @@
 /* The state object next to a model: the version that each replica serves, and turns to roll. */
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,14 +35,13 @@ static void document_release(struct document *d)
 	*d = (struct document){0};
 }
 
-static int load(struct document *d, struct object_ref at, const atomic_int *cancel,
-	struct penstock_error *err)
+static int load(struct document *d, struct object_ref at, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_DEPLOY_STATE);
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	struct object_info info = {0};
 	const char *format;
-	int r = object_get(at, &(struct object_get_options){.cancel = cancel}, &text, &info, &e);
+	int r = object_get(at, NULL, &text, &info, &e);
 
 	document_release(d);
 	if (r == -(int)PENSTOCK_E_NOT_FOUND) {
@@ -196,7 +194,7 @@ static int change(struct replicas *r, const struct replica_state *state, bool tu
 		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 		_cleanup_free_ char *text = NULL;
 		json_t *replicas;
-		int rc = load(&d, at, NULL, err);
+		int rc = load(&d, at, err);
 
 		if (rc < 0)
 			return rc;
@@ -259,7 +257,7 @@ int deploy_print(struct object_client *client, const char *bucket, const char *p
 	_cleanup_(document_release) struct document d = {0};
 	json_t *replicas, *entry;
 	const char *name;
-	int r = key ? load(&d, object_at(client, bucket, key), NULL, err) : error_memory(err);
+	int r = key ? load(&d, object_at(client, bucket, key), err) : error_memory(err);
 
 	if (r < 0)
 		return r;

@@ -1,6 +1,5 @@
 /* The spare of a deployment: the same program, which waits for the end of the process before it. */
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,6 +21,28 @@ enum {
 	COMMAND_LINE = 1 << 20 /* bytes */
 };
 
+/* One byte with the descriptors. */
+struct packet {
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int) * HANDED)];
+	} control;
+	char byte;
+	struct iovec data;
+	struct msghdr message;
+};
+
+/* `n` is the number of descriptors that it has, or has room for. */
+static void packet_init(struct packet *p, size_t n)
+{
+	*p = (struct packet){0};
+	p->data = (struct iovec){&p->byte, 1};
+	p->message = (struct msghdr){.msg_iov = &p->data,
+		.msg_iovlen = 1,
+		.msg_control = &p->control,
+		.msg_controllen = CMSG_SPACE(sizeof(int) * n)};
+}
+
 /* Received by deploy_is_needed(). */
 static struct spare_hand received;
 static bool took_over;
@@ -29,16 +50,7 @@ static bool took_over;
 /* Waits for the descriptors, and then for the end of the channel. */
 bool deploy_is_needed(void)
 {
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(int) * HANDED)];
-	} control = {0};
-	char byte = 0;
-	struct iovec data = {&byte, 1};
-	struct msghdr message = {.msg_iov = &data,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control)};
+	struct packet p;
 	const struct cmsghdr *c;
 	int fds[HANDED];
 	ssize_t n;
@@ -46,10 +58,11 @@ bool deploy_is_needed(void)
 	if (!str_env(MARK))
 		return true;
 	unsetenv(MARK);
+	packet_init(&p, HANDED);
 	do
-		n = recvmsg(PROCESS_HANDED_FD, &message, MSG_CMSG_CLOEXEC);
+		n = recvmsg(PROCESS_HANDED_FD, &p.message, MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
-	c = CMSG_FIRSTHDR(&message);
+	c = CMSG_FIRSTHDR(&p.message);
 	if (n != 1 || !c || c->cmsg_type != SCM_RIGHTS)
 		return false;
 	n = (ssize_t)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
@@ -57,7 +70,7 @@ bool deploy_is_needed(void)
 	received = (struct spare_hand){
 		.lock = fds[0], .sockets = {n == HANDED ? fds[1] : -1, n == HANDED ? fds[2] : -1}};
 	do
-		n = read(PROCESS_HANDED_FD, &byte, 1);
+		n = read(PROCESS_HANDED_FD, &p.byte, 1);
 	while (n < 0 && errno == EINTR);
 	close(PROCESS_HANDED_FD);
 	took_over = n <= 0;
@@ -75,22 +88,14 @@ static int send_hand(int channel, const struct spare_hand *hand, struct penstock
 {
 	const int fds[HANDED] = {hand->lock, hand->sockets[0], hand->sockets[1]};
 	size_t n = hand->sockets[0] < 0 ? 1 : HANDED;
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(int) * HANDED)];
-	} control = {0};
-	char byte = 0;
-	struct iovec data = {&byte, 1};
-	struct msghdr message = {.msg_iov = &data,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = CMSG_SPACE(sizeof(int) * n)};
+	struct packet p;
 
-	control.header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int) * n),
+	packet_init(&p, n);
+	p.control.header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int) * n),
 		.cmsg_level = SOL_SOCKET,
 		.cmsg_type = SCM_RIGHTS};
-	memcpy(CMSG_DATA(&control.header), fds, sizeof(int) * n);
-	if (sendmsg(channel, &message, MSG_NOSIGNAL) < 0)
+	memcpy(CMSG_DATA(&p.control.header), fds, sizeof(int) * n);
+	if (sendmsg(channel, &p.message, MSG_NOSIGNAL) < 0)
 		return error_errno(err, errno, "cannot hand the sockets to the spare");
 	return 0;
 }
@@ -116,14 +121,11 @@ static int start(struct spare *s, const struct spare_hand *hand, struct penstock
 	_cleanup_close_ int ours = -1, theirs = -1;
 	int ends[2], r = own_arguments(&argv, err);
 
-	for (char **pair = environ; r == 0 && *pair; pair++) {
-		if (strlist_add(&envp, *pair) < 0)
-			r = error_memory(err);
-	}
-	if (r == 0 && strlist_add(&envp, MARK "=1") < 0)
-		r = error_memory(err);
 	if (r < 0)
 		return r;
+	if (strlist_add_all(&envp, (const char *const *)environ) < 0 ||
+		strlist_add(&envp, MARK "=1") < 0)
+		return error_memory(err);
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
 		return error_errno(err, errno, "cannot make a socket");
 	ours = ends[0];

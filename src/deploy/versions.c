@@ -1,5 +1,4 @@
 /* The versions of a model below a prefix, and the one to serve. */
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +45,11 @@ bool model_set(struct model *to, const char *name, const char *content)
 	model_release(to);
 	snprintf(to->content, sizeof(to->content), "%s", content);
 	return str_copy(&to->name, name);
+}
+
+bool model_copy_name(struct model *to, const struct model *from)
+{
+	return !from->name || model_set(to, from->name, from->content);
 }
 
 void versions_release(struct versions *v)
@@ -169,7 +173,7 @@ static const struct model_file *find_file(
 	return NULL;
 }
 
-/* The commit at `file`, which is read once. NULL if it cannot be read. */
+/* Gets the commit at `file`, which is read once; NULL if it is invalid. */
 static int read_commit(struct versions *v, const struct model_file *file, const struct commit **out,
 	struct penstock_error *err)
 {
@@ -384,8 +388,8 @@ static int has_settled(struct versions *v, const char *content, struct penstock_
 
 /* True if all files are there: those that the commit names, or the one that completes a version.
  * Otherwise the version must not change for some time. */
-static int is_complete(const struct look *look, const struct candidate *c,
-	const struct model *model, bool *settles, struct penstock_error *err)
+static int is_complete(const struct look *look, const struct candidate *c, const char *content,
+	bool *settles, struct penstock_error *err)
 {
 	const char *ready = look->v->o->ready;
 	int r;
@@ -399,16 +403,9 @@ static int is_complete(const struct look *look, const struct candidate *c,
 	}
 	if (c->commit)
 		return 1;
-	for (size_t i = 0; ready && i < model->n; i++) {
-		const char *path = model->files[i].path;
-
-		if (str_starts(path, model->directory) &&
-			strcmp(path + strlen(model->directory), ready) == 0)
-			return 1;
-	}
 	if (ready)
-		return 0;
-	r = has_settled(look->v, model->content, err);
+		return find_file(look, c->name, c->len, ready) != NULL;
+	r = has_settled(look->v, content, err);
 	*settles = *settles || r == 0;
 	return r;
 }
@@ -419,6 +416,7 @@ int versions_look(struct versions *v, const struct refused *refused, struct mode
 	_cleanup_(look_release) struct look look = {.v = v, .cut = strlen(v->o->prefix)};
 	_cleanup_free_ struct candidate *candidates = NULL;
 	struct candidate whole = {.name = ""};
+	const struct model_file *commit;
 	size_t n = 0;
 	int r = list(&look, err);
 
@@ -428,10 +426,9 @@ int versions_look(struct versions *v, const struct refused *refused, struct mode
 	if (r < 0)
 		return r;
 	/* The prefix itself may be a checkpoint. */
-	for (size_t i = 0; i < look.n && !n && r == 0; i++) {
-		if (strcmp(look.files[i].path, COMMIT_NAME) == 0)
-			r = read_commit(v, &look.files[i], &whole.commit, err);
-	}
+	commit = n ? NULL : find_file(&look, "", 0, COMMIT_NAME);
+	if (commit)
+		r = read_commit(v, commit, &whole.commit, err);
 	if (r < 0)
 		return r;
 	if (n)
@@ -442,7 +439,7 @@ int versions_look(struct versions *v, const struct refused *refused, struct mode
 		model_release(out);
 		r = fill_model(&look, c, out, err);
 		if (r == 0 && !refused_has(refused, out->content))
-			r = is_complete(&look, c, out, settles, err);
+			r = is_complete(&look, c, out->content, settles, err);
 	}
 	forget_unused(v);
 	if (r != 1)

@@ -16,7 +16,6 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "net/http/http.h"
-#include "s3/sum/checksum.h"
 #include "s3/uri.h"
 
 #define ACCEPT                                                                                     \
@@ -52,16 +51,12 @@ static void set_secret(struct registry *reg, char *authorization, const char *se
 /* Returns "Basic …" for the login; free() it. NULL if there is none or out of memory. */
 static char *basic(const struct registry *reg)
 {
-	_cleanup_(buf_wipe) struct buf plain = BUF_INIT(LIMIT_IMAGE_LOGIN);
 	_cleanup_(buf_release) struct buf out = BUF_INIT(2 * LIMIT_IMAGE_LOGIN);
 
 	if (!reg->login.username)
 		return NULL;
-	buf_printf(&plain, "%s:%s", reg->login.username, reg->login.password);
-	buf_add_str(&out, "Basic ");
-	if (buf_failed(&plain) || base64_encode(&out, plain.data, plain.len) < 0)
-		buf_clear(&out);
-	return out.len ? buf_take(&out) : NULL;
+	return http_add_basic(&out, reg->login.username, reg->login.password) < 0 ? NULL
+										  : buf_take(&out);
 }
 
 static int token_url(const struct registry *reg, const struct image_challenge *challenge,

@@ -367,7 +367,7 @@ static int collect(json_t *object, struct records *records, const char *home,
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
 	json_t *attempts = json_array();
-	json_t *steps = json_array();
+	json_t *steps = json_array(), *tracking;
 	json_auto_t *done = json_array(), *workflow = NULL;
 	int r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
 
@@ -383,8 +383,9 @@ static int collect(json_t *object, struct records *records, const char *home,
 				json_text(layout.log)));
 	if (r == 0)
 		r = records_attempts(records, run->id, add_attempt, attempts, err);
-	if (r == 0 && find_tracking(attempts))
-		json_object_set(object, "tracking", find_tracking(attempts));
+	tracking = find_tracking(attempts);
+	if (r == 0 && tracking)
+		json_object_set(object, "tracking", tracking);
 	if (r == 0)
 		r = records_steps(records, run->id, add_step, done, err);
 	if (r == 0)

@@ -225,8 +225,7 @@ const struct command command_deploy = {
 		{0, "traffic", "HOW", "socket, reuseport, HUP, USR1 or USR2; default: socket"},
 		{0, "health", "URL",
 			"Path or URL: a server is healthy when it replies with a status from 200 to "
-			"299. "
-			"Default: / with any status below 500"},
+			"299. Default: / with any status below 500"},
 		{0, "best", "METRIC:ORDER",
 			"Serve the checkpoint with the best metric (ORDER is max or min) instead of "
 			"the newest version"},

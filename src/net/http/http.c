@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "s3/sum/checksum.h"
 
 /* Returns the index of the first header called `name`, in any case, or `headers->n`. */
 static size_t header_find(const struct strlist *headers, const char *name)
@@ -83,6 +84,15 @@ bool http_host_is_local(const char *host, size_t len)
 	return strcasecmp(name, "localhost") == 0 || strcmp(name, "[::1]") == 0 ||
 	       (inet_pton(AF_INET, name, &address) == 1 &&
 		       ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET);
+}
+
+int http_add_basic(struct buf *out, const char *user, const char *password)
+{
+	_cleanup_(buf_wipe) struct buf plain = BUF_INIT(out->limit / 2);
+
+	buf_printf(&plain, "%s:%s", user, password);
+	buf_add_str(out, "Basic ");
+	return buf_failed(&plain) ? -1 : base64_encode(out, plain.data, plain.len);
 }
 
 void http_url_display(const char *url, struct buf *out)

@@ -316,6 +316,10 @@ size_t http_plain_host(const char *url, const char **host);
 /* Returns true for localhost, 127.0.0.0/8 and [::1]. */
 bool http_host_is_local(const char *host, size_t len);
 
+/* Appends "Basic …" of a user and a password (RFC 7617). The buffer has a secret then. Returns -1
+ * if both are longer than half of its limit, or out of memory. */
+int http_add_basic(struct buf *out, const char *user, const char *password);
+
 /* Formats `url` for display: without user, password and query. */
 void http_url_display(const char *url, struct buf *out);
 

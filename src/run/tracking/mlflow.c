@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/str.h"
-#include "s3/sum/checksum.h"
+#include "net/http/http.h"
 #include "s3/uri.h"
 #include "workflow/document/document.h"
 
@@ -191,18 +191,9 @@ int mlflow_split_uri(const char *uri, struct buf *base, struct mlflow_login *log
 
 int mlflow_authorization(const struct mlflow_login *login, struct buf *out)
 {
-	char *pair;
-	int r;
-
-	if (!login->user)
-		return login->token ? buf_printf(out, "Bearer %s", login->token) : 0;
-	pair = str_printf("%s:%s", login->user, login->password ? login->password : "");
-	if (!pair)
-		return -1;
-	buf_add_str(out, "Basic ");
-	r = base64_encode(out, pair, strlen(pair));
-	str_wipe(pair);
-	return r;
+	if (login->user)
+		return http_add_basic(out, login->user, login->password ? login->password : "");
+	return login->token ? buf_printf(out, "Bearer %s", login->token) : 0;
 }
 
 void mlflow_link(const char *base, const char *experiment, const char *run, struct buf *out)

@@ -7,14 +7,10 @@ import subprocess
 
 import pytest
 
-from harness.deployment import QUICK, Load, publish
+from harness.deployment import QUICK, Load, publish, weights
 from harness.waiting import wait_for
 
 ROLLS, KILLS, CONNECTIONS = 100, 20, 16
-
-
-def weights(version):
-    return f"weights of {version}"
 
 
 @pytest.fixture

@@ -4,12 +4,8 @@ import threading
 
 import pytest
 
-from harness.deployment import BUCKET, QUICK, publish
+from harness.deployment import BUCKET, QUICK, publish, weights
 from harness.waiting import wait_for
-
-
-def weights(version):
-    return f"weights of {version}"
 
 
 def test_replicas_of_one_machine_fetch_a_version_once(deploy, models, fault_proxy):

@@ -6,13 +6,9 @@ import signal
 
 import pytest
 
-from harness.deployment import BUCKET, QUICK, Load, publish
+from harness.deployment import BUCKET, QUICK, Load, publish, weights
 from harness.processes import is_alive
 from harness.waiting import wait_for
-
-
-def weights(version):
-    return f"weights of {version}"
 
 
 def test_newer_versions_take_over_without_a_failed_request(deploy, models):

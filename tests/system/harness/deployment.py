@@ -16,6 +16,11 @@ QUICK = ("--settle", "200ms", "--interval", "200ms", "--watch", "300ms", "--drai
 BUCKET = "models"
 
 
+def weights(version):
+    """The contents of a version's file, by which a reply tells its version."""
+    return f"weights of {version}"
+
+
 def publish(store, version, weights, behaviour=None, model="mnist", before=()):
     """Uploads a version as a user does, without a commit; `before` are files that come first."""
     for name, body in (*before, *((("behaviour", behaviour),) if behaviour else ()), ("weights", weights)):
@@ -126,7 +131,7 @@ class Load:
                 body = json.loads(reply.read())
                 assert reply.status == 200, reply.status
                 # Each version's weights are its own name: a reply of two versions would show.
-                assert body["weights"] == f"weights of {body['version']}", body
+                assert body["weights"] == weights(body["version"]), body
                 version = int(body["version"])
                 assert not fresh or version >= highest, f"a new connection got version {version} after {highest}"
                 highest = max(highest, version)
