@@ -23,10 +23,7 @@ enum {
 
 /* One byte with the descriptors. */
 struct packet {
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(int) * HANDED)];
-	} control;
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int) * HANDED)];
 	char byte;
 	struct iovec data;
 	struct msghdr message;
@@ -39,7 +36,7 @@ static void packet_init(struct packet *p, size_t n)
 	p->data = (struct iovec){&p->byte, 1};
 	p->message = (struct msghdr){.msg_iov = &p->data,
 		.msg_iovlen = 1,
-		.msg_control = &p->control,
+		.msg_control = p->control,
 		.msg_controllen = CMSG_SPACE(sizeof(int) * n)};
 }
 
@@ -89,12 +86,14 @@ static int send_hand(int channel, const struct spare_hand *hand, struct penstock
 	const int fds[HANDED] = {hand->lock, hand->sockets[0], hand->sockets[1]};
 	size_t n = hand->sockets[0] < 0 ? 1 : HANDED;
 	struct packet p;
+	struct cmsghdr *c;
 
 	packet_init(&p, n);
-	p.control.header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int) * n),
-		.cmsg_level = SOL_SOCKET,
-		.cmsg_type = SCM_RIGHTS};
-	memcpy(CMSG_DATA(&p.control.header), fds, sizeof(int) * n);
+	c = CMSG_FIRSTHDR(&p.message);
+	c->cmsg_len = CMSG_LEN(sizeof(int) * n);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	memcpy(CMSG_DATA(c), fds, sizeof(int) * n);
 	if (sendmsg(channel, &p.message, MSG_NOSIGNAL) < 0)
 		return error_errno(err, errno, "cannot hand the sockets to the spare");
 	return 0;

@@ -46,12 +46,12 @@ static int talk_begin(
 	return http_engine_new(&talk->engine, &(struct http_engine_options){0}, err);
 }
 
-/* Takes `body`, which is NULL for a GET. A creation is not repeated: the server may have done it
- * although its reply was lost, and would make a second run. */
-static int ask(struct talk *talk, const char *path, char *body, unsigned attempts,
+/* Takes `owned`, the body, which is NULL for a GET. A creation is not repeated: the server may have
+ * done it although its reply was lost, and would make a second run. */
+static int ask(struct talk *talk, const char *path, char *owned, unsigned attempts,
 	struct penstock_error *err)
 {
-	_cleanup_free_ char *text = body;
+	_cleanup_free_ char *body = owned;
 	_cleanup_free_ char *url = str_printf("%s/api/2.0/mlflow/%s", talk->server->base, path);
 	_cleanup_free_ char *what = str_printf("MLflow at %s", talk->server->base);
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
