@@ -619,8 +619,6 @@ static int begin(struct deployment *d, struct penstock_error *err)
 		r = traffic_open(d->hand.sockets, d->o->host, d->port, err);
 	if (r == 0 && d->o->traffic == DEPLOY_SOCKET)
 		r = traffic_steer(d->hand.sockets, d->first, d->front, err);
-	if (r == 0)
-		r = follow_start(&d->follow, d->o, d->port, err);
 	d->retire_ms = clock_monotonic_ms() + retire_after(d);
 	/* The signal may have been lost with the process before this one. */
 	if (r == 0 && d->leaving.name && d->servers[0].phase == BACKEND_STARTING &&
@@ -630,6 +628,8 @@ static int begin(struct deployment *d, struct penstock_error *err)
 		in_service(d, &d->servers[d->front], false);
 	else if (r == 0)
 		save(d);
+	if (r == 0)
+		r = follow_start(&d->follow, d->port, err);
 	return r;
 }
 
@@ -705,6 +705,7 @@ int deploy_run(const struct deploy_options *options, struct penstock_error *err)
 	if (!found && !strpbrk(program, "/{"))
 		return error_set(
 			err, PENSTOCK_E_NOT_FOUND, "cannot find the program '%s'", program);
+	follow_init(&d.follow, options);
 	r = begin(&d, err);
 	if (r == 0)
 		serve(&d);

@@ -156,8 +156,7 @@ static void offer_last(struct follower *w)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct follow *f = w->f;
 
-	if (!f->last.name || w->serves ||
-		model_find(f->o, f->last.content, &f->stop, &w->cached, &err) < 0)
+	if (!f->last.name || model_find(f->o, f->last.content, &f->stop, &w->cached, &err) < 0)
 		return;
 	log_info("starting version '%s' from the cache", f->last.name);
 	w->ready = f->last;
@@ -266,14 +265,16 @@ static int64_t follow_once(struct follower *w, struct penstock_error *err)
 static void *run(void *cookie)
 {
 	struct follow *f = cookie;
-	struct follower w = {.f = f,
-		.versions.o = f->o,
-		.cached.lock = -1,
-		.takes_turn = f->rolling,
-		.serves = f->serving.name != NULL};
+	struct follower w = {.f = f, .versions.o = f->o, .cached.lock = -1};
+	bool begins;
 	int64_t wait;
 
-	if (!f->tried.name)
+	pthread_mutex_lock(&f->lock);
+	w.takes_turn = f->rolling;
+	w.serves = f->serving.name != NULL;
+	begins = !w.serves && !f->tried.name;
+	pthread_mutex_unlock(&f->lock);
+	if (begins)
 		offer_last(&w);
 	do {
 		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -306,15 +307,18 @@ static void *run(void *cookie)
 
 /* ---- for main ---- */
 
-int follow_start(
-	struct follow *f, const struct deploy_options *o, uint16_t port, struct penstock_error *err)
+void follow_init(struct follow *f, const struct deploy_options *o)
+{
+	f->o = o;
+	pthread_mutex_init(&f->lock, NULL);
+	clock_cond_init(&f->wake);
+}
+
+int follow_start(struct follow *f, uint16_t port, struct penstock_error *err)
 {
 	int r;
 
-	f->o = o;
 	f->port = port;
-	pthread_mutex_init(&f->lock, NULL);
-	clock_cond_init(&f->wake);
 	r = thread_start(&f->thread, "penstock-follow", run, f, err);
 	f->started = r == 0;
 	return r;
@@ -328,9 +332,9 @@ void follow_stop(struct follow *f)
 		pthread_cond_signal(&f->wake);
 		pthread_mutex_unlock(&f->lock);
 		pthread_join(f->thread, NULL);
-		pthread_cond_destroy(&f->wake);
-		pthread_mutex_destroy(&f->lock);
 	}
+	pthread_cond_destroy(&f->wake);
+	pthread_mutex_destroy(&f->lock);
 	model_release(&f->next);
 	cached_release(&f->cached);
 	model_release(&f->serving);

@@ -226,8 +226,9 @@ struct follow {
 	char *why;
 	struct refused refused;
 };
-int follow_start(struct follow *f, const struct deploy_options *o, uint16_t port,
-	struct penstock_error *err);
+void follow_init(struct follow *f, const struct deploy_options *o);
+/* Starts the thread; main has reported the version in service, if there is one. */
+int follow_start(struct follow *f, uint16_t port, struct penstock_error *err);
 /* Removes this replica from the state object and ends the thread. */
 void follow_stop(struct follow *f);
 /* Main reports the version in service; `rolled`: by an offer, so that an earlier failure is

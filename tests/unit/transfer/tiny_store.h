@@ -24,7 +24,7 @@ struct tiny_object {
 
 struct tiny_store {
 	struct mini_http server;
-	pthread_mutex_t lock;
+	pthread_mutex_t lock; /* recursive: the store's own threads take it around a request */
 	struct tiny_object *objects[TINY_OBJECTS];
 	size_t n;
 	atomic_uint puts, gets, heads, deletes, copies, removed;
@@ -46,6 +46,8 @@ static inline struct tiny_object *tiny_find(struct tiny_store *s, const char *ke
 
 static inline void tiny_remove(struct tiny_store *s, const char *key)
 {
+	LOCK_SCOPE(&s->lock);
+
 	for (size_t i = 0; i < s->n; i++) {
 		if (s->objects[i] && strcmp(s->objects[i]->key, key) == 0) {
 			free(s->objects[i]->body);
@@ -59,6 +61,8 @@ static inline void tiny_remove(struct tiny_store *s, const char *key)
 static inline struct tiny_object *tiny_make(
 	struct tiny_store *s, const char *key, const void *body, size_t len)
 {
+	LOCK_SCOPE(&s->lock);
+
 	struct tiny_object *o = tiny_find(s, key);
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	char *copy;
@@ -192,8 +196,13 @@ static inline bool tiny_answer(struct mini_http *m, const struct mini_request *r
 
 static inline void tiny_start(struct tiny_store *s)
 {
+	pthread_mutexattr_t kind;
+
 	memset(s, 0, sizeof(*s));
-	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutexattr_init(&kind);
+	pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&s->lock, &kind);
+	pthread_mutexattr_destroy(&kind);
 	mini_start(&s->server, tiny_answer, s);
 }
 
