@@ -231,6 +231,7 @@
 
 /* Metrics of a training. */
 #define LIMIT_METRICS_SERIES 10000
+#define LIMIT_METRICS_REPEATS 256 /* times that a resumed training went back, of one metric */
 #define LIMIT_METRICS_POINTS (1 << 20) /* of one series; beyond it every second one is dropped */
 #define LIMIT_METRICS_RECORD (1 * MIB) /* bytes; larger ones are pictures and graphs */
 #define LIMIT_METRICS_PENDING (64 * MIB) /* bytes of a record, and of the block with its end */
@@ -304,6 +305,7 @@
 /* lines with a stray comma at the end; the file is read again for each */
 #define LIMIT_WORKFLOW_STRAY_COMMAS 8
 #define LIMIT_WORKFLOW_NAME 64 /* bytes of a run's name; it is part of paths */
+#define LIMIT_WORKFLOW_PRICE 12 /* characters of the price of an hour */
 #define LIMIT_TRACKING_NAME 250 /* bytes of the name of an experiment */
 /* bytes of a reply of MLflow, which lists every metric and parameter of a run */
 #define LIMIT_TRACKING_REPLY (16 * MIB)

@@ -68,19 +68,21 @@ static int64_t time_of(const json_t *value, double unit_ms)
 		       : 0;
 }
 
-/* Finds the step and the time of a line. Returns false if it has no step. */
-static bool read_place(json_t *line, struct metrics_point *point)
+/* Finds the step and the time of a line. Returns false if it has no step. In a file with steps a
+ * line with an epoch alone has the step before it: its small number would look like that of a
+ * training that went back. */
+static bool read_place(struct metrics_feed *feed, json_t *line, struct metrics_point *point)
 {
 	const json_t *epoch = json_object_get(line, "epoch");
 	bool found = json_is_number(epoch);
-	double unit_ms, step = json_number_value(epoch);
+	double unit_ms, step = feed->stepped ? feed->step : json_number_value(epoch);
 	const char *name;
 	json_t *value;
 
 	json_object_foreach (line, name, value) {
 		if (metrics_is_step(name) && json_is_number(value)) {
-			step = json_number_value(value);
-			found = true;
+			step = feed->step = json_number_value(value);
+			found = feed->stepped = true;
 		} else if (metrics_is_time(name, &unit_ms)) {
 			point->time_ms = time_of(value, unit_ms);
 		}
@@ -140,7 +142,7 @@ static int line(struct metrics_feed *feed, char *text, size_t len, uint64_t offs
 		metrics_problem(feed, offset, "the line is no JSON object");
 		return 0;
 	}
-	if (!read_place(object, &point))
+	if (!read_place(feed, object, &point))
 		return 0;
 	return add_members(
 		&(struct walk){.feed = feed, .point = &point, .err = err}, "", object, 1);

@@ -45,6 +45,12 @@ struct metrics_point {
 	double value; /* may be infinite or NaN */
 };
 
+/* Steps that a resumed training wrote again. */
+struct metrics_repeat {
+	int64_t from, to; /* the first and the last one */
+	int64_t time_ms; /* of the last one, when it was lost; 0 if unknown */
+};
+
 /*
  * Points in the order in which they were written. A point whose step is below that of the point
  * before it is one of a resumed training: it replaces the points from its step on, which were lost.
@@ -56,6 +62,8 @@ struct metrics_series {
 	/* Beyond LIMIT_METRICS_POINTS only each `stride`th point is kept, and the last one. */
 	uint64_t stride, seen;
 	bool provisional; /* the last point is kept only as long as it is the last */
+	struct metrics_repeat *repeats; /* the first LIMIT_METRICS_REPEATS of them */
+	size_t n_repeats;
 };
 
 struct metrics {
@@ -82,6 +90,8 @@ struct metrics_feed {
 	uint64_t offset; /* of `pending` in the file */
 	uint64_t skip; /* bytes of a record too large to be one of metrics, still to come */
 	bool over; /* the rest of the file is of no use */
+	bool stepped; /* a line had a step */
+	double step; /* the last one */
 	struct strlist columns; /* of a table */
 	char problem[160]; /* the first one, with its offset; "" if there is none */
 };

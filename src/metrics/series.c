@@ -13,6 +13,7 @@ void metrics_release(struct metrics *metrics)
 	for (size_t i = 0; i < metrics->n; i++) {
 		free(metrics->series[i].name);
 		free(metrics->series[i].points);
+		free(metrics->series[i].repeats);
 	}
 	free(metrics->series);
 	*metrics = (struct metrics){0};
@@ -72,14 +73,32 @@ static void thin(struct metrics_series *s)
 	s->stride *= 2;
 }
 
+/* Drops the points from `step` on, after which `last` was the last one. */
+static int go_back(struct metrics_series *s, int64_t step, const struct metrics_point *last)
+{
+	struct metrics_repeat *list;
+
+	while (s->n && s->points[s->n - 1].step >= step)
+		s->n--;
+	if (s->n_repeats == LIMIT_METRICS_REPEATS)
+		return 0;
+	list = array_grow(s->repeats, s->n_repeats, sizeof(*list));
+	if (!list)
+		return -1;
+	s->repeats = list;
+	list[s->n_repeats++] = (struct metrics_repeat){step, last->step, last->time_ms};
+	return 0;
+}
+
 static int add_point(struct metrics_series *s, const struct metrics_point *point)
 {
+	const struct metrics_point last = s->n ? s->points[s->n - 1] : *point;
+
 	if (s->provisional)
 		s->n--;
-	if (point->step != METRICS_NO_STEP && s->n && s->points[s->n - 1].step > point->step) {
-		while (s->n && s->points[s->n - 1].step >= point->step)
-			s->n--;
-	}
+	if (point->step != METRICS_NO_STEP && last.step > point->step &&
+		go_back(s, point->step, &last) < 0)
+		return -1;
 	if (s->n == LIMIT_METRICS_POINTS)
 		thin(s);
 	if (s->n == s->room) {

@@ -350,11 +350,31 @@ static json_t *json_value(double value)
 	return json_string(isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
 }
 
-static json_t *json_series(const struct metrics_series *s)
+/* Returns how many points one of at most `most` represents. */
+static size_t points_each(const struct metrics_series *s, int64_t most)
 {
-	json_t *points = json_array();
+	return s->n ? (s->n - 1) / (size_t)most + 1 : 1;
+}
 
-	for (size_t i = 0; i < s->n; i++) {
+/* The last point is always there. */
+static size_t first_point(const struct metrics_series *s, size_t each)
+{
+	return s->n ? (s->n - 1) % each : 0;
+}
+
+static json_t *json_series(const struct metrics_series *s, int64_t most)
+{
+	json_t *points = json_array(), *repeated = json_array();
+	size_t each = points_each(s, most);
+
+	for (size_t i = 0; i < s->n_repeats; i++) {
+		const struct metrics_repeat *p = &s->repeats[i];
+
+		json_array_append_new(
+			repeated, json_pack("[I, I, o]", (json_int_t)p->from, (json_int_t)p->to,
+					  p->time_ms ? json_integer(p->time_ms) : json_null()));
+	}
+	for (size_t i = first_point(s, each); i < s->n; i += each) {
 		const struct metrics_point *p = &s->points[i];
 		json_t *point = json_array();
 
@@ -364,8 +384,8 @@ static json_t *json_series(const struct metrics_series *s)
 		json_array_append_new(point, json_value(p->value));
 		json_array_append_new(points, point);
 	}
-	return json_pack("{s:o, s:I, s:o}", "name", json_text(s->name), "every",
-		(json_int_t)s->stride, "points", points);
+	return json_pack("{s:o, s:I, s:o, s:o}", "name", json_text(s->name), "every",
+		(json_int_t)(s->stride * each), "points", points, "repeated", repeated);
 }
 
 /* As RFC 4180 has it. */
@@ -384,9 +404,11 @@ static void print_field(const char *text)
 	putchar('"');
 }
 
-static void print_csv(const struct metrics_series *s)
+static void print_csv(const struct metrics_series *s, int64_t most)
 {
-	for (size_t i = 0; i < s->n; i++) {
+	size_t each = points_each(s, most);
+
+	for (size_t i = first_point(s, each); i < s->n; i += each) {
 		const struct metrics_point *p = &s->points[i];
 
 		print_field(s->name);
@@ -400,7 +422,8 @@ static void print_csv(const struct metrics_series *s)
 	}
 }
 
-static int print(const struct cli *cli, const struct metrics *metrics, struct penstock_error *err)
+static int print(const struct cli *cli, const struct metrics *metrics, int64_t most,
+	struct penstock_error *err)
 {
 	bool json = cli_has(cli, "json"), csv = cli_has(cli, "csv");
 	bool by_time = cli_has(cli, "by-time"), first = true;
@@ -417,9 +440,9 @@ static int print(const struct cli *cli, const struct metrics *metrics, struct pe
 		if (!is_wanted(cli, s->name))
 			continue;
 		if (json)
-			json_stream_add(&stream, json_series(s));
+			json_stream_add(&stream, json_series(s, most));
 		else if (csv)
-			print_csv(s);
+			print_csv(s, most);
 		else
 			r = print_chart(s, by_time, first, err);
 		first = false;
@@ -434,15 +457,18 @@ static int run_metrics(const struct cli *cli)
 	static const char *const forms[] = {"json", "csv", NULL};
 	_cleanup_(session_release) struct session s = {0};
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int64_t most;
 	int r = cli_refuse_together(cli, forms);
 
 	if (r)
 		return r;
+	if (!cli_number(cli, "points", 1, INT64_MAX, INT64_MAX, &most))
+		return CLI_EXIT_USAGE;
 	r = read_all(&s, cli, &err);
 	if (r == 0)
 		r = check_names(cli, &s.metrics, &err);
 	if (r == 0)
-		r = print(cli, &s.metrics, &err);
+		r = print(cli, &s.metrics, most, &err);
 	return r < 0 ? remote_fail(cli, &err) : r;
 }
 
@@ -467,6 +493,7 @@ const struct command command_metrics = {
 		{0, "json", NULL,
 			"Print a list of objects with `name` and `points`, each [step, time in ms, value]"},
 		{0, "csv", NULL, "Print lines of name, step, time in ms, and value"},
+		{0, "points", "N", "With --json or --csv: at most N points of a metric, evenly"},
 		REMOTE_OPTIONS),
 	.examples = EXAMPLES({"penstock metrics cifar10", "List the metrics of the run"},
 		{"penstock metrics cifar10 loss", "Plot those with that name"},

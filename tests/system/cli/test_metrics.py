@@ -60,6 +60,8 @@ def test_event_files_of_real_writers(penstock, written):
     assert [point[0] for point in loss] == list(range(200))
     assert loss[99][2] == 99 and math.isclose(loss[100][2], 100.1, rel_tol=1e-6)
     assert all(1.6e12 < point[1] < 1e13 for point in loss)
+    repeated = next(one["repeated"] for one in penstock.run("metrics", written, "train/loss", "--json").ok().json())
+    assert [(first, last) for first, last, time in repeated if 1.6e12 < time < 1e13] == [(100, 119)]
     for tag in ("simple", "tensor"):
         assert [point[2] for point in found[f"logs/torch/{tag}"]] == [1.0, "NaN", "Infinity"]
     assert any(name.endswith("/best") for name in found)
@@ -76,6 +78,11 @@ def test_names_select_and_the_forms_agree(penstock, written):
     assert "2 of 3 points are not finite" in penstock.run("metrics", written, "simple").ok().out
     lines = penstock.run("metrics", written, "*loss", "--csv").ok().out.splitlines()
     assert lines[0] == "name,step,time_ms,value" and len(lines) == 201 and lines[1].startswith("logs/x/train/loss,0,")
+    few = penstock.run("metrics", written, "*loss", "--csv", "--points", "7").ok().out.splitlines()[1:]
+    assert len(few) == 7 and few[-1] == lines[-1] and set(few) < set(lines)
+    one, = penstock.run("metrics", written, "*loss", "--json", "--points", "1").ok().json()
+    assert one["every"] == 200 and [point[0] for point in one["points"]] == [199]
+    penstock.run("metrics", written, "--json", "--points", "0").exits(64)
     assert "'logs/torch/simple'" in penstock.run("metrics", written, "logs/torch/simpel").exits(66).err
     penstock.run("metrics", written, "--json", "--csv").exits(64)
 

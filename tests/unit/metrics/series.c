@@ -53,6 +53,9 @@ static void test_a_resumed_training_replaces_what_was_lost(void **state)
 		assert_int_equal(s->points[i].step, i);
 		assert_true(s->points[i].value == (i < 100 ? 1 : 2));
 	}
+	assert_int_equal(s->n_repeats, 1);
+	assert_int_equal(s->repeats[0].from, 100);
+	assert_int_equal(s->repeats[0].to, 120);
 	/* Points of one step, and points without steps, are all kept. */
 	add(&metrics, "", "loss", 130, 3);
 	assert_int_equal(s->n, 132);
