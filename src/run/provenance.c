@@ -58,6 +58,10 @@ int provenance_record(struct run *run, struct penstock_error *err)
 			json_object_set_new(root, "tracking", json_loads(tracking, 0, NULL)) < 0)
 			return error_memory(err);
 	}
+	if (run->attempt.workflow->price.value &&
+		json_object_set_new(
+			root, "price", json_string(run->attempt.workflow->price.value)) < 0)
+		return error_memory(err);
 	text = json_dumps(root, JSON_COMPACT);
 	if (!text)
 		return error_memory(err);

@@ -1,6 +1,6 @@
 /*
  * Provenance of a run's results, kept as JSON with its record: versions, host, overrides, inputs,
- * images, commit.
+ * images, commit, price.
  */
 #ifndef RUN_PROVENANCE_H
 #define RUN_PROVENANCE_H

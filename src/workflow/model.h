@@ -500,6 +500,7 @@ struct workflow {
 	struct workflow_timeouts timeouts; /* of the whole run, from its first step */
 	struct workflow_number store_patience; /* ms; of the final upload */
 	struct workflow_number ports; /* number of free ports for its steps */
+	struct workflow_text price; /* per hour: digits with at most one point */
 	struct workflow_notify notify;
 	struct workflow_preemption preemption;
 	struct workflow_checkpoints checkpoints;

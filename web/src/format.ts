@@ -70,6 +70,11 @@ export function value(n: unknown): string {
   return String(Number(n.toPrecision(5)));
 }
 
+/* Cents are enough, unless there are none. */
+export function money(n: unknown): string {
+  return isNumber(n) ? n.toFixed(n < 1 ? 4 : 2) : "–";
+}
+
 export function count(n: unknown): string {
   return isNumber(n) ? n.toLocaleString("en-US") : "–";
 }

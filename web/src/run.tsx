@@ -5,8 +5,9 @@ import { Actions } from "./actions";
 import { announce } from "./announce";
 import { Checkpoints } from "./checkpoints";
 import { Files } from "./files";
-import { duration, isNumber, list, moment, ms, size, strings, text, webAddress } from "./format";
+import { duration, isNumber, list, moment, money, ms, size, strings, text, webAddress } from "./format";
 import { Log } from "./log";
+import { isBroken } from "./loss";
 import { Copy, type Fact, Facts, Failure, State, Waiting, isLive, useTick } from "./parts";
 import { RunPlots } from "./plots";
 import { usePoll } from "./poll";
@@ -14,7 +15,7 @@ import { type Route, link } from "./route";
 import { message, sync, took } from "./runs";
 import { Steps } from "./steps";
 import { Timeline } from "./timeline";
-import type { About, Attempt, Metric, RunDetails, Tracked } from "./types";
+import type { About, Attempt, Checkpoint, Metric, RunDetails, Tracked } from "./types";
 import { Workflow } from "./workflow";
 
 const TABS: [string, string][] = [
@@ -75,7 +76,35 @@ function trackedFacts(run: RunDetails): Fact[] {
     .map((one) => [TRACKERS[text(one.tracker)] ?? text(one.tracker), <TrackedRun one={one} />]);
 }
 
-function Overview({ run }: { run: RunDetails }) {
+/* Attempts, and the work that was lost with each: that needs the checkpoints and the metrics. */
+function Attempts({ run, params }: { run: RunDetails; params: RunParams }) {
+  const broken = list<Attempt>(run.attempts).filter(isBroken).length;
+  const asked = { ...params, broken: String(broken) }; // another number asks again
+  const every = isLive(run.state) ? 30_000 : 0;
+  const checkpoints = usePoll<Checkpoint[]>(
+    "list the checkpoints",
+    broken && run.output ? address("/api/checkpoints", asked) : null,
+    every,
+  );
+  const metrics = usePoll<Metric[]>(
+    "read the metrics",
+    broken ? address("/api/metrics", { ...asked, points: "1" }) : null,
+    every,
+  );
+
+  return (
+    <>
+      <Timeline
+        run={run}
+        checkpoints={run.output ? checkpoints.data : []}
+        metrics={metrics.data ?? (metrics.error ? [] : null)}
+      />
+      <Failure text={checkpoints.error} />
+    </>
+  );
+}
+
+function Overview({ run, params }: { run: RunDetails; params: RunParams }) {
   const kept = list<{ path?: string; restore?: string }>(run.replaced);
   const partial = strings(run.partial);
   const deadline = ms(run.notice?.deadline);
@@ -89,6 +118,7 @@ function Overview({ run }: { run: RunDetails }) {
           ["Ended", moment(run.ended)],
           ["Time", duration(took(run))],
           ["Attempts", text(run.attempt)],
+          ["Cost", isNumber(run.cost) ? money(run.cost) : null],
           ["Host", text(run.host || list<Attempt>(run.attempts).at(-1)?.provenance?.host)],
           ["Exit code", text(run.step_exit_code ?? run.exit_code)],
           ["Sync", sync(run)],
@@ -113,7 +143,7 @@ function Overview({ run }: { run: RunDetails }) {
       <h2>Steps</h2>
       <Steps run={run} />
       <h2>Attempts</h2>
-      <Timeline run={run} />
+      <Attempts run={run} params={params} />
       {partial.length > 0 && (
         <>
           <h2>Suspect files</h2>
@@ -215,7 +245,7 @@ function Tab({ tab, run, params }: { tab: string; run: RunDetails; params: RunPa
   if (tab === "checkpoints") return <Checkpoints params={params} live={live} />;
   if (tab === "files") return <Files run={run} params={params} live={live} />;
   if (tab === "workflow") return <Workflow run={run} params={params} />;
-  return <Overview run={run} />;
+  return <Overview run={run} params={params} />;
 }
 
 export function RunPage({ route, about }: { route: Route; about: About | null }) {

@@ -1,8 +1,9 @@
 /* Attempts of a run on one axis of time, the gaps between them, and a table of both. */
 import { serverNow } from "./api";
-import { duration, list, moment, ms, text } from "./format";
+import { duration, isNumber, list, many, moment, money, ms, text } from "./format";
+import { type Loss, lossOf } from "./loss";
 import { State, isLive, stateClass } from "./parts";
-import type { Attempt, RunDetails } from "./types";
+import type { Attempt, Checkpoint, Metric, RunDetails } from "./types";
 
 export interface Segment {
   attempt: Attempt | null; // null: a gap
@@ -58,7 +59,34 @@ function Bar({ segment, begin, span }: { segment: Segment; begin: number; span: 
   );
 }
 
-export function Timeline({ run }: { run: RunDetails }) {
+/* "4 min 10 s, 20 steps, 0.17" */
+function lossText(loss: Loss): string {
+  return [
+    duration(loss.ms),
+    loss.steps ? many(loss.steps, "step") : "",
+    loss.cost === null ? "" : money(loss.cost),
+  ]
+    .filter(Boolean)
+    .join(", ");
+}
+
+function sumOf(losses: Loss[]): Loss {
+  const costs = losses.map((loss) => loss.cost).filter(isNumber);
+
+  return {
+    ms: losses.reduce((sum, loss) => sum + loss.ms, 0),
+    steps: losses.reduce((sum, loss) => sum + loss.steps, 0),
+    cost: costs.length ? costs.reduce((sum, cost) => sum + cost, 0) : null,
+  };
+}
+
+export interface TimelineProps {
+  run: RunDetails;
+  checkpoints: Checkpoint[] | null; // null: not known yet
+  metrics: Metric[] | null;
+}
+
+export function Timeline({ run, checkpoints, metrics }: TimelineProps) {
   const segments = segmentsOf(run, serverNow());
   const first = segments[0];
 
@@ -67,6 +95,13 @@ export function Timeline({ run }: { run: RunDetails }) {
   const end = segments[segments.length - 1]!.to;
   const span = Math.max(1, end - begin);
   const lost = lostTime(segments);
+  const losses = segments.map(({ attempt, from, to }) =>
+    attempt && checkpoints && metrics
+      ? lossOf(attempt, from, to, run, checkpoints, metrics)
+      : null,
+  );
+  const work = sumOf(losses.filter((loss) => loss !== null));
+  const priced = isNumber(run.cost);
 
   return (
     <>
@@ -81,6 +116,7 @@ export function Timeline({ run }: { run: RunDetails }) {
       </div>
       <p>
         Total time: {duration(end - begin)}. Time lost between attempts: {duration(lost)}.
+        {work.ms > 0 && ` Work lost with attempts: ${lossText(work)}.`}
       </p>
       <div class="table-box" tabIndex={0} role="region" aria-label="Attempts">
         <table aria-label="Attempts">
@@ -91,6 +127,8 @@ export function Timeline({ run }: { run: RunDetails }) {
               <th scope="col">Waited</th>
               <th scope="col">Started</th>
               <th scope="col">Time</th>
+              {priced && <th scope="col">Cost</th>}
+              <th scope="col">Work lost</th>
               <th scope="col">Exit code</th>
               <th scope="col">Host</th>
               <th scope="col" class="message">
@@ -101,7 +139,13 @@ export function Timeline({ run }: { run: RunDetails }) {
           <tbody>
             {segments.map((segment, i) =>
               segment.attempt ? (
-                <AttemptRow key={i} segment={segment} before={segments[i - 1]} />
+                <AttemptRow
+                  key={i}
+                  segment={segment}
+                  before={segments[i - 1]}
+                  loss={losses[i] ?? null}
+                  priced={priced}
+                />
               ) : null,
             )}
           </tbody>
@@ -111,7 +155,14 @@ export function Timeline({ run }: { run: RunDetails }) {
   );
 }
 
-function AttemptRow({ segment, before }: { segment: Segment; before: Segment | undefined }) {
+interface AttemptProps {
+  segment: Segment;
+  before: Segment | undefined;
+  loss: Loss | null;
+  priced: boolean;
+}
+
+function AttemptRow({ segment, before, loss, priced }: AttemptProps) {
   const attempt = segment.attempt!;
   const code = attempt.step_exit_code ?? attempt.exit_code;
 
@@ -124,6 +175,8 @@ function AttemptRow({ segment, before }: { segment: Segment; before: Segment | u
       <td>{before && !before.attempt ? duration(before.to - before.from) : "–"}</td>
       <td>{moment(attempt.started)}</td>
       <td>{duration(segment.to - segment.from)}</td>
+      {priced && <td>{money(attempt.cost)}</td>}
+      <td>{loss ? lossText(loss) : "–"}</td>
       <td>{text(code)}</td>
       <td>{text(attempt.provenance?.host)}</td>
       <td class="message">

@@ -37,6 +37,7 @@ export interface Attempt {
   sync_bytes_published?: Maybe<number>;
   sync_error?: Maybe<string>;
   sync_at?: Maybe<string>;
+  cost?: Maybe<number>;
   provenance?: Maybe<Provenance>;
 }
 
@@ -46,6 +47,7 @@ export interface Provenance {
   host?: Maybe<string>;
   kernel?: Maybe<string>;
   inputs?: Maybe<unknown[]>;
+  price?: Maybe<string>; // of an hour
   [key: string]: unknown;
 }
 
@@ -96,6 +98,7 @@ export interface Metric {
   name?: Maybe<string>;
   every?: Maybe<number>;
   points?: Maybe<Point[]>;
+  repeated?: Maybe<[Maybe<number>, Maybe<number>, Maybe<number>][]>; // first step, last step, time
 }
 
 export interface Checkpoint {

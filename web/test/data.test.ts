@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { readSafetensors, readZip } from "../src/archive";
 import { duration, size, span, value, webAddress } from "../src/format";
+import { lossOf } from "../src/loss";
 import { parseRoute } from "../src/route";
 import { axisOf, seriesOf, summaryText } from "../src/series";
 import type { Source } from "../src/source";
@@ -149,4 +150,36 @@ test("gaps between attempts are lost time, the wait for the first one is not", (
   assert.equal(segments.length, 6);
   assert.equal(lostTime(segments), (3 + 4) * 60_000);
   assert.deepEqual(segmentsOf({}, 0), []);
+});
+
+test("an attempt that was preempted lost the work since its last checkpoint", () => {
+  const at = (s: number) => new Date(s * 1000).toISOString();
+  const attempt = { attempt: 1, state: "preempted", provenance: { price: "3.6" } };
+  const run = {
+    steps: [
+      { attempt: 1, ended: at(200) },
+      { attempt: 2, ended: at(1000) },
+    ],
+  };
+  const checkpoints = [
+    { attempt: 1, time: at(500), readable: 1 },
+    { attempt: 1, time: at(700), readable: 0 },
+    { attempt: 2, time: at(1000), readable: 1 },
+  ];
+  const metrics: Metric[] = [
+    { name: "loss", repeated: [[100, 119, 990_000], [5, 90, 4_000_000], [null, 2, null]] },
+    { name: "odd", repeated: null },
+  ];
+
+  assert.deepEqual(lossOf(attempt, 100_000, 1_000_000, run, checkpoints, metrics), {
+    ms: 500_000,
+    steps: 20,
+    cost: 0.5,
+  });
+  assert.deepEqual(lossOf({ state: "lost" }, 100_000, 1_000_000, run, [], []), {
+    ms: 900_000,
+    steps: 0,
+    cost: null,
+  });
+  assert.equal(lossOf({ state: "succeeded" }, 100_000, 1_000_000, run, [], []), null);
 });

@@ -248,15 +248,45 @@ static int read_outputs(json_t *object, const char *journal_path, const char *ba
 
 /* ---- collecting one JSON object, the source of the text, too ---- */
 
+/* Adds the cost up to now, or up to the last report of a lost attempt; nothing without a price. */
+static void add_cost(json_t *object, const struct records_attempt *a, const json_t *provenance)
+{
+	const char *price = json_string_value(json_object_get(provenance, "price"));
+	int64_t until = a->ended_ns;
+
+	if (!until)
+		until = run_state_is_live(a->state) ? clock_wall_ns() : a->sync_at_ns;
+	if (price && until >= a->started_ns)
+		json_object_set_new(object, "cost",
+			json_real(strtod(price, NULL) * (double)(until - a->started_ns) /
+				  (3600.0 * NS_PER_S)));
+}
+
 static int add_attempt(void *cookie, const struct records_attempt *attempt)
 {
 	json_t *object = json_object();
 	json_t *provenance = attempt->provenance ? json_loads(attempt->provenance, 0, NULL) : NULL;
 
 	json_add_attempt(object, attempt);
+	add_cost(object, attempt, provenance);
 	json_object_set_new(object, "provenance", provenance ? provenance : json_null());
 	json_array_append_new(cookie, object);
 	return 0;
+}
+
+/* NULL if no attempt has a price. */
+static json_t *add_up(const json_t *attempts)
+{
+	const json_t *a;
+	double sum = 0;
+	bool any = false;
+	size_t i;
+
+	json_array_foreach ((json_t *)(uintptr_t)attempts, i, a) {
+		sum += json_real_value(json_object_get(a, "cost"));
+		any |= json_object_get(a, "cost") != NULL;
+	}
+	return any ? json_real(sum) : NULL;
 }
 
 /* The tracked runs of the newest attempt that has some: one that ended before its steps has none.
@@ -296,8 +326,8 @@ static json_t *find_done(const json_t *done, size_t i)
 
 static const char *state_of_next(const struct records_attempt *last)
 {
-	if (last->state == RUN_RUNNING)
-		return "running";
+	if (last->state == RUN_RUNNING || last->state == RUN_STOPPED)
+		return run_state_name(last->state);
 	if (last->state == RUN_FAILED &&
 		(last->class == RUN_CLASS_USER || last->class == RUN_CLASS_OOM ||
 			last->class == RUN_CLASS_TIMEOUT))
@@ -367,7 +397,7 @@ static int collect(json_t *object, struct records *records, const char *home,
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
 	json_t *attempts = json_array();
-	json_t *steps = json_array(), *tracking;
+	json_t *steps = json_array(), *tracking, *cost;
 	json_auto_t *done = json_array(), *workflow = NULL;
 	int r = run_layout_init(&layout, home, run->id, run->last.attempt, err);
 
@@ -386,6 +416,9 @@ static int collect(json_t *object, struct records *records, const char *home,
 	tracking = find_tracking(attempts);
 	if (r == 0 && tracking)
 		json_object_set(object, "tracking", tracking);
+	cost = add_up(attempts);
+	if (cost)
+		json_object_set_new(object, "cost", cost);
 	if (r == 0)
 		r = records_steps(records, run->id, add_step, done, err);
 	if (r == 0)
@@ -553,6 +586,17 @@ static void add_tracking(struct grid *grid, const json_t *one)
 		grid_addf(grid, "run %s%s%s", run, place ? " in " : "", place ? place : "");
 }
 
+/* Cents are enough, unless there are none. */
+static void add_money(struct grid *grid, const json_t *cost)
+{
+	double value = json_real_value(cost);
+
+	if (cost)
+		grid_addf(grid, "%.*f", value < 1 ? 4 : 2, value);
+	else
+		grid_add(grid, NULL);
+}
+
 static void print_summary(const json_t *object, const struct records_run *run, const char *host)
 {
 	struct grid grid = GRID_INIT(2);
@@ -577,6 +621,10 @@ static void print_summary(const json_t *object, const struct records_run *run, c
 		if (!json_is_array(value))
 			add_value_line(&grid, key, value);
 	}
+	if (json_object_get(object, "cost")) {
+		grid_add(&grid, "  cost");
+		add_money(&grid, json_object_get(object, "cost"));
+	}
 	json_array_foreach (json_object_get(provenance, "inputs"), i, value) {
 		add_value_line(&grid, "input", value);
 	}
@@ -586,9 +634,10 @@ static void print_summary(const json_t *object, const struct records_run *run, c
 	grid_print(&grid);
 }
 
-static void print_attempts(const json_t *attempts)
+static void print_attempts(const json_t *attempts, bool priced)
 {
-	struct grid grid = grid_new("  N", "STATE", "BEGUN", "ENDED", "MESSAGE");
+	struct grid grid = priced ? grid_new("  N", "STATE", "BEGUN", "ENDED", "COST", "MESSAGE")
+				  : grid_new("  N", "STATE", "BEGUN", "ENDED", "MESSAGE");
 	char when[SHOW_TIME_SIZE];
 	const json_t *a;
 	size_t i;
@@ -600,6 +649,8 @@ static void print_attempts(const json_t *attempts)
 		grid_add(&grid, text_of(a, "state"));
 		grid_add(&grid, time_of(a, "started", when));
 		grid_add(&grid, time_of(a, "ended", when));
+		if (priced)
+			add_money(&grid, json_object_get(a, "cost"));
 		grid_add(&grid, text_of(a, "message"));
 	}
 	grid_print(&grid);
@@ -698,7 +749,8 @@ static int run_show(const struct cli *cli)
 		return show_json(json_incref(object));
 	print_summary(object, &run, host);
 	if (json_array_size(json_object_get(object, "attempts")) > 1)
-		print_attempts(json_object_get(object, "attempts"));
+		print_attempts(
+			json_object_get(object, "attempts"), json_object_get(object, "cost"));
 	if (json_array_size(json_object_get(object, "steps")) > 0)
 		print_steps(json_object_get(object, "steps"));
 	print_outputs(object);

@@ -171,6 +171,17 @@ static void read_job_steps(struct reader *rd, const struct node *job)
 
 /* ---- the table ---- */
 
+/* Returns true for "12" and "12.5". */
+static bool is_decimal(const char *text)
+{
+	static const char digits[] = "0123456789";
+	size_t n = strspn(text, digits);
+
+	if (n && text[n] == '.' && text[n + 1])
+		n += 1 + strspn(text + n + 1, digits);
+	return n && !text[n];
+}
+
 static void check_job(struct reader *rd, const struct node *job, void *out)
 {
 	struct workflow *wf = out;
@@ -185,6 +196,10 @@ static void check_job(struct reader *rd, const struct node *job, void *out)
 			"be 1 to %d letters, digits, `.`, `_` and `-`, beginning with a letter or "
 			"digit",
 			LIMIT_WORKFLOW_NAME);
+	if (reader_knows(rd, &wf->price) &&
+		(!is_decimal(wf->price.value) || strlen(wf->price.value) > LIMIT_WORKFLOW_PRICE))
+		reader_refuse(rd, &wf->price, "price",
+			"be a number such as 2.49, of at most %d characters", LIMIT_WORKFLOW_PRICE);
 	read_secrets(rd, job);
 	read_inputs(rd, job);
 	read_input_mode(rd, job);
@@ -287,6 +302,9 @@ static const struct schema_key job_keys[] = {
 		.refused = "penstock chooses the ports and passes them as $PORT_0, $PORT_1, …",
 		.says = "how many free TCP ports of this machine the steps get, as `$PORT_0`, "
 			"`$PORT_1`, …; `penstock ps` shows them; ours"},
+	{"price", TEXT(workflow, price), .flags = KEY_NUMBERS, .value = "number such as `2.49`",
+		.says = "of one hour of this machine, in any currency: [`penstock show`](#price) "
+			"and the page have the cost of each attempt; ours"},
 	{"secrets", .kinds = KEY_TEXTS, .value = "list of names",
 		.says = "each is a variable of every step, as `${{ secrets.NAME }}` in `env` would "
 			"make it; `env` wins; ours"},

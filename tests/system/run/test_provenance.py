@@ -1,4 +1,5 @@
-"""Where a run's results come from: the Git commit of its context and what differs from it, inputs, images, versions."""
+"""Where a run's results come from: the Git commit of its context and what differs from it, inputs, images, versions, price."""
+import datetime
 import hashlib
 import os
 import re
@@ -246,3 +247,21 @@ def test_inputs_of_many_objects_are_told_apart_by_names_and_etags(penstock, job,
         found.append(entry["etag"])
     first, again, other, as_before, swapped = found
     assert first == again == as_before and len({first, other, swapped}) == 3
+
+
+def test_attempts_have_their_cost(penstock, job):
+    costly = job("test $PENSTOCK_ATTEMPT -gt 1", name="costly", price=3600)  # one per second
+
+    penstock.run("run", costly).exits(1)
+    penstock.run("resume", "--set", "price=7200.5", "costly").ok()
+
+    shown = penstock.run("show", "--json", "costly").ok().json()
+    for attempt, price in zip(shown["attempts"], (3600, 7200.5), strict=True):
+        begun, ended = (datetime.datetime.fromisoformat(attempt[key].replace("Z", "+00:00")) for key in ("started", "ended"))
+        assert attempt["cost"] == pytest.approx((ended - begun).total_seconds() * price / 3600, rel=0.01, abs=0.01)
+    assert shown["cost"] == pytest.approx(sum(attempt["cost"] for attempt in shown["attempts"]))
+    text = penstock.run("show", "costly").ok().out
+    assert re.search(r"price +7200\.5\n", text) and re.search(r"cost +[0-9.]+\n", text) and "COST" in text
+    penstock.run("run", job("true", name="free")).ok()
+    assert "cost" not in penstock.run("show", "--json", "free").ok().json()
+    assert "COST" not in penstock.run("show", "free").ok().out

@@ -156,9 +156,29 @@ def test_a_run_is_preempted_and_resumed_while_it_is_watched(ui, page, penstock, 
     seen(tab, "running")
     tab.get_by_role("dialog").wait_for(state="detached")
     tab.get_by_role("button", name="Stop").click()
-    assert tab.get_by_role("dialog").get_by_text("SIGTERM").count()
+    tab.get_by_role("dialog").get_by_text("SIGTERM").first.wait_for()
     tab.get_by_role("dialog").get_by_role("button", name="Stop").click()
     seen(tab, "stopped")
+
+
+def test_a_broken_attempt_has_the_work_that_was_lost_with_it(ui, page, penstock, workflow):
+    step = """python3 -c '
+import json, os, time
+first = int(os.environ["PENSTOCK_ATTEMPT"]) > 1
+with open(os.environ["DEEPSQUARE_OUTPUT"] + "/metrics.jsonl", "a") as log:
+    for step in range(100 if first else 0, 120):
+        print(json.dumps({"step": step, "time": time.time(), "loss": 1}), file=log)
+raise SystemExit(0 if first else 3)'"""
+    penstock.run("run", workflow(step, price="36000")).exits(3)
+    penstock.run("resume", "t").ok()
+    tab = page(ui())
+
+    open_run(tab, "t")
+
+    row = tab.get_by_role("table", name="Attempts").get_by_role("row").nth(1)
+    row.get_by_text(re.compile(r"\d+ s, 20 steps, \d+\.\d\d")).wait_for()
+    seen(tab, "Work lost with attempts:")
+    seen(tab, "Cost")
 
 
 def test_names_and_logs_that_try_to_be_a_page_are_text(ui, page, penstock, workflow, store):

@@ -187,6 +187,7 @@ def test_a_run_is_stopped_and_resumed(ui, penstock, workflow):
     assert stopped.status == 200, stopped.body
     run.wait()
     assert [row["state"] for row in server.get("runs")] == ["stopped"]
+    assert [step["state"] for step in server.get("run", run=identity)["steps"]] == ["stopped"]
     resumed = server.post("resume", run=identity)
     assert resumed.status == 200 and resumed.json["out"] == identity
     wait_for(lambda: server.get("runs")[0]["state"] == "running", what="the run is resumed")

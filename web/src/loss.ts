@@ -1,0 +1,58 @@
+/* Work of a run that was lost when an attempt ended, and was repeated or has to be. */
+import { isNumber, list, ms } from "./format";
+import type { Attempt, Checkpoint, Metric, RunDetails, Step } from "./types";
+
+export interface Loss {
+  ms: number; // since the last checkpoint or finished step, or since the attempt began
+  steps: number; // of the training that were written twice; 0 if unknown
+  cost: number | null; // null without a price
+}
+
+/* Later times than the end of an attempt, by which its clocks and files may differ. */
+const SLACK_MS = 1000;
+
+/* Money per hour; null if the attempt has no price. */
+export function priceOf(attempt: Attempt): number | null {
+  const price = Number(attempt.provenance?.price ?? NaN);
+
+  return Number.isFinite(price) ? price : null;
+}
+
+/* True for an attempt whose work after its last checkpoint was lost. */
+export function isBroken(attempt: Attempt): boolean {
+  return ["preempted", "lost", "failed", "stopped"].includes(String(attempt.state));
+}
+
+/* Loss of an attempt of `from` to `to`; null if it succeeded, or runs. */
+export function lossOf(
+  attempt: Attempt,
+  from: number,
+  to: number,
+  run: RunDetails,
+  checkpoints: Checkpoint[],
+  metrics: Metric[],
+): Loss | null {
+  if (!isBroken(attempt)) return null;
+  const ours = (one: { attempt?: unknown }) => one.attempt === attempt.attempt;
+  const saved = [
+    ...checkpoints.filter((one) => one.readable && ours(one)).map((one) => ms(one.time)),
+    ...list<Step>(run.steps)
+      .filter(ours)
+      .map((step) => ms(step.ended)),
+  ].filter((time): time is number => time !== null && time >= from && time <= to + SLACK_MS);
+  const lost = Math.max(0, to - Math.max(from, ...saved));
+  const price = priceOf(attempt);
+  const steps = metrics
+    .flatMap((metric) => list<unknown>(metric.repeated))
+    .filter(
+      (one): one is [number, number, number] =>
+        Array.isArray(one) && one.every(isNumber) && one[2] >= from && one[2] <= to + SLACK_MS,
+    )
+    .map(([first, last]) => last - first + 1);
+
+  return {
+    ms: lost,
+    steps: Math.max(0, ...steps),
+    cost: price === null ? null : (price * lost) / 3_600_000,
+  };
+}
