@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/limits.h"
 #include "base/str.h"
 #include "deploy/internal.h"
@@ -248,6 +249,9 @@ int backend_ask(struct backend *s, const struct deploy_options *o, uint16_t port
 	bool probe = o->traffic == DEPLOY_SOCKET && !front;
 	int r;
 
+	if (url && !s->asked_ms && s->phase == BACKEND_STARTING)
+		log_info("version '%s' has started (process %d); waiting for GET %s", s->model.name,
+			(int)s->process.pid, url);
 	s->asked_ms = clock_monotonic_ms();
 	if (!url || strlist_add(&headers, "Connection: close") < 0)
 		return error_memory(err);

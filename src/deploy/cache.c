@@ -10,6 +10,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/limits.h"
@@ -24,7 +25,7 @@
 #define PART	  ".part" /* of a version that is being fetched */
 #define GONE	  ".gone" /* of one that is being removed */
 #define LOCK_NAME ".lock"
-enum { FETCHES = 8, ID_BYTES = 8 };
+enum { FETCHES = 8, ID_BYTES = 8, LOCK_POLL_MS = 20 };
 
 void cached_release(struct cached *cached)
 {
@@ -82,38 +83,68 @@ static bool has_content(const json_t *model, const char *content)
 	return text && strcmp(text, content) == 0;
 }
 
-/* True if the deployment with this state has a server of the version, or starts one. */
-static bool uses(const char *state_path, const char *content)
+/* True if a process is in charge of the deployment in `dir`, or its servers may still run. */
+static bool is_live(const char *dir, const json_t *state)
 {
-	json_auto_t *root = json_load_file(state_path, 0, NULL);
+	_cleanup_free_ char *path = path_join(dir, DEPLOYMENT_LOCK);
+	_cleanup_close_ int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	const char *boot_id = json_string_value(json_object_get(state, "boot_id"));
+	char now[PROCESS_BOOT_ID_SIZE];
 	json_t *server;
 	size_t i;
 
+	if (!path || (fd >= 0 && fs_lock_held(fd)))
+		return true;
+	process_boot_id(now);
+	if (!boot_id || strcmp(boot_id, now) != 0)
+		return false;
+	json_array_foreach (json_object_get(state, "servers"), i, server) {
+		if (json_is_object(server))
+			return true;
+	}
+	return false;
+}
+
+/* True if the deployment in `dir` has a server of the version, starts one, or would start one
+ * again; `needed`: not if it has ended, or only would return to the version. */
+static bool uses(const char *dir, const char *content, bool needed)
+{
+	static const char *const members[] = {"last", "leaving", "again", "previous"};
+	_cleanup_free_ char *path = path_join(dir, "state.json");
+	json_auto_t *root = path ? json_load_file(path, 0, NULL) : NULL;
+	json_t *server;
+	size_t i;
+
+	if (!path || !root || (needed && !is_live(dir, root)))
+		return !path;
 	json_array_foreach (json_object_get(root, "servers"), i, server) {
 		if (has_content(json_object_get(server, "model"), content))
 			return true;
 	}
-	return has_content(json_object_get(root, "last"), content) ||
-	       has_content(json_object_get(root, "leaving"), content);
+	for (i = 0; i < ARRAY_SIZE(members) - needed; i++) {
+		if (has_content(json_object_get(root, members[i]), content))
+			return true;
+	}
+	return false;
 }
 
 /* True if a deployment of this home does. */
-static bool is_in_use(const char *home, const char *content)
+static bool is_in_use(const char *home, const char *content, bool needed)
 {
 	_cleanup_free_ char *dir = path_join(home, DEPLOYMENTS);
 	_cleanup_closedir_ DIR *d = dir ? opendir(dir) : NULL;
 	struct dirent *e;
 
 	while (d && (e = fs_next_entry(d))) {
-		_cleanup_free_ char *path = str_printf("%s/%s/state.json", dir, e->d_name);
+		_cleanup_free_ char *path = path_join(dir, e->d_name);
 
-		if (!path || uses(path, content))
+		if (!path || uses(path, content, needed))
 			return true;
 	}
 	return !dir;
 }
 
-/* Removes a version, or what a fetch of it left in `name`, unless it is in use. Returns false if it
+/* Removes a version, or what a fetch of it left in `name`, unless it is needed. Returns false if it
  * stays. */
 static bool remove_version(
 	const char *home, const char *place, const char *name, const char *content)
@@ -127,7 +158,7 @@ static bool remove_version(
 		return false;
 	lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (lock < 0 || fs_lock(lock) != 0 || !fs_is_named(lock, lock_path) ||
-		is_in_use(home, content))
+		is_in_use(home, content, true))
 		return false;
 	fs_remove_tree(gone, NULL);
 	if (rename(path, gone) < 0 || fs_remove_tree(gone, NULL) < 0)
@@ -138,22 +169,28 @@ static bool remove_version(
 
 struct kept {
 	char name[MODEL_CONTENT_SIZE + sizeof(PART)];
+	char content[MODEL_CONTENT_SIZE];
 	uint64_t bytes;
 	struct timespec used;
+	bool in_use; /* by a deployment that ended, or to return to */
+	bool needed;
 };
 
-static int by_age(const void *a, const void *b)
+/* Versions that no deployment has come first. */
+static int by_use(const void *a, const void *b)
 {
 	const struct kept *x = a, *y = b;
 
+	if (x->in_use != y->in_use)
+		return x->in_use ? 1 : -1;
 	if (x->used.tv_sec != y->used.tv_sec)
 		return x->used.tv_sec < y->used.tv_sec ? -1 : 1;
 	return (x->used.tv_nsec > y->used.tv_nsec) - (x->used.tv_nsec < y->used.tv_nsec);
 }
 
 /* All versions of all models, and remains of fetches. */
-static int list_kept(const char *place, const char *except, struct kept **out, size_t *n,
-	struct penstock_error *err)
+static int list_kept(const char *home, const char *place, const char *except, struct kept **out,
+	size_t *n, struct penstock_error *err)
 {
 	_cleanup_closedir_ DIR *d = opendir(place);
 	struct dirent *e;
@@ -177,39 +214,43 @@ static int list_kept(const char *place, const char *except, struct kept **out, s
 			return error_memory(err);
 		*out = items;
 		k = &items[(*n)++];
+		*k = (struct kept){.used = st.st_mtim};
 		snprintf(k->name, sizeof(k->name), "%s", e->d_name);
+		snprintf(k->content, sizeof(k->content), "%.*s", MODEL_CONTENT_SIZE - 1, k->name);
+		k->in_use = is_in_use(home, k->content, false);
+		k->needed = k->in_use && is_in_use(home, k->content, true);
 		k->bytes = fs_disk_bytes(path);
-		k->used = st.st_mtim;
 	}
 	return 0;
 }
 
-/* Removes the versions that were not used for the longest time, until the new one fits. */
+/* Removes the versions that were not used for the longest time, until the new one fits; none if it
+ * cannot fit. */
 static int make_room(const struct deploy_options *o, const char *place, const struct model *model,
 	struct penstock_error *err)
 {
 	_cleanup_free_ struct kept *kept = NULL;
-	uint64_t bytes = model->size;
+	uint64_t bytes = model->size, needed = model->size;
 	char need[STR_SIZE_SIZE], bound[STR_SIZE_SIZE];
 	size_t n = 0;
-	int r = list_kept(place, model->content, &kept, &n, err);
+	int r = list_kept(o->home, place, model->content, &kept, &n, err);
 
 	if (r < 0)
 		return r;
 	if (n)
-		qsort(kept, n, sizeof(*kept), by_age);
-	for (size_t i = 0; i < n; i++)
+		qsort(kept, n, sizeof(*kept), by_use);
+	for (size_t i = 0; i < n; i++) {
 		bytes += kept[i].bytes;
-	for (size_t i = 0; i < n && bytes > o->cache_size; i++) {
-		char content[MODEL_CONTENT_SIZE];
-
-		snprintf(content, sizeof(content), "%.*s", MODEL_CONTENT_SIZE - 1, kept[i].name);
-		if (remove_version(o->home, place, kept[i].name, content))
+		needed += kept[i].needed ? kept[i].bytes : 0;
+	}
+	for (size_t i = 0; i < n && needed <= o->cache_size && bytes > o->cache_size; i++) {
+		if (!kept[i].needed &&
+			remove_version(o->home, place, kept[i].name, kept[i].content))
 			bytes -= kept[i].bytes;
 	}
 	if (bytes <= o->cache_size)
 		return 0;
-	str_format_size(bytes, need);
+	str_format_size(needed, need);
 	str_format_size(o->cache_size, bound);
 	return error_set(err, PENSTOCK_E_LIMIT,
 		"cannot fetch version '%s': it and the versions in service need %s, and the cache "
@@ -328,7 +369,7 @@ static int fetch(const struct deploy_options *o, const struct model *model, cons
 	}
 	r = fs_mkdirs(root, 0700, err);
 	if (r == 0)
-		r = thread_each(&(struct thread_work){.name = "penstock-model",
+		r = thread_each(&(struct thread_work){.name = "model",
 					.n = model->n,
 					.parallel = FETCHES,
 					.fn = fetch_file,
@@ -351,26 +392,32 @@ static int fetch(const struct deploy_options *o, const struct model *model, cons
 
 /* ---- uses ---- */
 
-static int lock_version(
-	const char *dir, const atomic_int *cancel, struct cached *out, struct penstock_error *err)
+/* Several deployments may use a version, and one may change it. */
+static int lock_version(const char *dir, bool shared, const atomic_int *cancel, struct cached *out,
+	struct penstock_error *err)
 {
 	_cleanup_free_ char *path = str_printf("%s" LOCK_NAME, dir);
 	int r;
 
-	out->dir = strdup(dir);
+	*out = (struct cached){.dir = strdup(dir), .lock = -1};
 	if (!path || !out->dir)
 		return error_memory(err);
-	do {
-		if (out->lock >= 0)
-			close(out->lock);
+	for (;;) {
 		out->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 		if (out->lock < 0)
 			return error_errno(err, errno, "cannot open '%s'", path);
-		r = fs_lock_wait(out->lock, cancel);
-	} while (r == 0 && !fs_is_named(out->lock, path));
-	if (r > 0)
-		return error_set(err, PENSTOCK_E_CANCELLED, "interrupted");
-	return r < 0 ? error_errno(err, errno, "cannot lock '%s'", path) : 0;
+		r = shared ? fs_lock_shared(out->lock) : fs_lock(out->lock);
+		if (r < 0)
+			return error_errno(err, errno, "cannot lock '%s'", path);
+		if (r == 0 && fs_is_named(out->lock, path))
+			return 0;
+		close(out->lock);
+		out->lock = -1;
+		if (r > 0 && atomic_load(cancel))
+			return error_set(err, PENSTOCK_E_CANCELLED, "interrupted");
+		if (r > 0)
+			clock_sleep_ms(LOCK_POLL_MS);
+	}
 }
 
 /* PENSTOCK_E_NOT_FOUND if it is not there, PENSTOCK_E_CORRUPT if it is damaged. */
@@ -397,7 +444,7 @@ int model_find(const struct deploy_options *o, const char *content, const atomic
 		return error_memory(err);
 	if (access(dir, F_OK) < 0)
 		return error_errno(err, errno, "cannot open '%s'", dir);
-	r = lock_version(dir, cancel, out, err);
+	r = lock_version(dir, true, cancel, out, err);
 	if (r == 0)
 		r = verify(dir, cancel, err);
 	if (r < 0)
@@ -405,36 +452,48 @@ int model_find(const struct deploy_options *o, const char *content, const atomic
 	return r;
 }
 
-int model_fetch(const struct deploy_options *o, const struct model *model, const atomic_int *cancel,
-	struct cached *out, struct penstock_error *err)
+/* Fetches a version that is missing or damaged, unless another deployment just did. */
+static int fetch_locked(const struct deploy_options *o, const struct model *model, const char *dir,
+	const atomic_int *cancel, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *place = place_dir(o);
-	_cleanup_free_ char *dir = model_dir(o, model->content);
-	int r;
+	char size[STR_SIZE_SIZE];
+	int r = place ? verify(dir, cancel, &why) : error_memory(&why);
 
-	*out = (struct cached){.lock = -1};
-	if (!place || !dir)
-		return error_memory(err);
-	r = fs_mkdirs(place, 0700, err);
-	if (r == 0)
-		r = lock_version(dir, cancel, out, err);
-	if (r < 0)
-		goto out;
-	r = verify(dir, cancel, &why);
 	if (r == -(int)PENSTOCK_E_CORRUPT) {
 		log_warn("version '%s' is damaged on this machine and fetched again: %s",
 			model->name, why.message);
 		fs_remove_tree(dir, NULL);
+	} else if (r != -(int)PENSTOCK_E_NOT_FOUND) {
+		return r < 0 ? error_move(err, &why) : 0;
 	}
-	if (r == -(int)PENSTOCK_E_CORRUPT || r == -(int)PENSTOCK_E_NOT_FOUND) {
-		r = make_room(o, place, model, err);
-		if (r == 0)
-			r = fetch(o, model, dir, cancel, err);
-	} else if (r < 0) {
-		r = error_move(err, &why);
-	}
-out:
+	str_format_size(model->size, size);
+	log_info("fetching version '%s': %zu files, %s", model->name, model->n, size);
+	r = make_room(o, place, model, err);
+	return r < 0 ? r : fetch(o, model, dir, cancel, err);
+}
+
+int model_fetch(const struct deploy_options *o, const struct model *model, const atomic_int *cancel,
+	struct cached *out, struct penstock_error *err)
+{
+	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+	_cleanup_free_ char *dir = model_dir(o, model->content);
+	int r = model_find(o, model->content, cancel, out, &why);
+
+	if (r == 0)
+		return 0;
+	if (r != -(int)PENSTOCK_E_CORRUPT && r != -(int)PENSTOCK_E_NOT_FOUND)
+		return error_move(err, &why);
+	if (!dir)
+		return error_memory(err);
+	r = make_parent(dir, err);
+	if (r == 0)
+		r = lock_version(dir, false, cancel, out, err);
+	if (r == 0)
+		r = fetch_locked(o, model, dir, cancel, err);
+	if (r == 0 && fs_lock_shared(out->lock) != 0)
+		r = error_errno(err, errno, "cannot lock '%s'", dir);
 	if (r < 0)
 		cached_release(out);
 	return r;

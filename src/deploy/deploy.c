@@ -55,6 +55,7 @@ struct deployment {
 	/* DEPLOY_SIGNAL: the version that the server leaves, until the new one is healthy. */
 	struct model leaving;
 	struct model last; /* the last one in front */
+	bool unsaved; /* the last write of the state failed; the next tick repeats it */
 };
 
 /* ---- the state of this machine ---- */
@@ -102,10 +103,14 @@ static void save(struct deployment *d)
 		"last", pack_model(&d->last), "previous", pack_model(&d->previous), "leaving",
 		pack_model(&d->leaving), "again", pack_model(&d->again));
 	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
-	if (!text)
-		log_warn("cannot write '%s': out of memory", d->state_path);
-	else if (fs_write_atomic(d->state_path, text, strlen(text), 0600, &err) < 0)
-		log_warn("%s", err.message);
+	if ((text ? fs_write_atomic(d->state_path, text, strlen(text), 0600, &err)
+		  : error_memory(&err)) == 0) {
+		d->unsaved = false;
+	} else if (!d->unsaved) {
+		log_warn("cannot write the state, a killed deployment could not continue: %s",
+			err.message);
+		d->unsaved = true;
+	}
 }
 
 static bool unpack_model(struct model *out, const json_t *from)
@@ -448,6 +453,10 @@ static void step(struct deployment *d, unsigned slot)
 	if (s->phase == BACKEND_NONE) {
 		if (slot == d->front && d->again.name && now >= d->again_ms)
 			start(d, slot, &d->again);
+		else if (slot != d->front && d->o->traffic == DEPLOY_SOCKET &&
+			 d->servers[d->front].phase == BACKEND_READY)
+			relay_waiting(
+				d->hand.sockets[slot], traffic_waiting(d->hand.sockets[slot]));
 		return;
 	}
 	if (backend_has_ended(s, &status)) {
@@ -458,7 +467,7 @@ static void step(struct deployment *d, unsigned slot)
 	} else if (s->phase == BACKEND_STARTING || (slot == d->front && d->o->health)) {
 		ask(d, slot);
 	} else if (slot != d->front && now >= d->retire_ms &&
-		   (d->o->traffic != DEPLOY_SOCKET || traffic_is_accepted(d->hand.sockets[slot]) ||
+		   (d->o->traffic != DEPLOY_SOCKET || !traffic_waiting(d->hand.sockets[slot]) ||
 			   now >= d->retire_ms + d->o->drain_ms)) {
 		process_signal(&s->process, SIGTERM);
 		backend_set(s, BACKEND_ENDING);
@@ -560,7 +569,7 @@ static int lock(struct deployment *d, struct penstock_error *err)
 
 		free(d->dir);
 		d->dir = deployment_dir(d->o, i);
-		path = d->dir ? path_join(d->dir, "lock") : NULL;
+		path = d->dir ? path_join(d->dir, DEPLOYMENT_LOCK) : NULL;
 		if (!path)
 			return error_memory(err);
 		r = fs_mkdirs(d->dir, 0700, err);
@@ -662,6 +671,8 @@ static void serve(struct deployment *d)
 		for (unsigned i = 0; i < 2; i++)
 			step(d, i);
 		take_offer(d);
+		if (d->unsaved)
+			save(d);
 		poll(p, ARRAY_SIZE(p), TICK_MS);
 	}
 }

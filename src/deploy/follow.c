@@ -18,6 +18,7 @@ enum {
 	TURN_MS = 1000, /* between two requests for a turn */
 	REFRESH_MS = 300000, /* between two writes of an entry that does not change */
 	SHORT_MS = 500, /* between two looks at a version that is not complete */
+	END_MS = 5000, /* for the last request */
 	REFUSED_MS = 60000 /* before a version that may be served later is tried again */
 };
 
@@ -38,6 +39,7 @@ struct follower {
 	bool state_fails; /* the last write of the entry did */
 	bool said_none; /* that there is no version */
 	bool serves; /* main has a server */
+	bool no_bucket; /* the last listing said so */
 };
 
 /* Reports an error once, until another one comes. */
@@ -118,19 +120,17 @@ static void offer(struct follower *w)
 /* Fetches a version, unless it is the one that waits for its turn. */
 static int fetch(struct follower *w, struct model *model, struct penstock_error *err)
 {
-	char size[STR_SIZE_SIZE];
 	int r;
 
 	if (w->ready.name && strcmp(w->ready.content, model->content) == 0)
 		return 0;
 	forget_ready(w);
-	str_format_size(model->size, size);
-	log_info("fetching version '%s': %zu files, %s", model->name, model->n, size);
 	r = model_fetch(w->f->o, model, &w->f->stop, &w->cached, err);
 	/* Without a server an older version is better than none. */
 	if (r == -(int)PENSTOCK_E_CORRUPT)
 		follow_failed(w->f, model, err->message, true);
-	else if (r < 0 && !w->serves && r != -(int)PENSTOCK_E_CHANGED && !error_is_retryable(err))
+	else if (r < 0 && !w->serves && r != -(int)PENSTOCK_E_CHANGED &&
+		 r != -(int)PENSTOCK_E_NOT_FOUND && !error_is_retryable(err))
 		follow_failed(w->f, model, err->message, false);
 	if (r < 0)
 		return error_prefix(err, "version '%s' failed", model->name);
@@ -193,6 +193,7 @@ static int64_t look(struct follower *w, struct penstock_error *err)
 	pthread_mutex_unlock(&f->lock);
 	r = copied ? versions_look(&w->versions, &refused, &model, &settles, err)
 		   : error_memory(err);
+	w->no_bucket = r == -(int)PENSTOCK_E_NOT_FOUND;
 	if (settles && wait > SHORT_MS)
 		wait = SHORT_MS;
 	if (r == 1 && (strcmp(model.content, serving.content) == 0 ||
@@ -209,8 +210,11 @@ static int64_t look(struct follower *w, struct penstock_error *err)
 			wait = TURN_MS;
 		}
 	} else if (r == 0 && !serving.name && !settles && !w->said_none) {
-		log_info("there is no complete version below %s://%s/%s yet",
-			object_client_scheme(f->o->client), f->o->bucket, f->o->prefix);
+		log_info("there is no complete version below %s://%s/%s yet%s%s%s",
+			object_client_scheme(f->o->client), f->o->bucket, f->o->prefix,
+			w->versions.n_unmeasured ? ": no checkpoint has the metric '" : "",
+			w->versions.n_unmeasured ? f->o->best : "",
+			w->versions.n_unmeasured ? "'" : "");
 		w->said_none = true;
 	}
 	free(refused.contents);
@@ -252,7 +256,7 @@ static int64_t follow_once(struct follower *w, struct penstock_error *err)
 		r = write_entry(w, busy && w->takes_turn, err);
 	if (!busy)
 		w->takes_turn = false;
-	w->state_fails = r < 0;
+	w->state_fails = r < 0 && r != -(int)PENSTOCK_E_CANCELLED;
 	if (r < 0 && (w->serves || r != -(int)PENSTOCK_E_NOT_FOUND))
 		report(&w->said_state, err);
 	penstock_error_release(err);
@@ -283,8 +287,7 @@ static void *run(void *cookie)
 		if (wait < 0) {
 			wait = f->o->interval_ms;
 			pthread_mutex_lock(&f->lock);
-			f->missing = err.code == PENSTOCK_E_NOT_FOUND && !w.serves && !f->offers &&
-				     !f->tried.name;
+			f->missing = w.no_bucket && !w.serves && !f->offers && !f->tried.name;
 			if (!f->missing)
 				report(&w.said_look, &err);
 			pthread_mutex_unlock(&f->lock);
@@ -293,7 +296,8 @@ static void *run(void *cookie)
 	if (w.open) {
 		_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
-		/* A store that is away would delay the end. */
+		/* A store that does not respond would delay the end. */
+		w.replicas.cancel = &f->give_up;
 		if (!w.state_fails && replicas_write(&w.replicas, NULL, &err) < 0)
 			report(&w.said_state, &err);
 		replicas_release(&w.replicas);
@@ -302,6 +306,9 @@ static void *run(void *cookie)
 	versions_release(&w.versions);
 	free(w.said_look);
 	free(w.said_state);
+	LOCK_SCOPE(&f->lock);
+	f->ended = true;
+	pthread_cond_signal(&f->wake);
 	return NULL;
 }
 
@@ -319,7 +326,7 @@ int follow_start(struct follow *f, uint16_t port, struct penstock_error *err)
 	int r;
 
 	f->port = port;
-	r = thread_start(&f->thread, "penstock-follow", run, f, err);
+	r = thread_start(&f->thread, "follow", run, f, err);
 	f->started = r == 0;
 	return r;
 }
@@ -327,10 +334,15 @@ int follow_start(struct follow *f, uint16_t port, struct penstock_error *err)
 void follow_stop(struct follow *f)
 {
 	if (f->started) {
+		int64_t until = clock_monotonic_ms() + END_MS;
+
 		pthread_mutex_lock(&f->lock);
 		atomic_store(&f->stop, 1);
 		pthread_cond_signal(&f->wake);
+		while (!f->ended && clock_monotonic_ms() < until)
+			clock_cond_wait_until_ms(&f->wake, &f->lock, until);
 		pthread_mutex_unlock(&f->lock);
+		atomic_store(&f->give_up, 1);
 		pthread_join(f->thread, NULL);
 	}
 	pthread_cond_destroy(&f->wake);
@@ -368,21 +380,35 @@ void follow_serving(struct follow *f, const struct model *model, bool rolled)
 		model_release(&f->tried);
 }
 
+/* Returns false if out of memory. */
+static bool refuse(struct refused *refused, const char *content, int64_t until_ms)
+{
+	struct refused_content *list;
+
+	for (size_t i = 0; i < refused->n; i++) {
+		if (strcmp(refused->contents[i].content, content) == 0) {
+			refused->contents[i].until_ms = until_ms;
+			return true;
+		}
+	}
+	list = array_grow(refused->contents, refused->n, sizeof(*list));
+	if (!list)
+		return false;
+	refused->contents = list;
+	list[refused->n] = (struct refused_content){.until_ms = until_ms};
+	snprintf(list[refused->n++].content, MODEL_CONTENT_SIZE, "%s", content);
+	return true;
+}
+
 void follow_failed(struct follow *f, const struct model *model, const char *why, bool for_ever)
 {
-	struct refused_content *contents;
+	bool noted;
 
 	LOCK_SCOPE(&f->lock);
-	contents = array_grow(f->refused.contents, f->refused.n, sizeof(*contents));
-	if (contents) {
-		f->refused.contents = contents;
-		contents[f->refused.n] = (struct refused_content){
-			.until_ms = for_ever ? 0 : clock_monotonic_ms() + REFUSED_MS};
-		snprintf(
-			contents[f->refused.n++].content, MODEL_CONTENT_SIZE, "%s", model->content);
-	}
+	noted = refuse(
+		&f->refused, model->content, for_ever ? 0 : clock_monotonic_ms() + REFUSED_MS);
 	free(take_pointer(f->why));
-	if (!contents || !model_set(&f->failed, model->name, model->content) ||
+	if (!noted || !model_set(&f->failed, model->name, model->content) ||
 		!str_copy(&f->why, why))
 		log_warn("out of memory");
 	changed(f, model);

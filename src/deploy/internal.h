@@ -48,6 +48,7 @@ struct versions {
 	size_t n_commits;
 	struct seen_content *contents;
 	size_t n_contents;
+	size_t n_unmeasured; /* commits of the last look that lack the metric of `best` */
 };
 void versions_release(struct versions *v);
 /* Contents that are left out: they, or servers of them, failed. */
@@ -72,7 +73,8 @@ struct cached {
 	int lock;
 };
 void cached_release(struct cached *cached);
-#define DEPLOYMENTS "deploy" /* below HOME: a directory for each address */
+#define DEPLOYMENTS	"deploy" /* below HOME: a directory for each address */
+#define DEPLOYMENT_LOCK "lock" /* in it: held by the process in charge */
 /* HOME/KIND/ID: ID is the checksum of the text. NULL if out of memory; free() it. */
 char *deploy_dir(const struct deploy_options *o, const char *kind, const char *text);
 /* The directory of a version; NULL if out of memory. free() it. */
@@ -109,8 +111,14 @@ int traffic_steer(
  * and the filter may have changed. */
 int traffic_mend(
 	const int sockets[static 2], unsigned *first, unsigned front, struct penstock_error *err);
-/* Returns true if the server has accepted all its connections. */
-bool traffic_is_accepted(int socket);
+/* Returns the number of connections that no server has accepted yet. */
+unsigned traffic_waiting(int socket);
+
+/* ---- relay.c: connections that wait at a socket whose server has gone ---- */
+
+/* Passes the bytes of `waiting` of them to the server in front, and back, in threads of their own,
+ * which end with the connections. To that server they come from this machine. */
+void relay_waiting(int socket, unsigned waiting);
 
 /* ---- backend.c: one process ---- */
 
@@ -180,6 +188,7 @@ struct replicas {
 	struct seen_beat *beats;
 	size_t n_beats;
 	int64_t beat;
+	const atomic_int *cancel; /* of its requests */
 };
 struct replica_state {
 	const char *state; /* "serving", "rolling", "failed" */
@@ -206,6 +215,8 @@ struct follow {
 	pthread_t thread;
 	bool started;
 	atomic_int stop;
+	atomic_int give_up; /* the last request takes too long */
+	bool ended; /* under the lock */
 	uint16_t port;
 	struct model last; /* served by an earlier process; for a store that is away */
 

@@ -35,13 +35,14 @@ static void document_release(struct document *d)
 	*d = (struct document){0};
 }
 
-static int load(struct document *d, struct object_ref at, struct penstock_error *err)
+static int load(struct document *d, struct object_ref at, const atomic_int *cancel,
+	struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_DEPLOY_STATE);
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	struct object_info info = {0};
 	const char *format;
-	int r = object_get(at, NULL, &text, &info, &e);
+	int r = object_get(at, &(struct object_get_options){.cancel = cancel}, &text, &info, &e);
 
 	document_release(d);
 	if (r == -(int)PENSTOCK_E_NOT_FOUND) {
@@ -79,7 +80,8 @@ int replicas_open(struct replicas *r, const struct deploy_options *o, uint16_t p
 	char host[65] = "";
 	int rc;
 
-	*r = (struct replicas){.o = o};
+	/* An earlier process of this replica had other beats. */
+	*r = (struct replicas){.o = o, .beat = clock_wall_ns(), .cancel = o->cancel};
 	gethostname(host, sizeof(host) - 1);
 	r->name = strcmp(o->host, "127.0.0.1") == 0 || strcmp(o->host, "0.0.0.0") == 0
 			  ? str_printf("%s:%u", host, port)
@@ -194,7 +196,7 @@ static int change(struct replicas *r, const struct replica_state *state, bool tu
 		_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 		_cleanup_free_ char *text = NULL;
 		json_t *replicas;
-		int rc = load(&d, at, err);
+		int rc = load(&d, at, r->cancel, err);
 
 		if (rc < 0)
 			return rc;
@@ -212,7 +214,8 @@ static int change(struct replicas *r, const struct replica_state *state, bool tu
 		rc = object_put(at, text, strlen(text),
 			&(struct object_put_options){.content_type = "application/json",
 				.if_match = d.etag[0] ? d.etag : NULL,
-				.if_none_match = !d.etag[0]},
+				.if_none_match = !d.etag[0],
+				.cancel = r->cancel},
 			NULL, &e);
 		if (rc == 0)
 			return 1;
@@ -257,18 +260,22 @@ int deploy_print(struct object_client *client, const char *bucket, const char *p
 	_cleanup_(document_release) struct document d = {0};
 	json_t *replicas, *entry;
 	const char *name;
-	int r = key ? load(&d, object_at(client, bucket, key), err) : error_memory(err);
+	int r = key ? load(&d, object_at(client, bucket, key), NULL, err) : error_memory(err);
 
 	if (r < 0)
 		return r;
+	if (!*d.etag)
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"cannot find %s://%s/%s: no replica has served the model yet",
+			object_client_scheme(client), bucket, key);
 	replicas = json_object_get(d.root, "replicas");
 	if (json) {
 		json_dumpf(replicas, out, JSON_INDENT(2) | JSON_SORT_KEYS);
 		fputc('\n', out);
 		return 0;
 	}
-	fprintf(out, "%-28s %-9s %-26s %-24s  %s\n", "REPLICA", "STATE", "VERSION", "SINCE",
-		"LAST WORD");
+	fprintf(out, "%-24s %-9s %-20s %-19s  %s\n", "REPLICA", "STATE", "VERSION", "SINCE (UTC)",
+		"UPDATED (UTC)");
 	json_object_foreach (replicas, name, entry) {
 		const json_t *serving = json_object_get(entry, "serving");
 		const json_t *failed = json_object_get(entry, "failed");
@@ -277,7 +284,7 @@ int deploy_print(struct object_client *client, const char *bucket, const char *p
 		if (!shown)
 			return error_memory(err);
 		str_hide_controls(shown);
-		fprintf(out, "%-28s %-9s %-26s %-24s  %s\n", shown, text_of(entry, "state"),
+		fprintf(out, "%-24s %-9s %-20s %-19.19s  %.19s\n", shown, text_of(entry, "state"),
 			text_of(serving, "version"), text_of(serving, "since"),
 			text_of(entry, "updated"));
 		if (failed)

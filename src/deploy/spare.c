@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -55,6 +56,7 @@ bool deploy_is_needed(void)
 	if (!str_env(MARK))
 		return true;
 	unsetenv(MARK);
+	prctl(PR_SET_NAME, "penstock");
 	packet_init(&p, HANDED);
 	do
 		n = recvmsg(PROCESS_HANDED_FD, &p.message, MSG_CMSG_CLOEXEC);

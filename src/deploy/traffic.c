@@ -149,11 +149,11 @@ int traffic_mend(
 	return r < 0 ? r : 1;
 }
 
-bool traffic_is_accepted(int socket)
+unsigned traffic_waiting(int socket)
 {
 	struct tcp_info info = {0};
 	socklen_t len = sizeof(info);
 
-	/* The number of waiting connections of a listening socket. */
-	return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 || info.tcpi_unacked == 0;
+	/* A listening socket has the length of its queue there. */
+	return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ? 0 : info.tcpi_unacked;
 }

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "checkpoint/read.h"
 #include "deploy/internal.h"
 #include "s3/sum/checksum.h"
 
@@ -83,6 +84,7 @@ struct look {
 	struct model_file *files;
 	size_t n;
 	bool too_many, no_memory;
+	bool unfinished; /* a checkpoint has no commit yet */
 };
 
 static int on_object(void *cookie, const struct object_info *info)
@@ -173,6 +175,13 @@ static const struct model_file *find_file(
 	return NULL;
 }
 
+/* True for an object that has changed since the listing. */
+static bool is_replaced(const struct penstock_error *err)
+{
+	return err->code == PENSTOCK_E_NOT_FOUND || err->code == PENSTOCK_E_PRECONDITION ||
+	       err->code == PENSTOCK_E_CHANGED;
+}
+
 /* Gets the commit at `file`, which is read once; NULL if it is invalid. */
 static int read_commit(struct versions *v, const struct model_file *file, const struct commit **out,
 	struct penstock_error *err)
@@ -204,14 +213,20 @@ static int read_commit(struct versions *v, const struct model_file *file, const 
 		&(struct object_get_options){
 			.if_match = *file->etag ? file->etag : NULL, .cancel = v->o->cancel},
 		&text, NULL, &why);
+	if (r < 0 && why.code != PENSTOCK_E_LIMIT) {
+		/* Only its own contents are a reason to leave it out later, too. */
+		free(seen->path);
+		*out = NULL;
+		return is_replaced(&why) ? 0 : error_move(err, &why);
+	}
 	if (r == 0)
 		r = commit_parse(&seen->commit, buf_str(&text), text.len, key, &why);
-	if (r < 0 && error_is_retryable(&why) && why.code != PENSTOCK_E_CORRUPT) {
+	if (r == -(int)PENSTOCK_E_MEMORY) {
 		free(seen->path);
 		return error_move(err, &why);
 	}
 	if (r < 0)
-		log_warn("cannot serve version '%s': %s", file->path, why.message);
+		log_warn("cannot read '%s': %s", file->path, why.message);
 	v->n_commits++;
 	*out = seen->commit;
 	return 0;
@@ -251,6 +266,8 @@ static int add_candidate(struct look *look, const char *name, size_t len,
 	struct candidate c = {.name = name, .len = len, .metric = NAN};
 	_cleanup_free_ char *text = strndup(name, len);
 	struct candidate *items;
+	uint64_t step;
+	unsigned attempt;
 	int r = 0;
 
 	if (!text)
@@ -259,6 +276,7 @@ static int add_candidate(struct look *look, const char *name, size_t len,
 	if (text[strspn(text, NAME_LETTERS)] || strchr("-.", *text))
 		return 0;
 	c.numbered = str_to_u64(text, 0, UINT64_MAX, &c.number);
+	look->unfinished = look->unfinished || (!file && commit_name_parse(text, &step, &attempt));
 	if (file)
 		r = read_commit(look->v, file, &c.commit, err);
 	if (r < 0 || (!c.numbered && !c.commit) || (file && !c.commit))
@@ -268,8 +286,10 @@ static int add_candidate(struct look *look, const char *name, size_t len,
 
 		c.metric = m ? m->value : NAN;
 	}
-	if (look->v->o->best && !isfinite(c.metric))
+	if (look->v->o->best && !isfinite(c.metric)) {
+		look->v->n_unmeasured += c.commit != NULL;
 		return 0;
+	}
 	items = array_grow(*candidates, *n, sizeof(*items));
 	if (!items)
 		return error_memory(err);
@@ -417,10 +437,12 @@ int versions_look(struct versions *v, const struct refused *refused, struct mode
 	_cleanup_free_ struct candidate *candidates = NULL;
 	struct candidate whole = {.name = ""};
 	const struct model_file *commit;
+	bool whole_counts;
 	size_t n = 0;
 	int r = list(&look, err);
 
 	*settles = false;
+	v->n_unmeasured = 0;
 	if (r == 0)
 		r = find_candidates(&look, &candidates, &n, err);
 	if (r < 0)
@@ -433,7 +455,8 @@ int versions_look(struct versions *v, const struct refused *refused, struct mode
 		return r;
 	if (n)
 		qsort_r(candidates, n, sizeof(*candidates), compare, (void *)v->o);
-	for (size_t i = 0; r == 0 && i < (n ? n : look.n && !v->o->best); i++) {
+	whole_counts = look.n && !v->o->best && !look.unfinished && (!commit || whole.commit);
+	for (size_t i = 0; r == 0 && i < (n ? n : whole_counts); i++) {
 		const struct candidate *c = n ? &candidates[i] : &whole;
 
 		model_release(out);

@@ -73,7 +73,8 @@ static int read_numbers(const struct cli *cli, struct deploy_options *out)
 		!cli_number(cli, "unavailable", 1, 100000, 1, &unavailable))
 		return CLI_EXIT_USAGE;
 	if (out->interval_ms < 100)
-		return cli_misuse(cli, "--interval is at least 100ms");
+		return cli_misuse(cli, "invalid --interval '%s': use at least 100ms",
+			cli_value(cli, "interval"));
 	out->unavailable = (unsigned)unavailable;
 	return 0;
 }
@@ -258,7 +259,7 @@ const struct command command_deploy = {
 			"Keep one server, and ask it to load each version"},
 		{"penstock deploy --status s3://models/mnist",
 			"Show which replica has which version"}),
-	.exits = EXITS({"66", "There is no such bucket or program"},
+	.exits = EXITS({"66", "There is no such bucket or program; with --status: no replica"},
 		{"69", "The store does not respond, or another process uses the address"},
 		{"77", "The store denies access, or there are no credentials"}),
 	.run = run_deploy,

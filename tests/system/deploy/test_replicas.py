@@ -122,6 +122,15 @@ def test_a_reader_without_rights_to_write(deploy, models, fault_proxy):
     second.stop()
 
 
+def test_a_file_that_is_removed_while_it_is_fetched_is_no_missing_bucket(deploy, models, fault_proxy):
+    publish(models, 1, weights(1))
+    gone = fault_proxy.fault(method="GET", path="weights", times=1, status=404)
+    deployment = deploy(endpoint=fault_proxy.url)
+    deployment.wait_in_service(1)
+    assert gone.hits == 1
+    deployment.stop()
+
+
 @pytest.mark.parametrize("model", ["mnist", "other"])
 def test_an_address_belongs_to_one_deployment(deploy, models, penstock, model):
     """SO_REUSEPORT would let two share it."""
@@ -159,6 +168,8 @@ def test_the_replicas_are_printed(deploy, models, penstock):
     (("--status", f"s3://{BUCKET}/m", "--", "true"), 64),
     (("s3://missing-bucket/m", "--listen", "127.0.0.1:0", "--", "true"), 66),
     ((f"s3://{BUCKET}/m", "--", "no-such-program"), 66),
+    (("--status", f"s3://{BUCKET}/m"), 66),
+    (("--status", "s3://missing-bucket/m", "--json"), 66),
 ])
 def test_misuse(models, penstock, arguments, code):
     result = penstock.run("deploy", *arguments, env=models.env)

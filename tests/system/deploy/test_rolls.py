@@ -3,6 +3,7 @@ import base64
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -47,6 +48,20 @@ def test_a_version_that_fails_is_given_up(deploy, models, behaviour):
     # The requests that a crash meets are lost with their server; nothing else is.
     assert behaviour == "late-crash" or load.errors == []
     assert deployment.err.count("version '2' failed") == 1
+    deployment.stop()
+
+
+def test_connections_that_wait_for_a_server_that_dies_are_served_by_the_other_one(deploy, models):
+    publish(models, 1, weights(1))
+    deployment = deploy("--health", "/health", quick=(*QUICK[:4], "--watch", "10s", "--drain", "10s"))
+    deployment.wait_in_service(1)
+    publish(models, 2, weights(2), "late-stuck")
+    deployment.wait_in_service(2)
+    deployment.process.wait_for_output("stuck")
+    with ThreadPoolExecutor(20) as clients:
+        replies = list(clients.map(lambda _: deployment.get(), range(20)))
+    assert {reply["version"] for reply in replies} == {"1"}
+    deployment.wait_for("version '2' failed")
     deployment.stop()
 
 
@@ -121,6 +136,9 @@ def test_the_best_checkpoint_is_served(deploy, models):
     save(2, 0.25, crc)
     save(3, 0.75, crc)
     save(4, None, crc)
+    wrong = deploy("--best", "los:min")
+    wrong.wait_for("no checkpoint has the metric 'los'")
+    wrong.stop()
     deployment = deploy("--best", "loss:min")
     deployment.wait_in_service("step-000000000002-1")
     save(5, 0.125, crc)

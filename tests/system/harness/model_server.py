@@ -4,7 +4,7 @@
     model_server.py DIRECTORY [--port N] [--health-port N]
 
 The weights are the file DIRECTORY/weights; a file DIRECTORY/behaviour makes it "crash", "hang" or "sick" at its start, or
-"late-crash" half a second after it was healthy. Without --port it takes the socket that it was handed (sd_listen_fds(3)).
+"late-crash" half a second after it was healthy, or "late-stuck": it accepts nothing for a second before that. Without --port it takes the socket that it was handed (sd_listen_fds(3)).
 SIGHUP reads the weights again.
 """
 import argparse
@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 IDLE_S = 5  # a kept connection is closed after this time without a request
@@ -36,7 +37,14 @@ class Server:
             return 503, "sick"
         if path == "/health" and self.behaviour == "late-crash":
             asyncio.get_running_loop().call_later(0.5, os._exit, 3)
+        if path == "/health" and self.behaviour == "late-stuck":
+            asyncio.get_running_loop().call_later(0.5, self.stick)
         return 200, json.dumps({"weights": self.weights, "version": os.environ.get("PENSTOCK_MODEL_VERSION"), "pid": os.getpid()})
+
+    def stick(self):
+        print("stuck", flush=True)
+        time.sleep(1)
+        os._exit(3)
 
     async def serve(self, reader, writer):
         self.open.add(writer)

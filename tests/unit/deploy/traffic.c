@@ -54,10 +54,60 @@ static void connections_go_to_the_front(void **state)
 		for (int i = 0; i < 5; i++)
 			assert_int_equal(reached(sockets, port, TRAFFIC_PROBE, false), !front);
 	}
-	assert_true(traffic_is_accepted(sockets[1]));
+	assert_int_equal(traffic_waiting(sockets[1]), 0);
 	reached(sockets, port, NULL, true);
-	assert_false(traffic_is_accepted(sockets[1]));
-	assert_true(traffic_is_accepted(sockets[0]));
+	assert_int_equal(traffic_waiting(sockets[1]), 1);
+	assert_int_equal(traffic_waiting(sockets[0]), 0);
+	close(sockets[0]);
+	close(sockets[1]);
+}
+
+static int connected_to(uint16_t port)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+		.sin_port = htons(port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	return fd;
+}
+
+/* Both directions are passed, each up to its end. */
+static void waiting_connections_are_relayed_to_the_front(void **state)
+{
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	int sockets[2], clients[3], servers[3];
+	uint16_t port = 0;
+	char text[8];
+
+	(void)state;
+	assert_int_equal(traffic_find("127.0.0.1", &port, &err), 0);
+	assert_int_equal(traffic_open(sockets, "127.0.0.1", port, &err), 0);
+	assert_int_equal(traffic_steer(sockets, 0, 1, &err), 0);
+	for (size_t i = 0; i < 3; i++) {
+		clients[i] = connected_to(port);
+		assert_int_equal(send(clients[i], "ask", 3, 0), 3);
+		assert_int_equal(shutdown(clients[i], SHUT_WR), 0);
+	}
+	assert_int_equal(traffic_waiting(sockets[1]), 3);
+	assert_int_equal(traffic_steer(sockets, 0, 0, &err), 0);
+	relay_waiting(sockets[1], 3);
+	for (size_t i = 0; i < 3; i++) {
+		servers[i] = accept4(sockets[0], NULL, NULL, SOCK_CLOEXEC);
+		assert_int_equal(recv(servers[i], text, sizeof(text), MSG_WAITALL), 3);
+		assert_memory_equal(text, "ask", 3);
+	}
+	assert_int_equal(traffic_waiting(sockets[1]), 0);
+	for (size_t i = 0; i < 3; i++) {
+		assert_int_equal(send(servers[i], "reply", 5, 0), 5);
+		close(servers[i]);
+	}
+	for (size_t i = 0; i < 3; i++) {
+		assert_int_equal(recv(clients[i], text, sizeof(text), MSG_WAITALL), 5);
+		assert_memory_equal(text, "reply", 5);
+		close(clients[i]);
+	}
 	close(sockets[0]);
 	close(sockets[1]);
 }
@@ -115,6 +165,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(connections_go_to_the_front),
+		cmocka_unit_test(waiting_connections_are_relayed_to_the_front),
 		cmocka_unit_test(a_socket_that_was_shut_down_listens_again),
 		cmocka_unit_test(an_address_in_use_is_refused),
 	};

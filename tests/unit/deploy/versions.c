@@ -203,6 +203,52 @@ static void a_prefix_may_be_a_checkpoint(void **state)
 	assert_int_equal(w->model.n, 2);
 }
 
+/* Its files would be served before the training has written all of them. */
+static void a_checkpoint_without_its_commit_is_no_version(void **state)
+{
+	struct world *w = *state;
+
+	make(w, "step-000000000001-1/model.bin", "half");
+	assert_string_equal(look(w), "");
+	assert_false(w->settles);
+	commit(w, "step-000000000001-1", 1, 1, "");
+	make(w, "step-000000000001-1/w", "four");
+	assert_string_equal(look(w), "step-000000000001-1");
+}
+
+static void a_prefix_with_a_damaged_commit_is_no_version(void **state)
+{
+	struct world *w = *state;
+
+	w->o.prefix = "m/step-1/";
+	make(w, "step-1/w", "four");
+	make(w, "step-1/COMMIT.json", "{\"format\":");
+	assert_string_equal(look(w), "");
+}
+
+static bool deny_commits(struct tiny_store *store, const struct mini_request *r, int fd, bool *keep)
+{
+	if (!strstr(r->target, "COMMIT.json"))
+		return list_bucket(store, r, fd, keep);
+	*keep = answer_error(fd, "403 Forbidden", "AccessDenied", "");
+	return true;
+}
+
+static void a_commit_that_was_denied_is_read_later(void **state)
+{
+	struct world *w = *state;
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+
+	commit(w, "2", 1, 2, "");
+	make(w, "2/w", "four");
+	w->s.store.trouble = deny_commits;
+	assert_int_equal(versions_look(&w->v, &(struct refused){0}, &w->model, &w->settles, &err),
+		-(int)PENSTOCK_E_PERMISSION);
+	penstock_error_release(&err);
+	w->s.store.trouble = list_bucket;
+	assert_string_equal(look(w), "2");
+}
+
 static void a_name_is_a_word_for_a_shell(void **state)
 {
 	struct world *w = *state;
@@ -227,6 +273,12 @@ int main(void)
 			a_version_without_a_commit_must_settle, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(
 			a_commit_counts_once_its_files_are_there, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(
+			a_checkpoint_without_its_commit_is_no_version, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(
+			a_prefix_with_a_damaged_commit_is_no_version, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(
+			a_commit_that_was_denied_is_read_later, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(
 			checkpoints_are_compared_by_attempt_and_step, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(
