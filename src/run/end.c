@@ -14,6 +14,7 @@
 #include "run/report/notify.h"
 #include "run/report/output.h"
 #include "run/retry.h"
+#include "run/takeover.h"
 #include "run/walk/steps.h"
 #include "run/workdir/project.h"
 #include "sync/sync.h"

@@ -14,6 +14,7 @@
 #include "run/publish/checkpoints.h"
 #include "run/owner/lease.h"
 #include "run/process/strays.h"
+#include "run/takeover.h"
 #include "sync/sync.h"
 #include "transfer/objects.h"
 

@@ -13,7 +13,6 @@
 #include "workflow/changes.h"
 
 struct claim_limits;
-struct lease_found;
 struct notify;
 
 struct run {
@@ -46,8 +45,7 @@ void run_release(struct run *run);
 int run_begin(struct run *run, struct penstock_error *err);
 /* Holds runs/ID/lock. If another process holds it, the error names that process. */
 int run_take_lock(struct run *run, struct penstock_error *err);
-/* Empties the storage of a run that starts from scratch. Output that may not have been uploaded is
- * moved aside, never removed. */
+/* Empties the storage of a fresh start. Moves output aside that may not have been uploaded. */
 int run_clear_storage(struct run *run, struct penstock_error *err);
 /* Place of the output for people and records; NULL if there is none, or out of memory. */
 char *run_describe_output(const struct workflow_output *output);
@@ -69,20 +67,6 @@ void run_claim_request(const struct workflow *workflow, const char *id,
 	const struct claim_limits *limits, struct claim_request *request);
 int run_check_on(const struct machine_capacity *machine, const struct workflow *workflow,
 	struct penstock_error *err);
-
-/* ---- takeover.c ---- */
-
-/* Makes the run and its output ours, or refuses. If another machine had the run meanwhile, decides
- * how the attempt continues. */
-int run_take_lease(struct run *run, struct penstock_error *err);
-/* For the output that the last attempt could not upload. */
-int run_take_lease_to_flush(struct run *run, struct penstock_error *err);
-/* Records what another machine does with the run, for `ps` and `show`. */
-void run_note_elsewhere(const struct run *run, const struct lease_found *found);
-/* True if another home's attempt is newer than the storage here, and not restored yet. */
-bool run_is_superseded(const struct attempt *attempt);
-/* Records what an attempt that continues this one needs if it ends before its steps. */
-int run_record_start(const struct attempt *attempt, struct penstock_error *err);
 
 /* ---- end.c ---- */
 

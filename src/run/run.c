@@ -23,6 +23,7 @@
 #include "run/report/output.h"
 #include "run/retry.h"
 #include "run/stage/stage.h"
+#include "run/takeover.h"
 #include "run/walk/steps.h"
 #include "run/walk/walk.h"
 #include "run/workdir/code_store.h"

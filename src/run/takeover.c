@@ -21,6 +21,7 @@
 #include "records/supervisor.h"
 #include "run/owner/lease.h"
 #include "run/process/strays.h"
+#include "run/takeover.h"
 #include "transfer/objects.h"
 
 /* Decision made from the state object in the output. */

@@ -1,0 +1,30 @@
+/*
+ * A run that another machine may have, or has had.
+ *
+ *	r = run_take_lease(run, err);	// before anything of the output is used
+ *	if (run->refused)
+ *		...	another machine has the run, or has finished it
+ */
+#ifndef RUN_TAKEOVER_H
+#define RUN_TAKEOVER_H
+
+#include <stdbool.h>
+
+struct attempt;
+struct lease_found;
+struct penstock_error;
+struct run;
+
+/* Makes the run and its output ours, or refuses. If another machine had the run meanwhile, decides
+ * how the attempt continues. */
+int run_take_lease(struct run *run, struct penstock_error *err);
+/* For the output that the last attempt could not upload. */
+int run_take_lease_to_flush(struct run *run, struct penstock_error *err);
+/* Records what another machine does with the run, for `ps` and `show`. */
+void run_note_elsewhere(const struct run *run, const struct lease_found *found);
+/* True if another home's attempt is newer than the storage here, and not restored yet. */
+bool run_is_superseded(const struct attempt *attempt);
+/* Records what an attempt that continues this one needs if it ends before its steps. */
+int run_record_start(const struct attempt *attempt, struct penstock_error *err);
+
+#endif
