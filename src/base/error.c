@@ -94,7 +94,7 @@ static void replace_message(struct penstock_error *err, char *message)
 	err->message = message ? message : out_of_memory;
 }
 
-/* Returns a text of three; NULL if one is NULL because memory ran out. */
+/* Joins three texts. Returns NULL if out of memory, or if `a` or `c` is NULL. */
 static char *joined(const char *a, const char *b, const char *c)
 {
 	return a && c ? str_printf("%s%s%s", a, b, c) : NULL;

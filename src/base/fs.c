@@ -31,6 +31,13 @@ char *path_join(const char *dir, const char *name)
 	return str_printf("%.*s%s%s", (int)len, dir, len == 1 && dir[0] == '/' ? "" : "/", name);
 }
 
+const char *path_last(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
 char *home_path(void)
 {
 	const char *own = getenv("PENSTOCK_HOME");

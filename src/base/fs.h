@@ -19,6 +19,8 @@ struct penstock_error;
 
 /* Joins "a" (or "a/") and "b" to "a/b"; the caller frees it. Returns NULL if out of memory. */
 char *path_join(const char *dir, const char *name);
+/* Returns the part of `path` after its last slash. */
+const char *path_last(const char *path);
 /* The directory with all of penstock's local data: $PENSTOCK_HOME, else $XDG_DATA_HOME/penstock,
  * else ~/.local/share/penstock; absolute, and not created. NULL if out of memory; free() it. */
 char *home_path(void);

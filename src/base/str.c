@@ -181,6 +181,13 @@ const char *str_env(const char *name)
 	return value && *value ? value : NULL;
 }
 
+bool str_env_is_true(const char *name)
+{
+	const char *value = str_env(name);
+
+	return value && strcasecmp(value, "true") == 0;
+}
+
 bool str_copy(char **to, const char *from)
 {
 	*to = from ? strdup(from) : NULL;

@@ -58,6 +58,8 @@ char *str_vprintf(const char *fmt, va_list ap) __attribute__((format(printf, 1, 
 
 /* Returns an environment variable, or NULL if it is unset or empty. */
 const char *str_env(const char *name);
+/* Returns true if the variable is "true", in any case. */
+bool str_env_is_true(const char *name);
 
 /* Copies a string; NULL gives NULL. Returns false if out of memory. */
 bool str_copy(char **to, const char *from);

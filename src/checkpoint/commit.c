@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "s3/sum/checksum.h"
 #include "s3/date.h"
+#include "s3/json.h"
 
 /* the last member; its checksum covers everything before its comma */
 #define SEAL "\"crc64nvme\":\""
@@ -283,26 +284,17 @@ static bool seal_holds(const json_t *root, const char *data, size_t len)
 	       said == is;
 }
 
-static bool to_number(const json_t *json, uint64_t max, uint64_t *out)
-{
-	if (!json_is_integer(json) || json_integer_value(json) < 0 ||
-		(uint64_t)json_integer_value(json) > max)
-		return false;
-	*out = (uint64_t)json_integer_value(json);
-	return true;
-}
-
 static const char *read_head(struct commit *c, const json_t *root)
 {
 	const char *run = json_string_value(json_object_get(root, "run"));
 	const char *time = json_string_value(json_object_get(root, "time"));
 	uint64_t attempt, world;
 
-	if (!to_number(json_object_get(root, "step"), INT64_MAX, &c->step))
+	if (!s3_json_number(json_object_get(root, "step"), INT64_MAX, &c->step))
 		return "invalid step";
-	if (!to_number(json_object_get(root, "attempt"), INT32_MAX, &attempt))
+	if (!s3_json_number(json_object_get(root, "attempt"), INT32_MAX, &attempt))
 		return "invalid attempt";
-	if (!to_number(json_object_get(root, "world_size"), INT32_MAX, &world) || world == 0)
+	if (!s3_json_number(json_object_get(root, "world_size"), INT32_MAX, &world) || world == 0)
 		return "invalid world_size";
 	if (!time || !date_parse_iso(time, &c->time_ns))
 		return "invalid time";
@@ -345,7 +337,7 @@ static const char *read_files(struct commit *c, const json_t *files)
 			strlen(json_string_value(path)) != json_string_length(path) ||
 			!commit_name_is_good(json_string_value(path)))
 			return "invalid file name";
-		if (!to_number(json_object_get(file, "size"), INT64_MAX, &size))
+		if (!s3_json_number(json_object_get(file, "size"), INT64_MAX, &size))
 			return "invalid file size";
 		if (!to_crc(json_object_get(file, "crc64nvme"), &crc))
 			return "invalid file checksum";

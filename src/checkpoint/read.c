@@ -18,20 +18,13 @@
 
 /* ---- one checkpoint ---- */
 
-static const char *last_part(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 int commit_check_place(
 	const struct commit *c, const char *name, bool single, struct penstock_error *err)
 {
 	if (c->n_files == 0)
 		return error_set(err, PENSTOCK_E_CORRUPT,
 			"'%s' is not a checkpoint: its commit names no file", name);
-	if (single && (c->n_files != 1 || strcmp(c->files[0].name, last_part(name)) != 0))
+	if (single && (c->n_files != 1 || strcmp(c->files[0].name, path_last(name)) != 0))
 		return error_set(err, PENSTOCK_E_CORRUPT,
 			"%s" COMMIT_SUFFIX
 			" is not a valid commit of a checkpoint: it is for another file",
@@ -243,7 +236,7 @@ static int fill_entry(struct commit_entry *e, struct penstock_error *err)
 	if (r == -(int)PENSTOCK_E_MEMORY)
 		return error_move(err, &why);
 	e->attempt = UINT_MAX;
-	commit_name_parse(last_part(e->path), &e->step, &e->attempt);
+	commit_name_parse(path_last(e->path), &e->step, &e->attempt);
 	e->why = why.message ? strdup(why.message) : NULL;
 	return e->why ? 0 : error_memory(err);
 }

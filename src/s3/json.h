@@ -14,12 +14,32 @@
 #define S3_JSON_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct penstock_error;
 
 /* Reads an object or an array, whose objects name each key once. */
 int s3_json_load(const char *text, size_t len, json_t **out, struct penstock_error *err);
+
+/* Returns the text of a member, or "" if it has none. */
+static inline const char *s3_json_text(const json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text ? text : "";
+}
+
+/* Reads a number of 0 to `max`. Returns false for any other value. */
+static inline bool s3_json_number(const json_t *value, uint64_t max, uint64_t *out)
+{
+	if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+		(uint64_t)json_integer_value(value) > max)
+		return false;
+	*out = (uint64_t)json_integer_value(value);
+	return true;
+}
 
 static inline void s3_json_freep(json_t **value)
 {

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "records/records.h"
+#include "s3/json.h"
 #include "ui/answer.h"
 #include "ui/verb.h"
 
@@ -141,19 +142,12 @@ enum MHD_Result outputs_failures(struct exchange *x)
 	return answer_json(x, failures);
 }
 
-static const char *text_of(const json_t *run, const char *name)
-{
-	const char *text = json_string_value(json_object_get(run, name));
-
-	return text ? text : "";
-}
-
 /* The newest first, as `penstock ps` has them. */
 static int newest_first(const void *a, const void *b)
 {
 	const json_t *const *x = a, *const *y = b;
 
-	return strcmp(text_of(*y, "created"), text_of(*x, "created"));
+	return strcmp(s3_json_text(*y, "created"), s3_json_text(*x, "created"));
 }
 
 static json_t *sorted(const json_t *runs)
@@ -179,11 +173,11 @@ static int add_runs(json_t *runs, const json_t *others)
 	size_t i;
 
 	json_array_foreach (runs, i, run)
-		json_object_set(known, text_of(run, "id"), run);
+		json_object_set(known, s3_json_text(run, "id"), run);
 	json_array_foreach (others, i, run) {
-		if (json_object_get(known, text_of(run, "id")))
+		if (json_object_get(known, s3_json_text(run, "id")))
 			continue;
-		json_object_set(known, text_of(run, "id"), run);
+		json_object_set(known, s3_json_text(run, "id"), run);
 		if (json_array_append(runs, run) < 0)
 			return -1;
 	}
@@ -239,7 +233,7 @@ enum MHD_Result outputs_run(struct exchange *x)
 	json_array_foreach (runs, i, run) {
 		json_t *attempt;
 
-		if (strcmp(text_of(run, "id"), id) != 0)
+		if (strcmp(s3_json_text(run, "id"), id) != 0)
 			continue;
 		/* The state has the last attempt only. */
 		attempt = json_copy(run);
@@ -271,7 +265,7 @@ enum MHD_Result outputs_files(struct exchange *x)
 	cut = strlen(key + 1);
 	files = json_array();
 	json_array_foreach (objects, i, object) {
-		const char *path = text_of(object, "key");
+		const char *path = s3_json_text(object, "key");
 
 		path = strlen(path) > cut ? path + cut : "";
 		if (*path && !str_starts(path, ".penstock/"))

@@ -16,15 +16,6 @@
 #include "cli/frame/tables.h"
 #include "workflow/document/secrets.h"
 
-static const struct command *find_command(const struct command *const *commands, const char *name)
-{
-	for (; *commands; commands++) {
-		if (strcmp((*commands)->name, name) == 0)
-			return *commands;
-	}
-	return NULL;
-}
-
 static int refuse_verb(const struct cli *cli, const char *word)
 {
 	const char *names[64];
@@ -72,7 +63,7 @@ static int print_page(const struct cli *cli, const char *what, const char *name,
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 
 	if (strcmp(what, "--man") == 0) {
-		const struct command *command = name ? find_command(cli->commands, name) : NULL;
+		const struct command *command = name ? command_find(cli->commands, name) : NULL;
 
 		if (name && !command)
 			return refuse_verb(cli, name);
@@ -100,7 +91,7 @@ static int print_completion(const struct cli *cli, char *const *words, size_t n)
 static int run_help(const struct cli *cli)
 {
 	const char *verb = cli_operand(cli, 1);
-	const struct command *command = verb ? find_command(cli->commands, verb) : NULL;
+	const struct command *command = verb ? command_find(cli->commands, verb) : NULL;
 
 	if (verb && (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0))
 		return print_help(cli, NULL);
@@ -142,7 +133,7 @@ static struct cli *read_verb(const struct cli *top, const struct command *comman
 struct cli *cli_read_words(const struct cli *cli, const struct strlist *words, int *code)
 {
 	const struct cli top = {.commands = cli->commands, .quiet = cli->quiet, .operands = *words};
-	const struct command *command = find_command(cli->commands, words->items[0]);
+	const struct command *command = command_find(cli->commands, words->items[0]);
 
 	if (command)
 		return read_verb(&top, command, code);
@@ -186,7 +177,7 @@ static int dispatch(struct cli *top)
 		return print_help(top, NULL);
 	if (!verb)
 		return print_verbs(top);
-	command = find_command(top->commands, verb);
+	command = command_find(top->commands, verb);
 	if (!command && strcmp(verb, "version") == 0)
 		return print_version();
 	if (!command)
@@ -279,7 +270,7 @@ int cli_main(int argc, char **argv, const struct command *const *commands)
 	if (argc > 1 && strcmp(argv[1], "--complete") == 0)
 		return check_stdout(print_completion(&cli, argv + 2, (size_t)argc - 2));
 	code = cli_parse(&cli, argc, argv);
-	command = cli.operands.n ? find_command(commands, cli.operands.items[0]) : NULL;
+	command = cli.operands.n ? command_find(commands, cli.operands.items[0]) : NULL;
 	/* Words for another program are visible anyway, and `exec` needs its command line
 	 * unchanged: before it enters a container, it re-executes itself with it
 	 * (enter_prepare()). */

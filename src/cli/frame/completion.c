@@ -204,15 +204,6 @@ static const struct option_spec *option_of(const struct command *command, const 
 	return NULL;
 }
 
-static const struct command *find(const struct command *const *commands, const char *name)
-{
-	for (; *commands; commands++) {
-		if (strcmp((*commands)->name, name) == 0)
-			return *commands;
-	}
-	return NULL;
-}
-
 void completion_words(
 	struct buf *out, const struct command *const *commands, char *const *words, size_t n)
 {
@@ -230,7 +221,7 @@ void completion_words(
 			continue;
 		if (!verb) {
 			verb = words[i];
-			command = find(commands, verb);
+			command = command_find(commands, verb);
 		} else if (operands++ == 0) {
 			first = words[i];
 		}

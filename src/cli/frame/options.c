@@ -24,6 +24,15 @@ const struct option_spec common_options[] = {
 	{0, NULL, NULL, NULL},
 };
 
+const struct command *command_find(const struct command *const *commands, const char *name)
+{
+	for (; *commands; commands++) {
+		if (strcmp((*commands)->name, name) == 0)
+			return *commands;
+	}
+	return NULL;
+}
+
 const struct option_spec *options_at(const struct command *command, size_t i)
 {
 	const struct option_spec *own = command ? command->options : NULL;

@@ -19,6 +19,9 @@ struct cli {
 	bool quiet;
 };
 
+/* Finds the verb `name`; NULL if there is none. */
+const struct command *command_find(const struct command *const *commands, const char *name);
+
 /* The options of every verb, listed after its own. */
 extern const struct option_spec common_options[];
 /* Returns option `i` of a verb, the common ones after its own; NULL if there are no more. */

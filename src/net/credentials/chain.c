@@ -29,13 +29,6 @@ static const char *first(const char *a, const char *b)
 	return a && *a ? a : b;
 }
 
-static bool env_true(const char *name)
-{
-	const char *value = str_env(name);
-
-	return value && strcasecmp(value, "true") == 0;
-}
-
 static const char *region_of(const struct chain *chain, const char *profile)
 {
 	const char *region = first(
@@ -68,7 +61,7 @@ static char *sts_url(const struct chain *chain, const char *profile)
 {
 	const char *url = NULL;
 
-	if (!env_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")) {
+	if (!str_env_is_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")) {
 		url = first(str_env("AWS_ENDPOINT_URL_STS"), str_env("AWS_ENDPOINT_URL"));
 		if (!url)
 			url = aws_config_endpoint(chain->config, profile, "sts");
@@ -127,7 +120,7 @@ static int from_instance(
 	_cleanup_(credentials_release) struct credentials keys = {0};
 	int r;
 
-	if (env_true("AWS_EC2_METADATA_DISABLED"))
+	if (str_env_is_true("AWS_EC2_METADATA_DISABLED"))
 		return 0;
 	r = credential_source_instance(&provider, err);
 	if (r < 0)
@@ -319,7 +312,7 @@ static const char *endpoint_of(const struct chain *chain)
 {
 	const char *endpoint = first(chain->given->endpoint_url, NULL);
 
-	if (endpoint || env_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"))
+	if (endpoint || str_env_is_true("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"))
 		return endpoint;
 	endpoint = first(str_env("AWS_ENDPOINT_URL_S3"), str_env("AWS_ENDPOINT_URL"));
 	return endpoint ? endpoint : aws_config_endpoint(chain->config, chain->profile, "s3");

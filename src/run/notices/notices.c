@@ -116,13 +116,6 @@ static const char *given_address(const struct notices *notices, int cloud)
 	return texts[cloud]->value ? texts[cloud]->value : own[cloud];
 }
 
-static bool is_true(const char *name)
-{
-	const char *value = str_env(name);
-
-	return value && strcasecmp(value, "true") == 0;
-}
-
 static void add_cloud(struct notices *notices, int cloud, bool sure, int64_t after_ms)
 {
 	const char *given = given_address(notices, cloud);
@@ -152,7 +145,8 @@ static void add_auto(struct notices *notices)
 	static const enum notice_cloud clouds[] = {
 		NOTICE_CLOUD_GCP, NOTICE_CLOUD_AWS, NOTICE_CLOUD_AZURE};
 	enum notice_cloud machine = notice_machine("/sys/class/dmi/id");
-	const bool off[] = {is_true("NO_GCE_CHECK"), is_true("AWS_EC2_METADATA_DISABLED"), false};
+	const bool off[] = {str_env_is_true("NO_GCE_CHECK"),
+		str_env_is_true("AWS_EC2_METADATA_DISABLED"), false};
 	bool given = given_address(notices, GCP) || given_address(notices, AWS) ||
 		     given_address(notices, AZURE);
 

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "s3/date.h"
+#include "s3/json.h"
 
 /* Copies the text without surrounding space. Returns false if it is longer than any known word. */
 static bool word_of(const char *text, size_t len, char out[static 48])
@@ -49,24 +50,17 @@ enum gcp_maintenance reply_gcp_maintenance(const char *text, size_t len)
 								    : GCP_NO_MAINTENANCE;
 }
 
-static const char *text_of(const json_t *json, const char *key)
-{
-	const char *text = json_string_value(json_object_get(json, key));
-
-	return text ? text : "";
-}
-
 bool reply_aws_action(const char *text, size_t len, struct aws_action *out)
 {
 	json_auto_t *json = json_loadb(text, len, 0, NULL);
-	const char *action = text_of(json, "action");
+	const char *action = s3_json_text(json, "action");
 	struct aws_action found = {0};
 
 	if (strcmp(action, "terminate") != 0 && strcmp(action, "stop") != 0 &&
 		strcmp(action, "hibernate") != 0)
 		return false;
 	snprintf(found.action, sizeof(found.action), "%s", action);
-	if (!date_parse_iso(text_of(json, "time"), &found.time_ns))
+	if (!date_parse_iso(s3_json_text(json, "time"), &found.time_ns))
 		found.time_ns = 0;
 	*out = found;
 	return true;
@@ -77,7 +71,7 @@ bool reply_aws_rebalance(const char *text, size_t len)
 	json_auto_t *json = json_loadb(text, len, 0, NULL);
 	int64_t at;
 
-	return date_parse_iso(text_of(json, "noticeTime"), &at);
+	return date_parse_iso(s3_json_text(json, "noticeTime"), &at);
 }
 
 /* Returns the number of resources; `ours` is set if the machine is one of them. */
@@ -107,16 +101,17 @@ int reply_azure_events(const char *text, size_t len, const char *machine, struct
 		return -1;
 	json_array_foreach (events, i, event) {
 		struct azure_event found = {0};
-		const char *id = text_of(event, "EventId");
+		const char *id = s3_json_text(event, "EventId");
 		bool ours;
 		size_t n = resources_of(event, machine, &ours);
 
-		if (!ours || strcasecmp(text_of(event, "EventType"), "Preempt") != 0 || !*id ||
+		if (!ours || strcasecmp(s3_json_text(event, "EventType"), "Preempt") != 0 || !*id ||
 			strlen(id) >= sizeof(found.id))
 			continue;
 		snprintf(found.id, sizeof(found.id), "%s", id);
-		snprintf(found.status, sizeof(found.status), "%s", text_of(event, "EventStatus"));
-		if (!date_parse_http(text_of(event, "NotBefore"), &found.not_before_s))
+		snprintf(found.status, sizeof(found.status), "%s",
+			s3_json_text(event, "EventStatus"));
+		if (!date_parse_http(s3_json_text(event, "NotBefore"), &found.not_before_s))
 			found.not_before_s = 0;
 		found.alone = n == 1;
 		*out = found;

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "checkpoint/read.h"
@@ -63,7 +64,7 @@ int run_checkpoints_find(struct publisher *p, struct penstock_error *err)
 		return 0;
 	if (r < 0)
 		return error_move(err, &e);
-	p->checkpoints.newest = keeper_relative(p, checkpoint_name(c->path));
+	p->checkpoints.newest = keeper_relative(p, path_last(c->path));
 	if (!p->checkpoints.newest)
 		return error_memory(err);
 	str_format_size(commit_size(c), size);
@@ -162,8 +163,8 @@ void run_checkpoints_published(struct publisher *p, const char *path)
 	struct checkpoint_keeper *c;
 
 	/* Other files may be very many, and each check reads all commits. */
-	if (!path || !(commit_is_name(checkpoint_name(path)) ||
-			     (w->pattern.value && checkpoint_matches(p, checkpoint_name(path)))))
+	if (!path || !(commit_is_name(path_last(path)) ||
+			     (w->pattern.value && checkpoint_matches(p, path_last(path)))))
 		return;
 	LOCK_SCOPE(&p->checkpoints.lock);
 	c = p->checkpoints.keeper;

@@ -75,7 +75,7 @@ bool checkpoint_matches(const struct publisher *p, const char *name)
 bool checkpoint_is_single(void *cookie, const char *path)
 {
 	const struct publisher *p = cookie;
-	const char *name = checkpoint_name(path);
+	const char *name = path_last(path);
 	_cleanup_free_ char *here = NULL;
 
 	if (!p->attempt->workflow->checkpoints.pattern.value || !checkpoint_matches(p, name))

@@ -23,13 +23,6 @@ char *keeper_local(const struct publisher *p, const char *relative)
 	return path_join(p->attempt->layout.output, relative);
 }
 
-const char *checkpoint_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 char *checkpoint_commit(const char *relative, bool single)
 {
 	return str_printf(single ? "%s" COMMIT_SUFFIX : "%s/" COMMIT_NAME, relative);

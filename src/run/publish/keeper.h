@@ -37,7 +37,6 @@ void keeper_release(struct keeper *k);
 /* "path/NAME" below the output, or "NAME" if checkpoints are in the output itself; free() it. */
 char *keeper_relative(const struct publisher *p, const char *name);
 char *keeper_local(const struct publisher *p, const char *relative);
-const char *checkpoint_name(const char *path);
 /* Path of the commit of a directory, or of a single file; free() it. */
 char *checkpoint_commit(const char *relative, bool single);
 /* False if the directory is a link or below one: what is elsewhere, such as the checkpoints of

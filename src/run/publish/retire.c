@@ -24,7 +24,7 @@
 /* Path of the commit below the output; free() it. */
 static char *commit_of(const struct keeper *k, const struct commit *c)
 {
-	_cleanup_free_ char *relative = keeper_relative(k->publisher, checkpoint_name(c->path));
+	_cleanup_free_ char *relative = keeper_relative(k->publisher, path_last(c->path));
 
 	return relative ? checkpoint_commit(relative, c->single) : NULL;
 }
@@ -41,7 +41,7 @@ static bool is_older(const struct keeper *k, const struct commit *c)
 static int verify_in_store(
 	const struct keeper *k, const struct commit *c, struct penstock_error *err)
 {
-	_cleanup_free_ char *relative = keeper_relative(k->publisher, checkpoint_name(c->path));
+	_cleanup_free_ char *relative = keeper_relative(k->publisher, path_last(c->path));
 	_cleanup_free_ char *commit = relative ? checkpoint_commit(relative, c->single) : NULL;
 	_cleanup_free_ char *local = commit ? keeper_local(k->publisher, commit) : NULL;
 	struct stat st;
@@ -225,7 +225,7 @@ static size_t note_going(struct keeper *k, const struct commit_entry *const *gon
 		len += strlen(k->going.items[i]) + 1;
 	for (; noted < n; noted++) {
 		_cleanup_free_ char *relative = keeper_relative(
-			k->publisher, checkpoint_name(gone[noted]->path));
+			k->publisher, path_last(gone[noted]->path));
 		const char *kinds = gone[noted]->elsewhere ? "DF" : "df";
 
 		len += relative ? strlen(relative) + 3 : 0;
@@ -414,7 +414,7 @@ int keeper_load_retired(struct keeper *k, struct penstock_error *err)
 		if (!strchr("dfDF", *line) || !commit_name_is_good(line + 1))
 			continue;
 		/* With another `checkpoints.path` it is left alone. */
-		own = keeper_relative(k->publisher, checkpoint_name(line + 1));
+		own = keeper_relative(k->publisher, path_last(line + 1));
 		if (!own || (strcmp(own, line + 1) == 0 && strlist_add(&k->going, line) < 0))
 			return error_memory(err);
 	}

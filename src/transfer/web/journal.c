@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/process.h"
 #include "base/str.h"
+#include "s3/json.h"
 #include "s3/sum/checksum.h"
 #include "transfer/web/internal.h"
 
@@ -37,13 +38,6 @@ int fetch_chunks_init(struct fetch *f, struct penstock_error *err)
 	return f->done ? 0 : error_memory(err);
 }
 
-static const char *json_text(const json_t *json, const char *key)
-{
-	const char *text = json_string_value(json_object_get(json, key));
-
-	return text ? text : "";
-}
-
 static char *copy_or_null(const char *text)
 {
 	return *text ? strdup(text) : NULL;
@@ -61,7 +55,7 @@ static bool reaches(const struct fetch *f, uint64_t size)
 
 static bool take_state(struct fetch *f, const json_t *json)
 {
-	const char *done = json_text(json, "done");
+	const char *done = s3_json_text(json, "done");
 	json_int_t size = json_integer_value(json_object_get(json, "size"));
 	json_int_t chunk = json_integer_value(json_object_get(json, "chunk"));
 	struct stat st;
@@ -84,8 +78,8 @@ static bool take_state(struct fetch *f, const json_t *json)
 		return false;
 	while (f->prefix < f->n_chunks && fetch_done(f, f->prefix))
 		f->prefix++;
-	f->etag = copy_or_null(json_text(json, "etag"));
-	f->last_modified = copy_or_null(json_text(json, "last_modified"));
+	f->etag = copy_or_null(s3_json_text(json, "etag"));
+	f->last_modified = copy_or_null(s3_json_text(json, "last_modified"));
 	return f->etag || f->last_modified;
 }
 
@@ -105,8 +99,8 @@ bool fetch_journal_load(struct fetch *f)
 	process_boot_id(boot);
 	url_digest(f->url, digest);
 	if (!json || json_integer_value(json_object_get(json, "version")) != 1 || !*boot ||
-		strcmp(json_text(json, "boot"), boot) != 0 ||
-		strcmp(json_text(json, "url"), digest) != 0)
+		strcmp(s3_json_text(json, "boot"), boot) != 0 ||
+		strcmp(s3_json_text(json, "url"), digest) != 0)
 		return false;
 	return take_state(f, json);
 }

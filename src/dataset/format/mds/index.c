@@ -12,6 +12,7 @@
 #include "dataset/format/internal.h"
 #include "dataset/format/mds/mds.h"
 #include "dataset/format/mds/internal.h"
+#include "s3/json.h"
 
 /* The index that is being read; `at` is the number of the shard. */
 struct reader {
@@ -54,21 +55,12 @@ static int corrupt(const struct reader *in, const char *reason)
 	return refuse(in, PENSTOCK_E_CORRUPT, reason);
 }
 
-static bool to_number(const json_t *json, uint64_t max, uint64_t *out)
-{
-	if (!json_is_integer(json) || json_integer_value(json) < 0 ||
-		(uint64_t)json_integer_value(json) > max)
-		return false;
-	*out = (uint64_t)json_integer_value(json);
-	return true;
-}
-
 /* A size of null or 0 is in each sample. */
 static bool size_is(const json_t *json, size_t size)
 {
 	uint64_t n = 0;
 
-	return (json_is_null(json) || to_number(json, UINT32_MAX, &n)) && n == size;
+	return (json_is_null(json) || s3_json_number(json, UINT32_MAX, &n)) && n == size;
 }
 
 static int read_column(const struct reader *in, struct mds_columns *columns, const json_t *name,
@@ -175,7 +167,7 @@ static int read_file(const struct reader *in, struct mds_file *file, const json_
 
 	if (!basename || !shard_name_is_good(basename))
 		return corrupt(in, "invalid name of a file");
-	if (!to_number(json_object_get(json, "bytes"), INT64_MAX, &file->bytes))
+	if (!s3_json_number(json_object_get(json, "bytes"), INT64_MAX, &file->bytes))
 		return corrupt(in, "invalid size of a file");
 	if (json_object_size(hashes) > 8)
 		return corrupt(in, "too many hashes");
@@ -198,11 +190,11 @@ static int read_shard(struct reader *in, struct mds_shard *shard, const json_t *
 	uint64_t version;
 	int r;
 
-	if (!to_number(json_object_get(json, "version"), INT32_MAX, &version) || version != 2)
+	if (!s3_json_number(json_object_get(json, "version"), INT32_MAX, &version) || version != 2)
 		return refuse(in, PENSTOCK_E_UNSUPPORTED, "another version than 2");
 	if (!format || strcmp(format, "mds") != 0)
 		return refuse(in, PENSTOCK_E_UNSUPPORTED, "another format than 'mds'");
-	if (!to_number(json_object_get(json, "samples"), UINT32_MAX, &shard->samples))
+	if (!s3_json_number(json_object_get(json, "samples"), UINT32_MAX, &shard->samples))
 		return corrupt(in, "invalid number of samples");
 	if (!str_copy(&shard->compression, compression))
 		return error_memory(in->err);
@@ -232,7 +224,7 @@ int mds_index_parse(struct mds_index **out, const char *data, size_t len, const 
 	root = json_loadb(data, len, JSON_REJECT_DUPLICATES, NULL);
 	shards = json_object_get(root, "shards");
 	if (!json_is_array(shards) ||
-		!to_number(json_object_get(root, "version"), INT32_MAX, &version))
+		!s3_json_number(json_object_get(root, "version"), INT32_MAX, &version))
 		return error_set(err, PENSTOCK_E_CORRUPT,
 			"cannot read '%s': it is no index of MosaicML Streaming", name);
 	if (version != 2)
