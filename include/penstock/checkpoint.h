@@ -109,8 +109,8 @@ PENSTOCK_API int penstock_checkpoint_metric(struct penstock_checkpoint *checkpoi
 
 /*
  * Syncs everything and makes the checkpoint valid. After a failure the checkpoint is not valid, and
- * the handle can only be freed. Only after PENSTOCK_E_TIMEOUT and PENSTOCK_E_CANCELLED of a rank
- * other than 0 may rank 0 still commit it.
+ * the handle can only be freed. If a rank other than 0 fails with PENSTOCK_E_TIMEOUT or
+ * PENSTOCK_E_CANCELLED, rank 0 may still commit the checkpoint.
  */
 PENSTOCK_API int penstock_checkpoint_commit(
 	struct penstock_checkpoint *checkpoint, struct penstock_error *err);

@@ -72,8 +72,8 @@ struct copy_options {
 	bool keep_same;
 	bool resume; /* large downloads; uploads resume if put.resume_dir is set */
 	bool no_sync; /* downloads are not synced at the end */
-	/* The first item that fails ends the copy, and its error is returned. Without it that
-	 * holds for errors that repeat (penstock_error). */
+	/* The first item that fails ends the copy, and its error is returned. Otherwise only errors
+	 * that every item would meet (`repeats` of penstock_error) do. */
 	bool stop_at_first_error;
 	/* Local symbolic links are left out. Else they are followed, or kept with `preserve`. */
 	bool skip_links;

@@ -291,7 +291,7 @@ static int get(struct image **out, struct getting *g, struct penstock_error *err
 	char known[IMAGE_DIGEST_SIZE] = "";
 	int r;
 
-	/* A digest always names the same image, so no request is needed. */
+	/* A digest always names the same image, so a stored one needs no request. */
 	if (!g->is_file && g->ref.digest) {
 		image_store_tag_read(&g->store, g->name, known);
 		if ((*known && load(out, g, known, NULL) == 0) ||

@@ -68,7 +68,8 @@ static int token_url(const struct registry *reg, const struct image_challenge *c
 	if (!str_starts(realm, "https://") &&
 		!(str_starts(realm, "http://") && str_starts(reg->base, "http://")))
 		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"'%s' wants a login at an address without TLS", reg->ref->shown_host);
+			"cannot log in to '%s': its token service has no TLS",
+			reg->ref->shown_host);
 	buf_add_str(url, realm);
 	buf_add_char(url, strchr(realm, '?') ? '&' : '?');
 	if (challenge->service) {

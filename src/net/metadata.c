@@ -57,7 +57,8 @@ int metadata_aws_token(struct http_engine *engine, const struct metadata_request
 	if (r < 0)
 		return r;
 	if (!reply.len || strpbrk(buf_str(&reply), "\r\n"))
-		return error_set(err, PENSTOCK_E_PROTOCOL, "the session token is invalid");
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"cannot read the metadata of EC2: invalid session token");
 	buf_clear(header);
 	buf_printf(header, "X-aws-ec2-metadata-token: %s", buf_str(&reply));
 	return buf_failed(header) ? buf_error(header, "the session token", err) : 0;

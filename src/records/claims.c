@@ -58,7 +58,7 @@ static bool is_in(const int *list, int n, int number)
 	return false;
 }
 
-/* Chooses `wanted` numbers of `all` that no claim has; returns how many it found, at most
+/* Chooses `wanted` numbers of `all` that no claim in force has; returns how many it found, at most
  * `wanted`. */
 static int choose_free(const struct claims_scan *scan, bool gpus, const int *all, int n_all,
 	int wanted, int *chosen)

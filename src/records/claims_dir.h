@@ -42,11 +42,12 @@ struct claims_file {
 	int *gpu_list; /* owned */
 };
 
-/* The files of living processes; `sweep` removes those of dead ones if permitted. */
+/* The files of living processes. */
 struct claims_scan {
 	struct claims_file *files;
 	size_t n;
 };
+/* Reads them; `sweep` removes the files of dead processes if permitted. */
 int claims_scan_read(struct claims_scan *scan, const struct claims_dirs *dirs, bool sweep,
 	struct penstock_error *err);
 void claims_scan_release(struct claims_scan *scan);

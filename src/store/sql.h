@@ -179,7 +179,8 @@ SQL(STAT_BUCKETS,
 	"u.bucket=b.id) FROM buckets b ORDER BY b.name")
 SQL(STAT_FILES, "SELECT count(*),coalesce(sum(size),0),(SELECT user_version FROM "
 		"pragma_user_version) FROM blobs")
-/* The texts of events of replication: SIZE, a letter, BUCKET, and more. */
+/* Counts pending replication by bucket and destination. The text of an event begins with SIZE, a
+ * letter and BUCKET. */
 SQL(STAT_REPLICATION,
 	"WITH e AS (SELECT substr(target,13,instr(target,':')-13) AS name,CAST(document AS TEXT) "
 	"AS text,added FROM events WHERE target>'replication/' AND target<'replication0'),"

@@ -1,20 +1,20 @@
 /*
  * The running sync, as its parts see it:
  *
- *	sync.c	  the interface, the threads, and reports to the caller
- *	flush.c	  flush and status
- *	observe.c turns the watch and the scan into events of the plan
- *	scan.c	  watches and reads directories, finds who writes to files
- *	upload.c  one job of a worker
- *	freeze.c  copies of small files that are rewritten all the time
- *	keep.c	  keeps objects of others before they are overwritten
- *	recheck.c compares files with their objects
- *	review.c  checks that the objects are still there
- *	checkpoints.c commits of checkpoints
- *	state_journal.c the journal: written, replayed, and judged after a stop of the machine
- *	state_manifest.c the manifest: attach to the one in the bucket, write the next
- *	restore/  bringing a directory back (needs no running sync)
- *	leftovers.c leftovers of a killed sync in the bucket
+ *	sync.c            the interface, the threads, and reports to the caller
+ *	flush.c           flush and status
+ *	observe.c         turns the watch and the scan into events of the plan
+ *	scan.c            watches and reads directories, finds who writes to files
+ *	upload.c          one job of a worker
+ *	freeze.c          copies of small files that are rewritten all the time
+ *	keep.c            keeps objects of others before they are overwritten
+ *	recheck.c         compares files with their objects
+ *	review.c          checks that the objects are still there
+ *	checkpoints.c     commits of checkpoints
+ *	state_journal.c   the journal: written, replayed, and judged after a stop of the machine
+ *	state_manifest.c  the manifest: attach to the one in the bucket, write the next
+ *	restore/          bringing a directory back (needs no running sync)
+ *	leftovers.c       leftovers of a killed sync in the bucket
  *
  * One lock covers the table, the plan and everything marked "under lock". It is never held during
  * a request; it is held during short checks of local files.
@@ -302,11 +302,11 @@ int keep_object(struct sync *s, const char *path, const char *key, const struct 
 int keep_find(struct sync *s, struct penstock_error *err);
 
 /* checkpoints.c; without the lock */
-/* Returns true if the commit `path`, open as `fd`, may appear now. JOB_DONE: yes, or it is no
- * commit; JOB_WAIT: later; JOB_DAMAGED: a file that it names is not here as named. */
+/* Judges the commit `path`, open as `fd`: JOB_DONE if it may be published or is no commit, JOB_WAIT
+ * if a file that it names is still to come, JOB_DAMAGED if one is missing or another. */
 enum job_outcome checkpoints_check(struct sync *s, const char *path, int fd, uint64_t size);
-/* Returns true if `there`, the object under the file's key, may be kept aside and overwritten: not
- * if it is a commit of another run, or part of one. Returns -PENSTOCK_E_EXISTS if it may not. */
+/* Returns 0 if `there`, the object under the file's key, may be kept aside and overwritten, and
+ * -PENSTOCK_E_EXISTS if it is a commit of another run, or part of one. */
 int checkpoints_may_replace(struct sync *s, const char *path, const struct object_info *there,
 	struct penstock_error *err);
 

@@ -77,9 +77,9 @@ int replaced_key(const char *state, const char *path, const struct object_info *
 	buf_printf(key, LONG_NAME "%s", hash);
 	if (key->len > LIMIT_S3_KEY)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"a copy of it would have a key of %zu bytes, and S3 allows %d; use a "
-			"shorter prefix",
-			key->len, LIMIT_S3_KEY);
+			"cannot keep '%s': the key of its copy would have %zu bytes, and S3 allows "
+			"%d; use a shorter prefix",
+			path, key->len, LIMIT_S3_KEY);
 	return 0;
 }
 

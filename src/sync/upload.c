@@ -165,7 +165,7 @@ static int look_first(struct upload *u, struct object_info *info, struct penstoc
 	if (rc == 0 && !owner) {
 		state_lost(s);
 		rc = error_set(err, PENSTOCK_E_PRECONDITION,
-			"another run took this output over; nothing more is published");
+			"cannot publish: another run took this output over");
 	}
 	if (rc < 0)
 		return rc;

@@ -376,10 +376,10 @@ static int run_logs(const struct cli *cli)
 	if (location_is_object(cli_operand(cli, 0))) {
 		if (how.stamped || how.since_ms)
 			return cli_misuse(
-				cli, "--timestamps and --since are for runs of this machine");
+				cli, "--timestamps and --since work only for runs of this machine");
 		if (cli_has(cli, "lines") || (all && cli_has(cli, "follow")))
-			return cli_misuse(cli, "%s for runs of this machine",
-				all ? "--all with --follow is" : "--lines is");
+			return cli_misuse(cli, "%s only for runs of this machine",
+				all ? "--all works with --follow" : "--lines works");
 		return logs_remote(cli, attempt);
 	}
 	if (cli_n_operands(cli) > 1)

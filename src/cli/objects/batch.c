@@ -124,9 +124,10 @@ static struct batch_line *make_line(
 	log_own_level();
 	if (too_long)
 		r = error_set(&err, PENSTOCK_E_INVALID,
-			"the line is longer than %zu KiB; divide it", (size_t)(LIMIT_STRING / KIB));
+			"cannot read the line: it is longer than %zu KiB; divide it",
+			(size_t)(LIMIT_STRING / KIB));
 	else if (memchr(buf_str(text), '\0', text->len))
-		r = error_set(&err, PENSTOCK_E_INVALID, "the line has a NUL in it");
+		r = error_set(&err, PENSTOCK_E_INVALID, "cannot read the line: it contains a NUL");
 	else
 		r = read_line(batch, line, buf_str(text), &err);
 	if (r < 0) {

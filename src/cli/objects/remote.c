@@ -290,7 +290,7 @@ static int open_new(struct remote *remote, struct store_place *place, const char
 		return r;
 	if (place->google && place->endpoint_url && strcmp(place->endpoint_url, "embedded") == 0)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the embedded store speaks S3: name its objects s3://, not gs://");
+			"cannot open a gs:// place in the embedded store; use s3://");
 	if (s3_settings_embedded(place))
 		return open_embedded(remote, place, err);
 	place->no_keys = &no_keys;

@@ -70,9 +70,9 @@ int load_variables(
 	const char *workflows, struct buf *text, char **name, struct penstock_error *err);
 
 /*
- * Loads the workflow of a recorded run. Its credentials are read from where they came from: the
- * current workflow file (or `credentials_from`, another file of the same shape) and its references,
- * the environment, the given --set.
+ * Loads the workflow of a recorded run. Credentials are read again from their sources: the current
+ * workflow file (or `credentials_from`, another file of the same shape) and its references, the
+ * environment, and --set.
  */
 struct load_run_given {
 	const char *credentials_from; /* NULL for the workflow file */

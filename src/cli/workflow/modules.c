@@ -150,7 +150,9 @@ static int git(const struct git_login_way *way, const char *dir, const char *con
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
 		return error_set(err, PENSTOCK_E_NOT_FOUND, "git is not installed");
 	words = last_words(&said);
-	return error_set(err, PENSTOCK_E_UNAVAILABLE, "git failed: %s", words ? words : "nothing");
+	if (!words)
+		return error_set(err, PENSTOCK_E_UNAVAILABLE, "git ended with status %d", status);
+	return error_set(err, PENSTOCK_E_UNAVAILABLE, "git failed: %s", words);
 }
 
 static int git_logged_in(enum git_login_ways which, const char *dir, const struct repository *r,

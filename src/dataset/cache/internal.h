@@ -18,7 +18,7 @@ struct block_cache {
 	atomic_bool off; /* nothing more is written */
 	pthread_mutex_t lock;
 	/* Under the lock. */
-	uint64_t room; /* bytes that may be written before more have to be taken */
+	uint64_t room; /* bytes left of the share that block_cache_room() took */
 	int64_t full_until_ms; /* files are not counted again before this time */
 };
 

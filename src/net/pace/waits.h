@@ -34,9 +34,9 @@ int64_t waits_quantile(const struct waits *waits, unsigned tenths);
 /* Returns the silence after which a request counts as slow: the mean and `more_ms`, and at least
  * twice the ninth decile. 0 if fewer than 8 waits are known. */
 int64_t waits_slow_ms(const struct waits *waits, int64_t more_ms);
-/* Returns true if a request that is silent for so long counts as slow, `others_ms` after another
- * one moved; 0 if there are no others. If all are silent, the cause is the server or the network,
- * and it takes twice as long. */
+/* Returns true if a request that was silent for `silent_ms` counts as slow. `others_ms` is the time
+ * since another request moved; 0 if there are no others. If all are silent, the cause is the server
+ * or the network, and the limit is twice as long. */
 bool waits_is_slow(
 	const struct waits *waits, int64_t more_ms, int64_t silent_ms, int64_t others_ms);
 /* Returns false if too many were sent again already. */

@@ -99,7 +99,7 @@ void step_run_free(struct step_run *step);
 void step_more(const struct workflow_step_resources *res, bool own, const char *key_and_value,
 	char out[static STEP_MORE_SIZE]);
 
-/* Meaning of an unrequested end for the run. */
+/* How a step that failed by itself ends the run. */
 struct step_failure {
 	enum run_class class;
 	int exit_code; /* of penstock */

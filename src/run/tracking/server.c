@@ -183,7 +183,8 @@ int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_w
 		r = find_experiment(&talk, wanted->experiment, &found, err);
 	if (r == 0)
 		r = find_run(&talk, wanted, &found, err);
-	if (r == 0)
+	/* Also a run that could not be set running: another one would be a second run. */
+	if (*found.run)
 		*place = found;
 	return r;
 }

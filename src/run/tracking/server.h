@@ -37,7 +37,8 @@ struct mlflow_place {
 	char run[MLFLOW_ID_SIZE];
 };
 
-/* Finds the run and sets it running, or makes one; makes the experiment if it is missing. */
+/* Finds the run and sets it running, or makes one; makes the experiment if it is missing. A failure
+ * may leave a run that was found in `place`. */
 int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_wanted *wanted,
 	struct mlflow_place *place, struct penstock_error *err);
 /* `end_ms` is 0 for a status that is no end. */

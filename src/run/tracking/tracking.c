@@ -134,7 +134,10 @@ int tracking_begin(struct tracking *tracking, const struct attempt *attempt,
 	/* An interrupted request is no fault of the server. */
 	if (find_run(tracking, cancel, &e) < 0 && e.code != PENSTOCK_E_CANCELLED)
 		run_say(&attempt->voice, RUN_EVENT_WARNING,
-			"cannot find the tracked run: %s; the steps run without MLFLOW_RUN_ID",
+			*tracking->mlflow.run
+				? "cannot set the tracked run to RUNNING: %s"
+				: "cannot find the tracked run: %s; the steps run without "
+				  "MLFLOW_RUN_ID",
 			e.message);
 	return 0;
 }

@@ -7,7 +7,7 @@
  *	r = tracking_begin(&tracking, attempt, &cancel, err);	// before the first step
  *	tracking_environment(&tracking, output, endpoint, &env);	// of each step
  *	char *json = tracking_describe(&tracking);	// for the records
- *	tracking_end(&tracking, "FINISHED");	// NULL: it continues
+ *	tracking_end(&tracking, "FINISHED");	// "SCHEDULED": a later attempt continues
  *
  * A tracker that is away does not stop a training: that is a warning.
  */

@@ -37,7 +37,8 @@ struct s3_tag {
 /* Tagging. */
 struct s3_tagging {
 	struct arena arena;
-	const char *set; /* NULL if a parsed document has no set; the parser refuses it */
+	/* The element TagSet while it is parsed; a document without one is refused. */
+	const char *set;
 	struct s3_tag *tags;
 	size_t n;
 };

@@ -352,7 +352,7 @@ static int list_signed_headers(struct sigv4 *ws, const struct sigv4_request *req
 			continue;
 		if (n == LIMIT_SIGV4_PARAMETERS)
 			return error_set(err, PENSTOCK_E_LIMIT,
-				"a request may have at most %d headers to sign",
+				"cannot sign the request: it has more than %d headers",
 				LIMIT_SIGV4_PARAMETERS);
 		for (; at > 0 && compare_names(order[at - 1].header, name) > 0; at--)
 			order[at] = order[at - 1];

@@ -39,7 +39,7 @@ void query_begin(struct request *req);
 /* Returns true if the sender's own policies allow the action, such as "iam:CreateUser", on the
  * resource. Else returns false with the reply set. */
 bool query_may(struct query *q, const char *action, const char *resource);
-/* Gets the values of condition keys; struct query is the cookie of the question. */
+/* Gets the values of condition keys. `question->cookie` must be a struct query. */
 int query_values(
 	const struct policy_question *question, const char *key, struct policy_values *out);
 

@@ -64,7 +64,7 @@ int crypt_wrap(const struct store_key *with, const struct store_key *key,
 int crypt_unwrap(const struct store_key *with, const uint8_t wrapped[static CRYPT_WRAPPED],
 	struct store_key *out, struct penstock_error *err);
 
-/* HMAC-SHA256 of a label, its NUL, and the salt. */
+/* Derives `out` as HMAC-SHA256 of the label, its NUL, and the salt. */
 int crypt_derive(const struct store_key *key, const char *label, const uint8_t salt[static 16],
 	struct store_key *out, struct penstock_error *err);
 int crypt_random(void *out, size_t len, struct penstock_error *err);
