@@ -115,8 +115,14 @@ static bool uses(const char *dir, const char *content, bool needed)
 	json_t *server;
 	size_t i;
 
-	if (!path || !root || (needed && !is_live(dir, root)))
-		return !path;
+	if (!path)
+		return true;
+	if (!root || needed) {
+		if (access(path, F_OK) < 0 || !is_live(dir, root))
+			return false;
+		if (!root)
+			return true; /* it cannot be read */
+	}
 	json_array_foreach (json_object_get(root, "servers"), i, server) {
 		if (has_content(json_object_get(server, "model"), content))
 			return true;
@@ -250,7 +256,7 @@ static int make_room(const struct deploy_options *o, const char *place, const st
 	}
 	if (bytes <= o->cache_size)
 		return 0;
-	str_format_size(needed, need);
+	str_format_size(needed > o->cache_size ? needed : bytes, need);
 	str_format_size(o->cache_size, bound);
 	return error_set(err, PENSTOCK_E_LIMIT,
 		"cannot fetch version '%s': it and the versions in service need %s, and the cache "
@@ -393,8 +399,12 @@ static int fetch(const struct deploy_options *o, const struct model *model, cons
 /* ---- uses ---- */
 
 /* Several deployments may use a version, and one may change it. */
-static int lock_version(const char *dir, bool shared, const atomic_int *cancel, struct cached *out,
-	struct penstock_error *err)
+enum lock { LOCK_SHARED, LOCK_ALONE, LOCK_ALONE_IF_MISSING };
+
+/* Waits for the lock. Returns 1 without it if LOCK_ALONE_IF_MISSING waits and another deployment
+ * has fetched the version, which it may keep locked for long. */
+static int lock_version(const char *dir, enum lock how, const atomic_int *cancel,
+	struct cached *out, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = str_printf("%s" LOCK_NAME, dir);
 	int r;
@@ -406,7 +416,7 @@ static int lock_version(const char *dir, bool shared, const atomic_int *cancel, 
 		out->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 		if (out->lock < 0)
 			return error_errno(err, errno, "cannot open '%s'", path);
-		r = shared ? fs_lock_shared(out->lock) : fs_lock(out->lock);
+		r = how == LOCK_SHARED ? fs_lock_shared(out->lock) : fs_lock(out->lock);
 		if (r < 0)
 			return error_errno(err, errno, "cannot lock '%s'", path);
 		if (r == 0 && fs_is_named(out->lock, path))
@@ -415,6 +425,8 @@ static int lock_version(const char *dir, bool shared, const atomic_int *cancel, 
 		out->lock = -1;
 		if (r > 0 && atomic_load(cancel))
 			return error_set(err, PENSTOCK_E_CANCELLED, "interrupted");
+		if (r > 0 && how == LOCK_ALONE_IF_MISSING && access(dir, F_OK) == 0)
+			return 1;
 		if (r > 0)
 			clock_sleep_ms(LOCK_POLL_MS);
 	}
@@ -444,7 +456,7 @@ int model_find(const struct deploy_options *o, const char *content, const atomic
 		return error_memory(err);
 	if (access(dir, F_OK) < 0)
 		return error_errno(err, errno, "cannot open '%s'", dir);
-	r = lock_version(dir, true, cancel, out, err);
+	r = lock_version(dir, LOCK_SHARED, cancel, out, err);
 	if (r == 0)
 		r = verify(dir, cancel, err);
 	if (r < 0)
@@ -477,19 +489,29 @@ static int fetch_locked(const struct deploy_options *o, const struct model *mode
 int model_fetch(const struct deploy_options *o, const struct model *model, const atomic_int *cancel,
 	struct cached *out, struct penstock_error *err)
 {
-	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *dir = model_dir(o, model->content);
-	int r = model_find(o, model->content, cancel, out, &why);
+	int r;
 
-	if (r == 0)
-		return 0;
-	if (r != -(int)PENSTOCK_E_CORRUPT && r != -(int)PENSTOCK_E_NOT_FOUND)
-		return error_move(err, &why);
+	*out = (struct cached){.lock = -1};
 	if (!dir)
 		return error_memory(err);
-	r = make_parent(dir, err);
-	if (r == 0)
-		r = lock_version(dir, false, cancel, out, err);
+	do {
+		_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
+		int found = model_find(o, model->content, cancel, out, &why);
+
+		if (found == 0)
+			return 0;
+		if (found != -(int)PENSTOCK_E_CORRUPT && found != -(int)PENSTOCK_E_NOT_FOUND)
+			return error_move(err, &why);
+		r = make_parent(dir, err);
+		if (r == 0)
+			r = lock_version(dir,
+				found == -(int)PENSTOCK_E_CORRUPT ? LOCK_ALONE
+								  : LOCK_ALONE_IF_MISSING,
+				cancel, out, err);
+		if (r == 1)
+			cached_release(out);
+	} while (r == 1);
 	if (r == 0)
 		r = fetch_locked(o, model, dir, cancel, err);
 	if (r == 0 && fs_lock_shared(out->lock) != 0)

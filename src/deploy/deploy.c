@@ -455,8 +455,7 @@ static void step(struct deployment *d, unsigned slot)
 			start(d, slot, &d->again);
 		else if (slot != d->front && d->o->traffic == DEPLOY_SOCKET &&
 			 d->servers[d->front].phase == BACKEND_READY)
-			relay_waiting(
-				d->hand.sockets[slot], traffic_waiting(d->hand.sockets[slot]));
+			relay_waiting(d->hand.sockets[slot]);
 		return;
 	}
 	if (backend_has_ended(s, &status)) {

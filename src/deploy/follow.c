@@ -376,7 +376,8 @@ void follow_serving(struct follow *f, const struct model *model, bool rolled)
 	if (!model_set(&f->serving, model->name, model->content))
 		log_warn("out of memory");
 	changed(f, model);
-	if (strcmp(f->tried.content, model->content) != 0)
+	/* The version that rolls is still to be reported. */
+	if (!f->rolling && strcmp(f->tried.content, model->content) != 0)
 		model_release(&f->tried);
 }
 

@@ -116,9 +116,9 @@ unsigned traffic_waiting(int socket);
 
 /* ---- relay.c: connections that wait at a socket whose server has gone ---- */
 
-/* Passes the bytes of `waiting` of them to the server in front, and back, in threads of their own,
- * which end with the connections. To that server they come from this machine. */
-void relay_waiting(int socket, unsigned waiting);
+/* Accepts them, and passes their bytes to the server in front, and back, in threads of their own,
+ * which end with the connections. To that server they come from this machine. Does not wait. */
+void relay_waiting(int socket);
 
 /* ---- backend.c: one process ---- */
 

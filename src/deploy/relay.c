@@ -1,5 +1,9 @@
 /* Connections that wait at a socket whose server has gone. */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,41 +18,64 @@
 #include "base/thread.h"
 #include "deploy/internal.h"
 
-enum { MOST = 256 /* connections at a time; others wait */ };
+enum {
+	MOST = 256, /* connections at a time; others wait */
+	IDLE_S = 30, /* before a silent peer is asked if it is still there */
+	IDLE_PROBES = 3,
+	ACK_MS = 60000, /* for bytes that were sent */
+	CLOSE_MS = 5000 /* for the client, after the server has closed */
+};
 
-static atomic_uint accepting, relayed;
+static atomic_uint relayed;
 
 struct direction {
 	int from, to;
+	int server; /* one of them */
+	bool broken; /* not ended by the sender */
 };
 
 static void *pass(void *cookie)
 {
-	const struct direction *d = cookie;
+	struct direction *d = cookie;
 	char block[16 * KIB];
 	ssize_t n;
 
 	while ((n = recv(d->from, block, sizeof(block), 0)) > 0) {
-		for (ssize_t sent = 0, m; sent < n; sent += m) {
+		for (ssize_t sent = 0, m; n > 0 && sent < n; sent += m) {
 			m = send(d->to, block + sent, (size_t)(n - sent), MSG_NOSIGNAL);
-			if (m < 0) {
-				shutdown(d->from, SHUT_RDWR);
-				return NULL;
-			}
+			if (m < 0)
+				n = -1;
 		}
+		if (n < 0)
+			break;
 	}
-	shutdown(d->to, SHUT_WR);
+	d->broken = n < 0;
+	if (d->broken)
+		shutdown(d->server, SHUT_RDWR); /* ends the other direction, too */
+	else
+		shutdown(d->to, SHUT_WR);
 	return NULL;
 }
 
-/* Connects to the server in front, which has the same address. */
-static int connect_to_front(int socket_, struct penstock_error *err)
+static void notice_death(int fd)
+{
+	const int on = 1, idle = IDLE_S, probes = IDLE_PROBES, ack = ACK_MS;
+
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ack, sizeof(ack));
+}
+
+/* Connects to the server in front, which has the address that the client has connected to. */
+static int connect_to_front(int client, struct penstock_error *err)
 {
 	struct sockaddr_storage address;
 	socklen_t len = sizeof(address);
 	_cleanup_close_ int fd = -1;
 
-	if (getsockname(socket_, (struct sockaddr *)&address, &len) < 0)
+	if (getsockname(client, (struct sockaddr *)&address, &len) < 0)
 		return error_errno(err, errno, "cannot find the address of the service");
 	fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0 || connect(fd, (struct sockaddr *)&address, len) < 0)
@@ -59,44 +86,65 @@ static int connect_to_front(int socket_, struct penstock_error *err)
 static void *relay(void *cookie)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	int socket = (int)(intptr_t)cookie;
-	struct pollfd p = {socket, POLLIN, 0};
-	_cleanup_close_ int client = -1, server = -1;
-	pthread_t back;
+	_cleanup_close_ int client = (int)(intptr_t)cookie;
+	_cleanup_close_ int server = connect_to_front(client, &err);
+	struct direction there = {client, server, server, false};
+	struct direction back = {server, client, server, false};
+	struct pollfd closed = {client, POLLRDHUP, 0};
+	const struct linger reset = {1, 0};
+	pthread_t thread;
 
-	/* Children of the server may accept connections, too. */
-	if (poll(&p, 1, 0) == 1)
-		client = accept4(socket, NULL, NULL, SOCK_CLOEXEC);
-	atomic_fetch_sub(&accepting, 1);
-	if (client >= 0) {
-		struct direction there = {client, -1}, here = {-1, client};
-
-		there.to = here.from = server = connect_to_front(socket, &err);
-		if (server >= 0 && thread_start(&back, "relay", pass, &here, &err) == 0) {
-			pass(&there);
-			pthread_join(back, NULL);
-		} else {
-			log_warn("cannot relay a connection: %s", err.message);
-		}
+	if (server < 0 || thread_start(&thread, "relay", pass, &there, &err) < 0) {
+		log_warn("cannot relay a connection: %s", err.message);
+		atomic_fetch_sub(&relayed, 1);
+		return NULL;
 	}
+	notice_death(client);
+	notice_death(server);
+	pass(&back);
+	if (back.broken)
+		setsockopt(client, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	else
+		poll(&closed, 1, CLOSE_MS);
+	shutdown(client, SHUT_RD);
+	pthread_join(thread, NULL);
 	atomic_fetch_sub(&relayed, 1);
 	return NULL;
 }
 
-void relay_waiting(int socket, unsigned waiting)
+static bool is_probe(const struct sockaddr_in *peer)
+{
+	return peer->sin_family == AF_INET && ntohl(peer->sin_addr.s_addr) == TRAFFIC_PROBE_NUMBER;
+}
+
+void relay_waiting(int socket)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
-	pthread_t thread;
+	int flags = fcntl(socket, F_GETFL);
 
-	while (atomic_load(&accepting) < waiting && atomic_load(&relayed) < MOST) {
-		atomic_fetch_add(&accepting, 1);
+	/* The flag is that of all holders, and children of a dead server may accept, too. */
+	if (flags < 0 || fcntl(socket, F_SETFL, flags | O_NONBLOCK) < 0)
+		return;
+	while (atomic_load(&relayed) < MOST) {
+		struct sockaddr_storage peer = {0};
+		socklen_t len = sizeof(peer);
+		int client = accept4(socket, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC);
+		pthread_t thread;
+
+		if (client < 0)
+			break;
 		atomic_fetch_add(&relayed, 1);
-		if (thread_start(&thread, "relay", relay, (void *)(intptr_t)socket, &err) < 0) {
-			atomic_fetch_sub(&accepting, 1);
-			atomic_fetch_sub(&relayed, 1);
-			log_warn("cannot relay a connection: %s", err.message);
-			return;
+		if (!is_probe((const struct sockaddr_in *)&peer) &&
+			thread_start(&thread, "relay", relay, (void *)(intptr_t)client, &err) ==
+				0) {
+			pthread_detach(thread);
+			continue;
 		}
-		pthread_detach(thread);
+		atomic_fetch_sub(&relayed, 1);
+		close(client);
+		if (err.code)
+			log_warn("cannot relay a connection: %s", err.message);
+		penstock_error_release(&err);
 	}
+	fcntl(socket, F_SETFL, flags);
 }

@@ -21,7 +21,9 @@
 struct seen_commit {
 	char *path; /* of the object, below the prefix */
 	char etag[OBJECT_ETAG_SIZE];
-	struct commit *commit; /* NULL if it cannot be read */
+	struct commit *commit; /* NULL if it is invalid, or was not read */
+	bool unread; /* the next look tries again */
+	bool warned;
 	bool used; /* in this look */
 };
 
@@ -182,53 +184,59 @@ static bool is_replaced(const struct penstock_error *err)
 	       err->code == PENSTOCK_E_CHANGED;
 }
 
-/* Gets the commit at `file`, which is read once; NULL if it is invalid. */
+/* Gets the commit at `file`, which is read once; NULL if it is invalid or cannot be read.
+ * PENSTOCK_E_CHANGED if the object is another one than that of the listing. */
 static int read_commit(struct versions *v, const struct model_file *file, const struct commit **out,
 	struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *key = str_printf("%s%s", v->o->prefix, file->path);
-	struct seen_commit *commits, *seen;
+	struct seen_commit *commits, *seen = NULL;
 	int r;
 
-	for (size_t i = 0; i < v->n_commits; i++) {
-		seen = &v->commits[i];
-		if (strcmp(seen->path, file->path) == 0 && strcmp(seen->etag, file->etag) == 0) {
-			seen->used = true;
-			*out = seen->commit;
-			return 0;
-		}
+	if (!key)
+		return error_memory(err);
+	for (size_t i = 0; i < v->n_commits && !seen; i++) {
+		if (strcmp(v->commits[i].path, file->path) == 0 &&
+			strcmp(v->commits[i].etag, file->etag) == 0)
+			seen = &v->commits[i];
 	}
-	commits = array_grow(v->commits, v->n_commits, sizeof(*commits));
-	if (!commits || !key)
-		return error_memory(err);
-	v->commits = commits;
-	seen = &commits[v->n_commits];
-	*seen = (struct seen_commit){.path = strdup(file->path), .used = true};
-	if (!seen->path)
-		return error_memory(err);
-	snprintf(seen->etag, sizeof(seen->etag), "%s", file->etag);
+	if (!seen) {
+		commits = array_grow(v->commits, v->n_commits, sizeof(*commits));
+		if (!commits)
+			return error_memory(err);
+		v->commits = commits;
+		seen = &commits[v->n_commits];
+		*seen = (struct seen_commit){.path = strdup(file->path), .unread = true};
+		if (!seen->path)
+			return error_memory(err);
+		snprintf(seen->etag, sizeof(seen->etag), "%s", file->etag);
+		v->n_commits++;
+	}
+	seen->used = true;
+	*out = seen->commit;
+	if (!seen->unread)
+		return 0;
 	r = object_get(object_at(v->o->client, v->o->bucket, key),
 		&(struct object_get_options){
 			.if_match = *file->etag ? file->etag : NULL, .cancel = v->o->cancel},
 		&text, NULL, &why);
-	if (r < 0 && why.code != PENSTOCK_E_LIMIT) {
-		/* Only its own contents are a reason to leave it out later, too. */
-		free(seen->path);
-		*out = NULL;
-		return is_replaced(&why) ? 0 : error_move(err, &why);
-	}
-	if (r == 0)
+	if (r < 0 && is_replaced(&why))
+		return error_set(err, PENSTOCK_E_CHANGED, "'%s' has changed", key);
+	if (r == 0) {
 		r = commit_parse(&seen->commit, buf_str(&text), text.len, key, &why);
-	if (r == -(int)PENSTOCK_E_MEMORY) {
-		free(seen->path);
-		return error_move(err, &why);
+		seen->unread = r == -(int)PENSTOCK_E_MEMORY;
 	}
-	if (r < 0)
-		log_warn("cannot read '%s': %s", file->path, why.message);
-	v->n_commits++;
 	*out = seen->commit;
+	if (r < 0 &&
+		(seen->unread && (error_is_retryable(&why) || why.code == PENSTOCK_E_CANCELLED ||
+					 why.code == PENSTOCK_E_MEMORY)))
+		return error_move(err, &why);
+	/* A later look may find that the object can be read. */
+	if (r < 0 && !seen->warned)
+		log_warn("cannot read '%s': %s", file->path, why.message);
+	seen->warned = r < 0;
 	return 0;
 }
 
@@ -445,14 +453,19 @@ int versions_look(struct versions *v, const struct refused *refused, struct mode
 	v->n_unmeasured = 0;
 	if (r == 0)
 		r = find_candidates(&look, &candidates, &n, err);
-	if (r < 0)
-		return r;
 	/* The prefix itself may be a checkpoint. */
-	commit = n ? NULL : find_file(&look, "", 0, COMMIT_NAME);
+	commit = r < 0 || n ? NULL : find_file(&look, "", 0, COMMIT_NAME);
 	if (commit)
 		r = read_commit(v, commit, &whole.commit, err);
+	if (r == -(int)PENSTOCK_E_CHANGED) {
+		penstock_error_release(err);
+		*settles = true;
+		return 0;
+	}
 	if (r < 0)
 		return r;
+	if (n)
+		v->n_unmeasured = 0;
 	if (n)
 		qsort_r(candidates, n, sizeof(*candidates), compare, (void *)v->o);
 	whole_counts = look.n && !v->o->best && !look.unfinished && (!commit || whole.commit);

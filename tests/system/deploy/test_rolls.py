@@ -65,6 +65,20 @@ def test_connections_that_wait_for_a_server_that_dies_are_served_by_the_other_on
     deployment.stop()
 
 
+def test_a_process_that_is_killed_while_a_server_starts_leaves_its_turn_to_the_next(deploy, models):
+    publish(models, 1, weights(1))
+    deployment = deploy()
+    deployment.wait_in_service(1)
+    publish(models, 2, weights(2), "slow")
+    wait_for(lambda: any(server and server["phase"] == "starting" for server in deployment.state()["servers"]))
+    main, spare = wait_for(lambda: (lambda m: m if len(m) == 2 else None)(deployment.mains()))
+    os.kill(main, signal.SIGKILL)
+    deployment.wait_in_service(2)
+    publish(models, 3, weights(3))
+    deployment.wait_in_service(3)
+    deployment.stop()
+
+
 def test_a_restart_serves_the_version_of_the_bucket(deploy, models):
     for version in (1, 2):
         publish(models, version, weights(version))

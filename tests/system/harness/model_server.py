@@ -4,7 +4,7 @@
     model_server.py DIRECTORY [--port N] [--health-port N]
 
 The weights are the file DIRECTORY/weights; a file DIRECTORY/behaviour makes it "crash", "hang" or "sick" at its start, or
-"late-crash" half a second after it was healthy, or "late-stuck": it accepts nothing for a second before that. Without --port it takes the socket that it was handed (sd_listen_fds(3)).
+"slow" to start, "late-crash" half a second after it was healthy, or "late-stuck": it accepts nothing for a second before that. Without --port it takes the socket that it was handed (sd_listen_fds(3)).
 SIGHUP reads the weights again.
 """
 import argparse
@@ -88,6 +88,8 @@ async def main():
     server = Server(arguments.directory)
     if server.behaviour == "crash":
         sys.exit("the weights cannot be loaded")
+    if server.behaviour == "slow":
+        time.sleep(3)
     if server.behaviour == "hang":
         await asyncio.sleep(1000)
     ended = asyncio.Event()
