@@ -74,21 +74,25 @@ static int64_t time_of(const json_t *value, double unit_ms)
 static bool read_place(struct metrics_feed *feed, json_t *line, struct metrics_point *point)
 {
 	const json_t *epoch = json_object_get(line, "epoch");
-	bool found = json_is_number(epoch);
+	bool found = json_is_number(epoch), stepped = false;
 	double unit_ms, step = feed->stepped ? feed->step : json_number_value(epoch);
 	const char *name;
 	json_t *value;
 
 	json_object_foreach (line, name, value) {
 		if (metrics_is_step(name) && json_is_number(value)) {
-			step = feed->step = json_number_value(value);
-			found = feed->stepped = true;
+			step = json_number_value(value);
+			found = stepped = true;
 		} else if (metrics_is_time(name, &unit_ms)) {
 			point->time_ms = time_of(value, unit_ms);
 		}
 	}
 	if (!found || fabs(step) > (double)(1LL << 53))
 		return false;
+	if (stepped) {
+		feed->stepped = true;
+		feed->step = step;
+	}
 	point->step = (int64_t)step;
 	return true;
 }

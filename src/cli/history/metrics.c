@@ -464,6 +464,8 @@ static int run_metrics(const struct cli *cli)
 		return r;
 	if (!cli_number(cli, "points", 1, INT64_MAX, INT64_MAX, &most))
 		return CLI_EXIT_USAGE;
+	if (cli_has(cli, "points") && !cli_has(cli, "json") && !cli_has(cli, "csv"))
+		return cli_misuse(cli, "--points needs --json or --csv");
 	r = read_all(&s, cli, &err);
 	if (r == 0)
 		r = check_names(cli, &s.metrics, &err);

@@ -83,6 +83,7 @@ def test_names_select_and_the_forms_agree(penstock, written):
     one, = penstock.run("metrics", written, "*loss", "--json", "--points", "1").ok().json()
     assert one["every"] == 200 and [point[0] for point in one["points"]] == [199]
     penstock.run("metrics", written, "--json", "--points", "0").exits(64)
+    penstock.run("metrics", written, "--points", "7").exits(64)
     assert "'logs/torch/simple'" in penstock.run("metrics", written, "logs/torch/simpel").exits(66).err
     penstock.run("metrics", written, "--json", "--csv").exits(64)
 
