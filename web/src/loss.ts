@@ -3,7 +3,8 @@ import { isNumber, list, ms } from "./format";
 import type { Attempt, Checkpoint, Metric, RunDetails, Step } from "./types";
 
 export interface Loss {
-  ms: number; // since the last checkpoint or finished step, or since the attempt began
+  /* since the last checkpoint or finished step, or since the attempt began; null if unknown */
+  ms: number | null;
   steps: number; // of the training that were written twice; 0 if unknown
   cost: number | null; // null without a price
 }
@@ -35,12 +36,16 @@ export function lossOf(
   if (!isBroken(attempt)) return null;
   const ours = (one: { attempt?: unknown }) => one.attempt === attempt.attempt;
   const saved = [
-    ...checkpoints.filter((one) => one.readable && ours(one)).map((one) => ms(one.time)),
+    ...checkpoints
+      .filter((one) => one.file || (one.readable && ours(one)))
+      .map((one) => ms(one.time)),
     ...list<Step>(run.steps)
       .filter(ours)
       .map((step) => ms(step.ended)),
   ].filter((time): time is number => time !== null && time >= from && time <= to + SLACK_MS);
-  const lost = Math.max(0, to - Math.max(from, ...saved));
+  // Retention may have removed its checkpoints, and later attempts overwrite files without commits.
+  const known = saved.length > 0 || checkpoints.length === 0;
+  const lost = known ? Math.max(0, to - Math.max(from, ...saved)) : null;
   const price = priceOf(attempt);
   const steps = metrics
     .flatMap((metric) => list<unknown>(metric.repeated))
@@ -53,6 +58,6 @@ export function lossOf(
   return {
     ms: lost,
     steps: Math.max(0, ...steps),
-    cost: price === null ? null : (price * lost) / 3_600_000,
+    cost: price === null || lost === null ? null : (price * lost) / 3_600_000,
   };
 }

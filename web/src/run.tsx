@@ -5,7 +5,18 @@ import { Actions } from "./actions";
 import { announce } from "./announce";
 import { Checkpoints } from "./checkpoints";
 import { Files } from "./files";
-import { duration, isNumber, list, moment, money, ms, size, strings, text, webAddress } from "./format";
+import {
+  duration,
+  isNumber,
+  list,
+  moment,
+  money,
+  ms,
+  size,
+  strings,
+  text,
+  webAddress,
+} from "./format";
 import { Log } from "./log";
 import { isBroken } from "./loss";
 import { Copy, type Fact, Facts, Failure, State, Waiting, isLive, useTick } from "./parts";
@@ -76,14 +87,18 @@ function trackedFacts(run: RunDetails): Fact[] {
     .map((one) => [TRACKERS[text(one.tracker)] ?? text(one.tracker), <TrackedRun one={one} />]);
 }
 
-/* Attempts, and the work that was lost with each: that needs the checkpoints and the metrics. */
+/*
+ * Attempts, and the work that was lost with each. That needs the checkpoints: without them, such as
+ * those of an HTTP output, it is unknown.
+ */
 function Attempts({ run, params }: { run: RunDetails; params: RunParams }) {
-  const broken = list<Attempt>(run.attempts).filter(isBroken).length;
-  const asked = { ...params, broken: String(broken) }; // another number asks again
+  const attempts = list<Attempt>(run.attempts);
+  const broken = attempts.some(isBroken);
+  const asked = { ...params, of: `${attempts.length} ${run.state}` }; // a change asks again
   const every = isLive(run.state) ? 30_000 : 0;
   const checkpoints = usePoll<Checkpoint[]>(
     "list the checkpoints",
-    broken && run.output ? address("/api/checkpoints", asked) : null,
+    broken ? address("/api/checkpoints", asked) : null,
     every,
   );
   const metrics = usePoll<Metric[]>(
@@ -93,14 +108,11 @@ function Attempts({ run, params }: { run: RunDetails; params: RunParams }) {
   );
 
   return (
-    <>
-      <Timeline
-        run={run}
-        checkpoints={run.output ? checkpoints.data : []}
-        metrics={metrics.data ?? (metrics.error ? [] : null)}
-      />
-      <Failure text={checkpoints.error} />
-    </>
+    <Timeline
+      run={run}
+      checkpoints={checkpoints.data}
+      metrics={metrics.data ?? (metrics.error ? [] : null)}
+    />
   );
 }
 

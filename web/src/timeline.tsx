@@ -61,20 +61,20 @@ function Bar({ segment, begin, span }: { segment: Segment; begin: number; span: 
 
 /* "4 min 10 s, 20 steps, 0.17" */
 function lossText(loss: Loss): string {
-  return [
-    duration(loss.ms),
+  const parts = [
+    loss.ms === null ? "" : duration(loss.ms),
     loss.steps ? many(loss.steps, "step") : "",
     loss.cost === null ? "" : money(loss.cost),
-  ]
-    .filter(Boolean)
-    .join(", ");
+  ];
+
+  return parts.filter(Boolean).join(", ") || "unknown";
 }
 
 function sumOf(losses: Loss[]): Loss {
   const costs = losses.map((loss) => loss.cost).filter(isNumber);
 
   return {
-    ms: losses.reduce((sum, loss) => sum + loss.ms, 0),
+    ms: losses.reduce((sum, loss) => sum + (loss.ms ?? 0), 0),
     steps: losses.reduce((sum, loss) => sum + loss.steps, 0),
     cost: costs.length ? costs.reduce((sum, cost) => sum + cost, 0) : null,
   };
@@ -116,7 +116,7 @@ export function Timeline({ run, checkpoints, metrics }: TimelineProps) {
       </div>
       <p>
         Total time: {duration(end - begin)}. Time lost between attempts: {duration(lost)}.
-        {work.ms > 0 && ` Work lost with attempts: ${lossText(work)}.`}
+        {(work.ms ?? 0) + work.steps > 0 && ` Work lost with attempts: ${lossText(work)}.`}
       </p>
       <div class="table-box" tabIndex={0} role="region" aria-label="Attempts">
         <table aria-label="Attempts">

@@ -165,6 +165,7 @@ test("an attempt that was preempted lost the work since its last checkpoint", ()
     { attempt: 1, time: at(500), readable: 1 },
     { attempt: 1, time: at(700), readable: 0 },
     { attempt: 2, time: at(1000), readable: 1 },
+    { file: "model.pt", time: at(5000) },
   ];
   const metrics: Metric[] = [
     { name: "loss", repeated: [[100, 119, 990_000], [5, 90, 4_000_000], [null, 2, null]] },
@@ -176,6 +177,11 @@ test("an attempt that was preempted lost the work since its last checkpoint", ()
     steps: 20,
     cost: 0.5,
   });
+  // Retention has removed its checkpoints.
+  assert.equal(
+    lossOf({ attempt: 3, state: "lost" }, 100_000, 1_000_000, run, checkpoints, [])?.ms,
+    null,
+  );
   assert.deepEqual(lossOf({ state: "lost" }, 100_000, 1_000_000, run, [], []), {
     ms: 900_000,
     steps: 0,
