@@ -471,8 +471,11 @@ static int fetch_locked(const struct deploy_options *o, const struct model *mode
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *place = place_dir(o);
 	char size[STR_SIZE_SIZE];
-	int r = place ? verify(dir, cancel, &why) : error_memory(&why);
+	int r;
 
+	if (!place)
+		return error_memory(err);
+	r = verify(dir, cancel, &why);
 	if (r == -(int)PENSTOCK_E_CORRUPT) {
 		log_warn("version '%s' is damaged on this machine and fetched again: %s",
 			model->name, why.message);

@@ -71,7 +71,7 @@ static void notice_death(int fd)
 /* Connects to the server in front, which has the address that the client has connected to. */
 static int connect_to_front(int client, struct penstock_error *err)
 {
-	struct sockaddr_storage address;
+	struct sockaddr_storage address = {0};
 	socklen_t len = sizeof(address);
 	_cleanup_close_ int fd = -1;
 

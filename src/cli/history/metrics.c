@@ -385,7 +385,7 @@ static json_t *json_series(const struct metrics_series *s, int64_t most)
 		json_array_append_new(points, point);
 	}
 	return json_pack("{s:o, s:I, s:o, s:o}", "name", json_text(s->name), "every",
-		(json_int_t)(s->stride * each), "points", points, "repeated", repeated);
+		(json_int_t)s->stride * (json_int_t)each, "points", points, "repeated", repeated);
 }
 
 /* As RFC 4180 has it. */

@@ -76,7 +76,7 @@ static void write_state(struct world *w, const char *dir, bool live)
 		process_boot_id(boot);
 	snprintf(path, sizeof(path), "%s/" DEPLOYMENTS "/1", w->s.dir);
 	assert_int_equal(0, fs_mkdirs(path, 0700, NULL));
-	strcat(path, "/state.json");
+	snprintf(path, sizeof(path), "%s/" DEPLOYMENTS "/1/state.json", w->s.dir);
 	f = fopen(path, "w");
 	assert_non_null(f);
 	fprintf(f,
