@@ -27,6 +27,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -64,6 +65,7 @@ type input struct {
 
 type output struct {
 	unknown bool  // the reply was lost
+	nothing bool  // it was lost before the store could change anything
 	failed  bool  // 412, or 404 for a condition on no object
 	value   int64 // read; 0 if there is no object
 	version string
@@ -295,7 +297,7 @@ func (r *run) judge(in input, out output, err error) (output, error) {
 	}
 	if !errors.As(err, &reply) || reply.HTTPStatusCode() == http.StatusServiceUnavailable || reply.HTTPStatusCode() < 300 {
 		r.lost.Add(1)
-		return output{unknown: true}, nil
+		return output{unknown: true, nothing: errors.Is(err, syscall.ECONNREFUSED)}, nil
 	}
 	switch status := reply.HTTPStatusCode(); {
 	case status == http.StatusNotFound && (in.kind == get || in.kind == head):
@@ -359,9 +361,11 @@ func (r *run) complete(ctx context.Context, in input) (output, error) {
 	return r.judge(in, out, err)
 }
 
-// An upload that could not begin changes nothing; as an unknown reply it is the weaker statement.
+// An upload that could not begin changes nothing.
 func (r *run) unstarted(err error) (output, error) {
-	return r.judge(input{}, output{}, err)
+	out, err := r.judge(input{}, output{}, err)
+	out.nothing = out.unknown
+	return out, err
 }
 
 func (r *run) choose(random *rand.Rand, key string, known []output) input {
@@ -506,6 +510,11 @@ func (r *run) work(random *rand.Rand, client, round, keys, count int) ([]porcupi
 			time.Sleep(10 * time.Millisecond) // the store restarts
 		} else if in.value != 0 && !out.failed {
 			out.value = in.value
+		}
+		// As one of many operations without an end it would make the search long.
+		if out.nothing {
+			i--
+			continue
 		}
 		if out.value > 0 || out.version != "" {
 			known[key] = append(known[key], out)
