@@ -197,7 +197,7 @@ def test_mistakes_in_keys_are_one_line_without_the_key(penstock, gcs, tmp_path, 
     "arguments, says",
     [
         (["ls", "gs://train", "s3://train"], "need a command each"),
-        (["ls", "--endpoint-url", "embedded", "gs://train"], "embedded store speaks S3"),
+        (["ls", "--endpoint-url", "embedded", "gs://train"], "in the embedded store"),
         (["cat", "gs://train/none"], "no such object"),
         (["ls", "gs://B_"], "3 to 63 characters"),
     ],

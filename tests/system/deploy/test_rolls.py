@@ -38,8 +38,8 @@ def test_a_version_that_fails_is_given_up(deploy, models, behaviour):
     load = Load(deployment.wait_in_service(1))
     publish(models, 2, weights(2), behaviour)
     deployment.wait_for("version '2' failed")
-    entry = wait_for(lambda: next((e for e in deployment.replicas().values() if "failed" in e), None))
-    assert entry["failed"]["version"] == "2" and entry["serving"]["version"] == "1"
+    entry, = wait_for(lambda: [e for e in deployment.replicas().values() if "failed" in e and e["serving"]["version"] == "1"])
+    assert entry["failed"]["version"] == "2"
     if behaviour != "late-crash":
         assert 2 not in load.versions
     publish(models, 3, weights(3))
