@@ -105,49 +105,51 @@ static bool is_live(const char *dir, const json_t *state)
 	return false;
 }
 
-/* True if the deployment in `dir` has a server of the version, starts one, or would start one
- * again; `needed`: not if it has ended, or only would return to the version. */
-static bool uses(const char *dir, const char *content, bool needed)
+/* Need of deployments for a version, the greatest last. */
+enum need {
+	UNUSED,
+	KEPT, /* by a deployment that ended, or to return to */
+	NEEDED /* one has a server of it, or starts one */
+};
+
+static enum need need_of_one(const char *dir, const char *content)
 {
-	static const char *const members[] = {"last", "leaving", "again", "previous"};
-	_cleanup_free_ char *path = path_join(dir, "state.json");
+	static const char *const members[] = {"last", "leaving", "again"};
+	_cleanup_free_ char *path = path_join(dir, DEPLOYMENT_STATE);
 	json_auto_t *root = path ? json_load_file(path, 0, NULL) : NULL;
+	bool found = false;
 	json_t *server;
 	size_t i;
 
 	if (!path)
-		return true;
-	if (!root || needed) {
-		if (access(path, F_OK) < 0 || !is_live(dir, root))
-			return false;
-		if (!root)
-			return true; /* it cannot be read */
-	}
-	json_array_foreach (json_object_get(root, "servers"), i, server) {
-		if (has_content(json_object_get(server, "model"), content))
-			return true;
-	}
-	for (i = 0; i < ARRAY_SIZE(members) - needed; i++) {
-		if (has_content(json_object_get(root, members[i]), content))
-			return true;
-	}
-	return false;
+		return NEEDED;
+	if (!root) /* missing, or it cannot be read */
+		return access(path, F_OK) == 0 && is_live(dir, NULL) ? NEEDED : UNUSED;
+	json_array_foreach (json_object_get(root, "servers"), i, server)
+		found = found || has_content(json_object_get(server, "model"), content);
+	for (i = 0; i < ARRAY_SIZE(members); i++)
+		found = found || has_content(json_object_get(root, members[i]), content);
+	if (found)
+		return is_live(dir, root) ? NEEDED : KEPT;
+	return has_content(json_object_get(root, "previous"), content) ? KEPT : UNUSED;
 }
 
-/* True if a deployment of this home does. */
-static bool is_in_use(const char *home, const char *content, bool needed)
+/* Need of all deployments of this home. */
+static enum need need_of(const char *home, const char *content)
 {
 	_cleanup_free_ char *dir = path_join(home, DEPLOYMENTS);
 	_cleanup_closedir_ DIR *d = dir ? opendir(dir) : NULL;
+	enum need need = dir ? UNUSED : NEEDED;
 	struct dirent *e;
 
-	while (d && (e = fs_next_entry(d))) {
+	while (d && need < NEEDED && (e = fs_next_entry(d))) {
 		_cleanup_free_ char *path = path_join(dir, e->d_name);
+		enum need one = path ? need_of_one(path, content) : NEEDED;
 
-		if (!path || uses(path, content, needed))
-			return true;
+		if (one > need)
+			need = one;
 	}
-	return !dir;
+	return need;
 }
 
 /* Removes a version, or what a fetch of it left in `name`, unless it is needed. Returns false if it
@@ -164,7 +166,7 @@ static bool remove_version(
 		return false;
 	lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (lock < 0 || fs_lock(lock) != 0 || !fs_is_named(lock, lock_path) ||
-		is_in_use(home, content, true))
+		need_of(home, content) == NEEDED)
 		return false;
 	fs_remove_tree(gone, NULL);
 	if (rename(path, gone) < 0 || fs_remove_tree(gone, NULL) < 0)
@@ -178,17 +180,16 @@ struct kept {
 	char content[MODEL_CONTENT_SIZE];
 	uint64_t bytes;
 	struct timespec used;
-	bool in_use; /* by a deployment that ended, or to return to */
-	bool needed;
+	enum need need;
 };
 
-/* Versions that no deployment has come first. */
+/* Unused versions come first. */
 static int by_use(const void *a, const void *b)
 {
 	const struct kept *x = a, *y = b;
 
-	if (x->in_use != y->in_use)
-		return x->in_use ? 1 : -1;
+	if (x->need != y->need)
+		return x->need < y->need ? -1 : 1;
 	if (x->used.tv_sec != y->used.tv_sec)
 		return x->used.tv_sec < y->used.tv_sec ? -1 : 1;
 	return (x->used.tv_nsec > y->used.tv_nsec) - (x->used.tv_nsec < y->used.tv_nsec);
@@ -223,8 +224,7 @@ static int list_kept(const char *home, const char *place, const char *except, st
 		*k = (struct kept){.used = st.st_mtim};
 		snprintf(k->name, sizeof(k->name), "%s", e->d_name);
 		snprintf(k->content, sizeof(k->content), "%.*s", MODEL_CONTENT_SIZE - 1, k->name);
-		k->in_use = is_in_use(home, k->content, false);
-		k->needed = k->in_use && is_in_use(home, k->content, true);
+		k->need = need_of(home, k->content);
 		k->bytes = fs_disk_bytes(path);
 	}
 	return 0;
@@ -247,10 +247,10 @@ static int make_room(const struct deploy_options *o, const char *place, const st
 		qsort(kept, n, sizeof(*kept), by_use);
 	for (size_t i = 0; i < n; i++) {
 		bytes += kept[i].bytes;
-		needed += kept[i].needed ? kept[i].bytes : 0;
+		needed += kept[i].need == NEEDED ? kept[i].bytes : 0;
 	}
 	for (size_t i = 0; i < n && needed <= o->cache_size && bytes > o->cache_size; i++) {
-		if (!kept[i].needed &&
+		if (kept[i].need != NEEDED &&
 			remove_version(o->home, place, kept[i].name, kept[i].content))
 			bytes -= kept[i].bytes;
 	}

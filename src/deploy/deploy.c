@@ -454,7 +454,8 @@ static void step(struct deployment *d, unsigned slot)
 		if (slot == d->front && d->again.name && now >= d->again_ms)
 			start(d, slot, &d->again);
 		else if (slot != d->front && d->o->traffic == DEPLOY_SOCKET &&
-			 d->servers[d->front].phase == BACKEND_READY)
+			 d->servers[d->front].phase == BACKEND_READY &&
+			 traffic_waiting(d->hand.sockets[slot]))
 			relay_waiting(d->hand.sockets[slot]);
 		return;
 	}
@@ -544,7 +545,7 @@ static void end_servers(struct deployment *d)
 
 static int name_files(struct deployment *d, struct penstock_error *err)
 {
-	d->state_path = d->dir ? path_join(d->dir, "state.json") : NULL;
+	d->state_path = d->dir ? path_join(d->dir, DEPLOYMENT_STATE) : NULL;
 	d->link = d->dir ? path_join(d->dir, "model") : NULL;
 	return d->state_path && d->link ? 0 : error_memory(err);
 }

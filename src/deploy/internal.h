@@ -73,8 +73,9 @@ struct cached {
 	int lock;
 };
 void cached_release(struct cached *cached);
-#define DEPLOYMENTS	"deploy" /* below HOME: a directory for each address */
-#define DEPLOYMENT_LOCK "lock" /* in it: held by the process in charge */
+#define DEPLOYMENTS	 "deploy" /* below HOME: a directory for each address */
+#define DEPLOYMENT_LOCK	 "lock" /* in it: held by the process in charge */
+#define DEPLOYMENT_STATE "state.json"
 /* HOME/KIND/ID: ID is the checksum of the text. NULL if out of memory; free() it. */
 char *deploy_dir(const struct deploy_options *o, const char *kind, const char *text);
 /* The directory of a version; NULL if out of memory. free() it. */

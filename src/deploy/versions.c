@@ -229,9 +229,9 @@ static int read_commit(struct versions *v, const struct model_file *file, const 
 		seen->unread = r == -(int)PENSTOCK_E_MEMORY;
 	}
 	*out = seen->commit;
-	if (r < 0 &&
-		(seen->unread && (error_is_retryable(&why) || why.code == PENSTOCK_E_CANCELLED ||
-					 why.code == PENSTOCK_E_MEMORY)))
+	if (r < 0 && seen->unread &&
+		(error_is_retryable(&why) || why.code == PENSTOCK_E_CANCELLED ||
+			why.code == PENSTOCK_E_MEMORY))
 		return error_move(err, &why);
 	/* A later look may find that the object can be read. */
 	if (r < 0 && !seen->warned)
@@ -464,10 +464,10 @@ int versions_look(struct versions *v, const struct refused *refused, struct mode
 	}
 	if (r < 0)
 		return r;
-	if (n)
+	if (n) {
 		v->n_unmeasured = 0;
-	if (n)
 		qsort_r(candidates, n, sizeof(*candidates), compare, (void *)v->o);
+	}
 	whole_counts = look.n && !v->o->best && !look.unfinished && (!commit || whole.commit);
 	for (size_t i = 0; r == 0 && i < (n ? n : whole_counts); i++) {
 		const struct candidate *c = n ? &candidates[i] : &whole;

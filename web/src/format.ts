@@ -70,7 +70,7 @@ export function value(n: unknown): string {
   return String(Number(n.toPrecision(5)));
 }
 
-/* Cents are enough, unless there are none. */
+/* Two decimals, or four below 1. */
 export function money(n: unknown): string {
   return isNumber(n) ? n.toFixed(n < 1 ? 4 : 2) : "–";
 }

@@ -13,7 +13,7 @@ export interface Loss {
 const SLACK_MS = 1000;
 
 /* Money per hour; null if the attempt has no price. */
-export function priceOf(attempt: Attempt): number | null {
+function priceOf(attempt: Attempt): number | null {
   const price = Number(attempt.provenance?.price ?? NaN);
 
   return Number.isFinite(price) ? price : null;

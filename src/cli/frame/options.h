@@ -19,7 +19,7 @@ struct cli {
 	bool quiet;
 };
 
-/* Finds the verb `name`; NULL if there is none. */
+/* Returns the verb `name`, or NULL if it is unknown. */
 const struct command *command_find(const struct command *const *commands, const char *name);
 
 /* The options of every verb, listed after its own. */

@@ -586,7 +586,7 @@ static void add_tracking(struct grid *grid, const json_t *one)
 		grid_addf(grid, "run %s%s%s", run, place ? " in " : "", place ? place : "");
 }
 
-/* Cents are enough, unless there are none. */
+/* Adds two decimals, or four below 1. */
 static void add_money(struct grid *grid, const json_t *cost)
 {
 	double value = json_real_value(cost);

@@ -151,7 +151,10 @@ static int git(const struct git_login_way *way, const char *dir, const char *con
 		return error_set(err, PENSTOCK_E_NOT_FOUND, "git is not installed");
 	words = last_words(&said);
 	if (!words)
-		return error_set(err, PENSTOCK_E_UNAVAILABLE, "git ended with status %d", status);
+		return error_set(err, PENSTOCK_E_UNAVAILABLE,
+			WIFSIGNALED(status) ? "git was ended by signal %d"
+					    : "git ended with code %d",
+			WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	return error_set(err, PENSTOCK_E_UNAVAILABLE, "git failed: %s", words);
 }
 

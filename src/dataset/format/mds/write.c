@@ -211,7 +211,8 @@ static int add_shard(const struct mds_columns *columns, const struct mds_written
 	if (!json || !more || json_object_update(json, more) < 0 ||
 		(shard->zip && json_object_update(json, zip) < 0))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot write the entry of shard '%s': invalid UTF-8 in a name",
+			"cannot write the entry of shard '%s': a name is not UTF-8, or out of "
+			"memory",
 			shard->basename);
 	return add_json(out, json, err);
 }
