@@ -348,11 +348,8 @@ int unpack_file(const char *path, const char *dir, const struct unpack_options *
 
 	if (fd < 0)
 		return error_errno(err, errno, "cannot open '%s'", path);
-	if (!own.name) {
-		const char *slash = strrchr(path, '/');
-
-		own.name = slash ? slash + 1 : path;
-	}
+	if (!own.name)
+		own.name = path_last(path);
 	r = unpacker_new(&u, dir, &own, err);
 	if (r == 0)
 		r = feed_file(u, fd, path, err);

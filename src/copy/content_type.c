@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 
 /* Types that browsers and data tools use, sorted by the ending. An ambiguous ending is not here: a
  * wrong type is worse than none. */
@@ -65,8 +66,7 @@ static int by_ending(const void *name, const void *entry)
 
 const char *content_type_of(const char *name)
 {
-	const char *slash = strrchr(name, '/');
-	const char *base = slash ? slash + 1 : name;
+	const char *base = path_last(name);
 	const char *dot = strrchr(base, '.');
 	const __typeof__(types[0]) *found = NULL;
 

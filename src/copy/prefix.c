@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
 #include "copy/tree.h"
 #include "transfer/list/sort.h"
@@ -33,7 +34,7 @@ static void fetch_release(struct fetch *f)
 static int find_exact(struct fetch *f, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
-	const char *slash = strrchr(f->key, '/'), *name = slash ? slash + 1 : f->key;
+	const char *name = path_last(f->key);
 	int r;
 
 	if (!*f->key)

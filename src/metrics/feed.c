@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/limits.h"
 #include "checkpoint/commit.h"
 #include "metrics/internal.h"
@@ -57,7 +58,7 @@ static void cut(char *path)
 int metrics_feed_init(struct metrics_feed *feed, struct metrics *metrics, const char *path,
 	struct penstock_error *err)
 {
-	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *name;
+	const char *base = path_last(path), *name;
 
 	*feed = (struct metrics_feed){.metrics = metrics, .format = format_of(path, base)};
 	buf_init(&feed->pending, LIMIT_METRICS_PENDING);

@@ -157,8 +157,7 @@ static int refuse(const struct sync *s, const char *commit, const struct object_
 	struct penstock_error *err)
 {
 	const char *run = strlist_get(&there->metadata, "penstock-run");
-	const char *slash = strrchr(commit, '/');
-	const char *name = slash ? slash + 1 : commit;
+	const char *name = path_last(commit);
 	bool single = strcmp(name, COMMIT_NAME) != 0;
 	size_t len = single ? strlen(commit) - strlen(COMMIT_SUFFIX) : (size_t)(name - commit);
 
@@ -248,13 +247,11 @@ static int note_older(void *cookie, struct entry *e)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(LIMIT_SYNC_NAME);
 	struct older *older = cookie;
-	const char *slash;
 
 	if (!is_older(e))
 		return 0;
 	entry_path(e, &path);
-	slash = strrchr(buf_str(&path), '/');
-	if (commit_is_name(slash ? slash + 1 : buf_str(&path)))
+	if (commit_is_name(path_last(buf_str(&path))))
 		older->memory |= buf_failed(&path) ||
 				 strlist_add(older->commits, buf_str(&path)) < 0;
 	return older->memory;

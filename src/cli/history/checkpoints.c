@@ -128,10 +128,8 @@ struct noted {
 static int note_commit(void *cookie, const struct object_info *info)
 {
 	struct noted *noted = cookie;
-	const char *slash = strrchr(info->key, '/');
 
-	if (commit_is_name(slash ? slash + 1 : info->key) &&
-		strlist_add(&noted->keys, info->key) < 0)
+	if (commit_is_name(path_last(info->key)) && strlist_add(&noted->keys, info->key) < 0)
 		noted->no_memory = true;
 	return noted->no_memory;
 }
@@ -214,9 +212,7 @@ static int read_list(struct session *s, struct penstock_error *err)
 
 static const char *shown(const struct commit_entry *e)
 {
-	const char *slash = strrchr(e->path, '/');
-
-	return slash ? slash + 1 : e->path;
+	return path_last(e->path);
 }
 
 static char *key_of(const struct session *s, const struct commit_entry *e, const char *file)

@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "base/limits.h"
 #include "dataset/format/internal.h"
 #include "dataset/format/tfrecord.h"
@@ -31,9 +32,7 @@ const char *format_kind_name(enum format_kind kind)
 
 static const char *basename_of(const struct detect_object *o)
 {
-	const char *slash = strrchr(o->name, '/');
-
-	return slash ? slash + 1 : o->name;
+	return path_last(o->name);
 }
 
 static bool has(const struct detect_object *o, const char *text)

@@ -1,4 +1,5 @@
 #include "dataset/format/tar_walk.h"
+#include "base/fs.h"
 
 #include <string.h>
 
@@ -243,8 +244,7 @@ void tar_walk_release(struct tar_walk *walk)
 
 bool tar_split_name(const char *name, size_t *key_len, const char **ext)
 {
-	const char *slash = strrchr(name, '/');
-	const char *base = slash ? slash + 1 : name;
+	const char *base = path_last(name);
 	const char *dot = strchr(base, '.');
 	size_t first = strcspn(name, "/");
 

@@ -129,10 +129,9 @@ static int from_instance(struct s3_settings *s, const struct store_place *given,
 	struct penstock_error *why, struct penstock_error *err)
 {
 	_cleanup_(credentials_release) struct credentials token = {0};
-	const char *off = str_env("NO_GCE_CHECK");
 	int r;
 
-	if (off && strcasecmp(off, "true") == 0)
+	if (str_env_is_true("NO_GCE_CHECK"))
 		return 0;
 	r = credential_source_google_instance(&s->credentials, err);
 	if (r < 0)

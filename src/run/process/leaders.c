@@ -32,8 +32,7 @@ static bool is_wrapper(pid_t pid)
 	if (n <= 0)
 		return false;
 	path[n] = '\0';
-	name = strrchr(path, '/');
-	name = name ? name + 1 : path;
+	name = path_last(path);
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		size_t len = strlen(names[i]);
 

@@ -171,8 +171,7 @@ static int link_input(const struct attempt *attempt, const struct workflow_input
 /* "data/" and "data" are directories, "model.pth" is a file: its last name contains a dot. */
 static bool is_file_name(const char *path)
 {
-	const char *slash = strrchr(path, '/');
-	const char *name = slash ? slash + 1 : path;
+	const char *name = path_last(path);
 
 	return *name && name[1] && strchr(name + 1, '.') != NULL;
 }

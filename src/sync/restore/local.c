@@ -129,7 +129,7 @@ int restore_times(
 
 static bool is_own_part(const struct sync *s, const char *path)
 {
-	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+	const char *base = path_last(path);
 	_cleanup_free_ char *name = strdup(path);
 	const struct entry *e;
 	size_t stem;
@@ -175,9 +175,8 @@ static char *checkpoint_of(const struct restore *r, const char *path)
 {
 	_cleanup_free_ char *part = strdup(path);
 	_cleanup_free_ char *commit_path = str_printf("%s" COMMIT_SUFFIX, path);
-	const char *base = strrchr(path, '/');
+	const char *base = path_last(path);
 
-	base = base ? base + 1 : path;
 	if (!part)
 		return NULL;
 	if (strcmp(base, COMMIT_NAME) != 0 && commit_is_name(base)) {

@@ -53,8 +53,7 @@ static bool may_be_page(const char *path)
 {
 	static const char *const suffixes[] = {".html", ".htm", ".xhtml", ".shtml", ".mhtml",
 		".php", ".asp", ".aspx", ".jsp", ".cgi", ".xml", ".svg", ".md", ".txt", NULL};
-	const char *slash = strrchr(path, '/');
-	const char *name = slash ? slash + 1 : path;
+	const char *name = path_last(path);
 
 	return !strchr(name, '.') || ends_with_any(name, suffixes);
 }
