@@ -484,7 +484,8 @@ static int fetch_locked(const struct deploy_options *o, const struct model *mode
 		return r < 0 ? error_move(err, &why) : 0;
 	}
 	str_format_size(model->size, size);
-	log_info("fetching version '%s': %zu files, %s", model->name, model->n, size);
+	log_info("fetching version '%s': %zu file%s, %s", model->name, model->n,
+		model->n == 1 ? "" : "s", size);
 	r = make_room(o, place, model, err);
 	return r < 0 ? r : fetch(o, model, dir, cancel, err);
 }

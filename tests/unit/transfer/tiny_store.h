@@ -111,6 +111,9 @@ static inline bool tiny_put(struct tiny_store *s, const struct mini_request *r, 
 	s->puts++;
 	if (mini_header(r, "if-none-match", given, sizeof(given)) && tiny_find(s, r->target))
 		return answer_error(fd, "412 Precondition Failed", "PreconditionFailed", "");
+	o = tiny_find(s, r->target);
+	if (mini_header(r, "if-match", given, sizeof(given)) && (!o || strcmp(given, o->etag) != 0))
+		return answer_error(fd, "412 Precondition Failed", "PreconditionFailed", "");
 	o = tiny_make(s, r->target, r->body, r->body_len);
 	if (mini_header(r, "x-amz-checksum-crc64nvme", given, sizeof(given)) &&
 		strcmp(given, o->sum) != 0)
