@@ -244,13 +244,18 @@ struct file {
 	bool closing;
 };
 
-/* Called by a thread that waits. Signal handlers run in the main thread only. */
+/* Called by a thread that waits. Signal handlers run in the main thread only; any other may outlive
+ * the interpreter, in which PyGILState_Ensure() would crash it. */
 static bool on_wait(void *cookie)
 {
-	PyGILState_STATE state = PyGILState_Ensure();
-	bool stop = PyErr_CheckSignals() < 0;
+	PyGILState_STATE state;
+	bool stop;
 
 	(void)cookie;
+	if (gettid() != getpid())
+		return false;
+	state = PyGILState_Ensure();
+	stop = PyErr_CheckSignals() < 0;
 	PyGILState_Release(state);
 	return stop;
 }

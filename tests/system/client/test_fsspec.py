@@ -236,6 +236,24 @@ def test_ctrl_c_ends_a_list_and_reads(bucket, venv, fault_proxy):
         assert (out, running.returncode) == ("interrupted\n", 0), err
 
 
+def test_threads_that_still_read_do_not_end_the_exit(bucket, venv, fault_proxy):
+    # on_exit(3) calls sleep(1), for the exit code is 1: the threads wait while there is no interpreter any more.
+    script = (
+        "import ctypes, sys, penstock.fsspec as p\nlibc = ctypes.CDLL(None)\n"
+        "try:\n    p.FileSystem().cat_ranges(['data/a', 'data/b'], 0, 1)\n"
+        "except KeyboardInterrupt:\n    libc.on_exit(libc.sleep, None)\n    sys.exit(1)\n"
+    )
+    env = environment() | bucket | {"PYTHONPATH": str(PACKAGE), "AWS_ENDPOINT_URL": fault_proxy.url}
+    held = fault_proxy.fault(times=10**6, hold="reply")
+    running = subprocess.Popen([venv / "bin" / "python", "-c", script], env=env, stderr=subprocess.PIPE, text=True)
+    held.wait()
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    fault_proxy.clear()
+
+    assert running.returncode == 1, err
+
+
 @pytest.mark.long
 def test_pandas_and_pyarrow_read_and_write_objects(bucket, tables_venv, tmp_path):
     env = bucket | {"PYTHONPATH": installed(tmp_path)}
