@@ -18,6 +18,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 NICE ?= nice -n 5
 PYTEST := /usr/bin/python3 -m pytest
+export PYTHONDONTWRITEBYTECODE :=
 SCRIPTS := $(shell git ls-files .ci/run tools 2>/dev/null | xargs -r grep -lE '^\#!/bin/(ba)?sh' 2>/dev/null)
 
 .PHONY: all
@@ -53,7 +54,7 @@ quickstart:
 # Some of it waits most of its time, or has one thread; what runs beside it takes the processors.
 .PHONY: check check-style check-tests check-unit check-tidy check-python check-system
 check: deps
-	$(MAKE) -j 3 check-style asan test-venvs
+	$(MAKE) -j 3 check-style asan test-venvs test-bytecode
 	$(MAKE) -j 2 check-tidy check-tests
 	@echo "make check: all passed"
 
@@ -99,6 +100,11 @@ test-venvs:
 	tools/test-venv >/dev/null
 	tools/test-venv determined >/dev/null
 	tools/test-venv tracking >/dev/null
+
+# Each worker of the system tests imports all of their files, which takes it 1 s if they are compiled, otherwise 5.
+.PHONY: test-bytecode
+test-bytecode:
+	$(PYTEST) tests/system --collect-only -qq >/dev/null
 
 # The Python package as it lies in the build directory, with the system's Python and torch.
 check-python: all test-venvs

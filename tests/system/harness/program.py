@@ -3,6 +3,7 @@ import json
 import os
 import re
 import secrets
+import select
 import signal
 import subprocess
 import threading
@@ -140,13 +141,19 @@ class Process:
 
     def wait(self, deadline_s=120):
         """Its Result once it ended by itself."""
-        try:
-            code = self.popen.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(
-                f"penstock {' '.join(map(str, self.arguments))}: still running after {deadline_s} s"
-                f"\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
-            ) from None
+        if self.popen.returncode is None:
+            # Readable at the end of the process, for which Popen.wait() would ask again and again.
+            end = os.pidfd_open(self.popen.pid)
+            try:
+                ready, _, _ = select.select([end], [], [], deadline_s)
+            finally:
+                os.close(end)
+            if not ready:
+                raise AssertionError(
+                    f"penstock {' '.join(map(str, self.arguments))}: still running after {deadline_s} s"
+                    f"\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+                )
+        code = self.popen.wait()
         self.finish()
         return Result(self.arguments, code, self.out, self.err, time.monotonic() - self.started)
 
