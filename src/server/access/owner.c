@@ -64,8 +64,7 @@ bool owner_is_expected(struct request *req, const char *name, const char *bucket
 
 	if (!account)
 		return true;
-	if (strlen(account) != STORE_OWNER_SIZE - 1 ||
-		strspn(account, "0123456789") != STORE_OWNER_SIZE - 1)
+	if (!account_is_number(account))
 		return reply_errorf(req, S3_E_INVALID_BUCKET_OWNER,
 			"The value of %s must be the number of an account, which has 12 digits",
 			name);

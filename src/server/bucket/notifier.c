@@ -24,11 +24,13 @@
 #include "s3/date.h"
 #include "s3/uri.h"
 #include "server/bucket/configs.h"
+#include "server/directory/identity.h"
 #include "store/store.h"
 
-#define ARN_BEGIN "arn:penstock:sqs::"
-#define ARN_END	  ":webhook"
-#define NAME_MAX_ 64
+#define ARN_BEGIN    "arn:penstock:sqs::"
+#define ARN_END	     ":webhook"
+#define NAME_MAX_    64
+#define ACCOUNT_WORD "account="
 
 /* Events that are read, and then removed, together. */
 #define BATCH 100
@@ -44,6 +46,7 @@
 struct webhook {
 	char name[NAME_MAX_];
 	char *url, *token; /* secrets; `token` may be NULL */
+	char account[STORE_OWNER_SIZE]; /* whose buckets may notify it */
 	/* Owned by the thread: */
 	int64_t retry_ms; /* when it is tried again; 0 if it does not fail */
 	int64_t pause_ms;
@@ -88,7 +91,8 @@ static const struct config_kind kind = {.name = NOTIFICATION_CONFIG,
 static int bad_line(const char *path, unsigned line, const char *why, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot read %s line %u: %s; a line is NAME URL [TOKEN]", path, line, why);
+		"cannot read %s line %u: %s; a line is NAME URL [TOKEN] [account=NUMBER]", path,
+		line, why);
 }
 
 /* Takes one line, whose words it ends. */
@@ -96,19 +100,28 @@ static int add_webhook(struct notifier *notify, const char *path, unsigned numbe
 	struct penstock_error *err)
 {
 	char *at = NULL, *name = strtok_r(line, " \t\r", &at), *url = strtok_r(NULL, " \t\r", &at);
-	char *token = strtok_r(NULL, " \t\r", &at);
+	char *token = strtok_r(NULL, " \t\r", &at), *last = token;
+	const char *account = NULL;
 	struct webhook *grown, *hook;
 
 	if (!name || *name == '#')
 		return 0;
-	if (!url || strtok_r(NULL, " \t\r", &at))
-		return bad_line(path, number, "it has not two or three words", err);
+	if (token && !str_starts(token, ACCOUNT_WORD))
+		last = strtok_r(NULL, " \t\r", &at);
+	else
+		token = NULL;
+	if (last && str_starts(last, ACCOUNT_WORD))
+		account = last + strlen(ACCOUNT_WORD);
+	if (!url || (last && !account) || strtok_r(NULL, " \t\r", &at))
+		return bad_line(path, number, "it has too few or too many words", err);
 	if (strlen(name) >= NAME_MAX_ ||
 		strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") !=
 			strlen(name))
 		return bad_line(path, number, "the name is not of letters, digits, - and _", err);
 	if (!str_starts(url, "http://") && !str_starts(url, "https://"))
 		return bad_line(path, number, "the URL is not http:// or https://", err);
+	if (account && !account_is_number(account))
+		return bad_line(path, number, "the number of an account has 12 digits", err);
 	for (size_t i = 0; i < notify->n; i++)
 		if (strcmp(notify->hooks[i].name, name) == 0)
 			return bad_line(path, number, "the name is repeated", err);
@@ -119,6 +132,7 @@ static int add_webhook(struct notifier *notify, const char *path, unsigned numbe
 	hook = &grown[notify->n++];
 	*hook = (struct webhook){.url = strdup(url)};
 	snprintf(hook->name, sizeof(hook->name), "%s", name);
+	snprintf(hook->account, sizeof(hook->account), "%s", account ? account : ACCOUNT_FIRST);
 	if (!hook->url || (token && (log_redact(token) < 0 || !(hook->token = strdup(token)))))
 		return error_memory(err);
 	return 0;
@@ -160,9 +174,11 @@ static const struct webhook *find_webhook(const struct notifier *notify, const c
 	return NULL;
 }
 
-bool notifier_has(const struct notifier *notify, const char *arn)
+bool notifier_has(const struct notifier *notify, const char *arn, const char *owner)
 {
-	return notify && find_webhook(notify, arn);
+	const struct webhook *hook = notify ? find_webhook(notify, arn) : NULL;
+
+	return hook && strcmp(hook->account, *owner ? owner : ACCOUNT_FIRST) == 0;
 }
 
 bool notifier_any(struct notifier *notify)

@@ -3,12 +3,13 @@
  * change, and a thread delivers it to a webhook, at least once, those of a webhook in their order.
  * An event that its webhook refuses again and again is dropped, so that it does not block others.
  *
- * The operator names the webhooks in ROOT/webhooks, one on a line: NAME URL [TOKEN]. The ARN of one
- * is arn:penstock:sqs::NAME:webhook. A token is sent as a bearer.
+ * The operator names the webhooks in ROOT/webhooks, one on a line: NAME URL [TOKEN]
+ * [account=NUMBER]. The ARN of one is arn:penstock:sqs::NAME:webhook. A token is sent as a bearer.
+ * Buckets of the account may notify it; without one those of the store's own account.
  *
  *	r = notifier_start(&notify, store, root, 1000, err);
  *	...
- *	if (notifier_has(notify, "arn:penstock:sqs::ci:webhook"))
+ *	if (notifier_has(notify, "arn:penstock:sqs::ci:webhook", bucket.owner))
  *	...
  *	notifier_stop(notify);
  */
@@ -31,8 +32,9 @@ int notifier_start(struct notifier **out, struct store *store, const char *root,
 	struct penstock_error *err);
 /* Returns true if a bucket has notifications; false if `notify` is NULL. */
 bool notifier_any(struct notifier *notify);
-/* Returns true if the operator has named that webhook. */
-bool notifier_has(const struct notifier *notify, const char *arn);
+/* Returns true if the operator has named that webhook for buckets of this account; `owner` may be
+ * "", which is ACCOUNT_FIRST. */
+bool notifier_has(const struct notifier *notify, const char *arn, const char *owner);
 /* Adds AWS's test event for a new destination. */
 int notifier_test(struct notifier *notify, const char *arn, const char *bucket,
 	const char *request_id, struct penstock_error *err);

@@ -72,8 +72,7 @@ static const char *problem_of(json_t *entry)
 		return "it needs a name of small letters, digits, -, _ and .";
 	if (!endpoint)
 		return "it needs an endpoint, such as https://store.example:9000";
-	if (account && (strlen(account) != TARGET_ACCOUNT_SIZE - 1 ||
-			       strspn(account, "0123456789") != TARGET_ACCOUNT_SIZE - 1))
+	if (account && !account_is_number(account))
 		return "account is the number of one, which has 12 digits";
 	if (has_key != has_secret)
 		return "access_key_id and secret_access_key need each other";

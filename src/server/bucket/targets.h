@@ -16,16 +16,17 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "store/store.h"
+
 struct http_engine;
 struct object_client;
 struct penstock_error;
 
-#define TARGET_NAME_SIZE    64
-#define TARGET_ACCOUNT_SIZE 13
+#define TARGET_NAME_SIZE 64
 
 struct target {
 	char name[TARGET_NAME_SIZE];
-	char account[TARGET_ACCOUNT_SIZE]; /* its number */
+	char account[STORE_OWNER_SIZE]; /* its number */
 	char *bucket;
 	struct http_engine *engine; /* of its own: no target waits for another one */
 	struct object_client *client;

@@ -38,7 +38,7 @@ static const char *problem_of(const struct directory *d, const json_t *entry, co
 		   *secret = record_member(entry, "secret_access_key");
 	const char *holder = key ? directory_key_holder(d, key) : NULL;
 
-	if (!number || strlen(number) != 12 || strspn(number, "0123456789") != 12)
+	if (!number || !account_is_number(number))
 		return "number must have 12 digits";
 	if (strcmp(number, ACCOUNT_FIRST) == 0)
 		return "000000000000 is the account of the store's own keys";

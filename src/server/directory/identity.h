@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "s3/access/policy.h"
 #include "s3/message/arena.h"
@@ -25,6 +26,12 @@
 #define ACCOUNT_FIRST	   "000000000000"
 #define ACCOUNT_FIRST_ID   "70656e73746f636b000000000000000000000000000000000000000000000000"
 #define ACCOUNT_FIRST_NAME "penstock"
+
+static inline bool account_is_number(const char *text)
+{
+	return strlen(text) == STORE_OWNER_SIZE - 1 &&
+	       strspn(text, "0123456789") == STORE_OWNER_SIZE - 1;
+}
 
 #define ACCOUNT_ID_SIZE 65 /* 64 hexadecimal digits and NUL */
 

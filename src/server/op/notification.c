@@ -28,13 +28,19 @@ void op_bucket_notification(struct request *req)
 /* Gives each rule a name, and checks its destination. Returns false with a reply set. */
 static bool complete_rules(struct request *req, struct s3_notification *rules)
 {
+	struct penstock_error err = PENSTOCK_ERROR_INIT;
+	struct store_bucket bucket;
+
+	if (!reply_unless_stored(
+		    req, store_bucket_get(req->server->store, req->bucket, &bucket, &err), &err))
+		return false;
 	for (size_t i = 0; i < rules->n; i++) {
 		struct s3_notification_rule *rule = &rules->rules[i];
 
-		if (!notifier_has(req->server->notify, rule->queue))
+		if (!notifier_has(req->server->notify, rule->queue, bucket.owner))
 			return reply_errorf(req, S3_E_INVALID_ARGUMENT,
 				"Unable to validate the following destination configurations: the "
-				"operator has not named %.200s; it is "
+				"operator has not named %.200s for the account of this bucket; it is "
 				"arn:penstock:sqs::NAME:webhook of a NAME in the file webhooks",
 				rule->queue);
 		if (!op_name_rule(req, &rule->id))

@@ -288,9 +288,37 @@ def test_a_webhook_that_is_down_takes_no_more_than_its_share(notified, hook):
     notified.process.wait_for_output(r"webhook 'other': dropped \d+ events, because 100000 wait already", 30)
 
 
+def test_a_webhook_is_for_the_buckets_of_one_account(penstock, tmp_path, hook):
+    other = {"number": "111122223333", "name": "other", "access_key_id": "OTHERKEY", "secret_access_key": "the secret of the other"}
+    accounts = tmp_path / "accounts.json"
+    accounts.write_text(json.dumps([other]))
+    accounts.chmod(0o600)
+    store = Store(penstock, tmp_path / "store", options=["--accounts", accounts])
+    store.stop()
+    (store.root / "webhooks").write_text(f"ci {hook.url} t0ken account=111122223333\nother {hook.url}\n")
+    store.start()
+    theirs = store.boto3(keys=(other["access_key_id"], other["secret_access_key"]))
+    store.client.create_bucket(Bucket="bkt")
+    theirs.create_bucket(Bucket="foreign")
+
+    def notify(client, bucket, arn):
+        queues = [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"]}]
+        client.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration={"QueueConfigurations": queues})
+
+    for client, bucket, arn in ((theirs, "foreign", OTHER_ARN), (store.client, "bkt", ARN)):
+        with pytest.raises(ClientError, match="InvalidArgument"):
+            notify(client, bucket, arn)
+    notify(theirs, "foreign", ARN)
+    notify(store.client, "bkt", OTHER_ARN)
+    theirs.put_object(Bucket="foreign", Key="k", Body=b"x")
+    wait_for(lambda: hook.records())
+    store.stop().ok()
+
+
 def test_lines_of_the_webhooks_file_are_checked(penstock, store):
     store.stop()
-    for line in ("ci", "ci ftp://x", "a/b http://x", "ci http://x\nci http://y", "ci http://x t u"):
+    for line in ("ci", "ci ftp://x", "a/b http://x", "ci http://x\nci http://y", "ci http://x t u", "ci http://x account=1",
+                 "ci http://x account=000000000001 t"):  # fmt: skip
         (store.root / "webhooks").write_text(line + "\n")
         result = penstock.run("serve", "--root", store.root, "--listen", "127.0.0.1:0",
                               env={"PENSTOCK_ACCESS_KEY_ID": "a", "PENSTOCK_SECRET_ACCESS_KEY": "b"})  # fmt: skip
