@@ -14,6 +14,7 @@
 #include "server/request/request.h"
 
 #define SCHEME "AWS "
+#define TOKEN  "x-amz-security-token"
 
 /* Parameters that belong to the signed resource; in byte order. */
 static const char *const signed_parameters[] = {"accelerate", "acl", "analytics", "cors", "delete",
@@ -53,11 +54,16 @@ static int by_name(const void *a, const void *b)
 		(*(const struct sigv4_header *const *)b)->name);
 }
 
-/* Appends "name:value\n" for each x-amz- header, sorted. */
-static void add_headers(const struct request *req, struct buf *out)
+/* Appends "name:value\n" for each x-amz- header, sorted. A URL has the token of a session in its
+ * query, which is signed like a header. */
+static void add_headers(struct request *req, struct buf *out)
 {
-	const struct sigv4_header *found[REQUEST_HEADERS_MAX];
+	const struct sigv4_header *found[REQUEST_HEADERS_MAX + 1];
+	const struct sigv4_header token = {TOKEN, request_query(req, TOKEN)};
 	size_t n = 0;
+
+	if (token.value)
+		found[n++] = &token;
 
 	for (size_t i = 0; i < req->n_headers; i++)
 		if (strncasecmp(req->headers[i].name, "x-amz-", 6) == 0)
@@ -141,7 +147,7 @@ static bool verify_url(struct request *req)
 	if (!id || !signature || !expires || !str_to_u64(expires, 0, INT64_MAX, &until) ||
 		request_header(req, "authorization"))
 		return reply_error(req, S3_E_ACCESS_DENIED);
-	if (!request_identify(req, id, request_query(req, "x-amz-security-token")))
+	if (!request_identify(req, id, request_query(req, TOKEN)))
 		return false;
 	if (until < (uint64_t)(clock_wall_ns() / NS_PER_S))
 		return reply_error(req, S3_E_REQUEST_EXPIRED);
@@ -172,7 +178,7 @@ static bool verify_header(struct request *req)
 			"AWS authorization header is invalid.  Expected AwsAccessKeyId:signature");
 	memcpy(id, text, (size_t)(colon - text));
 	id[colon - text] = '\0';
-	return request_identify(req, id, request_header(req, "x-amz-security-token")) &&
+	return request_identify(req, id, request_header(req, TOKEN)) &&
 	       check_date(req, amz_date ? amz_date : date) &&
 	       check_signature(req, amz_date ? "" : date, colon + 1);
 }

@@ -126,5 +126,13 @@ def test_urls(store, old):
     assert "AWSAccessKeyId=" in url
     with urllib.request.urlopen(url) as reply:
         assert reply.read() == b"x"
+    session = assume(store, role(store, "reader", ROOT, "s3:GetObject"))
+    temporary = client(store, session["AccessKeyId"], session["SecretAccessKey"], session["SessionToken"])
+    url = temporary.generate_presigned_url("get_object", Params={"Bucket": "bkt", "Key": "k"})
+    assert "x-amz-security-token=" in url
+    with urllib.request.urlopen(url) as reply:
+        assert reply.read() == b"x"
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(url.replace("Signature=", "Signature=A"))
     with pytest.raises(ClientError):
         client(store, store.access_key, "wrong").head_object(Bucket="bkt", Key="k")
