@@ -98,10 +98,11 @@ static void save(struct deployment *d)
 					  pack_model(&s->model)));
 	}
 	process_boot_id(boot_id);
-	root = json_pack("{s:s, s:i, s:i, s:i, s:O, s:o, s:o, s:o, s:o}", "boot_id", boot_id,
+	root = json_pack("{s:s, s:i, s:i, s:i, s:O, s:o, s:o, s:o, s:o, s:o}", "boot_id", boot_id,
 		"port", d->port, "first", (int)d->first, "front", (int)d->front, "servers", servers,
 		"last", pack_model(&d->last), "previous", pack_model(&d->previous), "leaving",
-		pack_model(&d->leaving), "again", pack_model(&d->again));
+		pack_model(&d->leaving), "again", pack_model(&d->again), "refused",
+		follow_pack_refused(&d->follow));
 	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
 	if ((text ? fs_write_atomic(d->state_path, text, strlen(text), 0600, &err)
 		  : error_memory(&err)) == 0) {
@@ -195,6 +196,8 @@ static void load(struct deployment *d, bool over)
 		return;
 	d->first = json_integer_value(json_object_get(root, "first")) == 1;
 	unpack_model(&d->again, json_object_get(root, "again"));
+	/* A restart by hand tries them again. */
+	follow_unpack_refused(&d->follow, json_object_get(root, "refused"));
 	continue_roll(d);
 }
 

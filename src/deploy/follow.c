@@ -417,6 +417,29 @@ void follow_failed(struct follow *f, const struct model *model, const char *why,
 		model_release(&f->tried);
 }
 
+json_t *follow_pack_refused(struct follow *f)
+{
+	json_t *list = json_array();
+
+	LOCK_SCOPE(&f->lock);
+	for (size_t i = 0; i < f->refused.n; i++) {
+		if (f->refused.contents[i].until_ms == 0)
+			json_array_append_new(list, json_string(f->refused.contents[i].content));
+	}
+	return list;
+}
+
+void follow_unpack_refused(struct follow *f, const json_t *list)
+{
+	const json_t *content;
+	size_t i;
+
+	json_array_foreach (list, i, content) {
+		if (json_is_string(content) && !refuse(&f->refused, json_string_value(content), 0))
+			log_warn("out of memory");
+	}
+}
+
 bool follow_is_in_vain(struct follow *f)
 {
 	LOCK_SCOPE(&f->lock);

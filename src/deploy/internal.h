@@ -2,6 +2,7 @@
 #ifndef DEPLOY_INTERNAL_H
 #define DEPLOY_INTERNAL_H
 
+#include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -248,6 +249,11 @@ void follow_stop(struct follow *f);
 void follow_serving(struct follow *f, const struct model *model, bool rolled);
 /* Reports a version that failed: it is not offered again, or not for a minute. */
 void follow_failed(struct follow *f, const struct model *model, const char *why, bool for_ever);
+/* The contents that are never offered again, as a list for the state of this machine. NULL if out of
+ * memory. */
+json_t *follow_pack_refused(struct follow *f);
+/* Takes the list of an earlier process, before follow_start(). */
+void follow_unpack_refused(struct follow *f, const json_t *list);
 /* Returns true if there is no bucket, and nothing to serve. */
 bool follow_is_in_vain(struct follow *f);
 /* Takes the offer, and with `rolls` the turn that belongs to it, which lasts until one of the two

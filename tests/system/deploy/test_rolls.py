@@ -51,6 +51,23 @@ def test_a_version_that_fails_is_given_up(deploy, models, behaviour):
     deployment.stop()
 
 
+def test_a_version_that_failed_is_not_tried_again_after_a_kill(deploy, models):
+    publish(models, 1, weights(1))
+    deployment = deploy("--health", "/health")
+    deployment.wait_in_service(1)
+    publish(models, 2, weights(2), "crash")
+    wait_for(lambda: len(deployment.state()["refused"]) == 1)
+    main, _ = wait_for(lambda: (lambda m: m if len(m) == 2 else None)(deployment.mains()))
+    os.kill(main, signal.SIGKILL)
+    deployment.wait_for("the process before this one was killed")
+    publish(models, 3, weights(3), "crash")
+    deployment.wait_for("version '3' failed")
+    wait_for(lambda: len(deployment.state()["refused"]) == 2)
+    assert deployment.err.count("version '2' failed") == 1
+    assert deployment.get()["weights"] == weights(1)
+    deployment.stop()
+
+
 def test_connections_that_wait_for_a_server_that_dies_are_served_by_the_other_one(deploy, models):
     publish(models, 1, weights(1))
     deployment = deploy("--health", "/health", quick=(*QUICK[:4], "--watch", "10s", "--drain", "10s"))

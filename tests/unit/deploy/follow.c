@@ -155,6 +155,36 @@ static void a_version_that_failed_is_not_offered_again(void **state)
 	serve(w, "2");
 }
 
+static void the_next_process_does_not_offer_it_either(void **state)
+{
+	struct world *w = *state;
+	struct model model = {0};
+	json_t *refused;
+
+	publish(w, "1");
+	start(w);
+	serve(w, "1");
+	publish(w, "2");
+	take(w, "2", &model);
+	follow_failed(&w->f, &model, "it ended with exit code 1", true);
+	model_release(&model);
+	publish(w, "3");
+	take(w, "3", &model);
+	follow_failed(&w->f, &model, "the machine is full", false);
+	model_release(&model);
+	refused = follow_pack_refused(&w->f);
+	follow_stop(&w->f);
+
+	memset(&w->f, 0, sizeof(w->f));
+	follow_init(&w->f, &w->o);
+	follow_unpack_refused(&w->f, refused);
+	json_decref(refused);
+	start(w);
+	serve(w, "3");
+	tiny_remove(&w->s.store, "/bucket/m/3/w");
+	serve(w, "1");
+}
+
 static void a_version_that_comes_too_late_does_not_end_the_turn(void **state)
 {
 	struct world *w = *state;
@@ -220,6 +250,8 @@ int main(void)
 			each_version_is_offered_once, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(
 			a_version_that_failed_is_not_offered_again, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(
+			the_next_process_does_not_offer_it_either, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(a_version_that_comes_too_late_does_not_end_the_turn,
 			begin_world, end_world),
 		cmocka_unit_test_setup_teardown(
