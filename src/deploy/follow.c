@@ -38,6 +38,7 @@ struct follower {
 	char *said_look, *said_state;
 	bool state_fails; /* the last write of the entry did */
 	bool said_none; /* that there is no version */
+	bool said_whole; /* that the whole prefix is one */
 	bool serves; /* main has a server */
 	bool no_bucket; /* the last listing said so */
 };
@@ -196,6 +197,12 @@ static int64_t look(struct follower *w, struct penstock_error *err)
 	w->no_bucket = r == -(int)PENSTOCK_E_NOT_FOUND;
 	if (settles && wait > SHORT_MS)
 		wait = SHORT_MS;
+	if (r == 1 && !*model.directory && !w->said_whole) {
+		log_info("all of %s://%s/%s is one version: no directory in it has a number for a "
+			 "name, or a " COMMIT_NAME,
+			object_client_scheme(f->o->client), f->o->bucket, f->o->prefix);
+		w->said_whole = true;
+	}
 	if (r == 1 && (strcmp(model.content, serving.content) == 0 ||
 			      strcmp(model.content, tried) == 0)) {
 		r = 0; /* it is in service, or main tries it */

@@ -142,7 +142,7 @@ def test_a_prefix_without_versions_is_one(deploy, models):
     models.client.put_object(Bucket=BUCKET, Key="mnist/weights", Body="first")
     models.client.put_object(Bucket=BUCKET, Key="mnist/tokens/a", Body="a")
     deployment = deploy()
-    deployment.wait_for("is in service")
+    deployment.wait_for("all of s3://models/mnist/ is one version")
     deployment.wait_in_service("[0-9a-f]{12}")
     assert deployment.get()["weights"] == "first"
     models.client.put_object(Bucket=BUCKET, Key="mnist/weights", Body="second")
