@@ -21,7 +21,6 @@
 #include "deploy/internal.h"
 #include "s3/sum/checksum.h"
 
-#define MODELS	  "models"
 #define PART	  ".part" /* of a version that is being fetched */
 #define GONE	  ".gone" /* of one that is being removed */
 #define LOCK_NAME ".lock"
@@ -64,7 +63,7 @@ static char *place_dir(const struct deploy_options *o)
 {
 	_cleanup_free_ char *text = str_printf("%s/%s", o->bucket, o->prefix);
 
-	return text ? deploy_dir(o, MODELS, text) : NULL;
+	return text ? deploy_dir(o, DEPLOY_MODELS, text) : NULL;
 }
 
 char *model_dir(const struct deploy_options *o, const char *content)
@@ -152,21 +151,25 @@ static enum need need_of(const char *home, const char *content)
 	return need;
 }
 
-/* Removes a version, or what a fetch of it left in `name`, unless it is needed. Returns false if it
- * stays. */
-static bool remove_version(
-	const char *home, const char *place, const char *name, const char *content)
+bool deploy_needs(const char *home, const char *content)
 {
+	return need_of(home, content) == NEEDED;
+}
+
+bool deploy_remove_version(const char *home, const char *place, const char *name)
+{
+	_cleanup_free_ char *content = strndup(name, MODEL_CONTENT_SIZE - 1);
 	_cleanup_free_ char *path = path_join(place, name);
 	_cleanup_free_ char *gone = str_printf("%s/%s" GONE, place, name);
-	_cleanup_free_ char *lock_path = str_printf("%s/%s" LOCK_NAME, place, content);
+	_cleanup_free_ char *lock_path = str_printf(
+		"%s/%.*s" LOCK_NAME, place, MODEL_CONTENT_SIZE - 1, name);
 	_cleanup_close_ int lock = -1;
 
-	if (!path || !gone || !lock_path)
+	if (!content || !path || !gone || !lock_path)
 		return false;
 	lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (lock < 0 || fs_lock(lock) != 0 || !fs_is_named(lock, lock_path) ||
-		need_of(home, content) == NEEDED)
+		deploy_needs(home, content))
 		return false;
 	fs_remove_tree(gone, NULL);
 	if (rename(path, gone) < 0 || fs_remove_tree(gone, NULL) < 0)
@@ -177,7 +180,6 @@ static bool remove_version(
 
 struct kept {
 	char name[MODEL_CONTENT_SIZE + sizeof(PART)];
-	char content[MODEL_CONTENT_SIZE];
 	uint64_t bytes;
 	struct timespec used;
 	enum need need;
@@ -195,7 +197,7 @@ static int by_use(const void *a, const void *b)
 	return (x->used.tv_nsec > y->used.tv_nsec) - (x->used.tv_nsec < y->used.tv_nsec);
 }
 
-/* All versions of all models, and remains of fetches. */
+/* All versions of a model, and interrupted fetches. */
 static int list_kept(const char *home, const char *place, const char *except, struct kept **out,
 	size_t *n, struct penstock_error *err)
 {
@@ -205,7 +207,7 @@ static int list_kept(const char *home, const char *place, const char *except, st
 	if (!d)
 		return error_errno(err, errno, "cannot read '%s'", place);
 	while ((e = fs_next_entry(d))) {
-		_cleanup_free_ char *path = path_join(place, e->d_name);
+		_cleanup_free_ char *path = path_join(place, e->d_name), *content = NULL;
 		struct kept *items, *k;
 		struct stat st;
 
@@ -223,8 +225,8 @@ static int list_kept(const char *home, const char *place, const char *except, st
 		k = &items[(*n)++];
 		*k = (struct kept){.used = st.st_mtim};
 		snprintf(k->name, sizeof(k->name), "%s", e->d_name);
-		snprintf(k->content, sizeof(k->content), "%.*s", MODEL_CONTENT_SIZE - 1, k->name);
-		k->need = need_of(home, k->content);
+		content = strndup(k->name, MODEL_CONTENT_SIZE - 1);
+		k->need = content ? need_of(home, content) : NEEDED;
 		k->bytes = fs_disk_bytes(path);
 	}
 	return 0;
@@ -250,8 +252,7 @@ static int make_room(const struct deploy_options *o, const char *place, const st
 		needed += kept[i].need == NEEDED ? kept[i].bytes : 0;
 	}
 	for (size_t i = 0; i < n && needed <= o->cache_size && bytes > o->cache_size; i++) {
-		if (kept[i].need != NEEDED &&
-			remove_version(o->home, place, kept[i].name, kept[i].content))
+		if (kept[i].need != NEEDED && deploy_remove_version(o->home, place, kept[i].name))
 			bytes -= kept[i].bytes;
 	}
 	if (bytes <= o->cache_size)

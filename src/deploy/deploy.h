@@ -69,6 +69,14 @@ int deploy_run(const struct deploy_options *options, struct penstock_error *err)
  * Call it before signals are handled. */
 bool deploy_is_needed(void);
 
+/* For versions in the cache, HOME/models/PLACE/CONTENT. */
+#define DEPLOY_MODELS "models"
+/* Returns true if a deployment of this machine has a server of that content, or starts one. */
+bool deploy_needs(const char *home, const char *content);
+/* Removes a version, or an interrupted fetch, which is `name` in the directory `place`, unless it is
+ * needed. Returns false if it stays. */
+bool deploy_remove_version(const char *home, const char *place, const char *name);
+
 /* Prints the replicas of a prefix, and the versions in service. */
 int deploy_print(struct object_client *client, const char *bucket, const char *prefix, bool json,
 	FILE *out, struct penstock_error *err);

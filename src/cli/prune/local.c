@@ -17,6 +17,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "deploy/deploy.h"
 #include "image/kept.h"
 #include "records/layout.h"
 #include "records/supervisor.h"
@@ -302,6 +303,43 @@ int prune_modules(struct pruning *p, struct penstock_error *err)
 		item.bytes = fs_disk_bytes(dir);
 		if (prune_takes(p, &item))
 			remove_tree(p, &item);
+	}
+	return r;
+}
+
+static int models_of_place(struct pruning *p, const char *place, struct penstock_error *err)
+{
+	_cleanup_(strlist_release) struct strlist names = {0};
+	int r = names_in(&names, place, "", err);
+
+	for (size_t i = 0; r == 0 && i < names.n; i++) {
+		_cleanup_free_ char *dir = path_join(place, names.items[i]);
+		struct prune_item item = {.kind = "models", .what = dir};
+		struct stat st;
+
+		if (!dir)
+			return error_memory(err);
+		item.used_ns = changed_ns(dir);
+		if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode) || item.used_ns > p->before_ns)
+			continue;
+		item.in_use = deploy_needs(p->home, names.items[i]);
+		item.bytes = fs_disk_bytes(dir);
+		if (prune_takes(p, &item) && !deploy_remove_version(p->home, place, names.items[i]))
+			prune_stays(p, &item, "in use", 1, item.bytes);
+	}
+	return r;
+}
+
+int prune_models(struct pruning *p, struct penstock_error *err)
+{
+	_cleanup_free_ char *all = path_join(p->home, DEPLOY_MODELS);
+	_cleanup_(strlist_release) struct strlist names = {0};
+	int r = all ? names_in(&names, all, "", err) : error_memory(err);
+
+	for (size_t i = 0; r == 0 && i < names.n; i++) {
+		_cleanup_free_ char *place = path_join(all, names.items[i]);
+
+		r = place ? models_of_place(p, place, err) : error_memory(err);
 	}
 	return r;
 }

@@ -27,6 +27,7 @@ static const struct {
 	{"venvs", prune_venvs},
 	{"images", prune_images},
 	{"modules", prune_modules},
+	{"models", prune_models},
 	{"transfers", prune_transfers},
 };
 
@@ -136,6 +137,8 @@ const struct command command_prune = {
 		"venvs, images, modules: Python environments, container images and fetched "
 		"modules, which the next run makes again;\n"
 		"\n"
+		"models: versions that 'penstock deploy' has fetched, except those in service;\n"
+		"\n"
 		"transfers: records of interrupted transfers, and files that a browser has sent in "
 		"part.\n"
 		"\n"
@@ -148,7 +151,7 @@ const struct command command_prune = {
 		"copies of replaced objects are removed. 'penstock restore' restores one; 'penstock "
 		"rm' removes whole runs.",
 	.options = OPTIONS({'n', "dry-run", NULL, "Only print what would be removed"},
-		{0, "only", "replaced|output|logs|venvs|images|modules|transfers",
+		{0, "only", "replaced|output|logs|venvs|images|modules|models|transfers",
 			"Only this kind of things; may be repeated"},
 		{0, "older-than", "AGE",
 			"Remove what was not used, and copies that were made, for this long, such as 7d"},

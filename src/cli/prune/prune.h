@@ -75,6 +75,7 @@ int prune_logs(struct pruning *p, struct penstock_error *err);
 int prune_venvs(struct pruning *p, struct penstock_error *err);
 int prune_images(struct pruning *p, struct penstock_error *err);
 int prune_modules(struct pruning *p, struct penstock_error *err);
+int prune_models(struct pruning *p, struct penstock_error *err);
 int prune_transfers(struct pruning *p, struct penstock_error *err);
 
 /* ---- copies.c ---- */

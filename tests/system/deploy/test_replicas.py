@@ -80,6 +80,23 @@ def test_the_cache_keeps_within_its_bound(deploy, models):
     deployment.stop()
 
 
+def test_versions_out_of_service_are_pruned(deploy, models, penstock):
+    def prune():
+        found = penstock.run("prune", "--json", "--only", "models", "--older-than", "1ms").json()
+        return [(item["stays"], item["bytes"] > 0) for item in found["items"]], len(list(penstock.home.glob("models/*/*/mnist")))
+
+    publish(models, 1, weights(1))
+    deployment = deploy()
+    deployment.wait_in_service(1)
+    publish(models, 2, weights(2))
+    deployment.wait_in_service(2)
+    wait_for(lambda: len(deployment.servers()) == 1)
+    items, n = prune()
+    assert sorted(items, key=str) == [("in use", True), (None, True)] and n == 1
+    deployment.stop()
+    assert prune() == ([(None, True)], 0)
+
+
 def test_a_damaged_version_in_the_cache_is_fetched_again(deploy, models):
     publish(models, 1, weights(1))
     deployment = deploy()
