@@ -103,7 +103,8 @@ PENSTOCK_API int penstock_checkpoint_write(struct penstock_checkpoint *checkpoin
 PENSTOCK_API int penstock_checkpoint_add(
 	struct penstock_checkpoint *checkpoint, const char *name, struct penstock_error *err);
 
-/* Called before the commit, by rank 0; replaces one of the same name. */
+/* Sets a metric of the checkpoint, or replaces the one of that name. Call it on rank 0 before the
+ * commit. */
 PENSTOCK_API int penstock_checkpoint_metric(struct penstock_checkpoint *checkpoint,
 	const char *name, double value, struct penstock_error *err);
 

@@ -65,7 +65,8 @@ struct penstock_file_options {
  * an HTTP server cannot send ranges of one version. */
 PENSTOCK_API int penstock_file_open(struct penstock_file **out, struct penstock_transfer *transfer,
 	const char *url, const struct penstock_file_options *options, struct penstock_error *err);
-/* Ends what is read ahead. No other call on the file may run. NULL is allowed. */
+/* Closes the file and ends its read-ahead. No other call on the file may be in progress. NULL is
+ * allowed. */
 PENSTOCK_API void penstock_file_close(struct penstock_file *file);
 
 PENSTOCK_API uint64_t penstock_file_size(const struct penstock_file *file);

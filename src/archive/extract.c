@@ -267,8 +267,9 @@ static int write_ring(struct extraction *x, struct penstock_error *err)
 		r = n < 0 ? error_set(err, PENSTOCK_E_CANCELLED, "the source ended")
 			  : decode_check_cancel(x->options->cancel, err);
 	if (r == 0 && x->kind == ARCHIVE_KIND_TAR && x->zeros < END_MARK)
-		log_warn("unpacking %s: the tar has no end mark; it may be truncated between two "
-			 "members",
+		log_warn(
+			"'%s' has no end-of-archive marker: it may be truncated between two members; "
+			"compare its size with the original",
 			x->tree->options.archive);
 	return r;
 }

@@ -50,7 +50,7 @@ static int open_zip(struct packer *p, struct penstock_error *err)
 {
 	p->fd = mkostemp(p->path, O_CLOEXEC);
 	if (p->fd < 0)
-		return error_errno(err, errno, "cannot write %s", p->path);
+		return error_errno(err, errno, "cannot write '%s'", p->path);
 	unlink(p->path);
 	if (archive_write_set_format_zip(p->archive) < ARCHIVE_WARN ||
 		mark_names(p) < ARCHIVE_WARN ||
@@ -93,7 +93,7 @@ static int add_data(
 		if (p->cancel && atomic_load(p->cancel))
 			return error_set(err, PENSTOCK_E_CANCELLED, "the packing was interrupted");
 		if (n < 0)
-			return error_errno(err, errno, "cannot read %s", member->name);
+			return error_errno(err, errno, "cannot read '%s'", member->name);
 		if ((size_t)n < want)
 			return error_set(err, PENSTOCK_E_CHANGED,
 				"%s became shorter while it was packed", member->name);
@@ -116,7 +116,7 @@ int packer_add(struct packer *p, const struct packer_member *member, struct pens
 	if (S_ISREG(mode)) {
 		fd = openat(member->dir_fd, member->file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 		if (fd < 0)
-			return error_errno(err, errno, "cannot read %s", member->name);
+			return error_errno(err, errno, "cannot read '%s'", member->name);
 	}
 	entry = name ? archive_entry_new() : NULL;
 	if (!entry)

@@ -125,16 +125,25 @@ int error_set(struct penstock_error *err, enum penstock_code code, const char *f
 int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 {
 	enum penstock_code code = error_code_of_errno(errnum);
-	_cleanup_free_ char *head = NULL;
-	char text[128];
+	const char *hint = strstr(fmt, "; ");
+	_cleanup_free_ char *marked = NULL, *text = NULL;
+	char reason[128], *mark;
 	va_list ap;
 
 	if (!err)
 		return -(int)code;
+	/* A byte of no message is where the reason belongs. */
+	marked = hint ? str_printf("%.*s\1%s", (int)(hint - fmt), fmt, hint)
+		      : str_printf("%s\1", fmt);
 	va_start(ap, fmt);
-	head = str_vprintf(fmt, ap);
+	text = marked ? str_vprintf(marked, ap) : NULL;
 	va_end(ap);
-	return set(err, code, joined(head, ": ", strerror_r(errnum, text, sizeof(text))));
+	mark = text ? strchr(text, '\1') : NULL;
+	if (!mark)
+		return set(err, code, NULL);
+	*mark = '\0';
+	return set(err, code,
+		str_printf("%s: %s%s", text, strerror_r(errnum, reason, sizeof(reason)), mark + 1));
 }
 
 int error_prefix(struct penstock_error *err, const char *fmt, ...)

@@ -4,7 +4,7 @@
  *	#include "base/fs.h"
  *
  *	if (fd < 0)
- *		return error_errno(err, errno, "cannot open %s", path);
+ *		return error_errno(err, errno, "cannot open '%s'", path);
  *	...
  *	if (fs_read(path, &text, err) < 0)
  *		return error_prefix(err, "run %s", id);
@@ -20,7 +20,8 @@
 int error_set(struct penstock_error *err, enum penstock_code code, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Like error_set() with ": strerror(errnum)" appended; the code is derived from errnum. */
+/* Like error_set() with ": strerror(errnum)" appended, or put before the first "; ", where a hint
+ * begins; the code is derived from errnum. */
 int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -67,14 +67,14 @@ int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err)
 			continue;
 		*p = '\0';
 		if (mkdir(copy, mode) < 0 && errno != EEXIST && errno != EROFS && errno != EACCES)
-			return error_errno(err, errno, "cannot create directory %s", copy);
+			return error_errno(err, errno, "cannot create directory '%s'", copy);
 		*p = '/';
 	}
 	if (mkdir(copy, mode) == 0)
 		return 0;
 	if (errno == EEXIST && (stat(copy, &st) < 0 || !S_ISDIR(st.st_mode)))
 		errno = ENOTDIR;
-	return errno == EEXIST ? 0 : error_errno(err, errno, "cannot create directory %s", path);
+	return errno == EEXIST ? 0 : error_errno(err, errno, "cannot create directory '%s'", path);
 }
 
 static int read_whole(int fd, const char *path, struct buf *out, struct penstock_error *err)
@@ -102,7 +102,7 @@ static int read_whole(int fd, const char *path, struct buf *out, struct penstock
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return error_errno(err, errno, "cannot read %s", path);
+			return error_errno(err, errno, "cannot read '%s'", path);
 		if (n == 0)
 			return 0;
 		buf_grown(out, (size_t)n);
@@ -113,7 +113,7 @@ int fs_read(const char *path, struct buf *out, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-	return fd < 0 ? error_errno(err, errno, "cannot open %s", path)
+	return fd < 0 ? error_errno(err, errno, "cannot open '%s'", path)
 		      : read_whole(fd, path, out, err);
 }
 
@@ -124,7 +124,7 @@ int fs_open_plain(const char *path, int flags, mode_t mode, struct penstock_erro
 
 	/* ENXIO: a FIFO without a reader. */
 	if (fd < 0 && errno != ELOOP && errno != ENXIO && errno != EISDIR)
-		return error_errno(err, errno, "cannot open %s", path);
+		return error_errno(err, errno, "cannot open '%s'", path);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"'%s' is not a regular file: a step has put a link, a FIFO or a "
@@ -192,9 +192,9 @@ int fs_fsync_dir(const char *path, struct penstock_error *err)
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (fd < 0)
-		return error_errno(err, errno, "cannot open directory %s", path);
+		return error_errno(err, errno, "cannot open directory '%s'", path);
 	if (fsync(fd) < 0 && errno != EINVAL)
-		return error_errno(err, errno, "cannot sync directory %s", path);
+		return error_errno(err, errno, "cannot sync directory '%s'", path);
 	return 0;
 }
 
@@ -214,13 +214,13 @@ int fs_write_atomic(
 		slash[slash == dir] = '\0';
 	fd = mkostemp(temporary, O_CLOEXEC);
 	if (fd < 0)
-		return error_errno(err, errno, "cannot write %s", path);
+		return error_errno(err, errno, "cannot write '%s'", path);
 	if (fs_write_all(fd, data, len) < 0 || fchmod(fd, mode) < 0 || fdatasync(fd) < 0 ||
 		rename(temporary, path) < 0) {
 		int saved = errno;
 
 		unlink(temporary);
-		return error_errno(err, saved, "cannot write %s", path);
+		return error_errno(err, saved, "cannot write '%s'", path);
 	}
 	return fs_fsync_dir(slash ? dir : ".", err);
 }
@@ -267,7 +267,7 @@ enum { REMOVE_DEPTH = 32, REMOVE_PASSES = 100 };
 
 static int raise_removal(const struct removal *removal)
 {
-	return error_errno(removal->err, errno, "cannot remove %s", removal->path);
+	return error_errno(removal->err, errno, "cannot remove '%s'", removal->path);
 }
 
 /* Opens a directory; makes it writable and readable first if it is ours. */
@@ -355,7 +355,7 @@ int fs_remove_tree_at(int parent, const char *name, const char *shown, struct pe
 		rewinddir(dir);
 	}
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"cannot remove %s: another process keeps writing to it", shown);
+		"cannot remove '%s': another process keeps writing to it", shown);
 }
 
 int fs_remove_tree(const char *path, struct penstock_error *err)
@@ -430,7 +430,7 @@ int fs_lock_file(const char *path, struct penstock_error *err)
 	_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 
 	if (fd < 0 || fs_lock_wait(fd, NULL) < 0)
-		return error_errno(err, errno, "cannot lock %s", path);
+		return error_errno(err, errno, "cannot lock '%s'", path);
 	return take_fd(fd);
 }
 
@@ -507,7 +507,7 @@ int fs_free_bytes(const char *path, uint64_t *bytes, struct penstock_error *err)
 	struct statvfs st;
 
 	if (statvfs(path, &st) < 0)
-		return error_errno(err, errno, "cannot determine the free space of %s", path);
+		return error_errno(err, errno, "cannot determine the free space of '%s'", path);
 	*bytes = (uint64_t)st.f_bavail * st.f_frsize;
 	return 0;
 }

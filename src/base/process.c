@@ -256,18 +256,18 @@ static int raise_failure(
 		return spec->explain(spec->cookie, failure->step, failure->errnum, err);
 	switch ((enum step)failure->step) {
 	case STEP_CWD:
-		return error_errno(err, failure->errnum, "cannot enter directory %s", spec->cwd);
+		return error_errno(err, failure->errnum, "cannot enter directory '%s'", spec->cwd);
 	case STEP_EXEC:
-		return error_errno(err, failure->errnum, "cannot run %s", spec->argv[0]);
+		return error_errno(err, failure->errnum, "cannot run '%s'", spec->argv[0]);
 	case STEP_CGROUP:
-		return error_errno(err, failure->errnum, "cannot put %s into its control group",
+		return error_errno(err, failure->errnum, "cannot put '%s' into its control group",
 			spec->argv[0]);
 	case STEP_AFFINITY:
 		return error_errno(
-			err, failure->errnum, "cannot bind %s to its CPUs", spec->argv[0]);
+			err, failure->errnum, "cannot bind '%s' to its CPUs", spec->argv[0]);
 	default:
 		return error_errno(
-			err, failure->errnum, "cannot set up the process for %s", spec->argv[0]);
+			err, failure->errnum, "cannot set up the process for '%s'", spec->argv[0]);
 	}
 }
 

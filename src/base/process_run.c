@@ -66,7 +66,7 @@ static int open_input(const struct process_run_options *o, int *fd, struct penst
 	*fd = memfd_create("input", MFD_CLOEXEC);
 	if (*fd < 0 || fs_write_all(*fd, o->input, strlen(o->input)) < 0 ||
 		lseek(*fd, 0, SEEK_SET) < 0)
-		return error_errno(err, errno, "cannot make the input of %s", o->name);
+		return error_errno(err, errno, "cannot make the input of '%s'", o->name);
 	return 0;
 }
 
@@ -102,7 +102,7 @@ static int read_some(
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))
 		return 0;
 	if (n < 0)
-		return error_errno(err, errno, "cannot read the output of %s", r->options->name);
+		return error_errno(err, errno, "cannot read the output of '%s'", r->options->name);
 	if (n == 0) {
 		close_end(&s->fd);
 		return 0;
@@ -190,7 +190,7 @@ int process_run(const struct process_spec *spec, const struct process_run_option
 			process_signal(&r.process, SIGKILL);
 		if (!process_wait(&r.process, rc < 0 ? KILL_WAIT_MS : -1, status) && rc == 0)
 			rc = error_errno(
-				err, errno, "cannot get the exit status of %s", options->name);
+				err, errno, "cannot get the exit status of '%s'", options->name);
 		/* An output with a gap would be worse than a truncated one. */
 		if (rc == 0)
 			rc = read_rest(&r, &r.streams[0], err);

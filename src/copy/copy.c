@@ -247,7 +247,7 @@ static int check_existing(struct copy *c, struct bulk_item *item)
 		explain(c, &described, &err);
 	} else {
 		error_set(&err, PENSTOCK_E_INVALID,
-			"cannot replace %s: it is a device, a socket or a pipe; '-' writes to "
+			"cannot replace '%s': it is a device, a socket or a pipe; '-' writes to "
 			"standard output",
 			item->path);
 	}

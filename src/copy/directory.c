@@ -27,7 +27,7 @@ static int open_made(const struct target *target, struct penstock_error *err)
 		return error_memory(err);
 	at = open(*root ? root : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (at < 0)
-		return error_errno(err, errno, "cannot open the directory %s", root);
+		return error_errno(err, errno, "cannot open the directory '%s'", root);
 	return bulk_make_below(at, target->path, target->path_root, strlen(target->path), err);
 }
 
@@ -62,7 +62,8 @@ int directory_make(struct source_tree *tree, const struct entry *entry, const st
 	if (c->o.preserve) {
 		r = object_head(object_at(c->o.from, tree->source->bucket, entry->key), &info, err);
 		if (r == 0 && restore_attributes(fd, &info) < 0)
-			r = error_errno(err, errno, "cannot set mode and time of %s", target->path);
+			r = error_errno(
+				err, errno, "cannot set mode and time of '%s'", target->path);
 	}
 	if (r == 0 && c->o.move)
 		r = object_delete(

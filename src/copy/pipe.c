@@ -52,7 +52,8 @@ static int hold_make(struct hold *hold, struct penstock_error *err)
 		return error_memory(err);
 	if (!mkdtemp(made))
 		return error_errno(err, errno,
-			"cannot make a temporary directory in %s; TMPDIR names another place", dir);
+			"cannot make a temporary directory in '%s'; set TMPDIR to another directory",
+			dir);
 	hold->directory = take_pointer(made);
 	hold->path = path_join(hold->directory, "held");
 	return hold->path ? 0 : error_memory(err);
@@ -66,7 +67,7 @@ static int hold_stdin(struct copy *c, const struct hold *hold, struct penstock_e
 	ssize_t n;
 
 	if (fd < 0)
-		return error_errno(err, errno, "cannot create %s", hold->path);
+		return error_errno(err, errno, "cannot create '%s'", hold->path);
 	while ((n = read(STDIN_FILENO, data, sizeof(data))) != 0) {
 		if (copy_is_cancelled(c))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
@@ -76,7 +77,7 @@ static int hold_stdin(struct copy *c, const struct hold *hold, struct penstock_e
 			return error_errno(err, errno, "cannot read standard input");
 		if (n > 0 && fs_write_all(fd, data, (size_t)n) < 0)
 			return error_errno(err, errno,
-				"cannot write standard input to %s; TMPDIR names another place",
+				"cannot write standard input to '%s'; set TMPDIR to another directory",
 				hold->directory);
 		if (n > 0 && c->o.report.moved)
 			c->o.report.moved(c->o.report.cookie, n);

@@ -184,7 +184,7 @@ static int remove_file(struct syncing *s, const char *name, struct penstock_erro
 	if (s->root < 0)
 		s->root = open(base, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (s->root < 0)
-		return error_errno(err, errno, "cannot open the directory %s", base);
+		return error_errno(err, errno, "cannot open the directory '%s'", base);
 	dir = fs_open_below(s->root, name, slash ? (size_t)(slash - name) : 0, false, &at);
 	if (dir < 0 && errno == ENOENT)
 		return 0;
@@ -237,14 +237,14 @@ static int remove_gone(struct syncing *s, struct penstock_error *err)
 	/* A mistyped source looks like an empty one. */
 	if (!s->found && !s->copy->o.force)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"%s: it is empty, so nothing was deleted at the target; --force deletes it",
+			"cannot delete at the target what '%s' lacks: it is empty; use --force",
 			s->sync->source->text);
 	if (fflush(s->gone) != 0 || fseek(s->gone, 0, SEEK_SET) != 0)
-		return error_errno(err, errno, "cannot read the names to delete");
+		return error_errno(err, errno, "cannot read the temporary list of names to delete");
 	while (r == 0 && getdelim(&name, &size, '\0', s->gone) > 0)
 		r = remove_one(s, name, err);
 	if (r == 0 && ferror(s->gone))
-		r = error_errno(err, errno, "cannot read the names to delete");
+		r = error_errno(err, errno, "cannot read the temporary list of names to delete");
 	return r == 0 ? copy_finish(s->copy, err) : r;
 }
 

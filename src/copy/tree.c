@@ -290,10 +290,10 @@ static int check_link(
 	if (!path)
 		return error_memory(err);
 	if (stat(path, &st) < 0)
-		return error_errno(err, errno, "cannot follow the link %s", path);
+		return error_errno(err, errno, "cannot follow the link '%s'", path);
 	if (S_ISDIR(st.st_mode))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot move out of a directory behind the link %s; --preserve moves the "
+			"cannot move out of a directory behind the link '%s'; --preserve moves the "
 			"link, --no-follow-symlinks leaves it",
 			path);
 	return 0;

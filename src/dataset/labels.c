@@ -57,7 +57,8 @@ static int find_runs(struct dataset *set, struct labels *labels, struct penstock
 		len = folder_length(name);
 		if (source_is_single(source) || !len)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"cannot take labels from the folders of '%s': '%s' is in none",
+				"cannot take labels from the folders of '%s': '%s' is not in a "
+				"folder; put each sample in the folder of its class",
 				source_url(source), name);
 		grown = array_grow(labels->runs, labels->n, sizeof(*grown));
 		if (!grown)

@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "dataset/internal.h"
 
-/* Held while a child after fork() sets up its state, which its first call does. */
+/* Held while a child process sets up its state, in its first call after fork(). */
 static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* After fork() the connections belong to the parent, and one of its threads may have held the

@@ -319,7 +319,7 @@ static void ready(struct deployment *d, unsigned slot)
 			model_release(&d->previous);
 		model_release(&d->again);
 		move_traffic(d, slot);
-		/* A server that was still starting there would take the traffic back. */
+		/* A server that is still starting in the other slot would take the traffic back. */
 		if (d->servers[!slot].phase == BACKEND_STARTING) {
 			process_signal(&d->servers[!slot].process, SIGTERM);
 			backend_set(&d->servers[!slot], BACKEND_ENDING);

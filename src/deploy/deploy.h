@@ -51,18 +51,18 @@ struct deploy_options {
 	bool best_is_max;
 	const char *ready; /* name of an object that completes a version; may be NULL */
 	int64_t interval_ms; /* between two looks */
-	int64_t settle_ms; /* a version without a commit must be unchanged for so long */
-	int64_t start_ms; /* a server must be healthy after so long */
-	int64_t watch_ms; /* the old server stays ready for so long after the new one took over */
-	int64_t drain_ms; /* a server that was asked to end is killed after so long */
+	int64_t settle_ms; /* time that a version without a commit must stay unchanged */
+	int64_t start_ms; /* time within which a server must become healthy */
+	int64_t watch_ms; /* time that the old server stays ready after the new one took over */
+	int64_t drain_ms; /* time after which a server that was asked to end is killed */
 	uint64_t cache_size; /* bytes of versions on this machine */
 	unsigned unavailable; /* replicas that roll at a time, over all machines */
 	bool no_state; /* write nothing to the bucket */
 	const atomic_int *cancel;
 };
 
-/* Serves until `cancel` is set, then ends the servers. PENSTOCK_E_EXISTS if this is in service on
- * this address already. */
+/* Serves until `cancel` is set, then ends the servers. PENSTOCK_E_EXISTS if another process deploys
+ * this prefix on this address, or listens there. */
 int deploy_run(const struct deploy_options *options, struct penstock_error *err);
 
 /* Waits, if this process is a spare, until it is needed. Returns false if the process must exit.
@@ -73,8 +73,8 @@ bool deploy_is_needed(void);
 #define DEPLOY_MODELS "models"
 /* Returns true if a deployment of this machine has a server of that content, or starts one. */
 bool deploy_needs(const char *home, const char *content);
-/* Removes a version, or an interrupted fetch, which is `name` in the directory `place`, unless it is
- * needed. Returns false if it stays. */
+/* Removes a version, or an interrupted fetch, which is `name` in `place`, unless it is needed.
+ * Returns false if it stays. */
 bool deploy_remove_version(const char *home, const char *place, const char *name);
 
 /* Prints the replicas of a prefix, and the versions in service. */

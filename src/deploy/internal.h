@@ -249,8 +249,8 @@ void follow_stop(struct follow *f);
 void follow_serving(struct follow *f, const struct model *model, bool rolled);
 /* Reports a version that failed: it is not offered again, or not for a minute. */
 void follow_failed(struct follow *f, const struct model *model, const char *why, bool for_ever);
-/* The contents that are never offered again, as a list for the state of this machine. NULL if out of
- * memory. */
+/* The contents that are never offered again, as a list for the state of this machine. NULL if out
+ * of memory. */
 json_t *follow_pack_refused(struct follow *f);
 /* Takes the list of an earlier process, before follow_start(). */
 void follow_unpack_refused(struct follow *f, const json_t *list);

@@ -113,7 +113,9 @@ static int own_arguments(struct strlist *argv, struct penstock_error *err)
 		if (strlist_add(argv, argv->n ? p : "/proc/self/exe") < 0)
 			return error_memory(err);
 	}
-	return argv->n ? 0 : error_set(err, PENSTOCK_E_INTERNAL, "cannot read the command line");
+	return argv->n ? 0
+		       : error_set(err, PENSTOCK_E_INTERNAL,
+				 "cannot read '/proc/self/cmdline': it is empty");
 }
 
 static int start(struct spare *s, const struct spare_hand *hand, struct penstock_error *err)

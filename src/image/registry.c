@@ -313,7 +313,7 @@ static int on_headers(void *cookie, const struct http_reply *reply, struct penst
 	if (reply->content_length != HTTP_LENGTH_UNKNOWN && reply->status == 200 &&
 		reply->content_length != get->size)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"a blob has %llu bytes where the manifest says %llu",
+			"the registry sends %llu bytes of a blob, and the manifest states %llu",
 			(unsigned long long)reply->content_length, (unsigned long long)get->size);
 	return 0;
 }
@@ -325,7 +325,9 @@ static enum http_take take(void *cookie, const void *data, size_t len, struct pe
 	int r;
 
 	if (get->taken + len > get->size) {
-		error_set(err, PENSTOCK_E_CORRUPT, "a blob is longer than the manifest says");
+		error_set(err, PENSTOCK_E_CORRUPT,
+			"the registry sends more than the %llu bytes of a blob that the manifest states",
+			(unsigned long long)get->size);
 		return HTTP_REFUSE;
 	}
 	if (get->buf) {

@@ -36,7 +36,7 @@ static int open_dir(const char *path, int *out, struct penstock_error *err)
 		return error_set(err, PENSTOCK_E_PERMISSION,
 			"%s is not a directory; remove it, or set PENSTOCK_CLAIMS_DIR", path);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_errno(err, errno, "cannot open %s", path);
+		return error_errno(err, errno, "cannot open '%s'", path);
 	/* In a directory that others can write to, only the sticky bit prevents them from removing
 	 * and replacing our files. */
 	if ((st.st_mode & 022) && !(st.st_mode & S_ISVTX))
@@ -159,7 +159,7 @@ static int lock_one(int dir, const char *path, int *out, int64_t deadline_ms,
 
 		/* EEXIST and EACCES: another process is creating it at the moment. */
 		if (fd < 0 && errno != EEXIST && errno != EACCES)
-			return error_errno(err, errno, "cannot open %s/lock", path);
+			return error_errno(err, errno, "cannot open '%s/lock'", path);
 		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
 			*out = take_fd(fd);
 			return 0;
@@ -310,7 +310,7 @@ static bool read_file(struct claims_file *file, int dir, const char *name, bool 
 	if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
 		/* It is not locked. Only its owner can remove another user's file. */
 		if (sweep && unlinkat(dir, name, 0) < 0 && errno != EPERM && errno != EACCES)
-			log_debug("cannot remove the claim %s: %s", name, strerror(errno));
+			log_debug("cannot remove the claim '%s': %s", name, strerror(errno));
 		return false;
 	}
 	text = malloc((size_t)st.st_size + 1);
@@ -340,7 +340,7 @@ static int scan_dir(
 	_cleanup_closedir_ DIR *entries = fs_list_at(dir, ".");
 
 	if (!entries)
-		return error_errno(err, errno, "cannot read %s", path);
+		return error_errno(err, errno, "cannot read '%s'", path);
 	for (struct dirent *e; (e = readdir(entries));) {
 		struct claims_file file = {0};
 		struct claims_file *grown;
@@ -425,14 +425,14 @@ int claims_file_write(const struct claims_dirs *dirs, const struct claims_file *
 		return error_memory(err);
 	fd = openat(dir, file->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
-		return error_errno(err, errno, "cannot create %s/%s", path, file->name);
+		return error_errno(err, errno, "cannot create '%s/%s'", path, file->name);
 	/* A process that lists the claims may lock it for an instant; wait for that. */
 	if (flock(fd, LOCK_EX) < 0 || fchmod(fd, 0644) < 0 ||
 		fs_write_all(fd, text, strlen(text)) < 0) {
 		int saved = errno;
 
 		unlinkat(dir, file->name, 0);
-		return error_errno(err, saved, "cannot write %s/%s", path, file->name);
+		return error_errno(err, saved, "cannot write '%s/%s'", path, file->name);
 	}
 	*out = take_fd(fd);
 	return 0;

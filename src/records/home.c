@@ -72,7 +72,7 @@ int records_home_id(
 	/* Another process was faster; or the existing id is invalid, so that no state can refer to
 	 * it. */
 	if (!read_id(path, id) && rename(fresh, path) < 0)
-		r = error_errno(err, errno, "cannot write %s", path);
+		r = error_errno(err, errno, "cannot write '%s'", path);
 	unlink(fresh);
 	return r;
 }

@@ -169,10 +169,10 @@ int run_layout_create(const struct run_layout *layout, struct penstock_error *er
 
 	if (mkdir(layout->world_tmp, 0777) == 0)
 		return chmod(layout->world_tmp, 01777) < 0
-			       ? error_errno(err, errno, "cannot share %s", layout->world_tmp)
+			       ? error_errno(err, errno, "cannot share '%s'", layout->world_tmp)
 			       : 0;
 	if (errno != EEXIST || lstat(layout->world_tmp, &st) < 0)
-		return error_errno(err, errno, "cannot create %s", layout->world_tmp);
+		return error_errno(err, errno, "cannot create '%s'", layout->world_tmp);
 	if (!S_ISDIR(st.st_mode))
 		return error_set(err, PENSTOCK_E_PERMISSION, "%s is not a directory; remove it",
 			layout->world_tmp);
@@ -188,7 +188,7 @@ int run_layout_wipe(const struct run_layout *layout, struct penstock_error *err)
 	if (!journal)
 		return error_memory(err);
 	if (rename(journal, layout->published) < 0 && errno != ENOENT)
-		return error_errno(err, errno, "cannot keep %s", journal);
+		return error_errno(err, errno, "cannot keep '%s'", journal);
 	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
 		int r = fs_remove_tree(dirs[i], err);
 

@@ -269,7 +269,7 @@ static int open_database(struct records *records, struct penstock_error *err)
 	int r;
 
 	if (fd < 0)
-		return error_errno(err, errno, "cannot open %s", records->path);
+		return error_errno(err, errno, "cannot open '%s'", records->path);
 	close(fd);
 	if (sqlite3_open_v2(records->path, &records->db,
 		    SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX, NULL) != SQLITE_OK)

@@ -121,9 +121,9 @@ int supervisor_find(
 	if (!path)
 		return error_memory(err);
 	if (fd < 0)
-		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open %s", path);
+		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open '%s'", path);
 	if (fstat(fd, &st) < 0)
-		return error_errno(err, errno, "cannot read %s", path);
+		return error_errno(err, errno, "cannot read '%s'", path);
 	/* There is a short time between taking the lock and writing the pid. */
 	while (fs_lock_held(fd)) {
 		if (try_find(fd, &st, out))
@@ -168,7 +168,7 @@ int supervisor_begin(const char *path, const char *id, int *lock_fd, struct pens
 		int r = fd < 0 ? -1 : fs_lock(fd);
 
 		if (r < 0)
-			return error_errno(err, errno, "cannot lock %s", path);
+			return error_errno(err, errno, "cannot lock '%s'", path);
 		bool dying = r > 0 && holder_is_dying(fd);
 
 		/* Look twice: for a moment a SIGKILL is neither pending nor visible as an exit. */
@@ -199,7 +199,7 @@ int supervisor_begin(const char *path, const char *id, int *lock_fd, struct pens
 		if (!fs_is_named(fd, path))
 			continue;
 		if (write_holder(fd) < 0)
-			return error_errno(err, errno, "cannot write %s", path);
+			return error_errno(err, errno, "cannot write '%s'", path);
 		*lock_fd = take_fd(fd);
 		return 0;
 	}

@@ -123,7 +123,7 @@ int run_check_same_file(
 		!changes.n)
 		return r;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot run %s: run %s of this name is from %s, which differs in %s; --name NAME "
+		"cannot run '%s': run %s of this name is from %s, which differs in %s; --name NAME "
 		"makes another run, --replace continues that one with this file",
 		options->workflow_path, id, run.workflow, changes.names);
 }
@@ -164,7 +164,7 @@ int run_take_workflow(struct run *run, struct penstock_error *err)
 	/* The other copy is only ever replaced, so that a link keeps these contents, without the
 	 * sync of another file. */
 	if (unlink(taken) < 0 && errno != ENOENT)
-		return error_errno(err, errno, "cannot replace %s", taken);
+		return error_errno(err, errno, "cannot replace '%s'", taken);
 	if (link(layout->workflow, taken) == 0)
 		return 0;
 	r = write_record(run->attempt.workflow, &text, err);

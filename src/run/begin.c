@@ -126,7 +126,7 @@ int run_clear_storage(struct run *run, struct penstock_error *err)
 			return error_memory(err);
 		if (rename(run->attempt.layout.output, aside) < 0)
 			return error_errno(
-				err, errno, "cannot move %s aside", run->attempt.layout.output);
+				err, errno, "cannot move '%s' aside", run->attempt.layout.output);
 		run_say(&run->attempt.voice, RUN_EVENT_MESSAGE,
 			"the output of the last attempt is now in %s", aside);
 	}

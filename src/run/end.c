@@ -26,7 +26,7 @@ void run_set_state(struct run *run, enum run_state state)
 
 	if (records_set_state(
 		    run->attempt.records, run->attempt.id, run->attempt.number, state, &err) < 0)
-		log_warn("cannot record the state of run %s: %s", run->attempt.id, err.message);
+		log_warn("cannot record the state of run '%s': %s", run->attempt.id, err.message);
 	lease_set(run->publisher.lease, run_state_name(state));
 	run_event(&run->attempt.voice, RUN_EVENT_STATE, run_state_name(state), 0, 0);
 }
@@ -272,7 +272,7 @@ void run_finish(struct run *run)
 		withdraw(run);
 	else if (records_end(run->attempt.records, run->attempt.id, run->attempt.number, &end,
 			 &err) < 0)
-		log_error("cannot record the end of run %s: %s", run->attempt.id, err.message);
+		log_error("cannot record the end of run '%s': %s", run->attempt.id, err.message);
 	else {
 		/* After the record: a kill in between must not let the next attempt resume with
 		 * half of the storage. */

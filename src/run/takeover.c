@@ -204,7 +204,7 @@ static int renumber(struct run *run, int to, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	if (rename(run->attempt.layout.log, layout.log) < 0 && errno != ENOENT)
-		r = error_errno(err, errno, "cannot rename %s", run->attempt.layout.log);
+		r = error_errno(err, errno, "cannot rename '%s'", run->attempt.layout.log);
 	if (r == 0)
 		r = records_renumber(
 			run->attempt.records, run->attempt.id, run->attempt.number, to, err);

@@ -59,7 +59,7 @@ static int lock_whole(int fd, int how, const char *what, struct penstock_error *
 {
 	while (flock(fd, how) < 0)
 		if (errno != EINTR)
-			return error_errno(err, errno, "cannot lock %s", what);
+			return error_errno(err, errno, "cannot lock '%s'", what);
 	return 0;
 }
 

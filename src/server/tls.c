@@ -27,8 +27,8 @@ static int read_pem(const char *path, const char *label, char **out, struct pens
 			"cannot use '%s' for TLS: it has no '%s'; expected PEM", path, label);
 	*out = strdup(buf_str(&text));
 	if (strcmp(label, KEY_LABEL) == 0 && stat(path, &st) == 0 && st.st_mode & S_IROTH)
-		log_warn("every user of this machine may read the key in '%s'; run 'chmod 600'",
-			path);
+		log_warn("every user of this machine can read the key in '%s'; run 'chmod 600 %s'",
+			path, path);
 	return *out ? 0 : error_memory(err);
 }
 

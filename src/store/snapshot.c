@@ -404,7 +404,7 @@ ssize_t store_reader_read(struct store_reader *reader, uint64_t offset, void *da
 		if (n < 0 && errno == EBADMSG)
 			return corrupt_body(object->store, err), -1;
 		if (n < 0)
-			return error_errno(err, errno, "cannot read from the store at %s",
+			return error_errno(err, errno, "cannot read from the store at '%s'",
 				       object->store->root),
 			       -1;
 		if ((uint64_t)n != want)

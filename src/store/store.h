@@ -166,7 +166,7 @@ struct store_config {
 enum store_status store_config_list(struct store *store, const char *name,
 	struct store_config **out, size_t *n, struct penstock_error *err);
 void store_config_list_free(struct store_config *list, size_t n);
-/* Returns a number that is another one after each change of a configuration, and of the buckets. */
+/* Returns a number that changes with each configuration, and with the set of buckets. */
 uint64_t store_config_generation(const struct store *store);
 /* Lists the buckets in the order of their names; the caller frees *out. */
 enum store_status store_bucket_list(

@@ -58,7 +58,9 @@ static int flush_failure(struct sync *s, bool late, struct penstock_error *err)
 			object_client_scheme(s->o.client), s->o.bucket, s->o.prefix);
 	if (s->plan.fault[0])
 		return error_set(err, PENSTOCK_E_INTERNAL,
-			"the sync has a defect: %s; the output here is complete", s->plan.fault);
+			"cannot publish the output: the sync has a defect: %s; the output on "
+			"this machine is complete, copy it with 'penstock cp'",
+			s->plan.fault);
 	count_waiting(s, &files, &bytes);
 	str_format_size(bytes, size);
 	if (first && (!late || first->code != PENSTOCK_OK)) {

@@ -38,7 +38,7 @@ static int walk(int fd, const char *path, walk_fn fn, void *cookie, struct penst
 	int n = scandirat(fd, ".", &names, not_dots, by_name), rc = 0;
 
 	if (n < 0)
-		return error_errno(err, errno, "cannot read the output directory %s", path);
+		return error_errno(err, errno, "cannot read the output directory '%s'", path);
 	for (int i = 0; i < n; i++) {
 		_cleanup_free_ char *below = str_printf(
 			"%s%s%s", path, *path ? "/" : "", names[i]->d_name);
@@ -47,15 +47,16 @@ static int walk(int fd, const char *path, walk_fn fn, void *cookie, struct penst
 		if (rc == 0 && !below)
 			rc = error_memory(err);
 		if (rc == 0 && fstatat(fd, names[i]->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			rc = error_errno(err, errno, "cannot read the output %s", below);
+			rc = error_errno(err, errno, "cannot read the output '%s'", below);
 		if (rc == 0)
 			rc = fn(cookie, fd, names[i]->d_name, below, &st, err);
 		if (rc == 0 && S_ISDIR(st.st_mode)) {
 			_cleanup_close_ int child = openat(fd, names[i]->d_name,
 				O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-			rc = child < 0 ? error_errno(err, errno, "cannot read the output %s", below)
-				       : walk(child, below, fn, cookie, err);
+			rc = child < 0
+				     ? error_errno(err, errno, "cannot read the output '%s'", below)
+				     : walk(child, below, fn, cookie, err);
 		}
 		free(names[i]);
 	}
@@ -141,12 +142,12 @@ int sync_http_output(struct http_engine *engine, const char *url, const char *di
 	int rc;
 
 	if (dir_fd < 0)
-		return error_errno(err, errno, "cannot open the output directory %s", dir);
+		return error_errno(err, errno, "cannot open the output directory '%s'", dir);
 	rc = walk(dir_fd, "", count_one, &count, err);
 	if (rc == 0 && count.files + count.others == 1 && count.path) {
 		fd = openat(dir_fd, count.path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 		if (fd < 0)
-			rc = error_errno(err, errno, "cannot read the output %s", count.path);
+			rc = error_errno(err, errno, "cannot read the output '%s'", count.path);
 	} else if (rc == 0 && count.files + count.others > 0) {
 		fd = make_zip(dir_fd, tmp_dir, cancel, err);
 		rc = fd < 0 ? fd : 0;

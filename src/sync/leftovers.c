@@ -204,7 +204,7 @@ void leftovers_end(struct sync *s, bool earlier)
 
 		if (end(s, l, &err) < 0) {
 			sync_emit(s, SYNC_WARNING, NULL, 0,
-				"cannot remove the parts of an interrupted upload of %s; they "
+				"cannot remove the parts of an interrupted upload of '%s'; they "
 				"stay in the store for now: %s",
 				l->key, err.message ? err.message : "");
 			continue;

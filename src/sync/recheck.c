@@ -139,7 +139,7 @@ static int recheck(struct sync *s, const char *path, uint64_t *again, struct pen
 		return 0;
 	rc = look_at(s, path, &seen, &p, &now, err);
 	if (rc < 0)
-		return error_prefix(err, "cannot compare %s with its object", path);
+		return error_prefix(err, "cannot compare '%s' with its object", path);
 	same = rc == 1;
 	rc = 0;
 	pthread_mutex_lock(&s->lock);

@@ -313,7 +313,7 @@ static int open_parts(struct sync *s, struct penstock_error *err)
 	/* A link is refused: it leads to another program's files. */
 	s->root_fd = open(s->o.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (s->root_fd < 0)
-		return error_errno(err, errno, "cannot open the output directory %s", s->o.dir);
+		return error_errno(err, errno, "cannot open the output directory '%s'", s->o.dir);
 	rc = fs_mkdirs(s->o.private_dir, 0700, err);
 	if (rc < 0)
 		return rc;

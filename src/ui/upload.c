@@ -127,7 +127,8 @@ static int open_upload(struct upload *upload, const struct exchange *x, struct p
 	upload->modified = *end == '-' ? strtoull(end + 1, NULL, 10) : 0;
 	r = make_id(upload, own, err);
 	if (r == 0 && strcmp(id, own) != 0)
-		return error_set(err, PENSTOCK_E_NOT_FOUND, "the id is not that of this URL");
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"cannot continue the upload: its id belongs to another URL; start it again");
 	return r < 0 ? r : open_file(upload, x->ui, own, 0, err);
 }
 

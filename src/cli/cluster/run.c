@@ -25,7 +25,7 @@
 
 enum {
 	CHECK_MS = 200, /* between two checks of the log and the records */
-	ASK_MS = 500, /* between two calls of Slurm, at first; grows, to spare the controller */
+	ASK_MS = 500, /* between the first two calls to Slurm; grows, to spare the controller */
 	ASK_MAX_MS = 15000,
 	PATIENCE_MS = 60000, /* for a controller that does not respond */
 	SETTLE_MS = 1000, /* from the end of a job until its records must be visible here */
@@ -62,7 +62,7 @@ static int refuse_if_alive(
 		r = slurm_status_read(job.job, id, &status, err);
 	if (r < 0)
 		error_prefix(err,
-			"cannot determine whether run %s is still running as Slurm job %s", id,
+			"cannot determine whether run '%s' is still running as Slurm job %s", id,
 			job.job);
 	else if (status.lives && strcmp(status.state, "COMPLETING") != 0)
 		r = error_set(err, PENSTOCK_E_EXISTS,

@@ -93,7 +93,7 @@ static int print_dir(
 	if (n < 0 && errno == ENOENT)
 		return 0;
 	if (n < 0)
-		return error_errno(err, errno, "cannot list %s", dir);
+		return error_errno(err, errno, "cannot list '%s'", dir);
 	for (int i = 0; i < n; i++) {
 		const char *name = entries[i]->d_name;
 		_cleanup_free_ char *path = path_join(dir, name);
@@ -107,9 +107,9 @@ static int print_dir(
 		if (!path || !shown)
 			r = error_memory(err);
 		else if (lstat(path, &st) < 0)
-			r = errno == ENOENT
-				    ? 0
-				    : error_errno(err, errno, "cannot read the status of %s", path);
+			r = errno == ENOENT ? 0
+					    : error_errno(err, errno,
+						      "cannot read the status of '%s'", path);
 		else if (S_ISDIR(st.st_mode)) {
 			_cleanup_free_ char *deeper = str_printf("%s/", shown);
 
@@ -158,13 +158,13 @@ static int copy_dir(const char *from, const char *to, struct penstock_error *err
 		.what = "copying artifacts", .replace = true, .special = pass_over};
 	_cleanup_close_ int source = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	_cleanup_close_ int target = -1;
-	int r = source < 0 ? error_errno(err, errno, "cannot open %s", from)
+	int r = source < 0 ? error_errno(err, errno, "cannot open '%s'", from)
 			   : fs_mkdirs(to, 0777, err);
 
 	if (r < 0)
 		return r;
 	target = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return target < 0 ? error_errno(err, errno, "cannot open %s", to)
+	return target < 0 ? error_errno(err, errno, "cannot open '%s'", to)
 			  : copy_tree(&how, source, target, err);
 }
 
@@ -381,7 +381,7 @@ static int tag_remove(struct session *s, const char *tag, struct penstock_error 
 		r = artifacts_tag_path(&dir, s->home, tag, "", err);
 	/* The name goes first: a tag is there with all of it, or not at all. */
 	if (r == 0 && unlink(path) < 0)
-		r = error_errno(err, errno, "cannot remove %s", path);
+		r = error_errno(err, errno, "cannot remove '%s'", path);
 	if (r == 0 && !s->place.dir)
 		r = artifacts_remove(artifacts_object(&s->place, s->place.prefix), NULL, err);
 	return r < 0 ? r : fs_remove_tree(dir, err);

@@ -111,7 +111,7 @@ static int place_of_run(struct artifacts_place *out, const char *home,
 		return error_memory(err);
 	if (out->workflow->output.kind == WORKFLOW_HTTP)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"cannot read the output of run %s: it went to %s, which cannot be read "
+			"cannot read the output of run '%s': it went to %s, which cannot be read "
 			"back",
 			run->id, run->output ? run->output : "an HTTP server");
 	if (out->workflow->output.kind == WORKFLOW_S3) {

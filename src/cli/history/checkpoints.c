@@ -567,7 +567,7 @@ static int rm(const struct session *s, const char *name, bool force, struct pens
 		newer++;
 	if (!force && newer == e && (e == s->list.items || e->commit))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot remove %s: it is the newest one that the run could resume from; "
+			"cannot remove '%s': it is the newest one that the run could resume from; "
 			"--force removes it",
 			name);
 	if (s->client)

@@ -98,7 +98,7 @@ static int show_attempt(const struct cli *cli, const char *home, const struct re
 	/* Print what was written before the end; without --follow, the whole log. */
 	if (r == 0)
 		r = follow_print(&log, err);
-	return r == 0 && log.fd < 0 ? error_errno(err, ENOENT, "cannot open %s", layout.log) : r;
+	return r == 0 && log.fd < 0 ? error_errno(err, ENOENT, "cannot open '%s'", layout.log) : r;
 }
 
 /* The line between the logs of several attempts. */

@@ -75,7 +75,7 @@ int output_files_in_dir(struct output_files *out, const char *dir, struct pensto
 	int r = 0;
 
 	if (!fts)
-		return error_errno(err, errno, "cannot list %s", dir);
+		return error_errno(err, errno, "cannot list '%s'", dir);
 	while (r == 0 && (e = fts_read(fts))) {
 		const struct stat *st = e->fts_statp;
 

@@ -215,7 +215,7 @@ static int run_batch(const struct cli *cli)
 		return code;
 	file = batch.is_stdin ? stdin : fopen(path, "re");
 	if (!file) {
-		error_errno(&err, errno, "cannot read %s", path);
+		error_errno(&err, errno, "cannot read '%s'", path);
 		return cli_fail(cli, &err);
 	}
 	remote_share_begin();
@@ -225,7 +225,7 @@ static int run_batch(const struct cli *cli)
 		more = batch_lines_add(&lines, make_line(&batch, &lines, &text, too_long));
 	}
 	if (ferror(file))
-		error_errno(&err, errno, "cannot read %s", path);
+		error_errno(&err, errno, "cannot read '%s'", path);
 	batch_lines_end(&lines);
 	if (err.code && !cli_interrupted())
 		lines.code = cli_fail(cli, &err);

@@ -71,11 +71,11 @@ static int run_put(const struct cli *cli)
 		/* The store does not say which condition failed. */
 		if (err.code == PENSTOCK_E_PRECONDITION && options.if_none_match)
 			error_set(&err, PENSTOCK_E_PRECONDITION,
-				"cannot create %s: it exists; --if-none-match does not overwrite it",
+				"cannot create '%s': it exists; --if-none-match does not overwrite it",
 				at.text);
 		else if (err.code == PENSTOCK_E_PRECONDITION)
 			error_set(&err, PENSTOCK_E_PRECONDITION,
-				"cannot replace %s: its ETag is not '%s'; 'penstock stat' shows it",
+				"cannot replace '%s': its ETag is not '%s'; 'penstock stat' shows it",
 				at.text, options.if_match);
 		return remote_fail(cli, &err);
 	}

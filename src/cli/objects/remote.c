@@ -446,9 +446,13 @@ static int parse(const char *text, bool needs_key, struct location *out, struct 
 	if (r < 0)
 		return r;
 	if (out->kind != LOCATION_OBJECT)
-		r = error_set(err, PENSTOCK_E_INVALID, "%s: must begin with s3:// or gs://", text);
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"'%s' is not in an object store: it must begin with s3:// or gs://", text);
 	else if (needs_key && !*out->key)
-		r = error_set(err, PENSTOCK_E_INVALID, "%s: the key of an object is missing", text);
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"'%s' is not the URL of an object: the key is missing; expected s3://BUCKET/KEY or "
+			"gs://BUCKET/KEY",
+			text);
 	if (r < 0)
 		location_release(out);
 	return r;

@@ -140,7 +140,7 @@ static int begin(struct follow *log, struct penstock_error *err)
 {
 	log->fd = open(log->path, O_RDONLY | O_CLOEXEC);
 	if (log->fd < 0)
-		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open %s", log->path);
+		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open '%s'", log->path);
 	if (log->lines >= 0 && seek_to_last(log->fd, log->lines) < 0)
 		return error_errno(err, errno, "cannot read the log");
 	if (log->since_ms && open_times(log) && skip_to_since(log) < 0)

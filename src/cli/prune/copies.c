@@ -122,7 +122,7 @@ int copies_forget(const char *home, const char *id, const struct replaced_list *
 						     .key = list->items[i].key});
 	}
 	if (journal_write(journal) < 0)
-		r = error_errno(err, errno, "cannot write the journal %s", path);
+		r = error_errno(err, errno, "cannot write the journal '%s'", path);
 	journal_free(journal);
 	return r;
 }
@@ -162,7 +162,7 @@ static bool takes(struct pruning *p, const struct copies_place *place,
 	return removed;
 }
 
-/* Takes the copies that could not be removed out of the sum. */
+/* Subtracts the copies that could not be removed from the sum. */
 static void report_rest(
 	struct pruning *p, const struct replaced_list *list, const struct prune_item *item)
 {

@@ -37,7 +37,7 @@ static int names_in(
 	_cleanup_closedir_ DIR *stream = opendir(dir);
 
 	if (!stream && errno != ENOENT)
-		return error_errno(err, errno, "cannot list %s", dir);
+		return error_errno(err, errno, "cannot list '%s'", dir);
 	for (struct dirent *e; stream && (e = readdir(stream));) {
 		if (*e->d_name != '.' && str_ends(e->d_name, ending) &&
 			strlist_add(names, e->d_name) < 0)

@@ -221,7 +221,7 @@ static int restore_copy(
 				.if_match = copy->etag, .cancel = s->remote.cancel},
 			NULL, err);
 	if (r < 0)
-		return error_prefix(err, "cannot restore %s", copy->path);
+		return error_prefix(err, "cannot restore '%s'", copy->path);
 	str_format_size(copy->size, size);
 	if (!cli_quiet(s->cli))
 		printf("%s://%s/%s: restored (%s)%s\n", s->place.scheme, s->place.bucket,

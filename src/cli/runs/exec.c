@@ -74,7 +74,7 @@ static int go_there(const struct live_step *step, pid_t pid, struct penstock_err
 		sched_setaffinity(0, sizeof(set), &set);
 	snprintf(path, sizeof(path), "/proc/%d/cwd", (int)pid);
 	if (step->enter.n == 0 && chdir(path) < 0 && chdir(step->cwd) < 0)
-		return error_errno(err, errno, "cannot enter %s", step->cwd);
+		return error_errno(err, errno, "cannot enter '%s'", step->cwd);
 	return 0;
 }
 
@@ -166,7 +166,7 @@ static int run_on_cluster(const struct strlist *words, const char *home,
 	int r = slurm_job_read(&record, home, run->id, err);
 
 	if (r < 0)
-		return error_prefix(err, "cannot read the Slurm job of run %s", run->id);
+		return error_prefix(err, "cannot read the Slurm job of run '%s'", run->id);
 	if (!*record.job)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"run %s is not a Slurm job yet; see 'penstock ps'", run->id);

@@ -48,24 +48,24 @@ static int check_flushed(
 
 	if (aside)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot remove run %s: it was restarted, and earlier output that was "
+			"cannot remove run '%s': it was restarted, and earlier output that was "
 			"not uploaded is in %s; copy what you need, --force removes it",
 			run->id, aside);
 	if (run->output && records_was_fenced(&run->last) && has_entries(layout->output))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot remove run %s: it continued elsewhere while it ran here, and "
+			"cannot remove run '%s': it continued elsewhere while it ran here, and "
 			"its later output is only in %s; copy what you need, --force removes it",
 			run->id, layout->output);
 	if (run->last.unflushed)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot remove run %s: its output in %s is not uploaded; 'penstock "
+			"cannot remove run '%s': its output in %s is not uploaded; 'penstock "
 			"flush %s' uploads it, --force removes it",
 			run->id, layout->output, run->id);
 	/* Only `penstock flush` records the end of a run that was lost. */
 	if (run->output && run->last.state == RUN_LOST && !run->last.ended_ns &&
 		has_entries(layout->output))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot remove run %s: it was lost, and its output in %s may not be "
+			"cannot remove run '%s': it was lost, and its output in %s may not be "
 			"uploaded; running it again continues it, 'penstock flush %s' uploads "
 			"it, --force removes it",
 			run->id, layout->output, run->id);

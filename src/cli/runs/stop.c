@@ -195,7 +195,7 @@ static int run_preempt(const struct cli *cli)
 	if (r == 0)
 		r = supervisor_find(home, run.id, &supervisor, &err);
 	if (r == 0)
-		r = error_set(&err, PENSTOCK_E_NOT_FOUND, "cannot preempt run %s: it is not live",
+		r = error_set(&err, PENSTOCK_E_NOT_FOUND, "cannot preempt run '%s': it is not live",
 			run.id);
 	if (r == 1)
 		r = write_ms(home, run.id, RUN_FILE_PREEMPT, grace_ms > 0 ? grace_ms : 1, &err);

@@ -197,7 +197,7 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 	diagnostics_release(&found);
 	if (r < 0)
 		return error_prefix(err,
-			"cannot read the stored workflow of run %s; if a credential is gone, "
+			"cannot read the stored workflow of run '%s'; if a credential is gone, "
 			"give --credentials-from FILE",
 			run->id);
 	return 0;

@@ -78,8 +78,9 @@ static int repository_parse(const char *source, struct repository *r, struct pen
 			"invalid module '%s': only https://, ssh:// and file:// are supported",
 			source);
 	if (strstr(r->folder, ".."))
-		return error_set(
-			err, PENSTOCK_E_INVALID, "invalid module '%s': '..' in its folder", source);
+		return error_set(err, PENSTOCK_E_INVALID,
+			"invalid module '%s': its folder contains '..'; name a folder within the repository",
+			source);
 	if (!at)
 		return 0;
 	len = strlen(at + 1);
@@ -216,7 +217,7 @@ static int cache_open(struct cache *cache, const struct repository *r, struct pe
 		rc = cache->lock_fd = fs_lock_file(lock, err);
 	/* The time of the lock is that of the last use, for `penstock prune`. */
 	if (rc >= 0 && futimens(cache->lock_fd, NULL) < 0)
-		rc = error_errno(err, errno, "cannot write %s", lock);
+		rc = error_errno(err, errno, "cannot write '%s'", lock);
 	return rc < 0 ? rc : 0;
 }
 

@@ -89,9 +89,13 @@ static int set(const struct cli *cli, const char *name, struct penstock_error *e
 		(value.data[value.len - 1] == '\n' || value.data[value.len - 1] == '\r'))
 		buf_truncate(&value, value.len - 1);
 	if (r == 0 && !value.len)
-		r = error_set(err, PENSTOCK_E_INVALID, "standard input has no value");
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"cannot store secret '%s': standard input is empty", name);
 	if (r == 0 && memchr(value.data, '\0', value.len))
-		r = error_set(err, PENSTOCK_E_INVALID, "invalid value: it contains a zero byte");
+		r = error_set(err, PENSTOCK_E_INVALID,
+			"cannot store secret '%s': its value contains a NUL byte; encode binary "
+			"data, such as with base64",
+			name);
 	if (r == 0) {
 		log_redact(buf_str(&value));
 		r = secret_set(name, buf_str(&value), cli_has(cli, "keyring"), err);

@@ -111,7 +111,8 @@ static int keyring(const char *verb, const char *name, const char *input, struct
 		return error_prefix(err, "cannot use the keyring");
 	if (status != 0)
 		return error_set(err, PENSTOCK_E_UNAVAILABLE,
-			"secret-tool failed; is there a keyring, and is it unlocked?");
+			"cannot use the keyring: secret-tool failed; check that there is a "
+			"keyring, and that it is unlocked");
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /*
- * Decodes JPEG images to pixels of one size, as a training takes them.
+ * Decodes JPEG images to pixels of one size, as training code expects them.
  *
  *	const struct jpeg_size size = {.height = 224, .width = 224};
  *	uint8_t *pixels = malloc(jpeg_bytes(&size));
@@ -15,7 +15,7 @@
  * YCCK are taken as inverted, as Adobe's programs write them, without a colour profile. The
  * orientation in EXIF is not applied.
  *
- * The input is foreign. A damaged image is PENSTOCK_E_CORRUPT, one of more than LIMIT_JPEG_PIXELS
+ * The input is untrusted. A damaged image is PENSTOCK_E_CORRUPT, one of more than LIMIT_JPEG_PIXELS
  * or LIMIT_JPEG_SCANS PENSTOCK_E_LIMIT. Nothing is kept between calls; any number of threads may
  * decode.
  */

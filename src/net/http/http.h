@@ -39,7 +39,7 @@ struct http_engine;
 struct http_request;
 struct http_reply;
 
-/* Bytes per second of all engines that have it. */
+/* A limit on the bytes per second of all engines that share it. */
 struct http_limit {
 	uint64_t bytes_per_s;
 	pthread_mutex_t lock;

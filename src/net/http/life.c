@@ -34,7 +34,7 @@ static int engine_trust(struct http_engine *engine, struct penstock_error *err)
 		file = str_env(names[i]);
 	if (file) {
 		if (access(file, R_OK) < 0)
-			return error_errno(err, errno, "cannot read the CA file %s", file);
+			return error_errno(err, errno, "cannot read the CA file '%s'", file);
 		engine->ca_file = strdup(file);
 		if (!engine->ca_file)
 			return error_memory(err);

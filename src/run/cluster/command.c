@@ -146,7 +146,7 @@ int slurm_become(const char *const *argv, struct penstock_error *err)
 	if (!env)
 		return error_memory(err);
 	execve(program, (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)env);
-	return error_errno(err, errno, "cannot run %s", program);
+	return error_errno(err, errno, "cannot run '%s'", program);
 }
 
 int slurm_gpus_of(const char *gres)

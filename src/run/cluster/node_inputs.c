@@ -186,12 +186,12 @@ static int take(struct node_inputs *out, const struct node_inputs_spec *spec, co
 			if (!part)
 				return error_memory(err);
 			if (from < 0)
-				return error_errno(err, errno, "cannot open %s", spec->from);
+				return error_errno(err, errno, "cannot open '%s'", spec->from);
 			fs_remove_tree(part, NULL);
 			r = fs_mkdirs(part, 0700, err);
 			to = r == 0 ? open(part, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 			if (r == 0 && to < 0)
-				r = error_errno(err, errno, "cannot open %s", part);
+				r = error_errno(err, errno, "cannot open '%s'", part);
 			if (r == 0)
 				r = copy_tree(
 					&(struct copy_tree){
@@ -200,7 +200,7 @@ static int take(struct node_inputs *out, const struct node_inputs_spec *spec, co
 						.cookie = (void *)(uintptr_t)spec},
 					from, to, err);
 			if (r == 0 && rename(part, out->path) < 0)
-				r = error_errno(err, errno, "cannot rename %s", part);
+				r = error_errno(err, errno, "cannot rename '%s'", part);
 			if (r < 0)
 				fs_remove_tree(part, NULL);
 			if (r < 0)

@@ -134,7 +134,7 @@ static void acknowledge(struct notice_watch *watch)
 	json = json_pack("{s:[{s:s}]}", "StartRequests", "EventId", state->event.id);
 	body = json ? json_dumps(json, JSON_COMPACT) : NULL;
 	if (!body || ask(watch, EVENTS_PATH, body, NEXT_TIMEOUT_MS, &text, NULL) < 0)
-		log_debug("cannot acknowledge Azure event %s", state->event.id);
+		log_debug("cannot acknowledge Azure event '%s'", state->event.id);
 }
 
 const struct notice_source_ops notice_azure = {.name = "azure",

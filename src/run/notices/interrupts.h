@@ -1,6 +1,5 @@
 /*
- * Requests and notices that end a run, and their urgency: signals, and notices that the machine
- * goes away.
+ * Requests and notices that end a run, and their urgency: signals, and preemption notices.
  *
  *	interrupts_start(&interrupts, err);
  *	interrupts_phase(&interrupts, PHASE_FLUSH);

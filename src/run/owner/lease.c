@@ -306,7 +306,7 @@ int lease_release(struct lease *lease, const char *state, const char *class, int
 		r = lease_still_ours(lease, &other, err);
 		if (r == 0)
 			r = error_set(err, PENSTOCK_E_PRECONDITION,
-				"cannot write the state of run %s: another owner has it",
+				"cannot write the state of run '%s': another owner has it",
 				lease->options.run_id);
 		else if (r > 0)
 			r = lease_write_state(lease, state, err);

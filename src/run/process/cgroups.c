@@ -202,7 +202,7 @@ static int make_part(struct cgroup *group, struct cgroup_base *base, const char 
 	else
 		ok = ok && part.join_fd >= 0 && can_join(&part);
 	if (!ok) {
-		log_debug("cannot use control group %s", part.dir);
+		log_debug("cannot use control group '%s'", part.dir);
 		if (part.join_fd >= 0)
 			close(part.join_fd);
 		if (part.dir)

@@ -98,7 +98,7 @@ static int add_tasks(struct buf *out, const struct live_step *step)
 static int make_dir(const char *dir, struct penstock_error *err)
 {
 	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-		return error_errno(err, errno, "cannot make %s", dir);
+		return error_errno(err, errno, "cannot make '%s'", dir);
 	return 0;
 }
 
@@ -119,7 +119,7 @@ int live_write(const char *run_dir, const struct live_step *step, struct penstoc
 		return r;
 	fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0 || fs_write_all(fd, text.data, text.len) < 0 || rename(fresh, path) < 0)
-		return error_errno(err, errno, "cannot write %s", path);
+		return error_errno(err, errno, "cannot write '%s'", path);
 	return 0;
 }
 
@@ -201,7 +201,7 @@ static int take_file(struct live_files *files, struct live_file **out, struct pe
 	}
 	file->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (file->fd < 0) {
-		int r = error_errno(err, errno, "cannot make %s", path);
+		int r = error_errno(err, errno, "cannot make '%s'", path);
 
 		free(file);
 		return r;

@@ -151,8 +151,8 @@ int strays_end(const char *run_id, const struct run_layout *layout, int grace_ms
 	}
 	if (!gone)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"processes of an earlier attempt of run %s do not end; see PENSTOCK_RUN_ID "
-			"in /proc/*/environ",
+			"cannot end the processes of an earlier attempt of run '%s': they outlive "
+			"SIGKILL; find them by PENSTOCK_RUN_ID in /proc/*/environ",
 			run_id);
 	return count + live_end(layout->dir);
 }

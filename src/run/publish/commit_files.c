@@ -166,7 +166,7 @@ static int commit_file(const struct keeper *k, const char *name)
 	if (r < 0 && r != -(int)PENSTOCK_E_CHANGED && r != -(int)PENSTOCK_E_NOT_FOUND &&
 		r != -(int)PENSTOCK_E_CANCELLED)
 		run_say(&k->publisher->attempt->voice, RUN_EVENT_WARNING,
-			"cannot commit %s as a checkpoint: %s", name, err.message);
+			"cannot commit '%s' as a checkpoint: %s", name, err.message);
 	return r;
 }
 

@@ -45,7 +45,7 @@ static int send_log(struct log_upload *upload, const atomic_int *cancel, struct 
 	if (fd < 0 && errno == ENOENT)
 		return 0; /* killed before the log existed, and now flushed */
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_errno(err, errno, "cannot read the log %s", upload->to.path);
+		return error_errno(err, errno, "cannot read the log '%s'", upload->to.path);
 	if (upload->any_sent && (uint64_t)st.st_size == upload->sent)
 		return 0;
 	/* The log is only appended to: its first st_size bytes no longer change. */

@@ -50,7 +50,7 @@ static int verify_in_store(
 	if (!local)
 		return error_memory(err);
 	if (lstat(local, &st) < 0)
-		return error_errno(err, errno, "cannot read %s", local);
+		return error_errno(err, errno, "cannot read '%s'", local);
 	r = sync_verify_object(k->publisher->sync, commit, (uint64_t)st.st_size, err);
 	for (size_t i = 0; r == 0 && i < c->n_files; i++) {
 		if (atomic_load(k->cancel))
@@ -321,7 +321,7 @@ bool keeper_retire(struct keeper *k)
 	noted = note_going(k, gone, n);
 	for (size_t i = 0; i < noted; i++) {
 		if (remove_commit(k, gone[i]) < 0) {
-			log_warn("cannot remove the checkpoint %s", gone[i]->path);
+			log_warn("cannot remove the checkpoint '%s'", gone[i]->path);
 			break;
 		}
 		k->publisher->checkpoints.removed++;

@@ -569,7 +569,7 @@ static int output_open(struct output *output, const char *log_path, const int te
 
 	output->log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (output->log_fd < 0 || fstat(output->log_fd, &st) < 0)
-		return error_errno(err, errno, "cannot open the log %s", log_path);
+		return error_errno(err, errno, "cannot open the log '%s'", log_path);
 	atomic_store(&output->log_size, (uint64_t)st.st_size);
 	if (times)
 		output->times_fd = open(times, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);

@@ -51,7 +51,7 @@ static int copy_contents(struct copy *c, int from, int to, struct penstock_error
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return error_errno(err, errno, "cannot copy %s", c->path);
+			return error_errno(err, errno, "cannot copy '%s'", c->path);
 		if (c->options->moved)
 			r = c->options->moved(c->options->cookie, (size_t)n, err);
 		if (r == 0)
@@ -65,7 +65,7 @@ static int remove_existing(
 	const struct copy *c, int dir, const char *name, struct penstock_error *err)
 {
 	if (c->options->replace && unlinkat(dir, name, 0) < 0 && errno != ENOENT)
-		return error_errno(err, errno, "cannot replace %s", c->path);
+		return error_errno(err, errno, "cannot replace '%s'", c->path);
 	return 0;
 }
 
@@ -79,7 +79,7 @@ static int copy_file(struct copy *c, int from_dir, int to_dir, const char *name,
 	int r = 0;
 
 	if (from < 0)
-		return error_errno(err, errno, "cannot open %s", c->path);
+		return error_errno(err, errno, "cannot open '%s'", c->path);
 	if (c->options->file)
 		r = c->options->file(c->options->cookie, c->path, st, err);
 	if (r == 0)
@@ -89,10 +89,10 @@ static int copy_file(struct copy *c, int from_dir, int to_dir, const char *name,
 	to = openat(to_dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
 		(st->st_mode & 0777) | 0600);
 	if (to < 0)
-		return error_errno(err, errno, "cannot create %s", c->path);
+		return error_errno(err, errno, "cannot create '%s'", c->path);
 	r = copy_contents(c, from, to, err);
 	if (r == 0 && futimens(to, times) < 0)
-		r = error_errno(err, errno, "cannot set the time of %s", c->path);
+		r = error_errno(err, errno, "cannot set the time of '%s'", c->path);
 	return r;
 }
 
@@ -104,11 +104,11 @@ static int copy_link(
 	int r;
 
 	if (n < 0)
-		return error_errno(err, errno, "cannot read the link %s", c->path);
+		return error_errno(err, errno, "cannot read the link '%s'", c->path);
 	target[n] = '\0';
 	r = remove_existing(c, to, name, err);
 	if (r == 0 && symlinkat(target, to, name) < 0)
-		r = error_errno(err, errno, "cannot create the link %s", c->path);
+		r = error_errno(err, errno, "cannot create the link '%s'", c->path);
 	return r;
 }
 
@@ -124,7 +124,7 @@ static int copy_entry(struct copy *c, int from, int to, const char *name, size_t
 	int r = 0;
 
 	if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return error_errno(err, errno, "cannot get the status of %s", c->path);
+		return error_errno(err, errno, "cannot get the status of '%s'", c->path);
 	if (options->leave_out && options->leave_out(options->cookie, c->path, &st))
 		return 0;
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
@@ -139,12 +139,12 @@ static int copy_entry(struct copy *c, int from, int to, const char *name, size_t
 		return copy_link(c, from, to, name, err);
 	if (to >= 0 && mkdirat(to, name, (st.st_mode & 0777) | 0700) < 0 &&
 		(!options->replace || errno != EEXIST))
-		return error_errno(err, errno, "cannot create %s", c->path);
+		return error_errno(err, errno, "cannot create '%s'", c->path);
 	sub_from = openat(from, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (to >= 0)
 		sub_to = openat(to, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (sub_from < 0 || (to >= 0 && sub_to < 0))
-		return error_errno(err, errno, "cannot open %s", c->path);
+		return error_errno(err, errno, "cannot open '%s'", c->path);
 	return copy_dir(c, sub_from, sub_to, depth + 1, err);
 }
 
@@ -178,7 +178,7 @@ static int copy_dir(struct copy *c, int from, int to, size_t depth, struct penst
 
 	if (!list)
 		return error_errno(
-			err, errno, "cannot list directory %s", *c->path ? c->path : "it");
+			err, errno, "cannot list directory '%s'", *c->path ? c->path : ".");
 	if (depth > LIMIT_ARCHIVE_DEPTH)
 		return error_set(err, PENSTOCK_E_LIMIT, "%s is deeper than %d directories", c->path,
 			LIMIT_ARCHIVE_DEPTH);

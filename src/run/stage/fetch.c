@@ -178,7 +178,7 @@ static int fetch_input(struct fetch *f, struct stage_mark *mark, struct penstock
 		return r;
 	/* Move the file next to the files unpacked from it. */
 	if (rename(f->path, f->placed) < 0)
-		return error_errno(err, errno, "cannot move the file to %s", f->placed);
+		return error_errno(err, errno, "cannot move the file to '%s'", f->placed);
 	return fs_remove_tree(f->in->fetch_dir, err);
 }
 

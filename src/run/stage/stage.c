@@ -170,7 +170,7 @@ static int prepare(struct stage *s, struct penstock_error *err)
 	int r;
 
 	if (chmod(input, 0700) < 0)
-		return error_errno(err, errno, "cannot set the mode of %s", input);
+		return error_errno(err, errno, "cannot set the mode of '%s'", input);
 	for (size_t i = 0; i < s->n; i++) {
 		if (s->state.marks[i].complete)
 			continue;
@@ -197,33 +197,34 @@ static int set_mode(int dir, mode_t mode, const char *path, struct penstock_erro
 	const struct dirent *e;
 
 	if (!list)
-		return error_errno(err, errno, "cannot list a directory below %s", path);
+		return error_errno(err, errno, "cannot list a directory below '%s'", path);
 	while ((e = fs_next_entry(list))) {
 		_cleanup_close_ int sub = -1;
 		struct stat st;
 		int r;
 
 		if (fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			return error_errno(err, errno, "cannot get the status of %s", e->d_name);
+			return error_errno(err, errno, "cannot get the status of '%s'", e->d_name);
 		if (S_ISLNK(st.st_mode))
 			continue;
 		if (!S_ISDIR(st.st_mode)) {
 			if (fchmodat(dir, e->d_name, mode, 0) < 0)
 				return error_errno(
-					err, errno, "cannot set the mode of %s", e->d_name);
+					err, errno, "cannot set the mode of '%s'", e->d_name);
 			continue;
 		}
 		if (fchmodat(dir, e->d_name, 0700, 0) < 0)
-			return error_errno(err, errno, "cannot set the mode of %s", e->d_name);
+			return error_errno(err, errno, "cannot set the mode of '%s'", e->d_name);
 		sub = openat(dir, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (sub < 0)
-			return error_errno(err, errno, "cannot open %s", e->d_name);
+			return error_errno(err, errno, "cannot open '%s'", e->d_name);
 		r = set_mode(sub, mode, path, err);
 		if (r < 0)
 			return r;
 	}
 	if (fchmod(dir, mode | (mode & 0444) >> 2) < 0)
-		return error_errno(err, errno, "cannot set the mode of a directory below %s", path);
+		return error_errno(
+			err, errno, "cannot set the mode of a directory below '%s'", path);
 	return 0;
 }
 
@@ -234,7 +235,7 @@ static int apply_mode(struct stage *s, struct penstock_error *err)
 
 	if (mode->given) {
 		_cleanup_close_ int dir = open(input, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		int r = dir < 0 ? error_errno(err, errno, "cannot open %s", input)
+		int r = dir < 0 ? error_errno(err, errno, "cannot open '%s'", input)
 				: set_mode(dir, (mode_t)mode->value, input, err);
 
 		if (r < 0)

@@ -142,7 +142,7 @@ static int identify(struct stage_state *state, const char *dir, struct penstock_
 
 	process_boot_id(state->boot);
 	if (statx(AT_FDCWD, dir, AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME, &st) < 0)
-		return error_errno(err, errno, "cannot get the status of %s", dir);
+		return error_errno(err, errno, "cannot get the status of '%s'", dir);
 	state->device = (uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor;
 	state->inode = st.stx_ino;
 	state->birth_ns = st.stx_mask & STATX_BTIME
@@ -228,7 +228,7 @@ static int open_state(
 	const struct dirent *e;
 	r = fs_remove_tree(layout->input, err);
 	if (r == 0 && !dir)
-		r = error_errno(err, errno, "cannot list %s", layout->state);
+		r = error_errno(err, errno, "cannot list '%s'", layout->state);
 	while (r == 0 && (e = readdir(dir))) {
 		_cleanup_free_ char *path = NULL;
 

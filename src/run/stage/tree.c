@@ -219,7 +219,7 @@ int stage_copy_tree(struct stage_input *in, struct stage_mark *mark, struct pens
 	int r;
 
 	if (from < 0 || to < 0)
-		return error_errno(err, errno, "cannot open %s", from < 0 ? in->local : in->dir);
+		return error_errno(err, errno, "cannot open '%s'", from < 0 ? in->local : in->dir);
 	r = copy_tree(&how, from, to, err);
 	if (r == 0)
 		r = unpack_each(in, &c.names, err);

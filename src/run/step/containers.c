@@ -65,7 +65,7 @@ static void bound_images(const struct containers *containers)
 	if (!dir || (user_images_bound(&bound, &err) == 0 && bound == UINT64_MAX))
 		return;
 	if (err.code || image_kept_bound(dir, bound, &freed, &err) < 0)
-		log_warn("images: %s", err.message);
+		log_warn("cannot remove old images: %s", err.message);
 }
 
 /*

@@ -35,7 +35,7 @@ static int make_within(const char *box, const char *name, mode_t mode, struct pe
 		return error_memory(err);
 	/* Regardless of our umask. */
 	if (mkdir(path, mode) < 0 || chmod(path, mode) < 0)
-		return error_errno(err, errno, "cannot make %s", path);
+		return error_errno(err, errno, "cannot make '%s'", path);
 	return 0;
 }
 
@@ -46,7 +46,7 @@ int box_make(char **out, const char *tmp, const char *infix, struct penstock_err
 	if (!box)
 		return error_memory(err);
 	if (!mkdtemp(box))
-		return error_errno(err, errno, "cannot make a directory in %s", tmp);
+		return error_errno(err, errno, "cannot make a directory in '%s'", tmp);
 	*out = take_pointer(box);
 	return 0;
 }
@@ -94,7 +94,7 @@ static char *take_ready(const char *tmp, bool *another)
 	LOCK_SCOPE(&ahead.lock);
 	*another = ahead.taken;
 	ahead.taken = true;
-	/* It may be days old, and removed by a cleaner of temporary files. */
+	/* The box may be days old, and a cleaner of temporary files may have removed it. */
 	if (ahead.box && access(ahead.box, F_OK) < 0)
 		free(take_pointer(ahead.box));
 	return ahead.box && strcmp(ahead.tmp, tmp) == 0 ? take_pointer(ahead.box) : NULL;

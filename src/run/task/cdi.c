@@ -75,7 +75,7 @@ static json_t *read_file(const char *path)
 	if (node && !found.errors && node->kind == NODE_MAP)
 		json = from_node(node);
 	else
-		log_warn("cannot read CDI specification %s", path);
+		log_warn("cannot read CDI specification '%s'", path);
 	diagnostics_release(&found);
 	workflow_arena_release(&arena);
 	return json;

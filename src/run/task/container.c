@@ -95,8 +95,9 @@ static int plan_root(struct starting *s, struct penstock_error *err)
 	s->has_places = access(last, F_OK) == 0;
 	if (strpbrk(s->task->box, ",:\\"))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s: overlayfs does not support a path with a comma, colon or "
-			"backslash; set another PENSTOCK_HOME",
+			"cannot use '%s' for containers: overlayfs does not support a path with a "
+			"comma, colon or backslash; set another PENSTOCK_HOME, or TMPDIR on a node "
+			"of a cluster",
 			s->task->box);
 	/* Unmounting an overlay that is not volatile syncs the whole file system below it. */
 	if (overlay_options(s, s->task->box, ",volatile", &s->plan.overlay) < 0 ||
@@ -127,7 +128,7 @@ static int prepare(struct starting *s, struct penstock_error *err)
 	if (!s->plan.bundle || !s->plan.memory)
 		return error_memory(err);
 	if (mkdir(s->plan.bundle, 0700) < 0 && errno != EEXIST)
-		return error_errno(err, errno, "cannot make %s", s->plan.bundle);
+		return error_errno(err, errno, "cannot make '%s'", s->plan.bundle);
 	s->plan.config_path = path_join(s->plan.bundle, "config.json");
 	s->plan.rootfs = path_join(s->plan.bundle, "rootfs");
 	s->plan.pid_file = path_join(s->plan.bundle, "pid");

@@ -109,9 +109,9 @@ static int explain(void *cookie, int step, int errnum, struct penstock_error *er
 	case ISOLATED_NETWORK:
 		return network_explain(&plan->network.plan, errnum, err);
 	case ISOLATED_CWD:
-		return error_errno(err, errnum, "cannot enter directory %s", plan->spec->cwd);
+		return error_errno(err, errnum, "cannot enter directory '%s'", plan->spec->cwd);
 	case ISOLATED_EXEC:
-		return error_errno(err, errnum, "cannot run %s", plan->spec->argv[0]);
+		return error_errno(err, errnum, "cannot run '%s'", plan->spec->argv[0]);
 	default:
 		return error_errno(err, errnum, "cannot prepare the step's network");
 	}

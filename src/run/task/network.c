@@ -128,7 +128,7 @@ int network_prepare(struct network_setup *s, const struct task_spec *spec, const
 	if (!s->resolv || !s->netns || !s->log)
 		return error_memory(err);
 	if (mknod(s->netns, S_IFREG | 0600, 0) < 0)
-		return error_errno(err, errno, "cannot make %s", s->netns);
+		return error_errno(err, errno, "cannot make '%s'", s->netns);
 	/* Neither lets the step reach ports of the machine's loopback address. By default pasta
 	 * forwards all ports in both directions. */
 	const char *const slirp_words[] = {"--configure", "--mtu=65520", "--disable-host-loopback",
@@ -159,7 +159,7 @@ int network_prepare(struct network_setup *s, const struct task_spec *spec, const
 		return buf_error(&text, s->resolv, err);
 	fd = open(s->resolv, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	if (fd < 0 || fs_write_all(fd, buf_str(&text), text.len) < 0)
-		return error_errno(err, errno, "cannot write %s", s->resolv);
+		return error_errno(err, errno, "cannot write '%s'", s->resolv);
 	s->plan.commands = calloc(network->n_interfaces + 1, sizeof(*s->plan.commands));
 	s->argvs = calloc(network->n_interfaces + 1, sizeof(*s->argvs));
 	if (!s->plan.commands || !s->argvs)

@@ -161,7 +161,7 @@ void tracking_end(const struct tracking *tracking, const char *status)
 			&err);
 	if (r < 0)
 		run_say(&tracking->attempt->voice, RUN_EVENT_WARNING,
-			"cannot set the tracked run to %s: %s", status, err.message);
+			"cannot set the tracked run to '%s': %s", status, err.message);
 }
 
 /* ---- the variables ---- */

@@ -314,6 +314,6 @@ int module_env_export(const struct run_layout *layout, const char *path,
 	if (fd < 0)
 		return fd;
 	if (write(fd, buf_str(&text), text.len) != (ssize_t)text.len)
-		return error_errno(err, errno, "cannot write %s", outer);
+		return error_errno(err, errno, "cannot write '%s'", outer);
 	return 0;
 }

@@ -28,7 +28,7 @@ struct finished {
 
 struct finished_steps {
 	struct finished *known; /* recorded by an earlier attempt */
-	const char *boot; /* of the caller, during the open */
+	const char *boot; /* of this machine; set within finished_open() only */
 	bool any, other_boot, synced; /* boot of the lines read so far */
 	bool believed;
 	int fd;
@@ -173,7 +173,7 @@ static int note_boot(struct finished_steps *progress, const char *path, struct p
 	if (append(progress, str_printf("b %s\n", progress->boot)))
 		return 0;
 	if (errno != ENOSPC && errno != EDQUOT)
-		return error_errno(err, errno, "cannot write %s", path);
+		return error_errno(err, errno, "cannot write '%s'", path);
 	close(progress->fd); /* then every step reports that it could not be recorded */
 	progress->fd = -1;
 	return 0;
@@ -200,7 +200,7 @@ int finished_open(struct finished_steps **out, const char *path, bool continuing
 	if (r == 0) {
 		progress->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 		if (progress->fd < 0)
-			r = error_errno(err, errno, "cannot open %s", path);
+			r = error_errno(err, errno, "cannot open '%s'", path);
 	}
 	if (r == 0)
 		r = note_boot(progress, path, err);
@@ -237,14 +237,14 @@ int finished_settle(const char *path, const char *storage, struct penstock_error
 	int r;
 
 	if (dir < 0 || fd < 0)
-		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open %s", path);
+		return errno == ENOENT ? 0 : error_errno(err, errno, "cannot open '%s'", path);
 	r = load(&progress, path, err);
 	any = progress.known != NULL;
 	forget_all(&progress);
 	if (r < 0 || !any)
 		return r;
 	if (syncfs(dir) < 0 || fs_write_all(fd, "s\n", 2) < 0 || fdatasync(fd) < 0)
-		return error_errno(err, errno, "cannot sync %s", storage);
+		return error_errno(err, errno, "cannot sync '%s'", storage);
 	return 0;
 }
 

@@ -42,7 +42,7 @@ static int check_work_dir(
 			buf_add_char(&plain, *p);
 	}
 	return error_set(err, PENSTOCK_E_INVALID,
-		"%s.run.workDir: %s is no directory on this machine; make it, or give --set "
+		"%s.run.workDir: '%s' is not a directory on this machine; create it, or use --set "
 		"%s.run.workDir=DIR",
 		path, workflow_shown(&what->work_dir), buf_str(&plain));
 }

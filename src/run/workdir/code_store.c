@@ -73,7 +73,7 @@ static int pack(const struct context_files *files, const char *dir, struct packe
 	int r = 0;
 
 	if (fd < 0)
-		return error_errno(err, errno, "cannot open %s", dir);
+		return error_errno(err, errno, "cannot open '%s'", dir);
 	for (size_t i = 0; r == 0 && i < files->n; i++) {
 		const char *path = files->items[i].path;
 		ssize_t n;
@@ -83,7 +83,7 @@ static int pack(const struct context_files *files, const char *dir, struct packe
 			return error_set(
 				err, PENSTOCK_E_UNSUPPORTED, "the name of '%s' is not UTF-8", path);
 		if (fstatat(fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			return error_errno(err, errno, "cannot look at %s/%s", dir, path);
+			return error_errno(err, errno, "cannot look at '%s/%s'", dir, path);
 		n = S_ISLNK(st.st_mode) ? readlinkat(fd, path, target, sizeof(target) - 1) : -1;
 		if (n >= 0) {
 			target[n] = '\0';

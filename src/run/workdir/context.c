@@ -124,7 +124,7 @@ static int visit(struct visit *v, struct copy_tree *how, struct penstock_error *
 			"the context %s does not exist; use --context DIR",
 			workflow_shown(&context->path));
 	if (from < 0)
-		return error_errno(err, errno, "cannot open %s", v->source->dir);
+		return error_errno(err, errno, "cannot open '%s'", v->source->dir);
 	if (stat(v->source->home, &v->home) < 0)
 		v->home = (struct stat){0};
 	if (!v->source->plain && context->ignore == WORKFLOW_IGNORE_GIT)
@@ -149,7 +149,7 @@ static int sum_link(int dir, const char *name, uint8_t *sum, struct penstock_err
 	char target[4096];
 	ssize_t n = readlinkat(dir, name, target, sizeof(target));
 
-	return n < 0 ? error_errno(err, errno, "cannot read the link %s", name)
+	return n < 0 ? error_errno(err, errno, "cannot read the link '%s'", name)
 		     : checksum_of(CHECKSUM_SHA256, target, (size_t)n, sum, err);
 }
 
@@ -161,7 +161,7 @@ static int sum_file(const struct visit *v, int dir, const char *name, const char
 	int r;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_errno(err, errno, "cannot open %s", path);
+		return error_errno(err, errno, "cannot open '%s'", path);
 	r = checksum_of_file(
 		fd, CHECKSUM_SHA256, 0, (uint64_t)st.st_size, v->source->cancel, sum, err);
 	if (r != -(int)PENSTOCK_E_CHANGED)
@@ -245,7 +245,7 @@ static void remove_gone(const struct visit *v)
 		_cleanup_close_ int dir = fs_open_below(
 			v->target, path, slash ? (size_t)(slash - path) : 0, false, &at);
 		if (dir >= 0 && unlinkat(dir, slash ? slash + 1 : path, 0) < 0 && errno != ENOENT)
-			log_debug("cannot remove %s: %s", path, strerror(errno));
+			log_debug("cannot remove '%s': %s", path, strerror(errno));
 	}
 }
 
@@ -257,7 +257,7 @@ int context_copy(const struct context_source *source, const struct context_files
 	struct copy_tree how = {.replace = true, .leave_out = is_unchanged};
 
 	if (target < 0)
-		return error_errno(err, errno, "cannot open %s", to);
+		return error_errno(err, errno, "cannot open '%s'", to);
 	remove_gone(&v);
 	return visit(&v, &how, err);
 }

@@ -331,7 +331,7 @@ static int write_diff(const struct repository *r, struct diff *diff, struct pens
 		return error_memory(err);
 	fd = open(part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return error_errno(err, errno, "cannot write %s", part);
+		return error_errno(err, errno, "cannot write '%s'", part);
 	diff->fd = fd;
 	rc = run_diff(r, diff, err);
 	/* A split index, or one in a newer format, cannot be read from another repository. */
@@ -345,7 +345,7 @@ static int write_diff(const struct repository *r, struct diff *diff, struct pens
 	if (rc == 0)
 		rc = put_diff(diff, true, err);
 	if (rc == 0 && diff->len && (fdatasync(fd) < 0 || rename(part, r->spec->diff) < 0))
-		rc = error_errno(err, errno, "cannot write %s", r->spec->diff);
+		rc = error_errno(err, errno, "cannot write '%s'", r->spec->diff);
 	if (rc < 0 || !diff->len)
 		unlink(part);
 	return rc < 0 ? rc : diff->len > 0;

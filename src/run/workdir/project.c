@@ -68,8 +68,8 @@ static int link_one(const struct attempt *attempt, const char *place, const char
 		return 0;
 	if (errno == EEXIST)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot place an input at %s: the context has another file there", path);
-	return error_errno(err, errno, "cannot link %s", path);
+			"cannot place an input at '%s': the context has another file there", path);
+	return error_errno(err, errno, "cannot link '%s'", path);
 }
 
 /* Links each entry of `from` to its name in `to`; directories that exist in both are merged. */
@@ -81,7 +81,7 @@ static int link_entries(
 	int r = 0;
 
 	if (!list)
-		return error_errno(err, errno, "cannot list %s", from);
+		return error_errno(err, errno, "cannot list '%s'", from);
 	while (r == 0 && (e = fs_next_entry(list))) {
 		_cleanup_free_ char *source = path_join(from, e->d_name);
 		_cleanup_free_ char *path = path_join(to, e->d_name);
@@ -194,7 +194,7 @@ static int move_into(const char *from, const char *to, bool keep, struct penstoc
 	struct stat a, b;
 
 	if (lstat(from, &a) < 0)
-		return error_errno(err, errno, "cannot look at %s", from);
+		return error_errno(err, errno, "cannot look at '%s'", from);
 	if (lstat(to, &b) < 0)
 		b.st_mode = 0;
 	if (keep && b.st_mode && !S_ISDIR(b.st_mode))
@@ -205,7 +205,7 @@ static int move_into(const char *from, const char *to, bool keep, struct penstoc
 			       : 0;
 	list = opendir(from);
 	if (!list)
-		return error_errno(err, errno, "cannot list %s", from);
+		return error_errno(err, errno, "cannot list '%s'", from);
 	while ((e = fs_next_entry(list))) {
 		_cleanup_free_ char *source = path_join(from, e->d_name);
 		_cleanup_free_ char *target = path_join(to, e->d_name);
@@ -217,7 +217,7 @@ static int move_into(const char *from, const char *to, bool keep, struct penstoc
 		if (r < 0)
 			return r;
 	}
-	return rmdir(from) < 0 ? error_errno(err, errno, "cannot remove %s", from) : 0;
+	return rmdir(from) < 0 ? error_errno(err, errno, "cannot remove '%s'", from) : 0;
 }
 
 /* Returns true if the path to `path` below `top` contains no symbolic links, as far as it exists: a

@@ -174,7 +174,7 @@ static int make(const struct venv_spec *spec, const char *python, const char *di
 	/* An environment marked complete is complete after a power failure, too. */
 	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || syncfs(fd) < 0)
-		return error_errno(err, errno, "cannot sync %s", dir);
+		return error_errno(err, errno, "cannot sync '%s'", dir);
 	return fs_write_atomic(mark, "", 0, 0600, err);
 }
 
@@ -185,11 +185,11 @@ static int take_lock(const char *path, const struct venv_spec *spec, struct pens
 	int r;
 
 	if (fd < 0)
-		return error_errno(err, errno, "cannot open %s", path);
+		return error_errno(err, errno, "cannot open '%s'", path);
 	r = fs_lock_wait(fd, spec->cancel);
 	if (r > 0)
 		return error_set(err, PENSTOCK_E_CANCELLED, "waiting for packages was cancelled");
-	return r < 0 ? error_errno(err, errno, "cannot lock %s", path) : take_fd(fd);
+	return r < 0 ? error_errno(err, errno, "cannot lock '%s'", path) : take_fd(fd);
 }
 
 void venv_release(struct venv *venv)
@@ -211,7 +211,7 @@ static int mark_used(const char *dir, struct penstock_error *err)
 		return error_memory(err);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0 || fs_lock_shared(fd) < 0 || futimens(fd, NULL) < 0)
-		return error_errno(err, errno, "cannot lock %s", path);
+		return error_errno(err, errno, "cannot lock '%s'", path);
 	return take_fd(fd);
 }
 
@@ -244,10 +244,10 @@ int venv_remove(const char *dir, struct penstock_error *err)
 	if (r == 0)
 		r = fs_lock(use_fd);
 	if (r)
-		return r > 0 ? 1 : error_errno(err, errno, "cannot lock %s", lock);
+		return r > 0 ? 1 : error_errno(err, errno, "cannot lock '%s'", lock);
 	/* A half removed environment is not complete. The locks stay: a run may wait for them. */
 	if (unlink(mark) < 0 && errno != ENOENT)
-		return error_errno(err, errno, "cannot remove %s", mark);
+		return error_errno(err, errno, "cannot remove '%s'", mark);
 	return fs_remove_tree(dir, err);
 }
 

@@ -36,8 +36,8 @@ static bool tag_is(const struct tag *tag, const char *name)
 	return strlen(name) == tag->len && memcmp(tag->name, name, tag->len) == 0;
 }
 
-/* Returns true for printable ASCII and white space with no XML syntax other than tags and
- * entities. */
+/* Returns true if the text is printable ASCII, tabs and newlines without ']', the end of CDATA.
+ * read_tag() refuses other declarations. */
 static bool is_plain(const char *xml, size_t len)
 {
 	bool odd = false;

@@ -91,7 +91,7 @@ static const struct config_kind kind = {.name = NOTIFICATION_CONFIG,
 static int bad_line(const char *path, unsigned line, const char *why, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot read %s line %u: %s; a line is NAME URL [TOKEN] [account=NUMBER]", path,
+		"cannot read '%s' line %u: %s; a line is NAME URL [TOKEN] [account=NUMBER]", path,
 		line, why);
 }
 

@@ -17,7 +17,7 @@ struct directory;
 struct identity;
 struct request;
 
-/* Bytes of a form: a policy of 10,240 characters, each percent-encoded. */
+/* Bytes of a form: a policy of 10,240 characters of up to 2 bytes, each percent-encoded. */
 #define QUERY_MAX ((size_t)64 * 1024)
 
 struct query {

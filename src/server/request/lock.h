@@ -27,7 +27,7 @@ bool lock_is_bypassed(const struct request *req);
 bool lock_add(struct request *req, struct buf *out);
 /* Refuses a body without a checksum, if it is to be locked. Returns false with a reply set. */
 bool lock_has_checksum(struct request *req);
-/* Add the retention and the hold of a version: the values of its stored headers. */
+/* Add the retention, or the hold, of a version to the reply; `text` is its stored header. */
 void reply_retention(struct request *req, const char *text);
 void reply_hold(struct request *req, const char *text);
 

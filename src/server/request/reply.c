@@ -247,7 +247,7 @@ bool reply_unless_stored(struct request *req, enum store_status status, struct p
 	if (status == STORE_FAILED)
 		return reply_failure(req, err);
 	if (status == STORE_NO_SPACE)
-		log_warn("store request %s %s: %s", req->method, req->path,
+		log_warn("cannot store '%s' (%s): %s; free some space", req->path, req->method,
 			err->message ? err->message : "the disk is full");
 	penstock_error_release(err);
 	return reply_error(req, errors[status]);

@@ -61,7 +61,7 @@ static int damaged(struct exporter *e, const struct cursor_row *row, struct pens
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
 
 	cursor_describe(&e->at, row, &text);
-	return error_prefix(err, "cannot export %s", buf_str(&text));
+	return error_prefix(err, "cannot export '%s'", buf_str(&text));
 }
 
 static int export_body(struct exporter *e, struct cursor_row *row, struct penstock_error *err)

@@ -37,7 +37,7 @@ static int move_all_aside(struct survey *s, struct penstock_error *err)
 	return rc;
 }
 
-/* Writes the seal of an encrypted file, which goes with its row, next to the file. */
+/* Writes the seal of an encrypted file next to the file: it is lost when its row is deleted. */
 static int keep_seal(struct survey *s, uint64_t id, struct penstock_error *err)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(s->db, SQL_BLOB_SEAL, "i", (int64_t)id);

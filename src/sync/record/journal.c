@@ -90,7 +90,7 @@ int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skip
 
 	f = fopen(path, "re");
 	if (!f && errno != ENOENT)
-		return error_errno(err, errno, "cannot read the journal %s", path);
+		return error_errno(err, errno, "cannot read the journal '%s'", path);
 	while (f && (n = getline(&line, &cap, f)) > 0) {
 		struct journal_record r;
 
@@ -110,7 +110,7 @@ int journal_replay(const char *path, journal_fn fn, void *cookie, unsigned *skip
 	if (f && n < 0 && !feof(f) && !ferror(f))
 		return error_memory(err);
 	if (f && ferror(f))
-		return error_errno(err, errno, "cannot read the journal %s", path);
+		return error_errno(err, errno, "cannot read the journal '%s'", path);
 	if (skipped)
 		*skipped = torn;
 	return 0;
@@ -129,7 +129,7 @@ int journal_open(struct journal **out, const char *path, struct penstock_error *
 		j->path = strdup(path);
 		j->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 		if (!j->path || j->fd < 0) {
-			int rc = error_errno(err, errno, "cannot open the journal %s", path);
+			int rc = error_errno(err, errno, "cannot open the journal '%s'", path);
 
 			journal_free(j);
 			return rc;
@@ -229,7 +229,7 @@ int journal_rewrite(struct journal *j, void (*fill)(void *cookie, struct journal
 		return error_memory(err);
 	next.fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
 	if (next.fd < 0)
-		return error_errno(err, errno, "cannot write the journal %s", tmp);
+		return error_errno(err, errno, "cannot write the journal '%s'", tmp);
 	next.path = tmp;
 	buf_init(&next.pending, LIMIT_SYNC_JOURNAL_PENDING);
 	fill(cookie, &next);
@@ -237,7 +237,7 @@ int journal_rewrite(struct journal *j, void (*fill)(void *cookie, struct journal
 		rc = journal_write(&next);
 	if (rc < 0 || next.damaged || fdatasync(next.fd) < 0 || rename(tmp, j->path) < 0) {
 		rc = error_errno(
-			err, next.damaged ? ENOSPC : errno, "cannot write the journal %s", tmp);
+			err, next.damaged ? ENOSPC : errno, "cannot write the journal '%s'", tmp);
 		close(next.fd);
 		unlink(tmp);
 		buf_release(&next.pending);

@@ -107,7 +107,7 @@ static int next_line(struct reader *r, struct penstock_error *err)
 
 	r->number++;
 	if (!fgets(r->line, sizeof(r->line), r->f))
-		return ferror(r->f) ? error_errno(err, errno, "cannot read %s", r->name) : 1;
+		return ferror(r->f) ? error_errno(err, errno, "cannot read '%s'", r->name) : 1;
 	end = strchr(r->line, '\n');
 	if (!end)
 		return corrupt(r,

@@ -61,7 +61,7 @@ int restore_set_aside(struct restore *r, const char *path, mode_t mode, struct p
 		return rc;
 	if (renameat(r->s->root_fd, path, AT_FDCWD, to) < 0)
 		return error_errno(err, errno,
-			"cannot set the incomplete %s aside to %s (the private directory must "
+			"cannot set the incomplete '%s' aside to %s (the private directory must "
 			"be on the file system of the output)",
 			path, to);
 	if (!S_ISREG(mode))
@@ -113,7 +113,7 @@ int restore_times(
 	}
 	if (fd < 0 || fchmod(fd, e->mode & 07777) < 0 || futimens(fd, times) < 0 ||
 		fstat(fd, &st) < 0)
-		return error_errno(err, errno, "cannot restore mode and time of %s", path);
+		return error_errno(err, errno, "cannot restore mode and time of '%s'", path);
 	if ((uint64_t)st.st_size != e->seen.size)
 		return error_set(err, PENSTOCK_E_CORRUPT,
 			"%s was restored with %llu bytes instead of %llu", path,
@@ -257,7 +257,7 @@ static int check_file(
 		e = NULL;
 	if (!e && is_own_part(r->s, path)) {
 		if (unlinkat(r->s->root_fd, path, 0) < 0)
-			return error_errno(err, errno, "cannot remove %s", path);
+			return error_errno(err, errno, "cannot remove '%s'", path);
 		return 0;
 	}
 	if (!e && is_begun(r->s, path))
@@ -333,7 +333,7 @@ int restore_check_dir(struct restore *r, const char *path, struct penstock_error
 	int rc = 0;
 
 	if (!dir)
-		return error_errno(err, errno, "cannot read the output directory %s", path);
+		return error_errno(err, errno, "cannot read the output directory '%s'", path);
 	while (rc == 0 && (d = fs_next_entry(dir))) {
 		_cleanup_free_ char *below = str_printf(
 			"%s%s%s", path, *path ? "/" : "", d->d_name);

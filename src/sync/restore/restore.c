@@ -46,7 +46,7 @@ static int aside_send(
 	int rc;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
-		rc = error_errno(&e, errno, "cannot read %s", file);
+		rc = error_errno(&e, errno, "cannot read '%s'", file);
 	else
 		rc = upload_partial(s, fd, path, (uint64_t)st.st_size, s->o.cancel, &e);
 	if (rc == 0) {
@@ -262,7 +262,7 @@ static int make_parents(struct restore *r, const char *path, struct penstock_err
 			return rc;
 		if (!S_ISDIR(st.st_mode) && mkdirat(r->s->root_fd, part, 0755) < 0 &&
 			errno != EEXIST)
-			return error_errno(err, errno, "cannot make the directory %s", part);
+			return error_errno(err, errno, "cannot make the directory '%s'", part);
 		*slash = '/';
 	}
 	return 0;
@@ -519,7 +519,7 @@ static int restore_rest(struct restore *r, struct penstock_error *err)
 		rc = e->below ? mkdirat(r->s->root_fd, buf_str(&path), 0755)
 			      : symlinkat(e->text ? e->text : "", r->s->root_fd, buf_str(&path));
 		if (rc < 0 && errno != EEXIST)
-			return error_errno(err, errno, "cannot restore %s", buf_str(&path));
+			return error_errno(err, errno, "cannot restore '%s'", buf_str(&path));
 		plan_set_state(&r->s->plan, e, EVENT_RECORDED, ENTRY_CLEAN);
 		e->flags &= (uint16_t)~ENTRY_KEEP;
 	}
@@ -535,7 +535,7 @@ static int restore_rest(struct restore *r, struct penstock_error *err)
 			return error_memory(err);
 		if (e->below && fchmodat(r->s->root_fd, buf_str(&path), e->mode & 07777, 0) < 0)
 			return error_errno(
-				err, errno, "cannot restore the mode of %s", buf_str(&path));
+				err, errno, "cannot restore the mode of '%s'", buf_str(&path));
 		if (times[1].tv_nsec >= 0)
 			utimensat(r->s->root_fd, buf_str(&path), times, AT_SYMLINK_NOFOLLOW);
 	}

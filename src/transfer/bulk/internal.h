@@ -125,7 +125,7 @@ struct bulk_task *bulk_list_take(struct bulk_list *list);
 void bulk_task_end(struct bulk_task *task, struct penstock_error *err);
 /* The same, but after a success the source of a move is deleted. */
 void bulk_task_over(struct bulk_task *task, struct penstock_error *err);
-/* Queues it for the next free worker. */
+/* Queues the task for the next free worker. */
 void bulk_queue(struct bulk_task *task);
 /* Queues the deletion of the task's source, together with others. */
 void bulk_remove_source(struct bulk_task *task);

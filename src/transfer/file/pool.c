@@ -209,7 +209,7 @@ bool file_pool_wait(struct file_pool *p, struct file_job *job, int ms)
 	return job->state == JOB_ENDED;
 }
 
-/* Takes a job that no thread has begun from the queue. */
+/* Cancels a job, and removes it from the queue if no thread has begun it. */
 static bool withdraw(struct file_pool *p, struct file_job *job)
 {
 	LOCK_SCOPE(&p->lock);

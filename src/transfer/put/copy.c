@@ -76,7 +76,8 @@ static int put_options_of(const struct copy_source *source,
 	return put_properties(source->head.at.client, reply, properties, err);
 }
 
-/* A copy in one request takes all properties along unless asked to replace them. */
+/* A copy in one request keeps all properties of the source, unless a header asks the store to
+ * replace them. */
 static void add_other_properties(struct s3_op *op, const struct copy_source *source,
 	const struct object_copy_options *options)
 {

@@ -307,7 +307,7 @@ static void add_python(struct chosen *c, struct buf *out)
 
 	if (!script)
 		return;
-	/* A virtual environment has a python3 of any version. */
+	/* In a virtual environment every version has the name python3. */
 	buf_printf(out, "exec python%s",
 		version && !node_get(c->map, "requirements") ? version->text : "3");
 	if (c->provider == TORCHRUN)

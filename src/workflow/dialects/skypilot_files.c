@@ -22,7 +22,7 @@ static const struct schema_key mount_keys[] = {
 static const struct schema schema_mount = {SCHEMA(NULL, "a file mount", mount_keys)};
 /* clang-format on */
 
-/* The score of a mount with a sign of writing other than its bucket's form. */
+/* The lowest score of a mount to which steps write; a bucket given by its name alone has less. */
 #define WRITTEN 3
 
 /* One of `file_mounts`. */
@@ -256,7 +256,7 @@ static bool read_map(struct task *t, struct node_entry *entry, struct mount *m)
 		m->bucket = source ? bucket_at(t, &m->sources->at, source) : NULL;
 		good = source != NULL;
 	}
-	/* An earlier task of the file wrote it. */
+	/* Earlier documents name this bucket: their tasks may write what this one reads. */
 	if (good && m->bucket && m->how == SHELL_MOUNT && t->rd->before &&
 		strstr(t->rd->before, strstr(m->bucket, "://") + 3))
 		m->score = 0;

@@ -9,7 +9,7 @@
 #include "workflow/document/secrets.h"
 #include "workflow/native/native.h"
 
-/* The length of a typographic hyphen, as word processors put in for "-"; 0 if there is none. */
+/* The length of a typographic hyphen, which word processors insert for "-"; 0 if there is none. */
 static size_t hyphen_length(const char *s)
 {
 	static const char *const dashes[] = {
