@@ -1,4 +1,5 @@
-"""Signed PUTs to the store: with relaxed durability next to nginx's DAV, durable next to threads that write and sync files.
+"""Signed PUTs to the store: with relaxed durability next to nginx's DAV, durable next to threads that write and sync files,
+and next to a bare server that does so with the bodies of the same requests.
 
 All send or write the same bytes with the same number of connections or threads, to names of which each is replaced in turn.
 nginx neither signs, hashes nor syncs; the store computes the MD5 that is the object's ETag.
@@ -19,6 +20,7 @@ from harness.s3_wire import Wire  # noqa: E402
 
 SIZES = {"4 KiB": 4096, "256 KiB": 262144, "8 MiB": 8 << 20}
 AT_LEAST = 0.8
+OF_A_SERVER = 0.6  # its threads share the processors with the client, like those of the store
 ROUNDS = 5
 SECONDS = 3
 # Names of each size: enough that connections rarely write the same one at once, few enough for wrk's memory.
@@ -91,14 +93,16 @@ def main(report):
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
         folder = Path(name)
         os.chmod(folder, 0o755)
-        bare = report.compiled("bare_writes", folder)
-        if not bare:
+        bare, server = report.compiled("bare_writes", folder), report.compiled("bare_puts", folder)
+        if not bare or not server:
             return
-        for made in ("www/bench", "bare"):
+        for made in ("www/bench", "bare", "puts"):
             (folder / made).mkdir(parents=True)
         os.chmod(folder / "www" / "bench", 0o777)
         stores = {durability: start_store(folder, durability) for durability in ("relaxed", "full")}
         peer, port = start_nginx(folder, nginx, NGINX)
+        puts = subprocess.Popen([server, folder / "puts"], stdout=subprocess.PIPE, text=True)
+        puts_port = int(puts.stdout.readline())
         try:
             for _, wire in stores.values():
                 assert wire.send("PUT", "/bench").status == 200
@@ -119,11 +123,15 @@ def main(report):
                     command = [bare, folder / "bare", str(CONNECTIONS), str(size), str(seconds)]  # noqa: B023
                     return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
-                relaxed, peers, full, floor = report.interleave(ROUNDS, lambda: ours("relaxed"), dav, lambda: ours("full"), writes)
+                def received():
+                    return load(folder, wrk, seconds, stores["full"][1], puts_port, body, names)  # noqa: B023
+
+                relaxed, peers, full, floor, bodies = report.interleave(ROUNDS, lambda: ours("relaxed"), dav, lambda: ours("full"), writes, received)
                 what = f"signed PUT of {what}, {CONNECTIONS} connections"
                 report.ratio(f"{what}, relaxed", relaxed, peers, at_least=AT_LEAST, unit="requests/s", peer_name="nginx DAV")
                 report.ratio(f"{what}, durable", full, floor, at_least=AT_LEAST, unit="requests/s", peer_name="bare writes with fsync")
+                report.ratio(f"{what}, durable", full, bodies, at_least=OF_A_SERVER, unit="requests/s", peer_name="a bare server with fsync")
         finally:
-            for process in (peer, *(process for process, _ in stores.values())):
+            for process in (peer, puts, *(process for process, _ in stores.values())):
                 process.send_signal(signal.SIGTERM)
                 process.wait(60)
