@@ -24,7 +24,8 @@
 
 enum {
 	TICK_MS = 50,
-	ASK_START_MS = 100, /* between two questions to a server that starts */
+	ASK_START_MS = 100, /* between the first questions to a server that starts */
+	ASK_SHARE = 10, /* then this part of the time since its start */
 	ASK_READY_MS = 5000, /* to one in service */
 	UNHEALTHY = 3, /* answers in a row that end a server in service */
 	BACK_OFF_MS = 100, /* before a server starts again, doubled by each failure */
@@ -424,9 +425,14 @@ static void ask(struct deployment *d, unsigned slot)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	struct backend *s = &d->servers[slot];
 	bool starting = s->phase == BACKEND_STARTING;
-	int64_t now = clock_monotonic_ms();
+	int64_t now = clock_monotonic_ms(), pause = ASK_READY_MS;
 
-	if (now - s->asked_ms < (starting ? ASK_START_MS : ASK_READY_MS))
+	/* A server that loads for long is asked less and less often. */
+	if (starting && (now - s->since_ms) / ASK_SHARE < pause)
+		pause = (now - s->since_ms) / ASK_SHARE;
+	if (pause < ASK_START_MS)
+		pause = ASK_START_MS;
+	if (now - s->asked_ms < pause)
 		return;
 	if (backend_ask(s, d->o, d->port, slot == d->front, &err) == 0) {
 		s->unhealthy = 0;
