@@ -128,7 +128,7 @@ def test_what_is_not_there_is_66(s3):
 
 def test_mistakes_in_operands_are_named(s3):
     for operand, says in [
-        ("bucket/key", "must begin with s3://"), ("s3://", "bucket name"), ("s3://bucket", "the key of an object is missing"),
+        ("bucket/key", "must begin with s3://"), ("s3://", "bucket name"), ("s3://bucket", "the key is missing"),
         ("gopher://x/y", "gopher://"), ("s3://B_/x", "bucket name"),
     ]:  # fmt: skip
         result = s3("cat", operand).exits(64)
