@@ -1,6 +1,6 @@
 /*
- * Begin of a run: its identity, the checks that may refuse it, and what it continues from earlier
- * attempts.
+ * The start of a run: its identity, the checks that may refuse it, and what it continues from
+ * earlier attempts.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ bool run_is_left_alone(const char *home, const char *id)
 }
 
 /* Checks again, under the lock, that an automatic restart is still due: the run may have finished
- * or been stopped meanwhile. Starting it by hand clears the stop. */
+ * or been stopped meanwhile. A start by hand clears the stop. */
 static int check_due(const struct run *run, enum run_state last, struct penstock_error *err)
 {
 	const struct run_options *o = run->options;
@@ -66,10 +66,12 @@ static bool is_continuing(const struct run *run, const struct records_attempt *l
 		return false;
 	if (run->options->resume)
 		return true;
-	/* An attempt that continued and ended before its steps changed nothing. */
+	/* The last attempt was to continue an earlier one, and ended before its steps: continue
+	 * again. */
 	if (access(run->attempt.layout.goes_on, F_OK) == 0)
 		return true;
-	/* Output that was not uploaded is for `penstock flush`, whose end would be another one. */
+	/* Output that was not uploaded is left to `penstock flush`, which may record another
+	 * end. */
 	if (last->state == RUN_FAILED)
 		return !last->unflushed;
 	/* A live state whose lock was free is that of a lost run. */

@@ -1,4 +1,4 @@
-/* The end of a run: flush, lease, record, release. Every run leaves here. */
+/* The end of a run: flush, lease, record, release. Every attempt ends in run_finish(). */
 #include "run/internal.h"
 
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static void end_tracking(const struct run *run, const struct records_end *end, b
 			     : state == RUN_STOPPED ? "KILLED"
 						    : "FAILED";
 
-	/* The next attempt continues it. */
+	/* The next attempt continues the tracked run. */
 	if (state == RUN_PREEMPTED || run->result->retry_in_ms >= 0)
 		status = "SCHEDULED";
 	if (!lost)
@@ -88,7 +88,8 @@ static void keep_waiting_output(struct run *run, struct records_end *end)
 		run->attempt.layout.output);
 }
 
-/* An HTTP output is sent only when the steps have finished. Until then this is the only copy. */
+/* An HTTP output is sent only when the steps have finished. Until then the local files are the only
+ * copy. */
 static bool http_output_waits(const struct run *run)
 {
 	return run->attempt.workflow->output.kind == WORKFLOW_HTTP && run->attempt.steps_began &&
@@ -116,8 +117,8 @@ static void flush_and_decide(struct run *run, struct records_end *end)
 	if (atomic_load(&run->publisher.out_of_time) &&
 		(run->attempt.end.state == RUN_SUCCEEDED ||
 			run->attempt.end.state == RUN_PREEMPTED)) {
-		/* The machine goes away before all is published. What is published is whole, and
-		 * the run continues from it. */
+		/* The machine ends before everything is published. Every published file is
+		 * complete, and the run continues from those files. */
 		if (run->attempt.end.state != RUN_PREEMPTED) {
 			run_end_reset(&run->attempt);
 			run_end(&run->attempt, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
@@ -168,8 +169,8 @@ static void release_lease(struct run *run)
 	publisher_watch_last_words(&run->publisher);
 	if (run->publisher.lease)
 		object_client_gate(run->publisher.store->client, NULL);
-	/* If the output could not be sent, its state could not be either; `penstock flush` sends
-	 * both. */
+	/* If the output could not be uploaded, the run's state could not be either; `penstock
+	 * flush` uploads both. */
 	if (lease_release(take_pointer(run->publisher.lease), run_state_name(state),
 		    run_class_name(run->attempt.end.class), run->attempt.end.exit_code, &err) < 0 &&
 		run->attempt.end.exit_code != 73)
@@ -217,7 +218,7 @@ static void log_end(struct run *run)
 			more ? more : "");
 }
 
-/* An attempt that was not allowed to begin leaves nothing. */
+/* Removes the record and the log of an attempt that was not allowed to begin. */
 static void withdraw(const struct run *run)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -246,7 +247,7 @@ void run_finish(struct run *run)
 		run->attempt.end.state = RUN_SUCCEEDED;
 	}
 	project_collect(&run->attempt);
-	/* Not waited for before the flush: the current work of the checkpoints may take long. */
+	/* Does not wait before the flush: the current work on checkpoints may take long. */
 	run_checkpoints_stop(&run->publisher);
 	ending_part(ending, "uploading the output, and comparing it with its objects");
 	flush_and_decide(run, &end);

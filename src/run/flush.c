@@ -141,7 +141,8 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 	}
 	if (r == 0 && access(run->attempt.layout.output, F_OK) < 0 && last.state == RUN_SUCCEEDED &&
 		!last.unflushed) {
-		/* Its end removed what was uploaded, so a repeated flush has nothing to do. */
+		/* The end of the run removed the uploaded files, so a repeated flush has nothing to
+		 * do. */
 		run->attempt.end = (struct run_end){.decided = true, .state = last.state};
 		records_attempt_release(&last);
 		return 0;
@@ -185,7 +186,7 @@ int run_flush(const struct run_options *options, const char *id, struct run_resu
 	snprintf(result->id, sizeof(result->id), "%s", id);
 	result->attempt = attempt->number;
 	result->state = attempt->end.state;
-	/* Not if another process holds the run, or if it is not here. */
+	/* No hint if another process holds the run, or if its output is not on this machine. */
 	if (r < 0 && run.lock_fd >= 0 && err && err->code == PENSTOCK_E_EXISTS)
 		error_suffix(err, "; it is kept in %s until 'penstock rm --force %s'",
 			attempt->layout.output, id);

@@ -22,7 +22,7 @@ struct run_end {
 	bool decided;
 	enum run_state state;
 	enum run_class class;
-	int exit_code; /* of penstock */
+	int exit_code; /* penstock's exit code */
 	int step_code; /* the step's own exit code if penstock's differs; else 0 */
 	char *message; /* owned */
 };
@@ -34,13 +34,13 @@ struct attempt {
 	char id[RECORDS_ID_SIZE]; /* of the run */
 	atomic_int number;
 	bool continuing; /* continues what earlier attempts left */
-	bool keep_context; /* not the code that is there now: the copy of the last attempt */
-	bool steps_began; /* by this attempt, or all were finished before */
+	bool keep_context; /* use the last attempt's copy of the code, not the code as it is now */
+	bool steps_began; /* the steps have started, or all of them had finished before */
 	size_t steps_done; /* top-level steps that earlier attempts finished */
 	struct run_layout layout;
 	struct run_voice voice;
 	struct run_end end;
-	int reserve_fd; /* attempt_reserve_space(); -1 if there is none */
+	int reserve_fd; /* the reserved disk space; -1 if there is none */
 };
 
 /* Decides the end. If it is decided already, the message is only reported, as a warning. */

@@ -31,7 +31,7 @@ static int fill(struct slurm_job *job, const json_t *root)
 		.resume = json_is_true(json_object_get(root, "resume")),
 		.keep_context = json_is_true(json_object_get(root, "keep_context")),
 	};
-	/* Only digits may become an argument of a Slurm command. */
+	/* The text must begin with a digit, so that no Slurm command takes it for an option. */
 	if (number && strspn(number, "0123456789") && strlen(number) < sizeof(job->job))
 		snprintf(job->job, sizeof(job->job), "%s", number);
 	if (node_dir && !(job->node_dir = strdup(node_dir)))
@@ -144,7 +144,8 @@ static const char *take_field(const char *at, char *out, size_t size)
 	return at[len] == '|' ? at + len + 1 : NULL;
 }
 
-/* Returns true if the job runs the script of this run, under any path; squeue may omit it. */
+/* Returns true if the job runs the script of this run, under any path, or if squeue omits the
+ * script. */
 static bool is_script_of(const char *command, const char *id)
 {
 	_cleanup_(buf_release) struct buf end = BUF_INIT(128);

@@ -82,8 +82,8 @@ static int find_base(const char *where, char **out, struct penstock_error *err)
 
 /* ---- one copy ---- */
 
-/* Opens the lock file of a copy; removing a copy also removes its lock file, so check that it still
- * has this name. Returns -1 and errno. */
+/* Opens the lock file of a copy. Removing a copy also removes its lock file, so the caller checks
+ * that the open file still has this name. Returns -1 and sets errno on failure. */
 static int open_lock(const char *path)
 {
 	return open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -141,7 +141,7 @@ static int on_moved(void *cookie, size_t bytes, struct penstock_error *err)
 	return is_urgent(cookie) ? cancelled(err) : 0;
 }
 
-/* Waits for the exclusive lock (0), or until the copy exists, with a shared lock (1). */
+/* Returns 0 with the exclusive lock if there is no copy, 1 with a shared lock if there is one. */
 static int wait_for_copy(
 	int fd, const char *path, const struct node_inputs_spec *spec, struct penstock_error *err)
 {

@@ -63,7 +63,7 @@ struct remote {
 	const struct executor *executor;
 	struct task *task;
 	int signal_fd;
-	bool signalled; /* by Slurm, like every process of the step */
+	bool signalled; /* Slurm has signalled this process, like every process of the step */
 	int to_notify; /* a signal that the leader does not handle yet; 0 if there is none */
 };
 
@@ -93,7 +93,7 @@ static void remote_release(struct remote *r)
 
 /* ---- reading the description ---- */
 
-/* The caller frees the result. Returns NULL if the value is missing or memory runs out. */
+/* The caller frees the result. Returns NULL if the value is missing, or out of memory. */
 static char *text_of(const json_t *value)
 {
 	const char *hex = json_string_value(json_object_get(value, "hex"));
@@ -187,7 +187,7 @@ static int read_container(struct remote *r, const json_t *given)
 
 	if (!given)
 		return 0;
-	/* Plus those of PMIx and of the inputs. */
+	/* Leaves room for the mounts of PMIx, of /dev/shm and of the inputs. */
 	r->mounts = calloc(json_array_size(mounts) + 4, sizeof(*r->mounts));
 	r->tmp = local_tmp(text_of(json_object_get(given, "tmp")));
 	if (!r->mounts || !r->tmp ||
@@ -320,7 +320,7 @@ static int set_ranks(struct remote *r)
 	return 0;
 }
 
-/* Copies the variables of our environment with these prefixes. */
+/* Copies the variables of this process's environment that have these prefixes. */
 static int take_variables(struct strlist *env, const char *const *names, size_t n)
 {
 	for (char **pair = environ; *pair; pair++) {
@@ -353,8 +353,8 @@ static int set_launched_rank(struct remote *r)
 		(!strlist_get(&r->env, "LOCAL_RANK") &&
 			strlist_set(&r->env, "LOCAL_RANK", text) < 0))
 		return -1;
-	/* Reading the memory of another rank needs its pid, but a rank sees only those of its own
-	 * container. */
+	/* Reading the memory of another rank needs its pid, but a rank sees only the pids of its
+	 * own container. */
 	if (strlist_set(&r->env, "OMPI_MCA_btl_vader_single_copy_mechanism", "none") < 0 ||
 		strlist_set(&r->env, "OMPI_MCA_smsc", "^cma,knem,xpmem") < 0)
 		return -1;
@@ -517,7 +517,7 @@ static void take_input(struct remote *r, bool read_more)
 			r->executor->kill(r->task);
 		} else if (str_starts(r->input.data, "signal ") &&
 			   str_to_u64(r->input.data + 7, 1, 64, &signal)) {
-			/* It already got this signal from Slurm. */
+			/* The task already got this signal from Slurm. */
 			if (!(r->signalled && signal == SIGTERM))
 				r->executor->signal(r->task, (int)signal);
 		}
@@ -537,7 +537,7 @@ static void take_input(struct remote *r, bool read_more)
 	}
 }
 
-/* Returns the exit code in the form of a shell. */
+/* Waits for the end of the task. Returns its exit code as a shell does: 128 + N for signal N. */
 static int wait_for_end(struct remote *r)
 {
 	struct task_end end;
@@ -584,7 +584,7 @@ static int wait_for_end(struct remote *r)
 		if (fds[2].revents)
 			take_input(r, true);
 	}
-	r->executor->kill(r->task); /* the processes that it left */
+	r->executor->kill(r->task); /* the processes that the task left */
 	write_end(r, &end);
 	return end.signal ? 128 + end.signal : end.code;
 }
@@ -599,8 +599,8 @@ static bool is_wanted(void *cookie)
 	return r->input.len > 0 || poll(fds, ARRAY_SIZE(fds), 0) > 0;
 }
 
-/* Makes the task read the copy on this node, under the path that it knows; if there is no copy it
- * reads the home. */
+/* Makes the task read the copy of the inputs on this node, under the path that the task knows.
+ * Without a copy the task reads the inputs in the home. */
 static void stage_inputs(struct remote *r)
 {
 	const json_t *given = json_object_get(r->root, "inputs");
@@ -663,7 +663,7 @@ static int start(struct remote *r, struct penstock_error *err)
 	return r->executor->start(&r->task, &spec, err);
 }
 
-/* For `penstock exec`, which reaches this node by its own step. */
+/* Records the live task for `penstock exec`, which reaches this node by a step of its own. */
 static void record_life(const struct remote *r)
 {
 	_cleanup_(live_step_release) struct live_step live = {.serial = r->rank, .n = 1};
