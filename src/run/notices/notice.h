@@ -1,5 +1,5 @@
 /*
- * Notices that the machine goes away, and their sources.
+ * Preemption notices, which announce the end of the machine, and their sources.
  *
  *	notices_start(&notices, &(struct notices_options){ .preemption = &p, .on_notice = fn,
  *		.cookie = c }, err);
@@ -39,7 +39,7 @@ struct notice {
 	bool withdrawn;
 	unsigned origin; /* the source among several of the same name; 0 for a signal */
 	unsigned serial; /* number of the notice; changes with new information */
-	unsigned eased; /* of the sum: how often a part was withdrawn */
+	unsigned eased; /* in the sum: number of times that a part was withdrawn */
 };
 
 /* Truncates `reason` and replaces characters that could forge a line. */
@@ -73,7 +73,7 @@ struct notice_shared {
 struct notice_watch {
 	const struct notice_source_ops *ops;
 	struct notice_shared *shared;
-	const char *value; /* of `file` and `command` */
+	const char *value; /* the path of a `file`, or a `command` line */
 	const char *base; /* the address of a metadata service, without a slash at the end */
 	bool sure; /* requested by name: keep probing if it is absent */
 	const atomic_int *cancel; /* for requests */

@@ -338,7 +338,7 @@ int64_t reaction_finally_until(const struct reaction *reaction, const struct not
 	return reaction_tasks_until(reaction, notice) + more;
 }
 
-/* If the deadline is only our default, publishing continues as long as the machine allows. */
+/* If the deadline is only the default, publishing continues as long as the machine allows. */
 static bool get_sure(struct reaction *reaction, struct notice *notice)
 {
 	return interrupts_get_notice(&reaction->interrupts, notice) && notice->hard &&

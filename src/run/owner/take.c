@@ -37,7 +37,7 @@ static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_e
 	r = lease_watch_term(lease, lease->key, seen, err);
 	if (r > 0)
 		return refuse(lease, seen, err);
-	/* The owner was live when this began: its end must not be undone by a start from
+	/* The owner was live when the wait began: its end must not be undone by a start from
 	 * scratch. */
 	if (r == 0 && seen->etag[0] &&
 		(!strcmp(seen->state, "succeeded") || !strcmp(seen->state, "failed") ||
@@ -82,7 +82,8 @@ static bool is_superseded(
 		       strcmp(seen->home_id, lease->options.home_id) != 0);
 }
 
-/* Chooses the attempt's number over all machines. A completed attempt must be the last one. */
+/* Chooses the attempt's number over all machines. An attempt that `penstock flush` completes must
+ * be the last one. */
 static int number_attempt(struct lease *lease, const struct lease_found *found,
 	const struct seen *seen, struct penstock_error *err)
 {
@@ -101,8 +102,8 @@ static int number_attempt(struct lease *lease, const struct lease_found *found,
 
 /*
  * Checks both objects after they were written: another run may have taken one of them meanwhile,
- * and a store that ignores conditions lets two write at the same moment. If that took longer than
- * the gate stays open, the next renewal opens it.
+ * and a store that ignores conditions lets two write at the same moment. If these checks took
+ * longer than the gate stays open, the next renewal opens the gate.
  */
 static int confirm(struct lease *lease, struct penstock_error *err)
 {
@@ -127,11 +128,11 @@ int lease_take_state(struct lease *lease, struct lease_found *found, struct pens
 	int r = lease_load_text(lease, lease->key, &seen, &before, err);
 
 	if (r == 0 && seen.etag[0] && lease_state_is_live(seen.state)) {
-		buf_clear(&before); /* it is no longer live */
+		buf_clear(&before); /* a live state must not be restored */
 		if (!lease_owner_is_here(lease, &seen))
 			r = watch_owner(lease, &seen, err);
 		else if (!has_our_home(lease, &seen) && lease_owner_runs(&seen))
-			/* With our records it is gone: this process holds their lock. */
+			/* An owner with the same records is gone: this process holds their lock. */
 			r = refuse(lease, &seen, err);
 		else if (seen.home && *seen.home == '/' &&
 			 strcmp(seen.home, lease->options.home) != 0)

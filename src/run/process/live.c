@@ -102,7 +102,7 @@ static int make_dir(const char *dir, struct penstock_error *err)
 	return 0;
 }
 
-/* Useless after a crash of the machine, so nothing is synced. */
+/* The record is useless after a crash of the machine, so nothing is synced. */
 int live_write(const char *run_dir, const struct live_step *step, struct penstock_error *err)
 {
 	_cleanup_free_ char *dir = path_join(run_dir, "live");

@@ -1,6 +1,6 @@
 /*
- * Resources used by a step's processes if there is no control group: the sum over its leaders and
- * their descendants. The network of the machine.
+ * Use of resources without a control group: of a step's processes, the sum over its leaders and
+ * their descendants, and of the machine's network.
  */
 #ifndef RUN_PROCESS_USAGE_H
 #define RUN_PROCESS_USAGE_H
