@@ -1,6 +1,7 @@
 /*
- * A terminal that may be slow, or stopped by Ctrl-S: it gets what it takes at once, and the rest
- * later. Text beyond LIMIT_SCREEN is skipped, with a line that says so; the run's log has all.
+ * A terminal that may be slow, or stopped by Ctrl-S: text is written as far as the terminal takes
+ * it at once, and the rest of the text later. Text beyond LIMIT_SCREEN is skipped, with a line that
+ * says so; the run's log has all.
  *
  *	screen_open(&screen, fd);	// false if `fd` is not a terminal: write to it directly
  *	screen_put(&screen, data, len);
@@ -8,7 +9,7 @@
  *	screen_settle(&screen, 2000);	// waits for the rest
  *	screen_release(&screen);
  *
- * One thread uses it.
+ * One thread calls these functions.
  */
 #ifndef RUN_REPORT_SCREEN_H
 #define RUN_REPORT_SCREEN_H

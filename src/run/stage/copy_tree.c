@@ -25,7 +25,8 @@ static int check_cancel(const struct copy *c, struct penstock_error *err)
 	return 0;
 }
 
-/* The kernel copies, sharing extents if the file system can. Returns -1 and errno. */
+/* Copies some bytes in the kernel, sharing extents if the file system can. Returns the number of
+ * bytes, or -1 and sets errno. */
 static ssize_t copy_some(int from, int to)
 {
 	static const size_t step = 8 * MIB;

@@ -46,7 +46,7 @@ static const char *or_empty(const char *s)
 	return s ? s : "";
 }
 
-/* Inputs with the same values are identical; each value ends with a NUL so that none can merge. */
+/* Inputs with the same values are identical; a NUL before each value keeps values from merging. */
 static int identify(struct stage_input *in, struct penstock_error *err)
 {
 	const struct workflow_input *w = in->input;

@@ -141,7 +141,7 @@ static int fetch_input(struct stage_input *in, struct penstock_error *err)
 		if (why.code == PENSTOCK_E_CANCELLED)
 			return error_move(err, &why);
 		if (why.message &&
-			strstr(why.message, in->source)) /* it already names the source */
+			strstr(why.message, in->source)) /* the message already names the source */
 			error_set(err, why.code, "%s: input: %s%s", buf_str(&at), why.message,
 				advice(why.code));
 		else
@@ -250,8 +250,8 @@ int stage_inputs(
 	struct stage s = {.options = options};
 	int r;
 
-	/* Without inputs nothing is recorded: the syncs of the state would be most of a short
-	 * run. */
+	/* Without inputs nothing is recorded: the syncs of the state would take most of the time of
+	 * a short run. */
 	if (options->workflow->n_inputs == 0 && !options->workflow->input_mode.given)
 		return !provenance || buf_add_str(provenance, "[]") == 0 ? 0 : error_memory(err);
 	r = plan(&s, err);
