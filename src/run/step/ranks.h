@@ -32,7 +32,7 @@ struct ranks {
 /* Adds the variables of the task with this rank, "K=V"; with `launcher`, those of the process that
  * starts all tasks. Returns -1 if out of memory. */
 int ranks_environment(const struct ranks *ranks, size_t rank, struct strlist *env);
-/* The same with placeholders that the node fills in (run/cluster/remote.h). */
+/* Like ranks_environment(), with placeholders that the node fills in (run/cluster/remote.h). */
 int ranks_cluster_environment(const struct ranks *ranks, struct strlist *env);
 int ranks_launcher_environment(const struct ranks *ranks, struct strlist *env);
 
