@@ -1,5 +1,6 @@
 /*
- * Contents of the $DEEPSQUARE_ENV files, checked after each execution that may have written there.
+ * Checks the contents of the $DEEPSQUARE_ENV files after each execution that may have written
+ * there.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,7 @@ struct env_seen {
 	struct env_seen *next;
 	char *path;
 	size_t bytes; /* already checked */
-	unsigned users; /* frames that own the file; 0 for that of the run */
+	unsigned users; /* frames that own the file; 0 for the file of the run */
 	bool begun; /* the file of an earlier attempt was checked */
 	/* since the last complete contents, several live executions may have written to it */
 	bool shared;
@@ -117,7 +118,7 @@ static void see_first(struct walk *walk, struct env_seen *seen)
 	struct env_file_odd odd;
 
 	seen->begun = true;
-	/* The step that reads it reports an error. */
+	/* The step that reads the file reports an error. */
 	if (read_whole(seen->path, &text, NULL) < 0)
 		return;
 	env_file_check(buf_str(&text), text.len, text.len, &odd);
@@ -143,7 +144,7 @@ void walk_env_begin(struct walk *walk, const struct frame *frame)
 		see_first(walk, seen);
 }
 
-/* True if a live execution may write to it. */
+/* Returns true if a live execution may write to the file. */
 static bool is_written(const struct walk *walk, const struct env_seen *seen)
 {
 	for (const struct frame *f = walk->live; f; f = f->next_live) {
@@ -153,7 +154,7 @@ static bool is_written(const struct walk *walk, const struct env_seen *seen)
 	return false;
 }
 
-/* Makes it the fault of the step, if nothing else failed. */
+/* Makes the message the fault of the step, if nothing else failed; else returns false. */
 static bool blame(const struct frame *frame, struct step_end *end, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 static bool blame(const struct frame *frame, struct step_end *end, const char *fmt, ...)
@@ -191,7 +192,7 @@ static void check_text(struct walk *walk, const struct frame *frame, struct env_
 			"MARK behind the value",
 			frame->name, written ? ", or a step in parallel," : "",
 			odd.n == 1 ? "" : "s", buf_str(&lines));
-	/* A live execution may still write the rest. */
+	/* A live execution may still write the missing lines. */
 	seen->bytes = written ? odd.whole : text->len;
 	seen->shared = *odd.block && written;
 	if (!*odd.block || written)

@@ -41,9 +41,10 @@ struct watch {
 	/* serial of the last "soon" notice passed to the steps; 0 if there is none */
 	unsigned soon;
 	bool noticed; /* the steps know of a notice */
-	unsigned eased; /* withdrawals of parts of it that were handled */
+	unsigned eased; /* handled withdrawals of parts of the notice */
 	bool withdrawn; /* the notice was withdrawn */
-	bool noticed_killed; /* the steps that knew were killed at the end of their time */
+	/* the steps that knew of the notice were killed at the end of their time */
+	bool noticed_killed;
 	int64_t grace_ms; /* grace period for all */
 	int64_t kill_at_ms; /* 0 if no end was requested */
 	int64_t noted_ms; /* last record of the sync */
@@ -52,8 +53,8 @@ struct watch {
 	size_t cap;
 };
 
-/* Grace period of `penstock stop --grace` from the run's directory, else $PENSTOCK_STOP_GRACE or
- * the default. */
+/* Returns the grace period of `penstock stop --grace` from the run's directory, else
+ * $PENSTOCK_STOP_GRACE or the default. */
 static int64_t grace_ms(const struct attempt *attempt)
 {
 	_cleanup_free_ char *path = run_path(attempt->home, attempt->id, RUN_FILE_GRACE);
@@ -154,7 +155,8 @@ static void check_notices(struct watch *watch)
 		take_back_notice(watch);
 }
 
-/* At the kill time of a withdrawn notice: continues if no step has ended because of it. */
+/* Called at the kill time of a withdrawn notice: continues if no step has ended because of the
+ * notice. */
 static bool forget_notice(struct watch *watch)
 {
 	if (!watch->withdrawn || watch->walk.cut || watch->walk.killed || !take_back_notice(watch))
@@ -171,7 +173,7 @@ static void react(struct watch *watch)
 	int requests;
 	bool stops;
 
-	/* First, so that later events count as new. */
+	/* Read the counter first, so that later events count as new. */
 	watch->news = interrupts_news(&watch->reaction->interrupts);
 	interrupts_clear_event(&watch->reaction->interrupts);
 	check_notices(watch);
@@ -189,7 +191,7 @@ static void react(struct watch *watch)
 	watch->requests = requests;
 }
 
-/* Milliseconds until the next deadline. */
+/* Returns the milliseconds until the next deadline. */
 static int next_timeout(const struct watch *watch)
 {
 	int64_t wait = watch->noticed ? NOTICE_AGAIN_MS : STATUS_MS;
@@ -244,7 +246,8 @@ static void warn_overdue(const struct watch *watch)
 {
 	const struct frame *deaf = watch->noticed ? watch->walk.live : NULL;
 	const int signal = reaction_signal(watch->reaction);
-	int64_t grace_s = (watch->grace_ms + 500) / 1000; /* minus the moment before it began */
+	/* rounded: the grace began a moment ago */
+	int64_t grace_s = (watch->grace_ms + 500) / 1000;
 
 	while (deaf && (!signal || !deaf->noticed || step_run_signalled(deaf->run)))
 		deaf = deaf->next_live;
@@ -370,7 +373,7 @@ void run_settle_storage(const struct attempt *attempt, bool flushed)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *path = path_join(attempt->layout.state, "steps");
 
-	/* If the output was not sent, skipping a finished step would lose it. */
+	/* If the output was not sent, skipping a finished step would lose its output. */
 	if (attempt->end.state != RUN_PREEMPTED || !flushed || !attempt->steps_began ||
 		fs_is_network(attempt->layout.storage))
 		return;

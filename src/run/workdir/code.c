@@ -16,7 +16,7 @@
 #include "run/workdir/context_commit.h"
 #include "run/workdir/project.h"
 
-/* File below the run's state: the files that the working directory got. */
+/* File below the run's state: the list of the files that the working directory got. */
 #define CODE_LIST "context"
 
 /* File below the run's state, two digests: of the context directory as it was seen last, and of the
@@ -87,7 +87,7 @@ static struct context_source source_of(const struct code *code, const char *dir,
 	};
 }
 
-/* The list comes last: an update that was interrupted is repeated. */
+/* The list is written last, so that an interrupted update is repeated. */
 static int copy_files(struct code *code, const char *dir, bool plain, struct penstock_error *err)
 {
 	const struct attempt *attempt = code->attempt;
@@ -145,7 +145,7 @@ static int note_seen(
 }
 
 /* Publishes the code in the working directory, which is that of `now`. A failure is only reported:
- * the run goes on. */
+ * the run continues. */
 static int publish(struct code *code, const char *digest, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
@@ -196,7 +196,7 @@ static bool is_here(const struct attempt *attempt)
 	return access(attempt->workflow->context.path.value, F_OK) == 0;
 }
 
-/* The first copy. One that is incomplete is made again. */
+/* Makes the first copy. An incomplete copy is made again. */
 static int copy_all(struct code *code, struct penstock_error *err)
 {
 	const struct attempt *attempt = code->attempt;

@@ -78,7 +78,7 @@ static int pass_over(void *cookie, const char *path, struct penstock_error *err)
 	return 0;
 }
 
-/* Adds the rules of a directory's own file. */
+/* Adds the rules of the ignore file in a directory. */
 static int add_rules(void *cookie, int dir, const char *at, struct penstock_error *err)
 {
 	struct visit *c = cookie;
@@ -166,7 +166,7 @@ static int sum_file(const struct visit *v, int dir, const char *name, const char
 		fd, CHECKSUM_SHA256, 0, (uint64_t)st.st_size, v->source->cancel, sum, err);
 	if (r != -(int)PENSTOCK_E_CHANGED)
 		return r;
-	/* It is being written: no digest is right, so that the next scan takes it again. */
+	/* The file is being written: record zeros, so that the next scan reads the file again. */
 	penstock_error_release(err);
 	memset(sum, 0, CHECKSUM_MAX_SIZE);
 	return 0;
@@ -228,7 +228,7 @@ static bool is_unchanged(void *cookie, const char *path, const struct stat *st)
 		       S_ISLNK(there.st_mode);
 	before = context_files_find(v->before, path);
 	now = context_files_find(v->now, path);
-	/* A file that appeared since the scan is for the next one. */
+	/* A file that appeared since the scan is left for the next scan. */
 	return !now || (before && context_file_is_same(before, now));
 }
 

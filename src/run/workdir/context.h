@@ -19,9 +19,9 @@ struct penstock_error;
 
 struct context_source {
 	const struct workflow_context *context;
-	const char *dir; /* that of the context, or another one with its files */
-	bool plain; /* nothing in it is to be left out */
-	const char *home; /* left out if it is inside */
+	const char *dir; /* the context, or another directory with its files */
+	bool plain; /* no file in it is left out */
+	const char *home; /* $PENSTOCK_HOME, left out if it is inside */
 	const atomic_int *cancel;
 };
 

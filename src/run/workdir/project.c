@@ -34,7 +34,7 @@ static int make_parents(const char *path, struct penstock_error *err)
 	return fs_mkdirs(parent, 0700, err);
 }
 
-/* Returns the path of `target` relative to that of a link, both below `top`: a container sees them
+/* Returns the path of `target` relative to that of a link, both below `top`: a container sees `top`
  * at another place, but with the same relative paths. */
 static char *relative(const char *top, const char *path, const char *target)
 {
@@ -98,8 +98,8 @@ static int link_entries(
 	return r;
 }
 
-/* Returns the path of the object that a path in a store names by itself; NULL if the path has more
- * or other objects. */
+/* Returns the path of the file if the input's path in the store is that of a single object; NULL if
+ * there are more or other objects. */
 static char *object_of(const char *dir, const struct workflow_input *input)
 {
 	size_t len = strlen(input->s3.prefix);
@@ -264,7 +264,7 @@ static int link_artifact(
 
 	if (!path || !place)
 		return error_memory(err);
-	/* Inside another artifact, whose link leads there already. */
+	/* The artifact is inside another artifact, whose link leads there already. */
 	if (!has_plain_path(attempt->layout.work, artifact))
 		return 0;
 	r = make_both_parents(attempt, artifact, path, place, err);
@@ -326,7 +326,7 @@ void project_collect(const struct attempt *attempt)
 
 /* ---- packages ---- */
 
-/* A `sitecustomize`, which every Python of the steps imports. */
+/* Places a `sitecustomize`, which every Python of the steps imports. */
 static int place_determined(const struct attempt *attempt, struct penstock_error *err)
 {
 	_cleanup_free_ char *dir = path_join(attempt->layout.storage, PROJECT_DETERMINED);
