@@ -106,8 +106,8 @@ static int load_last_attempt(struct run *run, struct penstock_error *err)
 	run->after_failure = run->attempt.continuing && last.state == RUN_FAILED;
 	if (!run->attempt.continuing && last.unflushed && !run->options->fresh)
 		r = error_set(err, PENSTOCK_E_EXISTS,
-			"run %s has output that was not uploaded; 'penstock flush %s' uploads "
-			"it, --fresh leaves it in %s",
+			"cannot start run %s again: its output was not uploaded; 'penstock flush "
+			"%s' uploads the output, --fresh leaves it in '%s'",
 			run->attempt.id, run->attempt.id, run->attempt.layout.dir);
 	else
 		r = run->attempt.continuing ? run_compare_workflow(run, err) : 0;
@@ -130,7 +130,7 @@ int run_clear_storage(struct run *run, struct penstock_error *err)
 			return error_errno(
 				err, errno, "cannot move '%s' aside", run->attempt.layout.output);
 		run_say(&run->attempt.voice, RUN_EVENT_MESSAGE,
-			"the output of the last attempt is now in %s", aside);
+			"the output of the last attempt is now in '%s'", aside);
 	}
 	return run_layout_wipe(&run->attempt.layout, err);
 }

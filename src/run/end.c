@@ -81,7 +81,7 @@ static void keep_waiting_output(struct run *run, struct records_end *end)
 		return;
 	set_unflushed(run, end);
 	run_say(&run->attempt.voice, RUN_EVENT_WARNING,
-		"the output of an earlier attempt is not completely uploaded%s; it is kept in %s",
+		"the output of an earlier attempt is not completely uploaded%s; it is kept in '%s'",
 		run_is_superseded(&run->attempt)
 			? ", and is older than what another machine has published since"
 			: "; 'penstock flush' uploads it",
@@ -122,12 +122,14 @@ static void flush_and_decide(struct run *run, struct records_end *end)
 		if (run->attempt.end.state != RUN_PREEMPTED) {
 			run_end_reset(&run->attempt);
 			run_end(&run->attempt, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
-				"preempted while the output was uploaded; the same command continues it");
+				"preempted while the output was uploaded; the same command "
+				"continues the run");
 		}
 		set_unflushed(run, end);
 		run_say(&run->attempt.voice, RUN_EVENT_WARNING,
-			"out of time before all of the output was published; what is published is "
-			"whole, and 'penstock flush %s' uploads the rest if this machine stays",
+			"out of time before all of the output was published; every published file "
+			"is complete, and 'penstock flush %s' uploads the others if this machine "
+			"stays",
 			run->attempt.id);
 		return;
 	}
@@ -136,8 +138,8 @@ static void flush_and_decide(struct run *run, struct records_end *end)
 	if (lease_is_lost(run->publisher.lease)) { /* the new owner does not know this storage */
 		run_end_reset(&run->attempt);
 		run_end(&run->attempt, RUN_FAILED, RUN_CLASS_NODE, 69,
-			"another owner has taken over this run: %s; the files written here stay "
-			"in %s",
+			"another owner has taken over this run: %s; the files written here stay in "
+			"'%s'",
 			err.message, run->attempt.layout.output);
 		return;
 	}
@@ -146,8 +148,8 @@ static void flush_and_decide(struct run *run, struct records_end *end)
 	set_unflushed(run, end);
 	run_end_reset(&run->attempt);
 	run_end(&run->attempt, RUN_FAILED, RUN_CLASS_OUTPUT, 73,
-		"the output is not complete: %s; it is kept in %s%s 'penstock flush %s' uploads "
-		"the rest",
+		"the output is not complete: %s; it is kept in '%s'%s 'penstock flush %s' uploads "
+		"the missing files",
 		err.message, run->attempt.layout.output, publisher_flush_hint(err.code),
 		run->attempt.id);
 }
@@ -249,7 +251,7 @@ void run_finish(struct run *run)
 	project_collect(&run->attempt);
 	/* Does not wait before the flush: the current work on checkpoints may take long. */
 	run_checkpoints_stop(&run->publisher);
-	ending_part(ending, "uploading the output, and comparing it with its objects");
+	ending_part(ending, "uploading the output, and comparing its files with their objects");
 	flush_and_decide(run, &end);
 	ending_part(ending, "completing the checkpoints");
 	run_checkpoints_end(&run->publisher);

@@ -153,7 +153,8 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 	}
 	if (r == 0 && access(run->attempt.layout.output, F_OK) < 0)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
-			"nothing of run %s is left on this machine to upload", run->attempt.id);
+			"cannot upload the output of run %s: there is none on this machine",
+			run->attempt.id);
 	if (r == 0)
 		r = stores_init(&run->stores, run->options->embedded,
 			&(struct stores_patience){.cancel = &run->reaction.interrupts.cancel}, err);
@@ -188,10 +189,12 @@ int run_flush(const struct run_options *options, const char *id, struct run_resu
 	result->state = attempt->end.state;
 	/* No hint if another process holds the run, or if its output is not on this machine. */
 	if (r < 0 && run.lock_fd >= 0 && err && err->code == PENSTOCK_E_EXISTS)
-		error_suffix(err, "; it is kept in %s until 'penstock rm --force %s'",
+		error_suffix(err, "; the output is kept in '%s' until 'penstock rm --force %s'",
 			attempt->layout.output, id);
 	else if (r < 0 && run.lock_fd >= 0 && err && err->code != PENSTOCK_E_NOT_FOUND)
-		error_suffix(err, "; it is kept in %s%s 'penstock flush %s' uploads the rest",
+		error_suffix(err,
+			"; the output is kept in '%s'%s 'penstock flush %s' uploads the "
+			"missing files",
 			attempt->layout.output, publisher_flush_hint(err->code), id);
 	return r;
 }

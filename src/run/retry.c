@@ -147,11 +147,11 @@ static int wait_for_other(struct run *run, const char *id, struct penstock_error
 		if (free_times == OTHERS_FREE)
 			return error_set(err, PENSTOCK_E_NOT_FOUND,
 				"run %s, whose output is an input, has not succeeded (it is %s); "
-				"'penstock run' it first",
+				"start it first with 'penstock run'",
 				other.name ? other.name : id, run_state_name(other.last.state));
 		if (interrupts_reason(&run->reaction.interrupts) != INTERRUPT_NONE)
 			return error_set(err, PENSTOCK_E_CANCELLED,
-				"ended before the runs whose output is an input");
+				"ended while waiting for the runs whose output is an input");
 		if (!said)
 			run_say(&run->attempt.voice, RUN_EVENT_MESSAGE,
 				"waiting for run %s (%s), whose output is an input",

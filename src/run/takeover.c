@@ -187,8 +187,8 @@ int run_take_lease_to_flush(struct run *run, struct penstock_error *err)
 
 	if (run_is_superseded(&run->attempt))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s continued elsewhere: %s is newer than the output here, which "
-			"would replace it",
+			"cannot flush run %s: it continued elsewhere, and the output of %s is "
+			"newer than the output here",
 			run->attempt.id,
 			fs_read(run->attempt.layout.superseded, &text, NULL) == 0
 				? buf_str(&text)

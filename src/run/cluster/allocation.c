@@ -114,8 +114,8 @@ int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home
 	*allocation = (struct slurm_allocation){.quit_fd = -1};
 	if (!job || strlen(job) >= SLURM_JOB_SIZE)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"--in-allocation is for the batch job of 'penstock run --on slurm'; "
-			"$SLURM_JOB_ID is not set");
+			"cannot use --in-allocation: $SLURM_JOB_ID is not set; the option is for "
+			"the batch job of 'penstock run --on slurm'");
 	r = slurm_job_read(&allocation->job, home, id, err);
 	if (r < 0)
 		return error_prefix(err, "run %s", id);

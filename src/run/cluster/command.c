@@ -50,8 +50,8 @@ static void pick_line(const char *text, char line[static 512])
 static int missing(const char *program, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_UNAVAILABLE,
-		"%s is not on PATH, so Slurm is not available; log in to a machine of the "
-		"cluster that may submit jobs, load its module, or omit --on slurm",
+		"cannot use Slurm: '%s' is not on PATH; log in to a machine of the cluster that "
+		"may submit jobs, load Slurm's module, or omit --on slurm",
 		program);
 }
 

@@ -61,7 +61,8 @@ int slurm_job_read(
 	root = json_loadb(buf_str(&text), text.len, 0, NULL);
 	if (!json_is_object(root))
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"%s was not written by penstock; remove it once the job has ended", path);
+			"'%s' is not a record of penstock; remove the file once the job has ended",
+			path);
 	if (fill(job, root) < 0) {
 		slurm_job_release(job);
 		return error_memory(err);

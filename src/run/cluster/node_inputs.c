@@ -75,7 +75,8 @@ static int find_base(const char *where, char **out, struct penstock_error *err)
 		return error_errno(err, errno, "%s", base);
 	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"%s is not a directory that only we can write to", base);
+			"cannot use '%s': it is not a directory that only this user can write to",
+			base);
 	*out = take_pointer(base);
 	return 0;
 }

@@ -441,7 +441,7 @@ static int read_spec(struct remote *r, struct penstock_error *err)
 	uname(&system);
 	if (access(r->dir, W_OK) < 0)
 		return error_errno(err, errno,
-			"%s is not shared with %s; PENSTOCK_HOME must be on a file system that "
+			"'%s' is not shared with %s; PENSTOCK_HOME must be on a file system that "
 			"all nodes see",
 			r->dir, system.nodename);
 	/* The GPUs that Slurm has assigned to this task, for a container that gets no
@@ -628,7 +628,7 @@ static void stage_inputs(struct remote *r)
 				    : strlist_set(&r->env, "DEEPSQUARE_INPUT", r->inputs.path)) < 0)
 		e = error_memory(&err);
 	if (e < 0 && e != -(int)PENSTOCK_E_CANCELLED)
-		log_warn("reading the inputs from %s: %s", from, err.message);
+		log_warn("cannot use a copy of the inputs in '%s': %s", from, err.message);
 }
 
 static int start(struct remote *r, struct penstock_error *err)

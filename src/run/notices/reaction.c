@@ -283,10 +283,10 @@ void reaction_end_error(struct reaction *reaction, enum run_class class, struct 
 
 	if (reason == INTERRUPT_PREEMPT)
 		run_end(attempt, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
-			"preempted before the steps finished; the same command continues it");
+			"preempted before the steps finished; the same command continues the run");
 	else if (reason == INTERRUPT_STOP)
 		run_end(attempt, RUN_STOPPED, RUN_CLASS_USER, 130,
-			"stopped; 'penstock resume %s' continues it", attempt->id);
+			"stopped; 'penstock resume %s' continues the run", attempt->id);
 	else /* a refused run that would have continued can continue later */
 		run_end(attempt,
 			err->code == PENSTOCK_E_EXISTS && attempt->continuing ? RUN_PREEMPTED

@@ -39,8 +39,8 @@ static void lose(struct lease *lease, const struct seen *other, bool output_only
 
 	if (output_only)
 		snprintf(lease->owner, sizeof(lease->owner),
-			"run %s has its output now (on %s, since %s)", other->run, other->host,
-			since);
+			"run %s now owns the output of this run (on %s, since %s)", other->run,
+			other->host, since);
 	else if (!other->etag[0])
 		snprintf(lease->owner, sizeof(lease->owner), "run %s now belongs to another owner",
 			lease->options.run_id);

@@ -233,7 +233,7 @@ int lease_can_take_over(
 			"the owner of %s cannot be determined; if that machine is gone, %s",
 			run, seen->host,
 			strcmp(run, lease->options.run_id) == 0 ? "it" : "its output",
-			strcmp(run, lease->options.run_id) == 0 ? "start another with --name"
+			strcmp(run, lease->options.run_id) == 0 ? "start another run with --name"
 								: "give this run another output");
 	return 0;
 }

@@ -120,8 +120,8 @@ static int refuse_format(const struct lease *lease, const char *key, const struc
 {
 	if (seen->format > LEASE_FORMAT)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"%s://%s/%s was written by a newer penstock (format %lld): use that "
-			"one, or start another run with --name and another output",
+			"%s://%s/%s was written by a newer penstock (format %lld); use that "
+			"version, or start another run with --name and another output",
 			object_client_scheme(lease->options.client), lease->options.bucket, key,
 			(long long)seen->format);
 	return error_set(err, PENSTOCK_E_CORRUPT,

@@ -43,8 +43,8 @@ static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_e
 		(!strcmp(seen->state, "succeeded") || !strcmp(seen->state, "failed") ||
 			!strcmp(seen->state, "stopped")))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s has %s%s on %s while this waited for its end; 'penstock run' of "
-			"its workflow starts it from scratch",
+			"run %s has %s%s on %s while this process waited for its end; 'penstock "
+			"run' of its workflow starts it from scratch",
 			lease->options.run_id, strcmp(seen->state, "stopped") == 0 ? "been " : "",
 			seen->state, seen->host);
 	return r;
@@ -91,8 +91,8 @@ static int number_attempt(struct lease *lease, const struct lease_found *found,
 
 	if (o->completes && is_superseded(lease, found, seen))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s continued elsewhere: attempt %d on %s is newer than the output "
-			"here, which would replace it",
+			"cannot flush run %s: it continued elsewhere, and the output of attempt %d "
+			"on %s is newer than the output here",
 			o->run_id, seen->attempt, seen->host);
 	if (o->attempt <= seen->attempt)
 		o->attempt = o->completes ? seen->attempt : seen->attempt + 1;

@@ -183,7 +183,7 @@ static int make_part(struct cgroup *group, struct cgroup_base *base, const char 
 	if (!part.dir)
 		return error_memory(err);
 	if (mkdir(part.dir, 0755) < 0) {
-		log_debug("no control group at %s: %s", part.dir, strerror(errno));
+		log_debug("cannot make control group '%s': %s", part.dir, strerror(errno));
 		free(part.dir);
 		return 0;
 	}

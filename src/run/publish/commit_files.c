@@ -102,8 +102,8 @@ static bool matches(struct keeper *k, const char *name)
 		return true;
 	if (!k->publisher->checkpoints.said_name)
 		run_say(&k->publisher->attempt->voice, RUN_EVENT_WARNING,
-			"`checkpoints.pattern` matches a file whose name has control characters "
-			"or is not UTF-8: it is not committed, rename it");
+			"cannot commit a file that `checkpoints.pattern` matches: its name has "
+			"control characters or is not UTF-8; rename the file");
 	k->publisher->checkpoints.said_name = true;
 	return false;
 }

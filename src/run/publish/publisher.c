@@ -86,7 +86,7 @@ static void on_sync_event(
 		break;
 	case SYNC_PARTIAL:
 		run_say(voice, RUN_EVENT_WARNING,
-			"%s may be incomplete: kept as %s, the last good object stays", path,
+			"'%s' may be incomplete: kept as '%s', the last good object stays", path,
 			detail);
 		break;
 	case SYNC_KEPT:

@@ -237,7 +237,7 @@ static size_t note_going(struct keeper *k, const struct commit_entry *const *gon
 	}
 	if (noted && note_write(k, &err) == 0)
 		return noted;
-	log_warn("cannot remove checkpoints: cannot record them: %s",
+	log_warn("cannot record the checkpoints to remove, so they stay: %s",
 		err.message ? err.message : "out of memory");
 	return 0;
 }

@@ -200,7 +200,7 @@ static void write_log(struct output *output, const char *data, size_t len)
 	e = errno;
 	hold_back(output, data + done, len - done);
 	if (!output->log_warned)
-		log_warn("cannot write the run's log now, its end is kept in memory: %s",
+		log_warn("cannot write the run's log now, so its end is kept in memory: %s",
 			strerror(e));
 	output->log_warned = true;
 }

@@ -41,8 +41,8 @@ static int check_names(const struct stage *s, struct penstock_error *err)
 			if (a->file_name && b->file_name && strcmp(a->dir, b->dir) == 0 &&
 				strcmp(a->file_name, b->file_name) == 0)
 				return error_set(err, PENSTOCK_E_INVALID,
-					"inputs %s and %s would both become the file %s; set "
-					"another path for one of them",
+					"inputs '%s' and '%s' would both become the file '%s'; set "
+					"another `path` for one of them",
 					a->source, b->source, a->file_name);
 		}
 	}
@@ -104,11 +104,11 @@ static const char *advice(enum penstock_code code)
 	case PENSTOCK_E_UNAVAILABLE:
 	case PENSTOCK_E_TIMEOUT:
 	case PENSTOCK_E_PROTOCOL:
-		return "; run it again to resume";
+		return "; run the workflow again to resume";
 	case PENSTOCK_E_CHANGED:
-		return "; run it again when the source no longer changes";
+		return "; run the workflow again when the source no longer changes";
 	case PENSTOCK_E_CORRUPT:
-		return "; check the source and its sha256, then run it again";
+		return "; check the source and its sha256, then run the workflow again";
 	default:
 		return "";
 	}

@@ -140,8 +140,8 @@ int stage_download_prefix(
 		r = error_memory(err);
 	if (r == 0 && d.too_many)
 		r = error_set(err, PENSTOCK_E_LIMIT,
-			"cannot unpack more than %d objects; leave out unpack, or put them into "
-			"fewer archives",
+			"cannot unpack more than %d objects; omit `unpack`, or put them into fewer "
+			"archives",
 			LIMIT_STAGE_UNPACK);
 	if (r == 0)
 		r = unpack_each(in, &d.names, err);
@@ -180,7 +180,9 @@ static int take_file(
 	if (r < 0 || !c->in->input->unpack.given || !c->in->input->unpack.value)
 		return r;
 	if (c->names.n >= LIMIT_STAGE_UNPACK)
-		return error_set(err, PENSTOCK_E_LIMIT, "more than %d files to unpack; omit unpack",
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"cannot unpack more than %d files; omit "
+			"`unpack`",
 			LIMIT_STAGE_UNPACK);
 	return strlist_add(&c->names, path) < 0 ? error_memory(err) : 0;
 }
@@ -199,7 +201,7 @@ static int refuse_special(void *cookie, const char *path, struct penstock_error 
 {
 	(void)cookie;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"%s is a device, FIFO or socket; only files, directories and links can be staged",
+		"'%s' is a device, FIFO or socket; only files, directories and links can be staged",
 		path);
 }
 

@@ -256,7 +256,7 @@ static int set_argv(struct container_setup *setup, const struct workflow_run *wh
 		r = error_memory(err);
 	if (r == 0 && !setup->argv.n)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"the image %s has no command; give a `command`", image->name);
+			"the image '%s' has no command; give a `command`", image->name);
 	return r;
 }
 
@@ -321,8 +321,8 @@ static int read_of_image(
 		room = buf_reserve(out, (size_t)st.st_size);
 		if (!room)
 			return error_set(err, PENSTOCK_E_LIMIT,
-				"the image %s has a /%s of more than %zu bytes", image->name, name,
-				out->limit);
+				"the image '%s' has a /%s of more than %zu bytes", image->name,
+				name, out->limit);
 		n = fs_pread_all(fd, room, (size_t)st.st_size, 0);
 		buf_grown(out, n > 0 ? (size_t)n : 0);
 		return n < 0 ? error_errno(err, errno, "cannot read the image's /%s", name) : 0;
@@ -408,7 +408,7 @@ static int add_mounts(struct container_setup *setup, const struct containers *co
 		const char *source = mounts[i].host_dir.value;
 
 		if (access(source, F_OK) < 0) {
-			error_errno(err, errno, "the mount %s", source);
+			error_errno(err, errno, "cannot use the mount '%s'", source);
 			return workflow_error_at(containers->attempt->workflow, &mounts[i].at, err);
 		}
 		add_mount(setup, source, mounts[i].container_dir.value, mounts[i].read_only);

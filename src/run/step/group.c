@@ -123,7 +123,7 @@ void step_group_explain(const struct step_group *group, struct run_group *run, c
 		step_more(res, res && res->own_processes, "maxProcesses=N", more);
 		run_say(&run->attempt->voice, RUN_EVENT_WARNING,
 			"'%s' reached its limit of %" PRIu64 " processes and threads, and could "
-			"not start more; raise it with %s",
+			"not start more; raise the limit with %s",
 			name, group->max_processes, more);
 	}
 	if (!found.oom_kills)

@@ -45,7 +45,7 @@ static int hide_profile(struct strlist *env, const struct environment_spec *spec
 	if (buf_failed(&text))
 		return -1;
 	if (dir < 0 || fs_write_text_at(dir, PROFILE_FILE, buf_str(&text), 0600) < 0) {
-		log_warn("cannot write %s/" PROFILE_FILE ": %s; the step has the profile '%s'",
+		log_warn("cannot write '%s/" PROFILE_FILE "': %s; the step has the profile '%s'",
 			path, strerror(errno), profile);
 		return 0;
 	}

@@ -165,13 +165,13 @@ static int explain_crun(const struct starting *s, struct penstock_error *err)
 	}
 	if (why && (strstr(why, "executable file") || strstr(why, "open executable")))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"the image %s has no %s; select a shell that it has with `shell` "
-			"(/bin/sh, /bin/bash, /bin/ash), or use its own entry point with "
+			"the image '%s' has no '%s'; select a shell of the image with `shell` "
+			"(/bin/sh, /bin/bash, /bin/ash), or use the image's entry point with "
 			"`shell: ENTRYPOINT`",
 			s->spec->container->image->name, program);
 	if (why && strstr(why, "chdir"))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"the image %s has no directory %s; set another `workDir`",
+			"the image '%s' has no directory '%s'; set another `workDir`",
 			s->spec->container->image->name,
 			s->spec->cwd ? s->spec->cwd
 				     : s->spec->container->image->config.working_dir);

@@ -242,8 +242,8 @@ int init_explain(void *cookie, int step, int errnum, struct penstock_error *err)
 	case INIT_PROC:
 		return error_errno(err, errnum,
 			"cannot mount /proc for the container; if penstock itself runs in a "
-			"container, that one needs permission for it (podman and docker: "
-			"--security-opt unmask=ALL, --privileged)");
+			"container, that container needs permission to mount it (podman and "
+			"docker: --security-opt unmask=ALL, --privileged)");
 	case INIT_NETWORK:
 		return network_explain(&plan->network, errnum, err);
 	case INIT_CRUN:

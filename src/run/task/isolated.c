@@ -104,8 +104,8 @@ static int explain(void *cookie, int step, int errnum, struct penstock_error *er
 	case ISOLATED_PROC:
 		return error_errno(err, errnum,
 			"cannot mount /proc for a step with its own network; if penstock itself "
-			"runs in a container, that one needs permission for it (podman and "
-			"docker: --security-opt unmask=ALL, --privileged)");
+			"runs in a container, that container needs permission to mount it (podman "
+			"and docker: --security-opt unmask=ALL, --privileged)");
 	case ISOLATED_NETWORK:
 		return network_explain(&plan->network.plan, errnum, err);
 	case ISOLATED_CWD:

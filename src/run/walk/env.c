@@ -126,7 +126,8 @@ static void see_first(struct walk *walk, struct env_seen *seen)
 	if (!*odd.block)
 		return;
 	run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
-		"the attempt before was ended within '%s' of $DEEPSQUARE_ENV, which is dropped",
+		"the last attempt was ended while '%s' of $DEEPSQUARE_ENV was written; that value "
+		"is dropped",
 		odd.block);
 	cut(seen->path, seen, odd.whole);
 }
@@ -187,9 +188,9 @@ static void check_text(struct walk *walk, const struct frame *frame, struct env_
 		buf_printf(&lines, " and %u more", odd.n - (unsigned)ARRAY_SIZE(odd.lines));
 	if (odd.n)
 		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
-			"'%s'%s wrote to $DEEPSQUARE_ENV what sets no variable, in line%s %s: a "
-			"line is KEY=value (not PATH or LD_LIBRARY_PATH), or KEY<<MARK with a line "
-			"MARK behind the value",
+			"'%s'%s wrote text to $DEEPSQUARE_ENV that sets no variable, in line%s %s; "
+			"a line must be KEY=value (not PATH or LD_LIBRARY_PATH), or KEY<<MARK with "
+			"a line MARK after the value",
 			frame->name, written ? ", or a step in parallel," : "",
 			odd.n == 1 ? "" : "s", buf_str(&lines));
 	/* A live execution may still write the missing lines. */
@@ -204,8 +205,8 @@ static void check_text(struct walk *walk, const struct frame *frame, struct env_
 			"end, and the value is not passed on",
 			frame->name, odd.block);
 	else if (!blame(frame, end,
-			 "wrote '%s' to $DEEPSQUARE_ENV, and behind the value of %.*s no line "
-			 "that is the mark alone: let it write one",
+			 "wrote '%s' to $DEEPSQUARE_ENV, but after the value of %.*s no line with "
+			 "the mark alone; add that line",
 			 odd.block, (int)strcspn(odd.block, "<"), odd.block))
 		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
 			"'%s' left '%s' in $DEEPSQUARE_ENV without its end, and the value is not "
@@ -223,8 +224,8 @@ static void take_unreadable(struct walk *walk, const struct frame *frame, struct
 		return;
 	if (shared || !blame(frame, end, "left a $DEEPSQUARE_ENV that cannot be read: %s", why))
 		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
-			"'%s'%s left a $DEEPSQUARE_ENV that cannot be read, and what was written "
-			"last is not passed on: %s",
+			"'%s'%s left a $DEEPSQUARE_ENV that cannot be read, so the last lines are "
+			"not passed on: %s",
 			frame->name, shared ? ", or a step in parallel," : "", why);
 	/* Keeps the lines that were checked and are still there; `text` is the beginning of the
 	 * file. */

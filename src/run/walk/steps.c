@@ -319,18 +319,18 @@ static void decide_end(const struct watch *watch)
 
 	if (watch->publisher->fenced) {
 		run_end(attempt, RUN_FAILED, RUN_CLASS_NODE, 69,
-			"another owner has taken over this run during '%s': %s; the files "
-			"written here stay in %s",
+			"another owner has taken over this run during '%s': %s; the files written "
+			"here stay in '%s'",
 			during, lease_owner_now(watch->publisher->lease), attempt->layout.output);
 	} else if (reason == INTERRUPT_PREEMPT && outcome->cut &&
 		   (!outcome->failed || outcome->after_notice)) {
 		interrupts_get_notice(&watch->reaction->interrupts, &notice);
 		run_end(attempt, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
-			"preempted during '%s' (%s: %s); the same command continues it", during,
-			notice.source, notice.reason);
+			"preempted during '%s' (%s: %s); the same command continues the run",
+			during, notice.source, notice.reason);
 	} else if (reason == INTERRUPT_STOP) {
 		run_end(attempt, RUN_STOPPED, RUN_CLASS_USER, 130,
-			"stopped during '%s'; 'penstock resume %s' continues it", during,
+			"stopped during '%s'; 'penstock resume %s' continues the run", during,
 			attempt->id);
 	} else if (outcome->failed) {
 		attempt->end.step_code = attempt->end.decided ? attempt->end.step_code

@@ -63,7 +63,7 @@ static void warn_unwritten(struct walk *walk, bool written)
 		return;
 	walk->warned = true;
 	run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
-		"cannot record finished steps: a resumed run may repeat them");
+		"cannot record finished steps, so a resumed run may repeat them");
 }
 
 static bool may_record(const struct walk *walk, const struct frame *frame)

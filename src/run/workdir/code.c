@@ -115,7 +115,8 @@ static int scan(struct code *code, const char *dir, bool plain, struct penstock_
 static void warn(const struct code *code, const char *what, const struct penstock_error *err)
 {
 	run_say(&code->attempt->voice, RUN_EVENT_WARNING,
-		"%s: %s; another machine that continues this run uses its own", what, err->message);
+		"%s: %s; another machine that continues this run uses its own code", what,
+		err->message);
 }
 
 /* Without the store each machine runs its own code. */
@@ -181,7 +182,7 @@ static int take_published(struct code *code, const char *seen, struct penstock_e
 		context_files_changes(&code->before, &code->now, &names);
 	if (r == 0)
 		run_say(&code->attempt->voice, RUN_EVENT_MESSAGE,
-			"the code is that of attempt %d on %s: %s", from->attempt, from->host,
+			"the run uses the code of attempt %d on %s: %s", from->attempt, from->host,
 			buf_str(&names));
 	if (r == 0)
 		r = copy_files(code, dir, true, err);
@@ -260,7 +261,7 @@ static int update(struct code *code, struct penstock_error *err)
 		return publish(code, digest, err);
 	if (!here && !attempt->keep_context)
 		run_say(&attempt->voice, RUN_EVENT_WARNING,
-			"the context %s is missing: the code is that of the last attempt",
+			"the context '%s' is missing; the run uses the code of the last attempt",
 			workflow_shown(&attempt->workflow->context.path));
 	return 0;
 }

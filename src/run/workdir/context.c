@@ -53,7 +53,7 @@ static int take_bytes(struct visit *v, uint64_t bytes, struct penstock_error *er
 		return 0;
 	str_format_size(most, shown);
 	return error_set(err, PENSTOCK_E_LIMIT,
-		"the context %s is larger than %s; list files to exclude in %s, or use --set "
+		"the context '%s' is larger than %s; list files to exclude in %s, or use --set "
 		"context.maxBytes=BYTES",
 		workflow_shown(&context->path), shown,
 		context->ignore == WORKFLOW_IGNORE_DET ? ".detignore" : ".gitignore");
@@ -74,7 +74,7 @@ static int pass_over(void *cookie, const char *path, struct penstock_error *err)
 
 	(void)err;
 	if (v->found)
-		log_warn("skipping %s: it is a device, FIFO or socket", path);
+		log_warn("skipping '%s': it is a device, FIFO or socket", path);
 	return 0;
 }
 
@@ -121,7 +121,7 @@ static int visit(struct visit *v, struct copy_tree *how, struct penstock_error *
 
 	if (from < 0 && errno == ENOENT)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"the context %s does not exist; use --context DIR",
+			"the context '%s' does not exist; use --context DIR",
 			workflow_shown(&context->path));
 	if (from < 0)
 		return error_errno(err, errno, "cannot open '%s'", v->source->dir);

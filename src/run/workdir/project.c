@@ -194,14 +194,14 @@ static int move_into(const char *from, const char *to, bool keep, struct penstoc
 	struct stat a, b;
 
 	if (lstat(from, &a) < 0)
-		return error_errno(err, errno, "cannot look at '%s'", from);
+		return error_errno(err, errno, "cannot get the status of '%s'", from);
 	if (lstat(to, &b) < 0)
 		b.st_mode = 0;
 	if (keep && b.st_mode && !S_ISDIR(b.st_mode))
 		return fs_remove_tree(from, err);
 	if (!S_ISDIR(a.st_mode) || !S_ISDIR(b.st_mode))
 		return rename(from, to) < 0
-			       ? error_errno(err, errno, "cannot move %s to %s", from, to)
+			       ? error_errno(err, errno, "cannot move '%s' to '%s'", from, to)
 			       : 0;
 	list = opendir(from);
 	if (!list)
@@ -245,7 +245,7 @@ static int make_both_parents(const struct attempt *attempt, const char *artifact
 
 	if (!has_plain_path(attempt->layout.output, artifact))
 		return error_set(
-			err, PENSTOCK_E_INVALID, "the path to %s is not a directory", place);
+			err, PENSTOCK_E_INVALID, "the path to '%s' is not a directory", place);
 	r = make_parents(path, err);
 	return r < 0 ? r : make_parents(place, err);
 }
@@ -319,7 +319,7 @@ void project_collect(const struct attempt *attempt)
 		if (make_both_parents(attempt, artifact, path, place, &err) < 0 ||
 			move_into(path, place, false, &err) < 0 ||
 			link_one(attempt, place, path, &err) < 0)
-			run_say(&attempt->voice, RUN_EVENT_WARNING, "artifact %s: %s", artifact,
+			run_say(&attempt->voice, RUN_EVENT_WARNING, "artifact '%s': %s", artifact,
 				err.message);
 	}
 }

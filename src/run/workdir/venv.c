@@ -70,7 +70,7 @@ static int add_requirements(struct buf *out, const char *path, const char *shown
 	if (r < 0)
 		return error_prefix(err, "requirements");
 	if (depth > INCLUDES)
-		return error_set(err, PENSTOCK_E_INVALID, "%s includes itself", shown);
+		return error_set(err, PENSTOCK_E_INVALID, "'%s' includes itself", shown);
 	buf_add(out, buf_str(&text), text.len);
 	buf_add_char(out, '\0');
 	rest = text.len ? text.data : NULL;
@@ -167,7 +167,7 @@ static int make(const struct venv_spec *spec, const char *python, const char *di
 		err);
 	if (r > 0)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"pip cannot install %s (exit code %d); its output is in the run's log",
+			"pip cannot install '%s' (exit code %d); its output is in the run's log",
 			spec->shown, r);
 	if (r < 0)
 		return r;
