@@ -70,9 +70,9 @@ static int find_base(const char *where, char **out, struct penstock_error *err)
 	if (!base)
 		return error_memory(err);
 	if (mkdir(base, 0700) < 0 && errno != EEXIST)
-		return error_errno(err, errno, "%s", base);
+		return error_errno(err, errno, "cannot make '%s'", base);
 	if (lstat(base, &st) < 0)
-		return error_errno(err, errno, "%s", base);
+		return error_errno(err, errno, "cannot get the status of '%s'", base);
 	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
 		return error_set(err, PENSTOCK_E_PERMISSION,
 			"cannot use '%s': it is not a directory that only this user can write to",
@@ -169,7 +169,7 @@ static int take(struct node_inputs *out, const struct node_inputs_spec *spec, co
 			close(out->lock);
 		out->lock = open_lock(lock);
 		if (out->lock < 0)
-			return error_errno(err, errno, "%s", lock);
+			return error_errno(err, errno, "cannot open '%s'", lock);
 		r = wait_for_copy(out->lock, out->path, spec, err);
 		if (r < 0)
 			return r;

@@ -578,7 +578,8 @@ static int wait_for_end(struct remote *r)
 					continue;
 				fd = open(r->notice, O_WRONLY | O_APPEND | O_CLOEXEC);
 				if (fd < 0 || fs_write_all(fd, "!", 1) < 0)
-					log_warn("%s: %s", r->notice, strerror(errno));
+					log_warn("cannot write '%s': %s", r->notice,
+						strerror(errno));
 			}
 		}
 		if (fds[2].revents)

@@ -4,7 +4,7 @@
  *
  *	run_checkpoints_begin(p, err);	// after the output is restored and the sync has started
  *	run_checkpoints_published(p, path);	// from any thread: an object was published
- *	run_checkpoints_stop(p);	// before the last flush: nothing more is begun
+ *	run_checkpoints_stop(p);	// before the last flush: nothing more is started
  *	run_checkpoints_end(p);	// after it; may take as long as the store does
  *	run_checkpoints_settle(p, err);
  *

@@ -7,7 +7,7 @@
  *	if (r < 0)
  *		return r;
  *	... poll task->event_fd, then executor->ended(task, &end) ...
- *	executor->signal(task, SIGTERM);	// the leader only
+ *	executor->signal(task, SIGTERM);	// the processes that handle it, else all
  *	executor->kill(task);	// all of its processes
  *	executor->free(task);	// after it has ended
  */
