@@ -59,7 +59,7 @@ static int check_due(const struct run *run, enum run_state last, struct penstock
 	return 0;
 }
 
-/* True if the attempt continues what an earlier one left. */
+/* Returns true if the attempt continues an earlier one. */
 static bool is_continuing(const struct run *run, const struct records_attempt *last)
 {
 	if (run->options->fresh || run->attempt.workflow->resume == WORKFLOW_RESUME_NEVER)
@@ -260,7 +260,8 @@ int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE
 		break;
 	case WORKFLOW_HTTP:
 		add_field(&text, "http");
-		/* Without its password or signature: signed again it is the same place. */
+		/* The URL without its password or signature: signed again, the URL is the same
+		 * place. */
 		add_field(&text, secret_mask_url(workflow->output.http_url.value, &masked)
 					 ? buf_str(&masked)
 					 : workflow->output.http_url.value);

@@ -77,8 +77,8 @@ static int flush_s3(struct run *run, const struct records_attempt *last, struct 
 	r = flush_files(run, journal, err);
 	if (run->publisher.lease) {
 		object_client_gate(run->publisher.store->client, NULL);
-		/* Also after a failure: the state must be neither live nor an end that this flush
-		 * did not reach. */
+		/* Release the lease also after a failure: the state must be neither live nor an end
+		 * that this flush did not reach. */
 		int l = lease_release(take_pointer(run->publisher.lease),
 			run_state_name(r == 0 ? end.state : last->state),
 			run_class_name(r == 0 ? end.class : last->class),

@@ -1,6 +1,6 @@
 /*
- * The same run on another machine: decides if this home's records are current, if its storage can
- * be used, and publishes what the next machine needs to continue.
+ * A run that is also on another machine: decides if this home's records are current, if its storage
+ * can be used, and publishes what the next machine needs to continue.
  */
 #include "run/internal.h"
 

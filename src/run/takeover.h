@@ -22,7 +22,7 @@ int run_take_lease(struct run *run, struct penstock_error *err);
 int run_take_lease_to_flush(struct run *run, struct penstock_error *err);
 /* Records what another machine does with the run, for `ps` and `show`. */
 void run_note_elsewhere(const struct run *run, const struct lease_found *found);
-/* True if another home's attempt is newer than the storage here, and not restored yet. */
+/* Returns true if another home's attempt is newer than the storage here, and not restored yet. */
 bool run_is_superseded(const struct attempt *attempt);
 /* Records what an attempt that continues this one needs if it ends before its steps. */
 int run_record_start(const struct attempt *attempt, struct penstock_error *err);

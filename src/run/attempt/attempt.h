@@ -1,6 +1,7 @@
 /*
- * One attempt of a run: its workflow, number, paths and end. Every part of src/run works on it; the
- * state of a part (its lease, its containers, its checkpoints) is in a struct of that part.
+ * One attempt of a run: its workflow, number, paths and end. Every part of src/run works on the
+ * attempt; the state of a part (its lease, its containers, its checkpoints) is in a struct of that
+ * part.
  */
 #ifndef RUN_ATTEMPT_ATTEMPT_H
 #define RUN_ATTEMPT_ATTEMPT_H
@@ -31,7 +32,7 @@ struct attempt {
 	const struct workflow *workflow; /* borrowed */
 	const char *home; /* $PENSTOCK_HOME; borrowed */
 	struct records *records; /* borrowed */
-	char id[RECORDS_ID_SIZE]; /* of the run */
+	char id[RECORDS_ID_SIZE]; /* the run's ID */
 	atomic_int number;
 	bool continuing; /* continues what earlier attempts left */
 	bool keep_context; /* use the last attempt's copy of the code, not the code as it is now */
@@ -56,7 +57,7 @@ void attempt_reserve_space(struct attempt *attempt);
 /* Frees the reserved space. Returns true if there was some: retry what failed for lack of space. */
 bool attempt_free_space(struct attempt *attempt);
 
-/* True if the output directory has entries. */
+/* Returns true if the output directory has entries. */
 bool attempt_has_output(const struct attempt *attempt);
 
 #endif

@@ -1,4 +1,4 @@
-/* Within the batch job: its identity, notices of its tasks, and running it again. */
+/* The batch job of a run: its identity, notices of its tasks, and running it again. */
 #include "run/cluster/slurm.h"
 
 #include <ctype.h>

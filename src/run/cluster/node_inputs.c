@@ -26,7 +26,7 @@ enum { WAIT_MS = 50 };
 
 /* ---- the directory ---- */
 
-/* Gets our own private directory, because `where` may be writable for everyone. The caller frees
+/* Gets a private directory below `where`, which may be writable for all users. The caller frees
  * *out. */
 static int find_base(const char *where, char **out, struct penstock_error *err)
 {

@@ -40,7 +40,7 @@ enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, NOTIFY_AGAIN_MS = 250 };
 struct remote {
 	struct buf input; /* input not yet processed */
 	bool input_ended;
-	bool launched; /* by an MPI launcher */
+	bool launched; /* this is a rank of an MPI launcher */
 	json_t *root;
 
 	struct strlist argv, env;
@@ -57,7 +57,7 @@ struct remote {
 	struct task_container container;
 	json_t *cdi;
 
-	struct s3_settings store; /* of temporary keys, as this node gets them */
+	struct s3_settings store; /* the store of temporary keys, as this node gets them */
 	struct key_server *keys; /* NULL if there are none */
 
 	const struct executor *executor;
@@ -248,7 +248,7 @@ static int read_network(struct remote *r, const json_t *given)
 	return 0;
 }
 
-/* Without keys the task runs nevertheless: it may not need any. */
+/* Without keys the task still runs, because it may not need any. */
 static void serve_keys(struct remote *r)
 {
 	const json_t *given = json_object_get(r->root, "keys");

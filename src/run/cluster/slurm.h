@@ -145,7 +145,7 @@ struct slurm_allocation {
 	int kill_wait_s; /* from SIGTERM to SIGKILL; 0 if unknown */
 	/* preemption in this partition cancels jobs instead of requeueing them */
 	bool preemption_cancels;
-	int grace_s; /* of a preemption in this partition; 0 if there is none */
+	int grace_s; /* grace time of a preemption in this partition; 0 if there is none */
 	char *notice; /* a file to which the tasks write that Slurm wants them to end; owned */
 	pthread_t watcher;
 	int quit_fd; /* -1 if there is no watcher */

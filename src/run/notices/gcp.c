@@ -23,7 +23,7 @@ enum {
 };
 
 struct gcp_state {
-	char etag[80]; /* of the last value; "" if there was none */
+	char etag[80]; /* ETag of the last value; "" if there was none */
 	bool reported;
 	bool soon_reported;
 };

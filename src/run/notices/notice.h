@@ -57,7 +57,7 @@ int notices_start(
 	struct notices **out, const struct notices_options *options, struct penstock_error *err);
 /* `alone`: no other run on this machine may still be saving. */
 void notices_done(struct notices *notices, bool alone);
-void notices_stop(struct notices *notices); /* NULL is allowed */
+void notices_stop(struct notices *notices); /* `notices` may be NULL */
 
 /* ---- for the sources ---- */
 
@@ -76,7 +76,7 @@ struct notice_watch {
 	const char *value; /* the path of a `file`, or a `command` line */
 	const char *base; /* the address of a metadata service, without a slash at the end */
 	bool sure; /* requested by name: keep probing if it is absent */
-	const atomic_int *cancel; /* for requests */
+	const atomic_int *cancel; /* ends requests */
 	void *state; /* private to the source */
 };
 

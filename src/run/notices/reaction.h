@@ -73,7 +73,7 @@ int64_t reaction_finally_until(const struct reaction *reaction, const struct not
 int64_t reaction_flush_until(struct reaction *reaction);
 /* Returns the time at which the machine ends; 0 if unknown. */
 int64_t reaction_gone_at(struct reaction *reaction);
-/* True if the execution left its mark of completion, which is removed. */
+/* Returns true if the execution left its mark of completion, and removes the mark. */
 bool reaction_is_done(const struct reaction *reaction, unsigned long serial);
 
 #endif

@@ -65,7 +65,7 @@ bool notice_next(const struct notice_watch *watch, int64_t *last, int64_t every_
 {
 	int64_t now = clock_monotonic_ms();
 
-	/* Only one missed time is made up for. */
+	/* Catches up on one missed time at most. */
 	*last = *last && *last + every_ms > now - every_ms ? *last + every_ms : now + every_ms;
 	return notice_sleep(watch, *last - now);
 }

@@ -35,7 +35,7 @@ struct http_gate;
 struct lease_options {
 	struct object_client *client; /* borrowed; outlives the lease */
 	const char *bucket;
-	const char *prefix; /* of the output: "" or "a/b/" */
+	const char *prefix; /* prefix of the output: "" or "a/b/" */
 	const char *state_prefix; /* ".penstock/runs/ID" */
 	const char *run_id;
 	const char *name; /* may be NULL */

@@ -25,7 +25,7 @@ struct lease {
 	char host[65];
 	char boot_id[PROCESS_BOOT_ID_SIZE];
 	char pid_ns[32]; /* "pid:[4026531836]": containers of one machine have their own */
-	uint64_t start_ticks; /* of this process */
+	uint64_t start_ticks; /* start time of this process */
 	char since[CLOCK_RFC3339_SIZE];
 	int64_t term_ms;
 	struct http_gate gate;
@@ -42,7 +42,7 @@ struct lease {
 	bool lost; /* under lock */
 	bool output_lost; /* under lock: the run is still ours, its output is not */
 	char owner[384]; /* text about the new owner; written once, before `lost` */
-	int owner_attempt; /* likewise; 0 if unknown */
+	int owner_attempt; /* written once, before `lost`; 0 if unknown */
 	char owner_host[65], owner_state[16];
 
 	/* Used by the thread, then by lease_release(). */
@@ -73,7 +73,7 @@ struct seen {
 	int64_t pid;
 	int64_t start_ticks;
 	int64_t term_ms;
-	bool taking; /* of owner.json: the run may still give the output back */
+	bool taking; /* in owner.json: the run may still give the output back */
 };
 
 /* ---- state.c ---- */

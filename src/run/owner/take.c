@@ -69,7 +69,7 @@ static int take_output(struct lease *lease, const struct lease_found *found,
 }
 
 /*
- * True if the output here is older than another home's. The number of the last attempt here
+ * Returns true if the output here is older than another home's. The number of the last attempt here
  * proves nothing: an attempt that was refused, because the run is owned or ended elsewhere, has a
  * number too and never owned the run.
  */

@@ -57,7 +57,7 @@ struct cgroup_found {
 	uint64_t memory_peak; /* bytes; 0 if unknown */
 	uint64_t oom_kills;
 	uint64_t pids_refused; /* number of failed forks because of the limit */
-	int64_t cpu_us; /* of all processes, including ended ones; -1 if unknown */
+	int64_t cpu_us; /* CPU time of all processes, including ended ones; -1 if unknown */
 };
 void cgroup_read(const struct cgroup *group, struct cgroup_found *out);
 /* Returns the bytes in use now, without file pages that are not in active use; 0 if unknown. */

@@ -27,10 +27,10 @@ struct live_step;
 struct penstock_error;
 
 struct live_step {
-	unsigned long serial; /* within its attempt */
+	unsigned long serial; /* number of the execution within its attempt */
 	char *name; /* for display */
 	char *cwd;
-	pid_t *pids; /* of the leaders, by rank */
+	pid_t *pids; /* pids of the leaders, by rank */
 	size_t n;
 	struct strlist cgroups; /* directories */
 	/* namespaces of the tasks for a command to join; empty for those of the machine */
@@ -67,7 +67,7 @@ void live_each(
 /* Like live_each() for executions on the nodes of a cluster, from any machine. */
 void live_each_of_cluster(
 	const char *run_dir, int (*fn)(void *cookie, const struct live_step *step), void *cookie);
-/* Returns the node of a task of such a step; the caller frees it. Returns NULL if the task has not
+/* Returns the node of a task on a cluster; the caller frees it. Returns NULL if the task has not
  * started or has ended. */
 char *live_node(const char *step_dir, unsigned long rank);
 /* Kills all processes in the control groups of an attempt whose supervisor is gone, and removes its

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 struct usage {
-	uint64_t cpu_ms; /* of living processes */
+	uint64_t cpu_ms; /* CPU time of living processes */
 	uint64_t rss; /* bytes; shared memory is counted for each process */
 };
 

@@ -22,7 +22,7 @@ struct log_upload_target {
 	struct object_client *client; /* borrowed until log_upload_finish(), as is the bucket */
 	const char *bucket;
 	char *key; /* taken, as is the path; NULL if out of memory */
-	char *path; /* of a file that only grows */
+	char *path; /* path of a file that only grows */
 	int64_t interval_ms;
 	bool ungated; /* sent even if another owner has the run */
 };

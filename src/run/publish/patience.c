@@ -32,7 +32,7 @@ struct flush_watch {
 	int64_t moved_ms; /* the last progress */
 	uint64_t published; /* bytes and files, sent or compared, at that time */
 	uint64_t progress; /* the most bytes that were ever in flight or done */
-	unsigned long retries; /* at that time */
+	unsigned long retries; /* retries of requests at that time */
 	uint64_t others; /* the least number of sent bytes that belong to no published file */
 };
 

@@ -229,7 +229,7 @@ bool publisher_sends_http(const struct publisher *p)
 	       p->attempt->end.state != RUN_PREEMPTED;
 }
 
-/* One line for all objects, which may be thousands. */
+/* Reports all objects, which may be thousands, in one line. */
 static void report_kept(struct publisher *p)
 {
 	unsigned long long n = atomic_exchange(&p->kept, 0);

@@ -46,7 +46,7 @@ struct stream {
 	struct screen *screen; /* instead of `terminal_fd` if that is a terminal; else NULL */
 	struct buf pending; /* may be the beginning of a secret */
 	size_t shown; /* bytes of `pending` that were shown already */
-	struct buf line; /* of a labelled stream: not yet ended by a newline */
+	struct buf line; /* of a labelled stream: a line that is not yet ended by a newline */
 };
 
 /* Freed by the pump thread after `removed` is set. */
@@ -64,7 +64,7 @@ struct output_task {
 /* Descriptors of the pump: the eventfd, the two common streams, those of each task. */
 struct pumped {
 	struct pollfd *fds;
-	struct stream **streams; /* of fds[i + 1] */
+	struct stream **streams; /* streams[i] is read by fds[i + 1] */
 	size_t n; /* streams */
 	size_t cap;
 };
@@ -214,8 +214,8 @@ static void put(struct output *output, struct stream *stream, const char *data, 
 		screen_put(stream->screen, data, len);
 		return;
 	}
-	/* A reader that went away (closed pipe) must not end the run, and one that does not read
-	 * must not delay its end: after the stop it gets two more seconds. */
+	/* A reader that has closed its pipe must not end the run, and a reader that does not read
+	 * must not delay the end of the run: after the stop it gets two more seconds. */
 	while (len && stream->terminal_fd >= 0) {
 		struct pollfd p = {stream->terminal_fd, POLLOUT, 0};
 		/* PIPE_BUF: fits if poll() reports it writable */

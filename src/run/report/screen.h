@@ -22,10 +22,10 @@
 #include "base/buf.h"
 
 struct screen {
-	int fd; /* does not block; -1 if there is no terminal, or it is gone */
+	int fd; /* does not block; -1 if there is no terminal, or it was closed */
 	struct buf text; /* not shown yet */
 	uint64_t skipped; /* bytes */
-	bool stuck; /* the last wait was in vain */
+	bool stuck; /* the last wait timed out */
 };
 
 bool screen_open(struct screen *screen, int fd);
@@ -33,7 +33,7 @@ void screen_put(struct screen *screen, const char *data, size_t len);
 /* Writes what the terminal takes now. */
 void screen_flush(struct screen *screen);
 struct pollfd screen_poll(const struct screen *screen);
-/* Waits until all is shown, unless such a wait was in vain and nothing was shown since. */
+/* Waits until all is shown, unless the last wait timed out and nothing was shown since. */
 void screen_settle(struct screen *screen, int ms);
 void screen_release(struct screen *screen);
 

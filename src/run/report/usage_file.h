@@ -31,7 +31,7 @@ struct usage_file {
 
 struct usage_sample {
 	int64_t time_ms; /* wall clock */
-	const char *name; /* of the step */
+	const char *name; /* name of the step */
 	double cpu; /* processors in use since the sample before */
 	uint64_t memory; /* bytes */
 	double received, sent; /* bytes per second, of the machine */

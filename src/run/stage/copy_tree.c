@@ -15,7 +15,7 @@
 
 struct copy {
 	const struct copy_tree *options;
-	char path[4096]; /* of the current entry */
+	char path[4096]; /* path of the current entry */
 };
 
 static int check_cancel(const struct copy *c, struct penstock_error *err)

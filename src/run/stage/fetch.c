@@ -28,7 +28,7 @@ struct fetch {
 	char *placed; /* owned; its final place, next to the files unpacked from it */
 	struct http_fetch_result result;
 	struct unpack_stats stats;
-	bool reserved; /* its space was reserved */
+	bool reserved; /* the space for the file was reserved */
 };
 
 static int on_size(void *cookie, uint64_t size, uint64_t missing, struct penstock_error *err)

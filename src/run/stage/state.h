@@ -32,7 +32,7 @@ struct stage_mark {
 struct stage_state {
 	char *path; /* owned */
 	uint64_t device, inode, birth_ns; /* identify the input directory */
-	char boot[PROCESS_BOOT_ID_SIZE]; /* of the machine; "" if unknown */
+	char boot[PROCESS_BOOT_ID_SIZE]; /* ID of the machine's boot; "" if unknown */
 	pthread_mutex_t lock;
 
 	/* under lock */

@@ -25,11 +25,11 @@
 
 struct download {
 	struct stage_input *in;
-	struct strlist names; /* of the objects to unpack */
+	struct strlist names; /* names of the objects to unpack */
 	bool too_many; /* more objects to unpack than LIMIT_STAGE_UNPACK */
 	bool no_memory;
-	char etag[OBJECT_ETAG_SIZE]; /* of the last object */
-	unsigned char sum[SHA256_BYTES]; /* of all objects, independent of their order */
+	char etag[OBJECT_ETAG_SIZE]; /* ETag of the last object */
+	unsigned char sum[SHA256_BYTES]; /* sum over all objects, independent of their order */
 };
 
 static int note_size(void *cookie, uint64_t objects, uint64_t bytes, struct penstock_error *err)
@@ -158,7 +158,7 @@ int stage_download_prefix(
 struct directory_copy {
 	struct stage_input *in;
 	struct stage_mark *mark;
-	struct strlist names; /* of the files that are unpacked */
+	struct strlist names; /* names of the files to unpack */
 };
 
 static bool count_entry(void *cookie, const char *path, const struct stat *st)

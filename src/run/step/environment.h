@@ -38,7 +38,7 @@ struct environment_spec {
 	const char *keys_uri, *keys_token;
 	const char *run_id;
 	int attempt;
-	unsigned long serial; /* of the execution */
+	unsigned long serial; /* number of the execution */
 	const char *deadline; /* value of $PENSTOCK_DEADLINE; NULL if unknown */
 	const char *checkpoint_dir; /* below the output, or "."; NULL if none is named */
 	const char *checkpoint; /* below the output; NULL if there is none */

@@ -59,7 +59,7 @@ struct step_run {
 	int64_t active_at_ms; /* last sign of activity */
 	int64_t check_at_ms; /* next check */
 	int64_t check_every_ms;
-	uint64_t cpu_ms; /* at the last check */
+	uint64_t cpu_ms; /* CPU time at the last check */
 	uint64_t printed;
 	int64_t memory_check_ms;
 

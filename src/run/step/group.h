@@ -38,7 +38,7 @@ struct step_group {
 	struct cgroup *cgroup; /* NULL if none can be made here */
 	uint64_t memory_limit; /* bytes; 0 if there is none */
 	uint64_t max_processes;
-	const struct workflow_step_resources *resources; /* of the step; borrowed */
+	const struct workflow_step_resources *resources; /* resources of the step; borrowed */
 	bool watch_memory; /* no control group enforces the limit */
 };
 

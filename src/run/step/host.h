@@ -54,7 +54,7 @@ void shares_release(uint16_t *used, const int *list, size_t have, const int *tak
 
 /* Deadlines of all steps of a run together; monotonic, in ms. */
 struct run_times {
-	int64_t deadline_ms; /* of all steps; 0 if there is none or no step has begun */
+	int64_t deadline_ms; /* deadline of all steps; 0 if there is none, or no step has started */
 	/* when cleanup after the deadline must be done; 0 before the deadline */
 	int64_t overdue_until_ms;
 };
@@ -70,7 +70,7 @@ struct step_host {
 	struct run_life life;
 	struct run_times times;
 	struct usage_file usage;
-	unsigned long serial; /* of the last execution */
+	unsigned long serial; /* number of the last execution */
 	int ports[LIMIT_WORKFLOW_PORTS]; /* workflow->ports of them */
 	struct key_server *keys; /* owned; a list of endpoints of temporary keys */
 	/* token of the endpoints on nodes of a cluster; "" before the first */

@@ -21,11 +21,11 @@ struct step_end;
 struct ranks {
 	size_t n; /* tasks */
 	int master_port; /* if there are several tasks; 0 before it is found */
-	const int *gpus; /* of the step; NULL if this machine has none */
+	const int *gpus; /* GPUs of the step; NULL if this machine has none */
 	size_t n_gpus; /* total */
 	/* The step can open no other GPU, so its libraries count them from 0. */
 	bool only_gpus;
-	const int *ports; /* of the run */
+	const int *ports; /* ports of the run */
 	size_t n_ports;
 };
 

@@ -38,7 +38,8 @@ struct step_run_spec {
 	/* $DEEPSQUARE_ENV of a module, in addition to that of the run; NULL if there is none */
 	const char *env_file;
 	const struct run_store *store; /* the tasks get its credentials; NULL if there is none */
-	const char *checkpoint; /* to continue from, below the output; NULL if there is none */
+	/* checkpoint to continue from, below the output; NULL if there is none */
+	const char *checkpoint;
 	bool here; /* on this machine even if the run has a cluster */
 };
 
@@ -46,7 +47,7 @@ struct step_run_spec {
 enum step_stop {
 	STEP_NOT_STOPPED,
 	STEP_PEER_FAILED, /* one of its tasks failed, which is the end of the step */
-	STEP_TIMEOUT, /* its own timeout */
+	STEP_TIMEOUT, /* the step's own timeout */
 	STEP_RUN_TIMEOUT, /* the run's timeout */
 	STEP_HUNG, /* no output and no use of the CPU for the given time */
 	STEP_OVER_MEMORY, /* more memory than its limit, without a control group */
@@ -66,7 +67,7 @@ struct step_end {
 	uint64_t memory_limit; /* bytes; 0 if there is none */
 	uint64_t memory_peak; /* bytes; 0 if unknown */
 	uint64_t memory_of_run; /* bytes; 0 unless the whole run reached this limit */
-	/* of the step, borrowed; NULL if penstock sets no limits */
+	/* resources of the step, borrowed; NULL if penstock sets no limits */
 	const struct workflow_step_resources *resources;
 	/* fault in its $DEEPSQUARE_ENV, "wrote …"; "" if there is none */
 	char values[256];

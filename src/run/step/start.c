@@ -147,7 +147,7 @@ const char *step_cwd(const struct step_run *step)
 struct starting {
 	struct strlist env;
 	struct strlist launch;
-	struct strlist launch_env; /* of a launcher with ranks in containers */
+	struct strlist launch_env; /* environment of a launcher with ranks in containers */
 	struct container_setup setup;
 	struct step_network network;
 	struct step_keys keys;

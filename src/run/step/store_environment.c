@@ -17,7 +17,7 @@
 #include "transfer/objects.h"
 
 #define PROFILE	     "penstock-run"
-#define PROFILE_FILE "aws-config" /* in REACTION_DIR of the storage */
+#define PROFILE_FILE "aws-config" /* file in REACTION_DIR of the storage */
 
 /* Replaces the profile by one without credentials, which keeps settings such as the addressing
  * style. If the file cannot be written, SDKs of the step get keys from the profile of the

@@ -59,7 +59,7 @@ static int make(char **out, const char *tmp, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	r = make_within(box, "work", 0700, err);
-	/* It becomes "/" of the container. */
+	/* The upper directory becomes "/" of the container. */
 	if (r == 0)
 		r = make_within(box, "upper", 0755, err);
 	if (r < 0) {

@@ -118,7 +118,7 @@ int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct
 /* ---- finding the task ---- */
 
 struct search {
-	pid_t inner; /* its pid in its namespace */
+	pid_t inner; /* pid of the task in its namespace */
 	pid_t found;
 };
 

@@ -18,8 +18,9 @@ struct boxed_task {
 	struct process process;
 	char *box; /* a private directory; removed at the end */
 	int status_fd; /* receives the status of the task, and before it the socket for keys */
-	struct key_listener *keys; /* in its own network; NULL if it needs none */
-	int status; /* of the init */
+	/* listener in the task's own network; NULL if the task needs none */
+	struct key_listener *keys;
+	int status; /* exit status of the init */
 	bool own_network;
 	bool own_ipc;
 	bool own_user;

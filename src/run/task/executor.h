@@ -86,7 +86,8 @@ struct task_container {
 struct task_cluster {
 	size_t n; /* tasks */
 	size_t n_nodes;
-	int64_t cpus, mem_per_cpu, gpus; /* of each; memory in MB, 0 for all memory of the job */
+	/* resources of each task; memory in MB, 0 if all memory of the job */
+	int64_t cpus, mem_per_cpu, gpus;
 	bool no_binding;
 	const char *mpi; /* srun's type of MPI; NULL for the default */
 	const char *name; /* for display */
@@ -108,7 +109,7 @@ struct task_spec {
 	/* NULL-terminated; argv[0] is a path, in a container also a name on PATH */
 	const char *const *argv;
 	const char *const *envp; /* NULL-terminated; the complete environment */
-	const char *cwd; /* NULL in a container for the image's directory */
+	const char *cwd; /* NULL if the image's directory is used in a container */
 	int stdout_fd; /* borrowed */
 	int stderr_fd; /* borrowed */
 	int handed_fd; /* as in base/process.h; for tasks outside of containers */

@@ -42,7 +42,7 @@ struct init_plan {
 	int last_pid; /* pids are above this number; 0 if any */
 	bool rootless;
 	bool slave; /* later mounts of the machine are visible here */
-	char uid_map[32], gid_map[32]; /* of a user namespace */
+	char uid_map[32], gid_map[32]; /* mappings of a user namespace */
 };
 
 /* Makes the first process of a user namespace root inside, and the calling user outside. Returns -1

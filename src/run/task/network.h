@@ -60,7 +60,7 @@ struct network_setup {
 	char *resolv; /* a file for /etc/resolv.conf */
 	char *netns, *log;
 	struct strlist program;
-	struct strlist *argvs; /* of the commands */
+	struct strlist *argvs; /* argv of each command */
 	struct strlist texts;
 };
 

@@ -131,7 +131,7 @@ int tracking_begin(struct tracking *tracking, const struct attempt *attempt,
 	r = make_id(tracking, err);
 	if (r < 0 || !attempt->workflow->tracking.mlflow.given)
 		return r;
-	/* An interrupted request is no fault of the server. */
+	/* An interrupted request is not a fault of the server. */
 	if (find_run(tracking, cancel, &e) < 0 && e.code != PENSTOCK_E_CANCELLED)
 		run_say(&attempt->voice, RUN_EVENT_WARNING,
 			*tracking->mlflow.run

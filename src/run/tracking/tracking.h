@@ -22,7 +22,7 @@
 struct attempt;
 struct penstock_error;
 
-#define TRACKING_ID_SIZE 25 /* with its NUL */
+#define TRACKING_ID_SIZE 25 /* size of an id, with its NUL */
 
 struct tracking {
 	const struct attempt *attempt; /* borrowed; NULL before tracking_begin() */

@@ -113,7 +113,7 @@ static void end_launch(struct walk *walk, struct launch *launch, bool failed)
 	int64_t signal = launch->step->launch.signal.value;
 
 	if (launch->stopping || (walk->stopping && !launch->frame->final))
-		return; /* it was signalled already */
+		return; /* the launch was signalled already */
 	if (signal || failed) {
 		launch->stopping = true;
 		launch->kill_at_ms = clock_monotonic_ms() + launch_grace_ms();

@@ -151,7 +151,7 @@ static void check_notices(struct watch *watch)
 	if (watch->noticed && !watch->withdrawn)
 		reaction_take_back(watch->reaction, false);
 	watch->withdrawn = true;
-	if (!watch->noticed) /* it was withdrawn before the steps knew */
+	if (!watch->noticed) /* the notice was withdrawn before the steps knew of it */
 		take_back_notice(watch);
 }
 
@@ -392,7 +392,7 @@ void run_steps(struct step_host *host, struct reaction *reaction, struct publish
 	int r;
 
 	if (grace)
-		unlink(grace); /* of a request to an earlier attempt */
+		unlink(grace); /* a request to an earlier attempt */
 	interrupts_phase(&reaction->interrupts, PHASE_STEPS);
 	r = open_progress(attempt, &progress, &err);
 	if (r == 0 && walk_begin(&watch.walk, host, reaction, publisher, progress) < 0)

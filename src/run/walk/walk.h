@@ -49,8 +49,8 @@ struct launch {
 	char *name; /* for messages; owned */
 	struct frame *frame; /* the launch's list; NULL after its end */
 	struct outcome outcome;
-	bool stopping; /* it was signalled */
-	bool killed; /* it was killed */
+	bool stopping; /* the launch was signalled */
+	bool killed; /* the launch was killed */
 	bool awaited; /* the user was notified that the run waits for it */
 	int64_t kill_at_ms; /* 0 if undecided */
 };
@@ -86,25 +86,25 @@ struct frame {
 	bool final_in_launch; /* within a `finally` of the nearest launch */
 	/* within a `catch` or `finally`, which an attempt that continues repeats */
 	bool unrecorded;
-	struct outcome outcome; /* so far */
+	struct outcome outcome; /* outcome so far */
 
-	const struct workflow_step *step; /* of a step or a loop */
-	enum frame_phase phase; /* of a step */
+	const struct workflow_step *step; /* the step of a FRAME_STEP or FRAME_LOOP */
+	enum frame_phase phase; /* phase of a FRAME_STEP */
 	int error_code; /* exit code of the step's body */
 	bool noticed; /* the execution knows of a notice */
 	int restarts; /* restarts of the execution after failures */
 	struct step_run *run; /* the execution, or that of its condition; owned */
 	struct workflow_run condition; /* the command of `if` */
 
-	const struct workflow_steps *list; /* of a list */
+	const struct workflow_steps *list; /* steps of a FRAME_LIST */
 	size_t next;
-	uint64_t index; /* of an iteration */
+	uint64_t index; /* index of an iteration */
 
 	uint64_t begun, live; /* iterations of a loop */
 
-	bool ready; /* it was pushed */
+	bool ready; /* the frame was pushed */
 	struct frame *next_ready;
-	bool waits; /* for a launch in dependsOn, or for descriptors */
+	bool waits; /* waits for a launch in dependsOn, or for descriptors */
 	struct frame *next_waiting;
 	struct frame *next_live, **prev_live; /* while `run` is not NULL */
 };
@@ -124,13 +124,13 @@ struct walk {
 	struct frame *ready, **ready_end;
 	struct frame *live; /* frames with an execution */
 	size_t n_live;
-	struct frame *waiting; /* for the end of launches or executions */
+	struct frame *waiting; /* frames that wait for the end of launches or executions */
 	bool full; /* no execution may start before one ends: descriptors are short */
 	bool stopping; /* an end was requested: only `finally` may begin */
 	bool noticed; /* the request was a notice */
 	bool cut; /* a part of the walk was not done because of the notice */
 	bool killed; /* no step may begin at all */
-	struct env_seen *env_seen; /* of the $DEEPSQUARE_ENV files; owned */
+	struct env_seen *env_seen; /* state of the $DEEPSQUARE_ENV files; owned */
 	bool warned; /* the user was warned that progress cannot be written */
 	bool done;
 	struct outcome outcome; /* when `done` */

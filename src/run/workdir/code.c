@@ -32,7 +32,7 @@ struct code {
 	char *list;
 	char *seen_path;
 	struct context_files before, now;
-	char seen[CONTEXT_SUM_SIZE], base[CONTEXT_SUM_SIZE]; /* of CODE_SEEN */
+	char seen[CONTEXT_SUM_SIZE], base[CONTEXT_SUM_SIZE]; /* the two digests of CODE_SEEN */
 	struct code_published published;
 };
 

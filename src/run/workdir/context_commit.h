@@ -15,7 +15,7 @@ struct penstock_error;
 
 struct context_commit_spec {
 	const char *context; /* absolute */
-	const char *home; /* of penstock; excluded if it is in the context */
+	const char *home; /* $PENSTOCK_HOME; excluded if it is in the context */
 	const char *tmp; /* a directory for temporary files */
 	/* path for the differences, if there are any; secrets in them are masked */
 	const char *diff;

@@ -25,8 +25,8 @@ struct penstock_error;
 
 struct context_file {
 	char *path; /* below the context; owned */
-	char sum[CONTEXT_SUM_SIZE]; /* of its contents, or of the target of a link */
-	unsigned mode; /* its type and permissions */
+	char sum[CONTEXT_SUM_SIZE]; /* digest of the file's contents, or of a link's target */
+	unsigned mode; /* type and permissions of the file */
 	uint64_t size, inode;
 	int64_t mtime_ns, ctime_ns;
 };
