@@ -1,4 +1,4 @@
-/* Running again: how the workflow differs from that of the attempt that is continued. */
+/* A run that is started again: compares its workflow with that of the attempt that it continues. */
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>
@@ -64,7 +64,7 @@ int run_compare_workflow(struct run *run, struct penstock_error *err)
 	run->changes.first_step = SIZE_MAX;
 	if (!taken)
 		return error_memory(err);
-	/* Older versions have only the other copy. */
+	/* A run of an older version has only `runs/ID/workflow`. */
 	if (fs_read(taken, &before, NULL) < 0) {
 		buf_clear(&before);
 		if (fs_read(run->attempt.layout.workflow, &before, NULL) < 0)
@@ -123,8 +123,8 @@ int run_check_same_file(
 		!changes.n)
 		return r;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot run '%s': run %s of this name is from %s, which differs in %s; --name NAME "
-		"makes another run, --replace continues that one with this file",
+		"cannot run '%s': run %s of this name is from '%s', which differs in %s; --name "
+		"NAME starts another run, --replace continues the existing run with this file",
 		options->workflow_path, id, run.workflow, changes.names);
 }
 
@@ -153,7 +153,8 @@ int run_take_workflow(struct run *run, struct penstock_error *err)
 		return error_memory(err);
 	if (run->attempt.continuing) {
 		report(run);
-		/* First: a kill after it finds the changes again. */
+		/* Before the workflow is kept: after a kill in between, the next attempt finds the
+		 * same changes. */
 		if (run->changes.first_step != SIZE_MAX)
 			r = finished_cut(steps, run->changes.first_step, err);
 	}
@@ -161,8 +162,8 @@ int run_take_workflow(struct run *run, struct penstock_error *err)
 		r = run_keep_workflow(layout, run->attempt.workflow, run->options->source, err);
 	if (r < 0)
 		return r;
-	/* The other copy is only ever replaced, so that a link keeps these contents, without the
-	 * sync of another file. */
+	/* `runs/ID/workflow` is replaced, never written in place, so that a hard link keeps these
+	 * contents without another fsync. */
 	if (unlink(taken) < 0 && errno != ENOENT)
 		return error_errno(err, errno, "cannot replace '%s'", taken);
 	if (link(layout->workflow, taken) == 0)

@@ -1,6 +1,6 @@
 /*
- * Begin of a run: its identity, the checks that may refuse it, and what it continues from earlier
- * attempts.
+ * The start of a run: its identity, the checks that may refuse it, and what it continues from
+ * earlier attempts.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ bool run_is_left_alone(const char *home, const char *id)
 }
 
 /* Checks again, under the lock, that an automatic restart is still due: the run may have finished
- * or been stopped meanwhile. Starting it by hand clears the stop. */
+ * or been stopped meanwhile. A start by hand clears the stop. */
 static int check_due(const struct run *run, enum run_state last, struct penstock_error *err)
 {
 	const struct run_options *o = run->options;
@@ -59,17 +59,19 @@ static int check_due(const struct run *run, enum run_state last, struct penstock
 	return 0;
 }
 
-/* True if the attempt continues what an earlier one left. */
+/* Returns true if the attempt continues an earlier one. */
 static bool is_continuing(const struct run *run, const struct records_attempt *last)
 {
 	if (run->options->fresh || run->attempt.workflow->resume == WORKFLOW_RESUME_NEVER)
 		return false;
 	if (run->options->resume)
 		return true;
-	/* An attempt that continued and ended before its steps changed nothing. */
+	/* The last attempt was to continue an earlier one, and ended before its steps: continue
+	 * again. */
 	if (access(run->attempt.layout.goes_on, F_OK) == 0)
 		return true;
-	/* Output that was not uploaded is for `penstock flush`, whose end would be another one. */
+	/* Output that was not uploaded is left to `penstock flush`, which may record another
+	 * end. */
 	if (last->state == RUN_FAILED)
 		return !last->unflushed;
 	/* A live state whose lock was free is that of a lost run. */
@@ -104,8 +106,8 @@ static int load_last_attempt(struct run *run, struct penstock_error *err)
 	run->after_failure = run->attempt.continuing && last.state == RUN_FAILED;
 	if (!run->attempt.continuing && last.unflushed && !run->options->fresh)
 		r = error_set(err, PENSTOCK_E_EXISTS,
-			"run %s has output that was not uploaded; 'penstock flush %s' uploads "
-			"it, --fresh leaves it in %s",
+			"cannot start run %s again: its output was not uploaded; 'penstock flush "
+			"%s' uploads the output, --fresh leaves it in '%s'",
 			run->attempt.id, run->attempt.id, run->attempt.layout.dir);
 	else
 		r = run->attempt.continuing ? run_compare_workflow(run, err) : 0;
@@ -128,7 +130,7 @@ int run_clear_storage(struct run *run, struct penstock_error *err)
 			return error_errno(
 				err, errno, "cannot move '%s' aside", run->attempt.layout.output);
 		run_say(&run->attempt.voice, RUN_EVENT_MESSAGE,
-			"the output of the last attempt is now in %s", aside);
+			"the output of the last attempt is now in '%s'", aside);
 	}
 	return run_layout_wipe(&run->attempt.layout, err);
 }
@@ -258,7 +260,8 @@ int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE
 		break;
 	case WORKFLOW_HTTP:
 		add_field(&text, "http");
-		/* Without its password or signature: signed again it is the same place. */
+		/* The URL without its password or signature: signed again, the URL is the same
+		 * place. */
 		add_field(&text, secret_mask_url(workflow->output.http_url.value, &masked)
 					 ? buf_str(&masked)
 					 : workflow->output.http_url.value);

@@ -61,7 +61,7 @@ static int check_kind(void *cookie, const struct workflow_step *step)
 	return 0;
 }
 
-/* The same for this machine. */
+/* Checks also modules and networks; the machine's programs for a network only if `here`. */
 static int check_step(void *cookie, const struct workflow_step *step)
 {
 	const struct refusal *refusal = cookie;
@@ -70,7 +70,6 @@ static int check_step(void *cookie, const struct workflow_step *step)
 		return refuse(refusal, &step->at, step, "modules are", ".use=null");
 	if (step->kind != WORKFLOW_STEP_RUN)
 		return 0;
-	/* Its own network. */
 	_cleanup_(step_network_release) struct step_network network = {0};
 	int r;
 
@@ -117,7 +116,7 @@ static const struct workflow_place *place_of_misfit(
 	return &r->at;
 }
 
-/* Several nodes are needed. */
+/* Refuses a workflow that needs several nodes. */
 static int check_nodes(const struct workflow *workflow, struct penstock_error *err)
 {
 	const struct workflow_number *each = &workflow->resources.tasks_per_node;
@@ -133,14 +132,15 @@ static int check_nodes(const struct workflow *workflow, struct penstock_error *e
 	return workflow_error_at(workflow, &each->at, err);
 }
 
-/* The overrides of steps that ask for more than the job has after those of the message. */
+/* Collects overrides for the steps that ask for more than the job has once the overrides in the
+ * message are applied. */
 struct advice {
 	const struct claim_request *job;
 	bool inherited; /* the job has gpusPerTask */
 	struct buf overrides;
 };
 
-/* "steps.0.run", because a shell may read brackets as a pattern. */
+/* Writes "steps.0.run" for "steps[0].run", because a shell may read brackets as a pattern. */
 static void advise(struct advice *a, const struct workflow_step *step, const char *key, int64_t n)
 {
 	buf_add_str(&a->overrides, " --set ");
@@ -177,7 +177,7 @@ static int advise_step(void *cookie, const struct workflow_step *step)
 	return 0;
 }
 
-/* Ends the message with the overrides of steps. */
+/* Appends the overrides for steps to the message. */
 static void add_advice(const struct workflow *workflow, const struct claim_request *fitting,
 	struct penstock_error *err)
 {

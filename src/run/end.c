@@ -1,4 +1,4 @@
-/* The end of a run: flush, lease, record, release. Every run leaves here. */
+/* The end of a run: flush, lease, record, release. Every attempt ends in run_finish(). */
 #include "run/internal.h"
 
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static void end_tracking(const struct run *run, const struct records_end *end, b
 			     : state == RUN_STOPPED ? "KILLED"
 						    : "FAILED";
 
-	/* The next attempt continues it. */
+	/* The next attempt continues the tracked run. */
 	if (state == RUN_PREEMPTED || run->result->retry_in_ms >= 0)
 		status = "SCHEDULED";
 	if (!lost)
@@ -81,14 +81,15 @@ static void keep_waiting_output(struct run *run, struct records_end *end)
 		return;
 	set_unflushed(run, end);
 	run_say(&run->attempt.voice, RUN_EVENT_WARNING,
-		"the output of an earlier attempt is not completely uploaded%s; it is kept in %s",
+		"the output of an earlier attempt is not completely uploaded%s; it is kept in '%s'",
 		run_is_superseded(&run->attempt)
 			? ", and is older than what another machine has published since"
 			: "; 'penstock flush' uploads it",
 		run->attempt.layout.output);
 }
 
-/* An HTTP output is sent only when the steps have finished. Until then this is the only copy. */
+/* An HTTP output is sent only when the steps have finished. Until then the local files are the only
+ * copy. */
 static bool http_output_waits(const struct run *run)
 {
 	return run->attempt.workflow->output.kind == WORKFLOW_HTTP && run->attempt.steps_began &&
@@ -116,17 +117,19 @@ static void flush_and_decide(struct run *run, struct records_end *end)
 	if (atomic_load(&run->publisher.out_of_time) &&
 		(run->attempt.end.state == RUN_SUCCEEDED ||
 			run->attempt.end.state == RUN_PREEMPTED)) {
-		/* The machine goes away before all is published. What is published is whole, and
-		 * the run continues from it. */
+		/* The machine ends before everything is published. Every published file is
+		 * complete, and the run continues from those files. */
 		if (run->attempt.end.state != RUN_PREEMPTED) {
 			run_end_reset(&run->attempt);
 			run_end(&run->attempt, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
-				"preempted while the output was uploaded; the same command continues it");
+				"preempted while the output was uploaded; the same command "
+				"continues the run");
 		}
 		set_unflushed(run, end);
 		run_say(&run->attempt.voice, RUN_EVENT_WARNING,
-			"out of time before all of the output was published; what is published is "
-			"whole, and 'penstock flush %s' uploads the rest if this machine stays",
+			"out of time before all of the output was published; every published file "
+			"is complete, and 'penstock flush %s' uploads the others if this machine "
+			"stays",
 			run->attempt.id);
 		return;
 	}
@@ -135,8 +138,8 @@ static void flush_and_decide(struct run *run, struct records_end *end)
 	if (lease_is_lost(run->publisher.lease)) { /* the new owner does not know this storage */
 		run_end_reset(&run->attempt);
 		run_end(&run->attempt, RUN_FAILED, RUN_CLASS_NODE, 69,
-			"another owner has taken over this run: %s; the files written here stay "
-			"in %s",
+			"another owner has taken over this run: %s; the files written here stay in "
+			"'%s'",
 			err.message, run->attempt.layout.output);
 		return;
 	}
@@ -145,8 +148,8 @@ static void flush_and_decide(struct run *run, struct records_end *end)
 	set_unflushed(run, end);
 	run_end_reset(&run->attempt);
 	run_end(&run->attempt, RUN_FAILED, RUN_CLASS_OUTPUT, 73,
-		"the output is not complete: %s; it is kept in %s%s 'penstock flush %s' uploads "
-		"the rest",
+		"the output is not complete: %s; it is kept in '%s'%s 'penstock flush %s' uploads "
+		"the missing files",
 		err.message, run->attempt.layout.output, publisher_flush_hint(err.code),
 		run->attempt.id);
 }
@@ -168,8 +171,8 @@ static void release_lease(struct run *run)
 	publisher_watch_last_words(&run->publisher);
 	if (run->publisher.lease)
 		object_client_gate(run->publisher.store->client, NULL);
-	/* If the output could not be sent, its state could not be either; `penstock flush` sends
-	 * both. */
+	/* If the output could not be uploaded, the run's state could not be either; `penstock
+	 * flush` uploads both. */
 	if (lease_release(take_pointer(run->publisher.lease), run_state_name(state),
 		    run_class_name(run->attempt.end.class), run->attempt.end.exit_code, &err) < 0 &&
 		run->attempt.end.exit_code != 73)
@@ -217,7 +220,7 @@ static void log_end(struct run *run)
 			more ? more : "");
 }
 
-/* An attempt that was not allowed to begin leaves nothing. */
+/* Removes the record and the log of an attempt that was not allowed to begin. */
 static void withdraw(const struct run *run)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -246,9 +249,9 @@ void run_finish(struct run *run)
 		run->attempt.end.state = RUN_SUCCEEDED;
 	}
 	project_collect(&run->attempt);
-	/* Not waited for before the flush: the current work of the checkpoints may take long. */
+	/* Does not wait before the flush: the current work on checkpoints may take long. */
 	run_checkpoints_stop(&run->publisher);
-	ending_part(ending, "uploading the output, and comparing it with its objects");
+	ending_part(ending, "uploading the output, and comparing its files with their objects");
 	flush_and_decide(run, &end);
 	ending_part(ending, "completing the checkpoints");
 	run_checkpoints_end(&run->publisher);

@@ -1,5 +1,5 @@
 /*
- * The end of a run in words: a part of it that takes long is reported once.
+ * Progress of the end of a run: a part that takes long is reported once.
  *
  *	ending_begin(&ending, &voice);
  *	ending_part(ending, "uploading the output");
@@ -12,9 +12,9 @@
 struct ending;
 struct run_voice;
 
-/* `*out` is NULL if there is no thread for it, which the others accept. */
+/* Sets `*out` to NULL if no thread can be started; the other functions accept NULL. */
 void ending_begin(struct ending **out, const struct run_voice *voice);
-/* `text` is a literal. */
+/* `text` is a string literal. */
 void ending_part(struct ending *ending, const char *text);
 void ending_end(struct ending *ending);
 

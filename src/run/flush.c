@@ -77,8 +77,8 @@ static int flush_s3(struct run *run, const struct records_attempt *last, struct 
 	r = flush_files(run, journal, err);
 	if (run->publisher.lease) {
 		object_client_gate(run->publisher.store->client, NULL);
-		/* Also after a failure: the state must be neither live nor an end that this flush
-		 * did not reach. */
+		/* Release the lease also after a failure: the state must be neither live nor an end
+		 * that this flush did not reach. */
 		int l = lease_release(take_pointer(run->publisher.lease),
 			run_state_name(r == 0 ? end.state : last->state),
 			run_class_name(r == 0 ? end.class : last->class),
@@ -141,7 +141,8 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 	}
 	if (r == 0 && access(run->attempt.layout.output, F_OK) < 0 && last.state == RUN_SUCCEEDED &&
 		!last.unflushed) {
-		/* Its end removed what was uploaded, so a repeated flush has nothing to do. */
+		/* The end of the run removed the uploaded files, so a repeated flush has nothing to
+		 * do. */
 		run->attempt.end = (struct run_end){.decided = true, .state = last.state};
 		records_attempt_release(&last);
 		return 0;
@@ -152,7 +153,8 @@ static int flush_locked(struct run *run, struct penstock_error *err)
 	}
 	if (r == 0 && access(run->attempt.layout.output, F_OK) < 0)
 		r = error_set(err, PENSTOCK_E_NOT_FOUND,
-			"nothing of run %s is left on this machine to upload", run->attempt.id);
+			"cannot upload the output of run %s: there is none on this machine",
+			run->attempt.id);
 	if (r == 0)
 		r = stores_init(&run->stores, run->options->embedded,
 			&(struct stores_patience){.cancel = &run->reaction.interrupts.cancel}, err);
@@ -185,12 +187,14 @@ int run_flush(const struct run_options *options, const char *id, struct run_resu
 	snprintf(result->id, sizeof(result->id), "%s", id);
 	result->attempt = attempt->number;
 	result->state = attempt->end.state;
-	/* Not if another process holds the run, or if it is not here. */
+	/* No hint if another process holds the run, or if its output is not on this machine. */
 	if (r < 0 && run.lock_fd >= 0 && err && err->code == PENSTOCK_E_EXISTS)
-		error_suffix(err, "; it is kept in %s until 'penstock rm --force %s'",
+		error_suffix(err, "; the output is kept in '%s' until 'penstock rm --force %s'",
 			attempt->layout.output, id);
 	else if (r < 0 && run.lock_fd >= 0 && err && err->code != PENSTOCK_E_NOT_FOUND)
-		error_suffix(err, "; it is kept in %s%s 'penstock flush %s' uploads the rest",
+		error_suffix(err,
+			"; the output is kept in '%s'%s 'penstock flush %s' uploads the "
+			"missing files",
 			attempt->layout.output, publisher_flush_hint(err->code), id);
 	return r;
 }

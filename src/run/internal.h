@@ -1,4 +1,4 @@
-/* One run while it lives: for the files of src/run itself, not for those of its folders. */
+/* State of a run in progress: for the files of src/run itself, not for those of its folders. */
 #ifndef RUN_INTERNAL_H
 #define RUN_INTERNAL_H
 
@@ -17,26 +17,26 @@ struct notify;
 
 struct run {
 	const struct run_options *options;
-	struct run_result *result; /* of the caller */
+	struct run_result *result; /* the caller's */
 	struct attempt attempt;
 	bool strays; /* processes of a lost attempt may still live */
-	struct workflow_changes changes; /* since the last attempt that this one continues */
+	struct workflow_changes changes; /* since the attempt that this one continues */
 	bool after_failure; /* the attempt that this one continues failed */
 	bool only_copy; /* the output of the last attempt may exist nowhere else */
 	bool refused; /* another machine has the run, or has finished it: no attempt is recorded */
-	bool finished; /* with `refused`: it has succeeded there */
-	int lock_fd; /* runs/ID/lock, held for life; -1 before */
+	bool finished; /* with `refused`: the run has succeeded on the other machine */
+	int lock_fd; /* runs/ID/lock, held until run_release(); -1 before it is taken */
 	struct reaction reaction;
 	struct stores stores;
 	struct publisher publisher;
 	struct step_host host;
-	struct venv venv; /* of the Python packages */
+	struct venv venv; /* the environment with the Python packages */
 	struct notify *notify; /* NULL if the workflow names no webhook */
-	struct tracking tracking; /* of the trackers that the workflow names */
+	struct tracking tracking; /* the trackers that the workflow names */
 	char *staged; /* owned; the inputs as a JSON array, NULL before they are staged */
 };
 
-/* Connects the parts; nothing fails and nothing is started. */
+/* Connects the parts. Cannot fail, and starts nothing. */
 void run_init(struct run *run, const struct run_options *options, struct run_result *result);
 void run_release(struct run *run);
 
@@ -45,20 +45,22 @@ void run_release(struct run *run);
 int run_begin(struct run *run, struct penstock_error *err);
 /* Holds runs/ID/lock. If another process holds it, the error names that process. */
 int run_take_lock(struct run *run, struct penstock_error *err);
-/* Empties the storage of a fresh start. Moves output aside that may not have been uploaded. */
+/* Empties the storage for a fresh start, after moving aside output that may not have been
+ * uploaded. */
 int run_clear_storage(struct run *run, struct penstock_error *err);
-/* Place of the output for people and records; NULL if there is none, or out of memory. */
+/* Returns the place of the output for messages and records; NULL if there is no output, or out of
+ * memory. */
 char *run_describe_output(const struct workflow_output *output);
 /* ---- again.c ---- */
 
 /* Writes the workflow as it is run, overrides applied and secrets left out, for `resume` and
- * `flush`; and `source`, if it is not NULL: how its file was read. */
+ * `flush`. If `source` is not NULL, keeps it too: how the workflow's file was read. */
 int run_keep_workflow(const struct run_layout *layout, const struct workflow *workflow,
 	const char *source, struct penstock_error *err);
 /* Compares the workflow with that of the last attempt, for an attempt that continues: steps that
- * have changed, and all after them, do not count as finished. Changes nothing at rest. */
+ * have changed, and all after them, do not count as finished. Changes no file. */
 int run_compare_workflow(struct run *run, struct penstock_error *err);
-/* Reports the changes, and makes them what the next attempt compares with. */
+/* Reports the changes, and keeps the workflow, with which the next attempt compares its own. */
 int run_take_workflow(struct run *run, struct penstock_error *err);
 
 /* ---- check.c ---- */
@@ -70,7 +72,8 @@ int run_check_on(const struct machine_capacity *machine, const struct workflow *
 
 /* ---- end.c ---- */
 
-/* Flushes, records the end and releases what the attempt holds: the one way out of every run. */
+/* Flushes, records the end and releases everything that the attempt holds. Every attempt ends
+ * here. */
 void run_finish(struct run *run);
 void run_set_state(struct run *run, enum run_state state);
 /* Notifies the webhook of an event that the workflow asks for. */

@@ -90,7 +90,7 @@ int64_t run_plan_retry(struct run *run)
 		return -1;
 	}
 	snprintf(text, sizeof(text), "%u", n);
-	/* In this order: a run that is killed in between has failed, or continues and counts. */
+	/* In this order: if the file `goes_on` exists, the retry was counted. */
 	if (fs_write_atomic(path, text, strlen(text), 0600, &err) < 0 ||
 		fs_write_atomic(run->attempt.layout.goes_on, "", 0, 0600, &err) < 0) {
 		run_say(&run->attempt.voice, RUN_EVENT_WARNING, "cannot retry: %s", err.message);
@@ -113,7 +113,7 @@ int run_wait_for_retry(struct run *run, struct penstock_error *err)
 	for (;;) {
 		int64_t left = until - clock_monotonic_ms();
 
-		/* A request to save, or a notice that was withdrawn, ends no wait. */
+		/* A request to save, or a notice that was withdrawn, does not end the wait. */
 		interrupts_clear_event(&run->reaction.interrupts);
 		if (interrupts_reason(&run->reaction.interrupts) != INTERRUPT_NONE)
 			return error_set(
@@ -125,7 +125,7 @@ int run_wait_for_retry(struct run *run, struct penstock_error *err)
 }
 
 /* A run that is retried has failed until its next attempt is recorded, and its lock is free for a
- * moment. It is not waited for once its lock was free so many times. */
+ * moment. The wait ends once its lock was free OTHERS_FREE times in a row. */
 enum { OTHERS_POLL_MS = 250, OTHERS_FREE = 8 };
 
 static int wait_for_other(struct run *run, const char *id, struct penstock_error *err)
@@ -147,11 +147,11 @@ static int wait_for_other(struct run *run, const char *id, struct penstock_error
 		if (free_times == OTHERS_FREE)
 			return error_set(err, PENSTOCK_E_NOT_FOUND,
 				"run %s, whose output is an input, has not succeeded (it is %s); "
-				"'penstock run' it first",
+				"start it first with 'penstock run'",
 				other.name ? other.name : id, run_state_name(other.last.state));
 		if (interrupts_reason(&run->reaction.interrupts) != INTERRUPT_NONE)
 			return error_set(err, PENSTOCK_E_CANCELLED,
-				"ended before the runs whose output is an input");
+				"ended while waiting for the runs whose output is an input");
 		if (!said)
 			run_say(&run->attempt.voice, RUN_EVENT_MESSAGE,
 				"waiting for run %s (%s), whose output is an input",

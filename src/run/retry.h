@@ -12,18 +12,19 @@ struct penstock_error;
 struct run;
 
 /* Decides, once the end is known and before it is recorded, if the run is retried; records and
- * reports it. Returns the pause in milliseconds, or -1 if the run has failed. */
+ * reports the retry. Returns the pause in milliseconds, or -1 if the run is not retried. */
 int64_t run_plan_retry(struct run *run);
-/* Waits for the pause before anything is claimed. PENSTOCK_E_CANCELLED if a request or notice
- * came. */
+/* Waits for the pause before anything is claimed. Returns PENSTOCK_E_CANCELLED if a request or a
+ * notice ended the wait. */
 int run_wait_for_retry(struct run *run, struct penstock_error *err);
-/* Waits likewise for the runs whose output is an input. PENSTOCK_E_NOT_FOUND if one of them has not
- * succeeded. */
+/* Waits until the runs whose output is an input have succeeded. Returns PENSTOCK_E_NOT_FOUND if one
+ * of them ended without success, PENSTOCK_E_CANCELLED as above. */
 int run_wait_for_others(struct run *run, struct penstock_error *err);
 
 /*
- * Pause before the n-th retry (from 1): it doubles each time, up to LIMIT_RETRY_PAUSE_MS, and is
- * never below `backoff_ms`. `random` varies it by a fifth, so that many runs do not return at once.
+ * Pause before the n-th retry (from 1): `backoff_ms`, doubled each time up to LIMIT_RETRY_PAUSE_MS,
+ * or `backoff_ms` if that is longer. `random` then makes the pause up to a fifth shorter or longer,
+ * so that many runs do not return at once.
  */
 int64_t retry_pause_ms(int64_t backoff_ms, unsigned n, uint32_t random);
 

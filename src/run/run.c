@@ -126,7 +126,8 @@ static int stage(struct run *run, struct penstock_error *err)
 	return r;
 }
 
-/* A copied context has its Git commit now. */
+/* Lays out the project. Then records the provenance again, because a copied context has its Git
+ * commit now. */
 static int lay_out(struct run *run, struct penstock_error *err)
 {
 	const struct publisher *p = &run->publisher;
@@ -157,7 +158,7 @@ static int start_publishing(struct run *run, struct penstock_error *err)
 	return r < 0 ? r : publisher_start_log(&run->publisher, err);
 }
 
-/* Takes the result of a stage before the steps. False if the end is decided. */
+/* Handles the result of a stage before the steps. Returns false if the end is decided. */
 static bool passed(struct run *run, enum run_class class, int r, struct penstock_error *err)
 {
 	if (r < 0 || interrupts_reason(&run->reaction.interrupts) != INTERRUPT_NONE)
@@ -190,7 +191,7 @@ static bool begin_stages(struct run *run)
 	return true;
 }
 
-/* The last thing before the steps: a run that does not come to them is not tracked. */
+/* Called last before the steps: a run that does not reach its steps is not tracked. */
 static int track(struct run *run, struct penstock_error *err)
 {
 	int r;

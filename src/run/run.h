@@ -29,11 +29,11 @@ struct stores_embedded_ops;
 
 struct run_options {
 	const struct workflow *workflow; /* borrowed */
-	const char *id; /* of the run to continue; run_identity() if NULL */
+	const char *id; /* id of the run to continue; NULL for that of run_identity() */
 	const char *workflow_path; /* path shown in the records */
 	const char *provenance; /* JSON object of the caller (overrides, versions), or NULL */
 	/* how the workflow's file was read, kept as runs/ID/source for the caller; NULL keeps the
-	 * one that is there */
+	 * present file */
 	const char *source;
 	const char *home; /* $PENSTOCK_HOME */
 	struct records *records; /* borrowed */
@@ -49,7 +49,7 @@ struct run_options {
 	int stdout_fd; /* terminal for the steps' output; -1 shows it only in the log */
 	int stderr_fd;
 	int ready_fd; /* gets "ID\n" once the run is recorded; -1 if unused */
-	void (*on_ready)(void); /* called after that; may be NULL */
+	void (*on_ready)(void); /* called after the write to ready_fd; may be NULL */
 	struct run_observer observer;
 	/* Slurm allocation of the batch job; NULL on this machine alone */
 	const struct slurm_allocation *slurm;
@@ -61,7 +61,7 @@ struct run_result {
 	char id[RECORDS_ID_SIZE];
 	int attempt;
 	enum run_state state;
-	int exit_code; /* of penstock, see docs/man: a step's own, or 64-78, or 128+n */
+	int exit_code; /* penstock's exit code, see docs/man: a step's own, or 64-78, or 128+n */
 	char *message; /* owned; one line, NULL after a success */
 	char *output; /* owned; place of the output, NULL if there is none */
 	/* another machine has the run, or has finished it (exit code 0): nothing was recorded */
@@ -73,8 +73,9 @@ void run_result_release(struct run_result *result);
 int run_execute(
 	const struct run_options *options, struct run_result *result, struct penstock_error *err);
 
-/* The same, and further attempts after failures as `retry` of the workflow says. Each of them is
- * recorded. If the process is killed between two of them, the next `penstock run` continues. */
+/* Like run_execute(), with further attempts after failures, as `retry` of the workflow specifies.
+ * Each of them is recorded. If the process is killed between two of them, the next `penstock run`
+ * continues. */
 int run_execute_with_retries(
 	const struct run_options *options, struct run_result *result, struct penstock_error *err);
 
@@ -86,9 +87,10 @@ int run_flush(const struct run_options *options, const char *id, struct run_resu
 /* Returns PENSTOCK_E_INVALID if the workflow can never run on this machine; the error names the
  * override that makes it fit. */
 int run_check(const struct workflow *workflow, struct penstock_error *err);
-/* The same without the size of the machine, for a run on another one. */
+/* Like run_check() without the size of this machine, for a run on another machine. */
 int run_check_elsewhere(const struct workflow *workflow, struct penstock_error *err);
-/* Only what no machine runs, for a workflow whose references and modules are not resolved. */
+/* Checks only for features that no machine supports, in a workflow whose references and modules are
+ * not resolved. */
 int run_check_kinds(const struct workflow *workflow, struct penstock_error *err);
 
 /*
@@ -99,8 +101,8 @@ int run_check_kinds(const struct workflow *workflow, struct penstock_error *err)
 int run_record_elsewhere(const struct run_options *options, const char *id, int *attempt,
 	struct penstock_error *err);
 
-/* Returns true if the state next to the output has a later attempt than `attempt`: one of another
- * machine. False also if that cannot be read. */
+/* Returns true if the state next to the output has a later attempt than `attempt`, made by another
+ * machine. Returns false also if that state cannot be read. */
 bool run_is_newer_elsewhere(const struct run_options *options, const char *id, int attempt);
 /* Returns PENSTOCK_E_INVALID if the run was last started from another file, which is still there
  * and differs. */
@@ -115,8 +117,8 @@ bool run_is_left_alone(const char *home, const char *id);
  * output. */
 int run_identity(const struct workflow *workflow, char id[static RECORDS_ID_SIZE],
 	struct penstock_error *err);
-/* The run of an edited file without a name that failed, was preempted or lost: `penstock run`
- * continues it. "" if there is none. */
+/* Finds the newest run of an edited file without a name, which `penstock run` continues if the run
+ * failed, was preempted or lost. `id` is "" if there is no such run. */
 int run_find_edited(const struct run_options *options, char id[static RECORDS_ID_SIZE],
 	struct penstock_error *err);
 

@@ -1,6 +1,6 @@
 /*
- * The same run on another machine: decides if this home's records are current, if its storage can
- * be used, and publishes what the next machine needs to continue.
+ * A run that is also on another machine: decides if this home's records are current, if its storage
+ * can be used, and publishes what the next machine needs to continue.
  */
 #include "run/internal.h"
 
@@ -29,7 +29,7 @@ struct verdict {
 	struct run *run;
 	bool theirs; /* the last attempt belongs to another home, or is not in these records */
 	bool continuing; /* overrides the local records */
-	bool ended; /* it has ended elsewhere: there is nothing to continue */
+	bool ended; /* the run has ended elsewhere: there is nothing to continue */
 };
 
 bool run_is_superseded(const struct attempt *attempt)
@@ -45,7 +45,8 @@ static int write_number(const char *path, int attempt, struct penstock_error *er
 	return fs_write_atomic(path, text, (size_t)n, 0600, err);
 }
 
-/* A bucket can hold output from before this start, and a tracker the runs before it. */
+/* Records the attempt that starts from scratch: the bucket can hold older output, and a tracker
+ * older runs. */
 static int record_began(const struct attempt *attempt, struct penstock_error *err)
 {
 	if (attempt->continuing)
@@ -72,8 +73,8 @@ static void on_lost(void *voice, const char *owner)
 
 /*
  * An attempt that another machine did not finish is continued as if it had run here; a finished one
- * is not. For attempts of this home its records decide, also if their end could not be written to
- * the output.
+ * is not. For attempts of this home its records decide, even if the end of an attempt could not be
+ * written to the output.
  */
 static int decide(void *cookie, const struct lease_found *found, int attempt, int *began,
 	struct penstock_error *err)
@@ -154,9 +155,9 @@ static int take_lease(struct run *run, struct verdict *verdict, struct lease_fou
 }
 
 /*
- * The owner was killed under another home of this machine, and its processes may still run. Its
- * path comes from the store, so the directory is used only if it belongs to this user. Nothing is
- * killed if a new supervisor runs there.
+ * The owner was killed under another home of this machine, and its processes may still run. The
+ * path of that home comes from the store, so the directory is used only if it belongs to this user
+ * and no other user can write to it. Nothing is killed if a new supervisor runs there.
  */
 static int end_strays_of(struct run *run, const char *home, struct penstock_error *err)
 {
@@ -186,8 +187,8 @@ int run_take_lease_to_flush(struct run *run, struct penstock_error *err)
 
 	if (run_is_superseded(&run->attempt))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s continued elsewhere: %s is newer than the output here, which "
-			"would replace it",
+			"cannot flush run %s: it continued elsewhere, and the output of %s is "
+			"newer than the output here",
 			run->attempt.id,
 			fs_read(run->attempt.layout.superseded, &text, NULL) == 0
 				? buf_str(&text)
@@ -195,7 +196,7 @@ int run_take_lease_to_flush(struct run *run, struct penstock_error *err)
 	return run->publisher.store ? take_lease(run, NULL, &found, err) : 0;
 }
 
-/* Gives the attempt its number over all machines, and its log that number. */
+/* Gives the attempt, and its log, the number that counts over all machines. */
 static int renumber(struct run *run, int to, struct penstock_error *err)
 {
 	struct run_layout layout = {0};
@@ -213,7 +214,7 @@ static int renumber(struct run *run, int to, struct penstock_error *err)
 		return r;
 	}
 	run_log_move_rest(run->attempt.layout.log, layout.log);
-	/* No other path has the number in it, and other threads read the rest. */
+	/* No other path has the number in it, and other threads read the other paths. */
 	free(run->attempt.layout.log);
 	run->attempt.layout.log = take_pointer(layout.log);
 	run_layout_release(&layout);
@@ -255,7 +256,7 @@ static int continue_from(struct run *run, const struct verdict *verdict,
 	return r == 0 ? record_continuing(&run->attempt, err) : r;
 }
 
-/* Names what another machine's attempt ran differently. */
+/* Reports the differences from the workflow of another machine's attempt. */
 static void compare_published(
 	struct run *run, const char *key, const struct buf *ours, const struct lease_found *found)
 {
@@ -285,8 +286,8 @@ static int put_text(void *cookie, struct penstock_error *err)
 		&(struct object_put_options){.cancel = put->cancel}, NULL, err);
 }
 
-/* Publishes the workflow, with which and its secrets any machine can continue: `penstock resume
- * s3://…`. */
+/* Publishes the workflow, so that any machine that has its secrets can continue the run: `penstock
+ * resume s3://…`. */
 static int publish_workflow(struct run *run, const struct verdict *verdict,
 	const struct lease_found *found, struct penstock_error *err)
 {
@@ -304,8 +305,8 @@ static int publish_workflow(struct run *run, const struct verdict *verdict,
 		return error_memory(err);
 	if (verdict->theirs && verdict->continuing)
 		compare_published(run, key, &text, found);
-	/* Must not replace the workflow of a later owner, if this process was suspended since it
-	 * took the run. */
+	/* Do not replace the workflow of a later owner if this process was suspended since it took
+	 * the run. */
 	return lease_perform(run->publisher.lease, put.cancel, put_text, &put, err);
 }
 
@@ -323,8 +324,8 @@ void run_note_elsewhere(const struct run *run, const struct lease_found *found)
 			err.message ? err.message : "out of memory");
 }
 
-/* The run is not this machine's: no attempt was made here. A batch job and a first run in the
- * background leave one, because only the records show why. */
+/* Refuses a run that another machine has. Its attempt is withdrawn, except that of a batch job and
+ * the first one in the background, of which only the records show the reason. */
 static void refuse(struct run *run, const struct verdict *verdict, const struct lease_found *found)
 {
 	if (found->refused || verdict->ended)
@@ -342,7 +343,7 @@ static void forget_elsewhere(const struct run *run)
 		unlink(path);
 }
 
-/* Before that the number may be another machine's. */
+/* Reports the number only with the lease: before, it may be that of another machine's attempt. */
 static void say_number(const struct run *run, const struct verdict *verdict)
 {
 	if (!verdict->theirs || !verdict->continuing)

@@ -15,14 +15,14 @@ struct lease_found;
 struct penstock_error;
 struct run;
 
-/* Makes the run and its output ours, or refuses. If another machine had the run meanwhile, decides
- * how the attempt continues. */
+/* Takes the ownership of the run and of its output, or refuses the run. If another machine had the
+ * run meanwhile, decides how the attempt continues. */
 int run_take_lease(struct run *run, struct penstock_error *err);
-/* For the output that the last attempt could not upload. */
+/* Takes the ownership for `penstock flush`, which uploads the output of the last attempt. */
 int run_take_lease_to_flush(struct run *run, struct penstock_error *err);
 /* Records what another machine does with the run, for `ps` and `show`. */
 void run_note_elsewhere(const struct run *run, const struct lease_found *found);
-/* True if another home's attempt is newer than the storage here, and not restored yet. */
+/* Returns true if another home's attempt is newer than the storage here, and not restored yet. */
 bool run_is_superseded(const struct attempt *attempt);
 /* Records what an attempt that continues this one needs if it ends before its steps. */
 int run_record_start(const struct attempt *attempt, struct penstock_error *err);

@@ -23,7 +23,7 @@ void run_end(struct attempt *attempt, enum run_state state, enum run_class class
 	va_start(ap, fmt);
 	buf_vprintf(&raw, fmt, ap);
 	va_end(ap);
-	log_redact_into(&text, buf_str(&raw)); /* it is recorded */
+	log_redact_into(&text, buf_str(&raw)); /* the message is recorded */
 	if (end->decided) {
 		run_event(&attempt->voice, RUN_EVENT_WARNING, buf_str(&text), 0, 0);
 		return;

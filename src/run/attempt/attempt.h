@@ -1,6 +1,7 @@
 /*
- * One attempt of a run: its workflow, number, paths and end. Every part of src/run works on it; the
- * state of a part (its lease, its containers, its checkpoints) is in a struct of that part.
+ * One attempt of a run: its workflow, number, paths and end. Every part of src/run works on the
+ * attempt; the state of a part (its lease, its containers, its checkpoints) is in a struct of that
+ * part.
  */
 #ifndef RUN_ATTEMPT_ATTEMPT_H
 #define RUN_ATTEMPT_ATTEMPT_H
@@ -22,7 +23,7 @@ struct run_end {
 	bool decided;
 	enum run_state state;
 	enum run_class class;
-	int exit_code; /* of penstock */
+	int exit_code; /* penstock's exit code */
 	int step_code; /* the step's own exit code if penstock's differs; else 0 */
 	char *message; /* owned */
 };
@@ -31,16 +32,16 @@ struct attempt {
 	const struct workflow *workflow; /* borrowed */
 	const char *home; /* $PENSTOCK_HOME; borrowed */
 	struct records *records; /* borrowed */
-	char id[RECORDS_ID_SIZE]; /* of the run */
+	char id[RECORDS_ID_SIZE]; /* the run's ID */
 	atomic_int number;
 	bool continuing; /* continues what earlier attempts left */
-	bool keep_context; /* not the code that is there now: the copy of the last attempt */
-	bool steps_began; /* by this attempt, or all were finished before */
+	bool keep_context; /* use the last attempt's copy of the code, not the code as it is now */
+	bool steps_began; /* the steps have started, or all of them had finished before */
 	size_t steps_done; /* top-level steps that earlier attempts finished */
 	struct run_layout layout;
 	struct run_voice voice;
 	struct run_end end;
-	int reserve_fd; /* attempt_reserve_space(); -1 if there is none */
+	int reserve_fd; /* the reserved disk space; -1 if there is none */
 };
 
 /* Decides the end. If it is decided already, the message is only reported, as a warning. */
@@ -56,7 +57,7 @@ void attempt_reserve_space(struct attempt *attempt);
 /* Frees the reserved space. Returns true if there was some: retry what failed for lack of space. */
 bool attempt_free_space(struct attempt *attempt);
 
-/* True if the output directory has entries. */
+/* Returns true if the output directory has entries. */
 bool attempt_has_output(const struct attempt *attempt);
 
 #endif

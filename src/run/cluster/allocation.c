@@ -1,4 +1,4 @@
-/* Within the batch job: its identity, notices of its tasks, and running it again. */
+/* The batch job of a run: its identity, notices of its tasks, and running it again. */
 #include "run/cluster/slurm.h"
 
 #include <ctype.h>
@@ -26,7 +26,7 @@
 enum {
 	POLL_MS = 500,
 	MAX_REQUEUE = 5, /* Slurm's default */
-	TIME_LIMIT_S = 180, /* a signal this close to the end of the job is about the end */
+	TIME_LIMIT_S = 180, /* a signal this close to the end of the job announces the end */
 };
 
 static int number_of(const char *name)
@@ -37,8 +37,8 @@ static int number_of(const char *name)
 	return text && str_to_u64(text, 0, INT32_MAX, &value) ? (int)value : 0;
 }
 
-/* The end of the job, which the tasks get as $PENSTOCK_DEADLINE; Slurm before 23.02 does not set
- * it, so it is queried. */
+/* Finds the end of the job, which the tasks get as $PENSTOCK_DEADLINE. Slurm before 23.02 does not
+ * set $SLURM_JOB_END_TIME, so squeue is run. */
 static void find_end(struct slurm_allocation *allocation, const char *job)
 {
 	const char *given = str_env("SLURM_JOB_END_TIME");
@@ -84,8 +84,8 @@ void slurm_describe(const struct slurm_allocation *allocation, int signal, struc
 	}
 }
 
-/* Checks that the record belongs to this job, or makes it so: the job may have started before the
- * reply of sbatch was recorded. */
+/* Checks that the record belongs to this job, or assigns it to this job: the job may have started
+ * before the reply of sbatch was recorded. */
 static int take_record(
 	struct slurm_allocation *allocation, const char *job, struct penstock_error *err)
 {
@@ -98,7 +98,7 @@ static int take_record(
 			"job %s no longer belongs to run %s, which was submitted again (job %s)",
 			job, allocation->id, *record->job ? record->job : "not yet known");
 	if (strlen(job) == len && strncmp(record->job, job, len) == 0) {
-		record->job[len] = '\0'; /* here its cluster is the default */
+		record->job[len] = '\0'; /* within the job its cluster is the default */
 		return 0;
 	}
 	snprintf(record->job, sizeof(record->job), "%s", job);
@@ -114,8 +114,8 @@ int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home
 	*allocation = (struct slurm_allocation){.quit_fd = -1};
 	if (!job || strlen(job) >= SLURM_JOB_SIZE)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"--in-allocation is for the batch job of 'penstock run --on slurm'; "
-			"$SLURM_JOB_ID is not set");
+			"cannot use --in-allocation: $SLURM_JOB_ID is not set; the option is for "
+			"the batch job of 'penstock run --on slurm'");
 	r = slurm_job_read(&allocation->job, home, id, err);
 	if (r < 0)
 		return error_prefix(err, "run %s", id);
@@ -213,7 +213,7 @@ void slurm_allocation_leave(struct slurm_allocation *allocation)
 	free(allocation->notice);
 }
 
-/* ---- running it again ---- */
+/* ---- running the job again ---- */
 
 static int requeue(struct slurm_allocation *allocation, struct penstock_error *err)
 {
@@ -248,7 +248,7 @@ static bool was_cancelled_by_preemption(const struct slurm_allocation *allocatio
 }
 
 /* Returns true if Slurm has already ended the job: cancelled, or about to be requeued, which it
- * does not report yet. Only after the time limit is it up to us to continue. */
+ * does not report yet. Only after the time limit penstock itself must continue the run. */
 static bool is_decided(const struct slurm_allocation *allocation)
 {
 	struct slurm_status status;

@@ -50,8 +50,8 @@ static void pick_line(const char *text, char line[static 512])
 static int missing(const char *program, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_UNAVAILABLE,
-		"%s is not on PATH, so Slurm is not available; log in to a machine of the "
-		"cluster that may submit jobs, load its module, or omit --on slurm",
+		"cannot use Slurm: '%s' is not on PATH; log in to a machine of the cluster that "
+		"may submit jobs, load Slurm's module, or omit --on slurm",
 		program);
 }
 
@@ -83,7 +83,7 @@ static const char **environment_for(const char *program)
 			    !str_starts_any(*pair, kept, ARRAY_SIZE(kept));
 
 		drop |= srun && str_starts(*pair, "SRUN_");
-		/* Only a batch job needs our secrets, because it is a penstock. */
+		/* Only a batch job needs penstock's secrets, because it runs penstock. */
 		drop |= !submits && process_is_own_secret(*pair);
 		if (!drop && !str_starts_any(*pair, dropped, ARRAY_SIZE(dropped)))
 			env[n++] = *pair;
@@ -184,7 +184,7 @@ int slurm_node_size(int *cpus, int *gpus, struct penstock_error *err)
 		int n = count ? (int)strtol(count, NULL, 10) : 0,
 		    g = line ? slurm_gpus_of(line) : 0;
 
-		/* Any partition, until there is a node of the default one. */
+		/* Nodes of any partition count until there is a node of the default partition. */
 		if (n < 1 || (chosen && !preset))
 			continue;
 		if (!*cpus || (preset && !chosen)) {

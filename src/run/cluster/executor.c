@@ -28,7 +28,7 @@
 enum { KILL_WAIT_MS = 15000, SWEEP_MS = 60000 };
 
 struct slurm_task {
-	struct task task; /* first: the interface's view */
+	struct task task; /* must be the first member */
 	struct process process;
 	int orders; /* a pipe that the tasks read */
 	size_t n;
@@ -284,7 +284,7 @@ static unsigned notify(struct task *task, int signal)
 	return 1;
 }
 
-/* A node that does not reply must not delay the end: when srun is gone its tasks have no reader,
+/* A node that does not reply must not delay the end: when srun is gone, its tasks lose their input,
  * and end. */
 static void kill_task(struct task *task)
 {

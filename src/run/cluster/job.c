@@ -31,7 +31,7 @@ static int fill(struct slurm_job *job, const json_t *root)
 		.resume = json_is_true(json_object_get(root, "resume")),
 		.keep_context = json_is_true(json_object_get(root, "keep_context")),
 	};
-	/* Only digits may become an argument of a Slurm command. */
+	/* The text must begin with a digit, so that no Slurm command takes it for an option. */
 	if (number && strspn(number, "0123456789") && strlen(number) < sizeof(job->job))
 		snprintf(job->job, sizeof(job->job), "%s", number);
 	if (node_dir && !(job->node_dir = strdup(node_dir)))
@@ -61,7 +61,8 @@ int slurm_job_read(
 	root = json_loadb(buf_str(&text), text.len, 0, NULL);
 	if (!json_is_object(root))
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"%s was not written by penstock; remove it once the job has ended", path);
+			"'%s' is not a record of penstock; remove the file once the job has ended",
+			path);
 	if (fill(job, root) < 0) {
 		slurm_job_release(job);
 		return error_memory(err);
@@ -144,7 +145,8 @@ static const char *take_field(const char *at, char *out, size_t size)
 	return at[len] == '|' ? at + len + 1 : NULL;
 }
 
-/* Returns true if the job runs the script of this run, under any path; squeue may omit it. */
+/* Returns true if the job runs the script of this run, under any path, or if squeue omits the
+ * script. */
 static bool is_script_of(const char *command, const char *id)
 {
 	_cleanup_(buf_release) struct buf end = BUF_INIT(128);

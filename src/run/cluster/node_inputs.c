@@ -26,7 +26,7 @@ enum { WAIT_MS = 50 };
 
 /* ---- the directory ---- */
 
-/* Gets our own private directory, because `where` may be writable for everyone. The caller frees
+/* Gets a private directory below `where`, which may be writable for all users. The caller frees
  * *out. */
 static int find_base(const char *where, char **out, struct penstock_error *err)
 {
@@ -70,20 +70,21 @@ static int find_base(const char *where, char **out, struct penstock_error *err)
 	if (!base)
 		return error_memory(err);
 	if (mkdir(base, 0700) < 0 && errno != EEXIST)
-		return error_errno(err, errno, "%s", base);
+		return error_errno(err, errno, "cannot make '%s'", base);
 	if (lstat(base, &st) < 0)
-		return error_errno(err, errno, "%s", base);
+		return error_errno(err, errno, "cannot get the status of '%s'", base);
 	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"%s is not a directory that only we can write to", base);
+			"cannot use '%s': it is not a directory that only this user can write to",
+			base);
 	*out = take_pointer(base);
 	return 0;
 }
 
 /* ---- one copy ---- */
 
-/* Opens the lock file of a copy; removing a copy also removes its lock file, so check that it still
- * has this name. Returns -1 and errno. */
+/* Opens the lock file of a copy. Removing a copy also removes its lock file, so the caller checks
+ * that the open file still has this name. Returns -1 and sets errno on failure. */
 static int open_lock(const char *path)
 {
 	return open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -141,7 +142,7 @@ static int on_moved(void *cookie, size_t bytes, struct penstock_error *err)
 	return is_urgent(cookie) ? cancelled(err) : 0;
 }
 
-/* Waits for the exclusive lock (0), or until the copy exists, with a shared lock (1). */
+/* Returns 0 with the exclusive lock if there is no copy, 1 with a shared lock if there is one. */
 static int wait_for_copy(
 	int fd, const char *path, const struct node_inputs_spec *spec, struct penstock_error *err)
 {
@@ -168,7 +169,7 @@ static int take(struct node_inputs *out, const struct node_inputs_spec *spec, co
 			close(out->lock);
 		out->lock = open_lock(lock);
 		if (out->lock < 0)
-			return error_errno(err, errno, "%s", lock);
+			return error_errno(err, errno, "cannot open '%s'", lock);
 		r = wait_for_copy(out->lock, out->path, spec, err);
 		if (r < 0)
 			return r;

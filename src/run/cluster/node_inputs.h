@@ -7,7 +7,7 @@
  *	node_inputs_release(&inputs);	// after it
  *	node_inputs_sweep(where, id);	// after the run, by one task on each node
  *
- * WHERE/penstock-UID/ID-ATTEMPT/ appears complete. Its users hold
+ * WHERE/penstock-UID/ID-ATTEMPT/ appears only when it is complete. Its users hold
  * WHERE/penstock-UID/ID-ATTEMPT.lock shared; copying and removing need it exclusively. The copy of
  * an earlier attempt is removed when the next one is made.
  */
@@ -23,9 +23,9 @@ struct penstock_error;
 struct node_inputs_spec {
 	const char *from; /* the inputs in the shared home */
 	const char *where; /* "$SLURM_TMPDIR/x"; the variables are those of this process */
-	const char *id; /* of the run */
+	const char *id; /* the run's ID */
 	int attempt;
-	/* Called while it copies or waits; returns true if it must stop. */
+	/* Called during the copy or the wait for it; returns true to stop. */
 	bool (*hurry)(void *cookie);
 	void *cookie;
 };

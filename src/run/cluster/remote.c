@@ -40,7 +40,7 @@ enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78, NOTIFY_AGAIN_MS = 250 };
 struct remote {
 	struct buf input; /* input not yet processed */
 	bool input_ended;
-	bool launched; /* by an MPI launcher */
+	bool launched; /* this is a rank of an MPI launcher */
 	json_t *root;
 
 	struct strlist argv, env;
@@ -57,13 +57,13 @@ struct remote {
 	struct task_container container;
 	json_t *cdi;
 
-	struct s3_settings store; /* of temporary keys, as this node gets them */
+	struct s3_settings store; /* the store of temporary keys, as this node gets them */
 	struct key_server *keys; /* NULL if there are none */
 
 	const struct executor *executor;
 	struct task *task;
 	int signal_fd;
-	bool signalled; /* by Slurm, like every process of the step */
+	bool signalled; /* Slurm has signalled this process, like every process of the step */
 	int to_notify; /* a signal that the leader does not handle yet; 0 if there is none */
 };
 
@@ -93,7 +93,7 @@ static void remote_release(struct remote *r)
 
 /* ---- reading the description ---- */
 
-/* The caller frees the result. Returns NULL if the value is missing or memory runs out. */
+/* The caller frees the result. Returns NULL if the value is missing, or out of memory. */
 static char *text_of(const json_t *value)
 {
 	const char *hex = json_string_value(json_object_get(value, "hex"));
@@ -187,7 +187,7 @@ static int read_container(struct remote *r, const json_t *given)
 
 	if (!given)
 		return 0;
-	/* Plus those of PMIx and of the inputs. */
+	/* Leaves room for the mounts of PMIx, of /dev/shm and of the inputs. */
 	r->mounts = calloc(json_array_size(mounts) + 4, sizeof(*r->mounts));
 	r->tmp = local_tmp(text_of(json_object_get(given, "tmp")));
 	if (!r->mounts || !r->tmp ||
@@ -248,7 +248,7 @@ static int read_network(struct remote *r, const json_t *given)
 	return 0;
 }
 
-/* Without keys the task runs nevertheless: it may not need any. */
+/* Without keys the task still runs, because it may not need any. */
 static void serve_keys(struct remote *r)
 {
 	const json_t *given = json_object_get(r->root, "keys");
@@ -320,7 +320,7 @@ static int set_ranks(struct remote *r)
 	return 0;
 }
 
-/* Copies the variables of our environment with these prefixes. */
+/* Copies the variables of this process's environment that have these prefixes. */
 static int take_variables(struct strlist *env, const char *const *names, size_t n)
 {
 	for (char **pair = environ; *pair; pair++) {
@@ -353,8 +353,8 @@ static int set_launched_rank(struct remote *r)
 		(!strlist_get(&r->env, "LOCAL_RANK") &&
 			strlist_set(&r->env, "LOCAL_RANK", text) < 0))
 		return -1;
-	/* Reading the memory of another rank needs its pid, but a rank sees only those of its own
-	 * container. */
+	/* Reading the memory of another rank needs its pid, but a rank sees only the pids of its
+	 * own container. */
 	if (strlist_set(&r->env, "OMPI_MCA_btl_vader_single_copy_mechanism", "none") < 0 ||
 		strlist_set(&r->env, "OMPI_MCA_smsc", "^cma,knem,xpmem") < 0)
 		return -1;
@@ -441,7 +441,7 @@ static int read_spec(struct remote *r, struct penstock_error *err)
 	uname(&system);
 	if (access(r->dir, W_OK) < 0)
 		return error_errno(err, errno,
-			"%s is not shared with %s; PENSTOCK_HOME must be on a file system that "
+			"'%s' is not shared with %s; PENSTOCK_HOME must be on a file system that "
 			"all nodes see",
 			r->dir, system.nodename);
 	/* The GPUs that Slurm has assigned to this task, for a container that gets no
@@ -517,7 +517,7 @@ static void take_input(struct remote *r, bool read_more)
 			r->executor->kill(r->task);
 		} else if (str_starts(r->input.data, "signal ") &&
 			   str_to_u64(r->input.data + 7, 1, 64, &signal)) {
-			/* It already got this signal from Slurm. */
+			/* The task already got this signal from Slurm. */
 			if (!(r->signalled && signal == SIGTERM))
 				r->executor->signal(r->task, (int)signal);
 		}
@@ -537,7 +537,7 @@ static void take_input(struct remote *r, bool read_more)
 	}
 }
 
-/* Returns the exit code in the form of a shell. */
+/* Waits for the end of the task. Returns its exit code as a shell does: 128 + N for signal N. */
 static int wait_for_end(struct remote *r)
 {
 	struct task_end end;
@@ -578,13 +578,14 @@ static int wait_for_end(struct remote *r)
 					continue;
 				fd = open(r->notice, O_WRONLY | O_APPEND | O_CLOEXEC);
 				if (fd < 0 || fs_write_all(fd, "!", 1) < 0)
-					log_warn("%s: %s", r->notice, strerror(errno));
+					log_warn("cannot write '%s': %s", r->notice,
+						strerror(errno));
 			}
 		}
 		if (fds[2].revents)
 			take_input(r, true);
 	}
-	r->executor->kill(r->task); /* the processes that it left */
+	r->executor->kill(r->task); /* the processes that the task left */
 	write_end(r, &end);
 	return end.signal ? 128 + end.signal : end.code;
 }
@@ -599,8 +600,8 @@ static bool is_wanted(void *cookie)
 	return r->input.len > 0 || poll(fds, ARRAY_SIZE(fds), 0) > 0;
 }
 
-/* Makes the task read the copy on this node, under the path that it knows; if there is no copy it
- * reads the home. */
+/* Makes the task read the copy of the inputs on this node, under the path that the task knows.
+ * Without a copy the task reads the inputs in the home. */
 static void stage_inputs(struct remote *r)
 {
 	const json_t *given = json_object_get(r->root, "inputs");
@@ -628,7 +629,7 @@ static void stage_inputs(struct remote *r)
 				    : strlist_set(&r->env, "DEEPSQUARE_INPUT", r->inputs.path)) < 0)
 		e = error_memory(&err);
 	if (e < 0 && e != -(int)PENSTOCK_E_CANCELLED)
-		log_warn("reading the inputs from %s: %s", from, err.message);
+		log_warn("cannot use a copy of the inputs in '%s': %s", from, err.message);
 }
 
 static int start(struct remote *r, struct penstock_error *err)
@@ -663,7 +664,7 @@ static int start(struct remote *r, struct penstock_error *err)
 	return r->executor->start(&r->task, &spec, err);
 }
 
-/* For `penstock exec`, which reaches this node by its own step. */
+/* Records the live task for `penstock exec`, which reaches this node by a step of its own. */
 static void record_life(const struct remote *r)
 {
 	_cleanup_(live_step_release) struct live_step live = {.serial = r->rank, .n = 1};

@@ -8,9 +8,9 @@
  *	"notify N"		the same, once the leader handles the signal: a notice
  *	"kill", or the end	ends all processes of the task
  *
- * The supervisor is at the other end, and srun passes the same input to every task. So a supervisor
- * that dies takes its tasks with it. The result is written to DIR/end.RANK: "code signal oom when",
- * `when` in nanoseconds since 1970.
+ * The supervisor is at the other end, and srun passes the same input to every task. So the tasks
+ * end if the supervisor dies. The result is written to DIR/end.RANK: "code signal oom when", `when`
+ * in nanoseconds since 1970.
  */
 #ifndef RUN_CLUSTER_REMOTE_H
 #define RUN_CLUSTER_REMOTE_H
@@ -40,18 +40,18 @@ struct penstock_error;
 #define REMOTE_NODE_RANK	"@penstock:NODE_RANK@"
 #define REMOTE_NODES		"@penstock:NODES@"
 #define REMOTE_MASTER_ADDR	"@penstock:MASTER_ADDR@"
-/* The endpoint of temporary keys, which each node has for itself. */
+/* Placeholder for the endpoint of temporary keys: each node has its own. */
 #define REMOTE_KEYS_URI "@penstock:KEYS_URI@"
 
-/* Appends the line. */
+/* Appends the task's description, which is one line, to `line`. */
 int remote_describe(const struct task_spec *spec, struct buf *line, struct penstock_error *err);
-/* Like remote_describe() for a rank, which gets an equal share of these GPUs. */
+/* Like remote_describe() for a rank, which gets an equal share of `gpus`. */
 int remote_describe_rank(const struct task_spec *spec, const int *gpus, size_t n_gpus,
 	struct buf *text, struct penstock_error *err);
-/* Returns false if the file is missing or invalid. */
+/* Reads DIR/end.RANK. Returns false if the file is missing or invalid. */
 bool remote_read_end(const char *dir, size_t rank, struct task_end *end, int64_t *when_ns);
 
-/* main() of these two. */
+/* main() for REMOTE_TASK_WORD and for REMOTE_RANK_WORD. */
 int remote_task_main(void);
 int remote_rank_main(void);
 

@@ -32,22 +32,24 @@ struct penstock_error;
 /* ---- Slurm's commands ---- */
 
 /*
- * Runs a command and appends its output. PENSTOCK_E_UNAVAILABLE: it is missing (the message has a
- * hint), or it failed (the message is its own). PENSTOCK_E_CANCELLED: it was killed.
- * PENSTOCK_E_TIMEOUT: it did not end, but may have taken effect. Variables that change its output
- * or filter it (SQUEUE_USERS, SLURM_TIME_FORMAT) are removed, and for sbatch and srun also those of
- * a surrounding job.
+ * Runs a command and appends its output. Returns PENSTOCK_E_UNAVAILABLE if the command is missing
+ * (the message has a hint) or has failed (the message is the command's), PENSTOCK_E_CANCELLED if it
+ * was killed, PENSTOCK_E_TIMEOUT if it did not end in time, but may have taken effect. Variables
+ * that change or filter the output (SQUEUE_USERS, SLURM_TIME_FORMAT) are removed, and for sbatch
+ * and srun also those of a surrounding job.
  */
 int slurm_command(const char *const *argv, struct buf *out, struct penstock_error *err);
-/* Executes the command in place of this process, with our standard streams and such an environment;
- * returns only on failure. */
+/* Executes the command in place of this process, with the same standard streams, and an environment
+ * as for slurm_command(). Returns only on failure. */
 int slurm_become(const char *const *argv, struct penstock_error *err);
-/* Raises the same error if the command is not on PATH. */
+/* Fails like slurm_command() if the program is not on PATH. */
 int slurm_need(const char *program, struct penstock_error *err);
 
-/* "gpu:a100:4(S:0-1)" and "gpu:2" are 4 and 2; several kinds are summed. */
+/* Returns the number of GPUs: 4 for "gpu:a100:4(S:0-1)", 2 for "gpu:2"; several kinds are
+ * summed. */
 int slurm_gpus_of(const char *gres);
-/* The CPUs and GPUs that each node of the default partition has; 0 if there is no node. */
+/* Sets the CPUs and GPUs that every node of the default partition has at least, or every node if no
+ * partition is the default; 0 if there is no node. */
 int slurm_node_size(int *cpus, int *gpus, struct penstock_error *err);
 
 /* ---- the record of a run's job ---- */
@@ -58,14 +60,14 @@ struct slurm_job {
 	/* "" while it is being submitted, or if the submission was interrupted */
 	char job[SLURM_JOB_SIZE];
 	int attempt; /* the attempt recorded with the submission */
-	/* the options of the user; for its first start only */
+	/* the user's options for the first start of the job */
 	bool fresh, resume, keep_context;
 	/* The last submission, counted from 1 and written before sbatch is run. The script of each
 	 * has its number: a job of an earlier submission that was thought lost does nothing. */
 	int submissions;
 	/* owned; a directory on a disk of each node, for inputs; NULL to read them from the home */
 	char *node_dir;
-	struct strlist options; /* of sbatch; the script follows */
+	struct strlist options; /* options of sbatch; the script follows */
 };
 /* Returns PENSTOCK_E_NOT_FOUND if the run was never submitted. */
 int slurm_job_read(
@@ -73,31 +75,31 @@ int slurm_job_read(
 int slurm_job_write(
 	const struct slurm_job *job, const char *home, const char *id, struct penstock_error *err);
 void slurm_job_release(struct slurm_job *job);
-/* Sets $PENSTOCK_SLURM_NODE_DIR, else the value of the configuration (may be NULL). Frees the
- * previous value. */
+/* Sets `job->node_dir` to $PENSTOCK_SLURM_NODE_DIR, or else to `configured`, which may be NULL.
+ * Frees the previous value. */
 int slurm_job_set_node_dir(
 	struct slurm_job *job, const char *configured, struct penstock_error *err);
 
 /* ---- its state in Slurm ---- */
 
 struct slurm_status {
-	bool known; /* false if Slurm has forgotten it, which it does minutes after its end */
-	bool lives; /* it is pending, or has started and not ended */
-	bool pending; /* it has no nodes (yet, or again) */
-	bool held; /* it is pending until someone releases it */
-	bool max_requeue; /* it is held because it was requeued too often */
+	bool known; /* false if Slurm has forgotten the job, minutes after its end */
+	bool lives; /* the job is pending, or has started and not ended */
+	bool pending; /* the job has no nodes (yet, or again) */
+	bool held; /* the job is pending until a person releases it, or see max_requeue */
+	bool max_requeue; /* the job is held because it was requeued too often */
 	char state[32]; /* "PENDING", "RUNNING", … */
 	char reason[128]; /* "Priority", "Resources", … */
-	char nodes[256]; /* their list, or "" */
-	int64_t end_s; /* Unix time of its end; 0 if unknown */
+	char nodes[256]; /* the host list of the job, or "" */
+	int64_t end_s; /* Unix time of the job's end; 0 if unknown */
 };
-/* `id` is that of the run, so that a job that reuses the number of a forgotten one is not mistaken
- * for it. */
+/* Reads the state of the run's job. `id` is the run's ID: the job of another run that reuses the
+ * number of a forgotten job counts as unknown. */
 int slurm_status_read(
 	const char *job, const char *id, struct slurm_status *status, struct penstock_error *err);
 /* Parses a line of squeue with SLURM_STATUS_FORMAT. Returns false if it is invalid. */
 #define SLURM_STATUS_FORMAT "--format=%T|%r|%N|%e|%o"
-/* The same format after the number of the job and a bar. */
+/* SLURM_STATUS_FORMAT after the number of the job and a bar. */
 #define SLURM_LIST_FORMAT "--format=%i|%T|%r|%N|%e|%o"
 bool slurm_status_parse(const char *line, const char *id, struct slurm_status *status);
 
@@ -111,12 +113,12 @@ int slurm_cancel(const char *job, struct penstock_error *err);
 struct slurm_submission {
 	const char *home, *id;
 	const struct workflow *workflow;
-	const struct strlist *options; /* of the user, after ours */
+	const struct strlist *options; /* the user's options, which follow penstock's */
 };
 /* Returns PENSTOCK_E_INVALID for features that a cluster cannot provide, with the override that
  * removes them. */
 int slurm_check(const struct workflow *workflow, struct penstock_error *err);
-/* Makes the options of sbatch: ours, then the user's. */
+/* Makes the options of sbatch: penstock's, then the user's. */
 int slurm_options(const struct slurm_submission *submission, struct strlist *options,
 	struct penstock_error *err);
 /* Locks the submission of this run until the descriptor is closed; waits for the lock. Returns a
@@ -137,12 +139,13 @@ struct slurm_allocation {
 	char *home, *id; /* owned */
 	struct slurm_job job;
 	int n_nodes;
-	int restarts; /* of this job by Slurm */
-	int requeues; /* number of restarts after which it is submitted again instead */
-	int64_t end_s; /* Unix time of the job's end; 0 for none */
+	int restarts; /* number of times that Slurm restarted this job */
+	int requeues; /* number of restarts after which the job is submitted again instead */
+	int64_t end_s; /* Unix time at which the job must end; 0 if unknown */
 	int kill_wait_s; /* from SIGTERM to SIGKILL; 0 if unknown */
-	bool preemption_cancels; /* in this partition, instead of requeueing */
-	int grace_s; /* of a preemption in this partition; 0 if there is none */
+	/* preemption in this partition cancels jobs instead of requeueing them */
+	bool preemption_cancels;
+	int grace_s; /* grace time of a preemption in this partition; 0 if there is none */
 	char *notice; /* a file to which the tasks write that Slurm wants them to end; owned */
 	pthread_t watcher;
 	int quit_fd; /* -1 if there is no watcher */
@@ -151,7 +154,7 @@ struct slurm_allocation {
  * if this is not a batch job of the run. */
 int slurm_allocation_enter(struct slurm_allocation *allocation, const char *home, const char *id,
 	struct penstock_error *err);
-/* From now on notices to the tasks count as a signal to this process. */
+/* Starts a thread that signals this process when a task gets a notice. */
 int slurm_allocation_watch(struct slurm_allocation *allocation, struct penstock_error *err);
 /* Describes a signal to the batch job, and the time that is left. */
 void slurm_describe(const struct slurm_allocation *allocation, int signal, struct notice *notice);

@@ -211,8 +211,8 @@ static int run_sbatch(struct slurm_job *job, const char *script, struct penstock
 
 /*
  * The number of the submission is recorded before the job can exist. If sbatch did not reply in
- * time it stays recorded: a job that was started after all has that number, and a later submission
- * makes such a job do nothing.
+ * time, the number stays recorded: a job that was started after all has that number, and a later
+ * submission makes such a job do nothing.
  */
 int slurm_submit(
 	struct slurm_job *job, const char *home, const char *id, struct penstock_error *err)

@@ -4,17 +4,19 @@
 
 #include <stdint.h>
 
-#define STOP_GRACE_DEFAULT_MS 30000 /* most clouds give as much before they take a machine */
+#define STOP_GRACE_DEFAULT_MS 30000 /* most clouds give this time before they end a machine */
 
-/* Milliseconds of the variable `name`, which holds whole seconds up to LIMIT_WAIT_S. Returns
- * `fallback_ms` if it is unset or invalid. */
+/* Returns the milliseconds of the variable `name`, which holds whole seconds up to LIMIT_WAIT_S.
+ * Returns `fallback_ms` if it is unset or invalid. */
 int64_t wait_from_env_ms(const char *name, int64_t fallback_ms);
 
-/* Time between the request to stop and the kill: $PENSTOCK_STOP_GRACE, or the default. */
+/* Returns the time between the request to stop and the kill: $PENSTOCK_STOP_GRACE, or the
+ * default. */
 int64_t stop_grace_ms(void);
-/* The same, but -1 if the variable is unset or invalid. */
+/* Like stop_grace_ms(), but -1 if the variable is unset or invalid. */
 int64_t stop_grace_given_ms(void);
-/* Time between the signal to a launch and the kill: $PENSTOCK_LAUNCH_GRACE, or the default. */
+/* Returns the time between the signal to a launch and the kill: $PENSTOCK_LAUNCH_GRACE, or the
+ * default. */
 int64_t launch_grace_ms(void);
 
 #endif

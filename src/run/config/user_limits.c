@@ -39,7 +39,7 @@ static int read_limit(const struct user_config *c, const char *key, const struct
 
 	if (strcmp(key, "memory") == 0) {
 		if (node->kind != NODE_SCALAR || !str_to_size(node->text, &n) || n > INT64_MAX)
-			return user_config_wrong(c, node, "`memory` is a size such as 32GiB");
+			return user_config_wrong(c, node, "`memory` must be a size such as 32GiB");
 		lower(&out->memory, (int64_t)n);
 		return 0;
 	}
@@ -55,7 +55,7 @@ static int read_limit(const struct user_config *c, const char *key, const struct
 	return 0;
 }
 
-/* Every entry is checked, also those of other users. */
+/* Checks every entry, also those of other users. */
 static int read_users(
 	const struct user_config *c, const struct node *limits, struct claim_limits *out)
 {
@@ -106,7 +106,8 @@ static int read_images(const struct user_config *c, const struct node *root, voi
 			return user_config_wrong(c, value,
 				"unknown key `%s`: `images` has `maxSize`", images->entries[i].key);
 		if (value->kind != NODE_SCALAR || !str_to_size(value->text, &n))
-			return user_config_wrong(c, value, "`maxSize` is a size such as 50GiB");
+			return user_config_wrong(
+				c, value, "`maxSize` must be a size such as 50GiB");
 		if (n < *bound)
 			*bound = n;
 	}

@@ -7,7 +7,7 @@
  *	  ann: {cpus: 8, memory: 32GiB, gpus: 1, runs: 2}
  *	  "*": {cpus: 4}
  *
- * And the disk space for all images that a user keeps, the lower of both as well:
+ * Also the disk space for all images that a user keeps, again the lower of both:
  *
  *	images: {maxSize: 50GiB}
  */
@@ -28,20 +28,22 @@ struct user_config {
 	struct penstock_error *err;
 };
 /* Calls `take` with the root of the administrator's file, then of the user's, if they exist and
- * have only known keys. PENSTOCK_E_INVALID if a file is invalid; the message has the place. */
+ * have only known keys. Returns PENSTOCK_E_INVALID if a file is invalid; the message has the
+ * place. */
 int user_config_read(int (*take)(const struct user_config *c, const struct node *root, void *out),
 	void *out, struct penstock_error *err);
 /* Raises PENSTOCK_E_INVALID with the place of the node. */
 int user_config_wrong(const struct user_config *c, const struct node *node, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* Limits of the calling user. PENSTOCK_E_INVALID if a file is invalid; the message says where. */
+/* Reads the limits of the calling user. Returns PENSTOCK_E_INVALID as user_config_read() does. */
 int user_limits_read(struct claim_limits *out, struct penstock_error *err);
 
-/* UINT64_MAX if there is no bound. PENSTOCK_E_INVALID as above. */
+/* Sets `*out` to UINT64_MAX if there is no bound. Returns PENSTOCK_E_INVALID as above. */
 int user_images_bound(uint64_t *out, struct penstock_error *err);
 
-/* Paths of the user's file (owned, NULL if out of memory) and of the administrator's. */
+/* Return the path of the user's file (the caller frees it; NULL if out of memory) and of the
+ * administrator's. */
 char *user_config_path(void);
 const char *system_config_path(void);
 

@@ -25,10 +25,10 @@ enum {
 };
 
 struct aws_state {
-	struct buf header; /* with the session token; empty if there is none yet */
+	struct buf header; /* header with the session token; empty if there is none yet */
 	int64_t token_until_ms;
 	int64_t asked_ms;
-	bool asked; /* at least once */
+	bool asked; /* the service was queried at least once */
 	bool action_reported;
 	int64_t action_ns; /* the time of the action */
 	bool rebalance_reported;

@@ -1,8 +1,8 @@
 /*
- * Azure: scheduled events, polled every second, of which only Preempt with our name counts. The
- * first reply may take two minutes, because the request enables the service. Once the run's state
- * is written the event is acknowledged, so that the machine can be taken early; not if it names
- * other machines, which may still be saving.
+ * Azure: scheduled events, polled every second, of which only a Preempt event with this machine's
+ * name counts. The first reply may take two minutes, because the request enables the service. Once
+ * the run's state is written, the event is acknowledged, so that Azure can end the machine early,
+ * unless the event names other machines too, which may still be saving.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ struct azure_state {
 	char name[256];
 	int64_t asked_ms;
 	bool answered; /* the service is enabled */
-	struct azure_event event; /* the reported one; no id if there is none */
+	struct azure_event event; /* the reported event; its id is "" if there is none */
 };
 
 static void release(struct notice_watch *watch)

@@ -1,6 +1,6 @@
 /*
- * A command that is run every five seconds; exit code 0 means that the machine goes away, and its
- * first line of output is the reason.
+ * A command that is run every five seconds; exit code 0 means that the machine is about to end, and
+ * the first line of output is the reason.
  */
 #include <string.h>
 #include <sys/wait.h>

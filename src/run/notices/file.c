@@ -23,8 +23,8 @@ static bool wait_for_file(struct notice_watch *watch, struct notice *out)
 		if (there == reported)
 			continue;
 		if (there) {
-			/* It may be anything: a FIFO without a writer must not block, and the
-			 * beginning of a large file is enough. */
+			/* The file may be of any kind: a FIFO without a writer must not block, and
+			 * the beginning of a large file is enough. */
 			_cleanup_close_ int fd = open(
 				watch->value, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 			char line[160];

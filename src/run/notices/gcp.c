@@ -23,7 +23,7 @@ enum {
 };
 
 struct gcp_state {
-	char etag[80]; /* of the last value; "" if there was none */
+	char etag[80]; /* ETag of the last value; "" if there was none */
 	bool reported;
 	bool soon_reported;
 };
@@ -40,7 +40,8 @@ static void release(struct notice_watch *watch)
 	free(watch->state);
 }
 
-/* Gets the value of `key`; after the first time the request hangs until it changes. */
+/* Gets the value of `key`. With `hang` the service replies once the value differs from the one with
+ * the last ETag, or after HANG_S. */
 static int ask(struct notice_watch *watch, const char *key, bool hang, struct buf *out)
 {
 	struct http_engine *engine = notice_engine(watch);
@@ -90,7 +91,7 @@ static bool probe(struct notice_watch *watch)
 	return r == 0;
 }
 
-/* Calls `look` with each new value until it reports a notice. A failed request (503 while the
+/* Calls `check` with each new value until it reports a notice. A failed request (503 while the
  * machine migrates, for example) is retried. */
 static bool follow(struct notice_watch *watch, const char *key, struct notice *out,
 	bool (*check)(struct gcp_state *state, const struct buf *text, struct notice *out))
@@ -127,7 +128,7 @@ static bool check_preempted(struct gcp_state *state, const struct buf *text, str
 {
 	bool preempted = reply_gcp_preempted(buf_str(text), text->len);
 
-	/* Only the value itself withdraws it, not the reply of some proxy. */
+	/* Only the value FALSE withdraws the notice, not the reply of some proxy. */
 	if (state->reported == preempted ||
 		(!preempted && !reply_gcp_not_preempted(buf_str(text), text->len)))
 		return false;

@@ -34,7 +34,8 @@ void interrupts_block_signals(void)
 	sigaddset(&set, SIGCHLD);
 	sigaddset(&set, SIGPIPE);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	/* A shell starts background jobs with these ignored; ignored signals would never arrive. */
+	/* A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP; ignored
+	 * signals would never arrive. */
 	signal(SIGXFSZ, SIG_IGN); /* a file size limit is reported like a full disk */
 	signal(SIGINT, SIG_DFL);
 	signal(SIGHUP, SIG_DFL);
@@ -56,7 +57,8 @@ static bool same_source(const struct notice *a, const struct notice *b)
 	return a->origin == b->origin && strcmp(a->source, b->source) == 0;
 }
 
-/* Index of the active notice of the same source, or their number. Call it with the lock held. */
+/* Returns the index of the active notice of the same source, or the number of active notices. Call
+ * it with the lock held. */
 static size_t find_active(const struct interrupts *interrupts, const struct notice *given)
 {
 	size_t i = 0;
@@ -66,8 +68,8 @@ static size_t find_active(const struct interrupts *interrupts, const struct noti
 	return i;
 }
 
-/* Merges a notice into an active one. A deadline that is only our default gives way to a real one,
- * but the remaining time never grows. */
+/* Merges a notice into an active one. A deadline that is only the default is replaced by a real
+ * one, but the remaining time never grows. */
 static void add_to(struct notice *active, const struct notice *more)
 {
 	if (!more->hard || (active->hard && more->deadline_ms >= active->deadline_ms))
@@ -77,7 +79,8 @@ static void add_to(struct notice *active, const struct notice *more)
 		active->deadline_ms = more->deadline_ms;
 }
 
-/* Recomputes `notice` from the active ones; the first names it. Call it with the lock held. */
+/* Recomputes `notice` from the active notices, with the source and reason of the first. Call it
+ * with the lock held. */
 static void sum_up(struct interrupts *interrupts)
 {
 	struct notice *notice = &interrupts->notice;
@@ -136,7 +139,7 @@ static bool ask(struct interrupts *interrupts, const struct notice *given)
 	return interrupts->notice.deadline_ms < before_ms;
 }
 
-/* Records a request to save; each asks for one more save. Call it with the lock held. */
+/* Records a request to save; each request asks for one more save. Call it with the lock held. */
 static bool ask_for_a_save(struct interrupts *interrupts, const struct notice *given)
 {
 	if (*interrupts->soon.source && !same_source(&interrupts->soon, given))
@@ -169,7 +172,7 @@ void interrupts_notice(struct interrupts *interrupts, const struct notice *given
 	pthread_mutex_unlock(&interrupts->lock);
 	if (!news)
 		return;
-	raise_event(interrupts); /* first, because the tasks wait for it */
+	raise_event(interrupts); /* first, because the tasks wait for the event */
 	if (interrupts->noticed)
 		interrupts->noticed(interrupts->cookie, &notice);
 }

@@ -45,9 +45,10 @@ struct interrupts {
 	atomic_int count; /* requests in this phase; written under lock */
 	atomic_uint news; /* incremented with each event */
 	enum interrupt_phase phase; /* under lock */
-	/* under lock: sum of all notices of the end; no source if there is none */
+	/* under lock: sum of all notices of the end; its source is "" if there is none */
 	struct notice notice;
-	struct notice soon; /* under lock: a warning of what may come; no source if there is none */
+	/* under lock: warning of a possible end; its source is "" if there is none */
+	struct notice soon;
 	struct notice active[INTERRUPT_NOTICES]; /* under lock: the parts of `notice` */
 	size_t n_active;
 	unsigned serial; /* under lock */
@@ -56,7 +57,7 @@ struct interrupts {
 	int signal_fd;
 	int quit_fd;
 	pthread_t thread;
-	int64_t grace_ms; /* of a notice without a deadline; 0 for 30 s */
+	int64_t grace_ms; /* grace period of a notice without a deadline; 0 for 30 s */
 	void (*note)(void *cookie, const char *text); /* called from the thread */
 	/* Describes a signal if more is known about it; called from the thread. May be NULL. */
 	void (*describe)(void *cookie, int signal, struct notice *notice);
@@ -65,8 +66,8 @@ struct interrupts {
 	void *cookie;
 };
 
-/* Blocks the signals that interrupts read, and SIGCHLD and SIGPIPE; call it before the first thread
- * is made. */
+/* Blocks the signals that interrupts_start() reads, and SIGCHLD and SIGPIPE; call it before the
+ * first thread is made. */
 void interrupts_block_signals(void);
 
 /* The signals must be blocked already. */
@@ -75,9 +76,10 @@ void interrupts_stop(struct interrupts *interrupts);
 
 void interrupts_phase(struct interrupts *interrupts, enum interrupt_phase phase);
 enum interrupt_reason interrupts_reason(const struct interrupts *interrupts);
-/* Requests in this phase: 0 for none, 1 asked, 2 and more insisted. */
+/* Returns the number of requests in this phase: 0, 1 for a request, 2 and more for a repeated
+ * one. */
 int interrupts_count(const struct interrupts *interrupts);
-/* Sets `cancel` without a request: the rest cannot be sent. */
+/* Sets `cancel` without a request, if the remaining data cannot be sent. */
 void interrupts_give_up(struct interrupts *interrupts);
 /* Clears `cancel` again, for the last writes of the run. */
 void interrupts_try_again(struct interrupts *interrupts);
@@ -85,14 +87,14 @@ void interrupts_try_again(struct interrupts *interrupts);
 unsigned interrupts_news(const struct interrupts *interrupts);
 void interrupts_clear_event(const struct interrupts *interrupts);
 
-/* Reports a notice; any thread. Of several notices of the end the earliest deadline counts; it is
- * withdrawn once each source has withdrawn its own. */
+/* Reports a notice; any thread. Of several notices of the end the earliest deadline counts; their
+ * sum is withdrawn once each source has withdrawn its notice. */
 void interrupts_notice(struct interrupts *interrupts, const struct notice *given);
-/* Returns false if there is no notice. `withdrawn` is set if it no longer holds. */
+/* Return false if there is no notice. `withdrawn` is set if the notice no longer holds. */
 bool interrupts_get_notice(struct interrupts *interrupts, struct notice *out);
 bool interrupts_get_soon(struct interrupts *interrupts, struct notice *out);
-/* Removes a withdrawn notice that had no effect. Returns false if it still holds, or the user
- * insists. */
+/* Removes a withdrawn notice that had no effect. Returns false if the notice still holds, or the
+ * user has requested the end, too. */
 bool interrupts_forget_notice(struct interrupts *interrupts);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Notices that the machine goes away, and their sources.
+ * Preemption notices, which announce the end of the machine, and their sources.
  *
  *	notices_start(&notices, &(struct notices_options){ .preemption = &p, .on_notice = fn,
  *		.cookie = c }, err);
@@ -39,7 +39,7 @@ struct notice {
 	bool withdrawn;
 	unsigned origin; /* the source among several of the same name; 0 for a signal */
 	unsigned serial; /* number of the notice; changes with new information */
-	unsigned eased; /* of the sum: how often a part was withdrawn */
+	unsigned eased; /* in the sum: number of times that a part was withdrawn */
 };
 
 /* Truncates `reason` and replaces characters that could forge a line. */
@@ -57,7 +57,7 @@ int notices_start(
 	struct notices **out, const struct notices_options *options, struct penstock_error *err);
 /* `alone`: no other run on this machine may still be saving. */
 void notices_done(struct notices *notices, bool alone);
-void notices_stop(struct notices *notices); /* NULL is allowed */
+void notices_stop(struct notices *notices); /* `notices` may be NULL */
 
 /* ---- for the sources ---- */
 
@@ -73,10 +73,10 @@ struct notice_shared {
 struct notice_watch {
 	const struct notice_source_ops *ops;
 	struct notice_shared *shared;
-	const char *value; /* of `file` and `command` */
+	const char *value; /* the path of a `file`, or a `command` line */
 	const char *base; /* the address of a metadata service, without a slash at the end */
 	bool sure; /* requested by name: keep probing if it is absent */
-	const atomic_int *cancel; /* for requests */
+	const atomic_int *cancel; /* ends requests */
 	void *state; /* private to the source */
 };
 

@@ -20,7 +20,7 @@ enum {
 	MAX_WATCHES = 2 * LIMIT_NOTICE_SOURCES + 4,
 	/* If the firmware gives no hint, clouds are probed only once a run has lasted a while. */
 	UNSURE_AFTER_MS = 2000,
-	PROBE_AGAIN_MS = 1000, /* at first; doubles each time, up to */
+	PROBE_AGAIN_MS = 1000, /* at first; doubles each time, up to PROBE_RARELY_MS */
 	PROBE_RARELY_MS = 32000,
 };
 
@@ -122,7 +122,7 @@ static void add_cloud(struct notices *notices, int cloud, bool sure, int64_t aft
 	char *base;
 	size_t len;
 
-	/* Requested by name and by `auto`: one is enough. */
+	/* A cloud that is requested by name and by `auto` is watched once. */
 	if (notices->addresses[cloud])
 		return;
 	base = notices->addresses[cloud] = strdup(given ? given : "http://169.254.169.254");

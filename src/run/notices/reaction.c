@@ -283,10 +283,10 @@ void reaction_end_error(struct reaction *reaction, enum run_class class, struct 
 
 	if (reason == INTERRUPT_PREEMPT)
 		run_end(attempt, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
-			"preempted before the steps finished; the same command continues it");
+			"preempted before the steps finished; the same command continues the run");
 	else if (reason == INTERRUPT_STOP)
 		run_end(attempt, RUN_STOPPED, RUN_CLASS_USER, 130,
-			"stopped; 'penstock resume %s' continues it", attempt->id);
+			"stopped; 'penstock resume %s' continues the run", attempt->id);
 	else /* a refused run that would have continued can continue later */
 		run_end(attempt,
 			err->code == PENSTOCK_E_EXISTS && attempt->continuing ? RUN_PREEMPTED
@@ -338,7 +338,7 @@ int64_t reaction_finally_until(const struct reaction *reaction, const struct not
 	return reaction_tasks_until(reaction, notice) + more;
 }
 
-/* If the deadline is only our default, publishing continues as long as the machine allows. */
+/* If the deadline is only the default, publishing continues as long as the machine allows. */
 static bool get_sure(struct reaction *reaction, struct notice *notice)
 {
 	return interrupts_get_notice(&reaction->interrupts, notice) && notice->hard &&

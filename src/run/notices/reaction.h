@@ -1,7 +1,7 @@
 /*
- * Reaction of a run to requests to stop and to notices that its machine goes away. At a notice the
- * tasks first find a file; then their leaders get a signal, if they handle it; at the end of their
- * share of the time all are killed. The rest of the time is for publishing.
+ * Reaction of a run to requests to stop and to preemption notices. At a notice the tasks first find
+ * a file; then their leaders get a signal, if they handle it; at the end of their share of the time
+ * all tasks are killed. The remaining time is for publishing.
  *
  *	reaction_init(&reaction, attempt, err)	reads the settings and the signals from now on
  *	reaction_prepare(&reaction, err)	before the steps: makes the directory of the files
@@ -42,9 +42,10 @@ struct reaction {
 	const void *describe_cookie;
 };
 
-/* Zeroed before, but for `describe`. The signals must be blocked. */
+/* The caller zeroes `*reaction` except for `describe`, and has blocked the signals. */
 int reaction_init(struct reaction *reaction, struct attempt *attempt, struct penstock_error *err);
-/* Only the signals, which end nothing but `interrupts.cancel`: for `penstock flush`. */
+/* Like reaction_init() for `penstock flush`: reads only the signals, which only set
+ * `interrupts.cancel`. */
 int reaction_init_plain(
 	struct reaction *reaction, struct attempt *attempt, struct penstock_error *err);
 void reaction_release(struct reaction *reaction);
@@ -66,13 +67,13 @@ void reaction_take_back(const struct reaction *reaction, bool soon);
 
 int reaction_signal(const struct reaction *reaction);
 int64_t reaction_tasks_until(const struct reaction *reaction, const struct notice *notice);
-/* When the steps of `finally` are killed too. */
+/* Returns the time at which the steps of `finally` are killed, too. */
 int64_t reaction_finally_until(const struct reaction *reaction, const struct notice *notice);
-/* 0 if there is no such time. */
+/* Returns the time to write the state, published or not; 0 if there is no such time. */
 int64_t reaction_flush_until(struct reaction *reaction);
-/* When the machine goes away; 0 if that is unknown. */
+/* Returns the time at which the machine ends; 0 if unknown. */
 int64_t reaction_gone_at(struct reaction *reaction);
-/* True if the execution left its mark of completion, which is removed. */
+/* Returns true if the execution left its mark of completion, and removes the mark. */
 bool reaction_is_done(const struct reaction *reaction, unsigned long serial);
 
 #endif

@@ -19,7 +19,7 @@ void notice_set(struct notice *notice, const char *source, const char *reason)
 	*notice = (struct notice){0};
 	snprintf(notice->source, sizeof(notice->source), "%s", source);
 	snprintf(notice->reason, sizeof(notice->reason), "%s", reason);
-	str_make_utf8(notice->reason); /* it is written to documents */
+	str_make_utf8(notice->reason); /* the reason is written to JSON documents */
 	for (char *c = notice->reason; *c; c++) {
 		if ((unsigned char)*c < ' ' || *c == 127)
 			*c = ' ';
@@ -65,14 +65,14 @@ bool notice_next(const struct notice_watch *watch, int64_t *last, int64_t every_
 {
 	int64_t now = clock_monotonic_ms();
 
-	/* Only one missed time is made up for. */
+	/* Catches up on one missed time at most. */
 	*last = *last && *last + every_ms > now - every_ms ? *last + every_ms : now + every_ms;
 	return notice_sleep(watch, *last - now);
 }
 
 /* ---- the cloud of this machine ---- */
 
-/* All Azure machines have it, and no other Hyper-V machine. */
+/* All Azure machines have this tag, and no other Hyper-V machine. */
 #define AZURE_ASSET_TAG "7783-7084-3265-9085-8269-3286-77"
 
 /* Returns true if a field contains `text`. */

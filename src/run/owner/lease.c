@@ -39,8 +39,8 @@ static void lose(struct lease *lease, const struct seen *other, bool output_only
 
 	if (output_only)
 		snprintf(lease->owner, sizeof(lease->owner),
-			"run %s has its output now (on %s, since %s)", other->run, other->host,
-			since);
+			"run %s now owns the output of this run (on %s, since %s)", other->run,
+			other->host, since);
 	else if (!other->etag[0])
 		snprintf(lease->owner, sizeof(lease->owner), "run %s now belongs to another owner",
 			lease->options.run_id);
@@ -75,7 +75,7 @@ static bool renew_once(struct lease *lease, const char *state, bool *failed)
 
 	if (r > 0)
 		r = lease_write_state(lease, state, &err);
-	/* Another owner changes either only after it has watched this one be idle for a whole
+	/* Another owner changes the object only after it has watched this owner be idle for a whole
 	 * term. */
 	if (r == -(int)PENSTOCK_E_PRECONDITION) {
 		lost = true;
@@ -254,8 +254,8 @@ int lease_take(struct lease **out, const struct lease_options *options, struct l
 	lease->state = "staging";
 	lease->term_ms = term_ms();
 	lease->gate = (struct http_gate){may_send, lease};
-	/* Another kernel is another machine; $PENSTOCK_MACHINE distinguishes those that share
-	 * one. */
+	/* Another kernel is another machine; $PENSTOCK_MACHINE distinguishes machines that share a
+	 * kernel. */
 	const char *given = getenv("PENSTOCK_MACHINE");
 
 	if (given && *given)

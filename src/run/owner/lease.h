@@ -8,15 +8,14 @@
  * The object is PREFIX.penstock/runs/ID/state.json. Every write is conditional on the ETag that
  * this owner saw last, so two owners can never both continue; the first refused write means that
  * the ownership is lost (`lost` is called, once). A thread renews the object every third of a term.
- * If no renewal succeeded for five sixths of a term (the process was suspended, the store was
- * away), lease_gate() refuses every request that changes anything, so that a contender finds no
+ * If no renewal succeeded for five sixths of a term (the process was suspended, the store did not
+ * answer), lease_gate() refuses every request that changes anything, so that a contender finds no
  * upload in flight. A contender on another machine takes over only after it has watched the object
  * unchanged for one full term on its own monotonic clock: clocks are never compared. On the same
- * machine the old owner's process decides. An endpoint that ignores conditions is refused the
- * takeover.
+ * machine the old owner's process decides. A takeover fails at a store that ignores conditions.
  *
- * The run's output comes with it: a live run that writes there keeps it, and a takeover from a run
- * that was idle for a term is fenced in the same way (output.c).
+ * The ownership of the output comes with that of the run: a live run that writes there keeps the
+ * output, and a takeover from a run that was idle for a term is fenced in the same way (output.c).
  */
 #ifndef RUN_OWNER_LEASE_H
 #define RUN_OWNER_LEASE_H
@@ -36,7 +35,7 @@ struct http_gate;
 struct lease_options {
 	struct object_client *client; /* borrowed; outlives the lease */
 	const char *bucket;
-	const char *prefix; /* of the output: "" or "a/b/" */
+	const char *prefix; /* prefix of the output: "" or "a/b/" */
 	const char *state_prefix; /* ".penstock/runs/ID" */
 	const char *run_id;
 	const char *name; /* may be NULL */
@@ -48,15 +47,15 @@ struct lease_options {
 	/* Called from the lease's thread; `owner` describes the new owner. */
 	void (*lost)(void *cookie, const char *owner);
 	/*
-	 * Called before the state is first written. Sets *began to the attempt that the new one
-	 * continues from, or to its own number if it starts from scratch. Its error is returned by
+	 * Called before the state is first written. Sets `*began` to the attempt at which the run
+	 * last started from scratch: to `attempt` if that one does. Its error is returned by
 	 * lease_take(). If NULL, the object keeps its value.
 	 */
 	int (*decide)(void *decide_cookie, const struct lease_found *found, int attempt, int *began,
 		struct penstock_error *err);
 	void *decide_cookie;
 	void *cookie; /* for `waiting` and `lost` */
-	bool completes; /* completes the last attempt instead of a new one: `penstock flush` */
+	bool completes; /* `penstock flush`: completes the last attempt instead of starting one */
 	/* last attempt that owned the run from here, which `completes` needs */
 	int held;
 };
@@ -64,45 +63,47 @@ struct lease_options {
 /* State before the lease was taken. */
 struct lease_found {
 	bool any;
-	bool unfinished; /* preempted, lost, or its owner is gone */
-	bool ours; /* the records of this home have its end */
+	bool unfinished; /* the run was preempted or lost, or its owner is gone */
+	bool ours; /* the records of this home have the run's end */
 	/* lease_take() failed because of this attempt: it is live, or has ended meanwhile */
 	bool refused;
-	int attempt; /* the last one; 0 if there is none or it is unknown */
-	int began; /* attempt at which it last started from scratch; 0 if unknown */
+	int attempt; /* the last attempt; 0 if there is none, or if unknown */
+	int began; /* attempt at which the run last started from scratch; 0 if unknown */
 	char state[16]; /* state of that attempt, and its machine */
 	char host[65];
 	/* home of an owner that was killed on this machine; "" if there is none */
 	char home[4096];
 };
 
-/* PENSTOCK_E_EXISTS: the run, or another one with the same output, is live; the error names its
- * owner. All strings but `home_id` are borrowed until the release. */
+/* Returns PENSTOCK_E_EXISTS if the run, or another one with the same output, is live; the error
+ * names its owner. All strings but `home_id` are borrowed until the release. */
 int lease_take(struct lease **out, const struct lease_options *options, struct lease_found *found,
 	struct penstock_error *err);
-/* The thread retries failures; on this machine the state in the records counts. */
+/* Makes the lease's thread write the state, which retries failures. On this machine the state in
+ * the records counts. */
 void lease_set(struct lease *lease, const char *state);
-/* Number of the attempt over all machines. */
+/* Returns the number of the attempt over all machines. */
 int lease_attempt(const struct lease *lease);
-/* Gate for all requests but the lease's own that change something there. Closed while the ownership
- * is in doubt. */
+/* Returns the gate for all requests that change something in the output, except the lease's own. It
+ * refuses them while the ownership is in doubt. */
 const struct http_gate *lease_gate(const struct lease *lease);
 /*
- * Calls `fn` while the ownership is sure, and again if the gate refused a request of it: the
- * process may have been suspended, or the store was unavailable. Returns its result;
- * PENSTOCK_E_EXISTS if the ownership is lost, PENSTOCK_E_CANCELLED if *cancel was set meanwhile.
+ * Calls `fn` while the ownership is sure, and again if the gate refused a request of `fn`: the
+ * process may have been suspended, or the store was unavailable. Returns the result of `fn`,
+ * PENSTOCK_E_EXISTS if the ownership is lost, or PENSTOCK_E_CANCELLED if *cancel was set meanwhile.
  */
 int lease_perform(struct lease *lease, const atomic_int *cancel,
 	int (*fn)(void *cookie, struct penstock_error *err), void *cookie,
 	struct penstock_error *err);
-/* False if `lease` is NULL. */
+/* Returns false if `lease` is NULL. */
 bool lease_is_lost(struct lease *lease);
 /* Describes the owner of a lost lease: "run ID is now attempt 3 on HOST (process 12, since …)". */
 const char *lease_owner_now(const struct lease *lease);
-/* Fills in the attempt that the run was lost to, and its host and state. False if the run is still
- * this owner's. */
+/* Fills in the attempt that the run was lost to, and its host and state. Returns false if the run
+ * is still this owner's, or if the new owner is unknown. */
 bool lease_moved_to(struct lease *lease, struct lease_found *found);
-/* Writes the end and frees the lease, which may be NULL. PENSTOCK_E_PRECONDITION if it was lost. */
+/* Writes the end and frees the lease, which may be NULL. Returns PENSTOCK_E_PRECONDITION if the
+ * lease was lost. */
 int lease_release(struct lease *lease, const char *state, const char *class, int exit_code,
 	struct penstock_error *err);
 

@@ -1,4 +1,4 @@
-/* One lease while it lives: for the files of src/run/owner alone. */
+/* Internals of a lease, for the files of src/run/owner alone. */
 #ifndef RUN_OWNER_LEASE_INTERNAL_H
 #define RUN_OWNER_LEASE_INTERNAL_H
 
@@ -25,30 +25,30 @@ struct lease {
 	char host[65];
 	char boot_id[PROCESS_BOOT_ID_SIZE];
 	char pid_ns[32]; /* "pid:[4026531836]": containers of one machine have their own */
-	uint64_t start_ticks; /* of this process */
+	uint64_t start_ticks; /* start time of this process */
 	char since[CLOCK_RFC3339_SIZE];
 	int64_t term_ms;
 	struct http_gate gate;
 	atomic_ulong refusals;
-	/* clock_boottime_ms() until which no other owner can have it */
+	/* clock_boottime_ms() until which no other owner can have the run */
 	atomic_llong held_until_ms;
 	pthread_t thread;
 
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	const char *state; /* under lock; a literal */
-	bool dirty; /* under lock: not yet written */
+	bool dirty; /* under lock: `state` is not yet written */
 	bool stopping; /* under lock */
 	bool lost; /* under lock */
 	bool output_lost; /* under lock: the run is still ours, its output is not */
-	char owner[384]; /* the new owner; written once, before `lost` */
-	int owner_attempt; /* likewise; 0 if unknown */
+	char owner[384]; /* text about the new owner; written once, before `lost` */
+	int owner_attempt; /* written once, before `lost`; 0 if unknown */
 	char owner_host[65], owner_state[16];
 
 	/* Used by the thread, then by lease_release(). */
 	char etag[OBJECT_ETAG_SIZE]; /* "" if the object must be created */
 	char output_etag[OBJECT_ETAG_SIZE];
-	int64_t doubted_ms; /* another run is named as the output's owner since; 0 if not */
+	int64_t doubted_ms; /* time since when owner.json names another run; 0 if it does not */
 	int64_t sent_ms; /* start of the last successful write, as clock_boottime_ms() */
 	int64_t beat;
 	int began; /* attempt at which the run last started from scratch; 0 if unknown */
@@ -73,38 +73,40 @@ struct seen {
 	int64_t pid;
 	int64_t start_ticks;
 	int64_t term_ms;
-	bool taking; /* of owner.json: the run may still give the output back */
+	bool taking; /* in owner.json: the run may still give the output back */
 };
 
 /* ---- state.c ---- */
 
-/* Reads a state object. Returns 0 also if there is none; then the ETag is empty. Fails if its
- * format is unknown. Free `seen->home`. */
+/* Reads a state object. Returns 0 also if there is no object; then the ETag is empty. Fails if the
+ * format is unknown. The caller frees `seen->home`. */
 int lease_load(struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
-/* The same; `text` gets what was read. */
+/* Like lease_load(); `text` gets the contents of the object. */
 int lease_load_text(struct lease *lease, const char *key, struct seen *seen, struct buf *text,
 	struct penstock_error *err);
-/* Writes an object if its ETag is still `etag` ("": if there is none), which is then replaced. */
+/* Writes an object if its ETag is still `etag`, or if there is no object for an `etag` of "". Then
+ * sets `etag` to the new one. */
 int lease_put(struct lease *lease, const char *key, char etag[static OBJECT_ETAG_SIZE],
 	const char *text, size_t len, struct penstock_error *err);
-/* Writes the run's state object if its ETag is the one that we saw last. */
+/* Writes the run's state object if its ETag is still `lease->etag`. */
 int lease_write_text(struct lease *lease, const char *text, size_t len, struct penstock_error *err);
-/* The same with this owner and `state`. A refusal may come from an earlier write whose reply
- * was lost, or because the object was deleted: then it is written again. */
+/* Like lease_write_text(), with this owner and `state`. Writes once more if the store refuses
+ * because the reply to an earlier write was lost, or because the object was deleted. */
 int lease_write_state(struct lease *lease, const char *state, struct penstock_error *err);
-/* Returns 1 if the state is as this process wrote it, or deleted; 0 if `seen` is the new owner. */
+/* Returns 1 if the state object is that of this process, or was deleted; 0 if `seen` is the new
+ * owner. */
 int lease_still_ours(struct lease *lease, struct seen *seen, struct penstock_error *err);
-/* Opens the gate after a write, once the output was found to be ours. A contender saw that write no
- * earlier than it was sent, and watches for a whole term. */
+/* Opens the gate after a write, once the output was found to be this run's. A contender saw that
+ * write no earlier than it was sent, and watches for a whole term. */
 void lease_hold(struct lease *lease);
-/* Unknown states count as live. */
+/* Returns true if `state` is live; unknown states are. */
 bool lease_state_is_live(const char *state);
 
-/* ---- contender.c ---- */
+/* ---- output.c: contenders ---- */
 
-/* True if the owner's process would be visible here: same machine, same container. */
+/* Returns true if the owner's process would be visible here: same machine, same container. */
 bool lease_owner_is_here(const struct lease *lease, const struct seen *seen);
-/* True if the process of such an owner runs. */
+/* Returns true if the process of an owner that is visible here runs. */
 bool lease_owner_runs(const struct seen *seen);
 /* Fails unless the store honours the conditions that a takeover from another machine needs. `run`
  * is the owner. */
@@ -115,14 +117,14 @@ int lease_can_take_over(
 int lease_watch_term(
 	struct lease *lease, const char *key, struct seen *seen, struct penstock_error *err);
 
-/* ---- output.c ---- */
+/* ---- output.c: the owner of the output ---- */
 
-/* Makes the output this run's. PENSTOCK_E_EXISTS: a live run writes there; the message names its
- * owner. */
+/* Takes the output for this run. Returns PENSTOCK_E_EXISTS if a live run writes there; the message
+ * names its owner. */
 int lease_take_output(struct lease *lease, struct penstock_error *err);
 enum lease_output { LEASE_OUTPUT_OURS, LEASE_OUTPUT_LOST, LEASE_OUTPUT_UNKNOWN };
-/* Checks that the output is still this run's; UNKNOWN if the store does not answer. Free
- * `owner->home`. */
+/* Checks that the output is still this run's; LEASE_OUTPUT_UNKNOWN if the store does not answer, or
+ * while another run decides if it takes the output. The caller frees `owner->home`. */
 enum lease_output lease_check_output(struct lease *lease, struct seen *owner);
 
 /* ---- take.c ---- */

@@ -1,7 +1,8 @@
 /*
  * Owner of an output. Two runs must not write to one output at a time: each would overwrite the
- * other's files. PREFIX.penstock/owner.json names the run that writes there. Its own state object
- * says if it is live, so this object is written when a run takes the output, and never renewed.
+ * other's files. PREFIX.penstock/owner.json names the run that writes there. The state object of
+ * that run says if the run is live, so owner.json is written only when a run takes the output, and
+ * never renewed.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -19,8 +20,8 @@
 
 enum { TRIES = 8 };
 
-/* Replaces the owner with the ETag `output_etag`. With `taking`, the run does not write there yet,
- * and may give the output back. */
+/* Makes `run` the owner, if owner.json still has the ETag `output_etag`. With `taking`, the run
+ * does not write there yet, and may give the output back. */
 static int write_owner(
 	struct lease *lease, const char *run, bool taking, struct penstock_error *err)
 {
@@ -50,8 +51,8 @@ static char *state_key(const struct lease *lease, const char *run)
 	return str_printf("%s" RUN_STATE_ROOT "%s/state.json", lease->options.prefix, run);
 }
 
-/* Returns 0 if the run that owner.json names no longer writes, according to the state with the ETag
- * `checked`. */
+/* Returns 0 if the run that owner.json names no longer writes. `checked` gets the ETag of that
+ * run's state. */
 static int check_owner(struct lease *lease, const char *run, char checked[static OBJECT_ETAG_SIZE],
 	struct penstock_error *err)
 {
@@ -80,7 +81,7 @@ static int check_owner(struct lease *lease, const char *run, char checked[static
 /*
  * Checks again after the write: the former owner may have restarted or resumed in between, and
  * found the output its own. If two runs write first and check after that, at least one sees the
- * other, and gives the output back. Until then the former owner only waits.
+ * other, and gives the output back. Until the check the former owner only waits.
  */
 static int check_again(
 	struct lease *lease, const char *run, const char *checked, struct penstock_error *err)
@@ -116,7 +117,7 @@ int lease_take_output(struct lease *lease, struct penstock_error *err)
 		bool own = strcmp(owner.run, lease->options.run_id) == 0;
 		if (owner.etag[0] && own && !owner.taking)
 			return 0;
-		/* Check twice if it was another run's. */
+		/* Check twice if the output was another run's. */
 		bool another = owner.run[0] && !own &&
 			       !strchr(owner.run, '/'); /* an invalid id names no run */
 		char checked[OBJECT_ETAG_SIZE] = "";
@@ -232,7 +233,7 @@ int lease_can_take_over(
 			"the owner of %s cannot be determined; if that machine is gone, %s",
 			run, seen->host,
 			strcmp(run, lease->options.run_id) == 0 ? "it" : "its output",
-			strcmp(run, lease->options.run_id) == 0 ? "start another with --name"
+			strcmp(run, lease->options.run_id) == 0 ? "start another run with --name"
 								: "give this run another output");
 	return 0;
 }

@@ -79,7 +79,7 @@ static void copy_string(char *out, size_t size, const json_t *value)
 	snprintf(out, size, "%s", json_is_string(value) ? json_string_value(value) : "");
 }
 
-/* Returns false if the format is unknown; `seen->format` is 0 if there is none. */
+/* Returns false if the format is unknown; `seen->format` is 0 if the text has none. */
 static bool parse(const struct buf *text, struct seen *seen)
 {
 	json_auto_t *root = json_loadb(buf_str(text), text->len, 0, NULL);
@@ -101,7 +101,8 @@ static bool parse(const struct buf *text, struct seen *seen)
 	free(seen->home);
 	seen->home = json_is_string(home) ? strdup(json_string_value(home)) : NULL;
 	copy_string(seen->home_id, sizeof(seen->home_id), json_object_get(owner, "home_id"));
-	/* The next attempt is one more. A number out of range is ignored. */
+	/* A number out of range is ignored; the number of the next attempt, one more, must fit,
+	 * too. */
 	seen->attempt = attempt > 0 && attempt < INT_MAX ? (int)attempt : 0;
 	seen->began = began > 0 && began <= seen->attempt ? (int)began : 0;
 	seen->pid = json_integer_value(json_object_get(owner, "pid"));
@@ -119,8 +120,8 @@ static int refuse_format(const struct lease *lease, const char *key, const struc
 {
 	if (seen->format > LEASE_FORMAT)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"%s://%s/%s was written by a newer penstock (format %lld): use that "
-			"one, or start another run with --name and another output",
+			"%s://%s/%s was written by a newer penstock (format %lld); use that "
+			"version, or start another run with --name and another output",
 			object_client_scheme(lease->options.client), lease->options.bucket, key,
 			(long long)seen->format);
 	return error_set(err, PENSTOCK_E_CORRUPT,
@@ -154,7 +155,7 @@ int lease_load(struct lease *lease, const char *key, struct seen *seen, struct p
 	return lease_load_text(lease, key, seen, &text, err);
 }
 
-/* True if this process wrote it. */
+/* Returns true if this process wrote the state in `seen`. */
 static bool is_own(const struct lease *lease, const struct seen *seen)
 {
 	return seen->etag[0] && strcmp(seen->boot_id, lease->boot_id) == 0 &&

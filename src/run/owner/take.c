@@ -37,14 +37,14 @@ static int watch_owner(struct lease *lease, struct seen *seen, struct penstock_e
 	r = lease_watch_term(lease, lease->key, seen, err);
 	if (r > 0)
 		return refuse(lease, seen, err);
-	/* The owner was live when this began: its end must not be undone by a start from
+	/* The owner was live when the wait began: its end must not be undone by a start from
 	 * scratch. */
 	if (r == 0 && seen->etag[0] &&
 		(!strcmp(seen->state, "succeeded") || !strcmp(seen->state, "failed") ||
 			!strcmp(seen->state, "stopped")))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s has %s%s on %s while this waited for its end; 'penstock run' of "
-			"its workflow starts it from scratch",
+			"run %s has %s%s on %s while this process waited for its end; 'penstock "
+			"run' of its workflow starts it from scratch",
 			lease->options.run_id, strcmp(seen->state, "stopped") == 0 ? "been " : "",
 			seen->state, seen->host);
 	return r;
@@ -69,7 +69,7 @@ static int take_output(struct lease *lease, const struct lease_found *found,
 }
 
 /*
- * True if the output here is older than another home's. The number of the last attempt here
+ * Returns true if the output here is older than another home's. The number of the last attempt here
  * proves nothing: an attempt that was refused, because the run is owned or ended elsewhere, has a
  * number too and never owned the run.
  */
@@ -82,7 +82,8 @@ static bool is_superseded(
 		       strcmp(seen->home_id, lease->options.home_id) != 0);
 }
 
-/* Chooses the attempt's number over all machines. A completed attempt must be the last one. */
+/* Chooses the attempt's number over all machines. An attempt that `penstock flush` completes must
+ * be the last one. */
 static int number_attempt(struct lease *lease, const struct lease_found *found,
 	const struct seen *seen, struct penstock_error *err)
 {
@@ -90,8 +91,8 @@ static int number_attempt(struct lease *lease, const struct lease_found *found,
 
 	if (o->completes && is_superseded(lease, found, seen))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"run %s continued elsewhere: attempt %d on %s is newer than the output "
-			"here, which would replace it",
+			"cannot flush run %s: it continued elsewhere, and the output of attempt %d "
+			"on %s is newer than the output here",
 			o->run_id, seen->attempt, seen->host);
 	if (o->attempt <= seen->attempt)
 		o->attempt = o->completes ? seen->attempt : seen->attempt + 1;
@@ -101,8 +102,8 @@ static int number_attempt(struct lease *lease, const struct lease_found *found,
 
 /*
  * Checks both objects after they were written: another run may have taken one of them meanwhile,
- * and a store that ignores conditions lets two write at the same moment. If that took longer than
- * the gate stays open, the next renewal opens it.
+ * and a store that ignores conditions lets two write at the same moment. If these checks took
+ * longer than the gate stays open, the next renewal opens the gate.
  */
 static int confirm(struct lease *lease, struct penstock_error *err)
 {
@@ -127,11 +128,11 @@ int lease_take_state(struct lease *lease, struct lease_found *found, struct pens
 	int r = lease_load_text(lease, lease->key, &seen, &before, err);
 
 	if (r == 0 && seen.etag[0] && lease_state_is_live(seen.state)) {
-		buf_clear(&before); /* it is no longer live */
+		buf_clear(&before); /* a live state must not be restored */
 		if (!lease_owner_is_here(lease, &seen))
 			r = watch_owner(lease, &seen, err);
 		else if (!has_our_home(lease, &seen) && lease_owner_runs(&seen))
-			/* With our records it is gone: this process holds their lock. */
+			/* An owner with the same records is gone: this process holds their lock. */
 			r = refuse(lease, &seen, err);
 		else if (seen.home && *seen.home == '/' &&
 			 strcmp(seen.home, lease->options.home) != 0)

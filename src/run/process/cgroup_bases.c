@@ -159,7 +159,7 @@ bool cgroup_delegates(const char *dir, const char *controller)
 		return true;
 	if (!has_word(cgroup_text(dir, "cgroup.controllers", &b), controller))
 		return false;
-	/* EBUSY if it contains processes, unless it is the root. */
+	/* Fails with EBUSY if the group contains processes, unless it is the root. */
 	snprintf(word, sizeof(word), "+%s", controller);
 	return cgroup_write(dir, "cgroup.subtree_control", word);
 }

@@ -28,8 +28,8 @@ enum { GONE_WAIT_MS = 5000, POLL_MS = 1 };
 struct part {
 	struct cgroup_base *base;
 	char *dir; /* owned */
-	/* of the file that a child writes to; -1 for a whole run, which has no processes of its
-	 * own */
+	/* descriptor of the file that a child writes to; -1 in the group of a whole run, which has
+	 * no processes of its own */
 	int join_fd;
 };
 
@@ -37,7 +37,7 @@ struct cgroup {
 	struct part parts[CGROUP_MAX_PARTS];
 	int fds[CGROUP_MAX_PARTS];
 	size_t n;
-	int born_fd; /* the directory of the last of them if it is of version 2, else -1 */
+	int born_fd; /* the directory of the last part if that is of version 2, else -1 */
 	bool holds_memory;
 	bool holds_cpus;
 	bool holds_pids;
@@ -56,7 +56,7 @@ static bool write_number(const char *dir, const char *name, uint64_t n)
 
 static bool limit_v1_memory(const char *dir, uint64_t bytes, bool of_run)
 {
-	/* Before Linux 5.11 groups inside do not count otherwise. */
+	/* Before Linux 5.11, groups inside count only with this setting. */
 	if (of_run)
 		cgroup_write(dir, "memory.use_hierarchy", "1");
 	if (!write_number(dir, "memory.limit_in_bytes", bytes))
@@ -183,7 +183,7 @@ static int make_part(struct cgroup *group, struct cgroup_base *base, const char 
 	if (!part.dir)
 		return error_memory(err);
 	if (mkdir(part.dir, 0755) < 0) {
-		log_debug("no control group at %s: %s", part.dir, strerror(errno));
+		log_debug("cannot make control group '%s': %s", part.dir, strerror(errno));
 		free(part.dir);
 		return 0;
 	}
@@ -375,7 +375,7 @@ static int signal_group(const char *dir, int signal)
 	return n;
 }
 
-/* A process may fork while it is being killed, so this repeats until the group is empty. */
+/* A process may fork while it is being killed, so the group is killed until it is empty. */
 static int end_group(const char *dir)
 {
 	int64_t until = clock_monotonic_ms() + GONE_WAIT_MS;

@@ -29,11 +29,11 @@ struct cgroup;
 struct penstock_error;
 
 struct cgroup_wanted {
-	uint64_t memory; /* bytes, swap included; 0 for no limit */
-	const int *cpus; /* the CPUs it may run on; NULL for all */
+	uint64_t memory; /* bytes, swap included; 0 if there is no limit */
+	const int *cpus; /* the CPUs that the processes may use; NULL if all */
 	size_t n_cpus;
-	uint64_t pids; /* processes and threads; 0 for no limit */
-	const dev_t *closed; /* character devices that it must not open */
+	uint64_t pids; /* processes and threads; 0 if there is no limit */
+	const dev_t *closed; /* character devices that the processes must not open */
 	size_t n_closed;
 	bool of_run; /* contains only the groups of executions; for the sum of their memory */
 };
@@ -41,10 +41,11 @@ struct cgroup_wanted {
 /* *out is NULL if no group can be made. The only error is out of memory. */
 int cgroup_make(struct cgroup **out, const struct cgroup *run, const char *run_id,
 	const struct cgroup_wanted *wanted, struct penstock_error *err);
-/* Returns descriptors of the files by which a child with one thread joins. A NULL group has
- * none. */
+/* Returns descriptors of the files by which a child with one thread joins the group. A NULL group
+ * has none. */
 const int *cgroup_fds(const struct cgroup *group, size_t *n);
-/* Returns the directory of the last of them, in which a child can be started, or NULL. */
+/* Returns the descriptor of the last directory, in which a child can be started; NULL if there is
+ * none. */
 const int *cgroup_born_fd(const struct cgroup *group);
 /* Return true if the kernel enforces this limit. */
 bool cgroup_holds_memory(const struct cgroup *group);
@@ -56,20 +57,21 @@ struct cgroup_found {
 	uint64_t memory_peak; /* bytes; 0 if unknown */
 	uint64_t oom_kills;
 	uint64_t pids_refused; /* number of failed forks because of the limit */
-	int64_t cpu_us; /* of all processes, including ended ones; -1 if unknown */
+	int64_t cpu_us; /* CPU time of all processes, including ended ones; -1 if unknown */
 };
 void cgroup_read(const struct cgroup *group, struct cgroup_found *out);
 /* Returns the bytes in use now, without file pages that are not in active use; 0 if unknown. */
 uint64_t cgroup_memory(const struct cgroup *group);
-/* Sends SIGKILL to all its processes. */
+/* Sends SIGKILL to all processes of the group. */
 void cgroup_kill(const struct cgroup *group);
 /* Kills all processes, waits for their end, removes and frees the group. NULL is allowed. */
 void cgroup_end(struct cgroup *group);
 
-/* Appends its directories, one per line, for cgroup_end_recorded() when the owner is gone. */
+/* Appends the group's directories, one per line, for cgroup_end_recorded() when the owner is
+ * gone. */
 int cgroup_record(const struct cgroup *group, struct buf *out);
-/* Kills the processes in the group at `dir`, if we made it, and removes it. Returns the
- * number of processes. */
+/* Kills the processes in the group at `dir`, if penstock made the group, and removes it. Returns
+ * the number of processes. */
 int cgroup_end_recorded(const char *dir);
 
 /* Appends the places of groups and their limits, a line for each hierarchy: "DIR memory cpus

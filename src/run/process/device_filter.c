@@ -70,7 +70,7 @@ static int call_bpf(int command, union bpf_attr *attr)
 	return (int)syscall(SYS_bpf, command, attr, sizeof(*attr));
 }
 
-/* Returns a descriptor of the filter, or -1 with errno. */
+/* Returns a descriptor of the filter, or -1 and sets errno. */
 static int load_filter(const dev_t *devices, size_t n)
 {
 	struct bpf_insn program[INSTRUCTIONS_EACH * DEVICE_FILTER_MAX + INSTRUCTIONS_AROUND];

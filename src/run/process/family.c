@@ -90,7 +90,7 @@ static bool is_ours(const struct killing *k, const struct process_info *info)
 			family.before[i].start_ticks == info->start_ticks)
 			return false;
 	}
-	/* Leaders of other tasks, and their helpers. */
+	/* Leaders of other tasks, and their helpers, do not belong to the task. */
 	if (info->pid != k->member->leader && process_is_spawned(info->pid))
 		return false;
 	if (k->alone || info->pid == k->member->leader || info->session == k->member->leader)
@@ -99,8 +99,8 @@ static bool is_ours(const struct killing *k, const struct process_info *info)
 		if (m != k->member && m->leader == info->session)
 			return false;
 	}
-	/* The environment of the process contains the mark. Processes of other
-	 * users cannot be read. */
+	/* Check if the environment of the process contains the mark; that of another user's process
+	 * cannot be read. */
 	struct marked marked = {.mark = k->member->mark};
 
 	process_environment(info->pid, match_mark, &marked, NULL);
@@ -147,7 +147,8 @@ static size_t count_known(void)
 	return n + process_count_spawned();
 }
 
-/* Returns true if we have no other children. Scanning all processes is slow if there are many. */
+/* Returns true if this process has only known children: scanning all processes is slow if there are
+ * many. */
 static bool has_known_only(void)
 {
 	_cleanup_(buf_release) struct buf pids = BUF_INIT(LIMIT_STRING);

@@ -80,7 +80,7 @@ static bool is_in_sigwait(pid_t pid, const char *thread, uint64_t bit)
 	       set & bit;
 }
 
-/* Returns true if one of its descriptors is a signalfd() for this signal. */
+/* Returns true if one of the process's descriptors is a signalfd() for this signal. */
 static bool has_signalfd(pid_t pid, uint64_t bit)
 {
 	_cleanup_closedir_ DIR *dir = NULL;
@@ -97,9 +97,9 @@ static bool has_signalfd(pid_t pid, uint64_t bit)
 }
 
 /*
- * Returns true if it takes the signal by sigwait() or signalfd(). A blocked signal is not enough: a
- * process that blocks it for a moment dies from it right after. So every thread must either block
- * it or wait for it.
+ * Returns true if the process takes the signal by sigwait() or signalfd(). A blocked signal is not
+ * enough: a process that blocks it for a moment dies from it right after. So every thread must
+ * either block the signal or wait for it.
  */
 static bool waits_for(pid_t pid, int signal)
 {
@@ -149,7 +149,7 @@ static bool notify(void *cookie, const struct process_info *info)
 	return is_wrapper(info->pid);
 }
 
-/* Returns true if we, or one of our descendants, started it: the leader in a container is reaped
+/* Returns true if the process is a descendant of this one: the leader in a container is reaped
  * there, and its pid may then be reused. */
 static bool is_ours(struct process_info info)
 {

@@ -5,9 +5,9 @@
 #include <sys/types.h>
 
 /*
- * Sends the signal to the leader, or to what it runs if it is a shell, if that process handles the
- * signal. No other process gets it, so none dies of it, and a program's helpers (data loaders) are
- * left alone. Returns the number of processes signalled.
+ * Sends the signal to the leader, or to the child of a leader that is a shell, if that process
+ * handles the signal. No other process gets the signal, so that it kills none, and a program's
+ * helpers (data loaders) are left alone. Returns the number of processes signalled.
  */
 unsigned leaders_signal(pid_t leader, int signal);
 

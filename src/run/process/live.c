@@ -102,7 +102,7 @@ static int make_dir(const char *dir, struct penstock_error *err)
 	return 0;
 }
 
-/* Useless after a crash of the machine, so nothing is synced. */
+/* The record is useless after a crash of the machine, so nothing is synced. */
 int live_write(const char *run_dir, const struct live_step *step, struct penstock_error *err)
 {
 	_cleanup_free_ char *dir = path_join(run_dir, "live");
@@ -135,7 +135,7 @@ void live_remove(const char *run_dir, unsigned long serial)
 
 struct live_file {
 	struct live_file *next; /* the next free file */
-	unsigned long number; /* its name */
+	unsigned long number; /* name of the file */
 	int fd;
 	off_t tasks_at; /* offset of the second line */
 };
@@ -252,7 +252,7 @@ int live_started(
 
 void live_over(struct live_files *files, struct live_file *file)
 {
-	/* An empty first line. If it cannot be written, the file names groups that are gone and
+	/* Write an empty first line. If the write fails, the file names groups that are gone and
 	 * processes that have been replaced. */
 	(void)!pwrite(file->fd, "\n", 1, 0);
 	file->next = files->free;

@@ -27,28 +27,28 @@ struct live_step;
 struct penstock_error;
 
 struct live_step {
-	unsigned long serial; /* within its attempt */
+	unsigned long serial; /* number of the execution within its attempt */
 	char *name; /* for display */
 	char *cwd;
-	pid_t *pids; /* of the leaders, by rank */
+	pid_t *pids; /* pids of the leaders, by rank */
 	size_t n;
 	struct strlist cgroups; /* directories */
 	/* namespaces of the tasks for a command to join; empty for those of the machine */
 	struct strlist enter;
 	/*
-	 * Its tasks are on the nodes of a cluster, and `pids` is empty. Each task has its own file
+	 * The tasks are on the nodes of a cluster, and `pids` is empty. Each task has its own file
 	 * with its node: live_write() and live_each() with the step's directory in the run's tmp/
 	 * and its rank as the serial.
 	 */
 	bool cluster;
-	char *node; /* of such a task, as named by the cluster */
+	char *node; /* node of a task on a cluster, by the cluster's name */
 };
 void live_step_release(struct live_step *step);
 
 /* `run_dir` is runs/ID. A file is reused by the next execution, because creating and removing one
  * for each takes a tenth of the time that a container needs to start. */
 int live_files_new(struct live_files **out, const char *run_dir, struct penstock_error *err);
-/* Removes the files; all executions have ended. */
+/* Removes the files, after all executions have ended. */
 void live_files_free(struct live_files *files);
 int live_begin(struct live_files *files, const struct live_step *step, struct live_file **out,
 	struct penstock_error *err);
@@ -56,8 +56,8 @@ int live_started(
 	const struct live_file *file, const struct live_step *step, struct penstock_error *err);
 void live_over(struct live_files *files, struct live_file *file);
 
-/* Writes everything to a file that appears complete, also to other machines; `serial` is its
- * name. */
+/* Writes the whole record to a new file, so that other machines never see a part of it. The name of
+ * the file is `step->serial`. */
 int live_write(const char *run_dir, const struct live_step *step, struct penstock_error *err);
 void live_remove(const char *run_dir, unsigned long serial);
 /* Calls fn for the executions of this machine and boot, in the order of their starts; fn returns
@@ -67,7 +67,7 @@ void live_each(
 /* Like live_each() for executions on the nodes of a cluster, from any machine. */
 void live_each_of_cluster(
 	const char *run_dir, int (*fn)(void *cookie, const struct live_step *step), void *cookie);
-/* Returns the node of a task of such a step; the caller frees it. Returns NULL if the task has not
+/* Returns the node of a task on a cluster; the caller frees it. Returns NULL if the task has not
  * started or has ended. */
 char *live_node(const char *step_dir, unsigned long rank);
 /* Kills all processes in the control groups of an attempt whose supervisor is gone, and removes its
@@ -75,7 +75,7 @@ char *live_node(const char *step_dir, unsigned long rank);
 int live_end(const char *run_dir);
 
 /*
- * Record of an execution of a step for as long as it lives (run/process/live.h).
+ * Record of an execution of a step from its start to its end.
  *
  *	step_life_begin(&life, &run, &step);	// its groups exist and are empty
  *	step_life_started(&life, &run, &step);	// its tasks run
@@ -87,7 +87,7 @@ int live_end(const char *run_dir);
  * environment.
  */
 struct run_life {
-	const char *dir; /* of the run; borrowed */
+	const char *dir; /* runs/ID; borrowed */
 	struct live_files *files; /* NULL until an execution begins */
 };
 

@@ -1,6 +1,6 @@
 /*
- * Resources used by a step's processes if there is no control group: the sum over its leaders and
- * their descendants. The network of the machine.
+ * Use of resources without a control group: of a step's processes, the sum over its leaders and
+ * their descendants, and of the machine's network.
  */
 #ifndef RUN_PROCESS_USAGE_H
 #define RUN_PROCESS_USAGE_H
@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 struct usage {
-	uint64_t cpu_ms; /* of living processes */
+	uint64_t cpu_ms; /* CPU time of living processes */
 	uint64_t rss; /* bytes; shared memory is counted for each process */
 };
 

@@ -14,8 +14,8 @@
 #include "run/publish/keeper.h"
 #include "run/publish/publisher.h"
 
-/* Pauses between two checks: for the objects of removed commits, and for newer checkpoints of which
- * no sync reports that they are safe. */
+/* Pauses between two checks: for the objects of removed commits, and for newer checkpoints, if no
+ * sync reports that they are safe. */
 enum { CHECK_MS = 250, CHECK_NEWER_MS = 2000 };
 
 struct checkpoint_keeper {
@@ -76,7 +76,7 @@ int run_checkpoints_find(struct publisher *p, struct penstock_error *err)
 
 /* ---- while the steps run ---- */
 
-/* Waits for a publication, at most `ms` (-1: no limit). False: stop. */
+/* Waits for a publication, at most `ms` (-1: no limit). Returns false if the thread must stop. */
 static bool wait_for_work(struct checkpoint_keeper *c, int ms)
 {
 	LOCK_SCOPE(&c->lock);
@@ -162,7 +162,7 @@ void run_checkpoints_published(struct publisher *p, const char *path)
 	const struct workflow_checkpoints *w = &p->attempt->workflow->checkpoints;
 	struct checkpoint_keeper *c;
 
-	/* Other files may be very many, and each check reads all commits. */
+	/* There may be very many other files, and each check reads all commits. */
 	if (!path || !(commit_is_name(path_last(path)) ||
 			     (w->pattern.value && checkpoint_matches(p, path_last(path)))))
 		return;
@@ -204,7 +204,7 @@ bool run_checkpoints_end(struct publisher *p)
 		return false;
 	pthread_join(c->thread, NULL);
 	late = c->keeper.late;
-	/* Without a store no flush follows, after which it would be done. */
+	/* Without a store no flush follows, so remove checkpoints now. */
 	if (!p->sync && p->attempt->end.state != RUN_PREEMPTED) {
 		c->keeper.cancel = &p->reaction->interrupts.cancel;
 		keeper_retire(&c->keeper);
@@ -227,7 +227,8 @@ static void remove_all(struct keeper *k)
 	keeper_retire(k);
 	if (r < 0 || !k->going.n)
 		return;
-	/* First the commits, then all the rest, then once more what a killed attempt had begun. */
+	/* First the commits, then all other files, then once more the files that a killed attempt
+	 * had left. */
 	for (int i = 0; r == 0 && !keeper_remove_rest(k) && p->sync && i < 3; i++)
 		r = publisher_flush_sync(p, &err);
 	if (r < 0)
@@ -251,7 +252,7 @@ int run_checkpoints_settle(struct publisher *p, struct penstock_error *err)
 		keeper_commit_files(&k, false, &n);
 	if (r == 0 && n)
 		r = publisher_flush_sync(p, err);
-	/* Cleanup is left to the next attempt if the machine goes away. */
+	/* Cleanup is left to the next attempt if the machine is being preempted. */
 	if (r == 0 && p->attempt->end.state != RUN_PREEMPTED)
 		remove_all(&k);
 	return r;

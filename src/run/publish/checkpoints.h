@@ -4,7 +4,7 @@
  *
  *	run_checkpoints_begin(p, err);	// after the output is restored and the sync has started
  *	run_checkpoints_published(p, path);	// from any thread: an object was published
- *	run_checkpoints_stop(p);	// before the last flush: nothing more is begun
+ *	run_checkpoints_stop(p);	// before the last flush: nothing more is started
  *	run_checkpoints_end(p);	// after it; may take as long as the store does
  *	run_checkpoints_settle(p, err);
  *
@@ -26,9 +26,10 @@ struct penstock_error;
 struct publisher;
 
 struct run_checkpoints {
-	char *newest; /* owned; below the output: the newest that is whole, NULL if there is none */
+	/* owned; path below the output of the newest complete checkpoint; NULL if there is none */
+	char *newest;
 	/* Owned by the thread while it runs. */
-	size_t removed; /* in this attempt */
+	size_t removed; /* number of checkpoints removed in this attempt */
 	bool said_link, said_name; /* each is reported once */
 	pthread_mutex_t lock;
 	struct checkpoint_keeper *keeper; /* under lock; NULL if no thread runs */
@@ -37,10 +38,11 @@ struct run_checkpoints {
 void run_checkpoints_init(struct run_checkpoints *checkpoints);
 void run_checkpoints_release(struct run_checkpoints *checkpoints);
 
-/* Finds the newest whole checkpoint and reports those that it skips. To be called again if steps
- * run again in the same process. */
+/* Finds the newest whole checkpoint and reports those that it skips. Call it again if steps run
+ * again in the same process. */
 int run_checkpoints_find(struct publisher *p, struct penstock_error *err);
-/* The same if the attempt continues; then starts the thread if there is work for it. */
+/* Like run_checkpoints_find() if the attempt continues; then starts the thread if there is work for
+ * it. */
 int run_checkpoints_begin(struct publisher *p, struct penstock_error *err);
 void run_checkpoints_published(struct publisher *p, const char *path);
 void run_checkpoints_stop(struct publisher *p);
@@ -48,7 +50,7 @@ void run_checkpoints_stop(struct publisher *p);
 bool run_checkpoints_end(struct publisher *p);
 /* Commits and removes what is left when all is published; also for `penstock flush`. */
 int run_checkpoints_settle(struct publisher *p, struct penstock_error *err);
-/* Reports how many were removed. */
+/* Reports the number of removed checkpoints. */
 void run_checkpoints_report(const struct publisher *p);
 
 #endif

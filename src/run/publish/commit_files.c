@@ -1,4 +1,4 @@
-/* Commits of checkpoint files that their program writes without one. */
+/* Commits checkpoint files whose program writes no commits. */
 #include "run/publish/keeper.h"
 
 #include <dirent.h>
@@ -55,7 +55,7 @@ struct candidate {
 struct candidates {
 	struct candidate *items;
 	size_t n;
-	int64_t newest_ns; /* of the committed ones */
+	int64_t newest_ns; /* of the committed files */
 };
 
 static void candidates_release(struct candidates *c)
@@ -84,7 +84,7 @@ bool checkpoint_is_single(void *cookie, const char *path)
 	return !here || strcmp(here, path) == 0;
 }
 
-/* True if a commit can hold the name: commits are UTF-8 without control characters. */
+/* Returns true if a commit can hold the name: commits are UTF-8 without control characters. */
 static bool has_good_name(const char *name)
 {
 	_cleanup_free_ char *copy = strdup(name);
@@ -102,13 +102,13 @@ static bool matches(struct keeper *k, const char *name)
 		return true;
 	if (!k->publisher->checkpoints.said_name)
 		run_say(&k->publisher->attempt->voice, RUN_EVENT_WARNING,
-			"`checkpoints.pattern` matches a file whose name has control characters "
-			"or is not UTF-8: it is not committed, rename it");
+			"cannot commit a file that `checkpoints.pattern` matches: its name has "
+			"control characters or is not UTF-8; rename the file");
 	k->publisher->checkpoints.said_name = true;
 	return false;
 }
 
-/* True if the file may be committed now; `all`: every file there is whole. */
+/* Returns true if the file may be committed now. `all`: every file there is complete. */
 static bool is_ready(const struct keeper *k, const char *name, bool all)
 {
 	_cleanup_free_ char *relative = keeper_relative(k->publisher, name);

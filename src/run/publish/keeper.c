@@ -59,7 +59,7 @@ bool keeper_is_inside(struct keeper *k)
 		dir = fs_open_below(output, path, strlen(path), false, &at);
 	if (dir < 0 && errno != ENOENT && !k->publisher->checkpoints.said_link)
 		run_say(&k->publisher->attempt->voice, RUN_EVENT_WARNING,
-			"%s is a link, or below one: nothing is removed or committed there",
+			"'%s' is a link, or below one: nothing is removed or committed there",
 			k->dir);
 	k->publisher->checkpoints.said_link |= dir < 0 && errno != ENOENT;
 	return dir >= 0;

@@ -19,12 +19,12 @@ struct object_client;
 struct penstock_error;
 
 struct log_upload_target {
-	struct object_client *client; /* borrowed until the end, as is the bucket */
+	struct object_client *client; /* borrowed until log_upload_finish(), as is the bucket */
 	const char *bucket;
 	char *key; /* taken, as is the path; NULL if out of memory */
-	char *path; /* of a file that only grows */
+	char *path; /* path of a file that only grows */
 	int64_t interval_ms;
-	bool ungated; /* also sent if another owner has the run */
+	bool ungated; /* sent even if another owner has the run */
 };
 int log_upload_start(struct log_upload **out, const struct log_upload_target *target,
 	struct penstock_error *err);

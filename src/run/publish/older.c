@@ -15,8 +15,8 @@
 #include "sync/sync.h"
 #include "transfer/objects.h"
 
-/* Name of the checkpoint whose commit is the file `path` of the output; NULL if it is not directly
- * in the directory of the checkpoints. */
+/* Returns the name of the checkpoint whose commit is the file `path` of the output; NULL if the
+ * checkpoint is not directly in the directory of the checkpoints. */
 static char *name_of(const struct keeper *k, const char *path, bool *single)
 {
 	_cleanup_free_ char *top = keeper_relative(k->publisher, "");
@@ -50,7 +50,7 @@ static int fetch(
 		&(struct object_get_options){.cancel = k->cancel}, text, NULL, err);
 }
 
-/* One that is gone or cannot be read stays, as one here does. */
+/* Adds a commit. A checkpoint whose commit is gone or cannot be read stays, as a local one does. */
 static int add(struct keeper *k, const char *path, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_COMMIT);

@@ -31,9 +31,9 @@ enum {
 struct flush_watch {
 	int64_t moved_ms; /* the last progress */
 	uint64_t published; /* bytes and files, sent or compared, at that time */
-	uint64_t progress; /* the most that was ever in flight or done */
-	unsigned long retries; /* at that time */
-	uint64_t others; /* bytes sent that are of no published file; the least that was seen */
+	uint64_t progress; /* the most bytes that were ever in flight or done */
+	unsigned long retries; /* retries of requests at that time */
+	uint64_t others; /* the least number of sent bytes that belong to no published file */
 };
 
 static int64_t patience_ms(const struct publisher *p)
@@ -64,7 +64,7 @@ void publisher_report_store(struct publisher *p, const struct sync_status *statu
 		status->last_error);
 }
 
-/* True if uploads fail and nothing has moved for the whole patience. */
+/* Returns true if uploads fail and nothing has moved for the whole patience. */
 static bool is_hopeless(
 	struct publisher *p, struct flush_watch *watch, const struct sync_status *status)
 {
@@ -87,7 +87,7 @@ static bool is_hopeless(
 	return now - watch->moved_ms > patience_ms(p);
 }
 
-/* A large file counts as it is sent, not only once it is published. */
+/* Counts a large file while it is sent, not only once it is published. */
 static uint64_t bytes_sent(
 	const struct publisher *p, struct flush_watch *watch, const struct sync_status *status)
 {
@@ -120,7 +120,7 @@ int publisher_flush_sync(struct publisher *p, struct penstock_error *err)
 
 	sync_get_status(p->sync, &begin);
 	bytes_sent(p, &watch, &begin);
-	/* A silent store is away only when a request has failed. */
+	/* A silent store counts as unavailable only after a request has failed. */
 	http_engine_shorten_stall(
 		p->stores->engine, patience > SILENCE_MIN_MS ? patience : SILENCE_MIN_MS);
 	for (bool first = true;; first = false) {
@@ -146,8 +146,8 @@ int publisher_flush_sync(struct publisher *p, struct penstock_error *err)
 		sync_get_status(p->sync, &status);
 		publisher_report_store(p, &status);
 		report_progress(p, &watch, &status);
-		/* The machine goes before more can be published: the time is up, or the rest would
-		 * not finish. */
+		/* The machine ends before more can be published: the time is up, or the remaining
+		 * uploads would not finish. */
 		until = reaction_flush_until(p->reaction);
 		now = clock_monotonic_ms();
 		if (until && (now >= until || (e.code == PENSTOCK_E_TIMEOUT && now < check_ms)))
@@ -170,7 +170,7 @@ int publisher_flush_http(struct publisher *p, struct penstock_error *err)
 	return r;
 }
 
-/* ---- watching the time for uploads that do not ---- */
+/* ---- watching the time for uploads that do not watch it ---- */
 
 struct flush_clock {
 	struct publisher *publisher; /* borrowed */

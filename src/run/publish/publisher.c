@@ -19,7 +19,7 @@
 #include "sync/sync.h"
 #include "transfer/objects.h"
 
-/* A log is watched from elsewhere; samples are rare. */
+/* Users watch a log from other machines; samples are rare. */
 enum { LOG_INTERVAL_MS = 2000, USAGE_INTERVAL_MS = 30000 };
 
 void publisher_init(struct publisher *p, struct attempt *attempt, struct reaction *reaction,
@@ -66,7 +66,8 @@ int publisher_open(struct publisher *p, struct penstock_error *err)
 				object_client_scheme(client), p->store->bucket);
 		return r;
 	}
-	/* Keys that may write objects but not read the bucket are common. The first write shows. */
+	/* Keys that may write objects but not read the bucket are common. The first write shows if
+	 * these keys may write. */
 	if (r == -(int)PENSTOCK_E_PERMISSION && e.http_status == 403)
 		return 0;
 	return r < 0 ? error_move(err, &e) : 0;
@@ -85,7 +86,7 @@ static void on_sync_event(
 		break;
 	case SYNC_PARTIAL:
 		run_say(voice, RUN_EVENT_WARNING,
-			"%s may be incomplete: kept as %s, the last good object stays", path,
+			"'%s' may be incomplete: kept as '%s', the last good object stays", path,
 			detail);
 		break;
 	case SYNC_KEPT:
@@ -216,7 +217,7 @@ int publisher_finish_log(struct publisher *p, struct penstock_error *err)
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
 	int r = log_upload_finish(take_pointer(p->log), cancel, err);
 
-	/* An output is complete without it. */
+	/* An output is complete without the usage. */
 	if (log_upload_finish(take_pointer(p->usage), cancel, &e) < 0 && r == 0 && !p->fenced)
 		log_warn("cannot upload the usage of the steps: %s", e.message);
 	return r;
@@ -228,7 +229,7 @@ bool publisher_sends_http(const struct publisher *p)
 	       p->attempt->end.state != RUN_PREEMPTED;
 }
 
-/* One line for all objects, which may be thousands. */
+/* Reports all objects, which may be thousands, in one line. */
 static void report_kept(struct publisher *p)
 {
 	unsigned long long n = atomic_exchange(&p->kept, 0);
@@ -254,7 +255,7 @@ void publisher_bound_replaced(struct publisher *p)
 	char size[STR_SIZE_SIZE];
 	int r;
 
-	/* Nothing waits for it while the machine goes away. */
+	/* Nothing waits for a cleanup while the machine is being preempted. */
 	if (!p->sync || p->attempt->end.state == RUN_PREEMPTED)
 		return;
 	r = sync_bound_replaced(p->sync, &bound, &removed, &err);
@@ -291,7 +292,7 @@ int publisher_flush(struct publisher *p, struct penstock_error *err)
 	run_checkpoints_report(p);
 	if (r == 0 && !p->fenced)
 		publisher_bound_replaced(p);
-	/* A store that does not take the output gets no more time for the rest. */
+	/* A store that does not take the output gets no more time for other uploads. */
 	if (r < 0 && err && error_is_retryable(err))
 		interrupts_give_up(&p->reaction->interrupts);
 	if (p->log) {

@@ -40,8 +40,8 @@ struct publisher {
 	struct run_checkpoints checkpoints;
 	struct log_upload *log, *usage;
 	struct flush_clock *clock; /* NULL if no thread watches the time */
-	bool away; /* it was reported that the store does not reply; main thread */
-	atomic_bool out_of_time; /* the machine goes before all of the output can be published */
+	bool away; /* the user was notified that the store does not reply; main thread */
+	atomic_bool out_of_time; /* the machine ends before all of the output can be published */
 	atomic_ullong kept, kept_bytes; /* objects that were kept before they were overwritten */
 };
 
@@ -52,10 +52,10 @@ void publisher_release(struct publisher *p);
 int publisher_open(struct publisher *p, struct penstock_error *err);
 int publisher_start(struct publisher *p, struct penstock_error *err);
 int publisher_start_log(struct publisher *p, struct penstock_error *err);
-/* Sends what is missing of the log. Does nothing if it is not uploaded. */
+/* Uploads the missing part of the log. Does nothing if the log is not uploaded. */
 int publisher_finish_log(struct publisher *p, struct penstock_error *err);
 void publisher_sync_options(struct publisher *p, const char *journal, struct sync_options *options);
-/* Completes the output and the log. On failure the local storage still has what is missing. */
+/* Completes the output and the log. On failure the local storage still has the missing files. */
 int publisher_flush(struct publisher *p, struct penstock_error *err);
 /* Removes copies of replaced objects that the workflow does not keep; after a flush. A failure is
  * only reported. */
@@ -64,22 +64,22 @@ void publisher_bound_replaced(struct publisher *p);
 void publisher_fence(struct publisher *p);
 /* Records the progress of the sync, for `ps` and `show`. */
 void publisher_record(struct publisher *p);
-/* True if an output of HTTP is due: steps of this attempt finished. An incomplete output must not
- * replace a good one. */
+/* Returns true if an HTTP output is to be sent: the steps have started and were not preempted. An
+ * output that a later attempt completes must not replace a good one. */
 bool publisher_sends_http(const struct publisher *p);
 
 /* ---- patience.c ---- */
 
 struct sync_status;
-/* Reports once that the store does not reply, and once that it does again. */
+/* Reports once that the store does not reply, and once that it replies again. */
 void publisher_report_store(struct publisher *p, const struct sync_status *status);
 /* Flushes until all is published, or nothing moved for `storePatience` while uploads fail. */
 int publisher_flush_sync(struct publisher *p, struct penstock_error *err);
 int publisher_flush_http(struct publisher *p, struct penstock_error *err);
 /*
- * A thread sets interrupts.cancel when the machine is about to go, so that nothing waits for a
- * store longer than the machine stays: first early enough to leave time for the last words, then,
- * after publisher_watch_last_words(), at the very end.
+ * A thread sets interrupts.cancel when the machine is about to end, so that nothing waits for a
+ * store longer than the machine stays: first early enough to leave time for the last writes of the
+ * run, then, after publisher_watch_last_words(), at the very end.
  */
 void publisher_watch_time(struct publisher *p);
 void publisher_watch_last_words(struct publisher *p);

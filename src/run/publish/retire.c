@@ -21,7 +21,7 @@
 #include "sync/sync.h"
 #include "transfer/objects.h"
 
-/* Path of the commit below the output; free() it. */
+/* Returns the path of the commit below the output; free() it. */
 static char *commit_of(const struct keeper *k, const struct commit *c)
 {
 	_cleanup_free_ char *relative = keeper_relative(k->publisher, path_last(c->path));
@@ -29,7 +29,7 @@ static char *commit_of(const struct keeper *k, const struct commit *c)
 	return relative ? checkpoint_commit(relative, c->single) : NULL;
 }
 
-/* True if only an attempt before the run started over had it. */
+/* Returns true if only an attempt before the run started over had the checkpoint. */
 static bool is_older(const struct keeper *k, const struct commit *c)
 {
 	_cleanup_free_ char *commit = commit_of(k, c);
@@ -64,7 +64,7 @@ static int verify_in_store(
 	return r;
 }
 
-/* True if the newest checkpoint is safe; before that none is removed. */
+/* Returns true if the newest checkpoint is safe; before that no other one is removed. */
 static bool newest_is_safe(struct keeper *k, const struct commit *c)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -84,7 +84,7 @@ static bool newest_is_safe(struct keeper *k, const struct commit *c)
 }
 
 /* Returns the index of the newest checkpoint that is published, or SIZE_MAX. If saves come faster
- * than uploads, the very newest never is: newer ones stay and do not count yet. */
+ * than uploads, the very newest is never published: newer checkpoints stay and do not count yet. */
 static size_t newest_published(const struct keeper *k, const struct commit_list *list)
 {
 	for (size_t i = 0; i < list->n; i++) {
@@ -185,14 +185,16 @@ static void note_remove(const struct keeper *k)
 
 	if (note_find(k, &note, &err) < 0)
 		return;
-	/* Here last: while it is here, this machine removes the one in the store later. */
+	/* Remove the local note last: while it exists, this machine removes the one in the store
+	 * later. */
 	if (!note.key || object_delete(note.object, NULL, &err) == 0)
 		unlink(note.path);
 	else
 		log_debug("cannot remove the list of checkpoints from the store: %s", err.message);
 }
 
-/* The note here, or else the one in the store, which an attempt on another machine has left. */
+/* Reads the local note, or else the one in the store, which an attempt on another machine has
+ * left. */
 static int note_read(const struct keeper *k, struct buf *text, struct penstock_error *err)
 {
 	_cleanup_(note_release) struct note note;
@@ -213,8 +215,8 @@ static int note_read(const struct keeper *k, struct buf *text, struct penstock_e
 
 /*
  * Records the checkpoints that will be removed, all at once, so that an attempt that continues
- * removes the rest. Returns how many of `gone` were recorded, from the first; the others follow
- * later.
+ * removes the rest. Returns the number of items of `gone`, from the first, that were recorded; the
+ * others follow later.
  */
 static size_t note_going(struct keeper *k, const struct commit_entry *const *gone, size_t n)
 {
@@ -235,7 +237,7 @@ static size_t note_going(struct keeper *k, const struct commit_entry *const *gon
 	}
 	if (noted && note_write(k, &err) == 0)
 		return noted;
-	log_warn("cannot remove checkpoints: cannot record them: %s",
+	log_warn("cannot record the checkpoints to remove, so they stay: %s",
 		err.message ? err.message : "out of memory");
 	return 0;
 }
@@ -243,7 +245,7 @@ static size_t note_going(struct keeper *k, const struct commit_entry *const *gon
 /* ---- the removal ---- */
 
 /* First step: removes the commit, here and from the sync. A program may use the name of an older
- * checkpoint again at any time: what is here then is a new one. */
+ * checkpoint again at any time: local files then belong to a new one. */
 static int remove_commit(struct keeper *k, const struct commit_entry *e)
 {
 	_cleanup_free_ char *commit = commit_of(k, e->commit);
@@ -260,8 +262,8 @@ static int remove_commit(struct keeper *k, const struct commit_entry *e)
 	return fs_fsync_dir(e->single ? k->dir : e->path, NULL);
 }
 
-/* The checkpoints here and, if they count, those in the store of attempts before the run started
- * over. The items are borrowed from `local` and the keeper; free() them. */
+/* Collects the local checkpoints and, if they count, those in the store of attempts before the run
+ * started over. free() the array; its items are borrowed from `local` and the keeper. */
 static int add_older(struct keeper *k, const struct commit_list *local, struct commit_list *all)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -329,8 +331,8 @@ bool keeper_retire(struct keeper *k)
 	return newest == 0;
 }
 
-/* Removes an item of `going` here, unless it was saved again. Returns true if only its objects are
- * left to remove then. */
+/* Removes the local files of an item of `going`, unless the checkpoint was saved again. Returns
+ * true if only its objects are left to remove. */
 static bool remove_here(const struct keeper *k, char *item)
 {
 	bool single = *item == 'f';
@@ -354,16 +356,16 @@ static bool remove_item(struct keeper *k, char *item)
 	_cleanup_free_ char *local = keeper_local(k->publisher, relative);
 	_cleanup_free_ char *local_commit = commit ? keeper_local(k->publisher, commit) : NULL;
 
-	/* Saved again meanwhile: a new checkpoint. */
+	/* The checkpoint was saved again meanwhile, as a new one. */
 	if (!local || !local_commit || access(local_commit, F_OK) == 0)
 		return true;
-	/* Once more: an earlier removal may have been killed, or came before the store had the
-	 * object. */
+	/* Remove the commit once more: an earlier removal may have been killed, or came before the
+	 * store had the object. */
 	if (sync && (!sync_retire(sync, commit) || sync_has_object(sync, commit)))
 		return false;
 	if (!remove_here(k, item))
 		return false;
-	/* A file here is one that is being saved again, and replaces the object. */
+	/* A local file is being saved again, and replaces the object. */
 	return !sync || access(local, F_OK) == 0 ||
 	       (sync_retire(sync, relative) && !sync_has_object(sync, relative));
 }
@@ -413,7 +415,7 @@ int keeper_load_retired(struct keeper *k, struct penstock_error *err)
 
 		if (!strchr("dfDF", *line) || !commit_name_is_good(line + 1))
 			continue;
-		/* With another `checkpoints.path` it is left alone. */
+		/* A checkpoint below another `checkpoints.path` is left alone. */
 		own = keeper_relative(k->publisher, path_last(line + 1));
 		if (!own || (strcmp(own, line + 1) == 0 && strlist_add(&k->going, line) < 0))
 			return error_memory(err);

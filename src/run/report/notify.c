@@ -28,7 +28,7 @@ struct notify {
 	pthread_cond_t changed;
 	char *queue[MAX_NEWS]; /* under lock; bodies, owned */
 	size_t n; /* under lock */
-	size_t sent; /* under lock; or given up */
+	size_t sent; /* under lock; number of bodies that were sent or given up */
 	bool closing; /* under lock */
 };
 

@@ -28,7 +28,7 @@
 /* A longer line of a labelled stream is shown in pieces. */
 enum { LINE_MAX_BYTES = 16384, STREAMS_FIXED = 2, REST_ROUNDS = 64 };
 
-/* A possible beginning of a secret is held back this long, and then so many bytes of it are
+/* A possible beginning of a secret is held back for WAIT_MS; then its first SHOWN_MAX bytes are
  * shown. */
 enum { WAIT_MS = 200, SHOWN_MAX = 2 };
 
@@ -46,7 +46,7 @@ struct stream {
 	struct screen *screen; /* instead of `terminal_fd` if that is a terminal; else NULL */
 	struct buf pending; /* may be the beginning of a secret */
 	size_t shown; /* bytes of `pending` that were shown already */
-	struct buf line; /* of a labelled stream: not yet ended by a newline */
+	struct buf line; /* of a labelled stream: a line that is not yet ended by a newline */
 };
 
 /* Freed by the pump thread after `removed` is set. */
@@ -64,7 +64,7 @@ struct output_task {
 /* Descriptors of the pump: the eventfd, the two common streams, those of each task. */
 struct pumped {
 	struct pollfd *fds;
-	struct stream **streams; /* of fds[i + 1] */
+	struct stream **streams; /* streams[i] is read by fds[i + 1] */
 	size_t n; /* streams */
 	size_t cap;
 };
@@ -100,8 +100,8 @@ static bool output_patience_is_over(struct output *output)
 	return output->stopping && clock_monotonic_ns() > output->stop_asked_ns + 2 * NS_PER_S;
 }
 
-/* Notes the time of the bytes that come next, at most once a second. Others write to the log, too:
- * the size is that of the file. */
+/* Notes the time of the bytes that come next, at most once a second. Other writers append to the
+ * log, too: the size is that of the file. */
 static void note_time(struct output *output)
 {
 	int64_t now = clock_monotonic_ns();
@@ -200,7 +200,7 @@ static void write_log(struct output *output, const char *data, size_t len)
 	e = errno;
 	hold_back(output, data + done, len - done);
 	if (!output->log_warned)
-		log_warn("cannot write the run's log now, its end is kept in memory: %s",
+		log_warn("cannot write the run's log now, so its end is kept in memory: %s",
 			strerror(e));
 	output->log_warned = true;
 }
@@ -214,8 +214,8 @@ static void put(struct output *output, struct stream *stream, const char *data, 
 		screen_put(stream->screen, data, len);
 		return;
 	}
-	/* A reader that went away (closed pipe) must not end the run, and one that does not read
-	 * must not delay its end: after the stop it gets two more seconds. */
+	/* A reader that has closed its pipe must not end the run, and a reader that does not read
+	 * must not delay the end of the run: after the stop it gets two more seconds. */
 	while (len && stream->terminal_fd >= 0) {
 		struct pollfd p = {stream->terminal_fd, POLLOUT, 0};
 		/* PIPE_BUF: fits if poll() reports it writable */
@@ -297,7 +297,7 @@ static void emit(struct output *output, struct stream *stream, bool last)
 		}
 		return;
 	}
-	/* It was no secret, or else the mask follows the part that was shown. */
+	/* The shown part was no secret; otherwise the mask follows it. */
 	if (skip > masked.len || memcmp(buf_str(&masked), buf_str(&stream->pending), skip) != 0)
 		skip = 0;
 	if (taken)
@@ -312,8 +312,8 @@ static bool has_more_to_show(const struct stream *stream)
 	       stream->shown < stream->pending.len;
 }
 
-/* No more data for a while. A prompt may end with a letter that begins a secret, so a few bytes are
- * shown. They stay pending, so that the rest of a late secret is still masked. */
+/* Called if no more data came for a while. A prompt may end with a letter that begins a secret, so
+ * a few bytes are shown. They stay pending, so that the rest of a late secret is still masked. */
 static void show_beginning(struct output *output, struct stream *stream)
 {
 	size_t until = stream->pending.len < SHOWN_MAX ? stream->pending.len : SHOWN_MAX;
@@ -351,7 +351,7 @@ static bool pump(struct output *output, struct stream *stream)
 	return true;
 }
 
-/* If false, tasks were added or removed. */
+/* Returns true if a drain or the stop was requested; otherwise tasks were added or removed. */
 static bool is_drain_asked(struct output *output)
 {
 	LOCK_SCOPE(&output->lock);
@@ -385,7 +385,8 @@ static void task_free(struct output_task *task)
 	free(task);
 }
 
-/* Made again each time, because tasks come and go. Without memory the newest tasks wait. */
+/* Lists the descriptors again each time, because tasks come and go. If out of memory, the oldest
+ * tasks wait. */
 static void gather(struct output *output, struct pumped *p)
 {
 	size_t n = STREAMS_FIXED;
@@ -576,7 +577,8 @@ static int output_open(struct output *output, const char *log_path, const int te
 	output->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (output->wake_fd < 0)
 		return error_errno(err, errno, "cannot make an eventfd");
-	/* Here and not in the thread: a step without a reader of its pipes would block. */
+	/* Allocate here and not in the thread, which cannot fail: a step without a reader of its
+	 * pipes would block. */
 	output->pumped.cap = STREAMS_FIXED;
 	output->pumped.fds = calloc(2 * STREAMS_FIXED + 1, sizeof(*output->pumped.fds));
 	output->pumped.streams = calloc(STREAMS_FIXED, sizeof(struct stream *));

@@ -27,7 +27,7 @@ struct output;
 /* The log is appended to. A terminal descriptor of -1 shows nothing. */
 int output_start(struct output **out, const char *log_path, int stdout_fd, int stderr_fd,
 	struct penstock_error *err);
-/* Close-on-exec; stays owned by the output. `which` is 1 or 2. */
+/* Returns a descriptor that is close-on-exec and stays owned by the output. `which` is 1 or 2. */
 int output_write_fd(const struct output *output, int which);
 /* Pipes for one task. With a label each of its lines is shown whole, after the label; with an empty
  * one, lines of an MPI launcher are shown after their rank. */
@@ -39,24 +39,24 @@ int output_task_fd(const struct output_task *task, int which);
  * that: `parse` does not run and is not called again once the call returns. */
 typedef void (*output_parse_fn)(void *cookie, const char *data, size_t len);
 void output_task_parse(struct output_task *task, output_parse_fn parse, void *cookie);
-/* The task has started and has its copies: closes ours. */
+/* Closes the write ends of the pipes, once the task has started with copies of them. */
 void output_task_started(struct output_task *task);
-/* Bytes that it has printed so far. */
+/* Returns the number of bytes that the task has printed so far. */
 uint64_t output_task_bytes(const struct output_task *task);
-/* Data that is still in its pipes is shown at the next output_drain() at the latest. */
+/* Data that is still in the task's pipes is shown at the next output_drain() at the latest. */
 void output_remove(struct output *output, struct output_task *task);
 /* Writes a line of penstock's own to the log. */
 void output_note(struct output *output, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Returns once everything written before the call is shown and logged, or after 2 s if the terminal
  * is stuck. */
 void output_drain(struct output *output);
-/* After disk space was freed: writes the waiting part of the log. */
+/* Writes the waiting part of the log, after disk space was freed. */
 void output_retry(struct output *output);
-/* Bytes in the log so far. */
+/* Returns the number of bytes in the log so far. */
 uint64_t output_size(const struct output *output);
 /* `output` may be NULL, here and below. */
 void output_stop(struct output *output);
-/* After output_stop(). */
+/* Call it after output_stop(). */
 void output_free(struct output *output);
 
 #endif

@@ -38,12 +38,12 @@ struct run_voice {
 	struct output *_Atomic output;
 };
 
-/* Any thread. */
+/* Any thread may call these functions. */
 void run_event(const struct run_voice *voice, enum run_event_kind kind, const char *text,
 	uint64_t done, uint64_t total);
 void run_say(const struct run_voice *voice, enum run_event_kind kind, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The same as callbacks, whose cookie is the voice. */
+/* The same functions as callbacks, whose cookie is the voice. */
 void run_voice_message(void *voice, const char *text);
 void run_voice_warning(void *voice, const char *text);
 void run_voice_stage(void *voice, const char *name, uint64_t done, uint64_t total);

@@ -67,7 +67,7 @@ void screen_flush(struct screen *screen)
 			continue;
 		if (n < 0 && errno == EAGAIN)
 			return;
-		if (n <= 0) { /* it was closed */
+		if (n <= 0) { /* the terminal was closed */
 			screen_release(screen);
 			return;
 		}

@@ -1,6 +1,7 @@
 /*
- * A terminal that may be slow, or stopped by Ctrl-S: it gets what it takes at once, and the rest
- * later. Text beyond LIMIT_SCREEN is skipped, with a line that says so; the run's log has all.
+ * A terminal that may be slow, or stopped by Ctrl-S: text is written as far as the terminal takes
+ * it at once, and the rest of the text later. Text beyond LIMIT_SCREEN is skipped, with a line that
+ * says so; the run's log has all.
  *
  *	screen_open(&screen, fd);	// false if `fd` is not a terminal: write to it directly
  *	screen_put(&screen, data, len);
@@ -8,7 +9,7 @@
  *	screen_settle(&screen, 2000);	// waits for the rest
  *	screen_release(&screen);
  *
- * One thread uses it.
+ * One thread calls these functions.
  */
 #ifndef RUN_REPORT_SCREEN_H
 #define RUN_REPORT_SCREEN_H
@@ -21,10 +22,10 @@
 #include "base/buf.h"
 
 struct screen {
-	int fd; /* does not block; -1 if there is no terminal, or it is gone */
+	int fd; /* does not block; -1 if there is no terminal, or it was closed */
 	struct buf text; /* not shown yet */
 	uint64_t skipped; /* bytes */
-	bool stuck; /* the last wait was in vain */
+	bool stuck; /* the last wait timed out */
 };
 
 bool screen_open(struct screen *screen, int fd);
@@ -32,7 +33,7 @@ void screen_put(struct screen *screen, const char *data, size_t len);
 /* Writes what the terminal takes now. */
 void screen_flush(struct screen *screen);
 struct pollfd screen_poll(const struct screen *screen);
-/* Waits until all is shown, unless such a wait was in vain and nothing was shown since. */
+/* Waits until all is shown, unless the last wait timed out and nothing was shown since. */
 void screen_settle(struct screen *screen, int ms);
 void screen_release(struct screen *screen);
 

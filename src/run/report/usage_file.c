@@ -26,7 +26,7 @@ int64_t usage_file_interval_ms(struct usage_file *file, int64_t monotonic_ms)
 	if (!file->began_ms)
 		file->began_ms = monotonic_ms;
 	interval = (monotonic_ms - file->began_ms) / SAMPLES;
-	/* From then on a processor has spent no more than its share on samples. */
+	/* After this time, samples have taken no more than their share of a processor. */
 	paid_ms = file->began_ms + file->spent_ns * SHARE / NS_PER_MS;
 	if (interval < FIRST_INTERVAL_MS)
 		interval = FIRST_INTERVAL_MS;
@@ -56,7 +56,7 @@ static void open_file(struct usage_file *file, const char *log)
 			strerror(errno));
 }
 
-/* As RFC 4180 has it; line ends become blanks. */
+/* Quotes the name as in RFC 4180; line ends become blanks. */
 static void add_name(struct buf *line, const char *name)
 {
 	buf_add_char(line, '"');

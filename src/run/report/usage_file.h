@@ -13,7 +13,8 @@
  *
  * Samples get rarer with the age of the attempt, so that a file never has much more than 600 lines
  * for each tenfold age: 5,000 in a week. They also get rarer if there are many steps or processes:
- * all samples together take at most 1/500 of a processor. An attempt whose disk is full has fewer.
+ * all samples together take at most 1/500 of a processor. An attempt whose disk is full has fewer
+ * samples.
  */
 #ifndef RUN_REPORT_USAGE_FILE_H
 #define RUN_REPORT_USAGE_FILE_H
@@ -30,7 +31,7 @@ struct usage_file {
 
 struct usage_sample {
 	int64_t time_ms; /* wall clock */
-	const char *name; /* of the step */
+	const char *name; /* name of the step */
 	double cpu; /* processors in use since the sample before */
 	uint64_t memory; /* bytes */
 	double received, sent; /* bytes per second, of the machine */
@@ -41,7 +42,8 @@ struct usage_sample {
 
 /* Returns the time until the next sample of a step. */
 int64_t usage_file_interval_ms(struct usage_file *file, int64_t monotonic_ms);
-/* The processor time of this thread: the difference of two calls goes into `spent_ns`. */
+/* Returns the processor time of this thread: the difference between two calls is added to
+ * `spent_ns`. */
 int64_t usage_file_clock_ns(void);
 /* Appends a line; the first call opens the file of the log. */
 void usage_file_add(struct usage_file *file, const char *log, const struct usage_sample *sample);

@@ -15,7 +15,7 @@
 
 struct copy {
 	const struct copy_tree *options;
-	char path[4096]; /* of the current entry */
+	char path[4096]; /* path of the current entry */
 };
 
 static int check_cancel(const struct copy *c, struct penstock_error *err)
@@ -25,7 +25,8 @@ static int check_cancel(const struct copy *c, struct penstock_error *err)
 	return 0;
 }
 
-/* The kernel copies, sharing extents if the file system can. Returns -1 and errno. */
+/* Copies some bytes in the kernel, sharing extents if the file system can. Returns the number of
+ * bytes, or -1 and sets errno. */
 static ssize_t copy_some(int from, int to)
 {
 	static const size_t step = 8 * MIB;
@@ -157,7 +158,7 @@ static int copy_entries(
 
 	while (r == 0 && (e = fs_next_entry(list))) {
 		if (len + strlen(e->d_name) + 2 > sizeof(c->path))
-			return error_set(err, PENSTOCK_E_LIMIT, "%s: a path below %s is too long",
+			return error_set(err, PENSTOCK_E_LIMIT, "%s: a path below '%s' is too long",
 				c->options->what, c->path);
 		if (len)
 			c->path[len] = '/';
@@ -180,8 +181,8 @@ static int copy_dir(struct copy *c, int from, int to, size_t depth, struct penst
 		return error_errno(
 			err, errno, "cannot list directory '%s'", *c->path ? c->path : ".");
 	if (depth > LIMIT_ARCHIVE_DEPTH)
-		return error_set(err, PENSTOCK_E_LIMIT, "%s is deeper than %d directories", c->path,
-			LIMIT_ARCHIVE_DEPTH);
+		return error_set(err, PENSTOCK_E_LIMIT, "'%s' is deeper than %d directories",
+			c->path, LIMIT_ARCHIVE_DEPTH);
 	if (options->enter)
 		r = options->enter(options->cookie, from, c->path, err);
 	if (r == 0)

@@ -25,7 +25,7 @@ struct copy_tree {
 	int (*file)(
 		void *cookie, const char *path, const struct stat *st, struct penstock_error *err);
 	int (*moved)(void *cookie, size_t bytes, struct penstock_error *err);
-	/* Called before all of that for a file or link, `name` in the open directory `dir`. */
+	/* Called first for each file or link, which is `name` in the open directory `dir`. */
 	int (*seen)(void *cookie, int dir, const char *name, const char *path,
 		const struct stat *st, struct penstock_error *err);
 	/* Called for a device, FIFO or socket, which is never copied. */
@@ -33,7 +33,8 @@ struct copy_tree {
 	void *cookie;
 };
 
-/* Copies from one open directory to another; only calls the functions if `to` is -1. */
+/* Copies from one open directory to another. If `to` is -1, copies nothing, and calls only
+ * `leave_out`, `enter`, `leave`, `seen` and `special`. */
 int copy_tree(const struct copy_tree *options, int from, int to, struct penstock_error *err);
 
 #endif

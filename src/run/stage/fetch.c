@@ -22,13 +22,13 @@
 
 struct fetch {
 	struct stage_input *in;
-	struct unpacker *unpacker; /* NULL if not wanted, or finished */
+	struct unpacker *unpacker; /* NULL if the file is not unpacked, or unpacking has finished */
 	struct unpack_options unpack;
 	char *path; /* owned; of the fetched file */
 	char *placed; /* owned; its final place, next to the files unpacked from it */
 	struct http_fetch_result result;
 	struct unpack_stats stats;
-	bool reserved; /* its space was reserved */
+	bool reserved; /* the space for the file was reserved */
 };
 
 static int on_size(void *cookie, uint64_t size, uint64_t missing, struct penstock_error *err)
@@ -68,8 +68,8 @@ static void fetched_some(void *cookie, int64_t bytes)
 	stage_input_moved(f->in, bytes);
 }
 
-/* Recorded before the file gets its name, so that a file of that name is known to be complete after
- * a kill. */
+/* Records the file before it gets its name, so that a file of that name is known to be complete
+ * after a kill. */
 static int record_whole(void *cookie, uint64_t size, const char *etag, const char *sha256,
 	struct penstock_error *err)
 {

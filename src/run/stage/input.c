@@ -46,7 +46,7 @@ static const char *or_empty(const char *s)
 	return s ? s : "";
 }
 
-/* Inputs with the same values are identical; each value ends with a NUL so that none can merge. */
+/* Inputs with the same values are identical; a NUL before each value keeps values from merging. */
 static int identify(struct stage_input *in, struct penstock_error *err)
 {
 	const struct workflow_input *w = in->input;
@@ -185,7 +185,7 @@ int stage_input_reserve(struct stage_input *in, uint64_t bytes, struct penstock_
 	str_format_size(bytes, need);
 	str_format_size(left > 0 ? (uint64_t)left : 0, have);
 	return error_set(err, PENSTOCK_E_NO_SPACE,
-		"not enough space: %s needed, %s free for the inputs at %s; free some space or "
+		"not enough space: %s needed, %s free for the inputs at '%s'; free some space, or "
 		"set PENSTOCK_HOME to a larger disk",
 		need, have, in->options->layout->input);
 }

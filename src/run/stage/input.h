@@ -31,7 +31,8 @@ struct stage_input {
 	_Atomic int64_t reported_ms;
 };
 
-/* Computes names and paths; changes nothing. `index` is that in the workflow. */
+/* Computes names and paths; changes nothing. `index` is the position in `inputs` of the
+ * workflow. */
 int stage_input_init(struct stage_input *in, const struct stage_options *options, size_t index,
 	struct penstock_error *err);
 void stage_input_release(struct stage_input *in);
@@ -39,10 +40,10 @@ void stage_input_release(struct stage_input *in);
 /* Report progress. */
 void stage_input_moved(struct stage_input *in, int64_t bytes);
 void stage_input_report(struct stage_input *in);
-/* Reserves `bytes` of the free space, before the first of them is written. */
+/* Reserves `bytes` of the free space, before the first byte is written. */
 int stage_input_reserve(struct stage_input *in, uint64_t bytes, struct penstock_error *err);
 
-/* The three kinds of inputs; the caller writes the mark. */
+/* Stage the three kinds of inputs; the caller writes the final mark. */
 int stage_fetch_file(struct stage_input *in, struct stage_mark *mark, struct penstock_error *err);
 int stage_download_prefix(
 	struct stage_input *in, struct stage_mark *mark, struct penstock_error *err);

@@ -41,8 +41,8 @@ static int check_names(const struct stage *s, struct penstock_error *err)
 			if (a->file_name && b->file_name && strcmp(a->dir, b->dir) == 0 &&
 				strcmp(a->file_name, b->file_name) == 0)
 				return error_set(err, PENSTOCK_E_INVALID,
-					"inputs %s and %s would both become the file %s; set "
-					"another path for one of them",
+					"inputs '%s' and '%s' would both become the file '%s'; set "
+					"another `path` for one of them",
 					a->source, b->source, a->file_name);
 		}
 	}
@@ -104,11 +104,11 @@ static const char *advice(enum penstock_code code)
 	case PENSTOCK_E_UNAVAILABLE:
 	case PENSTOCK_E_TIMEOUT:
 	case PENSTOCK_E_PROTOCOL:
-		return "; run it again to resume";
+		return "; run the workflow again to resume";
 	case PENSTOCK_E_CHANGED:
-		return "; run it again when the source no longer changes";
+		return "; run the workflow again when the source no longer changes";
 	case PENSTOCK_E_CORRUPT:
-		return "; check the source and its sha256, then run it again";
+		return "; check the source and its sha256, then run the workflow again";
 	default:
 		return "";
 	}
@@ -141,7 +141,7 @@ static int fetch_input(struct stage_input *in, struct penstock_error *err)
 		if (why.code == PENSTOCK_E_CANCELLED)
 			return error_move(err, &why);
 		if (why.message &&
-			strstr(why.message, in->source)) /* it already names the source */
+			strstr(why.message, in->source)) /* the message already names the source */
 			error_set(err, why.code, "%s: input: %s%s", buf_str(&at), why.message,
 				advice(why.code));
 		else
@@ -250,8 +250,8 @@ int stage_inputs(
 	struct stage s = {.options = options};
 	int r;
 
-	/* Without inputs nothing is recorded: the syncs of the state would be most of a short
-	 * run. */
+	/* Without inputs nothing is recorded: the syncs of the state would take most of the time of
+	 * a short run. */
 	if (options->workflow->n_inputs == 0 && !options->workflow->input_mode.given)
 		return !provenance || buf_add_str(provenance, "[]") == 0 ? 0 : error_memory(err);
 	r = plan(&s, err);

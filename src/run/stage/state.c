@@ -20,7 +20,7 @@
 #include "base/process.h"
 #include "base/str.h"
 
-#define FORMAT 1 /* of the file; other formats are ignored */
+#define FORMAT 1 /* format of the file; other formats are ignored */
 
 /* ---- writing ---- */
 

@@ -20,19 +20,19 @@ struct penstock_error;
 struct buf;
 
 struct stage_mark {
-	char id[65]; /* digest of its source and its processing */
+	char id[65]; /* digest of the input's source and processing */
 	bool fetched; /* the file is complete in its fetch directory */
 	bool complete; /* everything is in the input directory */
 	char *source; /* owned; without secrets */
-	char *etag; /* owned; or NULL */
+	char *etag; /* owned; NULL if there is none */
 	char sha256[65]; /* "" if unknown */
 	uint64_t bytes, files;
 };
 
 struct stage_state {
 	char *path; /* owned */
-	uint64_t device, inode, birth_ns; /* of the input directory */
-	char boot[PROCESS_BOOT_ID_SIZE]; /* of the machine; "" if unknown */
+	uint64_t device, inode, birth_ns; /* identify the input directory */
+	char boot[PROCESS_BOOT_ID_SIZE]; /* ID of the machine's boot; "" if unknown */
 	pthread_mutex_t lock;
 
 	/* under lock */

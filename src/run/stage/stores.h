@@ -29,11 +29,11 @@ struct stores_embedded_ops {
 	const char *home; /* borrowed */
 };
 
-/* At the start of a run an absent host, or one that is not ready, is waited for, up to
+/* At the start of a run, requests wait for a host that is missing or not ready, up to
  * $PENSTOCK_NETWORK_PATIENCE seconds without any progress. */
 struct stores_patience {
 	const atomic_int *cancel; /* cancels every request, at any time; outlives the stores */
-	/* Gets one line for display; from any thread. NULL to not wait at all. */
+	/* Gets one line for display; from any thread. NULL if requests must not wait. */
 	void (*waiting)(void *cookie, const char *text);
 	void *cookie;
 };
@@ -56,11 +56,11 @@ struct stores {
 	struct run_store *opened; /* under lock */
 };
 
-/* `patience` may be NULL to not wait at all. */
+/* `patience` is NULL if requests must not wait. */
 int stores_init(struct stores *stores, const struct stores_embedded_ops *ops,
 	const struct stores_patience *patience, struct penstock_error *err);
 void stores_release(struct stores *stores);
-/* From now on no request waits for a host: its callers handle absent hosts. */
+/* From now on no request waits for a host: the callers handle missing hosts. */
 void stores_hurry(struct stores *stores);
 
 /* Resolves credentials, region and endpoint, and makes a client; sends nothing. The result is owned

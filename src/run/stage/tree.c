@@ -25,11 +25,11 @@
 
 struct download {
 	struct stage_input *in;
-	struct strlist names; /* of the objects to unpack */
-	bool too_many; /* of them */
+	struct strlist names; /* names of the objects to unpack */
+	bool too_many; /* more objects to unpack than LIMIT_STAGE_UNPACK */
 	bool no_memory;
-	char etag[OBJECT_ETAG_SIZE]; /* of the last object */
-	unsigned char sum[SHA256_BYTES]; /* of all of them, in any order */
+	char etag[OBJECT_ETAG_SIZE]; /* ETag of the last object */
+	unsigned char sum[SHA256_BYTES]; /* sum over all objects, independent of their order */
 };
 
 static int note_size(void *cookie, uint64_t objects, uint64_t bytes, struct penstock_error *err)
@@ -48,7 +48,7 @@ static void count_bytes(void *cookie, int64_t bytes)
 	stage_input_moved(d->in, bytes);
 }
 
-/* The ETag of one object is its own. */
+/* Returns the ETag of the input: that of its only object, or one made of the sum. */
 static char *sum_as_etag(const struct download *d, uint64_t objects)
 {
 	char hex[2 * SHA256_BYTES + 1];
@@ -59,7 +59,7 @@ static char *sum_as_etag(const struct download *d, uint64_t objects)
 	return str_printf("all-%s", hex);
 }
 
-/* An object that is there, fetched now or by an earlier attempt. */
+/* Called for each object that is in place, fetched now or by an earlier attempt. */
 static void note_object(void *cookie, const struct copy_item *item)
 {
 	struct download *d = cookie;
@@ -67,7 +67,7 @@ static void note_object(void *cookie, const struct copy_item *item)
 	uint8_t one[CHECKSUM_MAX_SIZE] = {0};
 
 	snprintf(d->etag, sizeof(d->etag), "%s", item->etag);
-	/* Each ETag is hashed with its name, so that two objects that swap places count. */
+	/* Each ETag is hashed with its name, so that the sum changes if two objects swap names. */
 	buf_add(&text, item->name, strlen(item->name) + 1);
 	buf_add_str(&text, d->etag);
 	d->no_memory |= buf_failed(&text) ||
@@ -81,7 +81,7 @@ static void note_object(void *cookie, const struct copy_item *item)
 		d->no_memory = true;
 }
 
-/* Unpacks each archive next to itself. */
+/* Unpacks each archive into its own directory. */
 static int unpack_each(
 	const struct stage_input *in, const struct strlist *names, struct penstock_error *err)
 {
@@ -121,7 +121,7 @@ int stage_download_prefix(
 		&(struct copy_options){.engine = d.in->options->stores->engine,
 			.from = store->client,
 			.keep_same = true,
-			.no_sync = true, /* stage_state.h says why */
+			.no_sync = true, /* state.h has the reason */
 			.stop_at_first_error = true,
 			.cancel = d.in->cancel,
 			.report = {.moved = count_bytes,
@@ -140,8 +140,8 @@ int stage_download_prefix(
 		r = error_memory(err);
 	if (r == 0 && d.too_many)
 		r = error_set(err, PENSTOCK_E_LIMIT,
-			"cannot unpack more than %d objects; leave out unpack, or put them into "
-			"fewer archives",
+			"cannot unpack more than %d objects; omit `unpack`, or put them into fewer "
+			"archives",
 			LIMIT_STAGE_UNPACK);
 	if (r == 0)
 		r = unpack_each(in, &d.names, err);
@@ -158,7 +158,7 @@ int stage_download_prefix(
 struct directory_copy {
 	struct stage_input *in;
 	struct stage_mark *mark;
-	struct strlist names; /* of the files that are unpacked */
+	struct strlist names; /* names of the files to unpack */
 };
 
 static bool count_entry(void *cookie, const char *path, const struct stat *st)
@@ -180,7 +180,9 @@ static int take_file(
 	if (r < 0 || !c->in->input->unpack.given || !c->in->input->unpack.value)
 		return r;
 	if (c->names.n >= LIMIT_STAGE_UNPACK)
-		return error_set(err, PENSTOCK_E_LIMIT, "more than %d files to unpack; omit unpack",
+		return error_set(err, PENSTOCK_E_LIMIT,
+			"cannot unpack more than %d files; omit "
+			"`unpack`",
 			LIMIT_STAGE_UNPACK);
 	return strlist_add(&c->names, path) < 0 ? error_memory(err) : 0;
 }
@@ -199,7 +201,7 @@ static int refuse_special(void *cookie, const char *path, struct penstock_error 
 {
 	(void)cookie;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"%s is a device, FIFO or socket; only files, directories and links can be staged",
+		"'%s' is a device, FIFO or socket; only files, directories and links can be staged",
 		path);
 }
 

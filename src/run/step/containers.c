@@ -44,7 +44,7 @@ static struct container_image *find_image(
 	return NULL;
 }
 
-/* Path of an image file: in the run's storage if it is there, else on this machine. */
+/* Returns the path of an image file: in the run's storage if it is there, else on this machine. */
 static char *file_of(const struct containers *containers, const char *path)
 {
 	char *inside = path_join(containers->attempt->layout.storage, path + 1);
@@ -69,9 +69,9 @@ static void bound_images(const struct containers *containers)
 }
 
 /*
- * Makes empty directories and files for the mounts of containers whose image lacks them. They are
- * laid below the image's layers. Else each container would create them on disk in its own directory
- * and remove them again.
+ * Makes empty directories and files for the mounts of containers whose image lacks them. The
+ * directory with them is laid below the image's layers. Otherwise each container would create them
+ * on disk in its own directory and remove them again.
  */
 static void make_places(const char *images)
 {
@@ -84,10 +84,10 @@ static void make_places(const char *images)
 	if (!path || (mkdir(path, 0755) < 0 && errno != EEXIST))
 		return;
 	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	/* This one is made last: if it exists, all do. */
+	/* CONTAINER_PLACES_LAST is made last: if it exists, all do. */
 	if (dir < 0 || faccessat(dir, CONTAINER_PLACES_LAST, F_OK, 0) == 0)
 		return;
-	/* The root itself does not show; the others have these modes under any umask. */
+	/* The mode of the root itself is not visible; the other modes are set under any umask. */
 	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
 		made = made && (mkdirat(dir, dirs[i], 0755) == 0 || errno == EEXIST) &&
 		       fchmodat(dir, dirs[i], 0755, 0) == 0;
@@ -256,7 +256,7 @@ static int set_argv(struct container_setup *setup, const struct workflow_run *wh
 		r = error_memory(err);
 	if (r == 0 && !setup->argv.n)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"the image %s has no command; give a `command`", image->name);
+			"the image '%s' has no command; give a `command`", image->name);
 	return r;
 }
 
@@ -274,8 +274,8 @@ static bool is_inherited(const char *pair, bool x11)
 	       (x11 && str_starts(pair, "DISPLAY="));
 }
 
-/* Parses "KEY=value", with quotes around the value or "export" before it; free() it. NULL if it
- * is invalid. */
+/* Parses "KEY=value", with quotes around the value or "export" before the key; free() the result.
+ * Returns NULL if the line is invalid. */
 static char *environment_pair(char *line)
 {
 	char *equals, *value;
@@ -299,8 +299,8 @@ static char *environment_pair(char *line)
 	return str_printf("%s=%.*s", line, (int)len, value);
 }
 
-/* Reads a file of the image from the topmost layer that has it; a device in its place means that it
- * was removed. Links are resolved in the image. */
+/* Reads a file of the image from the topmost layer that has it; a device in its place means that
+ * the file was removed. Links are resolved in the image. */
 static int read_of_image(
 	const struct image *image, const char *name, struct buf *out, struct penstock_error *err)
 {
@@ -321,8 +321,8 @@ static int read_of_image(
 		room = buf_reserve(out, (size_t)st.st_size);
 		if (!room)
 			return error_set(err, PENSTOCK_E_LIMIT,
-				"the image %s has a /%s of more than %zu bytes", image->name, name,
-				out->limit);
+				"the image '%s' has a /%s of more than %zu bytes", image->name,
+				name, out->limit);
 		n = fs_pread_all(fd, room, (size_t)st.st_size, 0);
 		buf_grown(out, n > 0 ? (size_t)n : 0);
 		return n < 0 ? error_errno(err, errno, "cannot read the image's /%s", name) : 0;
@@ -408,7 +408,7 @@ static int add_mounts(struct container_setup *setup, const struct containers *co
 		const char *source = mounts[i].host_dir.value;
 
 		if (access(source, F_OK) < 0) {
-			error_errno(err, errno, "the mount %s", source);
+			error_errno(err, errno, "cannot use the mount '%s'", source);
 			return workflow_error_at(containers->attempt->workflow, &mounts[i].at, err);
 		}
 		add_mount(setup, source, mounts[i].container_dir.value, mounts[i].read_only);
@@ -453,7 +453,7 @@ int containers_task(struct container_setup *setup, struct containers *containers
 	const struct image *image;
 	int r = 0;
 
-	/* The image of a file is read only now. */
+	/* An image file is read only now. */
 	if (!found) {
 		r = bring(containers, asked, &found, err);
 		if (r == 0)

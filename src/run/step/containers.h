@@ -1,6 +1,6 @@
 /*
- * The containers of a run's steps: their images, brought while the run stages, and what a task in
- * one is given.
+ * The containers of a run's steps: their images, pulled before the steps, and the setup of a task
+ * in a container.
  *
  *	containers_pull(&containers, err);	// images of registries; others are read when needed
  *	containers_task(&setup, &containers, what, gpus, n_gpus, err);
@@ -31,11 +31,12 @@ struct container_image {
 	struct container_image *next;
 };
 
-/* The containers of a run; what it points to is borrowed, but for the images. */
+/* The containers of a run; everything that the members point to is borrowed, except for the
+ * images. */
 struct containers {
 	const struct attempt *attempt;
 	struct http_engine *engine;
-	int64_t patience_ms; /* for an unavailable registry; 0 for none */
+	int64_t patience_ms; /* time to wait for an unavailable registry; 0 if pulls do not wait */
 	const atomic_int *cancel; /* ends pulls */
 	struct container_image *images;
 	/* Called after an image was read from a file when its step began. May be NULL. */
@@ -60,7 +61,7 @@ void containers_release(struct containers *containers);
 /* Appends a JSON array of the images that were used: name and digest. */
 int containers_describe(const struct containers *containers, struct buf *out);
 
-/* `gpus` are those of the step. `setup` is zeroed. */
+/* `gpus` are those of the step. The caller zeroes `setup`. */
 int containers_task(struct container_setup *setup, struct containers *containers,
 	const struct workflow_run *what, const int *gpus, size_t n_gpus,
 	struct penstock_error *err);

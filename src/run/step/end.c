@@ -33,7 +33,7 @@ static void explain_memory(const struct step_end *end, const char *who, struct s
 	if (end->memory_of_run)
 		snprintf(out->text, sizeof(out->text),
 			"%s was killed: out of memory: it used at most %" PRIu64 " of its %" PRIu64
-			" MB, but the steps that ran together wanted more than the %" PRIu64
+			" MB, but the steps that ran together needed more than the %" PRIu64
 			" MB of the run; ask for more with --set resources.memPerCpu=MB or "
 			"resources.tasks=N, or run fewer at a time",
 			who, end->memory_peak / MIB, end->memory_limit / MIB,

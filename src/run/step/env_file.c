@@ -32,7 +32,7 @@ static bool next_line(const char **p, const char *end, struct line *line)
 	return true;
 }
 
-/* Length of the name at the beginning of the line; 0 if there is none. */
+/* Returns the length of the name at the beginning of the line; 0 if there is none. */
 static size_t name_length(const struct line *line)
 {
 	size_t n = 0;
@@ -48,7 +48,7 @@ static size_t name_length(const struct line *line)
 	return n;
 }
 
-/* The same as in a workflow's `env`. */
+/* Returns true for the variables that a workflow's `env` cannot set either. */
 static bool is_refused(const char *key, size_t len)
 {
 	return (len == 4 && memcmp(key, "PATH", 4) == 0) ||
@@ -64,7 +64,7 @@ static int set_value(struct strlist *env, const char *key, const char *value, si
 		return error_memory(err);
 	if (is_refused(key, strlen(key)))
 		return 0;
-	/* A later step may print it, as any other secret. */
+	/* A later step may print the value, so it is masked like any other secret. */
 	if (secret_variable(key, copy) && log_redact(copy) < 0)
 		return error_memory(err);
 	return strlist_set(env, key, copy) < 0 ? error_memory(err) : 0;
@@ -118,8 +118,8 @@ int env_file_parse(const char *text, size_t len, struct strlist *env, struct pen
 	return 0;
 }
 
-/* Position after the block that `first` begins, and its number of lines; 0 if the block has no
- * end. */
+/* Moves `*p` after the block that begins with `first`. Returns the number of lines after `first`, 0
+ * if the block has no end. */
 static unsigned skip_block(const char **p, const char *end, const struct line *first, size_t name)
 {
 	const char *mark = first->text + name + 2;
@@ -135,7 +135,7 @@ static unsigned skip_block(const char **p, const char *end, const struct line *f
 	return 0;
 }
 
-/* Shortens it for a message. */
+/* Shortens a line for a message. */
 static void show_beginning(const struct line *line, char *out, size_t size)
 {
 	snprintf(out, size, "%.*s", (int)(line->len < size ? line->len : size), line->text);

@@ -22,16 +22,16 @@ struct penstock_error;
 int env_file_parse(const char *text, size_t len, struct strlist *env, struct penstock_error *err);
 
 struct env_file_odd {
-	unsigned n; /* skipped lines that are no comments */
+	unsigned n; /* skipped lines that are not comments */
 	unsigned lines[3]; /* the first of them, from 1 */
 	char block[80]; /* "KEY<<MARK" (shortened) without an end; "" if there is none */
 	size_t whole; /* bytes of complete lines before that block */
 };
 
-/* Lines that begin before `from` were checked before. */
+/* Does not count skipped lines that begin before `from`, which an earlier call has counted. */
 void env_file_check(const char *text, size_t len, size_t from, struct env_file_odd *out);
 
-/* env_file_parse() of a file; a missing file sets nothing. */
+/* Calls env_file_parse() with the contents of a file; a missing file sets nothing. */
 int env_file_read(const char *path, struct strlist *env, struct penstock_error *err);
 
 #endif

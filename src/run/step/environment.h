@@ -2,7 +2,8 @@
  * The environment of steps. From lowest to highest precedence: penstock's own environment (without
  * its PENSTOCK_ settings), the credentials and endpoint of the output's or else the input's store,
  * the variables of experiment trackers, those of a task's rank, the job's env, $DEEPSQUARE_ENV of
- * earlier steps, the variables of DeepSquare and penstock, those of this execution, the step's env.
+ * earlier steps, the variables of DeepSquare and penstock, those of a container's image, those of
+ * this execution, the step's env.
  */
 #ifndef RUN_STEP_ENVIRONMENT_H
 #define RUN_STEP_ENVIRONMENT_H
@@ -33,15 +34,16 @@ struct environment_spec {
 	const char *env_file;
 	const struct run_layout *layout;
 	const struct object_client *store; /* for the step's own clients; NULL if there is none */
-	/* the endpoint of its keys, if they are temporary; NULL if they are in the environment */
+	/* the endpoint of the store's temporary keys; NULL if the keys are in the environment */
 	const char *keys_uri, *keys_token;
 	const char *run_id;
 	int attempt;
-	unsigned long serial; /* of the execution */
-	const char *deadline; /* of $PENSTOCK_DEADLINE; NULL if unknown */
+	unsigned long serial; /* number of the execution */
+	const char *deadline; /* value of $PENSTOCK_DEADLINE; NULL if unknown */
 	const char *checkpoint_dir; /* below the output, or "."; NULL if none is named */
 	const char *checkpoint; /* below the output; NULL if there is none */
-	const char *venv; /* of the Python packages, first in PATH; NULL if there is none */
+	/* environment with the Python packages, first in PATH; NULL if there is none */
+	const char *venv;
 	const struct tracking *tracking; /* NULL if there is none */
 	const char *const *inherited; /* NULL-terminated; usually environ */
 	const struct environment_container *container; /* NULL without a container */

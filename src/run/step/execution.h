@@ -1,4 +1,4 @@
-/* One live execution: for the files of src/run/step alone. */
+/* State of one live execution: for the files of src/run/step alone. */
 #ifndef RUN_STEP_EXECUTION_H
 #define RUN_STEP_EXECUTION_H
 
@@ -28,7 +28,7 @@ struct step_run {
 	const struct workflow_run *what;
 	char *name; /* owned */
 	const struct executor *executor;
-	bool clustered; /* on the nodes of a cluster, where all tasks are one process here */
+	bool clustered; /* runs on the nodes of a cluster: all tasks are one process here */
 	struct step_task *tasks;
 	size_t n; /* processes that are started: one for an MPI launcher */
 	size_t n_started;
@@ -40,15 +40,15 @@ struct step_run {
 	unsigned long serial;
 	struct step_life life;
 
-	struct step_share share; /* of what the run claimed */
-	struct slurm_memory memory; /* what Slurm says about it, if `clustered` */
+	struct step_share share; /* the execution's share of the run's claim */
+	struct slurm_memory memory; /* Slurm's messages about memory, if `clustered` */
 
-	/* The first failure, and our own actions. */
+	/* The first failure, and penstock's own actions. */
 	struct step_end end;
 	bool failed;
-	bool noticed; /* it knows of a notice */
+	bool noticed; /* step_run_notice() was called */
 	bool asked; /* step_run_signal() was called */
-	int64_t kill_at_ms; /* 0 if it was not asked to end */
+	int64_t kill_at_ms; /* 0 if the execution was not asked to end */
 	bool killed;
 
 	/* Monotonic times; 0 if unset. */
@@ -59,19 +59,19 @@ struct step_run {
 	int64_t active_at_ms; /* last sign of activity */
 	int64_t check_at_ms; /* next check */
 	int64_t check_every_ms;
-	uint64_t cpu_ms; /* at the last check */
+	uint64_t cpu_ms; /* CPU time at the last check */
 	uint64_t printed;
 	int64_t memory_check_ms;
 
-	int64_t sample_at_ms; /* next sample of its usage; 0 if there is none */
-	int64_t sampled_at_ms; /* the last one, and what it found */
+	int64_t sample_at_ms; /* next sample of the usage; 0 if there is none */
+	int64_t sampled_at_ms; /* the last sample, and its values */
 	uint64_t sampled_cpu_ms;
 	struct usage_network sampled_network;
 };
 
 /* ---- start.c ---- */
 
-/* The directory where its tasks start. */
+/* Returns the directory where the tasks start. */
 const char *step_cwd(const struct step_run *step);
 /* Adds a descriptor to the execution's epoll; `which` is a rank, or UINT64_MAX for the timer. */
 int step_watch_fd(const struct step_run *step, int fd, uint64_t which, struct penstock_error *err);
@@ -82,7 +82,7 @@ int step_start_task(struct step_run *step, const struct step_run_spec *spec,
 
 /* ---- watch.c ---- */
 
-/* Sets timeouts and checks when it begins. */
+/* Sets timeouts and checks at the start of an execution. */
 void step_set_times(struct step_run *step);
 void step_set_timer(const struct step_run *step);
 /* Checks timeouts, hangs and memory; asks the execution to end or kills it. */
@@ -95,10 +95,10 @@ void step_signal_all(struct step_run *step, int signal);
 
 /* Collects the leaders that are alive; returns their number. */
 size_t step_leaders(const struct step_run *step, pid_t *leaders);
-/* Gets the processor time and the memory, which may be NULL, from the control group as far as there
- * is one, else from the processes. */
+/* Gets the processor time and the memory, which may be NULL, from the control group as far as it
+ * counts them, else from the processes. */
 void step_use(const struct step_run *step, uint64_t *cpu_ms, uint64_t *memory);
-/* Begins to record the usage of an execution. Those on the nodes of a cluster have none. */
+/* Begins to record the usage of an execution, unless it runs on the nodes of a cluster. */
 void step_sample_begin(struct step_run *step, int64_t now);
 void step_sample(struct step_run *step, int64_t now);
 

@@ -16,7 +16,7 @@ static int is_unlimited(void *cookie, const struct workflow_step *step)
 	return step->kind == WORKFLOW_STEP_RUN && !step->run.resources.mem_per_cpu.value;
 }
 
-/* Bytes that the run has claimed; 0 if it has no limit or a step may use more. */
+/* Returns the bytes that the run has claimed; 0 if it has no limit or a step may use more. */
 static uint64_t memory_of_run(const struct run_group *run)
 {
 	const struct workflow_resources *res = &run->attempt->workflow->resources;
@@ -90,13 +90,13 @@ int step_group_make(struct step_group *group, struct run_group *run,
 
 /* ---- its end ---- */
 
-/* The kernel counts in pages, and the allocation that it refused may be large. */
+/* The kernel counts in pages, and the refused allocation may be large. */
 static bool is_reached(uint64_t peak, uint64_t limit)
 {
 	return peak >= limit - limit / 16;
 }
 
-/* True if the step was well below its own limit when the whole run reached its own. */
+/* Returns true if the step was well below its limit when the run reached the limit of the run. */
 static bool was_of_run(const struct step_group *group, const struct run_group *run, uint64_t peak)
 {
 	struct cgroup_found all;
@@ -123,7 +123,7 @@ void step_group_explain(const struct step_group *group, struct run_group *run, c
 		step_more(res, res && res->own_processes, "maxProcesses=N", more);
 		run_say(&run->attempt->voice, RUN_EVENT_WARNING,
 			"'%s' reached its limit of %" PRIu64 " processes and threads, and could "
-			"not start more; raise it with %s",
+			"not start more; raise the limit with %s",
 			name, group->max_processes, more);
 	}
 	if (!found.oom_kills)

@@ -24,13 +24,13 @@ struct step_end;
 struct workflow_run;
 struct workflow_step_resources;
 
-/* Around all steps of a run; made at the first. */
+/* The control group around all steps of a run; made at the first step. */
 struct run_group {
 	const struct attempt *attempt; /* borrowed */
 	bool made;
 	struct cgroup *cgroup; /* NULL before the first step, and if none can be made */
 	uint64_t memory_limit;
-	bool said_no_limits; /* each is reported once */
+	bool said_no_limits; /* each of these two is reported once */
 	bool said_no_processes;
 };
 
@@ -38,14 +38,15 @@ struct step_group {
 	struct cgroup *cgroup; /* NULL if none can be made here */
 	uint64_t memory_limit; /* bytes; 0 if there is none */
 	uint64_t max_processes;
-	const struct workflow_step_resources *resources; /* of the step; borrowed */
+	const struct workflow_step_resources *resources; /* resources of the step; borrowed */
 	bool watch_memory; /* no control group enforces the limit */
 };
 
-/* `wanted` has the CPUs and the closed devices; the rest comes from `what`. */
+/* `wanted` has the CPUs and the closed devices; the limits come from `what`. */
 int step_group_make(struct step_group *group, struct run_group *run,
 	const struct workflow_run *what, struct cgroup_wanted wanted, struct penstock_error *err);
-/* Adds what the kernel did, and the peak, to `end`; reports it if nothing failed because of it. */
+/* Adds kills by the kernel, and the peak of memory, to `end`. If the execution has not failed, the
+ * kills are only reported. */
 void step_group_explain(const struct step_group *group, struct run_group *run, const char *name,
 	bool failed, struct step_end *end);
 

@@ -26,9 +26,10 @@ struct workflow_step_resources;
 
 /*
  * Shares of the CPUs and GPUs that a run has claimed, one for each execution of a step. Executions
- * that run at a time get different ones while there are enough, then the least shared ones.
+ * that run at the same time get different ones while there are enough, then the least shared ones.
  */
-/* Number of executions that have each; the indices are those of the claim's lists. Zeroed first. */
+/* Number of executions that have each CPU and GPU; the indices are those of the claim's lists. The
+ * caller zeroes the struct. */
 struct shares {
 	uint16_t cpus[CLAIMS_MAX_CPUS];
 	uint16_t gpus[CLAIMS_MAX_GPUS];
@@ -47,14 +48,15 @@ int step_share_take(struct step_share *share, struct shares *shares, const struc
 void step_share_release(struct step_share *share, struct shares *shares, const struct claim *claim);
 
 /* Takes `n` of the `have` numbers in `list`, or all if there are fewer, in the order of the list.
- * Returns how many. */
+ * Returns the number taken. */
 size_t shares_take(uint16_t *used, const int *list, size_t have, size_t n, int *out);
 void shares_release(uint16_t *used, const int *list, size_t have, const int *taken, size_t n);
 
 /* Deadlines of all steps of a run together; monotonic, in ms. */
 struct run_times {
-	int64_t deadline_ms; /* of all steps; 0 if there is none or no step has begun */
-	int64_t overdue_until_ms; /* when cleanup after the deadline must be done; 0 before it */
+	int64_t deadline_ms; /* deadline of all steps; 0 if there is none, or no step has started */
+	/* when cleanup after the deadline must be done; 0 before the deadline */
+	int64_t overdue_until_ms;
 };
 
 struct step_host {
@@ -68,13 +70,15 @@ struct step_host {
 	struct run_life life;
 	struct run_times times;
 	struct usage_file usage;
-	unsigned long serial; /* of the last execution */
+	unsigned long serial; /* number of the last execution */
 	int ports[LIMIT_WORKFLOW_PORTS]; /* workflow->ports of them */
 	struct key_server *keys; /* owned; a list of endpoints of temporary keys */
-	char keys_token[KEY_TOKEN_SIZE]; /* of those on nodes of a cluster; "" before the first */
-	const char *venv; /* of the Python packages; NULL if there is none */
+	/* token of the endpoints on nodes of a cluster; "" before the first */
+	char keys_token[KEY_TOKEN_SIZE];
+	const char *venv; /* environment with the Python packages; NULL if there is none */
 	const struct tracking *tracking; /* borrowed */
-	/* Called before tasks are killed: what they were writing is incomplete. May be NULL. */
+	/* Called before tasks are killed: files that they were writing are incomplete. May be
+	 * NULL. */
 	void (*kill_coming)(void *cookie);
 	void *cookie;
 };
@@ -82,11 +86,12 @@ struct step_host {
 /* Finds the steps' free ports, which stay the same for the whole attempt, and writes them to the
  * file `ports` of the run. */
 int step_host_find_ports(struct step_host *host, struct penstock_error *err);
-/* After the last execution: removes control groups and records of processes. */
+/* Call it after the last execution: releases the cleanup of containers, the endpoints of keys, the
+ * control groups, the records of processes and the usage file. */
 void step_host_end(struct step_host *host);
 
-/* Unix time at which an execution that begins now must have ended: the earliest of its timeout, the
- * run's, and the end of the Slurm job; "" if none is known. */
+/* Writes the Unix time at which an execution that begins now must have ended: the earliest of its
+ * timeout, the run's, and the end of the Slurm job; "" if none is known. */
 #define STEP_DEADLINE_SIZE 32
 void step_deadline(const struct run_times *times, const struct workflow *workflow,
 	const struct workflow_run *what, char out[static STEP_DEADLINE_SIZE]);

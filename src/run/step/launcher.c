@@ -24,7 +24,7 @@
 static size_t put_mapping(struct host_command *out, const struct workflow_run *what)
 {
 	/* In a network of its own an unprivileged caller would be root, because only root can make
-	 * one. */
+	 * a network. */
 	bool own_network = what->network != WORKFLOW_NETWORK_HOST;
 	bool mapped = what->map_uid.given || what->map_gid.given || (own_network && geteuid() != 0);
 	const char **argv = out->argv;
@@ -40,8 +40,7 @@ static size_t put_mapping(struct host_command *out, const struct workflow_run *w
 		*argv++ = "--user";
 		*argv++ = out->uid;
 		*argv++ = out->gid;
-		/* A step that may mount has mounts of its own; with a network of its own root has
-		 * them already. */
+		/* A step that may mount, as root or in its own network, gets its own mounts. */
 		if (own_network || (what->map_uid.given && what->map_uid.value == 0))
 			*argv++ = "--mount";
 		*argv++ = "--";
@@ -50,8 +49,8 @@ static size_t put_mapping(struct host_command *out, const struct workflow_run *w
 	return (size_t)(argv - out->argv);
 }
 
-/* A user namespace in which the step sees itself as another user; to the rest of the machine it
- * stays the caller. */
+/* The words make a user namespace, in which the step sees itself as another user; for the rest of
+ * the machine the step stays the caller. */
 void host_command(struct host_command *out, const struct workflow_run *what)
 {
 	const char **argv = out->argv + put_mapping(out, what);
@@ -79,7 +78,7 @@ bool launcher_wanted(const struct workflow_run *step)
 	       step->resources.tasks.value > 1;
 }
 
-/* Its --version names the implementation. */
+/* The output of --version names the implementation. */
 static enum flavour flavour_of(const char *program)
 {
 	const char *const argv[] = {program, "--version", NULL};
@@ -87,7 +86,7 @@ static enum flavour flavour_of(const char *program)
 	const char *open_mpi;
 	int status;
 
-	/* Its exit status does not matter, only its output. */
+	/* The exit status does not matter, only the output. */
 	process_run(&(struct process_spec){.argv = argv, .stdin_fd = -1, .new_session = true},
 		&(struct process_run_options){.name = program,
 			.timeout_ms = TIMEOUT_MS,
@@ -173,7 +172,7 @@ int step_mpi_wrap(struct task_spec *task, const struct workflow_run *what, const
 	if (!what->map_gid.given)
 		container.gid = getegid();
 	rank.container = &container;
-	rank.network = (struct task_network){0}; /* of the launcher */
+	rank.network = (struct task_network){0}; /* the ranks have the launcher's network */
 	r = remote_describe_rank(&rank, gpus, n_gpus, &text, err);
 	if (r == 0)
 		r = launcher_words(what, strlist_get(env, "PATH"), argv, err);

@@ -10,14 +10,14 @@
 
 struct penstock_error;
 
-/* True if a launcher starts the step's tasks. */
+/* Returns true if a launcher starts the step's tasks. */
 bool launcher_wanted(const struct workflow_run *step);
 
-/* The launcher and its options, without the command. */
+/* Adds the launcher, which is searched in `path`, and its options, without the command. */
 int launcher_words(const struct workflow_run *step, const char *path, struct strlist *argv,
 	struct penstock_error *err);
-/* The whole command line; argv[0] is a path found in `path`, the step's PATH. PENSTOCK_E_NOT_FOUND
- * if there is no launcher. */
+/* Adds the whole command line; `path` is the step's PATH. Returns PENSTOCK_E_NOT_FOUND if there is
+ * no launcher. */
 int launcher_command(const struct workflow_run *step, const char *path, struct strlist *argv,
 	struct penstock_error *err);
 
@@ -29,8 +29,9 @@ int launcher_command(const struct workflow_run *step, const char *path, struct s
  * environment, which only its owner can read.
  */
 
-/* Turns the task in a container into one of the machine that is the launcher; completes `argv` and
- * `env` (the environment of a step without a container). `gpus` are those of all ranks. */
+/* Turns the task in a container into a task of the machine, which runs the launcher; completes
+ * `argv` and `env` (the environment of a step without a container). `gpus` are those of all
+ * ranks. */
 int step_mpi_wrap(struct task_spec *task, const struct workflow_run *what, const int *gpus,
 	size_t n_gpus, struct strlist *argv, struct strlist *env, struct penstock_error *err);
 
@@ -41,10 +42,10 @@ struct host_command {
 	char uid[40], gid[40];
 };
 
-/* The shell and its command, with the identity that the step asks for. Borrows from the workflow
- * and from itself. */
+/* Writes the shell and its command, with the identity that the step asks for. The result borrows
+ * from the workflow and from itself. */
 void host_command(struct host_command *out, const struct workflow_run *what);
-/* Only the words that come before a command for the identity; may be empty. */
+/* Writes only the words before a command that set the identity; there may be none. */
 void host_command_mapping(struct host_command *out, const struct workflow_run *what);
 
 #endif

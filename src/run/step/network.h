@@ -15,7 +15,7 @@ struct step_network {
 	struct task_interface *interfaces;
 };
 
-/* `out` is zeroed; borrows from the workflow. */
+/* The caller zeroes `out`, which borrows from the workflow. */
 int step_network_describe(
 	struct step_network *out, const struct workflow_run *what, struct penstock_error *err);
 void step_network_release(struct step_network *network);

@@ -29,7 +29,7 @@ const char ranks_mpi_wrapper[] =
 	"if [ \"$r\" = 0 ]; then CUDA_VISIBLE_DEVICES=$g; fi; r=$((r-1)); done; fi; "
 	"exec \"$0\" -c \"$1\"";
 
-/* GPUs of one task as CUDA counts them, "0,1". */
+/* Adds the GPUs of one task as CUDA numbers them, "0,1". */
 static void add_gpus(const struct ranks *ranks, size_t rank, struct buf *out)
 {
 	size_t each = ranks->n_gpus / ranks->n;
@@ -128,7 +128,8 @@ static void read_ephemeral(int *low, int *high)
 	}
 }
 
-/* Binds to every address of the family; true also if the family does not exist. */
+/* Returns true if the port can be bound on every address of the family, or if IPv6 is not
+ * available. */
 static bool is_free_in(int family, int port)
 {
 	_cleanup_close_ int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -171,7 +172,7 @@ int free_ports(int *ports, size_t n, struct penstock_error *err)
 	read_ephemeral(&low, &high);
 	for (int i = 0; i < TRIES && found < n; i++) {
 		int port = random_port();
-		/* If the kernel's range is nearly everything, no other port is left. */
+		/* If the kernel's range has nearly all ports, no other one is left. */
 		bool avoid = i < TRIES / 2 && port >= low && port <= high;
 
 		if (!avoid && !is_in(ports, found, port) && is_free_in(AF_INET, port) &&

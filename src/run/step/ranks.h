@@ -21,18 +21,18 @@ struct step_end;
 struct ranks {
 	size_t n; /* tasks */
 	int master_port; /* if there are several tasks; 0 before it is found */
-	const int *gpus; /* of the step; NULL if this machine has none */
+	const int *gpus; /* GPUs of the step; NULL if this machine has none */
 	size_t n_gpus; /* total */
 	/* The step can open no other GPU, so its libraries count them from 0. */
 	bool only_gpus;
-	const int *ports; /* of the run */
+	const int *ports; /* ports of the run */
 	size_t n_ports;
 };
 
 /* Adds the variables of the task with this rank, "K=V"; with `launcher`, those of the process that
  * starts all tasks. Returns -1 if out of memory. */
 int ranks_environment(const struct ranks *ranks, size_t rank, struct strlist *env);
-/* The same with placeholders that the node fills in (run/cluster/remote.h). */
+/* Like ranks_environment(), with placeholders that the node fills in (run/cluster/remote.h). */
 int ranks_cluster_environment(const struct ranks *ranks, struct strlist *env);
 int ranks_launcher_environment(const struct ranks *ranks, struct strlist *env);
 

@@ -26,7 +26,7 @@
 
 enum { REAP_WAIT_MS = 10000 };
 
-/* Recorded twice, see run/process/live.h. */
+/* Called twice for each execution, see run/process/live.h. */
 static void record_life(struct step_run *step,
 	void (*record)(struct step_life *life, struct run_life *run, const struct live_step *step))
 {
@@ -189,7 +189,7 @@ unsigned long step_run_serial(const struct step_run *step)
 
 /* ---- its end ---- */
 
-/* The first task that fails ends the others. A task that was asked to end is no failure. */
+/* The first task that fails ends the others, unless the execution was asked to end. */
 static void take_end(struct step_run *step, size_t rank, const struct task_end *end)
 {
 	step->tasks[rank].ended = true;

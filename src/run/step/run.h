@@ -35,30 +35,31 @@ struct step_run_spec {
 	/* "K=V" of this execution, above the job's and below the step's own; NULL-terminated, or
 	 * NULL. */
 	const char *const *env;
-	/* $DEEPSQUARE_ENV next to that of the run; NULL for that of the run alone */
+	/* $DEEPSQUARE_ENV of a module, in addition to that of the run; NULL if there is none */
 	const char *env_file;
-	const struct run_store *store; /* whose credentials its tasks get; NULL if there is none */
-	const char *checkpoint; /* to continue from, below the output; NULL if there is none */
+	const struct run_store *store; /* the tasks get its credentials; NULL if there is none */
+	/* checkpoint to continue from, below the output; NULL if there is none */
+	const char *checkpoint;
 	bool here; /* on this machine even if the run has a cluster */
 };
 
-/* Reason why penstock ended it. */
+/* Reason why penstock ended an execution. */
 enum step_stop {
 	STEP_NOT_STOPPED,
 	STEP_PEER_FAILED, /* one of its tasks failed, which is the end of the step */
-	STEP_TIMEOUT, /* its own timeout */
+	STEP_TIMEOUT, /* the step's own timeout */
 	STEP_RUN_TIMEOUT, /* the run's timeout */
 	STEP_HUNG, /* no output and no use of the CPU for the given time */
 	STEP_OVER_MEMORY, /* more memory than its limit, without a control group */
 };
 
-/* End of an execution. With several tasks: the end of the first that failed. */
+/* End of an execution; with several tasks that of the first task that failed. */
 struct step_end {
 	int code; /* exit status; undefined if signal is set */
-	int signal; /* signal that killed it; 0 if it exited */
-	int rank; /* of the task that failed; -1 if there was only one, or none failed */
+	int signal; /* signal that killed the task; 0 if it exited */
+	int rank; /* rank of the task that failed; -1 if there was only one task, or none failed */
 	bool oom; /* out of memory: it reached its limit */
-	bool done; /* it left the mark of completion, in spite of a notice */
+	bool done; /* the execution left its mark of completion, in spite of a notice */
 	/* penstock killed some of its tasks: files that they were writing may be incomplete */
 	bool killed;
 	enum step_stop stop;
@@ -66,7 +67,7 @@ struct step_end {
 	uint64_t memory_limit; /* bytes; 0 if there is none */
 	uint64_t memory_peak; /* bytes; 0 if unknown */
 	uint64_t memory_of_run; /* bytes; 0 unless the whole run reached this limit */
-	/* of the step, borrowed; NULL if penstock sets no limits */
+	/* resources of the step, borrowed; NULL if penstock sets no limits */
 	const struct workflow_step_resources *resources;
 	/* fault in its $DEEPSQUARE_ENV, "wrote …"; "" if there is none */
 	char values[256];
@@ -74,22 +75,22 @@ struct step_end {
 
 int step_run_start(struct step_run **out, struct step_host *host, const struct step_run_spec *spec,
 	struct penstock_error *err);
-/* Readable when step_run_ended() must be called. */
+/* Returns a descriptor that is readable when step_run_ended() must be called. */
 int step_run_fd(const struct step_run *step);
-/* False while any of its tasks runs. */
+/* Returns false while any of the tasks runs. */
 bool step_run_ended(struct step_run *step, struct step_end *out);
-/* Leader of its first task. */
+/* Returns the leader of the first task. */
 pid_t step_run_pid(const struct step_run *step);
-/* True if processes other than its leaders live. */
+/* Returns true if processes other than the leaders live. */
 bool step_run_left(const struct step_run *step);
 void step_run_signal(struct step_run *step, int signal);
-/* A notice: signals each leader that handles the signal, once (0: no signal). */
+/* Passes a notice on: signals each leader that handles the signal, once (0: no signal). */
 void step_run_notice(struct step_run *step, int signal);
-/* True if a notice has signalled one of its leaders. */
+/* Returns true if a notice has signalled one of the leaders. */
 bool step_run_signalled(const struct step_run *step);
-/* The notice was withdrawn: the next one signals again. */
+/* Forgets a withdrawn notice: the next one signals again. */
 void step_run_forget_notice(struct step_run *step);
-/* Its number within the attempt. */
+/* Returns the number of the execution within the attempt. */
 unsigned long step_run_serial(const struct step_run *step);
 void step_run_kill(struct step_run *step);
 void step_run_free(struct step_run *step);
@@ -99,11 +100,11 @@ void step_run_free(struct step_run *step);
 void step_more(const struct workflow_step_resources *res, bool own, const char *key_and_value,
 	char out[static STEP_MORE_SIZE]);
 
-/* How a step that failed by itself ends the run. */
+/* The end of the run because of a step that failed by itself. */
 struct step_failure {
 	enum run_class class;
-	int exit_code; /* of penstock */
-	int step_code; /* the step's own if penstock's differs, else 0 */
+	int exit_code; /* penstock's exit code */
+	int step_code; /* the step's own exit code if penstock's differs; else 0 */
 	char text[768]; /* one line: the fault and its remedy */
 };
 /* Returns false after a success. */

@@ -35,7 +35,7 @@ void step_use(const struct step_run *step, uint64_t *cpu_ms, uint64_t *memory)
 		*memory = usage.rss;
 }
 
-/* A sum gets smaller when a process ends, or an interface goes. */
+/* A sum gets smaller when a process ends, or an interface is removed. */
 static double rate(uint64_t now, uint64_t before, int64_t ms)
 {
 	return now > before && ms > 0 ? (double)(now - before) / (double)ms : 0;
@@ -47,7 +47,7 @@ void step_sample_begin(struct step_run *step, int64_t now)
 
 	if (step->clustered)
 		return;
-	/* Loading the library takes as long as hundreds of samples, and is no part of one. */
+	/* Loading the library takes as long as hundreds of samples, and must not count as one. */
 	if (step->share.n_gpus)
 		gpus_read(step->share.gpus, step->share.n_gpus, &gpus);
 	step->sampled_at_ms = now;

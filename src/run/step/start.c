@@ -25,14 +25,15 @@
 
 /* ---- the environment ---- */
 
-/* Keys that end are not put into the environment, but served while the tasks run. */
+/* Returns true if the keys expire. Such keys are not put into the environment, but served while the
+ * tasks run. */
 static bool keys_end(const struct s3_settings *settings)
 {
 	_cleanup_(credentials_release) struct credentials keys = {0};
 
 	if (!credentials_renewable(settings->credentials))
 		return false;
-	/* The source may be away for the moment. */
+	/* The source may be unavailable at the moment. */
 	if (credentials_get(settings->credentials, &keys, NULL) < 0)
 		return !settings->google;
 	return keys.access_key_id && keys.expires_at_ns;
@@ -146,7 +147,7 @@ const char *step_cwd(const struct step_run *step)
 struct starting {
 	struct strlist env;
 	struct strlist launch;
-	struct strlist launch_env; /* of a launcher with ranks in containers */
+	struct strlist launch_env; /* environment of a launcher with ranks in containers */
 	struct container_setup setup;
 	struct step_network network;
 	struct step_keys keys;
@@ -215,7 +216,7 @@ static int prepare_task(struct step_run *step, const struct step_run_spec *spec,
 	return 0;
 }
 
-/* CPUs of one task: an equal part, or all of the run's without binding. */
+/* Returns the CPUs of one task: an equal part, or without binding all CPUs of the run. */
 static const int *cpus_of(const struct step_run *step, size_t rank, size_t *n)
 {
 	size_t each = step->share.n_cpus / step->n;

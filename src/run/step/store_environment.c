@@ -17,10 +17,11 @@
 #include "transfer/objects.h"
 
 #define PROFILE	     "penstock-run"
-#define PROFILE_FILE "aws-config" /* in REACTION_DIR of the storage */
+#define PROFILE_FILE "aws-config" /* file in REACTION_DIR of the storage */
 
-/* Keeps settings of the profile such as the addressing style. If the file cannot be written, SDKs
- * of the step get keys from the profile of the machine. */
+/* Replaces the profile by one without credentials, which keeps settings such as the addressing
+ * style. If the file cannot be written, SDKs of the step get keys from the profile of the
+ * machine. */
 static int hide_profile(struct strlist *env, const struct environment_spec *spec)
 {
 	_cleanup_(aws_config_release) struct aws_config config = {0};
@@ -44,7 +45,7 @@ static int hide_profile(struct strlist *env, const struct environment_spec *spec
 	if (buf_failed(&text))
 		return -1;
 	if (dir < 0 || fs_write_text_at(dir, PROFILE_FILE, buf_str(&text), 0600) < 0) {
-		log_warn("cannot write %s/" PROFILE_FILE ": %s; the step has the profile '%s'",
+		log_warn("cannot write '%s/" PROFILE_FILE "': %s; the step has the profile '%s'",
 			path, strerror(errno), profile);
 		return 0;
 	}
@@ -72,7 +73,7 @@ static int add_endpoint_of_keys(struct strlist *env, const struct environment_sp
 
 int store_environment_place(struct strlist *env, const struct s3_settings *s)
 {
-	/* An SDK prefers this one, which is that of another store. */
+	/* SDKs prefer $AWS_ENDPOINT_URL_S3, which is the endpoint of another store. */
 	strlist_unset(env, "AWS_ENDPOINT_URL_S3");
 	return strlist_set(env, "AWS_ENDPOINT_URL", s->endpoint_url) < 0 ||
 			       strlist_set(env, "S3_ENDPOINT_URL", s->endpoint_url) <
@@ -94,7 +95,8 @@ int store_environment_keys(struct strlist *env, const struct credentials *keys)
 	return keys->session_token ? strlist_set(env, "AWS_SESSION_TOKEN", keys->session_token) : 0;
 }
 
-/* NULL if there is no store that S3 clients can use, which of Google's keys know only HMAC. */
+/* Returns NULL if there is no store that S3 clients can use. Of Google's keys they can use only
+ * HMAC keys. */
 static const struct s3_settings *settings_of(const struct environment_spec *spec)
 {
 	const struct s3_settings *s = spec->store ? object_client_settings(spec->store) : NULL;

@@ -19,7 +19,7 @@ enum {
 	HANG_CHECKS = 8, /* samples within the hang timeout */
 	HANG_CHECK_MIN_MS = 20,
 	HANG_CHECK_MAX_MS = 5000,
-	HANG_CPU_PERCENT = 1, /* less of one CPU counts as idle */
+	HANG_CPU_PERCENT = 1, /* a smaller share of one CPU counts as idle */
 };
 
 void step_set_times(struct step_run *step)
@@ -36,8 +36,8 @@ void step_set_times(struct step_run *step)
 		step->timeout_kind = STEP_TIMEOUT;
 	}
 	if (step->host->times.deadline_ms) {
-		/* The first execution that begins after the deadline is ended at once; those that
-		 * clean up after it have the grace period. */
+		/* The first execution that begins after the deadline is ended at once; executions
+		 * that clean up after the deadline have the grace period. */
 		int64_t at = step->host->times.overdue_until_ms ? step->host->times.overdue_until_ms
 								: step->host->times.deadline_ms;
 
@@ -131,7 +131,7 @@ static void check_hang(struct step_run *step, int64_t now)
 	for (size_t i = 0; i < step->n_started; i++)
 		printed += output_task_bytes(step->tasks[i].output);
 	step_use(step, &cpu_ms, NULL);
-	/* A smaller sum: a process has ended. */
+	/* A smaller sum means that a process has ended. */
 	active = printed != step->printed || cpu_ms < step->cpu_ms || cpu_ms - step->cpu_ms > least;
 	step->printed = printed;
 	step->cpu_ms = cpu_ms;
@@ -141,7 +141,8 @@ static void check_hang(struct step_run *step, int64_t now)
 		step_stop(step, STEP_HUNG, step->hang_ms);
 }
 
-/* Without a control group: sums all processes, exactly only near the limit. */
+/* Used without a control group: sums all processes, exactly only if a quick sum is above the
+ * limit. */
 static void check_memory(struct step_run *step, int64_t now)
 {
 	_cleanup_free_ pid_t *leaders = calloc(step->n, sizeof(*leaders));

@@ -24,7 +24,7 @@ static struct {
 	/* Under the lock. */
 	char *box; /* owned; NULL if none is ready */
 	char *tmp; /* owned; its parent directory */
-	bool taken; /* one was taken, so another may be needed */
+	bool taken; /* a box was taken, so another one may be needed */
 } ahead = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static int make_within(const char *box, const char *name, mode_t mode, struct penstock_error *err)
@@ -59,7 +59,7 @@ static int make(char **out, const char *tmp, struct penstock_error *err)
 	if (r < 0)
 		return r;
 	r = make_within(box, "work", 0700, err);
-	/* It becomes "/" of the container. */
+	/* The upper directory becomes "/" of the container. */
 	if (r == 0)
 		r = make_within(box, "upper", 0755, err);
 	if (r < 0) {
@@ -88,7 +88,7 @@ static void make_ahead(char *tmp)
 	free(tmp);
 }
 
-/* Returns NULL if none is ready. */
+/* Returns NULL if no box is ready. */
 static char *take_ready(const char *tmp, bool *another)
 {
 	LOCK_SCOPE(&ahead.lock);

@@ -15,9 +15,9 @@
 struct penstock_error;
 
 /*
- * Returns true if files outside of a box may be in this directory. If others can write to it, they
- * could replace our directory, below mounts that they do not see, and put another program in place
- * of the one that we are about to start.
+ * Returns true if files outside of a box may be in this directory. If other users can write to it,
+ * they could replace penstock's directory, below mounts that they do not see, and put another
+ * program in place of the one that penstock is about to start.
  */
 bool box_is_safe_in(const char *tmp);
 /* Makes a directory of a task in `tmp`, whose name has `infix`; the caller frees the path. */

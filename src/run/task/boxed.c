@@ -118,7 +118,7 @@ int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct
 /* ---- finding the task ---- */
 
 struct search {
-	pid_t inner; /* its pid in its namespace */
+	pid_t inner; /* pid of the task in its namespace */
 	pid_t found;
 };
 
@@ -150,8 +150,8 @@ enum {
 	SCANS = HELPERS + 1, /* each can end during one scan */
 };
 
-/* Searches the children of `parent`, and theirs, because crun's helper may still be between.
- * Returns false if the kernel does not list children. */
+/* Searches the children of `parent`, and their children, because crun's helper may still be
+ * between. Returns false if the kernel does not list children. */
 static bool search_below(pid_t parent, struct search *search, int depth)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
@@ -241,8 +241,8 @@ static bool signal_one(void *cookie, const struct process_info *info)
 }
 
 /*
- * Like for processes: the topmost processes that handle the signal get it; if none does, all get
- * it. The task is not the first process of its namespace, for which the kernel would ignore
+ * As outside of containers, the topmost processes that handle the signal get it; if none does, all
+ * get it. The task is not the first process of its namespace, for which the kernel would ignore
  * unhandled signals.
  */
 void boxed_signal(struct task *task, int signal)
@@ -261,7 +261,7 @@ void boxed_kill(struct task *task)
 {
 	struct boxed_task *t = (struct boxed_task *)task;
 
-	/* The kernel ends the others before it reports the end of this one. */
+	/* The kernel ends the other processes before it reports the end of the init. */
 	process_signal(&t->process, SIGKILL);
 	process_wait(&t->process, KILL_WAIT_MS, &t->status);
 }

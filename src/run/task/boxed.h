@@ -1,7 +1,7 @@
 /*
- * Tasks whose processes are below our init, the first process of its own pid namespace: the
- * end of the init, for any reason, ends all of them and their mounts, and it dies with us. Shared
- * by containers and isolated steps.
+ * Tasks whose processes are below our init, the first process of its own pid namespace: the end of
+ * the init, for any reason, ends all of them and their mounts, and the init dies with penstock.
+ * Shared by containers and isolated steps.
  */
 #ifndef RUN_TASK_BOXED_H
 #define RUN_TASK_BOXED_H
@@ -14,12 +14,13 @@
 #define BOXED_PREFIX "container-" /* prefix of the directories of tasks, for cleanup */
 
 struct boxed_task {
-	struct task task; /* first: the interface's view */
+	struct task task; /* must be the first member */
 	struct process process;
 	char *box; /* a private directory; removed at the end */
 	int status_fd; /* receives the status of the task, and before it the socket for keys */
-	struct key_listener *keys; /* in its own network; NULL if it needs none */
-	int status; /* of the init */
+	/* listener in the task's own network; NULL if the task needs none */
+	struct key_listener *keys;
+	int status; /* exit status of the init */
 	bool own_network;
 	bool own_ipc;
 	bool own_user;
@@ -36,11 +37,12 @@ struct boxed_task *boxed_new(void);
  * its descriptor, and its explain function; the rest comes from `spec`. */
 int boxed_spawn(struct boxed_task *t, const struct task_spec *spec, const struct process_spec *init,
 	struct penstock_error *err);
-/* Memory that the init shares with us, zeroed; NULL if out of memory. munmap() it. */
+/* Returns zeroed memory that the init shares with this process; NULL if out of memory. munmap()
+ * it. */
 void *boxed_shared(size_t size);
 /*
- * Returns the descendant of the init that has this pid in its namespace, for other programs,
- * because its environment and namespaces are those of the task. Returns the init if it has already
+ * Returns the descendant of the init that has the pid `inner` in its namespace, for programs that
+ * need the environment and the namespaces of the task. Returns the init if that process has already
  * ended.
  */
 pid_t boxed_find(pid_t init, pid_t inner);

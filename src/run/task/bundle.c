@@ -27,7 +27,7 @@ static const char *const masked[] = {"/proc/acpi", "/proc/kcore", "/proc/keys",
 static const char *const read_only[] = {
 	"/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"};
 
-/* jansson's calls take ownership of their arguments, and fail together if memory runs out. */
+/* jansson's functions take ownership of their arguments, and fail together if out of memory. */
 static json_t *strings(const char *const *items, size_t n)
 {
 	json_t *array = json_array();
@@ -80,8 +80,8 @@ static void add_mount(json_t *mounts, const char *place, const char *type, const
 					      "type", type, "source", source, "options", words));
 }
 
-/* Since Linux 5.12 mounts below a directory can be made read-only with it. crun does that for
- * directories only; a file has nothing below it. */
+/* Returns the option that makes mounts below a directory read-only, too, which Linux can since
+ * 5.12. crun accepts the option for directories only; there are no mounts below a file. */
 static const char *sealed(const char *source)
 {
 	struct stat st;
@@ -91,7 +91,7 @@ static const char *sealed(const char *source)
 	return syscall(SYS_mount_setattr, -1, "", 0, NULL, 0) == 0 || errno != ENOSYS ? ",rro" : "";
 }
 
-/* `options` in addition to those that make it read-only. */
+/* Adds a bind mount with `options`, and those that make it read-only. */
 static void add_read_only(
 	json_t *mounts, const char *source, const char *place, const char *options)
 {
@@ -121,7 +121,7 @@ static json_t *mounts_of(const char *dir, const struct task_spec *spec, bool roo
 	bool own_network = spec->network.kind != TASK_NETWORK_HOST;
 	json_t *mounts = json_array();
 
-	/* The init's, if the mounting process does not own the pid namespace. */
+	/* Use the /proc of the init if the process that mounts does not own the pid namespace. */
 	if (is_mapped(container))
 		add_mount(mounts, "/proc", "bind", "/proc", "rbind,rprivate,nosuid,noexec,nodev");
 	else

@@ -13,11 +13,11 @@ struct penstock_error;
 /*
  * Gets the edits for these GPUs, numbered as on the machine: an array of `containerEdits`, to be
  * released by the caller. `dirs` is NULL-terminated, later ones take precedence; NULL for the
- * directories above. Returns NOT_FOUND if no specification has such a GPU.
+ * directories above. Returns PENSTOCK_E_NOT_FOUND if no specification has all these GPUs.
  */
 int cdi_find(struct json_t **out, const char *const *dirs, const int *gpus, size_t n,
 	struct penstock_error *err);
-/* Adds them to a configuration of the OCI runtime. Returns -1 if out of memory. */
+/* Adds the edits to a configuration of the OCI runtime. Returns -1 if out of memory. */
 int cdi_apply(struct json_t *config, const struct json_t *edits);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Steps in containers. Seen from here the processes of a container are our init (init.c),
- * the first process of the container's namespaces, and below it the processes started by crun. So
- * the end of the init, for any reason, ends all of them and their mounts; it dies with us.
+ * Steps in containers. Seen from here the processes of a container are our init (init.c), the first
+ * process of the container's namespaces, and below it the processes started by crun. So the end of
+ * the init, for any reason, ends all of them and their mounts; the init dies with penstock.
  */
 #include "run/task/executor.h"
 
@@ -39,7 +39,7 @@ struct starting {
 	struct boxed_task *task;
 	struct init_plan plan; /* its strings are owned */
 	char *state, *crun;
-	bool has_places; /* next to the layers (run/step/containers.h) */
+	bool has_places; /* CONTAINER_PLACES exists next to the layers */
 	struct network_setup network;
 };
 
@@ -60,7 +60,7 @@ static void starting_release(struct starting *s)
 /* ---- the directory of a container ---- */
 
 /* Formats the options. Layers are named relative to their directory, the topmost first. Returns -1
- * if they are too long or memory runs out. */
+ * if they are too long, or out of memory. */
 static int overlay_options(
 	const struct starting *s, const char *upper, const char *more, char **out)
 {
@@ -165,13 +165,13 @@ static int explain_crun(const struct starting *s, struct penstock_error *err)
 	}
 	if (why && (strstr(why, "executable file") || strstr(why, "open executable")))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"the image %s has no %s; select a shell that it has with `shell` "
-			"(/bin/sh, /bin/bash, /bin/ash), or use its own entry point with "
+			"the image '%s' has no '%s'; select a shell of the image with `shell` "
+			"(/bin/sh, /bin/bash, /bin/ash), or use the image's entry point with "
 			"`shell: ENTRYPOINT`",
 			s->spec->container->image->name, program);
 	if (why && strstr(why, "chdir"))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"the image %s has no directory %s; set another `workDir`",
+			"the image '%s' has no directory '%s'; set another `workDir`",
 			s->spec->container->image->name,
 			s->spec->cwd ? s->spec->cwd
 				     : s->spec->container->image->config.working_dir);
@@ -182,7 +182,7 @@ static int explain_crun(const struct starting *s, struct penstock_error *err)
 static int spawn(struct starting *s, struct penstock_error *err)
 {
 	const struct task_spec *spec = s->spec;
-	/* A name within `state`; used nowhere else. */
+	/* "task" is a name within `state`, used nowhere else. */
 	const char *const crun[] = {s->crun, "--root", s->state, "--cgroup-manager=disabled",
 		"--log", s->plan.log, "run", "--detach", "--pid-file", s->plan.pid_file, "--bundle",
 		s->plan.bundle, "task", NULL};

@@ -7,7 +7,7 @@
  *	if (r < 0)
  *		return r;
  *	... poll task->event_fd, then executor->ended(task, &end) ...
- *	executor->signal(task, SIGTERM);	// the leader only
+ *	executor->signal(task, SIGTERM);	// the processes that handle it, else all
  *	executor->kill(task);	// all of its processes
  *	executor->free(task);	// after it has ended
  */
@@ -34,7 +34,7 @@ struct container_mount {
 	const char *source; /* a file or directory of this machine */
 	const char *place; /* in the container; created if missing */
 	bool read_only;
-	bool slave; /* what is mounted below `source` later is there, too */
+	bool slave; /* later mounts below `source` are visible there, too */
 };
 
 enum task_network_kind {
@@ -59,9 +59,9 @@ struct task_interface {
 
 struct task_network {
 	enum task_network_kind kind;
-	/* addresses, NULL-terminated, or NULL; not for the host's network */
+	/* addresses, NULL-terminated, or NULL; unused for the host's network */
 	const char *const *dns;
-	const struct task_interface *interfaces; /* likewise */
+	const struct task_interface *interfaces; /* unused for the host's network */
 	size_t n_interfaces;
 };
 
@@ -86,12 +86,13 @@ struct task_container {
 struct task_cluster {
 	size_t n; /* tasks */
 	size_t n_nodes;
-	int64_t cpus, mem_per_cpu, gpus; /* of each; memory in MB, 0 for all memory of the job */
+	/* resources of each task; memory in MB, 0 if all memory of the job */
+	int64_t cpus, mem_per_cpu, gpus;
 	bool no_binding;
-	const char *mpi; /* of the launcher; NULL for its default */
+	const char *mpi; /* srun's type of MPI; NULL for the default */
 	const char *name; /* for display */
-	/* Inputs in the shared home to copy to a disk of each node, and their place there; NULL if
-	 * they are not copied. */
+	/* Inputs in the shared home, and the directory on each node to which they are copied; NULL
+	 * if they are not copied. */
 	const char *inputs, *node_dir;
 	const char *run_id;
 	int attempt;
@@ -108,65 +109,66 @@ struct task_spec {
 	/* NULL-terminated; argv[0] is a path, in a container also a name on PATH */
 	const char *const *argv;
 	const char *const *envp; /* NULL-terminated; the complete environment */
-	const char *cwd; /* NULL in a container for the image's directory */
+	const char *cwd; /* NULL if the image's directory is used in a container */
 	int stdout_fd; /* borrowed */
 	int stderr_fd; /* borrowed */
 	int handed_fd; /* as in base/process.h; for tasks outside of containers */
-	const int *cpus; /* CPUs to bind it to; NULL for all */
+	const int *cpus; /* CPUs to bind the task to; NULL if it may use all */
 	size_t n_cpus;
 	const int *cgroups; /* the step's control groups to join; borrowed */
 	size_t n_cgroups;
 	const int *born_in; /* as in base/process.h */
 	struct task_network network;
-	const struct key_server *keys; /* to serve in its own network, too; NULL if there is none */
+	/* keys to serve in the task's own network, too; NULL if there are none */
+	const struct key_server *keys;
 	const char *tmp; /* a directory on a local disk, if the task has its own network */
-	const struct task_container *container; /* NULL if it runs on the machine itself */
-	const struct task_cluster *cluster; /* NULL if it runs on this machine */
+	const struct task_container *container; /* NULL if the task runs on the machine itself */
+	const struct task_cluster *cluster; /* NULL if the task runs on this machine */
 };
 
 struct task_end {
 	int code; /* exit status; meaningless if signal is set */
-	int signal; /* the signal that ended it; 0 if it exited */
+	int signal; /* the signal that ended the task; 0 if it exited */
 	bool oom; /* killed by the kernel: out of memory */
 	int rank; /* in a cluster: the first task that failed */
 };
 
 struct task {
 	pid_t pid;
-	int event_fd; /* readable once it ended */
+	int event_fd; /* readable once the task has ended */
 };
 
 struct executor {
 	const char *name;
 	int (*start)(struct task **out, const struct task_spec *spec, struct penstock_error *err);
-	/* Returns false while it runs. */
+	/* Returns false while the task runs. */
 	bool (*ended)(struct task *task, struct task_end *end);
 	void (*signal)(struct task *task, int signal);
-	/* Sends a notice: signals leaders that handle the signal, and no others. Returns how many
-	 * were signalled. NULL for the behaviour of leaders_signal(). */
+	/* Sends a notice: signals leaders that handle the signal, and no others. Returns the number
+	 * of signalled leaders. NULL for the behaviour of leaders_signal(). */
 	unsigned (*notify)(struct task *task, int signal);
 	/* Returns true if processes other than the leader are alive; NULL if that cannot happen. */
 	bool (*left)(struct task *task);
 	void (*kill)(struct task *task);
 	/* Adds the namespaces of the task (names as in /proc/PID/ns) that a command must join to
-	 * run next to it; NULL if it runs in those of the machine. */
+	 * run next to it; NULL if the task runs in those of the machine. */
 	int (*enter)(const struct task *task, struct strlist *namespaces);
 	void (*free)(struct task *task);
 };
 
 extern const struct executor executor_process;
-/* In a container as described by `spec->container`, through crun. */
+/* Runs a task in a container as described by `spec->container`, through crun. */
 extern const struct executor executor_container;
-/* As a process of this machine with its own network; needs `spec->tmp`. */
+/* Runs a task as a process of this machine with its own network; needs `spec->tmp`. */
 extern const struct executor executor_isolated;
-/* On the nodes of our allocation, through srun; each task by one of the executors above. */
+/* Runs tasks on the nodes of the allocation, through srun, each by one of the executors above. */
 extern const struct executor executor_slurm;
 
 /* Called after the last container of a run has ended: waits for the cleanup. */
 void executor_container_finish(void);
 
-/* Removes the remains of containers of a killed supervisor in their `tmp`; call it only if none
- * runs there. */
+/* Removes the remains of containers of a killed supervisor in their `tmp`; call it only if no
+ * container runs there. */
 void executor_container_sweep(const char *tmp);
 
 #endif

@@ -26,7 +26,7 @@ enum init_step {
 	INIT_CRUN,
 };
 
-/* For the programs that we need; ours does not concern them. */
+/* Environment of the programs that the init starts, instead of penstock's own. */
 static char *const environment[] = {
 	(char *)(uintptr_t) "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	NULL};
@@ -54,7 +54,7 @@ int init_become_root(const char *uid_map, const char *gid_map)
 	return r;
 }
 
-/* crun's files are on no disk, and vanish with the mounts: creating and removing a dozen files and
+/* crun's files are in memory, and vanish with the mounts: creating and removing a dozen files and
  * directories on a disk takes longer than all the work of crun. */
 static int make_bundle(const struct init_plan *plan)
 {
@@ -242,12 +242,12 @@ int init_explain(void *cookie, int step, int errnum, struct penstock_error *err)
 	case INIT_PROC:
 		return error_errno(err, errnum,
 			"cannot mount /proc for the container; if penstock itself runs in a "
-			"container, that one needs permission for it (podman and docker: "
-			"--security-opt unmask=ALL, --privileged)");
+			"container, that container needs permission to mount it (podman and "
+			"docker: --security-opt unmask=ALL, --privileged)");
 	case INIT_NETWORK:
 		return network_explain(&plan->network, errnum, err);
 	case INIT_CRUN:
-		/* Its log has the reason; the caller reads it. */
+		/* crun's log has the reason; the caller reads that log. */
 		return error_set(err, PENSTOCK_E_UNSUPPORTED, "crun cannot start the container");
 	default:
 		return error_errno(err, errnum, "cannot prepare the container");

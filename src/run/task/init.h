@@ -15,7 +15,7 @@
 
 /* In shared memory: the reports to the parent, until init_run() closes its report descriptor. */
 struct init_report {
-	pid_t task; /* its pid in the namespace; 0 if crun did not start it */
+	pid_t task; /* the task's pid in the namespace; 0 if crun did not start the task */
 	char log[2048]; /* the beginning of crun's error message */
 };
 
@@ -26,11 +26,12 @@ struct init_plan {
 	char *config; /* the text of its config.json */
 	char *config_path;
 	char *log;
-	char *layers_dir; /* the options name layers relative to it */
-	/* options with the upper directory on disk, not synced at the end */
+	char *layers_dir; /* the mount options name layers relative to this directory */
+	/* mount options with the upper directory on disk, not synced at the end */
 	char *overlay;
-	char *overlay_synced; /* and for kernels without that */
-	/* and in memory, if the disk's file system does not support it */
+	char *overlay_synced; /* the same for kernels that always sync */
+	/* mount options with the upper directory in memory, if the disk's file system does not
+	 * support one */
 	char *overlay_memory;
 	char *rootfs; /* below the bundle, like the files above and the next one */
 	char *pid_file;
@@ -38,14 +39,14 @@ struct init_plan {
 	char *memory; /* the directory for overlay_memory */
 	const char *const *crun; /* argv */
 	struct network_plan network;
-	int last_pid; /* pids are above it; 0 for any */
+	int last_pid; /* pids are above this number; 0 if any */
 	bool rootless;
-	bool slave; /* what the machine mounts later is seen here */
-	char uid_map[32], gid_map[32]; /* of a user namespace */
+	bool slave; /* later mounts of the machine are visible here */
+	char uid_map[32], gid_map[32]; /* mappings of a user namespace */
 };
 
-/* Makes the first process of a user namespace root inside, and the caller outside. Returns -1 and
- * errno. */
+/* Makes the first process of a user namespace root inside, and the calling user outside. Returns -1
+ * and sets errno on failure. */
 int init_become_root(const char *uid_map, const char *gid_map);
 
 /* The body for process_spawn(), with a plan as its cookie; body_fd receives the status of the task,

@@ -1,7 +1,7 @@
 /*
  * Steps as processes of this machine with their own network. They run below an init, like
- * containers: it owns the namespaces, and the connection of the step's network to the machine's
- * ends with it.
+ * containers: the init owns the namespaces, and the connection of the step's network to the
+ * machine's ends with the init.
  */
 #include "run/task/executor.h"
 
@@ -38,7 +38,7 @@ enum isolated_step {
 	ISOLATED_EXEC,
 };
 
-/* All strings are made before the process is. */
+/* All strings are made before the process is created. */
 struct isolated_plan {
 	const struct task_spec *spec;
 	struct network_setup network;
@@ -104,8 +104,8 @@ static int explain(void *cookie, int step, int errnum, struct penstock_error *er
 	case ISOLATED_PROC:
 		return error_errno(err, errnum,
 			"cannot mount /proc for a step with its own network; if penstock itself "
-			"runs in a container, that one needs permission for it (podman and "
-			"docker: --security-opt unmask=ALL, --privileged)");
+			"runs in a container, that container needs permission to mount it (podman "
+			"and docker: --security-opt unmask=ALL, --privileged)");
 	case ISOLATED_NETWORK:
 		return network_explain(&plan->network.plan, errnum, err);
 	case ISOLATED_CWD:

@@ -28,7 +28,7 @@
 /* Time that a request waits for keys. SDKs stop waiting sooner and try again; while an earlier
  * request waits, the keys that are still valid are sent at once. */
 #define WAIT_MS 30000
-/* SDKs require an expiry. Keys without one are fetched again after this time. */
+/* SDKs require an expiry. Keys without an expiry are fetched again after this time. */
 #define ASK_AGAIN_NS (15 * 60 * NS_PER_S)
 #define MAX_CLIENTS  64
 

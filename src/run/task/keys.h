@@ -1,7 +1,7 @@
 /*
  * Temporary keys for tasks: an endpoint on the loopback address that hands out the current keys to
- * those who have its token, in the protocol of Amazon's containers, which every SDK knows. The keys
- * are renewed while the tasks run and are in no environment.
+ * clients that have its token, in the protocol of Amazon's containers, which every SDK knows. The
+ * keys are renewed while the tasks run and are in no environment.
  *
  *	#include "net/credentials/credentials.h"
  *
@@ -32,8 +32,8 @@ struct penstock_error;
 int key_token_make(char out[static KEY_TOKEN_SIZE], struct penstock_error *err);
 void key_token_forget(char token[static KEY_TOKEN_SIZE]);
 
-/* Gets the server of this provider from the list, or adds one with this token; NULL: with one of
- * its own. The provider is borrowed. */
+/* Gets the server of this provider from the list, or adds one. `token` is that of a new server;
+ * NULL if the server makes its own. The provider is borrowed. */
 int key_server_get(struct key_server **out, struct key_server **list,
 	struct credentials_provider *provider, const char *token, struct penstock_error *err);
 /* Frees the whole list and the servers' own sockets; all other listeners must be gone. */
@@ -42,10 +42,10 @@ const char *key_server_uri(const struct key_server *server);
 const char *key_server_token(const struct key_server *server);
 uint16_t key_server_port(const struct key_server *server);
 
-/* Makes a listening socket on the loopback address of the caller's network; port 0 for any.
- * Allocates no memory. Returns -1 and errno. */
+/* Makes a listening socket on the loopback address of the caller's network; any port if `port` is
+ * 0. Allocates no memory. Returns -1 and sets errno on failure. */
 int key_socket(uint16_t port);
-/* Serves the same keys on this socket, which it takes also on failure. */
+/* Serves the same keys on the socket `fd`, whose ownership it takes, also on failure. */
 int key_listener_new(struct key_listener **out, const struct key_server *server, int fd,
 	struct penstock_error *err);
 void key_listener_free(struct key_listener *listener);

@@ -31,7 +31,7 @@
 #define AGAIN_S	   1 /* delay before a program with `stays` is restarted */
 #define MARK	   "PENSTOCK_NETWORK=1"
 
-/* For the programs that we need; nothing of the caller's. */
+/* Environment of the programs that the init starts, without the caller's variables. */
 static char *const environment[] = {
 	(char *)(uintptr_t) "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 	(char *)(uintptr_t)MARK, NULL};
@@ -50,7 +50,7 @@ static const struct tool wg_quick = {"wg-quick", "`wireguard`",
 	"WireGuard"};
 static const struct tool bore = {"bore", "`bore`", "github.com/jkuri/bore"};
 
-/* Adds its path to `argv`. */
+/* Adds the path of the program to `argv`. */
 static int need(struct strlist *argv, const struct tool *tool, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = fs_find_tool(tool->name);
@@ -94,7 +94,7 @@ static int add_wireguard(struct network_setup *s, const struct task_interface *i
 	return 0;
 }
 
-/* The program called bore that DeepSquare has forked: it forwards a port through SSH. */
+/* Adds DeepSquare's fork of the program bore, which forwards a port through SSH. */
 static int add_bore(struct network_setup *s, const struct task_interface *interface, size_t i,
 	struct penstock_error *err)
 {
@@ -129,8 +129,8 @@ int network_prepare(struct network_setup *s, const struct task_spec *spec, const
 		return error_memory(err);
 	if (mknod(s->netns, S_IFREG | 0600, 0) < 0)
 		return error_errno(err, errno, "cannot make '%s'", s->netns);
-	/* Neither lets the step reach ports of the machine's loopback address. By default pasta
-	 * forwards all ports in both directions. */
+	/* Neither program lets the step reach ports of the machine's loopback address. By default
+	 * pasta forwards all ports in both directions. */
 	const char *const slirp_words[] = {"--configure", "--mtu=65520", "--disable-host-loopback",
 		"--ready-fd=7", "--netns-type=path", s->netns, "tap0", NULL};
 	const char *const pasta_words[] = {"--config-net", "--no-map-gw", "-t", "none", "-u",
@@ -219,7 +219,8 @@ static void become(const char *const *argv)
 	_exit(127);
 }
 
-/* In a child, which stays in the machine's network: executes the program once we are in ours. */
+/* Runs in a child, which stays in the machine's network: executes the program once the parent is in
+ * the step's network. */
 static void run_program(const struct network_plan *plan, int wait_fd, int ready_fd)
 {
 	char c;
@@ -294,8 +295,8 @@ static void make_interfaces(const struct network_plan *plan)
 	close(log);
 	for (size_t i = 0; i < plan->n_commands; i++) {
 		if (plan->commands[i].stays && process_fork_in_body() == 0) {
-			/* Its output goes to the step's: it names the address that is reachable
-			 * from outside. */
+			/* The output of the command goes to the step's output: it names the address
+			 * that is reachable from outside. */
 			for (;;) {
 				pid_t pid = process_fork_in_body();
 
@@ -310,7 +311,8 @@ static void make_interfaces(const struct network_plan *plan)
 	_exit(0);
 }
 
-/* The program has brought the loopback interface up. */
+/* Passes a socket for keys to the parent. The network's program has brought the loopback interface
+ * up. */
 static int share_keys(const struct network_plan *plan, int body_fd)
 {
 	union {
@@ -355,7 +357,8 @@ int network_start(const struct network_plan *plan, int body_fd, struct seen *see
 		run_program(plan, go[0], ready[1]);
 	close(go[0]);
 	close(ready[1]);
-	/* The namespace is named by a file, because not everyone may see ours in /proc. */
+	/* The namespace is named by a file, because not every user may see that of this process in
+	 * /proc. */
 	if (pid < 0 || unshare(CLONE_NEWNET) < 0 ||
 		mount("/proc/self/ns/net", plan->netns, NULL, MS_BIND, NULL) < 0 ||
 		write(go[1], &c, 1) != 1)

@@ -21,8 +21,8 @@ struct process_info;
 struct task_network;
 struct task_spec;
 
-/* Orphans become children of the init, and some end before it knows their role: the task itself may
- * end before crun. So their exit status is remembered for later queries. */
+/* Orphans become children of the init, and some end before the init knows their role: the task
+ * itself may end before crun. So their exit status is remembered for later queries. */
 #define SEEN 64
 struct seen {
 	pid_t pid[SEEN];
@@ -30,23 +30,25 @@ struct seen {
 	int n;
 };
 int seen_wait(pid_t pid, int *status, struct seen *seen);
-/* Writes a file without allocating memory; `flags` are more of open(). Returns -1 and errno. */
+/* Writes a file without allocating memory; `flags` are additional flags of open(). Returns -1 and
+ * sets errno on failure. */
 int network_write_file(const char *path, int flags, const char *text);
 
 /* An interface in addition to that of the connecting program. */
 struct network_command {
 	const char *const *argv;
-	const char *file; /* below NETWORK_RUN, written before; may be NULL */
+	const char *file; /* below NETWORK_RUN, written before the command runs; may be NULL */
 	const char *text;
-	bool stays; /* it runs next to the step, and is restarted when it ends */
+	bool stays; /* the command runs next to the step, and is restarted when it ends */
 };
-/* In a file system in memory that only these commands see. */
+/* Directory in a file system in memory that only these commands see. */
 #define NETWORK_RUN "/run/wireguard"
 
 struct network_plan {
-	uint16_t keys_port; /* of the run's key server; 0 if it has none */
+	uint16_t keys_port; /* port of the run's key server; 0 if there is none */
 	const char *const *program; /* argv; NULL for the machine's network */
-	bool reports_ready; /* it writes a byte when it is ready, else it goes to the background */
+	/* the program writes a byte when it is ready; else it goes to the background */
+	bool reports_ready;
 	const char *netns; /* a file that becomes the name of the network namespace */
 	const char *log; /* a file for the output of the commands */
 	struct network_command *commands;
@@ -58,7 +60,7 @@ struct network_setup {
 	char *resolv; /* a file for /etc/resolv.conf */
 	char *netns, *log;
 	struct strlist program;
-	struct strlist *argvs; /* of the commands */
+	struct strlist *argvs; /* argv of each command */
 	struct strlist texts;
 };
 
@@ -70,13 +72,15 @@ int network_prepare(struct network_setup *setup, const struct task_spec *spec, c
 void network_release(struct network_setup *setup);
 
 /* Moves the caller, a process without threads, into its own network. If the run has a key server, a
- * socket on the same port there is passed to the parent through `body_fd`. Returns -1 and errno. */
+ * socket on the same port there is passed to the parent through `body_fd`. Returns -1 and sets
+ * errno on failure. */
 int network_start(const struct network_plan *plan, int body_fd, struct seen *seen);
 
 /* Reports a failure: the output of the commands, or the name of the program. */
 int network_explain(const struct network_plan *plan, int errnum, struct penstock_error *err);
 
-/* Returns true if the process is one of our network helpers and does not belong to the step. */
+/* Returns true if the process is one of penstock's network helpers and does not belong to the
+ * step. */
 bool network_is_helper(const struct process_info *info);
 
 #endif

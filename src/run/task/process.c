@@ -12,7 +12,7 @@
 #include "run/process/family.h"
 
 struct process_task {
-	struct task task; /* first: the interface's view */
+	struct task task; /* must be the first member */
 	struct process process;
 	struct family_member member;
 	int status;
@@ -116,7 +116,7 @@ static bool signal_if_caught(void *cookie, const struct process_info *info)
 }
 
 /*
- * A shell between us and the program that saves does not pass a signal on, and workers of the
+ * A shell between penstock and the program that saves does not pass a signal on, and workers of the
  * program (data loaders) must not die from it before the save. So the leader gets it if it has a
  * handler, else its first descendants that have one; if none has, the whole session gets it, like
  * from a terminal.

@@ -54,8 +54,8 @@ static json_t *describe_container(const struct task_container *c)
 		(int)c->read_only_root, "uid", (json_int_t)c->uid, "gid", (json_int_t)c->gid);
 }
 
-/* Includes the keys of its interfaces, just as the environment has other keys: only the nodes read
- * it. */
+/* Includes the keys of the interfaces, just as the environment has other keys: only the nodes read
+ * the description. */
 static json_t *describe_network(const struct task_network *network)
 {
 	json_t *interfaces = json_array();

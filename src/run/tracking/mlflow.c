@@ -92,7 +92,7 @@ static int load(const char *text, size_t len, json_t **out, struct penstock_erro
 	return *out ? 0 : error_set(err, PENSTOCK_E_PROTOCOL, "the reply is not JSON");
 }
 
-/* Both an experiment that was found and one that was created. */
+/* Reads the reply to a search for an experiment, or to its creation. */
 int mlflow_read_experiment(
 	const char *text, size_t len, char id[static MLFLOW_ID_SIZE], struct penstock_error *err)
 {

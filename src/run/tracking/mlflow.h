@@ -5,7 +5,7 @@
  *	... POST it to /api/2.0/mlflow/runs/search ...
  *	r = mlflow_read_found(reply.data, reply.len, &found, err);
  *
- * A reply is foreign: its ids become variables and parts of links, so they are checked.
+ * A reply is untrusted: its ids become variables and parts of links, so they are checked.
  */
 #ifndef RUN_TRACKING_MLFLOW_H
 #define RUN_TRACKING_MLFLOW_H
@@ -17,7 +17,7 @@
 struct buf;
 struct penstock_error;
 
-#define MLFLOW_ID_SIZE 65 /* of an experiment or a run, with its NUL */
+#define MLFLOW_ID_SIZE 65 /* size of the id of an experiment or a run, with the NUL */
 /* Tags of a run: the run of penstock and the attempt at which it last started from scratch, for
  * people, and the id by which a later attempt finds it. */
 #define MLFLOW_TAG_RUN	   "penstock.run"
@@ -36,14 +36,15 @@ struct mlflow_login {
 };
 void mlflow_login_release(struct mlflow_login *login);
 
-/* Each body is JSON; free() it. NULL if out of memory. */
+/* Return a body in JSON, or NULL if out of memory; free() it. */
 char *mlflow_experiment_body(const char *name);
 char *mlflow_search_body(const char *experiment, const char *tracked);
 char *mlflow_create_body(
 	const char *experiment, const char *name, int64_t start_ms, const struct mlflow_tags *tags);
 /* `end_ms` is 0 for a run that has not ended. */
 char *mlflow_update_body(const char *run, const char *status, int64_t end_ms);
-/* The tags as $MLFLOW_RUN_CONTEXT, with which a client that makes a run itself tags it. */
+/* Returns the tags as the value of $MLFLOW_RUN_CONTEXT, with which a client tags a run that it
+ * makes itself. */
 char *mlflow_context(const struct mlflow_tags *tags);
 
 int mlflow_read_experiment(
@@ -51,13 +52,13 @@ int mlflow_read_experiment(
 /* Reads the reply to a creation. */
 int mlflow_read_run(
 	const char *text, size_t len, char id[static MLFLOW_ID_SIZE], struct penstock_error *err);
-/* Reads the reply to a search: the first run. `id` is "" if there is none. */
+/* Reads the first run in the reply to a search. `id` is "" if there is no run. */
 int mlflow_read_found(
 	const char *text, size_t len, char id[static MLFLOW_ID_SIZE], struct penstock_error *err);
 /* Returns true for a refusal with this error code, such as "RESOURCE_DOES_NOT_EXIST". */
 bool mlflow_refused_with(const char *text, size_t len, const char *code);
 
-/* Splits the user of "http://USER:PASSWORD@HOST/BASE" off. `base` gets "http://HOST/BASE" without
+/* Splits off the user of "http://USER:PASSWORD@HOST/BASE". `base` gets "http://HOST/BASE" without
  * slashes at its end; `login` is unchanged without a user. Returns -1 if out of memory. */
 int mlflow_split_uri(const char *uri, struct buf *base, struct mlflow_login *login);
 /* Appends the value of the header Authorization; nothing without a login. */

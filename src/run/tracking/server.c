@@ -47,7 +47,7 @@ static int talk_begin(
 }
 
 /* Takes `owned`, the body, which is NULL for a GET. A creation is not repeated: the server may have
- * done it although its reply was lost, and would make a second run. */
+ * created the run although its reply was lost, and would create a second one. */
 static int ask(struct talk *talk, const char *path, char *owned, unsigned attempts,
 	struct penstock_error *err)
 {
@@ -123,7 +123,7 @@ static int find_experiment(
 
 	if (r == 0)
 		return 0;
-	/* A 404 without this code is that of another server. */
+	/* A 404 without this code comes from another server. */
 	if (!refused_with(talk, "RESOURCE_DOES_NOT_EXIST"))
 		return error_move(err, &e);
 	penstock_error_release(&e);
@@ -183,7 +183,8 @@ int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_w
 		r = find_experiment(&talk, wanted->experiment, &found, err);
 	if (r == 0)
 		r = find_run(&talk, wanted, &found, err);
-	/* Also a run that could not be set running: another one would be a second run. */
+	/* Keep also a run that could not be set running: creating another one would make a second
+	 * run. */
 	if (*found.run)
 		*place = found;
 	return r;

@@ -21,27 +21,27 @@ struct mlflow_server {
 	const char *base; /* "http://HOST/BASE" without a user; all are borrowed */
 	const struct mlflow_login *login;
 	const atomic_int *cancel; /* may be NULL */
-	int64_t patience_ms; /* of all requests of a call together */
+	int64_t patience_ms; /* time for all requests of one call together */
 };
 
 struct mlflow_wanted {
-	const char *experiment; /* its name */
-	const char *name; /* of the run, for people */
+	const char *experiment; /* name of the experiment */
+	const char *name; /* name of the run, for display */
 	struct mlflow_tags tags;
 	bool continues; /* an earlier attempt may have made the run */
 };
 
-/* Ids of the server. */
+/* Ids at the server. */
 struct mlflow_place {
 	char experiment[MLFLOW_ID_SIZE];
 	char run[MLFLOW_ID_SIZE];
 };
 
-/* Finds the run and sets it running, or makes one; makes the experiment if it is missing. A failure
- * may leave a run that was found in `place`. */
+/* Finds the run and sets it running, or makes one; makes the experiment if it is missing. On
+ * failure `place` may have the id of a run that was found. */
 int mlflow_server_find(const struct mlflow_server *server, const struct mlflow_wanted *wanted,
 	struct mlflow_place *place, struct penstock_error *err);
-/* `end_ms` is 0 for a status that is no end. */
+/* `end_ms` is 0 for a status of a run that has not ended. */
 int mlflow_server_set_status(const struct mlflow_server *server, const char *run,
 	const char *status, int64_t end_ms, struct penstock_error *err);
 

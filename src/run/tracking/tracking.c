@@ -17,16 +17,16 @@
 #include "workflow/model.h"
 
 enum {
-	/* The steps, and the GPUs that the run holds, wait for no longer. */
+	/* The steps, and the GPUs that the run holds, wait no longer than this. */
 	BEGIN_MS = 20000,
-	/* The machine may be about to go. */
+	/* The machine may be about to end. */
 	END_MS = 5000,
 };
 
 /* ---- the id ---- */
 
-/* Output in a bucket belongs to one run on all machines. Any other run is one of this home, and its
- * records can be removed: a later one with the same name is another run. */
+/* Output in a bucket belongs to one run on all machines. Any other run belongs to this home, and
+ * its records can be removed: a later run with the same name is another one. */
 static int add_home(const struct attempt *attempt, struct buf *text, struct penstock_error *err)
 {
 	_cleanup_(records_run_release) struct records_run run = {0};
@@ -70,7 +70,7 @@ static struct mlflow_tags tags_of(const struct tracking *tracking)
 
 /* ---- MLflow ---- */
 
-/* The value of a variable as the steps see it. */
+/* Returns the value of a variable as the steps see it. */
 static const char *variable(const struct workflow *workflow, const char *name)
 {
 	for (size_t i = workflow->env.n; i-- > 0;) {
@@ -80,7 +80,7 @@ static const char *variable(const struct workflow *workflow, const char *name)
 	return str_env(name);
 }
 
-/* The client of MLflow has these variables, and a user goes before a token. */
+/* Reads the variables of MLflow's client, for which a user takes precedence over a token. */
 static int read_login(const struct workflow *workflow, struct buf *base, struct mlflow_login *login)
 {
 	if (!str_copy(&login->user, variable(workflow, "MLFLOW_TRACKING_USERNAME")) ||
@@ -131,7 +131,7 @@ int tracking_begin(struct tracking *tracking, const struct attempt *attempt,
 	r = make_id(tracking, err);
 	if (r < 0 || !attempt->workflow->tracking.mlflow.given)
 		return r;
-	/* An interrupted request is no fault of the server. */
+	/* An interrupted request is not a fault of the server. */
 	if (find_run(tracking, cancel, &e) < 0 && e.code != PENSTOCK_E_CANCELLED)
 		run_say(&attempt->voice, RUN_EVENT_WARNING,
 			*tracking->mlflow.run
@@ -189,7 +189,8 @@ static int set_mlflow(const struct tracking *tracking, const char *endpoint, str
 	strlist_unset(env, "MLFLOW_RUN_ID");
 	if (found)
 		return strlist_set(env, "MLFLOW_RUN_ID", tracking->mlflow.run);
-	/* If the server is back when a step makes a run, a later attempt finds that by its tags. */
+	/* If the server replies again when a step makes a run, a later attempt finds that run by
+	 * its tags. */
 	context = mlflow_context(&tags);
 	return context ? strlist_set(env, "MLFLOW_RUN_CONTEXT", context) : -1;
 }
@@ -209,7 +210,7 @@ static int set_wandb(const struct tracking *tracking, const char *output, struct
 	return workflow->name.value ? strlist_set(env, "WANDB_NAME", workflow->name.value) : 0;
 }
 
-/* NULL if out of memory. */
+/* Returns NULL if out of memory. */
 static char *aim_repo(const struct workflow_aim *aim, const char *output)
 {
 	const char *repo = aim->repo.value;
@@ -241,7 +242,8 @@ int tracking_environment(const struct tracking *tracking, const char *output, co
 
 /* ---- the records ---- */
 
-/* The address of a page as other people may see it: without a user, and NULL if it is a secret. */
+/* Returns the address of a page as other people may see it: without a user, or JSON's null if it is
+ * a secret. */
 static json_t *page_of(const struct tracking *tracking)
 {
 	const struct workflow_text *uri = &tracking->attempt->workflow->tracking.mlflow.uri;

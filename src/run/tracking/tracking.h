@@ -9,7 +9,7 @@
  *	char *json = tracking_describe(&tracking);	// for the records
  *	tracking_end(&tracking, "FINISHED");	// "SCHEDULED": a later attempt continues
  *
- * A tracker that is away does not stop a training: that is a warning.
+ * An unavailable tracker does not stop the training code: it only causes a warning.
  */
 #ifndef RUN_TRACKING_TRACKING_H
 #define RUN_TRACKING_TRACKING_H
@@ -22,12 +22,13 @@
 struct attempt;
 struct penstock_error;
 
-#define TRACKING_ID_SIZE 25 /* with its NUL */
+#define TRACKING_ID_SIZE 25 /* size of an id, with its NUL */
 
 struct tracking {
-	const struct attempt *attempt; /* borrowed; NULL before the beginning */
+	const struct attempt *attempt; /* borrowed; NULL before tracking_begin() */
 	int began; /* the attempt at which the run last started from scratch; 0 if unknown */
-	/* hexadecimal; the same in all attempts that continue that one, and in no other run */
+	/* hexadecimal; the same in all attempts that continue attempt `began`, and in no other
+	 * run */
 	char id[TRACKING_ID_SIZE];
 	struct mlflow_place mlflow; /* empty if the server did not reply */
 };
@@ -40,9 +41,9 @@ int tracking_begin(struct tracking *tracking, const struct attempt *attempt,
  * the output's store for S3, or NULL. Returns -1 if out of memory. */
 int tracking_environment(const struct tracking *tracking, const char *output, const char *endpoint,
 	struct strlist *env);
-/* The tracked runs as a JSON array; free() it. NULL if out of memory. */
+/* Returns the tracked runs as a JSON array, or NULL if out of memory; free() it. */
 char *tracking_describe(const struct tracking *tracking);
-/* Sets the status of the run at MLflow. Does nothing if there is none. */
+/* Sets the status of the run at MLflow. Does nothing if there is no such run. */
 void tracking_end(const struct tracking *tracking, const char *status);
 
 #endif

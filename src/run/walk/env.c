@@ -1,5 +1,6 @@
 /*
- * Contents of the $DEEPSQUARE_ENV files, checked after each execution that may have written there.
+ * Checks the contents of the $DEEPSQUARE_ENV files after each execution that may have written
+ * there.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,7 @@ struct env_seen {
 	struct env_seen *next;
 	char *path;
 	size_t bytes; /* already checked */
-	unsigned users; /* frames that own the file; 0 for that of the run */
+	unsigned users; /* frames that own the file; 0 for the file of the run */
 	bool begun; /* the file of an earlier attempt was checked */
 	/* since the last complete contents, several live executions may have written to it */
 	bool shared;
@@ -117,7 +118,7 @@ static void see_first(struct walk *walk, struct env_seen *seen)
 	struct env_file_odd odd;
 
 	seen->begun = true;
-	/* The step that reads it reports an error. */
+	/* The step that reads the file reports an error. */
 	if (read_whole(seen->path, &text, NULL) < 0)
 		return;
 	env_file_check(buf_str(&text), text.len, text.len, &odd);
@@ -125,7 +126,8 @@ static void see_first(struct walk *walk, struct env_seen *seen)
 	if (!*odd.block)
 		return;
 	run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
-		"the attempt before was ended within '%s' of $DEEPSQUARE_ENV, which is dropped",
+		"the last attempt was ended while '%s' of $DEEPSQUARE_ENV was written; that value "
+		"is dropped",
 		odd.block);
 	cut(seen->path, seen, odd.whole);
 }
@@ -143,7 +145,7 @@ void walk_env_begin(struct walk *walk, const struct frame *frame)
 		see_first(walk, seen);
 }
 
-/* True if a live execution may write to it. */
+/* Returns true if a live execution may write to the file. */
 static bool is_written(const struct walk *walk, const struct env_seen *seen)
 {
 	for (const struct frame *f = walk->live; f; f = f->next_live) {
@@ -153,7 +155,7 @@ static bool is_written(const struct walk *walk, const struct env_seen *seen)
 	return false;
 }
 
-/* Makes it the fault of the step, if nothing else failed. */
+/* Makes the message the fault of the step, if nothing else failed; else returns false. */
 static bool blame(const struct frame *frame, struct step_end *end, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 static bool blame(const struct frame *frame, struct step_end *end, const char *fmt, ...)
@@ -186,12 +188,12 @@ static void check_text(struct walk *walk, const struct frame *frame, struct env_
 		buf_printf(&lines, " and %u more", odd.n - (unsigned)ARRAY_SIZE(odd.lines));
 	if (odd.n)
 		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
-			"'%s'%s wrote to $DEEPSQUARE_ENV what sets no variable, in line%s %s: a "
-			"line is KEY=value (not PATH or LD_LIBRARY_PATH), or KEY<<MARK with a line "
-			"MARK behind the value",
+			"'%s'%s wrote text to $DEEPSQUARE_ENV that sets no variable, in line%s %s; "
+			"a line must be KEY=value (not PATH or LD_LIBRARY_PATH), or KEY<<MARK with "
+			"a line MARK after the value",
 			frame->name, written ? ", or a step in parallel," : "",
 			odd.n == 1 ? "" : "s", buf_str(&lines));
-	/* A live execution may still write the rest. */
+	/* A live execution may still write the missing lines. */
 	seen->bytes = written ? odd.whole : text->len;
 	seen->shared = *odd.block && written;
 	if (!*odd.block || written)
@@ -203,8 +205,8 @@ static void check_text(struct walk *walk, const struct frame *frame, struct env_
 			"end, and the value is not passed on",
 			frame->name, odd.block);
 	else if (!blame(frame, end,
-			 "wrote '%s' to $DEEPSQUARE_ENV, and behind the value of %.*s no line "
-			 "that is the mark alone: let it write one",
+			 "wrote '%s' to $DEEPSQUARE_ENV, but after the value of %.*s no line with "
+			 "the mark alone; add that line",
 			 odd.block, (int)strcspn(odd.block, "<"), odd.block))
 		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
 			"'%s' left '%s' in $DEEPSQUARE_ENV without its end, and the value is not "
@@ -222,8 +224,8 @@ static void take_unreadable(struct walk *walk, const struct frame *frame, struct
 		return;
 	if (shared || !blame(frame, end, "left a $DEEPSQUARE_ENV that cannot be read: %s", why))
 		run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
-			"'%s'%s left a $DEEPSQUARE_ENV that cannot be read, and what was written "
-			"last is not passed on: %s",
+			"'%s'%s left a $DEEPSQUARE_ENV that cannot be read, so the last lines are "
+			"not passed on: %s",
 			frame->name, shared ? ", or a step in parallel," : "", why);
 	/* Keeps the lines that were checked and are still there; `text` is the beginning of the
 	 * file. */

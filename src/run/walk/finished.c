@@ -28,8 +28,8 @@ struct finished {
 
 struct finished_steps {
 	struct finished *known; /* recorded by an earlier attempt */
-	const char *boot; /* of this machine; set within finished_open() only */
-	bool any, other_boot, synced; /* boot of the lines read so far */
+	const char *boot; /* boot of this machine; set within finished_open() only */
+	bool any, other_boot, synced; /* state of the lines read so far */
 	bool believed;
 	int fd;
 };
@@ -64,7 +64,7 @@ static int learn(struct finished_steps *progress, const char *path, uint64_t ite
 	return 0;
 }
 
-/* True if a path above this one is finished: no caller asks for this path again. */
+/* Returns true if a path above this one is finished: no caller asks for this path again. */
 static bool is_within_finished(const struct finished_steps *progress, const char *path)
 {
 	_cleanup_free_ char *outer = strdup(path);
@@ -76,7 +76,7 @@ static bool is_within_finished(const struct finished_steps *progress, const char
 
 		*dot = '\0';
 		f = find(progress, outer);
-		/* Iterations of an unfinished loop before the next one. */
+		/* In an unfinished loop, the iterations before the next one are finished. */
 		if (f && (!f->iterations ||
 				 (dot[1] == 'i' && str_to_u64(dot + 2, 0, UINT64_MAX, &i) &&
 					 i < f->iterations)))
@@ -137,7 +137,7 @@ static int load(struct finished_steps *progress, const char *path, struct pensto
 	return 0;
 }
 
-/* Takes the line, which is NULL if out of memory. */
+/* Appends the line and frees it; NULL if the caller is out of memory. */
 static bool append(const struct finished_steps *progress, char *line)
 {
 	_cleanup_free_ char *text = line;
@@ -163,7 +163,7 @@ static int compact(struct finished_steps *progress, const char *path, struct pen
 	return fs_write_atomic(path, buf_str(&text), text.len, 0600, err);
 }
 
-/* A new file begins with the boot as well; only lines of this boot may follow. */
+/* Makes a new file begin with the boot, too; only lines of this boot may follow. */
 static int note_boot(struct finished_steps *progress, const char *path, struct penstock_error *err)
 {
 	struct stat st;

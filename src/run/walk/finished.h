@@ -26,20 +26,21 @@ struct finished_steps;
  * "" if it does not matter. */
 int finished_open(struct finished_steps **out, const char *path, bool continuing, const char *boot,
 	struct penstock_error *err);
-/* False if another boot left the file, or it is missing: then no step counts as finished. */
+/* Returns false if another boot left the file, or the file is missing: then no step counts as
+ * finished. */
 bool finished_is_believed(const struct finished_steps *progress);
-/* At the end of an attempt: makes the files below `storage` durable and records that, if a step
- * finished. May take seconds. */
+/* Called at the end of an attempt: if a step finished, makes the files below `storage` durable and
+ * records that they are. May take seconds. */
 int finished_settle(const char *path, const char *storage, struct penstock_error *err);
 void finished_free(struct finished_steps *progress);
 /* Removes the entries of the step number `first` of the workflow and of all after it. */
 int finished_cut(const char *path, size_t first, struct penstock_error *err);
 
 bool finished_has(const struct finished_steps *progress, const char *path);
-/* Number of finished iterations of the loop. */
+/* Returns the number of finished iterations of the loop. */
 uint64_t finished_iterations(const struct finished_steps *progress, const char *path);
 
-/* False if it could not be written: an attempt that continues repeats the step. */
+/* Return false if the line could not be written: an attempt that continues repeats the step. */
 bool finished_done(struct finished_steps *progress, const char *path);
 bool finished_iteration_done(struct finished_steps *progress, const char *path, uint64_t iteration);
 

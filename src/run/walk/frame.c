@@ -147,7 +147,7 @@ void frame_fail_memory(struct frame *frame)
 	frame_fail(frame, RUN_CLASS_NODE, &err);
 }
 
-/* Records that the frame was cut, if a notice is why. */
+/* Records that the frame was cut, if a notice is the reason. */
 void frame_cut(struct walk *walk, struct frame *frame)
 {
 	if (!walk->noticed)

@@ -33,7 +33,7 @@ bool launch_begin(struct walk *walk, struct frame *frame)
 	launch->frame = list;
 	launch->next = frame->scope->launches;
 	frame->scope->launches = launch;
-	/* A launch may outlive the step that began it. */
+	/* A launch may outlive the step that started it. */
 	list->parent = NULL;
 	list->env_file = list->own_env_file;
 	list->launch = launch;
@@ -54,7 +54,7 @@ struct launch *launch_find(const struct frame *frame, const char *handle)
 	return NULL;
 }
 
-/* Pid of its current execution; 0 if there is none. */
+/* Returns the pid of the launch's current execution; 0 if there is none. */
 static pid_t pid_of(const struct walk *walk, const struct launch *launch)
 {
 	for (const struct frame *f = walk->live; f; f = f->next_live) {
@@ -95,7 +95,7 @@ void launch_ended(struct walk *walk, struct launch *launch, const struct outcome
 		frame_push(walk, launch->scope->closer);
 }
 
-/* A launch without a signal outlives its scope and joins that of the whole run. */
+/* A launch without a signal outlives its scope and joins the scope of the whole run. */
 static void move_out(struct launch **place, struct scope *root)
 {
 	struct launch *launch = *place;
@@ -113,7 +113,7 @@ static void end_launch(struct walk *walk, struct launch *launch, bool failed)
 	int64_t signal = launch->step->launch.signal.value;
 
 	if (launch->stopping || (walk->stopping && !launch->frame->final))
-		return; /* it was signalled already */
+		return; /* the launch was signalled already */
 	if (signal || failed) {
 		launch->stopping = true;
 		launch->kill_at_ms = clock_monotonic_ms() + launch_grace_ms();
@@ -149,7 +149,7 @@ bool scope_close(struct walk *walk, struct scope *scope, struct frame *frame)
 		}
 		place = &launch->next;
 	}
-	/* A launch without a signal counts as any other step. */
+	/* A launch without a signal counts like any other step. */
 	for (const struct launch *l = scope->launches; l && !live; l = l->next) {
 		if (l->outcome.cut && !l->step->launch.signal.value)
 			frame_cut(walk, frame);

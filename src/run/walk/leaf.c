@@ -19,12 +19,12 @@
 #include "run/walk/walk.h"
 #include "sync/sync.h"
 
-/* Descriptors of an execution, of each of its tasks, and of all else that may open some. */
+/* Numbers of descriptors: of an execution, of each of its tasks, and of everything else. */
 #define LEAF_FILES  16
 #define TASK_FILES  4
 #define OTHER_FILES 128
 
-/* Checked right before the start, because an earlier step may create the directory. */
+/* Checks the directory right before the start, because an earlier step may create the directory. */
 static int check_work_dir(
 	const char *path, const struct workflow_run *what, struct penstock_error *err)
 {
@@ -123,8 +123,9 @@ bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_ru
 	return true;
 }
 
-/* Kills all processes of the execution; unless it was `asked` for, only those that it left running.
- * Files that they were writing are incomplete; files of other executions are not. */
+/* Kills all processes of the execution. Unless the kill was `asked` for, the tasks have ended, and
+ * only processes that they left are killed. Files that they were writing are incomplete; files of
+ * other executions are not. */
 static void leaf_kill(struct walk *walk, struct frame *frame, bool asked)
 {
 	struct sync *sync = walk->publisher->sync;
@@ -149,7 +150,8 @@ bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end)
 		return false;
 	/* A shell exits with 128 + n if its child was killed by signal n. */
 	suspicious = end->killed || end->signal || end->code > 128 || killed;
-	/* At once: a file that was closed in the last moment would be published shortly after. */
+	/* Notify the sync at once: a file that was closed in the last moment would be published
+	 * shortly after. */
 	if (sync && suspicious)
 		sync_task_ended(sync, true);
 	leaf_kill(walk, frame, false);

@@ -41,9 +41,10 @@ struct watch {
 	/* serial of the last "soon" notice passed to the steps; 0 if there is none */
 	unsigned soon;
 	bool noticed; /* the steps know of a notice */
-	unsigned eased; /* withdrawals of parts of it that were handled */
+	unsigned eased; /* handled withdrawals of parts of the notice */
 	bool withdrawn; /* the notice was withdrawn */
-	bool noticed_killed; /* the steps that knew were killed at the end of their time */
+	/* the steps that knew of the notice were killed at the end of their time */
+	bool noticed_killed;
 	int64_t grace_ms; /* grace period for all */
 	int64_t kill_at_ms; /* 0 if no end was requested */
 	int64_t noted_ms; /* last record of the sync */
@@ -52,8 +53,8 @@ struct watch {
 	size_t cap;
 };
 
-/* Grace period of `penstock stop --grace` from the run's directory, else $PENSTOCK_STOP_GRACE or
- * the default. */
+/* Returns the grace period of `penstock stop --grace` from the run's directory, else
+ * $PENSTOCK_STOP_GRACE or the default. */
 static int64_t grace_ms(const struct attempt *attempt)
 {
 	_cleanup_free_ char *path = run_path(attempt->home, attempt->id, RUN_FILE_GRACE);
@@ -150,11 +151,12 @@ static void check_notices(struct watch *watch)
 	if (watch->noticed && !watch->withdrawn)
 		reaction_take_back(watch->reaction, false);
 	watch->withdrawn = true;
-	if (!watch->noticed) /* it was withdrawn before the steps knew */
+	if (!watch->noticed) /* the notice was withdrawn before the steps knew of it */
 		take_back_notice(watch);
 }
 
-/* At the kill time of a withdrawn notice: continues if no step has ended because of it. */
+/* Called at the kill time of a withdrawn notice: continues if no step has ended because of the
+ * notice. */
 static bool forget_notice(struct watch *watch)
 {
 	if (!watch->withdrawn || watch->walk.cut || watch->walk.killed || !take_back_notice(watch))
@@ -171,7 +173,7 @@ static void react(struct watch *watch)
 	int requests;
 	bool stops;
 
-	/* First, so that later events count as new. */
+	/* Read the counter first, so that later events count as new. */
 	watch->news = interrupts_news(&watch->reaction->interrupts);
 	interrupts_clear_event(&watch->reaction->interrupts);
 	check_notices(watch);
@@ -189,7 +191,7 @@ static void react(struct watch *watch)
 	watch->requests = requests;
 }
 
-/* Milliseconds until the next deadline. */
+/* Returns the milliseconds until the next deadline. */
 static int next_timeout(const struct watch *watch)
 {
 	int64_t wait = watch->noticed ? NOTICE_AGAIN_MS : STATUS_MS;
@@ -244,7 +246,8 @@ static void warn_overdue(const struct watch *watch)
 {
 	const struct frame *deaf = watch->noticed ? watch->walk.live : NULL;
 	const int signal = reaction_signal(watch->reaction);
-	int64_t grace_s = (watch->grace_ms + 500) / 1000; /* minus the moment before it began */
+	/* rounded: the grace began a moment ago */
+	int64_t grace_s = (watch->grace_ms + 500) / 1000;
 
 	while (deaf && (!signal || !deaf->noticed || step_run_signalled(deaf->run)))
 		deaf = deaf->next_live;
@@ -316,18 +319,18 @@ static void decide_end(const struct watch *watch)
 
 	if (watch->publisher->fenced) {
 		run_end(attempt, RUN_FAILED, RUN_CLASS_NODE, 69,
-			"another owner has taken over this run during '%s': %s; the files "
-			"written here stay in %s",
+			"another owner has taken over this run during '%s': %s; the files written "
+			"here stay in '%s'",
 			during, lease_owner_now(watch->publisher->lease), attempt->layout.output);
 	} else if (reason == INTERRUPT_PREEMPT && outcome->cut &&
 		   (!outcome->failed || outcome->after_notice)) {
 		interrupts_get_notice(&watch->reaction->interrupts, &notice);
 		run_end(attempt, RUN_PREEMPTED, RUN_CLASS_PREEMPTED, 75,
-			"preempted during '%s' (%s: %s); the same command continues it", during,
-			notice.source, notice.reason);
+			"preempted during '%s' (%s: %s); the same command continues the run",
+			during, notice.source, notice.reason);
 	} else if (reason == INTERRUPT_STOP) {
 		run_end(attempt, RUN_STOPPED, RUN_CLASS_USER, 130,
-			"stopped during '%s'; 'penstock resume %s' continues it", during,
+			"stopped during '%s'; 'penstock resume %s' continues the run", during,
 			attempt->id);
 	} else if (outcome->failed) {
 		attempt->end.step_code = attempt->end.decided ? attempt->end.step_code
@@ -370,7 +373,7 @@ void run_settle_storage(const struct attempt *attempt, bool flushed)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	_cleanup_free_ char *path = path_join(attempt->layout.state, "steps");
 
-	/* If the output was not sent, skipping a finished step would lose it. */
+	/* If the output was not sent, skipping a finished step would lose its output. */
 	if (attempt->end.state != RUN_PREEMPTED || !flushed || !attempt->steps_began ||
 		fs_is_network(attempt->layout.storage))
 		return;
@@ -389,7 +392,7 @@ void run_steps(struct step_host *host, struct reaction *reaction, struct publish
 	int r;
 
 	if (grace)
-		unlink(grace); /* of a request to an earlier attempt */
+		unlink(grace); /* a request to an earlier attempt */
 	interrupts_phase(&reaction->interrupts, PHASE_STEPS);
 	r = open_progress(attempt, &progress, &err);
 	if (r == 0 && walk_begin(&watch.walk, host, reaction, publisher, progress) < 0)

@@ -9,8 +9,8 @@ struct publisher;
 struct reaction;
 struct step_host;
 
-/* Runs the steps that are not finished yet and decides the end unless they succeed. No process of
- * theirs lives when it returns. */
+/* Runs the steps that are not finished yet and decides the end unless they succeed. None of their
+ * processes is alive when the function returns. */
 void run_steps(struct step_host *host, struct reaction *reaction, struct publisher *publisher);
 /* At the end of a preempted attempt: makes the files of finished steps durable, since the next
  * attempt may come after another boot. */

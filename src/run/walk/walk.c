@@ -12,7 +12,7 @@
 #include "run/attempt/attempt.h"
 #include "workflow/workflow.h"
 
-/* A failure from before the notice stays a failure. */
+/* Merges outcomes. A failure from before the notice stays a failure. */
 static void add_outcome(struct outcome *to, const struct outcome *from)
 {
 	bool cut = to->cut || from->cut;
@@ -22,7 +22,7 @@ static void add_outcome(struct outcome *to, const struct outcome *from)
 	to->cut = cut;
 }
 
-/* The same, except for a frame that finished completely in spite of a notice. */
+/* Like frame_is_stopping(), but false for a frame that finished completely in spite of a notice. */
 static bool was_stopped(const struct walk *walk, const struct frame *frame)
 {
 	if (frame->launch && frame->launch->stopping && !frame->final_in_launch)
@@ -34,7 +34,8 @@ static bool was_stopped(const struct walk *walk, const struct frame *frame)
 
 static bool has_launch_within(const struct workflow_steps *steps);
 
-/* True if launches of the step belong to the scope around it and may have to be launched again. */
+/* Returns true if launches of the step belong to the scope around it and may have to be launched
+ * again. */
 static bool has_launch(const struct workflow_step *step)
 {
 	bool open = !step->catch_steps.n && !step->finally_steps.n;
@@ -62,7 +63,7 @@ static void warn_unwritten(struct walk *walk, bool written)
 		return;
 	walk->warned = true;
 	run_say(&walk->attempt->voice, RUN_EVENT_WARNING,
-		"cannot record finished steps: a resumed run may repeat them");
+		"cannot record finished steps, so a resumed run may repeat them");
 }
 
 static bool may_record(const struct walk *walk, const struct frame *frame)
@@ -116,7 +117,7 @@ static bool is_done(const struct walk *walk, const struct frame *list, size_t i,
 
 /* ---- lists ---- */
 
-/* Begins the next unfinished step of the list. False if there is none. */
+/* Begins the next unfinished step of the list. Returns false if there is none. */
 static bool begin_step(struct walk *walk, struct frame *list)
 {
 	while (list->next < list->list->n) {
@@ -247,7 +248,7 @@ static void advance_loop(struct walk *walk, struct frame *loop)
 
 /* ---- steps ---- */
 
-/* True if all launches that the step depends on have ended. */
+/* Returns true if all launches that the step depends on have ended. */
 static bool depends(struct walk *walk, struct frame *frame)
 {
 	const struct workflow_texts *handles = &frame->step->depends_on;
@@ -385,7 +386,7 @@ static void advance_step(struct walk *walk, struct frame *frame)
 	if (frame->phase == PHASE_CONDITION) {
 		frame->phase = PHASE_BODY;
 		if (!frame_may_begin(walk, frame)) {
-			frame->phase = PHASE_CLOSE; /* nothing of it was begun */
+			frame->phase = PHASE_CLOSE; /* no part of the step was started */
 			frame_cut(walk, frame);
 		} else if (step->condition.value) {
 			frame->phase = PHASE_CONDITION_RUNS;
@@ -400,7 +401,7 @@ static void advance_step(struct walk *walk, struct frame *frame)
 			return;
 	}
 	if (frame->phase == PHASE_BODY_RUNS) {
-		/* For `catch` and `finally`. */
+		/* `catch` and `finally` get this code. */
 		frame->error_code = !frame->outcome.failed ? 0
 				    : failure->step_code   ? failure->step_code
 							   : failure->exit_code;
@@ -513,7 +514,7 @@ static void take_end(struct walk *walk, struct frame *frame, const struct step_e
 		frame->outcome.failed = step_end_explain(
 			end, frame->name, walk->attempt->id, &frame->outcome.failure);
 	}
-	/* However it ended, it was asked to. */
+	/* The execution was asked to end, so any end of it counts as a result of the notice. */
 	if (noticed && !decided) {
 		frame->outcome.after_notice = frame->outcome.failed;
 		frame_cut(walk, frame);

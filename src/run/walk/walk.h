@@ -1,7 +1,7 @@
 /*
- * The tree of steps while it runs: one frame for each list, step and loop that has begun and not
- * ended. Nothing here blocks: a frame is advanced after it was pushed, because it is new or because
- * what it waited for has ended; steps.c polls the live executions. One thread.
+ * The tree of steps while it runs: one frame for each list, step and loop that has started and not
+ * ended. Nothing here blocks: a frame is advanced after it was pushed, because it is new, or
+ * because the work that it waited for has ended; steps.c polls the live executions. One thread.
  *
  *	list	its steps, one after the other; may be a scope, whose launches end with it
  *	step	dependsOn, if, the body, catch, finally
@@ -29,28 +29,28 @@ struct step_host;
 /* Outcome of a part of the tree. */
 struct outcome {
 	bool failed;
-	bool after_notice; /* it failed after a notice, as it was asked to end */
-	bool cut; /* some of it was not done because of a notice */
+	bool after_notice; /* it failed after a notice, which asked it to end */
+	bool cut; /* a part of it was not done because of a notice */
 	struct step_failure failure;
 };
 
-/* A scope ends the launches that were begun in it. */
+/* A scope ends the launches that were started in it. */
 struct scope {
 	struct scope *outer;
 	struct launch *launches; /* owned; the newest first */
-	struct frame *closer; /* frame that waits for their end; NULL before */
+	struct frame *closer; /* frame that waits for the end of the launches; NULL before */
 };
 
 struct launch {
-	struct launch *next; /* of the scope */
-	struct launch *outer; /* the launch that began it; NULL if it was the foreground */
+	struct launch *next; /* next launch of the scope */
+	struct launch *outer; /* the launch that started it; NULL if it was the foreground */
 	struct scope *scope;
 	const struct workflow_step *step;
 	char *name; /* for messages; owned */
-	struct frame *frame; /* its list; NULL after its end */
+	struct frame *frame; /* the launch's list; NULL after its end */
 	struct outcome outcome;
-	bool stopping; /* it was signalled */
-	bool killed; /* it was killed */
+	bool stopping; /* the launch was signalled */
+	bool killed; /* the launch was killed */
 	bool awaited; /* the user was notified that the run waits for it */
 	int64_t kill_at_ms; /* 0 if undecided */
 };
@@ -73,7 +73,7 @@ enum frame_phase {
 struct frame {
 	enum frame_kind kind;
 	struct frame *parent; /* NULL for the whole workflow, or a launch */
-	struct launch *launch; /* the innermost around it; NULL in the foreground */
+	struct launch *launch; /* the innermost launch around the frame; NULL in the foreground */
 	struct scope *scope;
 	struct scope *own_scope; /* owned; NULL if it uses that of its parent */
 	char *name; /* for messages, "outer / inner"; owned */
@@ -81,35 +81,35 @@ struct frame {
 	struct strlist own_env;
 	const struct strlist *env; /* loop variables, inputs of modules: own_env or the parent's */
 	char *own_env_file;
-	const char *env_file; /* $DEEPSQUARE_ENV; NULL for that of the run */
-	bool final; /* within a `finally`, which continues after a request to end */
-	bool final_in_launch; /* the same, of a `finally` of the nearest launch */
+	const char *env_file; /* $DEEPSQUARE_ENV; NULL for the file of the run */
+	bool final; /* within a `finally`, which continues after a request to end the run */
+	bool final_in_launch; /* within a `finally` of the nearest launch */
 	/* within a `catch` or `finally`, which an attempt that continues repeats */
 	bool unrecorded;
-	struct outcome outcome; /* so far */
+	struct outcome outcome; /* outcome so far */
 
-	const struct workflow_step *step; /* of a step or a loop */
-	enum frame_phase phase; /* of a step */
-	int error_code; /* of its body */
+	const struct workflow_step *step; /* the step of a FRAME_STEP or FRAME_LOOP */
+	enum frame_phase phase; /* phase of a FRAME_STEP */
+	int error_code; /* exit code of the step's body */
 	bool noticed; /* the execution knows of a notice */
 	int restarts; /* restarts of the execution after failures */
 	struct step_run *run; /* the execution, or that of its condition; owned */
 	struct workflow_run condition; /* the command of `if` */
 
-	const struct workflow_steps *list; /* of a list */
+	const struct workflow_steps *list; /* steps of a FRAME_LIST */
 	size_t next;
-	uint64_t index; /* of an iteration */
+	uint64_t index; /* index of an iteration */
 
 	uint64_t begun, live; /* iterations of a loop */
 
-	bool ready; /* it was pushed */
+	bool ready; /* the frame was pushed */
 	struct frame *next_ready;
-	bool waits; /* for a launch in dependsOn, or for descriptors */
+	bool waits; /* waits for a launch in dependsOn, or for descriptors */
 	struct frame *next_waiting;
 	struct frame *next_live, **prev_live; /* while `run` is not NULL */
 };
 
-/* Checks what would make the first step fail before its inputs are staged. */
+/* Checks, before the inputs are staged, for a fault that would make the first step fail. */
 int run_check_first_step(const struct attempt *attempt, struct penstock_error *err);
 
 struct env_seen; /* env.c */
@@ -124,14 +124,14 @@ struct walk {
 	struct frame *ready, **ready_end;
 	struct frame *live; /* frames with an execution */
 	size_t n_live;
-	struct frame *waiting; /* for the end of launches or executions */
+	struct frame *waiting; /* frames that wait for the end of launches or executions */
 	bool full; /* no execution may start before one ends: descriptors are short */
 	bool stopping; /* an end was requested: only `finally` may begin */
-	bool noticed; /* because of a notice */
-	bool cut; /* something was not done because of it */
-	bool killed; /* nothing begins at all */
-	struct env_seen *env_seen; /* of the $DEEPSQUARE_ENV files; owned */
-	bool warned; /* that progress cannot be written */
+	bool noticed; /* the request was a notice */
+	bool cut; /* a part of the walk was not done because of the notice */
+	bool killed; /* no step may begin at all */
+	struct env_seen *env_seen; /* state of the $DEEPSQUARE_ENV files; owned */
+	bool warned; /* the user was warned that progress cannot be written */
 	bool done;
 	struct outcome outcome; /* when `done` */
 };
@@ -140,21 +140,21 @@ struct walk {
 int walk_begin(struct walk *walk, struct step_host *host, struct reaction *reaction,
 	struct publisher *publisher, struct finished_steps *progress);
 void walk_release(struct walk *walk);
-/* Advances one frame that is ready. False if there is none. */
+/* Advances one frame that is ready. Returns false if there is none. */
 bool walk_advance(struct walk *walk);
 /* Handles executions that have ended, and kills launches at their deadline. */
 void walk_take_ended(struct walk *walk);
-/* Milliseconds until the next launch is killed, at most `wait`. */
+/* Returns the milliseconds until the next launch is killed, at most `wait`. */
 int64_t walk_next_deadline(const struct walk *walk, int64_t wait);
 
-/* A notice: only `finally` may begin, and live executions get `signal` if their leaders handle it
- * (0: no signal). To be repeated, because some handle it only later. */
+/* Handles a notice: only `finally` may begin, and live executions get `signal` if their leaders
+ * handle it (0: no signal). Repeat the call, because some leaders handle the signal only later. */
 void walk_notice(struct walk *walk, int signal);
 /* Kills the executions that know of the notice; `finally` may still run. */
 void walk_kill_noticed(struct walk *walk);
-/* The notice was withdrawn and nothing was cut: continues as before. */
+/* Continues as before, after a notice was withdrawn and nothing was cut. */
 void walk_forget_notice(struct walk *walk);
-/* Another notice follows a withdrawn one: walk_notice() signals all again. */
+/* Makes walk_notice() signal all executions again: another notice follows a withdrawn one. */
 void walk_notice_again(struct walk *walk);
 /* Asks all live executions to end, except in `finally`. */
 void walk_stop(struct walk *walk);
@@ -167,16 +167,16 @@ void frame_push(struct walk *walk, struct frame *frame);
 void frame_wait(struct walk *walk, struct frame *frame);
 /* Pushes all frames that wait. */
 void walk_wake_waiting(struct walk *walk);
-/* Fails the frame with an error of penstock's own; releases the error. */
+/* Fails the frame with an error that is penstock's own; releases the error. */
 void frame_fail(struct frame *frame, enum run_class class, struct penstock_error *err);
 void frame_fail_memory(struct frame *frame);
-/* Records that some of the frame is not done because of a notice. */
+/* Records that a part of the frame is not done because of a notice. */
 void frame_cut(struct walk *walk, struct frame *frame);
-/* True if the frame, or the launch around it, was asked to end. */
+/* Returns true if the frame, or the launch around it, was asked to end. */
 bool frame_is_stopping(const struct walk *walk, const struct frame *frame);
-/* True if a step may begin there. */
+/* Returns true if a step may begin there. */
 bool frame_may_begin(const struct walk *walk, const struct frame *frame);
-/* Makes a list of steps below `parent`. Returns NULL if out of memory. */
+/* Make a frame, or one for a list of steps, below `parent`. Return NULL if out of memory. */
 struct frame *frame_new(
 	struct frame *parent, enum frame_kind kind, const char *name, const char *path);
 struct frame *frame_list(struct frame *parent, const struct workflow_steps *list, const char *name,
@@ -192,15 +192,15 @@ void frame_end(struct walk *walk, struct frame *frame);
 bool leaf_has_room(struct walk *walk, const struct frame *frame);
 /* Starts `what` in the environment of the frame. Returns false if the frame has failed. */
 bool leaf_start(struct walk *walk, struct frame *frame, const struct workflow_run *what);
-/* Takes the end of its execution. Returns false while it runs. */
+/* Handles the end of the frame's execution. Returns false while the execution runs. */
 bool leaf_ended(struct walk *walk, struct frame *frame, struct step_end *end);
 
 /* Adds or removes a frame that owns the $DEEPSQUARE_ENV file `path`; its state is freed with the
  * last one. Returns -1 if out of memory. */
 int walk_env_own(struct walk *walk, const char *path);
 void walk_env_disown(struct walk *walk, const char *path);
-/* Before and after an execution that may write to its $DEEPSQUARE_ENV; reports lines that set no
- * variable. */
+/* Called before and after an execution that may write to its $DEEPSQUARE_ENV. walk_env_check()
+ * reports lines that set no variable. */
 void walk_env_begin(struct walk *walk, const struct frame *frame);
 void walk_env_check(struct walk *walk, const struct frame *frame, struct step_end *end);
 void walk_env_release(struct walk *walk);
@@ -214,13 +214,14 @@ void condition_ended(struct walk *walk, struct frame *frame, const struct step_e
 
 /* Begins the launch of `frame`, a step. Returns false if out of memory. */
 bool launch_begin(struct walk *walk, struct frame *frame);
-/* Finds the launch of a handle. NULL if there is none, which the reader of workflows refuses. */
+/* Finds the launch of a handle. Returns NULL if there is none, which the reader of workflows
+ * refuses. */
 struct launch *launch_find(const struct frame *frame, const char *handle);
 void launch_ended(struct walk *walk, struct launch *launch, const struct outcome *outcome);
 /* Adds the variables PID_… of the live launches. */
 int launch_add_pids(const struct walk *walk, const struct frame *frame, struct strlist *env);
-/* Ends the launches of the scope. Returns true if all have ended; else the frame is pushed when
- * they have. */
+/* Ends the launches of the scope. Returns true if all of them have ended; else the frame is pushed
+ * once they have. */
 bool scope_close(struct walk *walk, struct scope *scope, struct frame *frame);
 void scope_free(struct scope *scope);
 void launch_free(struct launch *launch);

@@ -16,7 +16,7 @@
 #include "run/workdir/context_commit.h"
 #include "run/workdir/project.h"
 
-/* File below the run's state: the files that the working directory got. */
+/* File below the run's state: the list of the files that the working directory got. */
 #define CODE_LIST "context"
 
 /* File below the run's state, two digests: of the context directory as it was seen last, and of the
@@ -32,7 +32,7 @@ struct code {
 	char *list;
 	char *seen_path;
 	struct context_files before, now;
-	char seen[CONTEXT_SUM_SIZE], base[CONTEXT_SUM_SIZE]; /* of CODE_SEEN */
+	char seen[CONTEXT_SUM_SIZE], base[CONTEXT_SUM_SIZE]; /* the two digests of CODE_SEEN */
 	struct code_published published;
 };
 
@@ -87,7 +87,7 @@ static struct context_source source_of(const struct code *code, const char *dir,
 	};
 }
 
-/* The list comes last: an update that was interrupted is repeated. */
+/* The list is written last, so that an interrupted update is repeated. */
 static int copy_files(struct code *code, const char *dir, bool plain, struct penstock_error *err)
 {
 	const struct attempt *attempt = code->attempt;
@@ -115,7 +115,8 @@ static int scan(struct code *code, const char *dir, bool plain, struct penstock_
 static void warn(const struct code *code, const char *what, const struct penstock_error *err)
 {
 	run_say(&code->attempt->voice, RUN_EVENT_WARNING,
-		"%s: %s; another machine that continues this run uses its own", what, err->message);
+		"%s: %s; another machine that continues this run uses its own code", what,
+		err->message);
 }
 
 /* Without the store each machine runs its own code. */
@@ -145,7 +146,7 @@ static int note_seen(
 }
 
 /* Publishes the code in the working directory, which is that of `now`. A failure is only reported:
- * the run goes on. */
+ * the run continues. */
 static int publish(struct code *code, const char *digest, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error e = PENSTOCK_ERROR_INIT;
@@ -181,7 +182,7 @@ static int take_published(struct code *code, const char *seen, struct penstock_e
 		context_files_changes(&code->before, &code->now, &names);
 	if (r == 0)
 		run_say(&code->attempt->voice, RUN_EVENT_MESSAGE,
-			"the code is that of attempt %d on %s: %s", from->attempt, from->host,
+			"the run uses the code of attempt %d on %s: %s", from->attempt, from->host,
 			buf_str(&names));
 	if (r == 0)
 		r = copy_files(code, dir, true, err);
@@ -196,7 +197,7 @@ static bool is_here(const struct attempt *attempt)
 	return access(attempt->workflow->context.path.value, F_OK) == 0;
 }
 
-/* The first copy. One that is incomplete is made again. */
+/* Makes the first copy. An incomplete copy is made again. */
 static int copy_all(struct code *code, struct penstock_error *err)
 {
 	const struct attempt *attempt = code->attempt;
@@ -260,7 +261,7 @@ static int update(struct code *code, struct penstock_error *err)
 		return publish(code, digest, err);
 	if (!here && !attempt->keep_context)
 		run_say(&attempt->voice, RUN_EVENT_WARNING,
-			"the context %s is missing: the code is that of the last attempt",
+			"the context '%s' is missing; the run uses the code of the last attempt",
 			workflow_shown(&attempt->workflow->context.path));
 	return 0;
 }

@@ -1,6 +1,6 @@
 /*
  * The code of a run: its context, copied to the working directory. An attempt that continues takes
- * the files that have changed since, here or on another machine, and reports them
+ * the files that have changed since the last attempt, here or on another machine, and reports them
  * (docs/decisions/running-again.md).
  */
 #ifndef RUN_WORKDIR_CODE_H

@@ -78,12 +78,13 @@ static int pack(const struct context_files *files, const char *dir, struct packe
 		const char *path = files->items[i].path;
 		ssize_t n;
 
-		/* Two of them could become one name in the zip. */
+		/* Two such names could become one name in the zip. */
 		if (!str_is_utf8(path, strlen(path)))
 			return error_set(
 				err, PENSTOCK_E_UNSUPPORTED, "the name of '%s' is not UTF-8", path);
 		if (fstatat(fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			return error_errno(err, errno, "cannot look at '%s/%s'", dir, path);
+			return error_errno(
+				err, errno, "cannot get the status of '%s/%s'", dir, path);
 		n = S_ISLNK(st.st_mode) ? readlinkat(fd, path, target, sizeof(target) - 1) : -1;
 		if (n >= 0) {
 			target[n] = '\0';

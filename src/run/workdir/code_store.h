@@ -29,11 +29,12 @@ struct code_published {
 
 int code_store_look(
 	const struct code_store *store, struct code_published *out, struct penstock_error *err);
-/* Publishes the files below `dir`. PENSTOCK_E_LIMIT if they have more than LIMIT_CONTEXT_PUBLISHED
- * bytes, PENSTOCK_E_INVALID if a link leads out of `dir`. */
+/* Publishes the files below `dir`. Returns PENSTOCK_E_LIMIT if they have more than
+ * LIMIT_CONTEXT_PUBLISHED bytes, PENSTOCK_E_INVALID if a link leads out of `dir`. */
 int code_store_put(const struct code_store *store, const struct context_files *files,
 	const char *dir, const struct code_published *about, struct penstock_error *err);
-/* Fetches them to a new directory, which the caller removes and frees. */
+/* Fetches the published files to a new directory. The caller removes the directory and frees
+ * `*dir`. */
 int code_store_get(const struct code_store *store, char **dir, struct penstock_error *err);
 
 #endif

@@ -53,7 +53,7 @@ static int take_bytes(struct visit *v, uint64_t bytes, struct penstock_error *er
 		return 0;
 	str_format_size(most, shown);
 	return error_set(err, PENSTOCK_E_LIMIT,
-		"the context %s is larger than %s; list files to exclude in %s, or use --set "
+		"the context '%s' is larger than %s; list files to exclude in %s, or use --set "
 		"context.maxBytes=BYTES",
 		workflow_shown(&context->path), shown,
 		context->ignore == WORKFLOW_IGNORE_DET ? ".detignore" : ".gitignore");
@@ -74,11 +74,11 @@ static int pass_over(void *cookie, const char *path, struct penstock_error *err)
 
 	(void)err;
 	if (v->found)
-		log_warn("skipping %s: it is a device, FIFO or socket", path);
+		log_warn("skipping '%s': it is a device, FIFO or socket", path);
 	return 0;
 }
 
-/* Adds the rules of a directory's own file. */
+/* Adds the rules of the ignore file in a directory. */
 static int add_rules(void *cookie, int dir, const char *at, struct penstock_error *err)
 {
 	struct visit *c = cookie;
@@ -121,7 +121,7 @@ static int visit(struct visit *v, struct copy_tree *how, struct penstock_error *
 
 	if (from < 0 && errno == ENOENT)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"the context %s does not exist; use --context DIR",
+			"the context '%s' does not exist; use --context DIR",
 			workflow_shown(&context->path));
 	if (from < 0)
 		return error_errno(err, errno, "cannot open '%s'", v->source->dir);
@@ -166,7 +166,7 @@ static int sum_file(const struct visit *v, int dir, const char *name, const char
 		fd, CHECKSUM_SHA256, 0, (uint64_t)st.st_size, v->source->cancel, sum, err);
 	if (r != -(int)PENSTOCK_E_CHANGED)
 		return r;
-	/* It is being written: no digest is right, so that the next scan takes it again. */
+	/* The file is being written: record zeros, so that the next scan reads the file again. */
 	penstock_error_release(err);
 	memset(sum, 0, CHECKSUM_MAX_SIZE);
 	return 0;
@@ -228,7 +228,7 @@ static bool is_unchanged(void *cookie, const char *path, const struct stat *st)
 		       S_ISLNK(there.st_mode);
 	before = context_files_find(v->before, path);
 	now = context_files_find(v->now, path);
-	/* A file that appeared since the scan is for the next one. */
+	/* A file that appeared since the scan is left for the next scan. */
 	return !now || (before && context_file_is_same(before, now));
 }
 

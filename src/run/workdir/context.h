@@ -19,9 +19,9 @@ struct penstock_error;
 
 struct context_source {
 	const struct workflow_context *context;
-	const char *dir; /* that of the context, or another one with its files */
-	bool plain; /* nothing in it is to be left out */
-	const char *home; /* left out if it is inside */
+	const char *dir; /* the context, or another directory with its files */
+	bool plain; /* no file in it is left out */
+	const char *home; /* $PENSTOCK_HOME, left out if it is inside */
 	const atomic_int *cancel;
 };
 
@@ -31,8 +31,8 @@ struct context_source {
 int context_scan(const struct context_source *source, const struct context_files *known,
 	struct context_files *out, struct penstock_error *err);
 
-/* Makes the files in the directory `to` that came from `before` those of `now`, which is what
- * context_scan() found. Other files there stay. */
+/* Updates the files in the directory `to` from the list `before` to the list `now`, which is the
+ * result of context_scan(). Other files there stay. */
 int context_copy(const struct context_source *source, const struct context_files *before,
 	const struct context_files *now, const char *to, struct penstock_error *err);
 

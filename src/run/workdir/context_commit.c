@@ -28,7 +28,7 @@ struct repository {
 	const struct context_commit_spec *spec;
 	char *program;
 	char *dir; /* ours */
-	struct strlist env; /* of git; with our repository, once it exists */
+	struct strlist env; /* environment of git; with penstock's repository, once that exists */
 	int64_t began_ms;
 	char top[4096]; /* reported by git; the index may be missing */
 	char objects[4096];
@@ -243,7 +243,7 @@ static int make_own(struct repository *r, struct penstock_error *err)
 	return copy_index(r, NULL) < 0 ? read_tree(r, err) : 0;
 }
 
-/* Returns true if the commit contains files of the context: a directory in someone's home that is
+/* Returns true if the commit contains files of the context: a directory in a user's home that is
  * itself a repository, for example, may have none. */
 static bool is_in_commit(const struct repository *r)
 {

@@ -25,8 +25,8 @@ struct penstock_error;
 
 struct context_file {
 	char *path; /* below the context; owned */
-	char sum[CONTEXT_SUM_SIZE]; /* of its contents, or of the target of a link */
-	unsigned mode; /* its type and permissions */
+	char sum[CONTEXT_SUM_SIZE]; /* digest of the file's contents, or of a link's target */
+	unsigned mode; /* type and permissions of the file */
 	uint64_t size, inode;
 	int64_t mtime_ns, ctime_ns;
 };
@@ -37,22 +37,23 @@ struct context_files {
 };
 
 void context_files_release(struct context_files *files);
-/* Adds a file without its digest. NULL if out of memory. */
+/* Adds a file without its digest. Returns NULL if out of memory. */
 struct context_file *context_files_add(
 	struct context_files *files, const char *path, const struct stat *st);
 void context_files_sort(struct context_files *files);
-/* NULL if there is none. */
+/* Returns NULL if there is no such file. */
 const struct context_file *context_files_find(const struct context_files *files, const char *path);
 
-/* True if the file was not touched since: it is not necessary to read it. */
+/* Returns true if the file was not touched since, so that it need not be read. */
 bool context_file_is_untouched(const struct context_file *known, const struct context_file *now);
-/* True if both have the same contents and permissions. */
+/* Returns true if both have the same contents and permissions. */
 bool context_file_is_same(const struct context_file *a, const struct context_file *b);
 
-/* Number of files that were changed, added or removed; appends the names of the first few. */
+/* Returns the number of files that were changed, added or removed; appends the names of the first
+ * few. */
 size_t context_files_changes(
 	const struct context_files *before, const struct context_files *now, struct buf *names);
-/* The digest of the whole. */
+/* Computes the digest of the whole list. */
 int context_files_digest(const struct context_files *files, char digest[static CONTEXT_SUM_SIZE],
 	struct penstock_error *err);
 

@@ -16,7 +16,7 @@ HIDDEN = ".penstock-"
 
 
 class Crc64:
-    """CRC-64/NVME. numpy computes many lanes of a block at once, because nothing that Python brings computes this checksum."""
+    """CRC-64/NVME. numpy computes many lanes of a block at once, because Python has no function for this checksum."""
 
     LANE = 1024  # bytes
     BLOCK = 8 << 20
@@ -129,20 +129,20 @@ def commit(directory, step, metrics):
 
 
 def directory_of_checkpoints():
-    """The directory that `checkpoint_storage` names, else that of the run."""
+    """Returns the directory that `checkpoint_storage` names, else that of the run."""
     return os.environ.get("PENSTOCK_DETERMINED_STORAGE") or os.environ["PENSTOCK_CHECKPOINT_DIR"]
 
 
 def place(name):
-    """A path in the output for a file that is not part of a checkpoint."""
+    """Returns a path in the output for a file that is not part of a checkpoint."""
     directory = os.path.join(os.environ["DEEPSQUARE_OUTPUT"], "determined", os.environ.get("PENSTOCK_RUN_ID") or "run")
     os.makedirs(directory, exist_ok=True)
     return os.path.join(directory, name)
 
 
 def latest():
-    """The ID of the checkpoint to continue from, and its step. The run has verified a checkpoint in its output; for one
-    elsewhere there is only the note of its commit."""
+    """Returns the ID of the checkpoint to continue from, and its step. The run has verified a checkpoint in its output; for
+    a checkpoint elsewhere there is only latest.json."""
     import json
 
     restored = os.environ.get("PENSTOCK_CHECKPOINT")
@@ -176,7 +176,7 @@ def reported(before):
 
 
 def numbers(metrics):
-    """The finite numbers among the metrics, without those of numpy and torch that are no scalars."""
+    """Returns the finite numbers among the metrics, without arrays of numpy and torch."""
     import math
 
     found = {}
@@ -207,7 +207,7 @@ DEFAULTS = {
 
 
 def filled(given, defaults):
-    """`given` with the defaults of the keys that it lacks, as the master stores a configuration."""
+    """Returns `given` with the defaults of the keys that it lacks, as the master stores a configuration."""
     out = dict(defaults)
     for key, value in given.items():
         if isinstance(value, dict) and isinstance(defaults.get(key), dict) and not key.startswith("min_"):
@@ -229,7 +229,7 @@ def configuration():
 
 
 def create(cls, **values):
-    """An object of a class whose constructor differs between versions; other parameters get None."""
+    """Makes an object of a class whose constructor differs between versions; other parameters get None."""
     import inspect
 
     return cls(**{name: values.get(name) for name in inspect.signature(cls).parameters})
@@ -260,14 +260,14 @@ def replace_info(module):
 
 
 class Session:
-    """Reports to the master end here."""
+    """Discards all reports to the master."""
 
     def __getattr__(self, name):
         return lambda *args, **kwargs: None
 
 
 class Watcher:
-    """The answer of the master to the question for preemption."""
+    """Replaces the master, of which the package asks if it is to be preempted."""
 
     start = close = lambda self: None
 
@@ -276,7 +276,7 @@ class Watcher:
 
 
 def contexts(core):
-    """The classes of a context, derived from those of the package for a training without a cluster."""
+    """Returns the classes of a context, derived from those that the package has for training without a cluster."""
     import determined as det
 
     class Train(core.DummyTrainContext):
@@ -398,13 +398,13 @@ def replace_core(module):
 
 
 def replace_code(module):
-    """The code in a checkpoint is that of the working directory: there is no second copy as in Determined's containers."""
+    """Makes the code in a checkpoint that of the working directory: there is no second copy as in Determined's containers."""
     original = module.write_user_code
     module.write_user_code = lambda path, on_cluster=False: original(path, False)
 
 
 def refuse_trials(module):
-    """Controllers of these classes ask the master for each step of their work."""
+    """Refuses trials of classes whose controllers ask the master for each step of their work."""
     original = module.trial_class_from_entrypoint
 
     def load(entrypoint):

@@ -34,7 +34,7 @@ static int make_parents(const char *path, struct penstock_error *err)
 	return fs_mkdirs(parent, 0700, err);
 }
 
-/* Returns the path of `target` relative to that of a link, both below `top`: a container sees them
+/* Returns the path of `target` relative to that of a link, both below `top`: a container sees `top`
  * at another place, but with the same relative paths. */
 static char *relative(const char *top, const char *path, const char *target)
 {
@@ -98,8 +98,8 @@ static int link_entries(
 	return r;
 }
 
-/* Returns the path of the object that a path in a store names by itself; NULL if the path has more
- * or other objects. */
+/* Returns the path of the file if the input's path in the store is that of a single object; NULL if
+ * there are more or other objects. */
 static char *object_of(const char *dir, const struct workflow_input *input)
 {
 	size_t len = strlen(input->s3.prefix);
@@ -194,14 +194,14 @@ static int move_into(const char *from, const char *to, bool keep, struct penstoc
 	struct stat a, b;
 
 	if (lstat(from, &a) < 0)
-		return error_errno(err, errno, "cannot look at '%s'", from);
+		return error_errno(err, errno, "cannot get the status of '%s'", from);
 	if (lstat(to, &b) < 0)
 		b.st_mode = 0;
 	if (keep && b.st_mode && !S_ISDIR(b.st_mode))
 		return fs_remove_tree(from, err);
 	if (!S_ISDIR(a.st_mode) || !S_ISDIR(b.st_mode))
 		return rename(from, to) < 0
-			       ? error_errno(err, errno, "cannot move %s to %s", from, to)
+			       ? error_errno(err, errno, "cannot move '%s' to '%s'", from, to)
 			       : 0;
 	list = opendir(from);
 	if (!list)
@@ -245,7 +245,7 @@ static int make_both_parents(const struct attempt *attempt, const char *artifact
 
 	if (!has_plain_path(attempt->layout.output, artifact))
 		return error_set(
-			err, PENSTOCK_E_INVALID, "the path to %s is not a directory", place);
+			err, PENSTOCK_E_INVALID, "the path to '%s' is not a directory", place);
 	r = make_parents(path, err);
 	return r < 0 ? r : make_parents(place, err);
 }
@@ -264,7 +264,7 @@ static int link_artifact(
 
 	if (!path || !place)
 		return error_memory(err);
-	/* Inside another artifact, whose link leads there already. */
+	/* The artifact is inside another artifact, whose link leads there already. */
 	if (!has_plain_path(attempt->layout.work, artifact))
 		return 0;
 	r = make_both_parents(attempt, artifact, path, place, err);
@@ -319,14 +319,14 @@ void project_collect(const struct attempt *attempt)
 		if (make_both_parents(attempt, artifact, path, place, &err) < 0 ||
 			move_into(path, place, false, &err) < 0 ||
 			link_one(attempt, place, path, &err) < 0)
-			run_say(&attempt->voice, RUN_EVENT_WARNING, "artifact %s: %s", artifact,
+			run_say(&attempt->voice, RUN_EVENT_WARNING, "artifact '%s': %s", artifact,
 				err.message);
 	}
 }
 
 /* ---- packages ---- */
 
-/* A `sitecustomize`, which every Python of the steps imports. */
+/* Places a `sitecustomize`, which every Python of the steps imports. */
 static int place_determined(const struct attempt *attempt, struct penstock_error *err)
 {
 	_cleanup_free_ char *dir = path_join(attempt->layout.storage, PROJECT_DETERMINED);

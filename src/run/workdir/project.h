@@ -10,8 +10,8 @@
 #include "run/attempt/attempt.h"
 #include "run/workdir/venv.h"
 
-/* File below the run's state: exists once the context is copied, and holds its Git commit as JSON,
- * or nothing if there is none. */
+/* File below the run's state: exists once the context is copied, and holds its Git commit as JSON;
+ * empty if there is no commit. */
 #define PROJECT_COMMIT "work"
 
 /* Directory below $STORAGE_PATH, first in PYTHONPATH: `python.determined`. */
@@ -19,15 +19,16 @@
 
 struct code_store;
 
-/* After the inputs are staged. What an earlier attempt laid out stays. `store` is NULL if the code
- * is not published. `cancel` ends it, if set. */
+/* Called after the inputs are staged. Files that an earlier attempt laid out stay. `store` is NULL
+ * if the code is not published. `cancel` ends the call, if set. */
 int project_lay_out(const struct attempt *attempt, const struct code_store *store,
 	const atomic_int *cancel, struct penstock_error *err);
 /* Installs the Python packages, and the file of `python.determined`; pip prints to the run's log.
  * `venv` stays empty if there are no packages. */
 int project_install(const struct attempt *attempt, const atomic_int *cancel, struct venv *venv,
 	struct penstock_error *err);
-/* Moves artifacts that steps created in the working directory into the output; before the flush. */
+/* Called before the flush: moves artifacts that steps created in the working directory into the
+ * output. */
 void project_collect(const struct attempt *attempt);
 
 #endif

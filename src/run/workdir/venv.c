@@ -70,7 +70,7 @@ static int add_requirements(struct buf *out, const char *path, const char *shown
 	if (r < 0)
 		return error_prefix(err, "requirements");
 	if (depth > INCLUDES)
-		return error_set(err, PENSTOCK_E_INVALID, "%s includes itself", shown);
+		return error_set(err, PENSTOCK_E_INVALID, "'%s' includes itself", shown);
 	buf_add(out, buf_str(&text), text.len);
 	buf_add_char(out, '\0');
 	rest = text.len ? text.data : NULL;
@@ -150,7 +150,7 @@ static int make(const struct venv_spec *spec, const char *python, const char *di
 	r = fs_remove_tree(dir, err);
 	if (r < 0)
 		return r;
-	/* Uses the machine's pip: unpacking another one would take seconds. */
+	/* Use the machine's pip: unpacking another one would take seconds. */
 	r = run_program(spec,
 		(const char *const[]){python, "-m", "venv", "--without-pip", site, dir, NULL}, err);
 	if (r > 0)
@@ -167,7 +167,7 @@ static int make(const struct venv_spec *spec, const char *python, const char *di
 		err);
 	if (r > 0)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"pip cannot install %s (exit code %d); its output is in the run's log",
+			"pip cannot install '%s' (exit code %d); its output is in the run's log",
 			spec->shown, r);
 	if (r < 0)
 		return r;
@@ -201,7 +201,7 @@ void venv_release(struct venv *venv)
 	*venv = (struct venv){0};
 }
 
-/* With its lock held. */
+/* Locks the environment as used; called with the lock of its making held. */
 static int mark_used(const char *dir, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = str_printf("%s.use", dir);
@@ -264,7 +264,7 @@ int venv_get(struct venv *out, const struct venv_spec *spec, struct penstock_err
 
 	if (r < 0)
 		return r;
-	/* The digest of everything that distinguishes environments. */
+	/* The id is the digest of everything that distinguishes environments. */
 	_cleanup_(buf_release) struct buf text = BUF_INIT(16 * LIMIT_STRING);
 	_cleanup_free_ char *real = realpath(python, NULL);
 	uint8_t digest[CHECKSUM_MAX_SIZE];

@@ -15,25 +15,26 @@ struct penstock_error;
 struct venv_spec {
 	const char *home;
 	const char *requirements; /* path */
-	const char *shown; /* its name for display */
+	const char *shown; /* name of the file for display */
 	const char *version; /* "3.11"; NULL for the default python3 */
 	bool system_packages;
 	int log_fd; /* destination of pip's output */
 	const atomic_int *cancel;
 };
 
-/* An environment in use: `penstock prune` leaves it. */
+/* An environment in use, which `penstock prune` does not remove. */
 struct venv {
 	char *dir; /* NULL if there is none */
 	int use_fd; /* its shared lock DIR.use, whose time is that of the last use */
 };
 void venv_release(struct venv *venv);
 
-/* Gets the complete environment. Blocks while another run makes it. */
+/* Gets the complete environment. Blocks while another run makes that environment. */
 int venv_get(struct venv *out, const struct venv_spec *spec, struct penstock_error *err);
 /* Removes the environment `dir` and its files. Returns 1 if a run uses or makes it. */
 int venv_remove(const char *dir, struct penstock_error *err);
-/* True if a run uses or makes it; `used_ns` gets the time of the last use, 0 if unknown. */
+/* Returns true if a run uses or makes the environment; `used_ns` gets the time of the last use, 0
+ * if unknown. */
 bool venv_in_use(const char *dir, int64_t *used_ns);
 /* Checks that a Python of this version is installed. */
 int venv_check_version(const char *version, struct penstock_error *err);

@@ -358,7 +358,7 @@ def test_every_machine_that_continues_runs_the_same_code(machine, checkout):
     sixth = preempt(machine("b"), there)
 
     assert [result.out.split()[0] for result in (second, third, fourth, fifth, sixth)] == ["two", "two", "two", "three", "three"]
-    (line,) = [line for line in third.err.splitlines() if "the code is that of attempt 2 on" in line]
+    (line,) = [line for line in third.err.splitlines() if "the code of attempt 2 on" in line]
     assert "code.sh" in line and "old.sh" in line
     assert "the code" not in fourth.err and "--keep-context" in fifth.err and "of attempt 5 on" in sixth.err
     assert "old.sh" in sixth.out
@@ -377,7 +377,7 @@ def test_a_machine_without_the_project_has_the_code_of_the_last_attempt(machine,
     run.send(signal.SIGTERM)
     again = run.wait().exits(75)
 
-    assert again.out.split()[:2] == ["one", "more"] and "the code is that of attempt 1 on" in again.err
+    assert again.out.split()[:2] == ["one", "more"] and "the code of attempt 1 on" in again.err
     (work,) = machine("b").home.glob("runs/*/storage/work")
     assert os.readlink(work / "link") == "lib.sh" and (work / "lib.sh").stat().st_mode & 0o111
 

@@ -152,7 +152,7 @@ def test_the_lower_of_both_limits_counts_and_names_win_over_the_star(penstock, l
     "text, message",
     [
         ("limits: {ann: {cpu: 1}}", ":1:21: unknown key `cpu`: limits are cpus, memory, gpus and runs"),
-        ("limits: {ann: {memory: much}}", ":1:24: `memory` is a size such as 32GiB"),
+        ("limits: {ann: {memory: much}}", ":1:24: `memory` must be a size such as 32GiB"),
         ("limits: {ann: {runs: -1}}", ":1:22: `runs` must be a whole number"),
         ("limits: [ann]", ":1:9: `limits` must be a map of users"),
         ("limits: {ann: 4}", ":1:15: the limits of `ann` must be a map of cpus, memory, gpus and runs"),
