@@ -175,8 +175,8 @@ PENSTOCK_API int penstock_get_memory(struct penstock_transfer *transfer, const c
 	struct penstock_object *object, struct penstock_error *err);
 /*
  * Passes the object to `write` in order, in pieces of any size, while the next pieces are fetched.
- * If `write` returns non-zero, the call ends with PENSTOCK_E_CANCELLED. A wrong checksum is only
- * detected, and reported, after the last piece.
+ * If `write` returns non-zero, the call ends with PENSTOCK_E_CANCELLED. A wrong checksum is
+ * detected, and reported, after bytes were passed on, usually after the last piece.
  */
 PENSTOCK_API int penstock_get_stream(struct penstock_transfer *transfer, const char *url,
 	int (*write)(void *cookie, const void *data, size_t size), void *cookie,

@@ -69,10 +69,11 @@ struct object_source_options {
 	size_t cut;
 	bool whole_keys; /* the path is the key, `cut` is ignored */
 	const char *after; /* leaves out the keys up to this one; NULL for all keys; borrowed */
-	/* NULL to list everything below; else common prefixes are listed too, with one page read
-	 * ahead */
+	/* NULL to list everything below; else common prefixes are listed too, and `parallel` is
+	 * 1 */
 	const char *delimiter;
-	/* Limit of requests in flight; 0 to choose a limit; 1 reads one range of keys, ahead. */
+	/* Limit of requests in flight; 0 to choose a limit; 1 reads a few pages ahead, one after
+	 * another. */
 	unsigned parallel;
 	entry_filter_fn takes; /* may be NULL */
 	void *cookie;
@@ -82,9 +83,9 @@ struct object_source_options {
  * Streams the objects below the prefix `at.key` ("" or NULL for the whole bucket). Long listings
  * are fetched in several ranges of keys at a time. A store that ignores the start key is listed
  * page by page; one that does not sort its keys is sorted here (in an unlinked file in TMPDIR if
- * the list is long). The object whose key is the prefix itself is left out. PENSTOCK_E_PROTOCOL if
- * the store lists keys outside the prefix, makes no progress, or turns out to be unsorted after
- * entries were returned that cannot be taken back.
+ * the list is long). A key whose path would be empty is left out. PENSTOCK_E_PROTOCOL if the store
+ * lists keys outside the prefix, makes no progress, or turns out to be unsorted after entries were
+ * returned that cannot be taken back.
  */
 int entry_source_objects(struct entry_source **out, struct object_ref at,
 	const struct object_source_options *options, struct penstock_error *err);
