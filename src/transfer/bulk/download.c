@@ -86,7 +86,8 @@ static int parts_headers(
 		return 0;
 	f->one_part = parts_etag_of_one(etag, f->wanted);
 	if (!f->one_part)
-		return error_set(err, PENSTOCK_E_UNSUPPORTED, "the object was uploaded in several parts");
+		return error_set(
+			err, PENSTOCK_E_UNSUPPORTED, "the object was uploaded in several parts");
 	f->kind = CHECKSUM_MD5;
 	return 0;
 }
@@ -102,8 +103,8 @@ static int object_headers(void *cookie, const struct http_reply *reply, struct p
 		return r;
 	if (reply->total_size != HTTP_LENGTH_UNKNOWN && reply->total_size != known->size)
 		return error_set(err, PENSTOCK_E_CHANGED,
-			"the object has %" PRIu64 " bytes, its listing says %" PRIu64, reply->total_size,
-			known->size);
+			"the object has %" PRIu64 " bytes, its listing says %" PRIu64,
+			reply->total_size, known->size);
 	if (f->kind == CHECKSUM_NONE)
 		f->kind = object_reply_digest(reply, f->wanted);
 	if (f->kind == CHECKSUM_NONE)
@@ -128,7 +129,8 @@ static int plain_headers(void *cookie, const struct http_reply *reply, struct pe
 	if (size == HTTP_LENGTH_UNKNOWN || size > LIMIT_BULK_SMALL ||
 		http_reply_header(reply, "Content-Encoding") ||
 		(type && strncasecmp(type, "text/html", 9) == 0))
-		return error_set(err, PENSTOCK_E_UNSUPPORTED, "the resource is not small and plain");
+		return error_set(
+			err, PENSTOCK_E_UNSUPPORTED, "the resource is not small and plain");
 	if ((f->data || f->fd >= 0) && f->size != size)
 		return error_set(
 			err, PENSTOCK_E_CHANGED, "the resource changed while it was fetched");

@@ -152,7 +152,7 @@ int bulk_dir_open(struct bulk_task *task, struct bulk_dir **out, struct penstock
 	return r;
 }
 
-/* Without /proc it uses the directory's name, which another process could replace by a link
+/* Without /proc, `*out` has the directory's name, which another process could replace by a link
  * meanwhile. */
 int bulk_dir_path(const struct bulk_task *task, const struct bulk_dir *dir, char **out,
 	struct penstock_error *err)

@@ -15,7 +15,7 @@
 /* With this many requests in flight, one thread is not enough. */
 #define TWIN_FROM 8
 /* Receive buffer for small replies: the engine's default costs more than the request. */
-#define SMALL_REPLY  (16 * KIB)
+#define SMALL_REPLY (16 * KIB)
 /* small enough to be in the processor's cache when the bytes are written */
 #define LARGER_REPLY (64 * KIB)
 

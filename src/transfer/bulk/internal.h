@@ -19,8 +19,7 @@
 #include <penstock/error.h>
 
 #define BULK_FILE_SYSTEMS                                                                          \
-	/* file systems that are synced one by one at the end; if there are more, all are synced */
-	8
+	8 /* file systems synced one by one at the end; if there are more, sync() is used */
 
 struct bulk_flight;
 

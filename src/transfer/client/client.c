@@ -18,7 +18,7 @@
 
 /* Bytes of a body whose SHA-256 is signed; a larger body is protected by its checksum. */
 #define SIGNED_BODY_MAX (16 * KIB)
-/* Attempts with refused credentials, with a back-off after each, while new ones are fetched. */
+/* Attempts with refused credentials, without those while new credentials are fetched. */
 #define REFUSALS_MAX 5
 /* Sets of new credentials after refused ones; the last set gets only one attempt. */
 #define RENEWALS_MAX 3
@@ -596,8 +596,8 @@ static bool adjust_clock(struct s3_op *op, const struct http_reply *reply)
 	op->skew_adjusted = true;
 	if (llabs(theirs - ours - atomic_load(&op->at.client->skew_s)) < 60)
 		return false;
-	log_warn("the clock of '%s' differs by %lld s; signing requests with its time", op->at.client->authority,
-		(long long)(theirs - ours));
+	log_warn("the clock of '%s' differs by %lld s; signing requests with its time",
+		op->at.client->authority, (long long)(theirs - ours));
 	atomic_store(&op->at.client->skew_s, theirs - ours);
 	return true;
 }
@@ -617,7 +617,8 @@ static enum http_verdict judge_status(
 			region ? region : "(unknown)");
 	else if (reply->status == 404 && page && strcmp(op->request.method, "HEAD") != 0)
 		error_set(err, PENSTOCK_E_PROTOCOL,
-			"'%s' is not an object store: it replied with a web page; check the endpoint",
+			"'%s' is not an object store: it replied with a web page; check the "
+			"endpoint",
 			op->at.client->authority);
 	else if (reply->status == 404)
 		error_set(err, PENSTOCK_E_NOT_FOUND,

@@ -88,8 +88,8 @@ static int get_once(
 	op.request.on_headers = s3_op_check_etag;
 	r = s3_op_perform(&op, err);
 	if (r == 0 && o->length && out->len - start > o->length)
-		r = error_set(err, PENSTOCK_E_PROTOCOL, "%s: received %zu bytes of %" PRIu64, op.what,
-			out->len - start, o->length);
+		r = error_set(err, PENSTOCK_E_PROTOCOL, "%s: received %zu bytes of %" PRIu64,
+			op.what, out->len - start, o->length);
 	if (r == 0 && !g->ranged)
 		r = verify_memory(g, &op, buf_str(out) + start, out->len - start, err);
 	if (r == 0)

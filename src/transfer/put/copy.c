@@ -198,8 +198,8 @@ int object_copy(struct object_ref from, struct object_ref to,
 	/* Ceph and MinIO ignore If-None-Match on a copy; other stores are asked with the condition
 	 * as well. */
 	if (o->if_none_match && object_head(to, NULL, NULL) == 0)
-		return object_error(err, PENSTOCK_E_PRECONDITION, "COPY", from, "'%s://%s/%s' exists",
-			object_client_scheme(to.client), to.bucket, to.key);
+		return object_error(err, PENSTOCK_E_PRECONDITION, "COPY", from,
+			"'%s://%s/%s' exists", object_client_scheme(to.client), to.bucket, to.key);
 	if (source.info.size > (o->part_size ? o->part_size : LIMIT_S3_PUT_MAX) &&
 		!from.client->google) {
 		r = copy_in_parts(&source, to, o, &made, err);

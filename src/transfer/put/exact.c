@@ -68,7 +68,8 @@ static int range_attach(struct s3_op *op, struct range *range, struct penstock_e
 		if (n < 0)
 			return (int)n;
 		if (n == 0)
-			return error_set(err, PENSTOCK_E_CORRUPT, "the object has fewer bytes than its size");
+			return error_set(err, PENSTOCK_E_CORRUPT,
+				"the object has fewer bytes than its size");
 	}
 	s3_op_body(op, range->small, (size_t)range->length);
 	return 0;

@@ -61,7 +61,7 @@ struct put_request {
 	enum http_verdict (*classify)(
 		void *cookie, const struct http_reply *reply, struct penstock_error *err);
 };
-/* Time without a byte, because the store copies or assembles the bytes before it replies. */
+/* Limit of the time without a byte: the store copies or assembles the bytes before it replies. */
 #define PUT_STALL_MS (10 * 60 * 1000)
 void put_request_hook(struct put_request *put, struct put_body *body);
 void put_request_release(struct put_request *put);

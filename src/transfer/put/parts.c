@@ -131,8 +131,8 @@ int upload_part_start(
 			slot->body.length = span->length;
 		} else if (!multipart_range(u->size, u->part_size, number, &slot->body.offset,
 				   &slot->body.length))
-			return error_set(
-				err, PENSTOCK_E_INTERNAL, "invalid part %u of %u", number, u->parts);
+			return error_set(err, PENSTOCK_E_INTERNAL, "invalid part %u of %u", number,
+				u->parts);
 	}
 	slot->body.progress = u->options->progress;
 	slot->body.cookie = u->options->cookie;

@@ -120,7 +120,7 @@ int http_fetch_name(const char *url, struct buf *out)
 		if (c < 0x20 || c == 0x7f || c == '/')
 			name.data[i] = '_';
 	}
-	if (name.len > NAME_LENGTH) /* keep the end, which gives the kind of archive */
+	if (name.len > NAME_LENGTH) /* keep the end, which has the archive's suffix */
 		buf_consume(&name, name.len - NAME_LENGTH);
 	if (name.len == 0 || strcmp(name.data, ".") == 0 || strcmp(name.data, "..") == 0)
 		return buf_add_str(out, "download");
