@@ -92,8 +92,8 @@ PENSTOCK_API const char *penstock_checkpoint_path(const struct penstock_checkpoi
 
 /*
  * Appends to the file `name` ("model.bin", "optimizer/0.bin": relative, without ".." and hidden
- * names), which the first call creates. The checksum is computed on the way, so nothing is read
- * again.
+ * names), which the first call creates. The checksum is computed during the write, so the file is
+ * not read again.
  */
 PENSTOCK_API int penstock_checkpoint_write(struct penstock_checkpoint *checkpoint, const char *name,
 	const void *data, size_t size, struct penstock_error *err);
@@ -174,7 +174,7 @@ PENSTOCK_API size_t penstock_commit_n_metrics(const struct penstock_commit *comm
 /* `i` must be less than penstock_commit_n_metrics(). */
 PENSTOCK_API void penstock_commit_metric_at(
 	const struct penstock_commit *commit, size_t i, struct penstock_metric *metric);
-/* False if there is no metric of this name. */
+/* Returns false if there is no metric of this name. */
 PENSTOCK_API bool penstock_commit_metric(
 	const struct penstock_commit *commit, const char *name, double *value);
 

@@ -81,9 +81,9 @@ struct penstock_dataset_options {
 	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
-/* Lists the shards and finds the samples; `options` may be NULL. PENSTOCK_E_NOT_FOUND if nothing is
- * there, PENSTOCK_E_CORRUPT, with shard and offset, if a shard is damaged, PENSTOCK_E_UNSUPPORTED
- * if a web server lacks a feature that is needed, such as ranges. */
+/* Lists the shards and finds the samples; `options` may be NULL. PENSTOCK_E_NOT_FOUND if there is
+ * no shard, PENSTOCK_E_CORRUPT, with shard and offset, if a shard is damaged,
+ * PENSTOCK_E_UNSUPPORTED if a web server lacks a feature that is needed, such as ranges. */
 PENSTOCK_API int penstock_dataset_open(struct penstock_dataset **out, const char *url,
 	const struct penstock_dataset_options *options, struct penstock_error *err);
 /* Cancels and frees all batches that were not waited for. NULL is allowed. */
@@ -118,8 +118,8 @@ PENSTOCK_API int penstock_dataset_read(struct penstock_dataset *set, const uint6
 
 struct penstock_batch;
 
-/* Starts to read a batch in the background: as penstock_dataset_read(), but `data` must stay until
- * the batch has ended. Batches are read in the order in which they were started.
+/* Starts to read a batch in the background, like penstock_dataset_read(), but `data` must stay
+ * valid until the batch has ended. Batches are read in the order in which they were started.
  * penstock_batch_wait() returns all errors of the batch, also those of invalid sample numbers. */
 PENSTOCK_API int penstock_batch_start(struct penstock_batch **out, struct penstock_dataset *set,
 	const uint64_t *ids, size_t n, void *data, struct penstock_error *err);
@@ -128,7 +128,8 @@ PENSTOCK_API int penstock_batch_wait(struct penstock_batch *batch, struct pensto
 /* Waits for the batch at most `ms` and returns true if it has ended, for callers that check
  * something else between two calls. Frees nothing. */
 PENSTOCK_API bool penstock_batch_ended(struct penstock_batch *batch, int ms);
-/* Cancels the batch, waits until nothing writes to its memory, and frees it. NULL is allowed. */
+/* Cancels the batch, waits until no thread writes to its `data`, and frees the batch. NULL is
+ * allowed. */
 PENSTOCK_API void penstock_batch_drop(struct penstock_batch *batch);
 
 /* ---- the order of an epoch ---- */
@@ -139,8 +140,9 @@ struct penstock_plan_options {
 	size_t struct_size;
 	/* samples of the set; of a mix: samples of an epoch, 0 for as many as `repeat` gives */
 	uint64_t samples;
-	/* "none" (if NULL); "full": any sample anywhere; "block": blocks in a random order,
-	 * shuffled within; "window": the same, shuffled within each `window` blocks in a row */
+	/* "none" (if NULL); "full": any sample anywhere; "block": blocks in a random order, with
+	 * their samples shuffled; "window": the same, but samples are shuffled within `window`
+	 * consecutive blocks */
 	const char *shuffle;
 	uint64_t block; /* samples */
 	uint64_t window; /* blocks */
@@ -175,8 +177,8 @@ struct penstock_plan_options {
 /*
  * Decides which samples a worker of a rank gets in an epoch, in which order: a function of the
  * options alone, the same on every machine. All ranks together get each sample once, for any number
- * of ranks and workers, also if the epoch is resumed at `start` with another number of them.
- * Samples of a mix come as often as its weights and its length ask for.
+ * of ranks and workers, also if the epoch is resumed at `start` with other numbers of ranks and
+ * workers. Samples of a mix appear as often as its weights and its length require.
  */
 PENSTOCK_API int penstock_plan_new(struct penstock_plan **out,
 	const struct penstock_plan_options *options, struct penstock_error *err);

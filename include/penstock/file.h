@@ -64,7 +64,7 @@ struct penstock_file_options {
 	0, false, 0, false, 0, 0, 0, 0 }
 /* clang-format on */
 
-/* `options` may be NULL. PENSTOCK_E_NOT_FOUND if there is no such object, PENSTOCK_E_UNSUPPORTED if
+/* `options` may be NULL. PENSTOCK_E_NOT_FOUND if the file does not exist, PENSTOCK_E_UNSUPPORTED if
  * an HTTP server cannot send ranges of one version. */
 PENSTOCK_API int penstock_file_open(struct penstock_file **out, struct penstock_transfer *transfer,
 	const char *url, const struct penstock_file_options *options, struct penstock_error *err);

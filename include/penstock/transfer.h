@@ -87,7 +87,7 @@ struct penstock_transfer_options {
 	0, 0, 0, 0, 0, 0, 0, 0, false, 0, 0 }
 /* clang-format on */
 
-/* `options` may be NULL. Nothing is sent, and no credentials are fetched, before the first call
+/* `options` may be NULL. No request is sent, and no credentials are fetched, before the first call
  * that needs them. */
 PENSTOCK_API int penstock_transfer_new(struct penstock_transfer **out,
 	const struct penstock_transfer_options *options, struct penstock_error *err);
@@ -213,9 +213,10 @@ struct penstock_tree_options {
 	const char *const *include;
 	const char *const *exclude;
 	bool update; /* copies only what is missing, differs in size, or is newer than the target */
-	bool remove; /* with `update`: removes what only the target has, if nothing failed */
+	/* with `update`: removes items that only the target has, unless an item failed */
+	bool remove;
 	bool if_none_match; /* an existing target is an error */
-	unsigned parallel; /* requests at a time; 0 for as many as help */
+	unsigned parallel; /* limit of requests in flight; 0 to adapt it to the store */
 	/* Called for each item that was copied or removed, or that failed with `error`. `from` and
 	 * `to` are for messages and valid during the call; `to` is NULL for an item that was
 	 * removed. */

@@ -51,7 +51,7 @@ enum bulk_kind {
 struct bulk_item {
 	enum bulk_kind kind;
 	struct object_ref from, to;
-	/* A plain HTTP(S) resource in place of an object: fetched with GET, made with PUT,
+	/* A plain HTTP(S) resource in place of an object: fetched with GET, sent with PUT,
 	 * unsigned. */
 	const char *from_url, *to_url;
 	/*

@@ -68,7 +68,7 @@ struct http_fetch_options {
 struct http_fetch_result {
 	char *path; /* the fetched file */
 	uint64_t size;
-	uint64_t fetched; /* bytes that came over the network in this call */
+	uint64_t fetched; /* bytes received over the network in this call */
 	char sha256[65]; /* "" if not requested */
 	char *etag; /* NULL if the server sent none */
 	char *last_modified; /* NULL if the server sent none */

@@ -44,7 +44,7 @@ struct entry {
 	int64_t mtime_ns; /* of an object: the time at which the store received it */
 	/* Both are NULL for files. */
 	const char *key;
-	const char *etag; /* with quotes; "" if the store gave none */
+	const char *etag; /* with quotes; "" if the store's listing has none */
 	/* 0 for objects. */
 	mode_t mode;
 };

@@ -148,14 +148,14 @@ struct object_put_options {
 	/*
 	 * Reports an upload in parts, on the calling thread: before it is requested (`id` is NULL),
 	 * when the store has named it, and when nothing of it is left in the store (`over`). A
-	 * caller that records it can abort uploads that a kill left. May be NULL.
+	 * caller that records the upload can abort it after a kill. May be NULL.
 	 */
 	void (*parts)(void *cookie, const char *key, const char *id, bool over);
 	/*
 	 * A directory (made if missing) for the journals of uploads in parts from files. An upload
-	 * that a failure or a kill ends stays in the store, and the next call for the same file and
-	 * object sends the missing parts. If it is NULL, an upload starts from the beginning, and a
-	 * failure leaves nothing in the store.
+	 * that is interrupted by a failure or a kill stays in the store, and the next call for the
+	 * same file and object sends the missing parts. If `resume_dir` is NULL, an upload starts
+	 * from the beginning, and a failure leaves nothing in the store.
 	 */
 	const char *resume_dir;
 	object_kept_fn kept; /* bytes that a failed call leaves for the next call; may be NULL */
@@ -163,7 +163,8 @@ struct object_put_options {
 	/*
 	 * A directory (made if missing) for block checksums of large objects that were sent:
 	 * object_put_file() of a file that changed in part then sends only the difference, and the
-	 * store copies the rest (UploadPartCopy, if supported). If it is NULL, everything is sent.
+	 * store copies the rest (UploadPartCopy, if supported). If `delta_dir` is NULL, everything
+	 * is sent.
 	 */
 	const char *delta_dir;
 };
@@ -202,7 +203,7 @@ int object_put_stream(struct object_ref at, int fd, const struct object_put_opti
 struct object_get_options {
 	const char *if_match;
 	uint64_t offset; /* start of a range; used with `length` */
-	uint64_t length; /* 0 for the rest */
+	uint64_t length; /* 0 for the rest of the object */
 	/* Size and ETag from a listing or an earlier HEAD: saves object_get_file() a request. If
 	 * the object was replaced meanwhile the call fails with PENSTOCK_E_CHANGED. */
 	const struct object_info *known;
@@ -301,7 +302,7 @@ struct object_exact {
 	void *cookie;
 };
 /* Sends the object with the same headers, parts and checksums, which the store verifies; with the
- * MD5s instead if it has no checksums. A failure leaves nothing in the store. */
+ * MD5s instead if the store supports no checksums. A failure leaves nothing in the store. */
 int object_put_exact(
 	struct object_ref at, const struct object_exact *object, struct penstock_error *err);
 /* Sets a document of an object, such as its tags, or deletes it if `xml` is NULL. `sub` is its

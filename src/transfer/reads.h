@@ -51,13 +51,13 @@ struct object_read {
 	/* Set by the caller; borrowed. */
 	const char *key;
 	uint64_t offset;
-	size_t length; /* bytes; exactly as many must arrive */
+	size_t length; /* bytes; exactly this number must arrive */
 	/* The read is all of the object, and is verified against the store's checksum, if it has
 	 * one. */
 	bool whole;
 	/* PENSTOCK_E_CHANGED if the object has another ETag; NULL or "" for any */
 	const char *etag;
-	void *data; /* gets `length` bytes; NULL if `pieces` get them */
+	void *data; /* receives `length` bytes; NULL if `pieces` receive them */
 	struct read_pieces pieces;
 
 	/* Set by reads_run(). */

@@ -72,8 +72,8 @@ static int make_room(struct bulk_flight *f, struct penstock_error *err)
 	return create_file(f, err);
 }
 
-/* Uses the ETag of a multipart object if there is no other checksum; a worker handles more than one
- * part. */
+/* Uses the ETag of a multipart object if there is no other checksum; a worker handles objects of
+ * several parts. */
 static int parts_headers(
 	struct bulk_flight *f, const struct http_reply *reply, struct penstock_error *err)
 {

@@ -435,7 +435,8 @@ int bulk_sync(struct bulk *bulk, struct penstock_error *err)
 {
 	int fds[BULK_FILE_SYSTEMS];
 	unsigned n;
-	/* A caller that finds nothing to sync must know that the sync has completed. */
+	/* Hold the lock to the end, so that a caller that finds nothing to sync knows that an
+	 * earlier sync has completed. */
 	LOCK_SCOPE(&bulk->sync_lock);
 
 	pthread_mutex_lock(&bulk->lock);

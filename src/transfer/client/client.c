@@ -512,7 +512,7 @@ static int op_prepare(
 		.authorization = BUF_INIT(LIMIT_HTTP_HEADERS)};
 	int r;
 
-	/* A request that is retried for long outlives its first keys; each set of keys gets its own
+	/* A request with many retries may outlive its first keys; each set of keys gets its own
 	 * attempts. */
 	if (attempt > 1 && credentials_renewed(op->at.client->settings.credentials, &op->keys)) {
 		op->refusals = op->refused && ++op->renewals >= RENEWALS_MAX ? REFUSALS_MAX : 0;
@@ -630,7 +630,7 @@ static enum http_verdict judge_status(
 		error_set(err, PENSTOCK_E_PRECONDITION, "the object is not the expected one");
 	else
 		return HTTP_VERDICT_DEFAULT;
-	/* The reply to a HEAD does not say whether the date was the reason. */
+	/* The reply to a HEAD has no reason, which may have been the date. */
 	return reply->status == 403 && adjust_clock(op, reply) ? HTTP_VERDICT_RETRY
 							       : HTTP_VERDICT_FAIL;
 }

@@ -6,7 +6,7 @@
  *
  * The generation of an object takes the place of its ETag: it changes with each overwrite, also by
  * the same bytes, and Google's preconditions use it. `ETag` of a reply becomes the generation in
- * quotes, listings give it the same way (s3/message/messages.h), and If-Match: "N" is sent as
+ * quotes, as in listings (s3/message/messages.h), and If-Match: "N" is sent as
  * x-goog-if-generation-match: N, If-None-Match: * as 0.
  */
 #ifndef TRANSFER_CLIENT_GOOGLE_H

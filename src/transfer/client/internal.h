@@ -62,8 +62,8 @@ struct object_client {
 	atomic_bool swept; /* old upload journals were removed */
 	atomic_bool swept_sent; /* old records of sent objects were removed */
 	atomic_bool no_part_copy; /* the store has no UploadPartCopy */
-	atomic_bool md5_etags; /* ETags of multipart objects were seen to be made of MD5s */
-	atomic_bool odd_etags; /* ETags of multipart objects are not made of MD5s */
+	atomic_bool md5_etags; /* ETags of multipart objects are known to be made of MD5s */
+	atomic_bool odd_etags; /* ETags of multipart objects are known not to be made of MD5s */
 
 	pthread_mutex_t probe_lock;
 	bool probed;
@@ -91,7 +91,7 @@ struct s3_op {
 	struct credentials keys;
 	char *what;
 	struct penstock_error failed; /* error of the setup; returned by s3_op_ready() */
-	enum s3_error error; /* of the last failed attempt */
+	enum s3_error error; /* error of the last failed attempt */
 };
 
 /* Failures of the setup are kept in the op until s3_op_ready() returns them. */

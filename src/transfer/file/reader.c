@@ -16,7 +16,7 @@
 /* Bytes of the read-ahead, complete or in flight. */
 struct block {
 	struct file_job job; /* first: its `release` gets the address of the block */
-	struct object_read item; /* its offset, its length and its memory */
+	struct object_read item; /* offset, length and memory of the block */
 	unsigned users; /* reads that copy from it */
 	bool dropped; /* removed from the list while in use: the last user frees it */
 	struct block *prev, *next;
@@ -345,7 +345,7 @@ static int run_parts(struct file_reader *f, struct parts *parts, struct penstock
 	for (size_t i = 0; r == 0 && i < parts->n; i++)
 		r = parts->items[i].block ? take_from_block(f, &parts->items[i], err)
 					  : finish(f, &parts->items[i].job, err);
-	/* After a failure. */
+	/* After a failure, cancel all requests before waiting for their ends. */
 	for (size_t i = 0; r < 0 && i < parts->n; i++)
 		atomic_store(&parts->items[i].job.cancel, 1);
 	for (size_t i = 0; r < 0 && i < parts->n; i++)

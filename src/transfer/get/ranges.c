@@ -267,7 +267,7 @@ static int check_parts(
 	return error_prefix(err, "GET s3://%s/%s", d->at.bucket, d->at.key);
 }
 
-/* Retries a range with damaged parts at once. */
+/* Retries a range at once if it has damaged parts. */
 static enum http_verdict range_classify(
 	void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
@@ -480,7 +480,7 @@ int download_ranges(struct download *d, struct penstock_error *err)
 	r = run_ranges(d, err);
 	failed = get_writer_stop(d->writer);
 	d->writer = NULL;
-	/* After a failed write, the requests usually fail with a consequence of it. */
+	/* Report a failed write first, because the requests usually fail as a consequence. */
 	if (failed && r != -(int)PENSTOCK_E_CANCELLED)
 		r = write_failed(failed, err);
 	/* Verify parts that arrived before their checksums were known, or in several ranges. */

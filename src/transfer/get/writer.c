@@ -62,7 +62,7 @@ static void write_first(struct get_writer *w)
 		free(piece.data);
 	w->first = (w->first + 1) % LIMIT_GET_WRITE_AHEAD;
 	w->n--;
-	/* After this the line may belong to another range. */
+	/* After the decrement the line may belong to another range. */
 	left = atomic_fetch_sub(&piece.line->pending, 1) - 1;
 	if ((w->draining && !left) || (w->full && w->n < GO_ON_BELOW)) {
 		w->full = false;

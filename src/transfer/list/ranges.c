@@ -25,7 +25,7 @@
 #define MAX_PARALLEL 32
 #define CHAIN_AHEAD  4 /* pages read ahead if there is one range */
 #define PAGE_KEYS    1000
-#define MODEL_SAMPLE 16 /* the model samples one key in so many */
+#define MODEL_SAMPLE 16 /* the model learns one key of this many */
 /* A page in flight also holds its document and the parser's results. */
 #define UNDER_WAY_COST 6
 
@@ -48,7 +48,7 @@ struct range {
 };
 
 struct list_ranges {
-	struct list_query query; /* its `cancel` is our `stop` */
+	struct list_query query; /* its `cancel` is `stop` */
 	const atomic_int *cancel;
 	unsigned parallel;
 	atomic_int stop;

@@ -157,7 +157,7 @@ char *list_model_ahead(const struct list_model *model, const char *prefix, const
 		free(out);
 		return NULL;
 	}
-	/* Requests carry text: cut an incomplete character off the end. */
+	/* Requests have UTF-8 text: remove an incomplete character at the end. */
 	while (n && !str_is_utf8(out, strlen(out)))
 		out[--n] = '\0';
 	if (!str_starts(out, prefix) || strcmp(out, at) <= 0) {

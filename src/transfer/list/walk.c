@@ -384,8 +384,8 @@ static int enter(struct walk *w, const struct list_record *record, struct entry 
 	return r < 0 ? r : w->options.directories;
 }
 
-/* Takes the next name of the deepest directory, or goes up at its end. Returns 0 if there is
- * nothing to return yet. */
+/* Takes the next name of the deepest directory, or returns to the directory above at its end.
+ * Returns 1 with `entry` filled, 0 to be called again, or a negative error. */
 static int step(struct walk *w, struct entry *entry, struct penstock_error *err)
 {
 	struct level *level = deepest(w);

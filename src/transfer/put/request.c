@@ -93,7 +93,7 @@ static ssize_t body_chunked(
 	while (done < size) {
 		ssize_t n;
 
-		/* The rest of the frame goes first. */
+		/* Send the remaining bytes of the frame first. */
 		if (body->frame_at < body->frame_len) {
 			size_t rest = body->frame_len - body->frame_at;
 			size_t now = rest < size - done ? rest : size - done;

@@ -153,8 +153,8 @@ static void digest_text(struct checksum *sum, const char *text)
 	checksum_update(sum, text ? text : "", strlen(text ? text : "") + 1);
 }
 
-/* A digest of the object's properties: an upload started with other properties is a different
- * one. */
+/* Computes a digest of the object's properties: an upload that was started with other properties
+ * cannot be resumed. */
 static int digest_options(const struct upload *u, char out[static 65])
 {
 	const struct object_put_options *o = u->options;

@@ -31,7 +31,7 @@ struct group {
 	bool refused, invalid; /* the store refused the request; the reply is invalid */
 };
 
-/* Goes to the next read that has bytes in the reply. */
+/* Advances to the next read that has bytes in the reply. */
 static void advance(struct group *g)
 {
 	for (; g->next < g->n; g->next++) {
@@ -149,7 +149,7 @@ static int add_group(struct reads_signer *s, struct group *g, struct object_read
 	return r;
 }
 
-/* Makes the requests. `*n_groups` gets their number. */
+/* Makes the requests, and sets `*n_groups` to their number. */
 static int add_groups(struct reads_signer *s, struct group *groups, struct plain_get *gets,
 	struct object_read *items, size_t n, size_t *n_groups, struct penstock_error *err)
 {

@@ -193,8 +193,8 @@ static int make(const char *name)
 	_cleanup_close_ int fd = open(
 		name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
 
-	/* On a file system without locks, no other process gets one either. A process that takes
-	 * the file over before it is locked owns it. */
+	/* If fs_lock() fails, the file system has no locks, so no other process can take over the
+	 * file. A process that has taken it over before it is locked here owns it. */
 	if (fd >= 0 && fs_lock(fd) > 0) {
 		errno = EEXIST;
 		return -1;

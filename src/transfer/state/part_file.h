@@ -37,9 +37,9 @@ bool part_file_is_private(int fd);
 bool part_file_is_ours(int dir, const char *name);
 
 /*
- * Opens an empty file that is ours as long as `*fd` is open. A file of the first name is taken over
- * from a download that was killed; if another process uses the file, or it is not private, it is
- * left untouched and a random name is used.
+ * Opens an empty file that no other process uses as long as `*fd` is open. A file of the first name
+ * is taken over from a download that was killed; if another process uses the file, or it is not
+ * private, it is left untouched and a random name is used.
  */
 int part_file_open(const char *path, int *fd, char **part, struct penstock_error *err);
 

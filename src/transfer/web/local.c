@@ -16,7 +16,7 @@
 #include "transfer/web/internal.h"
 
 #define COPY_STEP   (8 * MIB)
-#define NAME_LENGTH 200 /* bytes; leaves room for our own suffixes */
+#define NAME_LENGTH 200 /* bytes; leaves room for the suffixes of part files */
 
 char *fetch_local_path(const char *url)
 {
