@@ -630,7 +630,7 @@ static enum http_verdict judge_status(
 		error_set(err, PENSTOCK_E_PRECONDITION, "the object is not the expected one");
 	else
 		return HTTP_VERDICT_DEFAULT;
-	/* The reply to a HEAD has no reason, which may have been the date. */
+	/* The reply to a HEAD gives no reason for the refusal, which may be the clock. */
 	return reply->status == 403 && adjust_clock(op, reply) ? HTTP_VERDICT_RETRY
 							       : HTTP_VERDICT_FAIL;
 }
