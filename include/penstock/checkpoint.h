@@ -61,13 +61,13 @@ struct penstock_metric {
 
 struct penstock_checkpoint_options {
 	size_t struct_size;
-	unsigned rank; /* of this process: 0 to world_size - 1 */
+	unsigned rank; /* number of this process: 0 to world_size - 1 */
 	unsigned world_size; /* 0 for 1 */
 	unsigned attempt; /* 0 for $PENSTOCK_ATTEMPT, else 1; the same for all ranks */
 	const char *run_id; /* NULL for $PENSTOCK_RUN_ID, else "" */
 	const struct penstock_metric *metrics; /* only rank 0's are used */
 	size_t n_metrics;
-	double timeout_s; /* how long a commit waits for other ranks; 0 for 600 */
+	double timeout_s; /* seconds that a commit waits for other ranks; 0 for 600 */
 	/* Polled while a commit waits; once non-zero the call ends with PENSTOCK_E_CANCELLED. May
 	 * be NULL. */
 	const volatile int *cancel;
@@ -86,14 +86,14 @@ PENSTOCK_API int penstock_checkpoint_begin(struct penstock_checkpoint **out, con
 	uint64_t step, const struct penstock_checkpoint_options *options,
 	struct penstock_error *err);
 
-/* The directory of the checkpoint, where the program may write files itself; owned by the
- * handle. */
+/* Returns the directory of the checkpoint, where the program may write files itself; the handle
+ * owns the string. */
 PENSTOCK_API const char *penstock_checkpoint_path(const struct penstock_checkpoint *checkpoint);
 
 /*
  * Appends to the file `name` ("model.bin", "optimizer/0.bin": relative, without ".." and hidden
- * names), which the first call creates. The checksum is computed on the way, so nothing is read
- * again.
+ * names), which the first call creates. The checksum is computed during the write, so the file is
+ * not read again.
  */
 PENSTOCK_API int penstock_checkpoint_write(struct penstock_checkpoint *checkpoint, const char *name,
 	const void *data, size_t size, struct penstock_error *err);
@@ -103,8 +103,8 @@ PENSTOCK_API int penstock_checkpoint_write(struct penstock_checkpoint *checkpoin
 PENSTOCK_API int penstock_checkpoint_add(
 	struct penstock_checkpoint *checkpoint, const char *name, struct penstock_error *err);
 
-/* Sets a metric of the checkpoint, or replaces the one of that name. Call it on rank 0 before the
- * commit. */
+/* Sets a metric of the checkpoint, or replaces the metric of that name. Call it on rank 0 before
+ * the commit. */
 PENSTOCK_API int penstock_checkpoint_metric(struct penstock_checkpoint *checkpoint,
 	const char *name, double value, struct penstock_error *err);
 
@@ -116,7 +116,7 @@ PENSTOCK_API int penstock_checkpoint_metric(struct penstock_checkpoint *checkpoi
 PENSTOCK_API int penstock_checkpoint_commit(
 	struct penstock_checkpoint *checkpoint, struct penstock_error *err);
 
-/* Frees it and removes uncommitted files (with several ranks, those of this one). NULL is
+/* Frees the handle and removes uncommitted files (with several ranks, those of this rank). NULL is
  * allowed. */
 PENSTOCK_API void penstock_checkpoint_free(struct penstock_checkpoint *checkpoint);
 
@@ -125,9 +125,10 @@ PENSTOCK_API void penstock_checkpoint_free(struct penstock_checkpoint *checkpoin
 struct penstock_commit; /* a valid checkpoint, from its COMMIT.json */
 
 /*
- * The newest valid checkpoint of `dir`, every byte of it verified: by attempt, then by step.
- * Damaged ones that were skipped are reported to `passed` (may be NULL), newest first; `path` and
- * `why` are valid during the call. PENSTOCK_E_NOT_FOUND if no checkpoint is valid.
+ * Finds the newest valid checkpoint of `dir` (the highest attempt, then the highest step) and
+ * verifies all its bytes. Damaged checkpoints that were skipped are reported to `passed` (may be
+ * NULL), newest first; `path` and `why` are valid during the call. PENSTOCK_E_NOT_FOUND if no
+ * checkpoint is valid.
  */
 PENSTOCK_API int penstock_checkpoint_latest(struct penstock_commit **out, const char *dir,
 	void (*passed)(void *cookie, const char *path, const char *why), void *cookie,
@@ -151,7 +152,7 @@ PENSTOCK_API int penstock_checkpoint_list(const char *dir,
 PENSTOCK_API int penstock_checkpoint_open(
 	struct penstock_commit **out, const char *path, struct penstock_error *err);
 
-/* Verifies that all its files exist with their sizes and, with `whole`, their checksums.
+/* Verifies that all files of the commit exist with their sizes and, with `whole`, their checksums.
  * PENSTOCK_E_CORRUPT if not. */
 PENSTOCK_API int penstock_commit_verify(
 	const struct penstock_commit *commit, bool whole, struct penstock_error *err);
@@ -166,19 +167,21 @@ PENSTOCK_API unsigned penstock_commit_attempt(const struct penstock_commit *comm
 PENSTOCK_API const char *penstock_commit_run_id(const struct penstock_commit *commit);
 PENSTOCK_API int64_t penstock_commit_time_ns(const struct penstock_commit *commit);
 PENSTOCK_API unsigned penstock_commit_world_size(const struct penstock_commit *commit);
-PENSTOCK_API uint64_t penstock_commit_size(const struct penstock_commit *commit); /* of all files */
+/* bytes of all files */
+PENSTOCK_API uint64_t penstock_commit_size(const struct penstock_commit *commit);
 
 PENSTOCK_API size_t penstock_commit_n_metrics(const struct penstock_commit *commit);
-/* `i` must be below their number. */
+/* `i` must be less than penstock_commit_n_metrics(). */
 PENSTOCK_API void penstock_commit_metric_at(
 	const struct penstock_commit *commit, size_t i, struct penstock_metric *metric);
-/* False if there is no metric of this name. */
+/* Returns false if there is no metric of this name. */
 PENSTOCK_API bool penstock_commit_metric(
 	const struct penstock_commit *commit, const char *name, double *value);
 
 struct penstock_commit_file {
 	size_t struct_size;
-	const char *name; /* below the checkpoint's directory; of a single file its own name */
+	/* relative to the checkpoint's directory; of a single file its own name */
+	const char *name;
 	uint64_t size;
 	uint64_t crc64nvme;
 };
@@ -186,7 +189,7 @@ struct penstock_commit_file {
 #define PENSTOCK_COMMIT_FILE_INIT { sizeof(struct penstock_commit_file), 0, 0, 0 }
 /* clang-format on */
 PENSTOCK_API size_t penstock_commit_n_files(const struct penstock_commit *commit);
-/* `i` must be below their number; files are in byte order of their names. */
+/* `i` must be less than penstock_commit_n_files(); files are in byte order of their names. */
 PENSTOCK_API int penstock_commit_file_at(const struct penstock_commit *commit, size_t i,
 	struct penstock_commit_file *file, struct penstock_error *err);
 

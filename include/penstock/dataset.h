@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples of a training, straight from object storage or from files.
+ * Reads the samples that training code needs, straight from object storage or from files.
  *
  *	struct penstock_error err = PENSTOCK_ERROR_INIT;
  *	struct penstock_dataset *set = NULL;
@@ -19,12 +19,12 @@
  *	penstock_dataset_free(set);
  *
  * Names. A data set is "s3://BUCKET/PREFIX", "gs://BUCKET/PREFIX", or a local path. A prefix that
- * ends in "/", a directory, or a key without an object means all that is below it. HTTP lists no
- * files: "http(s)://…" is one shard, several by {000..099} and {A,B} in its path, or, if it ends in
- * "/", a directory with a .penstock-index or an index.json.
+ * ends in "/", a directory, or a key without an object means everything below it. HTTP cannot list
+ * files: "http(s)://…" is one shard, several shards with {000..099} and {A,B} in its path, or, if
+ * it ends in "/", a directory with a .penstock-index or an index.json.
  *
  * Threads. Any number of threads may read one data set at a time. A child after fork() may use a
- * data set of its parent, but not wait for batches that the parent started.
+ * data set of its parent, but must not wait for batches that the parent started.
  *
  * Results, errors, ownership, units and compatibility are as <penstock/transfer.h> says.
  */
@@ -48,31 +48,32 @@ struct penstock_dataset_options {
 	size_t struct_size;
 	/* "objects" (one object or file is one sample), "records" (fixed size), "cifar10",
 	 * "cifar100", "npy", "idx" (MNIST), "tokens", "tar" (WebDataset), "tfrecord", "mds"
-	 * (MosaicML), "litdata". NULL: detected by an index, or the name and the first bytes of a
-	 * large shard. */
+	 * (MosaicML), "litdata". NULL to detect the format by an index, or by the name and the
+	 * first bytes of a large shard. */
 	const char *format;
 	uint64_t record_size; /* bytes; of "records" */
 	uint64_t header, trailer; /* bytes before the first record of a shard and after the last */
 	const char *dtype; /* of "tokens": "uint16" (if NULL) or "uint32" */
 	uint64_t window; /* of "tokens": tokens of a sample */
-	uint64_t stride; /* of "tokens": from one sample to the next; 0 for `window` */
-	/* The store; NULL as for penstock_transfer_new(). Copied. */
+	/* of "tokens": tokens from the start of one sample to that of the next; 0 for `window` */
+	uint64_t stride;
+	/* Options of the store, which are copied; NULL as for penstock_transfer_new(). */
 	const struct penstock_transfer_options *transfer;
-	unsigned threads; /* that read ahead; 0 to choose it */
-	/* A directory of this machine, made if it is missing, that keeps what is read from a store;
-	 * all processes of a user share it. NULL if there is none. If it cannot be used that is
-	 * logged, and reading goes on without it. */
+	unsigned threads; /* threads that read ahead; 0 to choose their number */
+	/* A local directory, created if missing, that keeps the bytes read from a store; all
+	 * processes of a user share it. NULL for no cache. If the directory cannot be used, a
+	 * warning is logged and samples are read without a cache. */
 	const char *cache;
 	uint64_t cache_size; /* bytes on disk, at least 16 MiB; 0 for half of the file system */
-	struct penstock_cancel *cancel; /* of penstock_dataset_open() alone; may be NULL */
+	struct penstock_cancel *cancel; /* cancels penstock_dataset_open() alone; may be NULL */
 	/* Pixels, at most 8192: JPEG images of "objects", "tar", "mds" and "litdata" are decoded to
 	 * this size when they are read. A sample then begins with height * width * 3 bytes of RGB,
 	 * row by row: the largest centred rectangle of this shape, scaled. The sample as it is
 	 * stored follows, except in "objects". 0 and 0: as stored. */
 	uint32_t decode_height, decode_width;
-	const char *decode_column; /* with the image; NULL for the first that has one */
+	const char *decode_column; /* the column to decode; NULL for the first with an image */
 	/* "folder" if samples of "objects" have a field "label", an int64: the number of their
-	 * class, the first folder of their name below the URL. NULL if they have none. */
+	 * class, the first folder of their name below the URL. NULL for no labels. */
 	const char *labels;
 };
 /* clang-format off */
@@ -80,33 +81,34 @@ struct penstock_dataset_options {
 	0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
-/* Lists the shards and finds the samples; `options` may be NULL. PENSTOCK_E_NOT_FOUND if nothing is
- * there, PENSTOCK_E_CORRUPT, with shard and offset, if a shard is damaged, PENSTOCK_E_UNSUPPORTED
- * if a web server does not suffice. */
+/* Lists the shards and finds the samples; `options` may be NULL. PENSTOCK_E_NOT_FOUND if there is
+ * no shard, PENSTOCK_E_CORRUPT, with shard and offset, if a shard is damaged,
+ * PENSTOCK_E_UNSUPPORTED if a web server lacks a feature that is needed, such as ranges. */
 PENSTOCK_API int penstock_dataset_open(struct penstock_dataset **out, const char *url,
 	const struct penstock_dataset_options *options, struct penstock_error *err);
 /* Cancels and frees all batches that were not waited for. NULL is allowed. */
 PENSTOCK_API void penstock_dataset_free(struct penstock_dataset *set);
 
-/* Samples; at least 1. */
+/* Returns the number of samples; at least 1. */
 PENSTOCK_API uint64_t penstock_dataset_count(const struct penstock_dataset *set);
-/* The name of the format, one of those above. */
+/* Returns the name of the format, as in `format` of the options. */
 PENSTOCK_API const char *penstock_dataset_format(const struct penstock_dataset *set);
-/* The classes of `labels`, in byte order; 0 without labels. */
+/* Returns the number of classes of `labels`; 0 without labels. */
 PENSTOCK_API size_t penstock_dataset_classes(const struct penstock_dataset *set);
-/* `i` is less than their number. Valid as long as the set. */
+/* Returns the name of class `i`, which is less than their number; names are in byte order. Valid as
+ * long as the set. */
 PENSTOCK_API const char *penstock_dataset_class(const struct penstock_dataset *set, size_t i);
-/* Bytes of each sample if the format gives all of them one size, else 0. */
+/* Returns the bytes of each sample if the format gives all samples one size, else 0. */
 PENSTOCK_API uint64_t penstock_dataset_sample_size(const struct penstock_dataset *set);
-/* The shard of a sample, below the URL, and where it is stored in the shard. `name` is valid as
- * long as the set. PENSTOCK_E_INVALID if the number is too large. */
+/* Finds the shard of a sample, named relative to the URL, and the sample's place in the shard.
+ * `name` is valid as long as the set. PENSTOCK_E_INVALID if the number is too large. */
 PENSTOCK_API int penstock_dataset_place(const struct penstock_dataset *set, uint64_t id,
 	const char **name, uint64_t *offset, uint64_t *size, struct penstock_error *err);
 
 /* Sets offsets[i] to where sample i of a batch begins, and offsets[n] to the bytes of all. */
 PENSTOCK_API int penstock_dataset_layout(const struct penstock_dataset *set, const uint64_t *ids,
 	size_t n, uint64_t *offsets, struct penstock_error *err);
-/* Reads samples in any order, also the same several times, one after the other into `data`.
+/* Reads samples in any order, also one sample several times, one after the other into `data`.
  * PENSTOCK_E_CHANGED if a shard was replaced after the set was opened, PENSTOCK_E_CORRUPT, with
  * shard and offset, if an image cannot be decoded. */
 PENSTOCK_API int penstock_dataset_read(struct penstock_dataset *set, const uint64_t *ids, size_t n,
@@ -116,17 +118,18 @@ PENSTOCK_API int penstock_dataset_read(struct penstock_dataset *set, const uint6
 
 struct penstock_batch;
 
-/* Starts to read a batch in the background: as penstock_dataset_read(), but `data` must stay until
- * the batch has ended. Batches begin in the order of their starts. Errors of the batch, also of its
- * numbers, are those of penstock_batch_wait(). */
+/* Starts to read a batch in the background, like penstock_dataset_read(), but `data` must stay
+ * valid until the batch has ended. Batches are read in the order in which they were started.
+ * penstock_batch_wait() returns all errors of the batch, also those of invalid sample numbers. */
 PENSTOCK_API int penstock_batch_start(struct penstock_batch **out, struct penstock_dataset *set,
 	const uint64_t *ids, size_t n, void *data, struct penstock_error *err);
 /* Waits for the batch and frees it. */
 PENSTOCK_API int penstock_batch_wait(struct penstock_batch *batch, struct penstock_error *err);
-/* Waits for the batch at most `ms` and returns true if it has ended, for callers that have to look
- * at something else meanwhile. Frees nothing. */
+/* Waits for the batch at most `ms` and returns true if it has ended, for callers that check
+ * something else between two calls. Frees nothing. */
 PENSTOCK_API bool penstock_batch_ended(struct penstock_batch *batch, int ms);
-/* Cancels the batch, waits until nothing writes to its memory, and frees it. NULL is allowed. */
+/* Cancels the batch, waits until no thread writes to its `data`, and frees the batch. NULL is
+ * allowed. */
 PENSTOCK_API void penstock_batch_drop(struct penstock_batch *batch);
 
 /* ---- the order of an epoch ---- */
@@ -135,28 +138,35 @@ struct penstock_plan;
 
 struct penstock_plan_options {
 	size_t struct_size;
-	uint64_t samples; /* of the set; of a mix: of an epoch, 0 for as many as `repeat` says */
-	/* "none" (if NULL); "full": any sample anywhere; "block": blocks in a random order,
-	 * shuffled within; "window": the same, shuffled within each `window` blocks in a row */
+	/* samples of the set; of a mix: samples of an epoch, 0 for as many as `repeat` gives */
+	uint64_t samples;
+	/* "none" (if NULL); "full": any sample anywhere; "block": blocks in a random order, with
+	 * their samples shuffled; "window": the same, but samples are shuffled within `window`
+	 * consecutive blocks */
 	const char *shuffle;
 	uint64_t block; /* samples */
 	uint64_t window; /* blocks */
 	uint64_t seed, epoch; /* at most INT64_MAX */
-	uint64_t start; /* samples of the epoch that all ranks together have got already */
-	uint32_t ranks, rank; /* 0 ranks are one */
+	uint64_t start; /* samples of the epoch that all ranks together have already received */
+	uint32_t ranks, rank; /* 0 ranks mean 1 */
 	uint32_t batch; /* samples of a batch of one rank */
-	uint32_t workers, worker; /* processes that load for one rank; 0 workers are one */
-	/* The last step, if it has too few samples for all: "keep" (ranks differ by at most one
-	 * sample), "drop", "pad" (with the first samples of the epoch). NULL for "keep" */
+	uint32_t workers, worker; /* processes that load for one rank; 0 workers mean 1 */
+	/* Treatment of the last step if it has too few samples for all ranks: "keep" (ranks differ
+	 * by at most one sample), "drop", "pad" (with the first samples of the epoch). NULL for
+	 * "keep" */
 	const char *rest;
-	/* A mix of several sets: of any sum of the weights samples in a row, set k has
-	 * `set_weights[k]`, spread evenly. Each set is shuffled by itself, and their samples are
-	 * numbered on from set to set. Copied. 0 sets are one, without a mix. */
+	/*
+	 * A mix of several sets. Let W be the sum of the weights: of any W consecutive samples, set
+	 * k has `set_weights[k]`, spread evenly. Each set is shuffled by itself; the sample numbers
+	 * of a set follow those of the previous set. The arrays are copied. 0 sets mean one set
+	 * without a mix.
+	 */
 	size_t sets;
 	const uint64_t *set_samples; /* at least 1 */
 	const uint64_t *set_weights; /* at least 1, with a sum of at most 2^32 */
-	/* true: an epoch ends when all sets have been taken whole; shorter ones are repeated, and
-	 * the next epoch continues each set. false: it ends before a set would be repeated. */
+	/* true: an epoch ends when all samples of every set were taken; shorter sets are repeated,
+	 * and the next epoch continues each set. false: an epoch ends before a set would be
+	 * repeated. */
 	bool repeat;
 };
 /* clang-format off */
@@ -167,23 +177,24 @@ struct penstock_plan_options {
 /*
  * Decides which samples a worker of a rank gets in an epoch, in which order: a function of the
  * options alone, the same on every machine. All ranks together get each sample once, for any number
- * of ranks and workers, also if the epoch is resumed at `start` with another number of them.
- * Samples of a mix come as often as its weights and its length ask for.
+ * of ranks and workers, also if the epoch is resumed at `start` with other numbers of ranks and
+ * workers. Samples of a mix appear as often as its weights and its length require.
  */
 PENSTOCK_API int penstock_plan_new(struct penstock_plan **out,
 	const struct penstock_plan_options *options, struct penstock_error *err);
 PENSTOCK_API void penstock_plan_free(struct penstock_plan *plan);
-/* Samples of the whole epoch, of all ranks. */
+/* Returns the samples of the whole epoch for all ranks together. */
 PENSTOCK_API uint64_t penstock_plan_samples(const struct penstock_plan *plan);
-/* Batches of the worker, and of its rank. */
+/* Return the number of batches of the worker, and of its rank. */
 PENSTOCK_API uint64_t penstock_plan_batches(const struct penstock_plan *plan);
 PENSTOCK_API uint64_t penstock_plan_rank_batches(const struct penstock_plan *plan);
 /* Sets `ids` (room for `batch`) to the samples of the worker's batch `i`, which is less than
- * penstock_plan_batches(). Returns their number; the last `*padded` (may be NULL) are repeated. */
+ * penstock_plan_batches(). Returns their number; the last `*padded` of them repeat other samples of
+ * the epoch. `padded` may be NULL. */
 PENSTOCK_API size_t penstock_plan_batch(
 	const struct penstock_plan *plan, uint64_t i, uint64_t *ids, size_t *padded);
-/* Samples of the epoch that all ranks together have got when this rank has got `batches` of its
- * batches: the `start` of a plan that continues. */
+/* Returns the samples of the epoch that all ranks together have received when this rank has
+ * received `batches` batches: the `start` of a plan that continues the epoch. */
 PENSTOCK_API uint64_t penstock_plan_delivered(const struct penstock_plan *plan, uint64_t batches);
 /* Identifies the samples and their order, apart from seed and epoch: an epoch can be continued only
  * with a plan of the same value. */
@@ -205,7 +216,7 @@ struct penstock_field {
 	bool big_endian;
 	unsigned ndim; /* of an array */
 	const uint64_t *dims;
-	uint32_t index, count; /* in a list of values with one name; 0 if it is no list */
+	uint32_t index, count; /* in a list of values with one name; 0 if the field is not a list */
 	const char *mode; /* "RGB", … of an image's pixels, `mode_len` bytes; NULL otherwise */
 	size_t mode_len;
 };
@@ -214,8 +225,9 @@ struct penstock_field {
 	0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
-/* Splits the bytes of a sample into its fields, which refer to `data`: free them first. "objects"
- * and "records" have one field, "data", and a "label" if labels were asked for. */
+/* Splits the bytes of a sample into its fields, which refer to `data`: free the fields before
+ * `data`. "objects" and "records" have one field, "data", and a "label" if labels were asked
+ * for. */
 PENSTOCK_API int penstock_fields_split(struct penstock_fields **out,
 	const struct penstock_dataset *set, uint64_t id, const void *data, size_t size,
 	struct penstock_error *err);

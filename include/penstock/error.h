@@ -3,7 +3,7 @@
  * Errors: one contract for the whole library.
  *
  * A function that can fail takes `struct penstock_error *err` last and returns 0 on success and a
- * negative number, -(enum penstock_code), on failure. Then `*err` describes the failure:
+ * negative number, -(enum penstock_code), on failure; after a failure `*err` describes it:
  *
  *	#include <penstock/transfer.h>
  *
@@ -15,7 +15,7 @@
  *	}
  *
  * On success `*err` is untouched. `err` may be NULL if the caller only needs the code. A message is
- * one line without a newline: what failed, where, and what to do. It never holds a secret.
+ * one line without a newline and without secrets: what failed, where, and what to do.
  */
 #ifndef PENSTOCK_ERROR_H
 #define PENSTOCK_ERROR_H
@@ -34,7 +34,7 @@ enum penstock_code {
 	PENSTOCK_E_PERMISSION, /* refused: credentials or file permissions */
 	PENSTOCK_E_UNAVAILABLE, /* a service does not answer, or is busy */
 	PENSTOCK_E_PRECONDITION, /* a condition (ETag, create-only) did not hold */
-	PENSTOCK_E_EXISTS, /* it exists, or another owner holds it */
+	PENSTOCK_E_EXISTS, /* the target exists, or another owner holds it */
 	PENSTOCK_E_IO, /* the local machine failed: disk, pipe, system call */
 	PENSTOCK_E_NO_SPACE, /* the disk or the quota is full */
 	PENSTOCK_E_CORRUPT, /* bytes do not match their length or checksum */
@@ -42,8 +42,8 @@ enum penstock_code {
 	PENSTOCK_E_CHANGED, /* the source changed while it was read */
 	PENSTOCK_E_CANCELLED, /* the caller asked to stop */
 	PENSTOCK_E_TIMEOUT, /* a deadline passed */
-	PENSTOCK_E_UNSUPPORTED, /* the other side, or this version, cannot do that */
-	PENSTOCK_E_PROTOCOL, /* the other side sent what the protocol does not allow */
+	PENSTOCK_E_UNSUPPORTED, /* the peer, or this version, lacks the feature */
+	PENSTOCK_E_PROTOCOL, /* the peer violated the protocol */
 	PENSTOCK_E_MEMORY, /* out of memory */
 	PENSTOCK_E_INTERNAL, /* a defect of penstock */
 	PENSTOCK_CODE_COUNT_ /* not a code */
@@ -51,8 +51,9 @@ enum penstock_code {
 
 struct penstock_error {
 	enum penstock_code code;
-	int http_status; /* of the reply that caused it; 0 if not HTTP */
-	/* 1 if every request to the bucket fails alike: no such bucket, wrong key, expired token */
+	int http_status; /* status of the HTTP reply that caused the error; 0 if there is none */
+	/* 1 if every request to the bucket fails in this way: no such bucket, wrong key, expired
+	 * token */
 	int repeats;
 	char *message; /* owned; one line, causes included */
 };

@@ -15,12 +15,13 @@
  * Names. A file is "s3://BUCKET/KEY", "gs://BUCKET/KEY", "http://…", "https://…" or a local path.
  * An HTTP server has to support ranges and to send an ETag or Last-Modified.
  *
- * Reads in a row are read ahead in the background, the more the longer the row is; other reads
- * fetch exactly their bytes. All bytes are of the version that was opened: PENSTOCK_E_CHANGED if it
- * was replaced or cut. An unavailable store is waited for, up to five minutes.
+ * Bytes after sequential reads are read ahead in the background, the more the longer the sequence
+ * is; other reads fetch exactly their bytes. All bytes are of the version that was opened:
+ * PENSTOCK_E_CHANGED if the file was replaced or truncated. Reads wait for an unavailable store, up
+ * to five minutes.
  *
- * Threads. Any number of threads may read one file. It is to be closed before its transfer handle
- * is freed. After fork() only the parent can use it.
+ * Threads. Any number of threads may read one file. Close a file before you free its transfer
+ * handle. After fork() only the parent can use a file.
  *
  * Results, errors, ownership, units and compatibility are as <penstock/transfer.h> says.
  */
@@ -42,17 +43,19 @@ struct penstock_file;
 
 struct penstock_file_options {
 	size_t struct_size;
-	uint64_t ahead; /* bytes read ahead at most, up to 1 GiB; 0 for 32 MiB */
-	bool no_ahead; /* reads nothing ahead */
+	uint64_t ahead; /* most bytes to read ahead, up to 1 GiB; 0 for 32 MiB */
+	bool no_ahead; /* disables read-ahead */
 	/* Opens only this version (penstock_file_version()), else PENSTOCK_E_CHANGED. NULL for the
-	 * current one. */
+	 * current version. */
 	const char *version;
-	/* With `version`: `size` is known to be its size. Nothing is sent to open the file. */
+	/* With `version`: `size` is the size of that version, so opening the file sends no request.
+	 * Ignored for a local path. */
 	bool known;
 	uint64_t size;
-	struct penstock_cancel *cancel; /* cancels every call on the file; outlives it; or NULL */
-	/* Called by a thread that waits, ten times a second; true ends its call with
-	 * PENSTOCK_E_CANCELLED. May be NULL. */
+	/* cancels every call on the file and outlives the file; may be NULL */
+	struct penstock_cancel *cancel;
+	/* Called ten times a second by each thread that waits; true ends the call of that thread
+	 * with PENSTOCK_E_CANCELLED. May be NULL. */
 	bool (*stop)(void *cookie);
 	void *cookie;
 };
@@ -61,7 +64,7 @@ struct penstock_file_options {
 	0, false, 0, false, 0, 0, 0, 0 }
 /* clang-format on */
 
-/* `options` may be NULL. PENSTOCK_E_NOT_FOUND if there is no such object, PENSTOCK_E_UNSUPPORTED if
+/* `options` may be NULL. PENSTOCK_E_NOT_FOUND if the file does not exist, PENSTOCK_E_UNSUPPORTED if
  * an HTTP server cannot send ranges of one version. */
 PENSTOCK_API int penstock_file_open(struct penstock_file **out, struct penstock_transfer *transfer,
 	const char *url, const struct penstock_file_options *options, struct penstock_error *err);
@@ -73,14 +76,14 @@ PENSTOCK_API uint64_t penstock_file_size(const struct penstock_file *file);
 /* Identifies the version that was opened, such as the ETag; valid as long as the file. */
 PENSTOCK_API const char *penstock_file_version(const struct penstock_file *file);
 
-/* Reads `size` bytes, fewer only at the end of the file: `*got` is 0 there. */
+/* Reads `size` bytes, or fewer if the file ends before; `*got` is 0 at its end. */
 PENSTOCK_API int penstock_file_read(struct penstock_file *file, uint64_t offset, void *data,
 	size_t size, size_t *got, struct penstock_error *err);
 
 struct penstock_file_range {
 	uint64_t offset;
 	size_t length; /* bytes; the range lies within the file, else PENSTOCK_E_INVALID */
-	void *data; /* gets them */
+	void *data; /* receives the bytes */
 };
 /* Reads many ranges at the same time. */
 PENSTOCK_API int penstock_file_read_ranges(struct penstock_file *file,

@@ -59,9 +59,10 @@ struct penstock_cancel;
 struct penstock_transfer_options {
 	size_t struct_size;
 	/*
-	 * For s3://. NULL to use AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, the profile,
-	 * AWS. Credentials not given here come from the environment, the profile, a web identity,
-	 * or the role of the container or instance. They are renewed before they expire.
+	 * For s3://. Members that are NULL come from AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL,
+	 * AWS_REGION, the profile, or AWS's defaults. Credentials not given here come from the
+	 * environment, the profile, a web identity, or the role of the container or instance. They
+	 * are renewed before they expire.
 	 */
 	const char *endpoint_url;
 	const char *region;
@@ -70,15 +71,15 @@ struct penstock_transfer_options {
 	const char *secret_access_key;
 	const char *session_token;
 	/*
-	 * For gs://. NULL to use STORAGE_EMULATOR_HOST or Google; GOOGLE_APPLICATION_CREDENTIALS,
-	 * GS_ACCESS_KEY_ID, gcloud's application default credentials, the machine's service
-	 * account.
+	 * For gs://. If the endpoint is NULL: STORAGE_EMULATOR_HOST or Google. If the key file is
+	 * NULL: GOOGLE_APPLICATION_CREDENTIALS, GS_ACCESS_KEY_ID, gcloud's application default
+	 * credentials, or the machine's service account.
 	 */
 	const char *google_endpoint_url;
 	const char *google_key_file; /* path of a service account's key */
 	bool anonymous; /* ignores all credentials */
 	unsigned max_connections; /* 0 for 64 to each host */
-	/* Cancels every call of the handle; outlives it. May be NULL. */
+	/* Cancels every call on the handle and outlives the handle. May be NULL. */
 	struct penstock_cancel *cancel;
 };
 /* clang-format off */
@@ -86,15 +87,15 @@ struct penstock_transfer_options {
 	0, 0, 0, 0, 0, 0, 0, 0, false, 0, 0 }
 /* clang-format on */
 
-/* `options` may be NULL. Nothing is sent, and no credentials are fetched, before the first call
+/* `options` may be NULL. No request is sent, and no credentials are fetched, before the first call
  * that needs them. */
 PENSTOCK_API int penstock_transfer_new(struct penstock_transfer **out,
 	const struct penstock_transfer_options *options, struct penstock_error *err);
 /* Closes the connections and ends the threads. NULL is allowed. */
 PENSTOCK_API void penstock_transfer_free(struct penstock_transfer *transfer);
 
-/* A flag that cancels calls, from any thread or a signal handler: they return PENSTOCK_E_CANCELLED
- * within 0.1 s. */
+/* A flag that cancels calls, set by any thread or a signal handler: the calls return
+ * PENSTOCK_E_CANCELLED within 0.1 s. */
 PENSTOCK_API struct penstock_cancel *penstock_cancel_new(void); /* NULL if out of memory */
 PENSTOCK_API void penstock_cancel_set(struct penstock_cancel *cancel);
 PENSTOCK_API void penstock_cancel_reset(struct penstock_cancel *cancel);
@@ -104,7 +105,7 @@ PENSTOCK_API void penstock_cancel_free(struct penstock_cancel *cancel);
 
 struct penstock_object {
 	size_t struct_size;
-	char *key; /* in lists: of the object, or a common prefix; else NULL */
+	char *key; /* in lists: the object's key, or a common prefix; else NULL */
 	uint64_t size;
 	char *etag; /* with its quotes; on gs:// the generation in quotes; for `if_match` */
 	int64_t modified_ns;
@@ -115,7 +116,7 @@ struct penstock_object {
 /* clang-format off */
 #define PENSTOCK_OBJECT_INIT { sizeof(struct penstock_object), 0, 0, 0, 0, 0, 0, false }
 /* clang-format on */
-/* Frees its members and prepares it for reuse. NULL is allowed. */
+/* Frees the members of `object` and prepares it for reuse. NULL is allowed. */
 PENSTOCK_API void penstock_object_release(struct penstock_object *object);
 /* Frees memory that these functions returned. NULL is allowed. */
 PENSTOCK_API void penstock_free(void *memory);
@@ -123,15 +124,16 @@ PENSTOCK_API void penstock_free(void *memory);
 /* Options of every call that moves bytes. */
 struct penstock_call_options {
 	size_t struct_size;
-	const char *if_match; /* put, delete: replace only this ETag; get, copy: only this object */
-	bool if_none_match; /* put, copy: only create; PENSTOCK_E_PRECONDITION if it exists */
+	const char *if_match; /* ETag that the object (copy: the source) must have */
+	/* put, copy: only create; PENSTOCK_E_PRECONDITION if the object exists */
+	bool if_none_match;
 	const char *content_type; /* put; NULL for application/octet-stream */
 	const char *const *metadata; /* put: "name=value", NULL-terminated */
 	const char *storage_class; /* put; NULL for the store's default */
 	uint64_t part_size; /* put; 0 to choose it by the size */
 	unsigned parallel; /* limit of requests for one object; 0 to adapt it to the store */
 	uint64_t offset; /* get into memory or a callback: start of a range */
-	uint64_t length; /* its length; 0 for the rest */
+	uint64_t length; /* length of the range; 0 for the rest of the object */
 	uint64_t max_size; /* get into memory: limit, else PENSTOCK_E_LIMIT; 0 for 64 MiB */
 	/* Reports the bytes moved since the last call; negative if some must be moved again. May
 	 * run on any thread. */
@@ -147,10 +149,10 @@ struct penstock_call_options {
 /*
  * In all of these `options` and `object` may be NULL; `object` is filled on success. Bytes are
  * verified end to end by a checksum in both directions (CRC64NVME, CRC32C or MD5, as the store
- * supports): PENSTOCK_E_CORRUPT.
+ * supports): PENSTOCK_E_CORRUPT if it does not match.
  */
 
-/* Uploads a file, in parallel parts if it is large. PENSTOCK_E_CHANGED if it became shorter
+/* Uploads a file, in parallel parts if it is large. PENSTOCK_E_CHANGED if the file became shorter
  * meanwhile. */
 PENSTOCK_API int penstock_put_file(struct penstock_transfer *transfer, const char *url,
 	const char *path, const struct penstock_call_options *options,
@@ -163,7 +165,7 @@ PENSTOCK_API int penstock_put_stream(struct penstock_transfer *transfer, const c
 	const struct penstock_call_options *options, struct penstock_object *object,
 	struct penstock_error *err);
 
-/* Downloads to a file that appears complete, verified and synced, replacing an existing one. */
+/* Downloads to a file that appears complete, verified and synced, and replaces an existing file. */
 PENSTOCK_API int penstock_get_file(struct penstock_transfer *transfer, const char *url,
 	const char *path, const struct penstock_call_options *options,
 	struct penstock_object *object, struct penstock_error *err);
@@ -172,20 +174,21 @@ PENSTOCK_API int penstock_get_memory(struct penstock_transfer *transfer, const c
 	void **data, size_t *size, const struct penstock_call_options *options,
 	struct penstock_object *object, struct penstock_error *err);
 /*
- * Passes the object on in order, in pieces of any size, while the next ones are fetched. Non-zero
- * from `write` ends the call with PENSTOCK_E_CANCELLED. A wrong checksum is only detected, and
- * reported, after the last piece.
+ * Passes the object to `write` in order, in pieces of any size, while the next pieces are fetched.
+ * If `write` returns non-zero, the call ends with PENSTOCK_E_CANCELLED. A wrong checksum is
+ * detected, and reported, after bytes were passed on, usually after the last piece.
  */
 PENSTOCK_API int penstock_get_stream(struct penstock_transfer *transfer, const char *url,
 	int (*write)(void *cookie, const void *data, size_t size), void *cookie,
 	const struct penstock_call_options *options, struct penstock_object *object,
 	struct penstock_error *err);
 
-/* Copies within one store by the store itself, also between buckets; else through this machine. */
+/* The store itself makes a copy within one store, also between buckets; the bytes of other copies
+ * go through this machine. */
 PENSTOCK_API int penstock_copy(struct penstock_transfer *transfer, const char *from_url,
 	const char *to_url, const struct penstock_call_options *options,
 	struct penstock_object *object, struct penstock_error *err);
-/* Size, ETag, time and metadata. PENSTOCK_E_NOT_FOUND if the object does not exist. */
+/* Gets size, ETag, time and metadata. PENSTOCK_E_NOT_FOUND if the object does not exist. */
 PENSTOCK_API int penstock_head(struct penstock_transfer *transfer, const char *url,
 	struct penstock_object *object, struct penstock_error *err);
 /* A missing object is a success. Uses only `if_match` of `options`. */
@@ -195,7 +198,7 @@ PENSTOCK_API int penstock_delete(struct penstock_transfer *transfer, const char 
 /*
  * Lists all objects whose key begins with the URL's, in byte order of the keys. `delimiter` "/":
  * deeper keys are one entry with `is_prefix`; NULL for all keys. `each` returns 0 to continue, 1 to
- * stop without an error. Its argument is valid during the call. Uses only `cancel` of `options`.
+ * stop without an error; `object` is valid during that call. Uses only `cancel` of `options`.
  */
 PENSTOCK_API int penstock_list(struct penstock_transfer *transfer, const char *url,
 	const char *delimiter, int (*each)(void *cookie, const struct penstock_object *object),
@@ -206,20 +209,22 @@ PENSTOCK_API int penstock_list(struct penstock_transfer *transfer, const char *u
 struct penstock_tree_options {
 	size_t struct_size;
 	/* Patterns ('*', '?') for names below the tree, each list ends with NULL. A name is copied
-	 * if it matches one of `include`, or there is none, and none of `exclude`. */
+	 * if it matches a pattern of `include`, or there are none, and no pattern of `exclude`. */
 	const char *const *include;
 	const char *const *exclude;
 	bool update; /* copies only what is missing, differs in size, or is newer than the target */
-	bool remove; /* with `update`: removes what only the target has, if nothing failed */
+	/* with `update`: removes items that only the target has, unless an item failed */
+	bool remove;
 	bool if_none_match; /* an existing target is an error */
-	unsigned parallel; /* requests at a time; 0 for as many as help */
-	/* For each item that was copied, or failed with `error`. `from` and `to` are for messages
-	 * and valid during the call; `to` is NULL for an item that was removed. */
+	unsigned parallel; /* limit of requests in flight; 0 to adapt it to the store */
+	/* Called for each item that was copied or removed, or that failed with `error`. `from` and
+	 * `to` are for messages and valid during the call; `to` is NULL for an item that was
+	 * removed. */
 	void (*each)(void *cookie, const char *from, const char *to, uint64_t size,
 		const struct penstock_error *error);
 	void (*progress)(void *cookie, int64_t bytes); /* as in struct penstock_call_options */
-	void *cookie; /* of both */
-	struct penstock_cancel *cancel; /* of this call; NULL if there is none */
+	void *cookie; /* passed to both callbacks */
+	struct penstock_cancel *cancel; /* cancels this call; may be NULL */
 };
 /* clang-format off */
 #define PENSTOCK_TREE_OPTIONS_INIT { sizeof(struct penstock_tree_options), \
@@ -229,33 +234,35 @@ struct penstock_tree_options {
 struct penstock_tree_result {
 	size_t struct_size;
 	uint64_t copied, removed, same, failed; /* items */
-	uint64_t bytes; /* of the copied items */
+	uint64_t bytes; /* bytes of the copied items */
 };
 /* clang-format off */
 #define PENSTOCK_TREE_RESULT_INIT { sizeof(struct penstock_tree_result), 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /*
- * Copies everything below `from` to below `to`, under the same names. Each is "s3://BUCKET/PREFIX",
- * "gs://BUCKET/PREFIX" or a local directory, and one of both is in a store; a "/" at the end makes
- * no difference. Directories that are missing are made; a key that ends in "/" becomes one. Links
- * in a local tree are followed. Each item appears whole or not at all; downloads are synced to disk
- * at the end. An item that fails does not stop the others: the call then returns the first error.
- * Names that the target cannot have fail. `options` and `result` may be NULL; `result` is set after
- * a failure, too.
+ * Copies everything below `from` to below `to`, under the same names. Each of the two is
+ * "s3://BUCKET/PREFIX", "gs://BUCKET/PREFIX" or a local directory, and at least one is in a store;
+ * a "/" at the end makes no difference. Missing directories are created; a key that ends in "/"
+ * becomes a directory. Links in a local tree are followed. Each item appears whole or not at all;
+ * downloads are synced to disk at the end. An item that fails does not stop the others: the call
+ * then returns the first error. Names that the target cannot have fail. `options` and `result` may
+ * be NULL; `result` is set after a failure, too.
  */
 PENSTOCK_API int penstock_copy_tree(struct penstock_transfer *transfer, const char *from,
 	const char *to, const struct penstock_tree_options *options,
 	struct penstock_tree_result *result, struct penstock_error *err);
 
-/* "s3://BUCKET". A bucket that exists and is ours is a success. */
+/* Creates the bucket of "s3://BUCKET". Succeeds also if the bucket exists and belongs to the
+ * caller. */
 PENSTOCK_API int penstock_make_bucket(
 	struct penstock_transfer *transfer, const char *url, struct penstock_error *err);
 
 /* ---- diagnostics ---- */
 
-/* Receives warnings, such as a wrong clock, one line each without secrets; `level` is 0 (debug) to
- * 3 (error). For the whole process; called from any thread. NULL, the initial value: silent. */
+/* Sets the receiver of warnings for the whole process, such as one about a wrong clock. `log` is
+ * called from any thread with one line without secrets; `level` is 0 (debug) to 3 (error). NULL,
+ * the initial value, disables the log. */
 PENSTOCK_API void penstock_set_log(
 	void (*log)(void *cookie, int level, const char *line), void *cookie);
 /* Version of the running library, such as "0.1.0"; PENSTOCK_VERSION is the header's. */

@@ -51,24 +51,24 @@ enum bulk_kind {
 struct bulk_item {
 	enum bulk_kind kind;
 	struct object_ref from, to;
-	/* A plain HTTP(S) resource in place of an object: fetched with GET, made with PUT,
+	/* A plain HTTP(S) resource in place of an object: fetched with GET, sent with PUT,
 	 * unsigned. */
 	const char *from_url, *to_url;
 	/*
-	 * The local file. Its first `path_root` bytes name an existing directory; a download makes
-	 * missing directories below it and follows no link there. If it is 0 the file's directory
-	 * must exist.
+	 * The local file. The first `path_root` bytes of its path name an existing directory; a
+	 * download creates missing directories below that directory and follows no link there. If
+	 * `path_root` is 0, the file's directory must exist.
 	 */
 	const char *path;
 	size_t path_root;
 	/* Size, ETag and time of the source, from a listing; saves a request. NULL if not known. */
 	const struct object_info *known;
-	const char *if_match; /* replace only the object with this ETag */
+	const char *if_match; /* ETag of the only object to replace */
 	bool if_none_match; /* only create; in addition to the option for all items */
-	const char *content_type; /* of an upload; NULL for the one of the options */
-	/* mv: deletes the source once its successor is verified, and durable if it is a file */
+	const char *content_type; /* of an upload; NULL for the type in the options */
+	/* mv: deletes the source once the target is verified, and durable if it is a file */
 	bool remove_source;
-	void *tag; /* the caller's own */
+	void *tag; /* not used by the bulk */
 };
 
 struct bulk_options {
@@ -90,31 +90,32 @@ struct bulk_options {
 	 * the bulk makes its own. */
 	struct http_engine *twin;
 	object_progress_fn progress; /* called from any thread */
-	object_kept_fn kept, resumed; /* likewise */
+	object_kept_fn kept, resumed; /* called from any thread */
 	/* `info` describes the object after an upload or copy, and the source of a download; NULL
-	 * after a failure or a deletion. `err` is NULL on success. */
+	 * after a failure or a deletion, and it may be NULL for a URL. `err` is NULL on success. */
 	void (*on_done)(void *cookie, const struct bulk_item *item, const struct object_info *info,
 		const struct penstock_error *err);
-	void *cookie; /* of both callbacks */
+	void *cookie; /* passed to all callbacks */
 };
 
 struct bulk_totals {
 	uint64_t items; /* items that succeeded */
-	uint64_t bytes; /* their bytes, without deletions */
+	uint64_t bytes; /* bytes of these items, without deletions */
 	uint64_t failed; /* including cancelled items */
 };
 
 /* Opens (O_PATH) the directory that the first `len` bytes of `path` name. `root` is the descriptor
- * of the first `root_len`; below it missing directories are made and no link is followed. */
+ * of the directory in the first `root_len` bytes; below it missing directories are created and no
+ * link is followed. */
 int bulk_make_below(
 	int root, const char *path, size_t root_len, size_t len, struct penstock_error *err);
 /* Adds `given` (may be NULL) and, with `preserve`, time and mode of a file. Returns -1 if out of
  * memory. */
 int bulk_keep(
 	struct strlist *out, const struct strlist *given, bool preserve, const struct stat *st);
-/* Reads the metadata that `preserve` wrote. Returns false if missing. */
+/* Read the metadata that `preserve` wrote. Return false if there is none. */
 bool bulk_kept_time(const struct strlist *metadata, struct timespec *out);
-/* includes the type of the file */
+/* The mode includes the type of the file. */
 bool bulk_kept_mode(const struct strlist *metadata, mode_t *out);
 
 int bulk_new(struct bulk **out, struct http_engine *engine, const struct bulk_options *options,
@@ -125,7 +126,7 @@ int bulk_push(struct bulk *bulk, const struct bulk_item *item, struct penstock_e
 /* Waits for all pushed items. Returns the first item's error if any failed. `totals` may be NULL.
  * More items can be pushed afterwards unless the bulk was stopped. */
 int bulk_finish(struct bulk *bulk, struct bulk_totals *totals, struct penstock_error *err);
-/* Makes the file of `fd`, which has its name already, durable together with the downloads. */
+/* Makes the file of `fd`, which already has its final name, durable together with the downloads. */
 int bulk_note_device(struct bulk *bulk, int fd, struct penstock_error *err);
 /* Cancels all items: those in flight end with PENSTOCK_E_CANCELLED, and no more can be pushed. */
 void bulk_stop(struct bulk *bulk);

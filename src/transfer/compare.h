@@ -37,8 +37,8 @@ struct compare_rules {
 	bool exact_times; /* the times must be equal */
 	/*
 	 * The content decides: local MD5s against ETags, part by part for objects uploaded in
-	 * parts; if the ETag is no MD5, the checksum that the store keeps (one HEAD). `from` and
-	 * `to` must be set.
+	 * parts; if the ETag is not made of MD5s, the checksum that the store keeps (a HEAD of each
+	 * object). `from` and `to` must be set.
 	 */
 	bool checksum;
 	struct compare_side from, to;

@@ -1,6 +1,6 @@
 /*
- * Reads one object, one resource of the web or one file at any offset. Reads in a row are read
- * ahead, in the background and within a bound; other reads fetch exactly what they ask for.
+ * Reads one object, one resource of the web or one file at any offset. Bytes after sequential reads
+ * are read ahead, in the background and within a limit; other reads fetch exactly their bytes.
  *
  *	struct file_pool *pool = NULL;
  *	struct file_reader *file = NULL;
@@ -39,32 +39,33 @@ void file_pool_free(struct file_pool *pool);
 
 struct file_options {
 	const char *url; /* s3://…, gs://…, http(s)://…, or a local path */
-	/* Gets the client of s3:// or gs://, which outlives the file. */
+	/* Gets the client for s3:// or gs://; the client outlives the file. */
 	int (*open)(
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
-	void *open_cookie; /* of it, only while the file is opened */
-	/* Called by a thread that waits, every 100 ms; true ends its call with
+	void *open_cookie; /* passed to `open`, only while the file is opened */
+	/* Called every 100 ms by each thread that waits; true ends the call of that thread with
 	 * PENSTOCK_E_CANCELLED. May be NULL. */
 	bool (*stop)(void *cookie);
-	void *cookie; /* of `stop` */
-	const atomic_int *cancel; /* does the same; may be NULL */
-	uint64_t ahead; /* bytes read ahead at most; 0 for never */
-	/* Opens this version only, else PENSTOCK_E_CHANGED; NULL for the current one. */
+	void *cookie; /* passed to `stop` */
+	const atomic_int *cancel; /* ends calls once it is non-zero; may be NULL */
+	uint64_t ahead; /* most bytes to read ahead; 0 for none */
+	/* Opens only this version, else PENSTOCK_E_CHANGED; NULL for the current version. */
 	const char *version;
-	/* With `version`: its size is known, so that nothing is sent. */
+	/* With `version`: `size` is the size of that version, so opening the file sends no request.
+	 * Ignored for a local file. */
 	bool known;
 	uint64_t size;
 };
 
 int file_reader_open(struct file_reader **out, struct file_pool *pool,
 	const struct file_options *options, struct penstock_error *err);
-/* Does not wait for reads ahead. No other call may run. */
+/* Does not wait for read-ahead in flight. No other call on the file may be in progress. */
 void file_reader_free(struct file_reader *file);
 uint64_t file_reader_size(const struct file_reader *file);
-/* The ETag, the Last-Modified, or the time of a local file; valid as long as the file. */
+/* Returns the ETag, the Last-Modified, or the time of a local file; valid as long as `file`. */
 const char *file_reader_version(const struct file_reader *file);
 
-/* Reads `size` bytes, fewer only at the end of the file. */
+/* Reads `size` bytes, or fewer if the file ends before. */
 int file_reader_read(struct file_reader *file, uint64_t offset, void *data, size_t size,
 	size_t *got, struct penstock_error *err);
 

@@ -9,9 +9,9 @@
  *
  * If the server supports ranges, they are fetched in parallel into "NAME.MARK.penstock-part" under
  * the first reply's validator (ETag, else Last-Modified); otherwise one stream is read. A fetch
- * that was cut resumes at the next byte. "NAME.MARK.penstock-part.json" records the ranges that are
- * complete, so the same call after a kill resumes; a resource that changed meanwhile is fetched
- * from its beginning. If every byte is already there, the server is asked for the last one. At the
+ * that was interrupted resumes at the next byte. "NAME.MARK.penstock-part.json" records the ranges
+ * that are complete, so the same call after a kill resumes; a resource that changed meanwhile is
+ * fetched from its beginning. If every byte is already there, the last byte is requested. At the
  * end the length and, if given, the sha256 are verified, and the file is synced and renamed.
  *
  * A web page in place of a file (a login, a notice) and a body in a Content-Encoding that was not
@@ -40,25 +40,26 @@ struct http_fetch_options {
 	const char *sha256; /* 64 hexadecimal digits; NULL if it is not checked */
 	unsigned parallel; /* limit of ranges in flight; 0 for 8 */
 	uint64_t chunk_size; /* bytes per range; 0 for 8 MiB */
-	int64_t patience_ms; /* how long to wait for an unreachable server (net/http/http.h) */
+	int64_t patience_ms; /* time to wait for an unreachable server (net/http/http.h) */
 	/* Does not sync the file: for callers who fetch it again after a power loss. */
 	bool no_sync;
 	/* PENSTOCK_E_PRECONDITION if the file exists when it would be renamed */
 	bool if_none_match;
 	/* Called once, as soon as the size is known (UINT64_MAX if the server does not give it);
-	 * `missing` bytes are still to be fetched. Returns non-zero to refuse with `err`. */
+	 * `missing` bytes are still to be fetched. Returns a negative code to refuse with `err`. */
 	int (*on_size)(void *cookie, uint64_t size, uint64_t missing, struct penstock_error *err);
 	/* If the size is unknown: called before each `bytes` are written, on another thread.
-	 * Returns non-zero to refuse with `err`. NULL for no limit. */
+	 * Returns a negative code to refuse with `err`. NULL for no limit. */
 	int (*on_more)(void *cookie, uint64_t bytes, struct penstock_error *err);
-	/* The file is complete and verified and is about to be renamed; `sha256` is "" if not
-	 * known. */
+	/* Called when the file is complete and verified, just before it is renamed; `sha256` is ""
+	 * if not known. Returns a negative code to refuse with `err`. */
 	int (*on_whole)(void *cookie, uint64_t size, const char *etag, const char *sha256,
 		struct penstock_error *err);
-	/* The next bytes. Returns non-zero to end with `err`; fetched bytes stay for the next
-	 * call. */
+	/* Gets the next bytes. Returns a negative code to end with `err`; fetched bytes stay for
+	 * the next call. */
 	int (*consume)(void *cookie, const void *data, size_t len, struct penstock_error *err);
-	/* Bytes fetched since the last call, from any thread; negative after a restart. */
+	/* Reports the bytes fetched since the last call, from any thread; negative after a
+	 * restart. */
 	void (*progress)(void *cookie, int64_t bytes);
 	void *cookie;
 	const atomic_int *cancel;
@@ -67,12 +68,12 @@ struct http_fetch_options {
 struct http_fetch_result {
 	char *path; /* the fetched file */
 	uint64_t size;
-	uint64_t fetched; /* bytes that came over the network in this call */
+	uint64_t fetched; /* bytes received over the network in this call */
 	char sha256[65]; /* "" if not requested */
 	char *etag; /* NULL if the server sent none */
 	char *last_modified; /* NULL if the server sent none */
-	bool ranges; /* fetched in ranges */
-	bool resumed; /* continued from an earlier call */
+	bool ranges; /* the file was fetched in ranges */
+	bool resumed; /* the call resumed an earlier call */
 };
 void http_fetch_result_release(struct http_fetch_result *result);
 
@@ -85,8 +86,8 @@ int http_fetch(struct http_engine *engine, const char *url,
 	const struct http_fetch_options *options, struct http_fetch_result *result,
 	struct penstock_error *err);
 
-/* The file name that a URL gives: its last path segment, percent-decoded. An invalid file name
- * (empty, "." or "..", control characters, "/") becomes "download" or "_". */
+/* Appends the file name that a URL gives: its last path segment, percent-decoded. An invalid file
+ * name (empty, "." or "..", control characters, "/") becomes "download" or "_". */
 int http_fetch_name(const char *url, struct buf *out);
 
 #endif

@@ -37,14 +37,14 @@ enum entry_kind {
 
 /* All strings are valid until the next call for the same source. */
 struct entry {
-	const char *path; /* relative; never "", begins with "/" only if the key has one there */
+	const char *path; /* relative; never ""; begins with "/" only if the key has a "/" there */
 	size_t path_len;
 	enum entry_kind kind;
 	uint64_t size;
 	int64_t mtime_ns; /* of an object: the time at which the store received it */
-	/* NULL for files. */
+	/* Both are NULL for files. */
 	const char *key;
-	const char *etag; /* with quotes; "" if the store gave none */
+	const char *etag; /* with quotes; "" if the store's listing has none */
 	/* 0 for objects. */
 	mode_t mode;
 };
@@ -60,7 +60,7 @@ static inline void entry_source_freep(struct entry_source **source)
 }
 
 /* Called on the caller's thread for every entry, and by a walk for every directory ("a/") before it
- * is opened. Returning false leaves the entry out, a directory with its contents. */
+ * is opened. Returns false to leave out the entry, a directory with all its contents. */
 typedef bool (*entry_filter_fn)(void *cookie, const char *path, bool directory);
 
 struct object_source_options {
@@ -69,21 +69,23 @@ struct object_source_options {
 	size_t cut;
 	bool whole_keys; /* the path is the key, `cut` is ignored */
 	const char *after; /* leaves out the keys up to this one; NULL for all keys; borrowed */
-	/* NULL for everything below; else common prefixes too, with one page read ahead */
+	/* NULL to list everything below; else common prefixes are listed too, and `parallel` is
+	 * 1 */
 	const char *delimiter;
-	/* Limit of requests in flight; 0 to choose it; with 1 one page is read ahead. */
+	/* Limit of requests in flight; 0 to choose a limit; 1 reads a few pages ahead, one after
+	 * another. */
 	unsigned parallel;
 	entry_filter_fn takes; /* may be NULL */
 	void *cookie;
 	const atomic_int *cancel;
 };
 /*
- * The objects below the prefix `at.key` ("" or NULL for the whole bucket). Long listings are
- * fetched in several ranges of keys at a time. A store that ignores the start key is listed page by
- * page; one that does not sort its keys is sorted here (in an unlinked file in TMPDIR if the list
- * is long). The object whose key is the prefix itself is left out. PENSTOCK_E_PROTOCOL if the store
- * lists keys outside the prefix, makes no progress, or shows its disorder when it is too late to
- * sort.
+ * Streams the objects below the prefix `at.key` ("" or NULL for the whole bucket). Long listings
+ * are fetched in several ranges of keys at a time. A store that ignores the start key is listed
+ * page by page; one that does not sort its keys is sorted here (in an unlinked file in TMPDIR if
+ * the list is long). A key whose path would be empty is left out. PENSTOCK_E_PROTOCOL if the store
+ * lists keys outside the prefix, makes no progress, or turns out to be unsorted after entries were
+ * returned that cannot be taken back.
  */
 int entry_source_objects(struct entry_source **out, struct object_ref at,
 	const struct object_source_options *options, struct penstock_error *err);
@@ -101,18 +103,19 @@ struct walk_options {
 	entry_filter_fn takes;
 	/*
 	 * Reports an entry that cannot be listed: an unreadable directory, a socket, a dangling
-	 * link. Returns 0 to leave it out, else the walk ends with `problem`. If it is NULL the
-	 * walk ends. Entries that vanish during the walk are left out without a report.
+	 * link. Returns 0 to leave out the entry, else the walk ends with `problem`. If
+	 * `on_problem` is NULL, the walk ends with the first problem. Entries that vanish during
+	 * the walk are left out without a report.
 	 */
 	int (*on_problem)(void *cookie, const char *path, const struct penstock_error *problem);
 	void *cookie;
 	const atomic_int *cancel;
 };
 /*
- * The files below the directory `path`, which may itself be a link. Each directory is opened
- * relative to its parent and never through a link unless WALK_LINKS_FOLLOW. Unfinished downloads
- * (state/part_file.h) are left out. A directory of millions of names is sorted in an unlinked file
- * in TMPDIR. PENSTOCK_E_NOT_FOUND if the directory does not exist.
+ * Streams the files below the directory `path`, which may itself be a link. Each directory is
+ * opened relative to its parent and never through a link unless WALK_LINKS_FOLLOW. Unfinished
+ * downloads (state/part_file.h) are left out. A directory of millions of names is sorted in an
+ * unlinked file in TMPDIR. PENSTOCK_E_NOT_FOUND if the directory does not exist.
  */
 int entry_source_files(struct entry_source **out, const char *path,
 	const struct walk_options *options, struct penstock_error *err);

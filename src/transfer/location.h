@@ -29,8 +29,8 @@ struct location {
 	char *text; /* as given; owned */
 	bool google; /* an object of Google Cloud Storage: gs:// */
 	bool literal; /* '*', '?' and a trailing "/" are ordinary characters; set by the caller */
-	char bucket[64]; /* of an object */
-	/* of an object, "" for the bucket; else the path or URL. Points into `text` */
+	char bucket[64]; /* bucket of an object */
+	/* key of an object, "" for the bucket; else the path or URL. Points into `text` */
 	const char *key;
 };
 
@@ -40,19 +40,20 @@ static inline bool location_is_object(const char *text)
 	return str_starts(text, "s3://") || str_starts(text, "gs://");
 }
 
-/* PENSTOCK_E_INVALID if empty, of an unknown scheme, or without a bucket name. */
+/* PENSTOCK_E_INVALID if `text` is empty, has an unknown scheme, or has no valid bucket name. */
 int location_parse(struct location *out, const char *text, struct penstock_error *err);
 void location_release(struct location *location);
-/* "s3" or "gs"; for objects only. */
+/* Returns "s3" or "gs"; for objects only. */
 static inline const char *location_scheme(const struct location *location)
 {
 	return location->google ? "gs" : "s3";
 }
 
-/* Returns the prefix of what is below a key, a path or a URL: with a slash at its end, "" for "".
- * NULL if out of memory; free() it. */
+/* Returns the prefix of everything below a key, a path or a URL: `key` with a slash at its end, ""
+ * for "". Returns NULL if out of memory; free() the prefix. */
 char *location_prefix(const char *key);
-/* True for the path of a directory that exists, with a slash, which no name of a run has. */
+/* True if `text` has a slash, which no name of a run has, and is the path of an existing
+ * directory. */
 bool location_is_dir(const char *text);
 /* True if the key or path contains '*' or '?'. */
 bool location_has_wildcard(const struct location *location);
@@ -65,7 +66,7 @@ bool wildcard_match(const char *pattern, const char *text);
 
 /* The patterns of --include and --exclude; both lists are borrowed. */
 struct path_filter {
-	const struct strlist *include; /* empty: everything */
+	const struct strlist *include; /* empty to take everything */
 	const struct strlist *exclude;
 };
 /* True if `path`, relative to its source, matches one of `include` and none of `exclude`. */

@@ -14,7 +14,7 @@
  *
  * Every call blocks until its end, may be made from any thread, and shares the connections, retries
  * and limits of the engine. Retryable failures have been retried when an error comes back. An
- * interrupted or failed call leaves no local file under its final name and no half object.
+ * interrupted or failed call leaves no local file under its final name and no incomplete object.
  * `cancel`, if given, is polled at least every 100 ms; once non-zero the call ends with
  * PENSTOCK_E_CANCELLED. Options may be NULL or zeroed: zero means the default.
  */
@@ -44,7 +44,7 @@ struct object_client;
 struct object_ref {
 	struct object_client *client;
 	const char *bucket;
-	const char *key; /* or a prefix, where the function says so */
+	const char *key; /* or a prefix, if the function's comment says so */
 };
 
 static inline struct object_ref object_at(
@@ -73,34 +73,34 @@ void object_info_release(struct object_info *info);
 
 /* Called from any thread with the bytes moved since the last call; negative after a retry. */
 typedef void (*object_progress_fn)(void *cookie, int64_t bytes);
-/* Called from the calling thread with bytes of a large object that are not transferred twice. */
+/* Called on the calling thread with the bytes of a large object that need no second transfer. */
 typedef void (*object_kept_fn)(void *cookie, uint64_t bytes);
 
 /*
  * Opens the store at `place` (net/credentials/credentials.h), whose strings are borrowed for this
- * call only. Sends requests only to a metadata service that has the keys; the engine's cancel flag
- * ends those too. The engine is borrowed and outlives the client. The bucket is in the host name
- * on amazonaws.com, and in the path elsewhere.
+ * call only. The only requests it sends are those to a metadata service that has the keys; the
+ * engine's cancel flag ends them too. The engine is borrowed and outlives the client. The bucket is
+ * in the host name on amazonaws.com, and in the path elsewhere.
  *
- * On Google Cloud Storage (storage.googleapis.com always is) an object's `etag` is its generation
+ * On Google Cloud Storage (always at storage.googleapis.com) an object's `etag` is its generation
  * in quotes, and conditions are generation-match headers. If the XML API lacks an operation, a
- * slower one is used: copies of any size and uploads under a condition go in one request, and
- * deleting many keys takes as many requests.
+ * slower one is used: copies of any size and uploads under a condition go in one request, and each
+ * key of a deletion takes a request of its own.
  */
 int object_client_open(struct object_client **out, struct http_engine *engine,
 	const struct store_place *place, struct penstock_error *err);
 void object_client_free(struct object_client *client);
-/* Endpoint, region and credentials in use; valid as long as the client. */
+/* Returns the endpoint, region and credentials in use; valid as long as the client. */
 const struct s3_settings *object_client_settings(const struct object_client *client);
 struct http_engine *object_client_engine(const struct object_client *client);
 /* Returns true once a reply has shown that the store is penstock. */
 bool object_client_is_penstock(const struct object_client *client);
-/* "s3" or "gs": the scheme of its objects' URLs. */
+/* Returns "s3" or "gs", the scheme of URLs of the client's objects. */
 const char *object_client_scheme(const struct object_client *client);
 /*
  * From now on, requests that only read wait up to `ms` for a store that is unreachable or not ready
- * (`patience_ms` of net/http/http.h), and calls without a `cancel` of their own obey this one. 0
- * ends it. May be called from any thread.
+ * (`patience_ms` of net/http/http.h), and calls without a `cancel` of their own obey `cancel`. With
+ * 0 ms, both end. May be called from any thread.
  */
 void object_client_patience(struct object_client *client, int64_t ms, const atomic_int *cancel);
 /*
@@ -110,7 +110,7 @@ void object_client_patience(struct object_client *client, int64_t ms, const atom
  */
 void object_client_gate(struct object_client *client, const struct http_gate *gate);
 
-/* Returns 0 also if the bucket exists and is ours. */
+/* Returns 0 also if the bucket exists and belongs to the caller. */
 int bucket_create(struct object_client *client, const char *bucket, struct penstock_error *err);
 /* PENSTOCK_E_EXISTS if the bucket is not empty. */
 int bucket_delete(struct object_client *client, const char *bucket, struct penstock_error *err);
@@ -135,8 +135,8 @@ struct object_put_options {
 	unsigned parallel; /* limit of parts in flight; 0 to adapt it to the store */
 	object_progress_fn progress;
 	void *cookie;
-	/* Gets the bytes that were sent added: not those of parts that the store copied, or had
-	 * from an earlier call. May be NULL. */
+	/* Incremented by the bytes that were sent, without those of parts that the store copied or
+	 * had from an earlier call. May be NULL. */
 	atomic_ullong *sent;
 	const atomic_int *cancel;
 	/*
@@ -148,22 +148,23 @@ struct object_put_options {
 	/*
 	 * Reports an upload in parts, on the calling thread: before it is requested (`id` is NULL),
 	 * when the store has named it, and when nothing of it is left in the store (`over`). A
-	 * caller that records it can abort uploads that a kill left. May be NULL.
+	 * caller that records the upload can abort it after a kill. May be NULL.
 	 */
 	void (*parts)(void *cookie, const char *key, const char *id, bool over);
 	/*
 	 * A directory (made if missing) for the journals of uploads in parts from files. An upload
-	 * that a failure or a kill ends stays in the store, and the next call for the same file and
-	 * object sends the missing parts. NULL: an upload starts from the beginning, and a failure
-	 * leaves nothing in the store.
+	 * that is interrupted by a failure or a kill stays in the store, and the next call for the
+	 * same file and object sends the missing parts. If `resume_dir` is NULL, an upload starts
+	 * from the beginning, and a failure leaves nothing in the store.
 	 */
 	const char *resume_dir;
-	object_kept_fn kept; /* by a call that failed, for the next one; may be NULL */
-	object_kept_fn resumed; /* from an earlier call, after `progress`; may be NULL */
+	object_kept_fn kept; /* bytes that a failed call leaves for the next call; may be NULL */
+	object_kept_fn resumed; /* bytes from an earlier call, after `progress`; may be NULL */
 	/*
 	 * A directory (made if missing) for block checksums of large objects that were sent:
 	 * object_put_file() of a file that changed in part then sends only the difference, and the
-	 * store copies the rest (UploadPartCopy, if it has that). NULL: everything is sent.
+	 * store copies the rest (UploadPartCopy, if supported). If `delta_dir` is NULL, everything
+	 * is sent.
 	 */
 	const char *delta_dir;
 };
@@ -190,10 +191,10 @@ void object_remember(struct object_ref at, const char *etag, int fd, uint64_t si
 	const char *delta_dir, const atomic_int *cancel);
 
 /*
- * Sends what `fd` (a pipe, a socket, any descriptor) delivers until end of file, of unknown length.
- * Parts are held until they are sent: up to `parallel` of 8 MiB in memory (within
- * LIMIT_STREAM_MEMORY), and beyond 8 GB, as parts grow so that 10,000 suffice for any object, in
- * unlinked files in TMPDIR. `cancel` is checked after each read, including one that a signal
+ * Sends the bytes of `fd` (a pipe, a socket, any descriptor) until end of file; their number is
+ * unknown. Parts are held until they are sent: up to `parallel` of 8 MiB in memory (within
+ * LIMIT_STREAM_MEMORY). Beyond 8 GB parts grow, so that 10,000 suffice for any object, and are held
+ * in unlinked files in TMPDIR. `cancel` is checked after each read, including one that a signal
  * interrupts. still_valid() is called before the object becomes visible.
  */
 int object_put_stream(struct object_ref at, int fd, const struct object_put_options *options,
@@ -201,8 +202,8 @@ int object_put_stream(struct object_ref at, int fd, const struct object_put_opti
 
 struct object_get_options {
 	const char *if_match;
-	uint64_t offset; /* of a range; used with `length` */
-	uint64_t length; /* 0 for the rest */
+	uint64_t offset; /* start of a range; used with `length` */
+	uint64_t length; /* 0 for the rest of the object */
 	/* Size and ETag from a listing or an earlier HEAD: saves object_get_file() a request. If
 	 * the object was replaced meanwhile the call fails with PENSTOCK_E_CHANGED. */
 	const struct object_info *known;
@@ -212,7 +213,7 @@ struct object_get_options {
 	/* object_get_file(): a call that fails or is killed leaves the fetched part of a large
 	 * object with a journal; the next call for the same object and path fetches the rest. */
 	bool resume;
-	object_kept_fn kept, resumed; /* as of object_put_options */
+	object_kept_fn kept, resumed; /* as in object_put_options */
 	object_progress_fn progress;
 	void *cookie;
 	const atomic_int *cancel;
@@ -232,9 +233,10 @@ int object_get_file(struct object_ref at, const char *path,
 
 /*
  * Passes the object to `fn` in order, piece by piece, on the calling thread, while the next pieces
- * are fetched (at most `parallel` of LIMIT_STREAM_RANGE bytes are held). Non-zero from `fn` ends
- * the call with its error. The store's checksum is verified at the end, so PENSTOCK_E_CORRUPT comes
- * after the bytes. PENSTOCK_E_CHANGED if the object was replaced meanwhile.
+ * are fetched (at most `parallel` of LIMIT_STREAM_RANGE bytes are held). A negative code from `fn`
+ * ends the call with that error. The store's checksum of the whole object is verified at the end,
+ * that of a part before its last piece is passed on, so PENSTOCK_E_CORRUPT may come after damaged
+ * bytes. PENSTOCK_E_CHANGED if the object was replaced meanwhile.
  */
 typedef int (*object_stream_fn)(
 	void *cookie, const void *data, size_t len, struct penstock_error *err);
@@ -245,13 +247,13 @@ int object_head(struct object_ref at, struct object_info *info, struct penstock_
 /* A missing object is a success. `if_match` may be NULL. */
 int object_delete(struct object_ref at, const char *if_match, struct penstock_error *err);
 
-/* Keys to delete from one bucket; all members are borrowed for the time of the call. */
+/* Keys to delete from one bucket; all members are borrowed for the duration of the call. */
 struct object_deletion {
 	struct object_client *client;
 	const char *bucket;
 	const struct strlist *keys;
 	/* Deletes each key only while its object has the ETag at the same index ("": any),
-	 * otherwise PENSTOCK_E_PRECONDITION. NULL: unconditionally. */
+	 * otherwise PENSTOCK_E_PRECONDITION. NULL to delete unconditionally. */
 	const struct strlist *etags;
 	/* Called for every key that the store refused to delete. May be NULL. */
 	void (*on_error)(void *cookie, const char *key, const struct penstock_error *err);
@@ -264,16 +266,16 @@ struct object_deletion {
  * Deletes many keys, up to 1,000 per request; missing ones are a success. Returns the first error
  * that was passed to `on_error`. A request that fails as a whole ends the call with its error,
  * without `on_error` for its keys and the following ones. If the store does not compare ETags (all
- * but ours, Amazon's and Google's), each object is checked just before its deletion, a few at a
- * time; an object replaced within that moment is deleted. `*decided` (may be NULL) is the number of
- * keys from the first on that were deleted or reported; later keys that were not reported may still
- * exist.
+ * but penstock's, Amazon's and Google's), each object is checked just before its deletion, a few at
+ * a time; an object replaced within that moment is deleted. `*decided` (may be NULL) is the number
+ * of keys from the first on that were deleted or reported; later keys that were not reported may
+ * still exist.
  */
 int object_delete_many(
 	const struct object_deletion *deletion, size_t *decided, struct penstock_error *err);
 
-/* A URL that allows `method` ("GET", "PUT", …) on the object to its holder for `expires_s` seconds
- * (at most 604800). It is a secret: never log it. */
+/* Appends a URL whose holder may use `method` ("GET", "PUT", …) on the object for `expires_s`
+ * seconds (at most 604800). The URL is a secret: never log it. */
 int object_presign(struct object_ref at, const char *method, uint32_t expires_s, struct buf *out,
 	struct penstock_error *err);
 
@@ -281,38 +283,38 @@ int object_presign(struct object_ref at, const char *method, uint32_t expires_s,
 struct object_exact_part {
 	unsigned number;
 	uint64_t size;
-	const char *etag; /* without quotes; of 32 digits if it is an MD5 */
-	const char *checksum; /* base64, of the kind of the object; "" if there is none */
+	const char *etag; /* without quotes; has 32 digits if it is an MD5 */
+	const char *checksum; /* base64, of the object's `kind`; "" if there is none */
 };
 struct object_exact {
 	uint64_t size;
-	const char *etag; /* likewise */
+	const char *etag; /* as in struct object_exact_part */
 	const struct strlist *headers; /* "name=value", names in lower case */
 	enum checksum_kind kind; /* CHECKSUM_NONE if there is no checksum */
 	const char *checksum;
-	bool composite; /* it is that of the parts */
+	bool composite; /* `checksum` is made of the parts' checksums */
 	const struct object_exact_part *parts;
 	size_t n_parts; /* 0 to send it in one PUT */
-	/* Reads at least one byte, at any offset; called by one thread at a time, also that of the
-	 * engine. */
+	/* Reads at least one byte, at any offset. Called by one thread at a time, which may be the
+	 * engine's. */
 	ssize_t (*read)(
 		void *cookie, uint64_t offset, void *data, size_t size, struct penstock_error *err);
 	void *cookie;
 };
 /* Sends the object with the same headers, parts and checksums, which the store verifies; with the
- * MD5s instead if it has no checksums. A failure leaves nothing in the store. */
+ * MD5s instead if the store supports no checksums. A failure leaves nothing in the store. */
 int object_put_exact(
 	struct object_ref at, const struct object_exact *object, struct penstock_error *err);
 /* Sets a document of an object, such as its tags, or deletes it if `xml` is NULL. `sub` is its
  * subresource, `version` NULL for the current one. */
 int object_put_document(struct object_ref at, const char *sub, const char *version,
 	const struct buf *xml, struct penstock_error *err);
-/* Deletes an object, with headers of that form. */
+/* Deletes an object, with `headers` in the form of struct object_exact. */
 int object_delete_exact(
 	struct object_ref at, const struct strlist *headers, struct penstock_error *err);
 
 struct object_copy_options {
-	const char *if_match; /* of the source */
+	const char *if_match; /* ETag of the source */
 	bool if_none_match; /* destination: only create */
 	/* larger objects are copied in parts of this size; 0: only those beyond LIMIT_S3_PUT_MAX,
 	 * in large parts */
@@ -329,7 +331,8 @@ struct object_copy_options {
 	void *cookie;
 	const atomic_int *cancel; /* may be NULL */
 };
-/* Copies within one store: both have the same client. Uses parts if one request cannot carry it. */
+/* Copies within one store: both objects have the same client. Uses parts if the object is too large
+ * for one request. */
 int object_copy(struct object_ref from, struct object_ref to,
 	const struct object_copy_options *options, struct object_info *info,
 	struct penstock_error *err);
@@ -359,7 +362,7 @@ int object_list_versions(struct object_ref at,
 /* Adds "name=value" for each tag of the object. */
 int object_tags(struct object_ref at, struct strlist *out, struct penstock_error *err);
 
-/* Uploads in parts that were neither completed nor aborted. `fn` returns non-zero to stop. */
+/* Lists uploads in parts that were neither completed nor aborted. `fn` returns non-zero to stop. */
 typedef int (*object_upload_fn)(
 	void *cookie, const char *key, const char *id, int64_t initiated_ns);
 int object_list_uploads(

@@ -1,4 +1,4 @@
-/* Transfers one item by the blocking calls: large and rare ones. */
+/* Transfers one large or unusual item by the blocking calls. */
 #include "transfer/bulk/internal.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include "transfer/client/internal.h"
 #include "transfer/http_fetch.h"
 
-/* Ranges of one HTTP input, of which several are in flight. For objects the engine adapts the
- * number. */
+/* Ranges in flight of one HTTP input; several inputs may be in flight. For objects the engine
+ * adapts the number. */
 #define FETCH_PARALLEL 4
 
 /* ---- upload ---- */
@@ -65,7 +65,7 @@ bool bulk_source_valid(void *cookie)
 int bulk_source_open(struct upload_source *source, struct penstock_error *err)
 {
 	const char *path = source->task->item.path;
-	/* Do not block on a pipe in place of a file. */
+	/* O_NONBLOCK, because opening a pipe in place of a file would block. */
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
 	if (fd < 0)
@@ -143,7 +143,7 @@ static int upload_object(struct upload_source *source, struct penstock_error *er
 	options.resumed = source_resumed;
 	options.cookie = source;
 	r = object_put_file(task->item.to, source->fd, size, &options, &task->info, err);
-	/* The store had the rest: parts of an earlier call, and those of a delta. */
+	/* The store already had the remaining bytes: parts that a delta copied. */
 	if (r == 0 && options.delta_dir && size > sent + source->resumed)
 		source_resumed(source, size - sent - source->resumed);
 	return r;
@@ -240,7 +240,7 @@ static int download_object(struct bulk_task *task, const char *path, struct pens
 	return r;
 }
 
-/* Returns 1 if the object is a link, which exists now. No other file gets its name meanwhile. */
+/* Returns 1 if the object is a link, which was created; 0 if it must be downloaded as a file. */
 static int download_link(
 	struct bulk_task *task, const struct bulk_dir *dir, struct penstock_error *err)
 {
@@ -253,7 +253,7 @@ static int download_link(
 		(item->known && item->known->size >= PATH_MAX))
 		return 0;
 	r = object_head(item->from, &info, err);
-	/* The download as a file reports a replaced object. */
+	/* If the object was replaced, the download as a file reports that. */
 	if (r < 0 || !bulk_file_is_link(task, &info) ||
 		(item->known && strcmp(item->known->etag, info.etag) != 0))
 		return r;
@@ -311,7 +311,8 @@ static int download(struct bulk_task *task, struct penstock_error *err)
 
 /* ---- copy ---- */
 
-/* Fixes the ETag of a source that is to be deleted afterwards. */
+/* Looks up the ETag of a source that must be deleted afterwards, so that only this object is copied
+ * and deleted. */
 static int know_source(struct bulk_task *task, struct penstock_error *err)
 {
 	struct bulk_item *item = &task->item;
@@ -330,7 +331,8 @@ static int know_source(struct bulk_task *task, struct penstock_error *err)
 	return 0;
 }
 
-/* A condition of a copy failed. The source's condition does not mean that the target exists. */
+/* Call it after a condition of a copy failed: reports a replaced source, which would look as if the
+ * target existed. */
 static int condition_error(
 	const struct bulk_item *item, const char *if_match, struct penstock_error *err)
 {

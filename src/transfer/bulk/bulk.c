@@ -87,7 +87,7 @@ static void task_run(struct bulk_task *task)
 	bulk_task_over(task, r < 0 ? &err : NULL);
 }
 
-/* Call it with the lock held: if no thread could be started, the waiting one does the work. */
+/* Call it with the lock held: if no worker could be started, the waiting thread runs the tasks. */
 static void help_out(struct bulk *bulk)
 {
 	struct bulk_task *task;
@@ -174,7 +174,7 @@ static int make_room(struct bulk *bulk, size_t charge, struct penstock_error *er
 	}
 }
 
-/* The message for an item with missing members; NULL if it is complete. */
+/* Returns the message for an item with missing members; NULL if it is complete. */
 static const char *item_problem(const struct bulk_item *item)
 {
 	bool from = item->from_url || (item->from.client && item->from.bucket && item->from.key);

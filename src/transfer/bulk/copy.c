@@ -40,7 +40,7 @@ int bulk_copy_complete(struct bulk_flight *f, enum bulk_way *way, struct penstoc
 	uint8_t md5[16];
 	int r = s3_reply_parse(op->document.data, op->document.len, &reply, NULL);
 
-	/* A worker checks the object. */
+	/* The reply is unclear: a worker copies again. */
 	if (r < 0 || reply.kind != S3_REPLY_COPY_OBJECT || !reply.etag) {
 		*way = BULK_TO_WORKER;
 		return 0;
@@ -49,8 +49,9 @@ int bulk_copy_complete(struct bulk_flight *f, enum bulk_way *way, struct penstoc
 	if (r < 0)
 		return r;
 	object_etag_copy(task->info.etag, reply.etag);
-	/* A store may ignore the condition on the source. An equal MD5 proves that the right object
-	 * was copied; without one, on an unknown store, a worker checks the source again. */
+	/* A store may ignore the condition on the source. An equal ETag proves that the right
+	 * object was copied; without it, on an unknown store, a worker copies again and checks the
+	 * source. */
 	if (strcmp(task->info.etag, task->known.etag) != 0 && !client->aws &&
 		!atomic_load(&client->own_kind)) {
 		*way = BULK_TO_WORKER;

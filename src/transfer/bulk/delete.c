@@ -37,7 +37,7 @@ static int add_key(struct strlist *keys, struct strlist *etags, const struct bul
 	return strlist_add(keys, task->item.from.key) < 0 || strlist_add(etags, etag) < 0 ? -1 : 0;
 }
 
-/* `*decided` is the number of tasks, from the first on, that are done or have an error. */
+/* Sets `*decided` to the number of tasks, from the first on, that are done or have an error. */
 static int delete_sources(struct bulk_task *head, size_t *decided, struct penstock_error *err)
 {
 	_cleanup_(strlist_release) struct strlist keys = {0}, etags = {0};
@@ -67,7 +67,7 @@ static int delete_sources(struct bulk_task *head, size_t *decided, struct pensto
 			       decided, err);
 }
 
-/* The task's own error says more than the request's. */
+/* Sets the error of the request unless the task has an error of its own, which is more precise. */
 static void note_undecided(struct bulk_task *task, const struct penstock_error *err)
 {
 	if (!task->error.code)

@@ -27,7 +27,7 @@ static enum http_take on_data(
 	struct bulk_flight *f = cookie;
 
 	if (len > f->size - f->got) {
-		error_set(err, PENSTOCK_E_CHANGED, "it is longer than %s says",
+		error_set(err, PENSTOCK_E_CHANGED, "the source is longer than %s says",
 			f->plain ? "Content-Length" : "its listing");
 		return HTTP_REFUSE;
 	}
@@ -60,7 +60,7 @@ static int create_file(struct bulk_flight *f, struct penstock_error *err)
 	return r < 0 ? r : bulk_file_create(f->task, f->dir, &f->fd, &f->part, err);
 }
 
-/* Room for the body: memory if it is small, else the file. */
+/* Makes room for the body: in memory if it is small, else in the file. */
 static int make_room(struct bulk_flight *f, struct penstock_error *err)
 {
 	if (f->data || f->fd >= 0)
@@ -72,8 +72,8 @@ static int make_room(struct bulk_flight *f, struct penstock_error *err)
 	return create_file(f, err);
 }
 
-/* Uses the ETag of a multipart object if there is no other checksum; a worker handles more than one
- * part. */
+/* Uses the ETag of a multipart object if there is no other checksum; a worker handles objects of
+ * several parts. */
 static int parts_headers(
 	struct bulk_flight *f, const struct http_reply *reply, struct penstock_error *err)
 {
@@ -86,7 +86,8 @@ static int parts_headers(
 		return 0;
 	f->one_part = parts_etag_of_one(etag, f->wanted);
 	if (!f->one_part)
-		return error_set(err, PENSTOCK_E_UNSUPPORTED, "made of several parts");
+		return error_set(
+			err, PENSTOCK_E_UNSUPPORTED, "the object was uploaded in several parts");
 	f->kind = CHECKSUM_MD5;
 	return 0;
 }
@@ -102,8 +103,8 @@ static int object_headers(void *cookie, const struct http_reply *reply, struct p
 		return r;
 	if (reply->total_size != HTTP_LENGTH_UNKNOWN && reply->total_size != known->size)
 		return error_set(err, PENSTOCK_E_CHANGED,
-			"it has %" PRIu64 " bytes, its listing says %" PRIu64, reply->total_size,
-			known->size);
+			"the object has %" PRIu64 " bytes, its listing says %" PRIu64,
+			reply->total_size, known->size);
 	if (f->kind == CHECKSUM_NONE)
 		f->kind = object_reply_digest(reply, f->wanted);
 	if (f->kind == CHECKSUM_NONE)
@@ -121,14 +122,15 @@ static int plain_headers(void *cookie, const struct http_reply *reply, struct pe
 	const char *type = http_reply_header(reply, "Content-Type");
 	uint64_t size = reply->total_size;
 
-	/* A resumed reply may only announce the rest. */
+	/* The reply to a resumed request may announce only the remaining bytes. */
 	if (reply->status == 206 && size == HTTP_LENGTH_UNKNOWN &&
 		reply->content_length != HTTP_LENGTH_UNKNOWN)
 		size = reply->range_offset + reply->content_length;
 	if (size == HTTP_LENGTH_UNKNOWN || size > LIMIT_BULK_SMALL ||
 		http_reply_header(reply, "Content-Encoding") ||
 		(type && strncasecmp(type, "text/html", 9) == 0))
-		return error_set(err, PENSTOCK_E_UNSUPPORTED, "not small and plain");
+		return error_set(
+			err, PENSTOCK_E_UNSUPPORTED, "the resource is not small and plain");
 	if ((f->data || f->fd >= 0) && f->size != size)
 		return error_set(
 			err, PENSTOCK_E_CHANGED, "the resource changed while it was fetched");
@@ -229,7 +231,7 @@ int bulk_download_complete(struct bulk_flight *f, enum bulk_way *way, struct pen
 		report_progress(f, -(int64_t)f->got);
 	if (r == 0)
 		r = object_info_from_reply(&f->put.op.reply, &task->info, err);
-	/* No link's target is too long for memory. */
+	/* The target of a link is always short enough for memory. */
 	if (r == 0)
 		r = f->data && bulk_file_is_link(task, &task->info) ? write_link(f, err)
 								    : write_file(f, err);

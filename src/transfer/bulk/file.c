@@ -45,7 +45,7 @@ static struct bulk_dir *dir_new(const char *path, size_t len, int fd)
 	return dir;
 }
 
-/* Returns the directory that was requested last, if it is the same one. */
+/* Returns the directory that was requested last if it is the requested one, else NULL. */
 static struct bulk_dir *dir_again(
 	struct bulk *bulk, struct bulk_dir *const *kept, const char *path, size_t len)
 {
@@ -69,7 +69,7 @@ static void dir_keep(struct bulk *bulk, struct bulk_dir **kept, struct bulk_dir 
 	bulk_dir_close(bulk, before);
 }
 
-/* Follows links, because the user named it. */
+/* Follows links, because the user named the directory. */
 static int open_named(
 	const char *path, size_t len, struct bulk_dir **out, struct penstock_error *err)
 {
@@ -142,7 +142,7 @@ int bulk_dir_open(struct bulk_task *task, struct bulk_dir **out, struct penstock
 		return open_named(path, len, out, err);
 	if (len <= task->item.path_root)
 		return open_root(task, out, err);
-	/* Walks visit one directory after another. */
+	/* The last directory is kept, because walks visit one directory after another. */
 	*out = dir_again(bulk, &bulk->dir, path, len);
 	if (*out)
 		return 0;
@@ -152,8 +152,8 @@ int bulk_dir_open(struct bulk_task *task, struct bulk_dir **out, struct penstock
 	return r;
 }
 
-/* Uses the directory's own name without /proc; then it is only known to be no link at this
- * moment. */
+/* Without /proc, `*out` has the directory's name, which another process could replace by a link
+ * meanwhile. */
 int bulk_dir_path(const struct bulk_task *task, const struct bulk_dir *dir, char **out,
 	struct penstock_error *err)
 {
@@ -201,8 +201,9 @@ int bulk_file_create(struct bulk_task *task, const struct bulk_dir *dir, int *fd
 	return part_file_open(path, fd, part, err) < 0 ? bulk_dir_named(dir, err) : 0;
 }
 
-/* Names an unnamed file. By its descriptor alone if the kernel allows it (CAP_DAC_READ_SEARCH, or
- * since Linux 6.10 the opener): going through /proc costs a third of the link. */
+/* Names an unnamed file, by its descriptor alone if the kernel allows that (with
+ * CAP_DAC_READ_SEARCH, or since Linux 6.10 for the process that opened it): going through /proc
+ * costs a third of the link. */
 static int link_to(struct bulk *bulk, int fd, int dir, const char *name)
 {
 	bool by_proc = atomic_load(&bulk->link_by_proc);
@@ -330,12 +331,12 @@ int bulk_file_times(
 	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
 	mode_t mode;
 
-	/* Only bits that any user may set on a file of its own. */
+	/* Set only bits that any user may set on an own file. */
 	if (o->preserve && bulk_kept_mode(&from->metadata, &mode) && S_ISREG(mode) &&
 		fchmod(fd, mode & 0777) < 0)
 		return error_errno(err, errno, "cannot set the mode of '%s'", task->item.path);
 	if (o->preserve && bulk_kept_time(&from->metadata, &times[1])) {
-		/* as recorded */
+		/* the recorded time */
 	} else if (o->set_times && ns > 0) {
 		times[1] = (struct timespec){ns / NS_PER_S, ns % NS_PER_S};
 	} else {
@@ -434,7 +435,8 @@ int bulk_sync(struct bulk *bulk, struct penstock_error *err)
 {
 	int fds[BULK_FILE_SYSTEMS];
 	unsigned n;
-	/* A caller that finds nothing to sync must know that the sync has completed. */
+	/* Hold the lock to the end, so that a caller that finds nothing to sync knows that an
+	 * earlier sync has completed. */
 	LOCK_SCOPE(&bulk->sync_lock);
 
 	pthread_mutex_lock(&bulk->lock);

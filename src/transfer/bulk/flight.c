@@ -10,13 +10,14 @@
 #include "base/process.h"
 #include "net/http/http.h"
 
-/* Initial number of requests in flight; a round trip of 50 ms is hidden once it has grown. */
+/* Initial number of requests in flight; once it has grown, it hides a round trip of 50 ms. */
 #define WINDOW_FIRST 16
 /* With this many requests in flight, one thread is not enough. */
 #define TWIN_FROM 8
 /* Receive buffer for small replies: the engine's default costs more than the request. */
-#define SMALL_REPLY  (16 * KIB)
-#define LARGER_REPLY (64 * KIB) /* still in the processor's cache when it is written */
+#define SMALL_REPLY (16 * KIB)
+/* small enough to be in the processor's cache when the bytes are written */
+#define LARGER_REPLY (64 * KIB)
 
 void bulk_flight_free(struct bulk_flight *flight)
 {
@@ -44,7 +45,7 @@ static unsigned window_most(const struct bulk *bulk)
 	return most && most < LIMIT_BULK_FLIGHTS ? most : LIMIT_BULK_FLIGHTS;
 }
 
-/* Call it with the lock held. Adds one for each window that succeeded. */
+/* Call it with the lock held. Grows the window by one after as many successes as it is large. */
 static void window_grow(struct bulk *bulk)
 {
 	if (bulk->window_hold) {
@@ -122,7 +123,7 @@ static void flight_over(struct bulk_flight *f, enum bulk_way way, struct penstoc
 	struct bulk *bulk = task->bulk;
 
 	task->flight = NULL;
-	/* It is sent again from the start. */
+	/* A worker sends the file again from the start. */
 	if (way == BULK_TO_WORKER && task->item.kind == BULK_UPLOAD && bulk->options.progress)
 		bulk->options.progress(bulk->options.cookie, -(int64_t)f->body.sent);
 	bulk_flight_free(f);
@@ -137,7 +138,7 @@ static void flight_over(struct bulk_flight *f, enum bulk_way way, struct penstoc
 
 /* ---- starting ---- */
 
-/* Returns false if it has already failed. */
+/* Returns false if the task has already ended. */
 static bool submit(struct bulk_task *task)
 {
 	struct bulk *bulk = task->bulk;
@@ -178,9 +179,10 @@ static void flight_submit(struct bulk *bulk, struct bulk_task *task, bool to_twi
 }
 
 /*
- * Fills the window; `landed`: one flight of that engine has ended. The next ones use the same
- * engine: its thread, which this is, need not be woken, and ends none of them before this returns.
- * The thread that frees the bulk waits for the last flight: the bulk must not be used after that.
+ * Fills the window; with `landed` one flight of that engine has ended. The next flights use the
+ * same engine: its thread, which runs this function, need not be woken, and ends no flight before
+ * this function returns. The thread that frees the bulk waits for the last flight: the bulk must
+ * not be used after that flight.
  */
 static void start_next(struct bulk *bulk, bool landed, bool on_twin)
 {
@@ -224,7 +226,7 @@ void bulk_flight_start(struct bulk_task *task)
 		start_next(bulk, true, on_twin);
 }
 
-/* Runs on the thread of its engine. */
+/* Runs on the thread of the flight's engine. */
 static void flight_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
@@ -292,7 +294,8 @@ int bulk_flight_prepare(struct bulk_task *task, enum bulk_way *way, struct penst
 	request->done = flight_done;
 	task->flight = f;
 	request->receive_buffer = f->size <= LIMIT_BULK_HELD ? SMALL_REPLY : LARGER_REPLY;
-	/* Open files count too: their number is limited. */
+	/* An open file counts as much as the largest body in memory, which limits the number of
+	 * open files. */
 	task->charge += sizeof(*f) + FLIGHT_TEXTS + (f->data ? f->size : LIMIT_BULK_HELD);
 	return 0;
 }

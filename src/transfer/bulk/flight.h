@@ -14,13 +14,13 @@
 #include "transfer/put/internal.h"
 
 struct bulk_flight {
-	struct put_request put; /* first: it is the cookie of its request's hooks */
+	struct put_request put; /* first: it is the cookie of the request's hooks */
 	struct put_body body;
 	struct bulk_task *task;
-	bool on_twin; /* its request belongs to the second engine */
+	bool on_twin; /* the request belongs to the second engine */
 	bool plain; /* a resource of a web server, not an object */
 
-	/* The client's hook, called by ours. */
+	/* The client's hook, which flight_classify() calls. */
 	enum http_verdict (*classify)(
 		void *cookie, const struct http_reply *reply, struct penstock_error *err);
 
@@ -41,17 +41,19 @@ struct bulk_flight {
 
 enum bulk_way { BULK_STRAIGHT, BULK_TO_WORKER };
 
-/* Chooses the mode, and sets up `task->flight`. Negative: the item failed. */
+/* Sets `*way`, and `task->flight` if it is BULK_STRAIGHT. Fails if the item cannot be transferred
+ * at all. */
 int bulk_flight_prepare(struct bulk_task *task, enum bulk_way *way, struct penstock_error *err);
 void bulk_flight_free(struct bulk_flight *flight);
-/* Submits or queues it. May be called from any thread. */
+/* Submits or queues the task's flight. May be called from any thread. */
 void bulk_flight_start(struct bulk_task *task);
 
 /* By kind: upload.c, download.c, copy.c. */
 int bulk_upload_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
 int bulk_download_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
 int bulk_copy_prepare(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
-/* Called after the request succeeded. BULK_TO_WORKER: a worker must repeat it. */
+/* Called after the request succeeded. BULK_TO_WORKER in `*way` means that a worker must repeat
+ * it. */
 int bulk_upload_complete(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
 int bulk_download_complete(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);
 int bulk_copy_complete(struct bulk_flight *f, enum bulk_way *way, struct penstock_error *err);

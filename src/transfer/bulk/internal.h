@@ -4,8 +4,8 @@
  *	pushed -> line -> in flight -----+--> [batch of deletions -> worker] -> ended -> reported
  *	       +> queue -> worker -------+
  *
- * Small items are flights (flight.h): requests of the engine without a thread of their own.
- * Everything but the lists under the lock belongs to the current owner of the task.
+ * Small items are flights (flight.h): requests of the engine without a thread of their own. All
+ * members of a task belong to its current owner, except while a list under the lock has it.
  */
 #ifndef TRANSFER_BULK_INTERNAL_H
 #define TRANSFER_BULK_INTERNAL_H
@@ -19,13 +19,13 @@
 #include <penstock/error.h>
 
 #define BULK_FILE_SYSTEMS                                                                          \
-	8 /* file systems synced one by one at the end; more are synced all together */
+	8 /* file systems synced one by one at the end; if there are more, sync() is used */
 
 struct bulk_flight;
 
 /* An open directory for new files, so that no link can take its place. */
 struct bulk_dir {
-	unsigned users; /* under the lock of the bulk */
+	unsigned users; /* references; under the lock of the bulk */
 	int fd; /* O_PATH */
 	char path[]; /* for messages */
 };
@@ -33,9 +33,9 @@ struct bulk_dir {
 /* The file that an upload sends. */
 struct upload_source {
 	struct bulk_task *task;
-	int fd; /* -1: not open */
-	struct stat st; /* from when it was opened */
-	uint64_t resumed; /* bytes that were reported so */
+	int fd; /* -1 if not open */
+	struct stat st; /* state when it was opened */
+	uint64_t resumed; /* bytes that were reported as resumed */
 };
 
 struct bulk_list {
@@ -46,13 +46,14 @@ struct bulk_list {
 struct bulk_task {
 	struct bulk_task *next;
 	struct bulk *bulk;
-	struct bulk_item item; /* its strings follow the struct */
+	struct bulk_item item; /* the strings of the item follow the struct */
 	struct object_info known;
-	size_t charge; /* bytes */
+	size_t charge; /* bytes of memory that the task counts for */
 
 	struct bulk_flight *flight; /* NULL if not in flight */
 
-	/* Its source, and those of the following tasks, are deleted in one request. */
+	/* The source of this task, and those of the tasks in `batch`, are deleted in one
+	 * request. */
 	bool removing;
 	struct bulk_list batch;
 
@@ -65,8 +66,8 @@ struct bulk_task {
 
 struct bulk {
 	struct http_engine *engine;
-	/* Used for every second flight if there are many: one engine thread is not enough. NULL
-	 * until then. */
+	/* Used for every second flight if there are many, because one engine thread is not enough.
+	 * NULL until it is needed. */
 	struct http_engine *_Atomic twin;
 	void (*run)(struct bulk_task *task); /* the work of a worker */
 	struct bulk_options options;
@@ -79,35 +80,37 @@ struct bulk {
 	/* Under the lock. */
 	struct bulk_list line; /* queued flights */
 	unsigned flying;
-	unsigned flying_twin; /* of these, on the second engine */
+	unsigned flying_twin; /* flights on the second engine */
 	bool twin_tried;
-	unsigned window; /* limit of flights: grows after successes, */
-	unsigned window_credit; /* by one after so many, */
-	unsigned window_hold; /* but not until all flights of a busy store have ended */
-	pthread_cond_t landed; /* no flight is left */
-	struct bulk_list queue; /* for workers */
+	unsigned window; /* limit of flights */
+	/* successes since the window last grew; it grows by one after `window` of them */
+	unsigned window_credit;
+	/* flights left from before the window was halved; it does not grow until they have ended */
+	unsigned window_hold;
+	pthread_cond_t landed; /* signals that no flight is left */
+	struct bulk_list queue; /* tasks for workers */
 	struct bulk_list ended;
-	struct bulk_list removals; /* of one client and bucket, not requested yet */
+	struct bulk_list removals; /* deletions from one client and bucket, not yet requested */
 	size_t pending; /* tasks pushed and not reported */
-	size_t charged; /* their bytes */
-	size_t running; /* queued, or owned by a worker */
-	unsigned idle; /* workers */
+	size_t charged; /* bytes that these tasks count for */
+	size_t running; /* tasks that have neither ended nor wait in `removals` */
+	unsigned idle; /* workers without a task */
 	bool flush; /* a caller waits for the end: send small batches too */
 	bool closing; /* the workers should exit */
 	dev_t devices[BULK_FILE_SYSTEMS];
 	int device_fds[BULK_FILE_SYSTEMS];
 	unsigned n_devices;
 	bool many_devices;
-	bool dirty; /* since the last sync */
+	bool dirty; /* files were written since the last sync */
 
 	pthread_mutex_t sync_lock; /* taken before `lock`: one sync at a time */
-	int sync_errno; /* under sync_lock: of the first failed sync */
+	int sync_errno; /* under sync_lock: errno of the first failed sync */
 
 	pthread_t workers[LIMIT_BULK_WORKERS];
 	unsigned n_workers;
-	/* The last ones used; under the lock. */
-	struct bulk_dir *root; /* of the first path_root bytes */
-	struct bulk_dir *dir; /* below it */
+	/* The directories that were used last; under the lock. */
+	struct bulk_dir *root; /* directory of the first path_root bytes */
+	struct bulk_dir *dir; /* directory below `root` */
 
 	bool no_proc; /* /proc is missing */
 	atomic_bool link_by_proc; /* unnamed files can only be named through /proc */
@@ -121,9 +124,9 @@ struct bulk {
 void bulk_list_add(struct bulk_list *list, struct bulk_task *task);
 struct bulk_task *bulk_list_take(struct bulk_list *list);
 
-/* Ends the task; takes `err` (NULL: success). */
+/* Ends the task, and takes the contents of `err`; NULL after a success. */
 void bulk_task_end(struct bulk_task *task, struct penstock_error *err);
-/* The same, but after a success the source of a move is deleted. */
+/* bulk_task_end(), but after a success the source of a move is deleted first. */
 void bulk_task_over(struct bulk_task *task, struct penstock_error *err);
 /* Queues the task for the next free worker. */
 void bulk_queue(struct bulk_task *task);
@@ -132,24 +135,24 @@ void bulk_remove_source(struct bulk_task *task);
 /* Call it with the lock held: sends a small batch of deletions when no other item could join it. */
 void bulk_flush_removals(struct bulk *bulk);
 /* Call it with the lock held: true if the pushing thread should wake up. While enough items are
- * queued it is not needed, and a wake-up for each item costs two threads more than the work. */
+ * queued it can sleep, and a wake-up for each item costs two threads more than the work. */
 bool bulk_wants_pusher(const struct bulk *bulk);
 static inline bool bulk_stopped(const struct bulk *bulk)
 {
 	return atomic_load(&bulk->stop) != 0;
 }
 
-/* blocking.c: the whole of an upload, download or copy. */
+/* blocking.c: runs a whole upload, download or copy. */
 int bulk_run(struct bulk_task *task, struct penstock_error *err);
 /* Opens the task's file, which must be a regular one. */
 int bulk_source_open(struct upload_source *source, struct penstock_error *err);
-/* The hooks of its upload, with the source as the cookie. */
+/* Callbacks of the upload, with the source as the cookie. */
 void bulk_source_progress(void *cookie, int64_t bytes);
 bool bulk_source_valid(void *cookie);
-/* The options of one upload, from the item and the bulk's options. */
+/* Makes the options of one upload from the item and the bulk's options. */
 void bulk_put_options(const struct bulk_task *task, const struct strlist *metadata,
 	struct object_put_options *out);
-/* Removes the source of a move; a file that is newer than the sent one stays. */
+/* Removes the source of a move; a file that has changed since it was sent stays. */
 int bulk_source_done(const struct upload_source *source, struct penstock_error *err);
 
 /* stream.c: copies an object of one store through this machine into another. */
@@ -164,26 +167,30 @@ void bulk_window_init(struct bulk *bulk);
 
 /* ---- file.c: the local side ---- */
 /*
- * Opens the directory of the item's file. Below the item's root missing ones are created, and no
- * link is followed, not even one created meanwhile: new files are created relative to the
- * descriptor.
+ * Opens the directory of the item's file. Below the item's root, missing directories are created
+ * and no link is followed, not even one that is created meanwhile: new files are created relative
+ * to the descriptor.
  */
 int bulk_dir_open(struct bulk_task *task, struct bulk_dir **out, struct penstock_error *err);
 /* `dir` may be NULL. */
 void bulk_dir_close(struct bulk *bulk, struct bulk_dir *dir);
-/* The path of the item's file through the descriptor, for calls that need a path. free() it. */
+/* Makes the path of the item's file through the descriptor, for calls that need a path. free()
+ * it. */
 int bulk_dir_path(const struct bulk_task *task, const struct bulk_dir *dir, char **out,
 	struct penstock_error *err);
-/* Replaces the descriptor's path by the directory's name in a message. Returns the error's code. */
+/* Replaces the descriptor's path by the directory's name in the message. Returns the error's
+ * code. */
 int bulk_dir_named(const struct bulk_dir *dir, struct penstock_error *err);
 
 /* Creates a file that gets the item's name once it is complete. `part` is its temporary name, NULL
- * if it is unnamed. The caller closes and unlinks it unless it is published. */
+ * if it is unnamed. The caller closes the file, and unlinks `*part` unless the file was
+ * published. */
 int bulk_file_create(struct bulk_task *task, const struct bulk_dir *dir, int *fd, char **part,
 	struct penstock_error *err);
 int bulk_file_publish(struct bulk_task *task, const struct bulk_dir *dir, int fd, char **part,
 	struct penstock_error *err);
-/* The metadata of an upload: the one of the options, plus mtime and mode. Release it. */
+/* Makes the metadata of an upload: those of the options, plus mtime and mode with `preserve`.
+ * Release `out`. */
 int bulk_file_metadata(struct bulk_task *task, const struct stat *st, struct strlist *out,
 	struct penstock_error *err);
 /* Sets times and mode of a downloaded file. */

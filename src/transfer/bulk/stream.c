@@ -14,17 +14,17 @@
 #include "transfer/state/memory_share.h"
 #include "transfer/put/internal.h"
 
-/* Limit of pieces on each side; one if there is no memory for more. */
+/* Limit of pieces on each side; 1 if there is no memory for more. */
 #define STREAM_PARALLEL 2
 #define STREAM_PIECES	((size_t)LIMIT_STREAM_RANGE + LIMIT_S3_PART_DEFAULT)
 
 struct stream {
 	struct bulk_task *task;
 	struct object_put_options options;
-	int in, out; /* of the pipe */
-	uint64_t came; /* bytes written to it */
+	int in, out; /* the ends of the pipe for writing and for reading */
+	uint64_t came; /* bytes written to the pipe */
 	atomic_bool whole; /* all bytes were received and verified */
-	int result; /* of the upload */
+	int result; /* result of the upload */
 	struct penstock_error error;
 	struct object_info info;
 };
@@ -42,7 +42,7 @@ static void *upload_main(void *arg)
 	const struct bulk_item *item = &s->task->item;
 
 	s->result = object_put_stream(item->to, s->out, &s->options, &s->info, &s->error);
-	/* A writer that is still active gets EPIPE. */
+	/* If the download still writes, its next write fails with EPIPE. */
 	close(s->out);
 	return NULL;
 }
@@ -83,7 +83,7 @@ static int through_pipe(
 		return r;
 	}
 	r = object_get_stream(item->from, &get, to_pipe, s, NULL, &own);
-	/* An incomplete download does not become an object. */
+	/* The upload is abandoned if the download is incomplete. */
 	if (r == 0 && s->came != source->size)
 		r = object_error(&own, PENSTOCK_E_CHANGED, "GET", item->from,
 			"%" PRIu64 " bytes received of %" PRIu64, s->came, source->size);
@@ -117,9 +117,9 @@ static int through_memory(
 }
 
 /*
- * Two addresses may lead to one store. A move would then overwrite the object by itself and delete
- * it: nothing is done if the target looks like the very object, including its time. `source` is
- * from a HEAD too.
+ * Two addresses may lead to one store. A move would then overwrite the object with itself and
+ * delete it, so the move is refused if the target has the size, ETag and time of the source.
+ * `source` must come from a HEAD, as the target does.
  */
 static int check_itself(
 	const struct bulk_task *task, const struct object_info *source, struct penstock_error *err)

@@ -76,7 +76,7 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-/* Call it with the lock held. If out of memory, existing threads suffice. */
+/* Call it with the lock held. If no thread can be started, the existing threads suffice. */
 static void start_worker(struct bulk *bulk)
 {
 	unsigned most = bulk->options.parallel;

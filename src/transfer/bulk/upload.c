@@ -107,8 +107,7 @@ int bulk_upload_complete(struct bulk_flight *f, enum bulk_way *way, struct penst
 	struct bulk_task *task = f->task;
 	int r = 0;
 
-	/* The web server received a mixture: a worker sends the file again, or reports the
-	 * change. */
+	/* The file changed while it was sent: a worker sends it again, or reports the change. */
 	if (f->plain && !f->data && !bulk_source_valid(&f->source)) {
 		*way = BULK_TO_WORKER;
 		return 0;

@@ -23,7 +23,7 @@ int bucket_create(struct object_client *client, const char *bucket, struct penst
 	r = s3_op_perform(&op, &own);
 	if (r == 0 || op.error == S3_E_BUCKET_ALREADY_OWNED_BY_YOU)
 		return 0;
-	/* Some stores say "exists" for our own bucket too. */
+	/* Some stores report "exists" also for a bucket of the caller. */
 	if (op.error == S3_E_BUCKET_ALREADY_EXISTS && bucket_head(client, bucket, NULL) == 0)
 		return 0;
 	return error_move(err, &own);

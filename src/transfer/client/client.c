@@ -16,11 +16,11 @@
 #include "s3/uri.h"
 #include "transfer/client/google.h"
 
-/* A larger body is protected by its checksum instead. */
+/* Bytes of a body whose SHA-256 is signed; a larger body is protected by its checksum. */
 #define SIGNED_BODY_MAX (16 * KIB)
-/* Attempts that wait for new credentials, one back-off each. */
+/* Attempts with refused credentials, without those while new credentials are fetched. */
 #define REFUSALS_MAX 5
-/* New credentials that a store refuses, too; they then get one more attempt. */
+/* Sets of new credentials after refused ones; the last set gets only one attempt. */
 #define RENEWALS_MAX 3
 
 void object_info_release(struct object_info *info)
@@ -58,8 +58,8 @@ bool object_etag_md5(const char *etag, uint8_t md5[static 16])
 
 /* ---- the client ---- */
 
-/* True if `authority` ends in a port ("host:80", "[::1]:80"). Without one, the scheme's port is
- * used. */
+/* True if `authority` ends in a valid port ("host:80", "[::1]:80") or has no port; then the
+ * scheme's port is used. */
 static bool is_port(const char *authority, size_t len)
 {
 	const char *colon = memrchr(authority, ':', len);
@@ -226,7 +226,7 @@ static int op_prepare(
 static enum http_verdict op_classify(
 	void *cookie, const struct http_reply *reply, struct penstock_error *err);
 
-/* Every cookie begins with the request itself. */
+/* Adds S3's headers to a reply of Google. */
 static int op_translate(void *cookie, struct http_reply *reply, struct penstock_error *err)
 {
 	(void)cookie;
@@ -361,7 +361,7 @@ int s3_op_ready(struct s3_op *op, struct penstock_error *err)
 	credentials_release(&op->keys);
 	if (credentials_anonymous(op->at.client->settings.credentials))
 		return 0;
-	/* Not in the hook: fetching keys takes time. */
+	/* The keys are fetched here and not in op_prepare(), because that takes time. */
 	return credentials_get_within(op->at.client->settings.credentials,
 		&(struct credentials_patience){.cancel = op->request.cancel,
 			.cancel_all = op->request.tidies_up
@@ -416,7 +416,7 @@ static void sign_add(struct signing *s, const char *name, const char *value)
 static int add_lines(struct strlist *lines, const struct sigv4_header *headers, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		/* curl has a notation of its own for a header without a value. */
+		/* curl has a special notation for a header without a value. */
 		int r = *headers[i].value
 				? strlist_addf(lines, "%s: %s", headers[i].name, headers[i].value)
 				: strlist_addf(lines, "%s;", headers[i].name);
@@ -512,7 +512,7 @@ static int op_prepare(
 		.authorization = BUF_INIT(LIMIT_HTTP_HEADERS)};
 	int r;
 
-	/* A request that is retried for long outlives its first keys; each set of keys gets its own
+	/* A request with many retries may outlive its first keys; each set of keys gets its own
 	 * attempts. */
 	if (attempt > 1 && credentials_renewed(op->at.client->settings.credentials, &op->keys)) {
 		op->refusals = op->refused && ++op->renewals >= RENEWALS_MAX ? REFUSALS_MAX : 0;
@@ -528,8 +528,8 @@ static int op_prepare(
 	strlist_release(&request->headers);
 	if (r == 0 &&
 		(add_lines(&request->headers, s.headers, s.n) < 0 ||
-			/* Without it Google decompresses what was stored compressed, and no
-			 * checksum matches. */
+			/* Without this header Google decompresses objects that were stored
+			 * compressed, and no checksum matches. */
 			(op->at.client->google &&
 				strlist_add(&request->headers, "Accept-Encoding: gzip") < 0) ||
 			(s.authorization.len && strlist_addf(&request->headers, "Authorization: %s",
@@ -545,7 +545,7 @@ static const char *hint_of(const struct object_client *client, enum s3_error e)
 	switch (e) {
 	case S3_E_ACCESS_DENIED:
 		return credentials_anonymous(client->settings.credentials)
-			       ? "it does not allow requests without credentials"
+			       ? "the store does not allow requests without credentials"
 			       : "the credentials lack the permission";
 	case S3_E_INVALID_ACCESS_KEY_ID:
 		return "check the access key id and the endpoint";
@@ -557,13 +557,13 @@ static const char *hint_of(const struct object_client *client, enum s3_error e)
 	case S3_E_INVALID_TOKEN:
 		return "get fresh credentials";
 	case S3_E_NO_SUCH_BUCKET:
-		return "create it or check its name and the endpoint";
+		return "create the bucket, or check its name and the endpoint";
 	case S3_E_AUTHORIZATION_HEADER_MALFORMED:
 	case S3_E_PERMANENT_REDIRECT:
 		return "set the bucket's region";
 	case S3_E_QUOTA_EXCEEDED:
 	case S3_E_STORAGE_FULL:
-		return "free some of its space, or raise its quota";
+		return "free space in the store, or raise its quota";
 	default:
 		return NULL;
 	}
@@ -584,7 +584,7 @@ static bool repeats(enum s3_error e)
 	return false;
 }
 
-/* The store's clock differs: continue with its time, once per request. */
+/* Adapts to the store's clock, once per request. Returns true if the request should be retried. */
 static bool adjust_clock(struct s3_op *op, const struct http_reply *reply)
 {
 	const char *date = http_reply_header(reply, "Date");
@@ -596,13 +596,13 @@ static bool adjust_clock(struct s3_op *op, const struct http_reply *reply)
 	op->skew_adjusted = true;
 	if (llabs(theirs - ours - atomic_load(&op->at.client->skew_s)) < 60)
 		return false;
-	log_warn("clock of '%s' differs by %lld s; signing with its time", op->at.client->authority,
-		(long long)(theirs - ours));
+	log_warn("the clock of '%s' differs by %lld s; signing requests with its time",
+		op->at.client->authority, (long long)(theirs - ours));
 	atomic_store(&op->at.client->skew_s, theirs - ours);
 	return true;
 }
 
-/* Decides by a status without a document, as HEAD returns it. */
+/* Decides by the status of a reply without a document, such as that to a HEAD. */
 static enum http_verdict judge_status(
 	struct s3_op *op, const struct http_reply *reply, struct penstock_error *err)
 {
@@ -617,7 +617,8 @@ static enum http_verdict judge_status(
 			region ? region : "(unknown)");
 	else if (reply->status == 404 && page && strcmp(op->request.method, "HEAD") != 0)
 		error_set(err, PENSTOCK_E_PROTOCOL,
-			"'%s' is no object store: it replied with a web page; check the endpoint",
+			"'%s' is not an object store: it replied with a web page; check the "
+			"endpoint",
 			op->at.client->authority);
 	else if (reply->status == 404)
 		error_set(err, PENSTOCK_E_NOT_FOUND,
@@ -629,7 +630,7 @@ static enum http_verdict judge_status(
 		error_set(err, PENSTOCK_E_PRECONDITION, "the object is not the expected one");
 	else
 		return HTTP_VERDICT_DEFAULT;
-	/* The reply to a HEAD does not say whether the date was the reason. */
+	/* The reply to a HEAD gives no reason for the refusal, which may be the clock. */
 	return reply->status == 403 && adjust_clock(op, reply) ? HTTP_VERDICT_RETRY
 							       : HTTP_VERDICT_FAIL;
 }
@@ -643,7 +644,7 @@ static enum http_verdict judge_document(struct s3_op *op, const struct s3_reply 
 	const char *hint;
 	bool retryable;
 
-	/* Some stores end it with a full stop. */
+	/* Some stores end the message with a full stop. */
 	while (length && strchr(". \n", message[length - 1]))
 		length--;
 	op->error = s3_error_find(document->code ? document->code : "");
@@ -714,7 +715,7 @@ static bool is_web_page(const struct s3_op *op, const struct http_reply *reply)
 	       reply->content_length != 0 && !has_store_header(reply);
 }
 
-/* Our own store takes trailers, so that files need to be read only once. */
+/* Notes if the store is penstock: it accepts trailers, so that files need to be read only once. */
 static void learn_store(struct object_client *client, const struct http_reply *reply)
 {
 	const char *server = atomic_load(&client->own_kind) || client->google
@@ -745,7 +746,7 @@ static enum http_verdict classify(
 	}
 	if (good && (!op->may_be_error || body->len == 0))
 		return HTTP_VERDICT_DEFAULT;
-	/* Only an Error document is examined here. */
+	/* Use the document only if it is an Error. */
 	if (body->len == 0 || !memmem(body->data, body->len, "<Error", 6) ||
 		s3_reply_parse(body->data, body->len, &document, NULL) < 0 ||
 		document.kind != S3_REPLY_ERROR)
@@ -761,8 +762,8 @@ static enum http_verdict op_classify(
 	bool expired = op->error == S3_E_EXPIRED_TOKEN || (op->keys.bearer && reply->status == 401);
 	bool pending;
 
-	/* Credentials that expired during a transfer: fetch new ones, and retry with them. Attempts
-	 * during a slow fetch have the old ones, and do not count. */
+	/* If the credentials expired during a transfer, fetch new ones and retry. Attempts while
+	 * they are fetched use the old credentials, and do not count. */
 	if (verdict != HTTP_VERDICT_FAIL || !expired || op->refusals >= REFUSALS_MAX ||
 		!credentials_refused(op->at.client->settings.credentials, &op->keys, &pending))
 		return verdict;

@@ -28,7 +28,7 @@ struct deletion {
 	char *const *etags; /* NULL or "": unconditionally */
 	size_t n;
 	bool settled[LIMIT_S3_LIST_KEYS]; /* no more requests for this key */
-	bool compares; /* the store refuses a different ETag */
+	bool compares; /* the store itself compares the ETags */
 };
 
 static void deletion_failed(struct deletion *d, const char *key, struct penstock_error *err)
@@ -60,8 +60,8 @@ static bool was_asked(const struct deletion *d, const char *key)
 	return false;
 }
 
-/* A reply about a key that was not requested must concern one that was: it fails the whole request,
- * because the key is unknown. */
+/* Reports the errors of keys. An error for a key that was not requested must concern a requested
+ * key, but which one is unknown, so it fails the whole request. */
 static int report_outcomes(
 	struct deletion *d, const struct s3_delete_result *result, struct penstock_error *whole)
 {
@@ -100,7 +100,8 @@ static void set_bounds(const struct deletion *d, struct http_request *request)
 	request->deadline_ms = d->deadline_ms;
 }
 
-/* Leaves out keys that the document cannot express: it could name other objects. */
+/* Deletes the batch in one request, without the keys that XML cannot express: the document could
+ * name other objects. */
 static int delete_batch(struct deletion *d, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
@@ -136,7 +137,7 @@ static int delete_batch(struct deletion *d, struct penstock_error *err)
 
 /* ---- one key per request ---- */
 
-/* A deletion in flight, or with `look` a HEAD that checks the ETag. */
+/* The deletion of one key in flight, or with `look` a HEAD that checks the ETag. */
 struct single {
 	struct s3_op op; /* first: `done` gets its address */
 	struct fan *fan;
@@ -172,7 +173,7 @@ static int compare_etag(
 				 object_of(d, d->keys[i]), "it was replaced meanwhile");
 }
 
-/* Repeats the request in a call of its own, with renewed credentials. */
+/* Repeats the request by a blocking call, with renewed credentials. */
 static void once_more(struct deletion *d, struct single *single)
 {
 	_cleanup_(object_info_release) struct object_info info = {0};
@@ -249,7 +250,7 @@ static bool is_guarded(const struct deletion *d, size_t i)
 	return expected(d, i) != NULL;
 }
 
-/* Deletes, or checks, each wanted key; outcomes are reported and kept in `settled`. */
+/* Deletes each wanted key, or checks it with `look`; results are reported and kept in `settled`. */
 static void go_singly(struct deletion *d, wanted_fn wanted, bool look, struct single *singles)
 {
 	struct fan fan;

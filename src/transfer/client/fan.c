@@ -1,4 +1,4 @@
-/* Several requests of one transfer in flight. */
+/* Keeps several requests of one transfer in flight. */
 
 #include "base/cleanup.h"
 #include "base/clock.h"

@@ -30,7 +30,7 @@ static const char *keep(
 	return *no_memory ? "" : owned->items[owned->n - 1];
 }
 
-/* "\"1700000000000001\"" to 1700000000000001. */
+/* Converts "\"1700000000000001\"" to 1700000000000001. */
 static const char *generation_of(const char *etag, struct strlist *owned, bool *no_memory)
 {
 	bool quoted = *etag == '"';
@@ -72,10 +72,11 @@ bool google_header(const char *method, const struct sigv4_header *in, struct sig
 	} else if (strcasecmp(in->name, "x-amz-checksum-crc32c") == 0) {
 		out->name = "x-goog-hash";
 		out->value = keep(owned, "crc32c=", in->value, strlen(in->value), no_memory);
-		/* The Complete takes no condition; its outcome is checked afterwards. */
+		/* The Complete of a multipart upload takes no checksum; the object is verified
+		 * afterwards. */
 		return strcmp(method, "PUT") == 0 && !*no_memory;
 	} else if (strcasecmp(in->name, "expires") == 0) {
-		/* Google ignores it, and its signature would differ. */
+		/* Google ignores this header, and its signature would differ. */
 		return false;
 	} else if (strncasecmp(in->name, meta, strlen(meta)) == 0) {
 		out->name = keep(owned, "x-goog-meta-", in->name + strlen(meta),
@@ -177,8 +178,8 @@ int google_reply(struct http_reply *reply, struct penstock_error *err)
 	if (len)
 		r = strlist_addf(
 			&reply->headers, "%s: %.*s", "x-amz-checksum-crc32c", (int)len, value);
-	/* Last, because strlist_addf() may move the list, but not its strings. Digits only: they go
-	 * into later requests. */
+	/* `generation` is still valid: strlist_addf() may move the list, but not its strings.
+	 * Accept only digits, because later requests contain the generation. */
 	if (r == 0 && generation && str_to_u64(generation, 1, INT64_MAX, &number))
 		r = put_generation(reply, generation);
 	if (r == 0)

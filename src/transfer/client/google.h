@@ -6,7 +6,7 @@
  *
  * The generation of an object takes the place of its ETag: it changes with each overwrite, also by
  * the same bytes, and Google's preconditions use it. `ETag` of a reply becomes the generation in
- * quotes, listings give it the same way (s3/message/messages.h), and If-Match: "N" is sent as
+ * quotes, as in listings (s3/message/messages.h), and If-Match: "N" is sent as
  * x-goog-if-generation-match: N, If-None-Match: * as 0.
  */
 #ifndef TRANSFER_CLIENT_GOOGLE_H
@@ -17,13 +17,13 @@
 #include "net/http/http.h"
 #include "s3/sign/sigv4.h"
 
-/* True if the endpoint is Google's own, under any of its names. */
+/* True if `authority`, with or without a port, is storage.googleapis.com. */
 bool google_is_host(const char *authority);
 
 /*
  * Translates the header `in` of a request by `method` to `out`; a new string is added to `owned`.
- * Returns false if the XML API has no such header: leave it out (or, with `*no_memory`, fail the
- * request).
+ * Returns false if the XML API has no such header, which the caller then leaves out, or with
+ * `*no_memory` if out of memory.
  */
 bool google_header(const char *method, const struct sigv4_header *in, struct sigv4_header *out,
 	struct strlist *owned, bool *no_memory);
@@ -31,8 +31,8 @@ bool google_header(const char *method, const struct sigv4_header *in, struct sig
 /* Adds S3's headers to `reply`. Returns 0, or an error if out of memory. */
 int google_reply(struct http_reply *reply, struct penstock_error *err);
 
-/* The MD5 that a reply gives for the object; false if it gives none (composed objects have
- * none). */
+/* Finds the MD5 of the object in a reply. Returns false if there is none, as for composed
+ * objects. */
 bool google_reply_md5(const struct http_reply *reply, uint8_t md5[static 16]);
 
 #endif

@@ -7,7 +7,8 @@
  *	s3_op_query(&op, "uploads", NULL);
  *	r = s3_op_perform(&op, err);
  *
- * Errors of the store come back with its code and message, the object's name and a hint.
+ * An error of the store is returned with the store's code and message, the object's name and a
+ * hint.
  */
 #ifndef TRANSFER_CLIENT_INTERNAL_H
 #define TRANSFER_CLIENT_INTERNAL_H
@@ -24,11 +25,11 @@
 /* Protection of an upload's bytes. */
 enum guard {
 	GUARD_HEADER, /* x-amz-checksum-…, known before the body is sent */
-	GUARD_TRAILER, /* the same as a trailer after the body, computed while it is sent */
-	GUARD_MD5 /* nothing is sent; the ETag is compared */
+	GUARD_TRAILER, /* the same as a trailer after the body, computed while the body is sent */
+	GUARD_MD5 /* no checksum is sent; the ETag is compared */
 };
 
-/* One for each engine that sends requests of the client, so that neither waits. */
+/* One signer for each engine that sends requests of the client, so that no engine waits. */
 #define CLIENT_SIGNERS 2
 struct client_signer {
 	pthread_mutex_t lock;
@@ -43,24 +44,26 @@ struct object_client {
 	bool google; /* see google.h */
 	char *authority; /* "host:port"; no port if it is the scheme's default */
 	char *base_path; /* "" or "/prefix" */
-	char *address; /* all three: "https://host:port/prefix" */
+	char *address; /* scheme, authority and base path: "https://host:port/prefix" */
 	struct client_signer signers[CLIENT_SIGNERS];
 	/* For GUARD_HEADER and GUARD_TRAILER: CRC64NVME, for Google CRC32C. */
 	enum checksum_kind guard_kind;
-	atomic_int guard; /* enum guard; adapted to the store */
-	atomic_llong skew_s; /* the store's clock minus ours, after it complained */
+	atomic_int guard; /* an enum guard, adapted to the store */
+	/* the store's clock minus this machine's; 0 until the store refused a request for its
+	 * time */
+	atomic_llong skew_s;
 	atomic_llong patience_ms;
 	const atomic_int *_Atomic patient_cancel; /* valid while patience_ms is set */
 	const struct http_gate *_Atomic gate; /* may be NULL */
 
 	atomic_bool bare_etags; /* If-Match needs the ETag without quotes: Ceph before 18 */
 	atomic_bool own_kind; /* the store identifies itself as penstock */
-	atomic_bool no_read_many; /* but refuses many reads in one request */
+	atomic_bool no_read_many; /* the store refuses many reads in one request */
 	atomic_bool swept; /* old upload journals were removed */
-	atomic_bool swept_sent; /* and old records of sent objects */
+	atomic_bool swept_sent; /* old records of sent objects were removed */
 	atomic_bool no_part_copy; /* the store has no UploadPartCopy */
-	atomic_bool md5_etags; /* ETags of multipart objects were seen to be made of MD5s */
-	atomic_bool odd_etags; /* ETags of multipart objects are not made of MD5s */
+	atomic_bool md5_etags; /* ETags of multipart objects are known to be made of MD5s */
+	atomic_bool odd_etags; /* ETags of multipart objects are known not to be made of MD5s */
 
 	pthread_mutex_t probe_lock;
 	bool probed;
@@ -79,28 +82,29 @@ struct s3_op {
 	struct buf host;
 	const char *payload_hash;
 	char sha256[65];
-	struct buf document; /* of the reply, if it is XML */
+	struct buf document; /* document of the reply, if it is XML */
 	bool may_be_error; /* a 200 reply may carry an Error document */
 	bool skew_adjusted;
 	bool refused; /* the store called the credentials of an attempt expired */
-	unsigned refusals; /* such attempts, but for those during a fetch */
-	unsigned renewals; /* sets of credentials after refused ones */
+	unsigned refusals; /* such attempts, without those while new credentials were fetched */
+	unsigned renewals; /* sets of credentials that replaced refused ones */
 	struct credentials keys;
 	char *what;
-	struct penstock_error failed; /* of its setup; returned by s3_op_ready() */
-	enum s3_error error; /* of the last failed attempt */
+	struct penstock_error failed; /* error of the setup; returned by s3_op_ready() */
+	enum s3_error error; /* error of the last failed attempt */
 };
 
-/* Failures up to the request are kept in the op, and returned by s3_op_ready(). */
+/* Failures of the setup are kept in the op until s3_op_ready() returns them. */
 void s3_op_init(struct s3_op *op, const char *method, struct object_ref at);
 void s3_op_release(struct s3_op *op);
-/* `value` NULL: only the name. */
+/* Adds a parameter; only the name if `value` is NULL. */
 void s3_op_query(struct s3_op *op, const char *name, const char *value);
 /* Ignores a NULL value. */
 void s3_op_header(struct s3_op *op, const char *name, const char *value);
-/* Makes it a copy of `from`, if that still has the ETag (NULL for any). */
+/* Makes the request a copy of `from`, if `from` still has the ETag (NULL for any). */
 void s3_op_copy_source(struct s3_op *op, struct object_ref from, const char *etag);
-/* A body in memory, which must outlive the request; signed with its SHA-256 if that is cheap. */
+/* Sets a body in memory, which must outlive the request; its SHA-256 is signed if the body is
+ * small. */
 void s3_op_body(struct s3_op *op, const void *data, size_t len);
 /* Sets the caller's cancel flag, if there is one. */
 static inline void s3_op_cancel(struct s3_op *op, const atomic_int *cancel)
@@ -114,7 +118,7 @@ void s3_op_wants_document(struct s3_op *op);
 void s3_op_xml(struct s3_op *op, const struct buf *body, const char *what);
 /* s3_op_wants_document() and s3_op_perform(). */
 int s3_op_ask(struct s3_op *op, struct penstock_error *err);
-/* The same, and fills `out` from the document with a parser of s3/message/messages.h. */
+/* s3_op_ask(), which also fills `out` from the document with a parser of s3/message/messages.h. */
 #define s3_op_read(op, parse, out, err)                                                            \
 	({                                                                                         \
 		int read_ = s3_op_ask(op, err);                                                    \
@@ -122,57 +126,61 @@ int s3_op_ask(struct s3_op *op, struct penstock_error *err);
 			read_ = error_prefix(err, "%s", (op)->what);                               \
 		read_;                                                                             \
 	})
-/* The same for a request that starts a multipart upload; free() its id. */
+/* s3_op_read() for a request that starts a multipart upload; free() `*id`. */
 int s3_op_upload_id(struct s3_op *op, char **id, struct penstock_error *err);
-/* Only the URL, in op->request.url. */
+/* Makes only the URL, in op->request.url. */
 int s3_op_url(struct s3_op *op, struct penstock_error *err);
-/* The URL and the keys: the last step before http_submit(). s3_op_perform() includes it. */
+/* Makes the URL and gets the keys: the last step before http_submit(). s3_op_perform() includes
+ * this step. */
 int s3_op_ready(struct s3_op *op, struct penstock_error *err);
 int s3_op_perform(struct s3_op *op, struct penstock_error *err);
-/* All of it for the HEAD of an object; `sums` asks for its checksums. Fills `info`, unless it is
- * NULL, which must be zeroed; release it also after a failure. */
+/* Sets up and performs the HEAD of an object; with `sums` it asks for the object's checksums.
+ * `info` is NULL or zeroed; release it also after a failure. */
 int s3_op_head(struct s3_op *op, struct object_ref at, const char *if_match, bool sums,
 	const atomic_int *cancel, struct object_info *info, struct penstock_error *err);
 
 /* Raises "VERB s3://BUCKET/KEY: …"; the key may be NULL. */
 int object_error(struct penstock_error *err, enum penstock_code code, const char *verb,
 	struct object_ref at, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-/* PENSTOCK_E_CHANGED: it is no longer the object that it was before. */
+/* Raises PENSTOCK_E_CHANGED: the object was replaced. */
 int object_replaced(struct object_ref at, struct penstock_error *err);
-/* PENSTOCK_E_CORRUPT: its bytes have another checksum than the stored one, of this kind. */
+/* Raises PENSTOCK_E_CORRUPT: the object's bytes do not have the stored checksum of this kind. */
 int object_corrupt(struct object_ref at, enum checksum_kind kind, struct penstock_error *err);
 
 /* Ends a call with the result `r`: moves `found` to `*out` after a success, unless `out` is NULL,
  * else releases it. Returns r. */
 int object_info_pass(int r, struct object_info *found, struct object_info *out);
-/* Size, ETag, date, version and metadata from the reply's headers. `out` must be zeroed. */
+/* Takes size, ETag, date, version and metadata from the reply's headers. `out` must be zeroed. */
 int object_info_from_reply(
 	const struct http_reply *reply, struct object_info *out, struct penstock_error *err);
-/* With quotes; empty if there is no ETag or it is too long. */
+/* Copies an ETag, adding missing quotes; `out` is empty if there is no ETag or it is too long. */
 void object_etag_copy(char out[static OBJECT_ETAG_SIZE], const char *etag);
-/* The checksum of a reply that covers the whole object: its kind, or CHECKSUM_NONE. */
+/* Finds the checksum of the whole object in a reply. Returns its kind, or CHECKSUM_NONE. */
 enum checksum_kind object_reply_checksum(
 	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE]);
-/* The same; if missing, the MD5 in the ETag of an object in one piece. CHECKSUM_NONE if the
- * user turned verification off. */
+/* The same, else finds the MD5 in the ETag of an object in one piece, unless the user turned
+ * verification off. */
 enum checksum_kind object_reply_digest(
 	const struct http_reply *reply, uint8_t digest[static CHECKSUM_MAX_SIZE]);
-/* The kind of CRC that a multipart object has for each part: the ETag shows the parts, a header the
- * kind. CHECKSUM_NONE if missing. */
+/* Returns the kind of CRC that a multipart object has for each part: the ETag shows that there are
+ * parts, a header shows the kind. CHECKSUM_NONE if there is none. */
 enum checksum_kind object_reply_part_checksum(const struct http_reply *reply, const char *etag);
 /* True if the user wants downloads verified (AWS_RESPONSE_CHECKSUM_VALIDATION). */
 bool object_response_checksums(void);
-/* The MD5 in an ETag of 32 hexadecimal digits in quotes; false for any other ETag. */
+/* Extracts the MD5 from an ETag of 32 hexadecimal digits in quotes; returns false for any other
+ * ETag. */
 bool object_etag_md5(const char *etag, uint8_t md5[static 16]);
 /* True if the object is encrypted under a key, so that its ETag is not made of its bytes. */
 bool object_reply_encrypted(const struct http_reply *reply);
-/* The ETag of a reply if it is the MD5 of the whole object: no parts, no encryption under keys. */
+/* Finds the MD5 of the whole object in a reply: in its ETag, or in Google's header. Returns false
+ * if there is none, as for objects in parts or encrypted under a key. */
 bool object_reply_md5(const struct http_reply *reply, uint8_t md5[static 16]);
 
 /* Every store returns an object's ETag. A reply without one came from something else (a proxy, a
- * login page): PENSTOCK_E_PROTOCOL. An `on_headers` whose cookie begins with the op. */
+ * login page): PENSTOCK_E_PROTOCOL. Serves as an `on_headers` whose cookie begins with the op. */
 int s3_op_check_etag(void *cookie, const struct http_reply *reply, struct penstock_error *err);
-/* The same, and the ETag must be this one ("": any): stores and caches may ignore If-Match. */
+/* The same, and the reply must have this ETag ("" for any): stores and caches may ignore
+ * If-Match. */
 int s3_op_check_same(struct s3_op *op, const struct http_reply *reply, const char *etag,
 	struct penstock_error *err);
 
@@ -184,23 +192,25 @@ struct fan {
 	atomic_int stop; /* the `cancel` of every request */
 	const atomic_int *cancel;
 	struct http_engine *engine;
-	struct penstock_error error; /* the first */
+	struct penstock_error error; /* the first error */
 };
 void fan_init(struct fan *fan, struct http_engine *engine, const atomic_int *cancel);
 void fan_release(struct fan *fan);
-/* Submits a request whose `done` calls fan_ended() last. The first failure stops the others; their
- * memory may be freed after fan_finish(). `*flying` (may be NULL) is true in between. */
+/* Submits a request whose `done` calls fan_ended() last. The first failure stops the other
+ * requests; their memory may be freed after fan_finish(). `*flying` (`flying` may be NULL) is true
+ * until fan_ended(). */
 int fan_submit(struct fan *fan, struct http_request *request, struct http_reply *reply,
 	atomic_bool *flying, struct penstock_error *err);
-/* `err` NULL: success; otherwise its contents are taken. */
+/* Ends a request, and takes the contents of `err`; NULL after a success. */
 void fan_ended(struct fan *fan, atomic_bool *flying, struct penstock_error *err);
-/* Reports a failure outside of a request: stops everything. */
+/* Reports a failure outside of a request, and stops all requests. */
 void fan_fail(struct fan *fan, struct penstock_error *err);
-/* Waits until fewer than `limit` are in flight; false if something failed or was cancelled. */
+/* Waits until fewer than `limit` requests are in flight; returns false, at once if `limit` is above
+ * 1, if a request failed or the caller cancelled. */
 bool fan_wait(struct fan *fan, unsigned limit);
-/* True if something failed or was cancelled. */
+/* True if a request failed or the caller cancelled. */
 bool fan_failed(struct fan *fan);
-/* Cancels the requests in flight, and waits for them. */
+/* Cancels the requests in flight, and waits for their end. */
 void fan_stop(struct fan *fan);
 /* Waits for all requests in flight, and moves the first error to `err`. */
 int fan_finish(struct fan *fan, struct penstock_error *err);

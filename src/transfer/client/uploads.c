@@ -27,7 +27,8 @@ int object_abort_upload(struct object_ref at, const char *id, struct penstock_er
 	return r == 0 || r == -(int)PENSTOCK_E_NOT_FOUND ? 0 : error_move(err, &own);
 }
 
-/* Fetches a page, and replaces the two markers by those of the next. Returns 1 if there is one. */
+/* Fetches a page, and replaces the two markers by those of the next page. Returns 1 if there is a
+ * next page. */
 static int list_page(struct object_ref at, object_upload_fn fn, void *cookie, struct buf *key,
 	struct buf *id, struct penstock_error *err)
 {
@@ -73,7 +74,8 @@ static int list_page(struct object_ref at, object_upload_fn fn, void *cookie, st
 int object_list_uploads(
 	struct object_ref at, object_upload_fn fn, void *cookie, struct penstock_error *err)
 {
-	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_STRING); /* of the next page */
+	/* marker of the next page */
+	_cleanup_(buf_release) struct buf key = BUF_INIT(LIMIT_STRING);
 	_cleanup_(buf_release) struct buf id = BUF_INIT(LIMIT_STRING);
 	int r;
 

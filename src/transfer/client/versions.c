@@ -11,7 +11,7 @@
 
 typedef int (*version_fn)(void *cookie, const struct object_version *version);
 
-/* The place of the next page. */
+/* The start of the next page. */
 struct marker {
 	struct buf key, id;
 };
@@ -33,7 +33,7 @@ static int pass(const struct s3_versions *page, version_fn fn, void *cookie)
 	return 0;
 }
 
-/* Moves the marker to the next page. Returns 1 if there is one. */
+/* Moves the marker to the next page. Returns 1 if there is a next page. */
 static int advance(struct marker *marker, const struct s3_versions *page, const struct s3_op *op,
 	struct penstock_error *err)
 {

@@ -62,7 +62,7 @@ static bool same_times(
 	return rules->exact_times ? x == y : x <= y;
 }
 
-/* Returns 1 if they are the same. */
+/* Returns 1 if the entries are the same, 0 if not, or a negative error. */
 static int same(const struct compare_rules *rules, const struct entry *from, const struct entry *to,
 	struct penstock_error *err)
 {

@@ -15,7 +15,7 @@
 #include "transfer/get/parts_etag.h"
 
 #define BLOCK	       ((size_t)256 * KIB)
-#define MAX_CANDIDATES ((size_t)4) /* part sizes to try; each reads the file */
+#define MAX_CANDIDATES ((size_t)4) /* part sizes to try; each try reads the file */
 
 /* Part sizes in common use, in MiB. */
 static const unsigned usual_parts[] = {
@@ -51,7 +51,7 @@ static int read_block(int fd, const struct entry *entry, char *block, uint64_t a
 
 /* ---- ETags of uploads in parts ---- */
 
-/* Part sizes that give this number of parts for the size. */
+/* Finds part sizes that give this number of parts for the size. */
 static size_t candidates(uint64_t size, uint64_t parts, uint64_t out[static MAX_CANDIDATES])
 {
 	uint64_t ours = 0;
@@ -65,8 +65,8 @@ static size_t candidates(uint64_t size, uint64_t parts, uint64_t out[static MAX_
 		if (part != ours && multipart_count(size, part) == parts)
 			out[n++] = part;
 	}
-	/* An odd size is the least one in whole MiB, if the uploader divided by the number of
-	 * parts. */
+	/* If the uploader divided the size by the number of parts, the part size is usually the
+	 * smallest number of whole MiB. */
 	if (n < MAX_CANDIDATES) {
 		uint64_t least = (size / parts + MIB - 1) / MIB * MIB;
 		bool known = false;
@@ -127,7 +127,8 @@ static int file_and_object(const struct compare_rules *rules, const struct compa
 		if (strcmp(etag, object->etag) == 0)
 			return 1;
 	}
-	/* The ETag proves nothing: encrypted under keys, or of parts of unknown size. */
+	/* The ETag proves nothing: the object is encrypted under a key, or has parts of unknown
+	 * size. */
 	r = head_checksum(objects, object, rules->cancel, &kind, theirs, err);
 	if (r < 0 || kind == CHECKSUM_NONE)
 		return r;

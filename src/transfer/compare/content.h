@@ -4,8 +4,8 @@
 
 #include "transfer/compare.h"
 
-/* Both have the same size. Returns 1 if they are the same, 0 if they differ or cannot be compared,
- * or a negative error. */
+/* Returns 1 if the contents of the entries, which have the same size, are the same, 0 if they
+ * differ or cannot be compared, or a negative error. */
 int compare_content(const struct compare_rules *rules, const struct entry *from,
 	const struct entry *to, struct penstock_error *err);
 

@@ -43,9 +43,10 @@ int compare_with_object(int fd, uint64_t size, struct object_ref at, const char 
 	}
 	if (r || object_reply_encrypted(&head.reply))
 		return r;
-	/* Its ETag may be made of the parts' MD5s. */
+	/* The object's ETag may be made of the parts' MD5s. */
 	part = parts_etag_part_size(at, there, size, cancel);
-	/* Not every store reports that. Most objects of a run have the size that uploads choose. */
+	/* Not every store reports the part size. Most objects of a run have the part size that
+	 * uploads choose. */
 	if (!part && (multipart_part_size(size, 0, &part, NULL) < 0 ||
 			     multipart_count(size, part) != parts_etag_count(there)))
 		return 0;

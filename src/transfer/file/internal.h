@@ -16,23 +16,23 @@ struct file_source {
 	enum { FILE_LOCAL, FILE_OBJECT, FILE_WEB } kind;
 	struct object_client *client; /* of an object */
 	char bucket[sizeof(((struct location *)NULL)->bucket)];
-	char *key; /* of an object; the URL or the path */
-	char *shown; /* for messages: a query may be a secret */
-	int fd; /* of a local file; -1 */
+	char *key; /* key of an object, a URL, or a path */
+	char *shown; /* name for messages: a URL without its query, which may be a secret */
+	int fd; /* of a local file; else -1 */
 	uint64_t size;
 	char version[OBJECT_ETAG_SIZE];
 };
 
-/* Parses the URL, and opens a local file. The rest is found by file_source_find(). */
+/* Parses the URL, and opens a local file. Other kinds need file_source_find() too. */
 int file_source_new(
 	struct file_source **out, const struct file_options *options, struct penstock_error *err);
 struct file_source *file_source_ref(struct file_source *source);
-/* Frees it after the last reference. */
+/* Frees the source after the last reference. */
 void file_source_unref(struct file_source *source);
-/* Gets size and version. */
+/* Requests size and version of an object or a resource of the web. */
 int file_source_find(struct file_source *source, struct http_engine *engine,
 	const atomic_int *cancel, struct penstock_error *err);
-/* A read of these bytes. */
+/* Returns a read of these bytes. */
 struct object_read file_source_read(
 	const struct file_source *source, uint64_t offset, size_t length, void *data);
 /* Reads from a local file. */
@@ -43,10 +43,10 @@ int file_source_pread(const struct file_source *source, uint64_t offset, void *d
 
 struct file_job {
 	/* Set by the caller. */
-	struct file_source *source; /* a reference, until the end of the job */
-	struct object_read *items; /* borrowed; NULL: finds the source */
+	struct file_source *source; /* a reference, held until the end of the job */
+	struct object_read *items; /* borrowed; NULL to run file_source_find() */
 	size_t n;
-	/* Reads ahead: gives way to jobs that a caller waits for. */
+	/* The job reads ahead: jobs that a caller waits for run first. */
 	bool ahead;
 	void (*release)(struct file_job *job); /* frees an abandoned job */
 
@@ -62,9 +62,9 @@ struct file_job {
 int file_pool_add(struct file_pool *pool, struct file_job *job, struct penstock_error *err);
 /* Waits at most `ms` and returns true if the job has ended. */
 bool file_pool_wait(struct file_pool *pool, struct file_job *job, int ms);
-/* Cancels a job that may have been added, waits for its end, and frees what it has. */
+/* Cancels a job, whether it was added or not, waits for its end, and frees its members. */
 void file_pool_cancel(struct file_pool *pool, struct file_job *job);
-/* Cancels the job and releases it, later if it runs. */
+/* Cancels the job and releases it; a running job is released when it ends. */
 void file_pool_abandon(struct file_pool *pool, struct file_job *job);
 
 #endif

@@ -10,9 +10,9 @@
 #include "base/thread.h"
 #include "transfer/file/internal.h"
 
-/* Connections to a bucket, or to the web, that no job uses. */
+/* Idle connections to a bucket, or to the web. */
 struct kept {
-	struct object_client *client; /* NULL: to the web */
+	struct object_client *client; /* NULL for the web */
 	char bucket[sizeof(((struct file_source *)NULL)->bucket)];
 	struct object_reads *reads;
 };
@@ -20,7 +20,7 @@ struct kept {
 struct file_pool {
 	struct http_engine *engine;
 	pthread_mutex_t lock;
-	pthread_cond_t wake; /* for the threads: a job, or the end */
+	pthread_cond_t wake; /* wakes the threads: a job was queued, or `stop` was set */
 	pthread_cond_t ended; /* a job has ended */
 	/* Under the lock. */
 	pthread_t threads[LIMIT_FILE_THREADS];
@@ -28,9 +28,9 @@ struct file_pool {
 	unsigned n_free; /* threads without a job */
 	unsigned n_ahead; /* running jobs that read ahead */
 	bool stop;
-	struct file_job *queues[2]; /* the second reads ahead */
+	struct file_job *queues[2]; /* the second is for jobs that read ahead */
 	unsigned n_queued;
-	struct kept kept[LIMIT_FILE_READERS]; /* the last one was used last */
+	struct kept kept[LIMIT_FILE_READERS]; /* in the order of their last use */
 	size_t n_kept;
 };
 
@@ -87,7 +87,7 @@ static void give_reads(struct file_pool *p, const struct file_source *s, struct 
 
 /* ---- jobs ---- */
 
-/* Takes the error of the read that failed first. */
+/* Takes the error of the first read that failed. */
 static int first_error(struct file_job *job, struct penstock_error *err)
 {
 	int r = 0;
@@ -126,7 +126,7 @@ static void dequeue(struct file_pool *p, struct file_job *job)
 	p->n_queued--;
 }
 
-/* Under the lock: the job that a thread is to run next, if there is one. */
+/* Under the lock: returns the job that a thread should run next, or NULL if there is none. */
 static struct file_job *next_job(const struct file_pool *p)
 {
 	if (p->queues[0])
@@ -148,7 +148,7 @@ static void end(struct file_pool *p, struct file_job *job, int r, struct penstoc
 	p->n_free++;
 	pthread_cond_broadcast(&p->ended);
 	pthread_mutex_unlock(&p->lock);
-	/* A caller that waited for another one may have freed it already. */
+	/* The owner of a job that is not abandoned may already have freed it. */
 	if (abandoned)
 		job->release(job);
 	file_source_unref(source);
@@ -209,7 +209,8 @@ bool file_pool_wait(struct file_pool *p, struct file_job *job, int ms)
 	return job->state == JOB_ENDED;
 }
 
-/* Cancels a job, and removes it from the queue if no thread has begun it. */
+/* Cancels a job, and removes it from the queue if no thread has started it. Returns false if it is
+ * still running. */
 static bool withdraw(struct file_pool *p, struct file_job *job)
 {
 	LOCK_SCOPE(&p->lock);
@@ -248,7 +249,7 @@ void file_pool_free(struct file_pool *p)
 
 	if (!p)
 		return;
-	/* Jobs that are left are abandoned. */
+	/* Only abandoned jobs are left. */
 	pthread_mutex_lock(&p->lock);
 	p->stop = true;
 	pthread_cond_broadcast(&p->wake);

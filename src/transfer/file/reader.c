@@ -1,4 +1,4 @@
-/* Reads at any offset, and what is read ahead of them. */
+/* Reads at any offset, and read-ahead. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +13,12 @@
 #define STOP_MS 100 /* between calls of `stop` */
 #define SPARE	(LIMIT_FILE_AHEAD / LIMIT_FILE_BLOCK)
 
-/* Bytes that are read ahead, or were. */
+/* Bytes of the read-ahead, complete or in flight. */
 struct block {
-	struct file_job job; /* first: its release gets its address */
-	struct object_read item; /* its offset, its length and its memory */
+	struct file_job job; /* first: its `release` gets the address of the block */
+	struct object_read item; /* offset, length and memory of the block */
 	unsigned users; /* reads that copy from it */
-	bool dropped; /* by others meanwhile: the last user frees it */
+	bool dropped; /* removed from the list while in use: the last user frees it */
 	struct block *prev, *next;
 };
 
@@ -32,9 +32,9 @@ struct file_reader {
 
 	pthread_mutex_t lock;
 	/* Under the lock. */
-	uint64_t end; /* of the last read */
-	uint64_t row; /* bytes of the reads in a row that end there */
-	bool sequential; /* these are several */
+	uint64_t end; /* end of the last read */
+	uint64_t row; /* bytes of the sequential reads up to `end` */
+	bool sequential; /* there were several such reads */
 	struct block *blocks; /* in the order of their offsets */
 	char *spare[SPARE]; /* memory of blocks of LIMIT_FILE_BLOCK */
 	size_t n_spare;
@@ -42,9 +42,9 @@ struct file_reader {
 
 /* A piece of a read: bytes of a block, or a request. */
 struct part {
-	struct block *block; /* NULL: a request */
+	struct block *block; /* NULL for a request */
 	struct file_job job; /* of a request */
-	struct object_read item; /* the bytes, and where they go */
+	struct object_read item; /* the bytes, and their place in memory */
 };
 
 struct parts {
@@ -54,7 +54,7 @@ struct parts {
 
 /* ---- jobs ---- */
 
-/* Waits for the end of the job; fails only if the caller does not want that. */
+/* Waits for the end of the job; fails only if the caller cancels. */
 static int await(struct file_reader *f, struct file_job *job, struct penstock_error *err)
 {
 	while (!file_pool_wait(f->pool, job, STOP_MS)) {
@@ -64,7 +64,7 @@ static int await(struct file_reader *f, struct file_job *job, struct penstock_er
 	return 0;
 }
 
-/* Waits for the end of a job of the caller, and takes its result. */
+/* Waits for the end of a job that is not shared, and takes its result. */
 static int finish(struct file_reader *f, struct file_job *job, struct penstock_error *err)
 {
 	int r = await(f, job, err);
@@ -167,7 +167,7 @@ static void drop(struct file_reader *f, struct block *b)
 	b->dropped = true;
 	if (b->users)
 		return;
-	/* Its memory serves the next one, unless a thread still writes into it. */
+	/* The next block reuses the memory, unless a thread still writes to it. */
 	if (b->item.length == LIMIT_FILE_BLOCK && f->n_spare < SPARE &&
 		file_pool_wait(f->pool, &b->job, 0)) {
 		f->spare[f->n_spare++] = b->item.data;
@@ -206,7 +206,7 @@ static struct block *block_at(const struct file_reader *f, uint64_t offset)
 	return NULL;
 }
 
-/* Returns false if there is no memory: then nothing is read ahead. */
+/* Returns false on failure: then nothing is read ahead. */
 static bool add_block(struct file_reader *f, uint64_t offset, size_t length)
 {
 	struct block *b = calloc(1, sizeof(*b));
@@ -227,8 +227,8 @@ static bool add_block(struct file_reader *f, uint64_t offset, size_t length)
 	return true;
 }
 
-/* Under the lock: reads ahead of a position that was reached by reads in a row. The more they have
- * read, the more is read ahead of them, in larger requests. */
+/* Under the lock: reads ahead of the last read if it was sequential. The more bytes were read in
+ * sequence, the more are read ahead, in larger requests. */
 static void read_ahead(struct file_reader *f)
 {
 	uint64_t window = f->row < f->ahead / 4 ? 4 * f->row : f->ahead;
@@ -256,7 +256,7 @@ static void read_ahead(struct file_reader *f)
 
 /* ---- reads ---- */
 
-/* Under the lock: takes note of a read. One that is not in a row ends all that is ahead. */
+/* Under the lock: records a read. A read that is not sequential drops all blocks. */
 static void note(struct file_reader *f, uint64_t offset, uint64_t size)
 {
 	f->sequential = f->ahead && f->row && (offset == f->end || block_at(f, offset));
@@ -323,7 +323,7 @@ static int take_from_block(struct file_reader *f, struct part *part, struct pens
 
 	if (r < 0)
 		return r;
-	/* An error of a read ahead counts only now. */
+	/* A read-ahead that failed is repeated as a request, whose error counts. */
 	if (part->block->job.r < 0)
 		return run(f, &part->item, 1, err);
 	memcpy(part->item.data, (char *)read->data + (part->item.offset - read->offset),
@@ -345,7 +345,7 @@ static int run_parts(struct file_reader *f, struct parts *parts, struct penstock
 	for (size_t i = 0; r == 0 && i < parts->n; i++)
 		r = parts->items[i].block ? take_from_block(f, &parts->items[i], err)
 					  : finish(f, &parts->items[i].job, err);
-	/* After a failure. */
+	/* After a failure, cancel all requests before waiting for their ends. */
 	for (size_t i = 0; r < 0 && i < parts->n; i++)
 		atomic_store(&parts->items[i].job.cancel, 1);
 	for (size_t i = 0; r < 0 && i < parts->n; i++)

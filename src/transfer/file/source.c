@@ -21,7 +21,7 @@ static int open_local(struct file_source *s, struct penstock_error *err)
 {
 	struct stat st;
 
-	/* A pipe in its place would block. */
+	/* O_NONBLOCK, because opening a pipe would block. */
 	s->fd = open(s->key, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (s->fd < 0 || fstat(s->fd, &st) < 0)
 		return error_errno(err, errno, "cannot open '%s'", s->key);

@@ -9,7 +9,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 
-/* Small, so that a kill costs little; large if there would be too many blocks. */
+/* Small blocks, so that a kill costs little; larger ones if there would be too many. */
 static uint64_t block_size(uint64_t size)
 {
 	if (size <= 4 * GIB)
@@ -45,7 +45,8 @@ static bool has(const struct get_blocks *b, uint64_t i)
 	return b->had && b->had[i / 8] >> (i % 8) & 1;
 }
 
-/* True if the file has these bytes. Only the bytes count, not the journal. */
+/* True if the file has the bytes of block `i`: the journal alone does not prove that they were
+ * written. */
 static bool is_there(
 	const struct get_blocks *b, uint64_t i, const uint8_t *digest, int fd, void *room)
 {
@@ -105,7 +106,7 @@ bool get_blocks_next(
 	return true;
 }
 
-/* A journal that cannot be written only costs what it would have saved. */
+/* A failed write of the journal is ignored: only a later resume loses time. */
 static void note(struct get_blocks *b, uint64_t i)
 {
 	_cleanup_(buf_release) struct buf line = BUF_INIT(LIMIT_LOG_LINE);

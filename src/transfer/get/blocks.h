@@ -1,6 +1,6 @@
 /*
- * The blocks of a file that is fetched in ranges: the checksum of each, which combine to the
- * checksum of the whole, and the blocks that an earlier call has fetched.
+ * The blocks of a file that is fetched in ranges: the checksum of each block, which combine to the
+ * checksum of the whole file, and the blocks that an earlier call has fetched.
  *
  *	get_blocks_init(&b, size, kind, err);
  *	get_blocks_load(&b, journal, fd, err);	// optional: resume from the journal
@@ -23,14 +23,14 @@
 #define GET_BLOCK_MAX LIMIT_GET_RANGE
 
 struct get_blocks {
-	enum checksum_kind kind; /* NONE: nothing is computed */
+	enum checksum_kind kind; /* CHECKSUM_NONE to compute nothing */
 	uint64_t size;
 	uint64_t block;
 	uint64_t n;
 	unsigned char *had; /* one bit per block present at the start; may be NULL */
-	uint8_t (*digests)[8]; /* of each block */
+	uint8_t (*digests)[8]; /* checksum of each block */
 	struct record_file *journal; /* borrowed; may be NULL */
-	uint64_t kept; /* bytes in the journal */
+	uint64_t kept; /* bytes of the blocks in the journal */
 };
 
 /* Progress of a range. */
@@ -39,32 +39,34 @@ struct get_run {
 	struct checksum sum;
 };
 
-/* `kind`: a CRC, or NONE. */
+/* `kind` is a CRC, or CHECKSUM_NONE. */
 int get_blocks_init(
 	struct get_blocks *b, uint64_t size, enum checksum_kind kind, struct penstock_error *err);
 void get_blocks_release(struct get_blocks *b);
 
-/* Takes over the blocks that `journal` lists and whose bytes in `fd` have those checksums, and
- * records every further block there. Returns the number of bytes present, or a negative code. */
+/* Takes over the blocks that `journal` lists and whose bytes in `fd` have the listed checksums, and
+ * records every further block in `journal`. Returns the number of bytes present, or a negative
+ * code. */
 int64_t get_blocks_load(
 	struct get_blocks *b, struct record_file *journal, int fd, struct penstock_error *err);
 
-/* Finds the next missing bytes from *at on, at most `most` of them (a multiple of GET_BLOCK_MAX),
- * and moves *at behind them. Returns false if no more are missing. */
+/* Finds the next missing bytes from *at on, up to the next multiple of `most` (itself a multiple of
+ * GET_BLOCK_MAX), and moves *at to their end. Returns false if no more are missing. */
 bool get_blocks_next(const struct get_blocks *b, uint64_t *at, uint64_t most, uint64_t *offset,
 	uint64_t *length);
 
 /* Adds bytes that were written to the file at `offset`. Returns -1 if out of memory. */
 int get_blocks_add(
 	struct get_blocks *b, struct get_run *run, uint64_t offset, const void *data, size_t len);
-/* Starts the range again. */
+/* Starts the range again. Returns -1 if out of memory. */
 int get_run_restart(struct get_run *run);
 void get_run_release(struct get_run *run);
 
-/* The checksum of bytes that are present. False unless they start and end at block boundaries. */
+/* Combines the checksum of bytes that are present. Returns false unless the bytes start and end at
+ * block boundaries and checksums are computed. */
 bool get_blocks_digest_of(const struct get_blocks *b, uint64_t offset, uint64_t length,
 	uint8_t digest[static CHECKSUM_MAX_SIZE]);
-/* The checksum of the whole file. */
+/* Combines the checksum of the whole file. */
 void get_blocks_digest(const struct get_blocks *b, uint8_t digest[static CHECKSUM_MAX_SIZE]);
 
 #endif

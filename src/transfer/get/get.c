@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "transfer/get/parts_etag.h"
 
-/* Fetches size, ETag and checksum of an object that the caller knows nothing about. */
+/* Fetches size, ETag and checksum of the object. */
 static int learn(struct download *d, struct penstock_error *err)
 {
 	_cleanup_(s3_op_release) struct s3_op op = {0};
@@ -86,7 +86,7 @@ static int download_run(struct download *d, struct penstock_error *err)
 }
 
 /* Verifies what was not verified on arrival, by reading the file once more: a multipart object that
- * was fetched in one piece, or whose parts do not align with our blocks. */
+ * was fetched in one piece, or whose parts do not align with the blocks. */
 static int check_parts(struct download *d, struct penstock_error *err)
 {
 	const struct object_get_options *o = d->options;
@@ -140,7 +140,7 @@ static int publish(struct download *d, const char *path, struct penstock_error *
 	return d->options->relaxed ? 0 : fs_fsync_dir(dirname(copy), err);
 }
 
-/* Downloads from the start, using only what the caller gave. */
+/* Downloads again from the start, using only the caller's options. */
 static int download_again(struct download *d, struct penstock_error *err)
 {
 	int r;
@@ -158,8 +158,9 @@ static int download_again(struct download *d, struct penstock_error *err)
 	return r < 0 ? r : download_run(d, err);
 }
 
-/* An identity of the object, unique among all objects; NULL if it is too small for a journal.
- * free() it. */
+/* Sets `*out` to a name of the object that is unique among all stores; free() it. Leaves `*out`
+ * NULL if no journal is wanted: `resume` is off, a range is fetched, or the object is known to be
+ * small. */
 static int journal_source(const struct download *d, char **out, struct penstock_error *err)
 {
 	const struct object_get_options *o = d->options;
@@ -171,7 +172,7 @@ static int journal_source(const struct download *d, char **out, struct penstock_
 	return *out ? 0 : error_memory(err);
 }
 
-/* True if the fetched part may still be valid when the next call comes. */
+/* True for a failure after which a later call may resume. */
 static bool worth_keeping(const struct penstock_error *err)
 {
 	return err->code == PENSTOCK_E_CANCELLED || err->code == PENSTOCK_E_PERMISSION ||

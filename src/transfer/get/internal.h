@@ -19,21 +19,22 @@ struct download {
 	uint64_t from; /* the object's byte at the file's offset 0 */
 	uint64_t size; /* of the file */
 	char etag[OBJECT_ETAG_SIZE];
-	enum checksum_kind kind; /* of the whole object; NONE if there is nothing to compare with */
+	enum checksum_kind kind; /* of the whole object; CHECKSUM_NONE if the store has none */
 	uint8_t wanted[CHECKSUM_MAX_SIZE];
 	struct get_part part;
 	struct get_blocks blocks; /* of a download in ranges */
-	/* of the parts; NONE if the object is in one piece, or its parts' checksums cannot be
-	 * combined */
+	/* of the parts; CHECKSUM_NONE if the object is in one piece, or its parts' checksums cannot
+	 * be combined */
 	enum checksum_kind part_kind;
 	struct get_parts parts; /* filled by the calling thread, then also read by the engine's */
 	atomic_bool parts_known;
 	bool parts_checked; /* the file was verified against them */
-	bool encrypted; /* under a key: the ETag is not made of the bytes */
+	bool encrypted; /* encrypted under a key, so the ETag is not made of the bytes */
 	struct range_slot *slots;
 	unsigned n_slots;
 	struct get_writer *writer; /* of a download in ranges; NULL if the engine's thread writes */
-	bool refetching; /* changes only while nothing is in flight */
+	/* damaged parts are fetched again; changes only while nothing is in flight */
+	bool refetching;
 	struct fan fan;
 	struct object_info info;
 	/* the ETag that the bytes of the first attempt would have */
@@ -42,7 +43,8 @@ struct download {
 
 /* Fetches in one GET. The size may be unknown (HTTP_LENGTH_UNKNOWN). */
 int download_whole(struct download *d, bool ranged, struct penstock_error *err);
-/* Fetches in parallel ranges; the size is known. PENSTOCK_E_UNSUPPORTED if the store has none. */
+/* Fetches in parallel ranges; the size is known. PENSTOCK_E_UNSUPPORTED if the store does not
+ * support ranges. */
 int download_ranges(struct download *d, struct penstock_error *err);
 /* Handles an If-Match that failed on a known ETag: the object was replaced meanwhile. Returns the
  * error's code. */

@@ -150,7 +150,7 @@ int get_part_open(
 		part->etag = take_pointer(recorded.etag);
 		return 0;
 	}
-	/* A part file of another object is only in our own way. */
+	/* A part file of another object is no longer needed. */
 	if (part->fd >= 0)
 		unlink(part->path);
 	if (part->fd >= 0)

@@ -26,7 +26,7 @@ struct get_part {
 	bool journaled;
 	struct record_file journal;
 	char source[65]; /* digest */
-	/* The journal's record of an earlier call; size 0 if missing. */
+	/* The journal's record of an earlier call; size 0 if there is none. */
 	uint64_t size;
 	char *etag;
 	enum checksum_kind kind;
@@ -36,18 +36,19 @@ struct get_part {
 /* clang-format on */
 
 /* Opens the part file of `path`. `source` identifies the object among all others; NULL for no
- * journal. A journal that cannot be created is done without. */
+ * journal. If the journal cannot be created, the download cannot be resumed. */
 int get_part_open(
 	struct get_part *part, const char *path, const char *source, struct penstock_error *err);
-/* The object is known now: loads the blocks that are present into `blocks` (which has its size and
- * kind), or empties the file. Returns the number of bytes present, or a negative code. */
+/* Call it when the object is known: loads the blocks that are present into `blocks` (which has the
+ * object's size and kind), or empties the file. Returns the number of bytes present, or a negative
+ * code. */
 int64_t get_part_begin(struct get_part *part, const char *etag, struct get_blocks *blocks,
 	struct penstock_error *err);
 /* Drops everything that was fetched. */
 int get_part_restart(struct get_part *part, struct penstock_error *err);
 /* Call it after the part file got its final name. */
 void get_part_finish(struct get_part *part);
-/* Call it after a failure; `keep`: the next call may resume. */
+/* Call it after a failure; with `keep` the next call can resume. */
 void get_part_abandon(struct get_part *part, bool keep);
 void get_part_release(struct get_part *part);
 

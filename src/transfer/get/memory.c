@@ -13,7 +13,7 @@ struct memory_get {
 	struct object_ref at;
 	const struct object_get_options *options;
 	bool ranged;
-	/* The ETag made of the bytes of the first attempt, if it did not match. */
+	/* The ETag computed from the bytes of the first attempt, if that did not match. */
 	char own_etag[MULTIPART_ETAG_SIZE];
 };
 
@@ -88,8 +88,8 @@ static int get_once(
 	op.request.on_headers = s3_op_check_etag;
 	r = s3_op_perform(&op, err);
 	if (r == 0 && o->length && out->len - start > o->length)
-		r = error_set(err, PENSTOCK_E_PROTOCOL, "%s: %zu bytes came of %" PRIu64, op.what,
-			out->len - start, o->length);
+		r = error_set(err, PENSTOCK_E_PROTOCOL, "%s: received %zu bytes of %" PRIu64,
+			op.what, out->len - start, o->length);
 	if (r == 0 && !g->ranged)
 		r = verify_memory(g, &op, buf_str(out) + start, out->len - start, err);
 	if (r == 0)

@@ -17,7 +17,7 @@ void get_parts_release(struct get_parts *parts)
 	*parts = (struct get_parts){0};
 }
 
-/* One page of them; `marker` is the last number that is known. */
+/* Requests one page of the parts; `marker` is the last part number that is known. */
 static int ask(struct object_ref at, const char *etag, unsigned marker, const atomic_int *cancel,
 	struct s3_parts *out, struct penstock_error *err)
 {
@@ -34,11 +34,11 @@ static int ask(struct object_ref at, const char *etag, unsigned marker, const at
 	op.request.max_attempts = 2;
 	op.request.resend_ms = LIMIT_HTTP_RESEND_MS;
 	r = s3_op_read(&op, s3_object_parts_parse, out, err);
-	/* Without its quotes here. */
+	/* This reply has the ETag without quotes. */
 	if (r == 0 && (strlen(etag) < 2 || !out->etag ||
 			      strncmp(out->etag, etag + 1, strlen(etag) - 2) != 0 ||
 			      strlen(out->etag) != strlen(etag) - 2))
-		r = error_set(err, PENSTOCK_E_CHANGED, "another object");
+		r = error_set(err, PENSTOCK_E_CHANGED, "the object was replaced meanwhile");
 	return r;
 }
 
@@ -88,7 +88,7 @@ void get_parts_learn(struct get_parts *parts, struct object_ref at, uint64_t siz
 		marker = page.next_marker;
 		s3_parts_release(&page);
 	}
-	/* They must cover the whole object. */
+	/* The parts must cover the whole object. */
 	if (good && end == size)
 		return;
 	log_debug("s3://%s/%s: no checksums of its parts%s%s", at.bucket, at.key,

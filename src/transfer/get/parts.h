@@ -28,16 +28,17 @@ struct get_parts {
  * without them. */
 void get_parts_learn(struct get_parts *parts, struct object_ref at, uint64_t size, const char *etag,
 	enum checksum_kind kind, const atomic_int *cancel);
-/* Compares the bytes of a file, or `data` if not NULL, with them. Returns 1 if all parts are right,
- * 0 if their checksums are not known. */
+/* Compares the bytes of a file, or `data` if not NULL, with the parts' checksums. Returns 1 if all
+ * parts match, 0 if the checksums are not known, or a negative code: PENSTOCK_E_CORRUPT if a part
+ * does not match. */
 int get_parts_check(struct object_ref at, uint64_t size, const char *etag, enum checksum_kind kind,
 	int fd, const char *data, const atomic_int *cancel, struct penstock_error *err);
 void get_parts_release(struct get_parts *parts);
-/* PENSTOCK_E_CORRUPT: the bytes of part `number` have another checksum. */
+/* Raises PENSTOCK_E_CORRUPT: the bytes of part `number` have another checksum. */
 int get_part_damaged(const struct get_part_sum *part, unsigned number, enum checksum_kind kind,
 	struct penstock_error *err);
-/* The next part, from index *i on, that lies completely between `offset` and `offset + length`;
- * NULL at the end. */
+/* Returns the next part, from index *i on, that lies completely between `offset` and `offset +
+ * length`, and sets *i to the index after it. Returns NULL at the end. */
 const struct get_part_sum *get_parts_within(
 	const struct get_parts *parts, unsigned *i, uint64_t offset, uint64_t length);
 

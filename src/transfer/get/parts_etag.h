@@ -7,24 +7,25 @@
 #include "s3/multipart.h"
 #include "transfer/client/internal.h"
 
-/* The count after the "-" of such an ETag; 0 for any other ETag. */
+/* Returns the count after the "-" of such an ETag; 0 for any other ETag. */
 uint64_t parts_etag_count(const char *etag);
-/* The ETag of the first `size` bytes of a file in `count` parts of `part` bytes, of which the last
- * may be empty. */
+/* Computes the ETag of the first `size` bytes of a file in `count` parts of `part` bytes, of which
+ * the last may be empty. */
 int parts_etag_of_file(int fd, uint64_t size, uint64_t part, uint64_t count,
 	const atomic_int *cancel, char out[static MULTIPART_ETAG_SIZE], struct penstock_error *err);
-/* The MD5 of the whole object if the ETag is made of one part's MD5. */
+/* Extracts the MD5 in an ETag of one part, which is the MD5 of the whole object's MD5. Returns
+ * false for any other ETag. */
 bool parts_etag_of_one(const char *etag, uint8_t md5[static 16]);
-/* The size that all parts but the last have, from the store; 0 if it is not known or not
- * uniform. */
+/* Requests the size of the parts from the store. Returns 0 if the size is not known, or if the
+ * parts but the last differ in size. */
 uint64_t parts_etag_part_size(
 	struct object_ref at, const char *etag, uint64_t size, const atomic_int *cancel);
 
 /*
  * Compares `own`, computed from the received bytes, with the object's `etag`. The first mismatch on
- * a store proves nothing, as its ETags may be made of something else: PENSTOCK_E_CORRUPT asks for
- * the bytes once more, and only a different result than before (`first`, kept by the caller,
- * initially empty) means damage. Returns 0 if the bytes count as the object's.
+ * a store proves nothing, as the store's ETags may not be made of MD5s: after PENSTOCK_E_CORRUPT
+ * the caller fetches the bytes once more, and only a result that differs from the first one
+ * (`first`, kept by the caller, initially empty) means damage. Returns 0 if the bytes are accepted.
  */
 int parts_etag_judge(struct object_client *client, const char *etag, const char *own,
 	char first[static MULTIPART_ETAG_SIZE], struct penstock_error *err);
@@ -32,7 +33,7 @@ int parts_etag_judge(struct object_client *client, const char *etag, const char 
 /* Computes such an ETag from a stream of bytes. */
 struct parts_etag_sum {
 	struct checksum md5; /* of the current part */
-	uint64_t part, left; /* size of a part; bytes missing in this one */
+	uint64_t part, left; /* size of a part; bytes missing in the current part */
 	uint8_t (*digests)[16];
 	size_t n, room;
 	bool failed; /* out of memory */

@@ -25,9 +25,9 @@ struct range_slot {
 	uint64_t length;
 	uint64_t at; /* bytes received */
 	uint64_t written; /* bytes written */
-	/* received and not written, at most LIMIT_GET_GATHER; may be NULL */
+	/* bytes received and not written, at most LIMIT_GET_GATHER; may be NULL */
 	char *gathered;
-	struct checksum sum; /* of a whole object */
+	struct checksum sum; /* of an object that is fetched whole */
 	struct get_run run; /* of a range; owned by the writer if there is one */
 	struct get_line line;
 };
@@ -49,7 +49,7 @@ static int write_piece(void *cookie, uint64_t at, const void *data, size_t len)
 
 static int write_failed(int e, struct penstock_error *err)
 {
-	return e ? error_errno(err, e, "cannot write what was received") : 0;
+	return e ? error_errno(err, e, "cannot write the received bytes") : 0;
 }
 
 /* Writes the gathered bytes, or passes them to the writer. */
@@ -67,8 +67,8 @@ static int range_write_out(struct range_slot *slot, struct penstock_error *err)
 	return write_failed(get_writer_push(writer, &slot->line, place, data, len), err);
 }
 
-/* libcurl delivers bodies in pieces of 16 KiB at any offset, and a page that is written in two
- * steps costs twice; so pieces are gathered here. */
+/* libcurl delivers bodies in pieces of 16 KiB at any offset, and a memory page that is written in
+ * two steps costs twice as much; so pieces are gathered here. */
 static int range_gather(
 	struct range_slot *slot, const char *data, size_t len, struct penstock_error *err)
 {
@@ -237,10 +237,10 @@ int download_whole(struct download *d, bool ranged, struct penstock_error *err)
 
 /* ---- in parallel ranges ---- */
 
-#define DAMAGED_ATTEMPTS 3 /* of a range whose bytes arrive damaged each time */
+#define DAMAGED_ATTEMPTS 3 /* requests of a range whose bytes arrive damaged each time */
 
-/* The next part, from index *i on, that lies between two offsets of the file and differs from the
- * store's checksum. */
+/* Returns the next part, from index *i on, that lies in the given bytes of the file and differs
+ * from the store's checksum. */
 static const struct get_part_sum *damaged_part(
 	const struct download *d, unsigned *i, uint64_t offset, uint64_t length)
 {
@@ -267,7 +267,7 @@ static int check_parts(
 	return error_prefix(err, "GET s3://%s/%s", d->at.bucket, d->at.key);
 }
 
-/* Retries a range with damaged parts at once. */
+/* Retries a range at once if it has damaged parts. */
 static enum http_verdict range_classify(
 	void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
@@ -306,7 +306,7 @@ static void range_done(void *cookie, struct http_request *request, struct http_r
 		/* A server that does not send the object's size may call any part the whole
 		 * range. */
 		object_error(&own, PENSTOCK_E_CHANGED, "GET", d->at,
-			"%" PRIu64 " bytes came of %" PRIu64, slot->at, slot->length);
+			"received %" PRIu64 " bytes of %" PRIu64, slot->at, slot->length);
 		err = &own;
 	}
 	fan_ended(&d->fan, &slot->flying, err);
@@ -403,7 +403,7 @@ static int run_ranges(struct download *d, struct penstock_error *err)
 			fan_fail(&d->fan, &own);
 			break;
 		}
-		/* While the first ranges are in flight. */
+		/* The first ranges are in flight meanwhile. */
 		if (++started == LIMIT_HTTP_BULK_CONNECTIONS)
 			learn_parts(d);
 	}
@@ -414,9 +414,9 @@ static int run_ranges(struct download *d, struct penstock_error *err)
 }
 
 /*
- * Compares the checksum of the whole object. One that cannot be combined from those of ranges (MD5,
- * SHA) takes reading the file once more, which is longer than the transfer; it is used only if the
- * store has nothing better.
+ * Compares the checksum of the whole object. A checksum that cannot be combined from those of
+ * blocks (MD5, SHA) requires reading the file once more, which takes longer than the transfer; such
+ * a checksum is used only if the store has nothing better.
  */
 static int check_whole(struct download *d, struct penstock_error *err)
 {
@@ -448,7 +448,7 @@ static bool all_compared(const struct download *d)
 /* Sets up the blocks, and takes over those that an earlier call has fetched. */
 static int prepare_blocks(struct download *d, struct penstock_error *err)
 {
-	/* Only checksums that combine from those of the blocks; a journal needs any of them. */
+	/* Use only checksums that combine from those of the blocks; a journal needs one of them. */
 	enum checksum_kind kind = checksum_is_crc(d->kind)	  ? d->kind
 				  : d->part_kind != CHECKSUM_NONE ? d->part_kind
 				  : d->part.journaled		  ? CHECKSUM_CRC64NVME
@@ -480,10 +480,10 @@ int download_ranges(struct download *d, struct penstock_error *err)
 	r = run_ranges(d, err);
 	failed = get_writer_stop(d->writer);
 	d->writer = NULL;
-	/* After a failed write, the requests usually fail with a consequence of it. */
+	/* Report a failed write first, because the requests usually fail as a consequence. */
 	if (failed && r != -(int)PENSTOCK_E_CANCELLED)
 		r = write_failed(failed, err);
-	/* Verify those that arrived before their checksums were known, or in several ranges. */
+	/* Verify parts that arrived before their checksums were known, or in several ranges. */
 	if (r == 0 && !checksum_is_crc(d->kind))
 		r = check_parts(d, 0, d->size, err);
 	if (r == 0 && d->kind != CHECKSUM_NONE)

@@ -16,7 +16,7 @@
 #include "transfer/client/internal.h"
 #include "transfer/get/parts_etag.h"
 
-#define DEFAULT_AHEAD 6 /* leaves memory for a sender */
+#define DEFAULT_AHEAD 6 /* leaves memory for an upload */
 
 struct stream_slot {
 	struct s3_op op; /* first: `done` gets its address */
@@ -33,16 +33,16 @@ struct stream {
 	struct object_info info;
 	uint64_t from;
 	uint64_t size;
-	uint64_t handed; /* bytes in all */
+	uint64_t handed; /* bytes passed on in total */
 	struct stream_slot *slots;
 	unsigned n_slots;
 	struct fan fan;
 	struct checksum sum; /* of the bytes passed on */
 	uint8_t wanted[CHECKSUM_MAX_SIZE];
-	/* used without a checksum: the ETag from MD5s of parts; no room: unused */
+	/* used if there is no checksum: the ETag from MD5s of parts; unused if `room` is 0 */
 	struct parts_etag_sum parts;
-	/* Used without a checksum of the whole: the store's checksums of the parts, and the current
-	 * part. */
+	/* Used if there is no checksum of the whole object: the store's checksums of the parts, and
+	 * the current part. */
 	struct get_parts part_sums;
 	unsigned part;
 	uint64_t part_at;
@@ -134,11 +134,11 @@ static bool slot_wait(struct stream *s, struct stream_slot *slot)
 /* Ends the message of PENSTOCK_E_CORRUPT. */
 static int warn_writer(struct penstock_error *err)
 {
-	error_suffix(err, "; do not use what was written");
+	error_suffix(err, "; do not use the bytes that were written");
 	return -(int)PENSTOCK_E_CORRUPT;
 }
 
-/* Bytes that complete a damaged part are not passed on. */
+/* Verifies parts, so that the bytes that complete a damaged part are not passed on. */
 static int check_piece(struct stream *s, const char *data, size_t len, struct penstock_error *err)
 {
 	while (len && s->part < s->part_sums.n) {
@@ -200,7 +200,7 @@ static int hand_over(
 				s, &s->slots[next % s->n_slots], next * LIMIT_STREAM_RANGE, err);
 		if (r < 0 || !slot_wait(s, slot))
 			break;
-		/* In a reply without a length, a part may look complete. */
+		/* A truncated reply without a length looks complete. */
 		if (slot->bytes.len != slot->length)
 			return fewer_bytes(s, err);
 		r = hand_piece(s, slot->bytes.data, slot->bytes.len, fn, cookie, err);
@@ -266,8 +266,8 @@ static int check_whole(struct stream *s, struct penstock_error *err)
 	return warn_writer(err);
 }
 
-/* For a multipart object without a checksum of the whole: uses those of its parts, else its ETag if
- * it may be made of them. */
+/* For a multipart object without a checksum of the whole: uses the checksums of its parts, else its
+ * ETag if the ETag may be made of the parts' MD5s. */
 static int learn_parts(struct stream *s, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct object_client *client = s->at.client;
@@ -350,7 +350,7 @@ static int pass_by(void *cookie, const void *data, size_t len, struct penstock_e
 	return 0;
 }
 
-/* The first mismatch of an ETag on a store proves nothing, as it may be made of something else: the
+/* The first mismatch of an ETag on a store proves nothing, as the ETag may not be made of MD5s: the
  * bytes are read once more, and only a different result means damage. */
 static int check_parts(struct stream *s, struct penstock_error *err)
 {

@@ -30,11 +30,11 @@ struct get_writer {
 	int64_t linger_ms;
 	pthread_t thread;
 	pthread_mutex_t lock;
-	pthread_cond_t came; /* enough pieces, a waiting caller, or the end */
-	pthread_cond_t written; /* what a caller waits for */
+	pthread_cond_t came; /* wakes the writer: enough pieces, a waiting caller, or the end */
+	pthread_cond_t written; /* wakes callers: their pieces are written, or there is room */
 	struct piece pieces[LIMIT_GET_WRITE_AHEAD];
 	unsigned first;
-	unsigned n; /* including the one being written */
+	unsigned n; /* including the piece being written */
 	void *spare[LIMIT_GET_WRITE_AHEAD]; /* memory of written pieces */
 	unsigned n_spare;
 	unsigned draining; /* callers that wait for their pieces */
@@ -62,7 +62,7 @@ static void write_first(struct get_writer *w)
 		free(piece.data);
 	w->first = (w->first + 1) % LIMIT_GET_WRITE_AHEAD;
 	w->n--;
-	/* After this the line may belong to another range. */
+	/* After the decrement the line may belong to another range. */
 	left = atomic_fetch_sub(&piece.line->pending, 1) - 1;
 	if ((w->draining && !left) || (w->full && w->n < GO_ON_BELOW)) {
 		w->full = false;

@@ -9,7 +9,7 @@
  *	failed = get_writer_stop(writer);
  *
  * get_writer_push() belongs to the engine's thread. `fn` is called for the pieces of all lines in
- * the order of the pushes, and not any more after its first failure.
+ * the order of the pushes, and no more after its first failure.
  */
 #ifndef TRANSFER_GET_WRITER_H
 #define TRANSFER_GET_WRITER_H
@@ -29,16 +29,18 @@ struct get_line {
 /* Writes a piece at its offset; returns 0 or an errno. */
 typedef int get_writer_fn(void *cookie, uint64_t at, const void *data, size_t len);
 
-/* A piece that no caller waits for is written when several are queued, and at the latest after
- * about `linger_ms`. NULL if a thread is useless or cannot be started; then the caller writes. */
+/* Starts the thread. A piece that no caller waits for is written when several are queued, and at
+ * the latest after about `linger_ms`. Returns NULL if there is only one processor or the thread
+ * cannot be started; then the caller writes. */
 struct get_writer *get_writer_start(get_writer_fn *fn, int64_t linger_ms);
-/* Memory for a piece, reused if possible; free() or get_writer_push() takes it. NULL if out of
- * memory. */
+/* Returns memory for a piece, reused if possible; pass it to get_writer_push() or free(). NULL if
+ * out of memory. */
 void *get_writer_room(struct get_writer *writer);
 /* Takes ownership of `data`, also on failure. Returns 0, or the errno of an earlier write. */
 int get_writer_push(
 	struct get_writer *writer, struct get_line *line, uint64_t at, void *data, size_t len);
-/* Returns 0 or the errno of the first failure of any line. */
+/* Waits until all pieces of the line are written; NULL for all lines. Returns 0 or the errno of the
+ * first failure of any line. */
 int get_writer_drain(struct get_writer *writer, const struct get_line *line);
 /* Writes the queue and stops. `writer` may be NULL; returns 0 then. */
 int get_writer_stop(struct get_writer *writer);

@@ -22,7 +22,7 @@ struct listing {
 	unsigned empty; /* consecutive pages without entries */
 };
 
-/* Verifies that a page which leads to another one makes progress. */
+/* Verifies that a page that is not the last one makes progress. */
 static int check_progress(
 	struct listing *l, const struct list_page *page, struct penstock_error *err)
 {

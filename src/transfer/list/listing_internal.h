@@ -8,7 +8,7 @@ struct entry_source {
 	/* See entry_source_next(). */
 	int (*next)(struct entry_source *source, struct entry *entry, struct penstock_error *err);
 	void (*free)(struct entry_source *source);
-	/* the final result of next(): 0 or the error's code; 1 while the source continues */
+	/* the last result of next(): 0 at the end, or the error's code; 1 until then */
 	int ended;
 };
 

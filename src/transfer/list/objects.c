@@ -13,7 +13,7 @@
 
 #define DEFAULT_PARALLEL 8
 
-/* How to list the store; falls back to the next one if the store does not support it. */
+/* Manner of listing, with a fallback to the next one if the store does not support it. */
 enum manner {
 	IN_RANGES, /* several ranges of keys at a time */
 	IN_A_CHAIN, /* one page after another, read ahead */
@@ -35,7 +35,7 @@ struct object_source {
 	uint64_t given; /* keys, filtered or not */
 	bool again; /* skipping keys up to `last` */
 	uint64_t passed; /* number of skipped keys */
-	struct penstock_error error; /* of on_listed() */
+	struct penstock_error error; /* error of on_listed() */
 };
 
 /* ---- falling back ---- */
@@ -74,17 +74,18 @@ static int begin(struct object_source *s, enum manner manner, struct penstock_er
 	return r == 0 ? list_sorter_seal(s->sorter, err) : r;
 }
 
-/* Once all earlier keys have been skipped, their number must be the same. */
+/* Checks, once all keys that were returned earlier have been skipped, that their number is the
+ * same. */
 static int check_passed(struct object_source *s, struct penstock_error *err)
 {
 	if (!s->again || s->manner != SORTED_HERE || s->passed == s->given)
 		return 0;
 	return object_error(err, PENSTOCK_E_PROTOCOL, "GET", s->query.at,
-		"the store's listing is unsorted, which showed too late; try again");
+		"the store's listing is unsorted, which was detected too late; try again");
 }
 
-/* Returns 0 if the key was returned before, or a negative error if the store's disorder makes that
- * undecidable. */
+/* Returns 1 if the key is new, 0 if it was returned before the fallback, or a negative error if the
+ * store's disorder makes that undecidable. */
 static int is_new(struct object_source *s, const char *key, struct penstock_error *err)
 {
 	int r;
@@ -108,7 +109,7 @@ static int next_page(struct object_source *s, struct penstock_error *err)
 	const struct list_page *page = s->page;
 	int r = 0;
 
-	/* A later page may force a fallback. */
+	/* Keep the last key, because a later page may force a fallback. */
 	if (page && page->n && !s->again) {
 		buf_clear(&s->last);
 		if (buf_add_str(&s->last, list_page_key(page, page->n - 1)) < 0)

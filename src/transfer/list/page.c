@@ -19,7 +19,7 @@ void list_page_free(struct list_page *page)
 static int not_below(const struct list_query *q, const char *key, struct penstock_error *err)
 {
 	return object_error(err, PENSTOCK_E_PROTOCOL, "GET", q->at,
-		"the store lists %s, which is not below the requested %s", key, q->at.key);
+		"the store lists '%s', which is not below the requested '%s'", key, q->at.key);
 }
 
 int list_stuck(const struct list_query *q, struct penstock_error *err)
@@ -28,7 +28,7 @@ int list_stuck(const struct list_query *q, struct penstock_error *err)
 		"the store's listing makes no progress: it repeats entries");
 }
 
-/* A caller relies on each name being below the prefix. */
+/* Callers rely on each name being below the prefix. */
 static int check_names(
 	const struct list_query *q, const struct s3_list *list, struct penstock_error *err)
 {
@@ -102,7 +102,7 @@ static void add_entry(struct list_page *page, const struct s3_list_entry *e, siz
 	}
 }
 
-/* Compares the last item with the one before. */
+/* Compares the last item with the previous one, and drops a duplicate. */
 static void check_order(struct list_page *page)
 {
 	const struct list_item *last = &page->items[page->n - 1];
@@ -179,8 +179,8 @@ int list_page_fetch(
 	page->token = token ? strdup(token) : NULL;
 	if (token ? !page->token : list.truncated) {
 		list_page_free(page);
-		/* Taken as the end, it would make unlisted objects look missing, and a sync would
-		 * delete them. */
+		/* If such a page counted as the last one, unlisted objects would look missing, and
+		 * a sync would delete them at its target. */
 		return token ? error_memory(err)
 			     : object_error(err, PENSTOCK_E_PROTOCOL, "GET", query->at,
 				       "the store's listing is truncated without a token to "

@@ -20,13 +20,13 @@ struct list_item {
 
 struct list_page {
 	struct list_page *next; /* the caller's */
-	size_t bytes; /* of memory */
+	size_t bytes; /* bytes of memory of the page */
 	size_t n;
 	size_t at; /* the caller's */
 	char *text;
-	char *token; /* of the next page; NULL if this is the last */
+	char *token; /* token of the next page; NULL if this is the last page */
 	bool sorted; /* the keys are in rising order */
-	bool v1; /* the store uses the old form, and `token` is a marker */
+	bool v1; /* the store uses version 1 of the listing, and `token` is a marker */
 	/* keys and common prefixes merged, each in the store's order; consecutive duplicates appear
 	 * once */
 	struct list_item items[];
@@ -41,12 +41,12 @@ static inline const char *list_page_key(const struct list_page *page, size_t i)
 struct list_query {
 	struct object_ref at;
 	const char *delimiter; /* may be NULL */
-	const char *after; /* starts after this key; NULL: at the beginning */
-	const char *token; /* of the page before, in place of `after` */
-	bool v1; /* from the page before */
+	const char *after; /* starts after this key; NULL to start at the beginning */
+	const char *token; /* token of the previous page, in place of `after` */
+	bool v1; /* `v1` of the previous page */
 	const atomic_int *cancel;
 };
-/* PENSTOCK_E_PROTOCOL if the reply is no listing, or has names outside the prefix. */
+/* PENSTOCK_E_PROTOCOL if the reply is not a listing, or has names outside the prefix. */
 int list_page_fetch(
 	struct list_page **out, const struct list_query *query, struct penstock_error *err);
 /* Raises the error for a listing that repeats itself. */

@@ -20,12 +20,12 @@
 #include "transfer/client/internal.h"
 
 #define POLL_MS	     50 /* interval for checking the caller's cancel flag */
-#define RANGE_PAGES  ((uint64_t)12) /* desired per range: half of the last page is wasted */
+#define RANGE_PAGES  ((uint64_t)12) /* desired per range: half of the last is wasted */
 #define MAX_REACH    ((uint64_t)1 << 30)
 #define MAX_PARALLEL 32
 #define CHAIN_AHEAD  4 /* pages read ahead if there is one range */
 #define PAGE_KEYS    1000
-#define MODEL_SAMPLE 16 /* the model samples one key in so many */
+#define MODEL_SAMPLE 16 /* the model learns one key of this many */
 /* A page in flight also holds its document and the parser's results. */
 #define UNDER_WAY_COST 6
 
@@ -33,14 +33,14 @@ struct range {
 	struct range *next; /* in key order */
 	char *after; /* starts after this key; NULL for the first */
 	struct list_page *head, **tail;
-	unsigned waiting; /* pages in that queue */
-	char *token; /* of the next page; NULL at the start */
+	unsigned waiting; /* pages in the queue of `head` */
+	char *token; /* token of the next page; NULL at the start */
 	bool v1;
 	bool begun;
 	bool busy;
 	bool finished;
 	uint64_t kept; /* keys */
-	unsigned empty; /* consecutive pages that brought nothing */
+	unsigned empty; /* consecutive pages without a new key */
 	char *last; /* last key so far */
 	/* Input for the model: the first and last key of a page of this range, or of the range it
 	 * was split from. */
@@ -48,16 +48,16 @@ struct range {
 };
 
 struct list_ranges {
-	struct list_query query; /* its `cancel` is our `stop` */
+	struct list_query query; /* its `cancel` is `stop` */
 	const atomic_int *cancel;
 	unsigned parallel;
 	atomic_int stop;
 
 	pthread_mutex_t lock;
-	pthread_cond_t work; /* a page may be ready to fetch */
-	pthread_cond_t pages; /* a page or a verdict is available */
+	pthread_cond_t work; /* wakes the threads: a page may be ready to fetch */
+	pthread_cond_t pages; /* wakes the caller: a page or a verdict is available */
 	/* Under the lock. */
-	struct range *ranges; /* the first is the one being read */
+	struct range *ranges; /* the caller reads the first */
 	struct list_model *model;
 	pthread_t threads[MAX_PARALLEL];
 	unsigned started;
@@ -67,7 +67,7 @@ struct list_ranges {
 	size_t page_cost; /* bytes of the largest page so far */
 	uint64_t reach; /* pages from one split to the next */
 	uint64_t used; /* keys */
-	unsigned page_keys; /* of the longest page so far */
+	unsigned page_keys; /* keys of the longest page so far */
 	int verdict; /* LIST_RANGES_NO_START, LIST_RANGES_DISORDER, or an error */
 	struct penstock_error error;
 	struct {
@@ -151,8 +151,8 @@ static char *cut_of(const struct list_ranges *l, const struct range *range)
 	return cut;
 }
 
-/* Makes a new range by splitting the first one that is long enough. NULL if not found, or out
- * of memory, which is harmless. */
+/* Makes a new range by splitting the first one that is long enough. Returns NULL if there is none,
+ * or if out of memory; both are harmless. */
 static struct range *cut_ranges(struct list_ranges *l)
 {
 	/* Wrong splits list keys twice: an eighth is tolerated. */
@@ -180,7 +180,7 @@ static struct range *cut_ranges(struct list_ranges *l)
 	return NULL;
 }
 
-/* Closes the range, and adapts to its length. */
+/* Ends the range, and adapts the reach to its length. */
 static void range_finish(struct list_ranges *l, struct range *range)
 {
 	uint64_t wanted = RANGE_PAGES * l->page_keys;
@@ -231,7 +231,7 @@ static int learn(struct list_ranges *l, struct range *range, const struct list_p
 	for (size_t i = page->at; i < page->n; i += MODEL_SAMPLE)
 		list_model_add(l->model, list_page_key(page, i));
 	list_model_add(l->model, list_page_key(page, page->n - 1));
-	/* Few keys say little about their density. */
+	/* Few keys give a poor estimate of the density. */
 	if (page->n - page->at < 16 && range->page_last)
 		return 0;
 	return replace(&range->page_first, list_page_key(page, page->at)) &&
@@ -240,7 +240,7 @@ static int learn(struct list_ranges *l, struct range *range, const struct list_p
 		       : -1;
 }
 
-/* True if the page continues its range. */
+/* True if the page continues its range; else sets the verdict. */
 static bool follows(struct list_ranges *l, const struct range *range, const struct list_page *page)
 {
 	const char *before = range->last ? range->last : range->after;
@@ -285,7 +285,8 @@ static void accept(struct list_ranges *l, struct range *range, struct list_page 
 	if (page->bytes > l->page_cost)
 		l->page_cost = page->bytes;
 	if (!range->token && page->n == all) {
-		/* The store has nothing after the keys of this range: close all later ones. */
+		/* The store has no keys after this page: end all later ranges that have not
+		 * started. */
 		for (struct range *r = range->next; r; r = r->next)
 			r->finished = r->finished || !r->begun;
 	}
@@ -308,7 +309,7 @@ static void accept(struct list_ranges *l, struct range *range, struct list_page 
 
 /* ---- the threads ---- */
 
-/* True if one more page may be fetched. The range being read always continues. */
+/* True if one more page may be fetched, as always for the range that the caller waits for. */
 static bool has_room(const struct list_ranges *l, const struct range *range)
 {
 	if (range == l->ranges && !range->head)
@@ -318,7 +319,7 @@ static bool has_room(const struct list_ranges *l, const struct range *range)
 	return l->held + (l->under_way + 1) * l->page_cost * UNDER_WAY_COST <= LIMIT_LIST_AHEAD;
 }
 
-/* Returns a range whose next page should be fetched now; NULL if not found. */
+/* Returns a range whose next page should be fetched now; NULL if there is none. */
 static struct range *choose(struct list_ranges *l)
 {
 	if (l->stop)
@@ -354,7 +355,7 @@ static void fetch(struct list_ranges *l, struct range *range)
 	l->counters.pages++;
 	if (r == 0)
 		accept(l, range, page);
-	/* A start key that a store rejects is no failure of the listing. */
+	/* If a store rejects a start key, the listing falls back to one range. */
 	else if (!range->begun && range->after &&
 		 (err.code == PENSTOCK_E_INVALID || err.code == PENSTOCK_E_UNSUPPORTED ||
 			 err.code == PENSTOCK_E_PROTOCOL))
@@ -385,7 +386,7 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-/* One thread at first: most listings are one page long. */
+/* Starts one thread at first, because most listings are one page long. */
 static void start_threads(struct list_ranges *l)
 {
 	unsigned wanted = l->counters.pages && l->ranges && !l->ranges->finished ? l->parallel : 1;
@@ -454,7 +455,7 @@ void list_ranges_free(struct list_ranges *l)
 	free(l);
 }
 
-/* Requests only know `stop`, so other cancel flags are checked here. */
+/* Checks the other cancel flags, because requests only obey `stop`. */
 static bool cancelled(const struct list_ranges *l)
 {
 	const atomic_int *cancel = l->cancel ? l->cancel
@@ -485,7 +486,7 @@ static int take(struct list_ranges *l, struct list_page **out, struct penstock_e
 		if (range->finished && !range->busy) {
 			l->ranges = range->next;
 			range_free(range);
-			/* The range being read now continues even without room. */
+			/* The range that the caller reads now continues even without room. */
 			pthread_cond_signal(&l->work);
 			continue;
 		}

@@ -7,8 +7,8 @@
  *	list_ranges_free(ranges);
  *
  * The keys of all pages together are in strictly rising order. If the store does not support this,
- * list_ranges_next() says so, and the caller starts again: with one range, or without relying on
- * any order.
+ * list_ranges_next() reports how, and the caller starts again: with one range, or by sorting all
+ * keys.
  */
 #ifndef TRANSFER_LIST_RANGES_H
 #define TRANSFER_LIST_RANGES_H
@@ -17,7 +17,7 @@
 
 struct list_ranges;
 
-/* The texts of `query` and its client are borrowed. `parallel` 1: one range, read ahead. */
+/* The texts of `query` and its client are borrowed. If `parallel` is 1, one range is read ahead. */
 int list_ranges_new(struct list_ranges **out, const struct list_query *query, unsigned parallel,
 	struct penstock_error *err);
 /* Cancels requests in flight and waits for them. */
@@ -30,7 +30,7 @@ enum {
 	LIST_RANGES_NO_START,
 	LIST_RANGES_DISORDER /* the store's listing is unsorted */
 };
-/* Returns one of these, or an error. The caller owns the page. */
+/* Returns one of these values, or a negative error. The caller owns the page. */
 int list_ranges_next(struct list_ranges *l, struct list_page **page, struct penstock_error *err);
 
 #endif

@@ -17,7 +17,7 @@
 
 #define FIRST_TEXT  ((size_t)4 * KIB)
 #define FIRST_ITEMS ((size_t)64)
-#define RUN_BUFFER  ((size_t)64 * KIB) /* limit for one run that is read back */
+#define RUN_BUFFER  ((size_t)64 * KIB) /* most memory for one run that is read back */
 #define RUN_LEAST   ((size_t)4 * KIB)
 
 struct head {
@@ -34,12 +34,12 @@ struct item {
 
 /* A sorted part of the file. */
 struct run {
-	uint64_t offset, end; /* of the unread bytes */
+	uint64_t offset, end; /* the bytes that are not read yet */
 	char *data;
 	size_t size;
 	size_t len; /* bytes read into `data` */
 	size_t at; /* start of the record at the front */
-	size_t front; /* bytes of that record; 0 at the end of the run */
+	size_t front; /* bytes of the record at `at`; 0 at the end of the run */
 };
 
 struct list_sorter {
@@ -50,7 +50,7 @@ struct list_sorter {
 	size_t n_items, items_cap;
 	size_t next_item; /* once sealed */
 
-	int fd; /* of the runs */
+	int fd; /* file of the runs */
 	uint64_t file_size;
 	struct run *runs; /* a heap once sealed */
 	size_t n_runs;
@@ -147,7 +147,7 @@ static size_t common_length(const struct list_sorter *s)
 		struct list_record r = record_at(s->text + s->items[i].at);
 		size_t n = r.text_len < common ? r.text_len : common;
 
-		/* They nearly always agree, so compare them all at once first. */
+		/* The texts nearly always agree there, so compare all bytes at once first. */
 		if (n < common || memcmp(r.text, first.text, n) != 0) {
 			for (common = 0; common < n && r.text[common] == first.text[common];)
 				common++;
@@ -446,7 +446,7 @@ int list_sorter_add_entry(
 		.kind = entry->kind};
 	size_t etag = strlen(entry->etag);
 
-	if (etag >= sizeof(kept.etag)) /* no request takes a longer one */
+	if (etag >= sizeof(kept.etag)) /* no request can have a longer ETag */
 		etag = 0;
 	memcpy(kept.etag, entry->etag, etag);
 	return list_sorter_add(s,

@@ -36,15 +36,15 @@ int list_sorter_seal(struct list_sorter *s, struct penstock_error *err);
  * order. */
 int list_sorter_next(struct list_sorter *s, struct list_record *record, struct penstock_error *err);
 
-/* The same for an entry of a store, whose text is its key. */
+/* Add and return entries of a store; the text of such a record is the key. */
 int list_sorter_add_entry(
 	struct list_sorter *s, const struct entry *entry, struct penstock_error *err);
 int list_sorter_next_entry(struct list_sorter *s, struct entry *entry, struct penstock_error *err);
 
 /* Bytes of memory that the sorter holds. */
 size_t list_sorter_memory(const struct list_sorter *s);
-/* Moves the rest of a sealed sorter to the file. The record that list_sorter_next() returned last
- * becomes invalid. */
+/* Moves the remaining records of a sealed sorter to the file. The record that list_sorter_next()
+ * returned last becomes invalid. */
 int list_sorter_spill(struct list_sorter *s, struct penstock_error *err);
 
 #endif

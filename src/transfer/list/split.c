@@ -6,7 +6,7 @@
 #include "base/str.h"
 #include "s3/ascii.h"
 
-/* after the first difference: enough for any fraction of a page */
+/* digits after the first difference: enough for any fraction of a page */
 #define DIGITS_BEHIND ((size_t)10)
 
 static bool has(const uint64_t set[4], unsigned byte)
@@ -54,7 +54,7 @@ static bool any(const uint64_t set[4], unsigned first, unsigned last)
 	return false;
 }
 
-/* If one digit or letter was seen, all may occur. */
+/* If one digit was seen, all digits may occur, and likewise letters. */
 static void alphabet_of(struct alphabet *a, const uint64_t seen[4])
 {
 	bool digits = any(seen, '0', '9');
@@ -76,7 +76,8 @@ static void alphabet_of(struct alphabet *a, const uint64_t seen[4])
 	}
 }
 
-/* The digit of the greatest byte of the alphabet that is not above `byte`; 0 if missing. */
+/* Returns the digit of the greatest byte of the alphabet that is not above `byte`; 0 if there is
+ * none. */
 static unsigned digit_of(const struct alphabet *a, unsigned byte)
 {
 	unsigned below = 0;
@@ -110,7 +111,8 @@ static unsigned char byte_at(const char *text, size_t len, size_t i)
 	return i < len ? (unsigned char)text[i] : 0;
 }
 
-/* The first `n` digits of `at` + `times` * (`last` - `first`), as bytes; false on overflow. */
+/* Computes the first `n` digits of `at` + `times` * (`last` - `first`), as bytes. Returns false on
+ * overflow. */
 static bool extrapolate(const struct list_model *model, const char *first, const char *last,
 	const char *at, uint64_t times, size_t n, char *out)
 {
@@ -155,7 +157,7 @@ char *list_model_ahead(const struct list_model *model, const char *prefix, const
 		free(out);
 		return NULL;
 	}
-	/* Requests carry text: cut an incomplete character off the end. */
+	/* Requests have UTF-8 text: remove an incomplete character at the end. */
 	while (n && !str_is_utf8(out, strlen(out)))
 		out[--n] = '\0';
 	if (!str_starts(out, prefix) || strcmp(out, at) <= 0) {

@@ -1,8 +1,8 @@
 /*
- * The files below a directory in byte order of their paths. Each directory on the way down has its
- * names sorted, those of directories with a trailing "/", and returns them one by one; so the walk
- * holds the remaining names of the directories above, and moves some to files (sort.h) if they
- * become too many.
+ * The files below a directory in byte order of their paths. The names of each directory on the way
+ * down are sorted, those of directories with a trailing "/", and visited one by one; so the walk
+ * holds the remaining names of the directories above, and moves some of them to files (sort.h) if
+ * they become too many.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -29,12 +29,12 @@
 #define CANCEL_ENTRIES 256 /* names between two checks of the cancel flag */
 
 struct level {
-	int fd; /* -1: closed to save descriptors; opened again when the walk returns */
+	int fd; /* -1 if closed to save descriptors; opened again when the walk returns */
 	dev_t dev;
 	ino_t ino;
-	size_t path_len; /* of the path of its entries, with the "/" */
+	size_t path_len; /* length of the directory's path, with the "/" */
 	struct list_sorter *names;
-	size_t memory; /* of them */
+	size_t memory; /* bytes of memory of `names` */
 };
 
 struct walk {
@@ -43,7 +43,7 @@ struct walk {
 	char *root; /* for messages */
 	struct level *levels;
 	size_t n_levels;
-	size_t memory; /* of the names of all levels */
+	size_t memory; /* bytes of memory of the names of all levels */
 	struct buf path;
 	char *dirents;
 	unsigned since_cancel;
@@ -67,7 +67,7 @@ static int problem_errno(struct walk *w, int errnum, const char *what, struct pe
 	struct penstock_error own = PENSTOCK_ERROR_INIT;
 
 	error_errno(&own, errnum, "cannot %s '%s/%s'", what, w->root, buf_str(&w->path));
-	/* These are not the file's fault: leaving it out would be wrong. */
+	/* Such an error is not caused by the file, so the file must not be left out. */
 	if (errnum == EMFILE || errnum == ENFILE || errnum == ENOMEM)
 		return error_move(err, &own);
 	return problem(w, &own, err);
@@ -82,8 +82,8 @@ static int problem_say(
 	return problem(w, &own, err);
 }
 
-/* The entry, or a directory above it, was deleted. Not ESTALE: a restarted file server returns it
- * for existing files, and a sync would delete them at the target. */
+/* True if the entry, or a directory above it, was deleted. ESTALE does not count: a restarted file
+ * server returns that for existing files, and a sync would delete them at the target. */
 static bool vanished(int errnum)
 {
 	return errnum == ENOENT;
@@ -97,8 +97,8 @@ static bool cancelled(struct walk *w)
 	return w->options.cancel && atomic_load(w->options.cancel);
 }
 
-/* Appends `name` to the directory in the first `len` bytes of the path. Returns 0 if that is too
- * long, which was reported. */
+/* Appends `name` to the directory in the first `len` bytes of the path. Returns 1, 0 if the path is
+ * too long and was reported, or a negative error. */
 static int path_set(
 	struct walk *w, size_t len, const char *name, size_t name_len, struct penstock_error *err)
 {
@@ -107,14 +107,14 @@ static int path_set(
 	buf_truncate(&w->path, len);
 	if (len + name_len <= LIMIT_WALK_PATH)
 		return buf_add(&w->path, name, name_len) < 0 ? error_memory(err) : 1;
-	error_set(&own, PENSTOCK_E_LIMIT, "%s/%s%s has a path of more than %zu bytes", w->root,
+	error_set(&own, PENSTOCK_E_LIMIT, "'%s/%s%s' has a path of more than %zu bytes", w->root,
 		buf_str(&w->path), name, LIMIT_WALK_PATH);
 	return problem(w, &own, err);
 }
 
 /* ---- the names of one directory ---- */
 
-/* A filtered entry is no problem. */
+/* True if the filter leaves out the entry, which then is not a problem. */
 static bool left_out(const struct walk *w)
 {
 	return w->options.takes && !w->options.takes(w->options.cookie, buf_str(&w->path), false);
@@ -229,7 +229,7 @@ static void level_release(struct walk *w, struct level *level)
 	level_close(level);
 }
 
-/* True if the directory is one of its own parents. */
+/* True if the directory is also one of the directories above. */
 static bool leads_back(const struct walk *w, const struct stat *st)
 {
 	for (size_t i = 0; i < w->n_levels; i++) {
@@ -239,7 +239,8 @@ static bool leads_back(const struct walk *w, const struct stat *st)
 	return false;
 }
 
-/* Too many names on the levels above: move the longest lists to files until they fit. */
+/* If there are too many names on the levels above, moves the longest lists to files until the
+ * others fit. */
 static int make_room(struct walk *w, struct penstock_error *err)
 {
 	int r = 0;
@@ -321,8 +322,8 @@ static int level_reopen(struct walk *w, struct penstock_error *err)
 	return 0;
 }
 
-/* Descends into a directory whose path, with the "/", is `path`. Returns 1 if it should be
- * listed. */
+/* Descends into the directory `name`, whose path with the "/" is in w->path. Returns 0 also if the
+ * directory vanished or was left out. */
 static int descend(struct walk *w, const char *name, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = openat(deepest(w)->fd, name, open_flags(w));
@@ -370,7 +371,7 @@ static int look_at(struct walk *w, const char *name, unsigned char type, struct 
 static int enter(struct walk *w, const struct list_record *record, struct entry *entry,
 	struct penstock_error *err)
 {
-	/* Without its "/", because the kernel follows a link before one. */
+	/* The name without its "/", because the kernel follows a link before a "/". */
 	_cleanup_free_ char *name = strndup(record->text, record->text_len - 1);
 	int r = name ? 1 : error_memory(err);
 
@@ -383,8 +384,8 @@ static int enter(struct walk *w, const struct list_record *record, struct entry 
 	return r < 0 ? r : w->options.directories;
 }
 
-/* Takes the next name of the deepest directory, or goes up at its end. Returns 0 if there is
- * nothing to return yet. */
+/* Takes the next name of the deepest directory, or returns to the directory above at its end.
+ * Returns 1 with `entry` filled, 0 to be called again, or a negative error. */
 static int step(struct walk *w, struct entry *entry, struct penstock_error *err)
 {
 	struct level *level = deepest(w);

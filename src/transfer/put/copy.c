@@ -33,8 +33,8 @@ static void copy_source_release(struct copy_source *source)
 	object_info_release(&source->info);
 }
 
-/* The reply to a copy was lost or unclear: checks whether the object at `at` is the copy. Works
- * only if both have an ETag or a checksum to compare. */
+/* Call it if the reply to a copy was lost or is unclear: returns true if the object at `at` is the
+ * copy. Works only if both objects have an ETag that is an MD5, or a checksum. */
 static bool copy_is_there(
 	const struct copy_source *source, struct object_ref at, struct object_info *info)
 {
@@ -58,8 +58,8 @@ static bool copy_is_there(
 	return true;
 }
 
-/* All properties of the copy in addition to its bytes: the requested ones, else the source's, of
- * which some are kept in `properties`. */
+/* Sets `*out` to the properties of the copy: the requested properties, else those of the source,
+ * some of which are added to `properties`. */
 static int put_options_of(const struct copy_source *source,
 	const struct object_copy_options *options, struct strlist *properties,
 	struct object_put_options *out, struct penstock_error *err)
@@ -120,7 +120,7 @@ static int copy_whole(const struct copy_source *source, struct object_ref to,
 		return 0;
 	}
 	if (r < 0) {
-		/* The failed condition may be the source's. */
+		/* The failed condition may be that of the source, so name it. */
 		error_suffix(&own, " (copying %s://%s/%s)", object_client_scheme(from.client),
 			from.bucket, from.key);
 		return error_move(err, &own);
@@ -138,7 +138,7 @@ static int copy_whole(const struct copy_source *source, struct object_ref to,
 			op.what);
 	r = object_info_from_reply(&op.reply, info, err);
 	if (r == 0 && to.client->google) {
-		/* Its generation is in the headers, if the reply has it. */
+		/* The headers have the generation of the copy, if the reply has it at all. */
 		if (info->etag[0])
 			return 0;
 		object_info_release(info);
@@ -169,7 +169,7 @@ static int copy_in_parts(const struct copy_source *source, struct object_ref to,
 }
 
 /* Ceph ignores the condition on a copy's source. On an unknown store, the source is checked again:
- * if it is still the expected one, it is what was copied. */
+ * if it still has the expected ETag, the right object was copied. */
 static int check_source(struct object_ref at, const char *expected, struct penstock_error *err)
 {
 	_cleanup_(object_info_release) struct object_info now = {0};
@@ -198,8 +198,8 @@ int object_copy(struct object_ref from, struct object_ref to,
 	/* Ceph and MinIO ignore If-None-Match on a copy; other stores are asked with the condition
 	 * as well. */
 	if (o->if_none_match && object_head(to, NULL, NULL) == 0)
-		return object_error(err, PENSTOCK_E_PRECONDITION, "COPY", from, "%s://%s/%s exists",
-			object_client_scheme(to.client), to.bucket, to.key);
+		return object_error(err, PENSTOCK_E_PRECONDITION, "COPY", from,
+			"'%s://%s/%s' exists", object_client_scheme(to.client), to.bucket, to.key);
 	if (source.info.size > (o->part_size ? o->part_size : LIMIT_S3_PUT_MAX) &&
 		!from.client->google) {
 		r = copy_in_parts(&source, to, o, &made, err);
@@ -219,7 +219,7 @@ int object_copy(struct object_ref from, struct object_ref to,
 
 /* ---- presigned URLs ---- */
 
-/* The signer: the account of the key file, or the owner of the keys. */
+/* Chooses the signer: the account of the key file, or the owner of the keys. */
 static int presign_keys(const struct s3_op *op, struct sigv4 *signer,
 	struct sigv4_credentials *keys, struct penstock_error *err)
 {
@@ -286,8 +286,8 @@ int object_presign(struct object_ref at, const char *method, uint32_t expires_s,
 
 /* ---- conditions ---- */
 
-/* Returns 1 if the store refused as it should, 0 if it ignored the condition, or a negative
- * error. */
+/* Returns 1 if the store refused because of the condition, 0 if it ignored or does not support the
+ * condition, or a negative error. */
 static int refused(int r, struct penstock_error *err)
 {
 	if (r == -(int)PENSTOCK_E_PRECONDITION || r == -(int)PENSTOCK_E_EXISTS ||
@@ -300,7 +300,8 @@ static int refused(int r, struct penstock_error *err)
 	return r < 0 ? r : 0;
 }
 
-/* Completes a multipart upload over an existing object under If-None-Match, which must fail. */
+/* Completes a multipart upload over an existing object under If-None-Match, which must fail.
+ * Returns 1 if it does. */
 static int probe_complete(struct object_ref at, struct penstock_error *err)
 {
 	static const char text[] = "complete";

@@ -13,7 +13,8 @@
 #include "base/limits.h"
 #include "base/str.h"
 
-/* For files up to 4 GiB; larger for larger files, so that the number of blocks is bounded. */
+/* Bytes of a block for files up to 4 GiB; blocks of larger files are larger, so that their number
+ * is bounded. */
 #define BLOCK	  (256 * KIB)
 #define BLOCKS	  (DELTA_BLOCKS_MAX / 2)
 #define COPY_PART (128 * MIB) /* bytes that the store copies in one request */
@@ -242,11 +243,11 @@ struct search {
 static void search_run(
 	struct search *s, const struct delta_sums *now, const struct delta_sums *earlier)
 {
-	uint64_t run = 0; /* start of the equal blocks */
-	uint64_t open = 0; /* starts up to here were considered */
+	uint64_t run = 0; /* first of the equal blocks before `end` */
+	uint64_t open = 0; /* starts before this one were considered */
 	uint32_t sent_from = 0, copy_from = 0;
 	bool sent = false, copied = false; /* such a start exists */
-	uint64_t sent_cost = 0, copy_cost = 0; /* its cost; of a sent part: as if it started at 0 */
+	uint64_t sent_cost = 0, copy_cost = 0; /* cost of the blocks before that start */
 
 	s->steps[0] = (struct step){0};
 	for (uint64_t end = 1; end <= s->n; end++) {
@@ -264,7 +265,7 @@ static void search_run(
 
 			if (from->cost == NEVER)
 				continue;
-			/* The cost of the sent bytes is never below the bytes before them. */
+			/* Add now->size on both sides, so that the differences are not negative. */
 			if (!sent || from->cost + (now->size - begins) <
 					     sent_cost + (now->size - (uint64_t)sent_from *
 									      now->block)) {

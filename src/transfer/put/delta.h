@@ -1,6 +1,6 @@
 /*
- * The difference between a file and the object that it replaces: a tag for each block, kept from
- * one upload to the next, and a plan of parts that are sent or copied.
+ * The difference between a file and the object that the file replaces: a tag for each block, kept
+ * from one upload to the next, and a plan of parts that are sent or copied.
  *
  *	delta_sums_init(&now, size, earlier, kind, err);
  *	delta_scan(&now, fd, cancel, err);
@@ -26,7 +26,7 @@ struct penstock_error;
 
 #define DELTA_KEY	 16
 #define DELTA_TAG	 16
-#define DELTA_BLOCKS_MAX 32768 /* for a file that has grown; a new one has half as many */
+#define DELTA_BLOCKS_MAX 32768 /* for a file that has grown; a new file has half as many */
 
 struct delta_sums {
 	uint64_t size;
@@ -34,22 +34,22 @@ struct delta_sums {
 	uint64_t n;
 	unsigned char key[DELTA_KEY];
 	unsigned char (*tags)[DELTA_TAG];
-	/* one per block: its tag is valid. Only for sums that were read from a record */
+	/* one per block: 1 if its tag is valid. NULL unless the sums were read from a record */
 	unsigned char *known;
 	enum checksum_kind kind;
-	uint8_t (*crcs)[8]; /* of `kind`, for each block. Only after a scan */
+	uint8_t (*crcs)[8]; /* checksums of `kind`, one per block, after a scan */
 };
 
-/* For a scan: with the blocks and the key of `earlier`, or (NULL) with a block size that suits
- * `size`. */
+/* Prepares a scan with the block size and the key of `earlier`; if it is NULL, with a block size
+ * that suits `size` and a new key. */
 int delta_sums_init(struct delta_sums *sums, uint64_t size, const struct delta_sums *earlier,
 	enum checksum_kind kind, struct penstock_error *err);
 void delta_sums_release(struct delta_sums *sums);
 uint64_t delta_length(const struct delta_sums *sums, uint64_t i);
-/* Reads the first sums->size bytes. PENSTOCK_E_CHANGED if there are fewer. */
+/* Reads the first sums->size bytes. PENSTOCK_E_CHANGED if the file has fewer. */
 int delta_scan(
 	struct delta_sums *sums, int fd, const atomic_int *cancel, struct penstock_error *err);
-/* Combines the checksum of whole blocks from those of each. */
+/* Combines the checksum of a range of whole blocks from the blocks' checksums. */
 void delta_crc(const struct delta_sums *sums, uint64_t offset, uint64_t length,
 	uint8_t digest[static CHECKSUM_MAX_SIZE]);
 
@@ -63,15 +63,15 @@ int delta_write(struct record_file *file, const struct delta_sums *sums, const c
 struct delta_span {
 	uint64_t offset;
 	uint64_t length;
-	bool copy; /* from the same offset of the object that is replaced */
+	bool copy; /* copied from the same offset of the object that is replaced */
 };
 struct delta_plan {
 	struct delta_span *spans;
 	unsigned n;
 	uint64_t sent;
 };
-/* Plans the parts that send the fewest bytes: all but the last of at least `least` bytes, sent ones
- * of about `part`. Fails only if out of memory. */
+/* Plans the parts that send the fewest bytes. All parts but the last have at least `least` bytes;
+ * parts that are sent have about `part` bytes. Fails only if out of memory. */
 int delta_plan(struct delta_plan *plan, const struct delta_sums *now,
 	const struct delta_sums *earlier, uint64_t least, uint64_t part,
 	struct penstock_error *err);

@@ -68,7 +68,8 @@ static int range_attach(struct s3_op *op, struct range *range, struct penstock_e
 		if (n < 0)
 			return (int)n;
 		if (n == 0)
-			return error_set(err, PENSTOCK_E_CORRUPT, "an object is too short");
+			return error_set(err, PENSTOCK_E_CORRUPT,
+				"the object has fewer bytes than its size");
 	}
 	s3_op_body(op, range->small, (size_t)range->length);
 	return 0;
@@ -240,7 +241,7 @@ int object_put_exact(
 		return r < 0 ? error_move(err, &own) : 0;
 	penstock_error_release(&own);
 	r = send(at, object, GUARD_MD5, &refused, &own);
-	if (r == 0) /* only that shows that the checksum was the trouble */
+	if (r == 0) /* only a success shows that the store refused the checksum */
 		atomic_store(&at.client->guard, GUARD_MD5);
 	return r < 0 ? error_move(err, &own) : 0;
 }

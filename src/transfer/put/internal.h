@@ -36,22 +36,22 @@ struct put_body {
 void put_body_release(struct put_body *body);
 /* Starts again with the first byte; reports the bytes sent so far as negative progress. */
 int put_body_rewind(void *cookie);
-/* Makes it the body of `op`, and adds the headers of its guard. */
+/* Makes `body` the body of `op`, and adds the headers of its guard. */
 int put_body_attach(
 	struct s3_op *op, struct put_body *body, enum guard guard, struct penstock_error *err);
-/* The checksum of the whole body, by reading it. */
+/* Reads the whole body for its checksum. */
 int put_body_sum(const struct put_body *body, enum checksum_kind kind,
 	uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err);
-/* Compares a digest of the guard's kind with the checksum that a reply has, if it has one. */
+/* Compares a digest of the guard's kind with the checksum in a reply (NULL if there is none). */
 enum put_sum { PUT_SUM_UNKNOWN, PUT_SUM_SAME, PUT_SUM_DIFFERS };
 enum put_sum put_compare_sum(
 	const struct object_client *client, const char *checksum, const uint8_t *digest);
-/* True if the ETag is the MD5 of the whole body, by reading it. */
+/* Reads the whole body; true if the ETag is its MD5. */
 bool put_body_has_md5(const struct put_body *body, const char *etag);
 /* Verifies after success that the store has the sent bytes. PENSTOCK_E_CORRUPT if not. */
 int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_error *err);
 
-/* An operation with a body whose hooks also ask `still_valid`. */
+/* An operation with a body, whose hooks also call `still_valid`. */
 struct put_request {
 	struct s3_op op;
 	struct put_body *body;
@@ -61,7 +61,7 @@ struct put_request {
 	enum http_verdict (*classify)(
 		void *cookie, const struct http_reply *reply, struct penstock_error *err);
 };
-/* The store copies or assembles the bytes before it replies. */
+/* Limit of the time without a byte: the store copies or assembles the bytes before it replies. */
 #define PUT_STALL_MS (10 * 60 * 1000)
 void put_request_hook(struct put_request *put, struct put_body *body);
 void put_request_release(struct put_request *put);
@@ -72,7 +72,7 @@ int put_properties(const struct object_client *client, const struct http_reply *
 /* Adds a header for each "name=value"; `prefix` precedes the names. `pairs` may be NULL. */
 void put_pairs(struct s3_op *op, const char *prefix, const struct strlist *pairs);
 void put_headers(struct s3_op *op, const struct object_put_options *options);
-/* The caller's cancel flag, and no gate if the upload is ungated. */
+/* Sets the caller's cancel flag, and removes the gate if the upload is ungated. */
 void put_control(struct s3_op *op, const struct object_put_options *options);
 void put_conditions(struct s3_op *op, const struct object_put_options *options);
 bool put_needs_one_request(

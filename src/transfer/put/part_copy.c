@@ -1,4 +1,4 @@
-/* Parts that the store copies: from another object, or from the one that is replaced. */
+/* Parts that the store copies: from another object, or from the object that is replaced. */
 #include "transfer/put/send_delta.h"
 #include <string.h>
 #include "base/cleanup.h"

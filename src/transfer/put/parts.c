@@ -1,7 +1,5 @@
-/*
- * Uploads one object in parallel parts: nothing is visible before the last request, and a failure
- * leaves nothing.
- */
+/* Uploads one object in parallel parts: nothing is visible before the last request, and a failure
+ * leaves nothing in the store unless the upload can be resumed. */
 #include "transfer/put/parts.h"
 
 #include <inttypes.h>
@@ -19,7 +17,7 @@
 #include "s3/multipart.h"
 #include "s3/range.h"
 
-/* Parts of a resumable upload: their time in flight, and the least number. */
+/* Limits for the parts of a resumable upload: their time in flight, and their least number. */
 enum { IN_FLIGHT_MS = 4000, IN_FLIGHT_MIN = 4 };
 
 int upload_start(struct upload *u, struct penstock_error *err)
@@ -66,7 +64,7 @@ static void part_done(void *cookie, struct http_request *request, struct http_re
 		atomic_fetch_add(&slot->upload->moved, slot->body.length);
 	if (!err && !slot->copied && slot->upload->options->sent)
 		atomic_fetch_add(slot->upload->options->sent, slot->body.length);
-	/* A cancel does not mean that the store cannot copy. */
+	/* A cancelled or retryable request does not mean that the store cannot copy. */
 	slot->uncopied = slot->copied && err && err->code != PENSTOCK_E_CANCELLED &&
 			 !error_is_retryable(err);
 	slot->refused = err && slot->body.guard != GUARD_MD5 &&
@@ -133,15 +131,15 @@ int upload_part_start(
 			slot->body.length = span->length;
 		} else if (!multipart_range(u->size, u->part_size, number, &slot->body.offset,
 				   &slot->body.length))
-			return error_set(
-				err, PENSTOCK_E_INTERNAL, "part %u of %u", number, u->parts);
+			return error_set(err, PENSTOCK_E_INTERNAL, "invalid part %u of %u", number,
+				u->parts);
 	}
 	slot->body.progress = u->options->progress;
 	slot->body.cookie = u->options->cookie;
 	snprintf(text, sizeof(text), "%u", number);
 	s3_op_init(op, "PUT", u->at);
 	slot->number = number;
-	slot->failed = true; /* until it was sent */
+	slot->failed = true; /* until the request has succeeded */
 	put_control(op, u->options);
 	s3_op_query(op, "partNumber", text);
 	s3_op_query(op, "uploadId", u->id);
@@ -158,7 +156,7 @@ int upload_part_start(
 	if (r < 0)
 		return r;
 	op->request.done = part_done;
-	/* A copy takes the store a while, and no bytes move here. */
+	/* The store needs a while for a copy, and no bytes move here. */
 	op->request.bulk = !slot->copied;
 	op->request.resend_ms = slot->copied ? 0 : LIMIT_HTTP_RESEND_MS;
 	return fan_submit(&u->fan, &op->request, &op->reply, &slot->flying, err);
@@ -213,8 +211,8 @@ static bool has_same_bytes(struct upload *u, unsigned number)
 	return same;
 }
 
-/* Parts in flight are lost when a call is interrupted. An upload that may be resumed sends few at a
- * time on a slow link: as many as move within IN_FLIGHT_MS. */
+/* Parts in flight are lost when a call is interrupted. An upload that may be resumed sends few
+ * parts at a time on a slow link: as many as it can send within IN_FLIGHT_MS. */
 static unsigned parts_at_a_time(const struct upload *u)
 {
 	uint64_t ms = (uint64_t)(clock_monotonic_ms() - u->began_ms) + 1;
@@ -276,7 +274,8 @@ static void whole_digest(struct upload *u)
 			u->results[i].length);
 }
 
-/* The ETag that the object must get if the parts' ETags are MD5s; false if unknown. */
+/* Computes the ETag that the object must get if the parts' ETags are MD5s; returns false if they
+ * are not. */
 static bool expected_etag(const struct upload *u, char etag[static MULTIPART_ETAG_SIZE])
 {
 	uint8_t(*md5)[16] = calloc(u->parts, sizeof(*md5));
@@ -311,8 +310,8 @@ static int verify_object(
 		"the store assembled other bytes than were sent");
 }
 
-/* The reply to Complete was lost, and a retry got "no such upload": checks whether the object
- * exists. */
+/* Call it if the reply to the Complete was lost or is unclear: returns true if the object exists
+ * and has the sent bytes. */
 static bool complete_was_done(struct upload *u, struct object_info *info)
 {
 	_cleanup_(s3_op_release) struct s3_op head = {0};
@@ -335,7 +334,7 @@ static bool complete_was_done(struct upload *u, struct object_info *info)
 
 static bool upload_is_there(struct upload *u, struct object_info *info)
 {
-	/* The object may be what an earlier call sent, and the file may have changed since. */
+	/* The file may have changed since an earlier call sent its parts. */
 	for (unsigned i = 1; i <= u->parts; i++) {
 		if (!has_same_bytes(u, i))
 			return false;
@@ -345,8 +344,8 @@ static bool upload_is_there(struct upload *u, struct object_info *info)
 	return complete_was_done(u, info);
 }
 
-/* Ceph before 17 confirms the Complete without an ETag. Then the object is checked: it must be
- * ours. */
+/* Ceph before 17 confirms the Complete without an ETag. Then a HEAD checks that the object is the
+ * sent one, and gets its ETag. */
 static int etag_of_object(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	char expected[MULTIPART_ETAG_SIZE];
@@ -417,9 +416,9 @@ static int complete_perform(struct upload *u, struct put_request *put, struct ob
 }
 
 /*
- * A part was sent twice because a reply was lost, and the store kept the first one. If its ETags
- * are not made of the bytes, that part has another ETag; its checksum shows that the bytes are the
- * same.
+ * A part was sent twice because a reply was lost, and the store kept the first one. If the store's
+ * ETags are not made of the bytes, the kept part has another ETag; its checksum shows that the
+ * bytes are the same.
  */
 static void take_etag(struct upload *u, const struct s3_part *part)
 {
@@ -501,7 +500,7 @@ void upload_release(struct upload *u)
 	free(u->slots);
 }
 
-/* Starts an upload, or resumes one of an earlier call. Returns 1 if its object exists already. */
+/* Starts an upload, or resumes that of an earlier call. Returns 1 if its object already exists. */
 static int upload_begin(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -511,7 +510,8 @@ static int upload_begin(struct upload *u, struct object_info *info, struct penst
 		return r;
 	report_upload(u, false);
 	r = upload_start(u, &own);
-	/* A store that replied with an error has started none; one that did not reply may have. */
+	/* A store that replied with an error has not started an upload; a store that did not reply
+	 * may have. */
 	if (r < 0 && own.http_status)
 		report_upload(u, true);
 	if (r < 0)
@@ -539,7 +539,7 @@ static void report_kept(const struct upload *u)
 		u->options->kept(u->options->cookie, bytes);
 }
 
-/* True for a failure that would be the same with all parts sent. */
+/* True for a failure that would also occur if all parts were sent and none copied. */
 static bool would_come_again(const struct penstock_error *err)
 {
 	return err->code == PENSTOCK_E_CANCELLED || err->code == PENSTOCK_E_CHANGED ||

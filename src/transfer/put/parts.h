@@ -21,8 +21,8 @@ struct part_result {
 	char etag[OBJECT_ETAG_SIZE];
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 	char checksum[CHECKSUM_TEXT_SIZE]; /* "" unless the store returned it */
-	bool recorded; /* in the journal of an earlier call */
-	bool listed; /* the store has it: by its list, or by its reply to the part */
+	bool recorded; /* the journal of an earlier call has the part */
+	bool listed; /* the store has the part, by its list or by its reply to the part */
 };
 
 /* A part in flight. */
@@ -30,9 +30,9 @@ struct part_slot {
 	struct put_request put;
 	struct put_body body;
 	struct upload *upload;
-	char *memory; /* of a part of a stream; reused */
-	int spool; /* a file in place of `memory` for large parts; -1 if missing */
-	unsigned number; /* 0: empty */
+	char *memory; /* holds a part of a stream; reused */
+	int spool; /* a file in place of `memory` for large parts; -1 if there is none */
+	unsigned number; /* 0 if the slot is empty */
 	atomic_bool flying;
 	bool failed;
 	bool refused;
@@ -42,10 +42,10 @@ struct part_slot {
 
 struct upload {
 	struct object_ref at;
-	int fd; /* a file, or the source if `stream`; -1 if all parts are copied */
-	bool stream; /* of unknown length: parts grow, and are held until they are sent */
+	int fd; /* the file, or the input if `stream`; -1 if all parts are copied */
+	bool stream; /* the length is unknown: parts grow, and are held until they are sent */
 	bool ended; /* end of the stream */
-	uint64_t size; /* of a stream: bytes so far */
+	uint64_t size; /* of a stream: its bytes so far */
 	uint64_t part_size; /* unused for a stream */
 	unsigned parts; /* of a stream: parts so far */
 	const struct object_put_options *options;
@@ -54,16 +54,18 @@ struct upload {
 	struct part_result *results;
 	struct part_slot *slots;
 	unsigned n_slots;
-	int64_t began_ms; /* of the parts of this call */
-	atomic_ullong moved; /* bytes of its parts that the store has confirmed */
+	int64_t began_ms; /* start of the parts of this call */
+	atomic_ullong moved; /* bytes of the parts that the store has confirmed in this call */
 	struct fan fan;
 	bool refused;
 	struct put_resume resume;
-	struct put_delta *delta; /* NULL: all parts have one size, and are sent or copied */
-	struct object_ref from; /* of the parts that the store copies; key NULL if there is none */
+	/* NULL if all parts have one size and all are sent or all are copied */
+	struct put_delta *delta;
+	/* source of the parts that the store copies; its key is NULL if there are none */
+	struct object_ref from;
 	const char *from_etag;
-	struct buf complete; /* the request's body */
-	uint8_t digest[CHECKSUM_MAX_SIZE]; /* of the whole object */
+	struct buf complete; /* body of the Complete request */
+	uint8_t digest[CHECKSUM_MAX_SIZE]; /* checksum of the whole object */
 };
 
 /* put_in_parts() with parts that the store copies. */
@@ -71,19 +73,19 @@ int put_parts_of(struct object_ref at, int fd, uint64_t size,
 	const struct object_put_options *options, struct put_delta *delta, struct object_info *info,
 	struct penstock_error *err);
 
-/* The same with parts of `from` only, as long as that has this ETag. */
+/* put_in_parts() with all parts copied from `from`, as long as it has this ETag. */
 int put_parts_copied(struct object_ref at, uint64_t size, const struct object_put_options *options,
 	struct object_ref from, const char *etag, struct object_info *info,
 	struct penstock_error *err);
 
 int upload_init(struct upload *u, unsigned slots, struct penstock_error *err);
 void upload_release(struct upload *u);
-/* Starts the upload; u->id is its name then. */
+/* Starts the upload, and sets u->id to its name. */
 int upload_start(struct upload *u, struct penstock_error *err);
-/* Returns true if nothing of the upload is left. */
+/* Aborts the upload. Returns true if nothing of it is left; false if it was not started. */
 bool upload_abort(struct upload *u);
 /* Verifies and records the parts that have ended, and empties their slots. `*free_slot` is NULL if
- * all are in flight. */
+ * all slots are in flight. */
 int upload_collect(struct upload *u, struct part_slot **free_slot, struct penstock_error *err);
 /* Sends a part; for a stream, slot->body has its bytes. */
 int upload_part_start(

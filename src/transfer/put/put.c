@@ -8,8 +8,8 @@
 #include "base/limits.h"
 #include "base/log.h"
 
-/* A condition failed although an earlier attempt may have been executed: returns true if the object
- * is what we sent. */
+/* Call it if a condition failed but an earlier attempt may have been executed: returns true if the
+ * object has the sent bytes. */
 static bool put_was_done(struct s3_op *op, struct put_body *body)
 {
 	_cleanup_(s3_op_release) struct s3_op head = {0};
@@ -73,8 +73,8 @@ static int put_whole(struct object_ref at, const struct put_body *from,
 	struct penstock_error *err)
 {
 	enum guard guard = (enum guard)atomic_load(&at.client->guard);
-	bool bare = false; /* retried without quotes */
-	bool again = false; /* arrived damaged, and was sent once more */
+	bool bare = false; /* the request was retried without the quotes of the ETag */
+	bool again = false; /* the object arrived damaged, and was sent once more */
 
 	for (;;) {
 		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
@@ -83,8 +83,8 @@ static int put_whole(struct object_ref at, const struct put_body *from,
 		int r = put_once(at, &body, options, guard, &refused, info, &own);
 
 		if (r == 0) {
-			/* Only a success without a checksum shows that the checksum was the
-			 * trouble. */
+			/* Only a success without a checksum shows that the store refused the
+			 * checksum. */
 			if (guard == GUARD_MD5)
 				atomic_store(&at.client->guard, GUARD_MD5);
 			return 0;
@@ -97,7 +97,7 @@ static int put_whole(struct object_ref at, const struct put_body *from,
 		}
 		if (bare)
 			atomic_store(&at.client->bare_etags, false);
-		/* Under a condition the damaged object itself would be in the way. */
+		/* Under a condition the damaged object itself would make the retry fail. */
 		if (r == -(int)PENSTOCK_E_CORRUPT && !again && !options->if_match &&
 			!options->if_none_match) {
 			log_debug("%s; sending it again", own.message);

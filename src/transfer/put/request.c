@@ -41,7 +41,7 @@ static ssize_t body_data(struct put_body *body, void *out, size_t size, struct p
 			return -1;
 		}
 	}
-	/* After the last bytes were read: later changes are not in the object. */
+	/* The last bytes were read, so the object does not have later changes. */
 	if (body->last && size == left && body->still_valid && !body->still_valid(body->cookie)) {
 		error_set(err, PENSTOCK_E_CHANGED, "the file changed while it was sent");
 		return -1;
@@ -60,12 +60,12 @@ static void frame_set(struct put_body *body, size_t len)
 	body->frame_len = len;
 }
 
-/* The next framing of an aws-chunked body; false at the end of the body. */
+/* Sets up the next framing of an aws-chunked body; returns false at the end of the body. */
 static bool frame_next(struct put_body *body)
 {
 	uint64_t left = body->length - body->sent;
 
-	if (body->in_chunk) { /* its data was sent */
+	if (body->in_chunk) { /* the data of the chunk was sent */
 		body->in_chunk = false;
 		memcpy(body->frame, "\r\n", 2);
 		frame_set(body, 2);
@@ -93,7 +93,7 @@ static ssize_t body_chunked(
 	while (done < size) {
 		ssize_t n;
 
-		/* The rest of the frame goes first. */
+		/* Send the remaining bytes of the frame first. */
 		if (body->frame_at < body->frame_len) {
 			size_t rest = body->frame_len - body->frame_at;
 			size_t now = rest < size - done ? rest : size - done;
@@ -184,7 +184,7 @@ static int body_load(struct put_body *body, struct penstock_error *err)
 	return 0;
 }
 
-/* Goes before the object's own Content-Encoding, if it has one. */
+/* Puts "aws-chunked" before the object's own Content-Encoding, if it has one. */
 static void encode_chunked(struct s3_op *op)
 {
 	for (size_t i = 0; i < op->n_headers; i++) {
@@ -314,7 +314,7 @@ int put_body_verify(struct s3_op *op, struct put_body *body, struct penstock_err
 
 /* ---- object_put ---- */
 
-/* Asks `still_valid` before an attempt whose whole body goes out at once. */
+/* Calls `still_valid` before an attempt whose whole body is sent at once. */
 static int put_prepare(
 	void *cookie, struct http_request *request, unsigned attempt, struct penstock_error *err)
 {
@@ -327,7 +327,7 @@ static int put_prepare(
 	return put->sign(&put->op, request, attempt, err);
 }
 
-/* A reply without an ETag is not the store's, and proves nothing. */
+/* A reply to a PUT without an ETag does not come from the store, and proves nothing. */
 static int put_answered(void *cookie, const struct http_reply *reply, struct penstock_error *err)
 {
 	struct put_request *put = cookie;
@@ -433,7 +433,7 @@ bool put_needs_one_request(
 	return client->google && (options->if_match || options->if_none_match);
 }
 
-/* Stores answer "no such key" if there is no object for If-Match. */
+/* Replaces the error "no such key", which stores return if there is no object for If-Match. */
 void put_nothing_to_match(const struct s3_op *op, const struct object_put_options *options,
 	struct penstock_error *err)
 {
@@ -442,8 +442,8 @@ void put_nothing_to_match(const struct s3_op *op, const struct object_put_option
 			"%s: the object is not the expected one: it does not exist", op->what);
 }
 
-/* The store refused although the object is the expected one: it compares the quotes too. Returns
- * true if the request should be retried, from now on without them. */
+/* The store refused, but the object has the expected ETag: such a store wants the ETag without its
+ * quotes. Returns true if the request should be retried; If-Match has no quotes from now on. */
 bool put_wants_bare_etag(struct object_ref at, const struct object_put_options *options)
 {
 	_cleanup_(object_info_release) struct object_info there = {0};
@@ -455,7 +455,8 @@ bool put_wants_bare_etag(struct object_ref at, const struct object_put_options *
 	return true;
 }
 
-/* The store replied that it does not support checksums (and not that ours is wrong). */
+/* True if the store replied that it does not support checksums (not that the sent checksum is
+ * wrong). */
 bool put_guard_refused(const struct s3_op *op, const struct penstock_error *err)
 {
 	return op->error == S3_E_NOT_IMPLEMENTED || err->http_status == 501 ||

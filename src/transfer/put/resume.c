@@ -91,8 +91,8 @@ static bool read_file_line(char *f[], struct recorded *t)
 	return true;
 }
 
-/* Reads the lines before the parts; each is there twice. Returns false if even the target is
- * missing. */
+/* Reads the lines before the parts; each line is there twice. Returns false if no line has the
+ * target. */
 static bool read_recorded(struct record_file *file, struct recorded *t)
 {
 	bool file_known = false;
@@ -153,8 +153,8 @@ static void digest_text(struct checksum *sum, const char *text)
 	checksum_update(sum, text ? text : "", strlen(text ? text : "") + 1);
 }
 
-/* A digest of the object's properties: an upload started with other properties is a different
- * one. */
+/* Computes a digest of the object's properties: an upload that was started with other properties
+ * cannot be resumed. */
 static int digest_options(const struct upload *u, char out[static 65])
 {
 	const struct object_put_options *o = u->options;
@@ -174,7 +174,7 @@ static int digest_options(const struct upload *u, char out[static 65])
 	return 0;
 }
 
-/* The path that the descriptor was opened by, if it still names the same file. */
+/* Finds the path of the descriptor. Returns false if that path no longer names the same file. */
 static bool path_of(int fd, struct stat *st, char **out)
 {
 	char link[32], path[PATH_MAX];
@@ -232,7 +232,8 @@ static bool is_stale(const struct recorded *t, const struct stat *journal)
 		       (int64_t)LIMIT_UPLOAD_JOURNAL_DAYS * 24 * 3600;
 }
 
-/* Returns false if the store does not answer, so the other journals have to wait too. */
+/* Returns false if the store does not answer, so that the other journals are left for a later
+ * call. */
 static bool sweep_one(struct object_client *client, const char *path)
 {
 	_cleanup_(record_file_close) struct record_file file = RECORD_FILE_INIT;
@@ -311,14 +312,15 @@ int put_resume_find(struct put_resume *r, struct upload *u, struct penstock_erro
 	path = journal_path(dir, &now);
 	if (!path)
 		return error_memory(err);
-	/* A missing journal costs a later call what it would have saved, and this one nothing. */
+	/* Continue without a journal: only a later resume loses time. */
 	if (fs_mkdirs(dir, 0700, &own) < 0 || record_file_open(&r->file, path, &own) < 0) {
 		log_debug("%s; an interrupted upload will start from the beginning",
 			own.message ? own.message : "");
 		return 0;
 	}
 	r->on = true;
-	/* A journal of this name is this target's, even if its first line is lost. */
+	/* A journal of this name belongs to this target, even if the lines of its target are
+	 * damaged. */
 	if (read_recorded(&r->file, &earlier) ? strcmp(earlier.endpoint, now.endpoint) == 0 &&
 							strcmp(earlier.bucket, now.bucket) == 0 &&
 							strcmp(earlier.key, now.key) == 0 &&
@@ -332,7 +334,7 @@ int put_resume_find(struct put_resume *r, struct upload *u, struct penstock_erro
 
 /* ---- its parts ---- */
 
-/* A part that the store has counts only if the journal has the same record. */
+/* Accepts a part in the store's list only if the journal has the same record. */
 static void compare_part(struct upload *u, const struct s3_part *part)
 {
 	struct part_result *result = part->number >= 1 && part->number <= u->parts
@@ -346,7 +348,7 @@ static void compare_part(struct upload *u, const struct s3_part *part)
 	object_etag_copy(etag, part->etag);
 	result->listed = part->size == result->length && strcmp(etag, result->etag) == 0 &&
 			 (!sum || !result->checksum[0] || strcmp(sum, result->checksum) == 0);
-	/* The store may require its checksum of a part again in the Complete. */
+	/* The store may require the part's checksum in the Complete. */
 	if (result->listed && sum && strlen(sum) < sizeof(result->checksum))
 		memcpy(result->checksum, sum, strlen(sum) + 1);
 }

@@ -10,9 +10,9 @@
  *	put_resume_end(&r, keep);
  *
  * An upload is resumed if the file is the same (path, inode, size, times), the object would be the
- * same (metadata, storage class, kind of checksum), and the store still has the upload. A part
- * counts if the store lists it as the journal has it, and the file's bytes still have its checksum.
- * Everything else is sent (again), and an upload that cannot be resumed is aborted.
+ * same (metadata, storage class, kind of checksum), and the store still has the upload. A part is
+ * skipped if the store's list and the journal agree about the part, and the file's bytes still have
+ * its checksum. All other parts are sent, and an upload that cannot be resumed is aborted.
  */
 #ifndef TRANSFER_PUT_RESUME_H
 #define TRANSFER_PUT_RESUME_H
@@ -31,20 +31,21 @@ struct upload;
 bool put_same_file(const struct stat *a, const struct stat *b);
 
 struct put_resume {
-	bool on; /* false: there is no file */
+	bool on; /* false if there is no journal */
 	struct record_file file;
 };
 
-/* `r->on` is false if no journal can be created. Aborts an upload that is useless. */
+/* Sets `r->on` to false if no journal can be created. Aborts an earlier upload that cannot be
+ * resumed. */
 int put_resume_find(struct put_resume *r, struct upload *u, struct penstock_error *err);
-/* Loads the parts that the store has. If the upload is gone, `exists` checks whether its object was
- * completed; then returns 1. */
+/* put_resume_take() loads the parts that the store has. If the upload is missing and `exists` finds
+ * its completed object, returns 1. If the upload cannot be resumed, returns 0 with u->id NULL. */
 typedef bool upload_exists_fn(struct upload *u, struct object_info *info);
 int put_resume_take(struct put_resume *r, struct upload *u, upload_exists_fn *exists,
 	struct object_info *info, struct penstock_error *err);
 void put_resume_started(struct put_resume *r, const struct upload *u);
 void put_resume_part(struct put_resume *r, const struct upload *u, unsigned number);
-/* Once per client: aborts uploads whose file is missing or has changed, and old ones. */
+/* Aborts uploads whose file is missing or has changed, and old uploads; once per client. */
 void put_resume_sweep(struct object_client *client, const char *dir);
 /* Closes the journal; without `keep` it is removed. */
 void put_resume_end(struct put_resume *r, bool keep);

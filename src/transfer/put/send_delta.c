@@ -1,8 +1,8 @@
 /*
  * Uploads an object that replaces an older version of itself: blocks with unchanged tags are copied
- * by the store (UploadPartCopy, under the older version's ETag), the rest is sent. If that does not
- * pay, or fails, everything is sent. Either way the tags of the sent object are recorded
- * afterwards, as are those of an object that a restore fetched.
+ * by the store (UploadPartCopy, under the older version's ETag), the rest is sent. If that saves
+ * too little, or fails, everything is sent. The tags of the sent object are recorded afterwards in
+ * any case, as are those of an object that a restore fetched.
  */
 #include "transfer/put/send_delta.h"
 
@@ -70,7 +70,8 @@ struct delta_upload {
 	int fd;
 	uint64_t size;
 	const struct object_put_options *options;
-	struct record_file file; /* fd -1: in use by another upload, or not available */
+	/* its fd is -1 if another upload uses the record, or it is not available */
+	struct record_file file;
 	struct delta_sums earlier, now;
 	char *etag; /* of the earlier object; may be NULL */
 };
@@ -125,7 +126,7 @@ static int send_parts(struct delta_upload *d, struct object_info *info, struct p
 	return 0;
 }
 
-/* Call it once the object exists: the record is valid only if the file did not change since it was
+/* Call it once the object exists: the record is kept only if the file has not changed since it was
  * read. */
 static void keep_record(
 	struct delta_upload *d, const struct stat *before, const struct object_info *info)
@@ -183,7 +184,7 @@ int put_with_delta(struct object_ref at, int fd, uint64_t size,
 	int r;
 
 	whole.delta_dir = NULL;
-	/* Google copies no parts, so a record is useless. */
+	/* Google's XML API cannot copy parts, so a record would be useless. */
 	r = at.client->google ? put_file(at, fd, size, &whole, &found, err)
 			      : delta_run(&d, &found, err);
 

@@ -15,8 +15,8 @@ struct upload;
 struct put_delta {
 	const struct delta_plan *plan;
 	const struct delta_sums *sums; /* of the file */
-	const char *etag; /* of the object that is copied from */
-	bool failed; /* the file may still be sent as a whole */
+	const char *etag; /* of the object that parts are copied from */
+	bool failed; /* sending the whole file may still succeed */
 };
 
 /* object_put_file() of a large file with `delta_dir`. */
@@ -24,7 +24,8 @@ int put_with_delta(struct object_ref at, int fd, uint64_t size,
 	const struct object_put_options *options, struct object_info *info,
 	struct penstock_error *err);
 
-/* Called by parts.c: makes the request of a part a copy by the store, and collects it. */
+/* Called by parts.c: put_copy_part() makes the request of a part a copy by the store,
+ * put_copy_collect() takes the result. */
 void put_copy_part(const struct upload *u, struct part_slot *slot);
 int put_copy_collect(struct upload *u, struct part_slot *slot, struct penstock_error *err);
 

@@ -18,7 +18,7 @@
 #include "base/limits.h"
 #include "s3/multipart.h"
 
-/* Parts up to this size wait in memory, larger ones (beyond 8 GB) in a file. */
+/* Parts up to this size wait in memory, larger parts (beyond 8 GB of the stream) in a file. */
 #define STREAM_MEMORY_MAX LIMIT_S3_PART_DEFAULT
 #define STREAM_BLOCK	  (256 * KIB)
 #define STREAM_POLL_MS	  50 /* interval for checking `cancel` while no input arrives */
@@ -35,7 +35,8 @@ static ssize_t stream_read(struct upload *u, char *out, size_t want, struct pens
 		int ready = poll(&p, 1, STREAM_POLL_MS);
 		ssize_t n;
 
-		/* No request in flight would notice the engine's flag here. */
+		/* Check the engine's flag too, because there may be no request in flight to obey
+		 * it. */
 		if ((cancel && atomic_load(cancel)) || (all && atomic_load(all)))
 			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
 		if (ready == 0 || (ready < 0 && errno == EINTR))
@@ -104,7 +105,8 @@ static int part_fill(struct upload *u, struct part_slot *slot, unsigned number, 
 	return 0;
 }
 
-/* The first part is read before the upload starts, so that short streams need none. */
+/* Starts the next part. The first part was read before the upload started, because a short stream
+ * needs no upload in parts. */
 static int stream_part(struct upload *u, struct part_slot *slot, struct penstock_error *err)
 {
 	uint64_t length = slot->body.length;
@@ -149,7 +151,7 @@ static int stream_run(struct upload *u, struct object_info *info, struct penstoc
 	_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 	int r = upload_start(u, &own);
 
-	/* Nothing was sent yet. Later a stream cannot be sent again. */
+	/* Retry now, while nothing was sent: a stream cannot be sent twice. */
 	if (r < 0 && u->refused && u->guard != GUARD_MD5) {
 		u->guard = GUARD_MD5;
 		penstock_error_release(&own);
@@ -165,8 +167,8 @@ static int stream_run(struct upload *u, struct object_info *info, struct penstoc
 	return error_move(err, &own);
 }
 
-/* Google takes no condition on a multipart upload. So the stream is sent to a temporary name, and a
- * copy in the store, which takes one, makes it visible. */
+/* Google supports no condition on a multipart upload. So the stream is sent to a temporary name,
+ * and a copy in the store under the condition gives it its final name. */
 static int stream_aside(struct upload *u, struct object_info *info, struct penstock_error *err)
 {
 	struct object_put_options plain = *u->options;
@@ -178,8 +180,8 @@ static int stream_aside(struct upload *u, struct object_info *info, struct penst
 
 	if (asked->if_match)
 		return object_error(err, PENSTOCK_E_UNSUPPORTED, "PUT", u->at,
-			"a stream cannot replace an object under a condition there; write it to a "
-			"file first");
+			"Google Cloud Storage cannot replace an object by a stream under a "
+			"condition; write the stream to a file first");
 	if (getrandom(&random, sizeof(random), 0) < 0)
 		random = (uint64_t)clock_wall_ns();
 	aside = str_printf("%s.penstock-%016" PRIx64, key, random);

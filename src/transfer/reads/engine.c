@@ -10,8 +10,8 @@
 #include "transfer/web/request.h"
 
 struct slot {
-	/* The first member, because hooks get its address. For a resource of the web only its
-	 * request and its reply are used. */
+	/* The first member, because hooks get the address of the slot. For a resource of the web
+	 * only the op's request and reply are used. */
 	struct s3_op op;
 	struct fan *fan;
 	atomic_bool *lost; /* the store does not reply */
@@ -85,7 +85,7 @@ static void note_lost(const struct slot *slot)
 		atomic_store(slot->lost, true);
 }
 
-/* One read that fails does not end the others, unless the store did not answer its retries. */
+/* A read that fails does not end the others, unless the store did not answer its retries. */
 static void on_done(void *cookie, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err)
 {
@@ -197,7 +197,7 @@ int reads_engine(struct object_reads *reads, struct object_read *items, size_t n
 			start(reads, free_slot(slots, most), &items[i], cancel);
 		i++;
 	}
-	/* The rest was not started. */
+	/* The reads from `i` on were not started. */
 	fan_finish(&fan, &ended);
 	for (; i < n; i++) {
 		if (!done[i] && atomic_load(&lost))

@@ -1,4 +1,4 @@
-/* Many small reads in one request to our own store (s3/message/read_many.h). */
+/* Sends many small reads in one request to penstock's own store (s3/message/read_many.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,23 +14,24 @@
 /* A batch is several requests, so that the store reads while this thread receives. */
 #define GROUP	    64
 #define GROUP_BYTES (1 * MIB)
-#define GROUP_MIN   4 /* fewer reads are GETs */
-#define SMALL	    (64 * KIB) /* larger reads are GETs: their requests cost little of them */
+#define GROUP_MIN   4 /* fewer small reads are sent as GETs */
+/* larger reads are sent as GETs: a request costs little compared with their bytes */
+#define SMALL (64 * KIB)
 
 /* The reads of one request. */
 struct group {
 	struct flight flights[GROUP];
-	bool takes[GROUP]; /* the reply has what the read expects */
+	bool takes[GROUP]; /* the reply has the bytes that the read expects */
 	size_t n;
 	size_t bytes;
 	uint8_t table[GROUP * READ_MANY_ENTRY];
 	size_t got; /* bytes of the table */
 	size_t next; /* the read whose bytes come next */
-	uint64_t left; /* of them */
-	bool refused, invalid; /* the request, and the reply */
+	uint64_t left; /* bytes of that read that are missing */
+	bool refused, invalid; /* the store refused the request; the reply is invalid */
 };
 
-/* Goes to the next read that has bytes in the reply. */
+/* Advances to the next read that has bytes in the reply. */
 static void advance(struct group *g)
 {
 	for (; g->next < g->n; g->next++) {
@@ -111,7 +112,7 @@ static bool add_read(struct object_reads *reads, struct group *g, struct object_
 	return true;
 }
 
-/* Collects the next reads that fit, from `*at` on, and appends their request. */
+/* Collects the next small reads that fit, from `*at` on, and appends their request. */
 static int add_group(struct reads_signer *s, struct group *g, struct object_read *items, size_t n,
 	size_t *at, struct penstock_error *err)
 {
@@ -148,7 +149,7 @@ static int add_group(struct reads_signer *s, struct group *g, struct object_read
 	return r;
 }
 
-/* Makes the requests. `*n_groups` gets their number. */
+/* Makes the requests, and sets `*n_groups` to their number. */
 static int add_groups(struct reads_signer *s, struct group *groups, struct plain_get *gets,
 	struct object_read *items, size_t n, size_t *n_groups, struct penstock_error *err)
 {
@@ -182,7 +183,7 @@ static void end_group(struct object_reads *reads, struct group *g, const struct 
 {
 	bool good = get->good && !g->invalid && g->next == g->n;
 
-	/* It is another store or an older one, or something between lets only GETs through. */
+	/* The server is another store or an older penstock, or a proxy lets only GETs through. */
 	if (g->refused || get->status == 400 || get->status == 404 || get->status == 405 ||
 		get->status == 501)
 		atomic_store(&reads->client->no_read_many, true);
@@ -208,7 +209,8 @@ int reads_many(struct object_reads *reads, struct object_read *items, size_t n, 
 	if (small < GROUP_MIN || reads->singly || !atomic_load(&reads->client->own_kind) ||
 		atomic_load(&reads->client->no_read_many))
 		return 0;
-	/* A group has GROUP reads, or bytes of 16 small ones at least. */
+	/* A full group has GROUP reads or at least GROUP_BYTES, which are 16 or more small
+	 * reads. */
 	m = small / (GROUP_BYTES / SMALL) + 1;
 	groups = calloc(m, sizeof(*groups));
 	gets = calloc(m, sizeof(*gets));

@@ -1,4 +1,4 @@
-/* Bytes of a read that go to several places. */
+/* Distributes the bytes of a read to several places. */
 #include <string.h>
 
 #include "transfer/reads.h"

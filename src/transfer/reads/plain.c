@@ -1,4 +1,4 @@
-/* Reads over plain HTTP, without retries: the engine does the rest. */
+/* Reads over plain HTTP, without retries: the engine repeats failed reads. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "s3/uri.h"
 #include "transfer/reads/internal.h"
 
-#define PAUSE_MS 5000 /* after a run without a good reply */
+#define PAUSE_MS 5000 /* pause after a run without a good reply */
 
 /* Appends the head of the request. */
 static int add_head(
@@ -49,7 +49,7 @@ static bool has_value(const char *head, size_t len, const char *name, const char
 	return value && n == strlen(wanted) && memcmp(value, wanted, n) == 0;
 }
 
-/* Replies of our own store enable reads_many(). */
+/* Notes a reply of penstock's own store, which enables reads_many(). */
 static void learn_store(struct object_client *client, const char *head, size_t len)
 {
 	size_t n;
@@ -96,7 +96,8 @@ static void on_body(void *cookie, const void *data, size_t len)
 	flight_add(cookie, data, len);
 }
 
-/* The bytes of a read with one place are there already. */
+/* True if a read has succeeded. The bytes of a read into one buffer are already in place, but not
+ * in the checksum. */
 static bool is_good(struct flight *f, const struct plain_get *get)
 {
 	if (!get->good)

@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "transfer/reads/internal.h"
 
-/* libcurl honours these; requests for a proxy look different. */
+/* True if a proxy is configured for libcurl: requests to a proxy look different. */
 static bool has_proxy(void)
 {
 	static const char *const names[] = {"http_proxy", "all_proxy", "ALL_PROXY"};
@@ -92,7 +92,7 @@ int reads_run(struct object_reads *reads, struct object_read *items, size_t n,
 		return error_memory(err);
 	for (size_t i = 0; i < n; i++) {
 		items[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
-		/* HTTP has no empty range. */
+		/* HTTP has no empty range, so an empty read of the web is done. */
 		done[i] = !reads->client && !items[i].length;
 	}
 	if (reads->plain && !(cancel && atomic_load(cancel))) {

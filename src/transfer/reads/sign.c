@@ -1,4 +1,4 @@
-/* Heads of requests that are not sent by the engine. */
+/* Signs the heads of requests that are not sent by the engine. */
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"

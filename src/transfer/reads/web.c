@@ -26,7 +26,7 @@ static bool is_etag(const char *version)
 int reads_web_request(
 	struct http_request *request, const struct object_read *read, struct penstock_error *err)
 {
-	/* A weak ETag is compared only here. */
+	/* If-Range needs a strong ETag; reads_web_check() compares a weak one. */
 	bool conditional = read->etag && *read->etag && !str_starts(read->etag, "W/");
 
 	request->range = (struct http_range){
@@ -57,10 +57,10 @@ static int on_found(void *cookie, const struct http_reply *reply, struct penstoc
 				 : reply->content_length == 0)
 		return 0;
 	return error_set(err, PENSTOCK_E_UNSUPPORTED,
-		"the server does not send ranges; fetch the file first, with penstock cp");
+		"the server does not send ranges; fetch the file first with 'penstock cp'");
 }
 
-/* The reply to a range of an empty resource. */
+/* True for the reply to a range of an empty resource. */
 static bool is_empty(const struct http_reply *reply)
 {
 	const char *text = http_reply_header(reply, "Content-Range");
@@ -82,7 +82,7 @@ static int take_version(
 	if (!version || strlen(version) >= sizeof(out->version))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"the server sends no ETag and no Last-Modified, so that a change would not "
-			"be noticed; fetch the file first, with penstock cp");
+			"be noticed; fetch the file first with 'penstock cp'");
 	memcpy(out->version, version, strlen(version) + 1);
 	return 0;
 }

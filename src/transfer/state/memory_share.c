@@ -10,7 +10,8 @@
 
 static atomic_size_t taken;
 
-/* First come, first served; otherwise one that needs much would wait for all that need little. */
+/* First come, first served; otherwise a stream that needs much would wait for all streams that need
+ * little. */
 struct turn_waiter {
 	struct turn_waiter *next;
 };

@@ -22,8 +22,7 @@
 
 #define SUFFIX_LEN (sizeof(OBJECT_PART_SUFFIX) - 1)
 
-/* Appends the part before the middle: the name itself, or a digest of it if the whole would be too
- * long. */
+/* Appends the start of the file name: `name`, or a digest of it if the whole would be too long. */
 static int put_base(struct buf *out, const char *name, size_t rest)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -49,7 +48,7 @@ int part_file_name(const char *path, const char *middle, char **out, struct pens
 
 /* ---- names that identify their owner ---- */
 
-/* ".", a number and a digest of it and the base, eight hexadecimal digits each. */
+/* ".", a number, and a digest of that number and the base; eight hexadecimal digits each. */
 #define MARK_LEN 17
 
 static uint32_t mark_check(const char *base, size_t len, uint32_t number)
@@ -130,7 +129,7 @@ static bool names_part(const char *head, const char *part)
 	const char *source = line ? strstr(line, " S ") : NULL;
 	_cleanup_free_ char *named = NULL;
 
-	/* The digest of the source is between them. */
+	/* " S " is followed by the digest of the source and a space. */
 	if (!end || !source || source >= end || end - source <= 68)
 		return false;
 	named = strndup(source + 68, (size_t)(end - source) - 68);
@@ -178,7 +177,7 @@ bool part_file_is_private(int fd)
 	       st.st_uid == geteuid();
 }
 
-/* Returns -1 if another owner has it. */
+/* Returns -1 if another process uses the file, or it is not private. */
 static int take_over(const char *name)
 {
 	_cleanup_close_ int fd = open(
@@ -194,8 +193,8 @@ static int make(const char *name)
 	_cleanup_close_ int fd = open(
 		name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
 
-	/* On a file system without locks, no other process gets one either. A process that takes
-	 * the file over before it is locked owns it. */
+	/* If fs_lock() fails, the file system has no locks, so no other process can take over the
+	 * file. A process that has taken it over before it is locked here owns it. */
 	if (fd >= 0 && fs_lock(fd) > 0) {
 		errno = EEXIST;
 		return -1;

@@ -18,27 +18,28 @@ struct penstock_error;
 
 #define PART_FILE_NAMES 8 /* attempts if earlier names belong to another process */
 
-/* "path" + middle + the suffix; a long name is cut to leave room for its end. free() it. */
+/* Makes `path`, `middle` and the suffix into a name; a digest replaces a file name that would be
+ * too long. free() it. */
 int part_file_name(const char *path, const char *middle, char **out, struct penstock_error *err);
-/* A random name that cannot be foreseen, and that part_file_is_marked() recognises. */
+/* Makes a random name that cannot be predicted, and that part_file_is_marked() recognises. */
 int part_file_random_name(const char *path, char **out, struct penstock_error *err);
-/* The first name that part_file_open() tries; always the same, and marked too. */
+/* Makes the first name that part_file_open() tries; always the same for a path, and also marked. */
 int part_file_first_name(const char *path, char **out, struct penstock_error *err);
 
-/* True if a name (without its directory) is one of these two; `*stem` is the length of the target's
- * own name in it. */
+/* True if a name (without its directory) was made by one of these two functions; `*stem` is the
+ * length of the target's name in it. */
 bool part_file_is_marked(const char *name, size_t *stem);
-/* True for a regular file of this user that has one name: it cannot be another user's, or linked to
- * one. */
+/* True for a regular file that this user owns and that has only one name, so that no other file is
+ * changed through it. */
 bool part_file_is_private(int fd);
-/* True if a name in an open directory is that of an unfinished download: a marked one, a journal,
- * or a name in a journal next to it. A user's own file is not, regardless of its suffix. */
+/* True if a name in an open directory is that of an unfinished download: a marked name, a journal,
+ * or a name in a journal next to it. False for a user's own file, regardless of its suffix. */
 bool part_file_is_ours(int dir, const char *name);
 
 /*
- * Opens an empty file that is ours as long as `*fd` is open. The first name is taken over from a
- * download that was killed; if another process uses it, or it is not such a file, it is left
- * untouched and a random name is used.
+ * Opens an empty file that no other process uses as long as `*fd` is open. A file of the first name
+ * is taken over from a download that was killed; if another process uses the file, or it is not
+ * private, it is left untouched and a random name is used.
  */
 int part_file_open(const char *path, int *fd, char **part, struct penstock_error *err);
 

@@ -19,7 +19,7 @@
 static const char first_line[] = "penstock-transfer 1\n";
 #define FIRST	   (sizeof(first_line) - 1)
 #define CRC_DIGITS 8
-#define OPENINGS   3 /* attempts, for a file that others remove at the same moment */
+#define OPENINGS   3 /* attempts, for a file that other processes remove at the same moment */
 
 static int not_ours(const char *path, const char *why, struct penstock_error *err)
 {
@@ -76,7 +76,7 @@ static int load(struct record_file *f, struct penstock_error *err)
 	if (n < 0)
 		return error_errno(err, errno, "cannot read '%s'", f->path);
 	buf_grown(&f->text, (size_t)n);
-	/* The first line may be cut like any other. */
+	/* The first line may be truncated like any other line. */
 	if (memcmp(f->text.data, first_line, (size_t)n < FIRST ? (size_t)n : FIRST) != 0)
 		return not_ours(f->path, "is not a journal of penstock", err);
 	f->at = FIRST;
@@ -84,7 +84,7 @@ static int load(struct record_file *f, struct penstock_error *err)
 		return record_file_clear(f) < 0
 			       ? error_errno(err, errno, "cannot write '%s'", f->path)
 			       : 0;
-	/* End a line that a crash has cut, so that the next one is not joined to it. */
+	/* End a line that a crash has truncated, so that the next line is not joined to it. */
 	if (f->text.data[n - 1] != '\n' && fs_write_all(f->fd, "\n", 1) < 0)
 		return error_errno(err, errno, "cannot write '%s'", f->path);
 	return 0;

@@ -1,5 +1,6 @@
 /*
- * The journal of one transfer: a small text file of one process, with a checksum for each line.
+ * The journal of one transfer: a small text file that one process uses, with a checksum for each
+ * line.
  *
  *	struct record_file f = RECORD_FILE_INIT;
  *
@@ -11,8 +12,8 @@
  *	}
  *	record_file_close(&f);
  *
- * A line that a crash has cut, or that is damaged otherwise, is skipped: readers must work without
- * any of them. Files of other programs are never written to or removed.
+ * A line that a crash has truncated, or that is damaged otherwise, is skipped: readers must work
+ * without any line. Files of other programs are never written to or removed.
  */
 #ifndef TRANSFER_STATE_RECORD_FILE_H
 #define TRANSFER_STATE_RECORD_FILE_H
@@ -34,31 +35,30 @@ struct record_file {
 #define RECORD_FILE_INIT { .fd = -1 }
 /* clang-format on */
 
-/* Opens the file, or creates it with mode 0600. PENSTOCK_E_EXISTS if another process has it, or it
- * is not such a file. */
+/* Opens the file, or creates it with mode 0600. PENSTOCK_E_EXISTS if another process uses the file,
+ * or if it is not a journal. */
 int record_file_open(struct record_file *f, const char *path, struct penstock_error *err);
-/* True if a file with this start is such a file. */
+/* True if a file that starts with `head` is a journal. */
 bool record_file_begins(const char *head);
 void record_file_close(struct record_file *f);
 /* Removes the file if it is still the one that was opened. */
 void record_file_remove(struct record_file *f);
-/* Drops its contents. Returns -1 with errno on failure. */
+/* Empties the journal. Returns -1 with errno on failure. */
 int record_file_clear(struct record_file *f);
 
 /* Splits the next valid line into fields; returns their number, 0 at the end. A line with more than
- * `max` is skipped. The fields are valid until the call that returns 0. */
+ * `max` fields is skipped. The fields are valid until the call that returns 0. */
 unsigned record_file_next(struct record_file *f, char *fields[], unsigned max);
-/* The first character of the next valid line, which is not consumed; '\0' at the end. */
+/* Returns the first character of the next valid line, which is not consumed; '\0' at the end. */
 char record_file_peek(struct record_file *f);
 
-/* Appends a field: text is percent-encoded, and decoded in place; "-" is NULL. */
+/* record_add_text() appends a field, percent-encoded; "-" if `text` is NULL or empty.
+ * record_decode() decodes a field in place, "-" to "". Returns false if it is invalid. */
 void record_add_text(struct buf *line, const char *text);
 bool record_decode(char *field);
 
-/*
- * Lines of other files: eight digits of the CRC-32 of the rest, a space, fields. Text that is added
- * between begin and end becomes a line.
- */
+/* Lines of other files: eight digits of the CRC-32 of the text after the space, a space, fields.
+ * Text that is added between begin and end becomes a line. */
 #define RECORD_LINE_TEXT 9
 size_t record_line_begin(struct buf *out);
 void record_line_end(struct buf *out, size_t begin);

@@ -22,8 +22,9 @@
 #include "transfer/web/internal.h"
 #include "transfer/state/part_file.h"
 
-#define MAX_RESTARTS  3 /* of a resource that changes during the fetch */
-#define PART_OPENINGS 3 /* attempts, for a file that others create or remove at the same moment */
+#define MAX_RESTARTS 3 /* restarts for a resource that changes during the fetch */
+/* attempts, for a file that other processes create or remove at the same moment */
+#define PART_OPENINGS 3
 
 void http_fetch_result_release(struct http_fetch_result *result)
 {
@@ -35,8 +36,8 @@ void http_fetch_result_release(struct http_fetch_result *result)
 
 /* ---- preparing ---- */
 
-/* Opens a new part file, or one that an earlier call left. Another program's file there may hold
- * anything, and is replaced. */
+/* Opens a new part file, or one that an earlier call left. A file that is not private may be
+ * another program's, and is replaced. */
 static int open_part(struct fetch *f, struct penstock_error *err)
 {
 	MUST(f->part_path);
@@ -107,7 +108,7 @@ static void fetch_release(struct fetch *f)
 	free(f->journal_path);
 }
 
-/* Forgets the resource; nothing was passed on yet. */
+/* Forgets the properties of the resource. Call it only before bytes were passed on. */
 static void fetch_reset(struct fetch *f)
 {
 	unlink(f->journal_path);
@@ -144,8 +145,8 @@ static int fetch_once(struct fetch *f, int restarts, struct penstock_error *err)
 
 	if (restarts == 0 && !f->fresh && fetch_journal_load(f)) {
 		f->result->resumed = true;
-		/* Each range verifies that the resource is the same; if none is missing, ask
-		 * explicitly. */
+		/* Each range verifies that the resource is the same; if no range is missing, a
+		 * request verifies that. */
 		r = bytes_missing(f) ? 0 : fetch_recheck(f, err);
 		if (r == 0)
 			r = fetch_announce(f, bytes_missing(f), err);
@@ -243,7 +244,8 @@ static int fetch_run(struct fetch *f, const char *local, struct penstock_error *
 
 	if (r < 0)
 		return r;
-	/* If it was renamed or removed before we had the lock, its name is now another file's. */
+	/* If the part file was renamed or removed before it was locked, its name is now another
+	 * file's. */
 	if (!fs_is_named(f->fd, f->part_path)) {
 		close(take_fd(f->fd));
 		return error_set(err, PENSTOCK_E_EXISTS, "another process has just fetched '%s'",
@@ -254,7 +256,7 @@ static int fetch_run(struct fetch *f, const char *local, struct penstock_error *
 		r = fetch_consume(f, f->size, err);
 	if (r == 0) {
 		r = verify(f, err);
-		/* The fetched bytes are useless. */
+		/* The fetched bytes are useless for the next call. */
 		if (r == -(int)PENSTOCK_E_CORRUPT || r == -(int)PENSTOCK_E_INVALID) {
 			unlink(f->journal_path);
 			unlink(f->part_path);

@@ -31,15 +31,15 @@ struct fetch {
 	char *part_path;
 	char *journal_path;
 	int fd; /* of the part file, locked */
-	bool fresh; /* just created: a journal is not about it */
+	bool fresh; /* the part file was just created, so a journal is about another one */
 
 	/* Properties of the resource, from its first reply or the journal. */
 	_Atomic uint64_t size; /* HTTP_LENGTH_UNKNOWN if not known */
 	char *etag;
 	char *last_modified;
-	atomic_bool web_page; /* a page by its type, but not by its name */
+	atomic_bool web_page; /* the type is that of a web page, but the name is not */
 
-	/* Ranges. */
+	/* For ranges. */
 	uint64_t chunk;
 	uint64_t n_chunks;
 	unsigned char *done; /* one bit per chunk; owned by the calling thread */
@@ -49,16 +49,16 @@ struct fetch {
 
 	/* Owned by the calling thread. */
 	uint64_t consumed; /* bytes passed on */
-	char *block; /* read buffer for them */
+	char *block; /* buffer for reading them back */
 	struct checksum *sha256;
 	_Atomic uint64_t fetched;
 
 	struct fetch_slot *slots;
 	unsigned n_slots;
 
-	struct fan fan; /* of the requests, from the first to the last */
+	struct fan fan; /* the requests of ranges or of the stream */
 
-	/* One stream. */
+	/* For one stream. */
 	_Atomic uint64_t stream_at; /* bytes in the file */
 	uint64_t stream_high; /* bytes present before the stream was restarted */
 };
@@ -81,7 +81,8 @@ static inline void fetch_set_done(struct fetch *f, uint64_t chunk)
 int fetch_chunks_init(struct fetch *f, struct penstock_error *err);
 
 /* ---- local.c ---- */
-/* The path of a file:// URL or a plain path; NULL for another kind of URL. free() it. */
+/* Returns the path of a file:// URL or a plain path; NULL for another kind of URL, or if out of
+ * memory. free() it. */
 char *fetch_local_path(const char *url);
 /* Copies the file at `path` into `f->fd`. */
 int fetch_local(struct fetch *f, const char *path, struct penstock_error *err);
@@ -92,7 +93,7 @@ int fetch_consume(struct fetch *f, uint64_t until, struct penstock_error *err);
 int fetch_announce(struct fetch *f, uint64_t missing, struct penstock_error *err);
 
 /* ---- kind.c: detects a reply that is not the file ---- */
-/* Refuses a body in an unrequested encoding; records whether it may be a web page. */
+/* Refuses a body in an unrequested encoding; records if the body may be a web page. */
 int fetch_check_headers(
 	struct fetch *f, const struct http_reply *reply, struct penstock_error *err);
 /* True if the fetched bytes are a web page in place of the file. */
@@ -101,10 +102,10 @@ int fetch_page_error(struct penstock_error *err);
 
 /* ---- ranges.c ---- */
 enum fetch_way { FETCH_WAY_RANGES, FETCH_WAY_STREAM, FETCH_WAY_DONE };
-/* The first request of a new fetch: chooses the mode. */
+/* Sends the first request of a new fetch, and chooses the mode. */
 int fetch_probe(struct fetch *f, enum fetch_way *way, struct penstock_error *err);
 /* Requests the last byte, to verify that the server still has the file that an earlier call fetched
- * completely. PENSTOCK_E_CHANGED if not. */
+ * completely. PENSTOCK_E_CHANGED if the file has changed. */
 int fetch_recheck(struct fetch *f, struct penstock_error *err);
 int fetch_ranges(struct fetch *f, struct penstock_error *err);
 int fetch_stream(struct fetch *f, struct penstock_error *err);

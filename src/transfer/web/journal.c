@@ -16,8 +16,8 @@
 #include "s3/sum/checksum.h"
 #include "transfer/web/internal.h"
 
-/* Identifies the resource by a digest, because the URL may carry a secret. The signature in its
- * query may change. */
+/* Identifies the resource by a digest of its URL without the query: a signature in the query may
+ * change, and the URL may have a secret. */
 static void url_digest(const char *url, char out[static 65])
 {
 	_cleanup_(buf_release) struct buf shown = BUF_INIT(LIMIT_STRING);
@@ -43,7 +43,7 @@ static char *copy_or_null(const char *text)
 	return *text ? strdup(text) : NULL;
 }
 
-/* True if the file is long enough for its completed chunks: a truncated one has holes there. */
+/* True if the file is long enough for its completed chunks, which a truncated file lacks. */
 static bool reaches(const struct fetch *f, uint64_t size)
 {
 	uint64_t i = f->n_chunks;

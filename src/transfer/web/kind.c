@@ -8,7 +8,7 @@
 #include "base/str.h"
 #include "transfer/web/internal.h"
 
-/* A page's first tag comes early, after blanks and a byte order mark. */
+/* Bytes within which the first tag of a web page must begin, after blanks and a byte order mark. */
 #define PAGE_BYTES 512
 
 static bool ends_with_any(const char *s, const char *const *suffixes)
@@ -24,8 +24,8 @@ static bool ends_with_any(const char *s, const char *const *suffixes)
 	return false;
 }
 
-/* Servers that take the suffix of data.tar.gz for an encoding send the file unchanged, with that
- * encoding in its header: then the bytes are right. */
+/* True if the encoding is that of the file itself: servers that mistake the suffix of data.tar.gz
+ * for an encoding send the file unchanged, with that encoding in the header. */
 static bool encoding_is_the_files(const char *encoding, const char *name)
 {
 	static const char *const gzip[] = {".gz", ".tgz", ".gzip", ".taz", NULL};
@@ -48,7 +48,8 @@ static bool encoding_is_the_files(const char *encoding, const char *name)
 	return false;
 }
 
-/* True for names of web pages, and for those without a suffix, which may be anything. */
+/* True for names of web pages and other text, and for names without a suffix, which may be
+ * anything. */
 static bool may_be_page(const char *path)
 {
 	static const char *const suffixes[] = {".html", ".htm", ".xhtml", ".shtml", ".mhtml",
@@ -104,5 +105,5 @@ int fetch_page_error(struct penstock_error *err)
 	return error_set(err, PENSTOCK_E_INVALID,
 		"the server sent a web page (text/html) in place of the file; correct the URL "
 		"or its credentials (a login or an agreement may be required), or give its "
-		"sha256 if the page is meant");
+		"sha256 if you want the page");
 }

@@ -16,7 +16,7 @@
 #include "transfer/web/internal.h"
 
 #define COPY_STEP   (8 * MIB)
-#define NAME_LENGTH 200 /* bytes; leaves room for our own suffixes */
+#define NAME_LENGTH 200 /* bytes; leaves room for the suffixes of part files */
 
 char *fetch_local_path(const char *url)
 {
@@ -120,7 +120,7 @@ int http_fetch_name(const char *url, struct buf *out)
 		if (c < 0x20 || c == 0x7f || c == '/')
 			name.data[i] = '_';
 	}
-	if (name.len > NAME_LENGTH) /* keep the end, which gives the kind of archive */
+	if (name.len > NAME_LENGTH) /* keep the end, which has the archive's suffix */
 		buf_consume(&name, name.len - NAME_LENGTH);
 	if (name.len == 0 || strcmp(name.data, ".") == 0 || strcmp(name.data, "..") == 0)
 		return buf_add_str(out, "download");

@@ -1,4 +1,4 @@
-/* The progress of a fetch: its size is announced, and its bytes are passed on. */
+/* Reports the progress of a fetch: announces its size, and passes on its bytes. */
 #include "transfer/http_fetch.h"
 #include <errno.h>
 #include <unistd.h>
@@ -43,7 +43,8 @@ int fetch_consume(struct fetch *f, uint64_t until, struct penstock_error *err)
 		if (r < 0)
 			return r;
 		if (r > 0)
-			return error_set(err, PENSTOCK_E_INTERNAL, "the consumer refused");
+			return error_set(
+				err, PENSTOCK_E_INTERNAL, "the consumer refused the bytes");
 	}
 	return 0;
 }

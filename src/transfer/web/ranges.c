@@ -33,7 +33,7 @@ static void signal_moved(struct fetch *f)
 	pthread_cond_signal(&f->fan.changed);
 }
 
-/* Waits a little for that. */
+/* Waits for progress of the engine's thread, at most POLL_MS. */
 static void wait_for_bytes(struct fetch *f)
 {
 	LOCK_SCOPE(&f->fan.lock);
@@ -75,7 +75,7 @@ static int learn(struct fetch *f, const struct http_reply *reply, struct penstoc
 	return fetch_check_headers(f, reply, err);
 }
 
-/* A request of the resource; `if_range` may be NULL. Release its headers. */
+/* Makes a request for the resource; `if_range` may be NULL. Release its headers. */
 static int request_init(const struct fetch *f, struct http_request *request, const char *if_range,
 	struct penstock_error *err)
 {
@@ -120,7 +120,7 @@ static int probe_headers(void *cookie, const struct http_reply *reply, struct pe
 	if (r < 0)
 		return r;
 	if (reply->status != 206) {
-		/* The stream starts with its own request: this reply is not read. */
+		/* fetch_stream() sends a new request, so this reply is not read. */
 		p->way = FETCH_WAY_STREAM;
 		return error_set(err, PENSTOCK_E_UNSUPPORTED, "the server does not send ranges");
 	}
@@ -191,7 +191,7 @@ static enum http_take range_write(
 	if (write_at(slot->fetch, data, len, slot->offset + slot->at, err) < 0)
 		return HTTP_REFUSE;
 	slot->at += len;
-	/* Only bytes that directly follow the ones passed on are worth a wake-up. */
+	/* Only bytes in the first incomplete chunk can be passed on, and so need a wake-up. */
 	if (slot->index == slot->fetch->prefix && slot->fetch->options->consume)
 		signal_moved(slot->fetch);
 	return HTTP_TAKEN;
@@ -284,7 +284,7 @@ int fetch_recheck(struct fetch *f, struct penstock_error *err)
 	return r < 0 && web_is_replaced(&reply) ? changed(err) : r;
 }
 
-/* Takes over a range that has returned. */
+/* Records a range that has ended, and empties its slot. */
 static void range_collect(struct fetch *f, struct fetch_slot *slot)
 {
 	if (!slot->used)
@@ -314,8 +314,8 @@ static int ranges_pump(struct fetch *f, struct penstock_error *err)
 	return 0;
 }
 
-/* Number of bytes from the first on that are in the file, including those of the range at the
- * edge. */
+/* Returns the number of bytes from the first on that are in the file, including those of the first
+ * incomplete range. */
 static uint64_t contiguous(const struct fetch *f)
 {
 	uint64_t bytes = f->prefix * f->chunk;
@@ -346,7 +346,7 @@ static int ranges_loop(struct fetch *f, struct penstock_error *err)
 		if (r < 0)
 			break;
 		if (f->consumed < edge) {
-			/* A piece at a time, so that new ranges are started in between. */
+			/* Pass on a piece at a time, so that new ranges are started in between. */
 			uint64_t bite = edge - f->consumed > LIMIT_FETCH_BLOCK
 						? f->consumed + LIMIT_FETCH_BLOCK
 						: edge;
@@ -383,7 +383,7 @@ int fetch_ranges(struct fetch *f, struct penstock_error *err)
 	if (r == 0 && !complete)
 		r = fan_finish(&f->fan, err);
 	fan_release(&f->fan);
-	/* So that the next call resumes here. */
+	/* The next call can then resume. */
 	if (!complete && r != -(int)PENSTOCK_E_CHANGED && validator(f))
 		fetch_journal_save(f, NULL);
 	return r;
@@ -391,7 +391,7 @@ int fetch_ranges(struct fetch *f, struct penstock_error *err)
 
 /* ---- one stream ---- */
 
-/* After a restart the bytes that are already present must arrive again unchanged. */
+/* Verifies that the bytes that were present before a restart arrive again unchanged. */
 static int stream_compare(
 	struct fetch *f, const char *data, size_t len, uint64_t at, struct penstock_error *err)
 {
@@ -483,7 +483,8 @@ static int stream_loop(struct fetch *f, struct penstock_error *err)
 			announced = true;
 			r = fetch_announce(f, f->size, err);
 		}
-		/* No new bytes arrive while old ones are compared. */
+		/* After a restart, `stream_at` may be less than `consumed` until the old bytes were
+		 * compared. */
 		if (r == 0 && f->consumed < edge)
 			r = fetch_consume(f, edge, err);
 		else if (over)
@@ -524,7 +525,7 @@ int fetch_stream(struct fetch *f, struct penstock_error *err)
 		f->size = f->stream_at;
 	if (r == 0 && f->stream_at != f->size)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"%" PRIu64 " bytes came where %" PRIu64 " were announced",
+			"%" PRIu64 " bytes received, but %" PRIu64 " were announced",
 			(uint64_t)f->stream_at, f->size);
 	return r;
 }

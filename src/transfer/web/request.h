@@ -1,5 +1,5 @@
 /*
- * Requests of resources of the web, which a server may replace at any time.
+ * Requests for resources of the web, which a server may replace at any time.
  *
  *	r = web_request(&request, "https://host/a.tar", "\"etag\"", err);
  *	...
@@ -17,12 +17,12 @@
 
 struct penstock_error;
 
-/* Makes `request` a GET of the URL, which is borrowed, as it is stored. `if_range` is a strong ETag
- * or a date; NULL for any version. Release its headers, also after a failure. */
+/* Makes `request` a GET of the resource in its stored encoding; the URL is borrowed. `if_range` is
+ * a strong ETag or a date; NULL for any version. Release its headers, also after a failure. */
 int web_request(struct http_request *request, const char *url, const char *if_range,
 	struct penstock_error *err);
-/* True if the reply to a range shows that the resource is another one now: If-Range returns it as a
- * whole, and a shorter one may lack the range. */
+/* True if the reply to a range shows that the resource was replaced: If-Range returns a replaced
+ * resource as a whole, and a shorter resource may lack the range. */
 bool web_is_replaced(const struct http_reply *reply);
 
 #endif
