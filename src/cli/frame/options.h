@@ -47,9 +47,9 @@ void help_command(struct buf *out, const struct command *command);
 /* A page for man(1) in roff. `command` is NULL for the overview. */
 void man_page(
 	struct buf *out, const struct command *command, const struct command *const *commands);
-/* The words that may follow, for the completion of a shell: "WORD\tDESCRIPTION" on each line, and a
- * line "\tfiles" if names of files may, too. The last of `words`, which come after "penstock", is
- * the beginning of the wanted word; it may be empty. */
+/* Appends the words that may follow, for the completion of a shell: "WORD\tDESCRIPTION" on each
+ * line, and a line "\tfiles" if names of files may follow, too. The last of `words`, which come
+ * after "penstock", is the beginning of the word to complete; it may be empty. */
 void completion_words(
 	struct buf *out, const struct command *const *commands, char *const *words, size_t n);
 /* The script of a shell, "bash", "zsh" or "fish"; NULL for any other. */
