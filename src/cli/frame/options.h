@@ -41,7 +41,7 @@ void wrap_text(struct buf *out, const char *text, size_t indent, size_t width, s
 /* `penstock help workflow`: every key of a workflow, and a complete example. */
 void help_workflow(struct buf *out);
 void help_overview(struct buf *out, const struct command *const *commands);
-/* The verbs in groups, as the overview has them. */
+/* Appends the verbs in groups, as in the overview. */
 void help_verbs(struct buf *out, const struct command *const *commands);
 void help_command(struct buf *out, const struct command *command);
 /* A page for man(1) in roff. `command` is NULL for the overview. */

@@ -107,7 +107,7 @@ static void lines_advance(struct batch_lines *lines)
 	struct batch_line *line;
 
 	while ((line = lines->first)) {
-		/* Lines after a failed one do not count. */
+		/* Lines after a failed line do not count. */
 		if (lines->stop && !line->cli) {
 			line->empty = true;
 			line->code = 0;

@@ -1,5 +1,5 @@
 /*
- * Folds errors of one cause: of many items that fail alike the first ten have a line each.
+ * Folds errors of one cause: of many items that fail alike, only the first ten get a line each.
  *
  *	struct fold fold = {0};
  *

@@ -19,7 +19,7 @@ struct penstock_error;
 /* The bytes of a log from `offset` on were written at `ms`, or later. */
 struct follow_time {
 	int64_t offset;
-	int64_t ms; /* 0: unknown */
+	int64_t ms; /* 0 if unknown */
 };
 
 struct follow {

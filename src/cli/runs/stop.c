@@ -141,7 +141,7 @@ static int run_stop(const struct cli *cli)
 		end_supervisor(cli, records, run.id, &supervisor, grace_ms);
 	else if (r == 0 && !on_cluster && !cli_quiet(cli))
 		log_info("run %s is not live", run.id);
-	/* Keep `penstock watch` from restarting it. */
+	/* Keep `penstock watch` from restarting the run. */
 	if (r == 0 && (run.last.state == RUN_LOST || run.last.state == RUN_PREEMPTED))
 		r = run_leave_alone(home, run.id, &err);
 	if (r == 0 && !on_cluster &&
