@@ -36,7 +36,7 @@ struct commit_list {
 	struct commit_entry *items; /* newest first */
 	size_t n;
 };
-/* Lists all checkpoints in `dir` that have a commit; a missing directory is empty. */
+/* Lists everything in `dir` that has a commit, even if invalid; a missing directory is empty. */
 int commit_list_read(struct commit_list *list, const char *dir, struct penstock_error *err);
 /* Sorts the newest first. */
 void commit_list_sort(struct commit_list *list);

@@ -10,9 +10,10 @@
  *
  * A rank writes its list with the word that it finds, and again when the word changes, so that
  * a leftover of a killed save of the same step is never taken for a part of a new save. A rank
- * that gives up writes this with the word, or with "" if rank 0 has not started. A leftover of a
- * killed save may have "", too, so rank 0 accepts it only after some seconds: a rank removes its
- * leftover when it starts. These files are removed once COMMIT.json exists.
+ * that gives up writes a list with a metric that says so, and with the word, or with "" if rank 0
+ * has not started. A list with "" may be a leftover of a killed save, so rank 0 accepts the list
+ * only after some seconds: each rank removes its leftover when it starts. All files are removed
+ * once COMMIT.json exists.
  */
 #ifndef CHECKPOINT_SAVE_H
 #define CHECKPOINT_SAVE_H

@@ -57,7 +57,7 @@ char *copy_object_text(struct object_ref object)
 		"%s://%s/%s", object_client_scheme(object.client), object.bucket, object.key);
 }
 
-/* One side of an item for messages. free() it; NULL if out of memory. */
+/* Returns one side of an item for messages. free() it; NULL if out of memory. */
 static char *side_text(struct object_ref object, const char *url, const char *path)
 {
 	struct buf text = BUF_INIT(LIMIT_STRING);

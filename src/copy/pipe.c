@@ -32,7 +32,7 @@ bool copy_is_pipe(const struct place *source, const struct place *target)
 
 struct hold {
 	char *directory;
-	char *path; /* of the one file in it */
+	char *path; /* the only file in `directory` */
 };
 
 static void hold_release(struct hold *hold)

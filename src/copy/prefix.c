@@ -13,10 +13,10 @@ struct fetch {
 	struct copy *copy;
 	struct copy_prefix *prefix;
 	struct place source, target; /* the objects below the prefix; the directory */
-	/* The object of the prefix itself. `exact.key` is NULL if there is none. */
+	/* The object whose key is the prefix. `exact.key` is NULL if there is none. */
 	struct object_info info;
 	struct entry exact;
-	char *key; /* of the prefix, without slashes around it; "" for the bucket */
+	char *key; /* the prefix without slashes around it; "" for the bucket */
 	/* All entries, listed only once: listing a distant store takes long. */
 	struct list_sorter *found;
 	uint64_t missing, missing_bytes; /* objects that are not at the target yet */

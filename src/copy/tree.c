@@ -148,7 +148,7 @@ int source_tree_keep(
 
 /* ---- files that are there already ---- */
 
-/* The name of an entry below the target. free() it; NULL if out of memory. */
+/* Returns the name of an entry below the target. free() it; NULL if out of memory. */
 static char *target_name(const struct source_tree *tree, const struct entry *entry)
 {
 	return str_printf("%s%s", tree->under, entry->path);
@@ -217,7 +217,7 @@ static struct object_ref entry_object(const struct source_tree *tree, const stru
 	return object_at(tree->copy->o.from, tree->source->bucket, entry->key);
 }
 
-/* The source for messages. free() it; NULL if out of memory. */
+/* Returns the source for messages. free() it; NULL if out of memory. */
 static char *source_text(const struct source_tree *tree, const struct entry *entry)
 {
 	if (entry->key)
@@ -248,7 +248,8 @@ static int push_item(struct source_tree *tree, const struct entry *entry,
 	return copy_push(tree->copy, &item, entry->size, err);
 }
 
-/* A wildcard also matches what lies below the target, if that is deeper than its base. */
+/* True if the key is below the target: a wildcard also matches such keys if the target is deeper
+ * than the base of the source. */
 static bool is_below_target(const struct source_tree *tree, const char *key)
 {
 	return tree->source->wildcard && strlen(tree->target->base) > strlen(tree->source->base) &&

@@ -285,7 +285,7 @@ static int describe(
 	return 0;
 }
 
-/* Ends a call: takes `info`, and describes the object if the caller wants it. */
+/* Ends a call: releases `info`, and describes the object if the caller wants a description. */
 static int finish(
 	int r, struct object_info *info, struct penstock_object *object, struct penstock_error *err)
 {

@@ -62,7 +62,7 @@ struct metrics_series {
 	/* Beyond LIMIT_METRICS_POINTS only each `stride`th point is kept, and the last one. */
 	uint64_t stride, seen;
 	bool provisional; /* the last point is kept only as long as it is the last */
-	struct metrics_repeat *repeats; /* the first LIMIT_METRICS_REPEATS of them */
+	struct metrics_repeat *repeats; /* the first LIMIT_METRICS_REPEATS repeats */
 	size_t n_repeats;
 };
 

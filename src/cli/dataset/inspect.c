@@ -54,7 +54,7 @@ static json_t *json_fields(const struct format_fields *fields)
 
 /*
  * Sets the state of the index by a comparison with a new list of the shards. If the index is out of
- * date, opens the data set again without it.
+ * date, opens the data set again without the index.
  */
 static int check_index(
 	struct set_operand *in, const char *url, const char **state, struct penstock_error *err)

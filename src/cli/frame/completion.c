@@ -1,4 +1,5 @@
-/* Completion: the shells pass the words of the command line, and get those that may come next. */
+/* Completion: the shells pass the words of the command line, and get the words that may come
+ * next. */
 #include <string.h>
 
 #include "base/cleanup.h"

@@ -58,7 +58,7 @@ static void session_release(struct session *s)
 	free(s->path);
 }
 
-/* ---- finding them ---- */
+/* ---- finding checkpoints ---- */
 
 static char *joined(const char *prefix, const char *path)
 {

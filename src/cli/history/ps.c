@@ -38,7 +38,7 @@ struct listing {
 	/* the run to add is not on a machine yet: a recorded notice is about its previous
 	 * machine */
 	bool elsewhere;
-	char host[SHOW_HOST_SIZE]; /* the machine that has the run; "" if it is this one */
+	char host[SHOW_HOST_SIZE]; /* the machine that has the run; "" if it is this machine */
 };
 
 static const char *show_sync(const struct records_attempt *a, char out[64])
@@ -175,7 +175,7 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 		show_span(a->started_ns,
 			run_state_is_live(a->state) ? clock_wall_ns() : a->ended_ns, text));
 	grid_add(&listing->grid, show_sync(a, text));
-	/* grid_add_cut() lets a terminal truncate the text to its width. */
+	/* On a terminal, the table cuts the text to the width of the terminal. */
 	if (ports)
 		last = str_printf("ports %s: %s", ports, run->workflow);
 	notice = notice_of(listing, run);

@@ -185,7 +185,7 @@ static int find_logs(struct session *s, const struct cli *cli, size_t n, struct 
 	return r;
 }
 
-/* ---- running it ---- */
+/* ---- running TensorBoard ---- */
 
 /* Does not pass keys that expire: boto3 can renew them from the same sources. */
 static int add_keys(

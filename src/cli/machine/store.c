@@ -343,7 +343,7 @@ static int do_import(const struct cli *cli, struct store *store, struct penstock
 
 static const struct action {
 	const char *name;
-	size_t min, max; /* operands after it */
+	size_t min, max; /* operands after the name */
 	struct store_options options;
 	int (*run)(const struct cli *cli, struct store *store, struct penstock_error *err);
 } actions[] = {

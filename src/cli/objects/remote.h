@@ -76,7 +76,7 @@ struct remote {
 /* Opens only the engine, without a store or credentials; remote_open() may follow. */
 int remote_open_engine(struct remote *remote, struct penstock_error *err);
 int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err);
-/* The same for a store that the caller chooses: Google's, or one that speaks S3. */
+/* The same for a store that the caller chooses: Google's, or an S3 store. */
 int remote_open_scheme(
 	struct remote *remote, const struct cli *cli, bool google, struct penstock_error *err);
 /* Returns true if this home has an embedded store; remote_open_embedded() opens it. */

@@ -95,7 +95,7 @@ struct canvas {
 
 static void set_dot(struct canvas *canvas, size_t x, size_t y)
 {
-	/* Dots 1 to 3 and 7 are the left ones, from above; Unicode, "Braille Patterns". */
+	/* Dots 1 to 3 and 7 are in the left column, from above; see Unicode, "Braille Patterns". */
 	static const uint8_t bits[DOTS_X][DOTS_Y] = {
 		{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}};
 	size_t below = canvas->rows * DOTS_Y - 1 - y;

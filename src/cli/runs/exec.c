@@ -116,7 +116,7 @@ static int become(char **words, const struct live_step *step, pid_t pid, struct 
 	environ = env.items; /* execvp() searches the PATH of the step */
 	execvp(name, words);
 	errnum = errno;
-	environ = before; /* libraries read it when the process ends */
+	environ = before; /* libraries read `environ` when the process ends */
 	r = error_errno(err, errnum, "cannot run '%s'", name);
 	/* A name with quotes is not easy to quote. */
 	if ((errnum == ENOENT || errnum == ENOTDIR) && strpbrk(name, " \t\n$|&;<>*"))

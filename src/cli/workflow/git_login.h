@@ -28,8 +28,8 @@ struct git_login {
 void git_login_release(struct git_login *login);
 
 /*
- * Removes the login from `url` if that begins with https:// or http://. Fails with
- * PENSTOCK_E_INVALID if git cannot be given the login, or if an address of another scheme has a
+ * Removes the login from `url` if `url` begins with https:// or http://. Fails with
+ * PENSTOCK_E_INVALID if the login cannot be passed to git, or if an address of another scheme has a
  * password.
  */
 int git_login_take(struct git_login *out, char *url, struct penstock_error *err);

@@ -173,7 +173,8 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 		if (r < 0)
 			return r;
 	}
-	/* A missing file matters only if a credential was in it; the error for that comes later. */
+	/* A missing file matters only if it had a credential; the error for the credential comes
+	 * later. */
 	r = fs_read(lookup.file, &lookup.bytes, lookup.given ? err : NULL);
 	if (r < 0 && lookup.given)
 		return r;

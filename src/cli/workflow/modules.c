@@ -260,7 +260,7 @@ static void remove_locks(int dir, int depth)
 	}
 }
 
-/* Fetches the tag or commit that `r` names; `ref` is its name in the cache. */
+/* Fetches HEAD or the tag of `r` as `ref`; for a commit, fetches all branches and tags. */
 static int fetch(
 	const char *dir, const struct repository *r, const char *ref, struct penstock_error *err)
 {
