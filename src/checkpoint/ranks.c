@@ -92,8 +92,8 @@ static int take_part(const struct save *s, unsigned rank, bool patient, struct c
 			rank, s->path);
 	if (part->world_size != s->o.world_size)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"rank %u has a world size of %u in checkpoint '%s', but this rank has %u", rank,
-			part->world_size, s->path, s->o.world_size);
+			"rank %u has a world size of %u in checkpoint '%s', but this rank has %u",
+			rank, part->world_size, s->path, s->o.world_size);
 	if (whole->n_files + part->n_files > LIMIT_CHECKPOINT_FILES)
 		return error_set(err, PENSTOCK_E_LIMIT, "checkpoint '%s' has more than %d files",
 			s->path, LIMIT_CHECKPOINT_FILES);

@@ -125,8 +125,8 @@ static int open_out(struct save *s, const char *name, struct penstock_error *err
 	if (s->out >= 0 && f == s->open)
 		return 0;
 	if (f && f->done)
-		return error_set(err, PENSTOCK_E_INVALID, "cannot append to '%s/%s': the file was already added",
-			s->path, name);
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot append to '%s/%s': the file was already added", s->path, name);
 	close_out(s);
 	if (fresh)
 		f = new_file(s, name, err);

@@ -27,7 +27,8 @@ static int check_pair(const struct copy_request *request, const struct place *so
 	if (from != LOCATION_OBJECT && from != LOCATION_HTTP && to != LOCATION_OBJECT &&
 		to != LOCATION_HTTP)
 		return copy_refuse(err, source,
-			"neither the source nor the target is s3:// or http(s)://; use 'cp' instead");
+			"neither the source nor the target is s3:// or http(s)://; use 'cp' "
+			"instead");
 	if (from == LOCATION_STDIO && request->n > 1)
 		return copy_refuse(err, source, "standard input cannot be one of several sources");
 	if (from == LOCATION_STDIO && is_into(request))
@@ -41,7 +42,8 @@ static int check_pair(const struct copy_request *request, const struct place *so
 			"cannot copy several objects to a web server; copy them to a directory "
 			"first");
 	if (from == LOCATION_HTTP && source->directory)
-		return copy_refuse(err, source, "a web server lists nothing; give the URL of a file");
+		return copy_refuse(
+			err, source, "a web server lists nothing; give the URL of a file");
 	if (move && (from == LOCATION_STDIO || from == LOCATION_HTTP || to == LOCATION_STDIO ||
 			    to == LOCATION_HTTP))
 		return copy_refuse(err, source,
@@ -62,8 +64,8 @@ static int by_name(const void *a, const void *b)
 static int refuse_same(const struct place *a, const struct place *b, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_INVALID,
-		"'%s' and '%s' may get the same name at the target; copy one after the other", a->text,
-		b->text);
+		"'%s' and '%s' may get the same name at the target; copy one after the other",
+		a->text, b->text);
 }
 
 /* Two sources cannot get the same name. */
@@ -143,7 +145,8 @@ static int check_itself(const struct copy *c, const struct copy_request *request
 		return error_memory(err);
 	if (source->wildcard ? strcmp(target->base, source->base) == 0
 			     : request->recursive && str_starts(base, source->base))
-		return copy_refuse(err, target, "the target is the source itself or below the source");
+		return copy_refuse(
+			err, target, "the target is the source itself or below the source");
 	return 0;
 }
 
@@ -199,7 +202,8 @@ static int push_one(struct copy *c, const struct copy_request *request, const st
 	/* The key "a/" has no last component. */
 	if (r == 0 && into && place_is_object(source) && !*name)
 		r = error_set(&own, PENSTOCK_E_INVALID,
-			"the key has no name after its last \"/\"; give the whole name of the target");
+			"the key has no name after its last \"/\"; give the whole name of the "
+			"target");
 	if (r == 0)
 		r = target_resolve(&target, request->target, into ? name : NULL, &own);
 	if (r == 0) {
@@ -262,7 +266,8 @@ static int push_key(struct copy *c, const struct copy_request *request, const st
 
 	if (tree && !request->recursive)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot copy a prefix as one object; use --recursive for all objects below the prefix");
+			"cannot copy a prefix as one object; use --recursive for all objects "
+			"below the prefix");
 	/* One of many objects gets its HEAD in its transfer, in parallel with the others. */
 	if (!tree && request->n > 1 && !request->recursive && !c->o.dry_run)
 		return push_one(c, request, source, NULL, 0, err);
@@ -283,8 +288,8 @@ static int push_key(struct copy *c, const struct copy_request *request, const st
 		return r;
 	r = push_tree(c, request, source, err);
 	if (r == 0 && c->found == found && !c->spared && !c->failed && !source->directory)
-		r = error_set(
-			err, PENSTOCK_E_NOT_FOUND, "there is no such object, and no object below that name");
+		r = error_set(err, PENSTOCK_E_NOT_FOUND,
+			"there is no such object, and no object below that name");
 	return r;
 }
 

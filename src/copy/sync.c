@@ -47,17 +47,18 @@ int copy_sync_check(const struct copy_sync *sync, struct penstock_error *err)
 		const struct place *place = i ? target : source;
 
 		if (place->kind != LOCATION_OBJECT && place->kind != LOCATION_LOCAL)
-			return copy_refuse(
-				err, place, "cannot sync other places than directories and s3:// prefixes");
+			return copy_refuse(err, place,
+				"cannot sync other places than directories and s3:// prefixes");
 	}
 	if (!place_is_object(source) && !place_is_object(target))
-		return copy_refuse(
-			err, source, "neither the source nor the target is s3://; use rsync instead");
+		return copy_refuse(err, source,
+			"neither the source nor the target is s3://; use rsync instead");
 	if (!place_is_object(source) && !source->directory)
 		return stat(source->path, &st) < 0
 			       ? error_errno(err, errno, "%s", source->path)
 			       : copy_refuse(err, source,
-					 "the source is not a directory; 'penstock cp' copies single files");
+					 "the source is not a directory; 'penstock cp' copies "
+					 "single files");
 	if (target->kind == LOCATION_LOCAL && !target->directory && stat(target->base, &st) == 0)
 		return copy_refuse(err, target, "the target exists and is not a directory");
 	return 0;
@@ -71,8 +72,8 @@ int copy_sync_check_overlap(
 	if (!c->o.same_store || strcmp(sync->source->bucket, sync->target->bucket) != 0)
 		return 0;
 	if (str_starts(to, from) || str_starts(from, to))
-		return copy_refuse(
-			err, sync->target, "source and target are the same, or one contains the other");
+		return copy_refuse(err, sync->target,
+			"source and target are the same, or one contains the other");
 	return 0;
 }
 
@@ -191,8 +192,8 @@ static int remove_file(struct syncing *s, const char *name, struct penstock_erro
 		return 0;
 	if (dir < 0 && errno == ENOTDIR)
 		return error_set(err, PENSTOCK_E_CHANGED,
-			"cannot delete '%s/%s': '%.*s' is no longer a directory; try again", base, name,
-			(int)at, name);
+			"cannot delete '%s/%s': '%.*s' is no longer a directory; try again", base,
+			name, (int)at, name);
 	if (dir < 0)
 		return error_errno(err, errno, "cannot open the directory of '%s/%s'", base, name);
 	if (unlinkat(dir, slash ? slash + 1 : name, 0) < 0 && errno != ENOENT)
@@ -238,7 +239,8 @@ static int remove_gone(struct syncing *s, struct penstock_error *err)
 	/* A mistyped name of the source looks like an empty source. */
 	if (!s->found && !s->copy->o.force)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot delete at the target what '%s' lacks: the source is empty; use --force",
+			"cannot delete at the target what '%s' lacks: the source is empty; use "
+			"--force",
 			s->sync->source->text);
 	if (fflush(s->gone) != 0 || fseek(s->gone, 0, SEEK_SET) != 0)
 		return error_errno(err, errno, "cannot read the temporary list of names to delete");

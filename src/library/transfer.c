@@ -528,7 +528,8 @@ int penstock_make_bucket(struct penstock_transfer *t, const char *url, struct pe
 	int r = target_of(&target, t, url, false, NULL, err);
 
 	if (r == 0 && *target.location.key)
-		r = error_set(err, PENSTOCK_E_INVALID, "unexpected key after the bucket in '%s'", url);
+		r = error_set(
+			err, PENSTOCK_E_INVALID, "unexpected key after the bucket in '%s'", url);
 	return r < 0 ? r : bucket_create(target.at.client, target.at.bucket, err);
 }
 

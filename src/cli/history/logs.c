@@ -186,11 +186,12 @@ static int find_remote_run(
 			return error_set(err, PENSTOCK_E_CANCELLED, "interrupted");
 	}
 	if (log->several)
-		return error_set(
-			err, PENSTOCK_E_INVALID, "several runs have logs in this place; add the id of a run");
+		return error_set(err, PENSTOCK_E_INVALID,
+			"several runs have logs in this place; add the id of a run");
 	if (!log->run)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"this place has no log of a run; `enableLogging: true` in the workflow keeps logs "
+			"this place has no log of a run; `enableLogging: true` in the workflow "
+			"keeps logs "
 			"there");
 	return 0;
 }
@@ -306,7 +307,8 @@ static int show_remote(
 		any += shown;
 	}
 	if (r == 0 && !any)
-		r = error_set(err, PENSTOCK_E_NOT_FOUND, "run %s has no log in this place", log->run);
+		r = error_set(
+			err, PENSTOCK_E_NOT_FOUND, "run %s has no log in this place", log->run);
 	return r;
 }
 

@@ -243,7 +243,8 @@ static int list_runs(const struct cli *cli)
 			      : list_home(&listing, &err);
 	r = show_list(&listing.grid, listing.array, r);
 	if (r == 0 && listing.hidden && !cli_has(cli, "json") && !cli_quiet(cli))
-		fprintf(stderr, "penstock ps: %zu hidden, which ended over a day ago; -a shows all runs\n",
+		fprintf(stderr,
+			"penstock ps: %zu hidden, which ended over a day ago; -a shows all runs\n",
 			listing.hidden);
 	cluster_view_release(&listing.cluster);
 	return r < 0 ? cli_fail(cli, &err) : r;

@@ -230,8 +230,8 @@ static void check_certificates(struct doctor *doctor)
 				doctor, VERDICT_OK, "certificates", NULL, "%s=%s", given[i], path);
 		else
 			doctor_say(doctor, VERDICT_FAIL, "certificates",
-				"name a readable file, or unset the variable", "%s=%s: %s", given[i], path,
-				strerror(errno));
+				"name a readable file, or unset the variable", "%s=%s: %s",
+				given[i], path, strerror(errno));
 		return;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(usual); i++) {
@@ -334,8 +334,8 @@ static void check_store(struct doctor *doctor, const struct cli *cli, const stru
 	check_embedded(doctor);
 	if (remote_open_scheme(&remote, cli, at->text && *at->text == 'g', &err) < 0) {
 		doctor_say(doctor, *at->bucket ? VERDICT_FAIL : VERDICT_WARN, "credentials",
-			"without credentials only the embedded store works, and workflows with keys of "
-			"their own",
+			"without credentials only the embedded store works, and workflows with "
+			"keys of their own",
 			"%s", err.message);
 		return;
 	}

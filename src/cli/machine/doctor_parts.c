@@ -216,8 +216,8 @@ void doctor_gpus(struct doctor *doctor, int gpus)
 			gpus ? "nvidia-smi is missing" : "none");
 	else if (!ask(smi, &out, &err))
 		doctor_say(doctor, VERDICT_WARN, "GPU",
-			"check the driver: its version must equal the version of the kernel module", "%s",
-			err.message);
+			"check the driver: its version must equal the version of the kernel module",
+			"%s", err.message);
 	else if ((int)count_lines(buf_str(&out)) != gpus)
 		doctor_say(doctor, VERDICT_WARN, "GPU",
 			"the driver's device files are missing; nvidia-modprobe makes them",

@@ -75,8 +75,8 @@ static void report_interrupt(const struct cli *cli, size_t pulled, const struct 
 	if (!kept)
 		kept = "kept no layer";
 	if (n > 1)
-		log_info("interrupted: pulled %zu of %zu images, and %s of the next; the same command "
-			 "pulls the rest",
+		log_info("interrupted: pulled %zu of %zu images, and %s of the next; the same "
+			 "command pulls the rest",
 			pulled, n, kept);
 	else
 		log_info("interrupted: %s; the same command pulls the rest", kept);

@@ -188,8 +188,9 @@ static int end_report(const struct cli *cli, const struct upkeep_report *report,
 	if (!cli_quiet(cli))
 		fprintf(stderr, "checked %llu objects, versions and parts, %llu data files%s\n",
 			(unsigned long long)report->objects, (unsigned long long)report->files,
-			report->served ? "; surplus files are not searched while the store is served"
-				       : "");
+			report->served
+				? "; surplus files are not searched while the store is served"
+				: "");
 	return left ? error_set(err, PENSTOCK_E_CORRUPT, "the store has %llu problems",
 			      (unsigned long long)left)
 		    : 0;

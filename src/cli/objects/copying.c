@@ -32,7 +32,8 @@ int copying_options(struct copying *v, const struct cli *cli)
 	o->skip_links = cli_has(cli, "no-follow-symlinks");
 	if (o->preserve && o->put.metadata &&
 		(strlist_get(o->put.metadata, "mtime") || strlist_get(o->put.metadata, "mode")))
-		return cli_misuse(cli, "--preserve sets mtime and mode; leave them out of --metadata");
+		return cli_misuse(
+			cli, "--preserve sets mtime and mode; leave them out of --metadata");
 	if (!cli_number(cli, "parallel", 1, LIMIT_HTTP_CONNECTIONS, 0, &parallel))
 		return CLI_EXIT_USAGE;
 	o->parallel = parallel ? (unsigned)parallel : remote_limit_parallel();

@@ -192,8 +192,8 @@ static int keep_present(const struct session *s, const char *path, struct object
 		return object_copy(at, object_at(at.client, at.bucket, buf_str(&key)),
 			&(struct object_copy_options){.if_match = there->etag}, NULL, err);
 	}
-	return error_set(
-		err, PENSTOCK_E_EXISTS, "cannot keep a copy of '%s': other objects have its possible names", path);
+	return error_set(err, PENSTOCK_E_EXISTS,
+		"cannot keep a copy of '%s': other objects have its possible names", path);
 }
 
 static int restore_copy(

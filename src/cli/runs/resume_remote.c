@@ -98,7 +98,8 @@ static int choose(struct search *search, struct records_run *run, struct penstoc
 	}
 	if (n > 1)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"several run ids in this place begin with '%s'; give more digits", search->word);
+			"several run ids in this place begin with '%s'; give more digits",
+			search->word);
 	if (!found)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"no state of a run %s below %s://%s/%s (%zu other%s there)", search->word,

@@ -326,8 +326,8 @@ static int run_watch(const struct cli *cli)
 		r = error_errno(&err, errno, "%s", watch.home);
 	else if (r == 0 && st.st_uid != geteuid())
 		r = error_set(&err, PENSTOCK_E_PERMISSION,
-			"'%s' belongs to user %u: 'penstock watch' resumes runs with the rights of its "
-			"caller, so only user %u may run it there",
+			"'%s' belongs to user %u: 'penstock watch' resumes runs with the rights "
+			"of its caller, so only user %u may run it there",
 			watch.home, (unsigned)st.st_uid, (unsigned)st.st_uid);
 	if (r == 0 && watch.once) {
 		r = scan(&watch, &err);

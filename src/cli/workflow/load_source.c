@@ -132,9 +132,8 @@ static char *find_above(
 				     st.st_uid == own.st_uid))
 			return take_pointer(found);
 		if (found)
-			log_warn(
-				"ignoring '%s': it belongs to another user; to use the file, copy it or give "
-				"its path",
+			log_warn("ignoring '%s': it belongs to another user; to use the file, copy "
+				 "it or give its path",
 				found);
 	}
 	return NULL;
