@@ -406,7 +406,7 @@ static bool same_address(const char *a, const char *b)
 
 bool copy_is_same_store(const char *a, const char *b)
 {
-	/* All regions of Amazon have the same buckets. */
+	/* Every endpoint of Amazon is taken for one store: its regions have the same buckets. */
 	return strcmp(a, b) == 0 || (strstr(a, ".amazonaws.com") && strstr(b, ".amazonaws.com")) ||
 	       same_address(a, b);
 }
