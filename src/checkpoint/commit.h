@@ -7,8 +7,8 @@
  *	],"crc64nvme":"fedcba9876543210"}
  *
  * The last member is the checksum of all bytes before its comma: a truncated or damaged document is
- * no commit. Documents by other programs may lack it, and may have unknown members. It is foreign
- * input: no name is used as a path before commit_name_is_good() accepts it.
+ * not a commit. Documents of other programs may lack the checksum or have unknown members. A commit
+ * is untrusted input: no name is used as a path before commit_name_is_good() accepts it.
  */
 #ifndef CHECKPOINT_COMMIT_H
 #define CHECKPOINT_COMMIT_H
@@ -41,7 +41,7 @@ struct commit_file {
 };
 
 struct commit {
-	char *path; /* where it was read: the directory or the file; may be NULL */
+	char *path; /* the directory or file of the checkpoint; may be NULL */
 	bool single; /* the commit of a single file, next to it */
 	uint64_t step;
 	unsigned attempt;
@@ -61,7 +61,7 @@ static inline void commit_freep(struct commit **c)
 	commit_free(*c);
 }
 
-/* The number that a digest of CRC-64/NVME is. */
+/* Converts a digest of CRC-64/NVME to a number. */
 static inline uint64_t commit_crc(const uint8_t digest[static 8])
 {
 	uint64_t crc;
@@ -70,10 +70,10 @@ static inline uint64_t commit_crc(const uint8_t digest[static 8])
 	return be64toh(crc);
 }
 
-/* True for a relative path of plain names: no "..", no control characters, no name of
- * COMMIT_HIDDEN, and not COMMIT.json. */
+/* True for a relative path of plain names: no "..", no control characters, no component that starts
+ * with COMMIT_HIDDEN, and not COMMIT.json. */
 bool commit_name_is_good(const char *name);
-/* True if `name`, without directories, is that of a commit: COMMIT.json, or a single file's. */
+/* True if `name`, without directories, is the name of a commit: COMMIT.json, or a single file's. */
 bool commit_is_name(const char *name);
 
 /* Returns -1 if out of memory. */
@@ -82,19 +82,18 @@ int commit_set_metric(struct commit *c, const char *name, double value);
 const struct commit_metric *commit_find_metric(const struct commit *c, const char *name);
 const struct commit_file *commit_find_file(const struct commit *c, const char *name);
 uint64_t commit_size(const struct commit *c);
-/* Sorts by name; PENSTOCK_E_EXISTS if two are the same. Call it before commit_format(). */
+/* Sorts by name; PENSTOCK_E_EXISTS if two names are the same. Call it before commit_format(). */
 int commit_sort_files(struct commit *c, struct penstock_error *err);
-/* The newer one is greater: by attempt, then step, then time. */
+/* The newer commit is greater: by attempt, then step, then time. */
 int commit_compare(const struct commit *a, const struct commit *b);
 
 /* Writes the document with its checksum. */
 int commit_format(const struct commit *c, struct buf *out, struct penstock_error *err);
-/* PENSTOCK_E_CORRUPT if truncated, damaged or not a commit; PENSTOCK_E_UNSUPPORTED if of a later
- * format. `name` is for messages. */
+/* Fails with PENSTOCK_E_CORRUPT if the document is truncated, damaged or not a commit, and with
+ * PENSTOCK_E_UNSUPPORTED if it has a later format. `name` is for messages. */
 int commit_parse(struct commit **out, const char *data, size_t len, const char *name,
 	struct penstock_error *err);
-/* True if a document that could not be parsed was meant to be a commit; otherwise it is an ordinary
- * file. */
+/* True if an invalid document was meant to be a commit; otherwise it is an ordinary file. */
 bool commit_is_meant(const char *data, size_t len);
 
 #endif

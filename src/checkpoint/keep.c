@@ -6,10 +6,10 @@ static bool is_better(
 	if (items[a].metric != items[b].metric)
 		return p->larger ? items[a].metric > items[b].metric
 				 : items[a].metric < items[b].metric;
-	return a > b; /* of equal ones, the later one */
+	return a > b; /* of equal items, the later item */
 }
 
-/* Number of items before `i` by the metric. */
+/* Returns the number of items with a better metric than item `i`. */
 static uint64_t rank_by_metric(
 	const struct keep_policy *p, const struct keep_item *items, size_t n, size_t i, bool all)
 {

@@ -7,18 +7,18 @@
 #include <stdint.h>
 
 struct keep_item {
-	unsigned trial; /* of several trainings in one directory; else 0 */
+	unsigned trial; /* number of the training run if a directory has several; else 0 */
 	uint64_t step;
-	bool has_metric; /* the policy's metric */
+	bool has_metric; /* the item has the policy's metric */
 	double metric;
 };
 
 struct keep_policy {
-	uint64_t latest; /* newest of each trial */
-	uint64_t best; /* best of each trial, among those with the metric */
-	uint64_t best_all; /* best of all */
+	uint64_t latest; /* number of the newest of each trial to keep */
+	uint64_t best; /* number of the best of each trial to keep, among those with the metric */
+	uint64_t best_all; /* number of the best of all trials to keep */
 	bool larger; /* larger is better */
-	uint64_t every; /* those whose step is a multiple; 0: unused */
+	uint64_t every; /* keep each step that is a multiple of this; 0 if unused */
 	bool newest; /* always keep the newest of all */
 };
 

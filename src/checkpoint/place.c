@@ -1,4 +1,4 @@
-/* The documents of a checkpoint: its commit and the parts of ranks. */
+/* Writes the documents of a checkpoint: its commit and the parts of ranks. */
 #include "checkpoint/save_internal.h"
 
 #include <errno.h>

@@ -17,7 +17,7 @@
 
 #define PAUSE_MS     2
 #define PAUSE_MAX_MS 50
-#define GAVE_UP_MS   3000 /* a rank's give-up counts if it is this much older than rank 0's start */
+#define GAVE_UP_MS   3000 /* after this wait, a give-up without rank 0's word counts */
 #define GAVE_UP	     COMMIT_HIDDEN "gave-up" /* the metric by which a rank gives up */
 
 static void part_name(unsigned rank, char out[static 64])
@@ -43,7 +43,7 @@ static int read_small(const struct save *s, const char *name, struct buf *out)
 	return n > 0;
 }
 
-/* Sleeps; returns 0 until the timeout. */
+/* Sleeps and returns 0; fails with PENSTOCK_E_TIMEOUT after `until_ms`. */
 static int rest(
 	const struct save *s, int64_t until_ms, int64_t *pause_ms, struct penstock_error *err)
 {
@@ -72,8 +72,8 @@ int ranks_open(struct save *s, struct penstock_error *err)
 				 : save_place(s, SAVE_WORD_NAME, &text, err);
 }
 
-/* Returns 1 once the part of `rank` is present and added, 0 before. `patient`: it may still
- * start. */
+/* Returns 1 if the part of `rank` is present and added, or 0 if not yet. `patient`: the rank may
+ * still start, so a give-up without rank 0's word is ignored. */
 static int take_part(const struct save *s, unsigned rank, bool patient, struct commit *whole,
 	struct buf *text, struct penstock_error *err)
 {
@@ -92,8 +92,8 @@ static int take_part(const struct save *s, unsigned rank, bool patient, struct c
 			rank, s->path);
 	if (part->world_size != s->o.world_size)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"rank %u has a world size of %u in checkpoint '%s', this rank %u", rank,
-			part->world_size, s->path, s->o.world_size);
+			"rank %u has a world size of %u in checkpoint '%s', but this rank has %u",
+			rank, part->world_size, s->path, s->o.world_size);
 	if (whole->n_files + part->n_files > LIMIT_CHECKPOINT_FILES)
 		return error_set(err, PENSTOCK_E_LIMIT, "checkpoint '%s' has more than %d files",
 			s->path, LIMIT_CHECKPOINT_FILES);

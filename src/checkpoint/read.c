@@ -89,7 +89,7 @@ int commit_checksum(int fd, uint64_t size, const volatile int *cancel, uint64_t 
 
 	*crc = commit_crc(digest);
 	return r == -(int)PENSTOCK_E_CHANGED
-		       ? error_set(err, PENSTOCK_E_CORRUPT, "it became shorter")
+		       ? error_set(err, PENSTOCK_E_CORRUPT, "the file became shorter")
 		       : r;
 }
 
@@ -122,7 +122,7 @@ static int verify_file(int root, const struct commit_file *f, bool whole,
 		return error_set(err, PENSTOCK_E_CORRUPT, "'%s' is not a regular file", f->name);
 	if ((uint64_t)st.st_size != f->size)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"'%s' has %llu bytes, its commit says %llu", f->name,
+			"'%s' has %llu bytes, but its commit has %llu", f->name,
 			(unsigned long long)st.st_size, (unsigned long long)f->size);
 	if (!whole)
 		return 0;
@@ -191,8 +191,9 @@ void commit_list_release(struct commit_list *list)
 	*list = (struct commit_list){0};
 }
 
-/* The path of the checkpoint for a name in `dir`; NULL if it is not a commit, or with errno ENOMEM.
- * A name that no save creates is ignored: it could have a line break and appear in lists. */
+/* Returns the path of the checkpoint for a name in `dir`; NULL if `name` is not a commit, or with
+ * errno ENOMEM. Ignores a name that no save creates: it could have a line break and appear in
+ * lists. */
 static char *path_of(const char *dir, const char *name)
 {
 	_cleanup_free_ char *path = NULL, *file = NULL;
@@ -232,7 +233,7 @@ static int fill_entry(struct commit_entry *e, struct penstock_error *err)
 		return 0;
 	}
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
-		return 1; /* it was just removed */
+		return 1; /* the commit was just removed */
 	if (r == -(int)PENSTOCK_E_MEMORY)
 		return error_move(err, &why);
 	e->attempt = UINT_MAX;

@@ -8,17 +8,18 @@
  * PENSTOCK_E_NOT_FOUND if it has none; PENSTOCK_E_CORRUPT if the commit is invalid. */
 int commit_open(struct commit **out, const char *path, struct penstock_error *err);
 
-/* Verifies that a commit found at checkpoint `name` belongs there; `single`: next to a file.
- * PENSTOCK_E_CORRUPT if not. */
+/* Verifies that a commit found at checkpoint `name` belongs to it; `single` if the commit is next
+ * to a file. Fails with PENSTOCK_E_CORRUPT if not. */
 int commit_check_place(
 	const struct commit *c, const char *name, bool single, struct penstock_error *err);
 
-/* Verifies that all files have their sizes and, with `whole`, their checksums; follows no link.
- * PENSTOCK_E_CORRUPT if not. `cancel` (may be NULL) is polled. */
+/* Verifies that all files have their sizes and, if `whole`, their checksums; follows no link. Fails
+ * with PENSTOCK_E_CORRUPT if not. Polls `cancel`, which may be NULL. */
 int commit_verify(
 	const struct commit *c, bool whole, const volatile int *cancel, struct penstock_error *err);
 
-/* The checksum of the first `size` bytes of `fd`. PENSTOCK_E_CORRUPT if there are fewer. */
+/* Computes the checksum of the first `size` bytes of `fd`. Fails with PENSTOCK_E_CORRUPT if there
+ * are fewer. */
 int commit_checksum(int fd, uint64_t size, const volatile int *cancel, uint64_t *crc,
 	struct penstock_error *err);
 
@@ -26,18 +27,18 @@ struct commit_entry {
 	char *path;
 	struct commit *commit; /* NULL if invalid */
 	bool single; /* a file, with its commit next to it */
-	bool elsewhere; /* not in the directory: a caller has added it to the list */
-	char *why; /* the reason if invalid */
-	uint64_t step; /* of the commit, else from the name */
+	bool elsewhere; /* not in the directory: the caller has added the entry to the list */
+	char *why; /* the reason; NULL if valid */
+	uint64_t step; /* from the commit, or from the name if the commit is invalid */
 	unsigned attempt; /* UINT_MAX if unknown */
 };
 struct commit_list {
 	struct commit_entry *items; /* newest first */
 	size_t n;
 };
-/* Lists everything in `dir` that has a commit; a missing directory is empty. */
+/* Lists everything in `dir` that has a commit, even if invalid; a missing directory is empty. */
 int commit_list_read(struct commit_list *list, const char *dir, struct penstock_error *err);
-/* Newest first. */
+/* Sorts the newest first. */
 void commit_list_sort(struct commit_list *list);
 void commit_list_release(struct commit_list *list);
 
@@ -45,8 +46,8 @@ void commit_list_release(struct commit_list *list);
 bool commit_name_parse(const char *name, uint64_t *step, unsigned *attempt);
 
 typedef void (*commit_passed_fn)(void *cookie, const char *path, const char *why);
-/* The newest valid one; newer invalid ones are reported to `passed` (may be NULL).
- * PENSTOCK_E_NOT_FOUND if there is none. */
+/* Returns the newest valid checkpoint; reports newer invalid checkpoints to `passed`, which may be
+ * NULL. Fails with PENSTOCK_E_NOT_FOUND if there is none. */
 int commit_latest(struct commit **out, const char *dir, commit_passed_fn passed, void *cookie,
 	const volatile int *cancel, struct penstock_error *err);
 

@@ -53,11 +53,11 @@ static int check_open(const struct save *s, struct penstock_error *err)
 {
 	if (s->pid != getpid())
 		return error_set(err, PENSTOCK_E_INVALID,
-			"checkpoint '%s' is saved by process %d, the parent of this one; start "
-			"another",
+			"checkpoint '%s' is saved by process %d, the parent of this process; start "
+			"another save",
 			s->path, (int)s->pid);
 	if (s->failed || s->committed)
-		return error_set(err, PENSTOCK_E_INVALID, "checkpoint '%s' %s; start another",
+		return error_set(err, PENSTOCK_E_INVALID, "checkpoint '%s' %s; start another save",
 			s->path, s->committed ? "is committed" : "has failed");
 	return 0;
 }
@@ -116,7 +116,7 @@ static void close_out(struct save *s)
 	s->out = -1;
 }
 
-/* Makes `out` the file of that name. */
+/* Opens the file `name` as `out`. */
 static int open_out(struct save *s, const char *name, struct penstock_error *err)
 {
 	struct save_file *f = find_file(s, name);
@@ -125,8 +125,8 @@ static int open_out(struct save *s, const char *name, struct penstock_error *err
 	if (s->out >= 0 && f == s->open)
 		return 0;
 	if (f && f->done)
-		return error_set(err, PENSTOCK_E_INVALID, "cannot append to '%s/%s': it was added",
-			s->path, name);
+		return error_set(err, PENSTOCK_E_INVALID,
+			"cannot append to '%s/%s': the file was already added", s->path, name);
 	close_out(s);
 	if (fresh)
 		f = new_file(s, name, err);
@@ -201,7 +201,7 @@ int save_metric(struct save *s, const char *name, double value, struct penstock_
 {
 	if (!isfinite(value) || !*name)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"invalid metric '%s': it needs a name and a finite value", name);
+			"invalid metric '%s': a metric needs a name and a finite value", name);
 	if (s->metrics->n_metrics == LIMIT_CHECKPOINT_METRICS &&
 		!commit_find_metric(s->metrics, name))
 		return error_set(err, PENSTOCK_E_LIMIT, "a checkpoint has at most %d metrics",
@@ -211,7 +211,7 @@ int save_metric(struct save *s, const char *name, double value, struct penstock_
 
 /* ---- starting ---- */
 
-/* Removes what earlier attempts left without a commit: no process continues it. */
+/* Removes checkpoints of earlier attempts without a commit: no process continues them. */
 static int remove_leftovers(const struct save *s, struct penstock_error *err)
 {
 	_cleanup_closedir_ DIR *stream = opendir(s->dir);
@@ -254,7 +254,7 @@ static int make_place(struct save *s, struct penstock_error *err)
 		return error_set(err, PENSTOCK_E_EXISTS, "'%s' is already committed", s->path);
 	if (s->o.rank == 0)
 		r = remove_leftovers(s, err);
-	/* With several ranks, others may have started already. */
+	/* With several ranks, other ranks may have started to write already. */
 	if (r == 0 && s->o.world_size == 1)
 		r = fs_remove_tree(s->path, err);
 	if (r == 0)
@@ -318,8 +318,8 @@ const char *save_path(const struct save *s)
 
 /* ---- committing ---- */
 
-/* Adds the files that the program wrote and did not name: those below `dir` in the open directory
- * `at`, whose path in the checkpoint is `path`. */
+/* Adds the files that the program has written but not added: those below `dir` in the open
+ * directory `at`, whose path in the checkpoint is `path`. */
 static int add_tree(struct save *s, int at, const char *dir, const char *path, unsigned depth,
 	struct penstock_error *err)
 {
@@ -348,8 +348,8 @@ static int add_tree(struct save *s, int at, const char *dir, const char *path, u
 			r = add_tree(s, dirfd(stream), d->d_name, name, depth + 1, err);
 		} else {
 			r = error_set(err, PENSTOCK_E_UNSUPPORTED,
-				"'%s/%s' is neither a file nor a directory; a checkpoint cannot "
-				"hold it",
+				"'%s/%s' is neither a file nor a directory; remove it from "
+				"the checkpoint",
 				s->path, name);
 		}
 	}
@@ -440,7 +440,8 @@ static int place_commit(struct save *s, struct commit *whole, struct penstock_er
 		r = commit_format(whole, &text, err);
 	if (r < 0)
 		return r;
-	/* Its directory must survive a power loss before a caller relies on it. */
+	/* The directory of the checkpoint must survive a power loss before a caller relies on the
+	 * commit. */
 	above = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (above < 0)
 		return error_errno(err, errno, "cannot open '%s'", s->dir);
@@ -482,7 +483,8 @@ int save_commit(struct save *s, struct penstock_error *err)
 	return r;
 }
 
-/* With several ranks, removes only what this one wrote: others may be writing. */
+/* Rank 0 removes the whole checkpoint. Another rank removes only its own files, because other ranks
+ * may still be writing. */
 static void remove_own(struct save *s)
 {
 	if (s->o.rank == 0) {
@@ -509,7 +511,7 @@ void save_free(struct save *s)
 		return;
 	close_out(s);
 	commit = s->path ? path_join(s->path, COMMIT_NAME) : NULL;
-	/* A commit that has its name and could not be synced counts, as readers may have seen
+	/* A commit that has its name but could not be synced is kept, as readers may have seen
 	 * it. */
 	if (s->pid == getpid() && s->fd >= 0 && !s->committed && commit &&
 		access(commit, F_OK) < 0 && errno == ENOENT)

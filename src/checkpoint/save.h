@@ -8,11 +8,12 @@
  *	.penstock-save		a random word of rank 0, written when it starts
  *	.penstock-rank-R.json  the files of rank R, as a commit with that word as its run
  *
- * A rank writes its list with the word that it finds, and writes it again when the word changes: so
- * the leftover of a killed save of the same step is never taken for a part of a new one. A rank
- * that gives up says so with that word, or with none if rank 0 has not started. The latter may be
- * from a killed save, so it counts only if the rank, which removes it when it starts, has left it
- * for some seconds. These files are removed once COMMIT.json exists.
+ * A rank writes its list with the word that it finds, and again when the word changes, so that
+ * a leftover of a killed save of the same step is never taken for a part of a new save. A rank
+ * that gives up writes a list with a metric that says so, and with the word, or with "" if rank 0
+ * has not started. A list with "" may be a leftover of a killed save, so rank 0 accepts the list
+ * only after some seconds: each rank removes its leftover when it starts. All files are removed
+ * once COMMIT.json exists.
  */
 #ifndef CHECKPOINT_SAVE_H
 #define CHECKPOINT_SAVE_H
@@ -36,11 +37,11 @@ int save_write(struct save *s, const char *name, const void *data, size_t size,
 int save_add(struct save *s, const char *name, struct penstock_error *err);
 int save_metric(struct save *s, const char *name, double value, struct penstock_error *err);
 int save_commit(struct save *s, struct penstock_error *err);
-/* Removes what is not committed. `s` may be NULL. */
+/* Removes an uncommitted checkpoint. `s` may be NULL. */
 void save_free(struct save *s);
 
-/* Commits a file that a program has written: `DIR/NAME` gets `DIR/NAME.COMMIT.json`. The file is
- * read for its checksum and synced. PENSTOCK_E_CHANGED if it changed meanwhile. */
+/* Commits a file that a program has written: `DIR/NAME` gets `DIR/NAME.COMMIT.json`. Reads the file
+ * for its checksum, and syncs it. Fails with PENSTOCK_E_CHANGED if the file changed meanwhile. */
 int save_single(const char *dir, const char *name, uint64_t step,
 	const struct save_options *options, struct penstock_error *err);
 

@@ -19,7 +19,7 @@
  *		return 0;
  *	}
  *
- * It returns its exit code. Requested output goes to stdout (checked for errors on exit),
+ * The function returns the exit code. Requested output goes to stdout (checked for errors on exit),
  * everything else through log.h or cli_fail() to stderr. --help, --quiet and --log-level are common
  * to all verbs and handled here. An argument "-" is an operand, as are all arguments after "--".
  */
@@ -38,7 +38,8 @@ struct penstock_error;
 struct option_spec {
 	char letter; /* 0 if there is none */
 	const char *name; /* long name without dashes; NULL ends a table */
-	/* "N", "PATH=VALUE", or "WORD|WORD" if it must be one of these; NULL if it takes none */
+	/* "N", "PATH=VALUE", or "WORD|WORD" for a list of valid words; NULL if the option takes
+	 * none */
 	const char *argument;
 	const char *help; /* a phrase without a full stop; wrapped when printed */
 };
@@ -65,19 +66,20 @@ struct cli;
 struct command {
 	const char *name;
 	const char *summary; /* a phrase: "list the runs of this machine" */
-	/* Heading above it in lists of the verbs; NULL: in the group of the one before */
+	/* Heading above the verb in lists of verbs; NULL if it is in the group of the previous
+	 * verb */
 	const char *group;
 	const char *operands; /* "[RUN]", "WORKFLOW"; NULL if there are none */
 	unsigned min_operands; /* checked before `run` is called */
 	unsigned max_operands; /* UINT_MAX for any number */
 	/*
 	 * After this many operands everything is an operand, also options: they belong to another
-	 * program. 0 disables this. The arguments are then not hidden from other users, so the verb
-	 * must have no option with a secret.
+	 * program. 0 if unused. The arguments of such a verb are not hidden from other users, so
+	 * the verb must have no option with a secret.
 	 */
 	unsigned own_operands;
 	const char *description; /* paragraphs, separated by empty lines; wrapped when printed */
-	const struct option_spec *options; /* NULL if the verb has none of its own */
+	const struct option_spec *options; /* NULL if the verb has no options of its own */
 	const struct command_example *examples; /* at least one */
 	bool variables; /* unknown options are variables of the workflow: "--epochs 3" */
 	const struct command_exit *exits; /* without 0, 64 and 70, which are common to all verbs */
@@ -88,22 +90,22 @@ struct command {
 
 /* Aborts if the verb's table does not have the option. */
 bool cli_has(const struct cli *cli, const char *option);
-/* The argument of its last use, or NULL. */
+/* Returns the argument of the last use of the option; NULL if it was not given. */
 const char *cli_value(const struct cli *cli, const char *option);
-/* The arguments of all its uses, in order; NULL-terminated, never NULL. */
+/* Returns the arguments of all uses of the option, in order; NULL-terminated, never NULL. */
 const struct strlist *cli_values(const struct cli *cli, const char *option);
 
-/* "NAME=VALUE" of options that the verb does not have, if it accepts variables. */
+/* Returns "NAME=VALUE" of options that the verb does not have, if it accepts variables. */
 const struct strlist *cli_variables(const struct cli *cli);
 /* Reports the first variable as an unknown option; returns the exit code. */
 int cli_refuse_variables(const struct cli *cli);
 
 size_t cli_n_operands(const struct cli *cli);
-/* NULL if there are fewer operands. */
+/* Returns NULL if there are fewer operands. */
 const char *cli_operand(const struct cli *cli, size_t i);
 
 /* Reads a number of an option, within bounds; `fallback` if it was not given. Returns false after
- * cli_misuse() if the value is invalid: return CLI_EXIT_USAGE. */
+ * cli_misuse() if the value is invalid: the verb then returns CLI_EXIT_USAGE. */
 bool cli_number(const struct cli *cli, const char *option, int64_t min, int64_t max,
 	int64_t fallback, int64_t *out);
 /* The same for a duration: "500ms", "30s", "5m", "2h", "1d", or bare seconds. */
@@ -115,7 +117,7 @@ int cli_misuse(const struct cli *cli, const char *fmt, ...) __attribute__((forma
 /* Calls cli_misuse() if any of these options (NULL-terminated) was given, as "--json WHY".
  * Otherwise returns 0. */
 int cli_refuse_options(const struct cli *cli, const char *const *options, const char *why);
-/* The same if more than one of them was given. */
+/* The same if more than one of the options was given. */
 int cli_refuse_together(const struct cli *cli, const char *const *options);
 /* "penstock VERB: message" on stderr, with secrets masked; releases the error; returns its exit
  * code. */
@@ -130,20 +132,20 @@ const char *cli_verb(const struct cli *cli);
 struct cli *cli_read_words(const struct cli *cli, const struct strlist *words, int *code);
 int cli_run(const struct cli *line);
 void cli_free(struct cli *line);
-/* Prefix of messages, after the verb: "jobs.txt:12: ". Borrowed; NULL if there is none. */
+/* Sets the prefix of messages, after the verb: "jobs.txt:12: ". Borrowed; NULL if there is none. */
 void cli_set_where(const char *where);
 const char *cli_where(void);
-/* Standard output of the calling thread: verbs that a batch runs in parallel have their own;
- * otherwise stdout. */
+/* Returns the standard output of the calling thread: verbs that a batch runs in parallel have their
+ * own; otherwise stdout. */
 FILE *cli_out(void);
 void cli_set_out(FILE *out);
-/* Returns true if colors are wanted on this descriptor: --color says so, or it is a terminal and
- * NO_COLOR is not set. */
+/* Returns true if output to this descriptor is coloured: --color requests it, or the descriptor is
+ * a terminal and NO_COLOR is not set. */
 bool cli_colours(int fd);
 /* Returns true if --quiet was given: print only errors and requested output. */
 bool cli_quiet(const struct cli *cli);
 
-/* docs/man describes them for users. */
+/* docs/man describes the exit codes for users. */
 enum {
 	CLI_EXIT_USAGE = 64,
 	CLI_EXIT_WORKFLOW = 65,
@@ -163,7 +165,7 @@ int exit_code_of_error(int code);
 /* Names for the completion: of runs (and their ids), and of tags, with a ':' in front or not. */
 enum cli_names { CLI_NAMES_RUNS, CLI_NAMES_TAGS, CLI_NAMES_COLON_TAGS };
 typedef void cli_name_fn(void *cookie, const char *name, const char *says);
-/* Sets the function that lists them. */
+/* Sets the function that lists the names. */
 void cli_set_names(void (*list)(enum cli_names kind, cli_name_fn *fn, void *cookie));
 void cli_each_name(enum cli_names kind, cli_name_fn *fn, void *cookie);
 

@@ -7,8 +7,8 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 
-/* Types that browsers and data tools use, sorted by the ending. An ambiguous ending is not here: a
- * wrong type is worse than none. */
+/* Types that browsers and data tools use, sorted by the ending. Ambiguous endings are not listed:
+ * no type is better than a wrong type. */
 static const struct {
 	const char *ending;
 	const char *type;

@@ -1,4 +1,4 @@
-/* The media type of a file, by the ending of its name. NULL if the ending is unknown. */
+/* Returns the media type of a file by the ending of its name; NULL if the ending is unknown. */
 #ifndef COPY_CONTENT_TYPE_H
 #define COPY_CONTENT_TYPE_H
 

@@ -31,7 +31,7 @@ void copy_report_failed(
 							err->code != PENSTOCK_E_CANCELLED));
 
 	c->failed += err->code != PENSTOCK_E_CANCELLED;
-	/* With the name of the item if the message lacks it. */
+	/* Adds the name of the item if the message lacks it. */
 	if (first && (!subject || strstr(message, subject)))
 		error_set(&c->first, err->code, "%s", message);
 	else if (first)
@@ -57,7 +57,7 @@ char *copy_object_text(struct object_ref object)
 		"%s://%s/%s", object_client_scheme(object.client), object.bucket, object.key);
 }
 
-/* One side of an item for messages. free() it; NULL if out of memory. */
+/* Returns one side of an item for messages. free() it; NULL if out of memory. */
 static char *side_text(struct object_ref object, const char *url, const char *path)
 {
 	struct buf text = BUF_INIT(LIMIT_STRING);
@@ -70,7 +70,7 @@ static char *side_text(struct object_ref object, const char *url, const char *pa
 	return buf_take(&text);
 }
 
-/* The report of an item, and its texts. */
+/* The report of an item, with the texts that it points to. */
 struct described {
 	struct copy_item item;
 	char *from, *to;
@@ -109,13 +109,13 @@ static void describe(struct copy *c, const struct bulk_item *item, struct descri
 
 /* ---- the ends of items ---- */
 
-/* Names the condition; the store only says that it did not hold. */
+/* Names the option; the store only reports that a condition did not hold. */
 static void explain(
 	const struct copy *c, const struct described *described, struct penstock_error *err)
 {
 	if (err->code == PENSTOCK_E_PRECONDITION && c->o.put.if_none_match)
 		error_set(err, PENSTOCK_E_PRECONDITION,
-			"%s exists already; --if-none-match does not replace it", described->to);
+			"'%s' exists already; --if-none-match does not replace it", described->to);
 }
 
 static void on_done(void *cookie, const struct bulk_item *item, const struct object_info *info,
@@ -220,8 +220,8 @@ int copy_begin(struct copy *c, const struct copy_options *options, struct pensto
 		err);
 }
 
-/* 1 if the item was reported and is done. A store decides about its objects; this is about
- * files. */
+/* Returns 1 if the item was reported and needs no transfer. Checks only files; a store checks the
+ * condition for its objects. */
 static int check_existing(struct copy *c, struct bulk_item *item)
 {
 	_cleanup_(described_release) struct described described = {0};
@@ -233,7 +233,7 @@ static int check_existing(struct copy *c, struct bulk_item *item)
 	if (item->kind != BULK_DOWNLOAD || lstat(item->path, &st) < 0)
 		return 0;
 	exists = item->if_none_match;
-	/* /dev/null would become a file. */
+	/* A download would replace a device such as /dev/null with a regular file. */
 	special = stat(item->path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
 	if (!exists && !special)
 		return 0;
@@ -243,7 +243,7 @@ static int check_existing(struct copy *c, struct bulk_item *item)
 		return 1;
 	}
 	if (exists) {
-		error_set(&err, PENSTOCK_E_PRECONDITION, "it exists already");
+		error_set(&err, PENSTOCK_E_PRECONDITION, "the target exists already");
 		explain(c, &described, &err);
 	} else {
 		error_set(&err, PENSTOCK_E_INVALID,
@@ -357,14 +357,15 @@ int copy_make_target(
 		return 0;
 	if (directory && stat(target->base, &st) == 0 && !S_ISDIR(st.st_mode))
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"%s is not a directory; name one for several files", target->base);
+			"'%s' is not a directory; several files need a directory as target",
+			target->base);
 	parent = strdup(target->base);
 	if (!parent)
 		return error_memory(err);
 	return fs_mkdirs(directory ? target->base : dirname(parent), 0777, err);
 }
 
-/* True if two endpoints have an address in common. An endpoint that cannot be resolved has none. */
+/* Returns true if two endpoints have an address in common; false if one cannot be resolved. */
 static bool same_address(const char *a, const char *b)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found[2] = {NULL, NULL};
@@ -378,7 +379,7 @@ static bool same_address(const char *a, const char *b)
 		if (url && curl_url_set(url, CURLUPART_URL, urls[i], 0) == CURLUE_OK &&
 			curl_url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
 			curl_url_get(url, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK) {
-			/* "[::1]" */
+			/* An IPv6 address has brackets: "[::1]". */
 			size_t len = strlen(host);
 			bool bracket = *host == '[' && len > 2;
 
@@ -405,7 +406,7 @@ static bool same_address(const char *a, const char *b)
 
 bool copy_is_same_store(const char *a, const char *b)
 {
-	/* Amazon's buckets are the same from each of its regions. */
+	/* Every endpoint of Amazon is taken for one store: its regions have the same buckets. */
 	return strcmp(a, b) == 0 || (strstr(a, ".amazonaws.com") && strstr(b, ".amazonaws.com")) ||
 	       same_address(a, b);
 }

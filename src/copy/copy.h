@@ -10,9 +10,9 @@
  *	copy_finish(&copy, err);
  *	copy_end(&copy);
  *
- * Many items are in flight at a time (transfer/bulk.h). Each appears whole or not at all, and is
- * verified. An item that fails is reported, and the others continue, unless its error would repeat
- * for each of them. The engine prints nothing.
+ * Many items are in flight at a time (transfer/bulk.h). Items appear whole or not at all, and are
+ * verified. A failed item is reported, and the other items continue, unless its error would occur
+ * for each of them, too. The engine prints nothing.
  */
 #ifndef COPY_COPY_H
 #define COPY_COPY_H
@@ -24,33 +24,34 @@
 
 /* An item for a report. All texts live until the callback returns. */
 struct copy_item {
-	const char *action; /* "upload", "download", "copy", "delete"; "skip" before it was one */
-	bool moved; /* its source is removed, too */
+	/* "upload", "download", "copy", "delete"; "skip" if the item failed before */
+	const char *action;
+	bool moved; /* the source is removed, too */
 	const char *from; /* for messages; NULL for a deletion */
 	const char *to; /* for messages; NULL if there is none */
-	const char *name; /* of a download: its path below the target directory; else NULL */
+	const char *name; /* a download's path below the target directory; else NULL */
 	uint64_t size;
-	const char *etag; /* NULL or "" if it is unknown */
-	void *tag; /* of copy_push(); else NULL */
+	const char *etag; /* NULL or "" if unknown */
+	void *tag; /* the tag passed to copy_push(); NULL if there is none */
 };
 
-/* Receives the events of a copy, on the thread that pushes unless it says otherwise. Any callback
- * may be NULL. */
+/* Receives the events of a copy, on the thread that pushes unless a callback says "any thread". Any
+ * callback may be NULL. */
 struct copy_report {
 	void (*found)(void *cookie, uint64_t size);
 	void (*walked)(void *cookie); /* no more items will be found */
 	void (*moved)(void *cookie, int64_t bytes); /* any thread; negative before a retry */
-	/* Any thread: bytes of a large item that failed, of which the next copy transfers only the
-	 * rest; and bytes that an earlier copy kept, after `moved`. */
+	/* Any thread. `kept`: bytes of a large failed item that the next copy does not transfer
+	 * again. `resumed`: bytes that an earlier copy kept, reported after `moved`. */
 	void (*kept)(void *cookie, uint64_t bytes);
 	void (*resumed)(void *cookie, uint64_t bytes);
-	/* With `dry_run`: it would be done. */
+	/* With `dry_run`, the item would be done. */
 	void (*done)(void *cookie, const struct copy_item *item);
-	/* An existing target stays, as `no_clobber` asks. */
+	/* An existing target was not replaced, because of `no_clobber`. */
 	void (*skipped)(void *cookie, const struct copy_item *item);
-	/* The target has it already. */
+	/* The target has the item already. */
 	void (*same)(void *cookie, const struct copy_item *item);
-	/* `err` is borrowed; PENSTOCK_E_CANCELLED if it was cancelled. */
+	/* `err` is borrowed; PENSTOCK_E_CANCELLED if the item was cancelled. */
 	void (*failed)(
 		void *cookie, const struct copy_item *item, const struct penstock_error *err);
 	void *cookie;
@@ -59,7 +60,7 @@ struct copy_report {
 /* Borrowed for the life of the copy. */
 struct copy_options {
 	struct http_engine *engine;
-	struct http_engine *twin; /* of bulk_options */
+	struct http_engine *twin; /* see struct bulk_options */
 	struct object_client *from, *to; /* NULL if that side is not in a store */
 	bool same_store; /* both clients reach one store, under any name */
 
@@ -72,17 +73,18 @@ struct copy_options {
 	bool keep_same;
 	bool resume; /* large downloads; uploads resume if put.resume_dir is set */
 	bool no_sync; /* downloads are not synced at the end */
-	/* The first item that fails ends the copy, and its error is returned. Otherwise only errors
-	 * that every item would meet (`repeats` of penstock_error) do. */
+	/* The first failed item ends the copy, and its error is returned. Otherwise only an error
+	 * that every item would have (`repeats` of penstock_error) ends the copy. */
 	bool stop_at_first_error;
-	/* Local symbolic links are left out. Else they are followed, or kept with `preserve`. */
+	/* Local symbolic links are skipped; otherwise they are followed, or kept with
+	 * `preserve`. */
 	bool skip_links;
-	struct path_filter filter; /* NULL lists take everything */
-	/* For all objects made: if_none_match, content_type, metadata, storage_class, part_size,
-	 * resume_dir, delta_dir. With delta_dir large downloads are recorded, too: the next upload
+	struct path_filter filter; /* NULL lists match everything */
+	/* For all new objects: if_none_match, content_type, metadata, storage_class, part_size,
+	 * resume_dir, delta_dir. With delta_dir, large downloads are recorded, too: the next upload
 	 * of such a file sends only its changes. */
 	struct object_put_options put;
-	unsigned parallel; /* requests at a time; 0 chooses */
+	unsigned parallel; /* requests at a time; 0 to adapt the number */
 	const atomic_int *cancel;
 	struct copy_report report;
 };
@@ -91,21 +93,21 @@ struct copy {
 	struct copy_options o;
 	struct bulk *bulk;
 	uint64_t found, failed; /* items */
-	uint64_t spared; /* items of runs that a move or deletion left */
-	uint64_t undeleted; /* names that a sync left at the target after a failure */
-	struct penstock_error first; /* that ended the copy */
-	/* Set during a step that is not reported; receives its error. */
+	uint64_t spared; /* items of runs that a move or deletion skipped */
+	uint64_t undeleted; /* names that a sync did not delete at the target after a failure */
+	struct penstock_error first; /* the error that ended the copy */
+	/* Set during a step that is not reported; receives the error of the step. */
 	struct penstock_error *unreported;
-	struct object_info *unreported_info; /* of that step: receives size and ETag */
-	bool no_memory; /* for the text of a report */
+	struct object_info *unreported_info; /* receives size and ETag of that step */
+	bool no_memory; /* the text of a report could not be allocated */
 };
 
 int copy_begin(struct copy *c, const struct copy_options *options, struct penstock_error *err);
-/* Submits one item, or reports it if this is a dry run; `size` is 0 if unknown. PENSTOCK_E_*: the
- * copy must end. */
+/* Submits one item, or reports it if this is a dry run; `size` is 0 if unknown. A failure means
+ * that the copy must end. */
 int copy_push(
 	struct copy *c, const struct bulk_item *item, uint64_t size, struct penstock_error *err);
-/* Waits for all items. Items that failed are no error, unless stop_at_first_error is set. */
+/* Waits for all items. Failed items are not an error, unless stop_at_first_error is set. */
 int copy_finish(struct copy *c, struct penstock_error *err);
 /* Reports an item that could not be submitted; returns an error if the copy must end. Releases
  * `item_err`. `from` is for messages. */
@@ -113,14 +115,15 @@ int copy_item_failed(struct copy *c, const char *from, struct penstock_error *it
 	struct penstock_error *err);
 /* Cancels all items, also from a callback; copy_finish() returns PENSTOCK_E_CANCELLED. */
 void copy_cancel(struct copy *c);
-/* Cancels what is in flight, unreported, and frees everything. */
+/* Cancels what is in flight without reports, and frees everything. */
 void copy_end(struct copy *c);
 
 /* True if two endpoint URLs lead to one store: the same address, or both Amazon. */
 bool copy_is_same_store(const char *a, const char *b);
 
-/* Replaces PENSTOCK_E_NOT_FOUND of an object by a message about its bucket if that is missing: the
- * reply to a HEAD does not show it. `text` names the object. Returns the -code. */
+/* Replaces PENSTOCK_E_NOT_FOUND of an object with a message about its bucket if the bucket is
+ * missing: the reply to a HEAD does not distinguish the two. `text` names the object. Returns the
+ * -code. */
 int copy_explain_missing(struct object_ref object, const char *text, struct penstock_error *err);
 /* An object_stream_fn that writes to standard output; `cookie` points to the pointer to a cancel
  * flag, which may be NULL. */
@@ -134,19 +137,20 @@ struct copy_request {
 	const struct place *target;
 	bool recursive;
 };
-/* Refuses pairs that cannot be copied, and names that would be given twice. Needs no copy. */
+/* Refuses pairs that cannot be copied, and sources with the same name at the target. Needs no
+ * struct copy. */
 int copy_check(const struct copy_request *request, bool move, struct penstock_error *err);
-/* Refuses a target that is the source, or below it. */
+/* Refuses a target that is the source or below the source. */
 int copy_check_overlap(
 	const struct copy *c, const struct copy_request *request, struct penstock_error *err);
-/* Submits everything. */
+/* Submits all sources. */
 int copy_sources(struct copy *c, const struct copy_request *request, struct penstock_error *err);
 
 /* ---- sync ---- */
 
 struct copy_sync {
 	const struct place *source, *target;
-	bool remove; /* delete what is only at the target */
+	bool remove; /* delete names that are only at the target */
 	bool size_only, exact_times, checksum; /* see compare.h */
 };
 int copy_sync_check(const struct copy_sync *sync, struct penstock_error *err);
@@ -165,15 +169,15 @@ int copy_sync_trees(struct copy *c, const struct copy_sync *sync, struct penstoc
 struct copy_prefix {
 	const char *bucket, *prefix, *dir;
 	bool without_runs; /* leave out ".penstock/" at the top, the state of runs */
-	/* After the listing, before the first byte: objects and bytes that are missing. Non-zero
-	 * ends the copy with `err`. NULL if that is of no interest. */
+	/* Called after the listing and before the first byte, with the objects and bytes that are
+	 * missing. A non-zero result ends the copy with `err`. May be NULL. */
 	int (*on_size)(void *cookie, uint64_t objects, uint64_t bytes, struct penstock_error *err);
 	void *cookie;
 
 	/* The result. */
 	uint64_t objects, bytes, directories; /* below the prefix, and not filtered out */
 };
-/* From options.from; `dir` is made. No object is no error. */
+/* Copies from options.from; creates `dir`. A prefix without objects is not an error. */
 int copy_prefix(struct copy *c, struct copy_prefix *prefix, struct penstock_error *err);
 
 #endif

@@ -17,7 +17,7 @@ enum { OPEN_AT_A_TIME = 32 };
 
 /* ---- down ---- */
 
-/* Follows no link, which could lead out of the tree. Returns a descriptor. */
+/* Returns a descriptor. Follows no link, because a link could lead out of the tree. */
 static int open_made(const struct target *target, struct penstock_error *err)
 {
 	_cleanup_free_ char *root = strndup(target->path, target->path_root);
@@ -31,7 +31,7 @@ static int open_made(const struct target *target, struct penstock_error *err)
 	return bulk_make_below(at, target->path, target->path_root, strlen(target->path), err);
 }
 
-/* Sets what --preserve has kept of the directory. */
+/* Sets the attributes of the directory that --preserve has stored. */
 static int restore_attributes(int fd, const struct object_info *info)
 {
 	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
@@ -91,7 +91,7 @@ int directory_put_empty(struct source_tree *tree, struct penstock_error *err)
 	if (!path || !name)
 		return error_memory(err);
 	if (lstat(path, &st) < 0)
-		return 0; /* removed meanwhile */
+		return 0; /* removed in the meantime */
 	if (bulk_keep(&metadata, put.metadata, true, &st) < 0)
 		return error_memory(err);
 	put.metadata = &metadata;

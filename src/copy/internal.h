@@ -9,17 +9,17 @@ static inline bool copy_is_cancelled(const struct copy *c)
 	return c->o.cancel && atomic_load(c->o.cancel);
 }
 
-/* PENSTOCK_E_INVALID, with the place as it was given. */
+/* Fails with PENSTOCK_E_INVALID and a message that starts with the place as the user gave it. */
 int copy_refuse(struct penstock_error *err, const struct place *place, const char *why);
-/* "s3://bucket/key" or gs://. free() it; NULL if out of memory. */
+/* Returns "s3://bucket/key" or gs://. free() it; NULL if out of memory. */
 char *copy_object_text(struct object_ref object);
 /* Fills in the target side of an item. */
 void copy_item_target(const struct copy *c, const struct target *target, const struct place *place,
 	struct bulk_item *item);
 
-/* pipe.c: the pairs that a bulk cannot carry: pipes, and from a web server to a store. */
+/* pipe.c: pairs that a bulk cannot copy: pipes, and from a web server to a store. */
 bool copy_is_pipe(const struct place *source, const struct place *target);
-/* `name` is NULL for the name of the target itself. */
+/* `name` is NULL if the target itself is meant. */
 int copy_pipe(struct copy *c, const struct place *source, const struct place *target,
 	const char *name, struct penstock_error *err);
 
@@ -30,11 +30,12 @@ static inline void copy_report(struct copy *c,
 	if (report)
 		report(c->o.report.cookie, item);
 }
-/* Counts it as failed, too. Keeps the error. */
+/* Also counts the item as failed. Does not release the error. */
 void copy_report_failed(
 	struct copy *c, const struct copy_item *item, const struct penstock_error *err);
 
-/* Makes the directories of a local target: the place itself if `directory`, else its parent. */
+/* Makes the directories of a local target: the target itself if `directory`, otherwise its
+ * parent. */
 int copy_make_target(
 	struct copy *c, const struct place *target, bool directory, struct penstock_error *err);
 

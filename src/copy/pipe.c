@@ -32,7 +32,7 @@ bool copy_is_pipe(const struct place *source, const struct place *target)
 
 struct hold {
 	char *directory;
-	char *path; /* of the one file in it */
+	char *path; /* the only file in `directory` */
 };
 
 static void hold_release(struct hold *hold)
@@ -180,7 +180,7 @@ static int run_step(struct copy *c, const struct bulk_item *item, struct object_
 	return r == 0 && own.code ? error_move(err, &own) : r;
 }
 
-/* Into a temporary file, and from there to a side that needs its length. */
+/* Copies into a temporary file, and from the file to a target that needs the length. */
 static int through_file(struct copy *c, const struct place *source, const struct place *place,
 	const struct target *target, struct object_info *info, struct penstock_error *err)
 {

@@ -20,7 +20,7 @@ bool place_is_of_runs(const char *path)
 	return str_starts(path, ".penstock/") || strstr(path, "/.penstock/");
 }
 
-/* `text` with one '/' at its end, or without one. */
+/* Returns `text` with one '/' at its end if `slash`, or with none. */
 static char *with_slash(const char *text, size_t len, bool slash)
 {
 	while (len && text[len - 1] == '/')
@@ -42,7 +42,7 @@ static int local_place(struct place *place, const struct location *at)
 	struct stat st;
 
 	place->path = strdup(at->key);
-	/* An existing file may have such a name. */
+	/* An existing file may have '*' or '?' in its name. */
 	place->wildcard = place->wildcard && lstat(at->key, &st) < 0;
 	place->directory = ends_in_slash(at->key, false) ||
 			   (stat(at->key, &st) == 0 && S_ISDIR(st.st_mode));
@@ -182,7 +182,7 @@ char *place_name(const struct place *place)
 		return strdup("");
 	for (from = text + strlen(text); from > text && from[-1] != '/';)
 		from--;
-	/* "." names the files in it. */
+	/* "." names the files in the directory. */
 	if (place->path && (strcmp(from, ".") == 0 || strcmp(from, "..") == 0))
 		return strdup("");
 	return strdup(from);

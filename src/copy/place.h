@@ -15,31 +15,31 @@
 
 struct place {
 	enum location_kind kind;
-	/* As it was given, for messages; of a URL without user, query and fragment. Owned. */
+	/* As the user gave it, for messages; a URL without user, query and fragment. Owned. */
 	char *text;
-	/* One of these, unless it is a pipe; owned. */
+	/* One of these, unless the place is a pipe; owned. */
 	char *key; /* of an object; "" names the bucket */
 	char *path; /* of a local file or directory */
 	char *url; /* of a web server */
 	char bucket[64]; /* of an object */
-	bool google; /* the object is one of gs:// */
+	bool google; /* the object is in gs:// */
 	bool literal; /* '*' and '?' are ordinary characters, and so is a "/" at the end of a key */
-	bool wildcard; /* '*' or '?' in it stand for other characters */
-	bool directory; /* it ends in "/", or is a bucket or a local directory */
+	bool wildcard; /* '*' or '?' in the place match other characters */
+	bool directory; /* the place ends in "/", or is a bucket or a local directory */
 	/*
 	 * Start of all names below the place: "" or a key with a "/" at its end; a local path
-	 * without one; a URL with one. Of a wildcard only the directories before it. Owned; NULL
-	 * for pipes.
+	 * without a "/" at its end; a URL with one. For a wildcard, only the directories before it.
+	 * Owned; NULL for pipes.
 	 */
 	char *base;
 };
 
-/* `literal`: see the member. */
+/* `literal`: see struct place. */
 int place_parse(struct place *out, const char *text, bool literal, struct penstock_error *err);
-/* A local directory, taken literally. Returns -1 if out of memory. */
+/* Makes a place of a local directory, taken literally. Returns -1 if out of memory. */
 int place_of_directory(struct place *out, const char *path);
-/* The objects "PREFIX/…" of a bucket, all of them if the prefix is "". Returns -1 if out of
- * memory. */
+/* Makes a place of the objects "PREFIX/…" of a bucket, or of all its objects if the prefix is "".
+ * Returns -1 if out of memory. */
 int place_of_prefix(struct place *out, const char *bucket, const char *prefix);
 void place_release(struct place *place);
 static inline bool place_is_object(const struct place *place)
@@ -53,7 +53,8 @@ static inline struct object_ref place_object(
 }
 /* True if '*' and '?' of the place match a path below its base. Returns -1 if out of memory. */
 int place_matches(const struct place *place, const char *path);
-/* The last component without a slash; "" if there is none. NULL if out of memory. free() it. */
+/* Returns the last component without a slash; "" if there is none, NULL if out of memory. free()
+ * it. */
 char *place_name(const struct place *place);
 
 /* The place of one item; at most one of the texts is set. */
@@ -63,8 +64,8 @@ struct target {
 	 * if `path` is the target itself. */
 	size_t path_root;
 };
-/* `name` below the place ("a/b"), or the place itself if `name` is NULL. PENSTOCK_E_INVALID: there
- * can be no such key or file. */
+/* Resolves `name` ("a/b") below the place, or the place itself if `name` is NULL. Fails with
+ * PENSTOCK_E_INVALID if there can be no such key or file. */
 int target_resolve(struct target *out, const struct place *place, const char *name,
 	struct penstock_error *err);
 void target_release(struct target *target);
@@ -72,7 +73,7 @@ void target_release(struct target *target);
 /* PENSTOCK_E_INVALID if `name` cannot be a path below a directory: it is absolute, or has an empty
  * part, ".", ".." or a part of more than 255 bytes. One "/" at its end is allowed. */
 int place_check_file_name(const char *name, struct penstock_error *err);
-/* True if penstock's own state for runs has this relative path or key. */
+/* True if this relative path or key belongs to penstock's own state of runs. */
 bool place_is_of_runs(const char *path);
 
 #endif

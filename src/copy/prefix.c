@@ -1,4 +1,4 @@
-/* Everything below a prefix into a directory. */
+/* Copies everything below a prefix into a directory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,11 +13,11 @@ struct fetch {
 	struct copy *copy;
 	struct copy_prefix *prefix;
 	struct place source, target; /* the objects below the prefix; the directory */
-	/* The object of the prefix itself. `exact.key` is NULL if there is none. */
+	/* The object whose key is the prefix. `exact.key` is NULL if there is none. */
 	struct object_info info;
 	struct entry exact;
-	char *key; /* of the prefix, without slashes around it; "" for the bucket */
-	/* All entries, listed once: a store that is far away takes its time for each listing. */
+	char *key; /* the prefix without slashes around it; "" for the bucket */
+	/* All entries, listed only once: listing a distant store takes long. */
 	struct list_sorter *found;
 	uint64_t missing, missing_bytes; /* objects that are not at the target yet */
 };
@@ -94,7 +94,7 @@ static int take_entry(struct fetch *f, struct source_tree *tree, const struct en
 	return list_sorter_add_entry(f->found, entry, err);
 }
 
-/* Lists and checks all objects, the one of the prefix itself first. */
+/* Lists and checks all objects, starting with the object whose key is the prefix. */
 static int survey(struct fetch *f, struct penstock_error *err)
 {
 	_cleanup_(entry_source_freep) struct entry_source *entries = NULL;

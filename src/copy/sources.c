@@ -1,4 +1,4 @@
-/* Several sources into one target, by the rules of cp and mv. */
+/* Copies several sources to one target, by the rules of cp and mv. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 /* ---- checks ---- */
 
-/* True if items get names below the target, instead of its own name. */
+/* True if items get their names below the target; false if the item gets the target's own name. */
 static bool is_into(const struct copy_request *request)
 {
 	return request->target->directory || request->n > 1 || request->sources[0].wildcard;
@@ -27,7 +27,8 @@ static int check_pair(const struct copy_request *request, const struct place *so
 	if (from != LOCATION_OBJECT && from != LOCATION_HTTP && to != LOCATION_OBJECT &&
 		to != LOCATION_HTTP)
 		return copy_refuse(err, source,
-			"neither it nor the target is s3:// or http(s)://; use 'cp' for that");
+			"neither the source nor the target is s3:// or http(s)://; use 'cp' "
+			"instead");
 	if (from == LOCATION_STDIO && request->n > 1)
 		return copy_refuse(err, source, "standard input cannot be one of several sources");
 	if (from == LOCATION_STDIO && is_into(request))
@@ -35,13 +36,14 @@ static int check_pair(const struct copy_request *request, const struct place *so
 			"standard input has no name; give the whole name of the target");
 	if (to == LOCATION_STDIO && several)
 		return copy_refuse(err, source,
-			"only one item goes to standard output; 'penstock cat' writes several");
+			"cannot write several items to standard output; use 'penstock cat'");
 	if (from == LOCATION_OBJECT && to == LOCATION_HTTP && several)
 		return copy_refuse(err, source,
 			"cannot copy several objects to a web server; copy them to a directory "
 			"first");
 	if (from == LOCATION_HTTP && source->directory)
-		return copy_refuse(err, source, "a web server lists nothing; name a file");
+		return copy_refuse(
+			err, source, "a web server lists nothing; give the URL of a file");
 	if (move && (from == LOCATION_STDIO || from == LOCATION_HTTP || to == LOCATION_STDIO ||
 			    to == LOCATION_HTTP))
 		return copy_refuse(err, source,
@@ -62,11 +64,11 @@ static int by_name(const void *a, const void *b)
 static int refuse_same(const struct place *a, const struct place *b, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_INVALID,
-		"%s and %s may get the same name at the target; copy one after the other", a->text,
-		b->text);
+		"'%s' and '%s' may get the same name at the target; copy one after the other",
+		a->text, b->text);
 }
 
-/* Two sources cannot have one name. */
+/* Two sources cannot get the same name. */
 static int check_names(const struct copy_request *request, bool move, struct penstock_error *err)
 {
 	struct named *names = request->n > 1 ? calloc(request->n, sizeof(*names)) : NULL;
@@ -86,8 +88,8 @@ static int check_names(const struct copy_request *request, bool move, struct pen
 		} else if (!place->wildcard && *name) {
 			names[n++] = (struct named){name, place};
 		} else {
-			/* The contents of several directories may be merged, unless a move then
-			 * loses some. */
+			/* The contents of several directories may be merged, but a move could lose
+			 * files. */
 			free(name);
 			if (move)
 				r = refuse_same(&request->sources[i ? 0 : 1], place, err);
@@ -120,13 +122,13 @@ int copy_check(const struct copy_request *request, bool move, struct penstock_er
 			continue;
 		if (object && object->google != source->google)
 			r = copy_refuse(
-				err, source, "sources of s3:// and gs:// need a command each");
+				err, source, "sources in s3:// and gs:// need separate commands");
 		object = source;
 	}
 	return r;
 }
 
-/* A tree that is copied into itself would never end. */
+/* A copy of a tree into itself would never end. */
 static int check_itself(const struct copy *c, const struct copy_request *request,
 	const struct place *source, struct penstock_error *err)
 {
@@ -143,7 +145,8 @@ static int check_itself(const struct copy *c, const struct copy_request *request
 		return error_memory(err);
 	if (source->wildcard ? strcmp(target->base, source->base) == 0
 			     : request->recursive && str_starts(base, source->base))
-		return copy_refuse(err, target, "the target is the source itself, or below it");
+		return copy_refuse(
+			err, target, "the target is the source itself or below the source");
 	return 0;
 }
 
@@ -183,7 +186,7 @@ static void item_source(const struct copy *c, const struct copy_request *request
 	}
 }
 
-/* `info` is of an object, or NULL. */
+/* `info` describes the object; NULL if the source is not an object or has had no HEAD. */
 static int push_one(struct copy *c, const struct copy_request *request, const struct place *source,
 	const struct object_info *info, uint64_t size, struct penstock_error *err)
 {
@@ -199,7 +202,8 @@ static int push_one(struct copy *c, const struct copy_request *request, const st
 	/* The key "a/" has no last component. */
 	if (r == 0 && into && place_is_object(source) && !*name)
 		r = error_set(&own, PENSTOCK_E_INVALID,
-			"it has no name after its last \"/\"; give the whole name of the target");
+			"the key has no name after its last \"/\"; give the whole name of the "
+			"target");
 	if (r == 0)
 		r = target_resolve(&target, request->target, into ? name : NULL, &own);
 	if (r == 0) {
@@ -251,7 +255,7 @@ static int push_tree(struct copy *c, const struct copy_request *request, const s
 
 /* ---- sources ---- */
 
-/* The object of the name, and with `recursive` also those below it. */
+/* Copies the object of that name, and with `recursive` also the objects below it. */
 static int push_key(struct copy *c, const struct copy_request *request, const struct place *source,
 	struct penstock_error *err)
 {
@@ -262,8 +266,9 @@ static int push_key(struct copy *c, const struct copy_request *request, const st
 
 	if (tree && !request->recursive)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot copy a prefix as one object; use --recursive for all below it");
-	/* One of many has its HEAD in its turn, in parallel to the others. */
+			"cannot copy a prefix as one object; use --recursive for all objects "
+			"below the prefix");
+	/* One of many objects gets its HEAD in its transfer, in parallel with the others. */
 	if (!tree && request->n > 1 && !request->recursive && !c->o.dry_run)
 		return push_one(c, request, source, NULL, 0, err);
 	if (!tree) {
@@ -283,8 +288,8 @@ static int push_key(struct copy *c, const struct copy_request *request, const st
 		return r;
 	r = push_tree(c, request, source, err);
 	if (r == 0 && c->found == found && !c->spared && !c->failed && !source->directory)
-		r = error_set(
-			err, PENSTOCK_E_NOT_FOUND, "there is no such object, and none below it");
+		r = error_set(err, PENSTOCK_E_NOT_FOUND,
+			"there is no such object, and no object below that name");
 	return r;
 }
 
@@ -301,7 +306,7 @@ static int push_path(struct copy *c, const struct copy_request *request, const s
 	if (request->recursive)
 		return push_tree(c, request, source, err);
 	return error_set(err, PENSTOCK_E_INVALID,
-		"it is a directory; use --recursive to copy everything in it");
+		"cannot copy a directory as one file; use --recursive to copy its content");
 }
 
 static int push_source(struct copy *c, const struct copy_request *request,
@@ -330,7 +335,7 @@ int copy_sources(struct copy *c, const struct copy_request *request, struct pens
 		_cleanup_error_ struct penstock_error own = PENSTOCK_ERROR_INIT;
 		const struct place *source = &request->sources[i];
 
-		/* A source that fails does not end the others. */
+		/* A failed source does not stop the other sources. */
 		if (push_source(c, request, source, &own) < 0)
 			r = copy_item_failed(c, source->text, &own, err);
 	}

@@ -1,4 +1,4 @@
-/* Makes a tree like another. */
+/* Makes one tree equal to another. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -24,8 +24,8 @@ struct syncing {
 	 * be many. */
 	FILE *gone;
 	uint64_t n_gone;
-	int root; /* the local target; -1 until it is needed */
-	uint64_t found; /* at the source */
+	int root; /* the local target; -1 until opened */
+	uint64_t found; /* entries at the source */
 };
 
 static void syncing_release(struct syncing *s)
@@ -47,19 +47,20 @@ int copy_sync_check(const struct copy_sync *sync, struct penstock_error *err)
 		const struct place *place = i ? target : source;
 
 		if (place->kind != LOCATION_OBJECT && place->kind != LOCATION_LOCAL)
-			return copy_refuse(
-				err, place, "a sync is between directories and s3:// prefixes");
+			return copy_refuse(err, place,
+				"cannot sync other places than directories and s3:// prefixes");
 	}
 	if (!place_is_object(source) && !place_is_object(target))
-		return copy_refuse(
-			err, source, "neither it nor the target is s3://; use rsync for that");
+		return copy_refuse(err, source,
+			"neither the source nor the target is s3://; use rsync instead");
 	if (!place_is_object(source) && !source->directory)
 		return stat(source->path, &st) < 0
 			       ? error_errno(err, errno, "%s", source->path)
 			       : copy_refuse(err, source,
-					 "it is not a directory; 'penstock cp' copies single files");
+					 "the source is not a directory; 'penstock cp' copies "
+					 "single files");
 	if (target->kind == LOCATION_LOCAL && !target->directory && stat(target->base, &st) == 0)
-		return copy_refuse(err, target, "it exists and is not a directory");
+		return copy_refuse(err, target, "the target exists and is not a directory");
 	return 0;
 }
 
@@ -71,8 +72,8 @@ int copy_sync_check_overlap(
 	if (!c->o.same_store || strcmp(sync->source->bucket, sync->target->bucket) != 0)
 		return 0;
 	if (str_starts(to, from) || str_starts(from, to))
-		return copy_refuse(
-			err, sync->target, "one of source and target is the other, or in it");
+		return copy_refuse(err, sync->target,
+			"source and target are the same, or one contains the other");
 	return 0;
 }
 
@@ -174,7 +175,8 @@ static int compare(struct syncing *s, struct penstock_error *err)
 
 /* ---- deletions ---- */
 
-/* By descriptors of the directories: a link in the place of one would lead out of the tree. */
+/* Opens each directory below the descriptor of the target: a link in its place would lead out of
+ * the tree. */
 static int remove_file(struct syncing *s, const char *name, struct penstock_error *err)
 {
 	const char *slash = strrchr(name, '/'), *base = s->sync->target->base;
@@ -190,12 +192,12 @@ static int remove_file(struct syncing *s, const char *name, struct penstock_erro
 		return 0;
 	if (dir < 0 && errno == ENOTDIR)
 		return error_set(err, PENSTOCK_E_CHANGED,
-			"cannot delete %s/%s: %.*s is no longer a directory; try again", base, name,
-			(int)at, name);
+			"cannot delete '%s/%s': '%.*s' is no longer a directory; try again", base,
+			name, (int)at, name);
 	if (dir < 0)
-		return error_errno(err, errno, "cannot open the directory of %s/%s", base, name);
+		return error_errno(err, errno, "cannot open the directory of '%s/%s'", base, name);
 	if (unlinkat(dir, slash ? slash + 1 : name, 0) < 0 && errno != ENOENT)
-		return error_errno(err, errno, "cannot delete %s/%s", base, name);
+		return error_errno(err, errno, "cannot delete '%s/%s'", base, name);
 	return 0;
 }
 
@@ -234,10 +236,11 @@ static int remove_gone(struct syncing *s, struct penstock_error *err)
 		s->copy->undeleted = s->n_gone;
 		return 0;
 	}
-	/* A mistyped source looks like an empty one. */
+	/* A mistyped name of the source looks like an empty source. */
 	if (!s->found && !s->copy->o.force)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot delete at the target what '%s' lacks: it is empty; use --force",
+			"cannot delete at the target what '%s' lacks: the source is empty; use "
+			"--force",
 			s->sync->source->text);
 	if (fflush(s->gone) != 0 || fseek(s->gone, 0, SEEK_SET) != 0)
 		return error_errno(err, errno, "cannot read the temporary list of names to delete");
@@ -257,7 +260,8 @@ int copy_sync_trees(struct copy *c, const struct copy_sync *sync, struct penstoc
 		.tree = {.copy = c, .source = sync->source, .target = sync->target, .under = ""}};
 	int r = copy_make_target(c, sync->target, true, err);
 
-	/* With --preserve a file has the time that it had before it went into the store. */
+	/* With --preserve, a downloaded file has its time from before the upload, which cannot
+	 * be compared with the object's time. */
 	s.rules = (struct compare_rules){.size_only = sync->size_only,
 		.exact_times = sync->exact_times,
 		.checksum = sync->checksum || (c->o.preserve && down && !sync->size_only),

@@ -13,12 +13,12 @@
 #include "base/fs.h"
 #include "transfer/compare/content.h"
 
-/* The clocks of a store and of this machine may differ by so much. */
+/* Maximum difference between the clocks of a store and of this machine. */
 #define CLOCKS_APART (INT64_C(300) * NS_PER_S)
 
 /* ---- entries ---- */
 
-/* A pattern that ends in an asterisk leaves out everything below what it matches. */
+/* A pattern that ends in an asterisk also excludes everything below the matched directory. */
 static bool leaves_out_all(const struct path_filter *filter, const char *directory)
 {
 	for (size_t i = 0; i < filter->exclude->n; i++) {
@@ -30,7 +30,7 @@ static bool leaves_out_all(const struct path_filter *filter, const char *directo
 	return false;
 }
 
-/* A directory is matched without its slash. It is left out if everything in it is. */
+/* Matches a directory without its slash. A directory is excluded if everything in it is. */
 static bool filter_takes(struct copy *c, const char *path)
 {
 	_cleanup_free_ char *name = NULL;
@@ -60,7 +60,7 @@ static bool takes(void *cookie, const char *path, bool directory)
 	return matches > 0;
 }
 
-/* Files in a local directory may be taken although the directory itself is not. */
+/* Files in a local directory may match although the directory itself does not. */
 static bool takes_file(void *cookie, const char *path, bool directory)
 {
 	const struct source_tree *tree = cookie;
@@ -91,8 +91,8 @@ int source_tree_open(struct source_tree *tree, const struct place *place, struct
 			&(struct object_source_options){
 				.takes = takes, .cookie = tree, .cancel = o->cancel},
 			err);
-	/* At a target a link is kept as a link. A move must not remove what a link leads to, so
-	 * source_tree_push() checks each link. */
+	/* Keeps a link at a target as a link. A move must not remove the file that a link leads to,
+	 * so source_tree_push() checks each link. */
 	if (is_source && o->skip_links)
 		links = WALK_LINKS_SKIP;
 	else if (is_source && !o->preserve && !o->move)
@@ -109,8 +109,8 @@ int source_tree_open(struct source_tree *tree, const struct place *place, struct
 
 /* ---- names that exclude each other ---- */
 
-/* Names come in byte order. A name that would have to be a directory of this one came before, and
- * is among those that this one begins with. */
+/* Names come in byte order. A file whose name is a parent directory of `name` came before, and is
+ * among the earlier names that are prefixes of `name`. */
 static int check_clash(struct source_tree *tree, const char *name, struct penstock_error *err)
 {
 	struct strlist *shorter = &tree->shorter;
@@ -148,13 +148,13 @@ int source_tree_keep(
 
 /* ---- files that are there already ---- */
 
-/* The name of an entry below the target. free() it; NULL if out of memory. */
+/* Returns the name of an entry below the target. free() it; NULL if out of memory. */
 static char *target_name(const struct source_tree *tree, const struct entry *entry)
 {
 	return str_printf("%s%s", tree->under, entry->path);
 }
 
-/* The file of an entry, if it has the size and time of its object. Returns -1 if not. */
+/* Opens the file of an entry if the file has the size and time of its object. Returns -1 if not. */
 static int open_same(const struct source_tree *tree, const struct entry *entry, const char *name,
 	struct stat *st)
 {
@@ -180,10 +180,10 @@ bool source_tree_has_file(const struct source_tree *tree, const struct entry *en
 }
 
 /*
- * 1 if the file is the object. Size and time are enough for an object that was some time old when
- * the file came: another one of this size would have a later time. Else the content is compared,
- * because times of some stores are whole seconds. The copy that fetched the file may have been
- * killed before it was durable.
+ * Returns 1 if the file equals the object. Size and time are sufficient if the object was old
+ * enough when the file was written: another object of this size would have a later time. Otherwise
+ * the content is compared, because some stores have times in whole seconds. The file's device is
+ * noted, because an earlier copy may have been killed before the file was durable.
  */
 static int is_same_file(
 	const struct source_tree *tree, const struct entry *entry, struct penstock_error *err)
@@ -217,7 +217,7 @@ static struct object_ref entry_object(const struct source_tree *tree, const stru
 	return object_at(tree->copy->o.from, tree->source->bucket, entry->key);
 }
 
-/* The source for messages. free() it; NULL if out of memory. */
+/* Returns the source for messages. free() it; NULL if out of memory. */
 static char *source_text(const struct source_tree *tree, const struct entry *entry)
 {
 	if (entry->key)
@@ -248,15 +248,16 @@ static int push_item(struct source_tree *tree, const struct entry *entry,
 	return copy_push(tree->copy, &item, entry->size, err);
 }
 
-/* A wildcard also matches what lies below the target, if that is deeper than its base. */
+/* True if the key is below the target: a wildcard also matches such keys if the target is deeper
+ * than the base of the source. */
 static bool is_below_target(const struct source_tree *tree, const char *key)
 {
 	return tree->source->wildcard && strlen(tree->target->base) > strlen(tree->source->base) &&
 	       str_starts(key, tree->target->base);
 }
 
-/* An object that is moved up a level may get a name below the source. It would be moved again, or
- * be replaced and removed together with the object that had the name. */
+/* An object that is moved up a level may get a name below the source. The object would then be
+ * moved again, or be replaced and removed together with the object that had the name. */
 static int check_moved_into_source(
 	const struct source_tree *tree, const char *key, struct penstock_error *err)
 {
@@ -274,10 +275,10 @@ static int check_moved_into_source(
 	if (!matches)
 		return 0;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"its new name '%s' is also one of the sources; move it alone", key);
+		"the new name '%s' is also one of the sources; move this object alone", key);
 }
 
-/* A move removes the link and leaves the file that it leads to. */
+/* A move removes the link and keeps the file that the link leads to. */
 static int check_link(
 	const struct source_tree *tree, const struct entry *entry, struct penstock_error *err)
 {
@@ -312,7 +313,7 @@ static int resolve(struct source_tree *tree, const struct entry *entry, struct t
 	if (r == 0 && target->path && entry->kind == ENTRY_DIRECTORY && entry->size)
 		r = error_set(err, PENSTOCK_E_INVALID,
 			"cannot make a directory of an object with %" PRIu64
-			" bytes; fetch it under another name, or leave it out",
+			" bytes; fetch the object under another name, or leave it out",
 			entry->size);
 	if (r == 0 && target->key)
 		r = check_moved_into_source(tree, target->key, err);
@@ -375,7 +376,7 @@ int source_tree_push(
 		return r;
 	if (entry->kind == ENTRY_DIRECTORY && (local || tree->target->kind == LOCATION_HTTP))
 		return 0;
-	/* Within one bucket, a name that this very copy has made. */
+	/* Within one bucket, this copy itself may have created the name. */
 	if (entry->key && c->o.from && c->o.from == c->o.to &&
 		strcmp(tree->source->bucket, tree->target->bucket) == 0 &&
 		is_below_target(tree, entry->key))

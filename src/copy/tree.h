@@ -10,8 +10,8 @@
  *		source_tree_push(&tree, &entry, err);	// in the order of the names
  *	source_tree_end(&tree, err);
  *
- * Reported and left out are names that the target cannot have and files that cannot be read. A move
- * also leaves the state of runs.
+ * Names that the target cannot have and unreadable files are reported and skipped. A move
+ * also skips the state of runs.
  */
 #ifndef COPY_TREE_H
 #define COPY_TREE_H
@@ -22,45 +22,46 @@
 struct source_tree {
 	struct copy *copy;
 	const struct place *source, *target;
-	const char *under; /* goes before each name at the target: "" or "name/" */
-	/* A file at the target that is not among the entries: nothing else may have its name or be
+	const char *under; /* precedes each name at the target: "" or "name/" */
+	/* A file at the target that is not among the entries: no other file may have its name or be
 	 * below it. NULL if there is none. */
 	const char *taken;
 
-	uint64_t entries; /* that were not spared */
-	/* Names so far that are prefixes of the next one: a file among them cannot be its
-	 * directory. */
+	uint64_t entries; /* entries that were not spared */
+	/* Names so far that are prefixes of the next name: a file with such a name cannot be the
+	 * directory of the next file. */
 	struct strlist shorter;
-	char *empty; /* a local directory in which no file was found yet */
+	char *empty; /* a local directory without a file so far; NULL if there is none */
 };
 
-/* The entries of a place: of the source, or of the target. */
+/* Lists the entries of a place, which is the source or the target. */
 int source_tree_open(struct source_tree *tree, const struct place *place, struct entry_source **out,
 	struct penstock_error *err);
 /* An error means that the copy must end. */
 int source_tree_push(
 	struct source_tree *tree, const struct entry *entry, struct penstock_error *err);
-/* An entry that the target has already, in the same order. */
+/* Passes an entry that the target has already, in the same order. */
 int source_tree_keep(
 	struct source_tree *tree, const struct entry *entry, struct penstock_error *err);
 int source_tree_end(struct source_tree *tree, struct penstock_error *err);
 void source_tree_release(struct source_tree *tree);
-/* From open to end. */
+/* Calls all functions above, from open to end. */
 int source_tree_push_all(struct source_tree *tree, struct penstock_error *err);
 
-/* The checks of source_tree_push() alone, for a download: PENSTOCK_E_INVALID if the name is
- * impossible. */
+/* Makes only the checks of source_tree_push(), for a download. Fails with PENSTOCK_E_INVALID if the
+ * name is impossible. */
 int source_tree_check(
 	struct source_tree *tree, const struct entry *entry, struct penstock_error *err);
-/* True if keep_same applies to the file of an entry: it has the size and time of its object. */
+/* True if keep_same applies to the file of an entry: the file has the size and time of its
+ * object. */
 bool source_tree_has_file(const struct source_tree *tree, const struct entry *entry);
 
 /* ---- directory.c ---- */
 
-/* An object "a/" becomes the directory `target`. */
+/* Makes the directory `target` of an object "a/". */
 int directory_make(struct source_tree *tree, const struct entry *entry, const struct target *target,
 	struct penstock_error *err);
-/* A local directory is next in the order; `wanted` if the target does not have it yet. */
+/* Called for the next local directory in the order; `wanted` if the target lacks the directory. */
 int directory_enter(
 	struct source_tree *tree, const char *path, bool wanted, struct penstock_error *err);
 /* Keeps an empty directory as an object "a/", as s3fs does. */

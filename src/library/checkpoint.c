@@ -19,7 +19,7 @@ struct penstock_checkpoint {
 	struct save *save;
 };
 
-/* Only the commit, so that a pointer to one is a pointer to the other. */
+/* Contains only the commit, so that pointers to the two structs can be converted. */
 struct penstock_commit {
 	struct commit c;
 };
@@ -44,7 +44,8 @@ static int begin(struct penstock_checkpoint *c, const char *dir, uint64_t step,
 
 	if (!dir)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"no directory for the checkpoint; set PENSTOCK_CHECKPOINT_DIR or pass one");
+			"no directory for the checkpoint; set PENSTOCK_CHECKPOINT_DIR or pass a "
+			"directory");
 	r = save_begin(&c->save, dir, step,
 		&(struct save_options){
 			.rank = o->rank,

@@ -17,14 +17,14 @@ struct penstock_dataset {
 	struct dataset *set;
 	struct ahead *ahead;
 	struct penstock_transfer *transfer; /* NULL until a store is needed */
-	struct penstock_transfer_options options; /* only while the set is opened */
-	pid_t pid; /* of the process that made `transfer` */
+	struct penstock_transfer_options options; /* set only while the data set is being opened */
+	pid_t pid; /* the process that made `transfer` */
 };
 
 /* ---- the set ---- */
 
-/* Makes the handle of this process. That of the parent has threads which a child lacks: it is left
- * as it is. */
+/* Makes the transfer handle of this process. A forked child cannot use its parent's handle, because
+ * the child lacks the handle's threads; it does not free that handle either. */
 static int open_transfer(struct penstock_dataset *set, struct penstock_error *err)
 {
 	struct penstock_transfer *mine;
@@ -173,7 +173,7 @@ int penstock_dataset_place(const struct penstock_dataset *set, uint64_t id, cons
 
 	if (id >= dataset_count(set->set))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"no sample %" PRIu64 " in '%s': it has %" PRIu64, id,
+			"no sample %" PRIu64 " in '%s': the number of samples is %" PRIu64, id,
 			source_url(dataset_source(set->set)), dataset_count(set->set));
 	place = dataset_find(set->set, id);
 	*name = source_name(dataset_source(set->set), place.shard);
@@ -221,7 +221,7 @@ void penstock_batch_drop(struct penstock_batch *batch)
 
 struct penstock_fields {
 	void *scratch; /* NULL if `room` is large enough */
-	uint64_t room[256]; /* for values in another form, most of which are short texts */
+	uint64_t room[256]; /* for converted values, most of which are short texts */
 	struct format_fields fields;
 };
 
@@ -234,7 +234,7 @@ int penstock_fields_split(struct penstock_fields **out, const struct penstock_da
 
 	if (!f)
 		return error_memory(err);
-	/* The rest is large, and is set by the split. */
+	/* Sets single members: the array of fields is large, and dataset_split() fills it in. */
 	f->scratch = NULL;
 	f->fields.scratch = f->room;
 	f->fields.scratch_size = sizeof(f->room);

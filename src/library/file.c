@@ -8,7 +8,7 @@
 #include "library/library.h"
 #include "transfer/file_reader.h"
 
-/* A pointer to one is a pointer to the other, and so with ranges. */
+/* Pointers to the public and the internal struct can be converted, also for ranges. */
 _Static_assert(
 	sizeof(struct penstock_file_range) == sizeof(struct file_range) &&
 		offsetof(struct penstock_file_range, offset) ==
@@ -31,7 +31,7 @@ static int open_client(
 	return library_client(opening->transfer, google, opening->cancel, out, err);
 }
 
-/* The threads of the handle, made for its first file. */
+/* Returns the threads of the handle, created for its first file. */
 static int pool_of(struct penstock_transfer *t, struct file_pool **out, struct penstock_error *err)
 {
 	int r = 0;

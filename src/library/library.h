@@ -23,9 +23,9 @@ struct penstock_transfer {
 	/* The caller's options; constant. */
 	unsigned max_connections;
 	struct store_place places[2]; /* s3://, gs:// */
-	struct strlist texts; /* their strings */
+	struct strlist texts; /* the strings of `places` */
 
-	/* Under the lock; NULL until first used, then they stay until the end. */
+	/* Protected by the lock; NULL until first used, then kept until the handle is freed. */
 	pthread_mutex_t lock;
 	struct object_client *clients[2];
 	struct file_pool *files;
@@ -36,7 +36,8 @@ struct penstock_transfer {
 int library_adopt(
 	void *own, size_t size, const void *given, const char *what, struct penstock_error *err);
 
-/* Copies the members that the caller's header knows to the caller's struct. */
+/* Copies the members that the caller's header knows to the caller's struct. The first member of
+ * both structs is the size. */
 void library_give(void *to, const void *own, size_t size);
 
 /* The client for s3:// or gs://, opened at its first use. */

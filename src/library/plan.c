@@ -13,7 +13,8 @@
 #include "library/library.h"
 
 struct penstock_plan {
-	struct order_options options; /* of all sets; n, epoch and set are those of a pick */
+	/* of all sets; in a mix, n, epoch and set are replaced for each pick */
+	struct order_options options;
 	struct order order; /* of one set without a mix */
 	struct deal deal;
 	uint64_t id;
@@ -28,7 +29,7 @@ static void freep(struct penstock_plan **plan)
 	penstock_plan_free(*plan);
 }
 
-/* Sets `*out` to the index of `word` in `words`; NULL is the first. */
+/* Sets `*out` to the index of `word` in `words`, or to 0 if `word` is NULL. */
 static int find_word(int *out, const char *word, const char *const *words, const char *what,
 	struct penstock_error *err)
 {
@@ -41,7 +42,7 @@ static int find_word(int *out, const char *word, const char *const *words, const
 			return 0;
 	}
 	return error_set(err, PENSTOCK_E_INVALID,
-		"invalid %s '%s'; expected '%s' or another of "
+		"invalid %s '%s'; expected '%s' or another word of "
 		"<penstock/dataset.h>",
 		what, word, words[0]);
 }
@@ -160,8 +161,8 @@ uint64_t penstock_plan_rank_batches(const struct penstock_plan *plan)
 	return deal_batches(&plan->deal);
 }
 
-/* The sample at a position of the mix. Its order is computed in less than 100 ns, so that none is
- * kept: a pick may be of any pass of its set. */
+/* Returns the sample at a position of the mix. Computes the order of the set for each call, in less
+ * than 100 ns, because a pick may be of any pass of its set. */
 static uint64_t mixed_at(const struct penstock_plan *plan, uint64_t p)
 {
 	struct order_options options = plan->options;

@@ -163,7 +163,7 @@ void penstock_transfer_free(struct penstock_transfer *t)
 	free(t);
 }
 
-/* If two are created at the same time, one is kept. */
+/* If two threads create a client at the same time, one client is kept. */
 int library_client(struct penstock_transfer *t, bool google, const atomic_int *cancel,
 	struct object_client **out, struct penstock_error *err)
 {
@@ -177,7 +177,7 @@ int library_client(struct penstock_transfer *t, bool google, const atomic_int *c
 	if (*out)
 		return 0;
 	place.cancel = cancel;
-	/* Without the lock, because to find the credentials may take a while. */
+	/* Not under the lock, because finding the credentials may take a while. */
 	r = object_client_open(&made, t->engine, &place, err);
 	if (r < 0)
 		return r;
@@ -221,7 +221,7 @@ static int target_of(struct target *out, struct penstock_transfer *t, const char
 	return library_client(t, location->google, flag_of(cancel), &out->at.client, err);
 }
 
-/* An object and the options of the call. */
+/* Parses the URL of an object and adopts the options of the call. */
 static int call_begin(struct target *out, struct penstock_call_options *call,
 	struct penstock_transfer *t, const char *url, bool needs_key,
 	const struct penstock_call_options *given, struct penstock_error *err)
@@ -285,7 +285,7 @@ static int describe(
 	return 0;
 }
 
-/* Ends a call: takes `info`, and describes the object if the caller wants it. */
+/* Ends a call: releases `info`, and describes the object if the caller wants a description. */
 static int finish(
 	int r, struct object_info *info, struct penstock_object *object, struct penstock_error *err)
 {
@@ -436,7 +436,7 @@ int penstock_get_file(struct penstock_transfer *t, const char *url, const char *
 
 	if (r == 0 && (get.call.offset || get.call.length))
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"%s: a file gets the whole object; offset and length are for memory and "
+			"%s: a file gets the whole object; use offset and length with memory and "
 			"streams",
 			url);
 	if (r == 0)
@@ -479,7 +479,7 @@ static int hand_over(void *cookie, const void *data, size_t len, struct penstock
 	const struct writer *writer = cookie;
 
 	return writer->write(writer->cookie, data, len)
-		       ? error_set(err, PENSTOCK_E_CANCELLED, "the caller ended it")
+		       ? error_set(err, PENSTOCK_E_CANCELLED, "the caller ended the transfer")
 		       : 0;
 }
 
@@ -528,7 +528,8 @@ int penstock_make_bucket(struct penstock_transfer *t, const char *url, struct pe
 	int r = target_of(&target, t, url, false, NULL, err);
 
 	if (r == 0 && *target.location.key)
-		r = error_set(err, PENSTOCK_E_INVALID, "%s: unexpected key after the bucket", url);
+		r = error_set(
+			err, PENSTOCK_E_INVALID, "unexpected key after the bucket in '%s'", url);
 	return r < 0 ? r : bucket_create(target.at.client, target.at.bucket, err);
 }
 
@@ -546,7 +547,7 @@ static int copy_through(struct penstock_transfer *t, const struct target *from,
 
 	if (r == 0 && call->if_match && strcmp(call->if_match, known.etag) != 0)
 		r = error_set(err, PENSTOCK_E_PRECONDITION,
-			"%s: the object is not the expected one", from->location.text);
+			"'%s' is not the expected object: its ETag differs", from->location.text);
 	if (r == 0)
 		r = bulk_new(&bulk, t->engine,
 			&(struct bulk_options){.cancel = flag_of(call->cancel),

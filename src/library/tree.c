@@ -1,4 +1,4 @@
-/* Trees of <penstock/transfer.h>, by the copy engine. */
+/* Implements the trees of <penstock/transfer.h> on top of src/copy. */
 #include <penstock/transfer.h>
 
 #include <stdlib.h>
@@ -83,7 +83,7 @@ static int add_all(struct strlist *to, const char *const *from, struct penstock_
 	return 0;
 }
 
-/* The contents of the tree, without its own name. */
+/* Parses a tree as the place of its contents, without its own name. */
 static int parse(struct place *out, const char *text, struct penstock_error *err)
 {
 	_cleanup_free_ char *whole = location_prefix(text);
@@ -94,7 +94,8 @@ static int parse(struct place *out, const char *text, struct penstock_error *err
 	r = place_parse(out, whole, true, err);
 	if (r == 0 && out->kind != LOCATION_OBJECT && out->kind != LOCATION_LOCAL)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s: a tree is s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or a directory",
+			"'%s' is not a valid tree; expected s3://BUCKET/PREFIX, "
+			"gs://BUCKET/PREFIX or a directory",
 			text);
 	return r;
 }

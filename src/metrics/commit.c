@@ -21,7 +21,7 @@ static ssize_t take(struct metrics_feed *feed, const char *data, size_t len, boo
 	if (r == -(int)PENSTOCK_E_MEMORY)
 		return error_move(err, &e);
 	if (r < 0) {
-		metrics_problem(feed, 0, "the file is no commit of a checkpoint");
+		metrics_problem(feed, 0, "the file is not a commit of a checkpoint");
 		return (ssize_t)len;
 	}
 	for (size_t i = 0; i < c->n_metrics; i++) {

@@ -82,7 +82,7 @@ static bool from_content(uint64_t dtype, const struct protobuf *content, double 
 	return true;
 }
 
-/* Reads a list of values, packed or not, if it has one. */
+/* Reads a list of exactly one value, packed or not. Returns false for any other list. */
 static bool from_list(const struct protobuf_field *field, double *out)
 {
 	struct protobuf list = field->bytes;
@@ -109,7 +109,8 @@ static bool from_list(const struct protobuf_field *field, double *out)
 	}
 }
 
-/* Reads a tensor without dimensions. Returns 1, 0 if it is another one, or -1 if it is invalid. */
+/* Reads a tensor without dimensions. Returns 1 on success, 0 for any other tensor, or -1 if the
+ * tensor is invalid. */
 static int scalar(struct protobuf tensor, double *out)
 {
 	struct protobuf content = {NULL, NULL};
@@ -145,7 +146,7 @@ static int scalar(struct protobuf tensor, double *out)
 	return r < 0 ? -1 : found;
 }
 
-/* Returns 1 for a number with its tag, 0 for any other value, or -1 if it is invalid. */
+/* Returns 1 for a number with its tag, 0 for any other value, or -1 if the value is invalid. */
 static int read_value(struct protobuf value, struct protobuf *tag, double *out)
 {
 	struct protobuf_field field;
@@ -213,7 +214,7 @@ static int add_event(struct metrics_feed *feed, struct protobuf event, uint64_t 
 	invalid = r < 0 || point.step == METRICS_NO_STEP;
 	r = invalid || !summary.at ? 0 : add_summary(feed, summary, &point, &invalid, err);
 	if (invalid)
-		metrics_problem(feed, offset, "the record is no event");
+		metrics_problem(feed, offset, "the record is not an event");
 	return r;
 }
 

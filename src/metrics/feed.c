@@ -1,4 +1,4 @@
-/* Bytes of files on their way to the formats. */
+/* Passes the bytes of a file to the parser of its format. */
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static bool matches(const char *pattern, const char *base)
 	return fnmatch(pattern, base, FNM_PERIOD) == 0;
 }
 
-/* The file of "…/mlruns/E/R/metrics/NAME"; NULL if the path is another one. */
+/* Returns NAME of "…/mlruns/E/R/metrics/NAME"; NULL if the path has another form. */
 static const char *mlflow_name(const char *path)
 {
 	const char *at = str_starts(path, "mlruns/") ? path : strstr(path, "/mlruns/");
@@ -47,7 +47,7 @@ static const struct metrics_format *format_of(const char *path, const char *base
 	return mlflow_name(path) ? &metrics_mlflow : NULL;
 }
 
-/* Cuts the last component off. */
+/* Removes the last component. */
 static void cut(char *path)
 {
 	char *slash = strrchr(path, '/');
@@ -74,7 +74,7 @@ int metrics_feed_init(struct metrics_feed *feed, struct metrics *metrics, const 
 		return feed->name ? 0 : error_memory(err);
 	}
 	cut(feed->group);
-	/* The commit of a directory is in it. */
+	/* COMMIT.json is inside the directory of its checkpoint. */
 	if (feed->format == &metrics_commit && strcmp(base, COMMIT_NAME) == 0)
 		cut(feed->group);
 	return 0;

@@ -1,4 +1,4 @@
-/* Files with a JSON object per line. An object without the number of a step is no metrics. */
+/* Files with a JSON object on each line. An object without the number of a step has no metrics. */
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 /* The numbers that JSON lacks, as Python writes them. */
 static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
 
-/* Puts those numbers into quotes, so that the line is JSON. */
+/* Quotes the numbers that JSON lacks, so that the line is JSON. */
 static int quote_numbers(const char *text, size_t len, struct buf *out)
 {
 	bool inside = false;
@@ -68,9 +68,9 @@ static int64_t time_of(const json_t *value, double unit_ms)
 		       : 0;
 }
 
-/* Finds the step and the time of a line. Returns false if it has no step. In a file with steps a
- * line with an epoch alone has the step before it: its small number would look like that of a
- * training that went back. */
+/* Finds the step and the time of a line. Returns false if the line has no step. In a file with
+ * steps, a line with only an epoch gets the step of the line before: the small number of an epoch
+ * would look like a step of a resumed training run. */
 static bool read_place(struct metrics_feed *feed, json_t *line, struct metrics_point *point)
 {
 	const json_t *epoch = json_object_get(line, "epoch");
@@ -143,7 +143,7 @@ static int line(struct metrics_feed *feed, char *text, size_t len, uint64_t offs
 	if (r == -(int)PENSTOCK_E_MEMORY)
 		return error_move(err, &e);
 	if (r < 0 || !json_is_object(object)) {
-		metrics_problem(feed, offset, "the line is no JSON object");
+		metrics_problem(feed, offset, "the line is not a JSON object");
 		return 0;
 	}
 	if (!read_place(feed, object, &point))

@@ -1,5 +1,5 @@
 /*
- * Metrics of a training: numbers by step and time, as programs write them for others to look at.
+ * Metrics of a training run: numbers by step and time that training code writes.
  *
  *	struct metrics metrics = {0};
  *	struct metrics_feed feed;
@@ -20,8 +20,8 @@
  * | `mlruns/E/R/metrics/NAME` | file store of MLflow | its directory and NAME |
  * | `COMMIT.json`, `*.COMMIT.json` | commit of a checkpoint | directory above it and metric |
  *
- * A file may still be written: bytes of a record that is not complete are kept for the next call.
- * All input is foreign. Not thread-safe.
+ * A file may still grow: the bytes of an incomplete record are kept for the next call.
+ * All input is untrusted. Not thread-safe.
  */
 #ifndef METRICS_METRICS_H
 #define METRICS_METRICS_H
@@ -36,24 +36,24 @@
 struct penstock_error;
 
 #define METRICS_NO_STEP INT64_MIN
-/* Ms of a wall clock that can be counted in ns, too. */
+/* The largest wall clock in ms that an int64_t can hold in ns, too. */
 #define METRICS_TIME_MAX (INT64_MAX / 1000000)
 
 struct metrics_point {
-	int64_t step; /* METRICS_NO_STEP if it has none */
+	int64_t step; /* METRICS_NO_STEP if the point has none */
 	int64_t time_ms; /* wall clock; 0 if unknown */
 	double value; /* may be infinite or NaN */
 };
 
-/* Steps that a resumed training wrote again. */
+/* Steps that a resumed training run wrote again. */
 struct metrics_repeat {
-	int64_t from, to; /* the first and the last one */
-	int64_t time_ms; /* of the last one, when it was lost; 0 if unknown */
+	int64_t from, to; /* the first and the last repeated step */
+	int64_t time_ms; /* time of the last lost point; 0 if unknown */
 };
 
 /*
- * Points in the order in which they were written. A point whose step is below that of the point
- * before it is one of a resumed training: it replaces the points from its step on, which were lost.
+ * Points in the order in which they were written. A point with a lower step than the point before
+ * comes from a resumed training run: it replaces the points from its step on, which were lost.
  */
 struct metrics_series {
 	char *name; /* UTF-8 */
@@ -62,7 +62,7 @@ struct metrics_series {
 	/* Beyond LIMIT_METRICS_POINTS only each `stride`th point is kept, and the last one. */
 	uint64_t stride, seen;
 	bool provisional; /* the last point is kept only as long as it is the last */
-	struct metrics_repeat *repeats; /* the first LIMIT_METRICS_REPEATS of them */
+	struct metrics_repeat *repeats; /* the first LIMIT_METRICS_REPEATS repeats */
 	size_t n_repeats;
 };
 
@@ -80,31 +80,30 @@ int metrics_add(struct metrics *metrics, const char *group, const char *name,
 /* Returns NULL if there is no such series. */
 const struct metrics_series *metrics_find(const struct metrics *metrics, const char *name);
 
-/* One file. */
 struct metrics_feed {
 	struct metrics *metrics; /* borrowed */
 	const struct metrics_format *format; /* NULL if the file has no metrics */
 	char *group;
 	char *name; /* of the only series of a file of MLflow; NULL in other files */
-	struct buf pending; /* the beginning of a record that is not complete */
+	struct buf pending; /* the beginning of an incomplete record */
 	uint64_t offset; /* of `pending` in the file */
-	uint64_t skip; /* bytes of a record too large to be one of metrics, still to come */
-	bool over; /* the rest of the file is of no use */
+	uint64_t skip; /* bytes still to skip of a record that is too large for metrics */
+	bool over; /* ignore the rest of the file */
 	bool stepped; /* a line had a step */
-	double step; /* the last one */
+	double step; /* the last step */
 	struct strlist columns; /* of a table */
-	char problem[160]; /* the first one, with its offset; "" if there is none */
+	char problem[160]; /* the first problem, with its offset; "" if there is none */
 };
 
-/* Recognizes a file by its path below the output; other paths have a `format` of NULL. */
+/* Sets `format` by the path of the file below the output; NULL if the file has no metrics. */
 int metrics_feed_init(struct metrics_feed *feed, struct metrics *metrics, const char *path,
 	struct penstock_error *err);
-/* Takes the next bytes of the file. Invalid ones are noted in `problem`, and skipped where the
- * format allows that. */
+/* Takes the next bytes of the file. Notes invalid bytes in `problem`, and skips them if the format
+ * allows it. */
 int metrics_feed_add(
 	struct metrics_feed *feed, const void *data, size_t len, struct penstock_error *err);
-/* At the end of a file that is complete: takes a last line without an end, and notes a record that
- * is not complete. */
+/* Called at the end of a complete file: takes a last line without a line end, and notes an
+ * incomplete record. */
 int metrics_feed_end(struct metrics_feed *feed, struct penstock_error *err);
 void metrics_feed_release(struct metrics_feed *feed);
 

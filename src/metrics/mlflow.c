@@ -1,4 +1,4 @@
-/* Metrics of MLflow's file store: a line "TIMESTAMP_MS VALUE STEP" each. */
+/* Metrics of MLflow's file store: a line "TIMESTAMP_MS VALUE STEP" for each point. */
 #include <string.h>
 
 #include "base/str.h"
@@ -16,7 +16,7 @@ static int line(struct metrics_feed *feed, char *text, size_t len, uint64_t offs
 	if (!words[2] || !str_to_i64(words[0], 0, METRICS_TIME_MAX, &point.time_ms) ||
 		!metrics_number(words[1], &point.value) ||
 		!str_to_i64(words[2], METRICS_NO_STEP + 1, INT64_MAX, &point.step)) {
-		metrics_problem(feed, offset, "the line is no metric of MLflow");
+		metrics_problem(feed, offset, "the line is not a metric of MLflow");
 		return 0;
 	}
 	return metrics_feed_point(feed, feed->name, &point, err);

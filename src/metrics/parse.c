@@ -1,4 +1,4 @@
-/* Texts that the formats have in common. */
+/* Parsing of texts, shared by the formats. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/limits.h"
 #include "metrics/internal.h"
 
-/* Numbers from here on are ms as a wall clock: in s they would be after the year 5000. */
+/* Numbers from here on are a wall clock in ms: in s they would be after the year 5000. */
 #define MS_FROM 1e11
 
 void metrics_problem(struct metrics_feed *feed, uint64_t offset, const char *fmt, ...)
@@ -37,7 +37,7 @@ bool metrics_number(const char *text, double *out)
 {
 	char *end;
 
-	/* strtod() accepts hexadecimal numbers and leading blanks, which are no metric. */
+	/* strtod() accepts hexadecimal numbers and leading blanks, which are not valid metrics. */
 	if (strpbrk(text, "xX \t"))
 		return false;
 	*out = strtod(text, &end);

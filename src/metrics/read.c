@@ -15,7 +15,7 @@
 #define STATE ".penstock/"
 #define BLOCK (256 * KIB)
 
-/* The rest of a reading, apart from the place of the files. */
+/* The arguments of a read, without the location of the files. */
 struct reading {
 	struct metrics *metrics;
 	const atomic_int *cancel;
@@ -45,7 +45,8 @@ static int read_all(struct metrics_feed *feed, const char *file, struct penstock
 		return error_memory(err);
 	while (fd >= 0 && r == 0 && !feed->over && (n = read(fd, block, BLOCK)) > 0)
 		r = metrics_feed_add(feed, block, (size_t)n, err);
-	/* The others are read without this one. One that was removed meanwhile is no problem. */
+	/* The other files are read even if this file cannot be read. A file that was removed in the
+	 * meantime is not a problem. */
 	if ((fd < 0 && errno != ENOENT) || n < 0)
 		metrics_problem(feed, feed->offset, "cannot be read: %s", strerror(errno));
 	return r;
@@ -89,7 +90,7 @@ int metrics_read_dir(struct metrics *metrics, const char *dir, metrics_note_fn n
 		return error_memory(err);
 	while (len > 1 && root[len - 1] == '/')
 		root[--len] = '\0';
-	len += root[len - 1] != '/'; /* paths go on behind a slash */
+	len += root[len - 1] != '/'; /* relative paths start after a slash */
 	fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, by_name);
 	if (!fts)
 		return error_errno(err, errno, "cannot list '%s'", dir);
@@ -118,7 +119,7 @@ static int read_object(const struct reading *reading, struct object_ref at, cons
 	if (r == 0 && feed.format)
 		r = object_get_stream(at, &(struct object_get_options){.cancel = reading->cancel},
 			take_bytes, &feed, NULL, &e);
-	/* Files that grow are replaced all the time, and those of old checkpoints are removed. */
+	/* An object may be gone: files that grow are replaced, and old checkpoints are removed. */
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
 		r = 0;
 	r = finish(&feed, reading, path, r, &e);

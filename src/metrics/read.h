@@ -15,7 +15,7 @@
 #include "metrics/metrics.h"
 #include "transfer/objects.h"
 
-/* Gets the first problem of each file; the others are read. May be NULL. */
+/* Receives the first problem of each file; the other files are still read. May be NULL. */
 typedef void (*metrics_note_fn)(void *cookie, const char *path, const char *problem);
 
 /* Follows no symbolic links. A missing directory is empty. */
@@ -24,7 +24,8 @@ int metrics_read_dir(struct metrics *metrics, const char *dir, metrics_note_fn n
 /* Reads one file as `path`, which selects its format and the names of its series. */
 int metrics_read_file(struct metrics *metrics, const char *file, const char *path,
 	metrics_note_fn note, void *cookie, struct penstock_error *err);
-/* The key of `at` ends with a slash, or is "". penstock's own state is left out. */
+/* Reads all objects below `at`, whose key ends with a slash or is "". Skips penstock's own
+ * state. */
 int metrics_read_store(struct metrics *metrics, struct object_ref at, const atomic_int *cancel,
 	metrics_note_fn note, void *cookie, struct penstock_error *err);
 /* Reads one object as `path`. */

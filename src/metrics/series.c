@@ -1,4 +1,4 @@
-/* The series of a training. */
+/* The series of a training run. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ void metrics_release(struct metrics *metrics)
 	*metrics = (struct metrics){0};
 }
 
-/* Returns the place of a series, or the place where it belongs. */
+/* Returns the index of a series, or the index at which to insert it if `*found` is false. */
 static size_t place_of(const struct metrics *metrics, const char *name, bool *found)
 {
 	size_t from = 0, to = metrics->n;
@@ -46,7 +46,7 @@ const struct metrics_series *metrics_find(const struct metrics *metrics, const c
 	return found ? &metrics->series[i] : NULL;
 }
 
-/* Takes the name. */
+/* Takes ownership of the name. */
 static struct metrics_series *insert(struct metrics *metrics, size_t at, char *name)
 {
 	struct metrics_series *list = array_grow(
@@ -73,7 +73,7 @@ static void thin(struct metrics_series *s)
 	s->stride *= 2;
 }
 
-/* Drops the points from `step` on, after which `last` was the last one. */
+/* Drops the points from `step` on, of which `last` is the last point. */
 static int go_back(struct metrics_series *s, int64_t step, const struct metrics_point *last)
 {
 	struct metrics_repeat *list;

@@ -1,7 +1,7 @@
 /*
  * Tables of comma-separated values (RFC 4180, without line ends in fields), whose first line has
- * the names of the columns: those of Lightning's CSVLogger, and the usage of a run. A column "name"
- * precedes the names of the others.
+ * the names of the columns: files of Lightning's CSVLogger, and the usage of a run. The value of a
+ * column "name" is a prefix of the names of the other columns.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "base/limits.h"
 #include "metrics/internal.h"
 
-/* Cuts the next field off, in place. Returns false at the end of the line. */
+/* Cuts off the next field, in place. Returns false at the end of the line. */
 static bool next_field(char **at, char **field)
 {
 	char *from = *at, *to = *at;

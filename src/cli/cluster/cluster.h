@@ -39,18 +39,18 @@ struct cluster {
 	bool slurm;
 	bool given; /* set by an option, not by a configuration */
 	struct strlist options; /* of sbatch */
-	char *node_dir; /* owned; on a disk of each node, for inputs; NULL if not given */
+	char *node_dir; /* owned; for inputs, on a disk of each node; NULL if not set */
 };
-/* Reads the options, or the configuration for those not given. Fails with PENSTOCK_E_INVALID if one
- * is wrong. */
+/* Reads the options, and the configuration for options that were not given. Fails with
+ * PENSTOCK_E_INVALID if a value is invalid. */
 int cluster_wanted(struct cluster *cluster, const struct cli *cli, struct penstock_error *err);
 /* The same for a verb that has only CLUSTER_WHERE. */
 int cluster_where(struct cluster *cluster, const struct cli *cli, struct penstock_error *err);
 void cluster_release(struct cluster *cluster);
 
-/* Submits the run and, unless --detach was given, follows it to its end. Returns the exit code.
- * The options given with the workflow are stored with it, as the command line is not available
- * there. */
+/* Submits the run and, unless --detach was given, follows it to its end. Returns the exit code. The
+ * options given with the workflow are stored with it, because the job does not get the command
+ * line. */
 int cluster_run(
 	const struct cli *cli, const struct run_options *options, const struct cluster *cluster);
 
@@ -58,9 +58,9 @@ int cluster_run(
 bool cluster_has(const char *home, const char *id);
 
 /*
- * Prints the log of a run on a cluster as it grows, as `how` says for its existing part,
- * across all attempts of its jobs, until the run ends. `*code` is the exit code of the run, or
- * 128+n if signal n ended only the following.
+ * Prints the log of a run on a cluster as it grows, across all attempts of its jobs, until the run
+ * ends; `how` selects the existing part to print. `*code` is the exit code of the run, or 128+n if
+ * signal n only ended the output of the log.
  */
 int cluster_follow(const struct cli *cli, struct records *records, const char *home, const char *id,
 	const struct follow *how, int *code, struct penstock_error *err);
@@ -76,8 +76,8 @@ struct cluster_view {
 };
 /*
  * Corrects the state of a run that looks lost or preempted although its job is pending or starting.
- * Returns true if it did; a notice about the earlier machine no longer applies then. For a lost
- * run, sets the message about the end of its job.
+ * Returns true if the state was corrected; a notice about the earlier machine then no longer
+ * applies. For a lost run, sets the message about the end of its job.
  */
 bool cluster_view_correct(struct cluster_view *view, const char *home, const char *id,
 	struct records_attempt *attempt);

@@ -45,7 +45,7 @@ static bool is_submitting(const char *home, const char *id)
 
 /*
  * Refuses to submit the run if a job of an earlier submission is pending or running; the lock of a
- * pending one is free. If Slurm does not answer, nothing is submitted. A completing job may be
+ * pending run is free. If Slurm does not answer, nothing is submitted. A completing job may be
  * requeued, but starts nothing after a later submission.
  */
 static int refuse_if_alive(
@@ -192,8 +192,8 @@ struct following {
 	struct follow log;
 	struct run_layout layout; /* of the attempt */
 	int signal_fd;
-	char shown[192]; /* the last message about the job */
-	int64_t ask_at_ms; /* time of the next call of Slurm */
+	char shown[192]; /* time of the next call to Slurm */
+	int64_t ask_at_ms; /* interval after that call */
 	int64_t ask_ms; /* interval after that */
 	int64_t settle_ms;
 	int64_t ended_at_ms; /* when Slurm first reported the end of the job; 0 if it has not */
@@ -266,8 +266,8 @@ static int record_gone(struct following *f, const struct slurm_job *job,
 	return end.exit_code;
 }
 
-/* If several processes follow the run, one of them submits it again; only then the held job is
- * cancelled, which would no longer start anything. */
+/* If several processes follow the run, one of them submits it again, and only then cancels the held
+ * job, which would no longer start anything. */
 static int replace_held(
 	const struct following *f, struct slurm_job *job, struct penstock_error *err)
 {
@@ -311,7 +311,7 @@ static int ask_slurm(struct following *f, const struct records_attempt *last, bo
 		f->ended_at_ms = 0;
 		say_status(f, job.job, &status);
 	} else if (!f->ended_at_ms) {
-		f->ended_at_ms = now; /* its last writes may not be visible here yet */
+		f->ended_at_ms = now; /* the job's last writes may not be visible here yet */
 		f->ask_at_ms = now + ASK_MS;
 		f->ask_ms = ASK_MS;
 	} else if (last->state == RUN_PREEMPTED || now - f->ended_at_ms >= f->settle_ms) {
@@ -322,7 +322,7 @@ static int ask_slurm(struct following *f, const struct records_attempt *last, bo
 	return r;
 }
 
-/* Returns the signal that ends the following, not the run; 0 if there is none. */
+/* Returns the signal that ends the output of the log, but not the run; 0 if there is none. */
 static int wait_for_signal(struct following *f, int wait_ms)
 {
 	struct pollfd fd = {f->signal_fd, POLLIN, 0};
@@ -342,14 +342,14 @@ static int check(struct following *f, bool *ended, int *code, struct penstock_er
 	_cleanup_(records_attempt_release) struct records_attempt last = {0};
 	int r = records_last_attempt(f->records, f->id, &last, NULL);
 
-	/* It was withdrawn, and is about to be recorded again. */
+	/* The attempt was withdrawn, and is about to be recorded again. */
 	if (r < 0 || last.attempt < f->first_attempt)
 		return 0;
 	if (last.pid && last.attempt != f->attempt) {
 		bool next = f->attempt != 0;
 
 		if (next)
-			r = follow_print(&f->log, err); /* the rest of the log before */
+			r = follow_print(&f->log, err); /* the end of the previous attempt's log */
 		follow_close(&f->log);
 		run_layout_release(&f->layout);
 		f->layout = (struct run_layout){0};
@@ -373,7 +373,8 @@ static int check(struct following *f, bool *ended, int *code, struct penstock_er
 	} else {
 		*ended = true;
 		*code = last.exit_code;
-		/* The log has the message, if there is a log and the run was not ended after it. */
+		/* The log has the message, unless there is no log or the run was ended after the
+		 * log. */
 		if (last.message && (!last.pid || f->said_attempt == last.attempt))
 			log_error("run %s %s: %s", f->id, run_state_name(last.state), last.message);
 	}
@@ -435,7 +436,7 @@ static int stop_waiting(struct records *records, const struct records_run *run, 
 	if (r < 0)
 		return r;
 	message = *job ? str_printf("Slurm job %s was cancelled before it %s", job, when)
-		       : strdup("its submission to Slurm did not finish");
+		       : strdup("the submission to Slurm did not finish");
 	/* If the job has started after all, its penstock was asked to stop and records its own
 	 * end. */
 	records_end_waiting(records, run->id, run->last.attempt,
@@ -483,7 +484,7 @@ int cluster_stop(const struct cli *cli, struct records *records, const char *hom
 					       run->id);
 		if (status.pending)
 			return stop_waiting(records, run, number, err);
-		/* Before its penstock holds the lock, it would not receive the signal. */
+		/* A job whose penstock does not hold the lock yet would not receive the signal. */
 		if (!asked && supervisor_lives(home, run->id)) {
 			r = slurm_signal(number, "INT", err);
 			asked = r == 0;

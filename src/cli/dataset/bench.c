@@ -17,9 +17,9 @@
 
 #define BATCH  256 /* samples */
 #define AHEAD  4 /* batches in flight */
-#define WINDOW 16 /* blocks, as of the Loader */
+#define WINDOW 16 /* blocks, as in the Loader */
 
-/* One order. */
+/* The measurement of one order. */
 struct measure {
 	const char *name;
 	enum order_kind kind;
@@ -114,8 +114,8 @@ static int run(struct set_operand *in, struct ahead *ahead, struct measure *m, i
 	return r;
 }
 
-/* The processor, if our threads keep it busy; the bandwidth, if larger reads are not faster in
- * bytes; otherwise the latency of each read. */
+/* Names the limit: the processor, if our threads keep it busy; the bandwidth, if larger reads are
+ * not faster in bytes; otherwise the latency of each read. */
 static const char *limit_of(const struct measure *m, const struct measure *in_order)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);

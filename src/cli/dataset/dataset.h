@@ -8,7 +8,7 @@
 
 #include "cli/dataset/set.h"
 
-/* Format, numbers, the fields of the first sample, and the index. */
+/* Prints the format, the numbers, the fields of the first sample, and the state of the index. */
 int dataset_inspect(struct set_operand *in, const char *url, struct penstock_error *err);
 /* Reads samples for some seconds in each order. */
 int dataset_bench(struct set_operand *in, const char *url, struct penstock_error *err);

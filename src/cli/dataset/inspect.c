@@ -53,8 +53,8 @@ static json_t *json_fields(const struct format_fields *fields)
 }
 
 /*
- * Sets the state of the index, by a fresh list of the shards. A set whose index is out of date is
- * opened again without it.
+ * Sets the state of the index by a comparison with a new list of the shards. If the index is out of
+ * date, opens the data set again without the index.
  */
 static int check_index(
 	struct set_operand *in, const char *url, const char **state, struct penstock_error *err)
@@ -73,7 +73,7 @@ static int check_index(
 	}
 	in->set = NULL;
 	in->options.fresh = true;
-	/* It needs no scan. */
+	/* The format "objects" lists the shards without a scan. */
 	in->options.format = "objects";
 	r = set_open(in, url, err);
 	in->options.format = format;

@@ -40,7 +40,7 @@ static int read_labels(struct packing *v, const struct cli *cli)
 		return cli_misuse(cli, "--labels must be folder");
 	if (strcmp(format, "records") == 0 || strcmp(format, "npy") == 0)
 		return cli_misuse(cli, "--labels needs --format tar, mds or tfrecord: samples of "
-				       "others have no fields");
+				       "other formats have no fields");
 	v->in.options.labels = true;
 	return 0;
 }
@@ -95,7 +95,7 @@ static int read_options(struct packing *v, const struct cli *cli)
 	return r ? r : set_options(&v->in, cli, "source-format");
 }
 
-/* The store of the target is opened first: that of the source may be the same. */
+/* The store of the target is opened first, because the source may use the same store. */
 static int open_target(
 	void *cookie, bool google, struct object_client **out, struct penstock_error *err)
 {
@@ -174,7 +174,7 @@ static int fail(const struct packing *v, const struct pack_result *done, const c
 		report_interrupt(done, to);
 	else if (done->left)
 		error_suffix(
-			err, "; shards without an index are left there, which --force removes");
+			err, "; shards without an index are left; --force removes these shards");
 	return set_fail(v->in.cli, err);
 }
 

@@ -36,7 +36,7 @@ struct set_operand {
 	const struct cli *cli;
 	struct dataset_options options;
 	struct remote remote;
-	/* The remote of the target, of a verb that has one, which is opened before. */
+	/* The remote of the target, opened before; NULL if the verb has no target. */
 	const struct remote *target;
 	struct dataset *set;
 };
@@ -47,9 +47,9 @@ struct set_operand {
 /* Reads SET_OPTIONS and the option with the name of the format, and watches for Ctrl-C. Returns 0,
  * or the exit code after a message. */
 int set_options(struct set_operand *in, const struct cli *cli, const char *format);
-/* Opens the data set, and its store at the first time. `in->options.fresh` may be set before. */
+/* Opens the data set and, at the first call, its store. `in->options.fresh` may be set before. */
 int set_open(struct set_operand *in, const char *url, struct penstock_error *err);
-/* Like remote_fail(), but a data set that cannot be read as it is exits with 66. */
+/* Like remote_fail(), but returns 66 for a data set that cannot be read in its present state. */
 int set_fail(const struct cli *cli, struct penstock_error *err);
 void set_release(struct set_operand *in);
 

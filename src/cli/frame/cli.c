@@ -154,7 +154,8 @@ void cli_free(struct cli *line)
 	free(line);
 }
 
-/* `penstock` alone: a mistake in a script, a question of a user. */
+/* `penstock` without a verb prints the verbs to stderr: an error in a script, but help to
+ * a user. */
 static int print_verbs(const struct cli *top)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
@@ -202,7 +203,7 @@ static int check_stdout(int code)
 	return code ? code : CLI_EXIT_INTERNAL;
 }
 
-/* True for "PATH=VALUE" of --set if neither its path nor its value may be that of a secret. */
+/* True for "PATH=VALUE" of --set if neither its path nor its value may be a secret. */
 static bool is_plain_set(const char *set)
 {
 	static const char *const words[] = {"key", "token", "secret", "pass", "pwd", "credential",
@@ -271,8 +272,8 @@ int cli_main(int argc, char **argv, const struct command *const *commands)
 		return check_stdout(print_completion(&cli, argv + 2, (size_t)argc - 2));
 	code = cli_parse(&cli, argc, argv);
 	command = cli.operands.n ? command_find(commands, cli.operands.items[0]) : NULL;
-	/* Words for another program are visible anyway, and `exec` needs its command line
-	 * unchanged: before it enters a container, it re-executes itself with it
+	/* The words of another program are visible anyway, and `exec` needs its command line
+	 * unchanged: it executes itself again with the same arguments before it enters a container
 	 * (enter_prepare()). */
 	if (!command || !command->own_operands)
 		hide_arguments(argc, argv);

@@ -1,4 +1,5 @@
-/* Completion: the shells pass the words of the command line, and get those that may come next. */
+/* Completion: the shells pass the words of the command line, and get the words that may come
+ * next. */
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -117,7 +118,7 @@ static void offer_values(const struct completion *c, const char *placeholder, si
 	run = has_word(text, "RUN");
 	tag = has_word(text, "TAG");
 	colon = strstr(text, ":TAG") != NULL;
-	/* Words in lower case are words to type. */
+	/* Words in lower case are literal words. */
 	for (const char *at = text; *at; at += strcspn(at, "|"), at += *at == '|') {
 		size_t n = strcspn(at, "|");
 
@@ -136,8 +137,8 @@ static void offer_values(const struct completion *c, const char *placeholder, si
 		buf_add_str(c->out, FILES_LINE);
 }
 
-/* Offers operand `i`. A spec such as "add TAG RUN | list | rm TAG" has alternatives, of which the
- * first operand chooses. */
+/* Offers operand `i`. A spec such as "add TAG RUN | list | rm TAG" has alternatives; the first
+ * operand selects one of them. */
 static void offer_operand(
 	const struct completion *c, const struct command *command, const char *first, size_t i)
 {
@@ -149,7 +150,7 @@ static void offer_operand(
 		size_t head = strcspn(at, " ");
 
 		next = at + len + (end ? 3 : 0);
-		/* "add" and "list" of other alternatives */
+		/* Skips alternatives that begin with another literal word than `first`. */
 		if (i && end != at && strstr(command->operands, " | ") &&
 			(strlen(first) != head || strncmp(at, first, head) != 0) && *at >= 'a' &&
 			*at <= 'z')
@@ -189,7 +190,7 @@ static void offer_argument(const struct completion *c, const struct option_spec 
 		buf_add_str(c->out, FILES_LINE);
 }
 
-/* The option that `word` is, if it takes a separate argument; else NULL. */
+/* Returns the option that `word` names if the option takes a separate argument; NULL otherwise. */
 static const struct option_spec *option_of(const struct command *command, const char *word)
 {
 	const struct option_spec *o;

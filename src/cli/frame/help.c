@@ -24,7 +24,7 @@ const struct command_exit *exits_at(const struct command *command, size_t i)
 	const struct command_exit *common = common_exits;
 	const struct command_exit *own = command->exits;
 
-	/* Both are sorted by number. */
+	/* Both tables are sorted by number. */
 	for (;;) {
 		bool use_own = own && own->code &&
 			       (!common->code || strtol(own->code, NULL, 10) <=
@@ -108,7 +108,7 @@ static void add_options(struct buf *out, const struct option_spec *options)
 	for (const struct option_spec *o = options; o && o->name; o++) {
 		_cleanup_(buf_release) struct buf left = BUF_INIT(LIMIT_LOG_LINE);
 
-		/* The first one of the store, after the verb's own. */
+		/* The first option of the store, after the verb's own options. */
 		if (o > options && strcmp(o->name, "endpoint-url") == 0)
 			buf_add_str(out, "\nOptions of the store:\n");
 

@@ -8,7 +8,7 @@
 #include "cli/frame/options.h"
 #include "cli/frame/tables.h"
 
-/* Appends the text of one paragraph; requests and escapes of roff are masked. */
+/* Appends the text of one paragraph; escapes what roff would interpret. */
 static void add_text(struct buf *out, const char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++) {

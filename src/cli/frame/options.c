@@ -146,7 +146,7 @@ static bool is_word_of(const char *words, const char *word)
 	return false;
 }
 
-/* In front of other operands, "list|get RUN" wants one of these words. */
+/* A spec such as "list|get RUN" needs one of its words before the other operands. */
 static int refuse_without_word(const struct cli *cli, const char *wanted)
 {
 	size_t len = strspn(wanted, "abcdefghijklmnopqrstuvwxyz|");
@@ -160,7 +160,8 @@ static int refuse_without_word(const struct cli *cli, const char *wanted)
 		cli_verb(cli), (int)strcspn(words, "|"), words, first);
 }
 
-/* A mistyped option that took the operand for the value of a variable is the mistake to report. */
+/* Reports a mistyped option that was taken for a variable, with the missing operand as its
+ * value. */
 static int refuse_missing(const struct cli *cli)
 {
 	for (size_t i = 0; i < cli->variables.n; i++) {

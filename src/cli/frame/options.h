@@ -41,15 +41,15 @@ void wrap_text(struct buf *out, const char *text, size_t indent, size_t width, s
 /* `penstock help workflow`: every key of a workflow, and a complete example. */
 void help_workflow(struct buf *out);
 void help_overview(struct buf *out, const struct command *const *commands);
-/* The verbs in groups, as the overview has them. */
+/* Appends the verbs in groups, as in the overview. */
 void help_verbs(struct buf *out, const struct command *const *commands);
 void help_command(struct buf *out, const struct command *command);
 /* A page for man(1) in roff. `command` is NULL for the overview. */
 void man_page(
 	struct buf *out, const struct command *command, const struct command *const *commands);
-/* The words that may follow, for the completion of a shell: "WORD\tDESCRIPTION" on each line, and a
- * line "\tfiles" if names of files may, too. The last of `words`, which come after "penstock", is
- * the beginning of the wanted word; it may be empty. */
+/* Appends the words that may follow, for the completion of a shell: "WORD\tDESCRIPTION" on each
+ * line, and a line "\tfiles" if names of files may follow, too. The last of `words`, which come
+ * after "penstock", is the beginning of the word to complete; it may be empty. */
 void completion_words(
 	struct buf *out, const struct command *const *commands, char *const *words, size_t n);
 /* The script of a shell, "bash", "zsh" or "fish"; NULL for any other. */

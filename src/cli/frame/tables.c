@@ -291,7 +291,7 @@ void table_add_meaning(struct buf *out, const struct schema_key *key)
 	table_add_plain(out, buf_str(&text));
 }
 
-/* The schema of that name below `schema`; NULL if there is none. */
+/* Returns the schema `name` at or below `schema`; NULL if there is none. */
 static const struct schema *find_schema(
 	const struct schema *schema, const char *name, unsigned depth)
 {

@@ -15,7 +15,7 @@ struct schema_key;
 
 struct fact {
 	const char *name; /* a variable or an exit code; NULL ends a table */
-	const char *otherwise; /* without the variable; NULL if that needs no word */
+	const char *otherwise; /* the default without the variable; NULL if there is none */
 	const char *says; /* Markdown */
 };
 
@@ -24,8 +24,8 @@ extern const struct fact environment_table[];
 /* Exit codes of `penstock run`; other verbs have a subset. */
 extern const struct fact exit_table[];
 
-/* Appends a table by its name: `environment`, `exit-codes`, or that of a schema. For scdoc(5)
- * unless `markdown`. Returns false if there is no such table. */
+/* Appends the table `name`: `environment`, `exit-codes`, or the name of a schema. Writes scdoc(5),
+ * or Markdown if `markdown`. Returns false if there is no such table. */
 bool table_write(struct buf *out, const char *name, bool markdown);
 /* Appends Markdown as plain text: without backquotes, asterisks and the targets of links. */
 void table_add_plain(struct buf *out, const char *text);

@@ -29,7 +29,7 @@ static int read_word(const char **at, struct buf *word, struct penstock_error *e
 			buf_add_char(word, *s);
 	}
 	if (quote)
-		return error_set(err, PENSTOCK_E_INVALID, "unclosed %c", quote);
+		return error_set(err, PENSTOCK_E_INVALID, "missing closing %c", quote);
 	*at = s;
 	return 0;
 }

@@ -89,7 +89,8 @@ static int print_dir(
 	int n = scandir(dir, &entries, NULL, alphasort);
 	int r = 0;
 
-	/* A run that ended before its first step has no directory, and a live one removes some. */
+	/* A run that ended before its first step has no directory, and a live run removes
+	 * directories. */
 	if (n < 0 && errno == ENOENT)
 		return 0;
 	if (n < 0)
@@ -146,12 +147,12 @@ static int pass_over(void *cookie, const char *path, struct penstock_error *err)
 {
 	(void)cookie;
 	(void)err;
-	log_warn("skipped %s: it is a device, FIFO or socket", path);
+	log_warn("skipped '%s': it is a device, FIFO or socket", path);
 	return 0;
 }
 
-/* Copies the tree of `from` to `to`, which is created; files of the same names are replaced, as
- * with a store. */
+/* Copies the tree of `from` to `to`, which is created; replaces files with the same names, as a
+ * download from a store does. */
 static int copy_dir(const char *from, const char *to, struct penstock_error *err)
 {
 	static const struct copy_tree how = {
@@ -221,7 +222,7 @@ static int copy_file(int fd, uint64_t length, struct penstock_error *err)
 	return 0;
 }
 
-/* Writes a file of the output directory; no link leads out of it. */
+/* Writes a file of the output directory; follows no link out of the directory. */
 static int cat_file(const char *dir, const char *path, uint64_t offset, uint64_t length,
 	struct penstock_error *err)
 {
@@ -317,7 +318,7 @@ struct tagging {
 	struct penstock_error *err;
 };
 
-/* Skips penstock's own objects, and with them those that were copied already. */
+/* Skips penstock's own objects, which include the copies. */
 static int copy_object(void *cookie, const struct object_info *info)
 {
 	struct tagging *t = cookie;
@@ -340,7 +341,7 @@ static int tag_objects(struct session *s, const char *tag, struct penstock_error
 {
 	_cleanup_free_ char *to = str_printf("%s.penstock/tags/%s/", s->place.prefix, tag);
 	struct tagging t = {.s = s, .to = to, .err = err};
-	/* Objects may be left by a call that was killed. */
+	/* A killed call may have left objects. */
 	int r = to ? artifacts_remove(artifacts_object(&s->place, to), NULL, err)
 		   : error_memory(err);
 
@@ -379,7 +380,7 @@ static int tag_remove(struct session *s, const char *tag, struct penstock_error 
 		r = artifacts_tag_path(&path, s->home, tag, ".json", err);
 	if (r == 0)
 		r = artifacts_tag_path(&dir, s->home, tag, "", err);
-	/* The name goes first: a tag is there with all of it, or not at all. */
+	/* Remove the name first: a tag is complete or does not exist. */
 	if (r == 0 && unlink(path) < 0)
 		r = error_errno(err, errno, "cannot remove '%s'", path);
 	if (r == 0 && !s->place.dir)
@@ -453,7 +454,7 @@ static int run_tag(const struct cli *cli)
 
 	if (r < 0)
 		return cli_fail(cli, &err);
-	/* As `artifacts` and workflows write it. */
+	/* Accept ":TAG", as in `artifacts` and in workflows. */
 	if (tag && *tag == ':')
 		tag++;
 	if (strcmp(what, "add") == 0 && n == 3) {

@@ -138,7 +138,7 @@ static int find_run(struct artifacts_place *out, const char *home, struct record
 	if (r < 0)
 		return r;
 	out->live = run_state_is_live(run.last.state) && supervisor_lives(home, run.id);
-	/* It may have ended just now. */
+	/* The run may have ended just now. */
 	if (run_state_is_live(run.last.state) && !out->live) {
 		records_run_release(&run);
 		r = records_find(records, word, &run, err);
@@ -174,7 +174,7 @@ static int find_tag(struct artifacts_place *out, const char *home, struct record
 	id = json_string_value(json_object_get(json, "run"));
 	prefix = json_string_value(json_object_get(json, "prefix"));
 	if (!json) {
-		r = error_set(err, PENSTOCK_E_CORRUPT, "%s is not a description of a tag", path);
+		r = error_set(err, PENSTOCK_E_CORRUPT, "'%s' is not a description of a tag", path);
 	} else if (!prefix) {
 		r = artifacts_tag_path(&out->dir, home, tag, "", err);
 	} else {
@@ -222,8 +222,8 @@ static int see_run(void *cookie, const struct records_run *run)
 	return 1;
 }
 
-/* Names of dstack's workflows are those of one project. OWNER/REPO/NAME is the newest run of any
- * project, as in other workflows. */
+/* Names of dstack's workflows refer to runs of the same project. OWNER/REPO/NAME is the newest run
+ * of any project, as in other workflows. */
 static int find_dependency(struct artifacts_place *place, const char *file, const char *home,
 	struct records *records, const char *name, struct penstock_error *err)
 {

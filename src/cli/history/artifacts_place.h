@@ -17,7 +17,7 @@ struct artifacts_place {
 	bool live; /* the run has not ended */
 	char *dir; /* on this machine; NULL if it is in a store */
 	char *prefix; /* in a store: "a/b/" */
-	struct workflow *workflow; /* whose output has the store; NULL if `dir` is set */
+	struct workflow *workflow; /* its output names the store; NULL if `dir` is set */
 	char id[RECORDS_ID_SIZE];
 	struct stores stores;
 	struct run_store *store; /* set by artifacts_open() */
@@ -35,13 +35,13 @@ void artifacts_place_release(struct artifacts_place *place);
 int artifacts_tag_path(char **out, const char *home, const char *tag, const char *ending,
 	struct penstock_error *err);
 
-/* An object of the opened place. */
+/* Returns an object of the opened place. */
 static inline struct object_ref artifacts_object(
 	const struct artifacts_place *place, const char *key)
 {
 	return object_at(place->store->client, place->store->bucket, key);
 }
-/* Removes all objects whose keys begin with that of `at`. */
+/* Removes all objects whose keys begin with the key of `at`. */
 int artifacts_remove(struct object_ref at, const atomic_int *cancel, struct penstock_error *err);
 
 /* Replaces each input that is the output of another run by the place of that output. The workflow

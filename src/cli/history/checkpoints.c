@@ -29,12 +29,12 @@ struct session {
 	struct records *records;
 	char *home;
 	struct artifacts_place place;
-	struct remote remote; /* for an address */
+	struct remote remote; /* if the operand is the address of a place */
 	struct location at;
 	bool live; /* the run is live */
 
 	char *dir; /* the local directory; NULL if there is none */
-	/* of the store that has them; NULL if they are not in a store */
+	/* the store of the checkpoints; NULL if they are not in a store */
 	struct object_client *client;
 	const char *bucket;
 	char *prefix; /* "a/b/checkpoints/" */
@@ -58,7 +58,7 @@ static void session_release(struct session *s)
 	free(s->path);
 }
 
-/* ---- finding them ---- */
+/* ---- finding checkpoints ---- */
 
 static char *joined(const char *prefix, const char *path)
 {
@@ -134,8 +134,8 @@ static int note_commit(void *cookie, const struct object_info *info)
 	return noted->no_memory;
 }
 
-/* Returns the name of the checkpoint below the prefix for the key of its commit. Returns NULL if
- * the key is deeper, or is not that of a commit. */
+/* Returns the name of the checkpoint below the prefix for the key of its commit; NULL if the key is
+ * deeper, or is not the key of a commit. */
 static char *name_of_key(const struct session *s, const char *key)
 {
 	const char *below = key + strlen(s->prefix), *slash = strchr(below, '/');
@@ -252,12 +252,12 @@ static int verify_object(const struct session *s, const char *key, const struct 
 	for (size_t i = 0; i < 8; i++)
 		crc = crc << 8 | digest[i];
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
-		return error_set(err, PENSTOCK_E_CORRUPT, "%s is missing", f->name);
+		return error_set(err, PENSTOCK_E_CORRUPT, "'%s' is missing", f->name);
 	if (r < 0)
 		return error_prefix(err, "%s", f->name);
 	if (info.size != f->size || crc != f->crc)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"%s differs from the size or checksum in its commit", f->name);
+			"'%s' differs from the size or checksum in its commit", f->name);
 	return 0;
 }
 
@@ -274,7 +274,7 @@ static int verify(const struct session *s, const struct commit_entry *e, struct 
 
 		r = key ? verify_object(s, key, &e->commit->files[i], err) : error_memory(err);
 	}
-	return r < 0 ? error_prefix(err, "checkpoint %s", shown(e)) : 0;
+	return r < 0 ? error_prefix(err, "checkpoint '%s'", shown(e)) : 0;
 }
 
 /* ---- the verbs ---- */
@@ -324,7 +324,7 @@ static int list(const struct session *s, bool json)
 	return show_list(&grid, array, 0);
 }
 
-/* Without a commit a run continues from the files of its output. */
+/* A run without a commit resumes from the files of its output. */
 static int list_output(const struct cli *cli, const struct session *s, struct penstock_error *err)
 {
 	_cleanup_(output_files_release) struct output_files files = {0};
@@ -428,7 +428,7 @@ static int fetch(const struct session *s, const struct commit_entry *e, const ch
 		&(struct object_get_options){.cancel = s->remote.cancel}, NULL, err);
 }
 
-/* Removes the file and the directories that become empty; keeps foreign files. */
+/* Removes the file and the directories that become empty; keeps other files. */
 static void take_back_file(const char *base, char *path)
 {
 	size_t len = strlen(base);
@@ -457,8 +457,8 @@ static void take_back(const struct commit_entry *e, const char *base, const char
 	}
 }
 
-/* Downloads a checkpoint and verifies it. The commit is written last, so a call that is killed
- * leaves no valid checkpoint; a damaged one is removed. */
+/* Downloads a checkpoint and verifies it. The commit is written last, so a killed call leaves no
+ * valid checkpoint; a damaged download is removed. */
 static int get(
 	const struct session *s, const char *name, const char *to, struct penstock_error *err)
 {
@@ -502,8 +502,8 @@ static int get(
 	return r;
 }
 
-/* Removes the commit first: without it the rest is not a checkpoint. Then removes all objects in
- * its directory, including those that the commit does not name. */
+/* Removes the commit first: without it the other objects are not a checkpoint. Then removes all
+ * objects in its directory, including those that the commit does not name. */
 static int remove_remote(
 	const struct session *s, const struct commit_entry *e, struct penstock_error *err)
 {
@@ -532,8 +532,8 @@ static int remove_local(const struct session *s, const char *name, struct pensto
 	return fs_remove_tree(path, err);
 }
 
-/* Returns true if all files of the commit exist with the right sizes: enough to assume that the run
- * could resume from it. */
+/* Returns true if all files of the commit exist with the right sizes: then the run could probably
+ * resume from it. */
 static bool seems_whole(const struct session *s, const struct commit_entry *e)
 {
 	if (!e->commit)
@@ -562,13 +562,13 @@ static int rm(const struct session *s, const char *name, bool force, struct pens
 	if (s->live)
 		return error_set(err, PENSTOCK_E_EXISTS,
 			"cannot remove a checkpoint of a live run, which would publish it "
-			"again: stop the run first, or limit them with `checkpoints.keep`");
+			"again; stop the run first, or limit the number with `checkpoints.keep`");
 	while (newer < e && !seems_whole(s, newer))
 		newer++;
 	if (!force && newer == e && (e == s->list.items || e->commit))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot remove '%s': it is the newest one that the run could resume from; "
-			"--force removes it",
+			"cannot remove '%s': it is the newest that the run could resume from; use "
+			"--force",
 			name);
 	if (s->client)
 		r = remove_remote(s, e, err);

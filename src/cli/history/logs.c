@@ -63,12 +63,12 @@ static int fetch_log(const char *home, const struct records_run *run, int attemp
 	if (r == -(int)PENSTOCK_E_NOT_FOUND)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"the log of attempt %d is neither on this machine nor next to the "
-			"output: it ended before it had one",
+			"output: the attempt ended before it had a log",
 			attempt);
 	return r < 0 ? error_move(err, &e) : 0;
 }
 
-/* Prints the log of one attempt; with --follow until its supervisor ends. */
+/* Prints the log of one attempt; with --follow, until the supervisor of the run ends. */
 static int show_attempt(const struct cli *cli, const char *home, const struct records_run *run,
 	int attempt, const struct follow *how, struct penstock_error *err)
 {
@@ -147,7 +147,7 @@ static void remote_log_release(struct remote_log *log)
 	free(log->run);
 }
 
-/* Notes the run of ".penstock/runs/ID/log/N" if it is the requested one, or if none was
+/* Notes the run of ".penstock/runs/ID/log/N" if it is the requested run, or if none was
  * requested. */
 static int note_run(void *cookie, const struct object_info *info)
 {
@@ -186,11 +186,12 @@ static int find_remote_run(
 			return error_set(err, PENSTOCK_E_CANCELLED, "interrupted");
 	}
 	if (log->several)
-		return error_set(
-			err, PENSTOCK_E_INVALID, "several runs log there; add the id of one");
+		return error_set(err, PENSTOCK_E_INVALID,
+			"several runs have logs in this place; add the id of a run");
 	if (!log->run)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"no log of a run there; `enableLogging: true` in the workflow keeps it "
+			"this place has no log of a run; `enableLogging: true` in the workflow "
+			"keeps logs "
 			"there");
 	return 0;
 }
@@ -306,7 +307,8 @@ static int show_remote(
 		any += shown;
 	}
 	if (r == 0 && !any)
-		r = error_set(err, PENSTOCK_E_NOT_FOUND, "run %s has no log there", log->run);
+		r = error_set(
+			err, PENSTOCK_E_NOT_FOUND, "run %s has no log in this place", log->run);
 	return r;
 }
 
@@ -370,7 +372,7 @@ static int run_logs(const struct cli *cli)
 		!cli_number(cli, "attempt", 1, INT32_MAX, 0, &attempt))
 		return CLI_EXIT_USAGE;
 	if (all && (attempt || cli_has(cli, "lines")))
-		return cli_misuse(cli, "--all prints whole logs of all attempts");
+		return cli_misuse(cli, "--all cannot be used with --attempt or --lines");
 	if (cli_has(cli, "lines"))
 		how.lines = lines;
 	if (location_is_object(cli_operand(cli, 0))) {

@@ -1,4 +1,5 @@
-/* `penstock metrics`: numbers that a training has written, as a table, plots, JSON or CSV. */
+/* `penstock metrics`: prints the numbers that training code has written as a table, plots, JSON or
+ * CSV. */
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -53,15 +54,15 @@ static void note(void *cookie, const char *path, const char *problem)
 {
 	const struct session *s = cookie;
 
-	/* The end of a file that grows is no problem. */
+	/* The incomplete end of a growing file is not a problem. */
 	if (!s->live || !strstr(problem, "ends within"))
 		log_warn("'%s': %s", path, problem);
 }
 
-/* The name by which usage is read: its series begin with "usage/". */
+/* The path under which usage is read: its series begin with "usage/". */
 #define USAGE "usage/all.usage"
 
-/* The usage of a run's attempts, of those elsewhere from the store. */
+/* Reads the usage of a run's attempts; usage of attempts on other machines comes from the store. */
 static int read_usage(struct session *s, const char *id, struct penstock_error *err)
 {
 	_cleanup_(records_run_release) struct records_run run = {0};
@@ -108,7 +109,7 @@ static int read_run(struct session *s, const char *word, struct penstock_error *
 	return r == 0 && *s->place.id ? read_usage(s, s->place.id, err) : r;
 }
 
-/* The usage next to the output of runs that this home need not know. */
+/* Keys of usage files next to the output, also of runs that are unknown in this home. */
 struct listing {
 	struct strlist keys;
 	bool no_memory;
@@ -148,7 +149,7 @@ static int read_place(struct session *s, const struct cli *cli, struct penstock_
 
 	if (r < 0)
 		return r;
-	s->live = true; /* perhaps, by another machine */
+	s->live = true; /* another machine may still write */
 	prefix = location_prefix(s->at.key);
 	if (!prefix)
 		return error_memory(err);
@@ -177,7 +178,7 @@ static int read_all(struct session *s, const struct cli *cli, struct penstock_er
 
 /* ---- selecting ---- */
 
-/* The whole name, its last components, or a pattern. */
+/* True if `word` is the whole name, its last components, or a pattern that matches. */
 static bool matches(const char *name, const char *word)
 {
 	size_t len = strlen(name), n = strlen(word);
@@ -215,7 +216,8 @@ static int check_names(
 		near = found ? NULL : str_nearest(word, names, metrics->n);
 		if (!found)
 			return error_set(err, PENSTOCK_E_NOT_FOUND,
-				"there is no metric '%s'%s%s%s; 'penstock metrics %s' lists them",
+				"there is no metric '%s'%s%s%s; 'penstock metrics %s' lists the "
+				"metrics",
 				word, near ? "; did you mean '" : "", near ? near : "",
 				near ? "'?" : "", cli_operand(cli, 0));
 	}
@@ -342,7 +344,7 @@ static int print_chart(
 	return chart_print(stdout, &chart) < 0 ? error_memory(err) : 0;
 }
 
-/* JSON has no such numbers; Protocol Buffers write them like this, too. */
+/* JSON has no NaN and no infinity; Protocol Buffers write the same names. */
 static json_t *json_value(double value)
 {
 	if (isfinite(value))
@@ -350,13 +352,13 @@ static json_t *json_value(double value)
 	return json_string(isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
 }
 
-/* Returns how many points one of at most `most` represents. */
+/* Returns the number of points for each printed point, so that at most `most` are printed. */
 static size_t points_each(const struct metrics_series *s, int64_t most)
 {
 	return s->n ? (s->n - 1) / (size_t)most + 1 : 1;
 }
 
-/* The last point is always there. */
+/* Returns the index of the first printed point, such that the last point is always printed. */
 static size_t first_point(const struct metrics_series *s, size_t each)
 {
 	return s->n ? (s->n - 1) % each : 0;
@@ -388,7 +390,7 @@ static json_t *json_series(const struct metrics_series *s, int64_t most)
 		(json_int_t)s->stride * (json_int_t)each, "points", points, "repeated", repeated);
 }
 
-/* As RFC 4180 has it. */
+/* Prints a field of CSV as RFC 4180 defines it. */
 static void print_field(const char *text)
 {
 	if (!text[strcspn(text, ",\"\r\n")]) {

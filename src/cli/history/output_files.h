@@ -32,10 +32,11 @@ struct output_files {
 	uint64_t total, bytes; /* of all files */
 };
 
-/* penstock's own state is left out. The key of `at` ends with a slash, or is "". */
+/* Finds the files of an output. Skips penstock's own state. The key of `at` ends with a slash, or
+ * is "". */
 int output_files_in_store(struct output_files *out, struct object_ref at, const atomic_int *cancel,
 	struct penstock_error *err);
-/* No files if there is no such directory. */
+/* Finds no files if there is no such directory. */
 int output_files_in_dir(struct output_files *out, const char *dir, struct penstock_error *err);
 void output_files_release(struct output_files *files);
 

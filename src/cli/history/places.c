@@ -29,8 +29,8 @@ struct found {
 struct place {
 	struct remote remote;
 	struct location at;
-	struct strlist prefixes; /* that may be outputs: "" or "a/b/" */
-	pthread_mutex_t lock; /* of what follows */
+	struct strlist prefixes; /* prefixes that may be outputs: "" or "a/b/" */
+	pthread_mutex_t lock; /* protects the members below */
 	struct found *found;
 	size_t n;
 };
@@ -116,7 +116,7 @@ static int read_state(
 		if (records_is_id(json_string_value(json_object_get(state, "run"))))
 			return add_state(place, prefix, state, err);
 		json_decref(state);
-		r = error_set(&own, PENSTOCK_E_CORRUPT, "'%s' is no state of a run", key);
+		r = error_set(&own, PENSTOCK_E_CORRUPT, "'%s' is not the state of a run", key);
 	}
 	if (r == -(int)PENSTOCK_E_CANCELLED)
 		return error_move(err, &own);

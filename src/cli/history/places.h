@@ -12,11 +12,11 @@ struct cli;
 struct penstock_error;
 struct records_run;
 
-/* Gets a run with its id, name and last attempt as the state has them; `output` is its place, and
- * `workflow` too. `host` is the machine of that attempt. */
+/* Receives a run with the id, name and last attempt of its state; `output` and `workflow` are its
+ * place. `host` is the machine of that attempt. */
 typedef int (*places_fn)(void *cookie, const struct records_run *run, const char *host);
 
-/* The newest first. States that cannot be read are reported and left out. */
+/* Passes the newest run first. Invalid states are reported and skipped. */
 int places_each(const struct cli *cli, places_fn fn, void *cookie, struct penstock_error *err);
 
 #endif

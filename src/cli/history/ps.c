@@ -23,7 +23,7 @@
 #include "s3/date.h"
 #include "transfer/location.h"
 
-/* Characters; penstock show prints all of a text. */
+/* Widths are in characters; `penstock show` prints texts in full. */
 enum { RECENT_S = 24 * 3600, MESSAGE_WIDTH = 72, NAME_WIDTH = 24, WATCH_MS = 1000 };
 
 struct listing {
@@ -35,10 +35,10 @@ struct listing {
 	const struct strlist *states; /* empty for all runs */
 	size_t hidden;
 	struct cluster_view cluster;
-	/* the run that is added is not on a machine yet; the recorded notice is about its last
-	 * one */
+	/* the run to add is not on a machine yet: a recorded notice is about its previous
+	 * machine */
 	bool elsewhere;
-	char host[SHOW_HOST_SIZE]; /* the machine that has the run; "" if it is this one */
+	char host[SHOW_HOST_SIZE]; /* the machine that has the run; "" if it is this machine */
 };
 
 static const char *show_sync(const struct records_attempt *a, char out[64])
@@ -175,7 +175,7 @@ static int add_seen(struct listing *listing, const struct records_run *run)
 		show_span(a->started_ns,
 			run_state_is_live(a->state) ? clock_wall_ns() : a->ended_ns, text));
 	grid_add(&listing->grid, show_sync(a, text));
-	/* A terminal truncates it to its width. */
+	/* On a terminal, the table cuts the text to the width of the terminal. */
 	if (ports)
 		last = str_printf("ports %s: %s", ports, run->workflow);
 	notice = notice_of(listing, run);
@@ -204,7 +204,7 @@ static int add_run(void *cookie, const struct records_run *run)
 	return r;
 }
 
-/* Adds a run of any machine, which its state in a store describes. */
+/* Adds a run of any machine that its state in a store describes. */
 static int add_stored(void *cookie, const struct records_run *run, const char *host)
 {
 	struct listing *listing = cookie;
@@ -243,7 +243,8 @@ static int list_runs(const struct cli *cli)
 			      : list_home(&listing, &err);
 	r = show_list(&listing.grid, listing.array, r);
 	if (r == 0 && listing.hidden && !cli_has(cli, "json") && !cli_quiet(cli))
-		fprintf(stderr, "penstock ps: %zu that ended over a day ago: -a shows them\n",
+		fprintf(stderr,
+			"penstock ps: %zu hidden, which ended over a day ago; -a shows all runs\n",
 			listing.hidden);
 	cluster_view_release(&listing.cluster);
 	return r < 0 ? cli_fail(cli, &err) : r;

@@ -34,14 +34,14 @@ struct known {
 	uint64_t size;
 	int64_t mtime_ns;
 	bool published;
-	bool open; /* only its beginning is published, it is still being written */
+	bool open; /* only the beginning is published, because the file is still being written */
 	bool suspect;
 	UT_hash_handle hh;
 };
 
 struct reading {
 	struct known *all;
-	json_t *replaced; /* by the key of the copy, in the order in which they were made */
+	json_t *replaced; /* by the key of the copy, in the order in which the copies were made */
 	const char *run; /* id */
 	const char *base; /* "s3://bucket/prefix/"; NULL if there is none */
 	const char *endpoint; /* a URL, or "embedded"; NULL for AWS */
@@ -111,7 +111,7 @@ static void add_aws_version_command(struct buf *out, const char *endpoint, const
 	buf_add_quoted(out, buf_str(&source));
 }
 
-/* Adds the place of the old object, and the command that restores it. */
+/* Adds the URL of the old object, and the command that restores it. */
 static void add_way_back(const struct reading *reading, json_t *object,
 	const struct journal_record *r, const char *bucket, const char *key)
 {
@@ -274,7 +274,7 @@ static int add_attempt(void *cookie, const struct records_attempt *attempt)
 	return 0;
 }
 
-/* NULL if no attempt has a price. */
+/* Returns the cost of all attempts; NULL if no attempt has a price. */
 static json_t *add_up(const json_t *attempts)
 {
 	const json_t *a;
@@ -289,8 +289,8 @@ static json_t *add_up(const json_t *attempts)
 	return any ? json_real(sum) : NULL;
 }
 
-/* The tracked runs of the newest attempt that has some: one that ended before its steps has none.
- * NULL if there are none. */
+/* Returns the tracked runs of the newest attempt that has any: an attempt that ended before its
+ * steps has none. NULL if there are none. */
 static json_t *find_tracking(const json_t *attempts)
 {
 	for (size_t i = json_array_size(attempts); i-- > 0;) {
@@ -311,7 +311,7 @@ static int add_step(void *cookie, const struct records_step *step)
 	return 0;
 }
 
-/* The newest attempt that finished step `i`; NULL if there is none. */
+/* Returns the newest attempt that finished step `i`; NULL if there is none. */
 static json_t *find_done(const json_t *done, size_t i)
 {
 	json_t *row, *found = NULL;
@@ -335,7 +335,8 @@ static const char *state_of_next(const struct records_attempt *last)
 	return "to do";
 }
 
-/* All steps of the workflow. Those of an attempt before the run last started over do not count. */
+/* Adds all steps of the workflow. A step that finished before the run last started over is not
+ * done. */
 static void add_steps(json_t *list, const json_t *done, const json_t *workflow,
 	const struct records_attempt *last)
 {
@@ -429,7 +430,7 @@ static int collect(json_t *object, struct records *records, const char *home,
 
 /* ---- printing the text ---- */
 
-/* A time as the rest of the page has it: of this time zone. */
+/* Formats a time in the local time zone, like the other times of the page. */
 static const char *time_of(const json_t *object, const char *key, char out[static SHOW_TIME_SIZE])
 {
 	const char *text = json_string_value(json_object_get(object, key));
@@ -570,7 +571,7 @@ static void add_notice(struct grid *grid, const json_t *notice)
 		add_line(grid, "deadline", time_of(notice, "deadline", when));
 }
 
-/* The page of a tracked run or, if it has none, its id and place. */
+/* Adds the URL of a tracked run or, if there is none, its id and place. */
 static void add_tracking(struct grid *grid, const json_t *one)
 {
 	const char *url = json_string_value(json_object_get(one, "url"));
@@ -586,7 +587,7 @@ static void add_tracking(struct grid *grid, const json_t *one)
 		grid_addf(grid, "run %s%s%s", run, place ? " in " : "", place ? place : "");
 }
 
-/* Adds two decimals, or four below 1. */
+/* Adds an amount with two decimals, or with four if it is below 1. */
 static void add_money(struct grid *grid, const json_t *cost)
 {
 	double value = json_real_value(cost);

@@ -1,4 +1,4 @@
-/* `penstock tensorboard`: the user's TensorBoard, on the logs of runs where they are. */
+/* `penstock tensorboard`: starts the user's TensorBoard on the logs of runs, without a copy. */
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ struct session {
 	struct remote *remotes;
 	size_t n;
 	struct strlist logs; /* "NAME:PLACE" */
-	struct object_client *client; /* of the store that has some of them; NULL if none has */
+	struct object_client *client; /* client of a store with logs; NULL if all logs are local */
 };
 
 static void session_release(struct session *s)
@@ -51,7 +51,7 @@ static void session_release(struct session *s)
 
 /* ---- finding the logs ---- */
 
-/* TensorBoard separates names and places with these characters. */
+/* Replaces the characters with which TensorBoard separates names and places. */
 static int add_log(
 	struct session *s, const char *name, const char *place, struct penstock_error *err)
 {
@@ -68,7 +68,7 @@ static int add_log(
 	return strlist_addf(&s->logs, "%s:%s", safe, place) < 0 ? error_memory(err) : 0;
 }
 
-/* TensorBoard knows one S3 store at a time. */
+/* TensorBoard supports only one S3 store at a time. */
 static int check_store(struct session *s, struct object_client *client, const char *word,
 	struct penstock_error *err)
 {
@@ -76,7 +76,7 @@ static int check_store(struct session *s, struct object_client *client, const ch
 
 	if (new->google)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"cannot open '%s' in TensorBoard: it reads gs:// only with TensorFlow; copy "
+			"cannot open '%s': TensorBoard reads gs:// only with TensorFlow; copy "
 			"the logs with 'penstock sync'",
 			word);
 	if (!s->client) {
@@ -87,7 +87,7 @@ static int check_store(struct session *s, struct object_client *client, const ch
 	if (strcmp(old->endpoint_url, new->endpoint_url) != 0)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"cannot open '%s' together with the others: TensorBoard reads from one "
-			"store at a time, and they are at %s and %s",
+			"store at a time, and the logs are at %s and %s",
 			word, old->endpoint_url, new->endpoint_url);
 	return 0;
 }
@@ -147,7 +147,7 @@ static int add_run(struct session *s, const char *word, size_t i, struct penstoc
 			       place->name, err);
 }
 
-/* The other operands are options of TensorBoard. */
+/* Returns the number of operands before the options of TensorBoard. */
 static size_t count_logs(const struct cli *cli)
 {
 	size_t n = 0;
@@ -185,9 +185,9 @@ static int find_logs(struct session *s, const struct cli *cli, size_t n, struct 
 	return r;
 }
 
-/* ---- running it ---- */
+/* ---- running TensorBoard ---- */
 
-/* Keys that expire are left to the sources that boto3 knows, too. */
+/* Does not pass keys that expire: boto3 can renew them from the same sources. */
 static int add_keys(
 	const struct s3_settings *settings, struct strlist *env, struct penstock_error *err)
 {
@@ -230,7 +230,7 @@ static int make_words(
 		strlist_addf(words, "--port=%s", port ? port : "6006") < 0 ||
 		strlist_addf(words, "--host=%s", address ? address : "127.0.0.1") < 0)
 		return -1;
-	/* Its fast loader reads no S3 from other endpoints than Amazon's. */
+	/* TensorBoard's fast loader reads S3 only from Amazon's endpoints. */
 	if (s->client && strlist_add(words, "--load_fast=false") < 0)
 		return -1;
 	for (size_t i = s->n; i < cli_n_operands(cli); i++)

@@ -1,4 +1,4 @@
-/* `penstock deploy`: a server of the newest version of a model. */
+/* `penstock deploy`: serves the newest version of a model. */
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -42,7 +42,7 @@ static bool read_traffic(const char *text, struct deploy_options *out)
 	return out->traffic != DEPLOY_SIGNAL || out->signal;
 }
 
-/* Reads METRIC:max or METRIC:min. `metric` has room for it. */
+/* Reads METRIC:max or METRIC:min. `metric` must have room for the name. */
 static bool read_best(const char *text, char *metric, size_t size, struct deploy_options *out)
 {
 	const char *colon = strrchr(text, ':');
@@ -79,7 +79,7 @@ static int read_numbers(const struct cli *cli, struct deploy_options *out)
 	return 0;
 }
 
-/* Refuses what cannot work together. Returns 0 or an exit code. */
+/* Refuses options that cannot be used together. Returns 0 or an exit code. */
 static int check(const struct cli *cli, const struct deploy_options *o)
 {
 	struct in6_addr address;
@@ -101,7 +101,7 @@ static int check(const struct cli *cli, const struct deploy_options *o)
 	return 0;
 }
 
-/* The options but the place. Returns 0 or an exit code. */
+/* Reads all options, but not the place. Returns 0 or an exit code. */
 static int read_options(const struct cli *cli, struct deploy_options *out, char **address,
 	char *metric, size_t metric_size)
 {
@@ -152,7 +152,8 @@ static int run_deploy(const struct cli *cli)
 	code = status || r < 0 ? 0 : read_options(cli, &options, &address, metric, sizeof(metric));
 	if (code)
 		return code;
-	/* Not ended by a signal: the last request removes the replica. */
+	/* A signal does not cancel requests of this engine, because the last request removes the
+	 * replica. */
 	if (r == 0)
 		r = http_engine_new(&remote.engine, &(struct http_engine_options){0}, &err);
 	if (r == 0)

@@ -126,8 +126,8 @@ static void check_clock(struct doctor *doctor)
 
 	if (now < 1704067200) /* 2024: before this program was written */
 		doctor_say(doctor, VERDICT_FAIL, "clock",
-			"set it; object storage refuses requests if the clock is 15 minutes off",
-			"it shows %lld seconds since 1970", (long long)now);
+			"set the clock; object storage refuses requests if it is 15 minutes off",
+			"the clock shows %lld seconds since 1970", (long long)now);
 	else if (r < 0 || r == TIME_ERROR || (state.status & STA_UNSYNC))
 		doctor_say(doctor, VERDICT_WARN, "clock",
 			"run an NTP client; object storage refuses requests if the clock is 15 "
@@ -230,8 +230,8 @@ static void check_certificates(struct doctor *doctor)
 				doctor, VERDICT_OK, "certificates", NULL, "%s=%s", given[i], path);
 		else
 			doctor_say(doctor, VERDICT_FAIL, "certificates",
-				"name a readable file, or unset it", "%s=%s: %s", given[i], path,
-				strerror(errno));
+				"name a readable file, or unset the variable", "%s=%s: %s",
+				given[i], path, strerror(errno));
 		return;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(usual); i++) {
@@ -241,7 +241,7 @@ static void check_certificates(struct doctor *doctor)
 		}
 	}
 	doctor_say(doctor, VERDICT_WARN, "certificates",
-		"install ca-certificates, or set SSL_CERT_FILE; https does not work without",
+		"install ca-certificates, or set SSL_CERT_FILE; https needs certificates",
 		"no certificate authorities found");
 }
 
@@ -299,7 +299,7 @@ static void check_embedded(struct doctor *doctor)
 
 	if (!remote_has_embedded())
 		doctor_say(doctor, VERDICT_OK, "embedded store", NULL,
-			"none yet; --endpoint-url embedded makes it");
+			"none yet; --endpoint-url embedded creates the store");
 	else if (remote_open_embedded(&remote, &err) < 0 ||
 		 bucket_list(remote.client, count_bucket, &n, &err) < 0)
 		doctor_say(doctor, VERDICT_FAIL, "embedded store", NULL, "%s", err.message);
@@ -334,8 +334,8 @@ static void check_store(struct doctor *doctor, const struct cli *cli, const stru
 	check_embedded(doctor);
 	if (remote_open_scheme(&remote, cli, at->text && *at->text == 'g', &err) < 0) {
 		doctor_say(doctor, *at->bucket ? VERDICT_FAIL : VERDICT_WARN, "credentials",
-			"without them only the embedded store works, and workflows with keys of "
-			"their own",
+			"without credentials only the embedded store works, and workflows with "
+			"keys of their own",
 			"%s", err.message);
 		return;
 	}

@@ -22,7 +22,7 @@ struct doctor {
 void doctor_say(struct doctor *doctor, enum verdict verdict, const char *subject,
 	const char *advice, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* Parts of the machine that only some runs need: containers, Slurm, GPUs. */
+/* Checks parts of the machine that only some runs need: containers, Slurm, GPUs. */
 void doctor_containers(struct doctor *doctor, const char *home);
 void doctor_slurm(struct doctor *doctor);
 void doctor_gpus(struct doctor *doctor, int gpus);

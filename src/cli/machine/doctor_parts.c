@@ -1,4 +1,4 @@
-/* `penstock doctor`: how a finding is reported, and the checks of containers, Slurm and GPUs. */
+/* `penstock doctor`: reports findings, and checks containers, Slurm and GPUs. */
 #include "cli/machine/doctor.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ void doctor_say(struct doctor *doctor, enum verdict verdict, const char *subject
 
 /* ---- containers ---- */
 
-/* The kernel's answers to what a container asks of it, as exit codes of the child that tries. */
+/* Results of try_container(), which are exit codes of the child process. */
 enum { BOX_FINE, BOX_NO_NAMESPACE, BOX_NO_OVERLAY, BOX_IN_MEMORY };
 
 static bool write_file(const char *path, const char *text)
@@ -123,8 +123,8 @@ void doctor_containers(struct doctor *doctor, const char *home)
 	case BOX_IN_MEMORY:
 		doctor_say(doctor, VERDICT_WARN, "containers",
 			"put PENSTOCK_HOME on a local file system such as ext4 or xfs",
-			"the file system of '%s' cannot hold an overlay, so that what steps "
-			"write into their image takes memory",
+			"the file system of '%s' cannot hold an overlay, so that files that steps "
+			"write into their image take memory",
 			home);
 		break;
 	case BOX_NO_OVERLAY:
@@ -134,7 +134,7 @@ void doctor_containers(struct doctor *doctor, const char *home)
 		break;
 	default:
 		doctor_say(doctor, VERDICT_WARN, "containers",
-			"allow them with sysctl kernel.unprivileged_userns_clone=1, "
+			"allow user namespaces with sysctl kernel.unprivileged_userns_clone=1, "
 			"user.max_user_namespaces and "
 			"kernel.apparmor_restrict_unprivileged_userns=0",
 			"steps with `container` need user namespaces, which this machine does "
@@ -144,7 +144,7 @@ void doctor_containers(struct doctor *doctor, const char *home)
 
 /* ---- other programs ---- */
 
-/* Runs a program for its first lines. Returns false with `err` if it is missing, or fails. */
+/* Runs a program and reads its first lines. Returns false with `err` if it is missing or fails. */
 static bool ask(const char *const *given, struct buf *out, struct penstock_error *err)
 {
 	_cleanup_free_ char *program = fs_find_program(str_env("PATH"), given[0]);
@@ -216,8 +216,8 @@ void doctor_gpus(struct doctor *doctor, int gpus)
 			gpus ? "nvidia-smi is missing" : "none");
 	else if (!ask(smi, &out, &err))
 		doctor_say(doctor, VERDICT_WARN, "GPU",
-			"check the driver: its version must be that of the kernel's module", "%s",
-			err.message);
+			"check the driver: its version must equal the version of the kernel module",
+			"%s", err.message);
 	else if ((int)count_lines(buf_str(&out)) != gpus)
 		doctor_say(doctor, VERDICT_WARN, "GPU",
 			"the driver's device files are missing; nvidia-modprobe makes them",

@@ -31,8 +31,8 @@ static void moved(void *cookie, const char *name, uint64_t done, uint64_t total)
 	progress_update(progress, name, done, total);
 }
 
-/* The images are held until the size bound is enforced, so that none of them is removed for
- * another. `*pulled` is the number of complete ones, also after a failure. */
+/* Holds all images until the size bound is enforced, so that no image is removed to make room for
+ * another. `*pulled` is the number of complete images, also after a failure. */
 static int pull_all(const struct cli *cli, const char *dir, struct http_engine *engine,
 	uint64_t bound, size_t *pulled, struct penstock_error *err)
 {
@@ -75,8 +75,8 @@ static void report_interrupt(const struct cli *cli, size_t pulled, const struct 
 	if (!kept)
 		kept = "kept no layer";
 	if (n > 1)
-		log_info("interrupted: pulled %zu of %zu images, %s of the next; the same command "
-			 "pulls the rest",
+		log_info("interrupted: pulled %zu of %zu images, and %s of the next; the same "
+			 "command pulls the rest",
 			pulled, n, kept);
 	else
 		log_info("interrupted: %s; the same command pulls the rest", kept);

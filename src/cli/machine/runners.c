@@ -91,7 +91,7 @@ static int print_json(const char *host, const struct machine_capacity *m, const 
 	return show_json(array);
 }
 
-/* One row of the table; -1 if there is no value or no limit. */
+/* A row of the table; a number is -1 if there is no value or no limit. */
 struct row {
 	const char *what;
 	int64_t claimed, waiting, there, own, limit;

@@ -10,7 +10,7 @@
 #include "records/records.h"
 #include "server/serve.h"
 
-/* The embedded store of this home. */
+/* Sets `*out` to the directory of the embedded store of this home. */
 static int home_store(char **out, struct penstock_error *err)
 {
 	_cleanup_free_ char *home = NULL;
@@ -42,17 +42,17 @@ static int run_serve(const struct cli *cli)
 		    cli, "lifecycle-day", (int64_t)24 * 3600 * 1000, &options.lifecycle_day_ms))
 		return CLI_EXIT_USAGE;
 	if (options.lifecycle_day_ms < 100 || options.lifecycle_day_ms > (int64_t)24 * 3600 * 1000)
-		return cli_misuse(cli, "--lifecycle-day is from 100ms to 24h");
+		return cli_misuse(cli, "--lifecycle-day must be from 100ms to 24h");
 	if (!cli_duration_ms(cli, "log-interval", 60000, &options.log_interval_ms))
 		return CLI_EXIT_USAGE;
 	if (!cli_duration_ms(cli, "webhook-retry", 1000, &options.webhook_retry_ms))
 		return CLI_EXIT_USAGE;
 	if (options.webhook_retry_ms < 1 || options.webhook_retry_ms > 60000)
-		return cli_misuse(cli, "--webhook-retry is from 1ms to 60s");
+		return cli_misuse(cli, "--webhook-retry must be from 1ms to 60s");
 	if (!cli_duration_ms(cli, "replication-retry", 1000, &options.replication_retry_ms))
 		return CLI_EXIT_USAGE;
 	if (options.replication_retry_ms < 1 || options.replication_retry_ms > 60000)
-		return cli_misuse(cli, "--replication-retry is from 1ms to 60s");
+		return cli_misuse(cli, "--replication-retry must be from 1ms to 60s");
 	if (!options.master_key)
 		options.master_key = str_env("PENSTOCK_MASTER_KEY_FILE");
 	options.relaxed = durability && strcmp(durability, "relaxed") == 0;
@@ -79,7 +79,7 @@ static int run_serve(const struct cli *cli)
 	options.tls_cert = cli_value(cli, "tls-cert");
 	options.tls_key = cli_value(cli, "tls-key");
 	if (!options.tls_cert != !options.tls_key)
-		return cli_misuse(cli, "--tls-cert and --tls-key need each other");
+		return cli_misuse(cli, "--tls-cert and --tls-key must be used together");
 	if (!options.root) {
 		if (home_store(&root, &err) < 0)
 			return cli_fail(cli, &err);

@@ -1,4 +1,4 @@
-/* `store`: looks after a store of `penstock serve`. */
+/* `store`: maintains a store of `penstock serve`. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void on_signal(int number)
 	atomic_store(&interrupted, 1);
 }
 
-/* Everything that takes long ends orderly; a second signal ends it at once. */
+/* The first signal ends a long action in order; the second ends the process at once. */
 static void catch_signals(void)
 {
 	struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
@@ -63,7 +63,7 @@ static json_t *bucket_json(const struct upkeep_bucket *b)
 		(json_int_t)b->uploads, "upload_bytes", (json_int_t)b->upload_bytes);
 }
 
-/* Returns the age of the oldest version that waits. */
+/* Returns the age of the oldest pending version. */
 static double age_of(const struct upkeep_lag *lag)
 {
 	int64_t ns = clock_wall_ns() - lag->oldest_ns;
@@ -188,8 +188,9 @@ static int end_report(const struct cli *cli, const struct upkeep_report *report,
 	if (!cli_quiet(cli))
 		fprintf(stderr, "checked %llu objects, versions and parts, %llu data files%s\n",
 			(unsigned long long)report->objects, (unsigned long long)report->files,
-			report->served ? "; surplus files are not looked for while it is served"
-				       : "");
+			report->served
+				? "; surplus files are not searched while the store is served"
+				: "");
 	return left ? error_set(err, PENSTOCK_E_CORRUPT, "the store has %llu problems",
 			      (unsigned long long)left)
 		    : 0;
@@ -343,7 +344,7 @@ static int do_import(const struct cli *cli, struct store *store, struct penstock
 
 static const struct action {
 	const char *name;
-	size_t min, max; /* operands after it */
+	size_t min, max; /* operands after the name */
 	struct store_options options;
 	int (*run)(const struct cli *cli, struct store *store, struct penstock_error *err);
 } actions[] = {
@@ -353,7 +354,7 @@ static const struct action {
 	{"scrub", 0, 0, {.guest = true}, do_scrub},
 	{"backup", 1, 1, {.guest = true}, do_backup},
 	{"export", 1, SIZE_MAX, {.guest = true}, do_export},
-	/* Its buckets appear when all of them is on the disk. */
+	/* The buckets appear only when the whole import is on the disk. */
 	{"import", 1, 1, {.relaxed = true}, do_import},
 };
 
@@ -365,7 +366,7 @@ static const struct action *find_action(const char *name)
 	return NULL;
 }
 
-/* A repair of a directory that is no store would make one. */
+/* A repair would turn a directory that is not a store into a store. */
 static int check_root(const struct action *action, const char *root, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = path_join(root, "meta.db");

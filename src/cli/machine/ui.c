@@ -1,4 +1,4 @@
-/* `penstock ui`: the page of the runs. */
+/* `penstock ui`: serves the web page of the runs. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -16,7 +16,7 @@
 #define PORT	8780
 enum { WAIT_MS = 100 };
 
-/* Starts it on the usual port, or on a free one if that is in use. */
+/* Starts the server on the default port, or on a free port if that port is in use. */
 static int start(
 	struct ui **ui, struct ui_options *options, bool chosen, struct penstock_error *err)
 {

@@ -21,7 +21,7 @@
 static const char *const verbs[] = {
 	"cat", "cp", "du", "ls", "mb", "mv", "presign", "put", "rb", "rm", "stat", "sync"};
 
-/* Options of the batch that are defaults for its lines. */
+/* Options of the batch that apply to all its lines. */
 static const char *const inherited[] = {
 	"endpoint-url", "profile", "region", "no-sign-request", "google-key"};
 
@@ -124,7 +124,7 @@ static struct batch_line *make_line(
 	log_own_level();
 	if (too_long)
 		r = error_set(&err, PENSTOCK_E_INVALID,
-			"cannot read the line: it is longer than %zu KiB; divide it",
+			"cannot read the line: it is longer than %zu KiB; divide the line",
 			(size_t)(LIMIT_STRING / KIB));
 	else if (memchr(buf_str(text), '\0', text->len))
 		r = error_set(&err, PENSTOCK_E_INVALID, "cannot read the line: it contains a NUL");
@@ -142,7 +142,7 @@ static struct batch_line *make_line(
 	return line;
 }
 
-/* Returns 0 at the end of the file. Does not keep the rest of a line that is too long. */
+/* Returns 0 at the end of the file. Discards the end of a line that is too long. */
 static int next_line(FILE *file, struct buf *text, bool *too_long)
 {
 	int c;
@@ -155,7 +155,7 @@ static int next_line(FILE *file, struct buf *text, bool *too_long)
 		else if (text->len + 1 >= LIMIT_STRING)
 			*too_long = true;
 	}
-	/* A line that a failed read cut is no command. */
+	/* A line that a failed read has truncated must not be run. */
 	return c != EOF || (text->len && !ferror(file));
 }
 

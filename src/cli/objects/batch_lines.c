@@ -19,7 +19,8 @@ static void tape_play(struct batch_tape *tape)
 	buf_clear(&tape->held);
 }
 
-/* The first line prints at once; others hold a little, and wait before they hold more. */
+/* The first line prints at once. Other lines buffer their output, and wait when the buffer is
+ * full. */
 static ssize_t tape_write(void *cookie, const char *data, size_t len)
 {
 	struct batch_tape *tape = cookie;
@@ -81,7 +82,7 @@ struct batch_line *batch_line_new(char *where)
 	line->out.line = line->err.line = line;
 	line->out.to = stdout;
 	line->err.to = stderr;
-	/* The last write of a thread that waited may exceed the limit. */
+	/* The last write of a thread that has waited may exceed the limit. */
 	buf_init(&line->out.held, 2 * LIMIT_BATCH_HELD);
 	buf_init(&line->err.held, 2 * LIMIT_BATCH_HELD);
 	return line;
@@ -99,14 +100,14 @@ void batch_line_free(struct batch_line *line)
 	free(line);
 }
 
-/* Removes the ended lines at the head, and prints what the next one has held. Called with the lock
- * held. */
+/* Removes the ended lines at the head, and prints the buffered output of the next line. Called with
+ * the lock held. */
 static void lines_advance(struct batch_lines *lines)
 {
 	struct batch_line *line;
 
 	while ((line = lines->first)) {
-		/* Lines after a failed one do not count. */
+		/* Lines after a failed line do not count. */
 		if (lines->stop && !line->cli) {
 			line->empty = true;
 			line->code = 0;
@@ -149,7 +150,8 @@ static bool may_run(const struct batch_lines *lines, const struct batch_line *li
 	return true;
 }
 
-/* Returns NULL if no line may run now; sets `*any` if some wait. Called with the lock held. */
+/* Returns NULL if no line may run now; sets `*any` if any line is waiting. Called with the lock
+ * held. */
 static struct batch_line *pick(struct batch_lines *lines, bool *any)
 {
 	*any = false;

@@ -25,8 +25,8 @@
 struct batch_lines;
 struct batch_line;
 
-/* A place that a line reads or writes. Two overlap if they are the same, or one is a tree and
- * begins the other. */
+/* A place that a line reads or writes. Two places overlap if they are equal, or if one is a tree
+ * and a prefix of the other. */
 struct batch_place {
 	char *text;
 	bool tree;
@@ -47,10 +47,10 @@ struct batch_line {
 	struct batch_line *next;
 	char *where; /* "jobs.txt:12: " */
 	uint64_t number; /* 12 */
-	struct cli *cli; /* NULL if the line has ended, with `code` */
+	struct cli *cli; /* NULL if the line has ended with `code` */
 	int code;
 	bool empty; /* there was no command, or it was not run */
-	bool unfinished; /* because of an interrupt */
+	bool unfinished; /* an interrupt ended the line */
 	enum log_level level;
 	struct batch_tape out, err;
 
@@ -72,18 +72,19 @@ struct batch_lines {
 	bool heavy_runs, closing, stop;
 	uint64_t n_lines, n_failed;
 	uint64_t n_unfinished; /* lines that an interrupt ended */
-	uint64_t first_unfinished; /* the number of the first of them in the file; 0 if none */
-	int code; /* the highest so far */
+	/* line number in the file of the first unfinished line; 0 if there is none */
+	uint64_t first_unfinished;
+	int code; /* the highest exit code so far */
 
 	bool fail_fast;
 	unsigned n_threads;
 	pthread_t threads[LIMIT_BATCH_JOBS];
 };
 
-/* Takes `where`. Returns NULL if out of memory. */
+/* Takes ownership of `where`. Returns NULL if out of memory. */
 struct batch_line *batch_line_new(char *where);
 void batch_line_free(struct batch_line *line);
-/* Until batch_line_let_go(), output of the calling thread is that of the line. */
+/* Redirects the output of the calling thread to the line, until batch_line_let_go(). */
 void batch_line_take(struct batch_line *line);
 void batch_line_let_go(struct batch_line *line);
 /* Fills in the places of the line; in batch_places.c. */

@@ -1,4 +1,4 @@
-/* The places that a line of a batch reads and writes; too many rather than too few. */
+/* Finds the places that a line of a batch reads and writes; in doubt, it adds a place. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +32,8 @@ static bool leads_up(const char *path)
 	return false;
 }
 
-/* Returns the real path of the part that exists, followed by the rest as given; NULL if the place
- * cannot be determined. */
+/* Returns the real path of the existing part, followed by the other components as given; NULL if
+ * the place cannot be determined. */
 static char *real_path(const char *path)
 {
 	_cleanup_free_ char *known = NULL, *begin = NULL;
@@ -156,7 +156,7 @@ static void plan_copy(struct batch_line *line, const struct place *places, size_
 		if (into && !tree && name)
 			add(line, place_text(target, name), false, true);
 	}
-	/* A local name may be a directory when the turn of the line comes. */
+	/* A local name may be a directory by the time the line runs. */
 	if (all || !into)
 		add(line, place_text(target, into ? "" : NULL),
 			all || target->kind == LOCATION_LOCAL, true);
@@ -177,7 +177,7 @@ static void plan_others(struct batch_line *line, const struct place *places, siz
 		add(line, place_text(place, place->wildcard ? "" : NULL), tree, write);
 		line->heavy = line->heavy || (rm && tree);
 	}
-	/* All buckets. */
+	/* Without an operand: all buckets. */
 	if (!n)
 		add(line, strdup("object:"), true, write);
 }

@@ -32,7 +32,8 @@ int copying_options(struct copying *v, const struct cli *cli)
 	o->skip_links = cli_has(cli, "no-follow-symlinks");
 	if (o->preserve && o->put.metadata &&
 		(strlist_get(o->put.metadata, "mtime") || strlist_get(o->put.metadata, "mode")))
-		return cli_misuse(cli, "--preserve keeps mtime and mode, which --metadata names");
+		return cli_misuse(
+			cli, "--preserve sets mtime and mode; leave them out of --metadata");
 	if (!cli_number(cli, "parallel", 1, LIMIT_HTTP_CONNECTIONS, 0, &parallel))
 		return CLI_EXIT_USAGE;
 	o->parallel = parallel ? (unsigned)parallel : remote_limit_parallel();
@@ -45,14 +46,14 @@ int copying_options(struct copying *v, const struct cli *cli)
 static int open_stores(struct copying *v, const struct place *from, const struct place *to,
 	struct penstock_error *err)
 {
-	/* Google's store is never the same as another one. */
+	/* Google's store is never the same as another store. */
 	bool elsewhere = remote_has_source(v->cli) || (from && to && from->google != to->google);
 	struct copy_options *o = &v->options;
 	int r;
 
 	if (elsewhere && !from)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"--source-endpoint-url and its like are for s3:// sources; there is none");
+			"--source-endpoint-url and similar options need an s3:// source");
 	r = remote_open_engine(&v->remote, err);
 	if (r == 0 && (to || (from && !elsewhere)))
 		r = remote_open(&v->remote, v->cli, err);
@@ -80,8 +81,8 @@ int copying_open(struct copying *v, const struct place *from, const struct place
 	int r = open_stores(v, from && place_is_object(from) ? from : NULL,
 		place_is_object(to) ? to : NULL, err);
 
-	/* The progress of uploads is kept in our home: next to the source it would be part of
-	 * it. */
+	/* Keep the progress of uploads in the home: next to the source it would be uploaded,
+	 * too. */
 	if (r == 0 && (delta || cli_has(v->cli, "resume")))
 		r = records_home(&home, err);
 	else if (r == 0 && resume)

@@ -38,13 +38,13 @@ static int parse_operands(struct operands *o, struct copying *v, struct penstock
 		return r;
 	if (v->report.json)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"-: standard output is the content of the object, so it cannot be --json, "
-			"too");
+			"cannot use --json with '-': standard output is the content of the "
+			"object");
 	v->report.to_stderr = true;
 	return 0;
 }
 
-/* Returns the source whose store is opened; NULL if no source is in a store. */
+/* Returns the first source in a store, which decides the store to open; NULL if there is none. */
 static const struct place *first_object(const struct operands *o)
 {
 	for (size_t i = 0; i < o->n; i++) {

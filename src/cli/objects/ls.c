@@ -15,7 +15,8 @@ struct listing {
 	int64_t listed;
 };
 
-/* A character beyond those of keys: after it, nothing below a directory is left. */
+/* The last character of Unicode: a listing that starts after it skips all keys below a
+ * directory. */
 #define LAST_CHARACTER "\xf4\x8f\xbf\xbf"
 
 static int on_entry(void *cookie, const struct object_info *info)

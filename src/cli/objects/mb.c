@@ -14,7 +14,8 @@ static int change_bucket(
 	int r;
 
 	if (*at->key)
-		return error_set(err, PENSTOCK_E_INVALID, "%s: a bucket has no key", at->text);
+		return error_set(err, PENSTOCK_E_INVALID,
+			"unexpected key in '%s': a bucket has no key", at->text);
 	/* Many stores give the same reply whether the bucket existed or not. */
 	if (make)
 		done = bucket_head(remote->client, at->bucket, NULL) == 0 ? "there already:"

@@ -75,7 +75,8 @@ static int run_put(const struct cli *cli)
 				at.text);
 		else if (err.code == PENSTOCK_E_PRECONDITION)
 			error_set(&err, PENSTOCK_E_PRECONDITION,
-				"cannot replace '%s': its ETag is not '%s'; 'penstock stat' shows it",
+				"cannot replace '%s': its ETag is not '%s'; 'penstock stat' shows "
+				"the ETag",
 				at.text, options.if_match);
 		return remote_fail(cli, &err);
 	}

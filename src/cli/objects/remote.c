@@ -108,7 +108,8 @@ int remote_limit_rate(const struct cli *cli)
 	return 0;
 }
 
-/* Few requests at a time under a limit: each has to move before its server loses patience. */
+/* Returns few parallel requests under a limit, so that no request is idle until the server closes
+ * it. */
 unsigned remote_limit_parallel(void)
 {
 	uint64_t n = limit.bytes_per_s / LIMIT_RATE_EACH;
@@ -149,7 +150,7 @@ static int fits(const struct remote *remote, const struct location *at, struct p
 	if (at->google == object_client_settings(remote->client)->google)
 		return 0;
 	return error_set(err, PENSTOCK_E_INVALID,
-		"%s: s3:// and gs:// need a command each: they are not one store", at->text);
+		"%s: s3:// and gs:// are different stores; use separate commands", at->text);
 }
 
 /* ---- shared by the lines of a batch ---- */
@@ -175,9 +176,9 @@ static void close_remote(struct remote *remote)
 
 /*
  * Each request has buffers of some hundred KiB. If they were returned to the kernel after each
- * request, the kernel would have to clear the pages of the next ones. One thread allocates the
- * pages of a listing and another frees them, so a heap for each thread grows (a sync of a million
- * files: 71 MiB instead of 46).
+ * request, the kernel would have to clear the pages of the next buffers. One thread allocates the
+ * pages of a listing and another frees them, so with a heap for each thread the memory grows (a
+ * sync of a million files: 71 MiB instead of 46).
  */
 void remote_many_requests(void)
 {
@@ -233,7 +234,7 @@ static int open_engine(struct remote *remote, struct penstock_error *err)
 				.limit = limit.bytes_per_s ? &limit : NULL,
 				.buffer = limit.bytes_per_s ? LIMIT_HTTP_REPLY_BUFFER : 0},
 			err);
-	/* It costs nothing before its first request. */
+	/* An engine costs nothing before its first request. */
 	if (r == 0 && shared.on && !shared.twin)
 		r = http_engine_clone(&shared.twin, shared.engine, err);
 	if (r < 0)
@@ -268,7 +269,7 @@ static int open_embedded(
 	return r == 0 ? object_client_open(&remote->client, remote->engine, place, err) : r;
 }
 
-/* Returns true if this home has a store: it is meant where no other one is configured. */
+/* Returns true if this home has a store, which is the default if no other store is configured. */
 bool remote_has_embedded(void)
 {
 	_cleanup_free_ char *home = NULL;
@@ -279,7 +280,7 @@ bool remote_has_embedded(void)
 	return root && access(root, F_OK) == 0;
 }
 
-/* `how` is the way to ask for the embedded store. */
+/* `how` is the option or variable that selects the embedded store, for messages. */
 static int open_new(struct remote *remote, struct store_place *place, const char *how,
 	struct penstock_error *err)
 {
@@ -296,7 +297,7 @@ static int open_new(struct remote *remote, struct store_place *place, const char
 	place->no_keys = &no_keys;
 	r = object_client_open(&remote->client, remote->engine, place, err);
 	place->no_keys = NULL;
-	/* Keys that are missing for a store that was named are a mistake. */
+	/* Missing keys for a store that was named are an error. */
 	if (r == 0 || !no_keys || place->endpoint_url || place->profile || str_env("AWS_PROFILE") ||
 		str_env("AWS_ENDPOINT_URL_S3") || str_env("AWS_ENDPOINT_URL"))
 		return r;
@@ -382,7 +383,7 @@ int remote_open_scheme(
 
 int remote_open_default(struct remote *remote, bool google, struct penstock_error *err)
 {
-	/* A signal ends these verbs at once: nothing has begun. */
+	/* A signal ends these verbs at once, because no transfer has started. */
 	int r = http_engine_new(&remote->engine, &(struct http_engine_options){0}, err);
 
 	return r < 0 ? r
@@ -432,7 +433,8 @@ int remote_fail(const struct cli *cli, struct penstock_error *err)
 		return 128 + number;
 	}
 	exit_code = cli_fail(cli, err);
-	/* Invalid is an operand, an option or a variable here, and corrupt is the store. */
+	/* Here PENSTOCK_E_INVALID is about an operand, an option or a variable, and
+	 * PENSTOCK_E_CORRUPT about the store. */
 	return code == PENSTOCK_E_INVALID   ? CLI_EXIT_USAGE
 	       : code == PENSTOCK_E_CORRUPT ? CLI_EXIT_UNAVAILABLE
 					    : exit_code;
@@ -458,7 +460,7 @@ static int parse(const char *text, bool needs_key, struct location *out, struct 
 	return r;
 }
 
-/* A mistyped operand is refused before credentials are looked for. */
+/* Refuses mistyped operands before it looks for credentials. */
 static int check_operands(const struct cli *cli, bool needs_key, struct penstock_error *err)
 {
 	int r = 0;

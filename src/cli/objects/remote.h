@@ -9,7 +9,7 @@
  *	object_head(object_at(remote.client, bucket, key), &info, err);
  *
  * The endpoint "embedded" is the embedded store, joined or started as for workflows. It is the
- * default if it exists and nothing names another one. After
+ * default if it exists and no other store is configured. After
  * remote_open() SIGINT, SIGTERM and SIGHUP set `cancel`, which ends every request of the engine;
  * pass it to calls that take a flag. The verb then fails, and remote_fail() returns the shell's
  * exit code for the signal.
@@ -34,9 +34,9 @@ struct json_stream;
 void remote_many_requests(void);
 
 /* clang-format off */
-#define LIMIT_RATE_OPTION                                                                           \
+#define LIMIT_RATE_OPTION                                                                          \
 	{ 0, "limit-rate", "BYTES", "Send and receive at most so many bytes per second, such as 500K or 10M" }
-#define REMOTE_OPTIONS                                                                              \
+#define REMOTE_OPTIONS                                                                             \
 	{ 0, "endpoint-url", "URL", "URL of the store, or \"embedded\" (also in the environment or a profile); default: "            \
 				    "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, else AWS" },                  \
 	{ 0, "profile", "NAME", "Credentials, region and endpoint from this AWS profile" },         \
@@ -54,7 +54,7 @@ void remote_many_requests(void);
 
 /* For verbs that read from one store and write to another. */
 /* clang-format off */
-#define SOURCE_REMOTE_OPTIONS                                                                       \
+#define SOURCE_REMOTE_OPTIONS                                                                      \
 	{ 0, "source-endpoint-url", "URL", "URL of the store of s3:// sources, if it is another one" }, \
 	{ 0, "source-profile", "NAME", "Its credentials, region and endpoint" },                    \
 	{ 0, "source-region", "NAME", "Its region" },                                               \
@@ -62,13 +62,13 @@ void remote_many_requests(void);
 /* clang-format on */
 
 struct remote {
-	void *embedded; /* NULL for any other store */
+	void *embedded; /* NULL if the store is not embedded */
 	struct http_engine *engine;
 	struct http_engine *twin; /* for the lines of a batch with many items; may be NULL */
 	struct object_client *client;
 	const atomic_int *cancel;
-	const char *after; /* of remote_list(): the keys up to this one are left out; may be NULL */
-	struct json_stream *json; /* of remote_operands(); NULL for text */
+	const char *after; /* remote_list() skips the keys up to this key; may be NULL */
+	struct json_stream *json; /* set by remote_operands(); NULL for text */
 	bool borrows_engine;
 	bool borrowed; /* owned by the batch */
 };
@@ -76,29 +76,29 @@ struct remote {
 /* Opens only the engine, without a store or credentials; remote_open() may follow. */
 int remote_open_engine(struct remote *remote, struct penstock_error *err);
 int remote_open(struct remote *remote, const struct cli *cli, struct penstock_error *err);
-/* The same for a store that the caller chooses: Google's, or one that speaks S3. */
+/* The same for a store that the caller chooses: Google's, or an S3 store. */
 int remote_open_scheme(
 	struct remote *remote, const struct cli *cli, bool google, struct penstock_error *err);
-/* True if this home has a store; and opens it. */
+/* Returns true if this home has an embedded store; remote_open_embedded() opens it. */
 bool remote_has_embedded(void);
 int remote_open_embedded(struct remote *remote, struct penstock_error *err);
-/* Opens the store of the environment, for verbs without these options that read an object. */
+/* Opens the store of the environment, for verbs without REMOTE_OPTIONS that read an object. */
 int remote_open_default(struct remote *remote, bool google, struct penstock_error *err);
 /* Returns true if SOURCE_REMOTE_OPTIONS name another store for the sources. */
 bool remote_has_source(const struct cli *cli);
-/* Opens that store, with the engine of `target`. */
+/* Opens the store of the sources, with the engine of `target`. */
 int remote_open_source(struct remote *remote, const struct remote *target, const struct cli *cli,
 	bool google, struct penstock_error *err);
 void remote_release(struct remote *remote);
-/* The way to join the embedded store, for runs; `home` is borrowed. */
+/* Returns the functions with which runs join the embedded store; `home` is borrowed. */
 struct stores_embedded_ops remote_embedded_ops(const char *home);
 
 /* Reads LIMIT_RATE_OPTION, for all stores that are opened from now on. Returns 0, or the exit code
  * after a message. */
 int remote_limit_rate(const struct cli *cli);
-/* The number of requests at a time that fits to it; 0: no bound. */
+/* Returns the number of parallel requests for the limit; 0 if there is no bound. */
 unsigned remote_limit_parallel(void);
-/* From now on all remotes share one engine, and those with the same options are one. */
+/* From now on all remotes share one engine, and remotes with the same options share one client. */
 void remote_share_begin(void);
 void remote_share_end(void);
 
@@ -118,20 +118,20 @@ void remote_size(const struct cli *cli, uint64_t bytes, char out[static REMOTE_S
 
 typedef int (*remote_operand_fn)(
 	void *cookie, struct remote *remote, struct location *at, struct penstock_error *err);
-/* Opens the store and calls `fn` for each operand, until one fails. With `json` the remote has a
- * stream meanwhile. Returns the exit code. */
+/* Opens the store and calls `fn` for each operand, until a call fails. With `json`, the remote has
+ * a stream during the calls. Returns the exit code. */
 int remote_operands(
 	const struct cli *cli, bool needs_key, bool json, remote_operand_fn fn, void *cookie);
 
 /*
- * Calls `fn`, as object_list() does, for every object whose key begins with that of `at` or matches
- * its wildcard; sends several requests at a time, and always in byte order of the keys. Without a
- * wildcard `delimiter` may be "/". Fails with PENSTOCK_E_NOT_FOUND if there is none.
+ * Calls `fn`, as object_list() does, for every object whose key begins with the key of `at` or
+ * matches its wildcard. Sends several requests at a time, but calls `fn` in byte order of the keys.
+ * Without a wildcard `delimiter` may be "/". Fails with PENSTOCK_E_NOT_FOUND if there is no object.
  */
 int remote_list(struct remote *remote, const struct location *at, const char *delimiter,
 	object_list_fn fn, void *cookie, struct penstock_error *err);
-/* The same for every object of an operand: the one with that key; with a wildcard all that match;
- * with a trailing "/" or without a key all below. */
+/* The same for every object of an operand: the object with that key; with a wildcard all that
+ * match; with a trailing "/" or without a key all below. */
 int remote_each(struct remote *remote, const struct location *at, object_list_fn fn, void *cookie,
 	struct penstock_error *err);
 

@@ -23,11 +23,11 @@ struct removal {
 	struct fold fold;
 	uint64_t sizes[LIMIT_S3_LIST_KEYS]; /* of the keys */
 	uint64_t removed, bytes;
-	bool several; /* an operand means more than its key */
+	bool several; /* an operand matches more than its key */
 	uint64_t refused;
 	bool force; /* also the state of runs */
-	uint64_t spared; /* objects of runs that were left */
-	struct penstock_error error; /* the first that ends the removal */
+	uint64_t spared; /* objects of runs that were skipped */
+	struct penstock_error error; /* the first error that ends the removal */
 };
 
 static void report(struct removal *removal, const char *key)
@@ -106,7 +106,7 @@ static int on_object(void *cookie, const struct object_info *info)
 	const char *below = info->key + location_literal_prefix(removal->at);
 
 	/* Runs keep their state, their logs, and the only copies of overwritten files below
-	 * ".penstock/". They are removed if the operand names that, or with --force. */
+	 * ".penstock/". Remove these only if the operand names that prefix, or with --force. */
 	if (!removal->force && (str_starts(below, ".penstock/") || strstr(below, "/.penstock/"))) {
 		removal->spared++;
 		return 0;
@@ -173,7 +173,7 @@ static int remove_operand(
 	if ((!*at->key || (!at->literal && str_ends(at->key, "/"))) &&
 		!cli_has(removal->cli, "recursive"))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"%s means all objects below it; --recursive removes them", at->text);
+			"cannot remove all objects below '%s'; use --recursive", at->text);
 	removal->remote = remote;
 	wildcard = location_has_wildcard(at);
 	directory = cli_has(removal->cli, "recursive");

@@ -1,4 +1,4 @@
-/* `sync`: makes one tree like another. */
+/* `sync`: makes one tree equal to another. */
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"

@@ -19,7 +19,7 @@ struct uploads {
 	bool dry_run;
 	int64_t before_ns; /* uploads that started later stay */
 	uint64_t refused;
-	struct penstock_error error; /* the first that ends the listing */
+	struct penstock_error error; /* the first error that ends the listing */
 };
 
 static void show(struct uploads *u, const char *key, const char *id, int64_t initiated_ns)

@@ -13,7 +13,7 @@
 /* Dots of a character. */
 enum { DOTS_X = 2, DOTS_Y = 4, MIN_PLOT = 8 };
 #define LABEL_SIZE 24
-/* Beyond this a label is wider than the plot deserves. */
+/* More digits would make the labels too wide. */
 #define LABEL_DIGITS "%.4g"
 
 bool chart_unicode(void)
@@ -27,7 +27,7 @@ bool chart_unicode(void)
 	return locale && (strcasestr(locale, "UTF-8") || strcasestr(locale, "UTF8"));
 }
 
-/* The mean of the finite values of a column, and their bounds; NaN if it has none. */
+/* Sum, bounds and number of the finite values of a column. */
 struct column {
 	double sum, low, high;
 	size_t n;
@@ -95,7 +95,7 @@ struct canvas {
 
 static void set_dot(struct canvas *canvas, size_t x, size_t y)
 {
-	/* Dots 1 to 3 and 7 are the left ones, from above; Unicode, "Braille Patterns". */
+	/* Dots 1 to 3 and 7 are in the left column, from above; see Unicode, "Braille Patterns". */
 	static const uint8_t bits[DOTS_X][DOTS_Y] = {
 		{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}};
 	size_t below = canvas->rows * DOTS_Y - 1 - y;
@@ -116,7 +116,7 @@ static void draw(struct canvas *canvas, const struct column *columns, const stru
 		if (!columns[x].n)
 			continue;
 		y = place(column_mean(&columns[x]), all->low, all->high, height);
-		/* A line from the last column that has points. */
+		/* Draw a line from the last column that has points. */
 		for (size_t at = last_x == SIZE_MAX ? x : last_x; at <= x; at++) {
 			size_t from = last_x == SIZE_MAX || last_x == x ? y : last_y;
 			double share = last_x == SIZE_MAX || last_x == x
@@ -126,7 +126,7 @@ static void draw(struct canvas *canvas, const struct column *columns, const stru
 
 			set_dot(canvas, at, (size_t)(level + 0.5));
 		}
-		/* Steep parts have no gaps. */
+		/* Fill the gaps in steep parts. */
 		for (size_t up = last_x != SIZE_MAX && x - last_x == 1 ? (y < last_y ? y : last_y)
 								       : y;
 			last_x != SIZE_MAX && x - last_x == 1 && up <= (y < last_y ? last_y : y);

@@ -29,7 +29,7 @@ static size_t name_length(const char *at, const char *name)
 	return len || !slash ? len : word_length(at, slash + 1);
 }
 
-/* Writes the words of a message that other items have, too. */
+/* Writes the words of a message without names of items, paths and numbers. */
 static void add_cause(struct buf *out, const char *message, const char *from, const char *to)
 {
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(4 * LIMIT_LOG_LINE);

@@ -1,5 +1,5 @@
 /*
- * Folds errors of one cause: of many items that fail alike the first ten have a line each.
+ * Folds errors of one cause: of many items that fail alike, only the first ten get a line each.
  *
  *	struct fold fold = {0};
  *
@@ -30,8 +30,8 @@ struct fold {
 	unsigned n;
 };
 
-/* Counts the error. Returns true if it has to be printed; errors beyond FOLD_CAUSES causes always
- * are. `from` and `to` are names in the message, or NULL. */
+/* Counts the error. Returns true if the error has to be printed, which is always so beyond
+ * FOLD_CAUSES causes. `from` and `to` are names in the message, or NULL. */
 bool fold_shows(
 	struct fold *fold, const char *from, const char *to, const struct penstock_error *err);
 /* Passes a note for each cause of which errors were not printed, and releases the causes. */

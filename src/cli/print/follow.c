@@ -44,8 +44,8 @@ static int seek_to_last(int fd, int64_t lines)
 
 /* ---- times ---- */
 
-/* Reads the next line of the times, "OFFSET MS". One that a full disk has cut is skipped, and one
- * that is not complete yet is read again later. Returns false if there is none. */
+/* Reads the next line of the times, "OFFSET MS". Skips a line that a full disk has truncated. An
+ * incomplete line at the end is read again later. Returns false if there is no line. */
 static bool next_time(struct follow *log)
 {
 	_cleanup_free_ char *line = NULL;
@@ -76,7 +76,7 @@ static void find_time(struct follow *log, int64_t offset)
 	for (;;) {
 		if (!log->has_next)
 			log->has_next = next_time(log);
-		/* Lines before the first time, of the start, have that. */
+		/* Lines before the first time get the first time. */
 		if (!log->has_next || (log->next.offset > offset && log->now.ms))
 			return;
 		log->now = log->next;
@@ -93,7 +93,8 @@ static bool open_times(struct follow *log)
 	return log->times != NULL;
 }
 
-/* Skips what was printed before `since`. A time is that of the bytes of the second after it. */
+/* Skips what was printed before `since`. Each time is written before the bytes of the following
+ * second. */
 static int skip_to_since(struct follow *log)
 {
 	off_t at = lseek(log->fd, 0, SEEK_CUR), end = lseek(log->fd, 0, SEEK_END);
@@ -105,7 +106,7 @@ static int skip_to_since(struct follow *log)
 			break;
 		}
 	}
-	/* The log grows after its time is written. */
+	/* A time is written before the log grows. */
 	if (offset > end)
 		offset = end;
 	rewind(log->times);

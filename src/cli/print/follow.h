@@ -19,7 +19,7 @@ struct penstock_error;
 /* The bytes of a log from `offset` on were written at `ms`, or later. */
 struct follow_time {
 	int64_t offset;
-	int64_t ms; /* 0: unknown */
+	int64_t ms; /* 0 if unknown */
 };
 
 struct follow {
@@ -29,13 +29,13 @@ struct follow {
 	bool stamped; /* print the time of each line; run_log_times() */
 	int64_t since_ms; /* print only what was written since then; 0 for all */
 
-	FILE *times; /* NULL until it exists */
+	FILE *times; /* NULL until the file exists */
 	struct follow_time now, next;
 	bool has_next, in_line;
 };
 
-/* Prints everything since the last call. Does nothing if there is no file yet. Fails if it cannot
- * be read or standard output cannot be written. */
+/* Prints everything since the last call. Does nothing if there is no file yet. Fails if the file
+ * cannot be read or standard output cannot be written. */
 int follow_print(struct follow *log, struct penstock_error *err);
 void follow_close(struct follow *log);
 

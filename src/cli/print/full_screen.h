@@ -23,15 +23,15 @@ enum {
 	FULL_SCREEN_DOWN = -3,
 };
 
-/* Returns -1 if stdin or stdout is no terminal. */
+/* Returns -1 if stdin or stdout is not a terminal. */
 int full_screen_begin(void);
 void full_screen_draw(void);
 /* Shows the page, and waits for a key up to `ms`. */
 int full_screen_key(int ms);
-/* Returns to the page from before, for another program or for good. full_screen_begin() comes
- * back. */
+/* Restores the original page, for another program or permanently. full_screen_begin() shows this
+ * page again. */
 void full_screen_end(void);
-/* The number of lines. */
+/* Returns the number of lines. */
 unsigned full_screen_height(void);
 
 #endif

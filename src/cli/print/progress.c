@@ -48,12 +48,13 @@ struct progress {
 	struct item items[MAX_ITEMS];
 	size_t n;
 	size_t drawn; /* lines of the bars on the terminal */
-	bool single; /* one line, whose end has the cursor: lines of others do not get lost */
+	/* one line with the cursor at its end, so that other output does not overwrite it */
+	bool single;
 	int64_t drawn_ms;
 	bool ticking; /* a thread redraws */
 	pthread_t ticker;
 	pthread_cond_t end;
-	void (*look)(void *cookie); /* called by it, without the lock */
+	void (*look)(void *cookie); /* called by the ticker, without the lock */
 	void *cookie;
 };
 
@@ -365,7 +366,8 @@ void progress_complete(struct progress *p)
 		redraw(p, now);
 }
 
-/* Finished bars stay on the terminal, and new items start below them; others are removed. */
+/* Finished bars stay on the terminal, and new items start below them; unfinished bars are
+ * removed. */
 void progress_clear(struct progress *p)
 {
 	size_t n = 0;

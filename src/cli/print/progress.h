@@ -28,12 +28,12 @@ void progress_update(struct progress *p, const char *name, uint64_t done, uint64
 void progress_note(struct progress *p, const char *text);
 /* Marks all items as finished, regardless of their last update. */
 void progress_complete(struct progress *p);
-/* Ends the bars: finished ones stay on the terminal, the others are removed. */
+/* Ends the bars: finished bars stay on the terminal, unfinished bars are removed. */
 void progress_clear(struct progress *p);
 
 /*
- * A single line of many items, on a terminal only. A thread calls `look` ten times a second until
- * progress_free(); it calls progress_line().
+ * Shows a single line for many items, on a terminal only. A thread calls `look` ten times a second
+ * until progress_free(); `look` calls progress_line().
  */
 struct progress_line {
 	const char *name; /* "3 of 17" */

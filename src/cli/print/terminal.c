@@ -13,13 +13,13 @@
 
 #define WAIT_MS 2000
 
-/* Under the lock of the stream. */
+/* Protected by the lock of the stream. */
 static struct {
 	int fd; /* does not block */
-	bool stuck; /* the last wait was in vain */
+	bool stuck; /* the last wait timed out */
 } terminal = {.fd = -1};
 
-/* A failure would only stay in the stream as an error. */
+/* Reports no failure, because the stream would only keep it as an error. */
 static ssize_t put(void *cookie, const char *data, size_t len)
 {
 	int64_t until = clock_monotonic_ms() + WAIT_MS;
@@ -51,7 +51,7 @@ void terminal_never_blocks(void)
 
 	if (terminal.fd >= 0 || !isatty(STDERR_FILENO))
 		return;
-	/* O_NONBLOCK on the descriptor itself would hold for the shell, too. */
+	/* O_NONBLOCK on the inherited descriptor would also apply to the shell. */
 	terminal.fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	stream = terminal.fd < 0 ? NULL
 				 : fopencookie(NULL, "w", (cookie_io_functions_t){.write = put});

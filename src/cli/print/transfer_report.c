@@ -22,7 +22,7 @@ void report_begin(struct report *report, const struct cli *cli, bool dry_run)
 	report->dry_run = dry_run;
 	report->json = cli_has(cli, "json");
 	report->verbose = cli_has(cli, "verbose");
-	/* The line would be drawn over a line of the list. */
+	/* The progress line would overwrite a line of the list. */
 	if (!dry_run && log_stream() == stderr && !(report->json && isatty(STDOUT_FILENO)))
 		report->progress = progress_new(cli_quiet(cli));
 	report->began_ms = clock_monotonic_ms();
@@ -256,7 +256,7 @@ void report_error(struct report *report, struct penstock_error *err)
 
 /* ---- the summary ---- */
 
-/* The part of `bytes` that this call transferred, as a rate. */
+/* Returns the rate of the part of `bytes` that this call transferred. */
 static uint64_t rate_of(const struct report *report, uint64_t bytes, int64_t ms)
 {
 	uint64_t before = atomic_load(&report->resumed);
@@ -271,7 +271,7 @@ static void add_count(struct buf *line, uint64_t n, const char *what)
 		buf_printf(line, "%s%" PRIu64 " %s", line->len ? ", " : "", n, what);
 }
 
-/* Adds the bytes that are kept of unfinished items, and the way to continue. */
+/* Adds the kept bytes of unfinished items, and how to continue. */
 static void add_continuation(const struct report *report, bool interrupted, struct buf *line)
 {
 	uint64_t items = atomic_load(&report->kept_items);

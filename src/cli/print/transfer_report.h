@@ -35,14 +35,14 @@ struct report {
 
 	/* The members from here to `moved` are protected by the lock. */
 	pthread_mutex_t lock;
-	struct progress *progress; /* NULL: no line is shown */
+	struct progress *progress; /* NULL if no line is shown */
 	bool walked; /* all items have been found */
 	uint64_t found, found_bytes;
 	uint64_t done, done_bytes;
 	uint64_t deleted, skipped, same, failed, cancelled;
 	struct fold fold;
 	atomic_llong moved; /* bytes */
-	atomic_ullong resumed; /* bytes of them that an earlier call moved */
+	atomic_ullong resumed; /* the part of `moved` that an earlier call transferred */
 	atomic_ullong kept, kept_items; /* bytes of items that failed, for the next call */
 
 	int code; /* the worst code so far */

@@ -315,7 +315,7 @@ void show_elsewhere(const char *home, struct records_run *run, char host[static 
 	run->last.attempt = (int)json_integer_value(json_object_get(root, "attempt"));
 	run->last.class = RUN_CLASS_NONE;
 	run->last.exit_code = run->last.step_code = 0;
-	/* How the attempt here ended, which another one followed. */
+	/* The message is about the attempt on this machine, which a later attempt followed. */
 	if (run->last.state != RUN_MOVED) {
 		free(run->last.message);
 		run->last.message = NULL;

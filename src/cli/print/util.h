@@ -18,7 +18,7 @@ struct penstock_error;
 
 /* Opens the records of this user; the home (owned) too unless `home` is NULL. */
 int show_open(struct records **records, char **home, struct penstock_error *err);
-/* Opens them and finds the run of operand `i`. */
+/* Opens the records and finds the run of operand `i`. */
 int show_run(const struct cli *cli, size_t i, struct records **records, char **home,
 	struct records_run *run, struct penstock_error *err);
 
@@ -31,9 +31,9 @@ struct grid {
 	struct strlist cells;
 	size_t columns;
 	bool whole; /* the last column is never cut */
-	size_t state_column; /* its words are colored on a terminal; SIZE_MAX if there is none */
+	size_t state_column; /* the words of this column are coloured; SIZE_MAX if there is none */
 };
-/* A table with these titles; GRID_INIT() for one without. */
+/* Returns a table with these titles; use GRID_INIT() for a table without titles. */
 #define grid_new(...) grid_with((const char *const[]){__VA_ARGS__, NULL})
 struct grid grid_with(const char *const *titles);
 /* clang-format off */
@@ -52,17 +52,17 @@ void grid_release(struct grid *grid);
 void show_name(FILE *to, const char *name);
 
 /*
- * If another machine has made a later attempt of a run than this one, as far as is known here,
- * makes that one its last attempt: its number, and its state, which is RUN_MOVED if it had not
- * ended. `host` gets the machine, or "".
+ * If another machine has made a later attempt of a run, as far as is known here, makes it the last
+ * attempt of `run`: its number, and its state, which is RUN_MOVED if the attempt had not ended.
+ * `host` gets the machine, or "".
  */
 #define SHOW_HOST_SIZE 65
 void show_elsewhere(const char *home, struct records_run *run, char host[static SHOW_HOST_SIZE]);
 
 /* Prints a JSON value on stdout, indented, with a newline; takes the reference. */
 int show_json(json_t *value);
-/* If `r` is 0, prints the JSON list, or the table if that is NULL. Releases both. Returns `r`, or
- * the exit code if printing fails. */
+/* If `r` is 0, prints the JSON list, or the table if `array` is NULL. Releases both. Returns `r`,
+ * or the exit code if printing fails. */
 int show_list(struct grid *grid, json_t *array, int r);
 /* Returns a string (bytes that are not UTF-8 become U+FFFD), or null for NULL and "". */
 json_t *json_text(const char *text);
@@ -74,7 +74,8 @@ json_t *json_time(int64_t wall_ns);
 /* Adds an attempt's fields to `object`. */
 void json_add_attempt(json_t *object, const struct records_attempt *attempt);
 
-/* The message of the last attempt, for a lost run how to continue it; NULL if there is none. */
+/* Returns the message of the last attempt, or for a lost run how to resume it; NULL if there is
+ * none. */
 #define SHOW_MESSAGE_SIZE 80
 const char *show_message(const struct records_run *run, char out[static SHOW_MESSAGE_SIZE]);
 

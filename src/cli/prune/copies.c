@@ -1,4 +1,4 @@
-/* Copies of replaced objects, in the stores of outputs. */
+/* Prunes copies of replaced objects, in the stores of outputs. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,7 @@ int copies_runs(struct strlist *ids, const struct copies_place *place, struct pe
 	return r == 0 && noted.no_memory ? error_memory(err) : r;
 }
 
-/* A run is believed to be live until its state says otherwise. */
+/* A run without a state object has ended; a run with an unknown state counts as live. */
 int copies_live(const struct copies_place *place, const char *home_id, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STATE_OBJECT);
@@ -92,7 +92,7 @@ int copies_live(const struct copies_place *place, const char *home_id, struct pe
 
 /* ---- the journal of this machine ---- */
 
-/* The journal of the run, in its storage or after that is gone; NULL if there is none. */
+/* Returns the journal of the run, also after the run's storage is gone; NULL if there is none. */
 static char *journal_of(const char *home, const char *id)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
@@ -138,7 +138,7 @@ static int count_copy(void *cookie, const struct journal_record *r)
 
 /* ---- pruning ---- */
 
-/* Reports the copies of one kind as one thing; returns true if they are to be removed. */
+/* Reports all copies of one kind as one thing; returns true if they are to be removed. */
 static bool takes(struct pruning *p, const struct copies_place *place,
 	const struct replaced_list *list, struct prune_item *item)
 {
@@ -202,7 +202,7 @@ static int prune_run(struct pruning *p, const struct copies_place *place,
 	if (replaced_choose(list, &all) == 0)
 		return 0;
 	others = takes(p, place, list, &theirs);
-	/* Copies that only --force removes take no place among the newest that stay. */
+	/* Copies that only --force removes do not count among the newest copies to keep. */
 	if (!p->force)
 		replaced_choose(list, bound);
 	own = takes(p, place, list, &ours);
@@ -240,7 +240,7 @@ int prune_replaced_at(
 	/* The workflow is not known here. */
 	if (p->keep < 0 && !p->has_age)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the bounds of copies in a store must be given: --keep, --older-than");
+			"missing bounds of copies in a store; use --keep or --older-than");
 	r = copies_runs(&ids, place, err);
 	for (size_t i = 0; r == 0 && i < ids.n; i++) {
 		_cleanup_(replaced_release) struct replaced_list list = {0};
@@ -256,7 +256,7 @@ int prune_replaced_at(
 	return r;
 }
 
-/* With the lock of the run held, unless it is live. */
+/* `locked`: the caller holds the lock of the run; false if the run is live. */
 static int prune_place(
 	struct pruning *p, struct artifacts_place *found, bool locked, struct penstock_error *err)
 {
@@ -278,7 +278,7 @@ static int prune_place(
 	if (r < 0)
 		return r;
 	r = prune_run(p, &place, &bound, r > 0, &list, err);
-	/* Also after a failure: some are gone. */
+	/* Also after a failure, because some copies are removed. */
 	f = locked ? copies_forget(p->home, place.id, &list, r == 0 ? err : NULL) : 0;
 	return r == 0 ? f : r;
 }
@@ -307,7 +307,7 @@ struct candidates {
 	struct penstock_error *err;
 };
 
-/* The journal answers for most runs, without a request. */
+/* For most runs, the journal shows without a request that there are no copies. */
 static int note_candidate(void *cookie, const struct records_run *run)
 {
 	struct candidates *c = cookie;
@@ -330,7 +330,7 @@ int prune_replaced(struct pruning *p, struct penstock_error *err)
 	for (size_t i = 0; r == 0 && i < c.ids.n; i++) {
 		struct penstock_error why = PENSTOCK_ERROR_INIT;
 
-		/* An unavailable store does not keep the others from being pruned. */
+		/* An unavailable store does not stop the pruning of other runs. */
 		if (prune_replaced_of(p, c.ids.items[i], &why) < 0)
 			prune_failed(p, NULL, &why);
 	}

@@ -1,4 +1,4 @@
-/* Things that grow below the home. */
+/* Prunes things that grow below the home. */
 #include "cli/prune/prune.h"
 
 #include <dirent.h>
@@ -30,7 +30,8 @@ static int64_t changed_ns(const char *path)
 	return lstat(path, &st) == 0 ? st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec : 0;
 }
 
-/* Names in a directory that end as given, sorted; none if there is no such directory. */
+/* Adds the names in a directory that end with `ending`, sorted; none if there is no such
+ * directory. */
 static int names_in(
 	struct strlist *names, const char *dir, const char *ending, struct penstock_error *err)
 {
@@ -148,7 +149,8 @@ struct stored {
 	int attempts;
 };
 
-/* An attempt that was killed, began no upload or could not end it has its log here alone. */
+/* The log of an attempt is only on this machine if the attempt was killed, started no upload or
+ * could not finish the upload. */
 static int note_stored(void *cookie, const struct records_attempt *a)
 {
 	struct stored *stored = cookie;
@@ -363,7 +365,7 @@ int prune_transfers(struct pruning *p, struct penstock_error *err)
 			item.used_ns = changed_ns(path);
 			if (item.used_ns > p->before_ns)
 				continue;
-			/* A transfer that runs has the lock of its record. */
+			/* A running transfer holds the lock of its record. */
 			fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 			item.in_use = fd >= 0 && fs_lock_in_use(fd);
 			item.bytes = fs_disk_bytes(path);

@@ -28,13 +28,13 @@ struct prune_sum {
 
 struct pruning {
 	const struct cli *cli;
-	const char *home; /* borrowed, as is the next */
+	const char *home; /* borrowed, like `records` */
 	struct records *records;
 	bool dry_run;
 	bool force; /* also what may be the only copy */
 	bool has_age; /* --older-than was given */
-	int64_t before_ns; /* of things on this machine: those used later stay */
-	int64_t keep; /* copies of each replaced object; -1: what the workflow says */
+	int64_t before_ns; /* things on this machine that were used later stay */
+	int64_t keep; /* copies of each replaced object; -1 if the workflow decides */
 	struct grid grid;
 	json_t *items; /* NULL unless --json */
 	struct prune_sum removed, in_use, only_copy, failed;
@@ -44,7 +44,7 @@ struct pruning {
 /* A thing that may be removed. */
 struct prune_item {
 	const char *kind, *what; /* "venvs", a path or URL */
-	const char *run; /* id; NULL if it belongs to none */
+	const char *run; /* id; NULL if the thing belongs to no run */
 	uint64_t n; /* parts, such as copies; counted as that many things */
 	uint64_t bytes;
 	int64_t used_ns;
@@ -61,8 +61,8 @@ bool prune_takes(struct pruning *p, struct prune_item *item);
 /* Reports that `n` parts of an item that was to be removed stay: "in use" or "failed". */
 void prune_stays(struct pruning *p, const struct prune_item *item, const char *why, uint64_t n,
 	uint64_t bytes);
-/* Reports a failure of one thing, which does not end the others; releases the error. The item
- * stays; NULL if it is reported apart. */
+/* Reports that one thing could not be removed; the removal of other things continues. Releases the
+ * error. `item` stays; NULL if the report has no item for this failure. */
 void prune_failed(struct pruning *p, const struct prune_item *item, struct penstock_error *err);
 
 /* Prints everything that was reported; returns the exit code. */
@@ -80,9 +80,9 @@ int prune_transfers(struct pruning *p, struct penstock_error *err);
 
 /* ---- copies.c ---- */
 
-/* Copies of all runs of this home that have made any here. */
+/* Prunes the copies of all runs of this home that have made copies. */
 int prune_replaced(struct pruning *p, struct penstock_error *err);
-/* Copies of one run. */
+/* Prunes the copies of one run. */
 int prune_replaced_of(struct pruning *p, const char *id, struct penstock_error *err);
 
 /* The place of a run's copies. */
@@ -93,16 +93,16 @@ struct copies_place {
 	const char *scheme; /* "s3" or "gs" */
 	char id[RECORDS_ID_SIZE];
 };
-/* Copies at an address, of all runs that wrote there. */
+/* Prunes the copies of all runs that wrote to the output at `place`. */
 int prune_replaced_at(
 	struct pruning *p, const struct copies_place *place, struct penstock_error *err);
 
 /* Returns the prefix of the state of the run, with a slash at the end; free() it. */
 char *copies_state(const struct copies_place *place);
-/* Returns 1 if the run is live according to its state in the store, on another home than
- * `home_id` (NULL: on any), 0 if it is not. */
+/* Returns 1 if the run is live according to its state in the store, on another home than `home_id`
+ * (on any home if NULL), or 0 if it is not. */
 int copies_live(const struct copies_place *place, const char *home_id, struct penstock_error *err);
-/* Ids of the runs that wrote to an output; the prefix ends with a slash or is empty. */
+/* Adds the ids of the runs that wrote to an output; the prefix ends with a slash or is empty. */
 int copies_runs(struct strlist *ids, const struct copies_place *place, struct penstock_error *err);
 /* Records in the journal of the run, whose lock is held, that these copies are gone. */
 int copies_forget(const char *home, const char *id, const struct replaced_list *list,

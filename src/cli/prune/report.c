@@ -1,4 +1,4 @@
-/* The list of things that `penstock prune` removes, and its sums. */
+/* Reports the things that `penstock prune` removes, and the sums. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

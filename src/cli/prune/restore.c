@@ -171,7 +171,7 @@ static const struct replaced_copy *find_copy(
 	return found;
 }
 
-/* Copies the present object to where the run would keep it. */
+/* Copies the present object to the name under which the run would keep it. */
 static int keep_present(const struct session *s, const char *path, struct object_ref at,
 	const struct object_info *there, struct penstock_error *err)
 {
@@ -192,8 +192,8 @@ static int keep_present(const struct session *s, const char *path, struct object
 		return object_copy(at, object_at(at.client, at.bucket, buf_str(&key)),
 			&(struct object_copy_options){.if_match = there->etag}, NULL, err);
 	}
-	return error_set(
-		err, PENSTOCK_E_EXISTS, "other objects have the names of a copy of %s", path);
+	return error_set(err, PENSTOCK_E_EXISTS,
+		"cannot keep a copy of '%s': other objects have its possible names", path);
 }
 
 static int restore_copy(
@@ -272,9 +272,9 @@ static int run_restore(const struct cli *cli)
 	if (all == (cli_n_operands(cli) > 1))
 		return cli_misuse(cli, all ? "--all takes no FILE" : "needs a FILE, or --all");
 	if (cli_has(cli, "etag") && cli_n_operands(cli) != 2)
-		return cli_misuse(cli, "--etag is for one FILE");
+		return cli_misuse(cli, "--etag needs exactly one FILE");
 	if (cli_has(cli, "run") && !location_is_object(cli_operand(cli, 0)))
-		return cli_misuse(cli, "--run is for a place in a store");
+		return cli_misuse(cli, "--run needs a place in a store");
 	r = open_place(&s, &err);
 	if (r == 0)
 		r = all ? restore_all(&s, &err) : restore_operands(&s, &err);

@@ -100,7 +100,7 @@ static int read_privileges(pid_t pid, struct privileges *out, struct penstock_er
 		else if (str_starts(line, "NoNewPrivs:") && ++found)
 			out->no_new = strtoull(line + 11, NULL, 10) != 0;
 	}
-	/* Every task has no_new_privs set; a process without it is one that sets up or cleans up a
+	/* Every task has no_new_privs set; a process without no_new_privs sets up or cleans up a
 	 * container. */
 	if (found == 3 && out->no_new)
 		return 0;

@@ -1,4 +1,4 @@
-/* Joining a step in its container, for `penstock exec`. */
+/* Joins a step in its container, for `penstock exec`. */
 #ifndef CLI_RUNS_ENTER_H
 #define CLI_RUNS_ENTER_H
 
@@ -11,15 +11,15 @@ struct strlist;
  * Must run first, before there are threads: re-executes a copy of this program in memory, unless
  * this process is that copy already. A container that is joined can make the process open the file
  * of our program (through a script of the image with interpreter "/proc/self/exe"), and could write
- * to it if the caller may. The copy gets its command line from /proc/self/cmdline, which must be
- * unchanged.
+ * to the file if the caller may. The copy gets its command line from /proc/self/cmdline, which must
+ * be unchanged.
  */
 int enter_prepare(struct penstock_error *err);
 
 /*
  * Joins the namespaces of process `pid` (names as in /proc/PID/ns) and its directory, with no more
- * privileges than it has. On success it returns in a child of the caller; the caller itself exits
- * with that child's status.
+ * privileges than that process has. On success, returns in a child of the caller; the caller itself
+ * exits with the status of that child.
  */
 int enter_container(pid_t pid, const struct strlist *namespaces, struct penstock_error *err);
 

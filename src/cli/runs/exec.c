@@ -55,8 +55,8 @@ static bool add_pair(void *cookie, const char *pair)
 	return !copying->no_memory;
 }
 
-/* Joins the step: its control groups, so that the command counts as part of it and ends with it,
- * its CPUs and its directory. */
+/* Joins the step's control groups, so that the command counts as part of the step and ends with it,
+ * and the step's CPUs and directory. */
 static int go_there(const struct live_step *step, pid_t pid, struct penstock_error *err)
 {
 	char path[32];
@@ -67,7 +67,7 @@ static int go_there(const struct live_step *step, pid_t pid, struct penstock_err
 		_cleanup_close_ int fd = procs ? open(procs, O_WRONLY | O_CLOEXEC) : -1;
 
 		if (fd < 0 || write(fd, "0", 1) != 1)
-			return error_errno(err, errno, "cannot join the step's control group %s",
+			return error_errno(err, errno, "cannot join the step's control group '%s'",
 				step->cgroups.items[i]);
 	}
 	if (sched_getaffinity(pid, sizeof(set), &set) == 0)
@@ -116,7 +116,7 @@ static int become(char **words, const struct live_step *step, pid_t pid, struct 
 	environ = env.items; /* execvp() searches the PATH of the step */
 	execvp(name, words);
 	errnum = errno;
-	environ = before; /* libraries look at it when the process ends */
+	environ = before; /* libraries read `environ` when the process ends */
 	r = error_errno(err, errnum, "cannot run '%s'", name);
 	/* A name with quotes is not easy to quote. */
 	if ((errnum == ENOENT || errnum == ENOTDIR) && strpbrk(name, " \t\n$|&;<>*"))
@@ -129,8 +129,8 @@ enum { GRACE_MS = 5000 };
 
 /* ---- where the command is entered ---- */
 
-/* The new step shares the resources of the running one: it neither waits for them nor takes
- * them. */
+/* The new step shares the resources of the running step: it neither waits for resources nor takes
+ * any. */
 static int add_options(struct strlist *argv, const char *job, const char *node)
 {
 	static const char *const fixed[] = {"--overlap", "--nodes=1", "--ntasks=1", "--mem=0",
@@ -152,8 +152,8 @@ static int add_options(struct strlist *argv, const char *job, const char *node)
 }
 
 /* Replaces this process with an srun that starts one more step in the job of the run, on the node
- * of that task and sharing its resources. The step runs penstock: `EXEC_NODE_WORD DIR RANK
- * WORD...`, where DIR is the step's directory in the run's tmp/. */
+ * of that task, sharing its resources. The step runs penstock: `EXEC_NODE_WORD DIR RANK WORD...`,
+ * where DIR is the step's directory in the run's tmp/. */
 static int run_on_cluster(const struct strlist *words, const char *home,
 	const struct records_run *run, const struct live_step *step, int64_t rank,
 	struct penstock_error *err)
@@ -213,7 +213,7 @@ static int take(void *cookie, const struct live_step *step)
 	return 1;
 }
 
-/* Ends the command when the task ends. Slurm ends the rest of its step. */
+/* Ends the command when the task ends. Slurm ends the other processes of its step. */
 static int wait_for_end(pid_t command, int task_fd)
 {
 	_cleanup_close_ int own_fd = (int)syscall(SYS_pidfd_open, command, 0);
@@ -284,14 +284,14 @@ int exec_node_main(char **argv)
 /* ---- the step and the verb ---- */
 
 enum {
-	/* if a step starts for longer than this, its supervisor was killed */
+	/* if a step takes longer than this to start, its supervisor was killed */
 	START_PATIENCE_MS = 10000,
 	START_POLL_MS = 2,
 };
 
 /* The requested step, and the other steps that are live. */
 struct choice {
-	const char *wanted; /* its name; NULL for the only one */
+	const char *wanted; /* name of the step; NULL for the only live step */
 	struct live_step step;
 	bool found;
 	bool several;
@@ -299,7 +299,7 @@ struct choice {
 	struct buf names;
 };
 
-/* Without a name, chooses the step that started last, if it is the only one. */
+/* Copies the first step that matches, and notes whether several match. */
 static int choose(void *cookie, const struct live_step *step)
 {
 	struct choice *c = cookie;

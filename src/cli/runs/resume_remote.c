@@ -24,7 +24,7 @@ struct search {
 	struct location at;
 	char *prefix; /* "a/b/.penstock/runs/" */
 	const char *word;
-	struct strlist ids; /* of all runs that have a state there */
+	struct strlist ids; /* of all runs that have a state in this place */
 	bool no_memory;
 };
 
@@ -73,7 +73,7 @@ static char *name_of(struct search *search, const char *id)
 	return name ? strdup(name) : NULL;
 }
 
-/* Chooses a run of the list. Fills in its name if that was read. */
+/* Chooses a run of the list. Sets the name of `run` if it was read. */
 static int choose(struct search *search, struct records_run *run, struct penstock_error *err)
 {
 	const char *found = NULL;
@@ -98,7 +98,8 @@ static int choose(struct search *search, struct records_run *run, struct penstoc
 	}
 	if (n > 1)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"several run ids there begin with %s; give more digits", search->word);
+			"several run ids in this place begin with '%s'; give more digits",
+			search->word);
 	if (!found)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
 			"no state of a run %s below %s://%s/%s (%zu other%s there)", search->word,
@@ -155,7 +156,7 @@ static int fetch_workflow(struct search *search, const char *home, struct record
 	return r < 0 ? r : fs_write_atomic(path, text.data, text.len, 0600, err);
 }
 
-/* Another machine may have had the run since: then its state counts, and its workflow. */
+/* If another machine has had the run since, its state and its workflow count. */
 static int take_newer(struct search *search, const char *home, struct records_run *run,
 	struct penstock_error *err)
 {
@@ -171,14 +172,14 @@ static int take_newer(struct search *search, const char *home, struct records_ru
 	if (r < 0 || !state ||
 		json_integer_value(json_object_get(root, "attempt")) <= run->last.attempt)
 		return r;
-	/* A state that is live elsewhere is for the lease to decide. */
+	/* If the state is live, the lease decides about the run. */
 	run->last.state = RUN_LOST;
 	for (int i = RUN_SUCCEEDED; i < RUN_MOVED; i++) {
 		if (strcmp(state, run_state_name((enum run_state)i)) == 0)
 			run->last.state = (enum run_state)i;
 	}
 	r = fetch_workflow(search, home, run, err);
-	/* Credentials are found in the file here. */
+	/* Credentials are read from the local workflow file. */
 	if (run->workflow != local)
 		free(run->workflow);
 	run->workflow = local;

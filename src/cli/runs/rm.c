@@ -83,7 +83,7 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 	if (r == 0)
 		r = run_layout_init(&layout, home, run.id, run.last.attempt, err);
 	if (r == 0)
-		r = fs_mkdirs(layout.dir, 0700, err); /* removed already: only the record is left */
+		r = fs_mkdirs(layout.dir, 0700, err); /* if only the record is left */
 	if (r < 0)
 		return r;
 	r = supervisor_begin(layout.lock, run.id, &lock, err);
@@ -95,7 +95,7 @@ static int remove_run(const struct cli *cli, struct records *records, const char
 		cli_fail(cli, err);
 		return CLI_EXIT_OUTPUT;
 	}
-	/* Steps of a supervisor that was killed may still be running and writing there. */
+	/* Steps of a killed supervisor may still be running and writing to the directory. */
 	r = strays_end(run.id, &layout, STRAYS_GRACE_MS, err);
 	/* Remove the record last, so that the removal can be repeated after a crash. */
 	if (r >= 0)

@@ -56,7 +56,7 @@ static void on_event(void *cookie, const struct run_event *event)
 		progress_update(view->progress, event->text, event->done, event->total);
 		break;
 	case RUN_EVENT_STATE:
-		/* Bars and the steps' own output do not mix. */
+		/* Remove the bars, which do not mix with the steps' own output. */
 		if (strcmp(event->text, run_state_name(RUN_RUNNING)) == 0)
 			progress_complete(view->progress);
 		progress_clear(view->progress);
@@ -83,9 +83,9 @@ struct session {
 	struct records *records;
 	struct workflow *workflow;
 	char *shown; /* the workflow's name for messages */
-	char *source; /* how its file was read, for the next resume; NULL if that is as before */
-	struct artifacts_place *places; /* of other runs' output, one per input */
-	struct strlist after; /* those of these runs that have not ended */
+	char *source; /* how the file was read, for the next resume; NULL if unchanged */
+	struct artifacts_place *places; /* of inputs that are other runs' output; one per input */
+	struct strlist after; /* ids of those other runs that have not ended */
 	struct view view;
 	struct stores_embedded_ops embedded;
 	char id[RECORDS_ID_SIZE]; /* of the run that has ended in this process */
@@ -175,11 +175,11 @@ static int execute(const struct cli *cli, struct session *session, struct run_op
 	if (run_execute_with_retries(options, &result, &err) < 0)
 		return cli_fail(cli, &err);
 	progress_clear(session->view.progress);
-	/* Its step failed, and no flush is due. */
+	/* A step failed, and no flush is pending. */
 	if (result.state == RUN_FAILED && !result.refused && !cli_quiet(cli) &&
 		(result.exit_code < CLI_EXIT_USAGE || result.exit_code > CLI_EXIT_CONFIG) &&
 		session->workflow->resume != WORKFLOW_RESUME_NEVER)
-		log_info("'penstock resume %s' continues it with what has been fixed%s", result.id,
+		log_info("'penstock resume %s' continues the run with your changes%s", result.id,
 			options->fresh ? "" : "; 'penstock run --fresh' starts over");
 	/* "stopped during 'train'; …" contains the state. */
 	if (result.refused && result.exit_code == 0)
@@ -362,7 +362,7 @@ static char *describe_overrides(const struct strlist *sets, const struct strlist
 	return json_dumps(root, JSON_COMPACT);
 }
 
-/* A file of several tasks is a row of its own. Returns -1 if out of memory. */
+/* A file with several tasks adds an operand for each task. Returns -1 if out of memory. */
 static int add_operand(const struct cli *cli, struct row *row, const char *operand)
 {
 	_cleanup_(strlist_release) struct strlist tasks = {0};
@@ -471,7 +471,7 @@ static int run_each(const struct cli *cli, struct row *row)
 		struct session *session = &row->sessions[i];
 
 		code = run_one(cli, row, i);
-		/* Another process runs them one after another. */
+		/* The child runs the workflows one after another. */
 		if (code == 0 && cli_has(cli, "detach") && !elsewhere && !row->background) {
 			for (i = 1; i < row->n; i++) {
 				if (run_identity(row->sessions[i].workflow, id, &err) < 0)
@@ -496,17 +496,17 @@ static int run_run(const struct cli *cli)
 
 	interrupts_block_signals();
 	if (cli_has(cli, "wait") && cli_has(cli, "detach"))
-		return cli_misuse(cli, "--wait and --detach contradict each other");
+		return cli_misuse(cli, "--wait and --detach cannot be used together");
 	if (cli_n_operands(cli) > 1 && (cli_has(cli, "name") || cli_has(cli, "workflow")))
-		return cli_misuse(cli, "--%s is for one workflow",
+		return cli_misuse(cli, "--%s needs exactly one workflow",
 			cli_has(cli, "name") ? "name" : "workflow");
 	code = load_row(cli, &row);
 	if (code)
 		return code;
 	if (row.n > 1 && row.cluster.slurm && cli_has(cli, "detach") && !cli_has(cli, "dry-run"))
 		return cli_misuse(cli,
-			"--detach is for one workflow if it goes to a cluster: the next one is "
-			"submitted only after the one before it has ended");
+			"--detach allows only one workflow on a cluster: the next workflow is "
+			"submitted only after the previous workflow has ended");
 	/* Check all workflows before the first one starts. */
 	for (size_t i = 0; row.n > 1 && code == 0 && i < row.n; i++) {
 		code = check_workflow(cli, &row.sessions[i], row.cluster.slurm);
@@ -587,7 +587,7 @@ const struct command command_run = {
 
 /* ---- resume and flush ---- */
 
-/* Finds the run of the operand. With `remote`, also one that only has a state next to its output;
+/* Finds the run of the operand. With `remote`, also a run that only has a state next to its output;
  * without `steps`, for a verb that starts no step. */
 static int find_run(const struct cli *cli, bool remote, bool steps, struct session *session,
 	struct records_run *run, struct penstock_error *err)
@@ -613,7 +613,7 @@ static int find_run(const struct cli *cli, bool remote, bool steps, struct sessi
 	return r;
 }
 
-/* As the batch job: does what `run` or `resume` was asked to do when it was submitted. */
+/* Does in the batch job what `run` or `resume` was asked to do when the job was submitted. */
 static int execute_in_allocation(const struct cli *cli, struct session *session,
 	const struct records_run *run, struct slurm_allocation *allocation)
 {
@@ -635,7 +635,7 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 	options.provenance = run->last.provenance;
 	options.slurm = allocation;
 	options.stdout_fd = options.stderr_fd = -1; /* the run's own log is followed */
-	if (!run->last.pid) { /* it was only submitted so far */
+	if (!run->last.pid) { /* the run was only submitted so far */
 		options.fresh = allocation->job.fresh;
 		options.resume = allocation->job.resume;
 		options.keep_context = allocation->job.keep_context;
@@ -644,7 +644,8 @@ static int execute_in_allocation(const struct cli *cli, struct session *session,
 		slurm_allocation_watch(allocation, &err) < 0)
 		return cli_fail(cli, &err);
 	code = execute(cli, session, &options);
-	/* A preempted attempt has no time for it; the next attempt there removes its files. */
+	/* A preempted attempt has no time to remove its files; the next attempt there removes
+	 * them. */
 	if (code != CLI_EXIT_PREEMPTED) {
 		slurm_allocation_sweep(allocation);
 		return code;

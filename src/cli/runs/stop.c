@@ -45,7 +45,7 @@ static void end_supervisor(const struct cli *cli, struct records *records, const
 
 	process_signal(supervisor, SIGINT);
 	while (poll(&ended, 1, POLL_MS) == 0) {
-		/* Afterwards a second signal would abandon the upload. */
+		/* During the flush, a second signal would abandon the upload. */
 		if (!records_before_flush(records, id)) {
 			if (!reported && !cli_quiet(cli))
 				log_info("completing the output");
@@ -57,8 +57,8 @@ static void end_supervisor(const struct cli *cli, struct records *records, const
 	}
 }
 
-/* Ends processes of a run whose penstock was killed. A process that resumes the run now holds the
- * lock. */
+/* Ends processes of a run whose penstock was killed. If another process resumes the run now, that
+ * process holds the lock. */
 static int end_strays(const struct cli *cli, const char *home, const struct records_run *run,
 	int64_t grace_ms, struct penstock_error *err)
 {
@@ -141,7 +141,7 @@ static int run_stop(const struct cli *cli)
 		end_supervisor(cli, records, run.id, &supervisor, grace_ms);
 	else if (r == 0 && !on_cluster && !cli_quiet(cli))
 		log_info("run %s is not live", run.id);
-	/* Keep `penstock watch` from restarting it. */
+	/* Keep `penstock watch` from restarting the run. */
 	if (r == 0 && (run.last.state == RUN_LOST || run.last.state == RUN_PREEMPTED))
 		r = run_leave_alone(home, run.id, &err);
 	if (r == 0 && !on_cluster &&

@@ -1,4 +1,4 @@
-/* `penstock top`: the live runs of this machine and what they use, refreshed. */
+/* `penstock top`: shows the live runs of this home and their resource usage, refreshed. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <signal.h>
@@ -95,7 +95,7 @@ static int add_step(void *cookie, const struct live_step *step)
 	return 0;
 }
 
-/* The GPUs are the last but one field of the last sample (run/report/usage_file.h). */
+/* The GPU load is the second to last field of the last sample (run/report/usage_file.h). */
 static double last_gpu(const char *home, const struct row *row)
 {
 	_cleanup_(run_layout_release) struct run_layout layout = {0};
@@ -247,7 +247,7 @@ static json_t *json_row(const struct row *row)
 		json_text(row->steps));
 }
 
-/* The use is the difference of two readings. */
+/* CPU usage is the difference between two readings. */
 static int print_once(const struct cli *cli, struct top *top, struct penstock_error *err)
 {
 	struct grid grid = grid_new(TITLES);
@@ -268,7 +268,7 @@ static int print_once(const struct cli *cli, struct top *top, struct penstock_er
 
 /* ---- keys ---- */
 
-/* Runs penstock with these words. The last line of its output is kept. */
+/* Runs penstock with these words, and keeps the last line of its output. */
 static void run_verb(struct top *top, const char *const *words, bool shows)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STRING);
@@ -296,7 +296,7 @@ static void run_verb(struct top *top, const char *const *words, bool shows)
 	}
 }
 
-/* Ctrl-C ends the log, not this program. */
+/* Ctrl-C ends the log, but not this program. */
 static void show_log(struct top *top, const char *id)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
@@ -355,7 +355,7 @@ static int run_top(const struct cli *cli)
 	if (!cli_duration_ms(cli, "every", 1000, &every_ms))
 		return CLI_EXIT_USAGE;
 	if (every_ms < 100 || every_ms > INT32_MAX)
-		return cli_misuse(cli, "--every: the shortest time is 100ms");
+		return cli_misuse(cli, "--every must be at least 100ms");
 	r = show_open(&top.records, &top.home, &err);
 	if (r == 0 && (cli_has(cli, "json") || full_screen_begin() < 0)) {
 		r = print_once(cli, &top, &err);

@@ -159,7 +159,7 @@ static int code_of(int status)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Collects the processes that have ended. Returns the number of live ones. */
+/* Collects the processes that have ended. Returns the number of live processes. */
 static size_t take_ended(struct watch *watch)
 {
 	size_t n = 0;
@@ -226,7 +226,7 @@ static int consider_run(void *cookie, const struct records_run *run)
 	struct watched *w;
 	struct stat st;
 
-	/* The owner of a batch job restarts it. */
+	/* A run on a cluster is restarted by Slurm or by the user who submitted it. */
 	if ((run->last.state != RUN_PREEMPTED && run->last.state != RUN_LOST) ||
 		cluster_has(watch->home, run->id) || run_is_left_alone(watch->home, run->id))
 		return 0;
@@ -272,7 +272,7 @@ static void watch_on(struct watch *watch, struct interrupts *interrupts, int64_t
 		if (reason != INTERRUPT_NONE && count < 1)
 			count = 1;
 		if (count > forwarded) {
-			/* The started processes have their own time to end. */
+			/* The started processes have their own grace period. */
 			for (struct watched *w = watch->all; w; w = w->next) {
 				if (w->runs)
 					process_signal(&w->process,
@@ -309,7 +309,7 @@ static int run_watch(const struct cli *cli)
 	int r;
 
 	if (watch.once && metrics)
-		return cli_misuse(cli, "--metrics needs a watch that goes on, without --once");
+		return cli_misuse(cli, "--metrics and --once cannot be used together");
 	if (metrics && serve_parse_metrics(metrics, &address, &port, &err) < 0) {
 		r = cli_misuse(cli, "%s", err.message);
 		penstock_error_release(&err);
@@ -326,8 +326,8 @@ static int run_watch(const struct cli *cli)
 		r = error_errno(&err, errno, "%s", watch.home);
 	else if (r == 0 && st.st_uid != geteuid())
 		r = error_set(&err, PENSTOCK_E_PERMISSION,
-			"%s belongs to user %u: 'penstock watch' resumes runs with the rights of its "
-			"caller, so only user %u may run it there",
+			"'%s' belongs to user %u: 'penstock watch' resumes runs with the rights "
+			"of its caller, so only user %u may run it there",
 			watch.home, (unsigned)st.st_uid, (unsigned)st.st_uid);
 	if (r == 0 && watch.once) {
 		r = scan(&watch, &err);

@@ -26,7 +26,7 @@ struct watch_metrics {
 	atomic_ullong restarts;
 };
 
-/* A run that is live; the numbers are those of enum value. */
+/* A live run; `values` is indexed by enum value. */
 enum value { ATTEMPT, AGE, LAG, WAITING, CPU, MEMORY, VALUE_COUNT_ };
 struct live_run {
 	char *labels; /* owned */
@@ -54,7 +54,7 @@ struct reading {
 	bool no_memory;
 };
 
-/* Prometheus escapes these three in the value of a label. */
+/* Prometheus escapes backslash, quote and newline in the value of a label. */
 static void add_label(struct buf *out, const char *name, const char *value)
 {
 	buf_printf(out, "%s=\"", name);

@@ -1,4 +1,4 @@
-/* Diagnostics of a workflow file on stderr. */
+/* Prints diagnostics of a workflow file on stderr. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 enum { MARGIN = 9 }; /* "    5 | " */
 
-/* Line `number` of the text; NULL if it has fewer. */
+/* Returns line `number` of the text; NULL if the text has fewer lines. */
 static char *line_of(const struct buf *text, int number)
 {
 	const char *at = buf_str(text);
@@ -25,7 +25,7 @@ static char *line_of(const struct buf *text, int number)
 	return at ? strndup(at, strcspn(at, "\r\n")) : NULL;
 }
 
-/* A secret with a mistyped key is not known as one. */
+/* True if the line may hold a secret, even under a mistyped key. */
 static bool may_hold_secret(const char *line)
 {
 	static const char *const words[] = {"key", "token", "secret", "pass", "pwd", "credential",
@@ -38,7 +38,7 @@ static bool may_hold_secret(const char *line)
 	return false;
 }
 
-/* The line of the file, and a mark below the place. */
+/* Prints the line of the file, and a mark below the place. */
 static void print_line_of(const struct diagnostic *d, const struct buf *text)
 {
 	_cleanup_(buf_release) struct buf shown = BUF_INIT(LIMIT_STRING);

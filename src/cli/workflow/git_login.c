@@ -89,7 +89,7 @@ int git_login_take(struct git_login *out, char *url, struct penstock_error *err)
 	out->place = strndup(url, (size_t)(begin - url) + strcspn(begin, "/?#"));
 	if (!out->place)
 		return error_memory(err);
-	/* It becomes part of an option of git unchanged. */
+	/* The place becomes part of an option of git, without escapes. */
 	if (out->place[strspn(out->place, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 					  "0123456789.-_:/[]")])
 		return error_set(err, PENSTOCK_E_INVALID, "invalid host '%s'", begin);

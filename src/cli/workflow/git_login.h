@@ -21,21 +21,21 @@ struct penstock_error;
 struct git_login {
 	char *place; /* "https://host:port"; NULL if the address has no user */
 	char *user; /* without percent encoding, like the password */
-	/* NULL if there is only a user, which may be a token, or a user that git's own helpers
+	/* NULL if there is only a user, which may be a token, or whose password git's own helpers
 	 * know */
 	char *password;
 };
 void git_login_release(struct git_login *login);
 
 /*
- * Removes the login from `url` if that begins with https:// or http://. Fails with
- * PENSTOCK_E_INVALID if git cannot be given the login, or if an address of another scheme has a
+ * Removes the login from `url` if `url` begins with https:// or http://. Fails with
+ * PENSTOCK_E_INVALID if the login cannot be passed to git, or if an address of another scheme has a
  * password.
  */
 int git_login_take(struct git_login *out, char *url, struct penstock_error *err);
 
 enum git_login_ways {
-	/* uses the login of the address; no other helper is asked, or gets to store it */
+	/* uses the login of the address; no other helper is asked for the login or stores it */
 	GIT_LOGIN_FIRST,
 	/* for a user without a password: asks git's own helpers for the password */
 	GIT_LOGIN_HELPERS,
@@ -43,7 +43,7 @@ enum git_login_ways {
 
 struct git_login_way {
 	struct strlist options; /* "-c", … */
-	int fd; /* 0 if none is needed */
+	int fd; /* 0 if no file is needed */
 };
 /* clang-format off */
 #define GIT_LOGIN_WAY_INIT { { NULL, 0 }, 0 }

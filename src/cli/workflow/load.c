@@ -20,7 +20,7 @@
 /* Sources for the credentials of a recorded run. */
 struct lookup {
 	const char *file;
-	bool given; /* by --credentials-from, not the original */
+	bool given; /* the file is from --credentials-from, and is not the original */
 	struct buf bytes; /* of that file; empty if the file is missing */
 	char *pick; /* the workflow, if the file has several */
 	struct buf variables; /* of dstack, from the same directory */
@@ -30,7 +30,7 @@ struct lookup {
 
 static bool resolve(void *cookie, enum workflow_source source, const char *name, struct buf *value);
 
-/* The file has a reference now, in the place of the key: resolve it. */
+/* Resolves a reference that has replaced a key in the file. */
 static bool resolve_moved(
 	void *cookie, enum workflow_source source, const char *name, struct buf *value)
 {
@@ -173,7 +173,8 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 		if (r < 0)
 			return r;
 	}
-	/* A missing file matters only if a credential was in it; the error for that comes later. */
+	/* A missing file matters only if it had a credential; the error for the credential comes
+	 * later. */
 	r = fs_read(lookup.file, &lookup.bytes, lookup.given ? err : NULL);
 	if (r < 0 && lookup.given)
 		return r;
@@ -189,8 +190,7 @@ int load_run_workflow(struct workflow **out, const char *home, const struct reco
 			.places_only = given->places_only,
 		},
 		&found, err);
-	/* The lines of the copy mean nothing to the user: diagnostics name only the original
-	 * file. */
+	/* Lines of the copy are unknown to the user: diagnostics name only the original file. */
 	for (size_t i = 0; i < found.n; i++)
 		found.items[i].line = found.items[i].column = 0;
 	load_print_found(&found, NULL, NULL);

@@ -32,36 +32,39 @@ struct load_source {
 	char *pick, *run_args; /* NULL if not given */
 	char *context;
 	char *variables_name, *defaults_name;
-	struct strlist siblings; /* the workflows of .dstack/workflows/, if the file is there */
-	/* of `s3://`; NULL until a file of another runner asks */
+	/* the workflows of .dstack/workflows/, if the file is in that directory */
+	struct strlist siblings;
+	/* of `s3://`; NULL until a file of another runner needs them */
 	char *endpoint_url, *region;
-	/* by load_source_read(): the file as JSON, without overrides; empty if a variable was given
-	 * that may be a secret */
+	/* set by load_source_read(): the file as JSON, without overrides; empty if a variable was
+	 * given that may be a secret */
 	struct buf as_written;
-	bool dstack; /* it is .dstack/workflows.yaml or NAME.dstack.yml, and may have variables */
+	/* the file is .dstack/workflows.yaml or NAME.dstack.yml, and may have variables */
+	bool dstack;
 	/* set if reading failed only because of the configuration: the workflow itself has no
 	 * errors */
 	bool wrong_defaults;
 };
 int load_source_find(
 	struct load_source *out, const struct load_given *given, struct penstock_error *err);
-/* The names of the tasks of a SkyPilot file of several documents; none for any other operand. */
+/* Appends the names of the tasks of a SkyPilot file with several documents; none for any other
+ * operand. */
 void load_tasks(const char *operand, struct strlist *out);
 void load_source_release(struct load_source *source);
-/* For workflow_read(); both are borrowed. */
+/* Returns the options for workflow_read(); borrows both arguments. */
 struct workflow_options load_source_options(
 	struct load_source *source, const struct load_given *given);
 int load_source_read(struct workflow **out, struct load_source *source,
 	const struct load_given *given, struct penstock_error *err);
 
-/* Warns of each plaintext key in the file (for stores only the first one), and how to move it
- * out. The warnings are notes of `found`; NULL for the log. */
+/* Warns of each plaintext key in the file (for stores only the first), and how to move it out. The
+ * warnings become notes in `found`, or go to the log if `found` is NULL. */
 void load_warn_of_keys(const struct workflow *wf, struct diagnostics *found);
 
-/* Prints diagnostics on stderr; on a terminal with the lines of `text`, which is that of `file` and
- * may be NULL. */
+/* Prints diagnostics on stderr; on a terminal with lines of `text`, which is the content of `file`.
+ * `text` may be NULL. */
 void load_print_found(const struct diagnostics *found, const char *file, const struct buf *text);
-/* On a terminal: how many mistakes and notes there are. */
+/* On a terminal, prints the number of errors and notes. */
 void load_print_total(const struct diagnostics *found, const char *file);
 
 /* Reads dstack's variables, from the directory of its workflows. The caller frees `name`, which is
@@ -77,10 +80,11 @@ int load_variables(
 struct load_run_given {
 	const char *credentials_from; /* NULL for the workflow file */
 	const struct strlist *sets;
-	bool places_only; /* see workflow_options: only its output or its log is needed */
-	/* Takes what was edited in the file since, and gets the description of the file for
-	 * runs/ID/source, which the caller frees; NULL if it is unchanged, or not there. NULL for
-	 * the workflow as it was. */
+	/* see workflow_options: only the output or the log of the run is needed */
+	bool places_only;
+	/* If not NULL, applies later changes of the file, and sets `*again` to the new description
+	 * of the file for runs/ID/source, which the caller frees, or to NULL if the file is
+	 * unchanged or missing. If NULL, loads the workflow as it was. */
 	char **again;
 };
 int load_run_workflow(struct workflow **out, const char *home, const struct records_run *run,

@@ -43,7 +43,7 @@ static char *describe(const struct load_source *source, const char *text, const 
 
 	if (sum_of(source, sum) < 0)
 		return NULL;
-	/* Variables are known to be no secrets if the text is there. */
+	/* If `text` is not empty, the variables are known not to be secrets. */
 	root = json_pack("{s:s, s:s*, s:s*, s:s*, s:o*, s:o*}", "sum", sum, "pick", pick, "context",
 		source->context, "image", given->options.image, "variables",
 		*text ? list_of(given->options.arguments) : NULL, "file",
@@ -139,7 +139,7 @@ int load_again(const char *home, const struct records_run *run, struct buf *reco
 	if (strcmp(now, sum) != 0)
 		log_warn(
 			"%s has changed since the run was given a variable that may be a secret; only 'penstock run' "
-			"takes the changes",
+			"applies the changes",
 			run->workflow);
 	return 0;
 }

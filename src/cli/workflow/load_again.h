@@ -1,6 +1,6 @@
 /*
- * The file of a workflow when a run is resumed: what was edited since it was read for the last
- * attempt is taken, although overrides of the command line are known only from the run's record
+ * Applies changes that were made to a workflow file since the last attempt, when a run is resumed,
+ * although overrides of the command line are known only from the run's record
  * (docs/decisions/running-again.md).
  */
 #ifndef CLI_WORKFLOW_LOAD_AGAIN_H
@@ -14,14 +14,14 @@ struct records_run;
  * NULL if the workflow is from a place that is not read again, or out of memory. */
 char *load_again_describe(const struct load_source *source, const struct load_given *given);
 
-/* The workflow of a file with several that the run is of; the caller frees it. NULL if it is not
- * known. */
+/* Returns the name of the workflow that the run executes, for a file with several workflows; the
+ * caller frees it. NULL if unknown. */
 char *load_again_pick(const char *home, const char *id);
 
 /*
- * Replaces `record`, the workflow of the run's last attempt, by one with the changes of the file,
- * and sets `*source` to the new description, or to NULL if the file cannot be read again. Mistakes
- * of the file are printed.
+ * Replaces `record`, the workflow of the run's last attempt, by a workflow with the changes of the
+ * file, and sets `*source` to the new description, or to NULL if the file cannot be read again.
+ * Prints errors of the file.
  */
 int load_again(const char *home, const struct records_run *run, struct buf *record, char **source,
 	struct penstock_error *err);

@@ -1,4 +1,4 @@
-/* Warnings of plaintext keys in a workflow file. */
+/* Warns of plaintext keys in a workflow file. */
 #include <string.h>
 #include <strings.h>
 
@@ -32,8 +32,7 @@ static void warn(
 	_cleanup_(buf_release) struct buf place = BUF_INIT(LIMIT_STRING);
 	_cleanup_free_ char *text = NULL;
 
-	/* An option is a command-line matter (visible in process lists), and a generated value has
-	 * no line. */
+	/* An option is not in the file, and a generated value has no line. */
 	if (at->option || !at->line)
 		return;
 	workflow_place_format(k->wf, at, &place);
@@ -69,7 +68,7 @@ static bool warn_of_store(struct keys *k, const struct workflow_s3 *s3)
 	return true;
 }
 
-/* "$NAME" and "${NAME}": the key is stored elsewhere. */
+/* True for "$NAME" and "${NAME}": the key is stored elsewhere. */
 static bool is_variable_reference(const char *value)
 {
 	bool braces = str_starts(value, "${");
@@ -81,7 +80,7 @@ static bool is_variable_reference(const char *value)
 	return braces ? strcmp(end, "}") == 0 : *end == '\0';
 }
 
-/* Passwords are chosen by people, from words and any characters. */
+/* True for the name of a password, which people choose from words and any characters. */
 static bool is_password(const char *name)
 {
 	size_t len = strlen(name);
@@ -95,7 +94,7 @@ static bool is_password(const char *name)
 	return false;
 }
 
-/* "creds/account.json", "account.json", "~/.secret/token": a path to the key. */
+/* True for a path to the key: "creds/account.json", "account.json", "~/.secret/token". */
 static bool is_path(const char *value)
 {
 	const char *dot = strrchr(value, '.');
@@ -106,7 +105,8 @@ static bool is_path(const char *value)
 	return dot && dot[1] >= 'a' && dot[1] <= 'z' && ending <= 5 && !dot[1 + ending];
 }
 
-/* Named like a key, but cannot be one: "<|endoftext|>", "disabled", "$HOME/account". */
+/* True if the value cannot be a key, despite its name: "<|endoftext|>", "disabled",
+ * "$HOME/account". */
 static bool is_no_key(const char *name, const char *value)
 {
 	size_t len = strlen(value);

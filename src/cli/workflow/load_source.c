@@ -1,4 +1,4 @@
-/* Finds the files of a workflow: the file itself, and what other runners keep in its directory. */
+/* Finds the files of a workflow: the file itself, and files of other runners in its directory. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static char *find_yaml(const char *dir, const char *name)
 	return NULL;
 }
 
-/* Adds the names of the workflows of a file of .dstack/workflows/; others have none. */
+/* Adds the names of the workflows of a file of .dstack/workflows/; other files add none. */
 static int add_names(const char *folder, const char *file, struct strlist *out)
 {
 	_cleanup_(buf_release) struct buf bytes = BUF_INIT(LIMIT_WORKFLOW_FILE);
@@ -70,7 +70,7 @@ static int add_names(const char *folder, const char *file, struct strlist *out)
 	return workflow_defined(buf_str(&bytes), bytes.len, out);
 }
 
-/* Returns the file of DIR/.dstack/workflows/ that defines the workflow, or NULL if none does. */
+/* Returns the file of DIR/.dstack/workflows/ that defines the workflow, or NULL if no file does. */
 static char *find_in_folder(const char *dir, const char *name)
 {
 	_cleanup_free_ char *folder = path_join(dir, ".dstack/workflows");
@@ -132,9 +132,8 @@ static char *find_above(
 				     st.st_uid == own.st_uid))
 			return take_pointer(found);
 		if (found)
-			log_warn(
-				"ignoring %s: it belongs to another user; name it, or copy it, to use "
-				"it",
+			log_warn("ignoring '%s': it belongs to another user; to use the file, copy "
+				 "it or give its path",
 				found);
 	}
 	return NULL;
@@ -236,7 +235,7 @@ static int load_bytes(struct load_source *out, const char *source, struct pensto
 	} else {
 		if (stat(source, &st) == 0 && S_ISDIR(st.st_mode)) /* a common mistake */
 			return error_set(err, PENSTOCK_E_NOT_FOUND,
-				"%s is a directory; give the workflow file in it", source);
+				"'%s' is a directory; give the workflow file in it", source);
 		r = fs_read(source, &out->bytes, err);
 		if (r == 0)
 			out->shown = realpath(source, NULL);
@@ -254,7 +253,7 @@ void load_tasks(const char *operand, struct strlist *out)
 		workflow_pipeline(buf_str(&bytes), bytes.len, out);
 }
 
-/* The CPUs and GPUs that a run of this user may have here. */
+/* Measures the CPUs and GPUs that a run of this user may have on this machine. */
 static int measure_machine(struct workflow_site *out, struct penstock_error *err)
 {
 	_cleanup_free_ struct machine_capacity *machine = calloc(1, sizeof(*machine));
@@ -262,7 +261,7 @@ static int measure_machine(struct workflow_site *out, struct penstock_error *err
 
 	if (!machine)
 		return error_memory(err);
-	/* A run refuses a wrong configuration later, as such. */
+	/* The run reports an invalid configuration later. */
 	if (user_limits_read(&limits, NULL) < 0)
 		limits = (struct claim_limits){.gpus = -1};
 	machine_capacity(machine);
@@ -322,7 +321,7 @@ int load_source_find(
 	return r < 0 ? r : read_variables_and_defaults(out, err);
 }
 
-/* workflow_options.site of a workflow that starts elsewhere. */
+/* Fills in workflow_options.site for a workflow that starts elsewhere. */
 static int describe_account(void *cookie, struct workflow_site *out, struct penstock_error *err)
 {
 	struct load_source *source = cookie;
@@ -340,7 +339,7 @@ static int describe_site(void *cookie, struct workflow_site *out, struct penstoc
 	return r == 0 ? measure_machine(out, err) : r;
 }
 
-/* Without an answer of Slurm the nodes are not known. */
+/* If Slurm does not answer, the nodes stay unknown. */
 static int describe_cluster(void *cookie, struct workflow_site *out, struct penstock_error *err)
 {
 	out->nodes = true;

@@ -215,13 +215,13 @@ static int cache_open(struct cache *cache, const struct repository *r, struct pe
 	rc = fs_mkdirs(dir, 0700, err);
 	if (rc == 0)
 		rc = cache->lock_fd = fs_lock_file(lock, err);
-	/* The time of the lock is that of the last use, for `penstock prune`. */
+	/* Sets the time of the lock to the last use, for `penstock prune`. */
 	if (rc >= 0 && futimens(cache->lock_fd, NULL) < 0)
 		rc = error_errno(err, errno, "cannot write '%s'", lock);
 	return rc < 0 ? rc : 0;
 }
 
-/* Sets `commit` to the commit of `name` in the cache. Returns false if it is not there. */
+/* Sets `commit` to the commit of `name` in the cache. Returns false if the cache lacks it. */
 static bool find_commit(const char *dir, const char *name, struct buf *commit)
 {
 	_cleanup_free_ char *object = str_printf("%s^{commit}", name);
@@ -260,7 +260,7 @@ static void remove_locks(int dir, int depth)
 	}
 }
 
-/* Fetches what `r` names; `ref` is its name in the cache. */
+/* Fetches HEAD or the tag of `r` as `ref`; for a commit, fetches all branches and tags. */
 static int fetch(
 	const char *dir, const struct repository *r, const char *ref, struct penstock_error *err)
 {
@@ -292,12 +292,12 @@ static int fetch(
 		return 0;
 	if (r->ref && e.message && strstr(e.message, "find remote ref"))
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"no tag %s; 'git ls-remote --tags %s' lists the tags", r->ref, r->url);
+			"no tag '%s'; 'git ls-remote --tags %s' lists the tags", r->ref, r->url);
 	return error_move(err, &e);
 }
 
-/* Reads the module's file at the commit that the source names. Returns 1 if it is not in the cache
- * and must not be fetched. */
+/* Reads the module's file at the commit that the source names. Returns 1 if the cache lacks the
+ * commit and `online` is false. */
 static int read_repository(
 	const struct repository *r, bool online, struct buf *text, struct penstock_error *err)
 {

@@ -123,8 +123,8 @@ static int run_secret(const struct cli *cli)
 		return cli_misuse(cli, "expected set NAME, list, or rm NAME");
 	} else if (!secret_name_is_valid(name)) {
 		return cli_misuse(cli,
-			"invalid secret name '%s': use letters, digits and _, and no digit in "
-			"front",
+			"invalid secret name '%s': use letters, digits and _, and no digit at "
+			"the beginning",
 			name);
 	} else {
 		r = *what == 's' ? set(cli, name, &err) : secret_remove(name, &err);

@@ -57,7 +57,7 @@ static int load(json_t **out, const char *path, struct penstock_error *err)
 	explicit_bzero(text.data, text.len);
 	return json_is_object(*out)
 		       ? 0
-		       : error_set(err, PENSTOCK_E_CORRUPT, "%s is not a list of secrets", path);
+		       : error_set(err, PENSTOCK_E_CORRUPT, "'%s' is not a list of secrets", path);
 }
 
 static int save(json_t *json, const char *path, struct penstock_error *err)
@@ -67,7 +67,7 @@ static int save(json_t *json, const char *path, struct penstock_error *err)
 
 	if (!text)
 		return error_memory(err);
-	/* A file that load() refuses would lock away all secrets. */
+	/* load() refuses a larger file, and all secrets would be lost. */
 	if (strlen(text) > LIMIT_SECRETS)
 		r = error_set(err, PENSTOCK_E_LIMIT,
 			"cannot store the secrets: together they exceed the limit of %zu bytes; "
@@ -81,7 +81,7 @@ static int save(json_t *json, const char *path, struct penstock_error *err)
 
 /* ---- the keyring ---- */
 
-#define KEYRING_MS 120000 /* the user may have to unlock it first */
+#define KEYRING_MS 120000 /* the user may have to unlock the keyring */
 
 /* Runs secret-tool's `verb` for a secret, with `input` as its standard input, and appends its
  * output to `output`; both may be NULL. */
@@ -158,7 +158,7 @@ static int clear_before(
 	return 0;
 }
 
-/* Holds a lock, as another call may be between its read and its write. */
+/* Holds a lock, so that concurrent calls do not overwrite each other's changes. */
 static int change(const char *name, json_t *value, struct penstock_error *err)
 {
 	_cleanup_free_ char *path = NULL, *lock = NULL;

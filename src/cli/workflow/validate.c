@@ -15,7 +15,7 @@
 #include "run/run.h"
 #include "workflow/workflow.h"
 
-/* The parsed model as JSON; null if there is none. */
+/* Returns the parsed model as JSON; null if there is none. */
 static json_t *model_json(const struct workflow *wf)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_JSON_DOCUMENT);
@@ -25,7 +25,8 @@ static json_t *model_json(const struct workflow *wf)
 	return json_loads(buf_str(&text), 0, NULL);
 }
 
-/* The workflows of the file: one, or all those of a dstack file. NULL for those with errors. */
+/* The workflows of the file: one, or all workflows of a dstack file. NULL for a workflow with
+ * errors. */
 struct validated {
 	struct workflow **list;
 	size_t n;

@@ -196,7 +196,7 @@ def test_mistakes_in_keys_are_one_line_without_the_key(penstock, gcs, tmp_path, 
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        (["ls", "gs://train", "s3://train"], "need a command each"),
+        (["ls", "gs://train", "s3://train"], "use separate commands"),
         (["ls", "--endpoint-url", "embedded", "gs://train"], "in the embedded store"),
         (["cat", "gs://train/none"], "no such object"),
         (["ls", "gs://B_"], "3 to 63 characters"),
