@@ -14,8 +14,8 @@ int uri_encode(struct buf *out, const char *s, size_t n, bool keep_slash)
 	char *room = buf_reserve(out, 3 * n);
 
 	if (!room) {
-		/* Three times the length is the worst case; if only that exceeds the limit, go byte
-		 * by byte. */
+		/* Three times the length is the worst case; if only the worst case exceeds the
+		 * limit, encode byte by byte. */
 		if (out->failure != BUF_OVER_LIMIT)
 			return -1;
 		out->failure = 0;
