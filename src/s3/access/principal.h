@@ -30,8 +30,8 @@ struct principals {
 
 int principals_read(
 	struct principals *out, struct arena *arena, json_t *element, struct penstock_error *err);
-/* Returns POLICY_ALLOW, POLICY_DELEGATE if only the account of the caller is among them, or
- * POLICY_NEITHER. */
+/* Returns POLICY_ALLOW if the caller is among the principals, POLICY_DELEGATE if only the caller's
+ * account is, else POLICY_NEITHER. */
 enum policy_result principals_match(
 	const struct principals *principals, const struct policy_caller *caller);
 bool principals_have_anyone(const struct principals *principals);
