@@ -228,7 +228,8 @@ int version_limit(
 	*modified_ns = version_modified(version);
 	if (!version_is_null(version))
 		return 0;
-	/* If it was deleted meanwhile, the list repeats versions rather than omit some. */
+	/* If the version "null" was deleted meanwhile, the list repeats versions rather than omit
+	 * some. */
 	*modified_ns = INT64_MAX;
 	st = db_bound(db, SQL_VERSION_TIME_NULL, "ik", bucket, key);
 	rc = db_step(db, st);

@@ -266,8 +266,7 @@ void s3_log_operation(const struct s3_log_subject *subject, char out[static S3_L
 	static const struct {
 		const char *sub;
 		int object; /* -1: either */
-		const char *method,
-			*name; /* `method` is NULL if the row is for any method */
+		const char *method, *name; /* `method` is NULL if the row is for any method */
 	} rows[] = {
 		{"uploadId", 1, "PUT", "PART"},
 		{"uploadId", 1, NULL, "UPLOAD"},

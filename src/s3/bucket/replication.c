@@ -143,8 +143,8 @@ static bool read_destination(struct s3_replication *r, struct s3_replication_rul
 					    strlen(rule->class))))
 		return s3_refuse_malformed(&r->refusal);
 	if (!str_starts(arn, ARN) || !arn[strlen(ARN)])
-		return s3_refuse(
-			&r->refusal, S3_E_INVALID_ARGUMENT, "Invalid bucket ARN; expected " ARN "BUCKET");
+		return s3_refuse(&r->refusal, S3_E_INVALID_ARGUMENT,
+			"Invalid bucket ARN; expected " ARN "BUCKET");
 	rule->bucket = arn + strlen(ARN);
 	return true;
 }

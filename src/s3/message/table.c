@@ -78,8 +78,8 @@ static int on_start(void *cookie, const char *path, struct penstock_error *err)
 			strcmp(path + 1, t->roots[kind]) != 0)
 			kind++;
 		if (kind == ARRAY_SIZE(t->roots) || !t->roots[kind])
-			return error_set(err, PENSTOCK_E_PROTOCOL, "%s has the unexpected root element <%.60s>",
-				t->what, path + 1);
+			return error_set(err, PENSTOCK_E_PROTOCOL,
+				"%s has the unexpected root element <%.60s>", t->what, path + 1);
 		if (t->kind)
 			AT(p->out, t->kind, enum s3_reply_kind) = (enum s3_reply_kind)kind;
 		return 0;
@@ -96,7 +96,8 @@ static int on_start(void *cookie, const char *path, struct penstock_error *err)
 static int bad_value(
 	const struct table *t, const char *path, const char *text, struct penstock_error *err)
 {
-	return error_set(err, PENSTOCK_E_PROTOCOL, "%s has the invalid value '%.40s' in %s", t->what, text, path);
+	return error_set(err, PENSTOCK_E_PROTOCOL, "%s has the invalid value '%.40s' in %s",
+		t->what, text, path);
 }
 
 /* Strips the white space around a number or boolean. */
