@@ -26,7 +26,7 @@ struct store_body {
 	bool may_inline;
 	bool synced;
 	struct buf memory; /* the bytes while the body is small */
-	struct store_blob *blob; /* else the file of the body, pinned */
+	struct store_blob *blob; /* the file of a body that is not in memory, pinned */
 	int fd;
 	uint64_t size;
 	uint64_t end; /* size of the file */

@@ -24,7 +24,7 @@ struct db {
 	struct store *store;
 	sqlite3 *handle;
 	sqlite3_stmt *statements[SQL_COUNT_];
-	struct db *next; /* in the pool of idle readers */
+	struct db *next; /* next in the pool of idle readers */
 };
 
 int db_open(struct store *store, bool writer, struct db **out, struct penstock_error *err);
@@ -85,8 +85,8 @@ struct txn {
 	struct txn *next;
 	int (*apply)(struct store *store, struct txn *txn);
 	void (*done)(struct store *store, struct txn *txn);
-	void *cookie; /* for done */
-	enum store_versioning versioning; /* of the bucket; set by txn_bucket() */
+	void *cookie; /* for `done` */
+	enum store_versioning versioning; /* versioning of the bucket; set by txn_bucket() */
 	enum store_status status;
 	struct penstock_error err;
 };
@@ -125,7 +125,7 @@ struct store_blob {
 	unsigned pins; /* under blobs_lock */
 	bool doomed; /* under blobs_lock: unlink at the last unpin */
 	struct store_blob *next;
-	pthread_mutex_t lock; /* of the mapping */
+	pthread_mutex_t lock; /* protects the mapping */
 	const void *map;
 	size_t map_len;
 };
@@ -272,7 +272,7 @@ struct event_queue {
 	int64_t changed; /* events added minus events removed */
 	int64_t changed_bytes;
 	bool added;
-	atomic_size_t n; /* as committed, like the next */
+	atomic_size_t n; /* committed events; `bytes` likewise */
 	atomic_ullong bytes;
 	atomic_ullong dropped;
 };
@@ -314,7 +314,7 @@ struct store {
 	unsigned touched_all; /* number of calls to txn_touch_all() to settle */
 	uint64_t *dead; /* blobs without references after the current batch */
 	size_t n_dead;
-	bool configs_changed; /* in the current batch */
+	bool configs_changed; /* the current batch changes configurations or buckets */
 	struct store_observer observers[STORE_OBSERVERS];
 	size_t n_observers;
 	int64_t last_ns; /* modification times never go back */
@@ -330,7 +330,7 @@ struct store {
 	atomic_bool in_doubt;
 
 	atomic_ullong config_generation; /* set by the committer after a commit */
-	struct event_queue *_Atomic queues; /* of events; see store_event_targets() */
+	struct event_queue *_Atomic queues; /* queues of events; see store_event_targets() */
 
 	pthread_t committer;
 	pthread_mutex_t queue_lock;
@@ -387,7 +387,7 @@ struct old_object {
 	char etag[STORE_ETAG_SIZE];
 	uint64_t size;
 	int64_t modified_ns;
-	struct buf layout; /* with the references that the change removes */
+	struct buf layout; /* has the references that the change removes */
 };
 #define OLD_OBJECT_INIT                                                                            \
 	{                                                                                          \

@@ -255,10 +255,10 @@ int store_object_open(
 
 struct store_reader {
 	struct store_object *object;
-	size_t piece; /* of the open file */
-	uint64_t start; /* of that piece within the object */
+	size_t piece; /* index of the piece whose file is open */
+	uint64_t start; /* start of that piece within the object */
 	int fd;
-	struct opener *opener; /* of an encrypted object */
+	struct opener *opener; /* NULL unless the object is encrypted */
 	bool has_key;
 	struct store_key customer;
 };

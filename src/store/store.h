@@ -121,8 +121,8 @@ enum store_versioning {
 
 struct store_bucket {
 	char name[64];
-	char region[STORE_REGION_SIZE]; /* as given when it was created, or "" */
-	char owner[STORE_OWNER_SIZE]; /* likewise */
+	char region[STORE_REGION_SIZE]; /* as passed when the bucket was created, or "" */
+	char owner[STORE_OWNER_SIZE]; /* as passed when the bucket was created, or "" */
 	int64_t created_ns;
 	enum store_versioning versioning; /* not in lists */
 };
@@ -137,7 +137,7 @@ struct store_new_bucket {
 		const char *name, *text;
 	} configs[STORE_NEW_CONFIGS];
 	size_t n_configs;
-	bool lock; /* with versioning and Object Lock, without a default retention */
+	bool lock; /* enable versioning and Object Lock, without a default retention */
 };
 /* Creates a bucket with its configurations and its lock. */
 enum store_status store_bucket_add(
@@ -401,8 +401,8 @@ struct store_object {
 	const struct store_part *parts;
 	size_t n_pieces;
 	const struct store_piece *pieces;
-	struct store_blob **blobs; /* of the pieces, pinned */
-	const struct seal *seals; /* of the pieces, if they are encrypted */
+	struct store_blob **blobs; /* blobs of the pieces, pinned */
+	const struct seal *seals; /* seals of the pieces, if they are encrypted; else NULL */
 	/* For readers: the bytes were compared with the checksum since the snapshot came into
 	 * memory. */
 	atomic_bool verified;
@@ -424,7 +424,7 @@ bool store_version_is_valid(const char *version);
 /* Returns true for a name that a replica may have: a time before 2116. */
 bool store_replica_is_valid(const char *version);
 struct store_object *store_object_ref(struct store_object *object);
-/* NULL is allowed. */
+/* `object` may be NULL. */
 void store_object_unref(struct store_object *object);
 static inline void store_object_unrefp(struct store_object **object)
 {
@@ -487,7 +487,7 @@ struct store_put {
 	const char *headers; /* as in struct store_object */
 	size_t headers_len;
 	struct store_condition condition;
-	const struct store_origin *origin; /* NULL if it is no event */
+	const struct store_origin *origin; /* NULL if the put is not an event */
 	/* For a copy that keeps the parts of its source. */
 	size_t n_parts;
 	const struct store_part *parts;
@@ -539,7 +539,7 @@ struct store_delete {
 	const char *version; /* store_version_is_valid() */
 	struct store_condition condition; /* a missing object satisfies if_match */
 	bool bypass; /* a retention in the mode STORE_GOVERNANCE does not protect the version */
-	const struct store_origin *origin; /* NULL if it is no event */
+	const struct store_origin *origin; /* NULL if the delete is not an event */
 	bool unseen; /* the callback `version` of observers is not called */
 	/* The name of the delete marker, for a replica if store_replica_is_valid(); NULL for a new
 	 * name. */
@@ -602,7 +602,7 @@ struct store_expiry {
 	/* The header `header` must have this value, or must be missing if `value` is NULL; NULL as
 	 * `header` if no header matters. */
 	const char *header, *value;
-	const struct store_origin *origin; /* NULL if it is no event */
+	const struct store_origin *origin; /* NULL if the deletion is not an event */
 	bool done; /* result */
 };
 /* Deletes all items in one transaction. */
@@ -640,8 +640,8 @@ bool store_retention_may_become(const struct store_retention *old,
 /* The Object Lock of a bucket, whose versions may have a retention and a legal hold. It is never
  * removed. */
 struct store_lock {
-	enum store_lock_mode mode; /* of the retention of each new version */
-	unsigned days, years; /* length of that retention; one of the two is 0 */
+	enum store_lock_mode mode; /* mode of the default retention of new versions */
+	unsigned days, years; /* length of the default retention; one of the two is 0 */
 };
 /* Returns STORE_NO_SUCH_KEY if the bucket has no Object Lock. */
 enum store_status store_lock_get(struct store *store, const char *bucket, struct store_lock *out,
@@ -663,8 +663,8 @@ struct store_list_entry {
 	char *key; /* or the common prefix */
 	bool is_prefix;
 	uint64_t size;
-	int64_t modified_ns; /* of an unfinished upload: when it was started */
-	char etag[STORE_ETAG_SIZE]; /* of an unfinished upload: its id */
+	int64_t modified_ns; /* for an unfinished upload: its start */
+	char etag[STORE_ETAG_SIZE]; /* for an unfinished upload: its id */
 	struct store_checksum checksum; /* without its value */
 	char owner[STORE_OWNER_SIZE]; /* only in lists of uploads; "" if there is no owner */
 	/* Only in lists of versions: */
@@ -719,7 +719,7 @@ struct store_part_put {
 	struct store_put put;
 	const char *upload;
 	uint32_t number;
-	uint64_t offset; /* of the range in the source */
+	uint64_t offset; /* start of the range in the source */
 	uint64_t length;
 };
 /* put.done gets the address of `part->put`. */
@@ -750,7 +750,7 @@ struct store_complete {
 	size_t n_parts;
 	const char *etag;
 	struct store_checksum checksum;
-	const struct store_origin *origin; /* NULL if it is no event */
+	const struct store_origin *origin; /* NULL if the change is not an event */
 	struct store_condition condition;
 	int64_t modified_ns; /* result */
 	char final_etag[STORE_ETAG_SIZE]; /* result; differs from etag after a repeated call */

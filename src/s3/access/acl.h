@@ -80,14 +80,14 @@ bool acl_add_group(struct buf *out, const char *permission, const char *uri);
 struct acl_grant {
 	char permission[16];
 	char id[ACL_ID_SIZE]; /* "" for a group */
-	const char *uri; /* that of a group; NULL for an account */
+	const char *uri; /* URI of a group; NULL for an account */
 };
 /* Gets the next grant, and skips malformed ones. Returns false at the end. */
 bool acl_next(const char **text, struct acl_grant *out);
 
 struct acl_question {
 	const char *owner; /* canonical id */
-	const char *id; /* that of the sender's account; NULL if anonymous */
+	const char *id; /* canonical id of the sender's account; NULL if anonymous */
 	enum acl_permission permission;
 	bool ignore_public; /* grants to all, and to all accounts, do not count */
 };

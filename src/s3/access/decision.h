@@ -20,9 +20,9 @@ enum access_relation {
 
 struct access_facts {
 	enum access_relation relation;
-	/* of the caller's own policies; POLICY_ALLOW for the root of an account */
+	/* result of the caller's own policies; POLICY_ALLOW for the root of an account */
 	enum policy_result identity;
-	enum policy_result bucket; /* of the policy of the bucket */
+	enum policy_result bucket; /* result of the bucket's policy */
 	bool acl; /* a list of grants allows the request */
 	bool restricted; /* the bucket is public, and its public access is restricted */
 };

@@ -133,7 +133,7 @@ static bool is_star(const struct range *r)
 
 static bool match(struct range pattern, struct range text, bool any_case)
 {
-	/* after the last star; the end of the text that it matches so far */
+	/* position after the last star; end of the text that this star matches so far */
 	const char *retry = NULL, *from = NULL;
 
 	while (text.p < text.end) {

@@ -37,7 +37,7 @@ struct policy {
 struct reader {
 	struct policy *policy;
 	const char *bucket;
-	unsigned flags; /* of pattern_read() */
+	unsigned flags; /* flags for pattern_read() */
 	struct penstock_error *err;
 };
 

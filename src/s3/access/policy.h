@@ -26,7 +26,7 @@ struct policy;
 
 enum policy_kind {
 	POLICY_OF_BUCKET, /* names principals, and resources in its bucket */
-	POLICY_OF_IDENTITY, /* of a user, group, role or session: no principals */
+	POLICY_OF_IDENTITY, /* the policy of a user, group, role or session: no principals */
 	POLICY_OF_ROLE, /* the trust policy of a role: principals and no resources */
 };
 
@@ -41,12 +41,12 @@ enum policy_result {
 
 /* The sender of a request. Texts may be NULL. */
 struct policy_caller {
-	const char *account; /* its number; NULL if anonymous or a service */
-	const char *canonical_id; /* of the account */
+	const char *account; /* account number; NULL if anonymous or a service */
+	const char *canonical_id; /* canonical id of the account */
 	const char *arn; /* arn:aws:iam::ACCOUNT:root, :user/NAME, or the ARN of a session */
-	const char *role_arn; /* of a session of a role: arn:aws:iam::ACCOUNT:role/NAME */
+	const char *role_arn; /* arn:aws:iam::ACCOUNT:role/NAME of a session of a role */
 	const char *service; /* such as "logging.s3.amazonaws.com" */
-	bool is_root; /* of its account */
+	bool is_root; /* the root of the account */
 };
 
 /* A condition key may have several values, such as the keys of tags. */

@@ -10,12 +10,12 @@
 #include "s3/message/arena.h"
 
 enum principal_kind {
-	PRINCIPAL_ANYONE, /* also anonymous */
+	PRINCIPAL_ANYONE, /* all callers, also anonymous ones */
 	PRINCIPAL_ACCOUNT,
 	PRINCIPAL_ARN, /* a user, a role, or a session of a role */
 	PRINCIPAL_CANONICAL, /* the canonical id of an account */
 	PRINCIPAL_SERVICE,
-	PRINCIPAL_FEDERATED, /* of an identity provider, which this store does not have */
+	PRINCIPAL_FEDERATED, /* a user of an identity provider; never matches here */
 };
 
 struct principal {

@@ -31,7 +31,7 @@ struct s3_cors {
 	struct arena arena;
 	struct s3_cors_rule *rules;
 	size_t n;
-	struct s3_refusal refusal; /* after a failed parse */
+	struct s3_refusal refusal; /* set by a failed parse */
 };
 int s3_cors_parse(const char *xml, size_t len, struct s3_cors *out, struct penstock_error *err);
 void s3_cors_write(struct buf *out, const struct s3_cors *cors);

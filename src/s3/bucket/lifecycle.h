@@ -53,7 +53,7 @@ struct s3_lifecycle {
 	struct arena arena;
 	struct s3_lifecycle_rule *rules;
 	size_t n;
-	struct s3_refusal refusal; /* after a failed parse */
+	struct s3_refusal refusal; /* set by a failed parse */
 };
 int s3_lifecycle_parse(
 	const char *xml, size_t len, struct s3_lifecycle *out, struct penstock_error *err);
@@ -68,7 +68,7 @@ struct s3_lifecycle_object {
 };
 struct s3_lifecycle_end {
 	int64_t at_ns;
-	const char *id; /* of the rule */
+	const char *id; /* id of the rule */
 };
 /* Gets the earliest time at which a rule ends the current version of a key. Returns false if no
  * rule does. */

@@ -24,7 +24,7 @@ struct s3_logging {
 	const char *format, *simple, *partitioned;
 	/* "EventTime" or "DeliveryTime": the date of a partitioned key; may be NULL */
 	const char *source;
-	/* After a failed parse: the error for the reply. */
+	/* The error for the reply, set by a failed parse. */
 	enum s3_error problem;
 };
 int s3_logging_parse(

@@ -31,7 +31,7 @@ struct s3_notification {
 	struct s3_notification_rule *rules;
 	size_t n;
 	const char *topic, *function, *bridge; /* not NULL if the document has such a destination */
-	struct s3_refusal refusal; /* after a failed parse */
+	struct s3_refusal refusal; /* set by a failed parse */
 };
 int s3_notification_parse(
 	const char *xml, size_t len, struct s3_notification *out, struct penstock_error *err);

@@ -15,7 +15,7 @@
 
 struct penstock_error;
 
-/* After a failed parse: the error for the reply, and its text, "" for the default text. */
+/* The error for the reply, and its text, "" for the default text. Set by a failed parse. */
 struct s3_refusal {
 	enum s3_error problem;
 	char message[160];

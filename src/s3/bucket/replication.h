@@ -47,7 +47,7 @@ struct s3_replication {
 	const char *role;
 	struct s3_replication_rule *rules;
 	size_t n;
-	struct s3_refusal refusal; /* after a failed parse */
+	struct s3_refusal refusal; /* set by a failed parse */
 };
 int s3_replication_parse(
 	const char *xml, size_t len, struct s3_replication *out, struct penstock_error *err);

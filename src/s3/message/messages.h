@@ -53,7 +53,7 @@ struct s3_list_entry {
 
 /* ListObjects (v1: ListBucketResult with Marker) and ListObjectsV2. */
 struct s3_list {
-	struct arena arena; /* of a parsed document; the first member */
+	struct arena arena; /* memory of a parsed document; must be the first member */
 	int version; /* 1 or 2; set by a parse */
 	const char *bucket;
 	const char *prefix; /* written even if empty */
@@ -91,7 +91,7 @@ struct s3_versions {
 	const char *key_marker, *version_id_marker, *next_key_marker, *next_version_id_marker;
 	bool url_encoded, truncated;
 	unsigned max_keys;
-	struct s3_owner owner; /* of each version */
+	struct s3_owner owner; /* owner of each version */
 	struct s3_version *versions;
 	size_t n_versions;
 	const char **prefixes;
@@ -157,7 +157,7 @@ struct s3_part {
 /* ListPartsResult. */
 struct s3_parts {
 	struct arena arena;
-	const char *etag; /* of the object; only in object attributes */
+	const char *etag; /* ETag of the object; only in object attributes */
 	const char *bucket, *key, *upload_id, *storage_class, *checksum_algorithm, *checksum_type;
 	struct s3_owner owner;
 	unsigned marker, next_marker, max_parts;
@@ -181,7 +181,7 @@ struct s3_complete {
 	struct arena arena;
 	struct s3_part *parts;
 	size_t n;
-	enum s3_error problem; /* after a failed parse: the error for the reply */
+	enum s3_error problem; /* the error for the reply, set by a failed parse */
 };
 int s3_complete_parse(
 	const char *xml, size_t len, struct s3_complete *out, struct penstock_error *err);
@@ -200,7 +200,7 @@ struct s3_delete {
 	bool quiet;
 	struct s3_delete_item *items;
 	size_t n;
-	enum s3_error problem; /* after a failed parse */
+	enum s3_error problem; /* the error for the reply, set by a failed parse */
 };
 int s3_delete_parse(const char *xml, size_t len, struct s3_delete *out, struct penstock_error *err);
 void s3_delete_write(struct buf *out, const struct s3_delete *del);
@@ -213,7 +213,7 @@ struct s3_delete_outcome {
 	bool marker; /* a delete marker was made, or deleted */
 	const char *marker_version; /* NULL if !marker */
 	const char *code; /* NULL if deleted */
-	const char *message; /* of the error */
+	const char *message; /* text of the error */
 };
 struct s3_delete_result {
 	struct arena arena;

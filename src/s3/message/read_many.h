@@ -37,7 +37,7 @@
  * the ETag if any version will do, and the key encoded as in a URL. */
 struct read_many_item {
 	const char *key;
-	uint64_t offset, length; /* of a range */
+	uint64_t offset, length; /* range of bytes; unused if `whole` */
 	bool whole;
 	const char *etag; /* with quotes; NULL if any will do */
 };

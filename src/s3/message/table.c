@@ -16,7 +16,7 @@ struct parse {
 	const struct table *table;
 	char *out; /* the struct */
 	struct arena *arena;
-	size_t root_len; /* of "/Root" */
+	size_t root_len; /* length of "/Root" */
 	size_t item_cap, prefix_cap;
 	const char *item_path; /* the repeated element that is open */
 	bool url_encoded;

@@ -23,7 +23,7 @@ static const struct {
 	const char *element;
 	const char *openssl;
 	size_t size;
-	uint64_t polynomial; /* of the CRCs; 0 for hashes */
+	uint64_t polynomial; /* polynomial of a CRC; 0 for hashes */
 } kinds[CHECKSUM_KIND_COUNT_] = {
 	[CHECKSUM_CRC32] = {"CRC32", "x-amz-checksum-crc32", "ChecksumCRC32", NULL, 4,
 		CRC32_POLYNOMIAL},

@@ -87,7 +87,7 @@ ssize_t sealer_end(struct sealer *s);
 struct opener {
 	struct crypt crypt;
 	bool has; /* `plain` is a chunk */
-	uint64_t chunk; /* its number */
+	uint64_t chunk; /* number of this chunk */
 	size_t len;
 	uint8_t plain[CRYPT_CHUNK];
 	uint8_t in[CRYPT_BATCH * CRYPT_STRIDE];

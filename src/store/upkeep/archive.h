@@ -30,7 +30,7 @@
 
 #define EXPORT_FORMAT	1
 #define EXPORT_ACCOUNTS "accounts.json"
-/* Bytes of one document. */
+/* Maximum bytes of one document. */
 #define EXPORT_DOCUMENT_MAX (64 * MIB)
 /* The end of the name of bytes that the store encrypts; the archive has them in clear text. */
 #define EXPORT_ENCRYPTED ".encrypted"
@@ -71,7 +71,7 @@ struct export_object {
 	struct buf headers;
 	struct store_part *parts;
 	size_t n_parts;
-	char crc[STORE_CHECKSUM_SIZE]; /* of the bytes */
+	char crc[STORE_CHECKSUM_SIZE]; /* CRC64NVME of the bytes */
 };
 json_t *export_object_json(const struct cursor *at, const struct cursor_row *row, const char *crc);
 int export_object_read(json_t *json, struct export_object *out, struct penstock_error *err);

@@ -288,7 +288,8 @@ int upkeep_backup(struct store *store, const char *dir, const atomic_int *stop,
 
 	*copied = (struct upkeep_copied){0};
 	rc = open_target(&b, err);
-	/* First the hold, then the database: its files exist until the guest is closed. */
+	/* The hold comes before the copy of the database, so that the files of the copy exist until
+	 * the guest is closed. */
 	if (rc == 0)
 		rc = store_hold(store, err);
 	if (rc == 0)

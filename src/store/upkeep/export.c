@@ -15,7 +15,7 @@ struct exporter {
 	const struct upkeep_archive *archive;
 	struct upkeep_copied *copied;
 	uint64_t crc;
-	uint64_t number, bytes; /* of the current bucket */
+	uint64_t number, bytes; /* number of rows and bytes of the current bucket so far */
 };
 
 static int out_failed(FILE *out, struct penstock_error *err)

@@ -18,10 +18,10 @@ struct importer {
 	struct upkeep_copied *copied;
 	void *block;
 
-	char name[64]; /* of the bucket that is being imported; "" between two buckets */
+	char name[64]; /* name of the bucket that is being imported; "" between two buckets */
 	char region[STORE_REGION_SIZE];
 	int64_t bucket;
-	uint64_t number, bytes; /* of the bucket so far */
+	uint64_t number, bytes; /* number of objects and bytes of the bucket so far */
 	struct store_body *body; /* the bytes of the object whose document follows */
 	char crc[CHECKSUM_TEXT_SIZE];
 	bool has_accounts;

@@ -8,7 +8,7 @@
 /* A piece of an object. */
 struct survey_use {
 	uint64_t blob;
-	uint64_t end; /* of the piece */
+	uint64_t end; /* end of the piece in the file */
 	bool encrypted;
 };
 

@@ -88,7 +88,7 @@ struct upkeep_progress {
 	uint64_t objects, bytes; /* read */
 	uint64_t unverified; /* objects among them that have no checksum, or a customer's key */
 	uint64_t damaged;
-	uint64_t all_bytes; /* of the store, when the scrub started */
+	uint64_t all_bytes; /* bytes in the store when the scrub started */
 };
 
 struct upkeep_scrub {
@@ -110,7 +110,7 @@ int upkeep_scrub(struct store *store, struct upkeep_scrub *scrub, struct penstoc
 
 struct upkeep_copied {
 	uint64_t buckets, objects, bytes;
-	uint64_t files, new_files; /* of a backup */
+	uint64_t files, new_files; /* set by a backup only */
 	uint64_t accounts; /* and users, groups, roles, managed policies */
 	bool left_accounts; /* the archive has accounts that were not imported */
 };
@@ -121,7 +121,7 @@ int upkeep_backup(struct store *store, const char *dir, const atomic_int *stop,
 
 struct upkeep_archive {
 	int fd;
-	const char *const *buckets; /* of an export; NULL for all */
+	const char *const *buckets; /* buckets to export; NULL for all */
 	/* also accounts, users, groups, roles and managed policies, with their secrets */
 	bool accounts;
 	const atomic_int *stop;
