@@ -352,7 +352,7 @@ static bool queue_wait(struct store *store)
 	return relaxed_wait_ms(store) != 0;
 }
 
-/* Takes all waiting changes, or sets *due if a sync point is due. Returns NULL without *due if the
+/* Takes all pending changes, or sets *due if a sync point is due. Returns NULL without *due if the
  * store is stopping and no change is pending. */
 static struct txn *queue_take(struct store *store, bool *due)
 {

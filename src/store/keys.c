@@ -80,10 +80,10 @@ static int read_line(char *line, struct masters *out, struct penstock_error *err
 	if (!len || *line == '#')
 		return 0;
 	if (out->n == LIMIT_STORE_MASTER_KEYS)
-		return error_set(
-			err, PENSTOCK_E_LIMIT, "more than %d keys", LIMIT_STORE_MASTER_KEYS);
+		return error_set(err, PENSTOCK_E_LIMIT, "the file has more than %d keys",
+			LIMIT_STORE_MASTER_KEYS);
 	if (line[len] && line[len + strspn(line + len, " \t\r")])
-		return error_set(err, PENSTOCK_E_INVALID, "a line is not one key");
+		return error_set(err, PENSTOCK_E_INVALID, "a line has text after its key");
 	line[len] = '\0';
 	if (str_unhex(line, out->keys[out->n].bytes, STORE_KEY_SIZE) < 0)
 		return error_set(err, PENSTOCK_E_INVALID,

@@ -333,7 +333,8 @@ enum store_status store_part_list(struct store *store, const char *bucket, const
 
 	if (!db)
 		return status == STORE_OK ? STORE_FAILED : status;
-	/* In one transaction: if the upload ended in between, its list of parts would be empty. */
+	/* Reads in one transaction: if the upload ended between two reads, its list of parts would
+	 * be empty. */
 	if (db_run(db_statement(db, SQL_BEGIN_READ)) != 0)
 		return db_failed(db, "list the parts of an upload", err);
 	{

@@ -174,7 +174,7 @@ enum store_status store_bucket_list(
 
 /* --- records -------------------------------------------------------------------------------- */
 
-/* Texts of the caller by name, such as accounts and users. */
+/* Named texts of the caller, such as accounts and users. */
 struct store_record {
 	const char *name;
 	const char *value; /* NULL removes the record */
@@ -403,7 +403,7 @@ struct store_object {
 	const struct store_piece *pieces;
 	struct store_blob **blobs; /* blobs of the pieces, pinned */
 	const struct seal *seals; /* seals of the pieces, if they are encrypted; else NULL */
-	/* For readers: the bytes were compared with the checksum since the snapshot came into
+	/* For readers: the bytes were compared with the checksum since the snapshot was read into
 	 * memory. */
 	atomic_bool verified;
 	/* NULL if the object is not inline. In clear text, unless it has a customer's key. */

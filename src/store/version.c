@@ -59,7 +59,8 @@ enum store_status store_version_get(struct store *store, const char *bucket, con
 	*out = NULL;
 	if (!db)
 		return STORE_FAILED;
-	/* In one transaction, or a version that becomes the current one in between is missed. */
+	/* Reads in one transaction; otherwise a version that becomes the current one meanwhile is
+	 * missed. */
 	pthread_rwlock_rdlock(&store->pinning);
 	if (db_run(db_statement(db, SQL_BEGIN_READ)) == 0) {
 		status = get_version(db, bucket, key, version, out, err);

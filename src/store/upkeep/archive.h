@@ -81,7 +81,7 @@ struct export_bucket {
 	const char *name, *region;
 	int64_t created_ns;
 	int versioning;
-	json_t *configs; /* borrowed: base64 by name */
+	json_t *configs; /* borrowed: from names to base64 */
 };
 int export_bucket_read(json_t *json, struct export_bucket *out, struct penstock_error *err);
 

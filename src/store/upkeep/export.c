@@ -128,7 +128,7 @@ static int export_stage(
 	}
 }
 
-/* Adds the configurations of a bucket, base64 by name. */
+/* Adds the configurations of a bucket, as base64, under their names. */
 static int add_configs(
 	struct exporter *e, int64_t bucket, json_t *configs, struct penstock_error *err)
 {
