@@ -26,7 +26,8 @@ struct store_body {
 	bool may_inline;
 	bool synced;
 	struct buf memory; /* the bytes while the body is small */
-	struct store_blob *blob; /* the file of a body that is not in memory, pinned */
+	/* the file of the body, pinned; NULL while only memory has the bytes */
+	struct store_blob *blob;
 	int fd;
 	uint64_t size;
 	uint64_t end; /* size of the file */
