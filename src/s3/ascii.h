@@ -18,8 +18,8 @@ static inline bool ascii_space(char c)
 	return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Returns the byte of two hexadecimal digits, or -1. Reads the second only if the first is
- * valid. */
+/* Returns the byte of two hexadecimal digits, or -1 if one is invalid. Reads the second only if the
+ * first is valid. */
 static inline int ascii_hex_byte(const char *s)
 {
 	int high = str_hex_digit(s[0]);
@@ -28,8 +28,9 @@ static inline int ascii_hex_byte(const char *s)
 	return low < 0 ? -1 : high * 16 + low;
 }
 
-/* Decodes the first character of `s`, which has n > 0 bytes: itself, "%XX", or a space for '+' if
- * `plus` is set. Returns its length in `s`, or 0 for a '%' without two digits. */
+/* Decodes the first character of `s`, which has n > 0 bytes: "%XX" to a byte, '+' to a space if
+ * `plus` is set, any other to itself. Returns its length in `s`, or 0 if a '%' lacks its two
+ * digits. */
 static inline size_t ascii_decode_byte(const char *s, size_t n, bool plus, char *out)
 {
 	const char first = *s; /* `out` may be `s` */
@@ -75,7 +76,8 @@ static inline size_t ascii_encode_byte(char *out, unsigned char c, bool keep_sla
 	return 3;
 }
 
-/* Percent-encodes into `out`, which has room for 3 * n; returns the bytes written. */
+/* Percent-encodes `s` into `out`, which has room for 3 * n bytes. Returns the number of bytes
+ * written. */
 static inline size_t ascii_encode(char *out, const char *s, size_t n, bool keep_slash)
 {
 	char *start = out;

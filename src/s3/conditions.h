@@ -1,6 +1,6 @@
 /*
- * If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since and If-Range, in the order of RFC
- * 9110 section 13.2.2, which is also S3's.
+ * Evaluates If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since and If-Range, in the
+ * order of RFC 9110 section 13.2.2, which is also S3's.
  *
  * ETags are compared like in S3: quoted or not (many clients send the bare hash), "*" matches any
  * existing object, and a comma-separated list matches if one of its tags does. A weak tag (W/"…")
@@ -39,14 +39,15 @@ struct condition_state {
 };
 
 /*
- * `read` is true for GET and HEAD. Writes and copy sources pass false and get CONDITION_FAILED
- * where a read would get 304. A write with If-Match to a missing object fails here; S3 replies to
- * it with 404 NoSuchKey, which the caller sees in `exists`. For the source of a copy the two
- * date conditions count as for a read: use conditions_evaluate_copy_source().
+ * `read` is true for GET and HEAD. With false, for a write, If-None-Match gives CONDITION_FAILED
+ * instead of 304, and If-Modified-Since has no effect. A write with If-Match to a missing object
+ * gives CONDITION_FAILED; S3 replies to such a write with 404 NoSuchKey, so the caller also checks
+ * `exists`. For the source of a copy use conditions_evaluate_copy_source().
  */
 enum condition_result conditions_evaluate(
 	const struct conditions *c, const struct condition_state *state, bool read);
-/* Evaluates the x-amz-copy-source-if-… headers. Never returns CONDITION_NOT_MODIFIED. */
+/* Evaluates the x-amz-copy-source-if-… headers like those of a read, but returns CONDITION_FAILED
+ * instead of CONDITION_NOT_MODIFIED. */
 enum condition_result conditions_evaluate_copy_source(
 	const struct conditions *c, const struct condition_state *state);
 
@@ -54,7 +55,7 @@ enum condition_result conditions_evaluate_copy_source(
  * date. */
 bool condition_if_range(const char *if_range, const struct condition_state *state);
 
-/* Returns true if one of the comma-separated tags of `list` is `etag`. */
+/* Returns true if one of the comma-separated tags of `list` is `etag`, or is "*" without quotes. */
 bool etag_list_matches(const char *list, const char *etag, bool weak_allowed);
 
 #endif

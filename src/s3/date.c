@@ -18,12 +18,12 @@ static const char *const days[] = {
 struct civil {
 	int year, month, day; /* month and day from 1 */
 	int hour, minute, second, millisecond;
-	int weekday; /* from Sunday, 0 */
+	int weekday; /* 0 for Sunday */
 };
 
-/* Days since 1970-01-01. timegm() takes 190 ns and the time zone lock of the C library, and
- * listings parse a date for each object. Years are counted from March, so that the leap day is the
- * last of its year. */
+/* Returns the days since 1970-01-01. timegm() would be too slow, because listings parse a date for
+ * each object: it takes 190 ns and the time zone lock of the C library. Years are counted from
+ * March, so that the leap day is the last day of its year. */
 static int64_t days_of_civil(int year, int month, int day)
 {
 	int64_t y = year - (month <= 2);
@@ -35,7 +35,8 @@ static int64_t days_of_civil(int year, int month, int day)
 	       day_of_year - 719468;
 }
 
-/* Not gmtime_r(), which takes a lock of the process: a page of a listing has a thousand dates. */
+/* Replaces gmtime_r(), which takes a lock of the process: a page of a listing has a thousand
+ * dates. */
 static void civil_of_days(int64_t days_since, struct civil *c)
 {
 	int64_t z = days_since + 719468;
@@ -90,7 +91,8 @@ static void civil_of_seconds(int64_t seconds, struct civil *c)
 	c->second = (int)(rest % 60);
 }
 
-/* The member of a letter. A table, because listings parse a date for each object. */
+/* Maps a letter of a format to its member. This is a table for speed, because listings parse a date
+ * for each object. */
 static const uint8_t members['z'] = {['Y'] = offsetof(struct civil, year),
 	['y'] = offsetof(struct civil, year),
 	['m'] = offsetof(struct civil, month),
@@ -107,7 +109,7 @@ static inline int *number_of(struct civil *c, char letter, int *digits)
 	return (int *)(void *)((char *)c + members[(unsigned char)letter]);
 }
 
-/* Returns the rest of `s`; NULL if it does not begin as the format says. */
+/* Returns the text after the date, or NULL if the beginning of `s` does not match the format. */
 static const char *scan(const char *s, const char *format, struct civil *c)
 {
 	for (; *format; format++) {
@@ -153,7 +155,7 @@ static const char *scan(const char *s, const char *format, struct civil *c)
 	return s;
 }
 
-/* True if the format matches all of `s`. */
+/* Returns true if the format matches all of `s`. */
 static bool parse(const char *s, const char *format, int64_t *seconds)
 {
 	struct civil c = {0};
@@ -168,8 +170,8 @@ bool date_parse_http(const char *s, int64_t *seconds)
 	       parse(s, "%a %b %e %H:%M:%S %Y", seconds);
 }
 
-/* Reads the sign, and the hours and minutes in `format`, of a zone. Sets the seconds by which it is
- * ahead of UTC. Returns the rest of `s`, or NULL if there is no valid zone. */
+/* Reads a zone: a sign, then hours and minutes in `format`. Sets `ahead` to the seconds by which
+ * the zone is ahead of UTC. Returns the text after the zone, or NULL if there is no valid zone. */
 static const char *scan_zone(const char *s, const char *format, int64_t *ahead)
 {
 	struct civil zone = {0};

@@ -38,8 +38,8 @@ int s3_json_load(const char *text, size_t len, json_t **out, struct penstock_err
 		return error_memory(err);
 	}
 	if (!root)
-		return error_set(err, PENSTOCK_E_PROTOCOL, "the document is not JSON: line %d: %s",
-			problem.line, problem.text);
+		return error_set(err, PENSTOCK_E_PROTOCOL,
+			"the document is not valid JSON: line %d: %s", problem.line, problem.text);
 	*out = root;
 	return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * JSON documents of requests. jansson drops characters of a text if it cannot allocate memory for
- * them; a condition that was cut short would allow more, so such a document is a failure here.
+ * Reads the JSON documents of requests. jansson drops characters of a string if it runs out of
+ * memory; a truncated condition of a policy would allow more, so s3_json_load() fails then.
  *
  *	json_t *root = NULL;
  *	int rc = s3_json_load(text, len, &root, err);
@@ -20,10 +20,10 @@
 
 struct penstock_error;
 
-/* Reads an object or an array, whose objects name each key once. */
+/* Reads an object or an array. Refuses a document in which an object has the same key twice. */
 int s3_json_load(const char *text, size_t len, json_t **out, struct penstock_error *err);
 
-/* Returns the text of a member, or "" if it has none. */
+/* Returns the text of a member, or "" if there is no such member or it is not a string. */
 static inline const char *s3_json_text(const json_t *object, const char *key)
 {
 	const char *text = json_string_value(json_object_get(object, key));
@@ -31,7 +31,7 @@ static inline const char *s3_json_text(const json_t *object, const char *key)
 	return text ? text : "";
 }
 
-/* Reads a number of 0 to `max`. Returns false for any other value. */
+/* Reads an integer from 0 to `max`. Returns false for any other value. */
 static inline bool s3_json_number(const json_t *value, uint64_t max, uint64_t *out)
 {
 	if (!json_is_integer(value) || json_integer_value(value) < 0 ||

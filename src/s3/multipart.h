@@ -1,5 +1,5 @@
 /*
- * The arithmetic of multipart uploads. Sizes in bytes, part numbers from 1 to LIMIT_S3_PARTS.
+ * The arithmetic of multipart uploads. Sizes are in bytes; part numbers are 1 to LIMIT_S3_PARTS.
  */
 #ifndef S3_MULTIPART_H
 #define S3_MULTIPART_H
@@ -11,10 +11,10 @@
 struct penstock_error;
 
 /*
- * Computes the part size for an object of `total` bytes: `wanted` (0 for LIMIT_S3_PART_DEFAULT) if
- * that gives at most LIMIT_S3_PARTS parts, else the smallest multiple of 1 MiB that does. Never
- * below LIMIT_S3_PART_MIN or above LIMIT_S3_PART_MAX. Returns PENSTOCK_E_LIMIT if `total` exceeds
- * the maximum size of an object.
+ * Computes the part size for an object of `total` bytes: `wanted` (LIMIT_S3_PART_DEFAULT if 0) if
+ * this size gives at most LIMIT_S3_PARTS parts, else the smallest multiple of 1 MiB that does. The
+ * result is never below LIMIT_S3_PART_MIN or above LIMIT_S3_PART_MAX. Fails with PENSTOCK_E_LIMIT
+ * if `total` exceeds the maximum size of an object.
  */
 int multipart_part_size(
 	uint64_t total, uint64_t wanted, uint64_t *part_size, struct penstock_error *err);
@@ -32,8 +32,8 @@ bool multipart_range(
  */
 uint64_t multipart_growing_size(unsigned number);
 
-/* Formats "MD5-N", with quotes, where MD5 is that of the binary MD5 digests of all N parts in
- * order. */
+/* Formats the ETag "MD5-N", with quotes, where MD5 is the digest of the binary MD5 digests of all N
+ * parts, in order. */
 #define MULTIPART_ETAG_SIZE 48
 int multipart_etag(const uint8_t (*part_md5)[16], size_t n, char out[static MULTIPART_ETAG_SIZE],
 	struct penstock_error *err);

@@ -8,8 +8,8 @@
 
 #include "s3/ascii.h"
 
-/* Reads decimal digits at *at. Returns false if there are none, or the number does not fit and is
- * not to become UINT64_MAX. */
+/* Reads decimal digits at *at. Returns false if there are no digits, or if the number exceeds 64
+ * bits and `clamp` is false; with `clamp` such a number becomes UINT64_MAX. */
 static bool take_u64(const char **at, bool clamp, uint64_t *out)
 {
 	char *end;
@@ -104,7 +104,7 @@ bool range_parse_content(
 		return false;
 	if (!part && total == RANGE_UNKNOWN_SIZE)
 		return false;
-	/* The length must fit, too, or byte_range_length() wraps. */
+	/* The length must fit into 64 bits, too, or byte_range_length() wraps to 0. */
 	if (part && r.last - r.first == UINT64_MAX)
 		return false;
 	if (part)

@@ -28,7 +28,8 @@ static inline uint64_t byte_range_length(const struct byte_range *r)
 }
 
 enum range_result {
-	/* no range, or one that must be ignored: malformed, other unit, several ranges */
+	/* no range, or a range that must be ignored: malformed, with another unit, or several
+	 * ranges */
 	RANGE_WHOLE,
 	RANGE_PART,
 	RANGE_UNSATISFIABLE,
@@ -43,9 +44,9 @@ bool range_parse_copy_source(const char *header, struct byte_range *out);
 
 #define RANGE_UNKNOWN_SIZE UINT64_MAX
 /*
- * Parses "bytes 0-99/1234"; a star as the size gives RANGE_UNKNOWN_SIZE. A star as the range (the
- * reply to an unsatisfiable one) sets `*satisfied` to false and only the size. Returns false if
- * malformed.
+ * Parses "bytes 0-99/1234"; a star as the size gives RANGE_UNKNOWN_SIZE. With a star as the range
+ * (the reply to an unsatisfiable range) `*satisfied` is false and `*out` is not set. Returns false
+ * if the header is malformed.
  */
 bool range_parse_content(
 	const char *header, struct byte_range *out, uint64_t *size, bool *satisfied);

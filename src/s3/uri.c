@@ -14,8 +14,8 @@ int uri_encode(struct buf *out, const char *s, size_t n, bool keep_slash)
 	char *room = buf_reserve(out, 3 * n);
 
 	if (!room) {
-		/* Three times the length is the worst case; if only that exceeds the limit, go byte
-		 * by byte. */
+		/* Three times the length is the worst case; if only the worst case exceeds the
+		 * limit, encode byte by byte. */
 		if (out->failure != BUF_OVER_LIMIT)
 			return -1;
 		out->failure = 0;
@@ -127,7 +127,8 @@ int s3_url_parse(const char *text, struct s3_url *out, struct penstock_error *er
 	struct s3_url url = {.key = NULL};
 
 	if (n == 0)
-		return error_set(err, PENSTOCK_E_INVALID, "'%s' has no bucket", text);
+		return error_set(err, PENSTOCK_E_INVALID,
+			"'%s' has no bucket; expected s3://BUCKET/KEY", text);
 	if (n >= sizeof(url.bucket))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"the bucket name in '%s' must be 3 to 63 characters long", text);

@@ -1,7 +1,7 @@
 /*
  * Percent-encoding as AWS signs it, query strings as on the wire, s3:// URLs, and the rules for
- * names of buckets and keys. Texts are a pointer and a length if they may contain bytes other than
- * valid text.
+ * names of buckets and keys. A text that may contain arbitrary bytes is passed as a pointer and a
+ * length.
  */
 #ifndef S3_URI_H
 #define S3_URI_H
@@ -14,7 +14,7 @@
 
 struct penstock_error;
 
-/* A piece of a text that belongs to someone else. */
+/* A piece of a text; the span does not own the text. */
 struct span {
 	const char *p;
 	size_t n;
@@ -25,13 +25,14 @@ static inline bool span_is(struct span s, const char *text)
 	return s.n == strlen(text) && memcmp(s.p, text, s.n) == 0;
 }
 
-/* Encodes everything but A-Z a-z 0-9 - . _ ~ (and '/' if kept) as %XX in upper case. Returns 0 or
- * -1 (see buf_error()). */
+/* Encodes everything but A-Z a-z 0-9 - . _ ~ (and '/' if kept) as %XX in upper case. Returns 0, or
+ * -1 on failure (see buf_error()). */
 int uri_encode(struct buf *out, const char *s, size_t n, bool keep_slash);
 
 enum uri_plus { URI_PLUS_LITERAL, URI_PLUS_SPACE };
-/* Strict: returns -1 for a '%' without two hexadecimal digits, for a decoded or raw NUL, or if
- * `out` is full. '+' means a space in queries, and itself in paths. Appends. */
+/* Appends the decoded text to `out`. '+' means a space in queries, and itself in paths. Returns -1,
+ * with `out` unchanged, if a '%' lacks two hexadecimal digits, if there is a NUL, encoded or not,
+ * or if `out` is full or out of memory. */
 int uri_decode(struct buf *out, const char *s, size_t n, enum uri_plus plus);
 
 /*
@@ -46,13 +47,13 @@ int uri_decode(struct buf *out, const char *s, size_t n, enum uri_plus plus);
  */
 bool uri_query_next(const char **at, struct span *name, struct span *value);
 /*
- * Appends the decoded value of the first parameter called `name` to `out` (NULL to only check).
- * Returns 1 if it exists, 0 if not, -1 if it cannot be decoded or is too long for `out`. `query`
- * may be NULL.
+ * Appends the decoded value of the first parameter called `name` to `out`; if `out` is NULL, only
+ * checks that the parameter exists. Returns 1 if the parameter exists, 0 if not, -1 if its value
+ * cannot be decoded or is too long for `out`. `query` may be NULL.
  */
 int uri_query_get(const char *query, const char *name, struct buf *out);
-/* Appends "&name=value" ("name=value" to an empty buffer), both encoded. If `value` is NULL, only
- * the name. */
+/* Appends "&name=value" ("name=value" to an empty buffer), both encoded. Appends only the name if
+ * `value` is NULL. */
 int uri_query_add(struct buf *query, const char *name, const char *value);
 
 /* "s3://bucket/key": the key is everything after the first '/', taken literally (no decoding). */
@@ -60,7 +61,7 @@ struct s3_url {
 	char bucket[64];
 	char *key; /* owned; "" for the bucket itself */
 };
-bool s3_url_is(const char *text); /* it begins with "s3://" */
+bool s3_url_is(const char *text); /* returns true if `text` begins with "s3://" */
 int s3_url_parse(const char *text, struct s3_url *out, struct penstock_error *err);
 void s3_url_release(struct s3_url *url);
 int s3_url_format(struct buf *out, const char *bucket, const char *key);

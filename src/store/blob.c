@@ -18,36 +18,36 @@
 #include "base/log.h"
 #include "base/must.h"
 
-/* Bytes of a body after which their write-back is started, so that the final sync has little left
- * to do. */
+/* Bytes of a body after which their write-back starts, so that the final sync has little to do. */
 #define WRITEBACK_STEP (8 * MIB)
 
 struct store_body {
 	struct store *store;
 	bool may_inline;
 	bool synced;
-	struct buf memory; /* while it is small */
-	struct store_blob *blob; /* else its file, pinned */
+	struct buf memory; /* the bytes while the body is small */
+	/* the file of the body, pinned; NULL while only memory has the bytes */
+	struct store_blob *blob;
 	int fd;
 	uint64_t size;
-	uint64_t end; /* of the file */
-	uint64_t started; /* bytes of it whose write-back has started */
+	uint64_t end; /* size of the file */
+	uint64_t started; /* bytes of the file whose write-back has started */
 
 	bool encrypted;
 	struct seal seal;
 	bool has_customer;
 	struct store_key customer;
-	bool sealed; /* `memory` is what the row has */
-	struct sealer *sealer; /* of the file, until it is synced */
-	struct opener *opener; /* of the same, if it is read until then */
+	bool sealed; /* `memory` has the encrypted bytes for the row */
+	struct sealer *sealer; /* encrypts the file, until the sync */
+	struct opener *opener; /* decrypts the file, if it is read before the sync */
 
 	uint64_t announced;
 	bool may_hold;
 	bool written; /* the held bytes are in the file, too */
-	char *held; /* the whole body, at most `announced` bytes, until it is synced */
+	char *held; /* the whole body, at most `announced` bytes, until the sync */
 };
 
-/* 256 neighbouring ids share a directory, so that concurrent puts sync the same one. */
+/* 256 neighbouring ids share a directory, so that concurrent puts sync the same directory. */
 unsigned blob_dir(uint64_t id)
 {
 	return (unsigned)(id >> 8) & 0xff;
@@ -93,15 +93,15 @@ static bool keep(struct store *store, uint64_t id)
 {
 	uint64_t *list = array_grow(store->kept, store->n_kept, sizeof(*list));
 
-	if (list) { /* else the next start sweeps it */
+	if (list) { /* else the sweep of the next start removes the file */
 		store->kept = list;
 		store->kept[store->n_kept++] = id;
 	}
 	return true;
 }
 
-/* Returns true if the file must be kept for now, because there may be a row for it after a
- * crash. */
+/* Returns true if the file must be kept for now, because a row may refer to it after a crash; lists
+ * it to be unlinked later. */
 static bool blob_keep(struct store *store, uint64_t id)
 {
 	LOCK_SCOPE(&store->blobs_lock);
@@ -115,7 +115,7 @@ static void keep_for_guest(struct store *store, uint64_t id)
 	store->held_back = true;
 }
 
-/* Locks ROOT/hold, so that no guest begins. Returns false if there is one. */
+/* Locks ROOT/hold, so that no guest starts to hold files. Returns false if a guest holds them. */
 static bool hold_lock(struct store *store)
 {
 	return flock(store->hold_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
@@ -270,14 +270,15 @@ const void *blob_map(struct store *store, struct store_blob *blob)
 
 /* --- memory for bodies --------------------------------------------------------------------- */
 
-/* Writing a file at once costs less than writing each piece from the network, and hashing need not
- * read it again. Returns LIMIT_STORE_HELD bytes, or NULL if none are available now. */
+/* Returns memory of LIMIT_STORE_HELD bytes for a whole body, or NULL if none is available now. To
+ * write a file at once costs less than to write each piece from the network, and the hash need not
+ * read the file again. */
 static void *held_take(struct held *held)
 {
 	void *room;
 
 	LOCK_SCOPE(&held->lock);
-	/* the last one is probably still in the processor's cache */
+	/* the last block is probably still in the processor's cache */
 	if (held->n_free)
 		return held->free[--held->n_free];
 	if (held->n == LIMIT_STORE_HELD_BODIES)
@@ -331,7 +332,7 @@ int store_body_encrypt(
 	return keys_new_seal(body->store, body->has_customer, &body->seal, err);
 }
 
-/* The sync of the bytes that follow makes the note durable, too. */
+/* Notes the seal before the first bytes, whose sync makes the note durable, too. */
 static int sealer_start(struct store_body *body, struct penstock_error *err)
 {
 	uint8_t seal[SEAL_SIZE];
@@ -387,7 +388,7 @@ static int body_create_file(struct store_body *body, struct penstock_error *err)
 		}
 		if (body->fd >= 0)
 			return body->encrypted ? sealer_start(body, err) : 0;
-		if (errno != EEXIST) /* left by a crash; the sweep will remove it */
+		if (errno != EEXIST) /* a file left by a crash, which the sweep will remove */
 			return error_errno(err, errno, "cannot create '%s/%s'", store->root, path);
 		blob_unpin(store, take_pointer(body->blob));
 	}
@@ -413,7 +414,8 @@ static int write_bytes(
 static int write_sealed(struct store_body *body, ssize_t n, struct penstock_error *err)
 {
 	if (n < 0)
-		return error_set(err, PENSTOCK_E_INTERNAL, "cannot encrypt an object");
+		return error_set(
+			err, PENSTOCK_E_INTERNAL, "cannot encrypt an object: OpenSSL failed");
 	return n ? write_bytes(body, body->sealer->out, (size_t)n, err) : 0;
 }
 
@@ -495,7 +497,7 @@ const void *store_body_held(const struct store_body *body)
 	return body->held;
 }
 
-/* Reads what was written to the file, and the rest from the sealer. */
+/* Reads the bytes that were written to the file, and later ones from the sealer. */
 static ssize_t read_sealed(struct store_body *body, uint64_t offset, char *data, size_t len)
 {
 	const struct sealer *s = body->sealer;
@@ -592,7 +594,7 @@ int store_body_sync(struct store_body *body, struct penstock_error *err)
 
 	if (body->synced || store_body_is_inline(body))
 		return 0;
-	if (!body->blob) { /* fewer bytes than announced, or none for a file */
+	if (!body->blob) { /* fewer bytes than announced, or an empty body that must be a file */
 		rc = write_held(body, err);
 		if (rc < 0)
 			return rc;
@@ -672,7 +674,8 @@ int body_seal(struct store_body *body, struct penstock_error *err)
 		return rc;
 	seal_encode(&body->seal, out);
 	if (crypt_encrypt(&crypt, 0, buf_str(&body->memory), body->memory.len, out + SEAL_SIZE) < 0)
-		rc = error_set(err, PENSTOCK_E_INTERNAL, "cannot encrypt an object");
+		rc = error_set(
+			err, PENSTOCK_E_INTERNAL, "cannot encrypt an object: OpenSSL failed");
 	crypt_release(&crypt);
 	if (rc < 0)
 		return rc;

@@ -16,7 +16,7 @@
  * A stale entry must never outlive the change that made it stale. The committer touches a key
  * before its transaction commits and settles it afterwards; in between the shard accepts no
  * entries. A reader that read before the change has a ticket of an older generation, which the
- * shard rejects. So a listing and a GET never contradict each other either.
+ * shard rejects. So a listing and a GET never contradict each other.
  */
 #define SHARD_BUCKETS 1024
 
@@ -33,7 +33,7 @@ struct entry {
 struct shard {
 	pthread_mutex_t lock;
 	struct entry *table[SHARD_BUCKETS];
-	struct entry *newest; /* whose `newer` is the oldest */
+	struct entry *newest; /* the `newer` of this entry is the oldest one */
 	size_t n, cost;
 	uint64_t generation;
 	unsigned busy;
@@ -186,7 +186,7 @@ void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_
 	struct entry *evicted = NULL;
 
 	if (!e)
-		return; /* it is only a cache */
+		return; /* out of memory: the cache can lack the object */
 	pthread_mutex_lock(&shard->lock);
 	if (e->cost > LIMIT_STORE_CACHE_BYTES / CACHE_SHARDS / 4 || shard->busy ||
 		shard->generation != ticket || shard_find(shard, hash, bucket, key)) {

@@ -264,8 +264,8 @@ static void batch_settle(struct store *store, bool committed)
 	store->configs_changed = false;
 	event_queues_settle(store, committed);
 	if (committed && store->n_dead) {
-		/* Readers that read one of these rows before the commit have pinned its blobs by
-		 * now. */
+		/* Waits until readers that read one of these rows before the commit have pinned its
+		 * blobs. */
 		pthread_rwlock_wrlock(&store->pinning);
 		pthread_rwlock_unlock(&store->pinning);
 		for (size_t i = 0; i < store->n_dead; i++)
@@ -275,8 +275,8 @@ static void batch_settle(struct store *store, bool committed)
 	blob_hold_over(store);
 }
 
-/* Commits. After a failed sync the changes left in the log may be replayed after a crash, until the
- * next change is written over them. */
+/* Commits the transaction. If the write or the sync fails, its changes stay in the log and may be
+ * replayed after a crash, until the next change overwrites them. */
 static int batch_commit(struct store *store, int changes_before)
 {
 	bool writes = sqlite3_total_changes(store->writer->handle) != changes_before;
@@ -289,8 +289,8 @@ static int batch_commit(struct store *store, int changes_before)
 	return rc;
 }
 
-/* Applies the list in one transaction. On failure nothing of it was done, and the reason is in
- * `err`. */
+/* Applies the list in one transaction. On failure no change of the list is done, and `err` has the
+ * reason. */
 static enum store_status batch_try(
 	struct store *store, struct txn *list, struct penstock_error *err)
 {
@@ -341,7 +341,7 @@ static void batch_run(struct store *store, struct txn *list)
 	}
 }
 
-/* Waits for work, but not beyond the next sync point. Returns false if that is due. */
+/* Waits for work, but not beyond the next sync point. Returns false if a sync point is due. */
 static bool queue_wait(struct store *store)
 {
 	int64_t ms = relaxed_wait_ms(store);
@@ -352,8 +352,8 @@ static bool queue_wait(struct store *store)
 	return relaxed_wait_ms(store) != 0;
 }
 
-/* Takes all waiting changes, or sets *due if a sync point is due. Returns NULL without *due if the
- * store is stopping and nothing waits. */
+/* Takes all pending changes, or sets *due if a sync point is due. Returns NULL without *due if the
+ * store is stopping and no change is pending. */
 static struct txn *queue_take(struct store *store, bool *due)
 {
 	struct txn *list;

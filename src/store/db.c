@@ -51,7 +51,7 @@ static const char format_2[] =
 	"CREATE TABLE configs(bucket INTEGER NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
 	" PRIMARY KEY(bucket,name)) WITHOUT ROWID;";
 
-/* Notices of changes that wait to be delivered. */
+/* Events: notifications of changes that are not yet delivered. */
 static const char format_3[] =
 	"CREATE TABLE events(id INTEGER PRIMARY KEY AUTOINCREMENT, target TEXT NOT NULL,"
 	" added INTEGER NOT NULL, document BLOB NOT NULL);"
@@ -128,7 +128,7 @@ static int check_format(struct store *store, sqlite3 *handle, struct penstock_er
 	return upgrade(store, handle, version, err);
 }
 
-/* A guest upgrades nothing. */
+/* Like check_format(), but never upgrades: a guest changes nothing. */
 static int check_guest_format(struct store *store, sqlite3 *handle, struct penstock_error *err)
 {
 	int64_t version = pragma_value(handle, "PRAGMA user_version");
@@ -136,12 +136,13 @@ static int check_guest_format(struct store *store, sqlite3 *handle, struct penst
 
 	if (application == APPLICATION_ID && version > 0 && version < FORMAT_VERSION)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"cannot read '%s': it has store format %lld, and this penstock has %d; run "
-			"'penstock serve' once, which upgrades it",
+			"cannot read '%s': its store format is %lld, and this penstock needs %d; run "
+			"'penstock serve' once to upgrade the store",
 			store->root, (long long)version, FORMAT_VERSION);
 	return application == 0 && version == 0
 		       ? error_set(err, PENSTOCK_E_INVALID,
-				 "'%s/meta.db' is not the database of an object store", store->root)
+				 "cannot open '%s/meta.db': it is not the database of an object store",
+				 store->root)
 		       : check_format(store, handle, err);
 }
 
@@ -167,8 +168,8 @@ failed:
 		sqlite3_errmsg(handle));
 }
 
-/* SQLite gives its other files the mode of this one. It is closed before SQLite opens it: a close
- * would drop SQLite's locks. */
+/* Creates the database file with the mode that SQLite then gives to its other files. Closes the
+ * file before SQLite opens it: a later close would drop SQLite's locks. */
 static int create_private(const char *path, struct penstock_error *err)
 {
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -295,7 +296,7 @@ int db_run(sqlite3_stmt *st)
 }
 
 /* SQLite reports a full disk only for plain writes: not for quotas, syncs, or the growing index of
- * the log. Changes are written to the log, so its file has the cause. */
+ * the log. Changes are written to the log, so the file of the log has the errno. */
 static bool is_full(struct db *db, int rc)
 {
 	sqlite3_file *log = NULL;

@@ -1,4 +1,5 @@
-/* Events: notices of changes that wait to be delivered, added in the transaction of the change. */
+/* Events: notifications of changes, added in the transaction of the change and kept until they are
+ * delivered. */
 #include "store/internal.h"
 
 #include <stdlib.h>
@@ -37,7 +38,8 @@ struct store_event_count store_event_count(const struct store *store, const char
 		     : (struct store_event_count){0};
 }
 
-/* --- adding one without a change -------------------------------------------------------------- */
+/* --- adding an event without a change
+ * -------------------------------------------------------------- */
 
 struct event_txn {
 	struct txn txn;
@@ -80,7 +82,7 @@ static int apply_remove(struct store *store, struct txn *txn)
 		}
 		if (rc == 0 && end->note)
 			rc = annotation_apply(store, txn, end->note);
-		txn->status = STORE_OK; /* the version of the note may be gone */
+		txn->status = STORE_OK; /* the version that the note is for may be gone */
 		if (rc)
 			return rc;
 	}
@@ -101,11 +103,11 @@ enum store_status store_event_remove(struct store *store, const char *target,
 struct targets_txn {
 	struct txn txn;
 	const struct store_targets *targets;
-	const struct event_queue *before; /* the first of those that were there before */
+	const struct event_queue *before; /* the first of the queues that existed before */
 	size_t strays; /* result */
 };
 
-/* Gets the first target after `*target`, in its place; sets *found if there is one. */
+/* Replaces `*target` by the next target; sets *found if there is a next one. */
 static int next_target(struct store *store, char **target, bool *found)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(store->writer, SQL_EVENT_TARGET, "t", *target);
@@ -118,7 +120,7 @@ static int next_target(struct store *store, char **target, bool *found)
 	next = strdup((const char *)sqlite3_column_text(st, 0));
 	if (!next)
 		return SQLITE_NOMEM;
-	sqlite3_reset(st); /* it has a reference to the old one */
+	sqlite3_reset(st); /* the statement refers to the old target */
 	free(*target);
 	*target = next;
 	return 0;

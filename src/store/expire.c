@@ -1,4 +1,4 @@
-/* Lifecycle: a walk over all versions of a bucket, and deletions of what it found. */
+/* Lifecycle: walks over all versions of a bucket, and deletes versions that have expired. */
 #include "store/internal.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 /* --- the walk -------------------------------------------------------------------------------- */
 
-/* Reads one row, and moves the place of the walk behind it. */
+/* Reads one row, and moves the walk past the row. */
 static int read_row(struct db *db, int64_t bucket, sqlite3_stmt *st, struct store_walk *walk,
 	struct store_row *row)
 {
@@ -83,7 +83,7 @@ static int walk_on(struct db *db, int64_t bucket, struct store_walk *walk,
 			db, SQL_WALK_REST, "iki", bucket, from, walk->modified_ns);
 
 		rc = walk_rows(db, bucket, st, walk, step, &left);
-		len++; /* the next key, with its NUL, is after this one */
+		len++; /* with its NUL, the bound is after this key and not after the next one */
 	}
 	if (rc == SQLITE_DONE) {
 		_cleanup_reset_ sqlite3_stmt *st = db_bound(db, SQL_WALK, "ib", bucket, from, len);

@@ -1,5 +1,5 @@
 /*
- * The headers that are stored with an object: pairs "name\0value\0", names in lower case. Those
+ * The headers that are stored with an object: pairs "name\0value\0", names in lower case. Names
  * that begin with ':' are the store's own.
  *
  *	const char *p = NULL, *name, *value;
@@ -19,11 +19,12 @@ struct buf;
 /* Gets the next pair: start with *p = NULL. Returns false at the end. */
 bool store_header_next(
 	const char *headers, size_t len, const char **p, const char **name, const char **value);
-/* Returns the value of a header, or NULL. `name` is in lower case. */
+/* Returns the value of a header, or NULL if it is missing. `name` is in lower case. */
 const char *store_header_find(const char *headers, size_t len, const char *name);
 /* Appends a pair. */
 void store_header_add(struct buf *out, const char *name, const char *value);
-/* Appends all headers, with another value of one of them; NULL leaves that one out. */
+/* Appends all headers, with `value` as the value of the header `name`; leaves that header out if
+ * `value` is NULL. */
 void store_header_replace(
 	struct buf *out, const char *headers, size_t len, const char *name, const char *value);
 

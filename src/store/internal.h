@@ -24,7 +24,7 @@ struct db {
 	struct store *store;
 	sqlite3 *handle;
 	sqlite3_stmt *statements[SQL_COUNT_];
-	struct db *next; /* in the pool of idle readers */
+	struct db *next; /* next in the pool of idle readers */
 };
 
 int db_open(struct store *store, bool writer, struct db **out, struct penstock_error *err);
@@ -32,14 +32,14 @@ void db_close(struct db *db);
 /* Returns a statement ready to be bound, or NULL on an error, which db_error() reports. */
 sqlite3_stmt *db_statement(struct db *db, enum db_sql sql);
 /*
- * The same with its parameters bound, one for each letter: 'i' an int64_t, 't' a text or NULL, 'k'
- * a text as a blob, 'b' a const void * and a size_t. Nothing is copied: values must live until the
- * statement is reset. No bytes are an empty blob.
+ * Returns a statement with its parameters bound, one for each letter: 'i' an int64_t, 't' a text or
+ * NULL, 'k' a text as a blob, 'b' a const void * and a size_t. Nothing is copied: values must live
+ * until the statement is reset. A blob of 0 bytes is empty, not NULL.
  */
 sqlite3_stmt *db_bound(struct db *db, enum db_sql sql, const char *types, ...);
 /* Steps a statement. Returns the code of the failure if db_bound() returned NULL. */
 int db_step(struct db *db, sqlite3_stmt *st);
-/* Runs a statement without results and resets it. Returns 0 for SQLITE_DONE or an SQLite code. */
+/* Runs a statement without results and resets it. Returns 0 or an SQLite error code. */
 int db_run(sqlite3_stmt *st);
 /* Binds and runs a statement. */
 int db_exec(struct db *db, enum db_sql sql, const char *types, ...);
@@ -51,12 +51,13 @@ enum store_status db_failed(struct db *db, const char *what, struct penstock_err
 void db_column_text(sqlite3_stmt *st, int i, char *out, size_t size);
 /* Appends a blob. Returns 0 or SQLITE_NOMEM. */
 int db_column_add(sqlite3_stmt *st, int i, struct buf *out);
-/* Steps to the only row: STORE_OK, `missing` if there is none, or the error; `what` is for its
- * message. */
+/* Steps to the only row. Returns STORE_OK, `missing` if there is no row, or the error, whose
+ * message contains `what`. */
 enum store_status db_look_up(struct db *db, sqlite3_stmt *st, enum store_status missing,
 	const char *what, struct penstock_error *err);
 
-/* Gets a reader for the calling thread: _cleanup_reader_ struct db *db = db_reader(store, err); */
+/* Gets a reader for the calling thread, or NULL on failure: _cleanup_reader_ struct db *db =
+ * db_reader(store, err); */
 struct db *db_reader(struct store *store, struct penstock_error *err);
 void db_reader_donep(struct db **db);
 #define _cleanup_reader_ __attribute__((cleanup(db_reader_donep)))
@@ -76,20 +77,21 @@ static inline void db_resetp(sqlite3_stmt **st)
 /*
  * A change that passes through the committer. `apply` runs inside a transaction that may contain
  * other changes: it checks first and then writes only final data, so that a rejected change does
- * not affect the others. It returns 0 (also with a status other than STORE_OK) or an SQLite code;
- * then the whole batch is rolled back and each of its changes is retried alone.
+ * not affect the others. `apply` returns 0 (also with a status other than STORE_OK) or an SQLite
+ * error code; after an error code the whole batch is rolled back and each of its changes is retried
+ * alone.
  */
 struct txn {
 	struct txn *next;
 	int (*apply)(struct store *store, struct txn *txn);
 	void (*done)(struct store *store, struct txn *txn);
-	void *cookie; /* for done */
-	enum store_versioning versioning; /* of the bucket; set by txn_bucket() */
+	void *cookie; /* for `done` */
+	enum store_versioning versioning; /* versioning of the bucket; set by txn_bucket() */
 	enum store_status status;
 	struct penstock_error err;
 };
 int committer_start(struct store *store, struct penstock_error *err);
-/* Completes everything that was submitted, then returns. */
+/* Completes all submitted changes, then returns. */
 void committer_stop(struct store *store);
 /* Submits a change; the committer calls `done` on its thread. */
 void txn_submit(struct store *store, struct txn *txn);
@@ -100,7 +102,7 @@ enum store_status txn_run(struct store *store, struct txn *txn, struct penstock_
 int txn_touch(struct store *store, const char *bucket, const char *key);
 /* Marks all keys of all buckets. */
 void txn_touch_all(struct store *store);
-/* Add one reference to the blob of each piece (STORE_CHANGED in txn->status if one is gone), or
+/* Add one reference to the blob of each piece (txn->status is STORE_CHANGED if a blob is gone), or
  * remove one. */
 int txn_ref_pieces(
 	struct store *store, struct txn *txn, const struct store_piece *pieces, size_t n);
@@ -111,7 +113,7 @@ int64_t txn_bucket(struct store *store, struct txn *txn, const char *name);
 /* Removes an unfinished upload with its parts. */
 int txn_drop_upload(
 	struct store *store, int64_t bucket, const char *key, size_t key_len, const char *id);
-/* Removes only its rows; the blobs of its parts keep their references. */
+/* Removes only the rows of an upload; the blobs of its parts keep their references. */
 int txn_delete_upload(
 	struct store *store, int64_t bucket, const char *key, size_t key_len, const char *id);
 
@@ -123,12 +125,12 @@ struct store_blob {
 	unsigned pins; /* under blobs_lock */
 	bool doomed; /* under blobs_lock: unlink at the last unpin */
 	struct store_blob *next;
-	pthread_mutex_t lock; /* of the mapping */
+	pthread_mutex_t lock; /* protects the mapping */
 	const void *map;
 	size_t map_len;
 };
 
-/* A file of a backup, in its root, until a process owns the directory. */
+/* A file in the root of a backup, which exists until a process owns the directory. */
 #define STORE_BACKUP_MARK "backup"
 
 #define BLOB_TABLE 4096
@@ -138,37 +140,37 @@ struct store_blob *blob_pin(struct store *store, uint64_t id);
 void blob_unpin(struct store *store, struct store_blob *blob);
 /* Unlinks the file now, or after its last reader has finished. */
 void blob_doom(struct store *store, uint64_t id);
-/* Ends store->in_doubt and unlinks the files kept because of it. */
+/* Clears store->in_doubt and unlinks the files kept because of the doubt. */
 void blob_doubt_over(struct store *store);
 void blob_unlink_kept(struct store *store);
-/* Unlinks the files that were kept for a guest, if there is none any more. */
+/* Unlinks the files that were kept for a guest, if there is no guest any more. */
 void blob_hold_over(struct store *store);
 #define BLOB_PATH_SIZE 32
 /* Formats the path below the root: "data/3f/00000000000a3f12". */
 void blob_path(uint64_t id, char out[static BLOB_PATH_SIZE]);
 int blob_open(struct store *store, uint64_t id, struct penstock_error *err);
-/* Notes the seal of an encrypted file at the file itself, where a repair finds it if the row of the
- * file is lost. File systems without extended attributes keep none. */
+/* Notes the seal of an encrypted file in an extended attribute, where a repair finds it if the row
+ * of the file is lost. Has no effect on a file system without extended attributes. */
 void blob_note_seal(int fd, const uint8_t seal[static SEAL_SIZE]);
-/* Returns false if the file has none. */
+/* Returns false if the file has no seal. */
 bool blob_noted_seal(int fd, uint8_t out[static SEAL_SIZE]);
 /* Returns the whole file, mapped on first use, or NULL if it cannot be mapped. */
 const void *blob_map(struct store *store, struct store_blob *blob);
 /* Called after the commit of a change that took over the body. */
 void body_taken(struct store_body *body);
-/* For apply functions: adds the row of the file of a body, and gets it as a piece. */
+/* For apply functions: adds the row of the file of a body, and gets the file as a piece. */
 int body_piece(const struct store_body *body, struct store_piece *out);
 /* Before a put: encrypts a body that is kept in the row. */
 int body_seal(struct store_body *body, struct penstock_error *err);
-/* Gets what the row of an inline body has. */
+/* Gets the bytes of an inline body for its row. */
 const void *body_data(const struct store_body *body, size_t *len);
 bool body_is_encrypted(const struct store_body *body);
-/* For apply functions: keeps the key of the store that the body needs. */
+/* For apply functions: adds the row of the store key that the body needs, if it is missing. */
 int body_keep_key(const struct store_body *body);
 bool blob_is_pinned(struct store *store, uint64_t id);
-/* Unlinks the file now, or when that is allowed. */
+/* Unlinks the file now, or later if it must be kept for now. */
 void blob_unlink(struct store *store, uint64_t id);
-/* Returns the number of its directory below data. */
+/* Returns the number of a blob's directory below ROOT/data. */
 unsigned blob_dir(uint64_t id);
 
 /* --- the sweep (sweep.c) -------------------------------------------------------------------- */
@@ -179,13 +181,14 @@ void *blob_sweep(void *arg);
 /* --- keys (keys.c) -------------------------------------------------------------------------- */
 
 struct keys;
-/* Reads the master key, and unwraps the keys of the store. NULL for the file in the root. */
+/* Reads the master key, and unwraps the keys of the store. `file` is NULL for the file in the
+ * root. */
 int keys_open(struct store *store, const char *file, struct penstock_error *err);
-/* The same for a guest, which changes nothing; without the master key it reads no encrypted
+/* The same for a guest, which changes nothing; without the master key a guest reads no encrypted
  * object. */
 int keys_open_guest(
 	struct store *store, struct db *db, const char *file, struct penstock_error *err);
-/* Wipes them. */
+/* Wipes and frees the keys. */
 void keys_free(struct keys *keys);
 /* For apply functions: adds the row of the key of new bodies, if it is missing. */
 int keys_keep(struct store *store);
@@ -202,7 +205,7 @@ int annotation_apply(struct store *store, struct txn *txn, const struct store_an
 
 /* --- layouts (layout.c) -------------------------------------------------------------------- */
 
-/* The pieces and parts of an object as one value of the database. */
+/* Encodes the pieces and parts of an object as one value for the database. */
 int layout_encode(struct buf *out, const struct store_part *parts, size_t n_parts,
 	const struct store_piece *pieces, size_t n_pieces);
 /* Counts, then fills the arrays. Arrays may be NULL to only count. Returns -1 if malformed. */
@@ -216,7 +219,7 @@ int layout_decode(const void *data, size_t len, struct store_part *parts, size_t
 struct cache;
 int cache_new(struct cache **out, struct penstock_error *err);
 void cache_free(struct cache *cache);
-/* Returns a reference, or NULL and sets `*ticket` for a later put. */
+/* Returns a reference, or NULL if the object is not cached; `*ticket` is then for a later put. */
 struct store_object *cache_get(
 	struct cache *cache, const char *bucket, const char *key, uint64_t *ticket);
 /* Keeps a reference, unless the key may have changed since the ticket was drawn. */
@@ -225,7 +228,7 @@ void cache_put(struct cache *cache, const char *bucket, const char *key, uint64_
 /* Removes the key and rejects puts until the matching settle. */
 void cache_touch(struct cache *cache, const char *bucket, const char *key);
 void cache_settle(struct cache *cache, const char *bucket, const char *key);
-/* The same for all keys. */
+/* The same two for all keys. */
 void cache_touch_all(struct cache *cache);
 void cache_settle_all(struct cache *cache);
 
@@ -237,16 +240,17 @@ void cache_settle_all(struct cache *cache);
 /* Called before the database is opened, in either mode: discards changes that a crash of the
  * machine left in doubt. */
 int relaxed_recover(struct store *store, struct penstock_error *err);
-/* For a guest: fails if there are such changes. */
+/* For a guest: fails if a crash of the machine left changes in doubt. */
 int relaxed_check(struct store *store, struct penstock_error *err);
 /* Called when the database is open and not yet in use. */
 int relaxed_start(struct store *store, struct penstock_error *err);
 /* Called by the committer, or after it has ended; `last` if the store is being closed. */
 void relaxed_sync_or_warn(struct store *store, bool last);
-/* Writes the mark that is required before any change; store->mark_missing says if it is due. */
+/* Writes the mark that is required before any change; store->mark_missing is true if the mark is
+ * due. */
 int relaxed_mark(struct store *store, struct penstock_error *err);
-/* Returns how long the committer may wait before the next sync point is due, or -1 if there is no
- * next one. */
+/* Returns how long the committer may wait before the next sync point is due, or -1 if there is
+ * nothing to sync. */
 int64_t relaxed_wait_ms(const struct store *store);
 
 /* --- observers (commit.c) -------------------------------------------------------------------- */
@@ -258,17 +262,17 @@ int event_notify_version(struct store *store, const struct store_new_version *ve
 
 /* --- counts of events (commit.c) ------------------------------------------------------------- */
 
-/* The events of a target that wait. */
+/* The events of a target that are not yet delivered. */
 struct event_queue {
 	/* Constant, like the next two: other threads read the list while queues are added. */
 	struct event_queue *next;
 	char *target;
-	size_t limit; /* 0 for none */
+	size_t limit; /* 0 if unlimited */
 	/* Owned by the committer, like the next two: in the current batch. */
-	int64_t changed; /* added, less those removed */
+	int64_t changed; /* events added minus events removed */
 	int64_t changed_bytes;
 	bool added;
-	atomic_size_t n; /* as committed, like the next */
+	atomic_size_t n; /* committed events; `bytes` likewise */
 	atomic_ullong bytes;
 	atomic_ullong dropped;
 };
@@ -280,7 +284,7 @@ void event_queues_free(struct store *store);
 /* --- the store ----------------------------------------------------------------------------- */
 
 struct touched {
-	char *bucket; /* one allocation with key */
+	char *bucket; /* one allocation for both names */
 	char *key;
 };
 
@@ -288,7 +292,7 @@ struct touched {
 struct held {
 	pthread_mutex_t lock;
 	void *free[LIMIT_STORE_HELD_BODIES]; /* under lock, of LIMIT_STORE_HELD bytes each */
-	unsigned n_free, n; /* under lock: free ones, and all */
+	unsigned n_free, n; /* under lock: number of free blocks, and of all blocks */
 };
 
 struct store {
@@ -307,10 +311,10 @@ struct store {
 	struct db *writer;
 	struct touched *touched;
 	size_t n_touched;
-	unsigned touched_all; /* times */
+	unsigned touched_all; /* number of calls to txn_touch_all() to settle */
 	uint64_t *dead; /* blobs without references after the current batch */
 	size_t n_dead;
-	bool configs_changed; /* in the current batch, like the next */
+	bool configs_changed; /* the current batch changes configurations or buckets */
 	struct store_observer observers[STORE_OBSERVERS];
 	size_t n_observers;
 	int64_t last_ns; /* modification times never go back */
@@ -320,13 +324,13 @@ struct store {
 
 	/*
 	 * A commit failed in the middle of its write or sync. Its changes may reappear when the log
-	 * is replayed after a crash, so files are kept until a later change has replaced it in the
-	 * log; files left by a crash are swept at the next start.
+	 * is replayed after a crash, so files are kept until a later change has overwritten them in
+	 * the log; files left by a crash are swept at the next start.
 	 */
 	atomic_bool in_doubt;
 
 	atomic_ullong config_generation; /* set by the committer after a commit */
-	struct event_queue *_Atomic queues; /* of events; see store_event_targets() */
+	struct event_queue *_Atomic queues; /* queues of events; see store_event_targets() */
 
 	pthread_t committer;
 	pthread_mutex_t queue_lock;
@@ -343,10 +347,10 @@ struct store {
 	uint64_t next_blob; /* under blobs_lock */
 	uint64_t *kept; /* under blobs_lock: to be unlinked when the doubt or the hold ends */
 	size_t n_kept; /* under blobs_lock */
-	bool held_back; /* under blobs_lock: some are kept because of a guest */
-	pthread_mutex_t unlink_lock; /* of ROOT/hold while files are removed */
-	/* Read-locked from looking up a row until its blobs are pinned; write-locked to decide what
-	 * to unlink. */
+	bool held_back; /* under blobs_lock: some files are kept because of a guest */
+	pthread_mutex_t unlink_lock; /* held while ROOT/hold is locked to remove files */
+	/* Read-locked from looking up a row until its blobs are pinned; write-locked before blobs
+	 * are unlinked, to wait for such readers. */
 	pthread_rwlock_t pinning;
 	uint8_t dirs_made[256 / 8]; /* data/xx known to be durable; under dirs_lock */
 	pthread_mutex_t dirs_lock;
@@ -360,7 +364,8 @@ struct store {
 	atomic_bool stop_sweep;
 };
 
-/* Returns the next modification time: the wall clock, but never backwards. Committer only. */
+/* Returns the next modification time: the wall clock, but later than all times before. For the
+ * committer only. */
 int64_t store_tick(struct store *store);
 
 /* Gets the object of a row, whose columns are those of SQL_OBJECT_GET. The caller holds
@@ -377,12 +382,12 @@ struct old_object {
 	bool exists;
 	bool is_null; /* the version "null" */
 	bool marker;
-	bool older; /* in `versions` */
-	bool has_object; /* the key has an object, which may be another one */
+	bool older; /* it is in the table `versions` */
+	bool has_object; /* the key has an object, which may be another version */
 	char etag[STORE_ETAG_SIZE];
 	uint64_t size;
 	int64_t modified_ns;
-	struct buf layout; /* with the references that the change removes */
+	struct buf layout; /* has the references that the change removes */
 };
 #define OLD_OBJECT_INIT                                                                            \
 	{                                                                                          \
@@ -397,14 +402,15 @@ static inline void old_object_release(struct old_object *old)
  * hold for it. */
 int object_old(struct store *store, struct txn *txn, int64_t bucket, const char *key,
 	const struct store_condition *condition, struct old_object *old);
-/* The version that a change makes, if it is that of another store. */
+/* The version that a change makes, if it is a replica of a version of another store. */
 struct replica {
 	int64_t modified_ns; /* 0 for a new version */
-	bool exists; /* the key has it */
-	bool older; /* the key has a newer one */
+	bool exists; /* the key has this version already */
+	bool older; /* the key has a newer version */
 };
-/* For apply functions: finds the place of what a put or a Complete makes, whose headers say if it
- * is a replica. STORE_PRECONDITION in txn->status if the key has that version already. */
+/* For apply functions: finds the place of the version that a put or a CompleteMultipartUpload
+ * makes; a header marks a replica. Sets txn->status to STORE_PRECONDITION if the key has that
+ * version already. */
 int object_place(struct store *store, struct txn *txn, int64_t bucket, const char *key,
 	const char *headers, size_t headers_len, struct replica *out);
 /* For apply functions: gets a version of a key, or its object if `version` is NULL. */
@@ -426,7 +432,7 @@ struct object_row {
 	int64_t modified_ns;
 	char version[STORE_VERSION_SIZE]; /* "" in a bucket without versioning */
 };
-/* Writes it as it is. */
+/* Writes the row as it is. */
 int object_write(struct store *store, int64_t bucket, const struct object_row *row);
 /* Makes the object of a key, in place of `old` or as its next version. */
 int object_set(struct store *store, const struct txn *txn, const char *bucket_name, int64_t bucket,
@@ -444,7 +450,8 @@ int object_remove(struct store *store, const struct txn *txn, int64_t bucket,
 #define VERSION_NULL "null"
 void version_name(char out[static STORE_VERSION_SIZE], int64_t modified_ns, bool is_null);
 bool version_is_null(const char *version);
-/* Returns the modification time of a version that is not "null"; -1 if none has such a name. */
+/* Returns the modification time in the name of a version, or -1 for "null" and for names that no
+ * version has. */
 int64_t version_modified(const char *version);
 /* Gets an older version, or a delete marker. */
 int version_old(struct store *store, int64_t bucket, const char *key, const char *version,
@@ -469,7 +476,7 @@ int version_mark(struct store *store, const struct txn *txn, int64_t bucket, con
 	int64_t modified_ns);
 /* Makes the newest of the older versions the object of the key, unless it is a marker. */
 int version_restore(struct store *store, int64_t bucket, const char *key);
-/* Gets a time: the versions of a key that a list has after `version` are older. */
+/* Gets the time before which the versions are that a list has after `version`. */
 int version_limit(
 	struct db *db, int64_t bucket, const char *key, const char *version, int64_t *modified_ns);
 /* Sets *newer if the key has a version, or a marker, of that time or later. */
@@ -478,7 +485,7 @@ int version_is_newer(
 
 /* --- Object Lock (lock.c) --------------------------------------------------------------------- */
 
-/* The configuration of a bucket that has it. */
+/* The name of the configuration of a bucket that has Object Lock. */
 #define LOCK_CONFIG	 "object-lock"
 #define LOCK_CONFIG_SIZE 32
 struct store_lock lock_parse(const char *text);
@@ -491,7 +498,7 @@ int lock_new_version(struct store *store, int64_t bucket, int64_t created_ns, st
 int lock_protects(struct store *store, int64_t bucket, const struct store_delete *item,
 	const struct old_object *old, bool *locked);
 
-/* A put of an object, or of a part, whose `put` is its first member. */
+/* A put of an object, or of a part: `put` is then the first member of a struct store_part_put. */
 struct put_txn {
 	struct txn txn;
 	struct store_put *put;

@@ -24,9 +24,9 @@ struct own_key {
 };
 
 struct keys {
-	struct own_key *own; /* the last is that of new bodies */
+	struct own_key *own; /* the last is the key of new bodies */
 	size_t n;
-	uint8_t wrapped[CRYPT_WRAPPED]; /* the last one */
+	uint8_t wrapped[CRYPT_WRAPPED]; /* the last key, wrapped */
 };
 
 struct masters {
@@ -70,7 +70,7 @@ static int make_file(const char *path, struct masters *out, struct penstock_erro
 	return rc;
 }
 
-/* Reads one line, which is changed. */
+/* Reads one line, and changes its bytes. */
 static int read_line(char *line, struct masters *out, struct penstock_error *err)
 {
 	size_t len;
@@ -80,10 +80,10 @@ static int read_line(char *line, struct masters *out, struct penstock_error *err
 	if (!len || *line == '#')
 		return 0;
 	if (out->n == LIMIT_STORE_MASTER_KEYS)
-		return error_set(
-			err, PENSTOCK_E_LIMIT, "more than %d keys", LIMIT_STORE_MASTER_KEYS);
+		return error_set(err, PENSTOCK_E_LIMIT, "the file has more than %d keys",
+			LIMIT_STORE_MASTER_KEYS);
 	if (line[len] && line[len + strspn(line + len, " \t\r")])
-		return error_set(err, PENSTOCK_E_INVALID, "a line is not one key");
+		return error_set(err, PENSTOCK_E_INVALID, "a line has text after its key");
 	line[len] = '\0';
 	if (str_unhex(line, out->keys[out->n].bytes, STORE_KEY_SIZE) < 0)
 		return error_set(err, PENSTOCK_E_INVALID,
@@ -105,11 +105,11 @@ static int read_lines(char *text, struct masters *out, struct penstock_error *er
 		text = end;
 	}
 	if (rc == 0 && !out->n)
-		rc = error_set(err, PENSTOCK_E_INVALID, "it has no key");
+		rc = error_set(err, PENSTOCK_E_INVALID, "the file has no key");
 	return rc;
 }
 
-/* Reads the file, which is made if it is missing and no body was ever encrypted. */
+/* Reads the file; creates it if it is missing and no body was ever encrypted. */
 static int read_file(const char *path, bool in_use, struct masters *out, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STORE_KEY_FILE);
@@ -127,7 +127,7 @@ static int read_file(const char *path, bool in_use, struct masters *out, struct 
 	if (rc < 0)
 		return rc;
 	if (memchr(buf_str(&text), '\0', text.len))
-		rc = error_set(err, PENSTOCK_E_INVALID, "it has a NUL");
+		rc = error_set(err, PENSTOCK_E_INVALID, "the file contains a NUL byte");
 	else
 		rc = read_lines(text.len ? text.data : NULL, out, err);
 	if (text.data)
@@ -155,7 +155,7 @@ static struct own_key *add_key(struct keys *keys, struct penstock_error *err)
 	return &more[keys->n++];
 }
 
-/* Unwraps a row; `*by` gets the number of the master key. */
+/* Unwraps a row; `*by` gets the index of the master key. */
 static int unwrap_row(struct keys *keys, sqlite3_stmt *st, const struct masters *masters,
 	size_t *by, struct penstock_error *err)
 {
@@ -167,14 +167,16 @@ static int unwrap_row(struct keys *keys, sqlite3_stmt *st, const struct masters 
 		return -PENSTOCK_E_MEMORY;
 	own->id = (uint64_t)sqlite3_column_int64(st, 0);
 	if (sqlite3_column_bytes(st, 1) != CRYPT_WRAPPED)
-		return error_set(err, PENSTOCK_E_CORRUPT, "a store key has another length");
+		return error_set(err, PENSTOCK_E_CORRUPT, "a store key has an invalid length");
 	memcpy(keys->wrapped, wrapped, CRYPT_WRAPPED);
 	for (size_t i = 0; rc == 1 && i < masters->n; i++) {
 		rc = crypt_unwrap(&masters->keys[i], keys->wrapped, &own->key, err);
 		*by = i;
 	}
 	if (rc == 1)
-		return error_set(err, PENSTOCK_E_INVALID, "the file has another master key");
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the file has another master key; "
+			"restore the file, or name it with --master-key");
 	return rc;
 }
 
@@ -266,7 +268,7 @@ static int open_with(
 		return rc;
 	if (keys->n && !rotated)
 		return 0;
-	/* It becomes a row together with the first body that needs it. */
+	/* The new key becomes a row together with the first body that needs it. */
 	rc = new_key(keys, &masters->keys[0], err);
 	if (rc < 0 || !rotated)
 		return rc;
@@ -347,9 +349,10 @@ int keys_crypt(struct store *store, const struct store_key *customer, const stru
 	const struct keys *keys = store->keys;
 
 	if (!seal->key)
-		return customer ? crypt_init(out, customer, seal, encrypts, err)
-				: error_set(err, PENSTOCK_E_INVALID,
-					  "cannot read an object: it needs the key of its owner");
+		return customer
+			       ? crypt_init(out, customer, seal, encrypts, err)
+			       : error_set(err, PENSTOCK_E_INVALID,
+					 "cannot read an object: the key of the customer is missing");
 	for (size_t i = 0; i < keys->n; i++)
 		if (keys->own[i].id == seal->key)
 			return crypt_init(out, &keys->own[i].key, seal, encrypts, err);
@@ -412,10 +415,12 @@ int store_encryption_check(
 	int rc;
 
 	if (strlen(text) != skipped + digits + DIGITS)
-		return error_set(err, PENSTOCK_E_CORRUPT, "an object has an unknown encryption");
+		return error_set(
+			err, PENSTOCK_E_CORRUPT, "cannot read an object: unknown encryption");
 	snprintf(salt_hex, sizeof(salt_hex), "%.32s", text + skipped);
 	if (str_unhex(salt_hex, salt, sizeof(salt)) < 0)
-		return error_set(err, PENSTOCK_E_CORRUPT, "an object has an unknown encryption");
+		return error_set(
+			err, PENSTOCK_E_CORRUPT, "cannot read an object: unknown encryption");
 	rc = crypt_derive(key, CHECK, salt, &check, err);
 	if (rc < 0)
 		return rc;

@@ -4,9 +4,9 @@
 #include <string.h>
 
 /*
- * Version byte, number of parts and of pieces (32 bits), the parts (number 32, size 64, length of
- * etag 8, etag, length of checksum 8, checksum), the pieces (blob, offset, length, 64 each). Little
- * endian.
+ * A layout has a version byte, the number of parts and of pieces (32 bits each), the parts (number
+ * 32 bits, size 64, length of etag 8, etag, length of checksum 8, checksum), then the pieces (blob,
+ * offset and length, 64 bits each). Numbers are little endian.
  */
 #define LAYOUT_VERSION 1
 

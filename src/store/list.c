@@ -26,8 +26,8 @@ static void bound_set(struct list_bound *bound, const char *key, size_t len)
 	bound->len = len;
 }
 
-/* Sets the first text after everything that begins with `prefix`. Returns false if there is no such
- * text. */
+/* Sets the bound to the first text after all texts that begin with `prefix`. Returns false if there
+ * is no such text. */
 static bool bound_skip(struct list_bound *bound, const char *prefix, size_t len)
 {
 	bound_set(bound, prefix, len);
@@ -47,8 +47,8 @@ struct list_walk {
 	struct store_list *out;
 	enum db_sql sql;
 	/* Where the list continues among the rows of the key `query->after`, if it does. */
-	const char *after_id; /* an upload or a version; NULL: after that key */
-	char id[STORE_UPLOAD_ID_SIZE + 1]; /* text after that of the upload */
+	const char *after_id; /* an upload or a version; NULL to continue after that key */
+	char id[STORE_UPLOAD_ID_SIZE + 1]; /* the first text after the id of the upload */
 	int64_t before_ns; /* time of the version */
 	bool has_newer; /* versions of that key were listed before */
 };

@@ -11,13 +11,13 @@
 #include "store/header.h"
 
 #define NS_PER_DAY (86400 * NS_PER_S)
-/* days of a year of a default retention */
+/* days that a default retention counts for a year */
 #define DAYS_PER_YEAR 365
 
 static const char letters[] = {
 	[STORE_NOT_LOCKED] = '-', [STORE_GOVERNANCE] = 'G', [STORE_COMPLIANCE] = 'C'};
 
-/* A mode that is unknown is the strictest one. */
+/* An unknown mode counts as the strictest one. */
 static enum store_lock_mode mode_of(char letter)
 {
 	return letter == letters[STORE_NOT_LOCKED]   ? STORE_NOT_LOCKED
@@ -32,7 +32,8 @@ void store_retention_format(
 {
 	int64_t until_ns = retention->until_ns, rest = until_ns % NS_PER_MS;
 
-	/* Replies have milliseconds: a client can repeat what it got, and not shorten it. */
+	/* Replies have milliseconds. Rounded up, a retention that a client repeats is not
+	 * shorter. */
 	if (rest > 0 && until_ns <= INT64_MAX - NS_PER_MS)
 		until_ns += NS_PER_MS - rest;
 	snprintf(out, STORE_RETENTION_SIZE, "%c %" PRId64, letters[retention->mode], until_ns);

@@ -68,7 +68,8 @@ enum store_status store_upload_create(struct store *store, const char *bucket, c
 	unsigned char random[16];
 
 	if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
-		error_set(err, PENSTOCK_E_INTERNAL, "cannot generate an upload id");
+		error_set(err, PENSTOCK_E_INTERNAL,
+			"cannot generate an upload id: getrandom() failed");
 		return STORE_FAILED;
 	}
 	str_hex(random, sizeof(random), id);
@@ -332,7 +333,8 @@ enum store_status store_part_list(struct store *store, const char *bucket, const
 
 	if (!db)
 		return status == STORE_OK ? STORE_FAILED : status;
-	/* In one transaction: if the upload ended in between, its list of parts would be empty. */
+	/* Reads in one transaction: if the upload ended between two reads, its list of parts would
+	 * be empty. */
 	if (db_run(db_statement(db, SQL_BEGIN_READ)) != 0)
 		return db_failed(db, "list the parts of an upload", err);
 	{
@@ -357,9 +359,9 @@ struct complete_txn {
 
 /* The object assembled from the named parts. */
 struct assembly {
-	struct buf pieces; /* struct store_piece after struct store_piece */
+	struct buf pieces; /* an array of struct store_piece */
 	uint64_t size;
-	struct buf dropped; /* layouts of the other parts, each after its length */
+	struct buf dropped; /* layouts of the other parts, each preceded by its length */
 	struct replica replica;
 };
 
@@ -397,7 +399,7 @@ static int assemble(
 		size_t len = (size_t)sqlite3_column_bytes(st, 4);
 
 		if (at < c->n_parts && c->parts[at].number < number)
-			break; /* named, but missing */
+			break; /* the named part is missing */
 		if (at == c->n_parts || c->parts[at].number != number) {
 			buf_add(&a->dropped, &len, sizeof(len));
 			buf_add(&a->dropped, layout, len);
@@ -444,7 +446,8 @@ static int drop_others(struct store *store, const struct assembly *a)
 	return 0;
 }
 
-/* A repeated Complete whose first reply was lost: a version of the key has this upload's id. */
+/* Handles a repeated CompleteMultipartUpload whose first reply was lost: a version of the key has
+ * this upload's id. */
 static int completed_before(
 	struct store *store, struct txn *txn, int64_t bucket, struct store_complete *c)
 {

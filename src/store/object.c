@@ -1,4 +1,4 @@
-/* Getting, replacing and deleting objects, and changing the headers that the store has for them. */
+/* Gets, replaces and deletes objects, and changes the headers that the store has for them. */
 #include "store/internal.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static enum store_status get_marker(struct db *db, const char *bucket, const cha
 
 	if (status != STORE_OK)
 		return status;
-	/* The key may have got an object meanwhile. */
+	/* The key may have an object by now. */
 	if (!(*out)->marker) {
 		store_object_unref(*out);
 		*out = NULL;
@@ -188,7 +188,7 @@ int version_add(struct store *store, int64_t bucket, const struct object_row *ro
 	return write_row(store, SQL_VERSION_ADD, bucket, row);
 }
 
-/* Makes the row one of a version other than "null"; `headers` gets its headers. */
+/* Makes the row that of a version other than "null"; `headers` gets its headers. */
 static int make_version(struct store *store, const char *bucket_name, int64_t bucket,
 	struct object_row *row, struct buf *headers)
 {
@@ -225,7 +225,7 @@ int object_set(struct store *store, const struct txn *txn, const char *bucket_na
 	row->version[0] = '\0';
 	row->modified_ns = row->replica.modified_ns ? row->replica.modified_ns : store_tick(store);
 	if (row->replica.older)
-		buf_release(&old->layout); /* it stays as it is */
+		buf_release(&old->layout); /* the current object stays as it is */
 	if (rc == 0 && txn->versioning != STORE_UNVERSIONED) {
 		if (!row->replica.older)
 			rc = version_make_room(
@@ -388,7 +388,8 @@ static int notify_marker(struct store *store, const struct txn *txn, const char 
 			.bucket = bucket, .key = item->key, .version = item->made, .marker = true});
 }
 
-/* Moves the object of a key behind the marker that follows, or deletes it. */
+/* Deletes the object of a key; with versioning keeps it as an older version, behind the marker that
+ * follows. */
 static int take_away(struct store *store, const struct txn *txn, int64_t bucket, const char *key,
 	struct old_object *old, int64_t *modified_ns)
 {
@@ -402,7 +403,7 @@ static int take_away(struct store *store, const struct txn *txn, int64_t bucket,
 				      : txn_unref_layout(store, old->layout.data, old->layout.len);
 }
 
-/* Deletes the object of a key; with versioning it stays as an older version, behind a marker. */
+/* Deletes the object of a key; with versioning adds a delete marker. */
 static int delete_object(struct store *store, const struct txn *txn, int64_t bucket,
 	struct store_delete *item, struct old_object *old)
 {

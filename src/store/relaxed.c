@@ -12,13 +12,13 @@
 
 /*
  * Relaxed durability: nothing is synced when a change is made, so after a crash of the machine the
- * log may contain rows whose bodies never reached the disk. The log is therefore not trusted then:
- * the database itself is written only at sync points, after everything before has reached the disk,
- * and files that it names are not unlinked before the next one. A crash leaves the store as it was
- * at its last sync point, with each object whole.
+ * log may contain rows whose bodies never reached the disk. The log is therefore discarded after
+ * such a crash: the database itself is written only at sync points, after all earlier changes have
+ * reached the disk, and files that it names are not unlinked before the next sync point. A crash
+ * leaves the store as it was at its last sync point, with each object whole.
  *
- * ROOT/relaxed says that the log must not be trusted after a crash, and contains the boot id of the
- * machine: a log written since the last boot is complete, even if the process crashed.
+ * The file ROOT/relaxed marks a log that must not be trusted after a crash, and contains the boot
+ * id of the machine: a log written since the last boot is complete, even if the process crashed.
  */
 #define MARK "relaxed"
 
@@ -83,7 +83,7 @@ int relaxed_recover(struct store *store, struct penstock_error *err)
 		return rc;
 	if (this_boot) /* the files are as written; make them durable now */
 		return (rc = sync_all(store, err)) < 0 ? rc : remove_mark(store, err);
-	log_warn("store %s: the machine stopped while durability was relaxed; the last changes "
+	log_warn("store %s: the machine crashed while durability was relaxed; the last changes "
 		 "were undone",
 		store->root);
 	for (size_t i = 0; i < ARRAY_SIZE(log); i++)
@@ -102,8 +102,8 @@ int relaxed_check(struct store *store, struct penstock_error *err)
 	if (rc < 0 || !marked || this_boot)
 		return rc;
 	return error_set(err, PENSTOCK_E_UNSUPPORTED,
-		"cannot read '%s': the machine stopped while durability was relaxed; run "
-		"'penstock serve' once, which undoes the last changes",
+		"cannot read '%s': the machine crashed while durability was relaxed; run "
+		"'penstock serve' once to undo the last changes",
 		store->root);
 }
 
@@ -121,7 +121,7 @@ static int copy_log(struct store *store, bool *whole, struct penstock_error *err
 	return -PENSTOCK_E_IO;
 }
 
-/* `last`: the store is being closed. */
+/* `last` is true if the store is being closed. */
 static int relaxed_sync_point(struct store *store, bool last, struct penstock_error *err)
 {
 	bool whole = false;

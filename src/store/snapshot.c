@@ -79,7 +79,7 @@ static int read_seals(struct db *db, const struct store_object *object, struct p
 static int corrupt_body(const struct store *store, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_CORRUPT,
-		"cannot read an object in '%s': encrypted bytes are not those that were "
+		"cannot read an object in '%s': the encrypted bytes are not those that were "
 		"written",
 		store->root);
 }
@@ -104,8 +104,8 @@ static int open_body(const struct store_object *object, const struct store_key *
 	return rc;
 }
 
-/* Copies the body of the row. One with a key of the store is kept in clear text, so that all
- * readers of the snapshot share the work. */
+/* Copies the body of the row. A body with a key of the store is decrypted here, so that all readers
+ * of the snapshot share the work. */
 static int read_body(struct store_object *object, const void *body, struct penstock_error *err)
 {
 	char *to = (char *)object->body;
@@ -138,8 +138,8 @@ int object_from_row(
 	int rc = 0;
 
 	if (layout_decode(layout, layout_len, NULL, &n_parts, NULL, &n_pieces) < 0)
-		return error_set(
-			err, PENSTOCK_E_CORRUPT, "invalid layout of an object in %s", store->root);
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"cannot read an object in '%s': invalid layout", store->root);
 	object = object_alloc(
 		n_parts, n_pieces, encryption == STORE_PLAIN ? 0 : n_pieces, headers_len, body_len);
 	if (!object)
@@ -201,8 +201,8 @@ bool store_object_is_shareable(const struct store_object *object, enum store_enc
 	return object->encryption == encryption && (encryption == STORE_PLAIN || !object->body);
 }
 
-/* Returns the piece that has the range, and makes `*offset` that in the piece; n_pieces if none has
- * all of it. */
+/* Returns the index of the piece that has the whole range, and makes `*offset` relative to the
+ * piece; returns n_pieces if there is no such piece. */
 static size_t piece_of(const struct store_object *object, uint64_t *offset, uint64_t length)
 {
 	size_t i = 0;
@@ -255,10 +255,10 @@ int store_object_open(
 
 struct store_reader {
 	struct store_object *object;
-	size_t piece; /* of the open file */
-	uint64_t start; /* of that piece within the object */
+	size_t piece; /* index of the piece whose file is open */
+	uint64_t start; /* start of that piece within the object */
 	int fd;
-	struct opener *opener; /* of an encrypted object */
+	struct opener *opener; /* NULL unless the object is encrypted */
 	bool has_key;
 	struct store_key customer;
 };
@@ -338,7 +338,8 @@ static int reader_seek(struct store_reader *reader, uint64_t offset, struct pens
 		start += object->pieces[piece++].length;
 	if (piece == object->n_pieces)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"an object in %s has fewer bytes than its size", object->store->root);
+			"cannot read an object in '%s': its files have fewer bytes than its size",
+			object->store->root);
 	if (piece != reader->piece && reader->fd >= 0)
 		close(take_fd(reader->fd));
 	reader->piece = piece;
@@ -408,7 +409,8 @@ ssize_t store_reader_read(struct store_reader *reader, uint64_t offset, void *da
 				       object->store->root),
 			       -1;
 		if ((uint64_t)n != want)
-			return error_set(err, PENSTOCK_E_CORRUPT, "a data file in %s is too short",
+			return error_set(err, PENSTOCK_E_CORRUPT,
+				       "cannot read an object in '%s': a data file is too short",
 				       object->store->root),
 			       -1;
 		done += (size_t)n;

@@ -98,7 +98,7 @@ SQL(VERSION_GET_NULL, VERSION_COLUMNS "AND v.is_null")
 SQL(VERSION_GET_UPLOAD,
 	OBJECT_COLUMNS " AND o.upload=?3 UNION ALL " VERSION_COLUMNS "AND v.upload=?3")
 SQL(VERSION_GET_NEWEST, VERSION_COLUMNS "ORDER BY v.modified DESC LIMIT 1")
-/* Entries of keys, and with another condition those of one key that are older than a time. */
+/* Entries of all keys from a key on, or those of one key that are older than a time. */
 #define VERSION_ENTRIES(condition)                                                                 \
 	"SELECT key,size,modified,etag,ck_algorithm,ck_type,0," IS_NULL_VERSION " FROM objects "   \
 	"WHERE bucket=?1 AND " condition " UNION ALL SELECT "                                      \
@@ -136,7 +136,7 @@ SQL(EVENT_LIST, "SELECT id,added,document FROM events WHERE target=?1 ORDER BY i
 SQL(EVENT_REMOVE, "DELETE FROM events WHERE id=?1")
 SQL(EVENT_TARGET, "SELECT target FROM events WHERE target>?1 ORDER BY target LIMIT 1")
 SQL(EVENT_REMOVE_ALL, "DELETE FROM events WHERE target=?1")
-/* The documents of replication begin with a number of bytes, others with no digit. */
+/* The documents of replication begin with a number of bytes; others do not begin with a digit. */
 SQL(EVENT_COUNT, "SELECT count(*),ifnull(sum(CAST(CAST(document AS TEXT) AS INTEGER)),0) "
 		 "FROM events WHERE target=?1")
 
@@ -187,7 +187,8 @@ SQL(STAT_REPLICATION,
 	"f AS (SELECT name,CAST(text AS INTEGER) AS bytes,substr(text,instr(text,' ')+3) AS rest,"
 	"added FROM e) SELECT substr(rest,1,instr(rest,' ')-1),name,count(*),sum(bytes),min(added) "
 	"FROM f GROUP BY 1,2")
-/* Columns of OBJECT_GET, then the bucket's name and id, the key, a number. */
+/* Columns of OBJECT_GET, then the bucket's name and id, the key, a number, and the key of the
+ * cursor. */
 SQL(CURSOR_OBJECT, "SELECT o.size,o.modified,o.etag,o.ck_algorithm,o.ck_type,o.ck_value,o.headers,"
 		   "o.layout,o.body,b.versioning,0,0,b.name,o.bucket,o.key,0,o.key FROM objects o "
 		   "LEFT JOIN buckets b ON b.id=o.bucket WHERE (o.bucket,o.key)>(?1,?2) ORDER BY "
@@ -209,7 +210,7 @@ SQL(HAS_OBJECT, "SELECT 1 FROM objects WHERE bucket=?1 AND key=?2 AND modified=?
 SQL(HAS_VERSION, "SELECT 1 FROM versions WHERE bucket=?1 AND key=?2 AND modified=?3")
 SQL(HAS_PART, "SELECT 1 FROM parts WHERE upload=?1 AND number=?2 AND modified=?3")
 /* Kind (0 object, 1 version, 2 part, 3 marker), bucket, key, number, size, layout, bytes of the
- * body, bucket's name, 1 if it is encrypted. */
+ * body, bucket's name, 1 if the object is encrypted. */
 #define IS_ENCRYPTED(headers) "instr(" headers ",x'3a656e6372797074696f6e00')>0" /* ":encryption" */
 SQL(CHECK_ROWS,
 	"SELECT 0,o.bucket,o.key,o.modified,o.size,o.layout,length(o.body),b.name," IS_ENCRYPTED(

@@ -48,9 +48,9 @@ static int prepare_root(struct store *store, struct penstock_error *err)
 }
 
 /*
- * The names of the database and of the data directory, of the root, and of directories created for
- * it must be durable, too. The created ones are not known, so all parents are synced; directories
- * without write permission existed before.
+ * The names of the database, of the data directory, of the root, and of the directories created
+ * above the root must be durable, too. Any parent may have been created, so all parents are synced,
+ * except directories without write permission, which existed before.
  */
 static int sync_root(struct store *store, struct penstock_error *err)
 {
@@ -121,7 +121,7 @@ static int find_default_encryption(struct store *store, struct penstock_error *e
 	return -PENSTOCK_E_IO;
 }
 
-/* A store that was closed properly has nothing to sweep. */
+/* A store that was closed cleanly has no files to sweep. */
 static int start_sweep(struct store *store, struct penstock_error *err)
 {
 	int64_t clean = 0;
@@ -180,14 +180,14 @@ static void init_locks(struct store *store)
 	pthread_mutex_init(&store->unlink_lock, NULL);
 	pthread_mutex_init(&store->dirs_lock, NULL);
 	pthread_mutex_init(&store->held.lock, NULL);
-	/* The committer must get its turn while readers keep coming. */
+	/* The committer must get the lock even if readers keep coming. */
 	pthread_rwlockattr_init(&attr);
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_rwlock_init(&store->pinning, &attr);
 	pthread_rwlockattr_destroy(&attr);
 }
 
-/* The first reader checks the format. */
+/* Opens the store of a guest; db_reader() checks the format. */
 static int open_guest(
 	struct store *store, const struct store_options *options, struct penstock_error *err)
 {

@@ -1,6 +1,6 @@
 /*
  * The object store on disk: buckets, objects and multipart uploads below one root directory. There
- * is no HTTP and no authentication here; src/server is the only user, and one process owns a root.
+ * is no HTTP and no authentication here. One process owns a root; others may read it as guests.
  *
  *	struct store *store;
  *	struct store_body *body;
@@ -21,17 +21,17 @@
  * and metadata are on stable storage. With `relaxed` the syncs are left out: a crash of the
  * machine, but not of the process, then undoes all changes of about the last half minute together.
  * At any instant a key has its old object or its new one. Readers hold a struct store_object, an
- * immutable snapshot whose bytes stay readable until it is released, even if the key changes
- * meanwhile.
+ * immutable snapshot whose bytes stay readable until the snapshot is released, even if the key
+ * changes meanwhile.
  *
- * All changes pass through one committer thread, which groups waiting changes into one transaction.
+ * All changes pass through one committer thread, which groups pending changes into one transaction.
  * Every function may be called from any thread.
  *
  * Keys are NUL-terminated UTF-8, ordered by their bytes. ETags have no quotes.
  *
  * A bucket with versioning keeps what a put or a delete replaces. The current version of a key is
- * its object; there is none if a delete marker is newer. Versions are named by text; "null" is the
- * one that was made without versioning, of which a key has at most one.
+ * its object; a key has no object if a delete marker is newer. The name of a version is a text;
+ * "null" is the name of a version that was made without versioning, of which a key has at most one.
  * docs/decisions/store-layout.md describes the files and the reasons.
  */
 #ifndef STORE_STORE_H
@@ -65,7 +65,7 @@ enum store_status {
 	STORE_PART_TOO_SMALL, /* all parts but the last have at least LIMIT_S3_PART_MIN */
 	STORE_TOO_LARGE, /* the total of the parts exceeds LIMIT_S3_OBJECT_MAX */
 	STORE_LOCKED, /* Object Lock protects the version */
-	STORE_BUCKET_STATE, /* the versioning of the bucket does not allow it */
+	STORE_BUCKET_STATE, /* the versioning of the bucket does not allow the change */
 	STORE_CHANGED, /* a source piece is gone: read the source again and retry */
 	STORE_NO_SPACE,
 	STORE_FAILED,
@@ -75,26 +75,26 @@ struct store_options {
 	const char *root; /* created (0700) if missing */
 	const char *master_key; /* path of the file of the master key; NULL for ROOT/master-key */
 	bool relaxed;
-	/* Relaxed only: everything is synced this long after a change. 0 for STORE_RELAXED_MS. */
+	/* Relaxed only: time within which a change is synced. STORE_RELAXED_MS if 0. */
 	int64_t relaxed_ms;
-	/* Reads a store that exists, also while another process owns it; any change is forbidden.
-	 * A file may vanish while it is read, unless store_hold() keeps it. */
+	/* Reads an existing store, also while another process owns it; any change is forbidden. A
+	 * file may vanish while it is read, unless store_hold() keeps the files. */
 	bool guest;
 	bool keep_orphans; /* no sweep of files that no row names */
 };
 #define STORE_RELAXED_MS 30000
 
-/* Opens the store. Returns PENSTOCK_E_EXISTS if another process owns the root. Files left by a
+/* Opens the store. Fails with PENSTOCK_E_EXISTS if another process owns the root. Files left by a
  * crash are swept by a background thread. */
 int store_open(struct store **out, const struct store_options *options, struct penstock_error *err);
-/* Closes the store, after every object was released and every body freed. NULL is allowed. */
+/* Closes the store, after every object was released and every body freed. `store` may be NULL. */
 void store_close(struct store *store);
 /* Returns true if changes are not synced when they are made. */
 bool store_is_relaxed(const struct store *store);
 /* Returns the open, locked ROOT/lock. */
 int store_lock_fd(const struct store *store);
 /* Keeps the data files that exist now, or that a later read of the database names, until the guest
- * is closed: the owner removes none meanwhile. */
+ * is closed: the owner removes no file meanwhile. */
 int store_hold(struct store *store, struct penstock_error *err);
 /* Gets the number of bytes that are free for bodies. */
 int store_free_bytes(struct store *store, uint64_t *bytes, struct penstock_error *err);
@@ -116,13 +116,13 @@ void store_commits(struct store *store, struct store_commits *out);
 enum store_versioning {
 	STORE_UNVERSIONED, /* the bucket never had versioning */
 	STORE_VERSIONED,
-	STORE_SUSPENDED, /* changes make and replace the version "null"; others are kept */
+	STORE_SUSPENDED, /* changes make and replace the version "null"; other versions are kept */
 };
 
 struct store_bucket {
 	char name[64];
-	char region[STORE_REGION_SIZE]; /* as given when it was created, or "" */
-	char owner[STORE_OWNER_SIZE]; /* likewise */
+	char region[STORE_REGION_SIZE]; /* as passed when the bucket was created, or "" */
+	char owner[STORE_OWNER_SIZE]; /* as passed when the bucket was created, or "" */
 	int64_t created_ns;
 	enum store_versioning versioning; /* not in lists */
 };
@@ -131,13 +131,13 @@ enum store_status store_bucket_create(
 #define STORE_NEW_CONFIGS 3
 struct store_new_bucket {
 	const char *name;
-	const char *region; /* "" if it has none */
-	const char *owner; /* NULL if it has none */
+	const char *region; /* "" if the bucket has no region */
+	const char *owner; /* NULL if the bucket has no owner */
 	struct {
 		const char *name, *text;
 	} configs[STORE_NEW_CONFIGS];
 	size_t n_configs;
-	bool lock; /* with versioning and Object Lock, without a default retention */
+	bool lock; /* enable versioning and Object Lock, without a default retention */
 };
 /* Creates a bucket with its configurations and its lock. */
 enum store_status store_bucket_add(
@@ -146,12 +146,12 @@ enum store_status store_bucket_delete(
 	struct store *store, const char *name, struct penstock_error *err);
 enum store_status store_bucket_get(struct store *store, const char *name, struct store_bucket *out,
 	struct penstock_error *err);
-/* `versioning` is not STORE_UNVERSIONED. STORE_BUCKET_STATE for STORE_SUSPENDED if the bucket has
- * Object Lock. */
+/* `versioning` is not STORE_UNVERSIONED. Returns STORE_BUCKET_STATE for STORE_SUSPENDED if the
+ * bucket has Object Lock. */
 enum store_status store_bucket_set_versioning(struct store *store, const char *name,
 	enum store_versioning versioning, struct penstock_error *err);
-/* Gets a configuration of a bucket, which is any document of the caller: STORE_NO_SUCH_KEY if it
- * has none of that name. */
+/* Gets a configuration of a bucket, which is any document of the caller. Returns STORE_NO_SUCH_KEY
+ * if the bucket has no configuration of that name. */
 enum store_status store_config_get(struct store *store, const char *bucket, const char *name,
 	struct buf *out, struct penstock_error *err);
 /* Replaces a configuration, or removes it if `data` is NULL. */
@@ -162,11 +162,11 @@ struct store_config {
 	char *value; /* NUL-terminated */
 	size_t len;
 };
-/* Gets the configuration of all buckets that have one of that name. */
+/* Gets the configurations of that name of all buckets. */
 enum store_status store_config_list(struct store *store, const char *name,
 	struct store_config **out, size_t *n, struct penstock_error *err);
 void store_config_list_free(struct store_config *list, size_t n);
-/* Returns a number that changes with each configuration, and with the set of buckets. */
+/* Returns a number that changes when a configuration or the set of buckets changes. */
 uint64_t store_config_generation(const struct store *store);
 /* Lists the buckets in the order of their names; the caller frees *out. */
 enum store_status store_bucket_list(
@@ -174,15 +174,15 @@ enum store_status store_bucket_list(
 
 /* --- records -------------------------------------------------------------------------------- */
 
-/* Texts of the caller by name, such as accounts and users. */
+/* Named texts of the caller, such as accounts and users. */
 struct store_record {
 	const char *name;
-	const char *value; /* NULL removes it */
+	const char *value; /* NULL removes the record */
 };
-/* Changes all of them, or none. */
+/* Changes all records, or none. */
 enum store_status store_record_set(struct store *store, const struct store_record *records,
 	size_t n, struct penstock_error *err);
-/* Calls `each` for all of them. A call that does not return 0 ends it with STORE_FAILED. */
+/* Calls `each` for all records. Stops with STORE_FAILED if a call does not return 0. */
 enum store_status store_record_list(struct store *store,
 	int (*each)(void *cookie, const char *name, const char *value, size_t len,
 		struct penstock_error *err),
@@ -192,7 +192,7 @@ enum store_status store_record_list(struct store *store,
 
 /* The request that makes a change; the texts may be NULL. */
 struct store_origin {
-	const char *event; /* "ObjectCreated:Put"; of deletes its first word */
+	const char *event; /* "ObjectCreated:Put"; for a delete only the part before ':' */
 	const char *request_id, *remote, *requester, *owner;
 };
 #define STORE_EVENT_SIZE 64
@@ -200,7 +200,7 @@ struct store_change {
 	const char *bucket, *key;
 	const char *event; /* "ObjectRemoved:DeleteMarkerCreated" */
 	uint64_t size;
-	const char *etag; /* NULL if nothing was made */
+	const char *etag; /* NULL if no object was made */
 	const char *version; /* "" in a bucket without versioning */
 	int64_t modified_ns;
 	const struct store_origin *origin;
@@ -219,24 +219,25 @@ struct store_new_version {
 	struct buf *more;
 };
 struct store_observer {
-	/* Both are called in the transaction of a change, which fails with them, and return 0 or
-	 * the code of store_event_add(). Each may be NULL. */
+	/* `change` and `version` are called in the transaction of a change, which fails if they
+	 * fail. They return 0 or the code of store_event_add(). Each may be NULL. */
 	int (*change)(void *cookie, struct store *store, const struct store_change *change);
-	/* Neither for replicas, nor for the markers of store_expire(). */
+	/* Not called for replicas, nor for the markers of store_expire(). */
 	int (*version)(void *cookie, struct store *store, const struct store_new_version *version);
 	void (*added)(void *cookie); /* called after a commit that added events; must not block */
 	void *cookie;
 };
 #define STORE_EVENT_NO_MEMORY 7
 #define STORE_OBSERVERS	      2
-/* Adds an observer; called before any change. `change` sees those that have an origin. */
+/* Adds an observer; must be called before any change. The callback `change` gets the changes that
+ * have an origin. */
 void store_observe(struct store *store, const struct store_observer *observer);
-/* For an observer: adds a text that waits for delivery to a target. Beyond the limit of the target
- * it is dropped and counted. `bytes` are counted as long as it waits; the text then begins with
- * their number. */
+/* For an observer: adds an event, a text for delivery to a target. Beyond the limit of the target
+ * the event is dropped and counted. `bytes` are counted while the event is pending; if `bytes` is
+ * not 0, the text begins with this number. */
 int store_event_add(
 	struct store *store, const char *target, uint64_t bytes, const char *text, size_t len);
-/* Adds one in a transaction of its own. */
+/* Adds an event in a transaction of its own. */
 enum store_status store_event_put(
 	struct store *store, const char *target, const char *text, struct penstock_error *err);
 struct store_event {
@@ -249,24 +250,25 @@ struct store_event {
 enum store_status store_event_list(struct store *store, const char *target, size_t max,
 	struct store_event **out, size_t *n, struct penstock_error *err);
 void store_event_list_free(struct store_event *list, size_t n);
-/* An event of a target that needs no delivery any more. */
+/* An event of a target to remove, because it needs no delivery any more. */
 struct store_event_end {
 	int64_t id;
-	uint64_t bytes; /* as it was added */
-	const struct store_annotation *note; /* of the same transaction; NULL if there is none */
+	uint64_t bytes; /* as passed to store_event_add() */
+	/* made in the same transaction; NULL if there is none */
+	const struct store_annotation *note;
 };
 enum store_status store_event_remove(struct store *store, const char *target,
 	const struct store_event_end *ends, size_t n, struct penstock_error *err);
-/* Targets of one kind, which the names begin with. No '/' follows that. */
+/* Targets of one kind: a prefix with which their names begin, and after which they have no '/'. */
 struct store_targets {
 	const char *kind;
 	const char *const *names;
 	size_t n;
-	size_t limit; /* events of one that may wait; 0 for any number */
+	size_t limit; /* maximum number of pending events of a target; 0 if unlimited */
 	bool keep_strays;
 };
 /* Adds targets, before the first event. Other targets of the kind are strays, whose events are
- * removed; `*strays` gets the number of the events. */
+ * removed unless `keep_strays` is set; `*strays` gets the number of these events. */
 enum store_status store_event_targets(struct store *store, const struct store_targets *targets,
 	size_t *strays, struct penstock_error *err);
 struct store_event_count {
@@ -275,8 +277,8 @@ struct store_event_count {
 	uint64_t dropped; /* since the store was opened */
 };
 struct store_event_count store_event_count(const struct store *store, const char *target);
-/* Returns the age of the oldest event; 0 if none waits, it cannot be read, or the clock was set
- * back. */
+/* Returns the age of the oldest pending event, or 0 if there is none, it cannot be read, or the
+ * clock was set back. */
 int64_t store_event_lag_ns(struct store *store, const char *target);
 
 /* --- encryption ----------------------------------------------------------------------------- */
@@ -286,18 +288,18 @@ int64_t store_event_lag_ns(struct store *store, const char *target);
 enum store_encryption {
 	STORE_PLAIN,
 	STORE_OWN_KEY, /* with a key of the store */
-	STORE_CUSTOMER_KEY, /* with a key that each request brings, and the store forgets */
+	STORE_CUSTOMER_KEY, /* with a key that each request contains and the store does not keep */
 };
 #define STORE_KEY_SIZE 32
 struct store_key {
 	uint8_t bytes[STORE_KEY_SIZE];
 };
 
-/* An object or an upload whose bytes are encrypted has this header of the store. The caller adds it
- * to the headers, and encrypts the body likewise. */
+/* An object or an upload whose bytes are encrypted has this header of the store. The caller adds
+ * this header, and encrypts the body with the same key. */
 #define STORE_ENCRYPTION_HEADER ":encryption"
 #define STORE_ENCRYPTION_SIZE	112
-/* Makes its text; `customer` is NULL for a key of the store. */
+/* Makes the text of the header; `customer` is NULL for a key of the store. */
 int store_encryption_format(const struct store_key *customer,
 	char out[static STORE_ENCRYPTION_SIZE], struct penstock_error *err);
 /* `text` is NULL for an object without the header. */
@@ -306,16 +308,17 @@ enum store_encryption store_encryption_of(const char *text);
 int store_encryption_check(
 	const char *text, const struct store_key *key, bool *same, struct penstock_error *err);
 
-/* Makes an ETag of the MD5 of bytes that are encrypted with a customer's key: the same bytes and
- * the same key have the same ETag, which does not show their MD5. */
+/* Makes an ETag from the MD5 of bytes that are encrypted with a customer's key: the same bytes and
+ * the same key have the same ETag, which does not reveal the MD5 of the bytes. */
 int store_customer_etag(const struct store_key *key, const uint8_t md5[static 16],
 	char out[static 33], struct penstock_error *err);
 
-/* Gets the encryption of new objects of a bucket for requests that name none: STORE_PLAIN or
- * STORE_OWN_KEY. Costs nothing as long as no bucket has one. */
+/* Gets the default encryption of a bucket, for requests that name no encryption: STORE_PLAIN or
+ * STORE_OWN_KEY. Costs nothing if no bucket has a default encryption. */
 enum store_status store_default_encryption(struct store *store, const char *bucket,
 	enum store_encryption *out, struct penstock_error *err);
-/* The configuration of a bucket that has it; any text means STORE_OWN_KEY. */
+/* The name of the configuration of a bucket that has a default encryption; any text means
+ * STORE_OWN_KEY. */
 #define STORE_ENCRYPTION_CONFIG "encryption"
 
 /* --- incoming bodies ------------------------------------------------------------------------ */
@@ -341,9 +344,10 @@ int store_body_read(struct store_body *body, uint64_t offset, void *data, size_t
 uint64_t store_body_size(const struct store_body *body);
 /* Returns true if store_body_sync() has nothing to wait for. */
 bool store_body_is_inline(const struct store_body *body);
-/* Makes the bytes and their name durable; blocks. No more bytes may be written afterwards. */
+/* Makes the bytes and the name of their file durable; blocks. No more bytes may be written
+ * afterwards. */
 int store_body_sync(struct store_body *body, struct penstock_error *err);
-/* Removes the bytes unless a put of an object or a part took them over. NULL is allowed. */
+/* Removes the bytes unless a put of an object or a part took them over. `body` may be NULL. */
 void store_body_free(struct store_body *body);
 
 /* --- objects ------------------------------------------------------------------------------- */
@@ -372,7 +376,7 @@ struct store_part {
 	uint32_t number;
 	uint64_t size;
 	char etag[STORE_ETAG_SIZE];
-	char checksum[STORE_CHECKSUM_SIZE]; /* its value, or "" */
+	char checksum[STORE_CHECKSUM_SIZE]; /* the value of the checksum, or "" */
 	int64_t modified_ns; /* only in listings of an unfinished upload */
 };
 
@@ -397,28 +401,30 @@ struct store_object {
 	const struct store_part *parts;
 	size_t n_pieces;
 	const struct store_piece *pieces;
-	struct store_blob **blobs; /* of the pieces, pinned */
-	const struct seal *seals; /* of the pieces, if they are encrypted */
-	/* For readers: its bytes were compared with the checksum since it came into memory. */
+	struct store_blob **blobs; /* blobs of the pieces, pinned */
+	const struct seal *seals; /* seals of the pieces, if they are encrypted; else NULL */
+	/* For readers: the bytes were compared with the checksum since the snapshot was read into
+	 * memory. */
 	atomic_bool verified;
-	/* NULL if the object is not inline; as in the row if it has a customer's key. */
+	/* NULL if the object is not inline. In clear text, unless it has a customer's key. */
 	const void *body;
 	size_t body_len;
 };
 
-/* STORE_NO_SUCH_KEY: `*out` is the delete marker, or NULL if there is none. */
+/* If it returns STORE_NO_SUCH_KEY, `*out` is the delete marker, or NULL if there is no delete
+ * marker. */
 enum store_status store_object_get(struct store *store, const char *bucket, const char *key,
 	struct store_object **out, struct penstock_error *err);
-/* Gets a version, or the newest one if `version` is NULL; that may be a delete marker.
- * STORE_NO_SUCH_VERSION if there is none of that name. */
+/* Gets a version, or the newest one if `version` is NULL; the result may be a delete marker.
+ * Returns STORE_NO_SUCH_VERSION if there is no version of that name. */
 enum store_status store_version_get(struct store *store, const char *bucket, const char *key,
 	const char *version, struct store_object **out, struct penstock_error *err);
-/* Returns false if no version has such a name. */
+/* Returns false if no version can have such a name. */
 bool store_version_is_valid(const char *version);
-/* Returns true for the name that the version of a replica may have: of a time before 2116. */
+/* Returns true for a name that a replica may have: a time before 2116. */
 bool store_replica_is_valid(const char *version);
 struct store_object *store_object_ref(struct store_object *object);
-/* NULL is allowed. */
+/* `object` may be NULL. */
 void store_object_unref(struct store_object *object);
 static inline void store_object_unrefp(struct store_object **object)
 {
@@ -427,20 +433,20 @@ static inline void store_object_unrefp(struct store_object **object)
 /* Returns true if a copy with this encryption may share the bytes of an object, if a customer's key
  * is the same. Otherwise the copy needs a body. */
 bool store_object_is_shareable(const struct store_object *object, enum store_encryption encryption);
-/* Returns the value of a stored header, or NULL. `name` is in lower case. */
+/* Returns the value of a stored header, or NULL if it is missing. `name` is in lower case. */
 const char *store_object_header(const struct store_object *object, const char *name);
 /*
  * Returns a range that lies within the object in memory: in the inline body, or in a mapped file.
- * Returns NULL if it is in several pieces, encrypted, or cannot be mapped; read it then. Valid as
- * long as the object. Pass it to the kernel only (send): a disk error under a mapping raises SIGBUS
- * in code that reads it.
+ * Returns NULL if the range is in several pieces or in an encrypted file, needs a customer's key,
+ * or cannot be mapped; read the range then. The result is valid as long as the object. Pass it to
+ * the kernel only (send): a disk error under a mapping raises SIGBUS in code that reads it.
  */
 const void *store_object_map(const struct store_object *object, uint64_t offset, uint64_t length);
 
 /*
  * Opens the file that contains these bytes contiguously, from `*at` in it: for sendfile(). The
- * caller closes it; it stays valid without the object. Returns -1 if the bytes are in the row, in
- * several pieces or encrypted; map or read them then.
+ * caller closes the file, which stays valid without the object. Returns -1 if the bytes are in the
+ * row, in several pieces or encrypted; map or read them then.
  */
 int store_object_open(
 	const struct store_object *object, uint64_t offset, uint64_t length, uint64_t *at);
@@ -449,9 +455,9 @@ int store_object_open(
 struct store_reader;
 int store_reader_new(
 	struct store_object *object, struct store_reader **out, struct penstock_error *err);
-/* Sets the key of a customer, which the reader wipes at its end. */
+/* Sets the key of a customer, which store_reader_free() wipes. */
 void store_reader_set_key(struct store_reader *reader, const struct store_key *customer);
-/* Returns fewer bytes than `len` only at the end of the object; -1 with `err` set. */
+/* Returns fewer bytes than `len` only at the end of the object, or -1 with `err` set. */
 ssize_t store_reader_read(struct store_reader *reader, uint64_t offset, void *data, size_t len,
 	struct penstock_error *err);
 void store_reader_free(struct store_reader *reader);
@@ -467,9 +473,9 @@ struct store_condition {
 };
 
 /*
- * Replaces the object of a key. The new one has the bytes of `body`, or shares those of `source` (a
- * copy, of the bytes only). The caller still owns what the members point to, which must live until
- * the put has ended. After a success `body` is empty.
+ * Replaces the object of a key. The new object has the bytes of `body`, or shares those of `source`
+ * (a copy, of the bytes only). The caller still owns what the members point to, which must live
+ * until the put has ended. After a success `body` is empty.
  */
 struct store_put {
 	const char *bucket;
@@ -481,7 +487,7 @@ struct store_put {
 	const char *headers; /* as in struct store_object */
 	size_t headers_len;
 	struct store_condition condition;
-	const struct store_origin *origin; /* NULL if it is no event */
+	const struct store_origin *origin; /* NULL if the put is not an event */
 	/* For a copy that keeps the parts of its source. */
 	size_t n_parts;
 	const struct store_part *parts;
@@ -501,45 +507,45 @@ void store_put_submit(struct store *store, struct store_put *put);
 enum store_status store_put(struct store *store, struct store_put *put, struct penstock_error *err);
 
 /*
- * A put or an upload with this header of the store makes a replica: a version of another store,
- * whose name is the value, at its place among the versions of the key. STORE_PRECONDITION if the
- * key has that version already. In a bucket that is not STORE_VERSIONED, or without
- * store_replica_is_valid(), it is an ordinary put. The default retention of the bucket begins when
- * the replica arrives, not at its time.
+ * A put or an upload with this header of the store makes a replica: a version of another store, at
+ * its place among the versions of the key. The value is the name of the version. The result is
+ * STORE_PRECONDITION if the key has that version already. In a bucket that is not STORE_VERSIONED,
+ * or if store_replica_is_valid() is false for the name, the header has no effect. The default
+ * retention of the bucket begins when the replica arrives, not at the time of the version.
  */
 #define STORE_REPLICA_HEADER ":replica"
 
 /*
  * Changes one of the store's own headers of a version, or of the object if `version` is NULL;
- * nothing else of it changes, not even its time. STORE_CHANGED if its value is not the expected
- * one: get the object again, and retry.
+ * nothing else of the version changes, not even its time. Returns STORE_CHANGED if the header does
+ * not have the expected value: get the object again, and retry.
  */
 struct store_annotation {
 	const char *bucket;
 	const char *key;
 	const char *version;
 	const char *name; /* begins with ':' */
-	const char *value; /* NULL removes it */
-	const char *expected; /* NULL: it is missing */
+	const char *value; /* NULL removes the header */
+	const char *expected; /* NULL if the header must be missing */
 	bool any; /* any value is expected */
 };
 enum store_status store_annotate(
 	struct store *store, const struct store_annotation *annotation, struct penstock_error *err);
 
-/* Deletes a version, or the object if `version` is NULL; a bucket with versioning then keeps it
- * behind a delete marker. */
+/* Deletes a version, or the object if `version` is NULL; a bucket with versioning then keeps the
+ * object as an older version, behind a delete marker. */
 struct store_delete {
 	const char *key;
 	const char *version; /* store_version_is_valid() */
 	struct store_condition condition; /* a missing object satisfies if_match */
-	bool bypass; /* a retention in the mode STORE_GOVERNANCE is no obstacle */
-	const struct store_origin *origin; /* NULL if it is no event */
-	bool unseen; /* by `version` of observers */
-	/* The delete marker gets this version, as a replica with store_replica_is_valid(); NULL for
-	 * a new one. */
+	bool bypass; /* a retention in the mode STORE_GOVERNANCE does not protect the version */
+	const struct store_origin *origin; /* NULL if the delete is not an event */
+	bool unseen; /* the callback `version` of observers is not called */
+	/* The name of the delete marker, for a replica if store_replica_is_valid(); NULL for a new
+	 * name. */
 	const char *replica;
 	/* Results. */
-	enum store_status status; /* a missing object is a success; may be STORE_LOCKED */
+	enum store_status status; /* STORE_OK also if the object is missing; may be STORE_LOCKED */
 	bool existed;
 	bool marker; /* a delete marker was made, or deleted */
 	char made[STORE_VERSION_SIZE]; /* the version of the marker that was made, else "" */
@@ -550,8 +556,8 @@ enum store_status store_delete(struct store *store, const char *bucket, struct s
 
 /* --- lifecycle ------------------------------------------------------------------------------ */
 
-/* One version, or a delete marker, in the order of the keys and those of a key from the newest
- * on. */
+/* A version, or a delete marker. Rows are in the order of the keys; those of a key begin with the
+ * newest. */
 struct store_row {
 	const char *key;
 	int64_t modified_ns;
@@ -563,7 +569,7 @@ struct store_row {
 	const char *headers; /* as in struct store_object */
 	size_t headers_len;
 };
-/* The place of a walk; zeroed at its beginning. Nothing is held between two steps. */
+/* The place of a walk; zeroed at the start. No lock is held between two steps. */
 struct store_walk {
 	char key[LIMIT_S3_KEY + 1];
 	int64_t modified_ns;
@@ -574,7 +580,7 @@ struct store_walk_step {
 	const char *bucket;
 	const char *prefix;
 	size_t max; /* rows */
-	bool (*row)(void *cookie, const struct store_row *row); /* false: out of memory */
+	bool (*row)(void *cookie, const struct store_row *row); /* returns false if out of memory */
 	void *cookie;
 };
 /* Walks over the next rows of a bucket. */
@@ -586,18 +592,20 @@ enum store_expiry_kind {
 	STORE_EXPIRE_VERSION, /* a version or marker that is noncurrent */
 	STORE_EXPIRE_MARKER, /* a marker that is the only version of its key */
 };
-/* Deletes what is still as a walk has found it. Object Lock protects it as from a client. */
+/* A version to delete if it is still as a walk found it. Object Lock protects the version as from a
+ * client. */
 struct store_expiry {
 	enum store_expiry_kind kind;
 	const char *key;
 	int64_t modified_ns;
 	bool is_null;
-	/* A header that must have this value, or none if it is NULL; NULL if none matters. */
+	/* The header `header` must have this value, or must be missing if `value` is NULL; NULL as
+	 * `header` if no header matters. */
 	const char *header, *value;
-	const struct store_origin *origin; /* NULL if it is no event */
+	const struct store_origin *origin; /* NULL if the deletion is not an event */
 	bool done; /* result */
 };
-/* Deletes them in one transaction. */
+/* Deletes all items in one transaction. */
 enum store_status store_expire(struct store *store, const char *bucket, struct store_expiry *items,
 	size_t n, struct penstock_error *err);
 
@@ -605,15 +613,15 @@ enum store_status store_expire(struct store *store, const char *bucket, struct s
 
 enum store_lock_mode {
 	STORE_NOT_LOCKED,
-	STORE_GOVERNANCE, /* until a time, unless the caller bypasses it */
-	STORE_COMPLIANCE, /* until a time */
+	STORE_GOVERNANCE, /* protected until a time, unless the caller bypasses the retention */
+	STORE_COMPLIANCE, /* protected until a time */
 };
 
-/* Two of the store's own headers protect a version from store_delete(): a retention, and a hold
- * without an end. A delete marker can always be made, and deleted. */
+/* Two of the store's own headers protect a version from store_delete(): a retention, and a legal
+ * hold, which has no end. A delete marker can always be made, and deleted. */
 #define STORE_RETENTION_HEADER ":retention" /* the text of store_retention_format() */
 #define STORE_HOLD_HEADER      ":legal-hold"
-#define STORE_HOLD_ON	       "ON" /* any other value is no hold */
+#define STORE_HOLD_ON	       "ON" /* any other value means no hold */
 
 struct store_retention {
 	enum store_lock_mode mode; /* STORE_NOT_LOCKED if there is none */
@@ -624,20 +632,21 @@ void store_retention_format(
 	const struct store_retention *retention, char out[static STORE_RETENTION_SIZE]);
 struct store_retention store_retention_parse(const char *text);
 struct store_retention store_object_retention(const struct store_object *object);
-/* Returns true if a retention may be replaced: an active one only gets longer, except for a caller
- * that bypasses STORE_GOVERNANCE. */
+/* Returns true if a retention may be replaced: an active retention only gets longer, except for a
+ * caller that bypasses STORE_GOVERNANCE. */
 bool store_retention_may_become(const struct store_retention *old,
 	const struct store_retention *new, int64_t now_ns, bool bypass);
 
-/* The lock of a bucket, whose versions may have a retention and a hold. It is never removed. */
+/* The Object Lock of a bucket, whose versions may have a retention and a legal hold. It is never
+ * removed. */
 struct store_lock {
-	enum store_lock_mode mode; /* of the retention of each new version */
-	unsigned days, years; /* its length; one of them is 0 */
+	enum store_lock_mode mode; /* mode of the default retention of new versions */
+	unsigned days, years; /* length of the default retention; one of the two is 0 */
 };
-/* STORE_NO_SUCH_KEY if the bucket has none. */
+/* Returns STORE_NO_SUCH_KEY if the bucket has no Object Lock. */
 enum store_status store_lock_get(struct store *store, const char *bucket, struct store_lock *out,
 	struct penstock_error *err);
-/* STORE_BUCKET_STATE if the bucket is not STORE_VERSIONED. */
+/* Returns STORE_BUCKET_STATE if the bucket is not STORE_VERSIONED. */
 enum store_status store_lock_set(struct store *store, const char *bucket,
 	const struct store_lock *lock, struct penstock_error *err);
 
@@ -647,17 +656,17 @@ struct store_list_query {
 	const char *bucket;
 	const char *prefix; /* "" or NULL for all */
 	const char *delimiter; /* "" or NULL for no grouping */
-	const char *after; /* only keys and common prefixes after this one; may be NULL */
+	const char *after; /* only keys and common prefixes after this text; may be NULL */
 	size_t max;
 };
 struct store_list_entry {
 	char *key; /* or the common prefix */
 	bool is_prefix;
 	uint64_t size;
-	int64_t modified_ns; /* of an unfinished upload: when it was started */
-	char etag[STORE_ETAG_SIZE]; /* of an unfinished upload: its id */
+	int64_t modified_ns; /* for an unfinished upload: its start */
+	char etag[STORE_ETAG_SIZE]; /* for an unfinished upload: its id */
 	struct store_checksum checksum; /* without its value */
-	char owner[STORE_OWNER_SIZE]; /* only in lists of uploads; "" if it has none */
+	char owner[STORE_OWNER_SIZE]; /* only in lists of uploads; "" if there is no owner */
 	/* Only in lists of versions: */
 	char version[STORE_VERSION_SIZE];
 	bool is_marker, is_latest;
@@ -669,7 +678,7 @@ struct store_list {
 };
 enum store_status store_list_objects(struct store *store, const struct store_list_query *query,
 	struct store_list *out, struct penstock_error *err);
-/* Lists all versions of all keys, those of a key from the newest on. `after_version` continues
+/* Lists all versions of all keys; those of a key begin with the newest. `after_version` continues
  * among the versions of the key `query->after` itself; NULL continues after that key. */
 enum store_status store_version_list(struct store *store, const struct store_list_query *query,
 	const char *after_version, struct store_list *out, struct penstock_error *err);
@@ -683,7 +692,7 @@ void store_list_release(struct store_list *list);
 #define STORE_UPLOAD_ID_SIZE 33 /* 32 hexadecimal digits and NUL */
 
 struct store_upload {
-	int64_t started_ns; /* of an upload that was read */
+	int64_t started_ns; /* set by store_upload_get() */
 	struct store_checksum checksum; /* algorithm and type */
 	char *headers; /* owned; of the future object */
 	size_t headers_len;
@@ -699,18 +708,18 @@ enum store_status store_upload_get(struct store *store, const char *bucket, cons
 enum store_status store_upload_abort(struct store *store, const char *bucket, const char *key,
 	const char *id, struct penstock_error *err);
 
-/* Aborts all uploads that were started before a time and got no part since; sets *n to their
- * number. */
+/* Aborts all uploads that were started before a time and got no part since then; sets *n to the
+ * number of aborted uploads. */
 enum store_status store_upload_expire(
 	struct store *store, int64_t before_ns, size_t *n, struct penstock_error *err);
 
-/* A put of a part: it uses bucket, key, body or source (with the range), etag and checksum.value of
- * `put`. */
+/* A put of a part. Uses the bucket, key, body or source (with the range), etag and checksum.value
+ * of `put`. */
 struct store_part_put {
 	struct store_put put;
 	const char *upload;
 	uint32_t number;
-	uint64_t offset; /* of the source */
+	uint64_t offset; /* start of the range in the source */
 	uint64_t length;
 };
 /* put.done gets the address of `part->put`. */
@@ -719,7 +728,7 @@ enum store_status store_part_put(
 	struct store *store, struct store_part_put *part, struct penstock_error *err);
 
 struct store_part_page {
-	struct store_part *parts; /* free() it */
+	struct store_part *parts; /* the caller frees this array */
 	size_t n;
 	bool truncated; /* there are more parts */
 };
@@ -731,7 +740,7 @@ enum store_status store_part_list(struct store *store, const char *bucket, const
 /*
  * Makes the object from the named parts (number, etag and checksum of each as given by
  * store_part_list(); ascending). Copies no bytes. Other parts are dropped. Repeating a completed
- * call succeeds as long as its object exists, be it as an older version.
+ * call succeeds as long as its object exists, even as an older version.
  */
 struct store_complete {
 	const char *bucket;
@@ -741,7 +750,7 @@ struct store_complete {
 	size_t n_parts;
 	const char *etag;
 	struct store_checksum checksum;
-	const struct store_origin *origin; /* NULL if it is no event */
+	const struct store_origin *origin; /* NULL if the change is not an event */
 	struct store_condition condition;
 	int64_t modified_ns; /* result */
 	char final_etag[STORE_ETAG_SIZE]; /* result; differs from etag after a repeated call */
@@ -749,8 +758,8 @@ struct store_complete {
 };
 enum store_status store_complete(
 	struct store *store, struct store_complete *complete, struct penstock_error *err);
-/* Gets the object that the upload made, or the older version that it is by now.
- * STORE_NO_SUCH_UPLOAD if the key has neither. */
+/* Gets the object that the upload made, which may be an older version by now. Returns
+ * STORE_NO_SUCH_UPLOAD if the key does not have this object. */
 enum store_status store_completed_get(struct store *store, const char *bucket, const char *key,
 	const char *id, struct store_object **out, struct penstock_error *err);
 

@@ -10,12 +10,12 @@
 #include "base/fs.h"
 #include "base/log.h"
 
-/* Files without a row. One that a layout names has lost its row, and a repair adds it again. */
+/* Files without a row. A file that a layout names has lost its row, which a repair adds again. */
 struct sweep {
 	struct store *store;
 	struct db *db;
 	uint64_t *ids;
-	bool *named; /* by a layout */
+	bool *named; /* a layout names the file */
 	size_t n;
 };
 
@@ -114,8 +114,8 @@ static int take_layout(struct sweep *s, const void *layout, size_t len)
 	return 0;
 }
 
-/* Finds the files that layouts name. Returns -1 if one of them cannot be read. No new layout names
- * a file without a row, so all that count are in one statement. */
+/* Finds the files that layouts name. Returns -1 if a layout cannot be read. A new layout never
+ * names a file without a row, so one statement finds all layouts that matter. */
 static int find_named(struct sweep *s)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_statement(s->db, SQL_LAYOUTS);

@@ -24,7 +24,7 @@ int64_t version_modified(const char *version)
 	unsigned char bytes[8];
 	uint64_t modified = 0;
 
-	/* In lower case, as they are made. */
+	/* Only lower case, as version_name() formats it. */
 	if (strlen(version) != 16 || strspn(version, "0123456789abcdef") != 16 ||
 		str_unhex(version, bytes, sizeof(bytes)) < 0)
 		return -1;
@@ -42,6 +42,6 @@ bool store_replica_is_valid(const char *version)
 {
 	int64_t modified_ns = version_modified(version);
 
-	/* Versions after it have later times: those must not overflow. */
+	/* Versions after this one get later times, which must not overflow. */
 	return modified_ns > 0 && modified_ns <= INT64_MAX / 2;
 }

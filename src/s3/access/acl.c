@@ -78,7 +78,7 @@ int s3_acl_parse(const char *xml, size_t len, struct s3_acl *out, struct penstoc
 	valid = valid && out->list;
 	s3_acl_release(out);
 	return error_set(err, PENSTOCK_E_PROTOCOL, "%s has %s", acl_table.what,
-		valid ? "no <Owner> with an <ID>" : "no list of grants, or an invalid one");
+		valid ? "no <Owner> with an <ID>" : "no valid list of grants");
 }
 
 RELEASE(acl)
@@ -232,7 +232,7 @@ bool acl_next(const char **text, struct acl_grant *out)
 	return found;
 }
 
-/* Returns true for the groups of all, and of all accounts. */
+/* Returns true for the groups of all users and of all accounts. */
 static bool is_public_group(const struct acl_grant *grant)
 {
 	return grant->uri == groups[ALL_USERS].uri || grant->uri == groups[AUTHENTICATED_USERS].uri;

@@ -5,7 +5,7 @@
  *	READ:AllUsers FULL_CONTROL:70656e73…
  *
  * A grantee is the canonical id of an account, or the name of a group. A list without grants is
- * ACL_EMPTY; NULL is the list of what has none: its owner has full control.
+ * ACL_EMPTY. NULL means that a bucket or object has no list: its owner has full control.
  *
  *	if (!acl_canned(&text, "public-read", &owners))
  *		... // there is no such list
@@ -27,7 +27,7 @@
 
 struct penstock_error;
 
-/* grants of a list, as AWS documents it */
+/* maximum number of grants in a list, as AWS documents it */
 #define ACL_GRANTS_MAX 100
 #define ACL_ID_SIZE    65 /* a canonical id and NUL */
 #define ACL_EMPTY      "-"
@@ -39,14 +39,14 @@ enum acl_permission {
 	ACL_WRITE_ACP = 8,
 	ACL_FULL_CONTROL = 15,
 };
-/* Returns 0 if there is none of that name. */
+/* Returns the bits of a permission, or 0 if there is no permission of that name. */
 unsigned acl_permission_find(const char *name);
 
 /* --- requests ------------------------------------------------------------------------------- */
 
-/* A grant as a request has it: one of `id`, `uri` and `email` is set. */
+/* A grant in a request: exactly one of `id`, `uri` and `email` is set. */
 struct s3_grant {
-	const char *permission; /* a name that is known */
+	const char *permission; /* a known name, such as "READ" */
 	const char *id, *uri, *email;
 };
 /* AccessControlPolicy. */
@@ -64,12 +64,12 @@ void s3_acl_release(struct s3_acl *message);
 
 /* --- texts ---------------------------------------------------------------------------------- */
 
-/* Canonical ids; the same one twice for a bucket. */
+/* Canonical ids; both members are the same for the list of a bucket. */
 struct acl_owners {
 	const char *owner, *bucket_owner;
 };
 /* Appends the grants of a list such as "public-read"; buf_failed() reports a failure. Returns false
- * if there is none of that name. */
+ * if there is no list of that name. */
 bool acl_canned(struct buf *out, const char *name, const struct acl_owners *owners);
 /* Appends a grant to an account. */
 void acl_add(struct buf *out, const char *permission, const char *grantee);
@@ -80,27 +80,28 @@ bool acl_add_group(struct buf *out, const char *permission, const char *uri);
 struct acl_grant {
 	char permission[16];
 	char id[ACL_ID_SIZE]; /* "" for a group */
-	const char *uri; /* of a group, else NULL */
+	const char *uri; /* URI of a group; NULL for an account */
 };
-/* Gets the next grant, and skips those that are malformed. Returns false at the end. */
+/* Gets the next grant, and skips malformed ones. Returns false at the end. */
 bool acl_next(const char **text, struct acl_grant *out);
 
 struct acl_question {
 	const char *owner; /* canonical id */
-	const char *id; /* that of the sender's account; NULL if anonymous */
+	const char *id; /* canonical id of the sender's account; NULL if anonymous */
 	enum acl_permission permission;
 	bool ignore_public; /* grants to all, and to all accounts, do not count */
 };
-/* The owner can always read and replace the list. */
+/* Returns true if the sender has the permission. The owner can always read and replace the list. */
 bool acl_allows(const char *text, const struct acl_question *question);
-/* Returns true if it grants something to all, or to all accounts. */
+/* Returns true if the list grants something to all users, or to all accounts. */
 bool acl_is_public(const char *text);
-/* Returns true if only the account has a grant. */
+/* Returns true if no other account and no group has a grant. */
 bool acl_is_private(const char *text, const char *owner);
-/* Returns true if the account has full control, and there is no other grant. */
+/* Returns true if `text` is NULL, or grants full control to `owner` and nothing else. */
 bool acl_is_default(const char *text, const char *owner);
 
-/* Writes the AccessControlPolicy. `name_of` returns the name of an account, or NULL. */
+/* Writes the AccessControlPolicy. `name_of` returns the name of an account, or NULL if it is
+ * unknown. */
 void acl_write(struct buf *out, const struct s3_owner *owner, const char *text,
 	const char *(*name_of)(void *cookie, const char *id), void *cookie);
 

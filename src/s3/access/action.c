@@ -6,7 +6,7 @@
 #include "s3/access/pattern.h"
 #include "s3/ascii.h"
 
-/* As AWS documents them; not all of them are served. */
+/* The actions that AWS documents; the store does not serve all of them. */
 static const char *const actions[] = {"AbortMultipartUpload", "BypassGovernanceRetention",
 	"CreateAccessPoint", "CreateBucket", "CreateBucketMetadataTableConfiguration", "CreateJob",
 	"CreateMultiRegionAccessPoint", "DeleteAccessPoint", "DeleteAccessPointPolicy",

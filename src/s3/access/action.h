@@ -6,7 +6,7 @@
 
 struct pattern;
 
-/* Returns true if a pattern such as "s3:Get*" has an action of S3. */
+/* Returns true if a pattern such as "s3:Get*" matches an action of S3. */
 bool action_is_known(const struct pattern *pattern);
 
 #endif

@@ -55,7 +55,7 @@ static const struct operator operators[] = {
 	{"Null", ABSENCE, EQUAL, false},
 };
 
-/* The keys of S3; one that ends with '/' is followed by the key of a tag. */
+/* The keys of S3; a name that ends with '/' is followed by the key of a tag. */
 static const char *const s3_keys[] = {"AccessGrantsInstanceArn", "AccessPointNetworkOrigin",
 	"authType", "DataAccessPointAccount", "DataAccessPointArn", "delimiter",
 	"ExistingObjectTag/", "if-match", "if-none-match", "InventoryAccessibleOptionalFields",
@@ -79,12 +79,12 @@ static const char *const limiting_keys[] = {"aws:SourceArn", "aws:SourceVpc", "a
 /* ---- values ---- */
 
 struct network {
-	unsigned char address[16]; /* of IPv4: mapped into IPv6 */
+	unsigned char address[16]; /* IPv4 is mapped into IPv6 */
 	unsigned bits;
 	bool is_v4;
 };
 
-/* Reads an address, or a network as in CIDR. */
+/* Reads an address, or a network in CIDR notation. */
 static bool read_network(const char *text, struct network *out)
 {
 	static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
@@ -115,7 +115,7 @@ static bool network_has(const struct network *network, const struct network *add
 	       (!rest || (network->address[whole] ^ address->address[whole]) >> (8 - rest) == 0);
 }
 
-/* Reads a decimal number, in any locale. */
+/* Reads a decimal number, independent of the locale. */
 static bool read_number(const char *text, long double *out)
 {
 	const char *p = text + (*text == '-' || *text == '+');
@@ -237,7 +237,7 @@ static int read_value(struct condition *c, struct arena *arena, const json_t *va
 		flags |= PATTERN_LITERAL;
 	if (pattern_read(&c->values[c->n], arena, text, flags) < 0)
 		return error_memory(err);
-	/* Null is decided without a value of the request. */
+	/* The operator Null does not fill in variables, so its values are always checked. */
 	if ((!c->values[c->n].has_variables || c->op->type == ABSENCE) &&
 		!is_value(c->op->type, text))
 		return error_set(err, PENSTOCK_E_PROTOCOL, "Invalid value for %s: %.100s",
@@ -268,7 +268,7 @@ static int read_condition(struct condition *c, struct arena *arena, const json_t
 	return 0;
 }
 
-/* Returns the number of conditions, or -1 if the element has another form. */
+/* Returns the number of conditions, or -1 if the element is malformed. */
 static int count(json_t *element)
 {
 	const char *name;
@@ -285,8 +285,8 @@ static int count(json_t *element)
 	return n;
 }
 
-/* Returns true for keys of S3 that have no value here. A statement that denies by them would never
- * hold. */
+/* Returns true for keys of S3 for which this store has no value. A statement that denies by such a
+ * key would never hold. */
 static bool is_unsupported(const char *key)
 {
 	static const char *const names[] = {
@@ -428,7 +428,7 @@ static bool absence_fits(const struct condition *c, bool absent)
 static int holds(const struct condition *c, const struct policy_question *question)
 {
 	struct policy_values actual = {0};
-	size_t n = 0; /* that fit */
+	size_t n = 0; /* number of values that fit */
 	int rc = question->values ? question->values(question, c->key, &actual) : 0;
 
 	if (rc < 0)
@@ -444,7 +444,7 @@ static int holds(const struct condition *c, const struct policy_question *questi
 			return rc;
 		n += (rc > 0) != c->op->negated;
 	}
-	/* A value that is denied, among several, counts. */
+	/* A negated operator holds only if no value of the request matches. */
 	if (c->quantifier == FOR_ALL_VALUES || (c->quantifier == OF_KEY && c->op->negated))
 		return n == actual.n;
 	return n > 0;
@@ -463,7 +463,7 @@ int conditions_hold(const struct conditions *conditions, const struct policy_que
 
 /* ---- public policies ---- */
 
-/* AWS counts networks that are larger than these as public. */
+/* Returns true unless AWS counts the network as public: larger than /8 (IPv4) or /32 (IPv6). */
 static bool is_narrow(const struct pattern *value)
 {
 	struct network network;

@@ -28,13 +28,13 @@ struct conditions {
 	size_t n;
 };
 
-/* Reads the element Condition. `flags` are of pattern_read(). */
+/* Reads the element Condition. `flags` are those of pattern_read(). */
 int conditions_read(struct conditions *out, struct arena *arena, json_t *element,
 	enum policy_kind kind, unsigned flags, struct penstock_error *err);
-/* Returns 1 if all of them hold, 0 if one does not, or a negative code. */
+/* Returns 1 if all conditions hold, 0 if one does not, or a negative code. */
 int conditions_hold(const struct conditions *conditions, const struct policy_question *question);
-/* Returns true if one of them limits the senders to fixed ones, as AWS's definition of a public
- * policy lists them. */
+/* Returns true if a condition limits the senders to fixed values of a key that AWS's definition of
+ * a public policy lists. */
 bool conditions_limit_senders(const struct conditions *conditions);
 
 #endif

@@ -12,7 +12,7 @@
 #include "s3/access/policy.h"
 
 enum access_relation {
-	OWN_ACCOUNT, /* of the bucket */
+	OWN_ACCOUNT, /* the account of the bucket's owner */
 	OTHER_ACCOUNT,
 	ANONYMOUS,
 	AWS_SERVICE, /* such as the delivery of logs */
@@ -20,10 +20,10 @@ enum access_relation {
 
 struct access_facts {
 	enum access_relation relation;
-	enum policy_result
-		identity; /* of the caller's own policies; the root of an account: ALLOW */
-	enum policy_result bucket; /* of the policy of the bucket */
-	bool acl; /* a list of grants allows it */
+	/* result of the caller's own policies; POLICY_ALLOW for the root of an account */
+	enum policy_result identity;
+	enum policy_result bucket; /* result of the bucket's policy */
+	bool acl; /* a list of grants allows the request */
 	bool restricted; /* the bucket is public, and its public access is restricted */
 };
 

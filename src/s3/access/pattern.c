@@ -70,7 +70,8 @@ bool pattern_is_fixed(const struct pattern *pattern)
 
 /* ---- filling ---- */
 
-/* Adds the value of the variable at `p`, after its mark, and moves behind it. */
+/* Adds the value of the variable whose name is at `*p`, and moves `*p` to the text after the
+ * variable. Returns 1, 0 if there is no value, or a negative code. */
 static int fill_variable(const char **p, const struct policy_question *q, struct buf *out)
 {
 	const char *name = *p, *otherwise = name + strlen(name) + 1;
@@ -132,7 +133,8 @@ static bool is_star(const struct range *r)
 
 static bool match(struct range pattern, struct range text, bool any_case)
 {
-	const char *retry = NULL, *from = NULL; /* after the last star, and its shortest end */
+	/* position after the last star; end of the text that this star matches so far */
+	const char *retry = NULL, *from = NULL;
 
 	while (text.p < text.end) {
 		if (is_star(&pattern)) {

@@ -1,6 +1,6 @@
 /*
  * Texts of a policy with wildcards ('*' and '?') and variables such as ${aws:username}. The value
- * of a variable is literal: a '*' in it is no wildcard. Internal to src/s3/access.
+ * of a variable is literal: a '*' in a value is not a wildcard. Internal to src/s3/access.
  *
  *	struct pattern pattern, filled;
  *
@@ -29,18 +29,18 @@ struct pattern {
 
 enum {
 	PATTERN_VARIABLES = 1, /* ${...} is a variable */
-	PATTERN_LITERAL = 2, /* '*' and '?' are no wildcards */
+	PATTERN_LITERAL = 2, /* '*' and '?' are not wildcards */
 };
 
 /* Returns -1 if out of memory. */
 int pattern_read(struct pattern *out, struct arena *arena, const char *text, unsigned flags);
-/* Gets the pattern with the values of its variables, for which `memory` is used. Returns 1, or 0 if
- * the question has no value for one of them, or a negative code. */
+/* Gets the pattern with the values of its variables, for which `memory` is used. Returns 1, 0 if a
+ * variable has neither one value nor a default, or a negative code. */
 int pattern_fill(const struct pattern *pattern, const struct policy_question *question,
 	struct buf *memory, struct pattern *out);
 /* Compares a text with a filled pattern. */
 bool pattern_match(const struct pattern *filled, const char *text, bool any_case);
-/* Compares the parts of an ARN, which colons separate, one by one. */
+/* Compares the six parts of an ARN, which colons separate, one by one. */
 bool pattern_match_arn(const struct pattern *filled, const char *arn);
 /* Returns true if the pattern has neither wildcards nor variables. */
 bool pattern_is_fixed(const struct pattern *pattern);

@@ -37,7 +37,7 @@ struct policy {
 struct reader {
 	struct policy *policy;
 	const char *bucket;
-	unsigned flags; /* of pattern_read() */
+	unsigned flags; /* flags for pattern_read() */
 	struct penstock_error *err;
 };
 
@@ -161,7 +161,7 @@ static int read_resources(struct reader *r, struct statement *s, json_t *stateme
 	return rc;
 }
 
-/* Refuses an element that no list names. */
+/* Refuses an element whose name is not in `names`. */
 static int check_names(struct reader *r, json_t *object, const char *const *names, size_t n)
 {
 	const char *name;
@@ -245,7 +245,7 @@ static int read_policy(struct reader *r, json_t *root)
 	if (version &&
 		(!text || (strcmp(text, "2012-10-17") != 0 && strcmp(text, "2008-10-17") != 0)))
 		return invalid(r, "The policy must contain a valid version string");
-	/* Variables came with the newer version. */
+	/* Only the newer version has variables. */
 	r->flags = text && strcmp(text, "2012-10-17") == 0 ? PATTERN_VARIABLES : 0;
 	if (id && !json_is_string(id))
 		return invalid(r, "Id must be a text");
@@ -309,7 +309,7 @@ static bool has_action(const struct statement *s, const char *action)
 	return s->not_actions;
 }
 
-/* Returns 1, 0 or a negative code. */
+/* Returns 1 if the statement covers the resource, 0 if not, or a negative code. */
 static int has_resource(const struct statement *s, const struct policy_question *q)
 {
 	for (size_t i = 0; i < s->resources.n; i++) {

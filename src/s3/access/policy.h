@@ -26,11 +26,11 @@ struct policy;
 
 enum policy_kind {
 	POLICY_OF_BUCKET, /* names principals, and resources in its bucket */
-	POLICY_OF_IDENTITY, /* of a user, group, role or session: no principals */
-	POLICY_OF_ROLE, /* who may assume a role: principals and no resources */
+	POLICY_OF_IDENTITY, /* the policy of a user, group, role or session: no principals */
+	POLICY_OF_ROLE, /* the trust policy of a role: principals and no resources */
 };
 
-/* Ordered: of several policies the greatest result counts. */
+/* In ascending order: the greatest result of several policies counts. */
 enum policy_result {
 	POLICY_NEITHER,
 	POLICY_DELEGATE, /* allows the account of the caller, which has to allow the caller */
@@ -41,12 +41,12 @@ enum policy_result {
 
 /* The sender of a request. Texts may be NULL. */
 struct policy_caller {
-	const char *account; /* its number; NULL if anonymous or a service */
-	const char *canonical_id; /* of the account */
-	const char *arn; /* arn:aws:iam::ACCOUNT:root, :user/NAME, or the one of a session */
-	const char *role_arn; /* of a session of a role: arn:aws:iam::ACCOUNT:role/NAME */
+	const char *account; /* account number; NULL if anonymous or a service */
+	const char *canonical_id; /* canonical id of the account */
+	const char *arn; /* arn:aws:iam::ACCOUNT:root, :user/NAME, or the ARN of a session */
+	const char *role_arn; /* arn:aws:iam::ACCOUNT:role/NAME of a session of a role */
 	const char *service; /* such as "logging.s3.amazonaws.com" */
-	bool is_root; /* of its account */
+	bool is_root; /* the root of the account */
 };
 
 /* A condition key may have several values, such as the keys of tags. */
@@ -60,20 +60,20 @@ struct policy_question {
 	const char *action; /* "s3:GetObject" */
 	const char *resource; /* an ARN; not used by POLICY_OF_ROLE */
 	const struct policy_caller *caller; /* not used by POLICY_OF_IDENTITY */
-	/* Gets the values of a condition key, whose name is in any case; they live until the end of
-	 * the evaluation. Returns a negative code if they cannot be read. NULL if there are
-	 * none. */
+	/* Gets the values of a condition key, whose name is in any case; the values live until the
+	 * end of the evaluation. Returns a negative code if they cannot be read. The callback is
+	 * NULL if no key has a value. */
 	int (*values)(const struct policy_question *q, const char *key, struct policy_values *out);
 	void *cookie; /* for values() */
 };
 
-/* Reads a policy. `bucket` is NULL unless it is one of a bucket. The message of an invalid one is
- * in AWS's words. */
+/* Reads a policy. `bucket` is NULL unless `kind` is POLICY_OF_BUCKET. The message about an invalid
+ * policy has AWS's words. */
 int policy_parse(const char *json, size_t len, enum policy_kind kind, const char *bucket,
 	struct policy **out, struct penstock_error *err);
-/* NULL is allowed. */
+/* `policy` may be NULL. */
 void policy_free(struct policy *policy);
-/* Returns POLICY_NEITHER for NULL. */
+/* Returns POLICY_NEITHER if `policy` is NULL. */
 enum policy_result policy_evaluate(
 	const struct policy *policy, const struct policy_question *question);
 /* Returns true if the policy allows something to all, as AWS defines it: a condition on fixed

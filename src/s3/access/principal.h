@@ -10,12 +10,12 @@
 #include "s3/message/arena.h"
 
 enum principal_kind {
-	PRINCIPAL_ANYONE, /* also anonymous */
+	PRINCIPAL_ANYONE, /* all callers, also anonymous ones */
 	PRINCIPAL_ACCOUNT,
 	PRINCIPAL_ARN, /* a user, a role, or a session of a role */
 	PRINCIPAL_CANONICAL, /* the canonical id of an account */
 	PRINCIPAL_SERVICE,
-	PRINCIPAL_FEDERATED, /* of an identity provider, which this store does not have */
+	PRINCIPAL_FEDERATED, /* a user of an identity provider; never matches here */
 };
 
 struct principal {
@@ -30,8 +30,8 @@ struct principals {
 
 int principals_read(
 	struct principals *out, struct arena *arena, json_t *element, struct penstock_error *err);
-/* Returns POLICY_ALLOW, POLICY_DELEGATE if only the account of the caller is among them, or
- * POLICY_NEITHER. */
+/* Returns POLICY_ALLOW if the caller is among the principals, POLICY_DELEGATE if only the caller's
+ * account is, else POLICY_NEITHER. */
 enum policy_result principals_match(
 	const struct principals *principals, const struct policy_caller *caller);
 bool principals_have_anyone(const struct principals *principals);

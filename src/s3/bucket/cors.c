@@ -38,7 +38,8 @@ bool s3_cors_method_is_valid(const char *method)
 	return false;
 }
 
-/* Returns false for characters that would end a header of the reply. */
+/* Returns false if the text has a blank or a control character, which could end a header of the
+ * reply. */
 static bool is_line(const char *text)
 {
 	for (; *text; text++)

@@ -1,5 +1,5 @@
 /*
- * The rules by which browsers of other sites may use a bucket (CORS): their document, and the
+ * The rules by which web pages of other origins may use a bucket (CORS): their document, and the
  * search for the rule of a request.
  *
  *	struct s3_cors cors = {0};
@@ -31,7 +31,7 @@ struct s3_cors {
 	struct arena arena;
 	struct s3_cors_rule *rules;
 	size_t n;
-	struct s3_refusal refusal; /* after a failed parse */
+	struct s3_refusal refusal; /* set by a failed parse */
 };
 int s3_cors_parse(const char *xml, size_t len, struct s3_cors *out, struct penstock_error *err);
 void s3_cors_write(struct buf *out, const struct s3_cors *cors);
@@ -39,7 +39,7 @@ void s3_cors_release(struct s3_cors *message);
 
 struct s3_cors_request {
 	const char *origin;
-	const char *method; /* of a preflight the one that it asks for */
+	const char *method; /* for a preflight: Access-Control-Request-Method */
 	const char *headers; /* Access-Control-Request-Headers; NULL if absent */
 };
 /* Returns the first rule that allows the request, or NULL if there is none. `origin` gets the value

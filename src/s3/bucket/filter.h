@@ -12,14 +12,14 @@
 
 #include "s3/message/messages.h"
 
-/* Makes one text of each tag, as x-amz-tagging has them: "key=value". Returns S3_OK, or the error
- * for the reply with its message. */
+/* Makes a text "key=value" of each tag, encoded as in x-amz-tagging. Returns S3_OK, or the error
+ * for the reply; `message` is then its text, "" for the default text. */
 enum s3_error s3_filter_tags(struct arena *arena, const struct s3_texts *keys,
 	const struct s3_texts *values, struct s3_texts *out, const char **message);
-/* Returns true if an object has all of them. `tags` are as s3_tagging_write_query() writes them, or
- * NULL. */
+/* Returns true if an object has all tags of `wanted`. `tags` are those of the object, as
+ * s3_tagging_write_query() writes them, or NULL if there are none. */
 bool s3_filter_has(const struct s3_texts *wanted, const char *tags);
-/* Writes the elements Tag. */
+/* Writes an element Tag for each key and its value. */
 void s3_filter_write_tags(
 	struct buf *out, const struct s3_texts *keys, const struct s3_texts *values);
 

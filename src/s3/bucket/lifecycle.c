@@ -14,7 +14,7 @@
 #include "s3/message/xml.h"
 
 #define ID_MAX	 255 /* characters, as AWS documents it */
-#define KEEP_MAX 100 /* likewise */
+#define KEEP_MAX 100 /* versions, as AWS documents it */
 
 /* ---- the document ---- */
 
@@ -79,7 +79,7 @@ static bool read_date(struct s3_lifecycle *l, const char *text, int64_t *out)
 
 /* ---- conditions ---- */
 
-/* Several prefixes are one: the longest, if it begins with the others. */
+/* Takes the longest of several prefixes. Refuses them unless the longest begins with all others. */
 static bool read_prefix(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 {
 	const struct s3_texts *all = &rule->raw.prefixes;
@@ -109,7 +109,7 @@ static bool read_size(
 	       s3_refuse_malformed(&l->refusal);
 }
 
-/* Makes one text of each tag, as objects have them. */
+/* Makes a text "key=value" of each tag, as objects have them. */
 static bool read_tags(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 {
 	const struct s3_texts *keys = &rule->raw.keys, *values = &rule->raw.values;
@@ -141,7 +141,7 @@ static bool read_conditions(struct s3_lifecycle *l, struct s3_lifecycle_rule *ru
 
 /* ---- actions ---- */
 
-/* Only markers and uploads, which have neither, can be meant by a rule without tags and sizes. */
+/* Refuses tags and sizes in a rule for delete markers or uploads, which have neither. */
 static bool check_plain(
 	struct s3_lifecycle *l, const struct s3_lifecycle_rule *rule, const char *action)
 {
@@ -212,7 +212,7 @@ static bool read_upload(struct s3_lifecycle *l, struct s3_lifecycle_rule *rule)
 	       check_plain(l, rule, "AbortIncompleteMultipartUpload");
 }
 
-/* An invalid one is refused as such, a valid one by name. */
+/* Refuses an invalid Transition as malformed, and a valid one as not implemented. */
 static bool refuse_transition(struct s3_lifecycle *l, const struct s3_lifecycle_rule *rule)
 {
 	const char *days = rule->raw.transition_days;
@@ -356,7 +356,8 @@ void s3_lifecycle_write(struct buf *out, const struct s3_lifecycle *lifecycle)
 
 /* ---- decisions ---- */
 
-/* Returns the next midnight after so many days. */
+/* Returns the first midnight at least `days` days after `since_ns`, or INT64_MAX if it does not
+ * fit. */
 static int64_t days_after(int64_t since_ns, unsigned days, int64_t day_ns)
 {
 	int64_t at;
@@ -373,7 +374,8 @@ static bool has_prefix(const struct s3_lifecycle_rule *rule, const char *key)
 	return rule->enabled && (!rule->prefix || str_starts(key, rule->prefix));
 }
 
-/* A marker or an upload has neither tags nor a size. */
+/* Returns true if a rule applies to a delete marker or an upload, which has neither tags nor a
+ * size. */
 static bool means_plain(const struct s3_lifecycle_rule *rule, const char *key)
 {
 	return has_prefix(rule, key) && !rule->tags.n && !rule->has_above && !rule->has_below;
@@ -387,7 +389,8 @@ static bool means(const struct s3_lifecycle_rule *rule, const struct s3_lifecycl
 	return s3_filter_has(&rule->tags, object->tags);
 }
 
-/* Gets the end of a current version by the time of a rule. */
+/* Gets the end of a current version by the days or the date of a rule. Returns false if the rule
+ * has neither. */
 static bool rule_end(
 	const struct s3_lifecycle_rule *rule, int64_t modified_ns, int64_t day_ns, int64_t *at_ns)
 {

@@ -1,6 +1,6 @@
 /*
- * The rules by which objects, versions and uploads of a bucket end: their document, and the
- * decisions that follow from it.
+ * The lifecycle rules, by which objects, versions and uploads of a bucket expire: their document,
+ * and the decisions that follow from it.
  *
  *	struct s3_lifecycle rules = {0};
  *	struct s3_lifecycle_end end;
@@ -11,7 +11,7 @@
  *		... the object has expired by the rule end.id ...
  *	s3_lifecycle_release(&rules);
  *
- * A time in days is counted from an event and ends at the next midnight (UTC) after it. All
+ * A number of days counts from an event; the resulting time is rounded up to midnight (UTC). All
  * functions take the length of a day, which only tests change.
  */
 #ifndef S3_BUCKET_LIFECYCLE_H
@@ -23,23 +23,23 @@
 #define S3_DAY_NS (INT64_C(86400) * 1000000000)
 
 struct s3_lifecycle_rule {
-	const char *id; /* NULL if a document has none: set one before writing it */
+	const char *id; /* NULL if the document has none: set one before writing */
 	bool enabled;
-	bool old_form; /* the prefix is no part of a Filter */
+	bool old_form; /* the prefix is not part of a Filter */
 	/* Conditions; all of them must hold. */
 	const char *prefix; /* NULL if there is none */
-	bool is_and; /* of the document */
+	bool is_and; /* the document has an element And */
 	struct s3_texts tags; /* each as in x-amz-tagging: "key=value" */
 	bool has_above, has_below;
-	uint64_t above, below; /* the size is between them */
-	/* Actions; 0 days if there is none. */
+	uint64_t above, below; /* bytes, both exclusive */
+	/* Actions; 0 days if there is no such action. */
 	unsigned days;
 	bool has_date, lone_markers;
 	int64_t date_ns;
 	unsigned noncurrent_days;
-	unsigned keep; /* so many noncurrent versions stay */
+	unsigned keep; /* number of newest noncurrent versions that stay */
 	unsigned upload_days;
-	/* As read. */
+	/* As in the document. */
 	struct {
 		const char *status, *prefix, *filter, *and, *expiration, *days, *date, *marker;
 		const char *noncurrent, *noncurrent_days, *keep, *upload, *upload_days;
@@ -53,7 +53,7 @@ struct s3_lifecycle {
 	struct arena arena;
 	struct s3_lifecycle_rule *rules;
 	size_t n;
-	struct s3_refusal refusal; /* after a failed parse */
+	struct s3_refusal refusal; /* set by a failed parse */
 };
 int s3_lifecycle_parse(
 	const char *xml, size_t len, struct s3_lifecycle *out, struct penstock_error *err);
@@ -68,25 +68,27 @@ struct s3_lifecycle_object {
 };
 struct s3_lifecycle_end {
 	int64_t at_ns;
-	const char *id; /* of its rule */
+	const char *id; /* id of the rule */
 };
-/* Gets the earliest end of the current version of a key. Returns false if it has none. */
+/* Gets the earliest time at which a rule ends the current version of a key. Returns false if no
+ * rule does. */
 bool s3_lifecycle_object_end(const struct s3_lifecycle *lifecycle,
 	const struct s3_lifecycle_object *object, int64_t day_ns, struct s3_lifecycle_end *out);
 /* A noncurrent version, or a delete marker that is noncurrent. */
 struct s3_lifecycle_version {
 	struct s3_lifecycle_object object;
 	bool marker;
-	int64_t since_ns; /* it is noncurrent */
+	int64_t since_ns; /* when it became noncurrent */
 	size_t newer; /* noncurrent versions of the key that are newer */
 };
-/* Returns true if it is to be deleted. */
+/* Returns true if a noncurrent version is to be deleted. */
 bool s3_lifecycle_version_ends(const struct s3_lifecycle *lifecycle,
 	const struct s3_lifecycle_version *version, int64_t day_ns, int64_t now_ns);
-/* Likewise for a delete marker that is the only version of its key. */
+/* Returns true if a delete marker that is the only version of its key is to be deleted. */
 bool s3_lifecycle_marker_ends(const struct s3_lifecycle *lifecycle, const char *key,
 	int64_t modified_ns, int64_t day_ns, int64_t now_ns);
-/* Gets the earliest end of an unfinished upload. Returns false if it has none. */
+/* Gets the earliest time at which a rule ends an unfinished upload. Returns false if no rule
+ * does. */
 bool s3_lifecycle_upload_end(const struct s3_lifecycle *lifecycle, const char *key,
 	int64_t started_ns, int64_t day_ns, struct s3_lifecycle_end *out);
 

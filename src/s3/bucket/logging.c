@@ -15,7 +15,7 @@
 #include "s3/message/xml.h"
 #include "s3/uri.h"
 
-/* bytes, so that a key has room for the rest */
+/* bytes, so that the other parts of a key fit, too */
 #define PREFIX_MAX 800
 
 /* ---- the document ---- */
@@ -127,7 +127,8 @@ static void add_number(struct buf *out, int64_t number)
 		buf_printf(out, " %" PRId64, number);
 }
 
-/* Adds a text that a client has sent: quotes and all that is no visible character are encoded. */
+/* Adds a text that a client has sent. Percent-encodes quotes, backslashes and all bytes but visible
+ * ASCII and blanks. */
 static void add_escaped_part(struct buf *out, const char *text, size_t len)
 {
 	for (const unsigned char *p = (const unsigned char *)text; len; p++, len--)
@@ -142,7 +143,7 @@ static void add_escaped(struct buf *out, const char *text)
 	add_escaped_part(out, text, text ? strlen(text) : 0);
 }
 
-/* The same for one word, which has no blank. */
+/* Adds a word that a client has sent; blanks are percent-encoded, too. */
 static void add_sent(struct buf *out, const char *text)
 {
 	if (!text || !*text) {
@@ -211,7 +212,7 @@ static void add_time(struct buf *out, int64_t time_ns)
 	buf_printf(out, " [%.2s/%.3s/%.4s:%.8s +0000]", date + 5, date + 8, date + 12, date + 17);
 }
 
-/* A word of a line has no blank. */
+/* Adds a word of a line, or "-" if the text has a blank. */
 static void add_word(struct buf *out, const char *text)
 {
 	if (!text || !*text || strchr(text, ' ')) {
@@ -265,8 +266,7 @@ void s3_log_operation(const struct s3_log_subject *subject, char out[static S3_L
 	static const struct {
 		const char *sub;
 		int object; /* -1: either */
-		const char *method,
-			*name; /* NULL if any method is accepted, and it is part of the name */
+		const char *method, *name; /* `method` is NULL if the row is for any method */
 	} rows[] = {
 		{"uploadId", 1, "PUT", "PART"},
 		{"uploadId", 1, NULL, "UPLOAD"},

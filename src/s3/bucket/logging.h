@@ -19,11 +19,12 @@ struct s3_logging {
 	struct arena arena;
 	const char *enabled; /* NULL if the document turns logging off */
 	const char *target, *prefix;
-	const char *grants; /* not NULL if it has any */
-	/* The form of keys; NULL if it has none of them. */
+	const char *grants; /* not NULL if the document has TargetGrants */
+	/* The format of keys; NULL if the document lacks the element. */
 	const char *format, *simple, *partitioned;
-	const char *source; /* of the date of a partitioned key */
-	/* After a failed parse: the error for the reply. */
+	/* "EventTime" or "DeliveryTime": the date of a partitioned key; may be NULL */
+	const char *source;
+	/* The error for the reply, set by a failed parse. */
 	enum s3_error problem;
 };
 int s3_logging_parse(
@@ -41,7 +42,8 @@ struct s3_log_source {
 void s3_log_key(struct buf *out, const struct s3_logging *logging,
 	const struct s3_log_source *source, int64_t time_ns, const char *unique);
 
-/* One request. NULL texts and negative numbers are "-". */
+/* One request. NULL texts and negative numbers are written as "-"; `owner`, `method` and `path` are
+ * not NULL. */
 struct s3_log_record {
 	const char *owner, *bucket, *remote, *requester, *request_id, *operation;
 	const char *key; /* decoded */
@@ -55,12 +57,13 @@ struct s3_log_record {
 /* Appends a line in AWS's format. */
 void s3_log_write(struct buf *out, const struct s3_log_record *record);
 
-/* Returns AWS's name of an operation, such as "REST.GET.OBJECT". */
+/* A request, for the name of its operation. */
 struct s3_log_subject {
 	const char *method, *sub; /* `sub` is the subresource; NULL if there is none */
 	bool object, copy;
 };
 #define S3_LOG_OPERATION_SIZE 64
+/* Formats AWS's name of the operation, such as "REST.GET.OBJECT". */
 void s3_log_operation(const struct s3_log_subject *subject, char out[static S3_LOG_OPERATION_SIZE]);
 
 #endif

@@ -19,7 +19,7 @@ static const char *const events[] = {"s3:ObjectCreated:*", "s3:ObjectCreated:Put
 	"s3:ObjectRemoved:DeleteMarkerCreated", "s3:LifecycleExpiration:*",
 	"s3:LifecycleExpiration:Delete", "s3:LifecycleExpiration:DeleteMarkerCreated"};
 
-/* AWS's other events. */
+/* AWS's other events, which this store does not send. */
 static const char *const refused[] = {"s3:TestEvent", "s3:ReducedRedundancyLostObject",
 	"s3:ObjectRestore:", "s3:Replication:", "s3:LifecycleTransition", "s3:IntelligentTiering",
 	"s3:ObjectTagging:", "s3:ObjectAcl:Put", "s3:ObjectAnnotation:"};
@@ -95,7 +95,8 @@ static bool check_rule(struct s3_notification *n, struct s3_notification_rule *r
 
 /* ---- events ---- */
 
-/* Returns true if an event has the name "s3:ObjectCreated:Put" or "s3:ObjectCreated:*". */
+/* Returns true if an event has the name `pattern`, which may end in '*', as in
+ * "s3:ObjectCreated:*". */
 static bool is_event(const char *pattern, const char *event)
 {
 	size_t len = strlen(pattern);

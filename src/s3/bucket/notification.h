@@ -1,5 +1,5 @@
 /*
- * The notifications of a bucket: their document, and the rules that mean an event.
+ * The notifications of a bucket: their document, and the rules that apply to an event.
  *
  *	struct s3_notification rules = {0};
  *
@@ -17,11 +17,11 @@
 #include "s3/message/messages.h"
 
 struct s3_notification_rule {
-	const char *id; /* NULL if a document has none: set one before writing it */
+	const char *id; /* NULL if the document has none: set one before writing */
 	const char *queue; /* the name of the destination (an ARN) */
 	struct s3_texts events; /* "s3:ObjectCreated:*" */
 	const char *prefix, *suffix; /* NULL if there is none */
-	/* As read. */
+	/* As in the document. */
 	struct s3_texts names, values;
 };
 
@@ -30,8 +30,8 @@ struct s3_notification {
 	struct arena arena;
 	struct s3_notification_rule *rules;
 	size_t n;
-	const char *topic, *function, *bridge; /* not NULL if it has such a destination */
-	struct s3_refusal refusal; /* after a failed parse */
+	const char *topic, *function, *bridge; /* not NULL if the document has such a destination */
+	struct s3_refusal refusal; /* set by a failed parse */
 };
 int s3_notification_parse(
 	const char *xml, size_t len, struct s3_notification *out, struct penstock_error *err);

@@ -72,7 +72,7 @@ static bool refuse_features(struct s3_replication *r, const struct s3_replicatio
 			"This store does not implement other owners of replicas");
 	if (rule->raw.encryption)
 		return s3_refuse(&r->refusal, S3_E_NOT_IMPLEMENTED,
-			"This store does not implement keys of KMS for replicas");
+			"This store does not implement KMS keys for replicas");
 	return refuse_feature(r, rule->raw.time, "ReplicationTime") &&
 	       refuse_feature(r, rule->raw.metrics, "Metrics") &&
 	       refuse_feature(r, rule->raw.existing, "ExistingObjectReplication") &&
@@ -101,7 +101,8 @@ static bool read_filter(struct s3_replication *r, struct s3_replication_rule *ru
 	return problem == S3_OK || s3_refuse(&r->refusal, problem, "%s", message);
 }
 
-/* The new form of a rule, which has a Filter, also has a priority, and a decision on markers. */
+/* The new form of a rule, which has a Filter, also has a priority and a setting for delete
+ * markers. */
 static bool read_new_form(struct s3_replication *r, struct s3_replication_rule *rule)
 {
 	static const char missing[] =
@@ -142,8 +143,8 @@ static bool read_destination(struct s3_replication *r, struct s3_replication_rul
 					    strlen(rule->class))))
 		return s3_refuse_malformed(&r->refusal);
 	if (!str_starts(arn, ARN) || !arn[strlen(ARN)])
-		return s3_refuse(
-			&r->refusal, S3_E_INVALID_ARGUMENT, "Invalid bucket ARN: " ARN "BUCKET");
+		return s3_refuse(&r->refusal, S3_E_INVALID_ARGUMENT,
+			"Invalid bucket ARN; expected " ARN "BUCKET");
 	rule->bucket = arn + strlen(ARN);
 	return true;
 }
@@ -182,7 +183,7 @@ static bool check_all(struct s3_replication *r)
 					"rule");
 			if (a->old_form != b->old_form)
 				return s3_refuse(&r->refusal, S3_E_INVALID_REQUEST,
-					"All rules have a Prefix, or all have a Filter");
+					"Either all rules must have a Prefix, or all must have a Filter");
 			if (!a->old_form && a->priority == b->priority)
 				return s3_refuse(&r->refusal, S3_E_INVALID_REQUEST,
 					"Found duplicate priority %u: the Priority must be unique "

@@ -1,6 +1,6 @@
 /*
  * The rules by which the versions of a bucket are sent to other buckets: their document, and the
- * rule that means a version.
+ * rule that applies to a version.
  *
  *	struct s3_replication rules = {0};
  *	const struct s3_replication_rule *rule;
@@ -20,19 +20,19 @@
 #include "s3/message/messages.h"
 
 struct s3_replication_rule {
-	const char *id; /* NULL if a document has none: set one before writing it */
+	const char *id; /* NULL if the document has none: set one before writing */
 	bool enabled;
-	bool old_form; /* the prefix is no part of a Filter */
+	bool old_form; /* the prefix is not part of a Filter */
 	bool markers; /* delete markers are sent, too */
 	unsigned priority;
 	/* Conditions; all of them must hold. */
 	const char *prefix; /* NULL if there is none */
-	bool is_and; /* of the document */
+	bool is_and; /* the document has an element And */
 	struct s3_texts tags; /* each as in x-amz-tagging: "key=value" */
-	const char *bucket; /* of the destination, without "arn:aws:s3:::" */
-	bool first; /* of the rules with that destination */
-	const char *class; /* the storage class there; NULL for that of the version */
-	/* As read. */
+	const char *bucket; /* the name of the destination, without "arn:aws:s3:::" */
+	bool first; /* the first of the rules with that destination */
+	const char *class; /* the storage class of the copies; NULL for that of the version */
+	/* As in the document. */
 	struct {
 		const char *status, *priority, *prefix, *filter, *and, *markers, *marker_status;
 		const char *destination, *account, *translation, *encryption, *time, *metrics;
@@ -47,7 +47,7 @@ struct s3_replication {
 	const char *role;
 	struct s3_replication_rule *rules;
 	size_t n;
-	struct s3_refusal refusal; /* after a failed parse */
+	struct s3_refusal refusal; /* set by a failed parse */
 };
 int s3_replication_parse(
 	const char *xml, size_t len, struct s3_replication *out, struct penstock_error *err);
@@ -59,8 +59,8 @@ struct s3_replication_version {
 	const char *tags; /* as s3_tagging_write_query() writes them; may be NULL */
 	bool marker; /* a delete marker, which has no tags */
 };
-/* Returns the rule by which a version is sent to a destination: of those that mean it, the one with
- * the highest priority. Returns NULL if it is not sent. */
+/* Returns the rule by which a version is sent to a destination: the rule with the highest priority
+ * of those that apply to the version. Returns NULL if the version is not sent. */
 const struct s3_replication_rule *s3_replication_choose(const struct s3_replication *replication,
 	const char *bucket, const struct s3_replication_version *version);
 

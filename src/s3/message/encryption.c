@@ -5,7 +5,7 @@
 
 #define BY_DEFAULT "ApplyServerSideEncryptionByDefault"
 
-/* AWS has one rule; more are read so that they are refused. */
+/* AWS allows one rule; more are parsed so that the caller can refuse them. */
 #define RULES_MAX 4
 
 static const struct field rule_fields[] = {

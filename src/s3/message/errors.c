@@ -236,7 +236,7 @@ enum penstock_code s3_code_of_status(int status)
 		return PENSTOCK_E_NOT_FOUND;
 	if (status == 407)
 		return PENSTOCK_E_PERMISSION;
-	/* Even a success status can be one that was not asked for. */
+	/* Even a success status can be unexpected. */
 	if (status < 300)
 		return PENSTOCK_E_PROTOCOL;
 	return infos[s3_error_of_status(status)].means;

@@ -14,7 +14,7 @@ struct scan {
 	struct s3_list *out;
 	size_t entries_cap, prefixes_cap;
 	enum list_scan result;
-	/* of the previous entry: usually all entries have the same */
+	/* words of the previous entry; usually all entries have the same words */
 	const char *storage_class, *checksum_algorithm, *checksum_type;
 };
 
@@ -36,8 +36,8 @@ static bool tag_is(const struct tag *tag, const char *name)
 	return strlen(name) == tag->len && memcmp(tag->name, name, tag->len) == 0;
 }
 
-/* Returns true if the text is printable ASCII, tabs and newlines without ']', the end of CDATA.
- * read_tag() refuses other declarations. */
+/* Returns true if the text has only printable ASCII, tabs and newlines, and no ']': XML does not
+ * allow "]]>" in text. read_tag() refuses CDATA, comments and declarations. */
 static bool is_plain(const char *xml, size_t len)
 {
 	bool odd = false;
@@ -155,7 +155,7 @@ static bool number(struct scan *s, const char *raw, size_t len, uint64_t max, ui
 	       (str_to_u64(text, 0, max, out) || give_up(s, LIST_SCAN_NOT));
 }
 
-/* Reads a word; one that is the same as in the previous entry is not copied again. */
+/* Reads a word; does not copy a word again that is the same as in the previous entry. */
 static bool word(struct scan *s, const char *raw, size_t len, const char **known, const char **out)
 {
 	if (memchr(raw, '&', len))

@@ -10,14 +10,14 @@
 
 enum list_scan {
 	LIST_SCAN_DONE,
-	/* it contains something else: use the XML parser, which also reports errors */
+	/* the document contains something else: use the XML parser, which also reports errors */
 	LIST_SCAN_NOT,
 	LIST_SCAN_NO_MEMORY
 };
 /*
- * Fills a zeroed `out`, with `version` 1 and names still encoded. Unless the result is
- * LIST_SCAN_DONE the caller must release `out`. Everything that this accepts the XML parser accepts
- * too, with the same result.
+ * Fills a zeroed `out`, with names still encoded. Unless the result is LIST_SCAN_DONE the caller
+ * must release `out`. The XML parser accepts every document that list_scan() accepts, with the same
+ * result.
  */
 enum list_scan list_scan(const char *xml, size_t len, struct s3_list *out);
 

@@ -11,9 +11,9 @@
  *	s3_list_release(&list);
  *
  * Parsers take a zeroed struct, decode `encoding-type=url` if the document uses it, skip unknown
- * elements, and on failure leave the struct released. PENSTOCK_E_PROTOCOL means that it is not such
- * a document. Writers append a whole document to `out`; check buf_failed(). NULL strings are left
- * out.
+ * elements, and on failure leave the struct released. PENSTOCK_E_PROTOCOL means that the text is
+ * not such a document. Writers append a whole document to `out`; check buf_failed(). NULL strings
+ * are left out.
  */
 #ifndef S3_MESSAGE_MESSAGES_H
 #define S3_MESSAGE_MESSAGES_H
@@ -53,7 +53,7 @@ struct s3_list_entry {
 
 /* ListObjects (v1: ListBucketResult with Marker) and ListObjectsV2. */
 struct s3_list {
-	struct arena arena; /* of a parsed document; the first member */
+	struct arena arena; /* memory of a parsed document; must be the first member */
 	int version; /* 1 or 2; set by a parse */
 	const char *bucket;
 	const char *prefix; /* written even if empty */
@@ -84,14 +84,14 @@ struct s3_version {
 	const char *checksum_algorithm, *checksum_type;
 	uint64_t size;
 };
-/* ListVersionsResult. A parse leaves out what only the request has. */
+/* ListVersionsResult. A parse skips the members that repeat the request. */
 struct s3_versions {
 	struct arena arena;
 	const char *bucket, *prefix, *delimiter;
 	const char *key_marker, *version_id_marker, *next_key_marker, *next_version_id_marker;
 	bool url_encoded, truncated;
 	unsigned max_keys;
-	struct s3_owner owner; /* of each version */
+	struct s3_owner owner; /* owner of each version */
 	struct s3_version *versions;
 	size_t n_versions;
 	const char **prefixes;
@@ -151,13 +151,13 @@ struct s3_part {
 	const char *etag;
 	uint64_t size; /* lists only */
 	int64_t modified_ns; /* lists only */
-	/* Base64, at the index of its kind; NULL if there is none. */
+	/* Base64, at the index of the kind; NULL if there is no such checksum. */
 	const char *checksums[CHECKSUM_KIND_COUNT_];
 };
 /* ListPartsResult. */
 struct s3_parts {
 	struct arena arena;
-	const char *etag; /* of the object; only in object attributes */
+	const char *etag; /* ETag of the object; only in object attributes */
 	const char *bucket, *key, *upload_id, *storage_class, *checksum_algorithm, *checksum_type;
 	struct s3_owner owner;
 	unsigned marker, next_marker, max_parts;
@@ -181,7 +181,7 @@ struct s3_complete {
 	struct arena arena;
 	struct s3_part *parts;
 	size_t n;
-	enum s3_error problem; /* after a failed parse: the error for the reply */
+	enum s3_error problem; /* the error for the reply, set by a failed parse */
 };
 int s3_complete_parse(
 	const char *xml, size_t len, struct s3_complete *out, struct penstock_error *err);
@@ -200,7 +200,7 @@ struct s3_delete {
 	bool quiet;
 	struct s3_delete_item *items;
 	size_t n;
-	enum s3_error problem; /* after a failed parse */
+	enum s3_error problem; /* the error for the reply, set by a failed parse */
 };
 int s3_delete_parse(const char *xml, size_t len, struct s3_delete *out, struct penstock_error *err);
 void s3_delete_write(struct buf *out, const struct s3_delete *del);
@@ -213,7 +213,7 @@ struct s3_delete_outcome {
 	bool marker; /* a delete marker was made, or deleted */
 	const char *marker_version; /* NULL if !marker */
 	const char *code; /* NULL if deleted */
-	const char *message; /* of the error */
+	const char *message; /* text of the error */
 };
 struct s3_delete_result {
 	struct arena arena;
@@ -228,7 +228,7 @@ void s3_delete_result_release(struct s3_delete_result *message);
 /*
  * The small replies and errors share one struct: InitiateMultipartUploadResult,
  * CompleteMultipartUploadResult, CopyObjectResult, CopyPartResult, LocationConstraint and Error.
- * `kind` says which one was received: Complete and Copy send status 200 before they know the
+ * `kind` is the document that was received: Complete and Copy send status 200 before they know the
  * result, so an S3_REPLY_ERROR may come with a success status and must be checked for.
  */
 enum s3_reply_kind {
@@ -243,7 +243,7 @@ enum s3_reply_kind {
 struct s3_reply {
 	struct arena arena;
 	enum s3_reply_kind kind;
-	const char *bucket, *key, *upload_id; /* initiate; bucket and key also complete */
+	const char *bucket, *key, *upload_id; /* initiate; bucket and key also complete and error */
 	/* complete, copies; `location` also holds the location constraint */
 	const char *etag, *location;
 	const char *checksum_type; /* complete, copies */
@@ -252,13 +252,13 @@ struct s3_reply {
 	const char *code, *message, *resource, *request_id, *host_id; /* error */
 	const char *region; /* error: the bucket's region */
 	const char *method, *resource_type; /* error: of a refused preflight; not parsed */
-	const char *text; /* of the root itself; of a parsed reply only */
+	const char *text; /* of the root element; set by a parse only */
 };
 int s3_reply_parse(const char *xml, size_t len, struct s3_reply *out, struct penstock_error *err);
 void s3_reply_write(struct buf *out, const struct s3_reply *reply);
 void s3_reply_release(struct s3_reply *message);
 
-/* VersioningConfiguration: NULL if missing. */
+/* VersioningConfiguration. Texts are NULL if missing. */
 struct s3_versioning {
 	struct arena arena;
 	const char *status, *mfa_delete;
@@ -271,7 +271,7 @@ void s3_versioning_release(struct s3_versioning *message);
 struct s3_create_bucket {
 	struct arena arena;
 	const char *location; /* NULL if missing */
-	const char *kind; /* not NULL if it asks for a kind of bucket */
+	const char *kind; /* not NULL if the document asks for a kind of bucket */
 	struct s3_tag *tags;
 	size_t n_tags;
 };

@@ -25,7 +25,7 @@ bool read_many_add(struct buf *body, const struct read_many_item *item)
 	return true;
 }
 
-/* Cuts the text at the next `end` and returns it; NULL if there is none. */
+/* Cuts off and returns the text before the next `end`, or NULL if there is no `end`. */
 static char *take(char **at, char end)
 {
 	char *word = *at, *stop = strchr(word, end);

@@ -3,8 +3,8 @@
  *
  *	POST /BUCKET?penstock-read
  *
- * The body has a line for each read, the reply a table of the results and then the bytes of all
- * reads in their order.
+ * The body has a line for each read. The reply has a table of the results, then the bytes of all
+ * reads in the same order.
  *
  * Client:
  *
@@ -27,42 +27,46 @@
 #include "base/buf.h"
 #include "s3/sum/checksum.h"
 
-/* The query parameter of the request, and the header of a good reply with its version. */
+/* The query parameter of the request, and the header of a successful reply, whose value is the
+ * version of the format. */
 #define READ_MANY_QUERY	  "penstock-read"
 #define READ_MANY_HEADER  "x-penstock-read"
 #define READ_MANY_VERSION "1"
 
-/* A line "OFFSET LENGTH ETAG KEY\n": decimal numbers, "*" as the length of all of an object, "-" if
- * any version is good, and the key encoded as in a URL. */
+/* A line "OFFSET LENGTH ETAG KEY\n": decimal numbers, "*" as the length of a whole object, "-" as
+ * the ETag if any version will do, and the key encoded as in a URL. */
 struct read_many_item {
 	const char *key;
-	uint64_t offset, length; /* of a range */
+	uint64_t offset, length; /* range of bytes; unused if `whole` */
 	bool whole;
-	const char *etag; /* with its quotes; NULL for any */
+	const char *etag; /* with quotes; NULL if any will do */
 };
 
-/* Appends a line. Returns false if the ETag cannot be in one. */
+/* Appends a line. Returns false if the ETag cannot be in a line. */
 bool read_many_add(struct buf *body, const struct read_many_item *item);
-/* Parses the line at `*at`, in place, and moves on. `key` is memory for its key. Returns 1, 0 at
- * the end, -1 if the line is invalid or out of memory. The item refers to the text and to `key`. */
+/* Parses the line at `*at` in place, and moves `*at` to the next line. `key` is memory for the key.
+ * Returns 1, 0 at the end, -1 if the line is invalid or memory runs out. The item refers to the
+ * text and to `key`. */
 int read_many_next(char **at, struct buf *key, struct read_many_item *item);
 
-/* bytes of a result: status and kind of checksum (32 bits), length (64), digest; little endian */
+/* bytes of a result: status and kind of checksum (32 bits each), length (64 bits), digest; numbers
+ * are little endian */
 #define READ_MANY_ENTRY	 24
 #define READ_MANY_DIGEST 8
 
 struct read_many_result {
-	/* 200, or that of a GET which would fail so; 501 if the store has the object in several
-	 * pieces, and 503 if the reply would be too long: a GET brings it */
+	/* 200, or the status of a GET that fails; 501 if the object has a customer's key or the
+	 * range is in several pieces, and 503 if the reply would be too long: a plain GET then
+	 * reads it */
 	unsigned status;
 	uint64_t length; /* bytes in the reply; 0 unless the status is 200 */
-	/* CRC32, CRC32C or CRC64NVME of all of an object, as the store has it; else NONE */
+	/* CRC32, CRC32C or CRC64NVME of the whole object if the store has it, else CHECKSUM_NONE */
 	enum checksum_kind kind;
 	uint8_t digest[READ_MANY_DIGEST];
 };
 
 void read_many_encode(const struct read_many_result *result, uint8_t out[static READ_MANY_ENTRY]);
-/* Returns false if it is invalid. */
+/* Returns false if the result is invalid. */
 bool read_many_decode(const uint8_t in[static READ_MANY_ENTRY], struct read_many_result *out);
 
 #endif

@@ -16,7 +16,7 @@ struct parse {
 	const struct table *table;
 	char *out; /* the struct */
 	struct arena *arena;
-	size_t root_len; /* of "/Root" */
+	size_t root_len; /* length of "/Root" */
 	size_t item_cap, prefix_cap;
 	const char *item_path; /* the repeated element that is open */
 	bool url_encoded;
@@ -78,8 +78,8 @@ static int on_start(void *cookie, const char *path, struct penstock_error *err)
 			strcmp(path + 1, t->roots[kind]) != 0)
 			kind++;
 		if (kind == ARRAY_SIZE(t->roots) || !t->roots[kind])
-			return error_set(err, PENSTOCK_E_PROTOCOL, "%s is a <%.60s> document",
-				t->what, path + 1);
+			return error_set(err, PENSTOCK_E_PROTOCOL,
+				"%s has the unexpected root element <%.60s>", t->what, path + 1);
 		if (t->kind)
 			AT(p->out, t->kind, enum s3_reply_kind) = (enum s3_reply_kind)kind;
 		return 0;
@@ -96,7 +96,8 @@ static int on_start(void *cookie, const char *path, struct penstock_error *err)
 static int bad_value(
 	const struct table *t, const char *path, const char *text, struct penstock_error *err)
 {
-	return error_set(err, PENSTOCK_E_PROTOCOL, "%s has '%.40s' in %s", t->what, text, path);
+	return error_set(err, PENSTOCK_E_PROTOCOL, "%s has the invalid value '%.40s' in %s",
+		t->what, text, path);
 }
 
 /* Strips the white space around a number or boolean. */
@@ -121,7 +122,7 @@ static int set_text(struct parse *p, const char **field, const char *text, size_
 	return *field ? 0 : error_memory(err);
 }
 
-/* Arrays are full at 16, 32, 64, … texts. */
+/* The array is full at 16, 32, 64, … texts, and then doubles. */
 static int add_text(struct parse *p, struct s3_texts *texts, const char *text, size_t len,
 	struct penstock_error *err)
 {

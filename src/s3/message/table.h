@@ -1,7 +1,7 @@
 /*
  * Parsing of documents by tables. One engine fills any of the structs of messages.h from a table of
  * paths: fields of the document itself, and fields of its repeated elements, which become an array
- * in the arena. For the files of this folder.
+ * in the arena. Internal to src/s3.
  */
 #ifndef S3_MESSAGE_TABLE_H
 #define S3_MESSAGE_TABLE_H
@@ -22,17 +22,17 @@ enum field_type {
 	PART_NUMBER, /* unsigned, 1 to LIMIT_S3_PARTS */
 	BOOLEAN,
 	DATE, /* int64_t nanoseconds; 0 if invalid */
-	TEXTS, /* one more text of a struct s3_texts */
-	PREFIX, /* one more common prefix of the document */
+	TEXTS, /* appended to a struct s3_texts */
+	PREFIX, /* appended to the common prefixes of the document */
 	URL_ENCODING, /* bool */
-	VERSION_2, /* int; its presence marks a V2 list */
+	VERSION_2, /* int: set to 2, because only a V2 list has the element */
 };
 
 struct field {
 	const char *path; /* below the root, or below the item; "" is the root itself */
 	enum field_type type;
 	size_t offset;
-	bool needed; /* each item must have this text or part number, and it is not empty */
+	bool needed; /* each item must have this part number, or this text, which may be empty */
 };
 
 /* Describes a struct whose first member is its arena. */
@@ -46,7 +46,8 @@ struct table {
 	/* Offsets into the struct. A document without items has item_size 0; without common
 	 * prefixes `prefixes` is 0. */
 	size_t array, count, prefixes, n_prefixes;
-	size_t kind; /* gets the index of the root's name; 0 if that is not wanted */
+	/* offset of the member that gets the index of the root's name; 0 if there is none */
+	size_t kind;
 	bool not_empty; /* there must be an item */
 };
 
@@ -90,8 +91,8 @@ extern const struct field tag_fields[];
 /* Parses a document into the zeroed struct `out`, which is released on failure. */
 int table_parse(
 	const struct table *t, void *out, const char *xml, size_t len, struct penstock_error *err);
-/* The second half of it for a struct that was filled in another way: decodes its URL-encoded texts
- * if there are any, and checks its items. */
+/* The second half of table_parse(), for a struct that was filled in another way: decodes its
+ * URL-encoded texts if `url_encoded` is set, and checks its items. */
 int table_finish(const struct table *t, void *out, bool url_encoded, struct penstock_error *err);
 
 #endif

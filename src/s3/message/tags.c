@@ -77,7 +77,7 @@ static const char *decoded(struct arena *arena, struct span text, struct penstoc
 
 	if (text.p && uri_decode(&plain, text.p, text.n, URI_PLUS_SPACE) < 0 &&
 		plain.failure != BUF_NO_MEMORY) {
-		error_set(err, PENSTOCK_E_PROTOCOL, "a tag is not encoded as in a URL");
+		error_set(err, PENSTOCK_E_PROTOCOL, "a tag has an invalid percent-encoding");
 		return NULL;
 	}
 	if (!str_is_utf8(buf_str(&plain), plain.len)) {
@@ -126,8 +126,8 @@ void s3_tagging_write_query(struct buf *out, const struct s3_tagging *tagging)
 
 /* --- the rules ------------------------------------------------------------------------------- */
 
-/* Checks the characters and their number. All of Unicode except its control characters is taken for
- * letters, digits and spaces. */
+/* Checks the characters and their number. Outside of ASCII all characters except control characters
+ * count as letters, digits or spaces. */
 static bool is_text(const char *text, size_t most)
 {
 	size_t n = 0;

@@ -28,7 +28,7 @@ struct penstock_error;
 /* tags that an object or a bucket may have */
 #define S3_OBJECT_TAGS 10
 #define S3_BUCKET_TAGS 50
-/* tags of a document, so that the number can be refused by name */
+/* tags that a document is parsed with, so that s3_tagging_check() can refuse too many */
 #define S3_TAGS_MAX 1000
 
 struct s3_tag {
@@ -37,7 +37,7 @@ struct s3_tag {
 /* Tagging. */
 struct s3_tagging {
 	struct arena arena;
-	/* The element TagSet while it is parsed; a document without one is refused. */
+	/* The text of the element TagSet, which a document must have; NULL until it is parsed. */
 	const char *set;
 	struct s3_tag *tags;
 	size_t n;

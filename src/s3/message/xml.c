@@ -158,9 +158,9 @@ struct reader {
 	const struct xml_events *events;
 	const char *what;
 	struct penstock_error *err;
-	int rc; /* error of a callback, or of this file */
+	int rc; /* error of a callback, or of the reader itself */
 	struct buf path;
-	struct buf text; /* of all open elements, concatenated */
+	struct buf text; /* text of all open elements, concatenated */
 	size_t starts[LIMIT_XML_DEPTH]; /* start of the text of each open element */
 	unsigned depth;
 };

@@ -30,9 +30,10 @@ bool xml_can_hold(const char *s);
 void xml_element(struct buf *out, const char *name, const char *text);
 void xml_element_u64(struct buf *out, const char *name, uint64_t value);
 void xml_element_bool(struct buf *out, const char *name, bool value);
-/* Writes a name, percent-encoded if the document asks for it; nothing if `text` is NULL. */
+/* Writes <name>text</name> with the text percent-encoded if `url_encoded` is set; nothing if `text`
+ * is NULL. */
 void xml_element_url(struct buf *out, const char *name, const char *text, bool url_encoded);
-/* With milliseconds, as in <LastModified> of S3. */
+/* Writes a date with milliseconds, as in <LastModified> of S3. */
 void xml_element_date(struct buf *out, const char *name, int64_t ns);
 
 struct xml_events {
@@ -46,9 +47,9 @@ struct xml_events {
 	void *cookie;
 };
 /*
- * Parses one complete document; messages name it as `what`. PENSTOCK_E_PROTOCOL: not well-formed,
- * deeper than LIMIT_XML_DEPTH, or with a document type declaration. PENSTOCK_E_LIMIT: longer than
- * LIMIT_XML_BODY.
+ * Parses one complete document, which messages call `what`. Fails with PENSTOCK_E_PROTOCOL if the
+ * document is not well-formed, is deeper than LIMIT_XML_DEPTH, or has a document type declaration,
+ * and with PENSTOCK_E_LIMIT if it is longer than LIMIT_XML_BODY.
  */
 int xml_parse(const char *data, size_t len, const struct xml_events *events, const char *what,
 	struct penstock_error *err);

@@ -46,8 +46,8 @@ static enum sigv4_failure add_reencoded(
 	return SIGV4_VALID;
 }
 
-/* Appends the path as services other than S3 want it: "." and ".." resolved, no empty segments, and
- * the already encoded path encoded again. */
+/* Appends the path as services other than S3 require it: "." and ".." resolved, no empty segments,
+ * and the already encoded path encoded again. */
 static void add_normalized_path(struct buf *out, const char *path)
 {
 	size_t start = out->len;
@@ -180,7 +180,8 @@ static void add_header_value(struct buf *out, const char *value)
 	buf_grown(out, (size_t)(room - start));
 }
 
-/* Appends "name:value,value\n" for one signed header, or returns SIGV4_HEADER_ABSENT. */
+/* Appends "name:value,value\n" for one signed header. Returns SIGV4_HEADER_ABSENT if the request
+ * lacks the header. */
 static enum sigv4_failure add_header(
 	const struct sigv4_request *req, const char *name, size_t name_len, struct buf *out)
 {

@@ -80,8 +80,8 @@ void chunked_decoder_release(struct chunked_decoder *d)
 
 /*
  * Collects a line into d->line, without its CRLF (trailers of some clients end in a bare LF).
- * Returns the number of bytes used, or -1 if the line exceeds the limit; *whole is set once the
- * line is complete.
+ * Returns the number of bytes used, or -1 if the line exceeds the limit or memory runs out; *whole
+ * is set once the line is complete.
  */
 static int64_t take_line(struct chunked_decoder *d, const char *data, size_t len, bool *whole)
 {
@@ -132,7 +132,7 @@ static int parse_head(struct chunked_decoder *d, struct penstock_error *err)
 		memcpy(d->chunk_signature, p + strlen(CHUNK_SIGNATURE), SIGV4_SIGNATURE_SIZE);
 	} else if (*p != '\0' && *p != ';') {
 		return fail(d, S3_E_INVALID_CHUNK_SIZE, err,
-			"a chunk size is followed by something else");
+			"unexpected bytes follow the size of a chunk");
 	}
 	if (size > LIMIT_CHUNKED_CHUNK)
 		return fail(d, S3_E_ENTITY_TOO_LARGE, err, "a chunk is larger than 5 GiB");
@@ -149,7 +149,7 @@ static int parse_head(struct chunked_decoder *d, struct penstock_error *err)
 	return 0;
 }
 
-/* Checks a signature of the data that was hashed, and continues the chain with it. */
+/* Compares the signature `given` with that of the hashed data, and advances the chain. */
 static int check_signature(struct chunked_decoder *d,
 	int (*signature_of)(struct sigv4 *ws, const struct sigv4_chain *chain, const char *sha256,
 		char out[static SIGV4_SIGNATURE_SIZE]),
@@ -227,9 +227,9 @@ static int parse_trailer(struct chunked_decoder *d, struct penstock_error *err)
 	return 0;
 }
 
-/* Returns true before the signature of the trailers. As AWS documents the form, the last chunk ends
- * in an empty line like any other, and another one precedes the signature; most clients send
- * neither. */
+/* Returns true if the signature of the trailers is still missing. In the form that AWS documents,
+ * an empty line ends the last chunk, as it ends any chunk, and another empty line precedes the
+ * signature; most clients send neither. */
 static bool lacks_signature(const struct chunked_decoder *d)
 {
 	return d->options.mode == CHUNKED_SIGNED_TRAILER && !d->trailer_signature[0];
@@ -380,7 +380,7 @@ int chunked_decoder_finish(struct chunked_decoder *d, struct penstock_error *err
 	if (d->state == IN_TRAILER && lacks_signature(d))
 		return fail(d, S3_E_MALFORMED_TRAILER, err, TRAILER_SIGNATURE " is missing");
 	if (d->state != AT_END)
-		return fail(d, S3_E_INCOMPLETE_BODY, err, "it ends before its last chunk");
+		return fail(d, S3_E_INCOMPLETE_BODY, err, "the body ends before its last chunk");
 	if (d->options.decoded_length != CHUNKED_UNKNOWN_LENGTH &&
 		d->decoded != d->options.decoded_length)
 		return fail(d, S3_E_INCOMPLETE_BODY, err,

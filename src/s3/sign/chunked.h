@@ -40,7 +40,8 @@ enum chunked_mode chunked_mode_of(const char *content_sha256);
 #define CHUNKED_UNKNOWN_LENGTH UINT64_MAX
 
 struct chunked_options {
-	enum chunked_mode mode; /* one of the three in the middle */
+	/* CHUNKED_SIGNED, CHUNKED_SIGNED_TRAILER or CHUNKED_UNSIGNED_TRAILER */
+	enum chunked_mode mode;
 	uint64_t decoded_length; /* x-amz-decoded-content-length, or CHUNKED_UNKNOWN_LENGTH */
 	struct sigv4 *ws; /* borrowed, for signed modes; used by the feeding thread only */
 	const struct sigv4_chain *chain; /* copied, for signed modes */
@@ -56,7 +57,7 @@ struct chunked_options {
 struct chunked_decoder {
 	struct chunked_options options;
 	enum s3_error error; /* S3_OK unless decoding failed (S3_OK also if a callback failed) */
-	/* the rest is private to the decoder */
+	/* the members below are private to the decoder */
 	struct sigv4_chain chain;
 	struct checksum hash;
 	int state;

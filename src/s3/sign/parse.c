@@ -1,4 +1,5 @@
-/* Reading signatures: the Authorization header and the query of a presigned URL. */
+/* Reads signatures: the Authorization header, the query of a presigned URL, and the fields of a
+ * form. */
 #include "s3/sign/sigv4.h"
 
 #include <string.h>
@@ -34,7 +35,7 @@ static const struct {
 	[SIGV4_DATE_MISSING] = {S3_E_ACCESS_DENIED,
 		"AWS authentication requires a valid Date or x-amz-date header"},
 	[SIGV4_SCOPE_DATE] = {S3_E_AUTHORIZATION_HEADER_MALFORMED,
-		"The date of the credential scope is not that of the request"},
+		"The date of the credential scope differs from the date of the request"},
 	[SIGV4_SCOPE_SERVICE] = {S3_E_AUTHORIZATION_HEADER_MALFORMED,
 		"The credential scope must end in /s3/aws4_request"},
 	[SIGV4_SKEWED] = {S3_E_REQUEST_TIME_TOO_SKEWED,
@@ -87,7 +88,7 @@ static const char *find_header(const struct sigv4_request *req, const char *name
 	return NULL;
 }
 
-/* Copies a piece of text. Returns false if it does not fit. */
+/* Copies a piece of text. Returns false if it does not fit or contains a NUL. */
 static bool copy_span(const char *p, size_t n, char *out, size_t size)
 {
 	if (n >= size || memchr(p, '\0', n))
@@ -97,7 +98,7 @@ static bool copy_span(const char *p, size_t n, char *out, size_t size)
 	return true;
 }
 
-/* Percent-decodes a piece of text into `out`. */
+/* Percent-decodes a piece of text into `out`. Returns false if it is malformed or does not fit. */
 static bool decode_span(const struct span *v, char *out, size_t size)
 {
 	size_t at = 0;
@@ -114,7 +115,7 @@ static bool decode_span(const struct span *v, char *out, size_t size)
 	return true;
 }
 
-/* "KEY/20130524/us-east-1/s3/aws4_request"; the key itself may contain slashes. */
+/* Parses "KEY/20130524/us-east-1/s3/aws4_request"; the key itself may contain slashes. */
 static bool parse_credential(const char *p, size_t n, struct sigv4_auth *out, bool *terminated)
 {
 	const char *cut[4];
@@ -148,7 +149,7 @@ static bool valid_signature(const char *s)
 	return s[n] == '\0' && n == SIGV4_SIGNATURE_SIZE - 1;
 }
 
-/* Lower-case names between semicolons, at least one. */
+/* Returns true for at least one name in lower case, with semicolons between the names. */
 static bool valid_signed_headers(const char *s)
 {
 	bool empty = true;
@@ -178,7 +179,8 @@ static int component_at(const char *p)
 	return -1;
 }
 
-/* Returns the end of a component's value: before a comma that is followed by another component. */
+/* Returns the end of a component's value: the comma before the next component, or the end of the
+ * text. */
 static const char *component_end(const char *p)
 {
 	for (; *p; p++) {
@@ -194,7 +196,8 @@ static const char *component_end(const char *p)
 	return p;
 }
 
-/* Splits "Credential=…, SignedHeaders=…, Signature=…"; each exactly once, in any order. */
+/* Splits "Credential=…, SignedHeaders=…, Signature=…"; each component must occur exactly once, in
+ * any order. */
 static bool split_components(const char *p, struct span found[3])
 {
 	memset(found, 0, 3 * sizeof(*found));
@@ -219,7 +222,7 @@ static bool split_components(const char *p, struct span found[3])
 	return found[0].p && found[1].p && found[2].p;
 }
 
-/* Accepts 64 hexadecimal digits or one of the words. */
+/* Accepts 64 hexadecimal digits, UNSIGNED-PAYLOAD and STREAMING-…. */
 static bool valid_payload_hash(const char *s)
 {
 	return valid_signature(s) || strcmp(s, SIGV4_UNSIGNED_PAYLOAD) == 0 ||
@@ -285,8 +288,8 @@ static const char *const query_names[Q_COUNT] = {"X-Amz-Algorithm", "X-Amz-Crede
 	"X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Signature",
 	"X-Amz-Content-Sha256"};
 
-/* Finds the parameters of a presigned URL. Returns -1 if one occurs twice, else a bit set of those
- * found. */
+/* Finds the parameters of a presigned URL. Returns the bit set of the parameters found, or -1 if a
+ * parameter occurs twice. */
 static int find_parameters(const char *query, struct span found[Q_COUNT], bool *version2)
 {
 	struct span name, value;
@@ -319,8 +322,8 @@ static enum sigv4_failure presigned_payload(
 	if (!hash && parameter->p) {
 		static const char *const words[] = {SIGV4_UNSIGNED_PAYLOAD, SIGV4_EMPTY_SHA256};
 
-		/* Only words with a constant copy can be referenced here; clients send no
-		 * others. */
+		/* `out` points to a text with a NUL, so only values with a constant copy are
+		 * accepted; clients send no others. */
 		for (size_t i = 0; i < sizeof(words) / sizeof(*words) && !hash; i++) {
 			if (span_is(*parameter, words[i]))
 				hash = words[i];

@@ -69,8 +69,8 @@ struct sigv4_request {
 	size_t n_headers;
 	/*
 	 * Lower-case hex SHA-256 of the body or one of the SIGV4_… words: the value of
-	 * x-amz-content-sha256. NULL while verifying: use that header, or UNSIGNED-PAYLOAD for a
-	 * presigned request without it.
+	 * x-amz-content-sha256. If NULL, signing uses UNSIGNED-PAYLOAD, and verifying uses the
+	 * header, or for a presigned request without the header its parameter, or UNSIGNED-PAYLOAD.
 	 */
 	const char *payload_hash;
 };
@@ -91,11 +91,11 @@ struct sigv4_cached_key {
 	char secret[129];
 	struct sigv4_scope scope;
 	uint8_t key[32];
-	unsigned used; /* age, for replacement; 0 if empty */
+	unsigned used; /* value of `clock` at the last use; 0 if empty */
 };
 #define SIGV4_CACHED_KEYS 8
 
-/* The vendor's words. The two of Google are for signing only. */
+/* The words of the vendor. Google's two kinds are for signing only. */
 enum sigv4_kind { SIGV4_AWS, SIGV4_GOOG_HMAC, SIGV4_GOOG_RSA };
 
 struct sigv4 {
@@ -126,7 +126,7 @@ struct sigv4_chain {
 	char previous[SIGV4_SIGNATURE_SIZE];
 };
 
-/* The signer of a request; all members are borrowed for the time of the call. */
+/* The signer of a request; all members are borrowed during the call. */
 struct sigv4_identity {
 	const struct sigv4_credentials *keys;
 	const char *region;
@@ -137,23 +137,23 @@ struct sigv4_identity {
 /*
  * Appends the value of the Authorization header. Signs all of `req->headers` except those that
  * proxies change (connection, user-agent, expect, transfer-encoding, x-amzn-trace-id) and
- * authorization itself. They must include host and x-amz-date (of `as.now`). `chain` is for
+ * authorization itself. The headers must include host and x-amz-date (of `as.now`). `chain` is for
  * streamed payloads and may be NULL.
  */
 int sigv4_sign(struct sigv4 *ws, const struct sigv4_request *req, struct sigv4_identity as,
 	struct buf *authorization, struct sigv4_chain *chain, struct penstock_error *err);
 
 /*
- * Appends the complete query string of a presigned URL: that of `req`, the X-Amz-… (or X-Goog-…)
- * parameters and the signature. `req->headers` contains host and all headers that the user of the
- * URL must send. `expires` is 1 to SIGV4_EXPIRES_MAX seconds.
+ * Appends the complete query string of a presigned URL: the query of `req`, the X-Amz-… (or
+ * X-Goog-…) parameters and the signature. `req->headers` contains host and all headers that the
+ * user of the URL must send. `expires` is 1 to SIGV4_EXPIRES_MAX seconds.
  */
 int sigv4_presign(struct sigv4 *ws, const struct sigv4_request *req, struct sigv4_identity as,
 	unsigned expires, struct buf *query, struct penstock_error *err);
 
 enum sigv4_failure {
 	SIGV4_VALID = 0,
-	SIGV4_ANONYMOUS, /* no sign of a signature: the caller decides */
+	SIGV4_ANONYMOUS, /* no signature at all: the caller decides */
 	SIGV4_MALFORMED_HEADER, /* invalid Authorization header */
 	SIGV4_MALFORMED_QUERY, /* X-Amz-… parameters missing, duplicate or invalid */
 	SIGV4_MALFORMED_FORM, /* invalid fields of a form */
@@ -188,7 +188,8 @@ struct sigv4_auth {
 	unsigned expires; /* seconds; 0 if signed in a header */
 	char signature[SIGV4_SIGNATURE_SIZE];
 	char signed_headers[LIMIT_SIGV4_NAMES]; /* "host;x-amz-date" */
-	const char *payload_hash; /* as covered by the signature; points into the request */
+	/* as covered by the signature; points into the request or to a constant */
+	const char *payload_hash;
 };
 
 /* Reads the header or the query form; changes nothing but `out`. Returns SIGV4_ANONYMOUS if the
@@ -206,16 +207,17 @@ struct sigv4_form {
 };
 /* Reads the fields; changes nothing but `out`. */
 enum sigv4_failure sigv4_parse_form(const struct sigv4_form *form, struct sigv4_auth *out);
-/* Checks the date against `now` (seconds): it is valid for SIGV4_EXPIRES_MAX. Then checks the
- * signature of `policy`, the text as sent, in constant time. The policy has its own expiration. */
+/* Checks the date against `now` (seconds): a form is valid for SIGV4_EXPIRES_MAX seconds. Then
+ * checks the signature of `policy`, the text as sent, in constant time. The policy has its own
+ * expiration. */
 enum sigv4_failure sigv4_verify_form(struct sigv4 *ws, const struct sigv4_auth *auth,
 	const char *secret_key, const char *policy, int64_t now);
 
 /* Gets the seed of the chunk signatures, after a successful verification of a streamed request. */
 int sigv4_chain_start(struct sigv4 *ws, const struct sigv4_auth *auth, const char *secret_key,
 	struct sigv4_chain *chain, struct penstock_error *err);
-/* Computes the signature of the next chunk from the hex SHA-256 of its data. Once it is accepted,
- * sigv4_chain_advance() makes it the chain's `previous`. */
+/* Computes the signature of the next chunk from the hex SHA-256 of its data. Once the signature is
+ * accepted, sigv4_chain_advance() makes it the chain's `previous`. */
 int sigv4_chunk_signature(struct sigv4 *ws, const struct sigv4_chain *chain,
 	const char *data_sha256, char out[static SIGV4_SIGNATURE_SIZE]);
 /* Computes the signature of the trailer from the hex SHA-256 of "name:value\n" of each trailer

@@ -23,7 +23,7 @@ static const struct {
 	const char *element;
 	const char *openssl;
 	size_t size;
-	uint64_t polynomial; /* of the CRCs */
+	uint64_t polynomial; /* polynomial of a CRC; 0 for hashes */
 } kinds[CHECKSUM_KIND_COUNT_] = {
 	[CHECKSUM_CRC32] = {"CRC32", "x-amz-checksum-crc32", "ChecksumCRC32", NULL, 4,
 		CRC32_POLYNOMIAL},
@@ -226,8 +226,8 @@ bool checksum_is_crc(enum checksum_kind kind)
 	return is_kind(kind) && kinds[kind].polynomial != 0;
 }
 
-/* Strict: padded, no other characters, unused bits zero. Returns the number of bytes, or -1. `out`
- * has room for n / 4 * 3. */
+/* Decodes base64 strictly: padded, no other characters, unused bits zero. Returns the number of
+ * bytes, or -1 if the text is malformed. `out` has room for n / 4 * 3. */
 static int64_t decode64(uint8_t *out, const char *text, size_t n)
 {
 	uint8_t *start = out, three[3], again[5];
@@ -238,7 +238,7 @@ static int64_t decode64(uint8_t *out, const char *text, size_t n)
 		const char *four = text + i;
 		size_t pad = i + 4 == n ? (size_t)(four[3] == '=') + (four[2] == '=') : 0;
 
-		/* OpenSSL is lenient. */
+		/* OpenSSL accepts malformed text, too, so encode the result again and compare. */
 		if (EVP_DecodeBlock(three, (const unsigned char *)four, 4) != 3 ||
 			EVP_EncodeBlock(again, three, (int)(3 - pad)) != 4 ||
 			memcmp(again, four, 4) != 0)

@@ -42,7 +42,7 @@ struct checksum {
 	enum checksum_kind kind;
 	uint64_t crc;
 	struct evp_md_ctx_st *md; /* OpenSSL's, for the hashes */
-	bool failed; /* must be reset */
+	bool failed; /* out of memory; must be reset */
 };
 
 int checksum_init(struct checksum *c, enum checksum_kind kind, struct penstock_error *err);
@@ -55,24 +55,25 @@ void checksum_final(struct checksum *c, uint8_t digest[static CHECKSUM_MAX_SIZE]
 /* Computes the digest in one call. */
 int checksum_of(enum checksum_kind kind, const void *data, size_t len,
 	uint8_t digest[static CHECKSUM_MAX_SIZE], struct penstock_error *err);
-/* The checksum of a range of a file. PENSTOCK_E_CHANGED if the file is shorter. */
+/* Computes the checksum of a range of a file. Fails with PENSTOCK_E_CHANGED if the file is shorter,
+ * and with PENSTOCK_E_CANCELLED once `*cancel` is set; `cancel` may be NULL. */
 int checksum_of_file(int fd, enum checksum_kind kind, uint64_t offset, uint64_t length,
 	const atomic_int *cancel, uint8_t digest[static CHECKSUM_MAX_SIZE],
 	struct penstock_error *err);
 
 size_t checksum_size(enum checksum_kind kind);
-/* Returns "CRC64NVME", as in x-amz-checksum-algorithm and <ChecksumAlgorithm>; NULL for none and
- * MD5. */
+/* Returns "CRC64NVME", as in x-amz-checksum-algorithm and <ChecksumAlgorithm>, or NULL for
+ * CHECKSUM_NONE and CHECKSUM_MD5. */
 const char *checksum_name(enum checksum_kind kind);
-/* Returns "x-amz-checksum-crc64nvme"; NULL for none and MD5. */
+/* Returns "x-amz-checksum-crc64nvme", or NULL for the same two. */
 const char *checksum_header(enum checksum_kind kind);
-/* Returns "ChecksumCRC64NVME", as in XML; NULL for none and MD5. */
+/* Returns "ChecksumCRC64NVME", as in XML, or NULL for the same two. */
 const char *checksum_element(enum checksum_kind kind);
-/* Accepts any of these three, in any case. Returns CHECKSUM_NONE if unknown. */
+/* Finds a kind by its name, header or element, in any case. Returns CHECKSUM_NONE if unknown. */
 enum checksum_kind checksum_find(const char *name);
 bool checksum_is_crc(enum checksum_kind kind);
 
-/* Base64 with a NUL. */
+/* Formats a digest as base64, with a NUL. */
 void checksum_format(
 	enum checksum_kind kind, const uint8_t *digest, char out[static CHECKSUM_TEXT_SIZE]);
 /* Returns false unless `text` is the base64 of exactly the right number of bytes. */
@@ -88,8 +89,8 @@ uint32_t crc32_update(uint32_t crc, const void *data, size_t len);
 uint32_t crc32c_update(uint32_t crc, const void *data, size_t len);
 uint64_t crc64nvme_update(uint64_t crc, const void *data, size_t len);
 
-/* Base64 (RFC 4648, padded). Both append. Decoding is strict and returns -1 if the text is
- * malformed. */
+/* Base64 (RFC 4648, padded). Both append. They return -1 if `out` is full; decoding is strict and
+ * also returns -1 if the text is malformed. */
 int base64_encode(struct buf *out, const void *data, size_t len);
 int base64_decode(struct buf *out, const char *text, size_t len);
 

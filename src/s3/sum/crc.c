@@ -68,9 +68,9 @@ FOLDING static inline __m128i load(const uint8_t *p)
 }
 
 /*
- * Keeps a 16-byte remainder with the same CRC as everything before it: four of them in parallel,
- * each folded over 64 bytes at a time, then joined, then 16 bytes at a time. The rest goes through
- * the tables. `len` is at least 64.
+ * Folds the data into a 16-byte remainder with the same CRC: first four remainders in parallel, 64
+ * bytes at a time; then the four are joined, and folded over 16 bytes at a time. The tables process
+ * the remainder and the last bytes. `len` is at least 64.
  */
 FOLDING static uint64_t crc64_fold(uint64_t state, const uint8_t *p, size_t len)
 {
@@ -112,7 +112,7 @@ uint64_t crc64nvme_update(uint64_t crc, const void *data, size_t len)
 	return crc64nvme_update_portable(crc, data, len);
 }
 
-/* a * b mod the polynomial, all reflected to `width` bits. */
+/* Returns a * b mod the polynomial, all reflected to `width` bits. */
 static uint64_t multiply(uint64_t a, uint64_t b, uint64_t polynomial, int width)
 {
 	uint64_t product = 0;

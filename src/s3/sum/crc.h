@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* For processors without carry-less multiplication. */
+/* The variant for processors without carry-less multiplication. */
 uint64_t crc64nvme_update_portable(uint64_t crc, const void *data, size_t len);
 
 #define CRC32_POLYNOMIAL     UINT64_C(0xedb88320)

@@ -4,7 +4,7 @@
 #include <endian.h>
 #include <string.h>
 
-/* One word of each lane; the compiler maps it to the processor's vectors. */
+/* One word of each lane; the compiler maps this type to the processor's vectors. */
 typedef uint32_t lanes8 __attribute__((vector_size(4 * MD5_LANES)));
 
 static const uint32_t begin[4] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476};
@@ -77,7 +77,7 @@ static const uint32_t sines[64] = {
 	0xeb86d391,
 };
 
-/* Each operates on one message, or on all lanes. */
+/* Each macro operates on one message, or on all lanes. */
 #define ROTATED(x, by)	     ((x) << (by) | (x) >> (32 - (by)))
 #define CHOOSE(b, c, d)	     ((d) ^ ((b) & ((c) ^ (d))))
 #define CHOOSE_LAST(b, c, d) ((c) ^ ((d) & ((b) ^ (c))))

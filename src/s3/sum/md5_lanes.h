@@ -6,7 +6,7 @@
  *
  *	md5_lane_begin(&lanes[0]);
  *	md5_lanes_update(lanes, n, data, len);	// len bytes of each, whole blocks of MD5_BLOCK
- *	md5_lane_end(&lanes[0], tail, len, digest);	// the rest of it, of any length
+ *	md5_lane_end(&lanes[0], tail, len, digest);	// the last bytes, of any length
  */
 #ifndef S3_SUM_MD5_LANES_H
 #define S3_SUM_MD5_LANES_H

@@ -39,7 +39,7 @@ int crypt_random(void *out, size_t len, struct penstock_error *err)
 {
 	if (getrandom(out, len, 0) == (ssize_t)len)
 		return 0;
-	return error_set(err, PENSTOCK_E_INTERNAL, "cannot generate a key");
+	return error_set(err, PENSTOCK_E_INTERNAL, "cannot generate a key: getrandom() failed");
 }
 
 /* --- keys ------------------------------------------------------------------------------------ */
@@ -242,7 +242,8 @@ uint64_t crypt_plain_size(uint64_t size)
 	return chunks * CRYPT_CHUNK + (rest > CRYPT_TAG ? rest - CRYPT_TAG : 0);
 }
 
-/* Reads whole chunks, at most CRYPT_BATCH, into `data`. Returns their bytes. */
+/* Decrypts whole chunks, at most CRYPT_BATCH, into `data`. Returns the number of decrypted bytes,
+ * or -1 with errno set. */
 static ssize_t read_chunks(struct opener *o, int fd, uint64_t chunk, void *data, size_t n)
 {
 	ssize_t got = fs_pread_all(
@@ -263,7 +264,7 @@ static ssize_t read_chunks(struct opener *o, int fd, uint64_t chunk, void *data,
 	return (ssize_t)done;
 }
 
-/* Makes `plain` a chunk. */
+/* Decrypts a chunk into `plain`, unless `plain` has it. Returns -1 with errno set on failure. */
 static int open_chunk(struct opener *o, int fd, uint64_t chunk)
 {
 	ssize_t n;

@@ -1,6 +1,6 @@
 /*
- * Encryption of bodies: AES-256-GCM in chunks, so that a range is read, and verified, without the
- * rest of its file.
+ * Encrypts bodies with AES-256-GCM in chunks, so that a range can be read and verified without the
+ * other bytes of the file.
  *
  *	struct crypt c = {0};
  *
@@ -29,7 +29,7 @@ struct penstock_error;
 
 #define CRYPT_TAG    16
 #define CRYPT_CHUNK  ((size_t)16 * KIB)
-#define CRYPT_STRIDE (CRYPT_CHUNK + CRYPT_TAG) /* of chunks in a file */
+#define CRYPT_STRIDE (CRYPT_CHUNK + CRYPT_TAG) /* bytes of a chunk in a file */
 #define CRYPT_BATCH  4 /* chunks that are read or written at a time */
 
 /* The origin of a body's data key; stored with the body. */
@@ -39,7 +39,7 @@ struct seal {
 };
 #define SEAL_SIZE 24
 void seal_encode(const struct seal *seal, uint8_t out[static SEAL_SIZE]);
-/* Returns -1 if it has another length. */
+/* Returns -1 if `len` is not SEAL_SIZE. */
 int seal_decode(struct seal *out, const void *data, size_t len);
 
 /* The cipher with the data key of a body, in one direction. */
@@ -60,7 +60,7 @@ int crypt_decrypt(struct crypt *c, uint64_t chunk, const uint8_t *data, size_t l
 #define CRYPT_WRAPPED (12 + STORE_KEY_SIZE + CRYPT_TAG)
 int crypt_wrap(const struct store_key *with, const struct store_key *key,
 	uint8_t out[static CRYPT_WRAPPED], struct penstock_error *err);
-/* Returns 1 if it was wrapped by another key. */
+/* Returns 1 if the key was wrapped by another key than `with`, or is damaged. */
 int crypt_unwrap(const struct store_key *with, const uint8_t wrapped[static CRYPT_WRAPPED],
 	struct store_key *out, struct penstock_error *err);
 
@@ -69,32 +69,33 @@ int crypt_derive(const struct store_key *key, const char *label, const uint8_t s
 	struct store_key *out, struct penstock_error *err);
 int crypt_random(void *out, size_t len, struct penstock_error *err);
 
-/* Encrypts the bytes of a file in their order. */
+/* Encrypts the bytes of a file in order. */
 struct sealer {
 	struct crypt crypt;
-	uint64_t chunk; /* number of the next one */
+	uint64_t chunk; /* number of the next chunk */
 	size_t fill;
-	uint8_t plain[CRYPT_CHUNK]; /* the beginning of that chunk */
+	uint8_t plain[CRYPT_CHUNK]; /* the first `fill` bytes of that chunk */
 	uint8_t out[CRYPT_BATCH * CRYPT_STRIDE];
 };
-/* Takes some of `*data`, and returns the bytes to write, perhaps none; -1 on failure. */
+/* Takes some bytes of `*data`. Returns the number of bytes in `out` to write, perhaps 0, or -1 on
+ * failure. */
 ssize_t sealer_take(struct sealer *s, const char **data, size_t *len);
-/* Returns the last bytes to write. */
+/* Returns the number of last bytes in `out` to write, or -1 on failure. */
 ssize_t sealer_end(struct sealer *s);
 
-/* Reads such a file. */
+/* Decrypts a file that a sealer has encrypted. */
 struct opener {
 	struct crypt crypt;
 	bool has; /* `plain` is a chunk */
-	uint64_t chunk; /* its number */
+	uint64_t chunk; /* number of this chunk */
 	size_t len;
 	uint8_t plain[CRYPT_CHUNK];
 	uint8_t in[CRYPT_BATCH * CRYPT_STRIDE];
 };
-/* Returns the number of bytes in a file of this size. */
+/* Returns the number of bytes in clear text of a file of `size` bytes. */
 uint64_t crypt_plain_size(uint64_t size);
-/* Returns less than `len` only at the end of the file; -1 with errno, which is EBADMSG if the bytes
- * are not those that were written. */
+/* Reads bytes in clear text. Returns fewer than `len` only at the end of the file, or -1 with errno
+ * set: EBADMSG if the bytes are not those that were written. */
 ssize_t opener_read(struct opener *o, int fd, uint64_t offset, void *data, size_t len);
 
 #endif

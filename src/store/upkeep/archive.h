@@ -1,5 +1,5 @@
 /*
- * The archive of an export: a tar with these members, the names of which any tar can unpack.
+ * The archive of an export: a tar file with these members, which any tar program can unpack.
  *
  *	penstock-store.json	{"format": 1}
  *	accounts.json		{"records": {"user/NUMBER/name": {…}, …}}, secrets included; only if
@@ -11,7 +11,7 @@
  *	BUCKET/end.json		{"objects": 1, "bytes": 5}
  *	end.json		{"buckets": 1}
  *
- * Documents follow what they describe, so that it is read once.
+ * The document of an object follows its bytes, so that the bytes are read only once.
  *
  *	struct tar_member m;
  *
@@ -30,7 +30,7 @@
 
 #define EXPORT_FORMAT	1
 #define EXPORT_ACCOUNTS "accounts.json"
-/* Bytes of one document. */
+/* Maximum bytes of one document. */
 #define EXPORT_DOCUMENT_MAX (64 * MIB)
 /* The end of the name of bytes that the store encrypts; the archive has them in clear text. */
 #define EXPORT_ENCRYPTED ".encrypted"
@@ -42,7 +42,7 @@
 struct tar_member {
 	char name[TAR_NAME_SIZE];
 	uint64_t size;
-	uint64_t left; /* bytes that were not read */
+	uint64_t left; /* bytes not yet read */
 };
 
 /* Begin and end a member, whose bytes the caller writes in between. Errors stay in `out`. */
@@ -51,7 +51,8 @@ void tar_end(FILE *out, uint64_t size);
 void tar_write(FILE *out, const char *name, const void *data, size_t len);
 /* Ends the archive. */
 void tar_finish(FILE *out);
-/* Returns 1 with the next member, which was read to its end before, and 0 at the end. */
+/* Returns 1 with the next member, or 0 at the end. The member before must have been read to its
+ * end. */
 int tar_next(FILE *in, struct tar_member *m, struct penstock_error *err);
 /* Returns fewer bytes than `len` only at the end of the member. */
 ssize_t tar_read(
@@ -59,7 +60,7 @@ ssize_t tar_read(
 
 /* --- documents (documents.c) ----------------------------------------------------------------- */
 
-/* An object or a version; strings are those of the JSON value. */
+/* An object or a version; the strings belong to the JSON value. */
 struct export_object {
 	const char *key;
 	bool current, marker, is_null;
@@ -70,7 +71,7 @@ struct export_object {
 	struct buf headers;
 	struct store_part *parts;
 	size_t n_parts;
-	char crc[STORE_CHECKSUM_SIZE]; /* of the bytes */
+	char crc[STORE_CHECKSUM_SIZE]; /* CRC64NVME of the bytes */
 };
 json_t *export_object_json(const struct cursor *at, const struct cursor_row *row, const char *crc);
 int export_object_read(json_t *json, struct export_object *out, struct penstock_error *err);
@@ -80,15 +81,16 @@ struct export_bucket {
 	const char *name, *region;
 	int64_t created_ns;
 	int versioning;
-	json_t *configs; /* borrowed: base64 by name */
+	json_t *configs; /* borrowed: from names to base64 */
 };
 int export_bucket_read(json_t *json, struct export_bucket *out, struct penstock_error *err);
 
 /* --- accounts (records.c) -------------------------------------------------------------------- */
 
-/* Makes the document of accounts, users, groups, roles and managed policies; counts them. */
+/* Makes the document of accounts, users, groups, roles and managed policies, and counts its
+ * records. */
 int export_records_json(struct db *db, json_t **out, uint64_t *count, struct penstock_error *err);
-/* Adds them all, or none; PENSTOCK_E_EXISTS if the store has others. */
+/* Adds all records, or none. Fails with PENSTOCK_E_EXISTS if the store has other ones. */
 int import_records(
 	struct store *store, const json_t *document, uint64_t *count, struct penstock_error *err);
 

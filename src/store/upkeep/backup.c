@@ -47,7 +47,9 @@ static int open_target(struct backup *b, struct penstock_error *err)
 		return errno != EWOULDBLOCK
 			       ? failed(b, "lock", "lock", err)
 			       : error_set(err, PENSTOCK_E_EXISTS,
-					 "cannot write to '%s': another process serves it", b->dir);
+					 "cannot write to '%s': another process serves it; "
+					 "stop that process, or name another directory",
+					 b->dir);
 	if (faccessat(b->dir_fd, STORE_BACKUP_MARK, F_OK, 0) < 0) {
 		_cleanup_close_ int mark = -1;
 
@@ -133,7 +135,7 @@ static int copy_bytes(int from, int to, off_t size)
 	return 0;
 }
 
-/* Written under a name of its own, so that an interrupted backup leaves no half file. */
+/* Copies a file under a temporary name, so that an interrupted backup leaves no partial file. */
 static int copy_file(struct backup *b, uint64_t id, struct penstock_error *err)
 {
 	_cleanup_close_ int from = -1, to = -1;
@@ -166,7 +168,7 @@ static int copy_file(struct backup *b, uint64_t id, struct penstock_error *err)
 	return 0;
 }
 
-/* Copies the files that the copied database names, which the hold keeps. */
+/* Copies the files that the copied database names; the hold keeps these files. */
 static int copy_files(struct backup *b, struct penstock_error *err)
 {
 	sqlite3_stmt *st = NULL;
@@ -207,7 +209,7 @@ static int copy_extra(struct backup *b, const char *name, struct penstock_error 
 	return fs_write_atomic(to, buf_str(&text), text.len, 0600, err);
 }
 
-/* Everything is on the disk before the database names it. */
+/* Makes all files durable before the new database replaces the old one. */
 static int publish(struct backup *b, struct penstock_error *err)
 {
 	for (size_t i = 0; i < sizeof(extras) / sizeof(*extras); i++)
@@ -217,7 +219,7 @@ static int publish(struct backup *b, struct penstock_error *err)
 	b->database = NULL;
 	if (syncfs(b->dir_fd) < 0)
 		return error_errno(err, errno, "cannot sync '%s'", b->dir);
-	/* Both are empty or left by a reader. */
+	/* Both files are empty or left by a reader. */
 	unlinkat(b->dir_fd, "meta.db-wal", 0);
 	unlinkat(b->dir_fd, "meta.db-shm", 0);
 	if (renameat(b->dir_fd, NEW_DATABASE, b->dir_fd, "meta.db") < 0)
@@ -267,7 +269,7 @@ static int finish(struct backup *b, struct penstock_error *err)
 		rc = db ? 0 : -PENSTOCK_E_IO;
 	}
 	store_close(copy);
-	/* SQLite leaves these where a reader cannot copy the log. */
+	/* SQLite leaves these files, because a reader cannot copy the log into the database. */
 	unlinkat(b->dir_fd, "meta.db-wal", 0);
 	unlinkat(b->dir_fd, "meta.db-shm", 0);
 	return rc;
@@ -286,7 +288,8 @@ int upkeep_backup(struct store *store, const char *dir, const atomic_int *stop,
 
 	*copied = (struct upkeep_copied){0};
 	rc = open_target(&b, err);
-	/* First the hold, then the database: its files exist until the guest is closed. */
+	/* The hold comes before the copy of the database, so that the files of the copy exist until
+	 * the guest is closed. */
 	if (rc == 0)
 		rc = store_hold(store, err);
 	if (rc == 0)

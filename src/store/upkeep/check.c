@@ -114,7 +114,7 @@ static int survey_bucket(
 	return fix(s, &(struct survey_fix){.kind = FIX_BUCKET, .id = (uint64_t)id}, err);
 }
 
-/* The uses of the row count, unless it is a part that repair removes. */
+/* Checks a row and counts its uses, unless the row is a part that a repair removes. */
 static int survey_row(
 	struct survey *s, sqlite3_stmt *st, struct buf *name, struct penstock_error *err)
 {
@@ -147,7 +147,7 @@ static int survey_row(
 		length = (uint64_t)sqlite3_column_int64(st, 6);
 	/* An encrypted body has a seal and a tag, too. */
 	if (length != size && !(is_inline && length == size + SEAL_SIZE + CRYPT_TAG))
-		found(s, UPKEEP_ROW, false, "the size of %s is not that of its bytes",
+		found(s, UPKEEP_ROW, false, "the size of %s differs from that of its bytes",
 			buf_str(name));
 	if (add_uses(s, pieces, n, sqlite3_column_int(st, 8) != 0) < 0)
 		return error_memory(err);
@@ -205,7 +205,7 @@ struct survey_file {
 	bool encrypted;
 };
 
-/* Such a row, and the rows that use it. */
+/* Compares a row of `blobs` with the data file and with the rows that use it. */
 static int survey_blob(struct survey *s, const struct survey_file *file, size_t uses, uint64_t end,
 	struct penstock_error *err)
 {
@@ -213,14 +213,14 @@ static int survey_blob(struct survey *s, const struct survey_file *file, size_t 
 	int64_t on_disk = file_size(s, file->id, path), refs = file->refs;
 	uint64_t id = file->id, size = file->size;
 
-	/* Its size is that of the bytes in clear text. */
+	/* The row has the size of the bytes in clear text. */
 	if (on_disk > 0 && file->encrypted)
 		on_disk = (int64_t)crypt_plain_size((uint64_t)on_disk);
 
 	s->report->files++;
 	if (!uses) {
-		/* A row whose layout is lost may need it, and its seal. */
-		found(s, UPKEEP_REFERENCES, !s->blind, "nothing%s uses %s, which has a row",
+		/* A row with an invalid layout may need the file, and its seal. */
+		found(s, UPKEEP_REFERENCES, !s->blind, "no object%s uses %s, which has a row",
 			s->blind ? " with a valid layout" : "", path);
 		return s->blind ? 0
 				: fix(s, &(struct survey_fix){.kind = FIX_UNUSED, .id = id}, err);
@@ -239,8 +239,8 @@ static int survey_blob(struct survey *s, const struct survey_file *file, size_t 
 	}
 	if (refs == (int64_t)uses || (s->blind && refs > (int64_t)uses))
 		return 0;
-	found(s, UPKEEP_REFERENCES, true, "%s has %zu references instead of %" PRId64, path, uses,
-		refs);
+	found(s, UPKEEP_REFERENCES, true, "%s has %zu references, but its row has %" PRId64, path,
+		uses, refs);
 	return fix(s, &(struct survey_fix){.kind = FIX_REFS, .id = id, .refs = uses}, err);
 }
 
@@ -251,7 +251,7 @@ static bool read_seal(struct survey *s, uint64_t id, uint8_t out[static SEAL_SIZ
 	return fd >= 0 && blob_noted_seal(fd, out);
 }
 
-/* A data file without a row, which rows use. */
+/* Checks a data file that objects use and that has no row. */
 static int survey_unknown_blob(struct survey *s, const struct survey_use *use, size_t uses,
 	uint64_t end, struct penstock_error *err)
 {
@@ -277,7 +277,7 @@ static int survey_unknown_blob(struct survey *s, const struct survey_use *use, s
 	return fix(s, &add, err);
 }
 
-/* Takes the uses of one file; returns their number. */
+/* Takes the uses of one file. Returns the number of uses. */
 static size_t take_uses(const struct survey *s, size_t *at, uint64_t *end)
 {
 	size_t first = *at;
@@ -288,7 +288,7 @@ static size_t take_uses(const struct survey *s, size_t *at, uint64_t *end)
 	return *at - first;
 }
 
-/* Takes the files before `id` that have no row. */
+/* Checks the files before `id` that have no row. */
 static int take_unknown(struct survey *s, size_t *at, uint64_t id, struct penstock_error *err)
 {
 	while (*at < s->n_uses && s->uses[*at].blob < id) {
@@ -332,7 +332,7 @@ static int survey_blobs(struct survey *s, struct penstock_error *err)
 	return take_unknown(s, &at, UINT64_MAX, err);
 }
 
-/* --- what is lost ---------------------------------------------------------------------------- */
+/* --- lost objects ---------------------------------------------------------------------------- */
 
 static const struct survey_bad *find_bad(const struct survey *s, uint64_t blob)
 {
@@ -353,7 +353,7 @@ static bool has_lost(const struct survey *s, const struct store_piece *pieces, s
 	return false;
 }
 
-/* Names the objects that need bytes of bad files. */
+/* Reports the objects that need lost bytes of bad files. */
 static int survey_lost(struct survey *s, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf name = BUF_INIT(LIMIT_STRING);
@@ -380,7 +380,7 @@ static int survey_lost(struct survey *s, struct penstock_error *err)
 	return rc == SQLITE_DONE ? 0 : upkeep_db_failed(s->db, rc, "read the objects", err);
 }
 
-/* --- files that nothing names ---------------------------------------------------------------- */
+/* --- surplus files --------------------------------------------------------------------------- */
 
 static bool has_row(struct survey *s, uint64_t id)
 {
@@ -417,7 +417,7 @@ static int survey_dir(struct survey *s, unsigned number, struct penstock_error *
 		}
 		if (has_row(s, id) || is_used(s, id))
 			continue;
-		found(s, UPKEEP_SURPLUS, true, "nothing names %s", expected);
+		found(s, UPKEEP_SURPLUS, true, "neither an object nor a row names %s", expected);
 		if (fix(s, &(struct survey_fix){.kind = FIX_SURPLUS, .id = id}, err) < 0)
 			return -(int)err->code;
 	}
@@ -476,7 +476,7 @@ int upkeep_check(struct store *store, struct upkeep_report *report, struct penst
 
 	if (rc < 0)
 		return rc;
-	/* One view of the database, whose files the hold keeps. */
+	/* One transaction, so that all reads see the same state, whose files the hold keeps. */
 	rc = db_exec(db, SQL_BEGIN_READ, "");
 	if (rc)
 		return upkeep_db_failed(db, rc, "read meta.db", err);

@@ -50,7 +50,7 @@ static int invalid(struct penstock_error *err)
 	return error_set(err, PENSTOCK_E_CORRUPT, "a document of the archive is invalid");
 }
 
-/* Returns false if it does not fit. */
+/* Returns false if the text does not fit. */
 static bool copy(char *out, size_t size, const char *text)
 {
 	if (strlen(text) >= size)
@@ -59,7 +59,7 @@ static bool copy(char *out, size_t size, const char *text)
 	return true;
 }
 
-/* Parts cover their object. */
+/* Reads the parts, which must cover the object. */
 static int read_parts(json_t *list, struct export_object *out, struct penstock_error *err)
 {
 	size_t n = json_array_size(list);
@@ -90,7 +90,7 @@ static int read_parts(json_t *list, struct export_object *out, struct penstock_e
 	return n && all != out->size ? invalid(err) : 0;
 }
 
-/* The stored headers are pairs of strings, each with its NUL. */
+/* Returns true if the stored headers are pairs of strings, each with its NUL. */
 static bool headers_are_pairs(const struct buf *headers)
 {
 	size_t strings = 0;

@@ -9,13 +9,13 @@
 #include "store/upkeep/archive.h"
 
 struct exporter {
-	struct verify_sink sink; /* writes and sums */
+	struct verify_sink sink; /* writes the bytes and computes their CRC */
 	FILE *out;
 	struct cursor at;
 	const struct upkeep_archive *archive;
 	struct upkeep_copied *copied;
 	uint64_t crc;
-	uint64_t number, bytes; /* of the bucket */
+	uint64_t number, bytes; /* number of rows and bytes of the current bucket so far */
 };
 
 static int out_failed(FILE *out, struct penstock_error *err)
@@ -70,8 +70,8 @@ static int export_body(struct exporter *e, struct cursor_row *row, struct pensto
 	enum verify_result result;
 
 	if (row->object->encryption == STORE_CUSTOMER_KEY) {
-		error_set(
-			err, PENSTOCK_E_UNSUPPORTED, "it is encrypted with the key of a customer");
+		error_set(err, PENSTOCK_E_UNSUPPORTED,
+			"the object is encrypted with the key of a customer");
 		return damaged(e, row, err);
 	}
 	snprintf(member, sizeof(member), "%s/%llu%s", row->bucket, (unsigned long long)e->number,
@@ -104,7 +104,7 @@ static int export_row(struct exporter *e, struct cursor_row *row, struct penstoc
 	return write_json(e->out, row->bucket, name, export_object_json(&e->at, row, crc), err);
 }
 
-/* All rows of one stage, of one bucket. */
+/* Exports all rows of one stage of one bucket. */
 static int export_stage(
 	struct exporter *e, enum cursor_stage stage, int64_t bucket, struct penstock_error *err)
 {
@@ -128,7 +128,7 @@ static int export_stage(
 	}
 }
 
-/* Adds the configurations of a bucket, base64 by name. */
+/* Adds the configurations of a bucket, as base64, under their names. */
 static int add_configs(
 	struct exporter *e, int64_t bucket, json_t *configs, struct penstock_error *err)
 {
@@ -217,7 +217,7 @@ static int read_buckets(
 	return rc == SQLITE_DONE ? 0 : upkeep_db_failed(e->at.db, rc, "read the buckets", err);
 }
 
-/* Every name that was given has a bucket. */
+/* Checks that every requested bucket exists. */
 static int check_wanted(
 	const struct exporter *e, const struct source *list, size_t n, struct penstock_error *err)
 {
@@ -227,7 +227,8 @@ static int check_wanted(
 		while (i < n && strcmp(list[i].bucket.name, *p) != 0)
 			i++;
 		if (i == n)
-			return error_set(err, PENSTOCK_E_NOT_FOUND, "no bucket '%s'", *p);
+			return error_set(
+				err, PENSTOCK_E_NOT_FOUND, "bucket '%s' does not exist", *p);
 	}
 	return 0;
 }

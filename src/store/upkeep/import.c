@@ -18,11 +18,11 @@ struct importer {
 	struct upkeep_copied *copied;
 	void *block;
 
-	char name[64]; /* of the bucket that is being imported; "" between two */
+	char name[64]; /* name of the bucket that is being imported; "" between two buckets */
 	char region[STORE_REGION_SIZE];
 	int64_t bucket;
-	uint64_t number, bytes; /* of the bucket so far */
-	struct store_body *body; /* that precedes its document */
+	uint64_t number, bytes; /* number of objects and bytes of the bucket so far */
+	struct store_body *body; /* the bytes of the object whose document follows */
 	char crc[CHECKSUM_TEXT_SIZE];
 	bool has_accounts;
 };
@@ -51,7 +51,8 @@ static int run(struct importer *im, struct import_txn *t, struct penstock_error 
 			"the archive has object '%s' of bucket '%s' twice", t->object->key,
 			im->name);
 	default:
-		return err->code ? -(int)err->code : error_set(err, PENSTOCK_E_IO, "cannot import");
+		return err->code ? -(int)err->code
+				 : error_set(err, PENSTOCK_E_IO, "cannot import the archive");
 	}
 }
 
@@ -288,7 +289,7 @@ static int begin_bucket(struct importer *im, json_t *json, struct penstock_error
 	return run(im, &t, err);
 }
 
-/* Everything that the archive says of a bucket has arrived. */
+/* Publishes a bucket after checking that all of its objects and bytes have arrived. */
 static int end_bucket(struct importer *im, json_t *json, struct penstock_error *err)
 {
 	struct import_txn t = {.txn.apply = apply_end};
@@ -298,8 +299,8 @@ static int end_bucket(struct importer *im, json_t *json, struct penstock_error *
 	if (!im->name[0] ||
 		json_unpack(json, "{s:I, s:I}", "objects", &objects, "bytes", &bytes) < 0 ||
 		(uint64_t)objects != im->number || (uint64_t)bytes != im->bytes)
-		return error_set(err, PENSTOCK_E_CORRUPT, "bucket '%s' of the archive is not whole",
-			im->name);
+		return error_set(err, PENSTOCK_E_CORRUPT,
+			"bucket '%s' of the archive is incomplete", im->name);
 	rc = run(im, &t, err);
 	im->copied->buckets++;
 	im->copied->objects += im->number;
@@ -308,7 +309,8 @@ static int end_bucket(struct importer *im, json_t *json, struct penstock_error *
 	return rc;
 }
 
-/* The name of the bytes and the headers agree; then seals the body. */
+/* Checks that the name of the member and the headers agree on the encryption; then seals the
+ * body. */
 static int check_encryption(
 	struct importer *im, const struct export_object *o, struct penstock_error *err)
 {
@@ -318,7 +320,8 @@ static int check_encryption(
 
 	if (wanted != is)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"the encryption of s3://%s/%s is unclear in the archive", im->name, o->key);
+			"the archive contradicts itself about the encryption of 's3://%s/%s'",
+			im->name, o->key);
 	return body_seal(im->body, err);
 }
 
@@ -328,14 +331,15 @@ static int take_object(struct importer *im, json_t *json, struct penstock_error 
 		.headers = BUF_INIT(LIMIT_STORE_LAYOUT)};
 	struct import_txn t = {.txn.apply = apply_object, .object = &o};
 	int rc = im->name[0] ? export_object_read(json, &o, err)
-			     : error_set(err, PENSTOCK_E_CORRUPT, "an object has no bucket");
+			     : error_set(err, PENSTOCK_E_CORRUPT,
+				       "an object of the archive has no bucket");
 
 	if (rc < 0)
 		return rc;
 	if (o.marker == (im->body != NULL) ||
 		(im->body && (store_body_size(im->body) != o.size || strcmp(im->crc, o.crc) != 0)))
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"the bytes of s3://%s/%s are damaged in the archive", im->name, o.key);
+			"the bytes of 's3://%s/%s' are damaged in the archive", im->name, o.key);
 	rc = im->body ? check_encryption(im, &o, err) : 0;
 	if (rc < 0)
 		return rc;
@@ -381,17 +385,17 @@ static int import_format(struct importer *im, struct penstock_error *err)
 	if (rc > 0 && strcmp(m.name, "penstock-store.json") == 0)
 		rc = read_document(im, &m, &json, err);
 	else if (rc >= 0)
-		rc = error_set(
-			err, PENSTOCK_E_INVALID, "the archive is not of 'penstock store export'");
+		rc = error_set(err, PENSTOCK_E_INVALID,
+			"the archive was not made by 'penstock store export'");
 	if (rc == 0 &&
 		(json_unpack(json, "{s:i}", "format", &format) < 0 || format != EXPORT_FORMAT))
 		rc = error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"the archive has format %d, and this penstock has %d", format,
+			"the archive has format %d, and this penstock supports format %d", format,
 			EXPORT_FORMAT);
 	return rc;
 }
 
-/* Accounts let others into the store, so they are added only if that is wanted. */
+/* Accounts give others access to the store, so they are added only on request. */
 static int take_accounts(struct importer *im, const json_t *json, struct penstock_error *err)
 {
 	im->has_accounts = true;
@@ -400,7 +404,7 @@ static int take_accounts(struct importer *im, const json_t *json, struct penstoc
 				     : 0;
 }
 
-/* Returns 1 until the end of the archive. */
+/* Returns 1, 0 at the end of the archive, or a negative code. */
 static int import_member(struct importer *im, struct penstock_error *err)
 {
 	json_auto_t *json = NULL;
@@ -409,10 +413,11 @@ static int import_member(struct importer *im, struct penstock_error *err)
 	int rc = tar_next(im->in, &m, err);
 
 	if (rc <= 0)
-		return rc < 0 ? rc : error_set(err, PENSTOCK_E_CORRUPT, "the archive is not whole");
+		return rc < 0 ? rc
+			      : error_set(err, PENSTOCK_E_CORRUPT, "the archive is incomplete");
 	if (im->archive->accounts && !im->has_accounts && strcmp(m.name, EXPORT_ACCOUNTS) != 0)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"the archive has no accounts; export it with --with-accounts");
+			"the archive has no accounts; repeat the export with --with-accounts");
 	if (!is_document(&m)) {
 		if (im->body)
 			return unexpected(&m, err);
@@ -429,7 +434,7 @@ static int import_member(struct importer *im, struct penstock_error *err)
 	if (strcmp(m.name, "end.json") == 0 && !im->name[0])
 		return json_unpack(json, "{s:I}", "buckets", &buckets) < 0 ||
 				       (uint64_t)buckets != im->copied->buckets
-			       ? error_set(err, PENSTOCK_E_CORRUPT, "the archive is not whole")
+			       ? error_set(err, PENSTOCK_E_CORRUPT, "the archive is incomplete")
 			       : 0;
 	rc = take_document(im, &m, json, err);
 	return rc < 0 ? rc : 1;

@@ -9,23 +9,23 @@
 #include "store/internal.h"
 #include "store/upkeep/upkeep.h"
 
-/* Sets the message of db_error() and returns its code. */
+/* Like db_error(), but returns a negative code. */
 int upkeep_db_failed(struct db *db, int rc, const char *what, struct penstock_error *err);
 /* Returns true if another process owns the store of a guest. */
 bool upkeep_is_served(struct store *store);
 int upkeep_cancelled(const atomic_int *stop, struct penstock_error *err);
 
-/* --- going through all that has bytes (cursor.c) ---------------------------------------------- */
+/* --- walking over all rows that have bytes (cursor.c) ---------------------------------------- */
 
 enum cursor_stage { CURSOR_OBJECTS, CURSOR_VERSIONS, CURSOR_PARTS, CURSOR_END };
 
-/* A place among the rows; each step begins after it, in a new transaction unless the caller has
- * begun one. */
+/* A place among the rows; each step begins after that place, in a new transaction unless the caller
+ * has started one. */
 struct cursor {
 	struct db *db;
 	enum cursor_stage stage;
 	int64_t bucket;
-	struct buf key; /* of the part of an upload: its id */
+	struct buf key; /* for a part: the id of its upload */
 	int64_t number; /* modification time of a version, number of a part */
 };
 
@@ -41,31 +41,31 @@ struct cursor_row {
 		.key = BUF_INIT(LIMIT_STRING)                                                      \
 	}
 /* Returns 1 with the next row, 0 at the end. A layout that cannot be read is an error, and the next
- * call continues behind it. */
+ * call continues after that row. */
 int cursor_next(struct cursor *at, struct cursor_row *row, struct penstock_error *err);
 /* Returns true if the row is still there, unchanged. */
 bool cursor_is_current(struct cursor *at, const struct cursor_row *row);
 void cursor_release(struct cursor *at);
 /* Copies the place. Returns -1 if out of memory. */
 int cursor_copy(struct cursor *to, const struct cursor *from);
-/* Formats "s3://BUCKET/KEY", with its version unless it is the only one. */
+/* Formats "s3://BUCKET/KEY", with the version of an older version, or the number of a part. */
 void cursor_describe(const struct cursor *at, const struct cursor_row *row, struct buf *out);
 
 /* --- verifying (verify.c) -------------------------------------------------------------------- */
 
 enum verify_result {
 	VERIFY_GOOD,
-	VERIFY_NOTHING, /* there is no checksum of it, or no key */
+	VERIFY_NOTHING, /* some bytes have no checksum, or the key is a customer's */
 	VERIFY_DAMAGED, /* the message names the checksum */
-	VERIFY_FAILED, /* it cannot be read; or the sink failed */
+	VERIFY_FAILED, /* the object cannot be read, or the sink failed */
 };
 struct verify_sink {
-	/* Gets the bytes in order; negative to stop. May be NULL. */
+	/* Gets the bytes in order; returns a negative code to stop. May be NULL. */
 	int (*write)(
 		struct verify_sink *sink, const void *data, size_t len, struct penstock_error *err);
 };
-/* Reads all of an object, unless it has the key of a customer, and compares it with its checksums,
- * those of its parts, or its ETag. */
+/* Reads a whole object, unless it has the key of a customer, and compares the bytes with its
+ * checksum, those of its parts, or its ETag. */
 enum verify_result verify_object(
 	struct store_object *object, struct verify_sink *sink, struct penstock_error *err);
 

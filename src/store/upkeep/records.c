@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "store/upkeep/archive.h"
 
-/* Records of the store itself, such as the key of its sessions, have no such name. */
+/* Returns false for records of the store itself, such as the key of its sessions. */
 static bool is_exported(const char *name)
 {
 	static const char *const kinds[] = {"account/", "user/", "group/", "role/", "policy/"};
@@ -58,8 +58,8 @@ int export_records_json(struct db *db, json_t **out, uint64_t *count, struct pen
 
 /* --- import ---------------------------------------------------------------------------------- */
 
-/* Refuses a record of the store that the archive lacks or has differently: nothing is replaced, and
- * no key or name gets a second owner. */
+/* Refuses a record of the store that is missing or different in the archive: nothing is replaced,
+ * and no key or name gets a second owner. */
 static int compare(
 	void *cookie, const char *name, const char *value, size_t len, struct penstock_error *err)
 {

@@ -18,7 +18,7 @@ static int move_aside(struct store *store, uint64_t id, struct penstock_error *e
 	snprintf(to, sizeof(to), "aside/%s", strrchr(path, '/') + 1);
 	if (mkdirat(store->root_fd, "aside", 0700) < 0 && errno != EEXIST)
 		return error_errno(err, errno, "cannot create '%s/aside'", store->root);
-	/* An earlier file of the same number stays. */
+	/* Keeps an earlier file of the same number. */
 	for (unsigned i = 1; faccessat(store->root_fd, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0; i++)
 		snprintf(to, sizeof(to), "aside/%016llx.%u", (unsigned long long)id, i);
 	if (renameat(store->root_fd, path, store->root_fd, to) < 0 && errno != ENOENT)
@@ -37,7 +37,8 @@ static int move_all_aside(struct survey *s, struct penstock_error *err)
 	return rc;
 }
 
-/* Writes the seal of an encrypted file next to the file: it is lost when its row is deleted. */
+/* Writes the seal of an encrypted file next to the file, because the seal is lost when the row of
+ * the file is deleted. */
 static int keep_seal(struct survey *s, uint64_t id, struct penstock_error *err)
 {
 	_cleanup_reset_ sqlite3_stmt *st = db_bound(s->db, SQL_BLOB_SEAL, "i", (int64_t)id);
@@ -107,13 +108,14 @@ static int mend(struct survey *s, struct penstock_error *err)
 	struct repair_txn repair = {.txn.apply = apply_repair, .survey = s};
 	int rc = move_all_aside(s, err);
 
-	/* Last: a file without a row is removed by the next start after a crash. */
+	/* Rows are changed last: after a crash the next start removes files without a row. */
 	if (rc == 0)
 		rc = keep_seals(s, err);
 	if (rc < 0)
 		return rc;
 	if (txn_run(s->store, &repair.txn, err) != STORE_OK)
-		return err->code ? -(int)err->code : error_set(err, PENSTOCK_E_IO, "cannot repair");
+		return err->code ? -(int)err->code
+				 : error_set(err, PENSTOCK_E_IO, "cannot repair the store");
 	return 0;
 }
 
@@ -123,7 +125,7 @@ static int apply_reindex(struct store *store, struct txn *txn)
 	return sqlite3_exec(store->writer->handle, "REINDEX", NULL, NULL, NULL);
 }
 
-/* An index is made from its table; nothing else of a damaged database can be. */
+/* Rebuilds the indexes from their tables; nothing else of a damaged database can be rebuilt. */
 static int mend_indexes(struct survey *s, struct penstock_error *err)
 {
 	struct penstock_error ignored = PENSTOCK_ERROR_INIT;

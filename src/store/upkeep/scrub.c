@@ -11,16 +11,16 @@
 #include "store/upkeep/internal.h"
 
 #define STATE "scrub.json"
-/* Interval at which the place is written down. */
+/* Interval at which the place is saved. */
 #define SAVE_MS 10000
 
 struct scrubber {
-	struct verify_sink sink; /* counts and slows */
+	struct verify_sink sink; /* counts the bytes and limits the rate */
 	struct upkeep_scrub *scrub;
 	struct store *store;
 	struct cursor at;
 	int64_t begun_ms, saved_ms;
-	uint64_t paced; /* bytes since then */
+	uint64_t paced; /* bytes since `begun_ms` */
 };
 
 /* --- the place ------------------------------------------------------------------------------- */
@@ -46,7 +46,7 @@ static int save(struct scrubber *s, struct penstock_error *err)
 	return fs_write_atomic(path, text, strlen(text), 0600, err);
 }
 
-/* An unreadable state begins again. */
+/* Loads the place of an interrupted scrub; starts over if the file is missing or invalid. */
 static void load(struct scrubber *s)
 {
 	_cleanup_free_ char *path = path_join(s->store->root, STATE);
@@ -122,7 +122,8 @@ static void report(
 		s->scrub->damaged(s->scrub->cookie, buf_str(&text));
 }
 
-/* An object that was replaced while it was read may have lost its files. */
+/* Verifies an object. Ignores a failure if the object was replaced meanwhile, because its files may
+ * be gone. */
 static int scrub_row(struct scrubber *s, struct cursor_row *row, struct penstock_error *err)
 {
 	_cleanup_error_ struct penstock_error why = PENSTOCK_ERROR_INIT;
@@ -141,7 +142,7 @@ static int scrub_row(struct scrubber *s, struct cursor_row *row, struct penstock
 	return 0;
 }
 
-/* Returns 0 at the end. */
+/* Returns 1, 0 at the end, or a negative code. */
 static int scrub_next(struct scrubber *s, struct penstock_error *err)
 {
 	struct cursor_row row;
@@ -159,7 +160,7 @@ static int scrub_next(struct scrubber *s, struct penstock_error *err)
 	return rc;
 }
 
-/* An interrupted row is read again by the next scrub. */
+/* Verifies all rows from the place on. The next scrub reads an interrupted row again. */
 static int scrub_all(struct scrubber *s, struct penstock_error *err)
 {
 	struct cursor before = CURSOR_INIT;

@@ -1,4 +1,5 @@
-/* The comparison of the database with itself and with the data files: check.c and repair.c. */
+/* The comparison of the database with itself and with the data files. Shared by check.c and
+ * repair.c. */
 #ifndef STORE_UPKEEP_SURVEY_H
 #define STORE_UPKEEP_SURVEY_H
 
@@ -7,7 +8,7 @@
 /* A piece of an object. */
 struct survey_use {
 	uint64_t blob;
-	uint64_t end; /* of the piece */
+	uint64_t end; /* end of the piece in the file */
 	bool encrypted;
 };
 
@@ -21,12 +22,12 @@ struct survey_fix {
 	enum {
 		FIX_REFS, /* set the references of a file */
 		FIX_ADD, /* add the row of a file */
-		FIX_UNUSED, /* remove the row of a file, and move that aside */
+		FIX_UNUSED, /* remove the row of a file, and move the file aside */
 		FIX_SURPLUS, /* move a file aside */
-		FIX_BUCKET /* add a bucket, under a name of its own */
+		FIX_BUCKET /* add a bucket with a new name */
 	} kind;
 	uint64_t id, refs, size;
-	/* FIX_ADD: its seal, if the file is encrypted. */
+	/* FIX_ADD: the seal of the file, if it is encrypted. */
 	bool encrypted;
 	uint8_t seal[SEAL_SIZE];
 };
@@ -35,19 +36,19 @@ struct survey {
 	struct store *store;
 	struct db *db;
 	struct upkeep_report *report;
-	struct survey_use *uses; /* sorted by file after survey_rows() */
+	struct survey_use *uses; /* sorted by file in survey_blobs() */
 	size_t n_uses;
 	struct survey_bad *bad;
 	size_t n_bad;
 	struct survey_fix *fixes;
 	size_t n_fixes;
 	bool blind; /* a layout is invalid, so some uses are unknown */
-	bool lone_parts; /* rows of uploads that do not exist: repair removes them */
+	bool lone_parts; /* there are parts of missing uploads, which a repair removes */
 };
 void survey_release(struct survey *s);
-/* Asks SQLite. */
+/* Runs SQLite's integrity check. */
 int survey_integrity(struct survey *s, bool report, bool *sound, struct penstock_error *err);
-/* Compares everything else. */
+/* Compares the rows with each other and with the data files. */
 int survey_all(struct survey *s, struct penstock_error *err);
 
 #endif

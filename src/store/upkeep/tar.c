@@ -22,7 +22,7 @@ struct header {
 };
 _Static_assert(sizeof(struct header) == BLOCK, "a header is one block");
 
-/* The sum of all bytes, with those of the checksum as blanks. */
+/* Returns the sum of all bytes, which counts the bytes of the checksum as blanks. */
 static unsigned sum_of(const struct header *h)
 {
 	const unsigned char *p = (const unsigned char *)h;
@@ -116,7 +116,7 @@ void tar_finish(FILE *out)
 static int cut_off(FILE *in, struct penstock_error *err)
 {
 	return ferror(in) ? error_errno(err, errno, "cannot read the archive")
-			  : error_set(err, PENSTOCK_E_CORRUPT, "the archive ends early");
+			  : error_set(err, PENSTOCK_E_CORRUPT, "the archive is truncated");
 }
 
 int tar_next(FILE *in, struct tar_member *m, struct penstock_error *err)
@@ -133,7 +133,7 @@ int tar_next(FILE *in, struct tar_member *m, struct penstock_error *err)
 	if (!get_size(text, &sum) || sum != sum_of(&h) || memcmp(h.magic, "ustar", 5) != 0 ||
 		(h.type != '0' && h.type) || !get_size(h.size, &m->size))
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"the archive is damaged, or not of 'penstock store export'");
+			"the archive is damaged, or was not made by 'penstock store export'");
 	memcpy(m->name, h.name, sizeof(h.name));
 	m->name[sizeof(h.name)] = '\0';
 	m->left = m->size;

@@ -1,5 +1,5 @@
 /*
- * Looking after a store: what it has, if it is whole, and what can be mended.
+ * Maintenance of a store: its contents, its integrity, and repairs.
  *
  *	struct store *guest;
  *	struct upkeep_report report = {.problem = print, .cookie = stdout};
@@ -12,7 +12,7 @@
  *	store_close(guest);
  *
  * Statistics, check, scrub, backup and export work on a guest, also while another process serves
- * the store. Repair and import need the store for themselves.
+ * the store. Repair and import must own the store.
  */
 #ifndef STORE_UPKEEP_UPKEEP_H
 #define STORE_UPKEEP_UPKEEP_H
@@ -27,12 +27,12 @@ struct upkeep_bucket {
 	char name[64];
 	enum store_versioning versioning;
 	uint64_t objects, bytes;
-	uint64_t versions, version_bytes; /* older ones */
+	uint64_t versions, version_bytes; /* older versions */
 	uint64_t markers;
 	uint64_t uploads, upload_bytes; /* unfinished */
 };
 
-/* Versions of a bucket that wait to be sent to another store. */
+/* Versions of a bucket whose replication to another store is pending. */
 struct upkeep_lag {
 	char bucket[64], target[64];
 	uint64_t versions, bytes;
@@ -40,7 +40,7 @@ struct upkeep_lag {
 };
 
 struct upkeep_stat {
-	struct upkeep_bucket *buckets; /* free() it, like the next */
+	struct upkeep_bucket *buckets; /* the caller frees this array and `lags` */
 	size_t n_buckets;
 	struct upkeep_lag *lags;
 	size_t n_lags;
@@ -49,7 +49,7 @@ struct upkeep_stat {
 	uint64_t database_bytes, log_bytes;
 	uint64_t free_bytes;
 	int64_t format;
-	bool served; /* by another process */
+	bool served; /* another process owns the store */
 };
 int upkeep_stat(struct store *store, struct upkeep_stat *out, struct penstock_error *err);
 
@@ -60,11 +60,11 @@ enum upkeep_problem {
 	UPKEEP_ROW, /* a row that contradicts itself or others */
 	UPKEEP_REFERENCES, /* a wrong count of references of a data file, or no row for it */
 	UPKEEP_MISSING, /* a data file that is missing or has the wrong size */
-	UPKEEP_LOST, /* an object that has lost bytes thereby */
-	UPKEEP_SURPLUS, /* a data file that nothing names */
+	UPKEEP_LOST, /* an object that has lost bytes because of such a file */
+	UPKEEP_SURPLUS, /* a data file that neither an object nor a row names */
 	UPKEEP_PROBLEMS_
 };
-/* Returns "references" and the like. */
+/* Returns the name of a problem, such as "references". */
 const char *upkeep_problem_name(enum upkeep_problem problem);
 
 struct upkeep_report {
@@ -72,28 +72,29 @@ struct upkeep_report {
 	void *cookie;
 	/* Results. */
 	uint64_t problems, mendable;
-	uint64_t objects, files; /* that were checked */
-	bool served; /* surplus files were not looked for: some may be arriving */
+	uint64_t objects, files; /* number of those checked */
+	/* true if surplus files were not searched, because the owner may be writing new files */
+	bool served;
 };
-/* Compares the database with itself and with the data files, but reads none of these. */
+/* Compares the database with itself and with the names and sizes of the data files. */
 int upkeep_check(struct store *store, struct upkeep_report *report, struct penstock_error *err);
-/* The same for an owner, and mends what is mendable. Nothing is deleted: files that nothing names
- * are moved to ROOT/aside. */
+/* The same for an owner, and repairs the mendable problems. No data file is deleted: files that no
+ * object uses are moved to ROOT/aside. */
 int upkeep_repair(struct store *store, struct upkeep_report *report, struct penstock_error *err);
 
 /* --- scrub ----------------------------------------------------------------------------------- */
 
 struct upkeep_progress {
 	uint64_t objects, bytes; /* read */
-	uint64_t unverified; /* objects among them that have no checksum to compare with */
+	uint64_t unverified; /* objects among them that have no checksum, or a customer's key */
 	uint64_t damaged;
-	uint64_t all_bytes; /* of the store, when the scrub began */
+	uint64_t all_bytes; /* bytes in the store when the scrub started */
 };
 
 struct upkeep_scrub {
-	uint64_t bytes_per_second; /* 0 for no limit */
-	bool restart; /* not where the last scrub was interrupted */
-	const atomic_int *stop; /* interrupts it; may be NULL */
+	uint64_t bytes_per_second; /* 0 if unlimited */
+	bool restart; /* do not resume the scrub that was interrupted */
+	const atomic_int *stop; /* interrupts the scrub; may be NULL */
 	void (*damaged)(void *cookie, const char *text);
 	void (*progress)(void *cookie, const struct upkeep_progress *progress); /* often */
 	void *cookie;
@@ -101,35 +102,37 @@ struct upkeep_scrub {
 	bool resumed, interrupted;
 	struct upkeep_progress done;
 };
-/* Reads each body from the disk and compares it with the checksums that it was stored with.
- * ROOT/scrub.json has its place while it is interrupted. */
+/* Reads each body from the disk and compares it with the checksums with which it was stored.
+ * ROOT/scrub.json has the place of an unfinished scrub. */
 int upkeep_scrub(struct store *store, struct upkeep_scrub *scrub, struct penstock_error *err);
 
 /* --- copies ---------------------------------------------------------------------------------- */
 
 struct upkeep_copied {
 	uint64_t buckets, objects, bytes;
-	uint64_t files, new_files; /* of a backup */
+	uint64_t files, new_files; /* set by a backup only */
 	uint64_t accounts; /* and users, groups, roles, managed policies */
-	bool left_accounts; /* the archive has some that were not imported */
+	bool left_accounts; /* the archive has accounts that were not imported */
 };
-/* Makes `dir` a store with the state of this instant, with all that is needed to serve it. Only new
+/* Makes `dir` a store with the state of this instant, with all files needed to serve it. Only new
  * data files are copied to an earlier backup. */
 int upkeep_backup(struct store *store, const char *dir, const atomic_int *stop,
 	struct upkeep_copied *copied, struct penstock_error *err);
 
 struct upkeep_archive {
 	int fd;
-	const char *const *buckets; /* of an export; NULL for all */
-	bool accounts; /* also accounts, users and the like, with their secrets */
+	const char *const *buckets; /* buckets to export; NULL for all */
+	/* also accounts, users, groups, roles and managed policies, with their secrets */
+	bool accounts;
 	const atomic_int *stop;
 };
-/* Writes all buckets, or the named ones, as a tar archive, and verifies what it reads.
+/* Writes all buckets, or the named ones, as a tar archive, and verifies the bytes. Fails with
  * PENSTOCK_E_CORRUPT at the first damaged object. */
 int upkeep_export(struct store *store, const struct upkeep_archive *archive,
 	struct upkeep_copied *copied, struct penstock_error *err);
-/* Adds the buckets of such an archive, each when all of it was read and verified. A bucket that
- * exists is an error, and so are accounts of the store that are not the same in the archive. */
+/* Adds the buckets of such an archive, each after it was read and verified completely. A bucket
+ * that exists is an error, and so are accounts of the store that are missing or different in the
+ * archive. */
 int upkeep_import(struct store *store, const struct upkeep_archive *archive,
 	struct upkeep_copied *copied, struct penstock_error *err);
 

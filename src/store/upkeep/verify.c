@@ -13,7 +13,7 @@
 /* One run of bytes with a checksum of its own. */
 struct span {
 	uint64_t length;
-	enum checksum_kind kind; /* CHECKSUM_NONE if it has none */
+	enum checksum_kind kind; /* CHECKSUM_NONE if there is no checksum */
 	const char *expected; /* base64, or hexadecimal digits for MD5 */
 	unsigned part; /* 0 for the whole object */
 };
@@ -91,7 +91,7 @@ static int verify_span(struct store_reader *reader, uint64_t offset, const struc
 
 		if (n <= 0)
 			return n < 0 ? -(int)err->code
-				     : error_set(err, PENSTOCK_E_CORRUPT, "it ends early");
+				     : error_set(err, PENSTOCK_E_CORRUPT, "the object ends early");
 		if (span->kind)
 			checksum_update(&sum, block, (size_t)n);
 		if (sink && sink->write)
@@ -101,7 +101,7 @@ static int verify_span(struct store_reader *reader, uint64_t offset, const struc
 	return rc < 0 ? rc : compare(span, &sum, err);
 }
 
-/* The parts of an object cover it. */
+/* Returns true if the parts of an object cover all of it. */
 static bool parts_cover(const struct store_object *object)
 {
 	uint64_t size = 0;
@@ -111,7 +111,7 @@ static bool parts_cover(const struct store_object *object)
 	return object->n_parts && size == object->size;
 }
 
-/* Clean pages would be verified instead of the disk. */
+/* Drops cached pages, which would otherwise be verified instead of the bytes on the disk. */
 static void drop_cached(const struct store_object *object)
 {
 	for (size_t i = 0; i < object->n_pieces; i++) {
