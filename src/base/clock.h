@@ -20,7 +20,7 @@ static inline int64_t clock_monotonic_ms(void)
 	return clock_monotonic_ns() / NS_PER_MS;
 }
 
-/* Unix time in seconds at a time of the monotonic clock. */
+/* Converts a time of the monotonic clock to Unix time in seconds. */
 double clock_wall_s(int64_t monotonic_ms);
 
 /* "2026-11-21T09:05:00.123Z" and its NUL. */
