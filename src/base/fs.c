@@ -93,7 +93,8 @@ static int read_whole(int fd, const char *path, struct buf *out, struct penstock
 			if (n == 0)
 				return 0;
 			return error_set(err, PENSTOCK_E_LIMIT,
-				"cannot read '%s': longer than the limit of %zu bytes", path, out->limit);
+				"cannot read '%s': longer than the limit of %zu bytes", path,
+				out->limit);
 		}
 		room = buf_reserve(out, want);
 		if (!room)

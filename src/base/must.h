@@ -19,7 +19,8 @@
 
 static inline _Noreturn void must_fail(const char *condition, const char *file, int line)
 {
-	fprintf(stderr, "penstock: defect at %s:%d: '%s' does not hold; please report it\n", file, line, condition);
+	fprintf(stderr, "penstock: defect at %s:%d: '%s' does not hold; please report it\n", file,
+		line, condition);
 	abort();
 }
 

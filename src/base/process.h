@@ -69,9 +69,9 @@ struct process_spec {
 	const int *cgroups;
 	size_t n_cgroups;
 	/*
-	 * The directory's descriptor of the last of these groups, if the group is of version 2: the
-	 * child starts in the group if the kernel supports that, because joining takes long. NULL
-	 * if the child has to join it.
+	 * Descriptor of the directory of the last of these groups, if that group is of version 2:
+	 * the child starts in the group if the kernel supports that, because joining takes long.
+	 * NULL if the child has to join it.
 	 */
 	const int *born_in;
 	/* CLONE_NEW* flags: the child is the first process in these namespaces. Requires a body:

@@ -17,11 +17,11 @@
 #include "base/limits.h"
 #include "records/claims_dir.h"
 
-/* inotify reports removals; a holder that died without one is found by polling. */
+/* inotify reports removed claims; polling finds a holder that died without removing its claim. */
 enum { CANCEL_POLL_MS = 100, POLL_MS = 300 };
 
 struct claim {
-	int dir; /* directory of its file */
+	int dir; /* descriptor of the directory of its file */
 	int fd; /* its file, locked */
 	struct claims_file file;
 };
@@ -299,8 +299,8 @@ static void drop_ticket(struct attempt *a)
 	a->ticket = (struct claims_file){0};
 }
 
-/* Takes a place in line, or outside of it with `held`. A change from one to the other goes to the
- * end. */
+/* Takes a place in line, or outside of the line if `held` is set. A ticket that changes from one to
+ * the other goes to the end. */
 static int take_ticket(
 	struct attempt *a, const struct claims_scan *scan, bool held, struct penstock_error *err)
 {
@@ -341,7 +341,7 @@ static int take_claim(struct attempt *a, struct claim **out, struct penstock_err
 		return error_memory(err);
 	claim->dir = claim->fd = -1;
 	claim->file = a->wanted;
-	claim->file.who.run_id = NULL; /* borrowed there */
+	claim->file.who.run_id = NULL; /* borrowed by `wanted` */
 	claim->file.who.name = NULL;
 	claim->file.cpu_list = copy_list(a->cpu_list, a->wanted.who.cpus);
 	claim->file.gpu_list = copy_list(a->gpu_list, a->wanted.who.gpus);
@@ -358,7 +358,7 @@ static int take_claim(struct attempt *a, struct claim **out, struct penstock_err
 		return r;
 	}
 	claim->dir = a->dirs.fds[a->dirs.own];
-	a->dirs.fds[a->dirs.own] = -1; /* now owned by the claim */
+	a->dirs.fds[a->dirs.own] = -1; /* the claim owns the directory now */
 	*out = claim;
 	return 0;
 }
@@ -414,7 +414,7 @@ static int watch_removals(const struct claims_dirs *dirs)
 		if (dirs->fds[i] >= 0)
 			inotify_add_watch(fd, dirs->paths[i], IN_DELETE | IN_ONLYDIR);
 	}
-	return fd; /* -1 if the limit of instances is reached: then polling alone must do */
+	return fd; /* -1 if the limit of inotify instances is reached; then only polling is left */
 }
 
 /* Waits until a claim was released, or until the next poll. */
