@@ -12,7 +12,7 @@
 #include "dataset/internal.h"
 
 #define GZIP_MIN  20 /* bytes of the smallest gzip file */
-#define GZIP_MOST 1032 /* bytes that one byte of it can become */
+#define GZIP_MOST 1032 /* bytes that one byte of a gzip file can expand to */
 #define ZSTD_HEAD 18 /* bytes of the longest header of a zstd frame */
 
 /* ---- MosaicML: the index has the sizes, and hashes ---- */
@@ -24,7 +24,7 @@ const struct mds_file *dataset_mds_file(const struct dataset *set, const struct 
 	return zip ? &shard->zip : &shard->raw;
 }
 
-/* Takes one of the hashes that we know. */
+/* Takes the first hash of a known kind. */
 static void get_sum(const struct mds_file *file, struct source_sum *out)
 {
 	static const struct {

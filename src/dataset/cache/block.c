@@ -19,7 +19,7 @@
 #include "s3/sum/checksum.h"
 
 #define PRESENT	   ((uint64_t)1 << 32) /* in an entry, above the CRC */
-#define TOUCH_MS   (60 * 1000) /* the time of a file in use is not older */
+#define TOUCH_MS   (60 * 1000) /* the time of a file in use is set at this interval */
 #define TABLE_DISK (4 * KIB) /* bytes on disk that an entry may take */
 
 static uint64_t blocks_of(uint64_t size)

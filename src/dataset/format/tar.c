@@ -18,7 +18,7 @@
 struct group {
 	format_sample_fn sample;
 	void *cookie;
-	struct buf *index; /* lines of an index; NULL if none is written */
+	struct buf *index; /* lines of an index; NULL if no index is written */
 	uint64_t n; /* samples so far */
 	unsigned members; /* of this sample; 0 if there is none */
 	uint64_t start, end;

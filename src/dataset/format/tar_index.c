@@ -16,7 +16,7 @@ struct reader {
 	const char *at, *end;
 	size_t line;
 	const struct shard_reader *shard;
-	uint64_t last; /* padded end of the member before */
+	uint64_t last; /* padded end of the previous member */
 	/* of the sample on this line; `keyed` if it has a member */
 	uint64_t start, stop;
 	bool keyed;
@@ -65,7 +65,7 @@ static bool end_of_line(struct reader *in)
 }
 
 /* Extended headers are directly before the first header of a sample, and the index has no place for
- * them: the range starts at the end of the last member unless that is far. */
+ * them: the range starts at the end of the previous member unless that end is far away. */
 static void place(struct reader *in, uint64_t data, uint64_t stop)
 {
 	uint64_t header = data - TAR_BLOCK;
@@ -91,7 +91,7 @@ static int component(struct reader *in, struct penstock_error *err)
 	memcpy(name, word, len);
 	name[len] = '\0';
 	if (data % TAR_BLOCK || data < TAR_BLOCK || data - TAR_BLOCK < in->last)
-		return corrupt(in, "an offset is not that of a next member", err);
+		return corrupt(in, "an offset is not after the previous member", err);
 	stop = data + tar_padded(size);
 	if (stop > in->shard->size)
 		return corrupt(in, "a member is outside of the archive", err);

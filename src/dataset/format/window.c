@@ -51,7 +51,7 @@ uint64_t window_end(const struct window *w)
 	return w->shard ? w->shard->size : w->offset + w->len;
 }
 
-/* Pieces grow while the next offset is near the last one's end. */
+/* Pieces grow while the next offset is near the end of the previous piece. */
 static size_t next_piece(const struct window *w, uint64_t offset)
 {
 	uint64_t end = w->offset + w->len;

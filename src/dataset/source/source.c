@@ -56,7 +56,7 @@ int source_listed(struct source *s, const struct source_place *place, struct pen
 	return 1;
 }
 
-/* A relative path may be s3://… without its beginning. */
+/* A relative path may be a URL for which the user forgot s3://. */
 static int not_found(const struct source *s, struct penstock_error *err)
 {
 	bool local = source_is_local(s);

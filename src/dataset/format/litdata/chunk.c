@@ -77,7 +77,7 @@ const char *litdata_field_init(struct litdata_field *field, const char *serializ
 	return "its serializer is unknown";
 }
 
-/* Type, number of dimensions and dimensions of an array, as u32 each. */
+/* Reads type, number of dimensions and dimensions of an array, each of which is a u32. */
 static const char *array(const struct litdata_field *f, struct format_field *field)
 {
 	bool tensor = f->kind == LITDATA_TENSOR;
