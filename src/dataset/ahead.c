@@ -24,7 +24,7 @@
 
 struct ahead_job {
 	struct ahead *ahead;
-	pid_t pid; /* of the process whose threads have it */
+	pid_t pid; /* of the process that runs the job */
 	uint64_t *ids;
 	size_t n;
 	void *data;
@@ -51,7 +51,7 @@ struct ahead {
 	struct ahead_job *queue, *all;
 };
 
-/* Held while a child after fork() sets up its state, which its first call does. */
+/* Held while a child process sets up its state, in its first call after fork(). */
 static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void begin(struct ahead *a)
@@ -134,7 +134,7 @@ static void job_free(struct ahead_job *job)
 	free(job);
 }
 
-/* Under the lock: waits for the end of the job, and takes it from the list of all. */
+/* Under the lock: waits for the end of the job, and removes the job from the list of all jobs. */
 static void await(struct ahead *a, struct ahead_job *job)
 {
 	while (!job->done)
@@ -211,7 +211,7 @@ bool ahead_ended(struct ahead_job *job, int ms)
 {
 	int64_t until = clock_monotonic_ms() + ms;
 
-	/* ahead_wait() reports that it is a job of the parent. */
+	/* ahead_wait() reports that the job belongs to the parent. */
 	if (job->pid != getpid())
 		return true;
 	LOCK_SCOPE(&job->ahead->lock);

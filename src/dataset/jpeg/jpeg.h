@@ -33,9 +33,9 @@ struct jpeg_size {
 	uint32_t height, width;
 };
 
-/* Bytes of the result. */
+/* Returns the bytes of the result. */
 size_t jpeg_bytes(const struct jpeg_size *size);
-/* True if the bytes begin as a JPEG does. */
+/* Returns true if the bytes begin like a JPEG image. */
 bool jpeg_is(const void *data, size_t len);
 /* Sets all of `pixels`, unless it fails. */
 int jpeg_decode(const void *data, size_t len, const struct jpeg_size *size, uint8_t *pixels,
