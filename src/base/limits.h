@@ -239,7 +239,7 @@
 /* Metrics of a training run. */
 #define LIMIT_METRICS_SERIES 10000
 #define LIMIT_METRICS_REPEATS 256 /* times that a resumed run repeated steps, for one metric */
-#define LIMIT_METRICS_POINTS (1 << 20) /* points of one series; beyond it each second is dropped */
+#define LIMIT_METRICS_POINTS (1 << 20) /* points of one series; then half of them are dropped */
 #define LIMIT_METRICS_RECORD (1 * MIB) /* bytes; larger ones are pictures and graphs */
 #define LIMIT_METRICS_PENDING (64 * MIB) /* bytes of a record, and of the block with its end */
 #define LIMIT_METRICS_COLUMNS 4096 /* columns of a table */

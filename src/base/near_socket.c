@@ -59,7 +59,7 @@ static bool is_safe_parent(const char *path)
 	       (!(st.st_mode & 022) || (st.st_mode & S_ISVTX));
 }
 
-/* Opens the user's preferred directory (0) or the other one (1), and gets its path. Returns -1 if
+/* Opens the user's preferred directory (0) or the fallback (1), and gets its path. Returns -1 if
  * the directory is missing, or if other users have access to it. */
 static int open_directory(unsigned which, bool make, char path[DIRECTORY_SIZE])
 {

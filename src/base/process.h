@@ -57,8 +57,8 @@ struct process_spec {
 	int stdin_fd; /* -1 for /dev/null; all three descriptors are borrowed */
 	int stdout_fd; /* -1 for /dev/null */
 	int stderr_fd; /* -1 for /dev/null */
-	/* one more descriptor, which argv[0] gets as number PROCESS_HANDED_FD; borrowed; 0 if there
-	 * is none; ignored if there is a body */
+	/* one more descriptor, which argv[0] gets as number PROCESS_HANDED_FD; borrowed; 0 to pass
+	 * no descriptor; ignored if there is a body */
 	int handed_fd;
 	bool new_session; /* start it in its own session and process group */
 	bool die_with_parent; /* SIGKILL when the spawning thread ends */

@@ -265,8 +265,7 @@ static int set_journal(struct records *records, struct penstock_error *err)
 
 static int open_database(struct records *records, struct penstock_error *err)
 {
-	int fd = open(
-		records->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* creates it with this mode */
+	int fd = open(records->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* sets its mode */
 	int r;
 
 	if (fd < 0)
