@@ -60,7 +60,8 @@
 #define LIMIT_CHECKPOINT_FILES 200000 /* files of one checkpoint; 10,000 ranks with 20 each */
 #define LIMIT_CHECKPOINT_NAME  768 /* bytes of a file name in a checkpoint; an S3 key has 1,024 */
 #define LIMIT_CHECKPOINT_METRICS 1000 /* metrics of one checkpoint */
-#define LIMIT_CHECKPOINT_RANKS 100000 /* ranks that save together; each has a file meanwhile */
+/* ranks that save together; each has a file until the checkpoint is complete */
+#define LIMIT_CHECKPOINT_RANKS 100000
 #define LIMIT_CHECKPOINT_LIST (4 * MIB) /* bytes of the names of checkpoints being removed */
 #define LIMIT_CHECKPOINTS      100000 /* checkpoints in one directory */
 #define LIMIT_JSON_DOCUMENT    (64 * MIB) /* bytes: a manifest of 200,000 files */
@@ -138,7 +139,7 @@
  * read its output */
 #define LIMIT_HTTP_RUN_BUFFER	    (128 * KIB)
 #define LIMIT_HTTP_REPLY_BUFFER	    (16 * KIB) /* ... for the reply of a request that sends */
-/* connections of a host that move bulk data; the rest is left for short requests */
+/* connections of a host that move bulk data; other connections are left for short requests */
 #define LIMIT_HTTP_BULK_CONNECTIONS 48
 /* Bytes per second: the lowest limit that a user may set, and the share of the limit for which one
  * more request runs in parallel. */
@@ -232,7 +233,7 @@
 #define LIMIT_LIST_AHEAD (16 * MIB)
 /* bytes of a path below a walked directory: the kernel's limit */
 #define LIMIT_WALK_PATH (4 * KIB - 1)
-/* bytes of one directory's names in memory; the rest goes to a file */
+/* bytes of one directory's names in memory; further names go to a file */
 #define LIMIT_WALK_NAMES (8 * MIB)
 #define LIMIT_WALK_MEMORY (8 * MIB) /* bytes of pending names in the parent directories */
 
@@ -240,7 +241,7 @@
 #define LIMIT_METRICS_SERIES 10000
 #define LIMIT_METRICS_REPEATS 256 /* times that a resumed run repeated steps, for one metric */
 #define LIMIT_METRICS_POINTS (1 << 20) /* points of one series; then half of them are dropped */
-#define LIMIT_METRICS_RECORD (1 * MIB) /* bytes; larger ones are pictures and graphs */
+#define LIMIT_METRICS_RECORD (1 * MIB) /* bytes; larger records are pictures and graphs */
 #define LIMIT_METRICS_PENDING (64 * MIB) /* bytes of a record, and of the block with its end */
 #define LIMIT_METRICS_COLUMNS 4096 /* columns of a table */
 #define LIMIT_METRICS_DEPTH 4 /* levels of nested objects in a line */
@@ -330,7 +331,7 @@
 #define LIMIT_NOTICE_SOURCES 16 /* notice sources of one run; each has a thread */
 /* processes and threads of a step that gives no number; stops fork bombs */
 #define LIMIT_STEP_PROCESSES 4096
-/* likewise, on machines with many CPUs: data loaders have threads */
+/* the same for each CPU, on machines with many CPUs: data loaders have threads */
 #define LIMIT_STEP_PROCESSES_PER_CPU 512
 #define LIMIT_WORKFLOW_PREFIX 512 /* bytes of an S3 path; leaves half a key for file names */
 /* iterations of one loop; a program with more should loop by itself */

@@ -369,7 +369,7 @@ static bool may_begin(const char *text)
 	return state.pairs[pair / 8] >> pair % 8 & 1;
 }
 
-/* Returns the length of a secret that begins at `text`, or 0. */
+/* Returns the length of a secret that begins at `text`, or 0 if there is none. */
 static size_t secret_length_at(const char *text)
 {
 	size_t longest = 0;

@@ -1,6 +1,6 @@
 /*
- * Diagnostics. Lines go to stderr (or the configured sink) as "penstock: text"; at level debug they
- * also carry the time and the level. The requested output of a verb goes to stdout, not here.
+ * Diagnostics. Lines go to stderr (or the configured sink) as "penstock: text"; at level debug the
+ * lines also have the time and the level. The requested output of a verb goes to stdout, not here.
  *
  *	log_set_level_name(getenv("PENSTOCK_LOG"));
  *	log_redact(secret_access_key);

@@ -28,8 +28,8 @@
 
 /* ---- limits of this process ---- */
 
-/* Soft limits that this process changed for itself; its children get the original ones. Set before
- * there are threads. */
+/* Soft limits that this process changed for itself; its children get the original limits. Set
+ * before there are threads. */
 struct own_limit {
 	struct rlimit original;
 	bool changed;

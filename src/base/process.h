@@ -134,7 +134,7 @@ struct process_info {
 	pid_t group;
 	pid_t session;
 	char state; /* R, S, D, Z, … */
-	bool exiting; /* SIGKILL is pending, or the kernel has begun to end it (PF_EXITING) */
+	bool exiting; /* SIGKILL is pending, or the kernel is ending the process (PF_EXITING) */
 	/* since boot; with the pid it identifies a process until the next boot */
 	uint64_t start_ticks;
 };
@@ -157,7 +157,7 @@ size_t process_descendants(
 /* Returns true if this process may run on more than one processor at a time. */
 bool process_is_parallel(void);
 
-/* Returns true if this process has children, including ended ones. */
+/* Returns true if this process has children, including ended children. */
 bool process_has_children(void);
 /* Reaps ended children that process_spawn() did not make: orphans adopted by a subreaper. */
 void process_reap_orphans(void);

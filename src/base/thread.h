@@ -1,4 +1,4 @@
-/* Threads. All of them have a name and leave signals to the main thread. */
+/* Threads, all of which have a name and leave signals to the main thread. */
 #ifndef BASE_THREAD_H
 #define BASE_THREAD_H
 

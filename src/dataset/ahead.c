@@ -24,7 +24,7 @@
 
 struct ahead_job {
 	struct ahead *ahead;
-	pid_t pid; /* of the process that runs the job */
+	pid_t pid; /* process that runs the job */
 	uint64_t *ids;
 	size_t n;
 	void *data;
@@ -33,16 +33,17 @@ struct ahead_job {
 	bool running, done;
 	int r;
 	struct penstock_error error;
-	struct ahead_job *prev, *next; /* in the queue, until a thread takes it */
-	struct ahead_job *before, *after; /* among all, until it is freed */
+	struct ahead_job *prev, *next; /* links in the queue, until a thread takes the job */
+	/* links in the list of all jobs, until the job is freed */
+	struct ahead_job *before, *after;
 };
 
 struct ahead {
 	struct dataset *set;
 	unsigned threads;
-	atomic_int pid; /* of the process that has the threads */
+	atomic_int pid; /* process that has the threads */
 	pthread_mutex_t lock;
-	pthread_cond_t wake; /* for the threads: a job, or the end */
+	pthread_cond_t wake; /* wakes the threads for a job, or to end */
 	pthread_cond_t ended; /* a job has ended */
 	/* Under the lock. */
 	pthread_t thread[LIMIT_DATASET_THREADS];

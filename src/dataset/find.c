@@ -61,9 +61,9 @@ struct found {
 struct finding {
 	struct dataset *set;
 	const struct dataset_options *options;
-	const char *suffix; /* of shards; NULL if dataset_is_aside() decides */
+	const char *suffix; /* suffix of shards; NULL if dataset_is_aside() decides */
 	bool all; /* all files are of kinds that usually lie next to shards, so they are shards */
-	struct found *found; /* of each shard */
+	struct found *found; /* one for each shard */
 	atomic_int stop;
 };
 
@@ -282,8 +282,8 @@ enum kind { OBJECTS, RECORDS, SHARDS, LISTED /* by an index.json */ };
 static const struct known {
 	const char *name;
 	enum kind kind;
-	const char *suffix; /* of struct finding */
-	const struct format *format; /* of SHARDS */
+	const char *suffix; /* for struct finding */
+	const struct format *format; /* for SHARDS */
 } formats[] = {
 	{"objects", OBJECTS, NULL, NULL},
 	{"records", RECORDS, NULL, NULL},

@@ -22,15 +22,15 @@ struct strlist;
 struct dataset_shard {
 	uint64_t first; /* number of its first sample; the entry after the last has the count */
 	const struct format *format; /* NULL if the shard has no samples */
-	struct records records; /* of a format with records */
+	struct records records; /* for a format with records */
 };
 
 struct dataset {
 	struct source *source;
-	const char *name; /* of the format; static */
-	const struct format *format; /* of all shards; NULL if each has its own */
+	const char *name; /* name of the format; static */
+	const struct format *format; /* format of all shards; NULL if each shard has its own */
 	bool has_records;
-	struct index_settings settings; /* of the format */
+	struct index_settings settings; /* settings of the format */
 	struct buf document; /* index.json of the data set */
 	/* The index in use, which may contain the list of the source; empty if there is none. */
 	struct buf index;
@@ -44,10 +44,10 @@ struct dataset {
 	/* images are decoded to this size; 0 x 0 if images are not decoded */
 	struct jpeg_size image;
 	char *column; /* the column with the image; the first with an image if NULL */
-	struct labels *labels; /* of "objects"; NULL if there are none */
+	struct labels *labels; /* labels of "objects"; NULL if there are none */
 	atomic_uint decoding; /* threads that decode images */
 	struct dataset_shard
-		*shards; /* one more than there are; NULL if each shard is one sample */
+		*shards; /* one more than there are shards; NULL if each shard is one sample */
 	/* One for each sample of a format without records; part of `index` if there is an index. */
 	struct dataset_range {
 		uint64_t offset, size;

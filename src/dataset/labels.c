@@ -15,7 +15,7 @@ struct run {
 };
 
 struct labels {
-	struct strlist names; /* of the folders, in byte order */
+	struct strlist names; /* names of the folders, in byte order */
 	struct run *runs; /* in the order of the samples */
 	size_t n;
 };

@@ -142,7 +142,8 @@ static int wrong_sum(
 	return error_move(err, &own);
 }
 
-/* Compares the samples, of which `used` have bytes, with an index that knows their checksums. */
+/* Compares the samples, of which `used` have bytes, with the checksums in the index, if there are
+ * any. */
 static int verify(
 	const struct dataset *set, const struct batch *b, size_t used, struct penstock_error *err)
 {

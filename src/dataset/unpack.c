@@ -74,7 +74,7 @@ static int unpack_mds(
 
 struct ends {
 	struct source_read *reads;
-	unsigned char (*bytes)[ZSTD_HEAD]; /* of each read */
+	unsigned char (*bytes)[ZSTD_HEAD]; /* one for each read */
 	size_t n;
 };
 

@@ -58,7 +58,7 @@ static bool is_in(const int *list, int n, int number)
 	return false;
 }
 
-/* Chooses `wanted` numbers of `all` that no claim in force has; returns how many it found, at most
+/* Chooses `wanted` numbers of `all` that no claim has. Returns how many were found, at most
  * `wanted`. */
 static int choose_free(const struct claims_scan *scan, bool gpus, const int *all, int n_all,
 	int wanted, int *chosen)
@@ -309,7 +309,7 @@ static int take_ticket(
 	if (a->ticket_fd >= 0 && a->ticket.held == held)
 		return 0;
 	drop_ticket(a);
-	/* Files are sorted: the last one is the last in line. */
+	/* Files are sorted: the last file is the last in line. */
 	if (scan->n && scan->files[scan->n - 1].who.waiting)
 		sequence = scan->files[scan->n - 1].sequence;
 	a->ticket = a->wanted;

@@ -37,7 +37,7 @@ enum { CLAIMS_MAX_CPUS = 1024, CLAIMS_MAX_GPUS = 64 };
 
 /* The resources of the machine that this process may use. */
 struct machine_capacity {
-	int cpus; /* by affinity and cgroup quota; at least 1 */
+	int cpus; /* usable CPUs by affinity and cgroup quota; at least 1 */
 	/* CPUs of the affinity; `n_cpus` may exceed `cpus` under a quota */
 	int cpu_list[CLAIMS_MAX_CPUS];
 	int n_cpus;
@@ -52,7 +52,7 @@ struct claim_limits {
 	int64_t cpus;
 	int64_t memory; /* bytes */
 	int64_t gpus;
-	int64_t runs; /* at a time */
+	int64_t runs; /* runs at a time */
 };
 #define CLAIM_NO_LIMITS                                                                            \
 	{                                                                                          \
@@ -62,12 +62,12 @@ struct claim_limits {
 /* The request of a workflow. */
 struct claim_request {
 	const char *run_id;
-	const char *name; /* of the run, for the messages of waiting runs; may be NULL */
+	const char *name; /* name of the run, for the messages of waiting runs; may be NULL */
 	int64_t tasks; /* at least 1 */
 	int64_t cpus_per_task; /* at least 1 */
 	int64_t mem_per_cpu; /* MB of 2^20 bytes; 0 if no memory is claimed */
-	int64_t gpus; /* of the whole run */
-	const struct claim_limits *limits; /* of the calling user; may be NULL */
+	int64_t gpus; /* GPUs of the whole run */
+	const struct claim_limits *limits; /* limits of the calling user; may be NULL */
 	/* Places of these keys in the workflow, for the overrides in messages; "resources" and
 	 * "gpus" if NULL. */
 	const char *path; /* "resources", "steps.0.resources" */

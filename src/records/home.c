@@ -69,8 +69,8 @@ int records_home_id(
 		return r;
 	if (fs_rename_new(fresh, path) == 0)
 		return 0;
-	/* Another process was faster; or the existing id is invalid, so that no state can refer to
-	 * it. */
+	/* Another process has created the id; or the existing id is invalid, so that no state can
+	 * refer to it. */
 	if (!read_id(path, id) && rename(fresh, path) < 0)
 		r = error_errno(err, errno, "cannot write '%s'", path);
 	unlink(fresh);

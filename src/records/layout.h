@@ -1,5 +1,5 @@
 /*
- * The directories of a run below $PENSTOCK_HOME, and those that runs share.
+ * The directories of a run below $PENSTOCK_HOME, and the directories that runs share.
  *
  *	HOME/runs/ID/workflow		the workflow as it was run, without secrets
  *	HOME/runs/ID/source		how the file of the workflow was read, without secrets

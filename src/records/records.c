@@ -287,8 +287,8 @@ static int open_database(struct records *records, struct penstock_error *err)
 		r = execute(records, "PRAGMA foreign_keys=ON", err);
 	if (r < 0)
 		return r;
-	/* Later versions add their statements here, each step from n to n + 1, and never change
-	 * an old one. */
+	/* Later versions add their statements here, one step for each version from n to n + 1, and
+	 * never change an old step. */
 	int64_t version = 0;
 	r = read_number(records, "PRAGMA user_version", &version, err);
 	if (r == 0 && version > 0)

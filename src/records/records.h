@@ -33,8 +33,8 @@ struct records;
 /* Returns true for the whole id of a run, false for NULL. */
 bool records_is_id(const char *text);
 
-/* The states of an attempt. A live state may be followed by each later one. An end is final, except
- * that a flush may complete it, and that a run that waits to be resumed may be ended. */
+/* The states of an attempt. A live state may be followed by each later state. An end is final,
+ * except that a flush may complete it, and that a run that waits to be resumed may be ended. */
 enum run_state {
 	RUN_QUEUED, /* recorded; waits for its resources */
 	RUN_STAGING, /* its inputs are being fetched */
@@ -75,8 +75,8 @@ const char *run_class_name(enum run_class class);
  * is not UTF-8, the encoding of states and manifests that contain the path.
  */
 int records_home(char **home, struct penstock_error *err);
-/* Gets the id that distinguishes a home from all others, also from one with the same path on a
- * machine of the same name: HOME/id, created if missing. */
+/* Gets the id that distinguishes a home from all other homes, also from a home with the same path
+ * on a machine of the same name: HOME/id, created if missing. */
 #define RECORDS_HOME_ID_SIZE 33
 int records_home_id(
 	const char *home, char id[static RECORDS_HOME_ID_SIZE], struct penstock_error *err);
@@ -90,7 +90,7 @@ struct records_begin {
 	const char *name; /* may be NULL */
 	const char *workflow; /* the path or URL as given by the user; paths are made absolute */
 	const char *output; /* for display: "s3://bucket/path at https://…", or NULL */
-	pid_t pid; /* of the supervisor; 0 if there is none yet */
+	pid_t pid; /* pid of the supervisor; 0 if there is none yet */
 	int steps_done; /* number of steps that earlier attempts of the run have finished */
 	const char *provenance; /* JSON: versions, Git commit, inputs, overrides; or NULL */
 };
@@ -138,8 +138,8 @@ int records_forget_steps(
 struct records_end {
 	enum run_state state;
 	enum run_class class;
-	int exit_code; /* of penstock */
-	int step_code; /* of the step, if penstock exits with another code; else 0 */
+	int exit_code; /* exit code of penstock */
+	int step_code; /* exit code of the step, if penstock exits with another code; else 0 */
 	bool unflushed; /* output is left for `penstock flush` */
 	const char *message; /* NULL on success */
 	/* If `unflushed` is set: the result of the run once its output is complete. */

@@ -18,7 +18,7 @@
 #include "dataset/cache/internal.h"
 #include "s3/sum/checksum.h"
 
-#define PRESENT	   ((uint64_t)1 << 32) /* in an entry, above the CRC */
+#define PRESENT	   ((uint64_t)1 << 32) /* bit of an entry, above the CRC */
 #define TOUCH_MS   (60 * 1000) /* the time of a file in use is set at this interval */
 #define TABLE_DISK (4 * KIB) /* bytes on disk that an entry may take */
 
@@ -113,7 +113,7 @@ void block_file_close(struct block_file *file)
 
 /* ---- reading ---- */
 
-/* Returns true if this process has verified the block. A shard of one block is read whole, and is
+/* Returns true if this process has verified the block. A shard of one block is read as a whole, and
  * verified each time. */
 static bool is_known(struct block_cache *c, const struct block_file *file, uint64_t block)
 {

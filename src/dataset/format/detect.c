@@ -126,7 +126,7 @@ static bool is_large(const struct detect_object *o)
  * sample. */
 static const struct rule {
 	enum format_kind kind;
-	const char *suffix; /* of the name, in any case */
+	const char *suffix; /* suffix of the name, in any case */
 	size_t at; /* place of `magic` */
 	const char *magic;
 	bool (*check)(const struct detect_object *o);
@@ -203,7 +203,7 @@ enum format_kind format_detect(const struct detect_object *object, const char **
 {
 	const struct rule *r = rules;
 
-	/* The last one always applies. */
+	/* The last rule always applies. */
 	while (!applies(r, object))
 		r++;
 	*reason = r->reason;

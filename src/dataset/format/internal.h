@@ -46,7 +46,7 @@ static inline uint32_t get_be32(const void *p)
 }
 
 /*
- * The bytes of a shard around a position, or those of one sample. The offsets of a scan ascend;
+ * The bytes of a shard around a position, or the bytes of one sample. The offsets of a scan ascend;
  * while they are near each other, larger pieces are read.
  *
  *	_cleanup_(window_release) struct window w = {.shard = shard};
@@ -95,8 +95,8 @@ const char *images_list(
 	const struct format_field *whole, size_t skip, bool pil, struct format_fields *out);
 
 /* Scans a shard that begins with a u32 count and `count` + 1 u32 offsets, as MDS and litData have
- * them: samples are contiguous, and the last one ends with the shard. `samples` is their number in
- * the index. */
+ * them: samples are contiguous, and the last sample ends with the shard. `samples` is the number of
+ * samples in the index. */
 int scan_offsets(const struct shard_reader *shard, uint64_t samples, format_sample_fn sample,
 	void *cookie, struct penstock_error *err);
 

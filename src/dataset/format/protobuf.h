@@ -34,8 +34,8 @@ struct protobuf {
 struct protobuf_field {
 	uint32_t number;
 	enum protobuf_wire wire;
-	uint64_t varint; /* of PROTOBUF_VARINT */
-	struct protobuf bytes; /* of the other types; empty for PROTOBUF_VARINT */
+	uint64_t varint; /* value of a PROTOBUF_VARINT */
+	struct protobuf bytes; /* value of other types; empty for PROTOBUF_VARINT */
 };
 
 static inline size_t protobuf_size(const struct protobuf *m)

@@ -17,7 +17,7 @@
 
 struct record_column {
 	const char *name; /* static */
-	uint64_t offset; /* in the record */
+	uint64_t offset; /* bytes from the start of the record */
 	size_t size; /* bytes */
 	enum format_type type;
 	enum format_dtype dtype;
@@ -30,7 +30,7 @@ struct record_column {
 
 struct records {
 	struct format format;
-	uint64_t header, trailer; /* bytes before the first record and after the last one */
+	uint64_t header, trailer; /* bytes before the first record and after the last record */
 	uint64_t size; /* bytes of a record */
 	/* bytes from one record to the next; less than `size` if records overlap */
 	uint64_t stride;
@@ -69,7 +69,7 @@ struct npy {
 	bool big_endian;
 	unsigned ndim;
 	uint64_t dims[LIMIT_FORMAT_DIMS];
-	uint64_t offset; /* of the values in the file */
+	uint64_t offset; /* bytes before the values */
 };
 /* Sets `r` to the rows of an array along its first axis, as records of the format `name` (static),
  * "npy" or "idx". Returns NULL, or the reason for which the array has no rows. */

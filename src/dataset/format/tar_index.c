@@ -17,7 +17,7 @@ struct reader {
 	size_t line;
 	const struct shard_reader *shard;
 	uint64_t last; /* padded end of the previous member */
-	/* of the sample on this line; `keyed` if it has a member */
+	/* range of the sample on this line; `keyed` is set if it has a member */
 	uint64_t start, stop;
 	bool keyed;
 	char key[LIMIT_TAR_NAME + 1];

@@ -56,12 +56,12 @@ struct index_settings {
 
 struct index {
 	char format[INDEX_WORD_SIZE];
-	struct source_list list; /* of the shards */
+	struct source_list list; /* list of the shards */
 	struct index_settings settings;
 	uint64_t samples;
 	/* one more than there are shards; NULL if each shard is one sample */
 	const struct index_part *parts;
-	const struct index_range *ranges; /* of each sample; NULL in formats with records */
+	const struct index_range *ranges; /* range of each sample; NULL in formats with records */
 	const uint32_t *sums; /* CRC32C of each sample; NULL if checksums are not known */
 	const char *document; /* index.json of the format, not terminated; NULL if there is none */
 	size_t document_len;

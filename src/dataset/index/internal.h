@@ -16,7 +16,7 @@ struct index_header {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t sum; /* CRC32C of all bytes after this member */
-	uint64_t size; /* of the file */
+	uint64_t size; /* bytes of the file */
 	uint64_t shards, samples; /* number of shards and of samples */
 	uint64_t text, document; /* bytes */
 	char format[INDEX_WORD_SIZE];

@@ -25,7 +25,7 @@
 /* For each pixel of the result along one axis, the pixels of which it is the weighted mean. */
 struct resize_axis {
 	size_t n; /* pixels of the result */
-	size_t from, to; /* pixels that are used, the last one excluded */
+	size_t from, to; /* pixels that are used, from `from` to `to` - 1 */
 	struct resize_span {
 		uint32_t first, n;
 	} * spans;

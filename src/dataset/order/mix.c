@@ -24,11 +24,11 @@
 #include "base/must.h"
 #include "dataset/order/key.h"
 
-/* The first nodes are the sets, the last one is the root. */
+/* The first nodes are the sets, the last node is the root. */
 struct node {
 	uint64_t weight;
 	uint32_t parent;
-	uint32_t left, right; /* of nodes that are not a set */
+	uint32_t left, right; /* children of a node that is not a set */
 };
 
 struct mix {

@@ -65,7 +65,7 @@ int order_init(struct order *o, const struct order_options *options, struct pens
  * by `missing` there. Slots and windows begin at multiples of their size.
  */
 struct window {
-	uint64_t at; /* in the grid */
+	uint64_t at; /* start of the window in the grid */
 	uint64_t hole; /* place in the window of the samples that the short block lacks */
 	uint64_t missing; /* samples in the hole; 0 in windows without the short block */
 	struct permute samples;

@@ -50,8 +50,8 @@ struct order {
 	uint64_t window; /* samples; windows are cut from blocks in the order of their slots */
 	uint64_t missing; /* samples that the last block lacks to have `block` */
 	uint64_t short_slot; /* slot of the last block */
-	uint64_t key; /* of the windows */
-	struct permute samples; /* of ORDER_FULL */
+	uint64_t key; /* key of the windows */
+	struct permute samples; /* for ORDER_FULL */
 	struct permute blocks; /* slot to block */
 };
 

@@ -38,7 +38,7 @@ struct pack_format {
 	bool fields; /* samples are split, and objects grouped */
 	/* the source format whose samples are copied as they are; NULL if there is none */
 	const char *copies;
-	/* Takes the type of all samples from the first one. May be NULL. */
+	/* Takes the type of all samples from the first sample. May be NULL. */
 	int (*begin)(struct pack *p, const struct pack_sample *first, struct penstock_error *err);
 	int (*add)(const struct pack *p, const struct pack_sample *sample, struct buf *out,
 		struct penstock_error *err);
@@ -57,8 +57,8 @@ struct pack_done {
 	uint64_t n; /* samples */
 	struct index_range *ranges;
 	uint32_t *sums;
-	char *etag; /* of an object */
-	int64_t mtime_ns; /* of a file */
+	char *etag; /* ETag of an object */
+	int64_t mtime_ns; /* time of a file */
 };
 
 struct pack {
@@ -73,7 +73,7 @@ struct pack {
 	struct order order;
 	uint64_t *starts; /* position of each shard's first unit, and the end */
 	size_t n;
-	struct pack_done *done; /* of each shard */
+	struct pack_done *done; /* one for each shard */
 	atomic_int stop;
 	atomic_ullong samples, bytes; /* so far */
 	/* common to all samples */

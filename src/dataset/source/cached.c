@@ -179,7 +179,7 @@ static void claim_all(struct batch *b)
 	}
 }
 
-/* Makes one read of adjacent claimed blocks. Returns their number. */
+/* Makes one read of adjacent claimed blocks. Returns the number of blocks. */
 static size_t join(const struct claim *claims, size_t n, char *data, struct source_read *out)
 {
 	const struct block_file *file = claims[0].file;

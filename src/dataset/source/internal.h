@@ -38,8 +38,8 @@ struct packed {
 
 struct source {
 	char *url; /* as given */
-	struct object_client *client; /* of objects */
-	struct http_engine *engine; /* of the web; both are NULL for local files */
+	struct object_client *client; /* for objects */
+	struct http_engine *engine; /* for the web; both are NULL for local files */
 	/* For source_after_fork(). */
 	int (*open)(
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
@@ -47,10 +47,10 @@ struct source {
 	void *cookie;
 	bool google;
 	char bucket[sizeof(((struct location *)NULL)->bucket)];
-	/* of the keys, or the path of the directory; the whole key or path of a single shard */
+	/* prefix of the keys, or path of the directory; the whole key or path of a single shard */
 	char *prefix;
 	char *pattern; /* names of files in a URL of the web, as given; "" for a directory */
-	char *query; /* of URLs of the web: "?…", or "" */
+	char *query; /* query of a URL of the web: "?…", or "" */
 	bool encode; /* names must be percent-encoded for URLs */
 	bool single;
 	atomic_bool any_version; /* shards are read as they are now: the caller verifies samples */
@@ -59,14 +59,14 @@ struct source {
 	struct shard *shards;
 	size_t n;
 	bool borrowed; /* `text` and `shards` belong to an index */
-	struct packed **packed; /* of each shard; NULL if none is compressed */
+	struct packed **packed; /* one for each shard; NULL if no shard is compressed */
 	uint64_t room; /* bytes for the contents of compressed shards */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	/* Under the lock. */
 	uint64_t unpacked; /* bytes of contents in memory, or taken for them */
 	uint64_t clock;
-	struct block_cache *cache; /* of objects; NULL if there is none */
+	struct block_cache *cache; /* cache of objects; NULL if there is none */
 	/* reads wait for no blocks of other processes until then */
 	_Atomic int64_t no_wait_until_ms;
 };
@@ -80,7 +80,7 @@ struct open_file {
 
 struct source_reader {
 	struct source *source;
-	struct object_reads *reads; /* of objects */
+	struct object_reads *reads; /* for objects */
 	struct open_file files[LIMIT_DATASET_FILES];
 	unsigned clock;
 	char *chunk; /* LIMIT_PLAIN_CHUNK: buffer for bytes of a file that go to pieces */

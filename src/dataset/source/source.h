@@ -75,7 +75,7 @@ struct source_place {
 	 * it again. */
 	int (*open)(
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
-	/* The same for the engine of http:// and https://. */
+	/* Like open(), for the engine of http:// and https://. */
 	int (*open_web)(void *cookie, struct http_engine **out, struct penstock_error *err);
 	void *cookie;
 	const atomic_int *cancel; /* cancels source_open(); may be NULL */
@@ -137,7 +137,8 @@ struct source_sum {
 struct source_content {
 	enum source_packing packing;
 	uint64_t size; /* bytes of the content */
-	struct source_sum stored, unpacked; /* of the shard as it is stored, and of its content */
+	/* checksums of the shard as it is stored, and of its content */
+	struct source_sum stored, unpacked;
 };
 
 /* Declares a shard compressed: from now on reads and sizes refer to its content. The first read

@@ -38,7 +38,7 @@ static const struct {
 	{"jpeg_array", LITDATA_JPEG_ARRAY, DTYPE_NONE},
 };
 
-/* Types by their numbers in headers; later ones differ between versions of litData. */
+/* Types by their numbers in headers; higher numbers differ between versions of litData. */
 static const enum format_dtype numpy_types[] = {DTYPE_I8, DTYPE_I16, DTYPE_I32, DTYPE_I64, DTYPE_U8,
 	DTYPE_U16, DTYPE_U32, DTYPE_U64, DTYPE_F16, DTYPE_F32, DTYPE_F64};
 static const enum format_dtype tensor_types[] = {DTYPE_F32, DTYPE_F32, DTYPE_F64, DTYPE_F64,

@@ -172,7 +172,8 @@ static bool is_for_tokens(const json_t *config)
 	return loader && strcmp(loader, "TokensLoader") == 0;
 }
 
-/* Returns the reason for which data sets with this configuration are refused, or NULL. */
+/* Returns the reason for which data sets with this configuration are refused, or NULL if they are
+ * supported. */
 static const char *unsupported(const json_t *config)
 {
 	const json_t *compression = json_object_get(config, "compression");

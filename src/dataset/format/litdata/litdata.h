@@ -35,8 +35,8 @@ struct litdata_chunk {
 struct litdata_index {
 	struct litdata_chunk *chunks;
 	size_t n;
-	struct litdata_fields *fields; /* of all chunks */
-	enum format_dtype tokens; /* of chunks for TokensLoader; else DTYPE_NONE */
+	struct litdata_fields *fields; /* shared by all chunks */
+	enum format_dtype tokens; /* type of tokens in chunks for TokensLoader; else DTYPE_NONE */
 	bool zstd; /* each chunk is compressed */
 };
 
