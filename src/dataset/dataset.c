@@ -53,7 +53,7 @@ static int check_options(
 		if (rows[i].given && strcmp(rows[i].format, set->name) != 0)
 			return error_set(err, PENSTOCK_E_INVALID,
 				"cannot open '%s': its format is '%s', and '%s' is an option of "
-				"'%s'; give the format",
+				"'%s'; set the format",
 				source_url(set->source), set->name, rows[i].name, rows[i].format);
 	}
 	return 0;

@@ -497,7 +497,7 @@ static int check_records(struct dataset *set, struct penstock_error *err)
 			return error_set(err, PENSTOCK_E_INVALID,
 				"cannot open '%s': samples of '%s' have %" PRIu64
 				" bytes, and those of '%s' %" PRIu64
-				" or another type or shape; open them one by one",
+				" or another type or shape; open the files one by one",
 				source_url(set->source),
 				source_name(set->source, (size_t)(first - set->shards)),
 				first->records.size, source_name(set->source, i),

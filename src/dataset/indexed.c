@@ -146,8 +146,8 @@ int dataset_named(
 static int does_not_fit(const struct dataset *set, const char *reason, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_CORRUPT,
-		"cannot open '%s': its index is invalid: %s; rebuild it with 'penstock dataset "
-		"index %s'",
+		"cannot open '%s': its index is invalid: %s; rebuild the index with 'penstock "
+		"dataset index %s'",
 		source_url(set->source), reason, dataset_index_operand(set->source));
 }
 

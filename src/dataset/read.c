@@ -101,8 +101,8 @@ static void explain(const struct dataset *set, struct penstock_error *error)
 	}
 	error->code = PENSTOCK_E_CHANGED;
 	error_suffix(error,
-		"; the index of the data set is out of date: rebuild it with 'penstock dataset "
-		"index %s'",
+		"; the index of the data set is out of date; rebuild the index with 'penstock "
+		"dataset index %s'",
 		dataset_index_operand(set->source));
 }
 

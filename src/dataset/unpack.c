@@ -181,7 +181,7 @@ static int unpack_arrays(struct dataset *set, const atomic_int *cancel, struct p
 
 		if (size / GZIP_MOST > source_size(set->source, ends.reads[i].shard))
 			return no_size(set, ends.reads[i].shard,
-				"is truncated or damaged: it does not end as a gzip file", err);
+				"is truncated or damaged: its end is not that of a gzip file", err);
 		r = source_unpack(set->source, ends.reads[i].shard,
 			&(struct source_content){.packing = SOURCE_GZIP, .size = size}, err);
 	}

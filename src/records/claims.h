@@ -75,7 +75,7 @@ struct claim_request {
 };
 
 /* Returns PENSTOCK_E_INVALID if the machine can never fit the request: "the workflow asks for 8
- * CPUs, this machine has 2: run with --set resources.cpusPerTask=2". `fitting` is then the request
+ * CPUs, this machine has 2; run with --set resources.cpusPerTask=2". `fitting` is then the request
  * after these overrides; it may be NULL. */
 int claim_check_fits(const struct machine_capacity *machine, const struct claim_request *request,
 	struct claim_request *fitting, struct penstock_error *err);

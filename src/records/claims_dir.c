@@ -360,7 +360,8 @@ static int scan_dir(
 				: NULL;
 		if (!grown) {
 			release_file(&file);
-			return error_set(err, PENSTOCK_E_LIMIT, "more than %d claims in '%s'",
+			return error_set(err, PENSTOCK_E_LIMIT,
+				"cannot read the claims: more than %d files in '%s'",
 				LIMIT_CLAIM_FILES, path);
 		}
 		scan->files = grown;

@@ -171,7 +171,7 @@ static bool verify(struct block_cache *c, const struct block_file *file, uint64_
 
 	if (!read_bytes(file, block * CACHE_BLOCK, scratch, len) ||
 		(PRESENT | crc32c_update(0, scratch, len)) != entry) {
-		log_debug("a block in the cache '%s' is damaged; it is fetched again", c->dir);
+		log_debug("a block in the cache '%s' is damaged; fetching the block again", c->dir);
 		return false;
 	}
 	set_known(c, file, block);

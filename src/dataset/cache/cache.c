@@ -18,8 +18,8 @@
 void block_cache_turn_off(struct block_cache *c, int errnum, const char *what)
 {
 	if (!atomic_exchange(&c->off, true))
-		log_warn("cannot %s in the cache '%s': %s; data sets are read without it", what,
-			c->dir, strerror(errnum));
+		log_warn("cannot %s in the cache '%s': %s; data sets are read without the cache",
+			what, c->dir, strerror(errnum));
 }
 
 /* Creates the directory of this user. Other users may write to the parent directory, but must not
@@ -67,8 +67,8 @@ int block_cache_new(
 	}
 	reason = make_dir(c, o);
 	if (reason) {
-		log_warn("cannot use the cache '%s': %s; data sets are read without it", c->dir,
-			reason);
+		log_warn("cannot use the cache '%s': %s; data sets are read without the cache",
+			c->dir, reason);
 		block_cache_free(c);
 		c = NULL;
 	}

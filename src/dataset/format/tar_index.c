@@ -138,8 +138,8 @@ int tar_index_scan(const char *text, size_t len, const struct shard_reader *shar
 
 	if (next_word(&in, &word) != strlen(VERSION) || memcmp(word, VERSION, strlen(VERSION)) != 0)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"cannot read the index of '%s': it is not of version " VERSION
-			"; create it again with wds2idx",
+			"cannot read the index of '%s': its version is not " VERSION
+			"; create the index again with wds2idx",
 			shard->name);
 	if (!next_number(&in, &count) || !end_of_line(&in))
 		return corrupt(&in, "invalid number of samples", err);

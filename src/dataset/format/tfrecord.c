@@ -35,12 +35,12 @@ static int wrong_head(const struct shard_reader *shard, uint64_t at, const unsig
 {
 	if (at == 0 && head[0] == 0x1f && head[1] == 0x8b)
 		return shard_error(err, PENSTOCK_E_UNSUPPORTED, shard->name, at,
-			"it is compressed with gzip; decompress it first, as no record of it can be "
-			"read alone");
+			"it is compressed with gzip, so that no record can be read alone; decompress "
+			"the file first");
 	if (at == 0 && head[0] == 0x78 && (head[0] << 8 | head[1]) % 31 == 0)
 		return shard_error(err, PENSTOCK_E_UNSUPPORTED, shard->name, at,
-			"it is compressed with zlib; decompress it first, as no record of it can be "
-			"read alone");
+			"it is compressed with zlib, so that no record can be read alone; decompress "
+			"the file first");
 	return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, at,
 		"the length of a record has a wrong checksum");
 }

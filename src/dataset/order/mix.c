@@ -217,7 +217,7 @@ static int find_taken(struct mix *m, struct penstock_error *err)
 			__builtin_add_overflow(m->taken[k], each, &all) || all > INT64_MAX)
 			return error_set(err, PENSTOCK_E_LIMIT,
 				"cannot mix the data sets: in epoch %" PRIu64 " more than %" PRId64
-				" samples of one have been taken",
+				" samples of one data set have been taken",
 				m->epoch, INT64_MAX);
 	}
 	return 0;
@@ -243,7 +243,7 @@ static int check(const struct mix_options *o, struct penstock_error *err)
 		if (set->n == 0 || set->n > LIMIT_DATASET_SAMPLES)
 			return error_set(err, PENSTOCK_E_INVALID,
 				"cannot mix data set %zu: it has %" PRIu64
-				" samples; leave it out, or use 1 to %" PRIu64,
+				" samples; leave out the data set, or use 1 to %" PRIu64,
 				k, set->n, LIMIT_DATASET_SAMPLES);
 		if (set->weight == 0 || set->weight > LIMIT_DATASET_WEIGHTS - sum)
 			return error_set(err, PENSTOCK_E_INVALID,

@@ -140,7 +140,7 @@ static int check_overlap(const struct pack *p, struct penstock_error *err)
 	}
 	if (exists && is_below(from, to))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot write to '%s': the source is there; name another place",
+			"cannot write to '%s': it contains the source; name another place",
 			p->at.text);
 	if (!source_is_single(source) && is_below(to, from))
 		return error_set(err, PENSTOCK_E_INVALID,
