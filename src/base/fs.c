@@ -271,7 +271,7 @@ static int raise_removal(const struct removal *removal)
 	return error_errno(removal->err, errno, "cannot remove '%s'", removal->path);
 }
 
-/* Opens a directory; makes it writable and readable first if it is ours. */
+/* Opens a directory; makes the directory writable and readable first if we own it. */
 static DIR *open_for_removal(int parent, const char *name)
 {
 	DIR *dir = fs_list_at(parent, name);

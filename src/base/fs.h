@@ -29,13 +29,13 @@ char *home_path(void);
 /* Creates `path` and its missing parents with `mode`. Existing directories are not an error. */
 int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err);
 
-/* Appends the whole file to `out`; fails if it does not fit. */
+/* Appends the whole file to `out`; fails if the file does not fit. */
 int fs_read(const char *path, struct buf *out, struct penstock_error *err);
 /* Like fs_read() for a file in a directory that others, such as steps, can write to: symbolic links
  * are not followed, and anything but a regular file (a FIFO would block the reader) is INVALID. */
 int fs_read_plain(const char *path, struct buf *out, struct penstock_error *err);
-/* Opens such a file without blocking; `flags` and `mode` are those of open(). Returns a negative
- * code on failure. */
+/* Opens a file for fs_read_plain() without blocking; `flags` and `mode` are as in open(). Returns a
+ * negative code on failure. */
 int fs_open_plain(const char *path, int flags, mode_t mode, struct penstock_error *err);
 
 /* Replaces `path` with `data`: temporary file in the same directory, fdatasync, rename, fsync of
@@ -86,7 +86,8 @@ int fs_open_in_root(int root, const char *path, int flags);
 /* Removes a tree without following symbolic links; a missing tree is not an error. Unwritable
  * directories are made writable first. */
 int fs_remove_tree(const char *path, struct penstock_error *err);
-/* Like fs_remove_tree() for `name` in the open directory `parent`; messages name it as `shown`. */
+/* Like fs_remove_tree() for `name` in the open directory `parent`; messages name the tree
+ * `shown`. */
 int fs_remove_tree_at(int parent, const char *name, const char *shown, struct penstock_error *err);
 
 /* Locks the whole file, which must be open for writing, exclusively until the descriptor and every

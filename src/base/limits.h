@@ -200,7 +200,7 @@
 #define LIMIT_FILE_PIECE_MIN (2 * MIB)
 /* threads that read for all files of a handle; each has its connections */
 #define LIMIT_FILE_THREADS 12
-/* threads of these that may read ahead; the others serve reads that a program waits for */
+/* threads of these that may read ahead; the other threads serve reads that a program waits for */
 #define LIMIT_FILE_THREADS_AHEAD 8
 #define LIMIT_FILE_READERS 16 /* sets of connections kept between reads */
 #define LIMIT_FETCH_CHUNK (8 * MIB) /* bytes of one range of an HTTP input */
@@ -400,7 +400,8 @@
 #define LIMIT_STORE_HELD (512 * KIB)
 /* such bodies at a time; others are written as they arrive */
 #define LIMIT_STORE_HELD_BODIES 32
-#define LIMIT_SERVER_LATE_HASH (1 * MIB) /* bytes of a body that is hashed once it is complete */
+/* bytes of a body that is hashed once the body is complete */
+#define LIMIT_SERVER_LATE_HASH (1 * MIB)
 /* bytes of a part, which arrives together with others */
 #define LIMIT_SERVER_LATE_HASH_PART (32 * MIB)
 /* bytes of a browser's form before its file, or after the file; AWS allows 20 kB of fields */

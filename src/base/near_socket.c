@@ -117,8 +117,8 @@ static int try_name(const struct sockaddr_un *name)
 	return 0;
 }
 
-/* Other processes hold the lock only for a moment. A stopped process may hold it longer; do not
- * wait for such a process. */
+/* Other processes hold the lock only for a moment. A stopped process may hold the lock longer; do
+ * not wait for such a process. */
 static bool lock(int directory)
 {
 	for (unsigned attempts = 0; flock(directory, LOCK_EX | LOCK_NB) < 0; attempts++) {
@@ -129,8 +129,8 @@ static bool lock(int directory)
 	return true;
 }
 
-/* Removes the sockets of killed servers. Call it under the lock, so that no socket is being renamed
- * meanwhile. */
+/* Removes the sockets of killed servers. The caller holds the lock, so that no socket is being
+ * renamed meanwhile. */
 static void sweep(int directory, const char *path)
 {
 	_cleanup_closedir_ DIR *dir = fs_list_at(directory, ".");

@@ -34,14 +34,14 @@ struct process {
 
 /*
  * Prevents core dumps of this process, and prevents all users but root from reading its memory,
- * environment and descriptors. Spawned processes are not affected. Call it before there are
+ * environment and descriptors. Spawned processes are not affected. Must be called before there are
  * threads.
  */
 void process_protect_memory(void);
 
 /*
  * Raises the soft limit of open files to the hard one. Spawned processes get the original limit:
- * select() fails for descriptors above 1023. Call it before there are threads.
+ * select() fails for descriptors above 1023. Must be called before there are threads.
  */
 void process_raise_files(void);
 /* Returns true if this process may open `n` more files. */
@@ -71,7 +71,7 @@ struct process_spec {
 	/*
 	 * Descriptor of the directory of the last of these groups, if that group is of version 2:
 	 * the child starts in the group if the kernel supports that, because joining takes long.
-	 * NULL if the child has to join it.
+	 * NULL if the child has to join that group.
 	 */
 	const int *born_in;
 	/* CLONE_NEW* flags: the child is the first process in these namespaces. Requires a body:
@@ -122,7 +122,7 @@ bool process_is_spawned(pid_t pid);
 /* Returns the number of children for which process_is_spawned() is true. */
 size_t process_count_spawned(void);
 
-/* Signals this process only; does nothing once it was reaped. */
+/* Signals this process only; does nothing if the process was reaped. */
 void process_signal(const struct process *process, int signal);
 /* Closes the pidfd. The process itself is not affected. */
 void process_release(struct process *process);

@@ -20,7 +20,7 @@ bool str_starts(const char *s, const char *prefix);
 bool str_starts_any(const char *s, const char *const *prefixes, size_t n);
 bool str_ends(const char *s, const char *suffix);
 
-/* "12.3 MB" (decimal units, as disks and networks use them). */
+/* Formats a size as "12.3 MB", in decimal units, as for disks and networks. */
 #define STR_SIZE_SIZE 16
 void str_format_size(uint64_t bytes, char out[static STR_SIZE_SIZE]);
 

@@ -38,7 +38,7 @@ static int find(
 	return r;
 }
 
-/* Refuses options of another format: if they were ignored, the samples would silently differ. */
+/* Refuses options of another format: samples would silently differ if such options were ignored. */
 static int check_options(
 	const struct dataset *set, const struct dataset_options *o, struct penstock_error *err)
 {

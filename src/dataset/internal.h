@@ -35,7 +35,8 @@ struct dataset {
 	/* The index in use, which may contain the list of the source; empty if there is none. */
 	struct buf index;
 	enum dataset_origin origin;
-	const uint32_t *sums; /* CRC32C of each sample, in `index`; NULL if they are not known */
+	/* CRC32C of each sample, in `index`; NULL if checksums are not known */
+	const uint32_t *sums;
 	/* The index.json with the formats of the shards; NULL in other formats. */
 	struct mds_index *mds;
 	struct litdata_index *litdata;

@@ -75,7 +75,7 @@ struct claim_request {
 };
 
 /* Returns PENSTOCK_E_INVALID if the machine can never fit the request: "the workflow asks for 8
- * CPUs, this machine has 2; run with --set resources.cpusPerTask=2". `fitting` is then the request
+ * CPUs, this machine has 2; run with --set resources.cpusPerTask=2". `fitting` gets the request
  * after these overrides; it may be NULL. */
 int claim_check_fits(const struct machine_capacity *machine, const struct claim_request *request,
 	struct claim_request *fitting, struct penstock_error *err);
@@ -89,11 +89,11 @@ struct claim_wait {
 };
 
 /*
- * Blocks until everything requested is free, and takes it. A request that would exceed the limits
- * of its user waits outside of the line, for other runs of that user, in the order of arrival;
- * there, a request overtakes earlier requests that wait for other resources. `wait` may be NULL.
- * Returns PENSTOCK_E_CANCELLED, PENSTOCK_E_INVALID (as claim_check_fits()), or the error of the
- * directory.
+ * Blocks until all requested resources are free, and takes them. A request that would exceed the
+ * limits of its user waits outside of the line, for other runs of that user, in the order of
+ * arrival; there, a request overtakes earlier requests that wait for other resources. `wait` may be
+ * NULL. Returns PENSTOCK_E_CANCELLED, PENSTOCK_E_INVALID (as claim_check_fits()), or the error of
+ * the directory.
  */
 int claim_acquire(struct claim **out, const struct machine_capacity *machine,
 	const struct claim_request *request, const struct claim_wait *wait,
@@ -108,7 +108,7 @@ const int *claim_gpus(const struct claim *claim, size_t *n);
 /* A holder of resources, or a waiting run. Strings are valid during the callback. */
 struct claim_holder {
 	const char *run_id;
-	const char *name; /* "" if it has no name */
+	const char *name; /* "" if the run has no name */
 	uid_t uid;
 	pid_t pid;
 	bool waiting;

@@ -133,8 +133,8 @@ void claims_dirs_release(struct claims_dirs *dirs)
 
 /* ---- the lock ---- */
 
-/* Opens a regular file, ours or another user's. Returns -1 if it is missing or not a regular
- * file. */
+/* Opens a regular file, ours or another user's. Creates a missing file. Returns -1 if the file
+ * cannot be opened or is not a regular file. */
 static int open_lock_file(int dir)
 {
 	_cleanup_close_ int fd = openat(
@@ -239,8 +239,8 @@ static int *read_numbers(const json_t *array, int n, int bound)
 	return take_pointer(list);
 }
 
-/* Copies a name for display. Another user wrote it, so control characters are replaced and its
- * length is limited. */
+/* Copies a name for display. Another user wrote the name, so control characters are replaced and
+ * the length is limited. */
 static char *shown_name(const char *text)
 {
 	char *copy = strndup(text, LIMIT_CLAIM_NAME);

@@ -46,7 +46,7 @@ enum run_file {
 	RUN_FILE_NOTICE, /* the last notice, for `ps` and `show` */
 	RUN_FILE_PREEMPT, /* the request of `penstock preempt` */
 	RUN_FILE_LEFT_ALONE, /* exists while the run must not restart by itself */
-	RUN_FILE_ELSEWHERE, /* another machine's attempt, as it was last seen from here */
+	RUN_FILE_ELSEWHERE, /* the last known state of an attempt on another machine */
 	RUN_FILE_SLURM, /* the Slurm job and its settings */
 	RUN_FILE_SLURM_LOCK,
 	RUN_FILE_SLURM_SCRIPT,

@@ -13,7 +13,7 @@
  *	if (r == 0)
  *		r = records_end(records, id, attempt, &end, err);
  *
- * A run is an identity; it has attempts, numbered from 1. Its supervisor holds the lock
+ * A run is an identity, and has attempts, numbered from 1. Its supervisor holds the lock
  * HOME/runs/ID/lock for its lifetime (supervisor.h): an attempt whose state is live while that lock
  * is free is reported as `lost`. Readers do not block writers (WAL, except on network file
  * systems). The records contain no secrets. A result struct owns its strings. Thread-safe.
@@ -42,10 +42,10 @@ enum run_state {
 	RUN_FLUSHING, /* its output is being completed */
 	RUN_SUCCEEDED, /* ended: every step exited with 0 and the output is complete */
 	RUN_FAILED, /* ended: see its class */
-	RUN_PREEMPTED, /* ended: the machine requested it; the next `run` resumes it */
-	RUN_STOPPED, /* ended: the user requested it */
-	RUN_LOST, /* its supervisor disappeared; the next `run` resumes it */
-	RUN_MOVED, /* another machine has it; shown, never recorded */
+	RUN_PREEMPTED, /* ended: the machine requested the end; the next attempt resumes the run */
+	RUN_STOPPED, /* ended: the user requested the end */
+	RUN_LOST, /* its supervisor disappeared; the next attempt resumes the run */
+	RUN_MOVED, /* another machine has the run; shown, never recorded */
 	RUN_STATE_COUNT_ /* not a state */
 };
 const char *run_state_name(enum run_state state);
@@ -60,7 +60,7 @@ enum run_class {
 	RUN_CLASS_INPUT, /* input data could not be fetched */
 	RUN_CLASS_IMAGE, /* a container image could not be pulled */
 	RUN_CLASS_OOM, /* out of memory */
-	RUN_CLASS_USER, /* a step failed, or the user stopped it */
+	RUN_CLASS_USER, /* a step failed, or the user stopped the run */
 	RUN_CLASS_OUTPUT, /* output could not be completed; `penstock flush` retries */
 	RUN_CLASS_NODE, /* this machine failed: disk, memory, processes */
 	RUN_CLASS_PREEMPTED, /* the machine requested the end */
@@ -149,8 +149,9 @@ struct records_end {
 };
 int records_end(struct records *records, const char *id, int attempt, const struct records_end *end,
 	struct penstock_error *err);
-/* Like records_end() for a run that is ended while it waits to be resumed: its last attempt may
- * have ended as preempted or lost. Output that it left for `penstock flush` stays recorded. */
+/* Like records_end() for a run that is ended while it waits to be resumed: the last attempt of the
+ * run may have ended as preempted or lost. Output that the attempt left for `penstock flush` stays
+ * recorded. */
 int records_end_waiting(struct records *records, const char *id, int attempt,
 	const struct records_end *end, struct penstock_error *err);
 

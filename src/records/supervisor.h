@@ -18,7 +18,7 @@
 
 struct penstock_error;
 
-/* Takes the lock for this process, until `lock_fd` is closed or the process dies. Returns
+/* Takes the lock for the calling process, until `lock_fd` is closed or the process dies. Returns
  * PENSTOCK_E_EXISTS if another process holds the lock; the message names the holder. */
 int supervisor_begin(const char *path, const char *id, int *lock_fd, struct penstock_error *err);
 

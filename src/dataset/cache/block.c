@@ -63,7 +63,8 @@ static int open_path(const char *path, bool make)
 	return open(path, flags | O_CREAT, 0600);
 }
 
-/* Opens the file and locks it against removal. If it was removed in between, opens it again. */
+/* Opens the file and locks it against removal. If the file was removed in between, opens it
+ * again. */
 static int open_locked(const char *path, bool make)
 {
 	for (;;) {

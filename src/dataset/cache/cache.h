@@ -53,7 +53,7 @@ void block_cache_free(struct block_cache *cache);
 /* To be called once in a child after fork(). Files that are open belong to the parent. */
 void block_cache_after_fork(struct block_cache *cache);
 
-/* The open file of a shard. It is not evicted while it is open. */
+/* The open file of a shard. An open file is not evicted. */
 struct block_file {
 	int fd; /* -1 if no file is open */
 	size_t shard; /* number of the shard in the data set */

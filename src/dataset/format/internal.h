@@ -87,7 +87,7 @@ int fields_end(const struct format_fields *out, const struct format_piece *piece
 bool shard_name_is_good(const char *name);
 
 /* Turns a field with an image of Pillow (width, height, length of the mode, mode, pixels) into an
- * array. Returns NULL, or the reason for which it is invalid. */
+ * array. Returns NULL, or the reason for which the image is invalid. */
 const char *pil_field(struct format_field *field);
 /* Adds the values of a list in `whole`: after `skip` bytes the number, the sizes and the bytes of
  * the values. Returns NULL, or the reason for which the list is invalid. */

@@ -14,9 +14,9 @@
  *
  * The file is a header and tables, little endian, which are used in place: reading a million shards
  * verifies one checksum and every number, and copies nothing. PENSTOCK_E_CORRUPT if the file is
- * damaged, PENSTOCK_E_UNSUPPORTED if another version of penstock wrote it. After index_read() names
- * ascend, each name of a file stays below its directory, and each sample lies within its shard; the
- * samples of formats with records are not checked, because the format knows their sizes.
+ * damaged, PENSTOCK_E_UNSUPPORTED if another version of penstock wrote the file. After index_read()
+ * names ascend, each name of a file stays below its directory, and each sample lies within its
+ * shard; the samples of formats with records are not checked, because the format knows their sizes.
  */
 #ifndef DATASET_INDEX_INDEX_H
 #define DATASET_INDEX_INDEX_H

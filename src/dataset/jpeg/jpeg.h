@@ -37,7 +37,7 @@ struct jpeg_size {
 size_t jpeg_bytes(const struct jpeg_size *size);
 /* Returns true if the bytes begin like a JPEG image. */
 bool jpeg_is(const void *data, size_t len);
-/* Sets all of `pixels`, unless it fails. */
+/* Sets all of `pixels` unless the image cannot be decoded. */
 int jpeg_decode(const void *data, size_t len, const struct jpeg_size *size, uint8_t *pixels,
 	struct penstock_error *err);
 

@@ -35,7 +35,7 @@ struct pack_target {
 struct pack_options {
 	const char *format; /* "tar", "mds", "tfrecord", "records", "npy" */
 	uint64_t shard_bytes; /* a shard ends with the sample that reaches this size */
-	int zstd; /* level of compression for shards of MDS; 0 if they are not compressed */
+	int zstd; /* level of compression for shards of MDS; 0 if shards are not compressed */
 	size_t jobs; /* shards written at a time; each is in memory as a whole */
 	bool shuffle; /* in an order by `seed`; by number if false */
 	uint64_t seed;

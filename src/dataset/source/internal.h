@@ -100,7 +100,7 @@ int source_adopt(struct source *s, const struct source_list *list, struct pensto
 
 /* web.c: finds the shards of an http:// or https:// URL. */
 int source_open_web(struct source *s, const struct source_place *place, struct penstock_error *err);
-/* Appends the URL of a shard. Returns -1 if it does not fit. */
+/* Appends the URL of a shard. Returns -1 if the URL does not fit. */
 int source_web_url(const struct source *s, const char *name, struct buf *out);
 int source_web_get(const struct source *s, const char *name, const atomic_int *cancel,
 	struct buf *out, struct penstock_error *err);

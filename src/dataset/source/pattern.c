@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "dataset/source/internal.h"
 
-/* The text between a pair of braces, and where it is. */
+/* The text between a pair of braces, and its place. */
 struct choice {
 	const char *text; /* the whole text */
 	const char *begin; /* "{" */
@@ -39,7 +39,7 @@ static bool find_choice(const char *text, struct choice *out)
 	return out->end[-1] == '}';
 }
 
-/* Appends the text with a value in place of the braces. `out` has room for it. */
+/* Appends the text with a value in place of the braces. `out` has room for one more. */
 static int add(struct strlist *out, const struct choice *at, const char *value, size_t len)
 {
 	char *name = str_printf(

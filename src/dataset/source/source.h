@@ -162,7 +162,7 @@ struct source_read {
 	 * `data`. */
 	bool scan;
 	struct read_pieces pieces;
-	struct penstock_error error; /* set by source_read(); release it */
+	struct penstock_error error; /* set by source_read(); the caller releases it */
 };
 
 /* Called once when the data set is open: from then on reads wait LIMIT_READS_PATIENCE_MS for an

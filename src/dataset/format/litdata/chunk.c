@@ -128,7 +128,7 @@ static const char *number(const struct litdata_field *f, struct format_field *fi
 	return NULL;
 }
 
-/* Sets the type of a value. Returns NULL, or the reason for which it is invalid. */
+/* Sets the type of a value. Returns NULL, or the reason for which the value is invalid. */
 static const char *value(const struct litdata_field *f, struct format_field *field)
 {
 	switch (f->kind) {
