@@ -6,8 +6,9 @@
 
 #define ARRAY_FIRST 16
 
-/* Makes room for one more item than the `n` that `items` has. The capacity follows from `n`, so
- * every item is added by way of this. Returns NULL, with `items` as it was, if out of memory. */
+/* Makes room for one more item than the `n` that `items` has. The capacity follows from `n`, so add
+ * items only after a call to this function. Returns NULL, with `items` as it was, if out of
+ * memory. */
 static inline void *array_grow(void *items, size_t n, size_t size)
 {
 	if (n && (n < ARRAY_FIRST || (n & (n - 1))))

@@ -20,7 +20,7 @@ static inline int64_t clock_monotonic_ms(void)
 	return clock_monotonic_ns() / NS_PER_MS;
 }
 
-/* Unix time in seconds at a time of the monotonic clock. */
+/* Converts a time of the monotonic clock to Unix time in seconds. */
 double clock_wall_s(int64_t monotonic_ms);
 
 /* "2026-11-21T09:05:00.123Z" and its NUL. */
@@ -31,9 +31,9 @@ void clock_format_rfc3339(int64_t wall_ns, char out[static CLOCK_RFC3339_SIZE]);
 void clock_sleep_ms(int64_t ms);
 
 /*
- * Initialises a condition variable on the monotonic clock. Wait for it with clock_cond_wait_ms() or
- * clock_cond_wait_until_ms() (a value of clock_monotonic_ms()). Both may return early, so check the
- * condition again.
+ * Initialises a condition variable on the monotonic clock. Wait for the condition with
+ * clock_cond_wait_ms() or clock_cond_wait_until_ms() (a value of clock_monotonic_ms()). Both may
+ * return early, so check the condition again.
  */
 void clock_cond_init(pthread_cond_t *cond);
 void clock_cond_wait_ms(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t ms);

@@ -52,8 +52,8 @@ void penstock_error_release(struct penstock_error *err)
 	*err = (struct penstock_error)PENSTOCK_ERROR_INIT;
 }
 
-/* Makes one line of a message, which may quote foreign text: a library's message, a name, a
- * reply. */
+/* Turns a message into one line: it may quote untrusted text, such as a library's message, a name
+ * or a reply. */
 static void make_one_line(char *message)
 {
 	size_t len = strlen(message);
@@ -132,7 +132,7 @@ int error_errno(struct penstock_error *err, int errnum, const char *fmt, ...)
 
 	if (!err)
 		return -(int)code;
-	/* A byte of no message is where the reason belongs. */
+	/* Marks the place of the reason with a byte that no message contains. */
 	marked = hint ? str_printf("%.*s\1%s", (int)(hint - fmt), fmt, hint)
 		      : str_printf("%s\1", fmt);
 	va_start(ap, fmt);

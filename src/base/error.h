@@ -50,7 +50,8 @@ enum penstock_code error_code_of_errno(int errnum);
 bool error_is_retryable(const struct penstock_error *err);
 
 #if defined(__clang_analyzer__) && !defined(ERROR_IMPLEMENTATION)
-/* The analyzer sees one file at a time; without this it follows error returns that are 0. */
+/* The analyzer sees one file at a time; without this function it follows paths where an error
+ * function returns 0. */
 static inline int error_raised(int r)
 {
 	if (r >= 0)

@@ -93,7 +93,8 @@ static int read_whole(int fd, const char *path, struct buf *out, struct penstock
 			if (n == 0)
 				return 0;
 			return error_set(err, PENSTOCK_E_LIMIT,
-				"%s is longer than the limit of %zu bytes", path, out->limit);
+				"cannot read '%s': longer than the limit of %zu bytes", path,
+				out->limit);
 		}
 		room = buf_reserve(out, want);
 		if (!room)
@@ -140,7 +141,7 @@ int fs_read_plain(const char *path, struct buf *out, struct penstock_error *err)
 	return fd < 0 ? fd : read_whole(fd, path, out, err);
 }
 
-/* Writes at the offset *at, or at the descriptor's own if `at` is NULL. */
+/* Writes at the offset *at, or at the descriptor's offset if `at` is NULL. */
 static int write_all(int fd, const char *p, size_t len, off_t *at)
 {
 	while (len) {
@@ -259,7 +260,7 @@ DIR *fs_list_at(int dir, const char *name)
  * tree. */
 struct removal {
 	const char *path; /* for messages */
-	int top; /* of the tree; directories that are too deep are moved up to it */
+	int top; /* root of the tree; directories that are too deep are moved here */
 	uint64_t moved;
 	struct penstock_error *err;
 };
@@ -270,7 +271,7 @@ static int raise_removal(const struct removal *removal)
 	return error_errno(removal->err, errno, "cannot remove '%s'", removal->path);
 }
 
-/* Opens a directory; makes it writable and readable first if it is ours. */
+/* Opens a directory; makes the directory writable and readable first if we own it. */
 static DIR *open_for_removal(int parent, const char *name)
 {
 	DIR *dir = fs_list_at(parent, name);
@@ -291,7 +292,8 @@ static int move_up(struct removal *removal, int dir, const char *name)
 
 static int remove_children(struct removal *removal, DIR *dir, int depth);
 
-/* Removes an entry that unlink() cannot: a directory, or an entry of an unwritable one. */
+/* Removes an entry that unlink() cannot remove: a directory, or an entry of an unwritable
+ * directory. */
 static int remove_hard(struct removal *removal, int dir, const char *name, int depth)
 {
 	_cleanup_closedir_ DIR *inner = NULL;
@@ -315,7 +317,7 @@ static int remove_hard(struct removal *removal, int dir, const char *name, int d
 		return r;
 	if (errno == EACCES && fchmod(dir, 0700) == 0 && unlinkat(dir, name, AT_REMOVEDIR) == 0)
 		return 0;
-	/* Not empty: some file systems skip entries while others are removed; the next pass takes
+	/* Not empty: some file systems skip entries while others are removed; the next pass removes
 	 * them. */
 	return errno == ENOTEMPTY || errno == EEXIST ? 0 : raise_removal(removal);
 }
@@ -441,7 +443,7 @@ static int open_one(int dir, const char *name, bool make)
 
 	if (fd >= 0 || errno != ENOENT || !make)
 		return fd;
-	/* Another process may create it at the same time. */
+	/* Another process may create the directory at the same time. */
 	if (mkdirat(dir, name, 0777) < 0 && errno != EEXIST)
 		return -1;
 	return openat(dir, name, flags);

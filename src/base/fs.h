@@ -21,20 +21,21 @@ struct penstock_error;
 char *path_join(const char *dir, const char *name);
 /* Returns the part of `path` after its last slash. */
 const char *path_last(const char *path);
-/* The directory with all of penstock's local data: $PENSTOCK_HOME, else $XDG_DATA_HOME/penstock,
- * else ~/.local/share/penstock; absolute, and not created. NULL if out of memory; free() it. */
+/* Returns the absolute path of the directory with all of penstock's local data: $PENSTOCK_HOME,
+ * else $XDG_DATA_HOME/penstock, else ~/.local/share/penstock. Does not create the directory. The
+ * caller frees the path. Returns NULL if out of memory or if getcwd() fails. */
 char *home_path(void);
 
 /* Creates `path` and its missing parents with `mode`. Existing directories are not an error. */
 int fs_mkdirs(const char *path, mode_t mode, struct penstock_error *err);
 
-/* Appends the whole file to `out`; fails if it does not fit. */
+/* Appends the whole file to `out`; fails if the file does not fit. */
 int fs_read(const char *path, struct buf *out, struct penstock_error *err);
 /* Like fs_read() for a file in a directory that others, such as steps, can write to: symbolic links
  * are not followed, and anything but a regular file (a FIFO would block the reader) is INVALID. */
 int fs_read_plain(const char *path, struct buf *out, struct penstock_error *err);
-/* Opens such a file without blocking; `flags` and `mode` are those of open(). Returns a negative
- * code on failure. */
+/* Opens a file for fs_read_plain() without blocking; `flags` and `mode` are as in open(). Returns a
+ * negative code on failure. */
 int fs_open_plain(const char *path, int flags, mode_t mode, struct penstock_error *err);
 
 /* Replaces `path` with `data`: temporary file in the same directory, fdatasync, rename, fsync of
@@ -50,8 +51,8 @@ int fs_write_atomic(
 int fs_rename_new(const char *from, const char *to);
 
 /*
- * Replaces the file `name` in the open directory without a sync: it is useless after a crash of the
- * machine, and a sync would cost precious time. Others may have put links or FIFOs there, so this
+ * Replaces the file `name` in the open directory without a sync: the file is useless after a crash
+ * of the machine, and a sync takes long. Other processes may have put links or FIFOs there, so this
  * follows no link and opens no existing file. Returns -1 with errno.
  */
 int fs_write_text_at(int dir, const char *name, const char *text, mode_t mode);
@@ -64,7 +65,7 @@ struct dirent *fs_next_entry(DIR *dir);
  * NULL with errno. */
 DIR *fs_list_at(int dir, const char *name);
 
-/* Write or read all of `len` bytes, through EINTR and short counts. Return -1 with errno;
+/* Write or read all of `len` bytes; retry after EINTR and short counts. Return -1 with errno;
  * fs_pread_all() returns less than `len` at the end of the file. */
 int fs_write_all(int fd, const void *data, size_t len);
 int fs_pwrite_all(int fd, const void *data, size_t len, off_t offset);
@@ -85,7 +86,8 @@ int fs_open_in_root(int root, const char *path, int flags);
 /* Removes a tree without following symbolic links; a missing tree is not an error. Unwritable
  * directories are made writable first. */
 int fs_remove_tree(const char *path, struct penstock_error *err);
-/* Like fs_remove_tree() for `name` in the open directory `parent`; messages name it as `shown`. */
+/* Like fs_remove_tree() for `name` in the open directory `parent`; messages name the tree
+ * `shown`. */
 int fs_remove_tree_at(int parent, const char *name, const char *shown, struct penstock_error *err);
 
 /* Locks the whole file, which must be open for writing, exclusively until the descriptor and every
@@ -100,23 +102,24 @@ int fs_lock_wait(int fd, const atomic_int *cancel);
 int fs_lock_file(const char *path, struct penstock_error *err);
 /* Like fs_lock(), but shared: any number of processes can hold it if none holds it exclusively. */
 int fs_lock_shared(int fd);
-/* Returns true if anyone else holds the lock, exclusive or shared. */
+/* Returns true if another process holds the lock, exclusive or shared. */
 bool fs_lock_in_use(int fd);
-/* Returns true if anyone else holds the lock exclusively. Only queries, so it never blocks a
+/* Returns true if another process holds the lock exclusively. Only queries, so it never blocks a
  * process that takes the lock. */
 bool fs_lock_held(int fd);
 
-/* Returns true if `path`, not a symbolic link, still leads to the open file: it may have been
+/* Returns true if `path`, not a symbolic link, still leads to the open file: the file may have been
  * renamed or removed before we got its lock. */
 bool fs_is_named(int fd, const char *path);
 
-/* Allocated bytes of a file or a tree, not lengths: the space that its removal would free. */
+/* Returns the allocated bytes of a file or a tree, which its removal would free. A file with N hard
+ * links counts for 1/N. */
 uint64_t fs_disk_bytes(const char *path);
 /* Gets the free bytes that an unprivileged writer may use below `path`. */
 int fs_free_bytes(const char *path, uint64_t *bytes, struct penstock_error *err);
 
 /* Returns true if the file system at `path` is a network file system (NFS, CIFS, Lustre, FUSE…),
- * which means no flock and no WAL. */
+ * where flock() and SQLite's WAL are not reliable. */
 bool fs_is_network(const char *path);
 
 /*
@@ -128,7 +131,8 @@ char *fs_find_program(const char *path, const char *name);
 /* Searches our own PATH, then the system directories (sbin), which a user's PATH may lack. */
 char *fs_find_tool(const char *name);
 
-/* Opens an unnamed file in TMPDIR, for data that memory may not hold; `what` is for the message. */
+/* Opens an unnamed file in $TMPDIR, else /var/tmp, for data that may not fit into memory; `what`
+ * names the data in the error message. */
 int fs_open_unnamed(const char *what, struct penstock_error *err);
 
 #endif

@@ -21,23 +21,23 @@
 #define LIMIT_S3_OBJECT_MAX ((uint64_t)5 << 40) /* bytes */
 #define LIMIT_S3_KEY	    1024 /* bytes of UTF-8 */
 #define LIMIT_S3_METADATA   2048 /* bytes of all x-amz-meta- names and values */
-/* consecutive pages of a listing without a key; a store may filter */
+/* consecutive pages of a listing without a key; a store may filter its keys */
 #define LIMIT_S3_EMPTY_PAGES 1000
 #define LIMIT_S3_CORS_RULES 100 /* rules of a bucket */
-#define LIMIT_S3_CORS	    (64 * KIB) /* bytes of their document */
+#define LIMIT_S3_CORS	    (64 * KIB) /* bytes of the document with these rules */
 #define LIMIT_S3_CORS_EXPOSED (8 * KIB) /* bytes of the headers that a rule exposes */
-#define LIMIT_S3_LIFECYCLE_RULES 1000 /* of a bucket */
-#define LIMIT_S3_REPLICATION_RULES 1000 /* of a bucket, as AWS documents it */
+#define LIMIT_S3_LIFECYCLE_RULES 1000 /* rules of a bucket */
+#define LIMIT_S3_REPLICATION_RULES 1000 /* rules of a bucket, as AWS documents it */
 #define LIMIT_S3_CORS_NAMES 200 /* headers that a preflight asks for */
 #define LIMIT_S3_LIST_KEYS  1000 /* keys of one list reply, or of one multi-delete */
 
 /* Our own choices within these limits. */
-/* bytes, like the SDKs; large enough to hide a round trip */
+/* bytes, as in the SDKs; large enough to hide a round trip */
 #define LIMIT_S3_PART_DEFAULT (8 * MIB)
 #define LIMIT_SIGV4_PARAMETERS 128 /* headers or query parameters of one signed request */
 /* bytes of the list of signed headers: 2 KiB of metadata whose names begin with x-amz-meta- */
 #define LIMIT_SIGV4_NAMES      (4 * KIB)
-/* bytes: all headers and the query, encoded (three times the size) */
+/* bytes: all headers and the query, encoded (up to three times the size) */
 #define LIMIT_SIGV4_TEXT       (192 * KIB)
 #define LIMIT_CHUNKED_LINE     8192 /* bytes of one line between chunks, or of one trailer */
 #define LIMIT_CHUNKED_TRAILERS 16 /* trailer headers of one request; SDKs send 1 or 2 */
@@ -60,9 +60,10 @@
 #define LIMIT_CHECKPOINT_FILES 200000 /* files of one checkpoint; 10,000 ranks with 20 each */
 #define LIMIT_CHECKPOINT_NAME  768 /* bytes of a file name in a checkpoint; an S3 key has 1,024 */
 #define LIMIT_CHECKPOINT_METRICS 1000 /* metrics of one checkpoint */
-#define LIMIT_CHECKPOINT_RANKS 100000 /* ranks that save together; each has a file meanwhile */
+/* ranks that save together; each has a file until the checkpoint is complete */
+#define LIMIT_CHECKPOINT_RANKS 100000
 #define LIMIT_CHECKPOINT_LIST (4 * MIB) /* bytes of the names of checkpoints being removed */
-#define LIMIT_CHECKPOINTS      100000 /* in one directory */
+#define LIMIT_CHECKPOINTS      100000 /* checkpoints in one directory */
 #define LIMIT_JSON_DOCUMENT    (64 * MIB) /* bytes: a manifest of 200,000 files */
 
 /* Archives; the total size is limited by the free space. */
@@ -81,7 +82,7 @@
 /* bytes of output of a Slurm command; 10,000 nodes are 1 MB */
 #define LIMIT_SLURM_REPLY    (4 * MIB)
 #define LIMIT_SLURM_JOB	     (1 * MIB) /* bytes of the record of a batch job */
-/* bytes of the same for a rank in a container; Linux allows 128 KiB per variable */
+/* bytes that describe a rank in a container, in one variable; Linux allows 128 KiB per variable */
 #define LIMIT_MPI_TASK	     (120 * KIB)
 /* bytes that describe a task on another node; mostly its environment */
 #define LIMIT_SLURM_TASK     (8 * MIB)
@@ -89,7 +90,8 @@
 /* Container images. */
 /* bytes of a manifest or configuration; registries have the same limit */
 #define LIMIT_IMAGE_DOCUMENT (4 * MIB)
-/* layers of one image: as many as overlayfs takes in one page of options; Docker's limit is 127 */
+/* layers of one image: as many as overlayfs accepts in one page of options; Docker's limit is
+ * 127 */
 #define LIMIT_IMAGE_LAYERS   120
 #define LIMIT_IMAGE_WORDS    4096 /* words of an entry point, or variables, of an image */
 #define LIMIT_IMAGE_LOGIN    (64 * KIB) /* bytes of a user, password or token */
@@ -102,7 +104,7 @@
 #define LIMIT_STAGE_PARALLEL 4 /* inputs staged at a time; each fetches several ranges or objects */
 /* bytes of the recorded diff between a context and its commit; a patch, not data */
 #define LIMIT_CONTEXT_DIFF   (4 * MIB)
-/* bytes of the list of a context's files, for about four million of them */
+/* bytes of the list of a context's files; enough for about four million files */
 #define LIMIT_CONTEXT_LIST   (1024 * MIB)
 /* bytes of a context that is published for other machines */
 #define LIMIT_CONTEXT_PUBLISHED (256 * MIB)
@@ -114,7 +116,7 @@
 #define LIMIT_ENV_FILE (1 * MIB)
 
 #define LIMIT_MODEL_FILES  100000 /* objects below the prefix of a deployment */
-#define LIMIT_DEPLOY_STATE (4 * MIB) /* bytes of the state of its replicas */
+#define LIMIT_DEPLOY_STATE (4 * MIB) /* bytes of the state of a deployment's replicas */
 #define LIMIT_STATE_OBJECT (64 * KIB) /* bytes of the state that a run keeps next to its output */
 /* concurrent iterations of one loop; each has a process and descriptors */
 #define LIMIT_RUN_PARALLEL 256
@@ -137,47 +139,52 @@
  * read its output */
 #define LIMIT_HTTP_RUN_BUFFER	    (128 * KIB)
 #define LIMIT_HTTP_REPLY_BUFFER	    (16 * KIB) /* ... for the reply of a request that sends */
-/* connections of a host that move bulk data; the rest is left for short requests */
+/* connections of a host that move bulk data; other connections are left for short requests */
 #define LIMIT_HTTP_BULK_CONNECTIONS 48
-/* Bytes per second: the least limit that a user may set, and what one request needs of it. */
+/* Bytes per second: the lowest limit that a user may set, and the share of the limit for which one
+ * more request runs in parallel. */
 #define LIMIT_RATE_MIN		    (4 * KIB)
 #define LIMIT_RATE_EACH		    (64 * KIB)
-#define LIMIT_HTTP_RETRY_AFTER	    60 /* seconds that a server may make us wait at a time */
+#define LIMIT_HTTP_RETRY_AFTER	    60 /* seconds of a server's Retry-After that are honoured */
 /* bytes of an interrupted reply that count as progress */
 #define LIMIT_HTTP_PROGRESS	    (64 * KIB)
 /* ms beyond the mean wait for a reply after which a request is sent again, ... */
 #define LIMIT_HTTP_RESEND_MS	    700
-/* ... and a read of samples, for which a batch waits and which costs little to repeat */
+/* ... and the same for a read of samples, for which a batch waits and which costs little to
+ * repeat */
 #define LIMIT_READS_RESEND_MS	    100
 /* connections of one thread that reads samples over plain HTTP */
 #define LIMIT_PLAIN_CONNECTIONS	    64
-/* bytes of such a reply's head, together with as much of a small body as comes in one piece */
+/* bytes of the buffer for the head of such a reply and the part of the body that arrives with it */
 #define LIMIT_PLAIN_HEAD	    (16 * KIB)
-/* bytes of a reply or a file that go to several places at a time: they stay in the cache */
+/* bytes of a reply or a file that are copied at a time to several places: small enough to stay in
+ * the CPU's cache */
 #define LIMIT_PLAIN_CHUNK	    (256 * KIB)
-/* reads in one request to penstock's store, and bytes of its reply; a GET brings the others */
+/* reads in one request to penstock's store, and bytes of its reply; further reads use GET */
 #define LIMIT_READ_MANY		    4096
 #define LIMIT_READ_MANY_BYTES	    (64 * MIB)
 #define LIMIT_READS		    4096 /* reads of objects that are signed at a time */
-/* bytes of the heads of their requests, with long keys and a session token */
+/* bytes of the request heads of these reads, with long keys and a session token */
 #define LIMIT_READS_HEADS	    (64 * MIB)
-/* of an outage of the store that a training waits for: it would lose more by its end */
+/* ms of an outage of the store that a reader of samples waits out: a failed training run costs
+ * more */
 #define LIMIT_READS_PATIENCE_MS	    (5 * 60 * 1000)
-/* the same while a data set is opened, or a resource of the web: its address may be wrong */
+/* ms of an outage that opening a data set or a resource of the web waits out: the address may be
+ * wrong */
 #define LIMIT_OPEN_PATIENCE_MS	    (30 * 1000)
 
 /* Transfers. */
-#define LIMIT_TIDY_MS	 10000 /* to delete many objects after a cancelled call */
+#define LIMIT_TIDY_MS	 10000 /* ms to delete many objects after a cancelled call */
 #define LIMIT_PUT_SINGLE (64 * MIB) /* bytes; larger files are uploaded in parts */
 #define LIMIT_GET_SINGLE (32 * MIB) /* bytes; larger objects are downloaded in ranges */
 #define LIMIT_GET_RANGE	 (8 * MIB) /* bytes of one such range */
 /* bytes of a range held in memory before they are written; divides GET_BLOCK_MAX */
 #define LIMIT_GET_GATHER (128 * KIB)
-#define LIMIT_GET_WRITE_AHEAD 16 /* such pieces of one download that wait to be written */
-#define LIMIT_GET_LINGER_MS 50 /* and the longest time that one waits for others */
+#define LIMIT_GET_WRITE_AHEAD 16 /* gathered pieces of one download that wait to be written */
+#define LIMIT_GET_LINGER_MS 50 /* ms that such a piece waits for others, at most */
 /* requests of one transfer that run or wait in the engine, about 10 KiB each */
 #define LIMIT_TRANSFER_AHEAD 48
-/* bytes held by all streams of a process: below 64 MB with everything else */
+/* bytes held by all streams of a process, which stays below 64 MB as a whole */
 #define LIMIT_STREAM_MEMORY (40 * MIB)
 /* bytes of one piece of an object that is delivered in order */
 #define LIMIT_STREAM_RANGE (4 * MIB)
@@ -186,13 +193,14 @@
 #define LIMIT_FILE_AHEAD_MAX (1 * GIB) /* bytes read ahead */
 #define LIMIT_FILE_BLOCK (4 * MIB) /* bytes of a request that reads ahead, at most and at least */
 #define LIMIT_FILE_BLOCK_MIN (128 * KIB)
-/* bytes behind the position that stay, for a program that goes back a little */
+/* bytes before the position that are kept, for a program that seeks back a little */
 #define LIMIT_FILE_BEHIND (256 * KIB)
 /* bytes of a request, of the many for a large read */
 #define LIMIT_FILE_PIECE (8 * MIB)
 #define LIMIT_FILE_PIECE_MIN (2 * MIB)
-#define LIMIT_FILE_THREADS 12 /* that read for all files of a handle; each has its connections */
-/* of these that read ahead: the others answer at once */
+/* threads that read for all files of a handle; each has its connections */
+#define LIMIT_FILE_THREADS 12
+/* threads of these that may read ahead; the other threads serve reads that a program waits for */
 #define LIMIT_FILE_THREADS_AHEAD 8
 #define LIMIT_FILE_READERS 16 /* sets of connections kept between reads */
 #define LIMIT_FETCH_CHUNK (8 * MIB) /* bytes of one range of an HTTP input */
@@ -211,7 +219,7 @@
 #define LIMIT_BULK_WORKERS 8 /* threads, one blocking call each */
 #define LIMIT_BATCH_JOBS  32 /* lines of a batch that run at a time, at most */
 #define LIMIT_BATCH_AHEAD 64 /* lines of a batch that are read and not finished */
-#define LIMIT_BATCH_HELD (64 * KIB) /* bytes of output of such a line, held until its turn */
+#define LIMIT_BATCH_HELD (64 * KIB) /* bytes of a line's output, held until its turn */
 /* bytes; smaller objects are sent whole: the two extra requests cost as much */
 #define LIMIT_DELTA_MIN	 (16 * MIB)
 /* days for which the sent version of an object is remembered: about 64 bytes per MiB, at most 500
@@ -225,18 +233,18 @@
 #define LIMIT_LIST_AHEAD (16 * MIB)
 /* bytes of a path below a walked directory: the kernel's limit */
 #define LIMIT_WALK_PATH (4 * KIB - 1)
-/* bytes of one directory's names in memory; the rest goes to a file */
+/* bytes of one directory's names in memory; further names go to a file */
 #define LIMIT_WALK_NAMES (8 * MIB)
-#define LIMIT_WALK_MEMORY (8 * MIB) /* bytes of names left in the directories above */
+#define LIMIT_WALK_MEMORY (8 * MIB) /* bytes of pending names in the parent directories */
 
-/* Metrics of a training. */
+/* Metrics of a training run. */
 #define LIMIT_METRICS_SERIES 10000
-#define LIMIT_METRICS_REPEATS 256 /* times that a resumed training went back, of one metric */
-#define LIMIT_METRICS_POINTS (1 << 20) /* of one series; beyond it every second one is dropped */
-#define LIMIT_METRICS_RECORD (1 * MIB) /* bytes; larger ones are pictures and graphs */
+#define LIMIT_METRICS_REPEATS 256 /* times that a resumed run repeated steps, for one metric */
+#define LIMIT_METRICS_POINTS (1 << 20) /* points of one series; then half of them are dropped */
+#define LIMIT_METRICS_RECORD (1 * MIB) /* bytes; larger records are pictures and graphs */
 #define LIMIT_METRICS_PENDING (64 * MIB) /* bytes of a record, and of the block with its end */
-#define LIMIT_METRICS_COLUMNS 4096 /* of a table */
-#define LIMIT_METRICS_DEPTH 4 /* of objects in an object of a line */
+#define LIMIT_METRICS_COLUMNS 4096 /* columns of a table */
+#define LIMIT_METRICS_DEPTH 4 /* levels of nested objects in a line */
 #define LIMIT_METRICS_NAME 1024 /* bytes of a name that are kept */
 
 /* Data sets. */
@@ -245,36 +253,38 @@
 #define LIMIT_DATASET_WEB	  100000
 #define LIMIT_DATASET_NAMES   (8 * GIB) /* bytes of their names and ETags */
 #define LIMIT_DATASET_INDEX   (16 * GIB) /* bytes of the index of a data set */
-/* ms of a scan after which its result is kept in the home, and days for which it is kept unused */
+/* ms: the result of a scan that took longer is kept in the home, for this number of days after its
+ * last use */
 #define LIMIT_DATASET_SCAN_MS 100
 #define LIMIT_DATASET_KEPT_DAYS 30
-/* bytes of a data set from which on one process scans for all that open it, and ms for which the
- * others wait for it: it may be stopped */
+/* bytes: of a larger data set only one process at a time scans the shards; and ms for which other
+ * processes wait for it, because that process may be stopped */
 #define LIMIT_DATASET_SCAN_MIN (64 * MIB)
 #define LIMIT_DATASET_CLAIM_MS 60000
 #define LIMIT_DATASET_BYTES   (4 * GIB) /* bytes of a batch */
 #define LIMIT_DATASET_FILES   32 /* files that a reader keeps open */
 #define LIMIT_DATASET_READERS 32 /* readers kept between calls; each has its connections */
-#define LIMIT_DATASET_THREADS 64 /* that read batches ahead */
+#define LIMIT_DATASET_THREADS 64 /* threads that read batches ahead */
 #define LIMIT_DATASET_SCANS   16 /* shards scanned for samples at a time */
-/* blocks of 256 KiB that a reader fetches into the cache at a time, and ms for which it waits for
- * one that another process fetches: that may be stopped */
+/* blocks of 256 KiB that a reader fetches into the cache at a time, and ms for which a reader waits
+ * for a block that another process fetches: that process may be stopped */
 #define LIMIT_DATASET_FETCH   64
 #define LIMIT_DATASET_WAIT_MS 30000
-/* files of the cache among which the oldest are removed; 32 bytes each while they are counted */
+/* files of the cache that are sorted to remove the oldest; 32 bytes of memory each */
 #define LIMIT_DATASET_CACHE_FILES 4000000
-/* bytes of one compressed shard, stored and unpacked; writers make them of 64 MiB */
+/* bytes of one compressed shard, stored and unpacked; writers usually make shards of 64 MiB */
 #define LIMIT_DATASET_PACKED  (1 * GIB)
-/* bytes of unpacked shards of a data set in memory: 32 usual ones, and one of the largest */
+/* bytes of unpacked shards of a data set in memory: 32 usual shards, or two of the largest */
 #define LIMIT_DATASET_UNPACKED (2 * LIMIT_DATASET_PACKED)
-/* Bytes: samples closer than the gap are one request, of at most the size of a join. */
+/* Bytes: samples with a smaller gap between them share a request, which is at most as large as a
+ * join. */
 #define LIMIT_DATASET_GAP     (64 * KIB)
 #define LIMIT_DATASET_JOIN    (2 * MIB)
 
 /* JPEG images that are decoded. */
 /* pixels: 8192 x 8192, for which a progressive image takes 400 MB of coefficients */
 #define LIMIT_JPEG_PIXELS (64U << 20)
-#define LIMIT_JPEG_SCANS  100 /* of a progressive image; encoders make 10 */
+#define LIMIT_JPEG_SCANS  100 /* scans of a progressive image; encoders make 10 */
 #define LIMIT_JPEG_SIDE	  8192U /* pixels of a side of the result */
 
 /* Formats of data sets. */
@@ -287,7 +297,7 @@
 #define LIMIT_FORMAT_INDEX  (128 * MIB)
 /* bytes that a scan reads at a time, at most: large enough to hide a round trip */
 #define LIMIT_SCAN_PIECE    (4 * MIB)
-/* bytes between two headers that a scan reads through; it skips more, and reads the headers only */
+/* bytes between two headers that a scan reads through; it skips larger gaps */
 #define LIMIT_SCAN_SKIP	    (256 * KIB)
 #define LIMIT_TAR_NAME	    (4 * KIB) /* bytes of a member's name; the kernel's limit of a path */
 #define LIMIT_TAR_HEADERS   (64 * KIB) /* bytes of extended headers of one member; usually 1,024 */
@@ -298,7 +308,7 @@
 /* A workflow. */
 #define LIMIT_WORKFLOW_FILE (4 * MIB) /* bytes */
 #define LIMIT_WORKFLOW_RECORD (8 * MIB) /* bytes of the indented copy that a run keeps */
-#define LIMIT_WORKFLOW_CANONICAL (64 * MIB) /* bytes of it with all aliases expanded */
+#define LIMIT_WORKFLOW_CANONICAL (64 * MIB) /* bytes of a workflow with all aliases expanded */
 #define LIMIT_WORKFLOW_DEPTH 64 /* nested maps and lists */
 #define LIMIT_WORKFLOW_NODES 200000 /* values; stops alias bombs */
 #define LIMIT_WORKFLOW_ANCHORS 1000 /* YAML anchors; each alias searches them */
@@ -313,7 +323,7 @@
 #define LIMIT_RETRY_PAUSE_MS (10 * 60 * 1000)
 /* seconds of a wait or grace period that the environment sets */
 #define LIMIT_WAIT_S (7 * 24 * 3600)
-/* attempts after failures; more is an unattended loop */
+/* attempts after failures; more would be an unattended loop */
 #define LIMIT_WORKFLOW_RETRIES 1000
 /* free ports allocated to a run; each is a variable of its steps */
 #define LIMIT_WORKFLOW_PORTS 64
@@ -321,14 +331,14 @@
 #define LIMIT_NOTICE_SOURCES 16 /* notice sources of one run; each has a thread */
 /* processes and threads of a step that gives no number; stops fork bombs */
 #define LIMIT_STEP_PROCESSES 4096
-/* likewise, on machines with many CPUs: data loaders have threads */
+/* the same for each CPU, on machines with many CPUs: data loaders have threads */
 #define LIMIT_STEP_PROCESSES_PER_CPU 512
 #define LIMIT_WORKFLOW_PREFIX 512 /* bytes of an S3 path; leaves half a key for file names */
-/* iterations of one loop; more is the business of the program */
+/* iterations of one loop; a program with more should loop by itself */
 #define LIMIT_WORKFLOW_ITERATIONS 1000000
 #define LIMIT_WORKFLOW_ERRORS 100 /* mistakes reported in one go */
 /* Claims on the machine's resources; other users write these files, too. */
-#define LIMIT_CLAIM_FILE  (64 * KIB) /* bytes of one: 1,024 CPU numbers take 5 KiB */
+#define LIMIT_CLAIM_FILE  (64 * KIB) /* bytes of one claim: 1,024 CPU numbers take 5 KiB */
 #define LIMIT_CLAIM_NAME  128 /* bytes shown of a run's name or id written by another user */
 #define LIMIT_CLAIM_FILES 4096 /* runs that hold or wait, on one machine */
 
@@ -343,59 +353,60 @@
 #define LIMIT_SERVER_LOG (16 * MIB)
 /* bytes of one log object */
 #define LIMIT_SERVER_LOG_OBJECT (1 * MIB)
-#define LIMIT_S3_NOTIFICATION_RULES 100 /* of a bucket, as AWS documents it */
-/* events that wait to be delivered, of all webhooks, each of which has an equal share; later ones
- * are dropped, and counted */
+#define LIMIT_S3_NOTIFICATION_RULES 100 /* rules of a bucket, as AWS documents it */
+/* pending events of all webhooks, each of which has an equal share; later events are dropped, and
+ * counted */
 #define LIMIT_NOTIFY_EVENTS 100000
 /* versions that are sent to a destination at a time, those of a key one after the other; stored
- * events have this number, so that it cannot become smaller */
+ * events contain a lane number below this limit, so never lower the limit */
 #define LIMIT_REPLICATION_LANES 16
-/* refusals of one version, if its destination is otherwise there, after which it is given up */
+/* refusals of one version by a reachable destination after which the version is given up */
 #define LIMIT_REPLICATION_REFUSALS 10
 /* deliveries of one event that its webhook refuses before the event is dropped */
 #define LIMIT_NOTIFY_REFUSALS 10
 /* versions that one step of the lifecycle reads, and may delete in one transaction */
 #define LIMIT_LIFECYCLE_STEP 100
 #define LIMIT_STORE_KEY_FILE (64 * KIB) /* bytes of the file of master keys */
-#define LIMIT_STORE_MASTER_KEYS 16 /* in that file: one is current, old ones soon unneeded */
+#define LIMIT_STORE_MASTER_KEYS 16 /* keys in that file: the current one and older ones */
 #define LIMIT_STORE_LAYOUT (4 * MIB) /* bytes: 10,000 parts of a few pieces each */
 /* buckets of one page, as AWS documents it */
 #define LIMIT_S3_LIST_BUCKETS 10000
 #define LIMIT_LIST_REPLY (16 * MIB) /* bytes: 1,000 keys of 1,024 bytes, escaped, with ETags */
 #define LIMIT_SERVER_WORKERS 16 /* threads that wait for the disk */
 /* Each for TCP and for the Unix socket: */
-#define LIMIT_SERVER_LOOPS 8 /* event loops; one per processor up to this */
-/* open at once: at most this, and at most three quarters of the descriptors of the process */
+#define LIMIT_SERVER_LOOPS 8 /* event loops; one per processor, at least 2 */
+/* open connections: at most this, and at most three quarters of the descriptors of the process */
 #define LIMIT_SERVER_CONNECTIONS 32768
-/* of them to the port: kept free, so that a client with the keys finds a place; 64 is what our own
- * client opens to one host; at most a quarter */
+/* connections kept free for clients with valid keys, at most a quarter of them; our own client
+ * opens 64 to one host */
 #define LIMIT_SERVER_ROOM 64
-/* seconds for which a connection to the port may have no valid signature: a head of 64 KiB takes as
- * long at 2 kB per second */
+/* seconds after which a TCP connection without a valid signature is closed: a head of 64 KiB takes
+ * as long at 2 kB per second */
 #define LIMIT_SERVER_STRANGER_SECONDS 30
 /* bytes of a connection's buffers; headers must fit; cleared for each request */
 #define LIMIT_SERVER_CONNECTION (64 * KIB)
 #define LIMIT_SERVER_IDLE_SECONDS 60 /* seconds without a byte received or sent on a connection */
-#define LIMIT_MONITOR_CONNECTIONS 16 /* of those who read the metrics */
-#define LIMIT_MONITOR_SECONDS 10 /* without a byte on such a connection */
-#define LIMIT_UI_CONNECTIONS 64 /* of browsers; each has a thread */
-#define LIMIT_UI_VISITOR 48 /* of one address, so that others find some */
-#define LIMIT_UI_SECONDS 60 /* without a byte on such a connection */
+#define LIMIT_MONITOR_CONNECTIONS 16 /* connections of clients that read the metrics */
+#define LIMIT_MONITOR_SECONDS 10 /* seconds without a byte on such a connection */
+#define LIMIT_UI_CONNECTIONS 64 /* connections of browsers; each has a thread */
+#define LIMIT_UI_VISITOR 48 /* connections of one address, so that some are left for others */
+#define LIMIT_UI_SECONDS 60 /* seconds without a byte on such a connection */
 #define LIMIT_UI_REPLY (64 * MIB) /* bytes of JSON */
 #define LIMIT_UI_ROWS 10000 /* objects of a list in a reply */
 #define LIMIT_UI_PIECE (1 * MIB) /* bytes of a log in a reply */
 #define LIMIT_UI_PART (8 * MIB) /* bytes of a file that a browser sends in one request */
 #define LIMIT_SERVER_DISCARD (16 * MIB) /* bytes of a rejected body that are still read */
-/* bytes of a body that is held until it is complete, then written at once; */
+/* bytes of a body that is held until it is complete, then written at once */
 #define LIMIT_STORE_HELD (512 * KIB)
-/* at most this many at a time, others are written as they arrive */
+/* such bodies at a time; others are written as they arrive */
 #define LIMIT_STORE_HELD_BODIES 32
-#define LIMIT_SERVER_LATE_HASH (1 * MIB) /* bytes of a body that is hashed once it is complete */
+/* bytes of a body that is hashed once the body is complete */
+#define LIMIT_SERVER_LATE_HASH (1 * MIB)
 /* bytes of a part, which arrives together with others */
 #define LIMIT_SERVER_LATE_HASH_PART (32 * MIB)
-/* bytes of a browser's form before its file, or after it; AWS has 20 kB of fields */
+/* bytes of a browser's form before its file, or after the file; AWS allows 20 kB of fields */
 #define LIMIT_FORM (32 * KIB)
-#define LIMIT_FORM_FIELDS 100 /* before the file; forms have about 15 */
+#define LIMIT_FORM_FIELDS 100 /* fields before the file; forms have about 15 */
 #define LIMIT_SERVER_IGNORED_BODY (64 * KIB) /* bytes of a body where none is expected */
 
 /* Strings made by penstock. */
@@ -403,11 +414,11 @@
 #define LIMIT_STRING   (1 * MIB) /* bytes of one command, path, message or URL */
 /* bytes of a command line; the kernel's default limit is 2 MiB */
 #define LIMIT_EXEC_WORDS (4 * MIB)
-#define LIMIT_LOG_LINE (16 * KIB) /* bytes; longer lines are truncated with a mark */
+#define LIMIT_LOG_LINE (16 * KIB) /* bytes; a longer line is replaced by a notice */
 
 /* Continuous sync. */
 #define LIMIT_SYNC_NAME		   (16 * KIB) /* bytes of a relative path, percent-encoded */
-#define LIMIT_SYNC_JOURNAL_PENDING (4 * MIB) /* bytes not yet written because the disk is full */
+#define LIMIT_SYNC_JOURNAL_PENDING (4 * MIB) /* bytes that wait because the disk is full */
 #define LIMIT_SYNC_LINE		   (64 * KIB) /* bytes of one line of a manifest */
 #define LIMIT_REPLACED		   1000000 /* copies of replaced objects listed at a time */
 #define LIMIT_SYNC_PROCS	   1024 /* writers watched at a time, one descriptor each */
@@ -415,7 +426,7 @@
 /* Data sets. */
 /* samples of a data set, or positions of an epoch: as many as a JSON integer holds */
 #define LIMIT_DATASET_SAMPLES ((uint64_t)INT64_MAX)
-#define LIMIT_DATASET_RANKS   (1 << 20) /* ranks of a training; the largest have 200,000 GPUs */
+#define LIMIT_DATASET_RANKS   (1 << 20) /* ranks of a training run; the largest have 200,000 GPUs */
 #define LIMIT_DATASET_WORKERS 4096 /* processes of one rank that load data, one per CPU */
 /* samples of a rank's batch; its indices are in memory */
 #define LIMIT_DATASET_BATCH   (1 << 24)

@@ -10,7 +10,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 
-/* Shorter secrets are not searched for in encoded forms, which would blank out innocent text. */
+/* Shorter secrets are not searched for in encoded forms, because they would hide unrelated text. */
 #define ENCODED_MIN 8
 
 static struct {
@@ -20,9 +20,9 @@ static struct {
 	log_sink_fn sink;
 	void *cookie;
 	char **secrets;
-	unsigned *uses; /* of each secret: how often it was given */
+	unsigned *uses; /* number of log_redact() calls for each secret */
 	size_t n_secrets;
-	bool withhold; /* a secret is missing here because memory ran out */
+	bool withhold; /* a secret could not be added: out of memory */
 	/* The bytes, and the pairs of bytes, that secrets begin with: most text contains none of
 	 * them. */
 	bool first[256];
@@ -43,7 +43,7 @@ static const char *const secret_endings[] = {"signature", "token", "credential",
 	"privatekey", "accountkey", "subscriptionkey", "authorization", "jwt"};
 static const char *const secret_names[] = {"sig", "sign", "key", "auth", "pass", "pwd", "hmac",
 	"qak", "rlkey", "hdnts", "hdnea", "hdntl"};
-#define PARAMETER_NAME 64 /* letters of such a name, at most */
+#define PARAMETER_NAME 64 /* bytes; a longer name is not compared */
 
 #define NO_LEVEL (-1)
 
@@ -109,7 +109,7 @@ void log_set_sink(log_sink_fn sink, void *cookie)
 	state.cookie = cookie;
 }
 
-/* Without memory a secret would be shown; so withhold every text that would be searched. */
+/* A secret that cannot be stored would be shown, so withhold every text. Returns -1. */
 static int withhold_all(void)
 {
 	state.withhold = true;
@@ -171,8 +171,7 @@ static int drop_locked(const char *text)
 /* Called with each form of a secret. */
 typedef int (*form_fn)(const char *text);
 
-/* Percent-encodes the secret; `kept` are the characters, apart from letters and digits, that
- * stay. */
+/* Percent-encodes the secret, except for letters, digits and the characters in `kept`. */
 static int with_url_encoded(const char *secret, const char *kept, bool lower, form_fn fn)
 {
 	static const char digits[] = "0123456789ABCDEF0123456789abcdef";
@@ -339,7 +338,8 @@ int log_redact_user(const char *url)
 		return 0;
 	len = (size_t)(at - user);
 	name = strcspn(user, ":@");
-	/* Also together with the user name: that is what basic authentication encodes. */
+	/* Also hides the password together with the user name: basic authentication encodes
+	 * both. */
 	r = redact_percent_encoded(user, len);
 	if (r == 0 && name < len)
 		r = redact_percent_encoded(user + name + 1, len - name - 1);
@@ -369,7 +369,7 @@ static bool may_begin(const char *text)
 	return state.pairs[pair / 8] >> pair % 8 & 1;
 }
 
-/* Returns the length of a secret that begins at `text`, or 0. */
+/* Returns the length of a secret that begins at `text`, or 0 if there is none. */
 static size_t secret_length_at(const char *text)
 {
 	size_t longest = 0;
@@ -439,8 +439,8 @@ void log_redact_into(struct buf *out, const char *text)
 	redact_locked(out, text);
 }
 
-/* The result of comparing a secret with data[0..len): no match, a match, or perhaps one once more
- * data arrives. */
+/* The result of comparing the secrets with data[0..len). MAYBE_MATCH: the data that follows
+ * decides. */
 enum match { NO_MATCH, MATCH, MAYBE_MATCH };
 
 static enum match match_secret(const char *data, size_t len, size_t *matched)
@@ -536,7 +536,8 @@ static void write_line(enum log_level level, const char *line)
 	}
 }
 
-/* Names of files and objects are foreign: they cannot move the cursor, or forge a line. */
+/* Replaces control characters: names of files and objects are untrusted, and must not move the
+ * cursor or forge a line. */
 static void add_shown(struct buf *out, const char *text)
 {
 	while (*text) {

@@ -1,6 +1,6 @@
 /*
- * Diagnostics. Lines go to stderr (or the configured sink) as "penstock: text"; at level debug they
- * also carry the time and the level. The requested output of a verb goes to stdout, not here.
+ * Diagnostics. Lines go to stderr (or the configured sink) as "penstock: text"; at level debug the
+ * lines also have the time and the level. The requested output of a verb goes to stdout, not here.
  *
  *	log_set_level_name(getenv("PENSTOCK_LOG"));
  *	log_redact(secret_access_key);
@@ -34,9 +34,9 @@ void log_set_sink(log_sink_fn sink, void *cookie);
 /*
  * Hides a secret in all later lines. Texts of fewer than 4 bytes are ignored, because they would
  * blank out half of every line. Texts of 8 bytes and more are also found percent-encoded and in
- * base64, at any position in a longer encoded text. Returns -1 if out of memory; a caller that can
- * fail then fails. Until log_redact_clear() every text that would be searched for secrets is
- * withheld whole, and log_redact_failed() returns true.
+ * base64, at any position in a longer encoded text. Returns -1 if out of memory; the caller then
+ * fails if it can. From then until log_redact_clear(), every text that would be searched for
+ * secrets is withheld, and log_redact_failed() returns true.
  */
 int log_redact(const char *secret);
 int log_redact_part(const char *secret, size_t len); /* not NUL-terminated */
@@ -45,8 +45,8 @@ int log_redact_user(const char *url);
 /* Returns true if a query parameter of that name signs or authorises a URL, for all known
  * vendors. */
 bool log_secret_parameter(const char *name, size_t len);
-/* Undoes one log_redact() of a secret that is worthless now, such as a token long after its expiry.
- * The text is searched for until it was forgotten as often as it was given. */
+/* Undoes one log_redact() of a secret that is no longer valid, such as an expired token. The secret
+ * stays hidden until log_redact_forget() was called as often as log_redact(). */
 void log_redact_forget(const char *secret);
 /* Returns the number of texts that are searched for, counting all encoded forms. */
 size_t log_redact_count(void);
@@ -57,20 +57,20 @@ void log_redact_into(struct buf *out, const char *text);
 
 /*
  * Like log_redact_into() for a stream of arbitrary bytes: appends data[0..len) to `out` with
- * secrets replaced and returns the number of bytes consumed. The rest, shorter than the longest
- * secret, may be the beginning of a secret: pass it again together with the following data, or with
- * `last` at the end.
+ * secrets replaced and returns the number of bytes consumed. The bytes that are left, fewer than
+ * the longest secret has, may begin a secret: pass them again together with the following data, or
+ * with `last` at the end.
  */
 size_t log_redact_stream(struct buf *out, const char *data, size_t len, bool last);
 
-/* Gives the calling thread a level of its own: from the first call on, log_set_level() applies to
- * this thread alone, until log_no_own_level(). */
+/* Returns the level of the calling thread and makes it the thread's own: from the first call until
+ * log_no_own_level(), log_set_level() applies to this thread alone. */
 enum log_level log_own_level(void);
 void log_no_own_level(void);
 /* Colours the prefix of lines on stderr: bold, warnings yellow, errors red. */
 void log_set_colour(bool on);
-/* The escape sequence for a prefix of that level on log_stream(), and the one that ends it; "" if
- * lines have no colour. */
+/* Return the escape sequences that begin and end the prefix of a line of that level on
+ * log_stream(), or "" if lines have no colour. */
 const char *log_colour(enum log_level level);
 const char *log_colour_end(void);
 /* The stream for the calling thread's lines: stderr by default. NULL restores stderr. */

@@ -14,12 +14,13 @@
 #include <stdlib.h>
 
 #define MUST(condition) ((condition) ? (void)0 : must_fail(#condition, __FILE__, __LINE__))
-/* Some thread holds the mutex. A holder other than the calling thread is not noticed. */
+/* Checks that the mutex is locked. Does not detect that another thread than the caller holds it. */
 #define MUST_HOLD(mutex) MUST(pthread_mutex_trylock(mutex) == EBUSY)
 
 static inline _Noreturn void must_fail(const char *condition, const char *file, int line)
 {
-	fprintf(stderr, "penstock: defect at %s:%d: not %s\n", file, line, condition);
+	fprintf(stderr, "penstock: defect at %s:%d: '%s' does not hold; please report it\n", file,
+		line, condition);
 	abort();
 }
 

@@ -59,8 +59,8 @@ static bool is_safe_parent(const char *path)
 	       (!(st.st_mode & 022) || (st.st_mode & S_ISVTX));
 }
 
-/* Opens one of the user's directories, the preferred one (0) first, and gets its path. Returns -1
- * if it is missing, or if others have access to it. */
+/* Opens the user's preferred directory (0) or the fallback (1), and gets its path. Returns -1 if
+ * the directory is missing, or if other users have access to it. */
 static int open_directory(unsigned which, bool make, char path[DIRECTORY_SIZE])
 {
 	_cleanup_close_ int fd = -1;
@@ -68,7 +68,7 @@ static int open_directory(unsigned which, bool make, char path[DIRECTORY_SIZE])
 
 	if (which == 0) {
 		snprintf(path, DIRECTORY_SIZE, "/run/user/%u", (unsigned)geteuid());
-		/* In a container anyone may have made these. */
+		/* In a container any user may have created these directories. */
 		if (!is_safe_parent("/run") || !is_safe_parent("/run/user") ||
 			!is_safe_parent(path))
 			return -1;
@@ -81,13 +81,13 @@ static int open_directory(unsigned which, bool make, char path[DIRECTORY_SIZE])
 	if (make)
 		mkdir(path, 0700);
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	/* In /tmp anyone may have made it. */
+	/* In /tmp any user may have created the directory. */
 	if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077))
 		return -1;
 	return take_fd(fd);
 }
 
-/* `hidden` makes the name used until the socket listens. */
+/* Makes the name of a socket; `hidden` for the name until the socket listens. */
 static bool make_name(
 	const char *directory, bool hidden, const char *address, struct sockaddr_un *name)
 {
@@ -107,7 +107,7 @@ static int make_socket(void)
 	return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Returns errno, or 0 if a server listens. Does not block: a full backlog gives EAGAIN. */
+/* Returns 0 if a server listens, else errno. Does not block: a full backlog gives EAGAIN. */
 static int try_name(const struct sockaddr_un *name)
 {
 	_cleanup_close_ int fd = make_socket();
@@ -117,8 +117,8 @@ static int try_name(const struct sockaddr_un *name)
 	return 0;
 }
 
-/* Others hold the lock only for a moment. A stopped process may hold it longer; do not wait for
- * that. */
+/* Other processes hold the lock only for a moment. A stopped process may hold the lock longer; do
+ * not wait for such a process. */
 static bool lock(int directory)
 {
 	for (unsigned attempts = 0; flock(directory, LOCK_EX | LOCK_NB) < 0; attempts++) {
@@ -129,8 +129,8 @@ static bool lock(int directory)
 	return true;
 }
 
-/* Removes the sockets of killed servers. Call it under the lock, so that no socket is being renamed
- * meanwhile. */
+/* Removes the sockets of killed servers. The caller holds the lock, so that no socket is being
+ * renamed meanwhile. */
 static void sweep(int directory, const char *path)
 {
 	_cleanup_closedir_ DIR *dir = fs_list_at(directory, ".");

@@ -10,8 +10,8 @@
  *
  * The sockets of a user are in a directory that only this user can enter: /run/user/UID/penstock,
  * or /tmp/penstock-UID if the first cannot exist. So both ends belong to the same user; other users
- * keep to TCP. The name consists of the address and of the network namespace, since a directory may
- * be visible from several namespaces, each with its own ports.
+ * use TCP. The name consists of the address and of the network namespace, since a directory may be
+ * visible from several namespaces, each with its own ports.
  */
 #ifndef BASE_NEAR_SOCKET_H
 #define BASE_NEAR_SOCKET_H
@@ -21,15 +21,16 @@
 #include <sys/un.h>
 
 /*
- * Returns a non-blocking socket that listens at `name`. Returns -1 if `address` is not a loopback
- * address, or if there is no directory for it. The caller holds the port, so an existing socket of
- * that name is left over from an earlier process and is replaced. Removes stale sockets, too.
+ * Sets `name` and returns a non-blocking socket that listens there. Returns -1 if `address` is not
+ * a loopback address, or if neither directory can be used. The caller holds the port, so an
+ * existing socket of that name is left over from an earlier process and is replaced. Removes stale
+ * sockets, too.
  */
 int near_listen(const struct sockaddr *address, struct sockaddr_un *name);
 
 void near_unlink(const struct sockaddr_un *name);
 
-/* Returns true if a server listens there now, and sets `name`. */
+/* Returns true, and sets `name`, if a server for `address` listens there now. */
 bool near_find(const struct sockaddr *address, struct sockaddr_un *name);
 
 /* Enlarges the send buffer if `fd` is a Unix socket. */

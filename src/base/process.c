@@ -28,8 +28,8 @@
 
 /* ---- limits of this process ---- */
 
-/* Soft limits that this process changed for itself; its children get the original ones. Set before
- * there are threads. */
+/* Soft limits that this process changed for itself; its children get the original limits. Set
+ * before there are threads. */
 struct own_limit {
 	struct rlimit original;
 	bool changed;
@@ -54,7 +54,7 @@ static void limit_restore(const struct own_limit *own, int resource)
 
 void process_protect_memory(void)
 {
-	/* A core handler that the kernel pipes to ignores the limit; so do both. */
+	/* The kernel ignores the limit if it pipes the core dump to a handler, so do both. */
 	prctl(PR_SET_DUMPABLE, 0);
 	limit_change(&core_limit, RLIMIT_CORE, false);
 }
@@ -128,12 +128,12 @@ struct failure {
 enum step { STEP_SESSION, STEP_CGROUP, STEP_CWD, STEP_FDS, STEP_AFFINITY, STEP_EXEC };
 #define REPORT_FD 3
 #define EXTRA_FD  PROCESS_HANDED_FD
-#define FREE_FD	  5 /* and above, while the others are moved to their places */
+#define FREE_FD	  5 /* the first descriptor that is free for copies */
 
 /*
- * The C library reserves two signals and refuses to change them; our parent may have ignored those
- * too, so this uses the system call. All zero is the default action in every layout of the kernel's
- * struct.
+ * The C library reserves two signals and refuses to change them; our parent may have ignored these,
+ * too, so this uses the system call. All zeros mean the default action in every layout of the
+ * kernel's struct.
  */
 static void reset_signals(void)
 {
@@ -149,7 +149,8 @@ static void reset_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Moves the three to 0, 1, 2 (through copies, so that none is overwritten) and closes the rest. */
+/* Moves the three standard descriptors to 0, 1 and 2 (through copies, so that none is overwritten),
+ * the report to REPORT_FD and the extra descriptor to EXTRA_FD, and closes all others. */
 static int set_fds(const struct process_spec *spec, int report)
 {
 	int given[3] = {spec->stdin_fd, spec->stdout_fd, spec->stderr_fd};
@@ -196,7 +197,8 @@ static int set_affinity(const struct process_spec *spec)
 	return sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* In its own pid namespace a child cannot see its parent; but only the parent reads its report. */
+/* In its own pid namespace a child cannot see its parent, so it checks if the report pipe still has
+ * a reader: the parent is the only one. */
 static bool parent_ended(const struct process_spec *spec, int report, pid_t parent)
 {
 	struct pollfd p = {report, POLLOUT, 0};
@@ -206,8 +208,8 @@ static bool parent_ended(const struct process_spec *spec, int report, pid_t pare
 	return poll(&p, 1, 0) == 1 && (p.revents & POLLERR);
 }
 
-/* Only async-signal-safe calls: the parent may have other threads. The first `n_cgroups` groups are
- * still to be joined. */
+/* Makes only async-signal-safe calls, because the parent may have other threads. Joins the first
+ * `n_cgroups` groups. */
 static void run_child(const struct process_spec *spec, size_t n_cgroups, int report, pid_t parent)
 {
 	struct failure failure = {0, STEP_SESSION};
@@ -280,8 +282,8 @@ static int raise_failure(
 #endif
 #endif
 
-/* The C library's fork() knows no namespaces. The child of this one may only call what run_child()
- * calls. */
+/* Forks into new namespaces, which the C library's fork() does not support. The child may make only
+ * async-signal-safe calls, like run_child(). */
 static pid_t fork_into(unsigned long namespaces)
 {
 #if defined(__s390__)
@@ -296,8 +298,8 @@ pid_t process_fork_in_body(void)
 	return fork_into(0);
 }
 
-/* Forks into the control group of that directory. Returns -1 if that is not possible (it needs
- * Linux 5.7) or not permitted. */
+/* Forks into the control group whose directory is `dir`. Returns -1 if the kernel does not support
+ * it (before Linux 5.7) or does not permit it. */
 static pid_t fork_in_cgroup(unsigned long namespaces, int dir)
 {
 #if defined(SYS_clone3) && !defined(FORK_WATCHED)
@@ -328,7 +330,7 @@ static pid_t fork_child(const struct process_spec *spec, int report, pid_t self)
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_mutex_lock(&spawned_lock);
-	/* Before there is a child that could be lost. */
+	/* Allocate first: a child without a place on the list would be lost. */
 	room = array_grow(spawned, n_spawned, sizeof(*spawned));
 	errno = ENOMEM;
 	if (room) {
@@ -363,7 +365,8 @@ bool process_is_own_secret(const char *pair)
 	return str_starts(pair, "PENSTOCK_SECRET_");
 }
 
-/* Our own environment without our secrets, for other programs. The strings are not copied. */
+/* Returns our own environment without our secrets, for other programs, or NULL if out of memory.
+ * The strings are not copied. */
 static const char **environment_without_secrets(void)
 {
 	const char **env;
@@ -413,13 +416,13 @@ int process_spawn(
 		saved = errno;
 		kill(p.pid, SIGKILL);
 		spawned_reap(p.pid, NULL);
-		return error_errno(err, saved, "cannot open a pidfd (requires Linux 5.3 or later)");
+		return error_errno(err, saved, "cannot open a pidfd; use Linux 5.3 or later");
 	}
 	do {
 		n = read(read_end, &failure, sizeof(failure));
 	} while (n < 0 && errno == EINTR);
 	if (n == (ssize_t)sizeof(failure)) {
-		/* A child in namespaces may have started others. */
+		/* A child in namespaces may have started other processes. */
 		if (spec->namespaces)
 			kill(p.pid, SIGKILL);
 		spawned_reap(p.pid, NULL);
@@ -604,7 +607,7 @@ void process_reap_orphans(void)
 	siginfo_t info = {.si_pid = 0};
 	size_t n;
 
-	/* Most often there is none. */
+	/* Usually no child has ended. */
 	if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
 		return;
 	all = read_all(&n);

@@ -33,15 +33,15 @@ struct process {
 /* clang-format on */
 
 /*
- * Prevents core dumps of this process, and prevents everyone but root from reading its memory,
- * environment and descriptors. Spawned processes are not affected. Call it before there are
+ * Prevents core dumps of this process, and prevents all users but root from reading its memory,
+ * environment and descriptors. Spawned processes are not affected. Must be called before there are
  * threads.
  */
 void process_protect_memory(void);
 
 /*
  * Raises the soft limit of open files to the hard one. Spawned processes get the original limit:
- * select() fails for descriptors above 1023. Call it before there are threads.
+ * select() fails for descriptors above 1023. Must be called before there are threads.
  */
 void process_raise_files(void);
 /* Returns true if this process may open `n` more files. */
@@ -51,35 +51,36 @@ bool process_has_files(size_t n);
 
 struct process_spec {
 	const char *const *argv; /* argv[0] is a path, not searched in PATH */
-	/* the complete environment; NULL for ours without process_is_own_secret() */
+	/* the complete environment; NULL if the child gets ours without process_is_own_secret() */
 	const char *const *envp;
-	const char *cwd; /* NULL for ours */
-	int stdin_fd; /* -1 for /dev/null; all are borrowed */
+	const char *cwd; /* NULL to keep ours */
+	int stdin_fd; /* -1 for /dev/null; all three descriptors are borrowed */
 	int stdout_fd; /* -1 for /dev/null */
 	int stderr_fd; /* -1 for /dev/null */
 	/* one more descriptor, which argv[0] gets as number PROCESS_HANDED_FD; borrowed; 0 to pass
-	 * nothing; ignored with a body */
+	 * no descriptor; ignored if there is a body */
 	int handed_fd;
 	bool new_session; /* start it in its own session and process group */
 	bool die_with_parent; /* SIGKILL when the spawning thread ends */
-	const int *cpus; /* CPUs to bind it to; NULL keeps ours */
+	const int *cpus; /* CPUs to bind the child to; NULL to keep ours */
 	size_t n_cpus;
-	/* files of the control groups to join, "tasks" or cgroup.procs; NULL keeps ours */
+	/* descriptors of the files that join control groups, "tasks" or cgroup.procs; NULL to keep
+	 * ours */
 	const int *cgroups;
 	size_t n_cgroups;
 	/*
-	 * The directory of the last of these groups, if it is a group of version 2: if the kernel
-	 * supports it the child starts there, because joining takes long. NULL if the child is to
-	 * join it.
+	 * Descriptor of the directory of the last of these groups, if that group is of version 2:
+	 * the child starts in the group if the kernel supports that, because joining takes long.
+	 * NULL if the child has to join that group.
 	 */
 	const int *born_in;
 	/* CLONE_NEW* flags: the child is the first process in these namespaces. Requires a body:
 	 * the C library does not know about such a child. */
 	unsigned long namespaces;
 	/*
-	 * Runs in the child instead of argv, and returns its exit code. Only async-signal-safe
-	 * calls, and no memory allocation. process_spawn() returns once `report_fd` is closed, or
-	 * process_body_failed() was called with it.
+	 * Runs in the child instead of argv, and returns the exit code. May make only
+	 * async-signal-safe calls, and must not allocate memory. process_spawn() returns once
+	 * `report_fd` is closed, or process_body_failed() was called with it.
 	 */
 	int (*body)(void *cookie, int report_fd, int body_fd);
 	void *cookie;
@@ -90,13 +91,14 @@ struct process_spec {
 
 /*
  * Returns true for "PENSTOCK_SECRET_NAME=value", which holds a value of ${{ secrets.NAME }} or of
- * the embedded store. Programs that we start get the secrets that they need in another way, and may
- * run anything, such as build scripts of a requirement or hooks of a repository.
+ * the embedded store. Programs that we start get the secrets that they need in another way: they
+ * may run untrusted code, such as build scripts of a requirement or hooks of a repository.
  */
 bool process_is_own_secret(const char *pair);
 
 /* fork() for bodies. The C library's fork() takes locks (of the allocator, of streams); if a thread
- * of the parent held one when the body's process was made, it would never be released. */
+ * of the parent held a lock when the body's process was created, that lock would never be
+ * released. */
 pid_t process_fork_in_body(void);
 
 #define PROCESS_BODY_STEP 100 /* the first step number that a body may report */
@@ -117,10 +119,10 @@ bool process_wait(struct process *process, int ms, int *status);
 /* Returns true if process_spawn() made this child and it has not been reaped, so it has an owner
  * and is not an adopted orphan. */
 bool process_is_spawned(pid_t pid);
-/* Returns the number of such children. */
+/* Returns the number of children for which process_is_spawned() is true. */
 size_t process_count_spawned(void);
 
-/* Signals this process only; does nothing once it was reaped. */
+/* Signals this process only; does nothing if the process was reaped. */
 void process_signal(const struct process *process, int signal);
 /* Closes the pidfd. The process itself is not affected. */
 void process_release(struct process *process);
@@ -132,7 +134,7 @@ struct process_info {
 	pid_t group;
 	pid_t session;
 	char state; /* R, S, D, Z, … */
-	bool exiting; /* SIGKILL is pending, or the kernel has begun to end it (PF_EXITING) */
+	bool exiting; /* SIGKILL is pending, or the kernel is ending the process (PF_EXITING) */
 	/* since boot; with the pid it identifies a process until the next boot */
 	uint64_t start_ticks;
 };
@@ -155,13 +157,13 @@ size_t process_descendants(
 /* Returns true if this process may run on more than one processor at a time. */
 bool process_is_parallel(void);
 
-/* Returns true if this process has children, including ended ones. */
+/* Returns true if this process has children, including ended children. */
 bool process_has_children(void);
 /* Reaps ended children that process_spawn() did not make: orphans adopted by a subreaper. */
 void process_reap_orphans(void);
 
-/* Gets the kernel's boot id (36 characters and NUL), which says if a recorded pid is of this
- * boot. */
+/* Gets the kernel's boot id (36 characters and NUL), by which a recorded pid of an earlier boot is
+ * recognised. `out` is "" if the id cannot be read. */
 #define PROCESS_BOOT_ID_SIZE 37
 void process_boot_id(char out[static PROCESS_BOOT_ID_SIZE]);
 

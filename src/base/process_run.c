@@ -20,12 +20,13 @@
 enum {
 	CANCEL_POLL_MS = 50, /* between checks of `cancel` */
 	MAX_POLL_MS = 3600000, /* longest single poll() */
-	/* then it is abandoned: the kernel cannot end a read from a lost server */
+	/* a killed program is abandoned after this: the kernel cannot end a read from a lost
+	 * server */
 	KILL_WAIT_MS = 10000,
 };
 
 struct stream {
-	int fd; /* non-blocking; -1 if closed, or not ours */
+	int fd; /* non-blocking; -1 if closed, or if there is no sink */
 	int child_end; /* the child's end; -1 once the child has it */
 	const struct process_sink *sink;
 	bool keeps_end;
@@ -39,7 +40,7 @@ struct runner {
 
 /* ---- streams ---- */
 
-/* `given` is set to the child's end, in the specification. */
+/* Makes a pipe if there is a sink. Sets `given`, in the specification, to the child's end. */
 static int open_stream(struct stream *s, int *given, struct penstock_error *err)
 {
 	int ends[2];
@@ -60,7 +61,7 @@ static void close_end(int *fd)
 		close(take_fd(*fd));
 }
 
-/* Puts the input in a memory file: a pipe could be full, or left without a reader. */
+/* Puts the input in a memory file: a pipe could fill up or lose its reader. */
 static int open_input(const struct process_run_options *o, int *fd, struct penstock_error *err)
 {
 	*fd = memfd_create("input", MFD_CLOEXEC);
@@ -108,11 +109,11 @@ static int read_some(
 		return 0;
 	}
 	rc = deliver(r, s, block, (size_t)n, err);
-	explicit_bzero(block, (size_t)n); /* it may have been a password */
+	explicit_bzero(block, (size_t)n); /* the output may contain a password */
 	return rc < 0 ? rc : (int)n;
 }
 
-/* Reads the data that is there now, but waits for no more. */
+/* Reads the data that has arrived; does not wait for more. */
 static int read_rest(const struct runner *r, struct stream *s, struct penstock_error *err)
 {
 	int left = 0;
@@ -191,7 +192,8 @@ int process_run(const struct process_spec *spec, const struct process_run_option
 		if (!process_wait(&r.process, rc < 0 ? KILL_WAIT_MS : -1, status) && rc == 0)
 			rc = error_errno(
 				err, errno, "cannot get the exit status of '%s'", options->name);
-		/* An output with a gap would be worse than a truncated one. */
+		/* After an error the rest of stdout is dropped: output with a gap is worse than
+		 * truncated output. */
 		if (rc == 0)
 			rc = read_rest(&r, &r.streams[0], err);
 		rest = read_rest(&r, &r.streams[1], rc < 0 ? NULL : err);

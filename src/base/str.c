@@ -216,8 +216,9 @@ static bool same_letter(char a, char b)
 	return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
 
-/* Edits between two words: letters that are inserted, removed or replaced, and neighbours that are
- * swapped. Case-insensitive; words longer than 63 bytes never match. */
+/* Returns the number of edits between two words: letters that are inserted, removed or replaced,
+ * and adjacent letters that are swapped. Case-insensitive; words longer than 63 bytes never
+ * match. */
 static size_t edit_distance(const char *a, const char *b)
 {
 	size_t rows[3][64];
@@ -360,7 +361,7 @@ void strlist_unset(struct strlist *list, const char *key)
 	while ((found = find_variable(list, key))) {
 		free(*found);
 		list->n--;
-		/* With the NULL at the end. */
+		/* Moves the terminating NULL, too. */
 		memmove(found, found + 1,
 			(size_t)(list->items + list->n + 1 - found) * sizeof(*found));
 	}

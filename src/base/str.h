@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Parses all of `s` as a decimal number within [min, max]; returns false otherwise. No sign, no
- * space. */
+/* Parses all of `s` as a decimal number within [min, max]; returns false otherwise. Rejects signs
+ * and spaces. */
 bool str_to_u64(const char *s, uint64_t min, uint64_t max, uint64_t *out);
 /* Like str_to_u64() with an optional '-'. */
 bool str_to_i64(const char *s, int64_t min, int64_t max, int64_t *out);
@@ -20,7 +20,7 @@ bool str_starts(const char *s, const char *prefix);
 bool str_starts_any(const char *s, const char *const *prefixes, size_t n);
 bool str_ends(const char *s, const char *suffix);
 
-/* "12.3 MB" (decimal units, as disks and networks use them). */
+/* Formats a size as "12.3 MB", in decimal units, as for disks and networks. */
 #define STR_SIZE_SIZE 16
 void str_format_size(uint64_t bytes, char out[static STR_SIZE_SIZE]);
 
@@ -32,12 +32,12 @@ size_t str_utf8_length(const char *text, size_t len);
 bool str_is_utf8(const char *s, size_t len);
 /* Replaces each byte that is not valid UTF-8, such as a truncated character, by '?', in place. */
 void str_make_utf8(char *text);
-/* Returns the length of the control character at `text`, or 0. U+0080 to U+009F count, too, as
- * terminals take them for escape sequences. */
+/* Returns the length of the control character at `text`, or 0 if there is none. U+0080 to U+009F
+ * count, too, because terminals interpret them as escape sequences. */
 size_t str_control(const char *text);
 /* Replaces control characters by '?', in place. */
 void str_hide_controls(char *text);
-/* Returns the value of a hexadecimal digit, or -1. */
+/* Returns the value of a hexadecimal digit, or -1 if `c` is another character. */
 static inline int str_hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')
@@ -51,8 +51,8 @@ static inline int str_hex_digit(char c)
 /* Returns -1 unless `s` is exactly 2 * len hexadecimal digits. */
 int str_unhex(const char *s, void *out, size_t len);
 
-/* Formats a string, which the caller frees. Returns NULL if out of memory. glibc's asprintf()
- * writes a byte behind a text of 100 or 200 bytes if memory runs out. */
+/* Formats a string, which the caller frees. Returns NULL if out of memory. Replaces asprintf():
+ * glibc's writes a byte past the end of a text of 100 or 200 bytes if out of memory. */
 char *str_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 char *str_vprintf(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 
@@ -69,8 +69,8 @@ void str_wipe(char *secret);
 /* Compares secrets: takes the same time regardless of where they differ. */
 bool str_equal_secret(const char *a, const char *b);
 
-/* Returns the candidate nearest to `word` by edit distance (at most a third of its length, and 3),
- * or NULL if there is none. */
+/* Returns the candidate nearest to `word` by edit distance (at most a third of the length of
+ * `word`, and at most 3), or NULL if there is none. */
 const char *str_nearest(const char *word, const char *const *candidates, size_t n);
 
 /* A NULL-terminated, owned list of strings. */
@@ -80,10 +80,10 @@ struct strlist {
 };
 int strlist_add(struct strlist *list, const char *s); /* copies; returns -1 if out of memory */
 int strlist_addf(struct strlist *list, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Adds each of `items`, which is NULL-terminated, or NULL. */
+/* Adds each of `items`, a NULL-terminated array or NULL. */
 int strlist_add_all(struct strlist *list, const char *const *items);
 void strlist_release(struct strlist *list);
-/* Returns the value after "KEY=" in a list of such strings, or NULL. */
+/* Returns the value after "KEY=" in a list of such strings, or NULL if there is none. */
 const char *strlist_get(const struct strlist *list, const char *key);
 /* Replaces or adds "KEY=value". */
 int strlist_set(struct strlist *list, const char *key, const char *value);

@@ -18,7 +18,7 @@ struct start {
 	void *arg;
 };
 
-/* A thread names itself: to name another one, glibc opens a file of /proc (0.1 ms). */
+/* Each thread sets its own name: for another thread glibc opens a file in /proc (0.1 ms). */
 static void *named_main(void *arg)
 {
 	struct start start = *(struct start *)arg;
@@ -74,7 +74,8 @@ static void *member_main(void *arg)
 		pthread_mutex_lock(&team->lock);
 		if (why.code && !team->failure.code)
 			error_move(&team->failure, &why);
-		/* Last: it ends other calls, whose errors must not come before this one. */
+		/* Set `stop` last: it ends other calls, whose errors must not be recorded before
+		 * this one. */
 		if (failed)
 			atomic_store(work->stop, 1);
 	}

@@ -1,4 +1,4 @@
-/* Threads. All of them have a name and leave signals to the main thread. */
+/* Threads, all of which have a name and leave signals to the main thread. */
 #ifndef BASE_THREAD_H
 #define BASE_THREAD_H
 
@@ -13,10 +13,10 @@ int thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void *ar
 	struct penstock_error *err);
 
 /*
- * Calls fn(cookie, i) for each i below `n`, on `parallel` threads, and returns the first failure.
- * A failure, and the caller's `cancel` flag (may be NULL), set `*stop`: no further call starts, and
- * calls in progress end early if they look at it. If the cause is `cancel`, nothing is raised for
- * calls that did not start; check `*stop`.
+ * Calls fn(cookie, i) for each i below `n`, on at most `parallel` threads. Returns 0 or the first
+ * failure. A failure, and the caller's `cancel` flag (may be NULL), set `*stop`: then no further
+ * call starts, and calls in progress that check `*stop` end early. `cancel` raises no error for
+ * calls that did not start: check `*stop`.
  */
 struct thread_work {
 	const char *name;

@@ -24,7 +24,7 @@
 
 struct ahead_job {
 	struct ahead *ahead;
-	pid_t pid; /* of the process whose threads have it */
+	pid_t pid; /* process that runs the job */
 	uint64_t *ids;
 	size_t n;
 	void *data;
@@ -33,16 +33,17 @@ struct ahead_job {
 	bool running, done;
 	int r;
 	struct penstock_error error;
-	struct ahead_job *prev, *next; /* in the queue, until a thread takes it */
-	struct ahead_job *before, *after; /* among all, until it is freed */
+	struct ahead_job *prev, *next; /* links in the queue, until a thread takes the job */
+	/* links in the list of all jobs, until the job is freed */
+	struct ahead_job *before, *after;
 };
 
 struct ahead {
 	struct dataset *set;
 	unsigned threads;
-	atomic_int pid; /* of the process that has the threads */
+	atomic_int pid; /* process that has the threads */
 	pthread_mutex_t lock;
-	pthread_cond_t wake; /* for the threads: a job, or the end */
+	pthread_cond_t wake; /* wakes the threads for a job, or to end */
 	pthread_cond_t ended; /* a job has ended */
 	/* Under the lock. */
 	pthread_t thread[LIMIT_DATASET_THREADS];
@@ -51,7 +52,7 @@ struct ahead {
 	struct ahead_job *queue, *all;
 };
 
-/* Held while a child after fork() sets up its state, which its first call does. */
+/* Held while a child process sets up its state, in its first call after fork(). */
 static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void begin(struct ahead *a)
@@ -134,7 +135,7 @@ static void job_free(struct ahead_job *job)
 	free(job);
 }
 
-/* Under the lock: waits for the end of the job, and takes it from the list of all. */
+/* Under the lock: waits for the end of the job, and removes the job from the list of all jobs. */
 static void await(struct ahead *a, struct ahead_job *job)
 {
 	while (!job->done)
@@ -211,7 +212,7 @@ bool ahead_ended(struct ahead_job *job, int ms)
 {
 	int64_t until = clock_monotonic_ms() + ms;
 
-	/* ahead_wait() reports that it is a job of the parent. */
+	/* ahead_wait() reports that the job belongs to the parent. */
 	if (job->pid != getpid())
 		return true;
 	LOCK_SCOPE(&job->ahead->lock);

@@ -11,7 +11,7 @@
  *	r = ahead_wait(next, err);	// the batch is in memory; the job is freed
  *	ahead_free(ahead);
  *
- * Jobs begin in the order of their starts. The threads start with the first job. A child after
+ * Jobs begin in the order of their starts. Each of the first jobs starts a thread. A child after
  * fork() has threads of its own; to wait for a job of the parent is PENSTOCK_E_INVALID.
  */
 #ifndef DATASET_AHEAD_H
@@ -26,11 +26,11 @@ struct ahead_job;
 struct dataset;
 struct penstock_error;
 
-/* The data set is borrowed, and must be freed later. `threads` is 1 to LIMIT_DATASET_THREADS, or 0
- * for the number of processors, from 2 to 8. */
+/* The data set is borrowed, and must be freed after `ahead`. `threads` is 1 to
+ * LIMIT_DATASET_THREADS, or 0 for the number of processors, from 2 to 8. */
 int ahead_new(
 	struct ahead **out, struct dataset *set, unsigned threads, struct penstock_error *err);
-/* Cancels and frees the jobs that are left. Their memory is the caller's again. */
+/* Cancels and frees the remaining jobs. The caller may then use or free their `data`. */
 void ahead_free(struct ahead *ahead);
 /* `ids` is copied; `data` as in dataset_read(), and borrowed until ahead_wait() or ahead_drop(). */
 int ahead_start(struct ahead *ahead, const uint64_t *ids, size_t n, void *data,

@@ -38,7 +38,7 @@ static int find(
 	return r;
 }
 
-/* Refuses options of another format: without them samples would silently be other ones. */
+/* Refuses options of another format: samples would silently differ if such options were ignored. */
 static int check_options(
 	const struct dataset *set, const struct dataset_options *o, struct penstock_error *err)
 {
@@ -53,7 +53,7 @@ static int check_options(
 		if (rows[i].given && strcmp(rows[i].format, set->name) != 0)
 			return error_set(err, PENSTOCK_E_INVALID,
 				"cannot open '%s': its format is '%s', and '%s' is an option of "
-				"'%s'; give the format",
+				"'%s'; set the format",
 				source_url(set->source), set->name, rows[i].name, rows[i].format);
 	}
 	return 0;
@@ -188,7 +188,7 @@ static size_t shard_of(const struct dataset *set, uint64_t id)
 {
 	size_t low = 0, high = source_count(set->source);
 
-	/* The last shard whose first sample is not behind it; shards may be empty. */
+	/* Find the last shard whose first sample is at most `id`; shards may be empty. */
 	while (high - low > 1) {
 		size_t middle = low + (high - low) / 2;
 
@@ -224,7 +224,7 @@ int dataset_no_sample(
 	const struct dataset *set, const char *verb, uint64_t id, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot %s sample %" PRIu64 " of '%s': it has %" PRIu64, verb, id,
+		"cannot %s sample %" PRIu64 " of '%s': the data set has %" PRIu64, verb, id,
 		source_url(set->source), set->count);
 }
 

@@ -1,6 +1,6 @@
 /*
- * A data set: shards somewhere, a format that finds samples in them, and reads of any samples by
- * number.
+ * A data set: shards in a directory, in a store or on the web, a format that finds the samples in
+ * the shards, and reads of any samples by number.
  *
  *	struct dataset *set = NULL;
  *	uint64_t ids[256], offsets[257];
@@ -21,10 +21,10 @@
  * Reads of neighbouring samples are joined, so that records in a row are one request.
  *
  * An index (dataset/index/index.h) next to the shards replaces the listing and the scan, unless the
- * options name another format or other settings. It is trusted: a shard that was replaced since is
- * PENSTOCK_E_CHANGED when it is read, and shards that were added are not seen. If it knows the
- * checksums of the samples (dataset/pack/pack.h), it also fits a copy of the shards. The result of
- * a scan that takes long is kept in the home, for the same list of shards only.
+ * options name another format or other settings. The index is trusted: a shard that was replaced
+ * later is PENSTOCK_E_CHANGED when it is read, and shards that were added later are not seen. An
+ * index with the checksums of the samples (dataset/pack/pack.h) also fits a copy of the shards. The
+ * result of a scan that takes long is kept in the home, for the same list of shards only.
  */
 #ifndef DATASET_DATASET_H
 #define DATASET_DATASET_H
@@ -48,16 +48,18 @@ struct dataset_options {
 	const char *format;
 	uint64_t header, record_size, trailer; /* for "records", in bytes */
 	enum format_dtype dtype; /* for "tokens": DTYPE_U16 (the default) or DTYPE_U32 */
-	uint64_t window, stride; /* for "tokens": tokens of a sample, and from one to the next */
+	/* for "tokens": tokens of a sample, and from the start of one sample to the next */
+	uint64_t window, stride;
 	/* JPEG images are decoded to this size (dataset/jpeg/jpeg.h). A sample is then its pixels
 	 * and, except in "objects", the sample as it is stored. Both are 0 if images are not
 	 * decoded. */
 	uint32_t decode_height, decode_width;
-	const char *decode_column; /* with the image; NULL for the first that has one; copied */
+	/* the column with the image; the first with an image if NULL; copied */
+	const char *decode_column;
 	/* Samples of "objects" have a field "label", an int64: the number of the first folder of
 	 * their name among dataset_class(). */
 	bool labels;
-	/* Lists and scans: neither uses nor keeps an index. */
+	/* Lists and scans the shards again: neither uses nor keeps an index. */
 	bool fresh;
 };
 
@@ -69,9 +71,9 @@ void dataset_free(struct dataset *set);
 /* Returns the number of files with samples. */
 size_t dataset_shards(const struct dataset *set);
 uint64_t dataset_count(const struct dataset *set);
-/* The name of the format; "objects" if each object is a sample. */
+/* Returns the name of the format, "objects" if each object is a sample. */
 const char *dataset_format(const struct dataset *set);
-/* Returns the bytes of every sample if the format gives all one size, else 0. */
+/* Returns the bytes of a sample if all samples have the same size, else 0. */
 uint64_t dataset_sample_size(const struct dataset *set);
 const struct source *dataset_source(const struct dataset *set);
 
@@ -88,19 +90,21 @@ int dataset_write_index(
 enum dataset_state {
 	DATASET_CURRENT,
 	/* Shards have other versions and the same sizes, and the checksum of each sample is known:
-	 * they are read as long as it agrees. */
+	 * samples are read as long as their checksums match. */
 	DATASET_COPIED,
 	DATASET_OUTDATED
 };
 enum dataset_state dataset_compare(const struct dataset *set, const struct dataset *fresh);
 
-/* Folders with samples, in byte order; 0 without labels. */
+/* Return the number and the names of the folders with samples, in byte order; 0 if there are no
+ * labels. */
 size_t dataset_classes(const struct dataset *set);
 const char *dataset_class(const struct dataset *set, size_t i);
-/* The field "label" of a sample, which refers to the set. Returns false without labels. */
+/* Gets the field "label" of a sample, which refers to the set. Returns false if there are no
+ * labels. */
 bool dataset_label(const struct dataset *set, uint64_t id, struct format_field *out);
 
-/* Where a sample is stored. */
+/* The place where a sample is stored. */
 struct dataset_place {
 	size_t shard;
 	uint64_t offset;
@@ -108,8 +112,8 @@ struct dataset_place {
 };
 /* `id` is less than the count. */
 struct dataset_place dataset_find(const struct dataset *set, uint64_t id);
-/* Sets `offsets` (n + 1) to the places of the samples of a batch, one after the other, and
- * offsets[n] to the bytes of all. PENSTOCK_E_INVALID if a number is too large. */
+/* Sets `offsets` (n + 1) to the places of the samples in a batch, one after the other, and
+ * offsets[n] to the size of the batch in bytes. PENSTOCK_E_INVALID if an id is too large. */
 int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uint64_t *offsets,
 	struct penstock_error *err);
 
@@ -120,7 +124,7 @@ int dataset_layout(const struct dataset *set, const uint64_t *ids, size_t n, uin
  */
 int dataset_read(struct dataset *set, const uint64_t *ids, size_t n, void *data,
 	const atomic_int *cancel, struct penstock_error *err);
-/* Splits the bytes of a sample into fields; an object that is a sample is one, "data". */
+/* Splits the bytes of a sample into fields; an object that is a sample has one field, "data". */
 int dataset_split(const struct dataset *set, uint64_t id, const void *data, size_t size,
 	struct format_fields *out, struct penstock_error *err);
 

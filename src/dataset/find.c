@@ -61,9 +61,9 @@ struct found {
 struct finding {
 	struct dataset *set;
 	const struct dataset_options *options;
-	const char *suffix; /* of shards; NULL if dataset_is_aside() decides */
+	const char *suffix; /* suffix of shards; NULL if dataset_is_aside() decides */
 	bool all; /* all files are of kinds that usually lie next to shards, so they are shards */
-	struct found *found; /* of each shard */
+	struct found *found; /* one for each shard */
 	atomic_int stop;
 };
 
@@ -173,7 +173,8 @@ static int find_in_shards(struct finding *f, struct penstock_error *err)
 
 /* ---- formats ---- */
 
-/* The dtype to give for tokens that are declared as `type`: those of int32 are not negative. */
+/* Returns the option dtype for tokens that are declared as `type`: tokens of type int32 are never
+ * negative. */
 static const char *token_dtype(const char *type)
 {
 	return strcmp(type, "int32") == 0 ? "uint32" : type;
@@ -249,7 +250,7 @@ static int prepare_records(struct finding *f, struct dataset_shard *shard, struc
 
 	if (r < 0)
 		return r;
-	/* Chunks of tokens that the index of litData does not list. */
+	/* Skip files that the index of litData does not list. */
 	if (f->set->litdata && !shard->format)
 		return 0;
 	if (strcmp(f->set->name, "npy") == 0)
@@ -264,8 +265,8 @@ static int prepare_records(struct finding *f, struct dataset_shard *shard, struc
 	return r;
 }
 
-/* Sets the shard's format, and its records if it has some; `in` reads it. An index.json has set the
- * format before. */
+/* Sets the shard's format, and its records if the format has records; `in` reads the shard. An
+ * index.json has set the format before. */
 static int prepare(struct finding *f, struct dataset_shard *shard, struct shard_input *in,
 	struct penstock_error *err)
 {
@@ -281,8 +282,8 @@ enum kind { OBJECTS, RECORDS, SHARDS, LISTED /* by an index.json */ };
 static const struct known {
 	const char *name;
 	enum kind kind;
-	const char *suffix; /* of struct finding */
-	const struct format *format; /* of SHARDS */
+	const char *suffix; /* for struct finding */
+	const struct format *format; /* for SHARDS */
 } formats[] = {
 	{"objects", OBJECTS, NULL, NULL},
 	{"records", RECORDS, NULL, NULL},
@@ -388,7 +389,7 @@ static int read_index(struct dataset *set, const atomic_int *cancel, struct pens
 
 /* ---- detection ---- */
 
-#define DETECT_SHARDS 64 /* the largest of so many is likely to be data */
+#define DETECT_SHARDS 64 /* the largest of this many files is likely to be data */
 
 static size_t large_shard(const struct source *source)
 {
@@ -424,7 +425,7 @@ static int detect_by(struct dataset *set, size_t shard, const atomic_int *cancel
 		return r;
 	*kind = format_detect(&object, &reason);
 	if (*kind == FORMAT_KIND_UNSUPPORTED || *kind == FORMAT_KIND_PART)
-		return error_set(err, PENSTOCK_E_UNSUPPORTED, "cannot open '%s': '%s' %s",
+		return error_set(err, PENSTOCK_E_UNSUPPORTED, "cannot open '%s': '%s': %s",
 			source_url(set->source), object.name, reason);
 	return 0;
 }
@@ -444,7 +445,7 @@ static int detect(struct dataset *set, const atomic_int *cancel, const char **na
 	return r;
 }
 
-/* Reads the index of litData if there is one: tokens are then in its chunks. */
+/* Reads the index of litData if there is one: tokens are then in the chunks that it lists. */
 static int find_token_chunks(
 	struct dataset *set, const atomic_int *cancel, struct penstock_error *err)
 {
@@ -481,7 +482,7 @@ static bool have_same_fields(const struct records *a, const struct records *b)
 	return true;
 }
 
-/* All records of a data set are alike: the fields of one sample describe all. */
+/* All records of a data set must be alike: the fields of one sample describe all samples. */
 static int check_records(struct dataset *set, struct penstock_error *err)
 {
 	const struct dataset_shard *first = NULL;
@@ -496,7 +497,7 @@ static int check_records(struct dataset *set, struct penstock_error *err)
 			return error_set(err, PENSTOCK_E_INVALID,
 				"cannot open '%s': samples of '%s' have %" PRIu64
 				" bytes, and those of '%s' %" PRIu64
-				" or another type or shape; open them one by one",
+				" or another type or shape; open the files one by one",
 				source_url(set->source),
 				source_name(set->source, (size_t)(first - set->shards)),
 				first->records.size, source_name(set->source, i),
@@ -522,8 +523,8 @@ int dataset_set_format(struct dataset *set, const char *name, struct penstock_er
 
 	if (!known)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"unknown format '%s'; known are objects, records, cifar10, cifar100, npy, "
-			"idx, tokens, tar, tfrecord, mds and litdata",
+			"'%s' is not a valid format; expected objects, records, cifar10, cifar100, "
+			"npy, idx, tokens, tar, tfrecord, mds or litdata",
 			name);
 	set->name = known->name;
 	set->format = known->format;

@@ -1,4 +1,4 @@
-/* The index of a data set: reading it next to the shards, using it, making it. */
+/* Reads, uses and makes the index of a data set. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ _Static_assert(sizeof(struct dataset_range) == sizeof(struct index_range) &&
 
 /* ---- settings ---- */
 
-/* True if the index has the format and the settings of the options. */
+/* Returns true if the index has the format and the settings of the options. */
 static bool is_wanted(const struct index *index, const struct dataset_options *options)
 {
 	struct index_settings s;
@@ -48,14 +48,15 @@ int dataset_listed(void *cookie, const struct source *source, struct source_list
 		return 0;
 	if (r == 0)
 		r = index_read(&in->index, in->bytes.data, in->bytes.len, INDEX_NAME, &own);
-	/* Checksums of the samples show if the copy is a good one. */
+	/* Checksums of the samples would show if the copy is good. */
 	if (r == 0 && in->index.list.objects != source_list(source).objects && !in->index.sums &&
 		!source_is_web(source))
 		r = error_set(&own, PENSTOCK_E_CORRUPT,
 			"cannot read '" INDEX_NAME "': it was copied between a directory and a "
 			"store");
 	if (r == -(int)PENSTOCK_E_CORRUPT || r == -(int)PENSTOCK_E_UNSUPPORTED)
-		error_suffix(&own, "; rebuild it with 'penstock dataset index %s', or remove it",
+		error_suffix(&own,
+			"; rebuild the index with 'penstock dataset index %s', or remove the index",
 			dataset_index_operand(source));
 	if (r < 0) {
 		error_prefix(&own, "cannot open '%s'", source_url(source));
@@ -145,8 +146,8 @@ int dataset_named(
 static int does_not_fit(const struct dataset *set, const char *reason, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_CORRUPT,
-		"cannot open '%s': its index is invalid: %s; rebuild it with 'penstock dataset "
-		"index %s'",
+		"cannot open '%s': its index is invalid: %s; rebuild the index with 'penstock "
+		"dataset index %s'",
 		source_url(set->source), reason, dataset_index_operand(set->source));
 }
 
@@ -269,7 +270,7 @@ void dataset_forget_samples(struct dataset *set)
 
 /* ---- making ---- */
 
-/* The rows of the arrays; all shards have the same. */
+/* Sets type and shape of a row, which are the same in all shards. */
 static void set_array(struct index *index, const struct records *records)
 {
 	const struct record_column *c = &records->columns[0];
@@ -292,10 +293,10 @@ int dataset_make_index(const struct dataset *set, struct buf *out, struct pensto
 	bool arrays = strcmp(set->name, "npy") == 0 || strcmp(set->name, "idx") == 0;
 	_cleanup_free_ struct index_part *parts = NULL;
 
-	/* An index would have places in the content, and sizes of the compressed shards. */
+	/* An index would mix offsets in the content with sizes of the compressed shards. */
 	if (source_is_packed(set->source))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"cannot index '%s': its shards are compressed; write it as another data "
+			"cannot index '%s': its shards are compressed; write the samples as another data "
 			"set with 'penstock pack'",
 			source_url(set->source));
 	memcpy(index.format, set->name, strlen(set->name));

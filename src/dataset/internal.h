@@ -21,38 +21,40 @@ struct strlist;
 /* The samples of a shard. */
 struct dataset_shard {
 	uint64_t first; /* number of its first sample; the entry after the last has the count */
-	const struct format *format; /* NULL if it has no samples */
-	struct records records; /* of a format with records */
+	const struct format *format; /* NULL if the shard has no samples */
+	struct records records; /* for a format with records */
 };
 
 struct dataset {
 	struct source *source;
-	const char *name; /* of the format; static */
-	const struct format *format; /* of all shards; NULL if each has its own */
+	const char *name; /* name of the format; static */
+	const struct format *format; /* format of all shards; NULL if each shard has its own */
 	bool has_records;
-	struct index_settings settings; /* of the format */
-	struct buf document; /* its index.json */
-	/* An index that it uses; the list of the source may be in it. */
+	struct index_settings settings; /* settings of the format */
+	struct buf document; /* index.json of the data set */
+	/* The index in use, which may contain the list of the source; empty if there is none. */
 	struct buf index;
 	enum dataset_origin origin;
-	const uint32_t *sums; /* CRC32C of each sample, in `index`; NULL if they are not known */
+	/* CRC32C of each sample, in `index`; NULL if checksums are not known */
+	const uint32_t *sums;
 	/* The index.json with the formats of the shards; NULL in other formats. */
 	struct mds_index *mds;
 	struct litdata_index *litdata;
 	uint64_t count;
-	uint64_t sample_size; /* bytes of each; 0 if they differ */
-	struct jpeg_size image; /* samples are decoded to it; 0 x 0 if they are not decoded */
-	char *column; /* with the image; NULL for the first that has one */
-	struct labels *labels; /* of "objects"; NULL if there are none */
+	uint64_t sample_size; /* bytes of each sample; 0 if the sizes differ */
+	/* images are decoded to this size; 0 x 0 if images are not decoded */
+	struct jpeg_size image;
+	char *column; /* the column with the image; the first with an image if NULL */
+	struct labels *labels; /* labels of "objects"; NULL if there are none */
 	atomic_uint decoding; /* threads that decode images */
 	struct dataset_shard
-		*shards; /* one more than there are; NULL if each shard is one sample */
-	/* One for each sample of a format without records; in `index` if there is one. */
+		*shards; /* one more than there are shards; NULL if each shard is one sample */
+	/* One for each sample of a format without records; part of `index` if there is an index. */
 	struct dataset_range {
 		uint64_t offset, size;
 	} * ranges;
 
-	/* Readers that no call uses, of the process with this id. */
+	/* Idle readers of the process `pid`. */
 	pthread_mutex_t lock;
 	struct source_reader *idle[LIMIT_DATASET_READERS];
 	size_t n_idle;
@@ -78,16 +80,17 @@ struct index_settings dataset_settings(const char *format, const struct dataset_
  * of "x.bin", and "x.gz" if "x" is there. */
 bool dataset_is_aside(const struct source *source, const char *name);
 
-/* labels.c: takes labels from the folders; after a failure, too, they are freed by the second. */
+/* labels.c: dataset_find_labels() takes labels from the folders, dataset_free_labels() frees them,
+ * also after a failure. */
 int dataset_find_labels(struct dataset *set, struct penstock_error *err);
 void dataset_free_labels(struct dataset *set);
 
 /* unpack.c: finds the compressed shards. */
 int dataset_unpack(struct dataset *set, const atomic_int *cancel, struct penstock_error *err);
-/* The file of a shard that is read: the compressed one if there is no other. */
+/* Returns the file of a shard that is read: the compressed file if there is no other. */
 const struct mds_file *dataset_mds_file(const struct dataset *set, const struct mds_shard *shard);
 
-/* indexed.c: for source_open(); reads the index next to the shards. */
+/* indexed.c: reads the index next to the shards, for source_open(). */
 struct dataset_indexed {
 	const struct dataset_options *options;
 	struct index index;
@@ -98,16 +101,16 @@ int dataset_listed(void *cookie, const struct source *source, struct source_list
 /* For a directory of the web: adds the files that its index.json lists. */
 int dataset_named(
 	void *cookie, const struct source *source, struct strlist *out, struct penstock_error *err);
-/* The operand of 'penstock dataset index' that writes the index again. */
+/* Returns the operand of 'penstock dataset index' that rebuilds the index. */
 const char *dataset_index_operand(const struct source *source);
-/* Sets format and samples; takes `bytes`. */
+/* Sets format and samples; takes ownership of `bytes`. */
 int dataset_use_index(struct dataset *set, const struct index *index, struct buf *bytes,
 	struct penstock_error *err);
 /* Undoes the search for samples. */
 void dataset_forget_samples(struct dataset *set);
 int dataset_make_index(const struct dataset *set, struct buf *out, struct penstock_error *err);
 
-/* Bytes of a decoded image; 0 if images are not decoded. */
+/* Returns the bytes of a decoded image, or 0 if images are not decoded. */
 static inline size_t dataset_pixels(const struct dataset *set)
 {
 	return set->image.height ? jpeg_bytes(&set->image) : 0;
@@ -135,7 +138,7 @@ void dataset_release_scan(
 /* Keeps the result of a scan, if possible. */
 void dataset_keep(const struct dataset *set, const struct dataset_options *options);
 
-/* readers.c: a reader for one call; dataset_give_reader() takes it back. */
+/* readers.c: gets a reader for one call; dataset_give_reader() takes the reader back. */
 int dataset_take_reader(
 	struct dataset *set, struct source_reader **out, struct penstock_error *err);
 void dataset_give_reader(struct dataset *set, struct source_reader *reader);

@@ -1,8 +1,8 @@
 /*
  * Results of scans that took long, in the home: datasets/DIGEST.index. The digest is that of the
- * place and the options; the list of shards in the file decides if it applies. DIGEST.lock is
- * locked by the process that scans, so that those which open the set at the same time, such as the
- * ranks of a training, wait for its result.
+ * place and the options; the list of shards in the file decides if the result applies. DIGEST.lock
+ * is locked by the process that scans, so that processes that open the set at the same time, such
+ * as the ranks of a training run, wait for the result.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -78,7 +78,8 @@ bool dataset_use_kept(struct dataset *set, const struct dataset_options *options
 	return true;
 }
 
-/* Results of scans of compressed shards, which their names show, are not kept. */
+/* Returns true for a large data set without compressed shards, as shown by the names: scans of
+ * compressed shards are not kept. */
 static bool is_worth_a_wait(const struct source *source)
 {
 	struct source_list list = source_list(source);
@@ -112,7 +113,7 @@ bool dataset_claim_scan(
 		*claim = take_fd(fd);
 		return true;
 	}
-	log_debug("another process scans '%s'; waiting for it", source_url(set->source));
+	log_debug("waiting for another process that scans '%s'", source_url(set->source));
 	while (fs_lock(fd) == 1 && clock_monotonic_ms() < end && !(cancel && atomic_load(cancel)))
 		clock_sleep_ms(CLAIM_POLL_MS);
 	return true;
@@ -131,7 +132,7 @@ void dataset_release_scan(
 	}
 }
 
-/* Removes files that were not used for long, also temporary ones. */
+/* Removes files that were not used for LIMIT_DATASET_KEPT_DAYS, also temporary files. */
 static void expire(const char *path)
 {
 	_cleanup_closedir_ DIR *dir = opendir(path);

@@ -15,7 +15,7 @@ struct run {
 };
 
 struct labels {
-	struct strlist names; /* of the folders, in byte order */
+	struct strlist names; /* names of the folders, in byte order */
 	struct run *runs; /* in the order of the samples */
 	size_t n;
 };
@@ -82,7 +82,7 @@ int dataset_find_labels(struct dataset *set, struct penstock_error *err)
 	if (set->shards)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot take labels from the folders of '%s': its format is '%s', and only "
-			"'objects' has them",
+			"'objects' has labels",
 			source_url(set->source), set->name);
 	r = find_runs(set, labels, err);
 	if (r < 0 || !labels->n)

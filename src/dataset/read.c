@@ -1,4 +1,4 @@
-/* Reads samples, and joins those that are near each other to ranges. */
+/* Reads samples, and joins samples that are near each other to ranges. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 #include "dataset/internal.h"
 #include "s3/sum/checksum.h"
 
-/* Bytes between two samples that are read too: GAP_SMALL and GAP_RATIO times the second sample. */
+/* A gap before a sample is read rather than skipped if it has at most GAP_SMALL bytes plus
+ * GAP_RATIO times the sample. */
 #define GAP_SMALL (4 * KIB)
 #define GAP_RATIO 16
 
@@ -46,8 +47,8 @@ static void batch_release(struct batch *b)
 	free(b->reads);
 }
 
-/* Returns the number of bytes before a sample that are read rather than left out by another
- * request. It is in proportion to the sample, because the network may be slow. */
+/* Returns the size up to which a gap before a sample is read rather than skipped with another
+ * request. The size is in proportion to the sample, because the network may be slow. */
 static uint64_t gap_before(const struct sample *s)
 {
 	uint64_t gap = GAP_SMALL + GAP_RATIO * s->at.size;
@@ -55,8 +56,8 @@ static uint64_t gap_before(const struct sample *s)
 	return gap < LIMIT_DATASET_GAP ? gap : LIMIT_DATASET_GAP;
 }
 
-/* A range grows as long as the next sample is near. It is received in place if its samples are next
- * to each other in the caller's memory, too. */
+/* A range grows as long as the next sample is near. A range is received in place if its samples are
+ * adjacent in the caller's memory, too. */
 static void join_samples(struct batch *b, size_t n)
 {
 	b->n_reads = 0;
@@ -95,13 +96,13 @@ static void explain(const struct dataset *set, struct penstock_error *error)
 		return;
 	if (set->origin != DATASET_INDEXED) {
 		if (error->code == PENSTOCK_E_NOT_FOUND)
-			error_suffix(error, "; it was there when the data set was opened");
+			error_suffix(error, "; the shard existed when the data set was opened");
 		return;
 	}
 	error->code = PENSTOCK_E_CHANGED;
 	error_suffix(error,
-		"; the index of the data set is out of date: rebuild it with 'penstock dataset "
-		"index %s'",
+		"; the index of the data set is out of date; rebuild the index with 'penstock "
+		"dataset index %s'",
 		dataset_index_operand(set->source));
 }
 
@@ -130,7 +131,7 @@ static int wrong_sum(
 
 	error_set(&own, copied ? PENSTOCK_E_CHANGED : PENSTOCK_E_CORRUPT,
 		"cannot read '%s' of '%s' at byte %" PRIu64 ": sample %" PRIu64
-		" has another checksum than in the index",
+		" does not match its checksum in the index",
 		source_name(set->source, sample->at.shard), source_url(set->source),
 		sample->at.offset, sample->id);
 	if (copied)
@@ -141,7 +142,8 @@ static int wrong_sum(
 	return error_move(err, &own);
 }
 
-/* Compares the samples, of which `used` have bytes, with an index that knows their checksums. */
+/* Compares the samples, of which `used` have bytes, with the checksums in the index, if there are
+ * any. */
 static int verify(
 	const struct dataset *set, const struct batch *b, size_t used, struct penstock_error *err)
 {
@@ -163,8 +165,8 @@ static bool has_changed(const struct batch *b)
 	return false;
 }
 
-/* A shard of another version may be a copy, if checksums of the samples will show that. From then
- * on versions do not matter. */
+/* A shard of another version may be a copy, if the checksums of its samples are known and will show
+ * that. From the first such shard on, versions are not compared. */
 static int read_batch(const struct dataset *set, struct source_reader *reader, struct batch *b,
 	size_t used, const atomic_int *cancel, struct penstock_error *err)
 {

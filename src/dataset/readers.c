@@ -1,4 +1,4 @@
-/* Keeps readers that no call uses for the next one. */
+/* Keeps idle readers for later calls. */
 #include <unistd.h>
 
 #include "base/cleanup.h"

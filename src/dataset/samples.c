@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "dataset/internal.h"
 
-/* A thread takes so many at a time: their fields need 40 KB. */
+/* Images that a thread decodes with one allocation for the fields of a sample, 40 KB. */
 #define IMAGES_AT_A_TIME 8
 
 /* Memory for the fields of one sample after the other. */
@@ -127,8 +127,8 @@ static int decode_some(void *cookie, size_t part, struct penstock_error *err)
 	return r;
 }
 
-/* Decodes on this thread, and on others for which there are processors. Threads that read ahead
- * keep these busy, so their batches need no others. */
+/* Decodes on this thread, or on as many threads as there are idle processors. Threads that read
+ * ahead keep the processors busy, so their batches need no more threads. */
 static int decode_all(struct decoding *d, struct penstock_error *err)
 {
 	size_t parts = (d->n + IMAGES_AT_A_TIME - 1) / IMAGES_AT_A_TIME, team;

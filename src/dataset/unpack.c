@@ -12,7 +12,7 @@
 #include "dataset/internal.h"
 
 #define GZIP_MIN  20 /* bytes of the smallest gzip file */
-#define GZIP_MOST 1032 /* bytes that one byte of it can become */
+#define GZIP_MOST 1032 /* bytes that one byte of a gzip file can expand to */
 #define ZSTD_HEAD 18 /* bytes of the longest header of a zstd frame */
 
 /* ---- MosaicML: the index has the sizes, and hashes ---- */
@@ -24,7 +24,7 @@ const struct mds_file *dataset_mds_file(const struct dataset *set, const struct 
 	return zip ? &shard->zip : &shard->raw;
 }
 
-/* Takes one of the hashes that we know. */
+/* Takes the first hash of a known kind. */
 static void get_sum(const struct mds_file *file, struct source_sum *out)
 {
 	static const struct {
@@ -74,7 +74,7 @@ static int unpack_mds(
 
 struct ends {
 	struct source_read *reads;
-	unsigned char (*bytes)[ZSTD_HEAD]; /* of each read */
+	unsigned char (*bytes)[ZSTD_HEAD]; /* one for each read */
 	size_t n;
 };
 
@@ -181,7 +181,7 @@ static int unpack_arrays(struct dataset *set, const atomic_int *cancel, struct p
 
 		if (size / GZIP_MOST > source_size(set->source, ends.reads[i].shard))
 			return no_size(set, ends.reads[i].shard,
-				"is truncated or damaged: it does not end as a gzip file", err);
+				"is truncated or damaged: its end is not that of a gzip file", err);
 		r = source_unpack(set->source, ends.reads[i].shard,
 			&(struct source_content){.packing = SOURCE_GZIP, .size = size}, err);
 	}

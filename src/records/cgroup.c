@@ -80,7 +80,7 @@ static void read_upwards(
 	}
 }
 
-/* A line of /proc/self/cgroup: "4:memory:/a/b", or "0::/a/b" for version 2. */
+/* Reads a line of /proc/self/cgroup: "4:memory:/a/b", or "0::/a/b" for version 2. */
 static void read_line(const char *mount, char *line, struct cgroup_limits *out)
 {
 	char *controllers = strchr(line, ':');

@@ -17,11 +17,11 @@
 #include "base/limits.h"
 #include "records/claims_dir.h"
 
-/* inotify reports removals; a holder that died without one is found by polling. */
+/* inotify reports removed claims; polling finds a holder that died without removing its claim. */
 enum { CANCEL_POLL_MS = 100, POLL_MS = 300 };
 
 struct claim {
-	int dir; /* directory of its file */
+	int dir; /* descriptor of the directory of its file */
 	int fd; /* its file, locked */
 	struct claims_file file;
 };
@@ -58,7 +58,7 @@ static bool is_in(const int *list, int n, int number)
 	return false;
 }
 
-/* Chooses `wanted` numbers of `all` that no claim in force has; returns how many it found, at most
+/* Chooses `wanted` numbers of `all` that no claim has. Returns how many were found, at most
  * `wanted`. */
 static int choose_free(const struct claims_scan *scan, bool gpus, const int *all, int n_all,
 	int wanted, int *chosen)
@@ -159,9 +159,10 @@ static unsigned asked_for(const struct claim_holder *who)
 }
 
 /*
- * Returns an earlier waiting run of our user that needs resources that we would take, or NULL; adds
- * the limits that it waits for. Runs that wait only for runs before them wait for the same limits;
- * a run that no longer waits is about to take its resources, which are kept for it.
+ * Returns an earlier waiting run of our user that needs resources that we would take, or NULL if
+ * there is none. Adds the limits for which such runs wait to `over`. Runs that wait only for runs
+ * before them wait for the same limits; a run that no longer waits is about to take its resources,
+ * which are kept for it.
  */
 static const struct claims_file *held_before_us(const struct attempt *a,
 	const struct claims_scan *scan, const struct claim_limits *there, unsigned *over)
@@ -299,8 +300,8 @@ static void drop_ticket(struct attempt *a)
 	a->ticket = (struct claims_file){0};
 }
 
-/* Takes a place in line, or outside of it with `held`. A change from one to the other goes to the
- * end. */
+/* Takes a place in line, or outside of the line if `held` is set. A ticket that changes from one to
+ * the other goes to the end. */
 static int take_ticket(
 	struct attempt *a, const struct claims_scan *scan, bool held, struct penstock_error *err)
 {
@@ -309,7 +310,7 @@ static int take_ticket(
 	if (a->ticket_fd >= 0 && a->ticket.held == held)
 		return 0;
 	drop_ticket(a);
-	/* Files are sorted: the last one is the last in line. */
+	/* Files are sorted: the last file is the last in line. */
 	if (scan->n && scan->files[scan->n - 1].who.waiting)
 		sequence = scan->files[scan->n - 1].sequence;
 	a->ticket = a->wanted;
@@ -341,7 +342,7 @@ static int take_claim(struct attempt *a, struct claim **out, struct penstock_err
 		return error_memory(err);
 	claim->dir = claim->fd = -1;
 	claim->file = a->wanted;
-	claim->file.who.run_id = NULL; /* borrowed there */
+	claim->file.who.run_id = NULL; /* borrowed by `wanted` */
 	claim->file.who.name = NULL;
 	claim->file.cpu_list = copy_list(a->cpu_list, a->wanted.who.cpus);
 	claim->file.gpu_list = copy_list(a->gpu_list, a->wanted.who.gpus);
@@ -358,7 +359,7 @@ static int take_claim(struct attempt *a, struct claim **out, struct penstock_err
 		return r;
 	}
 	claim->dir = a->dirs.fds[a->dirs.own];
-	a->dirs.fds[a->dirs.own] = -1; /* now owned by the claim */
+	a->dirs.fds[a->dirs.own] = -1; /* the claim owns the directory now */
 	*out = claim;
 	return 0;
 }
@@ -414,7 +415,7 @@ static int watch_removals(const struct claims_dirs *dirs)
 		if (dirs->fds[i] >= 0)
 			inotify_add_watch(fd, dirs->paths[i], IN_DELETE | IN_ONLYDIR);
 	}
-	return fd; /* -1 if the limit of instances is reached: then polling alone must do */
+	return fd; /* -1 if the limit of inotify instances is reached; then only polling is left */
 }
 
 /* Waits until a claim was released, or until the next poll. */

@@ -24,7 +24,7 @@ enum { LOCK_WAIT_MS = 30000, LOCK_POLL_MS = 5 };
 
 /* ---- the directories ---- */
 
-/* Returns 0 if opened, 1 if it does not exist. */
+/* Returns 0, or 1 if the directory does not exist. */
 static int open_dir(const char *path, int *out, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -34,20 +34,22 @@ static int open_dir(const char *path, int *out, struct penstock_error *err)
 		return 1;
 	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"%s is not a directory; remove it, or set PENSTOCK_CLAIMS_DIR", path);
+			"'%s' is not a directory; remove the file, or set PENSTOCK_CLAIMS_DIR",
+			path);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot open '%s'", path);
 	/* In a directory that others can write to, only the sticky bit prevents them from removing
 	 * and replacing our files. */
 	if ((st.st_mode & 022) && !(st.st_mode & S_ISVTX))
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"other users can change %s; 'chmod +t %s' makes it safe to share", path,
-			path);
+			"other users can change files in '%s'; make the directory safe to share "
+			"with 'chmod +t %s'",
+			path, path);
 	*out = take_fd(fd);
 	return 0;
 }
 
-/* Makes a directory for all users; the umask must not lock out the others. */
+/* Makes a directory for all users; the umask must not lock out other users. */
 static void make_shared(const char *path)
 {
 	_cleanup_close_ int fd = -1;
@@ -72,7 +74,7 @@ static int open_given(
 		return 0;
 	if (fs_is_network(path))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"PENSTOCK_CLAIMS_DIR: %s is on a network file system, but claims belong "
+			"PENSTOCK_CLAIMS_DIR: '%s' is on a network file system, but claims belong "
 			"to one machine; use a local directory",
 			path);
 	dirs->own = 0;
@@ -93,14 +95,15 @@ static int open_usual(struct claims_dirs *dirs, bool create, struct penstock_err
 		r = open_dir(paths[i], &dirs->fds[i], err);
 		if (r < 0)
 			return r;
-		/* Another user may have created it for private use; it is still searched. */
+		/* Another user may have created the directory for private use; its claims are still
+		 * read. */
 		if (dirs->own < 0 && r == 0 &&
 			faccessat(dirs->fds[i], ".", W_OK | X_OK, AT_EACCESS) == 0)
 			dirs->own = i;
 	}
 	if (create && dirs->own < 0)
 		return error_set(err, PENSTOCK_E_PERMISSION,
-			"cannot create %s or %s; set PENSTOCK_CLAIMS_DIR to a local directory "
+			"cannot create '%s' or '%s'; set PENSTOCK_CLAIMS_DIR to a local directory "
 			"that all users can write to",
 			paths[0], paths[1]);
 	return 0;
@@ -130,8 +133,8 @@ void claims_dirs_release(struct claims_dirs *dirs)
 
 /* ---- the lock ---- */
 
-/* Opens a regular file, ours or another user's. Returns -1 if it is missing or not a regular
- * file. */
+/* Opens a regular file, ours or another user's. Creates a missing file. Returns -1 if the file
+ * cannot be opened or is not a regular file. */
 static int open_lock_file(int dir)
 {
 	_cleanup_close_ int fd = openat(
@@ -157,7 +160,7 @@ static int lock_one(int dir, const char *path, int *out, int64_t deadline_ms,
 	for (;;) {
 		_cleanup_close_ int fd = open_lock_file(dir);
 
-		/* EEXIST and EACCES: another process is creating it at the moment. */
+		/* EEXIST and EACCES: another process is just creating the file. */
 		if (fd < 0 && errno != EEXIST && errno != EACCES)
 			return error_errno(err, errno, "cannot open '%s/lock'", path);
 		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
@@ -165,11 +168,12 @@ static int lock_one(int dir, const char *path, int *out, int64_t deadline_ms,
 			return 0;
 		}
 		if (cancel && atomic_load(cancel))
-			return error_set(err, PENSTOCK_E_CANCELLED, "cancelled");
+			return error_set(err, PENSTOCK_E_CANCELLED,
+				"cancelled while waiting for the lock on the claims");
 		if (clock_monotonic_ms() > deadline_ms)
 			return error_set(err, PENSTOCK_E_TIMEOUT,
-				"another process has held %s/lock for more than %d s ('fuser "
-				"-v' shows which)",
+				"cannot lock '%s/lock': another process has held the lock for "
+				"more than %d s; find the process with 'fuser -v'",
 				path, LOCK_WAIT_MS / 1000);
 		clock_sleep_ms(LOCK_POLL_MS);
 	}
@@ -182,7 +186,7 @@ int claims_dirs_lock(struct claims_dirs *dirs, const atomic_int *cancel, struct 
 	for (int i = 0; i < CLAIMS_DIRS; i++) {
 		int r;
 
-		/* If we cannot write there and no lock exists, there are no claims either. */
+		/* A directory that we cannot write to and that has no lock file has no claims. */
 		if (dirs->fds[i] < 0 ||
 			(i != dirs->own && faccessat(dirs->fds[i], "lock", F_OK, 0) < 0))
 			continue;
@@ -216,7 +220,8 @@ static void release_file(struct claims_file *file)
 	*file = (struct claims_file){0};
 }
 
-/* Reads a list of `n` numbers below `bound`. Returns NULL if it is anything else. */
+/* Reads a list of `n` numbers below `bound`. Returns NULL if `array` is anything else, or if out of
+ * memory. */
 static int *read_numbers(const json_t *array, int n, int bound)
 {
 	_cleanup_free_ int *list = calloc((size_t)n + 1, sizeof(*list));
@@ -234,8 +239,8 @@ static int *read_numbers(const json_t *array, int n, int bound)
 	return take_pointer(list);
 }
 
-/* Copies a name for display. Another user wrote it, so control characters are replaced and its
- * length is limited. */
+/* Copies a name for display. Another user wrote the name, so control characters are replaced and
+ * the length is limited. */
 static char *shown_name(const char *text)
 {
 	char *copy = strndup(text, LIMIT_CLAIM_NAME);
@@ -308,7 +313,8 @@ static bool read_file(struct claims_file *file, int dir, const char *name, bool 
 		(size_t)st.st_size > LIMIT_CLAIM_FILE)
 		return false;
 	if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
-		/* It is not locked. Only its owner can remove another user's file. */
+		/* The file is not locked: its process has ended. Another user's file may not be
+		 * ours to remove. */
 		if (sweep && unlinkat(dir, name, 0) < 0 && errno != EPERM && errno != EACCES)
 			log_debug("cannot remove the claim '%s': %s", name, strerror(errno));
 		return false;
@@ -354,7 +360,8 @@ static int scan_dir(
 				: NULL;
 		if (!grown) {
 			release_file(&file);
-			return error_set(err, PENSTOCK_E_LIMIT, "more than %d claims in %s",
+			return error_set(err, PENSTOCK_E_LIMIT,
+				"cannot read the claims: more than %d files in '%s'",
 				LIMIT_CLAIM_FILES, path);
 		}
 		scan->files = grown;
@@ -426,7 +433,7 @@ int claims_file_write(const struct claims_dirs *dirs, const struct claims_file *
 	fd = openat(dir, file->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return error_errno(err, errno, "cannot create '%s/%s'", path, file->name);
-	/* A process that lists the claims may lock it for an instant; wait for that. */
+	/* A process that lists the claims may lock the file for an instant; wait for its end. */
 	if (flock(fd, LOCK_EX) < 0 || fchmod(fd, 0644) < 0 ||
 		fs_write_all(fd, text, strlen(text)) < 0) {
 		int saved = errno;

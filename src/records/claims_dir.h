@@ -1,11 +1,11 @@
 /*
- * The claims directory: opening it safely, its lock, its files. For claims.c only.
+ * Opens, locks, reads and writes the claims directory. For claims.c only.
  *
  * FILES. "claim-UID-PID-RANDOM" holds resources, "ticket-SEQUENCE-UID-PID-RANDOM" waits in line,
  * and "limit-SEQUENCE-UID-PID-RANDOM" waits outside of the line, for other runs of its user. All
- * are JSON: {"run", "name", "pid", "cpus", "cpu_list", "memory", "gpus", "gpu_list"}. Their owner
- * is the owner of the file, regardless of its name. A file that is not locked belongs to a dead
- * process.
+ * are JSON: {"run", "name", "pid", "cpus", "cpu_list", "memory", "gpus", "gpu_list"}. A claim
+ * belongs to the owner of its file, regardless of the file's name. A file that is not locked
+ * belongs to a dead process.
  */
 #ifndef RECORDS_CLAIMS_DIR_H
 #define RECORDS_CLAIMS_DIR_H
@@ -14,32 +14,32 @@
 
 #include "records/claims.h"
 
-/* /run/lock/penstock if it exists or can be created, and /tmp/penstock-claims, which others may
- * use. */
+/* $PENSTOCK_CLAIMS_DIR alone if it is set; else /run/lock/penstock if it exists or can be created,
+ * and /tmp/penstock-claims, which other users may have to use. */
 enum { CLAIMS_DIRS = 2 };
 struct claims_dirs {
-	int fds[CLAIMS_DIRS]; /* -1 if it does not exist */
+	int fds[CLAIMS_DIRS]; /* -1 if the directory does not exist */
 	int locks[CLAIMS_DIRS]; /* held between lock and unlock, else -1 */
 	const char *paths[CLAIMS_DIRS];
-	int own; /* index of the one that we write to; -1 if only listing */
+	int own; /* index of the directory that we write to; -1 if there is none */
 };
 
-/* With `create` at least one exists afterwards, or it is an error. */
+/* Creates missing directories if `create` is set, and then fails unless we can write to one. */
 int claims_dirs_open(struct claims_dirs *dirs, bool create, struct penstock_error *err);
 void claims_dirs_release(struct claims_dirs *dirs);
 
-/* Locks all of them, in order; waits for at most 30 s, or until *cancel. */
+/* Locks all directories, in order. Waits for at most 30 s, or until *cancel is set. */
 int claims_dirs_lock(
 	struct claims_dirs *dirs, const atomic_int *cancel, struct penstock_error *err);
 void claims_dirs_unlock(struct claims_dirs *dirs);
 
 struct claims_file {
 	char name[96];
-	struct claim_holder who; /* a ticket if it waits; its strings are owned */
+	struct claim_holder who; /* a ticket if `waiting` is set; the strings are owned */
 	bool held; /* waits for other runs of its user, and blocks no other user */
-	uint64_t sequence; /* of a ticket */
-	int *cpu_list; /* owned; as many as `who` has of a claim, NULL for a ticket */
-	int *gpu_list; /* owned */
+	uint64_t sequence; /* place of a ticket in the line */
+	int *cpu_list; /* owned; `who.cpus` numbers; NULL for a ticket */
+	int *gpu_list; /* likewise, `who.gpus` numbers */
 };
 
 /* The files of living processes. */
@@ -47,12 +47,12 @@ struct claims_scan {
 	struct claims_file *files;
 	size_t n;
 };
-/* Reads them; `sweep` removes the files of dead processes if permitted. */
+/* Reads the files; `sweep` removes the files of dead processes if permitted. */
 int claims_scan_read(struct claims_scan *scan, const struct claims_dirs *dirs, bool sweep,
 	struct penstock_error *err);
 void claims_scan_release(struct claims_scan *scan);
 
-/* Writes the file, locked and close-on-exec; its descriptor (*out) keeps it alive. */
+/* Writes and locks a file. It counts as long as its descriptor (*out, close-on-exec) is open. */
 int claims_file_write(const struct claims_dirs *dirs, const struct claims_file *file, int *out,
 	struct penstock_error *err);
 

@@ -23,8 +23,8 @@ int records_home(char **home, struct penstock_error *err)
 	str_make_utf8(text);
 	if (strcmp(text, path) != 0)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the path of the directory for runs and records is not UTF-8 (%s); set "
-			"PENSTOCK_HOME to another one",
+			"the path of the directory for runs and records is not UTF-8: '%s'; set "
+			"PENSTOCK_HOME to another directory",
 			text);
 	if (fs_mkdirs(path, 0700, err) < 0)
 		return error_prefix(err, "set PENSTOCK_HOME to a writable directory");
@@ -32,7 +32,7 @@ int records_home(char **home, struct penstock_error *err)
 	return 0;
 }
 
-/* Returns 1 if there is a valid id. */
+/* Returns 1 if there is a valid id, else 0. */
 static int read_id(const char *path, char id[static RECORDS_HOME_ID_SIZE])
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64);
@@ -69,8 +69,8 @@ int records_home_id(
 		return r;
 	if (fs_rename_new(fresh, path) == 0)
 		return 0;
-	/* Another process was faster; or the existing id is invalid, so that no state can refer to
-	 * it. */
+	/* Another process has created the id; or the existing id is invalid, so that no state can
+	 * refer to it. */
 	if (!read_id(path, id) && rename(fresh, path) < 0)
 		r = error_errno(err, errno, "cannot write '%s'", path);
 	unlink(fresh);

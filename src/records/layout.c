@@ -130,8 +130,8 @@ void run_layout_release(struct run_layout *layout)
 	}
 }
 
-/* Steps can write to the storage, so one may have replaced its directories. Following a link there
- * would publish the wrong files, or write where steps may not. */
+/* Steps can write to the storage, so a step may have replaced the directories there. Following a
+ * link there would publish the wrong files, or write where steps may not. */
 static int check_dirs(const struct run_layout *layout, struct penstock_error *err)
 {
 	const char *const dirs[] = {layout->input, layout->output, layout->work};
@@ -141,8 +141,8 @@ static int check_dirs(const struct run_layout *layout, struct penstock_error *er
 
 		if (lstat(dirs[i], &st) == 0 && !S_ISDIR(st.st_mode))
 			return error_set(err, PENSTOCK_E_INVALID,
-				"%s is no longer a directory: a step has replaced it; move it "
-				"away, or start again with --fresh",
+				"'%s' is no longer a directory: a step has replaced it; move the "
+				"file away, or start again with --fresh",
 				dirs[i]);
 	}
 	return 0;
@@ -163,8 +163,8 @@ int run_layout_create(const struct run_layout *layout, struct penstock_error *er
 		if (r < 0)
 			return r;
 	}
-	/* All users write there: sticky, like /tmp. Another user may have created it, but only
-	 * as a directory. */
+	/* All users write to `world_tmp`: it is sticky, like /tmp. Another user may have created
+	 * it, but it must be a directory. */
 	struct stat st;
 
 	if (mkdir(layout->world_tmp, 0777) == 0)
@@ -174,8 +174,8 @@ int run_layout_create(const struct run_layout *layout, struct penstock_error *er
 	if (errno != EEXIST || lstat(layout->world_tmp, &st) < 0)
 		return error_errno(err, errno, "cannot create '%s'", layout->world_tmp);
 	if (!S_ISDIR(st.st_mode))
-		return error_set(err, PENSTOCK_E_PERMISSION, "%s is not a directory; remove it",
-			layout->world_tmp);
+		return error_set(err, PENSTOCK_E_PERMISSION,
+			"'%s' is not a directory; remove the file", layout->world_tmp);
 	return 0;
 }
 

@@ -1,10 +1,10 @@
 /*
- * The directories of a run below $PENSTOCK_HOME, and those that runs share.
+ * The directories of a run below $PENSTOCK_HOME, and the directories that runs share.
  *
  *	HOME/runs/ID/workflow		the workflow as it was run, without secrets
- *	HOME/runs/ID/source		the file of the workflow as it was read, likewise
+ *	HOME/runs/ID/source		how the file of the workflow was read, without secrets
  *	HOME/runs/ID/lock		held by the supervisor for its lifetime
- *	HOME/runs/ID/elsewhere		what was last seen of the run on another machine
+ *	HOME/runs/ID/elsewhere		the last known state of the run on another machine
  *	HOME/runs/ID/grace		the grace period of `penstock stop --grace`, in ms
  *	HOME/runs/ID/live/N		a living execution of a step: run/process/live.h
  *	HOME/runs/ID/ports		the numbers of $PORT_0, $PORT_1, …
@@ -29,7 +29,7 @@
 #include <stddef.h>
 
 #define RUN_ASIDE_PREFIX "output.before-"
-/* Below the output in a bucket; the id of the run follows. */
+/* Prefix below the output in a bucket; the id of the run follows. */
 #define RUN_STATE_ROOT	      ".penstock/runs/"
 #define RUN_STATE_PREFIX_SIZE 48
 
@@ -41,26 +41,26 @@ enum run_file {
 	RUN_FILE_LOCK,
 	RUN_FILE_WORKFLOW,
 	RUN_FILE_SOURCE, /* how the file of the workflow was read, for `resume` */
-	RUN_FILE_GRACE, /* of `penstock stop --grace` */
+	RUN_FILE_GRACE, /* the grace period of `penstock stop --grace` */
 	RUN_FILE_PORTS,
 	RUN_FILE_NOTICE, /* the last notice, for `ps` and `show` */
 	RUN_FILE_PREEMPT, /* the request of `penstock preempt` */
 	RUN_FILE_LEFT_ALONE, /* exists while the run must not restart by itself */
-	RUN_FILE_ELSEWHERE, /* another machine's attempt, as it was last seen from here */
-	RUN_FILE_SLURM, /* the job and its settings */
+	RUN_FILE_ELSEWHERE, /* the last known state of an attempt on another machine */
+	RUN_FILE_SLURM, /* the Slurm job and its settings */
 	RUN_FILE_SLURM_LOCK,
 	RUN_FILE_SLURM_SCRIPT,
 	RUN_FILE_SLURM_NOTICE,
 	RUN_FILE_COUNT_
 };
-/* Name below the run's directory; "" for RUN_FILE_DIR. */
+/* Returns the name below the run's directory, "" for RUN_FILE_DIR. */
 const char *run_file_name(enum run_file file);
-/* HOME/runs/ID/NAME; free() it. NULL if out of memory. */
+/* Returns "HOME/runs/ID/NAME", which the caller frees, or NULL if out of memory. */
 char *run_path(const char *home, const char *id, enum run_file file);
-/* ".penstock/runs/ID": the prefix of the run's own objects below its output. */
+/* Writes ".penstock/runs/ID", the prefix of the run's own objects below its output. */
 void run_state_prefix(const char *id, char out[static RUN_STATE_PREFIX_SIZE]);
 
-/* All owned, absolute. */
+/* Absolute paths, owned by the struct. */
 struct run_layout {
 	char *dir;
 	char *workflow;
@@ -71,24 +71,26 @@ struct run_layout {
 	char *output;
 	char *env_file;
 	char *work;
-	char *began; /* the last attempt that started afresh */
-	char *held; /* the last attempt that owned the run from here */
-	/* output of another home that is newer than the storage; removed once it is restored */
+	char *began; /* file with the number of the last attempt that started afresh */
+	char *held; /* file with the number of the last attempt of this home that owned the run */
+	/* exists while another home has newer output than the storage; removed once that output is
+	 * restored */
 	char *superseded;
 	char *state;
-	char *goes_on; /* exists while a resumed attempt has not started its steps */
+	char *goes_on; /* file that exists while a resumed attempt has not started its steps */
 	char *published;
 	char *tmp;
 	char *user_tmp;
 	char *world_tmp;
 };
 
-/* The times of a log: a line "OFFSET MS" for each second in which it grew, OFFSET its size before.
- * free() it; NULL if out of memory. */
+/* Returns the path of the times of a log, which the caller frees, or NULL if out of memory. The
+ * file has a line "OFFSET MS" for each second in which the log grew from the size OFFSET. */
 char *run_log_times(const char *log);
-/* The usage of the attempt with this log; likewise. */
+/* Returns the path of the usage of the attempt with this log, which the caller frees, or NULL if
+ * out of memory. */
 char *run_log_usage(const char *log);
-/* Renames or, if `to` is NULL, removes the files next to a log. Missing ones are no error. */
+/* Renames or, if `to` is NULL, removes the files next to a log. Missing files are not an error. */
 void run_log_move_rest(const char *log, const char *to);
 
 /* Only computes the names. `attempt` selects the log. */
@@ -96,10 +98,11 @@ int run_layout_init(struct run_layout *layout, const char *home, const char *id,
 	struct penstock_error *err);
 void run_layout_release(struct run_layout *layout);
 
-/* The attempt number in such a file as `began`; 0 if there is none. */
+/* Returns the attempt number in a file such as `began`, or 0 if there is none. */
 int run_layout_read_attempt(const char *path);
 
-/* Creates missing directories, for the caller alone (0700). */
+/* Creates missing directories: `world_tmp` for all users (01777), the others for this user alone
+ * (0700). */
 int run_layout_create(const struct run_layout *layout, struct penstock_error *err);
 
 /* Removes the storage, journals and snapshots of earlier attempts; keeps logs, the lock and the

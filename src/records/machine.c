@@ -188,7 +188,7 @@ static int check_fits(const struct machine_capacity *machine, struct claim_reque
 	check_gpus(machine, path, request, &m);
 	if (m.n > 0)
 		r = error_set(err, PENSTOCK_E_INVALID,
-			"the workflow asks for %s, %s %s: run with%s", buf_str(&m.asked), whose,
+			"the workflow asks for %s, %s %s; run with%s", buf_str(&m.asked), whose,
 			buf_str(&m.there), buf_str(&m.overrides));
 	buf_release(&m.asked);
 	buf_release(&m.there);

@@ -15,7 +15,7 @@
 #include "base/fs.h"
 #include "records/supervisor.h"
 
-/* Incremented with every change of the tables; see migrate(). */
+/* Incremented with every change of the tables; see open_database(). */
 #define SCHEMA_VERSION 1
 /* "Pens" in the header of the file: identifies our database. */
 #define APPLICATION_ID	1348824691
@@ -126,11 +126,11 @@ static int raise_sqlite(const struct records *records, const char *what, struct 
 	if (code == PENSTOCK_E_PERMISSION)
 		advice = "; set PENSTOCK_HOME to a writable directory";
 	else if (code == PENSTOCK_E_CORRUPT)
-		advice = "; move it away to start with new records (the directories of "
+		advice = "; move the file away to start with new records (the directories of "
 			 "runs are kept), or set PENSTOCK_HOME";
 	else if (code == PENSTOCK_E_UNAVAILABLE)
-		advice = "; another process uses it; retry";
-	return error_set(err, code, "%s: cannot %s: %s%s", records->path, what, why, advice);
+		advice = "; another process uses the file; retry";
+	return error_set(err, code, "'%s': cannot %s: %s%s", records->path, what, why, advice);
 }
 
 static int execute(struct records *records, const char *sql, struct penstock_error *err)
@@ -190,7 +190,7 @@ static int change(struct records *records, struct penstock_error *err, const cha
 	return 0;
 }
 
-/* Ends a transaction that came to `r`. */
+/* Ends a transaction: commits if its result `r` is 0, else rolls back. */
 static int finish(struct records *records, int r, struct penstock_error *err)
 {
 	if (r == 0)
@@ -231,14 +231,14 @@ static int check_ours(struct records *records, struct penstock_error *err)
 		r = read_number(records, "SELECT count(*) FROM sqlite_master", &tables, err);
 	if (r == 0 && id != APPLICATION_ID && tables > 0)
 		r = error_set(err, PENSTOCK_E_CORRUPT,
-			"%s is the database of another program; move it away, or set PENSTOCK_HOME",
+			"'%s' is the database of another program; move the file away, or set PENSTOCK_HOME",
 			records->path);
 	return r;
 }
 
 /*
  * Sets the durability of the next transaction. Facts that must not be lost (the start and the end
- * of an attempt) are synced; of the others the last moments may be missing after a power failure,
+ * of an attempt) are synced; other facts of the last moments may be missing after a power failure,
  * in which case the run is lost anyway.
  */
 static int set_durable(struct records *records, bool durable, struct penstock_error *err)
@@ -248,8 +248,8 @@ static int set_durable(struct records *records, bool durable, struct penstock_er
 		err);
 }
 
-/* The first process sets the mode, and needs exclusive access at that moment: SQLite does not wait
- * then. */
+/* The first process sets the journal mode, for which it needs exclusive access; SQLite itself does
+ * not wait for that. */
 static int set_journal(struct records *records, struct penstock_error *err)
 {
 	const char *sql = records->wal ? "PRAGMA journal_mode=WAL" : "PRAGMA journal_mode=DELETE";
@@ -265,7 +265,7 @@ static int set_journal(struct records *records, struct penstock_error *err)
 
 static int open_database(struct records *records, struct penstock_error *err)
 {
-	int fd = open(records->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* for its mode */
+	int fd = open(records->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* sets its mode */
 	int r;
 
 	if (fd < 0)
@@ -287,8 +287,8 @@ static int open_database(struct records *records, struct penstock_error *err)
 		r = execute(records, "PRAGMA foreign_keys=ON", err);
 	if (r < 0)
 		return r;
-	/* Later versions add their statements here, each step from n to n + 1, and never change
-	 * an old one. */
+	/* Later versions add their statements here, one step for each version from n to n + 1, and
+	 * never change an old step. */
 	int64_t version = 0;
 	r = read_number(records, "PRAGMA user_version", &version, err);
 	if (r == 0 && version > 0)
@@ -297,13 +297,13 @@ static int open_database(struct records *records, struct penstock_error *err)
 		return r;
 	if (version > SCHEMA_VERSION)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"%s was written by a newer penstock (format %d, this one supports %d); "
-			"use that version, or set PENSTOCK_HOME",
+			"'%s' was written by a newer penstock (format %d; this version supports %d); "
+			"use the newer version, or set PENSTOCK_HOME",
 			records->path, (int)version, SCHEMA_VERSION);
 	r = execute(records, "BEGIN IMMEDIATE", err);
 	if (r < 0)
 		return r;
-	/* Another process may have been faster. */
+	/* Another process may have created the tables meanwhile. */
 	r = read_number(records, "PRAGMA user_version", &version, err);
 	if (r == 0 && version == 0)
 		r = check_ours(records, err);
@@ -503,7 +503,7 @@ int records_forget_steps(
 		"si", id, (int64_t)attempt);
 }
 
-/* Ends a durable change of one attempt that came to `r`: `refusal` is the error if no attempt
+/* Ends a durable change of one attempt, whose result is `r`. `refusal` is the error if no attempt
  * matched. */
 static int changed_one(struct records *records, int r, const char *id, int attempt,
 	const char *refusal, struct penstock_error *err)
@@ -708,7 +708,7 @@ int records_find(struct records *records, const char *word, struct records_run *
 			return r;
 		records_run_release(out);
 		return error_set(err, PENSTOCK_E_INVALID,
-			"several runs begin with %s; give more digits", word);
+			"the ids of several runs begin with '%s'; give more digits", word);
 	}
 	return error_set(
 		err, PENSTOCK_E_NOT_FOUND, "there is no run %s; 'penstock ps -a' lists them", word);

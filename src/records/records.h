@@ -13,11 +13,10 @@
  *	if (r == 0)
  *		r = records_end(records, id, attempt, &end, err);
  *
- * A run is an identity; it has attempts, numbered from 1. Its supervisor holds the lock
+ * A run is an identity, and has attempts, numbered from 1. Its supervisor holds the lock
  * HOME/runs/ID/lock for its lifetime (supervisor.h): an attempt whose state is live while that lock
  * is free is reported as `lost`. Readers do not block writers (WAL, except on network file
- * systems). The records contain no secrets. All strings in result structs are owned by them.
- * Thread-safe.
+ * systems). The records contain no secrets. A result struct owns its strings. Thread-safe.
  */
 #ifndef RECORDS_RECORDS_H
 #define RECORDS_RECORDS_H
@@ -34,7 +33,8 @@ struct records;
 /* Returns true for the whole id of a run, false for NULL. */
 bool records_is_id(const char *text);
 
-/* The states of an attempt. Each live state may be followed by the later ones; an end is final. */
+/* The states of an attempt. A live state may be followed by each later state. An end is final,
+ * except that a flush may complete it, and that a run that waits to be resumed may be ended. */
 enum run_state {
 	RUN_QUEUED, /* recorded; waits for its resources */
 	RUN_STAGING, /* its inputs are being fetched */
@@ -42,10 +42,10 @@ enum run_state {
 	RUN_FLUSHING, /* its output is being completed */
 	RUN_SUCCEEDED, /* ended: every step exited with 0 and the output is complete */
 	RUN_FAILED, /* ended: see its class */
-	RUN_PREEMPTED, /* ended: the machine requested it; the next `run` resumes it */
-	RUN_STOPPED, /* ended: the user requested it */
-	RUN_LOST, /* its supervisor disappeared; the next `run` resumes it */
-	RUN_MOVED, /* another machine has it; shown, never recorded */
+	RUN_PREEMPTED, /* ended: the machine requested the end; the next attempt resumes the run */
+	RUN_STOPPED, /* ended: the user requested the end */
+	RUN_LOST, /* its supervisor disappeared; the next attempt resumes the run */
+	RUN_MOVED, /* another machine has the run; shown, never recorded */
 	RUN_STATE_COUNT_ /* not a state */
 };
 const char *run_state_name(enum run_state state);
@@ -60,7 +60,7 @@ enum run_class {
 	RUN_CLASS_INPUT, /* input data could not be fetched */
 	RUN_CLASS_IMAGE, /* a container image could not be pulled */
 	RUN_CLASS_OOM, /* out of memory */
-	RUN_CLASS_USER, /* a step failed, or the user stopped it */
+	RUN_CLASS_USER, /* a step failed, or the user stopped the run */
 	RUN_CLASS_OUTPUT, /* output could not be completed; `penstock flush` retries */
 	RUN_CLASS_NODE, /* this machine failed: disk, memory, processes */
 	RUN_CLASS_PREEMPTED, /* the machine requested the end */
@@ -70,13 +70,13 @@ enum run_class {
 const char *run_class_name(enum run_class class);
 
 /*
- * Gets $PENSTOCK_HOME, else $XDG_DATA_HOME/penstock, else ~/.local/share/penstock; absolute,
- * created 0700. Returns PENSTOCK_E_INVALID if it is not UTF-8, the encoding of states and manifests
- * that contain it.
+ * Gets the absolute path of $PENSTOCK_HOME, else $XDG_DATA_HOME/penstock, else
+ * ~/.local/share/penstock, and creates the directory (0700). Returns PENSTOCK_E_INVALID if the path
+ * is not UTF-8, the encoding of states and manifests that contain the path.
  */
 int records_home(char **home, struct penstock_error *err);
-/* Gets the id that distinguishes a home from all others, also from one with the same path on a
- * machine of the same name: HOME/id, created if missing. */
+/* Gets the id that distinguishes a home from all other homes, also from a home with the same path
+ * on a machine of the same name: HOME/id, created if missing. */
 #define RECORDS_HOME_ID_SIZE 33
 int records_home_id(
 	const char *home, char id[static RECORDS_HOME_ID_SIZE], struct penstock_error *err);
@@ -90,8 +90,8 @@ struct records_begin {
 	const char *name; /* may be NULL */
 	const char *workflow; /* the path or URL as given by the user; paths are made absolute */
 	const char *output; /* for display: "s3://bucket/path at https://…", or NULL */
-	pid_t pid; /* the supervisor's; 0 if it has none yet */
-	int steps_done; /* finished by the attempts that this one continues */
+	pid_t pid; /* pid of the supervisor; 0 if there is none yet */
+	int steps_done; /* number of steps that earlier attempts of the run have finished */
 	const char *provenance; /* JSON: versions, Git commit, inputs, overrides; or NULL */
 };
 /* Records a new attempt as queued. An earlier attempt with a live state becomes `lost`: the caller
@@ -100,11 +100,11 @@ int records_begin(struct records *records, const struct records_begin *begin, in
 	struct penstock_error *err);
 
 /* Removes an attempt that was recorded without a supervisor and is still queued: its supervisor
- * records it again, with the same number. Does nothing if there is no such attempt. */
+ * records the attempt again, with the same number. Does nothing if there is no such attempt. */
 int records_withdraw(
 	struct records *records, const char *id, int attempt, struct penstock_error *err);
 
-/* Removes an attempt that was not allowed to begin, and a run without any other. */
+/* Removes an attempt that was not allowed to begin, and the run if it has no other attempt. */
 int records_drop(struct records *records, const char *id, int attempt, struct penstock_error *err);
 
 /* Returns PENSTOCK_E_INTERNAL if the state may not follow the current one. */
@@ -138,19 +138,20 @@ int records_forget_steps(
 struct records_end {
 	enum run_state state;
 	enum run_class class;
-	int exit_code; /* of penstock */
-	int step_code; /* of the step, if penstock exits with another code; else 0 */
+	int exit_code; /* exit code of penstock */
+	int step_code; /* exit code of the step, if penstock exits with another code; else 0 */
 	bool unflushed; /* output is left for `penstock flush` */
 	const char *message; /* NULL on success */
-	/* With `unflushed`: the result of the run apart from that. */
+	/* If `unflushed` is set: the result of the run once its output is complete. */
 	enum run_state flushed_state;
 	enum run_class flushed_class;
 	int flushed_exit_code;
 };
 int records_end(struct records *records, const char *id, int attempt, const struct records_end *end,
 	struct penstock_error *err);
-/* Like records_end() for a run that is ended while it waits to be resumed: its last attempt may
- * have ended as preempted or lost. Output that it left for `penstock flush` stays recorded. */
+/* Like records_end() for a run that is ended while it waits to be resumed: the last attempt of the
+ * run may have ended as preempted or lost. Output that the attempt left for `penstock flush` stays
+ * recorded. */
 int records_end_waiting(struct records *records, const char *id, int attempt,
 	const struct records_end *end, struct penstock_error *err);
 
@@ -164,7 +165,7 @@ struct records_attempt {
 	enum run_state flushed_state;
 	enum run_class flushed_class;
 	int flushed_exit_code;
-	/* leading steps that are finished, including those of earlier attempts that it continues */
+	/* leading steps that are finished, including those of earlier attempts */
 	int steps_done;
 	int64_t started_ns; /* wall clock */
 	int64_t ended_ns; /* 0 if not yet */
@@ -176,7 +177,7 @@ struct records_attempt {
 	uint64_t sync_files_published;
 	uint64_t sync_bytes_published;
 	char *sync_error; /* may be NULL */
-	int64_t sync_at_ns; /* time of these values; 0 if never */
+	int64_t sync_at_ns; /* time of the sync values; 0 if there are none */
 };
 void records_attempt_release(struct records_attempt *attempt);
 
@@ -200,7 +201,7 @@ void records_run_release(struct records_run *run);
 /* Returns PENSTOCK_E_NOT_FOUND if there is no such run. */
 int records_last_attempt(struct records *records, const char *id, struct records_attempt *out,
 	struct penstock_error *err);
-/* Returns true if the steps of its last attempt may still be running. */
+/* Returns true if the last attempt has not reached its flush, so that its steps may be running. */
 bool records_before_flush(struct records *records, const char *id);
 
 /*
@@ -211,8 +212,8 @@ bool records_before_flush(struct records *records, const char *id);
 int records_find(struct records *records, const char *word, struct records_run *out,
 	struct penstock_error *err);
 
-/* Lists runs, that of the newest attempt first, in the order in which attempts were recorded: the
- * clock may have been set back. fn returns non-zero to stop. */
+/* Lists runs, the one with the newest attempt first. Attempts are in the order in which they were
+ * recorded, because the clock may have been set back. fn returns non-zero to stop. */
 int records_list(struct records *records, int (*fn)(void *cookie, const struct records_run *run),
 	void *cookie, struct penstock_error *err);
 /* Lists the attempts of a run, oldest first. */
@@ -229,7 +230,7 @@ int records_steps(struct records *records, const char *id,
 	int (*fn)(void *cookie, const struct records_step *step), void *cookie,
 	struct penstock_error *err);
 
-/* Removes a run whose state is not live. The caller removes its directories. */
+/* Removes a run, which must not be live. The caller removes its directories. */
 int records_remove(struct records *records, const char *id, struct penstock_error *err);
 
 #endif

@@ -69,9 +69,9 @@ static int write_holder(int fd)
 }
 
 /*
- * Returns true if the process has this file open, which another process that reuses the pid has
- * not. A supervisor hides its descriptors and its memory from everyone but root; then its start
- * time decides.
+ * Returns true if the process has this file open, which a process that reused the pid has not. A
+ * supervisor hides its descriptors and its memory from all users but root; then the start time
+ * decides.
  */
 static bool is_holder(const struct holder *holder, const struct stat *file)
 {
@@ -130,16 +130,16 @@ int supervisor_find(
 			return 1;
 		if (clock_monotonic_ms() > deadline)
 			return error_set(err, PENSTOCK_E_TIMEOUT,
-				"run %s is live, but its process cannot be seen from here; is "
-				"it in another container, or on another machine?",
+				"run %s is live, but its process cannot be seen from here; look "
+				"in other containers and on other machines",
 				id);
 		clock_sleep_ms(FIND_POLL_MS);
 	}
 	return 0;
 }
 
-/* The lock of a killed process is held until the kernel has closed its files, and by a child that
- * was forked just before until that has executed its program. */
+/* The lock of a killed process is held until the kernel has closed the files of the process, and
+ * those of a child that was just forked and has not executed its program. */
 static bool holder_is_dying(int fd)
 {
 	const struct holder holder = read_holder(fd);
@@ -195,7 +195,7 @@ int supervisor_begin(const char *path, const char *id, int *lock_fd, struct pens
 				"'penstock stop %s'",
 				id, name, since, id);
 		}
-		/* 'penstock rm' may have removed it while we waited. */
+		/* 'penstock rm' may have removed the file while we waited. */
 		if (!fs_is_named(fd, path))
 			continue;
 		if (write_holder(fd) < 0)

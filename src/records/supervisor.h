@@ -18,14 +18,15 @@
 
 struct penstock_error;
 
-/* Takes the lock for this process, until `lock_fd` is closed or the process dies. Returns
- * PENSTOCK_E_EXISTS if it is held; the message names the holder. */
+/* Takes the lock for the calling process, until `lock_fd` is closed or the process dies. Returns
+ * PENSTOCK_E_EXISTS if another process holds the lock; the message names the holder. */
 int supervisor_begin(const char *path, const char *id, int *lock_fd, struct penstock_error *err);
 
 /*
- * Returns 1 and the supervisor by its pidfd; it had the lock's file open, so the pid was not
- * reused. Returns 0 if the lock is free, PENSTOCK_E_TIMEOUT if it is held by a process that cannot
- * be found (another pid namespace or machine).
+ * Returns 1 and the supervisor with its pidfd. The process has the lock's file open or, if that
+ * cannot be seen, the recorded start time, so its pid was not reused. Returns 0 if the lock is
+ * free, PENSTOCK_E_TIMEOUT if the lock is held by a process that cannot be found (another pid
+ * namespace or machine).
  */
 int supervisor_find(
 	const char *home, const char *id, struct process *out, struct penstock_error *err);

@@ -18,8 +18,8 @@
 #include "dataset/cache/internal.h"
 #include "s3/sum/checksum.h"
 
-#define PRESENT	   ((uint64_t)1 << 32) /* in an entry, above the CRC */
-#define TOUCH_MS   (60 * 1000) /* the time of a file in use is not older */
+#define PRESENT	   ((uint64_t)1 << 32) /* bit of an entry, above the CRC */
+#define TOUCH_MS   (60 * 1000) /* the time of a file in use is set at this interval */
 #define TABLE_DISK (4 * KIB) /* bytes on disk that an entry may take */
 
 static uint64_t blocks_of(uint64_t size)
@@ -63,7 +63,8 @@ static int open_path(const char *path, bool make)
 	return open(path, flags | O_CREAT, 0600);
 }
 
-/* Opens the file and locks it against removal. If it was removed in between, opens it again. */
+/* Opens the file and locks it against removal. If the file was removed in between, opens it
+ * again. */
 static int open_locked(const char *path, bool make)
 {
 	for (;;) {
@@ -113,7 +114,7 @@ void block_file_close(struct block_file *file)
 
 /* ---- reading ---- */
 
-/* Returns true if this process has verified the block. A shard of one block is read whole, and is
+/* Returns true if this process has verified the block. A shard of one block is read as a whole, and
  * verified each time. */
 static bool is_known(struct block_cache *c, const struct block_file *file, uint64_t block)
 {
@@ -171,7 +172,7 @@ static bool verify(struct block_cache *c, const struct block_file *file, uint64_
 
 	if (!read_bytes(file, block * CACHE_BLOCK, scratch, len) ||
 		(PRESENT | crc32c_update(0, scratch, len)) != entry) {
-		log_debug("a block in the cache '%s' is damaged; it is fetched again", c->dir);
+		log_debug("a block in the cache '%s' is damaged; fetching the block again", c->dir);
 		return false;
 	}
 	set_known(c, file, block);

@@ -18,12 +18,12 @@
 void block_cache_turn_off(struct block_cache *c, int errnum, const char *what)
 {
 	if (!atomic_exchange(&c->off, true))
-		log_warn("cannot %s in the cache '%s': %s; data sets are read without it", what,
-			c->dir, strerror(errnum));
+		log_warn("cannot %s in the cache '%s': %s; data sets are read without the cache",
+			what, c->dir, strerror(errnum));
 }
 
-/* Creates the directory of this user. Other users may write to the one above it, but must not be
- * able to put files here. Returns NULL, or the reason for which that failed. */
+/* Creates the directory of this user. Other users may write to the parent directory, but must not
+ * be able to put files here. Returns NULL, or the reason for a failure. */
 static const char *make_dir(struct block_cache *c, const struct block_cache_options *o)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -67,8 +67,8 @@ int block_cache_new(
 	}
 	reason = make_dir(c, o);
 	if (reason) {
-		log_warn("cannot use the cache '%s': %s; data sets are read without it", c->dir,
-			reason);
+		log_warn("cannot use the cache '%s': %s; data sets are read without the cache",
+			c->dir, reason);
 		block_cache_free(c);
 		c = NULL;
 	}

@@ -1,6 +1,6 @@
 /*
  * A cache on disk of the shards of data sets, shared by all processes of a user on a machine. Each
- * block of a shard is fetched by one of them, while others wait.
+ * block of a shard is fetched by one process, while other processes wait.
  *
  *	struct block_cache *cache = NULL;
  *	struct block_file file = BLOCK_FILE_INIT;	// of one thread
@@ -38,9 +38,9 @@ struct block_cache;
 #define CACHE_BLOCK (256 * KIB) /* bytes; the last block of a shard is shorter */
 
 struct block_cache_options {
-	const char *dir; /* made if it is missing; borrowed */
-	uint64_t size; /* bytes on disk, at least CACHE_MIN; 0 for half of the file system */
-	size_t shards; /* of the data set */
+	const char *dir; /* created if it is missing; borrowed */
+	uint64_t size; /* bytes on disk, at least CACHE_MIN; half of the file system if 0 */
+	size_t shards; /* number of shards of the data set */
 };
 
 #define CACHE_MIN (16 * MIB)
@@ -53,12 +53,12 @@ void block_cache_free(struct block_cache *cache);
 /* To be called once in a child after fork(). Files that are open belong to the parent. */
 void block_cache_after_fork(struct block_cache *cache);
 
-/* The open file of a shard. It is not evicted while it is open. */
+/* The open file of a shard. An open file is not evicted. */
 struct block_file {
 	int fd; /* -1 if no file is open */
-	size_t shard; /* its number in the data set */
+	size_t shard; /* number of the shard in the data set */
 	uint64_t size;
-	int64_t used_ms; /* when its time was set */
+	int64_t used_ms; /* time at which the modification time of the file was last set */
 };
 #define BLOCK_FILE_INIT                                                                            \
 	{                                                                                          \
@@ -66,7 +66,7 @@ struct block_file {
 	}
 
 /* Opens the file of a shard, whose `identity` contains its place and version. Creates a missing
- * file if `make` is set. Returns false if there is none. */
+ * file if `make` is set. Returns false if the file is missing or cannot be used. */
 bool block_file_open(
 	struct block_cache *cache, struct block_file *file, const char *identity, bool make);
 void block_file_close(struct block_file *file);
@@ -78,9 +78,9 @@ const char *block_cache_get(struct block_cache *cache, struct block_file *file, 
 
 enum block_claim {
 	CACHE_CLAIMED, /* the caller must fetch the block; no other reader does */
-	CACHE_PRESENT, /* another reader has fetched it */
-	CACHE_BUSY, /* another reader is fetching it */
-	CACHE_FULL /* there is no room for it */
+	CACHE_PRESENT, /* another reader has fetched the block */
+	CACHE_BUSY, /* another reader is fetching the block */
+	CACHE_FULL /* there is no room for the block */
 };
 /* Claims a block that is missing, until block_cache_put(), block_cache_give_up() or the end of the
  * process. */
@@ -91,7 +91,7 @@ void block_cache_put(
 	struct block_cache *cache, struct block_file *file, uint64_t block, const void *data);
 void block_cache_give_up(struct block_file *file, uint64_t block);
 
-/* Bytes of a block. */
+/* Returns the bytes of a block. */
 static inline size_t block_size(uint64_t size, uint64_t block)
 {
 	uint64_t left = size - block * CACHE_BLOCK;

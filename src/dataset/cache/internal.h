@@ -7,25 +7,27 @@
 
 #include "dataset/cache/cache.h"
 
-#define CACHE_NAME_BYTES 16 /* of the digest that is the name of a file */
+#define CACHE_NAME_BYTES 16 /* bytes of the digest that is the name of a file */
 
 struct block_cache {
-	char *dir; /* below that of the options */
+	char *dir; /* the directory of this user, below that of the options */
 	uint64_t limit; /* bytes */
 	size_t n;
-	/* A bit for each block of a shard that this process has found good. NULL until one is. */
+	/* For each shard, a bit for each block that this process has verified; NULL until there is
+	 * one. */
 	_Atomic(_Atomic uint32_t *) *good;
 	atomic_bool off; /* nothing more is written */
 	pthread_mutex_t lock;
 	/* Under the lock. */
-	uint64_t room; /* bytes left of the share that block_cache_room() took */
+	uint64_t room; /* bytes left of the share that block_cache_take_room() took */
 	int64_t full_until_ms; /* files are not counted again before this time */
 };
 
 /* Ends writing, and logs the reason the first time. */
 void block_cache_turn_off(struct block_cache *c, int errnum, const char *what);
 
-/* room.c: takes room for `bytes` on disk, for which other files may be removed. */
+/* room.c: takes room for `bytes` on disk; other files may be removed to make room. Returns false if
+ * there is no room. */
 bool block_cache_take_room(struct block_cache *c, uint64_t bytes);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * The size of the cache. The file "lock" has the number of bytes that processes have taken, which
- * each increases in large steps under the lock of the file. At the limit, files are counted, and
- * those that were not used for the longest time are removed. The number may be too large after a
- * kill; the count corrects it.
+ * The size of the cache. The file "lock" has the number of bytes that processes have taken. Each
+ * process increases the number in large steps, and locks the file meanwhile. At the limit, files
+ * are counted, and those that were not used for the longest time are removed. The number may be too
+ * large after a kill; the count corrects it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -24,11 +24,11 @@
 #include "dataset/cache/internal.h"
 
 #define LOCK_NAME     "lock"
-#define FULL_MS	      10000 /* between counts of files that are all in use */
-#define STEPS	      256 /* of the limit */
+#define FULL_MS	      10000 /* ms between counts while all files are in use */
+#define STEPS	      256 /* the limit has this many steps */
 #define STEP_MAX      (64 * MIB)
-#define FREED_SHARE   8 /* of the limit that is freed at a time */
-#define SPARE_SHARE   16 /* of the limit, for blocks that are claimed and not written yet */
+#define FREED_SHARE   8 /* 1/8 of the limit is freed at a time */
+#define SPARE_SHARE   16 /* 1/16 of the limit is for blocks that are claimed and not written yet */
 #define BLOCK_ON_DISK 512 /* bytes of a unit of st_blocks */
 
 /* ---- files ---- */
@@ -42,10 +42,10 @@ struct aged {
 struct aged_files {
 	struct aged *items;
 	size_t n;
-	uint64_t bytes; /* of all files, also those that are not in the list */
+	uint64_t bytes; /* bytes of all files, also those that are not in the list */
 };
 
-/* Counts the file "xx/yyyy…"; other names are not of the cache. */
+/* Counts the file "xx/yyyy…"; ignores other names. */
 static void count_file(struct aged_files *files, int dir, const char *first, const char *rest)
 {
 	char hex[2 * CACHE_NAME_BYTES + 1];

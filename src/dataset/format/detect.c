@@ -66,7 +66,7 @@ static bool is_named_tfrecord(const struct detect_object *o)
 	return strcasestr(basename_of(o), "tfrecord") != NULL;
 }
 
-/* The dimensions account for all bytes. */
+/* Returns true if the dimensions of the header account for all bytes. */
 static bool is_idx(const struct detect_object *o)
 {
 	static const unsigned char widths[] = {1, 1, 0, 2, 4, 4, 8};
@@ -119,13 +119,14 @@ static bool is_large(const struct detect_object *o)
 	return o->size > LIMIT_SAMPLE;
 }
 
-#define COMPRESSED "is compressed, and no sample of it can be read alone; decompress it first"
+#define COMPRESSED "is compressed, so that no sample can be read alone; decompress it first"
 
-/* The first rule that applies decides. A rule applies if all that it names does. A name that only
- * one format has suffices: a file of it that is cut or damaged is an error, not a sample. */
+/* The first rule that applies decides. A rule applies if its suffix, magic and check all do. A name
+ * that only one format uses suffices: a truncated or damaged file of that name is an error, not a
+ * sample. */
 static const struct rule {
 	enum format_kind kind;
-	const char *suffix; /* of the name, in any case */
+	const char *suffix; /* suffix of the name, in any case */
 	size_t at; /* place of `magic` */
 	const char *magic;
 	bool (*check)(const struct detect_object *o);
@@ -202,7 +203,7 @@ enum format_kind format_detect(const struct detect_object *object, const char **
 {
 	const struct rule *r = rules;
 
-	/* The last one always applies. */
+	/* The last rule always applies. */
 	while (!applies(r, object))
 		r++;
 	*reason = r->reason;

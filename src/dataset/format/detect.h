@@ -8,7 +8,7 @@
  *	if (format_detect(&object, &reason) == FORMAT_KIND_TAR)
  *		printf("tar: %s\n", reason);	// "tar: its first block is the header of a tar"
  *
- * Where a data set has an index.json, detect that one first: its shards alone are FORMAT_KIND_PART.
+ * If a data set has an index.json, detect that file first: the shards alone are FORMAT_KIND_PART.
  */
 #ifndef DATASET_FORMAT_DETECT_H
 #define DATASET_FORMAT_DETECT_H
@@ -25,7 +25,7 @@ enum format_kind {
 	FORMAT_KIND_CIFAR10,
 	FORMAT_KIND_CIFAR100,
 	FORMAT_KIND_MDS, /* the object is its index.json */
-	FORMAT_KIND_LITDATA, /* likewise */
+	FORMAT_KIND_LITDATA, /* the object is its index.json, too */
 	FORMAT_KIND_PART, /* an index of another object, or a shard of an index */
 	FORMAT_KIND_UNSUPPORTED,
 	FORMAT_KIND_COUNT_
@@ -42,7 +42,7 @@ struct detect_object {
 
 /* Returns the format; `*reason` is a static text with the reason. */
 enum format_kind format_detect(const struct detect_object *object, const char **reason);
-/* "tar", "objects"; static. */
+/* Returns the name of a kind, such as "tar" or "objects"; static. */
 const char *format_kind_name(enum format_kind kind);
 
 #endif

@@ -34,7 +34,7 @@ static int corrupt(const struct split *s, const unsigned char *at, const char *r
 {
 	return shard_error(s->err, PENSTOCK_E_CORRUPT, s->piece->shard,
 		s->piece->offset + (uint64_t)(at - (const unsigned char *)s->piece->data),
-		"the record is no tf.train.Example: %s", reason);
+		"the record is not a tf.train.Example: %s", reason);
 }
 
 static int add(const struct split *s, const struct format_field *value)
@@ -77,7 +77,7 @@ struct numbers {
 	enum format_dtype dtype;
 	size_t n;
 	unsigned pieces;
-	unsigned char *to; /* NULL while they are counted */
+	unsigned char *to; /* NULL while the values are only counted */
 };
 
 static bool add_floats(struct numbers *v, const struct protobuf_field *item)
@@ -147,7 +147,7 @@ static int numbers_list(const struct split *s, struct protobuf list, enum format
 	} else if (v.n) {
 		v.to = fields_scratch(s->out, field.size);
 		if (!v.to)
-			return 0; /* reported at the end */
+			return 0; /* fields_end() reports it */
 		MUST(add_numbers(&v, list));
 		field.data = v.to;
 	}

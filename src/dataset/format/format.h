@@ -5,7 +5,7 @@
  *	struct shard_reader shard = {.name = "train-0.tar", .size = size, .read = read_range};
  *	struct format_fields fields = {.scratch = memory, .scratch_size = sizeof(memory)};
  *
- *	// Calls add(cookie, &sample, err) for each sample, in order; it keeps offset and size.
+ *	// Calls add(cookie, &sample, err) for each sample, in order; add() keeps offset and size.
  *	if (format_tar.scan(&format_tar, &shard, add, cookie, err) < 0)
  *		return -err->code;
  *	// Later, with the bytes of one of them:
@@ -16,8 +16,9 @@
  *		return -err->code;
  *	printf("%.*s\n", (int)fields.items[0].name_len, fields.items[0].name);
  *
- * All input is foreign: nothing is read behind `size`, nothing that a shard declares is allocated,
- * and an error (PENSTOCK_E_CORRUPT, _UNSUPPORTED, _LIMIT) has the shard, the offset and the reason.
+ * All input is untrusted: nothing is read beyond `size`, no memory is allocated by a size that a
+ * shard declares, and an error (PENSTOCK_E_CORRUPT, _UNSUPPORTED, _LIMIT) has the shard, the offset
+ * and the reason.
  */
 #ifndef DATASET_FORMAT_FORMAT_H
 #define DATASET_FORMAT_FORMAT_H
@@ -30,8 +31,8 @@
 
 struct penstock_error;
 
-/* Random access to one object or file. read() fills all of `data`, or fails; it is never asked for
- * bytes behind `size`. */
+/* Random access to one object or file. read() fills all of `data`, or fails; it is never called for
+ * bytes beyond `size`. */
 struct shard_reader {
 	const char *name; /* for messages */
 	uint64_t size;
@@ -52,7 +53,7 @@ typedef int (*format_sample_fn)(
 
 /* The bytes of one sample. */
 struct format_piece {
-	const char *shard; /* its name, and where the sample is in it, for messages */
+	const char *shard; /* name of the shard and place of the sample there, for messages */
 	uint64_t offset;
 	const void *data;
 	size_t size;
@@ -93,23 +94,23 @@ struct format_field {
 	enum format_type type;
 	enum format_dtype dtype;
 	bool big_endian; /* values are little endian otherwise */
-	unsigned ndim; /* 0 unless it is an array */
+	unsigned ndim; /* 0 unless the field is an array */
 	uint64_t dims[LIMIT_FORMAT_DIMS];
-	/* Its place in a list of values with one name, and their number; 0 if it is no list. A list
-	 * without values has no field. */
+	/* Position in a list of values with the same name, and the number of these values; both are
+	 * 0 if there is no list. A list without values has no field. */
 	uint32_t index, count;
 	/* "RGB", as Pillow names the pixels of an array (height, width, channels); not terminated,
-	 * NULL if it is no image. */
+	 * NULL if the field is not an image. */
 	const char *mode;
 	size_t mode_len;
 };
 
 /*
  * The fields of one sample. The caller owns the scratch memory, which holds values that the sample
- * has in another form; fields stay valid as long as it, the sample and the format.
+ * has in another form; fields stay valid as long as the scratch memory, the sample and the format.
  *
- * If that memory is too small, a split is PENSTOCK_E_LIMIT and `scratch_used` is the size that it
- * needs, at most FORMAT_SCRATCH() of the sample's size.
+ * If the scratch memory is too small, a split is PENSTOCK_E_LIMIT and `scratch_used` is the size
+ * that the split needs, at most FORMAT_SCRATCH() of the sample's size.
  */
 struct format_fields {
 	size_t n;
@@ -132,17 +133,17 @@ struct format {
 		struct format_fields *out, struct penstock_error *err);
 };
 
-/* Replaces scratch memory that was too small for a split of `size` bytes by `*scratch`, which is
- * enlarged; free() it. Returns 0 if the split can be repeated; otherwise `err` has the failure of
- * the split, or is PENSTOCK_E_MEMORY. */
+/* Enlarges `*scratch` after a split of `size` bytes for which the scratch memory was too small, and
+ * uses it from now on; the caller frees `*scratch`. Returns 0 if the split can be repeated;
+ * otherwise `err` has the failure of the split, or is PENSTOCK_E_MEMORY. */
 int fields_grow(
 	struct format_fields *fields, void **scratch, size_t size, struct penstock_error *err);
 
-/* "bytes", "text", "json", "number" or "array"; static. */
+/* Returns "bytes", "text", "json", "number" or "array"; static. */
 const char *format_type_name(enum format_type type);
-/* Bytes of one value; 0 of DTYPE_NONE. */
+/* Returns the bytes of one value; 0 for DTYPE_NONE. */
 size_t dtype_size(enum format_dtype dtype);
-/* "float32", as NumPy names it; static. */
+/* Returns the name, as in NumPy: "float32"; static. */
 const char *dtype_name(enum format_dtype dtype);
 /* Returns DTYPE_NONE if the name is unknown. */
 enum format_dtype dtype_find(const char *name, size_t len);

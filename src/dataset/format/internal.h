@@ -9,7 +9,7 @@
 
 #include "dataset/format/format.h"
 
-/* "cannot read 'train-0.tar' at byte 512: REASON". Returns -code. */
+/* Raises "cannot read 'train-0.tar' at byte 512: REASON". Returns -code. */
 int shard_error(struct penstock_error *err, enum penstock_code code, const char *shard,
 	uint64_t offset, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
@@ -46,7 +46,7 @@ static inline uint32_t get_be32(const void *p)
 }
 
 /*
- * The bytes of a shard around a position, or those of one sample. The offsets of a scan ascend;
+ * The bytes of a shard around a position, or the bytes of one sample. The offsets of a scan ascend;
  * while they are near each other, larger pieces are read.
  *
  *	_cleanup_(window_release) struct window w = {.shard = shard};
@@ -65,9 +65,10 @@ struct window {
 void window_of_piece(struct window *w, const struct format_piece *piece);
 void window_release(struct window *w);
 const char *window_name(const struct window *w);
-/* Offset of the end: of the shard, or of the sample. */
+/* Returns the offset of the end of the shard or of the sample. */
 uint64_t window_end(const struct window *w);
-/* PENSTOCK_E_CORRUPT if the end is before that of the range. `len` <= LIMIT_SCAN_PIECE. */
+/* Gets `len` bytes at `offset`, at most LIMIT_SCAN_PIECE. PENSTOCK_E_CORRUPT if the shard or the
+ * sample ends before. */
 int window_get(struct window *w, uint64_t offset, size_t len, const unsigned char **out,
 	struct penstock_error *err);
 
@@ -82,20 +83,20 @@ void *fields_scratch(struct format_fields *out, size_t size);
 int fields_end(const struct format_fields *out, const struct format_piece *piece,
 	struct penstock_error *err);
 
-/* True for a relative path without "..", which an index may name. */
+/* Returns true for a valid shard name in an index: a relative path without "..". */
 bool shard_name_is_good(const char *name);
 
-/* Makes an array of a field that is an image of Pillow: width, height, length of the mode, mode,
- * pixels. Returns NULL, or the reason for which it is invalid. */
+/* Turns a field with an image of Pillow (width, height, length of the mode, mode, pixels) into an
+ * array. Returns NULL, or the reason for which the image is invalid. */
 const char *pil_field(struct format_field *field);
-/* Adds the values of a list in `whole`: behind `skip` bytes their number, their sizes and their
- * bytes. Returns NULL, or the reason for which it is invalid. */
+/* Adds the values of a list in `whole`: after `skip` bytes the number, the sizes and the bytes of
+ * the values. Returns NULL, or the reason for which the list is invalid. */
 const char *images_list(
 	const struct format_field *whole, size_t skip, bool pil, struct format_fields *out);
 
 /* Scans a shard that begins with a u32 count and `count` + 1 u32 offsets, as MDS and litData have
- * them: samples are contiguous, and the last one ends with the shard. `samples` is their number in
- * the index. */
+ * them: samples are contiguous, and the last sample ends with the shard. `samples` is the number of
+ * samples in the index. */
 int scan_offsets(const struct shard_reader *shard, uint64_t samples, format_sample_fn sample,
 	void *cookie, struct penstock_error *err);
 

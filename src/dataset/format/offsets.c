@@ -20,7 +20,7 @@ int scan_offsets(const struct shard_reader *shard, uint64_t samples, format_samp
 	start = get_le32(p + 4);
 	if (count != samples)
 		return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, 0,
-			"it has %" PRIu64 " samples, and %" PRIu64 " in the index", count, samples);
+			"it has %" PRIu64 " samples, but %" PRIu64 " in the index", count, samples);
 	if (start < 4 * (count + 2))
 		return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, 4,
 			"the first sample is at byte %" PRIu64 " in the table of offsets", start);

@@ -34,8 +34,8 @@ struct protobuf {
 struct protobuf_field {
 	uint32_t number;
 	enum protobuf_wire wire;
-	uint64_t varint; /* of PROTOBUF_VARINT */
-	struct protobuf bytes; /* of the other ones; empty for PROTOBUF_VARINT */
+	uint64_t varint; /* value of a PROTOBUF_VARINT */
+	struct protobuf bytes; /* value of other types; empty for PROTOBUF_VARINT */
 };
 
 static inline size_t protobuf_size(const struct protobuf *m)
@@ -45,7 +45,7 @@ static inline size_t protobuf_size(const struct protobuf *m)
 
 /* Returns 1, 0 at the end, or -1 if the message is invalid. */
 int protobuf_next(struct protobuf *m, struct protobuf_field *out);
-/* Takes the next number of a packed list. Returns false if it is invalid. */
+/* Takes the next number of a packed list. Returns false if the number is invalid. */
 bool protobuf_varint(struct protobuf *m, uint64_t *out);
 
 #endif

@@ -198,7 +198,7 @@ int npy_open(struct records *r, const struct shard_reader *shard, struct penstoc
 	len = npy_header_size(p);
 	if (len == 0)
 		return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, 0,
-			"it is no NumPy array of version 1, 2 or 3");
+			"it is not a NumPy array of version 1, 2 or 3");
 	if (len > LIMIT_NPY_HEADER)
 		return shard_error(err, PENSTOCK_E_LIMIT, shard->name, 0,
 			"a header of %" PRIu64 " bytes; the limit is %zu", len, LIMIT_NPY_HEADER);

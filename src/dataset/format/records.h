@@ -7,8 +7,8 @@
  *	records_cifar10(&r);			// or one of the other functions
  *	r.format.scan(&r.format, &shard, add, cookie, err);
  *
- * A struct has no pointers of its own and needs no release. Those of npy_open() and idx_open() fit
- * the one shard that they have read.
+ * A struct owns no memory and needs no release. A struct of npy_open() or idx_open() fits only the
+ * shard that was read.
  */
 #ifndef DATASET_FORMAT_RECORDS_H
 #define DATASET_FORMAT_RECORDS_H
@@ -17,7 +17,7 @@
 
 struct record_column {
 	const char *name; /* static */
-	uint64_t offset; /* in the record */
+	uint64_t offset; /* bytes from the start of the record */
 	size_t size; /* bytes */
 	enum format_type type;
 	enum format_dtype dtype;
@@ -30,54 +30,59 @@ struct record_column {
 
 struct records {
 	struct format format;
-	uint64_t header, trailer; /* bytes before the first record and after the last one */
+	uint64_t header, trailer; /* bytes before the first record and after the last record */
 	uint64_t size; /* bytes of a record */
-	uint64_t stride; /* bytes from one record to the next; less than `size` if they overlap */
+	/* bytes from one record to the next; less than `size` if records overlap */
+	uint64_t stride;
 	bool ragged; /* fewer bytes than a record may be left at the end */
-	uint64_t count; /* records in the shard; UINT64_MAX if its size gives their number */
+	/* records in the shard; UINT64_MAX if the number follows from the size of the shard */
+	uint64_t count;
 	unsigned n_columns;
 	struct record_column columns[RECORD_COLUMNS];
 };
 
-/* Records of `size` bytes, as one field "data" of bytes. PENSTOCK_E_INVALID if it is 0 or too
+/* Records of `size` bytes, as one field "data" of bytes. PENSTOCK_E_INVALID if `size` is 0 or too
  * large. */
 int records_init(struct records *r, uint64_t header, uint64_t size, uint64_t trailer,
 	struct penstock_error *err);
-/* The binary versions: "label" or "coarse" and "fine", then "image" (3, 32, 32). */
+/* The binary versions of CIFAR: "label" or "coarse" and "fine", then "image" (3, 32, 32). */
 void records_cifar10(struct records *r);
 void records_cifar100(struct records *r);
-/* Windows of `length` tokens of DTYPE_U16 or DTYPE_U32 as one field "tokens"; each starts `stride`
- * tokens after the last one. Tokens that do not fill a window are dropped. */
+/* Windows of `length` tokens of DTYPE_U16 or DTYPE_U32 as one field "tokens"; each window starts
+ * `stride` tokens after the start of the previous one. Tokens that do not fill a window are
+ * dropped. */
 int records_tokens(struct records *r, enum format_dtype dtype, uint64_t length, uint64_t stride,
 	struct penstock_error *err);
 /* The rows (first axis) of an array in a .npy file, as one field "data". */
 int npy_open(struct records *r, const struct shard_reader *shard, struct penstock_error *err);
-/* The same of an IDX file. */
+/* The rows of the array in an IDX file, as one field "data". */
 int idx_open(struct records *r, const struct shard_reader *shard, struct penstock_error *err);
 
-/* Computes the number of records in a shard. PENSTOCK_E_CORRUPT if its size does not fit. */
+/* Computes the number of records in a shard. PENSTOCK_E_CORRUPT if the size of the shard does not
+ * fit. */
 int records_count(const struct records *r, const struct shard_reader *shard, uint64_t *count,
 	struct penstock_error *err);
 
-/* The array that a .npy file has in memory, for files in other formats. */
+/* The array that the header of a .npy file describes; also used for other formats. */
 struct npy {
 	enum format_dtype dtype;
 	bool big_endian;
 	unsigned ndim;
 	uint64_t dims[LIMIT_FORMAT_DIMS];
-	uint64_t offset; /* of the values */
+	uint64_t offset; /* bytes before the values */
 };
-/* Its rows as records of the format `name` (static), "npy" or "idx": its first axis counts them.
- * Returns NULL, or the reason for which it has none. */
+/* Sets `r` to the rows of an array along its first axis, as records of the format `name` (static),
+ * "npy" or "idx". Returns NULL, or the reason for which the array has no rows. */
 const char *records_of_array(struct records *r, const char *name, const struct npy *array);
 /* Bytes that npy_header_size() needs. */
 #define NPY_START 12
-/* Returns the bytes of the header, from the first NPY_START of the file; 0 if it is no .npy. */
+/* Returns the bytes of the header, from the first NPY_START of the file; 0 if the file is not a
+ * .npy file. */
 uint64_t npy_header_size(const unsigned char start[static NPY_START]);
-/* Parses a header of that size. Returns NULL, or the reason for which it is refused; `*code` is
- * then PENSTOCK_E_CORRUPT or PENSTOCK_E_UNSUPPORTED. */
+/* Parses a header of that size. Returns NULL, or the reason for which the header is refused;
+ * `*code` is then PENSTOCK_E_CORRUPT or PENSTOCK_E_UNSUPPORTED. */
 const char *npy_parse(struct npy *npy, const unsigned char *header, size_t len, int *code);
-/* Makes an array of a field of bytes that is a .npy file; leaves others as they are. */
+/* Turns a field of bytes that is a .npy file into an array; leaves other fields unchanged. */
 void npy_field(struct format_field *field);
 
 #endif

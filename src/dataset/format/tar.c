@@ -18,9 +18,9 @@
 struct group {
 	format_sample_fn sample;
 	void *cookie;
-	struct buf *index; /* lines of an index; NULL if none is written */
+	struct buf *index; /* lines of an index; NULL if no index is written */
 	uint64_t n; /* samples so far */
-	unsigned members; /* of this sample; 0 if there is none */
+	unsigned members; /* members of this sample; 0 if there is no sample */
 	uint64_t start, end;
 	char key[LIMIT_TAR_NAME + 1];
 	struct buf exts; /* each with a NUL */

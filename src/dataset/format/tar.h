@@ -3,8 +3,8 @@
  * lower case is the name of a field. The key ends at the first dot of the last component.
  *
  * A sample is the range from the first header of its first member to the padded end of its last
- * one. Skipped are members other than files, hidden files, names without an extension, and names
- * that begin with a component __NAME__. Types of fields follow from their extension: text, JSON,
+ * member. Members other than files, hidden files, names without an extension, and names that begin
+ * with a component __NAME__ are skipped. Types of fields follow from their extension: text, JSON,
  * NumPy arrays, bytes.
  *
  *	format_tar.scan(&format_tar, &shard, add, cookie, err);
@@ -22,7 +22,7 @@ struct buf;
 
 extern const struct format format_tar;
 
-/* Returns the type of the field of an extension: FORMAT_TEXT, FORMAT_JSON, FORMAT_ARRAY of "npy",
+/* Returns the type of the field of an extension: FORMAT_TEXT, FORMAT_JSON, FORMAT_ARRAY for "npy",
  * else FORMAT_BYTES. */
 enum format_type tar_type_of(const char *ext);
 

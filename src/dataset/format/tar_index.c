@@ -16,8 +16,8 @@ struct reader {
 	const char *at, *end;
 	size_t line;
 	const struct shard_reader *shard;
-	uint64_t last; /* padded end of the member before */
-	/* of the sample on this line; `keyed` if it has a member */
+	uint64_t last; /* padded end of the previous member */
+	/* range of the sample on this line; `keyed` is set if it has a member */
 	uint64_t start, stop;
 	bool keyed;
 	char key[LIMIT_TAR_NAME + 1];
@@ -65,7 +65,7 @@ static bool end_of_line(struct reader *in)
 }
 
 /* Extended headers are directly before the first header of a sample, and the index has no place for
- * them: the range starts at the end of the last member unless that is far. */
+ * them: the range starts at the end of the previous member unless that end is far away. */
 static void place(struct reader *in, uint64_t data, uint64_t stop)
 {
 	uint64_t header = data - TAR_BLOCK;
@@ -91,7 +91,7 @@ static int component(struct reader *in, struct penstock_error *err)
 	memcpy(name, word, len);
 	name[len] = '\0';
 	if (data % TAR_BLOCK || data < TAR_BLOCK || data - TAR_BLOCK < in->last)
-		return corrupt(in, "an offset is not that of a next member", err);
+		return corrupt(in, "an offset is not after the previous member", err);
 	stop = data + tar_padded(size);
 	if (stop > in->shard->size)
 		return corrupt(in, "a member is outside of the archive", err);
@@ -138,8 +138,8 @@ int tar_index_scan(const char *text, size_t len, const struct shard_reader *shar
 
 	if (next_word(&in, &word) != strlen(VERSION) || memcmp(word, VERSION, strlen(VERSION)) != 0)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"cannot read the index of '%s': it is not of version " VERSION
-			"; create it again with wds2idx",
+			"cannot read the index of '%s': its version is not " VERSION
+			"; create the index again with wds2idx",
 			shard->name);
 	if (!next_number(&in, &count) || !end_of_line(&in))
 		return corrupt(&in, "invalid number of samples", err);

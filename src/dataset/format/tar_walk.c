@@ -5,7 +5,7 @@
 
 #include <penstock/error.h>
 
-/* Places of a header. */
+/* Offsets and lengths of the fields of a header. */
 enum {
 	NAME = 0,
 	NAME_LEN = 100,
@@ -24,7 +24,7 @@ static int corrupt(const struct tar_walk *walk, const char *reason, struct penst
 	return shard_error(err, PENSTOCK_E_CORRUPT, window_name(&walk->w), walk->at, "%s", reason);
 }
 
-/* Parses octal digits, or binary behind a first byte 0x80. Returns false if invalid. */
+/* Parses octal digits, or a binary number after a first byte of 0x80. Returns false if invalid. */
 static bool number(const unsigned char *p, size_t n, uint64_t *out)
 {
 	size_t i = 0;
@@ -45,7 +45,7 @@ static bool number(const unsigned char *p, size_t n, uint64_t *out)
 	return i == n || p[i] == ' ' || p[i] == '\0';
 }
 
-/* The sum of a header, whose checksum counts as spaces. */
+/* Returns the sum of the bytes of a header; its checksum counts as spaces. */
 static uint32_t sum_of(const unsigned char *h, bool of_signed)
 {
 	uint32_t sum = CHECKSUM_LEN * ' ';
@@ -60,7 +60,7 @@ static uint32_t sum_of(const unsigned char *h, bool of_signed)
 	return sum - 256 * high;
 }
 
-/* Old programs add signed bytes. */
+/* Accepts the sum of signed bytes, too, which old programs write. */
 static bool checksum_is_right(const unsigned char *h)
 {
 	uint64_t stored;
@@ -162,7 +162,7 @@ static void ustar_name(struct tar_walk *walk, const unsigned char *h)
 {
 	size_t prefix = 0, len = strnlen((const char *)h + NAME, NAME_LEN);
 
-	/* GNU's magic is another one; it has times in the place of the prefix. */
+	/* GNU's format has another magic, and times in the place of the prefix. */
 	if (memcmp(h + MAGIC, "ustar", 6) == 0)
 		prefix = strnlen((const char *)h + PREFIX, PREFIX_LEN);
 	memcpy(walk->name, h + PREFIX, prefix);
@@ -172,12 +172,12 @@ static void ustar_name(struct tar_walk *walk, const unsigned char *h)
 	walk->name[prefix + len] = '\0';
 }
 
-/* A member other than an extended header. Returns 1 if it is a file. */
+/* Reads the header of a member other than an extended header. Returns 1 if the member is a file. */
 static int member(
 	struct tar_walk *walk, const unsigned char *h, uint64_t size, struct penstock_error *err)
 {
 	char type = (char)h[TYPE];
-	/* Links, devices, directories and FIFOs have a size sometimes, and no content. */
+	/* Links, devices, directories and FIFOs sometimes have a size, but never content. */
 	bool empty = type >= '1' && type <= '6';
 	bool file = type == '0' || type == '\0' || type == '7';
 	uint64_t space = window_end(&walk->w) - walk->at - TAR_BLOCK;

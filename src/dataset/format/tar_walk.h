@@ -15,7 +15,7 @@
 
 #define TAR_BLOCK 512
 
-/* Returns the size with the zeros after a content. */
+/* Returns the size of a content with the zeros after it. */
 static inline uint64_t tar_padded(uint64_t size)
 {
 	return (size + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
@@ -24,8 +24,8 @@ static inline uint64_t tar_padded(uint64_t size)
 struct tar_walk {
 	struct window w;
 	uint64_t at; /* offset of the next header */
-	uint64_t start; /* of the member's first header */
-	uint64_t data, size; /* of its content; the padded end is `at` */
+	uint64_t start; /* offset of the member's first header */
+	uint64_t data, size; /* offset and size of the content, whose padded end is `at` */
 	bool extended; /* the next header belongs to extended headers from `start` on */
 	uint64_t pax_size; /* UINT64_MAX if there is none */
 	bool long_name; /* `name` comes from an extended header */

@@ -35,12 +35,12 @@ static int wrong_head(const struct shard_reader *shard, uint64_t at, const unsig
 {
 	if (at == 0 && head[0] == 0x1f && head[1] == 0x8b)
 		return shard_error(err, PENSTOCK_E_UNSUPPORTED, shard->name, at,
-			"it is compressed with gzip; decompress it first, as no record of it can be "
-			"read alone");
+			"it is compressed with gzip, so that no record can be read alone; decompress "
+			"the file first");
 	if (at == 0 && head[0] == 0x78 && (head[0] << 8 | head[1]) % 31 == 0)
 		return shard_error(err, PENSTOCK_E_UNSUPPORTED, shard->name, at,
-			"it is compressed with zlib; decompress it first, as no record of it can be "
-			"read alone");
+			"it is compressed with zlib, so that no record can be read alone; decompress "
+			"the file first");
 	return shard_error(err, PENSTOCK_E_CORRUPT, shard->name, at,
 		"the length of a record has a wrong checksum");
 }
@@ -83,7 +83,7 @@ static int content(const struct format_piece *piece, const unsigned char **data,
 	if (piece->size < TFRECORD_HEAD + TFRECORD_TAIL || !tfrecord_is_head(p) ||
 		tfrecord_size(p) != piece->size - TFRECORD_HEAD - TFRECORD_TAIL)
 		return shard_error(err, PENSTOCK_E_CORRUPT, piece->shard, piece->offset,
-			"the length of a record has a wrong checksum, or is another one");
+			"the length of a record has a wrong checksum, or does not match its size");
 	*data = p + TFRECORD_HEAD;
 	*len = piece->size - TFRECORD_HEAD - TFRECORD_TAIL;
 	if (!tfrecord_is_content(*data, *len))

@@ -1,6 +1,6 @@
 /*
  * TFRecord files. A sample is one record with its length and checksums. A scan verifies the
- * checksums of the lengths and reads little else; a split verifies the record's.
+ * checksums of the lengths and reads little else; a split also verifies the checksum of the record.
  *
  * format_tfrecord splits tf.train.Example by feature: lists of floats and integers are arrays with
  * one dimension; several values of bytes are fields with an index. Integers and unpacked floats
@@ -22,11 +22,12 @@ extern const struct format format_tfrecord, format_tfrecord_raw;
 #define TFRECORD_TAIL 4
 /* Returns the size of the content of a record, from its first TFRECORD_HEAD bytes. */
 uint64_t tfrecord_size(const unsigned char *head);
-/* True if the checksum behind a content is right. */
+/* Returns true if the checksum after a content is right. */
 bool tfrecord_is_content(const unsigned char *content, uint64_t size);
 /* Returns the masked CRC32C of a length or a content. */
 uint32_t tfrecord_crc(const void *data, size_t len);
-/* True for the first TFRECORD_HEAD bytes of a record: the checksum of its length is right. */
+/* Returns true if `head` is the first TFRECORD_HEAD bytes of a record: the checksum of its length
+ * is right. */
 bool tfrecord_is_head(const unsigned char *head);
 
 /* Adds the features of an Example in `data`, which is part of the piece. */

@@ -51,7 +51,7 @@ uint64_t window_end(const struct window *w)
 	return w->shard ? w->shard->size : w->offset + w->len;
 }
 
-/* Pieces grow while the next offset is near the last one's end. */
+/* Pieces grow while the next offset is near the end of the previous piece. */
 static size_t next_piece(const struct window *w, uint64_t offset)
 {
 	uint64_t end = w->offset + w->len;
@@ -95,8 +95,7 @@ int window_get(struct window *w, uint64_t offset, size_t len, const unsigned cha
 	MUST(len <= LIMIT_SCAN_PIECE);
 	if (offset > end || len > end - offset)
 		return shard_error(err, PENSTOCK_E_CORRUPT, window_name(w), offset,
-			"it ends at byte %" PRIu64 ", within %zu bytes that belong together", end,
-			len);
+			"it ends at byte %" PRIu64 ", but %zu bytes are expected", end, len);
 	if (w->shard && (offset < w->offset || offset > w->offset + w->len ||
 				len > w->offset + w->len - offset))
 		r = fill(w, offset, len, err);

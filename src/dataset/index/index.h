@@ -1,22 +1,22 @@
 /*
- * The index of a data set: one file with the shards, the format and the places of the samples,
- * which opening the data set finds otherwise. Pure functions without I/O.
+ * The index of a data set: one file with the shards, the format and the places of the samples, so
+ * that a data set is opened without a list and a scan. Pure functions without I/O.
  *
  *	struct index index;
  *
  *	// Writing:
  *	index_write(&index, &out, err);
  *
- *	// Reading; `index` refers to the bytes, which stay as long as it is used:
+ *	// Reading; `index` refers to the bytes, which must live as long as `index`:
  *	if (index_read(&index, bytes, len, "s3://b/d/.penstock-index", err) < 0)
  *		return -err->code;
  *	printf("%zu shards\n", index.list.n);
  *
- * The file is a header and tables, little endian, which are used where they are: reading a million
- * shards verifies one checksum and every number, and copies nothing. PENSTOCK_E_CORRUPT if the file
- * is damaged, PENSTOCK_E_UNSUPPORTED if another version of penstock wrote it. After index_read()
- * each name is safe below a directory, names ascend, and each sample lies within its shard, except
- * those of formats with records, whose sizes the format knows.
+ * The file is a header and tables, little endian, which are used in place: reading a million shards
+ * verifies one checksum and every number, and copies nothing. PENSTOCK_E_CORRUPT if the file is
+ * damaged, PENSTOCK_E_UNSUPPORTED if another version of penstock wrote the file. After index_read()
+ * names ascend, each name of a file stays below its directory, and each sample lies within its
+ * shard; the samples of formats with records are not checked, because the format knows their sizes.
  */
 #ifndef DATASET_INDEX_INDEX_H
 #define DATASET_INDEX_INDEX_H
@@ -36,7 +36,7 @@ struct penstock_error;
 /* The samples of a shard. */
 struct index_part {
 	uint64_t first; /* number of its first sample; the entry after the last has the count */
-	uint64_t header; /* bytes before its records; UINT64_MAX if it is no shard of the format */
+	uint64_t header; /* bytes before its records; UINT64_MAX if the file is not a shard */
 };
 
 struct index_range {
@@ -56,13 +56,14 @@ struct index_settings {
 
 struct index {
 	char format[INDEX_WORD_SIZE];
-	struct source_list list; /* of the shards */
+	struct source_list list; /* list of the shards */
 	struct index_settings settings;
 	uint64_t samples;
-	const struct index_part *parts; /* one more than shards; NULL if each shard is one sample */
-	const struct index_range *ranges; /* of each sample; NULL in formats with records */
-	const uint32_t *sums; /* CRC32C of each sample; NULL if they are not known */
-	const char *document; /* index.json of the format, not terminated; NULL if it has none */
+	/* one more than there are shards; NULL if each shard is one sample */
+	const struct index_part *parts;
+	const struct index_range *ranges; /* range of each sample; NULL in formats with records */
+	const uint32_t *sums; /* CRC32C of each sample; NULL if checksums are not known */
+	const char *document; /* index.json of the format, not terminated; NULL if there is none */
 	size_t document_len;
 };
 

@@ -6,7 +6,7 @@
 
 #include "dataset/index/index.h"
 
-/* "PSINDEX1" as it is read on a machine that is little endian. */
+/* "PSINDEX1" as a little-endian machine reads it. */
 #define INDEX_MAGIC   0x315845444e495350
 #define INDEX_VERSION 1
 
@@ -15,16 +15,16 @@ enum index_flag { INDEX_OBJECTS = 1, INDEX_PARTS = 2, INDEX_RANGES = 4, INDEX_SU
 struct index_header {
 	uint64_t magic;
 	uint32_t version;
-	uint32_t sum; /* CRC32C of all bytes after it */
-	uint64_t size; /* of the file */
-	uint64_t shards, samples; /* their numbers */
+	uint32_t sum; /* CRC32C of all bytes after this member */
+	uint64_t size; /* bytes of the file */
+	uint64_t shards, samples; /* number of shards and of samples */
 	uint64_t text, document; /* bytes */
 	char format[INDEX_WORD_SIZE];
 	struct index_settings settings;
 	uint64_t flags;
 };
 
-/* Bytes before those that the checksum covers. */
+/* Bytes at the start that the checksum does not cover. */
 #define INDEX_SUMMED 16
 
 #define INDEX_PADDED(size) (((size) + 7) & ~(uint64_t)7)

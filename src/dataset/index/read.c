@@ -33,7 +33,7 @@ bool index_tables_of(const struct index_header *h, struct index_tables *t)
 	return t->end <= LIMIT_DATASET_INDEX;
 }
 
-/* True for a path that stays below a directory. */
+/* Returns true for a path that stays below a directory. */
 static bool is_below(const char *name)
 {
 	if (*name == '/')
@@ -59,7 +59,7 @@ static const char *check_shards(const struct source_list *list)
 		const char *name;
 
 		if (s->name >= list->text_len || (list->objects && s->etag >= list->text_len))
-			return "a name is outside of it";
+			return "a name is outside of the index";
 		name = list->text + s->name;
 		if (!*name)
 			return "a name is empty";
@@ -93,7 +93,7 @@ static const char *check_samples(const struct index *index)
 		if (parts[i].first > parts[i + 1].first || parts[i + 1].first > index->samples)
 			return "the samples of its shards are not in order";
 		if (parts[i].header == UINT64_MAX && parts[i].first != parts[i + 1].first)
-			return "a file that is no shard has samples";
+			return "a file that is not a shard has samples";
 		for (uint64_t k = parts[i].first; index->ranges && k < parts[i + 1].first; k++) {
 			const struct index_range *range = &index->ranges[k];
 
@@ -150,13 +150,13 @@ int index_read(struct index *index, const void *data, size_t len, const char *na
 
 	if (len < sizeof(*h) || h->magic != INDEX_MAGIC)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"cannot read '%s': it is no index of a data set", name);
+			"cannot read '%s': it is not an index of a data set", name);
 	if (h->version != INDEX_VERSION)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"cannot read '%s': version %u of the index; only %d is supported", name,
 			h->version, INDEX_VERSION);
 	if (h->size != len || !index_tables_of(h, &t) || t.end != len)
-		fault = "it is cut, or has another size than it declares";
+		fault = "it is truncated, or its size differs from the declared size";
 	else if (h->sum != crc32c_update(0, (const char *)data + INDEX_SUMMED, len - INDEX_SUMMED))
 		fault = "its checksum is wrong";
 	if (!fault) {

@@ -14,7 +14,7 @@
 #include "base/limits.h"
 #include "dataset/jpeg/resize.h"
 
-/* All that a jump out of libjpeg leaves behind is in here. */
+/* Has everything that must be freed after a longjmp() out of libjpeg. */
 struct decoder {
 	struct jpeg_decompress_struct jpeg;
 	struct jpeg_error_mgr handler;
@@ -23,8 +23,8 @@ struct decoder {
 	enum penstock_code code;
 	char reason[JMSG_LENGTH_MAX];
 	struct resize_axis across, down;
-	uint8_t *line; /* as libjpeg decodes it */
-	uint8_t *rows; /* resized across */
+	uint8_t *line; /* a line as decoded by libjpeg */
+	uint8_t *rows; /* lines that are resized across */
 	int32_t *sums;
 };
 
@@ -76,7 +76,8 @@ static void on_message(j_common_ptr jpeg, int level)
 	}
 }
 
-/* Each scan of a progressive image costs a pass over all of it, for a few bytes. */
+/* Each scan of a progressive image costs a pass over the whole image, even if the scan has few
+ * bytes. */
 static void on_progress(j_common_ptr jpeg)
 {
 	if (((j_decompress_ptr)jpeg)->input_scan_number > LIMIT_JPEG_SCANS)
@@ -183,7 +184,7 @@ int jpeg_decode(const void *data, size_t len, const struct jpeg_size *size, uint
 	_cleanup_(decoder_free) struct decoder *d = NULL;
 
 	if (!jpeg_is(data, len))
-		return error_set(err, PENSTOCK_E_CORRUPT, "it is no JPEG image");
+		return error_set(err, PENSTOCK_E_CORRUPT, "it is not a JPEG image");
 	d = calloc(1, sizeof(*d));
 	if (!d)
 		return error_memory(err);

@@ -15,9 +15,9 @@
  * YCCK are taken as inverted, as Adobe's programs write them, without a colour profile. The
  * orientation in EXIF is not applied.
  *
- * The input is untrusted. A damaged image is PENSTOCK_E_CORRUPT, one of more than LIMIT_JPEG_PIXELS
- * or LIMIT_JPEG_SCANS PENSTOCK_E_LIMIT. Nothing is kept between calls; any number of threads may
- * decode.
+ * The input is untrusted. A damaged image is PENSTOCK_E_CORRUPT, an image of more than
+ * LIMIT_JPEG_PIXELS or LIMIT_JPEG_SCANS is PENSTOCK_E_LIMIT. Nothing is kept between calls; any
+ * number of threads may decode.
  */
 #ifndef DATASET_JPEG_JPEG_H
 #define DATASET_JPEG_JPEG_H
@@ -33,11 +33,11 @@ struct jpeg_size {
 	uint32_t height, width;
 };
 
-/* Bytes of the result. */
+/* Returns the bytes of the result. */
 size_t jpeg_bytes(const struct jpeg_size *size);
-/* True if the bytes begin as a JPEG does. */
+/* Returns true if the bytes begin like a JPEG image. */
 bool jpeg_is(const void *data, size_t len);
-/* Sets all of `pixels`, unless it fails. */
+/* Sets all of `pixels` unless the image cannot be decoded. */
 int jpeg_decode(const void *data, size_t len, const struct jpeg_size *size, uint8_t *pixels,
 	struct penstock_error *err);
 

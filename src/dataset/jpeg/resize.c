@@ -6,8 +6,8 @@
 
 #define HALF (RESIZE_ONE / 2)
 
-/* Sets the weights of one pixel, whose centre is `centre`. Their sums are rounded rather than
- * each of them, so that the sum of all is exact. */
+/* Sets the weights of one pixel, whose centre is `centre`. Rounds the running sum rather than each
+ * weight, so that the sum of all weights is exact. */
 static void set_span(struct resize_axis *axis, size_t all, size_t i, double centre, double reach)
 {
 	double first = ceil(centre - reach - 0.5), last = floor(centre + reach - 0.5), sum = 0;

@@ -22,14 +22,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The pixels of one axis whose weighted mean is a pixel of the result, for each of them. */
+/* For each pixel of the result along one axis, the pixels of which it is the weighted mean. */
 struct resize_axis {
 	size_t n; /* pixels of the result */
-	size_t from, to; /* pixels that are used, the last one excluded */
+	size_t from, to; /* pixels that are used, from `from` to `to` - 1 */
 	struct resize_span {
 		uint32_t first, n;
 	} * spans;
-	/* `most` for each pixel of the result; those of one have the sum RESIZE_ONE. */
+	/* `most` for each pixel of the result; the weights of one pixel have the sum RESIZE_ONE. */
 	int32_t *weights;
 	size_t most;
 };

@@ -1,5 +1,5 @@
 /*
- * Deals the positions of an epoch to the ranks of a training, and the batches of a rank to the
+ * Deals the positions of an epoch to the ranks of a training run, and the batches of a rank to the
  * processes that load its data.
  *
  *	#include "dataset/order/order.h"
@@ -15,10 +15,11 @@
  *		order_batch(&order, batch.first, batch.n, indices);
  *	}
  *
- * Step t of the training covers the `ranks * batch` positions from `start + t * ranks * batch` on,
- * and rank r the r-th `batch` of them. The rest, too few for a whole step, is the last step: the
- * ranks get equal shares of it, the first ones perhaps one sample more. A rank may get none, and
- * then has one batch less than others, unless the rest is padded or dropped.
+ * Step t of the training run covers the `ranks * batch` positions from `start + t * ranks * batch`
+ * on, and rank r the r-th `batch` of these positions. The remaining positions, too few for a whole
+ * step, are the last step: the ranks get equal shares, the first ranks perhaps one sample more. A
+ * rank may get no sample, and then has one batch less than others, unless the last step is padded
+ * or dropped.
  *
  * Worker w of W loads the steps t with t % W == w. A loader that takes from its workers in turn
  * gets the same batches for every W.
@@ -31,10 +32,10 @@
 struct penstock_error;
 
 enum deal_rest {
-	DEAL_KEEP, /* as above */
-	DEAL_DROP, /* without the last step, unless it is whole */
-	/* all ranks get as many samples of the rest as the first; the positions after the last one
-	 * are the first ones of the epoch again */
+	DEAL_KEEP, /* the last step may be short, as above */
+	DEAL_DROP, /* there is no last step, unless it is whole */
+	/* in the last step all ranks get as many samples as the first rank; the positions after the
+	 * last position are the first positions of the epoch again */
 	DEAL_PAD
 };
 
@@ -43,41 +44,41 @@ struct deal_options {
 	uint64_t start; /* positions that were delivered before, at most n */
 	uint32_t ranks, rank; /* at most LIMIT_DATASET_RANKS */
 	uint32_t batch; /* samples of one rank in a step; at most LIMIT_DATASET_BATCH */
-	uint32_t workers, worker; /* at most LIMIT_DATASET_WORKERS; 0 workers are one */
+	uint32_t workers, worker; /* at most LIMIT_DATASET_WORKERS; 0 means one worker */
 	enum deal_rest rest;
 };
 
 /* Needs no release, and may be copied. */
 struct deal {
 	struct deal_options o;
-	uint64_t whole; /* steps */
+	uint64_t whole; /* number of whole steps */
 	uint64_t rest; /* positions of the last step, 0 if there is none; without padding */
-	/* the share of this rank in them: where it begins, and its size with padding */
+	/* the share of this rank in the last step: its start, and its size with padding */
 	uint64_t rest_first;
 	uint64_t rest_own;
 };
 
 struct deal_batch {
-	uint64_t first; /* position; at least n if it is padded */
+	uint64_t first; /* position; at least n if the whole batch is padding */
 	uint32_t n; /* samples, in a row; after position n - 1 comes 0 */
-	uint32_t padded; /* of them, the last ones, which are repeated */
+	uint32_t padded; /* number of samples at the end of the batch that are repeated */
 };
 
 /* PENSTOCK_E_INVALID if a number is out of its range. */
 int deal_init(struct deal *d, const struct deal_options *options, struct penstock_error *err);
 
-/* Steps of the training, from `start` to the end of the epoch. */
+/* Returns the steps of the training run, from `start` to the end of the epoch. */
 uint64_t deal_steps(const struct deal *d);
-/* Batches of the rank: deal_steps(), or one less. */
+/* Returns the batches of the rank: deal_steps(), or one less. */
 uint64_t deal_batches(const struct deal *d);
-/* Batches that the worker loads. */
+/* Returns the batches that the worker loads. */
 uint64_t deal_worker_batches(const struct deal *d);
-/* The step of the i-th of them. */
+/* Returns the step of the i-th batch that the worker loads. */
 uint64_t deal_worker_step(const struct deal *d, uint64_t i);
-/* The batch of the rank at a step less than deal_batches(). */
+/* Gets the batch of the rank at a step less than deal_batches(). */
 void deal_at(const struct deal *d, uint64_t step, struct deal_batch *batch);
-/* Positions that all ranks together got by `steps` steps, with those before `start`: the next
- * `start`. It is n after the last step, if samples are dropped, too. */
+/* Returns the positions that all ranks together have got after `steps` steps, with those before
+ * `start`: the next `start`. Returns n after the last step, also if samples are dropped. */
 uint64_t deal_delivered(const struct deal *d, uint64_t steps);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Keys of permutations: 64 bits, from a seed and the numbers of the thing that is permuted.
+ * Keys of permutations: 64 bits, from a seed and the numbers that identify the permuted thing.
  *
  *	uint64_t key = key_of(seed, epoch, set, KEY_BLOCKS);
  *	uint64_t inner = key_more(key, window);
@@ -17,7 +17,7 @@
 /* 2^64 divided by the golden ratio, as in SplitMix64. */
 #define KEY_STEP UINT64_C(0x9e3779b97f4a7c15)
 
-/* A change of these numbers changes the order of all trainings. */
+/* A change of these numbers changes the order of samples in all training runs. */
 enum key_use { KEY_FULL = 1, KEY_BLOCKS = 2, KEY_WINDOWS = 3, KEY_ORDER = 4, KEY_MIX = 5 };
 
 static inline uint64_t key_mix(uint64_t z)

@@ -1,8 +1,8 @@
 /*
- * A binary tree with a set in each leaf deals the positions. A node with the weights l and r below
- * it sends left, of its first m positions, m * l / (l + r) of them, rounded to the nearest. So the
- * number of positions that reach a set before any position follows from the weights on its path,
- * and the set at a position from one descent.
+ * A binary tree with a set in each leaf deals the positions. A node whose children have the weights
+ * l and r sends m * l / (l + r) of its first m positions, rounded to the nearest, to the left. So
+ * the number of positions that reach a set before any position follows from the weights on its
+ * path, and the set at a position from one descent.
  *
  * A rounding is wrong by 1/2 at most. The error of a set is its own, plus that of each node above,
  * times the share of the set in the weight of that node, up to a child of the root. In a Huffman
@@ -24,11 +24,11 @@
 #include "base/must.h"
 #include "dataset/order/key.h"
 
-/* The first nodes are the sets, the last one is the root. */
+/* The first nodes are the sets, the last node is the root. */
 struct node {
 	uint64_t weight;
 	uint32_t parent;
-	uint32_t left, right; /* of nodes that are no set */
+	uint32_t left, right; /* children of a node that is not a set */
 };
 
 struct mix {
@@ -37,7 +37,7 @@ struct mix {
 	uint64_t epoch;
 	uint32_t n_sets;
 	struct mix_set *sets;
-	uint64_t *taken; /* of MIX_REPEATS: samples of each set in the epochs before */
+	uint64_t *taken; /* for MIX_REPEATS: samples of each set in earlier epochs */
 	uint32_t root;
 	struct node *nodes;
 };
@@ -54,7 +54,7 @@ void mix_free(struct mix *m)
 
 /* ---- the deal ---- */
 
-/* Returns the lightest node without a parent among the first `n`; of equal ones the first. */
+/* Returns the lightest node without a parent among the first `n`; of equal nodes the first. */
 static uint32_t lightest(const struct node *nodes, uint32_t n)
 {
 	uint32_t best = UINT32_MAX;
@@ -87,8 +87,8 @@ static void build_tree(struct mix *m)
 	}
 }
 
-/* Returns how many of the first `n` positions of `node` it sends left. `n` is at most its weight,
- * so that the product has 64 bits. Sets `*goes_left` for the next position. */
+/* Returns how many of its first `n` positions `node` sends left. `n` is at most the weight of the
+ * node, so that the product fits into 64 bits. Sets `*goes_left` for the next position. */
 static uint64_t lefts(const struct mix *m, const struct node *node, uint64_t n, bool *goes_left)
 {
 	uint64_t left = m->nodes[node->left].weight;
@@ -121,7 +121,7 @@ uint64_t mix_count(const struct mix *m, uint32_t set, uint64_t p)
 	return p / period * m->sets[set].weight + reached(m, set, p % period);
 }
 
-/* Returns the number of the sample among all of its set in the epoch. */
+/* Finds the set at a position. Returns the number of its samples before that position. */
 static uint64_t find_set(const struct mix *m, uint64_t p, uint32_t *set)
 {
 	uint64_t period = m->nodes[m->root].weight;
@@ -159,8 +159,8 @@ static bool all_are_taken(const struct mix *m, uint64_t p)
 	return true;
 }
 
-/* Returns the first number of positions for which `holds` is true, as it is for all greater ones,
- * or LIMIT_DATASET_SAMPLES + 1 if there is none. */
+/* Returns the smallest number of positions for which `holds` is true, and with it for all greater
+ * numbers, or LIMIT_DATASET_SAMPLES + 1 if there is none. */
 static uint64_t first_where(const struct mix *m, bool (*holds)(const struct mix *, uint64_t))
 {
 	uint64_t low = 0, high = LIMIT_DATASET_SAMPLES + 1;
@@ -180,7 +180,7 @@ static int too_long(struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_LIMIT,
 		"cannot mix the data sets: an epoch would have more than %" PRIu64
-		" samples; give it a length",
+		" samples; set a length",
 		LIMIT_DATASET_SAMPLES);
 }
 
@@ -194,7 +194,7 @@ static int find_length(struct mix *m, uint64_t given, struct penstock_error *err
 	if (given && any_exceeds(m, given))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot take %" PRIu64 " samples of the mix: a data set ends after %" PRIu64
-			"; take at most that, or let data sets repeat",
+			"; take at most that many, or let data sets repeat",
 			given, first_where(m, any_exceeds) - 1);
 	if (given)
 		return 0;
@@ -217,7 +217,7 @@ static int find_taken(struct mix *m, struct penstock_error *err)
 			__builtin_add_overflow(m->taken[k], each, &all) || all > INT64_MAX)
 			return error_set(err, PENSTOCK_E_LIMIT,
 				"cannot mix the data sets: in epoch %" PRIu64 " more than %" PRId64
-				" samples of one have been taken",
+				" samples of one data set have been taken",
 				m->epoch, INT64_MAX);
 	}
 	return 0;
@@ -243,7 +243,7 @@ static int check(const struct mix_options *o, struct penstock_error *err)
 		if (set->n == 0 || set->n > LIMIT_DATASET_SAMPLES)
 			return error_set(err, PENSTOCK_E_INVALID,
 				"cannot mix data set %zu: it has %" PRIu64
-				" samples; leave it out, or use 1 to %" PRIu64,
+				" samples; leave out the data set, or use 1 to %" PRIu64,
 				k, set->n, LIMIT_DATASET_SAMPLES);
 		if (set->weight == 0 || set->weight > LIMIT_DATASET_WEIGHTS - sum)
 			return error_set(err, PENSTOCK_E_INVALID,

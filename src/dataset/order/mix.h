@@ -30,11 +30,11 @@ struct mix;
 struct penstock_error;
 
 enum mix_end {
-	/* An epoch ends before the first sample that a set no longer has. The next one begins every
-	 * set again, in another order. */
+	/* An epoch ends before the first sample that a set no longer has. The next epoch starts
+	 * every set again, in another order. */
 	MIX_ENDS,
 	/* A set that is exhausted is repeated, in another order. All samples of a set are taken
-	 * before any is repeated, also across epochs: the next one continues each set. */
+	 * before any sample is repeated, also across epochs: the next epoch continues each set. */
 	MIX_REPEATS
 };
 
@@ -47,15 +47,15 @@ struct mix_options {
 	const struct mix_set *sets; /* copied */
 	size_t n_sets; /* 1 to LIMIT_DATASET_SETS */
 	enum mix_end end;
-	/* Positions of an epoch. 0: as many as MIX_ENDS allows; with MIX_REPEATS, until all sets
-	 * have been taken whole. */
+	/* Positions of an epoch. If 0, as many as MIX_ENDS allows; for MIX_REPEATS, until each
+	 * sample was taken at least once. */
 	uint64_t length;
 	uint64_t epoch; /* at most INT64_MAX */
 };
 
 struct mix_pick {
 	uint32_t set;
-	uint64_t pass; /* which time the set is taken: the epoch of its order */
+	uint64_t pass; /* number of the pass through the set: the epoch of its order */
 	uint64_t position; /* in the order of that pass */
 };
 
@@ -68,15 +68,15 @@ static inline void mix_freep(struct mix **m)
 	mix_free(*m);
 }
 
-/* Positions of the epoch. */
+/* Returns the number of positions of the epoch. */
 uint64_t mix_length(const struct mix *m);
-/* Number of samples of the set among the first `p` positions of the epoch. */
+/* Returns the number of samples of the set among the first `p` positions of the epoch. */
 uint64_t mix_count(const struct mix *m, uint32_t set, uint64_t p);
-/* The samples at `count` positions in a row. After the last position comes the first. */
+/* Gets the samples at `count` positions in a row. After the last position comes the first. */
 void mix_batch(const struct mix *m, uint64_t first, size_t count, struct mix_pick *picks);
 
-/* Identifies the sets, their weights and their end, for order_state (state.h). `order` is that of
- * order_id() for the order within the sets. */
+/* Returns an id of the sets, their weights and their end, for order_state (state.h). `order` is the
+ * order_id() of the order within the sets. */
 uint64_t mix_id(const struct mix *m, uint64_t order);
 
 #endif

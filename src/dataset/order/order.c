@@ -61,11 +61,11 @@ int order_init(struct order *o, const struct order_options *options, struct pens
 /* ---- windows ---- */
 
 /*
- * The grid is the order with a whole block in each slot: positions behind the short block are
- * `missing` larger there. Slots and windows begin at multiples of their size.
+ * The grid is the order with a whole block in each slot: positions after the short block are larger
+ * by `missing` there. Slots and windows begin at multiples of their size.
  */
 struct window {
-	uint64_t at; /* in the grid */
+	uint64_t at; /* start of the window in the grid */
 	uint64_t hole; /* place in the window of the samples that the short block lacks */
 	uint64_t missing; /* samples in the hole; 0 in windows without the short block */
 	struct permute samples;
@@ -78,7 +78,8 @@ static uint64_t find_window(const struct order *o, uint64_t p, struct window *w)
 	uint64_t short_window = short_block - short_block % o->window;
 	uint64_t grid = o->n + o->missing, end;
 
-	/* Whole windows up to the end of the one with the short block, then the same shifted. */
+	/* The grid has the same positions up to the end of the window with the short block; later
+	 * positions are shifted by `missing`. */
 	end = grid - short_window > o->window ? short_window + o->window : grid;
 	if (p >= end - o->missing)
 		p += o->missing;
@@ -117,8 +118,8 @@ uint64_t order_at(const struct order *o, uint64_t p)
 	return window_at(o, &w, place);
 }
 
-/* Sets the indices of the positions from `p` to the end of a window, at most `count`. Returns their
- * number. */
+/* Sets the indices of the positions from `p` to the end of a window, at most `count`. Returns the
+ * number of indices. */
 static size_t batch_of_window(const struct order *o, uint64_t p, size_t count, uint64_t *indices)
 {
 	struct window w;
@@ -130,8 +131,8 @@ static size_t batch_of_window(const struct order *o, uint64_t p, size_t count, u
 	return n;
 }
 
-/* Sets the indices of the positions from `p` to the last one, at most `count`. Returns their
- * number. */
+/* Sets the indices of the positions from `p` to the last position, at most `count`. Returns the
+ * number of indices. */
 static size_t batch_of_row(const struct order *o, uint64_t p, size_t count, uint64_t *indices)
 {
 	size_t n = o->n - p < count ? (size_t)(o->n - p) : count;
@@ -159,7 +160,7 @@ uint64_t order_id(const struct order_options *options)
 	bool blocks = options->kind == ORDER_BLOCK || options->kind == ORDER_WINDOW;
 	uint64_t window = options->kind == ORDER_WINDOW ? options->window : 1;
 
-	/* ORDER_BLOCK is ORDER_WINDOW with one block. */
+	/* ORDER_BLOCK is ORDER_WINDOW with a window of one block. */
 	if (!blocks)
 		return key_of(options->kind, 0, 0, KEY_ORDER);
 	return key_of(ORDER_WINDOW, options->block, window, KEY_ORDER);

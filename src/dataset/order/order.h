@@ -11,7 +11,7 @@
  *	order_batch(&order, 64, 32, indices);	// the samples at positions 64 to 95
  *
  * Positions and indices are 0 to n - 1. Blocks are `block` samples in a row, from index 0 on; the
- * last one may be shorter, and its place in the order is as random as that of the others.
+ * last block may be shorter, and its place in the order is as random as that of other blocks.
  */
 #ifndef DATASET_ORDER_ORDER_H
 #define DATASET_ORDER_ORDER_H
@@ -34,8 +34,8 @@ enum order_kind {
 struct order_options {
 	enum order_kind kind;
 	uint64_t n; /* samples; at most LIMIT_DATASET_SAMPLES */
-	uint64_t block; /* samples; of ORDER_BLOCK and ORDER_WINDOW */
-	uint64_t window; /* blocks; of ORDER_WINDOW */
+	uint64_t block; /* samples; for ORDER_BLOCK and ORDER_WINDOW */
+	uint64_t window; /* blocks; for ORDER_WINDOW */
 	/* at most INT64_MAX each: JSON in other languages has no larger integers */
 	uint64_t seed;
 	uint64_t epoch;
@@ -48,22 +48,22 @@ struct order {
 	uint64_t n;
 	uint64_t block; /* samples */
 	uint64_t window; /* samples; windows are cut from blocks in the order of their slots */
-	uint64_t missing; /* samples that the last block is short of `block` */
-	uint64_t short_slot; /* of the last block */
-	uint64_t key; /* of the windows */
-	struct permute samples; /* of ORDER_FULL */
+	uint64_t missing; /* samples that the last block lacks to have `block` */
+	uint64_t short_slot; /* slot of the last block */
+	uint64_t key; /* key of the windows */
+	struct permute samples; /* for ORDER_FULL */
 	struct permute blocks; /* slot to block */
 };
 
 /* PENSTOCK_E_INVALID if a number is out of its range. */
 int order_init(struct order *o, const struct order_options *options, struct penstock_error *err);
-/* The index of the sample at position `p`, which is less than n. */
+/* Returns the index of the sample at position `p`, which is less than n. */
 uint64_t order_at(const struct order *o, uint64_t p);
-/* The same for `count` positions in a row. After the last position comes the first, as the padding
- * of deal.h needs it. `count` is 0 if n is. */
+/* Gets the indices at `count` positions in a row. After the last position comes the first, which
+ * the padding of deal.h needs. `count` must be 0 if n is 0. */
 void order_batch(const struct order *o, uint64_t first, size_t count, uint64_t *indices);
 
-/* Identifies kind, block and window, for order_state (state.h). */
+/* Returns an id of kind, block and window, for order_state (state.h). */
 uint64_t order_id(const struct order_options *options);
 
 #endif

@@ -1,17 +1,19 @@
 /*
  * A Feistel network with cycle walking (Black, Rogaway: "Ciphers with Arbitrary Finite Domains",
- * CT-RSA 2002). The right half of a number are its lower bits, half of them; the left half is the
- * rest, from 0 to ceil(n / 2^right_bits) - 1. Rounds add to the left half modulo its size, and XOR
- * the right half, in turn. The domain of the network is less than 2^right_bits larger than n, about
- * the root of n, so that a result is rarely outside and has to be permuted again.
+ * CT-RSA 2002). The right half of a number is the lower half of its bits; the left half has the
+ * upper bits, with values from 0 to ceil(n / 2^right_bits) - 1. Rounds add to the left half modulo
+ * its size, and XOR the right half, in turn. The domain of the network is less than 2^right_bits
+ * larger than n, about the square root of n, so that a result is rarely n or more and has to be
+ * permuted again.
  */
 #include "dataset/order/permute.h"
 
 #include "base/must.h"
 #include "dataset/order/key.h"
 
-/* Rounds until statistics are those of random permutations. Small halves mix slowly, because a
- * round decides little. docs/decisions/datasets.md has the measurement. */
+/* Returns the number of rounds after which the statistics are those of random permutations. Small
+ * halves mix slowly, because a round decides little. docs/decisions/datasets.md has the
+ * measurement. */
 static unsigned rounds_for(unsigned right_bits)
 {
 	if (right_bits <= 1)
@@ -31,7 +33,7 @@ void permute_init(struct permute *p, uint64_t n, uint64_t key)
 	p->rounds = rounds_for(p->right_bits);
 }
 
-/* 32 bits from a half and the number of the round. */
+/* Returns 32 bits from a half and the number of the round. */
 static inline uint64_t hash(const struct permute *p, unsigned round, uint64_t half)
 {
 	return key_mix((p->key + (round + 1) * KEY_STEP) ^ half) >> 32;

@@ -1,5 +1,5 @@
 /*
- * A permutation of 0 to n - 1 that needs no table: any element of it takes the same short time.
+ * A permutation of 0 to n - 1 that needs no table: each element is computed in the same short time.
  *
  *	struct permute p;
  *

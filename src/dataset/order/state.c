@@ -70,7 +70,7 @@ int order_state_parse(
 	if (version > ORDER_STATE_VERSION)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"cannot resume the data set: its saved state has version %" PRIu64
-			", of a later penstock; use that one",
+			", of a later penstock; use that version",
 			version);
 	if (!to_number(root, "seed", &s.seed))
 		return corrupt("no valid 'seed'", err);
@@ -97,8 +97,8 @@ int order_state_check(
 	if (s->order != order)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot resume epoch %" PRIu64
-			" of the data set: the shuffle, its block or window, or the mix is another "
-			"one; use that of the saved state, or start the next epoch",
+			" of the data set: the shuffle, its block or window, or the mix differs from "
+			"the saved state; use the same order, or start the next epoch",
 			s->epoch);
 	return 0;
 }

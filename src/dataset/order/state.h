@@ -1,11 +1,11 @@
 /*
- * The place of a training in the order of its samples, which its checkpoints hold:
+ * The place of a training run in the order of its samples, which the checkpoints hold:
  *
  *	{"version":1,"seed":42,"epoch":3,"delivered":640000,"samples":1281167,
  *	"order":"0123456789abcdef"}
  *
- * It does not depend on ranks and workers, so that a training may resume with other numbers of
- * them:
+ * The state does not depend on ranks and workers, so that a training run may resume with other
+ * numbers of ranks and workers:
  *
  *	struct order_state state;
  *
@@ -38,12 +38,12 @@ struct order_state {
 /* Appends the text, one line without a newline. Numbers are at most INT64_MAX, except `order`. */
 int order_state_format(
 	const struct order_state *state, struct buf *out, struct penstock_error *err);
-/* PENSTOCK_E_CORRUPT if the text is no such state; PENSTOCK_E_UNSUPPORTED if a later version wrote
- * it. Unknown members are ignored. */
+/* PENSTOCK_E_CORRUPT if the text is not a state; PENSTOCK_E_UNSUPPORTED if a later version wrote
+ * the text. Unknown members are ignored. */
 int order_state_parse(
 	struct order_state *state, const char *text, size_t len, struct penstock_error *err);
-/* PENSTOCK_E_INVALID if the samples or their order are other ones now, because the rest of the
- * epoch would then repeat some samples and skip others. */
+/* PENSTOCK_E_INVALID if the samples or their order have changed, because the remaining epoch would
+ * then repeat some samples and skip others. */
 int order_state_check(const struct order_state *state, uint64_t samples, uint64_t order,
 	struct penstock_error *err);
 

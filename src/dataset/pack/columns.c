@@ -50,8 +50,8 @@ static int begin(struct pack *p, const struct pack_sample *first, struct penstoc
 		specs[i].encoding = encoding_of(f);
 		if (!specs[i].encoding)
 			return error_set(err, PENSTOCK_E_UNSUPPORTED,
-				"cannot write '%.*s' as mds: it has no type %s", (int)f->name_len,
-				f->name, dtype_name(f->dtype));
+				"cannot write '%.*s' as mds, which has no type %s",
+				(int)f->name_len, f->name, dtype_name(f->dtype));
 		if (strlist_addf(&names, "%.*s", (int)f->name_len, f->name) < 0)
 			return error_memory(err);
 	}
@@ -76,13 +76,13 @@ static int add(const struct pack *p, const struct pack_sample *s, struct buf *ou
 		}
 		if (!values[i].name)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"the sample has no column '%s', and the first one has it", name);
+				"the sample has no column '%s', which the first sample has", name);
 		if (values[i].dtype == DTYPE_BOOL)
 			values[i].dtype = DTYPE_U8;
 	}
 	if (s->n != p->columns->n)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the sample has %zu columns, and the first one has %zu", s->n,
+			"the sample has %zu columns, and the first sample has %zu", s->n,
 			p->columns->n);
 	return mds_sample_add(p->columns, values, out, err);
 }

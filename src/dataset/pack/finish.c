@@ -1,4 +1,4 @@
-/* The indexes of a packed data set: that of the format, if it has one, and penstock's. */
+/* Writes the indexes of a packed data set: that of the format, if it has one, and penstock's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "dataset/format/mds/mds.h"
 #include "dataset/pack/internal.h"
 
-/* Tables of the index; files are the document, if there is one, and the shards. */
+/* Tables of the index. The files in the list are the document, if there is one, and the shards. */
 struct tables {
 	struct buf text, document;
 	struct source_entry *entries;

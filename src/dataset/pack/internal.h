@@ -14,7 +14,7 @@ struct mds_columns;
 
 /* A sample that is to be written; numbers are little endian. */
 struct pack_sample {
-	const char *key; /* of tars; unique */
+	const char *key; /* unique; begins the names of members of a tar */
 	bool of_objects; /* names of the fields are extensions */
 	const struct format_field *fields;
 	size_t n;
@@ -25,7 +25,7 @@ struct pack_sample {
 /* A shard that is being written. */
 struct pack_shard {
 	struct buf data;
-	uint64_t *ends; /* of the samples, without what goes before the first one */
+	uint64_t *ends; /* ends of the samples, counted from the start of the first sample */
 	size_t n;
 	size_t head; /* bytes before the first sample */
 };
@@ -36,8 +36,9 @@ struct pack;
 struct pack_format {
 	const char *name, *suffix;
 	bool fields; /* samples are split, and objects grouped */
-	const char *copies; /* the source format whose samples are copied as they are; or NULL */
-	/* Takes the type of all samples from the first one. May be NULL. */
+	/* the source format whose samples are copied as they are; NULL if there is none */
+	const char *copies;
+	/* Takes the type of all samples from the first sample. May be NULL. */
 	int (*begin)(struct pack *p, const struct pack_sample *first, struct penstock_error *err);
 	int (*add)(const struct pack *p, const struct pack_sample *sample, struct buf *out,
 		struct penstock_error *err);
@@ -49,15 +50,15 @@ extern const struct pack_format pack_tar, pack_tfrecord, pack_mds, pack_records,
 
 /* A shard that was written. */
 struct pack_done {
-	bool begun; /* it may be at the target */
+	bool begun; /* the shard may be at the target */
 	uint64_t size;
-	uint64_t unpacked; /* bytes of a compressed one */
-	char sha1[41]; /* of a compressed one */
+	uint64_t unpacked; /* bytes before the compression; 0 if not compressed */
+	char sha1[41]; /* of a compressed shard */
 	uint64_t n; /* samples */
 	struct index_range *ranges;
 	uint32_t *sums;
-	char *etag; /* of an object */
-	int64_t mtime_ns; /* of a file */
+	char *etag; /* ETag of an object */
+	int64_t mtime_ns; /* time of a file */
 };
 
 struct pack {
@@ -66,37 +67,39 @@ struct pack {
 	const struct pack_options *options;
 	struct location at;
 	struct object_client *client; /* NULL for a directory */
-	char *prefix; /* of keys, or the directory */
+	char *prefix; /* prefix of the keys, or path of the directory */
 	uint64_t units; /* number of samples of the target */
 	uint64_t *first; /* the first sample of each unit; NULL if a unit is a sample */
 	struct order order;
 	uint64_t *starts; /* position of each shard's first unit, and the end */
 	size_t n;
-	struct pack_done *done; /* of each shard */
+	struct pack_done *done; /* one for each shard */
 	atomic_int stop;
 	atomic_ullong samples, bytes; /* so far */
-	/* of all samples */
+	/* common to all samples */
 	struct mds_columns *columns;
 	size_t row_size;
 	struct format_field row;
 };
 
-/* target.c: "shard-000000.tar", and the place that gets it. */
+/* target.c: the names of shards, such as "shard-000000.tar", and the place to which they are
+ * written. */
 #define PACK_NAME_SIZE 64
 void pack_name(const struct pack *p, size_t shard, char out[static PACK_NAME_SIZE]);
 int pack_open_target(struct pack *p, const struct pack_target *target, struct penstock_error *err);
 int pack_put(const struct pack *p, const char *name, const void *data, size_t len,
 	struct pack_done *done, struct penstock_error *err);
-/* Removes all that was written, also after Ctrl-C. Returns false if something is left. */
+/* Removes all files that were written, also after Ctrl-C. Returns false if a file is left. */
 bool pack_undo(const struct pack *p);
 
 /* finish.c: writes the indexes. */
 int pack_finish(const struct pack *p, struct penstock_error *err);
 
-/* tar.c: appends the file of NumPy that has this array. */
+/* tar.c: appends the header of a .npy file with `rows` rows if `counted` is set, else with the
+ * array `row` alone. */
 int pack_npy_head(struct buf *out, const struct format_field *row, uint64_t rows, bool counted,
 	struct penstock_error *err);
-/* Bytes of a header for rows. */
+/* Bytes of that header. */
 #define PACK_NPY_HEAD 256
 
 #endif

@@ -19,10 +19,10 @@
 /* Bytes and samples that a shard reads at a time. */
 #define BATCH_BYTES   (8 * MIB)
 #define BATCH_SAMPLES 1024
-/* Bytes around a value, about: the header of a member of a tar. */
+/* Estimate of the bytes around a value: the header of a member of a tar. */
 #define VALUE_BYTES 512
-#define SHARDS_MAX  1000000 /* whose names have six digits */
-/* Objects of a sample; a label and a key may become fields, too. */
+#define SHARDS_MAX  1000000 /* names of shards have six digits */
+/* Objects per sample; a label and a key may become fields, too. */
 #define OBJECTS_MAX (LIMIT_FORMAT_FIELDS - 2)
 
 /* ---- the plan ---- */
@@ -59,8 +59,8 @@ static int group_objects(struct pack *p, struct penstock_error *err)
 		last_len = len;
 		if (i - p->first[p->units - 1] >= OBJECTS_MAX)
 			return error_set(err, PENSTOCK_E_LIMIT,
-				"cannot pack '%s': more than %d objects differ in their extensions "
-				"only",
+				"cannot pack '%s': more than %d objects differ only in their "
+				"extensions",
 				name, OBJECTS_MAX);
 	}
 	p->first[p->units] = n;
@@ -196,7 +196,7 @@ static void add_object(struct work *w, uint64_t id, const void *data, size_t siz
 		.type = type_of(ext)};
 }
 
-/* The label of the first object, as a field with the extension that readers of tars know. */
+/* Adds the label of the first object as a field, with the extension that readers of tars know. */
 static int add_label(struct work *w, uint64_t id, struct penstock_error *err)
 {
 	struct format_fields *f = w->fields;
@@ -210,13 +210,13 @@ static int add_label(struct work *w, uint64_t id, struct penstock_error *err)
 		if (f->items[i].name_len == label.name_len &&
 			memcmp(f->items[i].name, label.name, label.name_len) == 0)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"there is a file for the label of '%s' already", w->key);
+				"there is already a file for the label of '%s'", w->key);
 	}
 	f->items[f->n++] = label;
 	return 0;
 }
 
-/* Formats without names of samples have the key as a field. */
+/* Adds the key as a field in formats without names of samples. */
 static void add_key(struct work *w)
 {
 	if (w->p->format == &pack_tar || !w->p->format->fields)
@@ -228,8 +228,8 @@ static void add_key(struct work *w)
 		.type = FORMAT_TEXT};
 }
 
-/* Takes the key that an earlier pack has put into a field out of the fields, if it can be the name
- * of a file. Returns false if out of memory. */
+/* Uses the key that an earlier pack has stored in a field, and removes the field, if the key can be
+ * the name of a file. Returns false if out of memory. */
 static bool take_key(struct work *w)
 {
 	struct format_fields *f = w->fields;
@@ -258,7 +258,7 @@ static bool take_key(struct work *w)
 	return true;
 }
 
-/* Makes the sample of a unit whose bytes begin at number `k` of the batch. */
+/* Makes the sample of a unit whose bytes begin with sample `k` of the batch. */
 static int make_sample(struct work *w, uint64_t unit, size_t k, struct pack_sample *out,
 	struct penstock_error *err)
 {
@@ -328,8 +328,8 @@ static int add_unit(struct work *w, uint64_t unit, size_t k, struct penstock_err
 
 /* ---- shards ---- */
 
-/* Reads the units at the positions from `at` on, as many as fit into a batch. Returns their number
- * in `*n`. */
+/* Reads the units at the positions from `at` on, as many as fit into a batch. Sets `*n` to the
+ * number of units. */
 static int read_batch(
 	struct work *w, uint64_t at, uint64_t end, uint64_t *n, struct penstock_error *err)
 {
@@ -419,7 +419,7 @@ static int read_memory(
 	return 0;
 }
 
-/* Finds the samples as a reader will. */
+/* Finds the samples as readers of the shard will. */
 static int find_ranges(const struct pack *p, struct pack_shard *shard, struct pack_done *done,
 	struct penstock_error *err)
 {
@@ -438,8 +438,8 @@ static int find_ranges(const struct pack *p, struct pack_shard *shard, struct pa
 		r = p->format->scan->scan(p->format->scan, &reader, add_range, &ranges, err);
 		if (r == 0 && done->n != shard->n)
 			r = error_set(err, PENSTOCK_E_UNSUPPORTED,
-				"cannot write it as %s: of %zu samples, readers find %" PRIu64
-				"; samples next to each other have one name, or hidden ones",
+				"cannot write a shard as %s: of %zu samples, readers would find %" PRIu64
+				"; adjacent samples have the same name, or hidden names",
 				p->format->name, shard->n, done->n);
 	} else {
 		for (; done->n < shard->n; done->n++) {
@@ -455,7 +455,7 @@ static int find_ranges(const struct pack *p, struct pack_shard *shard, struct pa
 	return r;
 }
 
-/* Readers of MDS unpack a shard as a whole. */
+/* Compresses a whole shard: readers of MDS unpack a shard as a whole. */
 static int compress(
 	const struct pack *p, struct buf *data, struct pack_done *done, struct penstock_error *err)
 {
@@ -519,7 +519,7 @@ static int write_shard(void *cookie, size_t i, struct penstock_error *err)
 	return r;
 }
 
-/* The first sample decides what all have in common. */
+/* Sets the properties that all samples share from the first sample. */
 static int begin(struct pack *p, struct penstock_error *err)
 {
 	_cleanup_(work_release) struct work w = {0};
@@ -566,8 +566,8 @@ static int find_format(struct pack *p, struct penstock_error *err)
 	return p->format
 		       ? 0
 		       : error_set(err, PENSTOCK_E_INVALID,
-				 "unknown format '%s'; tar, mds, tfrecord, records and npy can be "
-				 "written",
+				 "'%s' is not a valid format; expected tar, mds, tfrecord, records "
+				 "or npy",
 				 p->options->format);
 }
 

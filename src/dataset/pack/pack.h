@@ -7,9 +7,10 @@
  *	r = dataset_pack(set, &(struct pack_target){.url = "s3://b/packed/", .open = open_client,
  *		.cookie = library}, &options, &done, err);
  *
- * Each shard appears whole, and the index last: without it the shards are not complete. A call that
- * fails removes what it wrote. Objects that differ only in what follows the first dot of the last
- * part of their names ("1.jpg", "1.cls") become one sample of a format with fields.
+ * Each shard appears as a whole, and the index last: without an index the shards may be incomplete.
+ * A call that fails removes the files that it wrote. Objects that differ only in what follows the
+ * first dot of the last part of their names ("1.jpg", "1.cls") become one sample of a format with
+ * fields.
  */
 #ifndef DATASET_PACK_PACK_H
 #define DATASET_PACK_PACK_H
@@ -24,7 +25,7 @@ struct object_client;
 struct penstock_error;
 
 struct pack_target {
-	const char *url; /* s3://…, gs://… or a directory, which is made; all borrowed */
+	const char *url; /* s3://…, gs://… or a directory, which is created; all borrowed */
 	/* As of struct source_place. */
 	int (*open)(
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
@@ -33,10 +34,10 @@ struct pack_target {
 
 struct pack_options {
 	const char *format; /* "tar", "mds", "tfrecord", "records", "npy" */
-	uint64_t shard_bytes; /* a shard ends with the sample that reaches it */
-	int zstd; /* level of compression for shards of MDS; 0 for none */
-	size_t jobs; /* shards written at a time; each is in memory */
-	bool shuffle; /* by `seed`; by number otherwise */
+	uint64_t shard_bytes; /* a shard ends with the sample that reaches this size */
+	int zstd; /* level of compression for shards of MDS; 0 if shards are not compressed */
+	size_t jobs; /* shards written at a time; each is in memory as a whole */
+	bool shuffle; /* in an order by `seed`; by number if false */
 	uint64_t seed;
 	/* Removes earlier shards and indexes from the target; else PENSTOCK_E_EXISTS if anything
 	 * is there. */
@@ -50,7 +51,7 @@ struct pack_options {
 struct pack_result {
 	uint64_t samples, bytes;
 	size_t shards;
-	bool left; /* shards of a failed call, which could not be removed */
+	bool left; /* some shards of a failed call could not be removed */
 };
 
 int dataset_pack(struct dataset *set, const struct pack_target *target,

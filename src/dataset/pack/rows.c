@@ -9,7 +9,7 @@ static int add_same_size(const struct pack *p, const void *data, size_t size, st
 {
 	if (size != p->row_size || size == 0)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the sample has %zu bytes, and the first one %zu; use --format tar or mds",
+			"the sample has %zu bytes, and the first sample %zu; use --format tar or mds",
 			size, p->row_size);
 	buf_add(out, data, size);
 	return 0;
@@ -29,7 +29,7 @@ static int add_record(const struct pack *p, const struct pack_sample *s, struct 
 	return add_same_size(p, s->raw, s->raw_size, out, err);
 }
 
-/* Returns the array of a row, which for bytes is one of uint8. */
+/* Returns the array of a row; bytes become an array of uint8. */
 static struct format_field row_of(const struct format_field *f)
 {
 	struct format_field row = *f;
@@ -61,14 +61,14 @@ static int add_row(const struct pack *p, const struct pack_sample *s, struct buf
 
 	if (s->n != 1)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the sample has %zu fields, and a row is one; use --format tar or mds",
+			"the sample has %zu fields, and a row has one; use --format tar or mds",
 			s->n);
 	row = row_of(&s->fields[0]);
 	if (row.size == p->row_size &&
 		(row.dtype != p->row.dtype || row.ndim != p->row.ndim ||
 			memcmp(row.dims, p->row.dims, row.ndim * sizeof(row.dims[0])) != 0))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"the sample has another type or shape than the first one; use --format tar "
+			"the sample differs from the first sample in type or shape; use --format tar "
 			"or mds");
 	return add_same_size(p, row.data, row.size, out, err);
 }

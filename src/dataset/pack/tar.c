@@ -48,7 +48,7 @@ static void add_header(struct buf *out, const char *name, size_t size, char type
 	buf_add(out, &h, sizeof(h));
 }
 
-/* A name that is too long for the header, or not ASCII, is in a header of pax. */
+/* Adds a pax header with a name that is too long for the header, or not ASCII. */
 static void add_pax(struct buf *out, const char *name)
 {
 	char record[64];
@@ -120,7 +120,7 @@ int pack_npy_head(struct buf *out, const struct format_field *row, uint64_t rows
 	return 0;
 }
 
-/* Integers as text, as WebDataset decodes them. Returns false for other numbers. */
+/* Writes integers as text, as WebDataset decodes them. Returns false for other numbers. */
 static bool number_text(const struct format_field *f, char out[static 32])
 {
 	uint64_t value = 0;
@@ -147,7 +147,7 @@ static bool is_one_of(const char *word, const char *const *words)
 	return false;
 }
 
-/* The extension that lets readers decode the value; "" if the name has it already. */
+/* Returns the extension that lets readers decode the value, or "" if the name already has it. */
 static const char *suffix_of(const struct format_field *f, const char *name)
 {
 	static const char *const images[] = {"jpg", "jpeg", "png", "ppm", "pgm", "pbm", "webp",
@@ -172,7 +172,8 @@ static const char *suffix_of(const struct format_field *f, const char *name)
 	return f->size > 4 && memcmp(f->data, "\x89PNG", 4) == 0 ? ".png" : ".bin";
 }
 
-/* KEY.FIELD.EXT; characters that a name cannot have are '_'. */
+/* Returns KEY.FIELD.EXT, or NULL if out of memory. Characters that a name cannot have become
+ * '_'. */
 static char *member_name(const struct pack_sample *s, const struct format_field *f)
 {
 	_cleanup_free_ char *name = strndup(f->name, f->name_len);

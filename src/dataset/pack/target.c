@@ -41,7 +41,7 @@ static int remove_one(const struct pack *p, const char *name, struct penstock_er
 	return 0;
 }
 
-/* Names that an earlier call may have written. */
+/* Returns true for names that an earlier call may have written. */
 static bool is_ours(const char *name)
 {
 	return !strchr(name, '/') &&
@@ -51,7 +51,7 @@ static bool is_ours(const char *name)
 static int refuse(const struct pack *p, const char *name, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_EXISTS,
-		"cannot write to '%s': '%s' is there; name an empty place, or remove earlier shards "
+		"cannot write to '%s': '%s' exists there; name an empty place, or remove earlier shards "
 		"with --force",
 		p->at.text, name);
 }
@@ -89,8 +89,8 @@ static int clear_files(const struct pack *p, struct penstock_error *err)
 	return r;
 }
 
-/* Returns the real path of a directory that may not exist yet, or of the nearest one above it that
- * does. */
+/* Returns the real path of a directory, or of its nearest parent that exists if the directory does
+ * not exist yet. */
 static char *nearest(const char *path, bool *exists, struct penstock_error *err)
 {
 	_cleanup_free_ char *up = strdup(path);
@@ -140,7 +140,7 @@ static int check_overlap(const struct pack *p, struct penstock_error *err)
 	}
 	if (exists && is_below(from, to))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot write to '%s': the source is there; name another place",
+			"cannot write to '%s': it contains the source; name another place",
 			p->at.text);
 	if (!source_is_single(source) && is_below(to, from))
 		return error_set(err, PENSTOCK_E_INVALID,
@@ -175,7 +175,8 @@ int pack_open_target(struct pack *p, const struct pack_target *target, struct pe
 		r = check_overlap(p, err);
 	if (r == 0 && !p->client)
 		r = fs_mkdirs(p->prefix, 0777, err);
-	/* Without the index, what is left of earlier shards is no data set. */
+	/* Remove the index first: without an index, shards that are left over are not a data
+	 * set. */
 	if (r == 0 && p->options->force)
 		r = remove_one(p, INDEX_NAME, err);
 	if (r < 0)

@@ -79,7 +79,7 @@ static void add_feature(
 	buf_release(&entry);
 }
 
-/* Lists have one dimension: those of an array are in a feature "NAME/shape". */
+/* Lists have one dimension: the dimensions of an array are in a feature "NAME/shape". */
 static void add_shape(struct buf *features, const struct format_field *f)
 {
 	struct buf dims = BUF_INIT(KIB), list = BUF_INIT(KIB), name = BUF_INIT(LIMIT_STRING);
@@ -110,7 +110,7 @@ static int add(const struct pack *p, const struct pack_sample *s, struct buf *ou
 		unsigned kind = BYTES_LIST;
 
 		r = add_values(f, &list, &kind, err);
-		/* The other values of a list come next. */
+		/* The next fields are the other values of the list. */
 		for (; r == 0 && f->count && f->index + 1 < f->count && i + 1 < s->n;
 			f = &s->fields[i])
 			r = add_values(&s->fields[++i], &list, &kind, err);

@@ -12,7 +12,7 @@
 #include "dataset/source/internal.h"
 
 #define POLL_MS	   5 /* interval of checks for blocks that other processes fetch */
-#define NO_WAIT_MS (5 * 60 * 1000) /* after a process that may be stopped */
+#define NO_WAIT_MS (5 * 60 * 1000) /* ms without waits after another process seemed to be stopped */
 
 enum progress {
 	WAITING,
@@ -23,7 +23,7 @@ enum progress {
 
 /* A block that this reader has claimed. */
 struct claim {
-	struct block_file *file; /* open until the block is there */
+	struct block_file *file; /* open until the block is written */
 	uint64_t block;
 };
 
@@ -84,7 +84,7 @@ static struct block_file *file_of(struct source_reader *reader, size_t shard, bo
 	_cleanup_free_ char *id = NULL;
 	struct block_file *file;
 
-	/* Without an ETag a version has no name. */
+	/* Without an ETag the version cannot be identified. */
 	if (s->shards[shard].size == 0 || !s->text.data[s->shards[shard].etag])
 		return NULL;
 	file = source_file(reader, shard);
@@ -163,8 +163,7 @@ static void claim_blocks(struct batch *b, size_t i)
 	}
 }
 
-/* Claims blocks of the waiting reads, of so few shards that none of their files has to be
- * closed. */
+/* Claims blocks of the waiting reads, for at most as many shards as files can be open. */
 static void claim_all(struct batch *b)
 {
 	size_t files = 0, shard = SIZE_MAX;
@@ -180,7 +179,7 @@ static void claim_all(struct batch *b)
 	}
 }
 
-/* Makes one read of adjacent claimed blocks. Returns their number. */
+/* Makes one read of adjacent claimed blocks. Returns the number of blocks. */
 static size_t join(const struct claim *claims, size_t n, char *data, struct source_read *out)
 {
 	const struct block_file *file = claims[0].file;
@@ -250,7 +249,7 @@ static int fetch(struct batch *b, struct penstock_error *err)
 
 /* ---- without the cache ---- */
 
-/* Reads the rest of the STRAIGHT ones. */
+/* Reads the remaining bytes of the STRAIGHT reads. */
 static int read_straight(struct batch *b, struct penstock_error *err)
 {
 	_cleanup_free_ struct source_read *rest = calloc(b->n, sizeof(*rest));
@@ -284,8 +283,8 @@ static int read_straight(struct batch *b, struct penstock_error *err)
 
 /* ---- the reads of a call ---- */
 
-/* Fails the reads that were not done when another one failed. Returns the number of all failed
- * ones. */
+/* Fails the reads that were not done when another read failed. Returns the number of all failed
+ * reads. */
 static int fail_rest(struct batch *b)
 {
 	int failed = 0;
@@ -298,8 +297,8 @@ static int fail_rest(struct batch *b)
 	return failed;
 }
 
-/* Returns true if another process has not fetched a block for so long that it may be stopped. For a
- * while no process is then waited for. */
+/* Returns true if another process takes so long to fetch a block that it may be stopped. For
+ * NO_WAIT_MS no read then waits for another process. */
 static bool is_too_late(struct source *s, int64_t since)
 {
 	int64_t now = clock_monotonic_ms();
@@ -312,8 +311,8 @@ static bool is_too_late(struct source *s, int64_t since)
 	return true;
 }
 
-/* Runs until no read is waiting. Returns a number above 0 if some failed, or an error of the
- * call. */
+/* Runs until no read is waiting. Returns 0, a number above 0 if some reads failed, or a negative
+ * error of the call. */
 static int fill(struct batch *b, struct penstock_error *err)
 {
 	int64_t since = clock_monotonic_ms();

@@ -27,7 +27,7 @@ int source_get(const struct source *s, const char *name, const atomic_int *cance
 	key = s->client ? str_printf("%s%s", s->prefix, name) : path_join(s->prefix, name);
 	if (!key)
 		return error_memory(err);
-	/* A range is not verified against the object's checksum: an index has its own. */
+	/* A range is not verified against the object's checksum: an index has its own checksum. */
 	if (s->client)
 		return object_get_stream(object_at(s->client, s->bucket, key),
 			&(struct object_get_options){.length = out->limit, .cancel = cancel},
@@ -45,12 +45,12 @@ int source_put(const struct source *s, const char *name, const void *data, size_
 
 	if (s->single)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot write an index of '%s': it is one shard; name the prefix or the "
+			"cannot write an index of '%s': the URL names one shard; name the prefix or the "
 			"directory that contains it",
 			s->url);
 	if (s->engine)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot write an index of '%s': HTTP is read only; write it where the "
+			"cannot write an index of '%s': HTTP is read-only; write the index where the "
 			"files are",
 			s->url);
 	key = s->client ? str_printf("%s%s", s->prefix, name) : path_join(s->prefix, name);

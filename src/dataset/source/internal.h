@@ -30,16 +30,16 @@ struct shard {
 struct packed {
 	struct source_content content;
 	/* Under the lock of the source. */
-	char *data; /* the content; NULL if it is not unpacked */
-	bool loading; /* a thread unpacks it */
+	char *data; /* the content; NULL if the shard is not unpacked */
+	bool loading; /* a thread is unpacking the shard */
 	unsigned readers;
-	uint64_t used; /* age */
+	uint64_t used; /* clock of the source at the last read */
 };
 
 struct source {
 	char *url; /* as given */
-	struct object_client *client; /* of objects */
-	struct http_engine *engine; /* of the web; both are NULL for local files */
+	struct object_client *client; /* for objects */
+	struct http_engine *engine; /* for the web; both are NULL for local files */
 	/* For source_after_fork(). */
 	int (*open)(
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
@@ -47,10 +47,11 @@ struct source {
 	void *cookie;
 	bool google;
 	char bucket[sizeof(((struct location *)NULL)->bucket)];
-	char *prefix; /* of the keys, or the path; the whole key or path of a single shard */
-	char *pattern; /* names of the web, as they were given; "" for a directory */
-	char *query; /* of URLs of the web: "?…", or "" */
-	bool encode; /* names are not encoded yet, for URLs */
+	/* prefix of the keys, or path of the directory; the whole key or path of a single shard */
+	char *prefix;
+	char *pattern; /* names of files in a URL of the web, as given; "" for a directory */
+	char *query; /* query of a URL of the web: "?…", or "" */
+	bool encode; /* names must be percent-encoded for URLs */
 	bool single;
 	atomic_bool any_version; /* shards are read as they are now: the caller verifies samples */
 	bool opened; /* reads wait longer for an unavailable store */
@@ -58,19 +59,20 @@ struct source {
 	struct shard *shards;
 	size_t n;
 	bool borrowed; /* `text` and `shards` belong to an index */
-	struct packed **packed; /* of each shard; NULL if none is compressed */
-	uint64_t room; /* bytes for their contents */
+	struct packed **packed; /* one for each shard; NULL if no shard is compressed */
+	uint64_t room; /* bytes for the contents of compressed shards */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	/* Under the lock. */
-	uint64_t unpacked; /* bytes in memory, or about to be */
+	uint64_t unpacked; /* bytes of contents in memory, or taken for them */
 	uint64_t clock;
-	struct block_cache *cache; /* of objects; NULL if there is none */
-	_Atomic int64_t no_wait_until_ms; /* blocks that other processes fetch are not waited for */
+	struct block_cache *cache; /* cache of objects; NULL if there is none */
+	/* reads wait for no blocks of other processes until then */
+	_Atomic int64_t no_wait_until_ms;
 };
 
-/* A file that stays open for the next read: a local one, for which `fd` and `shard` are used, or
- * one of the cache. */
+/* A file that stays open for the next read: a local file, for which `fd` and `shard` are used, or a
+ * file of the cache. */
 struct open_file {
 	struct block_file file;
 	unsigned used;
@@ -78,10 +80,10 @@ struct open_file {
 
 struct source_reader {
 	struct source *source;
-	struct object_reads *reads; /* of objects */
+	struct object_reads *reads; /* for objects */
 	struct open_file files[LIMIT_DATASET_FILES];
 	unsigned clock;
-	char *chunk; /* LIMIT_PLAIN_CHUNK: bytes of a file on their way to pieces */
+	char *chunk; /* LIMIT_PLAIN_CHUNK: buffer for bytes of a file that go to pieces */
 };
 
 static inline bool source_is_local(const struct source *s)
@@ -90,15 +92,15 @@ static inline bool source_is_local(const struct source *s)
 }
 
 /* list.c: appends a shard, with its time or its ETag. Names and ETags are in one text, so that a
- * million shards are three allocations. */
+ * million shards need only two blocks of memory. */
 int source_add(struct source *s, const struct entry *entry, struct penstock_error *err);
 void source_borrow(struct source *s, const struct source_list *list);
-/* Takes a list of shards elsewhere, whose versions are not known here. */
+/* Copies a list from another place, which does not have the versions of the shards here. */
 int source_adopt(struct source *s, const struct source_list *list, struct penstock_error *err);
 
 /* web.c: finds the shards of an http:// or https:// URL. */
 int source_open_web(struct source *s, const struct source_place *place, struct penstock_error *err);
-/* Appends the URL of a shard. Returns -1 if it does not fit. */
+/* Appends the URL of a shard. Returns -1 if the URL does not fit. */
 int source_web_url(const struct source *s, const char *name, struct buf *out);
 int source_web_get(const struct source *s, const char *name, const atomic_int *cancel,
 	struct buf *out, struct penstock_error *err);
@@ -108,7 +110,7 @@ int source_web_get(const struct source *s, const char *name, const atomic_int *c
 int source_expand(
 	const char *url, const char *text, struct strlist *out, struct penstock_error *err);
 
-/* source.c: takes the list of an index. Returns 1 if there is one. */
+/* source.c: takes the list of shards from an index. Returns 1 if there is an index, else 0. */
 int source_listed(struct source *s, const struct source_place *place, struct penstock_error *err);
 
 /* content.c: the compressed shards. */
@@ -116,16 +118,16 @@ void packed_init(struct source *s);
 void packed_after_fork(struct source *s);
 void packed_release(struct source *s);
 
-/* reader.c: returns the open file of a shard, else a closed one for it, in the place of the one
- * that was not used for the longest time. The last LIMIT_DATASET_FILES stay open. */
+/* reader.c: returns the open file of a shard, or else a closed one, for which the file that was not
+ * used for the longest time is closed. The last LIMIT_DATASET_FILES files stay open. */
 struct block_file *source_file(struct source_reader *reader, size_t shard);
 /* read.c: reads shards as they are stored; n > 0. */
 int source_read_stored(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
-/* objects.c: reads them from the store. */
+/* objects.c: reads objects from the store. */
 int source_read_objects(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
-/* cached.c: reads them from the cache, and fills it with missing blocks. */
+/* cached.c: reads objects from the cache, and fills the cache with missing blocks. */
 int source_read_cached(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);
 

@@ -47,7 +47,7 @@ static int read_some(struct source_reader *reader, struct source_read *reads, si
 	return r;
 }
 
-/* Returns the number of failed reads with those that are not tried. */
+/* Fails reads that are not tried. Returns the number of all failed reads. */
 static int not_read(struct source_read *reads, size_t n, int failed)
 {
 	for (size_t i = 0; i < n; i++)

@@ -17,7 +17,7 @@
 /* ---- unpacking ---- */
 
 /* These functions unpack up to `size` bytes and return their number, or SIZE_MAX with a reason. If
- * `all` is set the input is a whole shard, which must contain exactly so many bytes. */
+ * `all` is set, the input is a whole shard, whose content must have exactly `size` bytes. */
 
 static size_t unpack_gzip(
 	const char *in, size_t len, char *out, size_t size, bool all, const char **reason)
@@ -35,7 +35,8 @@ static size_t unpack_gzip(
 	state->next_out = (uint8_t *)out;
 	state->avail_out = (uint32_t)size;
 	r = isal_inflate(state);
-	*reason = r == ISAL_INCORRECT_CHECKSUM ? "its checksum is wrong" : "its bytes are no gzip";
+	*reason = r == ISAL_INCORRECT_CHECKSUM ? "its checksum is wrong"
+					       : "its bytes are not gzip data";
 	if (r < 0)
 		return SIZE_MAX;
 	*reason = "it continues after its declared size, or its end is missing";
@@ -90,7 +91,7 @@ static int verify(const struct source_reader *reader, struct source_read *read,
 	r = checksum_of(sum->kind, data, len, digest, &read->error);
 	if (r < 0 || memcmp(digest, sum->digest, checksum_size(sum->kind)) == 0)
 		return r;
-	return damaged(reader, read, "it has another hash than in its index.json");
+	return damaged(reader, read, "its hash differs from that in its index.json");
 }
 
 /* Reads bytes of a shard as they are stored; an error is in `read`. */
@@ -129,7 +130,8 @@ static char *unpack(struct source_reader *reader, struct source_read *read, cons
 	return take_pointer(data);
 }
 
-/* Reads from the content of the shard's first bytes. Returns 1 if they do not suffice. */
+/* Unpacks the first bytes of the shard and reads from their content. Returns 1 if these bytes do
+ * not suffice. */
 static int read_head(struct source_reader *reader, struct source_read *read, const struct packed *p,
 	const atomic_int *cancel)
 {
@@ -137,7 +139,7 @@ static int read_head(struct source_reader *reader, struct source_read *read, con
 	_cleanup_free_ char *stored = NULL, *data = NULL;
 	const char *reason;
 
-	/* To fetch all of a small shard costs no more. */
+	/* A small shard can as well be fetched as a whole. */
 	if (len <= HEAD || read->offset + read->length >= p->content.size)
 		return 1;
 	need = (size_t)read->offset + read->length;
@@ -201,7 +203,7 @@ static int take_room(
 	return r;
 }
 
-/* Unpacks the shard unless it is there, and holds it for the caller. */
+/* Unpacks the shard unless its content is in memory, and holds the content for the caller. */
 static int hold(struct source_reader *reader, struct source_read *read, const atomic_int *cancel)
 {
 	struct source *s = reader->source;
@@ -267,7 +269,7 @@ int source_read(struct source_reader *reader, struct source_read *reads, size_t 
 		return source_read_stored(reader, reads, n, cancel, err);
 	for (size_t i = 0; i < n; i++) {
 		reads[i].error = (struct penstock_error)PENSTOCK_ERROR_INIT;
-		/* The time to wait for an unavailable store is spent once. */
+		/* Only one read waits for an unavailable store. */
 		if (failed)
 			r = -error_set(
 				&reads[i].error, PENSTOCK_E_CANCELLED, "another read failed");

@@ -10,9 +10,9 @@
 #include "base/str.h"
 #include "dataset/source/internal.h"
 
-/* The text between a pair of braces, and where it is. */
+/* The text between a pair of braces, and its place. */
 struct choice {
-	const char *text; /* all of it */
+	const char *text; /* the whole text */
 	const char *begin; /* "{" */
 	const char *end; /* after "}" */
 	const char *inner;
@@ -39,7 +39,7 @@ static bool find_choice(const char *text, struct choice *out)
 	return out->end[-1] == '}';
 }
 
-/* Appends the text with a value in place of the braces; there is room. */
+/* Appends the text with a value in place of the braces. `out` has room for one more. */
 static int add(struct strlist *out, const struct choice *at, const char *value, size_t len)
 {
 	char *name = str_printf(
@@ -66,8 +66,8 @@ static bool is_padded(const char *text, size_t len)
 	return len > 1 && *text == '0';
 }
 
-/* Numbers have as many digits as the longer one if either is padded with zeros. Returns false if it
- * is no range. */
+/* Parses FIRST..LAST. If either number is padded with zeros, `*digits` is the length of the longer
+ * number. Returns false if the text is not a range. */
 static bool get_range(const struct choice *at, uint64_t *first, uint64_t *last, int *digits)
 {
 	const char *dots = memmem(at->inner, at->len, "..", 2);
@@ -79,7 +79,7 @@ static bool get_range(const struct choice *at, uint64_t *first, uint64_t *last, 
 	return true;
 }
 
-/* Returns how many values the first braces have; 0 if they are invalid. */
+/* Returns the number of values of the first braces, or 0 if the braces are invalid. */
 static uint64_t count_values(const char *text)
 {
 	struct choice at;
@@ -122,7 +122,7 @@ static int expand_one(const char *text, struct strlist *out)
 	return r;
 }
 
-/* Replaces the first braces of all, which are the same. */
+/* Replaces the first braces, which are the same in all texts. */
 static int expand_all(const char *url, struct strlist *all, struct penstock_error *err)
 {
 	uint64_t values = count_values(all->items[0]);
@@ -133,7 +133,7 @@ static int expand_all(const char *url, struct strlist *all, struct penstock_erro
 		return invalid(url, err);
 	if (values > LIMIT_DATASET_WEB / all->n)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"cannot open '%s': it names more than %d files; an index has no such limit",
+			"cannot open '%s': it names more than %d files; use an index, which has no limit",
 			url, LIMIT_DATASET_WEB);
 	next.items = calloc(all->n * (size_t)values + 1, sizeof(*next.items));
 	if (!next.items)

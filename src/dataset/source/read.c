@@ -26,7 +26,7 @@ static int open_shard(const struct source *s, size_t shard, struct penstock_erro
 
 	if (!path)
 		return error_memory(err);
-	/* A pipe in its place would block. */
+	/* O_NONBLOCK: a pipe in place of the file would block. */
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_errno(err, errno, "cannot read '%s'", path);
@@ -71,7 +71,7 @@ static bool read_part(const struct source *s, struct source_read *read, int fd, 
 	if (n < 0)
 		error_errno(&read->error, errno, "cannot read '%s'", source_name(s, read->shard));
 	else if ((size_t)n < len)
-		error_set(&read->error, PENSTOCK_E_CHANGED, "'%s' was cut while it was read",
+		error_set(&read->error, PENSTOCK_E_CHANGED, "'%s' was truncated while it was read",
 			source_name(s, read->shard));
 	return n >= 0 && (size_t)n == len;
 }

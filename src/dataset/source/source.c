@@ -56,14 +56,14 @@ int source_listed(struct source *s, const struct source_place *place, struct pen
 	return 1;
 }
 
-/* A relative path may be s3://… without its beginning. */
+/* A relative path may be a URL for which the user forgot s3://. */
 static int not_found(const struct source *s, struct penstock_error *err)
 {
 	bool local = source_is_local(s);
 
 	if (local && access(s->prefix, F_OK) == 0)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot open '%s': the directory has no files, apart from hidden ones",
+			"cannot open '%s': the directory has no files, apart from hidden files",
 			s->url);
 	return error_set(err, PENSTOCK_E_NOT_FOUND,
 		local ? "cannot open '%s': there is no such file or directory%s"
@@ -97,7 +97,7 @@ static int open_local(
 	}
 	if (!S_ISDIR(st.st_mode))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot open '%s': it is not a file and not a directory", s->url);
+			"cannot open '%s': it is neither a file nor a directory", s->url);
 	r = source_listed(s, place, err);
 	if (r)
 		return r < 0 ? r : 0;

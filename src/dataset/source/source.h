@@ -14,12 +14,13 @@
  *	source_reader_free(reader);
  *	source_free(source);
  *
- * A URL that ends in "/", names a directory, or names no object, is a prefix: all below it are
- * shards, except hidden names and empty keys that end in "/". Any other is one shard. A shard that
- * is replaced or cut after source_open() is PENSTOCK_E_CHANGED when it is read.
+ * A URL that ends in "/", names a directory, or names no object, is a prefix: all files or objects
+ * below the prefix are shards, except hidden names and empty keys that end in "/". Any other URL
+ * names one shard. A shard that is replaced or truncated after source_open() is PENSTOCK_E_CHANGED
+ * when it is read.
  *
- * HTTP has no lists. A URL of the web is one shard, or several by {000..099} and {A,B} in its path;
- * one that ends in "/" or "/index.json" is a directory whose index names the shards.
+ * HTTP has no lists. A URL of the web names one shard, or several by {000..099} and {A,B} in its
+ * path; a URL that ends in "/" or "/index.json" is a directory whose index names the shards.
  */
 #ifndef DATASET_SOURCE_SOURCE_H
 #define DATASET_SOURCE_SOURCE_H
@@ -70,25 +71,25 @@ struct source_list {
 
 struct source_place {
 	const char *url; /* s3://…, gs://…, http(s)://…, or a local path */
-	/* Gets the client of s3:// or gs://, which outlives the source; a child after fork() asks
-	 * again. */
+	/* Gets the client of s3:// or gs://, which outlives the source; a child after fork() calls
+	 * it again. */
 	int (*open)(
 		void *cookie, bool google, struct object_client **out, struct penstock_error *err);
-	/* The same for the engine of http:// and https://. */
+	/* Like open(), for the engine of http:// and https://. */
 	int (*open_web)(void *cookie, struct http_engine **out, struct penstock_error *err);
 	void *cookie;
-	const atomic_int *cancel; /* of source_open(); may be NULL */
+	const atomic_int *cancel; /* cancels source_open(); may be NULL */
 	const char *cache; /* directory in which objects are kept; NULL if there is none */
-	uint64_t cache_size; /* bytes; 0 for half of the file system */
-	/* Called for a prefix: returns 1 if `out` is the list of its shards, which stays as long as
-	 * the source, or 0 if they have to be listed. May be NULL. */
+	uint64_t cache_size; /* bytes; half of the file system if 0 */
+	/* Called for a prefix: returns 1 if `out` is the list of the shards, which must live as
+	 * long as the source, or 0 if the shards have to be listed. May be NULL. */
 	int (*listed)(void *cookie, const struct source *source, struct source_list *out,
 		struct penstock_error *err);
-	/* Called for a directory of the web without such a list: adds the names of its files to
-	 * `out`, if they are known. May be NULL. */
+	/* Called for a directory of the web without such a list: adds the names of the directory's
+	 * files to `out`, if these are known. May be NULL. */
 	int (*named)(void *cookie, const struct source *source, struct strlist *out,
 		struct penstock_error *err);
-	void *listed_cookie; /* of both */
+	void *listed_cookie; /* for listed() and named() */
 };
 
 /* PENSTOCK_E_NOT_FOUND if there is no shard, PENSTOCK_E_LIMIT if there are more than
@@ -97,30 +98,31 @@ int source_open(struct source **out, const struct source_place *place, struct pe
 void source_free(struct source *source);
 
 const char *source_url(const struct source *source);
-/* True if it is http:// or https://, to which nothing can be written. */
+/* Returns true for http:// and https://, to which nothing can be written. */
 bool source_is_web(const struct source *source);
-/* True if the URL names one shard. */
+/* Returns true if the URL names one shard. */
 bool source_is_single(const struct source *source);
-/* The list, borrowed. */
+/* Returns the list of shards, which the source owns. */
 struct source_list source_list(const struct source *source);
 /* Returns true if two lists have the same shards in the same versions. */
 bool source_list_equal(struct source_list a, struct source_list b);
-/* Identifies the place for files that other processes keep about it: the endpoint and the URL, or
- * the absolute path. Returns NULL if out of memory; free() it. */
+/* Returns a text that identifies the place in files that other processes share: the endpoint and
+ * the URL, or the absolute path. The caller frees the text. Returns NULL if out of memory. */
 char *source_identity(const struct source *source);
 /* Appends the file or object `name` below the prefix. PENSTOCK_E_NOT_FOUND if there is none. */
 int source_get(const struct source *source, const char *name, const atomic_int *cancel,
 	struct buf *out, struct penstock_error *err);
-/* Replaces that file or object as a whole. PENSTOCK_E_INVALID if the URL names one shard, or is
- * http(s)://. */
+/* Replaces the file or object `name` below the prefix as a whole. PENSTOCK_E_INVALID if the URL
+ * names one shard, or is http(s)://. */
 int source_put(const struct source *source, const char *name, const void *data, size_t len,
 	const atomic_int *cancel, struct penstock_error *err);
 size_t source_count(const struct source *source);
-/* Relative to the URL; of a single shard its last component. Valid as long as the source. */
+/* Returns the name of a shard relative to the URL, or the last component of the URL of a single
+ * shard. Valid as long as the source. */
 const char *source_name(const struct source *source, size_t shard);
-/* Bytes; of a compressed shard those that it contains. */
+/* Returns the bytes of a shard, or those of its content if the shard is compressed. */
 uint64_t source_size(const struct source *source, size_t shard);
-/* Returns the number of the shard with this name, or SIZE_MAX. */
+/* Returns the number of the shard with this name, or SIZE_MAX if there is none. */
 size_t source_find(const struct source *source, const char *name);
 
 /* ---- compressed shards ---- */
@@ -128,23 +130,24 @@ size_t source_find(const struct source *source, const char *name);
 enum source_packing { SOURCE_GZIP, SOURCE_ZSTD };
 
 struct source_sum {
-	enum checksum_kind kind; /* CHECKSUM_NONE if it is not known */
+	enum checksum_kind kind; /* CHECKSUM_NONE if the checksum is not known */
 	uint8_t digest[CHECKSUM_MAX_SIZE];
 };
 
 struct source_content {
 	enum source_packing packing;
 	uint64_t size; /* bytes of the content */
-	struct source_sum stored, unpacked; /* of the shard as it is stored, and of its content */
+	/* checksums of the shard as it is stored, and of its content */
+	struct source_sum stored, unpacked;
 };
 
-/* Declares a shard compressed: from now on its bytes are those of its content. The first read
- * fetches and unpacks all of it, and it stays in memory until other shards need the room
- * (LIMIT_DATASET_UNPACKED). To be called before other threads read. PENSTOCK_E_LIMIT if the shard
+/* Declares a shard compressed: from now on reads and sizes refer to its content. The first read
+ * fetches and unpacks the whole shard; the content stays in memory until other shards need the room
+ * (LIMIT_DATASET_UNPACKED). Must be called before other threads read. PENSTOCK_E_LIMIT if the shard
  * is too large. */
 int source_unpack(struct source *source, size_t shard, const struct source_content *content,
 	struct penstock_error *err);
-/* True if some shards are compressed. */
+/* Returns true if some shards are compressed. */
 bool source_is_packed(const struct source *source);
 
 /* ---- reading ---- */
@@ -155,29 +158,30 @@ struct source_read {
 	uint64_t offset;
 	size_t length;
 	void *data; /* gets `length` bytes; borrowed; NULL if `pieces` get them */
-	/* Only with `data`: a compressed shard is unpacked no further than is needed, and the cache
-	 * is not filled. */
+	/* Unpacks a compressed shard no further than needed, and does not fill the cache. Requires
+	 * `data`. */
 	bool scan;
 	struct read_pieces pieces;
-	struct penstock_error error; /* set by source_read(); release it */
+	struct penstock_error error; /* set by source_read(); the caller releases it */
 };
 
-/* To be called once the data set is open: from then on reads wait LIMIT_READS_PATIENCE_MS for an
- * unavailable store, and before only LIMIT_OPEN_PATIENCE_MS. */
+/* Called once when the data set is open: from then on reads wait LIMIT_READS_PATIENCE_MS for an
+ * unavailable store, instead of LIMIT_OPEN_PATIENCE_MS. */
 void source_opened(struct source *source);
-/* From now on a shard of another version, but the same size, is read and is no error, since the
- * caller verifies each sample. Not over HTTP, where it does nothing. */
+/* From now on a shard of another version and the same size is not an error, since the caller
+ * verifies each sample. Does nothing for a source of the web. */
 void source_accept_versions(struct source *source);
 bool source_accepts_versions(const struct source *source);
 /* To be called once in a child after fork(): its readers need a client of their own. */
 int source_after_fork(struct source *source, struct penstock_error *err);
-/* Connections and buffers of one thread at a time. A child after fork() makes its own. */
+/* Creates connections and buffers for one thread at a time. A child after fork() creates its own
+ * reader. */
 int source_reader_new(
 	struct source_reader **out, struct source *source, struct penstock_error *err);
 void source_reader_free(struct source_reader *reader);
 /* Closes the file of a shard that is not read again soon. */
 void source_reader_close(struct source_reader *reader, size_t shard);
-/* Reads all ranges; after a failure some may not be tried. Returns the number of those that failed,
+/* Reads all ranges; after a failure some may not be tried. Returns the number of failed ranges,
  * whose `error` has the reason, or a negative error of the call. */
 int source_read(struct source_reader *reader, struct source_read *reads, size_t n,
 	const atomic_int *cancel, struct penstock_error *err);

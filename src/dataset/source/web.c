@@ -29,7 +29,7 @@ int source_web_url(const struct source *s, const char *name, struct buf *out)
 	return buf_failed(out) ? -1 : 0;
 }
 
-/* Divides the URL into the prefix, which ends in "/", the names below it, and the query. */
+/* Divides the URL into the prefix, which ends in "/", the names below the prefix, and the query. */
 static int divide(struct source *s, const char *url, struct penstock_error *err)
 {
 	const char *host = strstr(url, "://") + 3, *root = host + strcspn(host, "/?#{}");
@@ -119,7 +119,7 @@ static int find_files(struct source *s, struct strlist *names, const atomic_int 
 
 /* ---- directories ---- */
 
-/* An index that was made of files has their times, which servers send as Last-Modified. */
+/* An index of local files has their times, which servers send as Last-Modified. */
 static int use_times(struct source *s, const struct source_list *list, struct penstock_error *err)
 {
 	char date[DATE_HTTP_SIZE];
@@ -175,7 +175,7 @@ int source_open_web(struct source *s, const struct source_place *place, struct p
 	char *text;
 	int r;
 
-	/* Signatures are in the query. */
+	/* The query may have a signature, so it is not shown. */
 	http_url_display(place->url, &shown);
 	text = strdup(buf_str(&shown));
 	if (!text)

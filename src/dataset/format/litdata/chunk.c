@@ -38,7 +38,7 @@ static const struct {
 	{"jpeg_array", LITDATA_JPEG_ARRAY, DTYPE_NONE},
 };
 
-/* Types by their numbers in headers; later ones differ between versions of litData. */
+/* Types by their numbers in headers; higher numbers differ between versions of litData. */
 static const enum format_dtype numpy_types[] = {DTYPE_I8, DTYPE_I16, DTYPE_I32, DTYPE_I64, DTYPE_U8,
 	DTYPE_U16, DTYPE_U32, DTYPE_U64, DTYPE_F16, DTYPE_F32, DTYPE_F64};
 static const enum format_dtype tensor_types[] = {DTYPE_F32, DTYPE_F32, DTYPE_F64, DTYPE_F64,
@@ -77,7 +77,7 @@ const char *litdata_field_init(struct litdata_field *field, const char *serializ
 	return "its serializer is unknown";
 }
 
-/* Type, number of dimensions and dimensions of an array, as u32 each. */
+/* Reads type, number of dimensions and dimensions of an array, each of which is a u32. */
 static const char *array(const struct litdata_field *f, struct format_field *field)
 {
 	bool tensor = f->kind == LITDATA_TENSOR;
@@ -128,7 +128,7 @@ static const char *number(const struct litdata_field *f, struct format_field *fi
 	return NULL;
 }
 
-/* Sets the type of a value. Returns NULL, or the reason for which it is invalid. */
+/* Sets the type of a value. Returns NULL, or the reason for which the value is invalid. */
 static const char *value(const struct litdata_field *f, struct format_field *field)
 {
 	switch (f->kind) {

@@ -60,7 +60,7 @@ static bool set_name(struct names *names)
 	return !names->no_memory;
 }
 
-/* Adds a child's key, or its position if the keys are not those of a dictionary. */
+/* Adds a child's key, or the child's position if `keys` is not the list of keys of a dictionary. */
 static void add_key(struct buf *path, const json_t *keys, size_t i, size_t n)
 {
 	const json_t *key = json_array_size(keys) == n ? json_array_get(keys, i) : NULL;
@@ -74,7 +74,7 @@ static void add_key(struct buf *path, const json_t *keys, size_t i, size_t n)
 }
 
 /* Names the leaves below a node {"type", "context", "children_spec"}; the context of a dictionary
- * is the text of its keys. Returns false if it does not fit the fields. */
+ * is the text of its keys. Returns false if the tree does not fit the fields. */
 static bool name_leaves(struct names *names, const json_t *node, unsigned depth)
 {
 	const json_t *children = json_object_get(node, "children_spec");
@@ -155,7 +155,7 @@ static int read_fields(struct litdata_index *index, const json_t *config, const 
 	return read_names(index->fields, config, name, err);
 }
 
-/* True for "zstd" and "zstd:LEVEL" of whole chunks, not of items or batches in them. */
+/* Returns true for "zstd" and "zstd:LEVEL" of whole chunks, not of items or batches in a chunk. */
 static bool is_zstd(const json_t *config)
 {
 	const char *name = json_string_value(json_object_get(config, "compression"));
@@ -172,7 +172,8 @@ static bool is_for_tokens(const json_t *config)
 	return loader && strcmp(loader, "TokensLoader") == 0;
 }
 
-/* Returns the reason for which data sets with this configuration are refused. */
+/* Returns the reason for which data sets with this configuration are refused, or NULL if they are
+ * supported. */
 static const char *unsupported(const json_t *config)
 {
 	const json_t *compression = json_object_get(config, "compression");
@@ -237,7 +238,7 @@ int litdata_index_parse(struct litdata_index **out, const char *data, size_t len
 	chunks = json_object_get(root, "chunks");
 	config = json_object_get(root, "config");
 	if (!json_is_array(chunks) || !json_is_object(config))
-		return refuse(name, PENSTOCK_E_CORRUPT, "it is no index of litData", err);
+		return refuse(name, PENSTOCK_E_CORRUPT, "it is not an index of litData", err);
 	fault = unsupported(config);
 	if (fault)
 		return refuse(name, PENSTOCK_E_UNSUPPORTED, fault, err);

@@ -10,7 +10,7 @@ enum litdata_kind {
 	LITDATA_NUMBER,
 	LITDATA_VECTOR, /* values without a header */
 	LITDATA_NUMPY, /* type, number of dimensions and dimensions, little endian */
-	LITDATA_TENSOR, /* the same, big endian */
+	LITDATA_TENSOR, /* like LITDATA_NUMPY, but big endian */
 	LITDATA_PIL,
 	LITDATA_JPEG_ARRAY
 };
@@ -18,7 +18,7 @@ enum litdata_kind {
 struct litdata_field {
 	char *name;
 	enum litdata_kind kind;
-	enum format_dtype dtype; /* DTYPE_NONE if each value has its own */
+	enum format_dtype dtype; /* DTYPE_NONE if each value has its own type */
 };
 
 struct litdata_fields {
@@ -26,11 +26,11 @@ struct litdata_fields {
 	size_t n;
 };
 
-/* Sets kind and type from the name of a serializer. Returns NULL, or the reason for which it is
- * refused. */
+/* Sets kind and type from the name of a serializer. Returns NULL, or the reason for which the
+ * serializer is refused. */
 const char *litdata_field_init(struct litdata_field *field, const char *serializer);
 
-/* Scans and splits as a chunk of the index. */
+/* Initializes a chunk with the functions that scan and split it. */
 void litdata_chunk_init(struct litdata_chunk *chunk, const struct litdata_fields *fields);
 
 #endif

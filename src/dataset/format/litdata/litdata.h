@@ -10,11 +10,11 @@
  *	chunk->format.scan(&chunk->format, &reader, add, cookie, err);
  *	litdata_index_free(index);
  *
- * A field has the name of its key in the dictionary that was written, "a.b" in nested ones, and its
- * position in a list. PENSTOCK_E_UNSUPPORTED are encrypted data sets, those with another
- * compression than zstd of whole chunks, those of other loaders than PyTreeLoader and TokensLoader,
- * and pickled fields, since loading them can run any code. A compressed chunk is scanned as what it
- * contains.
+ * A field has the name of its key in the dictionary that was written, "a.b" in nested dictionaries,
+ * and its position in a list. Encrypted data sets, compression other than zstd of whole chunks,
+ * loaders other than PyTreeLoader and TokensLoader, and pickled fields are PENSTOCK_E_UNSUPPORTED:
+ * loading pickled fields can run any code. A compressed chunk must be unpacked before it is
+ * scanned.
  *
  * The items of a chunk for TokensLoader are one stream of tokens.
  */
@@ -35,15 +35,15 @@ struct litdata_chunk {
 struct litdata_index {
 	struct litdata_chunk *chunks;
 	size_t n;
-	struct litdata_fields *fields; /* of all chunks */
-	enum format_dtype tokens; /* of chunks for TokensLoader; else DTYPE_NONE */
+	struct litdata_fields *fields; /* shared by all chunks */
+	enum format_dtype tokens; /* type of tokens in chunks for TokensLoader; else DTYPE_NONE */
 	bool zstd; /* each chunk is compressed */
 };
 
 /* `name` is for messages. */
 int litdata_index_parse(struct litdata_index **out, const char *data, size_t len, const char *name,
 	struct penstock_error *err);
-/* Sets the offset at which the tokens of a chunk begin; they end with it. */
+/* Sets the offset at which the tokens of a chunk begin; the tokens end with the chunk. */
 int litdata_find_tokens(
 	const struct shard_reader *shard, uint64_t *offset, struct penstock_error *err);
 void litdata_index_free(struct litdata_index *index);

@@ -206,7 +206,7 @@ int mds_columns_new(struct mds_columns **out, const struct mds_spec *specs, size
 	for (size_t i = 1; i < n; i++) {
 		if (by_name(&columns->items[i - 1], &columns->items[i]) == 0)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"cannot write column '%s': it is there twice",
+				"cannot write column '%s': it appears twice",
 				columns->items[i].name);
 	}
 	*out = take_pointer(columns);

@@ -55,7 +55,7 @@ static int corrupt(const struct reader *in, const char *reason)
 	return refuse(in, PENSTOCK_E_CORRUPT, reason);
 }
 
-/* A size of null or 0 is in each sample. */
+/* Returns true if `json` is `size`. Null and 0 mean that each sample has its own size. */
 static bool size_is(const json_t *json, size_t size)
 {
 	uint64_t n = 0;
@@ -82,7 +82,7 @@ static int read_column(const struct reader *in, struct mds_columns *columns, con
 	}
 	for (size_t i = 0; !fault && i + 1 < columns->n; i++) {
 		if (strcmp(columns->items[i].name, c->name) == 0)
-			fault = "it is there twice";
+			fault = "it appears twice";
 	}
 	if (fault)
 		return error_set(in->err, (enum penstock_code)code,
@@ -116,7 +116,7 @@ static int new_columns(
 	return r;
 }
 
-/* True if the last columns that were read are those of this shard, too. */
+/* Returns true if this shard has the same columns as the previous one. */
 static bool same_columns(
 	const struct reader *in, const json_t *names, const json_t *codes, const json_t *sizes)
 {
@@ -191,9 +191,9 @@ static int read_shard(struct reader *in, struct mds_shard *shard, const json_t *
 	int r;
 
 	if (!s3_json_number(json_object_get(json, "version"), INT32_MAX, &version) || version != 2)
-		return refuse(in, PENSTOCK_E_UNSUPPORTED, "another version than 2");
+		return refuse(in, PENSTOCK_E_UNSUPPORTED, "a version other than 2");
 	if (!format || strcmp(format, "mds") != 0)
-		return refuse(in, PENSTOCK_E_UNSUPPORTED, "another format than 'mds'");
+		return refuse(in, PENSTOCK_E_UNSUPPORTED, "a format other than 'mds'");
 	if (!s3_json_number(json_object_get(json, "samples"), UINT32_MAX, &shard->samples))
 		return corrupt(in, "invalid number of samples");
 	if (!str_copy(&shard->compression, compression))
@@ -226,7 +226,7 @@ int mds_index_parse(struct mds_index **out, const char *data, size_t len, const 
 	if (!json_is_array(shards) ||
 		!s3_json_number(json_object_get(root, "version"), INT32_MAX, &version))
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"cannot read '%s': it is no index of MosaicML Streaming", name);
+			"cannot read '%s': it is not an index of MosaicML Streaming", name);
 	if (version != 2)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
 			"cannot read '%s': version %" PRIu64 " of the index; only 2 is supported",

@@ -11,7 +11,8 @@
  *	shard->format.scan(&shard->format, &reader, add, cookie, err);
  *	mds_index_free(index);
  *
- * Writing one; columns are in byte order of their names, and so are the values of a sample:
+ * Writing an index and shards; columns are in byte order of their names, and so are the values of a
+ * sample:
  *
  *	struct mds_columns *columns = NULL;
  *
@@ -21,8 +22,8 @@
  *	mds_index_add(columns, &(struct mds_written){"shard.00000.mds", bytes, n}, 1, &out, err);
  *	mds_columns_free(columns);
  *
- * Pickled columns are PENSTOCK_E_UNSUPPORTED, since loading them can run any code. A shard that is
- * compressed is scanned as what it contains.
+ * Pickled columns are PENSTOCK_E_UNSUPPORTED, since loading them can run any code. A compressed
+ * shard must be unpacked before it is scanned.
  */
 #ifndef DATASET_FORMAT_MDS_MDS_H
 #define DATASET_FORMAT_MDS_MDS_H
@@ -48,10 +49,10 @@ struct mds_column {
 	char *name;
 	char *encoding; /* "ndarray:uint8:32,32,3" */
 	enum mds_kind kind;
-	enum format_dtype dtype; /* DTYPE_NONE if each value has its own */
+	enum format_dtype dtype; /* DTYPE_NONE if each value has its own type */
 	unsigned ndim; /* 0 if each value has its own shape */
 	uint64_t dims[LIMIT_FORMAT_DIMS];
-	size_t size; /* bytes; 0 if each value has its own */
+	size_t size; /* bytes; 0 if each value has its own size */
 };
 
 struct mds_columns {
@@ -76,7 +77,7 @@ struct mds_shard {
 struct mds_index {
 	struct mds_shard *shards;
 	size_t n;
-	struct mds_columns **columns; /* different ones; usually all shards share one */
+	struct mds_columns **columns; /* distinct sets of columns; usually all shards share one */
 	size_t n_columns;
 };
 
@@ -92,8 +93,9 @@ static inline void mds_index_freep(struct mds_index **index)
 struct mds_spec {
 	const char *name, *encoding;
 };
-/* Sorts them. PENSTOCK_E_INVALID if a name is there twice, PENSTOCK_E_UNSUPPORTED if the encoding
- * cannot be written; bytes, str, int, json, jpeg, png, ndarray and the types of NumPy can. */
+/* Sorts the columns by name. PENSTOCK_E_INVALID if a name appears twice, PENSTOCK_E_UNSUPPORTED if
+ * an encoding cannot be written; bytes, str, int, json, jpeg, png, ndarray and the types of NumPy
+ * can be. */
 int mds_columns_new(struct mds_columns **out, const struct mds_spec *specs, size_t n,
 	struct penstock_error *err);
 void mds_columns_free(struct mds_columns *columns);
@@ -102,8 +104,8 @@ static inline void mds_columns_freep(struct mds_columns **columns)
 	mds_columns_free(*columns);
 }
 
-/* Appends a sample; names of `values` are not used. PENSTOCK_E_INVALID if a value does not fit its
- * column. */
+/* Appends a sample. The names of `values` are not used. PENSTOCK_E_INVALID if a value does not fit
+ * its column. */
 int mds_sample_add(const struct mds_columns *columns, const struct format_field *values,
 	struct buf *out, struct penstock_error *err);
 /* Appends the header of a shard with samples of these sizes. PENSTOCK_E_LIMIT if the shard would
@@ -114,7 +116,7 @@ int mds_header_add(const struct mds_columns *columns, const uint64_t *sizes, siz
 struct mds_written {
 	const char *basename;
 	uint64_t bytes, samples;
-	/* The compressed file that replaces it; NULL if it is not compressed. */
+	/* The compressed file that replaces `basename`; NULL if the shard is not compressed. */
 	const char *zip, *compression; /* "zstd:3" */
 	uint64_t zip_bytes;
 	const char *zip_sha1; /* in hexadecimal digits */

@@ -13,11 +13,12 @@ static int scan(const struct format *f, const struct shard_reader *reader, forma
 
 	if (reader->size != shard->raw.bytes)
 		return shard_error(err, PENSTOCK_E_CORRUPT, reader->name, reader->size,
-			"it ends, and its index declares %" PRIu64 " bytes", shard->raw.bytes);
+			"the shard ends there, and its index declares %" PRIu64 " bytes",
+			shard->raw.bytes);
 	return scan_offsets(reader, shard->samples, sample, cookie, err);
 }
 
-/* Takes the type and the shape off the start of a value, unless the column has them. */
+/* Reads the type and the shape at the start of a value, unless the column has them. */
 static const char *array_head(const struct mds_column *c, struct format_field *field)
 {
 	const unsigned char *p = field->data, *end = p + field->size;
@@ -69,7 +70,7 @@ static const char *array(const struct mds_column *c, struct format_field *field)
 	return NULL;
 }
 
-/* A list of values: their number, their sizes, then their bytes. */
+/* Reads a list of values: their number, their sizes, then their bytes. */
 static int list(const struct mds_column *c, const struct format_piece *piece,
 	const struct format_field *whole, struct format_fields *out, struct penstock_error *err)
 {

@@ -13,7 +13,7 @@
 #include "dataset/format/mds/mds.h"
 #include "dataset/format/mds/internal.h"
 
-/* A setting of MosaicML's writer, which its readers want to find and do not use. */
+/* A setting of MosaicML's writer, which its readers require but do not use. */
 #define SIZE_LIMIT (64 * MIB)
 
 static int add_u32(struct buf *out, uint64_t value)
@@ -30,16 +30,16 @@ static const char *check_array(const struct mds_column *c, const struct format_f
 	size_t size;
 
 	if (v->type != FORMAT_ARRAY || !mds_code_of_dtype(v->dtype) || v->big_endian)
-		return "it is no array of little-endian numbers";
+		return "it is not an array of little-endian numbers";
 	if (c->dtype && c->dtype != v->dtype)
-		return "its type is another one";
+		return "its type differs from that of the column";
 	if (v->ndim == 0 || v->ndim > LIMIT_FORMAT_DIMS ||
 		!format_array_size(v->dtype, v->ndim, v->dims, &size) || size != v->size ||
 		size == 0)
 		return "its shape does not match its size, or is empty";
 	if (c->ndim &&
 		(c->ndim != v->ndim || memcmp(c->dims, v->dims, sizeof(v->dims[0]) * v->ndim) != 0))
-		return "its shape is another one";
+		return "its shape differs from that of the column";
 	return NULL;
 }
 
@@ -54,7 +54,7 @@ static const char *check_value(const struct mds_column *c, const struct format_f
 		return v->type == FORMAT_NUMBER && v->dtype == c->dtype && v->size == c->size &&
 				       !v->big_endian
 			       ? NULL
-			       : "it is no little-endian number of that type";
+			       : "it is not a little-endian number of that type";
 	case MDS_NDARRAY:
 		return check_array(c, v);
 	default:
@@ -62,7 +62,7 @@ static const char *check_value(const struct mds_column *c, const struct format_f
 	}
 }
 
-/* Bytes of the smallest integers that hold all dimensions, as a power of two. */
+/* Returns the size of the smallest integers that hold all dimensions, as a power of two. */
 static unsigned dims_width(const struct format_field *v)
 {
 	uint64_t max = 0;
@@ -72,7 +72,7 @@ static unsigned dims_width(const struct format_field *v)
 	return max > UINT32_MAX ? 3 : max > UINT16_MAX ? 2 : max > UINT8_MAX ? 1 : 0;
 }
 
-/* Bytes before the values of an array. */
+/* Returns the bytes before the values of an array. */
 static size_t head_size(const struct mds_column *c, const struct format_field *v)
 {
 	if (c->kind != MDS_NDARRAY)
@@ -127,8 +127,8 @@ int mds_sample_add(const struct mds_columns *columns, const struct format_field 
 
 /* ---- documents ---- */
 
-/* The settings that a shard and its entry in the index have in common. NULL if out of memory, or if
- * a name is not UTF-8. */
+/* Returns the settings that a shard and its entry in the index have in common, or NULL if out of
+ * memory or if a name is not UTF-8. */
 static json_t *settings(const struct mds_columns *columns)
 {
 	json_t *names = json_array(), *codes = json_array(), *sizes = json_array();
