@@ -46,7 +46,7 @@ struct google_key {
  * PENSTOCK_E_UNSUPPORTED if its type is not supported. */
 int google_key_parse(
 	struct google_key **out, const char *json, size_t len, struct penstock_error *err);
-/* Like google_key_parse() for a file, which errors name. */
+/* Like google_key_parse() for a file; errors name its path. */
 int google_key_load(struct google_key **out, const char *path, struct penstock_error *err);
 void google_key_free(struct google_key *key);
 void google_key_freep(struct google_key **key);

@@ -127,7 +127,7 @@ static int on_seek(void *cookie, curl_off_t offset, int origin)
 
 /* ---- handles ---- */
 
-/* Steps are started while transfers run, so connections must be close-on-exec. Our own store on
+/* Steps are started while transfers run, so connections must be close-on-exec. A penstock store on
  * this machine is reached over its Unix socket. */
 static curl_socket_t on_socket(void *cookie, curlsocktype purpose, struct curl_sockaddr *address)
 {
