@@ -142,7 +142,7 @@ int members_open(struct members *m, const char *path, size_t len, bool create)
 	fd = parent < 0 ? -1 : open_one(m, parent, name, path, len, create);
 	if (fd < 0)
 		return -1;
-	/* Keep it in a free slot, or in place of the least recently used one. */
+	/* Keep the descriptor in a free slot, or in place of the least recently used one. */
 	for (size_t i = 1; i < MEMBERS_DIRS && m->dirs[slot].path; i++) {
 		if (!m->dirs[i].path || m->dirs[i].used < m->dirs[slot].used)
 			slot = i;
@@ -288,7 +288,7 @@ void members_later(struct members *m, const struct member_place *place, mode_t m
 	struct later later = {*mtime, mode, place->len};
 	size_t saved = m->later.len;
 
-	/* Beyond the limit, directories keep what they have. */
+	/* Beyond the limit, directories keep their current times; see members_finish(). */
 	if (buf_add(&m->later, &later, sizeof(later)) < 0 ||
 		buf_add(&m->later, place->text, place->len + 1) < 0)
 		buf_truncate(&m->later, saved);
@@ -316,7 +316,7 @@ int members_finish(struct members *m, struct penstock_error *err)
 					  : slash ? slash + 1
 						  : path,
 					  OPEN_DIR);
-		/* A later member may have replaced it. */
+		/* A later member may have replaced the directory. */
 		if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
 			continue;
 		times[1] = later.mtime;

@@ -217,7 +217,7 @@ int tree_file_begin(struct tree *t, const char *name, mode_t mode, struct pensto
 	return 0;
 }
 
-/* Counts `n` more bytes. Refuses decompression bombs, and more than there is room for. */
+/* Counts `n` more bytes. Refuses decompression bombs, and bytes beyond a limit. */
 static int charge(struct tree *t, const char *name, uint64_t n, struct penstock_error *err)
 {
 	char size[STR_SIZE_SIZE], from[STR_SIZE_SIZE];
@@ -230,8 +230,9 @@ static int charge(struct tree *t, const char *name, uint64_t n, struct penstock_
 		str_format_size(t->bytes + n, size);
 		str_format_size(packed, from);
 		return member_error(err, PENSTOCK_E_LIMIT, name,
-			"decompression bomb? %s of the archive unpack to %s, more than %llu times "
-			"as much; if intended, set PENSTOCK_UNPACK_RATIO to a higher number",
+			"possible decompression bomb: %s of the archive unpack to %s, more than "
+			"%llu times as much; if this is intended, set PENSTOCK_UNPACK_RATIO to a "
+			"higher number",
 			from, size, (unsigned long long)t->options.max_ratio);
 	}
 	if (n > t->options.max_bytes - t->bytes) {
@@ -297,7 +298,8 @@ int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct 
 	return 0;
 }
 
-/* The file's contents are the target of the link. */
+/* Replaces a file by a link if the contents of the file are the target of the link. Returns 1 if
+ * they are not. */
 static int amend_link(int parent, const struct member_place *place, const char *name,
 	const char *target, struct penstock_error *err)
 {
@@ -379,8 +381,8 @@ static int check_entry(int from, int to, const char *name, struct penstock_error
 	return check_move(sub_from, sub_to, NULL, err);
 }
 
-/* Verifies that everything below `from` can be moved into `to`: no file onto a directory, no
- * directory onto anything else, nothing at the top onto `keep`. */
+/* Verifies that everything below `from` can be moved into `to`: no file replaces a directory, no
+ * directory replaces anything else, and no entry of `from` itself is called `keep`. */
 static int check_move(int from, int to, const char *keep, struct penstock_error *err)
 {
 	_cleanup_closedir_ DIR *dir = fs_list_at(from, ".");

@@ -43,9 +43,8 @@ static int open_linked(const struct members *m, const char *path)
 	return fs_open_in_root(m->root_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Removes the entry that an earlier member of that name left. Its parent may be reached through
- * links of the layer, which lead elsewhere while the layer is not "/", so never use the whole
- * path. */
+/* Removes the entry of an earlier member with the same name. Its path may lead through links of the
+ * layer, which are correct only if the layer is "/", so the whole path is never used. */
 static int replace_earlier(
 	struct members *m, struct member_place *place, struct penstock_error *err)
 {
@@ -61,7 +60,7 @@ static int replace_earlier(
 	r = fs_remove_tree_at(place->parent, place->base, place->text, err);
 	if (r < 0)
 		return r;
-	/* Directories that were opened through it have changed or are gone. */
+	/* Directories that were opened through the removed entry have changed or are gone. */
 	members_forget(m);
 	return members_reopen(m, place, err);
 }
@@ -123,7 +122,7 @@ int layer_directory(struct layer_tree *t, struct member_place *place, const stru
 {
 	mode_t mode = (meta->mode & 07777) | (t->owners ? 0 : S_IRWXU);
 	struct stat earlier;
-	/* In place of a whiteout: a lower layer has the directory. */
+	/* The directory replaces a whiteout, so it has to hide that of a lower layer. */
 	bool hides = place->len &&
 		     fstatat(place->parent, place->base, &earlier, AT_SYMLINK_NOFOLLOW) == 0 &&
 		     (S_ISCHR(earlier.st_mode) && earlier.st_rdev == makedev(0, 0));
@@ -187,8 +186,8 @@ static int whiteout(struct layer_tree *t, const struct member_place *place, cons
 		size_t before = (size_t)(place->base - place->text);
 		int fd;
 
-		/* The layer itself has an entry of that name, which stays. For a directory, only
-		 * the one of lower layers is hidden. */
+		/* The layer itself has an entry of that name, which stays. If the entry is a
+		 * directory, the directory of lower layers is hidden. */
 		if (!S_ISDIR(st.st_mode))
 			return 0;
 		snprintf(there.text + before, sizeof(there.text) - before, "%s", name);
