@@ -219,7 +219,8 @@ static int from_profile_role(struct chain *chain, const char *profile, const cha
 			profile);
 	if (++chain->depth > ROLE_DEPTH)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"profile '%s': its source_profile leads back to itself", profile);
+			"profile '%s': the chain of its source_profile has a loop or is too long",
+			profile);
 	r = role_source(chain, profile, &source, err);
 	if (r == 0)
 		r = credential_source_role(out,
