@@ -546,7 +546,7 @@ static PyObject *batch_wait(PyObject *self, PyObject *unused)
 
 	(void)unused;
 	if (!batch) {
-		PyErr_SetString(PyExc_ValueError, "this batch was waited for already");
+		PyErr_SetString(PyExc_ValueError, "wait() was already called for this batch");
 		return NULL;
 	}
 	b->batch = NULL;

@@ -58,8 +58,8 @@ class Loader:
     torch.distributed or the environment. ``batch_size`` is the number of samples for one rank.
 
     At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is not whole, ``pad`` fills it
-    with the first samples of the epoch. A batch is the result of ``collate`` for the list of samples. Without ``collate`` it is the list, or
-    one array if each sample is an array. ``transform`` is called with each sample first. ``collate="torch"`` makes tensors of arrays and
+    with the first samples of the epoch. A batch is the result of ``collate`` for the list of samples. Without ``collate`` it is the list,
+    or one array if each sample is an array. ``transform`` is called with each sample first. ``collate="torch"`` makes tensors of arrays and
     numbers, column by column, and leaves lists of everything else; ``pin_memory`` does so in page-locked memory, if CUDA is available, from
     which ``tensor.to("cuda", non_blocking=True)`` copies in the background. At most ``ahead`` bytes are read in advance, but at least two
     reads.
@@ -67,8 +67,8 @@ class Loader:
     ``on_error="skip"`` skips samples that are damaged, have changed or are missing, with one warning for each shard: their batch is shorter,
     and an empty batch is left out. ``progress`` shows a line on the terminal of rank 0.
 
-    ``for`` after a ``break`` restarts the epoch: at its first sample, or at the state that was loaded for this epoch. At the end of an epoch
-    the loader goes to the next epoch. ``dataloader(num_workers=4)`` transforms and collates in processes of torch.
+    ``for`` after a ``break`` restarts the epoch: at its first sample, or at the state that was loaded for this epoch. At the end of an
+    epoch the loader goes to the next epoch. ``dataloader(num_workers=4)`` transforms and collates in processes of torch.
     """
 
     def __init__(

@@ -182,7 +182,7 @@ static int write_member(
 		       : type == AE_IFSOCK		    ? "a socket"
 							    : "of an unknown type";
 		return member_error(err, PENSTOCK_E_INVALID, name,
-			"it is %s; only files, directories and links are unpacked", what);
+			"the member is %s; only files, directories and links are unpacked", what);
 	}
 }
 

@@ -67,15 +67,15 @@ int member_split(
 
 		if (n == 2 && p[0] == '.' && p[1] == '.')
 			return member_error(err, PENSTOCK_E_INVALID, name,
-				"its name has '..' and could leave the directory");
+				"the name has '..' and could leave the directory");
 		if (n > NAME_MAX)
 			return member_error(err, PENSTOCK_E_INVALID, name,
-				"a component of its name is longer than %d bytes", NAME_MAX);
+				"a component of the name is longer than %d bytes", NAME_MAX);
 		if (n > 0 && !(n == 1 && p[0] == '.')) {
 			if (place->len + n + 2 > sizeof(place->text) ||
 				++depth > LIMIT_ARCHIVE_DEPTH)
 				return member_error(err, PENSTOCK_E_LIMIT, name,
-					"its name is longer than %d bytes or deeper than %d "
+					"the name is longer than %d bytes or deeper than %d "
 					"directories",
 					PATH_MAX, LIMIT_ARCHIVE_DEPTH);
 			place->parent_len = place->len;
@@ -185,8 +185,8 @@ int members_reopen(struct members *m, struct member_place *place, struct penstoc
 		return 0;
 	if (errno == ELOOP || errno == ENOTDIR)
 		return member_error(err, PENSTOCK_E_INVALID, place->text,
-			"it is below a symbolic link or a file of the same archive");
-	return member_errno(err, place->text, "cannot create its directory");
+			"the member is below a symbolic link or a file of the same archive");
+	return member_errno(err, place->text, "cannot create the parent directory");
 }
 
 int members_place(
@@ -227,7 +227,7 @@ int members_create(struct members *m, struct member_place *place, const struct m
 	int fd;
 
 	if (place->len == 0)
-		return member_error(err, PENSTOCK_E_INVALID, "", "it has no name");
+		return member_error(err, PENSTOCK_E_INVALID, "", "the member has no name");
 	fd = try_create(place, what);
 	if (fd < 0 && errno == EEXIST) {
 		int r = m->policy->replace(m, place, err);
@@ -236,7 +236,7 @@ int members_create(struct members *m, struct member_place *place, const struct m
 			return r;
 		fd = try_create(place, what);
 	}
-	return fd < 0 ? member_errno(err, place->text, "cannot create it") : fd;
+	return fd < 0 ? member_errno(err, place->text, "cannot create the entry") : fd;
 }
 
 int members_mkdir(
@@ -323,7 +323,7 @@ int members_finish(struct members *m, struct penstock_error *err)
 		if ((fd < 0 || (later.mode != (mode_t)-1 && fchmod(fd, later.mode) < 0) ||
 			    futimens(fd, times) < 0) &&
 			m->policy->exact)
-			return member_errno(err, path, "cannot set its mode and time");
+			return member_errno(err, path, "cannot set mode and time of the directory");
 	}
 	return 0;
 }

@@ -165,7 +165,7 @@ static int lock_exclusive(int *out, const struct image_store *store, struct pens
 
 	if (r > 0)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"an image pull is in progress; retry when it has finished");
+			"cannot change the stored images: a pull is in progress; retry later");
 	if (r < 0)
 		return error_errno(err, errno, "cannot lock '%s/locks'", store->dir);
 	*out = take_fd(fd);

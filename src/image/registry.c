@@ -258,7 +258,7 @@ static int follow(struct registry *reg, struct http_request *request,
 
 	if (!url)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"'%s' redirects to an invalid address or to one without TLS",
+			"'%s' redirects to an address that is invalid or without TLS",
 			reg->ref->shown_host);
 	request->url = url;
 	request->follow_redirects = true;
@@ -463,7 +463,7 @@ static int choose_scheme(
 		return 0;
 	if (probe(reg, "http", &without) < 0)
 		return error_prefix(err,
-			err->code == PENSTOCK_E_UNAVAILABLE ? "registry '%s' does not answer"
+			err->code == PENSTOCK_E_UNAVAILABLE ? "registry '%s' does not reply"
 							    : "cannot use registry '%s'",
 			reg->ref->shown_host);
 	penstock_error_release(err);

@@ -314,7 +314,7 @@ int google_token_parse(const char *json, size_t len, int64_t now_ns, struct cred
 
 	if (!token || !*token)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"the reply has no \"access_token\"; it does not come from the token "
+			"the reply has no \"access_token\": the server is not a token "
 			"service");
 	/* Allows the characters of RFC 6750's b68token and a few more that are valid in a header,
 	 * but no space. */

@@ -46,7 +46,7 @@ static int run(
 	int r = process_run(
 		&(struct process_spec){
 			.argv = argv, .stdin_fd = -1, .new_session = true, .die_with_parent = true},
-		&(struct process_run_options){.name = "it",
+		&(struct process_run_options){.name = "the command",
 			.timeout_ms = TIMEOUT_MS,
 			.cancel = cancel,
 			.out.text = out,

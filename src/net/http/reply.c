@@ -99,7 +99,7 @@ static int check_partial(struct call *call, struct penstock_error *err)
 
 	if (!call_range(call, &offset, &length))
 		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"the server sent a part (206) although the whole was requested");
+			"the server sent a part (206) although the whole resource was requested");
 	if (!text || !range_parse_content(text, &got, &size, &satisfied) || !satisfied)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"the server sent a part (206) without a valid Content-Range");
