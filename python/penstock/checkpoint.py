@@ -134,7 +134,7 @@ def save(
         Directory of checkpoints; default ``$PENSTOCK_CHECKPOINT_DIR``, else ``$DEEPSQUARE_OUTPUT/checkpoints``.
     asynchronous
         Returns as soon as the state is copied into host memory; a thread writes and commits it. All saves reuse one buffer,
-        which is page-locked if tensors come from a GPU. The next save waits for it.
+        which is page-locked if tensors come from a GPU. The next save waits for this one.
     timeout
         Seconds that ranks wait for each other.
 

@@ -268,7 +268,7 @@ int members_link(struct members *m, struct member_place *place, const char *targ
 			"a hard link to a name outside of the archive");
 	if (strcmp(place->text, to.text) == 0)
 		return 0;
-	/* A separate descriptor: opening one directory may close the other's slot. */
+	/* Use a separate descriptor: opening one directory may close that of the other. */
 	from = fcntl(members_open(m, to.text, to.parent_len, false), F_DUPFD_CLOEXEC, 0);
 	if (from < 0 || fstatat(from, to.base, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		S_ISDIR(st.st_mode) || S_ISCHR(st.st_mode))

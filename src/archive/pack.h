@@ -7,7 +7,7 @@
  *	packer_add(p, &(struct packer_member){dir_fd, "a.txt", "lib/a.txt", &st}, err);
  *	fd = packer_finish(p, err);
  *
- * Members keep their modes and times; owners are left out. Used by one thread at a time.
+ * Members keep their modes and times; their owner is root. Used by one thread at a time.
  */
 #ifndef ARCHIVE_PACK_H
 #define ARCHIVE_PACK_H

@@ -132,8 +132,8 @@ static int unpack_zip(struct unpacker *u, struct penstock_error *err)
 	}
 }
 
-/* Fails because the input is not an archive, although its name says so. The message quotes the
- * first bytes. */
+/* Fails because the input is not an archive, although it has the suffix of one. The message quotes
+ * the first bytes. */
 static int not_as_named(const char *data, size_t len, struct penstock_error *err)
 {
 	char shown[41];

@@ -10,7 +10,7 @@
  *	unpacker_finish(u, "/run/input/cifar.tar.gz", &stats, err);
  *	unpacker_free(u);
  *
- * The first bytes decide the format, not the name:
+ * The first bytes decide the format, not the name (lzma and compress also need their suffix):
  *
  * - tar (plain, or in gzip, bzip2, xz, lzip, zstd, lz4, lzma, compress) and RAR are unpacked while
  *   they arrive;
@@ -77,8 +77,8 @@ struct unpack_options {
 	/* Limit of the ratio of contents to archive bytes, beyond LIMIT_ARCHIVE_RATIO_FROM. If 0:
 	 * $PENSTOCK_UNPACK_RATIO, else LIMIT_ARCHIVE_RATIO. */
 	uint64_t max_ratio;
-	/* For several unpackers on one disk: bytes that all of them together may still write;
-	 * each unpacker decrements it. Borrowed; may be NULL. */
+	/* For several unpackers on one disk: number of bytes that all of them together may still
+	 * write; each unpacker decrements the number. Borrowed; may be NULL. */
 	atomic_llong *budget;
 	/* Called from any thread with the totals so far; those of a zip may restart from 0. */
 	void (*progress)(void *cookie, uint64_t members, uint64_t bytes);

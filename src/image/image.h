@@ -66,7 +66,7 @@ struct image {
 struct image_request {
 	const char *reference; /* see image/reference.h; an absolute path is a file or a layout */
 	const char *registry; /* if NULL: the registry in the reference, or Docker's */
-	const char *username; /* if NULL the user's login files are used */
+	const char *username; /* if NULL, the user's login files are used */
 	const char *password;
 	const char *dir; /* directory of the images; created if missing */
 	struct http_engine *engine; /* borrowed */

@@ -18,8 +18,8 @@ struct image_source;
 struct image_store;
 
 struct image_source_ops {
-	/* Fetches the manifest with that digest; if `digest` is NULL, the one of the reference, or
-	 * the index of a layout. The caller verifies the reply. */
+	/* Fetches the manifest with that digest; if `digest` is NULL, the manifest of the reference
+	 * or the index of a layout. The caller verifies the reply. */
 	int (*manifest)(struct image_source *source, const char *digest, struct buf *out,
 		struct penstock_error *err);
 	int (*config)(struct image_source *source, const struct image_blob *blob, struct buf *out,
@@ -39,7 +39,7 @@ struct image_source {
 
 struct registry_options {
 	const struct image_reference *reference; /* borrowed, outlives the source */
-	const char *username; /* borrowed; if NULL the user's login files are used */
+	const char *username; /* borrowed; if NULL, the user's login files are used */
 	const char *password;
 	struct http_engine *engine;
 	const atomic_int *cancel;

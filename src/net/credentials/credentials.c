@@ -24,7 +24,7 @@
 #define RENEW_AFTER_NS (1 * NS_PER_S)
 /* Interval between checks of the waiters' cancel flags. */
 #define POLL_MS 50
-/* Number of generations of fetched secrets that stay hidden in logs; older ones have long
+/* Number of generations of fetched secrets that stay hidden in logs; older secrets have long
  * expired. */
 #define HIDDEN_GENERATIONS 8
 

@@ -47,7 +47,7 @@ int credentials_provider_new_anonymous(
 
 /*
  * Makes a provider of keys that expire. `fetch` is called if there are no keys yet, or if the
- * current ones expire within five minutes; for keys issued for a shorter time, after a quarter of
+ * current keys expire within five minutes; for keys issued for a shorter time, after a quarter of
  * their remaining life. One thread fetches at a time; others continue with keys that are still
  * valid, else they wait for the fetch and get its error. `cancel` is set once no caller waits any
  * more. The provider owns the cookie: `release` (may be NULL) is also called if this call fails.

@@ -59,8 +59,8 @@ int credential_source_google(struct credentials_provider **out, const struct goo
 int credential_source_google_instance(
 	struct credentials_provider **out, struct penstock_error *err);
 
-/* Returns true if a token, or a secret that is exchanged for one, may be sent to `url`: a token
- * works for anyone who sees it, so it needs https:// or this machine. */
+/* Returns true if a token, or a secret that is exchanged for a token, may be sent to `url`: an
+ * intercepted token can be used, so it is sent only over https:// or to this machine. */
 bool google_may_have_token(const char *url);
 
 /* ---- building blocks, for tests and for signing ---- */

@@ -20,7 +20,7 @@
 #include "base/near_socket.h"
 
 #define MAX_REDIRECTS 10
-/* A body up to this size is sent in one packet train with its headers. */
+/* A body up to this size is sent together with its headers. */
 #define INLINE_BODY_MAX (64 * KIB)
 
 /* ---- request body ---- */

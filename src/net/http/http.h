@@ -98,7 +98,7 @@ struct http_counters {
 	uint64_t bytes_sent; /* of bodies */
 	uint64_t bytes_received;
 	uint64_t resent; /* silent requests that were sent again on another connection */
-	/* limit of concurrent `bulk` requests to one host, the highest of any host */
+	/* limit of concurrent `bulk` requests to one host: the highest limit of any host */
 	unsigned bulk_limit;
 	/*
 	 * Body bytes sent by requests that have succeeded or are in flight; updated at least ten
@@ -273,7 +273,7 @@ struct http_request {
 int http_request_header(struct http_request *request, const char *name, const char *value);
 
 struct http_reply {
-	int status; /* of the last attempt; 0 if it got no reply */
+	int status; /* of the last attempt; 0 if that got no reply */
 	struct strlist headers; /* "Name: value", of the last reply (not of redirects) */
 	uint64_t content_length; /* HTTP_LENGTH_UNKNOWN if not given */
 	uint64_t range_offset; /* of a 206 */

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 
 #define SPARE	  4 /* idle connections beyond the most that were used at a time recently */
-#define WINDOW_MS 10000 /* length of "recently", which is this window and the one before */
+#define WINDOW_MS 10000 /* "recently" means in this window or the previous one */
 
 /* libcurl closes the oldest idle connection when a connection becomes idle and there are more than
  * `kept`. */

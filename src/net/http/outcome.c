@@ -24,7 +24,7 @@ struct curl_meaning {
 	enum penstock_code means;
 	bool retryable;
 	bool absent; /* the server is absent or not ready */
-	const char *hint; /* NULL for curl's own message */
+	const char *hint; /* curl's own message if NULL */
 };
 
 static const struct curl_meaning meanings[] = {

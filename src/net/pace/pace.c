@@ -130,7 +130,7 @@ void pace_tick(struct pace *pace, int64_t now, bool starved)
 	pace->starved = pace->starved || starved;
 	if (now - pace->window_ms < window_length(pace))
 		return;
-	/* A window without data says nothing either. */
+	/* A window without data says nothing about the limit, either. */
 	measured = !pace->refused &&
 		   (pace->phase == PACE_AVOID || (!pace->starved && pace->moved > 0));
 	if (measured)

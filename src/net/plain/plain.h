@@ -1,6 +1,6 @@
 /*
  * Many small GETs from one server over plain HTTP, in the calling thread: for readers of samples,
- * to which the cost of a request matters more than anything (docs/decisions/datasets.md).
+ * whose speed depends on the cost of each request (docs/decisions/datasets.md).
  *
  *	struct plain *plain = NULL;
  *	struct plain_get gets[256];	// each with a head, and room for the body
