@@ -1,4 +1,4 @@
-"""penstock for Python: atomic checkpoints, preemption notices, and object storage for a training.
+"""penstock for Python: atomic checkpoints, preemption notices, and object storage for training code.
 
     from penstock import checkpoint
 
@@ -12,14 +12,14 @@
             raise SystemExit(0)
     checkpoint.done()
 
-``penstock.open("s3://bucket/key")`` is a file of an object. ``penstock.data`` reads data sets, ``penstock.fsspec`` is for programs that
-read by fsspec, ``penstock.dcp`` contains the storage for ``torch.distributed.checkpoint``. Importing the package imports neither torch
-nor numpy.
+``penstock.open("s3://bucket/key")`` opens an object as a file. ``penstock.data`` reads data sets, ``penstock.fsspec`` is for programs
+that read through fsspec, ``penstock.dcp`` contains the storage for ``torch.distributed.checkpoint``. Importing the package imports
+neither torch nor numpy.
 """
 import os
 import sys
 
-# TensorFlow lets all libraries that are loaded after it call its BoringSSL instead of OpenSSL, and they crash.
+# TensorFlow makes all libraries that are loaded after it call its BoringSSL instead of OpenSSL, which crashes them.
 _flags = sys.getdlopenflags()
 if "tensorflow" in sys.modules:
     sys.setdlopenflags(_flags | os.RTLD_DEEPBIND)

@@ -14,7 +14,7 @@ struct copy_piece {
  *
  * Copies every piece; the pieces of one call must not overlap. Uses at most `threads` threads, the
  * caller included, and only the caller if no thread can be started. All threads have finished when
- * it returns.
+ * the call returns.
  */
 void copy_pieces(const struct copy_piece *pieces, size_t n, unsigned threads);
 

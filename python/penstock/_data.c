@@ -1,7 +1,7 @@
 /*
  * The part of libpenstock that penstock.data needs: each Python method calls one function of
- * <penstock/dataset.h>. Numbers of samples are passed as bytes of uint64 in the machine's order;
- * samples are read into a bytearray, which NumPy and torch use without a copy. Reads run without
+ * <penstock/dataset.h>. Sample indexes are passed as bytes of uint64 in the machine's byte order.
+ * Samples are read into a bytearray, which NumPy and torch use without a copy. Reads run without
  * the interpreter lock.
  */
 #include "_native.h"
@@ -21,7 +21,7 @@ static PyObject *fail(struct penstock_error *err)
 	return native_raise("data_error", err);
 }
 
-/* A converter of "O&" that refuses numbers out of range, which the formats "K" and "I" wrap. */
+/* Converter for the format "O&" that refuses numbers out of range, which "K" and "I" would wrap. */
 static int to_u64(PyObject *object, void *out)
 {
 	PyObject *index = PyNumber_Index(object);
@@ -162,7 +162,7 @@ static PyObject *data_place(PyObject *self, PyObject *args)
 		(unsigned long long)size);
 }
 
-/* Numbers of samples, and room for their bytes. */
+/* Sample indexes, and memory for the bytes of the samples. */
 struct request {
 	uint64_t *ids;
 	size_t n;
@@ -244,7 +244,7 @@ static PyObject *dims_of(const struct penstock_field *f)
 	return dims;
 }
 
-/* (name, dtype, big_endian, dims, offset, size) of a field that is in the sample as it is. */
+/* Returns (name, dtype, big_endian, dims, offset, size) of a field whose bytes the sample has. */
 static PyObject *field_of(const struct penstock_field *f, const char *data, size_t size)
 {
 	const char *at = f->data;
@@ -300,12 +300,12 @@ static PyObject *data_split(PyObject *self, PyObject *args)
 
 /* ---- the fields of many samples ---- */
 
-#define NAMES 16 /* the first fields of a sample, whose names are usually those of the last one */
+#define NAMES 16 /* first fields of a sample, usually named like those of the previous sample */
 
-/* Splits samples into dicts. */
+/* State of the split of samples into dicts. */
 struct splitting {
 	struct penstock_dataset *set;
-	PyObject *view; /* of the bytes of all samples */
+	PyObject *view; /* memoryview of the bytes of all samples */
 	const char *data; /* the bytes of all samples */
 	PyObject *convert; /* convert(sample, name, view, type, dtype, big_endian, dims) */
 	struct {
@@ -336,7 +336,8 @@ static PyObject *name_of(struct splitting *s, size_t i, const struct penstock_fi
 	return name;
 }
 
-/* Returns a number of at most 64 bits; NULL without an exception if it is of another type. */
+/* Returns an integer of at most 64 bits, or NULL without an exception if the field has another
+ * type. */
 static PyObject *number_of(const struct penstock_field *f)
 {
 	const uint8_t *at = f->data;
@@ -372,7 +373,7 @@ static PyObject *view_of(
 	return view;
 }
 
-/* Returns the value of a field; `at` is the place of its sample in the bytes. */
+/* Returns the value of a field; `at` is the offset of its sample in the bytes. */
 static PyObject *value_of(struct splitting *s, uint64_t id, const struct penstock_field *f,
 	PyObject *name, size_t at, size_t size)
 {
@@ -399,7 +400,7 @@ static PyObject *value_of(struct splitting *s, uint64_t id, const struct penstoc
 	return value;
 }
 
-/* Adds a field to a sample, as one of a list if it has several values. */
+/* Adds a field to a sample, as an item of a list if the field has several values. */
 static int add_field(
 	PyObject *sample, const struct penstock_field *f, PyObject *name, PyObject *value)
 {
@@ -480,7 +481,7 @@ static PyObject *data_samples(PyObject *self, PyObject *args)
 	}
 	ids = numbers_of(packed[0], sizes[0]);
 	offsets = numbers_of(packed[1], sizes[1]);
-	s.view = PyMemoryView_FromObject(bytes); /* its size cannot change meanwhile */
+	s.view = PyMemoryView_FromObject(bytes); /* `bytes` cannot be resized meanwhile */
 	if (!ids || !offsets) {
 		PyErr_NoMemory();
 	} else if (s.view) {
@@ -545,11 +546,11 @@ static PyObject *batch_wait(PyObject *self, PyObject *unused)
 
 	(void)unused;
 	if (!batch) {
-		PyErr_SetString(PyExc_ValueError, "this batch was waited for already");
+		PyErr_SetString(PyExc_ValueError, "wait() was already called for this batch");
 		return NULL;
 	}
 	b->batch = NULL;
-	/* Ctrl-C is noticed in between. */
+	/* Check for Ctrl-C between the waits. */
 	while (!ended && !interrupted) {
 		Py_BEGIN_ALLOW_THREADS ended = penstock_batch_ended(batch, SIGNALS_MS);
 		Py_END_ALLOW_THREADS interrupted = !ended && PyErr_CheckSignals() < 0;
@@ -580,7 +581,7 @@ static void batch_dealloc(PyObject *object)
 
 struct plan {
 	PyObject_HEAD struct penstock_plan *plan;
-	uint64_t *ids; /* of a batch */
+	uint64_t *ids; /* sample indexes of a batch */
 };
 
 static PyObject *plan_of(PyTypeObject *type, const struct penstock_plan_options *options)
@@ -704,7 +705,7 @@ static PyObject *plan_id(PyObject *self, PyObject *unused)
 static PyMethodDef data_methods[] = {
 	{"count", data_count, METH_NOARGS, "count(): the number of samples"},
 	{"format", data_format, METH_NOARGS, "format(): the name of the format"},
-	{"classes", data_classes, METH_NOARGS, "classes(): the folders that labels are numbers of"},
+	{"classes", data_classes, METH_NOARGS, "classes(): the folders, by label"},
 	{"sample_size", data_sample_size, METH_NOARGS,
 		"sample_size(): bytes of each sample; 0 if they differ"},
 	{"place", data_place, METH_VARARGS, "place(sample): (shard, offset, size)"},
@@ -712,7 +713,7 @@ static PyMethodDef data_methods[] = {
 		"read(ids[, bytearray]): (bytearray, offsets) of these samples; uses the given "
 		"bytearray if it is large enough"},
 	{"start", data_start, METH_VARARGS,
-		"start(ids[, bytearray]): starts that read in the background and returns its Batch"},
+		"start(ids[, bytearray]): starts a read in the background and returns its Batch"},
 	{"samples", data_samples, METH_VARARGS,
 		"samples(ids, (bytes, offsets), first, last, convert): the samples of several "
 		"fields, as dicts; convert(sample, name, view, type, dtype, big_endian, dims) "
@@ -734,9 +735,9 @@ static PyMethodDef plan_methods[] = {
 	{"rank_batches", plan_rank_batches, METH_NOARGS,
 		"rank_batches(): the number of batches of all workers of the rank"},
 	{"batch", plan_batch, METH_VARARGS,
-		"batch(i): (ids, number of those at the end that are padding)"},
+		"batch(i): (ids, number of ids at the end that are padding)"},
 	{"delivered", plan_delivered, METH_VARARGS,
-		"delivered(batches): samples that all ranks have got after so many batches"},
+		"delivered(batches): samples that all ranks have got after that number of batches"},
 	{"id", plan_id, METH_NOARGS, "id(): identifies the samples and their order"},
 	{NULL, NULL, 0, NULL},
 };

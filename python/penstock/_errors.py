@@ -48,7 +48,7 @@ class DatasetDamaged(DatasetError):
 
 
 class DatasetChanged(DatasetError):
-    """A shard was replaced or cut after the data set was opened."""
+    """A shard was replaced or truncated after the data set was opened."""
 
     code = "changed"
 
@@ -77,7 +77,7 @@ class FileMissing(FileError, FileNotFoundError):
 
 
 class FileRefused(FileError, PermissionError):
-    """The store refused it."""
+    """The store refused the request."""
 
 
 class FileThere(FileError, FileExistsError):

@@ -18,7 +18,7 @@
 
 static PyTypeObject *cancel_type, *file_type;
 
-/* Raises the error, unless a signal handler has raised another one. */
+/* Raises the error, unless a signal handler has raised another exception. */
 static PyObject *fail(struct penstock_error *err)
 {
 	if (!PyErr_Occurred())
@@ -75,7 +75,7 @@ static PyObject *cancel_set(PyObject *self, PyObject *unused)
 
 struct transfer {
 	PyObject_HEAD struct penstock_transfer *transfer;
-	pid_t pid; /* of the process that made it */
+	pid_t pid; /* process that created the handle */
 };
 
 static PyObject *transfer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -144,7 +144,7 @@ static PyObject *transfer_head(PyObject *self, PyObject *args)
 struct lister {
 	PyThreadState *state;
 	PyObject *list;
-	Py_ssize_t most; /* 0: all */
+	Py_ssize_t most; /* number of entries; all if 0 */
 	bool failed;
 };
 
@@ -244,8 +244,8 @@ struct file {
 	bool closing;
 };
 
-/* Called by a thread that waits. Signal handlers run in the main thread only; any other may outlive
- * the interpreter, in which PyGILState_Ensure() would crash it. */
+/* Called by a thread that waits. Signal handlers run in the main thread only; another thread may
+ * outlive the interpreter, and PyGILState_Ensure() would then crash. */
 static bool on_wait(void *cookie)
 {
 	PyGILState_STATE state;
@@ -273,7 +273,7 @@ static PyObject *transfer_open(PyObject *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "sKOK", &url, &ahead, &version, &size))
 		return NULL;
-	/* Bytes beyond ASCII come back as they were. */
+	/* Bytes that are not ASCII are restored unchanged. */
 	if (version != Py_None && !PyUnicode_FSConverter(version, &bytes))
 		return NULL;
 	options.version = bytes ? PyBytes_AsString(bytes) : NULL;
@@ -308,8 +308,9 @@ static void close_file(struct file *self)
 		return;
 	}
 	self->file = NULL;
-	/* As of a handle. The interpreter lock is kept, since nothing waits: a thread of pyarrow
-	 * that releases it while the interpreter ends cannot take it again, and aborts. */
+	/* The threads of a file stay with the parent of a fork(). Closing does not wait, so the
+	 * interpreter lock is kept: a thread of pyarrow that releases the lock while the
+	 * interpreter ends cannot take it again, and aborts. */
 	if (self->pid == getpid())
 		penstock_file_close(file);
 }
@@ -430,7 +431,7 @@ static PyObject *file_read_into(PyObject *object, PyObject *args)
 	return got < 0 ? NULL : PyLong_FromSsize_t(got);
 }
 
-/* Makes room for the ranges: a list of bytes, whose memory they refer to. */
+/* Allocates the results: a list of bytes objects, whose memory the ranges refer to. */
 static PyObject *room_for(struct penstock_file_range *ranges, PyObject *list)
 {
 	Py_ssize_t n = PyList_Size(list);
@@ -488,7 +489,7 @@ static PyObject *file_ranges(PyObject *object, PyObject *args)
 /* ---- the types ---- */
 
 static PyMethodDef cancel_methods[] = {
-	{"set", cancel_set, METH_NOARGS, "set(): ends the calls that have it"},
+	{"set", cancel_set, METH_NOARGS, "set(): ends the calls that use this Cancel"},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -496,9 +497,9 @@ static PyMethodDef transfer_methods[] = {
 	{"open", transfer_open, METH_VARARGS, "open(url, ahead, version, size): a File"},
 	{"head", transfer_head, METH_VARARGS, "head(url): (key, size, etag, modified_ns, prefix)"},
 	{"list", transfer_list, METH_VARARGS,
-		"list(url, delimiter, cancel, most): a list of the same"},
+		"list(url, delimiter, cancel, most): a list of tuples like that of head()"},
 	{"put", transfer_put, METH_VARARGS,
-		"put(url, fd, create, cancel): uploads what the descriptor delivers"},
+		"put(url, fd, create, cancel): uploads all bytes read from the descriptor"},
 	{"delete", transfer_delete, METH_VARARGS, "delete(url)"},
 	{"copy", transfer_copy, METH_VARARGS, "copy(from, to, cancel)"},
 	{NULL, NULL, 0, NULL},
@@ -509,7 +510,7 @@ static PyMethodDef file_methods[] = {
 	{"version", file_version, METH_NOARGS, "version(): the version that was opened"},
 	{"read", file_read, METH_VARARGS, "read(offset, size): bytes; size -1: to the end"},
 	{"read_into", file_read_into, METH_VARARGS,
-		"read_into(offset, address, size): how many were read"},
+		"read_into(offset, address, size): the number of bytes read"},
 	{"ranges", file_ranges, METH_VARARGS, "ranges([(offset, size)]): a list of bytes"},
 	{"close", file_close, METH_NOARGS, "close()"},
 	{NULL, NULL, 0, NULL},

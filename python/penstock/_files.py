@@ -11,7 +11,7 @@ from typing import IO, Any, Callable, Dict, Iterable, List, Optional, Tuple, Typ
 from penstock import _native
 from penstock._numbers import check_number
 
-# Reads of a file that are smaller come from a buffer of this size; larger ones request exactly their bytes.
+# Smaller reads of a file come from a buffer of this size; larger reads request exactly their bytes.
 BUFFER = 64 << 10
 AHEAD = 32 << 20
 REMOTE = ("s3://", "gs://", "http://", "https://")
@@ -32,7 +32,7 @@ _lock = threading.Lock()
 def transfer(store: Store) -> "_native.Transfer":
     """Returns the handle for a store: its connections and threads are shared by all files.
 
-    Each process has its own, and so has each set of environment variables for stores.
+    Each process has its own handles, and so has each set of environment variables for stores.
     """
     place = (os.getpid(), store, tuple(pair for pair in os.environ.items() if pair[0].startswith(_VARIABLES)))
     with _lock:
@@ -57,7 +57,7 @@ def shown(url: str) -> str:
 
 
 def interruptible(call: Callable[["_native.Cancel"], _Result]) -> _Result:
-    """Runs a call of libpenstock that may wait for long, so that Ctrl-C ends it."""
+    """Runs a call to libpenstock that may wait for long, so that Ctrl-C ends the call."""
     cancel = _native.Cancel()
     ended: List[Any] = []
 
@@ -151,13 +151,13 @@ class _Raw(io.RawIOBase):
 class File(io.BufferedIOBase):
     """A file of ``penstock.open()`` for reading, as an ``io.BufferedReader``, with ``size``, ``version``, ``pread()`` and ``read_ranges()``.
 
-    Reads in a row are read ahead in the background; other reads of 64 KiB or more request exactly their bytes. All bytes are of the
+    Sequential reads are read ahead in the background; other reads of 64 KiB or more request exactly their bytes. All bytes are of the
     version that was opened, else FileChanged is raised. Waiting does not hold Python's lock, and Ctrl-C ends it. Any number of threads may
-    call ``pread()`` and ``read_ranges()``; the position is for one at a time. A child after fork() may use the file, and a pickled file is
-    opened again at the same version and position.
+    call ``pread()`` and ``read_ranges()``; all other reads are for one thread at a time. A child after fork() may use the file, and a
+    pickled file is opened again at the same version and position.
     """
 
-    # NumPy up to 1.24 reads from the descriptor of each io.BufferedReader, and there is none.
+    # Not a subclass of io.BufferedReader: NumPy up to 1.24 reads from the descriptor of those, and there is no descriptor.
     def __init__(self, raw: _Raw) -> None:
         self._source = raw
         self._buffered = io.BufferedReader(raw, BUFFER)
@@ -244,13 +244,13 @@ def _reopen(url: str, store: Store, ahead: int, known: Tuple[str, int], at: int)
 
 
 class _Upload(io.RawIOBase):
-    """Passes what is written to an upload in a thread. The object appears when it is closed, and never after abort()."""
+    """Passes written bytes to an upload in a thread. The object appears when this is closed, and never after abort()."""
 
     def __init__(self, url: str, store: Store, create: bool) -> None:
         self.name, self.mode = url, "xb" if create else "wb"
-        # Not a pipe: its end reaches the other side only when all children after fork() have closed it.
+        # Not a pipe: its reader sees the end only when all children after fork() have closed their copies.
         self._socket, other = socket.socketpair()
-        self._socket.settimeout(None)  # not that of socket.setdefaulttimeout()
+        self._socket.settimeout(None)  # not the one of socket.setdefaulttimeout()
         other.settimeout(None)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PIPE)
         self._cancel = _native.Cancel()
@@ -286,7 +286,7 @@ class _Upload(io.RawIOBase):
             raise self._error from None
 
     def is_inherited(self) -> bool:
-        """Returns True in a child after fork(): the upload is its parent's."""
+        """Returns True in a child after fork(): the upload belongs to its parent."""
         return self._pid != os.getpid()
 
     def _end(self) -> None:
@@ -323,10 +323,10 @@ class _Upload(io.RawIOBase):
 
 
 class Writer(io.BufferedWriter):
-    """A file of ``penstock.open()`` for writing. The object appears whole when it is closed.
+    """A file of ``penstock.open()`` for writing. The object appears whole when the file is closed.
 
-    After an exception in its ``with`` block, after ``abort()``, and if it is never closed, no object appears. In a child after fork(), its
-    end has no effect.
+    No object appears after an exception in its ``with`` block, after ``abort()``, or if the file is never closed. Closing the file in a
+    child after fork() has no effect.
     """
 
     def __init__(self, raw: _Upload) -> None:
@@ -369,7 +369,7 @@ class Writer(io.BufferedWriter):
 
 
 class _Text(io.TextIOWrapper):
-    """The text layer of a Writer, which is closed and aborted with it."""
+    """The text layer of a Writer; closes or aborts the Writer, too."""
 
     def close(self) -> None:
         if self.closed:
@@ -412,8 +412,8 @@ def open(  # noqa: A001
     """Opens ``s3://BUCKET/KEY``, ``gs://BUCKET/KEY``, ``http(s)://…`` or a path: a File for reading, a Writer for writing.
 
     ``mode`` is "rb", "r" (text), "wb" or "w", and "xb" or "x", which raise FileExistsError if the object exists; HTTP is read only.
-    Text is UTF-8 unless ``encoding`` is given. Reads in a row are read ahead, at most ``ahead`` bytes; 0 turns that off. Keys, region
-    and endpoint come from the environment and the profile, as for ``penstock cp``, unless they are given.
+    Text is UTF-8 unless ``encoding`` is given. Sequential reads are read ahead, at most ``ahead`` bytes; 0 turns reading ahead off. Keys,
+    region and endpoint come from the environment and the profile, as for ``penstock cp``, unless they are given.
 
     Raises FileNotFoundError, PermissionError, FileChanged, and FileError, which is an OSError, for everything else.
     """

@@ -1,4 +1,4 @@
-"""Batches of a data set or a mix, epoch by epoch: the order, reading ahead, and the place for a checkpoint."""
+"""Batches of a data set or a mix, epoch by epoch: the order, reading ahead, and the position for a checkpoint."""
 import collections
 import operator
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple, Union
@@ -13,9 +13,9 @@ from penstock._reads import AT_A_TIME, Memory, Report
 
 _STATE_VERSION = 1
 _STATE = ("version", "seed", "epoch", "delivered", "samples", "order")
-_JOIN = 8 << 20  # bytes of samples in a row that are read together
+_JOIN = 8 << 20  # bytes of consecutive samples that are read together
 _SHUFFLES: Dict[Any, str] = {False: "none", True: "full", None: "none"}
-_BATCH = 1 << 24  # samples of a batch
+_BATCH = 1 << 24  # most samples of a batch
 _RANKS = 1 << 20
 
 
@@ -32,15 +32,15 @@ def _worker() -> Tuple[int, int]:
 
 
 def _block(data: Any) -> int:
-    """Returns the samples of a block that is a large range: of at most 1 MiB, and 1,024 samples.
+    """Returns the number of samples of a block that is one large range: of at most 1 MiB and 1,024 samples.
 
-    It is a power of two, as most sizes of batches are, so that windows begin with a batch.
+    The number is a power of two, as most batch sizes are, so that windows begin with a batch.
     """
     return int(2 ** (min(1024, max(1, (1 << 20) // (data._size or 4096))).bit_length() - 1))
 
 
 def tensors(samples: Any) -> Any:
-    """Makes tensors of a list of samples, as ``collate="torch"`` does: for ``collate_fn`` of a torch DataLoader of your own.
+    """Makes tensors of a list of samples, as ``collate="torch"`` does: for ``collate_fn`` of your own torch DataLoader.
 
     torch's default makes a list of numbers of each memoryview, and fails for uint16 up to torch 2.2.
     """
@@ -53,21 +53,22 @@ class Loader:
     """Batches of a data set, epoch by epoch, read ahead in the background: ``for batch in loader``.
 
     ``data`` is a Dataset or a Mix of several. ``shuffle`` is False, True (any sample anywhere), ``"block"`` (blocks of ``block`` samples in
-    a random order, shuffled within) or ``"window"`` (shuffled within each ``window`` blocks of such an order): those read large ranges. A
-    block has at most 1 MiB unless it is given. Without ``rank`` and ``world_size`` they come from torch.distributed or the environment.
-    ``batch_size`` is that of one rank.
+    a random order, shuffled within) or ``"window"`` (shuffled within each ``window`` blocks of such an order); the last two read large
+    ranges. A block has at most 1 MiB unless ``block`` is given. If ``rank`` and ``world_size`` are not given, they come from
+    torch.distributed or the environment. ``batch_size`` is the number of samples for one rank.
 
     At the end of an epoch all ranks differ by at most one sample; ``drop_last`` drops the last step if it is not whole, ``pad`` fills it
-    with the first samples of the epoch. A batch is the result of ``collate`` for the list of samples; without it the list, or one
-    array if each sample is one. ``transform`` is called with each sample before. ``collate="torch"`` makes tensors of arrays and numbers, column by column, and
-    leaves lists of everything else; ``pin_memory`` does so in page-locked memory, if CUDA is available, from which
-    ``tensor.to("cuda", non_blocking=True)`` copies in the background. At most ``ahead`` bytes are read in advance, but at least two reads.
+    with the first samples of the epoch. A batch is the result of ``collate`` for the list of samples. Without ``collate`` it is the list,
+    or one array if each sample is an array. ``transform`` is called with each sample first. ``collate="torch"`` makes tensors of arrays and
+    numbers, column by column, and leaves lists of everything else; ``pin_memory`` does so in page-locked memory, if CUDA is available, from
+    which ``tensor.to("cuda", non_blocking=True)`` copies in the background. At most ``ahead`` bytes are read in advance, but at least two
+    reads.
 
     ``on_error="skip"`` skips samples that are damaged, have changed or are missing, with one warning for each shard: their batch is shorter,
-    and one that would be empty is left out. ``progress`` shows a line on the terminal of rank 0.
+    and an empty batch is left out. ``progress`` shows a line on the terminal of rank 0.
 
-    ``for`` after a ``break`` starts the epoch again: at its first sample, or at the place of the state that was loaded for it. At the end
-    of an epoch the loader goes to the next one. ``dataloader(num_workers=4)`` transforms and collates in processes of torch.
+    ``for`` after a ``break`` restarts the epoch: at its first sample, or at the state that was loaded for this epoch. At the end of an
+    epoch the loader goes to the next epoch. ``dataloader(num_workers=4)`` transforms and collates in processes of torch.
     """
 
     def __init__(
@@ -117,12 +118,12 @@ class Loader:
         self._pin = pin_memory
         self._ahead, self._skip, self._progress = check_number("ahead", ahead, 0), on_error == "skip", progress
         self._meter = Meter()
-        self._start = 0  # samples of the epoch that all ranks had got where it begins here
+        self._start = 0  # samples that all ranks had got at the point where this process starts in the epoch
         self._delivered = 0
-        self._passed = 0  # batches that this worker had yielded from there on
+        self._passed = 0  # batches after `_start` that this worker has already yielded before a resume
         self._yielded = 0
         self._whole = False  # the last batch of the epoch was delivered
-        self._numbers: Any = None  # place of the numbers that have to be written to the output
+        self._numbers: Any = None  # description of the epoch whose numbers are written to the output; None if there is none
         self._samples = self._plan(0, (0, 1)).samples()  # refuses invalid arguments
 
     def _ranks(self) -> Tuple[int, int]:
@@ -138,11 +139,11 @@ class Loader:
         return f"Loader({self.data!r}, batch_size={self.batch_size}, shuffle={self.shuffle!r}, batches={len(self)})"
 
     def __len__(self) -> int:
-        """Batches of a whole epoch of this rank."""
+        """Returns the number of batches of a whole epoch of this rank."""
         return self._plan(0, (0, 1)).rank_batches()
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch. The epoch that a state was loaded for continues where it was."""
+        """Chooses the epoch. If a state was loaded for this epoch, the epoch continues at that state."""
         if check_number("epoch", epoch, 0) != self.epoch or self._whole:
             self._begin(epoch)
 
@@ -151,10 +152,10 @@ class Loader:
         self._start = self._delivered = self._passed = self._yielded = 0
 
     def _joined(self) -> Tuple[int, int]:
-        """Returns the number of batches that the first read has, and the number that each later one has.
+        """Returns the number of batches of the first read, and the number of batches of each later read.
 
-        A read has a window or some blocks, which are large ranges. If the epoch starts within a window, the first read ends with it. In a mix
-        the window is that of the set with the largest share.
+        A read has a window or some blocks, which are large ranges. If the epoch starts within a window, the first read ends with that
+        window. In a mix the window is that of the set with the largest share.
         """
         block, window = self._blocks
         step = self.batch_size * self._ranks()[1]
@@ -165,7 +166,7 @@ class Loader:
         return max(1, first // step), max(1, samples // step)
 
     def _reads(self, plan: "_native.Plan") -> Iterator[Tuple[List[int], Any]]:
-        """Starts all reads of the plan in order, and yields each with the places in it at which its batches begin and end."""
+        """Starts the reads of the plan in order, and yields each of them with the places at which its batches begin and end."""
         n, (join, then) = plan.batches(), self._joined()
         first, memory = self._passed, Memory()
         while first < n:
@@ -177,7 +178,7 @@ class Loader:
             first, join = first + join, then
 
     def _batches(self, worker: Tuple[int, int]) -> Iterator[Tuple[Any, Report]]:
-        """Yields the batches of a worker and their numbers; a batch of 0 samples is not transformed or collated."""
+        """Yields the batches of a worker, each with its Report; a batch of 0 samples is not transformed or collated."""
         plan = self._plan(self._start, worker)
         reads = self._reads(plan)
         waiting: Deque[Tuple[List[int], Any]] = collections.deque()
@@ -214,7 +215,7 @@ class Loader:
         return self._deliver(batches, worker)
 
     def _advance(self) -> None:
-        """Goes to the next epoch if all of this one was delivered: loops that count batches do not ask for one more."""
+        """Goes to the next epoch if this epoch was delivered: loops that count batches never ask for the batch after the last."""
         if self._whole:
             self._begin(self.epoch + 1)
 
@@ -264,9 +265,9 @@ class Loader:
             record(self._ranks()[0], self._numbers, self._meter.stats())
 
     def stats(self) -> Dict[str, float]:
-        """Returns numbers of this epoch, or the last one: ``samples``, ``bytes``, ``skipped``, ``seconds``, ``samples_per_s``, ``bytes_per_s``
-        and ``waiting``, the share of the seconds that the training waited for a batch; and ``total_samples``, ``total_bytes`` and
-        ``total_skipped`` of all epochs. They are of this rank.
+        """Returns numbers of this epoch, or of the last one: ``samples``, ``bytes``, ``skipped``, ``seconds``, ``samples_per_s``,
+        ``bytes_per_s`` and ``waiting``, the share of the seconds in which the loop waited for a batch; and ``total_samples``,
+        ``total_bytes`` and ``total_skipped`` of all epochs. All numbers are of this rank.
         """
         return self._meter.stats()
 
@@ -276,14 +277,14 @@ class Loader:
         return dict(self._meter.skipped)
 
     def state_dict(self) -> Dict[str, int]:
-        """Returns the place in the epoch: a few integers, which count delivered batches and not those that were read ahead."""
+        """Returns the position in the epoch: a few integers, which count delivered batches and not batches that were read ahead."""
         numbers = (_STATE_VERSION, self.seed, self.epoch, self._delivered, self._samples, self._plan(0, (0, 1)).id())
         return dict(zip(_STATE, numbers))
 
     def load_state_dict(self, state: Dict[str, int]) -> None:
-        """Continues at a place of state_dict(), also of a training with another number of ranks. Takes the seed of the state.
+        """Continues at a position from state_dict(), also one saved by another number of ranks. Uses the seed of the state.
 
-        Raises ValueError if the samples or their order are not those of the state: some would be repeated and others skipped.
+        Raises ValueError if the samples or their order are not those of the state: some samples would be repeated and others skipped.
         """
         try:
             version, seed, epoch, delivered, samples, order = (operator.index(state[name]) for name in _STATE)
@@ -305,17 +306,17 @@ class Loader:
         """Returns a torch DataLoader of the batches: ``for batch in loader.dataloader(num_workers=4, pin_memory=True)``.
 
         Its workers read, transform and collate, into tensors if there is no ``collate``; the batches are the same in the same order for
-        any number of them. set_epoch(), state_dict() and load_state_dict() of this loader apply to it.
+        any number of workers. set_epoch(), state_dict() and load_state_dict() of this loader apply to the DataLoader.
         """
         from penstock._torch import dataloader
 
         return dataloader(self, options)
 
     def iterable(self) -> Any:
-        """Returns a torch IterableDataset of the batches, for a DataLoader of your own with ``batch_size=None``.
+        """Returns a torch IterableDataset of the batches, for your own DataLoader with ``batch_size=None``.
 
-        Each worker gets its part of the batches. This loader does not see what workers deliver; use dataloader() if you call its
-        state_dict(), or torchdata's StatefulDataLoader, which asks the workers. Call set_epoch() before each epoch.
+        Each worker gets its part of the batches. This loader does not count the batches of workers; if you call its state_dict(), use
+        dataloader(), or torchdata's StatefulDataLoader, which asks the workers. Call set_epoch() before each epoch.
         """
         from penstock._torch import batches
 

@@ -28,7 +28,7 @@ class Block:
 
 
 def torch_if_loaded() -> Any:
-    """Returns the module torch if it has been imported; None if not: then no object is a tensor."""
+    """Returns the module torch if it has been imported, else None: then no object is a tensor."""
     return sys.modules.get("torch")
 
 
@@ -100,7 +100,7 @@ class HostBuffer:
             self.__init__()  # type: ignore[misc]
 
     def take(self, sources: "List[Source]") -> List[Block]:
-        """Copies all sources into the buffer, one after another. The sources may change once it has returned.
+        """Copies all sources into the buffer, one after another. The sources may change once this method has returned.
 
         Copies from GPUs run asynchronously while host memory is copied.
         """
@@ -139,7 +139,7 @@ def _page_locked(size: int) -> Any:
 
 
 def _threads() -> int:
-    """Returns the number of copying threads: as many as torch computes with, which are idle meanwhile."""
+    """Returns the number of copying threads: that of torch's own threads, which are idle meanwhile."""
     torch = torch_if_loaded()
     return int(min(torch.get_num_threads() if torch is not None else len(os.sched_getaffinity(0)), _MAX_THREADS))
 
@@ -154,7 +154,7 @@ class Source:
 
 
 def blocks_of(sources: List[Source], buffer: HostBuffer, copy: bool) -> List[Block]:
-    """Returns the sources' bytes in host memory: copied into ``buffer``, or in place if all are there and not ``copy``."""
+    """Returns the sources' bytes in host memory: copied into ``buffer``, or in place if all are in host memory and not ``copy``."""
     if copy or any(source.block is None for source in sources):
         return buffer.take(sources)
     return [source.block for source in sources if source.block is not None]

@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, Iterator, Set, Tuple
 from penstock._reads import CAUSES, Report
 
 _INTERVAL_S = 0.2
-_RECORD_S = 60.0  # between the lines of a long epoch: a training that is killed leaves the last one
-_WARNINGS = 100  # shards that are named
+_RECORD_S = 60.0  # between the lines of a long epoch: a process that is killed leaves its last line
+_WARNINGS = 100  # most shards that are named in warnings
 
 
 class Meter:
@@ -32,7 +32,7 @@ class Meter:
         self._next = self._began + _RECORD_S
 
     def watch(self, batches: Iterator[Tuple[Any, Report]]) -> Iterator[Tuple[Any, Report]]:
-        """Passes on batches, and measures how long the training waits for them."""
+        """Passes on batches, and measures how long the caller waits for them."""
         while True:
             asked = time.monotonic()
             got = next(batches, None)
@@ -42,7 +42,7 @@ class Meter:
                 return
             self._add(got[1])
             yield got
-            del got  # its memory is used again
+            del got  # so that its memory can be reused
 
     def due(self) -> bool:
         """Returns True once a minute during an epoch."""
@@ -85,7 +85,7 @@ class Line:
         self._next = 0.0
         try:
             self._columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80 if os.isatty(sys.stderr.fileno()) else 0
-        except (AttributeError, OSError, ValueError):  # in a notebook, or closed
+        except (AttributeError, OSError, ValueError):  # standard error of a notebook, or closed
             self._columns = 0
 
     def show(self, batch: int) -> None:
@@ -133,7 +133,7 @@ def record(rank: int, place: Dict[str, Any], numbers: Dict[str, float]) -> None:
 
 
 class Ending:
-    """Calls functions when SIGTERM ends the process, as it does when a run is stopped, while none of the program handles it."""
+    """Calls functions when SIGTERM ends the process, as when a run is stopped, unless the program handles SIGTERM itself."""
 
     def __init__(self) -> None:
         self._functions: Dict[int, Callable[[], None]] = {}

@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, List, Sequence, Tuple
 from penstock._numbers import check_number
 from penstock._reads import Memory, Read, Report
 
-_SUM = 1 << 32  # of weights
+_SUM = 1 << 32  # maximum sum of the weights
 
 
 def _whole(weights: Sequence[Any]) -> List[int]:
@@ -31,13 +31,13 @@ def _whole(weights: Sequence[Any]) -> List[int]:
 class Mix:
     """Data sets mixed by weights, for a Loader: ``Loader(Mix([(books, 0.7), (code, 0.3)]), batch_size=256, shuffle=True)``.
 
-    After any number of samples each set has had its share of them, with an error below two samples. Each set has an order of its own, of the
-    ``shuffle`` of the loader. An epoch ends before a sample of a set would come twice, with ``repeat`` once all sets have been taken
-    whole: smaller sets are then repeated in another order, and the next epoch continues each set. ``samples`` is the length of an
-    epoch instead.
+    After any number of samples each set has had its share of them, with an error below two samples. Each set has its own order, which the
+    ``shuffle`` of the loader decides. An epoch ends before a sample of a set would come twice. With ``repeat`` it ends once every sample
+    of every set has come: smaller sets are repeated in another order, and the next epoch continues each set. ``samples`` sets the
+    length of an epoch instead.
 
-    Samples are those of the sets. A batch is one array if the samples of all sets are arrays of one type and shape, else a list.
-    Numbers continue from set to set, also for ``place()``.
+    A batch is one array if the samples of all sets are arrays of one type and shape, else a list. Samples are numbered from set to set,
+    also for ``place()``.
     """
 
     def __init__(self, sets: Iterable[Tuple[Any, Any]], *, repeat: bool = False, samples: int = 0) -> None:
@@ -57,7 +57,7 @@ class Mix:
         return f"Mix({self.url!r}, samples={len(self)})"
 
     def __len__(self) -> int:
-        """Samples of all sets."""
+        """Returns the number of samples of all sets."""
         return self._firsts[-1]
 
     def place(self, sample: int) -> Tuple[str, int, int]:
@@ -73,7 +73,7 @@ class Mix:
         return self._sets[k], sample - self._firsts[k]
 
     def _epoch(self) -> Tuple[int, bytes, bytes, bool]:
-        """Returns the mix for _native.Plan."""
+        """Returns the arguments of _native.Plan: samples of an epoch, sizes of the sets, weights, and ``repeat``."""
         counts = array("Q", map(len, self._sets)).tobytes()
         return self._samples, counts, array("Q", self._whole).tobytes(), self._repeat
 

@@ -139,8 +139,9 @@ static void saving_dealloc(PyObject *object)
 	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
 
 	/*
-	 * A running call holds a reference, so a busy checkpoint here is the copy in a forked child
-	 * of one that a thread of the parent uses. Its state may be inconsistent: leave it alone.
+	 * A running call holds a reference, so a busy checkpoint here is a copy in a forked child,
+	 * made while a thread of the parent used the original. Its state may be inconsistent, so it
+	 * is not freed.
 	 */
 	if (!((struct saving *)object)->busy)
 		saving_give_up((struct saving *)object);
@@ -249,7 +250,7 @@ static PyObject *saving_abandon(PyObject *object, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-/* The only method that any thread may call at any time. */
+/* Any thread may call this method at any time, but no other method. */
 static PyObject *saving_cancel(PyObject *object, PyObject *unused)
 {
 	(void)unused;
@@ -486,7 +487,7 @@ static PyObject *native_open(PyObject *module, PyObject *args)
 
 /* ---- memory ---- */
 
-/* Python packs each piece as three machine words, the layout that copy_pieces() takes. */
+/* Python packs each piece as three machine words, the layout of copy_pieces(). */
 _Static_assert(
 	sizeof(struct copy_piece) == 3 * sizeof(uintptr_t) && sizeof(size_t) == sizeof(uintptr_t),
 	"a piece is three words");
@@ -550,7 +551,7 @@ static PyMethodDef methods[] = {
 	{NULL, NULL, 0, NULL},
 };
 
-#define WARNING 2 /* of the library's levels */
+#define WARNING 2 /* the library's level of warnings */
 
 /* Called from threads without the interpreter lock. */
 static void print_warning(void *cookie, int level, const char *line)

@@ -1,4 +1,4 @@
-/* Shared by the files of the extension module. */
+/* Internals of the extension module, shared by its files. */
 #ifndef PENSTOCK_PYTHON_NATIVE_H
 #define PENSTOCK_PYTHON_NATIVE_H
 
@@ -18,7 +18,7 @@ static inline void *make(PyTypeObject *type)
 	return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
 }
 
-/* Frees an object of such a type. */
+/* Frees an object that make() created. */
 static inline void unmake(PyObject *object)
 {
 	PyTypeObject *type = Py_TYPE(object);
@@ -27,7 +27,7 @@ static inline void unmake(PyObject *object)
 	Py_DECREF(type);
 }
 
-/* A converter of "O&" from a Cancel to its flag, a struct penstock_cancel *. */
+/* Converter for the format "O&": returns the flag of a Cancel, a struct penstock_cancel *. */
 int native_to_cancel(PyObject *object, void *out);
 
 /* Adds a type to the module, by the last word of its name. `*out` gets a reference that is never

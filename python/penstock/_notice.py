@@ -1,4 +1,4 @@
-"""Preemption notice, save request, deadline and done marker of a training."""
+"""Preemption notice, save request, deadline and done marker of a task."""
 import json
 import os
 from typing import Any, NamedTuple, Optional, Tuple
@@ -31,7 +31,7 @@ def notice() -> Optional[Notice]:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             content: Any = json.load(file)
-    except FileNotFoundError:  # withdrawn meanwhile
+    except FileNotFoundError:  # removed meanwhile
         return None
     except (OSError, ValueError):
         content = None
@@ -57,12 +57,12 @@ def _anywhere(here: bool) -> bool:
 
 
 def should_stop(everywhere: bool = False) -> bool:
-    """Returns True if this task must save and exit. Tests for ``$PENSTOCK_PREEMPT_FILE``: about 2 µs, cheap enough for every batch.
+    """Returns True if this task must save and exit, because ``$PENSTOCK_PREEMPT_FILE`` exists. Takes 2 µs: cheap enough for every batch.
 
     A warning that preemption is likely is no reason to exit; ``should_save()`` reports it.
 
-    The ranks of a training check at different times. With ``everywhere`` they agree: the result is True on all ranks as
-    soon as it is True on one. This takes one all-reduce in ``torch.distributed``'s default group, so all ranks must call it
+    Ranks check at different times. With ``everywhere`` they agree: the result is True on all ranks as soon as it is True on
+    one of them. This takes one all-reduce in ``torch.distributed``'s default group, so all ranks must call this function
     equally often. Without an initialised process group ``everywhere`` has no effect.
     """
     path = os.environ.get("PENSTOCK_PREEMPT_FILE")
@@ -71,7 +71,7 @@ def should_stop(everywhere: bool = False) -> bool:
 
 
 def should_save(everywhere: bool = False) -> bool:
-    """Returns True if this task should save and continue, since its machine may be preempted soon: True once per request.
+    """Returns True, once per request, if this task should save and continue, because its machine may be preempted soon.
 
     Checks ``$PENSTOCK_SAVE_FILE``, as cheaply as ``should_stop()``; ``everywhere`` works the same way.
     """
@@ -89,7 +89,7 @@ def should_save(everywhere: bool = False) -> bool:
 def deadline() -> Optional[float]:
     """Returns the Unix time in seconds by which this task must have exited; None if there is no known limit.
 
-    The earlier of the notice's deadline and ``$PENSTOCK_DEADLINE`` (a time limit, or the end of a Slurm allocation).
+    This is the earlier of the notice's deadline and ``$PENSTOCK_DEADLINE`` (a time limit, or the end of a Slurm allocation).
     Remaining seconds: ``deadline() - time.time()``.
     """
     times = []

@@ -1,11 +1,11 @@
-"""Rank and number of processes of a training."""
+"""Rank of this process, and number of ranks."""
 import os
 from typing import Any, Tuple
 
 from penstock._memory import torch_if_loaded
 
 _VARIABLES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
-              ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))  # of srun; a batch script has no SLURM_STEP_NUM_TASKS
+              ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"))  # set by srun; a batch script has no SLURM_STEP_NUM_TASKS
 
 
 def group() -> Any:

@@ -5,9 +5,9 @@ from typing import Any, Dict, List, Optional, Set, Tuple, Union
 from penstock._errors import DatasetDamaged, DatasetError
 
 AT_A_TIME = 8  # reads in flight at most
-CAUSES = {"corrupt": "damaged", "changed": "changed", "not found": "missing"}  # of skipped samples, by the code of the error
-_PARTS = 8  # of a shard, all of which are damaged
-_LARGE = 1 << 20  # bytes; smaller memory comes from pages that are there
+CAUSES = {"corrupt": "damaged", "changed": "changed", "not found": "missing"}  # causes of skipped samples, by the code of the error
+_PARTS = 8  # most parts of a shard that are read again while every part is damaged
+_LARGE = 1 << 20  # bytes; smaller memory comes from pages that the process already has
 
 
 def _unused() -> int:
@@ -16,12 +16,12 @@ def _unused() -> int:
     return 0
 
 
-# The references that Memory.take() counts if there are no others; they depend on the version of Python.
+# The number of references that Memory.take() counts if there are no others; it depends on the version of Python.
 _UNUSED = _unused()
 
 
 class Memory:
-    """Memory of large reads, used again once no batch refers to it: new pages cost more than what is read into them."""
+    """Memory of large reads, which is reused once no batch refers to it: new pages take longer than the reads into them."""
 
     def __init__(self) -> None:
         self._all: List[bytearray] = []
@@ -47,13 +47,13 @@ class Report:
 
 
 class Read:
-    """Samples of one set that are read together; ``ids`` are their packed numbers. ``skip`` leaves out those that cannot be read."""
+    """Samples of one set that are read together; ``ids`` are their packed indexes. ``skip`` leaves out samples that cannot be read."""
 
     def __init__(self, data: Any, ids: bytes, memory: Memory, skip: bool) -> None:
         self._data, self._ids, self._memory, self._skip = data, ids, memory, skip
         self._batch = data._start(ids, memory.take())
         self._read: Any = None
-        # After a failure: for each place the error, or a read that has the sample, its packed numbers, and the place in it.
+        # After a failure: for each place the error, or (packed indexes of another read, that read, the sample's place in it).
         self._found: Dict[int, Union[DatasetError, Tuple[bytes, Any, int]]] = {}
         self.skipped: Set[int] = set()  # places
 
@@ -69,7 +69,7 @@ class Read:
         return len(self._read[0])
 
     def samples(self, first: int, last: int, report: Report) -> Any:
-        """Returns those from the first-th to before the last-th: one array, or a list."""
+        """Returns the samples from ``first`` up to and without ``last``: one array, or a list."""
         if not self._found:
             try:
                 samples = self._data._samples(self._ids, self._read, first, last)
@@ -87,7 +87,7 @@ class Read:
             raise error
 
     def _one(self, i: int, report: Report) -> Any:
-        """Returns the sample as samples of one, or an empty list if it is skipped."""
+        """Returns an array or list with this one sample, or an empty list if the sample is skipped."""
         found = self._found.get(i, (self._ids, self._read, i))
         try:
             if isinstance(found, DatasetError):
@@ -106,9 +106,10 @@ class Read:
         return samples
 
     def _read_again(self) -> None:
-        """Reads the samples of each shard, and finds damaged ones by halves.
+        """Reads the samples of each shard again, and finds damaged samples by reading halves.
 
-        A shard that is missing or has changed is skipped whole, and so is one of which no eighth can be read, as if it was compressed.
+        A shard that is missing or has changed is skipped whole, and so is a shard of which no eighth can be read, such as a damaged
+        compressed shard.
         """
         shards: Dict[str, List[int]] = {}
         for i, number in enumerate(memoryview(self._ids).cast("Q")):
@@ -134,7 +135,7 @@ class Read:
 
 
 def _joined(parts: List[Any]) -> Any:
-    """Returns the samples of reads of one sample each: one array, or a list."""
+    """Joins parts of one sample each, and skips empty parts: one array, or a list."""
     parts = [part for part in parts if len(part)]
     if parts and not isinstance(parts[0], list):
         import numpy

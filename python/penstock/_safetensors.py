@@ -80,7 +80,7 @@ class _Flattener:
         return name
 
     def once(self, identity: Any, kind: str, shape: Any, source: Any, path: str) -> str:
-        """Returns the name of a tensor; one that occurs again, such as tied weights, is written once."""
+        """Returns the name of a tensor. A tensor that occurs again, such as tied weights, is written once."""
         if identity not in self.names:
             name = self.names[identity] = self.new_name(path)
             self.entries[name] = (kind, [int(length) for length in shape])

@@ -1,4 +1,4 @@
-"""Loaders in torch's own classes, and batches as tensors."""
+"""Loaders as torch's own classes, and batches as tensors."""
 import copy
 import warnings
 from typing import Any, Dict, Iterator
@@ -17,7 +17,7 @@ def _tensor(array: Any) -> Any:
 
 
 def tensors(samples: Any) -> Any:
-    """Returns a batch as tensors: arrays and numbers of one shape as one, columns by name, tuples by place. All else stays a list."""
+    """Returns a batch as tensors: one for arrays or numbers of one shape, one for each column of dicts or tuples. All else stays a list."""
     if isinstance(samples, numpy.ndarray):
         return _tensor(samples)
     first = samples[0]
@@ -35,7 +35,7 @@ def tensors(samples: Any) -> Any:
 
 
 def _pin(batch: Any) -> Any:
-    if hasattr(batch, "pin_memory"):  # of tensors, and classes with a method for it
+    if hasattr(batch, "pin_memory"):  # tensors, and classes with such a method
         return batch.pin_memory()
     if isinstance(batch, dict):
         return {name: _pin(column) for name, column in batch.items()}
@@ -46,7 +46,7 @@ def _pin(batch: Any) -> Any:
 
 
 def pinned(batches: Iterator[Any]) -> Iterator[Any]:
-    """Yields batches, which come with their numbers, in page-locked memory; as they are if there is no CUDA."""
+    """Yields batches, each with its Report, in page-locked memory; unchanged if CUDA is not available."""
     there = torch.cuda.is_available()
     if not there:
         warnings.warn("pin_memory=True has no effect: there is no CUDA", RuntimeWarning, stacklevel=4)
@@ -57,7 +57,7 @@ def pinned(batches: Iterator[Any]) -> Iterator[Any]:
         del batch
 
 class _Collate:
-    """Collates a batch that comes with its numbers; one without samples stays as it is."""
+    """Collates a batch that comes with its Report; a batch without samples stays unchanged."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
@@ -68,7 +68,7 @@ class _Collate:
 
 
 def dataloader(loader: Any, options: Dict[str, Any]) -> Any:
-    """Returns a torch DataLoader of the batches of a loader, which counts what is delivered."""
+    """Returns a torch DataLoader of the batches of a loader; the loader counts the delivered batches."""
     for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
         if name in options:
             raise TypeError(f"invalid option {name!r}: batches and their order are those of the Loader")
@@ -85,7 +85,7 @@ def dataloader(loader: Any, options: Dict[str, Any]) -> Any:
 
         def load_state_dict(self, state: Dict[str, int]) -> None:
             loader.load_state_dict(state)
-            loader._whole = loader._delivered == loader._samples  # such loops are in the next epoch then
+            loader._whole = loader._delivered == loader._samples  # if so, the next loop is in the next epoch
 
     options = {"pin_memory": loader._pin, "collate_fn": None if loader._collate is not None else tensors, **options}
     options["collate_fn"] = _Collate(options["collate_fn"])
@@ -93,9 +93,9 @@ def dataloader(loader: Any, options: Dict[str, Any]) -> Any:
 
 
 def batches(loader: Any, place: Any) -> Any:
-    """Returns an IterableDataset. ``place`` is a shared tensor with the seed, the epoch and the start for workers that stay.
+    """Returns an IterableDataset. ``place`` is a shared tensor with the seed, the epoch and the start, for persistent workers.
 
-    With a ``place`` batches come with their numbers.
+    With ``place`` each batch comes with its Report.
     """
 
     class Batches(torch.utils.data.IterableDataset):  # type: ignore[misc]
@@ -105,11 +105,11 @@ def batches(loader: Any, place: Any) -> Any:
         def __iter__(self) -> Iterator[Any]:
             if place is None:
                 return iter(loader)
-            if torch.utils.data.get_worker_info() is not None:  # the worker may be one of another epoch
+            if torch.utils.data.get_worker_info() is not None:  # the worker may have started in another epoch
                 loader.seed, loader.epoch, loader._start = place.tolist()
             return loader._batches(_worker())  # type: ignore[no-any-return]
 
-        # The state of a worker, for torchdata: the place where its epoch began, and how many batches it has yielded since.
+        # The state of a worker, for torchdata: the position at which its epoch started, and the number of batches yielded since.
         def state_dict(self) -> Dict[str, Any]:
             return {"loader": {**loader.state_dict(), "delivered": loader._start}, "yielded": loader._yielded}
 

@@ -44,8 +44,8 @@ class _Storage:
 class _Pickler(pickle.Pickler):
     """Replaces every storage by a number and records the global names in the pickle.
 
-    A state has thousands of tensors, and the training waits meanwhile. Plain tensors are reduced here, in a tenth of the time
-    of their own ``__reduce_ex__``.
+    A state has thousands of tensors, and the caller of save() waits meanwhile. Plain tensors are reduced here, in a tenth of
+    the time of their own ``__reduce_ex__``.
     """
 
     def __init__(self, file: io.BytesIO, torch: Any):
@@ -109,7 +109,7 @@ class _Pickler(pickle.Pickler):
         return ("storage", kind, key, "cpu", nbytes // size)
 
     def source(self, storage: Any, nbytes: int) -> Source:
-        """Returns the source of a storage, which keeps it alive until it is saved."""
+        """Returns the source of a storage. The source keeps the storage alive until it is saved."""
         device = storage.device
         if device.type == "meta" and nbytes:
             raise CheckpointError("the state has a tensor on the device 'meta', which has no content; materialise it first")
@@ -201,8 +201,8 @@ class RestrictedUnpickler(pickle.Unpickler):
 class _StateUnpickler(RestrictedUnpickler):
     """Unpickles an open file and reads each storage when the pickle refers to it.
 
-    torch.load(weights_only=True) cannot be used: its allow-list has no arrays, and before 2.0 not even floats. Its
-    pickle_module is ignored by 1.13.
+    torch.load(weights_only=True) cannot be used: its allow-list has no arrays, and before torch 2.0 not even floats. torch 1.13
+    ignores its argument pickle_module.
     """
 
     def __init__(self, records: "_Records", map_location: Any):

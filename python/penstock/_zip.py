@@ -1,7 +1,7 @@
 """ZIP files as torch.save() writes them: uncompressed, the data of every entry aligned to 64 bytes.
 
 The file is written from memory in one pass, without the interpreter lock. torch's own writer holds the lock while it writes,
-which would stop the training.
+which would stop all other threads.
 """
 import struct
 from typing import Any, List

@@ -6,7 +6,7 @@ restores the newest complete one on the next machine.
 
 Environment, set by ``penstock run`` but optional: ``PENSTOCK_CHECKPOINT_DIR`` (directory of the checkpoints),
 ``PENSTOCK_CHECKPOINT`` (the restored checkpoint), ``PENSTOCK_PREEMPT_FILE``, ``PENSTOCK_DEADLINE``, ``PENSTOCK_DONE_FILE``,
-and ``RANK`` and ``WORLD_SIZE`` if the training has several processes.
+and ``RANK`` and ``WORLD_SIZE`` if there are several processes.
 """
 import math
 import operator
@@ -49,7 +49,7 @@ class Checkpoint(NamedTuple):
     """A committed checkpoint, as described by its COMMIT.json."""
 
     path: str
-    """Its directory, or its file if it was written by a program without commits."""
+    """Directory of the checkpoint, or its file if a program without commits wrote it."""
     step: int
     attempt: int
     """Attempt of the run, from 1."""
@@ -125,8 +125,8 @@ def save(
         type. Tensors that share memory share it again when loaded, and all are loaded to the CPU. With
         ``format="safetensors"`` dicts, lists and tuples of tensors, arrays of numpy, numbers, text and None.
     step
-        Step of the training, in any unit, not negative. A second save of the same step by the same process in the same
-        directory does nothing and returns the first one's path while that exists; by another process of the same attempt it
+        Training step, in any unit, not negative. A second save of the same step by the same process in the same directory does
+        nothing and returns the path of the first save while that exists; a second save by another process of the same attempt
         is an error.
     metrics
         Numbers by name, such as ``{"loss": 0.25}``, by which a run may select the best checkpoints. Those of rank 0 are used.
@@ -134,15 +134,15 @@ def save(
         Directory of checkpoints; default ``$PENSTOCK_CHECKPOINT_DIR``, else ``$DEEPSQUARE_OUTPUT/checkpoints``.
     asynchronous
         Returns as soon as the state is copied into host memory; a thread writes and commits it. All saves reuse one buffer,
-        which is page-locked if tensors come from a GPU. The next save waits for it.
+        which is page-locked if tensors come from a GPU. The next save waits for this one.
     timeout
         Seconds that ranks wait for each other.
 
-    With several ranks, each calls this with its own state and the same step and directory, on a shared file system. Rank 0
-    commits when all are done, and all return then.
+    With several ranks, each rank calls this function with its own state and the same step and directory, on a shared file
+    system. Rank 0 commits when all ranks are done; then the calls of all ranks return.
 
-    Returns the checkpoint's path, or with ``asynchronous`` a ``Pending`` whose ``wait()`` returns it. A signal handler may call
-    this, even during another save: it waits for that save, and its own save is always synchronous.
+    Returns the checkpoint's path, or with ``asynchronous`` a ``Pending`` whose ``wait()`` returns the path. A signal handler may
+    call this function, even during another save: it waits for that save, and its own save is always synchronous.
 
     Raises CheckpointError (CheckpointExists, CheckpointTimeout) with the reason; earlier checkpoints are untouched. The
     error of an asynchronous save is raised by the next ``save()`` or ``wait()``, or printed at exit if the process calls
@@ -156,7 +156,7 @@ def save(
     place, who, chosen = (_directory(dir), step), ranks(), _metrics(metrics)
     title = f"saving step {step} in {place[0]}"
     with saver.lock:
-        # Nested if a signal handler saves during save(). The shared buffer may be in use then, so use another one.
+        # Nested if a signal handler saves during save(). The shared buffer may be in use then, so use another buffer.
         nested, saver.preparing = saver.preparing, True
         asynchronously = asynchronous and not nested
         try:
@@ -218,8 +218,8 @@ def latest(dir: Optional[PathLike] = None) -> Optional[Checkpoint]:
     """Returns the newest complete checkpoint, with all checksums verified; None if there is none.
 
     The newest has the highest attempt, then the highest step, in ``dir`` (as in ``save()``). If there is none, returns the
-    restored one, ``$PENSTOCK_CHECKPOINT``. Corrupt checkpoints are skipped with a warning that gives the reason. In an
-    initialised process group all ranks get the result of rank 0, so all must call this. Waits for a save in progress.
+    restored checkpoint, ``$PENSTOCK_CHECKPOINT``. Corrupt checkpoints are skipped with a warning that gives the reason. In an
+    initialised process group all ranks get the result of rank 0, so all must call this function. Waits for a save in progress.
     """
     saver.settle()
     distributed = group()
@@ -264,13 +264,13 @@ def load(
     which
         A ``Checkpoint`` or its path, whose checksums are verified before it is read; default ``latest(dir)``.
     map_location
-        Device of the loaded tensors, as in ``torch.load``; None for the one they were on. ``load_state_dict()`` copies a state
-        from the CPU into a model on a GPU, so "cpu" also works there.
+        Device of the loaded tensors, as in ``torch.load``; None for the device in the file, which is the CPU if ``save()`` wrote
+        it. ``load_state_dict()`` copies a state from the CPU into a model on a GPU, so "cpu" also works there.
     rank
         Rank whose part is loaded; default this process's rank.
     weights_only
         Load only tensors, arrays, numbers, text and collections from a torch file and refuse all other types, which could run
-        code. If False, anything is unpickled: only for files that you trust.
+        code. If False, any type is unpickled: only for files that you trust.
 
     Raises CheckpointDamaged if data is corrupt or missing, CheckpointError if the checkpoint has no part for this rank (for a
     different number of ranks use ``penstock.dcp``) or if the file is refused.
@@ -313,7 +313,7 @@ def _part(found: Checkpoint, rank: Optional[int]) -> str:
 
 
 def done() -> None:
-    """Waits for the save in progress, then marks this training as finished: a run with a notice of preemption is then complete and
-    will not be resumed. Outside of a run it only waits."""
+    """Waits for the save in progress, then marks this task as finished: a run with a notice of preemption is then complete and
+    will not be resumed. Outside of a run this function only waits."""
     wait()
     write_done_file()

@@ -1,4 +1,4 @@
-"""Samples of a training, straight from object storage or from files.
+"""Samples for training, read directly from object storage or from files.
 
     from penstock.data import Dataset, Loader
 
@@ -12,7 +12,7 @@
             train(batch)                                # loader.state_dict() goes into the checkpoint
 
 Samples are read in threads of libpenstock, which never hold Python's lock. The order is a function of the seed, the epoch and the
-position alone: ranks and workers get each sample once between them, and an epoch resumes at any sample with any number of ranks.
+position alone. Together, ranks and workers get each sample once, and an epoch resumes at any sample with any number of ranks.
 
 A sample is a memoryview of an object, an array of a record (``records``, ``npy``, ``idx``, ``tokens``), or a dict of columns (``cifar10``,
 ``cifar100``, ``tar``, ``tfrecord``, ``mds``, ``litdata``). Arrays need NumPy; they refer to the memory of their batch without a copy.
@@ -34,10 +34,10 @@ from penstock._reads import Memory, Read
 
 __all__ = ["Dataset", "DatasetChanged", "DatasetDamaged", "DatasetError", "Loader", "Mix", "tensors"]
 
-_SIDE = 8192  # pixels of a side of a decoded image
+_SIDE = 8192  # most pixels of a side of a decoded image
 
 for _public in (DatasetChanged, DatasetDamaged, DatasetError, Loader, Mix, tensors):
-    _public.__module__ = __name__  # as it is imported, for messages
+    _public.__module__ = __name__  # the public module, for messages
 
 
 def _pickled_view(view: memoryview) -> Any:
@@ -70,7 +70,7 @@ class _Column:
         self.dims = tuple(dims) if dtype else (self.size,)
 
     def of(self, rows: Any) -> Any:
-        """Returns the column of these samples, an array (n, bytes of a sample) of uint8."""
+        """Returns the column of ``rows``, an array (n, bytes of a sample) of uint8."""
         return rows[:, self.at : self.at + self.size].view(self.dtype).reshape((len(rows), *self.dims))
 
 
@@ -82,22 +82,22 @@ class Dataset:
     - ``objects``: each object or file is one sample
     - ``records``: samples of ``record_size`` bytes, between ``header`` and ``trailer`` bytes of each shard
     - ``cifar10``, ``cifar100``, ``npy``, ``idx`` (MNIST)
-    - ``tokens``: windows of ``window`` tokens of ``dtype`` (uint16 or uint32), each ``stride`` tokens after the last one
+    - ``tokens``: windows of ``window`` tokens of ``dtype`` (uint16 or uint32), each ``stride`` tokens after the previous one
     - ``tar`` (WebDataset), ``tfrecord``, ``mds`` (MosaicML Streaming), ``litdata``
 
-    and detected by an index, or the name and the first bytes of a large shard, if it is None. Keys, region and endpoint come from the
-    environment and the profile, as for ``penstock cp``, unless they are given. A data set may be used after fork(), and may be pickled:
-    it is opened again then, and has to have as many samples.
+    If ``format`` is None, it is detected by an index, or by the name and the first bytes of a large shard. Keys, region and endpoint
+    come from the environment and the profile, as for ``penstock cp``, unless they are given. A data set may be used after fork(). It may
+    also be pickled: unpickling opens it again, and fails if the number of samples has changed.
 
-    ``cache`` is a directory of this machine that keeps what is read from a store, at most ``cache_size`` bytes (0: half of its file
-    system). All processes of a user share it, and fetch each byte once.
+    ``cache`` is a directory of this machine that keeps the bytes read from a store, at most ``cache_size`` bytes (half of its file
+    system if 0). All processes of a user share the cache, and fetch each byte once.
 
     ``decode=(height, width)`` decodes the JPEG images of ``objects``, ``tar``, ``mds`` and ``litdata`` when they are read, to arrays
-    (height, width, 3) of uint8, RGB: the largest centred rectangle of this shape, scaled. ``column`` is the field with the image; None: the
-    first that has one. Samples of ``objects`` are then arrays themselves.
+    (height, width, 3) of uint8, RGB: the largest centred rectangle of this shape, scaled. ``column`` is the field with the image,
+    by default the first field with an image. Samples of ``objects`` are then arrays themselves.
 
-    ``labels="folder"`` makes a dict of each sample of ``objects``, ``{"data": …, "label": 3}``: the number of its first folder below
-    ``url`` (``cat`` of ``cat/1.jpg``) in ``classes``.
+    ``labels="folder"`` makes a dict of each sample of ``objects``, ``{"data": …, "label": 3}``. The label is the index in ``classes`` of
+    the first folder of the sample below ``url`` (``cat`` for ``cat/1.jpg``).
 
     Raises DatasetError, with the shard and the offset of a failure.
     """
@@ -160,7 +160,7 @@ class Dataset:
         return self.__getitems__([sample])[0]
 
     def __getitems__(self, samples: Sequence[int]) -> Any:
-        """Reads samples together: a list, or one array of records if a sample is one array."""
+        """Reads samples together. Returns a list, or one array if each sample is an array."""
         ids = self._pack(samples)
         if not ids:
             return []
@@ -185,7 +185,7 @@ class Dataset:
         return f"'{shard}' of '{self.url}' at byte {offset}"
 
     def _epoch(self) -> Tuple[int, bytes, bytes, bool]:
-        """Returns the samples of an epoch, and no mix, for _native.Plan."""
+        """Returns the arguments of _native.Plan: the samples of an epoch, and no mix."""
         return len(self), b"", b"", False
 
     def _share(self) -> float:
@@ -205,7 +205,7 @@ class Dataset:
         return Read(self, ids, memory, skip)
 
     def _samples(self, ids: bytes, read: Tuple[bytearray, bytes], first: int, last: int) -> Any:
-        """Returns those of a read, from the first-th to before the last-th."""
+        """Returns the samples of a read from ``first`` up to and without ``last``."""
         data, offsets = read
         numbers, at = memoryview(ids).cast("Q"), memoryview(offsets).cast("Q")
         if self._size:
@@ -224,7 +224,7 @@ class Dataset:
         return [{name: column[i] for name, column in columns.items()} for i in range(len(rows))]
 
     def _columns_of(self, sample: int, data: bytearray, place: int) -> List[_Column]:
-        """Returns the columns, which all samples of one size have at the same place; ``place`` counts samples in ``data``."""
+        """Returns the columns of samples of one size, all at the same offset. ``place`` is the index of ``sample`` in ``data``."""
         if self._columns is None:
             self._columns = [_Column(field) for field in self._set.split(sample, data, place * self._size, self._size)]
         return self._columns

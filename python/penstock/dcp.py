@@ -1,4 +1,4 @@
-"""Storage for torch.distributed.checkpoint: its files, committed like other penstock checkpoints.
+"""Storage for torch.distributed.checkpoint, whose files are committed like other penstock checkpoints.
 
     import torch.distributed.checkpoint as dcp
     from penstock import dcp as storage
@@ -77,7 +77,7 @@ class Writer(_storage.FileSystemWriter):  # type: ignore[misc]
         options.setdefault("single_file_per_rank", True)
         super().__init__(self._place[0], **options)
 
-    # Called by torch 1.13 and 2.0, and by later ones.
+    # torch 1.13 and 2.0 call init(), later versions call reset() and set_up_storage_writer().
     def init(self, is_coordinator: bool) -> None:
         self._begin(is_coordinator)
 
@@ -146,7 +146,7 @@ class Reader(_storage.FileSystemReader):  # type: ignore[misc]
     dir
         As in ``penstock.checkpoint.latest()``.
 
-    Raises CheckpointError (code "not found") if there is none. ``checkpoint`` is the one being read.
+    Raises CheckpointError (code "not found") if there is no checkpoint. ``checkpoint`` is the checkpoint being read.
     """
 
     def __init__(self, which: Union[None, PathLike, Checkpoint] = None, *, dir: Optional[PathLike] = None, **options: Any):

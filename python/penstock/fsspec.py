@@ -1,4 +1,4 @@
-"""Object storage for everything that reads by fsspec: pandas, pyarrow, Dask, Hugging Face datasets.
+"""Object storage for everything that reads through fsspec: pandas, pyarrow, Dask, Hugging Face datasets.
 
     import pandas
 
@@ -6,8 +6,8 @@
 
 Paths are ``penstock://BUCKET/KEY``. ``register("s3")`` also makes it the file system of ``s3://`` in this process, in place of s3fs.
 
-``storage_options`` are ``endpoint_url``, ``region``, ``profile``, ``key``, ``secret``, ``token``, ``anon`` and ``ahead``; what is not given
-comes from the environment and the profile, as for ``penstock cp``. Nothing is cached: each list is that of the store.
+``storage_options`` are ``endpoint_url``, ``region``, ``profile``, ``key``, ``secret``, ``token``, ``anon`` and ``ahead``; options that are
+not given come from the environment and the profile, as for ``penstock cp``. Nothing is cached: each listing is a request to the store.
 """
 import datetime
 import queue
@@ -24,13 +24,13 @@ from penstock._files import AHEAD, Store, interruptible, open_with, transfer
 
 __all__ = ["FileSystem", "GoogleFileSystem", "register"]
 
-_THREADS = 16  # for several objects
+_THREADS = 16  # for calls on several objects
 # Options that fsspec itself has for every file system.
 _OPTIONS = {"asynchronous", "batch_size", "listings_expiry_time", "loop", "max_paths", "skip_instance_cache", "use_listings_cache"}
 
 
 def _run(calls: List[Callable[[], Any]]) -> List[Any]:
-    """Returns the result of each call, or its exception. Ctrl-C ends the wait for them."""
+    """Returns the result of each call, or its exception. Ctrl-C ends the wait for the calls."""
     results: List[Any] = [None] * len(calls)
     left: "queue.SimpleQueue[int]" = queue.SimpleQueue()
 
@@ -71,7 +71,7 @@ def _store(
     endpoint_url: Optional[str] = None, region: Optional[str] = None, profile: Optional[str] = None, key: Optional[str] = None,
     secret: Optional[str] = None, token: Optional[str] = None, anon: bool = False, client_kwargs: Optional[Dict[str, Any]] = None, **other: Any,
 ) -> Store:  # fmt: skip
-    """Returns the store that the options select; s3fs has some of them in ``client_kwargs``."""
+    """Returns the store that the options select. Like s3fs, takes some options from ``client_kwargs``."""
     client = dict(client_kwargs or {})
     place = endpoint_url or client.pop("endpoint_url", None), region or client.pop("region_name", None)
     unknown = [*other, *(f"client_kwargs[{name!r}]" for name in client if name not in ("endpoint_url", "region_name"))]
@@ -83,8 +83,8 @@ def _store(
 class FileSystem(AbstractFileSystem):  # type: ignore[misc]
     """Objects of S3 and compatible stores. Paths are ``BUCKET/KEY``.
 
-    An object appears whole when its file is closed. An exception in ``with fs.open(…)`` leaves the store as it was;
-    in ``with fsspec.open(…)``, which does not pass it on, the part that was written becomes the object.
+    An object appears whole when its file is closed. An exception in ``with fs.open(…)`` leaves the store unchanged; in
+    ``with fsspec.open(…)``, which does not pass on the exception, the part that was written becomes the object.
     """
 
     protocol: Union[str, Tuple[str, ...]] = ("penstock", "s3", "s3a")
@@ -182,7 +182,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def open(self, path: str, mode: str = "rb", block_size: Any = None, cache_options: Any = None, compression: Optional[str] = None, **kwargs: Any) -> Any:
         packing = get_compression(path, compression)
-        # An exception would not reach the object through the wrapper that compresses, and a part of it would be stored.
+        # The compressing wrapper does not pass on exceptions, so a part of the object would be stored.
         if packing and "r" not in mode:
             raise NotImplementedError("cannot compress here; use fsspec.open(…, compression=…)")
         if "b" in mode or packing:
@@ -198,7 +198,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
     def cat_ranges(
         self, paths: List[str], starts: Any, ends: Any, max_gap: Optional[int] = None, on_error: str = "return", **kwargs: Any
     ) -> List[Any]:
-        """Returns the bytes of each range, or its exception: all ranges of a file are read together, and several files at a time."""
+        """Returns the bytes of each range, or its exception. All ranges of a file are read together, and several files at a time."""
         n = len(paths)
         starts, ends = (list(given) if isinstance(given, (list, tuple)) else [given] * n for given in (starts, ends))
         if not len(starts) == len(ends) == n:
@@ -244,7 +244,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         interruptible(lambda cancel: transfer(self._store).copy(self._url(path1), self._url(path2), cancel))
 
-    # Directories are nothing but names.
+    # Directories are only prefixes of names.
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
         pass
@@ -270,7 +270,7 @@ def _range(start: Optional[int], end: Optional[int], size: int) -> Tuple[int, in
 
 
 def register(*protocols: str) -> None:
-    """Lets fsspec open these by penstock in this process: "s3", "s3a", "gs", "gcs"; all if none is given."""
+    """Makes fsspec open these protocols with penstock in this process: "s3", "s3a", "gs", "gcs"; all of them if none is given."""
     known = {protocol: kind for kind in (FileSystem, GoogleFileSystem) for protocol in kind.protocol}
     for protocol in protocols or known:
         if protocol not in known:

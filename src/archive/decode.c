@@ -56,8 +56,8 @@ char *decode_gzip_name(const void *data, size_t len)
 struct gzip {
 	struct ring *in, *out;
 	struct inflate_state *state;
-	uint64_t consumed; /* of `in`; whole spans */
-	size_t span; /* the current one */
+	uint64_t consumed; /* bytes of `in` before the current span */
+	size_t span; /* length of the current span */
 	bool ended; /* there are no more spans */
 };
 
@@ -131,7 +131,7 @@ static int gzip_member(struct gzip *z, const atomic_int *cancel, struct penstock
 	return 0;
 }
 
-/* Finds another member. Padding and other bytes after the last one are ignored. */
+/* Finds another member. Padding and other bytes after the last member are ignored. */
 static int gzip_has_next(struct gzip *z, bool *next, struct penstock_error *err)
 {
 	bool odd = false;
@@ -153,7 +153,7 @@ static int gzip_has_next(struct gzip *z, bool *next, struct penstock_error *err)
 		z->state->avail_in--;
 	}
 	if (odd)
-		log_warn("ignoring foreign bytes after the end of the gzip data");
+		log_warn("ignoring unknown bytes after the end of the gzip data");
 	return r;
 }
 
@@ -232,7 +232,7 @@ static int decode_filter(enum archive_kind kind, struct ring *in, struct ring *o
 	/* ARCHIVE_WARN would mean an external program in place of the library. */
 	if (!filters[kind] || filters[kind](a) != ARCHIVE_OK)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"this libarchive was built without %s", archive_kind_name(kind));
+			"cannot unpack %s data: libarchive was built without this format", archive_kind_name(kind));
 	archive_read_support_format_raw(a);
 	archive_read_support_format_empty(a);
 	r = archive_read_open(a, &source, NULL, read_source, NULL);

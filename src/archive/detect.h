@@ -9,8 +9,8 @@ enum archive_kind {
 	ARCHIVE_KIND_NONE = 0,
 	ARCHIVE_KIND_TAR,
 	ARCHIVE_KIND_RAR,
-	ARCHIVE_KIND_ZIP, /* its list of members is at the end: needs the whole file */
-	ARCHIVE_KIND_7Z, /* the same */
+	ARCHIVE_KIND_ZIP, /* its list of members is at the end of the file */
+	ARCHIVE_KIND_7Z, /* likewise */
 	ARCHIVE_KIND_GZIP,
 	ARCHIVE_KIND_BZIP2,
 	ARCHIVE_KIND_XZ,
@@ -24,26 +24,27 @@ enum archive_kind {
 /* Number of first bytes that is enough for detection. */
 #define ARCHIVE_DETECT_BYTES 512
 
-/* Detects from the first `len` bytes (ARCHIVE_DETECT_BYTES, or all). Formats with a weak magic
- * (lzma, compress) also need their suffix in `name`. */
+/* Detects the format from the first `len` bytes (ARCHIVE_DETECT_BYTES, or the whole file). Formats
+ * with a weak magic number (lzma, compress) also need their suffix in `name`. */
 enum archive_kind archive_detect(const void *data, size_t len, const char *name);
 
-/* True for the header of a tar member, or for the end of an empty archive whose name says tar. */
+/* Returns true for the header of a tar member, and for zeros, which are an empty archive, if `name`
+ * has the suffix of a tar. */
 bool archive_is_tar(const void *data, size_t len, const char *name);
 
-/* True for the suffix of an archive or a compressed file. */
+/* Returns true if the name has the suffix of an archive or a compressed file. */
 bool archive_name_promises(const char *name);
 
-/* "gzip", "tar"…; static. */
+/* Returns "gzip", "tar", …: a static string. */
 const char *archive_kind_name(enum archive_kind kind);
 
-/* True for a zip that starts as torch.save() writes it: its first member is NAME/data.pkl. */
+/* Returns true for a zip as torch.save() writes it: its first member is NAME/data.pkl. */
 bool archive_is_torch_zip(const void *data, size_t len);
 
 /*
- * The name of the file in a compressed file `name`: without its suffix (.tgz becomes .tar), else
- * `stored` (from the gzip header, may be NULL) if it is a plain file name, else with ".unpacked".
- * free() it; NULL if out of memory.
+ * Returns the name for the content of the compressed file `name`: without its suffix (.tgz becomes
+ * .tar), else `stored` (from the gzip header, may be NULL) if that is a plain file name, else with
+ * ".unpacked" at the end. free() it; NULL if out of memory.
  */
 char *archive_single_name(const char *name, enum archive_kind kind, const char *stored);
 

@@ -24,14 +24,14 @@
 /* Progress is reported after this many members, and after this many bytes. */
 #define REPORT_MEMBERS 256
 #define REPORT_BYTES   (1 * MIB)
-#define END_MARK       512 /* bytes */
+#define END_MARK       512 /* zero bytes that end a tar */
 
 struct extraction {
 	enum archive_kind kind;
 	struct archive *a;
-	struct ring_reader in; /* of no ring: reads a file */
+	struct ring_reader in; /* its ring is NULL if a file is read */
 	bool warned;
-	uint64_t zeros; /* at the end of what was read; END_MARK of them end a tar */
+	uint64_t zeros; /* zero bytes at the end of the bytes read so far */
 	struct tree *tree;
 	const struct unpack_options *options;
 	uint64_t reported_members, reported_bytes;
@@ -89,7 +89,8 @@ static int failed(struct extraction *x, struct penstock_error *err)
 	if (strcasestr(text, "encrypt") || strcasestr(text, "passphrase") ||
 		strcasestr(text, "password"))
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"it is encrypted; decrypt it first, or keep it whole with unpack: false");
+			"the data is encrypted; decrypt it first, or keep the archive whole with "
+			"unpack: false");
 	if (strcasestr(text, "unsupported") || strcasestr(text, "not supported"))
 		code = PENSTOCK_E_UNSUPPORTED;
 	if (strcasestr(text, "Unrecognized archive format"))
@@ -114,7 +115,7 @@ static int copy_data(struct extraction *x, const char *name, struct penstock_err
 
 		if (r == ARCHIVE_EOF)
 			return 0;
-		/* For contents, even a warning means wrong bytes. */
+		/* In the contents of a file, even a warning means wrong bytes. */
 		if (r != ARCHIVE_OK)
 			return failed(x, err);
 		r = tree_file_write(x->tree, name, p, n, (uint64_t)offset, err);
@@ -160,10 +161,11 @@ static int write_member(
 	snprintf(x->member, EXTRACT_MEMBER, "%s", name);
 	if (archive_entry_is_encrypted(entry))
 		return member_error(err, PENSTOCK_E_UNSUPPORTED, name,
-			"it is encrypted; decrypt it first, or keep it whole with unpack: false");
+			"the data is encrypted; decrypt it first, or keep the archive whole with "
+			"unpack: false");
 	if (target) {
 		r = tree_hardlink(x->tree, name, target, err);
-		/* Skip the contents of a link: they repeat its target's. */
+		/* Skip the contents of a hard link: they repeat those of its target. */
 		return r < 0 ? r : archive_read_data_skip(x->a) == ARCHIVE_OK ? 0 : failed(x, err);
 	}
 	switch (type) {
@@ -180,7 +182,7 @@ static int write_member(
 		       : type == AE_IFSOCK		    ? "a socket"
 							    : "of an unknown type";
 		return member_error(err, PENSTOCK_E_INVALID, name,
-			"it is %s; only files, directories and links are unpacked", what);
+			"the member is %s; only files, directories and links are unpacked", what);
 	}
 }
 
@@ -230,7 +232,8 @@ static int add_format(struct archive *a, enum archive_kind kind, bool stream)
 	}
 }
 
-/* Opens the ring or the file at `path`, which is read in blocks, and does the work. */
+/* Opens the file at `path`, which is read in blocks, or the ring if `path` is NULL, and calls
+ * `work`. */
 static int extract(struct extraction *x, const char *path, size_t block,
 	int (*work)(struct extraction *x, struct penstock_error *err), struct penstock_error *err)
 {
@@ -296,7 +299,7 @@ int extract_path(enum archive_kind kind, const char *path, struct tree *tree,
 	return extract(&x, path, 128 * KIB, write_members, err);
 }
 
-/* Returns 0 if all of them are the same, else 1. */
+/* Compares all members with the list. Returns 0 if they are the same, else 1. */
 static int amend_members(struct extraction *x, struct penstock_error *err)
 {
 	uint64_t members = 0;

@@ -10,10 +10,10 @@ struct unpack_options;
 struct penstock_error;
 
 /*
- * Extracts the members of the uncompressed tar, RAR or zip in `in`, and reads the rest of it. For a
- * zip it uses the headers before the members, to be amended by extract_amend_zip(). Fails with
- * PENSTOCK_E_CANCELLED if the ring's writer broke off: then the writer has the reason. `member` (at
- * least EXTRACT_MEMBER bytes) gets the name of the current member on failure, or "".
+ * Extracts the members of the uncompressed tar, RAR or zip in `in`, and reads `in` to its end. For
+ * a zip it uses the headers before the members; extract_amend_zip() completes the result. Fails
+ * with PENSTOCK_E_CANCELLED if the ring's writer failed: then the writer has the reason. `member`
+ * (at least EXTRACT_MEMBER bytes) gets the name of the current member on failure, or "".
  */
 #define EXTRACT_MEMBER 256
 int extract_ring(enum archive_kind kind, struct ring *in, struct tree *tree,
@@ -25,13 +25,13 @@ int extract_path(enum archive_kind kind, const char *path, struct tree *tree,
 
 /*
  * Compares the members that extract_ring() wrote from a zip with the list at the end of the
- * complete file, and sets modes and links from it. Returns 0, or 1 if the two differ: then the list
- * is right, and extract_path() must repeat the extraction.
+ * complete file, and sets their modes and links from that list. Returns 0, or 1 if the two differ:
+ * then the list is right, and extract_path() must repeat the extraction.
  */
 int extract_amend_zip(const char *path, struct tree *tree, const struct unpack_options *options,
 	struct penstock_error *err);
 
-/* Writes all of `in` to the one file `name`. */
+/* Writes all of `in` to the file `name`. */
 int extract_single(struct ring *in, struct tree *tree, const char *name,
 	const struct unpack_options *options, struct penstock_error *err);
 

@@ -67,15 +67,15 @@ int member_split(
 
 		if (n == 2 && p[0] == '.' && p[1] == '.')
 			return member_error(err, PENSTOCK_E_INVALID, name,
-				"its name has '..' and could leave the directory");
+				"the name has '..' and could leave the directory");
 		if (n > NAME_MAX)
 			return member_error(err, PENSTOCK_E_INVALID, name,
-				"a component of its name is longer than %d bytes", NAME_MAX);
+				"a component of the name is longer than %d bytes", NAME_MAX);
 		if (n > 0 && !(n == 1 && p[0] == '.')) {
 			if (place->len + n + 2 > sizeof(place->text) ||
 				++depth > LIMIT_ARCHIVE_DEPTH)
 				return member_error(err, PENSTOCK_E_LIMIT, name,
-					"its name is longer than %d bytes or deeper than %d "
+					"the name is longer than %d bytes or deeper than %d "
 					"directories",
 					PATH_MAX, LIMIT_ARCHIVE_DEPTH);
 			place->parent_len = place->len;
@@ -142,7 +142,7 @@ int members_open(struct members *m, const char *path, size_t len, bool create)
 	fd = parent < 0 ? -1 : open_one(m, parent, name, path, len, create);
 	if (fd < 0)
 		return -1;
-	/* Keep it in a free slot, or in place of the least recently used one. */
+	/* Keep the descriptor in a free slot, or in place of the least recently used one. */
 	for (size_t i = 1; i < MEMBERS_DIRS && m->dirs[slot].path; i++) {
 		if (!m->dirs[i].path || m->dirs[i].used < m->dirs[slot].used)
 			slot = i;
@@ -185,8 +185,8 @@ int members_reopen(struct members *m, struct member_place *place, struct penstoc
 		return 0;
 	if (errno == ELOOP || errno == ENOTDIR)
 		return member_error(err, PENSTOCK_E_INVALID, place->text,
-			"it is below a symbolic link or a file of the same archive");
-	return member_errno(err, place->text, "cannot create its directory");
+			"the member is below a symbolic link or a file of the same archive");
+	return member_errno(err, place->text, "cannot create the parent directory");
 }
 
 int members_place(
@@ -227,7 +227,7 @@ int members_create(struct members *m, struct member_place *place, const struct m
 	int fd;
 
 	if (place->len == 0)
-		return member_error(err, PENSTOCK_E_INVALID, "", "it has no name");
+		return member_error(err, PENSTOCK_E_INVALID, "", "the member has no name");
 	fd = try_create(place, what);
 	if (fd < 0 && errno == EEXIST) {
 		int r = m->policy->replace(m, place, err);
@@ -236,7 +236,7 @@ int members_create(struct members *m, struct member_place *place, const struct m
 			return r;
 		fd = try_create(place, what);
 	}
-	return fd < 0 ? member_errno(err, place->text, "cannot create it") : fd;
+	return fd < 0 ? member_errno(err, place->text, "cannot create the entry") : fd;
 }
 
 int members_mkdir(
@@ -268,7 +268,7 @@ int members_link(struct members *m, struct member_place *place, const char *targ
 			"a hard link to a name outside of the archive");
 	if (strcmp(place->text, to.text) == 0)
 		return 0;
-	/* A separate descriptor: opening one directory may close the other's slot. */
+	/* Use a separate descriptor: opening one directory may close that of the other. */
 	from = fcntl(members_open(m, to.text, to.parent_len, false), F_DUPFD_CLOEXEC, 0);
 	if (from < 0 || fstatat(from, to.base, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		S_ISDIR(st.st_mode) || S_ISCHR(st.st_mode))
@@ -288,7 +288,7 @@ void members_later(struct members *m, const struct member_place *place, mode_t m
 	struct later later = {*mtime, mode, place->len};
 	size_t saved = m->later.len;
 
-	/* Beyond the limit, directories keep what they have. */
+	/* Beyond the limit, directories keep their current times; see members_finish(). */
 	if (buf_add(&m->later, &later, sizeof(later)) < 0 ||
 		buf_add(&m->later, place->text, place->len + 1) < 0)
 		buf_truncate(&m->later, saved);
@@ -316,14 +316,14 @@ int members_finish(struct members *m, struct penstock_error *err)
 					  : slash ? slash + 1
 						  : path,
 					  OPEN_DIR);
-		/* A later member may have replaced it. */
+		/* A later member may have replaced the directory. */
 		if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
 			continue;
 		times[1] = later.mtime;
 		if ((fd < 0 || (later.mode != (mode_t)-1 && fchmod(fd, later.mode) < 0) ||
 			    futimens(fd, times) < 0) &&
 			m->policy->exact)
-			return member_errno(err, path, "cannot set its mode and time");
+			return member_errno(err, path, "cannot set mode and time of the directory");
 	}
 	return 0;
 }

@@ -2,7 +2,7 @@
  * The members of an archive as files below a root directory. Every name is resolved component by
  * component from descriptors that are kept open, so that no member reaches outside, not even
  * through a link that another process creates meanwhile. The policy decides about names below
- * links and about members that are there twice. Used by one thread.
+ * links and about repeated members. Used by one thread.
  *
  *	struct members m = {.root_fd = fd, .policy = &policy, .max = 1000};
  *	struct member_place place;
@@ -33,10 +33,10 @@ struct members;
 /* A name without empty and "." components. */
 struct member_place {
 	char text[PATH_MAX];
-	size_t len; /* 0 for the root itself */
-	size_t parent_len; /* of the part before the last '/'; 0 for the root */
+	size_t len; /* 0 if the place is the root itself */
+	size_t parent_len; /* length of the part before the last '/'; 0 if that is the root */
 	const char *base; /* the last component, within `text` */
-	int parent; /* the directory of `base`, borrowed until the next one is opened */
+	int parent; /* the directory of `base`, borrowed until another directory is opened */
 };
 
 struct member_policy {
@@ -44,8 +44,8 @@ struct member_policy {
 	bool exact; /* a mode or time that cannot be set is an error */
 	/* Mode of directories that no member names; with `exact` independent of the umask. */
 	mode_t dir_mode;
-	/* Opens a directory whose path leads through a link or a file. Returns -1 with errno.
-	 * NULL: such a path is refused. */
+	/* Opens a directory whose path leads through a link or a file. Returns -1 with errno on
+	 * error. If NULL, such a path is refused. */
 	int (*open_linked)(const struct members *m, const char *path);
 	/* Removes the earlier member of the same name. */
 	int (*replace)(struct members *m, struct member_place *place, struct penstock_error *err);
@@ -57,7 +57,7 @@ struct members {
 	uint64_t n, max; /* members so far, and their limit */
 	struct buf later; /* attributes of directories, set by members_finish() */
 	struct {
-		char *path; /* owned; NULL: free slot */
+		char *path; /* owned; NULL if the slot is free */
 		size_t len;
 		int fd;
 		uint64_t used;
@@ -67,14 +67,16 @@ struct members {
 
 void members_release(struct members *m);
 
-/* Splits a member's name, counts it, and opens its parent directory, which is created. */
+/* Splits a member's name, counts the member, and opens its parent directory, which is created if
+ * missing. */
 int members_place(struct members *m, struct member_place *place, const char *name,
 	struct penstock_error *err);
-/* The first part of it. */
+/* Does the first part of members_place(): splits the name. */
 int member_split(
 	struct member_place *place, const char *name, bool absolute, struct penstock_error *err);
-/* The directory path[0, len), borrowed until the next call. With `create`, missing ones are made.
- * Returns -1 with errno, ELOOP or ENOTDIR below a link or a file. */
+/* Returns a descriptor of the directory path[0, len), borrowed until the next call. With `create`,
+ * missing directories are created. Returns -1 with errno on error: ELOOP or ENOTDIR if the path
+ * leads through a link or a file. */
 int members_open(struct members *m, const char *path, size_t len, bool create);
 /* Opens the parent of `place` again. */
 int members_reopen(struct members *m, struct member_place *place, struct penstock_error *err);
@@ -82,22 +84,23 @@ int members_reopen(struct members *m, struct member_place *place, struct penstoc
 void members_forget(struct members *m);
 
 struct member_new {
-	mode_t type; /* S_IFREG, S_IFDIR, S_IFLNK, S_IFIFO; 0: a hard link */
+	mode_t type; /* S_IFREG, S_IFDIR, S_IFLNK, S_IFIFO; a hard link if 0 */
 	mode_t mode;
-	const char *target; /* of a link; of a hard link in the directory `from` */
+	const char *target; /* target of a link; for a hard link, a name in the directory `from` */
 	int from;
 };
-/* Creates the entry in place of an earlier one. Returns the descriptor of a file, else 0. */
+/* Creates the entry; the policy replaces an earlier entry of that name. Returns the descriptor of a
+ * file, else 0. */
 int members_create(struct members *m, struct member_place *place, const struct member_new *what,
 	struct penstock_error *err);
 /* Returns 1 if the directory existed, 0 if it was created. */
 int members_mkdir(
 	struct members *m, struct member_place *place, mode_t mode, struct penstock_error *err);
-/* A hard link to a member before it. */
+/* Creates a hard link to an earlier member. */
 int members_link(struct members *m, struct member_place *place, const char *target,
 	struct penstock_error *err);
 
-/* Sets the time, and the mode if it is not -1, of the directory at the end. */
+/* Records the time of a directory, and its mode if that is not -1, for members_finish(). */
 void members_later(struct members *m, const struct member_place *place, mode_t mode,
 	const struct timespec *mtime);
 /* Sets the attributes of directories. Call it after the last member. */

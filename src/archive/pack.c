@@ -28,11 +28,11 @@ struct packer {
 static int failed(const struct packer *p, struct penstock_error *err)
 {
 	return error_errno(err, archive_errno(p->archive) > 0 ? archive_errno(p->archive) : EIO,
-		"cannot write %s (%s)", p->path, archive_error_string(p->archive));
+		"cannot write '%s' (%s)", p->path, archive_error_string(p->archive));
 }
 
-/* libarchive takes names to be in the encoding of the locale when the option is set, and those of
- * "C" are ASCII. Without such a locale names stay as they are, and are not marked as UTF-8. */
+/* Marks names as UTF-8. libarchive assumes that names have the encoding of the locale when the
+ * option is set, and that of "C" is ASCII. Without a UTF-8 locale names are not marked. */
 static int mark_names(struct packer *p)
 {
 	locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
@@ -96,7 +96,7 @@ static int add_data(
 			return error_errno(err, errno, "cannot read '%s'", member->name);
 		if ((size_t)n < want)
 			return error_set(err, PENSTOCK_E_CHANGED,
-				"%s became shorter while it was packed", member->name);
+				"'%s' became shorter while it was packed", member->name);
 		if (archive_write_data(p->archive, p->block, want) != (la_ssize_t)want)
 			return failed(p, err);
 		at += want;

@@ -5,7 +5,8 @@
 
 #include "base/cleanup.h"
 
-/* Spans are short so that the other side starts early; the reader sleeps until WAKE bytes. */
+/* Spans are short so that the other side starts early; a reader sleeps until WAKE bytes are
+ * queued. */
 #define SPAN ((size_t)256 * 1024)
 #define WAKE ((size_t)RING_PEEK)
 
@@ -38,7 +39,7 @@ static size_t queued(const struct ring *r)
 	return (size_t)(r->written - r->consumed);
 }
 
-/* The contiguous part of `len` bytes from total `at`. */
+/* Returns the length of the contiguous part of `len` bytes from position `at` in the stream. */
 static size_t piece(const struct ring *r, uint64_t at, size_t len)
 {
 	size_t left = r->size - (size_t)(at % r->size);

@@ -53,7 +53,7 @@ static int replace_earlier(
 
 	(void)m;
 	if (fstatat(place->parent, place->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return member_errno(err, place->text, "cannot create it");
+		return member_errno(err, place->text, "cannot stat the earlier member");
 	if (S_ISDIR(st.st_mode))
 		return member_error(err, PENSTOCK_E_INVALID, place->text,
 			"the archive has a directory and another member of this name");
@@ -157,7 +157,7 @@ int tree_directory(struct tree *t, const char *name, mode_t mode, const struct t
 	if (r == 1) {
 		fd = members_open(&t->members, place.text, place.len, false);
 		if (fd < 0 || fchmod(fd, mode & ~t->umask) < 0)
-			return member_errno(err, name, "cannot set its mode");
+			return member_errno(err, name, "cannot set the mode");
 	}
 	if (mtime)
 		members_later(&t->members, &place, (mode_t)-1, mtime);
@@ -217,7 +217,7 @@ int tree_file_begin(struct tree *t, const char *name, mode_t mode, struct pensto
 	return 0;
 }
 
-/* Counts `n` more bytes. Refuses decompression bombs, and more than there is room for. */
+/* Counts `n` more bytes. Refuses decompression bombs, and bytes beyond a limit. */
 static int charge(struct tree *t, const char *name, uint64_t n, struct penstock_error *err)
 {
 	char size[STR_SIZE_SIZE], from[STR_SIZE_SIZE];
@@ -230,8 +230,9 @@ static int charge(struct tree *t, const char *name, uint64_t n, struct penstock_
 		str_format_size(t->bytes + n, size);
 		str_format_size(packed, from);
 		return member_error(err, PENSTOCK_E_LIMIT, name,
-			"decompression bomb? %s of the archive unpack to %s, more than %llu times "
-			"as much; if intended, set PENSTOCK_UNPACK_RATIO to a higher number",
+			"possible decompression bomb: %s of the archive unpack to %s, more than "
+			"%llu times as much; if this is intended, set PENSTOCK_UNPACK_RATIO to a "
+			"higher number",
 			from, size, (unsigned long long)t->options.max_ratio);
 	}
 	if (n > t->options.max_bytes - t->bytes) {
@@ -264,7 +265,7 @@ int tree_file_write(struct tree *t, const char *name, const void *data, size_t l
 	}
 	if (offset == t->position ? fs_write_all(t->fd, data, len)
 				  : fs_pwrite_all(t->fd, data, len, (off_t)offset))
-		return member_errno(err, name, "cannot write it");
+		return member_errno(err, name, "cannot write the file");
 	if (offset == t->position)
 		t->position += len;
 	return 0;
@@ -283,7 +284,7 @@ int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct 
 		if (r < 0)
 			return r;
 		if (ftruncate(fd, (off_t)size) < 0)
-			return member_errno(err, name, "cannot write it");
+			return member_errno(err, name, "cannot write the file");
 	}
 	if (mtime) {
 		const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, *mtime};
@@ -293,11 +294,12 @@ int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct 
 	}
 	/* Network file systems report failed writes here. */
 	if (close(take_fd(fd)) < 0 && errno != EINTR)
-		return member_errno(err, name, "cannot write it");
+		return member_errno(err, name, "cannot write the file");
 	return 0;
 }
 
-/* The file's contents are the target of the link. */
+/* Replaces a file by a link if the contents of the file are the target of the link. Returns 1 if
+ * they are not. */
 static int amend_link(int parent, const struct member_place *place, const char *name,
 	const char *target, struct penstock_error *err)
 {
@@ -307,7 +309,7 @@ static int amend_link(int parent, const struct member_place *place, const char *
 	int r;
 
 	if (n < 0)
-		return member_errno(err, name, "cannot read it");
+		return member_errno(err, name, "cannot read the file");
 	if ((size_t)n != strlen(target) || memcmp(text, target, (size_t)n) != 0)
 		return 1;
 	r = check_target(place, name, target, err);
@@ -333,7 +335,7 @@ int tree_amend(struct tree *t, const char *name, mode_t type, mode_t mode, uint6
 	if (parent < 0 || fstatat(parent, place.base, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP
 			       ? 1
-			       : member_errno(err, name, "cannot stat it");
+			       : member_errno(err, name, "cannot stat the member");
 	if (S_ISDIR(type) != S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode))
 		return 1;
 	if (target)
@@ -342,7 +344,7 @@ int tree_amend(struct tree *t, const char *name, mode_t type, mode_t mode, uint6
 		return 1;
 	mode = ((mode & 0777) | (S_ISDIR(type) ? 0700 : 0600)) & ~t->umask;
 	if ((st.st_mode & 0777) != mode && fchmodat(parent, place.base, mode, 0) < 0)
-		return member_errno(err, name, "cannot set its mode");
+		return member_errno(err, name, "cannot set the mode");
 	return 0;
 }
 
@@ -375,12 +377,12 @@ static int check_entry(int from, int to, const char *name, struct penstock_error
 	sub_from = open_below(from, name);
 	sub_to = open_below(to, name);
 	if (sub_from < 0 || sub_to < 0)
-		return member_errno(err, name, "cannot open it");
+		return member_errno(err, name, "cannot open the directory");
 	return check_move(sub_from, sub_to, NULL, err);
 }
 
-/* Verifies that everything below `from` can be moved into `to`: no file onto a directory, no
- * directory onto anything else, nothing at the top onto `keep`. */
+/* Verifies that everything below `from` can be moved into `to`: no file replaces a directory, no
+ * directory replaces anything else, and no entry of `from` itself is called `keep`. */
 static int check_move(int from, int to, const char *keep, struct penstock_error *err)
 {
 	_cleanup_closedir_ DIR *dir = fs_list_at(from, ".");
@@ -397,7 +399,7 @@ static int check_move(int from, int to, const char *keep, struct penstock_error 
 			break;
 		if (keep && strcmp(e->d_name, keep) == 0)
 			return member_error(err, PENSTOCK_E_EXISTS, e->d_name,
-				"it has the name of the archive itself and would replace it");
+				"the member has the name of the archive and would replace the archive");
 		r = check_entry(from, to, e->d_name, err);
 		if (r < 0)
 			return r;
@@ -416,7 +418,7 @@ static int merge_dir(int from, int to, const char *name, struct penstock_error *
 	int r;
 
 	if (sub_from < 0 || sub_to < 0 || fstat(sub_from, &st) < 0)
-		return member_errno(err, name, "cannot open it");
+		return member_errno(err, name, "cannot open the directory");
 	r = move_entries(sub_from, sub_to, err);
 	if (r < 0)
 		return r;
@@ -449,7 +451,7 @@ static int move_entries(int from, int to, struct penstock_error *err)
 			if (renameat(from, e->d_name, to, e->d_name) == 0)
 				continue;
 			if (errno != ENOTEMPTY && errno != EEXIST)
-				return member_errno(err, e->d_name, "cannot move it into place");
+				return member_errno(err, e->d_name, "cannot move the member into place");
 			r = merge_dir(from, to, e->d_name, err);
 			if (r < 0)
 				return r;

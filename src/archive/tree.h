@@ -25,10 +25,11 @@ struct tree_options {
 	/* the archive's file name, which no member may use; borrowed */
 	const char *archive;
 	uint64_t max_bytes, max_members;
-	uint64_t max_ratio; /* of the bytes in `packed`, once they are many */
+	/* most unpacked bytes per byte in `packed`, from LIMIT_ARCHIVE_RATIO_FROM unpacked bytes */
+	uint64_t max_ratio;
 	/* bytes of the archive received so far; borrowed; may be NULL */
 	const atomic_ullong *packed;
-	atomic_llong *budget; /* may be NULL */
+	atomic_llong *budget; /* bytes that may still be written; may be NULL */
 };
 
 struct tree {
@@ -47,40 +48,40 @@ struct tree {
 
 int tree_init(struct tree *t, const char *dir, const struct tree_options *options,
 	struct penstock_error *err);
-/* Removes what was not committed. */
+/* Removes everything that was not committed. */
 void tree_release(struct tree *t);
 /* Removes everything written so far, and starts again. On failure the tree is released. */
 int tree_restart(struct tree *t, struct penstock_error *err);
 
-/* `name` is a member's, as in the archive. `mtime` may be NULL. */
+/* `name` is the member's name as in the archive. `mtime` may be NULL. */
 int tree_directory(struct tree *t, const char *name, mode_t mode, const struct timespec *mtime,
 	struct penstock_error *err);
 int tree_symlink(struct tree *t, const char *name, const char *target, const struct timespec *mtime,
 	struct penstock_error *err);
-/* PENSTOCK_E_INVALID for a link that tree_symlink() refuses. */
+/* Fails with PENSTOCK_E_INVALID if tree_symlink() would refuse the link. */
 int tree_check_link(const char *name, const char *target, struct penstock_error *err);
 int tree_hardlink(struct tree *t, const char *name, const char *target, struct penstock_error *err);
 
-/* Begin, any number of writes at growing offsets (gaps are holes), end. */
+/* Write a file: begin, any number of writes at growing offsets (gaps are holes), end. */
 int tree_file_begin(struct tree *t, const char *name, mode_t mode, struct penstock_error *err);
 int tree_file_write(struct tree *t, const char *name, const void *data, size_t len, uint64_t offset,
 	struct penstock_error *err);
-/* `size` is the file's length if it ends with a hole; 0 for the end of the last write. */
+/* `size` is the file's length if the file ends with a hole, or 0 if it ends with the last write. */
 int tree_file_end(struct tree *t, const char *name, uint64_t size, const struct timespec *mtime,
 	struct penstock_error *err);
 
 /*
  * Applies the final mode to a member that was written from incomplete headers, and makes it a link
- * if it was written as a file. Returns 0, or 1 if the tree has something else. `target` is that of
- * a symbolic link (then `mode` is ignored) or NULL.
+ * if it was written as a file. Returns 0, or 1 if the tree has a different member. `target` is the
+ * target of a symbolic link (then `mode` is ignored) or NULL.
  */
 int tree_amend(struct tree *t, const char *name, mode_t type, mode_t mode, uint64_t size,
 	const char *target, struct penstock_error *err);
 
 /*
- * Moves everything into the target directory: over files of the same names, into directories of the
- * same names. Moves nothing if a file would replace a directory, a directory a file, or a member
- * the archive itself.
+ * Moves everything into the target directory: replaces files and merges directories of the same
+ * names. Fails and moves nothing if a file would replace a directory, a directory a file, or a
+ * member the archive itself.
  */
 int tree_commit(struct tree *t, struct penstock_error *err);
 

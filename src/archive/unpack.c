@@ -24,9 +24,9 @@
 #include "base/thread.h"
 
 /*
- * Two threads at most. The front reads the input and detects its format. It unpacks a tar or RAR
- * itself. For compressed data it starts the back, decodes for it and waits for its end. Formats
- * that need the whole file are completed by unpacker_finish().
+ * Two threads at most. The front reads the input and detects its format. It unpacks a tar, RAR or
+ * zip itself. For compressed data it starts the back, which unpacks; the front decodes, and waits
+ * for the end of the back. unpacker_finish() completes the formats that need the whole file.
  */
 struct unpacker {
 	char *name; /* owned, of the archive; also borrowed by the tree */
@@ -40,11 +40,11 @@ struct unpacker {
 
 	struct ring fed, decoded;
 
-	/* written by the front before it lets feeding pass or refuses it, or before its end */
+	/* written by the front before it sets `passive`, refuses the input, or ends */
 	enum archive_kind kind; /* of the outer format */
 	enum unpack_result result;
 	bool needs_file;
-	bool zip_streamed; /* a zip is unpacked, but not compared with its list */
+	bool zip_streamed; /* a zip is unpacked, but not yet compared with its list */
 	atomic_bool passive; /* feeding is ignored from now on */
 	struct penstock_error failure;
 
@@ -132,7 +132,8 @@ static int unpack_zip(struct unpacker *u, struct penstock_error *err)
 	}
 }
 
-/* The input is not the archive that its name says: the message quotes its first bytes. */
+/* Fails because the input is not an archive, although it has the suffix of one. The message quotes
+ * the first bytes. */
 static int not_as_named(const char *data, size_t len, struct penstock_error *err)
 {
 	char shown[41];
@@ -332,7 +333,7 @@ static int feed_file(struct unpacker *u, int fd, const char *path, struct pensto
 		if (r < 0)
 			return r;
 	}
-	/* The whole file is read. */
+	/* Count the whole file as fed: unpacker_finish() may read all of it. */
 	if (fstat(fd, &st) == 0)
 		atomic_store(&u->packed, (unsigned long long)st.st_size);
 	return 0;

@@ -10,7 +10,7 @@
  *	unpacker_finish(u, "/run/input/cifar.tar.gz", &stats, err);
  *	unpacker_free(u);
  *
- * The first bytes decide the format, not the name:
+ * The first bytes decide the format, not the name (lzma and compress also need their suffix):
  *
  * - tar (plain, or in gzip, bzip2, xz, lzip, zstd, lz4, lzma, compress) and RAR are unpacked while
  *   they arrive;
@@ -18,12 +18,12 @@
  *   end of the complete file and uses the list if the two differ;
  * - 7z is unpacked from the complete file by unpacker_finish();
  * - one compressed file (data.csv.gz) is unpacked next to it without its suffix;
- * - anything else is not an archive, which is a result (UNPACK_PLAIN) and no error, unless its name
- *   says that it is one (.tar.gz …).
+ * - anything else is not an archive, which is the result UNPACK_PLAIN and not an error, unless the
+ *   file has the suffix of an archive (.tar.gz …).
  *
  * The archive itself belongs to the caller: it is neither written nor removed here. An archive
  * inside the archive is not unpacked. Many files are archives that programs use packed:
- * unpack_keeps_whole() lists them.
+ * unpack_keeps_whole() recognizes them.
  *
  * All or nothing: members are written below DIR/.penstock-unpack-XXXXXX and moved into DIR by
  * unpacker_finish(), after the last byte was verified. A failed, aborted or freed unpacker removes
@@ -50,7 +50,7 @@ struct penstock_error;
 struct unpacker;
 
 enum unpack_result {
-	UNPACK_PLAIN = 0, /* not an archive, or one that is used packed: nothing was written */
+	UNPACK_PLAIN = 0, /* not an archive, or an archive used packed: nothing was written */
 	UNPACK_TREE, /* an archive with members */
 	UNPACK_SINGLE, /* one compressed file */
 };
@@ -59,7 +59,7 @@ struct unpack_stats {
 	enum unpack_result result;
 	const char *format; /* static: "tar", "gzip", "zip", … */
 	uint64_t members; /* files, directories and links */
-	uint64_t bytes; /* of their contents */
+	uint64_t bytes; /* contents of all files */
 };
 
 struct unpack_options {
@@ -72,22 +72,22 @@ struct unpack_options {
 	/* Unpacks the files of unpack_keeps_whole() too; an input that is not an archive is an
 	 * error. */
 	bool always;
-	uint64_t max_bytes; /* of all contents; 0: free space at the start minus 5 % */
-	uint64_t max_members; /* 0: LIMIT_ARCHIVE_MEMBERS */
-	/* Limit of the ratio of contents to archive bytes, beyond LIMIT_ARCHIVE_RATIO_FROM; 0:
+	uint64_t max_bytes; /* of all contents; if 0: free space at the start minus 5 % */
+	uint64_t max_members; /* LIMIT_ARCHIVE_MEMBERS if 0 */
+	/* Limit of the ratio of contents to archive bytes, beyond LIMIT_ARCHIVE_RATIO_FROM. If 0:
 	 * $PENSTOCK_UNPACK_RATIO, else LIMIT_ARCHIVE_RATIO. */
 	uint64_t max_ratio;
-	/* For several unpackers on one disk: bytes that all of them together may still write,
-	 * decremented by each. Borrowed; may be NULL. */
+	/* For several unpackers on one disk: number of bytes that all of them together may still
+	 * write; each unpacker decrements the number. Borrowed; may be NULL. */
 	atomic_llong *budget;
-	/* Called from another thread with the totals so far; a zip may start again. */
+	/* Called from any thread with the totals so far; those of a zip may restart from 0. */
 	void (*progress)(void *cookie, uint64_t members, uint64_t bytes);
 	void *cookie;
-	/* non-zero ends the work with PENSTOCK_E_CANCELLED; may be NULL */
+	/* unpacking ends with PENSTOCK_E_CANCELLED once this is not 0; may be NULL */
 	const atomic_int *cancel;
 };
 
-/* `dir` must exist. Strings are copied. Starts the threads; free with unpacker_free(). */
+/* `dir` must exist. Strings are copied. Starts a thread; free with unpacker_free(). */
 int unpacker_new(struct unpacker **out, const char *dir, const struct unpack_options *options,
 	struct penstock_error *err);
 
@@ -99,7 +99,8 @@ int unpacker_feed(struct unpacker *u, const void *data, size_t len, struct penst
  * Call it when all bytes were fed and verified (length, checksum). Waits for the end of the
  * unpacking and moves the members into place. `path` is the complete file, used for zip and 7z.
  * Codes: CORRUPT (damaged or truncated), INVALID (a refused member), UNSUPPORTED (encrypted, or an
- * unknown method), LIMIT, NO_SPACE, IO, CANCELLED.
+ * unknown method), EXISTS (a member would replace a file that must stay), LIMIT, NO_SPACE, IO,
+ * CANCELLED.
  */
 int unpacker_finish(struct unpacker *u, const char *path, struct unpack_stats *stats,
 	struct penstock_error *err);
@@ -112,15 +113,16 @@ static inline void unpacker_freep(struct unpacker **u)
 	unpacker_free(*u);
 }
 
-/* All of the above for an existing file. `name` may be NULL for the path's. */
+/* Does all of the above for an existing file. `options->name` may be NULL: then the name is the
+ * last component of `path`. */
 int unpack_file(const char *path, const char *dir, const struct unpack_options *options,
 	struct unpack_stats *stats, struct penstock_error *err);
 
 /*
- * True if a file of this name stays packed although it is an archive: checkpoints and arrays (.pt
- * .pth .ckpt .npz .keras …), packages (.whl .jar .apk …), documents (.docx .xlsx .odt .epub …) and
- * block-compressed data (.bam .bcf …). A zip whose first member is NAME/data.pkl, which is how
- * PyTorch saves, stays packed under any name.
+ * Returns true if a file of this name stays packed although it is an archive: checkpoints and
+ * arrays (.pt .pth .ckpt .npz .keras …), packages (.whl .jar .apk …), documents (.docx .xlsx .odt
+ * .epub …) and block-compressed data (.bam .bcf …). An unpacker also keeps a zip whose first member
+ * is NAME/data.pkl, as PyTorch saves it, under any name.
  */
 bool unpack_keeps_whole(const char *name);
 

@@ -221,7 +221,7 @@ static int pull(struct getting *g, struct penstock_error *err)
 	return r;
 }
 
-/* Loads the image by the digest of its manifest, or of the index that named it at some pull. */
+/* Loads the image by the digest of its manifest, or of an index that an earlier pull stored. */
 static int load_digest(struct image **out, struct getting *g, const char *digest)
 {
 	char chosen[IMAGE_DIGEST_SIZE];
@@ -256,7 +256,7 @@ static int use_stored(struct image **out, struct getting *g, struct penstock_err
 	return 0;
 }
 
-/* True if there is something to fall back to. */
+/* Returns true if the name was pulled before, so that its image may be a fallback. */
 static bool is_stored(const struct getting *g)
 {
 	char known[IMAGE_DIGEST_SIZE];
@@ -291,7 +291,7 @@ static int get(struct image **out, struct getting *g, struct penstock_error *err
 	char known[IMAGE_DIGEST_SIZE] = "";
 	int r;
 
-	/* A digest always names the same image, so a stored one needs no request. */
+	/* A digest always names the same image, so a stored image needs no request. */
 	if (!g->is_file && g->ref.digest) {
 		image_store_tag_read(&g->store, g->name, known);
 		if ((*known && load(out, g, known, NULL) == 0) ||
@@ -358,7 +358,7 @@ int image_get(struct image **out, const struct image_request *request, struct pe
 	if (r == 0)
 		r = get(&image, &g, &why);
 	/* The time of the manifest orders the removal of the least recently used images; the lock
-	 * protects this one until image_free(). */
+	 * protects this image until image_free(). */
 	if (r == 0) {
 		_cleanup_free_ char *path = image_store_path(
 			&g.store, "manifests", image->digest + strlen("sha256:"));
@@ -367,7 +367,8 @@ int image_get(struct image **out, const struct image_request *request, struct pe
 			utimensat(AT_FDCWD, path, NULL, 0);
 		image->use_fd = image_store_use_fd(&g.store, image->digest);
 		if (image->use_fd < 0 || fs_lock_shared(image->use_fd) != 0)
-			r = error_errno(&why, errno, "cannot lock it in '%s/locks'", g.store.dir);
+			r = error_errno(
+				&why, errno, "cannot lock the image in '%s/locks'", g.store.dir);
 		image->pulled = g.pulled;
 	}
 	if (r < 0 && why.message) {

@@ -8,7 +8,7 @@
  *	... mount image->layers, lowest first, over each other; never write to them
  *	image_free(image);
  *
- * Each layer has its own directory. It is unpacked while it arrives, once for all images and runs.
+ * Each layer has its own directory and is unpacked while it arrives, once for all images and runs.
  * Several processes may request the same image: one pulls each layer, the others wait for its lock.
  * A reference with a digest needs no request if its layers are stored. A tag is resolved by the
  * registry; if the registry is unreachable, the image last pulled under that tag is used, and the
@@ -25,10 +25,10 @@
  *	locks/ID		locked while a layer is pulled
  *	locks/use-ID		locked while an image is used; ID is the start of its manifest's
  *				digest
- *	locks/all		locked shared while an image is got, exclusively while one is
- *				removed
+ *	locks/all		locked shared while an image is looked up or pulled, exclusively
+ *				while an image is removed
  *	image-XXXXXX/		contents of an image archive, while locks/image-XXXXXX is locked
- *	tags/SHA256		digest that a name referred to last; SHA256 is that of the name
+ *	tags/SHA256		digest that a name referred to last; SHA256 is the hash of the name
  *	places/			mount points of containers (run/step/containers.c)
  */
 #ifndef IMAGE_IMAGE_H
@@ -56,7 +56,7 @@ struct image_config {
 
 struct image {
 	char *name; /* as users write it, "ghcr.io/org/name:tag" */
-	char digest[IMAGE_DIGEST_SIZE]; /* of this platform's manifest */
+	char digest[IMAGE_DIGEST_SIZE]; /* digest of this platform's manifest */
 	struct strlist layers; /* absolute paths, lowest first */
 	struct image_config config;
 	int use_fd; /* lock held while the image is in use; 0 if there is none */
@@ -65,15 +65,15 @@ struct image {
 
 struct image_request {
 	const char *reference; /* see image/reference.h; an absolute path is a file or a layout */
-	const char *registry; /* NULL for the registry in the reference, or Docker's */
-	const char *username; /* NULL for the user's login files */
+	const char *registry; /* if NULL: the registry in the reference, or Docker's */
+	const char *username; /* if NULL, the user's login files are used */
 	const char *password;
 	const char *dir; /* directory of the images; created if missing */
 	struct http_engine *engine; /* borrowed */
 	const atomic_int *cancel; /* may be NULL */
 	int64_t patience_ms; /* as in net/http/http.h, for an image that is not stored yet */
-	/* Reports the bytes of compressed layers received so far, of all that must be pulled.
-	 * Called from any thread. May be NULL. */
+	/* Reports the bytes of compressed layers received so far, and the bytes of all layers to
+	 * pull. Called from any thread. May be NULL. */
 	void (*progress)(void *cookie, const char *name, uint64_t done, uint64_t total);
 	/* Reports one line for the user, from the calling thread. May be NULL. */
 	void (*say)(void *cookie, const char *text);
@@ -83,8 +83,8 @@ struct image_request {
 /*
  * Gets the image and protects its layers from removal until image_free() (image/kept.h). Errors:
  * INVALID (the name), NOT_FOUND (no such image, tag or platform), PERMISSION (the registry refuses
- * the login or requires one), UNAVAILABLE (it does not answer), CORRUPT (digest mismatch or broken
- * archive), NO_SPACE, LIMIT, CANCELLED.
+ * the login or requires one), UNAVAILABLE (the registry does not reply), CORRUPT (digest mismatch
+ * or broken archive), NO_SPACE, LIMIT, CANCELLED and those of the formats and the HTTP engine.
  */
 int image_get(struct image **out, const struct image_request *request, struct penstock_error *err);
 void image_free(struct image *image);

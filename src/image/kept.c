@@ -109,7 +109,7 @@ static int by_use(const void *a, const void *b)
 	return (one->used_ns > other->used_ns) - (one->used_ns < other->used_ns);
 }
 
-/* A layer whose image is not listed is removed by a sweep, so the list is whole, or an error. */
+/* Fails if the list cannot be complete: a sweep removes layers whose images are not listed. */
 int image_kept_read(struct image_kept_list *list, const char *dir, struct penstock_error *err)
 {
 	struct image_store store = {.dir = dir};
@@ -157,7 +157,7 @@ void image_kept_release(struct image_kept_list *list)
 
 /* ---- removing ---- */
 
-/* Takes the store lock exclusively: no process can get an image until *out is closed. */
+/* Locks the store exclusively: no process can get an image until *out is closed. */
 static int lock_exclusive(int *out, const struct image_store *store, struct penstock_error *err)
 {
 	_cleanup_close_ int fd = image_store_gate_fd(store);
@@ -165,7 +165,7 @@ static int lock_exclusive(int *out, const struct image_store *store, struct pens
 
 	if (r > 0)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"an image pull is in progress; retry when it has finished");
+			"cannot change the stored images: a pull is in progress; retry later");
 	if (r < 0)
 		return error_errno(err, errno, "cannot lock '%s/locks'", store->dir);
 	*out = take_fd(fd);
@@ -200,8 +200,8 @@ int image_kept_remove(const char *dir, const struct image_kept *image, struct pe
 
 /* ---- pruning ---- */
 
-/* True if one of the first `n` images that are not removed contains the layer. `gone` may be
- * NULL. */
+/* Returns true if one of the first `n` images that are not removed contains the layer. `gone` may
+ * be NULL. */
 static bool is_in_first(
 	const struct image_kept_list *list, const bool *gone, size_t n, const char *path)
 {

@@ -22,10 +22,10 @@
 
 struct image_kept {
 	char digest[IMAGE_DIGEST_SIZE];
-	struct strlist names; /* tags that refer to it; empty for images from files */
-	struct strlist layers; /* their directories */
-	uint64_t *sizes; /* of the layers, on disk */
-	uint64_t bytes; /* of all its layers, on disk, including shared ones */
+	struct strlist names; /* tags that refer to the image; empty if it is from a file */
+	struct strlist layers; /* directories of the layers */
+	uint64_t *sizes; /* bytes of each layer on disk */
+	uint64_t bytes; /* bytes of all layers on disk, including shared layers */
 	int64_t used_ns; /* last use; wall clock */
 	bool in_use;
 };
@@ -38,32 +38,31 @@ struct image_kept_list {
 int image_kept_read(struct image_kept_list *list, const char *dir, struct penstock_error *err);
 void image_kept_release(struct image_kept_list *list);
 
-/* Bytes of all images that are not `gone`; shared layers count once. */
+/* Returns the bytes of all images that are not `gone`; shared layers count once. */
 uint64_t image_kept_bytes(const struct image_kept_list *list, const bool *gone);
 
-/* Removes the manifest and the tags; the layers go with the next sweep. Fails with EXISTS if a run
- * uses the image. */
+/* Removes the manifest and the tags; the next sweep removes the layers. Fails with EXISTS if a run
+ * uses the image or a pull is in progress. */
 int image_kept_remove(const char *dir, const struct image_kept *image, struct penstock_error *err);
 /* Selection of images to remove. A shared layer is freed with its last image, and counts once. */
 struct image_prune {
-	/* remove images that were last used before this time; INT64_MIN for none */
+	/* remove images that were last used before this time; no image if INT64_MIN */
 	int64_t before_ns;
-	/* remove the least recently used images until the rest fit; UINT64_MAX for no limit */
+	/* remove the least recently used images until the others fit; no limit if UINT64_MAX */
 	uint64_t max_bytes;
 	void (*removed)(void *cookie, const struct image_kept *image); /* may be NULL */
 	void *cookie;
 };
-/* Keeps images that a run uses. If another pull is in progress, images stay until the next
- * pruning. */
+/* Keeps images that a run uses. If a pull is in progress, images stay until the next pruning. */
 int image_kept_prune(const char *dir, const struct image_kept_list *list,
 	const struct image_prune *how, struct penstock_error *err);
-/* Reads the list, prunes and sweeps; to be called after a pull. `bytes` as for
- * image_kept_sweep(). */
+/* Reads the list, prunes, and sweeps if an image was removed; call it after a pull. Adds the bytes
+ * freed to `bytes`. */
 int image_kept_bound(
 	const char *dir, uint64_t max_bytes, uint64_t *bytes, struct penstock_error *err);
 
-/* Adds the bytes freed to `bytes`. Fails with EXISTS while an image is pulled, which may need the
- * layers. */
+/* Removes layers that belong to no image, and adds the bytes freed to `bytes`. Fails with EXISTS
+ * while an image is pulled, which may need the layers. */
 int image_kept_sweep(const char *dir, uint64_t *bytes, struct penstock_error *err);
 
 #endif

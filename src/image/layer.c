@@ -83,7 +83,7 @@ static int copy_data(struct unpacking *u, const struct member_place *place, int 
 			break;
 		if (r != ARCHIVE_OK)
 			return failed(u, err);
-		/* libarchive's position is still before these bytes. */
+		/* libarchive's position is still before these bytes, which must have arrived. */
 		if (archive_filter_bytes(u->a, 0) + (int64_t)n > u->received)
 			return error_set(err, PENSTOCK_E_CORRUPT,
 				"layer truncated within member '%s'", place->text);

@@ -20,7 +20,8 @@ struct ring;
 struct layer_input {
 	struct ring *ring;
 	const char *digest; /* "sha256:…" of the bytes in the ring */
-	/* The ring has space again; called from the calling thread with `source`. May be NULL. */
+	/* Called from the calling thread, with `source`, when the ring has space again. May be
+	 * NULL. */
 	void (*drained)(struct image_source *source);
 	struct image_source *source;
 	const atomic_int *cancel; /* may be NULL */

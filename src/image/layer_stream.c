@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "image/layer.h"
 
-/* Largest window that a frame may use; the one of `zstd --long=27`. */
+/* Largest window that a frame may use, as with `zstd --long=27`. */
 #define ZSTD_WINDOW_LOG 27
 /* Bytes that the gzip decoder may hold and return at the end of a member. */
 #define GZIP_HISTORY 16
@@ -65,8 +65,8 @@ static int refill(struct layer_stream *s)
 	checksum_update(&s->hash, p, (size_t)n);
 	s->left = s->span = (size_t)n;
 	s->data = p;
-	/* Append the span to the last bytes of the one before: at the end of a member the decoder
-	 * may return bytes of both. */
+	/* Append the span to the last bytes of the previous span: at the end of a member the
+	 * decoder may return bytes of both. */
 	if (s->kind == LAYER_GZIP) {
 		memmove(s->copy, s->copy + s->copied, GZIP_HISTORY);
 		memcpy(s->copy + GZIP_HISTORY, p, s->span);
@@ -112,7 +112,8 @@ static int damaged(struct layer_stream *s, const char *what)
 	return error_set(&s->error, PENSTOCK_E_CORRUPT, "truncated or corrupt %s data", what);
 }
 
-/* Decompresses into s->out. Returns the number of bytes; 0 if more input is needed. */
+/* Decompresses into s->out. Returns the number of bytes, 0 if more input is needed, or a negative
+ * code on error. */
 static ssize_t inflate_some(struct layer_stream *s)
 {
 	struct inflate_state *z = s->gzip;

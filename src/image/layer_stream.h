@@ -27,17 +27,17 @@ struct layer_stream {
 	const struct layer_input *input;
 	enum layer_kind kind;
 	struct checksum hash;
-	const char *data; /* unread rest of the span borrowed from the ring */
+	const char *data; /* unread bytes of the current span, in the ring or in `copy` */
 	size_t left;
 	size_t span; /* bytes to return to the ring */
 	bool ended; /* end of input */
 	bool whole; /* the decoder is at the end of a frame */
 	struct inflate_state *gzip;
-	char *copy; /* gzip only: the end of the last span, then the current one */
+	char *copy; /* gzip only: the end of the previous span, then the current span */
 	size_t copied; /* length of the current span */
 	ZSTD_DStream *zstd;
 	char *out;
-	struct penstock_error error; /* of the last failed read */
+	struct penstock_error error; /* error of the last failed read */
 };
 
 /* `input` is borrowed. */

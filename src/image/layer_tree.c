@@ -43,9 +43,8 @@ static int open_linked(const struct members *m, const char *path)
 	return fs_open_in_root(m->root_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Removes the entry that an earlier member of that name left. Its parent may be reached through
- * links of the layer, which lead elsewhere while the layer is not "/", so never use the whole
- * path. */
+/* Removes the entry of an earlier member with the same name. Its path may lead through links of the
+ * layer, which are correct only if the layer is "/", so the whole path is never used. */
 static int replace_earlier(
 	struct members *m, struct member_place *place, struct penstock_error *err)
 {
@@ -53,7 +52,7 @@ static int replace_earlier(
 	int r;
 
 	if (fstatat(place->parent, place->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : member_errno(err, place->text, "cannot check it");
+		return errno == ENOENT ? 0 : member_errno(err, place->text, "cannot stat the earlier entry");
 	if (!S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode))
 		return unlinkat(place->parent, place->base, 0) == 0
 			       ? 0
@@ -61,7 +60,7 @@ static int replace_earlier(
 	r = fs_remove_tree_at(place->parent, place->base, place->text, err);
 	if (r < 0)
 		return r;
-	/* Directories that were opened through it have changed or are gone. */
+	/* Directories that were opened through the removed entry have changed or are gone. */
 	members_forget(m);
 	return members_reopen(m, place, err);
 }
@@ -108,13 +107,13 @@ static int set_meta(const struct layer_tree *t, const struct member_place *place
 	if (t->owners && (fd >= 0 ? fchown(fd, meta->uid, meta->gid)
 				  : fchownat(place->parent, place->base, meta->uid, meta->gid,
 					    AT_SYMLINK_NOFOLLOW)) < 0)
-		return member_errno(err, place->text, "cannot set its owner");
+		return member_errno(err, place->text, "cannot set the owner");
 	if (has_mode &&
 		(fd >= 0 ? fchmod(fd, mode) : fchmodat(place->parent, place->base, mode, 0)) < 0)
-		return member_errno(err, place->text, "cannot set its mode");
+		return member_errno(err, place->text, "cannot set the mode");
 	if ((fd >= 0 ? futimens(fd, times)
 		     : utimensat(place->parent, place->base, times, AT_SYMLINK_NOFOLLOW)) < 0)
-		return member_errno(err, place->text, "cannot set its time");
+		return member_errno(err, place->text, "cannot set the time");
 	return 0;
 }
 
@@ -123,7 +122,7 @@ int layer_directory(struct layer_tree *t, struct member_place *place, const stru
 {
 	mode_t mode = (meta->mode & 07777) | (t->owners ? 0 : S_IRWXU);
 	struct stat earlier;
-	/* In place of a whiteout: a lower layer has the directory. */
+	/* The directory replaces a whiteout, so it has to hide that of a lower layer. */
 	bool hides = place->len &&
 		     fstatat(place->parent, place->base, &earlier, AT_SYMLINK_NOFOLLOW) == 0 &&
 		     (S_ISCHR(earlier.st_mode) && earlier.st_rdev == makedev(0, 0));
@@ -133,11 +132,11 @@ int layer_directory(struct layer_tree *t, struct member_place *place, const stru
 		return r;
 	fd = members_open(&t->members, place->text, place->len, true);
 	if (fd < 0)
-		return member_errno(err, place->text, "cannot open it");
+		return member_errno(err, place->text, "cannot open the directory");
 	if (hides && make_opaque(fd, place->text, err) < 0)
 		return -(int)err->code;
 	if (t->owners && fchown(fd, meta->uid, meta->gid) < 0)
-		return member_errno(err, place->text, "cannot set its owner");
+		return member_errno(err, place->text, "cannot set the owner");
 	members_later(&t->members, place, mode, &meta->mtime);
 	return 0;
 }
@@ -156,7 +155,7 @@ int layer_file_end(struct layer_tree *t, const struct member_place *place,
 	int r = set_meta(t, place, meta, fd, true, err);
 
 	if (close(fd) < 0 && r == 0)
-		r = member_errno(err, place->text, "cannot write it");
+		r = member_errno(err, place->text, "cannot write the file");
 	return r;
 }
 
@@ -187,13 +186,13 @@ static int whiteout(struct layer_tree *t, const struct member_place *place, cons
 		size_t before = (size_t)(place->base - place->text);
 		int fd;
 
-		/* The layer itself has an entry of that name, which stays. For a directory, only
-		 * the one of lower layers is hidden. */
+		/* The layer itself has an entry of that name, which stays. If the entry is a
+		 * directory, the directory of lower layers is hidden. */
 		if (!S_ISDIR(st.st_mode))
 			return 0;
 		snprintf(there.text + before, sizeof(there.text) - before, "%s", name);
 		fd = members_open(&t->members, there.text, strlen(there.text), false);
-		return fd < 0 ? member_errno(err, there.text, "cannot open it")
+		return fd < 0 ? member_errno(err, there.text, "cannot open the directory")
 			      : make_opaque(fd, there.text, err);
 	}
 	if (mknodat(place->parent, name, S_IFCHR | 0600, makedev(0, 0)) < 0)

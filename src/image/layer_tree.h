@@ -33,7 +33,7 @@ void layer_tree_release(struct layer_tree *t);
 
 int layer_directory(struct layer_tree *t, struct member_place *place, const struct layer_meta *meta,
 	struct penstock_error *err);
-/* A symbolic link or a FIFO. */
+/* Creates a symbolic link or a FIFO. */
 int layer_entry(struct layer_tree *t, struct member_place *place, const struct member_new *what,
 	const struct layer_meta *meta, struct penstock_error *err);
 /* Sets the attributes and closes `fd`, also after a failure. */

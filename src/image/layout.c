@@ -22,7 +22,7 @@ struct layout {
 	const atomic_int *cancel;
 };
 
-/* Path of the blob of a validated digest; free() it. */
+/* Returns the path of the blob with a valid digest; free() it. NULL if out of memory. */
 static char *blob_path(const struct layout *layout, const char *digest)
 {
 	_cleanup_free_ char *blobs = path_join(layout->dir, "blobs/sha256");

@@ -113,8 +113,8 @@ static int read_index(
 				architecture);
 	}
 	return error_set(err, PENSTOCK_E_NOT_FOUND,
-		"no image for linux/%s, only for %s; build one for this machine, or use another "
-		"image",
+		"no image for linux/%s, only for %s; build an image for this machine, or use "
+		"another image",
 		image_architecture(), platforms.len ? buf_str(&platforms) : "unknown platforms");
 }
 
@@ -342,7 +342,8 @@ void image_login_release(struct image_login *login)
 	*login = (struct image_login){0};
 }
 
-/* True if a key of a login file names this registry. Keys may be URLs, or hosts with a path. */
+/* Returns true if a key of a login file names this registry. Keys may be URLs, or hosts with a
+ * path. */
 static bool key_matches(const char *key, const char *host, const char *path)
 {
 	size_t len;
@@ -412,7 +413,7 @@ static const json_t *find_entry(json_t *entries, const char *host, const char *p
 int image_login_parse(struct image_login *login, const char *data, size_t len, const char *host,
 	const char *repository, struct penstock_error *err)
 {
-	json_auto_t *root = load_object(data, len, "it", err);
+	json_auto_t *root = load_object(data, len, "the file", err);
 	const json_t *entry;
 	const char *helper;
 	int r;
@@ -427,11 +428,11 @@ int image_login_parse(struct image_login *login, const char *data, size_t len, c
 	helper = json_string_value(
 		find_entry(json_object_get(root, "credHelpers"), host, repository));
 	login->named = helper || entry;
-	/* The default helper may have logins for registries that the file does not list, as the one
-	 * for Amazon ECR does. */
+	/* The default helper may have logins for registries that the file does not list, as Amazon
+	 * ECR's helper does. */
 	if (!helper)
 		helper = text_of(root, "credsStore");
-	/* It becomes the name of a program. */
+	/* The helper becomes part of the name of a program. */
 	if (!helper || !*helper ||
 		helper[strspn(helper,
 			"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")])

@@ -25,7 +25,7 @@ struct image_manifest {
 	size_t n_layers;
 };
 
-/* The image name of this machine's architecture: "amd64", "arm64", …. */
+/* Returns the name that images use for this machine's architecture: "amd64", "arm64", …. */
 const char *image_architecture(void);
 
 /* Fails with NOT_FOUND for an index without this platform; the message lists its platforms. */
@@ -59,7 +59,7 @@ struct image_login {
 	/* the file lists the registry itself, not only a default helper */
 	bool named;
 };
-/* `host` is the one in the reference; `repository` matches podman's keys with a path. Returns 1 if
+/* `host` is the host of the reference; `repository` matches podman's keys with a path. Returns 1 if
  * there is an entry, 0 if there is none. */
 int image_login_parse(struct image_login *login, const char *data, size_t len, const char *host,
 	const char *repository, struct penstock_error *err);

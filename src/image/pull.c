@@ -52,7 +52,7 @@ static void *fetch(void *arg)
 	return NULL;
 }
 
-/* One attempt: fetches and unpacks the layer concurrently. */
+/* Does one attempt: fetches and unpacks the layer concurrently. */
 static int pull_once(
 	struct pull *b, const struct image_blob *blob, const char *part, struct penstock_error *err)
 {
@@ -140,7 +140,7 @@ static int pull_locked(struct pull *b, const struct image_blob *blob, const char
 	return r;
 }
 
-/* Waits while another process pulls the same layer, and pulls it if it is still missing then. */
+/* Waits while another process pulls the same layer, then pulls the layer if it is still missing. */
 static int pull_layer(struct pull *b, const struct image_blob *blob, struct penstock_error *err)
 {
 	_cleanup_free_ char *layer = image_store_layer_path(b->store, blob->digest);
@@ -172,7 +172,7 @@ static int pull_missing(void *cookie, size_t i, struct penstock_error *err)
 	return error_prefix(err, "layer %.19s", blob->digest);
 }
 
-/* PENSTOCK_E_CANCELLED, with the number of complete layers. */
+/* Fails with PENSTOCK_E_CANCELLED; the message has the number of complete layers. */
 static int report_kept(const struct pull *b, struct penstock_error *err)
 {
 	size_t kept = 0;

@@ -117,7 +117,7 @@ static int set_registry(
 	return host ? set_host(ref, host, err) : error_memory(err);
 }
 
-/* Length of the host at the start of `text`; 0 if there is none. */
+/* Returns the length of the host at the start of `text`, or 0 if there is none. */
 static size_t host_length(const char *text)
 {
 	size_t len = strcspn(text, "/");

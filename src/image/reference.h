@@ -2,9 +2,9 @@
  * Names of images: [docker://][HOST/]PATH[:TAG][@sha256:DIGEST], as Docker reads them. Pure
  * functions.
  *
- * The part before the first "/" is a host if it contains "." or ":" or is "localhost", or if no
- * registry is given separately. Docker's own registry has several names; its official images are
- * below "library/".
+ * The part before the first "/" is a host if it contains "." or ":" or is "localhost"; if another
+ * registry is given separately, it is a part of the path. Docker's own registry has several names;
+ * its official images are below "library/".
  */
 #ifndef IMAGE_REFERENCE_H
 #define IMAGE_REFERENCE_H
@@ -14,10 +14,10 @@
 struct penstock_error;
 
 struct image_reference {
-	char *host; /* of the API, "registry-1.docker.io" or "127.0.0.1:5000" */
-	char *shown_host; /* as users know it, "docker.io" */
+	char *host; /* host of the API: "registry-1.docker.io" or "127.0.0.1:5000" */
+	char *shown_host; /* the name that users know: "docker.io" */
 	char *repository; /* "library/debian" */
-	char *tag; /* NULL if only the digest counts */
+	char *tag; /* NULL if there is only a digest */
 	char *digest; /* "sha256:…", or NULL */
 	bool plain_http; /* requested by "http://" before the registry */
 	bool loopback; /* the host is this machine */
@@ -27,10 +27,10 @@ struct image_reference {
 int image_reference_parse(struct image_reference *ref, const char *text, const char *registry,
 	struct penstock_error *err);
 void image_reference_release(struct image_reference *ref);
-/* "docker.io/library/debian:12"; free() it. NULL if out of memory. */
+/* Returns "docker.io/library/debian:12"; free() it. NULL if out of memory. */
 char *image_reference_name(const struct image_reference *ref);
 
-/* True for "sha256:" and 64 lower-case hexadecimal digits, with nothing after them. */
+/* Returns true for "sha256:" and 64 lower-case hexadecimal digits, with nothing after them. */
 bool image_digest_is_valid(const char *digest);
 
 #endif

@@ -146,7 +146,8 @@ static int fetch_token(struct registry *reg, const struct image_challenge *chall
 	return r;
 }
 
-/* Answers the registry's challenge. `used` is the authorization that it refused. Takes the lock. */
+/* Answers the registry's challenge. `used` is the authorization that the registry refused, or NULL.
+ * Takes the lock. */
 static int log_in(struct registry *reg, const struct http_reply *reply, const char *used,
 	int64_t deadline_ms, struct penstock_error *err)
 {
@@ -248,7 +249,7 @@ static bool is_moved(int status)
 	return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-/* Follows a redirect without the login: the storage behind the registry must not get it. */
+/* Follows a redirect without the login, which the storage behind the registry must not get. */
 static int follow(struct registry *reg, struct http_request *request,
 	const struct http_reply *moved, struct penstock_error *err)
 {
@@ -257,7 +258,7 @@ static int follow(struct registry *reg, struct http_request *request,
 
 	if (!url)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"'%s' redirects to an invalid address or to one without TLS",
+			"'%s' redirects to an address that is invalid or without TLS",
 			reg->ref->shown_host);
 	request->url = url;
 	request->follow_redirects = true;
@@ -388,7 +389,7 @@ static int get_blob(struct blob_get *get, const char *digest, struct penstock_er
 	}
 	if (r == 0 && get->taken != get->size)
 		r = error_set(err, PENSTOCK_E_CORRUPT,
-			"a blob ends after %llu bytes where the manifest says %llu",
+			"a blob ends after %llu bytes, and the manifest states %llu",
 			(unsigned long long)get->taken, (unsigned long long)get->size);
 	return r < 0 ? explain(reg, digest, err) : 0;
 }
@@ -428,7 +429,7 @@ static void drained(struct image_source *source)
 
 /* ---- opening ---- */
 
-/* Fails unless a registry answers at `scheme`. */
+/* Fails unless a registry replies at `scheme`. */
 static int probe(const struct registry *reg, const char *scheme, struct penstock_error *err)
 {
 	_cleanup_(http_reply_release) struct http_reply reply = HTTP_REPLY_INIT;
@@ -462,7 +463,7 @@ static int choose_scheme(
 		return 0;
 	if (probe(reg, "http", &without) < 0)
 		return error_prefix(err,
-			err->code == PENSTOCK_E_UNAVAILABLE ? "registry '%s' does not answer"
+			err->code == PENSTOCK_E_UNAVAILABLE ? "registry '%s' does not reply"
 							    : "cannot use registry '%s'",
 			reg->ref->shown_host);
 	penstock_error_release(err);

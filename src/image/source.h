@@ -18,13 +18,13 @@ struct image_source;
 struct image_store;
 
 struct image_source_ops {
-	/* Fetches by digest, or by the reference's tag if `digest` is NULL. The caller verifies the
-	 * reply. */
+	/* Fetches the manifest with that digest; if `digest` is NULL, the manifest of the reference
+	 * or the index of a layout. The caller verifies the reply. */
 	int (*manifest)(struct image_source *source, const char *digest, struct buf *out,
 		struct penstock_error *err);
 	int (*config)(struct image_source *source, const struct image_blob *blob, struct buf *out,
 		struct penstock_error *err);
-	/* Writes the blob into the ring from the calling thread; closes the ring, or breaks it on
+	/* Writes the blob into the ring, and returns at its end; closes the ring, or breaks it on
 	 * failure. Any thread. */
 	int (*layer)(struct image_source *source, const struct image_blob *blob, struct ring *ring,
 		struct penstock_error *err);
@@ -39,13 +39,13 @@ struct image_source {
 
 struct registry_options {
 	const struct image_reference *reference; /* borrowed, outlives the source */
-	const char *username; /* borrowed; NULL for the user's login files */
+	const char *username; /* borrowed; if NULL, the user's login files are used */
 	const char *password;
 	struct http_engine *engine;
 	const atomic_int *cancel;
-	/* when the registry must have sent the manifest, as in net/http/http.h; 0 for no limit */
+	/* deadline of the request for the manifest, as in net/http/http.h; 0 if there is none */
 	int64_t manifest_deadline_ms;
-	int64_t patience_ms; /* of every request; as there */
+	int64_t patience_ms; /* of every request, as in net/http/http.h */
 	/* Reports bytes of layers received; negative for bytes that must be fetched again. Any
 	 * thread. */
 	void (*progress)(void *cookie, int64_t bytes);
@@ -53,11 +53,11 @@ struct registry_options {
 };
 int registry_open(struct image_source **out, const struct registry_options *options,
 	struct penstock_error *err);
-/* An OCI image layout: `oci-layout`, `index.json`, `blobs/`. */
+/* Opens an OCI image layout: `oci-layout`, `index.json`, `blobs/`. */
 int layout_open(struct image_source **out, const char *dir, const atomic_int *cancel,
 	struct penstock_error *err);
-/* The image file or layout directory at `path`: an archived OCI layout as 'skopeo copy' writes it,
- * or a 'docker save' archive, which is unpacked into `scratch`. */
+/* Opens the layout directory or the image file at `path`. A file is an archived OCI layout, as
+ * 'skopeo copy' writes it, or a 'docker save' archive, and is unpacked into `scratch`. */
 int file_source(struct image_source **out, const char *path, const struct image_store *store,
 	struct image_scratch *scratch, struct penstock_error *err);
 

@@ -185,7 +185,7 @@ static void sweep_part(const struct image_store *store, const char *name)
 		fs_remove_tree(path, NULL);
 }
 
-/* True if the mark was written in another boot. */
+/* Returns true if the mark was written in another boot. */
 static bool is_from_other_boot(const char *mark)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(256);

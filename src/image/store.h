@@ -20,13 +20,13 @@ struct image_store {
 	const atomic_int *cancel;
 };
 
-/* Creates the directories, removes what killed processes left, and syncs layers that are not synced
- * yet. */
+/* Creates the directories, removes what killed processes left, and syncs layers that are at least a
+ * minute old and not synced yet. */
 int image_store_open(struct image_store *store, struct penstock_error *err);
 
-/* "DIR/KIND/NAME"; free() it. NULL if out of memory. */
+/* Returns "DIR/KIND/NAME"; free() it. NULL if out of memory. */
 char *image_store_path(const struct image_store *store, const char *kind, const char *name);
-/* The directory of a layer; free() it. */
+/* Returns the directory of a layer; free() it. NULL if out of memory. */
 char *image_store_layer_path(const struct image_store *store, const char *digest);
 bool image_store_has_layer(const struct image_store *store, const char *digest);
 
@@ -45,8 +45,8 @@ int image_store_tag_write(const struct image_store *store, const char *name, con
 int image_store_tag_remove(
 	const struct image_store *store, const char *name, struct penstock_error *err);
 
-/* Descriptors of lock files (image/kept.h): the gate is held shared while an image is pulled, the
- * use lock while this image is in use. Return -1 with errno on failure. */
+/* Open lock files (image/kept.h): the gate is locked shared while an image is pulled, the use lock
+ * while this image is in use. Return a descriptor, or -1 with errno on failure. */
 int image_store_gate_fd(const struct image_store *store);
 int image_store_use_fd(const struct image_store *store, const char *digest);
 
@@ -54,7 +54,7 @@ int image_store_use_fd(const struct image_store *store, const char *digest);
 int image_store_digest(
 	const struct buf *text, char digest[static IMAGE_DIGEST_SIZE], struct penstock_error *err);
 
-/* A directory for the duration of a pull. A later pull removes it if this one is killed. */
+/* A directory for the duration of a pull. A later pull removes it if this pull is killed. */
 struct image_scratch {
 	char *dir; /* NULL if there is none */
 	char *lock;

@@ -18,16 +18,16 @@
 struct penstock_error;
 
 struct metadata_request {
-	const char *method; /* NULL for GET */
+	const char *method; /* GET if NULL */
 	const char *url;
 	const char *headers[3]; /* "Name: value"; NULL if unused */
 	const char *body; /* may be NULL */
-	int64_t timeout_ms; /* for connecting, and without a byte */
-	unsigned attempts; /* 0 for one */
+	int64_t timeout_ms; /* limit for connecting, and for silence afterwards */
+	unsigned attempts; /* 1 if 0 */
 	const atomic_int *cancel;
 };
 
-/* Sends the request. `out` is emptied first; its limit bounds the reply. `reply` may be NULL. */
+/* Sends the request. Empties `out` first; its limit bounds the reply. `reply` may be NULL. */
 int metadata_ask(struct http_engine *engine, const struct metadata_request *ask, struct buf *out,
 	struct http_reply *reply, struct penstock_error *err);
 

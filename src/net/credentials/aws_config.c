@@ -19,7 +19,7 @@ void aws_config_release(struct aws_config *config)
 	for (size_t i = 0; i < config->n; i++) {
 		free(config->entries[i].section);
 		free(config->entries[i].key);
-		str_wipe(config->entries[i].value); /* it may be a secret */
+		str_wipe(config->entries[i].value); /* the value may be a secret */
 	}
 	free(config->entries);
 	free(config->config_path);
@@ -33,7 +33,7 @@ struct parser {
 	const char *path;
 	unsigned line;
 	bool credentials;
-	char *section; /* NULL before the first */
+	char *section; /* NULL before the first section */
 	char *parent; /* the key without a value whose indented lines follow */
 };
 
@@ -98,7 +98,7 @@ static int parse_section(struct parser *p, char *text, struct penstock_error *er
 	}
 	if (!p->section)
 		return error_memory(err);
-	/* Makes a profile without keys known. */
+	/* Records the section even if it has no keys. */
 	return add_entry(p, "", "", err);
 }
 
@@ -130,7 +130,7 @@ static int parse_line(struct parser *p, char *line, struct penstock_error *err)
 			"%s:%u: expected a section such as [default] first", p->path, p->line);
 	equals = strchr(text, '=');
 	if (!equals || equals == text) {
-		/* A continuation of the value above; no value that is used here has one. */
+		/* The line continues the value above it; values used here have one line. */
 		if (indented && !p->parent)
 			return 0;
 		return error_set(err, PENSTOCK_E_INVALID, "%s:%u: expected \"name = value\"",
@@ -274,14 +274,14 @@ const char *aws_config_endpoint(
 	return endpoint ? endpoint : aws_config_get(config, profile, "endpoint_url");
 }
 
-/* The first ones are sources of credentials by themselves. */
+/* A profile with one of the first N_SOURCES keys is a source of credentials. */
 #define N_SOURCES 7
 static const char *const credential_keys[] = {"aws_access_key_id", "role_arn", "credential_process",
 	"web_identity_token_file", "sso_session", "sso_start_url", "login_session",
 	"aws_secret_access_key", "aws_session_token", "aws_security_token", "source_profile",
 	"credential_source", "role_session_name", "external_id", "mfa_serial", "duration_seconds",
 	"sso_account_id", "sso_role_name", "sso_region",
-	/* of other sections, or given to the step otherwise */
+	/* These refer to other sections, or the step gets them in another way. */
 	"services", "endpoint_url", "region"};
 
 bool aws_config_has_credentials(const struct aws_config *config, const char *profile)
@@ -311,7 +311,7 @@ void aws_config_without_credentials(
 		const char *value = lookup(config, "profile", profile, entry->key);
 		const char *dot = strchr(entry->key, '.');
 
-		/* Parsers refuse a key twice, so only the entry that counts is written. */
+		/* Parsers reject a repeated key, so only the entry that counts is written. */
 		if (!str_starts(entry->section, "profile ") ||
 			strcmp(entry->section + 8, profile) != 0 || !*entry->key ||
 			is_credential_key(entry->key) || !value || value != entry->value)

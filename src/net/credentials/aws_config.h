@@ -24,24 +24,24 @@ struct aws_config_entry {
 };
 
 struct aws_config {
-	struct aws_config_entry *entries; /* later ones take precedence */
+	struct aws_config_entry *entries; /* later entries take precedence */
 	size_t n;
 	char *config_path;
 	char *credentials_path;
 };
 
-/* Loads AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE, or those in ~/.aws. A missing file counts
- * as empty. */
+/* Loads AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE, or the files in ~/.aws. A missing file
+ * counts as empty. */
 int aws_config_load(struct aws_config *out, struct penstock_error *err);
 /* Adds the text of one file; if `credentials` is set every section is a profile. */
 int aws_config_parse(struct aws_config *config, const char *path, const char *text,
 	bool credentials, struct penstock_error *err);
 void aws_config_release(struct aws_config *config);
 
-/* Returns NULL if the key is missing. */
+/* Returns NULL if the key is missing or its value is empty. */
 const char *aws_config_get(const struct aws_config *config, const char *profile, const char *key);
-/* Returns the endpoint of a service ("s3", "sts") from the profile's "services" section, or the
- * profile's own, or NULL. */
+/* Returns the endpoint of a service ("s3", "sts") from the profile's "services" section, else the
+ * profile's own endpoint. Returns NULL if there is none. */
 const char *aws_config_endpoint(
 	const struct aws_config *config, const char *profile, const char *service);
 /* Returns true if the profile is a source of credentials, of any kind. */

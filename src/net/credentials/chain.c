@@ -20,8 +20,8 @@ struct chain {
 	const struct aws_config *config;
 	const char *profile;
 	const char *source; /* the source of the credentials; a literal */
-	unsigned depth; /* of nested roles */
-	struct penstock_error instance; /* why the instance gave none */
+	unsigned depth; /* number of nested roles */
+	struct penstock_error instance; /* why the instance gave no credentials */
 };
 
 static const char *first(const char *a, const char *b)
@@ -55,8 +55,8 @@ static char *amazon_url(const char *service, const char *region)
 		str_starts(region, "cn-") ? ".cn" : "");
 }
 
-/* Returns the STS URL from the environment or the profile, or that of the region; the caller frees
- * it. */
+/* Returns the STS URL from the environment or the profile, or the region's URL. The caller frees
+ * the string; NULL if out of memory. */
 static char *sts_url(const struct chain *chain, const char *profile)
 {
 	const char *url = NULL;
@@ -112,7 +112,8 @@ static int from_container(
 	return r < 0 ? r : 1;
 }
 
-/* The last resort, and the only source that must be queried to find out if it exists. */
+/* The instance is the last source, and the only one that has to be queried to find out if it
+ * exists. */
 static int from_instance(
 	struct chain *chain, struct credentials_provider **out, struct penstock_error *err)
 {
@@ -218,7 +219,8 @@ static int from_profile_role(struct chain *chain, const char *profile, const cha
 			profile);
 	if (++chain->depth > ROLE_DEPTH)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"profile '%s': its source_profile leads back to itself", profile);
+			"profile '%s': the chain of its source_profile has a loop or is too long",
+			profile);
 	r = role_source(chain, profile, &source, err);
 	if (r == 0)
 		r = credential_source_role(out,
@@ -307,7 +309,7 @@ static int resolve_credentials(
 	return -PENSTOCK_E_PERMISSION;
 }
 
-/* NULL for Amazon's. */
+/* Returns the endpoint, or NULL if it is Amazon's. */
 static const char *endpoint_of(const struct chain *chain)
 {
 	const char *endpoint = first(chain->given->endpoint_url, NULL);
@@ -375,7 +377,7 @@ int s3_settings_resolve(
 	const char *named = first(given->profile, str_env("AWS_PROFILE"));
 	struct chain chain = {
 		.given = given, .config = &config, .profile = named ? named : "default"};
-	/* If keys are given a stray AWS_PROFILE does not matter. */
+	/* If the caller gives keys, an AWS_PROFILE that does not exist is not an error. */
 	bool needed = given->profile || !(given->access_key_id || given->anonymous);
 	int r;
 

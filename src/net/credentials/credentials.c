@@ -24,7 +24,7 @@
 #define RENEW_AFTER_NS (1 * NS_PER_S)
 /* Interval between checks of the waiters' cancel flags. */
 #define POLL_MS 50
-/* Number of generations of fetched secrets that stay hidden in logs; older ones have long
+/* Number of generations of fetched secrets that stay hidden in logs; older secrets have long
  * expired. */
 #define HIDDEN_GENERATIONS 8
 
@@ -37,8 +37,8 @@ struct credentials_provider {
 	/* Under the lock. */
 	pthread_mutex_t lock;
 	pthread_cond_t fetched;
-	bool fetching; /* the thread below is */
-	bool started; /* and has to be joined */
+	bool fetching; /* `thread` is fetching */
+	bool started; /* `thread` has to be joined */
 	pthread_t thread;
 	bool renewing; /* the keys are needed although no caller waits */
 	bool ending; /* the provider is being freed */
@@ -46,9 +46,9 @@ struct credentials_provider {
 	uint64_t fetches; /* number of completed fetches */
 	struct penstock_error failed; /* error of the last fetch; code 0 if it succeeded */
 	bool invalid;
-	int64_t retry_ns; /* monotonic; ageing keys are not fetched again before */
+	int64_t retry_ns; /* monotonic; ageing keys are not fetched again before this time */
 	struct credentials current;
-	/* those that log_redact() still hides, as a ring */
+	/* a ring of replaced credentials that log_redact() still hides */
 	struct credentials earlier[HIDDEN_GENERATIONS];
 	unsigned next_earlier;
 };
@@ -96,7 +96,7 @@ void credentials_provider_free(struct credentials_provider *provider)
 	provider->ending = true;
 	atomic_store(&provider->stop, 1);
 	pthread_mutex_unlock(&provider->lock);
-	/* Before the process exits: OpenSSL frees the state of a thread at its end. */
+	/* Join before the process exits: OpenSSL frees a thread's state when the thread ends. */
 	if (provider->started)
 		pthread_join(provider->thread, NULL);
 	if (provider->fetcher.release)
@@ -124,8 +124,8 @@ static int redact(const struct credentials *c)
 		       : 0;
 }
 
-/* Keeps replaced secrets hidden for some generations; then the log forgets them, or its list would
- * grow with every refresh of a long run. */
+/* Keeps replaced secrets hidden for some generations, then removes them from the log's list, which
+ * would otherwise grow with every refresh of a long run. */
 static void retire(struct credentials_provider *provider, struct credentials *old)
 {
 	struct credentials *oldest = &provider->earlier[provider->next_earlier];
@@ -228,8 +228,8 @@ static enum freshness freshness_of(const struct credentials_provider *provider)
 		       : FRESH;
 }
 
-/* Returns the next renewal time. Keys that live only minutes are ageing from the start, so this
- * waits for a quarter of their remaining life. */
+/* Returns the next renewal time: after a quarter of the remaining life, because keys that live only
+ * minutes are ageing from the start. */
 static int64_t renewal_of(const struct credentials *c)
 {
 	int64_t now = clock_wall_ns();
@@ -292,7 +292,7 @@ static int fetch_begin(struct credentials_provider *provider, struct penstock_er
 {
 	int r;
 
-	/* The last one needs the lock no more. */
+	/* The previous thread has released the lock for the last time. */
 	if (provider->started)
 		pthread_join(provider->thread, NULL);
 	atomic_store(&provider->stop, 0);
@@ -345,7 +345,7 @@ static int fetch_outcome(struct credentials_provider *provider, struct penstock_
 		return -(int)failed->code;
 	}
 	/* Valid keys are better than none. */
-	log_warn("credentials from %s: %s; continuing with the current ones",
+	log_warn("cannot refresh the credentials from %s: %s; continuing with the current credentials",
 		provider->fetcher.name, why);
 	return 0;
 }
@@ -356,7 +356,7 @@ static int ensure_usable(struct credentials_provider *provider,
 {
 	for (;;) {
 		enum freshness freshness = freshness_of(provider);
-		/* Earlier waiters cancelled this fetch; its outcome does not concern later ones. */
+		/* Earlier waiters cancelled this fetch: later waiters ignore its outcome. */
 		bool given_up = provider->fetching && atomic_load(&provider->stop);
 		int r = 0;
 
@@ -384,7 +384,7 @@ int credentials_get_within(struct credentials_provider *provider,
 {
 	if (credentials_anonymous(provider))
 		return error_set(
-			err, PENSTOCK_E_PERMISSION, "there are no credentials to sign with");
+			err, PENSTOCK_E_PERMISSION, "cannot sign a request: there are no credentials");
 	LOCK_SCOPE(&provider->lock);
 	if (provider->fetcher.fetch) {
 		int r = ensure_usable(provider, patience, err);
@@ -412,7 +412,7 @@ static bool same(const struct credentials *a, const struct credentials *b)
 	       same_text(a->session_token, b->session_token) && same_text(a->bearer, b->bearer);
 }
 
-/* A failed fetch is reported by the next credentials_get(). */
+/* The next credentials_get() reports a failed fetch. */
 bool credentials_refused(
 	struct credentials_provider *provider, const struct credentials *refused, bool *pending)
 {

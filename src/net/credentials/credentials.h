@@ -47,7 +47,7 @@ int credentials_provider_new_anonymous(
 
 /*
  * Makes a provider of keys that expire. `fetch` is called if there are no keys yet, or if the
- * current ones expire within five minutes; for keys issued for a shorter time, after a quarter of
+ * current keys expire within five minutes; for keys issued for a shorter time, after a quarter of
  * their remaining life. One thread fetches at a time; others continue with keys that are still
  * valid, else they wait for the fetch and get its error. `cancel` is set once no caller waits any
  * more. The provider owns the cookie: `release` (may be NULL) is also called if this call fails.
@@ -72,12 +72,12 @@ bool credentials_renewable(const struct credentials_provider *provider);
 /* Gets a copy of the current credentials; release it. Any thread. */
 int credentials_get(
 	struct credentials_provider *provider, struct credentials *out, struct penstock_error *err);
-/* Limits the wait for keys that are being fetched; then the result is PENSTOCK_E_CANCELLED or
- * PENSTOCK_E_TIMEOUT. */
+/* Limits the wait for keys that are being fetched. At the limit the result is PENSTOCK_E_CANCELLED
+ * or PENSTOCK_E_TIMEOUT. */
 struct credentials_patience {
-	const atomic_int *cancel; /* of the caller; may be NULL */
-	const atomic_int *cancel_all; /* of a wider scope, such as an engine; may be NULL */
-	int64_t deadline_ms; /* monotonic; 0 for none */
+	const atomic_int *cancel; /* the caller's flag; may be NULL */
+	const atomic_int *cancel_all; /* flag of a wider scope, such as an engine; may be NULL */
+	int64_t deadline_ms; /* monotonic; 0 if there is none */
 };
 int credentials_get_within(struct credentials_provider *provider,
 	const struct credentials_patience *patience, struct credentials *out,
@@ -86,14 +86,16 @@ int credentials_get_within(struct credentials_provider *provider,
  * credentials that differ from it. For hooks, which must not block. */
 bool credentials_renewed(struct credentials_provider *provider, struct credentials *present);
 /*
- * Reports that the store rejected `refused` before their expiry: if they are still current, new
- * ones are fetched on another thread. Does not wait; credentials_renewed() returns true once they
- * are there. Returns false if these credentials cannot be renewed. Sets *pending if they are
- * already replaced, or their fetch was in flight before.
+ * Reports that the store rejected the credentials `refused` before their expiry. If they are still
+ * current, another thread fetches new credentials; the call does not wait, and
+ * credentials_renewed() returns true once the new credentials are there. Returns false if these
+ * credentials cannot be renewed. Sets *pending to true if they are already replaced or a fetch was
+ * already in flight, else to false.
  */
 bool credentials_refused(
 	struct credentials_provider *provider, const struct credentials *refused, bool *pending);
-/* Makes the next credentials_get() fetch again (the store says that the keys have expired). */
+/* Makes the next credentials_get() fetch again, after the store reported that the keys have
+ * expired. */
 void credentials_invalidate(struct credentials_provider *provider);
 
 /* Settings from the user or the workflow; every member may be NULL. */
@@ -103,11 +105,11 @@ struct store_place {
 	const char *session_token;
 	const char *region;
 	const char *endpoint_url;
-	const char *profile; /* NULL for AWS_PROFILE, else "default" */
+	const char *profile; /* if NULL: AWS_PROFILE, or "default" without that variable */
 	bool anonymous; /* use no credentials, even if there are some */
 	bool google; /* for Google Cloud Storage: gs_settings_resolve() */
 	const char *google_key; /* path of a Google key file */
-	const char *google_key_json; /* or its content */
+	const char *google_key_json; /* content of a Google key file */
 	bool *no_keys; /* set if no source has keys; may be NULL */
 	/* Either cancels the query of the metadata service; may be NULL. */
 	const atomic_int *cancel, *cancel_all;
@@ -121,7 +123,7 @@ struct s3_settings {
 	 * "profile", "credential_process", "container", "instance". */
 	const char *source;
 	bool google; /* Google Cloud Storage, with its headers and signatures */
-	struct google_key *key; /* of a service account or a user; may be NULL */
+	struct google_key *key; /* key of a service account or a user; may be NULL */
 	char *project; /* owner of new buckets; NULL if unknown */
 };
 
@@ -133,9 +135,9 @@ struct s3_settings {
  */
 int s3_settings_resolve(
 	struct s3_settings *out, const struct store_place *given, struct penstock_error *err);
-/* Returns true if the endpoint is the word "embedded": the caller, who knows that store, has to
- * fill in its URL and keys first. A config file that cannot be read is reported by
- * s3_settings_resolve(). */
+/* Returns true if the endpoint is the word "embedded": the caller then has to fill in the URL and
+ * the keys of the embedded store first. Returns false if a config file cannot be read;
+ * s3_settings_resolve() reports that error. */
 bool s3_settings_embedded(const struct store_place *given);
 /*
  * Like s3_settings_resolve(), for Google Cloud Storage. Endpoint: the caller;
@@ -148,7 +150,8 @@ bool s3_settings_embedded(const struct store_place *given);
  */
 int gs_settings_resolve(
 	struct s3_settings *out, const struct store_place *given, struct penstock_error *err);
-/* The endpoint and region of the environment and the profile, as above; NULL for the defaults. */
+/* Returns the endpoint and the region of the environment and the profile; the caller frees both.
+ * The endpoint is NULL if it is Amazon's; the region is us-east-1 by default. */
 int s3_place_resolve(char **endpoint_url, char **region, struct penstock_error *err);
 void s3_settings_release(struct s3_settings *settings);
 

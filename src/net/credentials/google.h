@@ -46,7 +46,7 @@ struct google_key {
  * PENSTOCK_E_UNSUPPORTED if its type is not supported. */
 int google_key_parse(
 	struct google_key **out, const char *json, size_t len, struct penstock_error *err);
-/* Like google_key_parse() for a file, which errors name. */
+/* Like google_key_parse() for a file; errors name its path. */
 int google_key_load(struct google_key **out, const char *path, struct penstock_error *err);
 void google_key_free(struct google_key *key);
 void google_key_freep(struct google_key **key);
@@ -59,8 +59,8 @@ int credential_source_google(struct credentials_provider **out, const struct goo
 int credential_source_google_instance(
 	struct credentials_provider **out, struct penstock_error *err);
 
-/* Returns true if a token, or a secret that is exchanged for one, may be sent to `url`: a token
- * works for anyone who sees it, so it needs https:// or this machine. */
+/* Returns true if a token, or a secret that is exchanged for a token, may be sent to `url`: an
+ * intercepted token can be used, so it is sent only over https:// or to this machine. */
 bool google_may_have_token(const char *url);
 
 /* ---- building blocks, for tests and for signing ---- */

@@ -124,7 +124,7 @@ static int from_gcloud(struct s3_settings *s, struct penstock_error *err)
 	return access(path, F_OK) == 0 ? key_file(s, path, "gcloud", err) : 0;
 }
 
-/* The last resort, which must be queried to find out if it exists. */
+/* The metadata service is the last source: only a query shows if it exists. */
 static int from_instance(struct s3_settings *s, const struct store_place *given,
 	struct penstock_error *why, struct penstock_error *err)
 {

@@ -1,4 +1,4 @@
-/* Key files of service accounts and of gcloud users, and signatures with the former. */
+/* Key files of service accounts and of gcloud users, and signatures of service accounts. */
 #include "net/credentials/google.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 #define JWT_LIFE_S   3600
 #define RSA_BITS     2048 /* smallest accepted key */
 #define RSA_MAX	     1024 /* bytes of a signature */
-#define PEM_LINE_MIN 16 /* bytes of a line of the key's text; shorter ones reveal nothing */
+#define PEM_LINE_MIN 16 /* bytes of a line of the key's text; shorter lines reveal nothing */
 
 void google_key_free(struct google_key *key)
 {
@@ -170,8 +170,8 @@ static int take_key(struct google_key *key, const json_t *json, struct penstock_
 		r = take_user(key, json, err);
 	} else {
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"key files of type \"%.60s\" are not supported; use one of a service "
-			"account",
+			"key files of type \"%.60s\" are not supported; use the key file of a "
+			"service account",
 			type);
 	}
 	if (r == 0)
@@ -314,10 +314,10 @@ int google_token_parse(const char *json, size_t len, int64_t now_ns, struct cred
 
 	if (!token || !*token)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"the reply has no \"access_token\"; it does not come from the token "
+			"the reply has no \"access_token\": the server is not a token "
 			"service");
-	/* Characters that are allowed in a header (RFC 6750's b68token and a few more, but no
-	 * space). */
+	/* Allows the characters of RFC 6750's b68token and a few more that are valid in a header,
+	 * but no space. */
 	for (const char *p = token; *p; p++) {
 		if (*p <= ' ' || *p >= 127)
 			return error_set(

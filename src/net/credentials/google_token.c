@@ -20,8 +20,8 @@
 #define METADATA_ATTEMPTS   3
 #define TOKEN_TIMEOUT_MS    20000
 
-/* Adds the reason from {"error": "invalid_grant", "error_description": "…"}. A rejected key is
- * rejected for good. */
+/* Adds the reason from {"error": "invalid_grant", "error_description": "…"}. A rejected key is a
+ * permanent error, which is not retried. */
 static int explain(const struct http_reply *reply, struct penstock_error *err)
 {
 	json_auto_t *json = json_loadb(

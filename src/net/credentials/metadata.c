@@ -84,10 +84,10 @@ int credentials_from_json(
 /* --- requests -------------------------------------------------------------------------------- */
 
 struct metadata {
-	char *url; /* of the service, or of the credentials themselves */
+	char *url; /* URL of the service (EC2), or of the credentials (containers) */
 	char *token_file; /* containers; may be NULL */
 	char *token; /* containers; may be NULL */
-	int64_t timeout_ms; /* of one attempt */
+	int64_t timeout_ms; /* limit for one attempt */
 	unsigned attempts;
 };
 

@@ -32,7 +32,7 @@ static int take_stderr(void *cookie, const char *data, size_t len, struct pensto
 {
 	(void)err;
 	if (buf_add(cookie, data, len) < 0)
-		buf_clear(cookie); /* all of it may be one secret */
+		buf_clear(cookie); /* the whole text may be one secret */
 	show(cookie, false);
 	return 0;
 }
@@ -46,7 +46,7 @@ static int run(
 	int r = process_run(
 		&(struct process_spec){
 			.argv = argv, .stdin_fd = -1, .new_session = true, .die_with_parent = true},
-		&(struct process_run_options){.name = "it",
+		&(struct process_run_options){.name = "the command",
 			.timeout_ms = TIMEOUT_MS,
 			.cancel = cancel,
 			.out.text = out,
@@ -55,7 +55,7 @@ static int run(
 
 	show(&text, true);
 	if (r == 0 && status != 0)
-		r = error_set(err, PENSTOCK_E_PERMISSION, "it failed with %s %d",
+		r = error_set(err, PENSTOCK_E_PERMISSION, "the command failed with %s %d",
 			WIFEXITED(status) ? "exit code" : "signal",
 			WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 	return r;

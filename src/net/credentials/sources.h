@@ -22,47 +22,49 @@ struct credentials;
 struct credentials_provider;
 
 /*
- * Fixed keys. Returns 1 if both are given, 0 if neither, PENSTOCK_E_INVALID for one without the
- * other; `where` is for the message.
+ * Makes a provider of fixed keys. Returns 1 if both are given, 0 if neither is given, and
+ * PENSTOCK_E_INVALID if only one is given; the message names their place `where`.
  */
 int credential_source_pair(struct credentials_provider **out, const char *id, const char *secret,
 	const char *session_token, const char *where, struct penstock_error *err);
 
 /*
- * The role of this EC2 instance, from version 2 of its metadata service (with a session token). The
- * address is AWS_EC2_METADATA_SERVICE_ENDPOINT, else that of AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE
- * ("IPv4", "IPv6"); AWS_METADATA_SERVICE_TIMEOUT (seconds, default 1) and
- * AWS_METADATA_SERVICE_NUM_ATTEMPTS (default 1) limit a query.
+ * Makes a provider for the role of this EC2 instance, from version 2 of its metadata service (with
+ * a session token). The address is AWS_EC2_METADATA_SERVICE_ENDPOINT, else the default address of
+ * AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE ("IPv4", "IPv6"); AWS_METADATA_SERVICE_TIMEOUT (seconds,
+ * default 1) and AWS_METADATA_SERVICE_NUM_ATTEMPTS (default 1) limit a query.
  */
 int credential_source_instance(struct credentials_provider **out, struct penstock_error *err);
 
 /*
- * The role of this ECS task or EKS pod: AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or …_FULL_URI, with
- * the token of AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE (read each time) or …_TOKEN. Returns
- * PENSTOCK_E_INVALID if neither URI is set, or if one uses plain HTTP to another machine.
+ * Makes a provider for the role of this ECS task or EKS pod, from
+ * AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or …_FULL_URI, with the token of
+ * AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE (read each time) or …_TOKEN. Returns PENSTOCK_E_INVALID if
+ * neither URI is set, or if …_FULL_URI uses plain HTTP to another machine.
  */
 int credential_source_container(struct credentials_provider **out, struct penstock_error *err);
 
-/* The output of `command` (run by /bin/sh, at most a minute), in the credential_process format. */
+/* Makes a provider of the keys that `command` (run by /bin/sh, for at most a minute) prints in the
+ * credential_process format. */
 int credential_source_process(
 	struct credentials_provider **out, const char *command, struct penstock_error *err);
 
 /* All strings are copied. */
 struct sts_role {
 	const char *sts_url; /* https://sts.REGION.amazonaws.com, or a store with STS */
-	const char *region; /* to sign for */
+	const char *region; /* of the signature */
 	const char *role_arn; /* web identity: NULL or "" if the store needs none */
-	const char *session_name; /* NULL for penstock-PID */
+	const char *session_name; /* penstock-PID if NULL */
 	const char *external_id; /* may be NULL */
-	unsigned duration_s; /* 0 for the server's default */
+	unsigned duration_s; /* the server's default if 0 */
 	const char *token_file; /* web identity: read each time */
 };
 
-/* AssumeRole with the keys of `source`, which the new provider owns (the call takes it also on
- * failure). */
+/* Makes a provider that calls AssumeRole with the keys of `source`. The new provider owns `source`,
+ * which is freed if the call fails. */
 int credential_source_role(struct credentials_provider **out, const struct sts_role *role,
 	struct credentials_provider *source, struct penstock_error *err);
-/* AssumeRoleWithWebIdentity with the token in `token_file`. */
+/* Makes a provider that calls AssumeRoleWithWebIdentity with the token in `token_file`. */
 int credential_source_web_identity(
 	struct credentials_provider **out, const struct sts_role *role, struct penstock_error *err);
 

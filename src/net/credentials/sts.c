@@ -39,7 +39,7 @@ static void sts_reply_release(struct sts_reply *reply)
 	free(reply->message);
 }
 
-/* The root elements differ between the two calls and between servers, their content does not. */
+/* Compares the ends of paths, because the root elements differ between calls and servers. */
 static int on_end(
 	void *cookie, const char *path, const char *text, size_t len, struct penstock_error *err)
 {
@@ -95,7 +95,7 @@ static void add_reason(const struct http_reply *http, struct penstock_error *err
 		reply.code) {
 		error_suffix(err, " (%.100s%s%.300s)", reply.code, reply.message ? ": " : "",
 			reply.message ? reply.message : "");
-		/* A 400 concerns the identity or the role, except for requests to retry. */
+		/* A 400 rejects the identity or the role, unless its code asks for a retry. */
 		if (err && http->status == 400 && !str_starts(reply.code, "Throttling") &&
 			strcmp(reply.code, "IDPCommunicationError") != 0)
 			err->code = PENSTOCK_E_PERMISSION;
@@ -242,7 +242,7 @@ static int fetch(
 		while (token.len && strchr(" \r\n", token.data[token.len - 1]))
 			buf_truncate(&token, token.len - 1);
 		if (r == 0 && !token.len)
-			r = error_set(err, PENSTOCK_E_INVALID, "%s is empty", sts->token_file);
+			r = error_set(err, PENSTOCK_E_INVALID, "'%s' is empty", sts->token_file);
 		if (r < 0)
 			return error_prefix(err, "the web identity token");
 		if (log_redact(buf_str(&token)) < 0)

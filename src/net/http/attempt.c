@@ -20,7 +20,7 @@
 #include "base/near_socket.h"
 
 #define MAX_REDIRECTS 10
-/* A body up to this size is sent in one packet train with its headers. */
+/* A body up to this size is sent together with its headers. */
 #define INLINE_BODY_MAX (64 * KIB)
 
 /* ---- request body ---- */
@@ -127,7 +127,7 @@ static int on_seek(void *cookie, curl_off_t offset, int origin)
 
 /* ---- handles ---- */
 
-/* Steps are started while transfers run, so connections must be close-on-exec. Our own store on
+/* Steps are started while transfers run, so connections must be close-on-exec. A penstock store on
  * this machine is reached over its Unix socket. */
 static curl_socket_t on_socket(void *cookie, curlsocktype purpose, struct curl_sockaddr *address)
 {

@@ -14,9 +14,9 @@
 #include "base/log.h"
 #include "net/http/internal.h"
 
-#define TICK_MS	    50 /* between checks of cancel flags, deadlines and stalls */
-#define POLL_MAX_MS 100 /* while requests are in flight */
-#define IDLE_MS	    60000 /* while none are; a wake-up ends it */
+#define TICK_MS	    50 /* interval of the checks of cancel flags, deadlines and stalls */
+#define POLL_MAX_MS 100 /* longest poll while requests are in flight */
+#define IDLE_MS	    60000 /* longest poll without requests; a wake-up ends it */
 
 /* ---- completion ---- */
 
@@ -27,8 +27,8 @@ void call_free(struct call *call)
 	free(call);
 }
 
-/* Takes over the content of `err` (NULL for success) and frees the call, which is in no list any
- * more. */
+/* Takes over the content of `err` (NULL on success) and frees the call, which must not be in a list
+ * any more. */
 static void call_end(struct http_engine *engine, struct call *call, struct penstock_error *err)
 {
 	atomic_fetch_add(&engine->counters.requests, 1);
@@ -213,7 +213,7 @@ static unsigned start_calls(struct http_engine *engine)
 	unsigned started = 0;
 	bool again = engine->n_queued > 0;
 
-	/* One of each host in turn, so that a busy host does not block the others. */
+	/* One call of each host in turn, so that a busy host does not block the others. */
 	while (again && engine->n_active < engine->options.max_connections) {
 		again = false;
 		for (struct http_host *host = engine->hosts; host; host = host->next) {
@@ -442,7 +442,7 @@ static void unpause(struct http_engine *engine)
 		call->paused = false;
 		call->window_ms = clock_monotonic_ms();
 		call->silent_ms = call->window_ms;
-		/* Delivers the data that it held back, from within this call. */
+		/* libcurl delivers the data that it held back from within this call. */
 		curl_easy_pause(call->handle->curl, CURLPAUSE_CONT);
 	}
 }
@@ -513,7 +513,7 @@ void *http_engine_main(void *arg)
 		/* Fill free connections before waiting for anything else. */
 		started = start_calls(engine);
 		idle_check(engine);
-		/* Checked last: a call that cannot start ends, and its end may submit another. */
+		/* Checked last: a call that cannot start ends, and `done` may submit another. */
 		if (started || engine->submitted)
 			continue;
 		curl_multi_poll(engine->multi, NULL, 0, poll_timeout(engine), NULL);

@@ -12,10 +12,10 @@
  *	http_engine_free(engine);
  *
  * Connections are kept alive and shared by all requests. A failed attempt (refused, reset, timed
- * out, cut, 408, 429, 500, 502, 503, 504) is repeated with full-jitter exponential back-off, or
- * when `Retry-After` says, until `max_attempts` (or longer, if there is `patience_ms`) or the
- * deadline. Redirects are followed only on request. A request without `expect` succeeds on any 2xx;
- * the body of another status goes to the reply (`error_body`), never to the sink.
+ * out, cut, 408, 425, 429, 500, 502, 503, 504, 520 to 529) is repeated with full-jitter exponential
+ * back-off, or after the time in `Retry-After`, until `max_attempts` (or longer with `patience_ms`)
+ * or the deadline. Redirects are followed only on request. A request without `expect` succeeds on
+ * any 2xx; the body of another status goes to the reply (`error_body`), never to the sink.
  *
  * Hooks and body callbacks run on the engine thread: they must be quick and must not call
  * http_perform(). All times are milliseconds on the monotonic clock; 0 means the default.
@@ -47,34 +47,34 @@ struct http_limit {
 };
 
 struct http_engine_options {
-	/* Called on the engine's thread, now and then, while a patient request waits for a host:
-	 * "HOST:PORT" and the reason. May be NULL. */
+	/* Called on the engine's thread, at most every 15 s, while a request with `patience_ms`
+	 * waits for a host: "HOST:PORT" and the reason. May be NULL. */
 	void (*on_wait)(void *cookie, const char *host, const char *why, int64_t waited_ms);
 	void *cookie;
-	unsigned max_connections; /* in all; 0 for 128 */
-	unsigned max_host_connections; /* 0 for 64 */
-	/* consecutive attempts without progress, if the request does not say; 0 for 6 */
+	unsigned max_connections; /* to all hosts; 128 if 0 */
+	unsigned max_host_connections; /* to one host; 64 if 0 */
+	/* consecutive attempts without progress, for requests without their own limit; 6 if 0 */
 	unsigned max_attempts;
-	size_t buffer; /* bytes, maximum size of a connection's buffers; 0 for 256 KiB */
-	int64_t idle_ms; /* connections are closed after this time without requests; 0 for 15 s */
-	int64_t connect_timeout_ms; /* 0 for 10 s */
-	int64_t stall_timeout_ms; /* 0 for $PENSTOCK_NETWORK_STALL (seconds), else 30 s */
-	uint64_t stall_bytes_per_s; /* slower than this over a stall timeout is a stall; 0 for 64 */
-	int64_t retry_base_ms; /* 0 for 100 ms */
-	int64_t retry_cap_ms; /* 0 for 20 s */
-	/* PEM file of trusted authorities. NULL for AWS_CA_BUNDLE, CURL_CA_BUNDLE, SSL_CERT_FILE,
-	 * else the system's. */
+	size_t buffer; /* bytes, maximum size of a connection's buffers; 256 KiB if 0 */
+	int64_t idle_ms; /* connections are closed after this time without requests; 15 s if 0 */
+	int64_t connect_timeout_ms; /* 10 s if 0 */
+	int64_t stall_timeout_ms; /* if 0: $PENSTOCK_NETWORK_STALL (seconds), or 30 s */
+	uint64_t stall_bytes_per_s; /* a lower rate over a stall timeout is a stall; 64 if 0 */
+	int64_t retry_base_ms; /* 100 ms if 0 */
+	int64_t retry_cap_ms; /* 20 s if 0 */
+	/* PEM file of trusted authorities. If NULL: AWS_CA_BUNDLE, CURL_CA_BUNDLE, SSL_CERT_FILE,
+	 * SSL_CERT_DIR, else the system's. */
 	const char *ca_file;
 	/* Cancels every request, in addition to its own flag; polled at least every 100 ms. May be
 	 * NULL. */
 	const atomic_int *cancel;
-	struct http_limit *limit; /* borrowed; NULL for no limit */
+	struct http_limit *limit; /* borrowed; NULL if there is no limit */
 };
 
 int http_engine_new(struct http_engine **out, const struct http_engine_options *options,
 	struct penstock_error *err);
-/* The engine's cancel flag, for callers that also wait on something else. NULL if there is none or
- * `engine` is NULL. */
+/* Returns the engine's cancel flag, for callers that also wait for something else. Returns NULL if
+ * the engine has no flag or `engine` is NULL. */
 const atomic_int *http_engine_cancel(const struct http_engine *engine);
 /* Makes another engine with the same options, for callers that want two threads. */
 int http_engine_clone(
@@ -98,18 +98,18 @@ struct http_counters {
 	uint64_t bytes_sent; /* of bodies */
 	uint64_t bytes_received;
 	uint64_t resent; /* silent requests that were sent again on another connection */
-	/* limit of concurrent `bulk` requests to one host, the highest of any host */
+	/* limit of concurrent `bulk` requests to one host: the highest limit of any host */
 	unsigned bulk_limit;
 	/*
-	 * Body bytes sent by requests that have succeeded or are in flight; updated ten times a
-	 * second. Bytes of an attempt no longer count once it fails, so only a new maximum is
-	 * progress.
+	 * Body bytes sent by requests that have succeeded or are in flight; updated at least ten
+	 * times a second. Bytes of an attempt no longer count once it fails, so only a new maximum
+	 * is progress.
 	 */
 	uint64_t bytes_progress;
 };
 void http_engine_counters(struct http_engine *engine, struct http_counters *out);
-/* Shortens the stall timeout of the engine, also for requests in progress; a longer one changes
- * nothing. */
+/* Shortens the stall timeout of the engine, also for requests in progress; a longer timeout is
+ * ignored. */
 void http_engine_shorten_stall(struct http_engine *engine, int64_t ms);
 
 /* Source of the body of a request. */
@@ -126,8 +126,8 @@ struct http_source {
 	const void *data; /* memory */
 	int fd; /* read with pread from `offset`; does not move the descriptor's own offset */
 	uint64_t offset;
-	/* Fills at most `size` bytes and returns how many; 0 at the end, -1 on error (set in
-	 * `err`). A source that ends before `length` gives PENSTOCK_E_CHANGED. */
+	/* Writes at most `size` bytes to `data`. Returns their number, 0 at the end, or -1 on error
+	 * (set in `err`). A source that ends before `length` gives PENSTOCK_E_CHANGED. */
 	ssize_t (*read)(void *cookie, void *data, size_t size, struct penstock_error *err);
 	/* Goes back to the first byte; if NULL the request cannot be repeated once bytes were
 	 * read. */
@@ -140,8 +140,8 @@ struct http_source {
 enum http_sink_kind { HTTP_SINK_DISCARD, HTTP_SINK_BUF, HTTP_SINK_FD, HTTP_SINK_CALLBACK };
 
 enum http_take {
-	HTTP_TAKEN = 0, /* all of it */
-	HTTP_PAUSE = 1, /* none of it; the same bytes are passed again after http_resume() */
+	HTTP_TAKEN = 0, /* all bytes are accepted */
+	HTTP_PAUSE = 1, /* no byte is accepted; http_resume() passes the same bytes again */
 	HTTP_REFUSE = 2 /* ends the request with the error in `err` */
 };
 
@@ -150,10 +150,10 @@ struct http_sink {
 	struct buf *buf; /* appended to; its limit bounds the body */
 	int fd; /* written with pwrite from `offset` */
 	uint64_t offset;
-	uint64_t limit; /* most bytes that an fd may receive; 0 for no limit */
+	uint64_t limit; /* most bytes that an fd may receive; no limit if 0 */
 	enum http_take (*write)(
 		void *cookie, const void *data, size_t len, struct penstock_error *err);
-	/* Discards everything received: the body starts again. NULL if it cannot. */
+	/* Discards everything received: the body starts again. NULL if the sink cannot restart. */
 	int (*restart)(void *cookie);
 	void *cookie;
 };
@@ -164,29 +164,29 @@ struct http_sink {
 
 /*
  * Part of a resource. The engine sends the Range header, expects 206 with the matching
- * Content-Range, and after an interruption requests only the rest, provided that the new reply has
- * the same validator (ETag, else Last-Modified) as the first; otherwise it fails with
- * PENSTOCK_E_CHANGED. A 200 is PENSTOCK_E_UNSUPPORTED, unless `full_is_fine` and nothing was
- * received yet.
+ * Content-Range, and after an interruption requests only the missing bytes, provided that the new
+ * reply has the same validator (ETag, else Last-Modified) as the first; otherwise the request fails
+ * with PENSTOCK_E_CHANGED. A 200 is PENSTOCK_E_UNSUPPORTED, unless `full_is_fine` is set, `offset`
+ * is 0 and nothing was received yet.
  */
 struct http_range {
 	bool wanted;
 	bool full_is_fine;
 	uint64_t offset;
-	uint64_t length; /* 0 for to the end */
+	uint64_t length; /* to the end if 0 */
 };
 
 enum http_verdict {
 	HTTP_VERDICT_DEFAULT,
 	HTTP_VERDICT_RETRY, /* the attempt failed, regardless of its status; it may be repeated */
-	HTTP_VERDICT_WAIT, /* likewise, but not counted: the next one needs what is in flight */
-	HTTP_VERDICT_FAIL /* it failed and is not repeated */
+	HTTP_VERDICT_WAIT, /* like RETRY, but not counted: keys for the retry are in flight */
+	HTTP_VERDICT_FAIL /* the attempt failed and is not repeated */
 };
 
 /*
- * Permission to send a request that changes something: checked before every attempt and every piece
- * of its body, by the engine's thread. If it returns non-zero the request fails with `err`, and the
- * rest is never sent.
+ * Permission to send a request that changes data. The engine's thread calls may_send() before every
+ * attempt and every piece of the body. If it returns non-zero the request fails with `err`, and no
+ * more bytes are sent.
  */
 struct http_gate {
 	int (*may_send)(void *cookie, struct penstock_error *err);
@@ -202,21 +202,21 @@ struct http_request {
 	struct http_source source;
 	struct http_sink sink;
 	struct http_range range;
-	int expect[3]; /* success statuses; all 0 for any 2xx */
+	int expect[3]; /* success statuses; any 2xx if all are 0 */
 
-	int64_t deadline_ms; /* clock_monotonic_ms() by which it must have ended; 0 for none */
-	int64_t connect_timeout_ms; /* 0 for the engine's */
-	int64_t stall_timeout_ms; /* 0 for the engine's */
-	unsigned max_attempts; /* 0 for the engine's; 1 to never repeat it */
-	/* bytes received at a time; 0 for the engine's `buffer`, which is also the maximum */
+	int64_t deadline_ms; /* clock_monotonic_ms() at which the request times out; 0 if never */
+	int64_t connect_timeout_ms; /* the engine's if 0 */
+	int64_t stall_timeout_ms; /* the engine's if 0 */
+	unsigned max_attempts; /* the engine's if 0; 1 if the request must not be repeated */
+	/* bytes received at a time; the engine's `buffer` if 0, which is also the maximum */
 	size_t receive_buffer;
 	/* Retries a server that is absent or not ready (refused, not resolved, cut, no reply, 5xx,
 	 * 429) for this long without progress, regardless of the number of attempts. */
 	int64_t patience_ms;
 	/*
 	 * Uses a new connection: libcurl repeats a request by itself when a reused connection turns
-	 * out to be dead, unseen by `sent_before`. For requests that must know if they were sent
-	 * before.
+	 * out to be dead, and `sent_before` does not report that. For callers that must know if a
+	 * request was sent before.
 	 */
 	bool fresh_connection;
 	/* at most 10; never from https to http. Only for requests without credentials */
@@ -228,21 +228,22 @@ struct http_request {
 	 */
 	bool bulk;
 	/*
-	 * Harmless if it reaches the server twice: if it is silent for so much longer than the
-	 * other bulk requests to that host (LIMIT_HTTP_RESEND_MS or LIMIT_READS_RESEND_MS), it is
-	 * abandoned and sent again on a new connection, as long as few are. 0 for never. Only with
-	 * a sink and a source that can start again.
+	 * Allows a resend, for requests that are harmless if they reach the server twice: a request
+	 * that is silent for this much longer than the mean wait of bulk requests to its host
+	 * (LIMIT_HTTP_RESEND_MS or LIMIT_READS_RESEND_MS) is abandoned and sent again on a new
+	 * connection, as long as few requests are. Never if 0. Only with a sink and a source that
+	 * can start again.
 	 */
 	int64_t resend_ms;
 	/* never through a proxy: for metadata services, which are on the machine itself */
 	bool direct;
-	const char *from; /* IP address to connect from; needs `fresh_connection`; NULL for any */
+	const char *from; /* IP address to connect from; needs `fresh_connection`; any if NULL */
 	const atomic_int *cancel; /* polled at least every 100 ms */
-	/* Not ended by the engine's cancel flag: cleans up after a cancelled request; needs a
-	 * deadline. */
+	/* The engine's cancel flag does not end the request, which cleans up after a cancelled one;
+	 * needs a deadline. */
 	bool tidies_up;
 	const struct http_gate *gate; /* may be NULL */
-	const char *what; /* for messages, such as "GET s3://bucket/key"; NULL for method and URL */
+	const char *what; /* for messages: "GET s3://bucket/key"; method and URL if NULL */
 
 	/* Called before every attempt (counted from 1) to sign and add dates. If it returns
 	 * non-zero the request fails with `err`. */
@@ -265,14 +266,14 @@ struct http_request {
 	 * http_submit(). */
 	void (*done)(void *cookie, struct http_request *request, struct http_reply *reply,
 		struct penstock_error *err);
-	void *cookie; /* of these five */
+	void *cookie; /* passed to these five functions */
 };
 
 /* Sets or replaces a header of a request. Returns -1 if out of memory. */
 int http_request_header(struct http_request *request, const char *name, const char *value);
 
 struct http_reply {
-	int status; /* of the last attempt; 0 if it got no reply */
+	int status; /* of the last attempt; 0 if that got no reply */
 	struct strlist headers; /* "Name: value", of the last reply (not of redirects) */
 	uint64_t content_length; /* HTTP_LENGTH_UNKNOWN if not given */
 	uint64_t range_offset; /* of a 206 */
@@ -280,10 +281,10 @@ struct http_reply {
 	uint64_t body_bytes; /* accepted by the sink, in all attempts that count */
 	struct buf error_body; /* beginning of the body of an unexpected status */
 	unsigned attempts;
-	unsigned resent; /* of these attempts, abandoned because they were silent (`resend_ms`) */
+	unsigned resent; /* attempts that were abandoned because they were silent (`resend_ms`) */
 	bool resumed; /* the body was assembled from several attempts */
 	bool sent_before; /* the server may have executed an earlier attempt */
-	char *effective_url; /* owned; after redirects; NULL for the requested one */
+	char *effective_url; /* owned; after redirects; NULL if it is the requested URL */
 };
 /* clang-format off */
 #define HTTP_REPLY_INIT { .content_length = HTTP_LENGTH_UNKNOWN, .total_size = HTTP_LENGTH_UNKNOWN }
@@ -304,7 +305,7 @@ int http_perform(struct http_engine *engine, struct http_request *request, struc
  * out of memory or if the engine is shutting down; then `done` is not called. */
 int http_submit(struct http_engine *engine, struct http_request *request, struct http_reply *reply,
 	struct penstock_error *err);
-/* Makes every paused sink try again; one that still has no room returns HTTP_PAUSE again. Any
+/* Makes every paused sink try again; a sink that still has no room returns HTTP_PAUSE again. Any
  * thread. */
 void http_resume(struct http_engine *engine);
 /* Makes the engine check the cancel flags now instead of within 100 ms. Any thread. */
@@ -316,8 +317,8 @@ size_t http_plain_host(const char *url, const char **host);
 /* Returns true for localhost, 127.0.0.0/8 and [::1]. */
 bool http_host_is_local(const char *host, size_t len);
 
-/* Appends "Basic …" of a user and a password (RFC 7617). The buffer has a secret then. Returns -1
- * if both are longer than half of its limit, or out of memory. */
+/* Appends "Basic …" of a user and a password (RFC 7617): the buffer then contains a secret. Returns
+ * -1 if both together are longer than half of the buffer's limit, or if out of memory. */
 int http_add_basic(struct buf *out, const char *user, const char *password);
 
 /* Formats `url` for display: without user, password and query. */

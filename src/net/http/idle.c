@@ -1,12 +1,13 @@
-/* Connections that no request uses are closed: first those beyond recent use, in the end all. */
+/* Closes connections that no request uses: at first those beyond recent use, later all of them. */
 #include "net/http/internal.h"
 
 #include "base/clock.h"
 
 #define SPARE	  4 /* idle connections beyond the most that were used at a time recently */
-#define WINDOW_MS 10000 /* length of "recently", which is this window and the one before */
+#define WINDOW_MS 10000 /* "recently" means in this window or the previous one */
 
-/* libcurl closes the oldest idle connection when one becomes idle and there are more than this. */
+/* libcurl closes the oldest idle connection when a connection becomes idle and there are more than
+ * `kept`. */
 static void set_kept(struct http_engine *engine, unsigned most)
 {
 	unsigned kept = most + SPARE;
@@ -19,7 +20,7 @@ static void set_kept(struct http_engine *engine, unsigned most)
 	curl_multi_setopt(engine->multi, CURLMOPT_MAXCONNECTS, (long)kept);
 }
 
-/* libcurl cannot close all idle connections in any other way. */
+/* Closes all idle connections. libcurl can do that only by freeing the multi handle. */
 static void replace_multi(struct http_engine *engine)
 {
 	CURLM *fresh = curl_multi_init();
@@ -28,7 +29,7 @@ static void replace_multi(struct http_engine *engine)
 	if (!fresh)
 		return;
 	pthread_mutex_lock(&engine->synced.lock);
-	/* Others wake it under the lock. */
+	/* Other threads wake `multi` under the lock. */
 	if (!engine->synced.incoming && !engine->synced.ending) {
 		old = engine->multi;
 		engine->multi = fresh;

@@ -1,5 +1,5 @@
 /*
- * Shared by the files of the HTTP engine.
+ * Internals of the HTTP engine, shared by its files.
  *
  * A `call` is one request in progress: it waits in its host's queue, is active on a curl handle, or
  * waits for its next attempt. Only the engine thread accesses the data, except for `engine->synced`
@@ -24,7 +24,7 @@ struct http_host {
 	unsigned active;
 	unsigned active_bulk;
 	struct pace pace;
-	int64_t moved_ms; /* last time a bulk request made progress; set by ticks */
+	int64_t moved_ms; /* last progress of a request with `bulk` or `resend_ms`; set by ticks */
 	unsigned calls; /* queued, active or waiting */
 	int64_t reported_ms; /* last time on_wait was called for this host; 0 if never */
 	char name[];
@@ -35,7 +35,7 @@ struct http_handle {
 	struct http_handle *next; /* in the pool */
 	CURL *curl;
 	char message[CURL_ERROR_SIZE];
-	struct curl_slist *nodes; /* array; point into the request's own header strings */
+	struct curl_slist *nodes; /* array; the strings are the request's own headers */
 	size_t nodes_cap;
 	char range[64];
 	bool no_memory; /* libcurl could not copy a text */
@@ -43,7 +43,7 @@ struct http_handle {
 
 struct call {
 	struct call *next, *prev; /* in one of the lists of <utlist.h> */
-	struct http_engine *engine; /* while an attempt runs */
+	struct http_engine *engine; /* set while an attempt runs */
 	struct http_request *request;
 	void (*done)(void *cookie, struct http_request *request, struct http_reply *reply,
 		struct penstock_error *err);
@@ -56,7 +56,7 @@ struct call {
 	unsigned resent; /* attempts that were abandoned because they were silent */
 	bool renew_connection; /* the next attempt uses a new connection */
 	unsigned fruitless; /* consecutive attempts without progress */
-	int64_t fruitless_ms; /* start of the first of them */
+	int64_t fruitless_ms; /* start of the first of these attempts */
 	int64_t not_before_ms; /* start of the next attempt */
 
 	/* Survives an interruption: the number of bytes kept by the sink, and the validator of
@@ -64,17 +64,17 @@ struct call {
 	uint64_t kept;
 	size_t sink_start; /* length of a sink buffer before the first byte */
 	char validator[HTTP_VALIDATOR_SIZE];
-	bool restarted; /* it was started again because there was nothing after the kept bytes */
+	bool restarted; /* the body was restarted because nothing followed the kept bytes */
 
 	/* State of the current attempt. */
 	struct http_handle *handle;
 	int64_t started_ms;
-	int64_t sent_ms; /* when the last byte of the request was handed over; 0 if not yet */
-	int64_t answered_ms; /* when the first byte of a reply arrived; 0 if not yet */
+	int64_t sent_ms; /* time at which curl got the last byte of the body; 0 if not yet */
+	int64_t answered_ms; /* time at which the first byte of a reply arrived; 0 if not yet */
 	uint64_t moved; /* bytes, both directions */
 	uint64_t moved_seen; /* value of `moved` at the last tick */
 	int64_t silent_ms; /* start of the silence */
-	bool resending; /* abandoned because it is silent */
+	bool resending; /* the attempt is abandoned because it is silent */
 	uint64_t source_read; /* bytes read by curl */
 	bool source_touched;
 	uint64_t received; /* bytes accepted by the sink */
@@ -83,24 +83,24 @@ struct call {
 	size_t header_bytes;
 	bool in_head; /* between a status line and the empty line */
 	bool headers_done; /* of the final reply */
-	bool good; /* its status is expected */
-	bool body_cut; /* we ended it ourselves, having read enough of an error body */
+	bool good; /* the status of the reply is expected */
+	bool body_cut; /* the engine ended the transfer: it has enough of an error body */
 	bool fatal; /* `error` must not be retried, regardless of its code */
 	bool absent; /* the server is absent or not ready */
 	bool waits; /* HTTP_VERDICT_WAIT */
 	bool paused;
 	struct penstock_error error; /* from a hook, a source or a sink */
 	int64_t window_ms; /* start of the stall window */
-	uint64_t window_moved; /* bytes in it, both directions */
+	uint64_t window_moved; /* bytes in the window, both directions */
 };
 
 struct http_engine {
 	struct http_engine_options options; /* with defaults filled in; never changes */
-	atomic_llong stall_ms; /* of requests without a timeout of their own */
+	atomic_llong stall_ms; /* stall timeout of requests without their own */
 	char *ca_file;
 	char *ca_path;
 	pthread_t thread;
-	/* other threads may only wake it, under the lock; NULL until the thread exists */
+	/* other threads may only wake `multi`, under the lock; NULL until the thread exists */
 	CURLM *multi;
 
 	struct {
@@ -123,10 +123,10 @@ struct http_engine {
 	bool submitted; /* by a request's own `done`: do not block in poll now */
 	int64_t last_tick_ms;
 	struct {
-		unsigned most, most_before; /* requests at a time, in this window and the last */
-		int64_t window_ms; /* its start */
+		unsigned most, most_before; /* most requests at a time: this window, the previous */
+		int64_t window_ms; /* start of the window */
 		unsigned kept; /* connections that libcurl keeps; 0 if not set */
-		int64_t since_ms; /* the last use of a connection; 0 if all are closed */
+		int64_t since_ms; /* last use of a connection; 0 if all connections are closed */
 	} idle;
 	uint64_t random;
 	uint64_t bytes_done; /* sent by successful attempts */
@@ -138,7 +138,7 @@ struct http_engine {
 	} counters;
 };
 
-/* limit.c: sleeps until so many more bytes may have moved. */
+/* limit.c: counts bytes that moved, and sleeps until the limit allows them. */
 #define HTTP_LIMITED_PIECE (16 * KIB) /* bytes sent or received at a time under a limit */
 void http_limit_take(struct http_engine *engine, size_t bytes);
 
@@ -149,11 +149,11 @@ void call_free(struct call *call);
 
 /* idle.c: connections that no request uses. */
 void idle_check(struct http_engine *engine);
-/* Returns true if there may be some. */
+/* Returns true if there may be idle connections. */
 bool idle_is_counted(const struct http_engine *engine);
 
-/* slow.c: bulk requests that are slow compared with others. */
-/* The waits of its kind of request to its host. */
+/* slow.c: requests that are slow compared with others. */
+/* Returns the waits of the call's kind of request to its host. */
 struct waits *call_waits(const struct call *call);
 /* Counts the bytes moved since the last check. */
 void call_count_moved(struct call *call, int64_t now);
@@ -174,10 +174,10 @@ bool http_has_header(const struct strlist *headers, const char *name);
 void call_raise(struct call *call, struct penstock_error *err);
 /* Like call_raise(), but the request ends. */
 void call_raise_fatal(struct call *call, struct penstock_error *err);
-/* A call that waits has no engine of its own yet. */
+/* Takes the engine as a parameter, because a pending call has no `engine` yet. */
 bool call_is_cancelled(const struct http_engine *engine, const struct call *call);
-/* Raises the cancellation of the call, if there is one; returns true then. A callback ends the
- * transfer so: bytes in flight would complete an object that counts as not sent. */
+/* Returns true, and records PENSTOCK_E_CANCELLED, if the call is cancelled. Callbacks then end the
+ * transfer: bytes in flight would complete an object that counts as not sent. */
 bool call_stop_cancelled(struct call *call);
 /*
  * Gets the range requested by this attempt, from `*offset`; 0 in `*length` means to the end.
@@ -193,11 +193,12 @@ size_t call_on_write(char *data, size_t size, size_t n, void *cookie);
 
 /* outcome.c: the result of an attempt. */
 enum outcome { OUTCOME_SUCCESS, OUTCOME_RETRY, OUTCOME_FAILURE };
-/* Decides. Sets `call->not_before_ms` for RETRY, and `err` for RETRY and FAILURE. */
+/* Decides what follows the attempt. Sets `call->not_before_ms` for RETRY, and `err` for RETRY and
+ * FAILURE. */
 enum outcome attempt_outcome(
 	struct http_engine *engine, struct call *call, CURLcode result, struct penstock_error *err);
 /* Keeps the bytes of an earlier attempt if they stay valid, else restarts the sink. Returns false
- * if it cannot be restarted. */
+ * if the sink cannot be restarted. */
 bool attempt_keep_or_restart(struct call *call);
 bool http_sink_restartable(const struct http_sink *sink);
 int64_t http_backoff_ms(struct http_engine *engine, unsigned attempt, int64_t cap);

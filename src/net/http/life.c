@@ -100,7 +100,7 @@ static void engine_release(struct http_engine *engine)
 	free(engine);
 }
 
-/* libcurl reads these by itself, and they may contain passwords. */
+/* Hides the passwords of the proxy variables, which libcurl reads by itself, in logs. */
 static void redact_proxies(void)
 {
 	static const char *const names[] = {

@@ -16,15 +16,15 @@
 
 #define VERDICT_WAIT_MS	     500
 #define WAIT_REPORT_AFTER_MS 1000 /* a short outage is not worth a line */
-#define WAIT_REPORT_EVERY_MS 15000 /* for one host */
-#define PATIENT_CAP_MS	     5000 /* between attempts of a request that waits for a host */
+#define WAIT_REPORT_EVERY_MS 15000 /* interval of the reports for one host */
+#define PATIENT_CAP_MS	     5000 /* longest delay between attempts while a host is absent */
 
 struct curl_meaning {
 	CURLcode code;
 	enum penstock_code means;
 	bool retryable;
 	bool absent; /* the server is absent or not ready */
-	const char *hint; /* NULL for curl's own message */
+	const char *hint; /* curl's own message if NULL */
 };
 
 static const struct curl_meaning meanings[] = {
@@ -44,7 +44,7 @@ static const struct curl_meaning meanings[] = {
 	{CURLE_PEER_FAILED_VERIFICATION, PENSTOCK_E_PERMISSION, false, false, NULL},
 	{CURLE_SSL_CACERT_BADFILE, PENSTOCK_E_INVALID, false, false, NULL},
 	{CURLE_SSL_CERTPROBLEM, PENSTOCK_E_PERMISSION, false, false, NULL},
-	{CURLE_URL_MALFORMAT, PENSTOCK_E_INVALID, false, false, "this is not a URL"},
+	{CURLE_URL_MALFORMAT, PENSTOCK_E_INVALID, false, false, "the URL is not valid"},
 	{CURLE_UNSUPPORTED_PROTOCOL, PENSTOCK_E_INVALID, false, false, NULL},
 	{CURLE_TOO_MANY_REDIRECTS, PENSTOCK_E_PROTOCOL, false, false, "more than 10 redirects"},
 	{CURLE_OUT_OF_MEMORY, PENSTOCK_E_MEMORY, false, false, "out of memory"},
@@ -194,7 +194,7 @@ static bool transfer_failed(struct call *call, CURLcode result, struct penstock_
 		text = curl_easy_strerror(result);
 	if (result == CURLE_SSL_CONNECT_ERROR && strstr(text, "wrong version number"))
 		error_set(err, meaning->means,
-			"the server does not speak TLS; use http:// if that is intended");
+			"the server does not speak TLS; use http:// for a server without TLS");
 	else if (result == CURLE_SSL_CONNECT_ERROR)
 		error_set(err, meaning->means,
 			"cannot connect over TLS: %s; use http:// if the server does not speak TLS",
@@ -253,9 +253,9 @@ static bool body_complete(struct call *call, struct penstock_error *err)
 }
 
 /*
- * Returns true if all bytes of a part arrived although its reply did not end: it was cut, or went
- * silent, before the final chunk. Errors of hooks and sinks count; a timeout of the engine does
- * not.
+ * Returns true if all bytes of a part arrived although the reply did not end: the connection was
+ * cut, or silent, before the final chunk. After an error of a hook or a sink returns false; a
+ * timeout of the engine is ignored.
  */
 static bool part_arrived(const struct call *call, CURLcode result)
 {
@@ -264,8 +264,8 @@ static bool part_arrived(const struct call *call, CURLcode result)
 	       (!call->error.code || result == CURLE_OPERATION_TIMEDOUT);
 }
 
-/* Returns true if there is nothing after bytes that came without a known end: they may have been
- * everything, or all of another version. */
+/* Returns true if nothing follows the kept bytes of a body without a known end: they may be the
+ * whole body, or the whole body of another version. */
 static bool nothing_follows(const struct call *call)
 {
 	return call->kept && !call->request->range.wanted && call->reply->status == 416;
@@ -286,13 +286,13 @@ static bool attempt_classify(struct call *call, CURLcode result, struct penstock
 		return true;
 	if (!whole || call->error.code)
 		return transfer_failed(call, result, err);
-	/* A retry after this may get other content: keep nothing. */
+	/* A retry after a complete reply may get other content, so no byte is kept. */
 	call->validator[0] = '\0';
 	if (!call->good)
 		retryable = status_failed(call, err);
 	if (nothing_follows(call) && !call->restarted && http_sink_restartable(&request->sink)) {
 		call->restarted =
-			true; /* only once: a server may cut it at the same place each time */
+			true; /* only once: a server may cut the body at the same place each time */
 		return true;
 	}
 	if (request->classify) {
@@ -362,7 +362,7 @@ static void attempt_count(struct http_engine *engine, struct call *call)
 
 /* ---- another attempt? ---- */
 
-/* Returns true if the next failure is the last: no progress, and neither time nor attempts left. */
+/* Returns true if the request fails now: no attempts left, and no patience for an absent host. */
 static bool is_exhausted(const struct http_engine *engine, const struct call *call, int64_t now)
 {
 	const struct http_request *request = call->request;
@@ -376,7 +376,7 @@ static bool is_exhausted(const struct http_engine *engine, const struct call *ca
 	return !call->absent || now - call->fruitless_ms >= request->patience_ms;
 }
 
-/* Describes in a few words why a host is waited for. */
+/* Describes in a few words why requests wait for a host. */
 static void describe_absence(const struct call *call, CURLcode result, char *out, size_t size)
 {
 	if (result == CURLE_OK && call->reply->status >= 300)
@@ -393,7 +393,7 @@ static void describe_absence(const struct call *call, CURLcode result, char *out
 		snprintf(out, size, "connection cut");
 }
 
-/* Reports that a host is waited for: not after a short outage, and not too often. */
+/* Reports that requests wait for a host: not after a short outage, and not too often. */
 static void report_waiting(struct http_engine *engine, struct call *call, CURLcode result)
 {
 	struct http_host *host = call->host;
@@ -472,7 +472,7 @@ enum outcome attempt_outcome(
 		call->fruitless_ms = call->started_ms;
 	if (!retryable || !attempt_keep_or_restart(call) || is_exhausted(engine, call, now)) {
 		call->reply->body_bytes = call->kept + call->received;
-		/* If the last attempt got a definite reply, only the earlier ones may have been
+		/* If the last attempt got a definite reply, only earlier attempts may have been
 		 * executed. */
 		if (call->reply->status && call->reply->status < 500)
 			call->reply->sent_before = sent_before;

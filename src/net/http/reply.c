@@ -99,7 +99,7 @@ static int check_partial(struct call *call, struct penstock_error *err)
 
 	if (!call_range(call, &offset, &length))
 		return error_set(err, PENSTOCK_E_PROTOCOL,
-			"the server sent a part (206) although the whole was requested");
+			"the server sent a part (206) although the whole resource was requested");
 	if (!text || !range_parse_content(text, &got, &size, &satisfied) || !satisfied)
 		return error_set(err, PENSTOCK_E_PROTOCOL,
 			"the server sent a part (206) without a valid Content-Range");
@@ -123,7 +123,8 @@ static int check_partial(struct call *call, struct penstock_error *err)
 	return 0;
 }
 
-/* Remembers the validator of the resource, or checks that the rest belongs to the same one. */
+/* Remembers the validator of the resource, or checks that the resource is unchanged since the kept
+ * bytes. */
 static int check_validator(struct call *call, struct penstock_error *err)
 {
 	const char *validator = http_reply_header(call->reply, "ETag");
@@ -152,7 +153,7 @@ static int check_validator(struct call *call, struct penstock_error *err)
 	return error_set(err, PENSTOCK_E_CHANGED, "the resource changed while it was fetched");
 }
 
-/* Handles a whole reply (200) to a range request. */
+/* Handles a reply with the whole resource: skips the bytes that the sink already has. */
 static int check_whole(struct call *call, struct penstock_error *err)
 {
 	const struct http_range *range = &call->request->range;
@@ -186,9 +187,9 @@ static int accept_reply(struct call *call, struct penstock_error *err)
 }
 
 /*
- * Reads the announced length of the body. Two different lengths mean that an intermediary reads
- * another body than we do; a length together with a transfer encoding does not count (RFC 9112,
- * section 6.3).
+ * Reads the announced length of the body. Two different lengths are an error, because an
+ * intermediary may choose a different one; a length together with a transfer encoding does not
+ * count (RFC 9112, section 6.3).
  */
 static int read_length(struct http_reply *reply, struct penstock_error *err)
 {
@@ -373,7 +374,7 @@ static enum http_take sink_take(
 	return HTTP_TAKEN;
 }
 
-/* Keeps the beginning of an error body and does not wait for the rest of a long one. */
+/* Keeps the beginning of an error body, and ends the transfer of a longer body. */
 static size_t take_error_body(struct call *call, const char *data, size_t len)
 {
 	struct buf *body = &call->reply->error_body;

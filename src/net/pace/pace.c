@@ -8,8 +8,8 @@
 /* typical waits in a window: time for new connections to show their effect */
 #define WINDOW_WAITS 3
 #define HOLD_WINDOWS 20
-/* Required gain of a step: of doubling, of a quarter more; and the allowed loss of a quarter
- * less. */
+/* Factor by which the rate must grow after doubling and after a quarter more, and to which it may
+ * fall after a quarter less. */
 #define GAIN_DOUBLED 1.15
 #define GAIN_QUARTER 1.05
 #define LOSS_QUARTER 0.98
@@ -81,7 +81,7 @@ static void step_again(struct pace *pace, double rate)
 		hold(pace, pace->limit);
 }
 
-/* After some idle windows, tries a quarter more or a quarter less. */
+/* After HOLD_WINDOWS windows at the same limit, tries a quarter more or a quarter less. */
 static void try_something(struct pace *pace, double rate)
 {
 	unsigned by = quarter(pace->limit);
@@ -130,7 +130,7 @@ void pace_tick(struct pace *pace, int64_t now, bool starved)
 	pace->starved = pace->starved || starved;
 	if (now - pace->window_ms < window_length(pace))
 		return;
-	/* A window without data says nothing either. */
+	/* A window without data says nothing about the limit, either. */
 	measured = !pace->refused &&
 		   (pace->phase == PACE_AVOID || (!pace->starved && pace->moved > 0));
 	if (measured)
@@ -140,7 +140,7 @@ void pace_tick(struct pace *pace, int64_t now, bool starved)
 
 void pace_refused(struct pace *pace, int64_t now, unsigned active)
 {
-	/* Once per window: the other requests were sent before this was known. */
+	/* Halve once per window: the other requests were sent before the first refusal. */
 	if (pace->refused && pace->phase == PACE_AVOID)
 		return;
 	pace->ceiling = active && active < pace->limit ? active : pace->limit;

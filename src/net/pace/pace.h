@@ -6,7 +6,7 @@
  *
  *	pace_init(&pace, 48);
  *	pace_moved(&pace, bytes);	// bytes of any bulk request, as they move
- *	waits_add(&pace.waits[PACE_GET], ms);	// from its last byte to the first of the reply
+ *	waits_add(&pace.waits[PACE_GET], ms);	// from the request's last byte to the reply's first
  *	pace_refused(&pace, now, active);	// 503 or 429
  *	pace_tick(&pace, now, starved);	// often; pace.limit is the current limit
  *
@@ -21,12 +21,12 @@
 #include "net/pace/waits.h"
 
 #define PACE_START 8 /* initial concurrency */
-#define PACE_FLOOR 4 /* it does not go below this by itself */
+#define PACE_FLOOR 4 /* only a 429 or 503 reduces the concurrency below this */
 
 enum pace_kind { PACE_GET, PACE_PUT, PACE_KINDS_ };
 
 enum pace_phase {
-	PACE_CLIMB, /* doubles while that helps */
+	PACE_CLIMB, /* doubles while doubling helps */
 	PACE_HOLD, /* stays for some windows */
 	PACE_UP, /* tries a quarter more */
 	PACE_DOWN, /* tries a quarter less */
@@ -39,14 +39,14 @@ struct pace {
 	enum pace_phase phase;
 
 	/* The window being measured. */
-	int64_t window_ms; /* its start; 0 if not yet */
+	int64_t window_ms; /* start of the window; 0 if there is none yet */
 	uint64_t moved;
-	bool starved; /* there was not always enough to do */
+	bool starved; /* at times there were too few requests to reach the limit */
 	bool refused;
 
 	double rate; /* bytes per ms, before the last step */
 	unsigned before; /* limit before that step */
-	unsigned held; /* windows */
+	unsigned held; /* windows in PACE_HOLD */
 	bool try_down; /* the next try goes down */
 	unsigned ceiling; /* the concurrency at which the server asked to slow down */
 

@@ -61,7 +61,7 @@ int64_t waits_slow_ms(const struct waits *waits, int64_t more_ms)
 
 bool waits_is_slow(const struct waits *waits, int64_t more_ms, int64_t silent_ms, int64_t others_ms)
 {
-	/* The waits are sorted for the few that may be slow. */
+	/* Sorting the waits takes time, so it is done only for a request that may be slow. */
 	int64_t slow = silent_ms < more_ms ? 0 : waits_slow_ms(waits, more_ms);
 
 	return slow && silent_ms >= slow && (others_ms < slow / 2 || silent_ms >= 2 * slow);

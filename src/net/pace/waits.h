@@ -1,6 +1,6 @@
 /*
- * Waits for the first byte of a reply, of one kind of request to one server: when a request counts
- * as slow, and whether it may be sent again. Pure arithmetic;
+ * Waits for the first byte of a reply, of one kind of request to one server. They decide when a
+ * request counts as slow, and if it may be sent again. Pure arithmetic;
  * docs/decisions/adaptive-concurrency.md has the rule and its figures.
  *
  *	struct waits waits;
@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define WAITS_SAMPLES 64 /* latest waits that are remembered */
-#define WAITS_RESENDS 3 /* most of one request */
+#define WAITS_RESENDS 3 /* most resends of one request */
 
 struct waits {
 	uint32_t last[WAITS_SAMPLES]; /* ms */
@@ -27,19 +27,20 @@ struct waits {
 };
 
 void waits_init(struct waits *waits);
-/* A request was answered after so many ms: it also adds a twentieth of a resend. */
+/* Records the wait of a request that was answered. Each one also allows a twentieth of a resend. */
 void waits_add(struct waits *waits, int64_t wait_ms);
-/* Returns the wait that `tenths` of ten do not exceed, or -1 if none is known. */
+/* Returns the quantile, in tenths, of the latest waits (5: the median), or -1 if no wait is
+ * known. */
 int64_t waits_quantile(const struct waits *waits, unsigned tenths);
-/* Returns the silence after which a request counts as slow: the mean and `more_ms`, and at least
- * twice the ninth decile. 0 if fewer than 8 waits are known. */
+/* Returns the silence after which a request counts as slow: the mean wait plus `more_ms`, but at
+ * least twice the ninth decile. Returns 0 if fewer than 8 waits are known. */
 int64_t waits_slow_ms(const struct waits *waits, int64_t more_ms);
 /* Returns true if a request that was silent for `silent_ms` counts as slow. `others_ms` is the time
- * since another request moved; 0 if there are no others. If all are silent, the cause is the server
- * or the network, and the limit is twice as long. */
+ * since another request received data, or 0 if there are no others. If all requests are silent, the
+ * cause is the server or the network, and the limit is twice as long. */
 bool waits_is_slow(
 	const struct waits *waits, int64_t more_ms, int64_t silent_ms, int64_t others_ms);
-/* Returns false if too many were sent again already. */
+/* Takes one resend from the budget. Returns false if the budget is used up. */
 bool waits_spend(struct waits *waits);
 
 #endif

@@ -19,9 +19,9 @@
 #include "base/str.h"
 #include "net/pace/waits.h"
 
-#define TICK_MS 50 /* between checks of the cancel flag and of silence */
-#define EVENTS	64 /* taken from the kernel at a time */
-/* Connections to a server that replies at once. Each NEAR_MS of the median wait adds as many. */
+#define TICK_MS 50 /* interval of the checks of the cancel flag and for silence */
+#define EVENTS	64 /* most events of one epoll_wait() */
+/* Connections to a server that replies at once. Each NEAR_MS of the median wait adds NEAR more. */
 #define NEAR	16
 #define NEAR_MS 4
 /* Failures in a row that end the run: the server does not reply as expected. */
@@ -36,28 +36,28 @@ struct connection {
 	bool kept; /* the connection has carried a reply before this request */
 	bool keep; /* the server keeps it open after this reply */
 	struct plain_get *get; /* in progress; NULL if the connection is idle */
-	unsigned turn; /* selected the address of `fd` */
+	unsigned turn; /* value of `plain->turn` that selected the address of `fd` */
 	unsigned tries; /* connections of this request that had no reply */
 	unsigned resent; /* connections of this request that were silent for too long */
-	size_t sent; /* of its head */
+	size_t sent; /* bytes of the request's head */
 	bool in_body;
 	uint64_t body_len;
 	size_t have; /* bytes in `in` */
-	int64_t begun_ms, moved_ms; /* the request; the last byte in either direction */
-	char *in; /* LIMIT_PLAIN_HEAD: the reply up to its body, and as much as came with it */
+	int64_t begun_ms, moved_ms; /* start of the request; last byte in either direction */
+	char *in; /* LIMIT_PLAIN_HEAD bytes: the reply's head, and body bytes that came with it */
 };
 
 struct plain {
 	char *host, *port;
 	int epoll;
-	const atomic_int *cancel; /* of every run; may be NULL */
-	/* The server's address, of 0 bytes if it is not resolved. `turn` modulo their number
-	 * selects one of several. */
+	const atomic_int *cancel; /* ends every run; may be NULL */
+	/* The server's address; `address_len` is 0 if it is not resolved. `turn` modulo
+	 * `n_addresses` selects one of several addresses. */
 	struct sockaddr_storage address;
 	socklen_t address_len;
 	unsigned turn, n_addresses;
 	struct connection *connections;
-	size_t n, most; /* number of them, and of those that the next run uses */
+	size_t n, most; /* number of connections; most that the next run uses */
 	char *chunk; /* LIMIT_PLAIN_CHUNK: a piece of a body on its way to `on_body` */
 	struct waits waits;
 };
@@ -70,7 +70,7 @@ struct run {
 	unsigned failures; /* in a row */
 	bool refused; /* the server asked for fewer requests */
 	int64_t now_ms;
-	int64_t answered_ms; /* the last byte of any reply */
+	int64_t answered_ms; /* time of the last byte of any reply */
 };
 
 /* ---- the server ---- */
@@ -163,8 +163,8 @@ static bool resolve(struct plain *p)
 	return true;
 }
 
-/* The next connection resolves the name again, and goes to the server's next address if this one
- * did not answer. */
+/* Makes the next connection resolve the name again, and use the server's next address if this
+ * address did not answer. */
 static void forget_address(struct plain *p, const struct connection *c, bool answered)
 {
 	if (c->turn != p->turn)
@@ -178,7 +178,7 @@ static void forget_address(struct plain *p, const struct connection *c, bool ans
 static void drop(const struct plain *p, struct connection *c)
 {
 	if (c->fd >= 0) {
-		/* If a child has the socket, too, it stays in the epoll set after close(). */
+		/* A socket that a child process has, too, stays in the epoll set after close(). */
 		epoll_ctl(p->epoll, EPOLL_CTL_DEL, c->fd, NULL);
 		close(c->fd);
 	}
@@ -195,7 +195,7 @@ static bool watch(const struct plain *p, struct connection *c, int op, bool send
 	return epoll_ctl(p->epoll, op, c->fd, &event) == 0;
 }
 
-/* Ends the requests that have not begun. */
+/* Ends the requests that have not started. */
 static void skip_rest(struct run *run)
 {
 	for (; run->next < run->n; run->next++, run->ended++) {
@@ -213,7 +213,7 @@ static bool open_connection(struct run *run, struct connection *c)
 	c->turn = p->turn;
 	if (!c->in)
 		c->in = malloc(LIMIT_PLAIN_HEAD);
-	/* The resolver may take long: ask it once. */
+	/* A failed lookup may take long, so it is not repeated for the other requests. */
 	if (!c->in || !resolve(p)) {
 		skip_rest(run);
 		return false;
@@ -260,8 +260,9 @@ static bool send_again(struct run *run, struct connection *c)
 }
 
 /*
- * Gives up a connection. A request that had no reply goes to a new one if this one was kept, and
- * else to the server's next address: "localhost" has two, and many servers listen on one of them.
+ * Gives up a connection. A request without a reply is sent again: on a new connection if this
+ * connection was a kept one, else to the server's next address, because "localhost" has two
+ * addresses and many servers listen on one of them.
  */
 static void fail(struct run *run, struct connection *c)
 {
@@ -322,7 +323,7 @@ static void add_body(struct plain_get *g, const void *data, size_t len)
 	g->len += len;
 }
 
-/* Begins the body with what came together with the head. Returns false if the reply is not good. */
+/* Starts the body with the bytes after the head in `in`. Returns false if the reply is not good. */
 static bool begin_body(struct run *run, struct connection *c, size_t head_len)
 {
 	struct plain_get *g = c->get;
@@ -461,7 +462,8 @@ static bool is_set(const atomic_int *cancel)
 	return cancel && atomic_load(cancel);
 }
 
-/* Returns the number of connections for the next run: more hide the delay of a distant server. */
+/* Returns the number of connections for the next run. More connections hide the delay of a distant
+ * server. */
 static size_t next_most(const struct run *run)
 {
 	const struct plain *p = run->plain;

@@ -1,6 +1,6 @@
 /*
  * Many small GETs from one server over plain HTTP, in the calling thread: for readers of samples,
- * to which the cost of a request matters more than anything (docs/decisions/datasets.md).
+ * whose speed depends on the cost of each request (docs/decisions/datasets.md).
  *
  *	struct plain *plain = NULL;
  *	struct plain_get gets[256];	// each with a head, and room for the body
@@ -11,12 +11,13 @@
  *	... each with `good` has its body; the caller repeats the others by net/http
  *	plain_free(plain);
  *
- * It does only the common case: HTTP/1.1, a kept connection, 200 or 206 with a Content-Length.
- * Anything else ends the request without `good`: a refused or cut connection, another status, a
- * chunked body, silence. Nothing is retried, except that a request on a kept connection that turns
- * out to be closed goes to a new one, a refused one to the server's next address, and one that
- * waits much longer for its reply than others to another connection, as long as few do
- * (net/pace/waits.h). If many requests in a row are not good, the rest of the run is not begun.
+ * The client supports only the common case: HTTP/1.1, a kept connection, 200 or 206 with a
+ * Content-Length. Anything else ends the request without `good`: a refused or cut connection,
+ * another status, a chunked body, silence. A request is sent again only in three cases: on a new
+ * connection if its kept connection turns out to be closed, to the server's next address if the
+ * connection fails before the reply, and on another connection if the request waits much longer
+ * for its reply than others, as long as few do (net/pace/waits.h). After many failures in a row
+ * the requests that have not started are skipped.
  */
 #ifndef NET_PLAIN_PLAIN_H
 #define NET_PLAIN_PLAIN_H
@@ -50,9 +51,10 @@ struct plain_get {
 /*
  * `authority` is "HOST:PORT" or "HOST" (port 80); the host's name is resolved at the first use and
  * after a failure. A penstock store on this machine is reached over its Unix socket
- * (base/near_socket.h). `connections` is the most at a time, or 0 for LIMIT_PLAIN_CONNECTIONS. A
- * run uses more of them the longer replies take, and half as many after a 429 or 503. Sends
- * nothing. One thread at a time may use it; a child after fork() frees it and makes its own.
+ * (base/near_socket.h). `connections` is their maximum number; 0 means LIMIT_PLAIN_CONNECTIONS. A
+ * run uses more connections the longer replies take, and half as many after a 429 or 503. Sends
+ * nothing. One thread at a time may use the struct; a child after fork() frees its copy and makes
+ * a new one.
  */
 int plain_new(struct plain **out, const char *authority, unsigned connections,
 	struct penstock_error *err);
@@ -62,20 +64,19 @@ void plain_free(struct plain *plain);
 void plain_set_cancel(struct plain *plain, const atomic_int *cancel);
 
 /*
- * Runs all requests to their end. A request that receives nothing for `silence_ms`, or a trickle
- * for longer, ends without `good`, and so do all that are left once `*cancel` (may be NULL; checked
- * every 50 ms) is set.
+ * Runs all requests to their end. A request that receives nothing for `silence_ms`, or very little
+ * in several times as long, ends without `good`. Once `*cancel` (may be NULL; checked every 50 ms)
+ * is set, all remaining requests end without `good`.
  */
 void plain_run(struct plain *plain, struct plain_get *gets, size_t n, int silence_ms,
 	const atomic_int *cancel);
 
-/* Finds a header of a reply's head, in any case. Returns its value without the blanks around it,
+/* Finds a header in a reply's head, ignoring case. Returns its value without the blanks around it,
  * not terminated, or NULL if it is missing. */
 const char *plain_header(const char *head, size_t len, const char *name, size_t *value_len);
 
-/* Parses the head of a reply: `len` bytes with the empty line. Returns the status, or -1 if it is
- * not one of HTTP/1.1 whose body has a known length and follows as it is. For plain_run() and
- * tests. */
+/* Parses the head of a reply: `len` bytes with the empty line. Returns the status, or -1 if the
+ * reply is not HTTP/1.1 with an unencoded body of known length. For plain_run() and tests. */
 int plain_parse_head(const char *head, size_t len, uint64_t *body_len, bool *keep);
 
 #endif
