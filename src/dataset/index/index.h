@@ -21,6 +21,7 @@
 #ifndef DATASET_INDEX_INDEX_H
 #define DATASET_INDEX_INDEX_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -72,5 +73,7 @@ int index_write(const struct index *index, struct buf *out, struct penstock_erro
 /* `data` is aligned for numbers of 64 bits; `name` is for messages. */
 int index_read(struct index *index, const void *data, size_t len, const char *name,
 	struct penstock_error *err);
+/* Returns true if all names stay below a directory; keys of objects need not. */
+bool index_stays_below(const struct index *index);
 
 #endif

@@ -169,3 +169,12 @@ int index_read(struct index *index, const void *data, size_t len, const char *na
 		fault = check_samples(index);
 	return fault ? error_set(err, PENSTOCK_E_CORRUPT, "cannot read '%s': %s", name, fault) : 0;
 }
+
+bool index_stays_below(const struct index *index)
+{
+	for (size_t i = 0; i < index->list.n; i++) {
+		if (!is_below(index->list.text + index->list.entries[i].name))
+			return false;
+	}
+	return true;
+}

@@ -235,6 +235,36 @@ static void an_index_replaces_the_listing_and_the_scan(void **state)
 	assert_int_equal(dataset_count(f->set), 3);
 }
 
+/* An index of objects may have such keys, and may have been copied next to files. */
+static void no_name_leads_out_of_a_directory(void **state)
+{
+	static const char *const names[] = {"../secret\0e", "a/../../secret\0e", "/etc/secret\0e"};
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		_cleanup_(buf_release) struct buf out = BUF_INIT(MIB);
+		struct source_entry entry = {.size = 3, .etag = strlen(names[i]) + 1};
+		uint32_t sum = 0;
+		struct index index = {.format = "objects",
+				     .list = {.n = 1,
+					     .objects = true,
+					     .entries = &entry,
+					     .text = names[i],
+					     .text_len = strlen(names[i]) + 3},
+				     .samples = 1,
+				     .sums = &sum,
+				     .document = "",
+				     .document_len = 0},
+			     got;
+
+		assert_int_equal(index_write(&index, &out, NULL), 0);
+		assert_int_equal(read_back(&out, &got), 0);
+		write_file(f, INDEX_NAME, out.data, out.len);
+		assert_int_equal(
+			open_set(f, (struct dataset_options){0}), -(int)PENSTOCK_E_CORRUPT);
+	}
+}
+
 /* The index also knows the settings that the format needs. */
 static void settings_come_from_the_index(void **state)
 {
@@ -571,6 +601,7 @@ int main(void)
 		cmocka_unit_test(numbers_and_names_are_checked),
 		cmocka_unit_test(a_later_version_is_unsupported),
 		TEST(an_index_replaces_the_listing_and_the_scan),
+		TEST(no_name_leads_out_of_a_directory),
 		TEST(settings_come_from_the_index),
 		TEST(arrays_have_their_type_in_the_index),
 		TEST(tokens_have_their_place_in_the_index),
