@@ -1,5 +1,5 @@
 /*
- * Logs of runs, read in pieces: a browser shows a log of any length without having it.
+ * Logs of runs, read in pieces: a browser shows a log of any length without fetching all of it.
  *
  *	GET /api/log?run=3f2a91c05d7e&attempt=2&offset=-4096
  *		the last bytes; X-Log-Size, X-Log-Offset (of the first byte) and X-Log-Live (1 if it
@@ -20,7 +20,7 @@
 struct penstock_error;
 
 int log_cache_init(struct ui *ui, struct penstock_error *err);
-/* NULL is allowed. */
+/* `cache` may be NULL. */
 void log_cache_free(struct log_cache *cache);
 
 enum MHD_Result log_bytes(struct exchange *x);

@@ -15,9 +15,9 @@
 
 struct penstock_error;
 
-/* Adds the places. */
+/* Creates ui->outputs with a copy of the places. */
 int outputs_init(struct ui *ui, const struct strlist *places, struct penstock_error *err);
-/* NULL is allowed. */
+/* `outputs` may be NULL. */
 void outputs_free(struct outputs *outputs);
 
 /* Returns true if the run of another machine was live when a request last looked at it. */

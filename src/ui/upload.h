@@ -20,11 +20,11 @@
 #include "ui/internal.h"
 
 enum MHD_Result upload_begin(struct exchange *x);
-/* Takes the next piece of the body. One that is refused is received and dropped, because a browser
- * reads no reply before it has sent all. */
+/* Takes the next piece of the body. A refused body is received and dropped, because a browser reads
+ * no reply before it has sent the whole body. */
 void upload_part_add(struct exchange *x, const char *data, size_t len);
 enum MHD_Result upload_part_end(struct exchange *x);
-/* Removes what an incomplete part has written. NULL is allowed. */
+/* Removes the bytes that an incomplete part has written. `part` may be NULL. */
 void upload_part_free(struct upload_part *part);
 enum MHD_Result upload_finish(struct exchange *x);
 enum MHD_Result upload_forget(struct exchange *x);
