@@ -61,8 +61,7 @@ static bool lines_end_well(const struct request *req, const char *version)
 			return false;
 		end = req->headers[i].value + strlen(req->headers[i].value);
 	}
-	return end + 4 == req->method + info->header_size; /* the ends of the last line and of the
-							    * empty line */
+	return end + 4 == req->method + info->header_size; /* two line ends */
 }
 
 static bool malformed(struct request *req, const char *problem)
