@@ -23,8 +23,7 @@ struct access_subject {
 	const char *bucket; /* "" for the service */
 	const char *key; /* NULL for the bucket itself */
 	const char *version; /* NULL if none is named */
-	const char *tags; /* from the document of the request, as a query; NULL to use
-			   * x-amz-tagging */
+	const char *tags; /* of the request's document, as a query; NULL to use x-amz-tagging */
 };
 
 /* ACCESS_DENIED: a statement denies it; ACCESS_REFUSED: no statement allows it. */
