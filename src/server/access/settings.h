@@ -51,8 +51,7 @@ struct access_settings {
 	struct policy *policy; /* NULL if there is none */
 	bool policy_is_public;
 	bool policy_is_unreadable; /* all is denied, except to repair the policy */
-	bool policy_binds_root; /* the policy also applies to the root's requests about the
-				 * policy */
+	bool policy_binds_root; /* also for the root's requests about the policy */
 	bool has_block;
 	struct access_block block;
 	enum object_ownership ownership;
