@@ -1,7 +1,7 @@
 /*
- * Temporary keys, as AssumeRole and GetSessionToken give them. The store keeps none of them: all
- * that it has to know is in the session token, which it signs, and the secret key is derived from
- * the access key.
+ * Temporary keys, as AssumeRole and GetSessionToken give them. The store keeps no temporary keys:
+ * the session token, which the store signs, has all that the store needs, and the secret key is
+ * derived from the access key.
  *
  *	session_secret(&key, access_key_id, secret);
  *	r = session_seal(&key, terms, &token);
@@ -31,16 +31,16 @@ struct session_key {
 	uint8_t bytes[SESSION_KEY_SIZE];
 };
 
-#define SESSION_ID_PREFIX   "ASIA" /* of access keys */
+#define SESSION_ID_PREFIX   "ASIA" /* prefix of access keys */
 #define SESSION_SECRET_SIZE 41 /* 40 characters and NUL */
 
-/* Derives the secret key. Returns -1 if out of memory, as the next. */
+/* Derives the secret key. Returns -1 if out of memory, like session_seal(). */
 int session_secret(const struct session_key *key, const char *access_key_id,
 	char out[static SESSION_SECRET_SIZE]);
 /* Appends the token. */
 int session_seal(const struct session_key *key, const json_t *terms, struct buf *token);
-/* Returns the terms, for the caller to release; NULL if the store did not make the token, or memory
- * runs out. */
+/* Returns the terms, which the caller releases, or NULL if the store did not make the token, or if
+ * out of memory. */
 json_t *session_open(const struct session_key *key, const char *token);
 
 #endif

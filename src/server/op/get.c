@@ -37,8 +37,7 @@ struct extent {
 	uint64_t length;
 	bool partial;
 	unsigned part; /* the requested part number; 0 if none was requested */
-	const struct store_part *stored; /* that part; NULL if the object was not uploaded in
-					  * parts */
+	const struct store_part *stored; /* that part; NULL if the object has no parts */
 };
 
 /* --- bodies ---------------------------------------------------------------------------------- */
@@ -50,8 +49,7 @@ static void free_object(void *object)
 
 struct stream {
 	struct request *req;
-	struct store_object *object; /* a reference, to compare its checksum; NULL if that is not
-				      * needed */
+	struct store_object *object; /* a reference, to compare its checksum; or NULL */
 	struct store_reader *reader;
 	uint64_t offset;
 	uint64_t summed; /* bytes */
