@@ -147,7 +147,8 @@ static int fill_command(struct strlist *argv, const struct deploy_options *o,
 			program = fs_find_tool(word);
 			if (!program)
 				return error_set(err, PENSTOCK_E_NOT_FOUND,
-					"cannot find the program '%s'; check the command and PATH", word);
+					"cannot find the program '%s'; check the command and PATH",
+					word);
 		}
 		if (!word || strlist_add(argv, program ? program : word) < 0)
 			return error_memory(err);

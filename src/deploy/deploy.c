@@ -109,7 +109,8 @@ static void save(struct deployment *d)
 		  : error_memory(&err)) == 0) {
 		d->unsaved = false;
 	} else if (!d->unsaved) {
-		log_warn("cannot write the state, without which a killed deployment cannot continue: %s",
+		log_warn(
+			"cannot write the state, without which a killed deployment cannot continue: %s",
 			err.message);
 		d->unsaved = true;
 	}
@@ -722,8 +723,8 @@ int deploy_run(const struct deploy_options *options, struct penstock_error *err)
 	int r;
 
 	if (!found && !strpbrk(program, "/{"))
-		return error_set(
-			err, PENSTOCK_E_NOT_FOUND, "cannot find the program '%s'; check the command and PATH", program);
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"cannot find the program '%s'; check the command and PATH", program);
 	follow_init(&d.follow, options);
 	r = begin(&d, err);
 	if (r == 0)

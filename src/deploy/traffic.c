@@ -63,8 +63,8 @@ static int listen_on(const char *host, uint16_t port, bool shared, struct pensto
 		bind(fd, (struct sockaddr *)&address, len) < 0 || listen(fd, BACKLOG) < 0)
 		return errno == EADDRINUSE
 			       ? error_set(err, PENSTOCK_E_EXISTS,
-					 "cannot listen on %s port %u: another process listens there", host,
-					 port)
+					 "cannot listen on %s port %u: another process listens there",
+					 host, port)
 			       : error_errno(err, errno, "cannot listen on %s port %u", host, port);
 	return take_fd(fd);
 }

@@ -284,7 +284,8 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,
 				"cannot start the store at '%s': %.*s", store->root,
 				output.len ? (int)strcspn(buf_str(&output), "\n") : INT_MAX,
-				output.len ? buf_str(&output) : "the owner process was killed each time");
+				output.len ? buf_str(&output)
+					   : "the owner process was killed each time");
 		if (clock_monotonic_ms() > deadline_ms)
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,
 				"cannot use the store at '%s': the process that has locked it does "

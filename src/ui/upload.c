@@ -112,7 +112,8 @@ static int read_place(struct upload *upload, const struct exchange *x, struct pe
 	upload->store = param(x, "store") ? param(x, "store") : "";
 	return upload->url && verb_is_object(upload->url)
 		       ? 0
-		       : error_set(err, PENSTOCK_E_INVALID, "'url' must be s3://BUCKET/KEY or gs://…");
+		       : error_set(err, PENSTOCK_E_INVALID,
+				 "'url' must be s3://BUCKET/KEY or gs://…");
 }
 
 /* Opens the upload whose id, URL and store are in the request. */
@@ -279,7 +280,8 @@ enum MHD_Result upload_finish(struct exchange *x)
 
 	if (r == 0 && upload.done != upload.size)
 		return answer_error(x, MHD_HTTP_CONFLICT,
-			"cannot store the object: %" PRIu64 " of %" PRIu64 " bytes were received", upload.done, upload.size);
+			"cannot store the object: %" PRIu64 " of %" PRIu64 " bytes were received",
+			upload.done, upload.size);
 	if (r == 0)
 		r = store_file(x, &upload, &result, &err);
 	if (r == 0 && result.code)

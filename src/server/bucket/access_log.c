@@ -266,7 +266,8 @@ static void deliver_all(struct access_log *log)
 	log->full = false;
 	pthread_mutex_unlock(&log->lock);
 	if (n_dropped)
-		log_warn("access logs: dropped %zu lines, because too many wait for delivery", n_dropped);
+		log_warn("access logs: dropped %zu lines, because too many wait for delivery",
+			n_dropped);
 	for (; list; list = next) {
 		next = list->next;
 		if (!deliver(log, list)) {

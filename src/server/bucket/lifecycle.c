@@ -303,7 +303,8 @@ static void walk_all(struct lifecycle *lifecycle)
 	size_t n = 0;
 
 	if (store_config_list(lifecycle->store, LIFECYCLE_CONFIG, &configs, &n, &err) != STORE_OK)
-		log_warn("cannot read the lifecycle rules: %s", err.message ? err.message : "out of memory");
+		log_warn("cannot read the lifecycle rules: %s",
+			err.message ? err.message : "out of memory");
 	for (size_t i = 0; i < n && !atomic_load(&lifecycle->stop); i++)
 		walk_bucket(lifecycle, &configs[i]);
 	store_config_list_free(configs, n);

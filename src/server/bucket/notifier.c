@@ -117,7 +117,8 @@ static int add_webhook(struct notifier *notify, const char *path, unsigned numbe
 	if (strlen(name) >= NAME_MAX_ ||
 		strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") !=
 			strlen(name))
-		return bad_line(path, number, "the name is too long, or has more than letters, digits, - and _", err);
+		return bad_line(path, number,
+			"the name is too long, or has more than letters, digits, - and _", err);
 	if (!str_starts(url, "http://") && !str_starts(url, "https://"))
 		return bad_line(path, number, "the URL must begin with http:// or https://", err);
 	if (account && !account_is_number(account))
@@ -425,8 +426,9 @@ static void report_dropped(const struct notifier *notify, struct webhook *hook)
 	struct store_event_count count = store_event_count(notify->store, hook->name);
 
 	if (count.dropped != hook->n_dropped)
-		log_warn("webhook '%s': dropped %llu events, because %zu events wait already", hook->name,
-			(unsigned long long)(count.dropped - hook->n_dropped), count.waiting);
+		log_warn("webhook '%s': dropped %llu events, because %zu events wait already",
+			hook->name, (unsigned long long)(count.dropped - hook->n_dropped),
+			count.waiting);
 	hook->n_dropped = count.dropped;
 }
 

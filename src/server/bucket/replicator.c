@@ -384,7 +384,8 @@ static void postpone(struct lane *lane, const struct penstock_error *err)
 static void resume(struct lane *lane)
 {
 	if (lane->retry_ms && atomic_exchange(&lane->link->report_ms, 0))
-		log_info("replication to '%s': the destination accepts versions again", lane->link->target->name);
+		log_info("replication to '%s': the destination accepts versions again",
+			lane->link->target->name);
 	lane->pause_ms = lane->retry_ms = 0;
 }
 

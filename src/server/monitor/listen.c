@@ -67,7 +67,8 @@ int listen_url(int fd, const char *scheme, char **url, struct penstock_error *er
 		 inet_ntop(AF_INET6, &bound.sin6_addr, text, sizeof(text)))
 		*url = str_printf("%s://[%s]:%u", scheme, text, port);
 	else
-		return error_set(err, PENSTOCK_E_INVALID, "the inherited socket is not a TCP socket; check the socket unit");
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the inherited socket is not a TCP socket; check the socket unit");
 	return *url ? 0 : error_memory(err);
 }
 

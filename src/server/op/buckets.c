@@ -205,7 +205,8 @@ static void create_bucket(struct request *req, const struct s3_create_bucket *co
 				  : ""};
 
 	if (config->kind)
-		reply_errorf(req, S3_E_NOT_IMPLEMENTED, "This store has only general purpose buckets");
+		reply_errorf(
+			req, S3_E_NOT_IMPLEMENTED, "This store has only general purpose buckets");
 	else if (!is_region(new.region))
 		reply_code(req, 400, "InvalidLocationConstraint",
 			"The specified location constraint is not valid");

@@ -149,8 +149,8 @@ void cors_complete(struct request *req)
 	sent.method = req->method;
 	/* The request may have changed something: its reply stays as it is. */
 	if (load(req, &cors, &err) < 0) {
-		log_warn("cannot add CORS headers to the reply to %s '%s': %s", req->method, req->path,
-			err.message ? err.message : penstock_code_name(err.code));
+		log_warn("cannot add CORS headers to the reply to %s '%s': %s", req->method,
+			req->path, err.message ? err.message : penstock_code_name(err.code));
 		penstock_error_release(&err);
 		return;
 	}

@@ -102,8 +102,8 @@ bool headers_add_storage_class(struct request *req, struct buf *out)
 
 static bool refuse_header(struct request *req, const char *name)
 {
-	return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-		"This store does not implement the header %s", name);
+	return reply_errorf(
+		req, S3_E_NOT_IMPLEMENTED, "This store does not implement the header %s", name);
 }
 
 bool headers_acceptable(struct request *req)

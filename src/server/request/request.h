@@ -121,8 +121,7 @@ struct request {
 	size_t key_len;
 	const char *version; /* in the query; NULL if there is none */
 	const char *sub; /* subresource of the request, or NULL */
-	const char
-		*action; /* action that a policy has to allow; NULL if the operation checks it */
+	const char *action; /* action that a policy has to allow; NULL if the operation checks it */
 	bool known; /* the sender was verified */
 
 	bool anonymous; /* the request has no signature */

@@ -31,7 +31,7 @@ def names(store, *keys):
         ({"access_key_id": "OTHERKEY"}, "the access key has another owner"),
         ({"access_key_id": "FIRSTKEY"}, "the access key has another owner"),
         ({"number": OTHER["number"]}, "the number is repeated"),
-        ({"secret_access_key": ""}, "it needs access_key_id and secret_access_key"),
+        ({"secret_access_key": ""}, "access_key_id or secret_access_key is missing"),
     ],
 )
 def test_two_accounts_do_not_share_what_is_of_one(penstock, accounts, change, reason):  # noqa: F811
