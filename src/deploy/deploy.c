@@ -592,7 +592,8 @@ static int lock(struct deployment *d, struct penstock_error *err)
 	}
 	return r == 0 ? 0
 		      : error_set(err, PENSTOCK_E_EXISTS,
-				"cannot deploy %s/%s on %s port %u: another process deploys this model there",
+				"cannot deploy %s/%s on %s port %u: another process deploys "
+				"this model there; use another port",
 				d->o->bucket, d->o->prefix, d->o->host, d->o->port);
 }
 

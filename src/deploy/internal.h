@@ -42,7 +42,7 @@ bool model_set(struct model *to, const char *name, const char *content);
 /* Copies name and content; `from` may be empty. */
 bool model_copy_name(struct model *to, const struct model *from);
 
-/* Results of earlier looks; zero it before the first look. */
+/* Results of earlier looks; zero the struct before the first look. */
 struct versions {
 	const struct deploy_options *o;
 	struct seen_commit *commits;
@@ -194,7 +194,7 @@ struct replicas {
 	struct seen_beat *beats;
 	size_t n_beats;
 	int64_t beat;
-	const atomic_int *cancel; /* ends its requests */
+	const atomic_int *cancel; /* ends requests in progress */
 };
 struct replica_state {
 	const char *state; /* "serving", "rolling", "failed", "waiting" */

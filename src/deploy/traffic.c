@@ -63,7 +63,8 @@ static int listen_on(const char *host, uint16_t port, bool shared, struct pensto
 		bind(fd, (struct sockaddr *)&address, len) < 0 || listen(fd, BACKLOG) < 0)
 		return errno == EADDRINUSE
 			       ? error_set(err, PENSTOCK_E_EXISTS,
-					 "cannot listen on %s port %u: another process listens there",
+					 "cannot listen on %s port %u: another process "
+					 "listens there; use another port",
 					 host, port)
 			       : error_errno(err, errno, "cannot listen on %s port %u", host, port);
 	return take_fd(fd);
@@ -155,6 +156,6 @@ unsigned traffic_waiting(int socket)
 	struct tcp_info info = {0};
 	socklen_t len = sizeof(info);
 
-	/* The length of the accept queue, for a listening socket. */
+	/* For a listening socket, tcpi_unacked is the length of its accept queue. */
 	return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ? 0 : info.tcpi_unacked;
 }

@@ -82,7 +82,7 @@ static bool read_text(const char *root, const char *name, struct buf *out)
 	return path && fs_read(path, out, NULL) == 0 && out->len;
 }
 
-/* Reads owner.json. Returns false if it does not exist yet, or was left by another owner. */
+/* Reads owner.json. Returns false if the file does not exist yet, or was left by another owner. */
 static bool read_owner(const char *root, struct owner_info *info)
 {
 	_cleanup_(buf_release) struct buf lock = BUF_INIT(LIMIT_CREDENTIALS_FILE);

@@ -17,9 +17,9 @@
  *
  * Files in ROOT that belong to this protocol:
  *	lock		exclusively locked by the owner for its lifetime; contains its start token
- *	users		a shared lock per user; the owner exits once it could lock it exclusively
- *			for 2.5 s, and holds that lock until it has exited, so that a new user waits
- *			and then starts another owner
+ *	users		a shared lock per user; the owner exits once it could lock this file
+ *			exclusively for 2.5 s, and holds the lock until it has exited, so that a new
+ *			user waits and then starts another owner
  *	start		exclusively locked by the user that looks for, or starts, an owner
  *	owner.json	{"pid", "token", "endpoint", "access_key_id", "keys"}, 0600, replaced
  *			atomically once the owner accepts requests

@@ -107,7 +107,7 @@ static int refresh(
 	if (!is_new && clock_wall_ns() - st.st_mtim.tv_sec * NS_PER_S < FRESH_NS)
 		return 0;
 	r = stored_size(ui, url, &size, err);
-	/* A log only grows, so that a shorter one has replaced it. */
+	/* A log only grows: a shorter object is another log. */
 	if (r == 0 && size < have) {
 		have = 0;
 		if (ftruncate(fd, 0) < 0)

@@ -19,7 +19,7 @@
 
 struct outputs {
 	struct strlist places;
-	pthread_mutex_t lock; /* of the next three members, while a request lists places */
+	pthread_mutex_t lock; /* protects the next three members; held during a listing */
 	json_t *runs; /* NULL before the first list */
 	json_t *failures; /* places that could not be read */
 	int64_t listed_ms;

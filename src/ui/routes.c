@@ -3,10 +3,10 @@
  *
  *	"--json"		a word
  *	"$run"			a parameter that the request must have
- *	"$url", "$place"	one that must be s3://… or gs://…
+ *	"$url", "$place"	a parameter that must be s3://… or gs://…
  *	"/path"			a parameter that is a path below "place"
  *	"?grace:--grace"	an option, if the request has the parameter
- *	"?store"		the options of the store that it names
+ *	"?store"		the options of the store that the parameter names
  */
 #include <pwd.h>
 #include <string.h>

@@ -5,12 +5,11 @@
  *							{"id", "part": bytes, "done": [1, 2, …]}
  *	PUT /api/upload?url=…&id=ID&number=3		the bytes of a part, in order
  *	POST /api/upload/finish?url=…&id=ID		stores the object
- *	DELETE /api/upload?url=…&id=ID			forgets it
+ *	DELETE /api/upload?url=…&id=ID			removes the upload
  *
  * The parts are kept in the file HOME/uploads/ID, so an upload continues after a lost connection, a
- * closed browser and a restart: the same URL, size and time
- * of the file have the same id. `penstock cp` stores the
- * file, which is removed after that.
+ * closed browser and a restart: the same URL, size and time of the file have the same id.
+ * `penstock cp` stores the file, which is removed after that.
  */
 #ifndef UI_UPLOAD_H
 #define UI_UPLOAD_H

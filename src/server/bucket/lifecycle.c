@@ -16,8 +16,8 @@
 #include "store/header.h"
 #include "store/store.h"
 
-/* New rules have effect after this time, so that a client can read its objects back after it has
- * set rules. */
+/* New rules have effect after this time, so that a client can read the rules that it has set before
+ * objects expire. */
 #define CHANGE_MS 1000
 /* The clock may be set: it is read again after this time. */
 #define LOOK_MS (15 * 60 * 1000)

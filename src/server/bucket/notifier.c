@@ -118,7 +118,8 @@ static int add_webhook(struct notifier *notify, const char *path, unsigned numbe
 		strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") !=
 			strlen(name))
 		return bad_line(path, number,
-			"the name is too long, or has more than letters, digits, - and _", err);
+			"the name is too long, or has characters other than letters, digits, - and _",
+			err);
 	if (!str_starts(url, "http://") && !str_starts(url, "https://"))
 		return bad_line(path, number, "the URL must begin with http:// or https://", err);
 	if (account && !account_is_number(account))

@@ -30,7 +30,7 @@ static bool is_revoked(const json_t *entry)
 	return json_is_null(json_object_get(entry, "access_key_id"));
 }
 
-/* Returns the first invalid member's problem, or NULL if all members are valid. */
+/* Returns the problem of the first invalid member, or NULL if all members are valid. */
 static const char *problem_of(const struct directory *d, const json_t *entry, const char *record)
 {
 	const char *id = record_member(entry, "id"), *key = record_member(entry, "access_key_id");
@@ -185,7 +185,7 @@ static int check(const struct directory *d, const char *path, const json_t *list
 
 	if (!all || json_object_update(all, changed) < 0)
 		return error_memory(err);
-	/* Of two accounts with the same value, the later one is reported. */
+	/* Reports the later one of two accounts with the same value. */
 	for (size_t i = json_array_size(list); i-- > 0;) {
 		const json_t *entry = json_array_get(list, i);
 		const char *problem = clash_of(

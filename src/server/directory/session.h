@@ -6,17 +6,17 @@
  *	session_secret(&key, access_key_id, secret);
  *	r = session_seal(&key, terms, &token);
  *	...
- *	terms = session_open(&key, token);	// NULL: it is not a token of this store
+ *	terms = session_open(&key, token);	// NULL if it is not a token of this store
  *
  * The terms are a JSON object:
  *	"key"		the temporary access key
- *	"record"	of the role, the user or the account in the directory
- *	"id"		of that role or user: another one of the same name has another id
- *	"by"		the access key that asked for it; unless it is of a role
- *	"name"		of a session of a role
- *	"account"	of the sender that assumed the role
+ *	"record"	name of the record of the role, user or account in the directory
+ *	"id"		id of that role or user, which a later one of the same name does not have
+ *	"by"		the access key that requested the key; missing for a role
+ *	"name"		name of a session of a role
+ *	"account"	account of the sender that assumed the role
  *	"policy", "arns"	the policies of the session, if there are any
- *	"issued", "expires"	in seconds
+ *	"issued", "expires"	times in seconds
  */
 #ifndef SERVER_DIRECTORY_SESSION_H
 #define SERVER_DIRECTORY_SESSION_H

@@ -1,8 +1,8 @@
 /*
  * The connections of the port. Clients without a valid signature leave room for clients with keys.
  *
- *	c = connections_opened(connections, fd);	when it is accepted
- *	connections_known(connections, c);		once a signature on it was valid
+ *	c = connections_opened(connections, fd);	when the connection is accepted
+ *	connections_known(connections, c);		once a signature was valid
  *	connections_closed(connections, c);		before its descriptor is closed
  *
  * A connection without a valid signature is ended LIMIT_SERVER_STRANGER_SECONDS after it was

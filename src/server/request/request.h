@@ -38,7 +38,7 @@ struct tls;
 struct worker_pool;
 
 struct server {
-	struct port *port; /* of the starting thread, like the next four members */
+	struct port *port; /* owned by the starting thread, like the next four members */
 	const char *domain; /* a list with commas; borrowed; NULL for none */
 	const char *tls_cert, *tls_key; /* borrowed; may be NULL */
 	struct tls *tls; /* NULL for plain HTTP */

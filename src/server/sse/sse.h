@@ -4,7 +4,7 @@
  *
  *	sse_read(req, sub)			// any request
  *	sse_add(req, &headers)			// a new object or upload
- *	sse_of_part(req, &upload)		// or a part of one
+ *	sse_of_part(req, &upload)		// or a part of an upload
  *	sse_may_read(req, object)		// reading an object
  *	reply_sse(req, object->encryption)	// in each reply
  *
