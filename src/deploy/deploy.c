@@ -24,8 +24,8 @@
 
 enum {
 	TICK_MS = 50,
-	ASK_START_MS = 100, /* between two health checks of a server that starts */
-	ASK_READY_MS = 5000, /* between two health checks of a server in service */
+	ASK_START_MS = 100, /* time between two health checks of a server that starts */
+	ASK_READY_MS = 5000, /* time between two health checks of a server in service */
 	UNHEALTHY = 3, /* failed health checks in a row after which a server in service is killed */
 	BACK_OFF_MS = 100, /* pause before a server starts again, doubled by each failure */
 	BACK_OFF_MAX_MS = 10000,

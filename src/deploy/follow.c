@@ -14,12 +14,12 @@
 #include "deploy/internal.h"
 
 enum {
-	BEAT_MS = REPLICAS_TERM_MS / 3, /* between two writes while the replica rolls */
-	TURN_MS = 1000, /* between two requests for a turn */
-	REFRESH_MS = 300000, /* between two writes of an entry that does not change */
-	SHORT_MS = 500, /* between two looks at a version that is not complete */
+	BEAT_MS = REPLICAS_TERM_MS / 3, /* time between two writes while the replica rolls */
+	TURN_MS = 1000, /* time between two requests for a turn */
+	REFRESH_MS = 300000, /* time between two writes of an entry that does not change */
+	SHORT_MS = 500, /* time between two looks at a version that is not complete */
 	END_MS = 5000, /* timeout of the last request */
-	REFUSED_MS = 60000 /* before a version that may be served later is tried again */
+	REFUSED_MS = 60000 /* time before a version that may be served later is tried again */
 };
 
 /* Used by the thread alone. */

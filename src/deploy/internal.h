@@ -28,7 +28,7 @@ struct model_file {
 /* One version. Its content is a checksum of the names, sizes and ETags of its files: a version
  * whose files change becomes a different version. */
 struct model {
-	char *name; /* of its directory; for a whole prefix, the start of the content */
+	char *name; /* name of its directory; for a whole prefix, the start of the content */
 	char *directory; /* "" or "3/", below the prefix */
 	char content[MODEL_CONTENT_SIZE];
 	struct model_file *files;
@@ -56,7 +56,7 @@ void versions_release(struct versions *v);
 struct refused {
 	struct refused_content {
 		char content[MODEL_CONTENT_SIZE];
-		int64_t until_ms; /* of the monotonic clock; 0 if refused forever */
+		int64_t until_ms; /* monotonic end of the refusal; 0 if refused forever */
 	} * contents;
 	size_t n;
 };
@@ -139,7 +139,7 @@ struct backend {
 	struct process process;
 	uint64_t start_ticks; /* identifies the process, together with the pid */
 	struct model model; /* only name, directory and content */
-	char *dir; /* of its version in the cache, or the link to it; owned */
+	char *dir; /* directory of its version in the cache, or the link to it; owned */
 	uint16_t health_port;
 	int64_t since_ms; /* start of the phase */
 	int64_t asked_ms; /* last health check */
@@ -198,7 +198,7 @@ struct replicas {
 };
 struct replica_state {
 	const char *state; /* "serving", "rolling", "failed", "waiting" */
-	const struct model *model; /* in service; NULL if there is none */
+	const struct model *model; /* the version in service; NULL if there is none */
 	const struct model *next; /* the version that it rolls to, or that failed; may be NULL */
 	const char *why; /* reason why `next` failed; NULL if it has not */
 };

@@ -20,7 +20,7 @@
 
 enum {
 	MOST = 256, /* connections at a time; others wait */
-	IDLE_S = 30, /* before a silent peer is asked if it is still there */
+	IDLE_S = 30, /* time before a silent peer is asked if it is still there */
 	IDLE_PROBES = 3,
 	ACK_MS = 60000, /* time within which a peer must acknowledge sent bytes */
 	CLOSE_MS = 5000 /* time for the client to close after the server */

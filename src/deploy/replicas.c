@@ -20,7 +20,7 @@ enum { TRIES = 50, PAUSE_MS = 20 };
 struct seen_beat {
 	char *name;
 	int64_t beat;
-	int64_t since_ms; /* of this machine's monotonic clock */
+	int64_t since_ms; /* time of the last change, on this machine's monotonic clock */
 };
 
 /* The object as it was read. */

@@ -13,12 +13,12 @@
 #include "base/str.h"
 #include "deploy/internal.h"
 
-#define MARK	"PENSTOCK_DEPLOY_SPARE" /* in the environment of a spare */
+#define MARK	"PENSTOCK_DEPLOY_SPARE" /* environment variable of a spare */
 #define DISMISS 'x'
 enum {
 	HANDED = 3, /* descriptors: the lock and two sockets */
-	PAUSE_MS = 1000, /* between two starts */
-	DISMISS_MS = 2000, /* until a dismissed spare is killed */
+	PAUSE_MS = 1000, /* time between two starts */
+	DISMISS_MS = 2000, /* time until a dismissed spare is killed */
 	COMMAND_LINE = 1 << 20 /* bytes */
 };
 

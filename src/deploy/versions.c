@@ -19,12 +19,12 @@
 #define STATE_DIRECTORY ".penstock/" /* state of penstock */
 
 struct seen_commit {
-	char *path; /* of the object, below the prefix */
+	char *path; /* path of the object, below the prefix */
 	char etag[OBJECT_ETAG_SIZE];
 	struct commit *commit; /* NULL if it is invalid, or was not read */
 	bool unread; /* the next look tries again */
 	bool warned;
-	bool used; /* by this look */
+	bool used; /* used by this look */
 };
 
 struct seen_content {

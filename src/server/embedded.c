@@ -278,7 +278,7 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 		if (alive && read_owner(store->root, &info) && answers(info.endpoint, deadline_ms))
 			break;
 		owner_info_release(&info);
-		/* An owner that reported an error would report it again; one that was killed
+		/* An owner that reported an error would report it again; an owner that was killed
 		 * reports nothing. */
 		if (!alive && (output.len || starts == STARTS))
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,

@@ -58,7 +58,7 @@ struct owner {
 	struct replicator *replicator;
 	struct server *server;
 	struct account account;
-	char token[33]; /* of this start: in lock and in owner.json */
+	char token[33]; /* token of this start, in lock and in owner.json */
 	int users_fd;
 };
 

@@ -26,7 +26,7 @@ const char *param(const struct exchange *x, const char *name);
  * invalid. */
 bool param_number(const struct exchange *x, const char *name, int64_t min, int64_t max,
 	int64_t fallback, int64_t *out);
-/* Returns a header of the request, or NULL. */
+/* Returns a header of the request, or NULL if it is missing. */
 const char *sent_header(const struct exchange *x, const char *name);
 
 /* Sends a response, which may have headers of its own, and releases it. `response` is NULL if out

@@ -18,22 +18,22 @@
 #include "ui/verb.h"
 
 #define DIRECTORY "uploads"
-#define ID_BYTES  16 /* of the digest */
+#define ID_BYTES  16 /* bytes of the digest */
 #define ID_SIZE	  (20 + 1 + 20 + 1 + 2 * ID_BYTES + 1) /* "SIZE-MODIFIED-DIGEST" */
 
 /* An upload that one request works on. */
 struct upload {
 	char *path;
 	int fd; /* locked; -1 if it is not open */
-	const char *url, *store; /* of the request */
-	uint64_t size; /* of the whole file */
+	const char *url, *store; /* from the request */
+	uint64_t size; /* size of the whole file */
 	uint64_t modified; /* modification time of the file, in ms; 0 if not sent */
 	uint64_t done; /* bytes of the parts that were received */
 };
 
 struct upload_part {
 	struct upload upload;
-	uint64_t size; /* of this part */
+	uint64_t size; /* size of this part */
 	uint64_t received;
 	int failure; /* errno */
 };

@@ -18,8 +18,8 @@
 #include "transfer/location.h"
 
 #define PROGRAM	      "/proc/self/exe"
-#define KILL_AFTER_MS 2000 /* after SIGTERM */
-#define POLL_MS	      50 /* between checks of `cancel` */
+#define KILL_AFTER_MS 2000 /* time after SIGTERM */
+#define POLL_MS	      50 /* time between checks of `cancel` */
 
 struct verb {
 	struct process process;

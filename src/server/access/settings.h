@@ -59,11 +59,11 @@ struct access_settings {
 
 /* Returns -1 if out of memory. */
 int settings_start(struct settings_cache **out);
-void settings_stop(struct settings_cache *cache); /* NULL is allowed */
+void settings_stop(struct settings_cache *cache); /* `cache` may be NULL */
 
 int settings_get(struct server *server, const char *bucket, struct access_settings **out,
 	struct penstock_error *err);
-/* NULL is allowed. */
+/* `settings` may be NULL. */
 void settings_unref(struct access_settings *settings);
 static inline void settings_unrefp(struct access_settings **settings)
 {

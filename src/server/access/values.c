@@ -346,7 +346,7 @@ static const struct {
 	{"s3:x-amz-copy-source", copy_source},
 };
 
-/* Gets the header behind keys such as s3:x-amz-acl, s3:if-match and s3:object-lock-mode. */
+/* Gets the header that a key such as s3:x-amz-acl, s3:if-match or s3:object-lock-mode means. */
 static int header(const struct values_source *source, struct policy_values *out, const char *name)
 {
 	char text[TEXT_MAX];

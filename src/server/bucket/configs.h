@@ -20,7 +20,7 @@ struct store;
 
 struct config_kind {
 	const char *name; /* name of the configuration in the store */
-	size_t size; /* of the struct that parse() fills, which is zeroed */
+	size_t size; /* size of the struct that parse() fills, which is zeroed */
 	int (*parse)(const char *text, size_t len, void *out, struct penstock_error *err);
 	void (*release)(void *parsed);
 };

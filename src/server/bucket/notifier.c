@@ -53,7 +53,7 @@ struct webhook {
 	int64_t report_ms; /* when its lag is reported again */
 	uint64_t n_dropped; /* dropped because too many wait; as reported */
 	int64_t refused_id; /* the event that was refused last */
-	int refusals; /* of that event */
+	int refusals; /* number of refusals of that event */
 	atomic_ullong n_refused; /* dropped, because they were refused too often */
 };
 

@@ -48,7 +48,7 @@ struct lane {
 	int64_t retry_ms; /* when the lane is tried again; 0 if it does not fail */
 	int64_t pause_ms;
 	int64_t refused_id; /* the event that was refused last */
-	int refusals; /* of that event */
+	int refusals; /* number of refusals of that event */
 };
 
 /* A destination. */

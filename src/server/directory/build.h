@@ -9,7 +9,7 @@
 
 struct build_source {
 	const json_t *records;
-	const char *name; /* of the record with the key */
+	const char *name; /* name of the record with the key */
 	const struct account_info *owner;
 	const char *access_key_id;
 	const char *secret_access_key; /* NULL if it is in the record */

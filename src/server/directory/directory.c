@@ -36,7 +36,7 @@ struct directory {
 
 	pthread_rwlock_t lock;
 	/* Written under `lock`; a thread that holds `changes` may read without `lock`. */
-	json_t *records; /* by name */
+	json_t *records; /* records by name */
 	json_t *keys; /* names of records by access key */
 	struct account_info *accounts;
 	struct entry *entries; /* under lock */

@@ -38,7 +38,7 @@ struct directory_options {
 };
 int directory_open(struct directory **out, const struct directory_options *options,
 	struct penstock_error *err);
-/* NULL is allowed. */
+/* `directory` may be NULL. */
 void directory_close(struct directory *directory);
 
 /* Finds the identity of an access key. `token` is the session token of the request, or NULL.

@@ -41,7 +41,7 @@ struct account_info {
 	char id[ACCOUNT_ID_SIZE]; /* the canonical id */
 	char *name;
 	char *email; /* NULL if the account has none */
-	struct account_info *next; /* in the directory */
+	struct account_info *next; /* next account in the directory */
 };
 
 enum identity_kind {
@@ -74,12 +74,12 @@ struct identity {
 
 	/* An action is allowed if `own` allows it, and so do `boundary` and `session` if they have
 	 * documents. */
-	struct identity_documents own; /* of the user and its groups, or of the role */
+	struct identity_documents own; /* policies of the user and its groups, or of the role */
 	struct identity_documents boundary;
 	struct identity_documents session;
 
 	const char *access_key_id, *secret_access_key, *token; /* `token` may be NULL */
-	struct arena arena; /* of all texts */
+	struct arena arena; /* memory of all texts */
 };
 
 struct identity *identity_new(void);

@@ -44,7 +44,7 @@ struct multipart_events {
 
 struct multipart {
 	struct multipart_events events;
-	/* the rest is private to the parser */
+	/* the members below are private to the parser */
 	char delimiter[4 + MULTIPART_BOUNDARY_MAX + 1]; /* CRLF, "--", the boundary, NUL */
 	size_t delimiter_len;
 	size_t matched; /* bytes of the delimiter at the end of the last piece */
@@ -53,10 +53,10 @@ struct multipart {
 	bool has_file;
 	size_t spent; /* bytes before the file, or after it */
 	size_t n_fields;
-	struct buf line; /* of the head of a part */
-	struct buf name, filename; /* of the part */
+	struct buf line; /* current line of the head of a part */
+	struct buf name, filename; /* parameters of the part */
 	bool has_name;
-	struct buf value; /* of a field */
+	struct buf value; /* value of a field */
 };
 
 /* Returns true for the Content-Type of a form, with or without a boundary. */

@@ -17,7 +17,7 @@ struct condition {
 	enum op op;
 	const char *name; /* as in the policy, without '$' */
 	const char *value;
-	uint64_t min, max; /* of LENGTH_RANGE */
+	uint64_t min, max; /* sizes of LENGTH_RANGE */
 };
 
 static enum s3_error invalid(struct buf *message, const char *problem)

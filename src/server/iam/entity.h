@@ -7,8 +7,8 @@
 #include "server/iam/query.h"
 
 struct entity_kind {
-	const char *word; /* in records and ARNs */
-	const char *title; /* of XML elements: "User" */
+	const char *word; /* word in records and ARNs */
+	const char *title; /* name of XML elements: "User" */
 	const char *parameter; /* request parameter with the name of the entity */
 	const char *id_prefix;
 	uint64_t quota; /* maximum number in an account, as with AWS */
@@ -51,9 +51,9 @@ void entity_write(struct query *q, const struct entity_kind *kind, const json_t 
 /* Returns the ARN, or NULL with the reply set. */
 const char *entity_arn(struct query *q, const struct entity_kind *kind, const json_t *entity);
 /* Limits, as with AWS. */
-#define ENTITY_KEYS_MAX	    2 /* of a user */
+#define ENTITY_KEYS_MAX	    2 /* access keys of a user */
 #define ENTITY_ATTACHED_MAX 10 /* managed policies of one entity */
-#define ENTITY_GROUPS_MAX   10 /* of a user */
+#define ENTITY_GROUPS_MAX   10 /* groups of a user */
 #define ENTITY_TRUST_MAX    2048 /* characters of the trust policy of a role */
 /* Checks a policy document. Returns false with the reply set if it is invalid, or if its characters
  * other than white space, plus `others`, are more than `most`. */

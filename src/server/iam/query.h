@@ -25,7 +25,7 @@ struct query {
 	struct request *req;
 	struct directory *directory; /* after directory_begin() */
 	const struct identity *who;
-	const char *account; /* of the sender */
+	const char *account; /* account of the sender */
 	const char *action;
 	bool is_sts; /* signed for STS */
 	struct buf xml; /* the result */

@@ -113,9 +113,9 @@ static struct store_object *open_source(struct request *req, const struct source
 /* A range of a source that is hashed and, if `copy` is set, copied. */
 struct reading {
 	struct store_object *source;
-	const struct store_key *key; /* of the source; NULL if the source needs no key */
+	const struct store_key *key; /* key of the source; NULL if the source needs no key */
 	uint64_t offset, length;
-	enum checksum_kind kind; /* of `value`; CHECKSUM_NONE if no value is needed */
+	enum checksum_kind kind; /* kind of `value`; CHECKSUM_NONE if no value is needed */
 	struct store_body *copy; /* gets the bytes; may be NULL */
 	char etag[33]; /* result: the MD5 */
 	char value[STORE_CHECKSUM_SIZE]; /* result */

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define REMOTE_SIZE 46 /* of an IPv6 address */
+#define REMOTE_SIZE 46 /* size of an IPv6 address as text */
 
 struct buf;
 struct request;
@@ -30,7 +30,7 @@ struct op_note {
 	 * change is always allowed. */
 	bool (*allowed)(struct request *req, const struct store_object *object, const void *arg);
 	const void *arg; /* passed to allowed() */
-	unsigned status; /* of the reply */
+	unsigned status; /* status of the reply */
 };
 /* Makes the change and replies. */
 void op_annotate(struct request *req, const struct op_note *note);

@@ -32,7 +32,7 @@ struct form {
 	struct policy_field fields[LIMIT_FORM_FIELDS]; /* texts in the request's arena */
 	size_t n;
 	bool has_file;
-	struct policy_sizes sizes; /* of the file */
+	struct policy_sizes sizes; /* allowed sizes of the file */
 };
 
 void op_post_release(struct request *req)

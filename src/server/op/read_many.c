@@ -18,17 +18,17 @@
 /* A reply: the table, and the bytes of objects, which are sent from the store's memory. */
 struct many {
 	size_t n;
-	uint64_t bytes; /* of objects */
+	uint64_t bytes; /* bytes of objects in the reply */
 	struct MHD_IoVec *pieces; /* the table, and one for each read */
 	struct store_object **objects; /* referenced; NULL if nothing of the object is sent */
-	uint64_t *offsets; /* in the objects */
+	uint64_t *offsets; /* offsets in the objects */
 	uint8_t *table;
 	bool encrypted; /* some bytes are not in memory, so all are read */
 	struct MHD_Connection *connection;
 	/* Position in such a reply: */
 	size_t at; /* the current piece */
-	uint64_t start; /* of the current piece */
-	struct store_reader *reader; /* of the piece's object; may be NULL */
+	uint64_t start; /* start of the current piece */
+	struct store_reader *reader; /* reader of the piece's object; may be NULL */
 };
 
 static void many_free(void *cookie)

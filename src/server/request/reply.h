@@ -17,7 +17,7 @@ static inline bool request_replied(const struct request *req)
 {
 	return req->response != NULL;
 }
-/* These return false, so that the reply is the return statement. */
+/* Both return false, so that the reply is the return statement. */
 bool reply_error(struct request *req, enum s3_error error);
 bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

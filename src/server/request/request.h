@@ -39,7 +39,7 @@ struct worker_pool;
 
 struct server {
 	struct port *port; /* owned by the starting thread, like the next four members */
-	const char *domain; /* a list with commas; borrowed; NULL for none */
+	const char *domain; /* a comma-separated list; borrowed; NULL if there is none */
 	const char *tls_cert, *tls_key; /* borrowed; may be NULL */
 	struct tls *tls; /* NULL for plain HTTP */
 
@@ -47,13 +47,13 @@ struct server {
 	struct store *store;
 	struct MHD_Daemon *near; /* for clients on this machine; may be NULL */
 	struct sockaddr_un near_name;
-	struct connections *connections; /* of `port` */
+	struct connections *connections; /* connections of `port` */
 	struct worker_pool *workers;
 	struct hasher *hasher;
 	struct settings_cache *settings;
 	struct configs *expiry; /* lifecycle rules */
 	struct access_log *access_log; /* borrowed; may be NULL */
-	struct log_file *log_file; /* of all requests; may be NULL, like the next two members */
+	struct log_file *log_file; /* log of all requests; may be NULL, like the next two members */
 	struct metrics *metrics;
 	struct monitor *monitor; /* NULL if there is none */
 	int64_t started_ns;
@@ -83,9 +83,9 @@ enum request_phase { REQUEST_NEW, REQUEST_BODY, REQUEST_DISCARD, REQUEST_WAITING
 
 /* The encryption and the keys in the headers of a request (server/sse/sse.h). */
 struct request_encryption {
-	enum store_encryption mode; /* of the object or upload that the request makes */
+	enum store_encryption mode; /* encryption of the object or upload that the request makes */
 	bool has_key, has_source_key;
-	struct store_key key, source_key; /* of customers; wiped at the end of the request */
+	struct store_key key, source_key; /* keys of customers; wiped at the end of the request */
 	char key_md5[25]; /* base64 */
 };
 
@@ -119,7 +119,7 @@ struct request {
 	char bucket[64]; /* "" for the service itself */
 	char *key; /* NULL for the bucket itself */
 	size_t key_len;
-	const char *version; /* in the query; NULL if there is none */
+	const char *version; /* the version in the query; NULL if there is none */
 	const char *sub; /* subresource of the request, or NULL */
 	const char *action; /* action that a policy has to allow; NULL if the operation checks it */
 	bool known; /* the sender was verified */
@@ -145,7 +145,7 @@ struct request {
 	uint64_t discard_limit; /* remaining bytes of a rejected body to read */
 
 	request_fn job; /* the job for a worker; owned by the pool while the request waits */
-	struct request *next_job; /* likewise: a request is in the queue at most once */
+	struct request *next_job; /* owned by the pool, too; a request is queued at most once */
 
 	/* State of operations between their steps. */
 	struct store_put put;

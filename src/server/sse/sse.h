@@ -25,7 +25,7 @@ struct request;
  * `sub` is the subresource of the request, or NULL. */
 bool sse_read(struct request *req, const char *sub);
 /* Selects the encryption of a new object or upload: that of the request, else that of the bucket.
- * Appends the stored header that names it. */
+ * Appends the stored header that names the encryption. */
 bool sse_add(struct request *req, struct buf *out);
 /* Selects the encryption of a part, whose request must have the key of its upload. */
 bool sse_of_part(struct request *req, const struct store_upload *upload);
