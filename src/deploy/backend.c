@@ -23,9 +23,9 @@
 enum { ASK_MS = 2000 };
 
 /*
- * The command waits for a line on its standard input, until its pid is on record: otherwise a kill
- * of this process could leave a server that no other process knows. The socket is number
- * PROCESS_HANDED_FD, and servers expect it as 3 (sd_listen_fds(3)).
+ * The command waits for a line on its standard input, which is sent once its pid is on record:
+ * otherwise a kill of this process could leave a server that no other process knows. The socket is
+ * number PROCESS_HANDED_FD, and servers expect it as 3 (sd_listen_fds(3)).
  */
 #define WAIT "read -r go || exit 1; exec 0</dev/null; "
 static const char start_script[] = WAIT "exec \"$@\"";
@@ -54,7 +54,7 @@ void backend_set(struct backend *s, enum backend_phase phase)
 
 /* ---- the command ---- */
 
-/* Values of the words in braces, and of the environment. */
+/* Values of the placeholders in braces, and of the environment variables. */
 struct values {
 	const char *name;
 	const char *environment;
@@ -82,7 +82,7 @@ static int fill_values(struct values values[static VALUES], const struct backend
 	};
 	_cleanup_free_ char *name = model_name(o);
 	size_t len = strlen(s->model.directory);
-	/* A link leads to the version itself, and the rest is above it. */
+	/* The link leads to the directory of the version; base and repository are its parents. */
 	bool link = o->traffic == DEPLOY_SIGNAL;
 
 	memcpy(values, names, sizeof(names));
@@ -109,7 +109,7 @@ static int fill_values(struct values values[static VALUES], const struct backend
 	return 0;
 }
 
-/* `text` with the words in braces replaced. NULL if out of memory; free() it. */
+/* Returns `text` with its placeholders replaced, or NULL if out of memory; free() the result. */
 static char *expand(const char *text, const struct values values[static VALUES])
 {
 	struct buf out = BUF_INIT(LIMIT_STATE_OBJECT);
@@ -147,7 +147,8 @@ static int fill_command(struct strlist *argv, const struct deploy_options *o,
 			program = fs_find_tool(word);
 			if (!program)
 				return error_set(err, PENSTOCK_E_NOT_FOUND,
-					"cannot find the program '%s'", word);
+					"cannot find the program '%s'; check the command and PATH",
+					word);
 		}
 		if (!word || strlist_add(argv, program ? program : word) < 0)
 			return error_memory(err);
@@ -212,7 +213,7 @@ int backend_start(struct backend *s, const struct deploy_options *o, uint16_t po
 	return 0;
 }
 
-/* ---- its health ---- */
+/* ---- health ---- */
 
 /* The address at which this machine reaches the sockets. */
 static const char *reach(const char *host)
@@ -273,7 +274,7 @@ int backend_ask(struct backend *s, const struct deploy_options *o, uint16_t port
 	return r;
 }
 
-/* ---- its end ---- */
+/* ---- end ---- */
 
 void backend_go(struct backend *s)
 {
@@ -282,7 +283,7 @@ void backend_go(struct backend *s)
 	s->gate = 0;
 }
 
-/* Processes of its session, which have outlived it. */
+/* Kills the processes of the session that have outlived the server. */
 static void kill_session(pid_t session)
 {
 	_cleanup_closedir_ DIR *d = opendir("/proc");

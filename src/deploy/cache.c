@@ -1,4 +1,4 @@
-/* Versions on this machine: fetched once for all its replicas, verified, and within a bound. */
+/* Versions on this machine: fetched once for all its replicas, verified, and limited in size. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -21,8 +21,8 @@
 #include "deploy/internal.h"
 #include "s3/sum/checksum.h"
 
-#define PART	  ".part" /* of a version that is being fetched */
-#define GONE	  ".gone" /* of one that is being removed */
+#define PART	  ".part" /* suffix of a version that is being fetched */
+#define GONE	  ".gone" /* suffix of a version that is being removed */
 #define LOCK_NAME ".lock"
 enum { FETCHES = 8, ID_BYTES = 8, LOCK_POLL_MS = 20 };
 
@@ -57,8 +57,8 @@ char *deploy_dir(const struct deploy_options *o, const char *kind, const char *t
 	return str_printf("%s/%s/%s", o->home, kind, id);
 }
 
-/* HOME/models/PLACE: PLACE is the checksum of bucket and prefix. A content is the same in each
- * store. */
+/* Returns HOME/models/PLACE, where PLACE is the checksum of bucket and prefix. The store does not
+ * matter: equal contents have equal files in every store. */
 static char *place_dir(const struct deploy_options *o)
 {
 	_cleanup_free_ char *text = str_printf("%s/%s", o->bucket, o->prefix);
@@ -73,7 +73,7 @@ char *model_dir(const struct deploy_options *o, const char *content)
 	return place ? path_join(place, content) : NULL;
 }
 
-/* ---- the bound ---- */
+/* ---- the size limit ---- */
 
 static bool has_content(const json_t *model, const char *content)
 {
@@ -82,7 +82,8 @@ static bool has_content(const json_t *model, const char *content)
 	return text && strcmp(text, content) == 0;
 }
 
-/* True if a process is in charge of the deployment in `dir`, or its servers may still run. */
+/* Returns true if a process runs the deployment in `dir`, or servers of that deployment may still
+ * run. */
 static bool is_live(const char *dir, const json_t *state)
 {
 	_cleanup_free_ char *path = path_join(dir, DEPLOYMENT_LOCK);
@@ -104,11 +105,11 @@ static bool is_live(const char *dir, const json_t *state)
 	return false;
 }
 
-/* Need of deployments for a version, the greatest last. */
+/* Need of deployments for a version, in ascending order. */
 enum need {
 	UNUSED,
-	KEPT, /* by a deployment that ended, or to return to */
-	NEEDED /* one has a server of it, or starts one */
+	KEPT, /* recorded by a deployment that has ended, or as the previous version */
+	NEEDED /* a live deployment has or starts a server of the version */
 };
 
 static enum need need_of_one(const char *dir, const char *content)
@@ -122,7 +123,7 @@ static enum need need_of_one(const char *dir, const char *content)
 
 	if (!path)
 		return NEEDED;
-	if (!root) /* missing, or it cannot be read */
+	if (!root) /* the state is missing or unreadable */
 		return access(path, F_OK) == 0 && is_live(dir, NULL) ? NEEDED : UNUSED;
 	json_array_foreach (json_object_get(root, "servers"), i, server)
 		found = found || has_content(json_object_get(server, "model"), content);
@@ -133,7 +134,7 @@ static enum need need_of_one(const char *dir, const char *content)
 	return has_content(json_object_get(root, "previous"), content) ? KEPT : UNUSED;
 }
 
-/* Need of all deployments of this home. */
+/* Returns the greatest need of the deployments of this home. */
 static enum need need_of(const char *home, const char *content)
 {
 	_cleanup_free_ char *dir = path_join(home, DEPLOYMENTS);
@@ -197,7 +198,8 @@ static int by_use(const void *a, const void *b)
 	return (x->used.tv_nsec > y->used.tv_nsec) - (x->used.tv_nsec < y->used.tv_nsec);
 }
 
-/* All versions of a model, and interrupted fetches. */
+/* Lists the versions of a model and interrupted fetches, except those of `except`. Completes
+ * interrupted removals. */
 static int list_kept(const char *home, const char *place, const char *except, struct kept **out,
 	size_t *n, struct penstock_error *err)
 {
@@ -232,8 +234,8 @@ static int list_kept(const char *home, const char *place, const char *except, st
 	return 0;
 }
 
-/* Removes the versions that were not used for the longest time, until the new one fits; none if it
- * cannot fit. */
+/* Removes the least recently used versions until the new one fits; removes nothing if the new
+ * version cannot fit. */
 static int make_room(const struct deploy_options *o, const char *place, const struct model *model,
 	struct penstock_error *err)
 {
@@ -260,8 +262,8 @@ static int make_room(const struct deploy_options *o, const char *place, const st
 	str_format_size(needed > o->cache_size ? needed : bytes, need);
 	str_format_size(o->cache_size, bound);
 	return error_set(err, PENSTOCK_E_LIMIT,
-		"cannot fetch version '%s': it and the versions in service need %s, and the cache "
-		"has %s; use --cache-size",
+		"cannot fetch version '%s': this version and the versions in use need %s, and the cache "
+		"may have %s; raise --cache-size",
 		model->name, need, bound);
 }
 
@@ -298,7 +300,7 @@ static int fetch_file(void *cookie, size_t i, struct penstock_error *err)
 		return error_memory(err);
 	snprintf(known.etag, sizeof(known.etag), "%s", file->etag);
 	r = make_parent(path, err);
-	/* A file that an earlier fetch left was whole when it got its name. */
+	/* An earlier fetch gave the file its name only when the file was complete. */
 	if (r == 0 && (lstat(path, &st) < 0 || (uint64_t)st.st_size != file->size))
 		r = object_get_file(object_at(f->o->client, f->o->bucket, key), path,
 			&(struct object_get_options){
@@ -328,7 +330,7 @@ static int check_commit(const struct fetch *f, struct penstock_error *err)
 		     : commit_verify(commit, true, (const volatile int *)(uintptr_t)f->cancel, err);
 }
 
-/* Writes a commit of all files, by which later uses of this directory are verified. */
+/* Writes a commit of all files, against which later uses of this directory are verified. */
 static int write_commit(
 	const struct fetch *f, const char *part, const char *name, struct penstock_error *err)
 {
@@ -371,7 +373,7 @@ static int fetch(const struct deploy_options *o, const struct model *model, cons
 		if (!commit_name_is_good(model->files[i].path) &&
 			strcmp(model->files[i].path, COMMIT_NAME) != 0)
 			return error_set(err, PENSTOCK_E_INVALID,
-				"cannot fetch version '%s': '%s' cannot be the name of a file",
+				"cannot fetch version '%s': '%s' is not a valid file name",
 				model->name, model->files[i].path);
 	}
 	r = fs_mkdirs(root, 0700, err);
@@ -399,11 +401,11 @@ static int fetch(const struct deploy_options *o, const struct model *model, cons
 
 /* ---- uses ---- */
 
-/* Several deployments may use a version, and one may change it. */
+/* Several deployments may use a version at a time; only one may change it. */
 enum lock { LOCK_SHARED, LOCK_ALONE, LOCK_ALONE_IF_MISSING };
 
-/* Waits for the lock. Returns 1 without it if LOCK_ALONE_IF_MISSING waits and another deployment
- * has fetched the version, which it may keep locked for long. */
+/* Waits for the lock. Returns 1 without the lock if `how` is LOCK_ALONE_IF_MISSING and another
+ * deployment has fetched the version meanwhile: that deployment may hold its lock for long. */
 static int lock_version(const char *dir, enum lock how, const atomic_int *cancel,
 	struct cached *out, struct penstock_error *err)
 {
@@ -433,7 +435,8 @@ static int lock_version(const char *dir, enum lock how, const atomic_int *cancel
 	}
 }
 
-/* PENSTOCK_E_NOT_FOUND if it is not there, PENSTOCK_E_CORRUPT if it is damaged. */
+/* Verifies a version and updates its time of last use. Fails with PENSTOCK_E_NOT_FOUND if the
+ * version is missing, PENSTOCK_E_CORRUPT if it is damaged. */
 static int verify(const char *dir, const atomic_int *cancel, struct penstock_error *err)
 {
 	_cleanup_(commit_freep) struct commit *commit = NULL;
@@ -465,7 +468,7 @@ int model_find(const struct deploy_options *o, const char *content, const atomic
 	return r;
 }
 
-/* Fetches a version that is missing or damaged, unless another deployment just did. */
+/* Fetches a version that is missing or damaged, unless another deployment has just fetched it. */
 static int fetch_locked(const struct deploy_options *o, const struct model *model, const char *dir,
 	const atomic_int *cancel, struct penstock_error *err)
 {

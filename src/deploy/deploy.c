@@ -24,38 +24,38 @@
 
 enum {
 	TICK_MS = 50,
-	ASK_START_MS = 100, /* between the first questions to a server that starts */
-	ASK_SHARE = 10, /* then this part of the time since its start */
-	ASK_READY_MS = 5000, /* to one in service */
-	UNHEALTHY = 3, /* answers in a row that end a server in service */
-	BACK_OFF_MS = 100, /* before a server starts again, doubled by each failure */
+	ASK_START_MS = 100, /* time between the first health checks of a server that starts */
+	ASK_SHARE = 10, /* later: the time since the start, divided by this */
+	ASK_READY_MS = 5000, /* time between two health checks of a server in service */
+	UNHEALTHY = 3, /* failed health checks in a row after which a server in service is killed */
+	BACK_OFF_MS = 100, /* pause before a server starts again, doubled by each failure */
 	BACK_OFF_MAX_MS = 10000,
-	FAILURES = 3, /* starts of a version in service before the one before it returns */
+	FAILURES = 3, /* failed starts in a row after which the previous version returns */
 	HANDSHAKE_MS = 200,
-	STEADY_MS = 60000, /* a server that runs so long has no failures */
-	SAME = 1000 /* deployments of one model with a free port */
+	STEADY_MS = 60000, /* uptime after which earlier failures do not count */
+	SAME = 1000 /* maximum number of deployments of one model with port 0 */
 };
 
 struct deployment {
 	const struct deploy_options *o;
 	uint16_t port;
-	char *dir, *state_path, *link; /* HOME/deploy/ID, and in it */
+	char *dir, *state_path, *link; /* HOME/deploy/ID, and two paths in it */
 	struct spare_hand hand;
 	struct spare spare;
 	struct follow follow;
 
 	struct backend servers[2];
-	unsigned front; /* the one that gets new connections */
+	unsigned front; /* the slot of the server that gets new connections */
 	unsigned first; /* the slot of the first socket in the group of the filter */
-	int64_t retire_ms; /* when a ready server behind it is asked to end */
-	struct model previous; /* in service before the one in front */
-	/* A server in front that ended, until it starts again. */
+	int64_t retire_ms; /* when a ready server behind the one in front is asked to end */
+	struct model previous; /* the version in service before the one in front */
+	/* The version of a server in front that has ended, until it starts again. */
 	struct model again;
 	int64_t again_ms;
 	unsigned failures;
 	/* DEPLOY_SIGNAL: the version that the server leaves, until the new one is healthy. */
 	struct model leaving;
-	struct model last; /* the last one in front */
+	struct model last; /* the last version in front */
 	bool unsaved; /* the last write of the state failed; the next tick repeats it */
 };
 
@@ -79,7 +79,8 @@ static bool copy_model(struct model *to, const struct model *from)
 	       str_copy(&to->directory, from->directory);
 }
 
-/* Writes what a spare or a restart needs, and keeps versions in use from being removed. */
+/* Writes the state that a spare or a restart needs, and that keeps versions in use from being
+ * removed. */
 static void save(struct deployment *d)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -109,7 +110,8 @@ static void save(struct deployment *d)
 		  : error_memory(&err)) == 0) {
 		d->unsaved = false;
 	} else if (!d->unsaved) {
-		log_warn("cannot write the state, a killed deployment could not continue: %s",
+		log_warn(
+			"cannot write the state, without which a killed deployment cannot continue: %s",
 			err.message);
 		d->unsaved = true;
 	}
@@ -125,14 +127,14 @@ static bool unpack_model(struct model *out, const json_t *from)
 	       str_copy(&out->directory, directory);
 }
 
-/* The directory that a server of the version gets: in the cache, or the link to it. NULL if out of
- * memory; free() it. */
+/* Returns the directory that a server of the version gets: in the cache, or the link into the
+ * cache. Returns NULL if out of memory; free() the result. */
 static char *backend_dir(const struct deployment *d, const struct model *model)
 {
 	return d->o->traffic == DEPLOY_SIGNAL ? strdup(d->link) : model_dir(d->o, model->content);
 }
 
-/* Finds a server of an earlier process, if it still runs. */
+/* Takes over a server of an earlier process, if the server still runs. */
 static void adopt(struct deployment *d, struct backend *s, const json_t *from)
 {
 	pid_t pid = (pid_t)json_integer_value(json_object_get(from, "pid"));
@@ -172,7 +174,8 @@ static void continue_roll(struct deployment *d)
 	d->follow.rolling = starting == other || d->leaving.name;
 }
 
-/* Reads the state of an earlier process; `over`: this one takes its place. */
+/* Reads the state of an earlier process; `over` is true if this process takes over from a killed
+ * one. */
 static void load(struct deployment *d, bool over)
 {
 	json_auto_t *root = json_load_file(d->state_path, 0, NULL);
@@ -197,7 +200,7 @@ static void load(struct deployment *d, bool over)
 		return;
 	d->first = json_integer_value(json_object_get(root, "first")) == 1;
 	unpack_model(&d->again, json_object_get(root, "again"));
-	/* A restart by hand tries them again. */
+	/* A restart by hand, which does not take over, tries the refused versions again. */
 	follow_unpack_refused(&d->follow, json_object_get(root, "refused"));
 	continue_roll(d);
 }
@@ -217,7 +220,8 @@ static int point_link(struct deployment *d, const struct model *model)
 	return symlink(to, new) < 0 || rename(new, d->link) < 0 ? -1 : 0;
 }
 
-/* A version that fails next to one in service is given up. Without any, it may be the machine. */
+/* A version that fails next to one in service is given up. Without a version in service the machine
+ * may be the cause, and the version is tried again later. */
 static void failed(struct deployment *d, const struct model *model, const char *why)
 {
 	const struct backend *front = &d->servers[d->front];
@@ -238,7 +242,7 @@ static void start_later(struct deployment *d, struct model *model)
 	d->again_ms = clock_monotonic_ms() + (pause < BACK_OFF_MAX_MS ? pause : BACK_OFF_MAX_MS);
 }
 
-/* Starts a server of `model`, which is moved. */
+/* Starts a server of `model`, whose members are moved. */
 static void start(struct deployment *d, unsigned slot, struct model *model)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -259,7 +263,7 @@ static void start(struct deployment *d, unsigned slot, struct model *model)
 
 		s->model = (struct model){0};
 		backend_release(s);
-		/* No fault of the version: a process could not be made. */
+		/* The version may not be the cause: no process could be started. */
 		d->failures++;
 		if (slot == d->front) {
 			log_warn("version '%s' is started later: %s", kept.name, err.message);
@@ -283,8 +287,8 @@ static void in_service(struct deployment *d, const struct backend *s, bool rolle
 	save(d);
 }
 
-/* New connections go to the server in `slot`. The state comes first: a process that takes over must
- * not move them back. */
+/* Sends new connections to the server in `slot`. The state is written first: a process that takes
+ * over must not send them back. */
 static void move_traffic(struct deployment *d, unsigned slot)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -296,7 +300,7 @@ static void move_traffic(struct deployment *d, unsigned slot)
 		log_error("%s", err.message);
 }
 
-/* Connections whose handshake is in progress are in no queue yet. */
+/* Leaves time for connections whose handshake is in progress: they are in no accept queue yet. */
 static int64_t retire_after(const struct deployment *d)
 {
 	return d->o->watch_ms > HANDSHAKE_MS ? d->o->watch_ms : HANDSHAKE_MS;
@@ -351,12 +355,12 @@ static void front_ended(struct deployment *d, struct model *model, bool was_read
 		start_later(d, &before);
 	} else if (other->phase == BACKEND_READY) {
 		move_traffic(d, !d->front);
-		failed(d, model, why); /* first, or it is offered again */
+		failed(d, model, why); /* first, or the version is offered again */
 		in_service(d, other, false);
 	} else if (++d->failures >= FAILURES && !was_ready) {
 		struct model before = d->previous;
 
-		/* If there is none, the other thread offers the next one. */
+		/* Without a previous version, the other thread offers the next one. */
 		d->previous = (struct model){0};
 		failed(d, model, why);
 		d->failures = 0;
@@ -401,7 +405,7 @@ static void ended(struct deployment *d, unsigned slot, int status)
 	save(d);
 }
 
-/* DEPLOY_SIGNAL: the server takes the version before again. */
+/* DEPLOY_SIGNAL: makes the server load the previous version again. */
 static void signal_back(struct deployment *d)
 {
 	struct backend *s = &d->servers[0];
@@ -419,7 +423,7 @@ static void signal_back(struct deployment *d)
 	save(d);
 }
 
-/* Asks a server for its health, if it is time. */
+/* Asks a server for its health, if a check is due. */
 static void ask(struct deployment *d, unsigned slot)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -513,7 +517,7 @@ static void take_offer(struct deployment *d)
 		s->model = model;
 		model = (struct model){0};
 		backend_set(s, BACKEND_STARTING);
-		s->asked_ms = s->since_ms; /* the signal comes first */
+		s->asked_ms = s->since_ms; /* the first check is after the signal */
 		save(d);
 		if (point_link(d, &s->model) == 0)
 			process_signal(&s->process, d->o->signal);
@@ -559,7 +563,8 @@ static int name_files(struct deployment *d, struct penstock_error *err)
 	return d->state_path && d->link ? 0 : error_memory(err);
 }
 
-/* HOME/deploy/ID: ID is the checksum of model and address. NULL if out of memory. */
+/* Returns HOME/deploy/ID, where ID is the checksum of model, address and `number`. Returns NULL if
+ * out of memory. */
 static char *deployment_dir(const struct deploy_options *o, unsigned number)
 {
 	_cleanup_free_ char *text = str_printf(
@@ -568,7 +573,7 @@ static char *deployment_dir(const struct deploy_options *o, unsigned number)
 	return text ? deploy_dir(o, DEPLOYMENTS, text) : NULL;
 }
 
-/* Takes the lock of this model and address; with a free port that of any number. */
+/* Takes the lock of this model and address. With port 0, takes the first free one of SAME locks. */
 static int lock(struct deployment *d, struct penstock_error *err)
 {
 	int r = 1;
@@ -593,11 +598,12 @@ static int lock(struct deployment *d, struct penstock_error *err)
 	}
 	return r == 0 ? 0
 		      : error_set(err, PENSTOCK_E_EXISTS,
-				"cannot deploy %s/%s on %s port %u: another process does",
+				"cannot deploy %s/%s on %s port %u: another process deploys "
+				"this model there; use another port",
 				d->o->bucket, d->o->prefix, d->o->host, d->o->port);
 }
 
-/* The directory of the lock that was handed over. */
+/* Finds the directory of the lock that the process before this one has handed over. */
 static int find_dir(struct deployment *d, struct penstock_error *err)
 {
 	_cleanup_free_ char *link = str_printf("/proc/self/fd/%d", d->hand.lock);
@@ -605,7 +611,7 @@ static int find_dir(struct deployment *d, struct penstock_error *err)
 	ssize_t n = link ? readlink(link, path, sizeof(path) - 1) : -1;
 
 	if (n < 0)
-		return error_set(err, PENSTOCK_E_INTERNAL, "cannot find the lock");
+		return error_set(err, PENSTOCK_E_INTERNAL, "cannot find the directory of the lock");
 	path[n] = '\0';
 	*strrchr(path, '/') = '\0';
 	d->dir = strdup(path);
@@ -651,7 +657,8 @@ static int begin(struct deployment *d, struct penstock_error *err)
 	return r;
 }
 
-/* Servers may shut their socket down, which does that for all processes that have it. */
+/* A server may shut its socket down, which stops all processes that have this socket from
+ * listening. */
 static void mend_sockets(struct deployment *d)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -723,13 +730,13 @@ int deploy_run(const struct deploy_options *options, struct penstock_error *err)
 	int r;
 
 	if (!found && !strpbrk(program, "/{"))
-		return error_set(
-			err, PENSTOCK_E_NOT_FOUND, "cannot find the program '%s'", program);
+		return error_set(err, PENSTOCK_E_NOT_FOUND,
+			"cannot find the program '%s'; check the command and PATH", program);
 	follow_init(&d.follow, options);
 	r = begin(&d, err);
 	if (r == 0)
 		serve(&d);
-	/* First, or it takes over if a second signal ends this process. */
+	/* Comes first: the spare would take over if a second signal ended this process. */
 	spare_dismiss(&d.spare);
 	if (r == 0 && !atomic_load(options->cancel))
 		r = error_set(

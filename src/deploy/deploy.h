@@ -1,6 +1,6 @@
 /*
- * A model in service: follows the versions below a prefix of a bucket, and keeps a server of the
- * newest one running without a failed request.
+ * Keeps a model in service: follows the versions below a prefix of a bucket, and replaces the
+ * server of an old version by a server of the newest one without a failed request.
  *
  *	r = deploy_run(&(struct deploy_options){.engine = engine, .client = s3,
  *			.bucket = "models", .prefix = "mnist/", .home = home,
@@ -12,8 +12,8 @@
  * moves the traffic. A second process, the spare, has copies of the sockets, and continues if this
  * process is killed; servers survive both.
  *
- * A version is a directory of the prefix that has a number or the commit of a checkpoint
- * (docs/deploy.md); without any the whole prefix is one.
+ * A version is a directory of the prefix that has a number as its name, or contains the commit of a
+ * checkpoint (docs/deploy.md). Without such a directory the whole prefix is one version.
  */
 #ifndef DEPLOY_DEPLOY_H
 #define DEPLOY_DEPLOY_H
@@ -27,7 +27,7 @@ struct http_engine;
 struct object_client;
 struct penstock_error;
 
-/* The way from one server to the next. */
+/* Ways to move the traffic from one server to the next. */
 enum deploy_traffic {
 	DEPLOY_SOCKET, /* we listen, and hand a socket to each server */
 	DEPLOY_REUSEPORT, /* servers listen themselves, with SO_REUSEPORT */
@@ -40,17 +40,17 @@ struct deploy_options {
 	struct object_client *client;
 	const char *bucket;
 	const char *prefix; /* "" or "a/b/" */
-	const char *home; /* exists */
+	const char *home; /* an existing directory */
 	const char *const *command; /* NULL-terminated */
 	const char *host; /* an IPv4 or IPv6 address, without brackets */
-	uint16_t port; /* 0 for a free one */
+	uint16_t port; /* 0 for a free port */
 	enum deploy_traffic traffic;
-	int signal; /* of DEPLOY_SIGNAL */
-	const char *health; /* path or URL; NULL: any answer to "/" below 500 */
+	int signal; /* sent to the server with DEPLOY_SIGNAL */
+	const char *health; /* path or URL; if NULL, any status of "/" below 500 is healthy */
 	const char *best; /* metric of commits; NULL for the newest version */
 	bool best_is_max;
 	const char *ready; /* name of an object that completes a version; may be NULL */
-	int64_t interval_ms; /* between two looks */
+	int64_t interval_ms; /* time between two searches for versions */
 	int64_t settle_ms; /* time that a version without a commit must stay unchanged */
 	int64_t start_ms; /* time within which a server must become healthy */
 	int64_t watch_ms; /* time that the old server stays ready after the new one took over */
@@ -61,20 +61,20 @@ struct deploy_options {
 	const atomic_int *cancel;
 };
 
-/* Serves until `cancel` is set, then ends the servers. PENSTOCK_E_EXISTS if another process deploys
- * this prefix on this address, or listens there. */
+/* Serves until `cancel` is set, then ends the servers. Fails with PENSTOCK_E_EXISTS if another
+ * process deploys this prefix on this address, or listens on the address. */
 int deploy_run(const struct deploy_options *options, struct penstock_error *err);
 
 /* Waits, if this process is a spare, until it is needed. Returns false if the process must exit.
- * Call it before signals are handled. */
+ * Call this function before signals are handled. */
 bool deploy_is_needed(void);
 
-/* For versions in the cache, HOME/models/PLACE/CONTENT. */
+/* Directory of the cached versions below HOME: HOME/models/PLACE/CONTENT. */
 #define DEPLOY_MODELS "models"
 /* Returns true if a deployment of this machine has a server of that content, or starts one. */
 bool deploy_needs(const char *home, const char *content);
-/* Removes a version, or an interrupted fetch, which is `name` in `place`, unless it is needed.
- * Returns false if it stays. */
+/* Removes the version or interrupted fetch `name` in `place`, unless a deployment needs the
+ * version. Returns false if nothing was removed. */
 bool deploy_remove_version(const char *home, const char *place, const char *name);
 
 /* Prints the replicas of a prefix, and the versions in service. */

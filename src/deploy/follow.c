@@ -14,12 +14,12 @@
 #include "deploy/internal.h"
 
 enum {
-	BEAT_MS = REPLICAS_TERM_MS / 3, /* between two writes while the replica rolls */
-	TURN_MS = 1000, /* between two requests for a turn */
-	REFRESH_MS = 300000, /* between two writes of an entry that does not change */
-	SHORT_MS = 500, /* between two looks at a version that is not complete */
-	END_MS = 5000, /* for the last request */
-	REFUSED_MS = 60000 /* before a version that may be served later is tried again */
+	BEAT_MS = REPLICAS_TERM_MS / 3, /* time between two writes while the replica rolls */
+	TURN_MS = 1000, /* time between two requests for a turn */
+	REFRESH_MS = 300000, /* time between two writes of an entry that does not change */
+	SHORT_MS = 500, /* time between two looks at a version that is not complete */
+	END_MS = 5000, /* timeout of the last request */
+	REFUSED_MS = 60000 /* time before a version that may be served later is tried again */
 };
 
 /* Used by the thread alone. */
@@ -27,23 +27,23 @@ struct follower {
 	struct follow *f;
 	struct versions versions;
 	struct replicas replicas;
-	bool open; /* the replicas are */
-	bool takes_turn; /* this replica's entry says that it rolls */
+	bool open; /* `replicas` is open */
+	bool takes_turn; /* this replica has a turn to roll */
 	int64_t written_ms;
-	bool wrote_rolls; /* the entry says so */
-	/* A version that is here, and waits for its turn. */
+	bool wrote_rolls; /* the last write of the entry reported a roll */
+	/* A fetched version that waits for its turn. */
 	struct model ready;
 	struct cached cached;
 	/* Last messages about versions and about the state object: they are not repeated. */
 	char *said_look, *said_state;
-	bool state_fails; /* the last write of the entry did */
-	bool said_none; /* that there is no version */
-	bool said_whole; /* that the whole prefix is one */
+	bool state_fails; /* the last write of the entry failed */
+	bool said_none; /* reported that there is no version */
+	bool said_whole; /* reported that the whole prefix is one version */
 	bool serves; /* main has a server */
-	bool no_bucket; /* the last listing said so */
+	bool no_bucket; /* the last listing found no bucket */
 };
 
-/* Reports an error once, until another one comes. */
+/* Reports an error, unless its message is that of the last report. */
 static void report(char **said, const struct penstock_error *err)
 {
 	if (err->code == PENSTOCK_E_CANCELLED || (*said && strcmp(*said, err->message) == 0))
@@ -61,7 +61,7 @@ static void forget_ready(struct follower *w)
 
 /* ---- the state object ---- */
 
-/* Writes this replica's entry if it has changed, and while it rolls. */
+/* Writes this replica's entry if it has changed or is old, and while the replica rolls. */
 static int write_entry(struct follower *w, bool rolls, struct penstock_error *err)
 {
 	struct follow *f = w->f;
@@ -140,7 +140,8 @@ static int fetch(struct follower *w, struct model *model, struct penstock_error 
 	return 0;
 }
 
-/* Takes turns with other replicas, unless this one serves nothing yet. */
+/* Takes turns with other replicas, unless this one serves nothing yet. Returns 1 if it is our turn,
+ * else 0. */
 static int take_turn(struct follower *w, const struct model *serving, struct penstock_error *err)
 {
 	const struct replica_state state = {
@@ -151,7 +152,7 @@ static int take_turn(struct follower *w, const struct model *serving, struct pen
 	return r;
 }
 
-/* The version that was served last does not wait for the store. */
+/* Offers the version that was served last, without waiting for the store. */
 static void offer_last(struct follower *w)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -165,7 +166,7 @@ static void offer_last(struct follower *w)
 	offer(w);
 }
 
-/* A copy of the contents that failed. */
+/* Copies the list of refused contents. Returns false if out of memory. */
 static bool copy_refused(struct refused *to, const struct refused *from)
 {
 	to->contents = calloc(from->n + 1, sizeof(*to->contents));
@@ -177,7 +178,7 @@ static bool copy_refused(struct refused *to, const struct refused *from)
 	return true;
 }
 
-/* Looks once. Returns the time until the next look. */
+/* Looks for a version once. Returns the time until the next look, or a negative code. */
 static int64_t look(struct follower *w, struct penstock_error *err)
 {
 	struct follow *f = w->f;
@@ -198,14 +199,14 @@ static int64_t look(struct follower *w, struct penstock_error *err)
 	if (settles && wait > SHORT_MS)
 		wait = SHORT_MS;
 	if (r == 1 && !*model.directory && !w->said_whole) {
-		log_info("all of %s://%s/%s is one version: no directory in it has a number for a "
+		log_info("all of %s://%s/%s is one version: no directory in it has a number as its "
 			 "name, or a " COMMIT_NAME,
 			object_client_scheme(f->o->client), f->o->bucket, f->o->prefix);
 		w->said_whole = true;
 	}
 	if (r == 1 && (strcmp(model.content, serving.content) == 0 ||
 			      strcmp(model.content, tried) == 0)) {
-		r = 0; /* it is in service, or main tries it */
+		r = 0; /* the version is in service, or main tries it */
 	} else if (r == 1) {
 		r = fetch(w, &model, err);
 		if (r == 0)
@@ -242,7 +243,8 @@ static bool wait_turn(struct follow *f, int64_t ms)
 	return !atomic_load(&f->stop);
 }
 
-/* One round: the entry of this replica, then the versions. Returns the time until the next one. */
+/* Writes the entry of this replica, then looks for versions. Returns the time until the next round,
+ * or a negative code. */
 static int64_t follow_once(struct follower *w, struct penstock_error *err)
 {
 	struct follow *f = w->f;
@@ -365,7 +367,8 @@ void follow_stop(struct follow *f)
 	f->started = false;
 }
 
-/* A report about another version than the one that rolls keeps the turn. */
+/* Wakes the thread after a report. The turn ends only if the report is about the version that
+ * rolls. */
 static void changed(struct follow *f, const struct model *model)
 {
 	if (strcmp(f->tried.content, model->content) == 0)

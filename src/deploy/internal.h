@@ -25,10 +25,10 @@ struct model_file {
 	uint64_t size;
 };
 
-/* One version. Its content is that of the names, sizes and ETags of its files: a version whose
- * files change is another one. */
+/* One version. Its content is a checksum of the names, sizes and ETags of its files: a version
+ * whose files change becomes a different version. */
 struct model {
-	char *name; /* of its directory; of a whole prefix the start of the content */
+	char *name; /* name of its directory; for a whole prefix, the start of the content */
 	char *directory; /* "" or "3/", below the prefix */
 	char content[MODEL_CONTENT_SIZE];
 	struct model_file *files;
@@ -42,7 +42,7 @@ bool model_set(struct model *to, const char *name, const char *content);
 /* Copies name and content; `from` may be empty. */
 bool model_copy_name(struct model *to, const struct model *from);
 
-/* Results of earlier looks; zeroed at first. */
+/* Results of earlier looks; zero the struct before the first look. */
 struct versions {
 	const struct deploy_options *o;
 	struct seen_commit *commits;
@@ -56,37 +56,39 @@ void versions_release(struct versions *v);
 struct refused {
 	struct refused_content {
 		char content[MODEL_CONTENT_SIZE];
-		int64_t until_ms; /* of the monotonic clock; 0: always */
+		int64_t until_ms; /* monotonic end of the refusal; 0 if refused forever */
 	} * contents;
 	size_t n;
 };
 bool refused_has(const struct refused *refused, const char *content);
-/* The newest complete version, or the best one. Returns 1 if there is one, else 0; `*settles` is
- * true if another look will see more. Release it. */
+/* Finds the newest complete version, or the best one. Returns 1 if there is one, which the caller
+ * releases, else 0. `*settles` is true if a version was too new or changed during the look, so that
+ * the next look may find more. */
 int versions_look(struct versions *v, const struct refused *refused, struct model *out,
 	bool *settles, struct penstock_error *err);
 
 /* ---- cache.c: versions on this machine ---- */
 
-/* A version in the cache, not removed before its release. */
+/* A version in the cache, which is not removed until cached_release(). */
 struct cached {
 	char *dir; /* HOME/models/PLACE/CONTENT; the files are below NAME/ in it; owned */
 	int lock;
 };
 void cached_release(struct cached *cached);
 #define DEPLOYMENTS	 "deploy" /* below HOME: a directory for each address */
-#define DEPLOYMENT_LOCK	 "lock" /* in it: held by the process in charge */
+#define DEPLOYMENT_LOCK	 "lock" /* in that directory: held by the process in charge */
 #define DEPLOYMENT_STATE "state.json"
-/* HOME/KIND/ID: ID is the checksum of the text. NULL if out of memory; free() it. */
+/* Returns HOME/KIND/ID, where ID is the checksum of `text`, or NULL if out of memory; free() it. */
 char *deploy_dir(const struct deploy_options *o, const char *kind, const char *text);
-/* The directory of a version; NULL if out of memory. free() it. */
+/* Returns the directory of a version, or NULL if out of memory; free() it. */
 char *model_dir(const struct deploy_options *o, const char *content);
-/* Last part of the prefix, or the bucket. free() it; NULL if out of memory. */
+/* Returns the last part of the prefix, or the bucket if the prefix is empty; NULL if out of memory.
+ * free() the result. */
 char *model_name(const struct deploy_options *o);
-/* Fetches what is missing, and verifies everything. */
+/* Fetches the missing files of a version, and verifies all of them. */
 int model_fetch(const struct deploy_options *o, const struct model *model, const atomic_int *cancel,
 	struct cached *out, struct penstock_error *err);
-/* Only verifies a version that is there. PENSTOCK_E_NOT_FOUND if it is not. */
+/* Verifies a cached version. Fails with PENSTOCK_E_NOT_FOUND if it is not in the cache. */
 int model_find(const struct deploy_options *o, const char *content, const atomic_int *cancel,
 	struct cached *out, struct penstock_error *err);
 
@@ -94,23 +96,24 @@ int model_find(const struct deploy_options *o, const char *content, const atomic
 
 /*
  * Two listening sockets with one address, one for each server. A socket filter of their group
- * chooses the one that gets a new connection: that of the server in front, or that of the server
+ * chooses the socket that gets a new connection: that of the server in front, or that of the server
  * behind it if the connection comes from TRAFFIC_PROBE, from which we ask a new server for its
- * health. Both stay open while servers come and go, so their order in the group never changes.
+ * health. Both sockets stay open while servers come and go, so their order in the group does not
+ * change, unless a server shuts its socket down (traffic_mend()).
  */
 #define TRAFFIC_PROBE	     "127.80.69.78"
 #define TRAFFIC_PROBE_NUMBER 0x7f50454e
 
-/* Finds a port if it is 0. PENSTOCK_E_EXISTS if another process listens there: it could share the
- * address with us, and get some of the connections. */
+/* Finds a free port if `*port` is 0. Fails with PENSTOCK_E_EXISTS if another process listens on the
+ * address: that process would get some of our connections. */
 int traffic_find(const char *host, uint16_t *port, struct penstock_error *err);
 int traffic_open(
 	int sockets[static 2], const char *host, uint16_t port, struct penstock_error *err);
 /* `first` is the slot whose socket is the first one of the group. */
 int traffic_steer(
 	const int sockets[static 2], unsigned first, unsigned front, struct penstock_error *err);
-/* Listens again if a server has shut a socket down for all its holders. Returns 1 if so; *first
- * and the filter may have changed. */
+/* Listens again if a server has shut a socket down for all its holders. Returns 1 if a socket was
+ * shut down; `*first` and the filter may then have changed. */
 int traffic_mend(
 	const int sockets[static 2], unsigned *first, unsigned front, struct penstock_error *err);
 /* Returns the number of connections that no server has accepted yet. */
@@ -118,8 +121,8 @@ unsigned traffic_waiting(int socket);
 
 /* ---- relay.c: connections that wait at a socket whose server has gone ---- */
 
-/* Accepts them, and passes their bytes to the server in front, and back, in threads of their own,
- * which end with the connections. To that server they come from this machine. Does not wait. */
+/* Accepts the waiting connections and relays each to the server in front, in threads that end with
+ * the connection. For that server the connections come from this machine. Does not block. */
 void relay_waiting(int socket);
 
 /* ---- backend.c: one process ---- */
@@ -134,29 +137,30 @@ enum backend_phase {
 struct backend {
 	enum backend_phase phase;
 	struct process process;
-	uint64_t start_ticks; /* with the pid it identifies the process */
+	uint64_t start_ticks; /* identifies the process, together with the pid */
 	struct model model; /* only name, directory and content */
-	char *dir; /* of its version in the cache, or the link to it; owned */
+	char *dir; /* directory of its version in the cache, or the link to it; owned */
 	uint16_t health_port;
-	int64_t since_ms; /* of the phase */
-	int64_t asked_ms; /* last question for its health */
-	unsigned unhealthy; /* answers in a row */
-	char *why; /* the last one; owned */
-	int gate; /* the command starts once a line was written; 0 afterwards */
-	bool killed; /* because of it */
+	int64_t since_ms; /* start of the phase */
+	int64_t asked_ms; /* last health check */
+	unsigned unhealthy; /* failed health checks in a row */
+	char *why; /* reason of the last failed check; owned */
+	int gate; /* the command starts when a line is written to it; 0 afterwards */
+	bool killed; /* because of `why` */
 };
 void backend_release(struct backend *s);
 /* Starts a server of s->model. `socket` is -1 if the server listens itself. */
 int backend_start(struct backend *s, const struct deploy_options *o, uint16_t port, int socket,
 	struct penstock_error *err);
 void backend_set(struct backend *s, enum backend_phase phase);
-/* Asks its health URL. An error is the reason why it is not healthy. */
+/* Requests the health URL of the server. An error is the reason why the server is not healthy. */
 int backend_ask(struct backend *s, const struct deploy_options *o, uint16_t port, bool front,
 	struct penstock_error *err);
-/* Lets the command start: its pid is on record. Without it the process ends with this one. */
+/* Lets the command start, after its pid is on record. Without this call the server ends with this
+ * process. */
 void backend_go(struct backend *s);
-/* Returns true if it has ended, and kills the processes that it has left. `status` is that of
- * waitpid(), or -1 if it was not our child. */
+/* Returns true if the server has ended, and kills the processes that it has left. `status` is that
+ * of waitpid(), or -1 if the server is not our child. */
 bool backend_has_ended(struct backend *s, int *status);
 
 /* ---- spare.c: the process that continues after a kill ---- */
@@ -173,9 +177,9 @@ struct spare_hand {
 };
 /* Returns false if this process is not a spare that took over. */
 bool spare_take_over(struct spare_hand *out);
-/* Starts one, or another one if it has ended. */
+/* Starts a spare if there is none, or if it has ended. */
 int spare_keep(struct spare *s, const struct spare_hand *hand, struct penstock_error *err);
-/* Ends it. */
+/* Ends the spare. */
 void spare_dismiss(struct spare *s);
 
 /* ---- replicas.c: the state object next to the model ---- */
@@ -190,18 +194,18 @@ struct replicas {
 	struct seen_beat *beats;
 	size_t n_beats;
 	int64_t beat;
-	const atomic_int *cancel; /* of its requests */
+	const atomic_int *cancel; /* ends requests in progress */
 };
 struct replica_state {
-	const char *state; /* "serving", "rolling", "failed" */
-	const struct model *model; /* in service; NULL if there is none */
-	const struct model *next; /* that it rolls to, or that failed; may be NULL */
-	const char *why; /* it failed; may be NULL */
+	const char *state; /* "serving", "rolling", "failed", "waiting" */
+	const struct model *model; /* the version in service; NULL if there is none */
+	const struct model *next; /* the version that it rolls to, or that failed; may be NULL */
+	const char *why; /* reason why `next` failed; NULL if it has not */
 };
 int replicas_open(struct replicas *r, const struct deploy_options *o, uint16_t port,
 	struct penstock_error *err);
 void replicas_release(struct replicas *r);
-/* Writes this replica's entry; NULL removes it. */
+/* Writes this replica's entry, or removes it if `state` is NULL. */
 int replicas_write(
 	struct replicas *r, const struct replica_state *state, struct penstock_error *err);
 /* Writes the entry as "rolling" unless `unavailable` others roll. Returns 1 if it is our turn, else
@@ -211,16 +215,16 @@ int replicas_take_turn(
 
 /* ---- follow.c: the thread that looks for versions ---- */
 
-/* Passed between the threads; under `lock`. */
+/* State that is passed between the threads, under `lock`. */
 struct follow {
 	const struct deploy_options *o;
 	pthread_t thread;
 	bool started;
 	atomic_int stop;
-	atomic_int give_up; /* the last request takes too long */
+	atomic_int give_up; /* ends the last request, which takes too long */
 	bool ended; /* under the lock */
 	uint16_t port;
-	struct model last; /* served by an earlier process; for a store that is away */
+	struct model last; /* served by an earlier process; offered without the store */
 
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
@@ -230,10 +234,10 @@ struct follow {
 	struct cached cached;
 	/* From main. */
 	struct model tried; /* the last offer that main has taken */
-	bool wakes; /* the thread has to look at the rest */
-	bool missing; /* there is no bucket, and nothing to serve */
-	bool rolling; /* it takes the place of another version, and is not done */
-	bool changed; /* the rest, since the thread has looked */
+	bool wakes; /* the thread has to read the members below */
+	bool missing; /* set by the thread: there is no bucket, and nothing to serve */
+	bool rolling; /* `tried` replaces another version, and has not finished */
+	bool changed; /* `serving` or `failed` has changed since the thread read them */
 	struct model serving;
 	struct model failed; /* the last version that failed */
 	char *why;
@@ -244,20 +248,21 @@ void follow_init(struct follow *f, const struct deploy_options *o);
 int follow_start(struct follow *f, uint16_t port, struct penstock_error *err);
 /* Removes this replica from the state object and ends the thread. */
 void follow_stop(struct follow *f);
-/* Main reports the version in service; `rolled`: by an offer, so that an earlier failure is
- * forgotten. */
+/* Reports the version in service. `rolled` is true if an offer has put it in service, so that an
+ * earlier failure is forgotten. */
 void follow_serving(struct follow *f, const struct model *model, bool rolled);
-/* Reports a version that failed: it is not offered again, or not for a minute. */
+/* Reports a version that failed. The version is never offered again if `for_ever` is true, else not
+ * for a minute. */
 void follow_failed(struct follow *f, const struct model *model, const char *why, bool for_ever);
-/* The contents that are never offered again, as a list for the state of this machine. NULL if out
- * of memory. */
+/* Returns the contents that are never offered again, as a list for the state of this machine, or
+ * NULL if out of memory. */
 json_t *follow_pack_refused(struct follow *f);
 /* Takes the list of an earlier process, before follow_start(). */
 void follow_unpack_refused(struct follow *f, const json_t *list);
 /* Returns true if there is no bucket, and nothing to serve. */
 bool follow_is_in_vain(struct follow *f);
-/* Takes the offer, and with `rolls` the turn that belongs to it, which lasts until one of the two
- * reports. Returns false if there is none. */
+/* Takes the offer. If `rolls` is true, its turn lasts until follow_serving() or follow_failed()
+ * reports the version. Returns false if there is no offer. */
 bool follow_take(struct follow *f, bool rolls, struct model *model, struct cached *cached);
 
 #endif

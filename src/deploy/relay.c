@@ -20,18 +20,18 @@
 
 enum {
 	MOST = 256, /* connections at a time; others wait */
-	IDLE_S = 30, /* before a silent peer is asked if it is still there */
+	IDLE_S = 30, /* time before a silent peer is asked if it is still there */
 	IDLE_PROBES = 3,
-	ACK_MS = 60000, /* for bytes that were sent */
-	CLOSE_MS = 5000 /* for the client, after the server has closed */
+	ACK_MS = 60000, /* time within which a peer must acknowledge sent bytes */
+	CLOSE_MS = 5000 /* time for the client to close after the server */
 };
 
 static atomic_uint relayed;
 
 struct direction {
 	int from, to;
-	int server; /* one of them */
-	bool broken; /* not ended by the sender */
+	int server; /* `from` or `to` */
+	bool broken; /* ended by an error, not by the sender */
 };
 
 static void *pass(void *cookie)
@@ -122,7 +122,8 @@ void relay_waiting(int socket)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int flags = fcntl(socket, F_GETFL);
 
-	/* The flag is that of all holders, and children of a dead server may accept, too. */
+	/* Children of a dead server may accept the same connection, and accept4() must not wait
+	 * then. All holders of the socket share the flag, so it is restored. */
 	if (flags < 0 || fcntl(socket, F_SETFL, flags | O_NONBLOCK) < 0)
 		return;
 	while (atomic_load(&relayed) < MOST) {

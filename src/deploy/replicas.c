@@ -20,7 +20,7 @@ enum { TRIES = 50, PAUSE_MS = 20 };
 struct seen_beat {
 	char *name;
 	int64_t beat;
-	int64_t since_ms; /* of this machine's clock */
+	int64_t since_ms; /* time of the last change, on this machine's monotonic clock */
 };
 
 /* The object as it was read. */
@@ -57,12 +57,12 @@ static int load(struct document *d, struct object_ref at, const atomic_int *canc
 	format = json_string_value(json_object_get(d->root, "format"));
 	if (format && str_starts(format, FORMAT_NAME) && strcmp(format, FORMAT) != 0)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"cannot read %s://%s/%s: a later penstock has written it; update this one",
+			"cannot read '%s://%s/%s': a newer penstock wrote this object; update this penstock",
 			object_client_scheme(at.client), at.bucket, at.key);
 	if (!format || !json_is_object(json_object_get(d->root, "replicas")) ||
 		strcmp(format, FORMAT) != 0)
 		return error_set(err, PENSTOCK_E_CORRUPT,
-			"cannot read %s://%s/%s: it is not a state of deployments; delete it",
+			"cannot read '%s://%s/%s': the object is not a state of deployments; delete the object",
 			object_client_scheme(at.client), at.bucket, at.key);
 	return 0;
 }
@@ -80,7 +80,8 @@ int replicas_open(struct replicas *r, const struct deploy_options *o, uint16_t p
 	char host[65] = "";
 	int rc;
 
-	/* An earlier process of this replica had other beats. */
+	/* Beats begin with the clock, so that they differ from those of an earlier process of this
+	 * replica. */
 	*r = (struct replicas){.o = o, .beat = clock_wall_ns(), .cancel = o->cancel};
 	gethostname(host, sizeof(host) - 1);
 	r->name = strcmp(o->host, "127.0.0.1") == 0 || strcmp(o->host, "0.0.0.0") == 0
@@ -94,7 +95,7 @@ int replicas_open(struct replicas *r, const struct deploy_options *o, uint16_t p
 	rc = object_probe_conditions(object_at(o->client, o->bucket, prefix), &honoured, err);
 	if (rc == 0 && !honoured.put)
 		return error_set(err, PENSTOCK_E_UNSUPPORTED,
-			"the store ignores If-Match, so replicas cannot take turns; use "
+			"cannot take turns with other replicas: the store ignores If-Match; use "
 			"--no-state");
 	return rc;
 }
@@ -144,8 +145,8 @@ static json_t *pack_entry(
 	return entry;
 }
 
-/* Number of other replicas that roll, and whose beat has changed within a term: their clocks are
- * not compared. */
+/* Returns the number of other replicas that roll, and whose beat has changed within a term of this
+ * machine's clock: the clocks of machines are not compared. */
 static unsigned count_rolling(struct replicas *r, const json_t *replicas)
 {
 	int64_t now = clock_monotonic_ms();
@@ -182,7 +183,7 @@ static unsigned count_rolling(struct replicas *r, const json_t *replicas)
 }
 
 /* Repeats the change until no other replica has changed the object in between. Returns 1, or 0 if
- * `turn` was asked for and others roll. */
+ * `turn` is true and too many other replicas roll. */
 static int change(struct replicas *r, const struct replica_state *state, bool turn,
 	struct penstock_error *err)
 {
@@ -224,7 +225,7 @@ static int change(struct replicas *r, const struct replica_state *state, bool tu
 		clock_sleep_ms(PAUSE_MS + clock_monotonic_ns() % PAUSE_MS);
 	}
 	return error_set(err, PENSTOCK_E_UNAVAILABLE,
-		"cannot write %s://%s/%s: other replicas changed it %d times",
+		"cannot write '%s://%s/%s': other replicas changed the object %d times",
 		object_client_scheme(at.client), at.bucket, key, TRIES);
 }
 
@@ -242,7 +243,7 @@ int replicas_take_turn(
 	return r->o->no_state ? 1 : change(r, state, true, err);
 }
 
-/* ---- for people ---- */
+/* ---- printing ---- */
 
 static const char *text_of(const json_t *object, const char *member)
 {
@@ -266,7 +267,7 @@ int deploy_print(struct object_client *client, const char *bucket, const char *p
 		return r;
 	if (!*d.etag)
 		return error_set(err, PENSTOCK_E_NOT_FOUND,
-			"cannot find %s://%s/%s: no replica has served the model yet",
+			"cannot find '%s://%s/%s': no replica has served the model yet",
 			object_client_scheme(client), bucket, key);
 	replicas = json_object_get(d.root, "replicas");
 	if (json) {

@@ -13,16 +13,16 @@
 #include "base/str.h"
 #include "deploy/internal.h"
 
-#define MARK	"PENSTOCK_DEPLOY_SPARE" /* in the environment of a spare */
+#define MARK	"PENSTOCK_DEPLOY_SPARE" /* environment variable of a spare */
 #define DISMISS 'x'
 enum {
 	HANDED = 3, /* descriptors: the lock and two sockets */
-	PAUSE_MS = 1000, /* between two starts */
-	DISMISS_MS = 2000, /* until it is killed */
+	PAUSE_MS = 1000, /* time between two starts */
+	DISMISS_MS = 2000, /* time until a dismissed spare is killed */
 	COMMAND_LINE = 1 << 20 /* bytes */
 };
 
-/* One byte with the descriptors. */
+/* A message of one byte, with the descriptors. */
 struct packet {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int) * HANDED)];
 	char byte;
@@ -30,7 +30,7 @@ struct packet {
 	struct msghdr message;
 };
 
-/* `n` is the number of descriptors that it has, or has room for. */
+/* `n` is the number of descriptors that the packet has, or has room for. */
 static void packet_init(struct packet *p, size_t n)
 {
 	*p = (struct packet){0};
@@ -41,7 +41,7 @@ static void packet_init(struct packet *p, size_t n)
 		.msg_controllen = CMSG_SPACE(sizeof(int) * n)};
 }
 
-/* Received by deploy_is_needed(). */
+/* Descriptors that deploy_is_needed() has received. */
 static struct spare_hand received;
 static bool took_over;
 
@@ -101,7 +101,7 @@ static int send_hand(int channel, const struct spare_hand *hand, struct penstock
 	return 0;
 }
 
-/* The arguments of this process. */
+/* Adds the arguments of this process, which runs again as /proc/self/exe. */
 static int own_arguments(struct strlist *argv, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(COMMAND_LINE);
@@ -180,7 +180,7 @@ void spare_dismiss(struct spare *s)
 
 	if (!s->process.pid)
 		return;
-	/* A spare that has not read it yet takes over otherwise. */
+	/* A spare that does not end must not take over. */
 	if (send(s->channel, &byte, 1, MSG_NOSIGNAL) != 1 ||
 		!process_wait(&s->process, DISMISS_MS, &status))
 		process_signal(&s->process, SIGKILL);

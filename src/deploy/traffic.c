@@ -36,16 +36,16 @@ static socklen_t fill(struct sockaddr_storage *out, const char *host, uint16_t p
 	return 0;
 }
 
-/* Port of a bound socket. */
+/* Returns the port of a bound socket, or 0 on error. */
 static uint16_t port_of(int fd)
 {
-	struct sockaddr_in6 a = {0}; /* has its port where an IPv4 address has it */
+	struct sockaddr_in6 a = {0}; /* the port has the same place in an IPv4 address */
 	socklen_t len = sizeof(a);
 
 	return getsockname(fd, (struct sockaddr *)&a, &len) < 0 ? 0 : ntohs(a.sin6_port);
 }
 
-/* `shared`: others of this user may listen there, too. */
+/* If `shared` is true, other sockets of this user may listen on the address, too. */
 static int listen_on(const char *host, uint16_t port, bool shared, struct penstock_error *err)
 {
 	struct sockaddr_storage address;
@@ -63,8 +63,9 @@ static int listen_on(const char *host, uint16_t port, bool shared, struct pensto
 		bind(fd, (struct sockaddr *)&address, len) < 0 || listen(fd, BACKLOG) < 0)
 		return errno == EADDRINUSE
 			       ? error_set(err, PENSTOCK_E_EXISTS,
-					 "cannot listen on %s port %u: another process does", host,
-					 port)
+					 "cannot listen on %s port %u: another process "
+					 "listens there; use another port",
+					 host, port)
 			       : error_errno(err, errno, "cannot listen on %s port %u", host, port);
 	return take_fd(fd);
 }
@@ -94,7 +95,8 @@ int traffic_open(int sockets[static 2], const char *host, uint16_t port, struct 
 	return traffic_steer(sockets, 0, 0, err);
 }
 
-/* The filter returns an index of the group: that of the probe, or of all others. */
+/* Attaches a filter that returns the index of a socket in the group: `probe` for health checks,
+ * `others` for all other connections. */
 static int set_filter(int socket, unsigned probe, unsigned others, struct penstock_error *err)
 {
 	struct sock_filter code[] = {
@@ -154,6 +156,6 @@ unsigned traffic_waiting(int socket)
 	struct tcp_info info = {0};
 	socklen_t len = sizeof(info);
 
-	/* A listening socket has the length of its queue there. */
+	/* For a listening socket, tcpi_unacked is the length of its accept queue. */
 	return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ? 0 : info.tcpi_unacked;
 }

@@ -19,12 +19,12 @@
 #define STATE_DIRECTORY ".penstock/" /* state of penstock */
 
 struct seen_commit {
-	char *path; /* of the object, below the prefix */
+	char *path; /* path of the object, below the prefix */
 	char etag[OBJECT_ETAG_SIZE];
 	struct commit *commit; /* NULL if it is invalid, or was not read */
 	bool unread; /* the next look tries again */
 	bool warned;
-	bool used; /* in this look */
+	bool used; /* used by this look */
 };
 
 struct seen_content {
@@ -129,7 +129,7 @@ static int list(struct look *look, struct penstock_error *err)
 		return error_memory(err);
 	if (r == 0 && look->too_many)
 		return error_set(err, PENSTOCK_E_LIMIT,
-			"cannot serve %s://%s/%s: it has more than %d objects; name the prefix "
+			"cannot serve '%s://%s/%s': the prefix has more than %d objects; name the prefix "
 			"of one model",
 			object_client_scheme(o->client), o->bucket, o->prefix, LIMIT_MODEL_FILES);
 	return r;
@@ -138,7 +138,7 @@ static int list(struct look *look, struct penstock_error *err)
 /* ---- directories with a number or a commit ---- */
 
 struct candidate {
-	const char *name; /* not terminated */
+	const char *name; /* not NUL-terminated */
 	size_t len; /* 0 for the whole prefix */
 	bool numbered;
 	uint64_t number;
@@ -177,15 +177,15 @@ static const struct model_file *find_file(
 	return NULL;
 }
 
-/* True for an object that has changed since the listing. */
+/* Returns true if the object has changed since the listing. */
 static bool is_replaced(const struct penstock_error *err)
 {
 	return err->code == PENSTOCK_E_NOT_FOUND || err->code == PENSTOCK_E_PRECONDITION ||
 	       err->code == PENSTOCK_E_CHANGED;
 }
 
-/* Gets the commit at `file`, which is read once; NULL if it is invalid or cannot be read.
- * PENSTOCK_E_CHANGED if the object is another one than that of the listing. */
+/* Gets the commit at `file`, or NULL if the commit is invalid or cannot be read. Each object is
+ * read once. Fails with PENSTOCK_E_CHANGED if the object has changed since the listing. */
 static int read_commit(struct versions *v, const struct model_file *file, const struct commit **out,
 	struct penstock_error *err)
 {
@@ -233,7 +233,7 @@ static int read_commit(struct versions *v, const struct model_file *file, const 
 		(error_is_retryable(&why) || why.code == PENSTOCK_E_CANCELLED ||
 			why.code == PENSTOCK_E_MEMORY))
 		return error_move(err, &why);
-	/* A later look may find that the object can be read. */
+	/* No error: the next look may be able to read the object. */
 	if (r < 0 && !seen->warned)
 		log_warn("cannot read '%s': %s", file->path, why.message);
 	seen->warned = r < 0;
@@ -280,7 +280,7 @@ static int add_candidate(struct look *look, const char *name, size_t len,
 
 	if (!text)
 		return error_memory(err);
-	/* The name becomes a word of a command, maybe of a shell. */
+	/* The name becomes an argument of a command, maybe of a shell. */
 	if (text[strspn(text, NAME_LETTERS)] || strchr("-.", *text))
 		return 0;
 	c.numbered = str_to_u64(text, 0, UINT64_MAX, &c.number);
@@ -306,7 +306,7 @@ static int add_candidate(struct look *look, const char *name, size_t len,
 	return 0;
 }
 
-/* The objects are in byte order, so those of a directory follow each other. */
+/* The objects are in byte order, so that the objects of a directory are adjacent. */
 static int find_candidates(
 	struct look *look, struct candidate **candidates, size_t *n, struct penstock_error *err)
 {
@@ -329,7 +329,7 @@ static int find_candidates(
 	return 0;
 }
 
-/* The better one comes first: by metric, else by number, else by commit. */
+/* Sorts the better candidate first: by metric, else by number, else by commit. */
 static int compare(const void *a, const void *b, void *cookie)
 {
 	const struct candidate *x = a, *y = b;
@@ -346,8 +346,8 @@ static int compare(const void *a, const void *b, void *cookie)
 
 /* ---- one version ---- */
 
-/* True for files in the directory of the version, and those next to it, such as Triton's
- * config.pbtxt. */
+/* Returns true for files in the directory of the version, and for files next to that directory,
+ * such as Triton's config.pbtxt. */
 static bool is_of(const char *path, const struct candidate *c)
 {
 	return !c->len || (!strchr(path, '/') && strcmp(path, COMMIT_NAME) != 0) ||
@@ -393,7 +393,7 @@ static int fill_model(const struct look *look, const struct candidate *c, struct
 	return r == 0 && !out->name ? error_memory(err) : r;
 }
 
-/* True if the content has been the same for `settle_ms`. */
+/* Returns 1 if the content has been the same for `settle_ms`, else 0. */
 static int has_settled(struct versions *v, const char *content, struct penstock_error *err)
 {
 	struct seen_content *contents;
@@ -414,8 +414,9 @@ static int has_settled(struct versions *v, const char *content, struct penstock_
 	return v->o->settle_ms == 0;
 }
 
-/* True if all files are there: those that the commit names, or the one that completes a version.
- * Otherwise the version must not change for some time. */
+/* Returns 1 if the version is complete, else 0. A version with a commit is complete if it has all
+ * files of the commit, another one if it has the `ready` object, or, without such an object, if it
+ * has not changed for `settle_ms`. */
 static int is_complete(const struct look *look, const struct candidate *c, const char *content,
 	bool *settles, struct penstock_error *err)
 {

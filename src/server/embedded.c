@@ -82,7 +82,7 @@ static bool read_text(const char *root, const char *name, struct buf *out)
 	return path && fs_read(path, out, NULL) == 0 && out->len;
 }
 
-/* Returns false if it does not exist yet, or was left by another owner. */
+/* Reads owner.json. Returns false if the file does not exist yet, or was left by another owner. */
 static bool read_owner(const char *root, struct owner_info *info)
 {
 	_cleanup_(buf_release) struct buf lock = BUF_INIT(LIMIT_CREDENTIALS_FILE);
@@ -140,8 +140,8 @@ static bool endpoint_address(const char *endpoint, struct sockaddr_storage *out,
 	return inet_pton(AF_INET6, host, &v6->sin6_addr) == 1;
 }
 
-/* Returns true if it replies to a request with anything: the kernel also accepts connections for an
- * owner that is exiting or was killed. */
+/* Returns true if the owner replies to a request with any byte: the kernel also accepts connections
+ * for an owner that is exiting or was killed. */
 static bool answers(const char *endpoint, int64_t deadline_ms)
 {
 	static const char request[] =
@@ -165,8 +165,8 @@ static bool answers(const char *endpoint, int64_t deadline_ms)
 
 /* --- starting an owner ----------------------------------------------------------------------- */
 
-/* Selects the environment of the owner: it outlives us and serves others, so it must not contain
- * values meant for this run, such as cloud keys and ${{ secrets }}. */
+/* Selects the environment of the owner, which outlives this process and serves other processes: the
+ * environment must not contain values meant for this run, such as cloud keys and ${{ secrets }}. */
 static int owner_environment(struct strlist *env)
 {
 	static const char *const wanted[] = {
@@ -212,7 +212,7 @@ static void exec_owner(
 	_exit(127);
 }
 
-/* Reads until the owner closes the pipe, or until the deadline; the text is its output. */
+/* Reads the output of the owner until it closes the pipe, or until the deadline. */
 static void read_until_closed(int fd, int64_t deadline_ms, struct buf *out)
 {
 	for (;;) {
@@ -278,16 +278,17 @@ static int find_owner(struct embedded_store *store, const struct embedded_store_
 		if (alive && read_owner(store->root, &info) && answers(info.endpoint, deadline_ms))
 			break;
 		owner_info_release(&info);
-		/* An owner that reported an error would report it again; one that was killed
+		/* An owner that reported an error would report it again; an owner that was killed
 		 * reports nothing. */
 		if (!alive && (output.len || starts == STARTS))
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,
 				"cannot start the store at '%s': %.*s", store->root,
 				output.len ? (int)strcspn(buf_str(&output), "\n") : INT_MAX,
-				output.len ? buf_str(&output) : "its owner was killed each time");
+				output.len ? buf_str(&output)
+					   : "the owner process was killed each time");
 		if (clock_monotonic_ms() > deadline_ms)
 			return error_set(err, PENSTOCK_E_UNAVAILABLE,
-				"cannot use the store at '%s': it is locked by a process that does "
+				"cannot use the store at '%s': the process that has locked it does "
 				"not reply; see '%s/server.log'",
 				store->root, store->root);
 		if (!alive) {
@@ -337,7 +338,7 @@ int embedded_store_acquire(struct embedded_store **out,
 	store->users_fd = open_in(store->root, "users", err);
 	if (store->users_fd < 0)
 		return store->users_fd;
-	/* Waits while an owner exits; afterwards none exits any more. */
+	/* Waits while an owner exits; with this lock held, no owner exits. */
 	rc = lock_whole(store->users_fd, LOCK_SH, "the store's users", err);
 	if (rc < 0)
 		return rc;

@@ -17,9 +17,9 @@
  *
  * Files in ROOT that belong to this protocol:
  *	lock		exclusively locked by the owner for its lifetime; contains its start token
- *	users		a shared lock per user; the owner exits once it could lock it exclusively
- *			for 2.5 s, and holds that lock until it has exited, so that a new user waits
- *			and then starts another owner
+ *	users		a shared lock per user; the owner exits once it could lock this file
+ *			exclusively for 2.5 s, and holds the lock until it has exited, so that a new
+ *			user waits and then starts another owner
  *	start		exclusively locked by the user that looks for, or starts, an owner
  *	owner.json	{"pid", "token", "endpoint", "access_key_id", "keys"}, 0600, replaced
  *			atomically once the owner accepts requests
@@ -42,28 +42,28 @@ struct penstock_error;
 /* Read-only for users. */
 struct embedded_store {
 	char *endpoint; /* "http://127.0.0.1:40123" */
-	struct account account; /* its keys */
-	int pid; /* of the owner */
-	bool started; /* by this call */
+	struct account account; /* keys of the store */
+	int pid; /* pid of the owner */
+	bool started; /* this call has started the owner */
 	int users_fd; /* holds the shared lock */
 	char *root;
 };
 
 struct embedded_store_options {
 	const char *root; /* created (0700) if missing */
-	const char *executable; /* of the owner; NULL for /proc/self/exe */
-	bool relaxed; /* only for an owner that this call starts */
-	int timeout_ms; /* for the owner to accept requests; 0 for 30 s */
+	const char *executable; /* program of the owner; NULL for /proc/self/exe */
+	bool relaxed; /* relaxed durability, only for an owner that this call starts */
+	int timeout_ms; /* time for the owner to accept requests; 0 for 30 s */
 };
 
 /*
  * Returns once the owner accepts requests. Blocks; may be called from any thread, and several times
- * by one process. Returns PENSTOCK_E_UNAVAILABLE if no owner started in time; the message has its
- * last line.
+ * by one process. Fails with PENSTOCK_E_UNAVAILABLE if no owner started in time; the message has
+ * the first line that the owner has printed.
  */
 int embedded_store_acquire(struct embedded_store **out,
 	const struct embedded_store_options *options, struct penstock_error *err);
-/* Drops the lock; the owner exits by itself once it has no users. NULL is allowed. */
+/* Drops the lock; the owner exits by itself once it has no users. `store` may be NULL. */
 void embedded_store_free(struct embedded_store *store);
 
 static inline void embedded_store_freep(struct embedded_store **store)

@@ -273,7 +273,7 @@ static enum MHD_Result begin(struct request *req, const char *method, const char
 	if (!headers_join(req) || !request_find_resource(req))
 		return refuse(req);
 	if (strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0) {
-		cors_preflight(req); /* a browser does not sign it */
+		cors_preflight(req); /* a browser does not sign this request */
 		return skip_body(req, LIMIT_SERVER_IGNORED_BODY);
 	}
 	if (!identify(req) || !split_path(req))
@@ -308,7 +308,7 @@ static enum MHD_Result finish(struct request *req)
 {
 	if (req->phase == REQUEST_BODY) {
 		req->phase = REQUEST_READY;
-		/* may suspend: do not touch req afterwards in that case */
+		/* the request may be suspended here: do not touch req in that case */
 		if (body_finish(req) && (!has_body(req) || access_check_again(req)))
 			req->finish(req);
 		else

@@ -30,7 +30,7 @@ struct route {
 	const char *sub; /* may be NULL */
 	enum how how;
 	request_fn fn;
-	const char *action; /* that a policy has to allow; NULL if `fn` checks that itself */
+	const char *action; /* action that a policy has to allow; NULL if `fn` checks it */
 };
 
 /* AWS's replies for configurations that a bucket does not have. */

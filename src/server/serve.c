@@ -58,7 +58,7 @@ struct owner {
 	struct replicator *replicator;
 	struct server *server;
 	struct account account;
-	char token[33]; /* of this start: in lock and in owner.json */
+	char token[33]; /* token of this start, in lock and in owner.json */
 	int users_fd;
 };
 
@@ -71,7 +71,7 @@ int serve_parse_listen(const char *text, char **address, uint16_t *port, struct 
 	if (!colon || !str_to_u64(colon + 1, 0, UINT16_MAX, &number))
 		return error_set(err, PENSTOCK_E_INVALID,
 			"cannot listen on '%s': expected ADDRESS:PORT, such as 127.0.0.1:9000; "
-			"port 0 selects a free one",
+			"port 0 selects a free port",
 			text);
 	if (*from == '[' && to > from + 1 && to[-1] == ']') {
 		from++;
@@ -95,7 +95,7 @@ int serve_parse_metrics(
 	return whole ? serve_parse_listen(whole, address, port, err) : error_memory(err);
 }
 
-/* Returns true for labels of a host between dots, the last of which is no number. */
+/* Returns true for a host name: labels between dots, the last of which is not a number. */
 static bool is_domain(const char *name, size_t len)
 {
 	static const char letters[] =
@@ -170,8 +170,8 @@ static void remove_owner(const char *root)
 
 /* --- exit ------------------------------------------------------------------------------------ */
 
-/* Returns true if an embedded owner may exit now. It then holds the users' lock, and a new user
- * waits for it until this process has exited. */
+/* Returns true if an embedded owner may exit now. The owner then holds the users' lock, and a new
+ * user waits for this lock until the owner has exited. */
 static bool may_leave(struct owner *owner, int64_t *busy_ms)
 {
 	int64_t now = clock_monotonic_ms();
@@ -189,7 +189,7 @@ static bool may_leave(struct owner *owner, int64_t *busy_ms)
 	return false;
 }
 
-/* Aborts abandoned uploads when it is time. Returns the time until the next check. */
+/* Aborts abandoned uploads if a check is due. Returns the time until the next check. */
 static int64_t expire_uploads(struct owner *owner, int64_t *next_ms)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -206,7 +206,7 @@ static int64_t expire_uploads(struct owner *owner, int64_t *next_ms)
 		log_warn("cannot abort old uploads: %s",
 			err.message ? err.message : "out of memory");
 	else if (n)
-		log_info("store %s: aborted %zu unfinished uploads", owner->options->root, n);
+		log_info("store '%s': aborted %zu unfinished uploads", owner->options->root, n);
 	penstock_error_release(&err);
 	return *next_ms - now;
 }
@@ -224,7 +224,7 @@ static void renew_tls(struct owner *owner, bool forced)
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
 
 	if (owner->options->tls_cert && server_renew_tls(owner->server, forced, &err) < 0)
-		log_warn("%s; the certificate that was read before is still used",
+		log_warn("%s; the previous certificate is still used",
 			err.message ? err.message : "out of memory");
 }
 
@@ -259,7 +259,7 @@ static void wait_for_end(struct owner *owner, const sigset_t *signals)
 
 /* --- the process ----------------------------------------------------------------------------- */
 
-/* The first socket that systemd passes. Returns 0 if there is none. */
+/* Returns the socket that systemd passes, or 0 if there is none. */
 static int inherited_socket(struct penstock_error *err)
 {
 	const char *pid = str_env("LISTEN_PID"), *n = str_env("LISTEN_FDS");
@@ -270,7 +270,7 @@ static int inherited_socket(struct penstock_error *err)
 		return 0;
 	if (count != 1)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"systemd passes %llu sockets; penstock serve takes one",
+			"cannot use %llu sockets of systemd: expected one; check the socket unit",
 			(unsigned long long)count);
 	if (fcntl(SOCKET_OF_SYSTEMD, F_SETFD, FD_CLOEXEC) < 0 ||
 		fcntl(SOCKET_OF_SYSTEMD, F_SETFL, O_NONBLOCK) < 0)
@@ -310,8 +310,8 @@ static int announce(struct owner *owner, struct penstock_error *err)
 	struct stat st;
 	int null, log;
 
-	/* The process that started an embedded owner may have exited, and others may already use
-	 * it. */
+	/* The process that started an embedded owner may have exited, and other processes may
+	 * already use this owner. */
 	if (!written && !owner->options->embedded)
 		return error_errno(err, errno, "cannot write to stdout");
 	if (!owner->options->embedded) {
@@ -412,10 +412,10 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	sigaddset(&signals, SIGINT);
 	if (options->log_file || options->tls_cert)
 		sigaddset(&signals, SIGHUP);
-	/* Permanently: a second signal must not cut the orderly exit short. */
+	/* Blocked permanently: a second signal must not interrupt the orderly exit. */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	/* A connection takes a descriptor. */
+	/* Each connection takes a descriptor. */
 	process_raise_files();
 	rc = start(&owner, err);
 	if (rc == 0) {
@@ -426,9 +426,9 @@ int serve_run(const struct serve_options *options, struct penstock_error *err)
 	if (owner.store)
 		remove_owner(options->root);
 	server_stop(owner.server, options->drain_ms);
-	access_log_stop(owner.access_log); /* it has got the last request */
+	access_log_stop(owner.access_log); /* after the last request */
 	lifecycle_stop(owner.lifecycle);
-	notifier_stop(owner.notify); /* after all changes, like the next */
+	notifier_stop(owner.notify); /* after all changes, like replicator_stop() */
 	replicator_stop(owner.replicator);
 	store_close(owner.store);
 	account_release(&owner.account);

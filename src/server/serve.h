@@ -16,12 +16,12 @@ struct serve_options {
 	bool relaxed;
 	/* Unfinished uploads without a new part for this long are aborted; 0 for never. */
 	int64_t upload_age_ms;
-	int64_t log_interval_ms; /* between two deliveries of access logs */
-	int64_t webhook_retry_ms; /* of notifier_start() */
-	const char *replication; /* of replicator_start(), like the next; may be NULL */
+	int64_t log_interval_ms; /* time between two deliveries of access logs */
+	int64_t webhook_retry_ms; /* as in notifier_start() */
+	const char *replication; /* as in replicator_start(), like the next member; may be NULL */
 	int64_t replication_retry_ms;
-	int drain_ms; /* for requests in flight to end after SIGTERM */
-	const char *log_file; /* of struct server_options, like the next five */
+	int drain_ms; /* time for requests in flight to end after SIGTERM */
+	const char *log_file; /* as in struct server_options, like the next five members */
 	const char *domain;
 	const char *tls_cert, *tls_key;
 	const char *metrics_address;
@@ -33,20 +33,20 @@ struct serve_options {
 };
 
 /*
- * Prints "listening on URL" once it accepts requests, and notifies systemd if that has started it;
- * a socket that systemd passes takes the place of the address. SIGHUP reopens the access log if
- * there is one, and reads the certificate again. Returns 0 after SIGTERM or SIGINT, when the
- * requests in progress have ended. Must be called before the process has other threads; both
- * signals stay blocked.
+ * Prints "listening on URL" once it accepts requests, and notifies systemd if systemd has started
+ * this process; a socket from systemd replaces the address. SIGHUP reopens the access log if there
+ * is one, and reads the certificate again. Returns 0 after SIGTERM or SIGINT, when the requests in
+ * progress have ended. Must be called before the process has other threads; both signals stay
+ * blocked.
  */
 int serve_run(const struct serve_options *options, struct penstock_error *err);
 
-/* Returns a negative code if a name of the list, between commas, cannot be that of a host. */
+/* Returns a negative code if a name in the list, which has commas, is not a valid host name. */
 int serve_check_domains(const char *domains, struct penstock_error *err);
 /* Splits "127.0.0.1:9000", "[::1]:9000" or ":9000"; `address` gets a copy. */
 int serve_parse_listen(
 	const char *text, char **address, uint16_t *port, struct penstock_error *err);
-/* The same for metrics, whose address is the loopback unless one is given: "9100", ":9100". */
+/* Like serve_parse_listen(), for metrics: the default address is the loopback: "9100", ":9100". */
 int serve_parse_metrics(
 	const char *text, char **address, uint16_t *port, struct penstock_error *err);
 

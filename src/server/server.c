@@ -40,7 +40,7 @@
 /* A connection that is accepted is counted within this time. */
 #define QUIET_MS 1000
 
-/* As GnuTLS reads it. */
+/* A priority string of GnuTLS. */
 static char tls_priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
 static void signer_free(void *arg)
@@ -57,7 +57,7 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *t
 	return strlen(text);
 }
 
-/* The last line of libmicrohttpd in this thread, which has the reason of a failed start. */
+/* The last log line of libmicrohttpd in this thread, which has the reason of a failed start. */
 static _Thread_local char last_log[512];
 
 static void mhd_log(void *cls, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
@@ -74,15 +74,15 @@ static void mhd_log(void *cls, const char *fmt, va_list ap)
 	memcpy(last_log, line, sizeof(last_log));
 }
 
-/* A daemon at the TCP port. With a new certificate another one takes its place, and it serves its
+/* A daemon at the TCP port. With a new certificate a new daemon replaces this one, which serves its
  * connections until they end. */
 struct port {
 	struct server *server;
 	struct MHD_Daemon *daemon;
 	int fd; /* the daemon's socket; a thread may use it until the daemon has stopped */
-	int64_t quiet_ms; /* when it stopped accepting */
+	int64_t quiet_ms; /* when the daemon stopped accepting */
 	atomic_uint open; /* connections */
-	struct port *next; /* older */
+	struct port *next; /* the next older daemon */
 };
 
 static void count_connection(struct server *server, enum MHD_ConnectionNotificationCode what)
@@ -127,8 +127,8 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **m
 		*mine = connections_opened(port->server->connections, info->connect_fd);
 }
 
-/* A request takes one more descriptor than its connection while it is in flight: a quarter is left
- * for these. */
+/* A request in flight takes a descriptor in addition to that of its connection: a quarter of the
+ * descriptors is left for requests. */
 static unsigned connection_limit(void)
 {
 	struct rlimit files;
@@ -139,8 +139,8 @@ static unsigned connection_limit(void)
 	return (unsigned)(files.rlim_cur - files.rlim_cur / 4);
 }
 
-/* Takes over `fd`. If it fails libmicrohttpd does not report if it has closed `fd`, so it is not
- * closed again. `cookie` is that of `notify`; `tls` may be NULL. */
+/* Takes over `fd`. On failure libmicrohttpd does not report if it has closed `fd`, so the caller
+ * must not close `fd`. `cookie` is that of `notify`; `tls` may be NULL. */
 static struct MHD_Daemon *start_daemon(struct server *server, int fd,
 	MHD_NotifyConnectionCallback notify, void *cookie, unsigned limit, const struct tls *tls)
 {
@@ -159,7 +159,8 @@ static struct MHD_Daemon *start_daemon(struct server *server, int fd,
 		0, NULL, NULL, request_handle, server, MHD_OPTION_EXTERNAL_LOGGER, mhd_log, NULL,
 		MHD_OPTION_ARRAY, tls ? secure : &secure[3], MHD_OPTION_LISTEN_SOCKET, fd,
 		MHD_OPTION_THREAD_POOL_SIZE, loops, MHD_OPTION_CONNECTION_LIMIT, limit,
-		/* Half, so that one address leaves room for others; not for Unix sockets. */
+		/* Half of the limit, so that one address leaves room for others; does not apply to
+		 * Unix sockets. */
 		MHD_OPTION_PER_IP_CONNECTION_LIMIT, limit / 2, MHD_OPTION_NOTIFY_CONNECTION, notify,
 		cookie, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)LIMIT_SERVER_CONNECTION,
 		MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)(16 * KIB),
@@ -170,7 +171,7 @@ static struct MHD_Daemon *start_daemon(struct server *server, int fd,
 		NULL, MHD_OPTION_NOTIFY_COMPLETED, request_completed, server, MHD_OPTION_END);
 }
 
-/* Starts a daemon at a listening socket, which it takes over, and makes it the current one. */
+/* Starts a daemon at a listening socket, which is taken over, and makes it the current daemon. */
 static int open_port(
 	struct server *server, int fd, const struct tls *tls, struct penstock_error *err)
 {
@@ -243,7 +244,7 @@ static void close_old_ports(struct server *server)
 	}
 }
 
-/* The new daemon starts first, at the same socket: if it cannot, the old one goes on. */
+/* The new daemon starts first, at the same socket: if it cannot start, the old one continues. */
 static int renew(struct server *server, struct tls *tls, struct penstock_error *err)
 {
 	struct port *old = server->port;
@@ -288,7 +289,8 @@ int server_renew_tls(struct server *server, bool forced, struct penstock_error *
 	return 0;
 }
 
-/* Opens a second socket in addition to that of the loopback; if that fails, TCP is enough. */
+/* Opens the near socket in addition to the TCP socket. Its failure is no error: clients then use
+ * TCP. */
 static void start_near(struct server *server, int tcp)
 {
 	struct sockaddr_in6 bound = {0};
@@ -330,7 +332,7 @@ static double webhook_refused(const struct notifier_stat *stat)
 
 static const struct webhook_metric {
 	const char *name, *kind, *help;
-	const char *labels; /* after that of the webhook */
+	const char *labels; /* after the label of the webhook */
 	double (*value)(const struct notifier_stat *stat);
 } webhook_metrics[] = {
 	{"penstock_webhook_events", "gauge", "Events that wait for their delivery.", "",
@@ -343,7 +345,7 @@ static const struct webhook_metric {
 	{"penstock_webhook_dropped_total", NULL, NULL, ",reason=\"refused\"", webhook_refused},
 };
 
-/* The names of webhooks, which are labels, are those of the operator. */
+/* The names of webhooks, which are labels, come from the operator. */
 static void write_webhooks(struct notifier *notify, struct buf *out)
 {
 	struct notifier_stat stat;
@@ -480,8 +482,8 @@ int server_reopen_log(struct server *server, struct penstock_error *err)
 
 static void server_free(struct server *server)
 {
-	monitor_stop(server->monitor); /* it reads all that follows */
-	hasher_stop(server->hasher); /* it passes work to the workers */
+	monitor_stop(server->monitor); /* the monitor reads all that follows */
+	hasher_stop(server->hasher); /* the hasher passes work to the workers */
 	workers_stop(server->workers);
 	connections_stop(server->connections);
 	tls_free(server->tls);
@@ -508,7 +510,7 @@ int server_start(
 		free(server);
 		return error_memory(err);
 	}
-	/* Request ids differ between runs; nothing depends on it. */
+	/* Request ids should differ between starts, but nothing depends on that. */
 	if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) < 0)
 		seed = (uint64_t)clock_wall_ns();
 	atomic_init(&server->next_id, seed);

@@ -31,16 +31,16 @@ struct store;
 struct server_options {
 	struct store *store; /* borrowed; outlives the server */
 	const char *address; /* an IPv4 or IPv6 address, without brackets */
-	uint16_t port; /* 0 for a free one */
+	uint16_t port; /* 0 for a free port */
 	struct access_log *access_log; /* gets all requests; borrowed; may be NULL */
-	struct notifier *notify; /* borrowed; may be NULL, like the next */
+	struct notifier *notify; /* borrowed; may be NULL, like the next member */
 	struct replicator *replicator;
 	struct lifecycle *lifecycle; /* woken if rules change; borrowed; may be NULL */
 	/* Keys of the first account's root; borrowed, like the store. */
 	const char *access_key_id;
 	const char *secret_access_key;
-	int listen_fd; /* a listening TCP socket, which is taken over; 0 opens one at the address */
-	const char *log_file; /* the access log of all requests; NULL for none */
+	int listen_fd; /* a listening TCP socket, which is taken over; 0 to open one at `address` */
+	const char *log_file; /* the access log of all requests; NULL if there is none */
 	const char *metrics_address; /* as `address`; NULL for no metrics */
 	uint16_t metrics_port;
 	const char *accounts; /* a file with more accounts; may be NULL */
@@ -55,9 +55,9 @@ int server_start(
 const char *server_url(const struct server *server);
 /* Returns "http://127.0.0.1:40124/metrics", or NULL if there are no metrics. */
 const char *server_metrics_url(const struct server *server);
-/* Reads the certificate and its key again if their files have changed, or `forced`. New connections
- * get the new one; if it is invalid the old one stays. Call it now and then: it also frees what the
- * ended connections of older ones had. */
+/* Reads the certificate and its key again if their files have changed, or if `forced`. New
+ * connections get the new certificate; if it is invalid, the old one stays. Call this function
+ * regularly: it also stops the daemons of older certificates whose connections have ended. */
 int server_renew_tls(struct server *server, bool forced, struct penstock_error *err);
 /* Opens the access log again, after it was renamed. */
 int server_reopen_log(struct server *server, struct penstock_error *err);
@@ -66,7 +66,7 @@ int server_reopen_log(struct server *server, struct penstock_error *err);
 unsigned server_active(const struct server *server);
 int64_t server_last_activity(const struct server *server);
 /* Accepts no more connections, finishes requests in progress (at most `drain_ms`), frees
- * everything. NULL is allowed. */
+ * everything. `server` may be NULL. */
 void server_stop(struct server *server, int drain_ms);
 
 #endif

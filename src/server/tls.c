@@ -24,7 +24,7 @@ static int read_pem(const char *path, const char *label, char **out, struct pens
 		return rc;
 	if (!strstr(buf_str(&text), label))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot use '%s' for TLS: it has no '%s'; expected PEM", path, label);
+			"cannot use '%s' for TLS: the file has no '%s'; expected PEM", path, label);
 	*out = strdup(buf_str(&text));
 	if (strcmp(label, KEY_LABEL) == 0 && stat(path, &st) == 0 && st.st_mode & S_IROTH)
 		log_warn("every user of this machine can read the key in '%s'; run 'chmod 600 %s'",

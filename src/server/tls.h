@@ -19,13 +19,13 @@ struct tls_files {
 
 struct tls {
 	char *cert, *key; /* owned; in PEM */
-	/* As they were looked at last, before they were read: a change in between is noticed the
+	/* State of the files before they were last read: a change during the read is noticed the
 	 * next time. */
 	struct tls_files files;
 };
-/* Reads them. Warns of a key that others may read. */
+/* Reads both files. Warns if other users may read the key. */
 int tls_load(struct tls **out, const char *cert, const char *key, struct penstock_error *err);
-/* Wipes the key. NULL is allowed. */
+/* Wipes the key. `tls` may be NULL. */
 void tls_free(struct tls *tls);
 bool tls_equal(const struct tls *a, const struct tls *b);
 

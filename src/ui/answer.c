@@ -13,7 +13,7 @@
 
 #define ETAG_BYTES 8
 #define PACKED_MIN 4096 /* bytes; shorter bodies are one packet or a few */
-/* The page's own script and style, and pictures that it makes of bytes. */
+/* Allows the page's own script and style, and images that the page makes of bytes. */
 #define POLICY                                                                                     \
 	"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "    \
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -48,7 +48,7 @@ enum MHD_Result answer(struct exchange *x, unsigned status, struct MHD_Response 
 		{"Referrer-Policy", "no-referrer"},
 		{"Cross-Origin-Opener-Policy", "same-origin"},
 		{"Cross-Origin-Resource-Policy", "same-origin"},
-		/* With an ETag a browser keeps what it has got, and asks if it is current. */
+		/* With an ETag a browser keeps its copy, and asks if the copy is current. */
 		{"Cache-Control", "no-cache, private"},
 	};
 	enum MHD_Result sent;
@@ -82,7 +82,7 @@ enum MHD_Result answer_body(struct exchange *x, unsigned status, const char *typ
 	return answer(x, status, response_of(type, body));
 }
 
-/* Compresses a long body if the browser takes that. */
+/* Compresses a long body if the browser accepts gzip. */
 static void compress(const struct exchange *x, struct buf *body, struct MHD_Response **out)
 {
 	const char *accepted = sent_header(x, "Accept-Encoding");
@@ -161,7 +161,7 @@ enum MHD_Result answer_json(struct exchange *x, json_t *value)
 	return answer_value(x, MHD_HTTP_OK, value);
 }
 
-/* Makes a string of text that may not be UTF-8. */
+/* Makes a JSON string of text that may be invalid UTF-8. */
 static json_t *text_value(char *text)
 {
 	str_make_utf8(text);

@@ -7,7 +7,7 @@
  *		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'run' is missing");
  *	return answer_json(x, json_pack("{s:s}", "run", run));
  *
- * All replies have the headers that keep a browser from running or framing what they contain.
+ * All replies have the headers that keep a browser from running or framing their contents.
  */
 #ifndef UI_ANSWER_H
 #define UI_ANSWER_H
@@ -22,27 +22,29 @@ struct penstock_error;
 
 /* Returns a parameter of the URL; NULL if it is missing or "". */
 const char *param(const struct exchange *x, const char *name);
-/* Reads a number; `fallback` if the parameter is missing. Returns false if it is invalid. */
+/* Reads a number, or uses `fallback` if the parameter is missing. Returns false if the parameter is
+ * invalid. */
 bool param_number(const struct exchange *x, const char *name, int64_t min, int64_t max,
 	int64_t fallback, int64_t *out);
-/* Returns a header of the request, or NULL. */
+/* Returns a header of the request, or NULL if it is missing. */
 const char *sent_header(const struct exchange *x, const char *name);
 
-/* Sends a response that may have headers of its own; takes it. NULL means out of memory. */
+/* Sends a response, which may have headers of its own, and releases it. `response` is NULL if out
+ * of memory. */
 enum MHD_Result answer(struct exchange *x, unsigned status, struct MHD_Response *response);
-/* Takes the contents of `body`. */
+/* Sends the contents of `body`, which are moved. */
 enum MHD_Result answer_body(
 	struct exchange *x, unsigned status, const char *type, struct buf *body);
-/* The same with an ETag of the body; 304 if the browser has it. */
+/* Like answer_body(), with an ETag of the body; sends 304 if the browser has this body. */
 enum MHD_Result answer_tagged(struct exchange *x, const char *type, struct buf *body);
-/* Takes the reference. */
+/* Sends `value`, and releases the reference. */
 enum MHD_Result answer_json(struct exchange *x, json_t *value);
-/* {"error": "…"} */
+/* Sends {"error": "…"}. */
 enum MHD_Result answer_error(struct exchange *x, unsigned status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The same for an error of this process. Releases it. */
+/* Like answer_error(), with the message and a status for `err`. Releases `err`. */
 enum MHD_Result answer_failure(struct exchange *x, struct penstock_error *err);
-/* {"error": "…", "code": 66}: the message and exit code of a verb. */
+/* Sends {"error": "…", "code": 66}: the message and exit code of a verb. */
 enum MHD_Result answer_verb_failed(struct exchange *x, int code, const char *message);
 
 #endif

@@ -71,7 +71,7 @@ static bool is_our_host(const struct ui *ui, const char *text)
 	return false;
 }
 
-/* Browsers send both for what a script of theirs requests, and programs need not. */
+/* Browsers send both headers with requests of scripts; other programs may send neither. */
 static bool is_our_page(const struct exchange *x)
 {
 	const char *site = sent_header(x, "Sec-Fetch-Site"), *origin = sent_header(x, "Origin");
@@ -95,7 +95,7 @@ unsigned guard_check(struct exchange *x, const char **reason)
 	bool reads = strcmp(x->method, "GET") == 0 || strcmp(x->method, "HEAD") == 0;
 
 	if (!is_our_host(x->ui, sent_header(x, "Host"))) {
-		*reason = "unknown host; name it with --host";
+		*reason = "unknown host name; start 'penstock ui' with this name as --host";
 		return MHD_HTTP_MISDIRECTED_REQUEST;
 	}
 	if (reads && !str_starts(x->path, "/api/"))
@@ -105,7 +105,7 @@ unsigned guard_check(struct exchange *x, const char **reason)
 		return MHD_HTTP_FORBIDDEN;
 	}
 	if (!has_cookie(x)) {
-		*reason = "open the link that 'penstock ui' has printed";
+		*reason = "the cookie is missing; open the link that 'penstock ui' has printed";
 		return MHD_HTTP_UNAUTHORIZED;
 	}
 	if (!reads && !sent_header(x, "X-Penstock")) {
@@ -126,8 +126,8 @@ enum MHD_Result guard_login(struct exchange *x, const char *token)
 
 	if (!str_equal_secret(token, x->ui->token))
 		return answer_error(x, MHD_HTTP_FORBIDDEN,
-			"the token is not that of this 'penstock ui'; open the link that it has "
-			"printed");
+			"the token is not that of this 'penstock ui'; open the link that this "
+			"command has printed");
 	response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
 	if (!response)
 		return MHD_NO;

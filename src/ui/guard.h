@@ -7,12 +7,12 @@
  *	if (status)
  *		return answer_error(x, status, "%s", reason);
  *
- * - The Host is an IP address, localhost, the name of this machine, or one that was named with
- *   --host: a foreign name that leads here (DNS rebinding) is refused.
- * - Requests below /api have the cookie, and come from the page itself as far as the browser says
- *   (Sec-Fetch-Site).
- * - What changes something comes with the page's Origin and with the header X-Penstock, which no
- *   page of another origin can send, and not with --read-only.
+ * - The Host is an IP address, localhost, the name of this machine, or a name given with --host:
+ *   any other name that resolves to this machine (DNS rebinding) is refused.
+ * - Requests below /api have the cookie, and come from the page itself as far as the browser
+ *   reports (Sec-Fetch-Site, Origin).
+ * - Requests that change something have the header X-Penstock, which no page of another origin can
+ *   send, and are refused with --read-only.
  */
 #ifndef UI_GUARD_H
 #define UI_GUARD_H
@@ -23,7 +23,8 @@ struct penstock_error;
 
 /* Makes the token, the content of the cookie and its name. */
 int guard_init(struct ui *ui, struct penstock_error *err);
-/* Returns 0, or the status of the refusal; `*reason` is then static. */
+/* Returns 0 if the request may be answered, else the status of the refusal, with a static
+ * `*reason`. */
 unsigned guard_check(struct exchange *x, const char **reason);
 /* Answers GET /?token=TOKEN. */
 enum MHD_Result guard_login(struct exchange *x, const char *token);

@@ -20,9 +20,9 @@ struct ui {
 	char *home;
 	bool read_only;
 	struct strlist hosts;
-	char token[UI_SECRET_SIZE]; /* in the link */
-	char session[UI_SECRET_SIZE]; /* in the cookie */
-	char cookie[24]; /* its name: hosts share cookies among their ports */
+	char token[UI_SECRET_SIZE]; /* part of the link */
+	char session[UI_SECRET_SIZE]; /* value of the cookie */
+	char cookie[24]; /* name of the cookie: all ports of a host share cookies */
 	char *url;
 	struct outputs *outputs;
 	struct log_cache *logs;
@@ -30,14 +30,14 @@ struct ui {
 	atomic_int stopping;
 };
 
-/* A request, from its first line to the end of its reply; of one thread. */
+/* A request, from its first line to the end of its reply; used by one thread. */
 struct exchange {
 	struct ui *ui;
 	struct MHD_Connection *connection;
 	const char *method, *path;
 	struct upload_part *part; /* receives the body; NULL if it is ignored */
 	bool has_body; /* a piece of the body has come */
-	struct penstock_error refusal; /* of the part, when the body began */
+	struct penstock_error refusal; /* error of opening the part, when the body started */
 };
 
 /* Answers requests below /api; routes.c. */

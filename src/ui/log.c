@@ -25,20 +25,20 @@
 #include "ui/verb.h"
 
 #define BLOCK	 (256 * KIB)
-#define INDEXES	 8 /* that are kept */
-#define MATCHES	 1000 /* of a reply */
+#define INDEXES	 8 /* indexes that are kept */
+#define MATCHES	 1000 /* matches in a reply */
 #define SEARCHED (256 * MIB) /* bytes that one request reads */
 #define POLL_MS	 50
 #define WAIT_MS	 20000
 #define FETCH_MS 60000
 
-/* Places of every `every`-th line. */
+/* Maximum number of places in an index: those of every `every`-th line. */
 #define PLACES 10000
 struct log_index {
-	char *path; /* NULL: unused */
-	uint64_t file; /* number of the inode */
-	uint64_t size; /* bytes that were looked at */
-	uint64_t lines; /* that begin in them */
+	char *path; /* NULL if unused */
+	uint64_t file; /* inode number */
+	uint64_t size; /* bytes that were scanned */
+	uint64_t lines; /* lines that begin in these bytes */
 	bool between; /* the next byte begins a line */
 	uint64_t every; /* a power of two */
 	uint64_t *places; /* [PLACES], in bytes */
@@ -58,7 +58,7 @@ struct log {
 	int fd;
 	uint64_t size;
 	uint64_t file;
-	bool live; /* it may grow */
+	bool live; /* the log may grow */
 };
 
 static void log_release(struct log *log)
@@ -70,7 +70,7 @@ static void log_release(struct log *log)
 
 /* ---- opening ---- */
 
-/* Returns true while the supervisor of the run lives, and has begun no later attempt. */
+/* Returns true while the supervisor of the run lives, and has started no later attempt. */
 static bool is_live(const struct ui *ui, const char *id, int64_t attempt)
 {
 	_cleanup_(run_layout_release) struct run_layout next = {0};
@@ -144,7 +144,8 @@ static int open_copy(struct log *log, struct exchange *x, const char *id, int64_
 	return 0;
 }
 
-/* Opens the log that the request names. Returns true, or false with the reply of the failure. */
+/* Opens the log that the request names. Returns false after an error reply, with its result in
+ * `*sent`. */
 static bool open_named(struct exchange *x, struct log *log, enum MHD_Result *sent)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -154,7 +155,7 @@ static bool open_named(struct exchange *x, struct log *log, enum MHD_Result *sen
 
 	if (!records_is_id(id) || !param_number(x, "attempt", 1, INT32_MAX - 1, 1, &attempt)) {
 		*sent = answer_error(x, MHD_HTTP_BAD_REQUEST,
-			"'run' is a whole id, and 'attempt' the number of an attempt");
+			"'run' must be a whole id, and 'attempt' the number of an attempt");
 		return false;
 	}
 	r = verb_is_object(param(x, "place")) ? open_copy(log, x, id, attempt, &err)
@@ -253,8 +254,8 @@ void log_cache_free(struct log_cache *cache)
 	free(cache);
 }
 
-/* Returns the index of the log, which may be an empty one in the place of the least used. NULL if
- * out of memory. */
+/* Returns the index of the log, which may be a new one that replaces the least recently used one.
+ * Returns NULL if out of memory. */
 static struct log_index *find_index(struct log_cache *cache, const struct log *log)
 {
 	struct log_index *least = cache->indexes;
@@ -265,7 +266,7 @@ static struct log_index *find_index(struct log_cache *cache, const struct log *l
 		if (index->path && strcmp(index->path, log->path) == 0) {
 			if (index->file == log->file && index->size <= log->size)
 				return index;
-			/* The log was cut or replaced. */
+			/* The log was truncated or replaced. */
 			least = index;
 			break;
 		}
@@ -284,7 +285,7 @@ static struct log_index *find_index(struct log_cache *cache, const struct log *l
 	return NULL;
 }
 
-/* Notes the beginning of a line. */
+/* Records the beginning of a line. */
 static void add_line(struct log_index *index, uint64_t place)
 {
 	if (index->lines % index->every == 0) {
@@ -300,7 +301,7 @@ static void add_line(struct log_index *index, uint64_t place)
 	index->lines++;
 }
 
-/* Looks at what has been added to the log. Fails once `stop` is set. */
+/* Scans the bytes that were added to the log. Fails if `stop` is set, or if out of memory. */
 static int extend(struct log_index *index, const struct log *log, const atomic_int *stop)
 {
 	_cleanup_free_ char *block = malloc(BLOCK);
@@ -365,7 +366,7 @@ struct search {
 	const char *text;
 	size_t len;
 	json_t *matches;
-	uint64_t line; /* of `offset` */
+	uint64_t line; /* the line at `offset` */
 	uint64_t offset;
 };
 
@@ -381,8 +382,8 @@ static bool contains(const char *line, size_t len, const struct search *search)
 	return false;
 }
 
-/* Searches the whole lines of a block; a line that is longer than the block is cut. Returns the
- * number of bytes that it is done with. */
+/* Searches the whole lines of a block; a line that is longer than the block is split. Returns the
+ * number of bytes that were searched. */
 static size_t search_block(struct search *search, const char *block, size_t n, bool last)
 {
 	size_t done = 0;
@@ -425,7 +426,7 @@ static uint64_t line_at(struct exchange *x, const struct log *log, uint64_t offs
 			line = i * index->every;
 		}
 	}
-	/* The lines between that place and the offset. */
+	/* Counts the lines between `place` and `offset`. */
 	before.size = offset;
 	part.size = place;
 	part.places = calloc(PLACES, sizeof(*part.places));

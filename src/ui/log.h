@@ -1,10 +1,10 @@
 /*
- * Logs of runs, read in pieces: a browser shows a log of any length without having it.
+ * Logs of runs, read in pieces: a browser shows a log of any length without fetching all of it.
  *
  *	GET /api/log?run=3f2a91c05d7e&attempt=2&offset=-4096
  *		the last bytes; X-Log-Size, X-Log-Offset (of the first byte) and X-Log-Live (1 if it
  *		may grow) are in the header. With wait=1 the reply comes once there is a byte
- *		behind the offset.
+ *		after the offset.
  *	GET /api/log-lines?run=…&attempt=2
  *		{"size", "lines", "every", "offsets"}: the place of every `every`-th line
  *	GET /api/log-search?run=…&attempt=2&text=loss&offset=0
@@ -20,7 +20,7 @@
 struct penstock_error;
 
 int log_cache_init(struct ui *ui, struct penstock_error *err);
-/* NULL is allowed. */
+/* `cache` may be NULL. */
 void log_cache_free(struct log_cache *cache);
 
 enum MHD_Result log_bytes(struct exchange *x);

@@ -107,11 +107,11 @@ static int refresh(
 	if (!is_new && clock_wall_ns() - st.st_mtim.tv_sec * NS_PER_S < FRESH_NS)
 		return 0;
 	r = stored_size(ui, url, &size, err);
-	/* A log only grows. */
+	/* A log only grows: a shorter object is another log. */
 	if (r == 0 && size < have) {
 		have = 0;
 		if (ftruncate(fd, 0) < 0)
-			r = error_errno(err, errno, "cannot cut '%s'", path);
+			r = error_errno(err, errno, "cannot truncate '%s'", path);
 	}
 	if (r == 0 && size > have)
 		r = append(ui, fd, url, have, size, err);

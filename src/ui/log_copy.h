@@ -1,6 +1,6 @@
 /*
- * Copies of logs that other machines keep next to their outputs in a store, so that they are read
- * like those of this one.
+ * Copies of logs that other machines keep next to their outputs in a store, so that these logs are
+ * read like logs of this machine.
  *
  *	path = log_copy(ui, "s3://bucket/results/", "3f2a91c05d7e", 2, err);
  *
@@ -14,8 +14,8 @@
 struct penstock_error;
 struct ui;
 
-/* Brings the copy up to date if it was not looked at for a second. Returns its path, which the
- * caller frees; NULL on failure. */
+/* Updates the copy if it is older than a second. Returns its path, or NULL on failure; free()
+ * it. */
 char *log_copy(
 	struct ui *ui, const char *place, const char *run, int attempt, struct penstock_error *err);
 #endif

@@ -14,13 +14,13 @@
 #include "ui/answer.h"
 #include "ui/verb.h"
 
-#define FRESH_MS 5000 /* of a list of runs in a store */
+#define FRESH_MS 5000 /* time for which a list of runs in a store is used again */
 #define READ_MS	 120000
 
 struct outputs {
 	struct strlist places;
-	pthread_mutex_t lock; /* of what follows; one request lists them at a time */
-	json_t *runs; /* a list; NULL before the first */
+	pthread_mutex_t lock; /* protects the next three members; held during a listing */
+	json_t *runs; /* NULL before the first list */
 	json_t *failures; /* places that could not be read */
 	int64_t listed_ms;
 
@@ -66,7 +66,7 @@ bool outputs_is_live(struct ui *ui, const char *run)
 		run_state_find(json_string_value(json_object_get(outputs->seen, run))));
 }
 
-/* Runs a verb that prints a list. Returns NULL with the failure in `result`. */
+/* Runs a verb that prints a list. Returns the list, or NULL with the failure in `result`. */
 static json_t *list_of(const struct ui *ui, const struct strlist *words, struct verb_result *result)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -81,7 +81,7 @@ static json_t *list_of(const struct ui *ui, const struct strlist *words, struct 
 
 /* ---- runs ---- */
 
-/* Returns the runs of one place, each with its "place". NULL with the failure in `result`. */
+/* Returns the runs of one place, each with its "place", or NULL with the failure in `result`. */
 static json_t *runs_of_place(struct ui *ui, const char *place, struct verb_result *result)
 {
 	_cleanup_(strlist_release) struct strlist words = {0};
@@ -91,7 +91,7 @@ static json_t *runs_of_place(struct ui *ui, const char *place, struct verb_resul
 	if (verb_add(&words, "ps", "--all", "--json", "--", place, NULL) < 0)
 		return NULL;
 	list = list_of(ui, &words, result);
-	/* The place of a run is its output, wherever above it was listed. */
+	/* The place of a run is its output, even if the run was listed from a shorter prefix. */
 	LOCK_SCOPE(&ui->outputs->seen_lock);
 	json_array_foreach (list, i, run) {
 		const char *id = json_string_value(json_object_get(run, "id"));
@@ -103,8 +103,8 @@ static json_t *runs_of_place(struct ui *ui, const char *place, struct verb_resul
 	return list;
 }
 
-/* Returns the runs of all places, at most FRESH_MS old. Borrowed under the lock. A place that
- * cannot be read has no runs, and is in the list of failures. */
+/* Returns the runs of all places, at most FRESH_MS old. The list is borrowed, and valid under the
+ * lock. A place that cannot be read has no runs, and is in the list of failures. */
 static json_t *runs_of_places(struct ui *ui, struct outputs *outputs)
 {
 	if (outputs->runs && clock_monotonic_ms() - outputs->listed_ms < FRESH_MS)
@@ -142,7 +142,7 @@ enum MHD_Result outputs_failures(struct exchange *x)
 	return answer_json(x, failures);
 }
 
-/* The newest first, as `penstock ps` has them. */
+/* Sorts the newest run first, like `penstock ps`. */
 static int newest_first(const void *a, const void *b)
 {
 	const json_t *const *x = a, *const *y = b;
@@ -165,7 +165,7 @@ static json_t *sorted(const json_t *runs)
 	return out;
 }
 
-/* Adds the runs of other homes to those of this one. */
+/* Adds the runs of other homes to those of this home. */
 static int add_runs(json_t *runs, const json_t *others)
 {
 	json_auto_t *known = json_object();
@@ -226,7 +226,8 @@ enum MHD_Result outputs_run(struct exchange *x)
 	size_t i;
 
 	if (!id || !verb_is_object(place))
-		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'place' is s3://BUCKET/PATH/");
+		return answer_error(
+			x, MHD_HTTP_BAD_REQUEST, "'place' must be s3://BUCKET/PATH/ or gs://…");
 	runs = runs_of_place(x->ui, place, &result);
 	if (!runs)
 		return answer_verb_failed(x, result.code, buf_str(&result.message));
@@ -256,7 +257,8 @@ enum MHD_Result outputs_files(struct exchange *x)
 	size_t i, cut;
 
 	if (!key)
-		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'place' is s3://BUCKET/PATH/");
+		return answer_error(
+			x, MHD_HTTP_BAD_REQUEST, "'place' must be s3://BUCKET/PATH/ or gs://…");
 	if (verb_add(&words, "ls", "--recursive", "--raw", "--json", "--", place, NULL) < 0)
 		return MHD_NO;
 	objects = list_of(x->ui, &words, &result);

@@ -3,7 +3,7 @@
  *
  *	GET /api/runs				the runs of this home, and of the places
  *	GET /api/failures			places that could not be read: {"place", "error"}
- *	GET /api/run?run=ID&place=s3://…	one of them, as `penstock show` would have it
+ *	GET /api/run?run=ID&place=s3://…	one run, in the form of `penstock show`
  *	GET /api/files?run=ID&place=s3://…	the files of its output
  *
  * A run of this home that another machine has continued comes once, with its last attempt.
@@ -15,9 +15,9 @@
 
 struct penstock_error;
 
-/* Adds the places. */
+/* Creates ui->outputs with a copy of the places. */
 int outputs_init(struct ui *ui, const struct strlist *places, struct penstock_error *err);
-/* NULL is allowed. */
+/* `outputs` may be NULL. */
 void outputs_free(struct outputs *outputs);
 
 /* Returns true if the run of another machine was live when a request last looked at it. */

@@ -20,9 +20,10 @@ enum MHD_Result page_reply(struct exchange *x)
 			file = &page_files[i];
 	}
 	if (!file)
-		return answer_error(x, MHD_HTTP_NOT_FOUND, "there is no such page");
+		return answer_error(x, MHD_HTTP_NOT_FOUND, "there is no page at this path");
 	if (!accepted || !strstr(accepted, "gzip"))
-		return answer_error(x, MHD_HTTP_NOT_ACCEPTABLE, "the page needs gzip");
+		return answer_error(x, MHD_HTTP_NOT_ACCEPTABLE,
+			"the page is sent compressed only; send Accept-Encoding: gzip");
 	same = known && strcmp(known, file->etag) == 0;
 	response = MHD_create_response_from_buffer(
 		same ? 0 : file->size, (void *)(uintptr_t)file->data, MHD_RESPMEM_PERSISTENT);

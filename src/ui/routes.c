@@ -3,10 +3,10 @@
  *
  *	"--json"		a word
  *	"$run"			a parameter that the request must have
- *	"$url", "$place"	one that must be s3://… or gs://…
+ *	"$url", "$place"	a parameter that must be s3://… or gs://…
  *	"/path"			a parameter that is a path below "place"
  *	"?grace:--grace"	an option, if the request has the parameter
- *	"?store"		the options of the store that it names
+ *	"?store"		the options of the store that the parameter names
  */
 #include <pwd.h>
 #include <string.h>
@@ -29,8 +29,8 @@
 #include <penstock/version.h>
 
 #define WORDS	9
-#define READ_MS 120000 /* for a verb that only reads */
-#define PIECE	(64 * KIB) /* of contents that are passed on */
+#define READ_MS 120000 /* timeout of a verb that only reads */
+#define PIECE	(64 * KIB) /* bytes of contents that are passed on at a time */
 
 enum output {
 	LIST, /* JSON with an ETag */
@@ -40,7 +40,7 @@ enum output {
 
 struct route {
 	const char *method, *path;
-	enum MHD_Result (*own)(struct exchange *x); /* NULL: the verb below */
+	enum MHD_Result (*own)(struct exchange *x); /* NULL to run the verb below */
 	enum output output;
 	const char *words[WORDS];
 	/* For a run of another machine, whose output is the parameter "place". */
@@ -50,8 +50,8 @@ struct route {
 
 /* ---- words ---- */
 
-/* Adds what a word of the table means. Returns the name of a parameter that is missing or invalid,
- * or NULL. */
+/* Adds the words that a word of the table means. Returns the name of a parameter that is missing or
+ * invalid, or NULL if there is none. */
 static const char *add_word(
 	const struct exchange *x, const char *word, struct strlist *words, bool *no_memory)
 {
@@ -89,10 +89,10 @@ static const char *add_word(
 
 /* ---- contents ---- */
 
-/* The bytes that were read to learn if the verb fails, then the rest. */
+/* Output of a verb: the bytes that were read to find out if the verb fails, then all later ones. */
 struct contents {
 	struct verb *verb;
-	size_t n, sent; /* of `head` */
+	size_t n, sent; /* bytes in `head`, and sent from there */
 	char head[PIECE];
 };
 
@@ -113,7 +113,7 @@ static ssize_t pass_on(void *cookie, uint64_t position, char *data, size_t max)
 	got = verb_read(contents->verb, data, max);
 	if (got > 0)
 		return got;
-	/* The browser notices a reply that is cut. */
+	/* The browser notices a truncated reply. */
 	return got == 0 && verb_wait(contents->verb, &message) == 0
 		       ? MHD_CONTENT_READER_END_OF_STREAM
 		       : MHD_CONTENT_READER_END_WITH_ERROR;
@@ -194,7 +194,7 @@ static enum MHD_Result reply_printed(struct exchange *x, struct buf *out)
 	return answer_json(x, json_pack("{s:s}", "out", text));
 }
 
-/* Completes the words. Returns false with the reply of a failure. */
+/* Completes the words. Returns false after an error reply, with its result in `*sent`. */
 static bool make_words(
 	struct exchange *x, const char *const *given, struct strlist *words, enum MHD_Result *sent)
 {
@@ -212,7 +212,8 @@ static bool make_words(
 	return !no_memory;
 }
 
-/* Runs a verb that succeeds. Returns false with the reply of a failure. */
+/* Runs a verb. Returns true if it succeeds, or false after an error reply, with its result in
+ * `*sent`. */
 static bool run_words(struct exchange *x, const char *const *given, int timeout_ms,
 	struct verb_result *result, enum MHD_Result *sent)
 {
@@ -272,7 +273,7 @@ static enum MHD_Result workflow(struct exchange *x)
 	int r;
 
 	if (!id || strspn(id, "0123456789abcdef") != strlen(id))
-		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'run' is a whole id");
+		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'run' must be a whole id");
 	if (verb_is_object(place)) {
 		if (verb_add(&words, "cat", "--", NULL) < 0 ||
 			strlist_addf(&words, "%s" RUN_STATE_ROOT "%s/workflow", place, id) < 0)
@@ -297,7 +298,7 @@ static void add_name(json_t *names, const char *name)
 	json_array_append_new(names, json_pack("{s:s}", "name", name));
 }
 
-/* Part of a prefix: {"dirs", "objects", "next"}. */
+/* Lists a part of a prefix: {"dirs", "objects", "next"}. */
 static enum MHD_Result list(struct exchange *x)
 {
 	static const char *const words[] = {"ls", "--json", "--raw", "?store", "?after:--after",
@@ -310,7 +311,7 @@ static enum MHD_Result list(struct exchange *x)
 	size_t i;
 
 	if (!param_number(x, "limit", 1, LIMIT_UI_ROWS, LIMIT_UI_ROWS, &limit))
-		return answer_error(x, MHD_HTTP_BAD_REQUEST, "invalid limit");
+		return answer_error(x, MHD_HTTP_BAD_REQUEST, "'limit' is invalid");
 	if (!run_words(x, words, READ_MS, &result, &sent))
 		return sent;
 	rows = json_loadb(buf_str(&result.out), result.out.len, 0, NULL);
@@ -329,7 +330,7 @@ static enum MHD_Result list(struct exchange *x)
 				      (int64_t)json_array_size(rows) < limit ? json_null() : last));
 }
 
-/* An object, or with `recursive` all below a prefix. */
+/* Removes an object, or with `recursive` all objects below a prefix. */
 static enum MHD_Result remove_objects(struct exchange *x)
 {
 	static const char *const one[] = {
@@ -344,7 +345,7 @@ static enum MHD_Result remove_objects(struct exchange *x)
 		       : sent;
 }
 
-/* The store of the environment, that of this home, and those of the profiles. */
+/* Lists the store of the environment, the embedded store, and the stores of the profiles. */
 static enum MHD_Result stores(struct exchange *x)
 {
 	_cleanup_(aws_config_release) struct aws_config config = {0};

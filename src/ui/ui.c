@@ -74,7 +74,7 @@ static void completed(void *cls, struct MHD_Connection *connection, void **con_c
 	*con_cls = NULL;
 }
 
-/* ---- life ---- */
+/* ---- start and stop ---- */
 
 static int start(struct ui *ui, const struct ui_options *options, struct penstock_error *err)
 {
@@ -87,7 +87,8 @@ static int start(struct ui *ui, const struct ui_options *options, struct penstoc
 	ui->url = str_printf("%s/?token=%s", url, ui->token);
 	if (!ui->url)
 		return error_memory(err);
-	/* A thread for each connection: they wait for verbs, and browsers open a few. */
+	/* Each connection has a thread, because requests wait for verbs; browsers open only a few
+	 * connections. */
 	ui->daemon = MHD_start_daemon(
 		MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL, 0,
 		NULL, NULL, handle, ui, MHD_OPTION_LISTEN_SOCKET, take_fd(fd),

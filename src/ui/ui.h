@@ -26,10 +26,10 @@ struct penstock_error;
 struct ui;
 
 struct ui_options {
-	const char *home; /* of the runs; borrowed, like the rest */
+	const char *home; /* home of the runs; borrowed, like all members */
 	const char *address; /* an IPv4 or IPv6 address, without brackets */
-	uint16_t port; /* 0 for a free one */
-	bool read_only; /* refuse what changes runs or objects */
+	uint16_t port; /* 0 for a free port */
+	bool read_only; /* refuse requests that change runs or objects */
 	const struct strlist *hosts; /* more names of this host in URLs */
 	const struct strlist *outputs; /* places whose runs of other machines are shown, too */
 };
@@ -37,7 +37,7 @@ struct ui_options {
 int ui_start(struct ui **out, const struct ui_options *options, struct penstock_error *err);
 /* Returns "http://127.0.0.1:8265/?token=…". */
 const char *ui_url(const struct ui *ui);
-/* Ends the verbs of requests in progress. NULL is allowed. */
+/* Stops the server, and ends the verbs of requests in progress. `ui` may be NULL. */
 void ui_stop(struct ui *ui);
 
 #endif

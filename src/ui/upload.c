@@ -18,22 +18,22 @@
 #include "ui/verb.h"
 
 #define DIRECTORY "uploads"
-#define ID_BYTES  16 /* of the digest */
+#define ID_BYTES  16 /* bytes of the digest */
 #define ID_SIZE	  (20 + 1 + 20 + 1 + 2 * ID_BYTES + 1) /* "SIZE-MODIFIED-DIGEST" */
 
-/* An upload that a request works on; no other does. */
+/* An upload that one request works on. */
 struct upload {
 	char *path;
 	int fd; /* locked; -1 if it is not open */
-	const char *url, *store; /* of the request */
-	uint64_t size; /* of the whole file */
-	uint64_t modified; /* its time, in ms; 0 if the browser has not sent it */
-	uint64_t done; /* bytes that are here */
+	const char *url, *store; /* from the request */
+	uint64_t size; /* size of the whole file */
+	uint64_t modified; /* modification time of the file, in ms; 0 if not sent */
+	uint64_t done; /* bytes of the parts that were received */
 };
 
 struct upload_part {
 	struct upload upload;
-	uint64_t size; /* of this part */
+	uint64_t size; /* size of this part */
 	uint64_t received;
 	int failure; /* errno */
 };
@@ -41,7 +41,8 @@ struct upload_part {
 static void upload_release(struct upload *upload)
 {
 	free(upload->path);
-	/* A verb that is being started may have a copy of the descriptor. */
+	/* A verb that is being started may have a copy of the descriptor, which would keep the
+	 * lock. */
 	if (upload->fd >= 0) {
 		fs_unlock(upload->fd);
 		close(upload->fd);
@@ -55,7 +56,7 @@ static uint64_t part_bytes(const struct upload *upload)
 	return left < LIMIT_UI_PART ? left : LIMIT_UI_PART;
 }
 
-/* The id of a file of that size on its way to the URL of the request. */
+/* Makes the id of an upload: size, time and destination identify it. */
 static int make_id(const struct upload *upload, char id[static ID_SIZE], struct penstock_error *err)
 {
 	_cleanup_free_ char *text = str_printf("%s\n%s", upload->store, upload->url);
@@ -87,20 +88,20 @@ static int open_file(struct upload *upload, const struct ui *ui, const char *id,
 	r = fs_lock(fd);
 	if (r == 1)
 		return error_set(err, PENSTOCK_E_UNAVAILABLE,
-			"another page sends this file at the same time");
+			"cannot upload the file: another page uploads it at the same time");
 	if (r == 0)
 		upload->fd = take_fd(fd);
 	if (r < 0 || fstat(upload->fd, &st) < 0)
 		return error_errno(err, errno, "cannot lock '%s'", upload->path);
-	/* Another request has stored or forgotten it meanwhile. */
+	/* Another request has stored or removed the upload meanwhile. */
 	if (st.st_nlink == 0)
 		return error_set(err, PENSTOCK_E_UNAVAILABLE, "the upload has just ended");
-	/* A part is here with all of its bytes, or not at all. */
+	/* Only complete parts are kept. */
 	upload->done = (uint64_t)st.st_size;
 	if (upload->done != upload->size)
 		upload->done -= upload->done % LIMIT_UI_PART;
 	if (ftruncate(upload->fd, (off_t)upload->done) < 0)
-		return error_errno(err, errno, "cannot cut '%s'", upload->path);
+		return error_errno(err, errno, "cannot truncate '%s'", upload->path);
 	return 0;
 }
 
@@ -111,7 +112,8 @@ static int read_place(struct upload *upload, const struct exchange *x, struct pe
 	upload->store = param(x, "store") ? param(x, "store") : "";
 	return upload->url && verb_is_object(upload->url)
 		       ? 0
-		       : error_set(err, PENSTOCK_E_INVALID, "'url' is s3://BUCKET/KEY");
+		       : error_set(err, PENSTOCK_E_INVALID,
+				 "'url' must be s3://BUCKET/KEY or gs://…");
 }
 
 /* Opens the upload whose id, URL and store are in the request. */
@@ -168,7 +170,7 @@ enum MHD_Result upload_begin(struct exchange *x)
 
 /* ---- parts ---- */
 
-/* Opens the part that the body of this request is. */
+/* Opens the part that the body of this request contains. */
 static int open_part(struct exchange *x, struct penstock_error *err)
 {
 	struct upload_part *part = calloc(1, sizeof(*part));
@@ -210,12 +212,12 @@ void upload_part_add(struct exchange *x, const char *data, size_t len)
 		part->failure = errno;
 }
 
-/* Takes the part if it is whole. */
+/* Accepts the part if it is complete. */
 static int take_part(struct upload_part *part, struct penstock_error *err)
 {
 	if (part->failure)
 		return error_errno(
-			err, part->failure, "cannot keep the part in '%s'", part->upload.path);
+			err, part->failure, "cannot write the part to '%s'", part->upload.path);
 	if (part->received != part->size)
 		return error_set(err, PENSTOCK_E_INVALID,
 			"the part has %" PRIu64 " bytes instead of %" PRIu64, part->received,
@@ -278,7 +280,8 @@ enum MHD_Result upload_finish(struct exchange *x)
 
 	if (r == 0 && upload.done != upload.size)
 		return answer_error(x, MHD_HTTP_CONFLICT,
-			"%" PRIu64 " of %" PRIu64 " bytes are here", upload.done, upload.size);
+			"cannot store the object: %" PRIu64 " of %" PRIu64 " bytes were received",
+			upload.done, upload.size);
 	if (r == 0)
 		r = store_file(x, &upload, &result, &err);
 	if (r == 0 && result.code)

@@ -5,12 +5,11 @@
  *							{"id", "part": bytes, "done": [1, 2, …]}
  *	PUT /api/upload?url=…&id=ID&number=3		the bytes of a part, in order
  *	POST /api/upload/finish?url=…&id=ID		stores the object
- *	DELETE /api/upload?url=…&id=ID			forgets it
+ *	DELETE /api/upload?url=…&id=ID			removes the upload
  *
  * The parts are kept in the file HOME/uploads/ID, so an upload continues after a lost connection, a
- * closed browser and a restart: the same URL, size and time
- * of the file have the same id. `penstock cp` stores the
- * file, which is removed after that.
+ * closed browser and a restart: the same URL, size and time of the file have the same id.
+ * `penstock cp` stores the file, which is removed after that.
  */
 #ifndef UI_UPLOAD_H
 #define UI_UPLOAD_H
@@ -20,11 +19,11 @@
 #include "ui/internal.h"
 
 enum MHD_Result upload_begin(struct exchange *x);
-/* Takes the next piece of the body. One that is refused is received and dropped, because a browser
- * reads no reply before it has sent all. */
+/* Takes the next piece of the body. A refused body is received and dropped, because a browser reads
+ * no reply before it has sent the whole body. */
 void upload_part_add(struct exchange *x, const char *data, size_t len);
 enum MHD_Result upload_part_end(struct exchange *x);
-/* Removes what an incomplete part has written. NULL is allowed. */
+/* Removes the bytes that an incomplete part has written. `part` may be NULL. */
 void upload_part_free(struct upload_part *part);
 enum MHD_Result upload_finish(struct exchange *x);
 enum MHD_Result upload_forget(struct exchange *x);

@@ -18,8 +18,8 @@
 #include "transfer/location.h"
 
 #define PROGRAM	      "/proc/self/exe"
-#define KILL_AFTER_MS 2000 /* after SIGTERM */
-#define POLL_MS	      50 /* between checks of `cancel` */
+#define KILL_AFTER_MS 2000 /* time after SIGTERM */
+#define POLL_MS	      50 /* time between checks of `cancel` */
 
 struct verb {
 	struct process process;
@@ -74,7 +74,7 @@ static const char **command(const struct strlist *words)
 	return argv;
 }
 
-/* A verb starts runs, which need all of this environment. */
+/* A verb may start runs, which need the whole environment. */
 static struct process_spec spec_of(const char **argv)
 {
 	return (struct process_spec){.argv = argv,
@@ -90,8 +90,8 @@ static int exit_code(int status)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Reduces stderr to its last line, without the prefix of the program and the verb. A command that
- * was killed has printed nothing. */
+/* Reduces stderr to its last line, without the prefix of the program and the verb. Adds a message
+ * if the command was killed and has printed nothing. */
 static void keep_message(struct buf *text, int status)
 {
 	const char *begin, *colon;

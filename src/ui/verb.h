@@ -25,33 +25,34 @@ struct penstock_error;
 struct verb_result {
 	struct buf out;
 	struct buf message; /* the last line on stderr, without "penstock VERB: " */
-	int code; /* 128 + the number of a signal */
+	int code; /* exit code, or 128 + the number of a signal */
 };
 /* clang-format off */
 #define VERB_RESULT_INIT { BUF_INIT(LIMIT_UI_REPLY), BUF_INIT(LIMIT_STRING), 0 }
 /* clang-format on */
 void verb_result_release(struct verb_result *result);
 
-/* Returns true for s3://BUCKET… and gs://BUCKET…: no verb takes such an operand for a file. */
+/* Returns true for s3://BUCKET… and gs://BUCKET…: no verb treats such an operand as a file. */
 bool verb_is_object(const char *url);
-/* Adds the options of a store: "embedded", the name of a profile, or "" for that of the
+/* Adds the options of a store: "embedded", the name of a profile, or "" for the store of the
  * environment. Returns -1 if out of memory. */
 int verb_add_store(struct strlist *words, const char *store);
 
 /* Adds the words up to NULL. Returns -1 if out of memory. */
 int verb_add(struct strlist *words, ...) __attribute__((sentinel));
-/* Runs "penstock WORDS" to its end. `timeout_ms` 0: no limit. */
+/* Runs "penstock WORDS" to its end. `timeout_ms` is 0 for no limit. */
 int verb_run(const struct strlist *words, int timeout_ms, const atomic_int *cancel,
 	struct verb_result *result, struct penstock_error *err);
 
 struct verb;
 int verb_open(struct verb **out, const struct strlist *words, const atomic_int *cancel,
 	struct penstock_error *err);
-/* Returns the number of bytes, 0 at the end, or -1, also once `cancel` is set. Blocks. */
+/* Returns the number of bytes, 0 at the end, or -1 on error or if `cancel` is set. Blocks. */
 ssize_t verb_read(struct verb *verb, char *data, size_t len);
-/* After the end of its output: returns the exit code, with the message of a failure. */
+/* Waits for the verb; call it after the end of the output. Returns the exit code, with the message
+ * of a failure. */
 int verb_wait(struct verb *verb, struct buf *message);
-/* Kills it if it is running. NULL is allowed. */
+/* Kills the verb if it is running. `verb` may be NULL. */
 void verb_close(struct verb *verb);
 
 #endif

@@ -59,7 +59,7 @@ static const char *name_of(const char *action, const struct access_subject *subj
 
 /* --- the decision ---------------------------------------------------------------------------- */
 
-/* The root of the account can always repair the policy, unless it gave that up. */
+/* The root of the account can always repair the policy, unless it gave up this right. */
 static bool is_repair(
 	const struct access_settings *settings, const struct identity *who, const char *action)
 {
@@ -69,7 +69,8 @@ static bool is_repair(
 		       strcmp(action, "s3:DeleteBucketPolicy") == 0);
 }
 
-/* An object of another account is decided by its list, as in a bucket of that account. */
+/* If another account owns the object, the ACL of the object decides, as in a bucket of that
+ * account. */
 static void apply_grants(struct access_facts *facts, const struct grants_answer *grants)
 {
 	facts->acl = grants->allows;
@@ -121,7 +122,7 @@ static enum access_result ask(const struct access_settings *settings, const char
 	return allowed ? ACCESS_ALLOWED : ACCESS_REFUSED;
 }
 
-/* Decides on an action without a bucket that exists: only the sender has a say. */
+/* Decides on an action without a bucket that exists: only the policies of the sender count. */
 static enum access_result ask_identity(
 	const char *action, const char *bucket, const struct values_source *source)
 {
@@ -152,7 +153,8 @@ static bool creates_bucket(const struct request *req)
 	return req->action && strcmp(req->action, "s3:CreateBucket") == 0;
 }
 
-/* Decides; `key` is NULL for an action of the bucket. Sets *plain if no policy had a say. */
+/* Decides; `key` is NULL for an action of the bucket. Sets *plain if no policy of the bucket was
+ * asked. */
 static enum access_result decide(struct request *req, const char *action, const char *key,
 	const struct access_subject *subject, bool *plain)
 {
@@ -228,7 +230,7 @@ bool access_check_subject(
 		req->hides_missing = false;
 	if (plain || !reads)
 		return result == ACCESS_ALLOWED || refuse(req);
-	/* Only those who may list a key learn that it is missing. */
+	/* Only a sender who may list the key may learn that the key is missing. */
 	lists = decide(req, "s3:ListBucket", NULL, subject, &plain) == ACCESS_ALLOWED;
 	req->hides_missing = !lists;
 	if (result == ACCESS_ALLOWED)

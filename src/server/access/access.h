@@ -1,5 +1,5 @@
 /*
- * The decision if the sender of a request may do what it asks for: from the policy of the bucket,
+ * Decides if the sender of a request may do what the request asks for: by the policy of the bucket,
  * its public access block, and the identity of the sender.
  *
  *	if (!access_check(req, "s3:GetObject"))
@@ -8,7 +8,7 @@
  *		.bucket = from->bucket, .key = from->key }))
  *		return;
  *
- * A request of the root of the account, in a bucket without a policy, costs one look into a table
+ * A request of the root of the account, in a bucket without a policy, costs one lookup in a table
  * in memory.
  */
 #ifndef SERVER_ACCESS_ACCESS_H
@@ -23,7 +23,7 @@ struct access_subject {
 	const char *bucket; /* "" for the service */
 	const char *key; /* NULL for the bucket itself */
 	const char *version; /* NULL if none is named */
-	const char *tags; /* of the document of the request, as a query; NULL: of x-amz-tagging */
+	const char *tags; /* of the request's document, as a query; NULL to use x-amz-tagging */
 };
 
 /* ACCESS_DENIED: a statement denies it; ACCESS_REFUSED: no statement allows it. */
@@ -41,21 +41,23 @@ enum access_result access_of(
 /* Returns false with a reply set. */
 bool access_check_subject(
 	struct request *req, const char *action, const struct access_subject *subject);
-/* The same for the bucket or the object that the request names. `action` is the one for objects
- * without a version; if the request names one, it is that for versions. */
+/* Like access_check_subject(), for the bucket or the object that the request names. `action` is the
+ * name for objects without a version; if the request names a version, the name for versions is
+ * used. */
 bool access_check(struct request *req, const char *action);
-/* For an operation that checks each of its subjects: refuses an anonymous sender in a bucket that
- * allows nothing to all, and anyone if the bucket is missing. Returns false with a reply set. */
+/* For an operation that checks each of its subjects: refuses an anonymous sender unless something
+ * in the bucket is public, and all senders if the bucket is missing. Returns false with a reply
+ * set. */
 bool access_check_sender(struct request *req);
 /* Checks req->action, and the actions that headers of the request ask for in addition: tags, grants
  * and locks of a new object or bucket, and the bypass of a lock. Returns false with a reply set. */
 bool access_check_request(struct request *req);
-/* Checks an action that comes with that of the request, such as s3:PutObjectTagging with a new
- * object. Unless a statement that allows it is needed, only one that denies it refuses the request.
- * Returns false with a reply set. */
+/* Checks an action in addition to that of the request, such as s3:PutObjectTagging with a new
+ * object. If `needed`, a statement must allow the action; otherwise only a statement that denies it
+ * refuses the request. Returns false with a reply set. */
 bool access_check_implied(struct request *req, const char *action, bool needed);
-/* Repeats access_check_request(), with the key and the policies of now, after a body that the
- * sender may have held back for long. Returns false with a reply set. */
+/* Repeats access_check_request(), with the current key and policies, after a body that the sender
+ * may have held back for long. Returns false with a reply set. */
 bool access_check_again(struct request *req);
 
 #endif

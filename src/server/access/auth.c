@@ -7,7 +7,7 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-/* Returns the session token, which a presigned URL has in its query; NULL if there is none. */
+/* Returns the session token, which a presigned URL has in its query, or NULL if there is none. */
 static const char *session_token(struct request *req)
 {
 	return req->auth.presigned ? request_query(req, "X-Amz-Security-Token")

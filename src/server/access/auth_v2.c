@@ -24,8 +24,8 @@ static const char *const signed_parameters[] = {"accelerate", "acl", "analytics"
 	"response-content-type", "response-expires", "restore", "select", "tagging", "torrent",
 	"uploadId", "uploads", "versionId", "versioning", "versions", "website"};
 
-/* The signature says nothing about other subresources, so anyone could add one to a URL.
- * "list-type" only selects the form of a listing. */
+/* The signature does not cover other subresources, so anyone could add one to a URL. "list-type"
+ * only selects the form of a listing. */
 static bool is_signed_subresource(const char *sub)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(signed_parameters); i++)
@@ -108,8 +108,8 @@ static bool is_signed_with(
 	       matches(req->identity->secret_access_key, text.data, text.len, signature);
 }
 
-/* `date` is that of the header, or the end of a URL. botocore signs "/bucket/" for the path
- * "/bucket". Returns false with a reply set. */
+/* `date` is the date of the header, or the expiry time of a URL. botocore signs "/bucket/" for the
+ * path "/bucket". Returns false with a reply set. */
 static bool check_signature(struct request *req, const char *date, const char *signature)
 {
 	const char *sub = request_subresource(req);

@@ -11,11 +11,11 @@
 
 struct request;
 
-/* Returns true if a URL or a header is signed so. */
+/* Returns true if the URL or a header has a signature of version 2. */
 bool auth_v2_is(const struct request *req);
-/* Sets the identity. Returns false with a reply set. */
+/* Verifies the signature, and sets the identity. Returns false with a reply set. */
 bool auth_v2_verify(struct request *req);
-/* The same for a form: `policy` is its field. */
+/* Like auth_v2_verify(), for a form; `policy` is the field of that name. */
 bool auth_v2_verify_form(struct request *req, const char *access_key_id, const char *signature,
 	const char *policy, const char *token);
 

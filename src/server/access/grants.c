@@ -16,7 +16,7 @@
 
 #define OWNER_HAS_ALL "bucket-owner-full-control"
 
-/* In the order in which a list has them. */
+/* The headers of grants, in the order of the grants in a list. */
 static const struct {
 	const char *header, *permission;
 } grant_headers[] = {
@@ -75,7 +75,7 @@ static const char *id_of(struct request *req, const struct s3_grant *grant)
 	return NULL;
 }
 
-/* Groups come first, as in lists of canned ones. */
+/* Groups come first, as in canned lists. */
 static bool add_grants(struct request *req, const struct s3_acl *acl, struct buf *out)
 {
 	for (size_t i = 0; i < acl->n; i++)
@@ -103,7 +103,7 @@ static bool add_canned(
 	if (strcmp(name, "aws-exec-read") == 0)
 		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
 			"This store does not implement the canned ACL aws-exec-read");
-	return reply_errorf(req, S3_E_INVALID_ARGUMENT, "'%s' is no canned ACL", name);
+	return reply_errorf(req, S3_E_INVALID_ARGUMENT, "'%s' is not a canned ACL", name);
 }
 
 static bool has_grants(const struct request *req)
@@ -228,8 +228,8 @@ bool grants_of_request(
 
 /* --- the decision ---------------------------------------------------------------------------- */
 
-/* Actions that lists allow, as AWS maps them. Actions on existing objects ask the list of the
- * object, others that of the bucket. */
+/* Actions that lists allow, as AWS maps them. The list of the object decides on actions on existing
+ * objects, the list of the bucket on others. */
 static const struct {
 	const char *action;
 	unsigned permission; /* 0 if no grant allows it */
@@ -301,7 +301,7 @@ static int ask_object(struct request *req, const struct access_settings *setting
 	return 0;
 }
 
-/* The account that began an upload may list and abort it, in a bucket of another account too. */
+/* The account that started an upload may list and abort it, in a bucket of another account too. */
 static int ask_upload(
 	struct request *req, const struct access_subject *subject, struct grants_answer *out)
 {
@@ -360,7 +360,8 @@ static bool choose(struct request *req, const struct grants_scope *scope, const 
 		return !grants_are_asked(req) || gives || refuse_list(req);
 	if (gives && scope->settings->ownership == BUCKET_OWNER_PREFERRED)
 		return true;
-	/* An object without an owner could not be managed. */
+	/* An object of an anonymous sender gets the owner of the bucket: without an owner it could
+	 * not be managed. */
 	if (!req->identity->is_anonymous)
 		*account = req->identity->account;
 	return !grants_are_asked(req) ||

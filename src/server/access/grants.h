@@ -21,7 +21,7 @@ struct request;
 struct store_object;
 
 /* The stored header of an object, and the configuration of a bucket, with its list
- * (s3/access/acl.h). It is missing if only the owner has a grant, for full control. */
+ * (s3/access/acl.h). The list is missing if only the owner has a grant, for full control. */
 #define ACL_HEADER ":acl"
 #define ACL_CONFIG "acl"
 
@@ -46,11 +46,11 @@ struct s3_owner grants_owner_of(
 /* --- the decision ---------------------------------------------------------------------------- */
 
 struct access_subject;
-/* Lists that apply to an action. */
+/* Result of the lists that apply to an action. */
 struct grants_answer {
-	bool allows; /* a grant allows it */
-	/* Another account than that of the bucket owns the object: for it the policy of the bucket
-	 * can only deny, and the bucket's account needs a grant. */
+	bool allows; /* a grant allows the action */
+	/* Another account than that of the bucket owns the object: the policy of the bucket can
+	 * only deny an action on it, and the bucket's account needs a grant. */
 	bool is_foreign;
 	bool is_owner; /* the sender is of the account that owns the object */
 };
@@ -61,10 +61,11 @@ int grants_ask(struct request *req, const struct access_settings *settings, cons
 
 /* Returns true if the request has x-amz-acl or x-amz-grant-... */
 bool grants_are_asked(const struct request *req);
-/* Gets the list of a new bucket; NULL if none is to be kept. Returns false with a reply set. */
+/* Gets the list of a new bucket. `*text` is NULL if no list is to be kept. Returns false with a
+ * reply set. */
 bool grants_of_new_bucket(struct request *req, const char **text);
-/* Gets the list that a request for ?acl sets, for the owner with the id `owner`; it lives as long
- * as the request. NULL if none is to be kept. Returns false with a reply set. */
+/* Gets the list that a request for ?acl sets, for the owner with the id `owner`; the text lives as
+ * long as the request. `*text` is NULL if no list is to be kept. Returns false with a reply set. */
 bool grants_of_request(struct request *req, const struct grants_scope *scope, const char *owner,
 	const char **text);
 

@@ -69,7 +69,7 @@ bool owner_is_expected(struct request *req, const char *name, const char *bucket
 			"The value of %s must be the number of an account, which has 12 digits",
 			name);
 	status = store_bucket_get(req->server->store, bucket, &found, &err);
-	if (status == STORE_NO_SUCH_BUCKET) /* the operation replies to it, or creates it */
+	if (status == STORE_NO_SUCH_BUCKET) /* the operation replies, or creates the bucket */
 		return true;
 	return reply_unless_stored(req, status, &err) &&
 	       (strcmp(account, *found.owner ? found.owner : ACCOUNT_FIRST) == 0 ||

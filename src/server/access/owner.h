@@ -15,10 +15,10 @@ struct store_object;
  * which is ACCOUNT_FIRST. */
 struct s3_owner owner_of_account(struct request *req, const char *number);
 struct s3_owner owner_of_bucket(struct request *req, const struct store_bucket *bucket);
-/* Returns the number of the account that made what has these stored headers. */
+/* Returns the number of the account that made the object or upload with these stored headers. */
 const char *owner_number(const char *headers, size_t len);
 struct s3_owner owner_of_object(struct request *req, const struct store_object *object);
-/* The same for the stored headers of an object, or of an upload. */
+/* Like owner_of_object(), for the stored headers of an object or an upload. */
 struct s3_owner owner_of_headers(struct request *req, const char *headers, size_t len);
 /* Gets the owner of the request's bucket. Returns false with a reply set. */
 bool owner_of_request_bucket(struct request *req, struct s3_owner *out);

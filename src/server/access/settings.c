@@ -15,7 +15,8 @@
 #include "server/directory/identity.h"
 #include "server/request/request.h"
 
-/* Buckets whose settings are kept; of two with the same slot the last one is. */
+/* Maximum number of buckets whose settings are kept. Of two buckets with the same slot, the last
+ * one is kept. */
 #define SLOTS 1024
 
 struct settings_cache {
@@ -115,12 +116,12 @@ static int take(struct access_settings *s, const char *name, const char *text, s
 	}
 	if (strcmp(name, OWNERSHIP_CONFIG) == 0) {
 		s->ownership = ownership_find(text);
-		if (s->ownership == OWNERSHIP_MISSING) /* it is unreadable */
+		if (s->ownership == OWNERSHIP_MISSING) /* the name is unknown */
 			s->ownership = BUCKET_OWNER_ENFORCED;
 		return 0;
 	}
 	s->has_block = true;
-	/* An unreadable one blocks. */
+	/* An unreadable configuration blocks all public access. */
 	s->block = (struct access_block){.block_acls = text[0] != '0',
 		.ignore_acls = len < 2 || text[1] != '0',
 		.block_policy = len < 3 || text[2] != '0',
@@ -198,7 +199,7 @@ int settings_get(struct server *server, const char *bucket, struct access_settin
 	struct penstock_error *err)
 {
 	_cleanup_(settings_unrefp) struct access_settings *s = NULL;
-	/* Before the tables are read: what is read later is at least as new. */
+	/* Read before the tables, so that the settings are at least as new as this generation. */
 	uint64_t generation = store_config_generation(server->store);
 	struct penstock_error problem = PENSTOCK_ERROR_INIT;
 

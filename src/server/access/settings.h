@@ -1,6 +1,6 @@
 /*
  * The settings of a bucket that decide on access: its policy, its public access block and its
- * object ownership. They are kept in memory, so that most requests read no table.
+ * object ownership. These settings are kept in memory, so that most requests read no table.
  *
  *	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
  *
@@ -8,7 +8,7 @@
  *		return -err->code;
  *	... settings->ownership ...
  *
- * A change is seen by each request that begins after the reply to it.
+ * Each request that starts after the reply to a change sees the change.
  */
 #ifndef SERVER_ACCESS_SETTINGS_H
 #define SERVER_ACCESS_SETTINGS_H
@@ -24,7 +24,7 @@ struct server;
 struct settings_cache;
 
 /* Configurations of a bucket in the store. */
-#define POLICY_CONFIG	 "policy" /* the document; after a '!' if it also holds for its owner */
+#define POLICY_CONFIG	 "policy" /* the document, after a '!' if it also binds the owner's root */
 #define BLOCK_CONFIG	 "public-access-block" /* four digits, 0 or 1 */
 #define OWNERSHIP_CONFIG "ownership" /* as in the header x-amz-object-ownership */
 
@@ -32,7 +32,7 @@ struct access_block {
 	bool block_acls, ignore_acls, block_policy, restrict_buckets;
 };
 
-/* Without controls a bucket is as one of OBJECT_WRITER. */
+/* A bucket without controls is treated like one with OBJECT_WRITER. */
 enum object_ownership {
 	OWNERSHIP_MISSING,
 	OBJECT_WRITER,
@@ -46,12 +46,12 @@ struct access_settings {
 	uint64_t generation;
 	char bucket[64];
 	char owner[STORE_OWNER_SIZE]; /* the account */
-	bool exists; /* if not, the rest is empty */
+	bool exists; /* if false, all settings are empty */
 	char *acl; /* as in s3/access/acl.h; NULL if there is none */
 	struct policy *policy; /* NULL if there is none */
 	bool policy_is_public;
-	bool policy_is_unreadable; /* it denies all but its removal */
-	bool policy_binds_root; /* also for requests about the policy */
+	bool policy_is_unreadable; /* all is denied, except to repair the policy */
+	bool policy_binds_root; /* also for the root's requests about the policy */
 	bool has_block;
 	struct access_block block;
 	enum object_ownership ownership;
@@ -59,11 +59,11 @@ struct access_settings {
 
 /* Returns -1 if out of memory. */
 int settings_start(struct settings_cache **out);
-void settings_stop(struct settings_cache *cache); /* NULL is allowed */
+void settings_stop(struct settings_cache *cache); /* `cache` may be NULL */
 
 int settings_get(struct server *server, const char *bucket, struct access_settings **out,
 	struct penstock_error *err);
-/* NULL is allowed. */
+/* `settings` may be NULL. */
 void settings_unref(struct access_settings *settings);
 static inline void settings_unrefp(struct access_settings **settings)
 {
@@ -73,7 +73,7 @@ static inline void settings_unrefp(struct access_settings **settings)
 /* Returns true if the policy of the bucket, or its list of grants, allows something to all. */
 bool settings_are_public(const struct access_settings *settings);
 
-/* Returns NULL for OWNERSHIP_MISSING, and the reverse. */
+/* Return the name of a control, or NULL for OWNERSHIP_MISSING, and the control of a name. */
 const char *ownership_name(enum object_ownership ownership);
 enum object_ownership ownership_find(const char *name);
 

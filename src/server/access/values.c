@@ -21,7 +21,7 @@
 
 #define TEXT_MAX 64
 
-/* Takes a text, which NULL makes absent. */
+/* Adds a value, which is absent if `text` is NULL. */
 static int take(struct policy_values *out, const char *text)
 {
 	if (text && out->n < POLICY_VALUES_MAX)
@@ -39,7 +39,7 @@ static int take_copy(
 
 /* --- the sender and the connection ----------------------------------------------------------- */
 
-/* Clients on this machine may use a Unix socket in the place of the loopback. */
+/* Clients on this machine may use a Unix socket, which counts as the loopback address. */
 static int source_ip(const struct values_source *source, struct policy_values *out)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
@@ -163,7 +163,7 @@ static int signature_version(const struct values_source *source, struct policy_v
 	return take(out, *req->auth.access_key ? "AWS4-HMAC-SHA256" : "AWS");
 }
 
-/* In milliseconds. */
+/* The age is in milliseconds. */
 static int signature_age(const struct values_source *source, struct policy_values *out)
 {
 	const struct request *req = source->req;
@@ -176,7 +176,8 @@ static int signature_age(const struct values_source *source, struct policy_value
 	return take_copy(source, out, text);
 }
 
-/* For a key the prefix is the key itself: the right to list it shows that it is missing. */
+/* For a key the prefix is the key itself: a sender who may list the key may learn that it is
+ * missing. */
 static int prefix(const struct values_source *source, struct policy_values *out)
 {
 	if (source->subject->key)
@@ -199,7 +200,7 @@ static int version_id(const struct values_source *source, struct policy_values *
 	return take(out, source->subject->version);
 }
 
-/* "bucket/key", decoded. */
+/* The value is "bucket/key", decoded. */
 static int copy_source(const struct values_source *source, struct policy_values *out)
 {
 	const char *text = request_header(source->req, "x-amz-copy-source");
@@ -218,7 +219,7 @@ static int resource_account(const struct values_source *source, struct policy_va
 	return take(out, source->owner);
 }
 
-/* For s3:PutObject: false for the beginning of an upload and for its parts. */
+/* For s3:PutObject: "false" for the start of a multipart upload and for its parts. */
 static int creates_object(const struct values_source *source, struct policy_values *out)
 {
 	const struct request *req = source->req;
@@ -245,7 +246,7 @@ static int remaining_days(const struct values_source *source, struct policy_valu
 
 /* --- tags ------------------------------------------------------------------------------------ */
 
-/* Takes the value of a tag, or the keys of all if `wanted` is NULL. */
+/* Adds the value of the tag `wanted`, or the keys of all tags if `wanted` is NULL. */
 static int take_tags(const struct values_source *source, struct policy_values *out,
 	const char *text, const char *wanted)
 {
@@ -345,7 +346,7 @@ static const struct {
 	{"s3:x-amz-copy-source", copy_source},
 };
 
-/* Gets the header behind keys such as s3:x-amz-acl, s3:if-match and s3:object-lock-mode. */
+/* Gets the header that a key such as s3:x-amz-acl, s3:if-match or s3:object-lock-mode means. */
 static int header(const struct values_source *source, struct policy_values *out, const char *name)
 {
 	char text[TEXT_MAX];

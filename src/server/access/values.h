@@ -16,7 +16,7 @@ struct values_source {
 	const char *owner; /* the account of the bucket */
 };
 
-/* As struct policy_question has it. The values live as long as the request. */
+/* A callback for struct policy_question. The values live as long as the request. */
 int values_of_request(
 	const struct policy_question *question, const char *key, struct policy_values *out);
 

@@ -23,7 +23,7 @@
 /* The lines of one future object. */
 struct pending {
 	struct pending *next;
-	char bucket[64]; /* they are of */
+	char bucket[64]; /* the logged bucket */
 	char *target, *prefix;
 	bool partitioned, by_event;
 	int64_t first_ns; /* time of the first line */
@@ -40,8 +40,8 @@ struct access_log {
 	pthread_cond_t woken;
 	/* Under lock: */
 	struct pending *pending;
-	int64_t since_ms; /* when the first of them came; 0 if there is none */
-	size_t bytes; /* of all lines, also of those being delivered */
+	int64_t since_ms; /* when the first pending line came; 0 if there is none */
+	size_t bytes; /* bytes of all lines, also of those being delivered */
 	size_t n_dropped; /* since the last delivery */
 	bool full; /* an object has enough lines */
 	bool stopping;
@@ -210,7 +210,7 @@ static enum store_status make_headers(struct access_log *log, const struct pendi
 	return status == STORE_OK && buf_failed(headers) ? STORE_FAILED : status;
 }
 
-/* Makes the object of some lines. */
+/* Stores some lines as an object. */
 static enum store_status put_lines(
 	struct access_log *log, const struct pending *p, struct penstock_error *err)
 {
@@ -251,7 +251,7 @@ static bool deliver(struct access_log *log, const struct pending *p)
 	return status == STORE_NO_SUCH_BUCKET;
 }
 
-/* Delivers all that waits; what cannot be delivered waits on. */
+/* Delivers all pending lines; lines that cannot be delivered stay pending. */
 static void deliver_all(struct access_log *log)
 {
 	struct pending *list, *kept = NULL, *next;
@@ -266,7 +266,8 @@ static void deliver_all(struct access_log *log)
 	log->full = false;
 	pthread_mutex_unlock(&log->lock);
 	if (n_dropped)
-		log_warn("access logs: dropped %zu lines that there was no room for", n_dropped);
+		log_warn("access logs: dropped %zu lines, because too many wait for delivery",
+			n_dropped);
 	for (; list; list = next) {
 		next = list->next;
 		if (!deliver(log, list)) {
@@ -291,7 +292,7 @@ static void deliver_all(struct access_log *log)
 	pthread_mutex_unlock(&log->lock);
 }
 
-/* Waits for a delivery that is due. Returns false at the end. */
+/* Waits until a delivery is due. Returns false if the log is stopping. */
 static bool wait_for_lines(struct access_log *log)
 {
 	LOCK_SCOPE(&log->lock);

@@ -9,7 +9,7 @@
  *	...
  *	access_log_stop(logs); // delivers what waits
  *
- * Lines wait in memory: a crash loses those of the last interval.
+ * Lines wait in memory: a crash loses the lines of the last interval.
  */
 #ifndef SERVER_BUCKET_ACCESS_LOG_H
 #define SERVER_BUCKET_ACCESS_LOG_H
@@ -25,15 +25,15 @@ struct store;
 /* The configuration of a bucket. */
 #define LOGGING_CONFIG "logging"
 
-/* `account`: number of the owner of the buckets, for keys. */
+/* `account` is the number of the buckets' owner, which is part of the keys. */
 int access_log_start(struct access_log **out, struct store *store, const char *account,
 	int64_t interval_ms, struct penstock_error *err);
 /* Returns true if a bucket has logging; false if `log` is NULL. */
 bool access_log_any(struct access_log *log);
-/* Adds a request to the log of its bucket, if that has one. A line that there is no room for is
- * dropped, and counted in a warning. */
+/* Adds a request to the log of its bucket, if the bucket has a log. A line that does not fit in
+ * memory is dropped, and counted in a warning. */
 void access_log_add(struct access_log *log, const char *bucket, const struct s3_log_record *record);
-/* NULL is allowed. */
+/* Delivers the waiting lines. `log` may be NULL. */
 void access_log_stop(struct access_log *log);
 
 #endif

@@ -13,11 +13,11 @@
 struct configs {
 	struct store *store;
 	const struct config_kind *kind;
-	atomic_ullong generation; /* that was read */
+	atomic_ullong generation; /* generation that was read */
 	atomic_size_t n;
 	pthread_rwlock_t lock;
-	/* Under lock, like the next, and in the order of their buckets. One that cannot be read has
-	 * no value. */
+	/* Under lock, like `parsed`, and sorted by bucket. An unreadable configuration has no
+	 * value. */
 	struct store_config *names;
 	char *parsed; /* `n` structs */
 };
@@ -88,7 +88,7 @@ static int read_all(struct configs *configs, struct store_config **names, char *
 
 static int refresh(struct configs *configs, struct penstock_error *err)
 {
-	/* Before the configurations: a change in between is seen by the next call. */
+	/* Read before the configurations, so that the next call sees a change in between. */
 	uint64_t generation = store_config_generation(configs->store);
 	struct store_config *names;
 	char *parsed;

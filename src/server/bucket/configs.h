@@ -1,6 +1,6 @@
 /*
- * The configurations of one kind of all buckets, parsed and in memory. They are read again after
- * one has changed. One that cannot be read is as good as missing, and is reported.
+ * The configurations of one kind of all buckets, parsed and in memory, and read again after a
+ * change. An unreadable configuration counts as missing, and is reported.
  *
  *	// kind: its name, the size of the parsed form, and how it is parsed and released
  *	r = configs_new(&configs, store, kind, err);
@@ -19,18 +19,20 @@ struct penstock_error;
 struct store;
 
 struct config_kind {
-	const char *name; /* of the configuration in the store */
-	size_t size; /* of the struct that parse() fills, which is zeroed */
+	const char *name; /* name of the configuration in the store */
+	size_t size; /* size of the struct that parse() fills, which is zeroed */
 	int (*parse)(const char *text, size_t len, void *out, struct penstock_error *err);
 	void (*release)(void *parsed);
 };
 int configs_new(struct configs **out, struct store *store, const struct config_kind *kind,
 	struct penstock_error *err);
-/* NULL is allowed. */
+/* `configs` may be NULL. */
 void configs_free(struct configs *configs);
-/* Returns true if a bucket has such a configuration; takes no lock unless one has changed. */
+/* Returns true if a bucket has such a configuration; takes no lock unless a configuration has
+ * changed. */
 bool configs_any(struct configs *configs);
-/* Returns the configuration of a bucket, to be followed by configs_done(); NULL if it has none. */
+/* Returns the configuration of a bucket, or NULL if it has none. Call configs_done() after use,
+ * unless the result is NULL. */
 const void *configs_get(struct configs *configs, const char *bucket);
 void configs_done(struct configs *configs);
 

@@ -1,6 +1,6 @@
 /*
- * The rules of all buckets in memory, for the headers of replies that name the end of an object or
- * an upload.
+ * The lifecycle rules of all buckets in memory, for headers of replies with the expiry date of an
+ * object or an upload.
  *
  *	struct expiry_note note;
  *
@@ -20,7 +20,7 @@ struct store;
 
 struct expiry_note {
 	int64_t at_ns;
-	char id[256]; /* of its rule */
+	char id[256]; /* ID of the rule */
 };
 
 int expiry_new(struct configs **out, struct store *store, struct penstock_error *err);

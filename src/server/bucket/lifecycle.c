@@ -16,7 +16,8 @@
 #include "store/header.h"
 #include "store/store.h"
 
-/* New rules are honoured after this time, so that a client sees what it has set. */
+/* New rules have effect after this time, so that a client can read the rules that it has set before
+ * objects expire. */
 #define CHANGE_MS 1000
 /* The clock may be set: it is read again after this time. */
 #define LOOK_MS (15 * 60 * 1000)
@@ -37,7 +38,7 @@ struct lifecycle {
 struct batch {
 	struct lifecycle_walk *walk;
 	struct store_expiry items[LIMIT_LIFECYCLE_STEP];
-	char *texts[2 * LIMIT_LIFECYCLE_STEP]; /* their keys and tags */
+	char *texts[2 * LIMIT_LIFECYCLE_STEP]; /* keys and tags of `items` */
 	size_t n;
 };
 
@@ -76,7 +77,7 @@ static bool row_ends(const struct lifecycle_walk *walk, const struct store_row *
 	       end.at_ns <= walk->now_ns;
 }
 
-/* Events that it causes come from no request. */
+/* Origin of the events of expiry, which come from no request. */
 static const struct store_origin origin = {.event = "LifecycleExpiration"};
 
 static bool on_row(void *cookie, const struct store_row *row)
@@ -131,7 +132,7 @@ static bool rules_hold(struct lifecycle_walk *walk)
 	return true;
 }
 
-/* Walks over some rows, and deletes what they let expire. */
+/* Walks over some rows, and deletes the versions that have expired. */
 static enum store_status step(struct lifecycle_walk *walk, const char *prefix,
 	struct store_walk *place, struct penstock_error *err)
 {
@@ -186,7 +187,7 @@ static enum store_status abort_upload(struct lifecycle_walk *walk,
 		return STORE_OK;
 	status = store_upload_abort(walk->store, walk->bucket, upload->key, upload->etag, err);
 	walk->n_uploads += status == STORE_OK;
-	/* It may have been completed meanwhile. */
+	/* The upload may have been completed meanwhile. */
 	return status == STORE_NO_SUCH_UPLOAD ? STORE_OK : status;
 }
 
@@ -226,7 +227,7 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Gets the prefixes of a bucket that rules mean, none of which begins with another one. */
+/* Gets the prefixes of the enabled rules, without those that begin with another prefix. */
 static size_t find_prefixes(const struct s3_lifecycle *rules, bool uploads, const char **out)
 {
 	size_t n = 0, kept = 0;
@@ -283,9 +284,9 @@ static void walk_bucket(struct lifecycle *lifecycle, const struct store_config *
 	if (rc == 0)
 		rc = lifecycle_walk(&walk, &err);
 	else if (rc != -PENSTOCK_E_MEMORY)
-		rc = 0; /* it deletes nothing; configs.c has reported it */
+		rc = 0; /* unreadable rules delete nothing; configs.c has reported them */
 	if (rc < 0)
-		log_warn("lifecycle of the bucket '%s': %s", config->bucket,
+		log_warn("cannot apply the lifecycle rules of the bucket '%s': %s", config->bucket,
 			err.message ? err.message : "out of memory");
 	if (walk.n_versions || walk.n_uploads)
 		log_info("lifecycle of the bucket '%s': deleted %zu versions and %zu uploads",
@@ -302,13 +303,14 @@ static void walk_all(struct lifecycle *lifecycle)
 	size_t n = 0;
 
 	if (store_config_list(lifecycle->store, LIFECYCLE_CONFIG, &configs, &n, &err) != STORE_OK)
-		log_warn("lifecycle: %s", err.message ? err.message : "out of memory");
+		log_warn("cannot read the lifecycle rules: %s",
+			err.message ? err.message : "out of memory");
 	for (size_t i = 0; i < n && !atomic_load(&lifecycle->stop); i++)
 		walk_bucket(lifecycle, &configs[i]);
 	store_config_list_free(configs, n);
 }
 
-/* Waits for a walk that is due, or for the end. */
+/* Waits until a walk is due, or until the thread must end. */
 static void wait_for_walk(struct lifecycle *lifecycle, int64_t walked_ns)
 {
 	int64_t next_ns = walked_ns - walked_ns % lifecycle->day_ns + lifecycle->day_ns;
@@ -320,7 +322,7 @@ static void wait_for_walk(struct lifecycle *lifecycle, int64_t walked_ns)
 					    ? lifecycle->wanted_ms - clock_monotonic_ms()
 					    : LOOK_MS;
 
-		/* Also if the clock was set back. */
+		/* A walk is also due if the clock was set back. */
 		if (now_ns >= next_ns || now_ns < walked_ns || wanted_ms <= 0)
 			break;
 		ms = ms < wanted_ms ? ms : wanted_ms;

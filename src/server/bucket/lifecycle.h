@@ -1,6 +1,6 @@
 /*
- * The lifecycle of buckets: a thread that deletes what their rules let expire. It walks over a
- * bucket in small steps, and holds nothing between two of them.
+ * The lifecycle of buckets: a thread that deletes versions and uploads that have expired by their
+ * rules. The thread walks over a bucket in small steps, and holds no transaction between two steps.
  *
  *	r = lifecycle_start(&lifecycle, store, S3_DAY_NS, err);
  *	...
@@ -23,15 +23,15 @@ struct store;
 /* The configuration of a bucket. */
 #define LIFECYCLE_CONFIG "lifecycle"
 
-/* `day_ns`: the length of a day, which only tests change. */
+/* `day_ns` is the length of a day, which only tests change. */
 int lifecycle_start(
 	struct lifecycle **out, struct store *store, int64_t day_ns, struct penstock_error *err);
-/* Returns at once; NULL is allowed. */
+/* Returns at once. `lifecycle` may be NULL. */
 void lifecycle_wake(struct lifecycle *lifecycle);
-/* Ends a walk at its next step. NULL is allowed. */
+/* Ends a walk at its next step. `lifecycle` may be NULL. */
 void lifecycle_stop(struct lifecycle *lifecycle);
 
-/* One walk over a bucket, for tests, too. */
+/* One walk over a bucket; tests use it, too. */
 struct lifecycle_walk {
 	struct store *store;
 	const char *bucket;
@@ -41,7 +41,7 @@ struct lifecycle_walk {
 	/* The configuration that the rules are from: the walk ends when it changes. May be NULL. */
 	const char *text;
 	size_t text_len;
-	uint64_t generation; /* of the store, at which they were compared */
+	uint64_t generation; /* generation of the store at the last comparison */
 	size_t n_versions, n_uploads; /* results: what was deleted */
 };
 int lifecycle_walk(struct lifecycle_walk *walk, struct penstock_error *err);

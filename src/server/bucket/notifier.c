@@ -38,22 +38,22 @@
 #define RETRY_MAX_MS 60000
 /* Time for a webhook to reply. */
 #define ATTEMPT_MS 10000
-/* A slow webhook has the thread for this time, then it is the turn of the next one. */
+/* A slow webhook has the thread for this time, then the next webhook has it. */
 #define TURN_MS 1000
-/* A webhook that lags behind is reported so often. */
+/* Interval between two reports of a webhook that lags behind. */
 #define REPORT_MS 60000
 
 struct webhook {
 	char name[NAME_MAX_];
 	char *url, *token; /* secrets; `token` may be NULL */
-	char account[STORE_OWNER_SIZE]; /* whose buckets may notify it */
+	char account[STORE_OWNER_SIZE]; /* the buckets of this account may notify the webhook */
 	/* Owned by the thread: */
-	int64_t retry_ms; /* when it is tried again; 0 if it does not fail */
+	int64_t retry_ms; /* when the webhook is tried again; 0 if it does not fail */
 	int64_t pause_ms;
 	int64_t report_ms; /* when its lag is reported again */
-	uint64_t n_dropped; /* because too many wait; as reported */
+	uint64_t n_dropped; /* dropped because too many wait; as reported */
 	int64_t refused_id; /* the event that was refused last */
-	int refusals; /* of that event */
+	int refusals; /* number of refusals of that event */
 	atomic_ullong n_refused; /* dropped, because they were refused too often */
 };
 
@@ -91,11 +91,11 @@ static const struct config_kind kind = {.name = NOTIFICATION_CONFIG,
 static int bad_line(const char *path, unsigned line, const char *why, struct penstock_error *err)
 {
 	return error_set(err, PENSTOCK_E_INVALID,
-		"cannot read '%s' line %u: %s; a line is NAME URL [TOKEN] [account=NUMBER]", path,
+		"cannot read '%s' line %u: %s; expected NAME URL [TOKEN] [account=NUMBER]", path,
 		line, why);
 }
 
-/* Takes one line, whose words it ends. */
+/* Parses one line, in place. */
 static int add_webhook(struct notifier *notify, const char *path, unsigned number, char *line,
 	struct penstock_error *err)
 {
@@ -113,15 +113,17 @@ static int add_webhook(struct notifier *notify, const char *path, unsigned numbe
 	if (last && str_starts(last, ACCOUNT_WORD))
 		account = last + strlen(ACCOUNT_WORD);
 	if (!url || (last && !account) || strtok_r(NULL, " \t\r", &at))
-		return bad_line(path, number, "it has too few or too many words", err);
+		return bad_line(path, number, "the line has too few or too many words", err);
 	if (strlen(name) >= NAME_MAX_ ||
 		strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") !=
 			strlen(name))
-		return bad_line(path, number, "the name is not of letters, digits, - and _", err);
+		return bad_line(path, number,
+			"the name is too long, or has characters other than letters, digits, - and _",
+			err);
 	if (!str_starts(url, "http://") && !str_starts(url, "https://"))
-		return bad_line(path, number, "the URL is not http:// or https://", err);
+		return bad_line(path, number, "the URL must begin with http:// or https://", err);
 	if (account && !account_is_number(account))
-		return bad_line(path, number, "the number of an account has 12 digits", err);
+		return bad_line(path, number, "the number of an account must have 12 digits", err);
 	for (size_t i = 0; i < notify->n; i++)
 		if (strcmp(notify->hooks[i].name, name) == 0)
 			return bad_line(path, number, "the name is repeated", err);
@@ -188,7 +190,7 @@ bool notifier_any(struct notifier *notify)
 
 /* --- events ---------------------------------------------------------------------------------- */
 
-/* Returns a key as events have it, or NULL. */
+/* Returns a key in the encoding of events, or NULL if out of memory. */
 static json_t *encoded_key(const char *key)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(4 * LIMIT_S3_KEY);
@@ -345,12 +347,12 @@ static void postpone(const struct notifier *notify, struct webhook *hook,
 	log_warn("webhook '%s': %zu events wait, the oldest for %lld s (%s)", hook->name,
 		store_event_count(notify->store, hook->name).waiting,
 		(long long)((clock_wall_ns() - oldest->added_ns) / NS_PER_S),
-		err->http_status ? "it refuses them" : penstock_code_name(err->code));
+		err->http_status ? "the webhook refuses them" : penstock_code_name(err->code));
 }
 
-/* Returns true for an event that its webhook refused so often that it would never take it, and the
- * events behind it wait for nothing. A redirection, which is not followed, is a refusal, too; 408
- * and 429 refuse nothing for good. */
+/* Returns true for an event that its webhook has refused so often that it would never accept the
+ * event, while later events wait in vain. A redirection, which is not followed, is a refusal, too;
+ * 408 and 429 are not. */
 static bool is_given_up(
 	struct webhook *hook, const struct store_event *event, const struct penstock_error *err)
 {
@@ -362,14 +364,14 @@ static bool is_given_up(
 	if (status < 300 || status > 499 || status == 408 || status == 429 ||
 		++hook->refusals < LIMIT_NOTIFY_REFUSALS)
 		return false;
-	log_warn("webhook '%s': dropped an event that it refused %d times, with status %d",
+	log_warn("webhook '%s': dropped an event that the webhook refused %d times, with status %d",
 		hook->name, hook->refusals, status);
 	atomic_fetch_add(&hook->n_refused, 1);
 	hook->pause_ms = 0;
 	return true;
 }
 
-/* Delivers an event, or gives it up. Returns false if it has to wait. */
+/* Delivers an event, or gives it up. Returns false if the event has to wait. */
 static bool settle(struct notifier *notify, struct webhook *hook, const struct store_event *event,
 	struct penstock_error *err)
 {
@@ -409,7 +411,7 @@ static bool deliver(struct notifier *notify, struct webhook *hook)
 		postpone(notify, hook, &events[done], &err);
 	} else {
 		if (hook->pause_ms)
-			log_info("webhook '%s': it accepts events again", hook->name);
+			log_info("webhook '%s' accepts events again", hook->name);
 		hook->pause_ms = hook->retry_ms = hook->report_ms = 0;
 	}
 	penstock_error_release(&err);
@@ -425,8 +427,9 @@ static void report_dropped(const struct notifier *notify, struct webhook *hook)
 	struct store_event_count count = store_event_count(notify->store, hook->name);
 
 	if (count.dropped != hook->n_dropped)
-		log_warn("webhook '%s': dropped %llu events, because %zu wait already", hook->name,
-			(unsigned long long)(count.dropped - hook->n_dropped), count.waiting);
+		log_warn("webhook '%s': dropped %llu events, because %zu events wait already",
+			hook->name, (unsigned long long)(count.dropped - hook->n_dropped),
+			count.waiting);
 	hook->n_dropped = count.dropped;
 }
 
@@ -445,7 +448,7 @@ static void deliver_all(struct notifier *notify)
 	}
 }
 
-/* Returns the time until the first webhook is tried again, or -1. */
+/* Returns the time until the first webhook is tried again, or -1 if there is none. */
 static int64_t next_retry(const struct notifier *notify)
 {
 	int64_t now_ms = clock_monotonic_ms(), least = -1;
@@ -459,7 +462,7 @@ static int64_t next_retry(const struct notifier *notify)
 	return least;
 }
 
-/* Returns false at the end. */
+/* Returns false if the notifier is stopping. */
 static bool wait_for_events(struct notifier *notify)
 {
 	LOCK_SCOPE(&notify->lock);

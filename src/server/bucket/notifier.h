@@ -1,11 +1,13 @@
 /*
  * Notifications of buckets: an observer of the store writes an event in the transaction of its
- * change, and a thread delivers it to a webhook, at least once, those of a webhook in their order.
- * An event that its webhook refuses again and again is dropped, so that it does not block others.
+ * change, and a thread delivers the event to a webhook at least once, and the events of a webhook
+ * in their order. An event that its webhook refuses again and again is dropped, so that it does not
+ * block others.
  *
  * The operator names the webhooks in ROOT/webhooks, one on a line: NAME URL [TOKEN]
- * [account=NUMBER]. The ARN of one is arn:penstock:sqs::NAME:webhook. A token is sent as a bearer.
- * Buckets of the account may notify it; without one those of the store's own account.
+ * [account=NUMBER]. The ARN of a webhook is arn:penstock:sqs::NAME:webhook. TOKEN is sent as a
+ * bearer token. Buckets of the account NUMBER may notify the webhook; the default is the store's
+ * first account.
  *
  *	r = notifier_start(&notify, store, root, 1000, err);
  *	...
@@ -45,9 +47,10 @@ struct notifier_stat {
 	uint64_t dropped; /* since the start, because too many waited */
 	uint64_t refused; /* since the start: dropped, because the webhook refused them too often */
 };
-/* Gets the figures of a webhook. Returns false if there are no more, or `notify` is NULL. */
+/* Gets the figures of webhook `i`. Returns false if there is no such webhook, or `notify` is
+ * NULL. */
 bool notifier_stat(struct notifier *notify, size_t i, struct notifier_stat *out);
-/* Ends a delivery in progress, whose event stays. NULL is allowed. */
+/* Ends a delivery in progress, whose event stays. `notify` may be NULL. */
 void notifier_stop(struct notifier *notify);
 
 #endif

@@ -31,7 +31,7 @@ static const char *mode_name(const struct store_retention *retention)
 	return retention->mode == STORE_GOVERNANCE ? "GOVERNANCE" : "COMPLIANCE";
 }
 
-/* Adds what the destination needs to know of one of the store's own headers. */
+/* Translates one of the store's own headers into headers for the destination. */
 static int add_own(struct strlist *out, const char *name, const char *value)
 {
 	struct store_retention retention;
@@ -104,8 +104,8 @@ static struct object_exact_part *parts_of(const struct store_object *object)
 	return parts;
 }
 
-/* Returns false if the parts have other checksums than the object: a copy may have got one of
- * another algorithm. Then the MD5s of the parts are sent instead. */
+/* Returns false if the parts have other checksums than the object: a copy may have got a checksum
+ * of another algorithm. Then the MD5s of the parts are sent instead. */
 static bool has_sums(const struct store_object *object, enum checksum_kind kind)
 {
 	uint8_t whole[CHECKSUM_MAX_SIZE], digest[CHECKSUM_MAX_SIZE], next[CHECKSUM_MAX_SIZE];
@@ -185,7 +185,8 @@ static void write_retention(struct buf *out, const struct store_retention *reten
 		out, &(struct s3_retention){.mode = mode_name(retention), .until = until});
 }
 
-/* Other stores have names of their own for versions: there only the current one can be meant. */
+/* Other stores have names of their own for versions, so that only the current version can be
+ * addressed there. */
 static bool is_addressable(struct store *store, const struct target *to,
 	const struct replica_version *version, const char **name)
 {
@@ -209,7 +210,7 @@ static int send_note(struct store *store, const struct target *to,
 	const struct store_retention retention = store_object_retention(object);
 	int rc = 0;
 
-	/* Its first reply shows if it is a penstock. */
+	/* The first reply of the destination shows if it is a penstock. */
 	if (!object_client_is_penstock(to->client))
 		rc = bucket_head(to->client, to->bucket, err);
 	if (rc < 0 || !is_addressable(store, to, version, &name))
@@ -223,7 +224,7 @@ static int send_note(struct store *store, const struct target *to,
 		sub = "retention";
 		write_retention(&xml, &retention);
 	} else {
-		return 0; /* one that was ended stays there */
+		return 0; /* a retention that was ended here stays at the destination */
 	}
 	if (rc < 0 || buf_failed(&xml))
 		return rc < 0 ? rc : error_memory(err);
@@ -253,11 +254,11 @@ enum replica_outcome replica_send(struct store *store, const struct target *targ
 	else
 		rc = send_object(target, version, object, &unreadable, err);
 	http = rc < 0 ? err->http_status : 0;
-	/* A penstock has it already: the reply to an earlier attempt was lost. */
+	/* 412: a penstock has the version already; the reply to an earlier attempt was lost. */
 	if (rc == 0 || http == 412)
 		return REPLICA_SENT;
 	if (!http && rc == -(int)PENSTOCK_E_INVALID)
-		return REPLICA_REFUSED; /* no request can be made of it */
+		return REPLICA_REFUSED; /* no request can be made for this version */
 	return unreadable || http == 501 ||
 			       (http >= 400 && http <= 499 && http != 408 && http != 429)
 		       ? REPLICA_REFUSED

@@ -16,14 +16,14 @@ struct target;
 struct replica_version {
 	const char *bucket, *key, *version;
 	bool marker; /* a delete marker */
-	/* The header of the store whose new value is sent; NULL to send the version. */
+	/* The stored header whose new value is sent; NULL to send the version. */
 	const char *note;
-	const char *class; /* the storage class there; NULL for its own */
+	const char *class; /* storage class at the destination; NULL for that of the version */
 };
 enum replica_outcome {
-	REPLICA_SENT, /* the destination has it */
-	REPLICA_GONE, /* it does not exist any more */
-	REPLICA_REFUSED, /* the destination refuses it, or it cannot be read */
+	REPLICA_SENT, /* the destination has the version */
+	REPLICA_GONE, /* the version does not exist any more */
+	REPLICA_REFUSED, /* the destination refuses the version, or it cannot be read */
 	REPLICA_UNSENT, /* the destination was not reached, or is not ready */
 };
 /* `err` is set after a refusal or a failure. */

@@ -29,11 +29,12 @@
 
 /* Events that are read, and then removed, together. */
 #define BATCH 100
-/* After this time, those that are done are removed, although others of the batch are not. */
+/* After this time, events that are done are removed, although other events of the batch are not
+ * done. */
 #define TURN_MS 1000
 /* A destination that fails is tried again after a pause, and then after twice as long each time. */
 #define RETRY_MAX_MS 60000
-/* A destination that lags behind is reported so often. */
+/* Interval between two reports of a destination that lags behind. */
 #define REPORT_MS 60000
 
 struct lane {
@@ -42,21 +43,21 @@ struct lane {
 	char queue[QUEUE_SIZE]; /* the target of its events */
 	pthread_t thread;
 	pthread_cond_t woken; /* with the lock of the replicator */
-	bool added; /* owned by the committer: it got an event */
+	bool added; /* owned by the committer: the lane got an event */
 	/* Owned by the thread: */
-	int64_t retry_ms; /* when it is tried again; 0 if it does not fail */
+	int64_t retry_ms; /* when the lane is tried again; 0 if it does not fail */
 	int64_t pause_ms;
 	int64_t refused_id; /* the event that was refused last */
-	int refusals; /* of that event */
+	int refusals; /* number of refusals of that event */
 };
 
 /* A destination. */
 struct link {
 	const struct target *target;
 	char header[sizeof(REPLICATION_HEADER) +
-		    TARGET_NAME_SIZE]; /* of versions, with their state */
+		    TARGET_NAME_SIZE]; /* stored header with the state of a version */
 	struct lane lanes[LANES];
-	atomic_llong report_ms; /* when its lag is reported again; 0 if it does not lag */
+	atomic_llong report_ms; /* when the lag is reported again; 0 if there is none */
 	atomic_ullong sent, failed;
 };
 
@@ -65,7 +66,7 @@ struct replicator {
 	struct configs *configs;
 	struct targets targets;
 	int64_t retry_ms;
-	struct link *links; /* of the targets */
+	struct link *links; /* one for each target */
 	size_t n_threads;
 	atomic_int cancel;
 	pthread_mutex_t lock;
@@ -166,7 +167,7 @@ static int on_note(
 	return rc;
 }
 
-/* The key of a customer is not known when a version is sent. */
+/* Versions with a customer key are not sent: the key is not known later. */
 static bool has_customer_key(const struct store_new_version *version)
 {
 	const char *text = store_header_find(
@@ -193,7 +194,8 @@ static int on_version(void *cookie, struct store *store, const struct store_new_
 	for (size_t i = 0; rc == 0 && i < rules->n && !has_customer_key(version); i++) {
 		const struct s3_replication_rule *rule = &rules->rules[i];
 
-		/* Once for each destination, not for each rule: all writers wait. */
+		/* Decides once for each destination, not for each rule: all writers wait for this
+		 * function. */
 		if (!rule->first || strlen(rule->bucket) >= TARGET_NAME_SIZE)
 			continue;
 		rule = s3_replication_choose(rules, rule->bucket, &means);
@@ -228,7 +230,7 @@ struct item {
 	struct store_annotation note; /* the new state of the version */
 };
 
-/* Reads the text of an event, whose words it ends. */
+/* Parses the text of an event, in place. */
 static bool read_item(struct store_event *event, struct item *out)
 {
 	char *at = NULL, *size = strtok_r(event->text, " ", &at), *mark = strtok_r(NULL, " ", &at);
@@ -257,7 +259,7 @@ static bool is_configured(struct store *store, const char *bucket)
 	return status != STORE_NO_SUCH_KEY && status != STORE_NO_SUCH_BUCKET;
 }
 
-/* Returns true if the bucket is of the account of the destination, or that cannot be read. */
+/* Returns true if the bucket belongs to the account of the destination, or cannot be read. */
 static bool may_use(const struct lane *lane, const char *name)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -267,8 +269,8 @@ static bool may_use(const struct lane *lane, const char *name)
 	       is_open_to(lane->link->target, bucket.owner);
 }
 
-/* Returns true unless no rule of the bucket names the destination any more, or the operator has
- * given that to another account. */
+/* Returns false if no rule of the bucket names the destination any more, or if the operator has
+ * given the destination to another account. */
 static bool is_wanted(const struct lane *lane, const char *bucket)
 {
 	const struct s3_replication *rules = configs_get(lane->owner->configs, bucket);
@@ -281,7 +283,7 @@ static bool is_wanted(const struct lane *lane, const char *bucket)
 	return wanted && may_use(lane, bucket);
 }
 
-/* Sets the new state of a version; NULL if it has none any more. */
+/* Sets the new state of a version; `state` is NULL if the version has no state any more. */
 static void set_state(struct lane *lane, struct item *item, const char *state)
 {
 	item->note = (struct store_annotation){.bucket = item->version.bucket,
@@ -292,7 +294,7 @@ static void set_state(struct lane *lane, struct item *item, const char *state)
 		.any = true};
 }
 
-/* Notes that a version is refused, for those who look at it meanwhile. */
+/* Records that a version is refused, so that clients can already see its state. */
 static void note_refusal(struct lane *lane, struct item *item)
 {
 	_cleanup_error_ struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -308,8 +310,8 @@ static void note_refusal(struct lane *lane, struct item *item)
 		store_annotate(lane->owner->store, &item->note, &err);
 }
 
-/* Returns true for a version that was refused so often that it would never be taken, although the
- * destination itself is there: then the versions behind it wait for nothing. */
+/* Returns true for a version that was refused so often that it would never be accepted, although
+ * the destination replies: later versions would wait in vain. */
 static bool is_given_up(struct lane *lane, struct item *item, const struct penstock_error *err)
 {
 	const struct target *target = lane->link->target;
@@ -327,7 +329,7 @@ static bool is_given_up(struct lane *lane, struct item *item, const struct penst
 	return true;
 }
 
-/* Sends a version, or gives it up. Returns false if it has to wait. */
+/* Sends a version, or gives it up. Returns false if the version has to wait. */
 static bool settle(struct lane *lane, struct item *item, struct penstock_error *err)
 {
 	struct replicator *r = lane->owner;
@@ -338,7 +340,7 @@ static bool settle(struct lane *lane, struct item *item, struct penstock_error *
 	}
 	switch (replica_send(r->store, lane->link->target, &item->version, err)) {
 	case REPLICA_SENT:
-		penstock_error_release(err); /* of an attempt that was repeated */
+		penstock_error_release(err); /* error of an attempt that was repeated */
 		if (!item->version.note)
 			set_state(lane, item, REPLICATION_COMPLETED);
 		atomic_fetch_add(&lane->link->sent, 1);
@@ -378,15 +380,16 @@ static void postpone(struct lane *lane, const struct penstock_error *err)
 		err->message ? err->message : penstock_code_name(err->code));
 }
 
-/* The lane works again. */
+/* Ends the pauses of a lane that works again. */
 static void resume(struct lane *lane)
 {
 	if (lane->retry_ms && atomic_exchange(&lane->link->report_ms, 0))
-		log_info("replication to '%s': it takes versions again", lane->link->target->name);
+		log_info("replication to '%s': the destination accepts versions again",
+			lane->link->target->name);
 	lane->pause_ms = lane->retry_ms = 0;
 }
 
-/* Removes events whose versions are settled. Returns false with *err set if they stay. */
+/* Removes events whose versions are settled. Returns false with *err set if the events stay. */
 static bool remove_settled(
 	struct lane *lane, struct item *items, size_t n, struct penstock_error *err)
 {
@@ -426,7 +429,7 @@ static void send_some(struct lane *lane, struct store_event *events, size_t n)
 		done += !failed;
 	}
 	if (items && !remove_settled(lane, items, done, &err)) {
-		/* A full disk is no reason to send them all the time. */
+		/* With a full disk, the versions must not be sent again without a pause. */
 		failed = true;
 		done = 0;
 	}
@@ -455,7 +458,7 @@ static void run(struct lane *lane)
 	store_event_list_free(events, n);
 }
 
-/* Returns false at the end. */
+/* Returns false if the replicator is stopping. */
 static bool wait_for_events(struct lane *lane)
 {
 	struct replicator *r = lane->owner;
@@ -553,7 +556,7 @@ static int add_queues(struct replicator *r, struct penstock_error *err)
 		return -(int)err->code;
 	if (strays)
 		log_warn("replication: %zu versions wait for destinations that the file of "
-			 "--replication does not name; they are sent after it does",
+			 "--replication does not name; add these destinations to the file",
 			strays);
 	return 0;
 }
@@ -617,7 +620,7 @@ int replicator_start(struct replicator **out, struct store *store, const char *t
 	if (rc == 0)
 		rc = report_strays(r, err);
 	if (rc == 0) {
-		/* Before the threads, which make changes. */
+		/* The observer comes before the threads, which make changes. */
 		store_observe(
 			store, &(struct store_observer){
 				       .version = on_version, .added = on_added, .cookie = r});

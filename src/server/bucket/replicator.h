@@ -4,11 +4,10 @@
  * versions of a key are sent in their order, by the same thread; each destination has
  * LIMIT_REPLICATION_LANES threads, and waits for no other one.
  *
- * An event has the text "SIZE KIND BUCKET VERSION CLASS KEY": KIND is "v", "m" for a
- * delete marker, or "n" for tags or a lock that have changed; CLASS is the storage class at the
- * destination, or "-" for that of the version, or the header of the store that has changed. It is
- * removed when the destination has the version, and in the same transaction the version gets its
- * new state.
+ * An event has the text "SIZE KIND BUCKET VERSION CLASS KEY": KIND is "v", "m" for a delete marker,
+ * or "n" for tags or a lock that have changed; CLASS is the storage class at the destination, or
+ * "-" for that of the version, or the header of the store that has changed. The event is removed
+ * when the destination has the version; the same transaction sets the new state of the version.
  *
  *	r = replicator_start(&replicator, store, "replication.json", 1000, err);
  *	...
@@ -30,10 +29,11 @@ struct store;
 /* The configuration of a bucket. */
 #define REPLICATION_CONFIG "replication"
 
-/* The header by which a penstock sends the name of a version to another one. As it begins with
- * "x-amz-", every signature covers it. */
+/* The header by which a penstock sends the name of a version to another penstock. Every signature
+ * covers this header, because it begins with "x-amz-". */
 #define REPLICA_HEADER "x-amz-penstock-replica"
-/* The header of the store that a version has for each destination, followed by its name. */
+/* Prefix of the stored headers with the state of a version at each destination, whose name
+ * follows. */
 #define REPLICATION_HEADER    ":replication/"
 #define REPLICATION_PENDING   "PENDING"
 #define REPLICATION_COMPLETED "COMPLETED"
@@ -48,15 +48,15 @@ int replicator_start(struct replicator **out, struct store *store, const char *t
 bool replicator_has(const struct replicator *replicator, const char *name, const char *owner);
 struct replicator_stat {
 	const char *name;
-	size_t waiting; /* versions, like the next */
+	size_t waiting; /* versions; `bytes` is their size */
 	uint64_t bytes;
 	int64_t lag_ns; /* the age of the oldest version that waits */
 	uint64_t sent, failed; /* since the start */
 };
-/* Gets the figures of a destination. Returns false if there are no more, or `replicator` is
- * NULL. */
+/* Gets the figures of destination `i`. Returns false if there is no such destination, or
+ * `replicator` is NULL. */
 bool replicator_stat(struct replicator *replicator, size_t i, struct replicator_stat *out);
-/* Ends the sending in progress, whose versions wait. NULL is allowed. */
+/* Ends transfers in progress, whose versions stay in the queue. `replicator` may be NULL. */
 void replicator_stop(struct replicator *replicator);
 
 #endif

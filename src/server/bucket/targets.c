@@ -20,7 +20,7 @@
 #include "server/directory/identity.h"
 #include "transfer/objects.h"
 
-/* A request is soon given up: its version waits, and is sent again. */
+/* A request is given up soon: its version stays in the queue, and is sent again. */
 #define ATTEMPTS      2
 #define CONNECTIONS   LIMIT_REPLICATION_LANES
 #define CONNECT_MS    10000
@@ -62,22 +62,22 @@ static const char *problem_of(json_t *entry)
 		while (i < MEMBERS_KNOWN && strcmp(known[i], key) != 0)
 			i++;
 		if (i == MEMBERS_KNOWN)
-			return "it has a member with an unknown name; the names are name, endpoint, bucket, "
+			return "a member has an unknown name; the names are name, endpoint, bucket, "
 			       "region, account, access_key_id, secret_access_key, session_token and "
 			       "profile";
 		if (!json_is_string(value) || !*json_string_value(value))
-			return "a member is no text, or is empty";
+			return "a member is not a string, or is empty";
 	}
 	if (!name || !is_name(name))
-		return "it needs a name of small letters, digits, -, _ and .";
+		return "'name' must have only small letters, digits, -, _ and .";
 	if (!endpoint)
-		return "it needs an endpoint, such as https://store.example:9000";
+		return "'endpoint' is missing; expected a URL such as https://store.example:9000";
 	if (account && !account_is_number(account))
-		return "account is the number of one, which has 12 digits";
+		return "'account' must be a number of 12 digits";
 	if (has_key != has_secret)
-		return "access_key_id and secret_access_key need each other";
+		return "access_key_id and secret_access_key must be set together";
 	if (has_key == !!member(entry, "profile"))
-		return "it needs either access_key_id and secret_access_key, or a profile";
+		return "expected either access_key_id and secret_access_key, or profile";
 	return NULL;
 }
 
@@ -120,7 +120,7 @@ static int add(struct targets *out, const char *path, size_t i, json_t *entry,
 	if (problem)
 		return invalid(path, i, problem, err);
 	if (targets_find(out, member(entry, "name")) >= 0)
-		return invalid(path, i, "its name is repeated", err);
+		return invalid(path, i, "the name is repeated", err);
 	grown = array_grow(out->all, out->n, sizeof(*grown));
 	if (!grown)
 		return error_memory(err);
@@ -130,7 +130,7 @@ static int add(struct targets *out, const char *path, size_t i, json_t *entry,
 	return rc < 0 ? error_prefix(err, "cannot use target %zu of '%s'", i + 1, path) : 0;
 }
 
-/* Refuses keys that others may read. */
+/* Refuses keys that other users may read. */
 static int check_mode(const char *path, const json_t *list, struct penstock_error *err)
 {
 	struct stat st;
@@ -143,7 +143,7 @@ static int check_mode(const char *path, const json_t *list, struct penstock_erro
 		if ((st.st_mode & (S_IRWXG | S_IRWXO)) &&
 			json_object_get(entry, "secret_access_key"))
 			return error_set(err, PENSTOCK_E_INVALID,
-				"cannot read '%s': others may read its secret keys; run "
+				"cannot use '%s': other users may read its secret keys; run "
 				"'chmod 600 %s'",
 				path, path);
 	return 0;
@@ -168,7 +168,7 @@ int targets_read(
 		return error_prefix(err, "cannot read '%s'", path);
 	if (!json_is_array(list))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot read '%s': it is not a JSON array of targets", path);
+			"cannot read '%s': the file is not a JSON array of targets", path);
 	rc = check_mode(path, list, err);
 	json_array_foreach (list, i, entry) {
 		if (rc < 0)

@@ -1,8 +1,9 @@
 /*
  * The destinations of replication, as the operator names them in a file: a JSON array of objects
- * with "name", "endpoint", and perhaps "bucket" (the name, if it is missing), "region", "account"
- * (whose buckets may be sent there; ACCOUNT_FIRST, if it is missing), and either "access_key_id"
- * and "secret_access_key" (and "session_token") or "profile". The ARN of one is arn:aws:s3:::NAME.
+ * with "name", "endpoint", optionally "bucket" (default: the name), "region" and "account" (whose
+ * buckets may be sent there; default: ACCOUNT_FIRST), and either "access_key_id" and
+ * "secret_access_key" (and "session_token") or "profile". The ARN of a destination is
+ * arn:aws:s3:::NAME.
  *
  *	r = targets_read(&targets, "replication.json", &cancel, err);
  *	...
@@ -26,9 +27,9 @@ struct penstock_error;
 
 struct target {
 	char name[TARGET_NAME_SIZE];
-	char account[STORE_OWNER_SIZE]; /* its number */
+	char account[STORE_OWNER_SIZE]; /* number of the account */
 	char *bucket;
-	struct http_engine *engine; /* of its own: no target waits for another one */
+	struct http_engine *engine; /* not shared: no target waits for another one */
 	struct object_client *client;
 };
 struct targets {
@@ -41,7 +42,7 @@ struct targets {
 int targets_read(struct targets *out, const char *path, const atomic_int *cancel,
 	struct penstock_error *err);
 void targets_release(struct targets *targets);
-/* Returns the index of a target, or -1. */
+/* Returns the index of a target, or -1 if there is no such target. */
 int targets_find(const struct targets *targets, const char *name);
 
 #endif

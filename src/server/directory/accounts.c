@@ -30,7 +30,7 @@ static bool is_revoked(const json_t *entry)
 	return json_is_null(json_object_get(entry, "access_key_id"));
 }
 
-/* Returns NULL if all members are valid, else the reason. */
+/* Returns the problem of the first invalid member, or NULL if all members are valid. */
 static const char *problem_of(const struct directory *d, const json_t *entry, const char *record)
 {
 	const char *id = record_member(entry, "id"), *key = record_member(entry, "access_key_id");
@@ -43,13 +43,13 @@ static const char *problem_of(const struct directory *d, const json_t *entry, co
 	if (strcmp(number, ACCOUNT_FIRST) == 0)
 		return "000000000000 is the account of the store's own keys";
 	if (!json_is_string(json_object_get(entry, "name")))
-		return "it needs a name";
+		return "name is missing";
 	if (!is_revoked(entry) &&
 		(!key || !*key || strlen(key) > SIGV4_ACCESS_KEY_MAX || !secret || !*secret))
-		return "it needs access_key_id and secret_access_key; "
-		       "access_key_id may be null to revoke it";
+		return "access_key_id or secret_access_key is missing or invalid; "
+		       "access_key_id may be null to revoke the account";
 	if (holder && strcmp(holder, record) != 0)
-		return "its access key has another owner";
+		return "the access key has another owner";
 	if (id && (strlen(id) != 64 || strspn(id, "0123456789abcdef") != 64))
 		return "id must have 64 hexadecimal digits";
 	return NULL;
@@ -57,9 +57,9 @@ static const char *problem_of(const struct directory *d, const json_t *entry, co
 
 /* --- records --------------------------------------------------------------------------------- */
 
-/* The key of the file is that of "file_key"; keys that the account made itself are kept. A record
- * without that member is of a version that kept none. The same key as before stays inactive or
- * deleted, if the account made it so. */
+/* Sets the key of the file, whose id is also in "file_key"; keys that the account made itself are
+ * kept. A record without "file_key" comes from a version that kept no such keys. If the file has
+ * the same key as before, the key stays inactive or deleted if the account made it so. */
 static int set_keys(json_t *record, const json_t *entry)
 {
 	const json_t *before = json_object_get(record, "file_key");
@@ -110,7 +110,8 @@ static int set_id(json_t *record, const json_t *entry)
 	return json_object_set_new(record, "id", json_string(hex));
 }
 
-/* Makes the record of an account; keeps what the account has. Returns NULL if out of memory. */
+/* Makes the record of an account, which keeps the members that the account has. Returns NULL if out
+ * of memory. */
 static json_t *record_of(const json_t *entry, const json_t *old)
 {
 	json_t *record = old ? json_deep_copy(old) : json_object();
@@ -134,28 +135,29 @@ static bool is_same(const json_t *a, const json_t *b, const char *member)
 	return x && y && strcasecmp(x, y) == 0;
 }
 
-/* Returns NULL if no other account has what only one may have. */
+/* Returns the problem if another account has the same id, email address or access key, else
+ * NULL. */
 static const char *clash_of(const json_t *records, const char *name, const char *key)
 {
 	const json_t *record = json_object_get(records, name), *other;
 	const char *other_name;
 
 	if (strcmp(record_member(record, "id"), ACCOUNT_FIRST_ID) == 0)
-		return "its id is that of the account 000000000000";
+		return "the id is that of the account 000000000000";
 	json_object_foreach ((json_t *)(uintptr_t)records, other_name, other) {
 		if (strcmp(other_name, name) == 0 || !str_starts(other_name, "account/"))
 			continue;
 		if (is_same(record, other, "id"))
-			return "its id is that of another account";
+			return "the id is that of another account";
 		if (is_same(record, other, "email"))
-			return "its email address is that of another account";
+			return "the email address is that of another account";
 		if (key && json_object_get(json_object_get(other, "keys"), key))
-			return "its access key has another owner";
+			return "the access key has another owner";
 	}
 	return NULL;
 }
 
-/* Adds the record of an entry to `changed`, by its name, which the entry gets as "record". */
+/* Adds the record of an entry to `changed`; the entry gets the name of the record as "record". */
 static int add(struct directory *d, const char *path, size_t i, json_t *entry, json_t *changed,
 	struct penstock_error *err)
 {
@@ -166,7 +168,7 @@ static int add(struct directory *d, const char *path, size_t i, json_t *entry, j
 	if (!name)
 		return error_memory(err);
 	if (!problem && json_object_get(changed, name))
-		problem = "its number is repeated";
+		problem = "the number is repeated";
 	if (problem)
 		return invalid(path, i, problem, err);
 	if (json_object_set_new(entry, "record", json_string(name)) < 0 ||
@@ -183,7 +185,7 @@ static int check(const struct directory *d, const char *path, const json_t *list
 
 	if (!all || json_object_update(all, changed) < 0)
 		return error_memory(err);
-	/* The last one of two is reported. */
+	/* Reports the later one of two accounts with the same value. */
 	for (size_t i = json_array_size(list); i-- > 0;) {
 		const json_t *entry = json_array_get(list, i);
 		const char *problem = clash_of(
@@ -195,7 +197,7 @@ static int check(const struct directory *d, const char *path, const json_t *list
 	return 0;
 }
 
-/* Stores all of them, or none. */
+/* Stores all changed records, or none. */
 static int store(struct directory *d, json_t *changed, struct penstock_error *err)
 {
 	size_t n = json_object_size(changed), i = 0;
@@ -226,7 +228,7 @@ int accounts_read(struct directory *d, const char *path, struct penstock_error *
 		return error_prefix(err, "cannot read '%s'", path);
 	if (!json_is_array(list))
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot read '%s': it is not a JSON array of accounts", path);
+			"cannot read '%s': the file is not a JSON array of accounts", path);
 	directory_begin(d);
 	json_array_foreach (list, i, entry) {
 		rc = add(d, path, i, entry, changed, err);

@@ -1,6 +1,6 @@
 /*
  * A file of the operator with accounts: a JSON array of objects with the members "number", "name",
- * "access_key_id" and "secret_access_key", and, if wanted, "id" (the canonical id) and "email". An
+ * "access_key_id" and "secret_access_key", and optionally "id" (the canonical id) and "email". An
  * account with "access_key_id": null is revoked: no key of it, its users or its roles is valid.
  */
 #ifndef SERVER_DIRECTORY_ACCOUNTS_H
@@ -9,8 +9,8 @@
 struct directory;
 struct penstock_error;
 
-/* Adds the accounts of the file, or replaces name, email and the root key of the file of those that
- * exist: all of them, or none. */
+/* Adds the accounts of the file, all or none. For an account that exists, replaces its name, id,
+ * email address, and the root key that the file has given it. */
 int accounts_read(struct directory *directory, const char *path, struct penstock_error *err);
 
 #endif

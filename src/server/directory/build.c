@@ -10,7 +10,7 @@
 #include "server/directory/managed.h"
 #include "server/directory/record.h"
 
-/* Returns a text of the identity, or NULL if out of memory. */
+/* Returns a copy of a text that lives as long as the identity, or NULL if out of memory. */
 static const char *own(struct identity *identity, const char *text)
 {
 	return arena_copy(&identity->arena, text, strlen(text));
@@ -39,7 +39,7 @@ static bool be_root(struct identity *identity)
 	return identity->arn != NULL;
 }
 
-/* Adds a managed policy to what allows, or what limits; a missing one denies everything. */
+/* Adds managed policies to the documents `to`. A missing policy denies everything. */
 static bool add_managed(struct identity *identity, struct identity_documents *to,
 	const json_t *records, const json_t *arns)
 {
@@ -101,7 +101,7 @@ static bool be_role(struct identity *identity, const json_t *records, const json
 	       add_policies(identity, records, record);
 }
 
-/* Adds what only temporary keys have. */
+/* Adds the members that only temporary keys have. */
 static bool be_temporary(struct identity *identity, const struct build_source *from)
 {
 	const char *policy = json_string_value(json_object_get(from->session, "policy"));
@@ -116,7 +116,7 @@ static bool be_temporary(struct identity *identity, const struct build_source *f
 		       json_object_get(from->session, "arns"));
 }
 
-/* The operator revokes an account as a whole (server/directory/accounts.h). */
+/* Returns true if the operator has revoked the account (server/directory/accounts.h). */
 static bool is_revoked(const json_t *records, const char *number)
 {
 	char name[sizeof("account/") + STORE_OWNER_SIZE];

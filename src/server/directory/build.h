@@ -9,7 +9,7 @@
 
 struct build_source {
 	const json_t *records;
-	const char *name; /* of the record with the key */
+	const char *name; /* name of the record with the key */
 	const struct account_info *owner;
 	const char *access_key_id;
 	const char *secret_access_key; /* NULL if it is in the record */
@@ -17,7 +17,7 @@ struct build_source {
 	const json_t *session;
 	const char *token;
 };
-/* Returns NULL with *problem set if the key may not be used, or memory runs out. */
+/* Returns NULL with *problem set if the key may not be used, or if out of memory. */
 struct identity *build_identity(const struct build_source *from, enum s3_error *problem);
 
 #endif

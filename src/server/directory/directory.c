@@ -18,7 +18,7 @@
 #include "server/directory/build.h"
 #include "server/directory/record.h"
 
-/* An identity that was used lately, by its access key. */
+/* An identity that was used recently, by its access key. */
 struct entry {
 	struct identity *identity;
 	UT_hash_handle hh;
@@ -35,8 +35,8 @@ struct directory {
 	pthread_mutex_t changes; /* held from directory_begin() to directory_end() */
 
 	pthread_rwlock_t lock;
-	/* Under lock for writing; those who hold `changes` may read without it. */
-	json_t *records; /* by name */
+	/* Written under `lock`; a thread that holds `changes` may read without `lock`. */
+	json_t *records; /* records by name */
 	json_t *keys; /* names of records by access key */
 	struct account_info *accounts;
 	struct entry *entries; /* under lock */
@@ -162,7 +162,7 @@ static void forget_entries(struct directory *d)
 	}
 }
 
-/* Without memory for an entry the identity is made again for the next request. */
+/* If out of memory, the identity is not kept, and is made again for the next request. */
 static void keep(struct directory *d, struct identity *identity)
 {
 	struct entry *entry = malloc(sizeof(*entry));
@@ -184,7 +184,7 @@ static bool session_key(const struct directory *d, struct session_key *out)
 	return hex && str_unhex(hex, out->bytes, sizeof(out->bytes)) == 0;
 }
 
-/* Finds the record and the secret of a key without an end. */
+/* Finds the record and the secret of a key that does not expire. */
 static void find_holder(const struct directory *d, const char *id, struct build_source *out)
 {
 	out->name = json_string_value(json_object_get(d->keys, id));
@@ -194,8 +194,8 @@ static void find_holder(const struct directory *d, const char *id, struct build_
 	}
 }
 
-/* Returns true if the maker of a temporary key may still use it: the role or the user is the same
- * one, and the key that asked for it is active. */
+/* Returns true if a temporary key is still valid: its role or user exists with the same id, and the
+ * key that requested it is active. */
 static bool session_holds(const struct directory *d, const json_t *session)
 {
 	const char *name = record_member(session, "record"), *id = record_member(session, "id");
@@ -242,7 +242,7 @@ static struct identity *make_temporary(
 	return identity;
 }
 
-/* Makes the identity of a key that is in no cache. */
+/* Makes the identity of a key that is not in the cache. */
 static struct identity *make(
 	struct directory *d, const char *id, const char *token, enum s3_error *problem)
 {
@@ -275,8 +275,8 @@ static struct identity *make_and_keep(
 	return identity;
 }
 
-/* Returns true if the request has the token of its key, or none where the key has none, and the key
- * has not expired. */
+/* Returns true if the request has the token of its key, or no token if the key has none, and if the
+ * key has not expired. */
 static bool is_valid(const struct identity *identity, const char *token, enum s3_error *problem)
 {
 	*problem = S3_E_INVALID_TOKEN;
@@ -333,8 +333,8 @@ static bool is_same(const struct account_info *a, const struct account_info *b)
 	       (a->email ? b->email && strcmp(a->email, b->email) == 0 : !b->email);
 }
 
-/* Adds an account to a list, if `known` does not have it as it is. Others may still use an old one,
- * which is never freed. */
+/* Adds an account to a list, unless `known` has the same account unchanged. Other threads may still
+ * use an old entry, which lives until directory_close(). */
 static int note_account(struct account_info **list, const struct account_info *known,
 	const char *name, const json_t *record)
 {
@@ -356,7 +356,7 @@ static int note_account(struct account_info **list, const struct account_info *k
 	return 0;
 }
 
-/* Hides the secrets of a record in the log. Each record that is kept hides its own. */
+/* Hides the secrets of a record in the log. Each record that is kept hides its own secrets. */
 static int hide_secrets(const json_t *record)
 {
 	const json_t *keys = json_object_get(record, "keys");
@@ -396,7 +396,7 @@ static int load_record(
 		json_decref(record);
 		return error_set(err, PENSTOCK_E_CORRUPT,
 			"cannot read the record '%s' of the store: "
-			"it is not a JSON object",
+			"the record is not a JSON object",
 			name);
 	}
 	if (json_object_set_new(d->records, name, record) < 0 ||
@@ -513,8 +513,8 @@ enum store_status directory_session_key(
 /* The state after a change, made before it is durable, so that nothing can fail afterwards. */
 struct next {
 	json_t *records, *keys;
-	struct account_info *accounts; /* those to be added */
-	const struct account_info *known; /* those of the directory */
+	struct account_info *accounts; /* accounts to add */
+	const struct account_info *known; /* accounts of the directory */
 	struct store_record *stored; /* with owned values */
 	size_t n;
 };

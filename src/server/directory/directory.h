@@ -38,7 +38,7 @@ struct directory_options {
 };
 int directory_open(struct directory **out, const struct directory_options *options,
 	struct penstock_error *err);
-/* NULL is allowed. */
+/* `directory` may be NULL. */
 void directory_close(struct directory *directory);
 
 /* Finds the identity of an access key. `token` is the session token of the request, or NULL.
@@ -58,7 +58,7 @@ const struct account_info *directory_account_by_email(
 
 /* --- changes -------------------------------------------------------------------------------- */
 
-/* Excludes other changes: records that are read afterwards stay the same until the end. */
+/* Excludes other changes: records that are read afterwards stay the same until directory_end(). */
 void directory_begin(struct directory *directory);
 void directory_end(struct directory *directory);
 
@@ -77,8 +77,8 @@ struct directory_change {
 enum store_status directory_change(struct directory *directory,
 	const struct directory_change *changes, size_t n, struct penstock_error *err);
 
-/* Between begin and end: gets the key that session tokens are signed with, and makes it the first
- * time. */
+/* Between begin and end: gets the key that session tokens are signed with, and creates it at the
+ * first call. */
 enum store_status directory_session_key(
 	struct directory *directory, struct session_key *out, struct penstock_error *err);
 

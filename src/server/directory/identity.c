@@ -63,7 +63,7 @@ bool identity_add_document(
 	return true;
 }
 
-/* --- the say of its policies ----------------------------------------------------------------- */
+/* --- the result of policies ----------------------------------------------------------------- */
 
 /* The greatest result counts. */
 static enum policy_result evaluate(
@@ -82,7 +82,7 @@ static enum policy_result evaluate(
 	return best;
 }
 
-/* Narrows a result to what documents allow, if there are any. */
+/* Limits a result to the actions that documents allow, if there are any documents. */
 static enum policy_result narrow(enum policy_result result,
 	const struct identity_documents *documents, const struct policy_question *question)
 {

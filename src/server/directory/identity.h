@@ -1,7 +1,7 @@
 /*
  * Senders of requests. Authentication sets req->identity from the access key; a request without a
- * signature has the anonymous one. An identity does not change: after a change of its user the next
- * request gets another one.
+ * signature has the anonymous identity. An identity does not change: after a change of its user the
+ * next request gets a new identity.
  *
  *	const struct identity *who = req->identity;
  *
@@ -22,7 +22,7 @@
 #include "store/store.h"
 
 /* The account of the environment's keys, or of ROOT/credentials; also the owner of buckets and
- * objects that have no other. */
+ * objects that have no other owner. */
 #define ACCOUNT_FIRST	   "000000000000"
 #define ACCOUNT_FIRST_ID   "70656e73746f636b000000000000000000000000000000000000000000000000"
 #define ACCOUNT_FIRST_NAME "penstock"
@@ -40,8 +40,8 @@ struct account_info {
 	char number[STORE_OWNER_SIZE];
 	char id[ACCOUNT_ID_SIZE]; /* the canonical id */
 	char *name;
-	char *email; /* NULL if it has none */
-	struct account_info *next; /* in the directory */
+	char *email; /* NULL if the account has none */
+	struct account_info *next; /* next account in the directory */
 };
 
 enum identity_kind {
@@ -51,7 +51,7 @@ enum identity_kind {
 	IDENTITY_ROLE, /* an assumed role */
 };
 
-/* Policies of one kind. One that cannot be read is NULL, and denies everything. */
+/* Policies of one kind. An unreadable policy is NULL, and denies everything. */
 struct identity_documents {
 	struct policy **policies;
 	size_t n;
@@ -61,7 +61,7 @@ struct identity {
 	atomic_uint refs;
 	enum identity_kind kind;
 	bool is_root, is_anonymous;
-	bool has_policies; /* of any kind, below */
+	bool has_policies; /* some of the documents below exist */
 	bool is_temporary; /* its keys expire */
 	const struct account_info *owner; /* NULL if anonymous */
 	char account[STORE_OWNER_SIZE]; /* "" if anonymous */
@@ -69,34 +69,34 @@ struct identity {
 	const char *principal_arn; /* aws:PrincipalArn: of an assumed role, that of the role */
 	const char *user_id; /* aws:userid */
 	const char *user_name; /* aws:username; NULL unless it is a user */
-	const char *record; /* of the user or role in the directory; NULL if it has none */
+	const char *record; /* name of the record in the directory; NULL if anonymous */
 	int64_t issued_s, expires_s; /* 0 unless temporary */
 
 	/* An action is allowed if `own` allows it, and so do `boundary` and `session` if they have
 	 * documents. */
-	struct identity_documents own; /* of the user and its groups, or of the role */
+	struct identity_documents own; /* policies of the user and its groups, or of the role */
 	struct identity_documents boundary;
 	struct identity_documents session;
 
 	const char *access_key_id, *secret_access_key, *token; /* `token` may be NULL */
-	struct arena arena; /* of all texts */
+	struct arena arena; /* memory of all texts */
 };
 
 struct identity *identity_new(void);
 struct identity *identity_ref(struct identity *identity);
-/* NULL is allowed. Wipes the secret with the last reference. */
+/* Wipes the secret with the last reference. `identity` may be NULL. */
 void identity_unref(struct identity *identity);
 /* Adds a document. Returns false if out of memory. */
 bool identity_add_document(
 	struct identity *identity, struct identity_documents *to, const char *text);
-/* Returns the say of its policies: POLICY_ALLOW for the root of an account, unless its session has
- * policies. */
+/* Returns the result of the identity's policies: POLICY_ALLOW for the root of an account, unless
+ * the policies of its session limit the root. */
 enum policy_result identity_evaluate(
 	const struct identity *identity, const struct policy_question *question);
-/* Returns the identity as policies know it; it lives as long as that. */
+/* Returns the identity in the form that policies use, which lives as long as `who`. */
 struct policy_caller identity_caller(const struct identity *who);
-/* Returns true if the policies of the session do not allow what another account, or the policy of
- * a bucket, grants to the identity. */
+/* Returns true if the policies of the session do not allow an action that another account, or the
+ * policy of a bucket, may grant to the identity. */
 bool identity_is_limited(const struct identity *identity, const struct policy_question *question);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Managed policies, which users, groups, roles and sessions name by their ARN: those of the
- * directory, and a few that every account has at AWS.
+ * Managed policies, which users, groups, roles and sessions name by their ARN: the policies of the
+ * directory, and a few that every account of AWS has.
  *
  * A record "policy/NUMBER/name" has the members "name", "path", "id", "description", "created",
  * "updated", "default" (the version that counts), "next" (the number of the next version) and
@@ -18,11 +18,12 @@ struct managed_builtin {
 	const char *document;
 };
 #define MANAGED_BUILTIN_ARN "arn:aws:iam::aws:policy/"
-/* Returns the i-th, or NULL behind the last. */
+/* Returns policy `i`, or NULL after the last one. */
 const struct managed_builtin *managed_builtin(size_t i);
 const struct managed_builtin *managed_builtin_find(const char *arn);
 
-/* Returns the document that counts, of either kind; NULL if the policy is missing. */
+/* Returns the document of the default version of a policy, which may be a builtin, or NULL if the
+ * policy is missing. */
 const char *managed_document(const json_t *records, const char *arn);
 
 #endif

@@ -56,7 +56,8 @@ const json_t *record_by_arn(const json_t *records, const char *arn, const char *
 		(int)(kind - number), number, strrchr(path, '/'));
 	if (n < 0 || (size_t)n >= sizeof(wanted))
 		return NULL;
-	/* Only names are unique regardless of case; policies compare all of an ARN as it is. */
+	/* Only names are unique regardless of case; policies compare the whole ARN with its
+	 * case. */
 	for (char *p = strrchr(wanted, '/'); *p; p++)
 		*p = (char)tolower((unsigned char)*p);
 	found = json_object_iter_at(all, wanted);

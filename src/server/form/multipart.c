@@ -7,7 +7,7 @@
 #include "base/limits.h"
 
 enum state {
-	BYTES, /* of a part, or before the first one */
+	BYTES, /* in the bytes of a part, or before the first part */
 	AFTER, /* on the line of a delimiter */
 	HEAD, /* in the headers of a part */
 	END /* after the last delimiter */
@@ -28,7 +28,7 @@ static bool is_token_char(char c)
 }
 
 /* Appends a token or a quoted string. Backslashes are kept unless they escape: some browsers send
- * paths of Windows. Returns the end of the value, or NULL if it is malformed. */
+ * paths of Windows. Returns the end of the value, or NULL if the value is malformed. */
 static const char *read_value(const char *p, struct buf *out)
 {
 	if (*p != '"') {
@@ -48,7 +48,7 @@ static const char *read_value(const char *p, struct buf *out)
 }
 
 /* Reads "; name=value" into the buffer of that name; other parameters are skipped. Returns the end,
- * or NULL if it is malformed, or repeats a name. */
+ * or NULL if the parameter is malformed or repeated. */
 static const char *read_parameter(
 	const char *p, const char *const *names, struct buf *const *values, unsigned *seen)
 {
@@ -77,7 +77,7 @@ static const char *read_parameter(
 	return p;
 }
 
-/* --- life ------------------------------------------------------------------------------------ */
+/* --- start and end --------------------------------------------------------------------------- */
 
 static const char form_type[] = "multipart/form-data";
 
@@ -89,7 +89,7 @@ bool multipart_is_form(const char *content_type)
 	       !is_token_char(content_type[n]) && content_type[n] != '/';
 }
 
-/* Returns true for the characters of a boundary (RFC 2046, 5.1.1); it does not end in a space. */
+/* Returns true for a valid boundary (RFC 2046, 5.1.1), which does not end in a space. */
 static bool is_boundary(const struct buf *text)
 {
 	if (buf_failed(text) || !text->len || text->data[text->len - 1] == ' ')
@@ -187,8 +187,8 @@ static int end_part(struct multipart *m, struct penstock_error *err)
 	return rc;
 }
 
-/* Continues the delimiter that the last piece may have ended in. Returns its bytes in this piece,
- * or 0 if those are other bytes. */
+/* Continues a delimiter that began in the last piece. Returns the number of its bytes in this
+ * piece, or 0 if other bytes follow. */
 static size_t rest_of_delimiter(struct multipart *m, const char *data, size_t len)
 {
 	size_t want = m->delimiter_len - m->matched;
@@ -236,7 +236,7 @@ static int feed_bytes(
 
 /* --- delimiters and heads -------------------------------------------------------------------- */
 
-/* Takes a byte behind a delimiter: "--" ends the form, and a line end begins a part. */
+/* Takes a byte after a delimiter: "--" ends the form, and a line end begins a part. */
 static int feed_after(struct multipart *m, char c, struct penstock_error *err)
 {
 	if (c == '-' && m->last == '-')
@@ -245,7 +245,7 @@ static int feed_after(struct multipart *m, char c, struct penstock_error *err)
 		m->state = HEAD;
 	else if (m->last == '-' || m->last == '\r' || (c == '-' && m->last) ||
 		 !strchr("- \t\r", c) || !c)
-		return malformed("a delimiter has other bytes behind it", err);
+		return malformed("other bytes follow a delimiter", err);
 	m->last = c;
 	return spend(m, 1, err);
 }
@@ -260,7 +260,7 @@ static int read_disposition(struct multipart *m, const char *value, struct penst
 	unsigned seen = 0;
 
 	if (strncasecmp(p, type, sizeof(type) - 1) != 0 || is_token_char(p[sizeof(type) - 1]))
-		return malformed("a part is no form-data", err);
+		return malformed("a part is not form-data", err);
 	p += sizeof(type) - 1;
 	while (p && p[strspn(p, " \t")])
 		p = read_parameter(p, names, values, &seen);
@@ -282,7 +282,7 @@ static int end_line(struct multipart *m, struct penstock_error *err)
 		if (((unsigned char)line[i] < ' ' && line[i] != '\t') || line[i] == 0x7f)
 			return malformed("the head of a part has a control character", err);
 	if (!is_token_char(*line) || !strchr(line, ':'))
-		return malformed("the head of a part has a line that is no header", err);
+		return malformed("the head of a part has a line that is not a header", err);
 	if (strncasecmp(line, disposition, n) != 0)
 		return 0;
 	if (m->has_name)

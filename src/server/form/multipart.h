@@ -14,8 +14,8 @@
  * The part called "file" is the file, and its bytes are passed on as they arrive. All other parts
  * are fields; those after the file are ignored. Lines end in CRLF.
  *
- * PENSTOCK_E_PROTOCOL: malformed. PENSTOCK_E_LIMIT: more than LIMIT_FORM bytes or LIMIT_FORM_FIELDS
- * fields in addition to the file.
+ * The functions fail with PENSTOCK_E_PROTOCOL if the form is malformed, and with PENSTOCK_E_LIMIT
+ * if it has more than LIMIT_FORM bytes or LIMIT_FORM_FIELDS fields in addition to the file.
  */
 #ifndef SERVER_FORM_MULTIPART_H
 #define SERVER_FORM_MULTIPART_H
@@ -29,8 +29,8 @@ struct penstock_error;
 
 struct multipart_events {
 	/* Each returns 0, or a negative code with `err` set, which ends the parse. */
-	/* A field before the file. The texts are only valid during the call; the value has a NUL
-	 * behind it, and may contain others. */
+	/* A field before the file. The texts are only valid during the call; a NUL follows the
+	 * value, which may contain more NULs. */
 	int (*field)(void *cookie, const char *name, const char *value, size_t len,
 		struct penstock_error *err);
 	/* The beginning of the file; `name` is "" if the client gave none. Called again for another
@@ -44,24 +44,24 @@ struct multipart_events {
 
 struct multipart {
 	struct multipart_events events;
-	/* the rest is private to the parser */
+	/* the members below are private to the parser */
 	char delimiter[4 + MULTIPART_BOUNDARY_MAX + 1]; /* CRLF, "--", the boundary, NUL */
 	size_t delimiter_len;
-	size_t matched; /* bytes of it at the end of the last piece */
+	size_t matched; /* bytes of the delimiter at the end of the last piece */
 	int state, part;
-	char last; /* of the line of a delimiter */
+	char last; /* the last byte on the line of a delimiter */
 	bool has_file;
 	size_t spent; /* bytes before the file, or after it */
 	size_t n_fields;
-	struct buf line; /* of the head of a part */
-	struct buf name, filename; /* of the part */
+	struct buf line; /* current line of the head of a part */
+	struct buf name, filename; /* parameters of the part */
 	bool has_name;
-	struct buf value; /* of a field */
+	struct buf value; /* value of a field */
 };
 
 /* Returns true for the Content-Type of a form, with or without a boundary. */
 bool multipart_is_form(const char *content_type);
-/* Fails unless it is a form with a valid boundary. */
+/* Fails unless `content_type` is that of a form with a valid boundary. */
 int multipart_init(struct multipart *m, const char *content_type,
 	const struct multipart_events *events, struct penstock_error *err);
 int multipart_feed(struct multipart *m, const void *data, size_t len, struct penstock_error *err);

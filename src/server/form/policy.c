@@ -17,7 +17,7 @@ struct condition {
 	enum op op;
 	const char *name; /* as in the policy, without '$' */
 	const char *value;
-	uint64_t min, max; /* of LENGTH_RANGE */
+	uint64_t min, max; /* sizes of LENGTH_RANGE */
 };
 
 static enum s3_error invalid(struct buf *message, const char *problem)
@@ -81,7 +81,7 @@ static const char *read_list(const json_t *list, struct condition *out)
 	return NULL;
 }
 
-/* Returns NULL, or the problem of a condition. */
+/* Returns the problem of a condition, or NULL if the condition is valid. */
 static const char *read_condition(json_t *value, struct condition *out)
 {
 	if (json_is_object(value))
@@ -167,7 +167,7 @@ static enum s3_error evaluate(const json_t *conditions, const struct policy_form
 	*sizes = (struct policy_sizes){.max = UINT64_MAX};
 	json_array_foreach (conditions, i, value) {
 		if (read_condition(value, &c))
-			continue; /* all of them were read before */
+			continue; /* check_document() has read all conditions */
 		if (!holds(&c, form)) {
 			buf_printf(message,
 				"Invalid according to Policy: Policy Condition failed: "
@@ -197,7 +197,7 @@ static enum s3_error evaluate(const json_t *conditions, const struct policy_form
 
 /* --- the document ---------------------------------------------------------------------------- */
 
-/* Checks all of the document, so that a mistake in it is always the same error. */
+/* Checks the whole document, so that a mistake in it is the same error for all forms. */
 static enum s3_error check_document(
 	const json_t *conditions, const json_t *expiration, int64_t *until, struct buf *message)
 {

@@ -85,7 +85,7 @@ static const struct {
 static const char *const refused[] = {"PermissionsBoundary", "SerialNumber", "SourceIdentity",
 	"Tags.member.1.Key", "TokenCode", "TransitiveTagKeys.member.1"};
 
-/* As at AWS, a session of a user manages nothing. */
+/* As with AWS, a session of a user may not use actions of IAM. */
 static bool may_manage(struct query *q)
 {
 	const char *action = query_text(q, "iam:%s", q->action), *resource;

@@ -26,7 +26,7 @@ void iam_add_member(struct query *q);
 void iam_remove_member(struct query *q);
 void iam_groups_of_user(struct query *q);
 
-/* Managed policies (server/directory/managed.h), and those that entities have. */
+/* Managed policies (server/directory/managed.h), and those that are attached to entities. */
 void iam_create_managed(struct query *q);
 void iam_get_managed(struct query *q);
 void iam_list_managed(struct query *q);
@@ -41,7 +41,7 @@ void iam_detach(struct query *q);
 void iam_list_attached(struct query *q);
 void iam_list_holders(struct query *q);
 
-/* The numbers of what an account has and may have. */
+/* The numbers of entities in an account, and their quotas. */
 void iam_summary(struct query *q);
 /* The list is empty: AssumeRoleWithWebIdentity is refused. */
 void iam_list_providers(struct query *q);

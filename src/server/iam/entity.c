@@ -96,14 +96,15 @@ const json_t *entity_find_user(struct query *q, const char **record)
 		return entity_find(q, &entity_user, record);
 	if (q->who->kind == IDENTITY_ROLE) {
 		query_fail(q, 400, "ValidationError",
-			"The keys of a role belong to no user; name one with UserName");
+			"The keys of a role belong to no user; send UserName");
 		return NULL;
 	}
 	*record = q->who->record;
 	return directory_get(q->directory, *record);
 }
 
-/* Returns true for an action about all of an account. It ignores what its request names. */
+/* Returns true for an action about all of an account. Such an action ignores names in the
+ * request. */
 static bool is_about_all(const char *action)
 {
 	static const char *const actions[] = {"GetAccountSummary", "ListGroups",
@@ -220,7 +221,7 @@ bool entity_store(struct query *q, const char *record, json_t *copy, int failed)
 	return query_no_memory(q);
 }
 
-/* Returns a list of texts without one of them; NULL if out of memory. */
+/* Returns a copy of a list without `text`, or NULL if out of memory. */
 static json_t *list_without(const json_t *list, const char *text)
 {
 	json_t *rest = json_array(), *item;
@@ -326,7 +327,7 @@ bool entity_may_add(struct query *q, const struct entity_kind *kind)
 
 /* --- actions --------------------------------------------------------------------------------- */
 
-/* Adds what only roles have. Returns false with the reply set. */
+/* Adds the members that only roles have. Returns false with the reply set. */
 static bool describe_role(struct query *q, json_t *role)
 {
 	const char *trust = query_need(q, "AssumeRolePolicyDocument");
@@ -377,7 +378,7 @@ void iam_create(struct query *q)
 	xml_close(&q->xml, kind->title);
 }
 
-/* The root of an account is a user without a name. */
+/* Writes the root of an account as a user with the name of the account. */
 static void write_root(struct query *q)
 {
 	const char *arn = query_text(q, "arn:aws:iam::%s:root", q->account);
@@ -483,7 +484,7 @@ static bool has_members(struct query *q, const char *group)
 	return false;
 }
 
-/* As at AWS, an entity with policies, keys or members is not deleted. */
+/* As with AWS, an entity with policies, keys or members is not deleted. */
 void iam_delete(struct query *q)
 {
 	const struct entity_kind *kind = entity_kind_of(q->action);

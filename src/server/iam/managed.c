@@ -15,7 +15,7 @@
 #include "server/iam/entity.h"
 #include "server/request/request.h"
 
-/* As at AWS. */
+/* Limits, as with AWS. */
 #define VERSIONS_MAX 5
 #define DOCUMENT_MAX 6144 /* characters */
 
@@ -26,7 +26,8 @@ static json_int_t now_s(void)
 
 /* --- policies -------------------------------------------------------------------------------- */
 
-/* Finds the policy of the request, one of its account. Returns NULL with the reply set. */
+/* Finds the policy that the request names, in the sender's account. Returns NULL with the reply
+ * set. */
 static const json_t *find_policy(struct query *q, const char **arn, const char **record)
 {
 	const json_t *found;
@@ -47,8 +48,8 @@ static const json_t *find_policy(struct query *q, const char **arn, const char *
 	return NULL;
 }
 
-/* The same for a request that only reads: *policy is NULL for one of AWS. Returns false with the
- * reply set. */
+/* Like find_policy(), for a request that only reads: *policy is NULL for a policy of AWS. Returns
+ * false with the reply set. */
 static bool find_any(struct query *q, const char **arn, const json_t **policy)
 {
 	const char *record;
@@ -151,7 +152,7 @@ void iam_get_managed(struct query *q)
 	xml_close(&q->xml, "Policy");
 }
 
-/* Returns the ARN if the list of the request has the policy, else NULL. */
+/* Returns the ARN if the policy matches the filters of the request, else NULL. */
 static const char *listed(struct query *q, const char *arn, const char *path, bool attached)
 {
 	const char *under = query_value(q, "PathPrefix");
@@ -280,7 +281,7 @@ void iam_create_version(struct query *q)
 	xml_close(&q->xml, "PolicyVersion");
 }
 
-/* Finds the version of the request. Returns NULL with the reply set. */
+/* Finds the policy and the version that the request names. Returns NULL with the reply set. */
 static const json_t *find_version(
 	struct query *q, const char **arn, const char **record, const char **id)
 {

@@ -13,7 +13,7 @@
 #include "server/iam/actions.h"
 #include "server/iam/entity.h"
 
-/* Characters of all inline policies together, as at AWS. */
+/* Characters of all inline policies together, as with AWS. */
 #define INLINE_USER_MAX	 2048
 #define INLINE_GROUP_MAX 5120
 #define INLINE_ROLE_MAX	 10240
@@ -42,7 +42,7 @@ void iam_create_key(struct query *q)
 	json_t *copy, *keys, *key;
 
 	if (!entity) {
-		if (!q->failed) /* the first account's root has the keys of the store alone */
+		if (!q->failed) /* the root of the first account has only the keys of the store */
 			query_fail(q, 501, "NotImplemented",
 				"The root of this account has the keys of the store; create a user");
 		return;
@@ -89,7 +89,8 @@ void iam_list_keys(struct query *q)
 	xml_element_bool(&q->xml, "IsTruncated", false);
 }
 
-/* Finds the key of the request in a copy of its holder. Returns NULL with the reply set. */
+/* Finds the key that the request names, in a copy of the entity that has it. Returns NULL with the
+ * reply set. */
 static json_t *find_key(struct query *q, const char **record, const char **id, json_t **keys)
 {
 	const json_t *entity = entity_find_user(q, record);
@@ -163,7 +164,7 @@ void iam_put_policy(struct query *q)
 			json_object_set_new(policies, name, json_string(document)) < 0);
 }
 
-/* Finds the policy of the request. Returns NULL with the reply set. */
+/* Finds the policy that the request names. Returns NULL with the reply set. */
 static const char *find_policy(
 	struct query *q, const json_t **entity, const char **record, const char **name)
 {

@@ -70,11 +70,11 @@ const char *query_text(struct query *q, const char *fmt, ...)
 
 /* --- rights ---------------------------------------------------------------------------------- */
 
-/* Condition keys that are parameters of some actions. Others ignore the parameter, so that it must
- * not decide on them. */
+/* Condition keys that are parameters of some actions. Other actions ignore the parameter, so that
+ * it must have no effect on their decision. */
 static const struct {
 	const char *key, *name;
-	const char *actions[2]; /* beginnings */
+	const char *actions[2]; /* prefixes */
 } parameters[] = {
 	{"iam:PolicyARN", "PolicyArn", {"Attach", "Detach"}},
 	{"sts:ExternalId", "ExternalId", {"AssumeRole"}},

@@ -1,6 +1,7 @@
 /*
  * The query API of IAM and STS: a POST to "/" with a form that names an Action, signed for the
- * service "iam" or "sts". The signature covers the hash of the body, so it is verified at its end.
+ * service "iam" or "sts". The signature covers the hash of the body, so it is verified at the end
+ * of the body.
  */
 #ifndef SERVER_IAM_QUERY_H
 #define SERVER_IAM_QUERY_H
@@ -22,18 +23,18 @@ struct request;
 
 struct query {
 	struct request *req;
-	struct directory *directory; /* begun */
+	struct directory *directory; /* after directory_begin() */
 	const struct identity *who;
-	const char *account; /* of the sender */
+	const char *account; /* account of the sender */
 	const char *action;
-	bool is_sts; /* signed for that service */
+	bool is_sts; /* signed for STS */
 	struct buf xml; /* the result */
 	bool failed; /* the reply is set */
 };
 
-/* Returns true if the request is one of the query API. */
+/* Returns true if the request belongs to the query API. */
 bool query_is(const struct request *req);
-/* Begins it: reads the body, then verifies the sender and replies. */
+/* Begins such a request: reads the body, then verifies the sender and replies. */
 void query_begin(struct request *req);
 
 /* Returns true if the sender's own policies allow the action, such as "iam:CreateUser", on the
@@ -43,9 +44,9 @@ bool query_may(struct query *q, const char *action, const char *resource);
 int query_values(
 	const struct policy_question *question, const char *key, struct policy_values *out);
 
-/* Returns the value of a parameter, or NULL. */
+/* Returns the value of a parameter, or NULL if it is missing. */
 const char *query_value(struct query *q, const char *name);
-/* Likewise; without a value the request fails. */
+/* Like query_value(), but the request fails if the value is missing. */
 const char *query_need(struct query *q, const char *name);
 /* Replies with an error. Returns false. */
 bool query_fail(struct query *q, unsigned status, const char *code, const char *fmt, ...)

@@ -18,8 +18,8 @@
 #include "server/request/request.h"
 
 #define SESSION_MIN_S	   900
-#define SESSION_MAX_S	   129600 /* of a user; of a role its own limit */
-#define ROOT_SESSION_MAX_S 3600 /* also of a session that another session of a role asks for */
+#define SESSION_MAX_S	   129600 /* for a user; a role has its own limit */
+#define ROOT_SESSION_MAX_S 3600 /* also for a session that a session of a role asks for */
 #define SESSION_ARNS_MAX   10
 #define SESSION_POLICY_MAX 2048 /* characters */
 
@@ -30,8 +30,8 @@ void sts_caller(struct query *q)
 	xml_element(&q->xml, "Account", q->account);
 }
 
-/* Makes keys with these terms, takes the reference, and writes them. Returns false with the reply
- * set. */
+/* Makes keys with these terms, and writes the keys; takes the reference to `terms`. Returns false
+ * with the reply set. */
 static bool write_keys(struct query *q, json_t *terms, uint64_t seconds)
 {
 	_cleanup_(s3_json_freep) json_t *owned = terms;
@@ -92,8 +92,9 @@ void sts_session_token(struct query *q)
 
 /* --- AssumeRole ------------------------------------------------------------------------------ */
 
-/* Decides if the sender may assume the role: its trust policy has to let the sender in. One that
- * names only the account of the sender, and one of another account, leave it to that account. */
+/* Decides if the sender may assume the role. The trust policy of the role must admit the sender. If
+ * this policy names only the account of the sender, or if the role belongs to another account, the
+ * policies of the sender must allow the action, too. */
 static bool may_assume(struct query *q, const json_t *role, const char *record, const char *arn)
 {
 	const struct policy_caller caller = identity_caller(q->who);
@@ -118,7 +119,7 @@ static bool may_assume(struct query *q, const json_t *role, const char *record, 
 	return own == POLICY_ALLOW || (same && trusted == POLICY_ALLOW);
 }
 
-/* Returns true for a policy of the role's account, or one of AWS. */
+/* Returns true for a policy of the role's account, or a policy of AWS. */
 static bool is_policy(struct query *q, const char *arn, const char *role)
 {
 	const char *record;
@@ -188,7 +189,7 @@ void sts_assume_role(struct query *q)
 		most = ROOT_SESSION_MAX_S;
 	if (!query_number(q, "DurationSeconds", SESSION_MIN_S, most, &seconds))
 		return;
-	record = query_text(q, "%s", record); /* the key of sessions may be made next */
+	record = query_text(q, "%s", record); /* write_keys() may change the records */
 	if (!record)
 		return;
 	terms = json_pack("{s:s,s:s,s:s,s:s}", "record", record, "id", record_text(role, "id"),

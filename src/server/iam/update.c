@@ -24,7 +24,7 @@ static void renaming_release(struct renaming *r)
 	free(r->changes);
 }
 
-/* Takes the reference. Returns false if out of memory. */
+/* Takes the reference to `value`, which is NULL if out of memory. Returns false in that case. */
 static bool add_change(struct renaming *r, const char *name, json_t *value)
 {
 	r->changes[r->n++] = (struct directory_change){.name = name, .value = value};
@@ -107,7 +107,8 @@ void iam_update(struct query *q)
 		query_no_memory(q);
 		return;
 	}
-	/* Policies name entities by their ARN, so the sender has to have rights at both. */
+	/* Policies name entities by their ARN, so the sender needs rights for the old and the new
+	 * ARN. */
 	if (query_may(q, query_text(q, "iam:%s", q->action), entity_arn(q, kind, copy)))
 		rename_entity(q, record, to, copy);
 	else

@@ -15,12 +15,12 @@ static int listen_failed(const char *address, uint16_t port, int e, struct penst
 {
 	if (e == EADDRINUSE)
 		return error_set(err, PENSTOCK_E_EXISTS,
-			"cannot listen on '%s' port %u: another process uses it; use another port; "
-			"port 0 selects a free one",
+			"cannot listen on '%s' port %u: another process uses this port; use another port; "
+			"port 0 selects a free port",
 			address, port);
 	if (e == EADDRNOTAVAIL)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot listen on '%s': it is not an address of this machine; use 0.0.0.0 "
+			"cannot listen on '%s': this is not an address of this machine; use 0.0.0.0 "
 			"for all addresses",
 			address);
 	return error_errno(err, e, "cannot listen on '%s' port %u", address, port);
@@ -36,7 +36,7 @@ int listen_on(const char *address, uint16_t port, struct penstock_error *err)
 
 	if (!is_v4 && inet_pton(AF_INET6, address, &v6.sin6_addr) != 1)
 		return error_set(err, PENSTOCK_E_INVALID,
-			"cannot listen on '%s': it is not an IP address; use 127.0.0.1:9000 or "
+			"cannot listen on '%s': this is not an IP address; use 127.0.0.1:9000 or "
 			"[::1]:9000",
 			address);
 	fd = socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -67,7 +67,8 @@ int listen_url(int fd, const char *scheme, char **url, struct penstock_error *er
 		 inet_ntop(AF_INET6, &bound.sin6_addr, text, sizeof(text)))
 		*url = str_printf("%s://[%s]:%u", scheme, text, port);
 	else
-		return error_set(err, PENSTOCK_E_INVALID, "the inherited socket is not one of TCP");
+		return error_set(err, PENSTOCK_E_INVALID,
+			"the inherited socket is not a TCP socket; check the socket unit");
 	return *url ? 0 : error_memory(err);
 }
 

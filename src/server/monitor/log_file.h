@@ -18,7 +18,7 @@ struct penstock_error;
 int log_file_open(struct log_file **out, const char *path, struct penstock_error *err);
 int log_file_reopen(struct log_file *log, struct penstock_error *err);
 void log_file_write(struct log_file *log, const struct buf *line);
-/* NULL is allowed. */
+/* `log` may be NULL. */
 void log_file_close(struct log_file *log);
 
 #endif

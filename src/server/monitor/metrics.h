@@ -20,7 +20,7 @@ struct penstock_error;
 struct metrics_request {
 	size_t operation; /* below the number of operations */
 	unsigned status;
-	int64_t ns; /* from its head to the end of its reply */
+	int64_t ns; /* from the head of the request to the end of the reply */
 	uint64_t received, sent; /* bytes of the bodies */
 };
 
@@ -35,7 +35,7 @@ void metrics_write_heading(struct buf *out, const char *name, const char *kind, 
 /* Appends one value with its description. */
 void metrics_write_value(
 	struct buf *out, const char *name, const char *kind, const char *help, double value);
-/* NULL is allowed. */
+/* `metrics` may be NULL. */
 void metrics_free(struct metrics *metrics);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * A server for those who watch this process, on an address of its own: GET /metrics (for
+ * An HTTP server for monitoring this process, on an address of its own: GET /metrics (for
  * Prometheus), /health/live and /health/ready.
  *
  *	monitor_start(&monitor, "127.0.0.1", 0,
@@ -26,9 +26,10 @@ struct monitor_source {
 
 int monitor_start(struct monitor **out, const char *address, uint16_t port,
 	const struct monitor_source *source, struct penstock_error *err);
-/* Valid until the monitor is stopped; NULL for NULL. */
+/* Returns the URL of the metrics, valid until the monitor is stopped, or NULL if `monitor` is
+ * NULL. */
 const char *monitor_url(const struct monitor *monitor);
-/* NULL is allowed. */
+/* `monitor` may be NULL. */
 void monitor_stop(struct monitor *monitor);
 
 #endif

@@ -151,7 +151,8 @@ void op_access_block(struct request *req)
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* Adds the digit of a setting, which is off if it is missing. Returns false if it is no boolean. */
+/* Adds the digit of a setting, which is off if `text` is NULL. Returns false if `text` is not a
+ * boolean. */
 static bool add_setting(char **out, const char *text)
 {
 	bool on = text && (strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0);
@@ -202,7 +203,7 @@ void op_ownership(struct request *req)
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* Lists of a bucket end only if it has none that gives rights to others. */
+/* ACLs can be disabled only if the ACL of the bucket gives no rights to others. */
 static void set_ownership(struct request *req, const char *ownership)
 {
 	_cleanup_(settings_unrefp) struct access_settings *settings = get_settings(req);

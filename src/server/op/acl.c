@@ -81,7 +81,7 @@ void op_put_object_acl(struct request *req)
 
 	if (object && grants_begin(req, &scope) &&
 		grants_of_request(req, &scope, grants_owner_of(req, &scope, object).id, &text)) {
-		/* Not another version that was made meanwhile: it may have another owner. */
+		/* Changes this version, and not a newer one, which may have another owner. */
 		if (!req->version && object->versioned)
 			req->version = request_strdup(req, object->version);
 		op_annotate(req, &(struct op_note){

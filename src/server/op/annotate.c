@@ -1,4 +1,4 @@
-/* Changes of an object that are neither of its bytes nor of its time. */
+/* Changes of stored headers of an object, which change neither its bytes nor its time. */
 #include "server/op/op.h"
 
 #include "server/request/reply.h"
@@ -24,7 +24,7 @@ static bool try_annotate(struct request *req, const struct op_note *note)
 				.expected = store_object_header(object, note->name),
 				.any = !note->allowed},
 			&err);
-		/* Another version is the current one. */
+		/* Another version has become the current one. */
 		if (status == STORE_NO_SUCH_VERSION && !req->version)
 			status = STORE_CHANGED;
 		if (status != STORE_CHANGED && reply_unless_stored(req, status, &err)) {

@@ -94,7 +94,7 @@ void op_list_buckets(struct request *req)
 
 /* --- one bucket ------------------------------------------------------------------------------ */
 
-/* Any region is accepted, and remembered. */
+/* Every valid name of a region is accepted, and stored. */
 static bool is_region(const char *text)
 {
 	size_t len = strlen(text);
@@ -156,8 +156,8 @@ static bool choose_lock(struct request *req, struct store_new_bucket *out)
 		       "x-amz-bucket-object-lock-enabled must be true or false");
 }
 
-/* Decides on a bucket that exists. In the default region its account may create it again, as at
- * AWS, if it is not to change. */
+/* Decides on the creation of a bucket that exists. In the default region its account may create the
+ * bucket again, as with AWS, if nothing would change. */
 static enum store_status create_again(struct request *req, const struct store_new_bucket *new)
 {
 	_cleanup_(settings_unrefp) struct access_settings *settings = NULL;
@@ -205,7 +205,8 @@ static void create_bucket(struct request *req, const struct s3_create_bucket *co
 				  : ""};
 
 	if (config->kind)
-		reply_errorf(req, S3_E_NOT_IMPLEMENTED, "This store has buckets of one kind");
+		reply_errorf(
+			req, S3_E_NOT_IMPLEMENTED, "This store has only general purpose buckets");
 	else if (!is_region(new.region))
 		reply_code(req, 400, "InvalidLocationConstraint",
 			"The specified location constraint is not valid");
@@ -320,7 +321,7 @@ static bool may_delete(struct request *req, const struct s3_delete_item *item)
 		       access_of(req, "s3:BypassGovernanceRetention", &subject) == ACCESS_ALLOWED);
 }
 
-/* Adds the outcome for one key, or nothing. `done` is NULL if it was refused. */
+/* Adds the outcome for one key, or nothing. `done` is NULL if access was refused. */
 static void delete_outcome(const struct s3_delete_item *item, const struct store_delete *done,
 	struct s3_delete_result *result, bool quiet)
 {
@@ -375,7 +376,7 @@ static void delete_many(struct request *req, const struct s3_delete *wanted)
 			reply_error(req, S3_E_SLOW_DOWN);
 			return;
 		}
-		place[i] = &items[wanted->n]; /* the zeroed one after the last */
+		place[i] = &items[wanted->n]; /* the zeroed item after the last one */
 		if ((w->version_id && !store_version_is_valid(w->version_id)) ||
 			s3_key_problem(w->key, strlen(w->key)))
 			continue;

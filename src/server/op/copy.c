@@ -65,7 +65,7 @@ static bool parse_source(struct request *req, struct source *out)
 	return owner_is_expected(req, "x-amz-source-expected-bucket-owner", out->bucket);
 }
 
-/* Returns NULL with a reply set, which for a named delete marker is another than that to a GET. */
+/* Returns NULL with a reply set. For a named delete marker the reply differs from that to a GET. */
 static struct store_object *find_source(struct request *req, const struct source *from)
 {
 	_cleanup_(store_object_unrefp) struct store_object *source = NULL;
@@ -110,12 +110,12 @@ static struct store_object *open_source(struct request *req, const struct source
 
 /* --- bytes that are not shared -------------------------------------------------------------- */
 
-/* A range of a source that is hashed and, if it has a body, copied. */
+/* A range of a source that is hashed and, if `copy` is set, copied. */
 struct reading {
 	struct store_object *source;
-	const struct store_key *key; /* of the source; NULL if it needs none */
+	const struct store_key *key; /* key of the source; NULL if the source needs no key */
 	uint64_t offset, length;
-	enum checksum_kind kind; /* of `value`; CHECKSUM_NONE if that is not wanted */
+	enum checksum_kind kind; /* kind of `value`; CHECKSUM_NONE if no value is needed */
 	struct store_body *copy; /* gets the bytes; may be NULL */
 	char etag[33]; /* result: the MD5 */
 	char value[STORE_CHECKSUM_SIZE]; /* result */
@@ -183,7 +183,7 @@ static int make_body(
 	const struct request_encryption *e = &req->encryption;
 	int rc;
 
-	store_body_free(take_pointer(req->body.object)); /* of an attempt before */
+	store_body_free(take_pointer(req->body.object)); /* of an earlier attempt */
 	rc = store_body_new(req->server->store, size, may_inline, &req->body.object, err);
 	if (rc < 0 || e->mode == STORE_PLAIN)
 		return rc;
@@ -207,7 +207,7 @@ static bool keep_headers(struct request *req, const struct store_object *source)
 	struct buf *out = &req->stored_headers;
 	const char *p = NULL, *name, *value;
 
-	/* Tags come on top of the headers that a request can have. */
+	/* Tags are added to the headers that a request can have. */
 	buf_init(out, 2 * LIMIT_HTTP_HEADERS);
 	while (store_header_next(source->headers, source->headers_len, &p, &name, &value))
 		if (*name != ':' && !is_of_request(name))
@@ -313,8 +313,8 @@ static bool copy_bytes(struct request *req, struct store_object *source)
 	return sse_etag(req, req->body.etag, &err) == 0 || reply_failure(req, &err);
 }
 
-/* Calls `attempt` until it returns true, with a reply set. It returns false if the source was
- * replaced meanwhile. */
+/* Calls `attempt` until it returns true, with a reply set. `attempt` returns false if the source
+ * was replaced meanwhile. */
 static void copy_with(
 	struct request *req, bool (*attempt)(struct request *req, const struct source *from))
 {
@@ -420,7 +420,7 @@ static bool choose_range(struct request *req, const struct store_object *source)
 	return true;
 }
 
-/* Hashes the range. The bytes are written to a file if the source has none to share. */
+/* Hashes the range. The bytes are written to a file if the source has no file to share. */
 static int part_source(struct request *req, struct store_object *source, struct penstock_error *err)
 {
 	struct store_put *put = &req->part.put;

@@ -33,7 +33,7 @@ void op_bucket_encryption(struct request *req)
 	}
 }
 
-/* `text` is NULL to remove it. */
+/* `text` is NULL to remove the configuration. */
 static void set_config(struct request *req, const char *text, unsigned status)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -54,7 +54,7 @@ static void set_rule(struct request *req, const struct s3_encryption_rule *rule)
 			"This store does not implement BlockedEncryptionTypes");
 	else if (rule->algorithm && str_starts(rule->algorithm, "aws:kms"))
 		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store does not implement SSE-KMS: SSEAlgorithm may be AES256");
+			"This store does not implement SSE-KMS: SSEAlgorithm must be AES256");
 	else if (!rule->algorithm || strcmp(rule->algorithm, "AES256") != 0 ||
 		 (rule->bucket_key && !bucket_key && strcmp(rule->bucket_key, "false") != 0))
 		reply_error(req, S3_E_MALFORMED_XML);

@@ -27,7 +27,8 @@
 /* Bytes per read of an object that is verified on the way, by many connections at a time. */
 #define VERIFY_BLOCK (64 * KIB)
 
-/* Smaller ranges are sent from a cached mapping: opening a file costs more than copying them. */
+/* Smaller ranges are sent from a cached mapping: opening a file costs more than copying a small
+ * range. */
 #define SENDFILE_MIN (1 * MIB)
 
 /* The part of an object that is sent. */
@@ -36,7 +37,7 @@ struct extent {
 	uint64_t length;
 	bool partial;
 	unsigned part; /* the requested part number; 0 if none was requested */
-	const struct store_part *stored; /* that part; NULL of an object that was sent at once */
+	const struct store_part *stored; /* that part; NULL if the object has no parts */
 };
 
 /* --- bodies ---------------------------------------------------------------------------------- */
@@ -48,16 +49,16 @@ static void free_object(void *object)
 
 struct stream {
 	struct request *req;
-	struct store_object *object; /* a reference, to compare its checksum; else NULL */
+	struct store_object *object; /* a reference, to compare its checksum; or NULL */
 	struct store_reader *reader;
 	uint64_t offset;
 	uint64_t summed; /* bytes */
 	struct checksum sum;
 };
 
-/* Returns true if the bytes of the object are to be compared with its checksum: if that was not
- * done since the object came into memory, and costs little. Encrypted bytes are verified by their
- * cipher. */
+/* Returns true if the bytes of the object must be compared with its checksum: if the whole object
+ * is sent, its bytes were not compared since it came into memory, and the comparison is cheap. The
+ * cipher verifies encrypted bytes. */
 static bool has_to_be_verified(const struct store_object *object, const struct extent *e)
 {
 	return !atomic_load_explicit(&object->verified, memory_order_relaxed) && e->offset == 0 &&
@@ -66,7 +67,7 @@ static bool has_to_be_verified(const struct store_object *object, const struct e
 	       strcmp(object->checksum.type, "FULL_OBJECT") == 0;
 }
 
-/* Compares the sum of all bytes. Returns a negative code if they are not those that were stored. */
+/* Compares the checksum of all bytes. Returns a negative code if the bytes are damaged. */
 static int compare(struct request *req, struct store_object *object, struct checksum *sum,
 	struct penstock_error *err)
 {
@@ -99,7 +100,8 @@ static ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max)
 	if (n > 0 && stream->object) {
 		checksum_update(&stream->sum, buf, (size_t)n);
 		stream->summed += (size_t)n;
-		/* The last bytes are kept back, so that no client takes the object for whole. */
+		/* The last bytes of a damaged object are not sent, so that no client takes it for
+		 * complete. */
 		if (stream->summed == stream->object->size &&
 			compare(stream->req, stream->object, &stream->sum, &err) < 0)
 			n = -1;
@@ -118,8 +120,9 @@ static void stream_free(void *cls)
 	free(stream);
 }
 
-/* Verifies an object of one block before the reply begins; a larger one is verified on its way.
- * Returns false with a reply set if it is damaged; other failures are those of the reply, too. */
+/* Verifies an object of one block before the reply starts; a larger object is verified while it is
+ * sent. Returns false with a reply set if the object is damaged, or if out of memory. If it cannot
+ * be read, the reply will fail, too. */
 static bool verify_small(struct request *req, struct store_object *object, const struct extent *e)
 {
 	_cleanup_free_ char *data = NULL;
@@ -152,7 +155,7 @@ static ssize_t no_read(void *cls, uint64_t pos, char *buf, size_t max)
 	(void)pos;
 	(void)buf;
 	(void)max;
-	return MHD_CONTENT_READER_END_WITH_ERROR; /* of a HEAD: never called */
+	return MHD_CONTENT_READER_END_WITH_ERROR; /* never called: HEAD, or no bytes */
 }
 
 static struct MHD_Response *stream_response(
@@ -186,7 +189,8 @@ static struct MHD_Response *stream_response(
 	return response;
 }
 
-/* Sends from the page cache without a copy. Returns NULL if the bytes are not in one file. */
+/* Sends from the page cache without a copy. Returns NULL if the bytes are few, or not in one
+ * file. */
 static struct MHD_Response *file_response(const struct store_object *object, const struct extent *e)
 {
 	struct MHD_Response *response;
@@ -241,8 +245,8 @@ static const char *find_override(struct request *req, const char *name)
 	return request_query(req, parameter);
 }
 
-/* As at AWS, only a signed request replaces headers: a link to a public text must not make a page
- * of it. Returns false with a reply set. */
+/* As with AWS, only a signed request replaces headers: a link must not turn a public text into a
+ * web page. Returns false with a reply set. */
 static bool may_override(struct request *req)
 {
 	for (size_t i = 0; req->anonymous && i < ARRAY_SIZE(overridable); i++)
@@ -253,7 +257,7 @@ static bool may_override(struct request *req)
 	return true;
 }
 
-/* Adds what a reply has of one of the store's own headers. */
+/* Adds the header of a reply that corresponds to one of the store's own headers. */
 static void add_own_header(struct request *req, const char *name, const char *value)
 {
 	if (strcmp(name, TAGS_HEADER) == 0)

@@ -17,7 +17,7 @@
 #include "server/request/tags.h"
 #include "store/header.h"
 
-/* AWS's header for the smallest object that a transition moves: there are none here. */
+/* AWS's header for the smallest object that a transition moves; this store has no transitions. */
 #define MINIMUM_HEADER	"x-amz-transition-default-minimum-object-size"
 #define MINIMUM_DEFAULT "all_storage_classes_128K"
 
@@ -62,7 +62,7 @@ static bool name_rules(struct request *req, struct s3_lifecycle *rules)
 	return true;
 }
 
-/* `xml` is NULL to remove them. */
+/* `xml` is NULL to remove the rules. */
 static bool store_rules(struct request *req, const struct buf *xml)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -101,7 +101,7 @@ void op_put_bucket_lifecycle(struct request *req)
 	if (minimum && strcmp(minimum, MINIMUM_DEFAULT) != 0) {
 		reply_errorf(req, S3_E_NOT_IMPLEMENTED,
 			"This store has one storage class: " MINIMUM_HEADER
-			" may be " MINIMUM_DEFAULT);
+			" must be " MINIMUM_DEFAULT);
 		return;
 	}
 	if (s3_lifecycle_parse(buf_str(document), document->len, &rules, &err) == 0)

@@ -82,7 +82,8 @@ static bool list_fill(struct request *req, struct s3_list *list, const struct st
 	return true;
 }
 
-/* Reads and replies; `next` (of v1 or v2) is set to the last entry of a truncated list. */
+/* Reads the list and replies; `*next` (the marker of v1, or the token of v2) is set to the last
+ * entry of a truncated list. */
 static void list_reply(struct request *req, struct s3_list *list,
 	const struct store_list_query *query, bool owners, const char **next, bool token)
 {

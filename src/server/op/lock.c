@@ -98,7 +98,8 @@ void op_put_object_lock(struct request *req)
 
 /* --- retentions ------------------------------------------------------------------------------ */
 
-/* Gets the version of the request in a bucket with Object Lock. Returns NULL with a reply set. */
+/* Gets the version that the request names, in a bucket with Object Lock. Returns NULL with a reply
+ * set. */
 static struct store_object *find_version(struct request *req)
 {
 	struct store_lock lock;

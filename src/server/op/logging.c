@@ -132,7 +132,7 @@ static bool find_subject(
 	return true;
 }
 
-/* Numbers of GnuTLS, whose headers are not needed for anything else. */
+/* The protocol is a number of GnuTLS, whose headers are not needed for anything else. */
 static const char *tls_version(const struct request *req)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
@@ -153,7 +153,7 @@ static void describe_sender(const struct request *req, struct s3_log_record *rec
 	else
 		return;
 	record->signature = *req->auth.access_key ? "SigV4" : "SigV2";
-	/* A sender that was refused as such is unknown. */
+	/* A sender whose signature was refused is unknown. */
 	if (req->known && req->identity->owner)
 		record->requester = req->identity->is_root ? req->identity->owner->id
 							   : req->identity->arn;
@@ -169,7 +169,7 @@ const char *op_owner_id(struct request *req, const char *bucket)
 	return owner_of_bucket(req, &found).id;
 }
 
-/* Fills in what all records of a request have. */
+/* Fills in the members that all records of a request have. */
 static void describe(struct request *req, const char *bucket, struct s3_log_record *record)
 {
 	int64_t now_ns = clock_monotonic_ns();

@@ -40,7 +40,7 @@ static bool complete_rules(struct request *req, struct s3_notification *rules)
 		if (!notifier_has(req->server->notify, rule->queue, bucket.owner))
 			return reply_errorf(req, S3_E_INVALID_ARGUMENT,
 				"Unable to validate the following destination configurations: the "
-				"operator has not named %.200s for the account of this bucket; it is "
+				"operator has not named %.200s for the account of this bucket; expected "
 				"arn:penstock:sqs::NAME:webhook of a NAME in the file webhooks",
 				rule->queue);
 		if (!op_name_rule(req, &rule->id))

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define REMOTE_SIZE 46 /* of an IPv6 address */
+#define REMOTE_SIZE 46 /* size of an IPv6 address as text */
 
 struct buf;
 struct request;
@@ -26,36 +26,37 @@ bool op_subject_exists(struct request *req);
 struct op_note {
 	const char *name;
 	const char *value; /* NULL removes it */
-	/* Replies and returns false if the object may not be changed so; NULL if it always may. */
+	/* Returns false with a reply set if this change of the object is not allowed; NULL if the
+	 * change is always allowed. */
 	bool (*allowed)(struct request *req, const struct store_object *object, const void *arg);
-	const void *arg; /* of allowed() */
-	unsigned status; /* of the reply */
+	const void *arg; /* passed to allowed() */
+	unsigned status; /* status of the reply */
 };
 /* Makes the change and replies. */
 void op_annotate(struct request *req, const struct op_note *note);
 
 /* Gives a rule of a bucket a name if it has none. Returns false with a reply set. */
 bool op_name_rule(struct request *req, const char **id);
-/* Returns the sender of a request for the events of its changes, as long as the request; NULL if no
- * bucket has notifications. */
+/* Returns the sender of a request for the events of its changes, which lives as long as the
+ * request, or NULL if no bucket has notifications. */
 const struct store_origin *op_origin(struct request *req, const char *event);
 /* Gets the version that a request replicates, or NULL. Returns false with a reply set. */
 bool op_replica_version(struct request *req, const char **version);
 /* Appends the header of a replica, if the request makes one. Returns false with a reply set. */
 bool op_replica_add(struct request *req, struct buf *out);
-/* Returns the state of replication after one more of the stored headers; it was `before`, or
- * NULL. */
+/* Returns the state of replication after one more stored header; `before` is the state without this
+ * header, or NULL. */
 const char *op_replica_status(const char *before, const char *name, const char *value);
 /* Formats the address of the sender. Returns NULL if there is none. */
 const char *op_remote(const struct request *req, char out[static REMOTE_SIZE]);
-/* Returns the id of the owner of a bucket, as long as the request. */
+/* Returns the id of the owner of a bucket, which lives as long as the server. */
 const char *op_owner_id(struct request *req, const char *bucket);
 /* Adds the finished request to the log of its bucket. */
 void op_log_request(struct request *req);
-/* Adds one key of a multi-delete to it; `error` is NULL if it was deleted. */
+/* Adds one key of a multi-object delete to the log; `error` is NULL if the key was deleted. */
 void op_log_deleted(struct request *req, const char *key, const char *version, const char *error);
 
-/* The state of an object that its end follows from. */
+/* The properties of an object that decide on its expiry. */
 struct op_ended {
 	uint64_t size;
 	int64_t modified_ns;
@@ -64,12 +65,12 @@ struct op_ended {
 };
 /* Adds x-amz-expiration to the reply if a rule of the bucket lets the object expire. */
 void op_reply_end(struct request *req, const struct op_ended *object);
-/* The same for the object that req->put has made. */
+/* Like op_reply_end(), for the object that req->put has made. */
 void op_reply_put_end(struct request *req);
-/* Adds x-amz-abort-date and -rule-id. */
+/* Adds x-amz-abort-date and x-amz-abort-rule-id if a rule of the bucket aborts the upload. */
 void op_reply_upload_end(struct request *req, int64_t started_ns);
 
-/* Returns the token of the next page: the last name of this one, in hexadecimal. Returns NULL if
+/* Returns the token of the next page: the last name of this page, in hexadecimal. Returns NULL if
  * out of memory; the reply is then 503. */
 const char *op_token(struct request *req, const char *last);
 /* Returns the name in a token, or NULL with a reply set. */
@@ -78,7 +79,7 @@ const char *op_token_decode(struct request *req, const char *token);
 /* Reads prefix, delimiter, encoding and length of a list. Returns false with a reply set. */
 bool op_list_begin(struct request *req, struct s3_list *list, struct store_list_query *query);
 /* Returns false if a name has characters that XML 1.0 lacks. Such a page is encoded even if the
- * client does not ask for it: it names its encoding, and another key would be wrong. */
+ * client does not ask for it: the page names its encoding, and a changed key would be wrong. */
 bool op_names_fit(const struct store_list *found);
 
 void op_list_buckets(struct request *req);
@@ -146,9 +147,9 @@ void op_store_object(struct request *req, void (*after)(struct request *req));
 /* Checks before the body is sent if an object already fails the condition. Returns false with a
  * reply set. */
 bool op_check_condition_early(struct request *req);
-/* A browser's form. */
+/* Handles a browser's form. */
 void op_post_object_begin(struct request *req);
-/* Releases what a form left in the request. */
+/* Releases the form of the request, if it has one. */
 void op_post_release(struct request *req);
 void op_copy_object(struct request *req);
 void op_delete_object(struct request *req);

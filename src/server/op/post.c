@@ -32,7 +32,7 @@ struct form {
 	struct policy_field fields[LIMIT_FORM_FIELDS]; /* texts in the request's arena */
 	size_t n;
 	bool has_file;
-	struct policy_sizes sizes; /* of the file */
+	struct policy_sizes sizes; /* allowed sizes of the file */
 };
 
 void op_post_release(struct request *req)
@@ -226,8 +226,8 @@ static const char *header_of(const char *field)
 	return str_starts(field, "x-amz-") ? field : NULL;
 }
 
-/* Replaces the headers of the request by those that the fields set, so that the object is
- * made as by a PUT. Origin is left: it describes the page. */
+/* Replaces the headers of the request by those that the fields set, so that the object is made as
+ * by a PUT. The Origin header stays: it describes the page. */
 static bool adopt_fields(struct request *req)
 {
 	const struct form *form = req->form;
@@ -251,7 +251,7 @@ static bool adopt_fields(struct request *req)
 				"This store does not implement copies by a form");
 		if (!framing_is_header(name, value))
 			return reply_errorf(req, S3_E_INVALID_ARGUMENT,
-				"The field %s is no valid header", form->fields[i].name);
+				"The field %s is not a valid header", form->fields[i].name);
 		if (request_header(req, name))
 			return reply_errorf(req, S3_E_INVALID_ARGUMENT,
 				"The header %s is repeated by the field %s", name,
@@ -304,7 +304,8 @@ static int on_file(void *cookie, const char *name, struct penstock_error *err)
 			"POST requires exactly one file upload per request.");
 	else if (authenticate(req) && insert_filename(req, name) && take_key(req) &&
 		 check_policy(req)) {
-		/* Not before: forms are public, and an expired one would make anyone known. */
+		/* Only after the checks: forms are public, and an expired form would make every
+		 * sender known. */
 		if (!req->anonymous)
 			request_sender_is_known(req);
 		begin_object(req);
@@ -329,7 +330,7 @@ static int on_bytes(void *cookie, const void *data, size_t len, struct penstock_
 /* --- the reply ------------------------------------------------------------------------------- */
 
 /* Returns the address to which the browser is sent, or NULL if there is none. AWS ignores an
- * invalid one. */
+ * invalid address. */
 static const char *redirect_of(const struct form *form)
 {
 	const char *url = field_of(form, "success_action_redirect");

@@ -57,7 +57,7 @@ static void sync_and_submit(struct request *req)
 static void hashed(struct request *req)
 {
 	if (store_is_relaxed(req->server->store))
-		sync_and_submit(req); /* does not block */
+		sync_and_submit(req); /* does not block on the disk */
 	else
 		workers_submit(req->server->workers, sync_and_submit, req);
 }
@@ -123,7 +123,7 @@ static void op_put_object(struct request *req)
 }
 
 /* Checks the bucket before the body is sent. For a small body the check is not worth its cost,
- * unless the client waits for it. */
+ * unless the client waits for "100 Continue". */
 static bool check_bucket(struct request *req)
 {
 	const char *length = request_header(req, "content-length");
@@ -151,7 +151,7 @@ bool op_check_condition_early(struct request *req)
 	store_object_unref(object);
 	if (refuse)
 		reply_error(req, S3_E_PRECONDITION_FAILED);
-	return !refuse; /* the rest is decided when the change takes effect */
+	return !refuse; /* other conditions are checked when the change takes effect */
 }
 
 void op_put_object_begin(struct request *req)
@@ -194,8 +194,8 @@ static void op_upload_part(struct request *req)
 {
 	struct store_put *put = &req->part.put;
 
-	/* put->checksum.algorithm is that of the upload; the part may have been sent with
-	 * another. */
+	/* put->checksum.algorithm is that of the upload; the part may have been sent with another
+	 * algorithm. */
 	if (req->body.extra_kind && checksum_find(put->checksum.algorithm) == req->body.extra_kind)
 		snprintf(put->checksum.value, sizeof(put->checksum.value), "%s",
 			req->body.extra_value);
@@ -240,7 +240,8 @@ void op_upload_part_begin(struct request *req)
 	req->finish = op_upload_part;
 	if (!body_begin(req, BODY_OBJECT, LIMIT_S3_PART_MAX))
 		return;
-	/* If the upload has a checksum its parts get one too, sent or not. */
+	/* If the upload has a checksum, its parts get a checksum, too, even if the client sent
+	 * none. */
 	wanted = checksum_find(req->part.put.checksum.algorithm);
 	if (!wanted || req->body.extra_kind == wanted)
 		return;

@@ -15,20 +15,20 @@
 /* Bytes per read of encrypted objects. */
 #define READ_BLOCK (256 * KIB)
 
-/* A reply: the table, and the bytes of objects where the store has them. */
+/* A reply: the table, and the bytes of objects, which are sent from the store's memory. */
 struct many {
 	size_t n;
-	uint64_t bytes; /* of objects */
+	uint64_t bytes; /* bytes of objects in the reply */
 	struct MHD_IoVec *pieces; /* the table, and one for each read */
-	struct store_object **objects; /* referenced; NULL: nothing is sent of it */
-	uint64_t *offsets; /* in the objects */
+	struct store_object **objects; /* referenced; NULL if nothing of the object is sent */
+	uint64_t *offsets; /* offsets in the objects */
 	uint8_t *table;
 	bool encrypted; /* some bytes are not in memory, so all are read */
 	struct MHD_Connection *connection;
-	/* Where such a reply is: */
-	size_t at; /* the piece */
-	uint64_t start; /* of that piece */
-	struct store_reader *reader; /* of its object; may be NULL */
+	/* Position in such a reply: */
+	size_t at; /* the current piece */
+	uint64_t start; /* start of the current piece */
+	struct store_reader *reader; /* reader of the piece's object; may be NULL */
 };
 
 static void many_free(void *cookie)
@@ -88,7 +88,7 @@ static void set_checksum(const struct store_object *object, struct read_many_res
 	memcpy(result->digest, digest, checksum_size(kind));
 }
 
-/* Returns true if bytes of an encrypted object can be read: once the reply has begun, an error
+/* Returns true if bytes of an encrypted object can be read: once the reply has started, an error
  * would fail all of its reads. */
 static bool is_readable(struct store_object *object, uint64_t offset)
 {
@@ -104,7 +104,7 @@ static bool is_readable(struct store_object *object, uint64_t offset)
 	return readable;
 }
 
-/* Adds what the reply has of an object, and takes it over. */
+/* Adds the bytes of an object to the reply, with a reference. Returns the status of this read. */
 static unsigned add_object(struct many *m, const struct read_many_item *item,
 	struct store_object *object, struct read_many_result *result)
 {
@@ -117,7 +117,7 @@ static unsigned add_object(struct many *m, const struct read_many_item *item,
 		return MHD_HTTP_RANGE_NOT_SATISFIABLE;
 	if (length > LIMIT_READ_MANY_BYTES - m->bytes)
 		return MHD_HTTP_SERVICE_UNAVAILABLE;
-	/* A GET brings the key of its customer. */
+	/* The client must send a GET with the customer's key. */
 	if (object->encryption == STORE_CUSTOMER_KEY)
 		return MHD_HTTP_NOT_IMPLEMENTED;
 	if (length)
@@ -135,7 +135,7 @@ static unsigned add_object(struct many *m, const struct read_many_item *item,
 	return MHD_HTTP_OK;
 }
 
-/* Returns STORE_OK also if the object is missing. */
+/* Adds the result of one read. Returns STORE_OK also if the object is missing. */
 static enum store_status add_item(struct request *req, struct many *m,
 	const struct read_many_item *item, struct penstock_error *err)
 {

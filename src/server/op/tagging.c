@@ -49,7 +49,7 @@ void op_put_tagging(struct request *req)
 {
 	const char *text = read_tags(req, S3_OBJECT_TAGS);
 
-	/* Not before: a policy may ask for the tags. */
+	/* Checked only now, because a policy may depend on the tags. */
 	if (text && access_check_subject(req, "s3:PutObjectTagging",
 			    &(struct access_subject){.bucket = req->bucket,
 				    .key = req->key,
@@ -80,7 +80,7 @@ void op_bucket_tagging(struct request *req)
 		reply_tags(req, buf_str(&text));
 }
 
-/* `text` is NULL to remove them. */
+/* `text` is NULL to remove the tags. */
 static void set_bucket_tags(struct request *req, const char *text)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

@@ -175,7 +175,7 @@ struct completion {
 	struct s3_complete wanted;
 	struct store_upload upload;
 	struct store_part_page stored; /* all parts of the upload */
-	struct store_part *parts; /* the selected ones */
+	struct store_part *parts; /* the selected parts */
 	char etag[MULTIPART_ETAG_SIZE];
 	struct store_checksum checksum;
 };
@@ -208,7 +208,7 @@ static bool pick_part(struct completion *c, const struct s3_part *wanted, struct
 	return true;
 }
 
-/* Also checks the announced size of the object. */
+/* Selects the parts, and checks the announced size of the object. */
 static bool pick_parts(struct completion *c)
 {
 	const char *text = request_header(c->req, "x-amz-mp-object-size");
@@ -294,7 +294,7 @@ static int full_object(struct completion *c, enum checksum_kind kind, struct pen
 	return 0;
 }
 
-/* Compares the checksum with those in the request. */
+/* Compares the checksum with the checksums in the request. */
 static bool compare_checksum(struct completion *c, enum checksum_kind kind)
 {
 	const char *type = request_header(c->req, "x-amz-checksum-type");
@@ -340,7 +340,7 @@ static bool compute_checksum(struct completion *c)
 	return compare_checksum(c, kind);
 }
 
-/* The reply to the first attempt may have been lost. */
+/* Replies to a repeated request: the reply to the first one may have been lost. */
 static void complete_again(struct request *req)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;

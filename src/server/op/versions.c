@@ -31,7 +31,7 @@ void op_bucket_versioning(struct request *req)
 	reply_xml(req, MHD_HTTP_OK, &xml);
 }
 
-/* As AWS, a bucket with replication keeps versioning. Returns false with a reply set. */
+/* As with AWS, a bucket with replication keeps versioning. Returns false with a reply set. */
 static bool may_suspend(struct request *req)
 {
 	_cleanup_(buf_release) struct buf rules = BUF_INIT(LIMIT_XML_BODY);

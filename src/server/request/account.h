@@ -1,8 +1,8 @@
 /*
- * The keys of the store's only account: PENSTOCK_ACCESS_KEY_ID and PENSTOCK_SECRET_ACCESS_KEY if
- * they are set, else those in ROOT/credentials, which is created with new keys if it is missing.
- * The file is an AWS credentials file with the profile "default", so other tools need only
- * AWS_SHARED_CREDENTIALS_FILE=ROOT/credentials.
+ * The keys of the root of the store's first account: PENSTOCK_ACCESS_KEY_ID and
+ * PENSTOCK_SECRET_ACCESS_KEY if they are set, else those in ROOT/credentials, which is created with
+ * new keys if it is missing. The file is an AWS credentials file with the profile "default", so
+ * other tools need only AWS_SHARED_CREDENTIALS_FILE=ROOT/credentials.
  */
 #ifndef SERVER_REQUEST_ACCOUNT_H
 #define SERVER_REQUEST_ACCOUNT_H
@@ -17,7 +17,7 @@ struct account {
 	bool from_environment;
 };
 
-/* `create` creates a missing file; otherwise a missing file is PENSTOCK_E_NOT_FOUND. The secret is
+/* Creates a missing file if `create` is true, else fails with PENSTOCK_E_NOT_FOUND. The secret is
  * masked in log lines from then on. */
 int account_load(struct account *out, const char *root, bool create, struct penstock_error *err);
 /* Wipes the secret. */

@@ -91,7 +91,7 @@ static bool find_trailer(struct request *req)
 	return true;
 }
 
-/* Finds the checksum in the headers or the trailer, or the algorithm of one to compute. */
+/* Finds the checksum in the headers or the trailer, or the algorithm of a checksum to compute. */
 static bool find_checksum(struct request *req)
 {
 	struct request_body *b = &req->body;
@@ -108,8 +108,8 @@ static bool find_checksum(struct request *req)
 			"Value for x-amz-sdk-checksum-algorithm header is invalid");
 	if (!b->extra_kind)
 		b->extra_kind = kind;
-	/* As at AWS, each new object has a checksum. That of bytes that only the customer may know
-	 * would show something about them on the disk. */
+	/* As with AWS, each new object has a checksum, except an object with a customer key: a
+	 * checksum of its plain bytes on the disk would reveal something about them. */
 	if (!b->extra_kind && b->kind == BODY_OBJECT && !req->upload_id &&
 		req->encryption.mode != STORE_CUSTOMER_KEY)
 		b->extra_kind = CHECKSUM_CRC64NVME;
@@ -335,7 +335,7 @@ bool body_feed(struct request *req, const void *data, size_t len)
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
 	int rc;
 
-	/* A literal x-amz-content-sha256 covers the body as on the wire, which is then plain. */
+	/* A literal x-amz-content-sha256 covers the body as received, which is then not chunked. */
 	if (b->has_sha256)
 		checksum_update(&b->sha256, data, len);
 	rc = b->decoding ? chunked_decoder_feed(&b->decoder, data, len, &err)
@@ -354,7 +354,7 @@ bool body_is_whole(const struct request *req)
 {
 	const struct request_body *b = &req->body;
 
-	/* A chunked body has an end marker, which may be missing. */
+	/* A chunked body has an end marker, which may still be missing. */
 	return !b->decoding && b->declared != STORE_SIZE_UNKNOWN && b->received == b->declared;
 }
 

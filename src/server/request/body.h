@@ -28,13 +28,13 @@ struct request_body {
 	uint64_t received;
 	uint64_t limit;
 	struct buf document;
-	body_take_fn take; /* of a form */
+	body_take_fn take; /* gets the bytes of a form */
 	struct store_body *object;
 	struct checksum md5, sha256, extra;
 	bool has_md5, has_sha256, has_extra;
 	bool hash_late; /* the hasher computes the MD5, and expects the body */
 	enum checksum_kind extra_kind;
-	char extra_wanted[CHECKSUM_TEXT_SIZE]; /* "" if not sent */
+	char extra_wanted[CHECKSUM_TEXT_SIZE]; /* the expected checksum; "" if not sent */
 	bool extra_in_trailer;
 	/* Results of body_finish(). */
 	/* Hexadecimal MD5, BODY_OBJECT only; with `hash_late` set by the hasher. */
@@ -44,7 +44,7 @@ struct request_body {
 
 /* Reads the headers that describe the body. Returns false with a reply set. */
 bool body_begin(struct request *req, enum body_kind kind, uint64_t limit);
-/* Likewise for a form, whose bytes `take` gets. */
+/* Like body_begin(), for a form, whose bytes `take` gets. */
 bool body_begin_form(struct request *req, body_take_fn take, uint64_t limit);
 /* Begins the file in a form; the headers are those of the form. Returns false with a reply set. */
 bool body_begin_file(struct request *req);

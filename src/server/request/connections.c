@@ -18,16 +18,16 @@ struct connection {
 	struct connection *prev, *next;
 	int64_t opened_ms;
 	int fd;
-	bool stranger; /* under lock: it is in the list */
-	bool known; /* of its own thread: its later requests take no lock */
+	bool stranger; /* under lock: in the list of connections without a valid signature */
+	bool known; /* used by the connection's thread: later requests take no lock */
 };
 
 struct connections {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct connection *oldest, *newest; /* under lock: the strangers */
-	size_t open; /* under lock: all of them */
-	size_t limit; /* number of connections beyond which strangers have to leave */
+	struct connection *oldest, *newest; /* under lock: connections without a valid signature */
+	size_t open; /* under lock: number of all connections */
+	size_t limit; /* number of connections beyond which the oldest in the list is ended */
 	bool stopping; /* under lock */
 	pthread_t thread;
 };

@@ -1,14 +1,15 @@
 /*
- * The connections of the port, so that strangers leave room for those who have the keys.
+ * The connections of the port. Clients without a valid signature leave room for clients with keys.
  *
- *	c = connections_opened(connections, fd);	when it is accepted
- *	connections_known(connections, c);		once a signature on it was valid
+ *	c = connections_opened(connections, fd);	when the connection is accepted
+ *	connections_known(connections, c);		once a signature was valid
  *	connections_closed(connections, c);		before its descriptor is closed
  *
  * A connection without a valid signature is ended LIMIT_SERVER_STRANGER_SECONDS after it was
- * opened, and the oldest one earlier if less than LIMIT_SERVER_ROOM are free. It is ended by
- * shutdown(); its event loop then closes it. Functions may be called by any thread, those for one
- * connection by one thread at a time. A NULL connection is allowed and is not counted.
+ * opened. The oldest such connection is ended earlier if fewer than LIMIT_SERVER_ROOM connections
+ * are free. shutdown() ends a connection; its event loop then closes it. Functions may be called by
+ * any thread, those for one connection by one thread at a time. A NULL connection is allowed and is
+ * not counted.
  */
 #ifndef SERVER_REQUEST_CONNECTIONS_H
 #define SERVER_REQUEST_CONNECTIONS_H
@@ -21,7 +22,7 @@ struct penstock_error;
 
 /* `limit` is the number of connections that the event loops accept. */
 int connections_start(struct connections **out, size_t limit, struct penstock_error *err);
-/* Called after the last connection was closed. NULL is allowed. */
+/* Called after the last connection was closed. `list` may be NULL. */
 void connections_stop(struct connections *list);
 
 /* Returns NULL if out of memory. */

@@ -9,8 +9,8 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-/* Gets the bucket from the path of a request that may not have been accepted. Returns false if it
- * names none. */
+/* Gets the bucket from the path of a request that may not have been accepted. Returns false if the
+ * path has no bucket. */
 static bool bucket_of(const struct request *req, char out[static sizeof(req->bucket)])
 {
 	const char *name = req->resource + (req->resource[0] == '/');
@@ -23,7 +23,8 @@ static bool bucket_of(const struct request *req, char out[static sizeof(req->buc
 	return true;
 }
 
-/* Reads the rules of the bucket. There are none if it is missing, or has no configuration. */
+/* Reads the rules of the bucket. `out` stays empty if the bucket is missing, or has no
+ * configuration. */
 static int load(struct request *req, struct s3_cors *out, struct penstock_error *err)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_XML_BODY);
@@ -146,10 +147,10 @@ void cors_complete(struct request *req)
 		!request_replied(req) || strcmp(req->method, MHD_HTTP_METHOD_OPTIONS) == 0)
 		return;
 	sent.method = req->method;
-	/* The reply to a finished change stays as it is. */
+	/* The request may have changed something: its reply stays as it is. */
 	if (load(req, &cors, &err) < 0) {
-		log_warn("store request %s %s: no CORS headers: %s", req->method, req->path,
-			err.message ? err.message : penstock_code_name(err.code));
+		log_warn("cannot add CORS headers to the reply to %s '%s': %s", req->method,
+			req->path, err.message ? err.message : penstock_code_name(err.code));
 		penstock_error_release(&err);
 		return;
 	}

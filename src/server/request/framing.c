@@ -8,7 +8,7 @@
 #include "server/request/reply.h"
 #include "server/request/request.h"
 
-/* Returns true for the characters of a token (RFC 9110, 5.6.2), as names of headers are. */
+/* Returns true for a token (RFC 9110, 5.6.2): names of headers are tokens. */
 static bool is_token(const char *name)
 {
 	static const char others[] = "!#$%&'*+-.^_`|~";
@@ -43,8 +43,8 @@ static bool is_target(const char *text)
 
 /*
  * libmicrohttpd 1.0 and later refuses bare LFs, NULs and continued lines itself. Earlier versions
- * accept them: they replace the end of each line by NULs, in place, so that a line that ends in
- * CRLF is two bytes before the next one.
+ * accept such lines: these versions replace the end of each line by NULs, in place, so that a line
+ * that ends in CRLF is two bytes before the next one.
  */
 static bool lines_end_well(const struct request *req, const char *version)
 {
@@ -61,7 +61,7 @@ static bool lines_end_well(const struct request *req, const char *version)
 			return false;
 		end = req->headers[i].value + strlen(req->headers[i].value);
 	}
-	return end + 4 == req->method + info->header_size; /* the line, and the empty one */
+	return end + 4 == req->method + info->header_size; /* two line ends */
 }
 
 static bool malformed(struct request *req, const char *problem)
@@ -76,7 +76,7 @@ bool framing_check(struct request *req, const char *version)
 	const char *encoding = "chunked";
 
 	if (!is_target(req->path) || (req->query && !is_target(req->query)))
-		return malformed(req, "its target contains a space or a control character");
+		return malformed(req, "the target contains a space or a control character");
 	for (size_t i = 0; i < req->n_headers; i++) {
 		const struct sigv4_header *h = &req->headers[i];
 
@@ -92,11 +92,11 @@ bool framing_check(struct request *req, const char *version)
 		}
 	}
 	if (hosts != 1 && strcmp(version, MHD_HTTP_VERSION_1_1) == 0)
-		return malformed(req, "it has no Host header, or several");
+		return malformed(req, "there is no Host header, or several");
 	if (lengths > 1)
-		return malformed(req, "it has several Content-Length headers");
+		return malformed(req, "there are several Content-Length headers");
 	if (encodings > 1 || (encodings && lengths))
-		return malformed(req, "it has a Transfer-Encoding and another length");
+		return malformed(req, "there is a Transfer-Encoding and another length");
 	if (strcasecmp(encoding, "chunked") != 0)
 		return reply_errorf(
 			req, S3_E_NOT_IMPLEMENTED, "A Transfer-Encoding may only be chunked");

@@ -35,7 +35,7 @@ struct hasher {
 	pthread_mutex_t lock;
 	pthread_cond_t filled;
 	struct request *head, **tail; /* under lock; bounded by the number of connections */
-	unsigned waiting; /* under lock: their number */
+	unsigned waiting; /* under lock: number of queued requests */
 	unsigned coming; /* under lock: announced bodies */
 	bool stopping; /* under lock */
 	pthread_t thread;
@@ -60,7 +60,7 @@ static int lane_fill(struct lane *lane, struct penstock_error *err)
 	return 0;
 }
 
-/* Returns the number of whole blocks available; ends a lane without any. */
+/* Returns the number of whole blocks in the lane. Completes the body of a lane that has none. */
 static size_t lane_ready(struct hasher *hasher, struct lane *lane)
 {
 	struct penstock_error err = PENSTOCK_ERROR_INIT;
@@ -164,7 +164,7 @@ bool hasher_expect(struct hasher *hasher)
 	bool wanted;
 
 	LOCK_SCOPE(&hasher->lock);
-	/* With a long queue the event loops hash better themselves. */
+	/* With a long queue hashing in the event loops is faster. */
 	wanted = hasher->waiting < 4 * MD5_LANES;
 	hasher->coming += wanted;
 	return wanted;
@@ -191,7 +191,7 @@ void hasher_submit(struct hasher *hasher, request_fn next, struct request *req)
 		pthread_cond_signal(&hasher->filled);
 }
 
-/* ---- life ---- */
+/* ---- start and stop ---- */
 
 static void hasher_free(struct hasher *hasher)
 {

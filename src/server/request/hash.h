@@ -9,12 +9,12 @@ struct penstock_error;
 struct hasher;
 
 /* Computes the MD5 of parts and of objects of medium size, once they are complete and several at a
- * time (s3/sum/md5_lanes.h): hashed individually it would be the largest cost of an upload. */
+ * time (s3/sum/md5_lanes.h): hashing each body alone would be the largest cost of an upload. */
 int hasher_start(struct hasher **out, struct penstock_error *err);
 /* Finishes the queued bodies. */
 void hasher_stop(struct hasher *hasher);
 /* Announces a body that is to be hashed once it is complete. Returns false if the caller must hash
- * it itself. */
+ * the body itself. */
 bool hasher_expect(struct hasher *hasher);
 /* Withdraws an announced body. */
 void hasher_forget(struct hasher *hasher);

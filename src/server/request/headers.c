@@ -13,18 +13,19 @@
 #include "server/request/request.h"
 #include "store/header.h"
 
-/* Stored with the object and sent with it. */
+/* Headers that are stored with the object and sent with it. */
 static const char *const kept[] = {"content-type", "cache-control", "content-disposition",
 	"content-language", "expires", "x-amz-website-redirect-location"};
 
-/* Beginnings of the headers that ask for features that this store does not have. */
+/* Prefixes of the headers that ask for features that this store does not have. */
 static const char *const refused[] = {"x-amz-write-offset-bytes"};
 
 static const char *const storage_classes[] = {"STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA",
 	"ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER", "DEEP_ARCHIVE", "OUTPOSTS", "GLACIER_IR",
 	"SNOW", "EXPRESS_ONEZONE"};
 
-/* Compares the first letters before it calls anything: most names differ in them. */
+/* Compares the first letters before it calls strcasecmp(): most names differ in the first
+ * letter. */
 static bool same_name(const char *a, const char *b)
 {
 	return ascii_lower(a[0]) == ascii_lower(b[0]) && strcasecmp(a, b) == 0;
@@ -101,8 +102,8 @@ bool headers_add_storage_class(struct request *req, struct buf *out)
 
 static bool refuse_header(struct request *req, const char *name)
 {
-	return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-		"This store does not implement what the header %s asks for", name);
+	return reply_errorf(
+		req, S3_E_NOT_IMPLEMENTED, "This store does not implement the header %s", name);
 }
 
 bool headers_acceptable(struct request *req)

@@ -22,8 +22,8 @@ bool headers_collect(struct request *req, struct buf *out);
 /* Gets If-Match and If-None-Match of a write; the strings live in the request. Returns false with a
  * reply set. */
 bool headers_condition(struct request *req, struct store_condition *out);
-/* Adds the conditions of a delete on size and time, as in a request; NULL if absent. Returns false
- * if one of them is malformed. */
+/* Adds the conditions of a delete on size and time, in the formats of a request; each is NULL if
+ * absent. Returns false if one of them is malformed. */
 bool condition_add_state(struct store_condition *out, const char *size, const char *modified);
 /* Removes quotes, if present, in place. */
 char *etag_unquote(char *etag);

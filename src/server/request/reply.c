@@ -141,7 +141,7 @@ void reply_code(struct request *req, unsigned status, const char *code, const ch
 
 	if (status != MHD_HTTP_NOT_MODIFIED && !req->head)
 		s3_reply_write(&xml, &reply);
-	if (!xml.len || buf_failed(&xml)) /* not allowed, or a very long path */
+	if (!xml.len || buf_failed(&xml)) /* no body is allowed, or the path is very long */
 		reply_empty(req, status);
 	else
 		reply_xml(req, status, &xml);
@@ -266,7 +266,8 @@ void reply_made(struct request *req, const char *version)
 		reply_header(req, "x-amz-version-id", version);
 }
 
-/* Replies to a request for a delete marker: its key has no object, or it was named. */
+/* Replies to a request that finds a delete marker; `named` is true if the request names its
+ * version. */
 static void reply_marker(struct request *req, const struct store_object *marker, bool named)
 {
 	reply_error(req, named ? S3_E_METHOD_NOT_ALLOWED : S3_E_NO_SUCH_KEY);

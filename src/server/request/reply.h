@@ -17,12 +17,12 @@ static inline bool request_replied(const struct request *req)
 {
 	return req->response != NULL;
 }
-/* These return false, so that the reply is the return statement. */
+/* Both return false, so that the reply is the return statement. */
 bool reply_error(struct request *req, enum s3_error error);
 bool reply_errorf(struct request *req, enum s3_error error, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Gets the object, or a version of it if `version` is not NULL. Returns NULL with a reply set if
- * there is none, or a delete marker. Release the reference. */
+/* Returns the object, or a version of it if `version` is not NULL; release the reference. Returns
+ * NULL with a reply set if there is no such object, or only a delete marker. */
 struct store_object *reply_unless_found(
 	struct request *req, const char *bucket, const char *key, const char *version);
 /* Adds x-amz-version-id if the bucket has versioning. */
@@ -45,11 +45,11 @@ void reply_empty(struct request *req, unsigned status);
 /* Replies to a browser, which cannot sign, with a page about the use of the store. Returns
  * false. */
 bool reply_page(struct request *req);
-/* These take over the contents. */
+/* Both take over the contents of the buffer. */
 void reply_body(struct request *req, unsigned status, struct buf *body, const char *type);
 void reply_xml(struct request *req, unsigned status, struct buf *xml);
-/* The result of a callback that cannot read the rest of a body: the head was sent, so an error can
- * only be reported by cutting the connection. Logs and releases err. */
+/* Returns the result of a callback that cannot read the rest of a body. The head was sent, so only
+ * the end of the connection can report an error. Logs and releases err. */
 ssize_t reply_cut(struct MHD_Connection *connection, struct penstock_error *err);
 void reply_response(struct request *req, unsigned status, struct MHD_Response *response);
 /* Adds a header to the current reply; name and value are copied. */

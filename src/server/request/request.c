@@ -60,8 +60,8 @@ const char *request_query(struct request *req, const char *name)
 	return request_strdup(req, buf_str(&value));
 }
 
-/* Every subresource of S3, and our own; a request with one of them is never an ordinary one. In the
- * order of precedence if several are present. */
+/* All subresources of S3, and our own, in their order of precedence. A request with a subresource
+ * is never handled like one without. */
 static const char *const subresources[] = {"uploadId", "uploads", "attributes", "acl", "tagging",
 	"policy", "policyStatus", "cors", "lifecycle", "website", "notification", "replication",
 	"requestPayment", "logging", "encryption", "accelerate", "analytics", "inventory",
@@ -123,7 +123,7 @@ struct sigv4 *server_signer(struct server *server)
 /* --- waiting --------------------------------------------------------------------------------- */
 
 /* server_stop() sets `stopping` and then waits for `waiting`; this function uses the reverse order,
- * so that one of them sees the other. */
+ * so that at least one of the two functions sees the change of the other. */
 bool request_suspend(struct request *req, request_fn after)
 {
 	atomic_fetch_add(&req->server->waiting, 1);
@@ -173,8 +173,8 @@ bool request_is_browser(const struct request *req)
 
 /* --- virtual hosts --------------------------------------------------------------------------- */
 
-/* Returns the number of characters before ".DOMAIN" in a host, 0 if it is the domain itself, or -1
- * if it is another one. */
+/* Returns the number of characters before ".DOMAIN" in a host, 0 if the host is the domain itself,
+ * or -1 if it is another host. */
 static int before_domain(const char *host, size_t len, const char *domain, size_t size)
 {
 	if (len == size && strncasecmp(host, domain, size) == 0)
@@ -185,7 +185,7 @@ static int before_domain(const char *host, size_t len, const char *domain, size_
 	return -1;
 }
 
-/* Returns the length of the bucket in a host, or 0. The longest domain counts. */
+/* Returns the length of the bucket in a host, or 0. The longest matching domain counts. */
 static size_t bucket_in(const char *host, const char *domains)
 {
 	size_t len = strcspn(host, ":"), best = 0;
@@ -216,10 +216,10 @@ bool request_find_resource(struct request *req)
 	buf_add_char(&text, '/');
 	for (size_t i = 0; i < n; i++)
 		buf_add_char(&text, (char)tolower((unsigned char)host[i]));
-	/* The name has no character that could begin the key, or be decoded. */
+	/* Refuses a name with characters that could start the key, or be decoded. */
 	if (strspn(buf_str(&text) + 1, "abcdefghijklmnopqrstuvwxyz0123456789.-") != n)
 		return reply_errorf(
-			req, S3_E_INVALID_BUCKET_NAME, "The host is not one of a bucket");
+			req, S3_E_INVALID_BUCKET_NAME, "The host does not name a bucket");
 	buf_add_str(&text, req->path);
 	req->resource = request_strdup(req, buf_str(&text));
 	return (req->resource && !buf_failed(&text)) || reply_error(req, S3_E_SLOW_DOWN);

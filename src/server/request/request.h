@@ -38,26 +38,26 @@ struct tls;
 struct worker_pool;
 
 struct server {
-	struct port *port; /* of the thread that starts and stops it, like the next four */
-	const char *domain; /* a list with commas; borrowed; NULL for none */
+	struct port *port; /* owned by the starting thread, like the next four members */
+	const char *domain; /* a comma-separated list; borrowed; NULL if there is none */
 	const char *tls_cert, *tls_key; /* borrowed; may be NULL */
 	struct tls *tls; /* NULL for plain HTTP */
 
-	/* constant while it runs */
+	/* constant while the server runs */
 	struct store *store;
 	struct MHD_Daemon *near; /* for clients on this machine; may be NULL */
 	struct sockaddr_un near_name;
-	struct connections *connections; /* of `port` */
+	struct connections *connections; /* connections of `port` */
 	struct worker_pool *workers;
 	struct hasher *hasher;
 	struct settings_cache *settings;
 	struct configs *expiry; /* lifecycle rules */
 	struct access_log *access_log; /* borrowed; may be NULL */
-	struct log_file *log_file; /* of all requests; this and the next two may be NULL */
+	struct log_file *log_file; /* log of all requests; may be NULL, like the next two members */
 	struct metrics *metrics;
 	struct monitor *monitor; /* NULL if there is none */
 	int64_t started_ns;
-	struct lifecycle *lifecycle; /* borrowed; may be NULL, like the next */
+	struct lifecycle *lifecycle; /* borrowed; may be NULL, like the next two members */
 	struct notifier *notify;
 	struct replicator *replicator;
 	struct directory *directory;
@@ -67,7 +67,7 @@ struct server {
 	atomic_uint active;
 	atomic_uint open; /* connections */
 	atomic_ullong damaged; /* objects that did not match their checksum when they were read */
-	atomic_bool draining; /* it accepts no more connections */
+	atomic_bool draining; /* the server accepts no more connections */
 	atomic_uint waiting; /* suspended connections */
 	atomic_bool stopping;
 	atomic_llong last_activity;
@@ -83,9 +83,9 @@ enum request_phase { REQUEST_NEW, REQUEST_BODY, REQUEST_DISCARD, REQUEST_WAITING
 
 /* The encryption and the keys in the headers of a request (server/sse/sse.h). */
 struct request_encryption {
-	enum store_encryption mode; /* of what the request makes */
+	enum store_encryption mode; /* encryption of the object or upload that the request makes */
 	bool has_key, has_source_key;
-	struct store_key key, source_key; /* of customers; wiped at the end of the request */
+	struct store_key key, source_key; /* keys of customers; wiped at the end of the request */
 	char key_md5[25]; /* base64 */
 };
 
@@ -104,10 +104,10 @@ struct request {
 	 * NULL. */
 	char *path;
 	const char *query;
-	/* The path as in path-style: "/bucket/key", still encoded. Another text than `path` if the
-	 * host names the bucket. */
+	/* The path as in path-style: "/bucket/key", still encoded. Differs from `path` if the host
+	 * names the bucket. */
 	const char *resource;
-	const char *target_end; /* of the path and query in libmicrohttpd's buffer */
+	const char *target_end; /* end of path and query in libmicrohttpd's buffer */
 	const char *method;
 	bool head;
 	bool seen; /* counted in server->active */
@@ -119,33 +119,33 @@ struct request {
 	char bucket[64]; /* "" for the service itself */
 	char *key; /* NULL for the bucket itself */
 	size_t key_len;
-	const char *version; /* in the query; NULL if there is none */
-	const char *sub; /* its subresource, or NULL */
-	const char
-		*action; /* that a policy has to allow; NULL if the operation checks that itself */
-	bool known; /* its sender was verified */
+	const char *version; /* the version in the query; NULL if there is none */
+	const char *sub; /* subresource of the request, or NULL */
+	const char *action; /* action that a policy has to allow; NULL if the operation checks it */
+	bool known; /* the sender was verified */
 
-	bool anonymous; /* it has no signature */
-	/* The object of the decision, if that took a look at one. reply_unless_found() takes
-	 * it, so that no other object is read than the one that is allowed. Compared by address. */
+	bool anonymous; /* the request has no signature */
+	/* The object that the access check has read, if any. reply_unless_found() takes it, so that
+	 * the request reads the object that was allowed, and no newer one. The names are compared
+	 * by address. */
 	struct {
 		const char *bucket, *key, *version;
 		struct store_object *object;
 	} decided;
-	bool acl_required; /* only a list of grants allowed it */
+	bool acl_required; /* only an ACL allowed the request */
 	bool hides_missing; /* the sender may not learn that the object is missing */
-	struct identity *identity; /* anonymous until its signature was verified */
+	struct identity *identity; /* anonymous until the signature was verified */
 	struct sigv4_auth auth;
 	struct sigv4_chain chain;
 	struct request_body body;
 
 	request_fn finish; /* on the event loop, when the body is complete */
-	request_fn work; /* on a worker, if `finish` leaves it to one */
+	request_fn work; /* on a worker, if `finish` passes the request to a worker */
 	request_fn after; /* on the event loop, after the wait; NULL if the reply is already set */
 	uint64_t discard_limit; /* remaining bytes of a rejected body to read */
 
-	request_fn job; /* the job for a worker; owned by the pool while it waits */
-	struct request *next_job; /* likewise: a request is in the queue at most once */
+	request_fn job; /* the job for a worker; owned by the pool while the request waits */
+	struct request *next_job; /* owned by the pool, too; a request is queued at most once */
 
 	/* State of operations between their steps. */
 	struct store_put put;
@@ -158,14 +158,14 @@ struct request {
 	const char *upload_id; /* in the arena */
 	struct arena arena; /* small strings that live as long as the request */
 
-	size_t operation; /* of the table of route.c; 0 for any other */
+	size_t operation; /* 1 + index in the table of route.c; 0 for any other operation */
 
 	/* The reply. */
 	unsigned status;
 	struct MHD_Response *response;
 	/* For logs. */
-	const char *error_code; /* a constant; NULL if it is no error */
-	uint64_t sent; /* bytes of its body */
+	const char *error_code; /* a constant; NULL if the reply is no error */
+	uint64_t sent; /* bytes of the reply's body */
 	int64_t object_size; /* -1 if there is none */
 	int64_t replied_ns;
 	char made[STORE_VERSION_SIZE]; /* the version that the request made, or "" */
@@ -188,7 +188,7 @@ bool request_has_query(const struct request *req, const char *name);
 bool request_query_number(
 	struct request *req, const char *name, uint64_t min, uint64_t max, uint64_t *value);
 
-/* Notes that a signature on the connection was valid. */
+/* Records that a signature on the connection was valid. */
 void request_sender_is_known(struct request *req);
 /* Returns true if the request is a browser's form, which has its signature in its body. */
 bool request_is_form(const struct request *req);
@@ -197,9 +197,9 @@ bool request_is_form(const struct request *req);
 bool request_identify(struct request *req, const char *access_key_id, const char *token);
 /* Verifies the sender, who may be anonymous. Returns false with a reply set. */
 bool request_authenticate(struct request *req);
-/* Returns true if a person reads the reply. */
+/* Returns true if a browser has sent the request, so that a person reads the reply. */
 bool request_is_browser(const struct request *req);
-/* Finds the resource, for which the host may name the bucket. Returns false with a reply set. */
+/* Finds the resource, whose bucket may be in the host name. Returns false with a reply set. */
 bool request_find_resource(struct request *req);
 /* Returns the calling thread's signer, or NULL if out of memory. */
 struct sigv4 *server_signer(struct server *server);
@@ -208,7 +208,8 @@ const char *request_subresource(const struct request *req);
 /* Finds the operation, checks its headers, prepares the body; sets `finish` or a reply. */
 void request_route(struct request *req);
 
-/* The number of operations of the table, and their names: "REST.GET.OBJECT.tagging". */
+/* Return the number of operations of the table, and the name of an operation, such as
+ * "REST.GET.OBJECT.tagging". */
 size_t route_count(void);
 #define ROUTE_NAME_SIZE 64
 void route_name(size_t operation, char out[static ROUTE_NAME_SIZE]);

@@ -1,4 +1,4 @@
-/* Tags of an object or a bucket: as text they are the query of x-amz-tagging. */
+/* Tags of an object or a bucket. Their text form is the value of x-amz-tagging: a URL query. */
 #ifndef SERVER_REQUEST_TAGS_H
 #define SERVER_REQUEST_TAGS_H
 
@@ -9,16 +9,17 @@ struct buf;
 struct request;
 struct s3_tagging;
 
-/* The header of the store that an object has them in, and the configuration of a bucket. */
+/* The stored header of an object with its tags, and the configuration of a bucket with its tags. */
 #define TAGS_HEADER ":tags"
 #define TAGS_CONFIG "tagging"
 
 /* Checks tags, of which an object or a bucket may have `most`. Returns false with a reply set. */
 bool tags_acceptable(struct request *req, const struct s3_tagging *tags, size_t most);
-/* Returns the text, which lives as long as the request. Returns NULL with a reply set. */
+/* Returns the text form of the tags, which lives as long as the request, or NULL with a reply
+ * set. */
 const char *tags_text(struct request *req, const struct s3_tagging *tags);
-/* Returns the text of a Tagging document with at most `most` tags, which lives as long as the
- * request. Returns NULL with a reply set. */
+/* Returns the text form of a Tagging document with at most `most` tags, which lives as long as the
+ * request, or NULL with a reply set. */
 const char *tags_of_document(struct request *req, const char *xml, size_t len, size_t most);
 /* Appends the pair of an object's tags, if the request has x-amz-tagging. Returns false with a
  * reply set. */

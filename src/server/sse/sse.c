@@ -29,7 +29,7 @@ static const char *header_of(const struct request *req, const char *prefix, cons
 	return request_header(req, full);
 }
 
-/* Overwrites a key in the request: nothing that reads it later has a use for it. */
+/* Overwrites a key in the request: no later reader of the headers needs it. */
 static void wipe_key(struct request *req, const char *prefix)
 {
 	const char *key = header_of(req, prefix, "key");
@@ -127,7 +127,7 @@ static bool takes_key(const struct request *req, const char *sub)
 	return !sub;
 }
 
-/* Refuses headers of this family that have no meaning here. */
+/* Refuses unknown x-amz-server-side-encryption… headers. */
 static bool names_are_known(struct request *req)
 {
 	static const char *const known[] = {"", "-aws-kms-key-id", "-context",
@@ -143,7 +143,7 @@ static bool names_are_known(struct request *req)
 			found = strcasecmp(name + strlen(METHOD), known[k]) == 0;
 		if (!found)
 			return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-				"This store does not implement what the header %s asks for", name);
+				"This store does not implement the header %s", name);
 	}
 	return true;
 }
@@ -159,7 +159,7 @@ static bool read_method(struct request *req, const char *method)
 			"the encryption method specified");
 	if (method && (strcmp(method, "aws:kms") == 0 || strcmp(method, "aws:kms:dsse") == 0))
 		return reply_errorf(req, S3_E_NOT_IMPLEMENTED,
-			"This store does not implement SSE-KMS: " METHOD " may be AES256");
+			"This store does not implement SSE-KMS: " METHOD " must be AES256");
 	if (method && strcmp(method, "AES256") != 0)
 		return reply_errorf(req, S3_E_INVALID_ARGUMENT,
 			"The encryption method specified is not supported");
@@ -273,7 +273,7 @@ bool sse_of_upload(struct request *req, const struct store_upload *upload)
 		upload->headers, upload->headers_len, STORE_ENCRYPTION_HEADER);
 	bool customer = store_encryption_of(text) == STORE_CUSTOMER_KEY;
 
-	/* As AWS: the key is needed if the object gets a checksum. */
+	/* As with AWS, the key is needed only if the object gets a checksum. */
 	if (customer && !req->encryption.has_key && !upload->checksum.algorithm[0]) {
 		req->encryption.mode = STORE_CUSTOMER_KEY;
 		return true;
@@ -283,7 +283,7 @@ bool sse_of_upload(struct request *req, const struct store_upload *upload)
 
 /* --- reading --------------------------------------------------------------------------------- */
 
-/* `key` is NULL if the request has none. */
+/* `key` is NULL if the request has no key. */
 static bool may_use(
 	struct request *req, const struct store_object *object, const struct store_key *key)
 {

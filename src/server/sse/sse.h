@@ -4,7 +4,7 @@
  *
  *	sse_read(req, sub)			// any request
  *	sse_add(req, &headers)			// a new object or upload
- *	sse_of_part(req, &upload)		// or a part of one
+ *	sse_of_part(req, &upload)		// or a part of an upload
  *	sse_may_read(req, object)		// reading an object
  *	reply_sse(req, object->encryption)	// in each reply
  *
@@ -22,24 +22,24 @@ struct penstock_error;
 struct request;
 
 /* Reads the headers that ask for encryption or bring keys, and wipes the keys from the request.
- * `sub` is its subresource, or NULL. */
+ * `sub` is the subresource of the request, or NULL. */
 bool sse_read(struct request *req, const char *sub);
-/* Selects the encryption of what the request makes: its own, else that of the bucket. Appends the
- * header of the store for it. */
+/* Selects the encryption of a new object or upload: that of the request, else that of the bucket.
+ * Appends the stored header that names the encryption. */
 bool sse_add(struct request *req, struct buf *out);
-/* Selects that of a part, whose request has to have the key of its upload. */
+/* Selects the encryption of a part, whose request must have the key of its upload. */
 bool sse_of_part(struct request *req, const struct store_upload *upload);
 /* Checks the key in a request to complete or to list an upload. */
 bool sse_of_upload(struct request *req, const struct store_upload *upload);
-/* Checks that the request has the key of the object, and none that it does not need. */
+/* Checks that the request has the key of the object, and no key if the object needs none. */
 bool sse_may_read(struct request *req, const struct store_object *object);
-/* The same for the source of a copy. */
+/* Like sse_may_read(), for the source of a copy. */
 bool sse_may_copy(struct request *req, const struct store_object *source);
-/* Returns true if what the request makes may share the bytes of its source. */
+/* Returns true if the copy that the request makes may share the bytes of its source. */
 bool sse_shares(const struct request *req, const struct store_object *source);
-/* Replaces the MD5 of what the request makes by its ETag. */
+/* Replaces the MD5 of the new object or part by its ETag. */
 int sse_etag(struct request *req, char etag[static 33], struct penstock_error *err);
-/* Names the encryption of an object or a part. */
+/* Adds the headers that name the encryption of an object or a part. */
 void reply_sse(struct request *req, enum store_encryption encryption);
 
 #endif

@@ -25,13 +25,13 @@ def names(store, *keys):
 @pytest.mark.parametrize(
     "change, reason",
     [
-        ({"id": OTHER["id"]}, "account 2 of '.*': its id is that of another account"),
-        ({"id": "70656e73746f636b" + "0" * 48}, "its id is that of the account 000000000000"),
-        ({"email": "Other@Example.com"}, "its email address is that of another account"),
-        ({"access_key_id": "OTHERKEY"}, "its access key has another owner"),
-        ({"access_key_id": "FIRSTKEY"}, "its access key has another owner"),
-        ({"number": OTHER["number"]}, "its number is repeated"),
-        ({"secret_access_key": ""}, "it needs access_key_id and secret_access_key"),
+        ({"id": OTHER["id"]}, "account 2 of '.*': the id is that of another account"),
+        ({"id": "70656e73746f636b" + "0" * 48}, "the id is that of the account 000000000000"),
+        ({"email": "Other@Example.com"}, "the email address is that of another account"),
+        ({"access_key_id": "OTHERKEY"}, "the access key has another owner"),
+        ({"access_key_id": "FIRSTKEY"}, "the access key has another owner"),
+        ({"number": OTHER["number"]}, "the number is repeated"),
+        ({"secret_access_key": ""}, "access_key_id or secret_access_key is missing"),
     ],
 )
 def test_two_accounts_do_not_share_what_is_of_one(penstock, accounts, change, reason):  # noqa: F811
@@ -58,7 +58,7 @@ def test_an_account_of_the_store_counts_too(penstock, accounts):  # noqa: F811
     result = penstock.run("serve", "--root", accounts.root, "--listen", "127.0.0.1:0", *accounts.options,
                           env={"PENSTOCK_ACCESS_KEY_ID": accounts.access_key, "PENSTOCK_SECRET_ACCESS_KEY": accounts.secret_key})  # fmt: skip
 
-    assert result.code == 78 and "its id is that of another account" in result.err
+    assert result.code == 78 and "the id is that of another account" in result.err
     restart(accounts, OTHER)
 
 

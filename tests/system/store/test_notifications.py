@@ -250,7 +250,7 @@ def test_an_event_that_is_refused_again_and_again_is_dropped(notified, hook, sta
 
     wait_for(lambda: [key for _, key in hook.names()] == ["a", "b"], 30)
     assert hook.refusals == 10
-    notified.process.wait_for_output(r"webhook 'ci': dropped an event that it refused 10 times, with status %d" % status, 30)
+    notified.process.wait_for_output(r"webhook 'ci': dropped an event that the webhook refused 10 times, with status %d" % status, 30)
     wait_for(lambda: metrics(notified)['events{webhook="ci"}'] == 0, 30)
     assert metrics(notified)['dropped_total{webhook="ci",reason="refused"}'] == 1
     assert metrics(notified)['dropped_total{webhook="other",reason="refused"}'] == 0
