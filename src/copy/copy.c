@@ -404,9 +404,18 @@ static bool same_address(const char *a, const char *b)
 	return same;
 }
 
+/* Returns true for an endpoint of Amazon; those in China are another store. */
+static bool is_amazon(const char *endpoint)
+{
+	static const char domain[] = ".amazonaws.com";
+	const char *host = strstr(endpoint, "://"), *end = host ? strstr(host, domain) : NULL;
+
+	/* The name must end there. */
+	return end && strcspn(host + 3, "/:") == (size_t)(end + strlen(domain) - (host + 3));
+}
+
 bool copy_is_same_store(const char *a, const char *b)
 {
 	/* Every endpoint of Amazon is taken for one store: its regions have the same buckets. */
-	return strcmp(a, b) == 0 || (strstr(a, ".amazonaws.com") && strstr(b, ".amazonaws.com")) ||
-	       same_address(a, b);
+	return strcmp(a, b) == 0 || (is_amazon(a) && is_amazon(b)) || same_address(a, b);
 }

@@ -269,7 +269,8 @@ static void start(struct deployment *d, unsigned slot, struct model *model)
 			log_warn("version '%s' is started later: %s", kept.name, err.message);
 			start_later(d, &kept);
 		} else {
-			failed(d, &kept, err.message);
+			log_warn("version '%s' failed: %s", kept.name, err.message);
+			follow_failed(&d->follow, &kept, err.message, false);
 		}
 		model_release(&kept);
 	}

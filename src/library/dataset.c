@@ -30,10 +30,10 @@ static int open_transfer(struct penstock_dataset *set, struct penstock_error *er
 	struct penstock_transfer *mine;
 	int r = 0;
 
-	if (!set->transfer)
+	if (!set->transfer) {
 		r = penstock_transfer_new(
 			&set->transfer, set->options.struct_size ? &set->options : NULL, err);
-	if (r == 0 && set->pid != getpid()) {
+	} else if (set->pid != getpid()) {
 		r = library_transfer_again(&mine, set->transfer, err);
 		if (r == 0)
 			set->transfer = mine;

@@ -34,11 +34,10 @@ void interrupts_block_signals(void)
 	sigaddset(&set, SIGCHLD);
 	sigaddset(&set, SIGPIPE);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	/* A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP; ignored
-	 * signals would never arrive. */
 	signal(SIGXFSZ, SIG_IGN); /* a file size limit is reported like a full disk */
+	/* A shell starts background jobs with SIGINT ignored, and an ignored signal never arrives.
+	 * SIGHUP stays ignored, because nohup asks for that. */
 	signal(SIGINT, SIG_DFL);
-	signal(SIGHUP, SIG_DFL);
 }
 
 static void raise_event(struct interrupts *interrupts)

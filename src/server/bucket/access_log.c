@@ -104,19 +104,19 @@ static struct pending *pending_new(const char *bucket, const struct s3_logging *
 static void add_line(struct access_log *log, const char *bucket, const struct s3_logging *to,
 	int64_t ns, const struct buf *line)
 {
-	struct pending *p;
+	struct pending *p, *new = NULL;
 
 	LOCK_SCOPE(&log->lock);
 	for (p = log->pending; p && !fits(p, bucket, to, ns);)
 		p = p->next;
 	if (log->bytes + line->len > LIMIT_SERVER_LOG || buf_failed(line) ||
-		(!p && !(p = pending_new(bucket, to, ns)))) {
+		(!p && !(p = new = pending_new(bucket, to, ns)))) {
 		log->n_dropped++;
 		return;
 	}
-	if (!p->lines.len) {
-		p->next = log->pending;
-		log->pending = p;
+	if (new) {
+		new->next = log->pending;
+		log->pending = new;
 	}
 	if (buf_add(&p->lines, line->data, line->len) < 0)
 		log->n_dropped++;

@@ -10,8 +10,7 @@ static json_t *base64_json(const void *data, size_t len)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(LIMIT_STORE_LAYOUT);
 
-	base64_encode(&text, data, len);
-	return json_string(buf_str(&text));
+	return base64_encode(&text, data, len) < 0 ? NULL : json_string(buf_str(&text));
 }
 
 static json_t *parts_json(const struct store_object *object)

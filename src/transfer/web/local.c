@@ -68,7 +68,8 @@ static int copy_by_hand(struct fetch *f, int from, uint64_t size, struct penstoc
 
 int fetch_local(struct fetch *f, const char *path, struct penstock_error *err)
 {
-	_cleanup_close_ int from = open(path, O_RDONLY | O_CLOEXEC);
+	_cleanup_close_ int from = open(
+		path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO does not block */
 	struct stat st;
 	int r;
 

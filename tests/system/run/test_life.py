@@ -124,6 +124,18 @@ def test_ctrl_c_asks_and_the_output_is_complete(penstock, workflow, store, to_st
     assert penstock.ps()[0]["attempt"] == 2
 
 
+def test_nohup_protects_from_a_hangup(penstock, tmp_path, wait_for):
+    ready, go = tmp_path / "ready", tmp_path / "go"
+    path = write_workflow(tmp_path, f"touch {ready}; while [ ! -e {go} ]; do sleep 0.02; done")
+    penstock.prefix = ["nohup"]
+    run = penstock.popen("run", path)
+    wait_for(ready.exists)
+    run.send(signal.SIGHUP)
+    go.touch()
+
+    run.wait().ok()
+
+
 WHO_WAS_HERE = """
     [ -e $DEEPSQUARE_OUTPUT/saved ] && echo found $(cat $DEEPSQUARE_OUTPUT/saved)
     trap 'echo $PENSTOCK_ATTEMPT > $DEEPSQUARE_OUTPUT/saved; exit 0' TERM
