@@ -11,7 +11,7 @@
  *		sync_restore(&o, &restored, err);	// before the steps
  *	sync_start(&s, &o, err);	// before the first step
  *	... run the steps, and after each task that ended:
- *	sync_kill_coming(s);	// what it left behind is killed now
+ *	sync_kill_coming(s);	// leftover processes are killed next
  *	sync_task_ended(s, killed_by_signal);
  *	... on every way out, when the tasks are gone:
  *	sync_flush(s, deadline_ms, err);
