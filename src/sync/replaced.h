@@ -51,7 +51,7 @@ struct replaced_sum {
 };
 
 struct replaced_bound {
-	uint64_t keep; /* so many of the newest copies of each file stay, unless they are too old */
+	uint64_t keep; /* number of newest copies of each file that stay, unless they are too old */
 	/* copies made before this time are removed; INT64_MIN if there is no limit */
 	int64_t before_ns;
 	bool all; /* also copies of objects that no run published */
