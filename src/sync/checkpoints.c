@@ -345,6 +345,5 @@ int sync_verify_object(struct sync *s, const char *path, uint64_t size, struct p
 	return there.size == size && (!etag[0] || strcmp(etag, there.etag) == 0)
 		       ? 0
 		       : error_set(err, PENSTOCK_E_CORRUPT,
-		       	"the object of '%s' was replaced by another program",
-				 path);
+				 "the object of '%s' was replaced by another program", path);
 }

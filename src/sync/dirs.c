@@ -26,8 +26,7 @@ void observe_short(struct sync *s, const char *what)
 
 	if (!s->short_ms || now_ms - s->short_ms > SHORT_MS) {
 		sync_emit(s, SYNC_WARNING, NULL, 0,
-			"cannot examine all of the output: %s; the next scan tries again",
-			what);
+			"cannot examine all of the output: %s; the next scan tries again", what);
 		s->short_ms = now_ms;
 	}
 	observe_again(s, now_ms);

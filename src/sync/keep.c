@@ -252,8 +252,8 @@ int keep_object(struct sync *s, const char *path, const char *key, const struct 
 	}
 	rc = copy_once(s, path, key, there, err);
 	if (rc < 0)
-		return error_prefix(err,
-			"cannot overwrite the existing object: cannot keep a copy of it");
+		return error_prefix(
+			err, "cannot overwrite the existing object: cannot keep a copy of it");
 	return rc;
 }
 

@@ -26,7 +26,7 @@
 #define BATCH	   64 /* files requested between two passes over the table */
 #define UNKNOWN	   1000 /* new objects without a file that are requested */
 /* stores refuse requests if the clocks differ by more */
-#define SKEW_NS	   (INT64_C(15) * 60 * NS_PER_S)
+#define SKEW_NS (INT64_C(15) * 60 * NS_PER_S)
 
 struct review {
 	struct sync *s;
@@ -96,8 +96,7 @@ static void judge(struct review *r, struct entry *e, const char *path, bool ther
 	} else if (e->state == ENTRY_CLEAN) {
 		sync_emit(r->s, SYNC_WARNING, path, 0,
 			"the object of '%s' was %s by another program: the file is sent again",
-			path,
-			there ? "replaced" : "removed");
+			path, there ? "replaced" : "removed");
 		r->memory |= plan_again(&r->s->plan, e, !there, clock_monotonic_ms()) < 0;
 		r->again++;
 	} else {

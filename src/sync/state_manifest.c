@@ -51,9 +51,8 @@ static int fetch_manifest(const struct sync *s, struct manifest_head *head,
 	rc = manifest_read(f, name, head, fn, cookie, err);
 	fclose(f);
 	if (rc == 0 && strcmp(head->run, o->run_id) != 0)
-		rc = error_set(err, PENSTOCK_E_INVALID,
-			"'%s' belongs to the run '%s', not to '%s'", name,
-			head->run, o->run_id);
+		rc = error_set(err, PENSTOCK_E_INVALID, "'%s' belongs to the run '%s', not to '%s'",
+			name, head->run, o->run_id);
 	return rc;
 }
 

@@ -17,8 +17,8 @@
 #include "sync/internal.h"
 
 /* bytes: larger closed files get no checksum; a checksum is needed to continue a log */
-#define CRC_WHOLE   (8 * MIB)
-#define CRC_AGAIN   (16 * MIB) /* bytes of a log that are compared again before it appears */
+#define CRC_WHOLE (8 * MIB)
+#define CRC_AGAIN (16 * MIB) /* bytes of a log that are compared again before it appears */
 /* bytes: for larger files the object that they replace is examined first */
 #define HEAD_FIRST  (64 * MIB)
 #define CONFLICTS   4 /* refused preconditions in a row for one file */
@@ -159,8 +159,7 @@ static int look_first(struct upload *u, struct object_info *info, struct penstoc
 		return 0;
 	}
 	if (rc < 0)
-		return error_prefix(
-			err, "cannot overwrite the existing object: cannot examine it");
+		return error_prefix(err, "cannot overwrite the existing object: cannot examine it");
 	if (u->etag[0] && strcmp(u->etag, there.etag) == 0)
 		return 0;
 	rc = state_still_owner(s, &owner, err);

@@ -13,7 +13,7 @@
 #include "base/fs.h"
 #include "base/limits.h"
 
-#define COPY_STEP    (1 * MIB) /* bytes copied between two checks for a waiting writer */
+#define COPY_STEP (1 * MIB) /* bytes copied between two checks for a waiting writer */
 /* bytes at the end of a copy that a writer may have to wait for; about 1 ms */
 #define PATIENT_TAIL (4 * MIB)
 
