@@ -42,7 +42,7 @@ static void record_object(struct plan *p, const struct ended *d, bool open)
 	e->flags |= r->has_crc ? ENTRY_HAS_CRC : 0;
 	e->flags |= open ? ENTRY_APPENDED : 0;
 	e->crc = r->crc;
-	/* if out of memory, the next upload asks the store for the ETag */
+	/* If out of memory, the next upload asks the store for the ETag. */
 	entry_set_etag(e, r->etag);
 	w->published = r->ident;
 	w->broken = 0;
@@ -65,7 +65,7 @@ static void done_whole(struct plan *p, const struct ended *d)
 	const bool waits = e->state == ENTRY_CLOSED || e->state == ENTRY_HELD;
 
 	record_object(p, d, open);
-	/* the record of a newer close must be the last one */
+	/* The record of a newer close must be the last one. */
 	if (e->state == ENTRY_CLOSED && has_changed(d))
 		plan_note(p, JOURNAL_CLOSED, e, &e->seen);
 	if (e->state == ENTRY_GONE) /* the object outlives its file */
