@@ -23,8 +23,8 @@ struct workflow_changes {
 	char names[WORKFLOW_CHANGES_NAMES]; /* names of the first few of these fields */
 	/*
 	 * The first top-level step whose result may differ: its own definition has changed, in more
-	 * than its name, resources and time limits, or the inputs have changed. SIZE_MAX if there
-	 * is none.
+	 * than its name, resources and time limits, or the inputs have changed. SIZE_MAX if no
+	 * result may differ.
 	 */
 	size_t first_step;
 };

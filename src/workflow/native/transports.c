@@ -9,7 +9,8 @@
 #include "workflow/document/secrets.h"
 #include "workflow/native/native.h"
 
-/* The length of a typographic hyphen, which word processors insert for "-"; 0 if there is none. */
+/* Returns the length of a typographic hyphen, which word processors insert for "-"; 0 if there is
+ * none. */
 static size_t hyphen_length(const char *s)
 {
 	static const char *const dashes[] = {
@@ -22,7 +23,7 @@ static size_t hyphen_length(const char *s)
 	return 0;
 }
 
-/* Text that was pasted from a web page may have non-breaking hyphens for "-". */
+/* Replaces typographic hyphens by "-": text that was pasted from a web page may have them. */
 static void plain_dashes(struct reader *rd, const char *key, struct workflow_text *text)
 {
 	_cleanup_(buf_release) struct buf plain = BUF_INIT(LIMIT_STRING);
@@ -43,7 +44,7 @@ static void plain_dashes(struct reader *rd, const char *key, struct workflow_tex
 	text->value = copy;
 }
 
-/* The mistake in `url`, for a message; NULL if there is none. */
+/* Returns the mistake in `url`, for a message; NULL if there is none. */
 static const char *url_mistake(const char *url)
 {
 	const char *host, *at;
@@ -371,7 +372,7 @@ static const struct schema schema_local = {
 
 /* ---- inputs ---- */
 
-/* False if an unknown key was reported: it may be the misspelled transport. */
+/* Returns false if an unknown key was reported: the key may be the misspelled transport. */
 static bool all_keys_known(const struct node *map, const struct schema *schema)
 {
 	for (size_t i = 0; i < map->n; i++) {
@@ -381,7 +382,7 @@ static bool all_keys_known(const struct node *map, const struct schema *schema)
 	return true;
 }
 
-/* The transport that `map` has. Reports a map without one, or with several. */
+/* Returns the transport that `map` has. Reports a map without a transport, or with several. */
 static enum workflow_transport transport_of(
 	struct reader *rd, const struct node *map, bool is_input)
 {
