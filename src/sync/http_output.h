@@ -1,6 +1,6 @@
 /*
- * Output over HTTP: a single file is PUT to the URL; several files or links are packed into one
- * zip, which is PUT.
+ * Output over HTTP: a single file is PUT to the URL; a directory with several files, or with links,
+ * is packed into one zip, which is PUT.
  *
  *	sync_http_output(engine, "https://host/upload/x", output_dir, tmp_dir, NULL, &reply, err);
  *

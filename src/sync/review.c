@@ -95,8 +95,8 @@ static void judge(struct review *r, struct entry *e, const char *path, bool ther
 		e->flags |= ENTRY_THERE;
 	} else if (e->state == ENTRY_CLEAN) {
 		sync_emit(r->s, SYNC_WARNING, path, 0,
-			"the object of '%s' was %s by another program: the file is sent again",
-			path, there ? "replaced" : "removed");
+			"'%s': its object was %s by another program; the file is sent again", path,
+			there ? "replaced" : "removed");
 		r->memory |= plan_again(&r->s->plan, e, !there, clock_monotonic_ms()) < 0;
 		r->again++;
 	} else {

@@ -58,7 +58,7 @@ static int copy_while_held(
 		if (n < 0)
 			return error_errno(why, errno, "cannot read the file");
 		if ((size_t)n < want)
-			return error_set(why, PENSTOCK_E_CHANGED, "the file got shorter");
+			return error_set(why, PENSTOCK_E_CHANGED, "the file became shorter");
 		if (fs_pwrite_all(to, block, want, (off_t)at) < 0)
 			return error_errno(why, errno, "cannot write the snapshot");
 		at += want;
