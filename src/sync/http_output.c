@@ -66,7 +66,7 @@ static int walk(int fd, const char *path, walk_fn fn, void *cookie, struct penst
 
 struct count {
 	unsigned files, others;
-	char *path; /* of the first file; owned */
+	char *path; /* path of the first file; owned */
 };
 
 static int count_one(void *cookie, int dir_fd, const char *name, const char *path,

@@ -53,7 +53,7 @@
 struct kept {
 	char *path, *etag, *key;
 	uint64_t size;
-	bool fresh; /* this sync has made or seen the copy */
+	bool fresh; /* made or seen by this sync */
 	bool there; /* a listing shows the copy */
 	UT_hash_handle hh; /* by key */
 };
@@ -109,13 +109,14 @@ struct sync {
 	bool doubt; /* the machine has stopped since that boot */
 	bool settling; /* syncfs() is running: records do not get JOURNAL_SYNCED */
 	struct kept *kept; /* in the order in which they were kept */
-	struct strlist nonces; /* one of each sync that wrote to this journal */
+	struct strlist nonces; /* nonces of the syncs that wrote to this journal */
 	struct leftover *leftovers; /* uploads in parts that have not ended */
 	bool attached, attaching;
 	int64_t attach_ms; /* time of the next attempt to attach */
 	bool conditions; /* the store honours If-Match and If-None-Match on PUT */
-	bool complete_conditions; /* also on the Complete of an upload in parts */
-	bool remove_conditions; /* If-Match on DELETE */
+	/* the store honours conditions also on the Complete of an upload in parts */
+	bool complete_conditions;
+	bool remove_conditions; /* the store honours If-Match on DELETE */
 	uint64_t journal_generation, restored_generation;
 	bool manifest_busy;
 	int64_t manifest_ms; /* earliest time of the next manifest */
@@ -261,7 +262,8 @@ int review_output(struct sync *s, uint64_t *again, struct penstock_error *err);
 
 /* leftovers.c. In the journal, under lock: */
 void leftovers_fill(const struct sync *s, struct journal *to);
-int leftovers_replay(struct sync *s, const struct journal_record *r); /* -1 if out of memory */
+/* Returns -1 if out of memory. */
+int leftovers_replay(struct sync *s, const struct journal_record *r);
 void leftovers_free(struct sync *s);
 /* Records that an upload in parts begins, gets its id, or has ended: see object_put_options.parts.
  * Without the lock. */

@@ -299,8 +299,7 @@ int keep_find(struct sync *s, struct penstock_error *err)
 	buf_printf(&prefix, "%s" REPLACED_DIR, s->state);
 	if (buf_failed(&prefix))
 		return buf_error(&prefix, "the prefix of kept objects", err);
-	/* A store that refuses to list is no failure: the journal and the manifest also have the
-	 * copies. */
+	/* If the store refuses to list, the copies in the journal and the manifest are enough. */
 	rc = object_list(sync_at(s, buf_str(&prefix)), NULL, on_found, &search, s->o.cancel, err);
 	if (rc == 0 && search.memory)
 		return error_memory(err);

@@ -54,7 +54,7 @@ struct replaced_bound {
 	uint64_t keep; /* number of newest copies of each file that stay, unless they are too old */
 	/* copies made before this time are removed; INT64_MIN if there is no limit */
 	int64_t before_ns;
-	bool all; /* also copies of objects that no run published */
+	bool all; /* also removes copies of objects that no run published */
 };
 
 /* Replaces the content of `key` by the key of copy `n` (from 1) of `there`, the object of the file

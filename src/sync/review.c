@@ -22,7 +22,7 @@
 
 #define LIST_MORE                                                                                  \
 	10000 /* keys of others that are skipped; after that each file is requested by name */
-#define LIST_TIMES 4 /* the same, for each file of this run */
+#define LIST_TIMES 4 /* keys that are skipped for each file of this run */
 #define BATCH	   64 /* files requested between two passes over the table */
 #define UNKNOWN	   1000 /* new objects without a file that are requested */
 /* stores refuse requests if the clocks differ by more */
@@ -37,7 +37,7 @@ struct review {
 	char first[128]; /* path of the first such file */
 	bool blind; /* the credentials may not read */
 	bool memory;
-	struct strlist paths; /* of files to be requested */
+	struct strlist paths; /* paths of files to be requested */
 	struct strlist unknown; /* new objects without a file */
 };
 

@@ -54,7 +54,7 @@ static int fill_entry(void *cookie, struct entry *e)
 		state_note(s, JOURNAL_CLOSED, e, &e->seen);
 	else if (e->state == ENTRY_SUSPECT)
 		state_note(s, JOURNAL_SUSPECT, e, &e->seen);
-	/* not a file that is yet to be restored */
+	/* Excludes files that are still to be restored. */
 	else if (e->state == ENTRY_GONE && (e->flags & ENTRY_PUBLISHED) &&
 		 !(e->flags & (ENTRY_OLDER | ENTRY_KEEP)))
 		state_note(s, JOURNAL_GONE, e, object);

@@ -38,8 +38,8 @@ static int fetch_manifest(const struct sync *s, struct manifest_head *head,
 		return error_memory(err);
 	rc = object_get_file(sync_at(s, s->manifest), path,
 		&(struct object_get_options){.cancel = o->cancel}, info, &own);
-	/* Only a reply of the store shows that there is no manifest; after another error a restore
-	 * must not do nothing. */
+	/* Only a reply of the store shows that there is no manifest. Without a reply the restore
+	 * must fail, not do nothing. */
 	if (rc == -PENSTOCK_E_NOT_FOUND && !own.http_status)
 		return error_set(err, PENSTOCK_E_IO, "%s", own.message);
 	if (rc < 0)
@@ -59,7 +59,7 @@ static int fetch_manifest(const struct sync *s, struct manifest_head *head,
 struct merge {
 	struct sync *s;
 	const struct manifest_head *head; /* read before the first item */
-	const struct object_info *info; /* likewise */
+	const struct object_info *info; /* read before the first item */
 	bool newer; /* newer than the journal: another machine had the run since */
 	bool older; /* older than the attempt that started over */
 	uint64_t older_files, older_bytes;
@@ -74,7 +74,7 @@ static void merge_file(struct merge *m, struct entry *e, const struct manifest_i
 	bool older = m->older || item->older;
 	char etag[ENTRY_ETAG_SIZE];
 
-	if (e->state == ENTRY_PARKED) /* it has an object, so it needs a work */
+	if (e->state == ENTRY_PARKED) /* the entry has an object, so it needs a work */
 		m->memory |= line_unpark(&m->s->plan, e, clock_monotonic_ms()) < 0;
 	if (older && S_ISREG(item->mode)) {
 		m->older_files++;

@@ -102,14 +102,15 @@ struct sync_options {
 	bool continuous; /* if false, nothing is sent before sync_flush() */
 	pid_t root_pid; /* process whose descendants are the writers; 0 for this process */
 	sync_pids_fn pids; /* used instead of root_pid; may be NULL */
-	sync_event_fn on_event; /* from any thread of the sync, one at a time; may be NULL */
+	/* called from any thread of the sync, one call at a time; may be NULL */
+	sync_event_fn on_event;
 	sync_whole_fn is_whole; /* may be NULL */
 	void *cookie; /* passed to pids, on_event and is_whole */
-	int workers; /* 0 for SYNC_WORKERS */
+	int workers; /* number of upload threads; 0 for SYNC_WORKERS */
 	/* a file is sent when unchanged for this time after its close; 0 for SYNC_QUIET_MS */
 	int quiet_ms;
-	int append_ms; /* 0 for SYNC_APPEND_MS: how often open files are published */
-	int scan_ms; /* 0 for SYNC_SCAN_MS: least time between two slow scans */
+	int append_ms; /* pause between two publications of an open file; 0 for SYNC_APPEND_MS */
+	int scan_ms; /* least time between two slow scans; 0 for SYNC_SCAN_MS */
 	const atomic_int *cancel; /* polled by sync_restore() and sync_flush(); may be NULL */
 };
 
@@ -166,8 +167,8 @@ void sync_kill_over(struct sync *s);
 void sync_settle(struct sync *s);
 
 struct sync_status {
-	uint64_t files_published; /* since the start; versions, not names */
-	uint64_t bytes_published; /* as sent: without the parts that the store copied */
+	uint64_t files_published; /* versions of files published since the start */
+	uint64_t bytes_published; /* bytes sent: without the parts that the store copied */
 	uint64_t files_waiting; /* names with an unpublished change */
 	uint64_t bytes_waiting;
 	int64_t lag_ms; /* age of the oldest unpublished change; 0 if there is none */

@@ -32,7 +32,7 @@ struct upload {
 	const char *path;
 	int fd; /* the bytes to send: the file, its snapshot or its copy */
 	int file; /* the file */
-	struct ident ident; /* of the version that is sent */
+	struct ident ident; /* identity of the version that is sent */
 	uint32_t mode;
 	struct buf key;
 	/* ETag that the object must have; "" if there must be no object */

@@ -79,7 +79,7 @@ static void add_whole(struct buf *out, const struct schema_key *key)
 		(long long)key->min, (long long)key->max);
 }
 
-/* Appends the schema of one of the kinds of a row. */
+/* Appends the schema of one kind of value of a row. */
 static void add_kind(struct generator *g, const struct schema_key *key, unsigned kind)
 {
 	bool legacy;

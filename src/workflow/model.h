@@ -101,7 +101,7 @@ struct workflow_resources {
 	struct workflow_number tasks; /* ≥ 1 */
 	struct workflow_number cpus_per_task; /* ≥ 1 */
 	struct workflow_number mem_per_cpu; /* MB (2^20 bytes); 0 if not limited */
-	struct workflow_number gpus; /* of the whole job, also if gpusPerTask was given */
+	struct workflow_number gpus; /* GPUs of the whole job, also if gpusPerTask was given */
 	struct workflow_number gpus_per_task; /* the older key; steps inherit it if `given` */
 	/* penstock's own key; 0 if any number is allowed. A cluster spreads the tasks of the run
 	 * over its nodes accordingly. */
@@ -127,9 +127,9 @@ struct workflow_step_resources {
 	const char *field;
 };
 
-/* Time limits of a run or a step, in milliseconds. If one is not given there is no limit. */
+/* Time limits of a run or a step, in milliseconds; no limit if not given. */
 struct workflow_timeouts {
-	struct workflow_number timeout; /* from its start */
+	struct workflow_number timeout; /* time from the start */
 	struct workflow_number hang; /* time without any output and any use of the CPU */
 };
 
@@ -179,7 +179,7 @@ struct workflow_artifacts {
 	struct workflow_place at;
 };
 
-/* One source of data. `input` is the first, those of `inputs` follow. */
+/* One source of data. `input` is the first source, the sources of `inputs` follow. */
 struct workflow_input {
 	enum workflow_transport kind;
 	struct workflow_text http_url; /* HTTP */
@@ -271,7 +271,7 @@ struct workflow_run {
 	enum workflow_network network;
 	struct workflow_place network_at;
 	struct workflow_texts dns; /* addresses; only for a network of the step's own */
-	struct workflow_interface *interfaces; /* likewise */
+	struct workflow_interface *interfaces; /* only for a network of the step's own */
 	size_t n_interfaces;
 	struct workflow_number map_uid,
 		map_gid; /* the user and group of the step inside its namespace */
@@ -303,7 +303,7 @@ struct workflow_for {
 	struct workflow_flag parallel;
 	bool has_items;
 	struct workflow_texts items; /* values of `items` */
-	/* of `range`, both inclusive; increment is not 0 */
+	/* values of `range`; both ends are included; increment is not 0 */
 	struct workflow_number begin, end, increment;
 	uint64_t count; /* iterations; 0 if the loop does nothing */
 };
@@ -349,7 +349,7 @@ struct workflow_step {
 struct workflow_mlflow {
 	bool given;
 	struct workflow_text uri; /* address of the server; may have a user and a password */
-	struct workflow_text experiment; /* its name */
+	struct workflow_text experiment; /* name of the experiment */
 	struct workflow_place at;
 };
 struct workflow_wandb {
@@ -421,7 +421,8 @@ struct workflow_notice_source {
  * keys that the workflow does not give. */
 struct workflow_preemption {
 	bool sources_given;
-	struct workflow_notice_source *sources; /* in addition to signals, which always count */
+	/* sources in addition to signals, which are always notices */
+	struct workflow_notice_source *sources;
 	size_t n_sources;
 	bool signal_given;
 	int signal; /* sent to the tasks; 0 if only the file is written */

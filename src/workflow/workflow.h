@@ -129,10 +129,10 @@ int workflow_print_json(const struct workflow *wf, struct buf *out);
 int workflow_json_schema(struct buf *out);
 
 /*
- * Appends a copy of the workflow as JSON, with overrides applied, for runs/ID/workflow. It contains
- * no credential: each inline one is replaced by `${{ file.FIELD }}` or `${{ option.FIELD }}`.
- * workflow_read() reads the copy back and asks `resolve` for those fields. The `digest` of the copy
- * differs; keep the original one.
+ * Appends a copy of the workflow as JSON, with overrides applied, for runs/ID/workflow. The copy
+ * contains no credential: each inline credential is replaced by `${{ file.FIELD }}` or `${{
+ * option.FIELD }}`. workflow_read() reads the copy back and asks `resolve` for those fields. The
+ * `digest` of the copy differs; keep the original one.
  */
 int workflow_write_record(const struct workflow *workflow, struct buf *out);
 

@@ -19,7 +19,7 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 
-#define PF_EXITING_FLAG 0x4 /* in the flags of /proc/PID/stat; in no header, but stable */
+#define PF_EXITING_FLAG 0x4 /* a flag in /proc/PID/stat; no header defines it, but it is stable */
 
 /* <linux/pidfd.h> of 6.15; Debian 12 has older headers. */
 struct pidfd_info_v1 {

@@ -16,8 +16,8 @@
 
 enum proc_fate {
 	PROC_ALIVE,
-	PROC_EXITED, /* by itself, with any code */
-	PROC_KILLED, /* by a signal */
+	PROC_EXITED, /* exited by itself, with any code */
+	PROC_KILLED, /* killed by a signal */
 	PROC_UNKNOWN, /* gone, and its exit code is unknown */
 };
 

@@ -44,7 +44,7 @@
 #define PLAN_RESTLESS_MS 250
 
 enum close_kind {
-	CLOSE_TRUE, /* by a living process, or moved into place */
+	CLOSE_TRUE, /* closed by a living process, or moved into place */
 	CLOSE_UNSEEN, /* its writer was not seen */
 	CLOSE_EXIT, /* its writer is gone, and the exit code is unknown */
 	CLOSE_KILLED /* its writer was killed */
@@ -103,7 +103,7 @@ struct job_result {
 	uint64_t sent; /* bytes sent: less than the size if the store copied a part */
 	/* ETag of the object under the file's name; owned by the caller of plan_done() */
 	char *etag;
-	uint64_t crc; /* of the bytes that were sent */
+	uint64_t crc; /* CRC-64 of the bytes that were sent */
 	bool has_crc;
 	bool retryable;
 	bool unsure; /* the upload failed, but the store may have the object */
@@ -145,7 +145,7 @@ struct plan {
 	uint64_t parked_bytes;
 	bool manifest_dirty;
 	uint64_t closes; /* number of the last close */
-	size_t frozen_bytes; /* of all copies of small files */
+	size_t frozen_bytes; /* bytes of all copies of small files */
 	char fault[160]; /* a defect was found (PLAN_MUST() of state.h); "" if none */
 };
 

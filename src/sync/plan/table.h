@@ -33,21 +33,22 @@ enum entry_state {
 	ENTRY_OPEN, /* changed, and a writer has it open */
 	ENTRY_HELD, /* closed by the exit of a writer; how the writer ended is not known yet */
 	ENTRY_CLOSED, /* to be published */
-	ENTRY_SUSPECT, /* closed by a death: goes to partial/, never under its name */
+	ENTRY_SUSPECT, /* closed by a kill: sent to partial/, never under its name */
 	ENTRY_GONE, /* not there locally */
 	ENTRY_PARKED, /* to be published, in the line after the queue: no work yet, no object */
 };
 
 /* The cause of a change of state; plan/state.c has the table of legal transitions. */
 enum entry_event {
-	EVENT_RECORDED, /* the journal, the manifest or a restore says so, with no task running */
+	/* recorded by the journal, the manifest or a restore, with no task running */
+	EVENT_RECORDED,
 	EVENT_WRITTEN, /* a writer has it open, or stored to it */
 	EVENT_CLOSED, /* closed, or moved into place */
 	EVENT_KILLED, /* its writer was killed */
 	EVENT_TRUSTED, /* its writer exited normally, or its result did not come in time */
-	EVENT_REMOVED, /* it is not there any more */
-	EVENT_RETURNED, /* it is there again, or for the first time */
-	EVENT_TURN, /* its turn in the line has come */
+	EVENT_REMOVED, /* the file is gone */
+	EVENT_RETURNED, /* the name exists again, or for the first time */
+	EVENT_TURN, /* the turn of the entry in the line has come */
 	EVENT_SENT, /* the object holds what the file holds */
 	EVENT_TORN, /* the file does not continue the log that was published */
 	EVENT_RESEND, /* its object is missing, replaced, or holds something else */
@@ -82,14 +83,14 @@ struct etag {
 };
 
 struct entry {
-	struct entry *sibling, *before; /* of the same directory */
+	struct entry *sibling, *before; /* entries of the same directory */
 	struct dir *dir;
 	struct work *work; /* owned; NULL if there is no unpublished change */
 	struct dir *below; /* owned; NULL if the entry is not a directory */
 	struct entry *line_next;
 	char *text; /* owned: the target of a link, or an unusual ETag */
 	struct ident seen; /* as last seen; as published if the state is CLEAN or GONE */
-	uint64_t crc; /* of the published bytes; the number of its close if PARKED */
+	uint64_t crc; /* CRC-64 of the published bytes; the number of its close if PARKED */
 	uint16_t mode; /* with the type */
 	struct etag etag;
 	uint16_t flags; /* enum entry_flag */
@@ -164,8 +165,8 @@ struct work {
 	struct entry *entry;
 	struct frozen *frozen; /* owned; sent instead of the file; NULL if there is no copy */
 	struct opening *opening; /* owned; there while OPEN, may be there in other states */
-	struct work *next, *prev; /* of the directory's queue, in the order of closes */
-	struct work *all_next, *all_prev; /* of all works */
+	struct work *next, *prev; /* neighbours in the directory's queue, in the order of closes */
+	struct work *all_next, *all_prev; /* neighbours in the list of all works */
 	struct ident published; /* the version that the object holds; only with ENTRY_PUBLISHED */
 	int64_t dirty_ms; /* first unpublished change */
 	int64_t changed_ms; /* last change or close that was seen */
@@ -184,7 +185,7 @@ struct work {
 	bool settled; /* this flush did all that it could, and nothing has changed since */
 	bool unseen; /* closed before its writer was found */
 	bool found; /* the scan found it closed: the event of that close may still come */
-	bool doomed; /* its writer is being killed: the next close is that of a death */
+	bool doomed; /* its writer is being killed: the next close is caused by the kill */
 	bool modified; /* a store was seen since the last close */
 	bool appender; /* a writer has, or had, it open with O_APPEND */
 };
@@ -193,7 +194,7 @@ struct dir {
 	struct entry *self; /* NULL if it is the top */
 	struct entry *first; /* children */
 	struct dir *wd_next;
-	struct dir *all_next, *all_prev; /* of all directories */
+	struct dir *all_next, *all_prev; /* list of all directories */
 	struct work *head, *tail; /* publication queue */
 	size_t n_queued; /* length of that queue */
 	struct dir *active_next, *active_prev; /* list of the directories with a queue */

@@ -82,7 +82,7 @@ static void forget_change(struct restore *r, struct entry *e)
 	table_drop_work(&r->s->table, e);
 }
 
-/* Returns true if the file is as the journal says, and the bucket has nothing newer. */
+/* Returns true if the file is as the journal records, and the bucket has nothing newer. */
 static bool is_whole(const struct restore *r, const struct entry *e, const struct ident *now)
 {
 	if (!e)

@@ -205,7 +205,7 @@ bool dialect_check(struct reader *rd, struct node *node, const struct schema *sc
 			continue;
 		}
 		good = false;
-		/* The invalid parts of the value were removed; the rest may be of use. */
+		/* The invalid parts of the value were removed; the other parts may be usable. */
 		kinds = field ? field->kinds : 0;
 		if ((value->kind == NODE_MAP && (kinds & KEY_MAP) &&
 			    has_required(value, field->below)) ||

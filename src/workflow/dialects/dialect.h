@@ -16,9 +16,9 @@
 	"workflows over several"
 
 /*
- * Reports everything that differs from `schema` and removes it, so that the rest can be read and
- * its mistakes are reported, too. The path of the reader is that of `node`. Returns true if there
- * was no mistake.
+ * Reports everything that differs from `schema` and removes it, so that the other parts can be read
+ * and their mistakes are reported, too. The path of the reader must be the path of `node`. Returns
+ * true if there was no mistake.
  */
 bool dialect_check(struct reader *rd, struct node *node, const struct schema *schema);
 /* Removes an invalid entry, which was reported, from a map or list. */

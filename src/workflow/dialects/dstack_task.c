@@ -387,7 +387,7 @@ static void split(struct task *t, const char *text, const char **local, const ch
 {
 	const char *colon = strrchr(text, ':');
 
-	if (colon && colon[1] == '/' && colon[2] == '/') /* of a URL */
+	if (colon && colon[1] == '/' && colon[2] == '/') /* the colon of a URL */
 		colon = NULL;
 	*local = colon ? workflow_arena_copy(t->rd->arena, text, (size_t)(colon - text)) : text;
 	*path = colon ? colon + 1 : NULL;

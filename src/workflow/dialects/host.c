@@ -1,4 +1,4 @@
-/* Notes about steps of other runners that run on this machine instead of one of their own. */
+/* Notes about steps of other runners that run on this machine instead of a machine of their own. */
 #include <string.h>
 
 #include "base/cleanup.h"

@@ -13,7 +13,7 @@ struct task {
 	const struct node *image; /* image of the container; NULL if steps run on the host */
 	/* shell that fetches the working directory; NULL if it is not a repository */
 	const char *clone;
-	int64_t gpus; /* of each node */
+	int64_t gpus; /* GPUs of each node */
 	int64_t nodes;
 	int64_t restarts;
 	struct shell shell;

@@ -42,7 +42,7 @@ struct diagnostic {
 struct diagnostics {
 	struct diagnostic *items;
 	size_t n;
-	size_t errors; /* of severity ERROR, including those beyond the limit */
+	size_t errors; /* number of messages of severity ERROR, including those beyond the limit */
 	bool no_memory; /* a message is missing: out of memory */
 };
 

@@ -332,7 +332,7 @@ static const struct schema_key job_keys[] = {
 };
 const struct schema schema_job = {SCHEMA("workflow", "a workflow", job_keys), .check = check_job};
 
-/* Returns true if a key other than `name` is one of a workflow, or near to one. */
+/* Returns true if a key other than `name` is a key of a workflow, or similar to such a key. */
 static bool has_own_key(const struct node *job)
 {
 	for (size_t i = 0; i < job->n; i++) {

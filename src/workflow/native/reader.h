@@ -37,7 +37,7 @@ struct reader {
 	size_t index; /* index of the member that reader_each() reads */
 };
 
-/* Adds a mistake or a note, about a field if that is not NULL: "`FIELD` TEXT". */
+/* Adds a mistake or a note; if `field` is not NULL the message is "`FIELD` TEXT". */
 void reader_report(struct reader *rd, enum diagnostic_severity severity,
 	const struct workflow_place *at, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));

@@ -40,7 +40,7 @@ enum {
 	KEY_TEXTS = 1 << 7, /* a list of texts */
 	KEY_ANY = 1 << 8,
 	KEY_CREDENTIAL = 1 << 9,
-	KEY_DURATION = 1 << 10, /* of `min` to `max` milliseconds */
+	KEY_DURATION = 1 << 10, /* a duration from `min` to `max` milliseconds */
 	KEY_WORD = 1 << 11, /* one of `words` */
 	KEY_WORDS = 1 << 12, /* a list of `words` */
 	KEY_WHOLES = 1 << 13, /* a list of whole numbers from `min` to `max` */

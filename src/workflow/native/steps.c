@@ -387,7 +387,7 @@ static void handles_of_list(struct reader *rd, const struct workflow_steps *all,
 			if (!handle_find(*last, step->depends_on.items[k].value))
 				report_handle(rd, all, step, &step->depends_on.items[k]);
 		}
-		own = *last; /* of a scope that ends with these steps */
+		own = *last; /* last handle in a scope that ends with these steps */
 		handles_of_list(rd, all, &step->steps, open ? last : &own);
 		own = *last;
 		handles_of_list(rd, all, &step->catch_steps, &own);

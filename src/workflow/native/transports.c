@@ -147,7 +147,8 @@ static bool is_s3_bucket(const char *name)
 	       !strchr(".-", name[0]) && !strchr(".-", name[len - 1]) && !strstr(name, "..");
 }
 
-/* The store would refuse the bucket with a bare status 400, after the run has begun. */
+/* Reports a bucket that the store would refuse with a bare status 400, after the run has
+ * started. */
 static void refuse_bucket(struct reader *rd, const struct workflow_text *url, const char *name)
 {
 	char *other = workflow_arena_copy(rd->arena, name, strlen(name));
@@ -160,7 +161,7 @@ static void refuse_bucket(struct reader *rd, const struct workflow_text *url, co
 		other && is_s3_bucket(other) ? quote(other) : "");
 }
 
-/* Sets `bucket`, and appends the rest of the URL to `prefix`. */
+/* Sets `bucket`, and appends the path of the URL to `prefix`. */
 static void check_bucket(struct reader *rd, struct workflow_s3 *s3, struct buf *prefix)
 {
 	struct workflow_text *url = &s3->bucket_url;
